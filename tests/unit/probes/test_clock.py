@@ -5,6 +5,9 @@ from __future__ import annotations
 import os
 import subprocess
 import time
+from types import SimpleNamespace
+
+import pytest
 
 from grpo_doctor_probes import clock
 from tests.recording import run_job
@@ -30,6 +33,31 @@ def test_the_start_of_this_process_was_before_now_and_after_its_parents() -> Non
     assert started is not None
     assert parent is not None
     assert parent <= started <= time.monotonic_ns()
+
+
+@pytest.mark.parametrize(
+    ("state", "suspended_ns", "start_ns"),
+    [("S", 0, 5_000_000_000), ("R", 300, 4_999_999_700), ("Z", 0, None)],
+)
+def test_a_start_is_told_without_the_time_in_suspend(
+    monkeypatch: pytest.MonkeyPatch, state: str, suspended_ns: int, start_ns: int | None
+) -> None:
+    """As CLOCK_MONOTONIC goes."""
+    stat = SimpleNamespace(state=state, started_ticks=5 * os.sysconf("SC_CLK_TCK"))
+    times = SimpleNamespace(
+        CLOCK_BOOTTIME=7, clock_gettime_ns=lambda _: 200 + suspended_ns, monotonic_ns=lambda: 200
+    )
+    monkeypatch.setattr(clock, "read_stat", lambda _: stat)
+    monkeypatch.setattr(clock, "time", times)
+    assert clock.process_start_ns(7) == start_ns
+
+
+def test_of_several_readings_the_narrowest_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monotonic = iter((0, 100, 200, 210, 300, 400, 500, 600, 700, 800))
+    wall = iter((1000, 2000, 3000, 4000, 5000))
+    times = SimpleNamespace(monotonic_ns=lambda: next(monotonic), time_ns=lambda: next(wall))
+    monkeypatch.setattr(clock, "time", times)
+    assert clock.read() == {"monotonic_ns": 205, "unix_ns": 2000, "error_ns": 5}
 
 
 def test_a_process_that_is_gone_has_no_start() -> None:

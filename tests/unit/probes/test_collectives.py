@@ -6,6 +6,7 @@ import gc
 import sys
 import threading
 from collections.abc import Callable
+from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
@@ -13,6 +14,8 @@ import pytest
 
 from grpo_doctor_probes import recorder
 from grpo_doctor_probes.collectives import watch_collectives
+from grpo_doctor_probes.rundir import RUN_DIR_VARIABLE
+from tests.recording import read_rows, spans_file
 from tests.unit.probes.conftest import Recorded
 
 
@@ -176,6 +179,34 @@ def test_without_torch_nothing_is_wrapped(
 ) -> None:
     monkeypatch.delitem(sys.modules, "torch.distributed", raising=False)
     assert not watch_collectives()
+
+
+def test_watching_begins_the_recording_that_the_environment_asks_for(
+    dist: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(RUN_DIR_VARIABLE, str(tmp_path))
+    assert watch_collectives()
+    dist.all_reduce(1)
+    assert [row.name for row in read_rows(spans_file(tmp_path))] == ["all_reduce"]
+
+
+def test_a_collective_begins_the_recording_of_a_forked_child(
+    recording: Recorded, dist: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has the parent's functions, and no recording of its own yet."""
+    watch_collectives()
+    recorder.stop()
+    monkeypatch.setattr(recorder._Start, "refused", None)
+    monkeypatch.setattr(recorder._Start, "inherited", (str(tmp_path / "child"), 0))
+    dist.all_reduce(1)
+    assert [row.name for row in read_rows(spans_file(tmp_path / "child"))] == ["all_reduce"]
+    assert told(recording) == []
+
+
+def test_a_torch_without_asynchronous_work_is_watched(recording: Recorded, dist: Any) -> None:
+    del dist.Work
+    assert watch_collectives()
+    assert recording.header.errors == 0
 
 
 def test_calls_go_on_after_the_recording_has_ended(recording: Recorded, dist: Any) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -64,6 +64,42 @@ def test_the_next_look_waits_for_a_thousand_times_the_last(
         assert len(looks) == expected
 
 
+def test_after_an_error_nobody_looks_for_a_minute_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now_s, asked = 0.0, []
+    monkeypatch.setattr(entrytimes, "monotonic_ns", lambda: round(now_s * 1e9))
+    entries = EntryTimes(str(tmp_path / "00000"), 10)
+
+    def fails(collectives: bool, only_active: bool) -> str:
+        asked.append(now_s)
+        raise RuntimeError("a recorder that is broken")
+
+    monkeypatch.setitem(sys.modules, MODULE, SimpleNamespace(_dump_fr_trace_json=fails))
+    for at_s in (10, 20, 79.9, 80, 140, 150):
+        now_s = at_s
+        with suppress(RuntimeError):
+            entries.after_step()
+    assert asked == [10, 80, 150]
+
+
+@pytest.mark.parametrize(("more_bytes", "lines"), [(-1, 1), (0, 2)])
+def test_a_file_that_is_larger_than_it_may_be_grows_no_more(
+    tmp_path: Path,
+    looks: list[tuple[bool, bool]],
+    monkeypatch: pytest.MonkeyPatch,
+    more_bytes: int,
+    lines: int,
+) -> None:
+    entries = EntryTimes(str(tmp_path / "00000"), 0)
+    file = tmp_path / "00000.flight.jsonl"
+    entries.look()
+    monkeypatch.setattr(entrytimes, "_MAX_BYTES", file.stat().st_size + more_bytes)
+    entries.look()
+    entries.look()
+    assert len(file.read_text().splitlines()) == lines
+
+
 def test_without_torch_nothing_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delitem(sys.modules, MODULE, raising=False)
     EntryTimes(str(tmp_path / "00000"), 0).after_step()
@@ -87,7 +123,9 @@ def on_a_gpu(monkeypatch: pytest.MonkeyPatch, looks: list[tuple[bool, bool]], ve
     monkeypatch.setattr(capturemode, "capture_mode", nullcontext)
 
 
-@pytest.mark.parametrize("version", ["2.13.0+cu128", "2.8.0", "1.13.1", "nightly", ""])
+@pytest.mark.parametrize(
+    "version", ["2.13.0+cu128", "2.8.0", "1.13.1", "2.beta", "v2.15", "nightly", ""]
+)
 def test_nccls_recorder_of_an_old_torch_is_left_alone_and_that_is_said_once(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,

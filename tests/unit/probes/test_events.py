@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Callable
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
 import pytest
 
-from grpo_doctor_probes import counter, describe, instant, metrics, phase
+from grpo_doctor_probes import counter, describe, instant, metrics, phase, recorder
+from grpo_doctor_probes.rundir import RUN_DIR_VARIABLE
+from tests.recording import read_rows, spans_file
 from tests.unit.probes.conftest import Recorded
 
 
@@ -49,6 +53,44 @@ def test_nothing_is_written_without_a_recording(
     metrics(1, {"loss": 1})
     describe("trl")
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    "say",
+    [
+        lambda: counter("tokens", 1),
+        lambda: instant("oom"),
+        lambda: metrics(1, {"loss": 1}),
+        lambda: describe("trl"),
+    ],
+    ids=["counter", "instant", "metrics", "describe"],
+)
+def test_the_first_word_starts_the_recording_that_the_environment_asks_for(
+    say: Callable[[], None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(RUN_DIR_VARIABLE, str(tmp_path))
+    say()
+    assert recorder.ACTIVE is not None
+    assert spans_file(tmp_path).exists()
+    written = [row.name for row in read_rows(spans_file(tmp_path))]
+    assert written or (tmp_path / "metrics.jsonl").exists() or (tmp_path / "job.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("given", "asked", "size"), [(None, "8", 8), (None, None, 1), (None, "0", 1), (4, "8", 4)]
+)
+def test_how_many_ranks_a_job_says_it_has(
+    recording: Recorded,
+    monkeypatch: pytest.MonkeyPatch,
+    given: int | None,
+    asked: str | None,
+    size: int,
+) -> None:
+    if asked is not None:
+        monkeypatch.setenv("WORLD_SIZE", asked)
+    describe("verl", world_size=given)
+    facts = job(recording)
+    assert (facts["world_size"], facts["config"], facts["versions"]) == (size, {}, {})
 
 
 def test_metrics_keep_what_is_no_number_for_json(recording: Recorded) -> None:

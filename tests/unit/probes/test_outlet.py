@@ -50,6 +50,21 @@ def test_what_is_read_is_written_whole(pipe: tuple[int, TextIO]) -> None:
     assert found.decode() == text
 
 
+def test_a_pipe_that_is_full_for_a_moment_is_waited_for(pipe: tuple[int, TextIO]) -> None:
+    reader, stream = pipe
+    fill(stream.fileno())
+    threading.Timer(0.02, os.read, (reader, 1 << 20)).start()
+    assert Outlet(60.0).write(stream, "said\n")
+
+
+def test_a_stream_has_its_own_encoding() -> None:
+    reader, writer = os.pipe()
+    with os.fdopen(writer, "w", encoding="latin-1") as stream:
+        assert Outlet(1.0).write(stream, "é €\n")
+    assert os.read(reader, 100) == b"\xe9 \\u20ac\n"
+    os.close(reader)
+
+
 def test_a_pipe_that_nobody_reads_is_waited_for_once(pipe: tuple[int, TextIO]) -> None:
     reader, stream = pipe
     fill(stream.fileno())

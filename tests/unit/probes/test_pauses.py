@@ -67,6 +67,21 @@ def test_short_pauses_wait_until_they_are_worth_a_record(monkeypatch: pytest.Mon
     assert taken[2] == pytest.approx((120e-6, 40e-6))
 
 
+@pytest.mark.parametrize(("length_ns", "written"), [(99_999, False), (100_000, True)])
+def test_a_pause_of_a_tenth_of_a_millisecond_is_worth_a_record(
+    monkeypatch: pytest.MonkeyPatch, length_ns: int, *, written: bool
+) -> None:
+    clock = iter((1, 1 + length_ns))
+    monkeypatch.setattr("grpo_doctor_probes.pauses.monotonic_ns", lambda: next(clock))
+    pauses = Pauses()
+    try:
+        pauses._heard("start", {})
+        pauses._heard("stop", {})
+        assert pauses.take() == ((1e-4, 1e-4) if written else None)
+    finally:
+        pauses.close()
+
+
 def test_a_collection_that_had_begun_before_is_not_counted() -> None:
     pauses = Pauses()
     try:

@@ -5,13 +5,15 @@ from __future__ import annotations
 import json
 import signal
 import stat
+import sys
 import threading
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from grpo_doctor_probes import counter, instant, live, phase, recorder, step
-from grpo_doctor_probes.rundir import MAX_MB_VARIABLE, RUN_DIR_VARIABLE
+from grpo_doctor_probes.rundir import ENTRIES_VARIABLE, MAX_MB_VARIABLE, RUN_DIR_VARIABLE
 from tests.recording import read_rows, spans_file
 from tests.unit.probes.conftest import Recorded
 
@@ -29,6 +31,15 @@ def test_the_first_span_starts_the_recording_that_the_environment_asks_for(
     facts = json.loads(path.with_suffix(".json").read_text())
     assert (facts["rank"], facts["local_rank"], facts["world_size"]) == (3, 1, None)
     assert len(facts["clocks"]) == 1
+
+
+def test_a_process_that_empties_its_environment_is_recorded_as_it_began(tmp_path: Path) -> None:
+    recorder.remember(str(tmp_path / "first"), 3)
+    recorder.remember(str(tmp_path / "second"), 4)  # the first word counts
+    with phase("init"):
+        pass
+    assert live.read_header(spans_file(tmp_path / "first", rank=3)).rank == 3
+    assert not (tmp_path / "second").exists()
 
 
 def test_an_empty_variable_asks_for_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -70,11 +81,46 @@ def test_a_second_recording_goes_beside_the_first(tmp_path: Path) -> None:
     assert len(list((tmp_path / "ranks").glob("*.json"))) == 4
 
 
-def test_ending_notes_the_time_and_the_clocks_again(recording: Recorded) -> None:
+def test_ending_notes_the_time_and_the_clocks_again(
+    recording: Recorded, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert recording.header.closed_ns == 0
     recorder.stop()
+    assert capsys.readouterr().err == ""
     assert recording.header.closed_ns > recording.header.start_monotonic_ns
     assert len(json.loads(recording.path.with_suffix(".json").read_text())["clocks"]) == 2
+
+
+def test_at_the_end_the_flight_recorder_is_looked_into_where_that_was_asked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module = SimpleNamespace(_dump_fr_trace_json=lambda *_: '{"entries":[]}')
+    monkeypatch.setitem(sys.modules, "torch._C._distributed_c10d", module)
+    monkeypatch.setenv(ENTRIES_VARIABLE, "3600")
+    recorder.start(str(tmp_path))
+    with step(1):
+        pass
+    file = spans_file(tmp_path).with_suffix(".flight.jsonl")
+    assert not file.exists()
+    recorder.stop()
+    assert len(file.read_text().splitlines()) == 1
+
+
+def test_each_thread_has_its_name_in_its_own_slot(recording: Recorded) -> None:
+    def work() -> None:
+        with phase("dataload"):
+            assert recording.header.threads[:3] == ("MainThread", "loader", "")
+            opened = [(one.name, one.thread) for one in recording.header.open_spans]
+            assert opened == [("train", 0), ("dataload", 1)]
+
+    with phase("train"):
+        thread = threading.Thread(target=work, name="loader")
+        thread.start()
+        thread.join()
+    assert sorted((row.name, row.thread) for row in recording.rows) == [
+        ("dataload", 1),
+        ("train", 0),
+    ]
 
 
 def test_after_the_end_nothing_starts_by_itself(

@@ -53,6 +53,38 @@ def test_a_rank_file_that_can_not_be_written_is_no_error(
     assert list(tmp_path.iterdir()) == []
 
 
+def test_the_first_word_about_a_role_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    role = sidecar.Role()
+    assert role.of_this_process() is None
+    role.take("driver")
+    role.take("actor")
+    assert role.of_this_process() == "driver"
+    monkeypatch.setattr(os, "getpid", lambda: 4711)
+    assert role.of_this_process() is None, "of a forked child"
+    role.take("reward")
+    assert role.of_this_process() == "reward"
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        (None, ["one"]),
+        ("", ["one"]),
+        ('{"a": 1}\n', ['{"a": 1}', "one"]),
+        ('{"a": 1}', ['{"a": 1}', "one"]),  # cut off, or written by hand
+        ("\n", ["", "one"]),
+    ],
+)
+def test_a_line_is_always_one_of_its_own(
+    tmp_path: Path, before: str | None, after: list[str]
+) -> None:
+    path = tmp_path / "metrics.jsonl"
+    if before is not None:
+        path.write_text(before)
+    sidecar.append_line(str(path), "one")
+    assert path.read_text().replace('"one"', "one").splitlines() == after
+
+
 @pytest.mark.parametrize(("text", "number"), [("7", 7), ("-1", -1), ("", None), ("7b", None)])
 def test_numbers_of_the_environment(
     monkeypatch: pytest.MonkeyPatch, text: str, number: int | None

@@ -75,6 +75,17 @@ def test_no_room_at_all_still_keeps_two_segments(
     assert kept[-1] == 3 * SEGMENT - 1
 
 
+def test_a_segment_that_another_thread_has_replaced_is_not_replaced_again(tmp_path: Path) -> None:
+    recorder.start(str(tmp_path))
+    active = recorder.ACTIVE
+    assert active is not None
+    full = active.file.segment[0]
+    replaced = active.file.exchange(full)
+    assert replaced[0] is not full
+    assert active.file.exchange(full) is replaced
+    assert live.read_header(spans_file(tmp_path)).segments == 2
+
+
 class Disk:
     """Allocation that fails while `full`; the rest is the real one."""
 
@@ -158,6 +169,35 @@ def test_a_file_system_without_allocation_is_filled_with_zeros(
     assert numbers(spans_file(tmp_path)) == [0, 1, 2]
     blocks = spans_file(tmp_path).stat().st_blocks * 512
     assert blocks >= layout.HEADER_BYTES + layout.SEGMENT_BYTES
+
+
+def test_zeros_are_written_to_their_end_where_a_write_takes_a_part(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write = os.pwrite
+    monkeypatch.delattr(os, "posix_fallocate")
+    monkeypatch.setattr(os, "pwrite", lambda file, data, at: write(file, data[:100_000], at))
+    recorder.start(str(tmp_path))
+    file = spans_file(tmp_path)
+    assert file.stat().st_size == layout.HEADER_BYTES + layout.SEGMENT_BYTES
+    assert file.stat().st_blocks * 512 >= layout.HEADER_BYTES + layout.SEGMENT_BYTES
+
+
+def test_a_name_may_fill_the_table_to_its_end(tmp_path: Path) -> None:
+    recorder.start(str(tmp_path))
+    active = recorder.ACTIVE
+    assert active is not None
+    length = layout.NAME_LENGTH.size
+    left = layout.NAMES_BYTES
+    number = 0
+    while left > 2 * (100 + length):
+        number += 1
+        assert active.file.add_name(b"x" * 100) == number
+        left -= 100 + length
+    assert active.file.add_name(b"y" * (left - length + 1)) == 0
+    assert active.file.add_name(b"z" * (left - length)) == number + 1
+    assert active.file.add_name(b"") == 0
+    assert live.read_header(spans_file(tmp_path)).names[-1] == "z" * (left - length)
 
 
 def test_late_threads_may_write_after_the_end(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from collections.abc import Generator
 from pathlib import Path
 
@@ -11,6 +12,7 @@ import pytest
 
 from grpo_doctor_probes import phase, recorder, step
 from grpo_doctor_probes.layout import MAX_NAME_BYTES, THREAD_DEPTH, THREAD_SLOTS
+from grpo_doctor_probes.rundir import RUN_DIR_VARIABLE
 from tests.recording import spans_file
 from tests.unit.probes.conftest import Recorded
 
@@ -72,7 +74,7 @@ def test_arguments_that_never_end_cost_the_arguments_and_not_the_name(recording:
         pass
     rows = recording.rows
     assert {r.name for r in rows[:200]} == {"train"}
-    assert 0 < sum(bool(r.args) for r in rows[:200]) < 200
+    assert sum(bool(r.args) for r in rows[:200]) == 64
     assert recording.header.name_overflow == sum(not r.args for r in rows[:200])
     assert rows[200].args == '{"kind": "one"}'
 
@@ -114,6 +116,35 @@ def test_a_span_begun_before_the_recording_is_not_in_it(tmp_path: Path) -> None:
         pass
     assert [r.name for r in Recorded(tmp_path).rows] == ["train"]
     assert Recorded(tmp_path).header.errors == 0
+
+
+def test_a_step_begun_before_the_recording_is_not_in_it(tmp_path: Path) -> None:
+    with step(1):
+        assert recorder.start(str(tmp_path))
+    with step(2):
+        pass
+    assert [r.value for r in Recorded(tmp_path).rows] == [2]
+    assert Recorded(tmp_path).header.errors == 0
+
+
+def test_a_step_is_in_no_recording_that_began_within_it(
+    recording: Recorded, tmp_path: Path
+) -> None:
+    with step(1):
+        recorder.stop()
+        assert recorder.start(str(tmp_path / "another"))
+    assert Recorded(tmp_path / "another").rows == []
+    assert Recorded(tmp_path / "another").header.errors == 0
+    assert recording.header.errors == 0
+
+
+def test_a_step_starts_the_recording_that_the_environment_asks_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(RUN_DIR_VARIABLE, str(tmp_path))
+    with step(3):
+        pass
+    assert [(r.kind, r.value) for r in Recorded(tmp_path).rows] == [("step", 3)]
 
 
 def test_a_span_that_outlives_the_recording_stays_open_in_it(recording: Recorded) -> None:
@@ -268,6 +299,14 @@ def test_more_threads_than_the_header_has_slots(recording: Recorded) -> None:
     rows = recording.rows
     assert len(rows) == count
     assert {r.depth for r in rows[: THREAD_SLOTS - 1]} == {0}
+    assert {r.thread for r in rows} == set(range(THREAD_SLOTS))
+    active = recorder.ACTIVE
+    assert active is not None
+    deadline = time.monotonic() + 60
+    while sorted(active.free_slots) != list(range(THREAD_SLOTS - 1)):  # all but the shared one
+        assert time.monotonic() < deadline, active.free_slots
+        time.sleep(0.001)
+    assert {r.name for r in rows} == {"reward"}
     assert recording.header.open_spans == ()
     assert recording.header.errors == 0
 

@@ -86,3 +86,26 @@ def test_ipv6_addresses_are_bracketed() -> None:
 
 def test_a_hidden_table_is_not_readable(tmp_path: Path) -> None:
     assert not tcp_table(tmp_path, 7).readable
+
+
+@pytest.mark.parametrize(
+    ("code", "state"),
+    [
+        (b"01", "ESTABLISHED"),
+        (b"0A", "LISTEN"),
+        (b"0C", "NEW_SYN_RECV"),
+        (b"0D", "13"),
+        (b"FF", "255"),
+    ],
+)
+def test_a_state_that_nobody_knows_is_its_number(code: bytes, state: str) -> None:
+    (one,) = parse_tcp(HEAD + row(HERE, FAR, code, b"0:0", b"0", 55))
+    assert one.state == state
+
+
+@pytest.mark.parametrize(("words", "count"), [(9, 0), (10, 1), (11, 1), (12, 1)])
+def test_a_row_goes_up_to_its_inode(words: int, count: int) -> None:
+    whole = row(HERE, FAR, b"01", b"0:0", b"0", 55).split()
+    assert whole[9] == b"55"
+    found = list(parse_tcp(HEAD + b" ".join(whole[:words]) + b"\n"))
+    assert [one.inode for one in found] == [55] * count

@@ -4,10 +4,16 @@ from __future__ import annotations
 
 import ast
 import os
+import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
+from grpo_doctor_probes import live, phase, recorder, step
+from grpo_doctor_probes.rundir import PROFILE_VARIABLE
+from grpo_doctor_probes.sidecar import Role
+from grpo_doctor_probes.torchprofile import TorchProfile
 from tests.recording import PROBES, read_rows, run_job, spans_file
 
 TORCH = """
@@ -84,3 +90,138 @@ def test_a_profiler_that_fails_costs_nothing_but_its_trace(tmp_path: Path) -> No
     rows = read_rows(spans_file(tmp_path))
     assert sum(row.kind == "step" for row in rows) == 4
     assert sum(row.name == "train" for row in rows) == 4
+
+
+class Profiler:
+    """A stand-in of `torch.profiler`, in this process."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, *, cuda: bool = False) -> None:
+        self.said: list[object] = []
+        self.breaks: set[str] = set()
+        said = self.said
+
+        class Range:
+            def __init__(_, name: str) -> None:  # noqa: N805 - there is another self
+                if name in self.breaks:
+                    raise RuntimeError(name)
+                _.name = name
+
+            def __enter__(_) -> None:  # noqa: N805
+                said.append(f"+{_.name}")
+
+            def __exit__(_, *error: object) -> None:  # noqa: N805
+                said.append(f"-{_.name}")
+
+        profile = SimpleNamespace(
+            start=lambda: said.append("start"),
+            stop=lambda: said.append("stop"),
+            export_chrome_trace=lambda path: said.append(Path(path).name),
+        )
+
+        def made(activities: list[str]) -> SimpleNamespace:
+            said.append(activities)
+            return profile
+
+        module = SimpleNamespace(
+            ProfilerActivity=SimpleNamespace(CPU="cpu", CUDA="cuda"),
+            record_function=Range,
+            profile=made,
+        )
+        torch = SimpleNamespace(cuda=SimpleNamespace(is_initialized=lambda: cuda))
+        monkeypatch.setitem(sys.modules, "torch", torch)
+        monkeypatch.setitem(sys.modules, "torch.profiler", module)
+
+
+def steps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, asked: str, *numbers: int) -> None:
+    """Records these steps, each with a phase."""
+    monkeypatch.setenv(PROFILE_VARIABLE, asked)
+    assert recorder.start(str(tmp_path))
+    for number in numbers:
+        with step(number), phase("train", direction="to_cpu"):
+            pass
+
+
+def marked(number: int) -> list[str]:
+    return [f"+ProfilerStep#{number}", "+train", "-train", f"-ProfilerStep#{number}"]
+
+
+FILE = "rank-00000.pt.trace.json"
+
+
+@pytest.mark.parametrize(
+    ("asked", "profiled"),
+    [
+        ("2", [2]),
+        ("2:1", [2]),
+        ("2:3", [2, 3, 4]),
+        ("4:9", [4]),
+        ("0:2", [1]),
+        ("5", []),
+        ("x", []),
+    ],
+)
+def test_which_steps_are_profiled(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, asked: str, profiled: list[int]
+) -> None:
+    profiler = Profiler(monkeypatch)
+    steps(tmp_path, monkeypatch, asked, 1, 2, 3, 4)
+    recorder.stop()
+    inside = [said for number in profiled for said in marked(number)]
+    assert profiler.said == ([["cpu"], "start", *inside, "stop", FILE] if profiled else [])
+    assert sum(row.name == "train" for row in read_rows(spans_file(tmp_path))) == 4
+    assert (tmp_path / "profiles").exists() is bool(profiled)
+
+
+def test_a_profile_is_written_after_its_last_step_and_only_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A run that is resumed goes back."""
+    profiler = Profiler(monkeypatch, cuda=True)
+    enter, leave = phase.__enter__, phase.__exit__
+    steps(tmp_path, monkeypatch, "1:2", 1, 2)
+    written = list(profiler.said)
+    assert written == [["cpu", "cuda"], "start", *marked(1), *marked(2), "stop", FILE]
+    assert (phase.__enter__, phase.__exit__) == (enter, leave)
+    steps(tmp_path, monkeypatch, "1:2", 1, 2, 3)
+    recorder.stop()
+    assert profiler.said == written
+
+
+def test_a_step_that_is_left_out_ends_the_profile(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    profiler = Profiler(monkeypatch)
+    steps(tmp_path, monkeypatch, "1:2", 1, 7)
+    assert profiler.said == [["cpu"], "start", *marked(1), "+train", "-train", "stop", FILE]
+
+
+def test_a_range_that_fails_costs_no_span(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    profiler = Profiler(monkeypatch)
+    profiler.breaks.add("train")
+    steps(tmp_path, monkeypatch, "1", 1)
+    assert profiler.said == [["cpu"], "start", "+ProfilerStep#1", "-ProfilerStep#1", "stop", FILE]
+    assert [row.name for row in read_rows(spans_file(tmp_path))] == ["train", "step"]
+
+
+@pytest.mark.parametrize(("role", "profiled"), [("driver", False), ("actor", True), (None, True)])
+def test_a_driver_carries_no_work_to_profile(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, role: str | None, *, profiled: bool
+) -> None:
+    monkeypatch.setenv(PROFILE_VARIABLE, "1")
+    taken = Role()
+    if role is not None:
+        taken.take(role)
+    monkeypatch.setattr("grpo_doctor_probes.torchprofile.ROLE", taken)
+    assert (TorchProfile.if_asked(str(tmp_path), 3) is not None) is profiled
+    monkeypatch.delenv(PROFILE_VARIABLE)
+    assert TorchProfile.if_asked(str(tmp_path), 3) is None
+
+
+def test_without_torch_no_step_is_marked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    profiler = Profiler(monkeypatch)
+    monkeypatch.setitem(sys.modules, "torch", None)
+    steps(tmp_path, monkeypatch, "1", 1)
+    recorder.stop()
+    assert profiler.said == []
+    assert recorder.ACTIVE is None
+    assert live.read_header(spans_file(tmp_path)).errors == 0

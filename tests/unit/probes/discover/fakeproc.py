@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 GIB = 1 << 30
+LOOPBACK, ETHERNET = "0100007F", "0500000A"  # 127.0.0.1, 10.0.0.5
 TORCH = "/opt/venv/lib/python3.11/site-packages/torch"
 _MAPS = f"""\
 55d000000000-55d000001000 r--p 00000000 08:01 11 /usr/bin/python3.11
@@ -74,11 +75,16 @@ class FakeProc:
         """A listening socket."""
         self._row(pid, f"00000000:{port:04X}", "00000000:0000", "0A")
 
-    def connects(self, client: int, server: int, port: int) -> None:
-        """An established connection over the loopback device."""
+    def connects(
+        self, client: int, server: int, port: int, host: str = LOOPBACK, state: str = "01"
+    ) -> None:
+        """An established connection over the loopback device, or one of the host's addresses.
+
+        `state` is that of the server's end.
+        """
         own = 40000 + self._inode % 20000
-        self._row(client, f"0100007F:{own:04X}", f"0100007F:{port:04X}", "01")
-        self._row(server, f"0100007F:{port:04X}", f"0100007F:{own:04X}", "01")
+        self._row(client, f"{host}:{own:04X}", f"{host}:{port:04X}", "01")
+        self._row(server, f"{host}:{port:04X}", f"{host}:{own:04X}", state)
 
     def _row(self, pid: int, local: str, remote: str, state: str) -> None:
         self._inode += 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 import pytest
 
@@ -183,3 +184,49 @@ def test_the_driver_of_ray_is_no_rank(host: FakeProc) -> None:
     candidates = find_candidates(host.root, scan(host.root), frozenset(), Written({}, {}))
     kinds = {pid: each.kind for pid, each in candidates.items()}
     assert kinds == {100: "ray", 101: "ray", 102: "unknown", 103: "unknown"}
+
+
+@pytest.mark.parametrize(
+    ("parent", "taken"), [("python /v/bin/torchrun t.py", True), ("bash", False), (None, False)]
+)
+def test_what_a_launcher_starts_is_a_rank_though_it_may_not_be_read(
+    host: FakeProc, parent: str | None, taken: bool
+) -> None:
+    if parent is not None:
+        host.add(100, 50, parent)
+    host.add(101, 100, "python t.py", torch=True)
+    processes = scan(host.root)
+    processes[101] = replace(processes[101], readable=False)
+    found = find_candidates(host.root, processes, frozenset(), Written({}, {})).get(101)
+    assert (found is not None) is taken
+    assert found is None or (found.kind, found.torch, found.grouped) == ("unknown", True, True)
+
+
+@pytest.mark.parametrize("readable", [True, False])
+def test_a_small_helper_of_a_launcher_is_no_rank(host: FakeProc, readable: bool) -> None:
+    host.add(100, 50, "python /v/bin/torchrun t.py")
+    host.add(101, 100, "python t.py")
+    processes = scan(host.root)
+    processes[101] = replace(processes[101], readable=readable)
+    found = find_candidates(host.root, processes, frozenset(), Written({}, {}))
+    assert (101 in found) is not readable  # of one that may not be read its size says nothing
+
+
+WRITTEN = {"RANK": "2", "WORLD_SIZE": "4"}
+
+
+@pytest.mark.parametrize(
+    ("environment", "threads", "rank"),
+    [
+        ({}, (), 2),
+        ({"OMPI_COMM_WORLD_RANK": 1, "OMPI_COMM_WORLD_SIZE": 2}, (), 1),  # it says so itself
+        ({}, ("worker.io",), None),  # it drives Ray
+    ],
+)
+def test_what_a_recorder_wrote_counts_where_the_process_says_nothing(
+    host: FakeProc, environment: dict[str, object], threads: tuple[str, ...], rank: int | None
+) -> None:
+    host.add(100, 50, "python t.py", environment, torch=True, threads=threads)
+    written = Written({}, {100: WRITTEN})
+    found = find_candidates(host.root, scan(host.root), frozenset(), written)
+    assert found[100].rank == rank

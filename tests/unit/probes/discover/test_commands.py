@@ -5,6 +5,7 @@ import pytest
 from grpo_doctor_probes.discover.commands import (
     Sizes,
     command_text,
+    is_agent,
     kind_of,
     launcher_sizes,
     program,
@@ -39,6 +40,16 @@ from grpo_doctor_probes.discover.commands import (
         ("python train.py torchrun", "unknown"),
         ("/ray/raylet --x", "ray"),
         ("srun -n 8 python train.py", "launcher"),
+        ("python /v/ray/dashboard/dashboard.py --port 1", "ray"),
+        ("python /v/bin/ray start --head", "ray"),
+        ("python -m verl.trainer.main_ppo", "ray"),
+        ("python -m openrlhf.cli.train_ppo_ray", "ray"),
+        ("python -m openrlhf.cli.train_sft", "unknown"),
+        ("python /v/swift/cli/rollout.py --model m", "server"),
+        ("/v/bin/swift rlhf --rlhf_type grpo", "launcher"),
+        ("/v/bin/swift", "unknown"),
+        ("python -m swift rlhf", "unknown"),
+        ("python -m torchrun t.py", "unknown"),  # a program of the user's
         ("python", "unknown"),
         ("", "unknown"),
     ],
@@ -68,6 +79,14 @@ def test_python_options_are_not_the_program() -> None:
         ("torchrun --nproc-per-node=4 --nnodes=1:4 t.py", Sizes(None, 4)),
         ("torchrun --nproc_per_node gpu t.py", Sizes()),
         ("torchrun --nproc_per_node 99999999999 t.py", Sizes()),
+        ("torchrun --nproc_per_node 999999 t.py", Sizes(999_999, 999_999)),
+        ("torchrun --nproc_per_node 1000000 t.py", Sizes()),
+        ("torchrun --nproc_per_node 0 t.py", Sizes()),
+        ("torchrun --nnodes 2 t.py", Sizes()),
+        ("torchrun --nproc_per_node 1 --nproc_per_node 2 t.py", Sizes(1, 1)),
+        ("accelerate launch --num_processes 8 t.py", Sizes(8, 8)),
+        ("accelerate launch --num_processes 8 --num_machines many t.py", Sizes(8, None)),
+        ("srun --ntasks=6 python t.py", Sizes(6, None)),
         ("torchrun --nproc_per_node", Sizes()),
         ("accelerate launch --num_processes 8 --num_machines 2 t.py", Sizes(8, 4)),
         ("mpirun -np 6 python t.py", Sizes(6, None)),
@@ -82,3 +101,17 @@ def test_code_of_many_lines_is_shown_in_one() -> None:
     words = command_text(("python", "-c", code, "--api-key", "hunter2"))
     assert words.startswith("python -c import time # ?[1m wait time.sleep(3600) --api-key ")
     assert "hunter2" not in words
+
+
+@pytest.mark.parametrize(
+    ("name", "command", "agent"),
+    [
+        ("pt_elastic", "python t.py", True),
+        ("python", "/v/bin/torchrun t.py", True),
+        ("python", "python -m torch.distributed.run t.py", True),
+        ("python", "accelerate launch t.py", False),
+        ("python", "python t.py", False),
+    ],
+)
+def test_torchs_own_launcher(name: str, command: str, agent: bool) -> None:
+    assert is_agent(name, tuple(command.split())) is agent

@@ -3,11 +3,24 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 
 from grpo_doctor_probes.discover import NoJobError, find_jobs
+from grpo_doctor_probes.discover.candidates import Candidate
+from grpo_doctor_probes.discover.grouping import (
+    Groups,
+    Ties,
+    address_of,
+    group_jobs,
+    made,
+    run_id_of,
+)
+from grpo_doctor_probes.discover.ranks import Cast
+from grpo_doctor_probes.discover.scan import Process, Tree
+from grpo_doctor_probes.discover.sockets import Connection
 from tests.unit.probes.discover.fakeproc import FakeProc, rank_environment
 
 GLOO = ("gloo_tcp_loop",)
@@ -209,3 +222,154 @@ def test_ranks_that_were_started_alike_and_name_no_address(
     host.add(100, 50, "python t.py", own, torch=True)
     host.add(101, 51, "python t.py", {**own, "RANK": 1, **other}, torch=True)
     assert sorted(rank_pids(host)) == jobs
+
+
+def process(pid: int, parent: int = 1, image: int | None = None) -> Process:
+    return Process(
+        pid=pid, parent=parent, group=pid, session=pid, state="S", name="python", started_ticks=pid,
+        image=None if image is None else (image, 0),
+    )  # fmt: skip
+
+
+def told(**environment: str) -> Candidate:
+    return Candidate(process(7), "unknown", environment)
+
+
+@pytest.mark.parametrize(
+    ("environment", "address"),
+    [
+        ({}, ""),
+        ({"MASTER_ADDR": "10.0.0.1", "MASTER_PORT": "29500"}, "10.0.0.1:29500"),
+        ({"MASTER_ADDR": "10.0.0.1", "MASTER_PORT": "0"}, "10.0.0.1:0"),
+        ({"MASTER_ADDR": "10.0.0.1"}, ""),
+        ({"MASTER_ADDR": "10.0.0.1", "MASTER_PORT": "http"}, ""),
+        ({"MASTER_PORT": "29500"}, ""),
+    ],
+)
+def test_an_address_has_a_host_and_a_port(environment: dict[str, str], address: str) -> None:
+    assert address_of(told(**environment)) == address
+
+
+def test_torchruns_default_is_no_name_of_a_job() -> None:
+    names = [run_id_of(told(TORCHELASTIC_RUN_ID=name)) for name in ("none", "", "job-7")]
+    assert [run_id_of(told()), *names] == ["", "", "", "job-7"]
+
+
+ADDRESS = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500"}
+
+
+@pytest.mark.parametrize(
+    ("left", "right", "named", "number", "jobs"),
+    [
+        (1, 1, (), None, 1),
+        (1, 2, (), None, 1),
+        (2, 1, (), None, 1),
+        (2, 2, (), None, 2),
+        (2, 2, (10,), None, 1),
+        (2, 2, (13,), None, 1),
+        (2, 2, (), 10, 1),
+        (2, 2, (), 13, 1),
+    ],
+)
+def test_of_ranks_without_numbers_and_addresses_two_groups_of_several_stay_two(
+    left: int, right: int, named: tuple[int, ...], number: int | None, jobs: int
+) -> None:
+    pids = range(10, 10 + left + right)
+    candidates = {
+        pid: Candidate(process(pid), "unknown", ADDRESS if pid in named else {}) for pid in pids
+    }
+    ranks = {pid: 0 if pid == number else None for pid in pids}
+    groups = Groups(set(pids), candidates, Cast(ranks, frozenset(), {}))
+    for pid in pids[1:left]:
+        groups.join(10, pid)
+    for pid in pids[left + 1 :]:
+        groups.join(10 + left, pid)
+    groups.join_if_possible(10, 10 + left)
+    assert len(groups.all()) == jobs
+
+
+@pytest.mark.parametrize(("client", "server"), [(10, 99), (99, 10), (98, 99), (10, 11)])
+def test_a_connection_joins_processes_of_jobs_and_no_others(client: int, server: int) -> None:
+    processes = {pid: process(pid) for pid in (10, 11, 98, 99)}
+    candidates = {pid: Candidate(processes[pid], "unknown", {}) for pid in (10, 11)}
+    connection = Connection(client, server, 7000, loopback=True)
+    jobs = group_jobs(
+        candidates, Cast({10: 0, 11: 1}, frozenset(), {}), Tree(processes),
+        Ties(connections=[connection]),
+    )  # fmt: skip
+    together = (client, server) == (10, 11)
+    assert sorted(jobs, key=min) == (
+        [frozenset({10, 11})] if together else [frozenset({10}), frozenset({11})]
+    )
+
+
+@pytest.mark.parametrize(
+    ("more", "joined"),
+    [
+        ({}, True),
+        ({"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500"}, True),
+        ({"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29600"}, False),
+        ({"TORCHELASTIC_RUN_ID": "none"}, True),
+        ({"TORCHELASTIC_RUN_ID": "job-8"}, False),
+        ({"RANK": "0"}, False),
+        ({"RAY_JOB_ID": "02000000"}, False),
+        ({"RAY_JOB_ID": "ffffffff"}, True),
+    ],
+)
+def test_what_speaks_against_one_job(more: Mapping[str, str], joined: bool) -> None:
+    own = {
+        "RANK": "0", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500",
+        "TORCHELASTIC_RUN_ID": "job-7", "RAY_JOB_ID": "01000000",
+    }  # fmt: skip
+    candidates = {
+        10: Candidate(process(10), "unknown", own),
+        11: Candidate(process(11), "unknown", more),
+    }
+    ranks = {10: 0, 11: int(more.get("RANK", "1"))}
+    groups = Groups({10, 11}, candidates, Cast(ranks, frozenset(), {}))
+    groups.join_if_possible(10, 11)
+    assert len(groups.all()) == (1 if joined else 2)
+
+
+def test_the_address_of_what_is_no_rank_says_nothing() -> None:
+    """A server inherits whatever its shell has exported."""
+    own = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500", "TORCHELASTIC_RUN_ID": "a"}
+    other = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29600", "TORCHELASTIC_RUN_ID": "b"}
+    candidates = {
+        10: Candidate(process(10), "unknown", own), 11: Candidate(process(11), "server", other)
+    }  # fmt: skip
+    for lost, jobs in (({}, 1), ({11: 1}, 2)):  # a helper that a rank has left knows its address
+        groups = Groups({10, 11}, candidates, Cast({10: 0}, frozenset(), lost))
+        groups.join_if_possible(10, 11)
+        assert len(groups.all()) == jobs
+
+
+@pytest.mark.parametrize(
+    ("maker", "images", "pairs"),
+    [
+        (process(80, 50, 5), (5, 5), [(100, 101)]),
+        (process(80, 50, 5), (6, 6), []),  # each was started by an exec
+        (process(80, 50, 5), (5, 6), []),
+        (process(80, 50), (None, None), []),  # nothing is known of them
+        (None, (5, 5), []),  # hidden from us
+    ],
+)
+def test_ranks_that_one_program_has_forked_are_of_one_job(
+    maker: Process | None, images: tuple[int | None, ...], pairs: list[tuple[int, int]]
+) -> None:
+    family = [process(100 + n, 80, image) for n, image in enumerate(images)]
+    tree = Tree({one.pid: one for one in (*family, *([maker] if maker else []))})
+    found = made({100, 101}, Cast({100: 0, 101: 1}, frozenset(), {}), tree)
+    assert [(one, other) for one, other in found if one != other] == pairs
+
+
+def test_ranks_are_of_one_job_with_the_launcher_that_made_them() -> None:
+    tree = Tree({pid: process(pid, 80, 5) for pid in (100, 101)} | {80: process(80, 50, 5)})
+    found = made({80, 100, 101}, Cast({100: 0, 101: 1}, frozenset({80}), {}), tree)
+    assert list(found) == [(100, 80), (101, 80)]
+    assert list(made({80, 100, 101}, Cast({100: 0, 101: 1}, frozenset(), {}), tree)) == []
+
+
+def test_orphans_are_no_siblings() -> None:
+    tree = Tree({pid: process(pid, 1, 5) for pid in (100, 101)} | {1: process(1, 0, 5)})
+    assert list(made({100, 101}, Cast({100: 0, 101: 1}, frozenset(), {}), tree)) == []

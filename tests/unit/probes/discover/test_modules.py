@@ -9,6 +9,8 @@ import pytest
 
 from grpo_doctor_probes.discover.commands import framework_by_script
 from grpo_doctor_probes.discover.modules import (
+    File,
+    Modules,
     environ_pointers,
     live_environment,
     modules_of,
@@ -18,6 +20,7 @@ from grpo_doctor_probes.discover.modules import (
 )
 from grpo_doctor_probes.discover.scan import Process, read_process
 from grpo_doctor_probes.memory.access import parse_maps
+from tests.unit.probes.memory.small_library import SIZE, library_at
 
 TORCH = "/opt/v/lib/python3.12/site-packages/torch"
 MAPS = f"""\
@@ -41,6 +44,29 @@ def test_torch_and_its_version_as_the_process_sees_them(tmp_path: Path) -> None:
     assert torch_version(tmp_path, 8, modules) == ""
     assert python_version("/opt/v/bin/python", modules) == "3.12"
     assert not modules_of(parse_maps("")).has_torch
+
+
+def test_a_process_without_torch_has_no_version_of_it(tmp_path: Path) -> None:
+    (tmp_path / "7" / "root").mkdir(parents=True)
+    (tmp_path / "7" / "root" / "version.py").write_text("__version__ = '2.9.1'\n")
+    assert torch_version(tmp_path, 7, None) == ""
+    assert torch_version(tmp_path, 7, modules_of(parse_maps(""))) == ""
+
+
+@pytest.mark.parametrize(
+    ("executable", "maps", "version"),
+    [
+        ("/usr/bin/python3.11", None, "3.11"),
+        ("/usr/bin/python3.11", MAPS, "3.11"),  # its own name before that of a folder
+        ("/opt/v/bin/python", None, ""),
+        ("/opt/v/bin/python", "", ""),
+        ("/opt/v/bin/python", MAPS, "3.12"),
+        ("/opt/v/bin/python", "7f00-7f01 r--p 00000000 08:01 12 /lib/libpython3.10.so\n", "3.10"),
+    ],
+)
+def test_the_version_of_python(executable: str, maps: str | None, version: str) -> None:
+    modules = None if maps is None else modules_of(parse_maps(maps))
+    assert python_version(executable, modules) == version
 
 
 @pytest.mark.parametrize(
@@ -183,8 +209,46 @@ def test_a_string_is_read_to_its_end_or_to_a_limit(
     assert held.variables() == ({"MASTER_ADDR": expected} if kept else {})
 
 
+@pytest.mark.parametrize(("before", "seen"), [(1999, True), (2000, False)])
+def test_an_array_without_an_end_is_given_up(tmp_path: Path, before: int, seen: bool) -> None:
+    own = PAGE + 8 * (512 - 464)  # so that 2,000 pointers end where a page does
+    array = struct.pack("<2002Q", *[0x200] * before, *[0x100] * (2001 - before), 0)
+    memory = bytearray(own + len(array))
+    memory[0x100:0x107], memory[0x200:0x204] = b"RANK=3\0", b"A=1\0"
+    memory[ENVIRON : ENVIRON + 8], memory[own:] = struct.pack("<Q", own), array
+    (tmp_path / "7").mkdir()
+    (tmp_path / "7" / "mem").write_bytes(memory.ljust(8 * PAGE, b"\0"))
+    assert live_environment(tmp_path, 7, [ENVIRON]) == ({"RANK": "3"} if seen else {})
+
+
 def test_the_first_pointer_that_leads_to_variables_counts(held: Held) -> None:
     held.array(0x900, 0x100, 0)
     assert live_environment(held.proc, 7, [9 * PAGE, 0x10, ENVIRON]) == {"RANK": "3"}
     assert live_environment(held.proc, 8, [ENVIRON]) == {}
     assert live_environment(held.proc, 7, []) == {}
+
+
+PROGRAM, LIBC, OTHER = "/v/bin/python", "/lib/x86_64-linux-gnu/libc.so.6", "/v/lib/own.so"
+
+
+@pytest.mark.parametrize(
+    ("exported", "pointers"),
+    [
+        (((PROGRAM, "environ"), (LIBC, "environ")), [0, 1]),  # a copy in the program comes first
+        (((PROGRAM, "main"), (LIBC, "environ")), [1]),
+        (((PROGRAM, "environ"), (OTHER, "environ")), [0]),
+        (((PROGRAM, "main"), (OTHER, "environ"), (LIBC, "__environ")), [2]),
+        (((PROGRAM, "main"), (LIBC, "getenv")), []),
+        (((OTHER, "environ"),), []),
+    ],
+)
+def test_the_environment_is_where_the_program_or_the_c_library_has_it(
+    tmp_path: Path, exported: tuple[tuple[str, str], ...], pointers: list[int]
+) -> None:
+    files = [File(path, SIZE * (number + 1)) for number, (path, _) in enumerate(exported)]
+    parts = [library_at(file.start, name) for file, (_, name) in zip(files, exported, strict=True)]
+    (tmp_path / "7").mkdir()
+    (tmp_path / "7" / "mem").write_bytes(bytes(SIZE) + b"".join(parts))
+    process = Process(7, 1, 7, 7, "S", "python", 1, executable=PROGRAM)
+    found = environ_pointers(tmp_path, process, Modules(tuple(files)))
+    assert found == tuple(SIZE * (number + 1) + 0x123 for number in pointers)

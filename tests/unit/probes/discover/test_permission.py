@@ -59,19 +59,24 @@ ALL, NONE = "000001ffffffffff", "0000000000000000"
 
 
 @pytest.mark.parametrize(
-    ("capabilities", "scope", "owner", "words"),
+    ("capabilities", "scope", "owner", "begins", "words"),
     [
-        (NONE, "1", 1000, ("ptrace_scope is 1", "as root", "sysctl")),
-        (NONE, "2", 1000, ("ptrace_scope is 2", "as root")),
-        (ALL, "3", 1000, ("ptrace_scope is 3", "forbids all tracing")),
-        (NONE, "0", 0, ("belongs to user 0", "as root")),
-        (NONE, None, 0, ("belongs to user 0",)),
-        (NONE, "0", 1000, ("not dumpable", "as root")),
-        (ALL, "0", 1000, ("security module", "on the host")),
+        (NONE, "1", 1000, "Run it as root", ("ptrace_scope is 1", "as root", "sysctl")),
+        (NONE, "2", 1000, "Run it as root", ("ptrace_scope is 2", "as root")),
+        (ALL, "3", 1000, "kernel.yama", ("ptrace_scope is 3", "forbids all tracing")),
+        (NONE, "0", 0, "it belongs to user 0. Run it", ("as root",)),
+        (NONE, None, 0, "it belongs to user 0. Run it", ()),
+        (NONE, "0", 1000, "not even its own user may trace it", ("not dumpable", "as root")),
+        (ALL, "0", 1000, "CAP_SYS_PTRACE is there", ("security module", "on the host")),
     ],
 )
 def test_why_a_trace_is_refused(
-    tmp_path: Path, capabilities: str, scope: str | None, owner: int, words: tuple[str, ...]
+    tmp_path: Path,
+    capabilities: str,
+    scope: str | None,
+    owner: int,
+    begins: str,
+    words: tuple[str, ...],
 ) -> None:
     for name, user in (("self", 1000), ("7", owner)):
         (tmp_path / name).mkdir()
@@ -82,6 +87,7 @@ def test_why_a_trace_is_refused(
         (tmp_path / "sys/kernel/yama").mkdir(parents=True)
         (tmp_path / "sys/kernel/yama/ptrace_scope").write_text(scope + "\n")
     said = why_refused(7, tmp_path)
+    assert said.startswith(begins)
     assert all(word in said for word in words), said
 
 

@@ -42,6 +42,12 @@ def test_beside_a_job_it_does_not_count(host: FakeProc, group: int) -> None:
     assert rank_pids(host) == [[201, 202]]
 
 
+@pytest.mark.parametrize("leader", [50, 0], ids=["a shell", "outside of what we see"])
+def test_a_rank_of_a_script_that_still_runs_is_not_left(host: FakeProc, leader: int) -> None:
+    leave(host, 100, group=leader)
+    assert rank_pids(host) == [[100]]
+
+
 def test_large_without_torch(host: FakeProc) -> None:
     leave(host, 100, torch=True)
     (host.root / "100" / "maps").write_text("55d0-55d1 r--p 00000000 08:01 11 /usr/bin/python3\n")
@@ -163,6 +169,16 @@ def test_loader_workers_of_a_job_that_has_ended(host: FakeProc) -> None:
             find_jobs(pids, host.root)
 
 
+@pytest.mark.parametrize(("image", "left"), [(60, True), (90, False)], ids=["other", "its forker"])
+def test_loader_workers_below_a_program_in_python(host: FakeProc, image: int, left: bool) -> None:
+    host.add(60, 50, "python supervise.py", image=image, forked=False)
+    environment = rank_environment(0, 2)
+    host.add(100, 60, "python t.py", environment, torch=True, image=90, name="pt_data_worker")
+    with pytest.raises(NoJobError) as said:
+        find_jobs((), host.root)
+    assert ("left a helper of its ranks:\n  100 of rank 0" in str(said.value)) is left
+
+
 def test_an_engine_and_a_fork_are_left_together(host: FakeProc) -> None:
     leave(host, 100, ["VLLM::EngineCore"], rank_environment(0, 2), torch=True)
     leave_forked(host, 101)
@@ -182,3 +198,42 @@ def test_the_workers_of_a_living_rank_are_not_left(host: FakeProc) -> None:
         name="pt_data_worker",
     )
     assert rank_pids(host, 210) == [[201, 202]]
+
+
+@pytest.mark.parametrize(
+    ("parent", "left"), [("systemd", True), ("bash", False)], ids=["of a user's session", "a shell"]
+)
+def test_the_init_of_a_session_takes_orphans(host: FakeProc, parent: str, left: bool) -> None:
+    host.add(60, 1, parent, name=parent, program=f"/bin/{parent}")
+    host.add(100, 60, SLEEPS, rank_environment(1, 2, 28400), group=99)
+    if not left:
+        assert rank_pids(host) == [[100]]
+        return
+    with pytest.raises(NoJobError, match="left a helper of its ranks"):
+        find_jobs((), host.root)
+
+
+def test_one_that_talks_to_itself_talks_to_nobody(host: FakeProc) -> None:
+    leave(host, 100, ["python", "judge.py"])
+    host.listens(100, 7000)
+    host.connects(100, 100, 7000)
+    with pytest.raises(NoJobError, match="left a helper of its ranks"):
+        find_jobs((), host.root)
+
+
+def test_what_serves_beside_a_helper_is_not_left(host: FakeProc) -> None:
+    leave_forked(host, 100)
+    host.add(300, 50, "python /v/bin/trl vllm-serve --model m")
+    host.listens(300, 8000)
+    host.connects(100, 300, 8000)
+    assert rank_pids(host) == [[100]]
+
+
+def test_a_script_that_starts_ranks_may_be_small(host: FakeProc) -> None:
+    host.add(80, 50, "python go.py")
+    for rank in range(2):
+        host.add(100 + rank, 80, "python t.py", rank_environment(rank, 2), torch=True)
+    (job,) = find_jobs((), host.root)
+    assert [(one.pid, one.role) for one in job.members] == [
+        (80, "launcher"), (100, "rank"), (101, "rank"),
+    ]  # fmt: skip

@@ -8,7 +8,7 @@ import pytest
 
 from grpo_doctor_probes.bounded import ask_each, unless_blocked
 from grpo_doctor_probes.discover import scan as module
-from grpo_doctor_probes.discover.scan import as_seen, parse_environment, scan
+from grpo_doctor_probes.discover.scan import as_seen, glance, parse_environment, scan
 from grpo_doctor_probes.procstat import parse_stat
 from tests.unit.probes.discover.fakeproc import FakeProc
 
@@ -131,3 +131,16 @@ def test_the_tree_of_a_host_that_was_read_while_it_changed(host: FakeProc) -> No
     assert tree.nearest(500, [50, 1000]) == 1000
     assert tree.nearest(500, {1: None}) == 1
     assert tree.nearest(500, {500}) is None
+
+
+def test_a_glance_sees_what_everybody_may_see_of_all_that_is_still_there(host: FakeProc) -> None:
+    host.add(100, 50, "python t.py", {"RANK": 3}, state="D")
+    host.add(101, 50, "python t.py")
+    (host.root / "101" / "stat").unlink()  # it ends just now
+    host.add(102, 50, "python t.py")
+    (host.root / "102" / "stat").write_text("102 (python) S\n")
+    seen = glance(host.root)
+    assert {pid: (one.name, one.state, one.parent) for pid, one in seen.items()} == {
+        1: ("init", "S", 0), 50: ("bash", "S", 1), 100: ("python", "D", 50),
+    }  # fmt: skip
+    assert seen[100].environment == {}

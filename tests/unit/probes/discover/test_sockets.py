@@ -4,9 +4,17 @@ import os
 import socket
 from pathlib import Path
 
-from grpo_doctor_probes.discover.sockets import Sockets
+import pytest
+
+from grpo_doctor_probes.discover.scan import Tree, scan
+from grpo_doctor_probes.discover.sockets import (
+    Connection,
+    Sockets,
+    find_servers,
+    meeting_point,
+)
 from grpo_doctor_probes.tcp import TcpTable
-from tests.unit.probes.discover.fakeproc import FakeProc
+from tests.unit.probes.discover.fakeproc import ETHERNET, LOOPBACK, FakeProc
 
 
 def test_both_ends_of_a_real_connection_are_found() -> None:
@@ -57,3 +65,174 @@ def test_a_server_that_was_not_added_is_noticed(host: FakeProc) -> None:
     assert sockets.has_unknown_servers(100)
     sockets.add([101])
     assert not sockets.has_unknown_servers(100)
+
+
+def of(host: FakeProc, *pids: int) -> Sockets:
+    sockets = Sockets(host.root)
+    sockets.add(pids)
+    return sockets
+
+
+def test_the_end_that_listens_is_the_server(host: FakeProc) -> None:
+    for pid in (100, 101):
+        host.add(pid, 1, "python t.py")
+    host.listens(101, 8000)
+    host.connects(100, 101, 8000, ETHERNET)
+    sockets = of(host, 100, 101)
+    assert list(sockets.connections(100)) == [Connection(100, 101, 8000, loopback=False)]
+    assert list(sockets.connections(101)) == []
+    assert list(sockets.connections(102)) == []
+
+
+def test_where_neither_end_listens_any_more_both_are_clients(host: FakeProc) -> None:
+    for pid in (100, 101):
+        host.add(pid, 1, "python t.py")
+    host.connects(100, 101, 8000)
+    sockets = of(host, 100, 101)
+    assert [(one.server, one.port) for one in sockets.connections(100)] == [(101, 8000)]
+    assert [one.server for one in sockets.connections(101)] == [100]
+
+
+@pytest.mark.parametrize(("state", "seen"), [("01", True), ("08", False)], ids=["open", "closing"])
+def test_a_connection_counts_while_both_ends_are_open(
+    host: FakeProc, state: str, seen: bool
+) -> None:
+    for pid in (100, 101):
+        host.add(pid, 1, "python t.py")
+    host.listens(101, 8000)
+    host.connects(100, 101, 8000, state=state)
+    assert bool(list(of(host, 100, 101).connections(100))) is seen
+    assert of(host, 100).has_unknown_servers(100) is seen
+    assert not list(of(host, 100, 101).connections(101))
+
+
+def test_an_end_of_its_own_that_closes_counts_no_more(host: FakeProc) -> None:
+    for pid in (100, 101):
+        host.add(pid, 1, "python t.py")
+    host.listens(101, 8000)
+    host._row(100, f"{LOOPBACK}:9C40", f"{LOOPBACK}:1F40", "08")
+    host._row(101, f"{LOOPBACK}:1F40", f"{LOOPBACK}:9C40", "01")
+    assert list(of(host, 100, 101).connections(100)) == []
+    assert not of(host, 100).has_unknown_servers(100)
+
+
+@pytest.mark.parametrize(("taker", "server"), [(102, 102), (None, 101)])
+def test_a_connection_is_of_who_has_accepted_it_or_else_of_who_listens(
+    host: FakeProc, taker: int | None, server: int
+) -> None:
+    for pid in (100, 101, 102):
+        host.add(pid, 1, "python t.py")
+    host.listens(101, 8000)
+    host._row(100, f"{LOOPBACK}:9C40", f"{LOOPBACK}:1F40", "01")
+    host._row(taker or 102, f"{LOOPBACK}:1F40", f"{LOOPBACK}:9C40", "01")
+    if taker is None:
+        (host.root / "102" / "fd" / "3").unlink()  # nobody has it yet
+    assert [one.server for one in of(host, 100, 101, 102).connections(100)] == [server]
+
+
+def test_one_whose_other_end_nobody_has_is_none(host: FakeProc) -> None:
+    for pid in (100, 101):
+        host.add(pid, 1, "python t.py")
+    host.connects(100, 101, 8000)
+    assert list(of(host, 100).connections(100)) == []
+
+
+def test_sockets_of_other_kinds_are_passed_over(host: FakeProc) -> None:
+    for pid in (100, 101):
+        host.add(pid, 1, "python t.py")
+    host.listens(101, 8000)
+    (host.root / "100" / "fd" / "3").symlink_to("socket:[99]")  # a Unix socket
+    host.connects(100, 101, 8000)
+    assert [one.server for one in of(host, 100, 101).connections(100)] == [101]
+    assert of(host, 100).has_unknown_servers(100)
+
+
+def test_one_that_leads_to_another_host_is_none(host: FakeProc) -> None:
+    host.add(100, 1, "python t.py")
+    host._row(100, f"{ETHERNET}:9C40", "0600000A:1F40", "01")
+    assert list(of(host, 100).connections(100)) == []
+    assert not of(host, 100).has_unknown_servers(100)
+
+
+def test_of_several_that_hold_a_socket_the_first_that_was_added_has_it(host: FakeProc) -> None:
+    for pid in (100, 101, 102):
+        host.add(pid, 1, "python t.py")
+    host.listens(101, 8000)
+    host.connects(100, 101, 8000)
+    for entry in (host.root / "101" / "fd").iterdir():  # as a fork leaves it
+        (host.root / "102" / "fd" / entry.name).symlink_to(entry.readlink())
+    for first, second in ((101, 102), (102, 101)):
+        sockets = of(host, 100, first, second)
+        assert [one.server for one in sockets.connections(100)] == [first]
+
+
+SERVED = {300: {100, 101}}
+
+
+@pytest.mark.parametrize(
+    ("parent", "state", "in_core", "left_out", "found"),
+    [
+        (1, "S", False, False, SERVED),
+        (100, "S", False, False, {}),  # what a rank has started is of its job anyway
+        (1, "Z", False, False, {}),
+        (1, "S", True, False, {}),
+        (1, "S", False, True, {}),
+    ],
+)
+def test_a_server_is_what_listens_where_ranks_are_connected(
+    host: FakeProc,
+    parent: int,
+    state: str,
+    in_core: bool,
+    left_out: bool,
+    found: dict[int, set[int]],
+) -> None:
+    ranks = (100, 101, 102)
+    for pid in ranks:
+        host.add(pid, 50, "python t.py")
+    host.add(300, parent, "python judge.py", state=state)
+    host.listens(300, 8000)
+    for pid in (100, 101):
+        host.connects(pid, 300, 8000)
+    core = {*ranks, *([300] if in_core else [])}
+    tree, sockets = Tree(scan(host.root)), of(host, *sorted(core))
+    servers = find_servers(ranks, core, tree, frozenset([300] if left_out else []), sockets)
+    assert servers == found
+
+
+def store(host: FakeProc, *clients: tuple[int, int, int], address: str = LOOPBACK) -> str:
+    """Where ranks 100 and 101 meet, whose launcher is 90; clients, servers and ports."""
+    for pid in (90, 100, 101, 300):
+        host.add(pid, 1, "python t.py")
+    for server, port in dict.fromkeys((server, port) for _, server, port in clients):
+        host.listens(server, port)
+    for client, server, port in clients:
+        host.connects(client, server, port, address)
+    ranks = dict.fromkeys((100, 101))
+    return meeting_point(ranks, frozenset({90, 100, 101}), of(host, 90, 100, 101, 300))
+
+
+@pytest.mark.parametrize(
+    ("clients", "port"),
+    [
+        ([(100, 100, 7000), (101, 100, 7000)], 7000),
+        ([(101, 101, 7000), (100, 101, 7000)], 7000),
+        ([(100, 90, 7000), (101, 90, 7000)], 7000),  # the launcher has it
+        ([(101, 100, 7000)], None),  # its owner does not talk to itself
+        ([(100, 100, 7000)], None),  # nobody else does
+        ([(100, 300, 7000), (101, 300, 7000)], None),  # a server of another job
+        # Pairs of ranks exchange data over listeners of their own.
+        ([(101, 100, 6000), (100, 100, 7000), (101, 100, 7000), (100, 101, 6001)], 7000),
+        ([(100, 100, 7000), (101, 100, 7000), (100, 90, 6000)], 7000),  # the most clients
+        ([(100, 90, 7001), (101, 90, 7001), (100, 90, 7000), (101, 90, 7000)], 7000),
+        ([], None),
+    ],
+)
+def test_ranks_meet_where_the_owner_talks_with_itself(
+    host: FakeProc, clients: list[tuple[int, int, int]], port: int | None
+) -> None:
+    assert store(host, *clients) == ("" if port is None else f"127.0.0.1:{port}")
+
+
+def test_an_address_that_other_hosts_can_use_is_no_place_of_this_one(host: FakeProc) -> None:
+    assert store(host, (100, 100, 7000), (101, 100, 7000), address=ETHERNET) == ""

@@ -81,3 +81,12 @@ def test_two_ranks_that_a_script_gave_one_number(host: FakeProc) -> None:
     for pid, rank in ((100, 0), (101, 1), (102, 1)):
         host.add(pid, 50, "python t.py", rank_environment(rank, 3), torch=True)
     assert len(find_jobs([100, 101, 102], host.root)) == 1
+
+
+@pytest.mark.parametrize("named", [(100, 200), (200, 100)])
+def test_actors_of_ray_and_ranks_of_a_launcher_are_two_jobs(
+    host: FakeProc, named: tuple[int, int]
+) -> None:
+    start(host, 100, range(2), 41000, command="ray::PolicyModelActor.fit", RAY_JOB_ID="01000000")
+    start(host, 200, range(2), 29500)
+    assert rank_pids(host, *named) == [[100, 101], [200, 201]]

@@ -7,9 +7,16 @@ from collections.abc import Mapping
 import pytest
 
 from grpo_doctor_probes.discover.candidates import Candidate
+from grpo_doctor_probes.discover.commands import Sizes
 from grpo_doctor_probes.discover.ranks import Cast
 from grpo_doctor_probes.discover.scan import Process
-from grpo_doctor_probes.discover.world import main_world, number_all
+from grpo_doctor_probes.discover.world import (
+    common_address,
+    expected_ranks,
+    main_world,
+    number_all,
+    sizes_of,
+)
 
 
 def processes(*pids: int, parent: int = 1) -> Mapping[int, Process]:
@@ -85,3 +92,134 @@ def test_the_group_that_trains(
     members, of_host = trainers(*rows)
     trains, others = main_world(members, of_host)
     assert (set(trains), set(others)) == (main, set(members) - main)
+
+
+def told(**environment: str) -> Candidate:
+    return Candidate(processes(7)[7], "unknown", environment)
+
+
+def launcher(command: str) -> Process:
+    return Process(7, 1, 7, 7, "S", "python", 1, arguments=tuple(command.split()))
+
+
+TORCHRUN = launcher("torchrun --nproc_per_node 4 --nnodes 2 t.py")
+
+
+@pytest.mark.parametrize(
+    ("ranks", "core", "address", "sizes"),
+    [
+        ([], [], "", Sizes(None, None)),
+        ([{"WORLD_SIZE": "8"}], [], "10.0.0.1:29500", Sizes(8, None)),
+        ([{"WORLD_SIZE": "8"}], [], "127.0.0.1:29500", Sizes(8, 8)),
+        ([{"WORLD_SIZE": "8"}], [], "127.8.0.1:29500", Sizes(8, 8)),
+        ([{"WORLD_SIZE": "8"}], [], "localhost:29500", Sizes(8, 8)),
+        ([{"WORLD_SIZE": "8"}], [], "::1:29500", Sizes(8, 8)),
+        ([{"WORLD_SIZE": "8"}], [], "localhost.example:29500", Sizes(8, None)),
+        ([{"WORLD_SIZE": "8", "LOCAL_WORLD_SIZE": "4"}], [], "127.0.0.1:1", Sizes(8, 4)),
+        ([{"WORLD_SIZE": "8"}, {"WORLD_SIZE": "9"}], [], "", Sizes(9, None)),
+        # A host with two agents has the ranks of both.
+        (
+            [
+                {"LOCAL_WORLD_SIZE": "4", "GROUP_RANK": "0"},
+                {"LOCAL_WORLD_SIZE": "4", "GROUP_RANK": "0"},
+                {"LOCAL_WORLD_SIZE": "2", "GROUP_RANK": "1"},
+            ],
+            [], "", Sizes(None, 6),
+        ),
+        ([{}], [TORCHRUN], "", Sizes(8, 4)),
+        ([{}], [launcher("python t.py --nproc_per_node 4")], "", Sizes(None, None)),
+        ([{"WORLD_SIZE": "16", "LOCAL_WORLD_SIZE": "2"}], [TORCHRUN], "", Sizes(16, 2)),
+        ([{}], [launcher("torchrun --nproc_per_node gpu t.py"), TORCHRUN], "", Sizes(8, 4)),
+    ],
+)  # fmt: skip
+def test_how_many_ranks_there_are_is_what_they_say_or_else_what_launchers_were_told(
+    ranks: list[dict[str, str]], core: list[Process], address: str, sizes: Sizes
+) -> None:
+    assert sizes_of([told(**environment) for environment in ranks], core, address) == sizes
+
+
+@pytest.mark.parametrize(
+    ("sizes", "groups", "expected"),
+    [
+        (Sizes(4, 4), ["1"], [0, 1, 2, 3]),
+        (Sizes(4, 4), [], [0, 1, 2, 3]),
+        (Sizes(8, 2), ["0"], [0, 1]),
+        (Sizes(8, 2), ["3", "3"], [6, 7]),
+        (Sizes(None, 2), ["1"], [2, 3]),
+        (Sizes(8, 2), ["1", "2"], []),
+        (Sizes(8, 2), ["1", ""], []),
+        (Sizes(8, 2), [""], []),
+        (Sizes(8, 2), [], []),
+        (Sizes(8, None), ["1"], []),
+        (Sizes(None, None), ["1"], []),
+    ],
+)
+def test_the_ranks_that_a_host_should_have(
+    sizes: Sizes, groups: list[str], expected: list[int]
+) -> None:
+    assert expected_ranks([told(GROUP_RANK=group) for group in groups], sizes) == expected
+
+
+@pytest.mark.parametrize(
+    ("ports", "address"),
+    [
+        ([], ""),
+        (["", ""], ""),
+        (["1", "2", "2"], "h:2"),
+        (["", "", "1"], "h:1"),
+        (["2", "1", "2", "1"], "h:1"),  # of equals the first by its name
+    ],
+)
+def test_the_address_that_most_ranks_name(ports: list[str], address: str) -> None:
+    assert common_address([told(MASTER_ADDR="h", MASTER_PORT=port) for port in ports]) == address
+
+
+def started(*rows: tuple[int, int, int]) -> Mapping[int, Process]:
+    """Rows of process, parent and start."""
+    return {
+        pid: Process(pid, parent, pid, pid, "S", "", started_ticks=ticks)
+        for pid, parent, ticks in rows
+    }
+
+
+@pytest.mark.parametrize(
+    ("rows", "ranks", "free", "number"),
+    [
+        ([(10, 1, 1), (12, 1, 2), (14, 1, 3)], {10: 0, 14: 2}, range(8), 1),
+        ([(10, 1, 1), (12, 1, 1), (14, 1, 1)], {10: 0, 14: 2}, range(8), 1),  # within one tick
+        ([(10, 1, 3), (12, 1, 2), (14, 1, 1)], {10: 2, 14: 0}, range(8), 1),
+        ([(10, 1, 1), (12, 1, 2), (14, 1, 3)], {10: 0, 14: 3}, range(8), None),
+        ([(10, 1, 1), (12, 1, 2), (14, 1, 3)], {10: 0, 14: 3}, [0, 2, 3, 5], 2),
+        ([(10, 2, 1), (12, 1, 2), (14, 1, 3)], {10: 4, 14: 2}, [1, 7], 1),  # no siblings
+        ([(10, 1, 1), (12, 1, 2)], {10: 6}, [5, 7], 7),
+        ([(12, 1, 2), (14, 1, 3)], {14: 1}, [0, 2], 0),
+    ],
+)
+def test_a_number_between_those_of_its_neighbours(
+    rows: list[tuple[int, int, int]],
+    ranks: dict[int, int | None],
+    free: list[int],
+    number: int | None,
+) -> None:
+    found = number_all({**ranks, 12: None}, started(*rows), free)
+    assert found.ranks[12] == number
+
+
+def test_neighbours_without_a_number_say_nothing() -> None:
+    rows = [(10, 1, 1), (11, 1, 2), (12, 1, 3), (13, 1, 4)]
+    found = number_all({10: 0, 11: None, 12: None, 13: 3}, started(*rows), range(1, 9))
+    assert found.ranks == {10: 0, 11: None, 12: None, 13: 3}
+    assert found.notes == (
+        "process 11 is a rank of unknown number; process 12 is a rank of unknown number.",
+    )
+
+
+def test_what_was_guessed_is_said_of_each() -> None:
+    found = number_all({10: 0, 11: None, 12: None}, processes(10, 11, 12), range(3))
+    assert found.notes == (
+        "process 11 is rank 1 (no other is free); process 12 is rank 2 (no other is free).",
+    )
+
+
+def test_a_single_process_without_a_number_is_rank_0() -> None:
+    assert number_all({12: None}, processes(12), []).ranks == {12: 0}

@@ -65,6 +65,19 @@ BODIES = {
     }
     text NAME(_Bool all, _Bool active) { abort(); }""",
     "slow": 'text NAME(_Bool all, _Bool active) { sleep(2); return say("{}"); }',
+    "dying": """
+    #include <signal.h>
+    text NAME(_Bool all, _Bool active) { kill(getpid(), SIGKILL); pause(); return say(""); }""",
+    "locked": """
+    #include <pthread.h>
+    #include <sys/mman.h>
+    text NAME(_Bool all, _Bool active) {
+        char *pages = mmap(0, 8192, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        pthread_mutex_t *mutex = (pthread_mutex_t *)(pages + 4096);
+        pthread_mutex_lock(mutex);
+        pthread_mutex_lock(mutex);
+        return say("");
+    }""",
     "none": "int other(void) { return 0; }",
 }
 PROCESS = """

@@ -4,12 +4,19 @@ from __future__ import annotations
 
 import os
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from grpo_doctor_probes.evidence import Job, Member
-from grpo_doctor_probes.flight.dump_locations import environment, known_dump_files, seen_from_here
+from grpo_doctor_probes.flight.dump_locations import (
+    dump_prefixes,
+    environment,
+    known_dump_files,
+    seen_from_here,
+    started_unix_s,
+)
 
 HZ = os.sysconf("SC_CLK_TCK")
 
@@ -85,3 +92,79 @@ def test_paths_of_a_container_are_seen_through_its_root(proc: Path) -> None:
     assert seen_from_here(10, "/tmp/x", proc) == proc / "10" / "root" / "tmp/x"
     assert seen_from_here(10, "x", proc) == proc / "10" / "cwd" / "x"
     assert seen_from_here(os.getpid(), "/tmp/x") == Path("/tmp/x")
+
+
+def test_the_environment_of_what_may_not_be_read_is_not_read(proc: Path) -> None:
+    """Who reads it waits for a lock that a hanging thread may hold."""
+    one = rank(proc, 10, 0, HOME="/home/me")
+    assert environment(one, proc) == {"HOME": "/home/me"}
+    assert environment(replace(one, readable=False), proc) == {}
+
+
+NAMES = ("nccl_trace_rank_", "comm_lib_trace_rank_")
+
+
+@pytest.mark.parametrize(
+    ("variables", "caches"),
+    [
+        ({"HOME": "/home/me"}, "/home/me/.cache"),
+        ({"HOME": "/home/me", "XDG_CACHE_HOME": "/cache"}, "/cache"),
+        ({"HOME": "/home/me", "XDG_CACHE_HOME": ""}, "/home/me/.cache"),
+        ({}, "/root/.cache"),
+    ],
+)
+def test_torchs_own_places(proc: Path, variables: dict[str, str], caches: str) -> None:
+    one = rank(proc, 10, 0, **variables)
+    expected = [path for name in NAMES for path in (f"/tmp/{name}", f"{caches}/torch/{name}")]
+    assert [str(path) for path in dump_prefixes(one, proc)] == expected
+
+
+@pytest.mark.parametrize(
+    ("variables", "given"),
+    [
+        ({"TORCH_FR_DUMP_TEMP_FILE": "/a", "TORCH_NCCL_DEBUG_INFO_TEMP_FILE": "/b"}, ["/a", "/b"]),
+        ({"TORCH_FR_DUMP_TEMP_FILE": "", "TORCH_NCCL_DEBUG_INFO_TEMP_FILE": "/b"}, ["/b"]),
+    ],
+)
+def test_a_place_that_is_given_is_the_only_one(
+    proc: Path, variables: dict[str, str], given: list[str]
+) -> None:
+    assert [str(path) for path in dump_prefixes(rank(proc, 10, 0, **variables), proc)] == given
+
+
+@pytest.mark.parametrize(
+    ("other_space", "root", "through_root"),
+    [(True, "/", True), (False, "/", False), (False, "/srv/job", True), (True, "/srv/job", True)],
+)
+def test_a_path_is_the_same_for_who_has_our_file_system(
+    proc: Path, other_space: bool, root: str, through_root: bool
+) -> None:
+    own = Path("/proc/self/ns/mnt").readlink()
+    (proc / "10" / "ns").mkdir(parents=True)
+    (proc / "10" / "ns" / "mnt").symlink_to("mnt:[1]" if other_space else own)
+    (proc / "10" / "root").symlink_to(root)
+    expected = proc / "10" / "root" / "tmp/x" if through_root else Path("/tmp/x")
+    assert seen_from_here(10, "/tmp/x", proc) == expected
+
+
+def test_when_a_process_started(proc: Path) -> None:
+    one = rank(proc, 10, 0)
+    earliest, found, latest = time.time(), started_unix_s(one, proc), time.time()
+    assert earliest - 101.1 <= found <= latest - 100.9  # and a second, as clocks may differ
+    assert started_unix_s(replace(one, started_ticks=0), proc) == 0.0
+    (proc / "uptime").write_text("?")
+    assert started_unix_s(one, proc) == 0.0
+
+
+def test_only_files_with_the_prefix_count(proc: Path, tmp_path: Path) -> None:
+    one = rank(proc, 10, 0, TORCH_FR_DUMP_TEMP_FILE=f"{tmp_path}/fr_")
+    found = written(tmp_path / "fr_0")
+    written(tmp_path / "other_0")
+    (tmp_path / "fr_folder").mkdir()
+    assert known_dump_files(job(one), proc) == (found,)
+
+
+def test_a_file_of_a_run_may_be_as_old_as_can_be(tmp_path: Path) -> None:
+    found = written(tmp_path / "run" / "flight" / "rank_0")
+    os.utime(found, (0, 0))
+    assert known_dump_files(job(run_dir=str(tmp_path / "run"))) == (found,)

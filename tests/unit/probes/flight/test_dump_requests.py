@@ -13,6 +13,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import ClassVar
@@ -20,7 +21,7 @@ from typing import ClassVar
 import pytest
 
 from grpo_doctor_probes.evidence import Job, Member
-from grpo_doctor_probes.flight import ask_pipes, ask_servers
+from grpo_doctor_probes.flight import ask_pipes, ask_servers, dump_requests
 
 DUMP = json.dumps({"entries": [], "pg_config": {}}).encode()
 
@@ -85,8 +86,9 @@ def test_a_rank_that_does_not_answer_costs_the_time_given(job: Job, tmp_path: Pa
         (lambda path: None, "is not there"),
         (os.mkfifo, "has no reader"),
         (lambda path: path.write_bytes(b"kept"), "is no pipe"),
+        (os.mkdir, "is closed to us: "),
     ],
-    ids=["missing", "no reader", "a file"],
+    ids=["missing", "no reader", "a file", "a folder"],
 )
 def test_pipes_that_take_nothing(job: Job, tmp_path: Path, make: object, reason: str) -> None:
     assert callable(make)
@@ -95,6 +97,38 @@ def test_pipes_that_take_nothing(job: Job, tmp_path: Path, make: object, reason:
     assert reason in dump.problem
     if reason == "is no pipe":
         assert (tmp_path / "p_3.pipe").read_bytes() == b"kept"
+
+
+def test_a_rank_whose_number_is_not_known_has_no_pipe(job: Job, tmp_path: Path) -> None:
+    nameless = replace(job.members[0], rank=None)
+    assert ask_pipes(Job("here", (nameless,)), 60, tmp_path / "proc") == ()
+
+
+def test_of_several_ranks_each_gives_its_own_answer(job: Job, tmp_path: Path) -> None:
+    (tmp_path / "proc" / "11").symlink_to("10")
+    second = replace(job.members[0], pid=11, rank=4)
+    end = reader(tmp_path)
+    os.mkfifo(tmp_path / "p_4.pipe")
+    other = os.open(tmp_path / "p_4.pipe", os.O_RDONLY | os.O_NONBLOCK)
+
+    def monitor() -> None:
+        while not _read(other):
+            time.sleep(0.01)
+        (tmp_path / "d_4").write_bytes(DUMP)
+        while not _read(end):
+            time.sleep(0.01)
+        (tmp_path / "d_3").write_bytes(DUMP + b" ")
+
+    thread = threading.Thread(target=monitor)
+    thread.start()
+    dumps = ask_pipes(Job("here", (*job.members, second)), 60, tmp_path / "proc")
+    thread.join()
+    os.close(end)
+    os.close(other)
+    assert {dump.rank: (dump.data, dump.pid) for dump in dumps} == {
+        3: (DUMP + b" ", 10), 4: (DUMP, 11),
+    }  # fmt: skip
+    assert len(dumps) == 2
 
 
 def test_a_job_without_pipes_costs_nothing(tmp_path: Path) -> None:
@@ -155,6 +189,35 @@ def test_a_server_of_a_build_without_nccl_answers_for_the_other(
     with serving(tmp_path / "s", {"fr_trace_json": DUMP}):
         (dump,) = ask_servers(serving_job, 5, tmp_path / "proc")
     assert (dump.backend, dump.problem) == ("fr", "")
+
+
+@pytest.mark.parametrize("answers", [{}, {"fr_trace_json": b""}], ids=["neither", "an empty one"])
+def test_a_server_without_recorders(
+    serving_job: Job, tmp_path: Path, answers: dict[str, bytes]
+) -> None:
+    with serving(tmp_path / "s", answers):
+        (dump,) = ask_servers(serving_job, 5, tmp_path / "proc")
+    assert dump.problem == "the server has no recorder to ask"
+
+
+def test_what_one_recorder_said_counts_though_the_other_says_nonsense(
+    serving_job: Job, tmp_path: Path
+) -> None:
+    both = {"fr_trace_json": DUMP, "dump_nccl_trace_json": b"<html>"}
+    with serving(tmp_path / "s", both):
+        (dump,) = ask_servers(serving_job, 5, tmp_path / "proc")
+    assert (dump.backend, dump.data, dump.problem) == ("fr", DUMP, "")
+
+
+@pytest.mark.parametrize(("more", "taken"), [(0, True), (1, False)])
+def test_an_answer_may_be_as_long_as_the_limit(
+    serving_job: Job, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, more: int, taken: bool
+) -> None:
+    monkeypatch.setattr(dump_requests, "MAX_DUMP_BYTES", len(DUMP))
+    with serving(tmp_path / "s", {"fr_trace_json": DUMP + b" " * more}):
+        (dump,) = ask_servers(serving_job, 60, tmp_path / "proc")
+    assert (dump.data == DUMP) is taken
+    assert ("timed out in the midst" in dump.problem) is not taken
 
 
 def test_a_server_that_is_not_torchs(serving_job: Job, tmp_path: Path) -> None:

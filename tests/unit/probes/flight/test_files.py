@@ -146,10 +146,26 @@ def test_too_much_is_refused_before_it_is_read(
     assert "unpacks to more" in bomb.problem
 
 
+@pytest.mark.parametrize(("size", "whole"), [(1000, True), (1001, False)])
+def test_a_dump_may_be_as_large_as_the_limit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: int, whole: bool
+) -> None:
+    monkeypatch.setattr(files_module, "MAX_DUMP_BYTES", 1000)
+    data = DUMP[:-1] + b"}".rjust(size - len(DUMP) + 1)
+    assert len(data) == size
+    (tmp_path / "rank_0").write_bytes(data)
+    (tmp_path / "rank_1.gz").write_bytes(gzip.compress(data))
+    plain, packed = dump_files([tmp_path])
+    assert (plain.data == data, packed.data == data) == (whole, whole)
+    assert ("larger than" in plain.problem, "unpacks to more" in packed.problem) == (
+        not whole, not whole,
+    )  # fmt: skip
+
+
 def test_what_is_not_there_or_no_file_is_named(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     gone, pipe = dump_files([tmp_path / "rank_0", tmp_path / "pipe"])
-    assert "No such file" in gone.problem
+    assert gone.problem == "can't be read: No such file or directory"
     assert pipe.problem == "is no regular file"
     assert gone.source == f"file:{tmp_path}/rank_0"
 

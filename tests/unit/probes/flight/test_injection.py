@@ -16,13 +16,15 @@ from pathlib import Path
 import pytest
 
 from grpo_doctor_probes.evidence import FlightDump, Member, ProcessLook
-from grpo_doctor_probes.flight import inject
+from grpo_doctor_probes.flight import inject, injection
 from grpo_doctor_probes.flight.borrow import Borrowed, TargetProcess
 from grpo_doctor_probes.flight.injection import find_bare_return
 from grpo_doctor_probes.flight.machine import SCRATCH_BYTES, Call
 from grpo_doctor_probes.memory.access import Mapping, mapped
+from grpo_doctor_probes.procstat import read_stat
 from tests.unit.probes.flight.fake_torch import FR, FR_OF_BACKEND, build, process
 from tests.unit.probes.flight.sleeper import MACHINE, Target, until
+from tests.unit.probes.memory.small_library import library_at
 
 LOOK = ProcessLook(0, 0, "S")
 
@@ -125,6 +127,20 @@ def test_a_recorder_that_does_not_answer_in_time(tmp_path: Path) -> None:
         assert goes_on(started)
 
 
+def test_a_recorder_that_another_thread_has_locked(tmp_path: Path) -> None:
+    with process(build(tmp_path, "libtorch_cpu.so", FR, "locked")) as started:
+        dump = inject(member(started.pid), LOOK, at_most_s=0.2)
+        assert dump.problem == ("the recorder is locked by another thread; the call was taken back")
+        assert goes_on(started)
+
+
+def test_a_process_that_ends_in_the_call(tmp_path: Path) -> None:
+    with process(build(tmp_path, "libtorch_cpu.so", FR, "dying")) as started:
+        dump = asked(started.pid)
+        assert dump.problem == "the process ended meanwhile"
+        assert started.wait(60) == -signal.SIGKILL
+
+
 def test_a_library_that_was_replaced_meanwhile_is_asked_as_it_was(tmp_path: Path) -> None:
     library = build(tmp_path, "libtorch_cpu.so", FR, "plain")
     with process(library) as started:
@@ -135,6 +151,72 @@ def test_a_library_that_was_replaced_meanwhile_is_asked_as_it_was(tmp_path: Path
 
 def test_a_process_without_torch(target: Target) -> None:
     assert asked(target.pid).problem == "it has not loaded torch"
+
+
+MAPS_A_FILE = """
+import mmap, sys
+with open(sys.argv[1], "rb") as file:
+    held = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+print("ready", flush=True)
+sys.stdin.readline()
+"""
+
+
+@pytest.mark.parametrize(
+    ("machine", "reason"),
+    [
+        (183 if MACHINE.name == "x86_64" else 62, f"and this is {MACHINE.name}"),
+        (243, f"it is built for ELF machine 243, and this is {MACHINE.name}"),
+        (None, "its libraries can't be read: is not a 64-bit little-endian ELF library"),
+    ],
+)
+def test_a_torch_that_is_not_of_this_machine(
+    tmp_path: Path, machine: int | None, reason: str
+) -> None:
+    header = bytearray(library_at(0, own=0))
+    header[18:20] = (machine or 0).to_bytes(2, "little")
+    library = tmp_path / "libtorch_cpu.so"
+    library.write_bytes(b"no library" if machine is None else header)
+    with subprocess.Popen(
+        [sys.executable, "-c", MAPS_A_FILE, str(library)],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+    ) as started:  # fmt: skip
+        assert started.stdout
+        assert started.stdout.readline() == "ready\n"
+        ticks = read_stat(f"/proc/{started.pid}").started_ticks
+        dump = inject(member(started.pid, ticks), LOOK)
+        started.kill()
+    assert reason in dump.problem
+    assert (dump.data, dump.rank, dump.pid) == (b"", 5, started.pid)
+
+
+def dump(backend: str, data: bytes = b"") -> FlightDump:
+    return FlightDump("ptrace", backend=backend, data=data)
+
+
+ENTRIES = b'{"entries": [1]}'
+
+
+@pytest.mark.parametrize(
+    ("fr", "nccl", "chosen"),
+    [
+        (b"", b"", "nccl"),  # why it says nothing is what matters
+        (b"{}", b"", "fr"),
+        (b"", b"{}", "nccl"),
+        (b"{}", b"{}", "nccl"),
+        (ENTRIES, b"{}", "fr"),
+        (b"{}", ENTRIES, "nccl"),
+        (ENTRIES, ENTRIES, "nccl"),
+    ],
+)
+def test_of_two_recorders_the_one_that_says_more_is_chosen(
+    monkeypatch: pytest.MonkeyPatch, fr: bytes, nccl: bytes, chosen: str
+) -> None:
+    def both(*_: object, **__: object) -> tuple[FlightDump, ...]:
+        return dump("fr", fr), dump("nccl", nccl)
+
+    monkeypatch.setattr(injection, "inject_all", both)
+    assert inject(member(1), LOOK).backend == chosen
 
 
 def test_a_process_that_is_gone_dead_or_another_one(target: Target) -> None:
@@ -200,7 +282,7 @@ STRANGER = """
 import os, sys
 sys.path[:0] = {path!r}
 from grpo_doctor_probes.evidence import Member, ProcessLook
-from grpo_doctor_probes.flight import inject
+from grpo_doctor_probes.flight import inject, injection
 os.setgid(65534); os.setuid(65534)
 member = Member({pid}, 1, 0, "rank", "python", "x")
 print(inject(member, ProcessLook(0, 0, "S")).problem)

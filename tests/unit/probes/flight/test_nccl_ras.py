@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from grpo_doctor_probes.evidence import Job, Member
-from grpo_doctor_probes.flight import ras
+from grpo_doctor_probes.evidence import Job, Member, Role
+from grpo_doctor_probes.flight import nccl_ras, ras
 from grpo_doctor_probes.flight.nccl_ras import RasError, parse_address, repaired
+from tests.unit.probes.flight.ras_server import answer_of, talk
 
+PATIENCE_S = 60.0
 Serve = Callable[..., int]  # (kind, *process numbers of its mesh): the server's own
 
 
@@ -146,6 +152,86 @@ def test_nobody_is_asked_in_our_network_for_a_job_in_another(
         (proc / name / "ns").mkdir(parents=True)
         (proc / name / "ns" / "net").symlink_to(space)
     assert ras(members, 2.0, proc) == ()
+
+
+@contextmanager
+def answering(
+    port: int, meshes: Sequence[Sequence[int]], kind: str = "trainer"
+) -> Iterator[list[int]]:
+    """Answers on the port with one mesh after the other, the last one for ever; a list of which."""
+    asked: list[int] = []
+
+    def serve() -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                connection, _ = server.accept()
+                asked.append(min(len(asked), len(meshes) - 1))
+                with connection, contextlib.suppress(OSError):
+                    talk(connection, answer_of(kind, list(meshes[asked[-1]])), kind)
+
+    with socket.socket() as server:
+        server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        server.bind(("127.0.0.1", port))
+        server.listen(16)
+        thread = threading.Thread(target=serve, daemon=True)
+        thread.start()
+        yield asked
+        server.shutdown(socket.SHUT_RDWR)
+    thread.join()
+
+
+@pytest.fixture
+def once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """There is time for one round, and on a busy machine for every answer of it."""
+    monkeypatch.setattr(nccl_ras, "_AGAIN_S", PATIENCE_S)
+    monkeypatch.setattr(nccl_ras, "_TRY_S", PATIENCE_S)
+
+
+@pytest.mark.parametrize(
+    ("pids", "meshes", "times"),
+    [
+        ((501, 502), [(501, 502)], 1),
+        ((501,), [(501, 502)], 1),  # it names processes of other hosts too
+        ((501, 601), [(501,), (601,)], 2),
+        ((501, 601), [(501,), (501,), (601,)], 3),
+        ((501, 999), [(501,)], 7),  # six times nothing new
+        ((501, 999), [(501,), (501,), (501,), (502,)], 10),  # what is new begins the count anew
+        ((999,), [(500 + n,) for n in range(30)], 16),  # who names others for ever is given up
+    ],
+)
+def test_it_is_asked_until_every_process_is_known_or_nothing_new_is_heard(
+    port: int,
+    tmp_path: Path,
+    once: None,
+    pids: tuple[int, ...],
+    meshes: list[tuple[int, ...]],
+    times: int,
+) -> None:
+    found, proc = job(tmp_path, port, *pids)
+    with answering(port, meshes) as asked:
+        answers = ras(found, PATIENCE_S, proc)
+    assert len(asked) == times
+    named = [json.loads(answer.text)["communicators"][0]["ranks"] for answer in answers]
+    heard = dict.fromkeys(meshes[number] for number in asked)
+    assert [tuple(rank["pid"] for rank in ranks) for ranks in named] == list(heard)
+
+
+def test_a_text_that_names_its_processes_is_known_by_them(
+    port: int, tmp_path: Path, once: None
+) -> None:
+    found, proc = job(tmp_path, port, 503)
+    with answering(port, [(501, 502, 503)], kind="text") as asked:
+        assert len(ras(found, PATIENCE_S, proc)) == len(asked) == 1
+
+
+def test_only_processes_with_nccl_are_asked(port: int, tmp_path: Path, once: None) -> None:
+    found, proc = job(tmp_path, port, 501)
+    asked_of: dict[Role, int] = {"launcher": 0, "helper": 0, "engine": 1, "engine-worker": 1}
+    for role, count in asked_of.items():
+        members = tuple(replace(one, role=role) for one in found.members)
+        with answering(port, [(501,)]) as asked:
+            answers = ras(replace(found, members=members), PATIENCE_S, proc)
+        assert len(answers) == len(asked) == count
 
 
 def test_a_job_without_nccl_costs_nothing(port: int, tmp_path: Path) -> None:

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import json
 import os
+import struct
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ import pytest
 from grpo_doctor_probes.flight import inject, injection, recorderlock, recorders
 from grpo_doctor_probes.flight.borrow import TargetProcess
 from grpo_doctor_probes.flight.recorderlock import UnknownRecorderError
-from grpo_doctor_probes.flight.ring import ENTRY_BYTES, read_ring
+from grpo_doctor_probes.flight.ring import ENTRY_BYTES, ENTRY_MEMBERS, read_ring
 from grpo_doctor_probes.memory.access import mapped
 from tests.unit.probes.flight.sleeper import MACHINE, place_of
 from tests.unit.probes.flight.test_injection import LOOK, member
@@ -113,6 +114,84 @@ def test_gloos_entries_have_no_events_to_be_asked(working: int) -> None:
         begin = int.from_bytes(memory.read(recorder + 48, 8), "little")
         for number in range(10):
             assert memory.read(begin + ENTRY_BYTES * number + 160, 16) == bytes(16)
+
+
+@contextmanager
+def written(place: TargetProcess, at: int, value: bytes) -> Iterator[None]:
+    """The rank's memory with other bytes there for a while."""
+    kept = place.memory.read(at, len(value))
+    place.memory.write(at, value)
+    try:
+        yield
+    finally:
+        place.memory.write(at, kept)
+
+
+def entries_in(place: TargetProcess) -> Any:
+    found = json.loads(read_ring(place.memory, MACHINE.name, recorder_of(place)))
+    return found.get("entries")
+
+
+STARTED, COMPLETED, DURATION, RETIRED = (
+    dict(ENTRY_MEMBERS)[name]
+    for name in ("time_discovered_started_", "time_discovered_completed_", "duration_", "retired_")
+)
+SINCE, UNTIL, LENGTH = (
+    struct.pack(form, value, has)
+    for form, value, has in (("<qB", 1234, 1), ("<qB", 5678, 1), ("<fB", 0.5, 1))
+)
+
+
+@pytest.mark.parametrize(
+    ("members", "said"),
+    [
+        ({}, ("scheduled", 0, 0, None)),
+        ({STARTED: SINCE}, ("started", 1234, 0, None)),
+        ({STARTED: SINCE, COMPLETED: UNTIL}, ("completed", 1234, 5678, None)),
+        ({COMPLETED: UNTIL}, ("completed", 0, 5678, None)),
+        ({DURATION: LENGTH}, ("scheduled", 0, 0, 0.5)),
+    ],
+)
+def test_what_torchs_watchdog_has_seen_of_an_operation(
+    working: int, members: dict[int, bytes], said: tuple[Any, ...]
+) -> None:
+    with place_of(working) as place, ExitStack() as stack:
+        begin = int.from_bytes(place.memory.read(recorder_of(place) + 48, 8), "little")
+        for member_, value in {STARTED: bytes(9), COMPLETED: bytes(9), DURATION: bytes(5)}.items():
+            at = begin + member_
+            stack.enter_context(written(place, at, members.get(member_, value)))
+        first = next(entry for entry in entries_in(place) if entry["record_id"] == 20)
+    keys = ("state", "time_discovered_started_ns", "time_discovered_completed_ns")
+    assert (*(first[key] for key in keys), first.get("duration_ms")) == said
+
+
+@pytest.mark.parametrize(
+    ("member_", "value"),
+    [
+        (STARTED, struct.pack("<qB", 1234, 2)),
+        (DURATION, struct.pack("<fB", 0.5, 2)),
+        (RETIRED, b"\2"),
+    ],
+)
+def test_a_flag_that_is_neither_yes_nor_no_is_of_another_layout(
+    working: int, member_: int, value: bytes
+) -> None:
+    with place_of(working) as place:
+        begin = int.from_bytes(place.memory.read(recorder_of(place) + 48, 8), "little")
+        with (
+            written(place, begin + member_, value),
+            pytest.raises(UnknownRecorderError, match="laid out otherwise"),
+        ):
+            entries_in(place)
+
+
+def test_a_ring_without_entries_is_left_out(working: int) -> None:
+    with place_of(working) as place:
+        recorder = recorder_of(place)
+        begin = place.memory.read(recorder + 48, 8)
+        with written(place, recorder + 56, begin), written(place, recorder + 80, bytes(8)):
+            assert entries_in(place) is None
+        assert len(entries_in(place)) == 10
 
 
 @pytest.mark.parametrize(

@@ -54,6 +54,13 @@ def test_of_equals_the_one_whose_call_is_resumed_comes_first() -> None:
     assert order(replace(GOOD, tid=102, system_call=EPOLL), replace(GOOD, tid=103)) == [103, 102]
 
 
+def test_of_equals_the_one_whose_call_is_known_comes_first() -> None:
+    """A stopped process shows no number on ARM."""
+    unknown = replace(GOOD, tid=102, state="T", system_call=-1)
+    assert order(unknown, replace(GOOD, tid=103, state="T")) == [103, 102]
+    assert order(unknown, replace(GOOD, tid=103, system_call=EPOLL)) == [102, 103]
+
+
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
@@ -64,6 +71,9 @@ def test_of_equals_the_one_whose_call_is_resumed_comes_first() -> None:
         ({"wait": "do_freezer_trap"}, "in a frozen control group"),
         ({"system_call": WRITE}, "in other system calls"),
         ({"system_call": -1}, "in other system calls"),
+        ({"state": "T", "system_call": WRITE}, "in other system calls"),
+        ({"state": "T", "system_call": -1, "stack": 0}, "in other system calls"),
+        ({"stack": 0x10000 + STACK_BYTES - 1}, "on a stack that is too small"),
         ({"stack": 0x90800}, "on a stack that is too small"),
         ({"stack": 0x10}, "on a stack that is too small"),
     ],
@@ -78,6 +88,13 @@ def test_what_is_not_borrowed(change: dict[str, int | str], reason: str) -> None
 def test_what_is_borrowed() -> None:
     for change in ({}, {"stack": 0xF0010}, {"state": "T"}, {"state": "T", "system_call": -1}):
         assert why_not(replace(GOOD, **change), STACKS, CALLS) is None
+    assert why_not(replace(GOOD, stack=0x10000 + STACK_BYTES), STACKS, CALLS) is None
+
+
+def test_reasons_are_counted_the_most_frequent_first() -> None:
+    runs = replace(GOOD, state="R")
+    assert why_none((GOOD, runs, runs), STACKS, CALLS) == "2 running, 1 usable"
+    assert why_none((), STACKS, CALLS) == ""
 
 
 def test_a_tracer_is_named_without_its_tricks(tmp_path: Path) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -120,6 +122,22 @@ def test_several_steps_between_two_logs_are_a_mean(monkeypatch: pytest.MonkeyPat
         "grpo_doctor/train_s": 3.0,
         "grpo_doctor/step_s": 4.0,
     }
+
+
+def in_another_thread(call: Callable[[], object]) -> object:
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(call).result()
+
+
+def test_phases_of_other_threads_are_not_summed(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock(monkeypatch, 0, 4, 9)
+    sums = PhaseSums(wanted=True)
+    in_another_thread(lambda: sums.charge(["train"]))
+    sums.begin_step()
+    in_another_thread(lambda: sums.charge(["reward"]))
+    assert in_another_thread(lambda: sums.take(["reward"])) == {}
+    sums.charge(["train"])
+    assert sums.take([]) == {"grpo_doctor/train_s": 4.0, "grpo_doctor/step_s": 9.0}
 
 
 def test_another_training_begins_from_nothing(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.unit.probes.look.scene import MACHINE, Scene
 from tests.unit.probes.look.stage import Stage
 
 _LIMITS = (
@@ -22,12 +23,26 @@ _PATIENCE_S = 60.0
 
 
 @pytest.fixture
-def stage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Stage]:
-    """Processes to look at. A look leaves out what takes seconds; here that is a machine that
-    stalls for a moment."""
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A look leaves out what takes seconds; here that is a machine that stalls for a moment."""
     for module, limit in _LIMITS:
         limited = import_module(f"grpo_doctor_probes.look.{module}")
         monkeypatch.setattr(limited, limit, _PATIENCE_S)
+
+
+@pytest.fixture
+def scene(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, patient: None) -> Scene:
+    """A host with nothing but its first process."""
+    monkeypatch.setattr("platform.machine", lambda: MACHINE)
+    fake = Scene(tmp_path / "proc")
+    monkeypatch.setattr("grpo_doctor_probes.look.hostview.unix_sockets", lambda: fake.unix)
+    fake.add(1, 0, "/sbin/init", name="init", program="/sbin/init")
+    return fake
+
+
+@pytest.fixture
+def stage(tmp_path: Path, patient: None) -> Iterator[Stage]:
+    """Processes to look at."""
     processes = Stage(tmp_path)
     yield processes
     processes.end()

@@ -13,7 +13,7 @@ import pytest
 
 from grpo_doctor_probes.look.syscalls import path_at, polled, selected
 
-PROC, ME = Path("/proc"), os.getpid()
+PROC = Path("/proc")
 
 
 class Memory:
@@ -32,7 +32,7 @@ class Memory:
 def test_a_path_may_lie_across_two_pages(before_the_end: int) -> None:
     memory = Memory()
     address = memory.put(mmap.PAGESIZE - before_the_end, b"/a/lock\0/another")
-    assert path_at(PROC, ME, address) == b"/a/lock"
+    assert path_at(PROC, os.getpid(), address) == b"/a/lock"
 
 
 def test_polled_descriptors_with_what_each_is_polled_for() -> None:
@@ -40,8 +40,12 @@ def test_polled_descriptors_with_what_each_is_polled_for() -> None:
     content = b"".join(struct.pack("=ihh", fd, events, 0) for fd, events in entries)
     address = Memory()
     at = address.put(64, content)
-    assert polled(PROC, ME, at, 4) == [(3, True, False), (4, False, True), (5, False, False)]
-    assert polled(PROC, ME, at, 1) == [(3, True, False)]
+    assert polled(PROC, os.getpid(), at, 4) == [
+        (3, True, False),
+        (4, False, True),
+        (5, False, False),
+    ]
+    assert polled(PROC, os.getpid(), at, 1) == [(3, True, False)]
 
 
 def test_selected_descriptors_of_two_sets() -> None:
@@ -49,6 +53,6 @@ def test_selected_descriptors_of_two_sets() -> None:
     reading = memory.put(0, (1 << 3 | 1 << 9).to_bytes(8, "little"))
     writing = memory.put(64, (1 << 9 | 1 << 12).to_bytes(8, "little"))
     both = [(3, True, False), (9, True, True), (12, False, True)]
-    assert selected(PROC, ME, 13, (reading, writing)) == both
-    assert selected(PROC, ME, 12, (reading, writing)) == both[:2]
-    assert selected(PROC, ME, 13, (reading, 0)) == [(3, True, False), (9, True, False)]
+    assert selected(PROC, os.getpid(), 13, (reading, writing)) == both
+    assert selected(PROC, os.getpid(), 12, (reading, writing)) == both[:2]
+    assert selected(PROC, os.getpid(), 13, (reading, 0)) == [(3, True, False), (9, True, False)]

@@ -43,7 +43,8 @@ def ask(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> 
                 known = {"nvmlDeviceGetCount": gpus, **answers}
                 if function not in known:
                     raise REFUSED
-                return known[function]
+                answer = known[function]
+                return answer() if callable(answer) else answer
 
             def gpu(self, index: int) -> Device:
                 if index == lost:
@@ -73,6 +74,13 @@ def test_what_a_link_does_not_count_is_left_out_of_its_sums(
     lines = ask(1, nvmlDeviceGetFieldValues=fields(*values))
     (gpu,) = [line["gpu"] for line in lines if "gpu" in line]
     assert (gpu["nvlink_errors"], gpu["nvlink_bytes"]) == (errors, bytes_moved)
+
+
+def test_what_goes_over_pcie_is_the_sum_of_both_ways(ask: Ask) -> None:
+    kilobytes = iter((3, 5))
+    lines = ask(1, nvmlDeviceGetPcieThroughput=lambda: next(kilobytes))
+    (gpu,) = [line["gpu"] for line in lines if "gpu" in line]
+    assert gpu["pcie_bytes_per_s"] == 8000
 
 
 def test_a_driver_that_refuses_everything_leaves_names(ask: Ask) -> None:

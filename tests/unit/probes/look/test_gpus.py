@@ -6,12 +6,14 @@ import json
 from collections.abc import Callable, Sequence
 from importlib import import_module
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
-from grpo_doctor_probes.evidence import GpuHolder, GpuLook
+from grpo_doctor_probes.evidence import GpuHolder, GpuLook, Job, Member, Role
 from grpo_doctor_probes.look.gpus import Process, numbers_are_ours, with_holders
 from grpo_doctor_probes.samplers.child import EndedError
+from tests.unit.probes.discover.fakeproc import FakeProc
 from tests.unit.probes.look.stage import job_of
 
 module = import_module("grpo_doctor_probes.look.gpus")
@@ -52,6 +54,7 @@ def test_numbers_of_another_name_space() -> None:
         (None, 5, None),
         ("2,0", 0, 2),
         ("2,0", 1, 0),
+        ("2,0", 2, None),
         ("2", 3, 2),  # one GPU for each process, as Ray gives them
         ("GPU-1a", 0, 1),
         ("GPU-1a,GPU-0a", 1, 0),
@@ -224,3 +227,54 @@ def test_holders_are_named_where_a_job_is(
     assert gpu.holders == ()
     (process,) = module.processes(job_of(7), tmp_path)
     assert process.numbers == (3,)
+
+
+@pytest.mark.parametrize(
+    ("role", "environment", "local_rank", "known"),
+    [
+        ("rank", {"LOCAL_RANK": 2, "CUDA_VISIBLE_DEVICES": "4,5"}, None, ("4,5", 2)),
+        ("rank", {"LOCAL_RANK": 2}, 1, (None, 1)),
+        ("rank", {"LOCAL_RANK": "x", "CUDA_VISIBLE_DEVICES": ""}, None, ("", None)),
+        ("rank", {"HOME": "/"}, 0, (None, 0)),
+        ("rank", {}, 1, (None, None)),  # hidden from us
+        ("engine", {"LOCAL_RANK": 2, "CUDA_VISIBLE_DEVICES": "4,5"}, None, (None, None)),
+        ("engine-worker", {"CUDA_VISIBLE_DEVICES": "4"}, 1, (None, None)),
+        ("helper", {"LOCAL_RANK": 2}, 0, None),
+    ],
+)
+def test_what_is_known_of_where_a_process_computes(
+    tmp_path: Path,
+    role: Role,
+    environment: dict[str, object],
+    local_rank: int | None,
+    known: tuple[str | None, int | None] | None,
+) -> None:
+    """Engines set both anew once they run."""
+    FakeProc(tmp_path).add(7, 1, "python x", environment)
+    member = Member(7, 1, 0, role, "python", "python x", local_rank=local_rank)
+    found = module.processes(Job("here", (member,)), tmp_path)
+    expected = () if known is None else (Process(7, visible=known[0], local_rank=known[1]),)
+    assert found == expected
+
+
+def test_how_long_a_slow_driver_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its start may take long; from its first question on there is a time for all answers, and one
+    for each."""
+    clock, limits_s = [100.0], []
+    took_s = [(9.0, ask()), (1.0, ask(0)), (2.5, numbers(0)), (1.0, ask(1))]
+
+    class Slow(Answering):
+        def line(self, limit_s: float) -> str | None:
+            limits_s.append(limit_s)
+            after_s, said = took_s.pop(0) if took_s else (limit_s, None)
+            clock[0] += after_s
+            return None if said is None else json.dumps(said)
+
+    times = SimpleNamespace(monotonic=lambda: clock[0], monotonic_ns=lambda: int(clock[0] * 1e9))
+    monkeypatch.setattr(module, "time", times)
+    monkeypatch.setattr(module, "Child", lambda *_: Slow([]))
+    _, silent = module.gpus(answer_s=3.0)
+    assert (module.STARTS_S, module.MOST_S) == (10.0, 6.0)
+    assert limits_s == [10.0, 3.0, 3.0, 2.5, 1.5]
+    assert (silent.index, silent.silent_call, silent.silent_s) == (1, "GPU 1", 1.5)
+    assert clock[0] == 115.0

@@ -9,6 +9,7 @@ import os
 import socket
 import threading
 from collections.abc import Iterator
+from typing import ClassVar
 
 import pytest
 
@@ -20,22 +21,31 @@ TEXT = b'vllm:num_requests_running{engine="0",model_name="m"} 3.0\n'
 
 class Answers(http.server.BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
+    pages: ClassVar[dict[str, tuple[int, bytes]]] = {}
 
     def do_GET(self) -> None:
-        self.send_response(200)
-        self.send_header("Content-Length", str(len(TEXT)))
+        status, text = self.pages.get(self.path, (200, TEXT))
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(text)))
         self.end_headers()
-        self.wfile.write(TEXT)
+        self.wfile.write(text)
 
     def log_message(self, *_: object) -> None:
         pass
 
 
+class Server(http.server.ThreadingHTTPServer):
+    daemon_threads = True
+
+
+class Server6(Server):
+    address_family = socket.AF_INET6
+
+
 @pytest.fixture
 def port() -> Iterator[int]:
     """Where this process serves, to a client that is connected, beside a port without clients."""
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Answers)
-    server.daemon_threads = True
+    server = Server(("127.0.0.1", 0), Answers)
     threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
     number = server.server_address[1]
     client = http.client.HTTPConnection("127.0.0.1", number)
@@ -70,6 +80,60 @@ def test_the_parent_of_an_engine_is_asked(port: int) -> None:
 @pytest.mark.parametrize("command", ["python some_database.py", "ray::LLMServer.run x"])
 def test_a_server_that_may_speak_another_protocol_is_left_alone(command: str) -> None:
     assert engines(Job("here", (member("server", command),))) == ()
+
+
+@pytest.mark.parametrize("host", ["::1", "::"])
+def test_an_engine_that_listens_on_ipv6(host: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("grpo_doctor_probes.look.httpengines._AT_MOST_S", 60.0)
+    try:
+        server = Server6((host, 0), Answers)
+    except OSError:
+        pytest.skip("there is no IPv6 here")
+    threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
+    number = server.server_address[1]
+    command = f"vllm serve model --port {number}"
+    (one,) = engines(Job("here", (member("server", command),)))
+    server.shutdown()
+    server.server_close()
+    assert (one.url, one.problem) == (f"http://[::1]:{number}", "")
+
+
+@pytest.mark.usefixtures("port")
+@pytest.mark.parametrize(
+    ("pages", "values", "problem"),
+    [
+        ({}, {"healthy": 1.0, "num_requests_running": 3.0}, ""),
+        ({"/health": (503, b"")}, {"healthy": 0.0, "num_requests_running": 3.0}, ""),
+        (
+            {"/health": (200, b'{"status":"failed"}')},
+            {"healthy": 0.0, "num_requests_running": 3.0},
+            "",
+        ),
+        (
+            {"/metrics": (404, b""), "/statistics": (200, b'{"running": 2}')},
+            {"healthy": 1.0, "num_requests_running": 2.0},
+            "",
+        ),
+        ({"/metrics": (404, b""), "/statistics": (404, b"")}, {"healthy": 1.0}, ""),
+        (
+            {"/metrics": (404, b""), "/statistics": (200, b"[]")},
+            {"healthy": 1.0},
+            "/statistics gave no answer: no JSON object",
+        ),
+    ],
+)
+def test_what_an_engine_answers(
+    monkeypatch: pytest.MonkeyPatch,
+    pages: dict[str, tuple[int, bytes]],
+    values: dict[str, float],
+    problem: str,
+) -> None:
+    monkeypatch.setattr("grpo_doctor_probes.look.httpengines._AT_MOST_S", 60.0)
+    monkeypatch.setattr(Answers, "pages", pages)
+    (one,) = engines(Job("here", (member("server", "vllm serve model"),)))
+    assert one.values == values
+    assert one.problem.endswith(problem)
+    assert bool(one.problem) is bool(problem)
 
 
 @pytest.mark.usefixtures("port")

@@ -6,6 +6,7 @@ import os
 import time
 from importlib import import_module
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -49,6 +50,8 @@ def test_a_hidden_wait_channel_is_none() -> None:
 
 def test_run_delay() -> None:
     assert parse_run_delay(b"23325022 2950515 20\n") == 2950515
+    assert parse_run_delay(b"5 7") == 7
+    assert parse_run_delay(b"5") == 0
     assert parse_run_delay(b"") == 0
 
 
@@ -71,6 +74,42 @@ def test_a_kernel_without_the_file_tells_no_time(tmp_path: Path) -> None:
     clock = SchedulerClock(tmp_path)
     assert clock.monotonic_ns(5, 0) == 0
     assert clock.monotonic_ns(0, 0) == 0
+
+
+def test_a_core_is_measured_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And one that cannot be told is not tried again."""
+    asked: list[float] = []
+
+    def measure(seconds: float, _: object) -> int:
+        asked.append(seconds)
+        if len(asked) > 1:
+            raise TimeoutError
+        return 1000
+
+    monkeypatch.setattr("grpo_doctor_probes.look.threads.within", measure)
+    clock = SchedulerClock(Path("/proc"))
+    assert [clock.monotonic_ns(5, core) for core in (3, 3, 4, 4, 3)] == [1005] * 5
+    assert len(asked) == 2
+
+
+def test_cores_that_do_not_answer_cost_no_more_than_their_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    now, asked = [100.0], []
+
+    def hang(seconds: float, _: object) -> None:
+        asked.append(seconds)
+        now[0] += seconds
+        raise TimeoutError
+
+    module = import_module("grpo_doctor_probes.look.threads")
+    monkeypatch.setattr(module, "within", hang)
+    monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    monkeypatch.setattr(module, "_BUDGET_S", 0.5)
+    monkeypatch.setattr(module, "_ONE_CORE_S", 0.25)
+    clock = SchedulerClock(Path("/proc"))
+    assert [clock.monotonic_ns(5, core) for core in range(8)] == [0] * 8
+    assert asked == [0.25, 0.25]
 
 
 def test_a_core_that_we_may_not_use_takes_the_offset_of_another() -> None:
@@ -266,6 +305,35 @@ def test_which_files_are_logs(tmp_path: Path, name: str, fd: int, flags: str, is
 
 
 @pytest.mark.usefixtures("_patient")
+def test_a_file_of_the_kernel_is_no_log(tmp_path: Path) -> None:
+    for folder in ("fd", "fdinfo"):
+        (tmp_path / "7" / folder).mkdir(parents=True)
+    (tmp_path / "7" / "fd" / "1").symlink_to("/proc/version")
+    (tmp_path / "7" / "fdinfo" / "1").write_text("flags:\t01\n")
+    assert logs(job_of(7), tmp_path) == ()
+
+
+def test_logs_that_hang_cost_no_more_than_three_seconds(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module, clock = import_module("grpo_doctor_probes.look.logs"), [100.0]
+
+    def hang(seconds: float, _: object) -> None:
+        clock[0] += max(0.0, seconds)
+        raise TimeoutError
+
+    monkeypatch.setattr(module, "within", hang)
+    monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: clock[0]))
+    for folder in ("fd", "fdinfo"):
+        (tmp_path / "7" / folder).mkdir(parents=True)
+    for fd in range(3, 10):
+        (tmp_path / "7" / "fd" / str(fd)).symlink_to(f"/data/{fd}.log")
+        (tmp_path / "7" / "fdinfo" / str(fd)).write_text("flags:\t01\n")
+    assert logs(job_of(7), tmp_path) == ()
+    assert clock[0] == 103.0
+
+
+@pytest.mark.usefixtures("_patient")
 def test_the_log_that_was_written_last_comes_first(tmp_path: Path) -> None:
     for folder in ("fd", "fdinfo"):
         (tmp_path / "7" / folder).mkdir(parents=True)
@@ -303,6 +371,30 @@ def test_disks_that_a_job_uses(tmp_path: Path) -> None:
     (folder / "fdinfo" / "3").write_text("flags:\t0\n")
     assert len(disks(job_of(7), tmp_path)) == 2
     assert disks(job_of(8), tmp_path) == ()
+
+
+def test_files_of_devices_are_on_no_disk(tmp_path: Path) -> None:
+    """/dev is a file system of its own in a container, and nothing of the job is kept there."""
+    folder = tmp_path / "7"
+    for name in ("fd", "fdinfo"):
+        (folder / name).mkdir(parents=True)
+    mounts = "".join(
+        f"36 35 0:30 / {at} rw - tmpfs none rw\n" for at in ("/dev", "/dev/shm", "/runs")
+    )
+    (folder / "mountinfo").write_text(mounts)
+    for fd, target in ((3, "/dev/nvidia0"), (4, "/runs/x"), (5, "pipe:[9]")):
+        (folder / "fd" / str(fd)).symlink_to(target)
+        (folder / "fdinfo" / str(fd)).write_text("flags:\t02\n")
+    (folder / "cwd").symlink_to("/runs")
+    assert [disk.path for disk in disks(job_of(7), tmp_path)] == ["/dev/shm", "/runs"]
+
+
+def test_a_disk_that_cannot_be_asked_says_why(tmp_path: Path) -> None:
+    (tmp_path / "7").mkdir()
+    (tmp_path / "7" / "mountinfo").write_text("36 35 0:30 / /data rw - nfs4 there rw\n")
+    (tmp_path / "7" / "cwd").symlink_to("/data")
+    (disk,) = disks(job_of(7), tmp_path)
+    assert (disk.kind, disk.error, disk.total_bytes) == ("nfs4", "No such file or directory", 0)
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,11 @@ from grpo_doctor_probes.look.logs import last_lines
 from grpo_doctor_probes.look.recorded import open_spans
 from tests.unit.probes.conftest import Recorded
 
-ME = Job("here", (Member(os.getpid(), 1, 0, "rank", "r", "r", rank=0),))
+OURS = 0  # stands for the number of this process
+
+
+def me() -> Job:
+    return Job("here", (Member(os.getpid(), 1, 0, "rank", "r", "r", rank=0),))
 
 
 # --- kernel messages
@@ -45,6 +49,13 @@ def test_only_the_last_hour_and_what_concerns_a_job() -> None:
     found = select(records, 4010.0)
     assert [age_s for age_s, _ in found] == [10.0, 8.0, 7.0]
     assert "Killed process 77" in found[0][1]
+
+
+@pytest.mark.parametrize(("now_s", "ages_s"), [(3601.0, [3600.0]), (3601.5, []), (0.5, [0.0])])
+def test_a_message_of_exactly_an_hour_ago_is_told(now_s: float, ages_s: list[float]) -> None:
+    """And one that the clocks put into the future is of now."""
+    record = b"3,1,1000000,-;Out of memory: Killed process 1 (python)"
+    assert [age_s for age_s, _ in select([record], now_s)] == ages_s
 
 
 def test_hidden_messages_are_a_problem_and_not_silence(
@@ -122,7 +133,7 @@ def test_a_disk_that_does_not_answer_costs_a_second_and_says_so(
     monkeypatch.setattr(sys.modules["grpo_doctor_probes.look.host"], "_DISKS_AT_MOST_S", 0.1)
     began = time.monotonic()
     try:
-        found = disks(ME, Path("/proc"))
+        found = disks(me(), Path("/proc"))
     finally:
         answer.set()
     assert found
@@ -134,7 +145,7 @@ def test_a_disk_that_does_not_answer_costs_a_second_and_says_so(
 
 
 def test_spans_that_are_open_now(recording: Recorded) -> None:
-    job = Job(ME.host, ME.members, run_dir=str(recording.run_dir))
+    job = Job(me().host, me().members, run_dir=str(recording.run_dir))
     with phase("rollout"):
         found = open_spans(job)
         assert [(one.pid, one.name, one.collective) for one in found] == [
@@ -149,7 +160,7 @@ def test_a_run_directory_of_others_and_damaged_files_show_nothing(recording: Rec
     other = Job("here", (Member(1, 0, 0, "rank", "r", "r"),), run_dir=str(recording.run_dir))
     with phase("rollout"):
         assert open_spans(other) == ()
-        assert open_spans(ME) == ()
+        assert open_spans(me()) == ()
 
 
 def numbered(proc: Path, numbers: dict[int, int]) -> Path:
@@ -167,11 +178,11 @@ def member(pid: int, rank: int) -> Member:
 @pytest.mark.parametrize(
     ("own", "seen"),
     [
-        ({4711: os.getpid()}, 4711),
-        ({4711: os.getpid(), 4712: 2}, 4711),
-        ({4712: os.getpid(), 4711: os.getpid()}, 4711),
-        ({4712: os.getpid()}, None),
-        ({os.getpid(): 2}, None),
+        ({4711: OURS}, 4711),
+        ({4711: OURS, 4712: 2}, 4711),
+        ({4712: OURS, 4711: OURS}, 4711),
+        ({4712: OURS}, None),
+        ({OURS: 2}, None),
     ],
     ids=["container", "several ranks in one", "one for each rank", "another host's", "another's"],
 )
@@ -179,6 +190,7 @@ def test_spans_of_a_job_that_knows_itself_by_other_numbers(
     recording: Recorded, tmp_path: Path, own: dict[int, int], seen: int | None
 ) -> None:
     """In a container the recorder writes the number that the process has there."""
+    own = {pid or os.getpid(): number or os.getpid() for pid, number in own.items()}
     members = tuple(member(pid, 0 if pid == 4711 else 1) for pid in own)
     job = Job("here", members, run_dir=str(recording.run_dir))
     with phase("reward"):

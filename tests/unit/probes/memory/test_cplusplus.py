@@ -51,6 +51,8 @@ def test_in_a_function_that_it_calls() -> None:
     assert found({HERE: call, CALLED: getter(CALLED)}) == GUARD
     assert found({HERE: b"\x48\xe8\x00\x00\x00\x01" + call[1:], CALLED: getter(CALLED)}) is None
     assert found({HERE: call}) is None
+    first = b"\xe8" + relative(HERE + 1, CALLED)
+    assert found({HERE: first, CALLED: getter(CALLED)}) == GUARD
 
 
 def test_a_load_of_something_else_is_no_object() -> None:

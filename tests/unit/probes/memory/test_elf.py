@@ -4,12 +4,24 @@ from __future__ import annotations
 
 import ctypes
 import os
+import struct
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
 from grpo_doctor_probes.memory.access import Memory, mapped
 from grpo_doctor_probes.memory.elf import ElfError, Library, gnu_hash, library
+from tests.unit.probes.memory.small_library import (
+    DYNAMIC,
+    FINI,
+    HEADER_BYTES,
+    LOAD,
+    NOTE,
+    X86_64,
+    hash_table,
+    library_at,
+)
 
 
 @pytest.fixture
@@ -64,3 +76,84 @@ def test_a_library_without_a_table_is_refused() -> None:
     header = b"\x7fELF\x02\x01".ljust(54, b"\0") + (56).to_bytes(2, "little") + bytes(8)
     with pytest.raises(ElfError, match="no dynamic section"):
         library(lambda _address, size: header[:size].ljust(size, b"\0"), 0x1000)
+
+
+START = 0x7F00_0000_0000
+
+
+def small(**made: Any) -> Library:
+    """What is read of a small library that is loaded at `START`."""
+    content = library_at(START, **made)
+
+    def read(address: int, size: int) -> bytes:
+        if not START <= address <= START + len(content) - size:
+            raise OSError("nothing there")
+        return content[address - START : address - START + size]
+
+    return library(read, START)
+
+
+@pytest.mark.parametrize("relocated", [True, False], ids=["by glibc", "by musl"])
+@pytest.mark.parametrize("own", [0, 0x4000, 0x4F38])
+def test_a_library_is_where_it_was_loaded_and_not_where_it_was_linked(
+    own: int, relocated: bool
+) -> None:
+    found = small(tags={FINI: own + 0x321}, own=own, relocated=relocated)
+    assert found.machine == X86_64
+    assert found.address_of("work") == START + 0x123
+    assert found.last == START - (own & ~0xFFF) + own + 0x321
+
+
+def test_a_library_that_runs_nothing_last() -> None:
+    assert small().last == 0
+
+
+@pytest.mark.parametrize(
+    ("ended", "more"),
+    [(True, b""), (False, b""), (False, bytes(8)), (True, struct.pack("<QQ", FINI, 0x999))],
+    ids=["by its mark", "by its size", "in the midst of an entry", "with more behind the mark"],
+)
+def test_where_the_entries_of_a_library_end(ended: bool, more: bytes) -> None:
+    found = small(tags={FINI: 0x4321}, ended=ended, more=more)
+    assert (found.address_of("work"), found.last) == (START + 0x123, START + 0x321)
+    assert small(ended=ended, more=more).last == 0
+
+
+@pytest.mark.parametrize(
+    ("buckets", "words"), [(0, 1), (1, 0), (0, 0)], ids=["no bucket", "no filter", "neither"]
+)
+def test_a_hash_table_of_nothing_has_nothing(buckets: int, words: int) -> None:
+    assert small(table=hash_table("work", 1, buckets, words)).address_of("work") is None
+
+
+def test_a_bucket_without_a_symbol() -> None:
+    empty = struct.pack("<4IQII", 1, 1, 1, 5, (1 << 64) - 1, 0, gnu_hash(b"work") | 1)
+    assert small(table=empty).address_of("work") is None
+
+
+NEEDED = ((LOAD, 0x4000), (DYNAMIC, 0x5000))
+
+
+@pytest.mark.parametrize(
+    ("count", "each", "whole"),
+    [
+        (2, HEADER_BYTES, True),
+        (64, HEADER_BYTES, True),
+        (65, HEADER_BYTES, False),
+        (2, HEADER_BYTES - 1, False),
+        (65, HEADER_BYTES + 1, False),
+    ],
+)
+def test_how_many_program_headers_a_library_has(count: int, each: int, whole: bool) -> None:
+    segments = [*NEEDED, *[(NOTE, 0)] * (count - len(NEEDED))]
+    if whole:
+        assert small(segments=segments, each=each).address_of("work") == START + 0x123
+        return
+    with pytest.raises(ElfError, match="damaged program headers"):
+        small(segments=segments, each=each)
+
+
+@pytest.mark.parametrize("segments", [NEEDED[:1], NEEDED[1:], ()], ids=str)
+def test_a_library_has_code_and_a_dynamic_section(segments: tuple[tuple[int, int], ...]) -> None:
+    with pytest.raises(ElfError, match="no dynamic section"):
+        small(segments=segments)

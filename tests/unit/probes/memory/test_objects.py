@@ -86,11 +86,23 @@ def test_maps_are_walked_in_order() -> None:
 
 
 @pytest.mark.parametrize(
-    ("count", "words_"), [(2, "more values"), (4, "fewer values"), (4097, "a map of 4097 values")]
+    ("count", "words_"),
+    [
+        (2, "more values"),
+        (4, "fewer values"),
+        (4096, "fewer values"),
+        (4097, "a map of 4097 values"),
+    ],
 )
 def test_a_map_that_does_not_count_is_none(count: int, words_: str) -> None:
     with pytest.raises(NotAnObjectError, match=words_):
         list(tree(count).nodes(1000))
+
+
+def test_a_map_that_says_it_is_empty_and_is_not() -> None:
+    full = reader((1008, words(0, 1200, 0, 0, 0)), (1200, words(0, 1008, 0, 0)))
+    with pytest.raises(NotAnObjectError, match="more values"):
+        list(full.nodes(1000))
 
 
 def test_a_map_without_an_end_is_none() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import json
 import os
 import subprocess
 import sys
@@ -33,6 +35,22 @@ def test_a_process_that_has_gone_tells_nothing() -> None:
     found = placement_of(Job("n2", (gone,), 2, 1))
     assert (found.host, found.world_size, found.local_ranks) == ("n2", 2, 1)
     assert found.hosts == ()
+
+
+def test_the_hosts_are_told_by_the_command_of_a_launcher(tmp_path: Path) -> None:
+    """And by no other command: what a helper is called with is its own affair."""
+    for pid, hosts in ((7, ["w-0", "w-1"]), (8, ["x"]), (9, ["y"])):
+        world = base64.urlsafe_b64encode(
+            json.dumps({host: [0] for host in hosts}).encode()
+        ).decode()
+        (tmp_path / str(pid)).mkdir()
+        (tmp_path / str(pid) / "cmdline").write_text(f"python\0--world_info={world}\0")
+    launcher = Member(7, 1, 1, "launcher", "python", "deepspeed")
+    rank = Member(8, 7, 1, "rank", "python", "python", rank=0)
+    helper = Member(9, 8, 1, "helper", "python", "python")
+    found = placement_of(Job("w-0", (helper, rank, launcher), 2), tmp_path)
+    assert (found.launcher, found.hosts) == ("deepspeed", ("w-0", "w-1"))
+    assert placement_of(Job("w-0", (helper, rank), 2), tmp_path).hosts == ()
 
 
 def test_addresses_that_others_can_reach(tmp_path: Path) -> None:

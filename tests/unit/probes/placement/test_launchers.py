@@ -55,6 +55,22 @@ def test_mpi_says_how_many_hosts_there_are() -> None:
     assert (found.launcher, found.nodes) == ("mpi", 2)
 
 
+@pytest.mark.parametrize(
+    ("size", "other", "launcher"),
+    [
+        ("1", {}, "mpi"),
+        ("1", {"TORCHELASTIC_RUN_ID": "r1"}, "torchrun"),  # torchrun is one task of MPI
+        ("2", {"TORCHELASTIC_RUN_ID": "r1"}, "mpi"),
+        ("1", {"KUBERNETES_SERVICE_HOST": "10.96.0.1"}, "kubernetes"),
+        ("16", {"KUBERNETES_SERVICE_HOST": "10.96.0.1"}, "mpi"),
+    ],
+)
+def test_mpi_that_has_started_one_process_says_nothing_of_other_hosts(
+    size: str, other: dict[str, str], launcher: str
+) -> None:
+    assert place(OMPI_COMM_WORLD_SIZE=size, **other).launcher == launcher
+
+
 def test_a_pod_is_in_a_namespace() -> None:
     found = place(KUBERNETES_SERVICE_HOST="10.96.0.1", namespace="ml-team")
     assert (found.launcher, found.namespace) == ("kubernetes", "ml-team")
@@ -92,6 +108,11 @@ def test_nonsense_gives_no_hosts_and_no_error(environment: dict[str, str]) -> No
 )
 def test_slurms_short_form(text: str, hosts: tuple[str, ...]) -> None:
     assert expanded(text, 100) == hosts
+
+
+@pytest.mark.parametrize(("at_most", "hosts"), [(3, ("a1", "a2", "b")), (2, ())])
+def test_a_list_is_whole_or_none(at_most: int, hosts: tuple[str, ...]) -> None:
+    assert expanded("a[1-2],b", at_most) == hosts
 
 
 def test_a_list_of_billions_is_not_written_out() -> None:

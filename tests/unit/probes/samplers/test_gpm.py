@@ -55,10 +55,21 @@ def test_means_come_from_the_second_call_on_and_never_twice_in_110_ms(
     now[0] += 1
     assert list(pair.read().values()) == [30.0, None]
     assert [track.name for track in pair.tracks] == ["gpu.sm_active", "gpu.tensor_active"]
+    assert nvml.named("nvmlGpmQueryDeviceSupport") == [("whole",)]
     assert all(arguments[0] == "whole" for arguments in nvml.named("nvmlGpmSampleGet"))
     pair.close()
     pair.close()
     assert len(nvml.named("nvmlGpmSampleFree")) == 2
+
+
+def test_an_instance_is_asked_through_its_gpu() -> None:
+    nvml = FakeNvml()
+    part = Device("part", "MIG-a", 0, "H100", parent="GPU-a", parent_handle="whole", gpu_instance=7)
+    pair = gpm.Gpm(nvml, part)
+    pair.read()
+    assert nvml.named("nvmlGpmQueryDeviceSupport") == [("whole",)]
+    assert [arguments[:2] for arguments in nvml.named("nvmlGpmMigSampleGet")] == [("whole", 7)] * 2
+    assert {track.gpu for track in pair.tracks} == {"MIG-a"}
 
 
 def test_an_older_device_and_a_refused_sample_are_no_pair() -> None:

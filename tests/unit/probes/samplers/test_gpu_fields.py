@@ -7,8 +7,10 @@ from typing import Any
 
 import pytest
 
+from grpo_doctor_probes.samplers import gpu_device
 from grpo_doctor_probes.samplers.gpu_device import PROCESSES, RETRY_NS, Gpu
 from grpo_doctor_probes.samplers.nvml import Device, Nvml, NvmlError, Trouble
+from grpo_doctor_probes.samplers.tracks import Track
 
 LOST = NvmlError(Trouble.LOST, "GPU is lost")
 REFUSED = NvmlError(Trouble.UNSUPPORTED, "Not Supported")
@@ -118,13 +120,55 @@ def test_the_tracks_of_a_lost_device_end_and_it_is_tried_once_a_second() -> None
     names = set(fast(probed))
     nvml.answers[POWER] = LOST
     assert {track.name: value for track, value in probed.lose(10).items()} == dict.fromkeys(names)
+    nvml.answers[POWER] = 100_000
     assert not probed.revive(10 + RETRY_NS - 1)
+    nvml.answers[POWER] = LOST
     assert not probed.revive(10 + RETRY_NS)
     assert probed.lost
     nvml.answers[POWER] = 100_000
     assert not probed.revive(10 + RETRY_NS + 1)
     assert probed.revive(10 + 2 * RETRY_NS)
     assert not probed.lost
+
+
+def test_memory_that_is_not_told_for_a_moment_loses_no_device() -> None:
+    probed, nvml = gpu(nvmlDeviceGetMemoryInfo=LATER)
+    assert not probed.lost
+    assert probed.row(visible=True).memory_total_bytes is None
+    assert fast(probed)["gpu.memory_used"] is None
+    nvml.answers["nvmlDeviceGetMemoryInfo"] = ANSWERS["nvmlDeviceGetMemoryInfo"]
+    assert fast(probed)["gpu.memory_used"] == 5
+
+
+def test_a_device_that_says_how_busy_its_cores_were(monkeypatch: pytest.MonkeyPatch) -> None:
+    busy, said = Track("gpu.sm_active", "%", gpu="GPU-a"), {"now": 12.5}
+    refused: list[NvmlError] = []
+
+    class Pair:
+        tracks = (busy,)
+
+        def __init__(self, *_: object) -> None:
+            pass
+
+        def read(self) -> dict[Track, float | None]:
+            if refused:
+                raise refused.pop()
+            return {busy: said["now"]}
+
+        def close(self) -> None:
+            pass
+
+    monkeypatch.setattr(gpu_device, "Gpm", Pair)
+    probed, _ = gpu()
+    assert fast(probed)["gpu.sm_active"] == 12.5
+    assert probed.row(visible=True).missing == ()
+    refused.append(LATER)
+    assert fast(probed)["gpu.sm_active"] is None
+    refused.append(LOST)
+    with pytest.raises(NvmlError, match="GPU is lost"):
+        probed.read_fast()
+    probed.close()
+    assert "gpu.sm_active" not in fast(probed)
 
 
 def test_a_process_that_has_left_the_device_has_no_memory_there() -> None:

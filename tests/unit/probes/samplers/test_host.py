@@ -72,6 +72,27 @@ def test_all_tracks_with_their_units(host: Path) -> None:
     }
 
 
+def test_processor_use_is_of_the_time_since_the_read_before(host: Path) -> None:
+    source = sampler(host)
+    found = []
+    for at, times in enumerate(("300 0 0 700", "330 0 0 770", "330 0 0 770", "340 0 0 770")):
+        (host / "proc/stat").write_text(f"cpu  {times} 0 0 0 0 0 0\n")
+        found.append(values(source, at * S).get("host.cpu"))
+    source.close()
+    assert found == [None, 30, None, 100]
+
+
+@pytest.mark.parametrize("lacks", ["SwapTotal", "SwapFree", "MemAvailable"])
+def test_a_kernel_that_lacks_a_number_of_memory_gives_the_others(host: Path, lacks: str) -> None:
+    meminfo = host / "proc/meminfo"
+    lines = meminfo.read_text().replace(" kB", " kB\n").split("\n")
+    meminfo.write_text("".join(f"{line}\n" for line in lines if line and lacks not in line))
+    source = sampler(host)
+    found = {name for name in values(source, 0) if name.split(".")[1][:4] in ("memo", "swap")}
+    source.close()
+    assert found == ({"host.swap_used"} if lacks[0] == "M" else {"host.memory_available"})
+
+
 def _size_bytes(path: Path) -> int:
     size = os.statvfs(path)
     return size.f_blocks * size.f_frsize

@@ -171,6 +171,66 @@ def test_a_stranger_is_looked_at_again_while_it_may_still_become_ours(tmp_path: 
     tree.close()
 
 
+class Declared:
+    """A job of process 10 with its child 20, whose ranks its files alone tell."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        fields = "{0} (python) S {1} 1 1 0 -1 0 0 0 0 0 0 0 0 0 20 0 1 0 {0} 1000 25 0 0 0"
+        for pid, parent in ((10, 1), (20, 10)):
+            (folder / f"proc/{pid}").mkdir(parents=True)
+            (folder / f"proc/{pid}/stat").write_text(fields.format(pid, parent))
+            (folder / f"proc/{pid}/environ").write_text("")
+        (folder / "ranks").mkdir()
+        self.tree = JobTree(10, folder, "here", proc=folder / "proc")
+
+    def file(self, name: str, pid: int, host: str = "here", *, at_s: int, size: int = 0) -> None:
+        path = self.folder / "ranks" / name
+        path.write_text(json.dumps({"pid": pid, "host": host}).ljust(size))
+        os.utime(path, (at_s, at_s))
+
+    def mains(self) -> dict[int, int]:
+        """The main process of each rank."""
+        return {group.rank: group.main for group in self.tree.scan(0)}
+
+
+def test_a_rank_file_is_read_again_when_it_has_changed(tmp_path: Path) -> None:
+    job = Declared(tmp_path)
+    job.file("00003.json", 10, at_s=1)
+    assert job.mains() == {3: 10}
+    job.file("00003.json", 20, at_s=1)
+    assert job.mains() == {3: 10}
+    job.file("00003.json", 20, at_s=2)
+    assert job.mains() == {3: 20}
+    job.tree.close()
+
+
+def test_a_rank_file_of_another_host_is_read_once(tmp_path: Path) -> None:
+    job = Declared(tmp_path)
+    job.file("00003.json", 10, "there", at_s=1)
+    job.file("00004.json", 20, at_s=1)
+    assert job.mains() == {4: 20}
+    job.file("00003.json", 10, at_s=2)
+    assert job.mains() == {4: 20}
+    job.tree.close()
+
+
+@pytest.mark.parametrize(
+    ("name", "size", "counts"),
+    [
+        ("00003.json", 1 << 20, True),
+        ("00003.json", (1 << 20) + 1, False),
+        ("notes.json", 0, False),
+        ("00003.4.json", 0, False),
+    ],
+)
+def test_which_files_name_a_rank(tmp_path: Path, name: str, size: int, *, counts: bool) -> None:
+    job = Declared(tmp_path)
+    job.file(name, 10, at_s=1, size=size)
+    assert job.mains() == ({3: 10} if counts else {})
+    job.tree.close()
+
+
 def test_rank_files_name_the_main_process(tmp_path: Path) -> None:
     ranks = tmp_path / "ranks"
     ranks.mkdir()

@@ -72,6 +72,12 @@ def test_a_path_that_leaves_the_mount_is_not_followed(tmp_path: Path, mount: Pat
     assert available(tmp_path, "0::/../other\n") == 5 * GB
 
 
+@pytest.mark.parametrize(("limit", "left"), [(2**62 - 1, 2**62 - 1 - GB), (2**62, None)])
+def test_where_no_limit_begins(tmp_path: Path, mount: Path, limit: int, left: int | None) -> None:
+    group(mount / "job", 2, limit, GB)
+    assert available(tmp_path, "0::/job\n") == left
+
+
 def test_an_overdrawn_limit_leaves_nothing(tmp_path: Path, mount: Path) -> None:
     group(mount / "job", 2, 1 * GB, 2 * GB)
     assert available(tmp_path, "0::/job\n") == 0

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+import time
 from pathlib import Path
 
 import pytest
@@ -76,19 +77,56 @@ def test_the_environment_is_read_again_until_it_has_settled(tmp_path: Path) -> N
     folder.mkdir()
     (folder / "stat").write_bytes(STAT)
     (folder / "environ").write_bytes(b"PATH=/bin\0")
-    process = Process(4242, tmp_path, now_ns=0)
+    process = Process(4242, tmp_path, now_ns=7 * SETTLED_NS)
     assert _rank(process) is None
     (folder / "environ").write_bytes(b"RANK=2\0")  # as after exec
-    process.read_environment(SETTLED_NS)
+    process.read_environment(8 * SETTLED_NS)
     assert _rank(process) == 2
     (folder / "environ").write_bytes(b"RANK=9\0")
-    process.read_environment(SETTLED_NS + 1)
+    process.read_environment(8 * SETTLED_NS + 1)
     process.close()
     assert _rank(process) == 2
 
 
 def _rank(process: Process) -> int | None:
     return process.environment.rank
+
+
+@pytest.mark.parametrize(("running_s", "young"), [(0.0, True), (1.99, True), (2.0, False)])
+def test_who_is_young_may_be_between_fork_and_exec(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, running_s: float, *, young: bool
+) -> None:
+    (tmp_path / "4242").mkdir()
+    (tmp_path / "4242" / "stat").write_bytes(STAT)
+    process = Process(4242, tmp_path, now_ns=0)
+    started_s = process.started_ticks / os.sysconf("SC_CLK_TCK")
+    monkeypatch.setattr(time, "clock_gettime", lambda _: started_s + running_s)
+    assert process.is_young() is young
+    process.close()
+
+
+@pytest.mark.parametrize(
+    ("schedstat", "waited_ns"),
+    [("5 77 9\n", 77), ("0 0 0\n", 0), ("5\n", None), ("", None), ("5 x 9\n", None), (None, None)],
+)
+def test_how_long_its_main_thread_has_waited_for_a_processor(
+    tmp_path: Path, schedstat: str | None, waited_ns: int | None
+) -> None:
+    (tmp_path / "4242").mkdir()
+    (tmp_path / "4242" / "stat").write_bytes(STAT)
+    if schedstat is not None:
+        (tmp_path / "4242" / "schedstat").write_text(schedstat)
+    process = Process(4242, tmp_path, now_ns=0)
+    assert process.main_thread_waited_ns() == waited_ns
+    process.close()
+
+
+def test_how_many_processors_it_may_run_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    process = Process(os.getpid(), PROC, now_ns=0)
+    assert process.processors() == len(os.sched_getaffinity(0))
+    monkeypatch.delattr(os, "sched_getaffinity")
+    assert process.processors() is None
+    process.close()
 
 
 def test_the_memory_of_this_process() -> None:

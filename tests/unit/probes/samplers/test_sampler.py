@@ -139,6 +139,23 @@ def test_the_rate_halves_whenever_the_file_has_grown_by_the_limit(tmp_path: Path
     assert times[-1] - times[-2] == 4 * S // 10
 
 
+@pytest.mark.parametrize(("more_bytes", "halved"), [(0, True), (1, False)])
+def test_the_rate_halves_as_soon_as_the_limit_is_reached(
+    tmp_path: Path, more_bytes: int, *, halved: bool
+) -> None:
+    def load(call: int) -> Reading:
+        return Reading({LOAD: call})
+
+    first = record(tmp_path / "once", 1, Scripted("host", load))
+    reached_bytes = first.path.stat().st_size
+    first.stop()
+    limit_bytes = reached_bytes + more_bytes
+    again = record(tmp_path, 2, Scripted("host", load), limit_bytes=limit_bytes)
+    again.stop()
+    times = [row["t"] for row in rows(again) if "v" in row]
+    assert times[1] - times[0] == (2 if halved else 1) * S // 10
+
+
 def test_a_full_disk_is_remembered_and_sampling_goes_on(tmp_path: Path) -> None:
     (tmp_path / "hosts").mkdir()
     (tmp_path / "hosts" / "a.samples.jsonl").symlink_to("/dev/full")

@@ -152,6 +152,13 @@ def test_tokens_are_a_rate_and_a_server_that_is_gone_has_no_values() -> None:
     assert sampler.read(0).values[track] == 0.0
 
 
+def test_two_answers_of_one_moment_are_no_rate() -> None:
+    sampler = ServerSampler([])
+    for total in (100.0, 200.0):
+        sampler._take([{"generation_tokens_total": total}], 10**9)
+    assert sampler.read(0).values == {}
+
+
 def test_what_is_counted_is_a_rate() -> None:
     sampler = ServerSampler([])
     names = (

@@ -9,11 +9,13 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from grpo_doctor_probes.supervisor import deaths
 from grpo_doctor_probes.supervisor.deaths import Death, DeathWatch, Subject
+from grpo_doctor_probes.supervisor.oom import OomCounters
 
 PATIENCE_S = 30
 
@@ -86,6 +88,94 @@ def test_an_end_of_which_nothing_is_left_is_still_told(
     death = reaped_at_once(watch, sleepers[0])
     assert (death.status, death.signal, death.in_order) == (None, None, False)
     watch.close()
+
+
+@pytest.mark.parametrize(
+    ("ending", "status", "asked"),
+    [
+        ("kill -KILL $$", signal.SIGKILL, True),
+        ("kill -TERM $$", signal.SIGTERM, False),
+        ("exit 9", 9 << 8, False),
+        ("exit 0", 0, False),
+        ("exit 0", None, True),  # nobody knows any more how it ended
+    ],
+)
+def test_what_killed_it_is_asked_where_it_may_have_been_the_kernel(
+    monkeypatch: pytest.MonkeyPatch, ending: str, status: int | None, *, asked: bool
+) -> None:
+    class Grown(OomCounters):
+        def grown(self, _: int) -> int:
+            return 3
+
+    monkeypatch.setattr(deaths, "OomCounters", Grown)
+    monkeypatch.setattr(deaths, "kernel_said", lambda _: "Out of memory")
+    if status is None:
+        monkeypatch.setattr(deaths, "wait_status", lambda *_: None)
+    process = subprocess.Popen(["sh", "-c", f"read x; {ending}"], stdin=subprocess.PIPE)
+    watch = DeathWatch()
+    watch.watch(Subject(process.pid, "rank 0", 0))
+    assert process.stdin is not None
+    process.stdin.close()
+    wait_for(lambda: bool(watch.deaths))
+    (death,) = watch.close()
+    process.wait()
+    assert death.status == status
+    assert (death.oom_kills, death.kernel) == ((3, "Out of memory") if asked else (0, ""))
+
+
+@pytest.mark.parametrize(
+    ("status", "name", "in_order"),
+    [
+        (None, None, False),
+        (0, None, True),
+        (5 << 8, None, False),
+        (signal.SIGKILL, "SIGKILL", False),
+        (signal.SIGSEGV | 0x80, "SIGSEGV", False),  # with a core
+        (50, "signal 50", False),  # one of real time
+    ],
+)
+def test_a_wait_status_in_words(status: int | None, name: str | None, *, in_order: bool) -> None:
+    death = Death(Subject(7, "rank 0", 0), 1, status)
+    assert (death.signal, death.in_order) == (name, in_order)
+
+
+@pytest.mark.parametrize(
+    ("zombie_after", "held", "status", "pauses"),
+    [
+        (0, True, 9, 0),
+        (0, False, 9, 0),
+        (2, True, 9, 2),
+        (99, True, None, 10),
+        (99, False, None, 0),
+    ],
+)
+def test_one_that_is_being_collected_is_looked_at_some_times(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    zombie_after: int,
+    status: int | None,
+    pauses: int,
+    *,
+    held: bool,
+) -> None:
+    """Not where nothing tells that it is still there."""
+    paused: list[float] = []
+
+    def now() -> None:
+        words = ["Z" if len(paused) >= zombie_after else "S", *["0"] * 48, "9"]
+        (tmp_path / "7" / "stat").write_text(f"7 (python) {' '.join(words)}\n")
+
+    def pause(seconds: float) -> None:
+        paused.append(seconds)
+        now()
+
+    (tmp_path / "7").mkdir()
+    now()
+    monkeypatch.setattr(deaths, "time", SimpleNamespace(sleep=pause))
+    no_pidfd = os.open(os.devnull, os.O_RDONLY)
+    assert deaths.wait_status(7, no_pidfd if held else None, tmp_path) == status
+    assert len(paused) == pauses
+    os.close(no_pidfd)
 
 
 def test_without_pidfds_the_end_is_seen_at_the_next_check(

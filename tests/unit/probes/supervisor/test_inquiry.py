@@ -11,6 +11,7 @@ import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -74,8 +75,23 @@ def test_room_is_what_a_bundle_of_all_ranks_may_take(tmp_path: Path) -> None:
     assert not inquiry._has_room(tmp_path, free // inquiry._PER_RANK_BYTES * 2)
 
 
+@pytest.mark.parametrize(("blocks", "enough"), [(2047, False), (2048, True), (2049, True)])
+def test_exactly_enough_room_is_enough(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, blocks: int, *, enough: bool
+) -> None:
+    """2 MiB for each of four ranks."""
+    disk = SimpleNamespace(f_bavail=blocks, f_frsize=4096)
+    monkeypatch.setattr(os, "statvfs", lambda _: disk)
+    assert (made_with_room(tmp_path / "0", 4) is not None) is enough
+
+
 def ask(folder: Path, code: str, **more: float) -> Inquiry:
     return Inquiry([4711, 4712], folder, command=(sys.executable, "-c", code), **more)
+
+
+def saying(folder: Path, text: str) -> Inquiry:
+    """A look that prints this."""
+    return Inquiry([4711], folder, command=("sh", "-c", 'printf %s "$0"', text))
 
 
 def answer(inquiry: Inquiry) -> Answer:
@@ -119,6 +135,27 @@ def test_without_a_verdict_the_last_line_says_why(tmp_path: Path, code: int, sta
     assert (found.state, found.summary, found.hangs) == (state, "no.", False)
 
 
+@pytest.mark.parametrize(
+    "printed", ["no JSON", "[]", "null", "{}", '{"verdict": []}', '{"verdict": null}', '"verdict"']
+)
+def test_what_is_no_verdict_is_a_look_that_went_wrong(tmp_path: Path, printed: str) -> None:
+    found = answer(saying(tmp_path / "0", printed))
+    assert (found.state, found.summary) == ("failed", "`grpo-doctor attach` ended with 0")
+    assert found.folder == tmp_path / "0"
+
+
+@pytest.mark.parametrize(
+    ("culprits", "ranks"),
+    [([1, 3], (1, 3)), ([], ()), (["a", 2, None], (2,)), ("12", ()), (None, ())],
+)
+def test_culprits_are_the_ranks_of_the_verdict(
+    tmp_path: Path, culprits: object, ranks: tuple[int, ...]
+) -> None:
+    verdict = {"state": "stuck", "class": "", "culprits": culprits}
+    found = answer(saying(tmp_path / "0", json.dumps({"verdict": verdict})))
+    assert found.culprits == ranks
+
+
 def test_names_from_the_job_cannot_steer_the_terminal(tmp_path: Path) -> None:
     found = answer(ask(tmp_path / "0", printing({"state": "stuck", "summary": "a\x1b[2J\nb"})))
     assert found.summary == "a?[2J?b"
@@ -135,7 +172,7 @@ def test_one_that_takes_too_long_is_ended_with_what_it_started(tmp_path: Path) -
     inquiry = ask(tmp_path / "0", code, at_most_s=0.5)
     wait_for(lambda: written.exists() and written.read_text())
     found = wait_for(inquiry.poll)
-    assert found.state == "failed"
+    assert (found.state, found.folder) == ("failed", tmp_path / "0")
     assert "more than" in found.summary
     wait_for(lambda: state_of(f"/proc/{written.read_text()}") in ("", "Z"))
 
@@ -146,6 +183,26 @@ def wait_for(condition: Callable[[], Any]) -> Any:
         assert time.monotonic() < deadline
         time.sleep(0.01)
     return value
+
+
+def test_one_that_has_time_left_is_waited_for(tmp_path: Path) -> None:
+    inquiry = ask(tmp_path / "0", "import time; time.sleep(600)", at_most_s=600)
+    try:
+        assert inquiry.poll() is None
+        assert inquiry.wait(0.01) is None
+    finally:
+        inquiry.cancel()
+        inquiry.discard()
+
+
+def test_where_it_was_wanted_is_told_of_a_look_that_had_no_room(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    only_in(None, monkeypatch)
+    failed = answer(ask(tmp_path / "0", "raise SystemExit(1)"))
+    slow = ask(tmp_path / "1", "import time; time.sleep(600)", at_most_s=0)
+    given_up = wait_for(slow.poll)
+    assert (failed.folder, given_up.folder) == (tmp_path / "0", tmp_path / "1")
 
 
 def test_the_terminals_signals_are_for_the_job(tmp_path: Path) -> None:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import signal
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -107,3 +109,112 @@ def test_how_a_job_that_nobody_asked_ended(
     job = Job(Launch(("sh", "-c", shell), dict(os.environ), False, None))
     ended = job.wait(lambda: None, every_s=0.01)
     assert (ended.state, ended.code, ended.signal) == (state, code, name)
+
+
+class Arriving:
+    """A job that sleeps, a clock of its own, and what comes to the supervisor by that clock.
+
+    `sent` and `ticks` are what it passed on and when it was asked to look, in seconds.
+    """
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, *arrivals: tuple[float, int, bool]) -> None:
+        self.now_s, self._kill = 1000.0, os.kill
+        self._left = [(1000.0 + at_s, number, typed) for at_s, number, typed in arrivals]
+        self.sent: list[tuple[float, int]] = []
+        self.ticks: list[float] = []
+        self.job = Job(Launch(("sleep", "600"), dict(os.environ), False, None))
+        times = SimpleNamespace(
+            monotonic=lambda: self.now_s, monotonic_ns=lambda: 0, sleep=self._sleep
+        )
+        monkeypatch.setattr(module, "time", times)
+        monkeypatch.setattr(signal, "sigtimedwait", self._next)
+        monkeypatch.setattr(os, "kill", lambda _, number: self.sent.append((self._s(), number)))
+
+    def _s(self) -> float:
+        return self.now_s - 1000.0
+
+    def _sleep(self, seconds: float) -> None:
+        self.now_s += seconds
+
+    def _next(self, _: object, at_most_s: float) -> SimpleNamespace | None:
+        assert at_most_s == 0
+        if self._left and self._left[0][0] <= self.now_s:
+            _, number, typed = self._left.pop(0)
+            return SimpleNamespace(si_signo=number, si_code=0x80 if typed else 0)
+        if not self._left and self.job._process.returncode is None:
+            self._kill(self.job.pid, signal.SIGKILL)
+            self.job._process.wait()
+            return SimpleNamespace(si_signo=signal.SIGCHLD, si_code=0)
+        return None
+
+    def wait(self, on_tick: Callable[[], None] = lambda: None) -> Ended:
+        def tick() -> None:
+            self.ticks.append(self._s())
+            on_tick()
+
+        return self.job.wait(tick, every_s=0.5)
+
+
+INT, TERM, USR1 = signal.SIGINT, signal.SIGTERM, signal.SIGUSR1
+
+
+@pytest.mark.parametrize(
+    ("arrivals", "sent", "state"),
+    [
+        ([(0.0, INT, False)], [INT], "interrupted"),
+        ([(0.0, INT, True)], [], "interrupted"),  # the terminal sent it to the job as well
+        ([(0.0, INT, True), (1.0, INT, True)], [TERM], "interrupted"),
+        ([(0.0, INT, True), (1.0, INT, True), (2.0, INT, True)], [TERM, 9], "interrupted"),
+        ([(0.0, INT, True), (30.0, INT, True)], [TERM], "interrupted"),
+        ([(0.0, INT, True), (30.5, INT, True)], [], "interrupted"),  # a first one again
+        ([(0.0, USR1, False)], [USR1], "killed"),
+        ([(0.0, signal.SIGCONT, True)], [], "killed"),
+        ([(0.0, signal.SIGCHLD, False)], [], "killed"),
+        ([(0.0, TERM, False), (30.0, USR1, False)], [TERM, USR1], "interrupted"),
+        ([(0.0, TERM, False), (30.5, USR1, False)], [TERM, USR1], "killed"),  # it outlived that
+    ],
+)
+def test_what_is_passed_on_and_what_counts_as_asked_to_end(
+    monkeypatch: pytest.MonkeyPatch,
+    arrivals: list[tuple[float, int, bool]],
+    sent: list[int],
+    state: str,
+) -> None:
+    arriving = Arriving(monkeypatch, *arrivals)
+    ended = arriving.wait()
+    assert [number for _, number in arriving.sent] == sent
+    assert (ended.state, ended.code, ended.signal) == (state, 137, "SIGKILL")
+
+
+def test_it_is_ending_for_half_a_minute_after_it_was_asked_to(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    arriving = Arriving(monkeypatch, (0.0, INT, False), (31.2, USR1, False))
+    ending: list[bool] = []
+    arriving.wait(lambda: ending.append(arriving.job.is_ending))
+    assert [at_s for at_s, is_ending in zip(arriving.ticks, ending) if not is_ending] == [
+        30.5,
+        31.0,
+    ]
+
+
+def test_it_is_looked_at_in_even_periods_whatever_arrives(monkeypatch: pytest.MonkeyPatch) -> None:
+    arriving = Arriving(monkeypatch, (0.7, USR1, False), (0.8, USR1, False), (2.6, USR1, False))
+    arriving.wait()
+    assert arriving.ticks == [0.5, 1.0, 1.5, 2.0, 2.5]
+    assert [number for _, number in arriving.sent] == [USR1] * 3
+
+
+def test_a_job_that_hangs_has_its_time_to_end_and_its_launcher_too(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(module, "AFTER_KILL_S", 5.0)
+    arriving = Arriving(monkeypatch, (20.0, USR1, False))
+    killed: list[float] = []
+
+    def stop() -> None:
+        arriving.job.stop(lambda: killed.append(arriving.now_s - 1000.0))
+
+    assert arriving.wait(stop).state == "hung"
+    assert killed == [10.5]
+    assert arriving.sent == [(0.5, TERM), (15.5, signal.SIGKILL), (20.0, USR1)]

@@ -9,9 +9,15 @@ from pathlib import Path
 
 import pytest
 
-from grpo_doctor_probes.rundir import LOG_METRICS_VARIABLE, MAX_MB_VARIABLE, RUN_DIR_VARIABLE
+from grpo_doctor_probes.rundir import (
+    HOOKS_VARIABLE,
+    LOG_METRICS_VARIABLE,
+    MAX_MB_VARIABLE,
+    PROFILE_VARIABLE,
+    RUN_DIR_VARIABLE,
+)
 from grpo_doctor_probes.supervisor import launch
-from grpo_doctor_probes.supervisor.launch import CannotStartError, plan
+from grpo_doctor_probes.supervisor.launch import STARTUP, CannotStartError, plan
 
 
 @pytest.fixture(autouse=True)
@@ -46,7 +52,77 @@ def test_a_job_logs_phases_only_if_asked(tmp_path: Path) -> None:
     assert LOG_METRICS_VARIABLE not in plan(["sleep"], tmp_path).environment
 
 
-@pytest.mark.parametrize(("listed", "count"), [("", 0), ("-1", 0), ("0", 1), ("GPU-a,GPU-b", 2)])
+@pytest.mark.parametrize(
+    ("theirs", "hooks", "path"),
+    [
+        (None, True, f"{STARTUP}"),
+        ("/a:/b", True, f"{STARTUP}:/a:/b"),
+        ("", True, f"{STARTUP}"),
+        ("/a", False, "/a"),
+        (None, False, None),
+    ],
+)
+def test_the_jobs_pythons_find_our_folder_first_if_they_are_to_be_watched(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    theirs: str | None,
+    path: str | None,
+    *,
+    hooks: bool,
+) -> None:
+    monkeypatch.delenv("PYTHONPATH", raising=False)
+    if theirs is not None:
+        monkeypatch.setenv("PYTHONPATH", theirs)
+    monkeypatch.setenv(HOOKS_VARIABLE, "1")  # of a run around this one
+    environment = plan(["sleep"], tmp_path, hooks=hooks).environment
+    assert environment.get("PYTHONPATH") == path
+    assert environment.get(HOOKS_VARIABLE) == ("1" if hooks else None)
+    assert HOOKS_VARIABLE not in plan([], tmp_path, ranks=1).environment
+
+
+def test_which_steps_are_profiled_travels_in_the_environment(tmp_path: Path) -> None:
+    assert plan(["sleep"], tmp_path, torch_profile="12:3").environment[PROFILE_VARIABLE] == "12:3"
+    assert PROFILE_VARIABLE not in plan(["sleep"], tmp_path).environment
+    assert MAX_MB_VARIABLE not in plan(["sleep"], tmp_path).environment
+
+
+@pytest.mark.parametrize(("count", "ranks"), [(0, launch.DEFAULT_RANKS_WITHOUT_GPU), (4, 4)])
+def test_gpus_are_counted_where_no_variable_names_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, count: int, ranks: int
+) -> None:
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    monkeypatch.setattr(launch, "gpu_count", lambda: count)
+    assert plan([], tmp_path).world_size == ranks
+    assert plan([], tmp_path, ranks=7).world_size == 7
+
+
+@pytest.mark.parametrize(
+    ("name", "exists", "hint"),
+    [
+        ("train.py", True, "start it with `python"),
+        ("train.py", False, "Check the name"),
+        ("train.sh", True, "Check the name"),
+    ],
+)
+def test_a_file_that_is_no_program_has_a_hint(
+    tmp_path: Path, name: str, hint: str, *, exists: bool
+) -> None:
+    if exists:
+        (tmp_path / name).touch()
+    with pytest.raises(CannotStartError, match=hint):
+        plan([str(tmp_path / name)], tmp_path)
+
+
+def test_what_the_trainer_lacks_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    lacks = ("deepspeed", "peft")
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name in lacks else name)
+    with pytest.raises(CannotStartError, match="needs deepspeed, peft, which this Python"):
+        plan([], tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("listed", "count"), [("", 0), ("-1", 0), ("0", 1), ("GPU-a,GPU-b", 2), ("0, ,2", 2)]
+)
 def test_visible_gpus_are_counted(monkeypatch: pytest.MonkeyPatch, listed: str, count: int) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", listed)
     assert launch.visible_gpus() == count

@@ -9,14 +9,16 @@ import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from grpo_doctor_probes import layout
-from grpo_doctor_probes.live import Header
+from grpo_doctor_probes.live import Header, OpenSpan
+from grpo_doctor_probes.supervisor import liveline
 from grpo_doctor_probes.supervisor.liveline import LiveLine, Now, Watch, compose
 from grpo_doctor_probes.supervisor.standing import Headers
-from tests.unit.probes.supervisor.headers_in_code import header, span
+from tests.unit.probes.supervisor.headers_in_code import S, header, span
 
 RANK = """
 import sys
@@ -170,3 +172,242 @@ def test_the_clock_of_the_line(seconds: float, shown: str) -> None:
     assert (
         compose(Now(None, None, (), None, 1), {}, seconds).split(" · ")[0] == f"grpo-doctor {shown}"
     )
+
+
+class Watching:
+    """A watch, and the clock that it looks at."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.now_s, self._watch = 1000.0, Watch()
+        times = SimpleNamespace(monotonic_ns=lambda: round(self.now_s * S))
+        monkeypatch.setattr(liveline, "time", times)
+
+    def look(self, *headers: Header, at_s: float | None = None) -> Now:
+        self.now_s = self.now_s + 1 if at_s is None else at_s
+        return self._watch.look(headers)
+
+
+@pytest.fixture
+def watching(monkeypatch: pytest.MonkeyPatch) -> Watching:
+    return Watching(monkeypatch)
+
+
+@pytest.mark.parametrize(
+    ("steps", "step_time_s"),
+    [
+        ([(3, 0)], None),
+        ([(3, 0), (3, 9)], None),
+        ([(3, 0), (4, 2)], 2.0),
+        ([(3, 0), (3, 1), (4, 2), (6, 6)], 2.0),
+        ([(3, 0), (4, 2), (3, 4)], None),  # it went back to a checkpoint
+        ([(3, 0), (4, 2), (1, 4)], None),
+    ],
+)
+def test_a_step_takes_what_lies_between_its_begin_and_the_latest(
+    watching: Watching, steps: list[tuple[int, float]], step_time_s: float | None
+) -> None:
+    seen = [watching.look(at(number, "train", 0), at_s=500 + at_s) for number, at_s in steps]
+    assert seen[-1].step_time_s == step_time_s
+    assert seen[-1].step == steps[-1][0]
+
+
+def test_the_step_is_that_of_the_rank_that_is_behind(watching: Watching) -> None:
+    beginning = header(span("init", 0))
+    assert watching.look(beginning).step is None
+    assert watching.look(at(5, "train", 0), beginning, at(4, "train", 2)).step == 4
+
+
+def test_the_start_up_is_no_part_of_the_steps(watching: Watching) -> None:
+    beginning = header(span("init", 0))
+    for _ in range(3):
+        now = watching.look(beginning)
+    assert now.shares == (("init", 1.0),)
+    assert watching.look(at(0, "rollout", 0)).shares == (("rollout", 1.0),)
+    assert watching.look(at(1, "train", 0)).shares == (("rollout", 0.5), ("train", 0.5))
+
+
+def test_of_short_steps_six_hundred_looks_are_remembered(watching: Watching) -> None:
+    """And the step time is of the same steps."""
+    watching.look(at(0, "init", 0), at_s=0)
+    for number in range(1, 601):
+        now = watching.look(at(number, "train", 0), at_s=1000 + number)
+        shares = dict(now.shares)
+        assert shares == ({"train": 1.0} if number == 600 else shares | {"init": 1 / (number + 1)})
+    assert now.step_time_s == 1.0
+
+
+def test_of_long_steps_the_last_eight_are_remembered(watching: Watching) -> None:
+    for number in range(9):
+        for look in range(100):
+            now = watching.look(at(number, "rollout" if number == 0 else "train", 0))
+            shares = dict(now.shares)
+            if number == 7:
+                assert shares["rollout"] == 100 / (701 + look)
+    assert shares == {"train": 1.0}
+    assert now.step_time_s == 100.0
+
+
+def test_of_steps_that_take_hours_not_all_looks_are_remembered(
+    watching: Watching, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(liveline, "_LOOKS_AT_MOST", 5)
+    phases = ["init"] * 5 + ["train"] * 3
+    shares = [dict(watching.look(at(0, phase, 0)).shares).get("init", 0.0) for phase in phases]
+    assert shares == [1.0] * 5 + [0.8, 0.6, 0.4]
+
+
+def test_a_step_time_is_of_the_last_eight_steps_at_least(
+    watching: Watching, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(liveline, "_LOOKS_AT_MOST", 2)
+    for number, at_s in enumerate((0, 50, 51, 52, 53, 54, 55, 56)):
+        now = watching.look(at(number, "train", 0), at_s=at_s)
+    assert now.step_time_s == 8.0
+    assert watching.look(at(8, "train", 0), at_s=57).step_time_s == 1.0
+
+
+GATHER = span("all_gather", 999, layout.COLLECTIVE)
+STEP = span("step", 900, layout.STEP)
+
+
+@pytest.mark.parametrize(
+    ("spans", "phase", "slowest"),
+    [
+        ([], None, None),
+        ([STEP], "unattributed", None),
+        ([STEP, span("reward", 990)], "reward", "reward"),
+        ([span("reward/judge", 990)], "reward", "reward/judge"),
+        ([STEP, span("train", 980), span("rollout", 990)], "rollout", "rollout"),
+        ([STEP, span("reward", 990), GATHER], "reward", "all_gather"),
+        ([STEP, GATHER], "all_gather", "all_gather"),
+        ([STEP, span("prefetch", 990, thread=1)], "unattributed", None),
+        ([span("prefetch", 990, thread=1)], None, None),
+    ],
+)
+def test_in_which_phase_a_rank_is(
+    watching: Watching, spans: list[OpenSpan], phase: str | None, slowest: str | None
+) -> None:
+    now = watching.look(header(*spans, rank=3))
+    assert now.shares == ((phase, 1.0),) * (phase is not None)
+    assert (now.slowest and now.slowest[:2]) == (slowest and (3, slowest))
+    ended = watching.look(header(*spans, closed_ns=1))
+    assert (ended.slowest, ended.ranks) == (None, 1)
+
+
+def test_the_slowest_is_the_rank_whose_span_is_oldest(watching: Watching) -> None:
+    ranks = [
+        header(span("train", began_s), rank=r) for r, began_s in enumerate((990, 970, 980, 970))
+    ]
+    assert watching.look(*ranks, at_s=1000).slowest == (1, "train", 30.0)
+
+
+def test_four_shares_are_shown_the_largest_first(watching: Watching) -> None:
+    for phase, count in zip("abcdef", (2, 5, 1, 4, 3, 1)):
+        for _ in range(count):
+            now = watching.look(at(0, phase, 0))
+    assert now.shares == (("b", 5 / 16), ("d", 4 / 16), ("e", 3 / 16), ("a", 2 / 16))
+
+
+@pytest.mark.parametrize(("age_s", "told"), [(0.99, False), (1.0, True)])
+def test_a_span_is_told_of_from_a_second_on(age_s: float, *, told: bool) -> None:
+    line = compose(Now(1, None, (), (2, "train", age_s), 4), {}, 0)
+    assert line == "grpo-doctor 0:00 · step 1" + " · rank 2 in train 1 s" * told
+
+
+def test_where_there_are_gpus_their_use_is_told() -> None:
+    both = compose(Now(None, None, (), None, 1), {"gpu.util": 9.0, "host.cpu": 7.0}, 0)
+    assert both == "grpo-doctor 0:00 · GPU 9%"
+
+
+class Log:
+    """The words of a line in a log, each with when it was written."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, stream: io.StringIO) -> None:
+        self.now_s, self._stream = 1000.0, stream
+        times = SimpleNamespace(
+            monotonic=lambda: self.now_s, monotonic_ns=lambda: round(self.now_s * S)
+        )
+        monkeypatch.setattr(liveline, "time", times)
+        self.line = LiveLine(stream)
+
+    def said(self, *seconds: float) -> list[float]:
+        """At which of these moments it says something."""
+        times = []
+        for second in seconds:
+            self.now_s = 1000.0 + second
+            before = len(self._stream.getvalue())
+            self.line.tick([], {})
+            if len(self._stream.getvalue()) > before:
+                times.append(second)
+        return times
+
+
+def test_in_a_log_there_is_a_line_every_half_minute(monkeypatch: pytest.MonkeyPatch) -> None:
+    stream = io.StringIO()
+    log = Log(monkeypatch, stream)
+    assert log.said(0, 29.5, 30, 30.5, 59.5, 60, 95, 124.5, 125) == [30, 60, 95, 125]
+    assert stream.getvalue().splitlines()[1] == (
+        "grpo-doctor 1:00 · waiting for the first rank to report"
+    )
+    log.line.close()
+    assert len(stream.getvalue().splitlines()) == 4
+
+
+def test_a_terminal_that_can_do_nothing_is_a_log(monkeypatch: pytest.MonkeyPatch) -> None:
+    stream = io.StringIO()
+    monkeypatch.setattr(stream, "isatty", lambda: True)
+    monkeypatch.setenv("TERM", "dumb")
+    assert Log(monkeypatch, stream).said(0, 30) == [30]
+
+
+def test_where_nothing_can_be_written_any_more_it_is_not_tried_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    tried: list[str] = []
+
+    def fail(_: object, text: str) -> bool:
+        tried.append(text)
+        raise BrokenPipeError
+
+    log = Log(monkeypatch, io.StringIO())
+    monkeypatch.setattr(log.line._outlet, "write", fail)
+    assert log.said(0, 30, 60, 90) == []
+    assert len(tried) == 1
+    closed = io.StringIO()
+    closed.close()
+    line = LiveLine(closed)
+    log.now_s += 600
+    line.tick([], {})
+    line.close()
+
+
+def test_a_terminal_that_went_away_shows_nothing_any_more(
+    screen: Screen, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    line = LiveLine(screen)
+    screen.resize(24)
+    line.tick([], {})
+    assert screen.shown()
+
+    def gone(_: int) -> os.terminal_size:
+        raise OSError
+
+    with monkeypatch.context() as away:
+        away.setattr(os, "get_terminal_size", gone)
+        line.tick([], {})
+    line.tick([], {})
+    assert screen.shown() == ""
+
+
+def test_a_row_that_was_not_written_is_painted_anew(
+    screen: Screen, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    line = LiveLine(screen)
+    screen.resize(24)
+    with monkeypatch.context() as stalled:
+        stalled.setattr(line._outlet, "write", lambda *_: False)
+        line.tick([], {})
+    line.close()  # nothing was taken from the terminal
+    assert screen.shown() == ""
+    line.tick([], {})
+    assert "\033[1;23r" in screen.shown()

@@ -40,6 +40,11 @@ PATIENCE_S = 30
             True,
         ),
         ("/usr/bin/gcc -O2 x.c", "a helper (gcc)", False),
+        (
+            "/usr/bin/python -c multiprocessing.resource_tracker",
+            "a helper (python)",
+            False,
+        ),
         ("", "a helper", False),
     ],
 )

@@ -61,6 +61,52 @@ def test_helpers_that_a_failing_rank_ends_are_no_cause() -> None:
     assert first.startswith("a helper (gcc) (pid 7) died first, by SIGKILL; the kernel killed it")
 
 
+@pytest.mark.parametrize(
+    ("earlier_s", "serves", "told"),
+    [(60.0, True, True), (60.1, True, False), (1.0, False, False), (0.0, True, True)],
+)
+def test_a_helper_that_ended_shortly_before_is_told_if_ranks_need_it(
+    earlier_s: float, *, serves: bool, told: bool
+) -> None:
+    ended = helper(100.0 - earlier_s, 3 << 8, serves=serves)
+    said = obituary([ended, rank(0, 100.0, 1 << 8)], {})
+    before = f"the rollout engine (pid 7) had ended {earlier_s:.1f} s before that, with exit code 3"
+    assert said[1:] == [before] * told
+
+
+@pytest.mark.parametrize(
+    ("status", "kernel", "cause"),
+    [
+        (signal.SIGSEGV, "", True),
+        (signal.SIGABRT, "", True),
+        (signal.SIGKILL, "", False),
+        (signal.SIGTERM, "", False),
+        (1 << 8, "", False),
+        (signal.SIGKILL, "Out of memory: Killed process 7 (gcc)", True),
+    ],
+)
+def test_of_what_a_helper_must_die_to_be_the_first(
+    status: int, kernel: str, *, cause: bool
+) -> None:
+    death = Death(Subject(7, "a helper (gcc)"), 9 * S, status, kernel=kernel)
+    first, *_ = obituary([rank(0, 10.0, 1 << 8), death], {})
+    assert first.startswith("a helper (gcc) (pid 7) died first" if cause else "rank 0 (pid 100)")
+
+
+@pytest.mark.parametrize(("others", "words"), [(1, ""), (2, ""), (3, ""), (4, " and 1 more")])
+def test_three_followers_are_named(others: int, words: str) -> None:
+    first, then = obituary([rank(n, 10 + n, signal.SIGTERM) for n in range(others + 1)], {})
+    assert first == "rank 0 (pid 100) died first, by SIGTERM"
+    named = [f"rank {n} (pid {100 + n}) {n}.0 s later, by SIGTERM" for n in range(1, others + 1)]
+    assert then == f"then {', '.join(named[:3])}{words}"
+
+
+def test_followers_are_ranks_that_failed() -> None:
+    deaths = [rank(0, 10, 1 << 8), helper(11, signal.SIGSEGV), rank(1, 12, 0), rank(2, 13, None)]
+    assert obituary(deaths, {})[1:] == ["then rank 2 (pid 102) 3.0 s later, how is not known"]
+    assert len(obituary(deaths[:3], {})) == 1
+
+
 def test_many_followers_are_counted() -> None:
     deaths = [rank(n, 10 + n, signal.SIGTERM) for n in range(9)]
     assert obituary(deaths, {})[1].endswith("by SIGTERM and 5 more")
@@ -73,6 +119,20 @@ def test_nothing_is_said_of_a_good_end(deaths: list[Death]) -> None:
 
 def test_an_unknown_end_says_so() -> None:
     assert obituary([rank(0, 1, None)], {}) == ["rank 0 (pid 100) ended first, how is not known"]
+
+
+def test_all_that_is_known_of_a_death_is_a_fact() -> None:
+    killed = rank(1, 2, signal.SIGKILL, oom_kills=1, kernel="Out of memory")
+    assert as_facts([killed, rank(0, 3, 5 << 8)], {101: "train"}) == [
+        {
+            "pid": 101, "role": "rank 1", "rank": 1, "at_ns": 2 * S, "wait_status": 9,
+            "signal": "SIGKILL", "phase": "train", "oom_kills": 1, "kernel": "Out of memory",
+        },
+        {
+            "pid": 100, "role": "rank 0", "rank": 0, "at_ns": 3 * S, "wait_status": 5 << 8,
+            "signal": None, "phase": None, "oom_kills": 0, "kernel": None,
+        },
+    ]  # fmt: skip
 
 
 def test_facts_are_in_order_of_time() -> None:

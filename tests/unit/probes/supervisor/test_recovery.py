@@ -217,6 +217,77 @@ def test_a_rank_that_is_gone_stays_so_until_it_is_started_anew() -> None:
     assert ranks.fate(at(201, stands(7, since_s=200)), deaths) == "ended"
 
 
+@pytest.mark.parametrize(("after_s", "fate"), [(2.999, "still"), (3.0, "moved")])
+def test_a_progress_that_a_job_outlives_for_three_seconds(after_s: float, fate: Fate) -> None:
+    ranks = silent(did(), did())
+    assert ranks.fate(at(106, stands(1), p1=did(ran_ms=300)), ()) == "still"
+    assert ranks.fate(at(106 + after_s, stands(1), p1=did(ran_ms=300)), ()) == fate
+
+
+@pytest.mark.parametrize(("ran_ms", "fate"), [(11.0, "still"), (11.001, "moved")])
+def test_ten_milliseconds_beyond_the_idle_are_no_progress_yet(ran_ms: float, fate: Fate) -> None:
+    ranks = silent(did(), did())
+    assert ranks.fate(at(JUDGED_S + 1, stands(1), p1=did(ran_ms=ran_ms)), ()) == fate
+
+
+@pytest.mark.parametrize(("more", "fate"), [(0, "still"), (1, "moved")])
+def test_eight_sleeps_beyond_the_idle_are_no_progress_yet(more: int, fate: Fate) -> None:
+    ranks = spinning(0)
+    sleeps = 7 + 3 + MOVED_SLEEPS + more
+    now = at(JUDGED_S + 3, stands(1, SPINNING, 108), p1=did(13_000, sleeps))
+    assert ranks.fate(now, ()) == fate
+
+
+@pytest.mark.parametrize(("judged_s", "fate"), [(102.0, "still"), (120.0, "moved")])
+def test_what_it_did_while_it_was_looked_at_is_set_off_by_its_time(
+    judged_s: float, fate: Fate
+) -> None:
+    """Twice that a second explains all of it, or a tenth."""
+    before, after = did(ran_ms=500), did(ran_ms=540)
+    ranks = stuck(at(ASKED_S, stands(1), p1=before), at(judged_s, stands(1), p1=after))
+    assert ranks.fate(at(judged_s + 1, stands(1), p1=did(ran_ms=580)), ()) == fate
+
+
+def test_sleeps_while_it_was_looked_at_are_set_off_by_their_time() -> None:
+    ranks = spinning(5)  # one a second, and twice that explains ten
+    for sleeps, fate in ((12 + 10 + MOVED_SLEEPS, "still"), (13 + 10 + MOVED_SLEEPS, "moved")):
+        now = at(JUDGED_S + 5, stands(1, SPINNING, 109), p1=did(15_000, sleeps))
+        assert ranks.fate(now, ()) == fate
+
+
+@pytest.mark.parametrize(("state", "fate"), [("T", "moved"), ("S", "still")])
+def test_of_a_rank_with_spans_time_on_a_core_counts_where_it_was_stopped(
+    state: str, fate: Fate
+) -> None:
+    before, seen = stands(1, "rollout", 50), did(state=state)
+    ranks = stuck(at(ASKED_S, before, p1=seen), at(JUDGED_S, before, p1=seen))
+    assert ranks.fate(at(110, before, p1=did(ran_ms=60)), ()) == fate
+
+
+def test_a_rank_of_which_proc_tells_nothing_is_judged_by_its_spans() -> None:
+    before = stands(1, "rollout", 50)
+    for asked, judged in (({"p1": did()}, {}), ({}, {"p1": did(state="T")})):
+        ranks = stuck(at(ASKED_S, before, **asked), at(JUDGED_S, before, **judged))
+        assert ranks.fate(at(110, before, p1=did(ran_ms=900)), ()) == "still"
+        assert ranks.fate(at(111, stands(1, "train", 110)), ()) == "moved"
+
+
+def test_those_that_nobody_suspects_are_not_among_them() -> None:
+    both = (stands(1), stands(2))
+    asked, judged = (at(s, *both, p1=did(), p2=did()) for s in (ASKED_S, JUDGED_S))
+    assert StuckRanks([2], asked, judged).pids == {2}
+    assert StuckRanks([2], asked, at(JUDGED_S, stands(1), p1=did())).pids == frozenset()
+    assert StuckRanks([2, 3], at(ASKED_S, stands(1), p1=did()), judged).pids == frozenset()
+
+
+def test_when_all_had_moved_is_kept_over_what_they_do_later() -> None:
+    ranks = silent(did(), did())
+    assert ranks.moved_ns is None
+    for second in (106, 107):
+        ranks.fate(at(second, stands(1), p1=did(ran_ms=300 * second)), ())
+    assert ranks.moved_ns == 106 * S
+
+
 def test_hours_of_rest_leave_nothing_of_the_explained() -> None:
     beyond = Beyond(example_per_s=0.0, idle_per_s=1.0, counted=0, at_ns=0)
     assert beyond.grown(0, 10_000 * S) == 0

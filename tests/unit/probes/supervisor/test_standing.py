@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -21,9 +22,11 @@ from grpo_doctor_probes.supervisor.standing import (
     Follower,
     Headers,
     Lengths,
+    Standing,
     p99,
     place_of,
 )
+from tests.recording import write_recording
 from tests.unit.probes.supervisor.headers_in_code import S, header, span
 
 TWICE = "from grpo_doctor_probes import phase\nwith phase('init'): pass"
@@ -66,6 +69,34 @@ def test_processes_go_by_our_numbers_though_they_know_themselves_by_others(tmp_p
     assert [h.pid for h in headers.read({})] == [4711, 4713]  # they have ended
     elsewhere = Headers(tmp_path, tmp_path / "proc")  # its rank 2 has the number of our rank 1
     assert [h.pid for h in elsewhere.read({4712: 0, 4714: 2})] == [4712, other]
+
+
+@pytest.mark.parametrize(
+    ("files", "ranks", "pids"),
+    [
+        ({"00000": (10, 5), "00000.11": (11, 7)}, {}, [10]),
+        ({"00000": (10, 5), "00000.11": (11, 7)}, {11: 0}, [11]),
+        ({"00000": (10, 5), "00000.11": (11, 3)}, {11: 0}, [10]),  # of two the one begun last
+        ({"00000": (10, 5), "00000.11": (11, 5)}, {11: 0}, [11]),
+        ({"00000.11": (11, 7), "00000.12": (12, 8)}, {11: 0}, [11]),
+        ({"00000.11.1": (11, 7)}, {11: 0}, [11]),  # of a container with the same number
+        ({"00000.x": (11, 7), "0x.11": (11, 7)}, {11: 0}, []),
+        ({"actor-00000": (11, 7)}, {11: 0}, []),
+        ({}, {11: 0}, []),
+    ],
+)
+def test_which_file_is_a_ranks(
+    tmp_path: Path, files: dict[str, tuple[int, int]], ranks: dict[int, int], pids: list[int]
+) -> None:
+    for stem, (pid, start_ns) in files.items():
+        write_recording(tmp_path, 0, pid=pid, start_ns=start_ns, stem=stem)
+    assert [h.pid for h in Headers(tmp_path, tmp_path / "proc").read(ranks)] == pids
+
+
+def test_headers_are_in_the_order_of_ranks(tmp_path: Path) -> None:
+    for rank in (2, 0, 1):
+        write_recording(tmp_path, rank, pid=10 + rank)
+    assert [h.rank for h in Headers(tmp_path).read()] == [0, 1, 2]
 
 
 def test_the_first_of_a_name_gets_the_generous_limit() -> None:
@@ -123,7 +154,15 @@ def test_collectives_are_looked_at_before_the_backend_gives_up() -> None:
 
 @pytest.mark.parametrize(
     ("values", "expected"),
-    [((), 0.0), ((3.0,), 3.0), (tuple(map(float, range(1, 101))), 99.0)],
+    [
+        ((), 0.0),
+        ((3.0,), 3.0),
+        ((4.0, 3.0), 4.0),
+        (tuple(map(float, range(99, 0, -1))), 99.0),
+        (tuple(map(float, range(1, 101))), 99.0),
+        (tuple(map(float, range(1, 102))), 100.0),
+        (tuple(map(float, range(1, 201))), 198.0),
+    ],
 )
 def test_p99_is_the_nearest_rank(values: tuple[float, ...], expected: float) -> None:
     assert p99(values) == expected
@@ -190,6 +229,67 @@ def test_a_collective_waits_and_is_as_new_as_its_phase() -> None:
     assert standing.first
     later = span("all_gather", 24, layout.COLLECTIVE)
     assert not follower.follow(header(STEP, span("reward", 22), later), 25 * S).first
+
+
+@pytest.mark.parametrize(("begun_s", "first"), [(3.0, True), (3.001, False)])
+def test_a_span_that_began_when_its_name_came_is_the_first(begun_s: float, *, first: bool) -> None:
+    follower = Follower(Lengths())
+    follower.follow(header(STEP, names=("step", 'rollout\x1f{"to": "cpu"}')), 3 * S)
+    assert follower.follow(header(STEP, span("rollout", begun_s)), 5 * S).first is first
+
+
+@pytest.mark.parametrize(
+    ("kind", "waits"),
+    [(layout.COLLECTIVE, True), (layout.COLLECTIVE_WAIT, True), (layout.SPAN, False)],
+)
+def test_who_is_in_a_collective_may_wait(kind: int, *, waits: bool) -> None:
+    inner = span("all_gather", 4, kind)
+    assert Follower(Lengths()).follow(header(STEP, inner), 5 * S).waits is waits
+    assert not Follower(Lengths()).follow(header(), 5 * S).waits
+
+
+def test_each_span_of_a_stack_is_learned_when_it_ends() -> None:
+    lengths = Known()
+    follower = Follower(lengths)
+    gather = span("all_gather", 4, layout.COLLECTIVE)
+    train, rollout = span("train", 2), span("rollout", 3)
+    follower.follow(header(STEP, train, rollout, gather), 5 * S)
+    follower.follow(header(STEP, train, rollout), 7 * S)
+    assert lengths.taught == [("rollout, in all_gather", 3.0)]
+    follower.follow(header(STEP, train), 9 * S)
+    assert lengths.taught[1:] == [("rollout", 6.0)]
+    follower.follow(header(STEP), 12 * S)
+    assert lengths.taught[2:] == [("train", 10.0)]
+    follower.follow(header(span("step", 13, layout.STEP), span("train", 13)), 14 * S)
+    assert lengths.taught[3:] == [(BETWEEN_PHASES, 2.0)]
+
+
+def test_outside_of_phases_is_a_place_of_its_own() -> None:
+    lengths = Known()
+    follower = Follower(lengths)
+    assert follower.follow(header(), 3 * S).place == OUTSIDE_OF_PHASES
+    assert follower.follow(header(), 5 * S).since_ns == 3 * S
+    follower.follow(header(STEP), 8 * S)
+    assert lengths.taught == [(OUTSIDE_OF_PHASES, 5.0)]
+    assert not follower.follow(header(), 9 * S).first
+
+
+def test_a_phase_that_began_just_when_it_was_looked_at_is_no_move() -> None:
+    follower = Follower(Lengths())
+    follower.follow(header(STEP), 10 * S)
+    assert follower.follow(header(STEP, begun_s=10), 12 * S).since_ns == 10 * S
+    assert follower.follow(header(STEP, begun_s=10.001), 14 * S).since_ns == 14 * S
+
+
+def test_a_header_that_tells_no_begin_has_none() -> None:
+    seen = replace(header(STEP, span("train", 2)), begun_ns=())
+    assert Follower(Lengths()).follow(seen, 3 * S).begun_ns == 0
+
+
+@pytest.mark.parametrize(("since_s", "seen_s", "age_s"), [(5, 0, 15), (5, 8, 12), (8, 5, 12)])
+def test_an_age_is_what_was_seen_of_it(since_s: int, seen_s: int, age_s: float) -> None:
+    standing = Standing(0, 7, "train", since_s * S, False, seen_ns=seen_s * S)
+    assert standing.age_s(20 * S) == age_s
 
 
 def test_between_phases_counts_from_when_it_was_first_seen_so() -> None:

@@ -15,8 +15,10 @@ from grpo_doctor_probes.supervisor.suspicion import (
     STANDSTILL_S,
     Activity,
     Marks,
+    Presence,
     Retries,
     Suspicion,
+    Why,
     suspect,
 )
 
@@ -172,3 +174,117 @@ def test_what_is_no_phase_reads_well(place: str) -> None:
     found = look([stand(3, place, 60)])
     assert found is not None
     assert found.in_words() == f"rank 3 has been {place} for 60 s"
+
+
+@pytest.mark.parametrize(
+    ("looks_s", "missed_s"),
+    [
+        ([1000.0], 0),
+        ([1000.0, 1000.5, 1005.5], 0),
+        ([1000.0, 1000.5, 1005.6], 5.1),
+        ([1000.0, 1002.0, 1008.0], 0),  # three times as long as the one before
+        ([1000.0, 1002.0, 1008.1], 6.1),
+        ([1000.0, 1100.0], 100),
+        ([1000.0, 1100.0, 1100.5], 0),
+    ],
+)
+def test_when_a_look_comes_after_an_absence(looks_s: list[float], missed_s: float) -> None:
+    presence = Presence()
+    missed = [presence.missed_ns(round(look * S)) for look in looks_s]
+    assert missed[-1] == round(missed_s * S)
+
+
+def test_a_look_that_is_put_off_is_due_at_its_time() -> None:
+    retries = Retries()
+    retries.put_off(ONE, 100 * S)
+    due_ns = 100 * S + round(RETRY_S * S)
+    assert [retries.due(ONE, at_ns) for at_ns in (due_ns - 1, due_ns)] == [False, True]
+    retries.fail(200 * S)
+    due_ns = 200 * S + round(RETRY_S * S)
+    assert [retries.due(OTHER, at_ns) for at_ns in (due_ns - 1, due_ns)] == [False, True]
+
+
+@pytest.mark.parametrize(
+    ("age_s", "suspected"), [(STANDSTILL_S, False), (STANDSTILL_S + 0.001, True)]
+)
+@pytest.mark.parametrize("state", ["T", GONE])
+def test_a_standstill_is_one_after_its_time(state: str, age_s: float, *, suspected: bool) -> None:
+    place = GONE if state == GONE else "rollout"
+    found = look([stand(1, place, age_s)], {101: doing(state, age_s)})
+    assert (found is not None) is suspected
+
+
+def test_a_rank_that_is_gone_counts_before_one_that_is_stopped() -> None:
+    ranks = [stand(0, "rollout", 90), stand(1, GONE, 12), stand(2, "rollout", 90)]
+    doings = {100: doing("T", 50), 101: doing(GONE, 12), 102: doing("R")}
+    found = look(ranks, doings)
+    assert found is not None
+    assert (found.ranks, found.why, found.age_s) == ((1,), "gone", 12)
+    found = look(ranks, {100: doing("T", 50), 101: doing(GONE, 9), 102: doing("T", 3)})
+    assert found is not None
+    # The one that is stopped for long, and the other one with it.
+    assert (found.ranks, found.why, found.age_s) == ((0, 2), "stopped", 50)
+
+
+@pytest.mark.parametrize(("age_s", "suspected"), [(480, False), (480.001, True)])
+@pytest.mark.parametrize("place", ["train, in all_reduce", "silent", "busy without a pause"])
+def test_a_wait_is_near_its_timeout_after_four_fifths(
+    place: str, age_s: float, *, suspected: bool
+) -> None:
+    lengths = Lengths(timeout_s=600)
+    lengths.learn(place, 1000.0)
+    found = look([stand(0, place, age_s)], None, lengths)
+    assert (found and found.why) == ("timeout" if suspected else None)
+
+
+@pytest.mark.parametrize(("age_s", "suspected"), [(FLOOR_S, False), (FLOOR_S + 0.001, True)])
+def test_a_phase_is_late_after_its_limit(age_s: float, *, suspected: bool) -> None:
+    found = look([stand(0, "train", age_s), stand(1, "train", 1)])
+    assert (found is not None) is suspected
+    if found is not None:
+        assert (found.ranks, found.limit_s, found.why) == ((0,), FLOOR_S, "long")
+
+
+@pytest.mark.parametrize(("idle_s", "at_work"), [(5.0, True), (5.001, False)])
+def test_a_rank_is_at_work_that_ran_within_five_seconds(idle_s: float, *, at_work: bool) -> None:
+    ranks = [stand(0, "reward, in all_gather", 50), stand(1, "rollout", 20)]
+    found = look(ranks, {101: doing("S", idle_s=idle_s)})
+    assert (found is None) is at_work
+
+
+def test_a_rank_that_waits_is_not_at_work_whatever_it_burns() -> None:
+    ranks = [stand(0, "reward, in all_gather", 50), stand(1, "train, in all_reduce", 20)]
+    found = look(ranks, {101: doing("R", idle_s=0)})
+    assert found is not None
+    assert found.ranks == (0,)
+
+
+def test_of_several_places_the_one_with_the_oldest_and_of_two_as_old_the_lower_rank() -> None:
+    found = look([stand(2, "reward", 60), stand(0, "train", 50), stand(1, "reward", 40)])
+    assert found is not None
+    assert (found.ranks, found.place, found.age_s) == ((1, 2), "reward", 60)
+    found = look([stand(2, "reward", 60), stand(1, "train", 60)])
+    assert found is not None
+    assert (found.ranks, found.place) == ((1,), "train")
+
+
+def test_one_limit_is_told_the_lowest_that_was_passed() -> None:
+    lengths = Lengths()
+    lengths.learn("rollout", 20.0)
+    found = look([stand(0, "rollout", 90), stand(1, "train", 80)], None, lengths)
+    assert found is not None
+    assert (found.place, found.limit_s) == ("rollout", FLOOR_S)
+
+
+@pytest.mark.parametrize(
+    ("ranks", "why", "words"),
+    [
+        ((3,), "long", "rank 3 has been in reward for 95 s"),
+        ((1, 3), "long", "ranks 1, 3 have been in reward for 95 s"),
+        ((1, 3), "gone", "ranks 1, 3 have been gone for 95 s"),
+        ((3,), "stopped", "rank 3 has been stopped for 95 s"),
+        ((3,), "timeout", "rank 3 has been in reward for 95 s"),
+    ],
+)
+def test_a_suspicion_in_words(ranks: tuple[int, ...], why: Why, words: str) -> None:
+    assert Suspicion(ranks, ranks, "reward", 95.4, 35.0, why).in_words() == words

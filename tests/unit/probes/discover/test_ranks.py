@@ -1,0 +1,358 @@
+"""Which of the candidates are ranks, which only inherit what a rank was told, and who made them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from grpo_doctor_probes.discover.candidates import Candidate
+from grpo_doctor_probes.discover.commands import Kind
+from grpo_doctor_probes.discover.ranks import Cast, cast, may_train
+from grpo_doctor_probes.discover.scan import Process, Tree
+
+ADDRESS = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500"}
+SPAWNED = ("python", "-c", "from multiprocessing.spawn import spawn_main; spawn_main(3)")
+
+
+@dataclass
+class Host:
+    """Processes are added one by one; each starts a tick after the one before."""
+
+    processes: dict[int, Process] = field(default_factory=dict)
+    candidates: dict[int, Candidate] = field(default_factory=dict)
+    talking: frozenset[int] = frozenset()
+    asked: list[list[int]] = field(default_factory=list)
+
+    def add(
+        self,
+        pid: int,
+        parent: int,
+        command: str | Sequence[str] = "python t.py",
+        *,
+        rank: int | None = None,
+        late: bool = False,
+        torch: bool = True,
+        grouped: bool = False,
+        kind: Kind = "unknown",
+        image: int | None = None,
+        forked: bool = False,
+        group: int | None = None,
+        python: bool = True,
+        known: bool = True,
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
+        """A process; `late`: its rank was set after exec; `known`: it is a candidate."""
+        told = {} if rank is None else {"RANK": str(rank), "WORLD_SIZE": "4", **ADDRESS}
+        told |= environment or {}
+        self.processes[pid] = Process(
+            pid=pid, parent=parent, group=pid if group is None else group, session=pid, state="S",
+            name="python", started_ticks=len(self.processes), python=python, forked=forked,
+            image=None if image is None else (image, 0),
+            arguments=tuple(command.split() if isinstance(command, str) else command),
+            environment={} if late else told,
+        )  # fmt: skip
+        if known:
+            self.candidates[pid] = Candidate(
+                self.processes[pid], kind, told, torch=torch, grouped=grouped
+            )
+
+    def cast(self, left_out: Iterable[int] = ()) -> Cast:
+        def talk(pids: Iterable[int]) -> set[int]:
+            self.asked.append(sorted(pids))
+            return set(pids) & self.talking
+
+        return cast(self.candidates, Tree(self.processes), frozenset(left_out), talk)
+
+
+@pytest.fixture
+def host() -> Host:
+    """A host with its first process and a shell."""
+    made = Host()
+    made.add(1, 0, "/sbin/init", python=False, known=False)
+    made.add(50, 1, "bash", python=False, known=False)
+    return made
+
+
+@pytest.mark.parametrize(
+    ("parent", "child", "makes"),
+    [
+        ({"image": 80}, {"image": 80, "late": True}, True),
+        ({"image": 80}, {"image": 81, "late": True}, False),
+        ({}, {"late": True}, False),  # no image is known of both
+        ({}, {"late": True, "command": SPAWNED}, True),
+        ({}, {}, True),  # it gave the number
+        ({"python": False}, {}, False),
+        ({"environment": {"RANK": "0"}}, {}, False),  # the child may have inherited it
+        ({"environment": {"RANK": "1"}}, {}, True),
+        ({"environment": {"RANK": "1"}}, {"late": True}, False),
+        ({"known": True, "kind": "engine-worker"}, {}, False),
+        ({"known": True, "kind": "launcher"}, {}, False),  # known without us
+        ({"known": True, "kind": "unknown"}, {}, True),
+    ],
+)
+def test_a_parent_that_makes_ranks_is_a_launcher(
+    host: Host, parent: dict[str, Any], child: dict[str, Any], makes: bool
+) -> None:
+    host.add(80, 50, "python go.py", **{"known": False, "torch": False, **parent})
+    host.add(100, 80, **{"rank": 0, "grouped": True, **child})
+    assert host.cast().launchers == ({80} if makes else set())
+
+
+def test_a_rank_that_starts_another_one_is_no_launcher(host: Host) -> None:
+    host.add(100, 50, rank=0, grouped=True)
+    host.add(101, 100, rank=1, grouped=True)
+    found = host.cast()
+    assert (found.ranks, found.launchers) == ({100: 0, 101: 1}, frozenset())
+
+
+def test_what_started_this_tool_is_no_launcher(host: Host) -> None:
+    host.add(80, 50, "python go.py", known=False)
+    host.add(100, 80, rank=0)
+    assert host.cast(left_out=[80]).launchers == set()
+
+
+@pytest.mark.parametrize(
+    ("title", "grouped", "rank", "trains"),
+    [
+        ("ray::Custom.run", True, 0, True),
+        ("ray::Custom.run", True, None, False),
+        ("ray::Custom.run", False, 0, False),
+        ("ray::Custom.run", False, None, False),
+        ("ray::WorkerDict.update", False, None, True),
+    ],
+)
+def test_a_ray_actor_trains_by_its_title_or_in_a_group_and_with_a_rank(
+    host: Host, title: str, grouped: bool, rank: int | None, trains: bool
+) -> None:
+    host.add(100, 50, title, grouped=grouped, rank=rank)
+    assert may_train(host.candidates[100], host.candidates, Tree(host.processes)) is trains
+    assert host.cast().ranks.keys() == ({100} if trains and (grouped or rank == 0) else set())
+
+
+@pytest.mark.parametrize(
+    ("above", "trains"),
+    [
+        ("launcher", True), ("unknown", True), ("helper", True), ("engine", False),
+        ("engine-worker", False), ("server", False), ("reward", False), ("dataloader", False),
+    ],
+)  # fmt: skip
+def test_nothing_below_an_engine_or_a_helper_of_a_rank_is_a_rank(
+    host: Host, above: Kind, trains: bool
+) -> None:
+    host.add(80, 50, kind=above)
+    host.add(81, 80, "sh", python=False, known=False)
+    host.add(100, 81, rank=0)
+    assert (100 in host.cast().ranks) is trains
+
+
+SAME, OTHER = "python t.py", "python judge.py"
+
+
+@pytest.mark.parametrize(
+    ("late_one", "lost"),
+    [
+        ({"rank": 2, "command": SAME}, False),  # an exec of the others' program joins late
+        ({"rank": 2, "command": SAME, "forked": True}, True),
+        ({"rank": 2, "command": OTHER}, True),
+        ({"rank": 2, "command": SPAWNED}, True),
+        ({"rank": 1, "command": SAME}, True),  # another one has its number
+    ],
+)
+def test_what_has_lost_the_launcher_that_others_have_is_no_rank_unless_it_runs_their_program(
+    host: Host, late_one: dict[str, Any], lost: bool
+) -> None:
+    host.add(90, 50, kind="launcher")
+    for rank in range(2):
+        host.add(100 + rank, 90, SAME, rank=rank)
+    host.add(120, 1, **late_one)
+    found = host.cast()
+    assert found.lost == ({120: late_one["rank"]} if lost else {})
+    assert (120 in found.ranks) is not lost
+
+
+@pytest.mark.parametrize(("group", "lost"), [(109, True), (0, False), (50, False), (110, False)])
+def test_a_leader_that_has_ended_is_lost_and_one_outside_is_not(
+    host: Host, group: int, lost: bool
+) -> None:
+    host.add(100, 50, SAME, rank=0)
+    host.add(110, 1, OTHER, rank=1, group=group)
+    assert host.cast().lost == ({110: 1} if lost else {})
+
+
+def test_leaders_say_nothing_where_no_rank_leads_a_group(host: Host) -> None:
+    host.add(100, 50, SAME, rank=0, group=98)
+    host.add(110, 1, OTHER, rank=1, group=99)
+    assert host.cast().lost == {}
+
+
+@pytest.mark.parametrize(
+    ("joined", "lost"), [((), set()), ((0,), {110}), ((1,), {100}), ((0, 1), set())]
+)
+def test_of_programs_that_nothing_here_started_those_that_joined_no_group_are_helpers(
+    host: Host, joined: Sequence[int], lost: set[int]
+) -> None:
+    for rank, command in enumerate((SAME, OTHER)):
+        host.add(100 + 10 * rank, 1, command, rank=rank, grouped=rank in joined)
+    assert set(host.cast().lost) == lost
+
+
+def test_helpers_of_another_job_are_judged_by_that(host: Host) -> None:
+    host.add(90, 50, kind="launcher")
+    host.add(100, 90, SAME, rank=0)
+    host.add(200, 1, OTHER, rank=0, environment={"MASTER_PORT": "29600"})
+    assert host.cast().ranks == {100: 0, 200: 0}
+
+
+@pytest.mark.parametrize(
+    ("parent", "child", "ranks"),
+    [
+        ({}, {"rank": 1}, {101}),  # the loop that forks goes on with the last number
+        ({"grouped": True}, {"rank": 1}, {100, 101}),
+        ({"late": False}, {"rank": 1}, {100, 101}),
+        ({}, {"rank": 0}, {100}),  # a helper that it has forked
+        ({}, {"rank": 0, "grouped": True}, {101}),
+        ({}, {"rank": None, "late": True}, {100}),
+    ],
+)
+def test_what_forks_ranks_has_the_number_of_one(
+    host: Host, parent: dict[str, Any], child: dict[str, Any], ranks: set[int]
+) -> None:
+    host.add(100, 50, **{"rank": 0, "late": True, "image": 100, **parent})
+    host.add(101, 100, **{"image": 100, "forked": True, **child})
+    assert host.cast().ranks.keys() == ranks
+
+
+TASK = {"SLURM_PROCID": "1", "SLURM_NTASKS": "2"}
+
+
+@pytest.mark.parametrize(
+    ("below", "ranks"),
+    [
+        ({}, {100: 1}),  # what a task forks has its number
+        ({"kind": "launcher"}, {}),
+        ({"rank": 5}, {101: 5}),
+        ({"rank": 1}, {101: 1}),
+    ],
+)
+def test_a_task_is_a_rank_unless_it_starts_ranks(
+    host: Host, below: dict[str, Any], ranks: dict[int, int]
+) -> None:
+    host.add(100, 50, environment=TASK)
+    host.add(101, 100, **{"environment": TASK, **below})
+    assert host.cast().ranks == ranks
+
+
+def test_several_of_one_number_are_no_tasks_by_that_number(host: Host) -> None:
+    host.add(90, 50, "python go.py", known=False)
+    host.add(100, 90, environment=TASK)
+    assert host.cast().ranks == {100: 1}
+    host.add(101, 90, environment=TASK)
+    assert host.cast().ranks == {}
+    host.add(102, 50, environment=TASK)  # below another one
+    assert host.cast().ranks == {102: 1}
+
+
+@pytest.mark.parametrize(
+    ("pod", "launcher", "ranks"),
+    [
+        ({}, True, {100}),
+        ({}, False, {80, 100}),
+        ({"environment": {"MASTER_PORT": "1"}}, True, {80, 100}),  # of another job
+    ],
+)
+def test_who_starts_the_launcher_of_ranks_is_none(
+    host: Host, pod: dict[str, Any], launcher: bool, ranks: set[int]
+) -> None:
+    host.add(80, 50, "python cli.py", **{"rank": 1, **pod})
+    host.add(90, 80, kind="launcher" if launcher else "helper")
+    host.add(100, 90, rank=2)
+    assert host.cast().ranks.keys() == ranks
+
+
+@pytest.mark.parametrize(
+    ("outer", "inner", "ranks"),
+    [
+        ({"torch": False}, {}, {101}),
+        ({"torch": False}, {"torch": False}, {100}),
+        ({}, {}, {100}),
+        ({}, {"grouped": True}, {101}),
+        ({"grouped": True}, {"grouped": True}, {100}),
+        ({}, {"grouped": True, "forked": True}, {100}),  # its own worker
+        ({}, {"grouped": True, "command": SPAWNED}, {100}),
+        ({"torch": False, "rank": 3}, {}, {100, 101}),
+    ],
+)
+def test_what_only_starts_the_real_rank_has_its_environment(
+    host: Host, outer: dict[str, Any], inner: dict[str, Any], ranks: set[int]
+) -> None:
+    host.add(100, 50, **{"rank": 0, **outer})
+    host.add(101, 100, **{"rank": 0, **inner})
+    assert host.cast().ranks.keys() == ranks
+
+
+@pytest.mark.parametrize(("between", "ranks"), [("helper", {100}), ("launcher", {100, 101})])
+def test_a_number_that_a_launcher_gave_again_is_another_ranks(
+    host: Host, between: Kind, ranks: set[int]
+) -> None:
+    host.add(100, 50, rank=0, grouped=True)
+    host.add(90, 100, kind=between, environment={"RANK": "0"})
+    host.add(101, 90, rank=0, environment={"MASTER_PORT": "1"})
+    assert host.cast().ranks.keys() == ranks
+
+
+@pytest.mark.parametrize(
+    ("second", "talking", "ranks"),
+    [
+        ({}, {101}, {100: 0, 101: None}),
+        ({}, {100}, {100: 0}),
+        ({"torch": False}, {101}, {100: 0}),
+        ({"grouped": True}, (), {100: 0, 101: None}),
+        ({"parent": 1}, {101}, {100: 0}),  # no sibling
+    ],
+)
+def test_one_without_a_number_is_a_rank_if_it_talks_to_a_sibling_or_is_in_a_group(
+    host: Host, second: dict[str, Any], talking: set[int], ranks: dict[int, int | None]
+) -> None:
+    host.add(100, 50, rank=0)
+    host.add(101, **{"parent": 50, **second})
+    host.talking = frozenset(talking)
+    assert host.cast().ranks == ranks
+
+
+def test_a_rank_that_talks_to_one_without_a_number_keeps_its_own(host: Host) -> None:
+    host.add(100, 50, rank=0)
+    host.add(101, 50)
+    host.talking = frozenset({100, 101})
+    assert host.cast().ranks == {100: 0, 101: None}
+
+
+def test_what_is_below_a_rank_is_none_whatever_it_talks_to(host: Host) -> None:
+    host.add(100, 50, rank=0)
+    for pid in (101, 102):
+        host.add(pid, 100, grouped=True)
+    host.add(110, 50, grouped=True)
+    for pid in (111, 112):
+        host.add(pid, 110, grouped=True)
+    host.talking = frozenset({101, 102})
+    assert host.cast().ranks == {100: 0, 110: None}
+
+
+@pytest.mark.parametrize(
+    ("grouped", "pids", "asked"),
+    [
+        ((), (100,), []),
+        ((), (100, 101), [[100, 101]]),
+        ((101,), (100, 101), [[100, 101]]),
+        ((100, 101), (100, 101), []),
+    ],
+)
+def test_sockets_are_read_only_where_they_can_tell_something(
+    host: Host, grouped: Sequence[int], pids: Sequence[int], asked: list[list[int]]
+) -> None:
+    for pid in pids:
+        host.add(pid, 50, grouped=pid in grouped)
+    host.cast()
+    assert host.asked == asked

@@ -1,0 +1,287 @@
+"""OpenRLHF's controllers and actors."""
+
+from __future__ import annotations
+
+import asyncio
+from argparse import Namespace
+from queue import Queue
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from grpo_doctor_probes.hooks.adapters.openrlhf_steps import flat
+from grpo_doctor_probes.sidecar import ROLE
+from tests.unit.probes.hooks.adapters.framework import Job, hooked
+
+INFINITE = float("inf")
+SAMPLES = """
+class SamplesGenerator:
+    def generate_samples(self):
+        return ["sample"]
+"""
+TRAINER = """
+class BasePPOTrainer:
+    resume = 0
+
+    def init_checkpoint_states(self):
+        return {"global_step": self.resume}
+
+    def save_logs_and_checkpoints(self, *args, **kwargs):
+        return "saved"
+
+class PPOTrainer(BasePPOTrainer):
+    def __init__(self, args=None):
+        self.args, self.strategy = args, Namespace(args=args)
+
+    def fit(self, work, *further):
+        return work()
+
+    def evaluate(self, logs):
+        return logs
+
+class Other:
+    fit = PPOTrainer.fit
+"""
+
+
+@pytest.fixture
+def trainer() -> Any:
+    """A controller, and what it generates samples with as `generate`."""
+    made = hooked("openrlhf.trainer.ppo_trainer", TRAINER, Namespace=Namespace).PPOTrainer()
+    made.strategy.args = Namespace()
+    samples = hooked("openrlhf.trainer.ppo_utils.samples_generator", SAMPLES)
+    made.generate = samples.SamplesGenerator().generate_samples
+    return made
+
+
+def two_steps(trainer: Any) -> str:
+    for number in (1, 2):
+        assert trainer.generate() == ["sample"]
+        trainer.generate()  # the same step needs more
+        trainer.save_logs_and_checkpoints(number, {"loss": 0.5})
+    return "done"
+
+
+def test_a_step_lasts_from_its_first_samples_to_the_next_ones(job: Job, trainer: Any) -> None:
+    assert trainer.fit(lambda: two_steps(trainer)) == "done"
+    assert (job.steps, job.errors) == ([1, 2], 0)
+    assert job.metrics == [(1, {"loss": 0.5}), (2, {"loss": 0.5})]
+
+
+def test_samples_after_which_nothing_came_are_no_step(job: Job, trainer: Any) -> None:
+    trainer.fit(lambda: [two_steps(trainer), trainer.generate()])
+    assert job.steps == [1, 2]
+
+
+def test_a_run_that_resumes_goes_on_counting(job: Job, trainer: Any) -> None:
+    trainer.resume = 40
+    assert trainer.init_checkpoint_states() == {"global_step": 40}
+    trainer.generate()
+    trainer.save_logs_and_checkpoints(41, {})
+    trainer.generate()
+    assert job.recording.header.step == 42
+    assert job.steps == [41]
+
+
+def test_metrics_of_an_evaluation_are_of_the_step_that_it_follows(job: Job, trainer: Any) -> None:
+    trainer.generate()
+    trainer.save_logs_and_checkpoints(1, {"loss": 0.5})
+    assert trainer.evaluate({"eval_pass1": 0.25}) == {"eval_pass1": 0.25}
+    assert trainer.evaluate(None) is None
+    assert job.metrics == [(1, {"loss": 0.5}), (1, {"eval_pass1": 0.25})]
+
+
+EVALUATES = """
+class PPOTrainer:
+    def evaluate(self, generate):
+        return generate()
+"""
+
+
+def test_what_an_evaluation_generates_is_of_the_step_before(job: Job, trainer: Any) -> None:
+    evaluating = hooked("openrlhf.trainer.ppo_trainer", EVALUATES).PPOTrainer()
+    assert evaluating.evaluate(trainer.generate) == ["sample"]
+    assert job.recording.header.step is None
+    trainer.generate()
+    assert job.recording.header.step == 1
+
+
+def test_what_is_no_controller_has_no_steps(
+    job: Job, trainer: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ROLE, "_name", "rollout-loop")
+    trainer.fit(lambda: two_steps(trainer))
+    assert job.steps == []
+    assert job.said is None
+
+
+@pytest.mark.parametrize(
+    ("settings", "number", "saved"),
+    [
+        ({"ckpt": Namespace(save_steps=2)}, 4, True),
+        ({"ckpt": Namespace(save_steps=2)}, 3, False),
+        ({"ckpt": Namespace(save_steps=1)}, 1, True),
+        ({"ckpt": Namespace(save_steps=0)}, 4, False),
+        ({"ckpt": Namespace(save_steps=-1)}, 4, False),
+        ({"ckpt": Namespace(save_steps=INFINITE)}, 4, False),
+        ({"save_steps": 2}, 4, True),  # before 0.10.2
+        ({}, 4, False),
+        (None, 4, False),
+    ],
+)
+def test_a_checkpoint_is_a_phase_where_one_is_due(
+    job: Job, trainer: Any, settings: dict[str, Any] | None, number: int, saved: bool
+) -> None:
+    trainer.args = None if settings is None else Namespace(**settings)
+    assert trainer.save_logs_and_checkpoints(number, {}) == "saved"
+    assert (job.spans, job.errors) == (["checkpoint"] if saved else [], 0)
+
+
+@pytest.mark.parametrize(
+    ("args", "kwargs", "metrics"),
+    [
+        ((3, {"loss": 0.5}), {}, [(3, {"loss": 0.5})]),
+        ((object(), 3), {"logs_dict": {"loss": 0.5}}, [(3, {"loss": 0.5})]),
+        ((True, 3, {"loss": 0.5}), {}, [(3, {"loss": 0.5})]),  # not every int is a number
+        ((), {"global_step": 3}, [(3, {})]),
+        (({"loss": 0.5},), {}, []),
+    ],
+)
+def test_metrics_are_found_among_the_arguments(
+    job: Job,
+    trainer: Any,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    metrics: list[tuple[int, dict[str, float]]],
+) -> None:
+    trainer.generate()
+    assert trainer.save_logs_and_checkpoints(*args, **kwargs) == "saved"
+    assert job.metrics == metrics
+    trainer.generate()
+    assert job.recording.header.step == (4 if metrics else 1)
+
+
+@pytest.mark.parametrize(
+    ("settings", "world"),
+    [
+        ({"actor": Namespace(num_nodes=2, num_gpus_per_node=4)}, 8),
+        ({"actor_num_nodes": 2, "actor_num_gpus_per_node": 4}, 8),
+        ({"actor": Namespace(num_nodes=2)}, 1),
+        ({"actor": Namespace(num_gpus_per_node=4)}, 1),
+        ({}, 1),
+    ],
+)
+def test_the_run_has_as_many_ranks_as_its_actor(
+    job: Job, trainer: Any, settings: dict[str, Any], world: int
+) -> None:
+    trainer.strategy.args = Namespace(**settings)
+    trainer.fit(lambda: None)
+    assert job.said is not None
+    assert (job.said["framework"], job.said["world_size"], job.errors) == ("openrlhf", world, 0)
+
+
+def test_settings_are_flat_and_what_is_switched_off_is_left_out() -> None:
+    inner = Namespace(save_steps=INFINITE, path=None, keep=0)
+    settings = Namespace(ckpt=inner, lr=1e-6, more=SimpleNamespace(deep=Namespace(x=[1])), off="")
+    assert dict(flat(settings)) == {"ckpt.keep": 0, "lr": 1e-6, "more.deep.x": [1], "off": ""}
+
+
+@pytest.mark.parametrize("attribute", [True, False])
+def test_an_asynchronous_controller_waits_for_samples_at_its_queue(
+    job: Job, trainer: Any, attribute: bool
+) -> None:
+    queue: Any = Queue()
+    queue.put("samples")
+    if attribute:
+        trainer.rollout_queue = queue
+
+    def work() -> None:
+        assert queue.get() == "samples"  # as it is by then
+
+    trainer.fit(work, {"get": "no queue"}, *([] if attribute else [queue]))
+    assert job.spans == ["rollout/wait"]
+    assert job.errors == 0
+
+
+ASYNC = """
+class GenerateSamplesActor:
+    def __init__(self, slots=None):
+        if slots is not None:
+            self.rollout_slots = slots
+
+    def fit(self):
+        return self.rollout_slots.get() if hasattr(self, "rollout_slots") else "no slots"
+"""
+
+
+def test_a_generator_waits_for_a_place_in_the_queue(job: Job) -> None:
+    module = hooked("openrlhf.trainer.ppo_trainer_async", ASYNC)
+    slots: Any = Queue()
+    slots.put(3)
+    assert module.GenerateSamplesActor(slots).fit() == 3
+    assert module.GenerateSamplesActor().fit() == "no slots"
+    assert job.spans == ["rollout/queue"]
+    assert ROLE.of_this_process() == "rollout-loop"
+
+
+ENGINE = """
+def batch_vllm_engine_call(engines, method_name, *args, **kwargs):
+    return method_name, args, kwargs
+"""
+
+
+@pytest.mark.parametrize(
+    ("method", "spans"),
+    [
+        ("sleep", ["offload"]), ("wake_up", ["offload"]), ("pause_generation", ["sync/pause"]),
+        ("resume_generation", ["sync/pause"]), ("get_load", []),
+    ],
+)  # fmt: skip
+def test_what_a_controller_tells_its_engines(job: Job, method: str, spans: list[str]) -> None:
+    module = hooked("openrlhf.trainer.ray.vllm_engine", ENGINE)
+    assert module.batch_vllm_engine_call([], method, 1, x=2) == (method, (1,), {"x": 2})
+    assert job.spans == spans
+
+
+AGENT = """
+class SingleTurnAgentExecutor:
+    def __init__(self, reward_func=None):
+        self.reward_func = reward_func
+
+class MultiTurnAgentExecutor:
+    def __init__(self, agent_instance_cls):
+        pass
+"""
+
+
+def test_a_reward_of_an_executor_has_its_name(job: Job) -> None:
+    module = hooked("openrlhf.utils.agent", AGENT)
+
+    def exact(text: str) -> int:
+        return len(text)
+
+    assert module.SingleTurnAgentExecutor(exact).reward_func("abc") == 3
+    assert module.SingleTurnAgentExecutor().reward_func is None
+    assert (job.spans, job.errors) == (["reward/exact"], 0)
+
+
+def test_an_environment_is_timed_once_and_only_its_own_step(job: Job) -> None:
+    module = hooked("openrlhf.utils.agent", AGENT)
+
+    class Environment:
+        async def step(self, state: int) -> int:
+            return state + 1
+
+    class Silent(Environment):
+        pass
+
+    for kind in (Environment, Environment, Silent):
+        module.MultiTurnAgentExecutor(kind)
+    assert "step" not in vars(Silent)
+    assert asyncio.run(Environment().step(1)) == 2
+    assert job.spans == ["rollout/tools"]
+    once = Environment.step
+    module.MultiTurnAgentExecutor(Environment)
+    assert Environment.step is once
+    assert job.errors == 0

@@ -1,0 +1,253 @@
+"""ms-swift's trainers: over transformers' loop, on Megatron, and with a Ray driver."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import pytest
+
+from grpo_doctor_probes.hooks import describing
+from grpo_doctor_probes.hooks.spans import HookedSpan
+from grpo_doctor_probes.sidecar import ROLE
+from tests.unit.probes.hooks.adapters.framework import Job, hooked
+
+OLD = "swift.trainers.rlhf_trainer"
+
+
+@pytest.mark.parametrize(
+    ("methods", "spans"),
+    [
+        (("_score_completions",), ["reward"]),
+        (("_score_completions", "_compute_rewards_per_func"), []),
+        (("_compute_rewards_per_func",), []),
+    ],
+)
+def test_before_3_8_rewards_are_scored_in_one_method(
+    job: Job, methods: tuple[str, ...], spans: list[str]
+) -> None:
+    lines = [f"    def {name}(self): return 'scored'" for name in methods]
+    module = hooked(f"{OLD}.grpo_trainer", "class GRPOTrainer:\n" + "\n".join(lines))
+    made = module.GRPOTrainer()
+    if "_score_completions" in methods:
+        assert made._score_completions() == "scored"
+    assert job.spans == spans
+
+
+def test_a_module_without_the_trainer_is_left_as_it_is(job: Job) -> None:
+    assert not hasattr(hooked(f"{OLD}.grpo_trainer", "x = 1"), "GRPOTrainer")
+
+
+MIXIN = """
+class RolloutTrainerMixin:
+    multi_turn_scheduler = None
+
+    def _prepare_scheduler(self):
+        return "prepared"
+"""
+
+
+class Scheduler:
+    def step(self) -> str:
+        return "turn"
+
+
+def test_turns_of_a_scheduler_are_tools(job: Job) -> None:
+    made = hooked("swift.rlhf_trainers.rollout_mixin", MIXIN).RolloutTrainerMixin()
+    assert made._prepare_scheduler() == "prepared"
+    made.multi_turn_scheduler = type("Scheduler", (Scheduler,), {})()
+    assert made._prepare_scheduler() == "prepared"
+    assert made.multi_turn_scheduler.step() == "turn"
+    assert (job.spans, job.errors) == (["rollout/tools"], 0)
+
+
+def test_encoding_is_a_phase_where_a_batch_is_prepared(job: Job) -> None:
+    code = "class Template:\n    def encode(self, inputs): return inputs"
+    template = hooked("swift.template.base", code).Template()
+    template.encode([1])
+    with HookedSpan("rollout/prepare"):
+        assert template.encode([1]) == [1]
+    assert job.spans == ["rollout/prepare", "rollout/encode"]
+
+
+LAUNCH = """
+class SwiftSft:
+    def __init__(self, args): self.args = args
+    def train(self, trainer): return trainer
+"""
+
+
+def test_the_launchers_arguments_are_kept_for_the_settings(job: Job) -> None:
+    launch = hooked("swift.pipelines.train.sft", LAUNCH).SwiftSft(SimpleNamespace(lora_rank=8))
+    assert launch.train("trainer") == "trainer"
+    assert describing.PARSED == {"lora_rank": 8}
+
+
+BASE = """
+class BaseMegatronTrainer:
+    def train(self):
+        return "trained"
+
+    def train_step(self, *args):
+        return args
+
+    def on_log(self, logs):
+        logs.pop("n_steps", None)
+
+    def _prepare_data_iterator(self):
+        return iter([1, 2]), None
+
+    def new_cyclic_iter(self, iterable):
+        yield from iterable
+"""
+
+
+class Optimizer:
+    def step(self) -> str:
+        return "stepped"
+
+
+def optimizer() -> Any:
+    """One of a class of its own: what is hooked is the class."""
+    return type("Optimizer", (Optimizer,), {})()
+
+
+@pytest.fixture
+def megatron() -> Any:
+    made = hooked("swift.megatron.trainers.base", BASE).BaseMegatronTrainer()
+    made.args, made.state = SimpleNamespace(lr=1), SimpleNamespace(iteration=6)
+    return made
+
+
+def test_a_step_on_megatron_begins_with_train_step(job: Job, megatron: Any) -> None:
+    megatron.optimizer = optimizer()
+    assert megatron.train_step("data") == ("data",)
+    assert megatron.optimizer.step() == "stepped"
+    assert job.recording.header.step == 7
+    assert (job.spans, job.errors) == (["train", "optimizer"], 0)
+
+
+@pytest.mark.parametrize(
+    ("count", "timed"), [(0, False), (3, False), (4, True), (5, True)], ids="{} arguments".format
+)
+def test_before_4_0_the_optimizer_is_an_argument(
+    job: Job, megatron: Any, count: int, timed: bool
+) -> None:
+    given = optimizer()
+    args = ["forward", "data", "model", given, "scheduler"][:count]
+    assert megatron.train_step(*args) == tuple(args)
+    assert given.step() == "stepped"
+    assert (job.spans[1:], job.errors) == (["optimizer"] if timed else [], 0)
+
+
+def test_the_trainers_own_optimizer_counts_before_an_argument(job: Job, megatron: Any) -> None:
+    megatron.optimizer, other = optimizer(), optimizer()
+    megatron.train_step(1, 2, 3, other)
+    other.step()
+    megatron.optimizer.step()
+    assert job.spans == ["train", "optimizer"]
+
+
+def test_before_4_0_megatron_counted(
+    job: Job, megatron: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    training: Any = ModuleType("megatron.training")
+    training.get_args = lambda: SimpleNamespace(curr_iteration=2)
+    monkeypatch.setitem(sys.modules, "megatron.training", training)
+    megatron.state = SimpleNamespace()
+    megatron.train_step()
+    assert job.recording.header.step == 3
+
+
+def test_a_worker_of_a_driver_has_no_steps(job: Job, megatron: Any) -> None:
+    ROLE.take("actor")
+    megatron.train_step()
+    assert job.recording.header.step is None
+    assert job.spans == ["train"]
+
+
+@pytest.mark.parametrize(("rank", "first"), [(None, True), ("0", True), ("1", False)])
+def test_the_first_rank_describes_the_run_and_writes_its_metrics(
+    job: Job, megatron: Any, monkeypatch: pytest.MonkeyPatch, rank: str | None, first: bool
+) -> None:
+    if rank is not None:
+        monkeypatch.setenv("RANK", rank)
+    assert megatron.train() == "trained"
+    megatron.on_log({"loss": 0.5, "n_steps": 1})
+    assert (job.said is not None) is first
+    assert job.metrics == ([(6, {"loss": 0.5})] if first else [])
+
+
+def test_batches_are_timed_and_an_iterator_that_is_none_stays_so(job: Job, megatron: Any) -> None:
+    train, evaluation = megatron._prepare_data_iterator()
+    assert evaluation is None
+    assert list(train) == [1, 2]
+    assert list(megatron.new_cyclic_iter([3])) == [3]
+    assert job.spans == ["dataload"] * 5  # that there is no more takes time too
+
+
+def test_in_3_7_the_iterator_was_of_no_object(job: Job) -> None:
+    code = BASE.replace(
+        "    def new_cyclic_iter(self, ", "    @staticmethod\n    def new_cyclic_iter("
+    )
+    base = hooked("swift.megatron.trainers.base", code).BaseMegatronTrainer
+    assert list(base.new_cyclic_iter([3])) == list(base().new_cyclic_iter([3])) == [3]
+    assert job.spans == ["dataload"] * 4
+
+
+DRIVER = """
+def extract_iteration(results):
+    return results
+
+class GRPOTrainer:
+    def _train_loop(self, tg, train_iters, iteration):
+        for done in tg.results:
+            work()
+            extract_iteration(done)
+        return "trained"
+"""
+
+
+@pytest.mark.parametrize(
+    ("first", "last", "results", "steps"),
+    [
+        (0, 2, [1, 2], [1, 2]),
+        (0, 3, [1, 2], [1, 2, 3]),  # the next one has begun
+        (4, 5, [5], [5]),
+    ],
+)
+def test_a_driver_has_steps_until_the_last_iteration(
+    job: Job, first: int, last: int, results: list[int], steps: list[int]
+) -> None:
+    seen: list[int | None] = []
+    module = hooked(
+        "swift.ray.megatron.grpo_trainer", DRIVER,
+        work=lambda: seen.append(job.recording.header.step),
+    )  # fmt: skip
+    trainer = module.GRPOTrainer()
+    trainer.args = SimpleNamespace(lr=1)
+    group = SimpleNamespace(world_size=4, results=results)
+    assert trainer._train_loop(group, last, first) == "trained"
+    assert (job.steps, job.errors) == (steps, 0)
+    assert seen == steps[: len(results)]
+    assert ROLE.of_this_process() == "driver"
+    assert job.said is not None
+    assert job.said["world_size"] == 4
+
+
+def test_the_loader_of_a_driver_is_timed(job: Job) -> None:
+    def build() -> Iterator[int]:
+        return iter([1])
+
+    code = """
+    class BaseRayTrainer:
+        def _build_dataloader(self):
+            self._data_iter = build()
+            return "built"
+    """
+    trainer = hooked("swift.ray.megatron.base_trainer", code, build=build).BaseRayTrainer()
+    assert trainer._build_dataloader() == "built"
+    assert list(trainer._data_iter) == [1]
+    assert job.spans == ["dataload", "dataload"]

@@ -1,0 +1,143 @@
+"""vLLM's engine in a trainer's process, behind a server, and in a process of its own."""
+
+from __future__ import annotations
+
+import asyncio
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from grpo_doctor_probes.hooks.adapters.vllm import takes_weights
+from grpo_doctor_probes.hooks.spans import open_spans
+from grpo_doctor_probes.sidecar import ROLE
+from tests.unit.probes.hooks.adapters.framework import Job, hooked
+
+CORE = """
+class EngineCore:
+    def __init__(self, scheduler):
+        self.scheduler = scheduler
+
+    def step(self):
+        self.scheduler.left = max(0, self.scheduler.left - 1)
+        return list(spans())
+
+    def abort_requests(self, ids):
+        self.scheduler.left = 0
+
+    def sleep(self, level=1):
+        self.pause_scheduler()
+        return list(spans())
+
+    def pause_scheduler(self):
+        return "paused"
+
+    def resume_scheduler(self):
+        return "resumed"
+
+    def collective_rpc(self, method, *args):
+        return [method, *args]
+"""
+
+
+class Scheduler:
+    left = 0
+
+    def has_unfinished_requests(self) -> bool:
+        return self.left > 0
+
+
+@pytest.fixture
+def core() -> Any:
+    module = hooked("vllm.v1.engine.core", CORE, spans=open_spans)
+    return module.EngineCore(Scheduler())
+
+
+def test_in_a_trainers_process_each_step_is_generation(job: Job, core: Any) -> None:
+    core.scheduler.left = 2
+    assert [core.step() for _ in range(2)] == [["rollout/generate"]] * 2
+    assert core.pause_scheduler() == "paused"
+    assert open_spans() == []
+    assert job.spans == ["rollout/generate"] * 2
+
+
+def test_in_its_own_process_generation_lasts_as_long_as_there_are_requests(
+    job: Job, core: Any
+) -> None:
+    ROLE.take("engine")
+    assert core.step() == []
+    core.scheduler.left = 3
+    assert [core.step() for _ in range(3)] == [["rollout/generate"]] * 3
+    assert open_spans() == []
+    core.scheduler.left = 2
+    core.step()
+    assert open_spans() == ["rollout/generate"]
+    core.abort_requests([1, 2])
+    assert open_spans() == []
+    assert (job.spans, job.errors) == (["rollout/generate"] * 2, 0)
+
+
+def test_a_pause_ends_generation_and_lasts_until_it_is_resumed(job: Job, core: Any) -> None:
+    ROLE.take("engine")
+    core.resume_scheduler()  # it was never paused
+    core.scheduler.left = 2
+    core.step()
+    for _ in range(2):
+        core.pause_scheduler()
+        assert open_spans() == ["sync/pause"]
+    assert core.collective_rpc("update_weight", 1) == ["update_weight", 1]
+    assert core.resume_scheduler() == "resumed"
+    assert open_spans() == []
+    assert job.spans == ["rollout/generate", "sync/pause", "sync"]
+
+
+def test_an_engine_that_sleeps_is_offloaded_and_not_paused(job: Job, core: Any) -> None:
+    ROLE.take("engine")
+    assert core.sleep() == ["offload"]
+    assert open_spans() == []
+    assert job.spans == ["offload"]
+
+
+@pytest.mark.parametrize(
+    ("method", "brings"),
+    [
+        ("update_weight", True),
+        ("update_named_param", True),
+        ("param_weight", True),
+        ("init_weight_transfer_engine", False),
+        ("get_params", False),
+        ("shutdown_weight_transfer_engine", False),
+        ("sleep", False),
+        ("init_process_group", False),
+        (SimpleNamespace(__name__="load_weights"), True),
+        (SimpleNamespace(__name__="ping"), False),
+        (None, False),
+    ],
+)
+def test_which_calls_bring_weights(job: Job, core: Any, method: Any, brings: bool) -> None:
+    assert takes_weights(method) is brings
+    assert core.collective_rpc(method) == [method]
+    assert job.spans == (["sync"] if brings else [])
+
+
+SERVED = """
+class AsyncLLM:
+    def __init__(self):
+        pass
+
+    async def collective_rpc(self, method, timeout=None):
+        return [method, list(spans())]
+"""
+
+
+@pytest.mark.parametrize(("rank", "role"), [(None, "rollout"), ("1", None)])
+def test_an_engine_of_a_server_is_no_rank_and_one_of_a_trainer_is(
+    job: Job, monkeypatch: pytest.MonkeyPatch, rank: str | None, role: str | None
+) -> None:
+    if rank is not None:
+        monkeypatch.setenv("RANK", rank)
+    engine = hooked("vllm.v1.engine.async_llm", SERVED, spans=open_spans).AsyncLLM()
+    assert ROLE.of_this_process() == role
+    assert asyncio.run(engine.collective_rpc("load_weights")) == ["load_weights", ["sync"]]
+    assert asyncio.run(engine.collective_rpc("ping")) == ["ping", []]
+    assert job.spans == ["sync"]

@@ -1,0 +1,224 @@
+"""Which processes are watched, and what is wrapped in a module that has been imported."""
+
+from __future__ import annotations
+
+import sys
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from grpo_doctor_probes import recorder, sidecar
+from grpo_doctor_probes.hooks import boot as module
+from grpo_doctor_probes.hooks.boot import adapter_of, apply, apply_to_actor, boot, boot_late
+from grpo_doctor_probes.hooks.coverage import Coverage
+from grpo_doctor_probes.hooks.importing import ImportWatcher
+from grpo_doctor_probes.hooks.table import Adapter, Hook
+from grpo_doctor_probes.hooks.wrapping import replace
+from tests.unit.probes.conftest import Recorded
+
+TRAINER = "transformers.trainer"
+CODE = """
+class Trainer:
+    def training_step(self):
+        return "trained"
+
+    def evaluate(self):
+        return "evaluated"
+"""
+
+
+@pytest.fixture
+def coverage(monkeypatch: pytest.MonkeyPatch) -> Coverage:
+    """What is noted of hooks from here on."""
+    own = Coverage()
+    monkeypatch.setattr(module, "COVERAGE", own)
+    return own
+
+
+@pytest.fixture(autouse=True)
+def _as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("GRPO_DOCTOR", raising=False)
+    monkeypatch.setattr(sys, "meta_path", list(sys.meta_path))
+    monkeypatch.setattr(sidecar, "EXTRAS", {})
+    monkeypatch.setattr(module, "_APPLIED", set())
+    monkeypatch.setattr(recorder._Start, "inherited", None)
+
+
+@pytest.mark.parametrize(
+    ("environment", "told", "remembered"),
+    [
+        ({}, ("", ""), None),
+        ({}, ("/runs/1", ""), ("/runs/1", 0)),
+        ({}, ("/runs/1", "3"), ("/runs/1", 3)),
+        ({}, ("/runs/1", "x"), ("/runs/1", 0)),
+        ({"GRPO_DOCTOR_RUN_DIR": "/runs/2"}, ("", ""), ("/runs/2", 0)),
+        ({"GRPO_DOCTOR_RUN_DIR": "/runs/2"}, ("/runs/1", "3"), ("/runs/2", 3)),
+        ({"GRPO_DOCTOR_RUN_DIR": "/runs/2", "GRPO_DOCTOR": "1"}, ("", ""), ("/runs/2", 0)),
+        ({"GRPO_DOCTOR_RUN_DIR": "/runs/2", "GRPO_DOCTOR": "0"}, ("", ""), None),
+        ({"GRPO_DOCTOR": "0"}, ("/runs/1", "3"), None),
+    ],
+)
+def test_a_process_is_watched_where_there_is_a_run_directory(
+    monkeypatch: pytest.MonkeyPatch,
+    environment: dict[str, str],
+    told: tuple[str, str],
+    remembered: tuple[str, int] | None,
+) -> None:
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    watcher = boot(*told)
+    assert isinstance(watcher, ImportWatcher) is (remembered is not None)
+    assert isinstance(sys.meta_path[0], ImportWatcher) is (remembered is not None)
+    assert (sidecar.EXTRAS.keys() == {"hooks"}) is (remembered is not None)
+    assert recorder._Start.inherited == remembered
+
+
+def trainer() -> Any:
+    """The module of a Trainer."""
+    made = ModuleType(TRAINER)
+    exec(CODE, vars(made))
+    made.Trainer.__module__ = TRAINER
+    return made
+
+
+def wrapped(kind: Any) -> set[str]:
+    return {name for name, each in vars(kind).items() if hasattr(each, "__wrapped__")}
+
+
+def test_what_a_module_has_is_wrapped_and_what_it_lacks_is_noted(
+    coverage: Coverage, recording: Recorded
+) -> None:
+    theirs = trainer()
+    apply(adapter_of("transformers"), theirs)
+    assert wrapped(theirs.Trainer) == {"training_step", "evaluate"}
+    assert theirs.Trainer().training_step() == "trained"
+    assert [row.name for row in recording.rows] == ["train"]
+    package = coverage.facts()["packages"]["transformers"]
+    assert package["spans"] == ["eval", "train"]
+    assert package["absent"] == ["checkpoint", "dataload", "optimizer/clip", "optimizer/log"]
+
+
+def test_modules_that_no_adapter_names_are_left_alone(coverage: Coverage) -> None:
+    theirs = trainer()
+    theirs.__name__ = "transformers.other"
+    apply(adapter_of("transformers"), theirs)
+    assert wrapped(theirs.Trainer) == set()
+    assert coverage.facts() == {}
+
+
+def test_a_patch_that_does_not_fit_is_noted_and_hooks_take_effect(coverage: Coverage) -> None:
+    def patch(_: ModuleType) -> None:
+        raise ValueError("a version from tomorrow")
+
+    hooks = (Hook(TRAINER, "Trainer.evaluate", "eval", "1.0-"),)
+    theirs = trainer()
+    apply(Adapter("transformers", "transformers", hooks, {TRAINER: patch}), theirs)
+    assert wrapped(theirs.Trainer) == {"evaluate"}
+    assert coverage.facts()["problems"] == [
+        f"transformers: {TRAINER}: ValueError: a version from tomorrow"
+    ]
+
+
+class Remote:
+    """What `ray.remote` puts in the place of a class."""
+
+    __ray_metadata__ = "of an actor"
+
+    def training_step(self) -> str:
+        return "sent to the actor"
+
+
+def test_a_class_of_actors_is_hooked_where_it_runs_and_not_where_it_is_sent_from(
+    coverage: Coverage,
+) -> None:
+    theirs = trainer()
+    theirs.Trainer = Remote
+    apply(adapter_of("transformers"), theirs)
+    assert wrapped(Remote) == set()
+    assert coverage.facts() == {}
+
+
+@pytest.fixture
+def imported(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """A Trainer that the job has imported, and nothing else that an adapter names."""
+    for name in list(sys.modules):
+        if name.partition(".")[0] in module.ADAPTERS:
+            monkeypatch.delitem(sys.modules, name)
+    theirs = trainer()
+    monkeypatch.setitem(sys.modules, "transformers", ModuleType("transformers"))
+    monkeypatch.setitem(sys.modules, TRAINER, theirs)
+    return theirs
+
+
+def test_what_was_imported_before_is_wrapped_late_and_once(
+    coverage: Coverage, imported: Any
+) -> None:
+    boot_late()
+    first = imported.Trainer.training_step
+    assert wrapped(imported.Trainer) == {"training_step", "evaluate"}
+    boot_late()
+    assert imported.Trainer.training_step is first
+    assert set(coverage.facts()["packages"]) == {"transformers"}
+
+
+def test_a_package_without_the_modules_that_an_adapter_names_is_not_touched(
+    coverage: Coverage, imported: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delitem(sys.modules, TRAINER)
+    boot_late()
+    assert wrapped(imported.Trainer) == set()
+    assert coverage.facts() == {}
+
+
+def arrived(**functions: Any) -> Any:
+    """A class of actors as Ray unpickles it: in no module, with a copy of what it inherits."""
+    base = type("Trainer", (), {"__module__": TRAINER, **vars(trainer().Trainer)})
+    return type("Trainer", (base,), {"__module__": TRAINER, **functions})
+
+
+def test_an_actor_is_hooked_with_what_it_inherits(coverage: Coverage, recording: Recorded) -> None:
+    actor = arrived()
+    apply_to_actor(actor)
+    assert wrapped(actor) == {"training_step", "evaluate"}
+    assert (actor().training_step(), actor().evaluate()) == ("trained", "evaluated")
+    assert [row.name for row in recording.rows] == ["train", "eval"]
+    assert coverage.facts()["packages"]["transformers"]["spans"] == ["eval", "train"]
+
+
+def test_an_actors_own_function_counts_before_its_bases(
+    coverage: Coverage, recording: Recorded
+) -> None:
+    actor = arrived(evaluate=lambda self: "its own", number=7)
+    apply_to_actor(actor)
+    assert (actor().evaluate(), actor.number) == ("its own", 7)
+    assert [row.name for row in recording.rows] == ["eval"]
+
+
+def test_what_was_wrapped_where_it_comes_from_is_not_wrapped_again(
+    coverage: Coverage, imported: Any, recording: Recorded
+) -> None:
+    apply(adapter_of("transformers"), imported)
+    actor = type("Trainer", (imported.Trainer,), {"__module__": TRAINER})
+    apply_to_actor(actor)
+    assert wrapped(actor) == set()
+    assert actor().training_step() == "trained"
+    assert [row.name for row in recording.rows] == ["train"]
+
+
+def test_an_actor_of_no_framework_is_left_alone(coverage: Coverage) -> None:
+    actor = type("Trainer", (), {"__module__": "mine", **vars(trainer().Trainer)})
+    actor.__module__ = "mine"
+    apply_to_actor(actor)
+    assert wrapped(actor) == set()
+
+
+def test_a_copy_that_is_hooked_already_stays_so(coverage: Coverage, recording: Recorded) -> None:
+    theirs = trainer()
+    replace(theirs, "Trainer.evaluate", lambda function: function)
+    actor: Any = type("Trainer", (), {"__module__": TRAINER, **vars(theirs.Trainer)})
+    apply_to_actor(actor)
+    assert wrapped(actor) == {"training_step", "evaluate"}
+    assert actor.evaluate is theirs.Trainer.evaluate
+    assert (actor().evaluate(), actor().training_step()) == ("evaluated", "trained")
+    assert [row.name for row in recording.rows] == ["train"]

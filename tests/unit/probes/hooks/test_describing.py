@@ -1,0 +1,164 @@
+"""What a framework's own objects say of a run."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from grpo_doctor_probes.hooks import describing
+from grpo_doctor_probes.hooks.describing import (
+    describe_trainer,
+    framework_of,
+    model_facts,
+    package_versions,
+    plain_settings,
+    settings_of,
+)
+from tests.unit.probes.conftest import Recorded
+from tests.unit.probes.test_modelsizes import QWEN, SIZES, Weight
+
+
+@pytest.fixture(autouse=True)
+def parsed(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """What a launcher has parsed: nothing yet."""
+    nothing: dict[str, Any] = {}
+    monkeypatch.setattr(describing, "PARSED", nothing)
+    return nothing
+
+
+class Arguments:
+    def __init__(self, device: Any = None, **settings: Any) -> None:
+        self._settings = settings
+        if device is not None:
+            self.device = device
+
+    def to_dict(self) -> dict[str, Any]:
+        return self._settings
+
+
+def model(**facts: Any) -> SimpleNamespace:
+    weights = [Weight(10, trained=False), Weight(6, trained=True)]
+    return SimpleNamespace(**{"config": QWEN, "parameters": lambda: iter(weights), **facts})
+
+
+COUNTS = {"model_parameters": 16, "model_trained_parameters": 6}
+
+
+@pytest.mark.parametrize(
+    ("given", "facts"),
+    [
+        (None, {}),
+        (SimpleNamespace(), {}),
+        (model(), {**SIZES, **COUNTS}),
+        (
+            model(config=SimpleNamespace(_name_or_path="Qwen/Qwen3-8B")),
+            {"model_name_or_path": "Qwen/Qwen3-8B", **COUNTS},
+        ),
+        (model(config=SimpleNamespace(_name_or_path="")), COUNTS),
+        (
+            model(config=SimpleNamespace(), peft_config={"default": SimpleNamespace(r=16)}),
+            {"use_peft": True, "lora_r": 16, **COUNTS},
+        ),
+        (
+            model(config=SimpleNamespace(), peft_config={"default": SimpleNamespace()}),
+            {"use_peft": True, "lora_r": None, **COUNTS},
+        ),
+        (model(config=SimpleNamespace(), peft_config={}), COUNTS),
+    ],
+)
+def test_facts_of_a_model(given: Any, facts: dict[str, Any]) -> None:
+    assert model_facts(given) == facts
+
+
+def accelerated(stage: int | None) -> Any:
+    return SimpleNamespace(
+        state=SimpleNamespace(deepspeed_plugin=SimpleNamespace(zero_stage=stage))
+    )
+
+
+@pytest.mark.parametrize(
+    ("trainer", "settings"),
+    [
+        ({}, {"lr": 1}),
+        ({"accelerator": accelerated(0)}, {"lr": 1, "zero_stage": 0}),
+        ({"accelerator": accelerated(None)}, {"lr": 1}),
+        ({"accelerator": SimpleNamespace()}, {"lr": 1}),
+        ({"args": Arguments(SimpleNamespace(type="cuda"), lr=1)}, {"lr": 1, "device": "cuda"}),
+        ({"args": Arguments(SimpleNamespace(), lr=1)}, {"lr": 1}),
+        ({"model": model(config=SimpleNamespace())}, {"lr": 1, **COUNTS}),
+    ],
+)
+def test_settings_are_the_arguments_and_what_else_is_known(
+    trainer: dict[str, Any], settings: dict[str, Any]
+) -> None:
+    assert settings_of(SimpleNamespace(**{"args": Arguments(lr=1), **trainer})) == settings
+
+
+def test_the_trainers_own_arguments_count_more_than_the_launchers_but_for_what_it_takes_back(
+    parsed: dict[str, Any],
+) -> None:
+    parsed |= {"lr": 2, "tuner_type": "lora", "gradient_checkpointing": True}
+    trainer = SimpleNamespace(args=Arguments(lr=1, gradient_checkpointing=False))
+    assert settings_of(trainer) == {"lr": 1, "tuner_type": "lora", "gradient_checkpointing": True}
+
+
+@pytest.mark.parametrize(
+    ("modules", "framework"),
+    [
+        (["transformers.trainer"], "transformers"),
+        (["transformers.trainer", "trl.trainer.grpo_trainer"], "trl"),
+        (["transformers.trainer", "trl.trainer.grpo_trainer", "swift.rlhf_trainers"], "ms-swift"),
+        (["transformers.trainer", "swiftly.trainer"], "transformers"),
+        (["transformers.trainer", "mine"], "transformers"),
+    ],
+)
+def test_a_framework_is_known_by_the_classes_that_a_trainer_is_made_of(
+    modules: list[str], framework: str
+) -> None:
+    kind: type = object
+    for module in modules:
+        kind = type("Trainer", (kind,), {"__module__": module})
+    assert framework_of(kind()) == framework
+
+
+class dtype:  # noqa: N801 - torch's
+    def __str__(self) -> str:
+        return "torch.bfloat16"
+
+
+@pytest.mark.parametrize(
+    ("value", "kept"),
+    [
+        (None, True), (True, True), (3, True), (0.5, True), ("lora", True), ([], True),
+        ([1, "a", [None]], True), ((1, 2), True), ({"a": [1]}, True), ({1: None}, True), ({}, True),
+        (object(), False), ([1, object()], False), ((object(), 1), False),
+        ({"a": object()}, False), ({(object(),): 1}, False),
+    ],
+)  # fmt: skip
+def test_settings_are_plain_values(value: object, kept: bool) -> None:
+    known = SimpleNamespace(given=value, _hidden=1, torch_dtype=dtype())
+    settings = plain_settings(known)
+    assert settings == ({"given": value} if kept else {}) | {"torch_dtype": "bfloat16"}
+
+
+def test_versions_are_those_of_what_is_installed() -> None:
+    versions = package_versions()
+    assert "ms-swift" not in versions
+    assert all(version and version[0].isdigit() for version in versions.values())
+
+
+@pytest.mark.parametrize("zero", [True, False])
+def test_one_process_describes_the_run(recording: Recorded, zero: bool) -> None:
+    kind = type("Trainer", (), {"__module__": "trl.trainer.grpo_trainer"})
+    trainer: Any = kind()
+    trainer.args, trainer.is_world_process_zero = Arguments(lr=1), lambda: zero
+    describe_trainer(trainer)
+    path = Path(recording.run_dir) / "job.json"
+    assert path.exists() is zero
+    if zero:
+        said = json.loads(path.read_text())
+        assert (said["framework"], said["config"]) == ("trl", {"lr": 1})

@@ -1,0 +1,179 @@
+"""Functions of the job's that are replaced: which, by what, and what stays as it was."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Generator
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from grpo_doctor_probes.hooks.spans import open_spans
+from grpo_doctor_probes.hooks.table import HOOKED, Hook
+from grpo_doctor_probes.hooks.wrapping import (
+    quietly,
+    replace,
+    spanned,
+    without_span,
+    wrap_hook,
+)
+from tests.unit.probes.conftest import Recorded
+
+CODE = '''
+def free(x):
+    """Free."""
+    return ("free", x)
+
+class Base:
+    number = 7
+
+    def inherited(self, x):
+        return ("inherited", x)
+
+class Kind(Base):
+    def method(self, x):
+        return ("method", x)
+
+    @staticmethod
+    def static(x):
+        return ("static", x)
+
+    @classmethod
+    def of_class(cls, x):
+        return (cls.__name__, x)
+
+    class Inner:
+        def deep(self, x):
+            return ("deep", x)
+'''
+
+
+@pytest.fixture
+def module() -> Any:
+    """A module as a framework has one."""
+    made = ModuleType("framework")
+    exec(CODE, vars(made))
+    return made
+
+
+def doubled(function: Any) -> Any:
+    """What `replace` is given: here it calls twice."""
+    inner = getattr(function, "__func__", function)
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        return [inner(*args, **kwargs), inner(*args, **kwargs)]
+
+    return call if inner is function else type(function)(call)
+
+
+@pytest.mark.parametrize(
+    ("qualname", "call", "said"),
+    [
+        ("free", lambda m: m.free(1), ("free", 1)),
+        ("Kind.method", lambda m: m.Kind().method(1), ("method", 1)),
+        ("Kind.static", lambda m: m.Kind.static(1), ("static", 1)),
+        ("Kind.of_class", lambda m: m.Kind.of_class(1), ("Kind", 1)),
+        ("Kind.Inner.deep", lambda m: m.Kind.Inner().deep(1), ("deep", 1)),
+        ("Base.inherited", lambda m: m.Kind().inherited(1), ("inherited", 1)),
+    ],
+)
+def test_functions_of_every_kind_are_replaced(
+    module: Any, qualname: str, call: Any, said: tuple[str, int]
+) -> None:
+    assert call(module) == said
+    assert replace(module, qualname, doubled)
+    assert call(module) == [said, said]
+
+
+@pytest.mark.parametrize(
+    "qualname", ["gone", "Kind.gone", "Gone.method", "Kind.Gone.deep", "Kind.inherited",
+                 "Base.number", "__name__"],
+)  # fmt: skip
+def test_what_a_module_does_not_define_as_a_function_stays(module: Any, qualname: str) -> None:
+    before = {name: dict(vars(getattr(module, name))) for name in ("Base", "Kind")}
+    assert not replace(module, qualname, doubled)
+    assert {name: dict(vars(getattr(module, name))) for name in before} == before
+    assert module.__name__ == "framework"
+
+
+def test_a_replaced_function_keeps_its_name_its_words_and_is_marked(module: Any) -> None:
+    replace(module, "free", doubled)
+    assert (module.free.__name__, module.free.__doc__) == ("free", "Free.")
+    assert list(inspect.signature(module.free).parameters) == ["x"]
+    assert getattr(module.free, HOOKED)
+    assert not hasattr(module.Kind.method, HOOKED)
+
+
+def hook(**more: Any) -> Hook:
+    return Hook("framework", "free", "train", "1.0-", **more)
+
+
+def test_a_hooked_function_is_a_span(recording: Recorded, module: Any) -> None:
+    assert wrap_hook(module, hook(direction="to_cpu"))
+    assert module.free(1) == ("free", 1)
+    assert not wrap_hook(module, Hook("framework", "gone", "train", "1.0-"))
+    assert [(row.name, row.args) for row in recording.rows] == [
+        ("train", '{"direction": "to_cpu"}')
+    ]
+
+
+class Pause:
+    def __await__(self) -> Generator[None, None, None]:
+        yield
+
+
+@pytest.mark.parametrize("shared", [True, False])
+def test_the_span_of_a_shared_hook_lasts_as_long_as_any_of_those_side_by_side(
+    recording: Recorded, module: Any, shared: bool
+) -> None:
+    async def free(x: int) -> int:
+        await Pause()
+        return x
+
+    module.free = free
+    wrap_hook(module, hook(shared=shared))
+    first, last = module.free(1), module.free(2)
+    for coroutine in (first, last):
+        coroutine.send(None)
+    for coroutine, still_open in ((first, shared), (last, False)):
+        with pytest.raises(StopIteration):
+            coroutine.send(None)
+        assert open_spans() == (["train"] if still_open else [])
+    assert [row.name for row in recording.rows] == ["train"]
+
+
+@pytest.mark.parametrize(
+    ("span_of", "recorded", "errors"),
+    [
+        (lambda x: f"train/{x}", ["train/1"], 0),
+        (lambda x: None, [], 0),
+        (lambda: "never", [], 1),  # it does not understand the call
+    ],
+)
+def test_a_span_by_the_arguments_of_the_call(
+    recording: Recorded, module: Any, span_of: Any, recorded: list[str], errors: int
+) -> None:
+    wrap_hook(module, hook(span_of=span_of))
+    assert module.free(1) == ("free", 1)
+    assert [row.name for row in recording.rows] == recorded
+    assert recording.header.errors == errors
+
+
+def test_one_function_has_one_span_however_often_it_is_asked_for(
+    recording: Recorded, module: Any
+) -> None:
+    plain = module.free
+    once = spanned(plain, "reward/free")
+    assert spanned(once, "reward/other") is once
+    assert without_span(once) is plain
+    assert without_span(plain) is plain
+    assert once(3) == ("free", 3)
+    assert [row.name for row in recording.rows] == ["reward/free"]
+
+
+def test_what_ours_raises_is_counted_and_not_raised(recording: Recorded) -> None:
+    seen: list[int] = []
+    quietly(seen.append, 3)
+    quietly(seen.append)
+    assert (seen, recording.header.errors) == ([3], 1)

@@ -1,0 +1,318 @@
+"""Locks on files and paths that nobody opens or serves, of processes made of files."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import stat
+from pathlib import Path
+
+import pytest
+
+from grpo_doctor_probes.evidence import Blocked
+from grpo_doctor_probes.look import lock_file
+from tests.unit.probes.look.scene import Scene
+
+RANK, HOLDER, HEIR = 70, 90, 91
+AT_CWD = 0xFFFFFFFF_FFFFFF9C
+F_OFD_SETLKW = 38
+
+
+def number_of(path: Path) -> str:
+    """A file as /proc/locks names it."""
+    known = path.stat()
+    return f"{os.major(known.st_dev):02x}:{os.minor(known.st_dev):02x}:{known.st_ino}"
+
+
+@pytest.fixture
+def rank(scene: Scene) -> Scene:
+    """A rank and two others."""
+    scene.add(RANK, 1, "python train.py")
+    for pid in (HOLDER, HEIR):
+        scene.add(pid, 1, "python other.py")
+    return scene
+
+
+@pytest.fixture
+def file(rank: Scene) -> Path:
+    """A file that the rank has open."""
+    path = rank.root / "cache.lock"
+    path.touch()
+    rank.opened(RANK, 3, path)
+    return path
+
+
+def the_row(scene: Scene) -> Blocked:
+    (row,) = scene.rows(RANK)
+    return row
+
+
+# --- who has the lock that a call waits for
+
+
+@pytest.mark.parametrize(
+    ("kind", "taken_by", "has_it_open", "holders"),
+    [
+        ("FLOCK", HOLDER, (), (HOLDER,)),
+        ("FLOCK", HOLDER, (HOLDER,), (HOLDER,)),
+        ("FLOCK", HOLDER, (HEIR,), (HEIR,)),  # the open file was inherited, and closed by its heir
+        ("FLOCK", 4711, (HEIR,), (HEIR,)),
+        ("FLOCK", 4711, (HOLDER, HEIR), (HOLDER, HEIR)),
+        ("FLOCK", HOLDER, (RANK, HEIR), (HEIR,)),
+        ("FLOCK", RANK, (RANK,), (RANK,)),  # by another descriptor of its own
+        ("FLOCK", 4711, (), ()),
+        ("POSIX", HOLDER, (), (HOLDER,)),
+        ("POSIX", HOLDER, (HEIR,), (HOLDER, HEIR)),
+        ("POSIX", 4711, (), ()),
+        ("OFDLCK", -1, (HEIR,), (HEIR,)),
+        ("OFDLCK", -1, (), ()),
+    ],
+)
+def test_who_holds_a_lock_that_a_call_waits_for(
+    rank: Scene, kind: str, taken_by: int, has_it_open: tuple[int, ...], holders: tuple[int, ...]
+) -> None:
+    path = rank.root / "cache.lock"
+    path.touch()
+    rank.opened(RANK, 3, path)
+    line = f"lock:\t1: {kind}  ADVISORY  WRITE {taken_by} {number_of(path)} 0 EOF\n"
+    for pid in has_it_open:
+        rank.opened(pid, 4, path, info=line)
+    taken = f"{kind} {taken_by} {number_of(path)}"
+    rank.locked(f"1: {taken}", f"1: -> {kind} {RANK} {number_of(path)}")
+    rank.waits(RANK, "flock", 3)
+    row = the_row(rank)
+    assert (row.kind, row.fd, row.target) == ("file-lock", 3, str(path))
+    assert (row.peers, row.peers_known) == (holders, bool(holders))
+    listed = ", ".join(f"{pid} (python, sleeping)" for pid in holders)
+    assert row.note.startswith(f"held by {listed or 'a process that we may not look into'}")
+
+
+@pytest.mark.parametrize(
+    ("taken_by", "words"),
+    [(4711, "taken by process 4711, which has ended"), (HOLDER, ""), (-1, ""), (0, "")],
+)
+def test_a_lock_whose_taker_has_ended(rank: Scene, file: Path, taken_by: int, words: str) -> None:
+    """-1 is an open file's, 0 one of another name space."""
+    taken, wanted = f"FLOCK {taken_by} {number_of(file)}", f"FLOCK {RANK} {number_of(file)}"
+    rank.locked(f"1: {taken}", f"1: -> {wanted}")
+    rank.waits(RANK, "flock", 3)
+    note = the_row(rank).note
+    assert ("taken by process" in note) is bool(words)
+    assert words in note
+
+
+def test_a_lock_that_was_given_meanwhile_is_held_by_nobody(rank: Scene, file: Path) -> None:
+    rank.mounted(RANK, ("/", "nfs4", "server:/export"))
+    rank.waits(RANK, "flock", 3)
+    row = the_row(rank)
+    assert (row.peers, row.peers_known) == ((), False)
+    assert row.note == "on nfs4 (server:/export) at /"
+
+
+@pytest.mark.parametrize(
+    ("command", "is_told"),
+    [
+        (fcntl.F_SETLKW, True),
+        (F_OFD_SETLKW, True),
+        (0xFFFFFFFF_00000000 | fcntl.F_SETLKW, True),
+        (fcntl.F_SETLK, False),
+        (fcntl.F_GETFL, False),
+    ],
+)
+@pytest.mark.usefixtures("file")
+def test_which_commands_of_fcntl_wait_for_a_lock(
+    rank: Scene, command: int, *, is_told: bool
+) -> None:
+    rank.waits(RANK, "fcntl", 3, command)
+    assert [row.kind for row in rank.rows(RANK)] == ["file-lock"] * is_told
+
+
+# --- a lock that is tried again and again, with sleeps in between
+
+
+@pytest.mark.parametrize(
+    ("locks", "flags", "is_told"),
+    [
+        (["1: POSIX 90 FILE"], os.O_RDWR, True),
+        (["1: POSIX 90 FILE"], os.O_WRONLY, True),
+        (["1: POSIX 90 FILE"], os.O_RDONLY, False),  # who reads wants no lock
+        (["1: POSIX 90 08:01:9"], os.O_RDWR, False),
+        (["1: POSIX 70 FILE"], os.O_RDWR, False),
+        (["1: POSIX 90 FILE", "2: POSIX 70 FILE"], os.O_RDWR, False),  # it has a part of it
+        (["1: OFDLCK -1 FILE"], os.O_RDWR, False),
+        (["1: POSIX 4711 FILE"], os.O_RDWR, False),
+        (["1: -> POSIX 90 FILE"], os.O_RDWR, False),  # that one waits as well
+        ([], os.O_RDWR, False),
+    ],
+)
+def test_a_sleeping_process_waits_for_a_lock_of_another_on_a_file_that_it_writes(
+    rank: Scene, locks: list[str], flags: int, *, is_told: bool
+) -> None:
+    path = rank.root / "rewards.db"
+    path.touch()
+    rank.opened(RANK, 3, "socket:[1]")
+    rank.opened(RANK, 4, path, flags)
+    rank.locked(*(line.replace("FILE", number_of(path)) for line in locks))
+    rank.waits(RANK, "clock_nanosleep")
+    rows = [row for row in rank.rows(RANK) if row.kind == "file-lock"]
+    assert [(row.fd, row.target, row.peers, row.peers_known) for row in rows] == [
+        (4, str(path), (HOLDER,), True)
+    ] * is_told
+    assert all(
+        row.note == "has it open and sleeps, while it is locked by 90 (python, sleeping)"
+        for row in rows
+    )
+
+
+def test_of_two_files_that_others_have_locked_the_first(rank: Scene) -> None:
+    for fd in (4, 5):
+        path = rank.root / f"{fd}.db"
+        path.touch()
+        rank.opened(RANK, fd, path)
+    numbers = [number_of(rank.root / f"{fd}.db") for fd in (4, 5)]
+    rank.locked(*(f"{at}: POSIX {HOLDER} {file}" for at, file in enumerate(numbers)))
+    rank.waits(RANK, "clock_nanosleep")
+    assert [row.fd for row in rank.rows(RANK) if row.kind == "file-lock"] == [4]
+
+
+# --- who has a file that is a lock
+
+
+def test_who_has_a_file_that_is_a_lock(rank: Scene, tmp_path: Path) -> None:
+    path = tmp_path / "hub.lock"
+    path.touch()
+    number = number_of(path)
+    (rank.root / str(RANK) / "root").symlink_to("/")
+    info = f"lock:\t1: FLOCK  ADVISORY  WRITE 4711 {number} 0 EOF\n"
+    left_behind = "nobody holds a lock on it: if it means one by being there, it was left behind"
+    for locks, heir, holders, note in (
+        ([], False, (), left_behind),
+        ([f"1: FLOCK {HOLDER} {number}"], False, (HOLDER,), "held by 90 (python, sleeping)"),
+        ([f"1: FLOCK {RANK} {number}"], False, (), left_behind),
+        ([f"1: FLOCK {HOLDER} 08:01:9"], False, (), left_behind),
+        ([f"1: -> FLOCK {HOLDER} {number}"], False, (), left_behind),
+        ([f"1: FLOCK 4711 {number}"], False, (), left_behind),
+        ([f"1: FLOCK 4711 {number}"], True, (HEIR,), "held by 91 (python, sleeping)"),
+        (
+            [f"1: FLOCK {HOLDER} {number}", f"2: POSIX {HOLDER} {number}"],
+            True,
+            (HOLDER, HEIR),
+            "held by 90 (python, sleeping), 91 (python, sleeping)",
+        ),
+    ):
+        rank.locked(*locks)
+        if heir and not (rank.root / str(HEIR) / "fd" / "4").is_symlink():
+            rank.opened(HEIR, 4, path, info=info)
+        row = lock_file(RANK, str(path), rank.root)
+        assert (row.pid, row.tid, row.kind, row.target) == (RANK, RANK, "file-lock", str(path))
+        assert (row.peers, row.peers_known, row.note) == (holders, bool(holders), note)
+
+
+def test_a_lock_file_that_is_not_there_has_no_holder(rank: Scene) -> None:
+    (rank.root / str(RANK) / "root").symlink_to("/")
+    rank.locked(f"1: FLOCK {HOLDER} 08:01:9")
+    row = lock_file(RANK, str(rank.root / "none.lock"), rank.root)
+    assert (row.peers, row.note) == ((), "the file is not there, or not to be seen from here")
+
+
+# --- paths
+
+
+@pytest.mark.parametrize(
+    ("call", "folder", "text", "path"),
+    [
+        ("stat", None, "/data/x", "/data/x"),
+        ("stat", None, "x", "/work/x"),
+        ("statx", AT_CWD, "/data/x", "/data/x"),
+        ("statx", AT_CWD, "x", "/work/x"),
+        ("statx", 5, "x", "/models/x"),
+        ("statx", 0xFFFFFFFF_00000005, "x", "/models/x"),
+        ("statx", 5, "/data/x", "/data/x"),
+        ("statx", 6, "x", "x"),  # of a folder that is closed by now
+    ],
+)
+def test_which_path_a_call_is_about(
+    rank: Scene, call: str, folder: int | None, text: str, path: str
+) -> None:
+    (rank.root / str(RANK) / "cwd").symlink_to("/work")
+    rank.opened(RANK, 5, "/models", os.O_RDONLY)
+    address = rank.remembers(RANK, 64, text.encode() + b"\0more")
+    rank.waits(RANK, call, *(() if folder is None else (folder,)), address)
+    row = the_row(rank)
+    assert (row.kind, row.target, row.note) == ("file", path, call)
+
+
+def test_a_path_whose_folder_is_hidden_stays_as_it_is(rank: Scene) -> None:
+    rank.waits(RANK, "stat", rank.remembers(RANK, 64, b"x\0"))
+    assert the_row(rank).target == "x"
+
+
+def test_a_path_that_cannot_be_read(rank: Scene) -> None:
+    rank.waits(RANK, "openat", AT_CWD, 64)
+    row = the_row(rank)
+    assert (row.kind, row.target) == ("file", "")
+    assert row.note == "openat of a path that cannot be read"
+
+
+def test_a_path_says_what_it_is_on(rank: Scene) -> None:
+    rank.mounted(RANK, ("/", "ext4", "/dev/vda"), ("/data", "nfs4", "server:/export"))
+    rank.waits(RANK, "openat", AT_CWD, rank.remembers(RANK, 64, b"/data/train.jsonl\0"), state="D")
+    row = the_row(rank)
+    assert (row.kind, row.target) == ("file", "/data/train.jsonl")
+    assert row.note == "openat on nfs4 (server:/export) at /data"
+
+
+@pytest.mark.parametrize(
+    ("call", "flags", "lacks"),
+    [
+        ("open", os.O_RDONLY, "writing"),
+        ("open", os.O_WRONLY, "reading"),
+        ("open", os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, "reading"),
+        ("openat", os.O_RDONLY, "writing"),
+        ("openat", os.O_WRONLY, "reading"),
+        ("openat", os.O_RDONLY | os.O_CREAT, "writing"),
+        ("openat2", os.O_WRONLY, "writing"),  # a pointer stands where others have their flags
+    ],
+)
+def test_a_fifo_lacks_the_other_way_of_that_in_which_it_is_opened(
+    rank: Scene, call: str, flags: int, lacks: str
+) -> None:
+    address = rank.remembers(RANK, 64, b"/a/fifo\0")
+    arguments = (address, flags) if call == "open" else (AT_CWD, address, flags)
+    rank.opened(RANK, 9, "/a/fifo")
+    rank.waits(RANK, call, *arguments, wchan="wait_for_partner")
+    row = the_row(rank)
+    assert (row.kind, row.target) == ("fifo-open", "/a/fifo")
+    assert (row.peers, row.peers_known) == ((), True)
+    assert row.note == f"waits until somebody opens it for {lacks}"
+
+
+def test_who_else_has_a_fifo_open(rank: Scene) -> None:
+    for pid in (RANK, HOLDER):
+        rank.opened(pid, 9, "/a/fifo")
+    address = rank.remembers(RANK, 64, b"/a/fifo\0")
+    rank.waits(RANK, "openat", AT_CWD, address, wchan="wait_for_partner")
+    assert the_row(rank).peers == (HOLDER,)
+
+
+@pytest.mark.parametrize(
+    ("call", "state", "make", "kind"),
+    [
+        ("openat", "S", "fifo", "fifo-open"),
+        ("openat", "S", "file", "file"),
+        ("openat", "S", "", "file"),
+        ("openat", "D", "fifo", "file"),  # to look at it could hang as well
+        ("statx", "S", "fifo", "file"),
+    ],
+)
+def test_what_is_a_fifo_is_told_by_looking_at_it(
+    rank: Scene, tmp_path: Path, call: str, state: str, make: str, kind: str
+) -> None:
+    (rank.root / str(RANK) / "root").symlink_to("/")
+    path = tmp_path / "it"
+    if make:
+        os.mknod(path, 0o600 | (stat.S_IFIFO if make == "fifo" else stat.S_IFREG))
+    address = rank.remembers(RANK, 64, os.fsencode(path) + b"\0")
+    rank.waits(RANK, call, AT_CWD, address, state=state, wchan="do_open")
+    row = the_row(rank)
+    assert (row.kind, row.target) == (kind, str(path))

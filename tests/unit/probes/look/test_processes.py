@@ -1,0 +1,121 @@
+"""Counters of processes made of files: what they sum up, and what is hidden."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from grpo_doctor_probes.evidence import ProcessLook
+from grpo_doctor_probes.look.processes import processes
+from tests.unit.probes.discover.fakeproc import FakeProc
+from tests.unit.probes.look.stage import job_of
+
+PID = 70
+IO = "rchar: 1\nwchar: 2\nsyscr: 30\nsyscw: 4\nread_bytes: 5\n"
+SCHED = """x (1, #threads: 1)
+-------------------------------------------------------------------
+nr_voluntary_switches : {} \nnr_involuntary_switches : {}
+"""
+KILLED = 9
+
+
+@pytest.fixture
+def proc(tmp_path: Path) -> FakeProc:
+    fake = FakeProc(tmp_path)
+    fake.add(PID, 1, "python train.py")
+    return fake
+
+
+def threads(proc: FakeProc, *tids: int, state: str = "S", status: int = 0) -> None:
+    """The threads of the process, in this state; the first has the process's counters."""
+    words = ["0"] * 50
+    words[0], words[1], words[19], words[49] = state, "1", "1001", str(status)
+    words[9], words[11], words[12] = "7", "20", "3"
+    for tid in tids:
+        folder = proc.root / str(PID) / "task" / str(tid)
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "stat").write_text(f"{tid} (python) {' '.join(words)}\n")
+        (folder / "sched").write_text(SCHED.format(tid, 2))
+    (proc.root / str(PID) / "stat").write_text(f"{PID} (python) {' '.join(words)}\n")
+    (proc.root / str(PID) / "io").write_text(IO)
+    (proc.root / str(PID) / "syscall").write_text("running\n")
+    (proc.root / str(PID) / "status").write_text("Name:\tpython\nVmSwap:\t      12 kB\n")
+
+
+def hide(monkeypatch: pytest.MonkeyPatch, *names: str) -> None:
+    """These files of processes are not for us."""
+    opened = os.open
+
+    def refuse(path: str, *flags: int) -> int:
+        if os.fspath(path).endswith(names) and "/task/" not in os.fspath(path):
+            raise PermissionError
+        return opened(path, *flags)
+
+    monkeypatch.setattr(os, "open", refuse)
+
+
+def seen(proc: FakeProc) -> ProcessLook:
+    (look,) = processes(job_of(PID), proc.root).processes
+    return look
+
+
+def test_what_a_process_has_done(proc: FakeProc) -> None:
+    threads(proc, PID, 71)
+    look = seen(proc)
+    assert (look.read_bytes, look.written_bytes, look.syscalls) == (1, 2, 34)
+    assert (look.voluntary, look.involuntary, look.cpu_ticks) == (PID + 71, 4, 23)
+    assert (look.major_faults, look.swap_bytes) == (7, 12 * 1024)
+    assert (look.state, look.exit_code, look.problem) == ("S", None, "")
+
+
+def test_the_main_thread_comes_first_whatever_its_number(proc: FakeProc) -> None:
+    threads(proc, PID, 71, 5)
+    assert [thread.tid for thread in seen(proc).threads] == [PID, 5, 71]
+
+
+@pytest.mark.parametrize(
+    ("state", "others", "exit_code"),
+    [("Z", (), KILLED), ("Z", (71,), None), ("S", (), None), ("X", (), None)],
+)
+def test_how_a_zombie_has_ended(
+    proc: FakeProc, state: str, others: tuple[int, ...], exit_code: int | None
+) -> None:
+    threads(proc, PID, *others, state=state, status=KILLED)
+    assert seen(proc).exit_code == exit_code
+
+
+@pytest.mark.parametrize(
+    ("hidden", "state", "words", "exit_code"),
+    [
+        (("/io",), "S", "the I/O counters and system calls of process 70 are hidden: ", None),
+        (("/syscall",), "S", "the system calls of process 70 are hidden: ", None),
+        (("/io", "/syscall"), "S", "the I/O counters and system calls of process 70", None),
+        (("/io",), "Z", "the I/O counters and system calls of process 70 are hidden: ", None),
+        (("/syscall",), "Z", "", KILLED),  # it is in none any more
+        ((), "S", "", None),
+    ],
+)
+def test_what_is_hidden_is_said_with_what_to_do(
+    proc: FakeProc,
+    monkeypatch: pytest.MonkeyPatch,
+    hidden: tuple[str, ...],
+    state: str,
+    words: str,
+    exit_code: int | None,
+) -> None:
+    threads(proc, PID, state=state, status=KILLED)
+    hide(monkeypatch, *hidden)
+    look = seen(proc)
+    assert look.problem.startswith(words)
+    assert bool(look.problem) is bool(words)
+    assert (look.exit_code, look.syscalls) == (exit_code, 0 if "/io" in hidden else 34)
+
+
+def test_files_that_a_kernel_does_not_have_are_no_problem(proc: FakeProc) -> None:
+    threads(proc, PID)
+    for name in ("io", "syscall", "status"):
+        (proc.root / str(PID) / name).unlink()
+    look = seen(proc)
+    assert (look.syscalls, look.swap_bytes, look.problem) == (0, 0, "")

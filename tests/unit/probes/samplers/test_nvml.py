@@ -1,0 +1,212 @@
+"""What becomes of NVML's answers and errors, with a stand-in for pynvml."""
+
+from __future__ import annotations
+
+import sys
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from grpo_doctor_probes.samplers.nvml import Device, NoNvml, Nvml, NvmlError, Trouble
+
+NOT_SUPPORTED, LOST, TIMEOUT, NOT_FOUND = 3, 15, 10, 12
+
+
+class NVMLError(Exception):
+    def __init__(self, value: int, text: object = "a fault") -> None:
+        super().__init__(text)
+        self.value = value
+
+
+class NVMLLibraryMismatchError(Exception):
+    pass
+
+
+class FakePynvml(SimpleNamespace):
+    """Functions by name; an error among the answers is raised, a function is called."""
+
+    def __init__(self, **answers: Any) -> None:
+        super().__init__(
+            NVMLError=NVMLError, NVMLLibraryMismatchError=NVMLLibraryMismatchError,
+            NVML_ERROR_NOT_SUPPORTED=NOT_SUPPORTED, NVML_ERROR_GPU_IS_LOST=LOST,
+            NVML_ERROR_LIBRARY_NOT_FOUND=NOT_FOUND, nvmlMemory_v2=2,
+            NVML_PCIE_UTIL_RX_BYTES=1, NVML_PCIE_UTIL_TX_BYTES=0,
+        )  # fmt: skip
+        for name, answer in {"nvmlInit": None, "nvmlShutdown": None, **answers}.items():
+            self.say(name, answer)
+
+    def say(self, name: str, answer: Any) -> None:
+        def called(*arguments: Any) -> Any:
+            if isinstance(answer, Exception):
+                raise answer
+            return answer(*arguments) if callable(answer) else answer
+
+        setattr(self, name, called)
+
+
+def nvml(monkeypatch: pytest.MonkeyPatch, **answers: Any) -> tuple[Nvml, FakePynvml]:
+    library = FakePynvml(**answers)
+    monkeypatch.setitem(sys.modules, "pynvml", library)
+    return Nvml(), library
+
+
+MIG_HANDLES = {"g0": ["m0", "m1"], "g1": []}
+TWO_GPUS = {
+    "nvmlDeviceGetCount": 2,
+    "nvmlDeviceGetHandleByIndex": lambda index: f"g{index}",
+    "nvmlDeviceGetMigMode": lambda handle: (int(handle == "g0"), 1),
+    "nvmlDeviceGetUUID": lambda handle: f"UUID-{handle}",
+    "nvmlDeviceGetName": lambda handle: "A100 MIG 1g.5gb" if handle[0] == "m" else "A100",
+    "nvmlDeviceGetMaxMigDeviceCount": 7,
+    "nvmlDeviceGetMigDeviceHandleByIndex": lambda handle, number: (
+        MIG_HANDLES[handle][number] if number < len(MIG_HANDLES[handle]) else _no_such()
+    ),
+    "nvmlDeviceGetGpuInstanceId": lambda handle: 7 + int(handle[1]),
+    "nvmlDeviceGetComputeInstanceId": 0,
+}
+
+
+def _no_such() -> str:
+    raise NVMLError(6, "Not Found")
+
+
+def test_without_the_library_there_is_no_nvml(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(NoNvml, match=r"^libnvidia-ml.so.1 not found$"):
+        nvml(monkeypatch, nvmlInit=NVMLError(NOT_FOUND))
+    with pytest.raises(NoNvml, match=r"^nvmlInit: Driver Not Loaded$"):
+        nvml(monkeypatch, nvmlInit=NVMLError(9, "Driver Not Loaded"))
+    with pytest.raises(NoNvml, match=r"^nvmlInit: code 999$"):
+        nvml(monkeypatch, nvmlInit=NVMLError(999, b"code 999"))
+    monkeypatch.setitem(sys.modules, "pynvml", None)
+    with pytest.raises(NoNvml, match="cannot be imported"):
+        Nvml()
+
+
+@pytest.mark.parametrize(
+    ("answer", "trouble", "text"),
+    [
+        (NVMLError(NOT_SUPPORTED, "Not Supported"), Trouble.UNSUPPORTED, "Not Supported"),
+        (NVMLError(LOST, "GPU is lost"), Trouble.LOST, "GPU is lost"),
+        (NVMLError(TIMEOUT, "Timeout"), Trouble.TRANSIENT, "Timeout"),
+        (NVMLLibraryMismatchError(), Trouble.UNSUPPORTED, "this driver is too old for it"),
+    ],
+)
+def test_what_an_error_means(
+    monkeypatch: pytest.MonkeyPatch, answer: Exception, trouble: Trouble, text: str
+) -> None:
+    asked, _ = nvml(monkeypatch, nvmlDeviceGetCount=answer)
+    with pytest.raises(NvmlError, match=f"^{text}$") as raised:
+        asked.call("nvmlDeviceGetCount")
+    assert raised.value.trouble is trouble
+
+
+def test_a_function_that_this_pynvml_lacks_is_unsupported(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked, _ = nvml(monkeypatch, nvmlDeviceGetCount=4)
+    assert asked.call("nvmlDeviceGetCount") == 4
+    with pytest.raises(NvmlError, match="this nvidia-ml-py is too old for it") as raised:
+        asked.call("nvmlDeviceGetNews")
+    assert raised.value.trouble is Trouble.UNSUPPORTED
+
+
+def test_gpus_and_their_instances(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked, _ = nvml(monkeypatch, **TWO_GPUS)
+    first, second = asked.gpus()
+    assert first == Device("g0", "UUID-g0", 0, "A100", mig_on=True)
+    assert second == Device("g1", "UUID-g1", 1, "A100", mig_on=False)
+    assert isinstance(first, Device)
+    assert isinstance(second, Device)
+    parts = list(asked.instances(first))
+    assert [(part.uuid, part.index, part.mig, part.gpu_instance) for part in parts] == [
+        ("UUID-m0", 0, "1g.5gb", 7),
+        ("UUID-m1", 0, "1g.5gb", 8),
+    ]
+    assert {(part.parent, part.parent_handle) for part in parts} == {("UUID-g0", "g0")}
+    MIG_HANDLES["g1"] = ["m2"]  # MIG is off there, whatever it lists
+    try:
+        assert list(asked.instances(second)) == []
+    finally:
+        MIG_HANDLES["g1"] = []
+
+
+@pytest.mark.parametrize(
+    ("error", "mig_on"), [(NVMLError(NOT_SUPPORTED), False), (NVMLError(LOST, "GPU is lost"), None)]
+)
+def test_a_gpu_that_knows_no_mig_is_whole_and_a_lost_one_is_none(
+    monkeypatch: pytest.MonkeyPatch, error: NVMLError, mig_on: bool | None
+) -> None:
+    answers = {**TWO_GPUS, "nvmlDeviceGetCount": 1, "nvmlDeviceGetMigMode": error}
+    asked, _ = nvml(monkeypatch, **answers)
+    (found,) = asked.gpus()
+    if mig_on is None:
+        assert found == "GPU 0 cannot be opened (gpu is lost): it is not sampled"
+    else:
+        assert isinstance(found, Device)
+        assert found.mig_on is mig_on
+
+
+def test_the_same_device_is_found_again_by_its_uuid(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked, library = nvml(monkeypatch, **TWO_GPUS)
+    gpu = asked.gpu(0)
+    _, part = asked.instances(gpu)
+    assert asked.again(gpu) == gpu
+    assert asked.again(part) == part
+    library.say("nvmlDeviceGetUUID", "UUID-new")
+    with pytest.raises(NvmlError, match="another device is in its place") as raised:
+        asked.again(gpu)
+    assert raised.value.trouble is Trouble.LOST
+
+
+GPU = Device("g0", "UUID-g0", 0, "A100")
+
+
+def test_memory_without_what_the_driver_reserves_where_it_can_tell(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    versions: list[tuple[int, ...]] = []
+
+    def memory(_: str, *version: int) -> SimpleNamespace:
+        versions.append(version)
+        if version and len(versions) < 3:
+            raise NVMLError(TIMEOUT if len(versions) == 1 else NOT_SUPPORTED)
+        return SimpleNamespace(used=5, total=80)
+
+    asked, _ = nvml(monkeypatch, nvmlDeviceGetMemoryInfo=memory)
+    with pytest.raises(NvmlError):  # not now, which tells nothing of what it has
+        asked.memory_bytes(GPU)
+    assert [asked.memory_bytes(GPU) for _ in range(2)] == [(5, 80), (5, 80)]
+    assert versions == [(2,), (2,), (), ()]
+
+
+@pytest.mark.parametrize(
+    ("read", "name", "older", "answer", "value"),
+    [
+        (
+            Nvml.throttle_bits,
+            "nvmlDeviceGetCurrentClocksEventReasons",
+            "nvmlDeviceGetCurrentClocksThrottleReasons",
+            4,
+            4,
+        ),
+        (
+            Nvml.process_memory_bytes,
+            "nvmlDeviceGetComputeRunningProcesses",
+            "nvmlDeviceGetComputeRunningProcesses_v2",
+            [SimpleNamespace(pid=7, usedGpuMemory=9)],
+            {7: 9},
+        ),
+    ],
+)
+def test_an_older_driver_is_asked_by_the_older_name(
+    monkeypatch: pytest.MonkeyPatch, read: Any, name: str, older: str, answer: Any, value: Any
+) -> None:
+    asked, library = nvml(monkeypatch, **{name: answer})
+    assert read(asked, GPU) == value
+    library.say(name, NVMLError(NOT_SUPPORTED))
+    library.say(older, answer)
+    assert read(asked, GPU) == value
+    for code, trouble in ((TIMEOUT, Trouble.TRANSIENT), (LOST, Trouble.LOST)):
+        library.say(name, NVMLError(code))
+        with pytest.raises(NvmlError) as raised:
+            read(asked, GPU)
+        assert raised.value.trouble is trouble

@@ -1,0 +1,139 @@
+"""Looks that are under way when the watch ends or pauses, and looks at a rank that never sleeps."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from itertools import pairwise
+from pathlib import Path
+from typing import cast
+
+import pytest
+
+from grpo_doctor_probes.supervisor.observe import Moment, Observer
+from grpo_doctor_probes.supervisor.standing import FIRST_S, Standing
+from grpo_doctor_probes.supervisor.suspicion import RETRY_S, SPINNING, Activity
+from grpo_doctor_probes.supervisor.watchdog import AGAIN_NS
+from tests.unit.probes.supervisor.headers_in_code import S
+from tests.unit.probes.supervisor.watched import PIDS, Watched
+
+
+def saying(state: str, cause: str = "") -> tuple[str, ...]:
+    """A look that answers so, at once."""
+    verdict = {"state": state, "class": cause, "summary": "Rank 1 sleeps.", "culprits": []}
+    return ("sh", "-c", 'printf %s "$0"', json.dumps({"verdict": verdict}))
+
+
+NEVER_ANSWERS = ("sh", "-c", "exec sleep 600")
+
+
+@pytest.mark.parametrize(
+    ("state", "wait_s", "told"),
+    [("stuck", 60, True), ("dead", 60, True), ("healthy", 60, False), ("stuck", 0, False)],
+)
+def test_a_look_is_given_its_time_at_the_end(
+    tmp_path: Path, state: str, wait_s: float, *, told: bool
+) -> None:
+    job = Watched(tmp_path, state)
+    job.watchdog._command = saying(state)
+    job.get_going()
+    job.until_asked(60)
+    job.watchdog.close(wait_s=wait_s)
+    assert [hang.answer.state for hang in job.hangs] == [state] * told
+    assert [hang.suspicion.ranks for hang in job.hangs] == [(1,)] * told
+    assert (tmp_path / "hangs/0").exists() is told
+    assert not job.asked()
+
+
+def test_a_look_that_does_not_answer_in_its_time_is_ended(tmp_path: Path) -> None:
+    job = Watched(tmp_path, "stuck")
+    job.watchdog._command = NEVER_ANSWERS
+    job.get_going()
+    job.until_asked(60)
+    job.watchdog.close(wait_s=0.01)
+    assert job.hangs == []
+    assert not (tmp_path / "hangs/0").exists()
+
+
+def test_without_a_look_there_is_nothing_to_wait_for(tmp_path: Path) -> None:
+    job = Watched(tmp_path, "stuck")
+    job.get_going()
+    job.watchdog.close(wait_s=60)
+    assert job.hangs == []
+
+
+@pytest.fixture
+def stuck(tmp_path: Path) -> Watched:
+    """A job that was found stuck and is being looked at a second time."""
+    job = Watched(tmp_path, "stuck")
+    job.watchdog.look_again = True
+    job.watchdog._command = saying("stuck")
+    job.get_stuck()
+    assert not job.asked()
+    while not job.asked():
+        job.tick(5)
+    assert job.now_s * S - job.hangs[0].at_ns == AGAIN_NS + 5 * S
+    return job
+
+
+def test_a_second_look_is_not_waited_for_at_the_end(stuck: Watched) -> None:
+    stuck.watchdog.close(wait_s=60)
+    assert (len(stuck.hangs), stuck.said) == (1, [])
+    assert not (stuck.folder / "hangs/0-again").exists()
+
+
+def test_a_second_look_that_was_broken_off_is_taken_later(stuck: Watched) -> None:
+    stuck.watchdog.rest()
+    assert not stuck.asked()
+    stuck.tick()
+    assert stuck.asked()
+    stuck.answer()
+    stuck.stand(10)
+    assert not stuck.asked()
+    assert stuck.said == ["a minute later: Rank 1 sleeps."]
+
+
+class Seen:
+    """An observer that sees a rank which never sleeps but when it is looked at."""
+
+    def __init__(self) -> None:
+        self.since_s = 1000.0
+
+    def observe(
+        self, _headers: object, _groups: object, _deaths: object, now_ns: int, _away_ns: int
+    ) -> Moment:
+        since_ns = round(self.since_s * S)
+        standings = (
+            Standing(0, PIDS[0], "rollout", now_ns, first=False),
+            Standing(1, PIDS[1], SPINNING, since_ns, first=True),
+        )
+        return Moment(standings, {PIDS[1]: Activity("R", since_ns, now_ns)}, now_ns)
+
+    def distrust(self) -> None:
+        pass
+
+    def have_moved(self, _pids: Iterable[int], _now_ns: int) -> None:
+        raise AssertionError("it has not moved")
+
+    def learn_work(self, _pids: Sequence[int], _asked: Moment, _now: Moment) -> bool:
+        return False
+
+    def close(self) -> None:
+        pass
+
+
+def test_a_rank_that_never_sleeps_is_one_suspicion_though_looks_wake_it(tmp_path: Path) -> None:
+    job, seen = Watched(tmp_path, "slow"), Seen()
+    job.watchdog._observer = cast(Observer, seen)
+    job.watchdog._command = saying("slow", "unknown")
+    asked_s: list[float] = []
+    for _ in range(4):
+        while not job.asked():
+            job.tick(2.5)
+        asked_s.append(job.now_s)
+        job.answer()
+        seen.since_s = job.now_s - FIRST_S  # it has slept since
+    assert asked_s[0] == 1000 + FIRST_S + 2.5
+    waits = [later - sooner for sooner, later in pairwise(asked_s)]
+    assert waits == [RETRY_S, 2 * RETRY_S, 4 * RETRY_S]
+    assert len(job.said) == 1
