@@ -68,8 +68,7 @@ def _verdict(
     if step.verdict == times.UNKNOWN:
         return f"Not enough evidence: {step.note}."
     text = _step_words(step)
-    judged = token.change_pct is not None and token.verdict != times.UNKNOWN
-    if judged and token.verdict != step.verdict:
+    if token.verdict not in (times.UNKNOWN, step.verdict):
         per_token = f"{_signed(token.low_pct)}% to {_signed(token.high_pct)}%"
         said = "these steps can't say" if token.verdict == times.SAME else token.verdict
         text += f", and {said} per token ({per_token})"

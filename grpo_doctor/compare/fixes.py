@@ -106,9 +106,9 @@ def _predicted(before: ComparedRun, changed: Changed) -> Prediction | Withheld:
 
 def _has_model(before: ComparedRun, name: str, changed: Changed) -> bool:
     """Whether its model has an answer, given what else it speaks of that changed."""
-    cost_model = BY_KNOB.get(name)
-    family = {other: pair for other, pair in changed.items() if BY_KNOB.get(other) is cost_model}
-    return cost_model is not None and isinstance(_by_models(before, family), Prediction)
+    model = BY_KNOB.get(name)
+    family = {other: pair for other, pair in changed.items() if BY_KNOB.get(other) is model}
+    return isinstance(_by_models(before, family), Prediction)
 
 
 def _by_models(before: ComparedRun, changed: Changed) -> Prediction | Withheld:

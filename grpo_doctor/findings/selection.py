@@ -11,7 +11,6 @@ from grpo_doctor.findings.rule import NotApplicable, Rule
 from grpo_doctor.findings.rules import ALL
 from grpo_doctor.findings.view import RuleFile
 
-_ID = 5  # letters of a whole id, such as GD004
 _IGNORED = NotApplicable("left out by --ignore", left_out=True)
 _NOT_SELECTED = NotApplicable("left out by --select", left_out=True)
 
@@ -70,8 +69,8 @@ def _named(words: Sequence[str], rules: Sequence[RuleFile]) -> set[str]:
 
 def _names(word: str, rule: Rule) -> bool:
     upper = word.upper()
-    prefix = upper.startswith("GD") and len(upper) < _ID and rule.id.startswith(upper)
-    return prefix or upper == rule.id or word.lower() in (rule.slug, rule.family)
+    prefix = upper.startswith("GD") and rule.id.startswith(upper)  # a whole id is its own prefix
+    return prefix or word.lower() in (rule.slug, rule.family)
 
 
 def _nearest(word: str, rules: Sequence[RuleFile]) -> str:

@@ -48,7 +48,7 @@ def _lengths(model: StepModel, seconds: Seconds, extra: Seconds) -> Seconds:
     cell = model.stretch * ranks + model.rank
     flat = np.bincount(cell, weights=seconds, minlength=stretches * ranks).astype(np.float64)
     work: Seconds = flat.reshape(stretches, ranks)
-    if extra.any() and stretches:
+    if extra.any():
         of_step, first = np.unique(model.step_of, return_index=True)
         work[first] = work[first] + extra[of_step]
     longest = work[np.arange(stretches), _last(model.between, work)]
@@ -125,7 +125,8 @@ def _added(
 ) -> tuple[Seconds, Seconds]:
     """Grows what is there in proportion; where nothing is, the step begins with it."""
     chosen = model.part(change.phase)
-    wanted = np.array([change.ranks is None or rank in change.ranks for rank in model.ranks])
+    listed = [change.ranks is None or rank in change.ranks for rank in model.ranks]
+    wanted = np.array(listed, dtype=np.bool_)
     work = work_of(model, chosen, seconds)
     factor = np.maximum(0.0, 1 + change.seconds / np.maximum(work, 1e-12))
     factor = np.where((work > 0) & wanted, factor, 1.0)

@@ -38,7 +38,7 @@ is a guess: a framework may cut its micro-batches to their own width.
 from __future__ import annotations
 
 from grpo_doctor.findings import signals
-from grpo_doctor.findings.knob_access import by_model, edits_of
+from grpo_doctor.findings.knob_access import edits_of
 from grpo_doctor.findings.rule import (
     Answer,
     Evidence,
@@ -53,7 +53,7 @@ from grpo_doctor.findings.span_counts import LENGTHS, padding
 from grpo_doctor.findings.view import RunView
 from grpo_doctor.findings.wording import percent
 from grpo_doctor.whatif import Prediction, Withheld
-from grpo_doctor.whatif.edits import Change, Edit
+from grpo_doctor.whatif.edits import Change
 
 RULE = Rule(
     id="GD038",
@@ -89,7 +89,7 @@ def check(view: RunView) -> Answer:
             f"{percent(share)} of what is trained on is padding, of which {percent(avoidable)} "
             f"could be left out: {percent(cost, 1)} of the step"
         )
-    outcome = _outcome(view, share)
+    outcome = _outcome(view)
     if isinstance(outcome, Prediction):
         # What padding takes and what leaving it out gives back differ where passes are short.
         cost = min(cost, -outcome.mid / 100)
@@ -118,8 +118,7 @@ def check(view: RunView) -> Answer:
 
 def counterfactual(view: RunView) -> tuple[Change, ...]:
     """The passes without the padding that the fix takes away."""
-    padded = padding(view)
-    return () if padded is None else edits_of(_outcome(view, padded.share))
+    return () if padding(view) is None else edits_of(_outcome(view))
 
 
 def _passes(view: RunView) -> tuple[str, ...]:
@@ -156,33 +155,9 @@ def _fixes(view: RunView, outcome: Prediction | Withheld) -> list[Fix]:
     return [view.advice(text, outcome, safety="changes-numerics", risk="")]
 
 
-def _outcome(view: RunView, share: float) -> Prediction | Withheld:
+def _outcome(view: RunView) -> Prediction | Withheld:
     if view.spell(_FREE, True) is not None:
-        return by_model(view, _packed(view, share), train__padding_free=True)
+        return view.what_if(train__padding_free=True)
     if _groups(view):
-        return by_model(view, _grouped(view), train__group_by_length=True)
+        return view.what_if(train__group_by_length=True)
     return Withheld("how much padding another grouping would leave was not counted")
-
-
-def _packed(view: RunView, share: float) -> Prediction | Withheld:
-    if view.counted_mean("train/tokens") is None:
-        return Withheld("the share of padding is a guess from the longest completion")
-    return view.predict(
-        (Edit(_PHASES, 1 - share),),
-        "with passes over tokens alone (cautious end: half of that helps)",
-        at_least=(Edit(_PHASES, 1 - share / 2),),
-    )
-
-
-def _grouped(view: RunView) -> Prediction | Withheld:
-    places = view.counted_mean("train/token_places")
-    left = view.counted_mean("train/token_places_by_length")
-    if not places or left is None:
-        return Withheld("how much padding grouping would leave was not counted")
-    factor = min(1.0, left / places)
-    return view.predict(
-        (Edit(("train/micro_batch",), factor),),
-        "with the places that its micro-batches would have by length "
-        "(cautious end: half of that helps)",
-        at_least=(Edit(("train/micro_batch",), (1 + factor) / 2),),
-    )

@@ -143,7 +143,7 @@ def _evaluations(view: RunView) -> _Evaluations:
     whole, known = np.nansum(lengths), np.isfinite(table) & np.isfinite(lengths)
     seconds = np.where(known, table, 0.0).max(axis=1, initial=0.0)
     rows = np.flatnonzero(seconds > 0)
-    if not len(rows) or not whole:
+    if not len(rows):
         return _Evaluations(0.0, 0.0, ())
     numbers = analysis.steps.numbers[analysis.steps.warmup :][rows]
     spent = np.where(known, table, 0.0).sum()

@@ -40,14 +40,16 @@ def test_a_wait_that_the_waiter_shared_is_over() -> None:
     assert blame.explained_s.tolist() == pytest.approx([0, 6, 8])
 
 
-def test_a_wait_before_the_last_common_collective_is_over_too() -> None:
+@pytest.mark.parametrize("met_s", [6.0, 5.0])
+def test_a_wait_before_the_last_common_collective_is_over_too(met_s: float) -> None:
     build = TraceBuilder(ranks=3)
     for rank in range(3):
         build.step(rank, 0, 0.0, {"train": 20.0})
-    # Rank 1 waits for rank 2 until 5; ranks 0 and 1 meet at 6; then rank 1 is late by itself.
+    # Rank 1 waits for rank 2 until 5; ranks 0 and 1 meet after that; then rank 1 is late by itself.
     build.collective(1, 1, 1.0, 5.0, group="a").collective(2, 1, 5.0, 5.0, group="a")
     for rank, second in ((0, 8.0), (1, 12.0)):
-        build.collective(rank, 1, 6.0, 6.0, group="b").collective(rank, 2, second, 12.0, group="b")
+        build.collective(rank, 1, met_s, met_s, group="b")
+        build.collective(rank, 2, second, 12.0, group="b")
     blame = analyse(build.build()).blame
     assert blame.explained_s.tolist() == pytest.approx([0, 4, 4])
 

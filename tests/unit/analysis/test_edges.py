@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from grpo_doctor.analysis import Analysis, analyse
 from grpo_doctor.analysis.accounting import Accounting, waited_for
+from grpo_doctor.analysis.device import device_seconds
 from grpo_doctor.analysis.device_clock import on_device_clock
 from grpo_doctor.analysis.driven import by_rank
 from grpo_doctor.analysis.gpu import gpu_memory, offloaded_bytes, rank_gpus
@@ -190,7 +191,8 @@ def measured(*spans: tuple[str, float, float, float]) -> Trace:
     build = one_step(length_s=20.0)
     for name, start_s, end_s, gpu_s in spans:
         build.span(0, name, start_s, end_s, depth=2)
-        build.row(Kind.CUDA_SPAN, 0, name, start_s, end_s, depth=2, value=gpu_s * 1e3)
+        milliseconds = round(gpu_s * 1e3, 6)
+        build.row(Kind.CUDA_SPAN, 0, name, start_s, end_s, depth=2, value=milliseconds)
     return on_device_clock(build.build())
 
 
@@ -201,8 +203,9 @@ def test_clocks_that_differ_by_at_most_a_millisecond_move_nothing(gpu_s: float) 
     assert times_s(trace, "b") == [(2, 3)]
 
 
-def test_beside_a_span_that_is_moved_one_that_agrees_stays() -> None:
-    trace = measured(("a", 1, 2, 0.9995), ("b", 4, 5, 3.0))
+@pytest.mark.parametrize("gpu_s", [0.9995, 0.999])
+def test_beside_a_span_that_is_moved_one_that_agrees_stays(gpu_s: float) -> None:
+    trace = measured(("a", 1, 2, gpu_s), ("b", 4, 5, 3.0))
     assert times_s(trace, "a") == [(1, 2)]
 
 
@@ -216,6 +219,46 @@ def test_a_span_begins_where_the_gpu_was_done_with_the_one_that_it_touches() -> 
 
 def test_a_span_in_which_the_gpu_had_nothing_to_do_begins_with_its_events() -> None:
     assert times_s(measured(("a", 1, 4, 0.0)), "a") == [(4, 4)]
+
+
+def gpu_seconds(*spans: tuple[str, float, float, int, float], ranks: int = 1) -> dict[str, float]:
+    """Of phases, where each span is a name, begin, end, depth and what the GPU's events measured;
+    of several ranks, spans are dealt out in turn."""
+    build = one_step(ranks, length_s=20.0)
+    for number, (name, start_s, end_s, depth, gpu_s) in enumerate(spans):
+        rank = number % ranks
+        build.row(Kind.CUDA_SPAN, rank, name, start_s, end_s, depth=depth, value=gpu_s * 1e3)
+    return dict(analyse(build.build()).device_seconds)
+
+
+def test_a_span_that_ends_with_the_one_around_it_is_within_it() -> None:
+    inner = gpu_seconds(("rollout", 1, 5, 1, 4.0), ("reward", 3, 5, 2, 1.0))
+    assert inner == pytest.approx({"rollout": 3, "reward": 1})
+
+
+def test_a_span_that_was_queued_in_no_time_is_not_within_the_one_before() -> None:
+    found = gpu_seconds(("train", 1, 5, 1, 4.0), ("optimizer", 5, 5, 1, 3.0))
+    assert found == pytest.approx({"train": 4, "optimizer": 3})
+
+
+def test_each_rank_has_its_own_gpus_seconds_and_the_run_their_mean() -> None:
+    two = (("train", 1.0, 5.0, 1, 4.0), ("train", 1.0, 5.0, 1, 2.0))
+    assert gpu_seconds(*two, ranks=2) == pytest.approx({"train": 3})
+    trains = (*two, ("rollout", 6.0, 8.0, 1, 1.0))
+    assert gpu_seconds(*trains, ranks=2) == pytest.approx({"train": 3, "rollout": 0.5})
+
+
+@pytest.mark.parametrize(("role", "expected"), [("actor", {"train": 4.0}), ("reward", {})])
+def test_of_helpers_of_a_rank_its_actors_compute_on_its_gpu(
+    role: str, expected: dict[str, float]
+) -> None:
+    build = TraceBuilder(ranks=2).step(0, 0, 0.0, {"train": 10.0})
+    build.row(Kind.CUDA_SPAN, 1, "train", 1, 5, depth=1, value=4e3)
+    trace = build.build()
+    first, helper = trace.processes
+    trace = replace(trace, processes=(first, replace(helper, rank=0, role=role)))
+    analysis = analyse(trace)
+    assert device_seconds(trace, analysis.ranks, analysis.steps) == pytest.approx(expected)
 
 
 # --- a driver and its actors -------------------------------------------------------------------
@@ -283,6 +326,20 @@ def waiting(*starts_s: float) -> TraceBuilder:
 def claimed(trace: Trace) -> tuple[int, int]:
     claims = analyse(trace).waits.claims
     return len(claims.waiter), claims.withheld
+
+
+@pytest.mark.parametrize(
+    ("errors", "transfer_s"),
+    [((0, 0), [5, 5]), ((None, None), [0, 0]), ((0, None), [0, 0]), ((None, 0), [0, 5])],
+)
+def test_a_transfer_is_told_where_its_ranks_clock_and_that_of_the_last_are_known(
+    errors: tuple[int | None, int | None], transfer_s: list[int]
+) -> None:
+    trace = waiting(2.0, 5.0).build()
+    pairs = zip(trace.processes, errors, strict=True)
+    trace = replace(trace, processes=tuple(replace(p, clock_error_ns=e) for p, e in pairs))
+    transfers = analyse(trace).waits.transfers
+    assert [each.total_ns for each in transfers] == [s * SECOND for s in transfer_s]
 
 
 @pytest.mark.parametrize(("wait_s", "expected"), [(1.5, (0, 1)), (2.0, (0, 1)), (2.1, (1, 0))])

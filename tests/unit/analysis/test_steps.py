@@ -121,3 +121,9 @@ def test_the_last_step_of_a_rank_that_died_in_it_did_not_end(
 def test_a_step_that_took_no_time_did_not_end() -> None:
     build = two_ranks(3).row(Kind.STEP, 0, "step", 9.0, 9.0, depth=0, value=3)
     assert analyse(build.build()).steps.closed[3].tolist() == [False, False]
+
+
+@pytest.mark.parametrize(("number", "steps"), [(2.0**53 - 1, 1), (2.0**53, 0), (float("nan"), 0)])
+def test_a_number_that_has_no_units_is_no_steps(number: float, steps: int) -> None:
+    build = TraceBuilder().row(Kind.STEP, 0, "step", 0, 5, depth=0, value=number)
+    assert len(analyse(build.build()).steps.numbers) == steps

@@ -16,10 +16,10 @@ from grpo_doctor.compare.assemble import _plain, _signed
 from grpo_doctor.compare.fixes import _held, _of_finding, _predicted
 from grpo_doctor.compare.run import ComparedRun
 from grpo_doctor.trace.model import Trace
-from grpo_doctor.whatif import Prediction, Withheld
+from grpo_doctor.whatif import Edit, Prediction, Withheld, predict
 from grpo_doctor_reports.schema.compare import Change
 from tests.build import TraceBuilder
-from tests.unit.findings.example_runs import healthy, offloaded, run
+from tests.unit.findings.example_runs import HEALTHY, SETTINGS, healthy, offloaded, run
 
 
 def compared(before: Trace, after: Trace) -> ComparisonDocument:
@@ -234,7 +234,13 @@ def test_a_prediction_holds_fails_or_can_not_be_judged(
 
 @pytest.mark.parametrize(
     ("change", "low", "high", "inside"),
-    [(-0.5, -2.0, 1.0, True), (1.5, 1.0, 2.0, True), (-9.0, -10.0, -8.0, False)],
+    [
+        (-0.5, -2.0, 1.0, True),
+        (1.5, 1.0, 2.0, True),
+        (2.0, 1.0, 3.0, True),  # as much as two runs of the same settings are taken to differ
+        (2.01, 1.0, 3.0, False),
+        (-9.0, -10.0, -8.0, False),
+    ],
 )
 def test_no_change_is_held_to_what_two_runs_differ_by(
     change: float, low: float, high: float, inside: bool
@@ -265,6 +271,87 @@ def test_where_no_law_answers_the_fix_of_a_finding_does() -> None:
     unknown = _predicted(patient, {**both, "run.collective_timeout_s": (1, 2)})
     assert isinstance(unknown, Withheld)
     assert "run.collective_timeout_s" in unknown.reason
+
+
+FINDINGS = ("train.lora_rank", "checkpoint.save_steps")
+LIMIT = {**SETTINGS, "rollout.max_completion_length": 100}
+
+
+def with_fixes(trace: Trace, **halved: str) -> ComparedRun:
+    """A run of which a finding says that a knob (dots spelled `__`) set to 64 halves a phase."""
+    first = ComparedRun.of(trace)
+    (rule, finding) = next(
+        pair for pair in ComparedRun.of(offloaded().build()).results.findings if pair[1].fixes
+    )
+    fixes = []
+    for name, phase in halved.items():
+        knob, edits = name.replace("__", "."), (Edit((phase,), 0.5),)
+        predicted = predict(ComparedRun.of(healthy()).view.model, edits, "so")
+        assert isinstance(predicted, Prediction)
+        spelling = first.view.spell(knob, 64) or ""
+        fix = replace(finding.fixes[0], knob=knob, after=64, spelling=spelling)
+        fixes.append(replace(fix, predicted=predicted))
+    results = replace(first.results, findings=((rule, replace(finding, fixes=tuple(fixes))),))
+    return ComparedRun(first.view, results)
+
+
+def predicted_mid(patient: ComparedRun, *knobs: str) -> float | None:
+    outcome = _predicted(patient, dict.fromkeys(knobs, (8, 64)))
+    return outcome.mid if isinstance(outcome, Prediction) else None
+
+
+def test_a_finding_answers_for_a_knob_whose_law_has_no_answer_here() -> None:
+    patient = with_fixes(healthy(), train__lora_rank="train", checkpoint__save_steps="reward")
+    rank, saved = (predicted_mid(patient, name) for name in FINDINGS)
+    assert rank is not None
+    assert saved is not None
+    whole = sum(HEALTHY.values())
+    assert (rank, saved) == pytest.approx((-100 * 1.5 / whole, -100 * 0.1 / whole), rel=0.01)
+    assert predicted_mid(patient, *FINDINGS) == pytest.approx(rank + saved)
+    assert predicted_mid(patient, "run.collective_timeout_s") is None
+
+
+def test_a_law_that_has_an_answer_counts_before_a_finding() -> None:
+    length, build = "rollout.max_completion_length", run(knobs=LIMIT)
+    for step in range(6):
+        build.metrics(step, **{"completions/max_length": 50.0})
+    patient = with_fixes(
+        build.build(), rollout__max_completion_length="rollout", train__lora_rank="train"
+    )
+    # No completion is cut off at 64 tokens.
+    assert predicted_mid(patient, length) == 0
+    rank = predicted_mid(patient, "train.lora_rank")
+    assert rank is not None
+    assert predicted_mid(patient, length, "train.lora_rank") == pytest.approx(rank)
+
+
+def test_of_a_run_that_can_not_be_replayed_no_finding_is_taken_at_its_word() -> None:
+    patient = with_fixes(steps(2, 1.0).build(), train__lora_rank="train")
+    outcome = _predicted(patient, {"train.lora_rank": (8, 64)})
+    assert isinstance(outcome, Withheld)
+    assert "at least 3 steps" in outcome.reason
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "shown"),
+    [({}, {"train.beta": 0.5}, True), ({"train.beta": 0.5}, {}, True), ({}, {}, False)],
+)
+def test_a_setting_that_one_run_alone_says_differs_from_a_default(
+    before: dict[str, float], after: dict[str, float], shown: bool
+) -> None:
+    first, second = run(knobs=before, framework="trl"), run(knobs=after, framework="ms-swift")
+    found = compared(first.build(), second.build())
+    assert ("train.beta" in {row.name for row in found.settings}) is shown
+
+
+@pytest.mark.parametrize(("dataload", "shown"), [(1.0, True), (0.99, False)])
+def test_a_phase_of_a_thousandth_of_the_step_is_shown(dataload: float, shown: bool) -> None:
+    build = TraceBuilder()
+    for number in range(6):
+        phases = {"dataload": dataload, "train": 1000.0 - dataload}
+        build.step(0, number, 1000.0 * number, phases)
+    found = compared(build.build(), build.build())
+    assert ("dataload" in {phase.phase for phase in found.phases}) is shown
 
 
 def test_a_fix_that_sets_more_than_this_knob_is_no_prediction_of_it() -> None:

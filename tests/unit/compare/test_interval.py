@@ -52,6 +52,16 @@ def test_steps_that_grow_with_their_tokens_are_no_correlation_of_the_ratio() -> 
     assert grown.high - grown.low < 0.5 * (per_step.high - per_step.low)
 
 
+def test_a_ratio_is_as_sure_where_tokens_grow_as_where_they_come_in_any_order() -> None:
+    tokens = np.linspace(1.0, 3.0, 48)
+    each = steps(1.0, 48, 0)
+    mixed = np.random.default_rng(2).permutation(tokens)
+    grown, usual = (change_of_ratio((t * each, t), (t * each, t)) for t in (tokens, mixed))
+    assert grown is not None
+    assert usual is not None
+    assert grown.high - grown.low == pytest.approx(usual.high - usual.low, rel=0.2)
+
+
 def test_a_ratio_is_of_sums() -> None:
     before = np.array([1.0, 3.0, 1.0, 3.0]), np.array([1.0, 1.0, 1.0, 1.0])
     after = np.array([2.0, 6.0, 2.0, 6.0]), np.array([2.0, 2.0, 2.0, 2.0])
@@ -63,6 +73,7 @@ def test_a_ratio_is_of_sums() -> None:
 def test_few_steps_or_nothing_to_divide_by_give_no_interval() -> None:
     few, enough = np.ones(NEEDS_STEPS - 1), np.ones(NEEDS_STEPS)
     assert change_of_mean(few, enough) is None
+    assert change_of_mean(enough, enough) is not None
     assert change_of_ratio((enough, np.zeros(NEEDS_STEPS)), (enough, enough)) is None
 
 

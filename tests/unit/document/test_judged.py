@@ -9,7 +9,7 @@ import pytest
 from grpo_doctor.analysis import analyse
 from grpo_doctor.document import build_document
 from grpo_doctor.document.judged import not_judged
-from grpo_doctor.trace.model import Kind, Loss, Trace
+from grpo_doctor.trace.model import Kind, Loss, Origin, Trace
 from tests.build import TraceBuilder
 from tests.unit.findings.example_runs import run
 
@@ -162,3 +162,18 @@ def test_one_wait_below_the_clocks_error_is_one() -> None:
     unsure = tuple(dataclasses.replace(p, clock_error_ns=2_000_000_000) for p in trace.processes)
     text = said(dataclasses.replace(trace, processes=unsure))
     assert "1 wait in collectives: clocks" in text
+
+
+@pytest.mark.parametrize(("ranks", "is_said"), [(1, False), (2, True)])
+def test_of_what_was_imported_ranks_are_judged_where_there_are_several(
+    ranks: int, is_said: bool
+) -> None:
+    build = TraceBuilder(ranks=ranks)
+    for rank in range(ranks):
+        for number in range(5):
+            build.step(rank, number, 10.0 * number, {"train": 9.0})
+    trace = build.build()
+    origin = Origin("a console log", ("What is in no log.",), frozenset(), durations_only=False)
+    text = said(dataclasses.replace(trace, run=dataclasses.replace(trace.run, origin=origin)))
+    assert text.startswith("What is in no log.")
+    assert ("Who waits for whom" in text) is is_said

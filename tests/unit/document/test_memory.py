@@ -28,6 +28,14 @@ KNOBS: Mapping[str, Any] = {
     "vllm.use": True,
     "vllm.mode": "server",
 }
+LAYERS = "model_num_hidden_layers"
+SIZES: Mapping[str, Any] = {
+    "model_hidden_size": 128,
+    "model_intermediate_size": 256,
+    "model_vocab_size": 261,
+    LAYERS: 1,
+    "model_parameters": 214_912,
+}
 PHASES = {"rollout": 1.0, "train": 1.0, "optimizer": 1.0}
 
 
@@ -51,6 +59,15 @@ def recorded(
                          gpu=f"GPU-{rank}")  # fmt: skip
         else:
             build.series("rank.rss", "bytes", (0, 5, 11.5, 20), values, scope="rank", rank=rank)
+    return build
+
+
+def as_full(gib: float) -> TraceBuilder:
+    """Both ranks' cards are as full all the time."""
+    build = recorded()
+    for rank in (0, 1):
+        build.series("gpu.memory_used", "bytes", (0, 5, 11.5, 20), [gib * GIB] * 4, scope="gpu",
+                     gpu=f"GPU-{rank}")  # fmt: skip
     return build
 
 
@@ -98,6 +115,58 @@ def test_rows_of_the_first_step_are_told_from_the_longest_allowed() -> None:
     assert (memory.predicted_bytes or 0) < (compared(recorded().build()).predicted_bytes or 0)
 
 
+def places(build: TraceBuilder, rank: int, *values: float) -> TraceBuilder:
+    times = (11.2, 11.6)[: len(values)] or (50.0,)
+    return build.series("train/token_places", "", times, values or (900.0,), scope="counter",
+                        rank=rank)  # fmt: skip
+
+
+def test_rows_are_those_of_the_fullest_rank_and_of_the_first_step() -> None:
+    both = places(places(recorded(), 0, 800.0, 700.0), 1, 400.0)
+    assert compared(both.build()).row_tokens == 200
+    assert compared(places(recorded(), 0, 800.0, 700.0).build()).row_tokens is None
+    assert compared(places(recorded(), 1).build()).row_tokens is None
+    assert compared(places(recorded(), 1, 1.0).build()).row_tokens == 1
+
+
+def test_of_ranks_that_are_as_full_the_first_is_compared() -> None:
+    assert compared(as_full(60.0).build()).rank == 0
+
+
+def test_a_phase_that_begins_with_the_step_is_one_of_it() -> None:
+    colocated = compared(recorded(70.0, 71.0, knobs={"vllm.mode": "colocate"}).build())
+    assert [a.phase for a in colocated.additions] == ["loaded", "rollout", "train", "optimizer"]
+    # A colocated engine takes a share of the card that was recorded.
+    assert 0.8 * 80 * GIB < (colocated.predicted_bytes or 0) < 1.2 * 80 * GIB
+
+
+def test_settings_are_divided_by_the_ranks_that_the_job_had() -> None:
+    trace = recorded().build()
+
+    def predicted(world_size: int) -> int:
+        run = replace(trace.run, world_size=world_size)
+        return compared(replace(trace, run=run)).predicted_bytes or 0
+
+    assert predicted(0) == predicted(2) > predicted(4)
+
+
+@pytest.mark.parametrize(("trained", "fits"), [(71.0, True), (71.001, False)])
+def test_nine_tenths_of_a_card_may_be_used(trained: float, fits: bool) -> None:
+    # Where a server rolls out, weights on the host are none that would come back.
+    memory = compared(recorded(trained=trained, knobs={"offload.model": True}).build())
+    (advice,) = (a for a in memory.advice if a.knob == "offload.model")
+    assert advice.bytes == memory.measured_bytes
+    assert advice.fits is fits
+
+
+def test_of_processes_of_a_rank_the_one_that_trains_is_compared() -> None:
+    build = recorded(gpu=False, device="cpu")
+    for pid, size in ((4001, 50.0), (9999, 60.0)):
+        build.series("rank.rss", "bytes", (0, 5, 11.5, 20), [size * GIB] * 4, scope="rank", rank=1,
+                     pid=pid)  # fmt: skip
+    assert compared(build.build()).measured_bytes == 50 * GIB
+
+
 def test_on_a_cpu_resident_memory_is_compared_and_no_card_advised() -> None:
     memory = compared(recorded(gpu=False, device="cpu").build())
     assert (memory.instrument, memory.capacity_bytes, memory.advice) == ("rank.rss", None, [])
@@ -105,14 +174,7 @@ def test_on_a_cpu_resident_memory_is_compared_and_no_card_advised() -> None:
 
 
 def test_a_model_without_a_config_is_known_by_the_sizes_that_were_recorded() -> None:
-    sizes: dict[str, Any] = {
-        "model_hidden_size": 128,
-        "model_intermediate_size": 256,
-        "model_vocab_size": 261,
-        "model_num_hidden_layers": 1,
-        "model_parameters": 214_912,
-    }
-    memory = compared(recorded(knobs={"model.name": "own/model"}, **sizes).build())
+    memory = compared(recorded(knobs={"model.name": "own/model"}, **SIZES).build())
     assert memory.reason == ""
     assert any("heads" in text for text in memory.assumptions)
 
@@ -122,7 +184,14 @@ def test_a_model_without_a_config_is_known_by_the_sizes_that_were_recorded() -> 
     [
         (TraceBuilder(knobs=KNOBS).build(), "no step"),
         (recorded(gpu=False, device="cuda").build(), "no GPU's memory"),
-        (recorded(knobs={"model.name": "nobody/knows-it"}).build(), "is not known"),
+        (
+            recorded(knobs={"model.name": "nobody/knows-it"}).build(),
+            "of nobody/knows-it is not known",
+        ),
+        (recorded(knobs={"model.name": ""}).build(), "the shape of the model is not known"),
+        (recorded(knobs={"model.name": "x"}, **{**SIZES, LAYERS: 0}).build(), "of x is not known"),
+        (recorded(knobs={"model.name": "x"}, **{**SIZES, LAYERS: "1"}).build(), "is not known"),
+        (as_full(0.0).build(), "no memory was sampled in the first step"),
         (recorded(framework="areal").build(), "areal are not known"),
     ],
 )

@@ -42,6 +42,15 @@ def test_phases_are_work_wait_transfer_and_idle_together() -> None:
     assert (train.wait_seconds, train.transfer_seconds) == (0.5, 1.0)
 
 
+def test_a_server_that_generates_leaves_its_trainer_idle() -> None:
+    build = TraceBuilder(knobs={"vllm.use": True, "vllm.mode": "server"})
+    for number in range(4):
+        build.step(0, number, 10.0 * number, {"rollout": 6.0, "train": 4.0})
+        build.span(0, "rollout/generate", 10.0 * number + 1, 10.0 * number + 6, depth=2)
+    entry = phase_entries(analyse(build.build()))["rollout"]
+    assert (entry.seconds, entry.work_seconds, entry.idle_seconds) == (6.0, 1.0, 5.0)
+
+
 def test_the_summary_accounts_for_all_rank_time_and_sets_steps_apart() -> None:
     analysis = analyse(recording().build())
     found = summary(analysis, run_rules(RunView(analysis)), [])

@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import pytest
 
+from grpo_doctor.analysis import analyse
 from grpo_doctor.document import build_document
+from grpo_doctor.document import verdict as module
 from grpo_doctor.document.verdict import _lowered
+from grpo_doctor.findings import Results
+from grpo_doctor.findings.rule import Finding, Fix, Rule
 from grpo_doctor.trace.model import Exit, Kind
+from grpo_doctor.whatif import Prediction
 from grpo_doctor_reports.formatting import MINUS
 from grpo_doctor_reports.schema.report import HangEntry
 from tests.build import TraceBuilder
@@ -107,6 +112,22 @@ def test_without_a_gain_nothing_is_promised() -> None:
     assert lost == "9.95 s per step, 51% of it lost: the rollout runs without vLLM."
 
 
+@pytest.mark.parametrize(
+    ("gain", "cost", "said"),
+    [
+        (1.0, 0.0, f"10 → 9.90 s per step, {MINUS}1%: it is slow."),
+        (0.94, 0.01, "10 s per step, 1% of it lost: it is slow."),
+        (0.0, 0.0099, "10 s per step: it is slow."),
+    ],
+)
+def test_a_hundredth_is_worth_saying(gain: float, cost: float, said: str) -> None:
+    fix = Fix("a.knob", 1, 2, "--a 2", Prediction(-5.0, -gain, 0.0, "so"), "same-math", "")
+    finding = Finding("low", 1.0, cost, (), (), (), "", (fix,))
+    results = Results(((Rule("GD000", "slug", "It is slow", "system", ()), finding),), (), (), ())
+    analysis = analyse(ended(Exit("finished", 0)).build())
+    assert module.verdict(analysis, results, []) == said
+
+
 def test_names_keep_their_letters_in_the_middle_of_a_line() -> None:
     assert _lowered("ZeRO-3 where ZeRO-2 fits") == "ZeRO-3 where ZeRO-2 fits"
     assert _lowered("GPU memory is left unused") == "GPU memory is left unused"
@@ -125,6 +146,25 @@ def test_waiting_without_one_cause_is_said_from_a_tenth() -> None:
             build.step(rank, number, at, {}, end_s=at + 8)
     said = "8 s per step: 12% of it waiting, which no rule explains with one cause."
     assert verdict(build) == said
+
+
+@pytest.mark.parametrize(("late_s", "is_said"), [(2.0, True), (1.9, False)])
+def test_a_tenth_of_the_step_is_much_waiting(late_s: float, is_said: bool) -> None:
+    build = TraceBuilder(ranks=2)
+    for number in range(6):
+        at = 16.0 * number
+        for rank in range(2):
+            late = late_s * ((number + rank) % 2)
+            build.span(rank, "train", at, at + 10)
+            build.collective(rank, number, at + 5 + late, at + 10)
+            build.step(rank, number, at, {}, end_s=at + 10)
+    assert ("10% of it waiting" in verdict(build)) is is_said
+
+
+def test_a_run_that_died_in_the_step_with_which_its_recording_begins() -> None:
+    build = TraceBuilder(exit=Exit("killed", None, "SIGKILL"))
+    build.row(Kind.STEP, 0, "step", 0.0, 5.0, depth=0, value=7, open=True)
+    assert verdict(build) == "The run was killed (SIGKILL) in step 7."
 
 
 def test_a_step_that_was_ended_is_in_no_mean() -> None:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 
 import pytest
 
@@ -63,6 +64,24 @@ def test_two_values_of_one_setting_exclude_each_other() -> None:
     one = removal(run, "dataload")
     found = whatif_entry(run, results(run, ("workers", 2, one), ("workers", 4, one)))
     assert [one.fixes for one in found.sets] == [[0], [1]]
+
+
+def test_values_of_different_settings_do_not() -> None:
+    run = view()
+    fixes = ("workers", 2, removal(run, "dataload")), ("offload.model", False, removal(run, "sync"))
+    assert [one.fixes for one in whatif_entry(run, results(run, *fixes)).sets] == [[0], [1], [0, 1]]
+    words = (None, "a", removal(run, "dataload")), (None, "b", removal(run, "sync"))
+    assert [one.fixes for one in whatif_entry(run, results(run, *words)).sets] == [[0], [1], [0, 1]]
+
+
+def test_of_fixes_without_a_prediction_those_that_have_a_reason_are_told() -> None:
+    run = view()
+    found = results(run, ("a.knob", 1, removal(run, "sync")), ("b.knob", 1, None))
+    silent = results(run, ("c.knob", 1, None))
+    (rule, finding), *_ = silent.findings
+    finding = replace(finding, fixes=(replace(finding.fixes[0], unpredicted=""),))
+    entry = whatif_entry(run, replace(found, findings=(*found.findings, (rule, finding))))
+    assert [(fix.finding, fix.reason) for fix in entry.unknown] == [("GD001", "nobody knows")]
 
 
 def test_of_eight_fixes_the_seven_that_gain_most_are_kept() -> None:

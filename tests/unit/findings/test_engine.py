@@ -79,6 +79,12 @@ def test_findings_are_sorted_by_gravity_then_cost() -> None:
     assert [f.severity for _, f in results.findings] == ["high", "medium", "medium", "low"]
 
 
+def test_what_ended_a_run_comes_before_what_is_graver() -> None:
+    rules = [Fake(found(0.5), name="A"), Fake(found(0.01), name="GD074"), Fake(found(0.5))]
+    results = run_rules(RunView.of(healthy()), rules)
+    assert [r.id for r, _ in results.findings] == ["GD074", "A", "GD900"]
+
+
 def test_one_rank_has_no_straggler() -> None:
     results = run_rules(RunView.of(run(ranks=1).build()))
     reasons = {r.id: n.reason for r, n in results.not_applicable}

@@ -54,3 +54,20 @@ def test_a_tail_is_the_time_with_few_left() -> None:
     assert found.seconds == pytest.approx(2.0)
     assert found.share == pytest.approx(2.0 / 5.05, rel=0.01)
     assert tail(view(), 0.1) is None
+
+
+def test_an_engine_that_ran_nothing_has_no_tail() -> None:
+    times = [start + at for start in step_starts() for at in (0.2, 4.2)]
+    idle, busy = [0.0, 0.0] * 6, [8.0, 0.0] * 6
+    build = run()
+    build.series("engine/running_requests", "", times, idle, scope="counter", rank=0)
+    assert tail(RunView.of(build.build()), 0.1) is None
+    build.series("engine/running_requests", "", times, busy, scope="counter", rank=1)
+    found = tail(RunView.of(build.build()), 0.1)
+    assert found is not None
+    assert (found.peak, found.share, found.seconds) == (8.0, 0.0, 0.0)
+
+
+def test_no_requests_at_all_are_no_queue() -> None:
+    assert queued_share(view(running_requests_mean=0.0, waiting_requests_mean=0.0)) == 0
+    assert queued_share(view(running_requests_mean=0.0, waiting_requests_mean=2.0)) == 1

@@ -17,6 +17,7 @@ from grpo_doctor.findings.learning import (
     from_step,
     graded,
     learning_share,
+    metric,
     missing_share,
     reward_rises,
 )
@@ -39,6 +40,19 @@ def view(rewards: list[float], **metrics: list[float]) -> RunView:
 
 def flat(rewards: list[float], spreads: list[float] | None = None) -> int | None:
     return flat_from(view(rewards, reward_std=spreads or [0.0] * len(rewards)))
+
+
+@pytest.mark.parametrize(("points", "enough"), [(1, True), (3, True), (4, False)])
+def test_a_metric_is_there_once_enough_steps_said_a_number(points: int, enough: bool) -> None:
+    run_view = view([0.1, math.nan, 0.2, 0.3])
+    assert metric("reward", points).present(run_view.analysis) is enough
+    assert not metric("kl", points).present(run_view.analysis)
+
+
+def test_a_metric_that_lacks_is_named_for_each_framework_and_with_its_steps() -> None:
+    asked = "metric `kl` (openrlhf `kl`, verl `actor/kl_loss`)"
+    assert metric("kl").text.startswith(f"{asked}: ")
+    assert metric("kl", 2).text.startswith(f"{asked} at 2 steps or more: ")
 
 
 def test_a_grade_is_reached_by_what_equals_it() -> None:
@@ -71,6 +85,13 @@ def test_a_reward_that_differs_within_a_step_is_not_flat() -> None:
     assert flat([0.5] * 8, [0, 0, 0, 0.2, 0.2, 0.2, 0.2, 0.2]) is None
 
 
+def test_what_differs_by_a_millionth_is_equal() -> None:
+    assert flat([1e-6, 1e-6, 1e-6, 1e-6, 0.0]) == 1
+    assert flat([1.1e-6, 1e-6, 1e-6, 1e-6, 1e-6, 0.0]) == 2
+    assert flat([0.5] * 5, [1e-6] * 5) == 1
+    assert flat([0.5] * 5, [1.1e-6] * 5) is None
+
+
 def test_large_rewards_are_equal_within_their_rounding() -> None:
     assert flat([1e6, 1e6 + 0.5, 1e6, 1e6 - 0.5, 1e6, 1e6]) == 1
     assert flat([1e6 + 9, 1e6 + 7, 1e6 + 5, 1e6, 1e6, 1e6, 1e6, 1e6]) == 4
@@ -100,6 +121,14 @@ def test_a_rise_before_a_step_is_no_rise_after_it() -> None:
 def test_ten_steps_are_the_fewest_that_can_rise() -> None:
     assert reward_rises(view([0.1 * i for i in range(10)]))
     assert not reward_rises(view([0.1 * i for i in range(9)]))
+    falls_then_rises = [2.0, 1.5, 1.0, *(0.1 * i for i in range(10))]
+    assert reward_rises(view(falls_then_rises), until=4)
+    assert not reward_rises(view(falls_then_rises), until=5)
+
+
+def test_a_dip_between_equal_ends_is_no_rise() -> None:
+    assert not reward_rises(view([0.5] * 5 + [0.1] * 5 + [0.5] * 5))
+    assert reward_rises(view([0.5] * 5 + [0.1] * 5 + [0.6] * 5))
 
 
 def test_a_fall_is_from_the_highest_window_to_the_last() -> None:
@@ -116,6 +145,13 @@ def test_noise_makes_a_fall_less_sure() -> None:
     # A mean of ten values with a deviation of 1 errs by 0.32, a difference of two by 0.45.
     assert errors[1] == pytest.approx(0.45, abs=0.2)
     assert errors[0] < errors[1] / 5
+
+
+def test_ten_steps_err_alike_in_either_direction() -> None:
+    values = np.r_[np.zeros(9), 10.0]
+    # The one window is the peak's and the end's: a mean of 1, known to within 1.
+    assert fall_of(curve(values)).error == pytest.approx(math.sqrt(2))
+    assert fall_of(curve(values[::-1])).error == pytest.approx(math.sqrt(2))
 
 
 def test_few_steps_are_one_window() -> None:

@@ -51,6 +51,16 @@ def test_a_function_in_another_process_is_timed_by_its_counter() -> None:
     assert scoring.seen_s == pytest.approx(np.full(4, 0.1), rel=0.02)
 
 
+def test_a_function_counts_where_either_its_spans_or_its_counter_took_time() -> None:
+    elsewhere = rewarded()
+    elsewhere.span(0, "reward/remote", 1e6, 1e6 + 1)  # after all steps
+    (remote,) = functions(RunView.of(count(elsewhere, "reward/remote_s", 1.5).build()))
+    assert (remote.seen_s.tolist(), remote.own_s.tolist()) == ([0.0] * 4, [1.5] * 4)
+    (waited,) = functions(RunView.of(count(rewarded(slow=0.5), "reward/slow_s", 0.0).build()))
+    assert waited.seen_s == pytest.approx(np.full(4, 0.5), rel=0.02)
+    assert waited.own_s.tolist() == [0.0] * 4
+
+
 def test_one_slow_rank_does_not_speak_for_all() -> None:
     assert typical(np.array([9.0, 1.0, 1.0, 1.0])) == 1.0
     assert typical(np.array([1.0, 3.0])) == 1.0
@@ -64,6 +74,12 @@ def test_calls_come_from_counters_or_else_from_spans_and_idle_ranks_have_none() 
     counted = count(rewarded(slow=0.1), "reward/slow_s", 1.5, ranks=[2])
     (calls,) = call_seconds(RunView.of(counted.build()), "slow")
     assert calls.tolist() == [1.5] * 6
+
+
+def test_a_batch_in_which_a_function_did_nothing_is_no_call() -> None:
+    build = count(rewarded(slow=0.1), "reward/slow_s", lambda _, step: 1.5 * (step % 2), ranks=[2])
+    (calls,) = call_seconds(RunView.of(build.build()), "slow")
+    assert calls.tolist() == [1.5] * 3
 
 
 def alone(extra: float, phases: dict[str, float] | None = None) -> TraceBuilder:

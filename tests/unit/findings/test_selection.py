@@ -22,6 +22,15 @@ def test_a_rule_has_three_kinds_of_name() -> None:
     assert ids("GD00") == [f"GD00{n}" for n in range(1, 7)]
 
 
+def test_a_word_finds_what_it_names_and_nothing_else() -> None:
+    assert [rule.RULE.id for rule in find("gd004")] == ["GD004"]
+    assert [rule.RULE.id for rule in find("Visibility")] == ["GD005", "GD075"]
+    assert find("GD") == ALL
+    for longer in ("GD0045", "XGD004", ""):
+        with pytest.raises(UsageError):
+            find(longer)
+
+
 def test_what_is_left_out_is_kept_with_the_reason() -> None:
     chosen = choose(["GD00"], ["GD004"])
     reasons = {rule.id: entry.reason for rule, entry in chosen.left_out}

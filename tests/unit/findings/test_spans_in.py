@@ -5,11 +5,13 @@ import pytest
 from grpo_doctor.findings import RunView
 from grpo_doctor.findings.span_counts import (
     collectives_per_step,
+    padding,
     seconds_just_after,
     seconds_just_before,
     span_lengths,
     times_per_step,
 )
+from grpo_doctor.trace.model import Kind
 from tests.build import TraceBuilder
 
 
@@ -49,3 +51,38 @@ def test_pieces_are_told_by_their_neighbours() -> None:
     assert seconds_just_before(view(), "offload", "sync") == pytest.approx(1.0)
     assert seconds_just_after(view(), "offload", "sync") == pytest.approx(0.5)
     assert seconds_just_before(view(), "offload", "train") == 0
+
+
+@pytest.mark.parametrize(
+    ("mean", "longest", "share"),
+    [
+        ([50.0, 50.0], [100.0, 200.0], 0.625),
+        # Steps without completions say nothing of padding.
+        ([50.0, 0.0], [100.0, 0.0], 0.5),
+        ([50.0, 0.0], [100.0, 100.0], 0.5),
+        ([50.0, 50.0], [100.0, 0.0], 0.5),
+        ([100.0, 100.0], [100.0, 100.0], 0.0),
+        ([0.0, 0.0], [100.0, 100.0], None),
+        ([50.0, 50.0], None, None),
+        (None, [100.0, 100.0], None),
+    ],
+)
+def test_padding_is_guessed_from_the_lengths_of_steps_that_had_completions(
+    mean: list[float] | None, longest: list[float] | None, share: float | None
+) -> None:
+    build = TraceBuilder()
+    said = {"completions/mean_length": mean, "completions/max_length": longest}
+    for step in (0, 1):
+        lengths = {name: values[step] for name, values in said.items() if values is not None}
+        build.metrics(step, **lengths)
+    found = padding(RunView.of(build.build()))
+    assert (None if found is None else found.share) == share
+    assert found is None or not found.counted
+
+
+def test_a_step_that_never_ended_has_no_neighbours_to_tell_of() -> None:
+    build = TraceBuilder().span(0, "offload", 0.0, 1.0).span(0, "sync", 1.0, 2.0)
+    build.row(Kind.STEP, 0, "step", 0.0, 3.0, depth=0, open=True)
+    run_view = RunView.of(build.build())
+    assert seconds_just_before(run_view, "offload", "sync") == 0
+    assert seconds_just_after(run_view, "sync", "offload") == 0

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from grpo_doctor.analysis import analyse
+from grpo_doctor.phases import UNATTRIBUTED
 from grpo_doctor.whatif import (
     Add,
     AsOthers,
@@ -76,6 +77,14 @@ def test_added_seconds_on_one_rank_are_waited_for_by_the_other() -> None:
     assert lengths(model, Add("reward", 2.0, ranks=(1,))) == [5.0] * STEPS
 
 
+@pytest.mark.parametrize(("ranks", "length"), [((0,), 5.0), ((1,), 7.0), (None, 7.0)])
+def test_seconds_are_added_to_the_named_ranks_alone(
+    ranks: tuple[int, ...] | None, length: float
+) -> None:
+    model = two_ranks(1.0, 3.0)
+    assert lengths(model, Add("reward", 2.0, ranks=ranks)) == [length] * STEPS
+
+
 def test_a_rank_is_brought_down_to_the_median_of_the_others() -> None:
     model = two_ranks(1.0, 4.0)
     assert lengths(model, AsOthers(("reward",), 1)) == [3.0] * STEPS
@@ -125,6 +134,7 @@ def test_phases_before_and_after_and_what_is_waited_for() -> None:
 
 def test_what_can_not_make_a_step_longer() -> None:
     assert only_removes((without("a"), Edit(("b",), 1.0), Add("c", -1.0), Hide("d", 1.0, 1)))
+    assert only_removes((Add("c", 0.0),))
     assert not only_removes((Edit(("b",), 1.1),))
     assert not only_removes((Add("c", 0.1),))
 
@@ -165,3 +175,25 @@ def test_a_late_end_of_one_step_and_a_late_start_of_the_next_are_not_both_waited
     model = build_model(analyse(build.build()))
     # Each rank works 3 + 1 or 1 + 3 s between two barriers and 2 s in train: 6 s of a step.
     assert replay(model)[1:-1] == pytest.approx([6.0] * (STEPS - 2))
+
+
+def test_the_first_of_all_phases_is_one_like_the_others() -> None:
+    model = one_rank(init=3.0, train=5.0)
+    assert lengths(model, without("init")) == [5.0] * STEPS
+
+
+def test_what_no_span_covers_is_work_too() -> None:
+    build = TraceBuilder()
+    for number in range(STEPS):
+        build.step(0, number, 10.0 * number, {"train": 2.0}, end_s=10.0 * number + 5)
+    model = build_model(analyse(build.build()))
+    assert model.work_s(UNATTRIBUTED) == pytest.approx(3.0)
+    assert lengths(model, without(UNATTRIBUTED)) == [2.0] * STEPS
+
+
+def test_without_collectives_each_step_takes_as_long_as_its_own_slowest_rank() -> None:
+    build = TraceBuilder(ranks=2)
+    for number in range(STEPS):
+        for rank in (0, 1):
+            build.step(rank, number, 10.0 * number, {"train": 3.0 if rank == number % 2 else 1.0})
+    assert lengths(build_model(analyse(build.build()))) == [3.0] * STEPS

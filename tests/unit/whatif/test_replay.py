@@ -1,21 +1,33 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from grpo_doctor.analysis import analyse
 from grpo_doctor.whatif import (
+    Add,
     Edit,
+    Ground,
     Prediction,
     StepModel,
     Withheld,
     build_model,
+    ground,
     predict,
     replay,
     replay_error,
+    together,
     without,
 )
-from grpo_doctor.whatif.prediction import REMOVAL_ERROR, RUN_ERROR
+from grpo_doctor.whatif.prediction import (
+    REMOVAL_ERROR,
+    RUN_ERROR,
+    Spread,
+    joint_error,
+    predict_on,
+)
 from tests.build import TraceBuilder
 
 
@@ -128,6 +140,18 @@ def test_a_model_without_steps_replays_to_nothing() -> None:
     model = model_of(TraceBuilder(ranks=2))
     assert not len(replay(model))
     assert replay_error(model) == float("inf")
+    assert not len(replay(model, (Add("train", 1.0),)))
+
+
+def test_a_replay_of_steps_without_any_length_is_infinitely_far_off() -> None:
+    model = offloaded((8.0,) * 4)
+    assert replay_error(replace(model, measured_s=np.zeros(4))) == float("inf")
+
+
+@pytest.mark.parametrize(("replayed_s", "told"), [(21.0, True), (21.1, False)])
+def test_a_replay_may_be_a_twentieth_off_and_no_more(replayed_s: float, told: bool) -> None:
+    model = replace(offloaded((replayed_s - 2,) * 4), measured_s=np.full(4, 20.0))
+    assert isinstance(ground(model), Ground) is told
 
 
 def offloaded(rollouts: tuple[float, ...]) -> StepModel:
@@ -158,3 +182,48 @@ def test_no_change_is_predicted_to_change_nothing() -> None:
     found = predict(offloaded((7.0, 8.0, 9.0)), (), "as it is")
     assert isinstance(found, Prediction)
     assert (found.low, found.mid, found.high) == (0, 0, 0)
+
+
+def without_two() -> tuple[Ground, Edit, Edit]:
+    """Steps of 2 s of offload, 1 s of reward and 7 s of training."""
+    build = TraceBuilder()
+    for number in range(4):
+        phases = {"offload": 2.0, "reward": 1.0, "train": 7.0}
+        build.step(0, number, 100.0 * number, phases)
+    base = ground(model_of(build))
+    assert isinstance(base, Ground)
+    return base, without("offload"), without("reward")
+
+
+def test_errors_of_several_changes_weigh_as_much_as_the_changes() -> None:
+    base, first, second = without_two()
+    joint = joint_error(base, [((first,), 0.1), ((second,), 0.4)])
+    assert joint == pytest.approx(np.hypot(0.1 * 2, 0.4 * 1) / 3)
+    slower = Edit(("reward",), 2.0)
+    assert joint_error(base, [((first,), 0.1), ((slower,), 0.4)]) == pytest.approx(joint)
+    nothing = Edit(("reward",), 1.0)
+    assert joint_error(base, [((nothing,), 0.1), ((nothing,), 0.3)]) == 0.3
+    assert joint_error(base, []) == 0.0
+
+
+def test_ends_of_several_changes_are_replayed_together() -> None:
+    base, first, second = without_two()
+    half, most = Edit(("offload",), 0.5), Edit(("reward",), 0.5)
+    sure = predict_on(base, (first,), "so", error=0.0)
+    shy = predict_on(base, (first,), "so", at_least=(half,), error=0.0)
+    other = predict_on(base, (second,), "so", at_least=(most,), at_most=(second,), error=0.0)
+    assert together(base, (sure,), "so").at_least is None
+    both = together(base, (shy, other), "so")
+    assert (both.at_least, both.at_most) == ((half, most), (first, second))
+    assert together(base, (sure, other), "so").at_least == (first, most)
+    # 3 s are taken away, or 1.5 s where both are at their most cautious.
+    assert (both.mid, both.high) == pytest.approx((-30, -15 + 100 * RUN_ERROR))
+
+
+def test_a_removal_that_a_fit_can_not_tell_from_none_ends_at_no_change() -> None:
+    base, *_ = without_two()
+    same, more, less = (Edit(("offload",), factor) for factor in (1.0, 1.5, 0.5))
+    fitted = Spread(middle=(same,), shy=(more,), bold=(less,))
+    found = predict_on(base, (same,), "so", error=0.0, spreads=(fitted,))
+    assert (found.mid, found.high) == (0, 0)
+    assert found.low == pytest.approx(-np.hypot(10, 100 * RUN_ERROR))

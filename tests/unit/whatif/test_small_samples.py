@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from grpo_doctor.analysis import analyse
 from grpo_doctor.whatif import Edit, Prediction, StepModel, build_model, predict, without
 from grpo_doctor.whatif.prediction import RUN_ERROR
-from grpo_doctor.whatif.small_samples import AT_95, AT_97_5, widened
+from grpo_doctor.whatif.small_samples import AT_95, AT_97_5, student, widened
 from tests.build import TraceBuilder
 
 _RUNS = 100
@@ -20,10 +20,25 @@ TABLE = {2: (2.920, None), 3: (2.353, 3.182), 7: (1.895, 2.365), 15: (1.753, 2.1
 @pytest.mark.parametrize("freedom", TABLE)
 def test_it_is_students_t_over_the_normal_without_bias(freedom: int) -> None:
     unbiased = np.sqrt((freedom + 1) / freedom)
-    for normal, student in zip((AT_95, AT_97_5), TABLE[freedom], strict=True):
-        if student is not None:
+    for normal, published in zip((AT_95, AT_97_5), TABLE[freedom], strict=True):
+        if published is not None:
             found = widened(freedom + 1, normal)
-            assert found == pytest.approx(student / normal * unbiased, rel=0.02)
+            assert found == pytest.approx(published / normal * unbiased, rel=0.02)
+
+
+@pytest.mark.parametrize(
+    ("freedom", "normal", "published", "off"),
+    [
+        (15, AT_95, 1.753050, 1e-5),
+        (15, AT_97_5, 2.131450, 2e-5),
+        (60, AT_95, 1.670649, 3e-7),
+        (60, AT_97_5, 2.000298, 3e-7),
+    ],
+)
+def test_of_more_values_it_is_students_t_to_five_digits(
+    freedom: int, normal: float, published: float, off: float
+) -> None:
+    assert student(freedom + 1, normal) * normal == pytest.approx(published, rel=off)
 
 
 @pytest.mark.parametrize("steps", [3, 5, 12])

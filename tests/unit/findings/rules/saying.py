@@ -77,6 +77,23 @@ def step_starts(phases: Mapping[str, float] = HEALTHY, idle: float = 0.05) -> li
     return starts[:-1]
 
 
+def even(
+    phases: Mapping[str, float],
+    *,
+    ranks: int = 1,
+    step_s: float = 10.0,
+    knobs: Mapping[str, Any] = SETTINGS,
+    **facts: Any,
+) -> TraceBuilder:
+    """Four steps that are all alike, so that shares are as round as the seconds are: for edges."""
+    facts = {"framework": "ms-swift", "framework_version": "4.6.0", **facts}
+    build = TraceBuilder(ranks=ranks, knobs=knobs, **facts)
+    for number in range(4):
+        for rank in range(ranks):
+            build.step(rank, number, step_s * number, phases, end_s=step_s * (number + 1))
+    return build
+
+
 def counted(
     build: TraceBuilder, values: Mapping[str, float], ranks: Sequence[int] = (0, 1, 2, 3)
 ) -> TraceBuilder:

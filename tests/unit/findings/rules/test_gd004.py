@@ -4,7 +4,10 @@ import random
 
 import pytest
 
+from grpo_doctor.findings import RunView
+from grpo_doctor.findings.rules import gd004_straggler
 from grpo_doctor.trace.model import Kind
+from grpo_doctor.whatif import AsOthers
 from tests.build import TraceBuilder
 from tests.unit.findings.rules.saying import finding, mid, passed, run, value, with_knobs
 
@@ -110,3 +113,38 @@ def test_who_writes_the_checkpoints_can_be_slow_besides() -> None:
     assert (found.ranks, found.phases) == ((0,), ("train",))
     assert value(found, "each other rank waits for rank 0, per step") == pytest.approx(3.0)
     assert value(found, "rank 0's part of all waiting") == pytest.approx(100)
+
+
+def always_last() -> TraceBuilder:
+    return spread(1.3)
+
+
+@pytest.mark.parametrize(("steps", "enough"), [(6, True), (5, False)])
+def test_six_steps_make_always(steps: int, enough: bool) -> None:
+    if enough:
+        assert finding(spread(1.3, steps=steps), "GD004").ranks == (7,)
+    else:
+        assert "ranks wait" in passed(spread(1.3, steps=steps), "GD004")
+
+
+def test_the_straggler_is_named_with_its_own_host() -> None:
+    hosts = ["host-a", "host-b", "host-c", "host-d"]
+    build = run(slow={2: {"rollout": 2.0}}, hosts=hosts, memory_gib=None)
+    found = finding(build, "GD004")
+    assert "for rank 2 on host-c, in" in found.cause
+    assert found.fixes[0].spelling.startswith("look at rank 2 on host-c beside another rank")
+
+
+def test_what_would_change_are_the_phases_in_which_it_is_slower() -> None:
+    view = RunView.of(chained().build())
+    assert gd004_straggler.counterfactual(view) == (AsOthers(("train",), 0),)
+
+
+def test_a_rank_that_is_slow_in_everything_has_no_phase_to_name() -> None:
+    slow = dict.fromkeys(("dataload", "rollout", "reward", "logprob", "train"), 0.5)
+    found = finding(run(slow={2: slow}), "GD004")
+    assert found.phases == ()
+    assert found.headline == "Rank 2 is the straggler"
+    assert found.cause.endswith("its phases do not say why.")
+    assert found.fixes[0].predicted is None
+    assert "which phase of this rank is slower could not be told" in found.fixes[0].risk

@@ -84,3 +84,10 @@ def test_without_offload_there_is_no_question() -> None:
 def test_without_settings_it_says_so() -> None:
     build = run(knobs={}, framework="unknown", framework_version=None)
     assert "settings" in missing(build, "GD010")
+
+
+def test_a_link_of_a_gpu_that_no_rank_works_on_says_nothing() -> None:
+    build = run(knobs=OFFLOADED)
+    build.gpu("GPU-9", index=9)
+    build.series("gpu.pcie_rx", "bytes/s", [0.0, 60.0], [15e9, 15e9], scope="gpu", gpu="GPU-9")
+    assert finding(build, "GD010").cost == 0.0

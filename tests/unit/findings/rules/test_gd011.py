@@ -5,6 +5,7 @@ import pytest
 from tests.build import TraceBuilder
 from tests.unit.findings.example_runs import OFFLOADED
 from tests.unit.findings.rules.saying import (
+    even,
     finding,
     mid,
     not_applicable,
@@ -80,3 +81,27 @@ def test_without_the_offload_there_is_nothing_to_collect_after() -> None:
     collecting, off = finding(run(OFFLOADED, knobs=KNOBS, framework_version="3.9.0"), "GD011").fixes
     assert off.spelling == "--offload_optimizer false"
     assert collecting.knob == "offload.gc_collect"
+
+
+@pytest.mark.parametrize(("offload_s", "found"), [(1.0, True), (0.99, False)])
+def test_where_collecting_was_not_timed_a_tenth_of_the_step_asks(
+    offload_s: float, found: bool
+) -> None:
+    build = even({"offload": offload_s}, knobs=KNOBS, framework_version="3.9.0")
+    if found:
+        assert finding(build, "GD011").severity == "low"
+    else:
+        assert passed(build, "GD011") == "offload, collection included, takes 9.9%"
+
+
+@pytest.mark.parametrize(("seconds", "found"), [(0.2, True), (0.19, False)])
+def test_collecting_for_a_fiftieth_of_the_step_counts_however_short_the_offload(
+    seconds: float, found: bool
+) -> None:
+    build = even({"offload": 0.5}, knobs=KNOBS)
+    for number in range(4):
+        build.span(0, "offload/collect", 10.0 * number, 10.0 * number + seconds, depth=2)
+    if found:
+        assert finding(build, "GD011").cost == 0.02
+    else:
+        assert "takes 1.9% of the step" in passed(build, "GD011")

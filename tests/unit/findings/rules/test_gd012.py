@@ -110,3 +110,23 @@ def test_the_mean_of_the_engine_s_requests_is_shown() -> None:
     found = finding(sick(), "GD012")
     assert value(found, "requests running") == 30.0
     assert value(found, "requests waiting") == 20.0
+
+
+@pytest.mark.parametrize(
+    ("running", "waiting", "preemptions", "found"),
+    [
+        (19.0, 1.0, 0.0, True),  # one in twenty waits
+        (19.1, 1.0, 0.0, False),
+        (20.0, 0.0, 1.28, True),  # one in fifty of 64 is thrown out
+        (20.0, 0.0, 1.27, False),
+        (19.1, 1.0, 1.27, False),
+    ],
+)
+def test_either_waiting_or_throwing_out_is_enough(
+    running: float, waiting: float, preemptions: float, found: bool
+) -> None:
+    build = engine(running=running, waiting=waiting, preemptions=preemptions)
+    if found:
+        assert finding(build, "GD012").phases == ("rollout",)
+    else:
+        assert "of the requests wait" in passed(build, "GD012")

@@ -45,7 +45,7 @@ def with_lengths(build: TraceBuilder) -> TraceBuilder:
     )
 
 
-def apart(ratio: float | None) -> TraceBuilder:
+def apart(ratio: float | None, train_s: float = 3.0) -> TraceBuilder:
     """Another rank's rollout takes 3 s longer in each step."""
     build = TraceBuilder(ranks=2, knobs=KNOBS)
     for number in range(STEPS):
@@ -53,7 +53,7 @@ def apart(ratio: float | None) -> TraceBuilder:
         for rank in (0, 1):
             rollout = 5.0 if rank == late else 2.0
             build.step(
-                rank, number, at, {"rollout": rollout, "reward": 5.0 - rollout, "train": 3.0}
+                rank, number, at, {"rollout": rollout, "reward": 5.0 - rollout, "train": train_s}
             )
             build.collective(rank, number, at + rollout, at + 5.0)
         if ratio is not None:
@@ -122,3 +122,69 @@ def test_one_rank_that_is_always_late_is_no_tail() -> None:
 
 def test_without_curve_or_lengths_it_says_what_to_record() -> None:
     assert "engine/running_requests" in missing(run(), "GD014")
+
+
+@pytest.mark.parametrize(("peak", "counts"), [(16.0, True), (15.0, False)])
+def test_sixteen_requests_are_the_fewest_that_have_a_tail(peak: float, counts: bool) -> None:
+    build = with_running(apart(None), [(0.0, peak), (1.0, 1.0), (2.0, 0.0)])
+    if counts:
+        assert f"engine's {peak:.0f} requests are left" in finding(build, "GD014").cause
+    else:
+        assert "tails take 0.0%" in passed(build, "GD014")
+
+
+@pytest.mark.parametrize(("ratio", "counts"), [(3.0, True), (2.99, False)])
+def test_lengths_differ_from_three_times_the_mean_on(ratio: float, counts: bool) -> None:
+    if counts:
+        assert finding(apart(ratio), "GD014").confidence == 0.6
+    else:
+        assert "tails take 0.0%" in passed(apart(ratio), "GD014")
+
+
+def test_one_length_without_the_other_says_nothing() -> None:
+    for name in ("completions/max_length", "completions/mean_length"):
+        build = with_running(apart(None), [(0.0, 8.0), (4.0, 0.0)])
+        for number in range(STEPS):
+            build.metrics(number, **{name: 400.0})
+        assert "tails take 0.0%" in passed(build, "GD014")
+
+
+def with_running(build: TraceBuilder, samples: list[tuple[float, float]]) -> TraceBuilder:
+    """What ran in the engines of `apart` at some moments of each rollout."""
+    times = [9.0 * number + at for number in range(STEPS) for at, _ in samples]
+    values = [requests for _ in range(STEPS) for _, requests in samples]
+    for rank in (0, 1):
+        build.series("engine/running_requests", "", times, values, scope="counter", rank=rank)
+    return build
+
+
+@pytest.mark.parametrize(
+    ("emptied_s", "told_by", "confidence", "severity"),
+    [
+        (1.5, "engine's 64 requests", 0.9, "high"),  # as long as the ranks finish apart
+        (1.4, "one rank, not always the same", 0.6, "medium"),
+    ],
+)
+def test_a_tail_is_told_by_the_engine_where_it_is_as_long_as_ranks_are_apart(
+    emptied_s: float, told_by: str, confidence: float, severity: str
+) -> None:
+    # Of rollouts of five seconds and of two, of which each engine has as many.
+    build = apart(4.0, train_s=1.0)
+    found = finding(with_running(build, [(0.0, 64.0), (2.0 - emptied_s, 2.0), (2.0, 0.0)]), "GD014")
+    assert told_by in found.cause
+    assert (found.confidence, found.severity) == (confidence, severity)
+
+
+@pytest.mark.parametrize(("limit", "advised"), [(512 / 0.75, True), (511 / 0.75, False)])
+def test_a_limit_is_advised_where_it_cuts_a_quarter(limit: float, advised: bool) -> None:
+    build = with_lengths(decaying(1.0))
+    build.knobs["rollout.max_completion_length"] = limit
+    knobs = [fix.knob for fix in finding(build, "GD014").fixes]
+    assert ("rollout.max_completion_length" in knobs) is advised
+
+
+@pytest.mark.parametrize(("full_s", "severity"), [(4.0, "medium"), (1.0, "high")])
+def test_an_engine_that_was_seen_nearly_empty_is_as_grave_as_it_is_long(
+    full_s: float, severity: str
+) -> None:
+    assert finding(decaying(full_s - 0.9), "GD014").severity == severity

@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import pytest
 
+from grpo_doctor.findings import RunView
+from grpo_doctor.findings.rules import gd015_rollout_under_batched
 from tests.build import TraceBuilder
 from tests.unit.findings.rules.saying import (
     counted,
@@ -88,3 +90,47 @@ def test_too_few_requests_on_a_cpu_are_what_it_can_take() -> None:
 
 def test_without_counters_it_says_what_records_them() -> None:
     assert "engine/running_requests_peak" in missing(run(), "GD015")
+
+
+@pytest.mark.parametrize(("waiting", "enough"), [(0.5, True), (0.49, False)])
+def test_a_tenth_of_the_requests_has_to_wait(waiting: float, enough: bool) -> None:
+    # 9 of 16 slots are taken.
+    note = passed(engine(4.5, waiting, 30.0), "GD015")
+    assert ("for their first pass, not a slot" in note) is enough
+    # All 18 that may.
+    busy = engine(9.0, 2 * waiting, 30.0)
+    if enough:
+        assert finding(busy, "GD015").cause.startswith("10% of the engine's requests wait")
+    else:
+        assert "at most 18 run at once" in passed(busy, "GD015")
+    view = RunView.of(with_lengths(busy).build())
+    assert bool(gd015_rollout_under_batched.counterfactual(view)) is enough
+
+
+def with_lengths(build: TraceBuilder) -> TraceBuilder:
+    """Twenty completions per rollout, all as long."""
+    return counted(build, {"engine/completions_of_257_to_512_tokens": 20.0})
+
+
+@pytest.mark.parametrize(
+    ("peak", "full", "few"), [(32.0, 25.0, True), (33.0, 25.0, False), (32.0, 25.1, False)]
+)
+def test_few_requests_in_a_nearly_empty_cache_are_too_few(
+    peak: float, full: float, few: bool
+) -> None:
+    build = engine(peak / 2, 0.0, full)
+    if few:
+        assert "decodes at most 32 requests at once and fills 25%" in finding(build, "GD015").cause
+    else:
+        assert "of the requests wait; at most" in passed(build, "GD015")
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_where_no_flag_rolls_out_more_it_is_advised_in_words(known: bool) -> None:
+    build = engine(6.0, 0.0, 10.0)
+    if not known:
+        del build.knobs["train.grad_accumulation"]
+    build.framework = "unknown"
+    (fix,) = finding(build, "GD015").fixes
+    assert fix.knob is None
+    assert fix.spelling == "roll out more prompts at once, or give each engine fewer GPUs"

@@ -77,10 +77,32 @@ def test_a_cache_that_was_never_asked_is_taken_to_work() -> None:
     assert passed(prompts(ON, 80_000.0), "GD016") == "the prefix cache is on"
 
 
-def test_one_completion_per_prompt_shares_nothing() -> None:
-    knobs = {**OFF, "rollout.num_generations": 1}
-    assert "more than once" in not_applicable(prompts(knobs, 80_000.0), "GD016")
-
-
 def test_without_counters_it_says_what_records_them() -> None:
     assert "engine/prompt_tokens" in missing(run(knobs=OFF), "GD016")
+
+
+@pytest.mark.parametrize(("group", "judged"), [(2, True), (1, False), ("8", False)])
+def test_two_completions_share_a_prompt(group: object, judged: bool) -> None:
+    build = prompts({**OFF, "rollout.num_generations": group}, 80_000.0)
+    if judged:
+        assert value(finding(build, "GD016"), "computed again") == 40_000
+    else:
+        assert "more than once" in not_applicable(build, "GD016")
+
+
+@pytest.mark.parametrize(("tokens", "judged"), [(32.0, True), (31.9, False)])
+def test_two_blocks_can_be_shared(tokens: float, judged: bool) -> None:
+    build = counted(prompts(OFF, tokens * 2500), {"engine/completions_of_3_to_4_tokens": 2500.0})
+    if judged:
+        assert finding(build, "GD016").severity == "medium"
+    else:
+        assert "the cache keeps whole blocks of 16" in passed(build, "GD016")
+
+
+@pytest.mark.parametrize(("hit", "works"), [(35_000.0, True), (34_900.0, False)])
+def test_a_cache_that_finds_half_of_what_is_shared_works(hit: float, works: bool) -> None:
+    build = prompts(ON, 80_000.0, queried=80_000.0, hit=hit)
+    if works:
+        assert "and has 44% of the prompt tokens" in passed(build, "GD016")
+    else:
+        assert value(finding(build, "GD016"), "computed again") == 35_100

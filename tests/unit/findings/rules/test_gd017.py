@@ -5,6 +5,7 @@ import pytest
 from tests.build import TraceBuilder
 from tests.unit.findings.rules.saying import (
     HEALTHY,
+    even,
     finding,
     not_applicable,
     passed,
@@ -58,3 +59,22 @@ def test_an_engine_within_the_ranks_is_no_server() -> None:
     assert "not a server" in not_applicable(well(), "GD017")
     knobs = {**SERVER, "vllm.use": False}
     assert "not a server" in not_applicable(run(TRAINING, knobs=knobs), "GD017")
+
+
+@pytest.mark.parametrize(("rollout_s", "rule"), [(5.0, "GD017"), (5.1, "GD018")])
+def test_sides_that_work_as_long_are_the_engines_idling(rollout_s: float, rule: str) -> None:
+    build = even({"rollout": rollout_s}, knobs=SERVER)
+    for each in ("GD017", "GD018"):
+        if each == rule:
+            assert finding(build, each).phases == ("rollout",)
+        else:
+            assert "of the step" in passed(build, each)
+
+
+@pytest.mark.parametrize(("rollout_s", "enough"), [(1.5, True), (1.49, False)])
+def test_three_twentieths_of_the_step_have_to_overlap(rollout_s: float, enough: bool) -> None:
+    build = even({"rollout": rollout_s}, knobs=SERVER)
+    if enough:
+        assert finding(build, "GD017").cost == 0.15
+    else:
+        assert passed(build, "GD017") == "at most 15% of the step could overlap"

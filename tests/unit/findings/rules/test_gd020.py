@@ -89,3 +89,11 @@ def test_without_a_sync_there_is_no_question() -> None:
         for rank in (0, 1):
             build.step(rank, number, 9.0 * number, {"rollout": 4.0, "train": 4.0})
     assert "no weights" in not_applicable(build, "GD020")
+
+
+@pytest.mark.parametrize(("count", "many"), [(64, True), (63, False)])
+def test_sixty_four_gathers_are_many(count: int, many: bool) -> None:
+    if many:
+        assert f"in {count} gathers" in finding(gathering(count, 0.02), "GD020").cause
+    else:
+        assert passed(gathering(count, 0.02), "GD020").endswith(f"in {count} gathers")

@@ -2,8 +2,11 @@ from __future__ import annotations
 
 import pytest
 
+from grpo_doctor.findings import RunView
+from grpo_doctor.findings.rules import gd022_parts_of_a_sync
 from tests.build import TraceBuilder
 from tests.unit.findings.example_runs import GIB
+from tests.unit.findings.recorded import memory
 from tests.unit.findings.rules.saying import (
     finding,
     not_applicable,
@@ -82,3 +85,36 @@ def test_weights_that_are_whole_anyway_are_not_gathered() -> None:
 def test_a_framework_without_the_setting_is_not_asked() -> None:
     build = run(framework="trl", framework_version="1.16.0")
     assert "no such setting" in not_applicable(build, "GD022")
+
+
+@pytest.mark.parametrize(("gib", "full"), [(72.0, True), (71.9, False)])
+def test_a_whole_model_is_cut_from_nine_tenths_on(gib: float, full: bool) -> None:
+    if full:
+        assert "memory is 90% full" in finding(gathered_whole(gib), "GD022").cause
+    else:
+        assert "with memory at most 90% full" in passed(gathered_whole(gib), "GD022")
+
+
+@pytest.mark.parametrize(("gib", "room"), [(60.0, True), (60.1, False)])
+def test_parts_may_grow_up_to_three_quarters_of_the_memory(gib: float, room: bool) -> None:
+    build = memory(gathering(200, 0.006, knobs=PARTS), {"sync": gib})
+    if room:
+        assert "memory is 75% full during sync" in finding(build, "GD022").fixes[0].risk
+    else:
+        assert passed(build, "GD022") == "200 parts, with memory 75% full during sync"
+
+
+@pytest.mark.parametrize(("count", "many"), [(16, True), (15, False)])
+def test_sixteen_parts_are_many(count: int, many: bool) -> None:
+    build = gathering(count, 0.0185, knobs=PARTS)
+    if many:
+        assert value(finding(build, "GD022"), "gathers per step") == 16
+    else:
+        assert passed(build, "GD022") == "15 parts of 20 ms each"
+
+
+@pytest.mark.parametrize(("parts", "changes"), [(200, True), (1, False), (None, False)])
+def test_only_what_is_sent_in_parts_can_be_sent_in_fewer(parts: int | None, changes: bool) -> None:
+    knobs = WHOLE if parts is None else {**WHOLE, "sync.move_model_batches": parts}
+    view = RunView.of(gathering(200, 0.006, knobs=knobs).build())
+    assert bool(gd022_parts_of_a_sync.counterfactual(view)) is changes

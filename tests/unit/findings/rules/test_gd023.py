@@ -107,3 +107,56 @@ def test_a_little_waiting_passes() -> None:
 
 def test_without_samples_it_says_what_takes_them() -> None:
     assert "schedstats" in missing(run(), "GD023")
+
+
+def busy_with(own: float, host: float, wait: float = 20.0) -> TraceBuilder:
+    """Four ranks on four processors that keep them busy so many percent."""
+    build = standing((wait,) * 4, host=host, memory_gib=None)
+    for rank in range(4):
+        build.series("rank.cpu", "%", TIMES, [own / 4, own / 4], scope="rank", rank=rank)
+    return build
+
+
+@pytest.mark.parametrize(("wait", "found"), [(30.0, True), (29.9, False)])
+def test_what_a_job_of_its_own_may_wait(wait: float, found: bool) -> None:
+    if found:
+        assert finding(busy_with(88.0, 95.0, wait), "GD023").cost == pytest.approx(0.3)
+    else:
+        assert "for processors that this job itself keeps" in passed(
+            busy_with(88.0, 95.0, wait), "GD023"
+        )
+
+
+@pytest.mark.parametrize(
+    ("host", "headline"),
+    [
+        (59.9, "Ranks are pinned to too few CPUs"),
+        (60.0, ""),
+        (90.0, ""),
+        (90.1, "More threads want to run than the host has CPUs"),
+    ],
+)
+def test_how_busy_the_host_is_decides_why(host: float, headline: str) -> None:
+    assert finding(standing(host=host), "GD023").headline == headline
+
+
+@pytest.mark.parametrize(("own", "others"), [(70.0, True), (70.4, False)])
+def test_a_quarter_of_the_host_is_what_others_take(own: float, others: bool) -> None:
+    found = finding(busy_with(own, 95.0, 40.0), "GD023")
+    assert (found.headline == "CPU contention from other processes") is others
+
+
+def test_what_is_of_no_rank_or_of_no_step_is_left_out() -> None:
+    build = standing((30.0, 2.0, 2.0))
+    build.series("rank.cpu_wait", "%", [500.0, 501.0], [90.0, 90.0], scope="rank", rank=3)
+    build.series("rank.cpu_wait", "%", TIMES, [80.0, 80.0], scope="rank", pid=7)
+    found = finding(build, "GD023")
+    assert found.ranks == (0,)
+    assert value(found, "rank 0 waits") == 30.0
+    assert value(found, "mean of all ranks") == pytest.approx(34 / 3, abs=0.1)
+
+
+def test_the_host_of_the_rank_that_waits_is_named() -> None:
+    build = run(hosts=["host-a", "host-b", "host-c", "host-d"], memory_gib=None)
+    build.series("rank.cpu_wait", "%", TIMES, [30.0, 30.0], scope="rank", rank=2)
+    assert finding(build, "GD023").fixes[0].spelling.startswith("on host-c: ")

@@ -3,13 +3,19 @@ from __future__ import annotations
 import pytest
 
 from tests.build import TraceBuilder
-from tests.unit.findings.rules.saying import finding, missing, passed, run, step_starts, value
+from tests.unit.findings.rules.saying import even, finding, missing, passed, run, step_starts, value
 
 HOT, POWER = 0x40, 0x4
 
 
 def clocks(
-    bits: int, slowed_mhz: float, part: float, *, only: int | None = 1, util: float = 98.0
+    bits: int,
+    slowed_mhz: float,
+    part: float,
+    *,
+    only: int | None = 1,
+    util: float = 98.0,
+    of_others: float | None = None,
 ) -> TraceBuilder:
     """GPUs at 1,980 MHz; one of them (None: all) is throttled in some part of the time."""
     build = run()
@@ -20,7 +26,7 @@ def clocks(
         for name, unit, values in (
             ("gpu.throttle", "bitmask", [float(bits) if one else 0.0 for one in held]),
             ("gpu.sm_clock", "MHz", [slowed_mhz if one else 1980.0 for one in held]),
-            ("gpu.util", "%", [util] * 200),
+            ("gpu.util", "%", [util if rank == 1 or of_others is None else of_others] * 200),
         ):
             build.series(name, unit, times, values, scope="gpu", gpu=f"GPU-{rank}")
         build.series(
@@ -73,3 +79,78 @@ def test_an_idle_gpu_may_be_slow() -> None:
 
 def test_without_samples_it_says_what_takes_them() -> None:
     assert "gpu.throttle" in missing(run(), "GD025")
+
+
+def limited(
+    bits: int, mhz: float, seconds: float, *, gpu: str = "GPU-0", build: TraceBuilder | None = None
+) -> TraceBuilder:
+    """One rank of 40 seconds whose GPU is held down for so long at first, else at 2,000 MHz."""
+    build = build or even({"train": 10.0})
+    times = [0.0, seconds, 40.0]
+    build.gpu(gpu, index=int(gpu[-1]))
+    build.series("gpu.throttle", "bitmask", times, [bits, 0, 0], scope="gpu", gpu=gpu)
+    build.series("gpu.sm_clock", "MHz", times, [mhz, 2000.0, 2000.0], scope="gpu", gpu=gpu)
+    return build
+
+
+@pytest.mark.parametrize(
+    ("bits", "mhz", "seconds", "counts"),
+    [
+        (HOT, 1900.0, 2.0, True),  # a twentieth slower, for a twentieth of the time
+        (HOT, 1901.0, 2.0, False),
+        (HOT, 1900.0, 1.9, False),
+        (POWER, 1599.0, 20.0, True),  # a fifth slower, for half of the time
+        (POWER, 1601.0, 20.0, False),
+        (POWER, 1599.0, 19.9, False),
+    ],
+)
+def test_a_throttle_counts_by_time_and_by_clock(
+    bits: int, mhz: float, seconds: float, counts: bool
+) -> None:
+    build = limited(bits, mhz, seconds)
+    if counts:
+        assert value(finding(build, "GD025"), "its clock") == mhz
+    else:
+        assert "no GPU is throttled by heat" in passed(build, "GD025")
+
+
+@pytest.mark.parametrize(
+    ("util", "of_others", "found"), [(50.0, 0.0, True), (49.9, 98.0, False), (0.0, 98.0, False)]
+)
+def test_a_gpu_is_busy_by_its_own_utilization(util: float, of_others: float, found: bool) -> None:
+    build = clocks(HOT, 1100.0, 0.9, util=util, of_others=of_others)
+    if found:
+        assert finding(build, "GD025").ranks == (1,)
+    else:
+        assert "no GPU is throttled by heat" in passed(build, "GD025")
+
+
+def test_gpus_that_are_not_the_jobs_or_told_by_halves_are_left_out() -> None:
+    build = limited(HOT, 1100.0, 20.0)
+    for name, value_ in (("gpu.throttle", float(HOT)), ("gpu.sm_clock", 500.0)):
+        build.series(name, "", [0.0, 40.0], [value_] * 2, scope="gpu", gpu="of another job")
+    build.gpu("GPU-1", index=1)
+    build.series("gpu.throttle", "", [0.0, 40.0], [float(HOT)] * 2, scope="gpu", gpu="GPU-1")
+    found = finding(build, "GD025")
+    assert found.headline.startswith("GPU 0 on host-a is throttled by heat")
+    assert value(found, "GPU 0 throttled") == 50.0
+
+
+def test_ranks_are_those_whose_gpus_have_the_same_trouble() -> None:
+    build = even({"train": 10.0}, ranks=3)
+    limited(POWER, 1000.0, 30.0, gpu="GPU-0", build=build)
+    limited(HOT, 1200.0, 20.0, gpu="GPU-1", build=build)
+    limited(HOT, 1100.0, 20.0, gpu="GPU-2", build=build)
+    found = finding(build, "GD025")
+    assert found.ranks == (1, 2)
+    assert found.headline.startswith("GPU 2 ")
+    build = limited(HOT, 1100.0, 20.0, gpu="GPU-7", build=limited(HOT, 1200.0, 20.0))
+    assert finding(build, "GD025").ranks == ()  # which rank works on which is not known
+
+
+def test_the_power_shown_is_that_of_the_throttled_gpu() -> None:
+    build = clocks(HOT, 1100.0, 0.9)
+    for rank in range(4):
+        watts = [100.0 * (rank + 1)] * 2
+        build.series("gpu.power", "W", [0.0, 100.0], watts, scope="gpu", gpu=f"GPU-{rank}")
+    assert value(finding(build, "GD025"), "GPU 1 power") == 200

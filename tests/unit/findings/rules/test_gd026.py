@@ -5,6 +5,7 @@ import pytest
 from tests.build import TraceBuilder
 from tests.unit.findings.example_runs import OFFLOADED, offloaded
 from tests.unit.findings.rules.saying import (
+    even,
     finding,
     missing,
     not_applicable,
@@ -86,3 +87,33 @@ def test_without_numbers_it_says_what_takes_them() -> None:
 
 def test_the_known_patient_moves_at_full_speed() -> None:
     assert "offload moves" in passed(offloaded(), "GD026")
+
+
+def crossing(bytes_per_s: float, train_s: float = 5.0) -> TraceBuilder:
+    """A rank whose link is as busy all the time."""
+    build = even({"train": train_s})
+    build.gpu("GPU-0")
+    times, values = [0.0, 40.0], [bytes_per_s, bytes_per_s]
+    return build.series("gpu.pcie_tx", "bytes/s", times, values, scope="gpu", gpu="GPU-0").series(
+        "gpu.pcie_rx", "bytes/s", [100.0, 140.0], [25 * GB, 25 * GB], scope="gpu", gpu="GPU-0"
+    )
+
+
+@pytest.mark.parametrize(("gb_per_s", "busy"), [(12.0, True), (11.9, False)])
+def test_a_link_is_busy_at_half_of_what_it_moves(gb_per_s: float, busy: bool) -> None:
+    if busy:
+        assert value(finding(crossing(gb_per_s * GB), "GD026"), "traffic in train") == 12.0
+    else:
+        note = passed(crossing(gb_per_s * GB), "GD026")
+        assert note == "at most 11.9 GB/s cross the link, in train"
+
+
+@pytest.mark.parametrize(("train_s", "looked_at"), [(0.5, True), (0.49, False)])
+def test_a_phase_is_looked_at_from_a_twentieth_of_the_step_on(
+    train_s: float, looked_at: bool
+) -> None:
+    build = crossing(20 * GB, train_s)
+    if looked_at:
+        assert finding(build, "GD026").phases == ("train",)
+    else:
+        assert passed(build, "GD026") == "nothing was seen to move"

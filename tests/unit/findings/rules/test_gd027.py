@@ -188,3 +188,54 @@ def test_verls_counts_since_the_beginning() -> None:
     found = finding(build, "GD027")
     assert value(found, "samples dropped") == 25.0 * STEPS
     assert value(found, "generated and never trained on") == pytest.approx(25.0)
+
+
+@pytest.mark.parametrize(("queue_s", "side"), [(4.0, "train"), (4.1, "rollout")])
+def test_the_side_that_waits_longer_is_told_and_of_both_the_trainer(
+    queue_s: float, side: str
+) -> None:
+    build = overlapping(4.0)
+    for number in range(STEPS):
+        build.span(2, "rollout/queue", 10.0 * number, 10.0 * number + queue_s)
+    starts = {"train": "The ranks that train wait 40%", "rollout": "The rollout waits 41%"}
+    assert finding(build, "GD027").cause.startswith(starts[side])
+
+
+def test_ranks_that_do_nothing_but_wait_get_no_factor() -> None:
+    cause = finding(overlapping(10.0, loop=False), "GD027").cause
+    assert cause == "The ranks that train wait 100% of each step for samples."
+
+
+@pytest.mark.parametrize(
+    ("generate_s", "reward_s", "tools_s", "to_do"),
+    [
+        (10.0, 8.0, 0.0, "make the reward faster"),
+        (10.0, 7.9, 0.0, "move GPUs from training"),
+        (5.0, 5.0, 0.0, "move GPUs from training"),
+        (5.0, 5.1, 0.0, "make the reward faster"),
+        (2.0, 5.0, 5.0, "make the tools (most of it search) faster"),
+        (5.0, 1.0, 5.0, "move GPUs from training"),
+        (5.0, 1.0, 5.1, "make the tools (most of it search) faster"),
+    ],
+)
+def test_what_is_at_work_longest_is_to_be_made_faster(
+    generate_s: float, reward_s: float, tools_s: float, to_do: str
+) -> None:
+    build = overlapping(4.0, generate_s=generate_s, reward_s=reward_s)
+    for number in range(STEPS if tools_s else 0):
+        for name in ("rollout/tools", "rollout/tools/search"):
+            build.span(2, name, 10.0 * number, 10.0 * number + tools_s)
+    text = finding(build, "GD027").fixes[0].spelling
+    assert text.startswith(to_do)
+    told = "they take more of the rollout loop's time than generating"
+    assert text.endswith(told) is ("tools" in to_do)
+
+
+def test_tools_that_take_half_of_a_trajectory_leave_as_much_to_the_engine() -> None:
+    build = overlapping(4.0)
+    for number in range(STEPS):
+        build.metrics(number, **{
+            "tools/latency_s": 2.5, "tools/parallel_calls_mean": 1.0,
+            "rollout/turns_mean": 3.0, "rollout/duration_s": 10.0,
+        })  # fmt: skip
+    assert finding(build, "GD027").fixes[0].spelling.startswith("move GPUs from training")

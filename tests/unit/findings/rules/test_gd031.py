@@ -10,6 +10,7 @@ from tests.build import TraceBuilder
 from tests.unit.findings.example_runs import HEALTHY, SETTINGS, run
 from tests.unit.findings.recorded import count, found, judged, knob, number
 
+SMALLER = 512.0 * 784
 BUNDLED: dict[str, Any] = {"framework": "bundled", "framework_version": "0.1.0"}
 
 
@@ -106,3 +107,66 @@ def test_files_that_the_model_gets_scaled_down_need_not_be_larger() -> None:
     assert fix.predicted is not None
     assert fix.safety == "same-math"
     assert fix.predicted.mid == pytest.approx(-100 * 1.8 * (1 - 3e5 / 12e6) / 11.75, abs=0.5)
+
+
+@pytest.mark.parametrize(
+    ("pixels", "read_s", "process_s", "fewer"),
+    [
+        (4e6, 2.0, 0.5, True),  # a quarter of the reading, and enough to gain by
+        (4e6, 2.0, 0.499, False),
+        (SMALLER, 0.5, 2.0, False),
+        (SMALLER + 784, 0.5, 2.0, False),  # little would be gained
+    ],
+)
+def test_a_smaller_limit_is_advised_where_cutting_up_costs_and_it_would_bring_something(
+    pixels: float, read_s: float, process_s: float, fewer: bool
+) -> None:
+    finding = found(rule, images(read_s, process_s, dataload=2.6, pixels=pixels))
+    assert ("data.max_pixels" in [fix.knob for fix in finding.fixes]) is fewer
+
+
+@pytest.mark.parametrize(
+    ("pixels", "read_s", "process_s", "fewer"),
+    [(4e6, 0.5, 2.0, True), (SMALLER, 0.5, 2.0, False), (4e6, 2.0, 0.4, False)],
+)
+def test_without_a_prediction_size_and_cutting_up_decide_alone(
+    pixels: float, read_s: float, process_s: float, fewer: bool
+) -> None:
+    workers = knob("dataload.num_workers", "auto")
+    finding = found(rule, images(read_s, process_s, dataload=2.6, pixels=pixels, **workers))
+    assert ("data.max_pixels" in [fix.knob for fix in finding.fixes]) is fewer
+
+
+@pytest.mark.parametrize(
+    ("pixels", "safety"), [(SMALLER, "same-math"), (SMALLER + 784, "changes-algorithm")]
+)
+def test_files_shrink_only_where_they_are_larger_than_advised(pixels: float, safety: str) -> None:
+    fix = found(rule, images(1.9, 0.02, pixels=pixels)).fixes[-1]
+    assert fix.safety == safety
+    assert ("What the reward asks for" in fix.risk) is (safety != "same-math")
+
+
+@pytest.mark.parametrize(
+    ("side", "tokens", "is_found"),
+    [
+        (1500, 80_000.0, True),  # 8 completions of 4 x 1500 places are six tenths
+        (1500, 80_001.0, False),
+        (1281, 8000.0, True),
+        (1280, 8000.0, False),
+    ],
+)
+def test_places_are_many_from_six_tenths_of_the_tokens_on(
+    side: int, tokens: float, is_found: bool
+) -> None:
+    build = count(images(0.1, 0.1, dataload=0.2, pixels=784.0 * side), "train/tokens", tokens)
+    if is_found:
+        assert f"An image takes {side} places" in found(rule, build).cause
+    else:
+        assert isinstance(judged(rule, build), Passed)
+
+
+def test_smaller_files_are_replayed_though_nobody_knows_how_many_batches_are_ready() -> None:
+    knobs = {**knob("dataload.num_workers", 1), **knob("dataload.prefetch_factor", None)}
+    build = count(images(6.0, 6.0, dataload=2.2, **knobs), "dataload/decoded_pixels", 4 * 16e6)
+    build.framework = "unknown"
+    assert found(rule, build).fixes[-1].predicted is not None

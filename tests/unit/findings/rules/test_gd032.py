@@ -5,11 +5,12 @@ from typing import Any
 import pytest
 
 from grpo_doctor.findings import RunView
-from grpo_doctor.findings.rule import Passed
+from grpo_doctor.findings.rule import Finding, Passed
 from grpo_doctor.findings.rules import gd032_tokenizing_in_the_step as rule
 from tests.build import TraceBuilder
 from tests.unit.findings.example_runs import HEALTHY, SETTINGS, run
 from tests.unit.findings.recorded import count, found, inside, judged, number
+from tests.unit.findings.rules.saying import even
 
 
 def encoding(seconds: float) -> TraceBuilder:
@@ -65,3 +66,54 @@ def test_a_recording_that_does_not_say_is_told_what_is_missing() -> None:
     missing = [signal.text for signal in rule.RULE.needs if not signal.present(analysis)]
     assert len(missing) == 1
     assert "rollout/encode" in missing[0]
+
+
+def mixed(spans_s: float, texts_s: float, images_s: float, *, waits_s: float = 2.0) -> TraceBuilder:
+    """Steps of ten seconds without loader processes: spans, and what loading is made of."""
+    knobs = {**SETTINGS, "dataload.num_workers": 0}
+    build = even({"dataload": waits_s, "rollout": 3.0}, knobs=knobs)
+    for step in range(4):
+        at = 10.0 * step + waits_s
+        build.span(0, "rollout/encode", at, at + spans_s, depth=2)
+    for name, value in (("tokenize_s", texts_s), ("read_s", images_s)):
+        count(build, f"dataload/{name}", value)
+    return build
+
+
+@pytest.mark.parametrize(
+    ("spans_s", "texts_s", "images_s", "is_found"),
+    [
+        (0.49, 1.0, 4.0, False),  # the texts are a fifth of what GD002 tells of
+        (0.5, 1.0, 4.0, True),  # spans of a twentieth of the step are not loading
+        (0.1, 2.0, 2.0, True),
+        (0.1, 2.0, 2.01, False),
+    ],
+)
+def test_what_is_a_part_of_slow_loading_is_not_told_twice(
+    spans_s: float, texts_s: float, images_s: float, is_found: bool
+) -> None:
+    answer = judged(rule, mixed(spans_s, texts_s, images_s))
+    if is_found:
+        assert isinstance(answer, Finding)
+        assert answer.severity == "low"
+    else:
+        assert isinstance(answer, Passed)
+        assert "GD002 tells of" in answer.note
+
+
+@pytest.mark.parametrize(
+    ("texts_s", "processes", "takes"),
+    [(2.0, 1, "Takes 1 process per rank"), (8.0, 2, "Takes 2 processes per rank")],
+)
+def test_loading_that_nobody_else_tells_of_gets_processes(
+    texts_s: float, processes: int, takes: str
+) -> None:
+    build = mixed(0.0, texts_s, 4.0, waits_s=0.4)
+    finding = found(rule, build)
+    fix = finding.fixes[0]
+    assert (fix.knob, fix.after) == ("dataload.num_workers", processes)
+    assert fix.risk.startswith(takes)
+    assert finding.severity != "low"
+    assert fix.predicted is not None
+    assert f"with dataload.num_workers {processes}" in fix.predicted.basis
+    assert rule.counterfactual(RunView.of(build.build())) != ()

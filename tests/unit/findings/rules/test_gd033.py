@@ -2,11 +2,13 @@ from __future__ import annotations
 
 import pytest
 
-from grpo_doctor.findings.rule import NotApplicable, Passed
+from grpo_doctor.findings.rule import Finding, NotApplicable, Passed
+from grpo_doctor.findings.rules import gd024_collector_pauses
 from grpo_doctor.findings.rules import gd033_slow_reward as rule
 from tests.build import TraceBuilder
 from tests.unit.findings.example_runs import HEALTHY, SETTINGS, run
 from tests.unit.findings.recorded import count, found, inside, judged, number
+from tests.unit.findings.rules.saying import counted
 from tests.unit.findings.rules.test_gd036 import LIMITED, calls
 
 
@@ -103,3 +105,21 @@ def test_milliseconds_of_a_short_step_are_not_worth_a_profile() -> None:
     answer = judged(rule, run({"rollout": 0.04, "train": 0.04, "reward": 0.02}, idle=0.001))
     assert isinstance(answer, Passed)
     assert "of the step, 0.02 s," in answer.note
+
+
+def test_collections_beside_a_slow_reward_leave_it_slow() -> None:
+    build = counted(scoring(3.0), {"gc/seconds": 0.9, "gc/longest_s": 0.3})
+    assert isinstance(judged(gd024_collector_pauses, build), Finding)
+    assert "judge" in found(rule, build).headline
+
+
+@pytest.mark.parametrize(("workers", "more"), [(3, True), (4, False), ("auto", False)])
+def test_four_processes_are_enough(workers: object, more: bool) -> None:
+    build = run(
+        {**HEALTHY, "reward": 2.0},
+        knobs={**SETTINGS, "reward.num_workers": workers},
+        framework="verl",
+        framework_version="0.9.1",
+    )
+    fixes = found(rule, inside(build, "reward/judge", 1.9)).fixes
+    assert ("reward.num_workers" in [fix.knob for fix in fixes]) is more

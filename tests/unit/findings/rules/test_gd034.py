@@ -4,8 +4,10 @@ from typing import Any
 
 import pytest
 
-from grpo_doctor.findings.rule import NotApplicable, Passed
+from grpo_doctor.findings import RunView
+from grpo_doctor.findings.rule import Finding, NotApplicable, Passed
 from grpo_doctor.findings.rules import gd034_serial_rewards as rule
+from grpo_doctor.whatif import Edit
 from tests.build import TraceBuilder
 from tests.unit.findings.example_runs import HEALTHY, SETTINGS, run
 from tests.unit.findings.recorded import count, found, inside, judged, number
@@ -95,3 +97,69 @@ def test_milliseconds_of_a_short_step_are_not_worth_a_process() -> None:
     answer = judged(rule, build)
     assert isinstance(answer, Passed)
     assert "could save 16" in answer.note
+
+
+def in_calls(times: int, judge_s: float = 1.9, other_s: float = 0.0, **facts: Any) -> TraceBuilder:
+    """A judge that is called so many times per step, and another function once."""
+    build = run({**HEALTHY, "reward": judge_s + other_s + 0.01}, **facts)
+    inside(build, "reward/judge", judge_s, times=times)
+    return inside(build, "reward/other", other_s, begin=judge_s)
+
+
+@pytest.mark.parametrize("workers", [None, 1])
+def test_eight_calls_are_calls_of_single_completions(workers: int | None) -> None:
+    knobs = {**SETTINGS, **({} if workers is None else {"reward.num_workers": workers})}
+    framework = "unknown" if workers is None else "bundled"
+    finding = found(rule, in_calls(8, knobs=knobs, framework=framework))
+    assert finding.headline == "Completions are scored one at a time"
+    assert "judge is called 8 times per step" in finding.cause
+    assert number(finding, "calls of judge") == 8
+    assert number(finding, "the slowest, or its part of a pool") == pytest.approx(1.9 / 4, rel=0.02)
+    assert "at once in judge: a pool of 4 processes" in finding.fixes[0].spelling
+    assert isinstance(judged(rule, in_calls(7, knobs=knobs, framework=framework)), NotApplicable)
+
+
+@pytest.mark.parametrize(
+    ("times", "other_s", "at_once_s", "processes"),
+    [
+        (8, 0.6, 0.6, 4),  # the judge's calls are spread, the other function is not
+        (7, 0.6, 1.2, 2),
+        (8, 0.01, 0.3, 4),
+    ],
+)
+def test_only_single_calls_are_spread_over_a_pool(
+    times: int, other_s: float, at_once_s: float, processes: int
+) -> None:
+    finding = found(rule, in_calls(times, 1.2, other_s))
+    assert number(finding, "the slowest, or its part") == pytest.approx(at_once_s, rel=0.02)
+    predicted = finding.fixes[0].predicted
+    assert predicted is not None
+    assert f"({processes} processes)" in predicted.basis
+
+
+@pytest.mark.parametrize(("workers", "divisible"), [(0, True), (1, True), (2, False)])
+def test_one_function_of_the_trainer_is_shared_by_more_processes_than_one(
+    workers: int, divisible: bool
+) -> None:
+    build = run(
+        {**HEALTHY, "reward": 2.0},
+        knobs={**SETTINGS, "reward.num_workers": workers},
+        framework="bundled",
+        framework_version="0.1.0",
+    )
+    answer = judged(rule, inside(build, "reward/accuracy", 1.9))
+    assert isinstance(answer, Finding if divisible else NotApplicable)
+
+
+@pytest.mark.parametrize(("cpu", "predicted"), [(85.0, True), (85.1, False)])
+def test_cores_are_busy_above_a_limit_and_what_could_run_at_once_stays_the_same(
+    cpu: float, predicted: bool
+) -> None:
+    build = sick()
+    build.series("host.cpu", "%", [0.0, 100.0], [cpu, cpu])
+    assert (found(rule, build).fixes[0].predicted is not None) is predicted
+    (edit,) = rule.counterfactual(RunView.of(build.build()))
+    assert isinstance(edit, Edit)
+    # Of 2.83 s the slowest, one second, is left.
+    assert edit.phases == ("reward",)
+    assert edit.factor == pytest.approx(1.0 / 2.83, rel=0.03)

@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from grpo_doctor.findings import RunView
 from grpo_doctor.findings.rule import Passed
 from grpo_doctor.findings.rules import gd036_reward_timeouts as rule
 from tests.build import TraceBuilder
@@ -75,3 +76,44 @@ def test_a_call_near_the_trainers_limit_may_end_the_run(limit: float, severity: 
 def test_timeouts_that_are_counted_are_shown() -> None:
     build = count(sick(), "reward/timeouts", lambda _, step: float(step in (2, 5, 8)))
     assert number(found(rule, build), "timeouts") == 3
+
+
+@pytest.mark.parametrize(
+    ("limit", "severity"), [(6.25, "medium"), (6.26, "low"), (10.0, "low"), (10.1, None)]
+)
+def test_a_call_is_near_a_limit_from_half_of_it_on(limit: float, severity: str | None) -> None:
+    build = calls([0.2, 0.3, 5.0, 0.2, 0.3, 0.2], limit)
+    if severity is None:
+        assert isinstance(judged(rule, build), Passed)
+    else:
+        assert found(rule, build).severity == severity
+
+
+@pytest.mark.parametrize(
+    ("seconds", "limited"),
+    [
+        ([0.2] * 7 + [5.0, 5.0, 4.85], True),  # within three percent of the longest
+        ([0.2] * 7 + [5.0, 5.0, 4.84], False),
+        ([2.5] * 7 + [5.0] * 3, True),  # the usual call takes half
+        ([2.51] * 7 + [5.0] * 3, False),
+        # Of the calls that take longer than half, three quarters end at the limit.
+        ([0.2] * 9 + [5.0] * 3 + [4.0], True),
+        ([0.2] * 9 + [5.0] * 3 + [4.0, 3.0], False),
+        ([0.2] * 9 + [5.0] * 3 + [2.5] * 2, True),
+        ([0.05] * 7 + [0.5] * 3, True),
+        ([0.05] * 7 + [0.49] * 3, False),
+    ],
+)
+def test_a_limit_is_a_length_at_which_long_calls_end(seconds: list[float], limited: bool) -> None:
+    if limited:
+        assert number(found(rule, calls(seconds)), "calls that end at the same length") == 3
+    else:
+        assert isinstance(judged(rule, calls(seconds)), Passed)
+
+
+def test_calls_that_end_at_no_limit_would_not_change() -> None:
+    assert rule.counterfactual(RunView.of(sick().build())) != ()
+    assert rule.counterfactual(RunView.of(well().build())) == ()
+    rare = [0.2] * 60 + [0.6] * 3  # at a limit, but a thousandth of the run
+    assert isinstance(judged(rule, calls(rare)), Passed)
+    assert rule.counterfactual(RunView.of(calls(rare).build())) == ()

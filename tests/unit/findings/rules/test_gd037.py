@@ -4,11 +4,13 @@ from typing import Any
 
 import pytest
 
-from grpo_doctor.findings.rule import NotApplicable, Passed
+from grpo_doctor.findings import RunView
+from grpo_doctor.findings.rule import Finding, NotApplicable, Passed
 from grpo_doctor.findings.rules import gd037_small_micro_batch as rule
 from tests.build import TraceBuilder
 from tests.unit.findings.example_runs import SETTINGS, run
 from tests.unit.findings.recorded import count, found, inside, judged, knob, memory, number
+from tests.unit.findings.rules.saying import even
 
 SMALL: dict[str, Any] = {**SETTINGS, "train.micro_batch": 1, "train.grad_accumulation": 8}
 
@@ -77,6 +79,7 @@ def test_on_a_cpu_a_pass_that_is_hardly_arithmetic_is_too_small(
         return
     finding = found(rule, build)
     assert number(finding, "of it arithmetic") == pytest.approx(6 * 1e5 * 30 / 1e10)
+    assert "8 passes of 1 completion. A pass takes" in finding.cause
     assert finding.cost == pytest.approx(3.0 / 9.85 * 0.999 * 0.75, rel=0.03)
     assert finding.fixes[0].predicted is None
 
@@ -122,3 +125,93 @@ def test_passes_of_transformers_trainers_are_compared_with_their_arithmetic_too(
     finding = found(rule, build)
     assert number(finding, "of it arithmetic") == pytest.approx(6 * 1e5 * 30 / 1e10)
     assert "A pass takes 1e+03 ms" in finding.cause
+
+
+def on_cpu(fixed_s: float, per_place_s: float, *, micro: int = 1) -> TraceBuilder:
+    """Eight passes per step of 20 to 40 places: each takes so long, and more for each place."""
+    knobs = {**SMALL, "train.micro_batch": micro}
+    build = TraceBuilder(knobs=knobs, config={"device": "cpu", "model_parameters": 1000})
+    times, places, now = [], [], 0.0
+    for step in range(8):
+        begin = now
+        build.span(0, "rollout", now, now + 2.0)
+        now += 2.0
+        began = now
+        for index in range(8):
+            width = 20.0 + 7 * (8 * step + index) % 21
+            times.append(now)
+            places.append(width)
+            seconds = fixed_s + per_place_s * width
+            build.span(0, "train/micro_batch", now, now + seconds, depth=2)
+            now += seconds
+        build.span(0, "train", began, now)
+        build.step(0, step, begin, {}, end_s=now)
+    build.series("train/token_places", "", times, places, scope="counter", rank=0)
+    return build.series("host.memory_available", "bytes", [0.0, now], [2e9, 2e9])
+
+
+def test_on_a_cpu_passes_whose_time_is_their_own_are_to_be_larger() -> None:
+    finding = found(rule, on_cpu(0.3, 0.0001))
+    assert finding.severity == "medium"
+    assert finding.cause == (
+        "An optimizer step is 8 passes of 1 completion, and much of a pass does not depend on its "
+        "size."
+    )
+    assert "8 passes of 2 completions, and" in found(rule, on_cpu(0.3, 0.0001, micro=2)).cause
+    predicted = finding.fixes[0].predicted
+    assert predicted is not None
+    assert finding.cost == pytest.approx(-predicted.mid / 100)
+    # Of 4.4 s per step 2.4 s are fixed; of two passes a quarter of that.
+    assert finding.cost == pytest.approx(1.8 / 4.4, rel=0.1)
+    assert rule.counterfactual(RunView.of(on_cpu(0.3, 0.0001).build())) != ()
+
+
+def test_on_a_cpu_passes_whose_time_is_their_places_stay() -> None:
+    answer = judged(rule, on_cpu(0.001, 0.01))
+    assert isinstance(answer, Passed)
+    assert answer.note.startswith("8 passes of 1: larger passes would change the step by -")
+    assert rule.counterfactual(RunView.of(run(knobs=SETTINGS).build())) == ()
+
+
+@pytest.mark.parametrize(("fixed_s", "severity"), [(0.05, "low"), (0.1, "medium")])
+def test_a_little_of_the_step_is_of_low_gravity(fixed_s: float, severity: str) -> None:
+    finding = found(rule, on_cpu(fixed_s, 0.01))
+    assert (finding.cost < 0.08) is (severity == "low")
+    assert finding.severity == severity
+
+
+def test_two_passes_can_be_one() -> None:
+    build = memory(
+        run(knobs={**SMALL, "train.grad_accumulation": 2}, memory_gib=None), {"train": 30.0}
+    )
+    inside(build, "train/micro_batch", 2.4, times=2)
+    for rank in range(4):
+        build.series("gpu.sm_active", "%", [0.0, 90.0], [20.0] * 2, scope="gpu", gpu=f"GPU-{rank}")
+    assert found(rule, build).fixes[0].spelling.endswith("--gradient_accumulation_steps 1")
+
+
+@pytest.mark.parametrize(
+    ("micro", "places", "is_found"), [(4, 400.0, True), (5, 400.0, False), (4, 401.0, False)]
+)
+def test_on_a_cpu_few_completions_with_a_fifth_of_arithmetic_are_too_small(
+    micro: int, places: float, is_found: bool
+) -> None:
+    knobs = {**SMALL, "train.micro_batch": micro, "train.grad_accumulation": 4}
+    config = {"device": "cpu", "model_parameters": 3_750_000}
+    build = even({"rollout": 5.0, "train": 4.5}, knobs=knobs, config=config)
+    for number_ in range(4):
+        for index in range(4):
+            at = 10.0 * number_ + 5.0 + 1.125 * index
+            build.span(0, "train/micro_batch", at, at + 1.125, depth=2)
+    times = [10.0 * n + 5.0 for n in range(4)]
+    build.series("train/token_places", "", times, [places] * 4, scope="counter", rank=0)
+    build.series("host.memory_available", "bytes", [0.0, 40.0], [2e9, 2e9])
+    answer = judged(rule, build)
+    if is_found:
+        assert isinstance(answer, Finding)
+        assert answer.severity == "medium"
+        # A pass of 1.125 s has 0.225 s of arithmetic; two of its size take its rest away once.
+        assert answer.cost == pytest.approx(0.45 * 0.8 / 2)
+    else:
+        assert isinstance(answer, Passed)
+        assert answer.note.startswith("the arithmetic of a pass takes at least 20% of it")

@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from grpo_doctor.findings import RunView
 from grpo_doctor.findings.rule import NotApplicable, Passed
 from grpo_doctor.findings.rules import gd038_padding as rule
 from grpo_doctor.whatif import Prediction
@@ -64,7 +65,7 @@ def test_padding_whose_removal_gives_little_back_is_no_finding(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     little = Prediction(-3.0, -1.0, 2.0, "a model that found passes to take the same time")
-    monkeypatch.setattr(rule, "by_model", lambda *_, **__: little)
+    monkeypatch.setattr(RunView, "what_if", lambda *_, **__: little)
     answer = judged(rule, sick())
     assert isinstance(answer, Passed)
     assert "change the step by -1.0%" in answer.note

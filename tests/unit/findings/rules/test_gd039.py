@@ -9,7 +9,8 @@ from grpo_doctor.findings.rule import NotApplicable, Passed
 from grpo_doctor.findings.rules import gd039_zero_stage_too_high as rule
 from tests.build import TraceBuilder
 from tests.unit.findings.example_runs import SETTINGS, run
-from tests.unit.findings.recorded import found, judged, number
+from tests.unit.findings.recorded import found, judged, memory, number
+from tests.unit.findings.rules.saying import even
 
 GIB = 2**30
 ZERO3: dict[str, Any] = {**SETTINGS, "deepspeed.preset": "zero3", "deepspeed.stage": 3}
@@ -87,3 +88,40 @@ def test_lower_stages_and_single_ranks_are_not_asked() -> None:
     alone = run(ranks=1, knobs=ZERO3).build()
     ids = [r.id for r, _ in run_rules(RunView.of(alone), (rule,)).not_applicable]
     assert ids == ["GD039"]
+
+
+def quiet(train_s: float) -> TraceBuilder:
+    """Two ranks with GPUs, steps of ten seconds, and gathers that nobody saw."""
+    build = even(
+        {"train": train_s},
+        ranks=2,
+        knobs=ZERO3,
+        config={"model_parameters": 1_000_000, "torch_dtype": "bfloat16"},
+    )
+    return memory(build, {"train": 40.0})
+
+
+@pytest.mark.parametrize(("train_s", "hinted"), [(0.5, True), (0.49, False)])
+def test_a_hint_needs_training_of_a_twentieth_of_the_step(train_s: float, hinted: bool) -> None:
+    if hinted:
+        finding = found(rule, quiet(train_s))
+        assert (finding.severity, finding.phases) == ("low", ("train",))
+    else:
+        answer = judged(rule, quiet(train_s))
+        assert answer == Passed("ZeRO-2 would fit, but training is a small part of the step")
+
+
+def test_the_phases_are_those_in_which_gathers_were_seen() -> None:
+    assert found(rule, sick()).phases == ("train",)
+    build = even(
+        {"logprob": 4.0, "train": 4.0},
+        ranks=2,
+        knobs=ZERO3,
+        config={"model_parameters": 1_000_000, "device": "cpu"},
+    )
+    build.series("host.memory_available", "bytes", [0.0, 40.0], [20.0 * GIB] * 2)
+    for step in range(4):
+        for rank in (0, 1):
+            at = 10.0 * step
+            build.collective(rank, step, at, at + 1.0, name="all_gather", group="z")
+    assert found(rule, build).phases == ("logprob",)

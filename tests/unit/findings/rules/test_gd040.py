@@ -6,6 +6,7 @@ import pytest
 
 from grpo_doctor.findings.rule import Passed
 from grpo_doctor.findings.rules import gd040_memory_nearly_full as rule
+from grpo_doctor.trace.model import Exit, Kind
 from tests.build import TraceBuilder
 from tests.unit.findings.example_runs import SETTINGS, run
 from tests.unit.findings.recorded import count, found, judged, knob, memory, number
@@ -93,3 +94,63 @@ def test_a_run_without_steps_is_judged_by_its_memory(steps: int) -> None:
         "gpu.memory_used", "bytes", [0.0, 5.0], [10 * 2**30, 79 * 2**30], scope="gpu", gpu="GPU-0"
     )
     assert found(rule, build).fixes
+
+
+OUT_OF_MEMORY = "OutOfMemoryError: CUDA out of memory. Tried to allocate 2 GiB"
+
+
+@pytest.mark.parametrize(
+    ("error", "ran_out", "told"),
+    [
+        (OUT_OF_MEMORY, False, False),  # GD074 tells it, with the same advice
+        (OUT_OF_MEMORY, True, True),
+        ("KeyError: 'image'", False, True),
+    ],
+)
+def test_a_run_that_memory_ended_is_told_of_once(error: str, ran_out: bool, told: bool) -> None:
+    build = full()
+    build.exit = Exit(state="failed", code=1)
+    build.row(Kind.INSTANT, 1, f"error/train/{error}", 50.0, 50.0)
+    if ran_out:
+        build.series("memory/out_of_memory/train", "", [50.0], [1e9], scope="counter", rank=1)
+    if told:
+        assert found(rule, build).phases == ("train",)
+    else:
+        answer = judged(rule, build)
+        assert isinstance(answer, Passed)
+        assert answer.note == "99% of the fullest GPU: GD074 says what became of it"
+
+
+def retrying(*samples: tuple[float, float]) -> TraceBuilder:
+    """Four steps from the tenth second on, and what a counter of the allocator said when."""
+    build = TraceBuilder(knobs=BATCH)
+    for step in range(4):
+        build.step(0, step, 10.0 * (step + 1), {"train": 10.0})
+    times, values = [at for at, _ in samples], [count for _, count in samples]
+    return build.series("memory/alloc_retries", "", times, values, scope="counter", rank=0)
+
+
+@pytest.mark.parametrize(
+    ("samples", "retries", "steps_pct"),
+    [
+        ([(5.0, 0.0), (10.0, 3.0), (15.0, 3.0)], 3, 50),  # the first step counts from its begin
+        ([(9.9, 3.0), (15.0, 4.0), (25.0, 6.0)], 3, 100),
+        ([(15.0, 4.0), (25.0, 6.0), (35.0, 6.0)], 2, 100 / 3),
+    ],
+)
+def test_retries_count_from_the_first_step_on(
+    samples: list[tuple[float, float]], retries: int, steps_pct: float
+) -> None:
+    finding = found(rule, retrying(*samples))
+    assert number(finding, "retries of the allocator") == retries
+    assert number(finding, "steps with a retry") == pytest.approx(steps_pct)
+    assert finding.severity == ("high" if steps_pct >= 50 else "medium")
+
+
+@pytest.mark.parametrize(("train", "is_full"), [(77.6, True), (77.5, False)])
+def test_memory_is_full_from_ninety_seven_percent_on(train: float, is_full: bool) -> None:
+    if is_full:
+        assert found(rule, full(train=train)).severity == "low"
+    else:
+        answer = judged(rule, full(train=train))
+        assert answer == Passed("the fullest GPU reaches 97% of its memory, no retries")

@@ -8,7 +8,8 @@ from grpo_doctor.findings.rule import NotApplicable, Passed
 from grpo_doctor.findings.rules import gd041_needless_recomputation as rule
 from tests.build import TraceBuilder
 from tests.unit.findings.example_runs import HEALTHY, SETTINGS, run
-from tests.unit.findings.recorded import count, found, inside, judged, knob, number
+from tests.unit.findings.recorded import count, found, inside, judged, knob, memory, number
+from tests.unit.findings.rules.saying import even
 
 MODEL: dict[str, Any] = {
     "model_hidden_size": 2048,
@@ -71,3 +72,33 @@ def test_little_training_is_little_to_save() -> None:
 def test_kept_activations_are_not_asked_about() -> None:
     answer = judged(rule, recomputing(**knob("train.gradient_checkpointing", False)))
     assert isinstance(answer, NotApplicable)
+
+
+@pytest.mark.parametrize(("train_s", "is_judged"), [(2.0, True), (1.99, False)])
+def test_a_fifth_of_the_step_is_enough_training(train_s: float, is_judged: bool) -> None:
+    build = even({"train": train_s}, knobs={**KNOBS, "train.type": "full"}, config=MODEL)
+    count(memory(build, {"train": 40.0}), "train/token_places", 4000.0)
+    answer = judged(rule, build)
+    if is_judged:
+        assert not isinstance(answer, Passed) or "keeping activations would save" in answer.note
+    else:
+        assert isinstance(answer, Passed)
+        assert answer.note == "training takes 19.9% of the step, recomputing a part of that"
+
+
+@pytest.mark.parametrize("name", [None, *list(MODEL)[:3]])
+def test_what_activations_need_is_told_where_the_model_and_its_passes_are_known(
+    name: str | None,
+) -> None:
+    config = MODEL if name is None else {**MODEL, name: "many"}
+    knobs = {"train.gradient_checkpointing": True}
+    build = even({"train": 5.0}, knobs=knobs, config=config, framework="unknown")
+    count(memory(build, {"train": 40.0}), "train/token_places", 4000.0)
+    unknown = NotApplicable("what activations would need can't be told")
+    if name is None:
+        assert judged(rule, build) == unknown  # into how many passes the places go
+        build.knobs["train.grad_accumulation"] = 4
+        assert judged(rule, build) != unknown
+    else:
+        build.knobs["train.grad_accumulation"] = 4
+        assert judged(rule, build) == unknown

@@ -4,11 +4,13 @@ from typing import Any
 
 import pytest
 
-from grpo_doctor.findings.rule import NotApplicable, Passed
+from grpo_doctor.findings import RunView
+from grpo_doctor.findings.rule import Finding, NotApplicable, Passed
 from grpo_doctor.findings.rules import gd042_avoidable_logprobs as rule
 from tests.build import TraceBuilder
 from tests.unit.findings.example_runs import SETTINGS, run
 from tests.unit.findings.recorded import found, inside, judged, knob, number
+from tests.unit.findings.rules.saying import even
 
 KNOBS: dict[str, Any] = {
     **SETTINGS,
@@ -79,3 +81,37 @@ def test_both_passes_are_one_finding_with_two_fixes() -> None:
 
 def test_without_passes_there_is_nothing_to_leave_out() -> None:
     assert isinstance(judged(rule, run(knobs=KNOBS)), NotApplicable)
+
+
+ON_POLICY: dict[str, Any] = {**KNOBS, "train.beta": 0.001}
+
+
+@pytest.mark.parametrize(
+    ("old_s", "reference_s", "knobs", "left_out"),
+    [
+        (0.3, 0.0, {}, ["logprob/old"]),
+        (0.29, 0.0, {}, []),
+        (0.3, 0.0, {"train.num_iterations": 2}, []),
+        (0.0, 0.3, {}, ["logprob/reference"]),
+        (0.0, 0.29, {}, []),
+        (0.0, 0.3, {"train.beta": 0.0011}, []),
+        (0.3, 0.3, {}, ["logprob/old", "logprob/reference"]),
+        (0.3, 0.29, {}, ["logprob/old"]),
+        (0.29, 0.3, {}, ["logprob/reference"]),
+    ],
+)
+def test_a_pass_is_left_out_from_three_hundredths_of_the_step_on(
+    old_s: float, reference_s: float, knobs: dict[str, Any], left_out: list[str]
+) -> None:
+    build = even({"logprob": 1.0}, knobs={**ON_POLICY, **knobs})
+    for step in range(4):
+        at = 10.0 * step
+        build.span(0, "logprob/old", at, at + old_s, depth=2)
+        build.span(0, "logprob/reference", at + old_s, at + old_s + reference_s, depth=2)
+    answer = judged(rule, build)
+    assert isinstance(answer, Finding if left_out else Passed)
+    texts = [e.text for e in answer.evidence] if isinstance(answer, Finding) else []
+    assert [text for text in texts if text.endswith(" per step")] == [
+        f"{span} per step" for span in left_out
+    ]
+    assert len(rule.counterfactual(RunView.of(build.build()))) == len(left_out)

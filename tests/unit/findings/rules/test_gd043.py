@@ -63,3 +63,20 @@ def test_free_memory_and_small_vocabularies_are_silent() -> None:
 def test_a_fused_loss_is_not_asked_about() -> None:
     assert isinstance(judged(rule, logits(**knob("train.use_liger", True))), NotApplicable)
     assert isinstance(judged(rule, logits(**knob("train.micro_batch", None))), NotApplicable)
+
+
+@pytest.mark.parametrize(
+    ("micro", "passes", "halved"), [(8, 2, True), (7, 2, False), (8, "auto", False)]
+)
+def test_a_batch_that_can_not_be_halved_gets_words(
+    micro: int, passes: object, halved: bool
+) -> None:
+    knobs: dict[str, Any] = {"train.micro_batch": micro, "train.grad_accumulation": passes}
+    (fix,) = found(rule, logits(framework="bundled", **knobs)).fixes
+    assert fix.pasted is halved
+    assert fix.spelling.startswith("a loss that is computed in chunks") is not halved
+
+
+@pytest.mark.parametrize(("gib", "is_full"), [(68.0, True), (67.9, False)])
+def test_training_fills_a_gpu_from_seventeen_twentieths_on(gib: float, is_full: bool) -> None:
+    assert isinstance(judged(rule, logits(gib=gib)), Passed) is not is_full

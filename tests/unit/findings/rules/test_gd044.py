@@ -53,6 +53,7 @@ def test_logging_on_one_rank_costs_all_of_them() -> None:
     inside(slow, "reward/log_completions", lambda rank, _: 0.8 if rank == 0 else 0.0)
     finding = found(rule, slow)
     assert finding.headline == "Logging completions costs steps"
+    assert finding.phases == ("reward",)
     assert finding.cost == pytest.approx(0.8 / 9.1, rel=0.02)
     assert finding.fixes[0].spelling == "--log_completions false"
 

@@ -63,3 +63,35 @@ def test_a_model_that_stopped_to_end_does_not_need_more_room() -> None:
 def test_few_and_missing() -> None:
     assert "2.0% of the completions" in passed(learner({RATIO: 0.02}), "GD051")
     assert "response_length/clip_ratio" in missing(learner({RATIO: None}), "GD051")
+
+
+@pytest.mark.parametrize(("share", "enough"), [(0.5, True), (0.499, False)])
+def test_of_few_steps_only_half_of_all_completions_count(share: float, enough: bool) -> None:
+    build = learner({**FLAT, RATIO: share}, steps=10)
+    if enough:
+        assert finding(build, "GD051").severity == "low"
+    else:
+        assert "49.9% of the completions are cut off in 10 steps" in passed(build, "GD051")
+
+
+@pytest.mark.parametrize(
+    ("at_first", "at_last", "stopped"),
+    [(0.49, 0.98, True), (0.5, 0.98, False), (0.49, 0.97, False)],
+)
+def test_who_ended_half_and_then_hardly_any_has_stopped_to_end(
+    at_first: float, at_last: float, stopped: bool
+) -> None:
+    build = learner({**FLAT, RATIO: lambda t, v, r: np.where(t > 0.4, at_last, at_first)})
+    knobs = [fix.knob for fix in finding(build, "GD051").fixes]
+    assert ("rollout.max_completion_length" in knobs) is not stopped
+
+
+@pytest.mark.parametrize(("limit", "longer"), [(15, [30]), (16, []), (512, []), (None, [])])
+def test_a_model_that_never_ends_gets_more_room_only_under_a_hardly_usable_limit(
+    limit: int | None, longer: list[int]
+) -> None:
+    knobs = {} if limit is None else {"rollout.max_completion_length": limit}
+    build = learner({RATIO: 1.0}, knobs=knobs, framework="ms-swift" if limit else "unknown")
+    fixes = finding(build, "GD051").fixes
+    assert [f.after for f in fixes if f.knob == "rollout.max_completion_length"] == longer
+    assert (len(fixes) > 1) is bool(longer)

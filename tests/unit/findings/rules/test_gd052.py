@@ -1,9 +1,12 @@
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import pytest
 
 from tests.build import TraceBuilder
+from tests.unit.findings.example_runs import SETTINGS, run
 from tests.unit.findings.learners import alike, learner
 from tests.unit.findings.rules.saying import finding, missing, passed, value
 
@@ -96,3 +99,65 @@ def test_what_crawls_back_a_little_has_not_recovered(comes_back_to: float, colla
 def test_a_fall_to_where_it_has_been_before_foretells_nothing() -> None:
     curve = {"entropy": lambda t, v, r: np.interp(t, [0, 0.2, 0.5, 1], [0.6, 0.2, 0.5, 0.25])}
     passed(learner({**FLAT, **curve}), "GD052")
+
+
+def of_steps(values: Sequence[float], begin: int = 1) -> TraceBuilder:
+    """A run that says this entropy, and a reward that does not rise."""
+    build = run(knobs=SETTINGS)
+    for i, value_ in enumerate(values):
+        build.metrics(begin + i, entropy=float(value_), reward=0.5 + 0.1 * (i % 2))
+    return build
+
+
+@pytest.mark.parametrize(
+    ("low", "fallen"),
+    [(0.5, 11), (0.51, None)],  # of five nats a tenth
+)
+def test_a_tenth_of_the_start_is_a_collapse_from_its_first_step_on(
+    low: float, fallen: int | None
+) -> None:
+    build = of_steps([5.0] * 9 + [low] * 31)
+    if fallen is None:
+        assert passed(build, "GD052") == "entropy goes from 5 to 0.51 nats"
+    else:
+        found = finding(build, "GD052")
+        assert value(found, "below a tenth of its start from step") == fallen
+        assert f"has stayed below a tenth of its start since step {fallen}" in found.cause
+
+
+@pytest.mark.parametrize(("back_to", "recovered"), [(1.0, False), (1.25, True)])
+def test_a_fifth_of_the_start_is_no_recovery(back_to: float, recovered: bool) -> None:
+    build = of_steps([5.0] * 9 + [0.25] * 10 + [back_to] * 21)
+    if recovered:
+        assert "entropy goes from 5 to 1.25 nats" in passed(build, "GD052")
+    else:
+        assert "without coming back to a fifth" in finding(build, "GD052").cause
+
+
+def line(count: int, end: float) -> list[float]:
+    return [float(value_) for value_ in np.linspace(1.0, end, count)]
+
+
+@pytest.mark.parametrize(
+    ("values", "foretold"),
+    [
+        (line(40, 0.3), True),
+        (line(39, 0.3), False),  # too few for a law
+        ([1.0] * 20 + line(20, 0.62), True),
+        ([1.0] * 20 + line(20, 0.69), False),  # a third is not gone yet
+        (line(60, 0.56), False),  # it would arrive later than after another such run
+        ([1.0] * 20 + [0.3 + 0.002 * i for i in range(20)], False),  # it rises since
+        ([1.0] * 20 + [0.3 + 0.2 * (i % 2) - 0.002 * i for i in range(20)], False),
+        ([*line(40, 0.3)[:20], 9.0, *line(40, 0.3)[21:]], False),
+        ([*line(40, 0.3)[:19], 9.0, *line(40, 0.3)[20:]], True),  # not in the half that counts
+    ],
+)
+def test_a_fall_is_foretold_by_a_law_of_the_later_half(values: list[float], foretold: bool) -> None:
+    for begin in (1, 1001):
+        build = of_steps(values, begin)
+        if foretold:
+            found = finding(build, "GD052")
+            assert "will collapse by step" in found.headline
+            assert value(found, "meets it at step") > begin + len(values)
+        else:
+            assert "entropy goes from 1 to" in passed(build, "GD052")

@@ -75,3 +75,17 @@ def test_what_reaches_a_grade_has_it_from_the_first_step(
         assert value(found, "from step") <= 1
     below = answer(learner({key: 0.999 * share, **falls}), rule)
     assert getattr(below, "severity", "none") != severity
+
+
+@pytest.mark.parametrize(
+    ("share", "severity"), [(0.4, "medium"), (0.39, "low"), (0.2, "low"), (0.19, None)]
+)
+def test_three_steps_count_from_a_fifth_on(share: float, severity: str | None) -> None:
+    shares = np.zeros(80)
+    shares[10:13] = share
+    build = learner({KEY: shares})
+    if severity is None:
+        passed(build, "GD053")
+    else:
+        found = finding(build, "GD053")
+        assert (found.severity, found.steps) == (severity, (11, 12, 13))

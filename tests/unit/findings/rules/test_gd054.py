@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 from tests.build import TraceBuilder
@@ -40,3 +41,28 @@ def test_sides_that_take_turns_and_hardly_any_clipping() -> None:
     passed(learner({LOW: even, HIGH: even}), "GD054")
     assert "are clipped at all" in passed(learner({LOW: 0.0, HIGH: 0.01}), "GD054")
     missing(learner({LOW: None}), "GD054")
+
+
+def clipping(low: list[float], high: list[float]) -> TraceBuilder:
+    """Eighty steps of which each ten are alike."""
+    return learner({LOW: np.tile(low, 8), HIGH: np.tile(high, 8)})
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "one_sided"),
+    [
+        ([0.125] * 10, [0.375] * 10, True),
+        ([0.125] * 10, [0.3125] * 10, False),  # in every step, but not three times as much
+        ([0.125] * 10, [0.625] * 8 + [0.0] * 2, True),
+        ([0.125] * 10, [0.625] * 7 + [0.0] * 3, False),  # much more, but not in most steps
+        ([0.125] * 2 + [0.0] * 8, [0.625] * 7 + [0.0] * 3, False),  # nor where neither is clipped
+        ([0.375] * 10, [0.125] * 10, True),
+    ],
+)
+def test_one_side_leads_threefold_and_in_four_of_five_steps(
+    low: list[float], high: list[float], one_sided: bool
+) -> None:
+    if one_sided:
+        assert finding(clipping(low, high), "GD054").severity == "low"
+    else:
+        assert "times the smaller one" in passed(clipping(low, high), "GD054")

@@ -3,6 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from grpo_doctor.findings.rules.gd056_length_growth import POINTS
 from tests.build import TraceBuilder
 from tests.unit.findings.learners import alike, learner
 from tests.unit.findings.rules.saying import finding, missing, passed, value
@@ -62,3 +63,31 @@ def test_a_loss_that_is_constant_already_is_not_advised() -> None:
     assert [fix.knob for fix in usual] == ["train.loss_type", None]
     constant = finding(learner(growing, knobs={"train.loss_type": "dr_grpo"}), "GD056").fixes
     assert [fix.knob for fix in constant] == [None]
+
+
+def test_half_as_long_again_is_where_growth_begins() -> None:
+    lengths = [200.0] * 20 + [300.0] * 30 + [500.0] * 30
+    found = finding(learner({**FLAT, KEY: lengths}), "GD056")
+    # Of three steps in a row the first is as short as before.
+    assert value(found, "half as long again from step") == 22
+    assert found.steps[0] == 22
+
+
+def test_a_reward_that_never_changes_goes_with_no_length() -> None:
+    lengths = lambda t, v, r: 200 * (1 + 2 * t) + r.normal(0, 10, len(t))  # noqa: E731
+    found = finding(learner({"reward": 0.5, KEY: lengths}), "GD056")
+    assert value(found, "correlation of the changes") == 0
+    even = finding(learner({**FLAT, KEY: np.arange(200.0, 600.0, 5.0)}), "GD056")
+    assert value(even, "correlation of the changes") == 0
+
+
+def test_the_fewest_steps_that_are_judged_can_show_that_length_is_paid_for() -> None:
+    rng = np.random.default_rng(3)
+    lengths = 200 * (1 + 2 * np.linspace(0, 1, POINTS)) + rng.normal(0, 15, POINTS)
+    build = learner({KEY: lengths, "reward": 0.01 * lengths}, steps=POINTS)
+    assert "goes up and down with them (correlation 1.00)" in finding(build, "GD056").cause
+
+
+def test_completions_that_were_empty_at_first_grow_by_no_factor() -> None:
+    build = learner({**FLAT, KEY: lambda t, v, r: np.where(t < 0.3, 0.0, 300.0)})
+    assert passed(build, "GD056") == "completions are 0 tokens long at first, 300 at last"

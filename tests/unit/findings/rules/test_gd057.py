@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 
@@ -61,3 +63,28 @@ def test_one_function_alone_and_none() -> None:
     assert "several" in not_applicable(learner(alone), "GD057")
     none = {**alone, "rewards/accuracy/mean": None, "rewards/accuracy/std": None}
     assert "rewards/<function>/mean" in missing(learner(none), "GD057")
+
+
+OTHER = {"rewards/other/mean": 1.0, "rewards/other/std": 0.0}
+
+
+def test_what_never_gives_anything_is_named_before_what_always_does() -> None:
+    build = learner({"rewards/format/mean": 0.0, "rewards/format/std": 0.0, **OTHER})
+    found = finding(build, "GD057")
+    assert found.headline == "Reward `format` always returns 0"
+    assert finding(learner(OTHER), "GD057").headline == "Reward `other` always returns the same"
+
+
+@pytest.mark.parametrize(("spread", "alone"), [(0.8, True), (0.79, False)])
+def test_one_of_the_others_may_decide_alone_besides(spread: float, alone: bool) -> None:
+    build = learner({**OTHER, "rewards/accuracy/std": spread, "rewards/format/std": 1.0 - spread})
+    said = "Of the others `accuracy` decides alone."
+    assert (said in finding(build, "GD057").cause) is alone
+
+
+@pytest.mark.parametrize("change", [None, math.nan])
+def test_a_function_whose_deviation_is_not_known_is_left_out(change: float | None) -> None:
+    assert "several" in not_applicable(learner({"rewards/format/std": change}), "GD057")
+    few = np.where(np.arange(80) < 5, 0.1, math.nan)
+    assert "several" in not_applicable(learner({"rewards/format/std": few}), "GD057")
+    assert "several" in not_applicable(learner({"rewards/format/mean": math.nan}), "GD057")

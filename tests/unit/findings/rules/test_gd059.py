@@ -69,3 +69,38 @@ def test_a_constant_mean_of_varying_rewards_is_alive() -> None:
     passed(learner({"reward": 0.5}), "GD059")
     assert "reward_std" in missing(learner({"reward_std": None}), "GD059")
     missing(learner({"reward": 0.5, "reward_std": 0.0}, steps=4), "GD059")
+
+
+def ending(first: float, last: float, flat: int = 40) -> TraceBuilder:
+    """Eighty steps that end with so many flat ones."""
+    flat_steps = np.arange(80) >= 80 - flat
+    return learner(
+        {"reward": np.where(flat_steps, last, first), "reward_std": np.where(flat_steps, 0.0, 0.3)}
+    )
+
+
+@pytest.mark.parametrize(
+    ("first", "last", "headline", "fix"),
+    [
+        (0.0, 1.1e-6, "The task is solved at step 41", "take the checkpoint of about step 41"),
+        (0.0, 1e-6, "The reward is 1e-06 for every completion from step 41 on", "print what"),
+        (0.5, 0.5, "The reward is 0.5 for every completion from step 41 on", "print what"),
+        (1e-6, 0.0, "The reward is 0 for every completion from step 41 on", "print what"),
+        (1.1e-6, 0.0, "The policy is lost: the reward is 0 for every", "a learning rate of"),
+    ],
+)
+def test_a_reward_has_risen_or_fallen_by_more_than_a_millionth(
+    first: float, last: float, headline: str, fix: str
+) -> None:
+    found = finding(ending(first, last), "GD059")
+    assert found.headline.startswith(headline)
+    assert found.fixes[0].spelling.startswith(fix)
+    assert found.severity == ("medium" if "solved" in headline else "high")
+
+
+@pytest.mark.parametrize(("flat", "enough"), [(16, True), (15, False)])
+def test_a_fifth_of_the_run_has_to_be_flat(flat: int, enough: bool) -> None:
+    if enough:
+        assert value(finding(ending(0.2, 1.0, flat), "GD059"), "steps that are flat") == 20
+    else:
+        assert "flat in the last 19% of the steps" in passed(ending(0.2, 1.0, flat), "GD059")

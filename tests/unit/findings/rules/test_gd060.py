@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 from tests.build import TraceBuilder
@@ -57,3 +58,10 @@ def test_a_correction_that_is_on_is_not_advised(framework: str, version: str) ->
     )
     fixes = finding(build, "GD060").fixes
     assert "rollout.importance_correction" not in [fix.knob for fix in fixes]
+
+
+@pytest.mark.parametrize(("last", "grows"), [(0.2, False), (0.21, True)])
+def test_a_gap_grows_where_it_more_than_doubles(last: float, grows: bool) -> None:
+    found = finding(learner({KEY: lambda t, v, r: np.where(t < 0.5, 0.1, last)}), "GD060")
+    assert ("more and more" in found.cause) is grows
+    assert found.fixes[0].spelling.startswith("compare the engine's weights") is grows

@@ -4,7 +4,7 @@ import pytest
 
 from tests.build import TraceBuilder
 from tests.unit.findings.learners import learner
-from tests.unit.findings.rules.saying import finding, missing, passed, run, value
+from tests.unit.findings.rules.saying import finding, missing, not_applicable, passed, run, value
 
 
 def sick() -> TraceBuilder:
@@ -46,3 +46,9 @@ def test_only_rewards_of_right_or_wrong_say_how_many_groups_are_equal(
     build = learner({"reward": reward}, knobs={"rollout.num_generations": 2})
     texts = [evidence.text for evidence in finding(build, "GD061").evidence]
     assert any("expected to have equal rewards" in text for text in texts) is told
+
+
+@pytest.mark.parametrize("count", [0, "auto", None, 4.0])
+def test_what_is_no_number_of_completions_is_not_judged(count: object) -> None:
+    build = learner(framework="unknown", knobs={"rollout.num_generations": count})
+    assert "was not recorded" in not_applicable(build, "GD061")

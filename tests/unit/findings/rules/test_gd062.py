@@ -5,6 +5,7 @@ import math
 import numpy as np
 import pytest
 
+from grpo_doctor.findings.rules.gd062_gradient_norm import spiking
 from tests.build import TraceBuilder
 from tests.unit.findings.learners import learner
 from tests.unit.findings.rules.saying import finding, missing, passed, value
@@ -71,3 +72,46 @@ def test_rounding_is_no_gradient() -> None:
 def test_nothing_said_and_too_few() -> None:
     assert "grad_norm" in missing(learner({"grad_norm": None}), "GD062")
     assert "too few" in passed(learner(steps=5), "GD062")
+
+
+def growing(first: float, middle: list[float], last: float) -> list[float]:
+    return [first] * 8 + middle + [last] * 8
+
+
+@pytest.mark.parametrize(
+    ("norms", "grew"),
+    [
+        (growing(0.5, list(np.linspace(0.5, 5.0, 64)), 5.0), True),
+        (growing(0.5, list(np.linspace(0.5, 4.9, 64)), 4.9), False),
+        # Ten times as large as at first, and all the time on its way down.
+        (growing(0.5, list(np.linspace(10.0, 5.0, 64)), 5.0), False),
+        (growing(0.5, list(np.linspace(0.5, 1.0, 64)), 1.0), False),
+    ],
+)
+def test_a_norm_grows_tenfold_and_steadily(norms: list[float], grew: bool) -> None:
+    if grew:
+        assert (
+            finding(learner({"grad_norm": norms}), "GD062").headline
+            == "The gradient norm grew 10-fold"
+        )
+    else:
+        assert "median" in passed(learner({"grad_norm": norms}), "GD062")
+
+
+@pytest.mark.parametrize(("lost", "severity"), [(1, "medium"), (2, "high")])
+def test_one_lost_step_in_a_hundred_may_be_a_scale_being_found(lost: int, severity: str) -> None:
+    norms = np.where(np.arange(100) < lost, math.nan, 0.5)
+    assert finding(learner({"grad_norm": norms}, steps=100), "GD062").severity == severity
+
+
+@pytest.mark.parametrize("usual", [0.01, 1.0, 50.0])
+def test_a_spike_is_more_than_ten_times_the_usual(usual: float) -> None:
+    at, beyond = (spiking(np.array([usual] * 9 + [usual * times])) for times in (9.99, 10.01))
+    assert not at.any()
+    assert beyond.tolist() == [False] * 9 + [True]
+    assert not spiking(np.array([1.0] * 9 + [10.0])).any()
+
+
+def test_what_rounding_leaves_is_no_gradient() -> None:
+    assert "too few to look for spikes" in passed(learner({"grad_norm": 1e-6}), "GD062")
+    assert "median 1.1e-06" in passed(learner({"grad_norm": 1.1e-6}), "GD062")

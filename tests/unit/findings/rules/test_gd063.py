@@ -40,3 +40,9 @@ def test_a_plateau_is_no_fall(seed: int) -> None:
 
 def test_too_short() -> None:
     assert "40 steps" in missing(learner(steps=30), "GD063")
+
+
+def test_a_reward_that_stays_where_it_is_falls_by_nothing() -> None:
+    for spread in (None, 0.0):
+        note = passed(learner({"reward": 0.5, "reward_std": spread}), "GD063")
+        assert note == "the reward is 0.5 at best and 0.5 at the end"

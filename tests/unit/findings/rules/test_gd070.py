@@ -76,3 +76,19 @@ def test_what_checkpoints_at_the_advised_interval_would_take() -> None:
     (edit,) = rule.counterfactual(view)
     assert edit == Edit(("checkpoint",), 2 / 20)
     assert rule.counterfactual(RunView.of(saved(12, 600.0).build())) == ()
+
+
+def test_a_step_that_only_asks_whether_a_checkpoint_is_due_writes_none() -> None:
+    build = TraceBuilder(knobs={"checkpoint.save_steps": 2})
+    for number in range(1, 13):
+        asked = 0.001 if number % 2 else 20.0
+        build.step(0, number, 100.0 * number, {"rollout": 60.0, "checkpoint": asked})
+    assert finding(build, "GD070").steps == (2, 4, 6, 8, 10)
+
+
+@pytest.mark.parametrize(("step_s", "steps"), [(864.0, 100), (864.1, 50), (1e6, 1)])
+def test_the_best_interval_is_a_round_number_of_steps_that_is_not_longer(
+    step_s: float, steps: int
+) -> None:
+    # A checkpoint of half a day and one failure a day: a day, or a hundred steps of 864 s.
+    assert rule.best_interval(rule.Saving(0.1, 43_200.0, (), 1, step_s)) == steps

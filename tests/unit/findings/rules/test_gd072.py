@@ -55,3 +55,29 @@ def test_swap_counts_from_where_the_run_began(swap_gib: tuple[float, float], fou
         assert finding(build, "GD072").severity == "medium"
     else:
         passed(build, "GD072")
+
+
+@pytest.mark.parametrize(
+    ("psi", "more_gib", "faults", "found"),
+    [
+        (5.0, 0.0, 0.0, True),
+        (4.9, 0.0, 0.0, False),
+        (0.0, 1.0, 100.0, True),
+        (0.0, 0.99, 100.0, False),
+        (0.0, 1.0, 99.0, False),
+    ],
+)
+def test_stalls_of_a_twentieth_or_a_gibibyte_that_is_wanted_back(
+    psi: float, more_gib: float, faults: float, found: bool
+) -> None:
+    build = pressed(psi, (4.0, *[4.0 + more_gib] * 3), faults)
+    if found:
+        assert finding(build, "GD072").severity in ("low", "medium")
+    else:
+        assert "of the time stalled for memory" in passed(build, "GD072")
+
+
+def test_swap_that_was_only_sampled_after_the_steps_says_nothing() -> None:
+    build = run().series("host.psi_memory", "%", TIMES, [10.0] * 4)
+    build.series("host.swap_used", "bytes", [500.0, 501.0], [0.0, 8.0 * GIB])
+    assert [e.text for e in finding(build, "GD072").evidence] == ["stalled for memory"]

@@ -75,3 +75,16 @@ def test_who_ran_out_of_memory_gets_the_settings_that_save_some() -> None:
     assert [fix.knob for fix in finding.to_paste] == ["train.micro_batch"]
     build.knobs = {}
     assert "fewer of them per pass" in found(rule, build).next_steps[0].spelling
+
+
+def test_of_two_errors_at_one_moment_the_one_recorded_last_ended_the_rank() -> None:
+    finding = found(rule, ended((0, 4.0, "ValueError: caught"), (0, 4.0, "KeyError: 'image'")))
+    assert finding.cause == "Rank 0 ended in train: KeyError: 'image'"
+
+
+def test_other_marks_are_no_errors() -> None:
+    build = ended((1, 4.0, DEVICES))
+    build.row(Kind.INSTANT, 1, "mark/train/ValueError: none", 4.5, 4.5)
+    finding = found(rule, build)
+    assert finding.evidence[0].value == DEVICES
+    assert finding.evidence[1].value == 1

@@ -95,3 +95,19 @@ def test_lengths_that_are_no_numbers_are_no_finding() -> None:
         build.metrics(step, **{"prompt_length/mean": float("nan"), "response_length/mean": 64.0})
     assert "not known" in not_applicable(build, RULE)
     assert "rollout/prompt_tokens" in missing(tokens(float("nan"), 64.0), RULE)
+
+
+@pytest.mark.parametrize(("micro", "meet"), [(2, True), (1, False)])
+def test_two_completions_of_a_prompt_have_to_meet_in_a_pass(micro: int, meet: bool) -> None:
+    build = tokens(512.0, 64.0, {**OFF, "train.micro_batch": micro})
+    if meet:
+        # Of 512 prompt tokens half are another copy.
+        assert value(finding(build, RULE), "repeated") == pytest.approx(100 * 256 / 576)
+    else:
+        assert "two completions" in not_applicable(build, RULE)
+
+
+@pytest.mark.parametrize("group", ["auto", 0])
+def test_without_a_number_of_completions_nobody_knows(group: object) -> None:
+    build = tokens(512.0, 64.0, {**OFF, "rollout.num_generations": group})
+    assert "are not known" in not_applicable(build, RULE)

@@ -86,3 +86,19 @@ def test_rewards_that_do_not_follow_a_rollout_are_not_asked_about() -> None:
 def test_lengths_that_are_no_numbers_are_no_finding() -> None:
     assert not_applicable(lengths(run(SLOW), float("nan"), 800.0), RULE)
     assert "mean_length" in missing(run(SLOW), RULE)
+
+
+def test_one_length_without_the_other_leaves_it_to_the_other_names() -> None:
+    for name in TRL:
+        build = run(SLOW, framework="verl")
+        for step in range(6):
+            build.metrics(step, **{name: 500.0, VERL[0]: 200.0, VERL[1]: 800.0})
+        assert value(finding(build, RULE), "mean completion") == 200.0
+
+
+def test_steps_without_completions_say_nothing_of_lengths() -> None:
+    build = lengths(run(SLOW), 200.0, 800.0)
+    build.metrics(5, **{TRL[0]: 0.0, TRL[1]: 0.0})
+    found = finding(build, RULE)
+    assert (value(found, "mean completion"), value(found, "longest completion")) == (200.0, 800.0)
+    assert "have no length" in not_applicable(lengths(run(SLOW), 0.0, 0.0), RULE)

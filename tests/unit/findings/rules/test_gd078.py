@@ -10,6 +10,7 @@ from tests.build import TraceBuilder
 from tests.unit.findings.rules.saying import (
     BY_ID,
     HEALTHY,
+    even,
     finding,
     missing,
     not_applicable,
@@ -17,7 +18,7 @@ from tests.unit.findings.rules.saying import (
     step_s,
     value,
 )
-from tests.unit.findings.rules.served import VLLM, beside_servers, served
+from tests.unit.findings.rules.served import UNITS, VLLM, beside_servers, served
 
 
 def starved(
@@ -165,3 +166,32 @@ def test_an_engine_within_the_ranks_is_no_server() -> None:
     build = sick()
     build.knobs["vllm.mode"] = "colocate"
     assert "within the ranks" in not_applicable(build, "GD078")
+
+
+@pytest.mark.parametrize(
+    ("running", "waiting", "preemptions", "harm"),
+    [
+        (95.0, 5.0, 0.0, True),  # one in twenty waits
+        (95.1, 4.9, 0.0, False),
+        (100.0, 0.0, 0.2, True),  # two of a hundred are thrown out in ten seconds
+        (100.0, 0.0, 0.19, False),
+        (95.1, 4.9, 0.19, False),
+    ],
+)
+def test_either_waiting_or_throwing_out_is_enough(
+    running: float, waiting: float, preemptions: float, harm: bool
+) -> None:
+    build = even({"rollout": 10.0}, knobs={"vllm.mode": "server"})
+    said = {
+        "requests_running": running,
+        "requests_waiting": waiting,
+        "kv_cache": 95.0,
+        "preemptions": preemptions,
+    }
+    for name, number in said.items():
+        unit = UNITS.get(f"server.{name}", "count")
+        build.series(f"server.{name}", unit, [0.0, 40.0], [number] * 2, scope="server", pid=700)
+    if harm:
+        assert finding(build, "GD078").phases == ("rollout",)
+    else:
+        assert "of the requests wait" in passed(build, "GD078")

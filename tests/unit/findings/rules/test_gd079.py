@@ -105,3 +105,9 @@ def test_an_engine_within_the_ranks_is_no_server() -> None:
     build = sick()
     build.knobs["vllm.mode"] = "colocate"
     assert "within the ranks" in not_applicable(build, "GD079")
+
+
+def test_a_limit_of_none_is_no_limit() -> None:
+    found = finding(queueing(command=(*SLOTS[:-1], "0")), "GD079")
+    assert found.confidence == 0.6
+    assert not [e for e in found.evidence if e.text == "limit of requests"]

@@ -7,6 +7,7 @@ import pytest
 from tests.build import TraceBuilder
 from tests.unit.findings.rules.saying import (
     HEALTHY,
+    even,
     finding,
     missing,
     not_applicable,
@@ -14,7 +15,7 @@ from tests.unit.findings.rules.saying import (
     step_s,
     value,
 )
-from tests.unit.findings.rules.served import beside_servers, served
+from tests.unit.findings.rules.served import UNITS, beside_servers, served
 
 STEP_S = step_s()
 
@@ -110,3 +111,44 @@ def test_an_engine_within_the_ranks_is_no_server() -> None:
     build = sick()
     build.knobs["vllm.mode"] = "colocate"
     assert "within the ranks" in not_applicable(build, "GD080")
+
+
+def exact(*servers: dict[str, list[float]]) -> TraceBuilder:
+    """Steps of ten seconds, and what each server said every two seconds, again and again."""
+    build = even({"rollout": 10.0}, knobs={"vllm.mode": "server"})
+    times = [2.0 * n for n in range(20)] + [40.0]
+    for index, said in enumerate(servers):
+        for name, values in said.items():
+            repeated = (values * 20)[:20]
+            unit = UNITS.get(f"server.{name}", "count")
+            build.series(
+                f"server.{name}", unit, times, [*repeated, repeated[-1]], scope="server",
+                pid=700 + index,
+            )  # fmt: skip
+    return build
+
+
+@pytest.mark.parametrize(("tokens", "few"), [(100.0, False), (99.0, True)])
+def test_few_are_less_than_half_of_an_even_share(tokens: float, few: bool) -> None:
+    build = exact(
+        {"requests_running": [20.0], "generated_tokens": [300.0]},
+        {"requests_running": [20.0, 0.0, 0.0, 0.0, 0.0], "generated_tokens": [tokens]},
+    )
+    if few:
+        assert finding(build, "GD080").cost == pytest.approx((1.0 - 0.2) / 2)
+    else:
+        assert "has 25% of the tokens" in passed(build, "GD080")
+
+
+@pytest.mark.parametrize(("queue", "stands"), [([0.0, 5.0, 0.0, 0.0, 0.0], True), ([0.0], False)])
+def test_a_queue_stands_beside_an_idle_server_from_two_seconds_on(
+    queue: list[float], stands: bool
+) -> None:
+    build = exact(
+        {"requests_running": [20.0], "requests_waiting": queue, "generated_tokens": [50.0]},
+        {"requests_running": [20.0, 0.0], "generated_tokens": [50.0]},
+    )
+    if stands:
+        assert finding(build, "GD080").cost == pytest.approx(0.1)
+    else:
+        assert "for 0.0% of the steps" in passed(build, "GD080")

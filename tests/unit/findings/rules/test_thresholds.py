@@ -196,6 +196,35 @@ def test_a_threshold_is_met_by_what_is_as_large(
         _put_at_thresholds(BY_ID[rule_id], build(), monkeypatch)
 
 
+def _put(patch: pytest.MonkeyPatch, constant: tuple[Any, str, str | None], value: object) -> None:
+    module, name, key = constant
+    if key is None:
+        patch.setattr(module, name, value)
+    else:
+        patch.setitem(getattr(module, name), key, value)
+
+
+def _those_compared(
+    rule: RuleFile,
+    view: RunView,
+    named: list[tuple[Any, str, str | None, float]],
+    monkeypatch: pytest.MonkeyPatch,
+) -> list[tuple[Any, str, str | None, float]]:
+    """The constants that the rule compares with anything; all, where that cannot be told at once.
+
+    One look instead of one for each: most of the shared ones are other rules'.
+    """
+    remembering = [compared(value) for *_, value in named]
+    with monkeypatch.context() as patch:
+        for (*constant, _), remembers in zip(named, remembering, strict=True):
+            _put(patch, cast("Any", tuple(constant)), remembers)
+        try:
+            rule.check(view)
+        except TypeError:
+            return named
+    return [it for it, remembers in zip(named, remembering, strict=True) if remembers.measured]
+
+
 def _put_at_thresholds(
     rule: RuleFile, build: TraceBuilder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -203,16 +232,13 @@ def _put_at_thresholds(
     if any(not signal.present(view.analysis) for signal in rule.RULE.needs):
         return
     named = [(m, *constant) for m in (cast("Any", rule), *SHARED) for constant in constants(m)]
-    for module, name, key, value in named:
+    for module, name, key, value in _those_compared(rule, view, named, monkeypatch):
 
         def answer(
             threshold: float, module: Any = module, name: str = name, key: str | None = key
         ) -> object:
             with monkeypatch.context() as patch:
-                if key is None:
-                    patch.setattr(module, name, threshold)
-                else:
-                    patch.setitem(getattr(module, name), key, threshold)
+                _put(patch, (module, name, key), threshold)
                 return told(rule.check(view))
 
         remembering = compared(value)

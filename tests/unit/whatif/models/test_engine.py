@@ -18,6 +18,7 @@ WAITING = {
     "engine/preemptions": 0.0, "engine/kv_cache_peak_pct": 99.0, "engine/generated_tokens": 1600.0,
     "engine/completions_of_65_to_128_tokens": 16.0,
 }  # fmt: skip
+CALM = {**WAITING, "engine/waiting_requests_peak": 0.0, "engine/kv_cache_peak_pct": 50.0}
 ROLLOUT = {"rollout/generate": 8.0, "train": 2.0}
 
 
@@ -47,8 +48,7 @@ def test_more_sequences_need_fewer_passes_but_the_longest_stays() -> None:
 
 
 def test_where_nothing_waits_more_places_bring_nothing() -> None:
-    calm = {**WAITING, "engine/waiting_requests_peak": 0.0, "engine/kv_cache_peak_pct": 50.0}
-    patient = run(ROLLOUT, VLLM, calm)
+    patient = run(ROLLOUT, VLLM, CALM)
     assert mid(patient, vllm__max_num_seqs=64) == 0
     assert mid(patient, vllm__gpu_memory_utilization=0.8) == 0
 
@@ -59,6 +59,57 @@ def test_a_limit_that_the_engine_has_not_reached_is_not_what_holds_it() -> None:
     assert mid(patient, vllm__max_num_seqs=128) == 0
     assert mid(patient, vllm__max_num_seqs=32) == 0
     assert mid(patient, vllm__max_num_seqs=2) > 5
+
+
+@pytest.mark.parametrize(("peak", "reached"), [(9.0, True), (8.0, False)])
+def test_peaks_are_sampled_so_nine_of_ten_allowed_sequences_are_at_the_limit(
+    peak: float, reached: bool
+) -> None:
+    running = {**WAITING, "engine/running_requests_peak": peak}
+    patient = run(ROLLOUT, {**VLLM, "vllm.max_num_seqs": 10}, running)
+    assert (mid(patient, vllm__max_num_seqs=20) < 0) == reached
+
+
+@pytest.mark.parametrize(
+    ("change", "fuller"),
+    [
+        ({"engine/kv_cache_peak_pct": 89.0}, False),
+        ({"engine/kv_cache_peak_pct": 90.0}, True),
+        ({"engine/kv_cache_peak_pct": 50.0, "engine/waiting_requests_peak": 1.0}, True),
+        ({"engine/kv_cache_peak_pct": 50.0, "engine/preemptions": 1.0}, True),
+    ],
+)
+def test_more_cache_helps_where_it_was_full_or_requests_waited(
+    change: dict[str, float], fuller: bool
+) -> None:
+    patient = run(ROLLOUT, {**VLLM, "vllm.max_num_seqs": 64}, {**CALM, **change})
+    assert (mid(patient, vllm__gpu_memory_utilization=0.8) < 0) == fuller
+
+
+def test_a_lower_limit_counts_also_beside_more_cache() -> None:
+    patient = run(ROLLOUT, VLLM, CALM)
+    alone = mid(patient, vllm__max_num_seqs=2)
+    assert alone > 5
+    assert mid(patient, vllm__max_num_seqs=2, vllm__gpu_memory_utilization=0.6) == alone
+
+
+def test_where_no_limit_is_known_the_cache_alone_decides() -> None:
+    settings = {"vllm.use": True, "vllm.gpu_memory_utilization": 0.4}
+    patient = run(ROLLOUT, settings, WAITING, framework="homemade")
+    assert mid(patient, vllm__gpu_memory_utilization=0.8) < -10
+    assert "may run was not recorded" in reason(patient, vllm__max_num_seqs=16)
+
+
+@pytest.mark.parametrize(("used_gib", "fits"), [(32.0, True), (32.5, False)])
+def test_an_engine_may_fill_a_gpu_to_90_percent(used_gib: float, fits: bool) -> None:
+    patient = run(ROLLOUT, {**VLLM, "vllm.max_num_seqs": 64}, WAITING)
+    patient.gpu("GPU-0", memory_gib=80.0)
+    used = [used_gib * GIB] * 2
+    patient.series("gpu.memory_used", "bytes", [0, 120], used, scope="gpu", gpu="GPU-0")
+    if fits:
+        assert mid(patient, vllm__gpu_memory_utilization=0.9) < -10
+    else:
+        assert "would hold 72.5 of 80.0" in reason(patient, vllm__gpu_memory_utilization=0.9)
 
 
 def test_more_cache_does_not_lift_the_limit_of_sequences() -> None:
@@ -74,8 +125,7 @@ def test_a_share_of_memory_that_is_none_is_refused(share: float) -> None:
 
 
 def test_less_cache_is_unknown_as_weights_stay() -> None:
-    calm = {**WAITING, "engine/waiting_requests_peak": 0.0, "engine/kv_cache_peak_pct": 50.0}
-    patient = run(ROLLOUT, VLLM, calm)
+    patient = run(ROLLOUT, VLLM, CALM)
     assert "weights" in reason(patient, vllm__gpu_memory_utilization=0.3)
 
 
@@ -102,9 +152,16 @@ def test_shorter_completions_take_fewer_passes() -> None:
     assert "longest completions" in reason(run(ROLLOUT), rollout__max_completion_length=50)
 
 
-def lengths(counters: dict[str, float], metrics: dict[str, float], **knobs: int) -> Any:
+def lengths(
+    counters: dict[str, float],
+    metrics: dict[str, float],
+    *,
+    framework: str = "bundled",
+    **knobs: Any,
+) -> Any:
     settings = {name.replace("__", "."): value for name, value in knobs.items()}
-    analysis = analyse(run(ROLLOUT, settings, counters, metrics=metrics).build())
+    build = run(ROLLOUT, settings, counters, metrics=metrics, framework=framework)
+    analysis = analyse(build.build())
     return rollout_lengths(Case(analysis, build_model(analysis), {}, {}))
 
 
@@ -120,7 +177,7 @@ def test_a_histogram_is_cut_at_the_longest_completion() -> None:
 
 
 def test_without_a_histogram_lengths_follow_from_what_the_trainer_logs() -> None:
-    sizes = {"train__micro_batch": 10, "train__grad_accumulation": 50}
+    sizes: dict[str, Any] = {"train__micro_batch": 10, "train__grad_accumulation": 50}
     found = lengths({}, TOLD, **sizes)
     assert len(found) == 500
     assert found.mean() == pytest.approx(40, rel=0.02)
@@ -128,6 +185,9 @@ def test_without_a_histogram_lengths_follow_from_what_the_trainer_logs() -> None
     assert lengths({}, {**TOLD, "completions/min_length": 20.0}, **sizes).min() >= 20
     assert lengths({}, {"completions/max_length": 100.0}, **sizes) is None
     assert lengths({}, {"completions/mean_length": 40.0}, **sizes) is None
+    for known, size in sizes.items():
+        one: dict[str, Any] = {known: size}
+        assert lengths({}, TOLD, framework="homemade", **one) is None
 
 
 def test_lengths_that_are_all_alike() -> None:

@@ -9,8 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from grpo_doctor.analysis import analyse
+from grpo_doctor.trace.model import Kind
 from grpo_doctor.whatif.models.arithmetic import arithmetic_of
-from grpo_doctor.whatif.models.passes import PLACES, Passes, fit, measured_passes
+from grpo_doctor.whatif.models.passes import PASS, PLACES, Passes, fit, measured_passes
 from tests.build import TraceBuilder
 from tests.unit.whatif.models.runs import mid
 
@@ -130,4 +131,79 @@ def test_attention_is_a_part_of_the_layers() -> None:
     assert sizes.layers_share(1000) == pytest.approx(
         (layers + 2 * 128 * 1000) / (layers + 2 * 128 * 1000 + head)
     )
-    assert arithmetic_of({**MODEL, "model_hidden_size": None}) is None
+    assert sizes.attention_share == pytest.approx(2 * 128 / (layers + head))
+    for unknown in (None, 0, -1, "128"):
+        assert arithmetic_of({**MODEL, "model_hidden_size": unknown}) is None
+
+
+@pytest.mark.parametrize(("passes", "steps", "told"), [
+    (12, 4, True), (11, 4, False), (12, 3, True), (12, 2, False),
+])  # fmt: skip
+def test_a_fit_needs_12_passes_of_3_steps(passes: int, steps: int, told: bool) -> None:
+    places = np.linspace(300.0, 500.0, passes)
+    line = fit(Passes(0.1 + 0.0002 * places, places, np.arange(passes) % steps))
+    assert (line is not None) == told
+
+
+def test_what_a_fit_leaves_open_is_the_jackknifes_error_over_steps() -> None:
+    dice = np.random.default_rng(5)
+    step, places = np.repeat(np.arange(5), 4), dice.uniform(300, 500, 20)
+    seconds = (0.04 + 0.0002 * places) * np.repeat(1 + 0.02 * dice.normal(size=5), 4)
+
+    def crossing(kept: Any) -> float:
+        return float(np.polyfit(places[kept], seconds[kept], 1)[1])
+
+    every = crossing(step >= 0)
+    apart = [crossing(step != number) - every for number in range(5)]
+    error = np.sqrt(4 / 5 * np.square(apart).sum())
+    line = fit(Passes(seconds, places, step))
+    assert line is not None
+    assert line.fixed == pytest.approx(every)
+    # Student's t of 4 degrees of freedom, of which 95% are below.
+    assert line.fixed_high - line.fixed == pytest.approx(2.1318 * error, rel=1e-3)
+    assert line.fixed - line.fixed_low == pytest.approx(2.1318 * error, rel=1e-3)
+
+
+def test_where_one_step_alone_says_what_places_cost_all_is_open() -> None:
+    places = np.where(np.arange(16) % 4 == 0, np.arange(16) * 100.0, 0.0)
+    line = fit(Passes(0.1 + 0.0002 * places, places, np.arange(16) % 4))
+    assert line is not None
+    assert line.fixed_low == 0.0
+    assert line.fixed_high == pytest.approx(line.seconds)
+
+
+def test_each_recorded_pass_has_the_places_that_are_counted_at_its_begin() -> None:
+    build, now, times = TraceBuilder(), 0.0, []
+    widths = [100.0 + 10 * (7 * index % 24) for index in range(24)]
+    for index, width in enumerate(widths):
+        if index % 4 == 0:
+            begin = now
+            total = sum(FIXED + SLOPE * w for w in widths[index : index + 4])
+            build.step(0, index // 4, begin, {"train": total})
+        build.span(0, PASS, now, now + FIXED + SLOPE * width, depth=2)
+        times.append(now)
+        now += FIXED + SLOPE * width
+    build.series(PLACES, "", times, widths, scope="counter", rank=0)
+    line = fit(measured_passes(analyse(build.build())))
+    assert line is not None
+    assert (line.fixed, line.slope) == pytest.approx((FIXED, SLOPE), rel=1e-6)
+
+
+def test_what_is_compiled_within_a_pass_is_no_training() -> None:
+    build = trained(ROWS, 4, config=MODEL)
+    plain = measured_passes(analyse(build.build())).seconds
+    build.span(0, "init/compile", 0.0, 0.05, depth=4)
+    compiled = trained(ROWS, 4, rollouts=0, config=MODEL)
+    before = measured_passes(analyse(compiled.build())).seconds
+    compiled.span(0, "init/compile", 0.01, 0.06, depth=2)
+    after = measured_passes(analyse(compiled.build())).seconds
+    assert len(plain) == len(before) == len(after)
+    assert before[0] - after[0] == pytest.approx(0.05)
+    assert after[1:].tolist() == before[1:].tolist()
+
+
+def test_a_run_whose_main_threads_have_no_rollout_loads_what_it_loads() -> None:
+    build = trained(ROWS, 4, rollouts=0, dataload=0.2, config=MODEL)
+    plain = mid(build, **FEWER)
+    build.row(Kind.CUDA_SPAN, 0, "rollout/generate", 0.0, 0.1, depth=2)
+    assert mid(build, **FEWER) == plain

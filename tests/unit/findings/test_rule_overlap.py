@@ -1,0 +1,143 @@
+"""Why a rule could not judge a run, in the words of whoever could record more of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from grpo_doctor.findings import NotRun, RunView
+from grpo_doctor.findings.learning import metric
+from grpo_doctor.findings.rule import NotApplicable, Outcome, Passed, Rule
+from grpo_doctor.findings.rule_overlap import ask
+from grpo_doctor.findings.signals import (
+    COLLECTIVES,
+    GPU_MEMORY,
+    PHASES,
+    SETTINGS,
+    STEPS,
+    Signal,
+    sampled,
+)
+from grpo_doctor.findings.view import RuleFile
+from grpo_doctor.trace.model import Exit, Origin, Trace
+from tests.build import TraceBuilder
+from tests.unit.findings.example_runs import run
+
+LOG = Origin("a console log", (), frozenset({"rollout"}), durations_only=True)
+INSTEAD = "not in a console log; record with `grpo-doctor run -- ...`"
+PRESSURE = sampled("host.pressure", "record with `grpo-doctor run` on a kernel with PSI")
+
+
+def asking(*needs: Signal, ranks: int = 1, check: Callable[[RunView], Any] | None = None) -> Any:
+    """A rule that needs these signals and so many ranks."""
+    rule = Rule("GD900", "fake", "Fake", "data", needs, min_ranks=ranks)
+    return SimpleNamespace(RULE=rule, check=check or (lambda view: Passed("asked")))
+
+
+def outcome(rule: Any, build: TraceBuilder, origin: Origin | None = None, **facts: Any) -> Outcome:
+    trace: Trace = build.build()
+    view = RunView.of(replace(trace, run=replace(trace.run, origin=origin, **facts)))
+    return ask(cast(RuleFile, rule), view)
+
+
+def lacked(signal: Signal, build: TraceBuilder, origin: Origin | None = None) -> str:
+    answer = outcome(asking(signal), build, origin)
+    assert isinstance(answer, NotRun)
+    (text,) = answer.missing
+    return text
+
+
+def short(**facts: Any) -> TraceBuilder:
+    """Two steps, which are too few, with phases."""
+    build = TraceBuilder(ranks=1, **facts)
+    for number in range(2):
+        build.step(0, number, 10.0 * number, {"train": 5.0})
+    return build
+
+
+def unmarked(framework: str = "trl", **facts: Any) -> TraceBuilder:
+    """A job that marked nothing, beside which something was recorded."""
+    build = TraceBuilder(ranks=1, framework=framework, framework_version="1.0.0", **facts)
+    return build.series("host.cpu", "%", [0.0, 10.0], [50.0, 50.0])
+
+
+UNKNOWN = Exit(state="unknown", code=None)
+
+
+@pytest.mark.parametrize(
+    ("signal", "build", "said"),
+    [
+        (STEPS, short(), "at least 3 steps after the warm-up: record a longer run"),
+        (STEPS, unmarked(), "steps and phases: the job marks none, see GD075"),
+        (PHASES, unmarked(), "steps and phases: the job marks none, see GD075"),
+        (STEPS, unmarked("bundled"), STEPS.text),
+        (SETTINGS, unmarked(), SETTINGS.text),
+        (COLLECTIVES, short(), COLLECTIVES.text),
+        (GPU_MEMORY, short(), "GPU memory samples: `grpo-doctor run` saw none"),
+        (
+            PRESSURE,
+            short(),
+            "`host.pressure`: `grpo-doctor run` saw none, which takes a kernel with PSI",
+        ),
+        (GPU_MEMORY, short(exit=UNKNOWN), GPU_MEMORY.text),
+        (STEPS, unmarked(exit=UNKNOWN), STEPS.text),
+    ],
+)
+def test_what_our_own_recording_lacks_is_not_advised_to_be_recorded_again(
+    signal: Signal, build: TraceBuilder, said: str
+) -> None:
+    assert lacked(signal, build) == said
+
+
+@pytest.mark.parametrize(
+    ("signal", "build", "said"),
+    [
+        (GPU_MEMORY, short(), f"GPU memory samples: {INSTEAD}"),
+        (COLLECTIVES, short(), f"collectives of several ranks: {INSTEAD}"),
+        (SETTINGS, short(), f"the framework's settings: {INSTEAD}"),
+        (STEPS, short(), STEPS.text),
+        (STEPS, unmarked(), f"step times: {INSTEAD}"),
+        (sampled("x", "elsewhere"), short(), "`x`: elsewhere"),
+        (sampled("x", "elsewhere"), unmarked(), "`x`: elsewhere"),
+        (
+            metric("reward", 5),
+            short(),
+            (
+                "metric `reward` (openrlhf `rollout/reward_mean`, verl `critic/score/mean`) at 5 "
+                "steps or more: the framework has to log it, in a run that is long enough"
+            ),
+        ),
+    ],
+)
+def test_what_someone_elses_file_lacks_is_to_be_recorded_by_us(
+    signal: Signal, build: TraceBuilder, said: str
+) -> None:
+    assert lacked(signal, build, LOG) == said
+
+
+def test_two_signals_that_come_the_same_way_are_said_once() -> None:
+    answer = outcome(asking(STEPS, PHASES, SETTINGS), unmarked())
+    assert answer == NotRun(("steps and phases: the job marks none, see GD075", SETTINGS.text))
+
+
+def test_a_rule_about_ranks_is_asked_of_as_many_as_it_wants() -> None:
+    two = run(ranks=2)
+    assert outcome(asking(ranks=2), two, LOG) == Passed("asked")
+    assert outcome(asking(ranks=3), two, LOG) == NotRun((f"a recording of every rank: {INSTEAD}",))
+    assert outcome(asking(ranks=2), two) == Passed("asked")
+    assert outcome(asking(ranks=3), two) == NotApplicable("the run has 2 ranks")
+    assert outcome(asking(ranks=2), run(ranks=1)) == NotApplicable("the run has 1 rank")
+    assert outcome(asking(ranks=3), two, world_size=3) == Passed("asked")
+
+
+def test_a_phase_that_a_file_does_not_time_is_no_answer_and_one_that_it_times_is() -> None:
+    def shares(phase: str) -> Any:
+        return asking(check=lambda view: Passed(f"{view.share(phase) > 0}"))
+
+    assert outcome(shares("rollout"), run(), LOG) == Passed("True")
+    assert outcome(shares("train"), run(), LOG) == NotRun((f"the time in `train`: {INSTEAD}",))
+    assert outcome(shares("train"), run()) == Passed("True")
