@@ -4,21 +4,25 @@ from __future__ import annotations
 
 import contextlib
 import gzip
+import io
 import json
 import os
 import signal
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import msgspec
 import pytest
 
 from grpo_doctor.cli import main
+from grpo_doctor.hang.collection.examine import Wishes
+from grpo_doctor.hang.model.hosts import commands
 from grpo_doctor.hang.verdict import Diagnosis, RankState, State, Undo, Verdict
 from grpo_doctor_probes import discover
-from grpo_doctor_probes.evidence import Evidence, Job, Member
+from grpo_doctor_probes.evidence import Evidence, Job, Member, PythonThread, Stack
 from tests.dumps.formats import dumps as dumps_of
 from tests.dumps.simulator import WORLD, Call
 from tests.dumps.simulator import job as simulated
@@ -79,8 +83,81 @@ def test_the_exit_code_is_the_jobs_state(
     assert main(["attach"]) == code
     said = capsys.readouterr()
     assert said.out.splitlines()[0] == SUMMARY
-    assert "looking at 2 ranks ..." in said.err
+    assert said.err.splitlines()[0] == "grpo-doctor: looking at 2 ranks ..."
+    assert "\r" not in said.err
     assert ("-o DIR" in said.err) == (code == 3)
+
+
+READ = Stack(4_700, 1, threads=(PythonThread(4_700, "MainThread", ()),))
+CLOSED = Stack(4_701, 1, problem="Permission denied")
+IN_PART = Stack(4_701, 1, threads=READ.threads, problem="one thread could not be read")
+
+
+@pytest.mark.parametrize(
+    ("stacks", "state", "code"),
+    [
+        ((), "slow", 0),
+        (((),), "slow", 0),
+        (((CLOSED, CLOSED), (CLOSED,)), "slow", 4),
+        (((CLOSED, READ),), "slow", 0),
+        (((CLOSED, IN_PART),), "slow", 0),
+        (((CLOSED, Stack(4_700, 1)),), "slow", 0),  # a process without a Python thread
+        (((CLOSED,),), "stuck", 3),
+    ],
+)
+def test_where_no_stack_could_be_read_it_is_a_matter_of_permission(
+    plays: Callable[..., None],
+    monkeypatch: pytest.MonkeyPatch,
+    stacks: tuple[tuple[Stack, ...], ...],
+    state: State,
+    code: int,
+) -> None:
+    cause = "unknown" if state == "slow" else "rank-stopped"
+    verdict = msgspec.structs.replace(diagnosis(state).verdict, cause=cause)
+    plays(job(), verdict=diagnosis(state, verdict=verdict))
+    monkeypatch.setattr(
+        "grpo_doctor.cli.visit.examine_job",
+        lambda found, wishes, progress: Evidence(found, 1, stacks=stacks),
+    )
+    assert main(["attach"]) == code
+
+
+@pytest.mark.parametrize(("arguments", "inject"), [([], True), (["--no-inject"], False)])
+def test_threads_are_only_stopped_where_that_was_not_forbidden(
+    plays: Callable[..., None],
+    monkeypatch: pytest.MonkeyPatch,
+    arguments: list[str],
+    inject: bool,
+) -> None:
+    wanted: list[Wishes] = []
+
+    def examine_job(found: Job, wishes: Wishes, progress: object) -> Evidence:
+        wanted.append(wishes)
+        return Evidence(found, 1)
+
+    plays(job())
+    monkeypatch.setattr("grpo_doctor.cli.visit.examine_job", examine_job)
+    assert main(["attach", "1", "--seconds", "0.2", *arguments]) == 3
+    assert wanted == [Wishes(inject=inject, seconds_between=0.2)]
+
+
+@pytest.mark.parametrize(
+    ("state", "confirm", "told"),
+    [("stuck", ("look closer",), True), ("stuck", (), True), ("healthy", (), False)],
+)
+def test_ranks_of_other_hosts_are_told_of_with_how_to_see_them(
+    plays: Callable[..., None], capsys: Said, state: State, confirm: tuple[str, ...], told: bool
+) -> None:
+    four = replace(job(), world_size=4, ranks_missing=(2, 3))
+    how = commands(four)[0]
+    for said_already in (False, True):
+        words = (*confirm, how) if said_already else confirm
+        verdict = msgspec.structs.replace(diagnosis(state).verdict, confirm=words)
+        plays(four, verdict=diagnosis(state, verdict=verdict))
+        main(["attach"])
+        said = capsys.readouterr().err
+        assert ("on other hosts: not seen" in said) is (told and not said_already)
+        assert (f"grpo-doctor:   {how}" in said) is (told and not said_already)
 
 
 def test_progress_is_taken_back_on_a_terminal(
@@ -99,6 +176,36 @@ def test_progress_is_taken_back_on_a_terminal(
             shown += piece
     os.close(ours)
     assert shown == b"\r\x1b[Kgrpo-doctor: looking at 2 ranks ...\r\x1b[K"
+
+
+def test_progress_leaves_the_last_column_of_a_terminal_free(
+    plays: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In the last one the cursor would go to the next line, which nothing takes back."""
+
+    def examine_job(found: Job, wishes: object, progress: Callable[[str], None]) -> Evidence:
+        progress("looking at ranks " * 20)
+        return Evidence(found, 1)
+
+    plays(job())
+    monkeypatch.setattr("grpo_doctor.cli.visit.examine_job", examine_job)
+    monkeypatch.setattr("grpo_doctor.cli.visit.color_wanted", lambda stream: True)
+    monkeypatch.setenv("COLUMNS", "40")
+    shown = io.StringIO()
+    monkeypatch.setattr(sys, "stderr", shown)
+    main(["attach", "--json"])
+    (line,) = [piece for piece in shown.getvalue().split("\r\x1b[K") if piece]
+    assert line == ("grpo-doctor: " + "looking at ranks " * 20)[:39]
+
+
+def test_without_standard_error_the_verdict_is_said_all_the_same(
+    plays: Callable[..., None], capsys: Said, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plays(job())
+    with monkeypatch.context() as changed:
+        changed.setattr(sys, "stderr", None)
+        assert main(["attach"]) == 3
+    assert capsys.readouterr().out.startswith(SUMMARY)
 
 
 def test_where_ends_of_children_are_ignored_a_failure_is_still_seen(

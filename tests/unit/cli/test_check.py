@@ -4,11 +4,18 @@ from __future__ import annotations
 
 import json
 import shlex
+from importlib.metadata import PackageNotFoundError
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
-from grpo_doctor.cli import main
+from grpo_doctor.cli import checking, main
+from grpo_doctor.cli.check import Gpus
+from grpo_doctor.cli.check_memory import Wanted
+from grpo_doctor.launches import Launch
+from grpo_doctor_reports.schema.check import CheckDocument
 
 PASTED = (
     "swift rlhf --rlhf_type grpo --model Qwen/Qwen2-7B-Instruct --train_type lora "
@@ -200,3 +207,227 @@ def test_an_unknown_model_is_said_and_the_rules_go_on(capsys: pytest.CaptureFixt
     assert check(command, "--gpus", "8xA100-80G", "--version", "ms-swift=4.6.0") == 0
     out = lines(capsys)
     assert "acme/Strange-13X is unknown" in out[0]
+
+
+NEWEST = ("--version", "ms-swift=4.6.0")
+FULL = (
+    SMALL.replace("lora", "full").replace("zero2", "zero3").replace("true", "false", 1)
+).replace("--vllm_mode colocate --vllm_gpu_memory_utilization 0.4 --sleep_level 1 ", "")
+
+
+def checked(capsys: pytest.CaptureFixture[str], command: str, *options: str) -> dict[str, Any]:
+    check(command, *options, "--json")
+    document: dict[str, Any] = json.loads(capsys.readouterr().out)
+    return document
+
+
+def knobs(changes: list[dict[str, Any]]) -> list[str]:
+    return [setting["knob"] for change in changes for setting in change["settings"]]
+
+
+def test_what_fits_has_room_and_what_does_not_gets_changes(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    fits = checked(capsys, SMALL, "--gpus", "8xA100-80G", *NEWEST)
+    assert (fits["verdict"], fits["fix"], fits["relief"]) == ("fits", None, [])
+    assert "train.micro_batch" in knobs(fits["room"])
+    assert fits["headline"].startswith("Yes: it fits: ")
+    assert " GiB in rollout, train and rollout; " in fits["headline"]
+    full = checked(capsys, FULL, "--gpus", "8x24G", *NEWEST)
+    assert (full["verdict"], full["room"]) == ("oom", [])
+    assert "deepspeed.offload_optimizer" in knobs([full["fix"]])
+    assert "deepspeed.offload_param" in knobs(full["relief"])  # under ZeRO-3 alone
+
+
+def test_a_launch_that_ends_at_once_is_told_of_no_room(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    ended = checked(capsys, f"{SMALL} --num_generations 7", "--gpus", "8xA100-80G", *NEWEST)
+    assert (ended["verdict"], ended["room"]) == ("invalid", [])
+    assert ended["memory"]["state"] == "fits"
+
+
+@pytest.mark.parametrize(("model", "verdict"), [("7B", "fits"), ("32B", "invalid")])
+def test_a_server_alone_has_no_trainer_to_change(
+    capsys: pytest.CaptureFixture[str], model: str, verdict: str
+) -> None:
+    server = f"swift rollout --model Qwen/Qwen2.5-{model}-Instruct"
+    document = checked(capsys, server, "--gpus", "1x3090", *NEWEST, "--solve", "vllm.max_num_seqs")
+    assert document["verdict"] == verdict
+    assert (document["fix"], document["relief"], document["room"]) == (None, [], [])
+    assert document["solved"] == {"knob": "vllm.max_num_seqs", "value": None, "spelling": None}
+    if verdict == "fits":
+        assert " GiB in rollout; " in document["headline"]
+
+
+@pytest.mark.parametrize(
+    ("gpus", "spelling"),
+    [("8xA100-80G", "--per_device_train_batch_size {}"), ("8x24G", None), (None, None)],
+)
+def test_a_largest_value_is_spelled_where_there_is_one(
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    gpus: str | None,
+    spelling: str | None,
+) -> None:
+    monkeypatch.setattr("grpo_doctor.cli.check._present", lambda: None)
+    command = SMALL if gpus != "8x24G" else FULL
+    options = [] if gpus is None else ["--gpus", gpus, *NEWEST]
+    solved = checked(capsys, command, *options, "--solve", "train.micro_batch")["solved"]
+    assert (solved["value"] is not None) is (spelling is not None)
+    assert solved["spelling"] == (spelling and spelling.format(solved["value"]))
+
+
+@pytest.mark.parametrize(
+    ("text", "gpus"),
+    [
+        ("1x3090", "1x3090"),
+        ("3090", "1x3090"),
+        ("RTX3090", "1xRTX3090"),
+        ("2 x A100-80G", "2xA100-80G"),
+    ],
+)
+def test_gpus_are_a_number_and_a_name_or_one_of_that_name(
+    capsys: pytest.CaptureFixture[str], text: str, gpus: str
+) -> None:
+    assert checked(capsys, SMALL, "--gpus", text, "--nodes", "1", *NEWEST)["gpus"] == gpus
+
+
+@pytest.fixture
+def narrow(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """A machine with little of everything; the places whose room was asked for."""
+    asked: list[str] = []
+
+    def disk_usage(path: object) -> SimpleNamespace:
+        asked.append(str(path))
+        return SimpleNamespace(total=2**26, used=0, free=2**26)
+
+    monkeypatch.setattr("shutil.disk_usage", disk_usage)
+    monkeypatch.setattr("resource.getrlimit", lambda _: (64, 64))
+    monkeypatch.setattr("grpo_doctor.cli.check_memory._memory_here", lambda: 2**40)
+    return asked
+
+
+@pytest.mark.parametrize(
+    ("present", "options", "measured"),
+    [(True, (), True), (True, ("--gpus", "8xA100-80G"), False), (False, (), False)],
+)
+def test_this_machine_is_only_measured_where_the_job_would_run_on_it(
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    narrow: list[str],
+    present: bool,
+    options: tuple[str, ...],
+    measured: bool,
+) -> None:
+    there = Gpus(8, "A100-80G", 80 * 10**9) if present else None
+    monkeypatch.setattr("grpo_doctor.cli.check._present", lambda: there)
+    command = f"{FULL} --save_steps 10 --dataloader_num_workers 4"
+    found = {flaw["id"] for flaw in checked(capsys, command, *options, *NEWEST)["flaws"]}
+    assert found & {"GL054", "GL056", "GL057"} == (
+        {"GL054", "GL056", "GL057"} if measured else set()
+    )
+    assert bool(narrow) is measured
+
+
+def test_the_disk_is_the_one_that_checkpoints_go_to(
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    narrow: list[str],
+    tmp_path: Path,
+) -> None:
+    there = Gpus(8, "A100-80G", 80 * 10**9)
+    monkeypatch.setattr("grpo_doctor.cli.check._present", lambda: there)
+    checked(capsys, f"{FULL} --output_dir {tmp_path}/not/yet", *NEWEST)
+    assert str(tmp_path) in narrow
+    (tmp_path / "not").mkdir()
+    narrow.clear()
+    checked(capsys, f"{FULL} --output_dir {tmp_path}/not/yet", *NEWEST)
+    assert f"{tmp_path}/not" in narrow
+
+
+@pytest.fixture
+def installed(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
+    """What is installed here: what the test puts in."""
+    packages: dict[str, str] = {}
+
+    def version(name: str) -> str:
+        if name not in packages:
+            raise PackageNotFoundError(name)
+        return packages[name]
+
+    monkeypatch.setattr("importlib.metadata.version", version)
+    return packages
+
+
+@pytest.mark.parametrize(
+    ("here", "stated", "versions"),
+    [
+        ({}, {}, {}),
+        ({"ms-swift": "3.4.0", "vllm": "0.9.0"}, {}, {"ms-swift": "3.4.0", "vllm": "0.9.0"}),
+        # Beside another version of the framework what is installed here is not what it runs with.
+        ({"ms-swift": "3.4.0", "vllm": "0.9.0"}, {"ms-swift": "4.6.0"}, {"ms-swift": "4.6.0"}),
+        (
+            {"ms-swift": "3.4.0", "vllm": "0.9.0"},
+            {"ms-swift": "3.4.0", "vllm": "0.8.0"},
+            {"ms-swift": "3.4.0", "vllm": "0.8.0"},
+        ),
+        ({"vllm": "0.9.0"}, {}, {}),
+        ({"vllm": "0.9.0"}, {"ms-swift": "4.6.0"}, {"ms-swift": "4.6.0"}),
+    ],
+)
+def test_what_is_installed_counts_where_it_is_what_the_launch_would_use(
+    monkeypatch: pytest.MonkeyPatch,
+    installed: dict[str, str],
+    here: dict[str, str],
+    stated: dict[str, str],
+    versions: dict[str, str],
+) -> None:
+    seen: list[Launch] = []
+
+    usual = checking.check
+
+    def judged(launch: Launch, wanted: Wanted) -> CheckDocument:
+        seen.append(launch)
+        return usual(launch, wanted)
+
+    monkeypatch.setattr("grpo_doctor.cli.checking.check", judged)
+    monkeypatch.setattr("grpo_doctor.cli.check._present", lambda: None)
+    installed |= here
+    words = [word for name, value in stated.items() for word in ("--version", f"{name}={value}")]
+    check(SMALL, *words)
+    (launch,) = seen
+    assert dict(launch.versions) == versions
+    assert launch.version == versions.get("ms-swift", launch.version)
+
+
+@pytest.mark.parametrize("text", ["ms-swift=abc", "ms-swift", "ms-swift="])
+def test_a_version_is_a_package_and_a_number(text: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert check(SMALL, "--version", text) == 2
+    assert "give PACKAGE=VERSION" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("models", "gpus"),
+    [
+        ({"0": "NVIDIA GeForce RTX 3090", "1": "NVIDIA GeForce RTX 3090"}, "2x"),
+        ({"0": None}, None),
+        ({}, None),
+        ({"0": "A card that nobody knows"}, None),
+    ],
+)
+def test_the_gpus_of_this_host_are_those_that_the_driver_names(
+    models: dict[str, str | None],
+    gpus: str | None,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    for name, model in models.items():
+        (tmp_path / name).mkdir()
+        lines_ = [f"Model: \t\t {model}"] if model else []
+        (tmp_path / name / "information").write_text("\n".join([*lines_, "IRQ: 42", ""]))
+    folders = sorted(tmp_path.iterdir())
+    monkeypatch.setattr(Path, "iterdir", lambda self: iter(folders))
+    said = checked(capsys, SMALL, *NEWEST)["gpus"]
+    assert said is None if gpus is None else said.startswith(gpus)

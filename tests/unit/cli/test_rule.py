@@ -77,3 +77,10 @@ def test_a_price_is_an_amount(trace: str, capfd: pytest.CaptureFixture[str]) -> 
     assert cost["money_per_day"] == pytest.approx(cost["gpu_hours_per_day"] * 2.5, rel=1e-3)
     assert main(["report", trace, "--json", "--price", "cheap"]) == 2
     assert "give an amount" in capfd.readouterr().err
+
+
+def test_a_family_of_several_is_listed_and_nothing_else(capfd: pytest.CaptureFixture[str]) -> None:
+    assert main(["rule", "visibility"]) == 0
+    listed = capfd.readouterr().out.splitlines()
+    assert [line[:5] for line in listed if line.startswith("GD")] == ["GD005", "GD075"]
+    assert listed[-1] == "grpo-doctor rule ID says more about one."

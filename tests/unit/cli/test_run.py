@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import errno
+import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from grpo_doctor.cli import main
+from grpo_doctor.cli import main, run, watching
+from grpo_doctor.cli.finish import Finished
+from grpo_doctor.cli.watching import Aftermath
+from grpo_doctor_probes import supervisor
+from grpo_doctor_probes.supervisor import Ended, Launch
 
 
 @pytest.mark.parametrize("steps", ["", "x", "3:0", "3:", ":2", "-1", "1.5"])
@@ -47,3 +54,131 @@ def test_a_join_that_makes_no_sense_is_refused(
     assert main(["run", *arguments]) == 2
     assert said in capsys.readouterr().err
     assert [entry.name for entry in tmp_path.iterdir()] == ["notes"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--max-mb", "0", "--", "true"], "--max-mb 0: at least 1 MiB is needed"),
+        (["--nproc", "0"], "at least 1 rank is needed"),
+        (["--hz", "0.009", "--", "true"], "give a rate from 0.01 to 100"),
+        (["--hz", "100.1", "--", "true"], "give a rate from 0.01 to 100"),
+        (["--hang-after", "0.9", "--", "true"], "give at least 1 second"),
+        (["--nproc", "2", "--", "true"], "tell your own launcher how many ranks to start"),
+        (["--log-metrics"], "give a command after `--`"),
+        (["--log-metrics", "--", "--max_steps", "3"], "give a command after `--`"),
+        (["--log-metrics", "--no-hooks", "--", "true"], "leave --no-hooks away"),
+    ],
+)
+def test_what_makes_no_sense_is_refused_before_anything_is_made(
+    arguments: list[str],
+    said: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(["run", *arguments]) == 2
+    assert said in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.fixture
+def planned(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
+    """What each launch was planned with; none of them starts."""
+    wishes: list[dict[str, Any]] = []
+
+    def plan(arguments: list[str], folder: Path, **wished: Any) -> None:
+        wishes.append(wished)
+        raise supervisor.CannotStartError("it is not to start")
+
+    monkeypatch.setattr(supervisor, "plan", plan)
+    return wishes
+
+
+@pytest.mark.parametrize(
+    ("arguments", "wished"),
+    [
+        (["--", "true"], {"hooks": True, "log_metrics": False, "max_mb": None}),
+        (["--no-hooks", "--", "true"], {"hooks": False}),
+        (["--max-mb", "1", "--hang-after", "1", "--", "true"], {"max_mb": 1}),
+        (["--log-metrics", "--hz", "100", "--", "true"], {"log_metrics": True, "hooks": True}),
+        (["--nproc", "1", "--hz", "0.01"], {"ranks": 1}),
+    ],
+)
+def test_what_makes_sense_is_planned_as_it_was_said(
+    planned: list[dict[str, Any]],
+    arguments: list[str],
+    wished: dict[str, Any],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(["run", *arguments]) == 127
+    (found,) = planned
+    assert {name: found[name] for name in wished} == wished
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ([], "can't make the run directory : No space left. Choose another with -o DIR."),
+        (["-o", "a"], "can't make the run directory a: No space left. Choose another with -o DIR."),
+        (
+            ["--join", "a"],
+            "can't make the run directory a: No space left. Choose another with --join RUN.",
+        ),
+    ],
+)
+def test_a_folder_that_cannot_be_made_is_named(
+    arguments: list[str],
+    said: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def full(folder: Path | None) -> Path:
+        raise OSError(errno.ENOSPC, "No space left")
+
+    monkeypatch.setattr(supervisor, "create_run_dir", full)
+    monkeypatch.setattr(supervisor, "create_joined_dir", full)
+    assert main(["run", *arguments, "--", "true"]) == 4
+    assert said in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("more", "watched", "reports"),
+    [
+        ([], True, [True]),
+        (["--no-watchdog"], False, [True]),
+        (["--no-report"], True, [False]),
+        (["--join", "of-the-trainer"], False, []),
+    ],
+)
+def test_a_job_is_watched_and_reported_on_unless_that_was_not_wanted(
+    more: list[str],
+    watched: bool,
+    reports: list[bool],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    asked: list[bool] = []
+
+    def finish(folder: Path, ended: Ended, aftermath: Aftermath, *, report: bool) -> Finished:
+        asked.append(report)
+        return Finished(folder, ended.code, ended.state, None, None, None, aftermath)
+
+    def with_flight_recorder(launch: Launch, *_: object) -> tuple[Launch, dict[str, str]]:
+        return launch, {"TORCH_FR_BUFFER_SIZE": "2000"}
+
+    monkeypatch.setattr(run, "finish", finish)
+    monkeypatch.setattr(watching, "with_flight_recorder", with_flight_recorder)
+    monkeypatch.chdir(tmp_path)
+    folder = [] if "--join" in more else ["-o", "run"]
+    assert main(["run", *folder, *more, "--no-live", "--no-check", "--", "true"]) == 0
+    (written,) = tmp_path.rglob("run.json")
+    recorded = json.loads(written.read_text()).get("flight_recorder", {})
+    assert bool(recorded) is watched
+    assert asked == reports
+    told = "what the server did is in the report of the run: grpo-doctor report of-the-trainer"
+    assert (told in capsys.readouterr().err) is (not reports)

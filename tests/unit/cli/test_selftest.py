@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from grpo_doctor.cli import main, selftest
-from grpo_doctor.selftest import Case, Outcome, judge
+from grpo_doctor.selftest import BUSY_MACHINE, Case, Outcome, judge
+from grpo_doctor.trace.load import load
+from grpo_doctor.trace.write import write_trace
+from tests.unit.findings.example_runs import run
 
 
 @pytest.fixture
@@ -52,3 +56,74 @@ def test_a_job_that_there_is_not_and_a_folder_in_use_are_wrong_usage(
     assert main(["selftest", "healthy", "--keep", str(tmp_path)]) == 2
     assert "already a healthy" in capsys.readouterr().err
     assert folders == []
+
+
+BUSY = frozenset({BUSY_MACHINE})
+FAULT = Case("fault", "something is wrong", frozenset({"GD001", "GD002"}), BUSY)
+NOTHING = Case("healthy", "nothing is wrong")
+
+
+@pytest.mark.parametrize(
+    ("outcome", "line"),
+    [
+        (
+            judge(FAULT, ["GD002"], 0.1),
+            "ok    fault          something is wrong; wanted GD001 or GD002, found GD002",
+        ),
+        (
+            judge(FAULT, [], 0.1),
+            "FAIL  fault          something is wrong; wanted GD001 or GD002, found nothing",
+        ),
+        (
+            judge(NOTHING, [], 0.1),
+            "ok    healthy        nothing is wrong; wanted nothing, found nothing",
+        ),
+        (
+            judge(FAULT, ["GD001", BUSY_MACHINE], 0.1),
+            (
+                "ok    fault          something is wrong; wanted GD001 or GD002, "
+                "found GD001, GD023 (other programs keep this machine busy)"
+            ),
+        ),
+        (
+            Outcome(FAULT, problem="exit code 1: no space"),
+            "FAIL  fault          something is wrong; wanted GD001 or GD002, exit code 1: no space",
+        ),
+    ],
+)
+def test_a_line_says_what_was_wanted_and_what_was_found(
+    outcome: Outcome,
+    line: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(selftest, "_outcome", lambda case, folder: outcome)
+    main(["selftest", "healthy"])
+    assert capsys.readouterr().out.splitlines()[0] == line
+
+
+@pytest.mark.parametrize(("code", "right"), [(0, True), (3, False)])
+def test_a_job_is_recorded_judged_and_timed(
+    code: int,
+    right: bool,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    commands: list[list[str]] = []
+
+    def started(command: list[str], **_: object) -> SimpleNamespace:
+        commands.append(command)
+        write_trace(run().build(), tmp_path / "healthy.json")
+        return SimpleNamespace(returncode=code, stderr="no such file")
+
+    monkeypatch.setattr("subprocess.run", started)
+    monkeypatch.setattr("grpo_doctor.trace.load.load", lambda _: load(tmp_path / "healthy.json"))
+    assert main(["selftest", "healthy", "--json"]) == (0 if right else 1)
+    (case,) = json.loads(capsys.readouterr().out)["cases"]
+    assert (case["right"], case["found"]) == (right, [])
+    assert (case["problem"] or "").startswith("exit code 3: no such file") is not right
+    assert (0 < case["seconds"] < 60) is right
+    (command,) = commands
+    assert command[-1] == "healthy"
+    assert "--no-report" in command

@@ -4,20 +4,27 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import io
 import os
 import threading
 import time
 from pathlib import Path
+from typing import TextIO
 
 import pytest
 
 from grpo_doctor.cli import main, watching
 from grpo_doctor.cli.watching import with_flight_recorder
+from grpo_doctor_probes.supervisor import keepstacks
+from grpo_doctor_probes.supervisor.deaths import Death, DeathWatch, Subject
 from grpo_doctor_probes.supervisor.inquiry import Answer
 from grpo_doctor_probes.supervisor.job import Ended, Job
 from grpo_doctor_probes.supervisor.launch import Launch
+from grpo_doctor_probes.supervisor.liveline import LiveLine
+from grpo_doctor_probes.supervisor.members import Members
 from grpo_doctor_probes.supervisor.suspicion import Suspicion
 from grpo_doctor_probes.supervisor.watchdog import Hang
+from tests.unit.probes.supervisor.headers_in_code import header, span
 
 OPTIONS = argparse.Namespace(no_live=True, no_watchdog=False, hang_after=None, on_hang="report")
 LAUNCH = Launch(("true",), dict(os.environ), bundled=False, world_size=None)
@@ -204,3 +211,101 @@ def test_a_run_directory_that_hangs_holds_nobody_up(
     )
     assert capsys.readouterr().err.count("hangs; the job goes on") == 1
     (tmp_path / "ranks" / "00000.spans").write_bytes(b"")  # lets the thread go
+
+
+def watched_with(tmp_path: Path, **options: object) -> tuple[watching.Watching, Job]:
+    job = Job(LAUNCH)
+    chosen = argparse.Namespace(**{**vars(OPTIONS), **options})
+    return watching.Watching(chosen, LAUNCH, ["true"], tmp_path, job), job
+
+
+@pytest.mark.parametrize(
+    ("on_hang", "stopped", "kept"),
+    [("report", False, False), ("stop", True, False), ("dump", False, True)],
+)
+def test_a_hang_ends_the_job_or_keeps_its_stacks_only_where_that_was_wanted(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    on_hang: str,
+    stopped: bool,
+    kept: bool,
+) -> None:
+    done: list[str] = []
+    monkeypatch.setattr(Job, "stop", lambda job, kill: done.append("stop"))
+    monkeypatch.setattr(keepstacks, "start", lambda folder, pids: done.append(str(folder)))
+    watched, job = watched_with(tmp_path, on_hang=on_hang)
+    assert watched._watchdog is not None
+    assert watched._watchdog.look_again is kept
+    watched._hear(hang(tmp_path / "0", {"verdict": {"state": "stuck"}}))
+    watched.close(job.wait(lambda: None, 0.01))
+    assert done == ["stop"] * stopped + [str(tmp_path / "0" / "stacks")] * kept
+    said = capsys.readouterr().err
+    assert ("ending the job, as --on-hang stop asks" in said) is stopped
+    assert ("keeping the stacks of all processes" in said) is kept
+
+
+@pytest.mark.parametrize(
+    ("state", "explained", "ended"),
+    [
+        ("finished", False, False),
+        ("interrupted", False, False),
+        ("failed", True, False),
+        ("killed", True, False),
+        ("hung", False, True),
+    ],
+)
+def test_who_died_is_told_of_a_bad_end_and_what_is_left_of_a_hang_is_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, state: str, explained: bool, ended: bool
+) -> None:
+    ends: list[float] = []
+    monkeypatch.setattr(Members, "end", lambda members, grace_s: ends.append(grace_s))
+    monkeypatch.setattr(watching, "obituary", lambda deaths, phases: ["rank 1 died first"])
+    watched, job = watched_with(tmp_path)
+    job.wait(lambda: None, 0.01)
+    after = watched.close(Ended(state, 0, None, 0))
+    assert after.remarks == ("rank 1 died first",) * explained
+    assert bool(ends) is ended
+
+
+def test_the_dead_are_written_down_with_where_they_stood(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    watched, job = watched_with(tmp_path)
+    places = {1: "train", 2: None, 3: None}
+    headers = [
+        header(span("train", 1.0), rank=0, pid=1),
+        header(span("train", 1.0), rank=1, pid=2, closed_ns=5),  # it ended in order
+        header(rank=2, pid=3),
+    ]
+    deaths = [Death(Subject(pid, f"rank {pid}", pid), pid, 9) for pid in places]
+    monkeypatch.setattr(watched._headers, "read", lambda ranks: headers)
+    monkeypatch.setattr(DeathWatch, "close", lambda watch: deaths)
+    job.wait(lambda: None, 0.01)
+    facts = watched.close(Ended("failed", 1, None, 0)).facts
+    assert {fact["pid"]: fact["phase"] for fact in facts["deaths"]} == places
+
+
+@pytest.mark.parametrize(
+    ("no_live", "stream", "shown"),
+    [(False, True, True), (True, True, False), (False, False, False)],
+)
+def test_a_live_line_needs_a_stream_and_leave(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    no_live: bool,
+    stream: bool,
+    shown: bool,
+) -> None:
+    lines: list[TextIO] = []
+
+    def live_line(stream: TextIO) -> LiveLine:
+        lines.append(stream)
+        return LiveLine(stream)
+
+    monkeypatch.setattr(watching, "LiveLine", live_line)
+    there = io.StringIO() if stream else None
+    monkeypatch.setattr("sys.stderr", there)
+    watched, job = watched_with(tmp_path, no_live=no_live)
+    watched.close(job.wait(lambda: None, 0.01))
+    assert lines == [there] * shown

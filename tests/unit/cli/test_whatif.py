@@ -30,7 +30,10 @@ def test_a_table_by_phase_with_the_interval(
     assert "offload.optimizer: true to false  (--offload_optimizer false)" in out
     rows = {line.split()[0]: line.split()[1:] for line in out.splitlines() if line.strip()}
     assert rows["offload"][:3] == ["2.0000", "s", "0.0000"]
-    assert rows["train"][:3] == ["8.0000", "s", "8.0000"]
+    assert rows["offload"][3:] == ["s", "-2.0000", "s"]
+    assert rows["train"] == ["8.0000", "s", "8.0000", "s"]
+    assert rows["step"][:4] == ["10.0000", "s", "8.0000", "s"]
+    assert out.splitlines()[0].endswith("trace.json, 6 steps")
     assert rows["step"][4] == "-20.0%"
     assert "Between -2" in out
     assert "Assumed: that memory suffices" in out
@@ -71,9 +74,9 @@ def test_a_run_of_one_step_gets_an_answer_in_words(
     build.step(0, 0, 0.0, {"offload": 2.0, "train": 8.0})
     write_trace(build.build(), tmp_path / "trace.json")
     assert whatif(str(tmp_path / "trace.json"), "--set", "offload.optimizer=false") == 0
-    assert "Unknown: a prediction needs at least 3 steps, this run has 1." in (
-        capsys.readouterr().out
-    )
+    out = capsys.readouterr().out
+    assert "Unknown: a prediction needs at least 3 steps, this run has 1." in out
+    assert out.splitlines()[0].endswith("trace.json, 1 step")
 
 
 def test_what_the_run_does_not_say_is_said_to_be_unknown(
@@ -122,3 +125,21 @@ def test_a_setting_that_is_so_already_changes_nothing(
     out = capsys.readouterr().out
     assert "offload.optimizer: as it is" in out
     assert "-0.0000" not in out
+
+
+@pytest.mark.parametrize(
+    ("given", "code"),
+    [
+        ("sync.move_model_batches=none", 0),
+        ("sync.move_model_batches=", 0),
+        ("sync.move_model_batches=some", 2),
+        ("dataload.num_workers=none", 2),
+        ("train.loss_type=", 0),
+        ("train.loss_type=dapo", 0),
+    ],
+)
+def test_nothing_is_a_value_of_texts_and_of_a_few_numbers(
+    recording: str, given: str, code: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert whatif(recording, "--set", given) == code
+    assert ("takes a whole number" in capsys.readouterr().err) is (code == 2)

@@ -10,7 +10,10 @@ import pytest
 
 from grpo_doctor.analysis import analyse
 from grpo_doctor.analysis.rows import CODES
+from grpo_doctor.errors import TraceError
+from grpo_doctor.importers import areal
 from grpo_doctor.importers.load import load
+from grpo_doctor.trace.model import Kind, Trace
 
 
 def event(name: str, start_us: float, length_us: float, **args: Any) -> dict[str, Any]:
@@ -86,3 +89,92 @@ def test_a_damaged_line_is_counted(tmp_path: Path) -> None:
     path = written(tmp_path / "traces-r0.jsonl", trainer_events(2))
     path.write_text(path.read_text().replace('"dur": 60000,', '"dur": ,', 1))
     assert load(path).loss.dropped_events == 1
+
+
+def steps_of(trace: Trace) -> list[tuple[float, float, float]]:
+    """Number, begin and end of each step, in microseconds."""
+    spans = trace.spans
+    rows = spans.kind == Kind.STEP
+    columns = (spans.value[rows], spans.start_ns[rows] / 1000, spans.end_ns[rows] / 1000)
+    return list(zip(*(column.tolist() for column in columns)))
+
+
+def test_a_step_lasts_until_the_next_and_the_last_one_as_long_as_its_ranges(
+    tmp_path: Path,
+) -> None:
+    rows = [
+        event("train.rollout", 100.0, 50.0, global_step=4),
+        event("train.ppo_update", 130.0, 60.0, global_step=4),
+        event("train.rollout", 300.0, 10.0, global_step=5),
+        event("train.ppo_update", 305.0, 90.0, global_step=5),
+        event("train.save", 390.0, 2.0, global_step=5),
+        # Neither engines nor what has no step begin one.
+        event("fsdp_engine.step", 50.0, 900.0, global_step=3),
+        event("train.rollout", 60.0, 1.0),
+        event("train.rollout", 70.0, 1.0, global_step=-1),
+    ]
+    trace = load(written(tmp_path / "traces-r0.jsonl", rows))
+    assert steps_of(trace) == [(4, 50, 250), (5, 250, 345)]
+
+
+def test_a_step_begins_with_its_first_range_whichever_was_written_first(tmp_path: Path) -> None:
+    rows = [
+        event("train.ppo_update", 130.0, 60.0, global_step=4),
+        event("train.rollout", 100.0, 50.0, global_step=4),
+    ]
+    assert steps_of(load(written(tmp_path / "traces-r0.jsonl", rows))) == [(4, 0, 90)]
+
+
+def test_a_file_whose_processes_all_step_leaves_none_out(tmp_path: Path) -> None:
+    for rank in (0, 1):
+        written(tmp_path / f"traces-r{rank}.jsonl", trainer_events(2, rank))
+    assert load(tmp_path).run.notes == ()
+
+
+@pytest.mark.parametrize(
+    ("said", "name", "rank"),
+    [
+        ({"rank": 3}, "traces-r5.jsonl", 3), ({}, "traces-r5.jsonl", 5), ({}, "other.jsonl", 0),
+        ({"rank": 0}, "traces-r5.jsonl", 0), ({"rank": -1}, "traces-r5.jsonl", 0),
+        ({"rank": (1 << 20) - 1}, "x.jsonl", (1 << 20) - 1), ({"rank": 1 << 20}, "x.jsonl", 0),
+    ],
+)  # fmt: skip
+def test_the_rank_is_what_events_say_or_else_the_file(
+    said: dict[str, int], name: str, rank: int, tmp_path: Path
+) -> None:
+    trace = load(written(tmp_path / name, [event("train.rollout", 1.0, 2.0, **said)]))
+    assert trace.ranks == (rank,)
+    assert trace.processes[0].os_pid == 77
+
+
+def test_a_folder_is_known_by_the_names_and_the_beginning_of_its_files(tmp_path: Path) -> None:
+    assert not areal.recognises(tmp_path, b"")
+    (tmp_path / "traces-r0.jsonl").write_text('{"loss": 1}\n')
+    assert not areal.recognises(tmp_path, b"")
+    written(tmp_path / "traces-r0.jsonl", trainer_events(1))
+    assert areal.recognises(tmp_path, b"")
+    written(tmp_path / "other" / "x.jsonl", trainer_events(1))
+    assert not areal.recognises(tmp_path / "other", b"")
+
+
+def test_a_file_without_an_event_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "traces-r0.jsonl"
+    path.write_text("\n\n[1]\n")
+    with pytest.raises(TraceError, match="line 1 is no event, nor is any other"):
+        areal.load(path)
+    only = {"name": "train.rollout", "ph": "B", "ts": 1, "pid": 1}
+    assert len(load(written(path, [only])).spans) == 0
+
+
+def test_names_become_spans_of_phases_or_stay() -> None:
+    names = {
+        "train.rollout": "rollout/generate",
+        "train.save": "checkpoint",
+        "train.actor_offload": "offload",
+        "train.rollout_resume": "offload",
+        "train.other": "train.other",
+        "fsdp_engine.step": "optimizer",
+        "fsdp_engine.steps": "fsdp_engine.steps",
+        "engine/forward": "engine.forward",
+    }
+    assert {name: areal._span_of(name) for name in names} == names

@@ -69,3 +69,48 @@ def test_a_line_that_is_cut_off_loses_what_was_cut(tmp_path: Path) -> None:
 def test_a_log_without_steps_is_refused_and_what_is_read_is_said(tmp_path: Path) -> None:
     with pytest.raises(TraceError, match=r"holds no line of a step: .* console logs of verl"):
         loaded(tmp_path, "Traceback (most recent call last):", "RuntimeError: no GPU")
+
+
+SYNC_LIMIT = "Time outside OpenRLHF's timers"
+
+
+@pytest.mark.parametrize(
+    ("total", "module", "limited", "phases"),
+    [
+        (20.0, "ppo_trainer", True, {"rollout", "logprob", "train", "sync"}),
+        (12.0, "ppo_trainer_async", False, {"rollout", "logprob", "train", "sync"}),
+        (None, "ppo_trainer", False, set()),
+        (None, "ppo_trainer_async", False, set()),
+    ],
+)
+def test_what_a_log_can_not_tell_is_said_of_the_trainer_that_wrote_it(
+    total: float | None, module: str, limited: bool, phases: set[str], tmp_path: Path
+) -> None:
+    origin = loaded(tmp_path, step_line(1, total=total, module=module)).run.origin
+    assert origin is not None
+    assert any(SYNC_LIMIT in limit for limit in origin.limits) is limited
+    assert origin.phases == phases
+
+
+def test_beside_training_steps_without_a_total_have_no_length(tmp_path: Path) -> None:
+    trace = loaded(
+        tmp_path, step_line(1, total=None, module="ppo_trainer_async"),
+        step_line(2, total=12.0, module="ppo_trainer_async"),
+    )  # fmt: skip
+    assert analyse(trace).steps.numbers.tolist() == [2]
+
+
+def test_a_synchronous_rollout_is_what_its_timer_says(tmp_path: Path) -> None:
+    trace = loaded(tmp_path, step_line(1, total=30.0))
+    assert analyse(trace).share("rollout") == pytest.approx(11.5 / 30)
+    assert not any("beside the steps" in note for note in trace.run.notes)
+
+
+def test_the_first_engine_and_the_first_command_are_told(tmp_path: Path) -> None:
+    trace = loaded(
+        tmp_path, "Initializing a V1 LLM engine (v0.11.0) with", COMMAND,
+        "Initializing a V1 LLM engine (v0.12.0) with", COMMAND.replace(" 8", " 9"), step_line(1),
+    )  # fmt: skip
+    assert trace.run.versions == {"vllm": "0.11.0"}
+    assert trace.run.knobs["rollout.num_generations"] == 8
+    assert loaded(tmp_path, step_line(1)).run.versions == {}

@@ -14,7 +14,10 @@ from grpo_doctor.analysis.learning import curve
 from grpo_doctor.errors import TraceError
 from grpo_doctor.importers.laid import LoggedStep
 from grpo_doctor.importers.load import load
-from grpo_doctor.importers.trainer_log import framework_of
+from grpo_doctor.importers.swift_log import load as load_swift
+from grpo_doctor.importers.swift_log import recognises as recognises_swift
+from grpo_doctor.importers.trainer_log import LIMITS, facts, framework_of, logged_step, numbers
+from grpo_doctor.importers.trainer_state import recognises as recognises_state
 from grpo_doctor.trace.model import Trace
 
 
@@ -222,3 +225,256 @@ def test_a_printed_row_that_is_cut_off(tmp_path: Path) -> None:
 )
 def test_grpo_is_known_by_a_reward_or_by_completions(keys: tuple[str, ...], framework: str) -> None:
     assert framework_of([LoggedStep(1, None, metrics=dict.fromkeys(keys, 0.5))]) == framework
+
+
+def test_numbers_of_a_row_are_numbers_and_text_that_is_one() -> None:
+    row = {"a": 1, "b": 0.5, "c": "0.25", "d": "nan", "e": "NaN", "f": True, "g": None, "h": "x",
+           "i": [1], "j": "inf"}  # fmt: skip
+    found = numbers(row)
+    assert set(found) == {"a", "b", "c", "d", "e", "j"}
+    assert (found["a"], found["b"], found["c"]) == (1.0, 0.5, 0.25)
+    assert math.isnan(found["d"])
+    assert math.isnan(found["e"])
+    assert math.isinf(found["j"])
+
+
+def test_of_functions_that_do_one_thing_the_first_that_was_timed_counts() -> None:
+    def phases(**profiled: float) -> tuple[tuple[str, float], ...]:
+        rows = {f"profiling/Time taken: T.{name}": value for name, value in profiled.items()}
+        return logged_step(1, [rows], 9.0).phases
+
+    assert phases(_move_model_to_vllm=2.0, generate=3.0) == (("sync", 2.0), ("rollout/generate", 3))
+    assert phases(sync_weights=1.0, _move_model_to_vllm=2.0) == (("sync", 1.0),)
+    assert phases(other=1.0) == ()
+    assert logged_step(1, [{"eval_runtime": 0.0}], 9.0).beside == (("eval", 0.0),)
+    assert logged_step(1, [{}], 9.0).beside == ()
+
+
+@pytest.mark.parametrize(
+    ("steps", "said"), [((1, 2, 3), None), ((2, 4, 6, 7), "mean of 2"), ((5,), None), ((), None)]
+)
+def test_how_many_steps_a_row_is_of(steps: tuple[int, ...], said: str | None) -> None:
+    logged = [LoggedStep(step, 1.0, metrics={"reward": 1.0}) for step in steps]
+    notes = [n for n in facts("a log", Path("x/y"), logged, ()).notes if "Every row" in n]
+    assert bool(notes) is (said is not None)
+    assert said is None or said in notes[0]
+
+
+@pytest.mark.parametrize(
+    ("phases", "limited"),
+    [((), True), ((("eval", 1.0),), True), ((("train", 1.0), ("eval", 1.0)), False)],
+)
+def test_where_time_goes_is_open_without_timed_functions(
+    phases: tuple[tuple[str, float], ...], limited: bool
+) -> None:
+    said = facts("a log", Path("x/y"), [LoggedStep(1, 1.0, phases)], ())
+    assert (said.limits == LIMITS) is limited
+    assert set(said.spans) == {name for name, _ in phases}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "framework", "ranks"),
+    [
+        ({"rlhf_type": "grpo", "world_size": 4}, "ms-swift", 4),
+        ({"swift_version": "4.6.0", "global_world_size": 8, "world_size": 4}, "ms-swift", 8),
+        ({"swift_version": "4.6.0"}, "ms-swift", 0),
+        ({"other": 1}, "trl", 0),
+        (None, "trl", 0),
+    ],
+)
+@pytest.mark.parametrize("inner", ["", "checkpoint-5"])
+def test_settings_lie_beside_the_log_or_beside_the_checkpoints_folder(
+    arguments: dict[str, Any] | None, framework: str, ranks: int, inner: str, tmp_path: Path
+) -> None:
+    if arguments is not None:
+        (tmp_path / "args.json").write_text(json.dumps(arguments))
+    folder = tmp_path / inner
+    folder.mkdir(exist_ok=True)
+    run = trainer_state(folder, trl_row(1, step_time=1.0)).run
+    assert (run.framework, run.world_size) == (framework, ranks)
+
+
+def test_damaged_settings_are_told(tmp_path: Path) -> None:
+    (tmp_path / "args.json").write_text("{")
+    trace = trainer_state(tmp_path, trl_row(1, step_time=1.0))
+    assert trace.loss.notes
+    assert trace.loss.notes[0].startswith("args.json is damaged")
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "known"),
+    [
+        ("trainer_state.json", '{"a": 1', True), ("x.json", ' {"log_history": [', True),
+        ("x.json", '{"a": 1', False), ("trainer_state.json", "[1", False),
+        ("x.json", '["log_history"', False),
+    ],
+)  # fmt: skip
+def test_a_trainer_state_is_known_by_its_name_or_its_key(name: str, text: str, known: bool) -> None:
+    assert recognises_state(Path(name), text.encode()) is known
+
+
+@pytest.mark.parametrize(
+    ("text", "known"),
+    [
+        (' {"loss": 1, "global_step/max_steps": "1/9"}', True), ('{"loss": 1}', False),
+        ('["global_step/max_steps"]', False),
+    ],
+)  # fmt: skip
+def test_ms_swifts_log_is_known_by_its_progress(text: str, known: bool) -> None:
+    assert recognises_swift(Path("x"), text.encode()) is known
+
+
+@pytest.mark.parametrize("global_step", [0, 40])
+def test_what_the_whole_training_took_is_told_a_step(global_step: int, tmp_path: Path) -> None:
+    path = tmp_path / "trainer_state.json"
+    path.write_text(state_text(trl_row(1), {"train_runtime": 400.0}, global_step=global_step))
+    said = any("10 s a step" in note for note in load(path).run.notes)
+    assert said is (global_step == 40)
+
+
+def test_rows_without_a_step_and_those_of_the_whole_run_are_no_steps(tmp_path: Path) -> None:
+    rows = ({"reward": 9.0}, trl_row(2, step_time=1.0), {"step": 7, "train_runtime": 4.0})
+    metrics = trainer_state(tmp_path, *rows).metrics
+    assert metrics.steps.tolist() == [2]
+    assert "step" not in metrics.values
+    assert "train_runtime" not in metrics.values
+
+
+def test_rows_of_a_state_are_by_step_and_the_first_time_of_a_step_counts(tmp_path: Path) -> None:
+    rows = (trl_row(2, step_time=4.0), {"step": 1, "reward": 1.0}, trl_row(1, step_time=3.0),
+            trl_row(1, step_time=9.0))  # fmt: skip
+    analysis = analyse(trainer_state(tmp_path, *rows))
+    assert analysis.steps.numbers.tolist() == [1, 2]
+    assert analysis.steps.seconds[:, 0].tolist() == [3.0, 4.0]
+
+
+def test_a_damaged_state_says_how_many_lines_it_has(tmp_path: Path) -> None:
+    path = tmp_path / "trainer_state.json"
+    path.write_text('{\n"log_history": [\n7')
+    with pytest.raises(TraceError, match="the file has 3 lines"):
+        load(path)
+
+
+# -- ms-swift's speeds
+
+
+def test_steps_per_second_are_a_speed_too(tmp_path: Path) -> None:
+    rows = [swift_row(n, 7.5 * n) for n in (1, 2, 3)]
+    for row, step in zip(rows, (1, 2, 3), strict=True):
+        del row["train_speed(s/it)"]
+        row["train_speed(iter/s)"] = round(1 / 7.5, 6)
+        assert step
+    seconds = analyse(swift_log(tmp_path, *rows)).steps.seconds[:, 0].tolist()
+    assert seconds == pytest.approx([7.5] * 3, rel=1e-4)
+
+
+@pytest.mark.parametrize("speed", [0.0, -1.0, "fast", None, 7])
+def test_a_speed_that_is_none_is_passed_over(speed: Any, tmp_path: Path) -> None:
+    rows = [swift_row(n, 7.5 * n, step_time=5.0) for n in (1, 2, 3)]
+    rows[1]["train_speed(s/it)"] = speed
+    seconds = analyse(swift_log(tmp_path, *rows)).steps.seconds[:, 0].tolist()
+    # The third row is the mean of two steps.
+    assert seconds == pytest.approx([7.5, 7.5], abs=1e-4)
+    for row in rows:
+        row["train_speed(s/it)"] = speed
+        row["train_speed(iter/s)"] = speed
+    assert analyse(swift_log(tmp_path, *rows)).steps.seconds[:, 0].tolist() == [5.0] * 3
+
+
+def test_a_clock_that_goes_back_or_is_too_coarse_tells_no_wall_time(tmp_path: Path) -> None:
+    back = [swift_row(n, s, step_time=5.0) for n, s in ((1, 7.5), (2, 15.0), (3, 14.0))]
+    assert analyse(swift_log(tmp_path, *back)).steps.seconds[:, 0].tolist() == [5.0] * 3
+    # After 200,000 steps a difference of two speeds is rounded by 0.2 s of 7.5.
+    coarse = [swift_row(n, 7.5 * n, step_time=5.0) for n in (1, 200_000, 200_001)]
+    for row in coarse:
+        row["elapsed_time"] = f"{round(7.5 * int(row['global_step/max_steps'].split('/')[0]))}s"
+    assert analyse(swift_log(tmp_path, *coarse)).steps.seconds[:, 0].tolist() == [5.0] * 3
+    fine = [swift_row(n, 7.5 * n, step_time=5.0) for n in (1, 100_000)]
+    for row in fine:
+        row["elapsed_time"] = f"{round(7.5 * int(row['global_step/max_steps'].split('/')[0]))}s"
+    walls = analyse(swift_log(tmp_path, *fine)).steps.seconds[:, 0].tolist()
+    assert walls == pytest.approx([7.5, 7.5], abs=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("clock", "seconds"),
+    [
+        ("1m 15s", 7.5), ("1m 18s", 7.5), ("1m 12s", 7.5), ("1m 19s", 5.0), ("1m 11s", 5.0),
+        ("0d 0h 1m 15s", 7.5), ("", 5.0),
+    ],
+)  # fmt: skip
+def test_a_clock_that_agrees_with_the_speed_shows_that_training_was_not_resumed(
+    clock: str, seconds: float, tmp_path: Path
+) -> None:
+    row = swift_row(10, 75.0, step_time=5.0)
+    row["elapsed_time"] = clock
+    found = analyse(swift_log(tmp_path, row)).steps.seconds[0, 0]
+    assert found == pytest.approx(seconds, abs=1e-4)
+
+
+def test_rows_of_a_run_that_was_resumed_into_its_log_replace_those_from_before(
+    tmp_path: Path,
+) -> None:
+    rows = [swift_row(n, 7.5 * n, tag=tag) for tag, n in ((0, 1), (0, 2), (0, 3), (1, 2), (1, 4))]
+    rows[1]["only_before"] = 1.0
+    trace = swift_log(tmp_path, *rows)
+    assert trace.metrics.steps.tolist() == [1, 2, 4]
+    assert trace.metrics.values["tag"].tolist() == [0, 1, 1]
+    assert "only_before" not in trace.metrics.values
+
+
+def test_rows_of_one_step_belong_together_and_others_are_no_steps(tmp_path: Path) -> None:
+    evaluated = {"eval_reward": 0.75, "global_step/max_steps": "1/100", "eval_runtime": 2.0}
+    other = {"train_runtime": 1.0, "global_step/max_steps": "9/100"}
+    trace = swift_log(
+        tmp_path, swift_row(1, 7.5, step_time=5.0), evaluated, other, {"note": "x"},
+        {"global_step/max_steps": "x/9"},
+    )  # fmt: skip
+    assert trace.metrics.steps.tolist() == [1]
+    assert trace.metrics.values["eval_reward"].tolist() == [0.75]
+    assert trace.metrics.values["reward"].tolist() == [0.5]
+
+
+def test_nan_in_a_log_of_ms_swift_stays_nan(tmp_path: Path) -> None:
+    metrics = swift_log(tmp_path, swift_row(1, 7.5, kl=math.nan)).metrics
+    assert math.isnan(metrics.values["kl"][0])
+    assert "kl" not in metrics.absent
+
+
+def test_a_log_of_ms_swift_without_a_row_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "logging.jsonl"
+    path.write_text("\n[1]\n")
+    with pytest.raises(TraceError, match="line 1 is no JSON object"):
+        load_swift(path)
+
+
+# -- what is printed
+
+
+def test_a_row_of_an_evaluation_is_of_the_step_before(tmp_path: Path) -> None:
+    evaluated = "{'eval_reward': '0.75', 'eval_runtime': '2.0'}"
+    trace = console(tmp_path, printed(step_time=4.0), evaluated, printed(step_time=5.0))
+    assert trace.metrics.steps.tolist() == [1, 2]
+    assert trace.metrics.values["eval_reward"][0] == 0.75
+    assert analyse(trace).steps.start_ns[:, 0].tolist() == [0, 6_000_000_000]
+
+
+def test_the_first_command_of_a_known_program_is_the_jobs(tmp_path: Path) -> None:
+    commands = [f"+ trl grpo --num_generations {n}" for n in (4, 6)]
+    run = console(tmp_path, "+ python x.py", *commands, printed()).run
+    assert run.command == ("trl", "grpo", "--num_generations", "4")
+    assert run.knobs["rollout.num_generations"] == 4
+    assert console(tmp_path, printed()).run.command == ()
+
+
+def test_whether_the_last_row_was_cut_off_counts(tmp_path: Path) -> None:
+    whole = console(tmp_path, printed(), printed())
+    assert (whole.loss.truncated, whole.loss.notes) == (False, ())
+    assert console(tmp_path, printed(), printed()[:-9], end="").loss.notes == (
+        "the last line is cut off",
+    )
+
+
+@pytest.mark.parametrize(("times", "said"), [({}, "since 0.26"), ({"step_time": 1.0}, "optimizer")])
+def test_what_step_times_cover_is_told(times: dict[str, float], said: str, tmp_path: Path) -> None:
+    assert any(said in note for note in console(tmp_path, printed(**times)).run.notes)

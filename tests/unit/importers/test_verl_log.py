@@ -9,6 +9,7 @@ import pytest
 
 from grpo_doctor.analysis import analyse
 from grpo_doctor.document import build_document
+from grpo_doctor.importers import verl_log
 from grpo_doctor.importers.load import load
 from grpo_doctor.trace.model import Kind, Trace
 from grpo_doctor.trace.write import write_trace
@@ -163,3 +164,74 @@ def test_the_report_says_what_a_log_can_not_tell(tmp_path: Path) -> None:
     assert any(text.startswith("Ranks:") for text in document.summary.not_judged)
     assert document.summary.accounting == {}
     assert not document.rule_errors
+
+
+def test_timers_of_no_phase_are_named_and_parts_of_others_are_not(tmp_path: Path) -> None:
+    timers = {"mine": 1.0, "other": 2.0, "reshard": 3.0, "a/b": 4.0, "ref": 5.0}
+    notes = " ".join(loaded(tmp_path, step_line(1, 43.2, ACTOR, **timers)).run.notes)
+    assert "belong to no phase known here: mine, other." in notes
+    assert "no phase" not in " ".join(loaded(tmp_path, step_line(1, ref=5.0)).run.notes)
+
+
+CONFIG = (
+    "{'actor_rollout_ref': {'rollout': {'n': 4}},",
+    " 'trainer': {'nnodes': 3,",
+    " 'n_gpus_per_node': 2}}",
+)
+
+
+@pytest.mark.parametrize("between", [(), ("(Other pid=1) }",)])
+def test_a_printed_configuration_is_that_of_one_process(
+    between: tuple[str, ...], tmp_path: Path
+) -> None:
+    lines = (ACTOR + CONFIG[0], *between, ACTOR + CONFIG[1], f"{ACTOR}  {CONFIG[2]}")
+    run = loaded(tmp_path, *lines, step_line(1)).run
+    assert run.knobs["rollout.num_generations"] == 4
+    assert run.world_size == 6
+
+
+def test_the_command_counts_before_the_configuration_and_the_first_of_several(
+    tmp_path: Path,
+) -> None:
+    printed = ACTOR + "".join(CONFIG)
+    other = COMMAND.replace("rollout.n=8", "rollout.n=9")
+    engines = [f"LLM engine (v0.{n}.0)" for n in (11, 12)]
+    run = loaded(tmp_path, COMMAND, other, printed, *engines, step_line(1)).run
+    assert (run.knobs["rollout.num_generations"], run.world_size) == (8, 8)
+    assert run.versions == {"vllm": "0.11.0"}
+    assert loaded(tmp_path, step_line(1)).run.world_size == 0
+
+
+@pytest.mark.parametrize(
+    ("command", "ranks"),
+    [
+        ("python -m verl.trainer.main_ppo trainer.n_gpus_per_node=4", 4),
+        ("python -m verl.trainer.main_ppo +trainer.n_gpus_per_node=4 ++trainer.nnodes=3", 12),
+        ("python -m verl.trainer.main_ppo trainer.n_gpus_per_node=$N trainer.nnodes=3", 0),
+        ("python -m verl.trainer.main_ppo trainer.n_gpus_per_node=4 trainer.nnodes=$N", 4),
+    ],
+)
+def test_ranks_are_those_of_all_hosts(command: str, ranks: int, tmp_path: Path) -> None:
+    assert loaded(tmp_path, command, step_line(1)).run.world_size == ranks
+
+
+def test_a_configuration_without_an_end_is_given_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(verl_log, "_MOST_CONFIG_LINES", 3)
+    begun = [ACTOR + CONFIG[0], *[f"{ACTOR}'x': 1,"] * 3]
+    whole = ACTOR + "".join(CONFIG)
+    assert loaded(tmp_path, *begun, whole, step_line(1)).run.world_size == 6
+    # Within the limit what follows is still a part of it.
+    assert loaded(tmp_path, *begun[:3], whole, step_line(1)).run.world_size == 0
+
+
+def test_metrics_of_a_line_that_is_cut_off_lose_the_last_value(tmp_path: Path) -> None:
+    line = step_line(2)
+    cut = line[: line.index("450.0") + 2]
+    trace = loaded(tmp_path, step_line(1), cut, end="")
+    assert trace.loss.truncated
+    assert trace.metrics.absent["response_length/mean"].tolist() == [False, True]
+    whole = loaded(tmp_path, step_line(1), cut)
+    assert (whole.loss.truncated, whole.loss.notes) == (False, ())
+    assert whole.metrics.values["response_length/mean"].tolist() == [450.0, 45.0]

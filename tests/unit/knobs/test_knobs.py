@@ -122,6 +122,11 @@ def test_options_of_a_command_line() -> None:
     }
 
 
+def test_two_dashes_alone_are_no_option() -> None:
+    assert options_of(["x", "--", "--a", "1"]) == {"a": "1"}
+    assert options_of(["--a", "1", "--"]) == {"a": ["1", "--"]}
+
+
 def test_unset_and_unreadable_values_are_absent() -> None:
     config = {
         "use_vllm": None,
@@ -158,6 +163,15 @@ def test_what_a_deepspeed_setting_says(
         "deepspeed.offload_optimizer": optimizer,
         "deepspeed.offload_param": param,
     }
+
+
+@pytest.mark.parametrize("zero", [{"stage": "auto"}, {}, 3, None])
+def test_a_deepspeed_configuration_that_states_no_stage_says_nothing(zero: Any) -> None:
+    assert knobs.canonical(SWIFT, "4.6.0", {"deepspeed": {"zero_optimization": zero}}) == {}
+
+
+def test_only_frameworks_that_take_a_deepspeed_setting_have_one() -> None:
+    assert knobs.canonical("verl", None, {"deepspeed": "zero3"}) == {}
 
 
 def test_a_deepspeed_file_is_kept_as_it_is() -> None:

@@ -251,6 +251,15 @@ def test_a_trl_launch_with_a_refused_default_and_json() -> None:
     assert knobs.canonical("ms-swift", "4.6.0", {"vllm_engine_kwargs": "{broken"}) == {}
 
 
+@pytest.mark.parametrize(
+    ("said", "high"),
+    [("0.2 0.28", 0.28), (["0.2", "0.28"], 0.28), ("0.2", None), (["0.2"], None), (None, None)],
+)
+def test_one_of_several_values_of_an_option_is_a_setting(said: Any, high: float | None) -> None:
+    found = knobs.canonical("openrlhf", None, {"actor.eps_clip_low_high": said})
+    assert found.get("train.epsilon_high") == high
+
+
 def test_a_value_that_the_table_does_not_know_is_absent() -> None:
     key = "actor_rollout_ref.actor.policy_loss.loss_mode"
     assert knobs.canonical("verl", "0.9.1", {key: "gpg"}) == {}

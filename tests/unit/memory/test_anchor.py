@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from grpo_doctor.memory import GIB, Setup, ledger_of
-from grpo_doctor.memory.anchor import LOADED, Anchor, Held, anchor, with_rows_of
+from grpo_doctor.memory.anchor import LOADED, Addition, Anchor, Held, anchor, with_rows_of
 from tests.unit.memory.jobs import TEXT, VISION
 
 PLAIN = replace(TEXT, engine="torch", zero_stage=0, ranks=1, rollout="generate", method="full")
@@ -80,3 +80,64 @@ def test_rows_are_as_long_as_recorded() -> None:
     short = with_rows_of(PLAIN, 1)
     assert (short.prompt_tokens, short.completion_tokens) == (1, 1)
     assert with_rows_of(PLAIN, 2000).completion_tokens == PLAIN.completion_tokens
+
+
+def test_a_colocated_engine_has_deepspeeds_states_beside_it_at_the_start() -> None:
+    found = anchored(VISION, (LOADED, 60.0), ("train", 66.0))
+    assert {"engine weights", "optimizer moments"} <= set(found.additions[0].entries)
+    plain = replace(VISION, engine="torch", zero_stage=0)
+    alone = anchored(plain, (LOADED, 60.0), ("train", 66.0))
+    assert "engine weights" in alone.additions[0].entries
+    assert "optimizer moments" not in alone.additions[0].entries
+
+
+def test_entries_are_told_by_size_and_an_optimizer_is_new_in_its_own_step() -> None:
+    found = anchored(PLAIN, (LOADED, 16.0), ("train", 40.0), ("optimizer", 70.0), ("train", 71.0))
+    phases = [addition.phase for addition in found.additions]
+    assert phases == [LOADED, "train", "optimizer", "train"]
+    assert "optimizer moments" not in found.additions[1].entries
+    assert found.additions[2].entries == ("optimizer moments",)
+    again = found.additions[3]
+    assert "optimizer moments" in again.entries
+    assert again.predicted_bytes > 0
+    ledger = {
+        entry.name: entry.bytes
+        for phase in ledger_of(PLAIN).train.phases
+        for entry in phase.components
+    }
+    sizes = [ledger[name] for name in found.additions[1].entries]
+    assert sizes == sorted(sizes, reverse=True)
+
+
+def test_a_peak_that_fell_again_adds_nothing() -> None:
+    found = anchored(PLAIN, (LOADED, 16.0), ("train", 40.0), ("optimizer", 30.0))
+    assert [addition.measured_bytes // GIB for addition in found.additions] == [16, 24, 0]
+    assert found.measured_bytes == 40 * GIB
+
+
+@pytest.mark.parametrize(("mib", "ratio"), [(64, 0.5), (63, 1.0)])
+def test_below_64_mib_a_ratio_says_nothing(mib: int, ratio: float) -> None:
+    addition = Addition("train", (), 128 << 20 if mib == 64 else 126 << 20, mib << 20)
+    assert addition.ratio == ratio
+    swapped = Addition("train", (), addition.measured_bytes, addition.predicted_bytes)
+    assert swapped.ratio == 1 / ratio
+
+
+def test_the_foretold_interval_is_as_wide_as_the_ledgers() -> None:
+    found = anchored(PLAIN, (LOADED, 16.0), ("train", 40.0), ("optimizer", 70.0))
+    usual, predicted = ledger_of(PLAIN).train.peak.interval, found.predicted
+    assert predicted.middle == sum(addition.predicted_bytes for addition in found.additions)
+    assert predicted.low / predicted.middle == pytest.approx(usual.low / usual.middle)
+    assert predicted.high / predicted.middle == pytest.approx(usual.high / usual.middle)
+
+
+@pytest.mark.parametrize(
+    ("tokens", "prompt", "completion"),
+    [(1025, 1, 1024), (1024, 1, 1023), (2, 1, 1), (3000, 1976, 1024)],
+)
+def test_of_a_row_the_completion_has_its_place_and_the_prompt_the_rest(
+    tokens: int, prompt: int, completion: int
+) -> None:
+    rows = with_rows_of(replace(PLAIN, padding_free=True), tokens)
+    assert (rows.prompt_tokens, rows.completion_tokens) == (prompt, completion)
+    assert not rows.padding_free

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Literal
+from typing import Any, Literal
 
 import pytest
 
-from grpo_doctor.memory import Setup, card_bytes, checkpoint_bytes, model_shape
+from grpo_doctor.memory import GIB, RolloutEngine, Setup, card_bytes, checkpoint_bytes, model_shape
 from grpo_doctor.memory.facts import calibration
-from grpo_doctor.memory.host import host_phase, host_pool
+from grpo_doctor.memory.host import host_phase, host_pool, pinned
 from grpo_doctor.memory.setup import share_of
 from grpo_doctor.memory.states import states_of, trained_bytes
+from tests.unit.memory.tiny import ALONE
 
 SEVEN = model_shape("Qwen/Qwen2.5-7B")
 FULL = Setup(SEVEN, card_bytes("A100-80G"), ranks=4)
@@ -104,3 +105,39 @@ def test_full_training_trains_all_weights_experts_too(name: str) -> None:
     share = share_of(replace(FULL, model=model))
     assert share.trained + share.trained_experts == model.parameters
     assert share.all == model.parameters
+
+
+@pytest.mark.parametrize(
+    ("size", "taken"), [(0, 0), (0.4, 0), (1, 1), (2, 2), (3, 4), (4, 4), (5, 8), (1025, 2048)]
+)
+def test_pinned_memory_comes_in_powers_of_two(size: float, taken: int) -> None:
+    assert pinned(size) == taken
+
+
+ALL = 26_090  # parameters of the model that one can work out by hand
+SLEEPING = RolloutEngine(sleep_level=1, tensor_parallel=2)
+
+
+@pytest.mark.parametrize(
+    ("change", "entry", "size"),
+    [
+        ({}, "processes", 4 * 8 * GIB),
+        ({"loader_workers": 3}, "loader processes", 4 * 3 * GIB),
+        ({"loader_workers": 3, "engine": "device_map"}, "loader processes", 3 * GIB),
+        # 16 bytes of each parameter, divided over four ranks: 104,360, rounded up.
+        ({"zero_offload_optimizer": True}, "offloaded optimizer", 4 * (1 << 17)),
+        ({"zero_offload_parameters": True}, "offloaded parameters", 4 * (1 << 14)),
+        ({"offload_weights": True}, "weights during rollouts", 4 * 2 * ALL),
+        ({"offload_optimizer": True}, "optimizer during rollouts", 4 * 4 * ALL),
+        (
+            {"rollout": "colocate", "rollout_engine": SLEEPING},
+            "sleeping engine's weights",
+            4 * ALL,
+        ),
+        ({"ranks_per_node": 2, "offload_weights": True}, "weights during rollouts", 2 * 2 * ALL),
+    ],
+)
+def test_each_entry_is_of_all_ranks_of_a_host(
+    change: dict[str, Any], entry: str, size: int
+) -> None:
+    assert entries(replace(ALONE, ranks=4, **change))[entry] == size

@@ -196,11 +196,25 @@ def test_a_verdict_follows_the_interval() -> None:
         ("NVIDIA H200", 139.7),
         ("RTX 3090", 23.7),
         ("RTX3090-24G", 23.7),
+        ("A100", 79.2),
+        ("A100-70G", 79.2),  # within an eighth of a card's size it is that card
+        ("A100-60G", 60 * 0.985),
+        ("A100_80GB", 79.2),
+        ("V100-16G", 15.8),
+        ("V100", 31.7),
+        ("L40S", 44.4),
+        ("L4", 22.2),
+        ("24", None),
+        ("7.5 GiB", 7.5 * 0.985),
         ("48G", 48 * 0.985),
     ],
 )
-def test_cards_by_name_and_size(name: str, gib: float) -> None:
-    assert card_bytes(name) / GIB == pytest.approx(gib, rel=1e-3)
+def test_cards_by_name_and_size(name: str, gib: float | None) -> None:
+    if gib is None:
+        with pytest.raises(UsageError, match="say its memory"):
+            card_bytes(name)
+    else:
+        assert card_bytes(name) / GIB == pytest.approx(gib, rel=1e-3)
 
 
 def test_a_card_that_nobody_knows_is_asked_for_its_memory() -> None:

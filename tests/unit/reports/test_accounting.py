@@ -74,3 +74,95 @@ def test_collectives_come_longest_first() -> None:
     rows = [{"name": "a", "seconds": 1.0}, {"name": "b", "seconds": 2.0, "last_rank": 0}]
     collectives = read(views={"collectives": rows}).collectives
     assert [(one.name, one.last_rank) for one in collectives] == [("b", 0), ("a", None)]
+
+
+def of_path(*segments: dict[str, Any], **part: Any) -> Any:
+    (path,) = read(views={"critical_path": {"segments": list(segments), **part}}).paths
+    return path
+
+
+def piece(start_s: float | None, end_s: float | None) -> dict[str, Any]:
+    return {"lane": "rank", "rank": 0, "start_s": start_s, "end_s": end_s}
+
+
+def test_pieces_without_length_are_left_out_and_one_without_a_begin_is_at_nought() -> None:
+    path = of_path(piece(10.0, 10.0), piece(None, 13.0), piece(11.0, 12.0), piece(12.0, 11.0))
+    assert [(one.start_s, one.seconds) for one in path.segments] == [(0.0, 3.0), (1.0, 1.0)]
+    assert path.seconds == 3.0
+
+
+def test_a_path_is_as_long_as_its_step_or_its_last_piece() -> None:
+    assert of_path(piece(2.0, 4.0), piece(5.0, 6.0), seconds=3.0).seconds == 4.0
+    assert of_path(piece(2.0, 4.0), seconds=9.0).seconds == 9.0
+
+
+@pytest.mark.parametrize(("count", "left_out"), [(400, 0), (401, 1), (500, 100)])
+def test_of_a_path_four_hundred_pieces_are_read(count: int, left_out: int) -> None:
+    path = of_path(*(piece(float(at), at + 1.0) for at in range(count)))
+    assert (len(path.segments), path.left_out) == (400, left_out)
+
+
+def test_a_path_of_nothing_is_none() -> None:
+    assert read(views={"critical_path": {"segments": [piece(1.0, 1.0)]}}).paths == []
+    both = {"critical_path": {"segments": [piece(0.0, 1.0)]},
+            "critical_path_worst": {"segments": [piece(0.0, 2.0)]}}  # fmt: skip
+    assert [(path.which, path.seconds) for path in read(views=both).paths] == [
+        ("median", 1.0), ("worst", 2.0),
+    ]  # fmt: skip
+
+
+def test_lanes_are_ranks_engines_or_unknown() -> None:
+    lanes: list[dict[str, Any]] = [
+        {"lane": "rank", "rank": 5}, {"lane": "engine", "rank": None}, {"rank": 7}, {"rank": None},
+    ]  # fmt: skip
+    path = of_path(*({**piece(0.0, 1.0), "lane": "", **lane} for lane in lanes))
+    assert [one.lane for one in path.segments] == ["rank 5", "engine", "7", "unknown"]
+
+
+def test_kinds_share_a_phases_seconds_in_this_order() -> None:
+    row = {"seconds": -1.0, "wait_seconds": 1.0}
+    phase = read(summary={"phases": {"train": row}}).summary.phases[0]
+    assert (phase.seconds, phase.work_s, phase.wait_s) == (0.0, 0.0, 0.0)
+    row = {"seconds": 10.0, "wait_seconds": -4.0, "transfer_seconds": 3.0}
+    phase = read(summary={"phases": {"train": row}}).summary.phases[0]
+    assert (phase.work_s, phase.wait_s, phase.transfer_s) == (7.0, 0.0, 3.0)
+
+
+def test_a_step_may_say_its_own_length() -> None:
+    steps = [
+        {"number": 1, "start_s": 5.0, "end_s": 7.0, "seconds": 1.5},
+        {"number": 2, "start_s": 7.0, "end_s": 7.0},
+        {"number": 3, "start_s": 8.0, "end_s": 9.0, "seconds": -1.0},
+    ]
+    found = read(views={"steps": steps}).steps
+    assert [(step.number, step.seconds) for step in found] == [(1, 1.5), (2, 0.0), (3, 0.0)]
+
+
+@pytest.mark.parametrize(
+    ("summary", "notes"),
+    [
+        ({"gpu_truly_busy_pct": 41.0}, [("GPU", "Effective utilization 41%.")]),
+        ({"gpu_busy_pct": 97.0}, []),
+        ({"gpu_truly_busy_pct": 41.0, "gpu_busy_by": "power"},
+         [("GPU", "Effective utilization 41%, judged by power.")]),
+        ({"steady": {"first_step": 0}}, [("Steady", "from step 0")]),
+        ({"set_apart": {"eval": [3], "odd": [1, 4]}},
+         [("Excluded", "1 eval step (3); 2 odd steps (1, 4). No mean above includes them.")]),
+    ],
+)  # fmt: skip
+def test_only_what_is_known_bears_on_the_numbers(
+    summary: dict[str, Any], notes: list[tuple[str, str]]
+) -> None:
+    assert time_words.time_notes(read(summary=summary)) == notes
+
+
+def test_clocks_are_spoken_of_where_the_document_does() -> None:
+    assert time_words.time_notes(read(run={"clock": {"text": "one clock"}})) == [
+        ("Clocks", "one clock")
+    ]
+    assert time_words.clock_sentence(read()) == ""
+
+
+def test_shares_are_one_sentence() -> None:
+    accounting = read(summary={"accounting": {"wait": 0.25, "work": 0.75}}).summary.accounting
+    assert time_words.accounting_sentence(accounting) == "work 75%, wait 25%"

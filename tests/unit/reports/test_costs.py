@@ -37,3 +37,15 @@ def test_what_costs_nothing_or_is_not_known_is_not_said() -> None:
 )
 def test_money(amount: float, currency: str, said: str) -> None:
     assert money(amount, currency) == said
+
+
+@pytest.mark.parametrize(
+    ("amount", "said"), [(100.0, "$100"), (99.994, "$99.99"), (-100.0, "$-100"), (-99.5, "$-99.50")]
+)
+def test_from_a_hundred_there_are_no_cents(amount: float, said: str) -> None:
+    assert money(amount, "USD") == said
+
+
+def test_hours_of_the_recording_are_said_where_those_of_a_day_are_not() -> None:
+    assert cost_words(cost(gpu_hours=0.5)) == ["0.500 GPU-hours"]
+    assert cost_words(cost(gpu_hours=0.5, gpu_hours_per_day=9.6)) == ["9.60 GPU-hours a day"]

@@ -69,3 +69,136 @@ def test_steps_that_share_a_bar_are_said() -> None:
     assert chart is not None
     assert chart.summary.startswith("Of 4 steps, step 2 is the longest with 2.50 s")
     assert chart.note.endswith("even closest, up to 2 steps share one.")
+
+
+def test_a_run_ends_with_the_last_that_was_recorded() -> None:
+    lane = {"name": [0], "depth": [0], "start_s": [1.0], "end_s": [7.0], "meeting": [-1]}
+    exact = {"names": ["train"], "lanes": [lane]}
+    track = {"name": "gpu.util", "t_s": [1.0, None, 8.0], "v": [1.0, 2.0, 3.0]}
+    assert report(timeline={"end_s": 5.0}).timeline.end_s == 5.0
+    assert report(timeline={"end_s": 5.0, "exact": exact}).timeline.end_s == 7.0
+    both = report(timeline={"end_s": 5.0, "exact": exact, "tracks": [track]}).timeline
+    assert both.end_s == 8.0
+    assert report(timeline={"end_s": -1.0, "tracks_left_out": -3}).timeline.end_s == 0.0
+    assert report(timeline={"tracks_left_out": -3}).timeline.tracks_left_out == 0
+
+
+def test_a_track_is_as_long_as_both_of_its_lists() -> None:
+    for times, values in (([1.0, 2.0], [1.0]), ([1.0], [1.0, 2.0])):
+        (track,) = report(timeline={"tracks": [{"t_s": times, "v": values}]}).timeline.tracks
+        assert (track.times_s, track.values) == ([1.0], [1.0])
+
+
+def test_buckets_have_a_kind_a_length_and_times_whatever_is_missing() -> None:
+    buckets = {"first": [1, 2, 3], "last": [1, 2], "steps": [0, 5], "used": [True, True],
+               "kind": ["", "eval"], "start_s": [None, 4.0], "end_s": [None, None]}  # fmt: skip
+    first, second = report(step_buckets=buckets).step_buckets.buckets
+    assert (first.steps, first.kind, first.start_s, first.end_s) == (1, "steady", 0.0, 0.0)
+    assert (second.steps, second.kind, second.start_s, second.end_s) == (5, "eval", 4.0, 4.0)
+
+
+def test_the_worst_of_a_bucket_is_as_far_known_as_it_was_said() -> None:
+    worst = {"worst_seconds": [9.0], "worst_step": [7], "worst_rank": [None, 4]}
+    steps = report(step_buckets={**BUCKETS, **worst, "median_seconds": -1.0}).step_buckets
+    assert [(one.seconds, one.step, one.rank) for one in steps.worst] == [
+        (9.0, 7, None), (None, 0, 4), (None, 0, None),
+    ]  # fmt: skip
+    assert steps.median_s == 0.0
+
+
+def step(number: int, start_s: float, seconds: float, kind: str = "steady") -> dict[str, Any]:
+    return {"number": number, "start_s": start_s, "end_s": start_s + seconds, "kind": kind}
+
+
+HEATMAP: dict[str, Any] = {
+    "ranks": [0, 1], "steps": [1, 2, 3], "step_seconds": [[9.0, 2.0, None], [7.0, 4.0, None]],
+    "phase_seconds": {"train": [[5.0, 1.0, None], [5.0, 2.0, None]], "sync": [[None] * 3] * 2},
+    "phase_wait_seconds": {"train": [[1.0, 0.0, None], [0.0, 1.0, None]]},
+}  # fmt: skip
+
+
+def test_without_buckets_each_step_is_one() -> None:
+    steps = [step(1, 0.0, 9.0, "warmup"), step(2, 9.0, 4.0), step(4, 13.0, 1.0, "open"),
+             step(5, 14.0, 2.0, "eval")]  # fmt: skip
+    found = report(steps=steps, heatmap=HEATMAP).step_buckets
+    assert [(one.first, one.last, one.steps, one.used) for one in found.buckets] == [
+        (1, 1, 1, False), (2, 2, 1, True), (4, 4, 1, False), (5, 5, 1, True),
+    ]  # fmt: skip
+    assert found.seconds == [9.0, 4.0, 1.0, 2.0]
+    assert [worst.step for worst in found.worst] == [1, 2, 4, 5]
+    assert found.phases_s["train"] == [5.0, 1.5, None, None]
+    assert found.waits_s["train"] == [0.5, 0.5, None, None]
+    assert (found.median_s, found.median_phases_s) == (4.0, {"train": 1.5})
+    assert found.is_timed
+
+
+def test_without_steps_either_those_of_the_heatmap_stand_beside_each_other() -> None:
+    found = report(heatmap=HEATMAP).step_buckets
+    assert [(one.first, one.start_s, one.end_s) for one in found.buckets] == [
+        (1, 0.5, 1.5), (2, 1.5, 2.5),
+    ]  # fmt: skip
+    assert found.seconds == [8.0, 3.0]
+    assert (found.median_s, found.median_phases_s) == (5.5, {"train": 3.25})
+    assert not found.is_timed
+    nothing = report().step_buckets
+    assert (nothing.buckets, nothing.median_s, nothing.is_timed) == ([], 0.0, False)
+
+
+def test_without_a_steady_step_the_median_is_of_all() -> None:
+    steps = [step(1, 0.0, 9.0, "warmup"), step(2, 9.0, 3.0, "warmup")]
+    found = report(steps=steps, heatmap=HEATMAP).step_buckets
+    assert (found.median_s, found.median_phases_s) == (6.0, {"train": 3.25})
+
+
+def test_windows_without_length_and_lanes_without_names_are_left_out() -> None:
+    windows = [{"why": "worst", "start_s": 1.0, "end_s": end} for end in (1.0, 2.0, 0.5)]
+    spans = {"depth": [0], "start_s": [1.0], "end_s": [2.0], "meeting": [-1]}
+    lanes = [{"rank": 0, "name": [0], **spans}, {"rank": 1}, {"rank": 2, "name": [], **spans}]
+    exact = {"windows": windows, "names": ["train"], "lanes": lanes, "spans_left_out": -1,
+             "longest_left_out_s": -1.0}  # fmt: skip
+    found = report(timeline={"exact": exact}).timeline.exact
+    assert [window.end_s for window in found.windows] == [2.0]
+    assert [lane.rank for lane in found.lanes] == [0, 1, 2]
+    assert (found.spans_left_out, found.longest_left_out_s) == (0, 0.0)
+    unnamed = report(timeline={"exact": {**exact, "names": []}}).timeline.exact
+    assert [lane.rank for lane in unnamed.lanes] == [1, 2]
+
+
+def test_what_a_lane_marks_is_within_it() -> None:
+    lane = {"rank": 0, "name": [1, -1, 2], "depth": [0, -2, 1], "start_s": [0.0, 1.0, 2.0],
+            "end_s": [9.0, 2.0, 3.0], "meeting": [-1, 3, -1], "open": [-1, 0, 2, 3],
+            "wait_s": [1.0, 2.0, 3.0]}  # fmt: skip
+    exact = {"names": ["train", "rollout"], "lanes": [lane]}
+    (found,) = report(timeline={"exact": exact}).timeline.exact.lanes
+    assert (found.name, found.depth) == ([1, 0, 0], [0, 0, 1])
+    assert (found.open, found.wait_s) == ([0, 2], [1.0, 2.0])
+
+
+def band(rank: int, phase: str, start_s: float, end_s: float | None, **more: Any) -> dict[str, Any]:
+    return {"rank": rank, "phase": phase, "start_s": start_s, "end_s": end_s, **more}
+
+
+def test_bands_are_one_window_of_the_whole_run_each_rank_a_lane() -> None:
+    deep = "/".join("abcdefghijk")
+    bands = [
+        band(1, "train/forward", 2.0, 3.0), band(1, "train", 2.0, 5.0), band(1, deep, 4.0, 4.5),
+        band(0, "rollout", -1.0, 2.0), band(0, "train", 3.0, None, open=True),
+        band(0, "sync", 2.5, 2.0),
+    ]  # fmt: skip
+    exact = report(timeline={"end_s": 4.0, "bands": bands}).timeline.exact
+    (window,) = exact.windows
+    assert (window.why, window.start_s, window.end_s) == ("whole", 0.0, 5.0)
+    first, second = exact.lanes
+    assert ([exact.names[name] for name in first.name], first.start_s, first.end_s, first.open) == (
+        ["rollout", "sync", "train"], [0.0, 2.5, 3.0], [2.0, 2.5, 5.0], [2],
+    )  # fmt: skip
+    assert [exact.names[name] for name in second.name] == ["train", "train/forward", deep]
+    assert second.depth == [0, 1, 8]
+    assert second.meeting == [-1, -1, -1]
+
+
+def test_bands_of_no_length_are_no_window() -> None:
+    exact = report(timeline={"bands": [band(0, "train", 0.0, 0.0)]}).timeline.exact
+    assert exact.windows == []
+    assert len(exact.lanes) == 1
+    assert report(timeline={"end_s": 5.0}).timeline.exact.windows == []

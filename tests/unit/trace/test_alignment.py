@@ -10,10 +10,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+from grpo_doctor.errors import TraceError
 from grpo_doctor.trace import lanes
 from grpo_doctor.trace.columns import in_order
 from grpo_doctor.trace.events import place, thin
 from grpo_doctor.trace.joined import within_run
+from grpo_doctor.trace.jsonfile import MAX_TIME_NS
 from grpo_doctor.trace.merge import merge
 from grpo_doctor.trace.model import Kind, Loss, Series, Trace
 from grpo_doctor.trace.spanfile import read_span_file
@@ -106,6 +108,20 @@ def test_the_thread_with_the_steps_comes_first_and_the_first_takes_its_place(
     assert sorted(s.name for s in trace.series if s.scope == "counter") == ["images", "images"]
 
 
+def test_the_thread_of_the_first_step_is_the_main_one_whatever_others_recorded_before(
+    tmp_path: Path,
+) -> None:
+    rows: tuple[Row, ...] = (
+        ("loader", 5, 6, 7, layout.SPAN),
+        ("step", 6, 9, 3, layout.STEP),
+        ("loader", 9, 10, 7, layout.SPAN),
+    )
+    record(tmp_path, 0, rows, 0, facts=facts())
+    assert [(name, thread) for name, _, thread, *_ in story(merge(tmp_path))["spans"]] == [
+        ("loader", 7), ("step", 0), ("loader", 7),
+    ]  # fmt: skip
+
+
 @pytest.mark.parametrize("thread", [0, 3, layout.THREAD_SLOTS - 1])
 def test_a_step_that_never_ended_is_on_the_main_thread_and_has_its_number(
     tmp_path: Path, thread: int
@@ -145,7 +161,7 @@ def test_a_record_that_can_not_be_is_left_out(
     assert (len(content.records), content.damaged) == ((1, 0) if kept else (0, 1))
 
 
-@pytest.mark.parametrize("started_s", [0, 3_599, 86_401])
+@pytest.mark.parametrize("started_s", [0, 3_599, 3_600, 3_601, 86_401])
 def test_what_a_process_did_before_it_recorded_counts_where_that_is_an_hour_at_most(
     tmp_path: Path, started_s: int
 ) -> None:
@@ -157,6 +173,83 @@ def test_what_a_process_did_before_it_recorded_counts_where_that_is_an_hour_at_m
     )  # fmt: skip
     before_s = started_s if started_s <= 3_600 else 0
     assert merge(tmp_path).run.duration_ns == (before_s + 2) * S
+
+
+@pytest.mark.parametrize(
+    ("kind", "kept"), [(layout.COUNTER, 1), (layout.SPAN, 0), (layout.COLLECTIVE, 0)]
+)
+def test_only_counters_may_have_no_value(tmp_path: Path, kind: int, kept: int) -> None:
+    record(tmp_path, 0, (("x", 5, 6, 0, kind),), 0, facts=facts())
+    path = tmp_path / "ranks" / "00000.spans"
+    data, offset = bytearray(path.read_bytes()), layout.HEADER_BYTES + layout.SEGMENT_HEADER_BYTES
+    begin, over, _, *rest = layout.RECORD.unpack_from(data, offset)
+    layout.RECORD.pack_into(data, offset, begin, over, float("nan"), *rest)
+    path.write_bytes(data)
+    assert len(read_span_file(path).records) == kept
+
+
+@pytest.mark.parametrize(
+    ("times", "refused"),
+    [
+        ({"start_ns": 0}, True),
+        ({"start_ns": 1}, False),
+        ({"start_ns": MAX_TIME_NS}, True),
+        ({"closed_ns": MAX_TIME_NS}, False),
+        ({"closed_ns": MAX_TIME_NS + 1}, True),
+    ],
+)
+def test_times_of_a_header_that_make_no_sense_are_refused(
+    tmp_path: Path, times: dict[str, Any], refused: bool
+) -> None:
+    path = write_recording(tmp_path, 0, **times)
+    if refused:
+        with pytest.raises(TraceError, match="the times in its header make no sense"):
+            read_span_file(path)
+    else:
+        assert len(read_span_file(path).records) == 0
+
+
+def test_an_end_that_no_clock_reaches_is_damage(tmp_path: Path) -> None:
+    path = write_recording(tmp_path, 0, [("a", 5, MAX_TIME_NS - 1), ("b", 5, MAX_TIME_NS)],
+                           start_ns=5)  # fmt: skip
+    content = read_span_file(path)
+    assert (len(content.records), content.damaged) == (1, 1)
+
+
+def test_each_counter_has_its_own_samples(tmp_path: Path) -> None:
+    rows = tuple((name, at, at, 0, layout.COUNTER) for name, at in (("a", 5), ("b", 6), ("a", 7)))
+    record(tmp_path, 0, rows, 0, facts=facts())
+    found = {series.name: (series.t_ns // S).tolist() for series in merge(tmp_path).series}
+    assert found == {"a": [1, 3], "b": [2]}
+
+
+@pytest.mark.parametrize(
+    ("off_ns", "sampled_s"),
+    [(0, 6.0), (S // 2, 6.0), (-S // 2, 6.0), (S, 6.0), (2 * S, 8.0), (-2 * S, 4.0)],
+)
+def test_samples_are_on_the_clock_of_their_host_unless_that_is_seconds_off(
+    tmp_path: Path, off_ns: int, sampled_s: float
+) -> None:
+    """Rank 1's host was booted 100 s before the other; its samples say so to within a second."""
+    early = UNIX - 100 * S
+    record(tmp_path, 0, (("step", 5, 9, 0, layout.STEP),), 0, facts=facts(), closed_ns=12 * S)
+    record(tmp_path, 1, (("step", 5, 9, 0, layout.STEP),), -100, pid=4001,
+           facts=facts("b", "boot-b", early))  # fmt: skip
+    (tmp_path / "hosts").mkdir()
+    lines = [
+        {"format": 1, "host": "b", "t_ns": S, "unix_ns": early + S + off_ns},
+        {"track": 0, "name": "rank.cpu", "unit": "%", "pid": 4001, "rank": 1},
+        *({"t": (100 + at) * S, "v": {"0": at}} for at in (10, 20)),
+    ]
+    text = "\n".join(map(json.dumps, lines))
+    (tmp_path / "hosts" / "b.samples.jsonl").write_text(text)
+    trace = merge(tmp_path)
+    (series,) = trace.series
+    assert series.t_ns[0] / S == sampled_s
+    # A process that was killed lasts until its last sample.
+    killed = trace.processes[1]
+    assert (killed.state, (killed.end_ns or 0) / S) == ("open", sampled_s + 10)
+    assert [process.pid for process in trace.processes] == [1000, 2000]
 
 
 def test_where_two_overlap_of_three_none_is_lost() -> None:

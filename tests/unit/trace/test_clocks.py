@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from grpo_doctor.trace.clocks import NTP_ERROR_NS, Alignment, align
+from grpo_doctor.trace.jsonfile import MAX_TIME_NS
 
 NANOSECONDS = st.integers(0, 10**18)
 
@@ -77,3 +78,10 @@ def test_two_hosts_are_put_on_one_axis_by_their_wall_clocks() -> None:
     assert align(there, here).offset_ns == 600
     nameless = {"clocks": here["clocks"]}
     assert align(nameless, nameless).method == "wall clock"
+
+
+@pytest.mark.parametrize(("beyond", "method"), [(0, "wall clock"), (1, "unknown")])
+def test_hosts_that_were_booted_36_years_apart_are_not_believed(beyond: int, method: str) -> None:
+    other = facts("b", (0, MAX_TIME_NS + beyond))
+    assert align(facts("a", (0, 0)), other).method == method
+    assert align(other, facts("a", (0, 0))).method == method

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from grpo_doctor.trace.columns import DTYPES, Interned, join
+from grpo_doctor.trace import columns
+from grpo_doctor.trace.columns import DTYPES, Interned, in_order, join, spans_from
 from grpo_doctor.trace.model import Kind
 from tests.build import TraceBuilder
 
@@ -42,3 +46,33 @@ def test_rows_of_a_process_are_found_by_its_index() -> None:
             build.span(rank, "train", at, at + 1)
     spans = build.build().spans
     assert [spans.of_process(rank) for rank in range(3)] == [slice(0, 2), slice(2, 2), slice(2, 5)]
+
+
+ROWS = st.lists(st.tuples(*[st.integers(0, 3)] * 4), max_size=9)
+
+
+def ordered(rows: list[tuple[int, int, int, int]]) -> list[tuple[int, ...]]:
+    """Process, begin, end and depth of rows that have these, put in order."""
+    names = ("process", "start_ns", "end_ns", "depth")
+    table = {name: [row[place] for row in rows] for place, name in enumerate(names)}
+    spans = in_order(spans_from({name: table.get(name, [0] * len(rows)) for name in DTYPES}))
+    return list(zip(*(getattr(spans, name).tolist() for name in names)))
+
+
+@pytest.mark.parametrize("block", [1, 2, 3, 1 << 18])
+@given(ROWS)
+def test_any_rows_are_put_in_order_however_they_are_looked_through(
+    block: int, rows: list[tuple[int, int, int, int]]
+) -> None:
+    usual = columns._BLOCK
+    columns._BLOCK = block
+    try:
+        found = ordered(rows)
+    finally:
+        columns._BLOCK = usual
+    assert found == sorted(rows, key=lambda row: (row[0], row[1], -row[2], row[3]))
+
+
+def test_processes_of_more_than_16_bits_are_put_in_order_too() -> None:
+    rows = [(70_000, 0, 1, 0), (3, 5, 6, 0), (40_000, 2, 3, 0), (3, 4, 6, 0)]
+    assert ordered(rows) == sorted(rows)

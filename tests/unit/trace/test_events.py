@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from fractions import Fraction
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from hypothesis import strategies as st
 
 from grpo_doctor.trace import events
 from grpo_doctor.trace.model import Kind, Series
+from grpo_doctor.trace.write import write_trace
 from tests.build import TraceBuilder
 
 
@@ -112,6 +114,28 @@ def series(values: list[float]) -> Series:
     )
 
 
+@pytest.mark.parametrize("kind", [list, dict])
+def test_what_is_nested_too_deeply_becomes_text(kind: type) -> None:
+    value: Any = 1
+    for _ in range(70):
+        value = [value] if kind is list else {"a": value}
+    found, depth = events.finite(value), 0
+    while not isinstance(found, str):
+        found, depth = found[0] if kind is list else found["a"], depth + 1
+    assert depth == 64
+
+
+@pytest.mark.parametrize("sign", [1, -1])
+def test_integers_past_64_bits_become_text(sign: int) -> None:
+    assert events.finite(sign * 2**62) == sign * 2**62
+    assert events.finite(sign * (2**62 + 1)) == str(sign * (2**62 + 1))
+
+
+def test_as_many_samples_as_may_be_drawn_all_are() -> None:
+    assert [v for _, v in events.thin(series([1.0, 5.0, 2.0, 3.0]), 4)] == [1, 5, 2, 3]
+    assert [v for _, v in events.thin(series([1.0, 5.0, 2.0, 3.0, 4.0]), 4)] == [1, 5, 2, 4]
+
+
 @given(st.lists(st.floats(), max_size=300), st.integers(2, 50))
 def test_thinning_keeps_the_extremes(values: list[float], at_most: int) -> None:
     kept = events.thin(series(values), at_most)
@@ -128,3 +152,13 @@ def test_what_overlaps_goes_to_lanes_of_its_own() -> None:
     for number in range(5):
         build.span(0, "rollout/request", number * 0.1, number * 0.1 + 1)
     assert sorted(e["tid"] for e in lines(build)) == [1, 1001, 2001, 3001, 4001]
+
+
+def test_tracks_are_named_in_the_process_that_has_them(tmp_path: Path) -> None:
+    build = TraceBuilder(ranks=2).span(0, "train", 0, 1).collective(1, 1, 0, 1)
+    build.span(1, "train", 0, 1, thread=3)
+    path = tmp_path / "trace.json"
+    write_trace(build.build(), path)
+    rows = json.loads(path.read_text())["traceEvents"]
+    named = [(row["pid"], row["args"]["name"]) for row in rows if row["name"] == "thread_name"]
+    assert named == [(1000, "steps and phases"), (2000, "collectives"), (2000, "thread 3")]

@@ -46,6 +46,20 @@ def test_the_jobs_word_is_better_than_the_commands(tmp_path: Path) -> None:
     assert run.versions == {"torch": "2.13"}
 
 
+def test_the_jobs_word_counts_too_where_it_says_no_settings(tmp_path: Path) -> None:
+    write(tmp_path, "run.json", command=["swift", "rlhf", "--rlhf_type", "grpo", "--model", "m"])
+    write(tmp_path, "job.json", framework="trl")
+    assert read_facts(tmp_path).run.framework == "trl"
+
+
+def test_a_command_that_is_known_only_by_its_script_has_its_framework(tmp_path: Path) -> None:
+    (tmp_path / "train.sh").write_text("swift rlhf --rlhf_type grpo --model m\n")
+    write(tmp_path, "run.json", command=["bash", str(tmp_path / "train.sh")])
+    assert read_facts(tmp_path).run.framework == "ms-swift"
+    write(tmp_path, "run.json", command=["bash", "gone.sh"])
+    assert read_facts(tmp_path).run.framework == "unknown"
+
+
 def test_no_files_at_all(tmp_path: Path) -> None:
     facts = read_facts(tmp_path)
     assert facts.run.id == tmp_path.name
@@ -56,8 +70,10 @@ def test_no_files_at_all(tmp_path: Path) -> None:
 def test_a_job_is_running_only_while_it_lives(tmp_path: Path) -> None:
     started = clock.process_start_ns()
     here = {"job_pid": os.getpid(), "started_ns": started, "clock_id": clock.identity()}
-    write(tmp_path, "run.json", **here)
-    assert read_facts(tmp_path).run.exit.state == "running"
+    assert started is not None
+    for off_ns, state in ((0, "running"), (19 * 10**8, "running"), (21 * 10**8, "unknown")):
+        write(tmp_path, "run.json", **{**here, "started_ns": started + off_ns})
+        assert read_facts(tmp_path).run.exit.state == state
     for other in (
         {"started_ns": time.monotonic_ns() + 10**12},  # the id belongs to another process now
         {"clock_id": "elsewhere"},

@@ -127,6 +127,7 @@ def test_what_a_server_says_itself_is_its_roles_while_the_run_lasts(tmp_path: Pa
         ("127.0.0.1:8001", [None, 5000]),  # another one
         ("b:8000", [None, 5000]),
         ("127.0.0.1:8000 127.0.0.1:8001", [None]),  # the sum has both
+        ("b.cluster.example:8000", [None, 5000]),
     ],
 )
 def test_a_server_that_the_run_asked_too_counts_once(
@@ -192,3 +193,47 @@ def test_a_server_is_known_by_its_command_also_in_a_file(tmp_path: Path) -> None
     assert [(s.host, s.pid) for s in trace.series] == [(server.host, server.pid)]
     write_trace(trace, tmp_path / "trace.json")
     assert load(tmp_path / "trace.json").run.servers == trace.run.servers
+
+
+def test_of_servers_that_the_run_did_not_ask_all_is_kept(tmp_path: Path) -> None:
+    ranks_in(tmp_path)
+    named = ("127.0.0.1:8000", "127.0.0.1:8001")
+    commanded(tmp_path, "trl", "grpo", "--vllm_server_base_url", *named)
+    sampled(tmp_path, "a", "host.cpu")
+    sampled(server_in(tmp_path), "a", "server.requests_running")
+    assert [pid for _, pid, _, _ in server_series(merge(tmp_path))] == [5000]
+
+
+@pytest.mark.parametrize(
+    ("asked", "expected"), [("127.0.0.1:8000", [None, 5000]), ("10.0.0.7:8000", [5000])]
+)
+def test_a_server_on_another_host_is_not_at_this_hosts_own_address(
+    tmp_path: Path, asked: str, expected: list[int | None]
+) -> None:
+    ranks_in(tmp_path)
+    commanded(tmp_path, "trl", "grpo", "--vllm_server_base_url", asked)
+    sampled(tmp_path, "a", "host.cpu", "server.requests_running")
+    sampled(server_in(tmp_path, host="b"), "b", "server.requests_running")
+    assert [pid for _, pid, _, _ in server_series(merge(tmp_path))] == expected
+
+
+def test_the_process_that_takes_requests_stands_for_a_server(tmp_path: Path) -> None:
+    ranks_in(tmp_path)
+    own = server_in(tmp_path)
+    write_recording(own, 1, start_ns=S, closed_ns=30 * S, pid=5001, stem="w",
+                    facts=facts(role="engine"))  # fmt: skip
+    sampled(own, "a", "server.requests_running")
+    trace = merge(tmp_path)
+    (server,) = trace.run.servers
+    fronts = [p.os_pid for p in trace.processes if p.role == "rollout"]
+    assert [server.pid] == fronts == [5000]
+    assert server_series(trace)[0][1] == 5000
+
+
+@pytest.mark.parametrize(("words", "shown"), [(6, "a 1 2 3 4 5"), (7, "a 1 2 3 4 5 ...")])
+def test_a_note_shows_six_words_of_a_servers_command(
+    tmp_path: Path, words: int, shown: str
+) -> None:
+    ranks_in(tmp_path)
+    commanded(server_in(tmp_path), *["a", "1", "2", "3", "4", "5", "6"][:words])
+    assert any(f"`{shown}` on a joined this run" in note for note in merge(tmp_path).run.notes)

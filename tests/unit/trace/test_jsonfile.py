@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from grpo_doctor.trace.jsonfile import read_lines
+from grpo_doctor.trace.jsonfile import MAX_TIME_NS, MAX_WHOLE, moment, read_lines, whole
 
 
 @pytest.fixture
@@ -42,6 +42,9 @@ def test_a_whole_last_line_needs_no_newline_and_nobody_waits(
         [{"step": 1}, {"step": 2}],
         "metrics.jsonl: 1 damaged lines left out",
     )
+    for text in (b'{"step": 1}\n{"step": 2}', b'{"step": 1}\n{"step": 2}\n'):
+        path.write_bytes(text)
+        assert read_lines(path) == ([{"step": 1}, {"step": 2}], None)
     path.write_bytes(b"")
     assert read_lines(path) == ([], None)
 
@@ -49,3 +52,15 @@ def test_a_whole_last_line_needs_no_newline_and_nobody_waits(
 def test_no_file_is_no_problem_and_one_that_cannot_be_read_is(path: Path) -> None:
     assert read_lines(path) == ([], None)
     assert read_lines(path.parent) == ([], f"{path.parent.name} can't be read: Is a directory")
+
+
+@pytest.mark.parametrize("sign", [1, -1])
+def test_whole_numbers_have_room_for_sums(sign: int) -> None:
+    assert whole(sign * MAX_WHOLE) == sign * MAX_WHOLE
+    assert whole(sign * (MAX_WHOLE + 1)) is None
+    assert whole(True) is None
+
+
+def test_moments_are_times_since_boot() -> None:
+    assert (moment(0), moment(MAX_TIME_NS)) == (0, MAX_TIME_NS)
+    assert (moment(-1), moment(MAX_TIME_NS + 1), moment(1.0)) == (None, None, None)

@@ -42,3 +42,10 @@ def test_titles_at_the_edges_of_ranges() -> None:
         lanes.OVERFLOW + lanes.THREADS: "thread 0 (overlapping 1)",
     }
     assert {lane: lanes.title(lane) for lane in titles} == titles
+
+
+def test_the_first_thread_of_each_range_is_thread_0() -> None:
+    firsts = [lanes.THREADS, lanes.THREAD_COLLECTIVES, lanes.THREAD_GPU_TIME]
+    assert lanes.threads_of(np.array(firsts, dtype=np.int32)).tolist() == [0, 0, 0]
+    nexts = np.array([first + 1 for first in firsts], dtype=np.int32)
+    assert lanes.threads_of(nexts).tolist() == [1, 1, 1]

@@ -17,6 +17,7 @@ from grpo_doctor.trace.model import Kind, Trace
 from grpo_doctor.trace.nesting import CLAMP_NS
 from grpo_doctor.trace.write import write_trace
 from grpo_doctor_probes import layout
+from grpo_doctor_probes.rundir import PROFILES
 from tests.recording import write_recording
 
 S = 1_000_000_000
@@ -107,6 +108,43 @@ def test_what_never_ended_lasts_as_long_as_its_process_was_seen(tmp_path: Path) 
     assert opened.end_ns.tolist() == [19 * S, 19 * S], "the run's end"
     assert opened.depth.tolist() == [0, 1]
     assert trace.loss.missing_ranks == (1,)
+
+
+def test_clocks_without_an_identity_are_the_wall_clocks(tmp_path: Path) -> None:
+    for rank, boot_ns in ((0, UNIX), (1, UNIX + 100 * S)):
+        said = {key: value for key, value in facts(boot_ns=boot_ns).items() if key != "clock_id"}
+        late = 100 * S * (rank == 0)
+        write_recording(tmp_path, rank, [("step", 5 * S + late, 9 * S + late)], pid=4000 + rank,
+                        start_ns=S + late, closed_ns=11 * S + late, facts=said)  # fmt: skip
+    trace = merge(tmp_path)
+    assert trace.spans.start_ns[0] == trace.spans.start_ns[1]
+    assert [p.clock_method for p in trace.processes] == ["wall clock"] * 2
+
+
+@pytest.mark.parametrize(("files", "said"), [(0, None), (1, "1 rank:"), (2, "2 ranks:")])
+def test_traces_of_the_profiler_are_told_where_they_are(
+    tmp_path: Path, files: int, said: str | None
+) -> None:
+    write_recording(tmp_path, 0, [("step", 2 * S, 3 * S)], facts=facts())
+    for number in range(files):
+        (tmp_path / PROFILES).mkdir(exist_ok=True)
+        (tmp_path / PROFILES / f"rank{number}.json.gz").touch()
+    notes = [note for note in merge(tmp_path).run.notes if "PyTorch profiler" in note]
+    assert len(notes) == (said is not None)
+    assert said is None or f"PyTorch profiler traces of {said}" in notes[0]
+    assert said is None or str(tmp_path / PROFILES) in notes[0]
+
+
+@pytest.mark.parametrize(("world_size", "missing"), [(0, ()), (2, (1,))])
+def test_of_a_drivers_workers_those_that_know_of_no_other_rank_are_no_ranks(
+    tmp_path: Path, world_size: int, missing: tuple[int, ...]
+) -> None:
+    run_json(tmp_path)
+    write_recording(tmp_path, 0, [("step", 2 * S, 9 * S)], pid=10, stem="d",
+                    facts=facts(role="driver"))  # fmt: skip
+    write_recording(tmp_path, 0, [("train", 2 * S, 9 * S)], pid=11, stem="a",
+                    facts=facts(role="actor", world_size=world_size))  # fmt: skip
+    assert merge(tmp_path).loss.missing_ranks == missing
 
 
 def test_init_begins_with_the_process(tmp_path: Path) -> None:

@@ -82,6 +82,18 @@ def test_thousands_at_once_end_on_the_last_lane_unharmed() -> None:
     assert np.array_equal(clamped, ends)
 
 
+def test_an_overlap_as_long_as_the_clamp_is_none() -> None:
+    for over, lane, end in ((CLAMP_NS, 0, 1_000_000), (CLAMP_NS + 1, 1, 1_000_001 + CLAMP_NS)):
+        ends, lanes = nest(*ordered([(0, 1_000_000), (500_000, 500_000 + over)]))
+        assert (ends.tolist(), lanes.tolist()) == ([1_000_000, end], [0, lane])
+
+
+def test_as_many_at_once_as_there_are_lanes_have_one_each() -> None:
+    starts = np.arange(MAX_LANES + 2, dtype=np.int64) * 2 * CLAMP_NS
+    _, lanes = nest(starts, starts + 10_000 * CLAMP_NS)
+    assert lanes.tolist() == [*range(MAX_LANES), MAX_LANES - 1, MAX_LANES - 1]
+
+
 def test_no_spans() -> None:
     ends, lanes = nest(*ordered([]))
     assert len(ends) == len(lanes) == 0

@@ -101,3 +101,21 @@ def test_a_trace_without_steps_is_exported_too() -> None:
     build = TraceBuilder()
     build.span(0, "init", 0.0, 1.0, depth=0)
     assert [s["name"] for s in spans_of(exported(build))] == ["grpo_doctor.init"]
+
+
+def test_what_begins_when_a_step_ends_is_not_within_it() -> None:
+    build = TraceBuilder(ranks=2)
+    build.step(0, 1, 1.0, {"train": 4.0}).span(1, "reward", 4.5, 4.9).span(1, "sync", 5.0, 6.0)
+    spans = {span["name"]: span for span in spans_of(exported(build))}
+    (root,) = (s for s in spans.values() if s["name"] == "rl.loop")
+    assert spans["rl.reward"]["parentSpanId"] == root["spanId"]
+    assert "parentSpanId" not in spans["rl.sync"]
+
+
+def test_steps_of_another_process_than_the_first_are_parents_too() -> None:
+    build = TraceBuilder(ranks=3).span(0, "init", 0.0, 1.0).span(0, "init", 0.0, 0.5)
+    build.step(1, 1, 1.0, {"train": 4.0}).span(2, "reward", 2.0, 3.0)
+    spans = {span["name"]: span for span in spans_of(exported(build))}
+    parent = spans["rl.reward"]["parentSpanId"]
+    assert parent == spans["rl.loop"]["spanId"]
+    assert spans["rl.reward"]["traceId"] == spans["rl.loop"]["traceId"]

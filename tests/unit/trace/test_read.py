@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 
 from grpo_doctor.errors import TraceError
+from grpo_doctor.trace import read
 from grpo_doctor.trace.model import FORMAT, Kind, Trace
 from grpo_doctor.trace.read import read_trace
 from grpo_doctor.trace.write import write_trace
@@ -373,3 +374,15 @@ def test_a_file_that_expands_without_end_is_given_up(
     monkeypatch.setattr("grpo_doctor.trace.read._MAX_HEAD_BYTES", 1000)
     with pytest.raises(TraceError, match="hold no events"):
         read_text(path, b" " * 5_000_000)
+
+
+@pytest.mark.parametrize("size", [16, 61, 512])
+def test_a_file_is_the_same_in_blocks_of_any_size(
+    path: Path, size: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = read_trace(path)
+    monkeypatch.setattr(read, "_BLOCK_BYTES", size)
+    pieces = read_trace(path)
+    assert (pieces.run, pieces.names, pieces.args) == (whole.run, whole.names, whole.args)
+    assert pieces.spans.end_ns.tolist() == whole.spans.end_ns.tolist()
+    assert pieces.loss == whole.loss

@@ -119,9 +119,7 @@ def test_damage_never_raises_and_can_be_written(tmp_path: Path, rows: list[Any])
 
 
 def test_the_libraries_of_all_hosts_are_the_runs(tmp_path: Path) -> None:
-    rows = [
-        {"libraries": names, "t": 2 * S} for names in (["torch"], ["NumPy"], None, ["torch"])
-    ]
+    rows = [{"libraries": names, "t": 2 * S} for names in (["torch"], ["NumPy"], None, ["torch"])]
     (samples,) = read(tmp_path, HEAD, *rows)
     assert (samples.libraries, samples.notes) == (("torch", "NumPy"), ())
     (tmp_path / "hosts").mkdir()

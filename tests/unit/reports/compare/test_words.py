@@ -35,6 +35,11 @@ def result(**changes: Any) -> FixResult:
         (Change(change_pct=-59.0, low_pct=-65.0, high_pct=-52.0), "2.4x as fast (2.1x to 2.9x)"),
         (Change(change_pct=140.0, low_pct=90.0, high_pct=190.0), "2.4x as long (1.9x to 2.9x)"),
         (Change(change_pct=-95.0, low_pct=-96.0, high_pct=-94.0), "20x as fast (17x to 25x)"),
+        (Change(change_pct=50.0, low_pct=25.0, high_pct=75.0), "1.5x as long (1.2x to 1.8x)"),
+        (Change(change_pct=49.0, low_pct=25.0, high_pct=75.0), "+49% (+25% to +75%)"),
+        (Change(change_pct=100.0, low_pct=0.0, high_pct=200.0), "2.0x as long (1.0x to 3.0x)"),
+        (Change(change_pct=100.0, low_pct=-1.0, high_pct=200.0), "+100% (−1% to +200%)"),
+        (Change(change_pct=900.0, low_pct=850.0, high_pct=950.0), "10x as long (9.5x to 10x)"),
         (Change(change_pct=-33.0, low_pct=-38.0, high_pct=-28.0), "−33% (−38% to −28%)"),
         (Change(change_pct=-59.0, low_pct=-95.0, high_pct=9.0), "−59% (−95% to +9%)"),
         (Change(change_pct=-100.0, low_pct=-100.0, high_pct=-99.0), "−100% (−100% to −99%)"),
@@ -62,6 +67,12 @@ def test_a_prediction_or_none() -> None:
         "What this brings was not predicted: no model."
     )
     assert words.not_predicted([result(mid_pct=-5)]) == ""
+    fixes = [result(unpredicted="no model"), result(), result(mid_pct=-5, unpredicted="small")]
+    assert words.not_predicted(fixes) == "What this brings was not predicted: no model."
+    assert words.not_predicted([result()]) == ""
+    assert words.not_predicted([result(unpredicted=why) for why in ("no model", "no step")]) == (
+        "What this brings was not predicted: no model; no step."
+    )
 
 
 def metrics(*states: str) -> Comparison:
@@ -110,6 +121,7 @@ def test_settings_that_no_knob_stands_for_are_listed_too() -> None:
     alone = text(settings=settings)
     assert "known: 1 → 2" in alone
     assert "own: not set → x" in alone
+    assert "own: x → not set" in text(settings=[{"name": "own", "before": "x", "after": None}])
     fix = {"knobs": {"train.lr": [1, None]}, "predicted_mid_pct": -5.0, "measured_pct": -4.0}
     beside = text(settings=settings, fixes=[fix])
     assert "known: 1 → 2" in beside

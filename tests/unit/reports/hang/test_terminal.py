@@ -113,3 +113,89 @@ def test_the_least_document_has_a_first_line() -> None:
 def test_another_document_is_refused(document: dict[str, Any]) -> None:
     with pytest.raises(DocumentError):
         hang_text(document, 80, color=False)
+
+
+def parts(**members: Any) -> list[str]:
+    document = {"schema": 1, "verdict": {"state": "stuck"}, **members}
+    return hang_text(document, 100, color=False).splitlines()
+
+
+def after(title: str, lines: list[str]) -> list[str]:
+    """The lines of a section."""
+    begin = lines.index(title) + 1
+    end = lines.index("", begin) if "" in lines[begin:] else len(lines)
+    return lines[begin:end]
+
+
+@pytest.mark.parametrize(("count", "shown", "more"), [(12, 12, ""), (13, 12, "1"), (40, 12, "28")])
+def test_of_one_source_a_dozen_pieces_of_evidence_are_said(
+    count: int, shown: int, more: str
+) -> None:
+    items = [{"source": "proc", "text": f"item {at}"} for at in range(count)]
+    items.append({"source": "log", "text": "line"})
+    said = after("Evidence", parts(verdict={"evidence": items}))
+    assert sum("item" in line for line in said) == shown
+    assert sum(line.startswith("  proc  item 0") for line in said) == 1
+    assert [line.split()[0] for line in said if "more in --json" in line] == (
+        [more] if more else []
+    )
+    assert said[-1] == "  log   line"
+
+
+@pytest.mark.parametrize(("count", "more"), [(16, ""), (17, "1"), (19, "3")])
+def test_of_rows_of_processes_and_of_hosts_sixteen_are_shown(count: int, more: str) -> None:
+    ranks = [{"rank": rank, "role": "rank", "state": f"s{rank}"} for rank in range(count)]
+    hosts = [{"name": f"gpu-{at:02}", "ranks": [at]} for at in range(count)]
+    lines = parts(ranks=ranks, job={"hosts": hosts})
+    for title in ("Processes", "Hosts"):
+        said = after(title, lines)
+        assert len(said) == 16 + bool(more)
+        if more:
+            assert said[-1].strip() == f"{more} more in --json and in the page"
+
+
+@pytest.mark.parametrize(("count", "more"), [(12, []), (13, ["  1 more in --json"])])
+def test_a_dozen_problems_are_said(count: int, more: list[str]) -> None:
+    problems = [{"what": f"no {at}", "remedy": "be root" if at == 0 else ""} for at in range(count)]
+    said = after("What could not be seen", parts(problems=problems))
+    assert said[0] == "  no 0 be root"
+    assert said[11:] == ["  no 11", *more]
+
+
+def test_fixes_have_numbers_where_there_are_several() -> None:
+    one, other = {"text": "Do it.", "spelling": "run --now"}, {"text": "Or not."}
+    assert after("What to do now", parts(verdict={"fixes": [one]})) == [
+        "  Do it.", "      run --now",
+    ]  # fmt: skip
+    assert after("What to do now", parts(verdict={"fixes": [one, other]})) == [
+        "  1. Do it.", "         run --now", "  2. Or not.",
+    ]  # fmt: skip
+
+
+def test_where_a_rank_stands_and_what_it_waits_for_are_one_cell() -> None:
+    ranks = [
+        {"rank": 0, "role": "rank", "state": "waiting", "where": "a.py:1", "waiting_for": "rank 1"},
+        {"rank": 1, "role": "rank", "state": "running", "where": "a.py:2"},
+        {"rank": 2, "role": "rank", "state": "blocked", "waiting_for": "a disk"},
+    ]
+    assert after("Processes", parts(ranks=ranks)) == [
+        "  rank 0  waiting  a.py:1; waits for rank 1",
+        "  rank 1  running  a.py:2",
+        "  rank 2  blocked  waits for a disk",
+    ]
+
+
+def test_missing_ranks_alone_are_a_table_too() -> None:
+    assert after("Processes", parts(job={"ranks_missing": [4, 5]})) == [
+        "  ranks 4-5  missing  not on this host",
+    ]  # fmt: skip
+    assert "Processes" not in parts()
+
+
+def test_colours_say_what_is_guilty_and_what_is_beside() -> None:
+    ranks = [{"rank": rank, "role": "rank", "state": "waiting"} for rank in (0, 1)]
+    document = {"schema": 1, "verdict": {"state": "slow", "culprits": [1]}, "ranks": ranks}
+    text = hang_text(document, 100, color=True)
+    assert text.startswith("\x1b[1;33m")
+    assert re.search(r"\x1b\[1m +rank 1", text)
+    assert not re.search(r"\x1b\[1m +rank 0", text)

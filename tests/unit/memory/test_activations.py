@@ -1,0 +1,297 @@
+"""What comes and goes within a micro-batch, of a model that one can work out by hand."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from grpo_doctor.memory import Component, Setup
+from grpo_doctor.memory.activations import (
+    Tokens,
+    fragmentation,
+    layer_bytes_per_token,
+    logprob_activations,
+    tokens_of,
+    train_activations,
+)
+from grpo_doctor.memory.facts import calibration
+from tests.unit.memory.tiny import ALONE, EXPERTS, TINY, tower
+
+# Of 1000 tokens and 4 rows, 300 of them completions.
+ROLLED = replace(ALONE, packing=False, prompt_tokens=700, completion_tokens=300, micro_batch=4)
+# Instructions that nobody packed: rows of up to 1200 tokens, usually of 100, are assumed.
+READ = replace(ALONE, packing=False, prompt_tokens=4000, micro_batch=4)
+SEEING = replace(TINY, vision=tower())
+FACTORS = calibration()
+
+
+def activations(setup: Setup) -> dict[str, Component]:
+    return {entry.name: entry for entry in train_activations(setup, FACTORS)}
+
+
+def sizes(setup: Setup) -> dict[str, float]:
+    """Bytes without what the allocator adds to them."""
+    waste = fragmentation(setup, FACTORS)
+    return {name: round(entry.bytes / waste) for name, entry in activations(setup).items()}
+
+
+@pytest.mark.parametrize(
+    ("change", "through_decoder", "scored"),
+    [
+        ({}, 4000, 1200),
+        ({"micro_batch": 1}, 1000, 300),
+        ({"paired": True}, 8000, 2400),
+        ({"context_parallel": 2}, 2000, 600),
+        # The longest row, and three of three tenths of its length.
+        ({"padding_free": True}, 1900, 570),
+        ({"padding_free": True, "micro_batch": 1}, 1000, 300),
+    ],
+)
+def test_of_rollouts_all_tokens_are_read_and_those_of_completions_scored(
+    change: dict[str, Any], through_decoder: int, scored: int
+) -> None:
+    tokens = tokens_of(replace(ROLLED, **change), FACTORS)
+    assert tokens == Tokens(through_decoder, scored, 0)
+
+
+@pytest.mark.parametrize(
+    ("change", "tokens"),
+    [
+        ({"packing": True}, 16_000),
+        ({"packing": True, "paired": True}, 32_000),
+        ({}, 4800),
+        ({"prompt_tokens": 1000}, 4000),
+        ({"longest_row_tokens": 400}, 1600),
+        ({"longest_row_tokens": 400, "usual_row_tokens": 500}, 2000),
+        ({"padding_free": True}, 1200 + 3 * 100),
+        ({"padding_free": True, "usual_row_tokens": 250}, 1200 + 3 * 250),
+        ({"padding_free": True, "prompt_tokens": 80}, 4 * 80),
+        ({"context_parallel": 3}, 1600),
+    ],
+)
+def test_of_data_every_token_is_scored_and_rows_are_as_long_as_instructions_are(
+    change: dict[str, Any], tokens: int
+) -> None:
+    assert tokens_of(replace(READ, **change), FACTORS) == Tokens(tokens, tokens, 0)
+
+
+def test_images_are_a_part_of_their_rows() -> None:
+    seen: dict[str, Any] = {"model": SEEING, "max_pixels": 16 * 600}  # 600 tokens
+    rolled = replace(ROLLED, **seen)
+    assert tokens_of(rolled, FACTORS) == Tokens(4000, 1200, 4 * 600)
+    assert tokens_of(replace(rolled, prompt_tokens=500), FACTORS).images == 4 * 500
+    read = replace(READ, longest_row_tokens=400, **seen)
+    assert tokens_of(read, FACTORS) == Tokens(4 * 700, 4 * 700, 4 * 600)
+    bare = replace(READ, padding_free=True, **seen)
+    assert tokens_of(bare, FACTORS).all == 1200 + 3 * 700
+
+
+def test_another_micro_batch_may_be_asked_for() -> None:
+    assert tokens_of(ROLLED, FACTORS, 2) == Tokens(2000, 600, 0)
+
+
+@pytest.mark.parametrize(
+    ("change", "factor"),
+    [
+        ({}, 1.35),
+        ({"packing": True}, 1.1),
+        ({"engine": "megatron"}, 1.1),
+        ({"expandable_segments": True}, 1.05),
+        ({"expandable_segments": True, "packing": True}, 1.05),
+    ],
+)
+def test_rows_of_one_length_fragment_memory_less(change: dict[str, Any], factor: float) -> None:
+    assert fragmentation(replace(ROLLED, **change), FACTORS) == factor
+
+
+@pytest.mark.parametrize(
+    ("change", "elements"),
+    [
+        # Two inputs and two norms' outputs of 10; queries, keys and values of 40 in all and again
+        # rotated; attention's output of 20, projected to 10; four times the MLP's 30; and the
+        # norms' casts to float32, which count for 80.
+        ({}, 20 + 20 + 2 * 40 + 20 + 10 + 120 + 80),
+        ({"method": "lora"}, 350),
+        ({"lora_targets": "attention"}, 350),
+        # Frozen layers of the MLP need not keep their input, nor attention its output.
+        ({"method": "lora", "lora_targets": "attention"}, 350 - 20 - 10 - 30),
+        ({"model": replace(TINY, query_key_norm=True)}, 350 + 40),
+        # Two experts of 6 and a shared one of 3, four times; and two copies of the input.
+        ({"model": replace(TINY, experts=EXPERTS)}, 350 - 120 + 48 + 12 + 40),
+        (
+            {
+                "model": replace(TINY, experts=EXPERTS),
+                "method": "lora",
+                "lora_targets": "attention",
+            },
+            330,
+        ),
+        # With fused kernels three inputs, queries, keys and values twice, attention's output, and
+        # three times the MLP.
+        ({"engine": "megatron"}, 30 + 2 * 40 + 20 + 90),
+        (
+            {"engine": "megatron", "model": replace(TINY, experts=EXPERTS)},
+            30 + 2 * 40 + 20 + 36 + 9 + 40,
+        ),
+    ],
+)
+def test_what_a_layer_keeps_of_a_token(change: dict[str, Any], elements: int) -> None:
+    assert layer_bytes_per_token(replace(ALONE, **change)) == 2 * elements
+
+
+def test_recomputing_keeps_the_inputs_of_layers_and_one_layer_at_a_time() -> None:
+    assert sizes(ALONE) == {
+        "checkpoints": 1000 * 2 * 10 * 4,
+        "one layer, recomputed": 1000 * 700,
+    }
+    divided = sizes(replace(ALONE, tensor_parallel=2, ranks=2))
+    assert divided == {"checkpoints": 40_000, "one layer, recomputed": 350_000}
+    assert sizes(replace(ALONE, activations_on_host=True))["checkpoints"] == 0
+
+
+@pytest.mark.parametrize(
+    ("change", "layers"),
+    [
+        ({"pipeline_parallel": 2, "ranks": 2}, 2 * 2),  # two micro-batches on their way
+        ({"pipeline_parallel": 8, "ranks": 8}, 8),
+        ({"engine": "device_map", "ranks": 2}, 2),
+        ({"engine": "device_map", "ranks": 8}, 1),
+    ],
+)
+def test_layers_of_a_card_times_micro_batches_on_their_way(
+    change: dict[str, Any], layers: int
+) -> None:
+    assert sizes(replace(ALONE, **change))["checkpoints"] == 1000 * 20 * layers
+
+
+def test_without_recomputing_every_layer_keeps_all_of_it() -> None:
+    kept = replace(ALONE, recompute="none")
+    assert sizes(kept) == {"activations": 1000 * 700 * 4}
+    assert sizes(replace(kept, tensor_parallel=2, ranks=2)) == {"activations": 1000 * 350 * 4}
+    fused = replace(kept, engine="megatron", recompute="selective")
+    assert sizes(fused) == {"activations": 1000 * 440 * 4}
+    # Half of all matrix products' outputs, which are 120 wide, the layer's input, and attention's.
+    selective = replace(kept, recompute="selective")
+    assert sizes(selective) == {"activations": 1000 * 2 * (60 + 10 + 20) * 4}
+
+
+def test_eager_attention_has_a_score_for_each_pair_of_a_row() -> None:
+    eager = replace(ALONE, attention="eager", micro_batch=2)
+    pairs = 2 * 4 * 1000**2  # of two rows and four heads
+    assert sizes(eager)["one layer, recomputed"] == 2000 * 700 + 18 * pairs
+    every = replace(eager, recompute="none")
+    assert sizes(every) == {"activations": (2000 * 700 + 4 * pairs) * 4}
+    paired = replace(every, micro_batch=1, paired=True)
+    assert sizes(paired) == sizes(every)
+
+
+@pytest.mark.parametrize(
+    ("change", "entry", "size"),
+    [
+        ({"loss": "float32"}, "logits and loss", 1200 * 1000 * 14),
+        ({"loss": "bfloat16"}, "logits and loss", 1200 * 1000 * 10),
+        ({"loss": "parallel", "tensor_parallel": 2, "ranks": 2}, "logits and loss", 600_000 * 12),
+        (
+            {"loss": "bfloat16", "whole_row_logits": True},
+            "logits and loss",
+            (1200 * 10 + 2800 * 4) * 1000,
+        ),
+        ({"loss": "none", "whole_row_logits": True}, "one layer, recomputed", 4000 * 700),
+        ({"loss": "fused", "whole_row_logits": True}, "one layer, recomputed", 4000 * 700),
+        ({"loss": "fused", "recompute": "none"}, "logits and loss", 8 * 1200 * 10),
+        # A layer keeps 700 B of each of 4000 tokens, a loss 14 B of 1200 times as many words.
+        ({"loss": "float32", "vocabulary": 166}, "one layer, recomputed", 4000 * 700),
+        ({"loss": "float32", "vocabulary": 167}, "logits and loss", 1200 * 167 * 14),
+    ],
+)
+def test_the_worse_of_loss_and_one_layer_counts(
+    change: dict[str, Any], entry: str, size: int
+) -> None:
+    words = change.pop("vocabulary", TINY.vocabulary)
+    setup = replace(ROLLED, model=replace(TINY, vocabulary=words), **change)
+    found = sizes(setup)
+    assert found[entry] == pytest.approx(size, abs=1)
+    assert len(found) == 2
+
+
+def test_logits_of_whole_rows_are_those_of_rollouts_alone() -> None:
+    read = replace(ALONE, loss="bfloat16", whole_row_logits=True)
+    assert sizes(read)["logits and loss"] == 1000 * 1000 * 10
+
+
+@pytest.mark.parametrize(
+    ("kind", "change", "size"),
+    [
+        # 40 patches of 24 numbers in float32; a layer keeps ten widths and two or, gated, four
+        # times the MLP of each; frozen, half of one layer is there at once.
+        ("qwen2_vl", {}, 3840 + 4480 / 2),
+        ("qwen2_5_vl", {}, 3840 + 5760 / 2),
+        ("qwen2_vl", {"freeze_vision": False}, 3840 + 4480 + 40 * 2 * 4 * 3),
+        ("qwen2_vl", {"freeze_vision": False, "vision_recompute": False}, 3840 + 3 * 4480),
+        # 3 B of each pair of patches.
+        ("qwen2_vl", {"old_vision_tower": True}, 3840 + 4480 / 2 + 4800),
+        (
+            "qwen2_vl",
+            {"old_vision_tower": True, "freeze_vision": False},
+            3840 + 4480 + 4800 + 40 * 2 * 4 * 3,
+        ),
+        (
+            "qwen2_vl",
+            {"old_vision_tower": True, "freeze_vision": False, "vision_recompute": False},
+            3840 + 3 * (4480 + 4800),
+        ),
+        ("qwen3_vl", {"old_vision_tower": True}, 3840 + 4480 / 2),
+    ],
+)
+def test_a_vision_tower_keeps_pixels_and_layers(
+    kind: Any, change: dict[str, Any], size: float
+) -> None:
+    setup = replace(ALONE, model=replace(TINY, vision=tower(kind)), max_pixels=160, **change)
+    assert sizes(setup)["vision tower"] == pytest.approx(size, abs=1)
+    assert "vision tower" not in sizes(replace(setup, max_pixels=None))
+    assert "vision tower" not in sizes(replace(setup, model=TINY))
+
+
+@pytest.mark.parametrize(
+    ("change", "entry", "size"),
+    [
+        ({"loss": "float32"}, "logits", 1200 * 1000 * 6),
+        ({"loss": "float32", "logprob_micro_batch": 8}, "logits", 2400 * 1000 * 6),
+        ({"loss": "float32", "tensor_parallel": 2}, "logits", 1200 * 1000 * 3),
+        ({"loss": "fused"}, "one layer", 4000 * 350),
+        ({"loss": "none"}, "one layer", 4000 * 350),
+        ({"loss": "none", "tensor_parallel": 2}, "one layer", 4000 * 175),
+    ],
+)
+def test_scoring_without_gradients_takes_logits_or_half_a_layer(
+    change: dict[str, Any], entry: str, size: int
+) -> None:
+    (found,) = logprob_activations(replace(ROLLED, **change), FACTORS)
+    assert (found.name, found.bytes) == (entry, round(1.35 * size))
+    assert found.spare_bytes == pytest.approx(0.3 * size, abs=1)
+
+
+def test_what_fragments_can_be_given_back_where_memory_is_short() -> None:
+    entry = activations(ALONE)["checkpoints"]
+    assert (entry.bytes, entry.spare_bytes) == (88_000, 4000)
+    compact = activations(replace(ALONE, expandable_segments=True))["checkpoints"]
+    assert (compact.bytes, compact.spare_bytes) == (84_000, 0)
+
+
+@pytest.mark.parametrize(
+    ("change", "spread"),
+    [
+        ({}, FACTORS.spread_activations),
+        ({"padding_free": True}, FACTORS.spread_rollout_rows),
+        ({"padding_free": True, "micro_batch": 1}, FACTORS.spread_activations),
+        ({"completion_tokens": 0}, FACTORS.spread_unknown_rows),
+        ({"completion_tokens": 0, "packing": True}, FACTORS.spread_activations),
+        ({"completion_tokens": 0, "longest_row_tokens": 9}, FACTORS.spread_activations),
+    ],
+)
+def test_rows_of_a_length_that_nobody_says_are_less_sure(
+    change: dict[str, Any], spread: float
+) -> None:
+    assert activations(replace(ROLLED, **change))["checkpoints"].spread == spread

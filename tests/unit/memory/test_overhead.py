@@ -1,0 +1,104 @@
+"""What lies on a card whatever the model, of a model that one can work out by hand."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from grpo_doctor.memory.facts import calibration
+from grpo_doctor.memory.overhead import buffers, context, gathered_bytes, whole_model_bytes
+from grpo_doctor.memory.setup import GIB
+from tests.unit.memory.tiny import ALONE, EXPERTS, TINY
+
+FIRST = 1_556_925_645
+ALL, ADAPTERS = 26_090, 7_040
+
+
+@pytest.mark.parametrize(
+    ("change", "groups"),
+    [
+        ({}, 0),
+        ({"ranks": 2}, 1),
+        ({"ranks": 8, "engine": "device_map"}, 0),
+        ({"ranks": 8, "tensor_parallel": 2}, 2),
+        ({"ranks": 8, "tensor_parallel": 2, "pipeline_parallel": 2}, 3),
+        ({"ranks": 8, "context_parallel": 2, "expert_parallel": 2}, 3),
+        # Megatron has one of data parallelism too, where there is some.
+        ({"ranks": 8, "tensor_parallel": 2, "engine": "megatron"}, 3),
+        ({"ranks": 8, "tensor_parallel": 8, "engine": "megatron"}, 2),
+    ],
+)
+def test_each_group_of_ranks_has_its_buffers(change: dict[str, Any], groups: int) -> None:
+    sizes = {e.name: e.bytes for e in context(replace(ALONE, **change), calibration())}
+    expected = FIRST + round((groups - 1) * 1.4 * GIB) if groups else None
+    assert sizes.get("NCCL buffers") == expected
+    assert sizes["CUDA context"] == (987_842_478 if "megatron" in change.values() else 503_316_480)
+
+
+def test_words_say_how_many_groups_there_are() -> None:
+    setup = replace(ALONE, ranks=8, tensor_parallel=2, pipeline_parallel=2)
+    _, nccl = context(setup, calibration())
+    assert nccl.formula == "1.45 GiB, and 1.4 GiB for each of 2 more"
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        ({}, {}),
+        ({"ranks": 2}, {"DDP buckets": 2 * ALL}),
+        ({"ranks": 2, "trained_dtype_bytes": 4}, {"DDP buckets": 4 * ALL}),
+        ({"ranks": 2, "model": replace(TINY, experts=EXPERTS)}, {"DDP buckets": 2 * 28_930}),
+        ({"ranks": 2, "method": "lora"}, {"DDP buckets": 4 * ADAPTERS}),
+        ({"ranks": 2, "engine": "device_map"}, {}),
+        ({"ranks": 2, "engine": "deepspeed"}, {}),
+        ({"ranks": 2, "engine": "deepspeed", "zero_stage": 1}, {"ZeRO buckets": 4 * ALL}),
+        ({"ranks": 2, "engine": "deepspeed", "zero_stage": 2}, {"ZeRO buckets": 4 * ALL}),
+        ({"ranks": 2, "engine": "fsdp", "zero_stage": 2}, {"gathered parameters": 26_000}),
+        # ZeRO-3 holds up to a billion parameters; FSDP two layers of 1,500 and a table.
+        ({"engine": "deepspeed", "zero_stage": 3}, {"gathered parameters": 2 * ALL}),
+        ({"engine": "fsdp"}, {}),
+        ({"engine": "torch", "zero_stage": 3}, {}),
+    ],
+)
+def test_buckets_and_what_is_gathered(change: dict[str, Any], expected: dict[str, int]) -> None:
+    sizes = {e.name: e.bytes for e in buffers(replace(ALONE, **change), calibration())}
+    assert sizes == {"workspaces": 128 << 20, **expected}
+
+
+def test_sources_are_those_of_what_gathers() -> None:
+    zero, fsdp = (
+        buffers(replace(ALONE, engine=engine, zero_stage=3, ranks=2), calibration())[-1]
+        for engine in ("deepspeed", "fsdp")
+    )
+    assert (zero.formula, fsdp.formula) == (
+        "min(1e9, parameters) x 2 B", "two layers and a table x 2 B",
+    )  # fmt: skip
+    assert "stage3" in zero.source
+    assert "fsdp" in fsdp.source
+
+
+@pytest.mark.parametrize(("framework", "elements"), [("ms-swift", 2e8), ("trl", 5e8)])
+def test_a_bucket_has_the_elements_of_its_framework(framework: str, elements: float) -> None:
+    wide = replace(TINY, vocabulary=50_000_000)  # tables of a billion
+    setup = replace(ALONE, model=wide, engine="deepspeed", zero_stage=2, framework=framework)
+    assert {e.name: e.bytes for e in buffers(setup, calibration())}["ZeRO buckets"] == 4 * elements
+
+
+def test_a_layer_larger_than_a_billion_is_gathered_whole() -> None:
+    thick = replace(TINY, layers=1, intermediate=40_000_000)
+    setup = replace(ALONE, model=thick, engine="deepspeed", zero_stage=3)
+    assert gathered_bytes(setup) == 2 * thick.layer_parameters > 2e9
+
+
+@pytest.mark.parametrize(
+    ("change", "size"),
+    [
+        ({}, 2 * ALL),
+        ({"method": "lora"}, 2 * ADAPTERS + 2 * ALL),
+        ({"model": replace(TINY, experts=EXPERTS)}, 2 * 28_930),
+    ],
+)
+def test_the_whole_model_is_in_16_bits(change: dict[str, Any], size: int) -> None:
+    assert whole_model_bytes(replace(ALONE, **change)) == size

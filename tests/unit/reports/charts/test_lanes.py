@@ -1,0 +1,238 @@
+"""The run over time: which lanes are drawn, in how much room, and what is said of them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from grpo_doctor_reports.charts.chart import Chart
+from grpo_doctor_reports.charts.lanes import lanes_chart, lanes_shown
+from grpo_doctor_reports.document import read_document
+from grpo_doctor_reports.packing import NumberPool
+from tests.unit.reports.charts.packed import report, unpacked
+
+
+def test_a_rank_that_left_no_phase_is_named() -> None:
+    bands = [{"rank": 0, "phase": "train", "start_s": 0.0, "end_s": 9.0}]
+    ranks = [{"rank": rank} for rank in (0, 60, 61, 62, 63)]
+    document = {"schema": 1, "run": {"ranks": ranks}, "views": {"timeline": {"bands": bands}}}
+    chart = lanes_chart(read_document(document), NumberPool())
+    assert chart is not None
+    assert chart.note == "Ranks 60\u201363 not drawn: no phase of theirs was recorded."
+
+
+def test_an_open_band_is_marked_and_sub_spans_lie_in_their_phase() -> None:
+    bands = [
+        {"rank": 1, "phase": "rollout", "start_s": 3.0, "end_s": 9.0, "open": True},
+        {"rank": 1, "phase": "rollout/generate", "start_s": 3.0, "end_s": 9.0, "open": True},
+    ]
+    pool = NumberPool()
+    chart = lanes_chart(report(timeline={"end_s": 9.0, "bands": bands}), pool)
+    assert chart is not None
+    assert [phase["name"] for phase in chart.data["phases"]] == ["rollout", "unattributed"]
+    exact = chart.data["exact"]
+    assert [name["name"] for name in exact["names"]] == ["rollout", "rollout/generate"]
+    assert unpacked(pool, exact["depth"]) == [0, 1]
+    assert unpacked(pool, exact["open"]) == [0, 1]
+    assert chart.summary == "Recorded phases of 1 rank over 9 s: rollout 100%."
+
+
+def band(
+    rank: int, phase: str = "train", start_s: float = 0.0, end_s: float = 1.0
+) -> dict[str, Any]:
+    return {"rank": rank, "phase": phase, "start_s": start_s, "end_s": end_s}
+
+
+def step(number: int, seconds: float = 1.0) -> dict[str, Any]:
+    return {"number": number, "start_s": float(number), "end_s": number + seconds}
+
+
+def buckets(steps: list[int], **more: Any) -> dict[str, Any]:
+    """One after the other, each of so many steps."""
+    count = len(steps)
+    return {
+        "first": list(range(count)), "last": list(range(count)), "steps": steps,
+        "used": [True] * count, "kind": ["steady"] * count,
+        "start_s": [float(at) for at in range(count)], "end_s": [at + 1.0 for at in range(count)],
+        **more,
+    }  # fmt: skip
+
+
+def drawn(**views: Any) -> Chart:
+    chart = lanes_chart(report(**views), NumberPool())
+    assert chart is not None
+    return chart
+
+
+HEAD, MEAN, LANE, LEAST, MOST = 36, 64, 40, 60, 560
+
+
+@pytest.mark.parametrize(
+    ("lanes", "body"), [(1, LEAST), (2, 2 * LANE), (14, MOST), (15, MOST), (100, MOST)]
+)
+def test_the_height_is_that_of_the_lanes_within_bounds(lanes: int, body: int) -> None:
+    timeline = {"bands": [band(rank) for rank in range(lanes)]}
+    assert drawn(timeline=timeline).data["height"] == HEAD + body
+    with_means = drawn(timeline=timeline, steps=[step(1)])
+    assert with_means.data["height"] == HEAD + MEAN + body
+    assert with_means.data["mean"] is not None
+
+
+def test_steps_without_times_have_no_mean_over_time() -> None:
+    heatmap = {"ranks": [0], "steps": [1], "step_seconds": [[1.0]]}
+    chart = drawn(timeline={"bands": [band(0)]}, heatmap=heatmap)
+    assert chart.data["mean"] is None
+    assert chart.data["height"] == HEAD + LEAST
+
+
+RANKS = buckets([1, 1], ranks=[4, 2], phase_seconds={"train": [[1.0, 1.0], [1.0, 1.0]]})
+
+
+def test_lanes_of_means_alone_are_a_chart_where_steps_have_times() -> None:
+    chart = drawn(timeline={"ranks": RANKS}, steps=[step(1)])
+    assert chart.data["ranks"] is not None
+    assert [phase["name"] for phase in chart.data["phases"]] == ["train", "unattributed"]
+    empty = report(timeline={"ranks": RANKS})
+    assert lanes_chart(empty, NumberPool()) is None
+    assert lanes_chart(report(steps=[step(1)]), NumberPool()) is None
+
+
+def test_lanes_without_a_span_are_a_chart_where_steps_have_times() -> None:
+    exact = {"lanes": [{"rank": 0}]}
+    assert lanes_chart(report(timeline={"exact": exact}), NumberPool()) is None
+    assert drawn(timeline={"exact": exact}, steps=[step(1)]).data["mean"] is not None
+
+
+def test_every_rank_of_either_kind_has_a_lane() -> None:
+    both = {"ranks": RANKS, "bands": [band(2), band(9)]}
+    assert lanes_shown(report(timeline=both).timeline) == [2, 4, 9]
+
+
+def test_shares_are_said_from_a_two_thousandth_and_waiting_from_a_two_hundredth() -> None:
+    parts = buckets(
+        [3],
+        seconds=[2_000.0],
+        phase_seconds={"train": [1_989.0], "rollout": [10.0], "sync": [1.0], "offload": [0.9]},
+        wait_seconds={"train": [9.0], "rollout": [10.0]},
+    )
+    said = "Mean of 1 rank over 3 steps: train 99%, rollout 0.5% (0.5% waiting), sync <0.1%."
+    assert drawn(timeline={"bands": [band(0)]}, step_buckets=parts).summary == said
+
+
+def test_the_mean_is_over_all_ranks_also_those_without_a_lane() -> None:
+    means = {"ranks": [0, 1, 2], "own_seconds": [1.0, 2.0, 3.0]}
+    parts = buckets([1], seconds=[1.0], phase_seconds={"train": [1.0]})
+    chart = drawn(
+        timeline={"bands": [band(0)]}, step_buckets=parts, heatmap={"ranks": [0], "means": means}
+    )
+    assert chart.summary == "Mean of 3 ranks over 1 step: train 100%."
+    assert chart.note == (
+        "2 ranks of 3 have no lane: of each 3 the one that works longest has. "
+        "The means are over all."
+    )
+    alike = drawn(timeline={"bands": [band(rank) for rank in range(3)]}, heatmap={"means": means})
+    assert alike.note == ""
+
+
+def test_without_steps_the_outermost_spans_are_added_up() -> None:
+    bands = [
+        band(0, "train", 1.0, 3.0), band(0, "train/forward", 1.0, 2.5),
+        band(1, "train", 2.0, 3.0), band(0, "rollout", 3.0, 8.0),
+        *(band(1, f"p{at}", 3.0, 3.5) for at in range(4)),
+    ]  # fmt: skip
+    chart = drawn(timeline={"end_s": 8.0, "bands": bands})
+    assert chart.summary == (
+        "Recorded phases of 2 ranks over 8 s: rollout 50%, train 30%, p0 5%, p1 5%."
+    )
+
+
+def test_ranks_without_a_phase_are_named_one_or_several() -> None:
+    for silent, named in (([3], "Rank 3"), ([3, 4], "Ranks 3\u20134")):
+        document = {
+            "schema": 1,
+            "run": {"ranks": [{"rank": rank} for rank in (0, 1, *silent)]},
+            "views": {
+                "timeline": {"bands": [band(0)]},
+                "heatmap": {"means": {"ranks": [1], "own_seconds": [1.0]}},
+            },
+        }
+        chart = lanes_chart(read_document(document), NumberPool())
+        assert chart is not None
+        assert chart.note == f"{named} not drawn: no phase of theirs was recorded."
+
+
+COLUMN = "A column of a lane is the mean of up to 2 steps"
+SHARED = "; its height is shared by the phases."
+
+
+@pytest.mark.parametrize(
+    ("of_lanes", "of_all", "note"),
+    [
+        ([1, 1], [1, 1], ""),
+        ([2, 1], [1, 2], f"{COLUMN}{SHARED}"),
+        (
+            [2, 2],
+            [1, 3],
+            f"{COLUMN}, 3 for the mean of all ranks{SHARED}",
+        ),
+        ([1, 1], [5, 5], ""),
+    ],
+)
+def test_how_many_steps_a_column_stands_for_is_said(
+    of_lanes: list[int], of_all: list[int], note: str
+) -> None:
+    ranks = buckets(of_lanes, ranks=[0], phase_seconds={"train": [[1.0, 1.0]]})
+    assert drawn(timeline={"ranks": ranks}, step_buckets=buckets(of_all)).note == note
+
+
+def window(why: str, step: int | None = None, at: float = 0.0) -> dict[str, Any]:
+    return {"why": why, "step": step, "start_s": at, "end_s": at + 1.0}
+
+
+def exact(*windows: dict[str, Any], **more: Any) -> Chart:
+    lane = {"rank": 0, "name": [0], "depth": [0], "start_s": [0.0], "end_s": [1.0], "meeting": [-1]}
+    found = {"windows": list(windows), "names": ["train"], "lanes": [lane], **more}
+    return drawn(timeline={"exact": found})
+
+
+def test_windows_are_gone_to_by_their_names_in_this_order() -> None:
+    windows = [
+        window("slow", 9), window("end", at=8.0), window("named", 4, 4.0), window("worst", 7, 7.0),
+        window("open", 11, 11.0), window("median", 5, 5.0), window("start"), window("named", 6),
+        window("slow", 10),
+    ]  # fmt: skip
+    chart = exact(*windows)
+    assert [button["name"] for button in chart.data["windows"]] == [
+        "step that never ended 11", "median step 5", "worst step 7", "step 4", "step 6",
+        "time before the steps", "time after the steps",
+    ]  # fmt: skip
+    assert [button["start"] for button in chart.data["windows"]][:3] == [11.0, 5.0, 7.0]
+    assert chart.note == (
+        "Drawn span by span: the step that never ended 11; the median step 5; the worst step 7; "
+        "step 4; step 6; the time before the steps; the time after the steps; the 2 next slowest "
+        "steps."
+    )
+
+
+def test_eight_windows_have_a_button() -> None:
+    assert len(exact(*[window("named", at) for at in range(9)]).data["windows"]) == 8
+
+
+def test_of_the_whole_run_there_is_no_word_about_windows() -> None:
+    assert exact(window("whole")).note == ""
+    assert exact().note == ""
+    assert exact(window("slow", 1)).note == "Drawn span by span: the 1 next slowest step."
+
+
+def test_spans_that_are_left_out_are_counted_with_the_longest() -> None:
+    chart = exact(window("whole"), spans_left_out=3, longest_left_out_s=0.002)
+    assert chart.note == "3 spans of at most 2 ms are not drawn."
+
+
+def test_means_of_ranks_are_packed_by_rank() -> None:
+    pool = NumberPool()
+    chart = lanes_chart(report(timeline={"ranks": RANKS}, steps=[step(1)]), pool)
+    assert chart is not None
+    assert unpacked(pool, chart.data["ranks"]["ranks"]) == [4, 2]
+    assert len(chart.data["ranks"]["stacks"]) == 1

@@ -1,0 +1,149 @@
+"""Samples over time: which tracks share a strip, what is thinned, and what is only said."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from grpo_doctor_reports.charts.chart import Chart
+from grpo_doctor_reports.charts.strips import strips_chart
+from grpo_doctor_reports.packing import NumberPool
+from tests.unit.reports.charts.packed import report, unpacked
+
+
+def test_what_never_changes_is_said_instead_of_drawn() -> None:
+    def track(name: str, unit: str, values: list[float], group: str) -> dict[str, object]:
+        return {"name": name, "label": name, "unit": unit, "group": group,
+                "t_s": [float(at) for at in range(len(values))], "v": values}  # fmt: skip
+
+    tracks = [
+        track("gpu.throttle", "", [0.0, 0.0], "gpu"),
+        track("host.cpu", "%", [1.0, 2.0], "host"),
+        track("host.swap_used", "bytes", [0.0, 0.0], "host"),
+        track("host.shm_size", "bytes", [2.0**30, 2.0**30], "host"),
+    ]
+    timeline = {"end_s": 1.0, "tracks": tracks, "tracks_left_out": 2}
+    chart = strips_chart(report(timeline=timeline).timeline, NumberPool())
+    assert chart is not None
+    assert [group["key"] for group in chart.data["groups"]] == ["host"]
+    assert [strip["title"] for strip in chart.data["groups"][0]["strips"]] == ["CPU, of all cores"]
+    assert chart.note == (
+        "2 more tracks not drawn; the trace has them. "
+        "The same throughout: throttle reasons (bits) 0, swap used 0 B, shared memory size 1 GiB."
+    )
+
+
+def track(name: str, values: list[float | None], unit: str = "%", **more: Any) -> dict[str, Any]:
+    times = [float(at) for at in range(len(values))]
+    return {"name": name, "unit": unit, "group": "host", "t_s": times, "v": values, **more}
+
+
+def drawn(*tracks: dict[str, Any], pool: NumberPool | None = None, left_out: int = 0) -> Chart:
+    timeline = {"end_s": 9.0, "tracks": list(tracks), "tracks_left_out": left_out}
+    chart = strips_chart(report(timeline=timeline).timeline, pool or NumberPool())
+    assert chart is not None
+    return chart
+
+
+def titles(chart: Chart) -> list[tuple[str, list[str]]]:
+    return [
+        (group["title"], [strip["title"] for strip in group["strips"]])
+        for group in chart.data["groups"]
+    ]
+
+
+MOVES: list[float | None] = [1.0, 2.0]
+
+
+def test_groups_and_strips_have_an_order_of_their_own_the_unknown_last() -> None:
+    chart = drawn(
+        track("mine", MOVES, group="engine"), track("b", MOVES), track("a", MOVES),
+        track("host.load1", MOVES), track("host.cpu", MOVES), track("gpu.util", MOVES, group="gpu"),
+        track("rank.cpu", MOVES, group="rank"),
+    )  # fmt: skip
+    assert titles(chart) == [
+        ("GPUs", ["GPU utilisation"]),
+        ("Hosts", ["CPU, of all cores", "load, 1 min", "a", "b"]),
+        ("Processes", ["CPU, 100% = one core"]),
+        ("Other", ["mine"]),
+    ]
+
+
+def test_lines_of_one_name_share_a_strip_and_are_called_by_their_label_or_name() -> None:
+    pool = NumberPool()
+    chart = drawn(
+        track("gpu.util", [1.0, None, 3.0], label="GPU 0"), track("gpu.util", MOVES), pool=pool
+    )
+    (strip,) = chart.data["groups"][0]["strips"]
+    assert [line["label"] for line in strip["lines"]] == ["GPU 0", "gpu.util"]
+    assert unpacked(pool, strip["lines"][0]["v"]) == [1.0, None, 3.0]
+    assert unpacked(pool, strip["lines"][0]["t"]) == [0.0, 1.0, 2.0]
+
+
+def test_one_sample_is_drawn_and_several_equal_ones_are_said() -> None:
+    chart = drawn(track("a", [5.0]), track("b", [5.0, None, 5.0]), track("c", [None]))
+    assert titles(chart) == [("Hosts", ["a"])]
+    assert chart.note == "The same throughout: b 5%."
+    several = drawn(track("a", [5.0, 5.0]), track("a", [7.0, 7.0]), track("b", MOVES))
+    assert several.note == "The same throughout: a 5% to 7%."
+    apart = drawn(track("a", [5.0, 5.0]), track("a", [7.0, 8.0]))
+    assert titles(apart) == [("Hosts", ["a"])]
+
+
+def test_bytes_are_in_the_unit_that_reads_best() -> None:
+    pool = NumberPool()
+    values = [None, -3.0 * 2**20, 1.0 * 2**20]
+    chart = drawn(track("a", values, "bytes/s"), track("b", [1.0, 1023.0], "bytes"), pool=pool)
+    a, b = chart.data["groups"][0]["strips"]
+    assert (a["unit"], b["unit"]) == ("MiB/s", "B")
+    assert unpacked(pool, a["lines"][0]["v"]) == [None, -3.0, 1.0]
+
+
+def test_the_first_three_quantities_that_we_know_are_said_in_the_mean() -> None:
+    known = ("gpu.util", "gpu.power", "host.cpu", "host.load1")
+    chart = drawn(*(track(name, [1.0, None, 3.0], "%") for name in reversed(known)))
+    assert chart.summary == (
+        "9 s recorded; mean GPU utilisation 2%; mean GPU power 2%; mean CPU 2%."
+    )
+    assert drawn(track("mine", MOVES)).summary == "9 s recorded."
+
+
+def test_tracks_beyond_four_hundred_are_counted() -> None:
+    tracks = [track(f"t{at % 3}", MOVES) for at in range(402)]
+    assert drawn(*tracks[:400]).note == ""
+    assert drawn(*tracks).note == "2 more tracks not drawn; the trace has them."
+    assert drawn(*tracks, left_out=3).note == "5 more tracks not drawn; the trace has them."
+
+
+def test_of_more_names_than_thirty_the_first_are_drawn() -> None:
+    chart = drawn(*(track(f"t{at:02}", MOVES) for at in range(31)))
+    assert titles(chart) == [("Hosts", [f"t{at:02}" for at in range(30)])]
+
+
+@pytest.mark.parametrize(("count", "more"), [(30, ""), (31, " and 1 more"), (33, " and 3 more")])
+def test_of_what_never_changes_thirty_are_named(count: int, more: str) -> None:
+    flat = [track(f"t{at:02}", [1.0, 1.0]) for at in range(count)]
+    named = ", ".join(f"t{at:02} 1%" for at in range(30))
+    assert drawn(*flat).note == f"The same throughout: {named}{more}."
+
+
+@pytest.mark.parametrize(("samples", "points"), [(600, 600), (601, 600)])
+def test_a_long_track_is_thinned_and_that_is_said(samples: int, points: int) -> None:
+    pool = NumberPool()
+    chart = drawn(track("a", [float(at % 7) for at in range(samples)]), pool=pool)
+    (line,) = chart.data["groups"][0]["strips"][0]["lines"]
+    assert len(unpacked(pool, line["v"])) == points
+    assert ("low" in line) == (samples > points)
+    thinned = "Lines are means between lows and highs; the trace has every sample."
+    assert chart.note == (thinned if samples > points else "")
+
+
+def test_many_tracks_share_the_points() -> None:
+    pool = NumberPool()
+    values: list[float | None] = [float(at % 7) for at in range(200)]
+    chart = drawn(*(track("a", values) for _ in range(100)), pool=pool)
+    lines = chart.data["groups"][0]["strips"][0]["lines"]
+    assert {len(unpacked(pool, line["v"])) for line in lines} == {100}
+    more = drawn(*(track("a", values) for _ in range(400)), pool=pool)
+    assert len(unpacked(pool, more.data["groups"][0]["strips"][0]["lines"][0]["v"])) == 40

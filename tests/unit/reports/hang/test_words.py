@@ -1,0 +1,282 @@
+"""What page and terminal say of a visit, at the edges of what a document may hold."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from grpo_doctor_reports.hang import words
+from grpo_doctor_reports.hang.document import read_visit
+from grpo_doctor_reports.hang.model import Visit
+
+
+def visit(**parts: Any) -> Visit:
+    return read_visit({"schema": 1, **parts})
+
+
+def judged(**verdict: Any) -> Visit:
+    return visit(verdict=verdict)
+
+
+def process(rank: int | None, **facts: Any) -> dict[str, Any]:
+    return {"rank": rank, "role": "rank", "state": "waiting", **facts}
+
+
+@pytest.mark.parametrize(
+    ("verdict", "said"),
+    [
+        ({"summary": "All is well.", "state": "healthy"}, "All is well."),
+        ({}, "The job is not understood: the job, unknown."),
+        ({"state": "stuck", "culprits": [3]}, "The job is stuck: rank 3, unknown."),
+        ({"state": "dead", "class": "oom", "culprits": [2, 1]}, "The job is dead: ranks 1-2, oom."),
+    ],
+)
+def test_a_verdict_without_words_is_put_into_some(verdict: dict[str, Any], said: str) -> None:
+    assert words.headline(judged(**verdict)) == said
+
+
+@pytest.mark.parametrize(
+    ("state", "shown", "nothing_to_fix"),
+    [
+        ("healthy", "healthy", True),
+        ("slow", "slow", True),
+        ("stuck", "stuck", False),
+        ("dead", "dead", False),
+        ("new", "stuck", False),
+        ("", "stuck", False),
+    ],
+)
+def test_a_state_that_is_not_known_counts_as_stuck(
+    state: str, shown: str, nothing_to_fix: bool
+) -> None:
+    assert words.state(judged(state=state)) == shown
+    assert words.healthy(judged(state=state)) == nothing_to_fix
+
+
+def test_how_sure_a_verdict_is_is_said_of_a_class_alone() -> None:
+    known = {"state": "stuck", "class": "stopped", "confidence": 0.94, "phase": "train"}
+    whose = "0 ranks"
+    assert words.facts(judged(**known)) == ["stuck", "stopped", "94% sure", "in train", whose]
+    assert words.facts(judged(**{**known, "class": ""})) == ["stuck", "in train", whose]
+    assert words.facts(judged(**{**known, "confidence": None, "phase": None})) == [
+        "stuck", "stopped", whose,
+    ]  # fmt: skip
+    assert words.facts(judged()) == [whose]
+
+
+@pytest.mark.parametrize(
+    ("job", "said"),
+    [
+        ({"ranks_seen": [0, 1], "world_size": 4, "framework": "trl", "host": "a"},
+         "2 of 4 ranks of trl on a"),
+        ({"ranks_seen": [0], "framework": "unknown", "host": "a"}, "1 rank on a"),
+        ({"ranks_seen": [0], "world_size": 0}, "1 of 0 ranks"),
+    ],
+)  # fmt: skip
+def test_whose_job_it_is(job: dict[str, Any], said: str) -> None:
+    assert words.job(visit(job=job)) == said
+
+
+def test_why_is_where_the_guilty_stand() -> None:
+    verdict = {"culprits": [1, 2, 3]}
+    ranks = [
+        process(0, where="train.py:1"),
+        process(1, pid=41, where="train.py:2", waiting_for="rank 0"),
+        process(2, pid=42, host="gpu-2", state=""),
+        {"rank": 3, "role": "worker", "state": "running"},
+    ]
+    assert words.why(visit(verdict=verdict, ranks=ranks)) == [
+        "rank 1 (pid 41): waiting at train.py:2, waiting for rank 0",
+        "rank 2 (pid 42 on gpu-2): state unknown",
+    ]
+    alike = [process(1, pid=41), process(2, pid=42)]
+    assert words.why(visit(verdict=verdict, ranks=alike)) == ["ranks 1-2: waiting"]
+
+
+def test_guilty_ranks_that_nobody_saw_are_said_to_be_elsewhere() -> None:
+    verdict = {"culprits": [5, 6]}
+    assert words.why(visit(verdict=verdict, ranks=[process(0)])) == ["ranks 5-6: not on this host"]
+    assert words.why(visit(ranks=[process(0)])) == []
+    both = visit(verdict=verdict, ranks=[process(5)])
+    assert words.why(both) == ["rank 5: waiting"]
+
+
+def cycle(size: int, **edge: str) -> list[str]:
+    ring = [f"rank:{rank}" for rank in range(size)]
+    nodes = [{"id": one, "label": one.replace(":", " ")} for one in ring]
+    edges = [
+        {"source": one, "target": other, **edge}
+        for one, other in zip(ring, ring[1:] + ring[:1], strict=True)
+    ]
+    return words.why(visit(graph={"nodes": nodes, "edges": edges, "cycle": ring}))
+
+
+def test_a_cycle_is_told_wait_by_wait() -> None:
+    assert cycle(2, kind="p2p", label="recv") == [
+        "rank 0 waits for rank 1 in recv",
+        "rank 1 waits for rank 0 in recv, which closes the cycle",
+    ]
+    assert cycle(2, kind="p2p")[0] == "rank 0 waits for rank 1 in p2p"
+    assert cycle(2)[0] == "rank 0 waits for rank 1"
+
+
+def test_who_is_in_a_cycle_without_a_point_or_a_wait_is_named_by_its_id() -> None:
+    assert words.why(visit(graph={"cycle": ["pid:7", "file:/x"]})) == [
+        "pid:7 waits for file:/x",
+        "file:/x waits for pid:7, which closes the cycle",
+    ]
+    edges = [{"source": "pid:7", "target": "pid:8", "kind": "pipe"},
+             {"source": "pid:7", "target": "file:/x", "kind": "flock"}]  # fmt: skip
+    lines = words.why(visit(graph={"cycle": ["pid:7", "file:/x"], "edges": edges}))
+    assert lines[0] == "pid:7 waits for file:/x in flock"
+
+
+@pytest.mark.parametrize("size", [8, 9, 10, 100])
+def test_a_cycle_of_more_than_eight_is_told_by_its_ends(size: int) -> None:
+    lines = cycle(size)
+    assert len(lines) == 8
+    assert lines[:6] == [f"rank {at} waits for rank {at + 1}" for at in range(6)]
+    assert lines[7] == f"rank {size - 1} waits for rank 0, which closes the cycle"
+    middle = "rank 6 waits for rank 7" if size == 8 else f"and so on, to rank {size - 1}"
+    assert lines[6] == middle
+
+
+def rows(*ranks: dict[str, Any], **parts: Any) -> list[tuple[str, str]]:
+    found = words.rows_of(visit(ranks=list(ranks), **parts))
+    return [(row.who, row.waiting_for) for row in found]
+
+
+def test_the_guilty_come_first_then_ranks_then_the_others() -> None:
+    everyone = [
+        {"pid": 7, "role": "engine", "rank": 1, "state": "running"},
+        process(0),
+        process(1, where="train.py:2"),
+        {"pid": 8, "state": "running"},
+    ]
+    found = words.rows_of(visit(ranks=everyone, verdict={"culprits": [1]}))
+    assert [(row.who, row.guilty) for row in found] == [
+        ("rank 1", True), ("rank 0", False), ("engine of rank 1", False), ("process", False),
+    ]  # fmt: skip
+
+
+def test_alike_processes_are_counted_and_have_no_number() -> None:
+    workers = [{"rank": rank, "pid": 7 + rank, "role": "worker"} for rank in (0, 1, 0)]
+    (row,) = words.rows_of(visit(ranks=workers))
+    assert (row.who, row.pid) == ("3 x worker of ranks 0-1", None)
+    assert rows({"pid": 1}, {"pid": 2}) == [("2 x process", "")]
+    assert rows(process(None), process(None)) == [("2 ranks", "")]
+    assert rows(process(None), process(3)) == [("rank 3", "")]
+    (alone,) = words.rows_of(visit(ranks=[process(3, pid=9)]))
+    assert alone.pid == 9
+
+
+def test_a_rank_that_was_not_seen_is_no_row() -> None:
+    assert rows(process(0), process(1, state="missing")) == [("rank 0", "")]
+
+
+def test_a_sleep_is_put_into_words() -> None:
+    assert rows(process(0, waiting_for="sleep")) == [("rank 0", "the end of a sleep")]
+
+
+@pytest.mark.parametrize("count", [20, 21])
+def test_of_more_than_twenty_rows_who_waits_for_whom_is_left_out(count: int) -> None:
+    ranks = [process(rank, waiting_for=f"rank {rank + 1}") for rank in range(count)]
+    ranks.append(process(count, where="train.py:2"))
+    if count == 20:
+        ranks.pop(0)
+        assert len(rows(*ranks)) == 20
+        return
+    whole = f"ranks 0-{count - 1}"
+    nobody = (f"rank {count}", "")
+    assert rows(*ranks) == [(whole, "each another; see --json"), nobody]
+    graph = {"nodes": [{"id": "rank:0"}]}
+    assert rows(*ranks, graph=graph) == [(whole, "each another"), nobody]
+
+
+@pytest.mark.parametrize(
+    ("hosts", "said"),
+    [(["", ""], ""), (["b", "a", "b"], "a, b"), (["a", ""], "a"), (["a", "b", "c"], "3 hosts")],
+)
+def test_of_more_than_two_hosts_their_number_is_said(hosts: list[str], said: str) -> None:
+    ranks = [process(rank, host=host) for rank, host in enumerate(hosts)]
+    (row,) = words.rows_of(visit(ranks=ranks))
+    assert row.hosts == said
+
+
+def test_what_ends_like_a_sentence_is_no_command() -> None:
+    assert words.is_command("kill -CONT 7")
+    assert not words.is_command("Look at it.")
+    assert not words.is_command("Does it move?")
+
+
+@pytest.mark.parametrize(
+    ("state", "missing", "hosts", "said"),
+    [
+        ("dead", [1], [], "no process any more"),
+        ("dead", [1, 2], [], "not on this host"),
+        ("stuck", [1], [], "not on this host"),
+        ("stuck", [1], [{"name": "a"}], "not on the hosts that were looked at"),
+        ("dead", [1], [{"name": "a"}], "no process any more"),
+    ],
+)
+def test_why_a_rank_was_not_seen(
+    state: str, missing: list[int], hosts: list[dict[str, Any]], said: str
+) -> None:
+    job = {"ranks_missing": missing, "hosts": hosts}
+    assert words.not_seen(visit(job=job, verdict={"state": state, "culprits": [1, 3]})) == said
+
+
+def test_ranks_of_a_host() -> None:
+    hosts = [{"name": "a", "ranks": [0, 1]}, {"name": "b"}]
+    assert [words.ranks_of(host) for host in visit(job={"hosts": hosts}).hosts] == [
+        "ranks 0-1", "no rank",
+    ]  # fmt: skip
+
+
+def test_evidence_is_grouped_by_source_a_confirmation_first() -> None:
+    named = (("proc", "a"), ("", "b"), ("confirmation", "c"), ("proc", "d"))
+    items = [{"source": source, "text": text} for source, text in named]
+    groups = words.evidence(judged(evidence=items))
+    assert [(source, [item.text for item in found]) for source, found in groups] == [
+        ("confirmation", ["c"]), ("proc", ["a", "d"]), ("seen", ["b"]),
+    ]  # fmt: skip
+    assert [source for source, _ in words.evidence(judged(evidence=items[:2]))] == ["proc", "seen"]
+
+
+@pytest.mark.parametrize(
+    ("rank", "text", "said"),
+    [
+        (None, "is stopped", "is stopped"),
+        (3, "is stopped", "rank 3: is stopped"),
+        (3, "Rank 3 is stopped", "Rank 3 is stopped"),
+        (0, "is stopped", "rank 0: is stopped"),
+    ],
+)
+def test_evidence_names_its_rank_once(rank: int | None, text: str, said: str) -> None:
+    (item,) = judged(evidence=[{"rank": rank, "text": text}]).verdict.evidence
+    assert words.item_words(item) == said
+
+
+def test_stacks_of_the_guilty_come_first() -> None:
+    stacks = [{"ranks": [0], "title": "a"}, {"ranks": [1, 2], "title": "b"}, {"title": "c"}]
+    found = words.stacks(visit(stacks=stacks, verdict={"culprits": [2]}))
+    assert [stack.title for stack in found] == ["b", "a", "c"]
+
+
+@pytest.mark.parametrize(
+    ("cost", "said"),
+    [
+        ({}, ""),
+        ({"seconds": 2.0}, "Looked for 2 s."),
+        ({"seconds": 2.0, "max_pause_ms": 0.0}, "Looked for 2 s; no rank was stopped for it."),
+        ({"seconds": 0.0, "max_pause_ms": 0.01},
+         "Looked for 0 s; no rank was stopped for more than 0.1 ms."),
+        ({"seconds": 2.0, "max_pause_ms": 9.94},
+         "Looked for 2 s; no rank was stopped for more than 9.9 ms."),
+        ({"seconds": 2.0, "max_pause_ms": 10.0},
+         "Looked for 2 s; no rank was stopped for more than 10 ms."),
+    ],
+)  # fmt: skip
+def test_what_looking_cost(cost: dict[str, float], said: str) -> None:
+    assert words.cost(visit(cost=cost)) == said
