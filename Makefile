@@ -48,11 +48,11 @@ demo-fixed: $(READY) ## run the demo again with what its report says to change, 
 	$(BIN)/grpo-doctor run --no-report -o $(DEMO)-fixed -- $(subst $(DEMO_FAULT),$(DEMO_FIX),$(DEMO_FLAGS))
 	$(BIN)/grpo-doctor compare $(DEMO) $(DEMO)-fixed --html $(DEMO)-fixed/compare.html
 
-test: $(READY) ## the test suite but for its heavy parts, below (7 minutes on 2 cores)
-	$(PYTEST) -m "not vllm and not faults and not heavy"
+test: $(READY) ## the test suite but for its heavy parts, below (6 minutes on 2 cores)
+	$(PYTEST) -m "not vllm and not faults and not heavy and not browser and not perfetto"
 
-test-heavy: $(READY) ## every flag, launcher and restart of the trainer in real jobs; also part of CI (7 minutes)
-	$(PYTEST) -m "heavy and not vllm and not faults"
+test-heavy: $(READY) ## every flag, launcher and restart of the trainer in real jobs, pages in a browser; also part of CI
+	$(PYTEST) -m "(heavy or browser or perfetto) and not vllm and not faults"
 
 test-faults: $(READY) ## what `attach` says of 60 real faults in real ranks, of every class some, and of 20 healthy jobs
 	$(BIN)/python -m tests.faults --sample --jobs 4 --no-baselines --check

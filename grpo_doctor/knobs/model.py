@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, Literal
 
 Kind = Literal["bool", "int", "float", "str", "words"]
@@ -13,6 +14,7 @@ Version = tuple[int, ...]
 _NUMBER = re.compile(r"\d+")
 
 
+@lru_cache(maxsize=1024)  # the table of knobs asks for the same few, 200 times a launch
 def version_of(text: str | None) -> Version | None:
     """`"3.12.0.dev1"` as `(3, 12, 0)`; None where there is no version in the text."""
     if not text:

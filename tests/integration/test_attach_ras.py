@@ -18,7 +18,7 @@ import pytest
 from tests.ports import free_port
 
 pytest.importorskip("torch", reason="needs torch to run ranks")
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.heavy]
 ROOT = Path(__file__).parents[2]
 JOB = Path(__file__).with_name("ras_ranks.py")
 SERVER = ROOT / "tests/unit/probes/flight/ras_server.py"

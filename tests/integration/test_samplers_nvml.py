@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 pytestmark = [
     pytest.mark.slow,
+    pytest.mark.heavy,
     pytest.mark.skipif(compiler() is None, reason="no C compiler for the stand-in of NVML"),
 ]
 

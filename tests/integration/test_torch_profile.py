@@ -13,7 +13,7 @@ from grpo_doctor.trace.model import Kind, Trace
 from tests.integration.test_run import PATIENCE_S, run_command
 
 pytest.importorskip("torch", reason="needs torch, any build")
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.heavy]
 
 JOB = """
 import time
