@@ -47,6 +47,12 @@ def test_each_form_is_recognized(command: str, framework: str, role: str, launch
     assert (launch.framework, launch.role, launch.launcher) == (framework, role, launcher)
 
 
+@pytest.mark.parametrize("command", ["accelerate", "accelerate config", "ray job", "torchrun"])
+def test_a_launcher_that_starts_nothing_is_no_launch(command: str) -> None:
+    with pytest.raises(UsageError):
+        read([command])
+
+
 def test_words_that_a_shell_divided_and_one_text_mean_the_same() -> None:
     text = "NPROC_PER_NODE=4 MAX_PIXELS=602112 " + SWIFT + "--num_generations 4"
     whole, divided = read([text]), read(text.split())
