@@ -17,7 +17,7 @@ from tests.recorded.forks import shared
 from tests.recording import read_rows, spans_file
 
 pytest.importorskip("deepspeed", reason="needs the trainer extra")
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.heavy]
 PATIENCE_S = 120
 _RANK = """
 import sys, time

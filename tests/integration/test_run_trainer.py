@@ -56,6 +56,7 @@ def demo(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     return result
 
 
+@pytest.mark.heavy
 def test_every_phase_of_both_ranks_is_there_and_nothing_is_lost(demo: dict[str, Any]) -> None:
     trace = load(Path(demo["trace"]))
     assert trace.ranks == (0, 1)
@@ -78,12 +79,14 @@ def test_every_phase_of_both_ranks_is_there_and_nothing_is_lost(demo: dict[str, 
     assert trace.run.knobs["deepspeed.stage"] == 2
 
 
+@pytest.mark.heavy
 def test_almost_all_of_a_step_is_attributed(demo: dict[str, Any]) -> None:
     assert demo["summary"]["steps"] >= 6
     assert demo["summary"]["unattributed_share"] < 0.02
     assert set(demo["summary"]["phases"]) >= {"rollout", "train"}
 
 
+@pytest.mark.heavy
 def test_its_report_says_what_demo_fixed_changes(demo: dict[str, Any]) -> None:
     findings = json.loads((Path(demo["trace"]).parent / "findings.json").read_text())["findings"]
     (finding,) = [finding for finding in findings if finding["id"] == "GD011"]
@@ -96,6 +99,7 @@ def test_its_report_says_what_demo_fixed_changes(demo: dict[str, Any]) -> None:
     assert [fixed[at - 1 : at + 1] for at in changed] == [[knob, value]]
 
 
+@pytest.mark.heavy
 def test_collectives_of_both_ranks_match(demo: dict[str, Any]) -> None:
     trace = load(Path(demo["trace"]))
     rows = trace.spans.kind == Kind.COLLECTIVE

@@ -97,6 +97,7 @@ def is_held(supervisor: int, pid: int) -> bool:
     return False
 
 
+@pytest.mark.heavy
 def test_a_stopped_rank_is_reported_and_ctrl_c_ends_it_all(tmp_path: Path) -> None:
     job = [sys.executable, str(JOB), str(tmp_path)]
     with started(tmp_path, "--hang-after", "4", job=job) as process:
@@ -173,6 +174,7 @@ def test_a_killed_rank_is_named_first(tmp_path: Path) -> None:
     assert (death["rank"], death["signal"], death["phase"]) == (1, "SIGKILL", "rollout")
 
 
+@pytest.mark.heavy
 def test_a_phase_that_only_takes_long_is_no_hang(tmp_path: Path) -> None:
     job = [sys.executable, "-c", ONE_RANK.format(what=COMPUTE)]
     with started(tmp_path, "--hang-after", "2", "--on-hang", "stop", job=job) as process:
