@@ -222,9 +222,9 @@ def test_a_lock_file_that_is_not_there_has_no_holder(rank: Scene) -> None:
     ("call", "folder", "text", "path"),
     [
         ("stat", None, "/data/x", "/data/x"),
-        ("stat", None, "x", "/work/x"),
+        ("stat", None, "x", "/srv/x"),
         ("statx", AT_CWD, "/data/x", "/data/x"),
-        ("statx", AT_CWD, "x", "/work/x"),
+        ("statx", AT_CWD, "x", "/srv/x"),
         ("statx", 5, "x", "/models/x"),
         ("statx", 0xFFFFFFFF_00000005, "x", "/models/x"),
         ("statx", 5, "/data/x", "/data/x"),
@@ -234,7 +234,7 @@ def test_a_lock_file_that_is_not_there_has_no_holder(rank: Scene) -> None:
 def test_which_path_a_call_is_about(
     rank: Scene, call: str, folder: int | None, text: str, path: str
 ) -> None:
-    (rank.root / str(RANK) / "cwd").symlink_to("/work")
+    (rank.root / str(RANK) / "cwd").symlink_to("/srv")
     rank.opened(RANK, 5, "/models", os.O_RDONLY)
     address = rank.remembers(RANK, 64, text.encode() + b"\0more")
     rank.waits(RANK, call, *(() if folder is None else (folder,)), address)
