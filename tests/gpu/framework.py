@@ -6,14 +6,13 @@ Where a framework does not synchronize, the host's clock makes a forward pass lo
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import os
 import subprocess
 import sys
 from pathlib import Path
 
-from tests.gpu.parts import Outcome, Wish, cuda_problem
+from tests.gpu.parts import Outcome, Wish, problem_without
 from tests.gpu.training import ROOT, make_model, phase_seconds
 from tests.gpu.training import phases_worth_comparing as worth_comparing
 
@@ -29,10 +28,7 @@ class FrameworkError(Exception):
 
 def run(wish: Wish, outcome: Outcome) -> None:
     """Three runs: alone, under `run`, and under `run` with every span synchronized."""
-    problem = cuda_problem()
-    if missing := [name for name in NEEDED if importlib.util.find_spec(name) is None]:
-        problem = f"not installed: {', '.join(missing)}"
-    if problem:
+    if problem := problem_without(*NEEDED):
         outcome.skips("TRL", problem)
         return
     model = make_model(wish.folder / "model", layers=14)

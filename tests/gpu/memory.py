@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import subprocess
 import sys
 from pathlib import Path
 
 from grpo_doctor.trace.load import load
-from tests.gpu.parts import Outcome, Wish, cuda_problem
+from tests.gpu.parts import Outcome, Wish, problem_without
 from tests.gpu.training import ROOT, TrainerError, arguments_of, make_model, train
 
 NEEDED = ("transformers", "accelerate", "deepspeed", "peft", "datasets")
@@ -27,10 +26,7 @@ CONFIGURATIONS = {
 
 def run(wish: Wish, outcome: Outcome) -> None:
     """Each configuration: foretold, then trained."""
-    problem = cuda_problem()
-    if missing := [name for name in NEEDED if importlib.util.find_spec(name) is None]:
-        problem = f"not installed: {', '.join(missing)}"
-    if problem:
+    if problem := problem_without(*NEEDED):
         outcome.skips("memory", problem)
         return
     model = make_model(wish.folder / "model")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -49,6 +50,12 @@ class Outcome:
 
 
 Part = Callable[[Wish, Outcome], None]
+
+
+def problem_without(*packages: str) -> str:
+    """Why a part that needs CUDA and these packages cannot be run here; empty where it can."""
+    missing = [name for name in packages if importlib.util.find_spec(name) is None]
+    return cuda_problem() or (f"not installed: {', '.join(missing)}" if missing else "")
 
 
 def cuda_problem() -> str:

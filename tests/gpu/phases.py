@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import importlib.util
-
-from tests.gpu.parts import Outcome, Wish, cuda_problem
+from tests.gpu.parts import Outcome, Wish, problem_without
 from tests.gpu.training import CLOSE, TrainerError, make_model, phase_seconds, train
 from tests.gpu.training import phases_worth_comparing as worth_comparing
 
@@ -14,12 +12,8 @@ FLAGS = ("--deepspeed", "zero2", "--train_type", "full", "--gradient_checkpointi
 
 def run(wish: Wish, outcome: Outcome) -> None:
     """Seconds of each longer phase, with and without synchronizing."""
-    if problem := cuda_problem():
+    if problem := problem_without(*NEEDED):
         outcome.skips("phases", problem)
-        return
-    missing = [name for name in NEEDED if importlib.util.find_spec(name) is None]
-    if missing:
-        outcome.skips("phases", f"not installed: {', '.join(missing)}")
         return
     model = make_model(wish.folder / "model")
     try:
