@@ -48,7 +48,7 @@ demo-fixed: $(READY) ## run the demo again with what its report says to change, 
 	$(BIN)/grpo-doctor run --no-report -o $(DEMO)-fixed -- $(subst $(DEMO_FAULT),$(DEMO_FIX),$(DEMO_FLAGS))
 	$(BIN)/grpo-doctor compare $(DEMO) $(DEMO)-fixed --html $(DEMO)-fixed/compare.html
 
-test: $(READY) ## the test suite but for its heavy parts, below (6 minutes on 2 cores)
+test: $(READY) ## the test suite but for its heavy parts, below (11 minutes on 2 cores)
 	$(PYTEST) -m "not vllm and not faults and not heavy and not browser and not perfetto"
 
 test-heavy: $(READY) ## every flag, launcher and restart of the trainer in real jobs, pages in a browser; also part of CI
@@ -94,7 +94,7 @@ test-torch-contract: $(READY) ## read CUDA wheels of torch: what a dump does und
 gpu: $(READY) ## what only a GPU can tell, one card is enough; written to docs/measurements.md
 	$(BIN)/python -m tests.gpu --write docs/measurements.md
 
-test-fast: $(READY) ## four of five tests of `make test`, in a minute: no training runs, no large traces, no browser, nothing costly
+test-fast: $(READY) ## most tests of `make test`, in two minutes: no training runs, no large traces, no browser, nothing costly
 	$(PYTEST) --hypothesis-profile fast -m "not slow and not costly and not browser and not perfetto and not vllm and not faults"
 
 lint: $(READY) ## ruff, its formatter and mypy --strict
