@@ -37,6 +37,11 @@ class Size:
     heads: int = 0
     gpu: bool = False
 
+    @property
+    def ranks(self) -> int:
+        """Processes that train it."""
+        return 1 if self.gpu else 2
+
 
 SIZES = {
     "tiny": Size(128, 1, 32, 16),

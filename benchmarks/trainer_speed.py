@@ -169,7 +169,7 @@ def trl_marks(
         **(_GPU_SETTINGS if size.gpu else {}), **(settings or {}),
     }  # fmt: skip
     program = ["benchmarks.trl_peer", str(folder), json.dumps(all_settings)]
-    return torchrun(program, folder, steps, environment, 1 if size.gpu else 2)
+    return torchrun(program, folder, steps, environment, size.ranks)
 
 
 def trl_speed(folder: Path, size: Size, steps: int, *, vllm: bool) -> Speed:
@@ -203,7 +203,7 @@ def our_marks(
         "--torch_dtype", "bfloat16" if size.gpu else "float32",
         "--output_dir", str(folder / "out"), *(_UNFROZEN if size.image else ()), *flags,
     ]  # fmt: skip
-    return torchrun(program, folder, steps, environment, 1 if size.gpu else 2)
+    return torchrun(program, folder, steps, environment, size.ranks)
 
 
 def our_speed(folder: Path, size: Size, steps: int, *flags: str) -> Speed:

@@ -69,6 +69,7 @@ def _section(name: str, rows: Sequence[Mapping[str, Any]]) -> Samples:
     reading = {"unix_ns": head.get("unix_ns"), "monotonic_ns": head.get("t_ns")}
     clock = {"clock_id": head.get("clock_id"), "clocks": [reading]}
     notes = [str(row["note"]) for row in rows if "note" in row]
+    libraries = [n for row in rows if "libraries" in row for n in texts(row["libraries"])]
     version = whole(head.get("format")) or FORMAT
     if version > FORMAT:
         newer = (
@@ -83,7 +84,7 @@ def _section(name: str, rows: Sequence[Mapping[str, Any]]) -> Samples:
         series=tuple(_series(host, rows)),
         gpus=tuple(gpus.values()),
         notes=tuple(dict.fromkeys(notes)),
-        libraries=tuple(dict.fromkeys(n for row in rows for n in texts(row.get("libraries")))),
+        libraries=tuple(dict.fromkeys(libraries)),
     )
 
 

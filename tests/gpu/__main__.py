@@ -53,7 +53,6 @@ def main() -> int:
     arguments = _arguments()
     if arguments.part:
         return _in_child(arguments)
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     results: dict[str, list[Check]] = {}
     try:
         for part in arguments.only or PARTS:
@@ -120,7 +119,6 @@ def _line(part: str, check: Check) -> str:
 
 
 def _in_child(arguments: argparse.Namespace) -> int:
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     cases = tuple(arguments.cases)
     wish = Wish(arguments.folder, arguments.dry_run, arguments.ranks, cases, arguments.keep)
     outcome = _KeptOutcome(arguments.part, wish.folder)
@@ -187,4 +185,7 @@ def _say(text: str) -> None:
 
 
 if __name__ == "__main__":
+    signal.signal(
+        signal.SIGTERM, lambda *_: sys.exit(143)
+    )  # a part ends its ranks, and all is kept
     sys.exit(main())

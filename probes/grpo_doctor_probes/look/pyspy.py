@@ -73,8 +73,7 @@ def binary() -> str | None:
 
 
 def _of_packages() -> str | None:
-    folders = [Path(folder) for folder in sys.path if folder]
-    for folder in folders:
+    for folder in map(Path, filter(None, sys.path)):
         if any(folder.glob("py_spy-*.dist-info")):
             for root in (folder, *folder.parents[2:3]):
                 if (program := root / "bin" / "py-spy").is_file():
