@@ -12,9 +12,14 @@ from dataclasses import dataclass
 
 from grpo_doctor_trainer.config.rollout import RewardOptions, RolloutOptions, VllmOptions
 from grpo_doctor_trainer.config.training import (
+    BatchOptions,
     DataOptions,
+    DistributionOptions,
+    EvaluationOptions,
+    LengthOptions,
+    LossOptions,
     ModelOptions,
-    OptimizationOptions,
+    OptimizerOptions,
     OutputOptions,
 )
 
@@ -26,7 +31,12 @@ EMBEDDED_VL = "embedded-vl"
 @dataclass(frozen=True)
 class TrainerConfig(
     OutputOptions,
-    OptimizationOptions,
+    EvaluationOptions,
+    DistributionOptions,
+    LengthOptions,
+    OptimizerOptions,
+    LossOptions,
+    BatchOptions,
     VllmOptions,
     RolloutOptions,
     RewardOptions,

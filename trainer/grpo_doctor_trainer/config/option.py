@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any, TypeVar, cast
 
 from grpo_doctor_trainer.errors import ConfigError
@@ -66,55 +67,48 @@ class Limits:
         return f"at least {self.ge}" if self.ge else "0 or more"
 
 
+class Options:
+    """Options under one heading of `--help`; a class that only joins such classes gives none."""
+
+    def __init_subclass__(cls, heading: str = "") -> None:
+        super().__init_subclass__()
+        for declared in vars(cls).values():
+            if isinstance(declared, dataclasses.Field):
+                metadata = {**declared.metadata, "group": heading}
+                declared.metadata = MappingProxyType(metadata)
+
+
 def option(  # noqa: PLR0913 - what an option is made of, by name
     default: _T,
-    group: str,
     text: str,
     *,
-    ge: float | None = None,
-    gt: float | None = None,
-    le: float | None = None,
-    multiple_of: int | None = None,
-    special: tuple[float, str] | None = None,
-    reason: str = "",
-    only_if: str = "",
     choices: tuple[str, ...] = (),
     embedded: Any = None,
     alias: str | None = None,
     default_text: str | None = None,
+    **limits: Any,
 ) -> _T:
-    """Declares one option.
+    """Declares one option, in a class of `Options`.
 
     Args:
         default: its value when a `--model` is given.
-        group: its heading in `--help`.
         text: its help.
-        ge: the least value.
-        gt: what the value has to be above.
-        le: the largest value.
-        multiple_of: what divides the value.
-        special: a value outside of the limits, and what it is for.
-        reason: what a value outside of the limits would do.
-        only_if: the property of the configuration that says whether the limits matter.
         choices: the only valid values, when there are few.
         embedded: its default with the embedded tiny model, where that differs.
         alias: a second spelling on the command line, without dashes.
         default_text: what `--help` says of the default in place of its value.
+        **limits: those of `Limits`, if it has some.
     """
-    bounded = any(limit is not None for limit in (ge, gt, le, multiple_of))
-    limits = Limits(ge, gt, le, multiple_of, special, reason, only_if) if bounded else None
     metadata = {
-        "group": group,
         "help": text,
-        "limits": limits,
+        "limits": Limits(**limits) if limits else None,
         "choices": choices,
         "embedded": embedded,
         "alias": alias,
         "default_text": default_text,
     }
     if isinstance(default, list):
-        values = list(default)
-        return cast("_T", field(default_factory=lambda: list(values), metadata=metadata))
+        return cast("_T", field(default_factory=default.copy, metadata=metadata))
     return field(default=default, metadata=metadata)
 
 

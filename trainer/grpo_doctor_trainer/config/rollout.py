@@ -4,25 +4,21 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from grpo_doctor_trainer.config.option import option
+from grpo_doctor_trainer.config.option import Options, option
 
 
 @dataclass(frozen=True)
-class RewardOptions:
+class RewardOptions(Options, heading="rewards"):
     """Reward functions, and what becomes of their scores."""
 
     reward_funcs: list[str] = option(
         [],
-        "rewards",
         "accuracy, format, length, arithmetic, or path/to/file.py:function; "
         "none: accuracy, with arithmetic for generated arithmetic",
     )
-    reward_weights: list[float] = option(
-        [], "rewards", "one weight per reward function; none: 1 each"
-    )
+    reward_weights: list[float] = option([], "one weight per reward function; none: 1 each")
     scale_rewards: str = option(
         "group",
-        "rewards",
         "what divides the advantages: the reward's standard deviation in its group, in the whole "
         "batch, or nothing",
         choices=("group", "batch", "none"),
@@ -30,20 +26,17 @@ class RewardOptions:
     )
     reward_timeout: float = option(
         60.0,
-        "rewards",
         "seconds one call of a reward function may take for the rank's whole batch, and a built-in "
         "one for each completion; then the run ends and says where it hung; 0: no limit",
         ge=0,
     )
     overlap_rewards: bool = option(
         True,
-        "rewards",
         "score completions that have ended while others are generated: with built-in functions, "
         "and with those that have an attribute per_completion = True, in --reward_num_workers",
     )
     reward_num_workers: int = option(
         1,
-        "rewards",
         "processes per rank that run the reward functions, different ones at once; 0: in the "
         "trainer's own process, where nothing ends a function that hangs in C code",
         ge=0,
@@ -51,72 +44,64 @@ class RewardOptions:
 
 
 @dataclass(frozen=True)
-class RolloutOptions:
+class RolloutOptions(Options, heading="rollout"):
     """Sampling, and what makes room for it."""
 
     num_generations: int = option(
         8,
-        "rollout",
         "completions per prompt, the group of GRPO",
         ge=2,
         reason="a single completion has no group to compare with",
         embedded=16,
     )
-    max_completion_length: int = option(
-        512, "rollout", "longest completion in tokens", ge=1, embedded=8
-    )
+    max_completion_length: int = option(512, "longest completion in tokens", ge=1, embedded=8)
     temperature: float = option(
         0.9,
-        "rollout",
         "sampling temperature",
         gt=0,
         reason="at 0 all completions of a group are equal; try 1.0",
         embedded=1.0,
     )
-    top_p: float = option(1.0, "rollout", "nucleus sampling; 1: off", gt=0, le=1)
+    top_p: float = option(1.0, "nucleus sampling; 1: off", gt=0, le=1)
     top_k: int = option(
         -1,
-        "rollout",
         "sample from the k likeliest tokens; -1: from all",
         ge=1,
         special=(-1, "for all tokens"),
     )
-    repetition_penalty: float = option(1.0, "rollout", "above 1 makes repetitions unlikelier", gt=0)
+    repetition_penalty: float = option(1.0, "above 1 makes repetitions unlikelier", gt=0)
     ds3_gather_for_generation: bool = option(
         True,
-        "rollout",
         "ZeRO-3: gather all weights once per rollout; false: layer by layer for each token, slow, "
         "for models that do not fit",
     )
     offload_model: bool = option(
-        False, "rollout", "move weights the rollout does not need to host memory while it runs"
+        False, "move weights the rollout does not need to host memory while it runs"
     )
     offload_optimizer: bool = option(
-        False, "rollout", "move the optimizer state to host memory while the rollout runs"
+        False, "move the optimizer state to host memory while the rollout runs"
     )
     gc_collect_after_offload: bool = option(
-        False, "rollout", "collect garbage and empty the CUDA cache after each offload"
+        False, "collect garbage and empty the CUDA cache after each offload"
     )
 
 
 @dataclass(frozen=True)
-class VllmOptions:
+class VllmOptions(Options, heading="vllm"):
     """Rollouts with vLLM: in this process or as a server."""
 
-    use_vllm: bool = option(False, "vllm", "roll out with vLLM instead of transformers")
+    use_vllm: bool = option(False, "roll out with vLLM instead of transformers")
     vllm_mode: str = option(
         "colocate",
-        "vllm",
         "colocate: an engine in each rank, on its device; server: engines of their own, started "
         "with python -m grpo_doctor_trainer.serve",
         choices=("colocate", "server"),
     )
     vllm_tensor_parallel_size: int = option(
-        1, "vllm", "colocate: ranks that share one engine and its weights", ge=1
+        1, "colocate: ranks that share one engine and its weights", ge=1
     )
     vllm_gpu_memory_utilization: float = option(
         0.9,
-        "vllm",
         "colocate: share of the device's memory for the engine, weights and KV cache; without a "
         "GPU, for the KV cache alone: this share of the host's memory, divided by the ranks on it",
         gt=0,
@@ -127,29 +112,21 @@ class VllmOptions:
     )
     vllm_max_model_len: int | None = option(
         None,
-        "vllm",
         "longest prompt and completion together; none: --max_length + "
         "--max_completion_length, at most the model's own limit",
         ge=1,
     )
     vllm_max_num_seqs: int | None = option(
-        None, "vllm", "sequences the engine decodes at once; none: those of one rollout", ge=1
+        None, "sequences the engine decodes at once; none: those of one rollout", ge=1
     )
-    vllm_enforce_eager: bool = option(
-        False, "vllm", "no CUDA graphs: starts sooner, decodes more slowly"
-    )
-    vllm_enable_prefix_caching: bool = option(
-        True, "vllm", "compute the shared start of prompts once"
-    )
+    vllm_enforce_eager: bool = option(False, "no CUDA graphs: starts sooner, decodes more slowly")
+    vllm_enable_prefix_caching: bool = option(True, "compute the shared start of prompts once")
     vllm_enable_lora: bool = option(
-        False, "vllm", "send the engine the adapters alone; false: merge them into the weights"
+        False, "send the engine the adapters alone; false: merge them into the weights"
     )
-    vllm_max_lora_rank: int = option(
-        16, "vllm", "largest --lora_rank the engine has room for", ge=1
-    )
+    vllm_max_lora_rank: int = option(16, "largest --lora_rank the engine has room for", ge=1)
     sleep_level: int = option(
         0,
-        "vllm",
         "colocate, between rollouts: 0 keeps the engine's memory, 1 moves its weights to host "
         "memory and drops the KV cache, 2 drops both",
         ge=0,
@@ -158,36 +135,28 @@ class VllmOptions:
     )
     move_model_batches: int | None = option(
         None,
-        "vllm",
         "parts in which weights are gathered and sent to the engine; none: all at once",
         ge=1,
     )
     overlap_sync: bool = option(
         True,
-        "vllm",
         "server: gather the next of --move_model_batches parts while one is sent (not over NCCL)",
     )
-    vllm_server_host: str = option("127.0.0.1", "vllm", "server: where it runs")
-    vllm_server_port: int = option(
-        8000, "vllm", "server: its HTTP port", ge=1, le=65535, only_if="served"
-    )
-    vllm_server_timeout: float = option(
-        240.0, "vllm", "server: seconds to wait for it to come up", gt=0
-    )
+    vllm_server_host: str = option("127.0.0.1", "server: where it runs")
+    vllm_server_port: int = option(8000, "server: its HTTP port", ge=1, le=65535, only_if="served")
+    vllm_server_timeout: float = option(240.0, "server: seconds to wait for it to come up", gt=0)
     vllm_timeout: float = option(
         1800.0,
-        "vllm",
         "seconds until a silent engine is an error that names its log; server, with several ranks: "
         "at most 0.9 of --ddp_timeout",
         gt=0,
     )
     rollout_importance_sampling_mode: str | None = option(
         None,
-        "vllm",
         "corrects for log-probs that differ between engine and trainer, by a weight per token or "
         "per completion, cut off or set to 0 above the threshold",
         choices=("token_truncate", "token_mask", "sequence_truncate", "sequence_mask"),
     )
     rollout_importance_sampling_threshold: float = option(
-        2.0, "vllm", "largest weight of that correction", gt=0
+        2.0, "largest weight of that correction", gt=0
     )

@@ -5,49 +5,47 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from grpo_doctor_trainer.config.option import option
+from grpo_doctor_trainer.config.option import Options, option
 
 
 @dataclass(frozen=True)
-class ServeConfig:
-    """The resolved options of one server.
-
-    What the trainer calls `--vllm_something` can be spelled that way here too.
-    """
+class WhereOptions(Options, heading="where"):
+    """Address and folders."""
 
     host: str = option(
         "127.0.0.1",
-        "where",
         "address to listen on",
         alias="vllm_server_host",
         default_text="default 127.0.0.1: this machine only",
     )
     port: int = option(
         8000,
-        "where",
         "HTTP port",
         ge=0,
         le=65535,
         reason="0 takes any free one",
         alias="vllm_server_port",
     )
-    output_dir: str = option("grpo-doctor-out/serve", "where", "folder of the log")
+    output_dir: str = option("grpo-doctor-out/serve", "folder of the log")
     weights_dir: str | None = option(
         None,
-        "where",
         "folder through which the trainer hands over weights where there is no NCCL; for a "
         "trainer on another machine, one that both see",
         default_text="default /dev/shm, then --output_dir",
     )
+
+
+@dataclass(frozen=True)
+class EngineOptions(Options, heading="engine"):
+    """The model, and how vLLM runs it."""
+
     model: str | None = option(
         None,
-        "engine",
         "the trainer's --model, embedded-vl too",
         default_text="default none: the embedded tiny model",
     )
     torch_dtype: str = option(
         "auto",
-        "engine",
         "dtype of the weights, best the trainer's",
         choices=("auto", "float32", "bfloat16", "float16"),
         # As in the trainer: the log-probs of the tiny model are compared closely.
@@ -56,14 +54,12 @@ class ServeConfig:
     )
     tensor_parallel_size: int = option(
         1,
-        "engine",
         "devices that share the weights",
         ge=1,
         alias="vllm_tensor_parallel_size",
     )
     gpu_memory_utilization: float = option(
         0.9,
-        "engine",
         "share of each device's memory for weights and KV cache; without a GPU, share of the "
         "host's memory for the KV cache",
         gt=0,
@@ -73,7 +69,6 @@ class ServeConfig:
     )
     max_model_len: int | None = option(
         None,
-        "engine",
         "longest prompt and completion together",
         ge=1,
         alias="vllm_max_model_len",
@@ -81,7 +76,6 @@ class ServeConfig:
     )
     max_num_seqs: int | None = option(
         None,
-        "engine",
         "sequences decoded at once",
         ge=1,
         alias="vllm_max_num_seqs",
@@ -89,16 +83,23 @@ class ServeConfig:
     )
     enforce_eager: bool = option(
         False,
-        "engine",
         "no CUDA graphs: starts sooner, decodes more slowly",
         alias="vllm_enforce_eager",
     )
     enable_prefix_caching: bool = option(
         True,
-        "engine",
         "compute the shared start of prompts once",
         alias="vllm_enable_prefix_caching",
     )
+
+
+# dataclass takes fields from the last base first, and `--help` shows them in that order.
+@dataclass(frozen=True)
+class ServeConfig(EngineOptions, WhereOptions):
+    """The resolved options of one server.
+
+    What the trainer calls `--vllm_something` can be spelled that way here too.
+    """
 
     @property
     def address(self) -> str:
