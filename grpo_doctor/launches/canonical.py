@@ -11,7 +11,7 @@ from grpo_doctor.knobs.names import BY_NAME
 from grpo_doctor.knobs.values import parse
 from grpo_doctor.launches.model import Source, ordered
 from grpo_doctor.launches.programs import Program
-from grpo_doctor.launches.said import Said
+from grpo_doctor.launches.raw_settings import RawSettings
 from grpo_doctor.launches.words import Word
 
 # What ms-swift, and the models that it loads, take from the environment.
@@ -26,29 +26,27 @@ _ON_HOST = {"none": False, "cpu": True, "nvme": True}
 
 
 def settings(
-    said: Said, program: Program, version: str | None, environment: Mapping[str, Word]
+    raw: RawSettings, program: Program, version: str | None, environment: Mapping[str, Word]
 ) -> tuple[dict[str, Any], dict[str, Source]]:
     """Canonical settings, in the order of the table, and the source of each."""
     switches = {row.key for row in knobs.TABLES[program.table] if _is_switch(row)}
-    values = {k: v for k, v in said.values.items() if v is not True or k in switches}
-    if said.deepspeed is not None:
-        values["deepspeed"] = dict(said.deepspeed.values)
+    values = {k: v for k, v in raw.values.items() if v is not True or k in switches}
+    if raw.deepspeed is not None:
+        values["deepspeed"] = dict(raw.deepspeed.values)
     sourced: dict[str, tuple[Any, Source]] = {}
-    for knob, value in _from_accelerate(said):
-        assert said.accelerate is not None
-        sourced[knob] = (value, said.accelerate.source(_ACCELERATE_KEYS.get(knob, "")))
+    for knob, value in _from_accelerate(raw):
+        assert raw.accelerate is not None
+        sourced[knob] = (value, raw.accelerate.source(_ACCELERATE_KEYS.get(knob, "")))
     for knob, name in _FROM_ENVIRONMENT.items():
         word = environment.get(knob)
         value = parse(BY_NAME[name].kind, word.text) if word else None
         if word is not None and value is not None:
             sourced[name] = (value, word.source)
     for knob, value in knobs.canonical(program.table, version, values).items():
-        sourced[knob] = (value, _source(said, program.table, knob))
-    if said.deepspeed is not None:
-        sourced["deepspeed.preset"] = (
-            said.deepspeed.path,
-            said.sources.get("deepspeed", Source("")),
-        )
+        sourced[knob] = (value, _source(raw, program.table, knob))
+    if raw.deepspeed is not None:
+        source = raw.sources.get("deepspeed", Source(""))
+        sourced["deepspeed.preset"] = (raw.deepspeed.path, source)
     elif isinstance(values.get("deepspeed"), Mapping):
         sourced.pop("deepspeed.preset", None)
     sourced |= _implied(sourced, program)
@@ -65,17 +63,17 @@ def _is_switch(row: Spelling) -> bool:
     return BY_NAME[row.knob].kind == "bool"
 
 
-def _source(said: Said, table: str, knob: str) -> Source:
+def _source(raw: RawSettings, table: str, knob: str) -> Source:
     for row in knobs.TABLES[table]:
         if row.knob == knob:
             for key in (row.key, *((row.gate.key,) if row.gate else ())):
-                if key in said.sources:
-                    return said.sources[key]
-    if knob.startswith("deepspeed.") and said.deepspeed is not None:
+                if key in raw.sources:
+                    return raw.sources[key]
+    if knob.startswith("deepspeed.") and raw.deepspeed is not None:
         tail = {"deepspeed.stage": "stage", "deepspeed.overlap_comm": "overlap_comm"}
         key = tail.get(knob, knob.partition(".")[2])
-        return Source(key, file=said.deepspeed.path, line=said.deepspeed.lines.get(key))
-    return said.sources.get("deepspeed", Source(knob))
+        return Source(key, file=raw.deepspeed.path, line=raw.deepspeed.lines.get(key))
+    return raw.sources.get("deepspeed", Source(knob))
 
 
 _ACCELERATE_KEYS = {
@@ -88,15 +86,15 @@ _ACCELERATE_KEYS = {
 }
 
 
-def _from_accelerate(said: Said) -> Iterator[tuple[str, Any]]:
-    if said.accelerate is None:
+def _from_accelerate(raw: RawSettings) -> Iterator[tuple[str, Any]]:
+    if raw.accelerate is None:
         return
-    config = said.accelerate.values
+    config = raw.accelerate.values
     kind = str(config.get("distributed_type", "")).upper()
     if kind == "DEEPSPEED" and isinstance(config.get("deepspeed_config"), Mapping):
         for key, knob in _DEEPSPEED.items():
-            raw = config["deepspeed_config"].get(key)
-            value = raw if knob == "deepspeed.stage" else _ON_HOST.get(str(raw))
+            entry = config["deepspeed_config"].get(key)
+            value = entry if knob == "deepspeed.stage" else _ON_HOST.get(str(entry))
             if value is not None:
                 yield knob, value
     elif kind == "FSDP" and isinstance(config.get("fsdp_config"), Mapping):

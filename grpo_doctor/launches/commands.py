@@ -12,7 +12,7 @@ from grpo_doctor.launches.files import UnreadableFileError, read_python, read_te
 from grpo_doctor.launches.launcher import Started, unwrap
 from grpo_doctor.launches.model import Problem
 from grpo_doctor.launches.programs import Program, bundled, recognize
-from grpo_doctor.launches.said import located
+from grpo_doctor.launches.raw_settings import located
 from grpo_doctor.launches.words import Command, Word, from_arguments
 
 _SHELLS = ("bash", "sh", "source", ".", "zsh")
@@ -52,16 +52,14 @@ def candidates_in(
         yield Candidate(Command(words), Started("bundled", words), bundled(words), cwd)
         return
     for command in _commands(arguments, environment, cwd, problems):
-        text = _inline(command.words)
-        if text is not None and depth < _MAX_DEPTH:
+        nested = _inline(command.words)
+        if nested is None:
+            cwd = _moved(command, cwd)
+            script = _script_in(command.words)
+            nested = script if script is not None and (cwd / script).is_file() else None
+        if nested is not None and depth < _MAX_DEPTH:
             inner = {**environment, **{k: w.text for k, w in command.environment.items()}}
-            yield from candidates_in([text], inner, cwd, problems, depth + 1)
-            continue
-        script = _script_in(command.words)
-        cwd = _moved(command, cwd)
-        if script is not None and depth < _MAX_DEPTH and (cwd / script).is_file():
-            inner = {**environment, **{k: w.text for k, w in command.environment.items()}}
-            yield from candidates_in([script], inner, cwd, problems, depth + 1)
+            yield from candidates_in([nested], inner, cwd, problems, depth + 1)
             continue
         started = unwrap(command.words)
         program = recognize(started) if started is not None else None

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from grpo_doctor.launches.known import FOLDER, known
+from grpo_doctor.launches.option_lists import FOLDER, option_list
 from grpo_doctor.launches.rules import load
 from grpo_doctor.markdown import wrapped
 
@@ -82,23 +82,14 @@ Each rule is a file in `grpo_doctor/launches/rules/`.
 
 def page() -> str:
     """The whole page in Markdown."""
-    forms = [f"- {form}: {what}" for form, what in _FORMS]
-    parts = [_TOP, *forms, _REST, *_lists(), _RULES]
-    for rule in load():
-        text = (rule.__doc__ or "").strip().partition("\n")[2].strip()
-        parts.append(
-            f"**{rule.RULE.id} `{rule.RULE.slug}`**: {rule.RULE.title}. {_one_line(text)}\n"
-        )
-    return wrapped("\n".join(parts))
-
-
-def _one_line(text: str) -> str:
-    return " ".join(text.split())
+    forms = [f"- {form}: {contents}" for form, contents in _FORMS]
+    rules = [f"**{rule.id} `{rule.slug}`**: {' '.join(rule.text.split())}\n" for rule in load()]
+    return wrapped("\n".join([_TOP, *forms, _REST, *_lists(), _RULES, *rules]))
 
 
 def _lists() -> Iterator[str]:
     for path in sorted(FOLDER.glob("*.txt")):
-        listed = known(path.stem)
+        listed = option_list(path.stem)
         assert listed is not None
         first, last = listed.read[0], listed.read[-1]
         versions = f"{first} to {last}" if first != last else first

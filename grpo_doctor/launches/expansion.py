@@ -11,7 +11,7 @@ from grpo_doctor.launches.words import Word
 
 Variables = Mapping[str, tuple[Word, ...]]
 _PARTS = re.compile(
-    r"(?P<length>#?)(?P<name>[A-Za-z_]\w*|[0-9@*#?])(?:\[(?P<index>[^\]]*)\])?(?P<rest>.*)",
+    r"(?P<length>#?)(?P<name>[A-Za-z_]\w*|[0-9@*#?])(?:\[(?P<index>[^\]]*)\])?(?P<suffix>.*)",
     re.DOTALL,
 )
 _OTHERWISE = re.compile(r":?([-=?+])(.*)", re.DOTALL)
@@ -39,20 +39,20 @@ def braced(text: str) -> tuple[str | None, str, bool]:
     match = _PARTS.fullmatch(text)
     if match is None or match["length"]:
         return None, "", False
-    name, rest = match["name"], match["rest"]
-    whole = match["index"] in ("@", "*")
-    if not rest:
-        return name, "", whole
-    otherwise = _OTHERWISE.fullmatch(rest)
+    name, suffix = match["name"], match["suffix"]
+    is_array = match["index"] in ("@", "*")
+    if not suffix:
+        return name, "", is_array
+    otherwise = _OTHERWISE.fullmatch(suffix)
     if otherwise is not None and otherwise[1] in "-=":
-        return name, otherwise[2], whole
+        return name, otherwise[2], is_array
     return None, "", False
 
 
 def cut(text: str, variables: Variables) -> str | None:
     """`X##*/` of `${X##*/}`, where its pattern is a plain one; None for anything else."""
     match = _PARTS.fullmatch(text)
-    how = _CUT.fullmatch(match["rest"]) if match else None
+    how = _CUT.fullmatch(match["suffix"]) if match else None
     if match is None or how is None or match["name"] not in variables:
         return None
     value = variables[match["name"]][0].text

@@ -88,8 +88,8 @@ def _yaml(text: str, shown: str) -> tuple[Any, dict[str, int]]:
         node = yaml.compose(text, Loader=yaml.SafeLoader)
         return yaml.safe_load(text), dict(_yaml_lines("", node))
     except (yaml.YAMLError, ValueError, RecursionError) as problem:
-        said = " ".join(str(problem).split())[:200]
-        raise UnreadableFileError(f"{shown} is no YAML: {said}") from problem
+        reason = " ".join(str(problem).split())[:200]
+        raise UnreadableFileError(f"{shown} is no YAML: {reason}") from problem
 
 
 def _yaml_lines(path: str, node: Any) -> Iterator[tuple[str, int]]:
@@ -142,7 +142,7 @@ def _called(node: ast.AST) -> str | None:
     if not isinstance(node, ast.Call):
         return None
     name = ast.unparse(node.func).rpartition(".")[2]
-    return next((config for config in _CONFIGS if name == config), None)
+    return name if name in _CONFIGS else None
 
 
 def _constants(tree: ast.Module) -> dict[str, Any]:
@@ -181,12 +181,12 @@ def _model_of_trainer(
         if name.endswith("AsyncGRPOTrainer"):  # it has no other way to roll out
             always = {"use_vllm": True, "vllm_mode": "server"}
         if name.endswith("GRPOTrainer"):
-            given = words.get("model", node.args[0] if node.args else None)
+            argument = words.get("model", node.args[0] if node.args else None)
         elif "Model" in name and name.endswith(".from_pretrained"):
-            given = node.args[0] if node.args else words.get("pretrained_model_name_or_path")
+            argument = node.args[0] if node.args else words.get("pretrained_model_name_or_path")
         else:
             continue
-        value = _literal(given, constants) if given is not None else None
+        value = _literal(argument, constants) if argument is not None else None
         if isinstance(value, str):
             lines["model_name_or_path"] = node.lineno
             return {**always, "model_name_or_path": value}

@@ -77,20 +77,20 @@ def parse(words: Sequence[Word], table: str) -> Options:
     """`--x 1 --y=2 --flag`, as argparse understands it."""
     aliases = ALIASES.get(table, {})
     result = Options()
-    said: list[tuple[str, Source, list[Word]]] = []
+    parsed: list[tuple[str, Source, list[Word]]] = []
     for word in words:
         if _is_option(word.text, aliases):
             flag, equals, value = word.text.partition("=")
             name = flag.lstrip("-").replace("-", "_")
             source = Source(flag, *_where(word.source))
-            said.append(
+            parsed.append(
                 (aliases.get(name, name), source, [word.with_text(value)] if equals else [])
             )
-        elif said:
-            said[-1][2].append(word)
+        elif parsed:
+            parsed[-1][2].append(word)
         else:
             result.positional.append(word)
-    for name, source, values in said:
+    for name, source, values in parsed:
         text = " ".join([source.text, *(shlex.quote(word.text) for word in values)])
         result.add(Option(name, tuple(values), Source(text, *_where(source))))
     return result

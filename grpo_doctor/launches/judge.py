@@ -49,7 +49,7 @@ def _rules(view: View, command: str) -> Iterator[Judged]:
     for rule in load():
         flaw = rule.check(view)
         if flaw is not None:
-            yield Judged(rule.RULE.id, rule.RULE.slug, flaw, command)
+            yield Judged(rule.id, rule.slug, flaw, command)
 
 
 def _problems(launch: Launch, command: str) -> Iterator[Judged]:

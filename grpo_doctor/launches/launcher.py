@@ -20,9 +20,9 @@ _WRAPPERS = _names(
 )
 _PROGRAMS = _names("swift megatron trl accelerate torchrun deepspeed vllm sglang ray")
 _TORCHRUN_MODULES = ("torch.distributed.run", "torch.distributed.launch")
-# Options of the launchers that take no value; every other one takes the word that follows.
 # What a variable without a value may have said.
 _COUNTS = {"torchrun": ("nproc_per_node", "nnodes")}
+# Options of the launchers that take no value; every other one takes the word that follows.
 _SWITCHES: Mapping[str, frozenset[str]] = {
     "torchrun": _names("standalone no_python run_path m module use_env"),
     "accelerate": _names(
@@ -59,14 +59,12 @@ def unwrap(words: tuple[Word, ...]) -> Started | None:
     environment: dict[str, Word] = {}
     while words:
         name = _base(words[0].text)
-        if name in _PEELERS:
-            started = _PEELERS[name](words)
-            if started is not None:
-                return replace(started, environment={**environment, **started.environment})
-            return None
-        if name.startswith("python"):
-            started = _python(words)
-            return replace(started, environment=environment) if started else None
+        peel = _python if name.startswith("python") else _PEELERS.get(name)
+        if peel is not None:
+            started = peel(words)
+            if started is None:
+                return None
+            return replace(started, environment={**environment, **started.environment})
         if name.endswith(".py"):
             return Started(words[0].text, words[1:], environment=environment, at=words[0])
         if name not in _WRAPPERS:
@@ -120,36 +118,36 @@ def _is_unknown(word: Word) -> bool:
 
 
 def _python(words: tuple[Word, ...]) -> Started | None:
-    rest = words[1:]
-    while rest and rest[0].text.startswith("-") and rest[0].text != "-m":
-        rest = rest[2:] if rest[0].text in ("-X", "-W") else rest[1:]
-    if len(rest) > 1 and rest[0].text == "-m":
-        module, rest = rest[1], rest[2:]
+    remaining = words[1:]
+    while remaining and remaining[0].text.startswith("-") and remaining[0].text != "-m":
+        remaining = remaining[2:] if remaining[0].text in ("-X", "-W") else remaining[1:]
+    if len(remaining) > 1 and remaining[0].text == "-m":
+        module, remaining = remaining[1], remaining[2:]
         if module.text in _TORCHRUN_MODULES:
-            return _launched("torchrun", rest)
+            return _launched("torchrun", remaining)
         if module.text in ("accelerate.commands.launch", "accelerate"):
-            rest = rest[1:] if rest and rest[0].text == "launch" else rest
-            return _launched("accelerate", rest)
+            remaining = remaining[1:] if remaining and remaining[0].text == "launch" else remaining
+            return _launched("accelerate", remaining)
         if module.text.startswith("deepspeed.launcher") or module.text == "deepspeed":
-            return _launched("deepspeed", rest)
-        return Started(module.text, rest, at=module)
-    if rest and rest[0].text.endswith(".py"):
-        return Started(rest[0].text, rest[1:], at=rest[0])
+            return _launched("deepspeed", remaining)
+        return Started(module.text, remaining, at=module)
+    if remaining and remaining[0].text.endswith(".py"):
+        return Started(remaining[0].text, remaining[1:], at=remaining[0])
     return None
 
 
 def _launched(launcher: str, words: tuple[Word, ...]) -> Started | None:
-    options, rest = _options(words, launcher)
+    options, program_words = _options(words, launcher)
     # `-m module`: argparse takes the module as the program's name.
-    if not rest:
+    if not program_words:
         return None
-    first = rest[0]
-    if _base(first.text).startswith("python"):  # accelerate launch python train.py
-        inner = _python(rest)
+    first = program_words[0]
+    base = _base(first.text)
+    if base.startswith("python"):  # accelerate launch python train.py
+        inner = _python(program_words)
         return replace(inner, launcher=launcher, options=options) if inner else None
-    if _base(first.text) in ("swift", "megatron", "trl"):
-        return Started(_base(first.text), rest[1:], launcher, options, at=first)
-    return Started(first.text, rest[1:], launcher, options, at=first)
+    name = base if base in ("swift", "megatron", "trl") else first.text
+    return Started(name, program_words[1:], launcher, options, at=first)
 
 
 def _accelerate(words: tuple[Word, ...]) -> Started | None:
@@ -166,8 +164,8 @@ def _ray(words: tuple[Word, ...]) -> Started | None:
     environment: dict[str, Word] = {}
     options, _ = _options(words[3:at], "torchrun")
     if (runtime := options.get("runtime_env_json")) is not None:
-        for name, value in _environment_of(runtime.text).items():
-            environment[name] = runtime.with_text(value)
+        variables = _environment_of(runtime.text)
+        environment = {name: runtime.with_text(value) for name, value in variables.items()}
     inner = unwrap(words[at + 1 :])
     if inner is None:
         return None

@@ -138,7 +138,7 @@ class Launch:
         """Training processes over all hosts; 0: one for each GPU that is visible."""
         return self.processes_per_node * self.nodes
 
-    def said(self, knob: str) -> bool:
+    def sets(self, knob: str) -> bool:
         """Whether the launch itself sets this knob."""
         return knob in self.settings
 
@@ -163,7 +163,9 @@ class Launch:
     @property
     def server(self) -> Launch | None:
         """The command among the companions that serves this run's rollouts."""
-        return next((other for other in self.companions if other.role == "rollout server"), None)
+        return next(
+            (companion for companion in self.companions if companion.role == "rollout server"), None
+        )
 
 
 def ordered(settings: Mapping[str, Any]) -> dict[str, Any]:

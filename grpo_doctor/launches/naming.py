@@ -6,12 +6,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from grpo_doctor import knobs
-from grpo_doctor.knobs.model import version_of
 from grpo_doctor.launches.flags import Option
-from grpo_doctor.launches.known import RENAMED, Known, known
 from grpo_doctor.launches.model import Problem
+from grpo_doctor.launches.option_lists import RENAMED, OptionList, option_list
 from grpo_doctor.launches.programs import Program
-from grpo_doctor.launches.said import Said
+from grpo_doctor.launches.raw_settings import RawSettings
 
 # Options that a command takes beside its dataclasses.
 _TRL_LAUNCHER = (
@@ -33,12 +32,12 @@ _OPEN = ("hydra.", "ray_kwargs.", "ray_init.", "actor_rollout_ref.model.override
 _ABBREVIATES = ("ms-swift", "trl", "openrlhf")
 
 
-def check(said: Said, program: Program, version: str | None) -> Iterator[Problem]:
+def check(raw: RawSettings, program: Program, version: str | None) -> Iterator[Problem]:
     """A problem for each option on the command line that this version refuses."""
-    listed = known(program.listed) if program.listed else None
-    if listed is None or said.own_config:
+    listed = option_list(program.listed) if program.listed else None
+    if listed is None or raw.own_config:
         return
-    problems = list(_refusals(listed, said, program, version))
+    problems = list(_refusals(listed, raw, program, version))
     strange = sum(problem.kind == "unknown-flag" for problem in problems)
     fork = program.framework == "verl" and strange >= _KEYS_OF_A_FORK
     for problem in problems:
@@ -49,9 +48,9 @@ def check(said: Said, program: Program, version: str | None) -> Iterator[Problem
 
 
 def _refusals(
-    listed: Known, said: Said, program: Program, version: str | None
+    listed: OptionList, raw: RawSettings, program: Program, version: str | None
 ) -> Iterator[Problem]:
-    for name, option in said.names.items():
+    for name, option in raw.names.items():
         if name in _BESIDE.get(program.framework, ()) or name.startswith("__"):
             continue
         if program.framework == "verl":
@@ -60,56 +59,55 @@ def _refusals(
             yield _refused(listed, program, option, version)
 
 
-def _takes(listed: Known, framework: str, name: str, version: str | None) -> bool:
+def _takes(listed: OptionList, framework: str, name: str, version: str | None) -> bool:
     if listed.takes(name, version) or listed.takes(name.removeprefix("no_"), version):
         return True
-    older = known("transformers4") if framework in ("ms-swift", "trl") else None
+    older = option_list("transformers4") if framework in ("ms-swift", "trl") else None
     if older is not None and older.ever(name):  # which transformers is installed is not said here
         return True
     if framework not in _ABBREVIATES:
         return False
-    begins = [other for other in listed.ranges if other.startswith(name)]
-    return sum(listed.takes(other, version) for other in begins) == 1
+    completions = [full for full in listed.ranges if full.startswith(name)]
+    return sum(listed.takes(full, version) for full in completions) == 1
 
 
-def _refused(listed: Known, program: Program, option: Option, version: str | None) -> Problem:
-    name, said = option.name, option.source.text
+def _refused(listed: OptionList, program: Program, option: Option, version: str | None) -> Problem:
+    name, written = option.name, option.source.text
     shown = f"--{name}"
     owner = f"{program.framework} {version or listed.read[-1]}"
     new = _renamed(listed, program, name, version)
     if new is not None:
         text = f"{shown} is --{new} in {owner}"
-        value = "" if new in _OTHER_VALUES else f" {said.partition(' ')[2]}"
+        value = "" if new in _OTHER_VALUES else f" {written.partition(' ')[2]}"
         return Problem("renamed-flag", text, f"--{new}{value}", option.source, ends=True)
-    if (gone := listed.removed_in(name, version)) is not None:
-        text = f"{shown} is gone since {program.framework} {gone}"
+    if (removed := listed.removed_in(name, version)) is not None:
+        text = f"{shown} is gone since {program.framework} {removed}"
         return Problem("removed-flag", text, f"leave out {shown}", option.source, ends=True)
     if (added := listed.added_in(name, version)) is not None:
         text = f"{shown} came with {program.framework} {added}; {owner} refuses it"
         fix = f"leave out {shown}, or use {program.framework} {added}"
         return Problem("newer-flag", text, fix, option.source, ends=True)
-    near = listed.nearest(name, version)
-    fix = f"--{near}" if near else f"leave out {shown}"
-    hint = f"; did you mean --{near}?" if near else ""
+    nearest = listed.nearest(name, version)
+    fix = f"--{nearest}" if nearest else f"leave out {shown}"
+    hint = f"; did you mean --{nearest}?" if nearest else ""
     strict = program.framework not in ("vllm", "sglang")  # of these one version alone was read
     text = f"{owner} has no {shown}{hint}"
     return Problem("unknown-flag", text, fix, option.source, ends=strict)
 
 
-def _renamed(listed: Known, program: Program, name: str, version: str | None) -> str | None:
+def _renamed(listed: OptionList, program: Program, name: str, version: str | None) -> str | None:
     """What this version calls the option: by the table of knobs, else by the list of renames."""
     rows = knobs.TABLES[program.table]
-    wanted = version_of(version) or version_of(listed.read[-1]) or ()
-    for row in rows:
-        if row.key == name:
-            for other in rows:
-                if other.knob == row.knob and other.covers(wanted) and other.key != name:
-                    return other.key
+    number = listed.version(version)
+    for old in (row for row in rows if row.key == name):
+        for row in rows:
+            if row.knob == old.knob and row.covers(number) and row.key != name:
+                return row.key
     new = RENAMED.get((listed.name, name)) or RENAMED.get((program.framework, name))
     return new if new is not None and listed.takes(new, version) else None
 
 
-def _override(listed: Known, option: Option, version: str | None) -> Iterator[Problem]:
+def _override(listed: OptionList, option: Option, version: str | None) -> Iterator[Problem]:
     name, sign = option.name, option.sign
     if sign == "++" or "@" in name or name.startswith(_OPEN) or name == "model_engine":
         return
@@ -127,14 +125,12 @@ def _override(listed: Known, option: Option, version: str | None) -> Iterator[Pr
         text = f"{name} is {new} in {owner}"
         yield Problem("renamed-flag", text, f"{new}={option.value}", option.source, ends=True)
         return
-    near = listed.nearest_sibling(name, version)
-    gone = listed.removed_in(name, version)
-    if gone is not None:
-        text = f"{name} is gone since verl {gone}"
+    if (removed := listed.removed_in(name, version)) is not None:
+        text = f"{name} is gone since verl {removed}"
         yield Problem("removed-flag", text, f"leave out {name}", option.source, ends=True)
-    elif near is not None:
-        text = f"{owner} has no {name}; did you mean {near}?"
-        yield Problem("unknown-flag", text, f"{near}={option.value}", option.source, ends=True)
+    elif (sibling := listed.nearest_sibling(name, version)) is not None:
+        text = f"{owner} has no {name}; did you mean {sibling}?"
+        yield Problem("unknown-flag", text, f"{sibling}={option.value}", option.source, ends=True)
     else:
         text = f"{owner} has no {name}: Hydra takes a new key with + alone"
         fix = f"+{name}={option.value}"

@@ -8,15 +8,17 @@ from grpo_doctor.knobs import TABLES
 from grpo_doctor.knobs.names import BY_NAME
 from grpo_doctor.launches.model import Problem
 from grpo_doctor.launches.programs import Program
-from grpo_doctor.launches.said import Said
+from grpo_doctor.launches.raw_settings import RawSettings
 
 _TAKES = {"int": "a whole number", "float": "a number", "bool": "true or false"}
 
 
-def check_values(said: Said, program: Program, values: Mapping[str, object]) -> Iterator[Problem]:
+def check_values(
+    raw: RawSettings, program: Program, values: Mapping[str, object]
+) -> Iterator[Problem]:
     """A problem for each of them; `values` are the settings that could be read."""
     for row in TABLES[program.table]:
-        option = said.names.get(row.key)
+        option = raw.names.get(row.key)
         if option is None or option.unset or row.knob in values or row.inside or row.item:
             continue
         kind = BY_NAME[row.knob].kind

@@ -41,8 +41,8 @@ def of_verl(
 
 def verl_file(options: Mapping[str, Any]) -> str | None:
     """The file of verl's custom reward function, as the launch names it."""
-    named = (options.get(f"{key}.path") for key in _OF_VERL)
-    return next((path for path in named if isinstance(path, str) and path), None)
+    paths = (options.get(f"{key}.path") for key in _OF_VERL)
+    return next((path for path in paths if isinstance(path, str) and path), None)
 
 
 def of_script(path: Path, shown: str) -> tuple[Unsendable, ...]:
@@ -99,9 +99,9 @@ class _Reader:
             return self._made(node, scopes)
         if not isinstance(node, ast.Name):
             return None
-        return self._named(node.id, scopes)
+        return self._refused_name(node.id, scopes)
 
-    def _named(self, name: str, scopes: tuple[Names, ...]) -> str | None:
+    def _refused_name(self, name: str, scopes: tuple[Names, ...]) -> str | None:
         local = next((names for names in reversed(scopes) if name in names), None)
         bound = (local or self.module).get(name)
         if isinstance(bound, ast.expr):
@@ -119,8 +119,8 @@ class _Reader:
         """Of what a call returns: `partial` of something, a closure, an object of a local class."""
         name = ast.unparse(call.func)
         if name.rpartition(".")[2] == "partial":
-            parts = [*call.args, *(word.value for word in call.keywords)]
-            return next((r for part in parts if (r := self.refused(part, scopes))), None)
+            arguments = [*call.args, *(word.value for word in call.keywords)]
+            return next((r for part in arguments if (r := self.refused(part, scopes))), None)
         local = next((names for names in reversed(scopes) if name in names), None)
         maker = (local or self.module).get(name)
         if isinstance(maker, ast.ClassDef):

@@ -8,7 +8,7 @@ from typing import Any
 
 from grpo_doctor.launches.launcher import Started
 from grpo_doctor.launches.programs import Program
-from grpo_doctor.launches.said import Said, first_text
+from grpo_doctor.launches.raw_settings import RawSettings, first_text
 from grpo_doctor.launches.words import Word
 
 ONE_EACH = 0
@@ -31,7 +31,7 @@ class Processes:
 
 
 def processes(
-    started: Started, program: Program, said: Said, environment: Mapping[str, Word]
+    started: Started, program: Program, raw: RawSettings, environment: Mapping[str, Word]
 ) -> Processes:
     """By the launcher's own rules."""
     gpu_ids = _gpu_ids(started, environment)
@@ -45,7 +45,7 @@ def processes(
         return _swift(environment, gpu_ids)
     own_launcher = program.framework == "trl" and program.role == "train" and not program.script
     if started.launcher == "accelerate" or own_launcher:
-        return _accelerate(started, program, said, gpu_ids)
+        return _accelerate(started, program, raw, gpu_ids)
     return Processes(1, 1, "", gpu_ids)
 
 
@@ -60,9 +60,9 @@ def _gpu_ids(started: Started, environment: Mapping[str, Word]) -> tuple[str, ..
     return tuple(part.strip() for part in word.text.split(",") if part.strip())
 
 
-def _number(raw: Any, otherwise: int) -> int:
+def _number(text: Any, otherwise: int) -> int:
     try:
-        return int(first_text(raw))
+        return int(first_text(text))
     except (TypeError, ValueError):
         return otherwise
 
@@ -73,7 +73,7 @@ def _of(options: Mapping[str, Word], name: str) -> str | None:
 
 
 def _torchrun(options: Mapping[str, Word], gpu_ids: tuple[str, ...] | None) -> Processes:
-    per_node = _of(options, "nproc_per_node") or _of(options, "nproc-per-node") or "1"
+    per_node = _of(options, "nproc_per_node") or "1"
     nodes = (_of(options, "nnodes") or "1").rpartition(":")[2]
     unset = [
         name for n in ("nproc_per_node", "nnodes") if n in options for name in options[n].unset
@@ -105,19 +105,20 @@ def _swift(environment: Mapping[str, Word], gpu_ids: tuple[str, ...] | None) -> 
     if per_node is None and "NPROC_PER_NODE" in environment:
         assumptions = ("one process for each visible GPU; state NPROC_PER_NODE",)
     count = _number(per_node, ONE_EACH if assumptions else 1)
-    known = not any(environment[n].unset for n in ("NPROC_PER_NODE", "NNODES") if n in environment)
+    counts = [environment[n] for n in ("NPROC_PER_NODE", "NNODES") if n in environment]
+    known = not any(word.unset for word in counts)
     return Processes(count, _number(nodes, 1), "torchrun", gpu_ids, assumptions, known)
 
 
 def _accelerate(
-    started: Started, program: Program, said: Said, gpu_ids: tuple[str, ...] | None
+    started: Started, program: Program, raw: RawSettings, gpu_ids: tuple[str, ...] | None
 ) -> Processes:
-    config = said.accelerate.values if said.accelerate is not None else {}
-    options: dict[str, Any] = {name: word.text for name, word in started.options.items()}
+    options: dict[str, Any] = dict(raw.accelerate.values) if raw.accelerate is not None else {}
     if program.framework == "trl" and not program.script:
-        options = {**said.values, **options}
-    total = _number(options.get("num_processes", config.get("num_processes")), ONE_EACH)
-    nodes = _number(options.get("num_machines", config.get("num_machines")), 1)
+        options |= raw.values
+    options |= {name: word.text for name, word in started.options.items()}
+    total = _number(options.get("num_processes"), ONE_EACH)
+    nodes = _number(options.get("num_machines"), 1)
     assumptions: tuple[str, ...] = ()
     if total == ONE_EACH:
         assumptions = ("one process for each visible GPU; state --num_processes",)

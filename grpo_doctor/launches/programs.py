@@ -75,8 +75,8 @@ def _module(started: Started, name: str, words: tuple[Word, ...]) -> Program | N
         framework, role, table, listed = _MODULES[name]
         return Program(framework, role, table, listed, words)
     if match := _SWIFT_FILE.search(name):
-        command, rest = (match[1], words) if match[1] != "main" else _shifted(words)
-        return _swift(command, rest, megatron="_megatron" in name)
+        command, remaining = (match[1], words) if match[1] != "main" else _shifted(words)
+        return _swift(command, remaining, megatron="_megatron" in name)
     for pattern, make in ((_TRL_FILE, _trl), (_OPENRLHF, _openrlhf), (_VERL, _verl)):
         if match := pattern.search(name):
             return make(match[1], words)
@@ -127,7 +127,7 @@ def _verl(name: str, words: tuple[Word, ...]) -> Program:
             configs = {"ppo_trainer": "verl", "ppo_megatron_trainer": "verl-megatron"}
             listed = configs.get(value.removesuffix(".yaml")) if listed else None
         elif flag in ("--config-path", "-cp", "--config-dir", "-cd") and "--config-name" not in (
-            other.text.partition("=")[0] for other in words
+            option.text.partition("=")[0] for option in words
         ):
             listed = None
         elif flag == "model_engine" and value != "dp":

@@ -12,21 +12,27 @@ from grpo_doctor.launches import pickling
 from grpo_doctor.launches.canonical import settings
 from grpo_doctor.launches.commands import Candidate, candidates_in, rank
 from grpo_doctor.launches.files import resolved
-from grpo_doctor.launches.known import known
 from grpo_doctor.launches.model import Launch, Problem, Source, Unsendable
 from grpo_doctor.launches.naming import check
+from grpo_doctor.launches.option_lists import option_list
 from grpo_doctor.launches.option_values import check_values
-from grpo_doctor.launches.processes import ONE_EACH, processes
+from grpo_doctor.launches.processes import processes
 from grpo_doctor.launches.programs import Program
-from grpo_doctor.launches.said import Said, collect, located
+from grpo_doctor.launches.raw_settings import RawSettings, collect, located
 from grpo_doctor.launches.words import Word
 
+_ALGORITHMS = (
+    "rlhf_type",
+    "algorithm.adv_estimator",
+    "algo.advantage.estimator",
+    "advantage_estimator",
+)
 _PREFIXES = ("CUDA_", "NCCL_", "PYTORCH_", "VLLM_", "SWIFT_", "RAY_", "MASTER_", "OMP_", "TORCH_")
-_NAMED = (
+_VARIABLES = (
     "NPROC_PER_NODE NNODES NODE_RANK MAX_PIXELS MIN_PIXELS IMAGE_MAX_TOKEN_NUM VIDEO_MAX_PIXELS "
     "FPS_MAX_FRAMES WORLD_SIZE LOCAL_WORLD_SIZE"
 )
-_NAMES = frozenset(_NAMED.split())
+_NAMES = frozenset(_VARIABLES.split())
 _COMMANDS = "swift rlhf, trl grpo, python -m verl.trainer.main_ppo, python -m openrlhf.cli..."
 
 
@@ -57,9 +63,13 @@ def read(
         raise UsageError(_nothing_known(arguments, problems))
     chosen = min(candidates, key=rank)
     launch = _launch(chosen, inherited, dict(versions or {}))
-    others = [c for c in candidates if c is not chosen]
-    servers = [_launch(c, inherited, dict(versions or {})) for c in others if _serves(c)]
-    trains = sum(rank(c) == rank(chosen) for c in others)
+    remaining = [c for c in candidates if c is not chosen]
+    servers = [
+        _launch(c, inherited, dict(versions or {}))
+        for c in remaining
+        if c.program.role == "rollout server"
+    ]
+    trains = sum(rank(c) == rank(chosen) for c in remaining)
     more = (f"only the first of {trains + 1} training commands is judged",) if trains else ()
     return replace(
         launch,
@@ -67,10 +77,6 @@ def read(
         assumptions=(*launch.assumptions, *more),
         problems=(*problems, *launch.problems),
     )
-
-
-def _serves(candidate: Candidate) -> bool:
-    return candidate.program.role == "rollout server"
 
 
 def _matters(name: str) -> bool:
@@ -82,24 +88,24 @@ def _nothing_known(arguments: Sequence[str], problems: Sequence[Problem]) -> str
         return f"{problems[0].text}. {problems[0].fix}"
     shown = " ".join(arguments)[:80]
     first = next((text for text in arguments if "=" not in text), "")
-    near = difflib.get_close_matches(first, ["swift", "trl", "torchrun", "accelerate"], n=1)
-    hint = f" Did you mean {near[0]}?" if near and near[0] != first else ""
+    close = difflib.get_close_matches(first, ["swift", "trl", "torchrun", "accelerate"], n=1)
+    hint = f" Did you mean {close[0]}?" if close and close[0] != first else ""
     return f"no training command in `{shown}`: known are {_COMMANDS}, and servers.{hint}"
 
 
 def _launch(candidate: Candidate, inherited: Mapping[str, str], versions: dict[str, str]) -> Launch:
     program, started = candidate.program, candidate.started
-    said = collect(started, program, candidate.folder)
+    raw = collect(started, program, candidate.folder)
     outer = {
         name: Word(text, Source(f"{name}={text}", file="the environment"))
         for name, text in inherited.items()
     }
     own = {k: w for k, w in candidate.command.environment.items() if _matters(k)}
-    file_environment = {k: w for k, w in said.environment.items() if _matters(k)}
+    file_environment = {k: w for k, w in raw.environment.items() if _matters(k)}
     environment = {**file_environment, **outer, **own}
-    version, assumptions = _version(said, program, versions)
-    values, sources = settings(said, program, version, environment)
-    started_by = processes(started, program, said, environment)
+    version, assumptions = _version(raw, program, versions)
+    values, sources = settings(raw, program, version, environment)
+    started_by = processes(started, program, raw, environment)
     return Launch(
         framework=program.framework,
         version=version,
@@ -108,8 +114,8 @@ def _launch(candidate: Candidate, inherited: Mapping[str, str], versions: dict[s
         subcommand=program.subcommand,
         settings=values,
         sources=sources,
-        options=dict(said.values),
-        option_sources=dict(said.sources),
+        options=dict(raw.values),
+        option_sources=dict(raw.sources),
         environment={name: word.text for name, word in environment.items()},
         not_exported={
             name: word.source
@@ -118,68 +124,66 @@ def _launch(candidate: Candidate, inherited: Mapping[str, str], versions: dict[s
         },
         processes_per_node=_per_node(values, program, started_by.per_node),
         nodes=int(values.get("run.nodes", started_by.nodes)),
-        processes_known=started_by.known and not _left_open(said, values),
-        complete=not said.own_config and not any(p.kind == "unreadable" for p in said.problems),
+        processes_known=started_by.known and not _left_open(raw, values),
+        complete=not raw.own_config and not any(p.kind == "unreadable" for p in raw.problems),
         visible_gpus=len(started_by.gpu_ids) if started_by.gpu_ids is not None else None,
         gpu_ids=started_by.gpu_ids,
         launcher=started.launcher or started_by.launcher,
-        algorithm=_algorithm(said, program),
+        algorithm=_algorithm(raw, program),
         model=values.get("model.name"),
         backend="megatron" if _is_megatron(program, values) else "",
         assumptions=(*assumptions, *started_by.assumptions),
         problems=(
-            *check(said, program, version),
-            *check_values(said, program, values),
-            *said.problems,
+            *check(raw, program, version),
+            *check_values(raw, program, values),
+            *raw.problems,
         ),
-        unsendable=_unsendable(program, said, candidate.folder),
+        unsendable=_unsendable(program, raw, candidate.folder),
     )
 
 
-def _unsendable(program: Program, said: Said, folder: Path) -> tuple[Unsendable, ...]:
+def _unsendable(program: Program, raw: RawSettings, folder: Path) -> tuple[Unsendable, ...]:
     """What of the user's code goes to processes that the framework starts, and can't."""
     if program.framework == "trl" and program.script is not None:
         script = program.script.text
         return pickling.of_script(located(script, folder, program.script.source), script)
-    path = pickling.verl_file(said.values) if program.framework == "verl" else None
+    path = pickling.verl_file(raw.values) if program.framework == "verl" else None
     if path is None:
         return ()
-    return pickling.of_verl(said.values, said.sources, resolved(folder, path))
+    return pickling.of_verl(raw.values, raw.sources, resolved(folder, path))
 
 
 def _per_node(values: Mapping[str, object], program: Program, per_node: int) -> int:
     if program.framework not in ("verl", "openrlhf"):
         return per_node
-    said = values.get("run.gpus_per_node")
-    return said if isinstance(said, int) else 8 if program.framework == "verl" else ONE_EACH or 8
+    count = values.get("run.gpus_per_node")
+    return count if isinstance(count, int) else 8
 
 
-def _left_open(said: Said, values: Mapping[str, object]) -> bool:
+def _left_open(raw: RawSettings, values: Mapping[str, object]) -> bool:
     """Whether Ray's number of hosts or GPUs is said by a variable that is not set here."""
     keys = ("trainer.nnodes", "trainer.n_gpus_per_node", "actor.num_nodes", "actor_num_nodes")
-    named = [key for key in keys if key in said.names and said.names[key].unset]
-    return bool(named) or bool(values and said.values.get("use_ray"))
+    unset = any(key in raw.names and raw.names[key].unset for key in keys)
+    return unset or bool(values and raw.values.get("use_ray"))
 
 
 def _is_megatron(program: Program, values: Mapping[str, object]) -> bool:
-    return (
-        "megatron" in (program.listed or program.table)
-        or values.get("parallel.strategy") == "megatron"
-    )
+    table = program.listed or program.table
+    return "megatron" in table or values.get("parallel.strategy") == "megatron"
 
 
 def _version(
-    said: Said, program: Program, versions: Mapping[str, str]
+    raw: RawSettings, program: Program, versions: Mapping[str, str]
 ) -> tuple[str | None, list[str]]:
     """The version that was stated, else the newest that takes the options."""
     stated = versions.get(program.framework)
     if stated is not None or program.framework == "bundled":
         return stated, []
-    listed = known(program.listed) if program.listed else None
+    listed = option_list(program.listed) if program.listed else None
     if listed is None or len(listed.read) == 1:
         return None, []
-    plain = [name for name, option in said.names.items() if option.sign in ("", "~")]
-    added = [name for name, option in said.names.items() if option.sign == "+"]
+    plain = [name for name, option in raw.names.items() if option.sign in ("", "~")]
+    added = [name for name, option in raw.names.items() if option.sign == "+"]
     version = listed.newest_that_takes(plain, added)
     older = version != listed.read[-1]
     why = ", the newest that takes these options" if older else ", the newest that is known here"
@@ -187,15 +191,9 @@ def _version(
     return version, [sentence]
 
 
-def _algorithm(said: Said, program: Program) -> str:
-    named = (
-        "rlhf_type",
-        "algorithm.adv_estimator",
-        "algo.advantage.estimator",
-        "advantage_estimator",
-    )
-    for name in named:
-        if isinstance(text := said.values.get(name), str):
+def _algorithm(raw: RawSettings, program: Program) -> str:
+    for name in _ALGORITHMS:
+        if isinstance(text := raw.values.get(name), str):
             return text
     if program.subcommand in ("sft", "pt"):
         return program.subcommand

@@ -2,19 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from grpo_doctor.launches.model import Source
+from grpo_doctor.launches.view import View
 from grpo_doctor_reports.severity import Severity
-
-
-@dataclass(frozen=True, slots=True)
-class Rule:
-    """A rule's metadata; its documentation is the docstring of its file."""
-
-    id: str
-    slug: str
-    title: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,3 +25,25 @@ class Flaw:
     source: Source | None = None
     ends: bool = False
     first: bool = False
+
+
+def fatal_flaw(
+    *,
+    headline: str,
+    evidence: tuple[str, ...],
+    fixes: tuple[str, ...],
+    source: Source | None = None,
+) -> Flaw:
+    """A flaw with which the job refuses to start, or of which it dies."""
+    return Flaw("high", headline, evidence, fixes, source, ends=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """A sanity rule. `text` is the docstring of its file, and begins with the rule's title."""
+
+    id: str
+    slug: str
+    text: str
+    check: Callable[[View], Flaw | None]
+    """What is wrong with the launch, if anything is."""

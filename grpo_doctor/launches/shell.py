@@ -90,8 +90,8 @@ class _Reader:
     def _not_exported(self, own: Mapping[str, Word]) -> dict[str, Word]:
         if _EXPORTS_ALL.search(self.text):
             return {}
-        seen = {*self.exported, *self.inherited, *own, *_USED.findall(self.text)}
-        return {n: words[0] for n, words in self.variables.items() if words and n not in seen}
+        visible = {*self.exported, *self.inherited, *own, *_USED.findall(self.text)}
+        return {n: words[0] for n, words in self.variables.items() if words and n not in visible}
 
     def _assign(self, name: str, word: Word) -> None:
         if self.later_branch and name in self.variables:
@@ -163,7 +163,7 @@ class _Reader:
     def _word(self) -> list[Word]:
         """The word that begins here: several where an array stands in it, none where nothing."""
         begin, text, quoted = self.at, "", False
-        whole: list[Word] = []
+        array_words: list[Word] = []
         self.unset = []
         while self.at < len(self.text) and self.text[self.at] not in _ENDS_WORD:
             letter = self.text[self.at]
@@ -180,18 +180,18 @@ class _Reader:
                 self.at += 1
                 inside, words = self._double_quoted()
                 text, quoted = text + inside, quoted or not words
-                whole += words
+                array_words += words
             elif letter in "$`":
                 value, words = self._dollar()
                 text += value
-                whole += words
+                array_words += words
             else:
                 text += letter
                 self.at += 1
         unset = tuple(dict.fromkeys(self.unset))
         source = self._source(begin)
-        if whole and not text:
-            return whole
+        if array_words and not text:
+            return array_words
         if not text and not quoted and not unset:
             return []
         if not quoted and not unset and source.text.startswith("$") and " " in text:
@@ -205,7 +205,7 @@ class _Reader:
         return text
 
     def _double_quoted(self) -> tuple[str, list[Word]]:
-        text, whole = "", []
+        text, array_words = "", []
         while self.at < len(self.text) and self.text[self.at] != '"':
             letter = self.text[self.at]
             if letter == "\\" and self.text[self.at + 1 : self.at + 2] in tuple('$"`\\\n'):
@@ -214,12 +214,12 @@ class _Reader:
             elif letter in "$`":
                 value, words = self._dollar()
                 text += value
-                whole += words
+                array_words += words
             else:
                 text += letter
                 self.at += 1
         self.at += 1
-        return text, whole
+        return text, array_words
 
     def _dollar(self) -> tuple[str, list[Word]]:
         """What begins with `$` or a backquote: its text, or the words of a whole array."""
@@ -264,12 +264,12 @@ class _Reader:
     def _braced(self, text: str) -> tuple[str, list[Word]]:
         if (shortened := cut(text, self.variables)) is not None:
             return shortened, []
-        name, otherwise, whole = braced(text)
+        name, otherwise, is_array = braced(text)
         if name in ("@", "*"):
             return "", []  # our script has no arguments
         words = self.variables.get(name or "", ())
         if words:
-            return ("", list(words)) if whole else (words[0].text, [])
+            return ("", list(words)) if is_array else (words[0].text, [])
         if name is not None and otherwise:
             inner = _Reader(otherwise, None, {})
             inner.variables = self.variables

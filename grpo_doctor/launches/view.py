@@ -54,14 +54,14 @@ class View:
         """What holds, by the launch or by default."""
         return self.launch.value(knob, otherwise)
 
-    def whole(self, knob: str) -> int | None:
+    def integer(self, knob: str) -> int | None:
         """A whole number; None where there is none."""
         value = self.value(knob)
         return value if isinstance(value, int) and not isinstance(value, bool) else None
 
-    def said(self, knob: str) -> bool:
+    def sets(self, knob: str) -> bool:
         """Whether the launch sets it."""
-        return self.launch.said(knob)
+        return self.launch.sets(knob)
 
     def source(self, *knobs: str) -> Source | None:
         """Where the first of these was said."""
@@ -76,9 +76,8 @@ class View:
         texts = [str(value) for value in values]
         if not texts:
             return ""
-        first = self.flag(knob, texts[0])
-        rest = f", {', '.join(texts[1:-1])}" if len(texts) > 2 else ""
-        return f"{first}{rest} or {texts[-1]}" if len(texts) > 1 else first
+        *alternatives, last = [self.flag(knob, texts[0]), *texts[1:]]
+        return f"{', '.join(alternatives)} or {last}" if alternatives else last
 
     def is_framework(self, *names: str) -> bool:
         """Whether it is a training command of one of these."""
@@ -86,8 +85,8 @@ class View:
 
     def at_least(self, version: str) -> bool:
         """Whether the framework's version, the newest where unknown, is this one or later."""
-        known = version_of(self.launch.version)
-        return known is None or known >= (version_of(version) or ())
+        own = version_of(self.launch.version)
+        return own is None or own >= (version_of(version) or ())
 
     def package(self, name: str) -> Version | None:
         """The version of a package that was stated or is installed."""
@@ -101,8 +100,8 @@ class View:
     @cached_property
     def processes_per_node(self) -> int | None:
         """Training processes on each host."""
-        said = self.launch.processes_per_node
-        return self.cards if said == ONE_EACH else said
+        per_node = self.launch.processes_per_node
+        return self.cards if per_node == ONE_EACH else per_node
 
     @cached_property
     def processes(self) -> int | None:
@@ -131,25 +130,26 @@ class View:
     def engine_has_own_card(self) -> bool:
         """Whether a training command leaves vLLM a GPU that no process trains on."""
         started, cards = self.processes_per_node, self.cards
-        known = self.launch.role == "train" and started is not None and cards is not None
-        return known and self.launch.engine_has_own_card(started or 0, cards or 0)
+        if self.launch.role != "train" or started is None or cards is None:
+            return False
+        return self.launch.engine_has_own_card(started, cards)
 
     @cached_property
     def steps_per_generation(self) -> int:
         """Micro-batches that one rollout feeds."""
-        said = self.whole("rollout.steps_per_generation")
-        return said or self.whole("train.grad_accumulation") or 1
+        steps = self.integer("rollout.steps_per_generation")
+        return steps or self.integer("train.grad_accumulation") or 1
 
     @cached_property
     def length(self) -> int | None:
         """Tokens of the longest prompt and completion; None where the prompt has no limit."""
-        prompt, completion = self.whole("data.max_length"), self.completion
+        prompt, completion = self.integer("data.max_length"), self.completion
         return prompt + completion if prompt and completion else None
 
     @cached_property
     def completion(self) -> int | None:
         """Tokens of the longest completion."""
-        return self.whole("rollout.max_completion_length")
+        return self.integer("rollout.max_completion_length")
 
     @cached_property
     def sleeps(self) -> bool:
@@ -157,6 +157,6 @@ class View:
         return bool(self.value("vllm.sleep_level"))
 
 
-def divisors(number: int, most: int = 64) -> list[int]:
-    """The divisors of a number up to `most`, ascending."""
-    return [part for part in range(1, min(number, most) + 1) if number % part == 0]
+def divisors(number: int, limit: int = 64) -> list[int]:
+    """The divisors of a number up to `limit`, ascending."""
+    return [part for part in range(1, min(number, limit) + 1) if number % part == 0]

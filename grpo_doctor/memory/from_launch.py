@@ -103,7 +103,7 @@ def _server(
     engine = _rollout_engine(launch, machine.vllm_version)
     if model is None or model_name(launch):
         model = launched_shape(launch)
-    if not launch.said("vllm.gpu_memory_utilization"):
+    if not launch.sets("vllm.gpu_memory_utilization"):
         assumptions.append(f"the server takes {engine.memory_share:g} of each card, its default")
     return Setup(
         model,

@@ -51,7 +51,7 @@ def trainer_of(
     ):
         engine, per_node = "device_map", launch.visible_gpus or 1
     rank = value("train.lora_rank", 0) or 0
-    kind = value("train.type") or ("lora" if launch.said("train.lora_rank") and rank else "full")
+    kind = value("train.type") or ("lora" if launch.sets("train.lora_rank") and rank else "full")
     setup = Setup(
         model,
         machine.card_bytes,

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import yaml  # type: ignore[import-untyped]
 
-from grpo_doctor.launches.known import FOLDER
+from grpo_doctor.launches.option_lists import FOLDER
 from grpo_doctor_trainer.config import TrainerConfig
 from grpo_doctor_trainer.config.server import ServeConfig
 from tests.wheels import definitions

@@ -4,24 +4,20 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
-from typing import Protocol, cast
+from functools import cache
 
-from grpo_doctor.launches.rule import Flaw, Rule
-from grpo_doctor.launches.view import View
-
-
-class RuleFile(Protocol):
-    """A module of this package."""
-
-    RULE: Rule
-    __doc__: str | None
-
-    def check(self, view: View) -> Flaw | None:
-        """What is wrong with the launch, if anything is."""
+from grpo_doctor.launches.rule import Rule
 
 
-def load() -> tuple[RuleFile, ...]:
+@cache
+def load() -> tuple[Rule, ...]:
     """All rules, by number."""
-    names = sorted(entry.name for entry in pkgutil.iter_modules(__path__))
-    modules = (importlib.import_module(f"{__name__}.{name}") for name in names)
-    return tuple(cast(RuleFile, module) for module in modules)
+    return tuple(
+        _rule(name) for name in sorted(file.name for file in pkgutil.iter_modules(__path__))
+    )
+
+
+def _rule(name: str) -> Rule:
+    module = importlib.import_module(f"{__name__}.{name}")
+    number, _, slug = name.partition("_")
+    return Rule(number.upper(), slug.replace("_", "-"), module.__doc__ or "", module.check)

@@ -8,10 +8,9 @@ to start. Lowering the batch does not mend that.
 
 from __future__ import annotations
 
-from grpo_doctor.launches.rule import Flaw, Rule
+from grpo_doctor.launches.rule import Flaw
 from grpo_doctor.launches.view import View
 
-RULE = Rule(id="GL001", slug="one-process-many-gpus", title="One process sees several GPUs")
 _WORDS = {2: "two", 3: "three", 4: "four", 5: "five", 6: "six", 7: "seven", 8: "eight"}
 
 
@@ -24,13 +23,13 @@ def check(view: View) -> Flaw | None:
         return _unsaid(view, cards) if _is_unsaid(view) else None
     stage = view.value("deepspeed.stage")
     strategy = view.value("parallel.strategy")
-    what = f"ZeRO-{stage}" if stage is not None else strategy
+    sharding = f"ZeRO-{stage}" if stage is not None else strategy
     evidence = [f"{cards} GPUs are visible, and {_started(view)} 1 process"]
-    if what:
-        evidence.append(f"{what} divides states among processes: with one it divides nothing")
+    if sharding:
+        evidence.append(f"{sharding} divides states among processes: with one it divides nothing")
     else:
         evidence.append("the others stay idle, or hold layers that wait for each other")
-    pointless = bool(what) or bool(view.value("vllm.use"))
+    pointless = bool(sharding) or bool(view.value("vllm.use"))
     return Flaw(
         severity="high" if pointless else "medium",
         headline=f"one process on {_WORDS.get(cards, cards)} GPUs",
@@ -43,8 +42,8 @@ def check(view: View) -> Flaw | None:
 
 
 def _is_unsaid(view: View) -> bool:
-    given = view.launch.environment
-    named = "NPROC_PER_NODE" in given or "NNODES" in given
+    environment = view.launch.environment
+    named = "NPROC_PER_NODE" in environment or "NNODES" in environment
     return view.is_framework("ms-swift") and not view.launch.launcher and not named
 
 
@@ -59,9 +58,9 @@ def _unsaid(view: View, cards: int) -> Flaw:
 
 
 def _started(view: View) -> str:
-    said = view.launch.environment.get("NPROC_PER_NODE")
-    if said:
-        return f"NPROC_PER_NODE={said} starts"
+    processes = view.launch.environment.get("NPROC_PER_NODE")
+    if processes:
+        return f"NPROC_PER_NODE={processes} starts"
     return f"{view.launch.launcher} starts" if view.launch.launcher else "the command is"
 
 

@@ -6,10 +6,8 @@ end with `invalid device ordinal`, and the others wait for them until their time
 
 from __future__ import annotations
 
-from grpo_doctor.launches.rule import Flaw, Rule
+from grpo_doctor.launches.rule import Flaw, fatal_flaw
 from grpo_doctor.launches.view import View
-
-RULE = Rule(id="GL002", slug="more-processes-than-gpus", title="More processes than GPUs")
 
 
 def check(view: View) -> Flaw | None:
@@ -17,11 +15,9 @@ def check(view: View) -> Flaw | None:
     per_node, cards = view.launch.processes_per_node, view.cards
     if view.launch.role != "train" or cards is None or per_node <= cards:
         return None
-    return Flaw(
-        severity="high",
+    return fatal_flaw(
         headline=f"{per_node} processes on {cards} GPU{'s' * (cards != 1)}",
         evidence=(f"{per_node} processes per host, {cards} visible GPUs per host",),
         fixes=(f"start {cards} processes per host, or show it {per_node} GPUs",),
         source=view.source("run.gpus_per_node"),
-        ends=True,
     )

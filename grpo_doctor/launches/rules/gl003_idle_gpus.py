@@ -7,10 +7,8 @@ of ms-swift before 3.5 takes a GPU that no process trains on.
 
 from __future__ import annotations
 
-from grpo_doctor.launches.rule import Flaw, Rule
+from grpo_doctor.launches.rule import Flaw
 from grpo_doctor.launches.view import View
-
-RULE = Rule(id="GL003", slug="idle-gpus", title="Fewer processes than GPUs")
 
 
 def check(view: View) -> Flaw | None:

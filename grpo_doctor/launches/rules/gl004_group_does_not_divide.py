@@ -8,20 +8,17 @@ gradient accumulation did not count.
 
 from __future__ import annotations
 
-from grpo_doctor.launches.rule import Flaw, Rule
+from grpo_doctor.launches.rule import Flaw, fatal_flaw
 from grpo_doctor.launches.view import GRPO_LIKE, View, divisors
 
-RULE = Rule(
-    id="GL004", slug="group-does-not-divide", title="The rollout is no whole number of groups"
-)
 _COUNTED_SINCE = {"trl": "0.17.0", "ms-swift": "3.3.0", "bundled": "0.1.0"}
 
 
 def check(view: View) -> Flaw | None:
     """The completions of a rollout, divided by the size of a group."""
     group, micro, ranks = (
-        view.whole("rollout.num_generations"),
-        view.whole("train.micro_batch"),
+        view.integer("rollout.num_generations"),
+        view.integer("train.micro_batch"),
         view.processes,
     )
     if not view.is_framework(*GRPO_LIKE) or view.launch.backend or view.launch.algorithm != "grpo":
@@ -30,24 +27,22 @@ def check(view: View) -> Flaw | None:
         return None
     if view.launch.framework == "bundled" and view.launch.model is None:
         return None  # its own small model comes with other defaults
-    ranks = max(1, ranks // (view.whole("parallel.context") or 1))
+    ranks = max(1, ranks // (view.integer("parallel.context") or 1))
     steps = view.steps_per_generation
     if not view.at_least(_COUNTED_SINCE[view.launch.framework]):
         steps = 1
-    total = view.whole("rollout.completions") or micro * ranks * steps
+    total = view.integer("rollout.completions") or micro * ranks * steps
     if total % group == 0 and (total >= group):
         return None
     valid = [number for number in divisors(total) if number > 1]
     batches = [b for b in range(1, 65) if b * ranks * steps % group == 0][:3]
     fixes = [view.flags("rollout.num_generations", valid)] if valid else []
     fixes.append(view.flags("train.micro_batch", batches))
-    return Flaw(
-        severity="high",
+    return fatal_flaw(
         headline=f"{group} generations do not divide a rollout of {total} completions",
         evidence=(
             f"{micro} per device x {ranks} processes x {steps} steps per generation = {total}",
         ),
         fixes=tuple(fix for fix in fixes if fix),
         source=view.source("rollout.num_generations", "train.micro_batch"),
-        ends=True,
     )

@@ -7,39 +7,32 @@ steps_per_generation are both given.
 
 from __future__ import annotations
 
-from grpo_doctor.launches.rule import Flaw, Rule
+from grpo_doctor.launches.rule import Flaw, fatal_flaw
 from grpo_doctor.launches.view import View
-
-RULE = Rule(
-    id="GL005",
-    slug="generation-batch-does-not-divide",
-    title="The generation batch is no whole number of steps",
-)
 
 
 def check(view: View) -> Flaw | None:
     """generation_batch_size against the global batch, and against steps_per_generation."""
-    batch, micro = view.launch.settings.get("rollout.completions"), view.whole("train.micro_batch")
+    batch, micro = (
+        view.launch.settings.get("rollout.completions"),
+        view.integer("train.micro_batch"),
+    )
     if not view.is_framework("trl", "ms-swift") or not batch:
         return None
-    if view.said("rollout.steps_per_generation"):
-        return Flaw(
-            severity="high",
+    if view.sets("rollout.steps_per_generation"):
+        return fatal_flaw(
             headline="generation_batch_size and steps_per_generation exclude each other",
             evidence=("each of the two follows from the other",),
             fixes=("leave out --generation_batch_size",),
             source=view.source("rollout.completions"),
-            ends=True,
         )
     if not micro or not view.processes or batch % (micro * view.processes) == 0:
         return None
     step = micro * view.processes
     valid = [step * factor for factor in (1, 2, 4, 8)]
-    return Flaw(
-        severity="high",
+    return fatal_flaw(
         headline=f"a generation batch of {batch} is no multiple of the global batch of {step}",
         evidence=(f"{micro} per device x {view.processes} processes = {step}",),
         fixes=(view.flags("rollout.completions", valid),),
         source=view.source("rollout.completions"),
-        ends=True,
     )

@@ -7,16 +7,13 @@ default is one.
 
 from __future__ import annotations
 
-from grpo_doctor.launches.rule import Flaw, Rule
+from grpo_doctor.launches.rule import Flaw
 from grpo_doctor.launches.view import View
-
-RULE = Rule(id="GL006", slug="group-of-one", title="A group of one completion")
-_OTHER_BASELINES = frozenset({"gae", "reinforce", "reinforce_plus_plus", "reinforce_baseline"})
 
 
 def check(view: View) -> Flaw | None:
     """The number of generations, where the algorithm needs a group."""
-    group = view.whole("rollout.num_generations")
+    group = view.integer("rollout.num_generations")
     if view.launch.role != "train" or group is None or group > 1:
         return None
     if any(key.startswith("teacher_model") for key in view.launch.options):

@@ -6,21 +6,15 @@ groups, else the framework refuses to start, though training alone would run.
 
 from __future__ import annotations
 
-from grpo_doctor.launches.rule import Flaw, Rule
+from grpo_doctor.launches.rule import Flaw, fatal_flaw
 from grpo_doctor.launches.view import View
-
-RULE = Rule(
-    id="GL007",
-    slug="evaluation-batch-does-not-divide",
-    title="The evaluation batch is no whole number of groups",
-)
 
 
 def check(view: View) -> Flaw | None:
     """The evaluation batch, where there is an evaluation."""
     strategy = view.launch.options.get("eval_strategy", "no")
-    group = view.whole("rollout.num_generations")
-    batch, ranks = view.whole("eval.micro_batch"), view.processes
+    group = view.integer("rollout.num_generations")
+    batch, ranks = view.integer("eval.micro_batch"), view.processes
     if not view.is_framework("trl", "ms-swift") or strategy in ("no", None):
         return None
     if view.launch.framework == "ms-swift" and view.at_least("3.5.0"):
@@ -30,11 +24,9 @@ def check(view: View) -> Flaw | None:
     if not group or not batch or not ranks or batch * ranks % group == 0:
         return None
     valid = [number for number in range(1, 65) if number * ranks % group == 0][:3]
-    return Flaw(
-        severity="high",
+    return fatal_flaw(
         headline=f"{group} generations do not divide an evaluation batch of {batch * ranks}",
         evidence=(f"{batch} per device x {ranks} processes = {batch * ranks}",),
         fixes=(view.flags("eval.micro_batch", valid), "or --eval_strategy no"),
         source=view.source("eval.micro_batch", "rollout.num_generations"),
-        ends=True,
     )

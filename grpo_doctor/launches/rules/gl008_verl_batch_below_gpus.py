@@ -6,19 +6,15 @@ divide it.
 
 from __future__ import annotations
 
-from grpo_doctor.launches.rule import Flaw, Rule
+from grpo_doctor.launches.rule import Flaw, fatal_flaw
 from grpo_doctor.launches.view import View
-
-RULE = Rule(
-    id="GL008", slug="verl-batch-below-gpus", title="verl cannot hand its batch to all GPUs"
-)
 
 _MOST = 4096  # prompts more that are tried
 
 
 def check(view: View) -> Flaw | None:
     """Completions of a step over GPUs."""
-    prompts, group = view.whole("rollout.prompts"), view.whole("rollout.num_generations")
+    prompts, group = view.integer("rollout.prompts"), view.integer("rollout.num_generations")
     ranks = view.processes
     if not view.is_framework("verl") or not prompts or not group or not ranks:
         return None
@@ -29,11 +25,9 @@ def check(view: View) -> Flaw | None:
         for more in range(1, min(ranks, _MOST) + 1)
         if (prompts + more) * group % ranks == 0
     ]
-    return Flaw(
-        severity="high",
+    return fatal_flaw(
         headline=f"{prompts * group} completions do not divide over {ranks} GPUs",
         evidence=(f"{prompts} prompts x {group} completions; {ranks} GPUs",),
         fixes=(view.flag("rollout.prompts", valid[0]),) if valid else (),
         source=view.source("rollout.prompts"),
-        ends=True,
     )

@@ -6,24 +6,18 @@ train_batch_size.
 
 from __future__ import annotations
 
-from grpo_doctor.launches.rule import Flaw, Rule
+from grpo_doctor.launches.rule import Flaw, fatal_flaw
 from grpo_doctor.launches.view import View
-
-RULE = Rule(
-    id="GL009", slug="verl-mini-batch-too-large", title="The mini batch is larger than the batch"
-)
 
 
 def check(view: View) -> Flaw | None:
     """ppo_mini_batch_size against train_batch_size, both in prompts."""
-    mini, batch = view.whole("train.prompts_per_step"), view.whole("rollout.prompts")
+    mini, batch = view.integer("train.prompts_per_step"), view.integer("rollout.prompts")
     if not view.is_framework("verl") or not mini or not batch or mini <= batch:
         return None
-    return Flaw(
-        severity="high",
+    return fatal_flaw(
         headline=f"a mini batch of {mini} prompts out of a batch of {batch}",
         evidence=(f"ppo_mini_batch_size {mini}, train_batch_size {batch}",),
         fixes=(view.flag("train.prompts_per_step", batch), view.flag("rollout.prompts", mini)),
         source=view.source("train.prompts_per_step", "rollout.prompts"),
-        ends=True,
     )

@@ -8,34 +8,27 @@ as well.
 
 from __future__ import annotations
 
-from grpo_doctor.launches.rule import Flaw, Rule
+from grpo_doctor.launches.rule import Flaw, fatal_flaw
 from grpo_doctor.launches.view import View
-
-RULE = Rule(
-    id="GL010",
-    slug="verl-mini-batch-below-gpus",
-    title="The mini batch leaves GPUs without a completion",
-)
 
 
 def check(view: View) -> Flaw | None:
     """The mini batch of one rank, against its micro batch."""
-    mini, group = view.whole("train.prompts_per_step"), view.whole("rollout.num_generations")
+    mini, group = view.integer("train.prompts_per_step"), view.integer("rollout.num_generations")
     ranks = view.processes
     if not view.is_framework("verl") or view.launch.backend or not mini or not group or not ranks:
         return None
-    ranks = max(1, ranks // (view.whole("parallel.context") or 1))
-    share, micro = mini * group // ranks, view.whole("train.micro_batch")
+    ranks = max(1, ranks // (view.integer("parallel.context") or 1))
+    share, micro = mini * group // ranks, view.integer("train.micro_batch")
     dynamic = bool(view.value("train.dynamic_batch"))
     if share > 0 and (dynamic or not micro or share % micro == 0 or view.at_least("0.8.0")):
         return None
     valid = [
-        n for n in range(1, 4097) if n * group % ranks == 0 and _whole(n * group // ranks, micro)
+        n for n in range(1, 4097) if n * group % ranks == 0 and _divides(micro, n * group // ranks)
     ]
-    what = "none" if share == 0 else f"{share}, no multiple of the micro batch of {micro}"
-    return Flaw(
-        severity="high",
-        headline=f"of a mini batch of {mini} prompts each rank gets {what}",
+    shares_text = "none" if share == 0 else f"{share}, no multiple of the micro batch of {micro}"
+    return fatal_flaw(
+        headline=f"of a mini batch of {mini} prompts each rank gets {shares_text}",
         evidence=(
             f"{mini} prompts x {group} completions / {ranks} ranks = {mini * group / ranks:g}",
         ),
@@ -43,9 +36,8 @@ def check(view: View) -> Flaw | None:
         if valid
         else (),
         source=view.source("train.prompts_per_step", "train.micro_batch"),
-        ends=True,
     )
 
 
-def _whole(share: int, micro: int | None) -> bool:
+def _divides(micro: int | None, share: int) -> bool:
     return share > 0 and (not micro or share % micro == 0)

@@ -6,10 +6,9 @@ refuses to start without: its configuration has no default for either.
 
 from __future__ import annotations
 
-from grpo_doctor.launches.rule import Flaw, Rule
+from grpo_doctor.launches.rule import Flaw, fatal_flaw
 from grpo_doctor.launches.view import View
 
-RULE = Rule(id="GL011", slug="verl-no-micro-batch", title="verl has no micro batch")
 _KEYS = (
     ("actor_rollout_ref.actor.ppo_micro_batch_size", "the actor"),
     ("actor_rollout_ref.rollout.log_prob_micro_batch_size", "the rollout's log-probs"),
@@ -24,19 +23,17 @@ def check(view: View) -> Flaw | None:
         return None
     options = view.launch.options
     lacking = [
-        (key, what)
-        for key, what in _KEYS
+        (key, owner)
+        for key, owner in _KEYS
         if options.get(f"{key}_per_gpu") is None and options.get(key) is None
     ]
     if not lacking or not view.launch.complete:
         return None
-    return Flaw(
-        severity="high",
-        headline=f"no micro batch for {' and '.join(what for _, what in lacking)}",
+    return fatal_flaw(
+        headline=f"no micro batch for {' and '.join(owner for _, owner in lacking)}",
         evidence=("use_dynamic_bsz is off, and these have no default",),
         fixes=(
             *(f"{key}_per_gpu=1" for key, _ in lacking),
             f"or {view.flag('train.dynamic_batch', True)}",
         ),
-        ends=True,
     )

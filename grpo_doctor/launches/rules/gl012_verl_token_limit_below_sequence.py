@@ -7,29 +7,21 @@ verl ends with an assertion on the first one that is.
 
 from __future__ import annotations
 
-from grpo_doctor.launches.rule import Flaw, Rule
+from grpo_doctor.launches.rule import Flaw, fatal_flaw
 from grpo_doctor.launches.view import View
-
-RULE = Rule(
-    id="GL012",
-    slug="verl-token-limit-below-sequence",
-    title="A sequence is longer than a micro batch may be",
-)
 
 
 def check(view: View) -> Flaw | None:
     """Tokens of a micro batch against the longest sequence."""
-    limit, length = view.whole("train.max_tokens_per_gpu"), view.length
+    limit, length = view.integer("train.max_tokens_per_gpu"), view.length
     if not view.is_framework("verl") or not view.value("train.dynamic_batch"):
         return None
-    room = (limit or 0) * (view.whole("parallel.context") or 1)
+    room = (limit or 0) * (view.integer("parallel.context") or 1)
     if not limit or not length or length <= room:
         return None
-    return Flaw(
-        severity="high",
+    return fatal_flaw(
         headline=f"sequences of up to {length} tokens, micro batches of up to {room}",
         evidence=(f"max_prompt_length + max_response_length = {length}",),
         fixes=(view.flag("train.max_tokens_per_gpu", length),),
         source=view.source("train.max_tokens_per_gpu", "rollout.max_completion_length"),
-        ends=True,
     )

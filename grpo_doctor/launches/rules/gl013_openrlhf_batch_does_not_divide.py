@@ -7,34 +7,26 @@ every rank.
 
 from __future__ import annotations
 
-from grpo_doctor.launches.rule import Flaw, Rule
+from grpo_doctor.launches.rule import Flaw, fatal_flaw
 from grpo_doctor.launches.view import View
-
-RULE = Rule(
-    id="GL013",
-    slug="openrlhf-batch-does-not-divide",
-    title="OpenRLHF cannot divide its training batch",
-)
 
 
 def check(view: View) -> Flaw | None:
     """train batch over micro batch and ranks."""
-    batch, micro = view.whole("train.completions_per_step"), view.whole("train.micro_batch")
+    batch, micro = view.integer("train.completions_per_step"), view.integer("train.micro_batch")
     ranks = view.processes
     if not view.is_framework("openrlhf") or not batch or not micro or not ranks:
         return None
     if view.value("train.dynamic_batch"):
         return None
-    divided = (view.whole("parallel.context") or 1) * (view.whole("parallel.tensor") or 1)
+    divided = (view.integer("parallel.context") or 1) * (view.integer("parallel.tensor") or 1)
     ranks = max(1, ranks // divided)
     step = micro * ranks
     if batch % step == 0:
         return None
-    return Flaw(
-        severity="high",
+    return fatal_flaw(
         headline=f"a training batch of {batch} is no multiple of {step}",
         evidence=(f"{micro} per micro batch x {ranks} ranks = {step}",),
         fixes=(view.flags("train.completions_per_step", [step * n for n in (1, 2, 4, 8)]),),
         source=view.source("train.completions_per_step", "train.micro_batch"),
-        ends=True,
     )

@@ -6,26 +6,22 @@ parallelism must be the actors' GPUs; it refuses to start otherwise.
 
 from __future__ import annotations
 
-from grpo_doctor.launches.rule import Flaw, Rule
+from grpo_doctor.launches.rule import Flaw, fatal_flaw
 from grpo_doctor.launches.view import View, divisors
-
-RULE = Rule(
-    id="GL014",
-    slug="openrlhf-engines-and-actors",
-    title="Engines and actors do not share the same GPUs",
-)
 
 
 def check(view: View) -> Flaw | None:
     """The GPUs of the engines against those of the actors."""
-    engines, tensor = view.whole("vllm.data_parallel_size"), view.whole("vllm.tensor_parallel_size")
+    engines, tensor = (
+        view.integer("vllm.data_parallel_size"),
+        view.integer("vllm.tensor_parallel_size"),
+    )
     if not view.is_framework("openrlhf") or not view.colocated or view.value("rollout.async"):
         return None
     if not engines or not tensor or not view.processes or engines * tensor == view.processes:
         return None
     valid = [number for number in divisors(view.processes) if number <= 8]
-    return Flaw(
-        severity="high",
+    return fatal_flaw(
         headline=f"{engines} engines of {tensor} GPUs on {view.processes} GPUs of actors",
         evidence=(f"{engines} x {tensor} = {engines * tensor}, not {view.processes}",),
         fixes=(
@@ -33,5 +29,4 @@ def check(view: View) -> Flaw | None:
             f"or {view.flags('vllm.tensor_parallel_size', valid)}, engines to match",
         ),
         source=view.source("vllm.data_parallel_size"),
-        ends=True,
     )

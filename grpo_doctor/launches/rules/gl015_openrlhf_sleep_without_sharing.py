@@ -6,14 +6,8 @@ own: there is nobody to make room for. With asynchronous training vLLM's sleep i
 
 from __future__ import annotations
 
-from grpo_doctor.launches.rule import Flaw, Rule
+from grpo_doctor.launches.rule import Flaw, fatal_flaw
 from grpo_doctor.launches.view import View
-
-RULE = Rule(
-    id="GL015",
-    slug="openrlhf-sleep-without-sharing",
-    title="Sleep without shared GPUs does nothing",
-)
 
 
 def check(view: View) -> Flaw | None:
@@ -21,13 +15,11 @@ def check(view: View) -> Flaw | None:
     if not view.is_framework("openrlhf") or not view.launch.settings.get("vllm.sleep_level"):
         return None
     if view.value("rollout.async"):
-        return Flaw(
-            severity="high",
+        return fatal_flaw(
             headline="asynchronous rollouts and vLLM's sleep exclude each other",
             evidence=("the engine would sleep while it is to roll out",),
             fixes=(view.flag("vllm.sleep_level", 0),),
             source=view.source("vllm.sleep_level"),
-            ends=True,
         )
     if view.colocated:
         return None

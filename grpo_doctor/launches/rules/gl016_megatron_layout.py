@@ -6,38 +6,30 @@ multiple of that, and the experts must divide among their ranks.
 
 from __future__ import annotations
 
-from grpo_doctor.launches.rule import Flaw, Rule
+from grpo_doctor.launches.rule import Flaw, fatal_flaw
 from grpo_doctor.launches.view import View, divisors
-
-RULE = Rule(
-    id="GL016", slug="megatron-layout", title="The parallel layout does not divide the GPUs"
-)
 
 
 def check(view: View) -> Flaw | None:
     """GPUs over a copy's GPUs; experts over their ranks."""
     if view.launch.backend != "megatron" or view.launch.role != "train" or not view.processes:
         return None
-    tensor, pipeline = view.whole("parallel.tensor") or 1, view.whole("parallel.pipeline") or 1
-    copy = tensor * pipeline * (view.whole("parallel.context") or 1)
+    tensor, pipeline = view.integer("parallel.tensor") or 1, view.integer("parallel.pipeline") or 1
+    copy = tensor * pipeline * (view.integer("parallel.context") or 1)
     if view.processes % copy:
-        return Flaw(
-            severity="high",
+        return fatal_flaw(
             headline=f"one copy of the model takes {copy} GPUs, and there are {view.processes}",
             evidence=("tensor x pipeline x context parallelism must divide the GPUs",),
             fixes=(view.flags("parallel.tensor", divisors(view.processes, 8)),),
             source=view.source("parallel.tensor", "parallel.pipeline", "parallel.context"),
-            ends=True,
         )
-    expert = view.whole("parallel.expert") or 1
+    expert = view.integer("parallel.expert") or 1
     experts = view.model.experts if view.model else None
     if experts and experts % expert:
-        return Flaw(
-            severity="high",
+        return fatal_flaw(
             headline=f"{experts} experts do not divide over {expert} ranks",
             evidence=(f"the model has {experts} experts per layer",),
             fixes=(view.flags("parallel.expert", divisors(experts, 8)),),
             source=view.source("parallel.expert"),
-            ends=True,
         )
     return None

@@ -5,29 +5,25 @@ The global batch is micro batch x data-parallel ranks x a whole number of accumu
 
 from __future__ import annotations
 
-from grpo_doctor.launches.rule import Flaw, Rule
+from grpo_doctor.launches.rule import Flaw, fatal_flaw
 from grpo_doctor.launches.view import View
-
-RULE = Rule(id="GL017", slug="megatron-batch", title="Megatron cannot divide its global batch")
 
 
 def check(view: View) -> Flaw | None:
     """global_batch_size over micro batch and data-parallel ranks."""
-    batch, micro = view.whole("train.completions_per_step"), view.whole("train.micro_batch")
+    batch, micro = view.integer("train.completions_per_step"), view.integer("train.micro_batch")
     if view.launch.backend != "megatron" or view.launch.framework != "ms-swift":
         return None
     if not batch or not micro or not view.processes:
         return None
-    copy = (view.whole("parallel.tensor") or 1) * (view.whole("parallel.pipeline") or 1)
-    ranks = view.processes // (copy * (view.whole("parallel.context") or 1))
+    copy = (view.integer("parallel.tensor") or 1) * (view.integer("parallel.pipeline") or 1)
+    ranks = view.processes // (copy * (view.integer("parallel.context") or 1))
     if ranks == 0 or batch % (micro * ranks) == 0:
         return None
     step = micro * ranks
-    return Flaw(
-        severity="high",
+    return fatal_flaw(
         headline=f"a global batch of {batch} is no multiple of {step}",
         evidence=(f"{micro} per micro batch x {ranks} data-parallel ranks = {step}",),
         fixes=(view.flags("train.completions_per_step", [step * n for n in (1, 2, 4, 8)]),),
         source=view.source("train.completions_per_step", "train.micro_batch"),
-        ends=True,
     )

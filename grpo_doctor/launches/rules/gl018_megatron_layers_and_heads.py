@@ -6,10 +6,8 @@ own; each tensor rank takes the same number of attention heads.
 
 from __future__ import annotations
 
-from grpo_doctor.launches.rule import Flaw, Rule
+from grpo_doctor.launches.rule import Flaw, fatal_flaw
 from grpo_doctor.launches.view import View, divisors
-
-RULE = Rule(id="GL018", slug="megatron-layers-and-heads", title="Layers or heads do not divide")
 
 
 def check(view: View) -> Flaw | None:
@@ -17,21 +15,18 @@ def check(view: View) -> Flaw | None:
     model = view.model
     if view.launch.backend != "megatron" or model is None:
         return None
-    tensor, pipeline = view.whole("parallel.tensor") or 1, view.whole("parallel.pipeline") or 1
+    tensor, pipeline = view.integer("parallel.tensor") or 1, view.integer("parallel.pipeline") or 1
     if model.heads % tensor:
-        return Flaw(
-            severity="high",
+        return fatal_flaw(
             headline=f"{model.heads} attention heads do not divide over {tensor} tensor ranks",
             evidence=(f"the model has {model.heads} attention heads",),
             fixes=(view.flags("parallel.tensor", divisors(model.heads, 8)),),
             source=view.source("parallel.tensor"),
-            ends=True,
         )
     uneven = any("pipeline_num_layers" in key or "layout" in key for key in view.launch.options)
     if model.layers % pipeline == 0 or uneven:
         return None
-    return Flaw(
-        severity="high",
+    return fatal_flaw(
         headline=f"{model.layers} layers do not divide into {pipeline} stages",
         evidence=(f"the model has {model.layers} layers",),
         fixes=(
@@ -39,5 +34,4 @@ def check(view: View) -> Flaw | None:
             "or give the first and last stage their own number of layers",
         ),
         source=view.source("parallel.pipeline"),
-        ends=True,
     )

@@ -6,24 +6,18 @@ parallelism that does not divide them. Qwen2.5-7B has 28 heads: 1, 2, 4, 7 go, 8
 
 from __future__ import annotations
 
-from grpo_doctor.launches.rule import Flaw, Rule
+from grpo_doctor.launches.rule import Flaw, fatal_flaw
 from grpo_doctor.launches.view import View, divisors
-
-RULE = Rule(
-    id="GL019", slug="tensor-parallel-and-heads", title="vLLM cannot divide the attention heads"
-)
 
 
 def check(view: View) -> Flaw | None:
     """Heads over the engine's tensor parallelism."""
-    tensor = view.whole("vllm.tensor_parallel_size")
+    tensor = view.integer("vllm.tensor_parallel_size")
     if view.model is None or not tensor or view.model.heads % tensor == 0:
         return None
-    return Flaw(
-        severity="high",
+    return fatal_flaw(
         headline=f"{view.model.heads} attention heads do not divide over {tensor} GPUs",
         evidence=(f"the model has {view.model.heads} attention heads",),
         fixes=(view.flags("vllm.tensor_parallel_size", divisors(view.model.heads, 8)),),
         source=view.source("vllm.tensor_parallel_size"),
-        ends=True,
     )

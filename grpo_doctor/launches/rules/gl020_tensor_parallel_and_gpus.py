@@ -6,19 +6,17 @@ divide the number of training processes; a server must not need more GPUs than i
 
 from __future__ import annotations
 
-from grpo_doctor.launches.rule import Flaw, Rule
+from grpo_doctor.launches.rule import Flaw, fatal_flaw
 from grpo_doctor.launches.view import View, divisors
-
-RULE = Rule(id="GL020", slug="tensor-parallel-and-gpus", title="Engines do not divide the GPUs")
 
 
 def check(view: View) -> Flaw | None:
     """GPUs of an engine against those that there are."""
-    tensor = view.whole("vllm.tensor_parallel_size") or 1
-    engine = tensor * (view.whole("vllm.pipeline_parallel_size") or 1)
+    tensor = view.integer("vllm.tensor_parallel_size") or 1
+    engine = tensor * (view.integer("vllm.pipeline_parallel_size") or 1)
     if view.launch.role == "rollout server":
         cards = view.launch.visible_gpus or view.host.server_cards or view.host.cards_per_node
-        copies = view.whole("vllm.data_parallel_size") or 1
+        copies = view.integer("vllm.data_parallel_size") or 1
         if cards is None or engine * copies <= cards:
             return None
         return _flaw(view, f"{engine * copies} GPUs for the server, which sees {cards}", cards)
@@ -35,11 +33,9 @@ def check(view: View) -> Flaw | None:
 
 
 def _flaw(view: View, headline: str, cards: int) -> Flaw:
-    return Flaw(
-        severity="high",
+    return fatal_flaw(
         headline=headline,
         evidence=("tensor parallelism x pipeline stages must divide the GPUs",),
         fixes=(view.flags("vllm.tensor_parallel_size", divisors(cards, 8)),),
         source=view.source("vllm.tensor_parallel_size"),
-        ends=True,
     )

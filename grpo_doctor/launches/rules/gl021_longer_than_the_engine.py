@@ -6,21 +6,15 @@ end without an end token, count as truncated and get no reward.
 
 from __future__ import annotations
 
-from grpo_doctor.launches.rule import Flaw, Rule
+from grpo_doctor.launches.rule import Flaw
 from grpo_doctor.launches.view import View
-
-RULE = Rule(
-    id="GL021",
-    slug="longer-than-the-engine",
-    title="Prompt and completion are longer than the engine takes",
-)
 
 
 def check(view: View) -> Flaw | None:
     """Prompt + completion against max_model_len, of the server where there is one."""
-    room = view.whole("vllm.max_model_len")
+    room = view.integer("vllm.max_model_len")
     server = view.launch.server
-    if server is not None and server.said("vllm.max_model_len"):
+    if server is not None and server.sets("vllm.max_model_len"):
         room = int(server.value("vllm.max_model_len"))
     if view.launch.role != "train" or not room or view.launch.framework == "openrlhf":
         return None
@@ -35,7 +29,7 @@ def check(view: View) -> Flaw | None:
     return Flaw(
         severity="medium" if completion and completion >= room else "low",
         headline=text,
-        evidence=(f"longest prompt {view.whole('data.max_length')}, completion {completion}",),
+        evidence=(f"longest prompt {view.integer('data.max_length')}, completion {completion}",),
         fixes=(view.flag("vllm.max_model_len", needed), *_shorter(view, room - needed)),
         source=view.source("vllm.max_model_len", "rollout.max_completion_length"),
     )

@@ -6,12 +6,8 @@ max_model_len above that; beyond it text is noise.
 
 from __future__ import annotations
 
-from grpo_doctor.launches.rule import Flaw, Rule
+from grpo_doctor.launches.rule import Flaw
 from grpo_doctor.launches.view import View
-
-RULE = Rule(
-    id="GL022", slug="longer-than-the-context", title="Sequences are longer than the model can read"
-)
 
 
 def check(view: View) -> Flaw | None:

@@ -5,12 +5,8 @@ Since 3.12 ms-swift has no default for --vllm_mode and refuses to start with --u
 
 from __future__ import annotations
 
-from grpo_doctor.launches.rule import Flaw, Rule
+from grpo_doctor.launches.rule import Flaw, fatal_flaw
 from grpo_doctor.launches.view import View
-
-RULE = Rule(
-    id="GL023", slug="mode-not-said", title="Whether vLLM runs inside or beside is not said"
-)
 
 
 def check(view: View) -> Flaw | None:
@@ -21,11 +17,9 @@ def check(view: View) -> Flaw | None:
         return None
     if view.launch.algorithm not in ("grpo", "gkd"):
         return None
-    return Flaw(
-        severity="high",
+    return fatal_flaw(
         headline="--use_vllm needs --vllm_mode",
         evidence=("since ms-swift 3.12 there is no default",),
         fixes=("--vllm_mode colocate", "or --vllm_mode server, with `swift rollout` beside it"),
         source=view.source("vllm.use"),
-        ends=True,
     )

@@ -7,14 +7,8 @@ vllm-serve`. Without an address ms-swift refuses to start; TRL waits for its tim
 
 from __future__ import annotations
 
-from grpo_doctor.launches.rule import Flaw, Rule
+from grpo_doctor.launches.rule import Flaw
 from grpo_doctor.launches.view import View
-
-RULE = Rule(
-    id="GL024",
-    slug="server-not-started",
-    title="Rollouts are expected from a server that is not named",
-)
 
 
 def check(view: View) -> Flaw | None:
@@ -32,7 +26,7 @@ def check(view: View) -> Flaw | None:
         headline="server mode, and no server is named",
         evidence=(
             "vllm_mode is server"
-            if view.said("vllm.mode")
+            if view.sets("vllm.mode")
             else "server mode is this version's default",
         ),
         fixes=(

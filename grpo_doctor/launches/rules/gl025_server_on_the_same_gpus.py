@@ -7,12 +7,8 @@ weights are sent.
 
 from __future__ import annotations
 
-from grpo_doctor.launches.rule import Flaw, Rule
+from grpo_doctor.launches.rule import Flaw, fatal_flaw
 from grpo_doctor.launches.view import View
-
-RULE = Rule(
-    id="GL025", slug="server-on-the-same-gpus", title="Server and trainer are on the same GPUs"
-)
 
 
 def check(view: View) -> Flaw | None:
@@ -25,17 +21,15 @@ def check(view: View) -> Flaw | None:
     if server.gpu_ids is None and view.launch.gpu_ids is None:
         shared = "both see all GPUs"
     elif server.gpu_ids is not None and view.launch.gpu_ids is not None:
-        both = sorted(set(server.gpu_ids) & set(view.launch.gpu_ids))
-        if not both:
+        shared_ids = sorted(set(server.gpu_ids) & set(view.launch.gpu_ids))
+        if not shared_ids:
             return None
-        shared = f"both see GPU {', '.join(both)}"
+        shared = f"both see GPU {', '.join(shared_ids)}"
     else:
-        seen = server.gpu_ids or view.launch.gpu_ids or ()
-        shared = f"one sees GPU {', '.join(seen)}, the other all"
-    return Flaw(
-        severity="high",
+        ids = server.gpu_ids or view.launch.gpu_ids or ()
+        shared = f"one sees GPU {', '.join(ids)}, the other all"
+    return fatal_flaw(
         headline="server and trainer are on the same GPUs",
         evidence=(shared,),
         fixes=("CUDA_VISIBLE_DEVICES=... before each of the two commands, with no GPU in both",),
-        ends=True,
     )

@@ -9,10 +9,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from grpo_doctor.launches.rule import Flaw, Rule
+from grpo_doctor.launches.rule import Flaw, fatal_flaw
 from grpo_doctor.launches.view import View
-
-RULE = Rule(id="GL026", slug="shared-port", title="Two of the commands share a port")
 
 
 def check(view: View) -> Flaw | None:
@@ -29,15 +27,13 @@ def check(view: View) -> Flaw | None:
         if value is None:
             continue
         if str(value) in ports:
-            return Flaw(
-                severity="high",
+            return fatal_flaw(
                 headline=f"port {value} is given to {ports[str(value)]} and to {name}",
                 evidence=("each listens on a port of its own",),
                 fixes=(
                     f"MASTER_PORT={int(value) + 1}" if str(value).isdigit() else "another port",
                 ),
                 source=view.source("vllm.server_port", "vllm.group_port"),
-                ends=True,
             )
         ports[str(value)] = name
     return None
@@ -45,5 +41,5 @@ def check(view: View) -> Flaw | None:
 
 def _port(view: View) -> Any:
     server = view.launch.server
-    said = server.settings.get("vllm.server_port") if server else None
-    return said or view.launch.settings.get("vllm.server_port")
+    port = server.settings.get("vllm.server_port") if server else None
+    return port or view.launch.settings.get("vllm.server_port")

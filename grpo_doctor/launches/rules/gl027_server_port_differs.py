@@ -6,14 +6,8 @@ ends with a connection error.
 
 from __future__ import annotations
 
-from grpo_doctor.launches.rule import Flaw, Rule
+from grpo_doctor.launches.rule import Flaw, fatal_flaw
 from grpo_doctor.launches.view import View
-
-RULE = Rule(
-    id="GL027",
-    slug="server-port-differs",
-    title="The trainer asks another port than the server listens on",
-)
 
 
 def check(view: View) -> Flaw | None:
@@ -24,11 +18,9 @@ def check(view: View) -> Flaw | None:
     theirs, ours = server.value("vllm.server_port"), view.value("vllm.server_port")
     if "vllm_server_base_url" in view.launch.options or not theirs or not ours or theirs == ours:
         return None
-    return Flaw(
-        severity="high",
+    return fatal_flaw(
         headline=f"the server listens on port {theirs}, the trainer asks port {ours}",
         evidence=("the trainer would wait for its timeout",),
         fixes=(view.flag("vllm.server_port", theirs),),
         source=view.source("vllm.server_port"),
-        ends=True,
     )

@@ -7,10 +7,8 @@ fine.
 
 from __future__ import annotations
 
-from grpo_doctor.launches.rule import Flaw, Rule
+from grpo_doctor.launches.rule import Flaw
 from grpo_doctor.launches.view import View
-
-RULE = Rule(id="GL028", slug="server-of-another-model", title="The server rolls out another model")
 
 
 def check(view: View) -> Flaw | None:

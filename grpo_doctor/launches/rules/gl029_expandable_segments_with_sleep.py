@@ -7,35 +7,28 @@ vLLM 0.32 itself switch the setting off around the rollout.
 
 from __future__ import annotations
 
-from grpo_doctor.launches.rule import Flaw, Rule
+from grpo_doctor.launches.rule import Flaw, fatal_flaw
 from grpo_doctor.launches.view import View
 
-RULE = Rule(
-    id="GL029",
-    slug="expandable-segments-with-sleep",
-    title="expandable_segments and sleep mode exclude each other",
-)
 _SWITCHES_IT_OFF = (0, 32, 0)  # the oldest vLLM that was seen to do so; some before may
 
 
 def check(view: View) -> Flaw | None:
     """The allocator's setting where the engine shares the process."""
     names = ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF")
-    said = [n for n in names if "expandable_segments:true" in _environment(view, n)]
-    if not said or not view.colocated or not view.sleeps or view.launch.framework == "verl":
+    set_names = [n for n in names if "expandable_segments:true" in _environment(view, n)]
+    if not set_names or not view.colocated or not view.sleeps or view.launch.framework == "verl":
         return None
     if view.launch.framework == "ms-swift" and view.at_least("3.9.0"):
         return None
     vllm = view.package("vllm")
     if vllm is not None and vllm >= _SWITCHES_IT_OFF:
         return None
-    return Flaw(
-        severity="high",
+    return fatal_flaw(
         headline="expandable_segments and vLLM's sleep mode exclude each other",
-        evidence=(f"{said[0]} has expandable_segments:True, and the engine sleeps",),
-        fixes=(f"unset {said[0]}", f"or {view.flag('vllm.sleep_level', 0)}"),
+        evidence=(f"{set_names[0]} has expandable_segments:True, and the engine sleeps",),
+        fixes=(f"unset {set_names[0]}", f"or {view.flag('vllm.sleep_level', 0)}"),
         source=view.source("vllm.sleep_level"),
-        ends=True,
     )
 
 

@@ -6,12 +6,9 @@ is left must hold the trainer: with 0.9, the default, a tenth of the card.
 
 from __future__ import annotations
 
-from grpo_doctor.launches.rule import Flaw, Rule
+from grpo_doctor.launches.rule import Flaw
 from grpo_doctor.launches.view import View
 
-RULE = Rule(
-    id="GL030", slug="no-room-beside-the-engine", title="The engine leaves no room for the trainer"
-)
 _MOST_WITHOUT_SLEEP = 0.8  # what is left of 80 GB holds a 7B with LoRA, and little else
 
 
@@ -22,11 +19,11 @@ def check(view: View) -> Flaw | None:
         return None
     if view.launch.framework in ("verl", "bundled") or share <= _MOST_WITHOUT_SLEEP:
         return None
-    said = "" if view.said("vllm.gpu_memory_utilization") else ", this framework's default"
+    origin = "" if view.sets("vllm.gpu_memory_utilization") else ", this framework's default"
     return Flaw(
         severity="medium",
         headline=f"vLLM keeps {share:.0%} of each card, also while training",
-        evidence=(f"gpu_memory_utilization {share:g}{said}; the engine never sleeps",),
+        evidence=(f"gpu_memory_utilization {share:g}{origin}; the engine never sleeps",),
         fixes=(
             view.flag("vllm.gpu_memory_utilization", 0.4),
             f"or {view.flag('vllm.sleep_level', 1)}",

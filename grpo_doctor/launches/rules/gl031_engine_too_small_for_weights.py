@@ -6,14 +6,9 @@ weights alone do not fit, vLLM ends with `No available memory for the cache bloc
 
 from __future__ import annotations
 
-from grpo_doctor.launches.rule import Flaw, Rule
+from grpo_doctor.launches.rule import Flaw, fatal_flaw
 from grpo_doctor.launches.view import View, divisors
 
-RULE = Rule(
-    id="GL031",
-    slug="engine-too-small-for-weights",
-    title="The engine's share is smaller than the weights",
-)
 _BYTES = 2  # of a weight in bfloat16
 _LEAST_BESIDE = 1.15  # working memory, graphs and a cache for a few sequences
 
@@ -25,8 +20,8 @@ def check(view: View) -> Flaw | None:
         return None
     if view.value("vllm.quantization") or "kv_cache_memory_bytes" in str(view.launch.options):
         return None
-    divided = (view.whole("vllm.tensor_parallel_size") or 1) * (
-        view.whole("vllm.pipeline_parallel_size") or 1
+    divided = (view.integer("vllm.tensor_parallel_size") or 1) * (
+        view.integer("vllm.pipeline_parallel_size") or 1
     )
     weights = view.model.parameters * _BYTES / divided
     if weights * _LEAST_BESIDE <= share * card:
@@ -36,13 +31,11 @@ def check(view: View) -> Flaw | None:
     fixes = [view.flags("vllm.tensor_parallel_size", tensor)] if tensor else []
     if needed <= 0.95:
         fixes.insert(0, view.flag("vllm.gpu_memory_utilization", round(needed + 0.05, 2)))
-    return Flaw(
-        severity="high",
+    return fatal_flaw(
         headline=f"vLLM's share of {share * card / 2**30:.0f} GiB does not hold its weights",
         evidence=(f"{weights / 2**30:.1f} GiB of weights per GPU, and a cache beside them",),
         fixes=tuple(fixes),
         source=view.source("vllm.gpu_memory_utilization", "vllm.tensor_parallel_size"),
-        ends=True,
     )
 
 

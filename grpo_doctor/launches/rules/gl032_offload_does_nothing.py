@@ -7,10 +7,9 @@ optimizer is on the host already.
 
 from __future__ import annotations
 
-from grpo_doctor.launches.rule import Flaw, Rule
+from grpo_doctor.launches.rule import Flaw
 from grpo_doctor.launches.view import View
 
-RULE = Rule(id="GL032", slug="offload-does-nothing", title="An offload flag that does nothing")
 _KNOBS = ("offload.model", "offload.optimizer")
 
 

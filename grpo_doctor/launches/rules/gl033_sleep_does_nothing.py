@@ -6,10 +6,8 @@ a server and with asynchronous rollouts; TRL's vllm_enable_sleep_mode acts in co
 
 from __future__ import annotations
 
-from grpo_doctor.launches.rule import Flaw, Rule
+from grpo_doctor.launches.rule import Flaw
 from grpo_doctor.launches.view import View
-
-RULE = Rule(id="GL033", slug="sleep-does-nothing", title="Sleep that does nothing")
 
 
 def check(view: View) -> Flaw | None:

@@ -6,12 +6,8 @@ takes the section and does nothing with it: the whole model stays on each card.
 
 from __future__ import annotations
 
-from grpo_doctor.launches.rule import Flaw, Rule
+from grpo_doctor.launches.rule import Flaw
 from grpo_doctor.launches.view import View
-
-RULE = Rule(
-    id="GL034", slug="zero-offload-below-3", title="Parameters can be offloaded with ZeRO-3 alone"
-)
 
 
 def check(view: View) -> Flaw | None:

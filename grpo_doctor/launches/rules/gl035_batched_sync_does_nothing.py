@@ -6,12 +6,8 @@ gather the whole model at once. Without ZeRO-3 every rank has the whole model an
 
 from __future__ import annotations
 
-from grpo_doctor.launches.rule import Flaw, Rule
+from grpo_doctor.launches.rule import Flaw
 from grpo_doctor.launches.view import View
-
-RULE = Rule(
-    id="GL035", slug="batched-sync-does-nothing", title="Batched weight transfer without ZeRO-3"
-)
 
 
 def check(view: View) -> Flaw | None:

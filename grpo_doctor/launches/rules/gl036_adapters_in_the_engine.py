@@ -6,10 +6,8 @@ adapters up to max_lora_rank and refuses larger ones; in full training there are
 
 from __future__ import annotations
 
-from grpo_doctor.launches.rule import Flaw, Rule
+from grpo_doctor.launches.rule import Flaw, fatal_flaw
 from grpo_doctor.launches.view import View
-
-RULE = Rule(id="GL036", slug="adapters-in-the-engine", title="vLLM cannot take these adapters")
 
 
 def check(view: View) -> Flaw | None:
@@ -17,22 +15,18 @@ def check(view: View) -> Flaw | None:
     if view.launch.role != "train" or not view.launch.settings.get("vllm.enable_lora"):
         return None
     if view.value("train.type") == "full":
-        return Flaw(
-            severity="high",
+        return fatal_flaw(
             headline="vLLM is to take adapters, and all weights are trained",
             evidence=("full training makes no adapters",),
             fixes=(f"leave out {view.flag('vllm.enable_lora', True)}",),
             source=view.source("vllm.enable_lora"),
-            ends=True,
         )
-    rank, most = view.whole("train.lora_rank"), view.whole("vllm.max_lora_rank")
-    if not rank or not most or rank <= most:
+    rank, limit = view.integer("train.lora_rank"), view.integer("vllm.max_lora_rank")
+    if not rank or not limit or rank <= limit:
         return None
-    return Flaw(
-        severity="high",
-        headline=f"adapters of rank {rank}, and vLLM takes up to {most}",
-        evidence=(f"max_lora_rank is {most}",),
+    return fatal_flaw(
+        headline=f"adapters of rank {rank}, and vLLM takes up to {limit}",
+        evidence=(f"max_lora_rank is {limit}",),
         fixes=(view.flag("vllm.max_lora_rank", rank),),
         source=view.source("train.lora_rank", "vllm.max_lora_rank"),
-        ends=True,
     )

@@ -6,23 +6,24 @@ that takes several times the memory.
 
 from __future__ import annotations
 
-from grpo_doctor.launches.rule import Flaw, Rule
+from grpo_doctor.launches.rule import Flaw
 from grpo_doctor.launches.view import View
 
-RULE = Rule(id="GL037", slug="lora-options-in-full-training", title="LoRA options in full training")
 _KNOBS = ("train.lora_rank", "train.lora_alpha", "train.lora_targets")
 
 
 def check(view: View) -> Flaw | None:
     """LoRA's options where the type is full, by the launch or by default."""
-    said = [knob for knob in _KNOBS if view.launch.settings.get(knob)]
-    if not said or view.launch.role != "train" or view.value("train.type") != "full":
+    ignored = [knob for knob in _KNOBS if view.launch.settings.get(knob)]
+    if not ignored or view.launch.role != "train" or view.value("train.type") != "full":
         return None
-    asked = view.said("train.type")
+    explicit = view.sets("train.type")
     return Flaw(
-        severity="low" if asked else "high",
+        severity="low" if explicit else "high",
         headline="all weights are trained: LoRA's options do nothing",
-        evidence=("full training was asked for" if asked else "full training is the default here",),
+        evidence=(
+            "full training was asked for" if explicit else "full training is the default here",
+        ),
         fixes=(view.flag("train.type", "lora"), "or leave out LoRA's options"),
-        source=view.source(*said),
+        source=view.source(*ignored),
     )

@@ -6,21 +6,19 @@ said of it, or of keeping it in step, does nothing.
 
 from __future__ import annotations
 
-from grpo_doctor.launches.rule import Flaw, Rule
+from grpo_doctor.launches.rule import Flaw
 from grpo_doctor.launches.view import GRPO_LIKE, View
-
-RULE = Rule(id="GL038", slug="reference-without-kl", title="A reference model without a KL term")
 
 
 def check(view: View) -> Flaw | None:
     """Options of the reference model with beta 0."""
-    said = [k for k in ("model.reference", "sync.ref_model") if view.launch.settings.get(k)]
-    if not said or not view.is_framework(*GRPO_LIKE) or view.value("train.beta") != 0:
+    ignored = [k for k in ("model.reference", "sync.ref_model") if view.launch.settings.get(k)]
+    if not ignored or not view.is_framework(*GRPO_LIKE) or view.value("train.beta") != 0:
         return None
     return Flaw(
         severity="low",
         headline="the reference model is not used: beta is 0",
         evidence=("no KL term, no reference",),
         fixes=(view.flag("train.beta", 0.04), "or leave the reference's options out"),
-        source=view.source(*said),
+        source=view.source(*ignored),
     )

@@ -6,10 +6,8 @@ async_generate without a server.
 
 from __future__ import annotations
 
-from grpo_doctor.launches.rule import Flaw, Rule
+from grpo_doctor.launches.rule import Flaw, fatal_flaw
 from grpo_doctor.launches.view import View
-
-RULE = Rule(id="GL039", slug="async-needs-a-server", title="Asynchronous rollouts need a server")
 
 
 def check(view: View) -> Flaw | None:
@@ -18,8 +16,7 @@ def check(view: View) -> Flaw | None:
         return None
     if view.value("vllm.mode") == "server" or view.engine_has_own_card:
         return None
-    return Flaw(
-        severity="high",
+    return fatal_flaw(
         headline="asynchronous rollouts need a server",
         evidence=(f"vllm_mode is {view.value('vllm.mode') or 'not said'}",),
         fixes=(
@@ -27,5 +24,4 @@ def check(view: View) -> Flaw | None:
             "or --async_generate false",
         ),
         source=view.source("rollout.async"),
-        ends=True,
     )

@@ -6,25 +6,24 @@ names it. ms-swift's default is 18,000,000 seconds, 208 days: a hang stays silen
 
 from __future__ import annotations
 
-from grpo_doctor.launches.rule import Flaw, Rule
+from grpo_doctor.launches.rule import Flaw
 from grpo_doctor.launches.view import View
 
-RULE = Rule(id="GL040", slug="timeout-never", title="A stuck collective is never reported")
 _DAY_S = 86_400
 _SHORTEST_S = 300  # a checkpoint of 70B on a network disk takes that long, and others wait for it
 
 
 def check(view: View) -> Flaw | None:
     """The collectives' timeout, against a day and five minutes."""
-    seconds = view.whole("run.collective_timeout_s")
+    seconds = view.integer("run.collective_timeout_s")
     if view.launch.role != "train" or seconds is None or view.processes == 1:
         return None
     if seconds >= _DAY_S:
-        asked = view.said("run.collective_timeout_s")
+        explicit = view.sets("run.collective_timeout_s")
         return Flaw(
-            severity="low" if asked else "info",
+            severity="low" if explicit else "info",
             headline=f"a stuck collective is reported after {seconds // _DAY_S} days",
-            evidence=("said" if asked else "this framework's default",),
+            evidence=("said" if explicit else "this framework's default",),
             fixes=(view.flag("run.collective_timeout_s", 3600),),
             source=view.source("run.collective_timeout_s"),
         )

@@ -5,21 +5,17 @@ Mixed precision computes in one of the two; transformers refuses both.
 
 from __future__ import annotations
 
-from grpo_doctor.launches.rule import Flaw, Rule
+from grpo_doctor.launches.rule import Flaw, fatal_flaw
 from grpo_doctor.launches.view import View
-
-RULE = Rule(id="GL041", slug="two-precisions", title="bf16 and fp16 at once")
 
 
 def check(view: View) -> Flaw | None:
     """Both flags."""
     if not (view.launch.settings.get("train.bf16") and view.launch.settings.get("train.fp16")):
         return None
-    return Flaw(
-        severity="high",
+    return fatal_flaw(
         headline="bf16 and fp16 at once",
         evidence=("at most one can be true",),
         fixes=("--fp16 false",),
         source=view.source("train.fp16"),
-        ends=True,
     )

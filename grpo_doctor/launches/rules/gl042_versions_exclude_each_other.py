@@ -8,12 +8,9 @@ vLLM above 0.31; verl 0.9.1 with a vLLM other than 0.24.
 from __future__ import annotations
 
 from grpo_doctor.knobs.model import Version, version_of
-from grpo_doctor.launches.rule import Flaw, Rule
+from grpo_doctor.launches.rule import Flaw, fatal_flaw
 from grpo_doctor.launches.view import View
 
-RULE = Rule(
-    id="GL042", slug="versions-exclude-each-other", title="Versions that exclude each other"
-)
 # framework, its versions from and before, package, versions of it that work: from, before.
 _PAIRS = (
     ("ms-swift", "4.6.0", "9", "trl", "0.26.0", "1.0.0"),
@@ -35,20 +32,17 @@ def check(view: View) -> Flaw | None:
     if own is None or view.launch.framework not in view.launch.versions:
         return None
     for framework, since, until, package, lowest, below in _PAIRS:
-        other = view.package(package)
-        if framework != view.launch.framework or other is None:
+        beside = view.package(package)
+        if framework != view.launch.framework or beside is None:
             continue
-        if not (_version(since) <= own < _version(until)) or _version(lowest) <= other < _version(
-            below
-        ):
+        concerned = _version(since) <= own < _version(until)
+        if not concerned or _version(lowest) <= beside < _version(below):
             continue
         has = view.launch.versions[package]
-        return Flaw(
-            severity="high",
+        return fatal_flaw(
             headline=f"{framework} {view.launch.version} does not work with {package} {has}",
             evidence=(f"it needs {package} from {lowest} on, before {below}",),
             fixes=(f"pip install '{package}>={lowest},<{below}'",),
-            ends=True,
         )
     return None
 

@@ -7,12 +7,9 @@ an error.
 
 from __future__ import annotations
 
-from grpo_doctor.launches.rule import Flaw, Rule
+from grpo_doctor.launches.rule import Flaw
 from grpo_doctor.launches.view import View
 
-RULE = Rule(
-    id="GL043", slug="images-longer-than-prompts", title="One image is longer than a prompt may be"
-)
 _DEFAULT_PIXELS = 12_845_056  # Qwen2-VL's and Qwen2.5-VL's processors
 
 
@@ -21,18 +18,18 @@ def check(view: View) -> Flaw | None:
     per_token = view.model.pixels_per_token if view.model else None
     if view.launch.role != "train" or not per_token:
         return None
-    said = view.whole("data.max_pixels")
-    tokens = (said or _DEFAULT_PIXELS) // per_token
-    room = view.whole("data.max_length") or view.whole("vllm.max_model_len")
+    limit = view.integer("data.max_pixels")
+    tokens = (limit or _DEFAULT_PIXELS) // per_token
+    room = view.integer("data.max_length") or view.integer("vllm.max_model_len")
     if not room or tokens < room:
         return None
     fit = room // 2 * per_token
     swift = view.launch.framework == "ms-swift"
     return Flaw(
-        severity="high" if said else "medium",
+        severity="high" if limit else "medium",
         headline=f"an image takes up to {tokens} tokens, a prompt may have {room}",
         evidence=(
-            f"max_pixels {said}" if said else f"nothing limits images: {_DEFAULT_PIXELS} pixels",
+            f"max_pixels {limit}" if limit else f"nothing limits images: {_DEFAULT_PIXELS} pixels",
         ),
         fixes=(f"MAX_PIXELS={fit}" if swift else view.flag("data.max_pixels", fit),),
         source=view.source("data.max_pixels"),

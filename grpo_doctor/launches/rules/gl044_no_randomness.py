@@ -6,10 +6,8 @@ advantage is 0: nothing is learned.
 
 from __future__ import annotations
 
-from grpo_doctor.launches.rule import Flaw, Rule
+from grpo_doctor.launches.rule import Flaw
 from grpo_doctor.launches.view import View
-
-RULE = Rule(id="GL044", slug="no-randomness", title="Completions of a group are all the same")
 
 
 def check(view: View) -> Flaw | None:

@@ -6,10 +6,8 @@ transformers refuses the pair.
 
 from __future__ import annotations
 
-from grpo_doctor.launches.rule import Flaw, Rule
+from grpo_doctor.launches.rule import Flaw, fatal_flaw
 from grpo_doctor.launches.view import View
-
-RULE = Rule(id="GL045", slug="deepspeed-and-fsdp", title="DeepSpeed and FSDP at once")
 
 
 def check(view: View) -> Flaw | None:
@@ -18,14 +16,12 @@ def check(view: View) -> Flaw | None:
     if not view.is_framework("trl", "ms-swift") or not strategy or view.launch.backend:
         return None
     stage = view.value("deepspeed.stage")
-    if stage is None and not view.said("deepspeed.preset"):
+    if stage is None and not view.sets("deepspeed.preset"):
         return None
-    said = view.value("deepspeed.preset") if stage is None else f"ZeRO-{stage}"
-    return Flaw(
-        severity="high",
+    deepspeed = view.value("deepspeed.preset") if stage is None else f"ZeRO-{stage}"
+    return fatal_flaw(
         headline="DeepSpeed and FSDP at once",
-        evidence=(f"{strategy}, and {said}",),
+        evidence=(f"{strategy}, and {deepspeed}",),
         fixes=("leave out --deepspeed", "or leave out --fsdp"),
         source=view.source("parallel.strategy", "deepspeed.preset"),
-        ends=True,
     )

@@ -6,14 +6,9 @@ read by nobody: mostly use_vllm was forgotten.
 
 from __future__ import annotations
 
-from grpo_doctor.launches.rule import Flaw, Rule
+from grpo_doctor.launches.rule import Flaw
 from grpo_doctor.launches.view import GRPO_LIKE, View
 
-RULE = Rule(
-    id="GL046",
-    slug="engine-options-without-an-engine",
-    title="Options of an engine that is not used",
-)
 _KNOBS = (
     "vllm.gpu_memory_utilization",
     "vllm.tensor_parallel_size",
@@ -24,22 +19,22 @@ _KNOBS = (
 
 def check(view: View) -> Flaw | None:
     """vllm_... options where vLLM is off."""
-    said = [knob for knob in _KNOBS if view.said(knob)]
+    ignored = [knob for knob in _KNOBS if view.sets(knob)]
     if (
         not view.is_framework(*GRPO_LIKE)
         or view.launch.backend
         or view.value("vllm.use")
-        or not said
+        or not ignored
     ):
         return None
     ends = (
-        view.launch.framework == "ms-swift" and view.said("vllm.mode") and view.at_least("3.12.0")
+        view.launch.framework == "ms-swift" and view.sets("vllm.mode") and view.at_least("3.12.0")
     )
     return Flaw(
         severity="high" if ends else "medium",
         headline="vLLM's options are given, and vLLM is not used",
         evidence=("use_vllm is off: transformers rolls out, many times slower",),
         fixes=(view.flag("vllm.use", True),),
-        source=view.source(*said),
+        source=view.source(*ignored),
         ends=ends,
     )

@@ -6,21 +6,20 @@ of memory, its parallelism or its length does nothing there.
 
 from __future__ import annotations
 
-from grpo_doctor.launches.rule import Flaw, Rule
+from grpo_doctor.launches.rule import Flaw
 from grpo_doctor.launches.view import View
 
-RULE = Rule(
-    id="GL047",
-    slug="trainer-options-of-the-server",
-    title="The server's options stand at the trainer",
-)
 _KNOBS = ("vllm.gpu_memory_utilization", "vllm.tensor_parallel_size", "vllm.max_model_len")
 
 
 def check(view: View) -> Flaw | None:
     """Engine options at a trainer in server mode."""
-    said = [knob for knob in _KNOBS if view.said(knob)]
-    if not view.is_framework("ms-swift", "trl") or not said or view.value("vllm.mode") != "server":
+    ignored = [knob for knob in _KNOBS if view.sets(knob)]
+    if (
+        not view.is_framework("ms-swift", "trl")
+        or not ignored
+        or view.value("vllm.mode") != "server"
+    ):
         return None
     if not view.value("vllm.use"):
         return None
@@ -28,7 +27,7 @@ def check(view: View) -> Flaw | None:
     return Flaw(
         severity="low",
         headline="options of the engine do nothing at the trainer in server mode",
-        evidence=(", ".join(view.flag(knob, view.value(knob)) for knob in said),),
+        evidence=(", ".join(view.flag(knob, view.value(knob)) for knob in ignored),),
         fixes=(f"give them to `{command}`",),
-        source=view.source(*said),
+        source=view.source(*ignored),
     )

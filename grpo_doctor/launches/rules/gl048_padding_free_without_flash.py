@@ -6,14 +6,9 @@ padding_free with another implementation.
 
 from __future__ import annotations
 
-from grpo_doctor.launches.rule import Flaw, Rule
+from grpo_doctor.launches.rule import Flaw, fatal_flaw
 from grpo_doctor.launches.view import View
 
-RULE = Rule(
-    id="GL048",
-    slug="padding-free-without-flash",
-    title="Padding-free training needs flash attention",
-)
 _FLASH = ("flash_attn", "flash_attention_2", "flash_attention_3", "flash_attn_2", "flash_attn_3")
 
 
@@ -24,11 +19,9 @@ def check(view: View) -> Flaw | None:
     attention = view.value("model.attention")
     if not view.launch.settings.get("train.padding_free") or not attention or attention in _FLASH:
         return None
-    return Flaw(
-        severity="high",
+    return fatal_flaw(
         headline="--padding_free needs flash attention",
         evidence=(f"attn_impl is {attention}",),
         fixes=("--attn_impl flash_attn", "or --padding_free false"),
         source=view.source("train.padding_free"),
-        ends=True,
     )

@@ -6,10 +6,8 @@ padding_free, sequence parallelism, a two-sided delta and an entropy mask.
 
 from __future__ import annotations
 
-from grpo_doctor.launches.rule import Flaw, Rule
+from grpo_doctor.launches.rule import Flaw, fatal_flaw
 from grpo_doctor.launches.view import View
-
-RULE = Rule(id="GL049", slug="liger-with-what-it-lacks", title="The Liger loss does not take this")
 
 
 def check(view: View) -> Flaw | None:
@@ -20,19 +18,17 @@ def check(view: View) -> Flaw | None:
         return None
     refused = {
         "train.padding_free": bool(view.value("train.padding_free")),
-        "parallel.context": (view.whole("parallel.context") or 1) > 1,
+        "parallel.context": (view.integer("parallel.context") or 1) > 1,
         "train.delta": view.value("train.delta") is not None,
         "train.top_entropy_quantile": (view.value("train.top_entropy_quantile") or 1.0) < 1.0,
     }
     knobs = [knob for knob, refuses in refused.items() if refuses]
     if not knobs:
         return None
-    return Flaw(
-        severity="high",
+    return fatal_flaw(
         headline="the Liger loss does not take "
         + " and ".join(view.flag(knob, view.value(knob)) for knob in knobs),
         evidence=("ms-swift refuses the pair",),
         fixes=("--use_liger_kernel false", "or leave the other out"),
         source=view.source(*knobs),
-        ends=True,
     )

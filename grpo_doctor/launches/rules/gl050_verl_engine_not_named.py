@@ -5,10 +5,9 @@ Since 0.6 actor_rollout_ref.rollout.name has no default: verl ends with `Missing
 
 from __future__ import annotations
 
-from grpo_doctor.launches.rule import Flaw, Rule
+from grpo_doctor.launches.rule import Flaw, fatal_flaw
 from grpo_doctor.launches.view import View
 
-RULE = Rule(id="GL050", slug="verl-engine-not-named", title="verl is not told what rolls out")
 _KEY = "actor_rollout_ref.rollout.name"
 
 
@@ -18,10 +17,8 @@ def check(view: View) -> Flaw | None:
         return None
     if not view.launch.subcommand.endswith("main_ppo") or _KEY in view.launch.options:
         return None
-    return Flaw(
-        severity="high",
+    return fatal_flaw(
         headline="actor_rollout_ref.rollout.name is not said",
         evidence=("since verl 0.6 it has no default",),
         fixes=(f"{_KEY}=vllm", f"or {_KEY}=sglang"),
-        ends=True,
     )

@@ -6,10 +6,8 @@ and the group of n completions is not compared. GRPO has to be asked for.
 
 from __future__ import annotations
 
-from grpo_doctor.launches.rule import Flaw, Rule
+from grpo_doctor.launches.rule import Flaw
 from grpo_doctor.launches.view import View
-
-RULE = Rule(id="GL051", slug="verl-other-advantage", title="verl computes advantages as in PPO")
 
 
 def check(view: View) -> Flaw | None:
@@ -18,7 +16,7 @@ def check(view: View) -> Flaw | None:
         return None
     if not view.launch.subcommand.endswith("main_ppo") or not view.launch.complete:
         return None
-    group = view.whole("rollout.num_generations")
+    group = view.integer("rollout.num_generations")
     if not group or group < 2 or any(key.startswith("critic.") for key in view.launch.options):
         return None
     return Flaw(

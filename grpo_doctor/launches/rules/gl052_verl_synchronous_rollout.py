@@ -5,12 +5,9 @@ Since 0.7 rollouts are asynchronous servers; mode=sync ends the launch.
 
 from __future__ import annotations
 
-from grpo_doctor.launches.rule import Flaw, Rule
+from grpo_doctor.launches.rule import Flaw, fatal_flaw
 from grpo_doctor.launches.view import View
 
-RULE = Rule(
-    id="GL052", slug="verl-synchronous-rollout", title="verl has no synchronous rollout any more"
-)
 _KEY = "actor_rollout_ref.rollout.mode"
 
 
@@ -20,11 +17,9 @@ def check(view: View) -> Flaw | None:
         return None
     if view.launch.options.get(_KEY) != "sync":
         return None
-    return Flaw(
-        severity="high",
+    return fatal_flaw(
         headline="verl has no rollout.mode=sync since 0.7",
         evidence=("rollouts are asynchronous servers",),
         fixes=(f"leave out {_KEY}=sync",),
         source=view.launch.option_sources.get(_KEY),
-        ends=True,
     )

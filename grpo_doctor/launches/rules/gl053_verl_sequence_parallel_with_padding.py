@@ -5,26 +5,18 @@ verl's Ulysses divides packed sequences; with padding it refuses to start.
 
 from __future__ import annotations
 
-from grpo_doctor.launches.rule import Flaw, Rule
+from grpo_doctor.launches.rule import Flaw, fatal_flaw
 from grpo_doctor.launches.view import View
-
-RULE = Rule(
-    id="GL053",
-    slug="verl-sequence-parallel-with-padding",
-    title="Sequence parallelism needs padding removed",
-)
 
 
 def check(view: View) -> Flaw | None:
     """ulysses_sequence_parallel_size with use_remove_padding off."""
-    divided = view.whole("parallel.context") or 1
+    divided = view.integer("parallel.context") or 1
     if not view.is_framework("verl") or divided < 2 or view.value("train.padding_free"):
         return None
-    return Flaw(
-        severity="high",
+    return fatal_flaw(
         headline="sequence parallelism needs use_remove_padding",
         evidence=(f"ulysses_sequence_parallel_size is {divided}",),
         fixes=(view.flag("train.padding_free", True),),
         source=view.source("parallel.context", "train.padding_free"),
-        ends=True,
     )

@@ -7,12 +7,9 @@ kept.
 
 from __future__ import annotations
 
-from grpo_doctor.launches.rule import Flaw, Rule
+from grpo_doctor.launches.rule import Flaw
 from grpo_doctor.launches.view import View
 
-RULE = Rule(
-    id="GL054", slug="checkpoints-fill-the-disk", title="The disk does not hold the checkpoints"
-)
 _FULL_BYTES = 14  # weights in 2, master weights and two moments in 12
 _WEIGHTS_BYTES = 2
 
@@ -26,18 +23,18 @@ def check(view: View) -> Flaw | None:
         return None
     alone = bool(view.value("checkpoint.save_only_model"))
     size = model.parameters * (_WEIGHTS_BYTES if alone else _FULL_BYTES)
-    kept = view.whole("checkpoint.save_total_limit")
-    needed = size * (kept + 1 if kept else 2)
+    limit = view.integer("checkpoint.save_total_limit")
+    needed = size * (limit + 1 if limit else 2)
     if needed <= free:
         return None
-    fixes = [view.flag("checkpoint.save_total_limit", 1)] if kept != 1 else []
+    fixes = [view.flag("checkpoint.save_total_limit", 1)] if limit != 1 else []
     if not alone:
         fixes.append(view.flag("checkpoint.save_only_model", True))
     return Flaw(
         severity="high" if size > free else "medium",
         headline=f"a checkpoint takes {size / 1e9:.0f} GB, and {free / 1e9:.0f} GB are free",
         evidence=(
-            f"{kept} are kept, and one is being written" if kept else "all of them are kept",
+            f"{limit} are kept, and one is being written" if limit else "all of them are kept",
         ),
         fixes=(*fixes, "or another checkpoint directory"),
         source=view.source("checkpoint.save_steps", "checkpoint.directory"),

@@ -6,10 +6,9 @@ bytes for each parameter.
 
 from __future__ import annotations
 
-from grpo_doctor.launches.rule import Flaw, Rule
+from grpo_doctor.launches.rule import Flaw
 from grpo_doctor.launches.view import View
 
-RULE = Rule(id="GL055", slug="checkpoints-without-limit", title="Every checkpoint is kept")
 _MANY_BYTES = 30e9
 _FULL_BYTES = 14
 
@@ -21,7 +20,10 @@ def check(view: View) -> Flaw | None:
         return None
     if view.value("train.type") == "lora" or view.value("checkpoint.save_only_model"):
         return None
-    if view.whole("checkpoint.save_total_limit") or (view.value("checkpoint.save_steps") or 0) <= 0:
+    if (
+        view.integer("checkpoint.save_total_limit")
+        or (view.value("checkpoint.save_steps") or 0) <= 0
+    ):
         return None
     size = model.parameters * _FULL_BYTES
     if size < _MANY_BYTES:

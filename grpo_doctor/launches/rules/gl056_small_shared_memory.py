@@ -6,10 +6,9 @@ default of 64 MB ends with a bus error.
 
 from __future__ import annotations
 
-from grpo_doctor.launches.rule import Flaw, Rule
+from grpo_doctor.launches.rule import Flaw
 from grpo_doctor.launches.view import View
 
-RULE = Rule(id="GL056", slug="small-shared-memory", title="Shared memory is small")
 _LEAST_BYTES = 1 << 30
 
 

@@ -6,10 +6,9 @@ files. A limit of 1024 ends with `Too many open files`.
 
 from __future__ import annotations
 
-from grpo_doctor.launches.rule import Flaw, Rule
+from grpo_doctor.launches.rule import Flaw
 from grpo_doctor.launches.view import View
 
-RULE = Rule(id="GL057", slug="few-open-files", title="Few files may be open")
 _LEAST = 4096
 
 

@@ -6,18 +6,15 @@ ratio of old completions leaves the clipping range, and they teach nothing.
 
 from __future__ import annotations
 
-from grpo_doctor.launches.rule import Flaw, Rule
+from grpo_doctor.launches.rule import Flaw
 from grpo_doctor.launches.view import View
 
-RULE = Rule(
-    id="GL058", slug="old-rollouts", title="Rollouts are older than the model by several steps"
-)
 _MOST = 2
 
 
 def check(view: View) -> Flaw | None:
     """The queue of asynchronous training."""
-    size = view.whole("rollout.queue_size")
+    size = view.integer("rollout.queue_size")
     if (
         not view.is_framework("openrlhf")
         or not view.value("rollout.async")

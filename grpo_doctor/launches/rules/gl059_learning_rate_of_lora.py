@@ -6,12 +6,9 @@ above about 1e-5; 1e-6 is usual.
 
 from __future__ import annotations
 
-from grpo_doctor.launches.rule import Flaw, Rule
+from grpo_doctor.launches.rule import Flaw
 from grpo_doctor.launches.view import View
 
-RULE = Rule(
-    id="GL059", slug="learning-rate-of-lora", title="A learning rate of LoRA in full training"
-)
 _MOST = 1e-5
 
 

@@ -6,10 +6,8 @@ each token would gather the whole model again if ds3_gather_for_generation were 
 
 from __future__ import annotations
 
-from grpo_doctor.launches.rule import Flaw, Rule
+from grpo_doctor.launches.rule import Flaw
 from grpo_doctor.launches.view import View
-
-RULE = Rule(id="GL060", slug="slow-rollout", title="transformers rolls out")
 
 
 def check(view: View) -> Flaw | None:
@@ -18,7 +16,7 @@ def check(view: View) -> Flaw | None:
         return None
     if view.launch.algorithm != "grpo" or not view.launch.options:
         return None
-    if any(view.said(knob) for knob in ("vllm.mode", "vllm.gpu_memory_utilization")):
+    if any(view.sets(knob) for knob in ("vllm.mode", "vllm.gpu_memory_utilization")):
         return None
     gathers = view.value("sync.gather_for_generation", True)
     if view.value("deepspeed.stage") == 3 and not gathers:

@@ -10,14 +10,8 @@ from __future__ import annotations
 
 from grpo_doctor.launches.model import Launch
 from grpo_doctor.launches.pickling import verl_file
-from grpo_doctor.launches.rule import Flaw, Rule
+from grpo_doctor.launches.rule import Flaw
 from grpo_doctor.launches.view import View
-
-RULE = Rule(
-    id="GL061",
-    slug="reward-cannot-be-pickled",
-    title="A reward function that can't be sent to another process",
-)
 
 
 def check(view: View) -> Flaw | None:

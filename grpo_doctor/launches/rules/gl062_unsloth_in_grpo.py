@@ -7,14 +7,8 @@ of memory. What unsloth's kernels take is not in the ledger of memory.
 
 from __future__ import annotations
 
-from grpo_doctor.launches.rule import Flaw, Rule
+from grpo_doctor.launches.rule import Flaw, fatal_flaw
 from grpo_doctor.launches.view import View
-
-RULE = Rule(
-    id="GL062",
-    slug="unsloth-in-grpo",
-    title="ms-swift does not train GRPO through unsloth",
-)
 
 
 def check(view: View) -> Flaw | None:
@@ -23,11 +17,9 @@ def check(view: View) -> Flaw | None:
     unsloth = launch.options.get("tuner_backend") == "unsloth"
     if not view.is_framework("ms-swift") or not unsloth or launch.algorithm != "grpo":
         return None
-    return Flaw(
-        severity="high",
+    return fatal_flaw(
         headline="ms-swift does not train GRPO through unsloth",
         evidence=("ms-swift issue 3183; the ledger of memory does not hold for it",),
         fixes=("--tuner_backend peft",),
         source=launch.option_sources.get("tuner_backend"),
-        ends=True,
     )

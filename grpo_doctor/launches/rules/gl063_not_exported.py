@@ -8,10 +8,8 @@ is not meant.
 
 from __future__ import annotations
 
-from grpo_doctor.launches.rule import Flaw, Rule
+from grpo_doctor.launches.rule import Flaw
 from grpo_doctor.launches.view import View
-
-RULE = Rule(id="GL063", slug="not-exported", title="Variables are set, but not exported")
 
 
 def check(view: View) -> Flaw | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 import pytest
@@ -25,7 +26,7 @@ def said(command: str, host: Host = EIGHT) -> list[Judged]:
 
 @pytest.mark.parametrize("pair", PAIRS, ids=lambda pair: pair.rule)
 def test_a_flaw_is_found_and_its_neighbour_left_alone(pair: Pair) -> None:
-    rule = next(rule for rule in load() if pair.rule == rule.RULE.id)
+    rule = next(rule for rule in load() if pair.rule == rule.id)
     bad = launch(pair.fails, pair.versions, pair.fails_with)
     flaw = rule.check(View(bad, pair.host, pair.model))
     assert flaw is not None
@@ -38,11 +39,13 @@ def test_a_flaw_is_found_and_its_neighbour_left_alone(pair: Pair) -> None:
 def test_every_rule_has_a_pair_and_an_id_of_its_own() -> None:
     rules = load()
     assert len(rules) >= 40
-    assert {pair.rule for pair in PAIRS} == {rule.RULE.id for rule in rules}
-    assert len({rule.RULE.slug for rule in rules}) == len(rules)
+    assert {pair.rule for pair in PAIRS} == {rule.id for rule in rules}
+    assert len({rule.slug for rule in rules}) == len(rules)
     for rule in rules:
-        assert rule.__doc__ is not None
-        assert rule.__doc__.splitlines()[0] == f"{rule.RULE.title}."
+        title, blank, *text = rule.text.splitlines()
+        assert title.endswith(".")
+        assert (blank, bool(text)) == ("", True)
+        assert re.fullmatch(r"GL\d{3} [a-z0-9]+(-[a-z0-9]+)+", f"{rule.id} {rule.slug}")
 
 
 def test_a_sound_launch_has_nothing_grave() -> None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.unit.launches.rules.edges import EDGES, RECORDED, RULES, Edge, recorded
+from tests.unit.launches.rules.edges import EDGES, RECORDED, recorded
+from tests.unit.launches.rules.edges.edge import RULES, Edge
 
 HOW = "python -m tests.unit.launches.rules.edges"
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from grpo_doctor.launches.known import FOLDER, RENAMED, known
+from grpo_doctor.launches.option_lists import FOLDER, RENAMED, option_list
 from tests.wheels.definitions import sources
 from tests.wheels.fetch import VERSIONS, NoWheelError, wheel
 from tests.wheels.listed import READERS
@@ -14,14 +14,14 @@ def test_every_list_can_be_read() -> None:
     names = [path.stem for path in FOLDER.glob("*.txt")]
     assert len(names) >= 12
     for name in names:
-        listed = known(name)
+        listed = option_list(name)
         assert listed is not None
         assert len(listed.ranges) > 10
         assert listed.takes(next(iter(listed.ranges)), None) in (True, False)
 
 
 def test_when_an_option_came_and_went() -> None:
-    listed = known("ms-swift")
+    listed = option_list("ms-swift")
     assert listed is not None
     assert listed.takes("vllm_device", "3.5.0")
     assert not listed.takes("vllm_device", "3.6.0")
@@ -33,13 +33,13 @@ def test_when_an_option_came_and_went() -> None:
 
 @pytest.mark.parametrize(("owner", "old"), sorted(RENAMED))
 def test_new_names_are_known(owner: str, old: str) -> None:
-    listed = known(owner)
+    listed = option_list(owner)
     assert listed is not None
     assert listed.ever(RENAMED[owner, old])
 
 
 def test_there_is_no_list_of_a_framework_that_nobody_read() -> None:
-    assert known("slime") is None
+    assert option_list("slime") is None
 
 
 @pytest.mark.parametrize("name", sorted(set(READERS) - {"trl-server"}))
@@ -50,6 +50,6 @@ def test_a_list_is_what_the_newest_wheel_takes(name: str) -> None:
         names = set(reader(sources(wheel(package, version))))
     except NoWheelError as problem:
         pytest.skip(str(problem))
-    listed = known(name)
+    listed = option_list(name)
     assert listed is not None
     assert names == {option for option in listed.ranges if listed.takes(option, version)}

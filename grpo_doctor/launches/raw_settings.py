@@ -23,12 +23,11 @@ from grpo_doctor.launches.words import Word
 
 _FILES = (".yaml", ".yml", ".json")
 _BLOCKS = ("ENV", "env")
-_SERVERS_CONFIG = ("vllm", "sglang")
 _ACCELERATE_OF_TRL = ("accelerate_config", "config_file")
 
 
 @dataclass(slots=True)
-class Said:
+class RawSettings:
     """What one command says.
 
     `names` are those on the command line, whose spelling its parser checks; `values` adds what its
@@ -60,47 +59,47 @@ class Said:
             return None
 
 
-def collect(started: Started, program: Program, cwd: Path) -> Said:
+def collect(started: Started, program: Program, cwd: Path) -> RawSettings:
     """Reads the command's options and the files that they name, nearest last."""
-    said = Said(environment=dict(started.environment))
+    raw = RawSettings(environment=dict(started.environment))
     hydra = program.framework == "verl"
     options = overrides(program.words) if hydra else parse(program.words, program.table)
-    _from_script(said, program, cwd)
+    _from_script(raw, program, cwd)
     if hydra:
-        _from_hydra(said, options, cwd)
+        _from_hydra(raw, options, cwd)
     else:
-        _from_files(said, program, options, cwd)
+        _from_files(raw, program, options, cwd)
     for option in options.options.values():
         if option.sign == "--":
             continue
-        said.names[option.name] = option
+        raw.names[option.name] = option
         if option.sign == "~":
-            said.values.pop(option.name, None)
+            raw.values.pop(option.name, None)
         else:
-            said.take(option.name, option.value, option.source)
-    said.problems += _contradictions(options)
-    said.problems += _unset(options)
-    _from_launcher(said, started, program, cwd)
-    _from_deepspeed(said, cwd)
-    return said
+            raw.take(option.name, option.value, option.source)
+    raw.problems += _contradictions(options)
+    raw.problems += _unset(options)
+    _from_launcher(raw, started, program, cwd)
+    _from_deepspeed(raw, cwd)
+    return raw
 
 
-def _from_script(said: Said, program: Program, cwd: Path) -> None:
+def _from_script(raw: RawSettings, program: Program, cwd: Path) -> None:
     if program.script is None:
         return
     path = program.script.text
-    said.own_config = True
+    raw.own_config = True
     try:
         contents = read_python(located(path, cwd, program.script.source), path)
     except UnreadableFileError as problem:
         fix = "run check where the script is: its GRPOConfig(...) holds settings"
-        said.problems.append(Problem("unreadable", str(problem), fix, program.script.source))
+        raw.problems.append(Problem("unreadable", str(problem), fix, program.script.source))
         return
     for name, value in contents.values.items():
-        said.take(name, value, contents.source(name))
+        raw.take(name, value, contents.source(name))
 
 
-def _from_files(said: Said, program: Program, options: Options, cwd: Path) -> None:
+def _from_files(raw: RawSettings, program: Program, options: Options, cwd: Path) -> None:
     """ms-swift takes a file as first argument, TRL and vLLM as `--config`."""
     word: Word | None = None
     if program.framework == "ms-swift" and options.positional:
@@ -109,20 +108,20 @@ def _from_files(said: Said, program: Program, options: Options, cwd: Path) -> No
     elif "config" in options.options and options.options["config"].values:
         word = options.options["config"].values[0]
     elif program.framework == "vllm" and options.positional:
-        said.take("model", options.positional[0].text, options.positional[0].source)
-    contents = said.file(word.text, cwd, word.source) if word is not None else None
+        raw.take("model", options.positional[0].text, options.positional[0].source)
+    contents = raw.file(word.text, cwd, word.source) if word is not None else None
     if contents is None:
         return
     for name, value in contents.values.items():
         source = contents.source(name)
         if name in _BLOCKS and isinstance(value, dict):
             for key, text in value.items():
-                said.environment.setdefault(str(key), Word(str(text), source))
+                raw.environment.setdefault(str(key), Word(str(text), source))
         else:
-            said.take(name.replace("-", "_"), value, source)
+            raw.take(name.replace("-", "_"), value, source)
 
 
-def _from_hydra(said: Said, options: Options, cwd: Path) -> None:
+def _from_hydra(raw: RawSettings, options: Options, cwd: Path) -> None:
     own = {
         name: option.values[0].text
         for name, option in options.options.items()
@@ -132,15 +131,13 @@ def _from_hydra(said: Said, options: Options, cwd: Path) -> None:
     name = own.get("--config-name", own.get("-cn"))
     if folder is None:
         return
-    said.own_config = True
-    path = (
-        Path(folder.removeprefix("file://"))
-        / f"{(name or 'ppo_trainer').removesuffix('.yaml')}.yaml"
-    )
+    raw.own_config = True
+    file = f"{(name or 'ppo_trainer').removesuffix('.yaml')}.yaml"
+    path = Path(folder.removeprefix("file://")) / file
     if (cwd / path).is_file():
-        contents = said.file(str(path), cwd, Source(str(path)))
+        contents = raw.file(str(path), cwd, Source(str(path)))
         for key, value in _leaves("", contents.values if contents else {}):
-            said.take(key, value, contents.source(key) if contents else Source(key))
+            raw.take(key, value, contents.source(key) if contents else Source(key))
 
 
 def _leaves(path: str, node: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
@@ -175,30 +172,30 @@ def _unset(options: Options) -> Iterator[Problem]:
             )
 
 
-def _from_launcher(said: Said, started: Started, program: Program, cwd: Path) -> None:
+def _from_launcher(raw: RawSettings, started: Started, program: Program, cwd: Path) -> None:
     """accelerate's configuration file; TRL's command takes its options among its own."""
     word = started.options.get("config_file") if started.launcher == "accelerate" else None
     if program.framework == "trl" and word is None:
-        named = [said.names[name] for name in _ACCELERATE_OF_TRL if name in said.names]
-        word = named[0].values[0] if named and named[0].values else None
+        files = [raw.names[name] for name in _ACCELERATE_OF_TRL if name in raw.names]
+        word = files[0].values[0] if files and files[0].values else None
     if word is None or not word.text.endswith(_FILES):
         return
-    said.accelerate = said.file(word.text, cwd, word.source)
+    raw.accelerate = raw.file(word.text, cwd, word.source)
 
 
-def _from_deepspeed(said: Said, cwd: Path) -> None:
+def _from_deepspeed(raw: RawSettings, cwd: Path) -> None:
     """DeepSpeed's JSON file, wherever it is named; ms-swift takes the JSON itself as well."""
-    value, source = said.values.get("deepspeed"), said.sources.get("deepspeed")
-    accelerate = said.accelerate.values.get("deepspeed_config") if said.accelerate else None
-    if value is None and isinstance(accelerate, Mapping) and said.accelerate is not None:
+    value, source = raw.values.get("deepspeed"), raw.sources.get("deepspeed")
+    accelerate = raw.accelerate.values.get("deepspeed_config") if raw.accelerate else None
+    if value is None and isinstance(accelerate, Mapping) and raw.accelerate is not None:
         value = accelerate.get("deepspeed_config_file")
-        source = said.accelerate.source("deepspeed_config.deepspeed_config_file")
+        source = raw.accelerate.source("deepspeed_config.deepspeed_config_file")
     if not isinstance(value, str) or source is None:
         return
     if value.lstrip().startswith("{"):
-        said.values["deepspeed"] = _json_object(value) or value
+        raw.values["deepspeed"] = _json_object(value) or value
     elif value.endswith(_FILES):
-        said.deepspeed = said.file(value, cwd, source)
+        raw.deepspeed = raw.file(value, cwd, source)
 
 
 def _json_object(text: str) -> Mapping[str, Any] | None:
@@ -219,8 +216,8 @@ def first_text(value: Any) -> str:
 def located(path: str, cwd: Path, source: Source) -> Path:
     """Where a file is: in the folder of the launch, else beside or above the script that names it,
     since many scripts are started from the top of their repository."""
-    named = resolved(cwd, path)
-    if named.exists() or source.file is None:
-        return named
+    target = resolved(cwd, path)
+    if target.exists() or source.file is None:
+        return target
     above = (cwd / source.file).resolve().parents
-    return next((folder / path for folder in above if (folder / path).is_file()), named)
+    return next((folder / path for folder in above if (folder / path).is_file()), target)

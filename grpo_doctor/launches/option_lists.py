@@ -53,17 +53,21 @@ _LAST = (10**6,)
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class OptionList:
     """The options of one command: `ranges` are versions from, and before, per option."""
 
     name: str
     read: tuple[str, ...]
     ranges: Mapping[str, tuple[tuple[Version, Version], ...]]
 
+    def version(self, text: str | None) -> Version:
+        """The version that a text names; the newest that was read where it names none."""
+        return version_of(text) or version_of(self.read[-1]) or ()
+
     def takes(self, option: str, version: str | None) -> bool:
         """Whether this version, the newest that was read where None, has the option."""
-        wanted = version_of(version) or version_of(self.read[-1]) or ()
-        return any(begin <= wanted < end for begin, end in self.ranges.get(option, ()))
+        number = self.version(version)
+        return any(begin <= number < end for begin, end in self.ranges.get(option, ()))
 
     def ever(self, option: str) -> bool:
         """Whether any version that was read has it."""
@@ -71,14 +75,14 @@ class Known:
 
     def removed_in(self, option: str, version: str | None) -> str | None:
         """The first version without it, where that was not after `version`."""
-        wanted = version_of(version) or version_of(self.read[-1]) or ()
-        ends = [end for _, end in self.ranges.get(option, ()) if end <= wanted]
+        number = self.version(version)
+        ends = [end for _, end in self.ranges.get(option, ()) if end <= number]
         return ".".join(map(str, max(ends))) if ends else None
 
     def added_in(self, option: str, version: str | None) -> str | None:
         """The first version with it, where that is after `version`."""
-        wanted = version_of(version) or version_of(self.read[-1]) or ()
-        begins = [begin for begin, _ in self.ranges.get(option, ()) if begin > wanted]
+        number = self.version(version)
+        begins = [begin for begin, _ in self.ranges.get(option, ()) if begin > number]
         return ".".join(map(str, min(begins))) if begins else None
 
     def nearest(self, option: str, version: str | None) -> str | None:
@@ -100,25 +104,25 @@ class Known:
 
     def newest_that_takes(self, options: Iterable[str], added: Iterable[str] = ()) -> str:
         """The newest version that refuses fewest of the options; `added` must not be there yet."""
-        asked = [option for option in options if self.ever(option)]
+        known_options = [option for option in options if self.ever(option)]
         new = [option for option in added if self.ever(option)]
 
         def refused(version: str) -> int:
-            lacking = sum(not self.takes(option, version) for option in asked)
+            lacking = sum(not self.takes(option, version) for option in known_options)
             return lacking + sum(self.takes(option, version) for option in new)
 
         return min(reversed(self.read), key=refused)
 
 
 @cache
-def known(name: str) -> Known | None:
+def option_list(name: str) -> OptionList | None:
     """The list of one command, such as `ms-swift` or `trl-server`; None where there is none."""
     path = FOLDER / f"{name}.txt"
     if not path.is_file():
         return None
     first, *lines = path.read_text(encoding="utf-8").splitlines()
-    ranges = {option: _ranges(rest) for option, *rest in map(str.split, lines)}
-    return Known(name, tuple(first.removeprefix("# ").split()), ranges)
+    ranges = {option: _ranges(texts) for option, *texts in map(str.split, lines)}
+    return OptionList(name, tuple(first.removeprefix("# ").split()), ranges)
 
 
 def _ranges(texts: Sequence[str]) -> tuple[tuple[Version, Version], ...]:
