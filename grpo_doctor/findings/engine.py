@@ -5,14 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from grpo_doctor.findings.rule import (
-    Finding,
-    NotApplicable,
-    NotRun,
-    Passed,
-    Rule,
-    RuleError,
-)
+from grpo_doctor.findings.rule import Finding, NotApplicable, NotRun, Passed, Rule, RuleError
 from grpo_doctor.findings.rule_overlap import ask
 from grpo_doctor.findings.rules import ALL
 from grpo_doctor.findings.view import RuleFile, RunView

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 
@@ -12,7 +11,7 @@ from grpo_doctor.analysis import Analysis
 from grpo_doctor.analysis.learning import METRICS, curve
 from grpo_doctor.analysis.learning.curves import Curve, Numbers
 from grpo_doctor.analysis.learning.shape import end_points, error_of_mean, onset, rising, smooth
-from grpo_doctor.findings.rule import Evidence, Severity
+from grpo_doctor.findings.rule import Evidence
 from grpo_doctor.findings.signals import Signal
 from grpo_doctor.findings.view import RunView
 from grpo_doctor.whatif import Withheld
@@ -83,11 +82,6 @@ def learning_share(view: RunView) -> float:
     if not len(view.analysis.step_seconds):
         return 0.0
     return min(1.0, sum(view.share(phase) for phase in LEARNING_PHASES if view.times(phase)))
-
-
-def graded(value: float, grades: Mapping[Severity, float]) -> Severity | None:
-    """The gravest severity whose threshold the value reaches; None below all."""
-    return next((severity for severity, least in grades.items() if value >= least), None)
 
 
 def flat_from(view: RunView) -> int | None:

@@ -64,11 +64,7 @@ def batch_seconds(view: RunView) -> dict[str, NDArray[np.float64]]:
 
 
 def replayed_wait(
-    view: RunView,
-    *,
-    workers: int,
-    prefetch: int,
-    efforts: NDArray[np.float64] | None = None,
+    view: RunView, *, workers: int, prefetch: int, efforts: NDArray[np.float64] | None = None
 ) -> float | None:
     """Seconds per step that would be waited for data with another loader, by a replay of its queue.
 

@@ -112,9 +112,7 @@ class Load:
                 Evidence("most requests at once", self.running_peak, "", RUNNING),
             ],
             "cache": [Evidence("cache at its fullest", self.cache_peak_pct, "%", CACHE)],
-            "preemptions": [
-                Evidence("preemptions per step", self.preemptions, "", source),
-            ],
+            "preemptions": [Evidence("preemptions per step", self.preemptions, "", source)],
         }
         return tuple(row for name in names for row in rows[name] if row.value is not None)
 

@@ -3,29 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal
 
+from grpo_doctor.findings.severity import Severity
 from grpo_doctor.findings.signals import Signal
 from grpo_doctor.whatif import Prediction
-from grpo_doctor_reports import severity
 
-Severity: TypeAlias = severity.Severity
 Safety = Literal["same-math", "changes-numerics", "changes-algorithm", "needs-code"]
 Family = Literal[
     "offload", "rollout", "sync", "data", "reward", "training", "system", "learning", "visibility"
 ]
-
-# Shares of the step time. A fifth of a run is worth stopping it for; a twelfth is worth a flag at
-# the next launch; less is worth knowing.
-HIGH_SHARE = 0.20
-MEDIUM_SHARE = 0.08
-
-
-def severity_of(share: float) -> Severity:
-    """How grave a cost is, given as a share of the step time."""
-    if share >= HIGH_SHARE:
-        return "high"
-    return "medium" if share >= MEDIUM_SHARE else "low"
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,19 +85,19 @@ class Finding:
     """Something that costs this run time or what it learns.
 
     `cost` is the share of the step time that is wasted, 0 where it is not time that is lost.
-    `headline` is the rule's title with this run's own names, where there is more to say. `steps`
-    are the numbers of the steps that show it, empty for all.
+    `headline` is the rule's title with this run's own names, where there is more to say. `phases`
+    may be none; `ranks` and `steps`, by their numbers, are those that show it, empty for all.
     """
 
     severity: Severity
     confidence: float
     cost: float
-    phases: tuple[str, ...]
-    ranks: tuple[int, ...]
     evidence: tuple[Evidence, ...]
     cause: str
     fixes: tuple[Fix, ...]
     headline: str = ""
+    phases: tuple[str, ...] = ()
+    ranks: tuple[int, ...] = ()
     steps: tuple[int, ...] = ()
 
     @property

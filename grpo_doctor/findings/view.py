@@ -152,13 +152,7 @@ class RunView(Readings):
         )
 
     def setting(
-        self,
-        name: str,
-        value: Any,
-        outcome: Prediction | Withheld,
-        *,
-        safety: Safety,
-        risk: str,
+        self, name: str, value: Any, outcome: Prediction | Withheld, *, safety: Safety, risk: str
     ) -> Fix:
         """A fix that sets one knob; without a flag of this version it is advice in words."""
         how = self._instruction(name, value)
@@ -175,13 +169,15 @@ class RunView(Readings):
         return _judged(fix, outcome)
 
     def advice(
-        self, text: str, outcome: Prediction | Withheld, *, safety: Safety, risk: str
+        self, text: str, outcome: Prediction | Withheld, *, safety: Safety, risk: str = ""
     ) -> Fix:
         """What to look at or to change, where nothing can be pasted. It names no process by its
         number: by the time that it is read the process may be gone."""
         return _judged(Fix(None, None, None, text, None, safety, risk, pasted=False), outcome)
 
-    def edit(self, text: str, outcome: Prediction | Withheld, *, safety: Safety, risk: str) -> Fix:
+    def edit(
+        self, text: str, outcome: Prediction | Withheld, *, safety: Safety, risk: str = ""
+    ) -> Fix:
         """A fix that is no single setting, in the letters to paste: flags, code, a command."""
         return _judged(Fix(None, None, None, text, None, safety, risk), outcome)
 
@@ -205,3 +201,9 @@ class RuleFile(Protocol):
 
     def counterfactual(self, view: RunView) -> Sequence[Change]:
         """The changes of the step model that undo what the rule found."""
+
+
+def no_counterfactual(view: RunView) -> tuple[Change, ...]:
+    """That of a rule whose cost no change of the step model undoes."""
+    del view
+    return ()

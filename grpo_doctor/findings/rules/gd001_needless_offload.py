@@ -41,15 +41,8 @@ from __future__ import annotations
 from grpo_doctor.findings import signals
 from grpo_doctor.findings.device_memory import OFFLOAD_ROOM, room_without_offload
 from grpo_doctor.findings.memory_fixes import SWITCHES, offload_off, switched_on
-from grpo_doctor.findings.rule import (
-    Answer,
-    Evidence,
-    Finding,
-    NotApplicable,
-    Passed,
-    Rule,
-    severity_of,
-)
+from grpo_doctor.findings.rule import Answer, Evidence, Finding, NotApplicable, Passed, Rule
+from grpo_doctor.findings.severity import severity_of
 from grpo_doctor.findings.view import RunView
 from grpo_doctor.findings.wording import percent
 from grpo_doctor.whatif import Edit, Withheld, without
@@ -97,7 +90,6 @@ def check(view: RunView) -> Answer:
         confidence=_CONFIDENCE[room.fits],
         cost=moving,  # what it collects is counted by the rule about that
         phases=("offload",),
-        ranks=(),
         evidence=(
             *view.phase_evidence("offload"),
             *([_collecting(collecting)] if collecting else []),
@@ -146,7 +138,6 @@ def _zero_offload(view: RunView) -> Answer:
         confidence=0.5,
         cost=share,
         phases=("optimizer",),
-        ranks=(),
         evidence=view.phase_evidence("optimizer"),
         cause=f"ZeRO-Offload runs the optimizer on the CPU, and that takes {percent(share)} of the "
         f"step ({view.seconds('optimizer'):.3g} s of {view.step_s:.3g} s).",

@@ -43,18 +43,10 @@ from grpo_doctor.analysis.sampled import mean_over
 from grpo_doctor.findings import signals
 from grpo_doctor.findings.knob_access import MAX_HOST_CPU_PCT, edits_of, whole
 from grpo_doctor.findings.loading import LOADER_COUNTERS, enough_workers, loading
-from grpo_doctor.findings.rule import (
-    MEDIUM_SHARE,
-    Answer,
-    Evidence,
-    Finding,
-    Fix,
-    Passed,
-    Rule,
-    severity_of,
-)
+from grpo_doctor.findings.rule import Answer, Evidence, Finding, Fix, Passed, Rule
 from grpo_doctor.findings.rule_overlap import finding_of
 from grpo_doctor.findings.rules import gd030_bursty_loading
+from grpo_doctor.findings.severity import MEDIUM_SHARE, severity_of
 from grpo_doctor.findings.view import RunView
 from grpo_doctor.findings.wording import percent
 from grpo_doctor.whatif import Prediction, Withheld
@@ -66,11 +58,7 @@ RULE = Rule(
     title="Data loading starves the step",
     family="data",
     needs=(signals.STEPS, signals.PHASES),
-    uses=(
-        LOADER_COUNTERS,
-        "host.cpu",
-        "rank.cpu",
-    ),
+    uses=(LOADER_COUNTERS, "host.cpu", "rank.cpu"),
 )
 # Text prompts load in under a percent of a GRPO step; a twentieth is never a matter of course.
 MIN_SHARE = 0.05
@@ -120,7 +108,6 @@ def check(view: RunView) -> Answer:
         confidence=0.9 if said is not None else 0.7,
         cost=share,
         phases=("dataload",),
-        ranks=(),
         evidence=tuple(evidence),
         cause=f"Each step waits {view.seconds('dataload'):.3g} s of {view.step_s:.3g} s for its "
         f"prompts{f', with {said} per rank' if said else ''}.",
@@ -141,7 +128,6 @@ def _fix(view: RunView, workers: int | None) -> Fix:
             "prepare the data beforehand: tokenize once, resize images, keep it on a local disk",
             Withheld("it depends on what the loader does"),
             safety="same-math",
-            risk="",
         )
     risk = f"Takes {target} process{'es' * (target != 1)} per rank, with CPU time and memory."
     return view.setting(_KNOB, target, _outcome(view, target), safety="same-math", risk=risk)

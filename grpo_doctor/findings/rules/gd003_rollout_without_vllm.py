@@ -39,16 +39,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from grpo_doctor.findings import signals
-from grpo_doctor.findings.rule import (
-    Answer,
-    Evidence,
-    Finding,
-    Fix,
-    NotApplicable,
-    Passed,
-    Rule,
-    severity_of,
-)
+from grpo_doctor.findings.rule import Answer, Evidence, Finding, Fix, NotApplicable, Passed, Rule
+from grpo_doctor.findings.severity import severity_of
 from grpo_doctor.findings.view import RunView
 from grpo_doctor.findings.wording import percent
 from grpo_doctor.whatif import Edit, Prediction, Withheld, without
@@ -86,7 +78,6 @@ def check(view: RunView) -> Answer:
         confidence=0.8 if view.has_gpu else 0.5,
         cost=share,
         phases=("rollout",),
-        ranks=(),
         evidence=(*view.phase_evidence("rollout"), *_tokens(view), *_bound(bound)),
         cause="The training model generates the completions itself: "
         f"{percent(share)} of each step, {view.seconds('rollout'):.3g} s of {view.step_s:.3g} s."

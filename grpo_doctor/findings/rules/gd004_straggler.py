@@ -48,7 +48,8 @@ from grpo_doctor.analysis.rows import UNATTRIBUTED_CODE
 from grpo_doctor.analysis.stragglers import work_above_others
 from grpo_doctor.findings import signals
 from grpo_doctor.findings.reward_functions import FUNCTION_COUNTERS, scorer_imbalance
-from grpo_doctor.findings.rule import Answer, Evidence, Finding, Fix, Passed, Rule, severity_of
+from grpo_doctor.findings.rule import Answer, Evidence, Finding, Fix, Passed, Rule
+from grpo_doctor.findings.severity import severity_of
 from grpo_doctor.findings.view import RunView
 from grpo_doctor.findings.wording import STACKS, percent
 from grpo_doctor.phases import PHASES

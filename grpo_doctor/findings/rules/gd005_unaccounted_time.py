@@ -34,12 +34,13 @@ from __future__ import annotations
 
 from grpo_doctor.analysis.per_step import gap_seconds, unattributed_span_seconds
 from grpo_doctor.findings import signals
-from grpo_doctor.findings.rule import Answer, Evidence, Finding, Passed, Rule, severity_of
-from grpo_doctor.findings.view import RunView
+from grpo_doctor.findings.rule import Answer, Evidence, Finding, Passed, Rule
+from grpo_doctor.findings.severity import severity_of
+from grpo_doctor.findings.view import RunView, no_counterfactual
 from grpo_doctor.findings.wording import PROFILE, percent
 from grpo_doctor.phases import UNATTRIBUTED
 from grpo_doctor.trace.model import Origin
-from grpo_doctor.whatif import Edit, Withheld
+from grpo_doctor.whatif import Withheld
 
 RULE = Rule(
     id="GD005",
@@ -53,6 +54,7 @@ RULE = Rule(
 MIN_SHARE = 0.05
 # Of the unattributed time: a span that holds more than half of it is what it is.
 MIN_NAMED = 0.5
+counterfactual = no_counterfactual  # unnamed time may be needed
 
 
 def check(view: RunView) -> Answer:
@@ -78,7 +80,6 @@ def check(view: RunView) -> Answer:
         confidence=1.0,
         cost=share,
         phases=(UNATTRIBUTED,),
-        ranks=(),
         evidence=(
             Evidence("outside all phases, per step", seconds, "s", source),
             Evidence("outside all phases", 100 * share, "%", source),
@@ -91,7 +92,6 @@ def check(view: RunView) -> Answer:
                 _faster(name) if is_named else _name_it(),
                 Withheld("what the time is spent on is not known"),
                 safety="needs-code",
-                risk="",
             ),
         ),
     )
@@ -119,7 +119,6 @@ def _untimed(view: RunView, origin: Origin, share: float) -> Finding:
         confidence=1.0,
         cost=share if origin.durations_only else 0.0,
         phases=(UNATTRIBUTED,),
-        ranks=(),
         evidence=(
             Evidence("without a name, per step", seconds, "s", source),
             Evidence("without a name", 100 * share, "%", source),
@@ -130,13 +129,6 @@ def _untimed(view: RunView, origin: Origin, share: float) -> Finding:
                 "record with `grpo-doctor run -- ...`, which sees more of a step",
                 Withheld("what the time is spent on is not known"),
                 safety="same-math",
-                risk="",
             ),
         ),
     )
-
-
-def counterfactual(view: RunView) -> tuple[Edit, ...]:
-    """None: unnamed time may be needed."""
-    del view
-    return ()

@@ -39,7 +39,8 @@ from dataclasses import replace
 from grpo_doctor.findings import signals
 from grpo_doctor.findings.device_memory import GIB, OFFLOAD_ROOM, USABLE, room_without_offload
 from grpo_doctor.findings.memory_fixes import offload_off, switched_on
-from grpo_doctor.findings.rule import Answer, Evidence, Finding, Fix, Passed, Rule, Severity
+from grpo_doctor.findings.rule import Answer, Evidence, Finding, Fix, Passed, Rule
+from grpo_doctor.findings.severity import Severity
 from grpo_doctor.findings.view import RunView
 from grpo_doctor.findings.wording import percent
 from grpo_doctor.whatif import Edit, Withheld, without
@@ -74,8 +75,6 @@ def check(view: RunView) -> Answer:
         severity=_severity(free),
         confidence=0.7,
         cost=0.0,
-        phases=(),
-        ranks=(),
         evidence=(
             Evidence("peak of the fullest GPU", round(fullest.peak_bytes / GIB, 2), "GiB", source),
             Evidence("its size", round(total / GIB, 2), "GiB", fullest.gpu.name),
@@ -103,7 +102,7 @@ def _fixes(view: RunView, free: float) -> tuple[Fix, ...]:
     if fixes:
         return tuple(fixes)
     text = "train on more completions at once, or on fewer GPUs"
-    return (view.advice(text, _UNKNOWN, safety="changes-algorithm", risk=""),)
+    return (view.advice(text, _UNKNOWN, safety="changes-algorithm"),)
 
 
 def _offload_off(view: RunView) -> list[Fix]:

@@ -39,17 +39,8 @@ from __future__ import annotations
 from grpo_doctor.analysis.sampled import mean_over
 from grpo_doctor.findings import signals
 from grpo_doctor.findings.knob_access import edits_of
-from grpo_doctor.findings.rule import (
-    Answer,
-    Evidence,
-    Finding,
-    Fix,
-    NotApplicable,
-    Passed,
-    Rule,
-    Severity,
-    severity_of,
-)
+from grpo_doctor.findings.rule import Answer, Evidence, Finding, Fix, NotApplicable, Passed, Rule
+from grpo_doctor.findings.severity import Severity, severity_of
 from grpo_doctor.findings.span_counts import phase_windows, stepping_columns
 from grpo_doctor.findings.view import RunView
 from grpo_doctor.findings.wording import percent
@@ -92,7 +83,6 @@ def check(view: RunView) -> Answer:
         confidence=0.9 if traffic and traffic >= BUSY_LINK_BYTES_PER_S else 0.6,
         cost=cost,
         phases=tuple(phase for phase in _PASSES if view.share(phase)),
-        ranks=(),
         evidence=(
             *view.phase_evidence("train"),
             Evidence(

@@ -39,16 +39,8 @@ from grpo_doctor.findings import signals
 from grpo_doctor.findings.device_memory import OFFLOAD_ROOM, room_without_offload
 from grpo_doctor.findings.knob_access import by_model, edits_of
 from grpo_doctor.findings.memory_fixes import offload_off, switched_on
-from grpo_doctor.findings.rule import (
-    Answer,
-    Evidence,
-    Finding,
-    Fix,
-    NotApplicable,
-    Passed,
-    Rule,
-    severity_of,
-)
+from grpo_doctor.findings.rule import Answer, Evidence, Finding, Fix, NotApplicable, Passed, Rule
+from grpo_doctor.findings.severity import severity_of
 from grpo_doctor.findings.view import RunView
 from grpo_doctor.findings.wording import percent
 from grpo_doctor.whatif import Change, Prediction, Withheld, without
@@ -95,7 +87,6 @@ def check(view: RunView) -> Answer:
         confidence=0.9 if known else 0.4,
         cost=share if known else 0.0,
         phases=("offload",),
-        ranks=(),
         evidence=tuple(evidence) if known else view.phase_evidence("offload"),
         cause=f"Each step spends {collecting:.3g} s of {view.step_s:.3g} s on collecting garbage "
         "after its offloads."

@@ -42,16 +42,8 @@ from grpo_doctor.findings import signals
 from grpo_doctor.findings.device_memory import USABLE
 from grpo_doctor.findings.knob_access import edits_of
 from grpo_doctor.findings.rollout_engine import engine_signal, mean_of, per_rollout, queued_share
-from grpo_doctor.findings.rule import (
-    Answer,
-    Evidence,
-    Finding,
-    Fix,
-    Passed,
-    Rule,
-    Severity,
-    severity_of,
-)
+from grpo_doctor.findings.rule import Answer, Evidence, Finding, Fix, Passed, Rule
+from grpo_doctor.findings.severity import Severity, severity_of
 from grpo_doctor.findings.view import RunView
 from grpo_doctor.findings.wording import percent
 from grpo_doctor.whatif import Change, Prediction, Withheld
@@ -62,10 +54,7 @@ RULE = Rule(
     title="The engine's KV cache is too small",
     family="rollout",
     needs=(signals.STEPS, signals.PHASES, engine_signal("kv_cache_peak_pct")),
-    uses=(
-        signals.GPU_MEMORY,
-        "engine/*",
-    ),
+    uses=(signals.GPU_MEMORY, "engine/*"),
 )
 # vLLM hands its cache out in blocks and lets a request wait when the next block is not there:
 # from nine tenths on the cache, and not the number of slots, is what holds requests back.
@@ -96,7 +85,6 @@ def check(view: RunView) -> Answer:
         confidence=0.9 if preempted >= MIN_PREEMPTED else 0.7,
         cost=cost,
         phases=("rollout",),
-        ranks=(),
         evidence=_evidence(view, full, queued, preempted),
         cause=f"With the cache {full:.0f}% full, {percent(queued)} of the engine's requests wait "
         f"for room and {_preemptions(view):.3g} per rollout are thrown out and computed again.",

@@ -38,14 +38,7 @@ from __future__ import annotations
 from grpo_doctor.findings import signals
 from grpo_doctor.findings.knob_access import edits_of
 from grpo_doctor.findings.rollout_engine import mean_of
-from grpo_doctor.findings.rule import (
-    Answer,
-    Evidence,
-    Finding,
-    NotApplicable,
-    Passed,
-    Rule,
-)
+from grpo_doctor.findings.rule import Answer, Evidence, Finding, NotApplicable, Passed, Rule
 from grpo_doctor.findings.view import RunView
 from grpo_doctor.findings.wording import percent
 from grpo_doctor.whatif import Change
@@ -81,7 +74,6 @@ def check(view: RunView) -> Answer:
         confidence=0.8 if step_s is not None else 0.5,
         cost=0.0,  # launching was not measured apart from computing
         phases=("rollout",),
-        ranks=(),
         evidence=(*view.phase_evidence("rollout"), *_decoding(step_s)),
         cause=f"The rollout is {percent(share)} of the step, and each of its decoding steps is "
         "launched kernel by kernel"

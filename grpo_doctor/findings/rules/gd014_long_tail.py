@@ -41,16 +41,8 @@ from grpo_doctor.analysis.rows import CODES
 from grpo_doctor.findings import signals
 from grpo_doctor.findings.knob_access import edits_of
 from grpo_doctor.findings.rollout_engine import COMPLETIONS, RUNNING, Tail, length_at, lengths, tail
-from grpo_doctor.findings.rule import (
-    Answer,
-    Evidence,
-    Finding,
-    Fix,
-    Passed,
-    Rule,
-    Severity,
-    severity_of,
-)
+from grpo_doctor.findings.rule import Answer, Evidence, Finding, Fix, Passed, Rule
+from grpo_doctor.findings.severity import Severity, severity_of
 from grpo_doctor.findings.view import RunView
 from grpo_doctor.findings.wording import percent
 from grpo_doctor.whatif import Change, Prediction, Withheld
@@ -109,7 +101,6 @@ def check(view: RunView) -> Answer:
         confidence=0.9 if emptied >= apart else 0.6,
         cost=share,
         phases=("rollout",),
-        ranks=(),
         evidence=_evidence(view, end, apart, ratio),
         cause=f"{seconds:.3g} s of each {view.step_s:.3g} s step go by while "
         + (

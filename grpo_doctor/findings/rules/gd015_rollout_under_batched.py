@@ -41,16 +41,8 @@ import math
 from grpo_doctor.findings import signals
 from grpo_doctor.findings.knob_access import edits_of
 from grpo_doctor.findings.rollout_engine import engine_signal, mean_of, per_rollout, queued_share
-from grpo_doctor.findings.rule import (
-    Answer,
-    Evidence,
-    Finding,
-    Fix,
-    Passed,
-    Rule,
-    Severity,
-    severity_of,
-)
+from grpo_doctor.findings.rule import Answer, Evidence, Finding, Fix, Passed, Rule
+from grpo_doctor.findings.severity import Severity, severity_of
 from grpo_doctor.findings.view import RunView
 from grpo_doctor.findings.wording import percent
 from grpo_doctor.whatif import Change, Prediction, Withheld
@@ -122,7 +114,6 @@ def _too_few_slots(view: RunView, queued: float, peak: float, cache: float | Non
         confidence=0.85 if view.has_gpu else 0.6,
         cost=cost,
         phases=("rollout",),
-        ranks=(),
         evidence=_evidence(view, queued, peak, cache),
         cause=f"{percent(queued)} of the engine's requests wait for a slot: at most {peak:.0f} run "
         f"at once, and the cache is at most {cache or 0.0:.0f}% full.",
@@ -159,7 +150,6 @@ def _too_few_requests(view: RunView, peak: float, cache: float) -> Finding:
         confidence=0.6,
         cost=0.0,  # what a larger batch would bring was not measured
         phases=("rollout",),
-        ranks=(),
         evidence=_evidence(view, 0.0, peak, cache),
         cause=f"An engine decodes at most {peak:.0f} requests at once and fills {cache:.0f}% of "
         f"its cache, while the rollout takes {percent(view.share('rollout'))} of the step.",

@@ -39,15 +39,7 @@ from __future__ import annotations
 from grpo_doctor.findings import signals
 from grpo_doctor.findings.knob_access import edits_of
 from grpo_doctor.findings.rollout_engine import engine_signal, lengths, mean_of, per_rollout
-from grpo_doctor.findings.rule import (
-    Answer,
-    Evidence,
-    Finding,
-    Fix,
-    NotApplicable,
-    Passed,
-    Rule,
-)
+from grpo_doctor.findings.rule import Answer, Evidence, Finding, Fix, NotApplicable, Passed, Rule
 from grpo_doctor.findings.view import RunView
 from grpo_doctor.findings.wording import percent
 from grpo_doctor.whatif import Change, Withheld
@@ -111,7 +103,6 @@ def _judged(view: RunView, group: int, prompts: float, generated: float) -> Answ
         confidence=0.6 if on else 0.8,
         cost=0.0,  # the first passes were not timed apart from decoding
         phases=("rollout",),
-        ranks=(),
         evidence=_evidence(view, prompts, generated, again, cached),
         cause=f"Each rollout computes {again:.0f} prompt tokens that others of their group "
         f"have computed already, beside {generated:.0f} tokens that it generates.",
@@ -142,7 +133,6 @@ def _fix(view: RunView, *, on: bool) -> Fix:
         "send all completions of a prompt to one engine, and put what differs to its end",
         Withheld("why the cache finds little was not recorded"),
         safety="needs-code",
-        risk="",
     )
 
 

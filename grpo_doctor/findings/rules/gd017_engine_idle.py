@@ -41,7 +41,8 @@ from grpo_doctor.findings.rollout_engine import (
     side_evidence,
     sides,
 )
-from grpo_doctor.findings.rule import Answer, Finding, NotApplicable, Passed, Rule, severity_of
+from grpo_doctor.findings.rule import Answer, Finding, NotApplicable, Passed, Rule
+from grpo_doctor.findings.severity import severity_of
 from grpo_doctor.findings.view import RunView
 from grpo_doctor.findings.wording import percent
 from grpo_doctor.whatif import Change
@@ -74,7 +75,6 @@ def check(view: RunView) -> Answer:
         confidence=0.8,
         cost=shares.overlap,
         phases=("rollout",),
-        ranks=(),
         evidence=side_evidence(view, shares),
         cause=f"The server works {percent(shares.engine)} of each step and waits while the trainer "
         f"works {percent(shares.trainer)} of it.",

@@ -46,16 +46,8 @@ from grpo_doctor.findings.rollout_engine import (
     side_evidence,
     sides,
 )
-from grpo_doctor.findings.rule import (
-    Answer,
-    Evidence,
-    Finding,
-    NotApplicable,
-    Passed,
-    Rule,
-    Severity,
-    severity_of,
-)
+from grpo_doctor.findings.rule import Answer, Evidence, Finding, NotApplicable, Passed, Rule
+from grpo_doctor.findings.severity import Severity, severity_of
 from grpo_doctor.findings.span_counts import phase_windows, stepping_columns
 from grpo_doctor.findings.view import RunView
 from grpo_doctor.findings.wording import percent
@@ -96,7 +88,6 @@ def check(view: RunView) -> Answer:
         confidence=0.9 if busy is not None and busy < IDLE_UTIL_PCT else 0.8,
         cost=shares.engine,
         phases=("rollout",),
-        ranks=(),
         evidence=(*side_evidence(view, shares), *seen),
         cause=f"The ranks wait {percent(shares.engine)} of each step for the server's completions "
         f"and work {percent(shares.trainer)} of it.",

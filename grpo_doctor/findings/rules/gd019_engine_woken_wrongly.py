@@ -41,15 +41,8 @@ from __future__ import annotations
 from grpo_doctor.findings import signals
 from grpo_doctor.findings.device_memory import GIB
 from grpo_doctor.findings.knob_access import edits_of
-from grpo_doctor.findings.rule import (
-    Answer,
-    Evidence,
-    Finding,
-    NotApplicable,
-    Passed,
-    Rule,
-    severity_of,
-)
+from grpo_doctor.findings.rule import Answer, Evidence, Finding, NotApplicable, Passed, Rule
+from grpo_doctor.findings.severity import severity_of
 from grpo_doctor.findings.span_counts import seconds_just_after, seconds_just_before
 from grpo_doctor.findings.view import RunView
 from grpo_doctor.findings.wording import percent
@@ -124,7 +117,6 @@ def _restored(view: RunView, before: float, after: float) -> Finding:
         confidence=0.7,
         cost=share,
         phases=("offload", "sync"),
-        ranks=(),
         evidence=_evidence(view, before, after),
         cause=f"Each step spends {before:.3g} s of {view.step_s:.3g} s on bringing back the old "
         "weights of the engine, just before the new ones replace them.",
@@ -157,10 +149,9 @@ def _cache_first(view: RunView, before: float) -> Answer:
         confidence=0.6,
         cost=0.0,
         phases=("sync",),
-        ranks=(),
         evidence=(*_evidence(view, before, 0.0), peak),
         cause=f"The engine's cache is woken before the weights are sent, and memory is "
         f"{percent(full)} full meanwhile.",
-        fixes=(view.edit(text, reason, safety="needs-code", risk=""),),
+        fixes=(view.edit(text, reason, safety="needs-code"),),
         headline="The engine's cache is woken before the weights are sent",
     )

@@ -36,15 +36,8 @@ from __future__ import annotations
 
 from grpo_doctor.findings import signals
 from grpo_doctor.findings.knob_access import edits_of
-from grpo_doctor.findings.rule import (
-    Answer,
-    Finding,
-    Fix,
-    NotApplicable,
-    Passed,
-    Rule,
-    severity_of,
-)
+from grpo_doctor.findings.rule import Answer, Finding, Fix, NotApplicable, Passed, Rule
+from grpo_doctor.findings.severity import severity_of
 from grpo_doctor.findings.span_counts import gather_evidence, gathers
 from grpo_doctor.findings.view import RunView
 from grpo_doctor.findings.wording import percent
@@ -88,7 +81,6 @@ def check(view: RunView) -> Answer:
         confidence=0.8 if gathering.seconds else 0.5,
         cost=fixed,
         phases=("sync",),
-        ranks=(),
         evidence=gather_evidence(view, gathering),
         cause=f"Sending the weights takes {view.seconds('sync'):.3g} s of each {view.step_s:.3g} s "
         f"step, in {gathering.count:.0f} gathers"

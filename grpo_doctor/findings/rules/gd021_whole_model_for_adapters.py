@@ -39,16 +39,8 @@ from dataclasses import replace
 
 from grpo_doctor.findings import signals
 from grpo_doctor.findings.knob_access import edits_of
-from grpo_doctor.findings.rule import (
-    Answer,
-    Evidence,
-    Finding,
-    Fix,
-    NotApplicable,
-    Passed,
-    Rule,
-    severity_of,
-)
+from grpo_doctor.findings.rule import Answer, Evidence, Finding, Fix, NotApplicable, Passed, Rule
+from grpo_doctor.findings.severity import severity_of
 from grpo_doctor.findings.view import RunView
 from grpo_doctor.findings.wording import percent
 from grpo_doctor.whatif import Change, Prediction, Withheld
@@ -80,7 +72,6 @@ def check(view: RunView) -> Answer:
         confidence=0.8,
         cost=share,
         phases=("sync",),
-        ranks=(),
         evidence=(
             *view.phase_evidence("sync"),
             Evidence("what is trained", "lora", "", "settings"),

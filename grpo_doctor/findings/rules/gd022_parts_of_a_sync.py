@@ -38,15 +38,8 @@ from __future__ import annotations
 from grpo_doctor.findings import signals
 from grpo_doctor.findings.device_memory import GIB
 from grpo_doctor.findings.knob_access import edits_of
-from grpo_doctor.findings.rule import (
-    Answer,
-    Evidence,
-    Finding,
-    NotApplicable,
-    Passed,
-    Rule,
-    severity_of,
-)
+from grpo_doctor.findings.rule import Answer, Evidence, Finding, NotApplicable, Passed, Rule
+from grpo_doctor.findings.severity import severity_of
 from grpo_doctor.findings.span_counts import Gathers, gather_evidence, gathers
 from grpo_doctor.findings.view import RunView
 from grpo_doctor.findings.wording import percent
@@ -116,7 +109,6 @@ def _whole(view: RunView, full: float | None) -> Answer:
         confidence=0.8,
         cost=0.0,
         phases=("sync",),
-        ranks=(),
         evidence=(
             Evidence("peak GPU memory in sync", round(peak, 2), "GiB", source),
             Evidence("of the GPU", round(100 * full, 1), "%", source),
@@ -160,7 +152,6 @@ def _too_many(view: RunView, gathering: Gathers, parts: int, full: float | None)
         confidence=0.7 if full is not None else 0.5,
         cost=share,
         phases=("sync",),
-        ranks=(),
         evidence=(Evidence("parts", parts, "", "settings"), *gather_evidence(view, gathering)),
         cause=f"The weights go to the engine in {parts} parts, whose fixed cost alone is "
         f"{gathering.fixed_s:.3g} s of each {view.step_s:.3g} s step; {room}.",

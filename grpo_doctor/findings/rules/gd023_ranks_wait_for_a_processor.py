@@ -45,20 +45,12 @@ import numpy as np
 from grpo_doctor.analysis.intervals import Intervals, intersect, union
 from grpo_doctor.analysis.sampled import held, mean_over
 from grpo_doctor.findings import signals
-from grpo_doctor.findings.rule import (
-    Answer,
-    Evidence,
-    Finding,
-    Fix,
-    Passed,
-    Rule,
-    Severity,
-    severity_of,
-)
-from grpo_doctor.findings.view import RunView
+from grpo_doctor.findings.rule import Answer, Evidence, Finding, Fix, Passed, Rule
+from grpo_doctor.findings.severity import Severity, severity_of
+from grpo_doctor.findings.view import RunView, no_counterfactual
 from grpo_doctor.findings.wording import percent
 from grpo_doctor.trace.model import Process
-from grpo_doctor.whatif import Change, Withheld
+from grpo_doctor.whatif import Withheld
 
 _WAIT = "rank.cpu_wait"
 RULE = Rule(
@@ -71,12 +63,7 @@ RULE = Rule(
         signals.PHASES,
         signals.sampled(_WAIT, "record with `grpo-doctor run` on a kernel that has schedstats"),
     ),
-    uses=(
-        "host.cpu",
-        "host.psi_cpu",
-        "rank.cpu",
-        "rank.processors",
-    ),
+    uses=("host.cpu", "host.psi_cpu", "rank.cpu", "rank.processors"),
 )
 # A rank with a core of its own waits for under 1% of the time; samplers, loaders and
 # rewards that share it add a few percent.
@@ -91,6 +78,8 @@ OTHERS_PCT = 25.0
 # waiting 7 to 20% of the time. More needs more threads than there are processors.
 MIN_OWN_WAIT = 0.30
 _UNKNOWN = Withheld("how the work would spread over more processors was not measured")
+# Nobody knows which part of the work would get a processor sooner.
+counterfactual = no_counterfactual
 
 
 def check(view: RunView) -> Answer:
@@ -114,7 +103,6 @@ def check(view: RunView) -> Answer:
         severity=_severity(view, worst, why),
         confidence=0.7 if why == "unclear" else 0.9,
         cost=worst,
-        phases=(),
         ranks=() if len(ranks) == len(view.analysis.ranks) else ranks,
         evidence=_evidence(view, waits, host),
         cause=f"Rank {max(waits, key=lambda r: (waits[r], -r))} was ready to run and had no "
@@ -123,12 +111,6 @@ def check(view: RunView) -> Answer:
         fixes=(_fix(view, ranks, why),),
         headline=_HEADLINES[why],
     )
-
-
-def counterfactual(view: RunView) -> tuple[Change, ...]:
-    """None: nobody knows which part of the work would get a processor sooner."""
-    del view
-    return ()
 
 
 _Why = Literal["confined", "others", "full", "unclear"]
@@ -225,7 +207,7 @@ def _fix(view: RunView, ranks: tuple[int, ...], why: _Why) -> Fix:
     process = _process(view, ranks[0])
     if why == "others":
         text = f"on {process.host}: top shows the programs that are not of this job; move them"
-        return view.advice(text, _UNKNOWN, safety="same-math", risk="")
+        return view.advice(text, _UNKNOWN, safety="same-math")
     if why == "confined":
         text = (
             f"on {process.host}: see where rank {ranks[0]} may run (Cpus_allowed_list in "

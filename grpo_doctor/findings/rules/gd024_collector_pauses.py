@@ -41,17 +41,10 @@ import numpy as np
 from grpo_doctor.analysis.sampled import values_in
 from grpo_doctor.findings import signals
 from grpo_doctor.findings.knob_access import edits_of
-from grpo_doctor.findings.rule import (
-    Answer,
-    Evidence,
-    Finding,
-    Passed,
-    Rule,
-    Severity,
-    severity_of,
-)
+from grpo_doctor.findings.rule import Answer, Evidence, Finding, Passed, Rule
 from grpo_doctor.findings.rule_overlap import finding_of
 from grpo_doctor.findings.rules import gd023_ranks_wait_for_a_processor
+from grpo_doctor.findings.severity import Severity, severity_of
 from grpo_doctor.findings.span_counts import stepping_columns
 from grpo_doctor.findings.view import RunView
 from grpo_doctor.findings.wording import percent
@@ -88,8 +81,6 @@ def check(view: RunView) -> Answer:
         severity=_severity(view, share),
         confidence=0.9,
         cost=share,
-        phases=(),
-        ranks=(),
         evidence=(
             Evidence("in collections, per step and rank", mean, "s", source),
             Evidence("in collections", round(100 * share, 2), "% of the step", source),

@@ -43,20 +43,12 @@ from numpy.typing import NDArray
 from grpo_doctor.analysis.intervals import Intervals, intersect
 from grpo_doctor.analysis.sampled import held, mean_over
 from grpo_doctor.findings import signals
-from grpo_doctor.findings.rule import (
-    Answer,
-    Evidence,
-    Finding,
-    Fix,
-    Passed,
-    Rule,
-    Severity,
-    severity_of,
-)
-from grpo_doctor.findings.view import RunView
+from grpo_doctor.findings.rule import Answer, Evidence, Finding, Fix, Passed, Rule
+from grpo_doctor.findings.severity import Severity, severity_of
+from grpo_doctor.findings.view import RunView, no_counterfactual
 from grpo_doctor.findings.wording import percent
 from grpo_doctor.trace.model import Gpu
-from grpo_doctor.whatif import Change, Withheld
+from grpo_doctor.whatif import Withheld
 
 RULE = Rule(
     id="GD025",
@@ -68,10 +60,7 @@ RULE = Rule(
         signals.sampled("gpu.throttle", "record with `grpo-doctor run` on the GPU's machine"),
         signals.sampled("gpu.sm_clock", "record with `grpo-doctor run` on the GPU's machine"),
     ),
-    uses=(
-        "gpu.power",
-        "gpu.util",
-    ),
+    uses=("gpu.power", "gpu.util"),
 )
 # nvmlClocksEventReasons: slowdowns by hardware (0x8), software thermal (0x20), hardware thermal
 # (0x40) and the power brake (0x80); the power limit alone is 0x4.
@@ -85,6 +74,7 @@ MIN_HOT_LOSS = 0.05
 MIN_LIMITED_TIME, MIN_LIMITED_LOSS = 0.50, 0.20
 BUSY_UTIL_PCT = 50.0
 _UNKNOWN = Withheld("which part of this run's kernels follows the clock was not measured")
+counterfactual = no_counterfactual  # how this run's kernels follow the clock is unknown
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +117,6 @@ def check(view: RunView) -> Answer:
         severity=_severity(worst),
         confidence=0.9 if worst.hot else 0.6,
         cost=worst.cost,
-        phases=(),
         ranks=on,
         evidence=_evidence(view, worst),
         cause=f"GPU {worst.gpu.index} on {worst.gpu.host} is throttled by {why} for "
@@ -136,12 +125,6 @@ def check(view: RunView) -> Answer:
         fixes=(_fix(view, worst),),
         headline=f"GPU {worst.gpu.index} on {worst.gpu.host} is throttled by {why}",
     )
-
-
-def counterfactual(view: RunView) -> tuple[Change, ...]:
-    """None: how this run's kernels follow the clock is unknown."""
-    del view
-    return ()
 
 
 def _severity(worst: _Slowed) -> Severity:
@@ -218,4 +201,4 @@ def _fix(view: RunView, worst: _Slowed) -> Fix:
         if worst.hot
         else f"on {worst.gpu.host}: {look}; raise the limit (nvidia-smi -pl) if it was lowered"
     )
-    return view.advice(text, _UNKNOWN, safety="same-math", risk="")
+    return view.advice(text, _UNKNOWN, safety="same-math")

@@ -41,19 +41,12 @@ import numpy as np
 from grpo_doctor.analysis.gpu import COUNTER
 from grpo_doctor.analysis.sampled import mean_over
 from grpo_doctor.findings import signals
-from grpo_doctor.findings.rule import (
-    Answer,
-    Evidence,
-    Finding,
-    NotApplicable,
-    Passed,
-    Rule,
-    severity_of,
-)
+from grpo_doctor.findings.rule import Answer, Evidence, Finding, NotApplicable, Passed, Rule
+from grpo_doctor.findings.severity import severity_of
 from grpo_doctor.findings.span_counts import phase_windows, stepping_columns
-from grpo_doctor.findings.view import RunView
+from grpo_doctor.findings.view import RunView, no_counterfactual
 from grpo_doctor.findings.wording import percent
-from grpo_doctor.whatif import Change, Withheld
+from grpo_doctor.whatif import Withheld
 
 RULE = Rule(
     id="GD026",
@@ -79,6 +72,7 @@ SLOW_BYTES_PER_S, GOOD_BYTES_PER_S = 6 * GB, 20 * GB
 BUSY_BYTES_PER_S, LINK_BYTES_PER_S = 12 * GB, 25 * GB
 MIN_SHARE = 0.05
 _MOVING = ("train", "logprob", "optimizer", "sync", "offload")
+counterfactual = no_counterfactual  # how fast the link could be is unknown
 
 
 def check(view: RunView) -> Answer:
@@ -97,12 +91,6 @@ def check(view: RunView) -> Answer:
         f"offload moves {rate / GB:.1f} GB/s" if rate is not None
         else f"at most {traffic / GB:.1f} GB/s cross the link, in {phase}"
     )  # fmt: skip
-
-
-def counterfactual(view: RunView) -> tuple[Change, ...]:
-    """None: how fast the link could be is unknown."""
-    del view
-    return ()
 
 
 def _offload_rate(view: RunView) -> float | None:
@@ -144,7 +132,6 @@ def _slow(view: RunView, rate: float) -> Finding:
         confidence=0.7,
         cost=cost,
         phases=("offload",),
-        ranks=(),
         evidence=(
             Evidence("offload moves", round(rate / GB, 2), "GB/s", source),
             *view.phase_evidence("offload"),
@@ -168,7 +155,6 @@ def _busy(view: RunView, phase: str, traffic: float) -> Finding:
         confidence=0.7,
         cost=cost,
         phases=(phase,),
-        ranks=(),
         evidence=(
             Evidence(f"traffic in {phase}", round(traffic / GB, 2), "GB/s", "gpu.pcie_rx, pcie_tx"),
             *view.phase_evidence(phase),

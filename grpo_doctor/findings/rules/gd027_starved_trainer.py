@@ -43,15 +43,8 @@ from collections.abc import Mapping
 
 from grpo_doctor.analysis.accounting import ROLLOUT_WAIT_SPAN
 from grpo_doctor.findings import signals
-from grpo_doctor.findings.rule import (
-    Answer,
-    Evidence,
-    Finding,
-    NotApplicable,
-    Passed,
-    Rule,
-    severity_of,
-)
+from grpo_doctor.findings.rule import Answer, Evidence, Finding, NotApplicable, Passed, Rule
+from grpo_doctor.findings.severity import severity_of
 from grpo_doctor.findings.sides import (
     GENERATE_SPAN,
     METRICS,
@@ -65,9 +58,9 @@ from grpo_doctor.findings.sides import (
     slowest_part,
     tools_of_trajectories,
 )
-from grpo_doctor.findings.view import RunView
+from grpo_doctor.findings.view import RunView, no_counterfactual
 from grpo_doctor.findings.wording import percent
-from grpo_doctor.whatif import Edit, Withheld
+from grpo_doctor.whatif import Withheld
 
 RULE = Rule(
     id="GD027",
@@ -83,6 +76,7 @@ MIN_SHARE = 0.1
 # something is generated too: it comes after that.
 _MOST = 0.8
 _WITHHELD = "how both sides scale with their GPUs was not measured"
+counterfactual = no_counterfactual  # the other side's speed with more GPUs is unknown
 
 
 def check(view: RunView) -> Answer:
@@ -100,12 +94,6 @@ def check(view: RunView) -> Answer:
     return _idle_rollout(view, sides)
 
 
-def counterfactual(view: RunView) -> tuple[Edit, ...]:
-    """None: the other side's speed with more GPUs is unknown."""
-    del view
-    return ()
-
-
 def _starved_trainer(view: RunView, sides: Sides) -> Finding:
     share = sides.trainer_waits
     busy = loop_shares(view, (GENERATE_SPAN, REWARD_SPAN, TOOLS_SPAN))
@@ -116,7 +104,6 @@ def _starved_trainer(view: RunView, sides: Sides) -> Finding:
         confidence=0.9,
         cost=share,
         phases=("rollout",),
-        ranks=(),
         evidence=(
             Evidence("waiting for samples, per step", share * view.step_s, "s", _WAITS),
             Evidence("of the step", 100 * share, "%", _WAITS),
@@ -158,7 +145,6 @@ def _idle_rollout(view: RunView, sides: Sides) -> Finding:
         confidence=0.8,
         cost=cost,
         phases=("rollout",),
-        ranks=(),
         evidence=(
             *evidence_of(view, sides),
             Evidence("ranks wait for samples", 100 * sides.trainer_waits, "%", _WAITS),

@@ -45,16 +45,8 @@ from grpo_doctor.analysis.rows import CODES
 from grpo_doctor.findings import signals
 from grpo_doctor.findings.knob_access import whole
 from grpo_doctor.findings.loading import LOADER_COUNTERS, replayed_wait
-from grpo_doctor.findings.rule import (
-    Answer,
-    Evidence,
-    Finding,
-    Fix,
-    NotApplicable,
-    Passed,
-    Rule,
-    severity_of,
-)
+from grpo_doctor.findings.rule import Answer, Evidence, Finding, Fix, NotApplicable, Passed, Rule
+from grpo_doctor.findings.severity import severity_of
 from grpo_doctor.findings.view import RunView
 from grpo_doctor.findings.wording import percent
 from grpo_doctor.whatif import Edit, Prediction, Withheld
@@ -113,7 +105,6 @@ def check(view: RunView) -> Answer:
         confidence=0.8 if restarts else 0.7,
         cost=bursts.share,
         phases=("dataload",),
-        ranks=(),
         evidence=_evidence(view, bursts, workers),
         cause=f"{len(bursts.numbers)} of {bursts.steps} steps wait much longer for data than the "
         f"usual {bursts.usual_s:.2g} s, {why}.",

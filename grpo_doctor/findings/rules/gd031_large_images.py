@@ -48,16 +48,8 @@ from grpo_doctor.findings.loading import (
     loading,
     replayed_wait,
 )
-from grpo_doctor.findings.rule import (
-    Answer,
-    Evidence,
-    Finding,
-    Fix,
-    NotApplicable,
-    Passed,
-    Rule,
-    severity_of,
-)
+from grpo_doctor.findings.rule import Answer, Evidence, Finding, Fix, NotApplicable, Passed, Rule
+from grpo_doctor.findings.severity import severity_of
 from grpo_doctor.findings.view import RunView
 from grpo_doctor.findings.wording import percent
 from grpo_doctor.whatif import Edit, Prediction, Withheld
@@ -69,10 +61,7 @@ RULE = Rule(
     title="Images are too large for the step",
     family="data",
     needs=(signals.STEPS, signals.PHASES, LOADER_TIMES),
-    uses=(
-        "dataload/*",
-        "train/tokens",
-    ),
+    uses=("dataload/*", "train/tokens"),
 )
 # The part of the step that is waited for images; less is not worth a change of the data.
 MIN_SHARE = 0.05
@@ -120,7 +109,6 @@ def _waited(view: RunView, loaded: Loading, images: float, waited: float) -> Fin
         confidence=0.85,
         cost=waited,
         phases=("dataload",),
-        ranks=(),
         evidence=(
             *view.phase_evidence("dataload"),
             Evidence("a loader process's time on images, per step", own, "s", "dataload/*_s"),
@@ -148,7 +136,6 @@ def _many_places(view: RunView, images: float, places: float) -> Finding:
         confidence=0.5,
         cost=0.0,
         phases=("rollout", "train"),
-        ranks=(),
         evidence=(
             Evidence("image places in all tokens", 100 * places, "%", "dataload/image_tokens"),
             *_image_evidence(view, images),

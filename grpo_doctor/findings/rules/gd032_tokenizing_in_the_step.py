@@ -44,9 +44,10 @@ from grpo_doctor.findings.loading import (
     enough_workers,
     loading,
 )
-from grpo_doctor.findings.rule import Answer, Evidence, Finding, Fix, Passed, Rule, severity_of
+from grpo_doctor.findings.rule import Answer, Evidence, Finding, Fix, Passed, Rule
 from grpo_doctor.findings.rule_overlap import finding_of, fixed_alike
 from grpo_doctor.findings.rules import gd002_data_starvation
+from grpo_doctor.findings.severity import severity_of
 from grpo_doctor.findings.signals import Signal
 from grpo_doctor.findings.view import RunView
 from grpo_doctor.findings.wording import percent
@@ -121,7 +122,6 @@ def check(view: RunView) -> Answer:
         confidence=0.8,
         cost=share,
         phases=tuple(sorted(phases)),
-        ranks=(),
         evidence=tuple(evidence),
         cause=f"{seconds:.3g} s of each {view.step_s:.3g} s step prepare inputs on the main thread "
         f"({percent(share)}).",

@@ -50,22 +50,14 @@ from grpo_doctor.findings.reward_functions import (
     reward_seconds,
     typical,
 )
-from grpo_doctor.findings.rule import (
-    Answer,
-    Evidence,
-    Finding,
-    Fix,
-    NotApplicable,
-    Passed,
-    Rule,
-    severity_of,
-)
+from grpo_doctor.findings.rule import Answer, Evidence, Finding, Fix, NotApplicable, Passed, Rule
 from grpo_doctor.findings.rule_overlap import finding_of
 from grpo_doctor.findings.rules import (
     gd024_collector_pauses,
     gd034_serial_rewards,
     gd036_reward_timeouts,
 )
+from grpo_doctor.findings.severity import severity_of
 from grpo_doctor.findings.view import RunView
 from grpo_doctor.findings.wording import PROFILE, percent
 from grpo_doctor.whatif import Prediction, Withheld, without
@@ -113,7 +105,6 @@ def check(view: RunView) -> Answer:
         confidence=0.9 if first else 0.75,
         cost=share,
         phases=("reward",),
-        ranks=(),
         evidence=(*view.phase_evidence("reward"), *_evidence(scorings)),
         cause=f"Each step spends {seconds:.3g} s of {view.step_s:.3g} s on scoring"
         + (
@@ -176,7 +167,7 @@ def _fixes(view: RunView, first: Scoring | None) -> list[Fix]:
     where = "a process that scores" if scorers else "a rank in reward"
     what = f"make {first.name} faster" if first else "find what is slow"
     text = f"{what}: of {where}, {PROFILE}"
-    fixes.append(view.advice(text, Withheld(_bound(view, first)), safety="needs-code", risk=""))
+    fixes.append(view.advice(text, Withheld(_bound(view, first)), safety="needs-code"))
     return fixes
 
 

@@ -49,16 +49,8 @@ from grpo_doctor.findings.reward_functions import (
     reward_seconds,
     typical,
 )
-from grpo_doctor.findings.rule import (
-    Answer,
-    Evidence,
-    Finding,
-    Fix,
-    NotApplicable,
-    Passed,
-    Rule,
-    severity_of,
-)
+from grpo_doctor.findings.rule import Answer, Evidence, Finding, Fix, NotApplicable, Passed, Rule
+from grpo_doctor.findings.severity import severity_of
 from grpo_doctor.findings.signals import Signal
 from grpo_doctor.findings.span_counts import times_per_step
 from grpo_doctor.findings.view import RunView
@@ -79,11 +71,7 @@ RULE = Rule(
             lambda a: bool(function_names(a.trace)),
         ),
     ),
-    uses=(
-        FUNCTION_COUNTERS,
-        "host.cpu",
-        "rank.cpu",
-    ),
+    uses=(FUNCTION_COUNTERS, "host.cpu", "rank.cpu"),
 )
 # What running at once would save, as a share of the step.
 MIN_SHARE = 0.05
@@ -140,7 +128,6 @@ def check(view: RunView) -> Answer:
         confidence=0.8,
         cost=share,
         phases=("reward",),
-        ranks=(),
         evidence=_evidence(view, plan),
         cause=f"The ranks wait {plan.waited_s:.3g} s per step for functions that take "
         f"{plan.sum_s:.3g} s together; at once they would take {plan.ideal_s:.3g} s."

@@ -41,18 +41,10 @@ from grpo_doctor.findings.reward_functions import (
     reward_seconds,
     scorer_imbalance,
 )
-from grpo_doctor.findings.rule import (
-    Answer,
-    Evidence,
-    Finding,
-    Fix,
-    NotApplicable,
-    Passed,
-    Rule,
-    severity_of,
-)
+from grpo_doctor.findings.rule import Answer, Evidence, Finding, Fix, NotApplicable, Passed, Rule
 from grpo_doctor.findings.rule_overlap import finding_of
 from grpo_doctor.findings.rules import gd004_straggler
+from grpo_doctor.findings.severity import severity_of
 from grpo_doctor.findings.view import RunView
 from grpo_doctor.findings.wording import STACKS, percent
 from grpo_doctor.whatif.edits import AsOthers, Change, Edit
@@ -64,10 +56,7 @@ RULE = Rule(
     family="reward",
     needs=(signals.STEPS, signals.PHASES),
     min_ranks=2,
-    uses=(
-        FUNCTION_COUNTERS,
-        signals.COLLECTIVES,
-    ),
+    uses=(FUNCTION_COUNTERS, signals.COLLECTIVES),
 )
 _WAITS = "matched collectives"
 

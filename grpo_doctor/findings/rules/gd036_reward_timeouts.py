@@ -43,16 +43,8 @@ import numpy as np
 from grpo_doctor.findings import signals
 from grpo_doctor.findings.knob_access import number
 from grpo_doctor.findings.reward_functions import BUILT_IN, call_seconds, function_names
-from grpo_doctor.findings.rule import (
-    Answer,
-    Evidence,
-    Finding,
-    Fix,
-    Passed,
-    Rule,
-    Severity,
-    severity_of,
-)
+from grpo_doctor.findings.rule import Answer, Evidence, Finding, Fix, Passed, Rule
+from grpo_doctor.findings.severity import Severity, severity_of
 from grpo_doctor.findings.signals import Signal
 from grpo_doctor.findings.view import RunView
 from grpo_doctor.findings.wording import percent
@@ -175,7 +167,6 @@ def _limited(view: RunView, calls: _Calls) -> Finding:
         confidence=0.75,
         cost=calls.cost,
         phases=("reward",),
-        ranks=(),
         evidence=_evidence(view, calls),
         cause=f"{calls.limited} of {calls.count} calls of {calls.name} end after "
         f"{calls.longest_s:.3g} s, within {percent(SAME_LENGTH)} of each other, while the usual "
@@ -197,7 +188,6 @@ def _near(view: RunView, calls: _Calls) -> Finding:
         confidence=0.8,
         cost=0.0,
         phases=("reward",),
-        ranks=(),
         evidence=(
             *_evidence(view, calls),
             Evidence("limit at which the run ends", limit, "s", _KNOB),

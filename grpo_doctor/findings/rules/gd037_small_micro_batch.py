@@ -44,24 +44,10 @@ from grpo_doctor.analysis.gpu import busy_percent
 from grpo_doctor.analysis.intervals import union
 from grpo_doctor.analysis.rows import CODES
 from grpo_doctor.findings import signals
-from grpo_doctor.findings.device_memory import (
-    DEVICE_MEMORY,
-    fullest,
-    model_size,
-    on_cpu,
-    peak_in,
-)
+from grpo_doctor.findings.device_memory import DEVICE_MEMORY, fullest, model_size, on_cpu, peak_in
 from grpo_doctor.findings.knob_access import edits_of
-from grpo_doctor.findings.rule import (
-    Answer,
-    Evidence,
-    Finding,
-    Fix,
-    NotApplicable,
-    Passed,
-    Rule,
-    severity_of,
-)
+from grpo_doctor.findings.rule import Answer, Evidence, Finding, Fix, NotApplicable, Passed, Rule
+from grpo_doctor.findings.severity import severity_of
 from grpo_doctor.findings.span_counts import (
     MICRO_BATCH,
     micro_batches_per_step,
@@ -131,7 +117,6 @@ def check(view: RunView) -> Answer:
         confidence=0.75 if sure else 0.5,
         cost=idle if sure else 0.0,
         phases=("train",),
-        ranks=(),
         evidence=(
             *_evidence(view, plan),
             Evidence("GPUs busy in training", busy[0], "%", busy[1]),
@@ -168,7 +153,6 @@ def _by_prediction(view: RunView, plan: _Plan) -> Answer:
         confidence=0.6,
         cost=gain,
         phases=("train",),
-        ranks=(),
         evidence=_evidence(view, plan),
         cause=f"An optimizer step is {plan.passes} passes of {plan.micro} "
         f"completion{'s' * (plan.micro != 1)}, and much of a pass does not depend on its size.",
@@ -195,7 +179,6 @@ def _by_arithmetic(view: RunView, plan: _Plan, withheld: Withheld) -> Answer:
         confidence=0.6,
         cost=cost,
         phases=("train",),
-        ranks=(),
         evidence=(
             *_evidence(view, plan),
             Evidence("of it arithmetic, at most", needed / passes, "s", "6 x weights x places"),

@@ -39,16 +39,8 @@ from __future__ import annotations
 
 from grpo_doctor.findings import signals
 from grpo_doctor.findings.knob_access import edits_of
-from grpo_doctor.findings.rule import (
-    Answer,
-    Evidence,
-    Finding,
-    Fix,
-    NotApplicable,
-    Passed,
-    Rule,
-    severity_of,
-)
+from grpo_doctor.findings.rule import Answer, Evidence, Finding, Fix, NotApplicable, Passed, Rule
+from grpo_doctor.findings.severity import severity_of
 from grpo_doctor.findings.span_counts import LENGTHS, padding
 from grpo_doctor.findings.view import RunView
 from grpo_doctor.findings.wording import percent
@@ -103,7 +95,6 @@ def check(view: RunView) -> Answer:
         confidence=0.85 if padded.counted else 0.45,
         cost=cost,
         phases=phases,
-        ranks=(),
         evidence=(
             Evidence("padding in what is trained on", 100 * share, "%", source),
             Evidence("of all places, padding that could be left out", 100 * avoidable, "%", source),
@@ -152,7 +143,7 @@ def _fixes(view: RunView, outcome: Prediction | Withheld) -> list[Fix]:
         risk = "The same completions per optimizer step, in other micro-batches."
         return [view.setting(_GROUPED, True, outcome, safety="changes-numerics", risk=risk)]
     text = "micro-batches of completions of like length, or packed sequences"
-    return [view.advice(text, outcome, safety="changes-numerics", risk="")]
+    return [view.advice(text, outcome, safety="changes-numerics")]
 
 
 def _outcome(view: RunView) -> Prediction | Withheld:

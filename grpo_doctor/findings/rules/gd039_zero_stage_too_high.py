@@ -49,17 +49,8 @@ from grpo_doctor.findings.device_memory import (
     room_for,
     weight_bytes,
 )
-from grpo_doctor.findings.rule import (
-    Answer,
-    Evidence,
-    Finding,
-    Fix,
-    NotApplicable,
-    Passed,
-    Rule,
-    Severity,
-    severity_of,
-)
+from grpo_doctor.findings.rule import Answer, Evidence, Finding, Fix, NotApplicable, Passed, Rule
+from grpo_doctor.findings.severity import Severity, severity_of
 from grpo_doctor.findings.signals import Signal
 from grpo_doctor.findings.span_counts import phase_windows, stepping_columns
 from grpo_doctor.findings.view import RunView
@@ -138,7 +129,6 @@ def _finding(
         confidence=confidence,
         cost=share,
         phases=phases,
-        ranks=(),
         evidence=(
             Evidence("ZeRO stage", 3, "", "settings"),
             *(

@@ -46,17 +46,10 @@ from grpo_doctor.analysis.sampled import series_named
 from grpo_doctor.findings import signals
 from grpo_doctor.findings.device_memory import GIB, fullest
 from grpo_doctor.findings.memory_fixes import changes_for_memory, fixes_for_memory
-from grpo_doctor.findings.rule import (
-    Answer,
-    Evidence,
-    Finding,
-    Fix,
-    Passed,
-    Rule,
-    Severity,
-)
+from grpo_doctor.findings.rule import Answer, Evidence, Finding, Fix, Passed, Rule
 from grpo_doctor.findings.rule_overlap import finding_of
 from grpo_doctor.findings.rules import gd074_ended_by_an_error
+from grpo_doctor.findings.severity import Severity
 from grpo_doctor.findings.signals import Signal
 from grpo_doctor.findings.view import RunView
 from grpo_doctor.findings.wording import percent
@@ -130,7 +123,6 @@ def check(view: RunView) -> Answer:
         confidence=0.95 if state.ran_out else (0.85 if state.retries else 0.5),
         cost=0.0,
         phases=tuple(p for p in (state.where,) if p),
-        ranks=(),
         evidence=tuple(_evidence(state)),
         cause=_cause(state),
         fixes=tuple(fixes_for_memory(view, state.where)) or (_advice(view),),
@@ -218,4 +210,4 @@ def _evidence(state: _State) -> list[Evidence]:
 def _advice(view: RunView) -> Fix:
     reason = Withheld("it keeps the run alive and saves no time that was measured")
     text = "shorter completions, fewer of them per pass, or more GPUs"
-    return view.advice(text, reason, safety="changes-algorithm", risk="")
+    return view.advice(text, reason, safety="changes-algorithm")

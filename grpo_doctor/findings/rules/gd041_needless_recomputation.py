@@ -45,14 +45,8 @@ from grpo_doctor.findings.device_memory import (
     weight_bytes,
 )
 from grpo_doctor.findings.knob_access import edits_of
-from grpo_doctor.findings.rule import (
-    Answer,
-    Finding,
-    NotApplicable,
-    Passed,
-    Rule,
-    severity_of,
-)
+from grpo_doctor.findings.rule import Answer, Finding, NotApplicable, Passed, Rule
+from grpo_doctor.findings.severity import severity_of
 from grpo_doctor.findings.signals import Signal, sampled
 from grpo_doctor.findings.span_counts import micro_batches_per_step
 from grpo_doctor.findings.view import RunView
@@ -127,7 +121,6 @@ def _finding(view: RunView, room: Fit, gain: float, outcome: Prediction | Withhe
         confidence=0.7,
         cost=gain,
         phases=("train",),
-        ranks=(),
         evidence=(*view.phase_evidence("train"), *room.evidence),
         cause="The backward pass computes every layer again, and there is room to keep what it "
         f"needs: {room.text}.",

@@ -39,16 +39,8 @@ from __future__ import annotations
 
 from grpo_doctor.findings import signals
 from grpo_doctor.findings.knob_access import by_model, edits_of
-from grpo_doctor.findings.rule import (
-    Answer,
-    Evidence,
-    Finding,
-    Fix,
-    NotApplicable,
-    Passed,
-    Rule,
-    severity_of,
-)
+from grpo_doctor.findings.rule import Answer, Evidence, Finding, Fix, NotApplicable, Passed, Rule
+from grpo_doctor.findings.severity import severity_of
 from grpo_doctor.findings.view import RunView
 from grpo_doctor.findings.wording import percent
 from grpo_doctor.whatif import Prediction, Withheld, without
@@ -93,7 +85,6 @@ def check(view: RunView) -> Answer:
         confidence=0.8,
         cost=cost,
         phases=("logprob",),
-        ranks=(),
         evidence=_evidence(view, avoidable),
         cause=f"Each step computes log-probs of {' and of '.join(whose[s] for s in avoidable)}, "
         f"{percent(cost)} of it, for a loss in which they do "

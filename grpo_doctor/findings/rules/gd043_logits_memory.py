@@ -41,21 +41,12 @@ from dataclasses import replace
 
 from grpo_doctor.findings import signals
 from grpo_doctor.findings.device_memory import GIB, fullest, model_size, peak_in
-from grpo_doctor.findings.rule import (
-    Answer,
-    Evidence,
-    Finding,
-    Fix,
-    NotApplicable,
-    Passed,
-    Rule,
-    Severity,
-)
+from grpo_doctor.findings.rule import Answer, Evidence, Finding, Fix, NotApplicable, Passed, Rule
+from grpo_doctor.findings.severity import Severity
 from grpo_doctor.findings.signals import Signal
-from grpo_doctor.findings.view import RunView
+from grpo_doctor.findings.view import RunView, no_counterfactual
 from grpo_doctor.findings.wording import percent
 from grpo_doctor.whatif import Withheld
-from grpo_doctor.whatif.edits import Change
 
 RULE = Rule(
     id="GD043",
@@ -85,6 +76,7 @@ MUCH = 0.25
 # Only a GPU that training nearly fills is short of what they take.
 FULL = 0.85
 _MICRO, _PASSES = "train.micro_batch", "train.grad_accumulation"
+counterfactual = no_counterfactual  # it frees memory
 
 
 def check(view: RunView) -> Answer:
@@ -108,7 +100,6 @@ def check(view: RunView) -> Answer:
         confidence=0.6,
         cost=0.0,
         phases=("train",),
-        ranks=(),
         evidence=(
             Evidence("vocabulary", vocabulary, "", "the job's description"),
             Evidence("completion tokens in a micro-batch, at most", tokens, "", "settings"),
@@ -122,12 +113,6 @@ def check(view: RunView) -> Answer:
         f"{percent(filled)}.",
         fixes=(_fix(view),),
     )
-
-
-def counterfactual(view: RunView) -> tuple[Change, ...]:
-    """None: it frees memory."""
-    del view
-    return ()
 
 
 def _copies(view: RunView) -> int:
@@ -157,4 +142,4 @@ def _fix(view: RunView) -> Fix:
         twice = view.setting(_PASSES, passes * 2, reason, safety="changes-numerics", risk=risk)
         return replace(half, spelling=f"{half.spelling} {twice.spelling}")
     text = "a loss that is computed in chunks of tokens, or a shorter max_completion_length"
-    return view.advice(text, reason, safety="needs-code", risk="")
+    return view.advice(text, reason, safety="needs-code")

@@ -42,16 +42,8 @@ import numpy as np
 from grpo_doctor.analysis.per_step import named_seconds
 from grpo_doctor.analysis.rows import CODES
 from grpo_doctor.findings import signals
-from grpo_doctor.findings.rule import (
-    Answer,
-    Evidence,
-    Finding,
-    Fix,
-    NotApplicable,
-    Passed,
-    Rule,
-    severity_of,
-)
+from grpo_doctor.findings.rule import Answer, Evidence, Finding, Fix, NotApplicable, Passed, Rule
+from grpo_doctor.findings.severity import severity_of
 from grpo_doctor.findings.view import RunView
 from grpo_doctor.findings.wording import percent
 from grpo_doctor.phases import phase_of
@@ -102,7 +94,6 @@ def check(view: RunView) -> Answer:
         confidence=0.8,
         cost=evaluations.share,
         phases=("eval",),
-        ranks=(),
         evidence=(
             Evidence("evaluation of the run", 100 * evaluations.share, "%", source),
             Evidence("one evaluation", evaluations.seconds, "s", source),
@@ -172,7 +163,6 @@ def _logs(view: RunView, logging: dict[str, float], share: float) -> Finding:
         confidence=0.8,
         cost=share,
         phases=tuple(sorted({phase_of(name) or "" for name in logging})),
-        ranks=(),
         evidence=tuple(
             Evidence(f"{name} per step", s, "s", "its spans, slowest rank")
             for name, s in logging.items()

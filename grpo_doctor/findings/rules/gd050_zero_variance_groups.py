@@ -45,26 +45,16 @@ from grpo_doctor.findings.learning import (
     LEARNS_OTHERWISE,
     MISSING_RATIO,
     flat_from,
-    graded,
     known,
     learning_share,
     metric,
     missing_share,
     source,
 )
-from grpo_doctor.findings.rule import (
-    Answer,
-    Evidence,
-    Finding,
-    Fix,
-    NotApplicable,
-    Passed,
-    Rule,
-    Severity,
-)
-from grpo_doctor.findings.view import RunView
+from grpo_doctor.findings.rule import Answer, Evidence, Finding, Fix, NotApplicable, Passed, Rule
+from grpo_doctor.findings.severity import Severity, graded
+from grpo_doctor.findings.view import RunView, no_counterfactual
 from grpo_doctor.findings.wording import percent
-from grpo_doctor.whatif import Edit
 
 POINTS = 5
 RULE = Rule(
@@ -73,10 +63,7 @@ RULE = Rule(
     title="Groups whose rewards are all equal",
     family="learning",
     needs=(metric("zero_variance", POINTS),),
-    uses=(
-        *FLAT_REWARD,
-        MISSING_RATIO,
-    ),
+    uses=(*FLAT_REWARD, MISSING_RATIO),
 )
 # With binary rewards and 8 completions a prompt of pass rate 0.75 gives such a group in 10% of
 # all cases, one of 0.9 in 43%: a third is a data set whose difficulty does not fit, two thirds
@@ -85,6 +72,7 @@ GRADES: dict[Severity, float] = {"high": 0.67, "medium": 0.50, "low": 0.33}
 _SAMPLING = "rollout.dynamic_sampling"
 _GENERATIONS = "rollout.num_generations"
 _ENOUGH = 16
+counterfactual = no_counterfactual  # rollouts that teach are not shorter ones
 
 
 def check(view: RunView) -> Answer:
@@ -106,18 +94,11 @@ def check(view: RunView) -> Answer:
         confidence=0.95 if sure >= GRADES["low"] else 0.7,
         cost=cost,
         phases=("rollout", "reward", "train") if cost else (),
-        ranks=(),
         evidence=_evidence(view, kept, share, cost),
         cause=f"In {percent(share)} of the groups all completions have the same reward: "
         "their rollouts bought no gradient.",
         fixes=_fixes(view),
     )
-
-
-def counterfactual(view: RunView) -> tuple[Edit, ...]:
-    """None: rollouts that teach are not shorter ones."""
-    del view
-    return ()
 
 
 def without_missing(view: RunView) -> Curve:
@@ -166,5 +147,5 @@ def _fixes(view: RunView) -> tuple[Fix, ...]:
             )
         )
     text = "take out the prompts that the model always or never solves: sample each a few times"
-    fixes.append(view.advice(text, LEARNS_OTHERWISE, safety="changes-algorithm", risk=""))
+    fixes.append(view.advice(text, LEARNS_OTHERWISE, safety="changes-algorithm"))
     return tuple(fixes)

@@ -40,18 +40,12 @@ from __future__ import annotations
 
 from grpo_doctor.analysis.learning import Curve
 from grpo_doctor.analysis.learning.shape import ends
-from grpo_doctor.findings.learning import (
-    LEARNS_OTHERWISE,
-    graded,
-    known,
-    metric,
-    reward_rises,
-    source,
-)
-from grpo_doctor.findings.rule import Answer, Evidence, Finding, Fix, Passed, Rule, Severity
-from grpo_doctor.findings.view import RunView
+from grpo_doctor.findings.learning import LEARNS_OTHERWISE, known, metric, reward_rises, source
+from grpo_doctor.findings.rule import Answer, Evidence, Finding, Fix, Passed, Rule
+from grpo_doctor.findings.severity import Severity, graded
+from grpo_doctor.findings.view import RunView, no_counterfactual
 from grpo_doctor.findings.wording import percent
-from grpo_doctor.whatif import Edit, Withheld
+from grpo_doctor.whatif import Withheld
 
 POINTS = 3
 RULE = Rule(
@@ -60,10 +54,7 @@ RULE = Rule(
     title="Completions are cut off at the length limit",
     family="learning",
     needs=(metric("truncated", POINTS),),
-    uses=(
-        "length",
-        "reward",
-    ),
+    uses=("length", "reward"),
 )
 # One in twenty is the tail of any length distribution. One in seven outweighs most groups' best
 # answer at 8 completions per prompt; at a half the reward is about length and nothing else.
@@ -78,6 +69,7 @@ SETTLED = 20
 _LIMIT = "rollout.max_completion_length"
 _MASK = "train.mask_truncated"
 _LONGER = Withheld("how long the completions would get is not known")
+counterfactual = no_counterfactual  # what a higher limit makes of the lengths is not known
 
 
 def check(view: RunView) -> Answer:
@@ -102,19 +94,12 @@ def check(view: RunView) -> Answer:
         confidence=0.95,
         cost=0.0,
         phases=("rollout",),
-        ranks=(),
         evidence=_evidence(view, truncated, (mean, first, last)),
         cause=f"{percent(share)} of the completions reach the limit{at} without an end token"
         + (", and nearly none ends by itself at any time." if never else "."),
         fixes=_fixes(view, never, stopped=first < GRADES["high"] and last >= NEVER_ENDS),
         headline="No completion ends before the length limit" if never else "",
     )
-
-
-def counterfactual(view: RunView) -> tuple[Edit, ...]:
-    """None: what a higher limit makes of the lengths is not known."""
-    del view
-    return ()
 
 
 def _capped(view: RunView, severity: Severity | None) -> Severity | None:
@@ -147,12 +132,12 @@ def _fixes(view: RunView, never: bool, *, stopped: bool) -> tuple[Fix, ...]:
     fixes: list[Fix] = []
     if never:
         text = "check the chat template and the end token: print a few completions to their end"
-        fixes.append(view.advice(text, LEARNS_OTHERWISE, safety="needs-code", risk=""))
+        fixes.append(view.advice(text, LEARNS_OTHERWISE, safety="needs-code"))
         if not limit or limit >= SHORT:
             return tuple(fixes)
     if stopped and not never:
         text = "go back to a checkpoint of before completions stopped to end: more room is no help"
-        fixes.append(view.advice(text, LEARNS_OTHERWISE, safety="changes-algorithm", risk=""))
+        fixes.append(view.advice(text, LEARNS_OTHERWISE, safety="changes-algorithm"))
     elif limit:
         risk = "Rollouts, the key-value cache and the logits grow with it."
         fixes.append(
@@ -168,6 +153,5 @@ def _fixes(view: RunView, never: bool, *, stopped: bool) -> tuple[Fix, ...]:
             "let the reward fall off smoothly towards the limit",
             LEARNS_OTHERWISE,
             safety="changes-algorithm",
-            risk="",
         ),
     )

@@ -58,9 +58,9 @@ from grpo_doctor.findings.learning import (
     step_evidence,
 )
 from grpo_doctor.findings.learning_fixes import clip_higher, slower, stay_close
-from grpo_doctor.findings.rule import Answer, Evidence, Finding, Passed, Rule, Severity
-from grpo_doctor.findings.view import RunView
-from grpo_doctor.whatif import Edit
+from grpo_doctor.findings.rule import Answer, Evidence, Finding, Passed, Rule
+from grpo_doctor.findings.severity import Severity
+from grpo_doctor.findings.view import RunView, no_counterfactual
 
 POINTS = 20
 RULE = Rule(
@@ -86,6 +86,7 @@ PROJECTION_POINTS = 40
 # 0.05 nats: e^0.05, one token in twenty has any choice. Less at the start is another matter.
 MIN_START = 0.05
 _SMOOTH_SHARE = 0.05
+counterfactual = no_counterfactual  # it changes what is learned
 
 
 def check(view: RunView) -> Answer:
@@ -106,8 +107,6 @@ def check(view: RunView) -> Answer:
         severity="low" if rises else _severity(view, arrived=coming is None),
         confidence=0.9 if coming is None else 0.5 + 0.4 * max(0.0, coming.fit),
         cost=0.0,
-        phases=(),
-        ranks=(),
         evidence=_evidence(entropy, (first, last), since, coming),
         cause=f"Entropy goes from {first:.3g} to {last:.3g} nats per token and "
         + _words(since, coming, below=last <= floor)
@@ -118,7 +117,6 @@ def check(view: RunView) -> Answer:
                 "add an entropy bonus or sample at a higher temperature",
                 LEARNS_OTHERWISE,
                 safety="changes-algorithm",
-                risk="",
             ),
         ),
         headline=(
@@ -128,12 +126,6 @@ def check(view: RunView) -> Answer:
         ),
         steps=from_step(entropy, since),
     )
-
-
-def counterfactual(view: RunView) -> tuple[Edit, ...]:
-    """None: it changes what is learned."""
-    del view
-    return ()
 
 
 def _fell_at(entropy: Curve, first: float) -> int | None:

@@ -38,21 +38,12 @@ import numpy as np
 
 from grpo_doctor.analysis.learning import Curve
 from grpo_doctor.analysis.learning.shape import ends, onset, smooth
-from grpo_doctor.findings.learning import from_step, graded, known, metric, source, step_evidence
+from grpo_doctor.findings.learning import from_step, known, metric, source, step_evidence
 from grpo_doctor.findings.learning_fixes import clip_gradients, fewer_iterations, slower
-from grpo_doctor.findings.rule import (
-    Answer,
-    Evidence,
-    Finding,
-    Fix,
-    NotApplicable,
-    Passed,
-    Rule,
-    Severity,
-)
-from grpo_doctor.findings.view import RunView
+from grpo_doctor.findings.rule import Answer, Evidence, Finding, Fix, NotApplicable, Passed, Rule
+from grpo_doctor.findings.severity import Severity, graded
+from grpo_doctor.findings.view import RunView, no_counterfactual
 from grpo_doctor.findings.wording import percent
-from grpo_doctor.whatif import Edit
 
 POINTS = 10
 RULE = Rule(
@@ -66,6 +57,7 @@ RULE = Rule(
 GRADES: dict[Severity, float] = {"high": 0.40, "medium": 0.20, "low": 0.10}
 # Steps in a row that are no odd batch.
 WHILE = 3
+counterfactual = no_counterfactual  # it changes what is learned
 
 
 def check(view: RunView) -> Answer:
@@ -95,7 +87,6 @@ def check(view: RunView) -> Answer:
         confidence=0.9,
         cost=0.0,
         phases=("train",),
-        ranks=(),
         evidence=tuple(evidence),
         cause=f"{percent(share)} of the tokens are clipped and have no gradient.",
         fixes=_fixes(view),
@@ -118,7 +109,6 @@ def _for_a_while(view: RunView, clip: Curve, worst: float, at: tuple[int, ...]) 
         confidence=0.8,
         cost=0.0,
         phases=("train",),
-        ranks=(),
         evidence=(
             Evidence("tokens clipped", 100 * float(clip.values.mean()), "%", source(clip)),
             Evidence(f"in steps {at[0]} to {at[-1]}, at least", 100 * worst, "%", source(clip)),
@@ -133,9 +123,3 @@ def _for_a_while(view: RunView, clip: Curve, worst: float, at: tuple[int, ...]) 
 
 def _fixes(view: RunView) -> tuple[Fix, ...]:
     return (*fewer_iterations(view), *slower(view), *clip_gradients(view))
-
-
-def counterfactual(view: RunView) -> tuple[Edit, ...]:
-    """None: it changes what is learned."""
-    del view
-    return ()

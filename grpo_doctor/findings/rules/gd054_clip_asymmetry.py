@@ -37,9 +37,8 @@ import numpy as np
 from grpo_doctor.findings.learning import LEARNS_OTHERWISE, known, metric, source
 from grpo_doctor.findings.learning_fixes import clip_higher, fewer_iterations, slower
 from grpo_doctor.findings.rule import Answer, Evidence, Finding, Passed, Rule
-from grpo_doctor.findings.view import RunView
+from grpo_doctor.findings.view import RunView, no_counterfactual
 from grpo_doctor.findings.wording import percent
-from grpo_doctor.whatif import Edit
 
 POINTS = 10
 RULE = Rule(
@@ -54,6 +53,7 @@ MIN_RATIO = 3.0
 MIN_STEPS_SHARE = 0.80
 # Below one token in fifty, clipping shapes nothing.
 MIN_CLIPPED = 0.02
+counterfactual = no_counterfactual  # it changes what is learned
 
 
 def check(view: RunView) -> Answer:
@@ -77,7 +77,6 @@ def check(view: RunView) -> Answer:
         confidence=0.7,
         cost=0.0,
         phases=("train",),
-        ranks=(),
         evidence=(
             Evidence("clipped upwards", 100 * float(above.mean()), "%", source(high)),
             Evidence("clipped downwards", 100 * float(below.mean()), "%", source(low)),
@@ -91,14 +90,7 @@ def check(view: RunView) -> Answer:
                 "the upper bound is wide already: a lower learning rate, fewer passes per rollout",
                 LEARNS_OTHERWISE,
                 safety="changes-algorithm",
-                risk="",
             ),
         ),
         headline=f"Clipping limits {side} only",
     )
-
-
-def counterfactual(view: RunView) -> tuple[Edit, ...]:
-    """None: it changes what is learned."""
-    del view
-    return ()

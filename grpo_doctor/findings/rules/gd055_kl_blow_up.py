@@ -38,26 +38,11 @@ import numpy as np
 
 from grpo_doctor.analysis.learning import Curve
 from grpo_doctor.analysis.learning.shape import ends, onset, smooth
-from grpo_doctor.findings.learning import (
-    from_step,
-    graded,
-    reward_rises,
-    said,
-    source,
-    step_evidence,
-)
+from grpo_doctor.findings.learning import from_step, reward_rises, said, source, step_evidence
 from grpo_doctor.findings.learning_fixes import clip_gradients, slower, stay_close
-from grpo_doctor.findings.rule import (
-    Answer,
-    Evidence,
-    Finding,
-    NotApplicable,
-    Passed,
-    Rule,
-    Severity,
-)
-from grpo_doctor.findings.view import RunView
-from grpo_doctor.whatif import Edit
+from grpo_doctor.findings.rule import Answer, Evidence, Finding, NotApplicable, Passed, Rule
+from grpo_doctor.findings.severity import Severity, graded
+from grpo_doctor.findings.view import RunView, no_counterfactual
 
 POINTS = 10
 RULE = Rule(
@@ -73,6 +58,7 @@ RULE = Rule(
 GRADES: dict[Severity, float] = {"high": 2.0, "medium": 0.5}
 # Infinite or NaN at one step may be a single token; at one in twenty it is the policy.
 MAX_BAD_SHARE = 0.05
+counterfactual = no_counterfactual  # it changes what is learned
 
 
 def check(view: RunView) -> Answer:
@@ -97,20 +83,12 @@ def check(view: RunView) -> Answer:
         severity=severity,
         confidence=0.9,
         cost=0.0,
-        phases=(),
-        ranks=(),
         evidence=_evidence(every, (first, last), since),
         cause=cause,
         fixes=(*slower(view), *stay_close(view), *clip_gradients(view)),
         headline="" if since is None else f"{RULE.title} at step {since}",
         steps=from_step(numbers, since),
     )
-
-
-def counterfactual(view: RunView) -> tuple[Edit, ...]:
-    """None: it changes what is learned."""
-    del view
-    return ()
 
 
 def _evidence(every: Curve, shown: tuple[float, float], since: int | None) -> tuple[Evidence, ...]:

@@ -42,7 +42,6 @@ from grpo_doctor.analysis.learning.shape import ends, onset, rising, smooth
 from grpo_doctor.findings.learning import (
     LEARNS_OTHERWISE,
     from_step,
-    graded,
     known,
     learning_share,
     metric,
@@ -50,10 +49,10 @@ from grpo_doctor.findings.learning import (
     source,
     step_evidence,
 )
-from grpo_doctor.findings.rule import Answer, Evidence, Finding, Fix, Passed, Rule, Severity
-from grpo_doctor.findings.view import RunView
+from grpo_doctor.findings.rule import Answer, Evidence, Finding, Fix, Passed, Rule
+from grpo_doctor.findings.severity import Severity, graded
+from grpo_doctor.findings.view import RunView, no_counterfactual
 from grpo_doctor.findings.wording import percent
-from grpo_doctor.whatif import Edit
 
 POINTS = 20
 RULE = Rule(
@@ -73,6 +72,7 @@ PAYS = 0.80
 _LOSS = "train.loss_type"
 # Losses that divide by a constant or by all tokens of the batch: length earns a token nothing.
 CONSTANT_LOSSES = ("dr_grpo", "dapo")
+counterfactual = no_counterfactual  # what keeps completions short is not a setting of speed
 
 
 def check(view: RunView) -> Answer:
@@ -108,7 +108,6 @@ def check(view: RunView) -> Answer:
         confidence=0.8,
         cost=cost,
         phases=("rollout", "train") if cost else (),
-        ranks=(),
         evidence=tuple(evidence),
         cause=f"Completions grow {growth:.1f}-fold, to {last:.4g} tokens, and the reward "
         + (f"goes up and down with them (correlation {together:.2f})" if pays else "does not rise")
@@ -116,12 +115,6 @@ def check(view: RunView) -> Answer:
         fixes=_fixes(view),
         steps=from_step(length, since),
     )
-
-
-def counterfactual(view: RunView) -> tuple[Edit, ...]:
-    """None: what keeps completions short is not a setting of speed."""
-    del view
-    return ()
 
 
 def _fixes(view: RunView) -> tuple[Fix, ...]:

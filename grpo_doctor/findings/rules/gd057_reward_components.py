@@ -40,19 +40,10 @@ import numpy as np
 
 from grpo_doctor.analysis.learning import components
 from grpo_doctor.findings.learning import EQUAL, LEARNS_OTHERWISE
-from grpo_doctor.findings.rule import (
-    Answer,
-    Evidence,
-    Finding,
-    Fix,
-    NotApplicable,
-    Passed,
-    Rule,
-)
+from grpo_doctor.findings.rule import Answer, Evidence, Finding, Fix, NotApplicable, Passed, Rule
 from grpo_doctor.findings.signals import REWARD_COMPONENTS, Signal
-from grpo_doctor.findings.view import RunView
+from grpo_doctor.findings.view import RunView, no_counterfactual
 from grpo_doctor.findings.wording import percent
-from grpo_doctor.whatif import Edit
 
 POINTS = 10
 _TEXT = (
@@ -71,6 +62,7 @@ RULE = Rule(
 # difference. Two functions that both count were seen at two to one.
 MIN_PART = 0.80
 _WEIGHTS = "reward.weights"
+counterfactual = no_counterfactual  # it changes what is learned
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,12 +89,6 @@ def check(view: RunView) -> Answer:
     if not dead and lead.spread < MIN_PART * total:
         return Passed(f"{lead.name} has {percent(lead.spread / total)} of the deviation")
     return _dead(view, rewards, (dead, lead), total) if dead else _alone(view, rewards, lead, total)
-
-
-def counterfactual(view: RunView) -> tuple[Edit, ...]:
-    """None: it changes what is learned."""
-    del view
-    return ()
 
 
 def _components(view: RunView) -> list[Component]:
@@ -160,7 +146,6 @@ def _dead(
         confidence=0.9,
         cost=0.0,
         phases=("reward",),
-        ranks=(),
         evidence=_evidence(rewards, dead, total),
         cause=f"{what}, which adds nothing to any advantage.{also}",
         fixes=(_advice(view, f"print what {names} gets and returns for a few completions"),),
@@ -175,7 +160,6 @@ def _alone(view: RunView, rewards: list[Component], lead: Component, total: floa
         confidence=0.7,
         cost=0.0,
         phases=("reward",),
-        ranks=(),
         evidence=_evidence(rewards, [lead], total),
         cause=f"{lead.name} has {part} of the deviation of all reward functions together.",
         fixes=(_weigh_less(view, rewards, lead),),
@@ -201,4 +185,4 @@ def _weigh_less(view: RunView, rewards: list[Component], lead: Component) -> Fix
 
 
 def _advice(view: RunView, text: str) -> Fix:
-    return view.advice(text, LEARNS_OTHERWISE, safety="changes-algorithm", risk="")
+    return view.advice(text, LEARNS_OTHERWISE, safety="changes-algorithm")

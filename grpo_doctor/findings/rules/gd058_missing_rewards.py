@@ -46,19 +46,11 @@ from grpo_doctor.findings.learning import (
     said,
     step_evidence,
 )
-from grpo_doctor.findings.rule import (
-    Answer,
-    Evidence,
-    Finding,
-    NotApplicable,
-    Passed,
-    Rule,
-    Severity,
-)
+from grpo_doctor.findings.rule import Answer, Evidence, Finding, NotApplicable, Passed, Rule
+from grpo_doctor.findings.severity import Severity
 from grpo_doctor.findings.signals import REWARD_COMPONENTS
-from grpo_doctor.findings.view import RunView
+from grpo_doctor.findings.view import RunView, no_counterfactual
 from grpo_doctor.findings.wording import percent
-from grpo_doctor.whatif import Edit
 
 RULE = Rule(
     id="GD058",
@@ -66,13 +58,11 @@ RULE = Rule(
     title="Completions have no reward",
     family="learning",
     needs=(said("reward"),),
-    uses=(
-        MISSING_RATIO,
-        REWARD_COMPONENTS,
-    ),
+    uses=(MISSING_RATIO, REWARD_COMPONENTS),
 )
 # One step is enough: a healthy run has none. The grades are shares of all completions.
 GRADES: dict[Severity, float] = {"high": 0.20, "medium": 0.02, "low": 0.0}
+counterfactual = no_counterfactual  # a reward is there to be computed
 
 
 def check(view: RunView) -> Answer:
@@ -95,7 +85,6 @@ def check(view: RunView) -> Answer:
         confidence=1.0,
         cost=cost,
         phases=("reward",),
-        ranks=(),
         evidence=_evidence(missing, lost, int(rows[0])),
         cause=f"{percent(share, 1)} of the completions have no reward, {where}"
         + (f"; NaN comes from {', '.join(culprits)}." if culprits else "."),
@@ -105,18 +94,11 @@ def check(view: RunView) -> Answer:
                 "answer can't be read, no None, no division by zero",
                 LEARNS_OTHERWISE,
                 safety="needs-code",
-                risk="",
             ),
         ),
         headline=f"The reward is {_word(reward)} {where}" if len(lost) else "",
         steps=() if every else tuple(rows[:MOST_STEPS].tolist()),
     )
-
-
-def counterfactual(view: RunView) -> tuple[Edit, ...]:
-    """None: a reward is there to be computed."""
-    del view
-    return ()
 
 
 def _word(reward: Curve) -> str:

@@ -49,9 +49,8 @@ from grpo_doctor.findings.learning import (
 )
 from grpo_doctor.findings.learning_fixes import slower
 from grpo_doctor.findings.rule import Answer, Evidence, Finding, Fix, Passed, Rule
-from grpo_doctor.findings.view import RunView
+from grpo_doctor.findings.view import RunView, no_counterfactual
 from grpo_doctor.findings.wording import percent
-from grpo_doctor.whatif import Edit
 
 RULE = Rule(
     id="GD059",
@@ -62,6 +61,7 @@ RULE = Rule(
 )
 # A few flat steps at the end of a solved task are no matter; a fifth of the run is.
 MIN_FLAT_SHARE = 0.20
+counterfactual = no_counterfactual  # steps that teach are not shorter
 
 
 def check(view: RunView) -> Answer:
@@ -85,7 +85,6 @@ def check(view: RunView) -> Answer:
         confidence=0.95,
         cost=cost,
         phases=("reward",),
-        ranks=(),
         evidence=(
             Evidence("reward at the end", last, "", source(reward)),
             Evidence("its largest deviation", float(spread.values.max()), "", source(spread)),
@@ -99,12 +98,6 @@ def check(view: RunView) -> Answer:
     )
 
 
-def counterfactual(view: RunView) -> tuple[Edit, ...]:
-    """None: steps that teach are not shorter."""
-    del view
-    return ()
-
-
 def _headline(last: float, since: int, when: str, *, rose: bool, fell: bool) -> str:
     if rose:
         return f"The task is solved at step {since}"
@@ -115,10 +108,7 @@ def _headline(last: float, since: int, when: str, *, rose: bool, fell: bool) -> 
 def _lost(view: RunView, since: int) -> tuple[Fix, ...]:
     """The reward was better before: it is not the reward function."""
     back = f"go back to a checkpoint of before step {since}: what is left of the policy can't learn"
-    return (
-        *slower(view),
-        view.advice(back, LEARNS_OTHERWISE, safety="changes-algorithm", risk=""),
-    )
+    return (*slower(view), view.advice(back, LEARNS_OTHERWISE, safety="changes-algorithm"))
 
 
 def _fix(view: RunView, rose: bool, since: int) -> Fix:
@@ -128,4 +118,4 @@ def _fix(view: RunView, rose: bool, since: int) -> Fix:
         else "print what the reward function gets and returns for a few completions; if it is "
         "right, give partial credit or begin with easier prompts"
     )
-    return view.advice(text, LEARNS_OTHERWISE, safety="changes-algorithm", risk="")
+    return view.advice(text, LEARNS_OTHERWISE, safety="changes-algorithm")

@@ -38,15 +38,14 @@ from grpo_doctor.analysis.learning.shape import ends, onset, smooth
 from grpo_doctor.findings.learning import (
     LEARNS_OTHERWISE,
     from_step,
-    graded,
     known,
     metric,
     source,
     step_evidence,
 )
-from grpo_doctor.findings.rule import Answer, Evidence, Finding, Fix, Passed, Rule, Severity
-from grpo_doctor.findings.view import RunView
-from grpo_doctor.whatif import Edit
+from grpo_doctor.findings.rule import Answer, Evidence, Finding, Fix, Passed, Rule
+from grpo_doctor.findings.severity import Severity, graded
+from grpo_doctor.findings.view import RunView, no_counterfactual
 
 POINTS = 3
 RULE = Rule(
@@ -60,6 +59,7 @@ RULE = Rule(
 # at 0.1 the ratio of a token is off by a tenth on average, half of the usual clipping bound.
 GRADES: dict[Severity, float] = {"high": 0.30, "medium": 0.10, "low": 0.05}
 _CORRECTION = "rollout.importance_correction"
+counterfactual = no_counterfactual  # it changes what is learned
 
 
 def check(view: RunView) -> Answer:
@@ -82,7 +82,6 @@ def check(view: RunView) -> Answer:
         confidence=0.9,
         cost=0.0,
         phases=("rollout", "sync"),
-        ranks=(),
         evidence=tuple(evidence),
         cause=f"Engine and trainer differ by {max(first, last):.2g} nats per token on average"
         + (", more and more." if grows else "."),
@@ -91,22 +90,16 @@ def check(view: RunView) -> Answer:
     )
 
 
-def counterfactual(view: RunView) -> tuple[Edit, ...]:
-    """None: it changes what is learned."""
-    del view
-    return ()
-
-
 def _fixes(view: RunView, grows: bool) -> tuple[Fix, ...]:
     fixes: list[Fix] = []
     if grows:
         text = "compare the engine's weights with the trainer's after a sync: some may not arrive"
-        fixes.append(view.advice(text, LEARNS_OTHERWISE, safety="needs-code", risk=""))
+        fixes.append(view.advice(text, LEARNS_OTHERWISE, safety="needs-code"))
     if view.knob(_CORRECTION) is not True and view.spell(_CORRECTION, True) is not None:
         risk = "Needs the engine's log-probs."
         fixes.append(
             view.setting(_CORRECTION, True, LEARNS_OTHERWISE, safety="changes-algorithm", risk=risk)
         )
     text = "run engine and trainer in the same precision: fp16 for both, or a float32 head"
-    fixes.append(view.advice(text, LEARNS_OTHERWISE, safety="changes-numerics", risk=""))
+    fixes.append(view.advice(text, LEARNS_OTHERWISE, safety="changes-numerics"))
     return tuple(fixes)

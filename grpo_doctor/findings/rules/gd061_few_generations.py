@@ -40,9 +40,8 @@ import math
 from grpo_doctor.findings import signals
 from grpo_doctor.findings.learning import LEARNS_OTHERWISE, known, source
 from grpo_doctor.findings.rule import Answer, Evidence, Finding, NotApplicable, Passed, Rule
-from grpo_doctor.findings.view import RunView
+from grpo_doctor.findings.view import RunView, no_counterfactual
 from grpo_doctor.findings.wording import percent
-from grpo_doctor.whatif import Edit
 
 RULE = Rule(
     id="GD061",
@@ -58,6 +57,7 @@ MIN_GENERATIONS = 5
 MEDIUM_GENERATIONS = 3
 TARGET = 8
 _KNOB = "rollout.num_generations"
+counterfactual = no_counterfactual  # the number of completions per step stays the same
 
 
 def check(view: RunView) -> Answer:
@@ -83,7 +83,6 @@ def check(view: RunView) -> Answer:
         confidence=0.8 if count <= MEDIUM_GENERATIONS else 0.5,
         cost=0.0,
         phases=("rollout",),
-        ranks=(),
         evidence=tuple(evidence),
         cause=f"With {count} completion{'s' * (count != 1)} per prompt a group's mean is off by "
         f"{percent(1 / math.sqrt(count))} of the deviation of its rewards.",
@@ -91,9 +90,3 @@ def check(view: RunView) -> Answer:
             view.setting(_KNOB, TARGET, LEARNS_OTHERWISE, safety="changes-algorithm", risk=risk),
         ),
     )
-
-
-def counterfactual(view: RunView) -> tuple[Edit, ...]:
-    """None: the number of completions per step stays the same."""
-    del view
-    return ()

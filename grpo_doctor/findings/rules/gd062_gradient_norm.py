@@ -42,9 +42,9 @@ from grpo_doctor.analysis.learning.curves import Mask, Numbers
 from grpo_doctor.analysis.learning.shape import MAD_TO_SD, ends, rising
 from grpo_doctor.findings.learning import LEARNS_OTHERWISE, MOST_STEPS, said, source
 from grpo_doctor.findings.learning_fixes import clip_gradients, slower
-from grpo_doctor.findings.rule import Answer, Evidence, Finding, Fix, Passed, Rule, Severity
-from grpo_doctor.findings.view import RunView
-from grpo_doctor.whatif import Edit
+from grpo_doctor.findings.rule import Answer, Evidence, Finding, Fix, Passed, Rule
+from grpo_doctor.findings.severity import Severity
+from grpo_doctor.findings.view import RunView, no_counterfactual
 
 RULE = Rule(
     id="GD062",
@@ -67,6 +67,7 @@ GROWTH = 10.0
 MIN_RISING = 0.60
 # One lost step in a thousand may be a loss scale being found.
 MAX_BAD_SHARE = 0.01
+counterfactual = no_counterfactual  # it changes what is learned
 
 
 def check(view: RunView) -> Answer:
@@ -97,12 +98,6 @@ def check(view: RunView) -> Answer:
         what = f"The gradient norm spikes at {len(spikes)} of {len(every)} steps"
         return _finding(view, every, spikes, what, "low" if clipped else "medium")
     return Passed(f"median {np.median(norms.values):.3g}, largest {norms.values.max():.3g}")
-
-
-def counterfactual(view: RunView) -> tuple[Edit, ...]:
-    """None: it changes what is learned."""
-    del view
-    return ()
 
 
 def spiking(values: Numbers) -> Mask:
@@ -136,7 +131,6 @@ def _finding(
         confidence=0.9,
         cost=0.0,
         phases=("train", "optimizer"),
-        ranks=(),
         evidence=tuple(evidence),
         cause=what + (f", first at step {steps[0]}." if steps else "."),
         fixes=_fixes(view, lost=at is not None and bool(at.bad.any())),
@@ -149,7 +143,7 @@ def _fixes(view: RunView, *, lost: bool) -> tuple[Fix, ...]:
     if lost:
         text = "bfloat16 or float32 in place of float16; look at the rewards and log-probs there"
         return (
-            view.advice(text, LEARNS_OTHERWISE, safety="changes-numerics", risk=""),
+            view.advice(text, LEARNS_OTHERWISE, safety="changes-numerics"),
             *clip_gradients(view),
         )
     return (*clip_gradients(view), *slower(view))

@@ -47,8 +47,7 @@ from grpo_doctor.findings.learning import (
 )
 from grpo_doctor.findings.learning_fixes import slower, stay_close
 from grpo_doctor.findings.rule import Answer, Evidence, Finding, Passed, Rule
-from grpo_doctor.findings.view import RunView
-from grpo_doctor.whatif import Edit
+from grpo_doctor.findings.view import RunView, no_counterfactual
 
 POINTS = 40
 RULE = Rule(
@@ -65,6 +64,7 @@ MIN_ERRORS = 6.0
 # deviation between completions.
 MIN_LOST_SHARE = 0.50
 MIN_OF_DEVIATION = 0.25
+counterfactual = no_counterfactual  # it changes what is learned
 
 
 def check(view: RunView) -> Answer:
@@ -84,8 +84,6 @@ def check(view: RunView) -> Answer:
         severity="high" if below else "medium",
         confidence=min(0.95, 0.6 + errors / 50),
         cost=0.0,
-        phases=(),
-        ranks=(),
         evidence=(
             *_evidence(fall, errors, source(reward)),
             step_evidence("peak at step", fall.peak_step, reward),
@@ -105,12 +103,6 @@ def check(view: RunView) -> Answer:
         headline=f"The reward falls after its peak at step {fall.peak_step}",
         steps=from_step(reward, fall.peak_step),
     )
-
-
-def counterfactual(view: RunView) -> tuple[Edit, ...]:
-    """None: it changes what is learned."""
-    del view
-    return ()
 
 
 def _evidence(fall: Fall, errors: float, where: str) -> tuple[Evidence, ...]:

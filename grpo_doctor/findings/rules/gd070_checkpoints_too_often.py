@@ -42,16 +42,8 @@ import numpy as np
 
 from grpo_doctor.analysis.rows import CODES
 from grpo_doctor.findings import signals
-from grpo_doctor.findings.rule import (
-    Answer,
-    Evidence,
-    Finding,
-    Fix,
-    NotApplicable,
-    Passed,
-    Rule,
-    severity_of,
-)
+from grpo_doctor.findings.rule import Answer, Evidence, Finding, Fix, NotApplicable, Passed, Rule
+from grpo_doctor.findings.severity import severity_of
 from grpo_doctor.findings.view import RunView
 from grpo_doctor.findings.wording import percent
 from grpo_doctor.whatif import Edit, Prediction, Withheld
@@ -103,7 +95,6 @@ def check(view: RunView) -> Answer:
         confidence=0.9,
         cost=saving.share * (1 - saving.every / best),
         phases=("checkpoint",),
-        ranks=(),
         evidence=(
             Evidence("in checkpoints", 100 * saving.share, "%", source),
             Evidence("checkpoints before the last step", len(saving.numbers), "", source),
@@ -165,8 +156,7 @@ def _fix(view: RunView, saving: Saving, best: int) -> Fix:
     edits = counterfactual(view)
     outcome: Prediction | Withheld = (
         view.predict(
-            edits,
-            f"with a checkpoint every {best} steps instead of {_each(saving.every)}",
+            edits, f"with a checkpoint every {best} steps instead of {_each(saving.every)}"
         )
         if edits
         else Withheld("steps with a checkpoint are excluded; the cost is what can be saved")

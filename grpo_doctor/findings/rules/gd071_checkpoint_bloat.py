@@ -42,9 +42,9 @@ import numpy as np
 from grpo_doctor.findings.device_memory import GIB
 from grpo_doctor.findings.rule import Answer, Evidence, Finding, Fix, Passed, Rule
 from grpo_doctor.findings.signals import sampled
-from grpo_doctor.findings.view import RunView
+from grpo_doctor.findings.view import RunView, no_counterfactual
 from grpo_doctor.findings.wording import percent
-from grpo_doctor.whatif import Edit, Withheld
+from grpo_doctor.whatif import Withheld
 
 _WEIGHTS, _OPTIMIZER = "checkpoint/weights_bytes", "checkpoint/optimizer_bytes"
 _COUNT = "checkpoint/weights"
@@ -69,6 +69,7 @@ MEDIUM_GIB = 50.0
 MAX_HALF_BYTES = 3.0
 HALF_DTYPES = ("bfloat16", "float16", "bf16", "fp16", "half")
 _UNKNOWN = Withheld("how fast this disk writes smaller files is not known")
+counterfactual = no_counterfactual  # the disk's speed on smaller files is not known
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,17 +115,10 @@ def check(view: RunView) -> Answer:
         confidence=0.9 if heavy else 0.8,
         cost=0.0,
         phases=("checkpoint",),
-        ranks=(),
         evidence=_evidence(written, kept),
         cause="; ".join(causes) + ".",
         fixes=(*(_lighter(view) if heavy else ()), *(_narrower(view) if wide else ())),
     )
-
-
-def counterfactual(view: RunView) -> tuple[Edit, ...]:
-    """None: the disk's speed on smaller files is not known."""
-    del view
-    return ()
 
 
 def _values(view: RunView, name: str) -> list[float]:

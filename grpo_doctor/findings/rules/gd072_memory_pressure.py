@@ -43,12 +43,13 @@ from grpo_doctor.analysis.intervals import Intervals
 from grpo_doctor.analysis.sampled import max_over, mean_over
 from grpo_doctor.findings import signals
 from grpo_doctor.findings.device_memory import GIB
-from grpo_doctor.findings.rule import Answer, Evidence, Finding, Fix, Passed, Rule, severity_of
+from grpo_doctor.findings.rule import Answer, Evidence, Finding, Fix, Passed, Rule
+from grpo_doctor.findings.severity import severity_of
 from grpo_doctor.findings.signals import any_of, sampled
-from grpo_doctor.findings.view import RunView
+from grpo_doctor.findings.view import RunView, no_counterfactual
 from grpo_doctor.findings.wording import percent
 from grpo_doctor.trace.model import Series
-from grpo_doctor.whatif import Edit, Withheld
+from grpo_doctor.whatif import Withheld
 
 _RUN = "record with `grpo-doctor run`"
 _PSI, _SWAP, _FAULTS = "host.psi_memory", "host.swap_used", "host.major_faults"
@@ -62,10 +63,7 @@ RULE = Rule(
         signals.STEPS,
         any_of(f"`{_PSI}` or `{_SWAP}`: {_RUN}", sampled(_PSI, _RUN), sampled(_SWAP, _RUN)),
     ),
-    uses=(
-        _AVAILABLE,
-        _FAULTS,
-    ),
+    uses=(_AVAILABLE, _FAULTS),
 )
 # A host with room has none at all; a twentieth of the time stalled can be felt.
 MIN_STALLED = 0.05
@@ -75,6 +73,7 @@ MIN_SWAPPED_GIB = 1.0
 # per second on an SSD and of a second on a disk.
 MIN_FAULTS = 100.0
 _UNKNOWN = Withheld("which part of a step is stalled on memory is not known")
+counterfactual = no_counterfactual  # stalls hit any phase
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,18 +114,10 @@ def check(view: RunView) -> Answer:
         severity=severity_of(stalled) if stalled >= MIN_STALLED else "medium",
         confidence=0.8 if stalled >= MIN_STALLED else 0.6,
         cost=stalled,
-        phases=(),
-        ranks=(),
         evidence=_evidence(pressure),
         cause=cause,
         fixes=_fixes(view),
     )
-
-
-def counterfactual(view: RunView) -> tuple[Edit, ...]:
-    """None: stalls hit any phase."""
-    del view
-    return ()
 
 
 def _pressure(view: RunView) -> Pressure:
@@ -184,4 +175,4 @@ def _fixes(view: RunView) -> tuple[Fix, ...]:
             risk = "Takes GPU memory instead."
             fixes.append(view.setting(name, False, _UNKNOWN, safety="same-math", risk=risk))
     text = "find who holds the memory: smem -tk, or ps -eo pid,rss,args --sort -rss"
-    return tuple(fixes) or (view.advice(text, _UNKNOWN, safety="same-math", risk=""),)
+    return tuple(fixes) or (view.advice(text, _UNKNOWN, safety="same-math"),)

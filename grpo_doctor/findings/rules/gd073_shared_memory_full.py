@@ -38,9 +38,9 @@ import numpy as np
 from grpo_doctor.findings.device_memory import GIB
 from grpo_doctor.findings.rule import Answer, Evidence, Finding, NotApplicable, Passed, Rule
 from grpo_doctor.findings.signals import sampled
-from grpo_doctor.findings.view import RunView
+from grpo_doctor.findings.view import RunView, no_counterfactual
 from grpo_doctor.findings.wording import percent
-from grpo_doctor.whatif import Edit, Withheld
+from grpo_doctor.whatif import Withheld
 
 _USED, _SIZE = "host.shm_used", "host.shm_size"
 _RUN = "record with `grpo-doctor run`"
@@ -56,6 +56,7 @@ MIN_USED_SHARE = 0.80
 HIGH_USED_SHARE = 0.95
 # A container's default; a single batch of images fills it.
 DEFAULT_BYTES = 64 * 2**20
+counterfactual = no_counterfactual  # it is no matter of time
 
 
 def check(view: RunView) -> Answer:
@@ -73,8 +74,6 @@ def check(view: RunView) -> Answer:
         severity="high" if share >= HIGH_USED_SHARE else "medium",
         confidence=0.9,
         cost=0.0,
-        phases=(),
-        ranks=(),
         evidence=(
             Evidence("most in use", used / GIB, "GiB", where),
             Evidence("size", size / GIB, "GiB", where),
@@ -92,12 +91,6 @@ def check(view: RunView) -> Answer:
             ),
         ),
     )
-
-
-def counterfactual(view: RunView) -> tuple[Edit, ...]:
-    """None: it is no matter of time."""
-    del view
-    return ()
 
 
 def _pairs(view: RunView) -> list[tuple[float, float, str]]:

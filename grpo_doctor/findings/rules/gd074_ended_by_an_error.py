@@ -40,9 +40,9 @@ from grpo_doctor.analysis.steps import ERROR_PREFIX
 from grpo_doctor.findings.memory_fixes import fixes_for_memory
 from grpo_doctor.findings.rule import Answer, Evidence, Finding, Fix, NotApplicable, Rule
 from grpo_doctor.findings.signals import Signal
-from grpo_doctor.findings.view import RunView
+from grpo_doctor.findings.view import RunView, no_counterfactual
 from grpo_doctor.trace.model import Kind
-from grpo_doctor.whatif import Edit, Withheld
+from grpo_doctor.whatif import Withheld
 
 RULE = Rule(
     id="GD074",
@@ -79,6 +79,7 @@ KNOWN: tuple[tuple[str, str], ...] = (
     ("less than desired gpu memory utilization", _LESS_FOR_VLLM),
     (OUT_OF_MEMORY, "shorter completions, fewer of them per pass, or more GPUs"),
 )
+counterfactual = no_counterfactual  # there is no step time to change
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,12 +122,6 @@ def _headline(first: Failure) -> str:
         return f"Rank {first.rank} ran out of memory in {first.phase}"
     name = first.text.partition(":")[0]
     return f"Rank {first.rank} ended the run in {first.phase}: {name}"
-
-
-def counterfactual(view: RunView) -> tuple[Edit, ...]:
-    """None: there is no step time to change."""
-    del view
-    return ()
 
 
 def failures(view: RunView) -> list[Failure]:

@@ -37,20 +37,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from grpo_doctor.findings.rule import (
-    Answer,
-    Evidence,
-    Finding,
-    Fix,
-    NotApplicable,
-    Passed,
-    Rule,
-)
-from grpo_doctor.findings.view import RunView
+from grpo_doctor.findings.rule import Answer, Evidence, Finding, Fix, NotApplicable, Passed, Rule
+from grpo_doctor.findings.view import RunView, no_counterfactual
 from grpo_doctor.launches.launcher import unwrap
 from grpo_doctor.launches.programs import recognize
 from grpo_doctor.launches.words import from_arguments
-from grpo_doctor.whatif import Edit, Withheld
+from grpo_doctor.whatif import Withheld
 
 _PEAKS = {
     "job.processes": ("processes of the job, at most", ""),
@@ -79,6 +71,7 @@ for number, batch in enumerate(batches):
         with phase("train"): train(batch)"""
 _WITHHELD = Withheld("without phases there is no step to shorten")
 _NAMES = {"trl": "TRL", "verl": "verl", "openrlhf": "OpenRLHF"}
+counterfactual = no_counterfactual  # there is no step time to change
 
 
 def check(view: RunView) -> Answer:
@@ -94,8 +87,6 @@ def check(view: RunView) -> Answer:
         severity="info",
         confidence=1.0,
         cost=0.0,
-        phases=(),
-        ranks=(),
         evidence=_evidence(view),
         cause=f"The command starts {framework}, but none of its hooks took effect."
         if framework
@@ -103,12 +94,6 @@ def check(view: RunView) -> Answer:
         fixes=(_without_hooks(view, framework) if framework else _by_hand(view),),
         headline=f"{framework} ran without its phases" if framework else "",
     )
-
-
-def counterfactual(view: RunView) -> tuple[Edit, ...]:
-    """None: there is no step time to change."""
-    del view
-    return ()
 
 
 def _evidence(view: RunView) -> tuple[Evidence, ...]:

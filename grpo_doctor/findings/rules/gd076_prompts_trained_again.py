@@ -41,16 +41,8 @@ from dataclasses import dataclass
 
 from grpo_doctor.findings import signals
 from grpo_doctor.findings.knob_access import by_model, edits_of, whole
-from grpo_doctor.findings.rule import (
-    Answer,
-    Evidence,
-    Finding,
-    Fix,
-    NotApplicable,
-    Passed,
-    Rule,
-    severity_of,
-)
+from grpo_doctor.findings.rule import Answer, Evidence, Finding, Fix, NotApplicable, Passed, Rule
+from grpo_doctor.findings.severity import severity_of
 from grpo_doctor.findings.signals import Signal, any_of, sampled
 from grpo_doctor.findings.view import RunView
 from grpo_doctor.findings.wording import percent
@@ -124,7 +116,6 @@ def check(view: RunView) -> Answer:
         confidence=0.7,
         cost=cost,
         phases=phases,
-        ranks=(),
         evidence=(
             Evidence("prompt tokens, once per completion", tokens.prompts, "", tokens.source),
             Evidence("completion tokens", tokens.completions, "", tokens.source),

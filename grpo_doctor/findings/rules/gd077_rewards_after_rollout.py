@@ -45,15 +45,8 @@ import numpy as np
 from grpo_doctor.findings import signals
 from grpo_doctor.findings.knob_access import edits_of
 from grpo_doctor.findings.reward_functions import reward_seconds, typical
-from grpo_doctor.findings.rule import (
-    Answer,
-    Evidence,
-    Finding,
-    NotApplicable,
-    Passed,
-    Rule,
-    severity_of,
-)
+from grpo_doctor.findings.rule import Answer, Evidence, Finding, NotApplicable, Passed, Rule
+from grpo_doctor.findings.severity import severity_of
 from grpo_doctor.findings.signals import Signal
 from grpo_doctor.findings.span_counts import seconds_just_after
 from grpo_doctor.findings.view import RunView
@@ -119,7 +112,6 @@ def check(view: RunView) -> Answer:
         confidence=0.6,
         cost=share,
         phases=("reward",),
-        ranks=(),
         evidence=(
             Evidence("rollout per step", plan.rollout_s, "s", "rollout spans"),
             Evidence("rewards after it, per step", plan.reward_s, "s", "reward spans"),

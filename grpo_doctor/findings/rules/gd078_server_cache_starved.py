@@ -56,25 +56,17 @@ from grpo_doctor.findings.rollout_servers import (
     loads,
     server_signal,
 )
-from grpo_doctor.findings.rule import (
-    Answer,
-    Evidence,
-    Finding,
-    Fix,
-    Passed,
-    Rule,
-    Severity,
-    severity_of,
-)
+from grpo_doctor.findings.rule import Answer, Evidence, Finding, Fix, Passed, Rule
 from grpo_doctor.findings.rules.gd012_cache_starved import (
     FULL_PCT,
     MIN_PREEMPTED,
     MIN_QUEUED,
     MIN_ROLLOUT_SHARE,
 )
-from grpo_doctor.findings.view import RunView
+from grpo_doctor.findings.severity import Severity, severity_of
+from grpo_doctor.findings.view import RunView, no_counterfactual
 from grpo_doctor.findings.wording import percent
-from grpo_doctor.whatif import Change, Withheld
+from grpo_doctor.whatif import Withheld
 
 RULE = Rule(
     id="GD078",
@@ -97,6 +89,7 @@ _SIZES = (
     "num_gpu_blocks_override", "kv_cache_memory_bytes", "kv_cache_memory", "max_total_tokens",
 )  # fmt: skip
 _REASON = "how much of the server's memory is its cache was not recorded"
+counterfactual = no_counterfactual  # how much more cache a server would have is unknown
 
 
 def check(view: RunView) -> Answer:
@@ -123,7 +116,6 @@ def check(view: RunView) -> Answer:
         confidence=0.9 if preempted >= MIN_PREEMPTED else 0.7,
         cost=cost,
         phases=("rollout",),
-        ranks=(),
         evidence=(
             *worst.evidence("cache", "requests", "preemptions"),
             Evidence("servers with a full cache", len(full), f"of {len(servers)}", CACHE),
@@ -133,12 +125,6 @@ def check(view: RunView) -> Answer:
         f"{percent(queued)} of its requests wait for room" + _preemptions(worst) + ".",
         fixes=(_fix(view, worst),),
     )
-
-
-def counterfactual(view: RunView) -> tuple[Change, ...]:
-    """None: how much more cache a server would have is unknown."""
-    del view
-    return ()
 
 
 def _held_back(load: Load) -> float:
@@ -170,13 +156,13 @@ def _fix(view: RunView, load: Load) -> Fix:
     if sized:
         words = " and ".join(f"`--{name.replace('_', '-')}`" for name in sized)
         text = f"start the server without {words}, or with more: that fixes how large its cache is"
-        return view.advice(text, Withheld(_REASON), safety="same-math", risk="")
+        return view.advice(text, Withheld(_REASON), safety="same-math")
     now = program.value(_KNOB) if program else None
     most = _USUAL if program and program.table == "sglang" else _MOST
     target = next((t for t in (_USUAL, most) if isinstance(now, float | int) and now < t), None)
     fewer = "add a server, or roll out fewer completions at once: nearly all memory is the server's"
     if target is None and now is not None:
-        return view.advice(fewer, Withheld(_REASON), safety="same-math", risk="")
+        return view.advice(fewer, Withheld(_REASON), safety="same-math")
     risk = "The server fails at its start if this share is not free then; step back by 0.05."
     fix = load.setting(view, _KNOB, target, reason=_REASON, risk=risk) if target else None
     if fix is not None:

@@ -54,24 +54,16 @@ from grpo_doctor.findings.rollout_servers import (
     loads,
     server_signal,
 )
-from grpo_doctor.findings.rule import (
-    Answer,
-    Evidence,
-    Finding,
-    Fix,
-    Passed,
-    Rule,
-    Severity,
-    severity_of,
-)
+from grpo_doctor.findings.rule import Answer, Evidence, Finding, Fix, Passed, Rule
 from grpo_doctor.findings.rules.gd015_rollout_under_batched import (
     CACHE_FULL_PCT,
     MIN_QUEUED,
     MIN_ROLLOUT_SHARE,
 )
-from grpo_doctor.findings.view import RunView
+from grpo_doctor.findings.severity import Severity, severity_of
+from grpo_doctor.findings.view import RunView, no_counterfactual
 from grpo_doctor.findings.wording import percent
-from grpo_doctor.whatif import Change, Withheld
+from grpo_doctor.whatif import Withheld
 
 RULE = Rule(
     id="GD079",
@@ -85,6 +77,7 @@ _SLOTS = "vllm.max_num_seqs"
 # Peaks are sampled once a second: so near to its limit a server has been at it.
 _REACHED = 0.9
 _REASON = "how the server's speed grows with its batch was not measured"
+counterfactual = no_counterfactual  # how a server's speed grows with its batch is unknown
 
 
 def check(view: RunView) -> Answer:
@@ -98,12 +91,6 @@ def check(view: RunView) -> Answer:
     if not servers:
         return Passed("no server said during the steps how many requests it had")
     return _judged(view, servers, share)
-
-
-def counterfactual(view: RunView) -> tuple[Change, ...]:
-    """None: how a server's speed grows with its batch is unknown."""
-    del view
-    return ()
 
 
 def _judged(view: RunView, servers: tuple[Load, ...], share: float) -> Answer:
@@ -136,7 +123,6 @@ def _finding(view: RunView, load: Load, cost: float, slots: float | None) -> Fin
         confidence=0.85 if slots is not None and view.has_gpu else 0.6,
         cost=cost,
         phases=("rollout",),
-        ranks=(),
         evidence=(*load.evidence("requests", "cache"), *known, *view.phase_evidence("rollout")),
         cause=f"{percent(load.queued_share)} of the requests at {load.name} wait: at most "
         f"{load.running_peak:.0f} run at once" + (f"{room} full at its peak." if room else "."),

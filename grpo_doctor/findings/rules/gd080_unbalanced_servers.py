@@ -58,19 +58,12 @@ from grpo_doctor.findings.rollout_servers import (
     said_by,
     server_signal,
 )
-from grpo_doctor.findings.rule import (
-    Answer,
-    Evidence,
-    Finding,
-    NotApplicable,
-    Passed,
-    Rule,
-    severity_of,
-)
-from grpo_doctor.findings.view import RunView
+from grpo_doctor.findings.rule import Answer, Evidence, Finding, NotApplicable, Passed, Rule
+from grpo_doctor.findings.severity import severity_of
+from grpo_doctor.findings.view import RunView, no_counterfactual
 from grpo_doctor.findings.wording import percent
 from grpo_doctor.trace.model import Series
-from grpo_doctor.whatif import Change, Withheld
+from grpo_doctor.whatif import Withheld
 
 RULE = Rule(
     id="GD080",
@@ -89,6 +82,7 @@ MIN_COST = 0.03
 # idle server only where both were seen twice.
 _SEEN_TWICE_NS = 2_000_000_000
 _REASON = "which requests went to which server was not recorded"
+counterfactual = no_counterfactual  # how long an even share would have taken is unknown
 
 
 def check(view: RunView) -> Answer:
@@ -115,7 +109,6 @@ def check(view: RunView) -> Answer:
         confidence=0.8 if few else 0.7,
         cost=cost,
         phases=("rollout",),
-        ranks=(),
         evidence=(
             *(
                 row
@@ -135,12 +128,6 @@ def check(view: RunView) -> Answer:
             ),
         ),
     )
-
-
-def counterfactual(view: RunView) -> tuple[Change, ...]:
-    """None: how long an even share would have taken is unknown."""
-    del view
-    return ()
 
 
 def _shares(servers: list[Load]) -> tuple[str, list[float]]:

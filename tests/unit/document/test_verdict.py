@@ -122,7 +122,7 @@ def test_without_a_gain_nothing_is_promised() -> None:
 )
 def test_a_hundredth_is_worth_saying(gain: float, cost: float, said: str) -> None:
     fix = Fix("a.knob", 1, 2, "--a 2", Prediction(-5.0, -gain, 0.0, "so"), "same-math", "")
-    finding = Finding("low", 1.0, cost, (), (), (), "", (fix,))
+    finding = Finding("low", 1.0, cost, (), "", (fix,))
     results = Results(((Rule("GD000", "slug", "It is slow", "system", ()), finding),), (), (), ())
     analysis = analyse(ended(Exit("finished", 0)).build())
     assert module.verdict(analysis, results, []) == said

@@ -29,7 +29,7 @@ def results(run: RunView, *fixes: tuple[str | None, object, Prediction | None]) 
         rule = Rule(f"GD{number:03d}", "slug", f"Problem {number}", "system", ())
         unknown = "" if predicted else "nobody knows"
         fix = Fix(knob, None, value, f"--flag {number}", predicted, "same-math", "", unknown)
-        found.append((rule, Finding("low", 1.0, 0.1, (), (), (), "", (fix,))))
+        found.append((rule, Finding("low", 1.0, 0.1, (), "", (fix,))))
     return Results(tuple(found), (), (), ())
 
 
@@ -112,7 +112,7 @@ def test_fixes_of_one_finding_are_told_apart_by_what_they_set() -> None:
         Fix(None, None, None, "buy a faster disk", None, "same-math", "", unknown),
         Fix("c.knob", None, 1, "--c 1", removal(run, "sync"), "same-math", ""),
     )
-    finding = Finding("low", 1.0, 0.1, (), (), (), "", fixes)
+    finding = Finding("low", 1.0, 0.1, (), "", fixes)
     found = whatif_entry(run, Results(((rule, finding),), (), (), ()))
     assert [one.label for one in found.unknown] == [
         "Problem: a.knob", "Problem: b.knob 2", "Problem: b.knob true",

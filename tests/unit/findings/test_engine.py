@@ -11,7 +11,8 @@ import pytest
 
 from grpo_doctor import findings
 from grpo_doctor.findings import RunView, run_rules, signals
-from grpo_doctor.findings.rule import Answer, Finding, Passed, Rule, RuleError, severity_of
+from grpo_doctor.findings.rule import Answer, Finding, Passed, Rule, RuleError
+from grpo_doctor.findings.severity import severity_of
 from grpo_doctor.findings.signals import Signal
 from grpo_doctor.whatif import Edit, Prediction
 from tests.build import TraceBuilder
@@ -41,7 +42,7 @@ class Fake:
 
 
 def found(share: float) -> Finding:
-    return Finding(severity_of(share), 1.0, share, (), (), (), "", ())
+    return Finding(severity_of(share), 1.0, share, (), "", ())
 
 
 def test_a_rule_that_fails_is_an_entry_and_the_others_go_on() -> None:

@@ -15,12 +15,12 @@ from grpo_doctor.findings.learning import (
     fall_of,
     flat_from,
     from_step,
-    graded,
     learning_share,
     metric,
     missing_share,
     reward_rises,
 )
+from grpo_doctor.findings.severity import graded
 from tests.build import TraceBuilder
 from tests.unit.findings.example_runs import run
 
