@@ -101,11 +101,11 @@ def _two_looks(visit: Visit, wishes: Wishes, progress: Callable[[str], None]) ->
         first = time.monotonic()
         _look(visit)
         beside = _surroundings(visit, pool)
-        left = wishes.seconds_between - (time.monotonic() - first)
-        if left > 0:
-            progress(f"again in {left:.1f} s")
+        pause_s = wishes.seconds_between - (time.monotonic() - first)
+        if pause_s > 0:
+            progress(f"again in {pause_s:.1f} s")
             with visit.part("pause"):
-                time.sleep(left)
+                time.sleep(pause_s)
         _look(visit)
         counted = pool.submit(look.gpus, visit.job), pool.submit(look.engines, visit.job)
         with visit.part("blocked"):
@@ -158,11 +158,11 @@ def _closer(visit: Visit, wishes: Wishes, progress: Callable[[str], None]) -> No
             ask_ras(visit)
     if not stall.stalled:
         return
-    left = max(wishes.at_most_s - visit.seconds(), 1.0)
+    remaining_s = max(wishes.at_most_s - visit.seconds(), 1.0)
     slow = {actor.pid for actor in scene_now.by_rank.values() if answers_late(actor)}
     progress("asking the flight recorders")
     with visit.part("recorders"):
-        ask_recorders(visit, inject=wishes.inject, at_most_s=left, spared=slow)
+        ask_recorders(visit, inject=wishes.inject, at_most_s=remaining_s, spared=slow)
     with visit.part("arguments"):
         _arguments(visit)
     spinning = [actor for actor in scene_now.by_rank.values() if actor.device_wait]
@@ -205,10 +205,10 @@ def _native(visit: Visit, wishes: Wishes, progress: Callable[[str], None]) -> No
 def unexplained(evidence: Evidence) -> list[int]:
     """Processes of ranks of whom only their native frames can tell what they wait for."""
     verdict, ranks = diagnose(evidence).verdict, scene.build(evidence).by_rank
-    named = [ranks[rank] for rank in verdict.culprits or tuple(ranks) if rank in ranks]
+    actors = [ranks[rank] for rank in verdict.culprits or tuple(ranks) if rank in ranks]
     if verdict.cause != "unknown":
-        named = [actor for actor in named if actor.waits_in_c] if verdict.culprits else []
-    return [actor.pid for actor in named]
+        actors = [actor for actor in actors if actor.waits_in_c] if verdict.culprits else []
+    return [actor.pid for actor in actors]
 
 
 def _lock_files(visit: Visit) -> None:
@@ -229,11 +229,11 @@ def _arguments(visit: Visit) -> None:
     scene_now = scene.build(visit.evidence())
     joined = {wait.rank for wait in scene_now.matching.waits if wait.why == "joined"}
     rooted = [actor for actor in scene_now.by_rank.values() if actor.place.operation in ROOTED]
-    asked = [actor for actor in rooted if actor.rank in joined][:MOST_ROOTED]
-    asked += [actor for actor in scene_now.by_rank.values() if actor.place.call == "p2p"]
+    actors = [actor for actor in rooted if actor.rank in joined][:MOST_ROOTED]
+    actors += [actor for actor in scene_now.by_rank.values() if actor.place.call == "p2p"]
     creating = [actor for actor in scene_now.by_rank.values() if actor.place.operation in CREATING]
-    asked += creating[:MOST_CREATING]
-    for actor in asked:
+    actors += creating[:MOST_CREATING]
+    for actor in actors:
         if not actor.held:
             for function, values in look.arguments(actor.pid, P2P | ROOTED | CREATES).items():
                 visit.arguments.append(CallArguments(actor.pid, function, values))

@@ -50,13 +50,13 @@ def ask_ras(visit: Visit, at_most_s: float = RAS_S) -> None:
 
 def _stood_ns(visit: Visit) -> int:
     """For how long the rank that stands longest may have stood."""
-    seen_all, ranks = index(visit.evidence()), visit.job.ranks()
-    moved = {seen_all[member.pid].motion.kind for member in ranks if member.pid in seen_all}
+    observed, ranks = index(visit.evidence()), visit.job.ranks()
+    moved = {observed[member.pid].motion.kind for member in ranks if member.pid in observed}
     ages = [SPUN_NS if "spinning" in moved and "working" not in moved else 0]
     for member in visit.job.ranks():
-        seen = visit.looks[-1].of(member.pid)
-        if seen is not None and seen.threads and seen.threads[0].last_ran_ns:
-            ages.append(seen.at_ns - seen.threads[0].last_ran_ns)
+        process = visit.looks[-1].of(member.pid)
+        if process is not None and process.threads and process.threads[0].last_ran_ns:
+            ages.append(process.at_ns - process.threads[0].last_ran_ns)
     return max(ages)
 
 
@@ -75,19 +75,19 @@ def inject_into(visit: Visit, until: float, spared: Container[int] = ()) -> None
     """One rank after the other, so that never two are stopped at once."""
     waiting = _open(visit)
     for member in visit.job.ranks():
-        seen = visit.looks[-1].of(member.pid)
-        if member.pid not in waiting or seen is None or _gone(seen):
+        process = visit.looks[-1].of(member.pid)
+        if member.pid not in waiting or process is None or _has_ended(process):
             continue
         if member.pid in spared:
             visit.dumps.append(FlightDump("ptrace", member.rank, member.pid, problem=SPARED))
             continue
-        left = until - time.monotonic()
-        if left <= 0.05:
+        remaining_s = until - time.monotonic()
+        if remaining_s <= 0.05:
             problem = "there was no time left to ask this rank's flight recorder"
             visit.dumps.append(FlightDump("ptrace", member.rank, member.pid, problem=problem))
             continue
-        visit.dumps += flight.inject_all(member, seen, at_most_s=min(INJECT_S, left))
+        visit.dumps += flight.inject_all(member, process, at_most_s=min(INJECT_S, remaining_s))
 
 
-def _gone(seen: ProcessLook) -> bool:
-    return seen.state in ("Z", "X")
+def _has_ended(process: ProcessLook) -> bool:
+    return process.state in ("Z", "X")

@@ -36,25 +36,25 @@ def look_closer(
         spinning = _pids(visit, "spinning")[:MOST_DIGESTS]
         _digest(visit, spinning)
         for pause_s in (BETWEEN_S, wait_s):
-            left = [pid for pid in _pids(visit, "spinning") if pid in spinning]
-            if not left:
+            unresolved = [pid for pid in _pids(visit, "spinning") if pid in spinning]
+            if not unresolved:
                 return
             time.sleep(max(0.0, pause_s - (time.monotonic() - began)))
-            _digest(visit, left)
+            _digest(visit, unresolved)
 
 
 def _pids(visit: Visit, *kinds: str) -> list[int]:
     """The ranks, and processes of engines, that moved like that."""
-    seen = index(visit.evidence())
+    observed = index(visit.evidence())
     chosen = [member.pid for member in visit.job.members if member.role in _ASKED]
-    return [pid for pid in chosen if pid in seen and seen[pid].motion.kind in kinds]
+    return [pid for pid in chosen if pid in observed and observed[pid].motion.kind in kinds]
 
 
 def _works_beneath(visit: Visit) -> bool:
     """Whether a rank sleeps while a thread of a library uses a core: NCCL's, or one that works."""
-    seen = index(visit.evidence())
+    observed = index(visit.evidence())
     return any(
-        seen[member.pid].motion.works_beneath
+        observed[member.pid].motion.works_beneath
         for member in visit.job.members
         if member.role in _ASKED
     )

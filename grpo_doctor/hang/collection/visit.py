@@ -29,7 +29,7 @@ from grpo_doctor_probes.evidence import (
     Stack,
 )
 
-_SEEN = (
+_LISTS = (
     "looks", "stacks", "limits", "blocked", "arguments", "positions", "locals_seen", "gpus",
     "engines", "spans", "dumps", "ras", "logs",
 )  # fmt: skip
@@ -75,14 +75,14 @@ class Visit:
 
     def evidence(self) -> Evidence:
         """All of it, as it is now."""
-        seen: dict[str, Any] = {name: tuple(getattr(self, name)) for name in _SEEN}
+        rows: dict[str, Any] = {name: tuple(getattr(self, name)) for name in _LISTS}
         return Evidence(
             job=self.job,
             taken_unix_ns=self.taken_unix_ns,
             host=self.host,
             problems=tuple(self.problems + self._refused()),
             cost=Cost(self.seconds(), self._longest_pause_ms(), dict(self.parts)),
-            **seen,
+            **rows,
         )
 
     def _longest_pause_ms(self) -> float:
@@ -93,16 +93,16 @@ class Visit:
     def _refused(self) -> list[Problem]:
         """What single records say they could not see: each text once, with the process where one
         alone says it."""
-        said: dict[str, set[int | None]] = {}
+        pids_by_text: dict[str, set[int | None]] = {}
         for stack in self.stacks[-1] if self.stacks else ():
             if stack.problem and not self._is_no_python(stack):
-                said.setdefault(stack.problem, set()).add(stack.pid)
+                pids_by_text.setdefault(stack.problem, set()).add(stack.pid)
         for dump in self.dumps:
             if dump.problem:
-                said.setdefault(dump.problem, set()).add(dump.pid)
+                pids_by_text.setdefault(dump.problem, set()).add(dump.pid)
         return [
             Problem(text, pid=next(iter(pids)) if len(pids) == 1 else None)
-            for text, pids in said.items()
+            for text, pids in pids_by_text.items()
         ]
 
     def _is_no_python(self, stack: Stack) -> bool:

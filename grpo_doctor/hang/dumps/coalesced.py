@@ -42,16 +42,16 @@ def _without_ended(entries: Sequence[Entry], statuses: Mapping[str, Status]) -> 
     for entry in entries:
         if entry.is_p2p:
             transfers[entry.group_id].add(entry.p2p_sequence)
-    ended = set()
+    ended_keys = set()
     for entry, following in pairwise(
         [*entries, replace(entries[-1], record=-1)] if entries else []
     ):
         completed = statuses.get(entry.group_id, Status()).completed
         over = 0 < entry.p2p_sequence <= completed and completed > entry.sequence
-        left = completed in transfers[entry.group_id]
-        if entry.is_p2p and over and left and following.record != entry.record + 1:
-            ended.add(_key(entry))
-    return [entry for entry in entries if not entry.is_p2p or _key(entry) not in ended]
+        is_recorded = completed in transfers[entry.group_id]
+        if entry.is_p2p and over and is_recorded and following.record != entry.record + 1:
+            ended_keys.add(_key(entry))
+    return [entry for entry in entries if not entry.is_p2p or _key(entry) not in ended_keys]
 
 
 def _key(entry: Entry) -> Key:

@@ -43,32 +43,32 @@ class _Age(NamedTuple):
         return seconds_text(self.ns / _NS)
 
 
-def of_one_world(parts: Sequence[Recording]) -> tuple[list[Recording], list[DumpProblem]]:
+def of_one_world(recordings: Sequence[Recording]) -> tuple[list[Recording], list[DumpProblem]]:
     """The parts whose default group has the members that most list, and those that list none."""
-    worlds = [_world(part) for part in parts]
+    worlds = [_world(recording) for recording in recordings]
     listed = Counter(world for world in worlds if world)
     if len(listed) < 2:
-        return list(parts), []
+        return list(recordings), []
     usual = max(listed, key=lambda world: (listed[world], len(world), world))
-    kept: list[Recording] = []
+    usable: list[Recording] = []
     problems: list[DumpProblem] = []
-    for part, world in zip(parts, worlds):
+    for recording, world in zip(recordings, worlds):
         if world in ((), usual):
-            kept.append(part)
+            usable.append(recording)
             continue
-        what = f"it is of a job of {len(world)} ranks, most others are of one of {len(usual)}"
-        problems.append(_left_out(part, what))
-    return kept, problems
+        reason = f"it is of a job of {len(world)} ranks, most others are of one of {len(usual)}"
+        problems.append(_exclusion(recording, reason))
+    return usable, problems
 
 
-def _left_out(recording: Recording, what: str, *, at_once: bool = False) -> DumpProblem:
+def _exclusion(recording: Recording, reason: str, *, at_once: bool = False) -> DumpProblem:
     remedy = ALONE if recording.from_file else ""
-    return DumpProblem(recording.sources[0], recording.rank, f"{what}; not used", remedy, at_once)
+    return DumpProblem(recording.sources[0], recording.rank, f"{reason}; not used", remedy, at_once)
 
 
-def _world(part: Recording) -> tuple[int, ...]:
+def _world(recording: Recording) -> tuple[int, ...]:
     """The members of the default group, in order; empty where they are not listed."""
-    for group in part.groups:
+    for group in recording.groups:
         if group.ranks and (group.description == _DEFAULT or _is_first(group)):
             return tuple(sorted(group.ranks))
     return ()
@@ -94,43 +94,45 @@ def of_one_moment(
         )
     active = [span for recording in recordings if (span := _active(recording)) is not None]
     for rank, age in _strangers(active, apart):
-        which = "older" if age.older else "newer"
-        apart[rank] = f"its calls are {age} {which} than those of most others: it is of another run"
+        direction = "older" if age.older else "newer"
+        apart[rank] = (
+            f"its calls are {age} {direction} than those of most others: it is of another run"
+        )
     last_ns = {span.rank: span.low for span in written}
     at_once: set[int] = set()
     for reaches in _reaches(recordings):
         strangers = dict(_strangers(reaches, apart))
         used = [span.rank for span in reaches if span.rank not in strangers.keys() | apart.keys()]
-        near = {rank for rank in strangers if _is_near(rank, used, last_ns)}
-        left_out = strangers if len(used) > len(strangers) else strangers.keys() - near
-        apart |= dict.fromkeys(left_out, _RULED_OUT)
-        at_once |= near
+        neighbours = {rank for rank in strangers if _is_near(rank, used, last_ns)}
+        excluded = strangers if len(used) > len(strangers) else strangers.keys() - neighbours
+        apart |= dict.fromkeys(excluded, _RULED_OUT)
+        at_once |= neighbours
     problems = [
-        _left_out(recording, apart[recording.rank], at_once=recording.rank in at_once)
+        _exclusion(recording, apart[recording.rank], at_once=recording.rank in at_once)
         for recording in recordings
         if recording.rank in apart
     ]
     return [recording for recording in recordings if recording.rank not in apart], problems
 
 
-def _is_near(rank: int, others: Sequence[int], last_ns: Mapping[int, int]) -> bool:
+def _is_near(rank: int, ranks: Sequence[int], last_ns: Mapping[int, int]) -> bool:
     """Whether its last call is of the same minute as theirs: dumps of a job that goes on are
     written one after the other.
     """
-    return any(abs(last_ns[rank] - last_ns[other]) <= _CLOCKS_NS for other in others)
+    return any(abs(last_ns[rank] - last_ns[peer]) <= _CLOCKS_NS for peer in ranks)
 
 
 def _strangers(spans: Sequence[_Span], apart: Container[int]) -> Iterator[tuple[int, _Age]]:
     """The files that have nothing in common with most, and how far they are from those; where no
     moment has most, those of the earlier ones.
     """
-    left = [span for span in spans if span.rank not in apart]
-    if not left:
+    candidates = [span for span in spans if span.rank not in apart]
+    if not candidates:
         return
-    common = _common(left)
-    inside = [span for span in left if span.low <= common <= span.high]
+    common = _common(candidates)
+    inside = [span for span in candidates if span.low <= common <= span.high]
     begin, end = max(span.low for span in inside), min(span.high for span in inside)
-    for span in left:
+    for span in candidates:
         if span.is_file and span.high < common:
             yield span.rank, _Age(begin - span.high, older=True)
         elif span.is_file and span.low > common:
@@ -179,7 +181,7 @@ def _reaches(recordings: Sequence[Recording]) -> Iterator[list[_Span]]:
     for recording in recordings:
         if recording.rank is None:
             continue
-        done: dict[tuple[str, str], int] = {}
+        completed: dict[tuple[str, str], int] = {}
         called: dict[tuple[str, str], int] = {}
         for entry in recording.entries:
             if entry.is_p2p or entry.backend not in GIVES_UP:
@@ -187,11 +189,11 @@ def _reaches(recordings: Sequence[Recording]) -> Iterator[list[_Span]]:
             key = entry.group, entry.backend
             called[key] = max(called.get(key, -1), entry.sequence)
             if entry.done and _waits_for_all(entry):
-                done[key] = max(done.get(key, -1), entry.sequence)
+                completed[key] = max(completed.get(key, -1), entry.sequence)
         for group in recording.groups:
             key = group.name, group.backend
             if group.ranks and key in called:
-                through = done.get(key, -1)
+                through = completed.get(key, -1)
                 if key not in partial:
                     through = max(through, group.status.completed)
                 last = max(called[key], group.status.enqueued, through)

@@ -57,8 +57,8 @@ def load(data: bytes) -> Any:
     try:
         return unpickled(data)
     except UnsafePickleError as error:
-        said = f"it is not a flight recorder's: {error}. Nothing of it was run"
-        raise NotADumpError(said) from error
+        message = f"it is not a flight recorder's: {error}. Nothing of it was run"
+        raise NotADumpError(message) from error
     except EOFError as error:
         raise NotADumpError("it ends early") from error
     except ValueError as error:
@@ -155,12 +155,14 @@ def _cut_off(data: bytes, at: int) -> bool:
 
 def _name(data: bytes, at: int) -> str:
     """The instruction in words, with its argument where that can be read."""
-    known = next((opcode for opcode in pickletools.opcodes if opcode.code == chr(data[at])), None)
-    if known is None:
+    instruction = next(
+        (opcode for opcode in pickletools.opcodes if opcode.code == chr(data[at])), None
+    )
+    if instruction is None:
         return f"it has the byte {data[at]:#04x} where an instruction should be"
     try:
         _, argument, _ = next(pickletools.genops(data[at : at + 300]))
     except (ValueError, StopIteration, IndexError, OverflowError):
         argument = None
     shown = "" if argument is None else f" {str(argument)[:80]!r}"
-    return f"it has the instruction {known.name}{shown}, which no flight recorder writes"
+    return f"it has the instruction {instruction.name}{shown}, which no flight recorder writes"

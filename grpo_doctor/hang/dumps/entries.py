@@ -91,7 +91,7 @@ def _canonical(bare: str) -> str:
     return name if name in OPERATIONS else "other"
 
 
-class Parts:
+class SharedValues:
     """What entries have in common, made once for all dumps of a job: a thousand ranks run one
     program, so they have the same stacks, shapes and groups.
     """
@@ -112,14 +112,14 @@ class EntryReader:
         self,
         names: Mapping[str, tuple[str, str]],
         statuses: Mapping[str, Status],
-        parts: Parts,
+        shared: SharedValues,
     ) -> None:
         """`names` are (name, description) by group id, for versions whose entries have the id
         alone; `statuses` are by group id.
         """
         self._names = names
         self._statuses = statuses
-        self._parts = parts
+        self._shared = shared
         self._stacks: dict[tuple[int, ...], tuple[Frame, ...]] = {}  # by their frames' identities
 
     def read(self, raw: Mapping[str, Any], position: int) -> Entry:
@@ -129,11 +129,11 @@ class EntryReader:
         group_id = str(get("pg_id", ""))[:40]
         name, description = self._group(get("process_group"), group_id)
         is_p2p = bool(get("is_p2p")) or kind.source is not None
-        sequence = whole(get("collective_seq_id", get("seq_id")))
-        transfers = whole(get("p2p_seq_id"))
-        completed_ns = whole(get("time_discovered_completed_ns")) or None
-        started_ns = whole(get("time_discovered_started_ns")) or None
-        created_ns = whole(get("time_created_ns")) or whole(get("time_created_us")) * 1000
+        sequence = integer(get("collective_seq_id", get("seq_id")))
+        transfers = integer(get("p2p_seq_id"))
+        completed_ns = integer(get("time_discovered_completed_ns")) or None
+        started_ns = integer(get("time_discovered_started_ns")) or None
+        created_ns = integer(get("time_created_ns")) or integer(get("time_created_us")) * 1000
         state = get("state")
         retired = bool(get("retired"))
         gives_up = kind.backend in GIVES_UP
@@ -144,10 +144,10 @@ class EntryReader:
             or (retired and not gives_up)
             or (gives_up and not is_p2p and not transfers and 0 <= sequence <= status.completed)
         )
-        begun = bool(started_ns) or state in {"started", "completed"} or done
+        started = bool(started_ns) or state in {"started", "completed"} or done
         frames = get("frames")
         return Entry(
-            record=whole(get("record_id", get("id")), position),
+            record=integer(get("record_id", get("id")), position),
             group=name,
             group_id=group_id,
             description=description,
@@ -166,23 +166,23 @@ class EntryReader:
             created_ns=created_ns or None,
             started_ns=started_ns,
             completed_ns=completed_ns,
-            started=begun if begun or gives_up else None,
+            started=started if started or gives_up else None,
             done=done,
             timed_out=retired and not done,
             thread_name=clean(get("thread_name")) if get("thread_name") else "",
             frames=self._stack(frames) if frames else (),
         )
 
-    def _group(self, named: Any, group_id: str) -> tuple[str, str]:
+    def _group(self, process_group: Any, group_id: str) -> tuple[str, str]:
         """Name and description; from 2.4 an entry has both, before only an id."""
-        if isinstance(named, (list, tuple)) and named:
-            key = (str(named[0]), str(named[1]) if len(named) > 1 else "")
+        if isinstance(process_group, (list, tuple)) and process_group:
+            key = (str(process_group[0]), str(process_group[1]) if len(process_group) > 1 else "")
         else:
-            key = self._names.get(group_id, (str(named or group_id), ""))
-        shared = self._parts.groups.get(key)
+            key = self._names.get(group_id, (str(process_group or group_id), ""))
+        shared = self._shared.groups.get(key)
         if shared is None:
             shared = clean(key[0]), clean(key[1]).replace("undefined", "")
-            self._parts.groups[key] = shared
+            self._shared.groups[key] = shared
         return shared
 
     def _sizes(self, raw: Any) -> Sizes:
@@ -190,18 +190,18 @@ class EntryReader:
         if not raw or len(raw) != 1 or not isinstance(raw[0], (list, tuple)):
             return _sizes(raw)
         key = tuple(raw[0][:MOST_DIMENSIONS])
-        shared = self._parts.shapes.get(key)
+        shared = self._shared.shapes.get(key)
         if shared is None:
-            shared = self._parts.shapes[key] = _sizes(raw)
+            shared = self._shared.shapes[key] = _sizes(raw)
         return shared
 
     def _types(self, raw: Any) -> tuple[str, ...]:
         if not raw:
             return ()
         key = raw if isinstance(raw, str) else "\0".join(map(str, raw[:MOST_TENSORS]))
-        shared = self._parts.dtypes.get(key)
+        shared = self._shared.dtypes.get(key)
         if shared is None:
-            shared = self._parts.dtypes[key] = tuple(clean(name) for name in key.split("\0"))
+            shared = self._shared.dtypes[key] = tuple(clean(name) for name in key.split("\0"))
         return shared
 
     def _stack(self, raw: Any) -> tuple[Frame, ...]:
@@ -210,18 +210,18 @@ class EntryReader:
         shared = self._stacks.get(identity)
         if shared is None:
             stack = tuple([self._frame(item) for item in raw[:MOST_FRAMES]])
-            shared = self._stacks[identity] = self._parts.stacks.setdefault(stack, stack)
+            shared = self._stacks[identity] = self._shared.stacks.setdefault(stack, stack)
         return shared
 
     def _frame(self, raw: Any) -> Frame:
         key = (raw.get("name"), raw.get("filename"), raw.get("line"))
-        shared = self._parts.frames.get(key)
+        shared = self._shared.frames.get(key)
         if shared is None:
-            shared = self._parts.frames[key] = Frame(clean(key[0]), clean(key[1]), whole(key[2]))
+            shared = self._shared.frames[key] = Frame(clean(key[0]), clean(key[1]), integer(key[2]))
         return shared
 
 
-def whole(value: Any, otherwise: int = 0) -> int:
+def integer(value: Any, otherwise: int = 0) -> int:
     """An integer that JSON may have as text, None or a float."""
     if type(value) is int:
         return value
@@ -242,5 +242,5 @@ def _sizes(raw: Any) -> Sizes:
     if not raw or isinstance(raw, str):
         return ()
     if not isinstance(raw[0], (list, tuple)):
-        return (tuple(whole(n) for n in raw[:MOST_DIMENSIONS]),)
-    return tuple([tuple(map(whole, shape[:MOST_DIMENSIONS])) for shape in raw[:MOST_TENSORS]])
+        return (tuple(integer(n) for n in raw[:MOST_DIMENSIONS]),)
+    return tuple([tuple(map(integer, shape[:MOST_DIMENSIONS])) for shape in raw[:MOST_TENSORS]])

@@ -118,9 +118,9 @@ class Recordings(msgspec.Struct, frozen=True):
     @property
     def unusable(self) -> frozenset[int]:
         """Ranks whose dumps can't be used: they are not missing, and what they did is not known."""
-        counted = (problem for problem in self.problems if not problem.at_once)
-        named = {problem.rank for problem in counted if problem.rank is not None}
-        return frozenset(named - {recording.rank for recording in self.ranks})
+        problems = (problem for problem in self.problems if not problem.at_once)
+        ranks = {problem.rank for problem in problems if problem.rank is not None}
+        return frozenset(ranks - {recording.rank for recording in self.ranks})
 
     def of(self, rank: int) -> Recording | None:
         """The recording of one rank."""

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from grpo_doctor.hang.dumps.coalesced import settled
 from grpo_doctor.hang.dumps.documents import NotADumpError
-from grpo_doctor.hang.dumps.entries import EntryReader, Parts, clean, whole
+from grpo_doctor.hang.dumps.entries import EntryReader, SharedValues, clean, integer
 from grpo_doctor.hang.dumps.model import Entry, GroupSeen, Recording, Status
 from grpo_doctor_probes.evidence import FlightDump
 
@@ -20,7 +20,9 @@ _NUMBER = re.compile(r"\d{1,9}")
 _LIBRARY_KEYS = ("comm_lib_version", "nccl_version")
 
 
-def normalise(data: Any, dump: FlightDump, parts: Parts) -> tuple[Recording, tuple[str, ...]]:
+def normalise(
+    data: Any, dump: FlightDump, shared: SharedValues
+) -> tuple[Recording, tuple[str, ...]]:
     """The recording and what in it was unusable. `parts` are those of all dumps that are read
     together.
 
@@ -30,10 +32,10 @@ def normalise(data: Any, dump: FlightDump, parts: Parts) -> tuple[Recording, tup
     root = {"entries": data} if isinstance(data, list) else data
     if not isinstance(root, dict) or not root.keys() & {"entries", "pg_config", "pg_status"}:
         raise NotADumpError("it has neither entries nor process groups")
-    configured = tuple(_configured(root.get("pg_config"), parts))
+    configured = tuple(_configured(root.get("pg_config"), shared))
     statuses = dict(_statuses(root.get("pg_status")))
     names = {key: (group.name, group.description) for key, group in configured}
-    reader = EntryReader(names, statuses, parts)
+    reader = EntryReader(names, statuses, shared)
     entries, problems = _entries(root.get("entries"), reader, statuses)
     library = next((clean(root[key]) for key in _LIBRARY_KEYS if root.get(key)), "")
     recording = Recording(
@@ -71,28 +73,28 @@ def _entries(
     return settled(entries, statuses), tuple(problems)
 
 
-def _configured(raw: Any, parts: Parts) -> Sequence[tuple[str, GroupSeen]]:
+def _configured(raw: Any, shared: SharedValues) -> Sequence[tuple[str, GroupSeen]]:
     """The groups of `pg_config`. gloo writes one that has neither name nor ranks."""
     if not isinstance(raw, dict):
         return ()
     listed = []
     for key, value in raw.items():
-        known = value if isinstance(value, dict) else {}
-        name = clean(known.get("name") or key)
-        ranks = _ranks(known.get("ranks"), parts)
+        config = value if isinstance(value, dict) else {}
+        name = clean(config.get("name") or key)
+        ranks = _ranks(config.get("ranks"), shared)
         if name or ranks:
-            description = clean(known.get("desc")).replace("undefined", "")
+            description = clean(config.get("desc")).replace("undefined", "")
             listed.append((str(key)[:40], GroupSeen(name, description, ranks)))
     return listed
 
 
-def _ranks(raw: Any, parts: Parts) -> tuple[int, ...]:
+def _ranks(raw: Any, shared: SharedValues) -> tuple[int, ...]:
     """A text like "[0, 1]", or a list."""
     if isinstance(raw, str):
-        listed = parts.members.get(raw)
+        listed = shared.members.get(raw)
         if listed is None:
             listed = tuple(map(int, _NUMBER.findall(raw[: MOST_RANKS * 8])))
-            parts.members[raw] = listed
+            shared.members[raw] = listed
         return listed
     if isinstance(raw, (list, tuple)):
         return tuple(n for n in raw[:MOST_RANKS] if isinstance(n, int) and n >= 0)
@@ -114,7 +116,7 @@ def _statuses(raw: Any) -> Sequence[tuple[str, Status]]:
 
 def _counter(status: Mapping[str, Any], kind: str) -> int:
     value = status.get(f"last_{kind}_collective")
-    return whole(value, -1) if isinstance(value, (int, str)) else -1
+    return integer(value, -1) if isinstance(value, (int, str)) else -1
 
 
 def _groups(
@@ -123,30 +125,30 @@ def _groups(
     """Every group that the dump knows, once: from its list, its entries and its counters."""
     by_name = {group.name: group for group in configured}
     used = {(entry.group, entry.backend): entry for entry in entries}
-    seen = []
+    groups = []
     for (name, backend), entry in used.items():
-        known = by_name.get(name, GroupSeen(name))
-        seen.append(
+        group = by_name.get(name, GroupSeen(name))
+        groups.append(
             replace(
-                known,
-                description=entry.description or known.description,
+                group,
+                description=entry.description or group.description,
                 backend=backend,
                 group_id=entry.group_id,
                 status=statuses.get(entry.group_id, Status()),
             )
         )
     met_names = {name for name, _ in used}
-    met_ids = {group.group_id for group in seen}
-    by_id = _by_creation(configured, seen, statuses)
+    met_ids = {group.group_id for group in groups}
+    by_id = _by_creation(configured, groups, statuses)
     backends = sorted({backend for _, backend in used})
     backend = backends[0] if len(backends) == 1 else ""
     for group_id, status in statuses.items():
         if group_id not in met_ids:
-            known = by_id.get(group_id, GroupSeen(""))
-            met_names.add(known.name)
-            seen.append(replace(known, backend=backend, group_id=group_id, status=status))
-    seen += [group for group in configured if group.name not in met_names]
-    return tuple(seen)
+            group = by_id.get(group_id, GroupSeen(""))
+            met_names.add(group.name)
+            groups.append(replace(group, backend=backend, group_id=group_id, status=status))
+    groups += [group for group in configured if group.name not in met_names]
+    return tuple(groups)
 
 
 def _by_creation(
@@ -171,4 +173,4 @@ def _by_creation(
 def _version(raw: Any) -> tuple[int, int]:
     """ "2.10" is later than "2.9"; 2.2's list has none."""
     major, _, minor = clean(raw).partition(".")
-    return whole(major), whole(minor)
+    return integer(major), integer(minor)

@@ -11,7 +11,7 @@ import msgspec
 
 from grpo_doctor.hang.dumps.consistency import of_one_moment, of_one_world
 from grpo_doctor.hang.dumps.documents import NotADumpError, load
-from grpo_doctor.hang.dumps.entries import GIVES_UP, Parts, clean
+from grpo_doctor.hang.dumps.entries import GIVES_UP, SharedValues, clean
 from grpo_doctor.hang.dumps.model import DumpProblem, Entry, Recording, Recordings
 from grpo_doctor.hang.dumps.normalise import normalise
 from grpo_doctor_probes.evidence import FlightDump
@@ -28,83 +28,87 @@ def read(dumps: Iterable[FlightDump]) -> Recordings:
     """
     recorded: list[Recording] = []
     problems: list[DumpProblem] = []
-    parts = Parts()
+    shared = SharedValues()
     for dump in dumps:
         source = clean(dump.source)
         if not dump.data:
             problems.append(DumpProblem(source, dump.rank, clean(dump.problem) or "it is empty"))
             continue
         try:
-            recording, unusable = normalise(load(dump.data), dump, parts)
+            recording, unusable = normalise(load(dump.data), dump, shared)
         except NotADumpError as error:
             problems.append(DumpProblem(source, dump.rank, str(error)))
             continue
         recorded.append(recording)
-        problems += [DumpProblem(source, dump.rank, what) for what in unusable]
+        problems += [DumpProblem(source, dump.rank, text) for text in unusable]
     recordings, unsettled = _settled(recorded)
     ordered = sorted((*problems, *unsettled), key=lambda p: (p.rank is None, p.rank or 0, p.source))
     return Recordings(recordings, tuple(ordered))
 
 
-def _settled(parts: Iterable[Recording]) -> tuple[tuple[Recording, ...], tuple[DumpProblem, ...]]:
+def _settled(
+    recordings: Iterable[Recording],
+) -> tuple[tuple[Recording, ...], tuple[DumpProblem, ...]]:
     """Gives each recording its rank, then joins those of one rank. What is of another job or moment
     than most is left out.
     """
-    same, problems = of_one_world(list(parts))
+    same, problems = of_one_world(list(recordings))
     ordered = sorted(same, key=lambda p: (p.rank is None, p.rank or 0, p.at_unix_ns, p.sources))
-    named = [_checked(_from_name(part), problems) for part in ordered]
-    known = _eliminate(named)
+    checked = [_checked(_from_name(recording), problems) for recording in ordered]
+    identified = _eliminate(checked)
     by_rank: dict[int, list[Recording]] = defaultdict(list)
     unknown: list[Recording] = []
-    for part in known:
-        if part.rank is None:
-            unknown.append(part)
+    for recording in identified:
+        if recording.rank is None:
+            unknown.append(recording)
             problems.append(
                 DumpProblem(
-                    part.sources[0], None, "nothing in it tells which rank it is of", NAME_IT
+                    recording.sources[0], None, "nothing in it tells which rank it is of", NAME_IT
                 )
             )
         else:
-            by_rank[part.rank].append(part)
+            by_rank[recording.rank].append(recording)
     joined = [_join(rank, by_rank[rank], problems) for rank in sorted(by_rank)]
-    kept, apart = of_one_moment(joined)
-    return (*kept, *unknown), (*problems, *apart)
+    usable, apart = of_one_moment(joined)
+    return (*usable, *unknown), (*problems, *apart)
 
 
-def _from_name(part: Recording) -> Recording:
+def _from_name(recording: Recording) -> Recording:
     """The rank in a file name that also has a host name in it."""
-    if part.rank is not None:
-        return part
-    numbers = _IN_NAME.findall(PurePath(part.sources[0].partition(":")[2]).name)
-    return _with_rank(part, int(numbers[-1]), "given") if numbers else part
+    if recording.rank is not None:
+        return recording
+    numbers = _IN_NAME.findall(PurePath(recording.sources[0].partition(":")[2]).name)
+    return _with_rank(recording, int(numbers[-1]), "given") if numbers else recording
 
 
-def _checked(part: Recording, problems: list[DumpProblem]) -> Recording:
+def _checked(recording: Recording, problems: list[DumpProblem]) -> Recording:
     """A rank that its own groups rule out is a local rank, or the file was renamed."""
-    possible = _possible(part)
-    if part.rank is None or not possible or part.rank in possible:
-        return part
+    possible = _possible(recording)
+    if recording.rank is None or not possible or recording.rank in possible:
+        return recording
     only = next(iter(possible)) if len(possible) == 1 else None
     instead = f"it is of rank {only}" if only is not None else "its rank is not known"
-    what = f"called rank {part.rank}, but its process groups do not contain that rank: {instead}"
-    problems.append(DumpProblem(part.sources[0], only, what, NAME_IT))
-    return _with_rank(part, only, "groups" if only is not None else "")
+    text = (
+        f"called rank {recording.rank}, but its process groups do not contain that rank: {instead}"
+    )
+    problems.append(DumpProblem(recording.sources[0], only, text, NAME_IT))
+    return _with_rank(recording, only, "groups" if only is not None else "")
 
 
-def _possible(part: Recording) -> frozenset[int]:
+def _possible(recording: Recording) -> frozenset[int]:
     """The ranks that this can be of: those in all its groups, whose sends and receives agree.
     Empty where nothing is said.
     """
-    lists = [frozenset(group.ranks) for group in part.groups if group.ranks]
+    lists = [frozenset(group.ranks) for group in recording.groups if group.ranks]
     possible = frozenset.intersection(*lists) if lists else frozenset()
-    sender = _sender(part)
+    sender = _sender(recording)
     return possible & {sender} if sender is not None and sender in possible else possible
 
 
-def _sender(part: Recording) -> int | None:
+def _sender(recording: Recording) -> int | None:
     """The rank that a send or receive of its own names."""
-    members = {(group.name, group.backend): group.ranks for group in part.groups}
-    for entry in part.entries:
+    members = {(group.name, group.backend): group.ranks for group in recording.groups}
+    for entry in recording.entries:
         local = {"send": entry.source, "recv": entry.target}.get(entry.op)
         ranks = members.get((entry.group, entry.backend), ())
         if local is not None and local < len(ranks):
@@ -112,16 +116,16 @@ def _sender(part: Recording) -> int | None:
     return None
 
 
-def _eliminate(parts: Sequence[Recording]) -> list[Recording]:
+def _eliminate(recordings: Sequence[Recording]) -> list[Recording]:
     """Unknown ranks, where one choice is left."""
-    settled = list(parts)
+    settled = list(recordings)
     while True:
-        taken = {part.rank for part in settled if part.rank is not None}
+        used = {recording.rank for recording in settled if recording.rank is not None}
         certain = None
-        for at, part in enumerate(settled):
-            left = _possible(part) - taken if part.rank is None else frozenset()
-            if len(left) == 1:
-                certain = at, next(iter(left))
+        for at, recording in enumerate(settled):
+            ranks = _possible(recording) - used if recording.rank is None else frozenset()
+            if len(ranks) == 1:
+                certain = at, next(iter(ranks))
                 break
         if certain is None:
             return settled
@@ -130,15 +134,15 @@ def _eliminate(parts: Sequence[Recording]) -> list[Recording]:
         settled[at] = _with_rank(settled[at], rank, how)
 
 
-def _with_rank(part: Recording, rank: int | None, how: str) -> Recording:
-    return msgspec.structs.replace(part, rank=rank, rank_from=how)
+def _with_rank(recording: Recording, rank: int | None, how: str) -> Recording:
+    return msgspec.structs.replace(recording, rank=rank, rank_from=how)
 
 
-def _join(rank: int, parts: Sequence[Recording], problems: list[DumpProblem]) -> Recording:
+def _join(rank: int, recordings: Sequence[Recording], problems: list[DumpProblem]) -> Recording:
     """The newest of each recorder, and whether anything moved since the ones before."""
     by_recorder: dict[str, list[Recording]] = defaultdict(list)
-    for part in parts:
-        by_recorder[_recorder(part)].append(part)
+    for recording in recordings:
+        by_recorder[_recorder(recording)].append(recording)
     if len(by_recorder) > 1 and not any(p.entries or p.groups for p in by_recorder.get("", ())):
         by_recorder.pop("", None)
     newest: list[Recording] = []
@@ -146,46 +150,48 @@ def _join(rank: int, parts: Sequence[Recording], problems: list[DumpProblem]) ->
     for same in by_recorder.values():
         last = max(same, key=lambda p: (p.at_unix_ns, p.sources))
         newest.append(last)
-        for part in same:
-            if part is last:
+        for recording in same:
+            if recording is last:
                 continue
-            if not _one_process(part, last):
-                what = f"two processes claim rank {rank}; {last.sources[0]} is used"
-                problems.append(DumpProblem(part.sources[0], rank, what, NAME_IT))
-            elif part.at_unix_ns < last.at_unix_ns:
-                moved.append((_mark(part) != _mark(last), last.at_unix_ns - part.at_unix_ns))
+            if not _is_same_process(recording, last):
+                text = f"two processes claim rank {rank}; {last.sources[0]} is used"
+                problems.append(DumpProblem(recording.sources[0], rank, text, NAME_IT))
+            elif recording.at_unix_ns < last.at_unix_ns:
+                moved.append(
+                    (_mark(recording) != _mark(last), last.at_unix_ns - recording.at_unix_ns)
+                )
     first = newest[0]
     return msgspec.structs.replace(
         first,
-        sources=tuple(source for part in newest for source in part.sources),
-        version=max(part.version for part in newest),
-        library=next((part.library for part in newest if part.library), ""),
-        at_unix_ns=max(part.at_unix_ns for part in newest),
-        groups=tuple(group for part in newest for group in part.groups),
-        entries=_in_order([part.entries for part in newest]),
+        sources=tuple(source for recording in newest for source in recording.sources),
+        version=max(recording.version for recording in newest),
+        library=next((recording.library for recording in newest if recording.library), ""),
+        at_unix_ns=max(recording.at_unix_ns for recording in newest),
+        groups=tuple(group for recording in newest for group in recording.groups),
+        entries=_in_order([recording.entries for recording in newest]),
         moved=any(did for did, _ in moved) if moved else None,
         moved_over_ns=max((over for _, over in moved), default=0),
     )
 
 
-def _recorder(part: Recording) -> str:
+def _recorder(recording: Recording) -> str:
     """torch keeps NCCL's records apart from all others, so a rank can have two dumps."""
-    if not part.entries:
+    if not recording.entries:
         return ""
-    return "nccl" if part.entries[-1].backend in GIVES_UP else "fr"
+    return "nccl" if recording.entries[-1].backend in GIVES_UP else "fr"
 
 
-def _one_process(first: Recording, second: Recording) -> bool:
+def _is_same_process(first: Recording, second: Recording) -> bool:
     """Records of one number in two dumps of a process were created at the same time."""
     created = {e.record: e.created_ns for e in first.entries}
     return all(created.get(e.record, e.created_ns) == e.created_ns for e in second.entries)
 
 
-def _mark(part: Recording) -> tuple[object, ...]:
+def _mark(recording: Recording) -> tuple[object, ...]:
     """What any progress changes."""
-    last = part.entries[-1].record if part.entries else -1
-    counters = sorted((g.group_id, g.status.enqueued, g.status.completed) for g in part.groups)
-    return last, sum(1 for e in part.entries if e.done), counters
+    last = recording.entries[-1].record if recording.entries else -1
+    counters = sorted((g.group_id, g.status.enqueued, g.status.completed) for g in recording.groups)
+    return last, sum(1 for e in recording.entries if e.done), counters
 
 
 def _in_order(rings: Sequence[tuple[Entry, ...]]) -> tuple[Entry, ...]:

@@ -55,17 +55,17 @@ def is_silent(look: GpuLook) -> bool:
 def doing_of(looks: Sequence[GpuLook]) -> Doing:
     """What a GPU without trouble does; one look leaves it open."""
     shares = [look.utilization_pct for look in looks]
-    known = [share for share in shares if share is not None]
-    if len(known) < 2 or len(known) < len(shares):
+    measured = [share for share in shares if share is not None]
+    if len(measured) < 2 or len(measured) < len(shares):
         return "unknown"
-    if max(known) <= IDLE_PCT:
+    if max(measured) <= IDLE_PCT:
         return "idle"
     power = _power_shares(looks)
     if not power:
         return "unknown"
-    if min(power) >= COMPUTING_POWER_SHARE and min(known) > IDLE_PCT:
+    if min(power) >= COMPUTING_POWER_SHARE and min(measured) > IDLE_PCT:
         return "computes"
-    if min(known) < BUSY_PCT or _is_throttled(looks) or _carries_data(looks):
+    if min(measured) < BUSY_PCT or _is_throttled(looks) or _carries_data(looks):
         return "unknown"
     return _busy(looks, power)
 

@@ -134,14 +134,14 @@ def _conclusion(gpus: Sequence[GpuState]) -> tuple[Conclusion, tuple[int, ...]]:
     ranks: defaultdict[Doing, list[int]] = defaultdict(list)
     for gpu in gpus:
         ranks[gpu.doing] += gpu.ranks
-    seen = set(ranks)
-    if seen == {"waits-in-kernel"}:
+    kinds = set(ranks)
+    if kinds == {"waits-in-kernel"}:
         return "collective-wait", ()
-    if seen == {"idle"}:
+    if kinds == {"idle"}:
         return "idle", ()
-    if seen == {"computes", "waits-in-kernel"}:
+    if kinds == {"computes", "waits-in-kernel"}:
         return "one-computes", tuple(sorted(ranks["computes"]))
-    if seen == {"idle", "waits-in-kernel"}:
+    if kinds == {"idle", "waits-in-kernel"}:
         return "host-behind", tuple(sorted(ranks["idle"]))
     return "unknown", ()
 
@@ -161,14 +161,14 @@ def _items(
         "idle": "no GPU has anything to do: the hosts have given them no work",
         "unknown": "",
     }
-    named = [gpu for gpu in gpus if not set(gpu.ranks).isdisjoint(ranks)]
-    others = [gpu for gpu in gpus if gpu not in named]
-    shown = [*named[:3], *others[:1]]
+    subjects = [gpu for gpu in gpus if not set(gpu.ranks).isdisjoint(ranks)]
+    remaining = [gpu for gpu in gpus if gpu not in subjects]
+    shown = [*subjects[:3], *remaining[:1]]
     # Whatever has failed, is silent or counts errors is said in any case.
     telling = [gpu for gpu in gpus if gpu.doing in ("failed", "silent") or len(gpu.items) > 1]
     shown += [gpu for gpu in telling if gpu not in shown]
-    whole = [Item("gpu", None, texts[conclusion])] if texts[conclusion] else []
-    return (*whole, *(item for gpu in shown for item in gpu.items))
+    summary = [Item("gpu", None, texts[conclusion])] if texts[conclusion] else []
+    return (*summary, *(item for gpu in shown for item in gpu.items))
 
 
 def _silences(histories: Mapping[tuple[str, int], Sequence[GpuLook]]) -> Iterator[Item]:

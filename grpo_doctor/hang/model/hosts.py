@@ -19,54 +19,56 @@ _NUMBERED = re.compile(r"-\d{1,6}\Z")
 _HOST = re.compile(r"[A-Za-z0-9][A-Za-z0-9._\-]{0,252}\Z", re.ASCII)
 
 
-def elsewhere(job: Job, here: Mapping[int, int | None]) -> frozenset[int]:
+def elsewhere(job: Job, locals_of: Mapping[int, int | None]) -> frozenset[int]:
     """Missing ranks that may be on another host: all but those that a seen host should have.
 
     Args:
         job: as it was found.
-        here: the ranks that were seen, each with its local rank where that is known.
+        locals_of: the ranks that were seen, each with its local rank where that is known.
     """
-    missing = frozenset(job.ranks_missing) - here.keys()
+    missing = frozenset(job.ranks_missing) - locals_of.keys()
     if len(job.placements) > 1:
-        return missing - _of_seen_hosts(job) if job.local_ranks != job.world_size else frozenset()
-    if job.local_ranks is None or job.local_ranks <= len(here):
+        return missing - _expected_ranks(job) if job.local_ranks != job.world_size else frozenset()
+    if job.local_ranks is None or job.local_ranks <= len(locals_of):
         return missing
     if job.local_ranks == job.world_size:
         return frozenset()
-    return missing - _block(here, job.local_ranks)
+    return missing - _block(locals_of, job.local_ranks)
 
 
-def _of_seen_hosts(job: Job) -> frozenset[int]:
+def _expected_ranks(job: Job) -> frozenset[int]:
     """The ranks that the hosts should have of which bundles were joined."""
-    locals_of: dict[str, dict[int, int | None]] = {
+    locals_by_host: dict[str, dict[int, int | None]] = {
         placement.host: {} for placement in job.placements
     }
     for member in job.members:
-        if member.role == "rank" and member.rank is not None and member.host in locals_of:
-            locals_of[member.host][member.rank] = member.local_rank
+        if member.role == "rank" and member.rank is not None and member.host in locals_by_host:
+            locals_by_host[member.host][member.rank] = member.local_rank
     return frozenset(
         rank
         for placement in job.placements
         if placement.local_ranks
-        for rank in _block(locals_of[placement.host], placement.local_ranks)
+        for rank in _block(locals_by_host[placement.host], placement.local_ranks)
     )
 
 
-def _block(here: Mapping[int, int | None], size: int) -> frozenset[int]:
+def _block(locals_of: Mapping[int, int | None], size: int) -> frozenset[int]:
     """The ranks of a host, which a launcher numbers one after the other."""
-    firsts = {rank - local for rank, local in here.items() if local is not None}
+    firsts = {rank - local for rank, local in locals_of.items() if local is not None}
     return frozenset(first + number for first in firsts for number in range(size))
 
 
 def home_of(job: Job, rank: int) -> str:
     """The host of joined evidence that should have a rank; empty where that is not known."""
     for placement in job.placements if len(job.placements) > 1 else ():
-        here = {
+        locals_of = {
             m.rank: m.local_rank
             for m in job.members
             if m.role == "rank" and m.rank is not None and m.host == placement.host
         }
-        if rank in here or (placement.local_ranks and rank in _block(here, placement.local_ranks)):
+        if rank in locals_of or (
+            placement.local_ranks and rank in _block(locals_of, placement.local_ranks)
+        ):
             return placement.host
     return ""
 
@@ -105,16 +107,16 @@ def disks_of(evidence: Evidence, pid: int) -> tuple[Disk, ...]:
 def hosts_of(evidence: Evidence, ranks: Iterable[int]) -> tuple[str, ...]:
     """The hosts on which these unseen ranks probably are; empty where nothing tells."""
     wanted = tuple(ranks)
-    known = _by_nccl(evidence)
-    if all(rank in known for rank in wanted):
-        return tuple(dict.fromkeys(known[rank] for rank in wanted))
+    homes = _by_nccl(evidence)
+    if all(rank in homes for rank in wanted):
+        return tuple(dict.fromkeys(homes[rank] for rank in wanted))
     return _by_numbers(evidence.job, wanted) or _by_remainder(evidence.job)
 
 
 def unseen(job: Job) -> tuple[int, ...]:
     """Ranks that may be on hosts that were not looked at."""
-    here = {m.rank: m.local_rank for m in job.ranks() if m.rank is not None}
-    return tuple(sorted(elsewhere(job, here)))
+    locals_of = {m.rank: m.local_rank for m in job.ranks() if m.rank is not None}
+    return tuple(sorted(elsewhere(job, locals_of)))
 
 
 def commands(job: Job) -> tuple[str, ...]:
@@ -155,15 +157,15 @@ _COMMANDS = {"slurm": _slurm, "mpi": _mpi, "kubernetes": _kubernetes}
 
 def _listed(placement: Placement, job: Job) -> str:
     """All hosts, separated by commas; those that are not known by a word in capitals."""
-    known = placement.hosts
-    if not known:
+    hosts = placement.hosts
+    if not hosts:
         meeting = job.address.rpartition(":")[0]
         names = dict.fromkeys(name for name in (meeting, job.host) if _HOST.match(name))
         names.pop("localhost", None)
-        known = (*names, "OTHERS")
-    if len(known) > _MOST_IN_COMMAND:
+        hosts = (*names, "OTHERS")
+    if len(hosts) > _MOST_IN_COMMAND:
         return "HOSTS"
-    return ",".join(known)
+    return ",".join(hosts)
 
 
 def _by_numbers(job: Job, ranks: tuple[int, ...]) -> tuple[str, ...]:
@@ -172,28 +174,28 @@ def _by_numbers(job: Job, ranks: tuple[int, ...]) -> tuple[str, ...]:
     if placement is None or not placement.hosts or not job.local_ranks:
         return ()
     own = {m.rank // job.local_ranks for m in job.ranks() if m.rank is not None}
-    wanted = sorted({rank // job.local_ranks for rank in ranks})
-    if own != {placement.node} or not wanted or wanted[-1] >= len(placement.hosts):
+    nodes = sorted({rank // job.local_ranks for rank in ranks})
+    if own != {placement.node} or not nodes or nodes[-1] >= len(placement.hosts):
         return ()
-    return tuple(placement.hosts[number] for number in wanted)
+    return tuple(placement.hosts[number] for number in nodes)
 
 
 def _by_remainder(job: Job) -> tuple[str, ...]:
     """The launcher's hosts that were not looked at."""
     listed = next((placement.hosts for placement in job.placements if placement.hosts), ())
-    seen = {_short(placement.host) for placement in job.placements}
-    left = tuple(host for host in listed if _short(host) not in seen)
-    if left and len(listed) - len(left) == len(seen):
-        return left
+    looked_at = {_short(placement.host) for placement in job.placements}
+    unseen_hosts = tuple(host for host in listed if _short(host) not in looked_at)
+    if unseen_hosts and len(listed) - len(unseen_hosts) == len(looked_at):
+        return unseen_hosts
     meeting = job.address.rpartition(":")[0]
     first_unseen = 0 in job.ranks_missing  # rank 0 is where all meet
     names_a_host = _HOST.match(meeting) is not None and not meeting.startswith("127.")
-    if first_unseen and names_a_host and meeting != "localhost" and _one_other(job):
+    if first_unseen and names_a_host and meeting != "localhost" and _lacks_one_host(job):
         return (meeting,)
     return ()
 
 
-def _one_other(job: Job) -> bool:
+def _lacks_one_host(job: Job) -> bool:
     return any(placement.nodes == len(job.placements) + 1 for placement in job.placements)
 
 

@@ -111,20 +111,20 @@ def engine_of(scene: Scene, graph: Graph, actor: Actor) -> RolloutEngine | None:
     """The engine that a rank waits for; None where it waits for something else."""
     if actor.phase in _OTHERS:
         return None
-    everything = scene.engine_parts()
-    asked = _asked(actor, everything)
+    candidates = scene.engine_parts()
+    fronts = _fronts(actor, candidates)
     if actor.phase not in _ASKS:
-        asked = tuple(process for process in asked if _is_engine(scene, process))
-    again = not asked and _between_attempts(actor) and actor.phase in _ASKS
+        fronts = tuple(process for process in fronts if _is_engine(scene, process))
+    again = not fronts and _between_attempts(actor) and actor.phase in _ASKS
     if again:
-        asked = tuple(process for process in everything if process.member.role == "server")
-    elif not asked:
+        fronts = tuple(process for process in candidates if process.member.role == "server")
+    elif not fronts:
         if not asks_engine(actor):
             return None
         reached = graph.reach.get(actor.node, frozenset())
-        asked = tuple(process for process in everything if process.node in reached)
-    asked = tuple(process for process in asked if not _serves_others(scene, process))
-    parts = _with_descendants(asked, everything)
+        fronts = tuple(process for process in candidates if process.node in reached)
+    fronts = tuple(process for process in fronts if not _serves_others(scene, process))
+    parts = _with_descendants(fronts, candidates)
     if not parts:
         return None
     looks = [look for process in parts for look in scene.engine_looks(process.pid)]
@@ -153,7 +153,7 @@ def _serves_others(scene: Scene, actor: Actor) -> bool:
     return actor.phase in _OTHERS and not actor.held and not _is_engine(scene, actor)
 
 
-def _asked(actor: Actor, parts: Sequence[Actor]) -> tuple[Actor, ...]:
+def _fronts(actor: Actor, parts: Sequence[Actor]) -> tuple[Actor, ...]:
     """The fronts to which this rank has a request open, on any of its threads."""
     peers = {
         pid
@@ -164,9 +164,9 @@ def _asked(actor: Actor, parts: Sequence[Actor]) -> tuple[Actor, ...]:
     return tuple(process for process in parts if process.pid in peers)
 
 
-def _with_descendants(asked: Sequence[Actor], parts: Sequence[Actor]) -> tuple[Actor, ...]:
+def _with_descendants(fronts: Sequence[Actor], parts: Sequence[Actor]) -> tuple[Actor, ...]:
     """These, and the parts that they started, parents first."""
-    family = {actor.pid: actor for actor in asked}
+    family = {actor.pid: actor for actor in fronts}
     grown = True
     while grown:
         below = [

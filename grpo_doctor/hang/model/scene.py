@@ -51,8 +51,8 @@ class Scene:
     @property
     def elsewhere(self) -> frozenset[int]:
         """Missing ranks that may be on another host."""
-        here = {rank: actor.member.local_rank for rank, actor in self.by_rank.items()}
-        return elsewhere(self.evidence.job, here)
+        locals_of = {rank: actor.member.local_rank for rank, actor in self.by_rank.items()}
+        return elsewhere(self.evidence.job, locals_of)
 
     def children(self, pid: int) -> tuple[Actor, ...]:
         """The processes that this one started, of the job."""
@@ -104,10 +104,8 @@ def build(evidence: Evidence) -> Scene:
     store = evidence.job.address.rpartition(":")[2]
     observed = index(evidence)
     in_cpp = native_calls(observed.values())
-    seen_alone = [actor_of(observed[m.pid], m, matched, store, in_cpp) for m in members]
-    actors = with_device_waits(
-        seen_alone, recordings, matched, lost=_lost(evidence.job, seen_alone)
-    )
+    alone = [actor_of(observed[m.pid], m, matched, store, in_cpp) for m in members]
+    actors = with_device_waits(alone, recordings, matched, lost=_lost(evidence.job, alone))
     return Scene(
         evidence=evidence,
         actors=actors,
@@ -123,12 +121,12 @@ def build(evidence: Evidence) -> Scene:
 
 def _lost(job: Job, actors: Sequence[Actor]) -> bool:
     """Whether a rank of the hosts that were looked at has no process."""
-    here = {
+    locals_of = {
         a.rank: a.member.local_rank
         for a in actors
         if a.member.role == "rank" and a.rank is not None
     }
-    return bool(set(job.ranks_missing) - here.keys() - elsewhere(job, here))
+    return bool(set(job.ranks_missing) - locals_of.keys() - elsewhere(job, locals_of))
 
 
 def _by_parent(actors: tuple[Actor, ...]) -> dict[int, tuple[Actor, ...]]:

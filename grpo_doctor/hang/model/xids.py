@@ -84,19 +84,19 @@ def owner(
     The address decides where NVML knows it: in a container a process number of the host may be that
     of somebody else. Several hosts may have the same address: then the line names its host.
     """
-    explanations = [
+    matches = [
         (host, ranks)
         for (host, bus), ranks in on_gpus.items()
         if xid.bus is not None
         and address(bus) == xid.bus
         and (not host or xid.text.endswith(f"(on {host})"))
     ]
-    named = rank_of.get(xid.pid) if xid.pid is not None else None
-    if explanations and any(on_gpus.values()):
-        ranks = tuple(sorted({rank for _, ranks in explanations for rank in ranks}))
-        if named is not None and (named in ranks or not ranks):
-            return Owner((named,))
+    claimed = rank_of.get(xid.pid) if xid.pid is not None else None
+    if matches and any(on_gpus.values()):
+        ranks = tuple(sorted({rank for _, ranks in matches for rank in ranks}))
+        if claimed is not None and (claimed in ranks or not ranks):
+            return Owner((claimed,))
         return Owner(ranks, foreign=not ranks)
-    if named is not None:
-        return Owner((named,))
+    if claimed is not None:
+        return Owner((claimed,))
     return Owner(foreign=xid.pid is not None)

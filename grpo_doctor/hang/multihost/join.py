@@ -55,9 +55,9 @@ def joined(evidences: Sequence[Evidence]) -> Evidence:
 
 def _single_hosts(evidences: Sequence[Evidence]) -> Sequence[Evidence]:
     """Without what was joined before: it is kept beside the bundles that it was made of."""
-    whole = [evidence for evidence in evidences if len(evidence.job.placements) > 1]
-    rest = [evidence for evidence in evidences if len(evidence.job.placements) < 2]
-    return rest or [max(ordered(whole), key=lambda evidence: evidence.taken_unix_ns)]
+    joined_before = [evidence for evidence in evidences if len(evidence.job.placements) > 1]
+    single = [evidence for evidence in evidences if len(evidence.job.placements) < 2]
+    return single or [max(ordered(joined_before), key=lambda evidence: evidence.taken_unix_ns)]
 
 
 def _join(
@@ -81,7 +81,7 @@ def _join(
         )
         for name in OF_ONE_LOOK
     }
-    whole = Evidence(
+    merged = Evidence(
         job=_job(parts, placements),
         taken_unix_ns=max(part.taken_unix_ns for part in parts),
         looks=tuple(
@@ -94,7 +94,7 @@ def _join(
         **rows,
         **rows_by_look,
     )
-    return without_doubles(across_hosts(whole))
+    return without_doubles(across_hosts(merged))
 
 
 def _now_ns(evidence: Evidence) -> int:
@@ -115,9 +115,9 @@ def _aligned(all_looks: Sequence[Sequence[_Look]]) -> list[list[_Look]]:
 
 
 def _placement(evidence: Evidence, name: str, ranks: tuple[int, ...]) -> Placement:
-    known = evidence.job.placements
+    placements = evidence.job.placements
     return replace(
-        known[0] if known else Placement(name),
+        placements[0] if placements else Placement(name),
         host=name,
         world_size=evidence.job.world_size,
         local_ranks=evidence.job.local_ranks,
@@ -129,18 +129,18 @@ def _placement(evidence: Evidence, name: str, ranks: tuple[int, ...]) -> Placeme
 def _job(parts: Sequence[Evidence], placements: tuple[Placement, ...]) -> Job:
     jobs = [part.job for part in parts]
     world = max((job.world_size or 0 for job in jobs), default=0) or None
-    seen = {rank for job in jobs for rank in ranks_of(job)}
+    observed = {rank for job in jobs for rank in ranks_of(job)}
     local = [job.local_ranks or 0 for job in jobs]
-    whole = world is not None and all(local) and sum(local) >= world
+    complete = world is not None and all(local) and sum(local) >= world
     return Job(
         host=named([placement.host for placement in placements]),
         members=tuple(member for job in jobs for member in job.members),
         world_size=world,
-        local_ranks=world if whole else max(local) or None,
-        ranks_missing=tuple(rank for rank in range(world or 0) if rank not in seen),
-        framework=_most([job.framework for job in jobs if job.framework != "unknown"], "unknown"),
-        address=_most([job.address for job in jobs if job.address]),
-        run_dir=_most([job.run_dir for job in jobs if job.run_dir]),
+        local_ranks=world if complete else max(local) or None,
+        ranks_missing=tuple(rank for rank in range(world or 0) if rank not in observed),
+        framework=_usual([job.framework for job in jobs if job.framework != "unknown"], "unknown"),
+        address=_usual([job.address for job in jobs if job.address]),
+        run_dir=_usual([job.run_dir for job in jobs if job.run_dir]),
         notes=tuple(
             dict.fromkeys(
                 f"{p.host}: {n}" for p, job in zip(placements, jobs, strict=True) for n in job.notes
@@ -150,7 +150,7 @@ def _job(parts: Sequence[Evidence], placements: tuple[Placement, ...]) -> Job:
     )
 
 
-def _most(names: Iterable[str], otherwise: str = "") -> str:
+def _usual(names: Iterable[str], otherwise: str = "") -> str:
     counts = Counter(names)
     return min(counts, key=lambda name: (-counts[name], name), default=otherwise)
 

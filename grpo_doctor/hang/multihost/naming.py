@@ -95,8 +95,8 @@ def _item(item: Item, hosts: Hosts) -> Item:
 def _located(summary: str, culprits: tuple[int, ...], of_rank: Mapping[int, str]) -> str:
     """`Rank 5 on node7 is stopped ...`: the culprits where they are first named."""
     hosts = sorted({host for rank in culprits if (host := of_rank.get(rank))})
-    who = ranks_text(culprits)
-    match = re.search(rf"\b{re.escape(who)}(?![\d\-,])", summary, re.IGNORECASE) if who else None
+    text = ranks_text(culprits)
+    match = re.search(rf"\b{re.escape(text)}(?![\d\-,])", summary, re.IGNORECASE) if text else None
     if not hosts or match is None:
         return summary
     where = ", ".join(hosts) if len(hosts) <= _MOST_HOSTS else f"{len(hosts)} hosts"

@@ -158,13 +158,13 @@ class Hosts:
     def sentence(self, text: str) -> str:
         """`pid 4711 on node7`."""
 
-        def said(match: re.Match[str]) -> str:
+        def located(match: re.Match[str]) -> str:
             number, word = int(match["pid"]), match["word"] or ""
             host = self.name(number)
             where = f" on {host}" if word else f" (on {host})"
             return f"{word}{real(number)}{where if host else ''}"
 
-        return _REFERENCE.sub(said, text).translate(_STRAY)
+        return _REFERENCE.sub(located, text).translate(_STRAY)
 
     def command(self, text: str) -> str:
         """A command line, with the host that it is for as a comment."""

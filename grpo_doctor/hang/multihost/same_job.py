@@ -30,10 +30,10 @@ class _Papers:
 
     def text(self) -> str:
         """`rendezvous 10.0.0.1:29500, run id r1, job 4711`."""
-        known = [f"rendezvous {self.address or 'unknown'}"]
-        known += [f"run id {self.run_id}"] if self.run_id else []
-        known += [f"job {self.job_id}"] if self.job_id else []
-        return ", ".join(known)
+        facts = [f"rendezvous {self.address or 'unknown'}"]
+        facts += [f"run id {self.run_id}"] if self.run_id else []
+        facts += [f"job {self.job_id}"] if self.job_id else []
+        return ", ".join(facts)
 
 
 def check(evidences: Sequence[Evidence]) -> None:

@@ -33,7 +33,7 @@ def of_one_moment(
 ) -> tuple[tuple[Evidence, ...], tuple[Problem, ...]]:
     """Older looks are used with a word of doubt, and not at all if the job has moved since."""
     newest_ns = max(evidence.taken_unix_ns for evidence in evidences)
-    kept: list[Evidence] = []
+    usable: list[Evidence] = []
     problems: list[Problem] = []
     for evidence, moved in zip(evidences, _moved_since(evidences), strict=True):
         age = seconds_text((newest_ns - evidence.taken_unix_ns) / 1e9)
@@ -42,10 +42,10 @@ def of_one_moment(
             words = f"{begin} and the job has moved since: it is left out."
             problems.append(Problem(words, _TOGETHER))
             continue
-        kept.append(evidence)
+        usable.append(evidence)
         if is_old(evidence.taken_unix_ns, newest_ns):
             problems.append(Problem(f"{begin}; its ranks may have gone on since.", _TOGETHER))
-    return tuple(kept), tuple(problems)
+    return tuple(usable), tuple(problems)
 
 
 def _moved_since(evidences: Sequence[Evidence]) -> list[bool]:
@@ -79,12 +79,12 @@ def _last_call_ns(evidence: Evidence) -> int:
 
 def without_doubles(evidence: Evidence) -> Evidence:
     """Hosts that share a file system have each found the same dump files."""
-    seen = {
+    dumps = {
         (dump.source, dump.rank, dump.at_unix_ns, len(dump.data)): dump for dump in evidence.dumps
     }
-    files = {key for key in seen if key[0].startswith("file:")}
-    kept = [dump for dump in evidence.dumps if not dump.source.startswith("file:")]
-    return replace(evidence, dumps=(*kept, *(seen[key] for key in sorted(files, key=str))))
+    files = {key for key in dumps if key[0].startswith("file:")}
+    live = [dump for dump in evidence.dumps if not dump.source.startswith("file:")]
+    return replace(evidence, dumps=(*live, *(dumps[key] for key in sorted(files, key=str))))
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,13 +107,13 @@ def ordered(evidences: Sequence[Evidence]) -> tuple[Evidence, ...]:
 
 
 def newest_of_each_host(evidences: Sequence[Evidence]) -> Chosen:
-    """Of bundles of evidence host the newest; of two containers of evidence host both."""
-    kept: list[Evidence] = []
+    """Of bundles of one host the newest; of two containers of one host both."""
+    newest: list[Evidence] = []
     problems: list[Problem] = []
     for evidence in sorted(evidences, key=lambda visit: -visit.taken_unix_ns):
-        newer = next((newer for newer in kept if same_processes(newer.job, evidence.job)), None)
+        newer = next((newer for newer in newest if same_processes(newer.job, evidence.job)), None)
         if newer is None:
-            kept.append(evidence)
+            newest.append(evidence)
         elif newer != evidence:
             age = seconds_text(apart_s(newer, evidence))
             problems.append(
@@ -121,44 +121,44 @@ def newest_of_each_host(evidences: Sequence[Evidence]) -> Chosen:
                     f"Of {evidence.job.host} there are two bundles, {age} apart; the newer is used."
                 )
             )
-    return Chosen(ordered(kept), tuple(problems))
+    return Chosen(ordered(newest), tuple(problems))
 
 
 def one_of_each_rank(evidences: Sequence[Evidence]) -> Chosen:
     """Where two hosts have a process of one rank the newer counts; the other becomes a process of
     unknown rank, without what it recorded.
     """
-    taken: dict[int, int] = {}
+    owners: dict[int, int] = {}
     by_age = sorted(range(len(evidences)), key=lambda at: -_minute(evidences[at]))
     for at in by_age:
         for rank in ranks_of(evidences[at].job):
-            taken.setdefault(rank, at)
+            owners.setdefault(rank, at)
     lost: dict[int, set[int]] = defaultdict(set)
     rivals: dict[tuple[int, int], set[int]] = defaultdict(set)
     for at, evidence in enumerate(evidences):
         for rank in ranks_of(evidence.job):
-            if taken[rank] != at:
+            if owners[rank] != at:
                 lost[at].add(rank)
-                rivals[taken[rank], at].add(rank)
+                rivals[owners[rank], at].add(rank)
     problems = [
         _rivalry(evidences[winner], evidences[loser], ranks)
         for (winner, loser), ranks in sorted(rivals.items())
     ]
-    kept = [
+    settled = [
         _without(evidence, lost[at]) if at in lost else evidence
         for at, evidence in enumerate(evidences)
     ]
-    return Chosen(tuple(kept), tuple(problems))
+    return Chosen(tuple(settled), tuple(problems))
 
 
 def host_names(evidences: Sequence[Evidence]) -> tuple[str, ...]:
     """A name for each, different ones for different hosts that call themselves alike."""
-    seen: Counter[str] = Counter()
+    counts: Counter[str] = Counter()
     names = []
     for evidence in evidences:
         name = printable(evidence.job.host, NAME_LIMIT) or "unnamed host"
-        seen[name] += 1
-        names.append(name if seen[name] == 1 else f"{name} ({seen[name]})")
+        counts[name] += 1
+        names.append(name if counts[name] == 1 else f"{name} ({counts[name]})")
     return tuple(names)
 
 
@@ -195,16 +195,18 @@ def _minute(evidence: Evidence) -> int:
 
 
 def _rivalry(winner: Evidence, loser: Evidence, ranks: set[int]) -> Problem:
-    who = ranks_text(sorted(ranks))
-    there, here = winner.job.host, loser.job.host
+    listed = ranks_text(sorted(ranks))
+    winning, losing = winner.job.host, loser.job.host
     if apart_s(winner, loser) <= AT_ONCE_S:
         return Problem(
-            f"On {here} and on {there} there are processes of {who} at the same time; those of "
-            f"{there} are taken for the ranks.",
+            f"On {losing} and on {winning} there are processes of {listed} at the same time; those "
+            f"of {winning} are taken for the ranks.",
             "Look whether both hosts were started with one node number.",
         )
     return Problem(
-        sentence(f"{who}: seen on {here} before and on {there} since; what is on {there} counts")
+        sentence(
+            f"{listed}: seen on {losing} before and on {winning} since; what is on {winning} counts"
+        )
     )
 
 

@@ -118,10 +118,10 @@ def _from_archive(content: bytes) -> bytes:
 class _Bounded(io.RawIOBase):
     """A stream that refuses to give more than so many bytes."""
 
-    def __init__(self, stream: IO[bytes] | gzip.GzipFile, at_most: int) -> None:
+    def __init__(self, stream: IO[bytes] | gzip.GzipFile, limit: int) -> None:
         super().__init__()
         self._stream = stream
-        self._left = at_most
+        self._left = limit
 
     def read(self, size: int = -1) -> bytes:
         """The next bytes."""
@@ -144,25 +144,25 @@ def write(folder: Path, evidence: Evidence, diagnosis: Diagnosis, page: bytes = 
     Raises:
         OutputError: it can't be written.
     """
-    parts = _parts(folder.name, evidence, diagnosis, page)
+    files = _contents(folder.name, evidence, diagnosis, page)
     if folder.name.endswith(ARCHIVES):
         _make_folder(folder.parent)
         with replacing(folder) as file:
-            file.write(_archive(folder.name.rpartition(".t")[0], parts))
+            file.write(_archive(folder.name.rpartition(".t")[0], files))
         return folder
     _make_folder(folder)
-    for name, content in parts.items():
+    for name, content in files.items():
         with replacing(folder / name) as file:
             file.write(content)
     return folder
 
 
-def _parts(name: str, evidence: Evidence, diagnosis: Diagnosis, page: bytes) -> dict[str, bytes]:
+def _contents(name: str, evidence: Evidence, diagnosis: Diagnosis, page: bytes) -> dict[str, bytes]:
     summary = "".join(c if c.isprintable() else "?" for c in diagnosis.verdict.summary)
     readme = _README.format(summary=summary, name=shlex.quote(name))
-    parts = {EVIDENCE: packed(evidence), VERDICT: encoded_document(diagnosis), PAGE: page}
-    parts[README] = readme.encode("utf-8", "replace")
-    return {name: content for name, content in parts.items() if content}
+    files = {EVIDENCE: packed(evidence), VERDICT: encoded_document(diagnosis), PAGE: page}
+    files[README] = readme.encode("utf-8", "replace")
+    return {name: content for name, content in files.items() if content}
 
 
 def _make_folder(folder: Path) -> None:
@@ -173,15 +173,15 @@ def _make_folder(folder: Path) -> None:
         raise OutputError(f"can't make {folder}: {reason}. Choose another with -o.") from problem
 
 
-def _archive(name: str, parts: Mapping[str, bytes]) -> bytes:
-    packed_parts = io.BytesIO()
-    with tarfile.open(fileobj=packed_parts, mode="w:gz") as archive:
-        for part, content in parts.items():
-            entry = tarfile.TarInfo(f"{name}/{part}")
+def _archive(name: str, files: Mapping[str, bytes]) -> bytes:
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w:gz") as archive:
+        for file_name, content in files.items():
+            entry = tarfile.TarInfo(f"{name}/{file_name}")
             entry.size = len(content)
             entry.mode = 0o600
             archive.addfile(entry, io.BytesIO(content))
-    return packed_parts.getvalue()
+    return buffer.getvalue()
 
 
 def with_host(path: Path, job: Job, number: int = 1) -> Path:
@@ -204,13 +204,13 @@ def own_place(path: Path, job: Job) -> Path:
     if _HOST not in str(path):
         return path
     places = (with_host(path, job, number) for number in range(1, _MOST_OF_A_NAME))
-    chosen = next((folder for folder in places if _taken(folder) or _is_free(folder, job)), None)
+    chosen = next((folder for folder in places if _reserve(folder) or _is_free(folder, job)), None)
     if chosen is None:
         raise OutputError(f"{with_host(path, job)} and all names like it are taken. Give another.")
     return chosen
 
 
-def _taken(folder: Path) -> bool:
+def _reserve(folder: Path) -> bool:
     """Whether nobody had it and we have it now; what can't be made, writing it will name."""
     try:
         folder.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -228,10 +228,10 @@ def _taken(folder: Path) -> bool:
 def _is_free(folder: Path, job: Job) -> bool:
     """Whether what is there may be replaced. What can't be read, another host may be writing."""
     try:
-        there = read(folder).job
+        owner = read(folder).job
     except TraceError:
         return False
-    return same_processes(there, job) or not same_job.fits(there, job)
+    return same_processes(owner, job) or not same_job.fits(owner, job)
 
 
 def bundles_in(paths: Sequence[Path]) -> tuple[Path, ...]:

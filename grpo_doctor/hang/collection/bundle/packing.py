@@ -126,14 +126,15 @@ def unpacked(content: bytes) -> Evidence:
 
 def _job(job: Job) -> Job:
     members = (replace(m, command=redact_text(m.command)) for m in job.members)
-    places = (
-        replace(placement, run_id=_told_apart(placement.run_id)) for placement in job.placements
+    placements = (
+        replace(placement, run_id=_distinct_run_id(placement.run_id))
+        for placement in job.placements
     )
     notes = tuple(map(redact_text, job.notes))
-    return replace(job, members=tuple(members), placements=tuple(places), notes=notes)
+    return replace(job, members=tuple(members), placements=tuple(placements), notes=notes)
 
 
-def _told_apart(run_id: str) -> str:
+def _distinct_run_id(run_id: str) -> str:
     """A run id without its secret: bundles of one job must still be known as such."""
     clean = redact_text(run_id)
     return run_id if clean == run_id else f"{clean} {sha256(run_id.encode()).hexdigest()[:8]}"
@@ -164,22 +165,22 @@ def _packed_dump(dump: FlightDump) -> FlightDump:
 
 
 def _unpacked_dumps(dumps: tuple[FlightDump, ...]) -> tuple[FlightDump, ...]:
-    left = MAX_ALL_DUMPS_BYTES
+    budget = MAX_ALL_DUMPS_BYTES
     unpacked = []
     for dump in dumps:
-        data = _inflated(dump.data, min(left, MAX_DUMP_BYTES)) if dump.data else b""
-        left -= len(data)
+        data = _inflated(dump.data, min(budget, MAX_DUMP_BYTES)) if dump.data else b""
+        budget -= len(data)
         unpacked.append(replace(dump, data=data))
     return tuple(unpacked)
 
 
-def _inflated(data: bytes, at_most: int) -> bytes:
+def _inflated(data: bytes, limit: int) -> bytes:
     inflater = zlib.decompressobj()
     try:
-        content = inflater.decompress(data, at_most + 1)
+        content = inflater.decompress(data, limit + 1)
     except zlib.error as problem:
         raise UnreadableError(f"a flight-recorder dump in it is damaged: {problem}") from problem
-    if len(content) > at_most:
+    if len(content) > limit:
         raise UnreadableError("a flight-recorder dump in it unpacks to more than any recorder has")
     if not inflater.eof:
         raise UnreadableError("a flight-recorder dump in it is cut off")

@@ -95,13 +95,15 @@ class _Draft:
     size: int
     processes: dict[int, Process] = field(default_factory=dict)
     counts: dict[int, dict[str, int]] = field(default_factory=dict)
-    rest: dict[str, int] = field(default_factory=dict)
+    usual: dict[str, int] = field(default_factory=dict)
     init: dict[int, int] = field(default_factory=dict)
     failed: dict[int, int] = field(default_factory=dict)
     lost: set[int] = field(default_factory=set)
     telling: bool = True
 
-    def done(self, key: str, gone: frozenset[Process], silent: frozenset[Process]) -> Communicator:
+    def communicator(
+        self, key: str, dead: frozenset[Process], silent: frozenset[Process]
+    ) -> Communicator:
         numbers = sorted((self.counts.keys() | self.init.keys() | self.failed.keys()) - self.lost)
         return Communicator(
             key,
@@ -110,19 +112,19 @@ class _Draft:
                 Seat(
                     number,
                     self.processes.get(number, _UNKNOWN),
-                    {**self.rest, **self.counts.get(number, {})},
+                    {**self.usual, **self.counts.get(number, {})},
                     self.init.get(number, SUCCESS),
                     self.failed.get(number, SUCCESS),
                 )
                 for number in numbers
             ),
-            tuple(self._lost(number, gone, silent) for number in sorted(self.lost)),
-            self.rest if self.telling else None,
+            tuple(self._lost(number, dead, silent) for number in sorted(self.lost)),
+            self.usual if self.telling else None,
         )
 
-    def _lost(self, number: int, gone: frozenset[Process], silent: frozenset[Process]) -> Lost:
+    def _lost(self, number: int, dead: frozenset[Process], silent: frozenset[Process]) -> Lost:
         process = self.processes.get(number, _UNKNOWN)
-        return Lost(number, process, process in silent or process in gone, process in gone)
+        return Lost(number, process, process in silent or process in dead, process in dead)
 
 
 class _Reader:
@@ -131,7 +133,7 @@ class _Reader:
     def __init__(self) -> None:
         self.version = ""
         self.drafts: dict[str, _Draft] = {}
-        self.gone: set[Process] = set()
+        self.dead: set[Process] = set()
         self.silent: set[Process] = set()
         self._sizes: dict[int, int] = {}
         self._section = ""
@@ -164,7 +166,7 @@ class _Reader:
     def _about_processes(self, line: str) -> None:
         if match := _PROCESS.search(line):
             process = Process(match[2], int(match[1]))
-            (self.gone if self._section == "DEAD" else self.silent).add(process)
+            (self.dead if self._section == "DEAD" else self.silent).add(process)
 
     def _incomplete(self, draft: _Draft, line: str) -> None:
         if match := _MISSING.fullmatch(line):
@@ -181,8 +183,8 @@ class _Reader:
             return
         elif match := _MANY.match(line):
             self._count = int(match[2] or 0)
-            if self._operation not in draft.rest:
-                draft.rest[self._operation] = self._count  # the largest group comes first
+            if self._operation not in draft.usual:
+                draft.usual[self._operation] = self._count  # the largest group comes first
             elif 2 * int(match[1]) >= draft.size:
                 draft.telling = False  # two halves, and neither is named
         elif match := _ONE.match(line):
@@ -221,11 +223,11 @@ def parse_text(text: str, at_ns: int) -> Mesh:
         reader.read(line.rstrip())
     if not reader.version:
         raise ValueError("not an answer of NCCL's RAS: no version of NCCL in it")
-    gone, silent = frozenset(reader.gone), frozenset(reader.silent)
+    dead, silent = frozenset(reader.dead), frozenset(reader.silent)
     drafts = reader.drafts.items()
     return Mesh(
         at_ns,
         reader.version,
-        tuple(draft.done(key, gone, silent) for key, draft in drafts),
-        tuple(sorted(gone, key=lambda process: (process.host, process.pid))),
+        tuple(draft.communicator(key, dead, silent) for key, draft in drafts),
+        tuple(sorted(dead, key=lambda process: (process.host, process.pid))),
     )

@@ -119,13 +119,13 @@ def _usual(communicator: Communicator, operation: str) -> int | None:
     counts = Counter(
         seat.counts[operation] for seat in communicator.seats if operation in seat.counts
     )
-    others = communicator.size - len(communicator.seats) - len(communicator.lost)
-    if others > 0:
-        if communicator.rest is None or operation not in communicator.rest:
+    unlisted = communicator.size - len(communicator.seats) - len(communicator.lost)
+    if unlisted > 0:
+        if communicator.usual is None or operation not in communicator.usual:
             return None
-        counts[communicator.rest[operation]] += others
-    most = max(counts.values(), default=0)
-    return max((count for count, ranks in counts.items() if ranks == most), default=None)
+        counts[communicator.usual[operation]] += unlisted
+    largest = max(counts.values(), default=0)
+    return max((count for count, ranks in counts.items() if ranks == largest), default=None)
 
 
 def _instead(communicator: Communicator, seat: Seat, operation: str) -> str:
@@ -146,14 +146,14 @@ def _bottom(
     In a ring of communicators nobody is left, and nobody is blamed.
     """
     behind = {lag.process for lag in laggards if not lag.ahead}
-    held: set[Process] = set()
+    waiting: set[Process] = set()
     for _, after in pairs:
         late = {seat.process for seat in after.seats} & {
             lag.process for lag in laggards if not lag.ahead and _is_in(after, lag)
         }
         if late:
-            held |= {seat.process for seat in after.seats} & behind - late
-    chosen = [lag for lag in laggards if lag.ahead or lag.process not in held]
+            waiting |= {seat.process for seat in after.seats} & behind - late
+    chosen = [lag for lag in laggards if lag.ahead or lag.process not in waiting]
     below = [lag for lag in chosen if not lag.ahead]
     return tuple(dict.fromkeys(below or [] if behind else chosen))
 

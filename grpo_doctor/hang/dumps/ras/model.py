@@ -55,9 +55,9 @@ class Lost(msgspec.Struct, frozen=True):
 
 
 class Communicator(msgspec.Struct, frozen=True):
-    """One communicator. In an answer in text `seats` are the few that differ from the `rest`.
+    """One communicator. In an answer in text `seats` are the few that differ from the rest.
 
-    `rest` are the counts of every rank that is neither in `seats` nor in `lost`; None where there
+    `usual` are the counts of every rank that is neither in `seats` nor in `lost`; None where there
     is no telling.
     """
 
@@ -65,23 +65,23 @@ class Communicator(msgspec.Struct, frozen=True):
     size: int
     seats: tuple[Seat, ...] = ()
     lost: tuple[Lost, ...] = ()
-    rest: dict[str, int] | None = None
+    usual: dict[str, int] | None = None
 
 
 class Mesh(msgspec.Struct, frozen=True):
     """One answer: all communicators of the processes that know each other.
 
-    `gone` are processes that RAS considers dead, whatever communicator they were in.
+    `dead_processes` are those that RAS considers dead, whatever communicator they were in.
     """
 
     at_ns: int
     version: str
     communicators: tuple[Communicator, ...] = ()
-    gone: tuple[Process, ...] = ()
+    dead_processes: tuple[Process, ...] = ()
 
     @property
     def processes(self) -> frozenset[Process]:
         """All that the answer names."""
         seats = (seat.process for communicator in self.communicators for seat in communicator.seats)
         lost = (missing.process for comm in self.communicators for missing in comm.lost)
-        return frozenset((*seats, *lost, *self.gone))
+        return frozenset((*seats, *lost, *self.dead_processes))

@@ -87,7 +87,7 @@ class _Own:
         """Whether a process of the job is in it."""
         if self._joined:
             return any(self.is_world(communicator) for communicator in mesh.communicators)
-        return any(process.pid in self._ranks for process in self._here(mesh))
+        return any(process.pid in self._ranks for process in self._local_processes(mesh))
 
     def is_world(self, communicator: Communicator) -> bool:
         """Whether it is that of all ranks, each at its own number."""
@@ -97,7 +97,7 @@ class _Own:
             or not (communicator.seats or communicator.lost)
         ):
             return False
-        known = [
+        matches = [
             self.rank(process) == number
             for number, process in (
                 *((seat.number, seat.process) for seat in communicator.seats),
@@ -106,15 +106,15 @@ class _Own:
             if self.rank(process) is not None
         ]
         # An engine over as many GPUs as the trainer has looks like it where no process is known.
-        return all(known) if known else self._joined and not self._several
+        return all(matches) if matches else self._joined and not self._several
 
     def rank(self, process: Process) -> int | None:
         """The rank of one of this host's processes."""
-        return self._ranks.get(process.pid) if self._is_here(process) else None
+        return self._ranks.get(process.pid) if self._is_local(process) else None
 
-    def _here(self, mesh: Mesh) -> list[Process]:
-        return [process for process in mesh.processes if self._is_here(process)]
+    def _local_processes(self, mesh: Mesh) -> list[Process]:
+        return [process for process in mesh.processes if self._is_local(process)]
 
-    def _is_here(self, process: Process) -> bool:
+    def _is_local(self, process: Process) -> bool:
         local = process.host.startswith(_LOOPBACK) or process.host == "unknown"
         return local or not self._addresses or process.host in self._addresses

@@ -75,8 +75,8 @@ def _of_sink(
         yield from _of_shifts((shift for shift in shifted if shift.group not in explained), scene)
         explained |= groups
     elif not meetings and hosts:
-        if left := [w for w in behind if (w.rank, w.group) not in mistaken]:
-            yield _of_host(scene, hosts[0], left)
+        if unexplained := [w for w in behind if (w.rank, w.group) not in mistaken]:
+            yield _of_host(scene, hosts[0], unexplained)
     elif meetings and (
         wrong := [differing for meeting in meetings for differing in _of_camps(scene, meeting)]
     ):
@@ -140,12 +140,12 @@ def _difference(camp: Camp, other: Camp) -> Reason:
 
 def _differs(rank: int, camp: Camp, other: Camp, meeting: Meeting, scene: Scene) -> str:
     mine, theirs = camp.signature, other.signature
-    where = f" at {mine.site}" if mine.site else ""
-    others = f" at {theirs.site}" if theirs.site else ""
+    own_site = f" at {mine.site}" if mine.site else ""
+    their_site = f" at {theirs.site}" if theirs.site else ""
     text = (
-        f"Rank {rank} called {mine.text()}{where} as number {meeting.number} of the "
+        f"Rank {rank} called {mine.text()}{own_site} as number {meeting.number} of the "
         f"{scene.title(meeting.group)}, where {ranks_text(other.ranks)} called "
-        f"{theirs.text()}{others}"
+        f"{theirs.text()}{their_site}"
     )
     before = scene.pasts[meeting.group].expected(meeting.number)
     usual = "" if before is None else scene.signatures.text(scene.signatures.key(before))
@@ -200,10 +200,10 @@ def _of_host(scene: Scene, rank: int, behind: Sequence[Wait]) -> Blame:
     # The wait that began first is nearest to where the rank stands: the others came of it.
     first = min(behind, key=lambda w: (w.since_ns or float("inf"), w.group, w.sequence))
     same = sorted({w.rank for w in behind if (w.group, w.why) == (first.group, first.why)})
-    who = f"{ranks_text(same)} {'wait' if len(same) > 1 else 'waits'}"
+    waiters = f"{ranks_text(same)} {'wait' if len(same) > 1 else 'waits'}"
     title, number = scene.title(first.group), first.sequence
     if rank not in scene.heard:
-        text = f"Nothing was recorded of rank {rank}, and {who} for it in {first.operation}."
+        text = f"Nothing was recorded of rank {rank}, and {waiters} for it in {first.operation}."
         return Blame(rank, "unrecorded", "not-recorded", text, first.group, number)
     if first.why == "p2p":
         reason: Reason = "not-sent" if first.operation.startswith("receive") else "not-received"
@@ -212,6 +212,6 @@ def _of_host(scene: Scene, rank: int, behind: Sequence[Wait]) -> Blame:
         return Blame(rank, "awaited", reason, text, first.group, number)
     text = (
         f"Rank {rank} has not come to {first.operation}, number {number} of the {title}, in which "
-        f"{who} for it."
+        f"{waiters} for it."
     )
     return Blame(rank, "awaited", "not-arrived", text, first.group, number)

@@ -22,11 +22,11 @@ def sides(scene: Scene, meeting: Meeting) -> tuple[tuple[Camp, ...], bool]:
         return (), False
     if meeting not in scene.camps:
         camps, even = _camps_of(scene, meeting.group, meeting.number)
-        scene.camps[meeting] = _told_apart(scene, meeting, camps) if even else (camps, even)
+        scene.camps[meeting] = _by_step(scene, meeting, camps) if even else (camps, even)
     return scene.camps[meeting]
 
 
-def _told_apart(
+def _by_step(
     scene: Scene, meeting: Meeting, camps: tuple[Camp, ...]
 ) -> tuple[tuple[Camp, ...], bool]:
     """The camps of those in step as one, which is right; unchanged where that tells nothing."""
@@ -36,8 +36,8 @@ def _told_apart(
         return camps, True
     wrong = [camp for camp in camps if right.isdisjoint(camp.ranks)]
     first = next(camp for camp in camps if not right.isdisjoint(camp.ranks))
-    rest = ranks.difference(*(camp.ranks for camp in wrong))
-    return (Camp(first.signature, tuple(sorted(rest))), *wrong), not wrong
+    in_step = ranks.difference(*(camp.ranks for camp in wrong))
+    return (Camp(first.signature, tuple(sorted(in_step))), *wrong), not wrong
 
 
 def _camps_of(scene: Scene, group: str, front: int) -> tuple[tuple[Camp, ...], bool]:
@@ -49,8 +49,8 @@ def _camps_of(scene: Scene, group: str, front: int) -> tuple[tuple[Camp, ...], b
     tracks, sibling = gathered.tracks, scene.families.usual(group, front)
     before = past.expected(front)
     expected = before if before is None else signatures.key(before)
-    here = {signatures.key(call) for call in past.calls.get(front, {}).values()}
-    if sibling in here:
+    keys = {signatures.key(call) for call in past.calls.get(front, {}).values()}
+    if sibling in keys:
         expected = sibling
     by_key: dict[int, list[int]] = defaultdict(list)
     for rank, call in past.calls.get(front, {}).items():

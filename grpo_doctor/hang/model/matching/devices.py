@@ -19,24 +19,24 @@ def hung(scene: Scene) -> Iterator[Blame]:
     """Ranks with something unfinished that peers are through with. Where in the queue it stands
     does not matter: to be done for a peer, it must have run here.
     """
-    done: dict[tuple[str, int], list[int]] = {}
+    finishers: dict[tuple[str, int], list[int]] = {}
     for rank in sorted(scene.queues):
         for unit in scene.queues[rank].units:
             if unit.transfer or not all(map(on_device, unit.parts)):
                 continue
             key = unit.group, unit.number
-            if key not in done:
+            if key not in finishers:
                 tracks = scene.gathered[unit.group].tracks
-                done[key] = sorted(member for member in tracks if tracks[member].done(unit.number))
-            through = _through(scene, unit, done[key])
+                finishers[key] = sorted(r for r in tracks if tracks[r].done(unit.number))
+            through = _through(scene, unit, finishers[key])
             if through and _went_on(scene, rank, through):
                 yield _blame(scene, unit, f"{ranks_text(through)} {_have(through)} ended it")
                 break
 
 
-def _through(scene: Scene, unit: Unit, done: list[int]) -> list[int]:
+def _through(scene: Scene, unit: Unit, finishers: list[int]) -> list[int]:
     """The peers that are through, if that shows anything of this rank."""
-    peers = [rank for rank in done if _same(scene, rank, unit)]
+    peers = [rank for rank in finishers if _same(scene, rank, unit)]
     if unit.parts and all(part.op in OF_ALL and not _is_empty(part) for part in unit.parts):
         return peers
     members = scene.gathered[unit.group].group.members
@@ -70,12 +70,12 @@ def not_begun(scene: Scene, meeting: Meeting) -> Iterator[Blame]:
     units = [
         scene.queues[rank].collectives[meeting.group, meeting.number] for rank in meeting.joined
     ]
-    begun = [unit.rank for unit in units if unit.starts]
+    ahead = [unit.rank for unit in units if unit.starts]
     late = [unit for unit in units if not unit.starts]
-    if not begun or not all(scene.queues[unit.rank].times_starts for unit in late):
+    if not ahead or not all(scene.queues[unit.rank].times_starts for unit in late):
         return
     for unit in late:
-        yield _blame(scene, unit, f"{ranks_text(begun)} {_have(begun)} begun it, and it has not")
+        yield _blame(scene, unit, f"{ranks_text(ahead)} {_have(ahead)} begun it, and it has not")
 
 
 def _have(ranks: list[int]) -> str:

@@ -39,7 +39,7 @@ class Families:
         for key, group in gathered.items():
             for position, rank in enumerate(group.group.members):
                 places[rank] += [(str(_kind(group)), position)] if key in of_transfers else []
-        self._known: dict[object, dict[int, int]] = {}
+        self._count_cache: dict[object, dict[int, int]] = {}
         self._roles: dict[int, Role] = {r: tuple(sorted(own)) for r, own in places.items()}
 
     def siblings(self, key: str) -> list[str]:
@@ -61,7 +61,7 @@ class Families:
                 called.update({self._signatures.key(call) for call in calls.values()})
         return most_common(called)
 
-    def given(self, rank: int, key: str, number: int) -> Order | None:
+    def call_order(self, rank: int, key: str, number: int) -> Order | None:
         """When a rank called a collective; before all others where only that it did is known."""
         track = self._gathered[key].tracks.get(rank)
         if track is None:
@@ -89,23 +89,23 @@ class Families:
         """
         role = self._roles.get(unit.rank)
         slot = role, self.siblings(key)[0], self.siblings(unit.group)[0], unit.number, transfers
-        if slot not in self._known:
-            self._known[slot] = {
+        if slot not in self._count_cache:
+            self._count_cache[slot] = {
                 rank: count
                 for rank, other in self._roles.items()
                 if other == role
                 and (count := self._count(rank, key, unit, transfers=transfers)) is not None
             }
-        return self._known[slot]
+        return self._count_cache[slot]
 
     def _count(self, rank: int, key: str, unit: Unit, *, transfers: bool) -> int | None:
-        own, there = self.of(rank, key), self.of(rank, unit.group)
-        came = self.given(rank, there, unit.number) if there is not None else None
-        if own is None or came is None or came == UNKNOWN:
+        own_key, unit_key = self.of(rank, key), self.of(rank, unit.group)
+        came = self.call_order(rank, unit_key, unit.number) if unit_key is not None else None
+        if own_key is None or came is None or came == UNKNOWN:
             return None
-        track = self._gathered[own].tracks[rank]
+        track = self._gathered[own_key].tracks[rank]
         if transfers:
-            called = self._transfers.get((own, rank))
+            called = self._transfers.get((own_key, rank))
             later = len({entry.p2p_sequence for entry in track.p2p if order_of(entry) > came})
         else:
             called = track.enqueued
@@ -115,15 +115,15 @@ class Families:
 
 def most_common(counted: Counter[int]) -> int | None:
     """The most frequent one; None for a tie, or nothing."""
-    most = counted.most_common(2)
-    return most[0][0] if most and (len(most) == 1 or most[0][1] > most[1][1]) else None
+    top = counted.most_common(2)
+    return top[0][0] if top and (len(top) == 1 or top[0][1] > top[1][1]) else None
 
 
 def _kind(gathered: Gathered) -> object:
     """By description; where there is none, by the number that its members have for it."""
     group = gathered.group
-    named = group.description or gathered.local_number
-    return group.backend, named, len(group.members)
+    label = group.description or gathered.local_number
+    return group.backend, label, len(group.members)
 
 
 def _transfers(same: Mapping[str, Gathered]) -> dict[tuple[str, int], int]:
@@ -135,6 +135,6 @@ def _transfers(same: Mapping[str, Gathered]) -> dict[tuple[str, int], int]:
         return {}
     mixed = any(track.calls for track in tracks.values())
     return {
-        position: max([0 if mixed else track.given, *(entry.p2p_sequence for entry in track.p2p)])
+        position: max([0 if mixed else track.counter, *(entry.p2p_sequence for entry in track.p2p)])
         for position, track in tracks.items()
     }

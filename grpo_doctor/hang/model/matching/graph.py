@@ -152,14 +152,14 @@ def _shortest_ring(inside: Sequence[Wait]) -> tuple[int, ...]:
     following = {rank: sorted(needed & graph.keys()) for rank, needed in graph.items()}
     for start in sorted(graph):
         ahead: deque[tuple[int, ...]] = deque([(start,)])
-        seen: set[int] = set()
+        visited: set[int] = set()
         while ahead:
             path = ahead.popleft()
             for rank in following[path[-1]]:
                 if rank == start:
                     return path
-                if rank not in seen:
-                    seen.add(rank)
+                if rank not in visited:
+                    visited.add(rank)
                     ahead.append((*path, rank))
     return ()
 
@@ -226,15 +226,15 @@ def reach(targets: Mapping[N, frozenset[N]]) -> dict[N, frozenset[N]]:
     Ranks of one collective mostly wait for the same others: their answer is found once, and each
     set of links is gone through once in it.
     """
-    known: dict[frozenset[N], frozenset[N]] = {}
+    closures: dict[frozenset[N], frozenset[N]] = {}
     for direct in targets.values():
-        if direct not in known:
-            known[direct] = _closure(direct, targets)
-    return {node: known[direct] for node, direct in targets.items()}
+        if direct not in closures:
+            closures[direct] = _closure(direct, targets)
+    return {node: closures[direct] for node, direct in targets.items()}
 
 
 def _closure(direct: frozenset[N], targets: Mapping[N, frozenset[N]]) -> frozenset[N]:
-    seen: set[N] = set(direct)
+    nodes: set[N] = set(direct)
     todo = list(direct)
     expanded: set[frozenset[N]] = set()
     while todo:
@@ -242,6 +242,6 @@ def _closure(direct: frozenset[N], targets: Mapping[N, frozenset[N]]) -> frozens
         if further in expanded:
             continue
         expanded.add(further)
-        todo += further - seen
-        seen |= further
-    return frozenset(seen)
+        todo += further - nodes
+        nodes |= further
+    return frozenset(nodes)

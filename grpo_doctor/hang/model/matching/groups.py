@@ -32,7 +32,7 @@ class Gathered:
 @dataclass(frozen=True, slots=True)
 class _Sight:
     rank: int
-    seen: GroupSeen
+    group: GroupSeen
     entries: Sequence[Entry]
     counts: bool  # no entry says more than the counters
 
@@ -48,19 +48,19 @@ def gather(recordings: Recordings, world_size: int | None) -> tuple[Gathered, ..
         counts = _counts(recording.entries)
         for entry in recording.entries:
             parts[entry.group, entry.backend].append(entry)
-        for seen in recording.groups:
-            if seen.name:
-                key = (seen.name, seen.backend)
-                sight = _Sight(recording.rank, seen, parts.get(key, ()), counts)
-                (sights[key] if seen.backend else unused[seen.name]).append(sight)
+        for group in recording.groups:
+            if group.name:
+                key = (group.name, group.backend)
+                sight = _Sight(recording.rank, group, parts.get(key, ()), counts)
+                (sights[key] if group.backend else unused[group.name]).append(sight)
     used = {name for name, _ in sights}
     for name in unused.keys() - used:  # counters are all that was dumped
         sights[name, ""] = unused[name]
     groups = []
     for (name, backend), same_name in sorted(sights.items(), key=lambda item: item[0]):
-        others = unused.get(name, ()) if backend else ()
-        for ranks, same in _by_ranks([*same_name, *others]).items():
-            if any(sight.entries or sight.seen.status != Status() for sight in same):
+        counters = unused.get(name, ()) if backend else ()
+        for ranks, same in _by_ranks([*same_name, *counters]).items():
+            if any(sight.entries or sight.group.status != Status() for sight in same):
                 groups.append(_gathered(name, backend, ranks, same, world_size))
     return _with_implied_members(tuple(groups), recordings)
 
@@ -69,10 +69,10 @@ def _by_ranks(sights: Sequence[_Sight]) -> dict[tuple[int, ...], list[_Sight]]:
     """Groups of one name with different members are different groups (`split_group`, a data
     parallel group per tensor rank). Who lists no members belongs to a list that has it.
     """
-    listed = sorted({sight.seen.ranks for sight in sights if sight.seen.ranks})
+    listed = sorted({sight.group.ranks for sight in sights if sight.group.ranks})
     by_ranks: dict[tuple[int, ...], list[_Sight]] = defaultdict(list)
     for sight in sights:
-        ranks = sight.seen.ranks or next((r for r in listed if sight.rank in r), ())
+        ranks = sight.group.ranks or next((r for r in listed if sight.rank in r), ())
         by_ranks[ranks].append(sight)
     return by_ranks
 
@@ -86,12 +86,12 @@ def _gathered(
 ) -> Gathered:
     tracks: dict[int, Track] = {}
     for sight in sights:
-        if sight.entries or sight.seen.status != Status():
-            status, counts = sight.seen.status, sight.counts
+        if sight.entries or sight.group.status != Status():
+            status, counts = sight.group.status, sight.counts
             tracks[sight.rank] = track(sight.rank, sight.entries, status, counts=counts)
     if any(track.mixed for track in tracks.values()) or _contradict(tracks.values()):
         tracks = {rank: _uncounted(track) for rank, track in tracks.items()}
-    descriptions = Counter(s.seen.description for s in sights if s.seen.description)
+    descriptions = Counter(s.group.description for s in sights if s.group.description)
     description = min(descriptions, key=lambda d: (-descriptions[d], d), default="")
     everyone = description == DEFAULT or (name == "0" and not description)
     members = ranks or tuple(sorted({s.rank for s in sights}))
@@ -111,7 +111,7 @@ def _gathered(
         inferred=not ranks,
         size=size,
     )
-    numbers = {s.seen.group_id for s in sights}
+    numbers = {s.group.group_id for s in sights}
     local_number = numbers.pop() if len(numbers) == 1 else f"of {group.key}"
     return Gathered(group, tracks, local_number)
 
@@ -161,9 +161,9 @@ def _with_implied_members(
     implied: dict[int, set[int]] = defaultdict(set)
     for recording in recordings.ranks:
         numbered = sorted(
-            (int(seen.group_id), int(seen.name))
-            for seen in recording.groups
-            if seen.name.isdecimal() and seen.group_id.isdecimal()
+            (int(group.group_id), int(group.name))
+            for group in recording.groups
+            if group.name.isdecimal() and group.group_id.isdecimal()
         )
         for (number, name), (next_number, next_name) in pairwise(numbered):
             everything_between = next_name - name == next_number - number
@@ -184,14 +184,14 @@ def _joined_by(gathered: Gathered, implied: dict[int, set[int]]) -> Gathered:
 
 def world(recordings: Recordings, declared: int | None) -> int | None:
     """How many ranks the job has: as told, or as many as the recordings name."""
-    named = (rank for rank in _named(recordings) if rank < MOST_RANKS)
-    largest = max(named, default=-1) + 1
+    ranks = (rank for rank in _mentioned(recordings) if rank < MOST_RANKS)
+    largest = max(ranks, default=-1) + 1
     return max(declared or 0, largest) or None
 
 
-def _named(recordings: Recordings) -> Iterable[int]:
+def _mentioned(recordings: Recordings) -> Iterable[int]:
     for recording in recordings.ranks:
         if recording.rank is not None:
             yield recording.rank
-    for ranks in {seen.ranks for recording in recordings.ranks for seen in recording.groups}:
+    for ranks in {group.ranks for recording in recordings.ranks for group in recording.groups}:
         yield from ranks

@@ -116,11 +116,11 @@ def _for(waits_ns: int | None) -> str:
 def _summary(leading: list[Blame], victims: tuple[int, ...], waits_ns: int | None) -> str:
     if len(leading) == 1:
         return leading[0].text
-    who = ranks_text(blame.rank for blame in leading)
+    culprits = ranks_text(blame.rank for blame in leading)
     if leading[0].grounds == "either":
-        return f"Either of {who} is wrong; the recordings do not tell which. {leading[0].text}"
+        return f"Either of {culprits} is wrong; the recordings do not tell which. {leading[0].text}"
     waiting = f" {ranks_text(victims).capitalize()} wait{_for(waits_ns)}." if victims else ""
-    return f"The cause is with {who}.{waiting} {leading[0].text}"
+    return f"The cause is with {culprits}.{waiting} {leading[0].text}"
 
 
 def _rings(matching: Matching) -> list[str]:

@@ -24,10 +24,10 @@ def match(recordings: Recordings, world_size: int | None = None) -> Matching:
 
     `world_size` None: as many as the recordings name.
     """
-    known = [recording for recording in recordings.ranks if recording.rank is not None]
+    ranked = [recording for recording in recordings.ranks if recording.rank is not None]
     world = groups.world(recordings, world_size)
     gathered = {merged.group.key: merged for merged in gather(recordings, world)}
-    scene = scene_of(known, gathered)
+    scene = scene_of(ranked, gathered)
     scene.hung = tuple(hung(scene))
     stuck = frozenset(blamed.rank for blamed in scene.hung)
     scene.waiting = Waiting(Meetings(gathered, scene.queues), scene.queues, stuck)
@@ -49,13 +49,13 @@ def match(recordings: Recordings, world_size: int | None = None) -> Matching:
         cycles=cycles(scene.waits, scene.waiting.sinks),
         rhythms=tuple(
             rhythm(recording, recording.rank, scene.signatures)
-            for recording in known
+            for recording in ranked
             if recording.rank is not None
         ),
         blame=blame(scene),
         heard=tuple(sorted(scene.heard)),
         world_size=world,
-        moved=_moved(known),
+        moved=_moved(ranked),
         backlogs=tuple(
             Backlog(queue.rank, len(queue.units), queue.recorded and not queue.units)
             for queue in scene.queues.values()
@@ -70,8 +70,8 @@ def _standing(scene: Scene, key: str, heads: frozenset[int]) -> Standing:
     `heads` are the numbers of its collectives at the head of a stream.
     """
     tracks = scene.gathered[key].tracks
-    given = {track.front for track in tracks.values() if track.front is not None}
-    standings = [_at(scene, key, front) for front in sorted(heads or given)]
+    fronts = {track.front for track in tracks.values() if track.front is not None}
+    standings = [_at(scene, key, front) for front in sorted(heads or fronts)]
     telling = [standing for standing in standings if standing.kind in {"missing", "mismatch"}]
     fine = Standing(scene.gathered[key].group, "fine")
     return next(iter([*telling, *standings]), fine)
@@ -105,6 +105,6 @@ def _at(scene: Scene, key: str, front: int) -> Standing:
     )
 
 
-def _moved(known: Sequence[Recording]) -> bool | None:
-    moves = [recording.moved for recording in known if recording.moved is not None]
+def _moved(recordings: Sequence[Recording]) -> bool | None:
+    moves = [recording.moved for recording in recordings if recording.moved is not None]
     return any(moves) if moves else None

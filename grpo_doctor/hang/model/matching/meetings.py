@@ -15,10 +15,10 @@ Ends = tuple[int, int]  # source and target, global
 
 
 class Side(NamedTuple):
-    """What one end of a directed pair recorded. `whole`: its ring still has the first one."""
+    """What one end of a directed pair recorded. `complete`: its ring still has the first one."""
 
     entries: tuple[Entry, ...]
-    whole: bool
+    complete: bool
 
     @property
     def open(self) -> tuple[Entry, ...]:
@@ -55,7 +55,7 @@ class Meetings:
     def __init__(self, gathered: Mapping[str, Gathered], queues: Mapping[int, Queue]) -> None:
         self._gathered = gathered
         self._queues = queues
-        self._known: dict[tuple[object, ...], Meeting] = {}
+        self._meetings: dict[tuple[object, ...], Meeting] = {}
         self._sides: dict[str, tuple[dict[Ends, Side], dict[Ends, Side]]] = {}
         # Of transfers, by the identity of their entries.
         self._units: dict[int, Unit] = {}
@@ -75,45 +75,45 @@ class Meetings:
 
     def collective(self, key: str, number: int) -> Meeting:
         """A collective of a group."""
-        known = self._known.get((key, number))
-        if known is not None:
-            return known
+        cached = self._meetings.get((key, number))
+        if cached is not None:
+            return cached
         gathered = self._gathered[key]
         group = gathered.group
-        made = Meeting(key, number)
-        made.open_ended = group.size is not None and group.size > len(group.members)
-        made.open_ended |= group.inferred and len(group.members) == 1
+        meeting = Meeting(key, number)
+        meeting.open_ended = group.size is not None and group.size > len(group.members)
+        meeting.open_ended |= group.inferred and len(group.members) == 1
         for rank in group.members:
             queue, track = self._queues.get(rank), gathered.tracks.get(rank)
             unit = queue.collectives.get((key, number)) if queue else None
             if unit is not None:
-                self._place(made, unit)
+                self._admit(meeting, unit)
             elif queue is None:
-                made.unseen.append(rank)
+                meeting.unseen.append(rank)
             elif track is not None and track.done(number):
-                made.through.append(rank)
+                meeting.through.append(rank)
             elif track is not None and (track.enqueued or -1) >= number:
                 first = queue.collectives.get((key, track.front or -1))
                 if first is None:
-                    made.through.append(rank)
+                    meeting.through.append(rank)
                 else:
-                    made.queued[rank] = first
+                    meeting.queued[rank] = first
             else:
-                made.missing.append(rank)
-        self._known[key, number] = made
-        return made
+                meeting.missing.append(rank)
+        self._meetings[key, number] = meeting
+        return meeting
 
     @staticmethod
-    def _place(made: Meeting, unit: Unit) -> None:
+    def _admit(meeting: Meeting, unit: Unit) -> None:
         if unit.behind is None:
-            made.joined.append(unit.rank)
+            meeting.joined.append(unit.rank)
         else:
-            made.queued[unit.rank] = unit
+            meeting.queued[unit.rank] = unit
 
     def _anything(self, unit: Unit) -> Meeting:
         """Something of a group that nobody knows: it may need any member that does nothing."""
-        known = self._gathered.get(unit.group)
-        members = known.group.members if known is not None else sorted(self._queues)
+        gathered = self._gathered.get(unit.group)
+        members = gathered.group.members if gathered is not None else sorted(self._queues)
         idle = [rank for rank in members if rank != unit.rank and self._is_idle(rank)]
         return Meeting(unit.group, 0, [unit.rank], missing=idle, open_ended=not idle)
 
@@ -126,29 +126,29 @@ class Meetings:
         if ends is None:
             return None
         sends, receives = self.sides(unit.group)
-        nothing = Side((), whole=True)
+        nothing = Side((), complete=True)
         mine = (sends if part.op == "send" else receives)[ends]
         theirs = (receives if part.op == "send" else sends).get(ends, nothing)
         peer = ends[1] if part.op == "send" else ends[0]
-        whole = mine.whole and theirs.whole and peer in self._queues
-        own, other = (mine.entries, theirs.entries) if whole else (mine.open, theirs.open)
+        complete = mine.complete and theirs.complete and peer in self._queues
+        own, other = (mine.entries, theirs.entries) if complete else (mine.open, theirs.open)
         position = next(at for at, sibling in enumerate(own) if sibling is part)
         partner = other[position] if position < len(other) else None
-        key = unit.group, *ends, position, whole
-        known = self._known.get(key)
-        if known is None:
-            known = Meeting(unit.group, position + 1, ends=ends)
-            self._known[key] = known
-            self._place(known, unit)
+        key = unit.group, *ends, position, complete
+        meeting = self._meetings.get(key)
+        if meeting is None:
+            meeting = Meeting(unit.group, position + 1, ends=ends)
+            self._meetings[key] = meeting
+            self._admit(meeting, unit)
             if peer not in self._queues:
-                known.unseen.append(peer)
+                meeting.unseen.append(peer)
             elif partner is None:
-                known.missing.append(peer)
+                meeting.missing.append(peer)
             elif partner.done:
-                known.through.append(peer)
+                meeting.through.append(peer)
             else:
-                self._place(known, self._units[id(partner)])
-        return known
+                self._admit(meeting, self._units[id(partner)])
+        return meeting
 
     def _ends_of(self, unit: Unit, part: Entry) -> Ends | None:
         """Global ranks of a transfer; None where not all members of the group are known."""
@@ -172,7 +172,7 @@ class Meetings:
 def sides(gathered: Gathered, op: str) -> dict[tuple[int, int], Side]:
     """What ranks recorded of their sends, or receives, by source and target."""
     transfers: dict[tuple[int, int], list[Entry]] = defaultdict(list)
-    whole: dict[tuple[int, int], bool] = {}
+    complete: dict[tuple[int, int], bool] = {}
     for rank, track in gathered.tracks.items():
         members = _order(gathered.group.members, rank, track.p2p)
         first = min((entry.p2p_sequence for entry in track.p2p), default=1)
@@ -184,8 +184,8 @@ def sides(gathered: Gathered, op: str) -> dict[tuple[int, int], Side]:
             pair = members[entry.source], members[entry.target]
             if rank == pair[0 if op == "send" else 1]:
                 transfers[pair].append(entry)
-                whole[pair] = first <= 1
-    return {pair: Side(tuple(entries), whole[pair]) for pair, entries in transfers.items()}
+                complete[pair] = first <= 1
+    return {pair: Side(tuple(entries), complete[pair]) for pair, entries in transfers.items()}
 
 
 def _order(members: Sequence[int], rank: int, own: Sequence[Entry]) -> Sequence[int]:

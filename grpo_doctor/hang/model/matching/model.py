@@ -35,8 +35,8 @@ class Group(msgspec.Struct, frozen=True):
 
     def title(self) -> str:
         """In words: `gloo group 3 (pairs)`."""
-        named = f" ({self.description})" if self.description else ""
-        return f"{self.backend} group {self.name}{named}".strip()
+        description = f" ({self.description})" if self.description else ""
+        return f"{self.backend} group {self.name}{description}".strip()
 
 
 class Signature(msgspec.Struct, frozen=True):
@@ -251,8 +251,8 @@ class Matching(msgspec.Struct, frozen=True):
         """
         blamed = {blame.rank for blame in self.blame}
         judged = [rhythm for rhythm in self.rhythms if rhythm.familiar is not None]
-        others = [rhythm for rhythm in judged if rhythm.rank not in blamed]
-        return all(rhythm.familiar for rhythm in others or judged)
+        innocent = [rhythm for rhythm in judged if rhythm.rank not in blamed]
+        return all(rhythm.familiar for rhythm in innocent or judged)
 
     def rhythm(self, rank: int) -> Rhythm | None:
         """The pace of one rank."""

@@ -91,10 +91,10 @@ def queues(
 def _queue(rank: int, recording: Recording, tracks: Mapping[str, Track]) -> Queue:
     entries = recording.entries
     units = [unit for key, track in tracks.items() for unit in _units(rank, key, track)]
-    if not entries and any(_is_busy(seen) for seen in recording.groups if not seen.name):
+    if not entries and any(_is_busy(group) for group in recording.groups if not group.name):
         units.append(Unit(rank, "", 0, transfer=True))
     units.sort(key=lambda unit: (unit.order, unit.group, unit.number))
-    counted = any(seen.status.enqueued >= 0 for seen in recording.groups)
+    counted = any(group.status.enqueued >= 0 for group in recording.groups)
     made = Queue(rank, units, bool(tracks) or counted)
     made.times_starts = any(entry.started_ns for entry in entries[-400:])
     made.collectives = {(u.group, u.number): u for u in units if not u.transfer}
@@ -102,8 +102,8 @@ def _queue(rank: int, recording: Recording, tracks: Mapping[str, Track]) -> Queu
     return made
 
 
-def _is_busy(seen: GroupSeen) -> bool:
-    return seen.status.completed < seen.status.enqueued
+def _is_busy(group: GroupSeen) -> bool:
+    return group.status.completed < group.status.enqueued
 
 
 def _units(rank: int, key: str, track: Track) -> Iterable[Unit]:

@@ -88,8 +88,8 @@ def _done_before(entries: Sequence[Entry], waiting: Entry, signatures: Signature
     """
     own = [e for e in entries if e.created_ns and e.thread_name == waiting.thread_name]
     own.sort(key=lambda e: e.created_ns or 0)
-    ways = list(zip([None, *own], own, strict=False))
-    before = next(earlier for earlier, own in ways if own is waiting)
+    steps = list(zip([None, *own], own, strict=False))
+    before = next(earlier for earlier, own in steps if own is waiting)
 
     def alike(entry: Entry | None, other: Entry | None) -> bool:
         if entry is None or other is None:
@@ -98,7 +98,7 @@ def _done_before(entries: Sequence[Entry], waiting: Entry, signatures: Signature
 
     return any(
         own.done and alike(own, waiting) and alike(earlier, before)
-        for earlier, own in ways
+        for earlier, own in steps
         if own is not waiting
     )
 

@@ -69,13 +69,13 @@ def _wrong(
     scene: Scene, ring: frozenset[Node], inside: list[Wait]
 ) -> tuple[Grounds, Sequence[Wait]]:
     """The waits that should not be there yet, and what that is told by."""
-    known: dict[tuple[str, int, Meeting], bool] = {}
+    verdicts: dict[tuple[str, int, Meeting], bool] = {}
     strayed = set()
     for rank, first, later in _turned(ring):
         key = first.group, first.number, later
-        if key not in known:
-            known[key] = is_minority(scene, first, later)
-        if known[key]:
+        if key not in verdicts:
+            verdicts[key] = is_minority(scene, first, later)
+        if verdicts[key]:
             strayed.add(rank)
     heads = [node for node in ring if isinstance(node, Unit) and node.behind is None]
     strayed |= {unit.rank for unit in heads if is_alone(scene, unit)}
@@ -131,18 +131,18 @@ def _awaited(inside: list[Wait]) -> list[_Awaited]:
 
 
 def _blame(scene: Scene, wait: Wait, grounds: Grounds, awaited: list[_Awaited]) -> Blame:
-    others = [other for other in awaited if wait.rank in other.on]
+    groups = [other for other in awaited if wait.rank in other.on]
     apart = [
-        other.wait for other in others if other.wait.group != wait.group or other.wait.why == "p2p"
+        other.wait for other in groups if other.wait.group != wait.group or other.wait.why == "p2p"
     ]
     waiting = apart[0] if apart else None
     where = f" at {wait.site}" if wait.site else ""
     text = f"Rank {wait.rank} is in {wait.operation} of the {scene.title(wait.group)}{where}"
     if waiting is not None:
-        same = [other.ranks for other in others if other.wait.group == waiting.group]
-        there = sorted({rank for ranks in same for rank in ranks})
+        same = [other.ranks for other in groups if other.wait.group == waiting.group]
+        waiters = sorted({rank for ranks in same for rank in ranks})
         text += (
-            f", while {ranks_text(there)} {'wait' if len(there) > 1 else 'waits'} for it in "
+            f", while {ranks_text(waiters)} {'wait' if len(waiters) > 1 else 'waits'} for it in "
             f"{waiting.operation} of the {scene.title(waiting.group)}"
         )
     if waiting is not None and waiting.why == "p2p":
@@ -162,8 +162,8 @@ def _passed(scene: Scene, wait: Wait, waiting: Wait) -> bool:
     """Whether it went past what the others wait in, and did not merely turn two calls around: it
     has called more since, or is where it always is in this round.
     """
-    given = scene.families.given(wait.rank, waiting.group, waiting.sequence)
-    if waiting.why == "p2p" or given is not None:
+    order = scene.families.call_order(wait.rank, waiting.group, waiting.sequence)
+    if waiting.why == "p2p" or order is not None:
         return False
     ran_ahead = len(scene.queues[wait.rank].units) > 1
     usual_line = bool(wait.site) and not novel(scene, wait)

@@ -35,8 +35,8 @@ class Scene:
 
     def title(self, key: str) -> str:
         """A group in words."""
-        known = self.gathered.get(key)
-        return known.group.title() if known is not None else "group that only a counter tells of"
+        group = self.gathered.get(key)
+        return group.group.title() if group is not None else "group that only a counter tells of"
 
     def is_off(self, rank: int, key: str | None) -> bool:
         """Whether a rank had called more or fewer collectives of this kind of group, before it came
@@ -55,7 +55,7 @@ class Scene:
         return max(made)[1:] if made else None
 
 
-def scene_of(known: Sequence[Recording], gathered: Mapping[str, Gathered]) -> Scene:
+def scene_of(recordings: Sequence[Recording], gathered: Mapping[str, Gathered]) -> Scene:
     """What ranks did in each group, and what is not over."""
     signatures = Signatures()
     pasts = {key: history(group.tracks, signatures) for key, group in gathered.items()}
@@ -63,7 +63,7 @@ def scene_of(known: Sequence[Recording], gathered: Mapping[str, Gathered]) -> Sc
     for key, merged in gathered.items():
         for rank, track in merged.tracks.items():
             tracks[rank][key] = track
-    queued = queues(known, tracks)
+    queued = queues(recordings, tracks)
     return Scene(
         gathered=gathered,
         pasts=pasts,

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from grpo_doctor.hang.model.matching.groups import Gathered
 from grpo_doctor.hang.model.matching.model import Shift
 from grpo_doctor.hang.model.matching.signatures import Signatures
-from grpo_doctor.hang.model.matching.tracks import History, most
+from grpo_doctor.hang.model.matching.tracks import History, most_frequent
 
 MOST_SHIFTED = 16
 
@@ -27,15 +27,15 @@ def shifts(gathered: Gathered, past: History, signatures: Signatures) -> tuple[S
     if not right:
         return ()
     usual = {
-        number: most(call for rank, call in by_rank.items() if rank in right)
+        number: most_frequent(call for rank, call in by_rank.items() if rank in right)
         for number, by_rank in past.calls.items()
         if number >= first and not right.isdisjoint(by_rank)
     }
     shifted = []
     for rank in sorted(set(gathered.tracks) - right):
         own = {n: by_rank[rank] for n, by_rank in past.calls.items() if rank in by_rank}
-        ways = (n for n in sorted(own) if n >= first and n in usual and own[n] != usual[n])
-        start = next(ways, None)
+        differing = (n for n in sorted(own) if n >= first and n in usual and own[n] != usual[n])
+        start = next(differing, None)
         shift = None if start is None else _shift(start, own, usual, past, signatures)
         if start is not None and shift is not None:
             kind, count, call = shift
@@ -62,10 +62,10 @@ def _first_divergence(past: History, signatures: Signatures) -> int | None:
     """
     together: set[int] = set()
     for number in sorted(past.calls):
-        here = set(past.calls[number].values())
-        if len(here) == 1:
-            together |= here
-        elif len({signatures.key(call) for call in here}) > 1 or here & together:
+        calls = set(past.calls[number].values())
+        if len(calls) == 1:
+            together |= calls
+        elif len({signatures.key(call) for call in calls}) > 1 or calls & together:
             return number
     return None
 
@@ -127,7 +127,7 @@ def _run(calls: Mapping[int, int], start: int) -> list[int]:
     return run
 
 
-def _agree(first: Sequence[int], second: Sequence[int], at_least: int) -> bool:
+def _agree(first: Sequence[int], second: Sequence[int], least: int) -> bool:
     """Whether two runs are equal as far as both go, and that is long enough to say."""
-    both = min(len(first), len(second))
-    return both >= at_least and first[:both] == second[:both]
+    length = min(len(first), len(second))
+    return length >= least and first[:length] == second[:length]

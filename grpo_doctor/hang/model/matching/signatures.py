@@ -36,14 +36,14 @@ class Signatures:
     def call(self, parts: tuple[Entry, ...]) -> int:
         """The number of a collective's call. A coalesced group is one collective."""
         content = _content(parts[0]) if len(parts) == 1 else tuple(map(_content, parts))
-        known = self._calls.get(content)
-        if known is None:
+        number = self._calls.get(content)
+        if number is None:
             pair = (self._signature_number(parts), self.site(parts[0]))
-            known = self._number_of_call.setdefault(pair, len(self._of_call))
-            if known == len(self._of_call):
+            number = self._number_of_call.setdefault(pair, len(self._of_call))
+            if number == len(self._of_call):
                 self._of_call.append(pair)
-            self._calls[content] = known
-        return known
+            self._calls[content] = number
+        return number
 
     def key(self, call: int) -> int:
         """The number of a call's signature."""
@@ -59,10 +59,10 @@ class Signatures:
 
     def site(self, entry: Entry) -> str:
         """The line of the job's own code that called it."""
-        known = self._sites.get(id(entry.frames))
-        if known is None:
-            known = self._sites[id(entry.frames)] = site(entry.frames)
-        return known
+        line = self._sites.get(id(entry.frames))
+        if line is None:
+            line = self._sites[id(entry.frames)] = site(entry.frames)
+        return line
 
     def signature(self, parts: tuple[Entry, ...]) -> Signature:
         """In words."""
@@ -95,11 +95,11 @@ def site(frames: tuple[Frame, ...]) -> str:
     return ""
 
 
-def balanced(parts_of_all: list[tuple[Entry, ...]]) -> bool:
+def balanced(calls: list[tuple[Entry, ...]]) -> bool:
     """Whether members of an all_to_all send as much, together, as they expect to receive. Other
     operations have nothing to balance.
     """
-    entries = [parts[0] for parts in parts_of_all]
+    entries = [parts[0] for parts in calls]
     if any(e.op != "all_to_all" or not e.input_sizes or not e.output_sizes for e in entries):
         return True
     sent = sum(prod(shape) for e in entries for shape in e.input_sizes)
@@ -113,13 +113,13 @@ def is_root(entry: Entry) -> bool:
 
 def group_size(entry: Entry) -> int | None:
     """How many members the group has, from what one of them gathers or scatters."""
-    parts, whole = entry.input_sizes, entry.output_sizes
+    part, whole = entry.input_sizes, entry.output_sizes
     if entry.op in {"reduce_scatter", "scatter"}:
-        parts, whole = whole, parts
+        part, whole = whole, part
     elif entry.op not in {"all_gather", "gather"}:
         return None
-    own, all_of_them = sum(map(prod, parts)), sum(map(prod, whole))
-    return all_of_them // own if own and all_of_them and not all_of_them % own else None
+    own, total = sum(map(prod, part)), sum(map(prod, whole))
+    return total // own if own and total and not total % own else None
 
 
 def _key(parts: tuple[Entry, ...]) -> Key:

@@ -21,18 +21,18 @@ def is_minority(scene: Scene, first: Unit, later: Meeting) -> bool:
     """Whether more ranks took `later` before `first`, or what groups of their kind call so."""
     if first.transfer or later.ends is not None:
         return False
-    as_here = otherwise = 0
+    alike = otherwise = 0
     for rank in scene.heard:
         own, other = (scene.families.of(rank, key) for key in (first.group, later.group))
-        head = scene.families.given(rank, own, first.number) if own else None
-        then = scene.families.given(rank, other, later.number) if other else None
+        head = scene.families.call_order(rank, own, first.number) if own else None
+        then = scene.families.call_order(rank, other, later.number) if other else None
         if head == then:  # neither was called, or both so long ago that nobody knows the order
             continue
         if then is None or (head is not None and head < then):
-            as_here += other is not None
+            alike += other is not None
         else:
             otherwise += own is not None
-    return otherwise > as_here
+    return otherwise > alike
 
 
 def is_alone(scene: Scene, unit: Unit) -> bool:
@@ -41,11 +41,11 @@ def is_alone(scene: Scene, unit: Unit) -> bool:
     """
     if not unit.transfer or not unit.parts:
         return False
-    here = scene.gathered[unit.group].group.members.index(unit.rank)
+    position = scene.gathered[unit.group].group.members.index(unit.rank)
     mine = {(part.op, part.source, part.target) for part in unit.parts}
     alike = otherwise = 0
     for key in scene.families.siblings(unit.group):
-        track = scene.gathered[key].tracks.get(scene.gathered[key].group.members[here])
+        track = scene.gathered[key].tracks.get(scene.gathered[key].group.members[position])
         if key == unit.group or track is None:
             continue
         same = [entry for entry in track.p2p if entry.p2p_sequence == unit.number]

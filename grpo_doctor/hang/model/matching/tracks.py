@@ -19,7 +19,7 @@ T = TypeVar("T")
 class Track:
     """The collectives of a rank in a group, by sequence number; several entries are one coalesced
     collective. `last` is the newest that the ring still has, `unfinished` those of them that are
-    not done, oldest first. `given`: what its counter said of the last that
+    not done, oldest first. `counter`: what its counter said of the last that
     was called, collective or transfer. `counts`: its counters, which lag behind, are all
     that is left of what was called. `busy`: something of it is unfinished, nobody knows what.
     """
@@ -32,7 +32,7 @@ class Track:
     counts: bool = True
     busy: bool = False
     last: int | None = None
-    given: int = -1
+    counter: int = -1
 
     @property
     def mixed(self) -> bool:
@@ -83,7 +83,7 @@ class Track:
 
 def track(rank: int, entries: Sequence[Entry], status: Status, *, counts: bool = True) -> Track:
     """Sorts a rank's entries of one group into collectives and point-to-point operations."""
-    made = Track(rank, status, counts=counts, given=status.enqueued)
+    made = Track(rank, status, counts=counts, counter=status.enqueued)
     calls = made.calls
     for entry in entries:
         if entry.is_p2p:
@@ -138,11 +138,11 @@ def history(tracks: Mapping[int, Track], signatures: Signatures) -> History:
     for sequence in sorted(calls):
         for call in calls[sequence].values():
             first_made.setdefault(call, sequence)
-    usual = {sequence: most(by_rank.values()) for sequence, by_rank in calls.items()}
+    usual = {sequence: most_frequent(by_rank.values()) for sequence, by_rank in calls.items()}
     return History(calls, usual, first_made)
 
 
-def most(numbers: Iterable[int]) -> int:
+def most_frequent(numbers: Iterable[int]) -> int:
     """The most frequent number, the smallest of equally frequent ones."""
     counted = Counter(numbers)
     if len(counted) == 1:

@@ -9,7 +9,7 @@ from grpo_doctor.hang.model.nodes import Node, ProcessNode, RankNode
 from grpo_doctor.hang.model.process import device, ray_code
 from grpo_doctor.hang.model.process.call_stack import Place, awaited, place_of, works_for_pool
 from grpo_doctor.hang.model.process.known_code import Purpose
-from grpo_doctor.hang.model.process.observations import NativeCalls, Seen
+from grpo_doctor.hang.model.process.observations import NativeCalls, Observation
 from grpo_doctor.hang.model.process.progress import Motion, has_time_limit
 from grpo_doctor.phases import phase_of
 from grpo_doctor_probes.evidence import (
@@ -86,8 +86,8 @@ class Actor:
         """For how much of the time its quota of a core held it back."""
         if len(self.limits) < 2 or self.motion.seconds <= 0:
             return 0.0
-        held_ns = self.limits[-1].throttled_ns - self.limits[0].throttled_ns
-        return held_ns / 1e9 / self.motion.seconds
+        throttled_ns = self.limits[-1].throttled_ns - self.limits[0].throttled_ns
+        return throttled_ns / 1e9 / self.motion.seconds
 
     @property
     def waits(self) -> bool:
@@ -157,7 +157,7 @@ class Actor:
 
     @property
     def hold(self) -> Blocked | None:
-        """What it is blocked on, if that was row: the thread that decides, else the main one."""
+        """What it is blocked on, if that was seen: the thread that decides, else the main one."""
         rows = [row for row in self.blocked if row.tid == self.tid]
         rows = rows or [row for row in self.blocked if row.tid == self.pid]
         if self.motion.kind == "still" and any(row.kind == "sleep" for row in rows):
@@ -222,10 +222,10 @@ def _outstanding(matching: Matching, member: Member, place: Place, motion: Motio
 
 
 def actor_of(
-    seen: Seen, member: Member, matching: Matching, store_port: str, in_cpp: NativeCalls
+    observed: Observation, member: Member, matching: Matching, store_port: str, in_cpp: NativeCalls
 ) -> Actor:
     """What was seen of one process, joined."""
-    stack = seen.stack
+    stack = observed.stack
     threads = stack.threads if stack is not None else ()
     main = next((t for t in threads if t.tid == member.pid), threads[0] if threads else None)
     main = ray_code.carrier(threads, main)
@@ -233,22 +233,22 @@ def actor_of(
     place = place_of(main)
     if not place.call and place.frames in in_cpp:
         place = replace(place, call=in_cpp[place.frames], operation="Work.wait")
-    rows = seen.blocked
-    other = awaited(place, [t for t in threads if t is not main], rows)
+    rows = observed.blocked
+    helper = awaited(place, [t for t in threads if t is not main], rows)
     return Actor(
         member=member,
-        motion=seen.motion,
+        motion=observed.motion,
         place=place,
-        deed=place_of(other) if other is not None else place,
-        tid=other.tid if other is not None else tid,
-        look=seen.looks[-1] if seen.looks else None,
+        deed=place_of(helper) if helper is not None else place,
+        tid=helper.tid if helper is not None else tid,
+        look=observed.looks[-1] if observed.looks else None,
         stack=stack,
-        native=seen.native,
+        native=observed.native,
         blocked=rows,
-        limits=seen.limits,
-        spans=seen.spans,
-        ended_meanwhile=seen.ended_meanwhile,
-        outstanding=_outstanding(matching, member, place, seen.motion),
-        positions=seen.closer.positions,
+        limits=observed.limits,
+        spans=observed.spans,
+        ended_meanwhile=observed.ended_meanwhile,
+        outstanding=_outstanding(matching, member, place, observed.motion),
+        positions=observed.closer.positions,
         at_store=any(_asks_store(store_port, row) for row in rows if row.tid == member.pid),
     )

@@ -128,9 +128,9 @@ def _call(inner: Sequence[Frame]) -> tuple[Call, str]:
     """
     for rule in CALLS:
         hits = [short(frame.function) for frame in inner if rule.covers(frame.function, frame.file)]
-        named = [name for name in hits if name not in WRAPPERS]
-        if named:
-            return cast("Call", rule.means), named[-1]
+        names = [name for name in hits if name not in WRAPPERS]
+        if names:
+            return cast("Call", rule.means), names[-1]
     return "", ""
 
 
@@ -142,8 +142,8 @@ def _called_by_user(frames: Sequence[Frame]) -> tuple[Call, str]:
 def _purposes(frames: Sequence[Frame]) -> tuple[Purpose, ...]:
     purposes: dict[Purpose, None] = {}
     for frame in frames:
-        named = not is_library(frame) or FRAMEWORK.search(frame.file) is not None
-        rule = _first(PURPOSES if named else _BY_FILE, frame)
+        is_named = not is_library(frame) or FRAMEWORK.search(frame.file) is not None
+        rule = _first(PURPOSES if is_named else _BY_FILE, frame)
         if rule is not None:
             purposes.setdefault(cast("Purpose", rule.means))
     return tuple(
@@ -175,7 +175,7 @@ def _is_of_pool(frame: Frame, functions: Sequence[str]) -> bool:
 
 
 def awaited(
-    place: Place, others: Sequence[PythonThread], rows: Sequence[Blocked] = ()
+    place: Place, threads: Sequence[PythonThread], rows: Sequence[Blocked] = ()
 ) -> PythonThread | None:
     """The thread that a main thread at `place` waits for, if it can be told.
 
@@ -185,17 +185,17 @@ def awaited(
     well.
     """
     blocked = {row.tid for row in rows if row.kind in _TELLING}
-    at_work = [thread for thread in others if works_for_pool(thread)]
+    at_work = [thread for thread in threads if works_for_pool(thread)]
     if place.call in ("pool", "asyncio"):
         return min(
             at_work, key=lambda thread: (thread.tid not in blocked, thread.tid), default=None
         )
     if place.call not in ("lock", "queue"):
         return None
-    stuck = [thread for thread in others if thread.tid in blocked]
+    stuck = [thread for thread in threads if thread.tid in blocked]
     if len(stuck) == 1:
         return stuck[0]
-    own = [t for t in others if place_of(t).user is not None and not is_heartbeat(t.name)]
+    own = [t for t in threads if place_of(t).user is not None and not is_heartbeat(t.name)]
     if place.operation not in _JOINS:
         own = [thread for thread in own if place_of(thread).phase is not None]
     return own[0] if len(own) == 1 else None

@@ -67,17 +67,17 @@ def spins_in(positions: Sequence[Position]) -> bool | None:
 
     A thread that launches kernels all the time is there as well, so one time of three is too few.
     """
-    seen = [
+    readings = [
         position
         for position in positions
         if not position.problem and (position.library or position.caller)
     ]
-    if not seen:
+    if not readings:
         return None
     within = [
-        position for position in seen if is_device_library(position.caller or position.library)
+        position for position in readings if is_device_library(position.caller or position.library)
     ]
-    return 2 * len(within) > len(seen)
+    return 2 * len(within) > len(readings)
 
 
 def waits_by_frames(frames: Sequence[Frame]) -> bool:

@@ -41,7 +41,7 @@ Row = TypeVar("Row", bound=_OfProcess)
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class Observation:
     """What was seen of one process. `looks`, `stacks` and `limits` are oldest first, one per look;
     None where that look did not find it.
     """
@@ -76,14 +76,14 @@ class Seen:
     @property
     def ended_meanwhile(self) -> bool:
         """Whether the first look found it alive and the last did not."""
-        gone = [look is None or look.state in ("Z", "X") for look in self.looks]
-        return len(gone) > 1 and gone[-1] and not gone[0]
+        ended = [look is None or look.state in ("Z", "X") for look in self.looks]
+        return len(ended) > 1 and ended[-1] and not ended[0]
 
     def _with_threads(self) -> list[Stack]:
         return [stack for look in self.stacks for stack in look if stack.threads]
 
 
-def index(evidence: Evidence) -> dict[int, Seen]:
+def index(evidence: Evidence) -> dict[int, Observation]:
     """Of every process of the job."""
     looks = [_first_of_each(look.processes) for look in evidence.looks]
     stacks = [_of_each(look) for look in evidence.stacks]
@@ -93,12 +93,12 @@ def index(evidence: Evidence) -> dict[int, Seen]:
     ranks = {member.pid for member in evidence.job.ranks()}
     calls = [dump for dump in evidence.dumps if dump.source == "ptrace"]
     called = {dump.pid for dump in calls if dump.pause_ms or not dump.problem}
-    by_pid: dict[int, Seen] = {}
+    by_pid: dict[int, Observation] = {}
     for pid in {member.pid for member in evidence.job.members}:
         own = tuple(look[pid] for look in limits if pid in look)
-        seen = tuple(look.get(pid) for look in looks)
-        by_pid[pid] = Seen(
-            looks=_without_our_calls(seen) if pid in called else seen,
+        history = tuple(look.get(pid) for look in looks)
+        by_pid[pid] = Observation(
+            looks=_without_our_calls(history) if pid in called else history,
             stacks=tuple(look.get(pid, ()) for look in stacks),
             limits=own,
             blocked=blocked.get(pid, ()),
@@ -163,18 +163,18 @@ def _first_of_each(rows: Iterable[Row]) -> dict[int, Row]:
     return by_pid
 
 
-def native_calls(processes: Iterable[Seen]) -> NativeCalls:
+def native_calls(processes: Iterable[Observation]) -> NativeCalls:
     """Stacks of Python frames whose main threads stand in C++ under a line of the user's own, and
     the call they are in: who stands at the same line of the same callers is in the same one.
     """
-    known: NativeCalls = {}
+    calls: NativeCalls = {}
     for process in processes:
         if process.native is None or process.stack is None:
             continue
         call = _native_call(process.native)
         if call and process.stack.threads:
-            known[process.stack.threads[0].frames] = call
-    return known
+            calls[process.stack.threads[0].frames] = call
+    return calls
 
 
 def _native_call(native: Stack) -> Call:

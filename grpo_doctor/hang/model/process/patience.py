@@ -60,8 +60,8 @@ class Patience:
             return False
         limit, longest = LIMITS[pace], self.longest_gap_s
         # Work is held against any history; who sleeps only against waits like its own.
-        known = longest is not None and (self.familiar or limit.untold_s == math.inf)
-        floor_s = limit.floor_s if known else limit.untold_s
+        has_history = longest is not None and (self.familiar or limit.untold_s == math.inf)
+        floor_s = limit.floor_s if has_history else limit.untold_s
         return waited >= max(floor_s, limit.times_longest * (longest or 0.0))
 
     def text(self, still_s: float | None = None) -> str:

@@ -13,12 +13,7 @@ from typing import Literal
 
 from grpo_doctor.hang.model.process.call_stack import is_heartbeat, is_library, place_of
 from grpo_doctor.hang.model.process.device import Closer, spins_in, waits_by_frames
-from grpo_doctor_probes.evidence import (
-    Frame,
-    ProcessLook,
-    Stack,
-    Thread,
-)
+from grpo_doctor_probes.evidence import Frame, ProcessLook, Stack, Thread
 
 Kind = Literal[
     "gone",
@@ -31,13 +26,9 @@ Kind = Literal[
     "working",  # its Python code or its files got on
     "unknown",
 ]
-TICKS_PER_SECOND = (
-    100.0  # USER_HZ, the unit of /proc/PID/stat on every Linux architecture we run on
-)
+TICKS_PER_SECOND = 100.0  # USER_HZ, the unit of /proc/PID/stat on every Linux we run on
 BUSY_SHARE = 0.3  # of one core; polling loops of 10 ms were below 0.05
-WAKES_OF_A_POLL = (
-    3  # a blocked call that times out once and restarts wakes its thread once or twice
-)
+WAKES_OF_A_POLL = 3  # a blocked call that times out and restarts wakes its thread once or twice
 IDLE_SHARE = 0.02  # of one core, for a whole process: a tick of /proc is 0.01 s
 BYTES_OF_WORK = 256 * 1024  # logging heartbeats and tqdm write a few hundred bytes a second
 # System calls that are nothing but a sleep: nanosleep and clock_nanosleep, of x86-64 and ARM.
@@ -144,7 +135,7 @@ def _compared(
     ]
     wakes = wakes_between(earlier.get(after.threads[0].tid), after.threads[0])
     io_bytes = after.read_bytes - before.read_bytes + after.written_bytes - before.written_bytes
-    seen = Motion(
+    draft = Motion(
         kind="unknown",
         seconds=seconds,
         cpu_share=_cpu_s(working) / seconds,
@@ -158,10 +149,10 @@ def _compared(
         native_share=_cpu_s(native) / seconds,
         native_delay_share=_delay_s(native) / seconds,
     )
-    kind = _kind(seen, after.threads[0].state)
+    kind = _kind(draft, after.threads[0].state)
     if kind == "busy":
-        kind = _of_busy(seen, after, stacks, at)
-    return replace(seen, kind=kind, moved=seen.moved or (kind == "working" and at.ran_python))
+        kind = _of_busy(draft, after, stacks, at)
+    return replace(draft, kind=kind, moved=draft.moved or (kind == "working" and at.ran_python))
 
 
 def _cpu_s(threads: Sequence[tuple[Thread, Thread]]) -> float:
@@ -174,23 +165,24 @@ def _delay_s(threads: Sequence[tuple[Thread, Thread]]) -> float:
     return max(delays, default=0) / 1e9
 
 
-def _kind(seen: Motion, state: str) -> Kind:
-    if seen.moved or seen.io_bytes >= BYTES_OF_WORK:
+def _kind(draft: Motion, state: str) -> Kind:
+    if draft.moved or draft.io_bytes >= BYTES_OF_WORK:
         return "working"
-    if seen.cpu_share + seen.delay_share >= BUSY_SHARE or state == "R":
+    if draft.cpu_share + draft.delay_share >= BUSY_SHARE or state == "R":
         return "busy"
-    return "polling" if seen.wakes >= WAKES_OF_A_POLL else "still"
+    return "polling" if draft.wakes >= WAKES_OF_A_POLL else "still"
 
 
-def _of_busy(seen: Motion, after: ProcessLook, stacks: Sequence[Stack | None], at: Closer) -> Kind:
+def _of_busy(draft: Motion, after: ProcessLook, stacks: Sequence[Stack | None], at: Closer) -> Kind:
     """What a main thread does that uses a core at one line: work, or a wait for its device."""
-    known = [frames for frames in map(_main_frames, stacks) if frames]
-    if not known and at.needs_stacks:
+    main_stacks = [frames for frames in map(_main_frames, stacks) if frames]
+    if not main_stacks and at.needs_stacks:
         return "unknown"
     spins = spins_in(at.of(after.threads[0].tid))
     if spins is None:
-        runs = seen.cpu_share >= BUSY_SHARE  # who is only ready to run may sleep between the looks
-        spins = runs and uses_gpu(after) and bool(known) and all(map(waits_by_frames, known))
+        runs = draft.cpu_share >= BUSY_SHARE  # who is only ready may sleep between the looks
+        waits = bool(main_stacks) and all(map(waits_by_frames, main_stacks))
+        spins = runs and waits and uses_gpu(after)
     if not spins:
         return "busy"
     return "working" if at.ran_python else "spinning"
@@ -223,8 +215,8 @@ def _sleeps_in_a_loop(
     main = [stack.threads[0] for stack in stacks if stack is not None and stack.threads]
     if any(place_of(thread).communicates for thread in main):
         return False
-    known = [_own_functions(thread.frames) for thread in main if thread.frames]
-    return bool(known) and all(functions == known[0] for functions in known)
+    paths = [_own_functions(thread.frames) for thread in main if thread.frames]
+    return len(set(paths)) == 1
 
 
 def _own_functions(frames: Sequence[Frame]) -> tuple[tuple[str, str], ...]:
@@ -259,8 +251,8 @@ def _native_ids(look: ProcessLook, stacks: Sequence[Stack | None]) -> frozenset[
     threads run Python.
     """
     python = {thread.tid for stack in stacks if stack for thread in stack.threads}
-    others = look.threads[1:] if python else ()
-    tids = {thread.tid for thread in others if _BESIDE.match(thread.name) is None}
+    native = look.threads[1:] if python else ()
+    tids = {thread.tid for thread in native if _BESIDE.match(thread.name) is None}
     return frozenset(tids - python)
 
 
@@ -282,8 +274,8 @@ def _main_frames(stack: Stack | None) -> tuple[Frame, ...]:
 
 def _got_on(before: tuple[Frame, ...], after: tuple[Frame, ...]) -> bool:
     outer = 0
-    for left, right in zip(reversed(before), reversed(after), strict=False):
-        if left != right:
+    for earlier, later in zip(reversed(before), reversed(after), strict=False):
+        if earlier != later:
             break
         outer += 1
     inner = max(len(before), len(after)) - outer

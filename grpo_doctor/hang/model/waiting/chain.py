@@ -23,9 +23,9 @@ def rests(actor: Actor) -> bool:
 
 
 def most_telling(actors: Iterable[Actor]) -> Actor | None:
-    """Of several that may be meant: actor that works, actor that cannot, actor that is in a task.
+    """Of several that may be meant: one that works, one that cannot, one that is in a task.
 
-    A rank that waits for any of several waits no longer than for the actor that works.
+    A rank that waits for any of several waits no longer than for the one that works.
     """
     order = sorted(
         actors,
@@ -42,13 +42,13 @@ def most_telling(actors: Iterable[Actor]) -> Actor | None:
 
 def family(scene: Scene, children: Sequence[Actor]) -> list[Actor]:
     """These processes and all that they started."""
-    known = {actor.pid: actor for actor in children}
+    members = {actor.pid: actor for actor in children}
     todo = list(children)
     while todo:
-        below = [actor for actor in scene.children(todo.pop().pid) if actor.pid not in known]
-        known |= {actor.pid: actor for actor in below}
+        below = [actor for actor in scene.children(todo.pop().pid) if actor.pid not in members]
+        members |= {actor.pid: actor for actor in below}
         todo += below
-    return list(known.values())
+    return list(members.values())
 
 
 def has_succeeded(actor: Actor) -> bool:
@@ -56,19 +56,19 @@ def has_succeeded(actor: Actor) -> bool:
     return actor.look is not None and actor.look.state == "Z" and actor.look.exit_code == 0
 
 
-def _behind_manager(scene: Scene, below: Sequence[Actor], seen: set[int]) -> list[Actor]:
+def _behind_manager(scene: Scene, below: Sequence[Actor], visited: set[int]) -> list[Actor]:
     """Who writes to a `multiprocessing.Manager` that is waited for: other children of its parent.
 
     Its server has no work of its own.
     """
     managers = [actor for actor in below if _serves_objects(actor) and not actor.held]
-    others = [
+    siblings = [
         actor
         for manager in managers
         for actor in scene.children(manager.member.parent)
-        if actor not in managers and actor.pid not in seen and not rests(actor)
+        if actor not in managers and actor.pid not in visited and not rests(actor)
     ]
-    return [actor for actor in others if actor.member.role not in ("rank", "launcher")]
+    return [actor for actor in siblings if actor.member.role not in ("rank", "launcher")]
 
 
 def _serves_objects(actor: Actor) -> bool:
@@ -83,20 +83,20 @@ def end_of(scene: Scene, graph: Graph, actor: Actor) -> Actor | None:
 
     Ranks are left out: who waits for whom among them is the graph's own subject.
     """
-    seen = {actor.pid}
+    visited = {actor.pid}
     end: Actor | None = None
-    here = actor
+    current = actor
     while True:
-        links = [link for link in graph.out(here.node) if link.kind in _THROUGH]
+        links = [link for link in graph.out(current.node) if link.kind in _THROUGH]
         ends = (node for link in links for node in link.targets)
         pids = {node.pid for node in ends if isinstance(node, ProcessNode)}
-        below = [scene.by_pid[pid] for pid in pids - seen if pid in scene.by_pid]
+        below = [scene.by_pid[pid] for pid in pids - visited if pid in scene.by_pid]
         below = [process for process in below if process.member.role not in ("rank", "launcher")]
-        chosen = most_telling(_behind_manager(scene, below, seen) or below)
+        chosen = most_telling(_behind_manager(scene, below, visited) or below)
         if chosen is None:
             return end
-        seen.add(chosen.pid)
-        end = here = chosen
+        visited.add(chosen.pid)
+        end = current = chosen
         if chosen.held or chosen.motion.progresses or rests(chosen):
             return end
 

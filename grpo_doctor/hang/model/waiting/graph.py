@@ -44,13 +44,13 @@ class Graph:
     @classmethod
     def of(cls, links: Iterable[Link]) -> Graph:
         """The graph of these links, in whatever order they come; nobody waits for itself."""
-        kept = tuple(sorted(set(_of_others(links)), key=_order))
+        ordered = tuple(sorted(set(_of_others(links)), key=_order))
         by_source: dict[Node, list[Link]] = {}
-        for link in kept:
+        for link in ordered:
             by_source.setdefault(link.source, []).append(link)
         outgoing = {node: tuple(own) for node, own in by_source.items()}
         reached = reach({node: _targets(own) for node, own in outgoing.items()})
-        return cls(kept, reached, outgoing, _rings(reached))
+        return cls(ordered, reached, outgoing, _rings(reached))
 
     def out(self, node: Node) -> tuple[Link, ...]:
         """The waits of one node."""
@@ -84,12 +84,12 @@ class Graph:
 
     def waiters(self, *nodes: Node) -> frozenset[Node]:
         """Every node that waits for one of these other than itself, directly or not."""
-        wanted = frozenset(nodes)
+        targets = frozenset(nodes)
         met: dict[frozenset[Node], frozenset[Node]] = {}  # ranks of a collective reach the same
         waiting = []
         for node, reached in self.reach.items():
             if reached not in met:
-                met[reached] = reached & wanted
+                met[reached] = reached & targets
             if met[reached] - {node}:
                 waiting.append(node)
         return frozenset(waiting)
@@ -124,9 +124,9 @@ def by_order(node: Node) -> tuple[int, str, int]:
 
 def _of_others(links: Iterable[Link]) -> Iterable[Link]:
     for link in links:
-        others = link.targets - {link.source} if link.source in link.targets else link.targets
-        if others:
-            yield replace(link, targets=others)
+        targets = link.targets - {link.source} if link.source in link.targets else link.targets
+        if targets:
+            yield replace(link, targets=targets)
 
 
 def _order(link: Link) -> tuple[object, ...]:
@@ -158,13 +158,13 @@ def _rings(reached: dict[Node, frozenset[Node]]) -> dict[Node, frozenset[Node]]:
 def _ring_from(node: Node, targets: Callable[[Node], list[Node]]) -> tuple[Node, ...]:
     """The shortest way from a node back to it."""
     paths: deque[tuple[Node, ...]] = deque([(node,)])
-    seen: set[Node] = set()
+    visited: set[Node] = set()
     while paths:
         path = paths.popleft()
         for target in targets(path[-1]):
             if target == node:
                 return path
-            if target not in seen:
-                seen.add(target)
+            if target not in visited:
+                visited.add(target)
                 paths.append((*path, target))
     return ()

@@ -80,10 +80,10 @@ def controllers(scene: Scene) -> tuple[Actor, ...]:
     """
     own = drivers(scene)
     pids = {actor.pid for actor in own}
-    others = [
+    actors = [
         actor for actor in scene.actors if actor.pid not in pids and ray_code.is_actor(actor.member)
     ]
-    return tuple(actor for actor in (*own, *others) if asks(actor))
+    return tuple(actor for actor in (*own, *actors) if asks(actor))
 
 
 def at_work(scene: Scene) -> tuple[Actor, ...]:
@@ -180,8 +180,8 @@ def seen_through(scene: Scene, actor: Actor) -> Actor:
     loop = event_loop_of(actor)
     if not carrying and loop is not None:
         return replace(actor, motion=motion_of(scene, actor.pid, loop.tid), tid=loop.tid)
-    seen = [_as_thread(scene, actor, thread) for thread in carrying]
-    return min(seen, key=_decides, default=actor)
+    threads = [_as_thread(scene, actor, thread) for thread in carrying]
+    return min(threads, key=_decides, default=actor)
 
 
 def event_loop_of(actor: Actor) -> PythonThread | None:
@@ -195,15 +195,15 @@ def motion_of(scene: Scene, pid: int, tid: int) -> Motion:
     looks = [_of_thread(process, tid) for look in scene.evidence.looks for process in look.processes
              if process.pid == pid]  # fmt: skip
     stacks = [_stack_of(look, pid, tid) for look in scene.evidence.stacks]
-    known = [look for look in looks if look is not None]
-    if not known:
+    present = [look for look in looks if look is not None]
+    if not present:
         return Motion("unknown")
-    return motion(known[0] if len(known) > 1 else None, known[-1], stacks)
+    return motion(present[0] if len(present) > 1 else None, present[-1], stacks)
 
 
 def _of_thread(look: ProcessLook, tid: int) -> ProcessLook | None:
     """A process as if this were its only thread, and nothing were known of its files."""
-    thread = next((other for other in look.threads if other.tid == tid), None)
+    thread = next((candidate for candidate in look.threads if candidate.tid == tid), None)
     if thread is None:
         return None
     return replace(

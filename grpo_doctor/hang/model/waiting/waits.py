@@ -33,14 +33,14 @@ class _Shared:
     """Sets of ranks, each made once: a thousand ranks of a collective wait for the same ones."""
 
     def __init__(self) -> None:
-        self._known: dict[tuple[int, ...], frozenset[Node]] = {}
+        self._sets: dict[tuple[int, ...], frozenset[Node]] = {}
 
     def ranks(self, ranks: Iterable[int]) -> frozenset[Node]:
         key = tuple(ranks)
-        known = self._known.get(key)
-        if known is None:
-            known = self._known[key] = frozenset(map(RankNode, key))
-        return known
+        nodes = self._sets.get(key)
+        if nodes is None:
+            nodes = self._sets[key] = frozenset(map(RankNode, key))
+        return nodes
 
 
 def build(scene: Scene) -> Graph:
@@ -71,26 +71,26 @@ def _recorded(scene: Scene) -> Iterator[Link]:
 
 def absent(scene: Scene) -> tuple[int, ...]:
     """Ranks that are not in any call that needs the others, or are not able to answer."""
-    gone = [rank for rank in scene.world if rank not in scene.by_rank]
-    here = scene.evidence.job.ranks_missing
-    away = [rank for rank, actor in scene.by_rank.items() if not actor.waits]
-    return tuple(sorted({*away, *(rank for rank in gone if rank in here)}))
+    unseen = [rank for rank in scene.world if rank not in scene.by_rank]
+    missing = scene.evidence.job.ranks_missing
+    busy = [rank for rank, actor in scene.by_rank.items() if not actor.waits]
+    return tuple(sorted({*busy, *(rank for rank in unseen if rank in missing)}))
 
 
 def _by_stack(scene: Scene) -> Iterator[Link]:
     """Ranks of which no recording tells: they wait for whoever is not in such a call."""
     recorded = {wait.rank for wait in scene.matching.waits if wait.why != "joined"}
-    others, shared = absent(scene), _Shared()
+    absentees, shared = absent(scene), _Shared()
     for rank, actor in scene.by_rank.items():
         if not actor.waits or rank in recorded:
             continue
         if actor.place.call == "p2p":
             peer = partner_of(scene, actor)
-            targets: Iterable[int] = others if peer is None else (peer,)
+            targets: Iterable[int] = absentees if peer is None else (peer,)
             kind = "p2p"
         else:
             joins = actor.at_store or actor.place.call == "store"
-            targets, kind = others, "store" if joins else "collective"
+            targets, kind = absentees, "store" if joins else "collective"
         yield Link(RankNode(rank), shared.ranks(targets), kind, actor.place.operation)
 
 
@@ -122,15 +122,15 @@ def _children(scene: Scene) -> Iterator[Link]:
         if actor.waits or actor.held:
             continue
         if actor.place.call == "loader":
-            wanted: tuple[str, ...] = ("dataloader",)
+            roles: tuple[str, ...] = ("dataloader",)
         elif actor.place.call in ("pool", "child"):
-            wanted = ("reward", "helper")
+            roles = ("reward", "helper")
         else:
             continue
         children = [
             child.node
             for child in scene.children(actor.pid)
-            if child.member.role in wanted and "tracker" not in child.member.name
+            if child.member.role in roles and "tracker" not in child.member.name
         ]
         yield Link(actor.node, frozenset(children), "child", actor.place.operation, needs="any")
 
@@ -153,8 +153,8 @@ def _engines(scene: Scene) -> Iterator[Link]:
         if actor.waits or actor.held or not asks_engine(actor):
             continue
         fronts = [process for process in parts if process.member.parent not in pids]
-        asked = {pid for row in actor.blocked for pid in row.peers}
-        own = [process for process in parts if process.pid in asked]
+        peers = {pid for row in actor.blocked for pid in row.peers}
+        own = [process for process in parts if process.pid in peers]
         own = own or [process for process in fronts if process.rank in (actor.rank, None)] or fronts
         own = [process for process in own if process.member.host == actor.member.host] or own
         engines = frozenset(engine.node for engine in own)
@@ -175,9 +175,9 @@ def _tasks(scene: Scene) -> Iterator[Link]:
         yield Link(rank.node, calling, "task", "its next call", needs="any")
     for actor in scene.actors:
         if tasks.asks(actor):
-            for other in tasks.pending(scene):
-                task = frozenset({other.node})
-                yield Link(actor.node, task, "task", tasks.task_of(other), needs="any")
+            for worker in tasks.pending(scene):
+                task = frozenset({worker.node})
+                yield Link(actor.node, task, "task", tasks.task_of(worker), needs="any")
 
 
 def partner_of(scene: Scene, actor: Actor) -> int | None:

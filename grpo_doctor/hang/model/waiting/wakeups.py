@@ -70,8 +70,8 @@ def has_timer(actor: Actor) -> bool:
     own = [
         thread for thread in actor.python_threads if thread.frames and not is_heartbeat(thread.name)
     ]
-    seen = [actor.thread(thread.tid) for thread in own if not only_accepts(thread)]
-    return any(thread is not None and _is_timed(thread) for thread in seen)
+    threads = [actor.thread(thread.tid) for thread in own if not only_accepts(thread)]
+    return any(thread is not None and _is_timed(thread) for thread in threads)
 
 
 def _is_timed(thread: Thread) -> bool:
@@ -108,6 +108,6 @@ def _for_ever(thread: Thread) -> bool:
         return False
     if thread.wchan.endswith(_FOR_SIGNALS):
         return True
-    known = thread.wchan.startswith("futex") and len(thread.arguments) > _OPERATION
-    own = known and bool(thread.arguments[_OPERATION] & _OF_ONE_PROCESS)
+    readable = thread.wchan.startswith("futex") and len(thread.arguments) > _OPERATION
+    own = readable and bool(thread.arguments[_OPERATION] & _OF_ONE_PROCESS)
     return own and not has_time_limit(thread)

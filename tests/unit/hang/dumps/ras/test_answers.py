@@ -119,7 +119,7 @@ def test_ranks_that_differ_are_named_and_the_others_counted() -> None:
     assert (mesh.version, mesh.at_ns) == ("2.27.5", 7)
     (one,) = mesh.communicators
     assert (one.key, one.size, one.lost) == ("27a079b828ff1a75", 8, ())
-    assert one.rest == {"AllReduce": 6650, "Broadcast": 0}
+    assert one.usual == {"AllReduce": 6650, "Broadcast": 0}
     assert one.seats == (
         Seat(2, Process("10.0.0.1", 12), {"AllReduce": 6649, "Broadcast": 1}),
         Seat(5, Process("10.0.0.2", 21), {"AllReduce": 6649, "Broadcast": 0}),
@@ -128,18 +128,18 @@ def test_ranks_that_differ_are_named_and_the_others_counted() -> None:
 
 def test_of_two_halves_nothing_is_known() -> None:
     (one,) = read(HALVES).communicators
-    assert (one.seats, one.rest) == ((), None)
+    assert (one.seats, one.usual) == ((), None)
 
 
 def test_the_oldest_count_all_operations_together() -> None:
     (one,) = read(OLDEST).communicators
-    assert one.rest == {"collective": 70}
+    assert one.usual == {"collective": 70}
     assert one.seats == (Seat(3, Process("10.0.0.1", 13), {"collective": 69}),)
 
 
 def test_lost_ranks_by_number_alone() -> None:
     mesh = read(LOST_BY_NUMBER, "INCOMPLETE")
-    assert mesh.gone == (Process("10.0.0.1", 13),)
+    assert mesh.dead_processes == (Process("10.0.0.1", 13),)
     (one,) = mesh.communicators
     assert [lost.number for lost in one.lost] == [3, 7]
 
