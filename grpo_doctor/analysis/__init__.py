@@ -81,8 +81,8 @@ class Analysis:
         """The phases that compute on GPUs of which only the host's clock is known."""
         if not any(gpu.visible for gpu in self.trace.gpus):
             return frozenset()
-        taken = self.used_seconds.sum(axis=(0, 1))
-        present = {phase for phase in DEVICE_PHASES if taken[CODES[phase]] > 0}
+        phase_totals = self.used_seconds.sum(axis=(0, 1))
+        present = {phase for phase in DEVICE_PHASES if phase_totals[CODES[phase]] > 0}
         return frozenset(present - self.device_seconds.keys())
 
     @property
@@ -113,10 +113,10 @@ class Analysis:
     @cached_property
     def idle(self) -> tuple[Intervals, ...]:
         """When each rank had nothing open, or waited for the engine, within its steps."""
-        taken = zip(self.waits.per_rank, self.waits.transfers, strict=True)
+        pairs = zip(self.waits.per_rank, self.waits.transfers, strict=True)
         return tuple(
-            idle(self.trace, self.steps, column, self.mains[column], both)
-            for column, both in enumerate(taken)
+            idle(self.trace, self.steps, column, self.mains[column], pair)
+            for column, pair in enumerate(pairs)
         )
 
     @cached_property

@@ -43,17 +43,17 @@ def _table(steps: Steps, tracks: Sequence[PhaseTrack], only: Sequence[Intervals]
         if not len(windows):
             continue
         if only is None:
-            whole = (windows.end_ns - windows.start_ns).astype(np.float64)
+            length_ns = (windows.end_ns - windows.start_ns).astype(np.float64)
             pieces, phase = track.pieces, track.phase
         else:
             inside = overlaps(only[column], windows)
-            whole = _sums(inside.right, inside.length_ns, len(windows))
+            length_ns = _sums(inside.right, inside.length_ns, len(windows))
             parts = overlaps(track.pieces, inside.intervals)
             pieces, phase = parts.intervals, track.phase[parts.left]
         overlap = overlaps(pieces, windows)
         cell = overlap.right * COLUMNS + phase[overlap.left]
         sums = _sums(cell, overlap.length_ns, len(windows) * COLUMNS).reshape(-1, COLUMNS)
-        sums[:, UNATTRIBUTED_CODE] = whole - sums.sum(axis=1)
+        sums[:, UNATTRIBUTED_CODE] = length_ns - sums.sum(axis=1)
         result[row, column] = sums / NS_PER_S
     return result
 
@@ -80,22 +80,22 @@ def engine_waits(trace: Trace, main: RankRows) -> Intervals:
     waits = (ROLLOUT_WAIT_SPAN, ENGINE_SPAN) if has_engine(trace) else (ROLLOUT_WAIT_SPAN,)
     names = [trace.names.index(name) for name in waits if name in trace.names]
     spans = trace.spans
-    named = np.isin(spans.name[main.rows], names)
-    rows = main.rows[named & (spans.kind[main.rows] == Kind.SPAN)]
+    is_wait = np.isin(spans.name[main.rows], names)
+    rows = main.rows[is_wait & (spans.kind[main.rows] == Kind.SPAN)]
     return union(spans.start_ns[rows], spans.end_ns[rows])
 
 
 def idle(
-    trace: Trace, steps: Steps, column: int, main: RankRows, taken: tuple[Intervals, Intervals]
+    trace: Trace, steps: Steps, column: int, main: RankRows, accounted: tuple[Intervals, Intervals]
 ) -> Intervals:
-    """One rank's idle time within its steps, beside its waits and transfers, which are `taken`."""
+    """One rank's idle time within its steps, beside its waits and transfers, `accounted`."""
     spans, rows = trace.spans, main.rows
     windows, _ = steps.windows(column)
     rows = rows[np.isin(spans.kind[rows], _OPEN)]
     nothing = intersect(windows, gaps(union(spans.start_ns[rows], spans.end_ns[rows])))
     engine = engine_waits(trace, main)
-    for other in taken:
-        engine = subtract(engine, other).intervals
+    for stretches in accounted:
+        engine = subtract(engine, stretches).intervals
     return union(
         np.concatenate([nothing.start_ns, engine.start_ns]),
         np.concatenate([nothing.end_ns, engine.end_ns]),
@@ -121,8 +121,8 @@ class Accounting:
         cells = np.ix_(rows, columns)
         kinds = {"work": self.work, "wait": self.wait, "transfer": self.transfer, "idle": self.idle}
         sums = {kind: float(np.nansum(table[cells])) for kind, table in kinds.items()}
-        whole = sum(sums.values())
-        return {kind: seconds / whole for kind, seconds in sums.items()} if whole > 0 else {}
+        total = sum(sums.values())
+        return {kind: seconds / total for kind, seconds in sums.items()} if total > 0 else {}
 
 
 def account(seconds: Table, waited: Table, transferred: Table, idled: Table) -> Accounting:

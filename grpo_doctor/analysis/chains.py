@@ -44,15 +44,15 @@ def root_causes(waits: Waits, at_least_ns: float = 0.0) -> Shares:
     follow = _Follow(claims, waits.arrivals, waits.members)
     rows = np.arange(len(claims.waiter))
     noticeable = claims.explained_ns > at_least_ns
-    left = rows[~noticeable]
-    settled = [Shares(left, left, claims.explained_ns[left])]
+    negligible = rows[~noticeable]
+    settled = [Shares(negligible, negligible, claims.explained_ns[negligible])]
     chased = rows[noticeable]
     active = _Active(chased, chased, claims.explained_ns[chased], follow.latest(chased))
     for _ in range(_ROUNDS):
         if not len(active.claim):
             break
-        active, done = follow.one_round(active)
-        settled.append(done)
+        active, finished = follow.one_round(active)
+        settled.append(finished)
     settled.append(Shares(active.claim, active.at, active.amount_ns))
     return Shares(
         np.concatenate([s.claim for s in settled]),
@@ -107,20 +107,20 @@ class _Follow:
             & (claims.end_ns[claim] > self.since_ns[active.at])
             & ~self.members.took_part(claims.collective[claim], claims.waiter[active.at])
         )
-        done = np.flatnonzero(~valid)
-        settled = Shares(active.claim[done], active.at[done], active.amount_ns[done])
-        kept = np.flatnonzero(valid)
-        here = active.select(kept)
-        moved = np.minimum(here.amount_ns, claims.explained_ns[claim[kept]])
+        ends = np.flatnonzero(~valid)
+        settled = Shares(active.claim[ends], active.at[ends], active.amount_ns[ends])
+        continuing = np.flatnonzero(valid)
+        current = active.select(continuing)
+        moved = np.minimum(current.amount_ns, claims.explained_ns[claim[continuing]])
         further = np.flatnonzero(moved > 0)
-        left = np.flatnonzero(here.amount_ns > moved)
-        reached = claim[kept][further]
+        remaining = np.flatnonzero(current.amount_ns > moved)
+        reached = claim[continuing][further]
         return (
             _Active(
-                np.concatenate([here.claim[further], here.claim[left]]),
-                np.concatenate([reached, here.at[left]]),
-                np.concatenate([moved[further], (here.amount_ns - moved)[left]]),
-                np.concatenate([self.latest(reached), here.next[left] - 1]),
+                np.concatenate([current.claim[further], current.claim[remaining]]),
+                np.concatenate([reached, current.at[remaining]]),
+                np.concatenate([moved[further], (current.amount_ns - moved)[remaining]]),
+                np.concatenate([self.latest(reached), current.next[remaining] - 1]),
             ),
             settled,
         )

@@ -110,10 +110,10 @@ def group_part(key: Keys) -> NDArray[np.int64]:
 
 def _restarts(trace: Trace) -> NDArray[np.int64]:
     """Of each process, how many processes its rank had before: sequences start anew then."""
-    seen: dict[int, int] = {}
+    earlier: dict[int, int] = {}
     result = np.zeros(len(trace.processes), dtype=np.int64)
     for process in sorted(trace.processes, key=lambda p: (p.start_ns or 0, p.index)):
         if process.carries_steps:
-            result[process.index] = seen.get(process.rank, 0)
-            seen[process.rank] = seen.get(process.rank, 0) + 1
+            result[process.index] = earlier.get(process.rank, 0)
+            earlier[process.rank] = earlier.get(process.rank, 0) + 1
     return result

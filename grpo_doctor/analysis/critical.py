@@ -151,22 +151,22 @@ class _Lane(NamedTuple):
         )
 
     def segments(self, stretch: Stretch) -> list[Segment]:
-        parts = (self.pieces, self.track, self.transfers, self.engine)
+        tracks = (self.pieces, self.track, self.transfers, self.engine)
         cuts = np.concatenate(
-            [moments for part in parts for moments in (part.start_ns, part.end_ns)]
+            [moments for track in tracks for moments in (track.start_ns, track.end_ns)]
         )
         inside = cuts[(cuts > stretch.start_ns) & (cuts < stretch.end_ns)]
         edges = np.unique(np.r_[stretch.start_ns, inside, stretch.end_ns])
         starts = edges[:-1]
-        named, phased = holding(self.pieces, starts), holding(self.track, starts)
+        span_at, phase_at = holding(self.pieces, starts), holding(self.track, starts)
         transfer, engine = holding(self.transfers, starts) >= 0, holding(self.engine, starts) >= 0
         pieces: list[Segment] = []
         for row, (start_ns, end_ns) in enumerate(zip(edges[:-1].tolist(), edges[1:].tolist())):
-            phase = PHASES[self.phase[phased[row]]] if phased[row] >= 0 else UNATTRIBUTED
-            name = self.names[self.name[named[row]]] if named[row] >= 0 else phase
+            phase = PHASES[self.phase[phase_at[row]]] if phase_at[row] >= 0 else UNATTRIBUTED
+            name = self.names[self.name[span_at[row]]] if span_at[row] >= 0 else phase
             if engine[row] and not transfer[row]:
                 pieces.append(Segment(ENGINE, None, phase, name, WORK, start_ns, end_ns))
                 continue
-            kind = TRANSFER if transfer[row] else WORK if named[row] >= 0 else IDLE
+            kind = TRANSFER if transfer[row] else WORK if span_at[row] >= 0 else IDLE
             pieces.append(Segment(RANK, self.rank, phase, name, kind, start_ns, end_ns))
         return pieces

@@ -65,7 +65,7 @@ def _placed(spans: Spans, rows: Rows, events: Rows) -> tuple[Times, Times]:
     # A host that was in the span for longer than the GPU waited for what no span had queued.
     late = (took_ns >= 0) & (host_end - host_begin - took_ns > _TELLING_NS)
     earliest = np.where(late, host_end - took_ns, host_begin).tolist()
-    least = np.maximum(0, took_ns - _OUTSIDE_NS).tolist()
+    shortest_ns = np.maximum(0, took_ns - _OUTSIDE_NS).tolist()
     ends = host_end.tolist()
     begin, end = list(earliest), list(ends)
     within: list[int] = []
@@ -73,7 +73,7 @@ def _placed(spans: Spans, rows: Rows, events: Rows) -> tuple[Times, Times]:
 
     def close(row: int) -> None:
         nonlocal reached
-        reached = end[row] = max(reached, ends[row], begin[row] + least[row])
+        reached = end[row] = max(reached, ends[row], begin[row] + shortest_ns[row])
 
     for row, opened in enumerate(host_begin.tolist()):
         while within and ends[within[-1]] <= opened:

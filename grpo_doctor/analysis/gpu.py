@@ -73,12 +73,12 @@ def truly_busy_percent(trace: Trace, inside: Intervals) -> tuple[float, str] | N
 
 
 def _of_power(series: Series, inside: Intervals, limit: float | None) -> float | None:
-    least, most = float(np.nanmin(series.values)), float(np.nanmax(series.values))
+    lowest, highest = float(np.nanmin(series.values)), float(np.nanmax(series.values))
     mean = mean_over(series, inside)
-    if mean is None or least <= 0 or most < _POWER_RANGE * least:
+    if mean is None or lowest <= 0 or highest < _POWER_RANGE * lowest:
         return None
-    top = max(limit or most, most)
-    return 100 * min(1.0, max(0.0, (mean - least) / (top - least)))
+    top = max(limit or highest, highest)
+    return 100 * min(1.0, max(0.0, (mean - lowest) / (top - lowest)))
 
 
 def gpu_memory(trace: Trace, tracks: tuple[PhaseTrack, ...]) -> tuple[GpuMemory, ...]:
@@ -118,13 +118,13 @@ def rank_gpus(trace: Trace) -> dict[int, str]:
         peak = float(np.nanmax(series.values))
         if series.rank not in largest or peak > largest[series.rank][0]:
             largest[series.rank] = (peak, series.gpu)
-    known = {rank: uuid for rank, (_, uuid) in largest.items()}
+    gpu_of_rank = {rank: uuid for rank, (_, uuid) in largest.items()}
     for host in {gpu.host for gpu in trace.gpus}:
-        _by_local_rank(trace, host, known)
-    return known
+        _by_local_rank(trace, host, gpu_of_rank)
+    return gpu_of_rank
 
 
-def _by_local_rank(trace: Trace, host: str, known: dict[int, str]) -> None:
+def _by_local_rank(trace: Trace, host: str, gpu_of_rank: dict[int, str]) -> None:
     gpus = sorted((g for g in trace.gpus if g.host == host and g.visible), key=lambda g: g.index)
     processes = [p for p in trace.processes if p.host == host and p.carries_steps]
     ranks = sorted({p.rank for p in processes})
@@ -134,7 +134,7 @@ def _by_local_rank(trace: Trace, host: str, known: dict[int, str]) -> None:
     for position, rank in enumerate(ranks):
         index = local[rank] if local[rank] is not None else position
         if index is not None and 0 <= index < len(gpus):
-            known.setdefault(rank, gpus[index].uuid)
+            gpu_of_rank.setdefault(rank, gpus[index].uuid)
 
 
 COUNTER = "offload/bytes"

@@ -44,7 +44,7 @@ def group_times(analysis: Analysis) -> list[GroupTime]:
     row = calls.row[inside]
     kinds, kind = np.unique(_kind(analysis, row, calls.rank[inside]), return_inverse=True)
     # Each collective counts once, with the means of its members.
-    cells, which, members = np.unique(
+    cells, cell_of_call, members = np.unique(
         calls.collective[inside] * len(kinds) + kind, return_inverse=True, return_counts=True
     )
     once, of_kind = cells // len(kinds), cells % len(kinds)
@@ -54,7 +54,7 @@ def group_times(analysis: Analysis) -> list[GroupTime]:
         return total / len(analysis.steps.used)
 
     def members_mean(values: NDArray[Any]) -> NDArray[np.float64]:
-        return per_step(np.bincount(which, weights=values) / members / NS_PER_S)
+        return per_step(np.bincount(cell_of_call, weights=values) / members / NS_PER_S)
 
     ranks = len(analysis.ranks)
     size = len(kinds) * ranks
@@ -91,8 +91,8 @@ def _kind(analysis: Analysis, row: Rows, rank: Rows) -> Rows:
 
 def words(analysis: Analysis, kind: int) -> tuple[str, str, str]:
     """Group, name and phase of (group * names + name) * COLUMNS + phase."""
-    rest, phase = divmod(kind, COLUMNS)
-    group, name = divmod(rest, len(analysis.trace.names))
+    group_and_name, phase = divmod(kind, COLUMNS)
+    group, name = divmod(group_and_name, len(analysis.trace.names))
     groups = groups_of(analysis.trace, np.empty(0, dtype=np.intp))[1]
     return groups[group], analysis.trace.names[name], (*PHASES, UNATTRIBUTED)[phase]
 

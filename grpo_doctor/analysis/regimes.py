@@ -103,8 +103,8 @@ def _change(lengths: NDArray[np.float64]) -> int:
     cuts = np.arange(_BEFORE, count // 2 + 1)
     total, squares = np.cumsum(lengths), np.cumsum(lengths**2)
     left = squares[cuts - 1] - total[cuts - 1] ** 2 / cuts
-    rest = total[-1] - total[cuts - 1]
-    right = squares[-1] - squares[cuts - 1] - rest**2 / (count - cuts)
+    later_sum = total[-1] - total[cuts - 1]
+    right = squares[-1] - squares[cuts - 1] - later_sum**2 / (count - cuts)
     cut = int(cuts[np.argmin(left + right)])
     before, after = lengths[:cut], lengths[cut:]
     higher = np.median(before) > _HIGHER * np.median(after)

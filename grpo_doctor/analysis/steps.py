@@ -62,9 +62,9 @@ class Steps:
 
         Of a step that no rank has: the largest number and 0.
         """
-        begun, never = self.start_ns >= 0, np.iinfo(np.int64).max
-        start = np.where(begun, self.start_ns, never).min(axis=1, initial=never)
-        end = np.where(begun, self.end_ns, 0).max(axis=1, initial=0)
+        has_step, never = self.start_ns >= 0, np.iinfo(np.int64).max
+        start = np.where(has_step, self.start_ns, never).min(axis=1, initial=never)
+        end = np.where(has_step, self.end_ns, 0).max(axis=1, initial=0)
         return start, end
 
     def windows(self, rank: int, *, used: bool = False) -> tuple[Intervals, Rows]:
@@ -123,8 +123,8 @@ def _open_what_was_cut_short(
     errors_ns = _last_errors_ns(trace) if state != "hung" else {}
     for column, main in enumerate(ranks):
         last = int(start[:, column].argmax())
-        begun, over = start[last, column], end[last, column]
-        failed = main.rank in errors_ns and begun <= errors_ns[main.rank] <= over
+        begin_ns, finish_ns = start[last, column], end[last, column]
+        failed = main.rank in errors_ns and begin_ns <= errors_ns[main.rank] <= finish_ns
         if state == "hung" or failed:
             closed[last, column] = False
 

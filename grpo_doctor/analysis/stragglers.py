@@ -56,8 +56,8 @@ def duties(trace: Trace, mains: Sequence[RankRows], waits: Waits) -> tuple[Inter
     names = [trace.names.index(name) for name in DUTY_SPANS if name in trace.names]
     busy = []
     for main, waited in zip(mains, waits.per_rank, strict=True):
-        named = np.isin(main.phase, phases) | np.isin(spans.name[main.rows], names)
-        rows = main.rows[named & (spans.kind[main.rows] == Kind.SPAN)]
+        is_duty = np.isin(main.phase, phases) | np.isin(spans.name[main.rows], names)
+        rows = main.rows[is_duty & (spans.kind[main.rows] == Kind.SPAN)]
         busy.append(subtract(union(spans.start_ns[rows], spans.end_ns[rows]), waited).intervals)
     return tuple(busy)
 
@@ -96,8 +96,8 @@ def _for_duties(waits: Waits, shares: Shares, at_duty: Sequence[Intervals]) -> T
     since_ns = np.maximum(same_group_before(arrivals)[collective], barrier_ns)
     longer_ns = np.zeros(len(collective), dtype=np.int64)
     for column, busy in enumerate(at_duty):
-        for who, sign in ((claims.culprit, 1), (claims.waiter, -1)):
-            mine = np.flatnonzero(who[shares.root] == column)
+        for party, sign in ((claims.culprit, 1), (claims.waiter, -1)):
+            mine = np.flatnonzero(party[shares.root] == column)
             before, beyond = (
                 covered_before(busy, since_ns[mine]),
                 covered_before(busy, came_ns[mine]),
@@ -116,8 +116,8 @@ def work_above_others(work: Table, rank: int) -> NDArray[np.float64]:
     Returns:
         Shape (columns,): the mean over steps of its work less the median of the others'.
     """
-    others = np.delete(work, rank, axis=1)
-    if not others.size:
+    peers = np.delete(work, rank, axis=1)
+    if not peers.size:
         return np.zeros(work.shape[2])
-    excess: NDArray[np.float64] = (work[:, rank] - np.median(others, axis=1)).mean(axis=0)
+    excess: NDArray[np.float64] = (work[:, rank] - np.median(peers, axis=1)).mean(axis=0)
     return excess

@@ -122,20 +122,20 @@ def _claims(  # noqa: PLR0913 - columns of one table
     matched = collective >= 0
     rows, rank, collective = rows[matched], rank[matched], collective[matched]
     culprit, last = arrivals.last_rank[collective], arrivals.last_ns[collective]
-    start, left = trace.spans.start_ns[rows], trace.spans.end_ns[rows]
-    end = np.minimum(left, last)
+    start, leave_ns = trace.spans.start_ns[rows], trace.spans.end_ns[rows]
+    end = np.minimum(leave_ns, last)
     length = end - start
     error = _clock_error_ns(trace, ranks)
     waited = (length > 0) & (rank != culprit)
     certain = length > error[rank] + error[culprit]
     # Who left before the last one came (a broadcast's early receiver) did not wait for that one.
     saved = np.maximum(end - np.maximum(start, arrivals.next_to_last_ns[collective]), 0)
-    saved = np.where(left >= last, saved, 0)
+    saved = np.where(leave_ns >= last, saved, 0)
     claimed = waited & certain
     # A skew below the clocks' error leaves the stretch undivided: as good as all of it is transfer.
     # Where the error has no bound, nothing of it is told.
     begins = np.where(claimed, end, start)
-    begins = np.where(np.isinf(error[rank] + error[culprit]), left, begins)
+    begins = np.where(np.isinf(error[rank] + error[culprit]), leave_ns, begins)
     claims = Claims(
         waiter=rank[claimed],
         culprit=culprit[claimed],

@@ -88,12 +88,12 @@ def _watch(job: Job, touched: int) -> Callable[[], bool]:
     first = processes(job)
     time.sleep(_STILL_FOR_S)
     second = processes(job)
-    others = tuple(m.pid for m in job.ranks() if m.pid != touched) or (touched,)
-    waiting = still(first, second, others)
+    watched = tuple(m.pid for m in job.ranks() if m.pid != touched) or (touched,)
+    waiting = still(first, second, watched)
     if waiting:
         return lambda: still(second, processes(job), waiting) != waiting
-    places = _places(others)
-    return lambda: _places(others) != places
+    places = _places(watched)
+    return lambda: _places(watched) != places
 
 
 def still(before: Look, after: Look, pids: Sequence[int]) -> tuple[int, ...]:

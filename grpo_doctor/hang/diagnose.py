@@ -6,7 +6,7 @@ from grpo_doctor.hang import postmortem
 from grpo_doctor.hang.causes import Candidate, Case
 from grpo_doctor.hang.causes.candidate import Sink
 from grpo_doctor.hang.decision.confidence import LEAST, confidence
-from grpo_doctor.hang.decision.render.at_work import ended, ending, healthy, slow_work
+from grpo_doctor.hang.decision.render.at_work import ending, healthy, job_ended, slow_work
 from grpo_doctor.hang.decision.render.details import (
     unseen,
     with_layout,
@@ -75,20 +75,20 @@ def _is_a_guess(root: Candidate) -> bool:
 
 
 def _without_cause(scene: Scene, graph: Graph, stall: Stall) -> Verdict:
-    seen = launchers(scene)
-    if seen:
-        over = all(actor.motion.kind == "gone" for actor in seen)
-        return ended() if over else not_started(scene, seen)
-    left = [actor for actor in scene.by_rank.values() if actor.motion.kind != "gone"]
-    if 0 < len(left) < len(scene.by_rank) and not any(map(_stands_or_waits, left)):
-        gone = scene.by_rank.keys() - {actor.rank for actor in left}
-        return ending(tuple(sorted(gone)), len(left))
+    starters = launchers(scene)
+    if starters:
+        over = all(actor.motion.kind == "gone" for actor in starters)
+        return job_ended() if over else not_started(scene, starters)
+    alive = [actor for actor in scene.by_rank.values() if actor.motion.kind != "gone"]
+    if 0 < len(alive) < len(scene.by_rank) and not any(map(_stands_or_waits, alive)):
+        ended_ranks = scene.by_rank.keys() - {actor.rank for actor in alive}
+        return ending(tuple(sorted(ended_ranks)), len(alive))
     if not stall.stalled:
         return healthy(scene, graph)
     if stall.working:
         return slow_work(scene, stall)
     if all(actor.motion.kind == "gone" for actor in scene.by_rank.values()):
-        return ended()
+        return job_ended()
     return undecided(scene, stall)
 
 

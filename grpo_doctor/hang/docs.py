@@ -20,8 +20,8 @@ def updated(page: str, classes: Sequence[Class] = CLASSES) -> str:
     Raises:
         ValueError: it has no such marks.
     """
-    before, begin, rest = page.partition(_BEGIN)
-    _, end, after = rest.partition(_END)
+    before, begin, tail = page.partition(_BEGIN)
+    _, end, after = tail.partition(_END)
     if not begin or not end:
         raise ValueError("the page has no marks between which the classes stand")
     return f"{before}{_BEGIN}{_classes(classes)}{_END}{after}"

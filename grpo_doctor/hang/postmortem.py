@@ -55,17 +55,17 @@ def _of_usable(ruling: Ruling, unusable: frozenset[int]) -> Ruling:
     whether a job is well of which it is a part.
     """
     if not ruling.cause and unusable:
-        who = ranks_text(sorted(unusable))
-        text = f"Nothing is known of {who}: {ruling.summary}"
+        unread = ranks_text(sorted(unusable))
+        text = f"Nothing is known of {unread}: {ruling.summary}"
         return msgspec.structs.replace(ruling, cause="unknown", unusual=False, summary=text)
     awaited = set(ruling.culprits) & unusable if ruling.grounds == "unrecorded" else set()
     if not awaited:
         return ruling
     facts = tuple((rank, text) for rank, text in ruling.facts if rank not in awaited)
-    left = tuple(rank for rank in ruling.culprits if rank not in awaited)
-    if left:
-        summary = next((text for rank, text in facts if rank in left), ruling.summary)
-        return msgspec.structs.replace(ruling, culprits=left, facts=facts, summary=summary)
+    culprits = tuple(rank for rank in ruling.culprits if rank not in awaited)
+    if culprits:
+        summary = next((text for rank, text in facts if rank in culprits), ruling.summary)
+        return msgspec.structs.replace(ruling, culprits=culprits, facts=facts, summary=summary)
     waiting = f"{ranks_text(ruling.victims)} {verb(ruling.victims, 'waits')}"
     text = f"{waiting} for {ranks_text(sorted(awaited))}, whose recording can't be used"
     return Ruling("unknown", victims=ruling.victims, unusual=True, summary=text, facts=facts)

@@ -56,11 +56,11 @@ def bytes_text(count: float) -> str:
     return ""
 
 
-def shorten(text: str, most: int = 80) -> str:
+def shorten(text: str, limit: int = 80) -> str:
     """At most so many characters, cut in the middle."""
-    if len(text) <= most:
+    if len(text) <= limit:
         return text
-    half = (most - 1) // 2
+    half = (limit - 1) // 2
     return f"{text[:half]}…{text[-half:]}"
 
 
@@ -76,6 +76,6 @@ def conjugated(text: str, count: int) -> str:
     """The sentence's first word, a verb in the third person, for so many ranks."""
     if count <= 1:
         return text
-    verb, space, rest = text.partition(" ")
+    verb, space, tail = text.partition(" ")
     plural = _PLURALS.get(verb) or (verb.removesuffix("s"))
-    return f"{plural}{space}{rest}"
+    return f"{plural}{space}{tail}"

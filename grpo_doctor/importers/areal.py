@@ -73,8 +73,8 @@ def load(path: Path) -> Trace:
     stepping = [file for file in files if file.steps] or files
     notes = []
     if len(stepping) < len(files):
-        others = len(files) - len(stepping)
-        notes.append(f"Left out: {others} of {len(files)} processes, which have no steps.")
+        stepless = len(files) - len(stepping)
+        notes.append(f"Left out: {stepless} of {len(files)} processes, which have no steps.")
     return trace_of(path, stepping, Origin(_WHAT, _LIMITS, frozenset(), False), notes, problems)
 
 
@@ -96,16 +96,16 @@ def _read(path: Path) -> RankFile:
         if event.ph != "X" or not possible(event):
             continue
         thread = event.tid if isinstance(event.tid, int) else 0
-        said = arguments(event)
-        _note_process(file, event, whole(said.get("rank")))
-        kept = Range(_span_of(event.name), event.ts, event.dur, thread)
-        file.ranges.append(kept)
-        step = whole(said.get("global_step"))
+        args = arguments(event)
+        _note_process(file, event, whole(args.get("rank")))
+        interval = Range(_span_of(event.name), event.ts, event.dur, thread)
+        file.ranges.append(interval)
+        step = whole(args.get("global_step"))
         if step is not None and step >= 0 and event.name.startswith(_IN_STEP):
             first = begins.get(step)
-            if first is None or kept.start_us < first.start_us:
-                begins[step] = kept
-            ends[step] = max(ends.get(step, 0.0), kept.start_us + kept.length_us)
+            if first is None or interval.start_us < first.start_us:
+                begins[step] = interval
+            ends[step] = max(ends.get(step, 0.0), interval.start_us + interval.length_us)
     if not file.events:
         raise TraceError(
             f"{path}, line 1 is no event, nor is any other. Accepted is what AReaL's perf_tracer "
@@ -117,8 +117,8 @@ def _read(path: Path) -> RankFile:
 
 def _note_process(file: RankFile, event: Event, rank: int | None) -> None:
     if file.rank is None:
-        named = _NAME.match(file.path.name)
-        rank = rank if rank is not None else int(named[1]) if named else None
+        match = _NAME.match(file.path.name)
+        rank = rank if rank is not None else int(match[1]) if match else None
         file.rank = rank if rank is not None and 0 <= rank < MOST_RANKS else None
         file.os_pid = event.pid if isinstance(event.pid, int) else 0
         file.head = Head(distributedInfo=Distributed(rank=file.rank))

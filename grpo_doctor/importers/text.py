@@ -81,13 +81,13 @@ def command_of(line: str, module: str) -> tuple[str, ...]:
 
 def contains(path: Path, pattern: re.Pattern[bytes]) -> bool:
     """Whether a file has a match of at most 4 KiB anywhere."""
-    rest = b""
+    overlap = b""
     try:
         with opened(path) as file:
             while block := read_block(file, _BLOCK_BYTES):
-                if pattern.search(rest + block):
+                if pattern.search(overlap + block):
                     return True
-                rest = block[-_OVERLAP_BYTES:]
+                overlap = block[-_OVERLAP_BYTES:]
     except UNREADABLE:
         return False
     return False

@@ -50,9 +50,9 @@ def numbers(row: Mapping[str, Any]) -> dict[str, float]:
     for key, value in row.items():
         if isinstance(value, bool) or not isinstance(value, (int, float, str)):
             continue
-        said = number(value)
-        if not math.isnan(said) or str(value).lower() == "nan":
-            metrics[key] = said
+        parsed = number(value)
+        if not math.isnan(parsed) or str(value).lower() == "nan":
+            metrics[key] = parsed
     return metrics
 
 

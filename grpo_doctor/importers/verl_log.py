@@ -89,8 +89,8 @@ def _step(number: int, text: str, whole: bool, unknown: set[str]) -> LoggedStep:
     values: dict[str, float] = {}
     pairs = text.split(" - ")
     for pair in pairs if whole else pairs[:-1]:
-        if said := _PAIR.match(pair):
-            values[said[1]] = float(said[2])
+        if match := _PAIR.match(pair):
+            values[match[1]] = float(match[2])
     timers = {key.removeprefix(_TIMER): s for key, s in values.items() if key.startswith(_TIMER)}
     unknown |= {name for name in timers if name not in _PHASES and not _is_part(name)}
     phases = tuple((span, timers[name]) for name, span in _PHASES.items() if name in timers)
@@ -139,8 +139,8 @@ class _Facts:
         """All of it."""
         notes: tuple[str, ...] = ()
         if self.unknown:
-            named = ", ".join(sorted(self.unknown))
-            notes = (f"Timers of verl that belong to no phase known here: {named}.",)
+            timers = ", ".join(sorted(self.unknown))
+            notes = (f"Timers of verl that belong to no phase known here: {timers}.",)
         settings = knobs.from_command("verl", None, self._command) if self._command else {}
         settings = {**knobs.canonical("verl", None, self._config), **settings}
         return LogFacts(
@@ -160,11 +160,11 @@ class _Facts:
 
     def _world_size(self) -> int:
         trainer = self._config.get("trainer")
-        said = dict(trainer) if isinstance(trainer, dict) else {}
+        settings = dict(trainer) if isinstance(trainer, dict) else {}
         for word in self._command:
             name, _, value = word.lstrip("+").partition("=")
-            said[name.removeprefix("trainer.")] = value
-        gpus, hosts = (str(said.get(key, "")) for key in ("n_gpus_per_node", "nnodes"))
+            settings[name.removeprefix("trainer.")] = value
+        gpus, hosts = (str(settings.get(key, "")) for key in ("n_gpus_per_node", "nnodes"))
         return int(gpus) * int(hosts if hosts.isdecimal() else 1) if gpus.isdecimal() else 0
 
 

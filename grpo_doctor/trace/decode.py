@@ -76,13 +76,13 @@ class EventBlocks:
     @property
     def notes(self) -> list[str]:
         """What could not be used."""
-        said = {
+        sentences = {
             "not_numbers": "events held NaN or infinite numbers, against JSON: taken as 0",
             "damaged": "damaged events left out",
             "strangers": "events of unknown processes left out",
             "negative": "events had negative durations, taken as 0",
         }
-        return [f"{self._lost[key]} {text}" for key, text in said.items() if self._lost[key]]
+        return [f"{self._lost[key]} {text}" for key, text in sentences.items() if self._lost[key]]
 
     def spans(self) -> Spans:
         """All rows so far, in the model's order."""
@@ -170,12 +170,12 @@ class EventBlocks:
         self._lost["strangers"] += len(spans) - len(ours)
         return ours
 
-    def _details(self, events: Sequence[Event], wanted: NDArray[np.bool_]) -> NDArray[np.int32]:
+    def _details(self, events: Sequence[Event], has_args: NDArray[np.bool_]) -> NDArray[np.int32]:
         # A step's arguments are its number again; every step would be an entry of its own.
         ids = np.full(len(events), -1, dtype=np.int32)
-        texts = map(bytes, map(_ARGS, compress(events, wanted)))
+        texts = map(bytes, map(_ARGS, compress(events, has_args)))
         numbered = np.fromiter(map(self._args.__getitem__, texts), dtype=np.int32)
-        ids[wanted] = np.maximum(numbered - _NO_ARGS, -1)
+        ids[has_args] = np.maximum(numbered - _NO_ARGS, -1)
         return ids
 
 

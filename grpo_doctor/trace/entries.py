@@ -76,7 +76,7 @@ def _entries(recording: Recording) -> Iterator[tuple[_Entry, int]]:
     path = path.with_name(path.name.removesuffix(SPANS_SUFFIX) + ENTRIES_SUFFIX)
     if not path.is_file():
         return
-    seen = -1
+    newest = -1
     with path.open("rb") as file:
         while line := file.readline(_MAX_LINE_BYTES):
             try:
@@ -84,6 +84,6 @@ def _entries(recording: Recording) -> Iterator[tuple[_Entry, int]]:
             except BAD_JSON:  # cut off by a full disk or a kill
                 continue
             for entry in look.dump.entries:
-                if entry.record_id > seen:
-                    seen = entry.record_id
+                if entry.record_id > newest:
+                    newest = entry.record_id
                     yield entry, entry.time_created_ns - look.unix_ns + look.monotonic_ns

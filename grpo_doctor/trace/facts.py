@@ -91,9 +91,9 @@ def _launch(command: Sequence[str], folder: Path) -> Launch | None:
     """What the command says, for a job that did not say its settings itself; files that it names
     are looked for in the folder in which the run's own was made by default."""
     parent = folder.resolve().parent
-    place = parent.parent if parent.name == _RUNS else folder
+    cwd = parent.parent if parent.name == _RUNS else folder
     try:
-        launch = read(command, environment={}, cwd=place)
+        launch = read(command, environment={}, cwd=cwd)
     except (GrpoDoctorError, ValueError, RecursionError):
         return None
     return launch if launch.role == "train" else None

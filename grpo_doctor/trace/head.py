@@ -270,8 +270,8 @@ def _metrics(metrics: HeadMetrics) -> Metrics:
 
 
 def _absent(values: Sequence[float | str | None], count: int) -> np.ndarray[Any, Any]:
-    gone = [value is None for value in values[:count]]
-    return np.array(gone + [True] * (count - len(gone)), dtype=np.bool_)
+    flags = [value is None for value in values[:count]]
+    return np.array(flags + [True] * (count - len(flags)), dtype=np.bool_)
 
 
 def _column(values: Sequence[float | str | None], count: int) -> np.ndarray[Any, Any]:

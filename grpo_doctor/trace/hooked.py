@@ -28,19 +28,19 @@ def hook_notes(
             their own names where a version has no function around them.
         framework: the run's; of the others nothing is missed.
     """
-    others = _FRAMEWORKS.keys() - _FRAMEWORKS.get(framework, _FRAMEWORKS.keys())
+    foreign = _FRAMEWORKS.keys() - _FRAMEWORKS.get(framework, _FRAMEWORKS.keys())
     recorded = {name.partition("/")[0] for name in names}
     notes: dict[str, None] = {}
-    for facts in rank_files:
-        hooks = mapping(facts.get("hooks"))
-        packages = {name: mapping(said) for name, said in mapping(hooks.get("packages")).items()}
-        hooked = {span.partition("/")[0] for said in packages.values() for span in _spans(said)}
-        seen = recorded | hooked
-        for name, said in packages.items():
-            if name in others:
+    for file in rank_files:
+        hooks = mapping(file.get("hooks"))
+        packages = {name: mapping(facts) for name, facts in mapping(hooks.get("packages")).items()}
+        hooked = {span.partition("/")[0] for facts in packages.values() for span in _spans(facts)}
+        visible = recorded | hooked
+        for name, facts in packages.items():
+            if name in foreign:
                 continue
-            absent = [p for p in PHASES if p in texts(said.get("absent")) and p not in seen]
-            notes.update(dict.fromkeys(_sentence(name, said, phase) for phase in absent))
+            absent = [p for p in PHASES if p in texts(facts.get("absent")) and p not in visible]
+            notes.update(dict.fromkeys(_sentence(name, facts, phase) for phase in absent))
         notes.update(
             (f"a hook failed, so a phase may be missing: {problem}", None)
             for problem in texts(hooks.get("problems"))
@@ -48,13 +48,13 @@ def hook_notes(
     return list(notes)
 
 
-def _spans(said: Mapping[str, Any]) -> tuple[str, ...]:
-    return tuple(texts(said.get("spans")))
+def _spans(facts: Mapping[str, Any]) -> tuple[str, ...]:
+    return tuple(texts(facts.get("spans")))
 
 
-def _sentence(package: str, said: Mapping[str, Any], phase: str) -> str:
-    version = f" {said['version']}" if said.get("version") else ""
+def _sentence(name: str, facts: Mapping[str, Any], phase: str) -> str:
+    version = f" {facts['version']}" if facts.get("version") else ""
     return (
-        f"phase `{phase}` is not seen in this version of {package}{version}: its functions have "
+        f"phase `{phase}` is not seen in this version of {name}{version}: its functions have "
         "other names. Its time is in the phase around it, or unattributed"
     )

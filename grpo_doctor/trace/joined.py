@@ -118,16 +118,16 @@ def _counted_once(
     answering = [server for server in servers if server.its_own()]
     if not answering or not any(_answers(section) for section in sampled):
         return sampled, [section for server in answering for section in server.its_own()]
-    asked = _asked_by_run(facts)
-    known = {each for each in asked for server in answering if _is_at(server, each, facts.host)}
-    if known == asked:
+    targets = _asked_by_run(facts)
+    joined = {each for each in targets for server in answering if _is_at(server, each, facts.host)}
+    if joined == targets:
         own = (tuple(s for s in each.series if s.scope != _SERVER) for each in sampled)
         sampled = [replace(each, series=series) for each, series in zip(sampled, own)]
     else:
         answering = [
             server
             for server in answering
-            if not any(_is_at(server, each, facts.host) for each in known)
+            if not any(_is_at(server, each, facts.host) for each in joined)
         ]
     return sampled, [section for server in answering for section in server.its_own()]
 
@@ -161,18 +161,18 @@ def _note(facts: RunFacts, processes: int) -> str:
     words = " ".join(command[:_WORDS]) + (" ..." if len(command) > _WORDS else "")
     state = facts.run.exit
     how = f"exit code {state.code}" if state.code is not None else state.state
-    seen = "" if processes else "; it left no spans"
-    return f"`{words}` on {facts.host} joined this run ({how}){seen}"
+    loss = "" if processes else "; it left no spans"
+    return f"`{words}` on {facts.host} joined this run ({how}){loss}"
 
 
 def within_run(spans: Spans, duration_ns: int) -> Spans:
     """What lies within the run, cut at its ends."""
     inside = (spans.end_ns >= 0) & (spans.start_ns <= duration_ns)
-    kept = spans.select(inside)
+    clipped = spans.select(inside)
     return replace(
-        kept,
-        start_ns=np.maximum(kept.start_ns, 0),
-        end_ns=np.minimum(kept.end_ns, duration_ns),
+        clipped,
+        start_ns=np.maximum(clipped.start_ns, 0),
+        end_ns=np.minimum(clipped.end_ns, duration_ns),
     )
 
 

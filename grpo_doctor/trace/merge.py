@@ -43,9 +43,9 @@ def merge(folder: Path) -> Trace:
     recordings, problems = read_recordings(folder / RANKS)
     if not recordings and facts.start_ns is None:
         reasons = [*problems, *facts.problems] or ["It is empty."]
-        said = " ".join(f"{reason.rstrip('.')}." for reason in reasons)
+        text = " ".join(f"{reason.rstrip('.')}." for reason in reasons)
         raise TraceError(
-            f"{folder}: no rank left a readable recording. {said} "
+            f"{folder}: no rank left a readable recording. {text} "
             "Was the command started with `grpo-doctor run`?"
         )
     joined = read_joined(folder, facts, read_host_samples(folder))
@@ -208,8 +208,8 @@ def _loss(
     samples: Sequence[Samples],
 ) -> Loss:
     headers = [r.content.header for r in recordings]
-    seen = _seen_ranks(recordings)
-    expected = facts.run.world_size if seen else 0
+    ranks = _seen_ranks(recordings)
+    expected = facts.run.world_size if ranks else 0
     notes = list(problems)
     if expected > _MAX_WORLD_SIZE:
         notes.append(f"the run says that it had {expected} ranks, which is not believed")
@@ -226,7 +226,7 @@ def _loss(
     notes += [problem for s in samples for problem in s.problems]
     return Loss(
         dropped_events=sum(h.dropped for h in headers),
-        missing_ranks=tuple(rank for rank in range(expected) if rank not in seen),
+        missing_ranks=tuple(rank for rank in range(expected) if rank not in ranks),
         truncated=any(r.content.truncated for r in recordings),
         notes=tuple(dict.fromkeys(notes)),
     )

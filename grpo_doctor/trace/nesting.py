@@ -37,11 +37,11 @@ def nest(
     lanes = np.zeros(len(ends), dtype=np.int32)
     stacks: list[list[int]] = [[]]
     for row, (start, end) in enumerate(zip(start_ns.tolist(), end_ns.tolist())):
-        lanes[row], ends[row] = _place(stacks, start, end)
+        lanes[row], ends[row] = _lane_of(stacks, start, end)
     return ends, lanes
 
 
-def _place(stacks: list[list[int]], start: int, end: int) -> tuple[int, int]:
+def _lane_of(stacks: list[list[int]], start: int, end: int) -> tuple[int, int]:
     """The lane of the next span and its end there; `stacks` has the open ends of each lane."""
     for lane, stack in enumerate(stacks):
         while stack and stack[-1] <= start:

@@ -141,12 +141,12 @@ def _histograms(trace: Trace, process: Process) -> Iterator[dict[str, Any]]:
     """One point per process: how many, the sum and the extremes, in seconds."""
     block = trace.spans.of_process(process.index)
     spans = trace.spans.select(np.arange(block.start, block.stop))
-    ended = ~spans.open
-    chosen = {LOOP: ended & (spans.kind == Kind.STEP)}
+    closed = ~spans.open
+    chosen = {LOOP: closed & (spans.kind == Kind.STEP)}
     for phase, name in PHASES.items():
         if phase in trace.names:
-            named = (spans.kind == Kind.SPAN) & (spans.name == trace.names.index(phase))
-            chosen[name] = ended & named
+            is_phase = (spans.kind == Kind.SPAN) & (spans.name == trace.names.index(phase))
+            chosen[name] = closed & is_phase
     for name, rows in chosen.items():
         if rows.any():
             seconds = (spans.end_ns[rows] - spans.start_ns[rows]) / 1e9

@@ -109,8 +109,8 @@ class Recording:
     def first_ns(self) -> int:
         """Local time at which the process was started, or began to record if that is unknown."""
         started = moment(self.facts.get("process_start_ns"))
-        begun = self.begun_ns
-        return begun if started is None or begun - started > _MAX_INIT_NS else min(started, begun)
+        begin = self.begun_ns
+        return begin if started is None or begin - started > _MAX_INIT_NS else min(started, begin)
 
     @cached_property
     def last_ns(self) -> int:

@@ -100,14 +100,14 @@ class _Blocks:
 
 
 def _read(path: Path, blocks: _Blocks) -> Trace:
-    head_text, rest = _split_head(path, blocks)
+    head_text, first_lines = _split_head(path, blocks)
     notes: list[str] = []
-    if rest is None:
+    if first_lines is None:
         return _read_at_once(path, head_text, notes)
     head, facts = _decode_head(path, head_text.rstrip().rstrip(b",") + b"}", notes)
     events = EventBlocks(facts.last_seen)
     complete = False
-    for lines in _whole_lines(rest, blocks):
+    for lines in _whole_lines(first_lines, blocks):
         if lines.strip():
             body, complete = _without_end(lines)
             events.add_lines(body)
@@ -125,9 +125,9 @@ def _split_head(path: Path, blocks: _Blocks) -> tuple[bytes, bytes | None]:
     for block in blocks:
         searched = max(0, len(text) - len(marker))
         text += block
-        found = text.find(marker, searched)
-        if found >= 0 and _OURS in text:
-            return _body(text[:found]), bytes(text[found + len(marker) :])
+        index = text.find(marker, searched)
+        if index >= 0 and _OURS in text:
+            return _body(text[:index]), bytes(text[index + len(marker) :])
         if len(text) > _MAX_HEAD_BYTES:
             raise TraceError(
                 f"{path}: the first {_MAX_HEAD_BYTES >> 30} GiB hold no events of grpo-doctor's. "
@@ -154,25 +154,25 @@ def _foreign(path: Path, text: bytearray) -> str:
     head = bytes(text[:1_000_000])
     if b'"traceEvents"' in head or head.lstrip().startswith(b"[{"):
         kineto = any(key in head for key in _KINETO)
-        other = "a PyTorch profiler trace" if kineto else "a trace of another program"
+        kind = "a PyTorch profiler trace" if kineto else "a trace of another program"
     else:
-        other = "no trace at all"
+        kind = "no trace at all"
     return (
-        f"{path} is not a grpo-doctor trace: it has no `grpoDoctor` object and looks like {other}. "
+        f"{path} is not a grpo-doctor trace: it has no `grpoDoctor` object and looks like {kind}. "
         "Record one with `grpo-doctor run -- <your training command>`."
     )
 
 
 def _whole_lines(first: bytes, blocks: _Blocks) -> Iterator[bytes]:
     """Blocks that end at a line's end; the last one may not."""
-    rest = first
+    tail = first
     for block in blocks:
-        text = rest + block
+        text = tail + block
         end = text.rfind(b"\n") + 1
         if end:
             yield text[:end]
-        rest = text[end:]
-    yield rest
+        tail = text[end:]
+    yield tail
 
 
 def _without_end(lines: bytes) -> tuple[bytes, bool]:

@@ -57,10 +57,10 @@ def read_samples(path: Path) -> list[Samples]:
             sections.append([])
         sections[-1].append(row)
     name = path.name.partition(".samples")[0]
-    found = [_section(name, section) for section in sections]
+    recordings = [_section(name, section) for section in sections]
     if problem:
-        found[-1] = replace(found[-1], problems=(*found[-1].problems, problem))
-    return found
+        recordings[-1] = replace(recordings[-1], problems=(*recordings[-1].problems, problem))
+    return recordings
 
 
 def _section(name: str, rows: Sequence[Mapping[str, Any]]) -> Samples:

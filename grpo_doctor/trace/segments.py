@@ -42,8 +42,8 @@ def settled_segments(data: bytes) -> list[Segment]:
     Segments that were allocated and not yet used are zeros and have no magic number.
     """
     starts = range(layout.HEADER_BYTES, len(data), layout.SEGMENT_BYTES)
-    found = (_parse(data, start) for start in starts)
-    return [_written(segment, segment.records) for segment in found if segment]
+    segments = (_parse(data, start) for start in starts)
+    return [_written(segment, segment.records) for segment in segments if segment]
 
 
 def live_segments(file: io.FileIO, size: int) -> list[Segment]:
@@ -54,8 +54,8 @@ def live_segments(file: io.FileIO, size: int) -> list[Segment]:
     a first reading are taken, from a second, and of a segment that was not used again meanwhile.
     """
     starts = range(layout.HEADER_BYTES, size, layout.SEGMENT_BYTES)
-    found = (_live(file, start) for start in starts)
-    return [segment for segment in found if segment]
+    segments = (_live(file, start) for start in starts)
+    return [segment for segment in segments if segment]
 
 
 def _live(file: io.FileIO, start: int) -> Segment | None:
@@ -75,10 +75,10 @@ def _read(file: io.FileIO, start: int, size: int) -> bytes:
     return file.read(size)
 
 
-def _written(segment: Segment, seen: NDArray[Any]) -> Segment:
-    """Its records without the places that were empty when they were `seen`."""
-    complete = seen["kind"] != 0
-    return Segment(segment.sequence, segment.records[: len(seen)][complete], segment.whole)
+def _written(segment: Segment, earlier: NDArray[Any]) -> Segment:
+    """Its records without the places that were empty in an `earlier` reading."""
+    complete = earlier["kind"] != 0
+    return Segment(segment.sequence, segment.records[: len(earlier)][complete], segment.whole)
 
 
 def _parse(data: bytes, start: int) -> Segment | None:

@@ -39,19 +39,19 @@ class Timeline:
         hosts.update({r.host: clock for r, clock in zip(recordings, self.clocks)})
         self.sample_clocks = [_sample_clock(reference, s, hosts) for s in samples]
         own = [(r, clock) for r, clock in zip(recordings, self.clocks) if not r.joined]
-        begun = [r.first_ns + clock.offset_ns for r, clock in own]
-        ended = [r.last_ns + clock.offset_ns for r, clock in own]
+        starts_ns = [r.first_ns + clock.offset_ns for r, clock in own]
+        ends_ns = [r.last_ns + clock.offset_ns for r, clock in own]
         if facts.start_ns is not None:
-            begun.append(facts.start_ns + self.launcher.offset_ns)
-            ended.append((facts.end_ns or facts.start_ns) + self.launcher.offset_ns)
-        ended += [
+            starts_ns.append(facts.start_ns + self.launcher.offset_ns)
+            ends_ns.append((facts.end_ns or facts.start_ns) + self.launcher.offset_ns)
+        ends_ns += [
             int(series.t_ns[-1]) + clock.offset_ns
             for section, clock in zip(self.samples, self.sample_clocks)
             if not section.joined
             for series in section.series
         ]
-        self.zero_ns = min(begun)
-        self.end_ns = max(ended)
+        self.zero_ns = min(starts_ns)
+        self.end_ns = max(ends_ns)
 
     @property
     def duration_ns(self) -> int:
@@ -86,12 +86,12 @@ class Timeline:
         latest = recording.last_ns + clock.offset_ns
         if recording.content.header.closed_ns:
             return latest
-        seen = [
+        sampled_ns = [
             int(series.t_ns[-1]) + sample_clock.offset_ns
             for series, sample_clock in self._sampled()
             if series.pid == recording.pid and series.host == recording.host
         ]
-        return max([latest, *seen]) if seen else max(latest, self.end_ns)
+        return max([latest, *sampled_ns]) if sampled_ns else max(latest, self.end_ns)
 
     def _sampled(self) -> list[tuple[Series, Alignment]]:
         return [
@@ -123,12 +123,12 @@ def _sample_clock(
 ) -> Alignment:
     """Sample files do not name their clock: it is that of whatever else recorded on their host."""
     wall = align(reference, samples.clock)
-    known = hosts.get(samples.host)
-    if known is None:
+    host_clock = hosts.get(samples.host)
+    if host_clock is None:
         return wall
-    if wall.error_ns is not None and abs(wall.offset_ns - known.offset_ns) > _SAME_HOST_NS:
+    if wall.error_ns is not None and abs(wall.offset_ns - host_clock.offset_ns) > _SAME_HOST_NS:
         return wall
-    return known
+    return host_clock
 
 
 def _counters(recording: Recording, shift_ns: int) -> list[Series]:

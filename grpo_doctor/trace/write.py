@@ -191,7 +191,7 @@ def _metrics(metrics: Metrics) -> dict[str, Any]:
 
 
 def _column(values: Sequence[float], absent: NDArray[np.bool_] | None) -> list[float | str | None]:
-    said = [v if math.isfinite(v) else str(v) for v in values]
+    numbers = [v if math.isfinite(v) else str(v) for v in values]
     if absent is None:
-        return list(said)
-    return [None if gone else v for v, gone in zip(said, absent.tolist(), strict=True)]
+        return list(numbers)
+    return [None if is_absent else v for v, is_absent in zip(numbers, absent.tolist(), strict=True)]

@@ -53,9 +53,9 @@ def curve(trace: Trace, metric: str) -> Curve | None:
     """The canonical metric, under the first of its keys that any step said; None without."""
     run = trace.run
     for key in spellings(metric, run.framework, run.framework_version):
-        known = curve_of_key(trace, key)
-        if known is not None:
-            return known
+        recorded = curve_of_key(trace, key)
+        if recorded is not None:
+            return recorded
     return None
 
 
@@ -66,18 +66,18 @@ def curve_of_key(trace: Trace, key: str) -> Curve | None:
     if values is None:
         return None
     absent = metrics.absent.get(key)
-    said = np.ones(len(values), np.bool_) if absent is None else ~absent
-    return Curve(key, metrics.steps[said], values[said]) if said.any() else None
+    present = np.ones(len(values), np.bool_) if absent is None else ~absent
+    return Curve(key, metrics.steps[present], values[present]) if present.any() else None
 
 
 def components(trace: Trace) -> dict[str, tuple[Curve, Curve | None]]:
     """Each reward function's mean and, where it is logged, deviation over the completions."""
     parts_of: dict[str, dict[str, Curve]] = {}
     for key in trace.metrics.values:
-        named = _COMPONENT.fullmatch(key)
-        part = curve_of_key(trace, key) if named and key != _OF_ALL else None
-        if named and part is not None:
-            parts_of.setdefault(named["name"], {})[named["part"] or "/mean"] = part
+        match = _COMPONENT.fullmatch(key)
+        part = curve_of_key(trace, key) if match and key != _OF_ALL else None
+        if match and part is not None:
+            parts_of.setdefault(match["name"], {})[match["part"] or "/mean"] = part
     return {
         name: (parts["/mean"], parts.get("/std"))
         for name, parts in parts_of.items()

@@ -24,11 +24,11 @@ class Spelled:
         """Whether this version of the framework logs the key, as far as that is known."""
         if framework not in self.frameworks:
             return False
-        own, known = self.frameworks[0] == framework, version_of(version)
-        if known is None or not own:
+        own, release = self.frameworks[0] == framework, version_of(version)
+        if release is None or not own:
             return True
         begins, ends = version_of(self.since), version_of(self.until)
-        return (begins is None or known >= begins) and (ends is None or known < ends)
+        return (begins is None or release >= begins) and (ends is None or release < ends)
 
 
 def _trl(key: str, since: str | None = None, until: str | None = None) -> Spelled:
@@ -101,6 +101,6 @@ METRICS: dict[str, tuple[Spelled, ...]] = {
 
 def spellings(metric: str, framework: str = "unknown", version: str | None = None) -> list[str]:
     """All keys of a metric: those of this framework and version first, then those of others."""
-    known = METRICS[metric]
-    first = [name.key for name in known if name.covers(framework, version)]
-    return list(dict.fromkeys([*first, *(name.key for name in known)]))
+    entries = METRICS[metric]
+    first = [name.key for name in entries if name.covers(framework, version)]
+    return list(dict.fromkeys([*first, *(name.key for name in entries)]))

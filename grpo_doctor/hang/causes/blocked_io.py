@@ -12,11 +12,11 @@ from grpo_doctor.hang.causes.description import (
     doing,
     in_phase,
     is_blocked_in,
-    named,
     peers_seen,
     place_text,
     process_item,
     standstill,
+    title,
     working_class,
 )
 from grpo_doctor.hang.model.process.known_code import short
@@ -95,9 +95,9 @@ def _through(scene: Scene, candidate: Candidate, actor: Actor, end: Actor) -> Ca
     through = replace(
         candidate,
         cause="child-stuck" if of_child else candidate.cause,
-        reason=f"{candidate.reason}; {named(end)} {_does(end)}"
+        reason=f"{candidate.reason}; {title(end)} {_does(end)}"
         if writes
-        else f"waits{in_phase(actor)} for {named(end)}, which {_does(end)}",
+        else f"waits{in_phase(actor)} for {title(end)}, which {_does(end)}",
         evidence=(candidate.evidence[0], process_item(end), *candidate.evidence[1:]),
         node=end.node,
     )
@@ -131,10 +131,10 @@ def _terminal(actor: Actor, hold: Blocked) -> Candidate:
     """`input()`, a debugger's prompt, or a terminal whose output was stopped."""
     debugs = any(_DEBUGGER.search(frame.file) for frame in actor.place.frames)
     types = "waits for somebody to type, or for stopped output,"
-    what = "stands in a debugger" if debugs else types
+    activity = "stands in a debugger" if debugs else types
     return Candidate(
         cause="user-code-blocked",
-        reason=f"{what} at its terminal {hold.target}{in_phase(actor)}",
+        reason=f"{activity} at its terminal {hold.target}{in_phase(actor)}",
         evidence=(_held_item(actor, hold), *standstill(actor)),
         sink=Sink.PIPE,
         fixes=(Fix("Take breakpoint() and input() out of what runs on ranks."),),
@@ -144,20 +144,20 @@ def _terminal(actor: Actor, hold: Blocked) -> Candidate:
 
 def _pipe(scene: Scene, actor: Actor, hold: Blocked) -> Candidate:
     writes = hold.kind == "pipe-write"
-    others = [pid for pid in hold.peers if pid != actor.pid]
-    who = _peers_text(scene, hold)
-    what = (
-        f"writes to a full pipe that {who} does not read"
+    peer_pids = [pid for pid in hold.peers if pid != actor.pid]
+    peers = _peers_text(scene, hold)
+    activity = (
+        f"writes to a full pipe that {peers} does not read"
         if writes
-        else f"reads from a pipe that {who} does not write to"
+        else f"reads from a pipe that {peers} does not write to"
     )
-    if others and set(hold.stopped_peers) >= set(others):
-        return _behind_stopped(actor, hold, what)
-    nobody = hold.peers_known and not others
+    if peer_pids and set(hold.stopped_peers) >= set(peer_pids):
+        return _behind_stopped(actor, hold, activity)
+    nobody = hold.peers_known and not peer_pids
     candidate = Candidate(
         cause=blocked_class(actor),
-        reason=f"{what},{in_phase(actor)}".rstrip(","),
-        evidence=(_held_item(actor, hold, who), *standstill(actor)),
+        reason=f"{activity},{in_phase(actor)}".rstrip(","),
+        evidence=(_held_item(actor, hold, peers), *standstill(actor)),
         sink=Sink.PIPE,
         liveness="never-wakes" if nobody or _ends_stand(scene, hold) else "unseen",
         fixes=(Fix("Close the pipe's other ends after fork, and give the read a timeout."),),
@@ -190,12 +190,12 @@ def _ends_stand(scene: Scene, hold: Blocked) -> bool:
     return seen_all and all(peer.motion.kind in stands for peer in peers)
 
 
-def _behind_stopped(actor: Actor, hold: Blocked, what: str) -> Candidate:
+def _behind_stopped(actor: Actor, hold: Blocked, activity: str) -> Candidate:
     """Whoever could go on at the other end may not run."""
     first = hold.stopped_peers[0]
     candidate = Candidate(
         cause=blocked_class(actor),
-        reason=f"{what}, because it is stopped (SIGSTOP),{in_phase(actor)}".rstrip(","),
+        reason=f"{activity}, because it is stopped (SIGSTOP),{in_phase(actor)}".rstrip(","),
         evidence=(_held_item(actor, hold), *standstill(actor)),
         sink=Sink.PIPE,
         liveness="never-wakes",
@@ -206,29 +206,29 @@ def _behind_stopped(actor: Actor, hold: Blocked, what: str) -> Candidate:
 
 def _peers_text(scene: Scene, hold: Blocked) -> str:
     peers = [
-        named(scene.by_pid[pid]) if pid in scene.by_pid else f"pid {pid}" for pid in hold.peers[:3]
+        title(scene.by_pid[pid]) if pid in scene.by_pid else f"pid {pid}" for pid in hold.peers[:3]
     ]
     if peers:
         return ", ".join(peers)
     return "nobody" if hold.peers_known else "a process we cannot see"
 
 
-def _held_item(actor: Actor, hold: Blocked, who: str = "") -> Item:
-    end = f", other end: {who}" if who else ""
+def _held_item(actor: Actor, hold: Blocked, peers: str = "") -> Item:
+    end = f", other end: {peers}" if peers else ""
     note = f"; {hold.note}" if hold.note else ""
     return Item("fd", actor.rank, f"{hold.kind} fd {hold.fd} {hold.target}{end}{note}")
 
 
 def _socket(scene: Scene, actor: Actor, hold: Blocked) -> Candidate:
-    who = _peers_text(scene, hold) if hold.peers else ""
-    target = " ".join(part for part in (hold.target, f"({who})" if who else "") if part)
+    peers = _peers_text(scene, hold) if hold.peers else ""
+    target = " ".join(part for part in (hold.target, f"({peers})" if peers else "") if part)
     if any(short(frame.function) in _RESOLVES for frame in actor.deed.frames[:2]):
         address = f", {target}" if hold.target.endswith(":53") else ""
         target = f"the name server (DNS){address}"
     return Candidate(
         cause=blocked_class(actor),
         reason=f"{_VERBS[hold.kind]} {target or 'a socket'}{in_phase(actor)}",
-        evidence=(_held_item(actor, hold, who), *standstill(actor)),
+        evidence=(_held_item(actor, hold, peers), *standstill(actor)),
         sink=Sink.ANSWER,
         liveness=_answers(peers_seen(scene, hold), hold),
         fixes=(
@@ -254,21 +254,21 @@ def _answers(peers: Sequence[Actor], hold: Blocked) -> Liveness:
 def _by_place(scene: Scene, actor: Actor) -> Candidate:
     """A sleep, a queue, a future, an event loop: nothing outside shows what is awaited."""
     sleeping = actor.doer is not None and "nanosleep" in actor.doer.wchan
-    what = _CALLS.get(actor.deed.call, "")
-    if not what and actor.doer is not None and actor.tid != actor.pid:
+    activity = _CALLS.get(actor.deed.call, "")
+    if not activity and actor.doer is not None and actor.tid != actor.pid:
         # A main thread that polls for the next task tells nothing of the thread that has one.
-        what = _CALLS["lock"] if "futex" in actor.doer.wchan else ""
-    elif not what and actor.hold is not None:
-        what = _HOLDS.get(actor.hold.kind, "waits")
-    what = what or ("sleeps" if sleeping else "does not move")
+        activity = _CALLS["lock"] if "futex" in actor.doer.wchan else ""
+    elif not activity and actor.hold is not None:
+        activity = _HOLDS.get(actor.hold.kind, "waits")
+    activity = activity or ("sleeps" if sleeping else "does not move")
     hidden = asks_engine(actor) and bool(scene.engine_parts())
     return Candidate(
         cause=blocked_class(actor),
-        reason=f"{what}{in_phase(actor)}",
+        reason=f"{activity}{in_phase(actor)}",
         evidence=standstill(actor),
         sink=Sink.NOTHING if hidden or not actor.place.frames else Sink.LINE,
         liveness="timed" if sleeping else "unseen",
         fixes=(Fix("Give this wait a timeout, and let it fail loudly."),),
         confirm=(f"py-spy dump --pid {actor.pid}",),
-        can_go_on=_CAN_GO_ON.get(what, ""),
+        can_go_on=_CAN_GO_ON.get(activity, ""),
     )

@@ -13,11 +13,11 @@ from grpo_doctor.hang.causes.description import (
     in_phase,
     is_blocked_in,
     kernel_item,
-    named,
     place_text,
     process_item,
     stack_item,
     standstill,
+    title,
     working_class,
 )
 from grpo_doctor.hang.causes.thread_locks import waits_in_fork
@@ -54,7 +54,7 @@ def _starts(scene: Scene, actor: Actor) -> Candidate:
     """In vfork a parent sleeps until its child has begun its own program."""
     children = scene.children(actor.pid)
     youngest = max(children, key=lambda child: child.member.started_ticks, default=None)
-    child = f": {named(youngest)} {doing(youngest)}" if youngest is not None else ""
+    child = f": {title(youngest)} {doing(youngest)}" if youngest is not None else ""
     return Candidate(
         cause="child-stuck",
         reason=f"waits for a child that does not come to its own program{child}{in_phase(actor)}",
@@ -78,11 +78,11 @@ def _beside(scene: Scene, actor: Actor) -> Candidate | None:
     busy = [child for child in own if _works_for(actor, child)]
     if busy:
         return _works(actor, busy)
-    held = [child for child in own if child.motion.kind in ("stopped", "frozen")]
-    if not held:
+    halted = [child for child in own if child.motion.kind in ("stopped", "frozen")]
+    if not halted:
         return None
-    child = most_telling(held) or held[0]
-    reason = f"waits{in_phase(actor)} while {named(child)} {doing(child)}"
+    child = most_telling(halted) or halted[0]
+    reason = f"waits{in_phase(actor)} while {title(child)} {doing(child)}"
     candidate = replace(
         _waiting(actor, reason, (process_item(child),)),
         liveness="stopped" if is_blocked_in(actor, *_ASKS) else "unseen",
@@ -120,7 +120,7 @@ def _child(scene: Scene, actor: Actor) -> Candidate | None:
         return _forked(actor, deepest)
     lost = _in_old_pool(actor) and all(rests(child) or child.held for child in children)
     hard = lost or any(child.held for child in children)
-    says = _lost(actor) if lost else f"its child {named(deepest)} {doing(deepest)}"
+    says = _lost(actor) if lost else f"its child {title(deepest)} {doing(deepest)}"
     reason = f"waits{in_phase(actor)}{' for ever' if hard else ''}: {says}"
     items = tuple(process_item(child) for child in dict.fromkeys([deepest, *children]))
     if lost and not _takes_results(actor):
@@ -164,9 +164,9 @@ def _unpickled(scene: Scene) -> tuple[Item, ...]:
     for log in scene.evidence.logs:
         begins = [number for number, line in enumerate(log.lines) if _FOR_RESULTS in line]
         after = log.lines[begins[-1] + 1 :] if begins else ()
-        said = [line for line in after if line[:1].strip() and not line.startswith("Traceback")]
-        if said:
-            return (Item("log", None, said[0]),)
+        messages = [line for line in after if line[:1].strip() and not line.startswith("Traceback")]
+        if messages:
+            return (Item("log", None, messages[0]),)
     return ()
 
 
@@ -183,13 +183,13 @@ def _awaited(scene: Scene, actor: Actor) -> list[Actor]:
         child for child in own if "tracker" not in child.member.name and not has_succeeded(child)
     ]
     hold = actor.hold
-    named_ones = hold.peers if hold is not None else ()
-    return [child for child in own if child.pid in named_ones] or own
+    awaited_pids = hold.peers if hold is not None else ()
+    return [child for child in own if child.pid in awaited_pids] or own
 
 
 def _forked(actor: Actor, child: Actor) -> Candidate:
     reason = (
-        f"waits for its child {named(child)}, which waits for a lock that was taken when it was "
+        f"waits for its child {title(child)}, which waits for a lock that was taken when it was "
         f"forked, at {place_text(child.place)}"
     )
     return replace(
@@ -220,7 +220,7 @@ def _works(actor: Actor, working: Sequence[Actor]) -> Candidate:
     child = most_telling(working) or working[0]
     return Candidate(
         cause="" if actor.long_work is not None else working_class(actor, child),
-        reason=f"waits{in_phase(actor)} for its child {named(child)}, which {doing(child)}",
+        reason=f"waits{in_phase(actor)} for its child {title(child)}, which {doing(child)}",
         evidence=(process_item(child), stack_item(actor)),
         sink=Sink.WORKER,
         liveness="computing" if actor.long_work is None else "progressing",
@@ -232,12 +232,12 @@ def _works(actor: Actor, working: Sequence[Actor]) -> Candidate:
 def _deepest(scene: Scene, children: Sequence[Actor]) -> Actor:
     """The process at the end of the chain of children: a shell's child, not the shell."""
     deepest = min(children, key=lambda child: (not child.held, rests(child), child.pid))
-    seen = {deepest.pid}
+    visited = {deepest.pid}
     while not deepest.held:
-        below = [child for child in scene.children(deepest.pid) if child.pid not in seen]
+        below = [child for child in scene.children(deepest.pid) if child.pid not in visited]
         hold = deepest.hold
         if not below or (hold is not None and hold.kind not in ("child", "other", "poll")):
             return deepest
         deepest = min(below, key=lambda child: (not child.held, child.pid))
-        seen.add(deepest.pid)
+        visited.add(deepest.pid)
     return deepest

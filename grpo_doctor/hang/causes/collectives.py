@@ -115,7 +115,7 @@ def _reason_of(scene: Scene, cause: str, blames: list[Blame]) -> str:
     camps = standing.camps if standing is not None else ()
     called = {rank: camp.signature.text() for camp in camps for rank in camp.ranks}
     own = called.get(first.rank, "another operation")
-    others = next((camp.signature.text() for camp in camps if first.rank not in camp.ranks), "")
+    usual_call = next((camp.signature.text() for camp in camps if first.rank not in camp.ranks), "")
     actor = scene.by_rank.get(first.rank)
     where = at_frame(actor.place.user) if actor is not None else ""
     if cause == "collective-mismatch":
@@ -125,10 +125,10 @@ def _reason_of(scene: Scene, cause: str, blames: list[Blame]) -> str:
         if len(sides) > 1:
             each = ", ".join(f"rank {rank} calls {text}" for text, rank in reversed(sides.items()))
             return f"does not agree on the call{where}: {each}"
-        return f"calls {own}{where} where the others call {others or 'another operation'}"
-    if first.rank in called and others and own != others:
+        return f"calls {own}{where} where the others call {usual_call or 'another operation'}"
+    if first.rank in called and usual_call and own != usual_call:
         return (
-            f"calls {own}{where} where the others call {others}: it left that one out, or "
+            f"calls {own}{where} where the others call {usual_call}: it left that one out, or "
             "calls the two in another order"
         )
     stands = f", and is{where}" if where else ""

@@ -32,9 +32,9 @@ def _computes(actor: Actor) -> bool:
 
 
 def _starved(scene: Scene, actor: Actor) -> Candidate | None:
-    others = [a for a in scene.by_rank.values() if a.pid != actor.pid]
-    usual = median([a.motion.delay_share for a in others]) if others else 0.0
-    reasons = _reasons(scene, actor, others, usual)
+    peers = [a for a in scene.by_rank.values() if a.pid != actor.pid]
+    usual = median([a.motion.delay_share for a in peers]) if peers else 0.0
+    reasons = _reasons(scene, actor, peers, usual)
     if not reasons:
         return None
     return Candidate(
@@ -59,20 +59,20 @@ def _starved(scene: Scene, actor: Actor) -> Candidate | None:
     ).of(actor)
 
 
-def _reasons(scene: Scene, actor: Actor, others: list[Actor], usual: float) -> list[str]:
+def _reasons(scene: Scene, actor: Actor, peers: list[Actor], usual: float) -> list[str]:
     """Why it gets no core; empty where it does, or where the others do not either."""
     motion = actor.motion
     delayed = motion.delay_share >= DELAYED and motion.delay_share > 2 * usual
-    reasons = _by_limits(scene, actor, others, delayed) if actor.limits else []
+    reasons = _by_limits(scene, actor, peers, delayed) if actor.limits else []
     crowded = motion.kind == "working" and motion.cpu_share + motion.delay_share > 0.8
     if not reasons and delayed and not actor.waits and (crowded or hardly_runs(actor)):
         reasons.append("other processes use the cores")
     return reasons
 
 
-def _by_limits(scene: Scene, actor: Actor, others: list[Actor], delayed: bool) -> list[str]:
+def _by_limits(scene: Scene, actor: Actor, peers: list[Actor], delayed: bool) -> list[str]:
     limits = actor.limits[-1]
-    theirs = [other.limits[-1] for other in others if other.limits]
+    theirs = [peer.limits[-1] for peer in peers if peer.limits]
     reasons: list[str] = []
     if throttled(actor):
         quota = f"{limits.quota_cores:.2g}" if limits.quota_cores else "?"
@@ -94,8 +94,8 @@ def _sharing(scene: Scene, actor: Actor) -> int:
     cores = actor.limits[-1].cores
     if not cores or len(cores) >= _cores_of_host(scene, actor):
         return 0
-    here = [peer for peer in scene.by_rank.values() if peer.member.host == actor.member.host]
-    same = [peer for peer in here if peer.limits and peer.limits[-1].cores == cores]
+    on_host = [peer for peer in scene.by_rank.values() if peer.member.host == actor.member.host]
+    same = [peer for peer in on_host if peer.limits and peer.limits[-1].cores == cores]
     return len(same) - 1 if len(same) > len(cores) else 0
 
 
@@ -104,11 +104,11 @@ def _cores_of_host(scene: Scene, actor: Actor) -> int:
     host = scene.evidence.host
     if host is None:
         return 0
-    here = [peer for peer in scene.actors if peer.member.host == actor.member.host]
-    if len(here) == len(scene.actors):
+    on_host = [peer for peer in scene.actors if peer.member.host == actor.member.host]
+    if len(on_host) == len(scene.actors):
         return host.cores
     return 1 + max(
-        (max(peer.limits[-1].cores, default=-1) for peer in here if peer.limits), default=-1
+        (max(peer.limits[-1].cores, default=-1) for peer in on_host if peer.limits), default=-1
     )
 
 

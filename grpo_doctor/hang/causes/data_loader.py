@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from grpo_doctor.hang.causes.candidate import Candidate, Case, Sink
 from grpo_doctor.hang.causes.description import (
     doing,
-    named,
     process_item,
     stack_item,
     still_item,
+    title,
 )
 from grpo_doctor.hang.model.process.known_code import short
 from grpo_doctor.hang.model.scene import Actor, Scene
@@ -48,17 +48,17 @@ def _loader(scene: Scene, actor: Actor) -> Iterator[Candidate]:
     if not workers and not _has_workers(actor):
         return  # it loads in the training process
     stuck = [worker for worker in workers if not worker.motion.progresses]
-    held = [worker for worker in workers if worker.held]
-    if workers and len(stuck) < len(workers) and not held:
+    halted = [worker for worker in workers if worker.held]
+    if workers and len(stuck) < len(workers) and not halted:
         return  # at least one prepares a batch
-    guilty = held or [worker for worker in stuck if not rests(worker)] or stuck
-    worker = f"{named(guilty[0])} {doing(guilty[0])}" if guilty else "none is left"
+    guilty = halted or [worker for worker in stuck if not rests(worker)] or stuck
+    worker = f"{title(guilty[0])} {doing(guilty[0])}" if guilty else "none is left"
     candidate = Candidate(
         cause="dataload-blocked",
         reason=f"waits for its data loader's workers: {worker}",
         evidence=(stack_item(actor), *map(process_item, guilty[:4]), still_item(actor)),
         sink=Sink.HELPER,
-        liveness="never-wakes" if held else "unseen",
+        liveness="never-wakes" if halted else "unseen",
         phase="dataload",
         node=guilty[0].node if guilty else None,
         fixes=_FIXES,

@@ -75,7 +75,7 @@ def in_phase(actor: Actor) -> str:
     return f" at {where}" if where else ""
 
 
-def named(actor: Actor) -> str:
+def title(actor: Actor) -> str:
     """`pid 4711 (python sandbox.py)`."""
     program, _, arguments = (actor.member.command or actor.member.name).partition(" ")
     name = f"{program.rpartition('/')[2]} {arguments}".strip()
@@ -101,7 +101,7 @@ def doing(actor: Actor) -> str:
 
 def process_item(actor: Actor) -> Item:
     """What a process is at, as evidence."""
-    return Item("proc", actor.rank, f"{named(actor)} {doing(actor)}")
+    return Item("proc", actor.rank, f"{title(actor)} {doing(actor)}")
 
 
 def stack_item(actor: Actor, frames: int = 4) -> Item:
@@ -165,8 +165,8 @@ def peers_seen(scene: Scene, hold: Blocked) -> list[Actor]:
 
 def others_wait(scene: Scene, rank: int | None) -> bool:
     """Whether all the other ranks wait for another rank."""
-    others = [actor for other, actor in scene.by_rank.items() if other != rank]
-    return bool(others) and all(actor.waits for actor in others)
+    peers = [actor for peer_rank, actor in scene.by_rank.items() if peer_rank != rank]
+    return bool(peers) and all(actor.waits for actor in peers)
 
 
 def asleep_for(kind: KernelSleep, actors: Iterable[Actor]) -> Iterator[Actor]:

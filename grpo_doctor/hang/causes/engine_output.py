@@ -10,9 +10,9 @@ from grpo_doctor.hang.causes.candidate import Candidate, Liveness, Sink
 from grpo_doctor.hang.causes.description import (
     in_phase,
     is_blocked_in,
-    named,
     place_text,
     stack_item,
+    title,
 )
 from grpo_doctor.hang.model.engine_counters import Counted
 from grpo_doctor.hang.model.rollout_engine import RolloutEngine
@@ -32,7 +32,7 @@ def stalled(actor: Actor, engine: RolloutEngine, node: Actor, says: str, *items:
     metrics = (Item("metrics", actor.rank, engine.counted.text()),) if engine.counted else ()
     return Candidate(
         cause="rollout-engine-stalled",
-        reason=f"waits{in_phase(actor)} for its rollout engine: {named(node)} {says}",
+        reason=f"waits{in_phase(actor)} for its rollout engine: {title(node)} {says}",
         evidence=(*items, *metrics, *engine.last_words, stack_item(actor)),
         sink=Sink.ENGINE,
         liveness="never-wakes",
@@ -45,38 +45,41 @@ def stalled(actor: Actor, engine: RolloutEngine, node: Actor, says: str, *items:
 
 def output(scene: Scene, actor: Actor, engine: RolloutEngine) -> Candidate:
     """What comes out of the engine that this rank waits for."""
-    seen = engine.counted
-    gets_on = seen is not None and seen.gets_on
+    counts = engine.counted
     if engine.takes_no_step:
         return _paused(scene, actor, engine)
-    if seen is not None and seen.asked and not gets_on and (seen.counts_tokens or not engine.works):
-        return _without_tokens(scene, actor, engine, seen)
-    if engine.works or engine.starts or gets_on:
+    if counts is not None and counts.gets_on:
+        return _generates(scene, actor, engine)
+    if counts is not None and counts.asked and (counts.counts_tokens or not engine.works):
+        return _without_tokens(scene, actor, engine, counts)
+    if engine.works or engine.starts:
         return _generates(scene, actor, engine)
     return _idle(actor, engine)
 
 
-def _without_tokens(scene: Scene, actor: Actor, engine: RolloutEngine, seen: Counted) -> Candidate:
+def _without_tokens(
+    scene: Scene, actor: Actor, engine: RolloutEngine, counts: Counted
+) -> Candidate:
     """It has requests, and no token came out between two answers."""
     core = engine.core
-    share = Item("proc", core.rank, f"{named(core)} used {core.motion.cpu_share:.0%} of a core")
-    if seen.asleep:
+    share = Item("proc", core.rank, f"{title(core)} used {core.motion.cpu_share:.0%} of a core")
+    if counts.asleep:
         asleep = stalled(actor, engine, core, "is asleep and was asked to generate", share)
         return replace(asleep, fixes=(_WAKE, _PATIENT))
-    full = f", {seen.cache:.0%} of its cache used" if seen.cache is not None else ""
-    during = f"in {seen.seconds:.1f} s"
-    if seen.preempted >= _THRASHES:
-        says = f"preempts without end{full}: {seen.preempted:.0f} times and no token {during}"
-        return replace(stalled(actor, engine, core, says, share), fixes=_room(scene, seen))
-    if seen.queued and not seen.running:
-        says = f"lets {seen.queued:.0f} requests wait and runs none{full} {during}"
+    full = f", {counts.cache:.0%} of its cache used" if counts.cache is not None else ""
+    during = f"in {counts.seconds:.1f} s"
+    if counts.preempted >= _THRASHES:
+        says = f"preempts without end{full}: {counts.preempted:.0f} times and no token {during}"
+        return replace(stalled(actor, engine, core, says, share), fixes=_room(scene, counts))
+    if counts.queued and not counts.running:
+        says = f"lets {counts.queued:.0f} requests wait and runs none{full} {during}"
         return replace(
             stalled(actor, engine, core, says, share),
             liveness=_never_wakes(_long_for_a_pause(actor, engine), engine.works),
-            fixes=(_RESUME, *_room(scene, seen)),
+            fixes=(_RESUME, *_room(scene, counts)),
         )
-    none = f"has made no token {during}" if seen.counts_tokens else "does not move"
-    says = f"{none} and has {seen.running:.0f} requests"
+    none = f"has made no token {during}" if counts.counts_tokens else "does not move"
+    says = f"{none} and has {counts.running:.0f} requests"
     return replace(
         stalled(actor, engine, core, says, share, *_stacks(engine)),
         cause=_soft_cause(actor),
@@ -111,8 +114,8 @@ def _calls_tool(scene: Scene, engine: RolloutEngine) -> bool:
 
 def _generates(scene: Scene, actor: Actor, engine: RolloutEngine) -> Candidate:
     """Nothing is wrong: the engine is at it, or on its way up."""
-    counted = engine.counted
-    did = f" ({counted.text()})" if counted is not None and counted.asked else ""
+    counts = engine.counted
+    did = f" ({counts.text()})" if counts is not None and counts.asked else ""
     does = "is still starting" if engine.starts else f"works{did}"
     return replace(
         stalled(actor, engine, engine.core, does, *_shares(engine)),
@@ -121,7 +124,7 @@ def _generates(scene: Scene, actor: Actor, engine: RolloutEngine) -> Candidate:
         liveness="computing",
         sink=Sink.HELPER,
         node=None,
-        fixes=_room(scene, counted) if counted is not None and counted.preempted else (),
+        fixes=_room(scene, counts) if counts is not None and counts.preempted else (),
         confirm=(),
     )
 
@@ -160,10 +163,10 @@ def _long_for_a_pause(actor: Actor, engine: RolloutEngine) -> bool:
     return all((process.motion.still_s or 0.0) >= _LONGEST_PAUSE_S for process in (actor, *cores))
 
 
-def _room(scene: Scene, seen: Counted) -> tuple[Fix, ...]:
+def _room(scene: Scene, counts: Counted) -> tuple[Fix, ...]:
     """More cache, or less to hold in it."""
     framework = scene.evidence.job.framework
-    most = max(1, round((seen.running + seen.queued) / 2))
+    sequences = max(1, round((counts.running + counts.queued) / 2))
     return (
         _with_value(
             framework,
@@ -173,9 +176,9 @@ def _room(scene: Scene, seen: Counted) -> tuple[Fix, ...]:
         ),
         _with_value(
             framework,
-            f"Let it hold fewer sequences at a time (vllm serve: --max-num-seqs {most}).",
+            f"Let it hold fewer sequences at a time (vllm serve: --max-num-seqs {sequences}).",
             "vllm.max_num_seqs",
-            most,
+            sequences,
         ),
         Fix("Ask for shorter completions: the longest has to fit.", "vllm.max_model_len"),
     )
@@ -184,7 +187,7 @@ def _room(scene: Scene, seen: Counted) -> tuple[Fix, ...]:
 def _shares(engine: RolloutEngine) -> Iterator[Item]:
     """How much of a core its processes used between the looks."""
     for part in engine.parts[:3]:
-        used = f"{named(part)} used {part.motion.cpu_share:.0%} of a core"
+        used = f"{title(part)} used {part.motion.cpu_share:.0%} of a core"
         yield Item("proc", part.rank, used)
 
 

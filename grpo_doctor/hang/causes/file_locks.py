@@ -8,10 +8,10 @@ from dataclasses import replace
 from grpo_doctor.hang.causes.candidate import Candidate, Case, Liveness, Sink
 from grpo_doctor.hang.causes.description import (
     in_phase,
-    named,
     peers_seen,
     process_item,
     standstill,
+    title,
 )
 from grpo_doctor.hang.model.scene import Actor, Scene
 from grpo_doctor.hang.model.waiting.wakeups import only_by_signals
@@ -36,21 +36,21 @@ def propose(case: Case) -> Iterator[Candidate]:
 def _file_lock(scene: Scene, actor: Actor, hold: Blocked) -> Candidate:
     holders = peers_seen(scene, hold)
     strangers = [pid for pid in hold.peers if pid not in scene.by_pid]
-    who = ", ".join([*map(named, holders), *(f"pid {pid}" for pid in strangers)])
+    names = ", ".join([*map(title, holders), *(f"pid {pid}" for pid in strangers)])
     ranks = tuple(
         sorted({holder.rank for holder in holders if holder.rank is not None and holder.waits})
     )
     # A holder that merely stands may be in a download, whose next bytes are late.
     asleep = all(holder.held or holder.waits or _sleeps_on(scene, holder) for holder in holders)
     maybe = () if hold.peers else _may_have_it(scene, actor)
-    held_by = f", held by {who}" if who else ""
+    held_by = f", held by {names}" if names else ""
     liveness: Liveness = "computing" if maybe else "unseen"
-    reason = f"waits for the lock of {hold.target}{held_by},{in_phase(actor)}".rstrip(",")
+    fact = f"flock on {hold.target}; held by {names or 'nobody we can see'}"
     candidate = Candidate(
         cause="lock-held",
-        reason=reason,
+        reason=f"waits for the lock of {hold.target}{held_by},{in_phase(actor)}".rstrip(","),
         evidence=(
-            Item("fd", actor.rank, f"flock on {hold.target}; held by {who or 'nobody we can see'}"),
+            Item("fd", actor.rank, fact),
             *map(process_item, maybe[:1]),
             *standstill(actor),
         ),
@@ -74,8 +74,8 @@ def _release(path: str) -> Fix:
 
 def _sleeps_on(scene: Scene, holder: Actor) -> bool:
     """Whether it sleeps until a signal comes, and nobody of the job is at work who may send one."""
-    others = (actor for actor in scene.actors if not actor.waits)
-    return only_by_signals(holder) and not any(actor.motion.progresses for actor in others)
+    free = (actor for actor in scene.actors if not actor.waits)
+    return only_by_signals(holder) and not any(actor.motion.progresses for actor in free)
 
 
 def _may_have_it(scene: Scene, actor: Actor) -> tuple[Actor, ...]:
@@ -96,10 +96,10 @@ def _may_have_it(scene: Scene, actor: Actor) -> tuple[Actor, ...]:
 def _polled(scene: Scene, actor: Actor) -> Candidate:
     """Libraries look for a lock file again and again: no call shows which one, and whose."""
     maybe = _may_have_it(scene, actor)
-    whose = f"has, perhaps {named(maybe[0])}," if maybe else "has or has left"
+    owner = f"has, perhaps {title(maybe[0])}," if maybe else "has or has left"
     candidate = Candidate(
         cause="lock-held",
-        reason=f"waits for a lock file that another process {whose}{in_phase(actor)}",
+        reason=f"waits for a lock file that another process {owner}{in_phase(actor)}",
         evidence=(*map(process_item, maybe[:1]), *standstill(actor)),
         sink=Sink.HELPER,
         liveness="computing" if maybe else "unseen",

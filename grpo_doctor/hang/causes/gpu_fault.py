@@ -67,7 +67,7 @@ def propose(case: Case) -> Iterator[Candidate]:
 
 def _failed(case: Case) -> Iterator[Candidate]:
     """A fault of a GPU that a rank of the job computes on, and has not got over."""
-    faults = [*_in_kernel_log(case), *_in_logs(case), *_seen(case)]
+    faults = [*_in_kernel_log(case), *_in_logs(case), *_by_nvml(case)]
     if not faults or not _uses_gpus(case.scene):
         return
     ranks = tuple(sorted({fault.rank for fault in faults if fault.rank is not None}))
@@ -93,22 +93,22 @@ def _in_kernel_log(case: Case) -> Iterator[Item]:
     for line in xids.xids(scene.evidence):
         if not line.fatal or line.age_s > RECENT_S:
             continue
-        whose = xids.owner(line, on_gpus, rank_of)
-        if whose.foreign:  # of another job, or of an earlier run of this one
+        owner = xids.owner(line, on_gpus, rank_of)
+        if owner.foreign:  # of another job, or of an earlier run of this one
             continue
-        if not whose.ranks:
+        if not owner.ranks:
             if _since_the_wait(scene, line.age_s) and not _all_get_on(case):
                 yield Item("kernel", None, line.text)
             continue
-        named = line.pid is not None and rank_of.get(line.pid) in whose.ranks
-        for rank in whose.ranks:
+        names_pid = line.pid is not None and rank_of.get(line.pid) in owner.ranks
+        for rank in owner.ranks:
             actor = scene.by_rank.get(rank)
-            recent = named or _since_the_wait(scene, line.age_s)
+            recent = names_pid or _since_the_wait(scene, line.age_s)
             if recent and (actor is None or not _got_over_it(case, actor)):
                 yield Item("kernel", rank, line.text)
 
 
-def _seen(case: Case) -> Iterator[Item]:
+def _by_nvml(case: Case) -> Iterator[Item]:
     """GPUs that NVML has lost, or that have new errors in their memory."""
     for gpu in case.scene.gpus.failed():
         actors = [case.scene.by_rank.get(rank) for rank in gpu.ranks]
@@ -179,12 +179,12 @@ def _in_driver(actor: Actor) -> Candidate:
 
 
 def _hung(scene: Scene, rank: int, text: str, actor: Actor | None) -> Candidate:
-    seen = (motion_item(actor), stack_item(actor)) if actor is not None else ()
+    items = (motion_item(actor), stack_item(actor)) if actor is not None else ()
     return Candidate(
         cause="gpu-fault",
         culprits=(rank,),
         reason="has a GPU that does not finish what the GPUs of its peers have finished",
-        evidence=(Item("flight recorder", rank, text), *_of_gpu(scene, rank), *seen),
+        evidence=(Item("flight recorder", rank, text), *_of_gpu(scene, rank), *items),
         sink=Sink.ORDER,
         liveness="device-hung",
         phase=actor.phase if actor is not None else None,
@@ -198,8 +198,8 @@ def _busy_with_its_own(scene: Scene, actor: Actor) -> Candidate:
     """No collective is queued on it, and its host waits for it all the same."""
     facts = _of_gpu(scene, actor.rank)
     if has_pending(scene.recordings, scene.matching, actor.rank) is False:
-        done = "has finished every collective that it was given"
-        facts = (Item("flight recorder", actor.rank, done), *facts)
+        finding = "has finished every collective that it was given"
+        facts = (Item("flight recorder", actor.rank, finding), *facts)
     # A GPU without a kernel on it will not end one.
     idle = actor.rank is not None and scene.gpus.of(actor.rank) == "idle"
     return replace(
@@ -223,12 +223,12 @@ def _by_power(scene: Scene) -> Iterator[Candidate]:
     judged = scene.gpus
     if judged.conclusion == "one-computes":
         names = ranks_text(judged.ranks)
-        whole = f"{names} {verb(judged.ranks, 'computes')} on the GPU while the others wait there"
+        text = f"{names} {verb(judged.ranks, 'computes')} on the GPU while the others wait there"
         yield Candidate(
             cause="user-code-busy",
             culprits=judged.ranks,
             reason="computes on its GPU while the others' wait in the kernel of a collective",
-            whole=whole,
+            whole=text,
             evidence=judged.items,
             sink=Sink.COUNTERS,
             liveness="computing",

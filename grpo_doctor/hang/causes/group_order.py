@@ -96,8 +96,8 @@ def _is_ahead(scene: Scene, culprits: tuple[int, ...]) -> bool:
         rank: actor.phase for rank, actor in scene.by_rank.items() if actor.place.communicates
     }
     own = phases.pop(culprits[0], None)
-    others = set(phases.values())
-    return own is not None and bool(others) and None not in others and own not in others
+    usual = set(phases.values())
+    return own is not None and bool(usual) and None not in usual and own not in usual
 
 
 def _each_in_its_own(scene: Scene) -> Iterator[Candidate]:
@@ -164,8 +164,8 @@ def _new_groups(scene: Scene) -> Iterator[Candidate]:
         return
     wrong = _in_another_order(groups)
     first, own = scene.by_rank[wrong[0]], groups[wrong[0]]
-    others = [group for group in groups.values() if group.contradicts(own)]
-    other = next((group for group in others if group.name == own.name), others[0])
+    contrary = [group for group in groups.values() if group.contradicts(own)]
+    other = next((group for group in contrary if group.name == own.name), contrary[0])
     created = (
         Item("stack", rank, f"creates group {group.name} of ranks {group.members}")
         for rank, group in groups.items()
@@ -198,5 +198,5 @@ def _in_another_order(groups: Mapping[int, _NewGroup]) -> tuple[int, ...]:
         + sum(group.has(rank) and other.is_past(group) for rank, other in groups.items())
         for rank, group in groups.items()
     }
-    most = max(against.values())
-    return tuple(sorted(rank for rank, count in against.items() if count == most))
+    highest = max(against.values())
+    return tuple(sorted(rank for rank, count in against.items() if count == highest))

@@ -193,14 +193,14 @@ def recent_oom(scene: Scene) -> tuple[Item, ...]:
     """
     apart = 2 * len(scene.world)
     lately = _lately(scene)
-    near = [
+    items = [
         Item("kernel", None, text)
         for killed, text in lately
         if any(abs(killed - actor.pid) <= apart for actor in scene.by_rank.values())
     ]
     limits = [actor.limits[-1] for actor in scene.by_rank.values() if actor.limits]
     kills = [limit.oom_kills for limit in limits if limit.memory_limit_bytes is not None or lately]
-    if not near and any(kills):
+    if not items and any(kills):
         text = f"the ranks' control group counts {max(kills)} OOM kills"
         return (Item("cgroup", None, text),)
-    return tuple(near)
+    return tuple(items)

@@ -48,9 +48,9 @@ def propose(case: Case) -> Iterator[Candidate]:
     scene, missing = case.scene, case.scene.evidence.job.ranks_missing
     if not scene.by_rank:
         return
-    gone = tuple(rank for rank in missing if rank not in {*scene.by_rank, *scene.elsewhere})
-    if gone:
-        yield _gone(scene, gone)
+    absent = tuple(rank for rank in missing if rank not in {*scene.by_rank, *scene.elsewhere})
+    if absent:
+        yield _absent(scene, absent)
     joining = [
         actor for actor in scene.by_rank.values() if actor.place.call == "store" or actor.at_store
     ]
@@ -60,14 +60,14 @@ def propose(case: Case) -> Iterator[Candidate]:
         yield _elsewhere(scene, tuple(sorted(scene.elsewhere)), joining)
 
 
-def _gone(scene: Scene, gone: tuple[int, ...]) -> Candidate:
+def _absent(scene: Scene, ranks: tuple[int, ...]) -> Candidate:
     """No process of this host is one of these, and no other host can have them."""
     size = scene.evidence.job.world_size
-    here = Item("proc", None, f"{len(scene.by_rank)} of {size} ranks are on this host")
+    fact = Item("proc", None, f"{len(scene.by_rank)} of {size} ranks are on this host")
     joining = [actor for actor in scene.by_rank.values() if actor.place.call == "store"]
     if joining:
-        never = joined_for_s(scene) > _joining_s(scene, gone)
-        absent = _not_joined(gone, joining, "has not come to the rendezvous", here, never=never)
+        never = joined_for_s(scene) > _joining_s(scene, ranks)
+        absent = _not_joined(ranks, joining, "has not come to the rendezvous", fact, never=never)
         return replace(
             absent,
             sink=Sink.PROCESS,
@@ -78,12 +78,12 @@ def _gone(scene: Scene, gone: tuple[int, ...]) -> Candidate:
     if any(actor.waits for actor in scene.by_rank.values()):
         oom = recent_oom(scene)
         if oom:
-            return out_of_memory(gone, (here, *oom))
+            return out_of_memory(ranks, (fact, *oom))
         maybe = unassigned_kills(scene)
-        ended = dead(gone, reason, (here, *maybe), Sink.ENDED)
-        return replace(ended, confirm=(LIST_KILLS,)) if maybe else ended
+        candidate = dead(ranks, reason, (fact, *maybe), Sink.ENDED)
+        return replace(candidate, confirm=(LIST_KILLS,)) if maybe else candidate
     # A rank that nobody waits for may have ended in order.
-    return replace(dead(gone, reason, (here,), Sink.NOTHING), liveness="unseen")
+    return replace(dead(ranks, reason, (fact,), Sink.NOTHING), liveness="unseen")
 
 
 def joined_for_s(scene: Scene) -> float:
@@ -99,14 +99,14 @@ def _begun_s(scene: Scene) -> list[float]:
     return [actor.member.started_ticks / TICKS_PER_SECOND for actor in scene.by_rank.values()]
 
 
-def _joining_s(scene: Scene, gone: tuple[int, ...]) -> float:
+def _joining_s(scene: Scene, ranks: tuple[int, ...]) -> float:
     """For how long a rank may be missing. One launcher starts all of a host's ranks at once, in
     their order: one before the last that is here was started as well, and has ended.
     """
     job = scene.evidence.job
     if job.local_ranks is None or job.local_ranks != job.world_size:
         return JOINING_S
-    if max(gone) < max(scene.by_rank):
+    if max(ranks) < max(scene.by_rank):
         return JOINING_HERE_S
     begun_s = _begun_s(scene)
     return JOINING_HERE_S + 3 * (max(begun_s) - min(begun_s))
@@ -170,23 +170,23 @@ def _started_differently(scene: Scene, joining: list[Actor]) -> Iterator[Candida
         )
         fewest = min(sizes, key=lambda size: (len(sizes[size]), size))
         ranks = tuple(sorted({rank for placement in sizes[fewest] for rank in placement.ranks}))
-        whole = f"the hosts were started with different world sizes: {by_size}"
-        yield _wrongly_started(ranks, whole, f"WORLD_SIZE: {by_size}", joining)
+        statement = f"the hosts were started with different world sizes: {by_size}"
+        yield _wrongly_started(ranks, statement, f"WORLD_SIZE: {by_size}", joining)
     hosts, ranks = _claimed_twice(job.placements)
     if ranks:
         nowhere = f", and {ranks_text(job.ranks_missing)} nowhere" if job.ranks_missing else ""
         twice = f"{ranks_text(ranks)} {verb(ranks, 'was')} started twice"
-        whole = f"{twice}, on {_hosts_text(hosts)}{nowhere}"
+        statement = f"{twice}, on {_hosts_text(hosts)}{nowhere}"
         fact = f"{ranks_text(ranks)}: processes on {_hosts_text(hosts)} at the same time"
-        yield _wrongly_started(tuple(job.ranks_missing) or ranks, whole, fact, joining)
+        yield _wrongly_started(tuple(job.ranks_missing) or ranks, statement, fact, joining)
 
 
 def _wrongly_started(
-    ranks: tuple[int, ...], whole: str, fact: str, joining: list[Actor]
+    ranks: tuple[int, ...], statement: str, fact: str, joining: list[Actor]
 ) -> Candidate:
     reason, item = "was started differently from the others", Item("environment", None, fact)
     absent = _not_joined(ranks, joining, reason, item, never=True)
-    return replace(absent, whole=whole, fixes=(_START_ALIKE,))
+    return replace(absent, whole=statement, fixes=(_START_ALIKE,))
 
 
 def _claimed_twice(placements: Sequence[Placement]) -> tuple[list[str], tuple[int, ...]]:

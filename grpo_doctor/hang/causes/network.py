@@ -111,8 +111,8 @@ def _cut_off(scene: Scene, unsent: Sequence[Blocked]) -> tuple[tuple[int, ...], 
     if len(hosts) == 2:
         return (), f" between {hosts[0]} and {hosts[1]}"
     if hosts:
-        there = [rank for rank, actor in scene.by_rank.items() if actor.member.host == hosts[0]]
-        return tuple(sorted(there)), f" to {hosts[0]}"
+        cut_off = [rank for rank, actor in scene.by_rank.items() if actor.member.host == hosts[0]]
+        return tuple(sorted(cut_off)), f" to {hosts[0]}"
     ranks, host = _most_cut_off(scene, unsent)
     return ranks, f" to {host}" if host else ""
 
@@ -129,20 +129,20 @@ def _most_cut_off(scene: Scene, unsent: Sequence[Blocked]) -> tuple[tuple[int, .
     troubled: Counter[int | str | None] = Counter()
     for row in {frozenset(_ends(row)): row for row in rows}.values():
         rank, remote = _rank(scene, row.pid), _ends(row)[1]
-        far = rank_at.get(remote)
-        if far is None and len(row.peers) == 1:
-            far = _rank(scene, row.peers[0])
-        others = at_host.get(_host(remote), set()) - {rank}
+        peer_rank = rank_at.get(remote)
+        if peer_rank is None and len(row.peers) == 1:
+            peer_rank = _rank(scene, row.peers[0])
+        remote_ranks = at_host.get(_host(remote), set()) - {rank}
         troubled[rank] += _SURE
-        if far is not None:
-            troubled[far] += _SURE
-        elif len(others) == 1:
-            troubled[others.pop()] += _LIKELY  # or another rank at that address
+        if peer_rank is not None:
+            troubled[peer_rank] += _SURE
+        elif len(remote_ranks) == 1:
+            troubled[remote_ranks.pop()] += _LIKELY  # or another rank at that address
         else:
             troubled[_host(remote)] += _SURE
-    most = max(troubled.values(), default=0)
-    ranks = sorted(end for end, n in troubled.items() if n == most and isinstance(end, int))
-    hosts = sorted(end for end, n in troubled.items() if n == most and isinstance(end, str))
+    highest = max(troubled.values(), default=0)
+    ranks = sorted(end for end, n in troubled.items() if n == highest and isinstance(end, int))
+    hosts = sorted(end for end, n in troubled.items() if n == highest and isinstance(end, str))
     return tuple(ranks), hosts[0] if len(hosts) == 1 and not ranks else ""
 
 

@@ -39,7 +39,7 @@ def propose(case: Case) -> Iterator[Candidate]:
             yield _frozen(actor)
         elif actor.motion.kind == "gone":
             if _missed(case.scene, actor):
-                yield _ended(case.scene, actor)
+                yield _exited(case.scene, actor)
         elif _is_left_over(case.scene, actor):
             yield _left_over(case.scene, actor)
         elif _leaves(actor) and _missed(case.scene, actor):
@@ -89,8 +89,8 @@ def _first_is_unknown(scene: Scene) -> bool:
     """Whether a rank has failed and of another one that is gone too nobody knows how it ended: who
     fails because another one died ends soon after it.
     """
-    gone = [actor for actor in scene.by_rank.values() if actor.motion.kind == "gone"]
-    codes = [_exit_code(actor) for actor in gone]
+    ended_ranks = [actor for actor in scene.by_rank.values() if actor.motion.kind == "gone"]
+    codes = [_exit_code(actor) for actor in ended_ranks]
     return any(codes) and None in codes
 
 
@@ -98,13 +98,13 @@ def _exit_code(actor: Actor) -> int | None:
     return actor.look.exit_code if actor.look is not None else None
 
 
-def _ended(scene: Scene, actor: Actor) -> Candidate:
+def _exited(scene: Scene, actor: Actor) -> Candidate:
     code = _exit_code(actor)
     how = _exit_text(code)
-    ended = Item("proc", actor.rank, f"pid {actor.pid} has ended{f': {how}' if how else ''}")
+    exit_item = Item("proc", actor.rank, f"pid {actor.pid} has ended{f': {how}' if how else ''}")
     oom = oom_items(scene, actor)
     if oom:
-        return out_of_memory(ranks_of(actor), (ended, *oom))
+        return out_of_memory(ranks_of(actor), (exit_item, *oom))
     unclear = _first_is_unknown(scene)
     reason = f"is dead{f' ({how})' if how else ''}"
     if unclear:
@@ -112,7 +112,7 @@ def _ended(scene: Scene, actor: Actor) -> Candidate:
     elif code == 0:
         reason = "has ended in order (exit code 0), while others still wait for it"
     sink = Sink.PROCESS if code or unclear else Sink.ENDED
-    rank_dead = dead(ranks_of(actor), reason, (ended, *_last_words(scene, actor)), sink)
+    rank_dead = dead(ranks_of(actor), reason, (exit_item, *_last_words(scene, actor)), sink)
     return replace(rank_dead, either=unclear)
 
 
@@ -137,15 +137,15 @@ def _is_left_over(scene: Scene, actor: Actor) -> bool:
         return False
     if actor.waits or _has_communication_threads(actor):
         return False
-    others = [other for other in scene.by_rank.values() if other is not actor and other.waits]
+    waiting = [peer for peer in scene.by_rank.values() if peer is not actor and peer.waits]
     # A rank that is still on its way to the rendezvous has no such threads either.
-    joining = any(other.place.call == "store" or other.at_store for other in others)
-    started = actor.member.parent in {other.member.parent for other in others}
+    joining = any(peer.place.call == "store" or peer.at_store for peer in waiting)
+    started = actor.member.parent in {peer.member.parent for peer in waiting}
     return (
-        bool(others)
+        bool(waiting)
         and not joining
         and not started
-        and all(map(_has_communication_threads, others))
+        and all(map(_has_communication_threads, waiting))
     )
 
 
@@ -156,8 +156,8 @@ def _has_communication_threads(actor: Actor) -> bool:
 
 def _left_over(scene: Scene, actor: Actor) -> Candidate:
     """The rank of a helper that outlived it is dead."""
-    ended = [actor for actor in scene.actors if actor.motion.kind == "gone" and actor.rank is None]
-    codes = [actor.look.exit_code for actor in ended if actor.look is not None]
+    exited = [actor for actor in scene.actors if actor.motion.kind == "gone" and actor.rank is None]
+    codes = [actor.look.exit_code for actor in exited if actor.look is not None]
     how = _exit_text(codes[0]) if len(codes) == 1 else ""
     items = (
         Item(
@@ -192,10 +192,10 @@ def _leaves(actor: Actor) -> bool:
 
 def _leaving(scene: Scene, actor: Actor) -> Candidate:
     thread = actor.deed.user if actor.deed is not actor.place else None
-    rest = f" and waits for its thread{at_frame(thread)}" if thread is not None else ""
+    wait = f" and waits for its thread{at_frame(thread)}" if thread is not None else ""
     return Candidate(
         cause="rank-dead",
-        reason=f"has left its program, by its end or an exception,{rest or ' and cannot end'}",
+        reason=f"has left its program, by its end or an exception,{wait or ' and cannot end'}",
         sink=Sink.KERNEL,
         evidence=(*_last_words(scene, actor), stack_item(actor), still_item(actor)),
         fixes=(

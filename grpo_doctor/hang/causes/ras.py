@@ -138,15 +138,15 @@ def _behind(case: Case, rank: int, lags: list[Laggard]) -> Candidate:
 def _strayed(case: Case, rank: int, lag: Laggard, items: tuple[Item, ...]) -> Candidate:
     """It is in another call to the others than they are, or was and is on another host."""
     cause = "collective-mismatch" if lag.ahead or lag.instead else "collective-skipped"
-    what = f"left out a {lag.operation} that the others call"
+    reason = f"left out a {lag.operation} that the others call"
     if lag.ahead:
-        what = f"called one more {lag.operation} than the others"
+        reason = f"called one more {lag.operation} than the others"
     elif lag.instead:
-        what = f"called {lag.instead} where the others call {lag.operation}"
+        reason = f"called {lag.instead} where the others call {lag.operation}"
     strayed = Candidate(
         cause=cause,
         culprits=(rank,),
-        reason=what,
+        reason=reason,
         evidence=items,
         sink=Sink.COUNTERS,
         fixes=(

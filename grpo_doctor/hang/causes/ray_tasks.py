@@ -11,10 +11,10 @@ from grpo_doctor.hang.causes.description import (
     blocked_class,
     doing,
     in_phase,
-    named,
     process_item,
     stack_item,
     standstill,
+    title,
 )
 from grpo_doctor.hang.model.process import ray_code
 from grpo_doctor.hang.model.scene import Actor, Scene
@@ -44,16 +44,16 @@ def propose(case: Case) -> Iterator[Candidate]:
 
 
 def _asking(scene: Scene, actor: Actor) -> Candidate:
-    others = [pending for pending in tasks.pending(scene) if pending.pid != actor.pid]
-    works = any(other.motion.progresses for other in others)
-    whose = _whose(others) if others else "that no process of this host works out"
+    workers = [pending for pending in tasks.pending(scene) if pending.pid != actor.pid]
+    works = any(worker.motion.progresses for worker in workers)
+    source = _source(workers) if workers else "that no process of this host works out"
     return Candidate(
         cause=blocked_class(actor),
-        reason=f"waits for an answer of Ray {whose}{in_phase(actor)}",
-        evidence=(*map(process_item, others[:3]), *standstill(actor)),
+        reason=f"waits for an answer of Ray {source}{in_phase(actor)}",
+        evidence=(*map(process_item, workers[:3]), *standstill(actor)),
         sink=Sink.ANSWER,
         liveness="computing" if works else "unseen",
-        node=others[0].node if others else None,
+        node=workers[0].node if workers else None,
         fixes=(Fix("Give ray.get a timeout, and ask for no more resources than the cluster has."),),
         confirm=("ray list tasks --filter state!=FINISHED  # one that waits for resources?",),
     ).of(actor)
@@ -65,16 +65,16 @@ def _not_called(actor: Actor) -> Candidate:
         cause="collective-skipped",
         culprits=ranks_of(actor),
         reason="has no task of Ray: its method has ended, or the driver has not called it",
-        evidence=(Item("proc", actor.rank, named(actor)), stack_item(actor)),
+        evidence=(Item("proc", actor.rank, title(actor)), stack_item(actor)),
         sink=Sink.ANSWER,
         fixes=(Fix("Call the method on all actors of the group before waiting for any of them."),),
         confirm=("ray list tasks --filter state=RUNNING",),
     )
 
 
-def _whose(others: list[Actor]) -> str:
-    first = others[0]
-    return f"from {tasks.task_of(first) or 'a process'} ({named(first)}), which {doing(first)}"
+def _source(workers: list[Actor]) -> str:
+    first = workers[0]
+    return f"from {tasks.task_of(first) or 'a process'} ({title(first)}), which {doing(first)}"
 
 
 def _unanswered(scene: Scene, actor: Actor) -> Candidate:
@@ -91,7 +91,7 @@ def _unanswered(scene: Scene, actor: Actor) -> Candidate:
 
 def _sentence(scene: Scene, actor: Actor, reason: str) -> str:
     idle = [actor.rank for actor in tasks.idle_ranks(scene) if actor.rank is not None]
-    return f"{_who(actor)} {reason}; {ranks_text(idle)} {verb(idle, 'has')} no task until then"
+    return f"{_title(actor)} {reason}; {ranks_text(idle)} {verb(idle, 'has')} no task until then"
 
 
 def _at_work(case: Case, actor: Actor) -> Candidate:
@@ -107,7 +107,7 @@ def _at_work(case: Case, actor: Actor) -> Candidate:
         candidates, key=lambda candidate: (candidate.sink, candidate.cannot_move), default=None
     )
     if best is None:
-        best = _held(actor)
+        best = _halted(actor)
     elif tasks.awaits_coroutine(actor):
         best = _in_coroutine(actor)
     return replace(
@@ -122,14 +122,14 @@ def _at_work(case: Case, actor: Actor) -> Candidate:
 
 def _callers(scene: Scene, actor: Actor) -> tuple[Item, ...]:
     """The driver and the controllers, which wait for this one's answer."""
-    others = [caller for caller in tasks.controllers(scene) if caller.pid != actor.pid]
+    callers = [caller for caller in tasks.controllers(scene) if caller.pid != actor.pid]
     return tuple(
-        Item("proc", None, f"{named(caller)} waits for the answer{in_phase(caller)}")
-        for caller in others[:MOST_CALLERS]
+        Item("proc", None, f"{title(caller)} waits for the answer{in_phase(caller)}")
+        for caller in callers[:MOST_CALLERS]
     )
 
 
-def _held(actor: Actor) -> Candidate:
+def _halted(actor: Actor) -> Candidate:
     candidate = Candidate(
         cause="user-code-blocked",
         reason=doing(actor),
@@ -148,7 +148,7 @@ def _in_coroutine(actor: Actor) -> Candidate:
     return Candidate(
         cause="user-code-blocked",
         reason="awaits something in a coroutine, of which no stack tells the line",
-        evidence=(Item("proc", None, f"{named(actor)}: its event loop is idle{since}"),),
+        evidence=(Item("proc", None, f"{title(actor)}: its event loop is idle{since}"),),
         sink=Sink.ANSWER,
         liveness="outside",  # a server may be what it awaits
         fixes=(Fix("Give what is awaited a time limit: asyncio.wait_for(..., timeout=60)."),),
@@ -179,10 +179,10 @@ def _class(actor: Actor, candidate: Candidate) -> str:
     return "rollout-engine-dead" if candidate.liveness == "dead" else "rollout-engine-stalled"
 
 
-def _who(actor: Actor) -> str:
+def _title(actor: Actor) -> str:
     task = tasks.task_of(actor) or ray_code.title_of(actor.member)
     if task:
         return f"the Ray actor in {task} (pid {actor.pid})"
     if tasks.is_part_of_engine(actor):
-        return f"the rollout engine's process {named(actor)}"
+        return f"the rollout engine's process {title(actor)}"
     return f"the driver (pid {actor.pid})"

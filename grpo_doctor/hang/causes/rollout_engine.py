@@ -8,9 +8,9 @@ from dataclasses import replace
 from grpo_doctor.hang.causes.candidate import Candidate, Case, Sink
 from grpo_doctor.hang.causes.description import (
     in_phase,
-    named,
     place_text,
     stack_item,
+    title,
 )
 from grpo_doctor.hang.causes.engine_output import output, stalled
 from grpo_doctor.hang.causes.memory import oom_items, out_of_memory
@@ -45,7 +45,7 @@ def _judged(scene: Scene, actor: Actor, engine: RolloutEngine) -> Candidate:
     if engine.is_dead:
         return _dead(scene, actor, engine)
     if engine.held:
-        return _held(actor, engine, engine.held[0])
+        return _halted(actor, engine, engine.held[0])
     sender = _waits_for_trainer(actor, engine)
     if sender is not None:
         return _deadlocked(actor, engine, sender)
@@ -56,7 +56,7 @@ def _dead(scene: Scene, actor: Actor, engine: RolloutEngine) -> Candidate:
     core = next((part for part in engine.dead if part is not engine.parts[0]), None)
     node = core or (engine.dead or engine.parts)[0]
     says = "is dead" if engine.dead else "lives, its core is dead"
-    items = tuple(Item("proc", part.rank, f"{named(part)} has ended") for part in engine.dead)
+    items = tuple(Item("proc", part.rank, f"{title(part)} has ended") for part in engine.dead)
     candidate = stalled(actor, engine, node, says, *items)
     oom = oom_items(scene, node) if engine.dead else ()
     if oom:
@@ -76,9 +76,9 @@ def _dead(scene: Scene, actor: Actor, engine: RolloutEngine) -> Candidate:
     )
 
 
-def _held(actor: Actor, engine: RolloutEngine, node: Actor) -> Candidate:
+def _halted(actor: Actor, engine: RolloutEngine, node: Actor) -> Candidate:
     """A process of it may not run."""
-    item = Item("proc", node.rank, f"{named(node)} is {node.motion.kind}, the others wait for it")
+    item = Item("proc", node.rank, f"{title(node)} is {node.motion.kind}, the others wait for it")
     if node.motion.kind == "frozen":
         thaw = Fix("Thaw the control group; a paused container does this.")
         candidate = stalled(actor, engine, node, "is frozen by its control group", item)

@@ -68,8 +68,8 @@ def _in_file_call(actor: Actor) -> bool:
 def _writes(actor: Actor) -> bool:
     """Whether it may be writing: its code says a checkpoint, or it has a file in hand."""
     functions = [frame.function for frame in actor.place.frames]
-    named = any("write" in function or "save" in function for function in functions)
-    return actor.place.purpose == "checkpoint" or named
+    by_name = any("write" in function or "save" in function for function in functions)
+    return actor.place.purpose == "checkpoint" or by_name
 
 
 def _full_disk(scene: Scene, actor: Actor) -> Disk | None:
@@ -82,11 +82,11 @@ def _full_disk(scene: Scene, actor: Actor) -> Disk | None:
 
 def _without_room(actor: Actor, disk: Disk) -> Candidate:
     room = bytes_text(disk.free_bytes) if disk.free_inodes else "no inode for another file"
-    left = f"{disk.path} ({disk.kind}) has {room} left"
+    free_text = f"{disk.path} ({disk.kind}) has {room} left"
     return Candidate(
         cause="storage-blocked",
-        reason=f"writes to a disk that is full: {left}{in_phase(actor)}",
-        evidence=(Item("disk", actor.rank, left), stack_item(actor)),
+        reason=f"writes to a disk that is full: {free_text}{in_phase(actor)}",
+        evidence=(Item("disk", actor.rank, free_text), stack_item(actor)),
         sink=Sink.HOLDER,
         liveness="computing" if actor.motion.progresses else "unseen",
         fixes=(
@@ -112,13 +112,13 @@ def _blocked(scene: Scene, actor: Actor) -> Candidate:
     hold = actor.hold
     path = hold.target if hold is not None else ""
     fifo = hold is not None and hold.kind == "fifo-open"
-    what = "opens a FIFO that nobody has at the other end" if fifo else "waits for the file system"
+    wait = "opens a FIFO that nobody has at the other end" if fifo else "waits for the file system"
     uninterruptible = _uninterruptible(actor)
     dataload = actor.phase == "dataload" and not uninterruptible
     never = fifo or (uninterruptible and not _may_flush(actor))
     return Candidate(
         cause="dataload-blocked" if dataload else "storage-blocked",
-        reason=f"{what}{f' ({path})' if path else ''}{in_phase(actor)}",
+        reason=f"{wait}{f' ({path})' if path else ''}{in_phase(actor)}",
         evidence=(
             kernel_item(actor),
             *_held_items(actor),

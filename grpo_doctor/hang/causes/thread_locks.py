@@ -42,21 +42,21 @@ def propose(case: Case) -> Iterator[Candidate]:
 def _global_lock(scene: Scene, actor: Actor) -> Iterator[Candidate]:
     """A thread that has the GIL in every look and does not let go: a C call that keeps it."""
     for thread in actor.python_threads:
-        seen = actor.thread(thread.tid)
-        if not thread.owns_gil or seen is None or not _owned_always(scene, actor, thread.tid):
+        task = actor.thread(thread.tid)
+        if not thread.owns_gil or task is None or not _owned_always(scene, actor, thread.tid):
             continue
-        runs = seen.state in _RUNNING
+        runs = task.state in _RUNNING
         keeps = _main_wants_gil(actor, thread) if runs else actor.motion.cpu_share <= _AWAKE_SHARE
         if keeps:
-            yield _gil_held(actor, thread, seen, runs=runs).of(actor)
+            yield _gil_held(actor, thread, task, runs=runs).of(actor)
 
 
-def _gil_held(actor: Actor, thread: PythonThread, seen: Thread, *, runs: bool) -> Candidate:
+def _gil_held(actor: Actor, thread: PythonThread, task: Thread, *, runs: bool) -> Candidate:
     does = "computes" if runs else "sleeps"
     where = f", at {_line(thread)}" if thread.frames else ""
     owner = (
-        f"thread {thread.tid} {thread.name} owns the GIL in state {seen.state} "
-        f"({seen.wchan or does}); no other thread can run Python"
+        f"thread {thread.tid} {thread.name} owns the GIL in state {task.state} "
+        f"({task.wchan or does}); no other thread can run Python"
     )
     return Candidate(
         cause="gil-held",
@@ -100,16 +100,16 @@ def _wants_lock(actor: Actor, thread: PythonThread) -> bool:
     """
     if not thread.frames:
         return False
-    seen = actor.thread(thread.tid)
-    held = next((call for call in actor.blocked if call.tid == thread.tid), None)
-    if held is not None and held.kind != "futex":
+    task = actor.thread(thread.tid)
+    hold = next((call for call in actor.blocked if call.tid == thread.tid), None)
+    if hold is not None and hold.kind != "futex":
         return False
-    if seen is not None and has_time_limit(seen):
+    if task is not None and has_time_limit(task):
         return False
-    asleep = held is not None or (seen is not None and seen.state == "S" and "futex" in seen.wchan)
+    asleep = hold is not None or (task is not None and task.state == "S" and "futex" in task.wchan)
     inner = thread.frames[0]
-    named = short(inner.function) in _ACQUIRES and "multiprocessing" not in inner.file
-    plain = not is_library(inner) or named
+    is_acquire = short(inner.function) in _ACQUIRES and "multiprocessing" not in inner.file
+    plain = not is_library(inner) or is_acquire
     return asleep and plain
 
 
@@ -117,9 +117,9 @@ def _thread_lock(scene: Scene, actor: Actor) -> Candidate | None:
     threads = actor.python_threads
     if not threads or any(thread.owns_gil for thread in threads):
         return None
-    main, others = threads[0], threads[1:]
-    wanting = [thread for thread in others if _wants_lock(actor, thread)]
-    busy = [thread for thread in others if thread.frames and not _idle(thread)]
+    main, beside = threads[0], threads[1:]
+    wanting = [thread for thread in beside if _wants_lock(actor, thread)]
+    busy = [thread for thread in beside if thread.frames and not _idle(thread)]
     # One that is at work may have the lock, and give it back.
     deadlocked = bool(wanting) and all(thread in wanting for thread in busy)
     if not _wants_lock(actor, main):
@@ -150,10 +150,10 @@ def _waits_for_waiting(
     actor: Actor, main: PythonThread, wanting: Sequence[PythonThread]
 ) -> Candidate:
     """A thread that waits gives back no lock that it has. No proof: what wakes it may be C++."""
-    other = wanting[0]
+    waiter = wanting[0]
     reason = (
-        f"waits at {_line(main)} for thread {other.name or other.tid}, which wants a lock at "
-        f"{_line(other)} that no other thread can give back"
+        f"waits at {_line(main)} for thread {waiter.name or waiter.tid}, which wants a lock at "
+        f"{_line(waiter)} that no other thread can give back"
     )
     fix = Fix("Give the lock back before you wait for a thread that takes it, or join.")
     deadlock = _locked(actor, "thread-deadlock", reason, (main, *wanting))

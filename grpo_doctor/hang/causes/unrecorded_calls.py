@@ -83,12 +83,12 @@ def _root_mismatch(scene: Scene, roots: dict[int, int]) -> Candidate:
     calls = (
         Item("stack", rank, f"is in {operation} of rank {root}") for rank, root in roots.items()
     )
-    others = sorted(set(roots.values()) - {roots[wrong[0]]})
+    other_roots = sorted(set(roots.values()) - {roots[wrong[0]]})
     mistake = Candidate(
         cause="collective-mismatch",
         culprits=wrong,
         reason=f"calls {operation}{at_frame(first.place.user)} with rank {roots[wrong[0]]} as "
-        f"its source or target where others have rank {others[0]}",
+        f"its source or target where others have rank {other_roots[0]}",
         evidence=(*calls, still_item(first)),
         sink=Sink.RING,
     )
@@ -99,12 +99,12 @@ def _with_wrong_root(roots: dict[int, int]) -> tuple[int, ...]:
     """Whose root has left the collective, and so was not what it meant; else the fewer; of as
     many, all.
     """
-    left = [rank for rank, root in roots.items() if root not in roots]
-    if left and len(left) < len(roots):
-        return tuple(sorted(left))
+    mistaken = [rank for rank, root in roots.items() if root not in roots]
+    if mistaken and len(mistaken) < len(roots):
+        return tuple(sorted(mistaken))
     counts = Counter(roots.values())
-    most = max(counts.values())
-    fewer = [rank for rank, root in roots.items() if counts[root] < most]
+    highest = max(counts.values())
+    fewer = [rank for rank, root in roots.items() if counts[root] < highest]
     return tuple(sorted(fewer or roots))
 
 
@@ -117,14 +117,14 @@ def _not_come(scene: Scene) -> Iterator[Candidate]:
     # On one's way into a group, one is as late as those who wait for it.
     if not few or 2 * count <= len(ranks) or any(_is_unrecorded(rank) for rank in few):
         return
-    other = next(rank for rank in ranks if rank not in few)
-    where = frame_text(other.place.user)
+    example = next(rank for rank in ranks if rank not in few)
+    where = frame_text(example.place.user)
     own = f"{few[0].place.operation} at {place_text(few[0].place)}"
     mistake = Candidate(
         cause="collective-skipped",
         culprits=tuple(sorted(rank for actor in few for rank in ranks_of(actor))),
         reason=f"is in {own}, and did not come to {operation}{f' ({where})' if where else ''}",
-        evidence=tuple(still_item(actor) for actor in (*few[:2], other)),
+        evidence=tuple(still_item(actor) for actor in (*few[:2], example)),
         sink=Sink.RING,
     )
     yield deadlock(scene, mistake)
@@ -146,11 +146,11 @@ def _operations(scene: Scene) -> Iterator[Candidate]:
     largest = max(len(camp) for camp in camps.values())
     few = [actor for camp in camps.values() if len(camp) < largest for actor in camp]
     odd = few or [actor for camp in camps.values() for actor in camp]
-    most = next(op for op, camp in sorted(camps.items()) if len(camp) == largest)
+    usual = next(op for op, camp in sorted(camps.items()) if len(camp) == largest)
     mistake = Candidate(
         cause="collective-mismatch",
         culprits=tuple(sorted(rank for actor in odd for rank in ranks_of(actor))),
-        reason=f"stands in {odd[0].place.operation}, the others in {most}",
+        reason=f"stands in {odd[0].place.operation}, the others in {usual}",
         evidence=tuple(map(still_item, odd[:3])),
         sink=Sink.COUNTERS,
     )

@@ -85,10 +85,10 @@ def _blamed(scene: Scene) -> set[int]:
     return {blame.rank for blame in scene.matching.blame}
 
 
-def _agreement(named: set[int], culprits: tuple[int, ...]) -> Agreement:
-    if not named:
+def _agreement(accused: set[int], culprits: tuple[int, ...]) -> Agreement:
+    if not accused:
         return "silent"
-    return "agrees" if named & set(culprits) else "disagrees"
+    return "agrees" if accused & set(culprits) else "disagrees"
 
 
 def _of_ras(scene: Scene, culprits: tuple[int, ...]) -> Agreement:
@@ -102,20 +102,20 @@ def _of_gpus(scene: Scene, culprits: tuple[int, ...]) -> Agreement:
     """Ranks whose GPU alone computes, or has nothing to do, while the others' wait, and those whose
     GPU failed; where all wait in the kernel of a collective, that no rank is to blame.
     """
-    named = {*scene.gpus.ranks, *(rank for gpu in scene.gpus.failed() for rank in gpu.ranks)}
+    accused = {*scene.gpus.ranks, *(rank for gpu in scene.gpus.failed() for rank in gpu.ranks)}
     rank_of = {pid: actor.rank for pid, actor in scene.by_pid.items()}
     on_gpus = ranks_of_gpus(scene.evidence)
     for line in xids(scene.evidence):
-        named.update(owner(line, on_gpus, rank_of).ranks if line.fatal else ())
-    if not named and not culprits and scene.gpus.conclusion == "collective-wait":
+        accused.update(owner(line, on_gpus, rank_of).ranks if line.fatal else ())
+    if not accused and not culprits and scene.gpus.conclusion == "collective-wait":
         return "agrees"
-    return _agreement(named, culprits)
+    return _agreement(accused, culprits)
 
 
 def _others_unseen(scene: Scene, root: Candidate) -> bool:
     """Whether a rank that runs, and is not to blame, could not be looked into."""
-    others = [actor for actor in scene.by_rank.values() if actor.rank not in root.culprits]
-    return any(not actor.held and not actor.place.frames for actor in others)
+    innocent = [actor for actor in scene.by_rank.values() if actor.rank not in root.culprits]
+    return any(not actor.held and not actor.place.frames for actor in innocent)
 
 
 class Cell(msgspec.Struct, frozen=True):

@@ -55,8 +55,8 @@ def roots_of(scene: Scene, graph: Graph, labels: Iterable[Candidate]) -> tuple[C
 def _best_of_each(labels: Iterable[Candidate]) -> list[Candidate]:
     best: dict[tuple[int, ...], Candidate] = {}
     for label in labels:
-        known = best.get(label.culprits)
-        if known is None or _quality(label) > _quality(known):
+        rival = best.get(label.culprits)
+        if rival is None or _quality(label) > _quality(rival):
             best[label.culprits] = label
     return list(best.values())
 

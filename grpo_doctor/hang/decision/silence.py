@@ -52,12 +52,12 @@ def _at_work_s(scene: Scene, bottom: Actor) -> float:
         return quiet_s(bottom, of_ray)
     if any(wakeups.has_timer(actor) for actor in _lock_holders(scene, bottom)):
         return 0.0
-    whole, threads = quiet_s(bottom, None), wakeups.serving(bottom)
-    if threads is None or whole >= FLOOR_S:
-        return whole
+    process_s, threads = quiet_s(bottom, None), wakeups.serving(bottom)
+    if threads is None or process_s >= FLOOR_S:
+        return process_s
     below = (bottom, *family(scene, scene.children(bottom.pid)))
     if any(map(wakeups.has_timer, below)):
-        return whole
+        return process_s
     return min(quiet_s(actor, wakeups.serving(actor)) for actor in below)
 
 

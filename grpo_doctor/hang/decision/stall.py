@@ -161,8 +161,8 @@ def _all_want_locks(scene: Scene) -> bool:
     """
     ranks = scene.by_rank.values()
     tries = all(actor.place.call == "file-lock" and actor.motion.only_ticks for actor in ranks)
-    others = (actor for actor in scene.actors if not ray_code.serves(actor.member))
-    return bool(ranks) and tries and not any(actor.motion.progresses for actor in others)
+    able = (actor for actor in scene.actors if not ray_code.serves(actor.member))
+    return bool(ranks) and tries and not any(actor.motion.progresses for actor in able)
 
 
 def _works(actor: Actor) -> bool:

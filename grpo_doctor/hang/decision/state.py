@@ -71,8 +71,8 @@ def _may_wait_for_work(scene: Scene, culprits: Sequence[Actor]) -> bool:
     if not any(actor.waits_in_c for actor in culprits):
         return False
     blamed = {actor.rank for actor in culprits}
-    others = (actor for rank, actor in scene.by_rank.items() if rank not in blamed)
-    return any(actor.motion.progresses and not actor.waits for actor in others)
+    peers = (actor for rank, actor in scene.by_rank.items() if rank not in blamed)
+    return any(actor.motion.progresses and not actor.waits for actor in peers)
 
 
 def _is_held_up_by(graph: Graph, helper: Actor, root: Candidate) -> bool:
@@ -105,10 +105,10 @@ def as_of_one_look(scene: Scene, verdict: Verdict, root: Candidate | None) -> Ve
     """`verdict`, unless it rests on one look and that found nobody who is stopped or has ended."""
     if len(scene.evidence.looks) > 1 or (root is not None and root.certain):
         return verdict
-    named = verdict.state in ("stuck", "dead") and bool(verdict.cause)
+    has_cause = verdict.state in ("stuck", "dead") and bool(verdict.cause)
     return msgspec.structs.replace(
         verdict,
         state="slow",
         confidence=min(verdict.confidence, _SUREST_OF_ONE_LOOK),
-        summary=f"{verdict.summary.rstrip('.')}, as one look shows it." if named else _OPEN,
+        summary=f"{verdict.summary.rstrip('.')}, as one look shows it." if has_cause else _OPEN,
     )

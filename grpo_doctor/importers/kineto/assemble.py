@@ -69,12 +69,12 @@ class Assembly:
             (r for r in file.ranges if r.thread == main), key=lambda r: (r.start_us, -r.length_us)
         )
         on_device_us = _on_device_us(ranges, file.done_us)
-        for depth, kept, took_us in zip(_depths(ranges), ranges, on_device_us, strict=True):
-            name = span_of(kept.name) or kept.name
-            self._row(Kind.SPAN, name, kept, shift_ns, depth=depth + 1)
+        for depth, interval, took_us in zip(_depths(ranges), ranges, on_device_us, strict=True):
+            name = span_of(interval.name) or interval.name
+            self._row(Kind.SPAN, name, interval, shift_ns, depth=depth + 1)
             if took_us is not None:
                 took_ms = took_us / 1000
-                self._row(Kind.CUDA_SPAN, name, kept, shift_ns, depth=depth + 1, value=took_ms)
+                self._row(Kind.CUDA_SPAN, name, interval, shift_ns, depth=depth + 1, value=took_ms)
         for collective in file.collectives:
             self._collective(collective, shift_ns)
         ends = self._columns["end_ns"][first:]
@@ -99,16 +99,16 @@ class Assembly:
             end_ns=end_ns,
         )
 
-    def _collective(self, kept: Collective, shift_ns: int) -> None:
-        group = self._groups[kept.group]
+    def _collective(self, call: Collective, shift_ns: int) -> None:
+        group = self._groups[call.group]
         if group == len(self.args):
-            self.args.append({"group": kept.group or "unknown"})
+            self.args.append({"group": call.group or "unknown"})
         self._row(
             Kind.COLLECTIVE,
-            kept.name,
-            Range(kept.name, kept.start_us, kept.length_us, _FIRST_STREAM + kept.stream),
+            call.name,
+            Range(call.name, call.start_us, call.length_us, _FIRST_STREAM + call.stream),
             shift_ns,
-            value=float(kept.sequence),
+            value=float(call.sequence),
             args=group,
         )
 
@@ -139,30 +139,30 @@ class Assembly:
                     Series(name, "%", "gpu", _host(file), edges, np.r_[values, values[-1:]], uuid)
                 )
         computing = device.computation.merged(base_ns)
-        whole = np.array([[begin, end]])
-        named = "step time" if len(steps) else f"{(end - begin) / 1e9:.3g} s from its first kernel"
-        shares = _shares(busy, talking, computing, steps if len(steps) else whole)
-        self.said.append(f"{uuid}: busy {shares.replace('%', f'% of the {named}', 1)}.")
+        lifetime = np.array([[begin, end]])
+        period = "step time" if len(steps) else f"{(end - begin) / 1e9:.3g} s from its first kernel"
+        shares = _shares(busy, talking, computing, steps if len(steps) else lifetime)
+        self.said.append(f"{uuid}: busy {shares.replace('%', f'% of the {period}', 1)}.")
         return end
 
     def _row(
         self,
         kind: Kind,
         name: str,
-        kept: Range,
+        interval: Range,
         shift_ns: int,
         **more: Any,
     ) -> None:
-        start_ns = shift_ns + nanoseconds(kept.start_us)
+        start_ns = shift_ns + nanoseconds(interval.start_us)
         row = {
             "kind": kind,
             "process": len(self.processes),
-            "thread": kept.thread if kind == Kind.COLLECTIVE else 0,
+            "thread": interval.thread if kind == Kind.COLLECTIVE else 0,
             "depth": 0,
             "name": self.names[name],
             "args": -1,
             "start_ns": start_ns,
-            "end_ns": start_ns + max(0, round(kept.length_us * 1000)),
+            "end_ns": start_ns + max(0, round(interval.length_us * 1000)),
             "value": 0.0,
             "open": False,
             **more,
@@ -178,7 +178,7 @@ def _shares(
     steps: Times,
 ) -> str:
     """A device in words: busy, communicating, and communicating with nothing beside."""
-    both = merged(*(np.concatenate([a, b]) for a, b in zip(talking, computing, strict=True)))
+    active = merged(*(np.concatenate([a, b]) for a, b in zip(talking, computing, strict=True)))
     whole_ns = max(1, int((steps[:, 1] - steps[:, 0]).sum()))
 
     def share(part: tuple[Times, Times]) -> float:
@@ -186,7 +186,7 @@ def _shares(
 
     text = f"{share(busy):.0f}%"
     if len(talking[0]):
-        alone = share(both) - share(computing)
+        alone = share(active) - share(computing)
         text += f", in communication {share(talking):.0f}%, with no other kernel {alone:.0f}%"
     return text
 
@@ -200,7 +200,7 @@ def _windows(file: RankFile, zero_ns: int) -> Times:
 
 def _begin_ns(file: RankFile) -> int:
     """Unix time of the first thing in a file."""
-    first = [kept.start_us for kept in (*file.steps, *file.ranges)]
+    first = [interval.start_us for interval in (*file.steps, *file.ranges)]
     first += [min(d.everything.start_us) for d in file.devices.values() if d.everything.start_us]
     return file.base_ns + nanoseconds(min(first, default=0.0))
 
@@ -213,8 +213,8 @@ def _host(file: RankFile) -> str:
 def _busiest(ranges: Sequence[Range]) -> int:
     """The thread with most range time, for files without steps."""
     seconds: dict[int, float] = {}
-    for kept in ranges:
-        seconds[kept.thread] = seconds.get(kept.thread, 0.0) + kept.length_us
+    for interval in ranges:
+        seconds[interval.thread] = seconds.get(interval.thread, 0.0) + interval.length_us
     return max(seconds, key=lambda thread: seconds[thread], default=0)
 
 
@@ -227,34 +227,34 @@ def _on_device_us(ranges: Sequence[Range], done_us: Mapping[int, float]) -> list
 
     def close(row: int, begin_us: float) -> None:
         nonlocal reached_us
-        kept = ranges[row]
-        measured = kept.link in done_us and kept.link and span_of(kept.name)
-        done = done_us[kept.link] if measured else 0.0
-        reached_us = max(reached_us, _end_us(kept), done)
+        interval = ranges[row]
+        measured = interval.link in done_us and interval.link and span_of(interval.name)
+        last_kernel_us = done_us[interval.link] if measured else 0.0
+        reached_us = max(reached_us, _end_us(interval), last_kernel_us)
         if measured:
             took[row] = reached_us - begin_us
 
-    for row, kept in enumerate(ranges):
-        while within and _end_us(ranges[within[-1][0]]) <= kept.start_us:
+    for row, interval in enumerate(ranges):
+        while within and _end_us(ranges[within[-1][0]]) <= interval.start_us:
             close(*within.pop())
-        reached_us = max(reached_us, kept.start_us)
+        reached_us = max(reached_us, interval.start_us)
         within.append((row, reached_us))
     while within:
         close(*within.pop())
     return took
 
 
-def _end_us(kept: Range) -> float:
-    return kept.start_us + kept.length_us
+def _end_us(interval: Range) -> float:
+    return interval.start_us + interval.length_us
 
 
 def _depths(ranges: Sequence[Range]) -> list[int]:
     """How many ranges each one lies in; `ranges` by start, the longest first."""
     open_ends: list[float] = []
     depths = []
-    for kept in ranges:
-        while open_ends and open_ends[-1] <= kept.start_us:
+    for interval in ranges:
+        while open_ends and open_ends[-1] <= interval.start_us:
             open_ends.pop()
         depths.append(len(open_ends))
-        open_ends.append(_end_us(kept))
+        open_ends.append(_end_us(interval))
     return depths

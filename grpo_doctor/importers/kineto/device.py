@@ -22,9 +22,9 @@ class Activity:
     def merged(self, base_ns: int) -> tuple[Times, Times]:
         """Begin and end of each stretch in which anything ran, in nanoseconds."""
         start_us = np.array(self.start_us)
-        whole = np.floor(start_us)
-        start = base_ns + whole.astype(np.int64) * 1000
-        start += np.rint((start_us - whole) * 1000).astype(np.int64)
+        floor_us = np.floor(start_us)
+        start = base_ns + floor_us.astype(np.int64) * 1000
+        start += np.rint((start_us - floor_us) * 1000).astype(np.int64)
         return merged(start, start + np.rint(np.array(self.length_us) * 1000).astype(np.int64))
 
 
@@ -40,8 +40,8 @@ class Device:
 def nanoseconds(us: float) -> int:
     """Microseconds since 1970 have no room for a factor in a float64, so that their whole part is
     converted as an integer."""
-    whole = math.floor(us)
-    return whole * 1000 + round((us - whole) * 1000)
+    floor_us = math.floor(us)
+    return floor_us * 1000 + round((us - floor_us) * 1000)
 
 
 def merged(start_ns: Times, end_ns: Times) -> tuple[Times, Times]:

@@ -140,12 +140,12 @@ def _useful(path: Path) -> RankFile:
 
 def _ranked(files: Sequence[RankFile]) -> tuple[list[RankFile], list[str]]:
     """The files by rank; one that does not say its own gets the next that is free."""
-    taken = {file.rank for file in files if file.rank is not None}
+    ranks = {file.rank for file in files if file.rank is not None}
     ranked, assumed = [file for file in files if file.rank is not None], []
     for file in files:
         if file.rank is None:
-            free = next(rank for rank in range(len(files) + 1) if rank not in taken)
-            taken.add(free)
+            free = next(rank for rank in range(len(files) + 1) if rank not in ranks)
+            ranks.add(free)
             assumed.append(f"{file.path.name} does not say its rank; it is shown as rank {free}.")
             ranked.append(replace(file, rank=free))
     return sorted(ranked, key=lambda file: (file.rank or 0, file.path)), assumed

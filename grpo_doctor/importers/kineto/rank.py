@@ -69,8 +69,8 @@ class RankFile:
     @property
     def base_ns(self) -> int:
         """Unix time of the file's 0; before torch 2.4 files have Unix time themselves."""
-        said = self.head.baseTimeNanoseconds
-        return said if 0 <= said < _MOST_BASE_NS else 0
+        stated_ns = self.head.baseTimeNanoseconds
+        return stated_ns if 0 <= stated_ns < _MOST_BASE_NS else 0
 
 
 def read_rank(path: Path) -> RankFile:
@@ -84,9 +84,9 @@ def read_rank(path: Path) -> RankFile:
         file.events += len(events)
         _add(file, events)
     file.head, file.truncated, file.damaged = stream.head, stream.truncated, stream.damaged
-    said = file.head.distributedInfo
-    named = _RANK.search(path.name)
-    rank = said.rank if said and said.rank is not None else int(named[1]) if named else None
+    info = file.head.distributedInfo
+    match = _RANK.search(path.name)
+    rank = info.rank if info and info.rank is not None else int(match[1]) if match else None
     file.rank = rank if rank is not None and 0 <= rank < MOST_RANKS else None
     return file
 
@@ -116,14 +116,14 @@ def _is_range(name: str) -> bool:
 
 def _add_range(file: RankFile, event: Event) -> None:
     thread = event.tid if isinstance(event.tid, int) else 0
-    kept = Range(event.name, event.ts, event.dur, thread, _link(event))
+    interval = Range(event.name, event.ts, event.dur, thread, _link(event))
     if event.name.startswith(STEP):
         if not event.name.removeprefix(STEP).isdecimal():
             return
-        file.steps.append(kept)
+        file.steps.append(interval)
         file.os_pid = event.pid if isinstance(event.pid, int) else 0
     else:
-        file.ranges.append(kept)
+        file.ranges.append(interval)
 
 
 def _link(event: Event) -> int:
@@ -147,11 +147,11 @@ def _add_device_work(file: RankFile, event: Event) -> None:
 
 
 def _collective(event: Event) -> Collective:
-    said = arguments(event)
-    sequence = whole(said.get("Seq"))
+    args = arguments(event)
+    sequence = whole(args.get("Seq"))
     return Collective(
-        name=str(said.get("Collective name") or event.name.partition("(")[0]),
-        group=str(said.get("Process Group Description") or said.get("Process Group Name") or ""),
+        name=str(args.get("Collective name") or event.name.partition("(")[0]),
+        group=str(args.get("Process Group Description") or args.get("Process Group Name") or ""),
         sequence=-1 if sequence is None else sequence,
         start_us=event.ts,
         length_us=event.dur,

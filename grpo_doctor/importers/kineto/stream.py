@@ -87,16 +87,16 @@ class EventStream:
             TraceError: the file can't be read, or is no Chrome trace; the message has the byte.
         """
         blocks = self._blocks()
-        rest = self._after_head(blocks)
+        pending = self._after_head(blocks)
         for block in blocks:
-            rest += block
-            end = self._decodable(rest)
+            pending += block
+            end = self._decodable(pending)
             if end:
-                yield from self._take(rest[:end])
-                rest = rest[end:].lstrip(b", \r\n\t")
-            elif len(rest) > _MOST_EVENT_BYTES:
+                yield from self._take(pending[:end])
+                pending = pending[end:].lstrip(b", \r\n\t")
+            elif len(pending) > _MOST_EVENT_BYTES:
                 raise self._no_trace(f"an event has over {_MOST_EVENT_BYTES >> 20} MiB")
-        yield from self._last(rest)
+        yield from self._last(pending)
 
     def _blocks(self) -> Iterator[bytes]:
         try:
@@ -127,13 +127,13 @@ class EventStream:
     def _merge_head(self, text: bytes) -> None:
         """Facts that stand before the events or after them; the first to say one is believed."""
         try:
-            said = msgspec.json.decode(BARE_NAN.sub(b"null", text), type=Head)
+            head = msgspec.json.decode(BARE_NAN.sub(b"null", text), type=Head)
         except BAD_JSON:
             return
         self.head = Head(
-            self.head.baseTimeNanoseconds or said.baseTimeNanoseconds,
-            self.head.distributedInfo or said.distributedInfo,
-            self.head.deviceProperties or said.deviceProperties,
+            self.head.baseTimeNanoseconds or head.baseTimeNanoseconds,
+            self.head.distributedInfo or head.distributedInfo,
+            self.head.deviceProperties or head.deviceProperties,
         )
 
     def _decodable(self, text: bytes) -> int:
@@ -164,8 +164,8 @@ class EventStream:
         for index, piece in enumerate(pieces):
             opening = b"{" if index else b""
             closing = b"}" if index < len(pieces) - 1 else b""
-            whole = BARE_NAN.sub(b"null", opening + piece + closing)
-            decoded = self._events(whole)
+            event_text = BARE_NAN.sub(b"null", opening + piece + closing)
+            decoded = self._events(event_text)
             self.damaged += decoded is None
             events += decoded or ()
         return events

@@ -127,11 +127,11 @@ def _progress_text(scene: Scene, got_on: bool) -> str:
     working = sum(actor.motion.kind == "working" for actor in ranks)
     if got_on:
         everybody = {1: "the only rank", 2: "both ranks"}.get(count, f"all {count} ranks")
-        who = f"{working} of {count} ranks" if working < count else everybody
-        rest = f", the others have waited for {waited}" if 0 < working < count else ""
+        subject = f"{working} of {count} ranks" if working < count else everybody
+        waiting = f", the others have waited for {waited}" if 0 < working < count else ""
         if not working:
             return "the job is healthy: processes that its ranks wait for made progress"
-        return f"the job is healthy: {who} made progress between two looks{rest}"
+        return f"the job is healthy: {subject} made progress between two looks{waiting}"
     if all(actor.motion.kind == "still" for actor in ranks):
         return f"slow: no rank has made progress for {waited}, which is not unusual yet"
     if any(actor.motion.kind in ("busy", "spinning") for actor in ranks):
@@ -145,7 +145,7 @@ def _progress_text(scene: Scene, got_on: bool) -> str:
     )
 
 
-def ended() -> Verdict:
+def job_ended() -> Verdict:
     """No rank is left, and none of them is known to have failed."""
     return Verdict(
         state="healthy",
@@ -156,15 +156,15 @@ def ended() -> Verdict:
     )
 
 
-def ending(gone: tuple[int, ...], left: int) -> Verdict:
+def ending(ranks: tuple[int, ...], remaining: int) -> Verdict:
     """Some ranks ended in order, or nobody knows how, and none of the others waits for them yet."""
-    rest = f"{left} other{'s go' if left != 1 else ' goes'} on"
+    alive = f"{remaining} other{'s go' if remaining != 1 else ' goes'} on"
     return Verdict(
         state="slow",
         cause="",
         confidence=0.6,
         summary=sentence(
-            f"{ranks_text(gone)} ended while the job was looked at, and {rest}: it may be ending"
+            f"{ranks_text(ranks)} ended while the job was looked at, and {alive}: it may be ending"
         ),
         confirm=("Look again in some seconds: by then it is gone, or ranks wait for who is.",),
     )
@@ -182,7 +182,7 @@ def slow_work(scene: Scene, stall: Stall) -> Verdict:
     for_s = f" for {seconds_text(since)}" if victims and since else ""
     doing = f"{_doing(first)}{in_phase(first)}{_rate(first)}"
     left_s = seconds_left(first.pid, first.long_work, scene.evidence.logs)
-    left = f", will take about {seconds_text(left_s)}" if left_s is not None else ""
+    outlook = f", will take about {seconds_text(left_s)}" if left_s is not None else ""
     # Long work has no class of its own, but for one line that burns a core in every look.
     at_it = first.long_work is None or first.motion.kind == "busy"
     held_up = bool(victims) and at_it and scene.patience.unusual()
@@ -194,7 +194,7 @@ def slow_work(scene: Scene, stall: Stall) -> Verdict:
         confidence=0.9,
         phase=first.phase,
         summary=sentence(
-            f"slow, not stuck: {ranks_text(ranks)} {conjugated(doing, len(ranks))}{left}"
+            f"slow, not stuck: {ranks_text(ranks)} {conjugated(doing, len(ranks))}{outlook}"
             f"{waiting}{for_s}"
         ),
         evidence=tuple(i for actor in workers[:4] for i in (motion_item(actor), stack_item(actor))),

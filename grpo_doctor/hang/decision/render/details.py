@@ -40,8 +40,8 @@ def with_layout(scene: Scene, verdict: Verdict) -> Verdict:
     if not verdict.culprits:
         return verdict
     layout = layout_of(scene)
-    known = [layout[rank] for rank in verdict.culprits[:_MOST] if rank in layout]
-    placed = [coordinates for coordinates in known if coordinates.places]
+    places = [layout[rank] for rank in verdict.culprits[:_MOST] if rank in layout]
+    placed = [coordinates for coordinates in places if coordinates.places]
     if not placed:
         return verdict
     items = tuple(Item("layout", coordinates.rank, coordinates.text) for coordinates in placed)
@@ -83,16 +83,16 @@ def with_outlook(verdict: Verdict, of_case: str = "") -> Verdict:
     """The verdict with what this case, else its class, says of the running job; only where nothing
     moves.
     """
-    known = BY_NAME.get(verdict.cause)
-    if known is None or verdict.state not in ("stuck", "dead"):
+    entry = BY_NAME.get(verdict.cause)
+    if entry is None or verdict.state not in ("stuck", "dead"):
         return verdict
-    return msgspec.structs.replace(verdict, can_go_on=of_case or known.can_go_on)
+    return msgspec.structs.replace(verdict, can_go_on=of_case or entry.can_go_on)
 
 
 def unseen(scene: Scene) -> tuple[tuple[str, str], ...]:
     """Each problem of the visit and of the recordings once, with its remedy."""
     ranks: dict[tuple[str, str], list[int]] = {}
-    others: list[tuple[str, str]] = []
+    unranked: list[tuple[str, str]] = []
     recorders = {problem.what for problem in scene.recordings.problems}
     for problem in scene.evidence.problems:
         actor = scene.by_pid.get(problem.pid) if problem.pid is not None else None
@@ -101,24 +101,24 @@ def unseen(scene: Scene) -> tuple[tuple[str, str], ...]:
         if actor is not None and actor.member.role == "rank" and actor.rank is not None:
             ranks.setdefault((problem.what, problem.remedy), []).append(actor.rank)
         else:
-            others.append((_of_process(scene, problem.pid, problem.what), problem.remedy))
+            unranked.append((_of_process(scene, problem.pid, problem.what), problem.remedy))
     for unread in scene.recordings.problems:
         if unread.source.startswith(_FILE):
             file = unread.source.removeprefix(_FILE)
-            others.append((f"{file}: {unread.what}", unread.remedy))
+            unranked.append((f"{file}: {unread.what}", unread.remedy))
         elif unread.rank is not None:
             ranks.setdefault((unread.what, unread.remedy), []).append(unread.rank)
         else:
-            others.append((unread.what, unread.remedy))
-    others += [(item.text, _NVML) for item in scene.gpus.silence]
-    named = [
-        (f"{ranks_text(tuple(sorted(set(who))))}: {what}", remedy)
-        for (what, remedy), who in ranks.items()
+            unranked.append((unread.what, unread.remedy))
+    unranked += [(item.text, _NVML) for item in scene.gpus.silence]
+    ranked = [
+        (f"{ranks_text(tuple(sorted(set(affected))))}: {text}", remedy)
+        for (text, remedy), affected in ranks.items()
     ]
-    return tuple(dict.fromkeys((*others, *named)))
+    return tuple(dict.fromkeys((*unranked, *ranked)))
 
 
-def _of_process(scene: Scene, pid: int | None, what: str) -> str:
+def _of_process(scene: Scene, pid: int | None, text: str) -> str:
     """Numbers of several hosts' processes are not their own: there none is said."""
     several = len(scene.evidence.job.placements) > 1
-    return what if pid is None or several or str(pid) in what else f"pid {pid}: {what}"
+    return text if pid is None or several or str(pid) in text else f"pid {pid}: {text}"

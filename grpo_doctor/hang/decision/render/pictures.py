@@ -21,11 +21,11 @@ def rank_states(scene: Scene, graph: Graph) -> tuple[RankState, ...]:
     """Every rank, missing ones included, then the other processes of the job."""
     shown = [actor for actor in scene.actors if actor.member.role != "launcher" or actor.held]
     states = [_state(scene, graph, actor) for actor in shown]
-    known = set(scene.by_rank)
+    present = set(scene.by_rank)
     states += [
         RankState(rank, None, "rank", "missing", "", "")
         for rank in scene.evidence.job.ranks_missing
-        if rank not in known
+        if rank not in present
     ]
     return tuple(sorted(states, key=_order))
 
@@ -59,9 +59,9 @@ def _state(scene: Scene, graph: Graph, actor: Actor) -> RankState:
 def _waiting_for(scene: Scene, graph: Graph, actor: Actor) -> str:
     links = graph.out(actor.node)
     needed = graph.needed(actor.node)
-    ranks, others = _parted(needed)
-    things = [_node(scene, node, guilty=False).label for node in others[:3]]
-    parts = [text for text in (ranks, *things) if text]
+    ranks, resources = _parted(needed)
+    labels = [_node(scene, node, guilty=False).label for node in resources[:3]]
+    parts = [text for text in (ranks, *labels) if text]
     if not parts:
         hold = actor.hold
         return f"{hold.kind.replace('-', ' ')} {hold.target}".strip() if hold is not None else ""
@@ -73,8 +73,8 @@ def _waiting_for(scene: Scene, graph: Graph, actor: Actor) -> str:
 def _parted(needed: frozenset[nodes.Node]) -> tuple[str, tuple[nodes.Node, ...]]:
     """The ranks in words, and the rest; hundreds of ranks may wait for the same hundreds."""
     ranks = sorted(node.rank for node in needed if isinstance(node, RankNode))
-    others = [node for node in needed if not isinstance(node, RankNode)]
-    return ranks_text(ranks), tuple(sorted(others, key=lambda node: node.id))
+    resources = [node for node in needed if not isinstance(node, RankNode)]
+    return ranks_text(ranks), tuple(sorted(resources, key=lambda node: node.id))
 
 
 def nodes_of(scene: Scene, graph: Graph, guilty: frozenset[nodes.Node]) -> tuple[Node, ...]:
@@ -109,8 +109,8 @@ def edges_of(graph: Graph) -> tuple[Edge, ...]:
     waits: dict[tuple[nodes.Node, str, str], frozenset[nodes.Node]] = {}
     for link in graph.links:
         key = link.source, link.kind, shorten(link.label, 40)
-        known = waits.get(key)
-        waits[key] = link.targets if known is None else known | link.targets
+        targets = waits.get(key)
+        waits[key] = link.targets if targets is None else targets | link.targets
     alike: dict[tuple[frozenset[nodes.Node], str, str], set[nodes.Node]] = {}
     for (source, kind, text), needed in waits.items():
         alike.setdefault((needed, kind, text), set()).add(source)
@@ -128,8 +128,8 @@ def edges_of(graph: Graph) -> tuple[Edge, ...]:
 def _ends(drawn: Set[nodes.Node]) -> tuple[str, ...]:
     """All ranks as one end, `rank:0-3,7`, and everything else as it is."""
     ranks = [node.rank for node in drawn if isinstance(node, RankNode)]
-    others = sorted(node.id for node in drawn if not isinstance(node, RankNode))
-    return (f"rank:{runs(ranks, ',')}", *others) if ranks else tuple(others)
+    resources = sorted(node.id for node in drawn if not isinstance(node, RankNode))
+    return (f"rank:{runs(ranks, ',')}", *resources) if ranks else tuple(resources)
 
 
 def groups_of(scene: Scene) -> tuple[StackGroup, ...]:

@@ -61,7 +61,7 @@ def judged(scene: Scene, judgement: Judgement) -> Verdict:
     """The verdict that a root cause gives."""
     root, state, victims = judgement.root, judgement.state, judgement.victims
     waiting = "" if root.whole else _waiting(scene, victims, len(root.culprits))
-    said = root.whole or (
+    statement = root.whole or (
         f"{ranks_text(root.culprits)} {conjugated(root.reason, len(root.culprits))}"
         if root.culprits
         else root.reason
@@ -84,7 +84,7 @@ def judged(scene: Scene, judgement: Judgement) -> Verdict:
         victims=victims,
         confidence=judgement.confidence,
         phase=root.phase,
-        summary=sentence(f"{said}{waiting}{soft}"),
+        summary=sentence(f"{statement}{waiting}{soft}"),
         evidence=(*root.evidence, *pause, *also),
         confirm=root.confirm,
         fixes=root.fixes,
@@ -95,8 +95,8 @@ def _waiting(scene: Scene, victims: tuple[int, ...], culprits: int) -> str:
     if not victims:
         return ""
     operations = [scene.by_rank[rank].place.operation for rank in victims if rank in scene.by_rank]
-    known = sorted({name for name in operations if name})
-    where = f" in {known[0]}" if len(known) == 1 else ""
+    distinct = sorted({name for name in operations if name})
+    where = f" in {distinct[0]}" if len(distinct) == 1 else ""
     whom = "them" if culprits > 1 else "it"
     return f"; {ranks_text(victims)} {verb(victims, 'waits')} for {whom}{where}"
 
@@ -112,12 +112,12 @@ def undecided(scene: Scene, stall: Stall) -> Verdict:
         return _on_gpus(scene)
     ranks = tuple(actor.rank for actor in suspects if actor.rank is not None)
     waits = scene.patience.text()
-    most = list(scene.by_rank.values())
-    chosen = (suspects or most)[:3]
-    operations = {actor.place.operation for actor in most}
+    actors = list(scene.by_rank.values())
+    chosen = (suspects or actors)[:3]
+    operations = {actor.place.operation for actor in actors}
     together = not suspects and len(operations) == 1 and "" not in operations
     where = f"all ranks stand in {operations.pop()}" if together else "no rank stands out"
-    who = f"{ranks_text(ranks)} {verb(ranks, 'does')} not move" if ranks else where
+    subject = f"{ranks_text(ranks)} {verb(ranks, 'does')} not move" if ranks else where
     return Verdict(
         state="stuck" if unusual else "slow",
         cause="unknown",
@@ -126,7 +126,7 @@ def undecided(scene: Scene, stall: Stall) -> Verdict:
         victims=tuple(sorted(rank for rank, actor in scene.by_rank.items() if actor.waits)),
         phase=next((actor.phase for actor in chosen if actor.phase), None),
         summary=sentence(
-            f"{who}, and what was seen does not say why"
+            f"{subject}, and what was seen does not say why"
             f"{f'; waiting for {waits}' if waits else ''}{'' if unusual else ', not yet unusual'}"
         ),
         evidence=tuple(
@@ -142,18 +142,18 @@ def undecided(scene: Scene, stall: Stall) -> Verdict:
 
 def _on_gpus(scene: Scene) -> Verdict:
     """Every rank waits for its GPU, and no recorder says whether for a collective."""
-    most = list(scene.by_rank.values())
+    actors = list(scene.by_rank.values())
     return Verdict(
         state="slow",
         cause="unknown",
         confidence=UNKNOWN,
-        phase=next((actor.phase for actor in most if actor.phase), None),
+        phase=next((actor.phase for actor in actors if actor.phase), None),
         summary=sentence(
             "all ranks wait for their GPUs, each at one line of its code, which is a long "
             "computation or a collective that does not end; no flight recorder tells which"
         ),
         evidence=tuple(
-            item for actor in most[:3] for item in (motion_item(actor), stack_item(actor))
+            item for actor in actors[:3] for item in (motion_item(actor), stack_item(actor))
         )
         + _even_items(scene),
         confirm=("nvidia-smi dmon -s pu -c 10  # a hang is 100% busy at low, flat power",),
@@ -202,12 +202,12 @@ def launchers(scene: Scene) -> tuple[Actor, ...]:
     return tuple(actor for actor in scene.actors if actor.member.role == "launcher")
 
 
-def not_started(scene: Scene, seen: Sequence[Actor]) -> Verdict:
+def not_started(scene: Scene, starters: Sequence[Actor]) -> Verdict:
     """No rank was started yet: after long without work of the launcher, none will be."""
     now_s = scene.evidence.looks[-1].at_ns / 1e9
-    age_s = now_s - max(actor.member.started_ticks / TICKS_PER_SECOND for actor in seen)
-    first = seen[0]
-    stands = age_s > JOINING_S and not any(actor.motion.progresses for actor in seen)
+    age_s = now_s - max(actor.member.started_ticks / TICKS_PER_SECOND for actor in starters)
+    first = starters[0]
+    stands = age_s > JOINING_S and not any(actor.motion.progresses for actor in starters)
     several = _other_hosts(scene) > 0
     return Verdict(
         state="stuck" if stands else "slow",
@@ -234,14 +234,14 @@ def _other_hosts(scene: Scene) -> int:
 
 
 def _waits(scene: Scene, launcher: Actor, age_s: float) -> str:
-    others = _other_hosts(scene)
-    who = f"the launcher (pid {launcher.pid})"
-    if not others:
-        return f"{who} was started {seconds_text(age_s)} ago"
+    host_count = _other_hosts(scene)
+    subject = f"the launcher (pid {launcher.pid})"
+    if not host_count:
+        return f"{subject} was started {seconds_text(age_s)} ago"
     endpoint = _ENDPOINT.search(_command(launcher))
     where = f" at the rendezvous {endpoint[1]}" if endpoint else ""
-    hosts = "the other host" if others == 1 else f"{others} other hosts"
-    return f"{who} has waited{where} for {hosts} for {seconds_text(age_s)}"
+    hosts = "the other host" if host_count == 1 else f"{host_count} other hosts"
+    return f"{subject} has waited{where} for {hosts} for {seconds_text(age_s)}"
 
 
 def _command(launcher: Actor) -> str:

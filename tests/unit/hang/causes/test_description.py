@@ -16,12 +16,12 @@ from grpo_doctor.hang.causes.description import (
     kernel_item,
     kernel_sleep,
     motion_item,
-    named,
     others_wait,
     peers_seen,
     process_item,
     stack_item,
     still_item,
+    title,
     working_class,
 )
 from grpo_doctor_probes.evidence import Blocked, Frame
@@ -107,7 +107,7 @@ def test_what_a_process_is_at(actor: Any, text: str) -> None:
     ],
 )
 def test_a_process_by_its_command(command: str, name: str, text: str) -> None:
-    assert named(process(member=SimpleNamespace(command=command, name=name))) == text
+    assert title(process(member=SimpleNamespace(command=command, name=name))) == text
 
 
 @pytest.mark.parametrize(
