@@ -10,11 +10,13 @@ OPTIMIZER = "deepspeed.offload_optimizer"
 SERVER = {"vllm.mode": "server"}
 
 
-def said(framework: str, settings: dict[str, Any], knob: str, value: Any, **versions: str) -> Any:
-    how = instruct(framework, versions, settings, knob, value)
-    assert how is None or how.text in how.sentence
-    assert how is None or how.where in how.sentence
-    return how and how.sentence
+def sentence(
+    framework: str, settings: dict[str, Any], knob: str, value: Any, **versions: str
+) -> Any:
+    instruction = instruct(framework, versions, settings, knob, value)
+    assert instruction is None or instruction.text in instruction.sentence
+    assert instruction is None or instruction.where in instruction.sentence
+    return instruction and instruction.sentence
 
 
 @pytest.mark.parametrize(
@@ -46,40 +48,41 @@ def said(framework: str, settings: dict[str, Any], knob: str, value: Any, **vers
 def test_deepspeed_is_changed_where_it_is_set(
     preset: str | None, knob: str, value: Any, expected: str | None
 ) -> None:
-    assert said("ms-swift", {"deepspeed.preset": preset}, knob, value) == expected
+    assert sentence("ms-swift", {"deepspeed.preset": preset}, knob, value) == expected
 
 
 def test_a_framework_with_a_flag_needs_no_file_and_verl_has_neither() -> None:
-    assert said("openrlhf", {}, "deepspeed.stage", 2, openrlhf="0.11.2") == "--ds.zero_stage 2"
-    assert said("verl", {}, "deepspeed.stage", 2, verl="0.9.1") is None
-    assert said("unknown", {}, "deepspeed.stage", 2) is None
+    assert sentence("openrlhf", {}, "deepspeed.stage", 2, openrlhf="0.11.2") == "--ds.zero_stage 2"
+    assert sentence("verl", {}, "deepspeed.stage", 2, verl="0.9.1") is None
+    assert sentence("unknown", {}, "deepspeed.stage", 2) is None
 
 
 def test_options_of_a_server_go_to_the_server() -> None:
     eager = ("vllm.enforce_eager", False)
     assert (
-        said("trl", SERVER, *eager, trl="0.24.0") == "for `trl vllm-serve`: --enforce_eager false"
+        sentence("trl", SERVER, *eager, trl="0.24.0")
+        == "for `trl vllm-serve`: --enforce_eager false"
     )
-    assert said("trl", SERVER, *eager, trl="1.16.0") == "for `vllm serve`: --no-enforce-eager"
-    swift = said("ms-swift", SERVER, *eager, **{"ms-swift": "4.6.0"})
+    assert sentence("trl", SERVER, *eager, trl="1.16.0") == "for `vllm serve`: --no-enforce-eager"
+    swift = sentence("ms-swift", SERVER, *eager, **{"ms-swift": "4.6.0"})
     assert swift == "for `swift rollout`: --vllm_enforce_eager false"
-    bundled = said("bundled", SERVER, "vllm.max_num_seqs", 8, bundled="0.1.0")
+    bundled = sentence("bundled", SERVER, "vllm.max_num_seqs", 8, bundled="0.1.0")
     assert bundled == "for `python -m grpo_doctor_trainer.serve`: --max_num_seqs 8"
     # Beside the trainer: the flag is the trainer's own.
-    assert said("trl", {"vllm.mode": "colocate"}, *eager, trl="1.16.0") is None
+    assert sentence("trl", {"vllm.mode": "colocate"}, *eager, trl="1.16.0") is None
 
 
 def test_what_is_the_trainers_stays_with_the_trainer() -> None:
-    assert said("ms-swift", SERVER, "vllm.mode", "colocate", **{"ms-swift": "4.6.0"}) == (
+    assert sentence("ms-swift", SERVER, "vllm.mode", "colocate", **{"ms-swift": "4.6.0"}) == (
         "--vllm_mode colocate"
     )
-    assert said("trl", SERVER, "rollout.num_generations", 16, trl="1.16.0") == (
+    assert sentence("trl", SERVER, "rollout.num_generations", 16, trl="1.16.0") == (
         "--num_generations 16"
     )
 
 
 def test_an_option_that_takes_json_keeps_its_other_keys() -> None:
-    text = said("ms-swift", {}, "vllm.max_num_batched_tokens", 8192, **{"ms-swift": "4.6.0"})
+    text = sentence("ms-swift", {}, "vllm.max_num_batched_tokens", 8192, **{"ms-swift": "4.6.0"})
     assert text == (
         "--vllm_engine_kwargs '{\"max_num_batched_tokens\": 8192}' (with the keys it has already)"
     )

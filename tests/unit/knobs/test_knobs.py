@@ -36,8 +36,8 @@ def test_every_spelling_names_a_knob_and_no_version_has_two_names_for_it() -> No
             assert spelling.knob in BY_NAME, framework
             begins = version_of(spelling.since)
             assert begins is not None
-            others = [s for s in spellings if s.knob == spelling.knob and s.covers(begins)]
-            assert others == [spelling]
+            covering = [s for s in spellings if s.knob == spelling.knob and s.covers(begins)]
+            assert covering == [spelling]
 
 
 @pytest.mark.parametrize(
@@ -156,9 +156,9 @@ def test_unset_and_unreadable_values_are_absent() -> None:
 def test_what_a_deepspeed_setting_says(
     value: Any, stage: int, optimizer: bool, param: bool
 ) -> None:
-    found = knobs.canonical(SWIFT, "4.6.0", {"deepspeed": value})
-    assert found.pop("deepspeed.preset", value) == value
-    assert found == {
+    values = knobs.canonical(SWIFT, "4.6.0", {"deepspeed": value})
+    assert values.pop("deepspeed.preset", value) == value
+    assert values == {
         "deepspeed.stage": stage,
         "deepspeed.offload_optimizer": optimizer,
         "deepspeed.offload_param": param,

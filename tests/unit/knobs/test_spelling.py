@@ -197,7 +197,7 @@ def test_a_verl_launch() -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "beta"),
+    ("actor", "beta"),
     [
         ({"use_kl_loss": False, "kl_loss_coef": 0.001}, 0.0),
         ({"kl_loss_coef": 0.001}, 0.0),  # it counts only with the loss, which is off by default
@@ -206,8 +206,8 @@ def test_a_verl_launch() -> None:
         ({}, None),
     ],
 )
-def test_a_value_behind_a_switch(said: dict[str, Any], beta: float | None) -> None:
-    config = {"actor_rollout_ref": {"actor": said}}
+def test_a_value_behind_a_switch(actor: dict[str, Any], beta: float | None) -> None:
+    config = {"actor_rollout_ref": {"actor": actor}}
     assert knobs.canonical("verl", "0.9.1", config).get("train.beta") == beta
 
 
@@ -252,12 +252,12 @@ def test_a_trl_launch_with_a_refused_default_and_json() -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "high"),
+    ("option", "high"),
     [("0.2 0.28", 0.28), (["0.2", "0.28"], 0.28), ("0.2", None), (["0.2"], None), (None, None)],
 )
-def test_one_of_several_values_of_an_option_is_a_setting(said: Any, high: float | None) -> None:
-    found = knobs.canonical("openrlhf", None, {"actor.eps_clip_low_high": said})
-    assert found.get("train.epsilon_high") == high
+def test_one_of_several_values_of_an_option_is_a_setting(option: Any, high: float | None) -> None:
+    values = knobs.canonical("openrlhf", None, {"actor.eps_clip_low_high": option})
+    assert values.get("train.epsilon_high") == high
 
 
 def test_a_value_that_the_table_does_not_know_is_absent() -> None:
@@ -302,5 +302,5 @@ def test_a_command_lines_options_and_overrides() -> None:
 
 def test_dots_are_part_of_a_key_or_levels() -> None:
     config = {"a.b": 1, "a": {"b": 2, "c": {"d": 3}}, "x.y": {"z": 4}}
-    found = [look_up(config, key) for key in ("a.b", "a.c.d", "x.y.z", "a.b.c", "q", "a.q")]
-    assert found == [1, 3, 4, None, None, None]
+    values = [look_up(config, key) for key in ("a.b", "a.c.d", "x.y.z", "a.b.c", "q", "a.q")]
+    assert values == [1, 3, 4, None, None, None]

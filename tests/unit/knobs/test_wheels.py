@@ -41,25 +41,25 @@ def test_a_wrong_name_or_default_or_choice_is_found() -> None:
     _, path = newest("openrlhf")
     right = options_of("openrlhf", path)
     lacking = {name: option for name, option in right.items() if name != "ds.zero_stage"}
-    other = Option("ds.zero_stage", 3, takes="int")
+    other_default = Option("ds.zero_stage", 3, takes="int")
     narrow = Option("actor.policy_loss_type", "ppo", takes="str", choices=("ppo",))
     valued = Option("ds.adam_offload", False, takes="str")
     for options, text in (
         (lacking, "ds.zero_stage does not exist"),
-        ({**right, "ds.zero_stage": other}, "ds.zero_stage defaults to 3, not 2"),
+        ({**right, "ds.zero_stage": other_default}, "ds.zero_stage defaults to 3, not 2"),
         ({**right, "actor.policy_loss_type": narrow}, "takes ('ppo',), not 'gspo'"),
         ({**right, "ds.adam_offload": valued}, "ds.adam_offload is no switch"),
         ({**right, "adam_offload": valued}, "adam_offload exists outside its versions"),
     ):
-        assert any(text in found for found in mismatches("openrlhf", "0.11.2", options)), text
+        assert any(text in line for line in mismatches("openrlhf", "0.11.2", options)), text
 
 
 def test_openrlhf_parser_takes_every_printed_setting() -> None:
     version, path = newest("openrlhf")
     parser = parser_in(sources(path)["openrlhf/cli/train_ppo_ray.py"])
     for knob, value, words in printed("openrlhf", version):
-        given = vars(parser.parse_args(words))
-        assert knobs.canonical("openrlhf", version, given)[knob] == value, words
+        answers = vars(parser.parse_args(words))
+        assert knobs.canonical("openrlhf", version, answers)[knob] == value, words
 
 
 def parser_in(source: str) -> argparse.ArgumentParser:
@@ -93,12 +93,12 @@ def test_trl_parser_takes_every_printed_setting() -> None:
     version = installed("trl")
     parser = HfArgumentParser([GRPOConfig, ModelConfig])
     for knob, value, words in printed("trl", version):
-        with contextlib.redirect_stderr(io.StringIO()) as said:
+        with contextlib.redirect_stderr(io.StringIO()) as message:
             try:
-                given = vars(parser.parse_args(["--output_dir", "x", *words]))
+                answers = vars(parser.parse_args(["--output_dir", "x", *words]))
             except SystemExit:
-                pytest.fail(f"{words}: {said.getvalue()}")
-        assert knobs.canonical("trl", version, given)[knob] == value, words
+                pytest.fail(f"{words}: {message.getvalue()}")
+        assert knobs.canonical("trl", version, answers)[knob] == value, words
 
 
 def test_bundled_parser_takes_every_printed_setting() -> None:
@@ -106,8 +106,8 @@ def test_bundled_parser_takes_every_printed_setting() -> None:
     from grpo_doctor_trainer.flags import build_parser
 
     for knob, value, words in printed("bundled", "0.1.0"):
-        given = build_parser().given(words, list(TrainerConfig.__dataclass_fields__))
-        assert knobs.canonical("bundled", "0.1.0", given)[knob] == value, words
+        answers = build_parser().given(words, list(TrainerConfig.__dataclass_fields__))
+        assert knobs.canonical("bundled", "0.1.0", answers)[knob] == value, words
 
 
 def test_vllm_has_every_engine_argument() -> None:
@@ -121,13 +121,14 @@ def test_vllm_has_every_engine_argument() -> None:
 
 @pytest.mark.vllm
 def test_vllm_parser_takes_every_printed_setting() -> None:
+    pytest.importorskip("vllm", reason="needs vLLM; `make test-vllm` installs its CPU build")
     from vllm.engine.arg_utils import EngineArgs
     from vllm.utils.argparse_utils import FlexibleArgumentParser
 
     parser = EngineArgs.add_cli_args(FlexibleArgumentParser())
     for knob, value, words in printed("vllm", None):
-        given = vars(parser.parse_args(words))
-        assert knobs.canonical("vllm", None, given)[knob] == value, words
+        answers = vars(parser.parse_args(words))
+        assert knobs.canonical("vllm", None, answers)[knob] == value, words
 
 
 @pytest.mark.slow

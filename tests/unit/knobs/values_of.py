@@ -45,12 +45,12 @@ def values_of(row: Spelling, kind: Kind) -> tuple[Any, ...]:
 
 def printed(framework: str, version: str | None) -> Iterator[tuple[str, Any, list[str]]]:
     """Knob, value and words of each setting that this version's command line takes."""
-    known = version_of(version)
+    number = version_of(version)
     for knob in knobs.KNOBS:
         rows = [
             row
             for row in knobs.TABLES[framework]
-            if row.knob == knob.name and (known is None or row.covers(known))
+            if row.knob == knob.name and (number is None or row.covers(number))
         ]
         for value in dict.fromkeys(v for row in rows for v in values_of(row, knob.kind)):
             text = knobs.spell(framework, version, knob.name, value)
