@@ -83,14 +83,14 @@ def canonical(framework: str, version: str | None, config: Mapping[str, Any]) ->
         config: values under the framework's own names, typed or as text; dotted names may also be
             levels of mappings.
     """
-    known = version_of(version)
-    names = TABLES.get(framework, ())
+    number = version_of(version)
+    rows = TABLES.get(framework, ())
     result: dict[str, Any] = {}
-    for name in sorted(names, key=lambda s: known is not None and s.covers(known)):
-        value = read(syntax_of(framework), name, BY_NAME[name.knob].kind, config)
+    for row in sorted(rows, key=lambda row: number is not None and row.covers(number)):
+        value = read(syntax_of(framework), row, BY_NAME[row.knob].kind, config)
         if value is not None:
-            result[name.knob] = value
-    if any(name.knob == "deepspeed.preset" for name in names):
+            result[row.knob] = value
+    if any(row.knob == "deepspeed.preset" for row in rows):
         result.update(deepspeed.read(config.get("deepspeed")))
     return {knob.name: result[knob.name] for knob in KNOBS if knob.name in result}
 
@@ -103,11 +103,8 @@ def from_command(framework: str, version: str | None, argv: Sequence[str]) -> di
 
 def default(framework: str, version: str | None, knob: str) -> Any:
     """The value that holds where the job did not set the knob; None where that is unknown."""
-    names = _names(framework, knob)
-    known = version_of(version)
-    if known is not None:
-        names = [name for name in names if name.covers(known)]
-    return names[-1].default(known) if names else None
+    number, rows = version_of(version), _rows(framework, version, knob)
+    return rows[-1].default(number) if rows else None
 
 
 def spell(framework: str, version: str | None, knob: str, value: Any) -> str | None:
@@ -117,21 +114,21 @@ def spell(framework: str, version: str | None, knob: str, value: Any) -> str | N
     version has no such option, or the option no such value. With an unknown version only names
     that never changed are given, so that no printed flag is refused.
     """
-    names = _names(framework, knob)
-    known = version_of(version)
-    if known is not None:
-        names = [name for name in names if name.covers(known)]
-    elif not _unbroken(names):
+    rows = _rows(framework, version, knob)
+    if version_of(version) is None and not _unbroken(rows):
         return None
-    texts = {say(syntax_of(framework), name, BY_NAME[knob].kind, value) for name in names}
+    texts = {say(syntax_of(framework), row, BY_NAME[knob].kind, value) for row in rows}
     return texts.pop() if len(texts) == 1 else None
 
 
-def _unbroken(names: Sequence[Spelling]) -> bool:
+def _unbroken(rows: Sequence[Spelling]) -> bool:
     """Whether each row begins where the one before ends, and the last has no end."""
-    ends = [name.until for name in names]
-    return bool(names) and ends == [*(name.since for name in names[1:]), None]
+    ends = [row.until for row in rows]
+    return bool(rows) and ends == [*(row.since for row in rows[1:]), None]
 
 
-def _names(framework: str, knob: str) -> list[Spelling]:
-    return [name for name in TABLES.get(framework, ()) if name.knob == knob]
+def _rows(framework: str, version: str | None, knob: str) -> list[Spelling]:
+    """The knob's spellings in this version; all of them where it is unknown."""
+    number = version_of(version)
+    rows = [row for row in TABLES.get(framework, ()) if row.knob == knob]
+    return [row for row in rows if number is None or row.covers(number)]

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from grpo_doctor.knobs.model import Spelling
 from grpo_doctor.knobs.rows import Rows
+from grpo_doctor.knobs.swift import IMPORTANCE_MODES
 
 _row = Rows("0.1.0")
 _MODE = "rollout_importance_sampling_mode"
-_MODES = ("token_truncate", "token_mask", "sequence_truncate", "sequence_mask")
 
 SPELLINGS: tuple[Spelling, ...] = (
     _row("model.name", "model", None),
@@ -40,12 +40,7 @@ SPELLINGS: tuple[Spelling, ...] = (
     _row("rollout.top_p", "top_p", 1.0),
     _row("rollout.top_k", "top_k", -1),
     _row("rollout.repetition_penalty", "repetition_penalty", 1.0),
-    _row(
-        "rollout.importance_correction",
-        _MODE,
-        False,
-        values=tuple((True, mode) for mode in _MODES),
-    ),
+    _row("rollout.importance_correction", _MODE, False, values=IMPORTANCE_MODES),
     _row("rollout.importance_mode", _MODE, None),
     _row("rollout.importance_cap", "rollout_importance_sampling_threshold", 2.0),
     _row("train.micro_batch", "per_device_train_batch_size", 1),

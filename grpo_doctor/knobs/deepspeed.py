@@ -64,10 +64,10 @@ def preset_with(value: Any, knob: str, after: Any) -> str | None:
     now = read(value) if isinstance(value, str) else {}
     if knob not in now:
         return None
-    wanted = {**now, knob: after}
-    if wanted["deepspeed.stage"] != 3:
-        wanted["deepspeed.offload_param"] = False
-    return next((name for name in _PRESETS if read(name) == wanted), None)
+    changed = {**now, knob: after}
+    if changed["deepspeed.stage"] != 3:
+        changed["deepspeed.offload_param"] = False
+    return next((name for name in _PRESETS if read(name) == changed), None)
 
 
 def _from_contents(config: Mapping[str, Any]) -> dict[str, Any]:

@@ -40,11 +40,11 @@ Names, ranges and defaults are held against the frameworks' wheels by `python -m
 
 def page() -> str:
     """The whole page in Markdown."""
-    parts = [_TOP]
+    lines = [_TOP]
     for subject, group in groupby(knobs.KNOBS, key=lambda knob: knob.name.partition(".")[0]):
-        parts.append(f"\n## {subject}")
-        parts += [text for knob in group for text in _knob(knob)]
-    return wrapped("\n".join(parts) + "\n")
+        lines.append(f"\n## {subject}")
+        lines += [text for knob in group for text in _knob(knob)]
+    return wrapped("\n".join(lines) + "\n")
 
 
 def _knob(knob: Knob) -> Iterator[str]:
@@ -56,11 +56,11 @@ def _knob(knob: Knob) -> Iterator[str]:
 
 
 def _row(framework: str, row: Spelling, knob: Knob) -> str:
-    parts = (_said(framework, row, knob), _range(framework, row), _default(row))
-    return "; ".join(part for part in parts if part)
+    columns = (_sample(framework, row, knob), _range(framework, row), _default(row))
+    return "; ".join(filter(None, columns))
 
 
-def _said(framework: str, row: Spelling, knob: Knob) -> str:
+def _sample(framework: str, row: Spelling, knob: Knob) -> str:
     value = _SAMPLES[knob.kind]
     if row.values and theirs(row, value) is None:
         value = row.values[0][0]
@@ -69,16 +69,16 @@ def _said(framework: str, row: Spelling, knob: Knob) -> str:
 
 
 def _range(framework: str, row: Spelling) -> str:
-    first = min(version_of(other.since) or () for other in knobs.TABLES[framework])
+    first = min(version_of(each.since) or () for each in knobs.TABLES[framework])
     since = "" if version_of(row.since) == first else f"from {row.since}"
     return f"{since} before {row.until}".strip() if row.until else since
 
 
 def _default(row: Spelling) -> str:
     first, *later = row.defaults
-    said = [f"default {_plain(first[1])}"]
-    said += [f"{_plain(value)} from {version}" for version, value in later]
-    return "" if not later and first[1] is None else ", ".join(said)
+    texts = [f"default {_plain(first[1])}"]
+    texts += [f"{_plain(value)} from {version}" for version, value in later]
+    return "" if not later and first[1] is None else ", ".join(texts)
 
 
 def _plain(value: Any) -> str:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from grpo_doctor.knobs import swift
 from grpo_doctor.knobs.model import Spelling
-from grpo_doctor.knobs.rows import Rows
+from grpo_doctor.knobs.rows import Rows, inherited
 
 _row = Rows("3.11.0")
 _OWN: tuple[Spelling, ...] = (
@@ -38,10 +38,5 @@ _OWN: tuple[Spelling, ...] = (
     _row("checkpoint.save_steps", "save_steps", 500, since="4.0.0"),
     _row("checkpoint.save_only_model", "no_save_optim", False),
 )
-_NOT_THERE = frozenset({"deepspeed.preset", "parallel.strategy", "train.gradient_checkpointing"})
-_NAMED = frozenset(row.knob for row in _OWN) | _NOT_THERE
-
-SPELLINGS: tuple[Spelling, ...] = (
-    *_OWN,
-    *(row for row in swift.SPELLINGS if row.knob not in _NAMED),
-)
+_ABSENT = ("deepspeed.preset", "parallel.strategy", "train.gradient_checkpointing")
+SPELLINGS = inherited(swift.SPELLINGS, _OWN, absent=_ABSENT)

@@ -19,13 +19,13 @@ def version_of(text: str | None) -> Version | None:
     """`"3.12.0.dev1"` as `(3, 12, 0)`; None where there is no version in the text."""
     if not text:
         return None
-    parts: list[int] = []
+    numbers: list[int] = []
     for part in text.lstrip("v").split(".")[:3]:
         digits = _NUMBER.match(part)
         if digits is None:
             break
-        parts.append(int(digits.group()))
-    return tuple(parts + [0] * (3 - len(parts))) if parts else None
+        numbers.append(int(digits.group()))
+    return tuple(numbers + [0] * (3 - len(numbers))) if numbers else None
 
 
 @dataclass(frozen=True, slots=True)

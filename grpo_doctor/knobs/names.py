@@ -114,9 +114,7 @@ KNOBS: tuple[Knob, ...] = (
     Knob("train.freeze_vit", "bool", "leave the vision tower as it is"),
     Knob("train.freeze_llm", "bool", "leave the language model as it is"),
     Knob(
-        "train.freeze_aligner",
-        "bool",
-        "leave what joins vision tower and language model as it is",
+        "train.freeze_aligner", "bool", "leave what joins vision tower and language model as it is"
     ),
     Knob("train.type", "str", "lora or full"),
     Knob("train.lora_rank", "int", "rank of the LoRA adapters"),

@@ -27,6 +27,11 @@ def _renamed(
     )
 
 
+def _grouped(knob: str, group: str, name: str, default: Any, **more: Any) -> tuple[Spelling, ...]:
+    """An option that only went into a group in 0.10.2: `--zpg`, then `--ds.zpg`."""
+    return _renamed(knob, name, f"{group}.{name}", default, **more)
+
+
 _WIDE = (("group", False), ("none", True))
 _COLOCATED = (("colocate", True), ("server", False))
 _DTYPES = (("bfloat16", "bf16"), ("float16", "fp16"))
@@ -37,14 +42,8 @@ _MEANS = (("dapo", "token-mean"), ("grpo", "seq-mean-token-mean"))
 
 SPELLINGS: tuple[Spelling, ...] = (
     *_renamed("model.name", "pretrain", "actor.model_name_or_path", None),
-    *_renamed(
-        "model.attention",
-        "attn_implementation",
-        "ds.attn_implementation",
-        "flash_attention_2",
-        since="0.9.0",
-    ),
-    *_renamed("parallel.context", "ring_attn_size", "ds.ring_attn_size", 1),
+    *_grouped("model.attention", "ds", "attn_implementation", "flash_attention_2", since="0.9.0"),
+    *_grouped("parallel.context", "ds", "ring_attn_size", 1),
     *_renamed(
         "parallel.tensor", "ds_tensor_parallel_size", "ds.tensor_parallel_size", 1, since="0.8.0"
     ),
@@ -54,10 +53,10 @@ SPELLINGS: tuple[Spelling, ...] = (
         "offload.optimizer", "deepspeed_enable_sleep", "ds.enable_sleep", False, since="0.6.1"
     ),
     *_renamed("offload.reference", "ref_reward_offload", "ref.offload", False),
-    *_renamed("deepspeed.stage", "zero_stage", "ds.zero_stage", 2),
-    *_renamed("deepspeed.offload_optimizer", "adam_offload", "ds.adam_offload", False),
-    *_renamed("deepspeed.overlap_comm", "overlap_comm", "ds.overlap_comm", False),
-    *_renamed("deepspeed.hpz_partition_size", "zpg", "ds.zpg", 1),
+    *_grouped("deepspeed.stage", "ds", "zero_stage", 2),
+    *_grouped("deepspeed.offload_optimizer", "ds", "adam_offload", False),
+    *_grouped("deepspeed.overlap_comm", "ds", "overlap_comm", False),
+    *_grouped("deepspeed.hpz_partition_size", "ds", "zpg", 1),
     *_renamed(
         "vllm.mode", "colocate_all_models", "train.colocate_all", "server", values=_COLOCATED
     ),
@@ -72,38 +71,21 @@ SPELLINGS: tuple[Spelling, ...] = (
         "vllm.tensor_parallel_size", "vllm_tensor_parallel_size", "vllm.tensor_parallel_size", 1
     ),
     *_renamed("vllm.data_parallel_size", "vllm_num_engines", "vllm.num_engines", None),
-    *_renamed("vllm.enforce_eager", "enforce_eager", "vllm.enforce_eager", False),
-    *_renamed(
-        "vllm.enable_prefix_caching",
-        "enable_prefix_caching",
-        "vllm.enable_prefix_caching",
-        False,
-    ),
+    *_grouped("vllm.enforce_eager", "vllm", "enforce_eager", False),
+    *_grouped("vllm.enable_prefix_caching", "vllm", "enable_prefix_caching", False),
     *_renamed("vllm.sleep_level", "vllm_enable_sleep", "vllm.enable_sleep", 0, values=_SLEEPS),
-    *_renamed(
-        "dataload.num_workers",
-        "dataloader_num_workers",
-        "data.dataloader_num_workers",
-        0,
-        since="0.9.10",
-    ),
+    *_grouped("dataload.num_workers", "data", "dataloader_num_workers", 0, since="0.9.10"),
     _row("data.max_length", "prompt_max_len", 1024, until="0.9.8"),
     _row("vllm.max_model_len", "max_len", 2048, since="0.9.8", until=_DOTS),
     _row("vllm.max_model_len", "data.max_len", 2048, since=_DOTS),
-    *_renamed("rollout.num_generations", "n_samples_per_prompt", "rollout.n_samples_per_prompt", 1),
+    *_grouped("rollout.num_generations", "rollout", "n_samples_per_prompt", 1),
     *_renamed("rollout.prompts", "rollout_batch_size", "rollout.batch_size", 1024),
     _row("rollout.max_completion_length", "generate_max_len", 1024, until="0.9.8"),
-    *_renamed(
-        "rollout.max_completion_length",
-        "max_new_tokens",
-        "rollout.max_new_tokens",
-        None,
-        since="0.9.8",
-    ),
-    *_renamed("rollout.temperature", "temperature", "rollout.temperature", 1.0),
-    *_renamed("rollout.top_p", "top_p", "rollout.top_p", 1.0),
+    *_grouped("rollout.max_completion_length", "rollout", "max_new_tokens", None, since="0.9.8"),
+    *_grouped("rollout.temperature", "rollout", "temperature", 1.0),
+    *_grouped("rollout.top_p", "rollout", "top_p", 1.0),
     *_renamed("rollout.async", "async_train", "train.async_enable", False, since="0.8.0"),
-    *_renamed("rollout.queue_size", "async_queue_size", "train.async_queue_size", 1, since="0.9.1"),
+    *_grouped("rollout.queue_size", "train", "async_queue_size", 1, since="0.9.1"),
     *_renamed(
         "rollout.partial", "partial_rollout", "train.partial_rollout_enable", False, since="0.9.7"
     ),
@@ -177,21 +159,13 @@ SPELLINGS: tuple[Spelling, ...] = (
         "actor.gradient_checkpointing_enable",
         False,
     ),
-    *_renamed("train.num_iterations", "max_epochs", "train.max_epochs", 1),
-    *_renamed(
-        "train.freeze_vit",
-        "freeze_visual_encoder",
-        "actor.freeze_visual_encoder",
-        False,
-        since="0.10.0",
-    ),
+    *_grouped("train.num_iterations", "train", "max_epochs", 1),
+    *_grouped("train.freeze_vit", "actor", "freeze_visual_encoder", False, since="0.10.0"),
     *_renamed("train.lora_rank", "lora_rank", "ds.lora.rank", 0),
     *_renamed("train.lora_alpha", "lora_alpha", "ds.lora.alpha", 16),
     *_renamed("train.lora_targets", "target_modules", "ds.lora.target_modules", "all-linear"),
     _row("train.bf16", "bf16", False, until="0.9.6"),
-    *_renamed(
-        "train.dtype", "param_dtype", "ds.param_dtype", "bfloat16", since="0.9.6", values=_DTYPES
-    ),
+    *_grouped("train.dtype", "ds", "param_dtype", "bfloat16", since="0.9.6", values=_DTYPES),
     _row(
         "train.optimizer",
         "actor.optim",
@@ -199,28 +173,15 @@ SPELLINGS: tuple[Spelling, ...] = (
         since=_DOTS,
         values=(("adam", "adam"), ("muon", "muon")),
     ),
-    *_renamed("train.padding_free", "packing_samples", "ds.packing_samples", False),
+    *_grouped("train.padding_free", "ds", "packing_samples", False),
     *_renamed("train.learning_rate", "actor_learning_rate", "actor.adam.lr", 1e-6),
-    *_renamed(
-        "train.lr_scheduler",
-        "lr_scheduler",
-        "actor.lr_scheduler",
-        "cosine_with_min_lr",
-        since="0.8.5",
-    ),
+    *_grouped("train.lr_scheduler", "actor", "lr_scheduler", "cosine_with_min_lr", since="0.8.5"),
     *_renamed("train.weight_decay", "l2", "actor.adam.weight_decay", 0.0),
-    *_renamed("train.max_grad_norm", "max_norm", "actor.max_norm", 1.0),
+    *_grouped("train.max_grad_norm", "actor", "max_norm", 1.0),
     *_renamed("train.beta", "init_kl_coef", "algo.kl.init_coef", 0.01),
-    *_renamed("train.epsilon", "eps_clip", "actor.eps_clip", 0.2),
-    *_renamed(
-        "train.epsilon_high",
-        "eps_clip_low_high",
-        "actor.eps_clip_low_high",
-        None,
-        since="0.8.2",
-        item=1,
-    ),
-    *_renamed("train.delta", "dual_clip", "actor.dual_clip", None, since="0.8.6"),
+    *_grouped("train.epsilon", "actor", "eps_clip", 0.2),
+    *_grouped("train.epsilon_high", "actor", "eps_clip_low_high", None, since="0.8.2", item=1),
+    *_grouped("train.delta", "actor", "dual_clip", None, since="0.8.6"),
     _row("train.loss_type", "actor.loss_agg_mode", "dapo", since="0.11.2", values=_MEANS),
     *_renamed(
         "train.scale_rewards",
@@ -230,10 +191,10 @@ SPELLINGS: tuple[Spelling, ...] = (
         since="0.6.4",
         values=_WIDE,
     ),
-    *_renamed(
+    *_grouped(
         "train.importance_level",
+        "actor",
         "policy_loss_type",
-        "actor.policy_loss_type",
         "token",
         since="0.8.8",
         values=_LEVELS,
@@ -246,15 +207,9 @@ SPELLINGS: tuple[Spelling, ...] = (
         ("0.8.3", None),
         since="0.7.2",
     ),
-    *_renamed(
-        "reward.overlong_buffer",
-        "overlong_buffer_len",
-        "reward.overlong_buffer_len",
-        None,
-        since="0.8.7",
-    ),
+    *_grouped("reward.overlong_buffer", "reward", "overlong_buffer_len", None, since="0.8.7"),
     *_renamed("eval.steps", "eval_steps", "eval.steps", -1),
-    *_renamed("checkpoint.save_steps", "save_steps", "ckpt.save_steps", -1),
+    *_grouped("checkpoint.save_steps", "ckpt", "save_steps", -1),
     # Without DeepSpeed's checkpoint nothing is written at all unless the weights are asked for.
     _row(
         "checkpoint.save_only_model",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any
 
 from grpo_doctor.knobs.model import Gate, Spelling
@@ -32,3 +33,11 @@ class Rows:
         begins = since or self.first
         defaults = ((begins, default), *later)
         return Spelling(knob, key, begins, until, defaults, values, gate, beside, inside, item, new)
+
+
+def inherited(
+    base: tuple[Spelling, ...], own: tuple[Spelling, ...], *, absent: Collection[str]
+) -> tuple[Spelling, ...]:
+    """A table's `own` rows, and those of `base` for the knobs that are neither there nor absent."""
+    named = {*absent, *(row.knob for row in own)}
+    return (*own, *(row for row in base if row.knob not in named))

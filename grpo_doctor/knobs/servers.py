@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from grpo_doctor.knobs.model import Spelling
 from grpo_doctor.knobs.rows import Rows
+from grpo_doctor.knobs.swift import engine_key
 
 _trl = Rows("0.18.0")
 _swift = Rows("3.7.0")
 _bundled = Rows("0.1.0")
 _sglang = Rows("0.4.0")
 _END = "1.16.0"
-_ENGINE = "vllm_engine_kwargs"
 
 TRL: tuple[Spelling, ...] = (
     _trl("model.name", "model", None, until=_END),
@@ -40,13 +40,7 @@ SWIFT: tuple[Spelling, ...] = (
     _swift("vllm.data_parallel_size", "vllm_data_parallel_size", 1),
     _swift("vllm.max_model_len", "vllm_max_model_len", None),
     _swift("vllm.max_num_seqs", "vllm_max_num_seqs", 256, ("3.11.0", None)),
-    _swift(
-        "vllm.max_num_batched_tokens",
-        _ENGINE,
-        None,
-        since="3.10.0",
-        inside="max_num_batched_tokens",
-    ),
+    engine_key("max_num_batched_tokens"),
     _swift("vllm.enforce_eager", "vllm_enforce_eager", False),
     _swift("vllm.enable_prefix_caching", "vllm_enable_prefix_caching", False, ("3.10.0", None)),
     _swift("vllm.enable_lora", "vllm_enable_lora", False, since="3.10.0"),

@@ -10,9 +10,16 @@ from grpo_doctor.knobs.model import Spelling
 from grpo_doctor.knobs.rows import Rows
 
 _row = Rows("3.2.0")  # the oldest version that was read
-_ENGINE = "vllm_engine_kwargs"
 _MODE = "rollout_importance_sampling_mode"
-_MODES = ("token_truncate", "token_mask", "sequence_truncate", "sequence_mask")
+IMPORTANCE_MODES = tuple(
+    (True, mode) for mode in ("token_truncate", "token_mask", "sequence_truncate", "sequence_mask")
+)
+
+
+def engine_key(name: str) -> Spelling:
+    """An option of vLLM that has no flag of its own: a key of the JSON in `vllm_engine_kwargs`."""
+    return _row(f"vllm.{name}", "vllm_engine_kwargs", None, since="3.10.0", inside=name)
+
 
 SPELLINGS: tuple[Spelling, ...] = (
     _row("model.name", "model", None),
@@ -32,31 +39,17 @@ SPELLINGS: tuple[Spelling, ...] = (
     _row("vllm.max_model_len", "vllm_max_model_len", None),
     _row("vllm.max_num_seqs", "vllm_max_num_seqs", 256, ("3.5.0", None), until="3.6.0"),
     _row("vllm.max_num_seqs", "vllm_max_num_seqs", 256, ("3.11.0", None), since="3.7.0"),
-    _row(
-        "vllm.max_num_batched_tokens",
-        _ENGINE,
-        None,
-        since="3.10.0",
-        inside="max_num_batched_tokens",
-    ),
-    _row(
-        "vllm.enable_chunked_prefill",
-        _ENGINE,
-        None,
-        since="3.10.0",
-        inside="enable_chunked_prefill",
-    ),
+    engine_key("max_num_batched_tokens"),
+    engine_key("enable_chunked_prefill"),
+    engine_key("disable_log_stats"),
+    engine_key("kv_cache_memory_bytes"),
+    engine_key("kv_cache_dtype"),
     _row("vllm.enforce_eager", "vllm_enforce_eager", False),
     _row("vllm.enable_prefix_caching", "vllm_enable_prefix_caching", True),
     _row("vllm.enable_lora", "vllm_enable_lora", False, since="3.10.0"),
     _row("vllm.sleep_level", "sleep_level", 0, since="3.2.1"),
-    _row("vllm.disable_log_stats", _ENGINE, None, since="3.10.0", inside="disable_log_stats"),
     _row("vllm.disable_custom_all_reduce", "vllm_disable_custom_all_reduce", True, since="3.7.0"),
     _row("vllm.pipeline_parallel_size", "vllm_pipeline_parallel_size", 1, since="3.7.0"),
-    _row(
-        "vllm.kv_cache_memory_bytes", _ENGINE, None, since="3.10.0", inside="kv_cache_memory_bytes"
-    ),
-    _row("vllm.kv_cache_dtype", _ENGINE, None, since="3.10.0", inside="kv_cache_dtype"),
     _row("vllm.quantization", "vllm_quantization", None, since="3.7.0"),
     _row("vllm.max_lora_rank", "vllm_max_lora_rank", 16, since="3.7.0"),
     _row("vllm.server_host", "vllm_server_host", None, since="3.4.0"),
@@ -67,12 +60,7 @@ SPELLINGS: tuple[Spelling, ...] = (
     _row(
         "dataload.prefetch_factor", "dataloader_prefetch_factor", None, ("3.3.0", 10), ("3.12.0", 2)
     ),
-    _row(
-        "dataload.persistent_workers",
-        "dataloader_persistent_workers",
-        False,
-        ("4.5.3", True),
-    ),
+    _row("dataload.persistent_workers", "dataloader_persistent_workers", False, ("4.5.3", True)),
     _row("dataload.pin_memory", "dataloader_pin_memory", True),
     _row("data.max_pixels", "max_pixels", None),
     _row("data.max_length", "max_length", None),
@@ -89,13 +77,7 @@ SPELLINGS: tuple[Spelling, ...] = (
     _row("rollout.async", "async_generate", False),
     _row("rollout.dynamic_sampling", "dynamic_sample", False, since="3.3.0"),
     _row("rollout.max_resample", "max_resample_times", 3, since="3.3.0"),
-    _row(
-        "rollout.importance_correction",
-        _MODE,
-        False,
-        since="3.11.0",
-        values=tuple((True, mode) for mode in _MODES),
-    ),
+    _row("rollout.importance_correction", _MODE, False, since="3.11.0", values=IMPORTANCE_MODES),
     _row("rollout.importance_mode", _MODE, None, since="3.11.0"),
     _row("rollout.importance_cap", "rollout_importance_sampling_threshold", 2.0, since="3.11.0"),
     _row("train.micro_batch", "per_device_train_batch_size", 1),

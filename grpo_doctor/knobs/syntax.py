@@ -29,30 +29,29 @@ def say(syntax: Syntax, spelling: Spelling, kind: Kind, value: Any) -> str | Non
     if mapped is None:
         return None
     content = json.dumps({spelling.inside: mapped[0]}) if spelling.inside else mapped[0]
-    said = [_WORDS[syntax](spelling.key, content, kind, spelling.new)]
+    words = [_WORDS[syntax](spelling.key, content, kind, spelling.new)]
     if gate is not None:
-        said.insert(0, _WORDS[syntax](gate.key, True, "bool", False))
+        words.insert(0, _WORDS[syntax](gate.key, True, "bool", False))
     if value:
-        said += [_WORDS[syntax](key, extra, "str", False) for key, extra in spelling.beside]
-    return " ".join(said)
+        words += [_WORDS[syntax](key, extra, "str", False) for key, extra in spelling.beside]
+    return " ".join(words)
 
 
 def read(syntax: Syntax, spelling: Spelling, kind: Kind, config: Mapping[str, Any]) -> Any:
     """The canonical value that `config` holds under this name; None where it holds none."""
     gate = spelling.gate
-    value = ours(spelling, kind, _found(syntax, spelling.key, kind, config))
+    value = ours(spelling, kind, _raw(syntax, spelling.key, kind, config))
     if gate is None:
         return value
-    said = parse("bool", _found(syntax, gate.key, "bool", config))
-    if said is None and value is None:
+    switch = parse("bool", _raw(syntax, gate.key, "bool", config))
+    if switch is None and value is None:
         return None
-    is_open = gate.on if said is None else said
-    if not is_open:
+    if not (gate.on if switch is None else switch):
         return off(kind)
     return gate.value if value is None else value
 
 
-def _found(syntax: Syntax, key: str, kind: Kind, config: Mapping[str, Any]) -> Any:
+def _raw(syntax: Syntax, key: str, kind: Kind, config: Mapping[str, Any]) -> Any:
     value = look_up(config, key)
     if value is None and kind == "bool" and syntax in ("flags", "cli"):
         refused = parse("bool", config.get(f"no_{key}"))
@@ -64,11 +63,11 @@ def look_up(config: Mapping[str, Any], key: str) -> Any:
     """The value under a dotted key, be the dots in the key or levels of the mapping."""
     if key in config:
         return config[key]
-    head, dot, rest = key.partition(".")
+    head, dot, tail = key.partition(".")
     while dot:
         if isinstance(inner := config.get(head), Mapping):
-            return look_up(inner, rest)
-        more, dot, rest = rest.partition(".")
+            return look_up(inner, tail)
+        more, dot, tail = tail.partition(".")
         head = f"{head}.{more}"
     return None
 
@@ -79,24 +78,24 @@ def options_of(argv: Sequence[str]) -> dict[str, Any]:
     Returns the option's name without dashes, and its text; a list where it takes several, True
     where it takes none. Words before the first option are left out.
     """
-    found: dict[str, list[str]] = {}
+    options: dict[str, list[str]] = {}
     current: list[str] | None = None
     for word in argv:
         if word.startswith("--") and len(word) > 2:
             name, equals, value = word[2:].partition("=")
-            current = found[name.replace("-", "_")] = [value] if equals else []
+            current = options[name.replace("-", "_")] = [value] if equals else []
         elif current is not None:
             current.append(word)
     return {
         name: True if not words else words[0] if len(words) == 1 else words
-        for name, words in found.items()
+        for name, words in options.items()
     }
 
 
 def overrides_of(argv: Sequence[str]) -> dict[str, Any]:
     """Hydra's overrides in a command line: `trainer.save_freq=20`, `++data.x=1`."""
-    found = (_OVERRIDE.match(word) for word in argv if not word.startswith("-"))
-    return {match.group(1): match.group(2).strip("'\"") for match in found if match}
+    matches = (_OVERRIDE.match(word) for word in argv if not word.startswith("-"))
+    return {match[1]: match[2].strip("'\"") for match in matches if match}
 
 
 def _flag(key: str, value: Any, kind: Kind, _new: bool) -> str:

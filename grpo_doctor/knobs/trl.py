@@ -94,12 +94,7 @@ SPELLINGS: tuple[Spelling, ...] = (
     _row("train.use_liger", "use_liger_loss", False, since="0.17.0", until="0.25.0"),
     _row("train.use_liger", "use_liger_kernel", False, since="0.25.0"),
     _row("train.optimizer", "optim", None),
-    _row(
-        "train.type",
-        "use_peft",
-        "full",
-        values=(("full", False), ("lora", True)),
-    ),
+    _row("train.type", "use_peft", "full", values=(("full", False), ("lora", True))),
     _row("train.lora_rank", "lora_r", 16),
     _row("train.lora_alpha", "lora_alpha", 32),
     _row("train.lora_targets", "lora_target_modules", None),

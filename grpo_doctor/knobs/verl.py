@@ -133,11 +133,7 @@ SPELLINGS: tuple[Spelling, ...] = (
     _row("train.share_prompts", _ACTOR + "use_prefix_grouper", False, since="0.7.1"),
     _row("train.padding_free", _MODEL + "use_remove_padding", False, ("0.7.0", True)),
     _row(
-        "train.dtype",
-        _ACTOR + "fsdp_config.model_dtype",
-        "float32",
-        since="0.6.0",
-        values=_DTYPES,
+        "train.dtype", _ACTOR + "fsdp_config.model_dtype", "float32", since="0.6.0", values=_DTYPES
     ),
     _row("train.optimizer", _ACTOR + "optim.optimizer", "AdamW", since="0.6.1"),
     _row("train.learning_rate", _ACTOR + "optim.lr", 1e-6),

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from grpo_doctor.knobs import verl
 from grpo_doctor.knobs.model import Spelling
-from grpo_doctor.knobs.rows import Rows
+from grpo_doctor.knobs.rows import Rows, inherited
 
 _row = Rows("0.4.0")
 _MEGATRON = "actor_rollout_ref.actor.megatron."
@@ -30,10 +30,5 @@ _OWN: tuple[Spelling, ...] = (
     _row("offload.optimizer", _MEGATRON + "optimizer_offload", False),
     _row("offload.reference", "actor_rollout_ref.ref.megatron.param_offload", False),
 )
-_NOT_THERE = frozenset({"parallel.fsdp_size", "parallel.reshard", "parallel.fsdp_offload"})
-_NAMED = frozenset(row.knob for row in _OWN) | _NOT_THERE
-
-SPELLINGS: tuple[Spelling, ...] = (
-    *_OWN,
-    *(row for row in verl.SPELLINGS if row.knob not in _NAMED),
-)
+_ABSENT = ("parallel.fsdp_size", "parallel.reshard", "parallel.fsdp_offload")
+SPELLINGS = inherited(verl.SPELLINGS, _OWN, absent=_ABSENT)
