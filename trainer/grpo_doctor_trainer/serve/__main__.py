@@ -29,7 +29,6 @@ from grpo_doctor_trainer.serve.web import Service, WebServer
 
 if TYPE_CHECKING:
     from grpo_doctor_trainer.config.server import ServeConfig
-    from grpo_doctor_trainer.serve.engine import VllmEngine
     from grpo_doctor_trainer.serve.state import Folder
 
 _ENGINE_FAILED, _USER_ERROR, _SIGNAL_CODE = 1, 2, 128
@@ -89,28 +88,15 @@ def _run(config: ServeConfig, service: Service, folders: list[Folder]) -> None:
     try:
         loop = EngineLoop(engine)
         service.engine, service.loop = engine, loop
-        service.health = _ready(service.health, engine, folders)
+        service.health = replace(
+            service.health, status="ready", detail="", folders=folders, **engine.facts()
+        )
         LOG.info("ready after %.0f s; Ctrl-C ends it", time.perf_counter() - started)
         loop.run()
     except EngineFailedError as error:
         raise EngineFailedError(f"{error}. What led to it is in {config.log_path}") from error
     finally:
         engine.close()
-
-
-def _ready(health: Health, engine: VllmEngine, folders: list[Folder]) -> Health:
-    return replace(
-        health,
-        status="ready",
-        detail="",
-        shape=engine.shape,
-        max_model_len=engine.max_model_len,
-        dtype=engine.dtype,
-        device=engine.device,
-        workers=engine.workers,
-        vllm=engine.vllm,
-        folders=folders,
-    )
 
 
 def _introduce(config: ServeConfig) -> None:

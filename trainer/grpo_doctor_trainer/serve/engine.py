@@ -58,40 +58,19 @@ class VllmEngine:
             self.close()
             raise
 
-    @property
-    def device(self) -> str:
-        """`cuda` or `cpu`."""
-        kind: str = self._engine.vllm_config.device_config.device_type
-        return kind
-
-    @property
-    def workers(self) -> int:
-        """Processes that hold weights."""
-        count: int = self._engine.vllm_config.parallel_config.world_size
-        return count
-
-    @property
-    def max_model_len(self) -> int:
-        """Longest prompt and completion together."""
-        length: int = self._engine.model_config.max_model_len
-        return length
-
-    @property
-    def dtype(self) -> str:
-        """Of the weights."""
-        return str(self._engine.model_config.dtype).removeprefix("torch.")
-
-    @property
-    def vllm(self) -> str:
-        """vLLM's version."""
+    def facts(self) -> dict[str, Any]:
+        """Gives what `Health` says of an engine."""
         import vllm  # noqa: PLC0415 - has been imported with the engine
 
-        return str(vllm.__version__)
-
-    @property
-    def shape(self) -> dict[str, int]:
-        """What has to be the same in the trainer's model."""
-        return model_shape(self._engine.model_config.hf_config)
+        model, settings = self._engine.model_config, self._engine.vllm_config
+        return {
+            "shape": model_shape(model.hf_config),
+            "max_model_len": model.max_model_len,
+            "dtype": str(model.dtype).removeprefix("torch."),
+            "device": settings.device_config.device_type,
+            "workers": settings.parallel_config.world_size,
+            "vllm": str(vllm.__version__),
+        }
 
     def add(self, sequence: NewSequence) -> None:
         """Takes a completion to make.

@@ -6,6 +6,7 @@ import itertools
 import queue
 import threading
 import time
+from concurrent.futures import Future, wait
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 
     from grpo_doctor_trainer.serve.protocol import Completion, GenerateRequest, Prompt, Sampling
 
-_IDLE_S = 0.2  # how long an idle loop sleeps at most; a command wakes it at once
+_IDLE_S = 0.2  # how long an idle loop sleeps at most; a call wakes it at once
 
 
 class EngineFailedError(Exception):
@@ -127,29 +128,12 @@ def wait_for(job: Job, seconds: float) -> bool:
     return job.done.is_set()
 
 
-class _Command:
-    """A function that another thread wants to be run between two steps."""
-
-    def __init__(self, function: Callable[[], Any]) -> None:
-        self._function = function
-        self.done = threading.Event()
-        self.value: Any = None
-        self.error: BaseException | None = None
-
-    def run(self) -> None:
-        try:
-            self.value = self._function()
-        except Exception as error:  # noqa: BLE001 - goes to the thread that asked
-            self.error = error
-        self.done.set()
-
-
 class EngineLoop:
     """Runs an engine in the thread that calls `run`; every other method is for other threads."""
 
     def __init__(self, engine: SteppedEngine) -> None:
         self._engine = engine
-        self._commands: queue.SimpleQueue[_Command] = queue.SimpleQueue()
+        self._calls: queue.SimpleQueue[tuple[Callable[[], Any], Future[Any]]] = queue.SimpleQueue()
         self._jobs: list[Job] = []
         self._owner: dict[str, Job] = {}
         self._numbers = itertools.count()
@@ -164,7 +148,7 @@ class EngineLoop:
         """
         try:
             while not self._stopped.is_set():
-                self._run_commands()
+                self._run_calls()
                 if self._jobs:
                     self._step()
         except Exception as error:
@@ -186,14 +170,12 @@ class EngineLoop:
         Raises:
             EngineFailedError: the loop has ended.
         """
-        command = _Command(function)
-        self._commands.put(command)
-        while not command.done.wait(_IDLE_S):
-            if self._stopped.is_set() and not command.done.wait(_IDLE_S):
+        outcome: Future[Any] = Future()
+        self._calls.put((function, outcome))
+        while not wait([outcome], _IDLE_S).done:
+            if self._stopped.is_set() and not wait([outcome], _IDLE_S).done:
                 raise EngineFailedError(self.failure or "the server was stopped")
-        if command.error is not None:
-            raise command.error
-        return command.value
+        return outcome.result()
 
     def start(self, request: GenerateRequest) -> Job:
         """Hands a request to the engine; the job's `done` says when it is finished.
@@ -215,14 +197,17 @@ class EngineLoop:
         snapshot: EngineSnapshot = self.call(self._engine.snapshot)
         return snapshot
 
-    def _run_commands(self) -> None:
+    def _run_calls(self) -> None:
         block = not self._jobs
         while True:
             try:
-                command = self._commands.get(block=block, timeout=_IDLE_S)
+                function, outcome = self._calls.get(block=block, timeout=_IDLE_S)
             except queue.Empty:
                 return
-            command.run()
+            try:
+                outcome.set_result(function())
+            except Exception as error:  # noqa: BLE001 - goes to the thread that asked
+                outcome.set_exception(error)
             block = False
 
     def _add(self, request: GenerateRequest) -> Job:

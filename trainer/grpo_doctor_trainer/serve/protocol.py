@@ -143,7 +143,15 @@ class FilesRequest(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class JoinRequest(Struct, frozen=True, forbid_unknown_fields=True):
-    """A group of collectives: the trainer is rank 0, the engine's workers come after it."""
+    """A group of collectives: the trainer is rank 0, the engine's workers come after it.
+
+    Attributes:
+        backend: `nccl` between GPUs, else `gloo`.
+        host: where rank 0 is reached.
+        port: of rank 0's store.
+        size: the trainer and the workers.
+        timeout_s: until a broadcast that the others do not join is an error.
+    """
 
     backend: str
     host: str

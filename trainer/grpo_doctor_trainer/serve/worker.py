@@ -17,6 +17,7 @@ from grpo_doctor_trainer.rollout.vllm.weight_checks import (
     note_loads,
     stop_noting,
 )
+from grpo_doctor_trainer.serve.protocol import JoinRequest
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -53,23 +54,11 @@ class WeightWorker:
     def grpo_join(self, backend: str, host: str, port: int, size: int, timeout_s: float) -> None:
         """Joins the trainer's group, behind the trainer in the order of workers.
 
-        Args:
-            backend: `nccl` or `gloo`.
-            host: of the trainer's rank 0.
-            port: of its store.
-            size: the trainer and the workers.
-            timeout_s: until a broadcast that the others do not join is an error.
+        The arguments are `JoinRequest`'s: vLLM hands on plain values alone.
         """
         self.grpo_leave()
-        self._grpo_channel = Channel(
-            backend=backend,
-            host=host,
-            port=port,
-            rank=1 + self.rank,
-            size=size,
-            timeout_s=timeout_s,
-            device=self.device,
-        )
+        group = JoinRequest(backend, host, port, size, timeout_s)
+        self._grpo_channel = Channel(group, 1 + self.rank, self.device)
         self._grpo_channel.join()
 
     def grpo_receive(self) -> tuple[str, int]:

@@ -47,7 +47,15 @@ class LLMEngine:
         self.asked: list[tuple[dict[str, Any], SamplingParams]] = []
         self.calls: list[str] = []
         self.engine_core = SimpleNamespace(shutdown=lambda: self.calls.append("shutdown"))
-        self.model_config = SimpleNamespace(max_model_len=64, dtype="torch.float32")
+        text = SimpleNamespace(vocab_size=300, hidden_size=128, num_hidden_layers=1)
+        self.model_config = SimpleNamespace(
+            max_model_len=64, dtype="torch.float32",
+            hf_config=SimpleNamespace(get_text_config=lambda: text),
+        )  # fmt: skip
+        self.vllm_config = SimpleNamespace(
+            device_config=SimpleNamespace(device_type="cpu"),
+            parallel_config=SimpleNamespace(world_size=2),
+        )
 
     @classmethod
     def from_engine_args(cls, arguments: EngineArgs, *, stat_loggers: list[Any]) -> LLMEngine:

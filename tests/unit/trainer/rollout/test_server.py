@@ -178,12 +178,13 @@ def test_prompts_with_images_go_as_text_and_png() -> None:
 
 
 def test_what_is_the_whole_engines_is_counted_once() -> None:
-    found = RolloutStatistics(9, 4.5, 2, 0.5, 0.25, 1, 40, 30, 12)
-    main = totals(found, [3, 3], [4, 2], whole_engine=True)
+    statistics = RolloutStatistics(9, 4.5, 2, 0.5, 0.25, 1, 40, 30, 12)
+    completions = [Completion([7] * 4, [], 3), Completion([7] * 2, [], 3)]
+    main = totals(statistics, completions, whole_engine=True)
     assert main["running_requests_peak"] == 9
     assert main["kv_cache_peak_pct"] == 25
     assert (main["prompt_tokens"], main["generated_tokens"]) == (6, 6)
-    other = totals(found, [3, 3], [4, 2], whole_engine=False)
+    other = totals(statistics, completions, whole_engine=False)
     assert "preemptions" not in other
     assert other["generated_tokens"] == 6
     assert other.items() <= main.items()

@@ -9,14 +9,13 @@ import torch
 
 from grpo_doctor_trainer.rollout.vllm.collective import Channel, receive, send_part
 from grpo_doctor_trainer.rollout.vllm.weight_checks import Signature
+from grpo_doctor_trainer.serve.protocol import JoinRequest
 
 
 def pair(timeout_s: float) -> tuple[Channel, Channel]:
     def end(rank: int, port: int) -> Channel:
-        return Channel(
-            backend="gloo", host="127.0.0.1", port=port, rank=rank, size=2,
-            timeout_s=timeout_s, device=torch.device("cpu"),
-        )  # fmt: skip
+        group = JoinRequest("gloo", "127.0.0.1", port, 2, timeout_s)
+        return Channel(group, rank, torch.device("cpu"))
 
     sender = end(0, 0)
     receiver = end(1, sender.port)
@@ -60,10 +59,7 @@ def test_tensors_of_any_dtype_and_shape_arrive() -> None:
 
 
 def test_a_receiver_that_never_comes_is_an_error_in_time() -> None:
-    channel = Channel(
-        backend="gloo", host="127.0.0.1", port=0, rank=0, size=2, timeout_s=1.0,
-        device=torch.device("cpu"),
-    )  # fmt: skip
+    channel = Channel(JoinRequest("gloo", "127.0.0.1", 0, 2, 1.0), 0, torch.device("cpu"))
     with pytest.raises(RuntimeError):
         channel.join()
 

@@ -53,7 +53,7 @@ def test_an_engine_starts_with_the_ranks_options_and_reports_its_steps(
     counted = statistics.statistics()
     assert (counted.steps, counted.waiting_peak, counted.preemptions) == (2, 2, 2)
     assert (counted.prefix_queries, counted.prefix_hits) == (20, 8)
-    statistics.finish([], [])
+    statistics.finish([])
     engine.step()
     assert statistics.statistics().prefix_queries == 10
 

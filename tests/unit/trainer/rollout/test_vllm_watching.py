@@ -21,6 +21,7 @@ from grpo_doctor_trainer.rollout.vllm.engine_log import (
     failure_message,
 )
 from grpo_doctor_trainer.rollout.vllm.statistics import EngineStatistics, totals
+from grpo_doctor_trainer.serve.protocol import Completion
 
 
 def test_statistics_of_a_rollout_and_nothing_left_for_the_next() -> None:
@@ -31,7 +32,7 @@ def test_statistics_of_a_rollout_and_nothing_left_for_the_next() -> None:
             kv_cache_usage=usage, prefix_cache_stats=SimpleNamespace(queries=10, hits=4),
         )  # fmt: skip
         statistics.record(scheduler, SimpleNamespace(num_preempted_reqs=1), engine_idx=0)
-    counted = totals(statistics.statistics(), [3, 4], [1, 5])
+    counted = totals(statistics.statistics(), [Completion([7], [], 3), Completion([7] * 5, [], 4)])
     assert counted["running_requests_peak"] == 4
     assert counted["running_requests_mean"] == 3
     assert counted["waiting_requests_mean"] == 1
@@ -42,7 +43,7 @@ def test_statistics_of_a_rollout_and_nothing_left_for_the_next() -> None:
     assert counted["completions_of_1_to_1_tokens"] == 1
     assert counted["completions_of_5_to_8_tokens"] == 1
     assert counted["completions_of_3_to_4_tokens"] == 0
-    statistics.finish([3], [1])
+    statistics.finish([Completion([7], [], 3)])
     assert statistics.statistics().steps == 0
     assert statistics.statistics().preemptions == 0
 

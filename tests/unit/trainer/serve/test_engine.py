@@ -65,6 +65,13 @@ def test_the_engine_is_seen_as_of_its_last_step(config: ServeConfig) -> None:
     assert (seen.preemptions, seen.prefix_queries, seen.prefix_hits) == (2, 20, 8)
 
 
+def test_health_says_what_vllm_made_of_the_model(config: ServeConfig) -> None:
+    assert VllmEngine(config).facts() == {
+        "shape": {"vocab_size": 300, "hidden_size": 128, "num_hidden_layers": 1},
+        "max_model_len": 64, "dtype": "float32", "device": "cpu", "workers": 2, "vllm": "0",
+    }  # fmt: skip
+
+
 def test_new_weights_come_with_their_signature(config: ServeConfig) -> None:
     engine = VllmEngine(dataclasses.replace(config, gpu_memory_utilization=0.5))
     assert engine.load_files(["x.safetensors"]) == ("signature", 3)

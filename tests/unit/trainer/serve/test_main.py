@@ -37,12 +37,13 @@ def _signals_as_they_were(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 class Engine:
     """An engine that is there at once."""
 
-    shape: dict[str, int] = {"vocab_size": 300}  # noqa: RUF012
-    max_model_len, dtype, device, workers, vllm = 64, "float32", "cpu", 2, "0"
     closed: list[str] = []  # noqa: RUF012
 
     def __init__(self, config: Any) -> None:
         self.closed.clear()
+
+    def facts(self) -> dict[str, Any]:
+        return {"shape": {"vocab_size": 300}, "max_model_len": 64, "workers": 2}
 
     def close(self) -> None:
         self.closed.append("closed")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.client
 import socket
 import time
+from contextlib import closing
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from grpo_doctor_trainer.errors import RolloutError
@@ -68,8 +69,7 @@ class ServerClient:
         Raises:
             RolloutError: it has failed, or is not there in time.
         """
-        begun = time.monotonic()
-        reported = begun
+        started = reported = time.monotonic()
         while True:
             try:
                 health = self.health()
@@ -81,7 +81,7 @@ class ServerClient:
             except OSError as error:
                 state = f"nothing answers ({error})"
             now = time.monotonic()
-            if now - begun > seconds:
+            if now - started > seconds:
                 raise self._error(
                     f"is not ready after {seconds:g} s: {state}. Start it with "
                     f"`python -m grpo_doctor_trainer.serve --port {self._port}` and the same "
@@ -89,7 +89,7 @@ class ServerClient:
                 )
             if now - reported > _TELL_S:
                 reported = now
-                tell(f"waiting for the server at {self.address}, {now - begun:.0f} s: {state}")
+                tell(f"waiting for the server at {self.address}, {now - started:.0f} s: {state}")
             time.sleep(_POLL_S)
 
     def generate(
@@ -151,8 +151,7 @@ class ServerClient:
         progress: Callable[[protocol.Progress], None],
         on_ended: OnEnded | None,
     ) -> protocol.Generated:
-        connection = self._connect(self._patience)
-        try:
+        with closing(self._connect(self._patience)) as connection:
             response = self._send(connection, "POST", "/generate", protocol.encode(request))
             for line in response:
                 event = self._decoded(protocol.Event, line)
@@ -165,16 +164,11 @@ class ServerClient:
                 if event.result is not None:
                     return event.result
             raise ConnectionResetError("it ended in the middle of its answer")
-        finally:
-            connection.close()
 
     def _ask(self, method: str, path: str, body: bytes, kind: type[_T], timeout_s: float) -> _T:
-        connection = self._connect(timeout_s)
-        try:
+        with closing(self._connect(timeout_s)) as connection:
             response = self._send(connection, method, path, body)
             return self._decoded(kind, response.read())
-        finally:
-            connection.close()
 
     def _connect(self, timeout_s: float) -> http.client.HTTPConnection:
         connection = http.client.HTTPConnection(self._host, self._port, timeout=timeout_s)
@@ -207,6 +201,6 @@ class ServerClient:
                 "--vllm_server_host and --vllm_server_port"
             ) from error
 
-    def _error(self, what: str) -> RolloutError:
-        where = f" Its log: {self.log}" if self.log else ""
-        return RolloutError(f"the vLLM server at {self.address} {what}.{where}")
+    def _error(self, trouble: str) -> RolloutError:
+        log = f" Its log: {self.log}" if self.log else ""
+        return RolloutError(f"the vLLM server at {self.address} {trouble}.{log}")

@@ -13,6 +13,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 import torch
+from msgspec.structs import replace
 from torch._C import _distributed_c10d as _c10d
 
 from grpo_doctor_trainer.errors import RolloutError
@@ -39,32 +40,19 @@ class Channel:
     differ in the lines of `_make_group` alone.
 
     Args:
-        backend: `nccl` between GPUs, else `gloo`.
-        host: where rank 0 is reached.
-        port: of rank 0's store; 0 takes a free one, on rank 0 only.
+        group: what the ends have in common; on rank 0 its port may be 0, which takes a free one.
         rank: 0 for the trainer.
-        size: the trainer and the workers.
-        timeout_s: until a broadcast that the others do not join is an error.
         device: where tensors are sent from, or received to.
     """
 
-    def __init__(  # noqa: PLR0913 - what a group is made of, by name
-        self,
-        *,
-        backend: str,
-        host: str,
-        port: int,
-        rank: int,
-        size: int,
-        timeout_s: float,
-        device: torch.device,
-    ) -> None:
+    def __init__(self, group: JoinRequest, rank: int, device: torch.device) -> None:
         self.device = device
-        self._timeout = timedelta(seconds=timeout_s)
+        self._timeout = timedelta(seconds=group.timeout_s)
         self._store: Any = _c10d.TCPStore(
-            host, port, size, is_master=rank == 0, timeout=self._timeout, wait_for_workers=False
-        )
-        self._rank, self._size, self._backend = rank, size, backend
+            group.host, group.port, group.size,
+            is_master=rank == 0, timeout=self._timeout, wait_for_workers=False,
+        )  # fmt: skip
+        self._rank, self._size, self._backend = rank, group.size, group.backend
         self._group: Any = None
 
     @property
@@ -121,13 +109,13 @@ def send_part(channel: Channel, part: Part) -> None:
 
 
 def receive(
-    channel: Channel, seen: Callable[[str, torch.Tensor], None]
+    channel: Channel, on_tensor: Callable[[str, torch.Tensor], None]
 ) -> Iterator[tuple[str, torch.Tensor]]:
     """Receives tensors one at a time until the sender says that there are no more.
 
     Args:
         channel: a joined end.
-        seen: is called with each tensor before it is handed on, whatever becomes of it then.
+        on_tensor: is called with each tensor before it is handed on, whatever becomes of it then.
 
     Raises:
         ValueError: the sender's description of a part makes no sense.
@@ -145,7 +133,7 @@ def receive(
         for name, dtype, shape in description:
             tensor = torch.empty(shape, dtype=_dtype(dtype), device=channel.device)
             channel.broadcast(tensor)
-            seen(name, tensor)
+            on_tensor(name, tensor)
             yield name, tensor
 
 
@@ -176,20 +164,13 @@ class CollectiveTransfer:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="weights")
         self._answer: Future[WeightsTaken] | None = None
         self._signature = Signature()
-        host, size = client.own_address(), 1 + health.workers
+        group = JoinRequest(
+            backend, client.own_address(), port=0, size=1 + health.workers,
+            timeout_s=min(timeout_s, _JOIN_TIMEOUT_S),
+        )  # fmt: skip
         try:
-            self._channel = Channel(
-                backend=backend,
-                host=host,
-                port=0,
-                rank=0,
-                size=size,
-                timeout_s=min(timeout_s, _JOIN_TIMEOUT_S),
-                device=device,
-            )
-            request = JoinRequest(
-                backend, host, self._channel.port, size, min(timeout_s, _JOIN_TIMEOUT_S)
-            )
+            self._channel = Channel(group, 0, device)
+            request = replace(group, port=self._channel.port)
             joined = self._thread.submit(client.call, "/weights/join", request, dict)
             try:
                 self._channel.join()
@@ -241,8 +222,8 @@ class CollectiveTransfer:
                 self._answer.result()  # says more, if it failed
             raise self._broken("stopped taking weights", error) from error
 
-    def _broken(self, what: str, error: Exception) -> RolloutError:
+    def _broken(self, trouble: str, error: Exception) -> RolloutError:
         return RolloutError(
-            f"the workers of the vLLM server at {self._client.address} {what} "
+            f"the workers of the vLLM server at {self._client.address} {trouble} "
             f"({self._backend}: {error}). Its log: {self._client.log}"
         )

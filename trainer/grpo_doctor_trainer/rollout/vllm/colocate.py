@@ -135,9 +135,7 @@ class ColocatedRollout:
         with phase("rollout/generate"), seeded(seed, self._device):
             sampled = self._sample(requests, own, on_ended)
         if self._group.member == 0:
-            self._statistics.finish(
-                [each.prompt_tokens for each in sampled], [len(each.tokens) for each in sampled]
-            )
+            self._statistics.finish(sampled)
         check_read(prompts, sampled[own])
         pad_token = self._loaded.tokenizer.pad_token_id
         return as_completions(prompts, sampled[own], pad_token, self._device)

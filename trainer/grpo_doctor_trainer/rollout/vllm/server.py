@@ -95,11 +95,7 @@ class ServerRollout:
     def generate(self, prompts: PromptBatch, on_ended: OnEnded | None = None) -> Completions:
         """Has this rank's prompts completed."""
         generated = self._together(lambda: self._generate(prompts, on_ended), "rollout/agree")
-        prompt_tokens = [completion.prompt_tokens for completion in generated.completions]
-        completion_tokens = [len(completion.tokens) for completion in generated.completions]
-        write_totals(
-            generated.statistics, prompt_tokens, completion_tokens, whole_engine=self._ranks.is_main
-        )
+        write_totals(generated.statistics, generated.completions, whole_engine=self._ranks.is_main)
         pad_token = self._loaded.tokenizer.pad_token_id
         return as_completions(prompts, generated.completions, pad_token, self._engine.device)
 
@@ -129,18 +125,14 @@ class ServerRollout:
         address = self._client.address
         own = model_shape(self._engine.module.config)
         if own != health.shape:
-            differing = sorted(
-                name
-                for name in own.keys() | health.shape.keys()
-                if own.get(name) != health.shape.get(name)
-            )
-            described = ", ".join(
+            differing = ", ".join(
                 f"{name} {own.get(name)} here and {health.shape.get(name)} there"
-                for name in differing
+                for name in sorted(own.keys() | health.shape.keys())
+                if own.get(name) != health.shape.get(name)
             )
             raise RolloutError(
                 f"the vLLM server at {address} serves another model "
-                f"({health.model or 'the embedded one'}): {described}. Start it with the "
+                f"({health.model or 'the embedded one'}): {differing}. Start it with the "
                 f"trainer's --model. Its log: {health.log}"
             )
         needed = longest_sequence(self._config, self._loaded.context)

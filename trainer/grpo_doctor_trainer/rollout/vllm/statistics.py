@@ -20,7 +20,7 @@ from grpo_doctor_trainer.serve.state import EngineSnapshot, RolloutStatistics
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from grpo_doctor_trainer.serve.protocol import Progress
+    from grpo_doctor_trainer.serve.protocol import Completion, Progress
 
 _EVERY_S = 0.05
 
@@ -132,14 +132,9 @@ class EngineStatistics(EngineWatch):
             self._shown_at = now
             write_load(self.now)
 
-    def finish(self, prompt_tokens: Sequence[int], completion_tokens: Sequence[int]) -> None:
-        """Writes the counters of one rollout and starts the next.
-
-        Args:
-            prompt_tokens: the length of each prompt, in tokens.
-            completion_tokens: the length of each completion, in tokens.
-        """
-        write_totals(self.statistics(), prompt_tokens, completion_tokens)
+    def finish(self, completions: Sequence[Completion]) -> None:
+        """Writes the counters of one rollout, which gave these, and starts the next."""
+        write_totals(self.statistics(), completions)
         self._tally = Tally(self.now)
 
     def statistics(self) -> RolloutStatistics:
@@ -148,37 +143,28 @@ class EngineStatistics(EngineWatch):
 
 
 def write_totals(
-    statistics: RolloutStatistics,
-    prompt_tokens: Sequence[int],
-    completion_tokens: Sequence[int],
-    *,
-    whole_engine: bool = True,
+    statistics: RolloutStatistics, completions: Sequence[Completion], *, whole_engine: bool = True
 ) -> None:
     """Writes the counters of one rollout of one rank; arguments as in `totals`."""
-    named = totals(statistics, prompt_tokens, completion_tokens, whole_engine=whole_engine)
-    for name, value in named.items():
+    for name, value in totals(statistics, completions, whole_engine=whole_engine).items():
         counter(f"engine/{name}", value)
 
 
 def totals(
-    statistics: RolloutStatistics,
-    prompt_tokens: Sequence[int],
-    completion_tokens: Sequence[int],
-    *,
-    whole_engine: bool = True,
+    statistics: RolloutStatistics, completions: Sequence[Completion], *, whole_engine: bool = True
 ) -> dict[str, float]:
     """Sums up one rollout of one rank, by the counters' names without `engine/`.
 
     Args:
         statistics: of the engine, while it worked for this rank.
-        prompt_tokens: the length of each prompt of this rank, in tokens.
-        completion_tokens: the length of each completion of this rank, in tokens.
+        completions: those of this rank.
         whole_engine: whether what the engine did for all ranks is this rank's to record.
     """
+    lengths = [len(completion.tokens) for completion in completions]
     own = {
-        "prompt_tokens": float(sum(prompt_tokens)),
-        "generated_tokens": float(sum(completion_tokens)),
-    } | _histogram(completion_tokens)
+        "prompt_tokens": float(sum(completion.prompt_tokens for completion in completions)),
+        "generated_tokens": float(sum(lengths)),
+    } | _histogram(lengths)
     if not whole_engine:
         return own
     return {
