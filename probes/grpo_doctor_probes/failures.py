@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from grpo_doctor_probes import recorder
 from grpo_doctor_probes.events import instant
 from grpo_doctor_probes.redact import redact_text
 
@@ -22,18 +21,14 @@ class _Noted:
 def note_failure(key: object, error: BaseException) -> None:
     """Records `error/PHASE/TYPE: first line` where an error leaves its innermost phase.
 
-    The host may well catch it and go on; whether it ended the run says the end of the run. Never
-    raises.
+    The host may well catch it and go on; whether it ended the run says the end of the run.
     """
     if not isinstance(error, Exception) or isinstance(error, _STEERING):
         return
     if _Noted.last == id(error) or _Noted.count >= _MOST:
         return
-    try:
-        _Noted.last = id(error)
-        _Noted.count += 1
-        phase = str(key[0] if isinstance(key, tuple) else key).partition("/")[0]
-        first = (str(error).strip().splitlines() or [""])[0]
-        instant(f"{PREFIX}{phase}/{type(error).__name__}: {redact_text(first)}"[:_LONGEST])
-    except Exception:  # noqa: BLE001 - a guest never raises into its host
-        recorder.note_error()
+    _Noted.last = id(error)
+    _Noted.count += 1
+    phase = str(key[0] if isinstance(key, tuple) else key).partition("/")[0]
+    first = (str(error).strip().splitlines() or [""])[0]
+    instant(f"{PREFIX}{phase}/{type(error).__name__}: {redact_text(first)}"[:_LONGEST])

@@ -32,6 +32,9 @@ from grpo_doctor_probes.threads import Level, Tenancy, ThreadState, current_thre
 
 TYPE_CHECKING = False  # `typing` costs 7 ms of import in the job
 if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
     from grpo_doctor_probes.threads import GpuTimer
     from grpo_doctor_probes.torchprofile import TorchProfile
 
@@ -270,6 +273,14 @@ def note_error() -> None:
     """Counts an internal error where the report will find it; the host sees nothing."""
     if ACTIVE is not None:
         ACTIVE.note_error()
+
+
+def quietly(function: Callable[..., object], *args: Any, **kwargs: Any) -> None:
+    """Calls a function of ours on objects of the job's; what it raises is counted, not raised."""
+    try:
+        function(*args, **kwargs)
+    except Exception:  # noqa: BLE001 - a guest never raises into its host
+        note_error()
 
 
 def _after_fork_in_child() -> None:

@@ -13,8 +13,7 @@ from grpo_doctor_probes import layout, recorder
 TYPE_CHECKING = False  # `typing` costs 7 ms of import in the job
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from types import TracebackType
-    from typing import TypeVar
+    from typing import Any, TypeVar
 
     from grpo_doctor_probes.threads import Level
 
@@ -66,17 +65,12 @@ class phase:  # noqa: N801 - reads like the built-in context managers it sits be
         except Exception:  # noqa: BLE001 - a guest never raises into its host
             recorder.note_error()
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: Any, error: BaseException | None, traceback: Any) -> None:
         active = recorder.ACTIVE
         if active is None:
             return
         if error is not None:
-            _note(self._key, error)
+            recorder.quietly(_note, self._key, error)
         try:
             end_ns = monotonic_ns()
             level = self._level
@@ -140,7 +134,7 @@ class step(phase):  # noqa: N801
         if active is None:
             return
         if active.profile is not None:
-            _quietly(active.profile.before_step, int(self._number), phase)
+            recorder.quietly(active.profile.before_step, int(self._number), phase)
         super().__enter__()
         try:
             active.pauses.forget()
@@ -149,12 +143,7 @@ class step(phase):  # noqa: N801
         except Exception:  # noqa: BLE001 - a guest never raises into its host
             recorder.note_error()
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         active = recorder.ACTIVE
         if active is None:
             return
@@ -181,19 +170,10 @@ class step(phase):  # noqa: N801
 
 
 def _note(key: object, error: BaseException) -> None:
-    try:  # the import may fail as well: at the end of the interpreter, on a full disk
-        from grpo_doctor_probes.failures import note_failure  # noqa: PLC0415 - seldom needed
+    # The import may fail as well: at the end of the interpreter, on a full disk.
+    from grpo_doctor_probes.failures import note_failure  # noqa: PLC0415 - seldom needed
 
-        note_failure(key, error)
-    except Exception:  # noqa: BLE001 - a guest never raises into its host
-        recorder.note_error()
-
-
-def _quietly(function: Callable[..., None], *args: object) -> None:
-    try:
-        function(*args)
-    except Exception:  # noqa: BLE001 - a guest never raises into its host
-        recorder.note_error()
+    note_failure(key, error)
 
 
 def _details(args: dict[str, object]) -> tuple[tuple[str, object], ...]:

@@ -13,26 +13,16 @@ from grpo_doctor_probes.rundir import HOOKS_VARIABLE, RUN_DIR_VARIABLE
 
 TYPE_CHECKING = False  # `typing` costs 7 ms of import in the job
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from types import ModuleType
     from typing import Any
 
     from grpo_doctor_probes.hooks.table import Adapter, Hook
 
-# Package to the module of its adapter. None of these is imported before the package itself is.
-ADAPTERS = {
-    "transformers": "transformers",
-    "accelerate": "accelerate",
-    "deepspeed": "deepspeed",
-    "trl": "trl",
-    "swift": "swift",
-    "verl": "verl",
-    "openrlhf": "openrlhf",
-    "vllm": "vllm",
-    "sglang": "sglang",
-    "ray": "ray",
-}
-_LOADED: dict[str, Adapter] = {}
+# Packages with an adapter, in a module of the same name; imported when the package itself is.
+ADAPTERS = (
+    "transformers", "accelerate", "deepspeed", "trl", "swift", "verl", "openrlhf", "vllm",
+    "sglang", "ray",
+)  # fmt: skip
 _APPLIED: set[str] = set()  # modules
 
 
@@ -67,23 +57,16 @@ def boot_late() -> None:
 
 def _watch() -> importing.ImportWatcher:
     sidecar.EXTRAS["hooks"] = COVERAGE.facts
-    return importing.install(importing.ImportWatcher(_wanted(), _imported))
-
-
-def _wanted() -> dict[str, Callable[[], set[str]]]:
-    def modules_of(package: str) -> Callable[[], set[str]]:
-        return lambda: adapter_of(package).modules()
-
-    return {package: modules_of(package) for package in ADAPTERS}
+    return importing.install(
+        importing.ImportWatcher(ADAPTERS, lambda package: adapter_of(package).modules(), _imported)
+    )
 
 
 def adapter_of(package: str) -> Adapter:
-    """The adapter of a top-level package. Raises KeyError for others."""
-    adapter = _LOADED.get(package)
-    if adapter is None:
-        name = f"grpo_doctor_probes.hooks.adapters.{ADAPTERS[package]}"
-        __import__(name)
-        adapter = _LOADED[package] = sys.modules[name].ADAPTER
+    """The adapter of a top-level package. Raises ModuleNotFoundError for others."""
+    name = f"grpo_doctor_probes.hooks.adapters.{package}"
+    __import__(name)
+    adapter: Adapter = sys.modules[name].ADAPTER
     return adapter
 
 
@@ -114,7 +97,7 @@ def apply_to_actor(actor_class: type) -> None:
 
     Ray gives it a copy of each function that it inherits, made before its module was wrapped.
     """
-    own = {name: each for cls in reversed(actor_class.__mro__[:-1]) for name, each in _own(cls)}
+    own = {name: method for cls in reversed(actor_class.__mro__[:-1]) for name, method in _own(cls)}
     for module, name in dict.fromkeys((b.__module__, b.__name__) for b in actor_class.__mro__):
         package = module.partition(".")[0]
         if package not in ADAPTERS:

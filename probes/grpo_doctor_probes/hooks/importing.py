@@ -8,7 +8,7 @@ from grpo_doctor_probes import recorder
 
 TYPE_CHECKING = False  # `typing` costs 7 ms of import in the job
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Collection, Sequence
     from importlib.machinery import ModuleSpec
     from types import ModuleType
 
@@ -23,18 +23,20 @@ class ImportWatcher:
     `exec_module` is replaced, for one call.
 
     Args:
-        wanted: package name to a function that gives the names of its modules that are waited
-            for. Called at the package's first import, so that adapters of what a job never imports
-            are never loaded.
+        packages: their names.
+        modules_of: gives the names of a package's modules that are waited for. Called at the
+            package's first import, so that adapters of what a job never imports are never loaded.
         imported: called with each such module once it is ready.
     """
 
     def __init__(
         self,
-        wanted: dict[str, Callable[[], set[str]]],
+        packages: Collection[str],
+        modules_of: Callable[[str], set[str]],
         imported: Callable[[ModuleType], None],
     ) -> None:
-        self._wanted = wanted
+        self._packages = packages
+        self._modules_of = modules_of
         self._modules: dict[str, set[str]] = {}
         self._imported = imported
 
@@ -45,10 +47,12 @@ class ImportWatcher:
         if sys.meta_path and sys.meta_path[0] is not self:
             self._go_first()
         package = name.partition(".")[0]
-        if package not in self._wanted or _BUNDLED in sys.modules:
+        if package not in self._packages or _BUNDLED in sys.modules:
             return None
         try:
-            if name not in self._modules_of(package):
+            if package not in self._modules:
+                self._modules[package] = self._modules_of(package)
+            if name not in self._modules[package]:
                 return None
             spec = self._ask_others(name, path, target)
             if spec is not None:
@@ -66,12 +70,6 @@ class ImportWatcher:
             sys.meta_path.insert(0, self)
         except ValueError:  # the job has taken us out
             return
-
-    def _modules_of(self, package: str) -> set[str]:
-        modules = self._modules.get(package)
-        if modules is None:
-            modules = self._modules[package] = self._wanted[package]()
-        return modules
 
     def _ask_others(
         self, name: str, path: Sequence[str] | None, target: ModuleType | None

@@ -4,15 +4,13 @@ completions that rank 0 writes beside the metrics.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from types import ModuleType
+from typing import Any
+
 from grpo_doctor_probes import counter
 from grpo_doctor_probes.hooks.spans import HookedSpan, inside
-from grpo_doctor_probes.hooks.wrapping import quietly, replace
-
-TYPE_CHECKING = False  # `typing` costs 7 ms of import in the job
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from types import ModuleType
-    from typing import Any
+from grpo_doctor_probes.hooks.wrapping import before, replace
 
 PLACES = "train/token_places"
 COMPLETIONS = "optimizer/log_completions"
@@ -21,7 +19,7 @@ _WRITING: list[HookedSpan] = []
 
 def patch_trainer(module: ModuleType) -> None:
     """Counts the places of each pass of a `GRPOTrainer`, and times how it logs completions."""
-    replace(module, "GRPOTrainer.compute_loss", _around_loss)
+    replace(module, "GRPOTrainer.compute_loss", before(_count_places))
     replace(module, "GRPOTrainer.log", _around_log)
 
 
@@ -31,25 +29,18 @@ def metrics_logged() -> None:
         _WRITING[-1].__enter__()
 
 
-def _around_loss(compute_loss: Callable[..., Any]) -> Callable[..., Any]:
-    def wrapper(*args: Any, **kwargs: Any) -> Any:
-        quietly(_count_places, kwargs["inputs"] if "inputs" in kwargs else args[2:3])
-        return compute_loss(*args, **kwargs)
-
-    return wrapper
-
-
-def _count_places(inputs: Any) -> None:
+def _count_places(*args: Any, **kwargs: Any) -> None:
     """Tokens and padding of a pass, by the tensors' shapes: nothing is asked of the device."""
     if inside("eval"):
         return
+    inputs = kwargs["inputs"] if "inputs" in kwargs else args[2:3]
     while isinstance(inputs, (list, tuple)):
         if not inputs:
             return
         inputs = inputs[0]
     model_inputs = inputs.get("model_inputs", inputs)
-    whole = ("input_ids",) if "input_ids" in model_inputs else ("prompt_ids", "completion_ids")
-    places = sum(model_inputs[name].numel() for name in whole if name in model_inputs)
+    names = ("input_ids",) if "input_ids" in model_inputs else ("prompt_ids", "completion_ids")
+    places = sum(model_inputs[name].numel() for name in names if name in model_inputs)
     if places:
         counter(PLACES, float(places))
 

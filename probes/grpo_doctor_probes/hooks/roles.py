@@ -2,50 +2,36 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
 from grpo_doctor_probes import recorder
 from grpo_doctor_probes.decorate import timed
+from grpo_doctor_probes.hooks.wrapping import Around
 from grpo_doctor_probes.sidecar import ROLE
 
-TYPE_CHECKING = False  # `typing` costs 7 ms of import in the job
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from typing import Any
+
+@contextmanager
+def _role(name: str) -> Iterator[None]:
+    ROLE.take(name)
+    yield
 
 
-class _TakenRole:
-    """A context that takes a role when it is entered, so that it fits functions of every kind."""
-
-    def __init__(self, name: str) -> None:
-        self._name = name
-
-    def __enter__(self) -> None:
-        ROLE.take(self._name)
-
-    def __exit__(self, *error: object) -> None:
-        return
-
-
-def with_role(name: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+def with_role(name: str) -> Around:
     """Gives a function, such as an actor's `__init__`, that first takes a role for its process."""
-    return lambda function: timed(lambda: _TakenRole(name), function)
+    return lambda function: timed(lambda: _role(name), function)
 
 
-class _GpuTimes:
-    """A context for what works on the GPU in a process that has no steps, at which others look
-    whether CUDA is in use by now."""
-
-    def __enter__(self) -> None:
-        active = recorder.ACTIVE or recorder.start_if_asked()
-        if active is not None:
-            try:
-                active.watch_cuda()
-            except Exception:  # noqa: BLE001 - a guest never raises into its host
-                recorder.note_error()
-
-    def __exit__(self, *error: object) -> None:
-        return
+@contextmanager
+def _gpu_times() -> Iterator[None]:
+    # Of what works on the GPU in a process without steps, at which others look for CUDA.
+    active = recorder.ACTIVE or recorder.start_if_asked()
+    if active is not None:
+        recorder.quietly(active.watch_cuda)
+    yield
 
 
 def with_gpu_times(function: Callable[..., Any]) -> Callable[..., Any]:
     """The same function; spans in its process are timed on the GPU too, once CUDA is in use."""
-    return timed(_GpuTimes, function)
+    return timed(_gpu_times, function)

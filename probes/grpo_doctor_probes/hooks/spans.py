@@ -9,14 +9,11 @@ from __future__ import annotations
 
 from _thread import _local
 from time import monotonic_ns
+from typing import Any
 
 from grpo_doctor_probes import layout, recorder
 from grpo_doctor_probes.hooks.sums import SUMS
 from grpo_doctor_probes.spans import phase, step
-
-TYPE_CHECKING = False  # `typing` costs 7 ms of import in the job
-if TYPE_CHECKING:
-    from types import TracebackType
 
 _OPAQUE = ("eval", "checkpoint")
 
@@ -66,15 +63,10 @@ class HookedSpan:
             SUMS.charge(names)
         names.append(self._name)
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: Any) -> None:
         if self._span is None:
             return
-        self._span.__exit__(kind, error, traceback)
+        self._span.__exit__(*error)
         names = _OPEN.names
         if SUMS.on:
             SUMS.charge(names)

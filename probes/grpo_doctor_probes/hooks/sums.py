@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import os
 from _thread import get_ident
+from collections.abc import Sequence
 from time import monotonic_ns
 
 from grpo_doctor_probes.rundir import LOG_METRICS_VARIABLE
-
-TYPE_CHECKING = False  # `typing` costs 7 ms of import in the job
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 _PREFIX = "grpo_doctor/"
 _NO_PHASE = "callback"  # the user's code between phases

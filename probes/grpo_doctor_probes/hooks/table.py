@@ -58,23 +58,20 @@ class Adapter:
     """What is hooked of one package.
 
     Args:
-        package: the top-level package whose import makes the adapter needed.
-        distribution: its name on the package index, for its version.
+        distribution: the package's name on the package index, for its version.
         hooks: functions that become spans.
         patches: module name to a function of that module, called once after its import, for what
             is more than a span. It may raise; that is noted and the job goes on.
     """
 
-    __slots__ = ("distribution", "hooks", "package", "patches")
+    __slots__ = ("distribution", "hooks", "patches")
 
     def __init__(
         self,
-        package: str,
         distribution: str,
         hooks: tuple[Hook, ...],
         patches: dict[str, Callable[[ModuleType], None]] | None = None,
     ) -> None:
-        self.package = package
         self.distribution = distribution
         self.hooks = hooks
         self.patches = patches or {}

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from grpo_doctor_probes.hooks.wrapping import spanned, without_span
+from typing import Any
 
-TYPE_CHECKING = False  # `typing` costs 7 ms of import in the job
-if TYPE_CHECKING:
-    from typing import Any
+from grpo_doctor_probes.hooks.wrapping import spanned, without_span
 
 _FORWARD = "forward"  # what a reward that is a model is called by
 _EVENT = "on_"

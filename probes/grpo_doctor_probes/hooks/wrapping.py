@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
+from types import ModuleType
+from typing import Any
 
-from grpo_doctor_probes import recorder
 from grpo_doctor_probes.decorate import timed
 from grpo_doctor_probes.hooks.concurrent import SharedSpan
 from grpo_doctor_probes.hooks.spans import HookedSpan
-from grpo_doctor_probes.hooks.table import HOOKED
+from grpo_doctor_probes.hooks.table import HOOKED, Hook
+from grpo_doctor_probes.recorder import note_error, quietly
 
-TYPE_CHECKING = False  # `typing` costs 7 ms of import in the job
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from types import ModuleType
-    from typing import Any
-
-    from grpo_doctor_probes.hooks.table import Hook
-
+Around = Callable[[Callable[..., Any]], Callable[..., Any]]
 _MARK = "__grpo_doctor_hook__"
 
 
@@ -42,7 +38,7 @@ def _by_arguments(
         try:
             span = span_of(*args, **kwargs)
         except Exception:  # noqa: BLE001 - a guest never raises into its host
-            recorder.note_error()
+            note_error()
             span = None
         if span is None:
             return function(*args, **kwargs)
@@ -50,6 +46,38 @@ def _by_arguments(
             return function(*args, **kwargs)
 
     return call
+
+
+def before(note: Callable[..., object]) -> Around:
+    """For `replace`: calls `note` with the function's arguments before each call, `quietly`."""
+
+    def around(function: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*args: Any, **kwargs: Any) -> Any:
+            quietly(note, *args, **kwargs)
+            return function(*args, **kwargs)
+
+        return call
+
+    return around
+
+
+def after(note: Callable[..., object]) -> Around:
+    """For `replace`: calls `note` with the function's arguments after each call, `quietly`."""
+    return on_result(lambda _, *args, **kwargs: note(*args, **kwargs))
+
+
+def on_result(note: Callable[..., object]) -> Around:
+    """For `replace`: calls `note` with the result and the arguments of each call, `quietly`."""
+
+    def around(function: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*args: Any, **kwargs: Any) -> Any:
+            result = function(*args, **kwargs)
+            quietly(note, result, *args, **kwargs)
+            return result
+
+        return call
+
+    return around
 
 
 def spanned(function: Callable[..., Any], span: str) -> Callable[..., Any]:
@@ -66,9 +94,7 @@ def without_span(function: Callable[..., Any]) -> Callable[..., Any]:
     return function.__wrapped__ if hasattr(function, _MARK) else function  # type: ignore[attr-defined]
 
 
-def replace(
-    module: ModuleType, qualname: str, make: Callable[[Callable[..., Any]], Callable[..., Any]]
-) -> bool:
+def replace(module: ModuleType, qualname: str, make: Around) -> bool:
     """Replaces a function by what `make` gives for it; False where there is none.
 
     A method that a class only inherits is not replaced: its base has a hook of its own, and some
@@ -78,7 +104,7 @@ def replace(
     if function is None:
         return False
     wrapper = make(function)
-    inner, outer = (getattr(each, "__func__", each) for each in (function, wrapper))
+    inner, outer = getattr(function, "__func__", function), getattr(wrapper, "__func__", wrapper)
     functools.update_wrapper(outer, inner)
     setattr(outer, HOOKED, True)
     setattr(owner, qualname.rpartition(".")[2], wrapper)
@@ -95,11 +121,3 @@ def _lookup(module: ModuleType, qualname: str) -> tuple[Any, Any]:
     function = vars(owner).get(name)
     callable_ = callable(function) or isinstance(function, (staticmethod, classmethod))
     return owner, function if callable_ else None
-
-
-def quietly(function: Callable[..., object], *args: Any) -> None:
-    """Calls a function of ours on objects of the job's; what it raises is counted, not raised."""
-    try:
-        function(*args)
-    except Exception:  # noqa: BLE001 - a guest never raises into its host
-        recorder.note_error()

@@ -39,6 +39,6 @@ def test_a_lost_function_is_told_with_its_phase_and_what_still_shows_it() -> Non
         Hook("trl.trainer", "T.gone", "reward", "1.0-"),
         Hook("trl.trainer", "T.old", "sync", "0.1-0.9"),
     )
-    assert list(mismatches(Adapter("trl", "trl", hooks), "1.2.0", FILES)) == [
+    assert list(mismatches(Adapter("trl", hooks), "1.2.0", FILES)) == [
         "trl 1.2.0: no trl.trainer:T.gone; lost: reward (still hooked: T.a)"
     ]

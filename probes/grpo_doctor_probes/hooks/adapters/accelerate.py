@@ -6,7 +6,6 @@ from grpo_doctor_probes.hooks.table import Adapter, Hook
 
 ADAPTER = Adapter(
     "accelerate",
-    "accelerate",
     (
         Hook("accelerate.accelerator", "Accelerator.backward", "train/backward", "0.20-"),
         Hook("accelerate.accelerator", "Accelerator.clip_grad_norm_", "optimizer/clip", "0.20-"),

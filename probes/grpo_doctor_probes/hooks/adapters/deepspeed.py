@@ -6,7 +6,6 @@ from grpo_doctor_probes.hooks.table import Adapter, Hook
 
 ADAPTER = Adapter(
     "deepspeed",
-    "deepspeed",
     (
         Hook("deepspeed.runtime.engine", "DeepSpeedEngine.backward", "train/backward", "0.10-"),
         Hook("deepspeed.runtime.engine", "DeepSpeedEngine.step", "optimizer", "0.10-"),

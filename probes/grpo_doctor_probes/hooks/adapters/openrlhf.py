@@ -6,6 +6,10 @@ are those of the work; rewards are called while samples are generated, in the ac
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from types import ModuleType
+from typing import Any
+
 from grpo_doctor_probes import watch_collectives
 from grpo_doctor_probes.decorate import timed
 from grpo_doctor_probes.hooks.adapters import openrlhf_steps as steps
@@ -14,15 +18,10 @@ from grpo_doctor_probes.hooks.roles import with_role
 from grpo_doctor_probes.hooks.spans import HookedSpan
 from grpo_doctor_probes.hooks.table import Adapter, Hook
 from grpo_doctor_probes.hooks.users_code import name_of, with_span
-from grpo_doctor_probes.hooks.wrapping import quietly, replace, spanned
+from grpo_doctor_probes.hooks.wrapping import Around, after, before, on_result, replace, spanned
+from grpo_doctor_probes.recorder import quietly
 from grpo_doctor_probes.rundir import DRIVER
 from grpo_doctor_probes.sidecar import ROLE
-
-TYPE_CHECKING = False  # `typing` costs 7 ms of import in the job
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from types import ModuleType
-    from typing import Any
 
 _TRAINER = "openrlhf.trainer.ppo_trainer"
 _ASYNC = "openrlhf.trainer.ppo_trainer_async"
@@ -50,8 +49,8 @@ _CALLS = {
 def _patch_trainer(module: ModuleType) -> None:
     replace(module, "PPOTrainer.__init__", with_role(DRIVER))
     replace(module, "PPOTrainer.fit", steps.around_fit)
-    replace(module, "PPOTrainer.evaluate", steps.around_evaluate)
-    replace(module, "BasePPOTrainer.init_checkpoint_states", steps.around_states)
+    replace(module, "PPOTrainer.evaluate", on_result(steps.write_evaluation))
+    replace(module, "BasePPOTrainer.init_checkpoint_states", on_result(steps.resume))
     replace(module, "BasePPOTrainer.save_logs_and_checkpoints", steps.around_logging)
 
 
@@ -59,11 +58,11 @@ def _patch_async(module: ModuleType) -> None:
     replace(module, "TrainingActor.__init__", with_role(DRIVER))
     replace(module, "TrainingActor.fit", steps.around_fit)
     replace(module, "GenerateSamplesActor.__init__", with_role(_GENERATOR))
-    replace(module, "GenerateSamplesActor.fit", _around_generator)
+    replace(module, "GenerateSamplesActor.fit", before(_name_wait))
 
 
 def _patch_samples(module: ModuleType) -> None:
-    replace(module, "SamplesGenerator.generate_samples", steps.around_samples)
+    replace(module, "SamplesGenerator.generate_samples", before(steps.begin_if_due))
 
 
 def _patch_launcher(module: ModuleType) -> None:
@@ -79,17 +78,18 @@ def _patch_engine(module: ModuleType) -> None:
 
 
 def _patch_agent(module: ModuleType) -> None:
-    for way in ("func", "http"):
-        replace(module, f"SingleTurnAgentExecutor._fetch_rewards_via_{way}", _shared("reward"))
-    replace(module, "SingleTurnAgentExecutor.__init__", _around_executor)
-    replace(module, "MultiTurnAgentExecutor.__init__", _around_agents)
+    for transport in ("func", "http"):
+        method = f"SingleTurnAgentExecutor._fetch_rewards_via_{transport}"
+        replace(module, method, _shared("reward"))
+    replace(module, "SingleTurnAgentExecutor.__init__", after(_name_reward))
+    replace(module, "MultiTurnAgentExecutor.__init__", after(_name_environment))
 
 
 def _patch_reward(module: ModuleType) -> None:
     replace(module, "RemoteRewardModel.__init__", with_role("reward"))
 
 
-def _shared(span: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+def _shared(span: str) -> Around:
     return lambda function: timed(lambda: SharedSpan(span), function)
 
 
@@ -103,16 +103,11 @@ def _around_setup(setup: Callable[..., Any]) -> Callable[..., Any]:
     return wrapper
 
 
-def _around_generator(fit: Callable[..., Any]) -> Callable[..., Any]:
+def _name_wait(generator: Any, *_: Any, **__: Any) -> None:
     """Generation ahead of the trainer waits for a place in the queue."""
-
-    def wrapper(self: Any, *args: Any, **kwargs: Any) -> Any:
-        slots = getattr(self, "rollout_slots", None)
-        if slots is not None:
-            slots.get = spanned(slots.get, "rollout/queue")
-        return fit(self, *args, **kwargs)
-
-    return wrapper
+    slots = getattr(generator, "rollout_slots", None)
+    if slots is not None:
+        slots.get = spanned(slots.get, "rollout/queue")
 
 
 def _around_engine_call(call: Callable[..., Any]) -> Callable[..., Any]:
@@ -126,37 +121,19 @@ def _around_engine_call(call: Callable[..., Any]) -> Callable[..., Any]:
     return wrapper
 
 
-def _around_executor(init: Callable[..., Any]) -> Callable[..., Any]:
-    def wrapper(self: Any, *args: Any, **kwargs: Any) -> None:
-        init(self, *args, **kwargs)
-        quietly(_name_reward, self)
-
-    return wrapper
-
-
-def _name_reward(executor: Any) -> None:
+def _name_reward(executor: Any, *_: Any, **__: Any) -> None:
     if executor.reward_func is not None:
         executor.reward_func = with_span(executor.reward_func, name_of(executor.reward_func))
 
 
-def _around_agents(init: Callable[..., Any]) -> Callable[..., Any]:
+def _name_environment(_executor: Any, agent_instance_cls: Any, *_: Any, **__: Any) -> None:
     """A user's environment: what it does between two turns."""
-
-    def wrapper(self: Any, agent_instance_cls: Any, *args: Any, **kwargs: Any) -> None:
-        init(self, agent_instance_cls, *args, **kwargs)
-        quietly(_name_environment, agent_instance_cls)
-
-    return wrapper
-
-
-def _name_environment(kind: Any) -> None:
-    step = vars(kind).get("step")
+    step = vars(agent_instance_cls).get("step")
     if step is not None and not hasattr(step, "__wrapped__"):
-        kind.step = timed(lambda: SharedSpan("rollout/tools"), step)
+        agent_instance_cls.step = _shared("rollout/tools")(step)
 
 
 ADAPTER = Adapter(
-    "openrlhf",
     "openrlhf",
     (
         Hook(_SAMPLES, "SamplesGenerator.generate_samples", "rollout", "0.9.9-"),

@@ -6,18 +6,17 @@ ends where the next begins: logging, evaluation and checkpoints are part of the 
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from typing import Any
+
 from grpo_doctor_probes import describe, metrics
 from grpo_doctor_probes.hooks.coverage import version_of
 from grpo_doctor_probes.hooks.describing import package_versions
 from grpo_doctor_probes.hooks.spans import STEPS, HookedSpan, inside
-from grpo_doctor_probes.hooks.wrapping import quietly, spanned
+from grpo_doctor_probes.hooks.wrapping import before, spanned
+from grpo_doctor_probes.recorder import quietly
 from grpo_doctor_probes.rundir import DRIVER
 from grpo_doctor_probes.sidecar import ROLE
-
-TYPE_CHECKING = False  # `typing` costs 7 ms of import in the job
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from typing import Any
 
 _NAMESPACES = ("Namespace", "SimpleNamespace")
 
@@ -46,25 +45,16 @@ def around_fit(fit: Callable[..., Any]) -> Callable[..., Any]:
     return wrapper
 
 
-def around_states(init_checkpoint_states: Callable[..., Any]) -> Callable[..., Any]:
-    """A run that resumes goes on counting where it was."""
-
-    def wrapper(self: Any, *args: Any, **kwargs: Any) -> Any:
-        states = init_checkpoint_states(self, *args, **kwargs)
-        quietly(_resume, states)
-        return states
-
-    return wrapper
+def resume(states: Any, *_: Any, **__: Any) -> None:
+    """A run that resumes from these states goes on counting where it was."""
+    _Loop.number = int(states["global_step"]) + 1
 
 
-def around_samples(generate: Callable[..., Any]) -> Callable[..., Any]:
+def begin_if_due(*_: Any, **__: Any) -> None:
     """Where the samples of a step come from: begins a step if one is due."""
-
-    def wrapper(*args: Any, **kwargs: Any) -> Any:
-        quietly(_begin_step)
-        return generate(*args, **kwargs)
-
-    return wrapper
+    if _Loop.is_due and ROLE.of_this_process() == DRIVER and not inside("eval"):
+        _Loop.is_due = False
+        STEPS.begin(_Loop.number)
 
 
 def around_logging(save_logs_and_checkpoints: Callable[..., Any]) -> Callable[..., Any]:
@@ -86,16 +76,10 @@ def around_logging(save_logs_and_checkpoints: Callable[..., Any]) -> Callable[..
     return wrapper
 
 
-def around_evaluate(evaluate: Callable[..., Any]) -> Callable[..., Any]:
+def write_evaluation(logs: Any, *_: Any, **__: Any) -> None:
     """Evaluation's metrics belong to the step that it follows."""
-
-    def wrapper(self: Any, *args: Any, **kwargs: Any) -> Any:
-        logs = evaluate(self, *args, **kwargs)
-        if isinstance(logs, dict):
-            quietly(metrics, _Loop.number - 1, logs)
-        return logs
-
-    return wrapper
+    if isinstance(logs, dict):
+        metrics(_Loop.number - 1, logs)
 
 
 def flat(value: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
@@ -110,8 +94,8 @@ def flat(value: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
 def _describe(controller: Any) -> None:
     settings = dict(flat(controller.strategy.args))
     nodes = settings.get("actor.num_nodes", settings.get("actor_num_nodes"))
-    each = settings.get("actor.num_gpus_per_node", settings.get("actor_num_gpus_per_node"))
-    ranks = int(nodes) * int(each) if nodes and each else None
+    gpus = settings.get("actor.num_gpus_per_node", settings.get("actor_num_gpus_per_node"))
+    ranks = int(nodes) * int(gpus) if nodes and gpus else None
     version = version_of("openrlhf")
     describe("openrlhf", version, settings, package_versions(), world_size=ranks)
 
@@ -120,18 +104,8 @@ def _name_queue(controller: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) 
     """The trainer of an asynchronous run waits for samples at a queue."""
     for queue in (getattr(controller, "rollout_queue", None), *args, *kwargs.values()):
         if hasattr(queue, "get") and hasattr(queue, "put"):
-            queue.get = around_samples(spanned(queue.get, "rollout/wait"))
+            queue.get = before(begin_if_due)(spanned(queue.get, "rollout/wait"))
             return
-
-
-def _resume(states: Any) -> None:
-    _Loop.number = int(states["global_step"]) + 1
-
-
-def _begin_step() -> None:
-    if _Loop.is_due and ROLE.of_this_process() == DRIVER and not inside("eval"):
-        _Loop.is_due = False
-        STEPS.begin(_Loop.number)
 
 
 def _logged(values: list[Any]) -> tuple[int | None, dict[str, Any]]:

@@ -12,16 +12,13 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Callable
+from types import ModuleType
+from typing import Any
 
 from grpo_doctor_probes import recorder
 from grpo_doctor_probes.hooks.table import Adapter
-from grpo_doctor_probes.hooks.wrapping import quietly, replace
-
-TYPE_CHECKING = False  # `typing` costs 7 ms of import in the job
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from types import ModuleType
-    from typing import Any
+from grpo_doctor_probes.hooks.wrapping import on_result, replace
 
 _LOADING, _CONNECTING = "ray._private.function_manager", "ray._private.worker"
 _SUBMITTED = "RAY_JOB_CONFIG_JSON_ENV_VAR"
@@ -30,19 +27,10 @@ _STARTUP = os.path.join(os.path.dirname(os.path.dirname(__file__)), "startup")  
 
 def _patch_loading(module: ModuleType) -> None:
     for name in ("_load_actor_class_from_gcs", "_load_actor_class_from_local"):
-        replace(module, f"FunctionActorManager.{name}", _around_load)
+        replace(module, f"FunctionActorManager.{name}", on_result(_hook))
 
 
-def _around_load(load: Callable[..., Any]) -> Callable[..., Any]:
-    def wrapper(self: Any, *args: Any, **kwargs: Any) -> Any:
-        actor_class = load(self, *args, **kwargs)
-        quietly(_hook, actor_class)
-        return actor_class
-
-    return wrapper
-
-
-def _hook(actor_class: object) -> None:
+def _hook(actor_class: object, *_: Any, **__: Any) -> None:
     from grpo_doctor_probes.hooks.boot import apply_to_actor  # noqa: PLC0415 - it imports adapters
 
     if isinstance(actor_class, type):
@@ -63,12 +51,12 @@ def _around_init(init: Callable[..., Any]) -> Callable[..., Any]:
 def _with_environment(args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
     """The arguments of `ray.init`, with this tool's variables for workers that lack them."""
     try:
-        given = kwargs.get("runtime_env")
+        job_environment = kwargs.get("runtime_env")
         address = args[0] if args else kwargs.get("address")
         find = sys.modules["ray._private.services"].canonicalize_bootstrap_address
-        if not isinstance(given, (dict, type(None))) or find(address) is None:
+        if not isinstance(job_environment, (dict, type(None))) or find(address) is None:
             return kwargs
-        runtime_env = dict(given or {})
+        runtime_env = dict(job_environment or {})
         variables = dict(runtime_env.get("env_vars") or {})
         # Ray puts the worker's own value in the place of ${...}.
         path = variables.get("PYTHONPATH", "${PYTHONPATH}")
@@ -92,4 +80,4 @@ def _submitted_variables() -> dict[str, str]:
     return variables
 
 
-ADAPTER = Adapter("ray", "ray", (), {_LOADING: _patch_loading, _CONNECTING: _patch_connecting})
+ADAPTER = Adapter("ray", (), {_LOADING: _patch_loading, _CONNECTING: _patch_connecting})

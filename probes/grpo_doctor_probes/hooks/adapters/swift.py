@@ -7,6 +7,9 @@ its methods, so nothing of TRL's is set here. Megatron's trainers have a module 
 
 from __future__ import annotations
 
+from types import ModuleType
+from typing import Any
+
 from grpo_doctor_probes.hooks.adapters import swift_megatron
 from grpo_doctor_probes.hooks.describing import PARSED, plain_settings
 from grpo_doctor_probes.hooks.logprobs import LOSS, logprob_span
@@ -14,13 +17,7 @@ from grpo_doctor_probes.hooks.passes import patch_trainer
 from grpo_doctor_probes.hooks.spans import inside
 from grpo_doctor_probes.hooks.table import Adapter, Hook
 from grpo_doctor_probes.hooks.users_code import time_method
-from grpo_doctor_probes.hooks.wrapping import quietly, replace, spanned
-
-TYPE_CHECKING = False  # `typing` costs 7 ms of import in the job
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from types import ModuleType
-    from typing import Any
+from grpo_doctor_probes.hooks.wrapping import after, before, replace, spanned
 
 _TRAINER, _TRAINER_3 = (
     "swift.rlhf_trainers.grpo_trainer",
@@ -37,12 +34,9 @@ _TO_CPU, _TO_DEVICE = "to_cpu", "to_device"
 
 def _trainer(method: str, span: str, since_4: str | None, until_4: str | None) -> tuple[Hook, ...]:
     """A method of the trainer, under both paths of its module."""
-    both = ((_TRAINER, since_4), (_TRAINER_3, until_4))
-    return tuple(
-        Hook(module, f"GRPOTrainer.{method}", span, versions)
-        for module, versions in both
-        if versions
-    )
+    homes = ((_TRAINER, since_4), (_TRAINER_3, until_4))
+    owner = "GRPOTrainer"
+    return tuple(Hook(path, f"{owner}.{method}", span, since) for path, since in homes if since)
 
 
 def _moved(
@@ -127,18 +121,10 @@ _HOOKS = (
 
 
 def _patch_launch(module: ModuleType) -> None:
-    replace(module, "SwiftSft.train", _around_launch)
+    replace(module, "SwiftSft.train", before(_note_arguments))
 
 
-def _around_launch(train: Callable[..., Any]) -> Callable[..., Any]:
-    def wrapper(self: Any, *args: Any, **kwargs: Any) -> Any:
-        quietly(_note_arguments, self)
-        return train(self, *args, **kwargs)
-
-    return wrapper
-
-
-def _note_arguments(launch: Any) -> None:
+def _note_arguments(launch: Any, *_: Any, **__: Any) -> None:
     PARSED.update(plain_settings(launch.args))
 
 
@@ -151,26 +137,16 @@ def _patch_old_trainer(module: ModuleType) -> None:
 
 
 def _patch_mixin(module: ModuleType) -> None:
-    replace(module, "RolloutTrainerMixin._prepare_scheduler", _around_scheduler)
+    replace(module, "RolloutTrainerMixin._prepare_scheduler", after(_time_turns))
 
 
-def _around_scheduler(prepare: Callable[..., Any]) -> Callable[..., Any]:
-    def wrapper(self: Any, *args: Any, **kwargs: Any) -> Any:
-        result = prepare(self, *args, **kwargs)
-        quietly(_time_turns, self)
-        return result
-
-    return wrapper
-
-
-def _time_turns(trainer: Any) -> None:
+def _time_turns(trainer: Any, *_: Any, **__: Any) -> None:
     scheduler = getattr(trainer, "multi_turn_scheduler", None)
     if scheduler is not None:
         time_method(scheduler, "step", "rollout/tools")
 
 
 ADAPTER = Adapter(
-    "swift",
     "ms-swift",
     (*_HOOKS, *swift_megatron.HOOKS),
     {

@@ -7,6 +7,9 @@ scores, and tells its workers what to do: it carries the steps, and they have a 
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable, Iterator
+from types import ModuleType
+from typing import Any
 
 from grpo_doctor_probes import describe, metrics, sidecar, watch_collectives
 from grpo_doctor_probes.hooks.coverage import version_of
@@ -16,14 +19,9 @@ from grpo_doctor_probes.hooks.roles import with_gpu_times, with_role
 from grpo_doctor_probes.hooks.spans import STEPS, HookedSpan
 from grpo_doctor_probes.hooks.table import Hook
 from grpo_doctor_probes.hooks.users_code import name_rewards, time_method
-from grpo_doctor_probes.hooks.wrapping import quietly, replace
+from grpo_doctor_probes.hooks.wrapping import after, before, on_result, replace
+from grpo_doctor_probes.recorder import quietly
 from grpo_doctor_probes.rundir import DRIVER
-
-TYPE_CHECKING = False  # `typing` costs 7 ms of import in the job
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from types import ModuleType
-    from typing import Any
 
 _FRAMEWORK = "ms-swift"
 _BASE, _TRAINER = "swift.megatron.trainers.base", "swift.megatron.trainers.grpo_trainer"
@@ -106,9 +104,9 @@ HOOKS = (
 
 
 def _patch_base(module: ModuleType) -> None:
-    replace(module, "BaseMegatronTrainer.train_step", _around_step)
+    replace(module, "BaseMegatronTrainer.train_step", before(_begin_step))
     replace(module, "BaseMegatronTrainer.train", _around_train)
-    replace(module, "BaseMegatronTrainer.on_log", _around_log)
+    replace(module, "BaseMegatronTrainer.on_log", after(_write_metrics))  # by then they are numbers
     replace(module, "BaseMegatronTrainer._prepare_data_iterator", _around_iterators)
     replace(module, "BaseMegatronTrainer.new_cyclic_iter", _around_old_iterator)  # before 4.0
 
@@ -132,15 +130,7 @@ def _describe(arguments: Any, world_size: int | None = None) -> None:
         describe(_FRAMEWORK, version, settings, package_versions(), world_size)
 
 
-def _around_step(train_step: Callable[..., Any]) -> Callable[..., Any]:
-    def wrapper(self: Any, *args: Any, **kwargs: Any) -> Any:
-        quietly(_begin_step, self, args)
-        return train_step(self, *args, **kwargs)
-
-    return wrapper
-
-
-def _begin_step(trainer: Any, args: tuple[Any, ...]) -> None:
+def _begin_step(trainer: Any, *args: Any, **_: Any) -> None:
     if sidecar.ROLE.of_this_process() is not None:  # a driver carries the steps
         return
     STEPS.begin(_steps_done(trainer) + 1)
@@ -152,32 +142,21 @@ def _begin_step(trainer: Any, args: tuple[Any, ...]) -> None:
 
 
 def _steps_done(trainer: Any) -> int:
-    done = getattr(getattr(trainer, "state", None), "iteration", None)
-    if done is None:  # before 4.0 Megatron's own loop counted
-        done = sys.modules["megatron.training"].get_args().curr_iteration
-    return int(done)
+    iteration = getattr(getattr(trainer, "state", None), "iteration", None)
+    if iteration is None:  # before 4.0 Megatron's own loop counted
+        iteration = sys.modules["megatron.training"].get_args().curr_iteration
+    return int(iteration)
 
 
-def _around_log(on_log: Callable[..., Any]) -> Callable[..., Any]:
-    def wrapper(self: Any, logs: dict[str, Any], *args: Any, **kwargs: Any) -> Any:
-        result = on_log(self, logs, *args, **kwargs)
-        quietly(_write_metrics, self, logs)  # by now they are numbers
-        return result
-
-    return wrapper
-
-
-def _write_metrics(trainer: Any, logs: dict[str, Any]) -> None:
+def _write_metrics(trainer: Any, logs: dict[str, Any], *_: Any, **__: Any) -> None:
     if (sidecar.number("RANK") or 0) == 0:
         metrics(trainer.state.iteration, logs)
 
 
 def _around_iterators(prepare: Callable[..., Any]) -> Callable[..., Any]:
     def wrapper(self: Any, *args: Any, **kwargs: Any) -> Any:
-        return tuple(
-            each if each is None else _timed_iterator(each)
-            for each in prepare(self, *args, **kwargs)
-        )
+        iterators = prepare(self, *args, **kwargs)
+        return tuple(None if it is None else _timed_iterator(it) for it in iterators)
 
     return wrapper
 
@@ -203,7 +182,7 @@ def _timed_iterator(iterator: Iterator[Any]) -> Iterator[Any]:
 
 def _patch_driver(module: ModuleType) -> None:
     replace(module, "GRPOTrainer._train_loop", _around_driver)
-    replace(module, "extract_iteration", _around_iteration)
+    replace(module, "extract_iteration", on_result(_next_step))
 
 
 def _around_driver(loop: Callable[..., Any]) -> Callable[..., Any]:
@@ -227,32 +206,18 @@ def _begin_driver(trainer: Any, group: Any, train_iters: int, iteration: int) ->
 _LAST: list[int] = []
 
 
-def _around_iteration(extract: Callable[..., int]) -> Callable[..., int]:
-    def wrapper(results: Any) -> int:
-        iteration = extract(results)
-        quietly(_next_step, iteration)
-        return iteration
-
-    return wrapper
-
-
-def _next_step(iteration: int) -> None:
+def _next_step(iteration: int, *_: Any, **__: Any) -> None:
     STEPS.end()
     if iteration < _LAST[-1]:
         STEPS.begin(iteration + 1)
 
 
 def _patch_ray_base(module: ModuleType) -> None:
-    replace(module, "BaseRayTrainer._build_dataloader", _around_loader)
+    replace(module, "BaseRayTrainer._build_dataloader", after(_time_loader))
 
 
-def _around_loader(build: Callable[..., Any]) -> Callable[..., Any]:
-    def wrapper(self: Any, *args: Any, **kwargs: Any) -> Any:
-        result = build(self, *args, **kwargs)
-        self._data_iter = _timed_iterator(self._data_iter)
-        return result
-
-    return wrapper
+def _time_loader(trainer: Any, *_: Any, **__: Any) -> None:
+    trainer._data_iter = _timed_iterator(trainer._data_iter)  # noqa: SLF001 - the class's own
 
 
 def _patch_worker(module: ModuleType) -> None:

@@ -7,6 +7,10 @@ evaluation and checkpoints are part of the step that they follow, stopping worke
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from types import ModuleType
+from typing import Any
+
 from grpo_doctor_probes import metrics, watch_collectives
 from grpo_doctor_probes.hooks.adapters.trl_async import fetch_span
 from grpo_doctor_probes.hooks.describing import describe_trainer
@@ -15,13 +19,8 @@ from grpo_doctor_probes.hooks.spans import STEPS, inside, open_spans
 from grpo_doctor_probes.hooks.sums import SUMS
 from grpo_doctor_probes.hooks.table import Adapter, Hook
 from grpo_doctor_probes.hooks.users_code import name_callbacks, name_rewards
-from grpo_doctor_probes.hooks.wrapping import quietly, replace
-
-TYPE_CHECKING = False  # `typing` costs 7 ms of import in the job
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from types import ModuleType
-    from typing import Any
+from grpo_doctor_probes.hooks.wrapping import before, replace
+from grpo_doctor_probes.recorder import quietly
 
 _TRAINER = "transformers.trainer"
 _CALLBACKS = "transformers.trainer_callback"
@@ -30,7 +29,7 @@ _GENERATION = "transformers.generation.utils"
 
 def _patch_trainer(module: ModuleType) -> None:
     replace(module, "Trainer.train", _around_train)
-    replace(module, "Trainer.get_batch_samples", _around_batches)
+    replace(module, "Trainer.get_batch_samples", before(_begin_step))
     replace(module, "Trainer.log", _around_log)
 
 
@@ -48,27 +47,11 @@ def _around_train(train: Callable[..., Any]) -> Callable[..., Any]:
     return wrapper
 
 
-def _around_batches(get_batch_samples: Callable[..., Any]) -> Callable[..., Any]:
-    def wrapper(self: Any, *args: Any, **kwargs: Any) -> Any:
-        quietly(_begin_step, self)
-        return get_batch_samples(self, *args, **kwargs)
-
-    return wrapper
-
-
 def _patch_callbacks(module: ModuleType) -> None:
-    replace(module, "CallbackHandler.on_train_end", _after_last_step)
+    replace(module, "CallbackHandler.on_train_end", before(lambda *_, **__: STEPS.end()))
 
 
-def _after_last_step(end: Callable[..., Any]) -> Callable[..., Any]:
-    def wrapper(self: Any, *args: Any, **kwargs: Any) -> Any:
-        STEPS.end()
-        return end(self, *args, **kwargs)
-
-    return wrapper
-
-
-def _begin_step(trainer: Any) -> None:
+def _begin_step(trainer: Any, *_: Any, **__: Any) -> None:
     STEPS.begin(trainer.state.global_step + 1)
 
 
@@ -95,7 +78,6 @@ def _add_seconds(logs: dict[str, Any]) -> None:
 
 
 ADAPTER = Adapter(
-    "transformers",
     "transformers",
     (
         Hook(

@@ -19,7 +19,6 @@ _OLD_CLIENT = "trl.extras.vllm_client"
 
 ADAPTER = Adapter(
     "trl",
-    "trl",
     (
         Hook(_TRAINER, "GRPOTrainer._prepare_inputs", "rollout", "0.14-"),
         Hook(_TRAINER, "GRPOTrainer._generate_and_score_completions", "rollout", "0.16-"),

@@ -7,6 +7,10 @@ yet, which looks like slow data loading and is not.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from types import ModuleType
+from typing import Any
+
 from grpo_doctor_probes import recorder
 from grpo_doctor_probes.decorate import timed
 from grpo_doctor_probes.hooks.concurrent import SharedSpan
@@ -14,13 +18,7 @@ from grpo_doctor_probes.hooks.roles import with_role
 from grpo_doctor_probes.hooks.spans import write_ended
 from grpo_doctor_probes.hooks.table import Hook
 from grpo_doctor_probes.hooks.users_code import name_rewards
-from grpo_doctor_probes.hooks.wrapping import quietly, replace
-
-TYPE_CHECKING = False  # `typing` costs 7 ms of import in the job
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from types import ModuleType
-    from typing import Any
+from grpo_doctor_probes.hooks.wrapping import after, before, replace
 
 _TRAINER = "trl.experimental.async_grpo.async_grpo_trainer"
 _LOOP = "trl.experimental.async_grpo.async_rollout_worker"
@@ -51,31 +49,23 @@ def fetch_span(trainer: object, *_: object, **__: object) -> str:
 
 
 def _patch_loop(module: ModuleType) -> None:
-    replace(module, "_AsyncRolloutLoop.__init__", _around_start)
+    replace(module, "_AsyncRolloutLoop.__init__", after(lambda loop, *_, **__: name_rewards(loop)))
     replace(module, "_AsyncRolloutLoop.run", with_role("rollout"))
     replace(module, "_AsyncRolloutLoop._execute_tool_calls", _around_tools)
-    replace(module, "_AsyncRolloutLoop._push_metrics", _around_metrics)
-
-
-def _around_start(start: Callable[..., Any]) -> Callable[..., Any]:
-    def wrapper(self: Any, *args: Any, **kwargs: Any) -> None:
-        start(self, *args, **kwargs)
-        quietly(name_rewards, self)
-
-    return wrapper
+    replace(module, "_AsyncRolloutLoop._push_metrics", before(_write_waits))
 
 
 def _around_tools(execute: Callable[..., Any]) -> Callable[..., Any]:
     """Each tool under its own name; those that are no coroutines run in threads of their own."""
 
     async def wrapper(self: Any, *args: Any, **kwargs: Any) -> Any:
-        by_keyword = {name: _named(value) for name, value in kwargs.items()}
-        return await execute(self, *map(_named, args), **by_keyword)
+        by_keyword = {name: _with_spans(value) for name, value in kwargs.items()}
+        return await execute(self, *map(_with_spans, args), **by_keyword)
 
     return wrapper
 
 
-def _named(argument: Any) -> Any:
+def _with_spans(argument: Any) -> Any:
     """The same, the functions of a dictionary of tools within spans."""
     if not isinstance(argument, dict):
         return argument
@@ -86,17 +76,8 @@ def _with_span(tool: Any, span: str) -> Any:
     return timed(lambda: SharedSpan(span), tool) if hasattr(tool, "__code__") else tool
 
 
-def _around_metrics(push: Callable[..., Any]) -> Callable[..., Any]:
+def _write_waits(_loop: Any, values: dict[str, Any], *_: Any, **__: Any) -> None:
     """How long the loop has just waited for room is told where it ends, by the loop itself."""
-
-    def wrapper(self: Any, values: Any, *args: Any, **kwargs: Any) -> Any:
-        quietly(_write_waits, values)
-        return push(self, values, *args, **kwargs)
-
-    return wrapper
-
-
-def _write_waits(values: dict[str, Any]) -> None:
     active = recorder.ACTIVE
     for metric, span in _WAITS.items():
         waited_s = values.get(metric)

@@ -11,6 +11,9 @@ from __future__ import annotations
 import contextlib
 import functools
 import sys
+from collections.abc import Callable, Iterator
+from types import ModuleType
+from typing import Any
 
 from grpo_doctor_probes import describe, metrics, watch_collectives
 from grpo_doctor_probes.decorate import timed
@@ -30,15 +33,10 @@ from grpo_doctor_probes.hooks.roles import with_gpu_times, with_role
 from grpo_doctor_probes.hooks.spans import STEPS, HookedSpan
 from grpo_doctor_probes.hooks.table import Adapter
 from grpo_doctor_probes.hooks.users_code import name_of
-from grpo_doctor_probes.hooks.wrapping import quietly, replace
+from grpo_doctor_probes.hooks.wrapping import before, replace
+from grpo_doctor_probes.recorder import quietly
 from grpo_doctor_probes.rundir import DRIVER
 from grpo_doctor_probes.sidecar import ROLE
-
-TYPE_CHECKING = False  # `typing` costs 7 ms of import in the job
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from types import ModuleType
-    from typing import Any
 
 _STEP, _GENERATION = "step", "gen"
 _TIMED, _LOADS = "__grpo_doctor_timed__", "__grpo_doctor_loads__"
@@ -80,15 +78,15 @@ def _around_timer(timer: Callable[..., Any]) -> Callable[..., Any]:
                 phase = verl_async.WAIT
         inner = timer(name, *args, **kwargs)
         if phase is not None:
-            return _both(HookedSpan(phase), inner)
-        return inner if loop_phase is None else _both(SharedSpan(loop_phase), inner)
+            return _within(HookedSpan(phase), inner)
+        return inner if loop_phase is None else _within(SharedSpan(loop_phase), inner)
 
     setattr(wrapper, _TIMED, True)
     return wrapper
 
 
 @contextlib.contextmanager
-def _both(span: Any, timer: Any) -> Iterator[Any]:
+def _within(span: Any, timer: Any) -> Iterator[Any]:
     with span, timer as value:
         yield value
 
@@ -103,7 +101,8 @@ def _begin_step(trainer: Any) -> None:
 def _patch_legacy(module: ModuleType) -> None:
     _patch_timers(module)
     replace(module, "RayPPOTrainer.init_workers", _around_start)
-    replace(module, "RayPPOTrainer.fit", _around_legacy_fit)
+    replace(module, "RayPPOTrainer.fit", before(_time_loader))
+    replace(module, "RayPPOTrainer.fit", verl_async.until_last_step)
 
 
 def _drives(module: ModuleType, start: str, fit: str) -> None:
@@ -122,15 +121,7 @@ def _around_start(start: Callable[..., Any]) -> Callable[..., Any]:
     return wrapper
 
 
-def _around_legacy_fit(fit: Callable[..., Any]) -> Callable[..., Any]:
-    def wrapper(self: Any, *args: Any, **kwargs: Any) -> Any:
-        quietly(_time_loader, self)
-        return fit(self, *args, **kwargs)
-
-    return verl_async.until_last_step(wrapper)
-
-
-def _time_loader(trainer: Any) -> None:
+def _time_loader(trainer: Any, *_: Any, **__: Any) -> None:
     kind = type(trainer.train_dataloader)
     if not hasattr(kind.__iter__, _LOADS):
         kind.__iter__ = _around_iter(kind.__iter__)
@@ -153,19 +144,12 @@ def _around_iter(begin: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _patch_tracking(module: ModuleType) -> None:
-    replace(module, "Tracking.__init__", _around_tracking)
-    replace(module, "Tracking.log", _around_log)
+    replace(module, "Tracking.__init__", before(_describe))
+    replace(module, "Tracking.log", before(_write_metrics))
 
 
-def _around_tracking(make: Callable[..., Any]) -> Callable[..., Any]:
-    def wrapper(self: Any, *args: Any, **kwargs: Any) -> Any:
-        quietly(_describe, kwargs.get("config") or (args[3] if len(args) > 3 else None))
-        return make(self, *args, **kwargs)
-
-    return wrapper
-
-
-def _describe(config: Any) -> None:
+def _describe(_tracking: Any, *args: Any, **kwargs: Any) -> None:
+    config = kwargs.get("config") or (args[3] if len(args) > 3 else None)
     if not isinstance(config, dict) or "actor_rollout_ref" not in config:
         return  # of supervised fine-tuning
     ROLE.take(DRIVER)
@@ -174,13 +158,9 @@ def _describe(config: Any) -> None:
     describe("verl", version_of("verl"), config, package_versions(), ranks)
 
 
-def _around_log(log: Callable[..., Any]) -> Callable[..., Any]:
-    def wrapper(self: Any, data: Any, step: Any, *args: Any, **kwargs: Any) -> Any:
-        if ROLE.of_this_process() == DRIVER:
-            quietly(metrics, step, data)
-        return log(self, data, step, *args, **kwargs)
-
-    return wrapper
+def _write_metrics(_tracking: Any, data: Any, step: Any, *_: Any, **__: Any) -> None:
+    if ROLE.of_this_process() == DRIVER:
+        metrics(step, data)
 
 
 def _has_role(role: str, *owners: str) -> Callable[[ModuleType], None]:
@@ -217,16 +197,17 @@ def _patch_rewards(module: ModuleType) -> None:
 
 def _around_custom_reward(load: Callable[..., Any]) -> Callable[..., Any]:
     def wrapper(config: Any, *args: Any, **kwargs: Any) -> Any:
-        return _named(load(config, *args, **kwargs), config)
+        return _with_span(load(config, *args, **kwargs), config)
 
     return wrapper
 
 
-def _named(function: Any, config: Any) -> Any:
+def _with_span(function: Any, config: Any) -> Any:
     """The user's function as `reward/<its name>`, within what verl has put around it."""
     if isinstance(function, functools.partial) and function.args and callable(function.args[0]):
-        raw, *rest = function.args
-        return functools.partial(function.func, _named(raw, config), *rest, **function.keywords)
+        inner, *args = function.args
+        inner = _with_span(inner, config)
+        return functools.partial(function.func, inner, *args, **function.keywords)
     if not hasattr(function, "__code__"):
         return function
     name = f"reward/{_configured_name(config) or name_of(function)}"
@@ -243,7 +224,6 @@ def _configured_name(config: Any) -> Any:
 
 
 ADAPTER = Adapter(
-    "verl",
     "verl",
     (*HOOKS, *verl_async.HOOKS),
     {

@@ -6,21 +6,20 @@ rollouter of `fully_async_policy` stops by itself, and knows since when it has n
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from time import time
+from types import ModuleType
+from typing import Any
 
 from grpo_doctor_probes import recorder
 from grpo_doctor_probes.decorate import timed
 from grpo_doctor_probes.hooks.roles import with_role
 from grpo_doctor_probes.hooks.spans import STEPS, write_ended
 from grpo_doctor_probes.hooks.table import Hook
-from grpo_doctor_probes.hooks.wrapping import quietly, replace
+from grpo_doctor_probes.hooks.wrapping import replace
+from grpo_doctor_probes.recorder import quietly
 from grpo_doctor_probes.rundir import DRIVER
-
-TYPE_CHECKING = False  # `typing` costs 7 ms of import in the job
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from types import ModuleType
-    from typing import Any
 
 SEPARATION = "verl.experimental.separation.ray_trainer"
 _ONE_STEP_OFF = "verl.experimental.one_step_off_policy.ray_trainer"
@@ -47,14 +46,14 @@ def waits_for_samples(trainer: object) -> bool:
 
 def until_last_step(fit: Callable[..., Any]) -> Callable[..., Any]:
     """The same; the last step ends with it, a coroutine's too."""
-    return timed(_LastStep, fit)
+    return timed(_last_step, fit)
 
 
-class _LastStep:
-    def __enter__(self) -> None:
-        return
-
-    def __exit__(self, *error: object) -> None:
+@contextmanager
+def _last_step() -> Iterator[None]:
+    try:
+        yield
+    finally:
         STEPS.end()
 
 

@@ -8,19 +8,17 @@ second. While it is paused for new weights that is open as `sync/pause`.
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
+from types import ModuleType
+from typing import Any
 
 from grpo_doctor_probes.decorate import timed
 from grpo_doctor_probes.hooks.roles import with_role
 from grpo_doctor_probes.hooks.spans import HookedSpan, inside
 from grpo_doctor_probes.hooks.table import Adapter, Hook
-from grpo_doctor_probes.hooks.wrapping import quietly, replace
+from grpo_doctor_probes.hooks.wrapping import after, before, replace
+from grpo_doctor_probes.recorder import quietly
 from grpo_doctor_probes.sidecar import ROLE
-
-TYPE_CHECKING = False  # `typing` costs 7 ms of import in the job
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from types import ModuleType
-    from typing import Any
 
 _LLM = "vllm.entrypoints.llm"
 _OFFLINE = "vllm.entrypoints.rl.offline"
@@ -30,7 +28,7 @@ _ENGINE = "engine"
 _GENERATE, _SYNC, _PAUSE, _OFFLOAD = "rollout/generate", "sync", "sync/pause", "offload"
 
 
-class _Held:
+class _LongSpan:
     """A span of an engine's process that begins in one call and ends in another."""
 
     def __init__(self, name: str) -> None:
@@ -48,7 +46,7 @@ class _Held:
             span.__exit__(None, None, None)
 
 
-_BUSY, _PAUSED = _Held(_GENERATE), _Held(_PAUSE)
+_BUSY, _PAUSED = _LongSpan(_GENERATE), _LongSpan(_PAUSE)
 
 
 def _patch_llm(module: ModuleType) -> None:
@@ -66,10 +64,10 @@ def _patch_core(module: ModuleType) -> None:
     replace(module, "EngineCore.collective_rpc", _around_rpc)
     for step in ("step", "step_with_batch_queue"):
         replace(module, f"EngineCore.{step}", _around_step)
-    replace(module, "EngineCore.abort_requests", _around_abort)
+    replace(module, "EngineCore.abort_requests", after(_end_work))
     for core in ("EngineCore", "EngineCoreProc", "DPEngineCoreProc"):
-        replace(module, f"{core}.pause_scheduler", _around_pause)
-        replace(module, f"{core}.resume_scheduler", _around_resume)
+        replace(module, f"{core}.pause_scheduler", after(_begin_pause))
+        replace(module, f"{core}.resume_scheduler", before(lambda *_, **__: _PAUSED.end()))
 
 
 def _around_rpc(call: Callable[..., Any]) -> Callable[..., Any]:
@@ -120,46 +118,19 @@ def _begin_work(core: Any) -> None:
         _BUSY.begin()
 
 
-def _end_work(core: Any) -> None:
+def _end_work(core: Any, *_: Any, **__: Any) -> None:
     if not core.scheduler.has_unfinished_requests():
         _BUSY.end()
 
 
-def _around_abort(abort: Callable[..., Any]) -> Callable[..., Any]:
-    def wrapper(self: Any, *args: Any, **kwargs: Any) -> Any:
-        result = abort(self, *args, **kwargs)
-        quietly(_end_work, self)
-        return result
-
-    return wrapper
-
-
-def _around_pause(pause: Callable[..., Any]) -> Callable[..., Any]:
-    def wrapper(self: Any, *args: Any, **kwargs: Any) -> Any:
-        result = pause(self, *args, **kwargs)
-        quietly(_begin_pause)
-        return result
-
-    return wrapper
-
-
-def _begin_pause() -> None:
+def _begin_pause(*_: Any, **__: Any) -> None:
     # To sleep an engine pauses too; then it is `offload`, and the pause has no end of its own.
     if ROLE.of_this_process() == _ENGINE and not inside(_OFFLOAD):
         _BUSY.end()
         _PAUSED.begin()
 
 
-def _around_resume(resume: Callable[..., Any]) -> Callable[..., Any]:
-    def wrapper(self: Any, *args: Any, **kwargs: Any) -> Any:
-        _PAUSED.end()
-        return resume(self, *args, **kwargs)
-
-    return wrapper
-
-
 ADAPTER = Adapter(
-    "vllm",
     "vllm",
     (
         Hook(_LLM, "LLM.generate", _GENERATE, "0.12-"),

@@ -113,7 +113,7 @@ def test_a_patch_that_does_not_fit_is_noted_and_hooks_take_effect(coverage: Cove
 
     hooks = (Hook(TRAINER, "Trainer.evaluate", "eval", "1.0-"),)
     theirs = trainer()
-    apply(Adapter("transformers", "transformers", hooks, {TRAINER: patch}), theirs)
+    apply(Adapter("transformers", hooks, {TRAINER: patch}), theirs)
     assert wrapped(theirs.Trainer) == {"evaluate"}
     assert coverage.facts()["problems"] == [
         f"transformers: {TRAINER}: ValueError: a version from tomorrow"

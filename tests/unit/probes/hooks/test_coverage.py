@@ -10,7 +10,7 @@ def hook(span: str) -> Hook:
     return Hook("trl.trainer", "GRPOTrainer.work", span, "1.0-")
 
 
-TRL, NUMPY = Adapter("trl", "no-such-trl", ()), Adapter("numpy", "numpy", ())
+TRL, NUMPY = Adapter("no-such-trl", ()), Adapter("numpy", ())
 
 
 def test_nothing_is_said_where_nothing_was_hooked() -> None:

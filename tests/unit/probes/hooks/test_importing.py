@@ -40,7 +40,7 @@ def watch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, told: list[Any]) -> I
     monkeypatch.delitem(sys.modules, "grpo_doctor_trainer", raising=False)
 
     def begin(*names: str) -> ImportWatcher:
-        return install(ImportWatcher({"framework": lambda: set(names)}, told.append))
+        return install(ImportWatcher(["framework"], lambda _: set(names), told.append))
 
     yield begin
     for name in [name for name in sys.modules if name.partition(".")[0] == "framework"]:
@@ -48,12 +48,14 @@ def watch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, told: list[Any]) -> I
 
 
 def test_it_tells_of_what_is_waited_for_once_that_is_ready(watch: Watch, told: list[Any]) -> None:
-    seen: list[int] = []
-    install(ImportWatcher({"framework": lambda: {"framework.one"}}, lambda m: seen.append(m.VALUE)))
+    values: list[int] = []
+    install(
+        ImportWatcher(["framework"], lambda _: {"framework.one"}, lambda m: values.append(m.VALUE))
+    )
     for _ in range(2):
         importlib.import_module("framework.one")
         importlib.import_module("framework.two")
-    assert seen == [1]
+    assert values == [1]
 
 
 def test_the_package_itself_may_be_waited_for(watch: Watch, told: list[Any]) -> None:
@@ -82,11 +84,11 @@ def test_what_is_waited_for_is_asked_once_and_with_the_first_import_of_the_packa
 ) -> None:
     asked: list[str] = []
 
-    def modules() -> set[str]:
-        asked.append("framework")
+    def modules(package: str) -> set[str]:
+        asked.append(package)
         return {"framework.two"}
 
-    install(ImportWatcher({"framework": modules}, told.append))
+    install(ImportWatcher(["framework"], modules, told.append))
     write_packages(tmp_path, {"frameworks.one": ""})
     importlib.import_module("frameworks.one")
     assert asked == []
@@ -142,10 +144,10 @@ def test_without_finders_nothing_is_found(watch: Watch, monkeypatch: pytest.Monk
 def test_an_error_of_ours_is_counted_and_the_import_goes_on(
     watch: Watch, told: list[Any], recording: Recorded
 ) -> None:
-    def modules() -> set[str]:
+    def modules(package: str) -> set[str]:
         raise ValueError("a version from tomorrow")
 
-    install(ImportWatcher({"framework": modules}, told.append))
+    install(ImportWatcher(["framework"], modules, told.append))
     assert importlib.import_module("framework.one").VALUE == 1
     assert told == []
     assert recording.header.errors == 2  # of the package, and of its module
@@ -156,7 +158,7 @@ def test_finders_of_all_kinds_are_asked_and_no_second_watcher(
 ) -> None:
     watcher = watch("framework.one")
     path = importlib.import_module("framework").__path__
-    also = ImportWatcher({"framework": lambda: {"framework.one"}}, told.append)
+    also = ImportWatcher(["framework"], lambda _: {"framework.one"}, told.append)
     sys.meta_path[1:1] = [object(), also]  # type: ignore[list-item]
     spec = watcher.find_spec("framework.one", path)
     assert spec is not None
@@ -180,8 +182,8 @@ def test_what_is_not_executed_by_its_loader_is_only_found(
 def test_there_is_one_watcher_and_it_is_the_first_of_all_finders(watch: Watch) -> None:
     watcher = watch("framework.one")
     sys.meta_path.insert(0, Finder())
-    assert install(ImportWatcher({}, print)) is watcher
+    assert install(ImportWatcher([], set, print)) is watcher
     sys.meta_path.remove(watcher)
-    other = ImportWatcher({}, print)
+    other = ImportWatcher([], set, print)
     assert install(other) is other
     assert sys.meta_path[0] is other

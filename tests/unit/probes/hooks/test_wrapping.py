@@ -12,12 +12,15 @@ import pytest
 from grpo_doctor_probes.hooks.spans import open_spans
 from grpo_doctor_probes.hooks.table import HOOKED, Hook
 from grpo_doctor_probes.hooks.wrapping import (
-    quietly,
+    after,
+    before,
+    on_result,
     replace,
     spanned,
     without_span,
     wrap_hook,
 )
+from grpo_doctor_probes.recorder import quietly
 from tests.unit.probes.conftest import Recorded
 
 CODE = '''
@@ -173,7 +176,25 @@ def test_one_function_has_one_span_however_often_it_is_asked_for(
 
 
 def test_what_ours_raises_is_counted_and_not_raised(recording: Recorded) -> None:
-    seen: list[int] = []
-    quietly(seen.append, 3)
-    quietly(seen.append)
-    assert (seen, recording.header.errors) == ([3], 1)
+    numbers: list[int] = []
+    quietly(numbers.append, 3)
+    quietly(numbers.append)
+    assert (numbers, recording.header.errors) == ([3], 1)
+
+
+def test_notes_are_made_before_a_call_after_it_and_of_its_result(recording: Recorded) -> None:
+    calls: list[Any] = []
+
+    def function(x: int, y: int = 0) -> int:
+        calls.append("call")
+        return x + y
+
+    def note(*args: Any, **kwargs: Any) -> None:
+        calls.append((args, kwargs))
+        raise ValueError("a version from tomorrow")
+
+    for around in (before(note), after(note), on_result(note)):
+        assert around(function)(1, y=2) == 3
+    arguments = ((1,), {"y": 2})
+    assert calls == [arguments, "call", "call", arguments, "call", ((3, 1), {"y": 2})]
+    assert recording.header.errors == 3
