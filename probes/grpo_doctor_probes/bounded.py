@@ -14,30 +14,29 @@ from typing import Generic, TypeVar
 
 from grpo_doctor_probes.procstat import state_of
 
-Value = TypeVar("Value")
 _Answer = TypeVar("_Answer")
 _LOOK_EVERY_S = 0.1
 _LONGEST_S = 30.0  # whatever the load
 
 
-def within(seconds: float, ask: Callable[[], Value]) -> Value:
+def within(seconds: float, ask: Callable[[], _Answer]) -> _Answer:
     """What `ask` returns. On a timeout its thread is left behind; it cannot be ended from here.
 
     Raises:
         TimeoutError: it took longer.
         Exception: what `ask` raised.
     """
-    call = Call(ask)
+    call = _Call(ask)
     call.thread.join(max(0.0, seconds))
     return call.answer()
 
 
-class Call(Generic[Value]):
+class _Call(Generic[_Answer]):
     """A call in a thread of its own, which nobody has to wait for."""
 
-    def __init__(self, ask: Callable[[], Value]) -> None:
+    def __init__(self, ask: Callable[[], _Answer]) -> None:
         self._ask = ask
-        self._answers: list[Value] = []
+        self._answers: list[_Answer] = []
         self._errors: list[Exception] = []
         self.thread = threading.Thread(target=self._run, name="bounded", daemon=True)
         self.thread.start()
@@ -48,7 +47,7 @@ class Call(Generic[Value]):
         except Exception as error:  # noqa: BLE001 - raised again where it is waited for
             self._errors.append(error)
 
-    def answer(self) -> Value:
+    def answer(self) -> _Answer:
         """What it returned. Raises what it raised; TimeoutError: nothing of both yet."""
         if self._errors:
             raise self._errors[0]
@@ -57,7 +56,7 @@ class Call(Generic[Value]):
         return self._answers[0]
 
 
-class Waiting:
+class _Waiting:
     """How long a thread of ours has been blocked since the last `restart`."""
 
     def __init__(self, thread: threading.Thread) -> None:
@@ -71,13 +70,13 @@ class Waiting:
 
     def exceeds(self, seconds: float) -> bool:
         """Wait a moment for its end; whether it has been blocked for longer than `seconds`."""
-        begun = time.monotonic()
+        start = time.monotonic()
         self._thread.join(_LOOK_EVERY_S)
         now = time.monotonic()
         if not self._thread.is_alive():
             return False
         if not _wants_to_run(self._thread):
-            self._blocked_s += min(now - begun, 2 * _LOOK_EVERY_S)
+            self._blocked_s += min(now - start, 2 * _LOOK_EVERY_S)
         return self._blocked_s > seconds or now - self._since > _LONGEST_S
 
 
@@ -86,8 +85,8 @@ def unless_blocked(seconds: float, ask: Callable[[], _Answer], otherwise: _Answe
 
     `ask` handles its own errors.
     """
-    call = Call(ask)
-    waiting = Waiting(call.thread)
+    call = _Call(ask)
+    waiting = _Waiting(call.thread)
     while call.thread.is_alive() and not waiting.exceeds(seconds):
         pass
     try:
@@ -103,28 +102,28 @@ class _Walk(Generic[_Answer]):
     def __init__(self, numbers: Sequence[int], ask: Callable[[int], _Answer]) -> None:
         self._numbers, self._ask = numbers, ask
         self.answers: dict[int, _Answer] = {}
-        self.asked = 0
-        self.left = False
+        self.count = 0  # of answers
+        self.abandoned = False
         self.thread = threading.Thread(target=self._run, daemon=True)
         self.thread.start()
 
     def _run(self) -> None:
-        while self.asked < len(self._numbers) and not self.left:
-            number = self._numbers[self.asked]
+        while self.count < len(self._numbers) and not self.abandoned:
+            number = self._numbers[self.count]
             self.answers[number] = self._ask(number)
-            self.asked += 1
+            self.count += 1
 
     def wait(self, seconds: float) -> int:
-        """How many were asked until the end, or until one blocked for longer than that."""
-        waiting, asked = Waiting(self.thread), self.asked
+        """How many answered until the end, or until one blocked for longer than that."""
+        waiting, count = _Waiting(self.thread), self.count
         while self.thread.is_alive():
             if waiting.exceeds(seconds):
-                self.left = True
+                self.abandoned = True
                 break
-            if asked != self.asked:
-                asked = self.asked
+            if count != self.count:
+                count = self.count
                 waiting.restart()
-        return self.asked
+        return self.count
 
 
 def ask_each(
@@ -136,13 +135,13 @@ def ask_each(
     """
     answers: dict[int, _Answer] = {}
     blocking: list[int] = []
-    rest = list(numbers)
-    while rest:
-        walk = _Walk(rest, ask)
-        asked = walk.wait(seconds)
-        answers |= {number: walk.answers[number] for number in rest[:asked]}
-        blocking += rest[asked : asked + 1]
-        rest = rest[asked + 1 :]
+    remaining = list(numbers)
+    while remaining:
+        walk = _Walk(remaining, ask)
+        count = walk.wait(seconds)
+        answers |= {number: walk.answers[number] for number in remaining[:count]}
+        blocking += remaining[count : count + 1]
+        remaining = remaining[count + 1 :]
     return answers, blocking
 
 

@@ -10,11 +10,7 @@ from __future__ import annotations
 import os
 import re
 import sys
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from types import TracebackType
-    from typing import Any
+from typing import Any
 
 MAPS = "/proc/self/maps"
 _RELAXED = 2  # cudaStreamCaptureModeRelaxed, and HIP's
@@ -41,12 +37,7 @@ class CaptureMode:
         if code:
             raise OSError(f"the capture mode can't be set: CUDA error {code}")
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: Any) -> None:
         """Back to the mode that it had."""
         self._exchange(self._at)
 

@@ -27,8 +27,7 @@ def control_groups(pid: int, proc: Path, mount: Path = MOUNT) -> dict[str, list[
         return {}
     groups: dict[str, list[Path]] = {}
     for line in lines:
-        _, _, rest = line.partition(":")
-        controllers, _, path = rest.partition(":")
+        _, controllers, path = (*line.split(":", 2), "", "")[:3]
         for controller in controllers.split(","):
             top = _top(controller, mount)
             if top is not None:

@@ -24,25 +24,11 @@ if TYPE_CHECKING:
 
 # Point-to-point calls are left out: not every rank of a group makes them, so counting fails.
 _COLLECTIVES = (
-    "all_gather",
-    "all_gather_into_tensor",
-    "all_gather_object",
-    "all_reduce",
-    "all_reduce_coalesced",
-    "all_to_all",
-    "all_to_all_single",
-    "barrier",
-    "broadcast",
-    "broadcast_object_list",
-    "gather",
-    "gather_object",
-    "monitored_barrier",
-    "reduce",
-    "reduce_scatter",
-    "reduce_scatter_tensor",
-    "scatter",
-    "scatter_object_list",
-)
+    "all_gather", "all_gather_into_tensor", "all_gather_object", "all_reduce",
+    "all_reduce_coalesced", "all_to_all", "all_to_all_single", "barrier", "broadcast",
+    "broadcast_object_list", "gather", "gather_object", "monitored_barrier", "reduce",
+    "reduce_scatter", "reduce_scatter_tensor", "scatter", "scatter_object_list",
+)  # fmt: skip
 _MARK = "__grpo_doctor__"
 _WORLD = "world"
 
@@ -60,10 +46,13 @@ class _Numbering:
         # takes the entry out when the operation goes away, and its id is used again.
         self.works: dict[int, tuple[ref[Any], str, int]] = {}
 
-    def next(self, group: str) -> int:
-        number = self.sequence.get(group, 0) + 1
-        self.sequence[group] = number
-        return number
+    def enter(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[str, int] | None:
+        """Group and sequence number of a call; None if this rank is no member of the group."""
+        group = self._group_name(args, kwargs)
+        if group is None:
+            return None
+        number = self.sequence[group] = self.sequence.get(group, 0) + 1
+        return group, number
 
     def remember(self, result: object, group: str, sequence: int) -> None:
         """Notes an asynchronous operation, if `result` is one."""
@@ -74,12 +63,9 @@ class _Numbering:
         key = id(result)
         self.works[key] = (ref(result, lambda _: self.works.pop(key, None)), group, sequence)
 
-    def group_name(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str | None:
-        """The group that a call is for; None if this rank is no member of it."""
-        kind, not_ours = (
-            self.distributed.ProcessGroup,
-            self.distributed.GroupMember.NON_GROUP_MEMBER,
-        )
+    def _group_name(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str | None:
+        kind = self.distributed.ProcessGroup
+        not_ours = self.distributed.GroupMember.NON_GROUP_MEMBER
         group = kwargs.get("group")
         if group is None:
             # Signatures differ in where the group stands; it is the argument that is one.
@@ -132,7 +118,7 @@ def _wrap(numbering: _Numbering, name: str, original: Callable[..., Any]) -> Cal
         # all_gather_object calls all_gather: one operation of the user's is one record.
         if hasattr(numbering.thread, "inside"):
             return original(*args, **kwargs)
-        span = _Span.begin(layout.COLLECTIVE, name, lambda: _place(numbering, args, kwargs))
+        span = _Span.begin(layout.COLLECTIVE, name, lambda: numbering.enter(args, kwargs))
         if span is None:
             return original(*args, **kwargs)
         numbering.thread.inside = True
@@ -151,22 +137,15 @@ def _wrap(numbering: _Numbering, name: str, original: Callable[..., Any]) -> Cal
     return collective
 
 
-def _place(
-    numbering: _Numbering, args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> tuple[str, int] | None:
-    group = numbering.group_name(args, kwargs)
-    return None if group is None else (group, numbering.next(group))
-
-
 def _wrap_wait(numbering: _Numbering, original: Callable[..., Any]) -> Callable[..., Any]:
     from functools import wraps  # noqa: PLC0415
 
     @wraps(original)
     def wait(work: Any, *args: Any, **kwargs: Any) -> Any:
-        known = numbering.works.pop(id(work), None)
-        if known is None:
+        operation = numbering.works.pop(id(work), None)
+        if operation is None:
             return original(work, *args, **kwargs)
-        span = _Span.begin(layout.COLLECTIVE_WAIT, "wait", lambda: known[1:])
+        span = _Span.begin(layout.COLLECTIVE_WAIT, "wait", lambda: operation[1:])
         try:
             return original(work, *args, **kwargs)
         finally:
@@ -188,11 +167,10 @@ class _Span:
         self.sequence = sequence
         self._active = active
         thread = active.thread()
-        word = active.name_id((name, (("group", group),))) | kind << layout.KIND_SHIFT
-        self._word = (
-            word | thread.slot << layout.THREAD_SHIFT | thread.level.depth << layout.DEPTH_SHIFT
-        )
-        mark = word | (sequence & layout.SEQUENCE_MASK) << layout.THREAD_SHIFT
+        name_id = active.name_id((name, (("group", group),)))
+        self._word = thread.level.word(kind, name_id)
+        number = sequence & layout.SEQUENCE_MASK
+        mark = name_id | number << layout.THREAD_SHIFT | kind << layout.KIND_SHIFT
         self._start_ns = monotonic_ns()
         self._level = thread.begin(self._start_ns, mark)
 

@@ -24,6 +24,7 @@ from grpo_doctor_probes.rundir import ENTRIES_SUFFIX, ENTRIES_VARIABLE
 TYPE_CHECKING = False  # `typing` costs 7 ms of import in the job
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from typing import Any
 
 _PATIENCE = 1000  # times what a look took: a thousandth of the time at most
 _AFTER_AN_ERROR_NS = 60_000_000_000
@@ -68,8 +69,8 @@ class EntryTimes:
         dump = self._dump()
         if dump is None or self._written > _MAX_BYTES:
             return
-        begun_ns = monotonic_ns()
-        self._next_ns = begun_ns + self._interval_ns + _AFTER_AN_ERROR_NS
+        start_ns = monotonic_ns()
+        self._next_ns = start_ns + self._interval_ns + _AFTER_AN_ERROR_NS
         content = dump(True, False)
         text = content.encode() if isinstance(content, str) else bytes(content)
         reading = clock.read()
@@ -82,7 +83,7 @@ class EntryTimes:
         finally:
             os.close(file)
         end_ns = monotonic_ns()
-        self._next_ns = end_ns + max(self._interval_ns, _PATIENCE * (end_ns - begun_ns))
+        self._next_ns = end_ns + max(self._interval_ns, _PATIENCE * (end_ns - start_ns))
 
     def _dump(self) -> Callable[[bool, bool], str | bytes] | None:
         """Torch's own function, without importing anything. None where it must not be called."""
@@ -90,7 +91,7 @@ class EntryTimes:
             return None
         module = sys.modules.get("torch._C._distributed_c10d")
         of_nccl: Callable[[bool, bool], str | bytes] | None = getattr(module, _NCCL_DUMP, None)
-        if of_nccl is None or not _uses_cuda():
+        if of_nccl is None or cuda_in_use() is None:  # else NCCL's recorder has what there is
             return getattr(module, _DUMP, None)
         version = str(getattr(sys.modules.get("torch"), "__version__", ""))
         if _numbers(version) < _SAFE_SINCE:
@@ -109,21 +110,21 @@ class EntryTimes:
 
         return relaxed
 
-    def _refuse(self, why: str) -> None:
+    def _refuse(self, reason: str) -> None:
         """Looks no more, and says why, once."""
         self._refused = True
-        sys.stderr.write(why)
+        sys.stderr.write(reason)
 
 
-def _uses_cuda() -> bool:
-    """Whether this process has begun to use CUDA; then NCCL's recorder has what there is."""
+def cuda_in_use() -> Any:
+    """`torch.cuda` once the host program has initialised CUDA; None before. Never imports."""
     cuda = getattr(sys.modules.get("torch"), "cuda", None)
+    # `is_available` would ask the driver, which spoils CUDA for children forked later.
     is_initialized = getattr(cuda, "is_initialized", None)
-    return bool(is_initialized is not None and is_initialized())
+    return cuda if is_initialized is not None and is_initialized() else None
 
 
 def _numbers(version: str) -> tuple[int, int]:
     """(2, 14) of `2.14.1+cu129`; (0, 0) where it can't be told."""
-    major, _, rest = version.partition(".")
-    minor = rest.partition(".")[0]
+    major, minor = (*version.split("."), "")[:2]
     return (int(major), int(minor)) if major.isdigit() and minor.isdigit() else (0, 0)

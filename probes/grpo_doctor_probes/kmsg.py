@@ -35,8 +35,8 @@ def parse_record(record: bytes) -> tuple[float, bytes] | None:
 
     Lines that follow the first begin with a blank and only repeat it for machines.
     """
-    head, semicolon, rest = record.partition(b";")
+    head, semicolon, body = record.partition(b";")
     words = head.split(b",")
     if not semicolon or len(words) < 3 or not words[2].isdigit():
         return None
-    return int(words[2]) / 1e6, rest.partition(b"\n")[0]
+    return int(words[2]) / 1e6, body.partition(b"\n")[0]

@@ -34,14 +34,14 @@ class Outlet:
             stream.flush()
             return True
         # Beside the stream's own buffer: who hangs in that would hold its lock to the end.
-        left = text.encode(stream.encoding or "utf-8", "backslashreplace")
+        unwritten = text.encode(stream.encoding or "utf-8", "backslashreplace")
         deadline = time.monotonic() + (0.0 if self._stalled else self._patience_s)
-        while left:
-            written = _write_some(descriptor, left, max(0.0, deadline - time.monotonic()))
+        while unwritten:
+            written = _write_some(descriptor, unwritten, max(0.0, deadline - time.monotonic()))
             self._stalled = not written
             if self._stalled:
                 return False
-            left = left[written:]
+            unwritten = unwritten[written:]
             deadline = time.monotonic() + self._patience_s
         return True
 

@@ -14,12 +14,12 @@ def read(path: str | os.PathLike[str], limit_bytes: int = _LIMIT_BYTES) -> bytes
     """The start of a file, at most `limit_bytes`. Raises OSError."""
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     try:
-        pieces = []
-        left = limit_bytes
-        while left > 0 and (piece := os.read(descriptor, min(left, _CHUNK_BYTES))):
-            pieces.append(piece)
-            left -= len(piece)
-        return b"".join(pieces)
+        chunks = []
+        remaining = limit_bytes
+        while remaining > 0 and (chunk := os.read(descriptor, min(remaining, _CHUNK_BYTES))):
+            chunks.append(chunk)
+            remaining -= len(chunk)
+        return b"".join(chunks)
     finally:
         os.close(descriptor)
 

@@ -12,7 +12,7 @@ import sys
 from _thread import allocate_lock, get_native_id  # `threading` costs 7 ms
 
 from grpo_doctor_probes import layout, sidecar
-from grpo_doctor_probes.entrytimes import EntryTimes
+from grpo_doctor_probes.entrytimes import EntryTimes, cuda_in_use
 from grpo_doctor_probes.pauses import LONGEST, SECONDS, Pauses
 from grpo_doctor_probes.rundir import (
     MAX_MB_VARIABLE,
@@ -22,12 +22,7 @@ from grpo_doctor_probes.rundir import (
     SPANS_SUFFIX,
     rank_stem,
 )
-from grpo_doctor_probes.spanfile import (
-    DEFAULT_MAX_MB,
-    SpanFile,
-    create_span_file,
-    encoded_name,
-)
+from grpo_doctor_probes.spanfile import DEFAULT_MAX_MB, SpanFile, create_span_file, encoded_name
 from grpo_doctor_probes.threads import Level, Tenancy, ThreadState, current_thread_name
 
 TYPE_CHECKING = False  # `typing` costs 7 ms of import in the job
@@ -111,13 +106,7 @@ class Recorder:
         word = level.words.get(key)
         if word is None:
             kind, name = (layout.STEP, "step") if key is STEP_KEY else (layout.SPAN, key)
-            name_id = self.name_id(name)
-            word = (
-                name_id
-                | level.thread.slot << layout.THREAD_SHIFT
-                | level.depth << layout.DEPTH_SHIFT
-                | kind << layout.KIND_SHIFT
-            )
+            word = level.word(kind, self.name_id(name))
             if name in self.name_ids:  # else the table is full, and keys have no end
                 level.words[key] = word
         return level, word
@@ -127,35 +116,23 @@ class Recorder:
 
         A pair for which there is no room has the id of its name, a name without room the id 0.
         """
-        known = self.name_ids.get(key)
-        if known is not None:
-            return known
-        identity = 0
+        identity = self.name_ids.get(key)
+        if identity is not None:
+            return identity
+        substitute, variants = 0, 0
         if isinstance(key, tuple):
-            plain = self.name_id(key[0])
+            substitute = self.name_id(key[0])
             variants = self._variants[key[0]] = self._variants.get(key[0], 0) + 1
-            identity = self.file.add_name(encoded_name(key)) if variants <= _MAX_VARIANTS else 0
-            if not identity:
-                self.file.state[layout.STATE_NAME_OVERFLOW] += 1
-                return plain
-        else:
-            identity = self.file.add_name(encoded_name(key))
-            if not identity:
-                self.file.state[layout.STATE_NAME_OVERFLOW] += 1
-                return 0
+        identity = self.file.add_name(encoded_name(key)) if variants <= _MAX_VARIANTS else 0
+        if not identity:
+            self.file.state[layout.STATE_NAME_OVERFLOW] += 1
+            return substitute
         # Two threads may add a name at once: the file then has it twice, which costs a few bytes.
         return self.name_ids.setdefault(key, identity)
 
     def write(self, kind: int, name_id: int, start_ns: int, end_ns: int, value: float) -> None:
         """Appends one record of this thread that is no span; see `append`."""
-        thread = self.thread()
-        word = (
-            name_id
-            | thread.slot << layout.THREAD_SHIFT
-            | thread.level.depth << layout.DEPTH_SHIFT
-            | kind << layout.KIND_SHIFT
-        )
-        self.append(word, start_ns, end_ns, value)
+        self.append(self.thread().level.word(kind, name_id), start_ns, end_ns, value)
 
     def append(self, word: int, start_ns: int, end_ns: int, value: float = 0.0) -> None:
         """Appends one record; drops and counts it when there is no room."""
@@ -173,10 +150,8 @@ class Recorder:
         """Times spans on the GPU too once the host program has initialised CUDA. Never imports."""
         if self.cuda is not None or self._cuda_tries >= _CUDA_TRIES:
             return
-        cuda = getattr(sys.modules.get("torch"), "cuda", None)
-        # `is_available` would ask the driver, which spoils CUDA for children forked later.
-        is_initialized = getattr(cuda, "is_initialized", None)
-        if is_initialized is not None and is_initialized():
+        cuda = cuda_in_use()
+        if cuda is not None:
             from grpo_doctor_probes.cuda import timer_of  # noqa: PLC0415 - most programs: never
 
             self.cuda = timer_of(self, cuda)

@@ -126,9 +126,9 @@ def number(variable: str) -> int | None:
 
 
 def _write_all(file: int, data: bytes) -> None:
-    rest = memoryview(data)
-    while rest:
-        rest = rest[os.write(file, rest) :]
+    unwritten = memoryview(data)
+    while unwritten:
+        unwritten = unwritten[os.write(file, unwritten) :]
 
 
 def _plain(value: Any) -> Any:

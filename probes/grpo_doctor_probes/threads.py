@@ -63,6 +63,15 @@ class Level:
         self.words: dict[object, int] = {}
         self.cuda_start: Any = None
 
+    def word(self, kind: int, name_id: int) -> int:
+        """The last word of a record that lies at this level."""
+        return (
+            name_id
+            | self.thread.slot << layout.THREAD_SHIFT
+            | self.depth << layout.DEPTH_SHIFT
+            | kind << layout.KIND_SHIFT
+        )
+
 
 class ThreadState:
     """A thread's stack. `level` is where its next span goes.

@@ -38,10 +38,10 @@ class TorchProfile:
     @classmethod
     def if_asked(cls, run_dir: str, rank: int) -> TorchProfile | None:
         """What the environment asks of a process that carries steps itself; None without that."""
-        asked = os.environ.get(PROFILE_VARIABLE)
-        if not asked or ROLE.of_this_process() == DRIVER:
+        steps = os.environ.get(PROFILE_VARIABLE)
+        if not steps or ROLE.of_this_process() == DRIVER:
             return None
-        first, _, count = asked.partition(":")
+        first, _, count = steps.partition(":")
         try:
             return cls(
                 f"{run_dir}/{PROFILES}/rank-{rank:05d}.pt.trace.json",
@@ -115,11 +115,11 @@ class Ranges:
             enter(span)
             ranges.begin(span)
 
-        def left(span: Any, *error: Any) -> None:
+        def exited(span: Any, *error: Any) -> None:
             ranges.end(span)
             leave(span, *error)
 
-        phase.__enter__, phase.__exit__ = entered, left
+        phase.__enter__, phase.__exit__ = entered, exited
 
     def open(self, name: str) -> Any:
         """A range that has begun."""
