@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
-from grpo_doctor.trace.columns import DTYPES, Interned, in_order, spans_from
+from grpo_doctor.trace.columns import Interned, Rows
 from grpo_doctor.trace.model import Kind, Spans
 
 _NS_PER_S = 1e9
@@ -38,7 +37,7 @@ class Laid:
     def __init__(self) -> None:
         self.now_ns = 0
         self.names = Interned()
-        self._columns: dict[str, list[Any]] = {name: [] for name in DTYPES}
+        self._rows = Rows()
         self._overlapping = 0
         self._most = 0.0
         self._impossible = 0
@@ -53,14 +52,15 @@ class Laid:
         inside, beside = self._split(step.seconds, step.phases)
         begin_ns = self.now_ns
         end_ns = begin_ns + round(step.seconds * _NS_PER_S)
-        self._row(Kind.STEP, "step", begin_ns, end_ns, float(step.number))
+        number = float(step.number)
+        self._rows.add(Kind.STEP, self.names["step"], begin_ns, end_ns, value=number)
         self._lay(inside, end_ns)
         self.now_ns = end_ns
         self._lay([*beside, *(p for p in step.beside if 0 < p[1] < _MOST_STEP_S)], None)
 
     def spans(self) -> Spans:
         """All rows, in the model's order."""
-        return in_order(spans_from(self._columns))
+        return self._rows.spans()
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -68,13 +68,12 @@ class Laid:
         notes = []
         if self._impossible:
             notes.append(f"{self._impossible} steps have impossible times, which are left out.")
-        if not self._overlapping:
-            return tuple(notes)
-        note = (
-            f"Phases ran side by side in {self._overlapping} steps, where timers add up to as much "
-            f"as {100 * self._most:.0f}% of the step; they are shortened in proportion."
-        )
-        return (*notes, note)
+        if self._overlapping:
+            notes.append(
+                f"Phases ran side by side in {self._overlapping} steps, where timers add up to as "
+                f"much as {100 * self._most:.0f}% of the step; they are shortened in proportion."
+            )
+        return tuple(notes)
 
     def _split(
         self, seconds: float, phases: tuple[tuple[str, float], ...]
@@ -99,24 +98,8 @@ class Laid:
             end_ns = self.now_ns + round(length * _NS_PER_S)
             if limit_ns is not None:
                 end_ns = min(end_ns, limit_ns)
-            self._row(Kind.SPAN, name, self.now_ns, end_ns)
+            self._rows.add(Kind.SPAN, self.names[name], self.now_ns, end_ns, depth=1)
             self.now_ns = end_ns
-
-    def _row(self, kind: Kind, name: str, start_ns: int, end_ns: int, number: float = 0.0) -> None:
-        row = {
-            "kind": kind,
-            "process": 0,
-            "thread": 0,
-            "depth": int(kind != Kind.STEP),
-            "name": self.names[name],
-            "args": -1,
-            "start_ns": start_ns,
-            "end_ns": end_ns,
-            "value": number,
-            "open": False,
-        }
-        for column, item in row.items():
-            self._columns[column].append(item)
 
 
 def _total(phases: Iterable[tuple[str, float]]) -> float:

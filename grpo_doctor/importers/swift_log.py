@@ -14,15 +14,14 @@ from typing import Any
 import msgspec
 
 from grpo_doctor.errors import TraceError
-from grpo_doctor.importers.reconstruct import StepLog, reconstruct
+from grpo_doctor.importers.reconstruct import reconstruct
 from grpo_doctor.importers.text import lines
 from grpo_doctor.importers.trainer_log import (
     RUN_TIME,
-    STEP_TIME,
     STEP_TIME_COVERS,
     facts,
-    logged_step,
     numbers,
+    step_log,
 )
 from grpo_doctor.trace.jsonfile import BAD_JSON, BARE_NAN
 from grpo_doctor.trace.model import Trace
@@ -67,19 +66,14 @@ def load(path: Path) -> Trace:
                 by_step = {k: v for k, v in by_step.items() if k < step}
             by_step.setdefault(step, []).append(row)
     wall = _wall_seconds(by_step)
-    log = StepLog()
-    for step, said in by_step.items():
-        metrics = [numbers(row) for row in said]
-        timed = next((row[STEP_TIME] for row in metrics if STEP_TIME in row), None)
-        log.add(logged_step(step, metrics, wall.get(step) if wall else timed))
-    notes = (_WALL,) if wall else (STEP_TIME_COVERS,)
-    said_of_job = facts(_WHAT, path, log.steps.values(), notes)
+    log = step_log({step: list(map(numbers, rows)) for step, rows in by_step.items()}, wall)
+    of_job = facts(_WHAT, path, log.steps.values(), (_WALL if wall else STEP_TIME_COVERS,))
     return reconstruct(
         path,
         replace(
-            said_of_job,
+            of_job,
             framework="ms-swift",
-            problems=(*said_of_job.problems, *problems),
+            problems=(*of_job.problems, *problems),
             truncated=cut_off,
         ),
         log,

@@ -7,15 +7,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from grpo_doctor import knobs
-from grpo_doctor.importers.reconstruct import StepLog, reconstruct
+from grpo_doctor.importers.reconstruct import reconstruct
 from grpo_doctor.importers.text import NUMBER, command_of, contains, is_log, lines
-from grpo_doctor.importers.trainer_log import (
-    RUN_TIME,
-    STEP_TIME,
-    STEP_TIME_COVERS,
-    facts,
-    logged_step,
-)
+from grpo_doctor.importers.trainer_log import RUN_TIME, facts, of_step_times, step_log
 from grpo_doctor.trace.model import Trace
 
 _WHAT = "a console log of TRL or ms-swift"
@@ -26,7 +20,6 @@ _PAIR = re.compile(rf"'([^']+)': '?{NUMBER}'?(?=[,}}])")
 # ms-swift numbers its rows, TRL does not.
 _PROGRESS = re.compile(r"'global_step/max_steps': '(\d+)/")
 _COUNTED = "The log does not number its steps; its rows are counted from 1."
-_NO_TIMES = "The log has no step times: TRL logs them since 0.26."
 _COMMANDS = ("trl grpo", "swift rlhf", "cli/rlhf.py", "train_grpo.py")
 
 
@@ -58,20 +51,16 @@ def load(path: Path) -> Trace:
         elif "loss" in values:
             step += 1
         by_step.setdefault(step, []).append(values)
-    log = StepLog()
-    for number, rows in by_step.items():
-        seconds = next((row[STEP_TIME] for row in rows if STEP_TIME in row), None)
-        log.add(logged_step(number, rows, seconds))
-    steps = log.steps.values()
-    notes = [STEP_TIME_COVERS if any(step.seconds for step in steps) else _NO_TIMES]
-    said = facts(_WHAT, path, steps, notes if swift else [*notes, _COUNTED])
-    framework = "ms-swift" if swift else said.framework
-    settings = said.knobs or knobs.from_command(framework, said.framework_version, command)
-    problems = (*said.problems, *(("the last line is cut off",) if cut_off else ()))
+    log = step_log(by_step, {})
+    notes = [of_step_times(log)] if swift else [of_step_times(log), _COUNTED]
+    of_job = facts(_WHAT, path, log.steps.values(), notes)
+    framework = "ms-swift" if swift else of_job.framework
+    settings = of_job.knobs or knobs.from_command(framework, of_job.framework_version, command)
+    problems = (*of_job.problems, *(("the last line is cut off",) if cut_off else ()))
     return reconstruct(
         path,
         replace(
-            said,
+            of_job,
             framework=framework,
             command=command,
             knobs=settings,

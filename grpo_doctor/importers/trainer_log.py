@@ -13,7 +13,7 @@ from typing import Any
 
 from grpo_doctor import knobs
 from grpo_doctor.importers.laid import LoggedStep
-from grpo_doctor.importers.reconstruct import NO_STARTS, LogFacts
+from grpo_doctor.importers.reconstruct import NO_STARTS, LogFacts, StepLog
 from grpo_doctor.trace.jsonfile import number, read_object, text_or_none, whole
 
 LIMITS = (
@@ -25,6 +25,7 @@ STEP_TIME_COVERS = (
     "The step time is the framework's `step_time`: rollout, rewards, forward and backward passes. "
     "The optimizer, data loading, logging and checkpoints are not in it."
 )
+_NO_TIMES = "The log has no step times: TRL logs them since 0.26."
 _EVAL_TIME = "eval_runtime"
 _PROFILED = re.compile(r"profiling/Time taken: \w+\.(.+)")
 # TRL's and ms-swift's profiled functions, where a log has them: the first of a span that is there.
@@ -54,6 +55,23 @@ def numbers(row: Mapping[str, Any]) -> dict[str, float]:
         if not math.isnan(parsed) or str(value).lower() == "nan":
             metrics[key] = parsed
     return metrics
+
+
+def step_log(
+    rows_by_step: Mapping[int, Sequence[Mapping[str, float]]], wall_s: Mapping[int, float]
+) -> StepLog:
+    """The steps from their rows. Where no lengths are known otherwise, they are `step_time`."""
+    log = StepLog()
+    for step, rows in rows_by_step.items():
+        seconds = next((row[STEP_TIME] for row in rows if STEP_TIME in row), None)
+        log.add(logged_step(step, rows, wall_s.get(step) if wall_s else seconds))
+    return log
+
+
+def of_step_times(log: StepLog) -> str:
+    """What the step time is, where that is the framework's own; or that there is none."""
+    timed = any(step.seconds for step in log.steps.values())
+    return STEP_TIME_COVERS if timed else _NO_TIMES
 
 
 def logged_step(

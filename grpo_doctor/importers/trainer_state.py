@@ -9,16 +9,9 @@ from typing import Any
 import msgspec
 
 from grpo_doctor.errors import TraceError
-from grpo_doctor.importers.reconstruct import StepLog, reconstruct
+from grpo_doctor.importers.reconstruct import reconstruct
 from grpo_doctor.importers.text import read_all
-from grpo_doctor.importers.trainer_log import (
-    RUN_TIME,
-    STEP_TIME,
-    STEP_TIME_COVERS,
-    facts,
-    logged_step,
-    numbers,
-)
+from grpo_doctor.importers.trainer_log import RUN_TIME, facts, numbers, of_step_times, step_log
 from grpo_doctor.trace.jsonfile import BAD_JSON, BARE_NAN, whole
 from grpo_doctor.trace.model import Trace
 
@@ -54,18 +47,14 @@ def load(path: Path) -> Trace:
         if step is not None and RUN_TIME not in metrics:
             metrics.pop("step", None)
             by_step.setdefault(step, []).append(metrics)
-    log = StepLog()
-    for step, rows in sorted(by_step.items()):
-        seconds = next((row[STEP_TIME] for row in rows if STEP_TIME in row), None)
-        log.add(logged_step(step, rows, seconds))
-    timed = any(step.seconds for step in log.steps.values())
-    notes = [STEP_TIME_COVERS if timed else "The log has no step times: TRL logs them since 0.26."]
+    log = step_log(dict(sorted(by_step.items())), {})
+    notes = [of_step_times(log)]
     if runtime and state.global_step:
         notes.append(
             f"The whole training took {runtime:.0f} s, {runtime / state.global_step:.3g} s a step."
         )
-    said = facts(_WHAT, path, log.steps.values(), notes)
-    return reconstruct(path, replace(said, truncated=cut_off), log)
+    of_job = facts(_WHAT, path, log.steps.values(), notes)
+    return reconstruct(path, replace(of_job, truncated=cut_off), log)
 
 
 def _decoded(path: Path) -> tuple[_State, bool]:

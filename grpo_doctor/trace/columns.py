@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from grpo_doctor.trace.model import Spans
+from grpo_doctor.trace.model import Kind, Spans
 
 DTYPES: dict[str, Any] = {
     "kind": np.uint8,
@@ -72,6 +72,29 @@ def _is_in_order(spans: Spans) -> bool:
 
 
 _BLOCK = 1 << 18
+
+
+class Rows:
+    """Spans that become known one by one."""
+
+    def __init__(self) -> None:
+        self.columns: dict[str, list[Any]] = {name: [] for name in DTYPES}
+
+    def __len__(self) -> int:
+        return len(self.columns["start_ns"])
+
+    def add(self, kind: Kind, name: int, start_ns: int, end_ns: int, **fields: Any) -> None:
+        """One more; without further `fields` of process 0, its main thread, and nothing else."""
+        row = {**_BLANK, **fields, "kind": kind, "name": name, "start_ns": start_ns}
+        for column, item in {**row, "end_ns": end_ns}.items():
+            self.columns[column].append(item)
+
+    def spans(self) -> Spans:
+        """All of them, in the model's order."""
+        return in_order(spans_from(self.columns))
+
+
+_BLANK = {"process": 0, "thread": 0, "depth": 0, "args": -1, "value": 0.0, "open": False}
 
 
 class Interned(dict[Any, int]):

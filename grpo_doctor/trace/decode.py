@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from grpo_doctor.trace import columns, lanes
 from grpo_doctor.trace.events import MAX_NAME
-from grpo_doctor.trace.jsonfile import BAD_JSON, BARE_NAN, mapping
+from grpo_doctor.trace.jsonfile import BAD_JSON, BARE_NAN, object_in
 from grpo_doctor.trace.model import Kind, Spans
 
 # What the repair of a whole file's head makes of a NaN, see `read`.
@@ -71,7 +71,8 @@ class EventBlocks:
     @property
     def args(self) -> tuple[Mapping[str, Any], ...]:
         """Argument objects by id."""
-        return tuple(_object(text) for text in self._args.names[_NO_ARGS:])
+        texts = self._args.names[_NO_ARGS:]
+        return tuple(object_in(text.decode("utf-8", "replace")) for text in texts)
 
     @property
     def notes(self) -> list[str]:
@@ -193,10 +194,3 @@ def _column(values: Iterable[Any], name: str, count: int) -> NDArray[Any]:
 def _nanoseconds(microseconds: Iterable[float], count: int) -> NDArray[np.int64]:
     values = np.fromiter(microseconds, dtype=np.float64, count=count)
     return np.rint(values * 1000).astype(np.int64)
-
-
-def _object(text: bytes) -> dict[str, Any]:
-    try:
-        return mapping(msgspec.json.decode(text.decode("utf-8", "replace")))
-    except BAD_JSON:
-        return {}

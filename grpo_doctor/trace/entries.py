@@ -7,11 +7,10 @@ its sequence number in `value`, and lies on a thread slot of its own.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 import msgspec
 
-from grpo_doctor.trace import columns
+from grpo_doctor.trace.columns import Rows
 from grpo_doctor.trace.jsonfile import BAD_JSON, MAX_TIME_NS
 from grpo_doctor.trace.model import Kind, Process, Spans
 from grpo_doctor.trace.processes import NameTable, Recording
@@ -47,21 +46,17 @@ _decoder = msgspec.json.Decoder(_Look)
 
 def entry_rows(recording: Recording, process: Process, table: NameTable, shift_ns: int) -> Spans:
     """One instant per collective that the process entered; none without a file."""
-    rows: dict[str, list[Any]] = {name: [] for name in columns.DTYPES}
+    rows = Rows()
     for entry, entered_ns in _entries(recording):
         moment = entered_ns + shift_ns
         if not 0 <= entered_ns < MAX_TIME_NS or entry.is_p2p:
             continue
         args = msgspec.json.encode({"group": _group(entry), "source": SOURCE}).decode()
         name, args_id = table.ids(entry.profiling_name[:64], args)
-        row = {
-            "kind": Kind.INSTANT, "process": process.index, "thread": _THREAD, "depth": 0,
-            "name": name, "args": args_id, "start_ns": moment, "end_ns": moment,
-            "value": float(entry.collective_seq_id), "open": False,
-        }  # fmt: skip
-        for column, item in row.items():
-            rows[column].append(item)
-    return columns.spans_from(rows)
+        own = {"process": process.index, "thread": _THREAD, "args": args_id}
+        value = float(entry.collective_seq_id)
+        rows.add(Kind.INSTANT, name, moment, moment, value=value, **own)
+    return rows.spans()
 
 
 def _group(entry: _Entry) -> str:

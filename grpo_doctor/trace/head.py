@@ -1,17 +1,19 @@
 """The part of `trace.json` before its events, typed, and the model made from both.
 
 Unknown keys are skipped: a newer version may add some. Numbers that a stranger wrote as something
-else are refused by name.
+else are refused by name. Most keys are the names of the model's own fields.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
 import msgspec
 import numpy as np
+from msgspec.structs import asdict
 
 from grpo_doctor.trace.decode import EventBlocks
 from grpo_doctor.trace.jsonfile import MAX_TIME_NS, MAX_WHOLE, number
@@ -41,30 +43,30 @@ class HeadExit(msgspec.Struct, frozen=True):
 
 class HeadOrigin(msgspec.Struct, frozen=True):
     what: str
-    limits: list[str] = []
-    phases: list[str] = []
+    limits: tuple[str, ...] = ()
+    phases: tuple[str, ...] = ()
     durations_only: bool = False
 
 
 class HeadServer(msgspec.Struct, frozen=True):
     host: str = "unknown"
     pid: Whole = 0
-    command: list[str] = []
+    command: tuple[str, ...] = ()
 
 
 class HeadRun(msgspec.Struct, frozen=True):
     id: str = ""
-    command: list[str] = []
+    command: tuple[str, ...] = ()
     framework: str = "unknown"
     framework_version: str | None = None
     world_size: Whole = 0
     started_unix_ns: Whole = 0
     duration_ns: Time = 0
-    notes: list[str] = []
-    libraries: list[str] = []
+    notes: tuple[str, ...] = ()
+    libraries: tuple[str, ...] = ()
     exit: HeadExit = HeadExit()
     origin: HeadOrigin | None = None
-    servers: list[HeadServer] = []
+    servers: tuple[HeadServer, ...] = ()
 
 
 class HeadClock(msgspec.Struct, frozen=True):
@@ -94,19 +96,19 @@ class HeadGpu(msgspec.Struct, frozen=True):
     memory_total_bytes: Whole = 0
     mig: str | None = None
     visible: bool = True
-    missing: list[str] = []
+    missing: tuple[str, ...] = ()
 
 
 class HeadMetrics(msgspec.Struct, frozen=True):
-    steps: list[Whole] = []
+    steps: tuple[Whole, ...] = ()
     values: dict[str, list[float | str | None]] = {}
 
 
 class HeadLoss(msgspec.Struct, frozen=True):
     dropped_events: Whole = 0
-    missing_ranks: list[Whole] = []
+    missing_ranks: tuple[Whole, ...] = ()
     truncated: bool = False
-    notes: list[str] = []
+    notes: tuple[str, ...] = ()
 
 
 class Facts(msgspec.Struct, frozen=True):
@@ -118,8 +120,8 @@ class Facts(msgspec.Struct, frozen=True):
     config: dict[str, Any] = {}
     knobs: dict[str, Any] = {}
     versions: dict[str, str] = {}
-    processes: list[HeadProcess] = []
-    gpus: list[HeadGpu] = []
+    processes: tuple[HeadProcess, ...] = ()
+    gpus: tuple[HeadGpu, ...] = ()
     metrics: HeadMetrics = HeadMetrics()
     loss: HeadLoss = HeadLoss()
 
@@ -137,12 +139,12 @@ class Track(msgspec.Struct, frozen=True):
     gpu: str | None = None
     rank: Whole | None = None
     os_pid: Whole | None = None
-    t_us: list[Time] = []
-    v: list[float | None] = []
+    t_us: tuple[Time, ...] = ()
+    v: tuple[float | None, ...] = ()
 
 
 class Tracks(msgspec.Struct, frozen=True):
-    tracks: list[Track] = []
+    tracks: tuple[Track, ...] = ()
 
 
 class FormatOnly(msgspec.Struct, frozen=True):
@@ -173,73 +175,46 @@ def trace_from(
     return Trace(
         source=path.name,
         run=Run(
-            id=run.id,
-            command=tuple(run.command),
-            framework=run.framework,
-            framework_version=run.framework_version,
-            world_size=run.world_size,
-            started_unix_ns=run.started_unix_ns,
-            duration_ns=run.duration_ns,
-            notes=tuple(run.notes),
-            libraries=tuple(run.libraries),
-            exit=Exit(run.exit.state, run.exit.code, run.exit.signal),
             config=facts.config,
             knobs=facts.knobs,
             versions=facts.versions,
-            origin=_origin(run.origin),
-            servers=tuple(RolloutServer(s.host, s.pid, tuple(s.command)) for s in run.servers),
+            **{
+                **asdict(run),
+                "exit": Exit(**asdict(run.exit)),
+                "origin": _origin(run.origin),
+                "servers": tuple(RolloutServer(**asdict(server)) for server in run.servers),
+            },
         ),
         processes=tuple(_process(i, p) for i, p in enumerate(facts.processes)),
-        gpus=tuple(_gpu(gpu) for gpu in facts.gpus),
+        gpus=tuple(Gpu(**asdict(gpu)) for gpu in facts.gpus),
         names=events.names,
         args=events.args,
         spans=events.spans(),
         series=tuple(_series(t) for t in head.grpoDoctorSeries.tracks),
         metrics=_metrics(facts.metrics),
-        loss=Loss(
-            dropped_events=facts.loss.dropped_events,
-            missing_ranks=tuple(facts.loss.missing_ranks),
+        loss=replace(
+            Loss(**asdict(facts.loss)),
             truncated=facts.loss.truncated or truncated,
             notes=tuple(dict.fromkeys([*facts.loss.notes, *notes])),
         ),
     )
 
 
-def _origin(said: HeadOrigin | None) -> Origin | None:
-    if said is None:
+def _origin(origin: HeadOrigin | None) -> Origin | None:
+    if origin is None:
         return None
-    limits, phases = tuple(said.limits), frozenset(said.phases)
-    return Origin(said.what, limits, phases, said.durations_only)
+    return Origin(**{**asdict(origin), "phases": frozenset(origin.phases)})
 
 
 def _process(index: int, process: HeadProcess) -> Process:
+    fields = asdict(process)
+    clock: HeadClock = fields.pop("clock")
     return Process(
         index=index,
-        pid=process.pid,
-        os_pid=process.os_pid,
-        host=process.host,
-        rank=process.rank,
-        role=process.role,
-        state=process.state,
-        local_rank=process.local_rank,
-        clock_offset_ns=process.clock.offset_ns,
-        clock_error_ns=process.clock.error_ns,
-        clock_method=process.clock.method,
-        start_ns=process.start_ns,
-        end_ns=process.end_ns,
-    )
-
-
-def _gpu(gpu: HeadGpu) -> Gpu:
-    return Gpu(
-        uuid=gpu.uuid,
-        name=gpu.name,
-        index=gpu.index,
-        host=gpu.host,
-        memory_total_bytes=gpu.memory_total_bytes,
-        mig=gpu.mig,
-        visible=gpu.visible,
-        missing=tuple(gpu.missing),
+        clock_offset_ns=clock.offset_ns,
+        clock_error_ns=clock.error_ns,
+        clock_method=clock.method,
+        **fields,
     )
 
 

@@ -101,6 +101,14 @@ def number(value: object) -> float:
     return float("nan")
 
 
+def object_in(text: str | bytes) -> dict[str, Any]:
+    """The JSON object that a text is; an empty one where it is another value, damaged or cut."""
+    try:
+        return mapping(msgspec.json.decode(text))
+    except BAD_JSON:
+        return {}
+
+
 def mapping(value: object) -> dict[str, Any]:
     """`value` if it is an object, else an empty one."""
     return value if isinstance(value, dict) else {}

@@ -7,7 +7,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import numpy as np
 
 from grpo_doctor.errors import TraceError
@@ -16,7 +15,7 @@ from grpo_doctor.trace.entries import entry_rows
 from grpo_doctor.trace.facts import RunFacts, read_facts
 from grpo_doctor.trace.hooked import hook_notes
 from grpo_doctor.trace.joined import read_joined, within_run
-from grpo_doctor.trace.jsonfile import BAD_JSON, mapping, number, read_lines, whole
+from grpo_doctor.trace.jsonfile import number, object_in, read_lines, whole
 from grpo_doctor.trace.model import Gpu, Kind, Loss, Metrics, Process, Spans, Trace
 from grpo_doctor.trace.processes import NameTable, Recording, read_recordings
 from grpo_doctor.trace.rows import rows_of
@@ -97,7 +96,7 @@ def _rows(
         entry_rows(recording, process, table, process.clock_offset_ns - timeline.zero_ns)
         for recording, process in zip(recordings, processes)
     ]
-    return processes, table.names, tuple(_decode_args(text) for text in table.args), blocks
+    return processes, table.names, tuple(map(object_in, table.args)), blocks
 
 
 def _within(spans: Spans, recording: Recording, timeline: Timeline) -> Spans:
@@ -119,9 +118,9 @@ def _launcher_only(timeline: Timeline, facts: RunFacts) -> tuple[Process, Spans]
         start_ns=0,
         end_ns=end_ns,
     )
-    row: dict[str, list[Any]] = {name: [0] for name in columns.DTYPES}
-    row.update(kind=[Kind.SPAN], args=[-1], end_ns=[end_ns], open=[running])
-    return process, columns.spans_from(row)
+    rows = columns.Rows()
+    rows.add(Kind.SPAN, 0, 0, end_ns, open=running)
+    return process, rows.spans()
 
 
 def _gpus(samples: Sequence[Samples]) -> tuple[Gpu, ...]:
@@ -184,13 +183,6 @@ def metrics_from(by_step: Mapping[int, Mapping[str, float]]) -> Metrics:
         values={k: np.array([by_step[s].get(k, np.nan) for s in steps]) for k in keys},
         absent={k: mask for k, mask in absent.items() if mask.any()},
     )
-
-
-def _decode_args(text: str) -> Mapping[str, Any]:
-    try:
-        return mapping(msgspec.json.decode(text))
-    except BAD_JSON:  # cut at the name table's length limit
-        return {}
 
 
 def _seen_ranks(recordings: Sequence[Recording]) -> set[int]:

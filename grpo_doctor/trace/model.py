@@ -102,8 +102,8 @@ class Spans:
         edges = np.searchsorted(self.process, np.array([index, index + 1], self.process.dtype))
         return slice(int(edges[0]), int(edges[1]))
 
-    def select(self, rows: NDArray[np.bool_] | NDArray[np.intp]) -> Spans:
-        """The same columns at some rows: a mask of length n, or row numbers."""
+    def select(self, rows: NDArray[np.bool_] | NDArray[np.intp] | slice) -> Spans:
+        """The same columns at some rows: a mask of length n, row numbers, or a slice."""
         return Spans(**{name: getattr(self, name)[rows] for name in self.__dataclass_fields__})
 
 

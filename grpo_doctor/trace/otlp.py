@@ -86,8 +86,7 @@ class _Loops:
 def _spans(trace: Trace, process: Process, loops: _Loops) -> Iterator[dict[str, Any]]:
     """Steps, phases and what is in them; a span's parent is what is open around it in its thread,
     without such the step that the first rank was in."""
-    block = trace.spans.of_process(process.index)
-    spans = trace.spans.select(np.arange(block.start, block.stop))
+    spans = trace.spans.select(trace.spans.of_process(process.index))
     open_by_thread: dict[int, list[tuple[int, str, str]]] = {}
     for row in np.flatnonzero(np.isin(spans.kind, (Kind.STEP, Kind.SPAN))).tolist():
         start_ns, end_ns = int(spans.start_ns[row]), int(spans.end_ns[row])
@@ -139,8 +138,7 @@ def _span_facts(trace: Trace, spans: Spans, row: int) -> dict[str, Any]:
 
 def _histograms(trace: Trace, process: Process) -> Iterator[dict[str, Any]]:
     """One point per process: how many, the sum and the extremes, in seconds."""
-    block = trace.spans.of_process(process.index)
-    spans = trace.spans.select(np.arange(block.start, block.stop))
+    spans = trace.spans.select(trace.spans.of_process(process.index))
     closed = ~spans.open
     chosen = {LOOP: closed & (spans.kind == Kind.STEP)}
     for phase, name in PHASES.items():

@@ -127,31 +127,23 @@ def _split_head(path: Path, blocks: _Blocks) -> tuple[bytes, bytes | None]:
         text += block
         index = text.find(marker, searched)
         if index >= 0 and _OURS in text:
-            return _body(text[:index]), bytes(text[index + len(marker) :])
+            return bytes(text[:index]).removeprefix(_UTF8_MARK), bytes(text[index + len(marker) :])
         if len(text) > _MAX_HEAD_BYTES:
             raise TraceError(
                 f"{path}: the first {_MAX_HEAD_BYTES >> 30} GiB hold no events of grpo-doctor's. "
                 "Give a trace.json that `grpo-doctor run` wrote."
             )
     if _OURS not in text:
-        raise TraceError(_unusable(path, text, cut_off=blocks.cut_off))
-    return _body(text), None
+        raise TraceError(_unusable(path, bytes(text), cut_off=blocks.cut_off))
+    return bytes(text).removeprefix(_UTF8_MARK), None
 
 
-def _body(text: bytearray) -> bytes:
-    return bytes(text).removeprefix(_UTF8_MARK)
-
-
-def _unusable(path: Path, text: bytearray, *, cut_off: bool) -> str:
+def _unusable(path: Path, text: bytes, *, cut_off: bool = False) -> str:
     if cut_off:
         return f"{path} is damaged: the compressed data can't be unpacked. {_INSTEAD}"
     if not text.strip():
         return f"{path} is empty: the run that should have written it never got there. {_INSTEAD}"
-    return _foreign(path, text)
-
-
-def _foreign(path: Path, text: bytearray) -> str:
-    head = bytes(text[:1_000_000])
+    head = text[:1_000_000]
     if b'"traceEvents"' in head or head.lstrip().startswith(b"[{"):
         kineto = any(key in head for key in _KINETO)
         kind = "a PyTorch profiler trace" if kineto else "a trace of another program"
@@ -194,23 +186,20 @@ def _decode_head(path: Path, text: bytes, notes: list[str]) -> tuple[Head, Facts
             raise TraceError(f"{path} is damaged: {still}. {_INSTEAD}") from still
         notes.append(f"{path.name}: {bare} numbers were NaN or infinite, against JSON; left out")
     if head.grpoDoctor is None:
-        raise TraceError(_foreign(path, bytearray(text)))
+        raise TraceError(_unusable(path, text))
     return head, head.grpoDoctor
 
 
 def _typed(path: Path, text: bytes) -> Head:
     # The version first: another one may have other types.
-    _check_format(path, msgspec.json.decode(text, type=FormatHead))
-    return msgspec.json.decode(text, type=Head)
-
-
-def _check_format(path: Path, head: FormatHead) -> None:
-    version = head.grpoDoctor.format if head.grpoDoctor else FORMAT
+    facts = msgspec.json.decode(text, type=FormatHead).grpoDoctor
+    version = facts.format if facts else FORMAT
     if version > FORMAT:
         raise TraceError(
             f"{path} is of trace format {version}; this grpo-doctor reads up to {FORMAT}. "
             "Upgrade: pip install -U grpo-doctor"
         )
+    return msgspec.json.decode(text, type=Head)
 
 
 def _read_at_once(path: Path, text: bytes, notes: list[str]) -> Trace:

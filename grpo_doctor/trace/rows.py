@@ -44,7 +44,7 @@ def _closed(recording: Recording, process: Process, ids: NDArray[np.int32], shif
 
 
 def _open(recording: Recording, process: Process, table: NameTable, shift_ns: int) -> Spans:
-    rows: dict[str, list[Any]] = {name: [] for name in columns.DTYPES}
+    rows = columns.Rows()
     depths: dict[int, int] = {}
     for span in recording.open_spans:
         kind = Kind(span.kind) if span.kind in (Kind.STEP, *_COLLECTIVES) else Kind.SPAN
@@ -53,22 +53,12 @@ def _open(recording: Recording, process: Process, table: NameTable, shift_ns: in
         value = float(span.sequence)
         if kind == Kind.STEP:
             value = float(recording.content.header.step or 0)
+        thread = int(_main_first(np.array([span.thread]), recording.main_thread)[0])
         start_ns = span.start_ns + shift_ns
-        row = {
-            "kind": kind,
-            "process": process.index,
-            "thread": int(_main_first(np.array([span.thread]), recording.main_thread)[0]),
-            "depth": depth,
-            "name": name,
-            "args": args,
-            "start_ns": start_ns,
-            "end_ns": max(process.end_ns or 0, start_ns),
-            "value": value,
-            "open": True,
-        }
-        for column, item in row.items():
-            rows[column].append(item)
-    return columns.spans_from(rows)
+        end_ns = max(process.end_ns or 0, start_ns)
+        own = {"process": process.index, "thread": thread, "depth": depth, "args": args}
+        rows.add(kind, name, start_ns, end_ns, value=value, open=True, **own)
+    return rows.spans()
 
 
 def _main_first(threads: NDArray[Any], main: int) -> NDArray[Any]:

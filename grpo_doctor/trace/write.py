@@ -61,7 +61,7 @@ def _write(trace: Trace, file: IO[str]) -> None:
             "run.framework": trace.run.framework,
             "loss.dropped_events": trace.loss.dropped_events,
         },
-        "grpoDoctor": document_head(trace),
+        "grpoDoctor": _document_head(trace),
         "grpoDoctorSeries": {"tracks": [_series(trace, s) for s in trace.series]},
     }
     file.write("{\n")
@@ -82,7 +82,7 @@ def _lines(trace: Trace, spans: Any, lane: Any, tracks: dict[int, set[int]]) -> 
     yield from events.counter_lines(trace)
 
 
-def document_head(trace: Trace) -> dict[str, Any]:
+def _document_head(trace: Trace) -> dict[str, Any]:
     """The `grpoDoctor` object: all facts that are no events."""
     run = trace.run
     return {
@@ -98,11 +98,7 @@ def document_head(trace: Trace) -> dict[str, Any]:
             "duration_ns": run.duration_ns,
             "notes": list(run.notes),
             **({"libraries": list(run.libraries)} if run.libraries else {}),
-            "exit": {
-                "state": run.exit.state,
-                "code": run.exit.code,
-                "signal": run.exit.signal,
-            },
+            "exit": asdict(run.exit),
             **({} if run.origin is None else {"origin": _origin(run.origin)}),
             **({"servers": [asdict(server) for server in run.servers]} if run.servers else {}),
         },
@@ -110,36 +106,14 @@ def document_head(trace: Trace) -> dict[str, Any]:
         "knobs": events.finite(run.knobs),
         "versions": dict(run.versions),
         "processes": [_process(p) for p in trace.processes],
-        "gpus": [
-            {
-                "uuid": g.uuid,
-                "name": g.name,
-                "index": g.index,
-                "host": g.host,
-                "memory_total_bytes": g.memory_total_bytes,
-                "mig": g.mig,
-                "visible": g.visible,
-                "missing": list(g.missing),
-            }
-            for g in trace.gpus
-        ],
+        "gpus": [asdict(gpu) for gpu in trace.gpus],
         "metrics": _metrics(trace.metrics),
-        "loss": {
-            "dropped_events": trace.loss.dropped_events,
-            "missing_ranks": list(trace.loss.missing_ranks),
-            "truncated": trace.loss.truncated,
-            "notes": list(trace.loss.notes),
-        },
+        "loss": asdict(trace.loss),
     }
 
 
 def _origin(origin: Origin) -> dict[str, Any]:
-    return {
-        "what": origin.what,
-        "limits": list(origin.limits),
-        "phases": sorted(origin.phases),
-        "durations_only": origin.durations_only,
-    }
+    return {**asdict(origin), "phases": sorted(origin.phases)}
 
 
 def _process(process: Process) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from grpo_doctor.importers.kineto.device import (
 from grpo_doctor.importers.kineto.ranges import span_of
 from grpo_doctor.importers.kineto.rank import STEP, Collective, Range, RankFile
 from grpo_doctor.phases import phase_of
-from grpo_doctor.trace.columns import DTYPES, Interned, in_order, spans_from
+from grpo_doctor.trace.columns import Interned, Rows
 from grpo_doctor.trace.model import Gpu, Kind, Process, Series, Spans
 
 _PID_STEP = 1000
@@ -43,7 +43,7 @@ class Assembly:
         self.series: list[Series] = []
         self.said: list[str] = []
         self.end_ns = 0
-        self._columns: dict[str, list[Any]] = {name: [] for name in DTYPES}
+        self._rows = Rows()
         self._several = len(files) > 1
         self._groups = Interned()
         for file in files:
@@ -51,7 +51,7 @@ class Assembly:
 
     def spans(self) -> Spans:
         """All rows, in the model's order."""
-        return in_order(spans_from(self._columns))
+        return self._rows.spans()
 
     @property
     def phases(self) -> frozenset[str]:
@@ -59,7 +59,7 @@ class Assembly:
         return frozenset(phase for name in self.names if (phase := phase_of(name)))
 
     def _add(self, file: RankFile) -> None:
-        first = len(self._columns["start_ns"])
+        first = len(self._rows)
         shift_ns = file.base_ns - self.zero_ns
         main = file.steps[0].thread if file.steps else _busiest(file.ranges)
         for step in file.steps:
@@ -77,7 +77,7 @@ class Assembly:
                 self._row(Kind.CUDA_SPAN, name, interval, shift_ns, depth=depth + 1, value=took_ms)
         for collective in file.collectives:
             self._collective(collective, shift_ns)
-        ends = self._columns["end_ns"][first:]
+        ends = self._rows.columns["end_ns"][first:]
         ends += [self._device(file, index, file.devices[index]) for index in sorted(file.devices)]
         self.end_ns = max([self.end_ns, *ends])
         self.processes.append(self._process(file, max(ends, default=0)))
@@ -103,14 +103,8 @@ class Assembly:
         group = self._groups[call.group]
         if group == len(self.args):
             self.args.append({"group": call.group or "unknown"})
-        self._row(
-            Kind.COLLECTIVE,
-            call.name,
-            Range(call.name, call.start_us, call.length_us, _FIRST_STREAM + call.stream),
-            shift_ns,
-            value=float(call.sequence),
-            args=group,
-        )
+        own = {"thread": _FIRST_STREAM + call.stream, "args": group}
+        self._row(Kind.COLLECTIVE, call.name, call, shift_ns, value=float(call.sequence), **own)
 
     def _device(self, file: RankFile, number: int, device: Device) -> int:
         """The series of one device; the moment at which it was last seen."""
@@ -146,29 +140,12 @@ class Assembly:
         return end
 
     def _row(
-        self,
-        kind: Kind,
-        name: str,
-        interval: Range,
-        shift_ns: int,
-        **more: Any,
+        self, kind: Kind, name: str, at: Range | Collective, shift_ns: int, **fields: Any
     ) -> None:
-        start_ns = shift_ns + nanoseconds(interval.start_us)
-        row = {
-            "kind": kind,
-            "process": len(self.processes),
-            "thread": interval.thread if kind == Kind.COLLECTIVE else 0,
-            "depth": 0,
-            "name": self.names[name],
-            "args": -1,
-            "start_ns": start_ns,
-            "end_ns": start_ns + max(0, round(interval.length_us * 1000)),
-            "value": 0.0,
-            "open": False,
-            **more,
-        }
-        for column, item in row.items():
-            self._columns[column].append(item)
+        start_ns = shift_ns + nanoseconds(at.start_us)
+        end_ns = start_ns + max(0, round(at.length_us * 1000))
+        process = len(self.processes)
+        self._rows.add(kind, self.names[name], start_ns, end_ns, process=process, **fields)
 
 
 def _shares(

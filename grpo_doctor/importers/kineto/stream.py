@@ -16,7 +16,7 @@ import msgspec
 
 from grpo_doctor.errors import TraceError
 from grpo_doctor.importers.text import UNREADABLE, opened, read_block
-from grpo_doctor.trace.jsonfile import BAD_JSON, BARE_NAN
+from grpo_doctor.trace.jsonfile import BAD_JSON, BARE_NAN, object_in
 
 _BLOCK_BYTES = 1 << 20
 _EVENTS = re.compile(rb'"traceEvents"\s*:\s*\[')
@@ -206,8 +206,4 @@ class EventStream:
 
 def arguments(event: Event) -> dict[str, Any]:
     """An event's arguments; none where they are damaged."""
-    try:
-        decoded = msgspec.json.decode(event.args) if event.args else {}
-    except BAD_JSON:
-        return {}
-    return decoded if isinstance(decoded, dict) else {}
+    return object_in(event.args) if event.args else {}
