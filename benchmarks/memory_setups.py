@@ -388,5 +388,4 @@ def _engine(setup: Setup, config: Config) -> RolloutEngine:
         tensor_parallel=tensor,
         max_model_len=_number(config, "vllm_max_model_len"),
         sleep_level=int(config.get("sleep_level", sleeps)),
-        lora=_flag(config, "vllm_enable_lora", False),
     )

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from grpo_doctor.memory.facts import Calibration, facts
 from grpo_doctor.memory.ledger import Component
+from grpo_doctor.memory.models import ModelShape
 from grpo_doctor.memory.setup import Setup
 
 _KORTHIKANTI = "arXiv 2205.05198, with flash attention and gated MLPs"
@@ -67,30 +68,23 @@ def layer_bytes_per_token(setup: Setup) -> float:
     model = setup.model
     hidden, query, key = model.hidden, model.query_width, model.key_width
     if setup.engine == "megatron":
-        return _fused_layer_bytes(setup)
-    mlp = 4.0 * model.intermediate
-    experts = model.experts
-    if experts:
-        active = 4 * experts.active * experts.intermediate + 4 * experts.shared_intermediate
-        mlp = active + 2 * experts.active * hidden
+        # With fused norms, rotations and SwiGLU their inputs alone are kept, in 16 bits.
+        return 2 * (3 * hidden + 2 * (query + 2 * key) + query + _mlp_elements(model, 3))
     attention = 2 * hidden + query + 2 * key + (query + 2 * key) + query + hidden
     normed = 4 * query if model.query_key_norm else 0
-    kept = attention + 2 * hidden + mlp
-    if setup.method == "lora" and setup.lora_targets == "attention" and not experts:
-        kept -= query + hidden + model.intermediate  # frozen layers need not keep their input
-    return 2 * kept + 16 * hidden + normed
+    elements = attention + 2 * hidden + _mlp_elements(model, 4)
+    if setup.method == "lora" and setup.lora_targets == "attention" and not model.experts:
+        elements -= query + hidden + model.intermediate  # frozen layers need not keep their input
+    return 2 * elements + 16 * hidden + normed
 
 
-def _fused_layer_bytes(setup: Setup) -> float:
-    """With fused norms, rotations and SwiGLU: their inputs alone are kept, in 16 bits."""
-    model = setup.model
-    hidden, query, key = model.hidden, model.query_width, model.key_width
-    mlp = 3.0 * model.intermediate
+def _mlp_elements(model: ModelShape, results: int) -> float:
+    """What is kept of a token in an MLP with so many intermediate results, or in its experts."""
     experts = model.experts
-    if experts:
-        active = 3 * experts.active * experts.intermediate + 3 * experts.shared_intermediate
-        mlp = active + 2 * experts.active * hidden
-    return 2 * (3 * hidden + 2 * (query + 2 * key) + query + mlp)
+    if experts is None:
+        return float(results * model.intermediate)
+    inner = results * (experts.active * experts.intermediate + experts.shared_intermediate)
+    return float(inner + 2 * experts.active * model.hidden)
 
 
 def _selective_layer_bytes(setup: Setup) -> float:
@@ -113,7 +107,7 @@ def train_activations(setup: Setup, factors: Calibration) -> tuple[Component, ..
     pairs = _scored_pairs(setup, tokens) / divided
     each_pair = facts()["eager_attention_bytes_per_score"]
     layer = tokens.all * layer_bytes_per_token(setup) / divided + pairs * each_pair["peak"]
-    kept = tokens.all * 2 * model.hidden / divided
+    checkpoint = tokens.all * 2 * model.hidden / divided
     entries: list[Component] = []
     spread = _spread(setup, factors)
 
@@ -125,7 +119,7 @@ def train_activations(setup: Setup, factors: Calibration) -> tuple[Component, ..
     stacked = f"{tokens.all} tokens x 2 B x {model.hidden} x {layers} layers"
     if setup.recompute == "full":
         on_host = setup.activations_on_host
-        add("checkpoints", 0 if on_host else kept * layers * in_flight, stacked, _KORTHIKANTI,
+        add("checkpoints", 0 if on_host else checkpoint * layers * in_flight, stacked, _KORTHIKANTI,
             "train.micro_batch")  # fmt: skip
     else:
         each = layer_bytes_per_token(setup)
@@ -188,8 +182,8 @@ def _scored_pairs(setup: Setup, tokens: Tokens) -> float:
 def _loss_bytes(setup: Setup, tokens: Tokens) -> float:
     each = facts()["loss_bytes_per_logit"][setup.loss]["bytes"]
     if setup.whole_row_logits and setup.is_grpo and each:
-        rest = 4 * (tokens.all - tokens.scored)  # logits and their gradient, cut off afterwards
-        return float((tokens.scored * each + rest) * setup.model.vocabulary)
+        prompts = 4 * (tokens.all - tokens.scored)  # logits and their gradient, cut off afterwards
+        return float((tokens.scored * each + prompts) * setup.model.vocabulary)
     if setup.loss == "fused":
         return 8.0 * tokens.scored * setup.model.hidden
     return float(tokens.scored * setup.model.vocabulary * each / setup.tensor_parallel)

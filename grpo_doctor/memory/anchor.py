@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import accumulate
 
 from grpo_doctor.memory.estimate import ledger_of
 from grpo_doctor.memory.facts import calibration
@@ -75,21 +76,21 @@ class Anchor:
         return round(self.measured_bytes + moved)
 
 
-def anchor(setup: Setup, held: Sequence[Held], *, on_card: bool) -> Anchor:
+def anchor(setup: Setup, readings: Sequence[Held], *, on_card: bool) -> Anchor:
     """Puts a ledger beside a recording.
 
     Args:
         setup: what ran.
-        held: first `LOADED`, then the phases in the order of their first pass; of other phases
-            than the ledger's nothing is said.
+        readings: first `LOADED`, then the phases in the order of their first pass; of other
+            phases than the ledger's nothing is said.
         on_card: whether this is a GPU's memory; else the process's on a host, where nothing of
             CUDA is.
     """
     ledger = ledger_of(setup).train
-    known = {phase.name for phase in ledger.phases}
-    seen = [held[0], *(each for each in held[1:] if each.phase in known)]
-    added = _additions(setup, [each.phase for each in seen[1:]], on_card=on_card)
-    peaks = [round(max(each.bytes for each in seen[: index + 1])) for index in range(len(seen))]
+    in_ledger = {phase.name for phase in ledger.phases}
+    readings = [readings[0], *(each for each in readings[1:] if each.phase in in_ledger)]
+    added = _additions(setup, [each.phase for each in readings[1:]], on_card=on_card)
+    peaks = [round(peak) for peak in accumulate((each.bytes for each in readings), max)]
     additions = tuple(
         Addition(
             each.phase,
@@ -97,7 +98,7 @@ def anchor(setup: Setup, held: Sequence[Held], *, on_card: bool) -> Anchor:
             _total(entries),
             peak - before,
         )
-        for each, entries, peak, before in zip(seen, added, peaks, [0, *peaks], strict=False)
+        for each, entries, peak, before in zip(readings, added, peaks, [0, *peaks], strict=False)
     )
     predicted = sum(addition.predicted_bytes for addition in additions)
     spread = ledger.peak.interval
@@ -141,18 +142,18 @@ def _additions(setup: Setup, phases: Sequence[str], *, on_card: bool) -> list[li
     if setup.engine in _STATES_AT_START and "init" in entries:
         resident = (*resident, *states.optimizer)
     added = [_alive(resident, unborn, on_card=on_card)]
-    held = _total(added[0])
-    known = {entry.name for entry in added[0]}
+    total = _total(added[0])
+    earlier = {entry.name for entry in added[0]}
     for phase in phases:
         unborn -= {"gradients"} if phase in ("train", "optimizer") else set()
         if phase == "optimizer":
             unborn -= {entry.name for entry in states.optimizer}
         alive = _alive(entries[phase], unborn, on_card=on_card)
-        more = max(0, _total(alive) - held)
-        new = [entry for entry in alive if entry.name not in known] or alive
+        more = max(0, _total(alive) - total)
+        new = [entry for entry in alive if entry.name not in earlier] or alive
         added.append(_scaled(new, more))
-        known |= {entry.name for entry in alive}
-        held += more
+        earlier |= {entry.name for entry in alive}
+        total += more
     return added
 
 
@@ -163,7 +164,7 @@ def _alive(entries: Sequence[Component], unborn: set[str], *, on_card: bool) -> 
 
 def _scaled(entries: list[Component], total: int) -> list[Component]:
     """The entries with `total` bytes together: some lie where earlier ones were freed."""
-    whole = _total(entries)
-    if not whole or not total:
+    sum_bytes = _total(entries)
+    if not sum_bytes or not total:
         return []
-    return [replace(entry, bytes=round(entry.bytes * total / whole)) for entry in entries]
+    return [replace(entry, bytes=round(entry.bytes * total / sum_bytes)) for entry in entries]

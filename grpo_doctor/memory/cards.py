@@ -25,9 +25,9 @@ def card_bytes(name: str) -> int:
     """
     plain = re.sub(r"[\s_-]+", "-", name.strip().lower())
     size = _SIZE.search(plain.replace("-", " "))
-    for known, row in _cards().items():
-        before = "0-9" if known[0].isdigit() else "a-z0-9"  # RTX3090 in one word
-        if not re.search(rf"(?<![{before}]){known}(?![0-9e])", plain):
+    for model, row in _cards().items():
+        before = "0-9" if model[0].isdigit() else "a-z0-9"  # RTX3090 in one word
+        if not re.search(rf"(?<![{before}]){model}(?![0-9e])", plain):
             continue
         for variant in map(float, row["gib"]):
             if size is None or abs(float(size.group(1)) - variant) < 0.12 * variant:

@@ -145,13 +145,13 @@ def _longer(
     setup: Setup, beam: Sequence[tuple[Edit, ...]], allowed: Allowed
 ) -> Iterator[tuple[Edit, ...]]:
     """Every set of the beam with one more edit, each set once."""
-    seen: set[frozenset[tuple[str, Any]]] = set()
+    yielded: set[frozenset[tuple[str, Any]]] = set()
     for chosen in beam:
         knobs = {edit.knob for edit in chosen}
         for edit in relieving(_applied(setup, chosen)):
             key = frozenset((part.knob, part.value) for part in (*chosen, edit))
-            if edit.knob not in knobs and key not in seen and allowed(edit):
-                seen.add(key)
+            if edit.knob not in knobs and key not in yielded and allowed(edit):
+                yielded.add(key)
                 yield (*chosen, edit)
 
 

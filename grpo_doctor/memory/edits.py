@@ -132,10 +132,10 @@ def _engine_relief(setup: Setup) -> Iterator[Edit]:
 
 def _colocated_relief(setup: Setup) -> Iterator[Edit]:
     engine = setup.rollout_engine
-    least = least_share(setup)
-    between = round(10 * (least + engine.memory_share)) / 20
-    for share in sorted({least, between}):
-        if least <= share < engine.memory_share:
+    smallest = least_share(setup)
+    between = round(10 * (smallest + engine.memory_share)) / 20
+    for share in sorted({smallest, between}):
+        if smallest <= share < engine.memory_share:
             yield Edit(UTILIZATION, share, "fewer sequences at once in rollouts", 1)
     if engine.sleep_level == 0:
         yield Edit("vllm.sleep_level", 1, "seconds per step to put the engine to sleep", 1)

@@ -44,7 +44,7 @@ def engine_of(setup: Setup, factors: Calibration) -> Engine:
     refusals = _refusals(setup, budget, weights + inside, cache, sequence)
     share = f"{engine.memory_share:g} x {setup.card_bytes / GIB:.1f} GiB - weights"
     source = "vllm/v1/worker/gpu_worker.py"
-    parts = (
+    awake = (
         Component("engine weights", weights, f"2 B x parameters / {engine.tensor_parallel}",
                   source, "vllm.tensor_parallel_size", spread),
         Component("engine cache and buffers", max(0, round(cache) + working), share, source, knob,
@@ -53,8 +53,8 @@ def engine_of(setup: Setup, factors: Calibration) -> Engine:
                   "vllm.enforce_eager", factors.spread_overhead),
     )  # fmt: skip
     return Engine(
-        *parts,
-        asleep=_asleep(setup, parts, factors),
+        *awake,
+        asleep=_asleep(setup, awake, factors),
         sequences=int(max(0, cache) // max(1, sequence)),
         refusals=refusals,
     )
@@ -119,9 +119,9 @@ def _asleep(
 ) -> tuple[Component, ...]:
     if setup.rollout_engine.sleep_level == 0:
         return awake
-    rest = facts()["vllm"]["asleep_bytes"]
+    fact = facts()["vllm"]["asleep_bytes"]
     return (
-        Component("engine asleep", int(rest["bytes"]), "what sleep leaves", rest["source"],
+        Component("engine asleep", int(fact["bytes"]), "what sleep leaves", fact["source"],
                   "vllm.sleep_level", factors.spread_overhead),
         awake[2],
     )  # fmt: skip

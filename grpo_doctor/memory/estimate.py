@@ -47,7 +47,7 @@ def _server_pool(server: Setup, factors: Calibration) -> Pool:
 def _train_pool(setup: Setup, states: States, factors: Calibration) -> Pool:
     fixed = context(setup, factors)
     engine = engine_of(setup, factors) if setup.rollout == "colocate" else None
-    resident = (*fixed, *_others(setup, factors))
+    resident = (*fixed, *_models_beside(setup, factors))
     asleep = engine.asleep if engine else ()
     working = buffers(setup, factors)
     training = (*resident, *asleep, *states.all, *working)
@@ -76,17 +76,16 @@ def _rollout_phases(
     resident: Sequence[Component],
     factors: Calibration,
 ) -> list[Phase]:
+    trainer = (*resident, *states.weights, *states.between_steps)
     beside: list[Component] = []
     if not setup.offload_weights:
         beside.extend(states.weights)
     if not setup.offload_optimizer:
         beside.extend(states.between_steps)
     if setup.rollout == "server":
-        held = (*resident, *states.weights, *states.between_steps)
-        return [Phase("sync", (*held, *_gathered_for_sync(setup, factors)))]
+        return [Phase("sync", (*trainer, *_gathered_for_sync(setup, factors)))]
     if engine is None:
-        return [Phase("rollout", (*resident, *states.weights, *states.between_steps,
-                                  *_generation(setup, factors)))]  # fmt: skip
+        return [Phase("rollout", (*trainer, *_generation(setup, factors)))]
     sync = [*resident, *states.weights, engine.weights, engine.graphs]
     if setup.rollout_engine.sleep_level == 0:
         sync.append(engine.cache)
@@ -104,12 +103,12 @@ def _gathered_for_sync(setup: Setup, factors: Calibration) -> tuple[Component, .
     divided = setup.zero_stage == 3 or setup.engine == "fsdp"
     if not divided and setup.method != "lora":
         return ()
-    whole = whole_model_bytes(setup) if divided else 0
     groups = setup.sync_groups or 1
     if setup.framework in ("trl", "bundled", "verl") and divided:
         size, formula = gathered_bytes(setup), "parameter by parameter"
     else:
-        size, formula = whole // groups, f"the model in 16 bits / {groups} groups"
+        size = whole_model_bytes(setup) // groups if divided else 0
+        formula = f"the model in 16 bits / {groups} groups"
     return (
         Component("gathered for the engine", size, formula,
                   "swift/trainers/rlhf_trainer/rollout_mixin.py", "sync.move_model_batches",
@@ -130,9 +129,9 @@ def _generation(setup: Setup, factors: Calibration) -> tuple[Component, ...]:
     if setup.model.vision and setup.old_vision_tower:
         source = facts()["old_vision_tower"]["source"]
         patches = rows * setup.image_tokens
-        whole = 2 * rows * setup.prompt_tokens * setup.model.vocabulary
+        logits = 2 * rows * setup.prompt_tokens * setup.model.vocabulary
         entries += [
-            Component("logits of whole prompts", whole,
+            Component("logits of whole prompts", logits,
                       f"{rows} x {setup.prompt_tokens} tokens x {setup.model.vocabulary} x 2 B",
                       source, "data.max_length", factors.spread_activations),
             Component("mask of the vision tower", round(vision_mask_bytes(setup, patches)),
@@ -148,7 +147,7 @@ def _generation(setup: Setup, factors: Calibration) -> tuple[Component, ...]:
     return tuple(entries)
 
 
-def _others(setup: Setup, factors: Calibration) -> list[Component]:
+def _models_beside(setup: Setup, factors: Calibration) -> list[Component]:
     """A reference model, teachers and reward models in the same processes."""
     divided = setup.data_parallel if setup.zero_stage == 3 or setup.engine == "fsdp" else 1
     split = setup.tensor_parallel * setup.pipeline_parallel
@@ -178,13 +177,12 @@ def _start_refusals(setup: Setup, states: States, fixed: Sequence[Component]) ->
     engine = setup.rollout_engine
     if setup.rollout != "colocate" or engine.name != "vllm" or engine.cache_bytes:
         return ()
-    held = sum(entry.bytes for entry in (*fixed[:1], *states.weights))
-    free = setup.card_bytes - held
-    wanted = round(engine.memory_share * setup.card_bytes)
-    if setup.offload_weights or wanted <= free:
+    free = setup.card_bytes - sum(entry.bytes for entry in (*fixed[:1], *states.weights))
+    budget = round(engine.memory_share * setup.card_bytes)
+    if setup.offload_weights or budget <= free:
         return ()
     refusal = (
-        f"vLLM wants {wanted / GIB:.1f} GiB free at its start, and beside the trainer's weights "
+        f"vLLM wants {budget / GIB:.1f} GiB free at its start, and beside the trainer's weights "
         f"{max(0, free) / GIB:.1f} GiB are"
     )
     return (refusal,)

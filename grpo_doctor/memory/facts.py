@@ -67,8 +67,8 @@ def calibration() -> Calibration:
 
 def holds_since(version: str | None, since: str) -> bool:
     """Whether a fact that begins with `since` holds; an unknown version counts as the newest."""
-    known, begins = version_of(version), version_of(since)
-    return known is None or begins is None or known >= begins
+    number, begins = version_of(version), version_of(since)
+    return number is None or begins is None or number >= begins
 
 
 def latest(steps: list[list[Any]], version: str | None) -> Any:

@@ -56,8 +56,8 @@ def _rollout(setup: Setup, launch: Launch, machine: Machine) -> Setup:
             rollout = "generate"
         elif value("vllm.mode") == "server" or launch.server or _own_card(launch, setup, machine):
             rollout = "server"
-    whole = latest(facts()["sync_gathers_everything"].get(launch.framework, [["0.0", False]]),
-                   launch.version)  # fmt: skip
+    steps = facts()["sync_gathers_everything"].get(launch.framework)
+    gathers_all = steps is not None and latest(steps, launch.version)
     rows = int(value("rollout.steps_per_generation") or value("train.grad_accumulation") or 1)
     return replace(
         setup,
@@ -66,7 +66,7 @@ def _rollout(setup: Setup, launch: Launch, machine: Machine) -> Setup:
         completions_per_rank=setup.micro_batch * rows,
         offload_weights=bool(value("offload.model")),
         offload_optimizer=bool(value("offload.optimizer")),
-        sync_groups=None if whole else value("sync.move_model_batches"),
+        sync_groups=None if gathers_all else value("sync.move_model_batches"),
     )
 
 
@@ -77,9 +77,8 @@ def _own_card(launch: Launch, setup: Setup, machine: Machine) -> bool:
 
 def _rollout_engine(launch: Launch, version: str | None) -> RolloutEngine:
     value = launch.value
-    name: Literal["vllm", "sglang"] = "vllm"
-    if "sglang" in (launch.framework, value("rollout.engine")):
-        name = "sglang"
+    is_sglang = "sglang" in (launch.framework, value("rollout.engine"))
+    name: Literal["vllm", "sglang"] = "sglang" if is_sglang else "vllm"
     share = value("vllm.gpu_memory_utilization")
     if share is None:
         share = latest(facts()[name]["default_share"], version)
@@ -93,7 +92,6 @@ def _rollout_engine(launch: Launch, version: str | None) -> RolloutEngine:
         max_sequences=int(value("vllm.max_num_seqs") or 256),
         eager=bool(value("vllm.enforce_eager")),
         sleep_level=int(value("vllm.sleep_level") or 0),
-        lora=bool(value("vllm.enable_lora")),
     )
 
 

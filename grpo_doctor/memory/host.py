@@ -42,8 +42,8 @@ def host_phase(setup: Setup, states: States, factors: Calibration) -> Phase:
             "deepspeed.offload_optimizer")  # fmt: skip
     weights = sum(entry.bytes for entry in states.weights)
     if setup.zero_offload_parameters:
-        whole = 2 * setup.model.parameters / max(1, setup.data_parallel)
-        add("offloaded parameters", ranks * pinned(whole), f"{ranks} x 2 B x parameters / "
+        each = 2 * setup.model.parameters / max(1, setup.data_parallel)
+        add("offloaded parameters", ranks * pinned(each), f"{ranks} x 2 B x parameters / "
             f"{setup.data_parallel}, rounded up", "deepspeed.offload_param")  # fmt: skip
     if setup.offload_weights:
         add("weights during rollouts", ranks * weights, f"{ranks} x the rank's weights",
@@ -64,5 +64,5 @@ def host_phase(setup: Setup, states: States, factors: Calibration) -> Phase:
 
 def pinned(size: float) -> int:
     """What a pinned allocation really takes: PyTorch rounds up to a power of two."""
-    whole = round(size)
-    return 1 << max(0, whole - 1).bit_length() if whole else 0
+    rounded = round(size)
+    return 1 << max(0, rounded - 1).bit_length() if rounded else 0

@@ -16,6 +16,14 @@ from grpo_doctor.memory.setup import Engine, Loss, Recompute, Setup
 _TEXT_PROMPT = 512
 _USUAL_PIXELS = 1_003_520
 """1280 tokens of Qwen's; its processors allow 12,845,056 pixels, which few images have."""
+_OPTIMIZERS = {
+    "8bit": "adamw_8bit",
+    "muon": "muon",
+    "galore": "galore",
+    "sgd": "sgd",
+    "adafactor": "sgd",
+}
+"""The optimizer whose state a name with such a part has; the first that fits counts."""
 _SHORT_TYPES = frozenset({"bfloat16", "float16", "bf16", "fp16", "auto", "half"})
 
 
@@ -26,10 +34,10 @@ def model_name(launch: Launch) -> str:
 
 def launched_shape(launch: Launch) -> ModelShape:
     """The shape of the model that a launch names."""
-    name = launch.model or launch.value("model.name")
+    name = model_name(launch)
     if not name:
         raise UsageError("the launch names no model: its memory can't be told")
-    return model_shape(str(name))
+    return model_shape(name)
 
 
 def trainer_of(
@@ -43,13 +51,9 @@ def trainer_of(
         per_node = launch.visible_gpus
     nodes = launch.nodes if launch.processes_per_node else value("run.nodes") or machine.nodes
     engine, stage = _engine(launch)
-    if (
-        engine == "torch"
-        and per_node == 1
-        and (launch.visible_gpus or 1) > 1
-        and not launch.launcher
-    ):
-        engine, per_node = "device_map", launch.visible_gpus or 1
+    visible = launch.visible_gpus or 1
+    if engine == "torch" and per_node == 1 and visible > 1 and not launch.launcher:
+        engine, per_node = "device_map", visible
     rank = value("train.lora_rank", 0) or 0
     kind = value("train.type") or ("lora" if launch.sets("train.lora_rank") and rank else "full")
     setup = Setup(
@@ -90,36 +94,33 @@ def _engine(launch: Launch) -> tuple[Engine, int]:
     return "torch", 0
 
 
-def _lora_targets(said: Any) -> Literal["all-linear", "attention"]:
-    words = str(said or "all-linear")
+def _lora_targets(modules: Any) -> Literal["all-linear", "attention"]:
+    words = str(modules or "all-linear")
     mlp = any(word in words for word in ("all-linear", "gate_proj", "up_proj", "down_proj"))
     return "all-linear" if mlp else "attention"
 
 
 def _dtype_bytes(launch: Launch) -> int:
-    said = launch.value("train.dtype") or launch.value("model.dtype")
-    if said is None:
-        said = "float32" if launch.framework == "verl" else "auto"
-    return 2 if str(said).removeprefix("torch.") in _SHORT_TYPES else 4
+    dtype = launch.value("train.dtype") or launch.value("model.dtype")
+    if dtype is None:
+        dtype = "float32" if launch.framework == "verl" else "auto"
+    return 2 if str(dtype).removeprefix("torch.") in _SHORT_TYPES else 4
 
 
 def _optimizer(launch: Launch) -> str:
-    said = str(launch.value("train.optimizer") or "")
-    if not said or said in ("adamw_torch", "adamw", "adam"):
+    name = str(launch.value("train.optimizer") or "")
+    if not name or name in ("adamw_torch", "adamw", "adam"):
         steps = facts()["optimizer_default"]["since"].get(launch.framework)
-        return str(latest(steps, launch.version)) if steps and not said else "adamw_foreach"
-    for known in ("8bit", "muon", "galore", "sgd", "adafactor"):
-        if known in said:
-            return {"8bit": "adamw_8bit", "adafactor": "sgd"}.get(known, known)
-    return "adamw"
+        return str(latest(steps, launch.version)) if steps and not name else "adamw_foreach"
+    return next((kind for part, kind in _OPTIMIZERS.items() if part in name), "adamw")
 
 
 def _layout(setup: Setup, launch: Launch) -> Setup:
     value = launch.value
     recompute: Recompute = "full" if value("train.gradient_checkpointing", True) else "none"
     if setup.engine == "megatron":
-        said = value("parallel.recompute")
-        recompute = said if said in ("full", "selective", "none") else "selective"
+        granularity = value("parallel.recompute")
+        recompute = granularity if granularity in ("full", "none") else "selective"
     return replace(
         setup,
         tensor_parallel=int(value("parallel.tensor") or 1),
@@ -137,11 +138,8 @@ def _layout(setup: Setup, launch: Launch) -> Setup:
 
 def _share_on_host(launch: Launch) -> float:
     """Megatron's `optimizer_cpu_offload`, and how much of the state it means."""
-    prefix = (
-        "actor_rollout_ref.actor.optim.override_optimizer_config."
-        if launch.framework == "verl"
-        else ""
-    )
+    verl = "actor_rollout_ref.actor.optim.override_optimizer_config."
+    prefix = verl if launch.framework == "verl" else ""
     on = str(launch.options.get(f"{prefix}optimizer_cpu_offload")).lower()
     share = launch.options.get(f"{prefix}optimizer_offload_fraction", 1.0)
     try:

@@ -10,18 +10,18 @@ from grpo_doctor.memory.states import frozen_bytes, trained_bytes
 
 def context(setup: Setup, factors: Calibration) -> tuple[Component, ...]:
     """Outside PyTorch's allocator: nvidia-smi shows it, `memory_reserved` does not."""
-    known = facts()["overhead"]
+    fact = facts()["overhead"]
     megatron = setup.engine == "megatron"  # TransformerEngine loads its kernels at once
-    loading = known["eager_context_bytes" if megatron else "context_bytes"]
+    loading = fact["eager_context_bytes" if megatron else "context_bytes"]
     entries = [_entry("CUDA context", loading, factors)]
     groups = _groups(setup)
     if groups:
-        first = int(known["communicator_bytes"]["bytes"])
+        first = int(fact["communicator_bytes"]["bytes"])
         size = first + round((groups - 1) * factors.communicator * GIB)
         entries.append(
             Component("NCCL buffers", size,
                       f"1.45 GiB, and {factors.communicator:g} GiB for each of {groups - 1} more",
-                      known["communicator_bytes"]["source"], None, factors.spread_overhead)
+                      fact["communicator_bytes"]["source"], None, factors.spread_overhead)
         )  # fmt: skip
     return tuple(entries)
 
@@ -30,8 +30,8 @@ def _groups(setup: Setup) -> int:
     """NCCL communicators of a rank: of all ranks, and of each dimension with ranks of its own."""
     if setup.ranks == 1 or setup.engine == "device_map":
         return 0
-    dimensions = [setup.tensor_parallel, setup.pipeline_parallel, setup.expert_parallel]
-    dimensions.append(setup.context_parallel)
+    dimensions = [setup.tensor_parallel, setup.pipeline_parallel]
+    dimensions += [setup.expert_parallel, setup.context_parallel]
     if setup.engine == "megatron":
         dimensions.append(setup.data_parallel)
     return 1 + sum(size > 1 for size in dimensions)

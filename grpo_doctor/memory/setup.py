@@ -41,7 +41,6 @@ class RolloutEngine:
     max_sequences: int = 256
     eager: bool = False
     sleep_level: int = 0
-    lora: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,11 +128,6 @@ class Setup:
         return max(1, self.ranks // (self.tensor_parallel * self.pipeline_parallel))
 
     @property
-    def nodes(self) -> int:
-        """Hosts."""
-        return max(1, -(-self.ranks // (self.ranks_per_node or self.ranks)))
-
-    @property
     def is_grpo(self) -> bool:
         """Whether the loss is over completions that were sampled."""
         return self.completion_tokens > 0
@@ -166,11 +160,10 @@ def share_of(setup: Setup) -> Share:
     model = setup.model
     tensor, stages = setup.tensor_parallel, setup.pipeline_parallel
     vision = model.vision_parameters + model.other_parameters
-    tables = model.embedding_parameters * (1 if model.tied else 2)
-    if stages > 1 and not model.tied:
+    tables = model.table_parameters
+    layers = model.parameters - vision - model.expert_parameters - tables
+    if stages > 1:
         tables = model.embedding_parameters
-    layers = model.parameters - vision - model.expert_parameters
-    layers -= model.embedding_parameters * (1 if model.tied else 2)
     dense = (layers // stages + tables) // tensor
     experts = model.expert_parameters // (stages * setup.expert_parallel)
     if setup.engine == "device_map":
@@ -178,8 +171,8 @@ def share_of(setup: Setup) -> Share:
         vision //= setup.ranks
     if setup.method == "lora":
         adapters, expert_adapters = _adapters(setup)
-        whole = setup.fully_trained_tables * model.embedding_parameters // tensor
-        return Share(adapters + whole, expert_adapters, dense + experts + vision)
+        trained_tables = setup.fully_trained_tables * model.embedding_parameters // tensor
+        return Share(adapters + trained_tables, expert_adapters, dense + experts + vision)
     trained_vision = 0 if setup.freeze_vision else model.vision_parameters
     return Share(dense + trained_vision, experts, vision - trained_vision)
 

@@ -49,11 +49,11 @@ def states_of(setup: Setup, factors: Calibration) -> States:
 def frozen_bytes(setup: Setup, share: Share) -> float:
     """Bytes of what is not trained; tables, norms and the vision tower are never quantized."""
     if setup.base_bits >= 16:
-        whole = setup.trained_dtype_bytes == 4 and setup.engine in ("torch", "fsdp", "device_map")
-        return float(share.frozen * (4 if whole else 2))
+        wide = setup.trained_dtype_bytes == 4 and setup.engine in ("torch", "fsdp", "device_map")
+        return float(share.frozen * (4 if wide else 2))
     model = setup.model
-    plain = model.embedding_parameters * (1 if model.tied else 2) + model.vision_parameters
-    plain = min(share.frozen, plain // setup.tensor_parallel)
+    plain = (model.table_parameters + model.vision_parameters) // setup.tensor_parallel
+    plain = min(share.frozen, plain)
     each = 4 if setup.tables_in_float32 else 2
     return plain * each + (share.frozen - plain) * quantized_bytes(setup.base_bits)
 
@@ -72,6 +72,10 @@ def _entry(  # noqa: PLR0913 - an entry has that many columns
     factors: Calibration, name: str, size: float, formula: str, source: str, knob: str | None
 ) -> Component:
     return Component(name, round(size), formula, source, knob, factors.spread_states)
+
+
+def _moments(setup: Setup) -> float:
+    return _MOMENTS.get(setup.optimizer.removesuffix("_foreach"), 2.0)
 
 
 def _billions(count: float) -> str:
@@ -127,7 +131,7 @@ def trained_bytes(setup: Setup) -> int:
 def _optimizer(
     setup: Setup, trained: int, shards: int, factors: Calibration
 ) -> tuple[Component, ...]:
-    moments = _MOMENTS.get(setup.optimizer.removesuffix("_foreach"), 2.0)
+    moments = _moments(setup)
     each = 4 if setup.engine == "deepspeed" else trained_bytes(setup)
     entries = [
         _entry(factors, "optimizer moments", trained * each * moments / shards,
@@ -170,7 +174,7 @@ def _megatron(setup: Setup, share: Share, factors: Calibration) -> States:
     if not setup.distributed_optimizer:
         experts_by = dense_by = 1
     trained = share.trained + share.trained_experts
-    moments = _MOMENTS.get(setup.optimizer.removesuffix("_foreach"), 2.0)
+    moments = _moments(setup)
     state = (1 + moments) * 4 * (share.trained / dense_by + share.trained_experts / experts_by)
     tensor = "parallel.tensor"
     weights = [

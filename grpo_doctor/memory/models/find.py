@@ -60,8 +60,8 @@ def model_shape(name: str, *, home: Path | None = None) -> ModelShape:
             full_name, row = table[spelling]
             shape = shape_of(full_name, row["config"], row["source"])
             return replace(shape, max_positions=_LONG_2507) if "2507" in name else shape
-    near = difflib.get_close_matches(spellings[-1], table, n=3)
-    hint = f"; near: {', '.join(table[key][0] for key in near)}" if near else ""
+    alike = difflib.get_close_matches(spellings[-1], table, n=3)
+    hint = f"; near: {', '.join(table[key][0] for key in alike)}" if alike else ""
     raise UnknownModelError(
         f"the shape of {name} is unknown{hint}. "
         "Name a local folder that holds its config.json, or load it once so that it is cached"

@@ -129,6 +129,11 @@ class ModelShape:
         return self.vocabulary * self.hidden
 
     @property
+    def table_parameters(self) -> int:
+        """Parameters of token table and head; tied ones once."""
+        return self.embedding_parameters * (1 if self.tied else 2)
+
+    @property
     def vision_parameters(self) -> int:
         """Parameters of the vision tower and what connects it."""
         return _counts(self).vision
@@ -175,9 +180,9 @@ def _counts(shape: ModelShape) -> _Counts:
     tables = _vision_tables(shape.vision) if shape.vision else 0
     vision = of_part["vision"] + of_part["aligner"] + tables
     decoder = of_part["language"] + of_part["experts"]
-    embeddings = shape.embedding_parameters * (1 if shape.tied else 2)
+    layers = decoder + shape.norm_parameters
     return _Counts(
-        all=decoder + vision + embeddings + shape.norm_parameters + shape.other_parameters,
+        all=layers + vision + shape.table_parameters + shape.other_parameters,
         vision=vision,
         experts=of_part["experts"],
         layer=decoder // shape.layers,

@@ -297,7 +297,7 @@ def test_an_engine_on_a_card_of_its_own_is_one_without_ranks_beside() -> None:
 
 ENGINE = (
     "--vllm_gpu_memory_utilization 0.4 --vllm_tensor_parallel_size 2 --vllm_max_model_len 99 "
-    "--vllm_max_num_seqs 7 --vllm_enforce_eager true --sleep_level 1 --vllm_enable_lora true"
+    "--vllm_max_num_seqs 7 --vllm_enforce_eager true --sleep_level 1"
 )
 
 
@@ -305,10 +305,10 @@ ENGINE = (
     ("more", "expected"),
     [
         ("", {"name": "vllm", "memory_share": 0.9, "tensor_parallel": 1, "max_model_len": None,
-              "max_sequences": 256, "eager": False, "sleep_level": 0, "lora": False}),
+              "max_sequences": 256, "eager": False, "sleep_level": 0}),
         (ENGINE,
          {"memory_share": 0.4, "tensor_parallel": 2, "max_model_len": 99, "max_sequences": 7,
-          "eager": True, "sleep_level": 1, "lora": True}),
+          "eager": True, "sleep_level": 1}),
     ],
 )  # fmt: skip
 def test_the_engine_is_as_it_is_told(more: str, expected: dict[str, Any]) -> None:

@@ -287,12 +287,11 @@ def test_a_fact_holds_from_its_version_on_and_where_none_is_known(
     assert holds_since(version, since) is holds
 
 
-def test_copies_and_hosts_are_counted() -> None:
+def test_copies_are_counted() -> None:
     eight = replace(ALONE, ranks=8)
     assert [replace(eight, tensor_parallel=n).data_parallel for n in (1, 2, 8, 16)] == [8, 4, 1, 1]
     assert replace(eight, pipeline_parallel=2, tensor_parallel=2).data_parallel == 2
     assert replace(eight, engine="device_map").data_parallel == 1
-    assert [replace(eight, ranks_per_node=n).nodes for n in (None, 8, 4, 3)] == [1, 1, 2, 3]
 
 
 def test_images_have_tokens_where_the_model_sees_and_pixels_are_given() -> None:
