@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import re
-from collections.abc import Mapping
-from functools import lru_cache
-from importlib.resources import files
-from typing import Any
 
 from grpo_doctor.errors import UsageError
+from grpo_doctor.memory.facts import shipped
 
 _GIB = 1 << 30
 _VISIBLE_SHARE = 0.985
@@ -25,7 +21,7 @@ def card_bytes(name: str) -> int:
     """
     plain = re.sub(r"[\s_-]+", "-", name.strip().lower())
     size = _SIZE.search(plain.replace("-", " "))
-    for model, row in _cards().items():
+    for model, row in shipped("cards.json").items():
         before = "0-9" if model[0].isdigit() else "a-z0-9"  # RTX3090 in one word
         if not re.search(rf"(?<![{before}]){model}(?![0-9e])", plain):
             continue
@@ -35,10 +31,3 @@ def card_bytes(name: str) -> int:
     if size is None:
         raise UsageError(f"the card {name!r} is unknown: say its memory, as in `--gpus 8x80G`")
     return round(float(size.group(1)) * _GIB * _VISIBLE_SHARE)
-
-
-@lru_cache(maxsize=1)
-def _cards() -> Mapping[str, Mapping[str, Any]]:
-    text = files("grpo_doctor.memory").joinpath("cards.json").read_text("utf-8")
-    cards: Mapping[str, Mapping[str, Any]] = json.loads(text)
-    return cards

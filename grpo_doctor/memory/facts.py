@@ -5,22 +5,25 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache, lru_cache
 from importlib.resources import files
 from typing import Any
 
 from grpo_doctor.knobs.model import version_of
 
-BUNDLED = "grpo_doctor.memory"
 
-
-@lru_cache(maxsize=1)
-def facts() -> Mapping[str, Any]:
-    """What source code and measurements of others say, each with where it was read."""
+@cache
+def shipped(name: str) -> Mapping[str, Any]:
+    """A JSON file of this package."""
     content: Mapping[str, Any] = json.loads(
-        files(BUNDLED).joinpath("memory_facts.json").read_text("utf-8")
+        files("grpo_doctor.memory").joinpath(name).read_text("utf-8")
     )
     return content
+
+
+def facts() -> Mapping[str, Any]:
+    """What source code and measurements of others say, each with where it was read."""
+    return shipped("memory_facts.json")
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +57,7 @@ class Calibration:
 @lru_cache(maxsize=1)
 def calibration() -> Calibration:
     """The factors that ship."""
-    content = json.loads(files(BUNDLED).joinpath("calibration.json").read_text("utf-8"))
+    content = shipped("calibration.json")
     return Calibration(
         **{f"fragmentation_{key}": value for key, value in content["fragmentation"].items()},
         usual_row_tokens=content["instruction_data"]["usual_row_tokens"],

@@ -9,11 +9,11 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import lru_cache
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
 from grpo_doctor.errors import GrpoDoctorError
+from grpo_doctor.memory.facts import shipped
 from grpo_doctor.memory.models.config import shape_of
 from grpo_doctor.memory.models.shape import ModelShape
 
@@ -76,9 +76,7 @@ def quantized_bits(name: str) -> int | None:
 
 def published() -> Mapping[str, Mapping[str, Any]]:
     """The shipped table: per model its source, the published number of parameters, its sizes."""
-    text = files("grpo_doctor.memory.models").joinpath("shapes.json").read_text("utf-8")
-    table: Mapping[str, Mapping[str, Any]] = json.loads(text)
-    return table
+    return shipped("models/shapes.json")
 
 
 def _config_files(name: str, home: Path) -> Iterator[Path]:
