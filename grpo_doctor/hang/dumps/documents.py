@@ -92,9 +92,7 @@ def unpickled(data: bytes) -> Any:
     file = io.BufferedReader(io.BytesIO(data))
     try:
         return _DataOnly(file, encoding="utf-8", errors="replace").load()
-    except UnsafePickleError:
-        raise
-    except EOFError:
+    except (UnsafePickleError, EOFError):
         raise
     except (pickle.UnpicklingError, ValueError, TypeError, KeyError, IndexError) as error:
         raise ValueError(f"damaged pickle: {error}") from error

@@ -73,23 +73,18 @@ class GroupSeen(msgspec.Struct, frozen=True):
 class Recording(msgspec.Struct, frozen=True):
     """What one rank recorded: its newest dump, of each of torch's recorders that was asked.
 
-    `rank` None: not told by anything. `rank_from` says how the rank is known: `given` (process or
-    file name), `groups`, `p2p`, or `` for unknown. `entries` are in the order they were enqueued.
-    `moved`: whether anything was enqueued or completed since an earlier dump of the same rank;
-    None without an earlier one. `at_unix_ns` is when the newest dump was taken.
+    `rank` None: not told by anything. `entries` are in the order they were enqueued. `moved`:
+    whether anything was enqueued or completed since an earlier dump of the same rank; None without
+    an earlier one. `at_unix_ns` is when the newest dump was taken.
     """
 
     rank: int | None
-    rank_from: str = ""
-    pid: int | None = None
     sources: tuple[str, ...] = ()
-    version: tuple[int, int] = (0, 0)
     library: str = ""  # of the communication library, "2.27.5"
     at_unix_ns: int = 0
     groups: tuple[GroupSeen, ...] = ()
     entries: tuple[Entry, ...] = ()
     moved: bool | None = None
-    moved_over_ns: int = 0
 
     @property
     def from_file(self) -> bool:

@@ -33,17 +33,14 @@ def normalise(
     if not isinstance(root, dict) or not root.keys() & {"entries", "pg_config", "pg_status"}:
         raise NotADumpError("it has neither entries nor process groups")
     configured = tuple(_configured(root.get("pg_config"), shared))
-    statuses = dict(_statuses(root.get("pg_status")))
+    statuses = _statuses(root.get("pg_status"))
     names = {key: (group.name, group.description) for key, group in configured}
     reader = EntryReader(names, statuses, shared)
     entries, problems = _entries(root.get("entries"), reader, statuses)
     library = next((clean(root[key]) for key in _LIBRARY_KEYS if root.get(key)), "")
     recording = Recording(
         rank=dump.rank,
-        rank_from="given" if dump.rank is not None else "",
-        pid=dump.pid,
         sources=(clean(dump.source),),
-        version=_version(root.get("version")),
         library=library,
         at_unix_ns=dump.at_unix_ns,
         groups=_groups(tuple(group for _, group in configured), statuses, entries),
@@ -101,17 +98,14 @@ def _ranks(raw: Any, shared: SharedValues) -> tuple[int, ...]:
     return ()
 
 
-def _statuses(raw: Any) -> Sequence[tuple[str, Status]]:
-    if not isinstance(raw, dict):
-        return ()
-    return [
-        (
-            str(key)[:40],
-            Status(*(_counter(counters, kind) for kind in ("enqueued", "started", "completed"))),
-        )
-        for key, counters in raw.items()
+def _statuses(raw: Any) -> dict[str, Status]:
+    """The counters of `pg_status`, by group id."""
+    kinds = ("enqueued", "started", "completed")
+    return {
+        str(key)[:40]: Status(*(_counter(counters, kind) for kind in kinds))
+        for key, counters in (raw.items() if isinstance(raw, dict) else ())
         if isinstance(counters, dict)
-    ]
+    }
 
 
 def _counter(status: Mapping[str, Any], kind: str) -> int:
@@ -168,9 +162,3 @@ def _by_creation(
         if group.group_id in numbered and numbered[group.group_id].name != group.name:
             return {}
     return numbered
-
-
-def _version(raw: Any) -> tuple[int, int]:
-    """ "2.10" is later than "2.9"; 2.2's list has none."""
-    major, _, minor = clean(raw).partition(".")
-    return integer(major), integer(minor)

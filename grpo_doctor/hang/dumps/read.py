@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
+from itertools import chain
 from pathlib import PurePath
 
 import msgspec
@@ -78,7 +79,7 @@ def _from_name(recording: Recording) -> Recording:
     if recording.rank is not None:
         return recording
     numbers = _IN_NAME.findall(PurePath(recording.sources[0].partition(":")[2]).name)
-    return _with_rank(recording, int(numbers[-1]), "given") if numbers else recording
+    return msgspec.structs.replace(recording, rank=int(numbers[-1])) if numbers else recording
 
 
 def _checked(recording: Recording, problems: list[DumpProblem]) -> Recording:
@@ -92,7 +93,7 @@ def _checked(recording: Recording, problems: list[DumpProblem]) -> Recording:
         f"called rank {recording.rank}, but its process groups do not contain that rank: {instead}"
     )
     problems.append(DumpProblem(recording.sources[0], only, text, NAME_IT))
-    return _with_rank(recording, only, "groups" if only is not None else "")
+    return msgspec.structs.replace(recording, rank=only)
 
 
 def _possible(recording: Recording) -> frozenset[int]:
@@ -130,12 +131,7 @@ def _eliminate(recordings: Sequence[Recording]) -> list[Recording]:
         if certain is None:
             return settled
         at, rank = certain
-        how = "p2p" if _sender(settled[at]) == rank else "groups"
-        settled[at] = _with_rank(settled[at], rank, how)
-
-
-def _with_rank(recording: Recording, rank: int | None, how: str) -> Recording:
-    return msgspec.structs.replace(recording, rank=rank, rank_from=how)
+        settled[at] = msgspec.structs.replace(settled[at], rank=rank)
 
 
 def _join(rank: int, recordings: Sequence[Recording], problems: list[DumpProblem]) -> Recording:
@@ -146,7 +142,7 @@ def _join(rank: int, recordings: Sequence[Recording], problems: list[DumpProblem
     if len(by_recorder) > 1 and not any(p.entries or p.groups for p in by_recorder.get("", ())):
         by_recorder.pop("", None)
     newest: list[Recording] = []
-    moved: list[tuple[bool, int]] = []
+    moved: list[bool] = []
     for same in by_recorder.values():
         last = max(same, key=lambda p: (p.at_unix_ns, p.sources))
         newest.append(last)
@@ -157,20 +153,15 @@ def _join(rank: int, recordings: Sequence[Recording], problems: list[DumpProblem
                 text = f"two processes claim rank {rank}; {last.sources[0]} is used"
                 problems.append(DumpProblem(recording.sources[0], rank, text, NAME_IT))
             elif recording.at_unix_ns < last.at_unix_ns:
-                moved.append(
-                    (_mark(recording) != _mark(last), last.at_unix_ns - recording.at_unix_ns)
-                )
-    first = newest[0]
+                moved.append(_mark(recording) != _mark(last))
     return msgspec.structs.replace(
-        first,
+        newest[0],
         sources=tuple(source for recording in newest for source in recording.sources),
-        version=max(recording.version for recording in newest),
         library=next((recording.library for recording in newest if recording.library), ""),
         at_unix_ns=max(recording.at_unix_ns for recording in newest),
         groups=tuple(group for recording in newest for group in recording.groups),
         entries=_in_order([recording.entries for recording in newest]),
-        moved=any(did for did, _ in moved) if moved else None,
-        moved_over_ns=max((over for _, over in moved), default=0),
+        moved=any(moved) if moved else None,
     )
 
 
@@ -198,5 +189,4 @@ def _in_order(rings: Sequence[tuple[Entry, ...]]) -> tuple[Entry, ...]:
     """Two recorders' entries as the process enqueued them."""
     if len(rings) == 1:
         return rings[0]
-    together = [entry for ring in rings for entry in ring]
-    return tuple(sorted(together, key=lambda e: e.created_ns or 0))
+    return tuple(sorted(chain.from_iterable(rings), key=lambda entry: entry.created_ns or 0))

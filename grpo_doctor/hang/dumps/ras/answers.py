@@ -139,7 +139,7 @@ class _Reader:
         self._section = ""
         self._draft: _Draft | None = None
         self._operation, self._count, self._error = "", -1, SUCCESS
-        self._listed = 0  # how many ranks of the last group of equals were named
+        self._kind = "Asynchronous"
 
     def read(self, line: str) -> None:
         if match := _VERSION.search(line):
@@ -205,10 +205,8 @@ class _Reader:
             self._failed(draft, match[1], line)
 
     def _failed(self, draft: _Draft, number: str, line: str) -> None:
-        into = draft.init if self._kind == "Initialization" else draft.failed
-        into[self._seated(draft, number, line)] = self._error
-
-    _kind = "Asynchronous"
+        errors = draft.init if self._kind == "Initialization" else draft.failed
+        errors[self._seated(draft, number, line)] = self._error
 
     def _seated(self, draft: _Draft, number: str, line: str) -> int:
         if match := _PROCESS.search(line):

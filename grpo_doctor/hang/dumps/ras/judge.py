@@ -130,12 +130,12 @@ def _usual(communicator: Communicator, operation: str) -> int | None:
 
 def _instead(communicator: Communicator, seat: Seat, operation: str) -> str:
     """Another operation of which it has launched more than most."""
-    more = [
+    more = (
         name
         for name, count in sorted(seat.counts.items())
         if name != operation and (usual := _usual(communicator, name)) is not None and count > usual
-    ]
-    return more[0] if more else ""
+    )
+    return next(more, "")
 
 
 def _bottom(

@@ -67,6 +67,11 @@ class Communicator(msgspec.Struct, frozen=True):
     lost: tuple[Lost, ...] = ()
     usual: dict[str, int] | None = None
 
+    @property
+    def members(self) -> tuple[Seat | Lost, ...]:
+        """All ranks that the answer names, whether they sent anything or not."""
+        return (*self.seats, *self.lost)
+
 
 class Mesh(msgspec.Struct, frozen=True):
     """One answer: all communicators of the processes that know each other.
@@ -82,6 +87,5 @@ class Mesh(msgspec.Struct, frozen=True):
     @property
     def processes(self) -> frozenset[Process]:
         """All that the answer names."""
-        seats = (seat.process for communicator in self.communicators for seat in communicator.seats)
-        lost = (missing.process for comm in self.communicators for missing in comm.lost)
-        return frozenset((*seats, *lost, *self.dead_processes))
+        members = (member for item in self.communicators for member in item.members)
+        return frozenset((*(member.process for member in members), *self.dead_processes))

@@ -39,8 +39,7 @@ def hear(job: Job, answers: Sequence[RasAnswer]) -> Heard:
         for communicator in mesh.communicators:
             if own.is_world(communicator):
                 world.add(communicator.key)
-                ranks |= {seat.process: seat.number for seat in communicator.seats}
-                ranks |= {lost.process: lost.number for lost in communicator.lost}
+                ranks |= {member.process: member.number for member in communicator.members}
         for process in mesh.processes - ranks.keys():
             if (rank := own.rank(process)) is not None:
                 ranks[process] = rank
@@ -58,17 +57,9 @@ def _read(answer: RasAnswer) -> Mesh | None:
 
 def _members(meshes: Sequence[Mesh], size: int | None) -> set[frozenset[Process]]:
     """The processes of each communicator of this size; answers in text name only some of them."""
-    of_size = [
-        communicator
-        for mesh in meshes
-        for communicator in mesh.communicators
-        if communicator.size == size
-    ]
-    all_of = [
-        frozenset([seat.process for seat in item.seats] + [lost.process for lost in item.lost])
-        for item in of_size
-    ]
-    return {processes for processes in all_of if len(processes) == size}
+    of_size = (item for mesh in meshes for item in mesh.communicators if item.size == size)
+    named = (frozenset(member.process for member in item.members) for item in of_size)
+    return {processes for processes in named if len(processes) == size}
 
 
 class _Own:
@@ -78,7 +69,7 @@ class _Own:
         self._size = job.world_size
         self._several = len(_members(meshes, job.world_size)) > 1
         # Of several hosts' joined evidence process numbers are no longer the kernel's.
-        members = [] if any(member.host for member in job.members) else list(job.members)
+        members = () if any(member.host for member in job.members) else job.members
         self._joined = not members
         self._ranks = {member.pid: member.rank for member in members}
         self._addresses = {a for placement in job.placements for a in placement.addresses}
@@ -87,23 +78,16 @@ class _Own:
         """Whether a process of the job is in it."""
         if self._joined:
             return any(self.is_world(communicator) for communicator in mesh.communicators)
-        return any(process.pid in self._ranks for process in self._local_processes(mesh))
+        return any(p.pid in self._ranks for p in mesh.processes if self._is_local(p))
 
     def is_world(self, communicator: Communicator) -> bool:
         """Whether it is that of all ranks, each at its own number."""
-        if (
-            self._size is None
-            or communicator.size != self._size
-            or not (communicator.seats or communicator.lost)
-        ):
+        if self._size is None or communicator.size != self._size or not communicator.members:
             return False
         matches = [
-            self.rank(process) == number
-            for number, process in (
-                *((seat.number, seat.process) for seat in communicator.seats),
-                *((lost.number, lost.process) for lost in communicator.lost),
-            )
-            if self.rank(process) is not None
+            rank == member.number
+            for member in communicator.members
+            if (rank := self.rank(member.process)) is not None
         ]
         # An engine over as many GPUs as the trainer has looks like it where no process is known.
         return all(matches) if matches else self._joined and not self._several
@@ -111,9 +95,6 @@ class _Own:
     def rank(self, process: Process) -> int | None:
         """The rank of one of this host's processes."""
         return self._ranks.get(process.pid) if self._is_local(process) else None
-
-    def _local_processes(self, mesh: Mesh) -> list[Process]:
-        return [process for process in mesh.processes if self._is_local(process)]
 
     def _is_local(self, process: Process) -> bool:
         local = process.host.startswith(_LOOPBACK) or process.host == "unknown"

@@ -45,14 +45,6 @@ def test_every_version_says_the_same_of_what_it_records(
     assert len(found) == 8
 
 
-def test_versions_are_numbers(stuck: Job) -> None:
-    assert [read(dumps(stuck, v)).ranks[0].version for v in ("2.2 list", "2.9", "2.10")] == [
-        (0, 0),
-        (2, 9),
-        (2, 10),
-    ]
-
-
 def test_gloo_is_done_when_retired_and_nccl_is_not() -> None:
     base = {
         "pg_id": 0,
@@ -122,7 +114,7 @@ def test_ranks_are_told_by_the_groups_they_share(stuck: Job) -> None:
     groups = {"0": range(4), "1": (0, 1), "2": (1, 2), "3": (2, 3), "4": (0, 3)}
     four = job(groups, {r: [Call("barrier")] for r in range(4)}).run()
     found = read(dumps(four, named=False))
-    assert [(r.rank, r.rank_from) for r in found.ranks] == [(n, "groups") for n in range(4)]
+    assert [r.rank for r in found.ranks] == [0, 1, 2, 3]
     unknown = read(dumps(stuck, named=False))
     assert {r.rank for r in unknown.ranks} == {None}
     assert "rank" in unknown.problems[0].what
@@ -137,7 +129,7 @@ def test_ranks_are_told_by_their_own_transfers() -> None:
         },
     ).run()
     found = read(dumps(ring, named=False))
-    assert [(r.rank, r.rank_from) for r in found.ranks] == [(n, "p2p") for n in range(3)]
+    assert [r.rank for r in found.ranks] == [0, 1, 2]
 
 
 def test_a_host_name_with_numbers_does_not_hide_the_rank(stuck: Job) -> None:
@@ -154,7 +146,7 @@ def test_a_local_rank_in_the_name_is_found_out() -> None:
     ).run()
     (third,) = [d for d in dumps(pair) if d.rank == 3]
     found = read([dataclasses.replace(third, rank=1)])
-    assert (found.ranks[0].rank, found.ranks[0].rank_from) == (3, "groups")
+    assert found.ranks[0].rank == 3
     assert "does not" in found.problems[0].what or "do not" in found.problems[0].what
 
 
@@ -174,7 +166,7 @@ def test_the_newest_dump_counts_and_earlier_ones_tell_of_progress() -> None:
     assert [r.moved for r in read(first).ranks] == [None] * 8
     assert [r.moved for r in read([*first, *again]).ranks] == [False] * 8
     moved = read([*second, *first]).ranks
-    assert [(r.moved, r.moved_over_ns, len(r.entries)) for r in moved] == [(True, 2, 15)] * 8
+    assert [(r.moved, len(r.entries)) for r in moved] == [(True, 15)] * 8
 
 
 def test_both_recorders_of_a_rank_are_one_recording() -> None:
