@@ -9,7 +9,6 @@ import grpo_doctor_probes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from types import TracebackType
 
 _NOTE = "grpo_doctor_phase"
 
@@ -37,12 +36,7 @@ class phase(grpo_doctor_probes.phase):  # noqa: N801 - reads like the recorder's
         self._name = "".join((*_within, name))
         super().__init__(self._name, **args)
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
         if error is not None:
             vars(error).setdefault(_NOTE, self._name.partition("/")[0])
         super().__exit__(kind, error, traceback)

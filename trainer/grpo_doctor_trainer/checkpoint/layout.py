@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from pathlib import Path
 
@@ -94,10 +95,7 @@ def _dtype(folder: Path) -> str:
         with safe_open(path, framework="pt") as file:
             for name in file.keys():  # noqa: SIM118 - no dictionary
                 part = file.get_slice(name)
-                size = 1
-                for side in part.get_shape():
-                    size *= side
-                sizes[part.get_dtype()] += size
+                sizes[part.get_dtype()] += math.prod(part.get_shape())
     names = {"F32": "float32", "BF16": "bfloat16", "F16": "float16", "F64": "float64"}
     kinds = [names.get(kind, kind) for kind, _ in sizes.most_common()]
     return " and ".join(kinds) or "no weights"

@@ -14,6 +14,7 @@ import torch
 
 from grpo_doctor_trainer.checkpoint.progress import with_own_memory
 from grpo_doctor_trainer.errors import CheckpointError
+from grpo_doctor_trainer.ranks.engine import stepped_optimizer
 
 if TYPE_CHECKING:
     from grpo_doctor_trainer.ranks.engine import Engine
@@ -23,7 +24,7 @@ _PLAIN = (bool, int, float)
 
 def is_replicated(engine: Engine) -> bool:
     """Whether every rank holds the same state: AdamW steps the model's own weights."""
-    return _base(engine) is engine.optimizer
+    return stepped_optimizer(engine) is engine.optimizer
 
 
 def capture(engine: Engine) -> dict[str, Any]:
@@ -41,7 +42,7 @@ def capture(engine: Engine) -> dict[str, Any]:
             "the optimizer state is in DeepSpeed's own files (offload_optimizer to nvme) and "
             "cannot be saved; use --save_only_model true, or offload to cpu"
         )
-    masters, states = _stepped(engine), _base(engine).state
+    masters, states = _stepped(engine), stepped_optimizer(engine).state
     return {
         "masters": [] if is_replicated(engine) else [with_own_memory(master) for master in masters],
         "state": [
@@ -59,7 +60,7 @@ def restore(engine: Engine, saved: dict[str, Any]) -> None:
     Raises:
         CheckpointError: it belongs to other weights.
     """
-    masters, states = _stepped(engine), _base(engine).state
+    masters, states = _stepped(engine), stepped_optimizer(engine).state
     copies = saved["masters"] or masters
     shapes = [tuple(copy.shape) for copy in copies]
     if shapes != [tuple(master.shape) for master in masters] or len(saved["state"]) != len(shapes):
@@ -77,11 +78,6 @@ def restore(engine: Engine, saved: dict[str, Any]) -> None:
                 setattr(owner, name, value)
 
 
-def _base(engine: Engine) -> Any:
-    """Gives the AdamW that DeepSpeed's optimizer drives, or the optimizer itself."""
-    return getattr(engine.optimizer, "optimizer", engine.optimizer)
-
-
 def _stepped(engine: Engine) -> list[torch.Tensor]:
     # ZeRO-3 hands AdamW one flat part at a time, so between steps its groups are empty.
     flat: list[torch.Tensor] | None = getattr(
@@ -89,13 +85,13 @@ def _stepped(engine: Engine) -> list[torch.Tensor]:
     )
     if flat is not None:
         return flat
-    return [weight for group in _base(engine).param_groups for weight in group["params"]]
+    return [w for group in stepped_optimizer(engine).param_groups for w in group["params"]]
 
 
-def _like(there: dict[str, Any], values: dict[str, Any], device: torch.device) -> dict[str, Any]:
+def _like(current: dict[str, Any], values: dict[str, Any], device: torch.device) -> dict[str, Any]:
     restored = {}
     for name, value in values.items():
-        old = there.get(name)
+        old = current.get(name)
         if torch.is_tensor(old) and torch.is_tensor(value) and old.shape == value.shape:
             restored[name] = old.copy_(value)  # keeps pinned host memory pinned
         else:

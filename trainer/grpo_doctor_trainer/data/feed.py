@@ -56,7 +56,10 @@ class Feed:
         device = self.experience.advantages.device
         rows, self.order = self.order[: count * self.size], self.order[count * self.size :]
         if by_length:
-            return self._by_length(rows)
+            return [
+                self.experience.select(part.to(device)).trimmed(prompt, completion)
+                for part, prompt, completion in self._grouped(rows)
+            ]
         if by_prompt and count > 1:
             _, prompt_of = self.experience.tokens.select(rows.to(device)).distinct_prompts()
             rows = rows[prompt_of.argsort(stable=True)]
@@ -66,13 +69,6 @@ class Feed:
         """Counts the tokens and the padding that `take` would give with `by_length`."""
         parts = self._grouped(self.order[: count * self.size])
         return sum(len(part) * (prompt + completion) for part, prompt, completion in parts)
-
-    def _by_length(self, rows: torch.Tensor) -> list[Experience]:
-        device = self.experience.advantages.device
-        return [
-            self.experience.select(part.to(device)).trimmed(prompt, completion)
-            for part, prompt, completion in self._grouped(rows)
-        ]
 
     def _grouped(self, rows: torch.Tensor) -> list[tuple[torch.Tensor, int, int]]:
         """Each micro-batch's completions, and its longest prompt and completion in tokens."""

@@ -99,7 +99,7 @@ class PromptMaker:
 
     tokenizer: Any
     limit: int
-    image_processor: Any | None = None
+    image_processor: Any = None
     layout: VisionLayout | None = None
     max_pixels: int | None = None
     keeps_pictures: bool = False
@@ -126,9 +126,9 @@ class PromptMaker:
         decoded = [self._read(row, number) for number in range(1, len(row.images) + 1)]
         pictures = [picture for picture, _ in decoded]
         read = time.perf_counter()
-        pixels, grid = self._processed(row, pictures)
+        pixels, grid = self._processed(row, pictures, self.layout)
         processed = time.perf_counter()
-        tokens = self._expanded(row, ids, grid.tolist())
+        tokens = _expanded(row, ids, grid.tolist(), self.layout)
         cut = max(0, len(tokens) - self.limit)
         if cut and pictures:
             raise DatasetError(
@@ -172,31 +172,29 @@ class PromptMaker:
         except BadImageError as error:
             raise BadImageError(describe_image(row, number, str(error))) from error
 
-    def _processed(self, row: Row, pictures: list[Image]) -> tuple[torch.Tensor, torch.Tensor]:
+    def _processed(
+        self, row: Row, pictures: list[Image], layout: VisionLayout
+    ) -> tuple[torch.Tensor, torch.Tensor]:
         if not pictures:
-            values = self.layout.patch_values if self.layout else 0
-            return torch.zeros(0, values), torch.zeros(0, 3, dtype=torch.long)
+            return torch.zeros(0, layout.patch_values), torch.zeros(0, 3, dtype=torch.long)
         try:
-            processed = (self.image_processor or _none)(images=pictures, return_tensors="pt")
+            processed = self.image_processor(images=pictures, return_tensors="pt")
         except ValueError as error:  # such as sides of too different lengths
             raise BadImageError(f"{row.location}: its images: {error}") from error
         return processed["pixel_values"], processed["image_grid_thw"]
 
-    def _expanded(self, row: Row, ids: list[int], grids: list[list[int]]) -> list[int]:
-        layout = self.layout
-        if layout is None or ids.count(layout.image_token) != len(grids):
-            raise DatasetError(
-                f"{row.location}: the prompt has {ids.count(layout.image_token) if layout else 0} "
-                f"places for {len(grids)} images after the model's chat template; write images as "
-                '<image> or {"type": "image"}, and not as the model\'s own tokens'
-            )
-        waiting = iter(grids)
-        counts = (layout.image_tokens(next(waiting)) if t == layout.image_token else 1 for t in ids)
-        return [token for token, count in zip(ids, counts, strict=True) for _ in range(count)]
 
-
-def _none(**_options: Any) -> Any:
-    raise TypeError("a layout without an image processor")
+def _expanded(row: Row, ids: list[int], grids: list[list[int]], layout: VisionLayout) -> list[int]:
+    """Gives each image as many placeholders as it has embeddings."""
+    if ids.count(layout.image_token) != len(grids):
+        raise DatasetError(
+            f"{row.location}: the prompt has {ids.count(layout.image_token)} "
+            f"places for {len(grids)} images after the model's chat template; write images as "
+            '<image> or {"type": "image"}, and not as the model\'s own tokens'
+        )
+    remaining = iter(grids)
+    counts = (layout.image_tokens(next(remaining)) if t == layout.image_token else 1 for t in ids)
+    return [token for token, count in zip(ids, counts, strict=True) for _ in range(count)]
 
 
 def prompt_maker(loaded: LoadedModel, config: TrainerConfig) -> PromptMaker:

@@ -84,7 +84,7 @@ def _read(source: str) -> Iterator[Row]:
             raise DatasetError(
                 f"--dataset {source}: only {', '.join(_LOCAL_KINDS)} files can be read"
             )
-        raws = _read_hub(source)
+        raws = _read_table(source)
     elif not path.is_file():
         raise DatasetError(f"--dataset {source}: there is no such file")
     elif path.suffix == ".jsonl":
@@ -92,7 +92,7 @@ def _read(source: str) -> Iterator[Row]:
     elif path.suffix == ".json":
         raws = _read_json(path)
     else:
-        raws = _read_parquet(path)
+        raws = _read_table(str(path))
     empty = True
     for location, raw in raws:
         empty = False
@@ -128,29 +128,23 @@ def _parse_json(content: bytes, location: str) -> Any:
         raise DatasetError(f"{location}: not JSON ({error.msg} at column {error.colno})") from None
 
 
-def _read_parquet(path: Path) -> Iterator[tuple[str, Any]]:
+def _read_table(source: str) -> Iterator[tuple[str, Any]]:
     from datasets import load_dataset  # noqa: PLC0415 - a second of imports that jsonl does not need
 
+    is_file = Path(source).suffix == ".parquet"
+    name, options = ("parquet", {"data_files": source}) if is_file else (source, {})
     try:
-        table = load_dataset("parquet", data_files=str(path), split="train")
+        table = load_dataset(name, split="train", **options)
     except Exception as error:
-        raise DatasetError(f"{path} cannot be read as parquet: {_first_line(error)}") from error
-    for number, row in enumerate(_undecoded(table), start=1):
-        yield f"{path}, row {number}", row
-
-
-def _read_hub(name: str) -> Iterator[tuple[str, Any]]:
-    from datasets import load_dataset  # noqa: PLC0415 - a second of imports that jsonl does not need
-
-    try:
-        table = load_dataset(name, split="train")
-    except Exception as error:
+        reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        if is_file:
+            raise DatasetError(f"{source} cannot be read as parquet: {reason}") from error
         raise DatasetError(
-            f"--dataset {name}: no such file, and Hugging Face gave no train split "
-            f"({_first_line(error)}). Check the name, or give a local .jsonl file."
+            f"--dataset {source}: no such file, and Hugging Face gave no train split "
+            f"({reason}). Check the name, or give a local .jsonl file."
         ) from error
     for number, row in enumerate(_undecoded(table), start=1):
-        yield f"{name}, row {number}", row
+        yield f"{source}, row {number}", row
 
 
 def _undecoded(table: Any) -> Any:
@@ -184,16 +178,11 @@ def _row(raw: Any, location: str, folder: Path) -> Row:
         f"{location}, column {column}",
     )
     used = (*_PROMPT_COLUMNS, *_IMAGE_COLUMNS)
-    others = {name: value for name, value in raw.items() if name not in used}
-    return Row(spoken.messages, others, tuple(spoken.images), location)
+    columns = {name: value for name, value in raw.items() if name not in used}
+    return Row(spoken.messages, columns, tuple(spoken.images), location)
 
 
 def _kind(value: Any) -> str:
     return {list: "a list", str: "text", dict: "an object", type(None): "null"}.get(
         type(value), f"a {type(value).__name__}"
     )
-
-
-def _first_line(error: Exception) -> str:
-    lines = str(error).strip().splitlines()
-    return lines[0] if lines else type(error).__name__

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING
 
@@ -52,10 +53,8 @@ _VISION = ("freeze_vit", "freeze_aligner", "freeze_llm", "max_pixels", "on_bad_i
 def _versions() -> dict[str, str]:
     versions = {}
     for package in _PACKAGES:
-        try:
+        with suppress(PackageNotFoundError):
             versions[package] = version(package)
-        except PackageNotFoundError:
-            continue
     return versions
 
 
@@ -125,12 +124,12 @@ def ignored(config: TrainerConfig, *, takes_images: bool) -> Iterator[str]:
         (bool(config.eval_steps) or not config.val_dataset, ("val_dataset",), "--eval_steps"),
         (zero3 and not config.use_vllm, ("ds3_gather_for_generation",), "ZeRO-3 without vLLM"),
     ):
-        given = [name for name in names if _is_given(config, name)]
-        if given and not does_something:
-            yield f"{', '.join(f'--{name}' for name in given)}: no effect without {needs}"
+        changed = [f"--{name}" for name in names if _is_changed(config, name)]
+        if changed and not does_something:
+            yield f"{', '.join(changed)}: no effect without {needs}"
 
 
-def _is_given(config: TrainerConfig, name: str) -> bool:
+def _is_changed(config: TrainerConfig, name: str) -> bool:
     option = next(field for field in dataclasses.fields(config) if field.name == name)
     return getattr(config, name) not in (option.default, option.metadata["embedded"])
 

@@ -32,7 +32,7 @@ def _logprob(config: TrainerConfig) -> list[str]:
 
 
 def _rollout(config: TrainerConfig) -> list[str]:
-    if config.use_vllm and config.vllm_mode == "colocate":
+    if config.colocated:
         share = config.vllm_gpu_memory_utilization
         return [
             (

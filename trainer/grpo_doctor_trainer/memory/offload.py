@@ -21,6 +21,7 @@ import torch
 
 from grpo_doctor_probes import counter
 from grpo_doctor_trainer.phases import phase
+from grpo_doctor_trainer.ranks.engine import local_weights, stepped_optimizer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -47,10 +48,6 @@ class Offload:
     collect_garbage: bool
     frees: bool = False
 
-    def find(self) -> list[torch.Tensor]:
-        """Gives all tensors to move."""
-        return self.find_models() + self.find_states()
-
     @contextmanager
     def during_rollout(self) -> Iterator[None]:
         """Moves the tensors to host memory and, at the end, back to where they were."""
@@ -71,9 +68,9 @@ class Offload:
                 storage.restore()
             self._collect()
 
-    def _moved(self, what: str, tensors: list[torch.Tensor]) -> list[_Moved]:
+    def _moved(self, kind: str, tensors: list[torch.Tensor]) -> list[_Moved]:
         moved = [_Moved(s, self.frees) for s in _storages(tensors, self.frees)]
-        counter(f"offload/{what}_bytes", float(sum(storage.copy.nbytes() for storage in moved)))
+        counter(f"offload/{kind}_bytes", float(sum(storage.copy.nbytes() for storage in moved)))
         return moved
 
     def _collect(self) -> None:
@@ -130,7 +127,7 @@ def make_offload(
         models += [] if reference is None else [getattr(reference, "module", reference)]
 
     def find_models() -> list[torch.Tensor]:
-        return [tensor for model in models for tensor in _weights(model)]
+        return [tensor for model in models for tensor in local_weights(model)]
 
     def find_states() -> list[torch.Tensor]:
         return _states(engine) if config.offload_optimizer else []
@@ -140,17 +137,11 @@ def make_offload(
     return Offload(find_models, find_states, enabled, config.gc_collect_after_offload, frees)
 
 
-def _weights(model: Any) -> list[torch.Tensor]:
-    # Under ZeRO-3 a weight is an empty shell, and what this rank holds of it is ds_tensor.
-    return [getattr(weight, "ds_tensor", weight) for weight in model.parameters()]
-
-
 def _states(engine: Engine) -> list[torch.Tensor]:
-    optimizer: Any = engine.optimizer
-    inner = getattr(optimizer, "optimizer", optimizer)
+    inner = stepped_optimizer(engine)
     values = (value for state in inner.state.values() for value in state.values())
     states = [value for value in values if torch.is_tensor(value) and value.dim() > 0]
     # DeepSpeed's optimizers step float32 copies of the weights; without it these are the weights.
-    policy = {weight.untyped_storage().data_ptr() for weight in _weights(engine.module)}
+    policy = {weight.untyped_storage().data_ptr() for weight in local_weights(engine.module)}
     stepped = [weight for group in inner.param_groups for weight in group["params"]]
     return states + [w for w in stepped if w.untyped_storage().data_ptr() not in policy]

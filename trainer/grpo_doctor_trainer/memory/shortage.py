@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import gc
 import re
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 
@@ -15,6 +15,7 @@ from grpo_doctor_probes import counter
 from grpo_doctor_trainer.errors import OutOfMemoryError
 from grpo_doctor_trainer.memory.advice import advice
 from grpo_doctor_trainer.phases import phase_of
+from grpo_doctor_trainer.ranks.engine import local_weights, stepped_optimizer
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -101,15 +102,14 @@ def holdings(run: Run | None, config: TrainerConfig, device: torch.device) -> di
     if run is None:
         return {}
     engine = run.engine
-    weights = list(engine.module.parameters())
-    parts = [getattr(weight, "ds_tensor", weight) for weight in weights]
+    weights = local_weights(engine.module)
+    gradients = (weight.grad for weight in engine.module.parameters())
     reference = getattr(run.reference, "module", run.reference)
-    frozen = [] if reference is None else list(reference.parameters())
     sizes = {
-        "weights": _bytes(parts, device),
-        "gradients": _bytes((weight.grad for weight in weights), device),
-        "optimizer state": _bytes(_optimizer_tensors(engine, parts), device),
-        "reference": _bytes((getattr(weight, "ds_tensor", weight) for weight in frozen), device),
+        "weights": _bytes(weights, device),
+        "gradients": _bytes(gradients, device),
+        "optimizer state": _bytes(_optimizer_tensors(engine, weights), device),
+        "reference": _bytes([] if reference is None else local_weights(reference), device),
     }
     if config.colocated and device.type == "cuda":
         total = torch.cuda.get_device_properties(device).total_memory
@@ -125,21 +125,21 @@ def human(size: float) -> str:
     return f"{size:.0f} bytes"
 
 
-def _optimizer_tensors(engine: Engine, weights: list[Any]) -> Iterator[torch.Tensor]:
-    base = getattr(engine.optimizer, "optimizer", engine.optimizer)
-    known = {weight.data_ptr() for weight in weights}
-    for master, state in base.state.items():
-        if master.data_ptr() not in known:
+def _optimizer_tensors(engine: Engine, weights: list[torch.Tensor]) -> Iterator[torch.Tensor]:
+    own = {weight.data_ptr() for weight in weights}
+    for master, state in stepped_optimizer(engine).state.items():
+        if master.data_ptr() not in own:
             yield master
         yield from (value for value in state.values() if torch.is_tensor(value))
 
 
 def _bytes(tensors: Iterable[torch.Tensor | None], device: torch.device) -> int:
-    seen: dict[int, int] = {}
-    for tensor in tensors:
-        if tensor is not None and tensor.device.type == device.type and tensor.numel():
-            seen[tensor.data_ptr()] = tensor.nbytes
-    return sum(seen.values())
+    sizes = {
+        tensor.data_ptr(): tensor.nbytes
+        for tensor in tensors
+        if tensor is not None and tensor.device.type == device.type and tensor.numel()
+    }
+    return sum(sizes.values())
 
 
 def _device_of(error: BaseException, ranks: Ranks) -> torch.device:
@@ -176,11 +176,8 @@ def _largest_tensors(device: torch.device) -> list[str]:
         for candidate in gc.get_objects():
             # type() and not isinstance(): a proxy's __class__ may run code, or raise.
             if type(candidate) is torch.Tensor and candidate.device.type == device.type:
-                kind = str(candidate.dtype).removeprefix("torch.")
-                tensors[candidate.data_ptr()] = (
-                    candidate.nbytes,
-                    f"{list(candidate.shape)} {kind}",
-                )
+                text = f"{list(candidate.shape)} {str(candidate.dtype).removeprefix('torch.')}"
+                tensors[candidate.data_ptr()] = candidate.nbytes, text
         largest = sorted(tensors.values(), reverse=True)[:_LARGEST]
     except (MemoryError, RuntimeError):  # there is little left to work with
         return []

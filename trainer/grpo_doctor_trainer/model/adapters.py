@@ -15,6 +15,11 @@ if TYPE_CHECKING:
     from grpo_doctor_trainer.config import TrainerConfig
 
 
+def base_model(policy: Any) -> Any:
+    """Gives the model below the adapters, or the policy itself where it has none."""
+    return policy.get_base_model() if hasattr(policy, "get_base_model") else policy
+
+
 def with_adapters(
     policy: Any, saved_with_weights: Any, config: TrainerConfig, *, has_vision: bool
 ) -> Any:

@@ -56,14 +56,11 @@ class Engine(Protocol):
 def make_engine(accelerator: Any, policy: Any, config: TrainerConfig, ranks: Ranks) -> Engine:
     """Wraps the policy for training and makes its optimizer."""
     policy.train()  # from_pretrained leaves it in eval mode, without gradient checkpointing
-    optimizer = torch.optim.AdamW(
-        _parameter_groups(policy, config.weight_decay),
-        lr=config.learning_rate,
-        betas=_ADAM_BETAS,
-    )
+    groups = _parameter_groups(policy, config.weight_decay)
+    optimizer = torch.optim.AdamW(groups, lr=config.learning_rate, betas=_ADAM_BETAS)
     if config.deepspeed is None:
         policy.to(accelerator.device)
-    if config.deepspeed is not None:
+    else:
         zero = accelerator.state.deepspeed_plugin.deepspeed_config["zero_optimization"]
         fill_sizes(zero, policy.config.get_text_config().hidden_size)
     model, optimizer = accelerator.prepare(policy, optimizer)
@@ -178,6 +175,16 @@ class DdpEngine:
         return float(norm)
 
 
+def stepped_optimizer(engine: Engine) -> Any:
+    """Gives the AdamW that DeepSpeed's optimizer drives, or the optimizer itself."""
+    return getattr(engine.optimizer, "optimizer", engine.optimizer)
+
+
+def local_weights(model: Any) -> list[torch.Tensor]:
+    """Gives what this rank holds of each weight: under ZeRO-3 a shell's part is its `ds_tensor`."""
+    return [getattr(weight, "ds_tensor", weight) for weight in model.parameters()]
+
+
 def frozen_engine(reference: Any, engine: Engine, accelerator: Any) -> Any:
     """Puts the reference model where the policy is: on the device, or partitioned like it."""
     if engine.zero_stage != 3:
@@ -185,15 +192,13 @@ def frozen_engine(reference: Any, engine: Engine, accelerator: Any) -> Any:
     import deepspeed  # noqa: PLC0415
 
     settings = accelerator.state.deepspeed_plugin.deepspeed_config
-    kept = (
-        "train_micro_batch_size_per_gpu",
-        "train_batch_size",
-        "bf16",
-        "fp16",
-        "zero_optimization",
-    )
+    needed = {
+        *("train_micro_batch_size_per_gpu", "train_batch_size"),
+        *("bf16", "fp16", "zero_optimization"),
+    }
     wrapped, *_ = deepspeed.initialize(
-        model=reference, config={name: settings[name] for name in kept if name in settings}
+        model=reference,
+        config={name: value for name, value in settings.items() if name in needed},
     )
     wrapped.eval()
     return wrapped

@@ -214,8 +214,7 @@ def _value(exponent: Any, digits: float) -> float:
 
 
 def _digits_of_number(part: Any) -> float:
-    for whole in ("p", "q"):
-        if hasattr(part, whole):
-            return max(1.0, *(int(getattr(part, n)).bit_length() * 0.302 for n in ("p", "q")))
+    if hasattr(part, "p"):
+        return max(1.0, *(int(n).bit_length() * 0.302 for n in (part.p, part.q)))
     exponent = math.log10(2) * int(getattr(part, "_mpf_", (0, 0, 0, 0))[2])
     return max(1.0, abs(exponent) - 16)

@@ -109,26 +109,19 @@ def answer(reward: LoadedReward, call: Call, at_completion: Callable[[int], None
             returned = reward.call(**call.columns)
             if inspect.iscoroutine(returned):  # async, but does not look it: a partial, a lambda
                 returned = asyncio.run(returned)
-        scores = checked(returned, reward.function, call)
-    except RewardError as error:
-        return _answer(call, started, error=str(error))
+        return _answer(call, started, checked(returned, reward.function, call))
     except (Exception, SystemExit) as error:  # noqa: BLE001 - told to the user
-        message = raised(error, reward.function, call)
-        return _answer(call, started, error=message)
-    return _answer(call, started, scores)
+        return _answer(call, started, error=raised(error, reward.function, call))
 
 
 async def answer_async(reward: LoadedReward, call: Call) -> Answer:
     """Awaits an async function."""
     started = time.monotonic()
     try:
-        scores = checked(await reward.call(**call.columns), reward.function, call)
-    except RewardError as error:
-        return _answer(call, started, error=str(error))
+        returned = await reward.call(**call.columns)
+        return _answer(call, started, checked(returned, reward.function, call))
     except (Exception, SystemExit, asyncio.CancelledError) as error:  # noqa: BLE001 - as above
-        message = raised(error, reward.function, call)
-        return _answer(call, started, error=message)
-    return _answer(call, started, scores)
+        return _answer(call, started, error=raised(error, reward.function, call))
 
 
 def _answer(
@@ -139,7 +132,9 @@ def _answer(
 
 
 def raised(error: BaseException, function: RewardFunction, call: Call) -> str:
-    """Says that a function raised, and where."""
+    """Says that a function raised, and where; a `RewardError` says by itself what is wrong."""
+    if isinstance(error, RewardError):
+        return str(error)
     last = traceback.extract_tb(error.__traceback__)[-1]
     hint = "Correct it, or return None where it does not apply"
     if isinstance(error, TypeError) and "indices must be integers" in str(error):
@@ -170,11 +165,11 @@ def took_too_long(  # noqa: PLR0913 - the parts of one sentence
         line: where it was.
     """
     shown = "" if completion is None else f"{completion[:_SHOWN]!r}"
-    what = f"the completion {shown}" if one_alone else f"{completions} completions"
+    inputs = f"the completion {shown}" if one_alone else f"{completions} completions"
     where = f"; it was at {line[0]}, line {line[1]}, in {line[2]}" if line else ""
     first = f"; the first completion is {shown}" if shown and not one_alone else ""
     return (
-        f"the reward function {function.source} gave no answer for {what} within {limit_s:g} s "
+        f"the reward function {function.source} gave no answer for {inputs} within {limit_s:g} s "
         f"(--reward_timeout){where}{first}. Make it faster, give what it waits for a time limit, "
         "or raise --reward_timeout (0: no limit)"
     )
@@ -228,10 +223,10 @@ def _number(value: Any, function: RewardFunction, call: Call, index: int) -> flo
     if abs(number) <= _LARGEST:
         return number
     texts = call.columns.get("completions")
-    which = f"{texts[index][:_SHOWN]!r}" if texts else f"number {call.indices[index] + 1}"
+    label = f"{texts[index][:_SHOWN]!r}" if texts else f"number {call.indices[index] + 1}"
     raise RewardError(
         f"the reward function {function.source} returned {value!r:.{_SHOWN}} for the completion "
-        f"{which}; return a finite number, or None where it does not apply"
+        f"{label}; return a finite number, or None where it does not apply"
     )
 
 

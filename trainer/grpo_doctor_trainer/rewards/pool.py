@@ -94,15 +94,15 @@ class Pool:
         self._whole_since_s, self._awaited_since_s = time.monotonic(), None
         if not self._workers:
             raise RewardError(self._failure)
-        self._workers.wait_until_prepared()
+        self._workers.hear_prepared(waits=True)
         if not self._early:
             self._answers = []
-        rest = [index for index in range(completions) if index not in self._early]
-        remaining = {name: [values[index] for index in rest] for name, values in inputs.items()}
+        indices = [index for index in range(completions) if index not in self._early]
+        remaining = {name: [values[index] for index in indices] for name, values in inputs.items()}
         self._early = set()
         for name, style in self._styles.items():
             if style.per_completion:
-                self._pending[name].add(remaining, rest)
+                self._pending[name].add(remaining, indices)
             else:
                 self._pending[name].add(inputs, range(completions))
         self._queue([pending.take_all() for pending in self._pending.values() if pending])

@@ -74,13 +74,9 @@ class Workers:
 
     def idle(self) -> list[tuple[int, WorkerProcess]]:
         """Gives those that are ready for calls, with their number."""
-        self._hear_prepared(waits=False)
+        self.hear_prepared(waits=False)
         every = enumerate(self._workers)
         return [(i, worker) for i, worker in every if worker.prepared and not worker.running]
-
-    def wait_until_prepared(self) -> None:
-        """Waits until they have done what would make a first call slow."""
-        self._hear_prepared(waits=True)
 
     def give(self, worker: WorkerProcess, calls: list[Call]) -> None:
         """Has an idle one make calls, together where they are async.
@@ -146,7 +142,8 @@ class Workers:
             self.kill()
             raise
 
-    def _hear_prepared(self, *, waits: bool) -> None:
+    def hear_prepared(self, *, waits: bool) -> None:
+        """Hears which have done what would make a first call slow, or waits until all have."""
         with self._killing_on_error():
             for worker in self._workers:
                 if not worker.prepared and (waits or worker.connection.poll()):

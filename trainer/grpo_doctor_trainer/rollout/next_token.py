@@ -79,9 +79,9 @@ class RoomyLayer(DynamicLayer):  # type: ignore[misc]
     def make_room(self) -> None:
         """Moves what there is to where more fits."""
         before: tuple[torch.Tensor, ...] = (self.keys, self.values)
-        for held in before:
-            buffer = held.new_empty(*held.shape[:2], self._room, held.size(3))
-            buffer[:, :, : held.size(2)] = held
+        for states in before:
+            buffer = states.new_empty(*states.shape[:2], self._room, states.size(3))
+            buffer[:, :, : states.size(2)] = states
             self.buffers.append(buffer)
 
     def update(

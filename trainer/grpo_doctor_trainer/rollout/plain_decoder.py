@@ -17,10 +17,11 @@ import torch
 from torch.nn.functional import scaled_dot_product_attention
 
 from grpo_doctor_trainer.algorithm.head import changes_logits
+from grpo_doctor_trainer.model.adapters import base_model
 from grpo_doctor_trainer.rollout.next_token import RoomyLayer
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
     from transformers.cache_utils import Cache
 
@@ -72,17 +73,18 @@ class PlainDecoder:
         Raises:
             NotPlainError: it lacks a part, or its parts do more than they say.
         """
-        whole = module.get_base_model() if hasattr(module, "get_base_model") else module
+        base = base_model(module)
         try:
-            decoder = whole.get_decoder()
-            head = whole.get_output_embeddings()
+            decoder = base.get_decoder()
+            head = base.get_output_embeddings()
             layers = tuple(_Layer.of(layer) for layer in decoder.layers)
             rotary = decoder.rotary_emb
             parts = cls(decoder.embed_tokens, rotary, layers, _norm(decoder.norm), head)
         except AttributeError as error:
             raise NotPlainError(f"its layers are of another kind ({error})") from error
-        _check_settings(whole.config.get_text_config(), parts)
-        for part in _gone_around(whole, decoder):
+        _check_settings(base.config.get_text_config(), parts)
+        wrappers = [part for layer in decoder.layers for part in (layer, layer.self_attn)]
+        for part in (base, decoder, *wrappers):
             if _attached(part):
                 raise NotPlainError(f"something is attached to its {type(part).__name__}")
         return parts
@@ -118,12 +120,6 @@ def _norm(module: Any) -> Callable[[torch.Tensor], torch.Tensor]:
 
 def _attached(part: Any) -> bool:
     return bool(part._forward_hooks or part._forward_pre_hooks or "forward" in vars(part))  # noqa: SLF001
-
-
-def _gone_around(whole: Any, decoder: Any) -> Iterator[Any]:
-    yield from (whole, decoder)
-    for layer in decoder.layers:
-        yield from (layer, layer.self_attn)
 
 
 class PlainSteps:
@@ -189,22 +185,22 @@ class PlainSteps:
         half = sines.size(2) // 2
         mask = None if self._mask is None else self._mask[..., : index + 1]
         hidden = parts.embedding(tokens.unsqueeze(1))
-        for layer, held in zip(parts.layers, self._layers, strict=True):
+        for layer, cached in zip(parts.layers, self._layers, strict=True):
             attention, normed = layer.attention, layer.first_norm(hidden)
-            keys, values = held.buffers
+            keys, values = cached.buffers
             shape = (count, -1, keys.size(3))
             queries = attention.q_proj(normed).view(shape)
             key = attention.k_proj(normed).view(shape)
             if layer.head_norms is not None:
                 queries, key = layer.head_norms[0](queries), layer.head_norms[1](key)
-            both = torch.cat([queries, key], dim=1)
-            both = both * cosines + both.roll(half, dims=2) * sines
+            turned = torch.cat([queries, key], dim=1)
+            turned = turned * cosines + turned.roll(half, dims=2) * sines
             heads = queries.size(1)
-            keys[:, :, index] = both[:, heads:]
+            keys[:, :, index] = turned[:, heads:]
             values[:, :, index] = attention.v_proj(normed).view(shape)
             attended = scaled_dot_product_attention(
                 # Heads that share keys and values as several queries of one: nothing is repeated.
-                both[:, :heads].unflatten(1, (keys.size(1), -1)),
+                turned[:, :heads].unflatten(1, (keys.size(1), -1)),
                 keys[:, :, : index + 1],
                 values[:, :, : index + 1],
                 attn_mask=mask,

@@ -93,8 +93,9 @@ class TransformersRollout:
                 plain = self._parts()
                 completions = sample(module, empty, self._sampler, on_ended, plain)
         module.train()
-        ended = mask_after_end(completions, self._end_tokens)
-        return Completions(TokenBatch(tokens, mask, completions, ended, prompts.images), None)
+        completion_mask = mask_after_end(completions, self._end_tokens)
+        batch = TokenBatch(tokens, mask, completions, completion_mask, prompts.images)
+        return Completions(batch, None)
 
     def _parts(self) -> PlainDecoder | None:
         """Takes the model apart the first time: that needs its whole weights."""
@@ -123,20 +124,11 @@ class TransformersRollout:
         if not self._gather:
             yield
             return
-        with gathered_weights(self._engine), without_hooks(self._engine.model):
+        import deepspeed  # noqa: PLC0415 - has been imported by accelerate
+
+        weights = list(self._engine.module.parameters())
+        with deepspeed.zero.GatheredParameters(weights), without_hooks(self._engine.model):
             yield
-
-
-@contextmanager
-def gathered_weights(engine: Engine) -> Iterator[None]:
-    """Holds the whole weights of a ZeRO-3 model on every rank; changes nothing otherwise."""
-    if engine.zero_stage != 3:
-        yield
-        return
-    import deepspeed  # noqa: PLC0415 - has been imported by accelerate
-
-    with deepspeed.zero.GatheredParameters(list(engine.module.parameters())):
-        yield
 
 
 @contextmanager

@@ -16,6 +16,7 @@ import torch
 
 from grpo_doctor_trainer.config.validation import VLLM_LORA_RANKS
 from grpo_doctor_trainer.errors import ConfigError, RolloutError
+from grpo_doctor_trainer.model.adapters import base_model
 from grpo_doctor_trainer.rollout.vllm import unloaded
 from grpo_doctor_trainer.rollout.vllm.deadline import EngineDeadline
 from grpo_doctor_trainer.rollout.vllm.engine_log import console_to_file, explained, log_to_file
@@ -87,17 +88,13 @@ def start_engine(
     log_to_file(log)
     with console_to_file(log) as console:
         deadline = EngineDeadline(config.vllm_timeout, log, console)
-        doing = "starting"
-        with explained(doing, log), deadline.waiting(doing):
+        with explained("starting", log), deadline.waiting("starting"):
             from vllm.engine.arg_utils import EngineArgs  # noqa: PLC0415 - takes seconds
             from vllm.v1.engine.llm_engine import LLMEngine  # noqa: PLC0415
 
             unloaded.register_format()
             options = engine_options(
-                config,
-                model=model,
-                context=loaded.context,
-                cache_bytes=cache_bytes(config, ranks),
+                config, model=model, context=loaded.context, cache_bytes=cache_bytes(config, ranks)
             )
             return LLMEngine.from_engine_args(EngineArgs(**options), stat_loggers=[statistics])
 
@@ -119,7 +116,7 @@ def end_engine(vllm: Any) -> None:
 @contextmanager
 def _sparing_the_ranks(parallel_state: Any) -> Iterator[None]:
     names = vars(parallel_state)
-    whole = names["destroy_distributed_environment"]
+    destroy_all = names["destroy_distributed_environment"]
 
     def destroy_own_group() -> None:
         if names.get("_WORLD") is not None:
@@ -130,7 +127,7 @@ def _sparing_the_ranks(parallel_state: Any) -> Iterator[None]:
     try:
         yield
     finally:
-        names["destroy_distributed_environment"] = whole
+        names["destroy_distributed_environment"] = destroy_all
 
 
 def engine_folder(config: TrainerConfig) -> Path:
@@ -146,7 +143,7 @@ def model_source(config: TrainerConfig, loaded: LoadedModel, ranks: Ranks) -> st
     """
     if config.model is not None and not config.embedded:
         return config.model
-    base = _base(loaded.policy)
+    base = base_model(loaded.policy)
     if config.vllm_enable_lora:
         folder = Path(base.name_or_path)
     else:
@@ -157,10 +154,6 @@ def model_source(config: TrainerConfig, loaded: LoadedModel, ranks: Ranks) -> st
     if ranks.world_size > 1:
         torch.distributed.barrier()
     return str(folder)
-
-
-def _base(policy: Any) -> Any:
-    return policy.get_base_model() if hasattr(policy, "peft_config") else policy
 
 
 def _write(model: Any, companion: Any, folder: Path) -> None:
@@ -226,6 +219,6 @@ def cache_bytes(config: TrainerConfig, ranks: Ranks) -> int | None:
     """
     if ranks.device.type != "cpu":
         return None
-    here = int(os.environ.get("LOCAL_WORLD_SIZE", ranks.world_size))
-    share = config.vllm_gpu_memory_utilization / here
+    ranks_here = int(os.environ.get("LOCAL_WORLD_SIZE", ranks.world_size))
+    share = config.vllm_gpu_memory_utilization / ranks_here
     return int(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") * share)

@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from grpo_doctor_trainer.model.adapters import base_model
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -101,25 +103,20 @@ def adapter_weights(engine: Engine, config: TrainerConfig) -> dict[str, torch.Te
         return {name: weight.detach().clone() for name, weight in adapters.items()}
 
 
-def _base_model(engine: Engine) -> Any:
-    module = engine.module
-    return module.get_base_model() if hasattr(module, "peft_config") else module
-
-
 def _weights(engine: Engine) -> list[_Weight]:
-    base = _base_model(engine)
+    base = base_model(engine.module)
     layers = {
         f"{path}.base_layer.weight": layer
         for path, layer in base.named_modules()
         if hasattr(layer, "get_delta_weight")
     }
     # A tied lm_head is the embedding under a second name, which the engine may want as well.
-    named = list(base.named_parameters(remove_duplicate=False))
+    pairs = list(base.named_parameters(remove_duplicate=False))
     saved = base.state_dict(keep_vars=True)  # of buffers, those that checkpoints have
-    named += [(name, saved[name]) for name, _ in base.named_buffers() if name in saved]
+    pairs += [(name, saved[name]) for name, _ in base.named_buffers() if name in saved]
     return [
         _Weight(name.replace(".base_layer.", "."), tensor, layers.get(name))
-        for name, tensor in named
+        for name, tensor in pairs
         if _ADAPTER_MARK not in name
     ]
 
@@ -127,11 +124,11 @@ def _weights(engine: Engine) -> list[_Weight]:
 def _parts(engine: Engine, config: TrainerConfig) -> list[list[_Weight]]:
     """Cuts the weights, in their order, into at most `--move_model_batches` of about one size."""
     every = _weights(engine)
-    wanted = config.move_model_batches or 1
+    limit = config.move_model_batches or 1
     ends = itertools.accumulate(weight.size for weight in every)
-    share = max(1, sum(weight.size for weight in every)) / wanted
+    share = max(1, sum(weight.size for weight in every)) / limit
     numbered = [
-        (min(int((end - 1) / share), wanted - 1), weight) for end, weight in zip(ends, every)
+        (min(int((end - 1) / share), limit - 1), weight) for end, weight in zip(ends, every)
     ]
     return [
         [weight for _, weight in part]
@@ -144,7 +141,7 @@ def _as_in_checkpoint(engine: Engine, weight: _Weight) -> Iterator[tuple[str, to
 
     # transformers 5 keeps the experts of a layer in one tensor, checkpoints and vLLM do not.
     revert = core_model_loading.revert_weight_conversion
-    yield from revert(_base_model(engine), {weight.name: weight.value()}).items()
+    yield from revert(base_model(engine.module), {weight.name: weight.value()}).items()
 
 
 @contextmanager
