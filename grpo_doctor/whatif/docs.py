@@ -57,12 +57,11 @@ def _families() -> list[ModuleType]:
 def _family(module: ModuleType) -> str:
     own: Sequence[CostModel] = module.MODELS
     errors = [f"{100 * value:.0f}%" for name, value in vars(module).items() if _is_error(name)]
-    said = " or ".join(dict.fromkeys(errors)) or "no number is given"
+    error = " or ".join(dict.fromkeys(errors)) or "no number is given"
     settings = ", ".join(f"`{knob}`" for cost_model in own for knob in cost_model.knobs)
-    title, _, rest = inspect.cleandoc(module.__doc__ or "").partition("\n")
-    return f"\n## {title.rstrip('.')}\n\nSettings: {settings}. Error of the model: {said}.\n" + (
-        f"\n{rest.strip()}\n" if rest.strip() else ""
-    )
+    title = inspect.cleandoc(module.__doc__ or "").partition("\n")[0].rstrip(".")
+    body = f"\n{text}\n" if (text := _body(module)) else ""
+    return f"\n## {title}\n\nSettings: {settings}. Error of the model: {error}.\n{body}"
 
 
 def _is_error(name: str) -> bool:

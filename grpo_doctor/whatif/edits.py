@@ -62,8 +62,8 @@ class Hide:
 class Overlap:
     """Lets two sides of a step go on at once: it takes as long as the longer one, and the rest."""
 
-    one: tuple[str, ...]
-    other: tuple[str, ...]
+    first: tuple[str, ...]
+    second: tuple[str, ...]
 
 
 Change = Edit | Add | AsOthers | Hide | Overlap
@@ -82,7 +82,7 @@ def every(phases: tuple[str, ...], before: float, after: float) -> Edit:
     return Edit(phases, before / after)
 
 
-def named(part: str, name: str) -> bool:
+def belongs(part: str, name: str) -> bool:
     """Whether a span's name belongs to a part of a step: `sync/gather` to itself and to `sync`."""
     return name == part or name.startswith(f"{part}/")
 

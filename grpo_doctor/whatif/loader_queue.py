@@ -39,14 +39,14 @@ def waits_for_data(
         return np.asarray(efforts, dtype=np.float64)
     ahead = workers * max(1, prefetch)
     cycles = 1 + math.ceil(_ROUNDS * ahead / count)
-    taken = [0.0] * (cycles * count)
+    taken_at = [0.0] * (cycles * count)
     free = [0.0] * workers
     waits, now = np.zeros(count), 0.0
     for batch in range(cycles * count):
         home, index = batch % workers, batch % count
-        begin = max(free[home], taken[batch - ahead] if batch >= ahead else 0.0)
+        begin = max(free[home], taken_at[batch - ahead] if batch >= ahead else 0.0)
         free[home] = begin + efforts[index]
         waits[index] = max(0.0, free[home] - now)
-        taken[batch] = now = max(now, free[home])
+        taken_at[batch] = now = max(now, free[home])
         now += rests[index]
     return waits

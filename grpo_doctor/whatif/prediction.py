@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import chain
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,6 +28,7 @@ REMOVAL_ERROR = 0.15
 RUN_ERROR = 0.02
 _RESAMPLES = 400
 _LOW, _HIGH = 5, 95
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +89,7 @@ class Ground:
 
     `before` is that replay, shape (steps,), and `off` how far it is off (`replay_error`). Another
     run of as many steps is a draw from them, in `blocks` blocks of neighbours: `own` (draws, steps)
-    are steps that this run might have had, and `others` those that a run after the change has,
+    are steps that this run might have had, and `changed` those that a run after the change has,
     drawn by themselves.
     """
 
@@ -95,7 +98,7 @@ class Ground:
     off: float
     blocks: int
     own: Rows
-    others: Rows
+    changed: Rows
 
 
 def replay_error(model: StepModel) -> float:
@@ -130,7 +133,7 @@ def ground(model: StepModel) -> Ground | Withheld:
 def predict(  # noqa: PLR0913 - versions of one change
     model: StepModel,
     edits: Sequence[Change],
-    what: str,
+    description: str,
     *,
     at_least: Sequence[Change] | None = None,
     at_most: Sequence[Change] | None = None,
@@ -141,7 +144,7 @@ def predict(  # noqa: PLR0913 - versions of one change
     Args:
         model: the run.
         edits: the change.
-        what: the change in words, for the basis: "without its offload".
+        description: the change in words, for the basis: "without its offload".
         at_least: a more cautious version of the change, which sets `high`.
         at_most: a bolder version, which sets `low`.
         error: how far the model is off, as a share of the change.
@@ -149,13 +152,13 @@ def predict(  # noqa: PLR0913 - versions of one change
     base = ground(model)
     if isinstance(base, Withheld):
         return base
-    return predict_on(base, edits, what, at_least=at_least, at_most=at_most, error=error)
+    return predict_on(base, edits, description, at_least=at_least, at_most=at_most, error=error)
 
 
 def predict_on(  # noqa: PLR0913 - versions of one change
     base: Ground,
     edits: Sequence[Change],
-    what: str,
+    description: str,
     *,
     at_least: Sequence[Change] | None = None,
     at_most: Sequence[Change] | None = None,
@@ -186,7 +189,7 @@ def predict_on(  # noqa: PLR0913 - versions of one change
         low=min(max(low, -100.0), mid),
         mid=mid,
         high=max(high, mid),
-        basis=f"replay of this run's own {len(base.before)} steps {what}; "
+        basis=f"replay of this run's own {len(base.before)} steps {description}; "
         f"the replay of the unchanged run is {100 * base.off:.1f}% off",
         edits=tuple(edits),
         at_least=None if at_least is None else tuple(at_least),
@@ -208,7 +211,7 @@ def _end(
     if not change and not any(fitted):
         return change
     # The steps that are replayed are a draw themselves: what a run shows differs by both.
-    apart = after[base.others].mean(axis=1) - after[base.own].mean(axis=1)
+    apart = after[base.changed].mean(axis=1) - after[base.own].mean(axis=1)
     percentile = 100 * float(np.percentile(apart, end)) / float(base.before.mean())
     drawn = percentile * widened(base.blocks, AT_95)
     errors = [drawn, error * abs(change), 100 * base.off, 100 * RUN_ERROR, *fitted]
@@ -224,46 +227,43 @@ def _open_ends(base: Ground, spread: Spread) -> tuple[float, float]:
     return bold - middle, shy - middle
 
 
-def together(base: Ground, parts: Sequence[Prediction], what: str) -> Prediction:
+def together(base: Ground, predictions: Sequence[Prediction], description: str) -> Prediction:
     """Replays all changes at once; a change that several predictions have is made once."""
     return predict_on(
         base,
-        joined(part.edits for part in parts),
-        what,
-        at_least=_version(parts, "at_least"),
-        at_most=_version(parts, "at_most"),
-        error=joint_error(base, [(part.edits, part.error) for part in parts]),
-        spreads=tuple(dict.fromkeys(spread for part in parts for spread in part.spreads)),
+        joined(each.edits for each in predictions),
+        description,
+        at_least=_version(predictions, "at_least"),
+        at_most=_version(predictions, "at_most"),
+        error=joint_error(base, [(each.edits, each.error) for each in predictions]),
+        spreads=joined(each.spreads for each in predictions),
     )
 
 
-def joined(lists: Iterable[Sequence[Change]]) -> tuple[Change, ...]:
-    """All changes, each once, in their order."""
-    changes_once: dict[Change, None] = {}
-    for changes in lists:
-        changes_once.update(dict.fromkeys(changes))
-    return tuple(changes_once)
+def joined(lists: Iterable[Sequence[T]]) -> tuple[T, ...]:
+    """All that the lists hold, each once, in their order."""
+    return tuple(dict.fromkeys(chain.from_iterable(lists)))
 
 
-def joint_error(base: Ground, parts: Sequence[tuple[Sequence[Change], float]]) -> float:
+def joint_error(base: Ground, models: Sequence[tuple[Sequence[Change], float]]) -> float:
     """The models' errors weighed by what each changes by itself, as a share of what all change.
 
     Models are taken to be off independently of each other.
     """
     now = base.before.mean()
-    alone = [(float(replay(base.model, changes).mean() - now), error) for changes, error in parts]
+    alone = [(float(replay(base.model, changes).mean() - now), error) for changes, error in models]
     every = sum(abs(change) for change, _ in alone)
     if not every:
         return max((error for _, error in alone), default=0.0)
     return float(np.sqrt(sum((error * change) ** 2 for change, error in alone))) / every
 
 
-def _version(parts: Sequence[Prediction], which: str) -> tuple[Change, ...] | None:
+def _version(predictions: Sequence[Prediction], end: str) -> tuple[Change, ...] | None:
     """All changes in their cautious or bold version; None where none has one."""
-    if all(getattr(part, which) is None for part in parts):
+    versions = [getattr(each, end) for each in predictions]
+    if all(version is None for version in versions):
         return None
-    chosen = (getattr(part, which) for part in parts)
     return joined(
-        part.edits if version is None else version
-        for part, version in zip(parts, chosen, strict=True)
+        each.edits if version is None else version
+        for each, version in zip(predictions, versions, strict=True)
     )

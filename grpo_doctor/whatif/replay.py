@@ -20,8 +20,9 @@ def replay(model: StepModel, changes: Sequence[Change] = ()) -> Seconds:
     return _replayed(model, changes)[0]
 
 
-def _replayed(model: StepModel, changes: Sequence[Change]) -> tuple[Seconds, Seconds, Seconds]:
-    """Lengths of the steps (steps,); work of each row; work that is new, (steps, ranks)."""
+def _replayed(model: StepModel, changes: Sequence[Change]) -> tuple[Seconds, Seconds]:
+    """Lengths of the steps (steps,), and the work of each row (n,); what is newly done lies in no
+    row."""
     seconds, extra = model.seconds, np.zeros((len(model.measured_s), max(1, len(model.ranks))))
     for change in changes:
         seconds, extra = _changed(model, change, seconds, extra)
@@ -34,12 +35,7 @@ def _replayed(model: StepModel, changes: Sequence[Change]) -> tuple[Seconds, Sec
             steps = steps - _saved_by_overlap(model, change, seconds)
     for change in hidden:
         steps = steps + _still_seen(model, change, seconds, steps)
-    return steps, seconds, extra
-
-
-def work_after(model: StepModel, changes: Sequence[Change]) -> Seconds:
-    """The work of each row of the model, shape (n,); what is newly done lies in no row."""
-    return _replayed(model, changes)[1]
+    return steps, seconds
 
 
 def _lengths(model: StepModel, seconds: Seconds, extra: Seconds) -> Seconds:
@@ -60,10 +56,10 @@ def _last(between: Rows, work: Seconds) -> Rows:
     """Of each stretch the rank that comes last to the barrier at whose way the stretch lies."""
     if not len(between):
         return between
-    _, piece = np.unique(between, return_inverse=True)
-    total = np.zeros((int(piece.max()) + 1, work.shape[1]))
-    np.add.at(total, piece, work)
-    last: Rows = total.argmax(axis=1)[piece]
+    _, interval = np.unique(between, return_inverse=True)
+    total = np.zeros((int(interval.max()) + 1, work.shape[1]))
+    np.add.at(total, interval, work)
+    last: Rows = total.argmax(axis=1)[interval]
     return last
 
 
@@ -72,7 +68,7 @@ def _changed(
 ) -> tuple[Seconds, Seconds]:
     match change:
         case Edit():
-            chosen = _parts(model, change.phases) & _on(model, change.ranks)
+            chosen = _rows_of(model, change.phases) & _columns(model, change.ranks)[model.rank]
             return np.where(chosen, seconds * change.factor, seconds), extra
         case AsOthers():
             return _as_others(model, change, seconds), extra
@@ -82,19 +78,16 @@ def _changed(
             return seconds, extra
 
 
-def _parts(model: StepModel, phases: Sequence[str]) -> NDArray[np.bool_]:
+def _rows_of(model: StepModel, phases: Sequence[str]) -> NDArray[np.bool_]:
     chosen = np.zeros(len(model.seconds), dtype=np.bool_)
     for phase in phases:
         chosen |= model.part(phase)
     return chosen
 
 
-def _on(model: StepModel, ranks: Sequence[int] | None) -> NDArray[np.bool_]:
-    if ranks is None:
-        return np.ones(len(model.seconds), dtype=np.bool_)
-    wanted = np.array([rank in ranks for rank in model.ranks], dtype=np.bool_)
-    found: NDArray[np.bool_] = wanted[model.rank]
-    return found
+def _columns(model: StepModel, ranks: Sequence[int] | None) -> NDArray[np.bool_]:
+    """Which of the model's ranks are meant, shape (ranks,)."""
+    return np.array([ranks is None or rank in ranks for rank in model.ranks], dtype=np.bool_)
 
 
 def work_of(model: StepModel, chosen: NDArray[np.bool_], seconds: Seconds) -> Seconds:
@@ -113,8 +106,8 @@ def _as_others(model: StepModel, change: AsOthers, seconds: Seconds) -> Seconds:
     for phase in change.phases:
         chosen = model.part(phase)
         work = work_of(model, chosen, seconds)
-        own, others = work[:, column], np.median(np.delete(work, column, axis=1), axis=1)
-        factor = np.minimum(1.0, others / np.maximum(own, 1e-12))
+        own, usual = work[:, column], np.median(np.delete(work, column, axis=1), axis=1)
+        factor = np.minimum(1.0, usual / np.maximum(own, 1e-12))
         mine = chosen & (model.rank == column)
         seconds = np.where(mine, seconds * factor[model.step_of[model.stretch]], seconds)
     return seconds
@@ -124,35 +117,35 @@ def _added(
     model: StepModel, change: Add, seconds: Seconds, extra: Seconds
 ) -> tuple[Seconds, Seconds]:
     """Grows what is there in proportion; where nothing is, the step begins with it."""
-    chosen = model.part(change.phase)
-    listed = [change.ranks is None or rank in change.ranks for rank in model.ranks]
-    wanted = np.array(listed, dtype=np.bool_)
+    chosen, columns = model.part(change.phase), _columns(model, change.ranks)
     work = work_of(model, chosen, seconds)
     factor = np.maximum(0.0, 1 + change.seconds / np.maximum(work, 1e-12))
-    factor = np.where((work > 0) & wanted, factor, 1.0)
+    factor = np.where((work > 0) & columns, factor, 1.0)
     grown = np.where(chosen, seconds * factor[model.step_of[model.stretch], model.rank], seconds)
-    new = np.where((work <= 0) & wanted, max(0.0, change.seconds), 0.0)
+    new = np.where((work <= 0) & columns, max(0.0, change.seconds), 0.0)
     return grown, extra + new
 
 
 def _saved_by_overlap(model: StepModel, change: Overlap, seconds: Seconds) -> Seconds:
     none = np.zeros((len(model.measured_s), max(1, len(model.ranks))))
-    first = _lengths(model, np.where(_parts(model, change.one), seconds, 0.0), none)
-    other = _lengths(model, np.where(_parts(model, change.other), seconds, 0.0), none)
+    first, second = (
+        _lengths(model, np.where(_rows_of(model, side), seconds, 0.0), none)
+        for side in (change.first, change.second)
+    )
     # Rollouts of one step meet the training of the one before: means, not single steps, overlap.
-    shorter = min(first.mean(), other.mean()) if len(first) else 0.0
+    shorter = min(first.mean(), second.mean()) if len(first) else 0.0
     return np.full(len(first), shorter)
 
 
 def _still_seen(model: StepModel, change: Hide, seconds: Seconds, steps: Seconds) -> Seconds:
     if not len(steps):
         return steps
-    rest = float(steps.mean())
-    seen = max(0.0, change.effort_s / max(1, change.workers) - rest)
+    step_s = float(steps.mean())
+    waited = max(0.0, change.effort_s / max(1, change.workers) - step_s)
     # What other changes took off the ranks, they need no longer compute.
-    gone = model.seconds.sum() - seconds.sum() - model.seconds[model.part(change.phase)].sum()
-    computed = change.computed_s - max(0.0, gone) / len(steps) / change.cores
-    return np.full(len(steps), max(seen, computed - rest, 0.0))
+    removed = model.seconds.sum() - seconds.sum() - model.seconds[model.part(change.phase)].sum()
+    computed = change.computed_s - max(0.0, removed) / len(steps) / change.cores
+    return np.full(len(steps), max(waited, computed - step_s, 0.0))
 
 
 WAIT = "waits"
@@ -165,16 +158,15 @@ def by_phase(model: StepModel, changes: Sequence[Change]) -> dict[str, tuple[flo
     processes; below zero where two sides of the step go on at once.
     """
     cells = max(1, len(model.ranks)) * max(1, len(model.measured_s))
-    changed = work_after(model, changes)
+    steps_after, changed = _replayed(model, changes)
     seconds_of: dict[str, tuple[float, float]] = {}
     for phase in (*PHASES, UNATTRIBUTED):
         chosen = model.part(phase)
         before, after = float(model.seconds[chosen].sum()), float(changed[chosen].sum())
         if before or after:
             seconds_of[phase] = before / cells, after / cells
-    whole = (replay(model), replay(model, changes))
-    rest = [
-        float(steps.mean()) - sum(pair[which] for pair in seconds_of.values())
-        for which, steps in enumerate(whole)
-    ]
-    return {**seconds_of, WAIT: (rest[0], rest[1])}
+    before, after = (
+        float(steps.mean()) - sum(pair[side] for pair in seconds_of.values())
+        for side, steps in enumerate((replay(model), steps_after))
+    )
+    return {**seconds_of, WAIT: (before, after)}

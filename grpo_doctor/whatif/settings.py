@@ -46,21 +46,21 @@ def predict_settings(
     base = ground(model)
     if isinstance(base, Withheld):
         return base
-    after = {name: _held(analysis, name, value) for name, value in after.items()}
+    after = {name: _effective(analysis, name, value) for name, value in after.items()}
     changed = {name: value for name, value in after.items() if value != before.get(name)}
-    what = f"with {_said(changed) or 'the settings that it has'}"
-    parts, assumed = [], []
+    description = f"with {_listed(changed) or 'the settings that it has'}"
+    predictions, assumed = [], []
     for cost_model, settings in _by_model(changed).items():
         effect = _effect(analysis, base, cost_model, before, settings)
         if isinstance(effect, Withheld):
             if len(changed) == len(settings):
                 return effect
             return Withheld(f"{', '.join(settings)}: {effect.reason}")
-        parts.append(
+        predictions.append(
             predict_on(
                 base,
                 effect.changes,
-                what,
+                description,
                 at_least=effect.at_least,
                 at_most=effect.at_most,
                 error=effect.error,
@@ -68,7 +68,9 @@ def predict_settings(
             )
         )
         assumed += [effect.assumes] if effect.assumes else []
-    prediction = parts[0] if len(parts) == 1 else together(base, parts, what)
+    prediction = (
+        predictions[0] if len(predictions) == 1 else together(base, predictions, description)
+    )
     return replace(prediction, assumed="; ".join(assumed))
 
 
@@ -90,7 +92,7 @@ def _effect(
         return Withheld(str(problem))
 
 
-def _held(analysis: Analysis, name: str, value: Any) -> Any:
+def _effective(analysis: Analysis, name: str, value: Any) -> Any:
     """The value that holds: of a setting that is taken away, its default."""
     run = analysis.trace.run
     return knobs.default(run.framework, run.framework_version, name) if value is None else value
@@ -107,13 +109,13 @@ def _refused(settings: Mapping[str, Any]) -> str | None:
 
 
 def _by_model(settings: Mapping[str, Any]) -> dict[CostModel | None, dict[str, Any]]:
-    found: dict[CostModel | None, dict[str, Any]] = {}
+    by_model: dict[CostModel | None, dict[str, Any]] = {}
     for name, value in settings.items():
-        found.setdefault(BY_KNOB.get(name), {})[name] = value
-    return found
+        by_model.setdefault(BY_KNOB.get(name), {})[name] = value
+    return by_model
 
 
-def _said(settings: Mapping[str, Any]) -> str:
+def _listed(settings: Mapping[str, Any]) -> str:
     return ", ".join(f"{name} {_text(value)}" for name, value in settings.items())
 
 

@@ -24,7 +24,7 @@ from grpo_doctor.analysis.intervals import Intervals, Rows, covers, cut, gaps, i
 from grpo_doctor.analysis.steps import NS_PER_S
 from grpo_doctor.phases import UNATTRIBUTED
 from grpo_doctor.trace.model import Kind
-from grpo_doctor.whatif.edits import named
+from grpo_doctor.whatif.edits import belongs
 
 # 127 sets of fixes are replayed for one report; a replay of so many rows takes some milliseconds.
 MOST_ROWS = 100_000
@@ -56,9 +56,8 @@ class StepModel:
 
     def part(self, phase: str) -> NDArray[np.bool_]:
         """Which rows are of a phase, or of one span; shape (n,)."""
-        chosen = np.array([named(phase, name) for name in self.names], dtype=np.bool_)
-        found: NDArray[np.bool_] = chosen[self.name]
-        return found
+        chosen = np.array([belongs(phase, name) for name in self.names], dtype=np.bool_)
+        return np.asarray(chosen[self.name])
 
     def work_s(self, phase: str) -> float:
         """Seconds of work per step in a phase or span, the mean over ranks."""
@@ -80,9 +79,9 @@ def build_model(analysis: Analysis) -> StepModel:
     # A step may end with its last barrier.
     pieces = cut(barriers[covers(windows, barriers) | np.isin(barriers, windows.end_ns)])
     names = (*analysis.trace.names, UNATTRIBUTED)
-    parts = [_rank_work(analysis, int(column), pieces, chosen, names) for column in columns]
+    works = [_rank_work(analysis, int(column), pieces, chosen, names) for column in columns]
     count = len(steps.numbers) + 1
-    cells = [piece * count + step for piece, step, _, _ in parts]
+    cells = [interval * count + step for interval, step, _, _ in works]
     stretches, every = np.unique(np.concatenate([*cells, _NO_ROWS]), return_inverse=True)
     used = np.full(count, -1, dtype=np.intp)
     used[chosen] = np.arange(len(chosen))
@@ -92,9 +91,9 @@ def build_model(analysis: Analysis) -> StepModel:
         names=names,
         measured_s=analysis.step_seconds[sampled],
         stretch=every,
-        rank=np.repeat(np.arange(len(parts)), [len(cell) for cell in cells]),
-        name=np.concatenate([*(name for _, _, name, _ in parts), _NO_ROWS]),
-        seconds=np.concatenate([*(seconds for _, _, _, seconds in parts), np.empty(0)]),
+        rank=np.repeat(np.arange(len(works)), [len(cell) for cell in cells]),
+        name=np.concatenate([*(name for _, _, name, _ in works), _NO_ROWS]),
+        seconds=np.concatenate([*(seconds for _, _, _, seconds in works), np.empty(0)]),
         step_of=used[stretches % count],
         # Without a barrier nothing ties one step's ranks to the next step's.
         between=stretches // count if len(pieces) > 1 else np.arange(len(stretches)),
@@ -110,10 +109,10 @@ def _sample(analysis: Analysis) -> Rows:
     used: Rows = analysis.steps.used
     spans = sum(len(main.rows) for main in analysis.mains)
     per_step = spans / max(1, len(analysis.steps.numbers))
-    most = max(LEAST_STEPS, int(MOST_ROWS / max(1.0, per_step)))
-    if len(used) <= most:
+    limit = max(LEAST_STEPS, int(MOST_ROWS / max(1.0, per_step)))
+    if len(used) <= limit:
         return used
-    drawn = np.random.default_rng(0).choice(len(used), most, replace=False)
+    drawn = np.random.default_rng(0).choice(len(used), limit, replace=False)
     return used[np.sort(drawn)]
 
 
@@ -122,19 +121,19 @@ def _rank_work(
 ) -> tuple[Rows, Rows, Rows, NDArray[np.float64]]:
     """One rank's work by stretch: (piece, step row, name, seconds), each shape (n,)."""
     windows, row = analysis.steps.windows(column, used=True)
-    wanted = np.isin(row, chosen)
-    windows, row = windows.select(wanted), row[wanted]
+    sampled = np.isin(row, chosen)
+    windows, row = windows.select(sampled), row[sampled]
     work = overlaps(windows, gaps(analysis.waits.per_rank[column]))
     stretches = overlaps(work.intervals, pieces)
     step = row[work.left[stretches.left]]
     spans, name_of = _named_pieces(analysis, column, windows)
-    named = overlaps(stretches.intervals, spans)
-    length = np.bincount(named.left, weights=named.length_ns, minlength=len(step))
-    rest = stretches.length_ns - length
-    left_over = np.flatnonzero(rest > 0)
-    pieces_at = np.concatenate([named.left, left_over])
-    name = np.concatenate([name_of[named.right], np.full(len(left_over), len(names) - 1)])
-    nanoseconds = np.concatenate([named.length_ns, rest[left_over]])
+    inside = overlaps(stretches.intervals, spans)
+    length = np.bincount(inside.left, weights=inside.length_ns, minlength=len(step))
+    outside_ns = stretches.length_ns - length
+    outside = np.flatnonzero(outside_ns > 0)
+    pieces_at = np.concatenate([inside.left, outside])
+    name = np.concatenate([name_of[inside.right], np.full(len(outside), len(names) - 1)])
+    nanoseconds = np.concatenate([inside.length_ns, outside_ns[outside]])
     # Many pieces of one span's name lie in one stretch: they are one row.
     count, width = len(analysis.steps.numbers) + 1, len(names)
     cell = (stretches.right[pieces_at] * count + step[pieces_at]) * width + name

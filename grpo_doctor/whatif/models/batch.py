@@ -93,7 +93,7 @@ def padding_changes(case: Case, share: float) -> Effect:
             at_most=(Edit(("train",), share),),
         )
     part = pass_of(case.analysis)
-    many, middle, few = ((Edit((part,), rest),) for rest in line.shares_of_narrower(share))
+    many, middle, few = ((Edit((part,), factor),) for factor in line.shares_of_narrower(share))
     assumes = "places are what a pass's time depends on"
     return Effect(middle, assumes, _ERROR, spread=Spread(middle, shy=many, bold=few))
 

@@ -18,21 +18,21 @@ def _less_often(case: Case) -> Effect:
         return Effect((without("checkpoint"),), "", _ERROR)
     if not before:
         raise UnsupportedError("how often this run saves was not recorded")
-    seen = _seen_every(case)
-    if seen is None:
+    interval = _steps_per_checkpoint(case)
+    if interval is None:
         raise UnsupportedError("no checkpoint was written in the used steps")
     return Effect(
-        (every(("checkpoint",), 1, after / seen),),
-        f"a checkpoint costs what it did here, where one in {seen:.3g} used steps had one",
+        (every(("checkpoint",), 1, after / interval),),
+        f"a checkpoint costs what it did here, where one in {interval:.3g} used steps had one",
         _ERROR,
     )
 
 
-def _seen_every(case: Case) -> float | None:
+def _steps_per_checkpoint(case: Case) -> float | None:
     """Used steps per checkpoint, as they came: the last step of a short run saves too."""
     model = case.model
-    having = set(model.step_of[model.stretch[model.part("checkpoint")]].tolist())
-    return len(model.measured_s) / len(having) if having else None
+    steps = set(model.step_of[model.stretch[model.part("checkpoint")]].tolist())
+    return len(model.measured_s) / len(steps) if steps else None
 
 
 def _only_model(case: Case) -> Effect:

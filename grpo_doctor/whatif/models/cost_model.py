@@ -63,15 +63,13 @@ class Case:
     def sampled_mean(self, name: str) -> float | None:
         """The largest mean of a sampled series over the used steps; None without any."""
         inside = self.analysis.used_windows
-        means = [mean_over(s, inside) for s in series_named(self.analysis.trace, name)]
-        known = [mean for mean in means if mean is not None]
-        return max(known) if known else None
+        means = (mean_over(s, inside) for s in series_named(self.analysis.trace, name))
+        return max((mean for mean in means if mean is not None), default=None)
 
     def metric(self, name: str) -> NDArray[np.float64]:
         """A training metric over the recorded steps, unknown ones left out."""
         values = self.analysis.trace.metrics.values.get(name, np.empty(0))
-        kept: NDArray[np.float64] = values[np.isfinite(values)]
-        return kept
+        return np.asarray(values[np.isfinite(values)])
 
     @property
     def has_gpu(self) -> bool:

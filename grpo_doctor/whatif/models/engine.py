@@ -33,22 +33,20 @@ def _more_sequences(case: Case) -> Effect:
     if not len(running):
         raise UnsupportedError("how many sequences ran at once was not recorded")
     places = float(running.max())
-    waiting, preempted = (
-        case.values("engine/waiting_requests_peak"),
-        case.values("engine/preemptions"),
-    )
+    waiting = case.values("engine/waiting_requests_peak")
+    preempted = case.values("engine/preemptions")
     held_back = bool(len(waiting) and waiting.max() > 0) or bool(preempted.sum() > 0)
-    wanted = places
+    target = places
     if case.changed(_SEQS):
         limit = case.before.get(_SEQS)
         if not case.after[_SEQS]:
             raise UnsupportedError("an engine that runs no sequence ends no rollout")
         if limit is None:
             raise UnsupportedError("how many sequences the engine may run was not recorded")
-        wanted = _with_limit(places, float(limit), float(case.after[_SEQS]), held_back)
+        target = _with_limit(places, float(limit), float(case.after[_SEQS]), held_back)
     if case.changed(_MEMORY):
-        wanted = _below_limit(case, places, wanted * _more_cache(case, held_back))
-    return _waves(case, places, wanted)
+        target = _below_limit(case, places, target * _more_cache(case, held_back))
+    return _waves(case, places, target)
 
 
 def _with_limit(places: float, before: float, after: float, held_back: bool) -> float:
@@ -59,10 +57,10 @@ def _with_limit(places: float, before: float, after: float, held_back: bool) -> 
     return after if held_back and reached else places
 
 
-def _below_limit(case: Case, places: float, wanted: float) -> float:
+def _below_limit(case: Case, places: float, target: float) -> float:
     """More cache lets no more run than the engine may."""
     limit = case.after.get(_SEQS, case.knob(_SEQS))
-    return wanted if limit is None or wanted <= places else max(places, min(wanted, float(limit)))
+    return target if limit is None or target <= places else max(places, min(target, float(limit)))
 
 
 def _more_cache(case: Case, held_back: bool) -> float:
@@ -91,23 +89,22 @@ def _more_cache(case: Case, held_back: bool) -> float:
     return float(after / before)
 
 
-def _waves(case: Case, places: float, wanted: float) -> Effect:
-    if round(wanted) == round(places):
+def _waves(case: Case, places: float, target: float) -> Effect:
+    if round(target) == round(places):
         return NOTHING
     lengths = rollout_lengths(case)
     if lengths is None:
         raise UnsupportedError("how long completions are was not recorded")
-    now, then = decode_steps(lengths, round(places)), decode_steps(lengths, round(wanted))
+    now, then = decode_steps(lengths, round(places)), decode_steps(lengths, round(target))
     if not now:
         return NOTHING
     part = GENERATE if case.work_s(GENERATE) else "rollout"
     bound = then / now
-    flat = _FLAT[case.has_gpu]
-    mid = 1 + flat * (bound - 1)
+    mid = 1 + _FLAT[case.has_gpu] * (bound - 1)
     best, worst = Edit((part,), min(bound, 1.0)), Edit((part,), max(bound, 1.0))
     return Effect(
         (Edit((part,), mid),),
-        f"{round(wanted)} instead of {round(places)} sequences at once need {then:.0f} instead of "
+        f"{round(target)} instead of {round(places)} sequences at once need {then:.0f} instead of "
         f"{now:.0f} passes, and a pass takes at most in proportion longer",
         _ERROR,
         at_least=(worst,),

@@ -31,14 +31,14 @@ def _smaller(case: Case) -> Effect:
     tokens = _image_tokens_share(case)
     if tokens is None and not changes:
         raise UnsupportedError("how many of the tokens are images was not recorded")
-    gone = (tokens or 0.0) * (1 - share)
-    parts = ("rollout", "logprob", "train")
+    removed = (tokens or 0.0) * (1 - share)
+    phases = ("rollout", "logprob", "train")
     return Effect(
-        (*changes, Edit(parts, 1 - gone / 2)),
+        (*changes, Edit(phases, 1 - removed / 2)),
         f"images of {mean:.0f} pixels on average become {100 * share:.0f}% of that, all alike",
         _ERROR,
         at_least=tuple(changes),
-        at_most=(*changes, Edit(parts, 1 - gone)),
+        at_most=(*changes, Edit(phases, 1 - removed)),
     )
 
 

@@ -9,10 +9,12 @@ its host has to compute.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from grpo_doctor.analysis.sampled import mean_over, series_named
-from grpo_doctor.whatif.edits import Change, Edit, Hide
+from grpo_doctor.whatif.edits import Edit, Hide
 from grpo_doctor.whatif.loader_queue import waits_for_data
 from grpo_doctor.whatif.models.cost_model import NOTHING, Case, CostModel, Effect, UnsupportedError
 
@@ -41,8 +43,8 @@ def _workers(case: Case) -> Effect:
             "how long a rank takes that loads by itself was not measured here; no step gets shorter"
         )
     busy, cores = _computing(case)
-    change: Change = Hide("dataload", effort, after, busy, cores)
-    slower: Change = Hide("dataload", _CAUTION * effort, after, busy, cores)
+    change = Hide("dataload", effort, after, busy, cores)
+    slower = replace(change, effort_s=_CAUTION * effort)
     assumes = (
         f"{effort:.3g} s of loading per step, done by {after} process{'es' * (after != 1)} per "
         "rank during the rest of it"
@@ -58,10 +60,10 @@ def _prefetch(case: Case) -> Effect:
     before, after = (
         knobs["dataload.prefetch_factor"] or _PREFETCH for knobs in (case.before, case.after)
     )
-    efforts, rest = _batches(case), case.model.step_s - case.work_s("dataload")
+    efforts, rest_s = _batches(case), case.model.step_s - case.work_s("dataload")
     if len(efforts) < _LEAST_BATCHES:
         raise UnsupportedError("how long a loader process takes for each batch was not recorded")
-    rests = [rest] * len(efforts)
+    rests = [rest_s] * len(efforts)
     now, then = (
         float(waits_for_data(efforts, rests, workers=workers, prefetch=ahead).mean())
         for ahead in (min(before, len(efforts)), min(after, len(efforts)))  # no run has more
@@ -78,7 +80,7 @@ def _batches(case: Case) -> list[float]:
     for name in PARTS:
         for series in series_named(case.analysis.trace, name):
             by_rank.setdefault(series.rank, []).append(np.nan_to_num(series.values).tolist())
-    sums = [[sum(batch) for batch in zip(*parts)] for parts in by_rank.values()]
+    sums = [[sum(batch) for batch in zip(*columns)] for columns in by_rank.values()]
     return max(sums, key=sum, default=[])
 
 
@@ -87,11 +89,11 @@ def load_s(case: Case, workers: int) -> float | None:
     recorded = [case.per_step(name) for name in PARTS]
     if any(part is not None for part in recorded):
         return sum(part or 0.0 for part in recorded)
-    seen = case.work_s("dataload")
+    visible_s = case.work_s("dataload")
     if workers == 0:
-        return seen
+        return visible_s
     # Processes that leave something to wait for have worked throughout the step.
-    return workers * case.model.step_s if seen > 0.02 * case.model.step_s else None
+    return workers * case.model.step_s if visible_s > 0.02 * case.model.step_s else None
 
 
 def _computing(case: Case) -> tuple[float, float]:

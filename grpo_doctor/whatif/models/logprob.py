@@ -25,9 +25,8 @@ def _beta(case: Case) -> Effect:
 
 def _off_policy(case: Case) -> bool:
     passes, per_rollout = case.knob(_PASSES) or 1, case.knob(_SPG)
-    return (
-        bool(per_rollout and per_rollout > passes) or (case.knob("train.num_iterations") or 1) > 1
-    )
+    several = (case.knob("train.num_iterations") or 1) > 1
+    return several or bool(per_rollout and per_rollout > passes)
 
 
 def _steps_per_generation(case: Case) -> Effect:
@@ -40,9 +39,7 @@ def _steps_per_generation(case: Case) -> Effect:
     steps_before, steps_after = before // passes, after // passes
     if (case.knob("train.num_iterations") or 1) > 1:
         raise UnsupportedError("with several iterations over a rollout more than this changes")
-    changes: list[Change] = [
-        Edit(("sync", "offload"), steps_before / steps_after),
-    ]
+    changes: list[Change] = [Edit(("sync", "offload"), steps_before / steps_after)]
     if steps_after == 1 and steps_before > 1:
         if not case.work_s(OLD):
             raise UnsupportedError(

@@ -40,11 +40,11 @@ def _switches(case: Case) -> Effect:
 
 def _kept_share(case: Case, on: list[str], off: list[str]) -> float:
     """Which share of the bytes still moves."""
-    parts = {name: case.per_step(BYTES[name]) for name in on}
-    every = sum(part or 0.0 for part in parts.values())
-    if None in parts.values() or not every:
+    moved = {name: case.per_step(BYTES[name]) for name in on}
+    total = sum(size or 0.0 for size in moved.values())
+    if None in moved.values() or not total:
         raise UnsupportedError("which part of the transfers is whose was not recorded")
-    return sum(parts[name] or 0.0 for name in on if name not in off) / every
+    return sum(moved[name] or 0.0 for name in on if name not in off) / total
 
 
 def _room(case: Case) -> str:

@@ -95,21 +95,21 @@ def measured_passes(analysis: Analysis) -> Passes:
     seconds, places, steps = [np.empty(0)], [np.empty(0)], [np.empty(0, dtype=np.intp)]
     for column, main in enumerate(analysis.mains):
         series = counters.get(main.rank)
-        rows = main.rows[_named(trace, main.rows, name) & (spans.kind[main.rows] == Kind.SPAN)]
+        rows = main.rows[_has_name(trace, main.rows, name) & (spans.kind[main.rows] == Kind.SPAN)]
         if series is None or not len(rows):
             continue
         step = analysis.steps.of(np.full(len(rows), column), spans.start_ns[rows], used=True)
         rows, step = rows[step >= 0], step[step >= 0]
         if name == PASS:
             counted = value_at(series, spans.start_ns[rows])
-            taken = (spans.end_ns[rows] - spans.start_ns[rows]) / 1e9
+            duration = (spans.end_ns[rows] - spans.start_ns[rows]) / 1e9
         else:  # the first of them generates what is then counted
             counted = value_at(series, spans.end_ns[rows])
-            taken = _without_other_phases(analysis, column, rows)
-        known = np.isfinite(counted)
-        seconds.append(taken[known])
-        places.append(counted[known])
-        steps.append(step[known])
+            duration = _without_other_phases(analysis, column, rows)
+        finite = np.isfinite(counted)
+        seconds.append(duration[finite])
+        places.append(counted[finite])
+        steps.append(step[finite])
     return Passes(
         np.concatenate(seconds), np.concatenate(places), np.concatenate(steps), _attention(analysis)
     )
@@ -126,7 +126,7 @@ def pass_of(analysis: Analysis) -> str:
     return PASS if PASS in analysis.trace.names else WHOLE
 
 
-def _named(trace: Trace, rows: Rows, name: str) -> NDArray[np.bool_]:
+def _has_name(trace: Trace, rows: Rows, name: str) -> NDArray[np.bool_]:
     code = trace.names.index(name) if name in trace.names else -1
     return np.asarray(trace.spans.name[rows] == code)
 
@@ -134,17 +134,17 @@ def _named(trace: Trace, rows: Rows, name: str) -> NDArray[np.bool_]:
 def _without_other_phases(analysis: Analysis, column: int, passes: Rows) -> NDArray[np.float64]:
     """Seconds of training in each pass: a framework may generate completions within its first."""
     spans, main = analysis.trace.spans, analysis.mains[column]
-    kept = (spans.kind[main.rows] == Kind.SPAN) & (main.phase >= 0)
-    rows, phase = main.rows[kept], main.phase[kept]
+    in_phase = (spans.kind[main.rows] == Kind.SPAN) & (main.phase >= 0)
+    rows, phase = main.rows[in_phase], main.phase[in_phase]
     pieces, owner = innermost(spans.start_ns[rows], spans.end_ns[rows])
     training = phase[owner] == CODES["train"]
     start_ns, end_ns = pieces.start_ns[training], pieces.end_ns[training]
     order = np.argsort(spans.start_ns[passes])
     number = np.searchsorted(spans.start_ns[passes][order], start_ns, side="right") - 1
     within = (number >= 0) & (end_ns <= spans.end_ns[passes][order][number])
-    taken = np.zeros(len(passes))
-    np.add.at(taken, order[number[within]], (end_ns - start_ns)[within] / 1e9)
-    return taken
+    seconds = np.zeros(len(passes))
+    np.add.at(seconds, order[number[within]], (end_ns - start_ns)[within] / 1e9)
+    return seconds
 
 
 def fit(passes: Passes) -> Fit | None:
@@ -158,9 +158,9 @@ def fit(passes: Passes) -> Fit | None:
     if len(passes.places) < _LEAST_PASSES:
         return None
     work = passes.work
-    kept = _not_late(work, passes.seconds)
-    x, y = work[kept], passes.seconds[kept]
-    _, cluster = np.unique(passes.step[kept], return_inverse=True)
+    usual = _not_late(work, passes.seconds)
+    x, y = work[usual], passes.seconds[usual]
+    _, cluster = np.unique(passes.step[usual], return_inverse=True)
     steps = int(cluster.max()) + 1
     if x.std() < _LEAST_SPREAD * max(x.mean(), 1e-9) or steps < _LEAST_STEPS:
         return None
@@ -170,7 +170,7 @@ def fit(passes: Passes) -> Fit | None:
     spread = float(np.sqrt(((fixed_without - fixed) ** 2).sum() * (steps - 1) / steps))
     half = AT_95 * student(steps, AT_95) * spread
     low, fixed, high = np.clip([fixed - half, fixed, fixed + half], 0.0, y.mean()).tolist()
-    places = float(passes.places[kept].mean())
+    places = float(passes.places[usual].mean())
     return Fit(float(y.mean()), fixed, low, high, places, 1 - places / float(x.mean()))
 
 
@@ -179,15 +179,15 @@ def _not_late(x: NDArray[np.float64], y: NDArray[np.float64]) -> NDArray[np.bool
 
     Leaving out a share of them, the slowest for their places, would leave out the smallest.
     """
-    kept = np.ones(len(x), dtype=np.bool_)
+    usual = np.ones(len(x), dtype=np.bool_)
     for _ in range(_ROUNDS):
-        spread = np.cov(x[kept], y[kept], bias=True)
+        spread = np.cov(x[usual], y[usual], bias=True)
         slope = spread[0, 1] / spread[0, 0] if spread[0, 0] > 0 else 0.0
-        line = y[kept].mean() + slope * (x - x[kept].mean())
+        line = y[usual].mean() + slope * (x - x[usual].mean())
         ratio = y / np.maximum(line, _LEAST_SHARE * y.mean())
-        usual = _MAD * float(np.median(np.abs(ratio - np.median(ratio))))
-        kept = ratio <= np.median(ratio) + _FAR * max(usual, _EVEN)
-    return kept
+        deviation = _MAD * float(np.median(np.abs(ratio - np.median(ratio))))
+        usual = ratio <= np.median(ratio) + _FAR * max(deviation, _EVEN)
+    return usual
 
 
 def _intercept(*sums: NDArray[np.float64]) -> NDArray[np.float64]:

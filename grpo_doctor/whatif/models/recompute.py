@@ -9,7 +9,7 @@ backward pass needs no gradients of the frozen weights).
 
 from __future__ import annotations
 
-from grpo_doctor.whatif.edits import Change, Edit
+from grpo_doctor.whatif.edits import Edit
 from grpo_doctor.whatif.models.arithmetic import arithmetic_of
 from grpo_doctor.whatif.models.cost_model import Case, CostModel, Effect, UnsupportedError
 from grpo_doctor.whatif.models.passes import BATCH, PLACES
@@ -41,9 +41,8 @@ def _effect(case: Case) -> Effect:
         seconds = train * (share if off else share / (1 - share))
         error, how = _COUNTED_ERROR, "the number of multiplications"
     factor = 1 - seconds / train if off else 1 + seconds / train
-    change: Change = Edit(("train",), factor)
     assumes = f"one forward pass of {seconds:.3g} s, by {how}, and memory for the activations"
-    return Effect((change,), assumes, error)
+    return Effect((Edit(("train",), factor),), assumes, error)
 
 
 def _forward_s(case: Case) -> float | None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from grpo_doctor.whatif.edits import Change, Edit
+from grpo_doctor.whatif.edits import Edit
 from grpo_doctor.whatif.models.cost_model import NOTHING, Case, CostModel, Effect, UnsupportedError
 
 BUILT_IN = ("accuracy", "format", "length", "arithmetic")
@@ -30,9 +30,9 @@ def _workers(case: Case) -> Effect:
     if not own:
         return NOTHING
     wall, now = wall_s(seconds, after), wall_s(seconds, before)
-    change: Change = Edit(tuple(f"reward/{name}" for name in seconds), wall / now if now else 1.0)
     if wall == now:
         return NOTHING
+    change = Edit(tuple(f"reward/{name}" for name in seconds), wall / now if now else 1.0)
     names = ", ".join(f"{name} {s:.3g} s" for name, s in seconds.items())
     return Effect((change,), f"the functions take no longer beside each other ({names})", _ERROR)
 
@@ -44,9 +44,9 @@ def function_seconds(case: Case) -> dict[str, float]:
     for name in case.analysis.trace.names:
         kind, _, function = name.partition("/")
         if kind == "reward" and function:
-            taken = case.per_step(f"reward/{function}_s")
-            if taken is not None:
-                seconds[function] = taken
+            own = case.per_step(f"reward/{function}_s")
+            if own is not None:
+                seconds[function] = own
     position = {name.rpartition(":")[2]: index for index, name in enumerate(order)}
     return dict(sorted(seconds.items(), key=lambda item: position.get(item[0], len(position))))
 

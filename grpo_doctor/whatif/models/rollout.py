@@ -37,16 +37,16 @@ def _shorter(case: Case) -> Effect:
     generate = Edit((part,), after / now)
     shares = _train_shares(case, now, after)
     changes: tuple[Change, ...] = (generate,)
-    spread, least = None, after / now
+    spread, smallest = None, after / now
     if shares is not None:
         shy, changes, bold = ((generate, Edit(_PASSES, share)) for share in shares)
-        spread, least = Spread(changes, shy, bold), min(shares[1], least)
+        spread, smallest = Spread(changes, shy, bold), min(shares[1], smallest)
     return Effect(
         changes,
         f"a rollout of {after} instead of {now:.0f} passes, with {100 * tokens:.0f}% of the "
         "tokens; rewards stay as long",
         _ERROR,
-        at_most=(generate, Edit(_PASSES, least)),
+        at_most=(generate, Edit(_PASSES, smallest)),
         spread=spread,
     )
 

@@ -13,7 +13,7 @@ _KNOB, GATHER = "sync.move_model_batches", "sync/gather"
 _ERROR = 0.25
 
 
-def _parts(case: Case) -> Effect:
+def _fewer_parts(case: Case) -> Effect:
     part = GATHER if case.work_s(GATHER) else "sync"
     if not case.work_s(part):
         raise UnsupportedError("no weight sync was recorded")
@@ -48,4 +48,4 @@ def _gathers(case: Case) -> int | None:
     return round(count / steps) if steps and count else None
 
 
-MODELS = (CostModel("parts of a sync", (_KNOB,), _parts),)
+MODELS = (CostModel("parts of a sync", (_KNOB,), _fewer_parts),)
