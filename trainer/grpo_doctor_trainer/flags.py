@@ -123,10 +123,10 @@ def parse_server(arguments: Sequence[str]) -> ServeConfig:
     return config
 
 
-def with_defaults(given: dict[str, Any]) -> dict[str, Any]:
+def with_defaults(flags: dict[str, Any]) -> dict[str, Any]:
     """Adds what was not given to the trainer and is not the same for every run."""
     # `--report_to none`, as for options of one value.
-    values = {name: [] if value == [_NONE] else value for name, value in given.items()}
+    values = {name: [] if value == [_NONE] else value for name, value in flags.items()}
     values = _with_embedded_defaults(values, TrainerConfig)
     if not values.get("reward_funcs"):
         generated = not values.get("dataset")
@@ -134,12 +134,12 @@ def with_defaults(given: dict[str, Any]) -> dict[str, Any]:
     return values
 
 
-def _with_embedded_defaults(given: dict[str, Any], options: type) -> dict[str, Any]:
-    if given.get("model") not in {None, EMBEDDED_VL}:
-        return given
+def _with_embedded_defaults(flags: dict[str, Any], options: type) -> dict[str, Any]:
+    if flags.get("model") not in {None, EMBEDDED_VL}:
+        return flags
     declared = dataclasses.fields(options)
     embedded = {option.name: option.metadata["embedded"] for option in declared}
-    return {name: value for name, value in embedded.items() if value is not None} | given
+    return {name: value for name, value in embedded.items() if value is not None} | flags
 
 
 class Parser(argparse.ArgumentParser):
@@ -160,12 +160,12 @@ class Parser(argparse.ArgumentParser):
         """Raises `ConfigError` instead of ending the process."""
         raise ConfigError(message.removeprefix("argument "))
 
-    def given(self, arguments: Sequence[str], known: Collection[str]) -> dict[str, Any]:
+    def given(self, arguments: Sequence[str], names: Collection[str]) -> dict[str, Any]:
         """Gives the values of the flags that are there.
 
         Args:
             arguments: the command line.
-            known: names of flags, for the nearest match of one that does not exist.
+            names: names of flags, for the nearest match of one that does not exist.
 
         Raises:
             ConfigError: an unknown flag, or a value of another type or choice.
@@ -173,7 +173,7 @@ class Parser(argparse.ArgumentParser):
         """
         values, unknown = self.parse_known_args(list(arguments))
         if unknown:
-            raise ConfigError(_unknown_message(unknown[0], known))
+            raise ConfigError(_unknown_message(unknown[0], names))
         return vars(values)
 
 
@@ -268,10 +268,10 @@ def _help_layout(prog: str) -> argparse.HelpFormatter:
     return argparse.RawDescriptionHelpFormatter(prog, max_help_position=36, width=100)
 
 
-def _unknown_message(argument: str, known: Collection[str]) -> str:
+def _unknown_message(argument: str, names: Collection[str]) -> str:
     if not argument.startswith("-"):
         return f"{argument!r} does not belong to a flag; see --help"
     name = argument.lstrip("-").split("=", 1)[0]
-    close = difflib.get_close_matches(name.replace("-", "_"), known, n=1, cutoff=0.5)
+    close = difflib.get_close_matches(name.replace("-", "_"), names, n=1, cutoff=0.5)
     hint = f"did you mean --{close[0]}?" if close else "see --help for all flags"
     return f"unknown flag --{name}: {hint}"

@@ -68,9 +68,9 @@ def train(run: Run) -> None:
                         phase("train/micro_batch"),
                         engine.micro_batch(last=index == accumulation - 1),
                     ):
-                        loss, seen = grpo_loss(engine.model, micro_batch, config, tokens)
+                        loss, counts = grpo_loss(engine.model, micro_batch, config, tokens)
                         engine.backward(loss)
-                    statistics.append(seen)
+                    statistics.append(counts)
                 values |= loss_metrics(statistics, run.ranks)
                 counter("train/tokens", tokens_of(statistics))
                 check_gap(config, values)
@@ -123,8 +123,8 @@ def collect(run: Run, number: int) -> tuple[Feed, Metrics]:
     if meanwhile:
         with phase("reward"):
             rewarded = reward(run, number, prompts, completed.tokens, completions)
-    advantages, kept, values = rewarded
-    experience = Experience(completed.tokens, advantages, old, reference, completed.logprobs, kept)
+    advantages, mask, values = rewarded
+    experience = Experience(completed.tokens, advantages, old, reference, completed.logprobs, mask)
     size, iterations = config.per_device_train_batch_size, config.num_iterations
     return Feed.shuffled(experience, size=size, iterations=iterations), values
 
@@ -164,8 +164,8 @@ def reward(
             write_completions(
                 config, number, prompts.texts, completions, scores[own], advantages[own]
             )
-    kept = ends[own].to(run.ranks.device) if config.mask_truncated_completions else None
-    return advantages[own].to(run.ranks.device), kept, values
+    mask = ends[own].to(run.ranks.device) if config.mask_truncated_completions else None
+    return advantages[own].to(run.ranks.device), mask, values
 
 
 def earlier_logprobs(

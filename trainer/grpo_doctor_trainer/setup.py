@@ -77,9 +77,9 @@ def _build(config: TrainerConfig, ranks: Ranks, undo: ExitStack) -> Run:
         resume.check(config, ranks)
     accelerator = make_accelerator(config, ranks, dtype)
     loaded = load_model(config, dtype, trained=resume.folder if resume else None)
-    done = resume.rollouts(config) if resume else 0
+    rollouts_done = resume.rollouts(config) if resume else 0
     prompts = prompt_loader(
-        rows, loaded, config, rank=ranks.rank, ranks=ranks.world_size, skip=done
+        rows, loaded, config, rank=ranks.rank, ranks=ranks.world_size, skip=rollouts_done
     )
     undo.callback(prompts.close)
     engine = make_engine(accelerator, loaded.policy, config, ranks)

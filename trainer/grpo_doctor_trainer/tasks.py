@@ -72,8 +72,8 @@ def _closeness(completion: str, solution: str) -> float:
     # Only as many digits as the solution has: "71" for "7" is near, and too long.
     number = _NUMBER.search(completion)
     leading = int(number[0][: len(solution)]) if number else None
-    near = 0.0 if leading is None else _NEARNESS_PER_UNIT ** abs(leading - int(solution))
-    return _FOR_DIGITS * digits + _FOR_LENGTH * length + _FOR_NEARNESS * near
+    nearness = 0.0 if leading is None else _NEARNESS_PER_UNIT ** abs(leading - int(solution))
+    return _FOR_DIGITS * digits + _FOR_LENGTH * length + _FOR_NEARNESS * nearness
 
 
 def _png(lit: int, colour: tuple[int, int, int]) -> bytes:

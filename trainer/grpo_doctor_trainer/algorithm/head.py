@@ -26,7 +26,7 @@ KEPT_BYTES_ELSEWHERE = 256 * 2**20
 _CHANGES = ("final_logit_softcapping", "logit_scale", "logits_scaling", "lm_head_multiplier")
 
 
-class Asked:
+class HeadQuery:
     """What the last layer is asked for.
 
     Attributes:
@@ -73,12 +73,12 @@ def changes_logits(config: Any) -> bool:
 
 
 @contextmanager
-def asking(model: Any, asked: Asked) -> Iterator[None]:
+def querying(model: Any, query: HeadQuery) -> Iterator[None]:
     """Puts the question in the place of the last layer's logits, if it is a plain one.
 
     Args:
         model: an engine's or a plain one.
-        asked: the question, of as many tokens as the model is told to keep logits of.
+        query: the question, of as many tokens as the model is told to keep logits of.
     """
     module = getattr(model, "module", model)
     head = module.get_output_embeddings()
@@ -88,7 +88,7 @@ def asking(model: Any, asked: Asked) -> Iterator[None]:
         return
 
     def forward(hidden: torch.Tensor) -> torch.Tensor:
-        return asked.answer(head, hidden)
+        return query.answer(head, hidden)
 
     # On the instance, so that hooks around the call still run: ZeRO-3 gathers the weight there.
     vars(head)["forward"] = forward

@@ -67,8 +67,8 @@ def rollout_gap(
         modes use the product over all tokens, which long completions push past any threshold; its
         token modes are the same as these.
     """
-    known = mask.bool() & sampling_logprobs.isfinite()
-    log_ratio = torch.where(known, logprobs - sampling_logprobs, 0.0)
+    has_logprob = mask.bool() & sampling_logprobs.isfinite()
+    log_ratio = torch.where(has_logprob, logprobs - sampling_logprobs, 0.0)
     ratio = log_ratio.clamp(-_LARGEST_LOG_RATIO, _LARGEST_LOG_RATIO).exp()
     weight = ratio
     if mode == "token_truncate":
@@ -82,7 +82,7 @@ def rollout_gap(
             weight = mean_ratio.clamp(max=threshold).expand_as(ratio)
         else:
             weight = ratio * (mean_ratio <= threshold)
-    return RolloutGap(log_ratio.abs(), weight, known)
+    return RolloutGap(log_ratio.abs(), weight, has_logprob)
 
 
 def check_gap(config: TrainerConfig, metrics: Mapping[str, float]) -> None:

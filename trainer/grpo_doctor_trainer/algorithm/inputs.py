@@ -121,8 +121,8 @@ def generation_inputs(
 def _without_placeholders(completions: torch.Tensor, layout: VisionLayout) -> torch.Tensor:
     # A model can answer with a placeholder, and would then ask for an image to put there. Token 0
     # is as meaningless as the placeholder was.
-    meant = torch.tensor(layout.placeholders, device=completions.device)
-    return completions.masked_fill(torch.isin(completions, meant), 0)
+    placeholders = torch.tensor(layout.placeholders, device=completions.device)
+    return completions.masked_fill(torch.isin(completions, placeholders), 0)
 
 
 def _positions(images: ImageFeatures, completion_length: int) -> torch.Tensor:
@@ -137,9 +137,9 @@ def _with_companion(
     tokens: torch.Tensor, mask: torch.Tensor, prompt_length: int, layout: VisionLayout
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Adds a row whose only token is an image of one embedding, at the end of the prompts."""
-    row, seen = torch.zeros_like(tokens[:1]), torch.zeros_like(mask[:1])
-    row[:, prompt_length - 1], seen[:, prompt_length - 1] = layout.image_token, 1
-    return torch.cat([tokens, row]), torch.cat([mask, seen])
+    row, row_mask = torch.zeros_like(tokens[:1]), torch.zeros_like(mask[:1])
+    row[:, prompt_length - 1], row_mask[:, prompt_length - 1] = layout.image_token, 1
+    return torch.cat([tokens, row]), torch.cat([mask, row_mask])
 
 
 def _pixels(

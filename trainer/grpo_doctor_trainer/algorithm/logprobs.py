@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
-from grpo_doctor_trainer.algorithm.head import Asked, asking
+from grpo_doctor_trainer.algorithm.head import HeadQuery, querying
 from grpo_doctor_trainer.algorithm.inputs import (
     model_inputs,
     needs_companion,
@@ -40,12 +40,12 @@ def completion_logits(model: Any, batch: TokenBatch, temperature: float = 1.0) -
     Returns:
         [completions, tokens, vocabulary], divided by the temperature, in the model's dtype.
     """
-    kept = batch.completion_tokens.size(1)
+    count = batch.completion_tokens.size(1)
     first = batch.prompt_tokens.size(1) - 1  # the last prompt token predicts the first of these
     logits: torch.Tensor = model(
         **model_inputs(batch),
         # As places, not as a number: slicing the logits would double their gradient's memory.
-        logits_to_keep=torch.arange(first, first + kept, device=batch.prompt_tokens.device),
+        logits_to_keep=torch.arange(first, first + count, device=batch.prompt_tokens.device),
         use_cache=False,
     ).logits
     if len(logits) > len(batch):  # the last row is a companion, which is none of ours
@@ -110,12 +110,12 @@ def completion_logprobs(
         return torch.stack(token_logprobs(logits, tokens, temperature, entropy=entropy), dim=2)
 
     tokens = batch.completion_tokens.flatten()[packing.predicted].unsqueeze(0)
-    asked = Asked(tokens, values)
-    with asking(model, asked):
+    query = HeadQuery(tokens, values)
+    with querying(model, query):
         logits = model(
             **packed_inputs(batch, packing), logits_to_keep=packing.predicting, use_cache=False
         ).logits
-    pairs = (logits if asked.answered else values(logits, tokens))[0]
+    pairs = (logits if query.answered else values(logits, tokens))[0]
     chosen, entropies = (packing.scattered(pairs[:, i], batch.completion_tokens) for i in (0, 1))
     return TokenLogprobs(chosen, entropies.detach())
 

@@ -59,8 +59,8 @@ def _looking_for_layout(before: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _causal(module: Any, options: dict[str, Any]) -> bool:
-    asked = options.get("is_causal")
-    return bool(getattr(module, "is_causal", True) if asked is None else asked)
+    choice = options.get("is_causal")
+    return bool(getattr(module, "is_causal", True) if choice is None else choice)
 
 
 def _packed_attention(

@@ -120,11 +120,11 @@ def loss_statistics(
     if terms.kl is not None:
         sums |= {"kl_tokens": sums["loss_tokens"], "kl": (terms.kl * mask).sum()}
     if terms.gap is not None:
-        known = terms.gap.mask
-        sums["gap_tokens"] = known.sum()
+        counted = terms.gap.mask
+        sums["gap_tokens"] = counted.sum()
         for name, values in (("gap", terms.gap.distance), ("weight", terms.gap.weight)):
-            sums[name] = (values * known).sum()
-            lowest[name], highest[name] = _extremes(values, known)
+            sums[name] = (values * counted).sum()
+            lowest[name], highest[name] = _extremes(values, counted)
     return LossStatistics(
         torch.stack([sums.get(name, zero).float() for name in SUMS]),
         torch.stack([lowest.get(name, zero + torch.inf).float() for name in LOWEST]),

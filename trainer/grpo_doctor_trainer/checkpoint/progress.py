@@ -89,8 +89,8 @@ def with_own_memory(value: Any) -> Any:
     if not torch.is_tensor(value):
         return value
     value = value.detach()
-    whole = value.untyped_storage().nbytes() == value.nbytes
-    return value if whole else value.clone()
+    owns_memory = value.untyped_storage().nbytes() == value.nbytes
+    return value if owns_memory else value.clone()
 
 
 def _feed(plain: dict[str, Any], device: torch.device, layout: VisionLayout | None) -> Feed:

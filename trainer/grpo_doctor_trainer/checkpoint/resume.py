@@ -96,10 +96,10 @@ class Resume:
             ("ranks", self.state["world_size"], ranks.world_size),
             ("DeepSpeed's ZeRO stage", self.state["zero_stage"], zero_stage(config)),
         )
-        for what, before, now in shape:
+        for name, before, now in shape:
             if before != now:
                 raise CheckpointError(
-                    f"{self.folder} was written with {what} {_spelled(before)}, this launch has "
+                    f"{self.folder} was written with {name} {_spelled(before)}, this launch has "
                     f"{_spelled(now)}: the optimizer state is cut into parts for the former. "
                     f"Launch with {_spelled(before)} again. {self._anew(config)}"
                 )
@@ -165,17 +165,17 @@ def find_checkpoint(config: TrainerConfig, ranks: Ranks) -> Resume | None:
     Raises:
         CheckpointError: it does not exist, or is not whole.
     """
-    wanted = config.resume_from_checkpoint
-    if wanted is None:
+    choice = config.resume_from_checkpoint
+    if choice is None:
         return None
-    if wanted == LATEST:
+    if choice == LATEST:
         saved = checkpoints_in(Path(config.output_dir)) if ranks.is_main else []
         newest = from_main(str(saved[-1]) if saved else None, ranks)
         if newest is None:
             LOG.info("no checkpoint in %s yet: starting anew", config.output_dir)
             return None
-        wanted = newest
-    return open_checkpoint(Path(wanted))
+        choice = newest
+    return open_checkpoint(Path(choice))
 
 
 def open_checkpoint(folder: Path) -> Resume:
@@ -201,11 +201,11 @@ def open_checkpoint(folder: Path) -> Resume:
         )
     for name, size in files.items():
         path = folder / name
-        there = path.stat().st_size if path.is_file() else None
-        if there != size:
-            what = "is missing" if there is None else f"has {there} bytes of {size}"
+        actual = path.stat().st_size if path.is_file() else None
+        if actual != size:
+            flaw = "is missing" if actual is None else f"has {actual} bytes of {size}"
             raise CheckpointError(
-                f"{folder} is not whole: {name} {what}. Copy it again, or resume from another "
+                f"{folder} is not whole: {name} {flaw}. Copy it again, or resume from another "
                 "checkpoint"
             )
     return Resume(folder, state)
@@ -219,8 +219,8 @@ def _missing(folder: Path) -> str:
         )
     if folder.is_dir():
         return f"--resume_from_checkpoint {folder} is no checkpoint: it has no {STATE_JSON}"
-    there = checkpoints_in(folder.parent) if step_of(folder) is not None else []
-    hint = f" There are: {', '.join(path.name for path in there)}." if there else ""
+    siblings = checkpoints_in(folder.parent) if step_of(folder) is not None else []
+    hint = f" There are: {', '.join(path.name for path in siblings)}." if siblings else ""
     return (
         f"--resume_from_checkpoint {folder}: there is no such folder.{hint} Give a checkpoint-N "
         f"folder, or {LATEST} for the newest in --output_dir"

@@ -177,8 +177,8 @@ class Checkpointer:
         limit = self._config.save_total_limit
         if limit is None:
             return
-        others = [path for path in checkpoints_in(self._folder) if path not in keep]
-        for path in others[: max(0, len(others) - (limit - 1))]:
+        removable = [path for path in checkpoints_in(self._folder) if path not in keep]
+        for path in removable[: max(0, len(removable) - (limit - 1))]:
             try:
                 shutil.rmtree(path)
             except OSError as error:  # the new one is written, and that is what counts

@@ -105,7 +105,7 @@ def _check_batch(config: TrainerConfig, world_size: int) -> None:
         )
     batch = world_size * config.completions_per_rank
     if batch % config.num_generations:
-        valid = _near(config.num_generations, batch)
+        valid = _nearest_divisors(config.num_generations, batch)
         fitting = config.num_generations // math.gcd(config.num_generations, world_size * passes)
         advice = (
             f"valid values here: {', '.join(map(str, valid))}"
@@ -119,11 +119,11 @@ def _check_batch(config: TrainerConfig, world_size: int) -> None:
         )
 
 
-def _near(wish: int, batch: int) -> list[int]:
+def _nearest_divisors(target: int, batch: int) -> list[int]:
     """Gives the divisors of the batch above 1 that are nearest to what was asked for."""
     small = [n for n in range(1, math.isqrt(batch) + 1) if batch % n == 0]
     divisors = {n for divisor in small for n in (divisor, batch // divisor)} - {1}
-    return sorted(sorted(divisors, key=lambda n: abs(n - wish))[:_MOST_SHOWN])
+    return sorted(sorted(divisors, key=lambda n: abs(n - target))[:_MOST_SHOWN])
 
 
 def _check_deepspeed(config: TrainerConfig) -> None:

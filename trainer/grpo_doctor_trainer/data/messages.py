@@ -71,21 +71,21 @@ def _with_images(
     location: str,
 ) -> Conversation:
     split = [(role, [piece for part in parts for piece in _split(part)]) for role, parts in parted]
-    pieces = [piece for _, parts in split for piece in parts if piece["type"] == "image"]
-    if not pieces:
+    places = [piece for _, parts in split for piece in parts if piece["type"] == "image"]
+    if not places:
         first = next((n for n, (role, _) in enumerate(split) if role == "user"), 0)
-        pieces = [{"type": "image"} for _ in images]
-        split[first][1][:0] = pieces
-    waiting, filled = list(images), []
-    unfilled = sum("source" not in piece for piece in pieces)
+        places = [{"type": "image"} for _ in images]
+        split[first][1][:0] = places
+    remaining, filled = list(images), []
+    unfilled = sum("source" not in piece for piece in places)
     if unfilled != len(images):
         raise DatasetError(
             f"{location}: {unfilled} places for images ({IMAGE_TAG} or parts of type image), and "
             f"{len(images)} images in the row's image column"
         )
-    for piece in pieces:
+    for piece in places:
         own = piece.pop("source", None)
-        filled += [waiting.pop(0)] if own is None else image_sources(own, folder, location)
+        filled += [remaining.pop(0)] if own is None else image_sources(own, folder, location)
     return Conversation([{"role": role, "content": parts} for role, parts in split], filled)
 
 
@@ -102,8 +102,8 @@ def _part(part: dict[str, Any], location: str) -> dict[str, Any]:
     if kind in ("image", "image_url"):
         source = next((part[key] for key in _IMAGE_KEYS if part.get(key)), None)
         return {"type": "image"} | ({} if source is None else {"source": source})
-    known = f"{kind} cannot be trained on here" if kind in _OTHER_KINDS else f"not {part!r:.60}"
-    raise DatasetError(f"{location}: a part of a message must be text or an image; {known}")
+    reason = f"{kind} cannot be trained on here" if kind in _OTHER_KINDS else f"not {part!r:.60}"
+    raise DatasetError(f"{location}: a part of a message must be text or an image; {reason}")
 
 
 def _split(part: dict[str, Any]) -> list[dict[str, Any]]:

@@ -21,13 +21,13 @@ _SHOWN = 200
 
 def decode(tokenizer: Any, tokens: TokenBatch) -> list[str]:
     """Gives each completion as text, without end, padding and other special tokens."""
-    kept = [
+    token_rows = [
         row[: int(length)].tolist()
         for row, length in zip(
             tokens.completion_tokens, tokens.completion_mask.sum(dim=1), strict=True
         )
     ]
-    texts: list[str] = tokenizer.batch_decode(kept, skip_special_tokens=True)
+    texts: list[str] = tokenizer.batch_decode(token_rows, skip_special_tokens=True)
     return texts
 
 

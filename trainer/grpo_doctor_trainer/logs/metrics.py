@@ -53,8 +53,8 @@ def reward_metrics(
     for column, name in enumerate(names):
         values[f"rewards/{name}/mean"] = float(scores[:, column].nanmean())
         values[f"rewards/{name}/std"] = float(deviation(scores[:, column]))
-    kept = ("reward", "reward_std")  # the log line shows these
-    return {name: value for name, value in values.items() if name in kept or not math.isnan(value)}
+    shown = ("reward", "reward_std")  # the log line shows these
+    return {name: value for name, value in values.items() if name in shown or not math.isnan(value)}
 
 
 def completion_metrics(lengths: torch.Tensor, ended: torch.Tensor) -> Metrics:

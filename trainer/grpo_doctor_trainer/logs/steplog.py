@@ -113,10 +113,10 @@ class StepLog:
 
     def _finish_evaluations(self, step: int, reward: float) -> None:
         rewards = [value for _, value in self._evaluations if math.isfinite(value)]
-        kept = f", kept as checkpoint-{step}" * self._saves
+        note = f", kept as checkpoint-{step}" * self._saves
         LOG.info(
             "evaluation %.3f -> %.3f  %s  best %.3f after step %d%s",
-            rewards[0], rewards[-1], sparkline(rewards), reward, step, kept,
+            rewards[0], rewards[-1], sparkline(rewards), reward, step, note,
         )  # fmt: skip
 
     def close(self) -> None:

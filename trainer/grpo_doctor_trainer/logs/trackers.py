@@ -40,21 +40,21 @@ class Trackers:
 
     def log(self, number: int, values: Mapping[str, float]) -> None:
         """Sends the metrics of one step, under transformers' prefix."""
-        named = {f"{_PREFIX}{name}": value for name, value in values.items()}
-        self._each("took no more metrics", lambda tracker: tracker.log(number, named))
+        prefixed = {f"{_PREFIX}{name}": value for name, value in values.items()}
+        self._each("took no more metrics", lambda tracker: tracker.log(number, prefixed))
 
     def close(self) -> None:
         """Ends all of them. Can be called twice."""
         self._each("could not finish", lambda tracker: tracker.close())
         self._trackers = {}
 
-    def _each(self, what: str, act: Callable[[Tracker], None]) -> None:
+    def _each(self, failure: str, act: Callable[[Tracker], None]) -> None:
         for name, tracker in list(self._trackers.items()):
             try:
                 act(tracker)
             except Exception as error:  # noqa: BLE001 - whatever a tracker raises, training goes on
                 del self._trackers[name]
-                LOG.warning("%s %s (%s: %s)", name, what, type(error).__name__, error)
+                LOG.warning("%s %s (%s: %s)", name, failure, type(error).__name__, error)
 
 
 def wanted_trackers(config: TrainerConfig) -> list[str]:

@@ -82,9 +82,9 @@ def load_model(
     """
     processor = _load_processor(config)
     tokenizer = processor.tokenizer if processor else _load_tokenizer(config)
-    whole = dataclasses.replace(config, model=str(trained)) if trained else config
+    saved = dataclasses.replace(config, model=str(trained)) if trained else config
     policy = _load_weights(
-        whole if config.train_type == "full" else config,
+        saved if config.train_type == "full" else config,
         tokenizer,
         dtype,
         with_images=processor is not None,
@@ -216,12 +216,12 @@ def _needs_companion(config: TrainerConfig) -> bool:
     return trained or bool(is_deepspeed_zero3_enabled())
 
 
-def _cannot_load(what: str, name: str, error: Exception) -> str:
+def _cannot_load(part: str, name: str, error: Exception) -> str:
     reason = str(error).strip().splitlines()[0]
     if Path(name).exists():
-        return f"--model {name}: the folder has no {what} that transformers can read ({reason})"
+        return f"--model {name}: the folder has no {part} that transformers can read ({reason})"
     return (
-        f"--model {name}: no such folder, and no such {what} on Hugging Face that can be reached "
+        f"--model {name}: no such folder, and no such {part} on Hugging Face that can be reached "
         f"from here ({reason}). Check the name, log in for gated models, or give a local folder."
     )
 

@@ -132,8 +132,8 @@ def _unpartitioned() -> Iterator[None]:
     Under ZeRO-3 transformers partitions the parts of a composite model while it makes them, and
     then fails to fill the empty shells with random values (seen in 5.19).
     """
-    held = deepspeed._hf_deepspeed_config_weak_ref  # noqa: SLF001 - the only way to set it back
-    settings = held and held()
+    reference = deepspeed._hf_deepspeed_config_weak_ref  # noqa: SLF001 - the only way to set it back
+    settings = reference and reference()
     if settings is None:
         yield
         return

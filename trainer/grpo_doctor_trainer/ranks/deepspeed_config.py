@@ -35,13 +35,13 @@ def deepspeed_config(
     else:
         settings = _read(Path(choice))
     micro, accumulation = config.per_device_train_batch_size, config.gradient_accumulation_steps
-    known = {
+    derived = {
         "train_micro_batch_size_per_gpu": micro,
         "gradient_accumulation_steps": accumulation,
         "train_batch_size": micro * accumulation * world_size,
         "gradient_clipping": config.max_grad_norm,
     }
-    for name, value in known.items():
+    for name, value in derived.items():
         _fill(settings, name, value, choice)
     for section, name in (("bf16", "bfloat16"), ("fp16", "float16")):
         _fill(settings.setdefault(section, {}), "enabled", dtype == name, f"{choice}, {section}")

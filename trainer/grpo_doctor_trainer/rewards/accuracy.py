@@ -82,34 +82,34 @@ def is_correct(completion: str, solution: str, limit_s: float = _SECONDS_PER_ANS
     expected = solution_answer(solution)
     if plain(completion) == plain(solution) or plain(completion) == plain(expected):
         return bool(plain(completion))
-    given = final_answer(completion)
+    answer = final_answer(completion)
     if not is_marked(completion) and _LATEX.search(completion[-_TAIL:]):
-        given = None  # the last number may be a part of a formula
-    if given is not None and (known := _same_without_algebra(given, expected)) is not None:
-        return known
+        answer = None  # the last number may be a part of a formula
+    if answer is not None and (verdict := _same_without_algebra(answer, expected)) is not None:
+        return verdict
     if not is_maths(expected) or _cannot_be(completion, expected):
         return False
-    if is_marked(completion) and (given is None or not is_maths(given)):
+    if is_marked(completion) and (answer is None or not is_maths(answer)):
         return False
     _math_verify()  # importing it is no part of the comparison
     try:
         with time_limit(limit_s):
-            return _same_mathematics(completion, given, expected)
+            return _same_mathematics(completion, answer, expected)
     except TookTooLong:
         LOG.warning(
             "accuracy: comparing %.60r with %.60r took over %g s; counted as wrong",
-            given or completion[-60:],
+            answer or completion[-60:],
             expected,
             limit_s,
         )
         return False
 
 
-def _same_without_algebra(given: str, expected: str) -> bool | None:
+def _same_without_algebra(answer: str, expected: str) -> bool | None:
     """Decides by text, unit and number; None where that needs mathematics."""
-    if plain(given) == plain(expected):
-        return bool(plain(given))
-    (value, unit), (right, right_unit) = without_unit(given), without_unit(expected)
+    if plain(answer) == plain(expected):
+        return bool(plain(answer))
+    (value, unit), (right, right_unit) = without_unit(answer), without_unit(expected)
     if unit and right_unit and unit != right_unit:
         return False
     return same_number(value, right)
@@ -121,9 +121,9 @@ def _cannot_be(completion: str, expected: str) -> bool:
     return same_number(expected, expected) is not None and not digits and "\\" not in completion
 
 
-def _same_mathematics(completion: str, given: str | None, expected: str) -> bool:
-    if given is not None and is_marked(completion):
-        answer = _parsed(without_unit(given)[0])
+def _same_mathematics(completion: str, text: str | None, expected: str) -> bool:
+    if text is not None and is_marked(completion):
+        answer = _parsed(without_unit(text)[0])
     elif is_maths(completion):
         answer = _parsed(without_unit(completion)[0])
     else:  # prose: only what it sets as a formula, because its numbers were compared already

@@ -93,26 +93,26 @@ def number(text: str) -> Fraction | None:
     return value / 100 if cleaned.endswith("%") else value
 
 
-def same_number(given: str, expected: str) -> bool | None:
+def same_number(candidate: str, expected: str) -> bool | None:
     """Compares two numbers; None where one of them is no number.
 
     Whole numbers must be equal, others to one part in a million (`1/3` and `0.333333`). A percent
     sign may be left out.
 
     Args:
-        given: as text.
+        candidate: as text.
         expected: as text.
     """
-    left, right = number(given), number(expected)
+    left, right = number(candidate), number(expected)
     if left is None or right is None:
         return None
     pairs = [(left, right)]
-    if given.rstrip(" .$").endswith("%") != expected.rstrip(" .$").endswith("%"):
+    if candidate.rstrip(" .$").endswith("%") != expected.rstrip(" .$").endswith("%"):
         pairs += [(left * 100, right), (left, right * 100)]
-    return any(_near(a, b) for a, b in pairs)
+    return any(_close_enough(a, b) for a, b in pairs)
 
 
-def _near(left: Fraction, right: Fraction) -> bool:
+def _close_enough(left: Fraction, right: Fraction) -> bool:
     if left.denominator == right.denominator == 1:
         return left == right
     return abs(left - right) <= abs(right) / 1_000_000

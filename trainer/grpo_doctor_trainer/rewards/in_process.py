@@ -53,8 +53,8 @@ class InProcess:
         """
         reward = self._rewards[name]
         if name not in self._answers:
-            waiting = [each for each in self._rewards.values() if each.style.is_async]
-            self._run(reward, waiting if reward.style.is_async else [])
+            async_rewards = [each for each in self._rewards.values() if each.style.is_async]
+            self._run(reward, async_rewards if reward.style.is_async else [])
         outcome = self._answers[name]
         if outcome.error is not None:
             raise RewardError(outcome.error)
@@ -62,10 +62,10 @@ class InProcess:
 
     def close(self) -> None:
         """Closes the event loop; can be called twice."""
-        if not self._loop.is_closed() and (left := asyncio.all_tasks(self._loop)):
-            for task in left:
+        if not self._loop.is_closed() and (tasks := asyncio.all_tasks(self._loop)):
+            for task in tasks:
                 task.cancel()
-            self._loop.run_until_complete(asyncio.gather(*left, return_exceptions=True))
+            self._loop.run_until_complete(asyncio.gather(*tasks, return_exceptions=True))
         self._loop.close()
 
     def _run(self, reward: LoadedReward, group: list[LoadedReward]) -> None:

@@ -35,16 +35,16 @@ class Pending:
         for name, values in self._style.of(inputs).items():
             self._columns.setdefault(name, []).extend(values)
 
-    def take(self, most: int) -> Call:
+    def take(self, limit: int) -> Call:
         """Makes a call of those that have waited longest."""
         call = Call(
             self._name,
-            {name: values[:most] for name, values in self._columns.items()},
-            tuple(self._indices[:most]),
+            {name: values[:limit] for name, values in self._columns.items()},
+            tuple(self._indices[:limit]),
         )
-        del self._indices[:most]
+        del self._indices[:limit]
         for values in self._columns.values():
-            del values[:most]
+            del values[:limit]
         return call
 
     def take_all(self) -> Call:

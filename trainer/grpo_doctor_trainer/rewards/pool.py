@@ -172,13 +172,13 @@ class Pool:
 
     def _early_job(self, worker: int) -> list[Call]:
         """What a worker can do of a batch that is not whole: all that waits for a function."""
-        waiting = [name for name, pending in self._pending.items() if pending]
-        own = [name for name in waiting if self._home.get(name) == worker]
+        names = [name for name, pending in self._pending.items() if pending]
+        own = [name for name in names if self._home.get(name) == worker]
         if together := [name for name in own if self._styles[name].is_async]:
             return [self._pending[name].take_all() for name in together]
         if own:
             return [self._pending[own[0]].take_all()]
-        for name in waiting:
+        for name in names:
             if name not in self._home:
                 pending = self._pending[name]
                 return [pending.take(math.ceil(len(pending) / len(self._workers)))]

@@ -61,8 +61,8 @@ class CallStyle:
 
     def of(self, inputs: Mapping[str, list[Any]]) -> dict[str, list[Any]]:
         """Picks its columns out of all there are."""
-        wanted = inputs if self.columns is None else [c for c in self.columns if c in inputs]
-        return {column: inputs[column] for column in wanted}
+        names = inputs if self.columns is None else [c for c in self.columns if c in inputs]
+        return {column: inputs[column] for column in names}
 
 
 @dataclass(frozen=True)

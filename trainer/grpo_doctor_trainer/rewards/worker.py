@@ -86,11 +86,11 @@ class _Worker:
             self._run(calls)
 
     def _run(self, calls: list[Call]) -> None:
-        waiting = [call for call in calls if self._rewards[call.name].style.is_async]
-        if waiting:
-            self._loop.run_until_complete(self._gather(waiting))
+        async_calls = [call for call in calls if self._rewards[call.name].style.is_async]
+        if async_calls:
+            self._loop.run_until_complete(self._gather(async_calls))
         for call in calls:
-            if call not in waiting:
+            if call not in async_calls:
                 with phase(f"reward/{call.name}"):
                     outcome = answer(self._rewards[call.name], call, self._status.at_completion)
                 self._send(outcome)

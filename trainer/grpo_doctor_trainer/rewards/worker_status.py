@@ -69,9 +69,9 @@ class WorkerStatus:
     def stack(self, task: str) -> list[StackLine]:
         """File, line and function of what ran, innermost first; that of an async call by name."""
         text = self.text()
-        waiting = [(file, int(line), name) for t, line, name, file in _TASK.findall(text)
+        awaited = [(file, int(line), name) for t, line, name, file in _TASK.findall(text)
                    if t == task]  # fmt: skip
-        return waiting or [(file, int(line), name) for file, line, name in _FRAME.findall(text)]
+        return awaited or [(file, int(line), name) for file, line, name in _FRAME.findall(text)]
 
 
 def lines_of(task: asyncio.Task[Any]) -> list[StackLine]:

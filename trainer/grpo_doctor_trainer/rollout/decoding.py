@@ -38,10 +38,10 @@ _ENDED_SHARE = 8
 
 def own_settings(module: Any) -> list[str]:
     """Names what a model's generation config asks for that no option says."""
-    given = module.generation_config.to_diff_dict()
+    settings = module.generation_config.to_diff_dict()
     return sorted(
         name
-        for name, value in given.items()
+        for name, value in settings.items()
         if name not in _REPLACED and not name.startswith("_") and value is not None
     )
 
@@ -110,26 +110,26 @@ def sample(
     ends = torch.tensor(sampler.end_tokens, device=sequences.device)
     rows = torch.arange(count, device=sequences.device)  # those that the cache has
     going = torch.ones(count, dtype=torch.bool, device=sequences.device)
-    left = count
+    count_going = count
     for index in range(width, full):
         tokens = sampler.choose(sequences, rows, index, logits)
         tokens = tokens.where(going, sampler.pad_token)
         sequences[rows, index] = tokens
         still_going = going & ~torch.isin(tokens, ends)
-        before, left = left, int(still_going.sum())
-        if on_ended is not None and left == before:
+        before, count_going = count_going, int(still_going.sum())
+        if on_ended is not None and count_going == before:
             on_ended({})
         elif on_ended is not None:
-            ended = rows[going & ~still_going]
-            completions = sequences[ended, width : index + 1].tolist()
-            on_ended(dict(zip(ended.tolist(), completions, strict=True)))
+            ended_rows = rows[going & ~still_going]
+            completions = sequences[ended_rows, width : index + 1].tolist()
+            on_ended(dict(zip(ended_rows.tolist(), completions, strict=True)))
         going = still_going
-        if not left or index + 1 == full:
+        if not count_going or index + 1 == full:
             break
-        if (len(rows) - left) * _ENDED_SHARE >= len(rows):
-            kept = going.nonzero().squeeze(1)
-            steps.keep(kept)
-            rows, tokens, going = rows[kept], tokens[kept], going[kept]
+        if (len(rows) - count_going) * _ENDED_SHARE >= len(rows):
+            indices = going.nonzero().squeeze(1)
+            steps.keep(indices)
+            rows, tokens, going = rows[indices], tokens[indices], going[indices]
         logits = steps.logits(tokens, index)
     return sequences[:, width : index + 1]
 
@@ -146,11 +146,11 @@ def plain_parts(module: Any, batch: TokenBatch) -> PlainDecoder:
     """
     parts = PlainDecoder.of(module)
     try:
-        whole, apart = (_logprobs(module, batch, asked) for asked in (None, parts))
+        direct, apart = (_logprobs(module, batch, plain) for plain in (None, parts))
     except (AttributeError, IndexError, RuntimeError, TypeError, ValueError) as error:
         reason = str(error).strip().splitlines()
         raise NotPlainError(f"its layers do not take it ({(reason or [''])[0]})") from error
-    gap = float((whole - apart).abs().mean())
+    gap = float((direct - apart).abs().mean())
     if not gap <= largest_gap(module):
         raise NotPlainError(f"its log-probs would differ by {gap:.2g} nats per token")
     return parts

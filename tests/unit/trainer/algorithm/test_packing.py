@@ -149,7 +149,7 @@ def test_logits_are_taken_as_they_are_where_the_last_layer_cannot_be_asked(
         unused = torch.nn.Linear(1, 1)
         monkeypatch.setattr(model, "get_output_embeddings", lambda: unused)
     asked = []
-    monkeypatch.setattr(head.Asked, "answer", lambda *_: asked.append(1))
+    monkeypatch.setattr(head.HeadQuery, "answer", lambda *_: asked.append(1))
     assert_equal(model, BATCHES["whole groups"])
     assert not asked
 

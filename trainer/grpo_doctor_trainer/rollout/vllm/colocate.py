@@ -150,7 +150,7 @@ class ColocatedRollout:
         self, requests: list[dict[str, Any]], own: slice, on_ended: OnEnded | None
     ) -> list[Completion]:
         sampling = sampling_of(self._config, self._loaded)
-        done: dict[str, Completion] = {}
+        answers: dict[str, Completion] = {}
         doing = f"generating completions for {len(requests)} prompts"
         with explained(doing, self.log), self._deadline.waiting(doing) as heard:
             for number, request in enumerate(requests):
@@ -158,24 +158,24 @@ class ColocatedRollout:
                 parameters = sampling_parameters(sampling)
                 self._vllm.add_request(str(number), request, parameters, lora_request=self._lora)
             while self._vllm.has_unfinished_requests():
-                ended = {
+                finished = {
                     output.request_id: read_output(output)
                     for output in self._vllm.step()
                     if output.finished
                 }
-                done |= ended
+                answers |= finished
                 heard()
                 if on_ended is not None:
-                    numbered = ((int(key), each.tokens) for key, each in ended.items())
+                    numbered = ((int(key), each.tokens) for key, each in finished.items())
                     on_ended(
                         {number - own.start: tokens for number, tokens in numbered
                          if own.start <= number < own.stop}
                     )  # fmt: skip
-        if len(done) != len(requests):
+        if len(answers) != len(requests):
             raise RolloutError(
-                f"vLLM answered {len(done)} of {len(requests)} prompts. Its log is {self.log}"
+                f"vLLM answered {len(answers)} of {len(requests)} prompts. Its log is {self.log}"
             )
-        return [done[str(number)] for number in range(len(requests))]
+        return [answers[str(number)] for number in range(len(requests))]
 
     @contextmanager
     def _waiting(self, doing: str) -> Iterator[None]:
@@ -185,9 +185,9 @@ class ColocatedRollout:
     def _trained(self) -> None:
         self._stale = True
 
-    def _wake(self, what: str) -> None:
-        with phase("offload", direction="to_device"), self._waiting(f"waking its {what}"):
-            self._vllm.wake_up(tags=[what])
+    def _wake(self, part: str) -> None:
+        with phase("offload", direction="to_device"), self._waiting(f"waking its {part}"):
+            self._vllm.wake_up(tags=[part])
         self._asleep = False
 
     def _sleep(self) -> None:

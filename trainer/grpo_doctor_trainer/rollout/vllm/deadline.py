@@ -84,8 +84,8 @@ class EngineDeadline:
             signal.setitimer(signal.ITIMER_REAL, self._timeout_s)
 
     def _watch(self, done: threading.Event, message: str) -> None:
-        while (left := self._ends_s + _GRACE_S - time.monotonic()) > 0:
-            if done.wait(left):
+        while (left_s := self._ends_s + _GRACE_S - time.monotonic()) > 0:
+            if done.wait(left_s):
                 return
         os.write(self._console, f"error: {message}\n".encode())
         os._exit(_USER_ERROR)

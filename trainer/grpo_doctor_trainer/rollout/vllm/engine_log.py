@@ -127,15 +127,15 @@ def _console_at(target: int) -> Iterator[tuple[int, int]]:
     """
     sys.stdout.flush()
     sys.stderr.flush()
-    kept = os.dup(1), os.dup(2)
+    copies = os.dup(1), os.dup(2)
     try:
         os.dup2(target, 1)
         os.dup2(target, 2)
-        yield kept
+        yield copies
     finally:
         sys.stdout.flush()
         sys.stderr.flush()
-        for descriptor, copy in zip((1, 2), kept, strict=True):
+        for descriptor, copy in zip((1, 2), copies, strict=True):
             os.dup2(copy, descriptor)
             os.close(copy)
         os.close(target)

@@ -88,18 +88,18 @@ class WeightLoader:
         with phase("sync/gather"):
             # Kept past their part: the engine waits with a layer until it has all of its tensors.
             copies = self._engine.zero_stage == 3
-            named = [
+            pairs = [
                 (name, tensor.clone() if copies else tensor)
                 for name, tensor in stream_weights(self._engine, self._config)
             ]
         if not self._checked:
-            _keep_vectors(vectors, named)
+            _keep_vectors(vectors, pairs)
         loaded: set[str] = set()
 
         with phase("sync/load"):
             self._vllm.apply_model(lambda model: note_loads(model, loaded))
             try:
-                self._vllm.collective_rpc("reload_weights", kwargs={"weights_iterator": named})
+                self._vllm.collective_rpc("reload_weights", kwargs={"weights_iterator": pairs})
             finally:
                 self._vllm.apply_model(stop_noting)
         return loaded
@@ -120,8 +120,8 @@ class WeightLoader:
 
 
 def _keep_vectors(
-    vectors: dict[str, torch.Tensor], named: Iterable[tuple[str, torch.Tensor]]
+    vectors: dict[str, torch.Tensor], pairs: Iterable[tuple[str, torch.Tensor]]
 ) -> None:
-    for name, tensor in named:
+    for name, tensor in pairs:
         if tensor.dim() == 1:
             vectors[name] = tensor.detach().clone()

@@ -72,8 +72,8 @@ def longest_sequence(config: TrainerConfig, context: int | None) -> int:
     """
     if config.vllm_max_model_len is not None:
         return config.vllm_max_model_len
-    wanted = config.max_length + config.max_completion_length
-    return wanted if context is None else min(wanted, context)
+    longest = config.max_length + config.max_completion_length
+    return longest if context is None else min(longest, context)
 
 
 def check_length(prompts: PromptBatch, config: TrainerConfig, longest: int) -> None:

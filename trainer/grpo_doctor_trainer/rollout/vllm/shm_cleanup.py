@@ -35,9 +35,9 @@ def remove_of_servers(folder: Path = SHARED_MEMORY) -> None:
 
 def _remove(paths: list[Path]) -> None:
     """Removes what no process has mapped. Who makes shared memory maps it at once."""
-    held = _mapped_files() if paths else set()
+    mapped = _mapped_files() if paths else set()
     for path in paths:
-        if str(path) not in held:
+        if str(path) not in mapped:
             with suppress(OSError):  # another user's
                 path.unlink()
 

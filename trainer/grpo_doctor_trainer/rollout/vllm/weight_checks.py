@@ -52,22 +52,22 @@ class Signature:
         return hashlib.blake2b(joined, digest_size=16).hexdigest()
 
 
-def check_signature(signature: Signature, taken: WeightsTaken, client: ServerClient) -> None:
+def check_signature(signature: Signature, receipt: WeightsTaken, client: ServerClient) -> None:
     """Checks that the server's workers took what was sent.
 
     Args:
         signature: of what was sent.
-        taken: what the server's workers were handed.
+        receipt: what the server's workers were handed.
         client: of the server, for the message.
 
     Raises:
         RolloutError: they did not.
     """
-    counter("sync/tensors", float(taken.tensors))
-    if taken.signature != signature.value():
+    counter("sync/tensors", float(receipt.tensors))
+    if receipt.signature != signature.value():
         raise RolloutError(
             f"the vLLM server at {client.address} got other weights than were sent "
-            f"({taken.tensors} tensors for {signature.tensors}, or other values). "
+            f"({receipt.tensors} tensors for {signature.tensors}, or other values). "
             f"Its log: {client.log}"
         )
 
@@ -107,25 +107,25 @@ def check_loaded(model: Any, loaded: set[str], vectors: dict[str, torch.Tensor])
     Raises:
         RolloutError: it has not taken all of them; names up to three.
     """
-    held = _parameters(model)
+    parameters = _parameters(model)
     if missing := missing_weights(model, loaded):
         raise RolloutError(_not_taken(missing, "it was sent nothing for"))
     mapper = getattr(model, "hf_to_vllm_mapper", None)
     renamed = dict(mapper.apply(vectors.items())) if mapper is not None else vectors
     compared = {
-        name: held[name].detach().to(value.device).equal(value.to(held[name].dtype))
+        name: parameters[name].detach().to(value.device).equal(value.to(parameters[name].dtype))
         for name, value in renamed.items()
-        if name in held and held[name].shape == value.shape
+        if name in parameters and parameters[name].shape == value.shape
     }
     if wrong := sorted(name for name, same in compared.items() if not same):
         raise RolloutError(_not_taken(wrong, "it holds other values in"))
     _LOG.info("first sync: %d weights loaded, %d compared", len(loaded), len(compared))
 
 
-def _not_taken(names: list[str], what: str) -> str:
+def _not_taken(names: list[str], flaw: str) -> str:
     more = f" and {len(names) - 3} more" if len(names) > 3 else ""
     return (
-        f"vLLM did not take over the policy's weights: {what} {', '.join(names[:3])}{more}. This "
+        f"vLLM did not take over the policy's weights: {flaw} {', '.join(names[:3])}{more}. This "
         "version of vLLM names the model's weights in another way than transformers; try another "
         "one, or use --use_vllm false"
     )
