@@ -6,7 +6,7 @@ is how much power it draws meanwhile.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Literal
 
 from grpo_doctor_probes.evidence import GpuLook
@@ -41,10 +41,15 @@ def trouble(looks: Sequence[GpuLook], count: int) -> str:
         return f"cannot be opened: {last.problem}"
     if 0 < len(looks) < count and not any(map(is_silent, looks)):
         return "was there at the first look and is not any more"
-    errors = [look.ecc_uncorrected for look in looks if look.ecc_uncorrected is not None]
-    if len(errors) > 1 and errors[-1] > errors[0]:
-        return f"had {errors[-1] - errors[0]} new uncorrectable memory errors between the looks"
+    if errors := _growth(look.ecc_uncorrected for look in looks):
+        return f"had {errors} new uncorrectable memory errors between the looks"
     return ""
+
+
+def _growth(counts: Iterable[int | None]) -> int:
+    """By how much a counter grew from the first look that has it to the last."""
+    numbers = [count for count in counts if count is not None]
+    return max(numbers[-1] - numbers[0], 0) if numbers else 0
 
 
 def is_silent(look: GpuLook) -> bool:
@@ -129,9 +134,8 @@ def numbers(looks: Sequence[GpuLook], doing: Doing) -> Iterator[str]:
         yield f"has its clock at {last.sm_mhz:.0f} of {last.sm_max_mhz:.0f} MHz{reasons}"
     if last.ecc_uncorrected:
         yield f"has {last.ecc_uncorrected} uncorrectable memory errors since its driver was loaded"
-    errors = [look.nvlink_errors for look in looks if look.nvlink_errors is not None]
-    if len(errors) > 1 and errors[-1] > errors[0]:
-        yield f"had {errors[-1] - errors[0]} new NVLink errors between the looks"
+    if errors := _growth(look.nvlink_errors for look in looks):
+        yield f"had {errors} new NVLink errors between the looks"
 
 
 def silence_text(look: GpuLook) -> str:

@@ -23,6 +23,13 @@ from grpo_doctor.hang.wording import ranks_text
 from grpo_doctor_probes.evidence import Evidence, GpuLook
 
 Conclusion = Literal["collective-wait", "one-computes", "host-behind", "idle", "unknown"]
+# By what the GPUs do: what that means, and those of which activity it is about.
+_CONCLUSIONS: dict[frozenset[Doing], tuple[Conclusion, Doing | None]] = {
+    frozenset({"waits-in-kernel"}): ("collective-wait", None),
+    frozenset({"idle"}): ("idle", None),
+    frozenset({"computes", "waits-in-kernel"}): ("one-computes", "computes"),
+    frozenset({"idle", "waits-in-kernel"}): ("host-behind", "idle"),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,21 +136,11 @@ def _state(
 
 
 def _conclusion(gpus: Sequence[GpuState]) -> tuple[Conclusion, tuple[int, ...]]:
-    if not gpus:
-        return "unknown", ()
     ranks: defaultdict[Doing, list[int]] = defaultdict(list)
     for gpu in gpus:
         ranks[gpu.doing] += gpu.ranks
-    kinds = set(ranks)
-    if kinds == {"waits-in-kernel"}:
-        return "collective-wait", ()
-    if kinds == {"idle"}:
-        return "idle", ()
-    if kinds == {"computes", "waits-in-kernel"}:
-        return "one-computes", tuple(sorted(ranks["computes"]))
-    if kinds == {"idle", "waits-in-kernel"}:
-        return "host-behind", tuple(sorted(ranks["idle"]))
-    return "unknown", ()
+    conclusion, subject = _CONCLUSIONS.get(frozenset(ranks), ("unknown", None))
+    return conclusion, tuple(sorted(ranks[subject])) if subject is not None else ()
 
 
 def _items(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
+from collections import defaultdict
 from collections.abc import Iterable, Mapping
 
 from grpo_doctor.hang.dumps.ras import Heard, hear
@@ -38,18 +39,22 @@ def elsewhere(job: Job, locals_of: Mapping[int, int | None]) -> frozenset[int]:
 
 def _expected_ranks(job: Job) -> frozenset[int]:
     """The ranks that the hosts should have of which bundles were joined."""
-    locals_by_host: dict[str, dict[int, int | None]] = {
-        placement.host: {} for placement in job.placements
-    }
-    for member in job.members:
-        if member.role == "rank" and member.rank is not None and member.host in locals_by_host:
-            locals_by_host[member.host][member.rank] = member.local_rank
+    locals_by_host = _locals_by_host(job)
     return frozenset(
         rank
         for placement in job.placements
         if placement.local_ranks
         for rank in _block(locals_by_host[placement.host], placement.local_ranks)
     )
+
+
+def _locals_by_host(job: Job) -> defaultdict[str, dict[int, int | None]]:
+    """The ranks that were found on each host, each with its local rank."""
+    locals_by_host: defaultdict[str, dict[int, int | None]] = defaultdict(dict)
+    for member in job.ranks():
+        if member.rank is not None:
+            locals_by_host[member.host][member.rank] = member.local_rank
+    return locals_by_host
 
 
 def _block(locals_of: Mapping[int, int | None], size: int) -> frozenset[int]:
@@ -60,12 +65,9 @@ def _block(locals_of: Mapping[int, int | None], size: int) -> frozenset[int]:
 
 def home_of(job: Job, rank: int) -> str:
     """The host of joined evidence that should have a rank; empty where that is not known."""
+    locals_by_host = _locals_by_host(job)
     for placement in job.placements if len(job.placements) > 1 else ():
-        locals_of = {
-            m.rank: m.local_rank
-            for m in job.members
-            if m.role == "rank" and m.rank is not None and m.host == placement.host
-        }
+        locals_of = locals_by_host[placement.host]
         if rank in locals_of or (
             placement.local_ranks and rank in _block(locals_of, placement.local_ranks)
         ):
@@ -134,9 +136,8 @@ def _slurm(placement: Placement, _: Job) -> str:
 
 
 def _mpi(placement: Placement, job: Job) -> str:
-    if not placement.hosts:
-        return f"mpirun --hostfile HOSTFILE --map-by ppr:1:node {_LOOK}"
-    return f"mpirun --host {_listed(placement, job)} --map-by ppr:1:node {_LOOK}"
+    hosts = f"--host {_listed(placement, job)}" if placement.hosts else "--hostfile HOSTFILE"
+    return f"mpirun {hosts} --map-by ppr:1:node {_LOOK}"
 
 
 def _kubernetes(placement: Placement, job: Job) -> str:
@@ -190,13 +191,10 @@ def _by_remainder(job: Job) -> tuple[str, ...]:
     meeting = job.address.rpartition(":")[0]
     first_unseen = 0 in job.ranks_missing  # rank 0 is where all meet
     names_a_host = _HOST.match(meeting) is not None and not meeting.startswith("127.")
-    if first_unseen and names_a_host and meeting != "localhost" and _lacks_one_host(job):
+    lacks_one = any(placement.nodes == len(job.placements) + 1 for placement in job.placements)
+    if first_unseen and names_a_host and meeting != "localhost" and lacks_one:
         return (meeting,)
     return ()
-
-
-def _lacks_one_host(job: Job) -> bool:
-    return any(placement.nodes == len(job.placements) + 1 for placement in job.placements)
 
 
 def _short(host: str) -> str:

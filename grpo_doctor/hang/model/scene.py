@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
@@ -11,7 +12,7 @@ from grpo_doctor.hang.dumps import Recording, Recordings
 from grpo_doctor.hang.dumps.entries import GIVES_UP
 from grpo_doctor.hang.model import gpus, matching
 from grpo_doctor.hang.model.gpus import GpuJudgement
-from grpo_doctor.hang.model.hosts import elsewhere
+from grpo_doctor.hang.model.hosts import elsewhere, unseen
 from grpo_doctor.hang.model.matching import Matching
 from grpo_doctor.hang.model.process import ray_code
 from grpo_doctor.hang.model.process.actor import Actor, actor_of
@@ -105,7 +106,7 @@ def build(evidence: Evidence) -> Scene:
     observed = index(evidence)
     in_cpp = native_calls(observed.values())
     alone = [actor_of(observed[m.pid], m, matched, store, in_cpp) for m in members]
-    actors = with_device_waits(alone, recordings, matched, lost=_lost(evidence.job, alone))
+    actors = with_device_waits(alone, recordings, matched, lost=_lost(evidence.job))
     return Scene(
         evidence=evidence,
         actors=actors,
@@ -119,20 +120,16 @@ def build(evidence: Evidence) -> Scene:
     )
 
 
-def _lost(job: Job, actors: Sequence[Actor]) -> bool:
+def _lost(job: Job) -> bool:
     """Whether a rank of the hosts that were looked at has no process."""
-    locals_of = {
-        a.rank: a.member.local_rank
-        for a in actors
-        if a.member.role == "rank" and a.rank is not None
-    }
-    return bool(set(job.ranks_missing) - locals_of.keys() - elsewhere(job, locals_of))
+    present = {member.rank for member in job.ranks()}
+    return bool(set(job.ranks_missing) - present - set(unseen(job)))
 
 
 def _by_parent(actors: tuple[Actor, ...]) -> dict[int, tuple[Actor, ...]]:
-    children: dict[int, list[Actor]] = {}
+    children: dict[int, list[Actor]] = defaultdict(list)
     for actor in actors:
-        children.setdefault(actor.member.parent, []).append(actor)
+        children[actor.member.parent].append(actor)
     return {parent: tuple(own) for parent, own in children.items()}
 
 

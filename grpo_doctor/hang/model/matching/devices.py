@@ -10,6 +10,7 @@ from grpo_doctor.hang.model.matching.model import Blame
 from grpo_doctor.hang.model.matching.queues import Unit, on_device
 from grpo_doctor.hang.model.matching.scene import Scene
 from grpo_doctor.hang.model.matching.words import ranks_text
+from grpo_doctor.hang.wording import verb
 
 # Of these no member is through before the GPUs of all have taken part.
 OF_ALL = frozenset({"all_reduce", "all_gather", "reduce_scatter", "barrier", "all_to_all"})
@@ -30,7 +31,7 @@ def hung(scene: Scene) -> Iterator[Blame]:
                 finishers[key] = sorted(r for r in tracks if tracks[r].done(unit.number))
             through = _through(scene, unit, finishers[key])
             if through and _went_on(scene, rank, through):
-                yield _blame(scene, unit, f"{ranks_text(through)} {_have(through)} ended it")
+                yield _blame(scene, unit, f"{ranks_text(through)} {verb(through, 'has')} ended it")
                 break
 
 
@@ -75,11 +76,8 @@ def not_begun(scene: Scene, meeting: Meeting) -> Iterator[Blame]:
     if not ahead or not all(scene.queues[unit.rank].times_starts for unit in late):
         return
     for unit in late:
-        yield _blame(scene, unit, f"{ranks_text(ahead)} {_have(ahead)} begun it, and it has not")
-
-
-def _have(ranks: list[int]) -> str:
-    return "have" if len(ranks) > 1 else "has"
+        peers = f"{ranks_text(ahead)} {verb(ahead, 'has')}"
+        yield _blame(scene, unit, f"{peers} begun it, and it has not")
 
 
 def _blame(scene: Scene, unit: Unit, how: str) -> Blame:

@@ -120,8 +120,7 @@ def cycles(waits: Sequence[Wait], sinks: Iterable[frozenset[Node]]) -> tuple[Cyc
     rings = []
     for sink in sinks:
         inside = waits_of(sink, waits)
-        ring = _shortest_ring(inside)
-        if ring:
+        if ring := _shortest_ring(inside):
             steps = [
                 next(w for w in inside if w.rank == rank and following in w.on)
                 for rank, following in zip(ring, (*ring[1:], ring[0]))
@@ -150,17 +149,22 @@ def _shortest_ring(inside: Sequence[Wait]) -> tuple[int, ...]:
     for wait in inside:
         graph.setdefault(wait.rank, set()).update(wait.on)
     following = {rank: sorted(needed & graph.keys()) for rank, needed in graph.items()}
-    for start in sorted(graph):
-        ahead: deque[tuple[int, ...]] = deque([(start,)])
-        visited: set[int] = set()
-        while ahead:
-            path = ahead.popleft()
-            for rank in following[path[-1]]:
-                if rank == start:
-                    return path
-                if rank not in visited:
-                    visited.add(rank)
-                    ahead.append((*path, rank))
+    rings = (ring_from(start, following.__getitem__) for start in sorted(graph))
+    return next(filter(None, rings), ())
+
+
+def ring_from(start: N, targets: Targets[N]) -> tuple[N, ...]:
+    """The shortest way from a node back to it; empty without one."""
+    paths: deque[tuple[N, ...]] = deque([(start,)])
+    visited: set[N] = set()
+    while paths:
+        path = paths.popleft()
+        for target in targets(path[-1]):
+            if target == start:
+                return path
+            if target not in visited:
+                visited.add(target)
+                paths.append((*path, target))
     return ()
 
 

@@ -106,7 +106,7 @@ def _nobody(matching: Matching, waits_ns: int | None, unusual: bool | None) -> R
     text = "Nobody is missing from a collective, and all agree on what they called."
     if matching.waits:
         text = f"Ranks wait for each other{_for(waits_ns)}, which is not long for this job."
-    return Ruling("", (), (), False, None, seconds, unusual, text)
+    return Ruling("", seconds=seconds, unusual=unusual, summary=text)
 
 
 def _for(waits_ns: int | None) -> str:

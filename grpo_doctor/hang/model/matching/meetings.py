@@ -80,9 +80,11 @@ class Meetings:
             return cached
         gathered = self._gathered[key]
         group = gathered.group
-        meeting = Meeting(key, number)
-        meeting.open_ended = group.size is not None and group.size > len(group.members)
-        meeting.open_ended |= group.inferred and len(group.members) == 1
+        some_unknown = group.size is not None and group.size > len(group.members)
+        alone = group.inferred and len(group.members) == 1
+        meeting = self._meetings[key, number] = Meeting(
+            key, number, open_ended=some_unknown or alone
+        )
         for rank in group.members:
             queue, track = self._queues.get(rank), gathered.tracks.get(rank)
             unit = queue.collectives.get((key, number)) if queue else None
@@ -100,7 +102,6 @@ class Meetings:
                     meeting.queued[rank] = first
             else:
                 meeting.missing.append(rank)
-        self._meetings[key, number] = meeting
         return meeting
 
     @staticmethod
@@ -137,8 +138,7 @@ class Meetings:
         key = unit.group, *ends, position, complete
         meeting = self._meetings.get(key)
         if meeting is None:
-            meeting = Meeting(unit.group, position + 1, ends=ends)
-            self._meetings[key] = meeting
+            meeting = self._meetings[key] = Meeting(unit.group, position + 1, ends=ends)
             self._admit(meeting, unit)
             if peer not in self._queues:
                 meeting.unseen.append(peer)

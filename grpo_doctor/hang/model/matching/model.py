@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Literal
+from typing import Literal, get_args
 
 import msgspec
 
@@ -187,14 +187,7 @@ Grounds = Literal[
     "unrecorded",  # it left no dump, and nobody else explains the wait
     "either",  # as likely as the other side
 ]
-STRENGTH: tuple[Grounds, ...] = (
-    "shown",
-    "outnumbered",
-    "awaited",
-    "unlike-before",
-    "unrecorded",
-    "either",
-)
+STRENGTH: tuple[Grounds, ...] = get_args(Grounds)  # the strongest first
 
 
 class Blame(msgspec.Struct, frozen=True):

@@ -10,6 +10,7 @@ every group's oldest operation is at a head.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -113,10 +114,10 @@ def _units(rank: int, key: str, track: Track) -> Iterable[Unit]:
         yield Unit(rank, key, track.front)
     if track.busy:
         yield Unit(rank, key, 0, transfer=True)
-    batches: dict[int, list[Entry]] = {}
+    batches: dict[int, list[Entry]] = defaultdict(list)
     for entry in track.p2p:
         if not entry.done and entry.op in {"send", "recv"}:
-            batches.setdefault(entry.p2p_sequence or entry.record, []).append(entry)
+            batches[entry.p2p_sequence or entry.record].append(entry)
     for number, parts in batches.items():
         yield Unit(rank, key, number, tuple(parts), transfer=True)
 

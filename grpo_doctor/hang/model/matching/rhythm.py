@@ -51,19 +51,15 @@ def _longest_of_steps(entries: Sequence[Entry]) -> int | None:
 
 
 def _came_before(timed: Sequence[Entry], position: int) -> bool:
-    this, following = timed[position], timed[position + 1]
+    this, following = _sort(timed[position]), _sort(timed[position + 1])
     return any(
-        _is_like(timed[earlier], this) and _is_like(timed[earlier + 1], following)
+        _sort(timed[earlier]) == this and _sort(timed[earlier + 1]) == following
         for earlier in range(position - 1, -1, -1)
     )
 
 
-def _is_like(entry: Entry, other: Entry) -> bool:
-    return (entry.label, entry.group, entry.input_sizes) == (
-        other.label,
-        other.group,
-        other.input_sizes,
-    )
+def _sort(entry: Entry) -> object:
+    return entry.label, entry.group, entry.input_sizes
 
 
 def _taken_ns(at_unix_ns: int, newest_ns: int) -> int:

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from itertools import count, takewhile
+from typing import Literal
 
 from grpo_doctor.hang.model.matching.groups import Gathered
 from grpo_doctor.hang.model.matching.model import Shift
@@ -38,18 +40,9 @@ def shifts(gathered: Gathered, past: History, signatures: Signatures) -> tuple[S
         start = next(differing, None)
         shift = None if start is None else _shift(start, own, usual, past, signatures)
         if start is not None and shift is not None:
-            kind, count, call = shift
-            shifted.append(
-                Shift(
-                    kind="extra" if kind == "extra" else "skipped",
-                    group=gathered.group.key,
-                    rank=rank,
-                    first=start,
-                    count=count,
-                    operation=signatures.text(signatures.key(call)),
-                    site=signatures.site_of(call),
-                )
-            )
+            kind, off_by, call = shift
+            operation, site = signatures.text(signatures.key(call)), signatures.site_of(call)
+            shifted.append(Shift(kind, gathered.group.key, rank, start, off_by, operation, site))
     return tuple(shifted)
 
 
@@ -95,7 +88,7 @@ def _shift(
     usual: Mapping[int, int],
     past: History,
     signatures: Signatures,
-) -> tuple[str, int, int] | None:
+) -> tuple[Literal["extra", "skipped"], int, int] | None:
     """How many calls the rank is off from `start` on, and the first of those: what it called too
     many, or what it left out. Tried with one, two and so on.
     """
@@ -103,28 +96,20 @@ def _shift(
     if signatures.key(mine[0]) != signatures.key(theirs[0]) and _agree(mine[1:], theirs[1:], 1):
         return None  # it called one with another size, and is in step
     new = past.new(mine[0], start)
-    for count in range(1, MOST_SHIFTED + 1):
-        if _agree(mine[count:], theirs, 1 if new else 2):
-            return "extra", count, mine[0]
-        if _agree(mine, theirs[count:], 2):
-            return "skipped", count, theirs[0]
+    for off_by in range(1, MOST_SHIFTED + 1):
+        if _agree(mine[off_by:], theirs, 1 if new else 2):
+            return "extra", off_by, mine[0]
+        if _agree(mine, theirs[off_by:], 2):
+            return "skipped", off_by, theirs[0]
     follows = past.expected(start + 1, theirs[0])
-    if (
-        len(mine) == 1
-        and follows is not None
-        and signatures.key(mine[0]) == signatures.key(follows)
-    ):
-        return "skipped", 1, theirs[0]
-    return None
+    if len(mine) > 1 or follows is None or signatures.key(mine[0]) != signatures.key(follows):
+        return None
+    return "skipped", 1, theirs[0]
 
 
 def _run(calls: Mapping[int, int], start: int) -> list[int]:
     """Consecutive calls from `start`."""
-    run = []
-    while start in calls:
-        run.append(calls[start])
-        start += 1
-    return run
+    return [calls[number] for number in takewhile(calls.__contains__, count(start))]
 
 
 def _agree(first: Sequence[int], second: Sequence[int], least: int) -> bool:

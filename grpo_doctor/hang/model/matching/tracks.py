@@ -89,8 +89,7 @@ def track(rank: int, entries: Sequence[Entry], status: Status, *, counts: bool =
         if entry.is_p2p:
             made.p2p.append(entry)
         else:
-            before = calls.get(entry.sequence)
-            calls[entry.sequence] = (entry,) if before is None else (*before, entry)
+            calls[entry.sequence] = (*calls.get(entry.sequence, ()), entry)
     made.unfinished = sorted(
         number for number, parts in calls.items() if not all(part.done for part in parts)
     )
@@ -145,8 +144,6 @@ def history(tracks: Mapping[int, Track], signatures: Signatures) -> History:
 def most_frequent(numbers: Iterable[int]) -> int:
     """The most frequent number, the smallest of equally frequent ones."""
     counted = Counter(numbers)
-    if len(counted) == 1:
-        return next(iter(counted))
     return min(counted, key=lambda n: (-counted[n], n))
 
 
@@ -165,9 +162,5 @@ def continuation(past: Sequence[T]) -> T | None:
 
 def _common(past: Sequence[object], ago: int) -> int:
     """How far back the ways to now and to `ago` are the same."""
-    length = 0
-    while ago + length < len(past) and length < LONGEST_CONTEXT:
-        if past[length] != past[ago + length]:
-            break
-        length += 1
-    return length
+    longest = min(len(past) - ago, LONGEST_CONTEXT)
+    return next((n for n in range(longest) if past[n] != past[ago + n]), longest)

@@ -92,11 +92,10 @@ class Actor:
     @property
     def waits(self) -> bool:
         """Whether it needs other ranks to get on, and is not itself held by force."""
-        held = self.motion.kind in ("gone", "stopped", "frozen")
         unseen = not self.place.frames and any(span.collective for span in self.spans)
         beside = self.deed.communicates and not self.motion.progresses
         called = self.place.communicates or beside or unseen
-        return not held and (called or self.outstanding or self.at_store)
+        return not self.held and (called or self.outstanding or self.at_store)
 
     @property
     def held(self) -> bool:

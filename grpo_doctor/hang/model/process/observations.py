@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import Protocol, TypeVar
@@ -150,17 +151,14 @@ def _as_before(before: Thread, now: Thread, since_ns: int) -> Thread:
 
 
 def _of_each(rows: Iterable[Row]) -> dict[int, tuple[Row, ...]]:
-    by_pid: dict[int, list[Row]] = {}
+    by_pid: dict[int, list[Row]] = defaultdict(list)
     for row in rows:
-        by_pid.setdefault(row.pid, []).append(row)
+        by_pid[row.pid].append(row)
     return {pid: tuple(own) for pid, own in by_pid.items()}
 
 
 def _first_of_each(rows: Iterable[Row]) -> dict[int, Row]:
-    by_pid: dict[int, Row] = {}
-    for row in rows:
-        by_pid.setdefault(row.pid, row)
-    return by_pid
+    return {pid: own[0] for pid, own in _of_each(rows).items()}
 
 
 def native_calls(processes: Iterable[Observation]) -> NativeCalls:

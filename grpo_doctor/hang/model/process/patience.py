@@ -110,4 +110,4 @@ def _longest_still_s(actors: Sequence[Actor]) -> float | None:
         thread = actor.doer if actor.deed.communicates else actor.main
         if thread is not None and thread.last_ran_ns:
             ages.append(max(actor.look.at_ns - thread.last_ran_ns, 0) / 1e9)
-    return max(ages) if ages else None
+    return max(ages, default=None)

@@ -8,12 +8,12 @@ ranks in two camps there are a thousand waits and not half a million.
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable, Iterable
+from collections import defaultdict
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from grpo_doctor.hang.model.matching.graph import reach
+from grpo_doctor.hang.model.matching.graph import reach, ring_from
 from grpo_doctor.hang.model.nodes import Node
 
 _SHORTEST = 2  # nobody waits for itself
@@ -45,9 +45,9 @@ class Graph:
     def of(cls, links: Iterable[Link]) -> Graph:
         """The graph of these links, in whatever order they come; nobody waits for itself."""
         ordered = tuple(sorted(set(_of_others(links)), key=_order))
-        by_source: dict[Node, list[Link]] = {}
+        by_source: dict[Node, list[Link]] = defaultdict(list)
         for link in ordered:
-            by_source.setdefault(link.source, []).append(link)
+            by_source[link.source].append(link)
         outgoing = {node: tuple(own) for node, own in by_source.items()}
         reached = reach({node: _targets(own) for node, own in outgoing.items()})
         return cls(ordered, reached, outgoing, _rings(reached))
@@ -106,7 +106,7 @@ class Graph:
 
         best: tuple[Node, ...] = ()
         for node in sorted((n for n, reached in self.reach.items() if n in reached), key=by_order):
-            ring = _ring_from(node, targets)
+            ring = ring_from(node, targets)
             if ring and (not best or len(ring) < len(best)):
                 best = ring
             if len(best) == _SHORTEST:
@@ -147,24 +147,9 @@ def _targets(links: tuple[Link, ...]) -> frozenset[Node]:
 
 def _rings(reached: dict[Node, frozenset[Node]]) -> dict[Node, frozenset[Node]]:
     """Who reaches the same nodes, itself among them, is in the same ring."""
-    alike: dict[frozenset[Node], list[Node]] = {}
+    alike: dict[frozenset[Node], list[Node]] = defaultdict(list)
     for node, ahead in reached.items():
         if node in ahead:
-            alike.setdefault(ahead, []).append(node)
+            alike[ahead].append(node)
     rings = map(frozenset, alike.values())
     return {node: ring for ring in rings for node in ring}
-
-
-def _ring_from(node: Node, targets: Callable[[Node], list[Node]]) -> tuple[Node, ...]:
-    """The shortest way from a node back to it."""
-    paths: deque[tuple[Node, ...]] = deque([(node,)])
-    visited: set[Node] = set()
-    while paths:
-        path = paths.popleft()
-        for target in targets(path[-1]):
-            if target == node:
-                return path
-            if target not in visited:
-                visited.add(target)
-                paths.append((*path, target))
-    return ()

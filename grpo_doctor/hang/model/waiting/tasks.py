@@ -151,20 +151,12 @@ def _deepest(asking: list[Actor]) -> tuple[Actor, ...]:
     """Of those that ask for answers the one that was called last: who has the user's own code
     before those that only pass calls on, the driver last of all.
     """
-    order = [
-        *(actor for actor in asking if not ray_code.is_actor(actor.member)),
-        *(
-            actor
-            for actor in asking
-            if ray_code.is_actor(actor.member) and actor.place.user is None
-        ),
-        *(
-            actor
-            for actor in asking
-            if ray_code.is_actor(actor.member) and actor.place.user is not None
-        ),
-    ]
-    return tuple(order[-1:])
+
+    def depth(actor: Actor) -> tuple[bool, bool]:
+        is_actor = ray_code.is_actor(actor.member)
+        return is_actor, is_actor and actor.place.user is not None
+
+    return tuple(sorted(asking, key=depth)[-1:])
 
 
 def seen_through(scene: Scene, actor: Actor) -> Actor:

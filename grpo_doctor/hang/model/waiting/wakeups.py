@@ -57,9 +57,7 @@ def place_of_server(actor: Actor) -> Place:
 
 
 def _handlers(actor: Actor) -> list[PythonThread]:
-    own = [
-        thread for thread in actor.python_threads if thread.frames and not is_heartbeat(thread.name)
-    ]
+    own = (t for t in actor.python_threads if t.frames and not is_heartbeat(t.name))
     return [thread for thread in own if not only_accepts(thread)]
 
 
@@ -67,10 +65,7 @@ def has_timer(actor: Actor) -> bool:
     """Whether one of its Python threads sleeps until a time: neither in a server's loop nor by the
     clock of a library. Without the right to read its arguments a sleep may be one.
     """
-    own = [
-        thread for thread in actor.python_threads if thread.frames and not is_heartbeat(thread.name)
-    ]
-    threads = [actor.thread(thread.tid) for thread in own if not only_accepts(thread)]
+    threads = (actor.thread(thread.tid) for thread in _handlers(actor))
     return any(thread is not None and _is_timed(thread) for thread in threads)
 
 
