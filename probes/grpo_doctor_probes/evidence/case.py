@@ -5,14 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from grpo_doctor_probes.evidence.job import Job
-from grpo_doctor_probes.evidence.looks import (
-    Blocked,
-    CallArguments,
-    Locals,
-    Look,
-    Position,
-    Stack,
-)
+from grpo_doctor_probes.evidence.looks import Blocked, CallArguments, Locals, Look, Position, Stack
 from grpo_doctor_probes.evidence.surroundings import (
     EngineLook,
     FlightDump,

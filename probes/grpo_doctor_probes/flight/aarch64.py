@@ -35,29 +35,17 @@ class Aarch64:
     return_library = "[vdso]"
     bare_return = struct.pack("<II", 0xA8C17BFD, 0xD65F03C0)  # ldp x29, x30, [sp], #16; ret
     asleep_in: Mapping[int, str] = {
-        98: "futex",
-        115: "clock_nanosleep",
-        101: "nanosleep",
-        73: "ppoll",
-        72: "pselect6",
-        63: "read",
-        207: "recvfrom",
-        212: "recvmsg",
-        202: "accept",
-        242: "accept4",
-        260: "wait4",
-        95: "waitid",
-        128: "restart_syscall",
-        22: "epoll_pwait",
-        441: "epoll_pwait2",
-    }
+        98: "futex", 115: "clock_nanosleep", 101: "nanosleep", 73: "ppoll", 72: "pselect6",
+        63: "read", 207: "recvfrom", 212: "recvmsg", 202: "accept", 242: "accept4", 260: "wait4",
+        95: "waitid", 128: "restart_syscall", 22: "epoll_pwait", 441: "epoll_pwait2",
+    }  # fmt: skip
 
     def system_call(self, registers: bytes, code: bytes) -> int | None:
         """At its `svc` again, or just behind it with EINTR."""
         values = _REGISTERS.unpack(registers)
-        before, here = struct.unpack("<II", code)
+        before, following = struct.unpack("<II", code)
         interrupted = before == _SVC and values[0] == (1 << 64) - EINTR
-        return values[8] if here == _SVC or interrupted else None
+        return values[8] if following == _SVC or interrupted else None
 
     def again(self, registers: bytes) -> bytes:
         """As they are: the kernel has rewound the call, or lost its argument: then EINTR it is."""

@@ -20,7 +20,6 @@ from __future__ import annotations
 import signal
 import time
 from dataclasses import dataclass, replace
-from types import TracebackType
 from typing import Literal
 
 from grpo_doctor_probes.flight.machine import NT_PRSTATUS, Call, Machine, Saved
@@ -28,15 +27,11 @@ from grpo_doctor_probes.flight.ptrace import Stop, Tracee
 from grpo_doctor_probes.memory.access import WritableMemory, mapped
 from grpo_doctor_probes.stoppable import why_not_thread
 
+# Blocking them would make the kernel forget the job's own handlers when one happens.
 _FAULTS = (
-    signal.SIGILL,
-    signal.SIGTRAP,
-    signal.SIGBUS,
-    signal.SIGFPE,
-    signal.SIGSEGV,
-    signal.SIGSYS,
+    signal.SIGILL, signal.SIGTRAP, signal.SIGBUS, signal.SIGFPE, signal.SIGSEGV, signal.SIGSYS,
     signal.SIGABRT,
-)  # blocking them would make the kernel forget the job's own handlers when one happens
+)  # fmt: skip
 _BLOCKED_MEANWHILE = ((1 << 64) - 1) & ~sum(1 << (number - 1) for number in _FAULTS)
 # How we learn that the call has ended: this signal is pending, blocked, all along, and the signal
 # return unblocks it. One stop, where watching for system calls took thirty (of malloc). If we are
@@ -83,7 +78,7 @@ class Borrowed:
         self._changed = False
         self._owed: list[int] = []  # signals that came meanwhile
         self.ending: Ending | None = None
-        self._gone = False
+        self._has_ended = False
         self._stopped_at = 0.0
         self.stopped_ms = 0.0
         self.left_alone = False  # it puts itself back when the call ends
@@ -141,16 +136,16 @@ class Borrowed:
     def _run_on(self, deadline: float) -> Ending:
         """Lets the call run until it ends or `deadline` has passed."""
         while stop := self._tracee.wait(deadline):
-            ending = self._ended(stop)
+            ending = self._ending_at(stop)
             if ending:
                 return ending
             self._tracee.resume(self._passed_on(stop))
         return "late"
 
-    def _ended(self, stop: Stop) -> Ending | None:
+    def _ending_at(self, stop: Stop) -> Ending | None:
         """What a stop during the call means, None if the call goes on."""
         if stop.kind == "gone":
-            self._gone = True
+            self._has_ended = True
             return "gone"
         if stop.kind == "signal" and stop.signal == _MARK:
             return "returned"
@@ -171,25 +166,20 @@ class Borrowed:
     def _registers(self) -> bytes:
         return self._tracee.register_set(NT_PRSTATUS)
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         """Gives the thread back."""
         try:
-            if not self._gone:
+            if not self._has_ended:
                 self._give_back()
         except ProcessLookupError:
-            self._gone = True  # killed while we held it
+            self._has_ended = True  # killed while we held it
         finally:
             self.stopped_ms = 1e3 * (time.monotonic() - self._stopped_at)
 
     def _give_back(self) -> None:
         if self.ending == "late":
             self.ending = self._stop_late_call()
-        if self._gone:
+        if self._has_ended:
             return
         if not self.left_alone:
             if self._changed:
@@ -211,7 +201,7 @@ class Borrowed:
         deadline = time.monotonic() + _GIVES_BACK_WITHIN_S
         self._tracee.interrupt()
         while stop := self._tracee.wait(deadline):
-            ending = self._ended(stop)
+            ending = self._ending_at(stop)
             if ending:
                 return ending
             if stop.kind == "event":

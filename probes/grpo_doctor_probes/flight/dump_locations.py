@@ -14,6 +14,7 @@ from pathlib import Path
 
 from grpo_doctor_probes.bounded import within
 from grpo_doctor_probes.evidence import Job, Member
+from grpo_doctor_probes.procstat import CLOCK_TICKS_PER_S
 from grpo_doctor_probes.rundir import FLIGHT
 
 PREFIX_VARIABLES = ("TORCH_FR_DUMP_TEMP_FILE", "TORCH_NCCL_DEBUG_INFO_TEMP_FILE")
@@ -27,19 +28,19 @@ def known_dump_files(job: Job, proc: Path = Path("/proc")) -> tuple[Path, ...]:
 
     A folder on a file system that does not answer within a second, as a dead NFS home, has none.
     """
-    wanted: dict[Path, float] = {}
+    since_by_prefix: dict[Path, float] = {}
     for member in job.ranks():
         since = started_unix_s(member, proc)
         for prefix in dump_prefixes(member, proc):
-            wanted[prefix] = min(since, wanted.get(prefix, since))
+            since_by_prefix[prefix] = min(since, since_by_prefix.get(prefix, since))
     if job.run_dir:
-        wanted[Path(job.run_dir) / FLIGHT] = 0.0
+        since_by_prefix[Path(job.run_dir) / FLIGHT] = 0.0
     files: dict[Path, None] = {}
     deadline = time.monotonic() + _ALL_AT_MOST_S
-    for prefix, since in wanted.items():
-        left_s = min(_AT_MOST_S, deadline - time.monotonic())
+    for prefix, since in since_by_prefix.items():
+        limit_s = min(_AT_MOST_S, deadline - time.monotonic())
         with contextlib.suppress(TimeoutError):
-            files.update(dict.fromkeys(within(left_s, partial(_newer_files, prefix, since))))
+            files.update(dict.fromkeys(within(limit_s, partial(_newer_files, prefix, since))))
     return tuple(files)[:_MAX_FILES]
 
 
@@ -62,8 +63,8 @@ def environment(member: Member, proc: Path = Path("/proc")) -> dict[str, str]:
 def dump_prefixes(member: Member, proc: Path = Path("/proc")) -> tuple[Path, ...]:
     """What a rank's dump file is called, up to its rank, as seen from here."""
     variables = environment(member, proc)
-    given = [variables[name] for name in PREFIX_VARIABLES if variables.get(name)]
-    prefixes = given or list(_defaults(variables))
+    prefixes = [variables[name] for name in PREFIX_VARIABLES if variables.get(name)]
+    prefixes = prefixes or list(_defaults(variables))
     return tuple(seen_from_here(member.pid, prefix, proc) for prefix in prefixes)
 
 
@@ -96,7 +97,7 @@ def started_unix_s(member: Member, proc: Path = Path("/proc")) -> float:
     """When the process started, in Unix seconds, less a second as clocks may differ."""
     if not member.started_ticks:
         return 0.0
-    since_boot = member.started_ticks / os.sysconf("SC_CLK_TCK")
+    since_boot = member.started_ticks / CLOCK_TICKS_PER_S
     try:
         uptime = float((proc / "uptime").read_text().split()[0])
     except (OSError, ValueError):

@@ -33,7 +33,7 @@ _CREDENTIALS = struct.Struct("=iII")  # pid, user, group
 
 
 @dataclass
-class _Asked:
+class _Request:
     """A rank whose pipe took our byte: the files it may write, and how they were before."""
 
     member: Member
@@ -44,7 +44,7 @@ class _Asked:
 def ask_pipes(job: Job, at_most_s: float, proc: Path = Path("/proc")) -> tuple[FlightDump, ...]:
     """The dumps of ranks that have a pipe; () for a job without. Never raises OSError."""
     deadline = time.monotonic() + at_most_s
-    asked: list[_Asked] = []
+    requests: list[_Request] = []
     dumps: list[FlightDump] = []
     for member in job.ranks():
         variables = environment(member, proc)
@@ -53,23 +53,20 @@ def ask_pipes(job: Job, at_most_s: float, proc: Path = Path("/proc")) -> tuple[F
             continue
         pipe = seen_from_here(member.pid, f"{stem}{member.rank}.pipe", proc)
         files = [Path(f"{prefix}{member.rank}") for prefix in dump_prefixes(member, proc)]
-        before = {file: _written_ns(file) for file in files}
-        problem = _ring(pipe)
-        if problem:
-            dumps.append(_answer(_Asked(member, pipe, before), FlightDump("", problem=problem)))
+        request = _Request(member, pipe, {file: _written_ns(file) for file in files})
+        if problem := _ring(pipe):
+            dumps.append(_answer(request, FlightDump("", problem=problem)))
         else:
-            asked.append(_Asked(member, pipe, before))
-    while asked:
-        answers = {id(request): answer for request in asked if (answer := _written(request))}
-        dumps += [
-            _answer(request, answers[id(request)]) for request in asked if id(request) in answers
-        ]
-        asked = [request for request in asked if id(request) not in answers]
+            requests.append(request)
+    while requests:
+        answers = [(request, _written(request)) for request in requests]
+        dumps += [_answer(request, dump) for request, dump in answers if dump]
+        requests = [request for request, dump in answers if not dump]
         if time.monotonic() >= deadline:
             break
-        time.sleep(_POLL_S if asked else 0)
+        time.sleep(_POLL_S if requests else 0)
     late = FlightDump("", problem="the rank did not write its dump in time")
-    return (*dumps, *(_answer(request, late) for request in asked))
+    return (*dumps, *(_answer(request, late) for request in requests))
 
 
 def _ring(pipe: Path) -> str:
@@ -92,9 +89,9 @@ def _ring(pipe: Path) -> str:
     return ""
 
 
-def _written(asked: _Asked) -> FlightDump | None:
+def _written(request: _Request) -> FlightDump | None:
     """The dump that a rank has written since it was asked, if it is complete."""
-    for file, before in asked.before.items():
+    for file, before in request.before.items():
         if _written_ns(file) > before:
             dump = read_dump(file)
             if dump.data:
@@ -102,9 +99,9 @@ def _written(asked: _Asked) -> FlightDump | None:
     return None
 
 
-def _answer(asked: _Asked, dump: FlightDump) -> FlightDump:
-    member = asked.member
-    source = f"pipe:{printable(str(asked.pipe), PATH_LIMIT)}"
+def _answer(request: _Request, dump: FlightDump) -> FlightDump:
+    member = request.member
+    source = f"pipe:{printable(str(request.pipe), PATH_LIMIT)}"
     return replace(dump, source=source, rank=member.rank, pid=member.pid, backend="nccl")
 
 
@@ -135,10 +132,11 @@ class _UnixConnection(http.client.HTTPConnection):
 
 def ask_servers(job: Job, at_most_s: float, proc: Path = Path("/proc")) -> tuple[FlightDump, ...]:
     """The dumps of ranks that serve them; () for a job without servers. Never raises OSError."""
-    sockets: dict[str, None] = {}
-    for member in job.ranks():
-        if path := environment(member, proc).get(SOCKET_VARIABLE):
-            sockets[str(seen_from_here(member.pid, path, proc))] = None
+    sockets = {
+        str(seen_from_here(member.pid, path, proc)): None
+        for member in job.ranks()
+        if (path := environment(member, proc).get(SOCKET_VARIABLE))
+    }
     if not sockets:
         return ()
     deadline = time.monotonic() + at_most_s
@@ -159,8 +157,7 @@ def _ask(job: Job, path: str, deadline: float) -> list[FlightDump]:
             if data:
                 member = job.member(connection.listener)
                 rank, pid = (member.rank, member.pid) if member else (None, None)
-                taken = time.time_ns()
-                dumps.append(FlightDump(source, rank, pid, backend, taken, checked(data)))
+                dumps.append(FlightDump(source, rank, pid, backend, time.time_ns(), checked(data)))
         except (OSError, http.client.HTTPException, ValueError) as error:
             if not dumps:
                 text = str(error) or type(error).__name__

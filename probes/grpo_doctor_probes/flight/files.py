@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import stat
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path, PurePath
 
 from grpo_doctor_probes.evidence import FlightDump
@@ -35,13 +35,13 @@ def rank_of(path: PurePath) -> int | None:
     stem = _ENDINGS.sub("", path.name)
     if _NUMBER.search(stem):
         return _rank(stem)
-    return _named_rank(path.parent.name)
+    return _rank_after_word(path.parent.name)
 
 
 def _rank(stem: str) -> int | None:
-    named = _named_rank(stem)
-    if named is not None or "rank" in stem.lower():
-        return named
+    rank = _rank_after_word(stem)
+    if rank is not None or "rank" in stem.lower():
+        return rank
     numbers = _NUMBER.findall(stem)
     # A number alone is a rank only at the end, where torch writes it: not `v2_trace`, `20261121`.
     if len(numbers) == 1 and stem.endswith(numbers[0]) and len(numbers[0]) <= 5:
@@ -49,7 +49,7 @@ def _rank(stem: str) -> int | None:
     return None
 
 
-def _named_rank(text: str) -> int | None:
+def _rank_after_word(text: str) -> int | None:
     """The one number that follows the word rank; not a local, node or group rank."""
     ranks = {int(number) for of, number in _RANK.findall(text) if not of}
     ranks = ranks or {int(number) for number in _GLUED.findall(text)}
@@ -61,13 +61,14 @@ def dump_files(paths: Sequence[Path]) -> tuple[FlightDump, ...]:
 
     Nothing is parsed or executed: bytes are only looked at. Never raises OSError.
     """
-    files = list(_files(paths))
-    left_out = len(files) - MAX_FILES
-    read = tuple(read_dump(path) for path in files[:MAX_FILES])
-    if left_out <= 0:
-        return read
-    said = f"{left_out:,} more files were not read, at most {MAX_FILES:,} are: give fewer"
-    return (*read, FlightDump(f"file:{printable(str(files[MAX_FILES]), PATH_LIMIT)}", problem=said))
+    files = _files(paths)
+    excess = len(files) - MAX_FILES
+    dumps = tuple(read_dump(path) for path in files[:MAX_FILES])
+    if excess <= 0:
+        return dumps
+    problem = f"{excess:,} more files were not read, at most {MAX_FILES:,} are: give fewer"
+    first = f"file:{printable(str(files[MAX_FILES]), PATH_LIMIT)}"
+    return (*dumps, FlightDump(first, problem=problem))
 
 
 def read_dump(path: Path) -> FlightDump:
@@ -100,18 +101,16 @@ def checked(data: bytes) -> bytes:
     if not data:
         raise ValueError("is empty: half-written, or nothing was recorded")
     if data.startswith(_PICKLE):
-        whole = data.endswith(b".")
+        complete = data.endswith(b".")
     elif data.lstrip()[:1] in (b"{", b"["):
-        whole = data.rstrip().endswith(b"}" if data.lstrip().startswith(b"{") else b"]")
-    elif packed := _archive(data):
-        raise ValueError(
-            f"is packed ({packed}): unpack it, and give the folder with what was in it"
-        )
+        complete = data.rstrip().endswith(b"}" if data.lstrip().startswith(b"{") else b"]")
+    elif kind := _archive(data):
+        raise ValueError(f"is packed ({kind}): unpack it, and give the folder with what was in it")
     else:
         raise ValueError("is no flight-recorder dump: neither JSON nor a pickle")
     if not any(mark in data for mark in _MARKS):
         raise ValueError("is no flight-recorder dump: it has none of its fields")
-    if not whole:
+    if not complete:
         raise ValueError("ends in the middle: half-written, or cut by a full disk")
     return data
 
@@ -137,16 +136,14 @@ def _unpacked(data: bytes) -> bytes:
     return content
 
 
-def _files(paths: Sequence[Path]) -> Iterator[Path]:
+def _files(paths: Sequence[Path]) -> list[Path]:
     """Files of `paths` and regular files below folders, sorted, each once."""
-    seen: set[Path] = set()
+    files: list[Path] = []
     for path in paths:
         is_folder = stat.S_ISDIR(_kind(path))
         below = [p for p in path.rglob("*") if stat.S_ISREG(_kind(p))] if is_folder else [path]
-        for file in sorted(below):
-            if file not in seen:
-                seen.add(file)
-                yield file
+        files += sorted(below)
+    return list(dict.fromkeys(files))
 
 
 def _kind(path: Path) -> int:

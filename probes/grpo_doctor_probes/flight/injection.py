@@ -14,7 +14,7 @@ import struct
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from grpo_doctor_probes.bounded import within
@@ -99,28 +99,28 @@ def inject_all(
 
 
 def _inject_all(member: Member, look: ProcessLook, at_most_s: float) -> tuple[FlightDump, ...]:
-    begun = time.monotonic()
+    start = time.monotonic()
     try:
         _check(member)
         with WritableMemory(member.pid) as memory:
             target = within(_READS_WITHIN_S, lambda: find_target(member, memory))
             share = at_most_s / len(target.recorders)
             return tuple(
-                _dump(target, recorder, member, look, begun + share * (number + 1))
-                for number, recorder in enumerate(target.recorders)
+                _dump(target, recorder, member, look, start + share * number)
+                for number, recorder in enumerate(target.recorders, 1)
             )
     except RefusedError as error:  # without torch: so is one that has given back its memory
-        return (_empty(member, "", _ended(member) or str(error)),)
+        return (_empty(member, "", _why_ended(member) or str(error)),)
     except (FileNotFoundError, ProcessLookupError):
         return (_empty(member, "", "the process ended"),)
     except PermissionError:
-        return (_empty(member, "", _ended(member) or why_refused(member.pid)),)
+        return (_empty(member, "", _why_ended(member) or why_refused(member.pid)),)
     except (ElfError, OSError) as error:
-        why = _ended(member) or f"its libraries can't be read: {error}"
-        return (_empty(member, "", why),)
+        reason = _why_ended(member) or f"its libraries can't be read: {error}"
+        return (_empty(member, "", reason),)
 
 
-def _ended(member: Member) -> str:
+def _why_ended(member: Member) -> str:
     """That the process has ended, where it has: while it dies all is refused and its memory empty.
 
     "" where it is still there.
@@ -170,13 +170,14 @@ def find_target(member: Member, memory: WritableMemory) -> Target:
     if name not in MACHINES or name != platform.machine():
         raise RefusedError(f"it is built for {name}, and this is {platform.machine()}")
     machine = MACHINES[name]
-    known = recorders.recorders(maps, memory)
-    if not known:
-        has = f"torch {member.torch}" if member.torch else "its torch"
-        raise RefusedError(f"{has} has no function that dumps the recorder; 2.8 and newer do")
+    callable_recorders = recorders.recorders(maps, memory)
+    if not callable_recorders:
+        version = f"torch {member.torch}" if member.torch else "its torch"
+        raise RefusedError(f"{version} has no function that dumps the recorder; 2.8 and newer do")
     return_to = find_return_code(machine, maps, memory)
     by = find_bare_return(machine, maps, memory)
-    return Target(TargetProcess(member.pid, machine, memory, return_to, by), maps, known)
+    process = TargetProcess(member.pid, machine, memory, return_to, by)
+    return Target(process, maps, callable_recorders)
 
 
 def find_return_code(machine: Machine, maps: tuple[Mapping, ...], memory: Memory) -> int:
@@ -196,31 +197,31 @@ def _dump(
     """Asks one recorder, by one thread after another until one can be borrowed."""
     if answer := ring.dump_from_memory(target.process, recorder, member, deadline):
         return answer
-    why, nobody = "there was no time left to ask it", 0
-    while nobody < _TRIES:
+    reason, failures = "there was no time left to ask it", 0
+    while failures < _TRIES:
         sleepers = find_sleepers(member.pid)
         asleep_in = target.process.machine.asleep_in
         chosen = choose(sleepers, member.pid, look.threads, target.maps, asleep_in)
         if not chosen:
-            nobody += 1
-            why = f"no thread can be borrowed: {why_none(sleepers, target.maps, asleep_in)}"
+            failures += 1
+            reason = f"no thread can be borrowed: {why_none(sleepers, target.maps, asleep_in)}"
         for sleeper in chosen[:_TRIES]:
             if time.monotonic() >= deadline:  # a call would be taken back as soon as it began
                 break
             try:
                 return _ask(target.process, sleeper.tid, recorder, member, deadline)
             except NotBorrowedError as error:
-                why = f"no thread can be borrowed: the last one tried {error}"
+                reason = f"no thread can be borrowed: the last one tried {error}"
             except PermissionError:  # somebody else traces the thread, or it ends
                 tracer = tracer_of(member.pid)
                 traced = f"{tracer} is tracing it; try again" if tracer else ""
-                why = _ended(member) or traced or why_refused(member.pid)
+                reason = _why_ended(member) or traced or why_refused(member.pid)
             except ProcessLookupError:
-                why = "the thread ended"
+                reason = "the thread ended"
         if time.monotonic() + _AGAIN_S >= deadline:
             break
         time.sleep(_AGAIN_S)
-    return _empty(member, recorder.backend, why)
+    return _empty(member, recorder.backend, reason)
 
 
 def _ask(
@@ -238,17 +239,8 @@ def _ask(
                 problem = f"its answer can't be read: {error}"
     if ending != "returned":
         problem = _words(borrowed)
-    taken = time.time_ns()
-    return FlightDump(
-        "ptrace",
-        member.rank,
-        member.pid,
-        recorder.backend,
-        taken,
-        data,
-        round(borrowed.stopped_ms, 3),
-        problem,
-    )
+    empty = _empty(member, recorder.backend, problem)
+    return replace(empty, data=data, pause_ms=round(borrowed.stopped_ms, 3))
 
 
 def _words(borrowed: Borrowed) -> str:

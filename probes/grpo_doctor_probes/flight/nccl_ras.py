@@ -67,12 +67,12 @@ def _round(listening: list[tuple[str, int, set[int]]], deadline: float) -> list[
 
 def _listening(job: Job, proc: Path) -> Iterator[tuple[str, int, set[int]]]:
     """The addresses at which somebody listens, with the processes of the job that use each."""
-    wanted: dict[tuple[str, int], set[int]] = {}
+    pids_by_address: dict[tuple[str, int], set[int]] = {}
     for member in job.members:
         if member.role in _WITH_NCCL and has_our_network(proc, member.pid):
             address = environment(member, proc).get(ADDRESS_VARIABLE, "")
-            wanted.setdefault(parse_address(address), set()).add(member.pid)
-    for (host, port), pids in wanted.items():
+            pids_by_address.setdefault(parse_address(address), set()).add(member.pid)
+    for (host, port), pids in pids_by_address.items():
         if any(port in _listening_ports(proc, pid) for pid in pids):
             yield host, port, pids
 
@@ -104,10 +104,10 @@ def _ask_until_known(host: str, port: int, pids: set[int], deadline: float) -> l
         except (OSError, RasError) as error:
             problem = f"no answer: {error}" if str(error) else "no answer"
             continue
-        named = frozenset(int(quoted or other) for quoted, other in _PIDS.findall(text))
-        if named not in meshes:
+        mesh = frozenset(int(in_json or in_text) for in_json, in_text in _PIDS.findall(text))
+        if mesh not in meshes:
             nothing_new = 0
-        meshes[named] = RasAnswer(address, time.monotonic_ns(), text)
+        meshes[mesh] = RasAnswer(address, time.monotonic_ns(), text)
     if problem:
         problem += "; one of the processes at this port may be stopped"
         return [*meshes.values(), RasAnswer(address, time.monotonic_ns(), problem=problem)]
@@ -122,7 +122,7 @@ def ask(host: str, port: int, deadline: float) -> str:
         RasError: what came was no status.
     """
     first = min(deadline, time.monotonic() + _TRY_S)
-    with socket.create_connection((host, port), timeout=_left(first)) as connection:
+    with socket.create_connection((host, port), timeout=_seconds_until(first)) as connection:
         connection.sendall(b"CLIENT PROTOCOL 2\n")
         if not (hello := _receive(connection, first, b"\n")).startswith(b"SERVER PROTOCOL"):
             raise RasError(f"not NCCL's RAS: {hello[:40]!r}")
@@ -144,7 +144,7 @@ def _receive(connection: socket.socket, deadline: float, end: bytes) -> bytes:
     """What is sent up to `end`, or up to its close where that is empty, however slowly it comes."""
     data = b""
     while len(data) < _MAX_ANSWER_BYTES and not (end and data.endswith(end)):
-        connection.settimeout(_left(deadline))
+        connection.settimeout(_seconds_until(deadline))
         part = connection.recv(1 << 16)
         if not part:
             break
@@ -152,12 +152,12 @@ def _receive(connection: socket.socket, deadline: float, end: bytes) -> bytes:
     return data
 
 
-def _left(deadline: float) -> float:
-    """Seconds until `deadline`. Raises TimeoutError when there are none."""
-    left = deadline - time.monotonic()
-    if left <= 0:
+def _seconds_until(deadline: float) -> float:
+    """Raises TimeoutError when there are none."""
+    seconds = deadline - time.monotonic()
+    if seconds <= 0:
         raise TimeoutError("timed out")
-    return left
+    return seconds
 
 
 def repaired(text: str) -> str:

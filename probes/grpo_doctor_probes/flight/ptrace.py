@@ -68,10 +68,10 @@ class Tracee:
         nap = _FIRST_NAP_S
         while True:
             try:
-                ended, status = os.waitpid(self.tid, os.WNOHANG | _WALL)
+                tid, status = os.waitpid(self.tid, os.WNOHANG | _WALL)
             except ChildProcessError:
                 return Stop("gone")
-            if ended:
+            if tid:
                 return stop_of(status)
             if time.monotonic() >= deadline:
                 return None

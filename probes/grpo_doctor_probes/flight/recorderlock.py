@@ -28,12 +28,11 @@ _PLAIN_KIND = 0  # of a std::mutex
 
 @dataclass(frozen=True)
 class RecorderLock:
-    """A recorder at `recorder`. `on`: it records; `held`: its mutex is; `owner`: by which thread,
+    """The state of a recorder. `on`: it records; `locked`: its mutex is; `owner`: by which thread,
     numbered as its process does, 0 unknown."""
 
-    recorder: int
     on: bool
-    held: bool
+    locked: bool
     owner: int
 
 
@@ -62,11 +61,11 @@ def look(memory: Memory, machine: str, recorder: int) -> RecorderLock:
     size = _FLAGS_BYTES + _MUTEX_BYTES[machine]
     raw = memory.read(recorder, size + _RING.size)
     on, stacks, lock, _count, owner, _users, kind = _HEAD.unpack_from(raw)
-    begin, end, room, most, next_entry, _id = _RING.unpack_from(raw, size)
-    whole = on <= 1 and stacks <= 1 and 0 <= lock <= 2 and owner >= 0 and kind == _PLAIN_KIND
-    if not (whole and begin <= end <= room and next_entry <= most < _MOST_ENTRIES):
+    begin, end, room, max_entries, next_entry, _id = _RING.unpack_from(raw, size)
+    plausible = on <= 1 and stacks <= 1 and 0 <= lock <= 2 and owner >= 0 and kind == _PLAIN_KIND
+    if not (plausible and begin <= end <= room and next_entry <= max_entries < _MOST_ENTRIES):
         raise UnknownRecorderError("it is laid out otherwise than in torch 2.8 to 2.15")
-    return RecorderLock(recorder, bool(on), lock != 0, owner)
+    return RecorderLock(bool(on), lock != 0, owner)
 
 
 def why_not(memory: Memory, pid: int, machine: str, function: int, deadline: float) -> str:
@@ -80,19 +79,19 @@ def why_not(memory: Memory, pid: int, machine: str, function: int, deadline: flo
         if recorder is None:
             return "it has made no NCCL group"
         state = look(memory, machine, recorder)
-        while state.held and time.monotonic() < deadline:
+        while state.locked and time.monotonic() < deadline:
             time.sleep(_AGAIN_S)
             state = look(memory, machine, recorder)
     except UnknownRecorderError as error:
         return f"whether NCCL's recorder is locked can't be told: {error}; so it is not asked"
     if not state.on:
         return "NCCL's recorder is off: TORCH_FR_BUFFER_SIZE=2000 turns it on from the start"
-    if state.held:
-        return f"NCCL's recorder is locked by {_named(pid, state.owner)}, so it is not asked"
+    if state.locked:
+        return f"NCCL's recorder is locked by {_thread_text(pid, state.owner)}, so it is not asked"
     return ""
 
 
-def _named(pid: int, owner: int) -> str:
+def _thread_text(pid: int, owner: int) -> str:
     """Thread `owner` of the process in words, by our number for it."""
     try:
         for tid in numbers(f"/proc/{pid}/task"):

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 
 from grpo_doctor_probes.flight.machine import Call
 from grpo_doctor_probes.memory.access import Mapping, Memory
-from grpo_doctor_probes.memory.elf import Library, library
+from grpo_doctor_probes.memory.elf import library
 
 MAX_DUMP_BYTES = 64 << 20
 CPU_LIBRARY = "libtorch_cpu.so"
@@ -68,21 +68,19 @@ def recorders(maps: Sequence[Mapping], memory: Memory) -> tuple[Recorder, ...]:
     Raises:
         ElfError, OSError: a library's symbols can't be read.
     """
-    loaded: list[Recorder] = []
-    if torch := _library(maps, memory, CPU_LIBRARY):
-        if function := torch.address_of(_FR):
-            loaded.append(Recorder("fr", function))
-        elif function := torch.address_of(_FR_OF_BACKEND):
-            loaded.append(Recorder("fr", function, takes_backend=True))
-    gpu = _library(maps, memory, _GPU_LIBRARY)
-    if gpu and (function := gpu.address_of(_NCCL)):
-        loaded.append(Recorder(NCCL_BACKEND, function))
-    return tuple(loaded)
+    available = []
+    if function := _address_of(_FR, CPU_LIBRARY, maps, memory):
+        available.append(Recorder("fr", function))
+    elif function := _address_of(_FR_OF_BACKEND, CPU_LIBRARY, maps, memory):
+        available.append(Recorder("fr", function, takes_backend=True))
+    if function := _address_of(_NCCL, _GPU_LIBRARY, maps, memory):
+        available.append(Recorder(NCCL_BACKEND, function))
+    return tuple(available)
 
 
-def _library(maps: Sequence[Mapping], memory: Memory, name: str) -> Library | None:
+def _address_of(function: str, name: str, maps: Sequence[Mapping], memory: Memory) -> int | None:
     mapping = loaded(maps, name)
-    return library(memory.read, mapping.start) if mapping else None
+    return library(memory.read, mapping.start).address_of(function) if mapping else None
 
 
 def result(memory: Memory, scratch: int) -> bytes:

@@ -14,6 +14,7 @@ from __future__ import annotations
 import json
 import struct
 import time
+from dataclasses import replace
 from typing import Any
 
 from grpo_doctor_probes.bounded import within
@@ -64,22 +65,23 @@ def read_ring(memory: Memory, machine: str, recorder: int) -> bytes:
         UnknownRecorderError: it is laid out otherwise, or it never stood still.
         OSError: the memory can't be read.
     """
-    why: Exception | None = None
+    problem: Exception | None = None
     for _ in range(_TRIES):
         before = memory.read(recorder, _HEAD_BYTES)
-        held = look(memory, machine, recorder).held
+        locked = look(memory, machine, recorder).locked
         try:
             recording = _recording(memory, recorder, before)
         except (NotAnObjectError, OSError, struct.error) as error:
-            why = error
+            problem = error
         else:
-            if held:  # for good, as by who waits for CUDA, or for the microseconds of a record
+            if locked:  # for good, as by who waits for CUDA, or for the microseconds of a record
                 time.sleep(_HELD_S)
             if memory.read(recorder, _HEAD_BYTES) == before:
                 return json.dumps(recording).encode()
         time.sleep(_AGAIN_S)
-    if why is not None:
-        raise UnknownRecorderError(f"it is laid out otherwise than in torch 2.13 to 2.15: {why}")
+    if problem is not None:
+        message = f"it is laid out otherwise than in torch 2.13 to 2.15: {problem}"
+        raise UnknownRecorderError(message)
     raise UnknownRecorderError("it was at work each time that it was read")
 
 
@@ -101,12 +103,8 @@ def _groups(reader: Reader, at: int) -> dict[str, dict[str, str]]:
     groups = {}
     for value in reader.nodes(at):
         description, name = reader.string(value), reader.string(value + 32)
-        ranks = reader.vector(value + 64, "Q")
-        groups[name] = {
-            "desc": description,
-            "name": name,
-            "ranks": f"[{', '.join(map(str, ranks))}]",
-        }
+        ranks = f"[{', '.join(map(str, reader.vector(value + 64, 'Q')))}]"
+        groups[name] = {"desc": description, "name": name, "ranks": ranks}
     return groups
 
 
@@ -129,14 +127,14 @@ def _entries(memory: Memory, reader: Reader, recorder: int) -> list[dict[str, An
     following, newest, epoch = (
         reader.word(recorder + _AT[name]) for name in ("next_", "id_", "reset_epoch_")
     )
-    count, rest = divmod(end - begin, ENTRY_BYTES)
-    if rest or not 0 <= count <= _MOST_ENTRIES or following > count:
+    count, remainder = divmod(end - begin, ENTRY_BYTES)
+    if remainder or not 0 <= count <= _MOST_ENTRIES or following > count:
         raise NotAnObjectError(f"a ring of {end - begin} bytes")
     within = Reader(memory, begin, memory.read(begin, end - begin) if count else b"")
     order = [*range(following, count), *range(following)]
     addresses = [begin + ENTRY_BYTES * number for number in order]
-    kept = [at for at in addresses if within.word(at + _IN["reset_epoch_"]) == epoch]
-    entries = [_entry(within, at) for at in kept]
+    current = [at for at in addresses if within.word(at + _IN["reset_epoch_"]) == epoch]
+    entries = [_entry(within, at) for at in current]
     expected = list(range(newest - len(entries), newest))
     if [entry["record_id"] for entry in entries] != expected:
         raise NotAnObjectError("entries out of their order")
@@ -160,6 +158,7 @@ def _entry(reader: Reader, at: int) -> dict[str, Any]:
         _optional(reader.bytes_at(at + _IN[name], 16), "<qB")
         for name in ("time_discovered_started_", "time_discovered_completed_")
     )
+    state = "scheduled" if started is None else "started"
     duration = _optional(reader.bytes_at(at + _IN["duration_"], 8), "<fB")
     sizes = list(reader.small_vector(at + _IN["sizes_"]))
     inputs = _shapes(reader.small_vector(at + _IN["input_dims_"]), sizes)
@@ -179,11 +178,7 @@ def _entry(reader: Reader, at: int) -> dict[str, Any]:
         "input_dtypes": [_type(code) for code in reader.vector(at + _IN["input_dtypes_"], "b")],
         "output_sizes": outputs,
         "output_dtypes": [_type(code) for code in reader.vector(at + _IN["output_dtypes_"], "b")],
-        "state": "completed"
-        if completed is not None
-        else "scheduled"
-        if started is None
-        else "started",
+        "state": state if completed is None else "completed",
         "time_discovered_started_ns": started or 0,
         "time_discovered_completed_ns": completed or 0,
         "retired": flag("retired_"),
@@ -227,17 +222,17 @@ def dump_from_memory(
     """
     if not recorder.has_events:
         return None
-    taken = time.time_ns()
+    empty = FlightDump("ptrace", member.rank, member.pid, recorder.backend, time.time_ns())
     try:
         data = within(_READS_WITHIN_S, lambda: _ring_json(process, recorder))
     except TimeoutError:
-        return _flight_dump(member, recorder, taken, b"", "its memory gave no answer in time")
+        return replace(empty, problem="its memory gave no answer in time")
     if data:
-        return _flight_dump(member, recorder, taken, data, "")
+        return replace(empty, source="memory", data=data)
     until = min(deadline, time.monotonic() + _LOCKED_AT_MOST_S)
     machine, function = process.machine.name, recorder.function
     reason = recorderlock.why_not(process.memory, process.pid, machine, function, until)
-    return _flight_dump(member, recorder, taken, b"", reason) if reason else None
+    return replace(empty, problem=reason) if reason else None
 
 
 def _ring_json(process: TargetProcess, recorder: Recorder) -> bytes:
@@ -250,12 +245,3 @@ def _ring_json(process: TargetProcess, recorder: Recorder) -> bytes:
         return read_ring(process.memory, machine, at)
     except UnknownRecorderError:
         return b""
-
-
-def _flight_dump(
-    member: Member, recorder: Recorder, taken_ns: int, data: bytes, problem: str
-) -> FlightDump:
-    source = "memory" if data else "ptrace"
-    return FlightDump(
-        source, member.rank, member.pid, recorder.backend, taken_ns, data, problem=problem
-    )

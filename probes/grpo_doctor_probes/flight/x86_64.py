@@ -45,25 +45,11 @@ class X8664:
     return_library = "libc.so.6"
     bare_return = b"\x48\x83\xc4\x08\xc3"  # add $8, %rsp; ret
     asleep_in: Mapping[int, str] = {
-        202: "futex",
-        230: "clock_nanosleep",
-        35: "nanosleep",
-        7: "poll",
-        271: "ppoll",
-        23: "select",
-        270: "pselect6",
-        0: "read",
-        45: "recvfrom",
-        47: "recvmsg",
-        43: "accept",
-        288: "accept4",
-        61: "wait4",
-        247: "waitid",
-        219: "restart_syscall",
-        232: "epoll_wait",
-        281: "epoll_pwait",
-        441: "epoll_pwait2",
-    }
+        202: "futex", 230: "clock_nanosleep", 35: "nanosleep", 7: "poll", 271: "ppoll",
+        23: "select", 270: "pselect6", 0: "read", 45: "recvfrom", 47: "recvmsg", 43: "accept",
+        288: "accept4", 61: "wait4", 247: "waitid", 219: "restart_syscall", 232: "epoll_wait",
+        281: "epoll_pwait", 441: "epoll_pwait2",
+    }  # fmt: skip
 
     def system_call(self, registers: bytes, code: bytes) -> int | None:
         """The one it was interrupted in, or is about to make: a stopped thread we gave back."""
@@ -107,8 +93,8 @@ class X8664:
         data = returns + _context(saved, floats)
         data = data.ljust(floats - entry, b"\0") + fxsave + call.scratch[:SCRATCH_BYTES]
         values = _unpack(saved.registers)
-        given = (() if call.result is None else (call.result,)) + tuple(call.arguments)
-        values.update(zip(_ARGUMENTS, given))
+        arguments = (() if call.result is None else (call.result,)) + tuple(call.arguments)
+        values.update(zip(_ARGUMENTS, arguments))
         values.update(rip=call.function, rsp=entry, rax=0, orig_rax=_NONE)
         values["eflags"] &= ~_DIRECTION_FLAG
         return Frame(entry, data, _REGISTERS.pack(*values.values()))

@@ -6,7 +6,6 @@ import os
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import TypeVar
 
 _LINE = re.compile(r"([0-9a-f]+)-([0-9a-f]+) (\S{4}) ([0-9a-f]+) \S+ (\d+) *(.*)")
@@ -32,13 +31,13 @@ class Mapping:
 
 def parse_maps(text: str) -> tuple[Mapping, ...]:
     """The mappings in the text of /proc/PID/maps, by address."""
-    mappings = []
-    for line in text.split("\n"):  # not splitlines: a hostile file name may hold \r or \x85
-        if match := _LINE.fullmatch(line):
-            start, end, rights, offset, inode, path = match.groups()
-            numbers = int(start, 16), int(end, 16), rights, int(offset, 16), int(inode)
-            mappings.append(Mapping(*numbers, path))
-    return tuple(mappings)
+    # Not splitlines: a hostile file name may hold \r or \x85.
+    matches = (_LINE.fullmatch(line) for line in text.split("\n"))
+    return tuple(
+        Mapping(int(m[1], 16), int(m[2], 16), m[3], int(m[4], 16), int(m[5]), m[6])
+        for m in matches
+        if m
+    )
 
 
 def mapped(pid: int, proc: Path = Path("/proc")) -> tuple[Mapping, ...]:
@@ -59,28 +58,23 @@ class Memory:
         """Itself."""
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         """Closes it."""
         os.close(self._file)
 
     def read(self, address: int, size: int) -> bytes:
         """`size` bytes from `address`. Raises OSError where not all of them are there."""
-        parts, at = [], address
+        chunks, at = [], address
         while at < address + size:
             try:
-                part = os.pread(self._file, address + size - at, at)
+                chunk = os.pread(self._file, address + size - at, at)
             except OverflowError as error:  # what a program has as an address may be any number
                 raise OSError(f"there is no address {at:#x}") from error
-            if not part:
+            if not chunk:
                 raise OSError(f"the process has no memory at {at:#x}")
-            parts.append(part)
-            at += len(part)
-        return b"".join(parts)
+            chunks.append(chunk)
+            at += len(chunk)
+        return b"".join(chunks)
 
 
 class WritableMemory(Memory):

@@ -37,21 +37,21 @@ class NotAnObjectError(Exception):
 class Reader:
     """Objects in a memory. Methods raise NotAnObjectError, and OSError where nothing is.
 
-    `whole` is a part of the memory that was read before, at `start`: what lies in it is not read
+    `content` is a part of the memory that was read before, at `start`: what lies in it is not read
     again.
     """
 
-    def __init__(self, memory: Memory, start: int = 0, whole: bytes = b"") -> None:
+    def __init__(self, memory: Memory, start: int = 0, content: bytes = b"") -> None:
         """Of the memory of a process."""
-        self._memory, self._start, self._whole = memory, start, whole
+        self._memory, self._start, self._content = memory, start, content
 
     def bytes_at(self, address: int, size: int) -> bytes:
         """`size` bytes, at most 64 KiB."""
         if not 0 <= size <= _MOST_BYTES:
             raise NotAnObjectError(f"an object of {size} bytes")
         offset = address - self._start
-        if 0 <= offset <= len(self._whole) - size:
-            return self._whole[offset : offset + size]
+        if 0 <= offset <= len(self._content) - size:
+            return self._content[offset : offset + size]
         return self._memory.read(address, size)
 
     def word(self, address: int) -> int:
@@ -88,7 +88,7 @@ class Reader:
     def nodes(self, address: int) -> Iterator[int]:
         """The addresses of the values of a `std::map`, in the order of their keys."""
         header = address + 8
-        _colour, at, _left, _right = _NODE.unpack(self.bytes_at(header, _NODE.size))
+        _, at, _, _ = _NODE.unpack(self.bytes_at(header, _NODE.size))
         count = self.word(header + _NODE.size)
         if count > _MOST_NODES:
             raise NotAnObjectError(f"a map of {count} values")
@@ -98,7 +98,7 @@ class Reader:
             while at:
                 if len(above) > count:
                     raise NotAnObjectError("a map without an end")
-                _colour, _parent, left, right = _NODE.unpack(self.bytes_at(at, _NODE.size))
+                _, _, left, right = _NODE.unpack(self.bytes_at(at, _NODE.size))
                 above.append((at, right))
                 at = left
             node, at = above.pop()
@@ -129,16 +129,16 @@ def static_pointer(memory: Code, function: int) -> int | None:
     (`tests/torch_contract`).
     """
     code = memory.read(function, _CODE_BYTES)
-    for start, part in _parts(memory, function, code):
+    for start, part in _code_blocks(memory, function, code):
         for match in _GUARD.finditer(part):
             guard = _target(start, match)
-            wanted = guard + _GUARD_BYTES
-            if any(_target(start, load) == wanted for load in _LOAD.finditer(part)):
+            pointer = guard + _GUARD_BYTES
+            if any(_target(start, load) == pointer for load in _LOAD.finditer(part)):
                 return guard
     return None
 
 
-def _parts(memory: Code, function: int, code: bytes) -> Iterator[tuple[int, bytes]]:
+def _code_blocks(memory: Code, function: int, code: bytes) -> Iterator[tuple[int, bytes]]:
     """The code itself, then the first bytes of each function that it calls."""
     yield function, code
     at = code.find(_CALL, 0, _CALLS_WITHIN)

@@ -15,7 +15,7 @@ Read = Callable[[int, int], bytes]  # (address, bytes): as many as asked for, or
 
 MACHINE_NAMES = {62: "x86_64", 183: "aarch64"}
 _ELF64_LITTLE = b"\x7fELF\x02\x01"
-_HEADER = struct.Struct("<16sHHIQQQIHHH")
+_HEADER = struct.Struct("<16sHHIQQQIHHH")  # struct Elf64_Ehdr up to e_phnum
 _SEGMENT = struct.Struct("<IIQQQQQQ")
 _PAIR = struct.Struct("<QQ")
 _SYMBOL = struct.Struct("<IBBHQQ")
@@ -46,8 +46,8 @@ class Library:
 
     def address_of(self, name: str) -> int | None:
         """The address of exported code or data in the process, None if there is none."""
-        wanted = name.encode()
-        hashed = gnu_hash(wanted)
+        symbol = name.encode()
+        hashed = gnu_hash(symbol)
         buckets, first, words, shift = struct.unpack("<4I", self.read(self.hashes, 16))
         if not buckets or not words:
             return None
@@ -62,20 +62,20 @@ class Library:
             return None
         for position in range(index, index + _MAX_CHAIN):
             (entry,) = struct.unpack("<I", self.read(chains + 4 * (position - first), 4))
-            if entry | 1 == hashed | 1 and (value := self._value(position, wanted)):
+            if entry | 1 == hashed | 1 and (value := self._value(position, symbol)):
                 return value
             if entry & 1:
                 return None
         return None
 
-    def _value(self, index: int, wanted: bytes) -> int | None:
+    def _value(self, index: int, symbol: bytes) -> int | None:
         """The address of symbol `index` if it has that name and is defined here."""
         raw = self.read(self.symbols + _SYMBOL.size * index, _SYMBOL.size)
-        name, info, _other, section, value, _size = _SYMBOL.unpack(raw)
+        name, info, _visibility, section, value, _size = _SYMBOL.unpack(raw)
         if not section or info & 15 not in _PLAIN:
             return None
-        data = self.read(self.strings + name, len(wanted) + 1)
-        return self.bias + value if data == wanted + b"\0" else None
+        data = self.read(self.strings + name, len(symbol) + 1)
+        return self.bias + value if data == symbol + b"\0" else None
 
 
 def gnu_hash(name: bytes) -> int:
@@ -94,23 +94,20 @@ def library(read: Read, start: int) -> Library:
         OSError: its memory can't be read.
     """
     raw = read(start, _HEADER.size)
-    ident, _type, machine, _version, _entry, offset, _sections, _flags, _size, each, count = (
-        _HEADER.unpack(raw)
-    )
+    ident, _, machine, _, _, offset, _, _, _, entry_bytes, count = _HEADER.unpack(raw)
     if not ident.startswith(_ELF64_LITTLE):
         raise ElfError("is not a 64-bit little-endian ELF library")
-    if each != _SEGMENT.size or count > 64:
+    if entry_bytes != _SEGMENT.size or count > 64:
         raise ElfError("has damaged program headers")
-    table = read(start + offset, each * count)
-    segments = [_SEGMENT.unpack_from(table, each * n) for n in range(count)]
+    table = read(start + offset, entry_bytes * count)
+    segments = [_SEGMENT.unpack_from(table, entry_bytes * n) for n in range(count)]
     loads = [address for kind, _, _, address, *_ in segments if kind == _LOAD]
-    dynamic = [
-        (address, size) for kind, _, _, address, _, _, size, _ in segments if kind == _DYNAMIC
-    ]
-    if not loads or not dynamic:
+    dynamic = next((segment for segment in segments if segment[0] == _DYNAMIC), None)
+    if not loads or dynamic is None:
         raise ElfError("has no dynamic section")
     bias = start - (min(loads) & ~0xFFF)
-    entries = _dynamic_entries(read(bias + dynamic[0][0], min(dynamic[0][1], 65536)))
+    _, _, _, address, _, _, size, _ = dynamic
+    entries = _dynamic_entries(read(bias + address, min(size, 65536)))
     tables = [entries.get(tag) for tag in (_DT_SYMTAB, _DT_STRTAB, _DT_GNU_HASH)]
     if None in tables:
         raise ElfError("has no GNU symbol hash table")

@@ -76,7 +76,7 @@ def test_the_state_of_a_mutex(
     machine: str, change: dict[str, int], expected: tuple[bool, bool, int]
 ) -> None:
     found = look(memory(head(machine, **change)), machine, RECORDER)
-    assert found == RecorderLock(RECORDER, *expected)
+    assert found == RecorderLock(*expected)
 
 
 @pytest.mark.parametrize(
