@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, TypeVar
+
+from msgspec.structs import replace
 
 from grpo_doctor_reports.schema.report import PhaseEntry, Summary
 from grpo_doctor_reports.schema.views import (
@@ -13,30 +15,32 @@ from grpo_doctor_reports.schema.views import (
     WaterfallEntry,
 )
 from grpo_doctor_reports.schema.views import CriticalPath as PathPart
-from grpo_doctor_reports.time_model import (
-    Accounting,
-    Collective,
-    CriticalPath,
-    Kinds,
-    Segment,
-    StepTime,
-)
+from grpo_doctor_reports.time_model import Accounting, CriticalPath, Segment, StepTime
 
 KINDS: Final = ("work", "wait", "transfer", "idle")
 _STEPS: Final = 1_000
 _SEGMENTS: Final = 400  # a path of more pieces than this is not read piece by piece
 _NUMBERS: Final = 10_000
 
+Phase = TypeVar("Phase", PhaseEntry, WaterfallEntry)
 
-def read_kinds(part: PhaseEntry | WaterfallEntry) -> Kinds:
-    """Return a phase's seconds by kind; what no kind names is work."""
-    total = left = max(0.0, part.seconds)
-    parts = []
-    for seconds in (part.wait_seconds, part.transfer_seconds, part.idle_seconds):
-        parts.append(min(left, max(0.0, seconds)))
-        left -= parts[-1]
-    wait, transfer, idle = parts
-    return Kinds(total, left, wait, transfer, idle)
+
+def with_bounded_kinds(phase: Phase) -> Phase:
+    """Return a phase whose kinds add up to its seconds; what no kind names is work."""
+    total = work = max(0.0, phase.seconds)
+    kinds = []
+    for seconds in (phase.wait_seconds, phase.transfer_seconds, phase.idle_seconds):
+        kinds.append(min(work, max(0.0, seconds)))
+        work -= kinds[-1]
+    wait, transfer, idle = kinds
+    return replace(
+        phase,
+        seconds=total,
+        work_seconds=work,
+        wait_seconds=wait,
+        transfer_seconds=transfer,
+        idle_seconds=idle,
+    )
 
 
 def read_accounting(summary: Summary) -> Accounting:
@@ -75,17 +79,17 @@ def _read_step(entry: StepEntry) -> StepTime | None:
 def read_paths(views: Views) -> list[CriticalPath]:
     """Return the critical paths that there are: of the median step, then of the worst."""
     parts = (("median", views.critical_path), ("worst", views.critical_path_worst))
-    paths = [_read_path(which, part) for which, part in parts if part is not None]
+    paths = [_read_path(name, part) for name, part in parts if part is not None]
     return [path for path in paths if path.segments]
 
 
-def _read_path(which: str, part: PathPart) -> CriticalPath:
+def _read_path(name: str, part: PathPart) -> CriticalPath:
     starts = [segment.start_s for segment in part.segments if segment.start_s is not None]
     begins = min(starts, default=0.0)
     segments = [_read_segment(segment, begins) for segment in part.segments[:_SEGMENTS]]
     end = max((segment.start_s + segment.seconds for segment in segments), default=0.0)
     return CriticalPath(
-        which=which,
+        name=name,
         step=part.step,
         seconds=max(part.seconds, end),
         segments=[segment for segment in segments if segment.seconds > 0],
@@ -107,18 +111,14 @@ def _read_segment(part: PathSegment, begins_s: float) -> Segment:
     )
 
 
-def read_collectives(entries: list[CollectiveEntry]) -> list[Collective]:
+def read_collectives(entries: list[CollectiveEntry]) -> list[CollectiveEntry]:
     """Return the collectives, the longest first."""
     collectives = [
-        Collective(
-            group=entry.group,
-            name=entry.name,
-            phase=entry.phase,
-            count=entry.count,
+        replace(
+            entry,
             seconds=max(0.0, entry.seconds),
-            skew_s=max(0.0, entry.skew_seconds),
-            transfer_s=max(0.0, entry.transfer_seconds),
-            last_rank=entry.last_rank,
+            skew_seconds=max(0.0, entry.skew_seconds),
+            transfer_seconds=max(0.0, entry.transfer_seconds),
         )
         for entry in entries
     ]

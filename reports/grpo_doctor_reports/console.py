@@ -42,15 +42,15 @@ def unbroken(text: str) -> str:
 
 
 def as_text(
-    parts: Callable[[int], Iterable[RenderableType]],
+    draw: Callable[[int], Iterable[RenderableType]],
     *,
     width: int,
     colors: ColorSystem | None,
 ) -> str:
-    """Return what `parts(width)` draws, without blank lines around it, ending with a newline.
+    """Return what `draw(width)` gives, without blank lines around it, ending with a newline.
 
     Args:
-        parts: makes the renderables for a width in columns.
+        draw: makes the renderables for a width in columns.
         width: columns to use.
         colors: which ANSI colours to write; None: no escape sequence at all.
     """
@@ -67,7 +67,7 @@ def as_text(
         legacy_windows=False,
         _environ={},
     )
-    for part in parts(width):
+    for part in draw(width):
         console.print(part, soft_wrap=isinstance(part, Command))
     lines = out.getvalue().replace(_FIRM_SPACE, " ").splitlines()
     return "\n".join(lines if colors else (line.rstrip() for line in lines)).strip("\n") + "\n"

@@ -10,25 +10,25 @@ _CURRENCIES = {"USD": "$", "EUR": "€", "GBP": "£"}
 
 def cost_words(cost: CostEntry) -> list[str]:
     """Return what is known: share of a step, seconds, GPU-hours, money; largest unit last."""
-    said = []
+    words = []
     if cost.share:
-        said.append(f"{formatting.share(cost.share)} of step time")
+        words.append(f"{formatting.share(cost.share)} of step time")
     if cost.seconds_per_step:
-        said.append(f"{formatting.seconds(cost.seconds_per_step)} a step")
+        words.append(f"{formatting.seconds(cost.seconds_per_step)} a step")
     if cost.gpu_hours_per_day:
-        said.append(f"{_hours(cost.gpu_hours_per_day)} a day")
+        words.append(f"{_hours(cost.gpu_hours_per_day)} a day")
     elif cost.gpu_hours:
-        said.append(_hours(cost.gpu_hours))
+        words.append(_hours(cost.gpu_hours))
     if cost.money_per_day:
-        said.append(f"{money(cost.money_per_day, cost.currency)} a day")
-    return said
+        words.append(f"{money(cost.money_per_day, cost.currency)} a day")
+    return words
 
 
 def cost_detail(cost: CostEntry) -> str:
     """Return all of it: `1.2 s a step, 9.6 GPU-hours a day; 0.4 GPU-hours in this recording`."""
-    parts = [_hours(cost.gpu_hours)] if cost.gpu_hours else []
-    parts += [money(cost.money, cost.currency)] if cost.money else []
-    recorded = f"{', '.join(parts)} in this recording" if parts else ""
+    amounts = [_hours(cost.gpu_hours)] if cost.gpu_hours else []
+    amounts += [money(cost.money, cost.currency)] if cost.money else []
+    recorded = f"{', '.join(amounts)} in this recording" if amounts else ""
     return "; ".join(filter(None, [", ".join(cost_words(cost)[1:]), recorded]))
 
 

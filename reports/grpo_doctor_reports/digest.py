@@ -9,10 +9,12 @@ from collections import defaultdict
 from dataclasses import dataclass
 
 from grpo_doctor_reports import formatting
-from grpo_doctor_reports.finding_model import Finding, Fix, NextStep
+from grpo_doctor_reports.finding_model import Finding
 from grpo_doctor_reports.model import HangPage, Report
 from grpo_doctor_reports.palette import UNATTRIBUTED
-from grpo_doctor_reports.schema.findings import PredictedEntry
+from grpo_doctor_reports.run_facts import any_value
+from grpo_doctor_reports.schema.findings import FixEntry, NextStepEntry, PredictedEntry
+from grpo_doctor_reports.schema.report import PhaseEntry
 
 TOP_FINDINGS = 3
 _DIED = ("failed", "killed", "interrupted", "hung")
@@ -37,7 +39,7 @@ class BarPart:
     transfer_s: float
     idle_s: float
     fraction: float
-    host_time: bool = False
+    host_time: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +70,7 @@ def verdict(report: Report) -> str:
 
 def deadly_hang(report: Report) -> HangPage | None:
     """Return the watchdog's last verdict on a run that then was ended, None where none ended it."""
-    if report.run.exit_state not in _DIED:
+    if report.run.exit.state not in _DIED:
         return None
     stuck = [hang for hang in report.hangs if hang.state in ("stuck", "dead") and hang.headline]
     return stuck[-1] if stuck else None
@@ -77,19 +79,18 @@ def deadly_hang(report: Report) -> HangPage | None:
 def step_bar(report: Report) -> list[BarPart]:
     """Return the parts of a step in phase order; their fractions add up to at most 1."""
     summary = report.summary
-    parts = [p for p in summary.phases if p.seconds > 0]
-    rest = summary.unattributed_s or 0.0
-    if rest <= 0 or UNATTRIBUTED in {part.phase for part in parts}:
-        rest = 0.0
-    whole = max(sum(part.seconds for part in parts) + rest, summary.step_time_s or 0.0)
-    bar = [
+    phases = {name: phase for name, phase in summary.phases.items() if phase.seconds > 0}
+    uncovered = summary.unattributed_seconds or 0.0
+    if uncovered > 0 and UNATTRIBUTED not in phases:
+        phases[UNATTRIBUTED] = PhaseEntry(seconds=uncovered, work_seconds=uncovered)
+    step_s = max(sum(phase.seconds for phase in phases.values()), summary.step_time_s or 0.0)
+    return [
         BarPart(
-            part.phase, part.seconds, part.work_s, part.wait_s, part.transfer_s, part.idle_s,
-            part.seconds / whole, part.host_time,
+            name, phase.seconds, phase.work_seconds, phase.wait_seconds, phase.transfer_seconds,
+            phase.idle_seconds, phase.seconds / step_s, phase.host_time,
         )
-        for part in parts
+        for name, phase in phases.items()
     ]  # fmt: skip
-    return [*bar, BarPart(UNATTRIBUTED, rest, rest, 0.0, 0.0, 0.0, rest / whole)] if rest else bar
 
 
 def bar_sentence(parts: list[BarPart]) -> str:
@@ -106,15 +107,15 @@ def bar_sentence(parts: list[BarPart]) -> str:
 def losses(report: Report) -> list[str]:
     """Return one sentence per thing that the recording lost."""
     loss = report.run.loss
-    said = []
+    lines = []
     if loss.missing_ranks:
         noun = "Rank" if len(loss.missing_ranks) == 1 else "Ranks"
-        said.append(f"{noun} {formatting.int_ranges(loss.missing_ranks)} left no recording.")
+        lines.append(f"{noun} {formatting.int_ranges(loss.missing_ranks)} left no recording.")
     if loss.dropped_events:
-        said.append(f"{formatting.count(loss.dropped_events, 'event')} dropped while recording.")
+        lines.append(f"{formatting.count(loss.dropped_events, 'event')} dropped while recording.")
     if loss.truncated:
-        said.append("The recording is cut off; what came after the cut is unknown.")
-    return said + [note for note in loss.notes if note]
+        lines.append("The recording is cut off; what came after the cut is unknown.")
+    return lines + [note for note in loss.notes if note]
 
 
 def stalls(report: Report) -> list[str]:
@@ -125,10 +126,10 @@ def stalls(report: Report) -> list[str]:
             innermost = min(rank.open, key=lambda span: span.open_s or 0.0)
             groups[innermost.name].append((rank.rank, innermost.open_s or 0.0))
     ordered = sorted(groups.items(), key=lambda item: -max(age for _, age in item[1]))
-    said = [_stall(name, members) for name, members in ordered[:_STALLS_SHOWN]]
+    lines = [_stall(name, members) for name, members in ordered[:_STALLS_SHOWN]]
     if len(ordered) > _STALLS_SHOWN:
-        said.append(f"{len(ordered) - _STALLS_SHOWN} more open spans are listed under Run facts.")
-    return said
+        lines.append(f"{len(ordered) - _STALLS_SHOWN} more open spans are listed under Run facts.")
+    return lines
 
 
 def _stall(name: str, members: list[tuple[int, float]]) -> str:
@@ -141,13 +142,13 @@ def _stall(name: str, members: list[tuple[int, float]]) -> str:
     return f"{subject} in {name or 'an unnamed span'} for {span} when the recording ended."
 
 
-def main_fix(finding: Finding) -> Fix | None:
+def main_fix(finding: Finding) -> FixEntry | None:
     """Return the fix to show first: the first with a prediction, else the first."""
     with_gain = [fix for fix in finding.fixes if gain(fix.predicted)]
     return next(iter(with_gain or finding.fixes), None)
 
 
-def main_step(finding: Finding) -> NextStep | None:
+def main_step(finding: Finding) -> NextStepEntry | None:
     """Return the advice to show where there is no fix: as of fixes."""
     with_gain = [step for step in finding.next_steps if gain(step.predicted)]
     return next(iter(with_gain or finding.next_steps), None)
@@ -187,20 +188,20 @@ def gain_sentence(predicted: PredictedEntry | None) -> str:
     return f"{predicted_gain.of_what} {predicted_gain.value}{interval}".strip()
 
 
-def fix_line(fix: Fix) -> str:
+def fix_line(fix: FixEntry) -> str:
     """Return what to type; the knob's change where no spelling is known."""
     return fix.spelling or knob_change(fix)
 
 
-def pasted(fix: Fix) -> Pasted:
+def pasted(fix: FixEntry) -> Pasted:
     """Return what the Copy button yields: of ``for `swift rollout`: --x 1`` the flag alone."""
     return Pasted(fix.where, fix.typed if fix.where and fix.typed else fix_line(fix))
 
 
-def knob_change(fix: Fix) -> str:
+def knob_change(fix: FixEntry) -> str:
     """Return `knob: from → to`, as much of it as is known."""
-    change = " → ".join(part for part in (fix.before, fix.after) if part)
-    return ": ".join(part for part in (fix.knob, change) if part)
+    change = " → ".join(filter(None, map(any_value, (fix.before, fix.after))))
+    return ": ".join(filter(None, (fix.knob, change)))
 
 
 def safety_words(safety: str) -> str:

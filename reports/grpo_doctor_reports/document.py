@@ -2,24 +2,25 @@
 
 from __future__ import annotations
 
+from msgspec.structs import replace
+
 from grpo_doctor_reports import schema
 from grpo_doctor_reports.accounting import (
     read_accounting,
     read_collectives,
-    read_kinds,
     read_paths,
     read_steps,
+    with_bounded_kinds,
 )
 from grpo_doctor_reports.finding_model import Check, Checks
 from grpo_doctor_reports.findings import read_findings
 from grpo_doctor_reports.hang_pages import read_hang_pages
-from grpo_doctor_reports.model import PhaseTime, Report, Summary
+from grpo_doctor_reports.model import Report
 from grpo_doctor_reports.palette import order_of
 from grpo_doctor_reports.run_facts import read_run
 from grpo_doctor_reports.schema.report import SCHEMA, PhaseEntry, ReportDocument
-from grpo_doctor_reports.schema.report import Summary as SummaryPart
 from grpo_doctor_reports.timeline import read_step_buckets, read_timeline
-from grpo_doctor_reports.views import read_curves, read_evaluation, read_heatmap, read_waterfall
+from grpo_doctor_reports.views import read_curves, read_evaluation, read_heatmap
 from grpo_doctor_reports.whatif import read_whatif
 
 
@@ -29,17 +30,21 @@ def read_document(document: schema.AnyDocument) -> Report:
     Raises:
         DocumentError: the schema is missing or not 1, or a part has the wrong type.
     """
-    whole = schema.read(document, ReportDocument, SCHEMA, "grpo-doctor report --json")
-    views = whole.views
+    parts = schema.read(document, ReportDocument, SCHEMA, "grpo-doctor report --json")
+    summary, views = parts.summary, parts.views
     heatmap, steps = read_heatmap(views.heatmap), read_steps(views.steps)
     return Report(
-        tool=whole.tool.name or "grpo-doctor",
-        version=whole.tool.version,
-        run=read_run(whole.run),
-        summary=_read_summary(whole.summary),
-        findings=read_findings(whole.findings),
-        checks=_read_checks(whole),
-        waterfall=read_waterfall(views.waterfall),
+        tool=parts.tool.name or "grpo-doctor",
+        version=parts.tool.version,
+        run=read_run(parts.run),
+        summary=replace(summary, phases=_read_phases(summary.phases)),
+        accounting=read_accounting(summary),
+        findings=read_findings(parts.findings),
+        checks=_read_checks(parts),
+        waterfall=[
+            replace(with_bounded_kinds(entry), start_s=max(0.0, entry.start_s))
+            for entry in views.waterfall
+        ],
         heatmap=heatmap,
         timeline=read_timeline(views.timeline),
         curves=read_curves(views.metrics),
@@ -48,22 +53,22 @@ def read_document(document: schema.AnyDocument) -> Report:
         step_buckets=read_step_buckets(views.step_buckets, steps, heatmap),
         paths=read_paths(views),
         collectives=read_collectives(views.collectives),
-        whatif=read_whatif(whole.whatif),
-        hangs=read_hang_pages(whole.hangs),
-        memory=whole.memory,
+        whatif=read_whatif(parts.whatif),
+        hangs=read_hang_pages(parts.hangs),
+        memory=parts.memory,
     )
 
 
-def _read_checks(whole: ReportDocument) -> Checks:
+def _read_checks(parts: ReportDocument) -> Checks:
     return Checks(
-        passed=[Check(rule.id, rule.slug, rule.title, rule.note) for rule in whole.passed],
+        passed=[Check(rule.id, rule.slug, rule.title, rule.note) for rule in parts.passed],
         not_run=[
             Check(rule.id, rule.slug, rule.title, rule.missing, signals=rule.signals)
-            for rule in whole.not_run
+            for rule in parts.not_run
         ],
         not_applicable=[
             Check(rule.id, rule.slug, rule.title, rule.reason, left_out=rule.left_out)
-            for rule in whole.not_applicable
+            for rule in parts.not_applicable
         ],
         failed=[
             Check(
@@ -72,45 +77,10 @@ def _read_checks(whole: ReportDocument) -> Checks:
                 rule.title,
                 ": ".join(filter(None, (rule.exception, rule.message))),
             )
-            for rule in whole.rule_errors
+            for rule in parts.rule_errors
         ],
     )
 
 
-def _read_summary(part: SummaryPart) -> Summary:
-    phases = [_read_phase(name, phase) for name, phase in part.phases.items()]
-    return Summary(
-        verdict=part.verdict,
-        step_time_s=part.step_time_s,
-        p10_s=part.step_time_p10_s,
-        p90_s=part.step_time_p90_s,
-        steps=part.steps,
-        steps_total=part.steps_total,
-        warmup_steps=part.warmup_steps,
-        phases=sorted(phases, key=lambda phase: order_of(phase.phase)),
-        unattributed_share=part.unattributed_share,
-        unattributed_s=part.unattributed_seconds,
-        gpu_busy_pct=part.gpu_busy_pct,
-        gpu_truly_busy_pct=part.gpu_truly_busy_pct,
-        gpu_busy_by=part.gpu_busy_by or "",
-        tokens_per_s=part.tokens_per_s,
-        tokens_per_s_per_gpu=part.tokens_per_s_per_gpu,
-        accounting=read_accounting(part),
-        not_judged=part.not_judged,
-    )
-
-
-def _read_phase(name: str, part: PhaseEntry) -> PhaseTime:
-    kinds = read_kinds(part)
-    return PhaseTime(
-        phase=name,
-        seconds=kinds.seconds,
-        share=part.share,
-        work_s=kinds.work_s,
-        wait_s=kinds.wait_s,
-        transfer_s=kinds.transfer_s,
-        idle_s=kinds.idle_s,
-        p10_s=part.p10_s,
-        p90_s=part.p90_s,
-        host_time=part.host_time,
-    )
+def _read_phases(phases: dict[str, PhaseEntry]) -> dict[str, PhaseEntry]:
+    return {name: with_bounded_kinds(phases[name]) for name in sorted(phases, key=order_of)}

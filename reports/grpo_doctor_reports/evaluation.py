@@ -27,9 +27,9 @@ def best_words(evaluation: Evaluation) -> str:
 
 def sparkline(curve: Curve, width: int) -> str:
     """Return a curve in at most `width` blocks, each the mean of its neighbours."""
-    known = [value for value in curve.values if value is not None]
+    values = [value for value in curve.values if value is not None]
     means = [
-        fmean(known[start:end]) for start, end in bin_edges(len(known), min(width, len(known)))
+        fmean(values[start:end]) for start, end in bin_edges(len(values), min(width, len(values)))
     ]
     low, span = min(means), max(means) - min(means)
     top = len(_BLOCKS) - 1
@@ -38,5 +38,5 @@ def sparkline(curve: Curve, width: int) -> str:
 
 def from_to(values: Numbers) -> tuple[str, str]:
     """Return the first and the last known value."""
-    known = [value for value in values if value is not None]
-    return formatting.number(known[0]), formatting.number(known[-1])
+    numbers = [value for value in values if value is not None]
+    return formatting.number(numbers[0]), formatting.number(numbers[-1])

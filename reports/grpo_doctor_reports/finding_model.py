@@ -1,65 +1,16 @@
-"""Findings, their fixes, and the rules that did not fire, as types."""
+"""Findings, and the rules that did not fire, as types."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from grpo_doctor_reports.schema.findings import CostEntry, PredictedEntry
+from grpo_doctor_reports.schema.findings import FindingEntry
 
 
-@dataclass(frozen=True, slots=True)
-class Evidence:
-    """One measured fact; `shown` is its value with unit, for people."""
-
-    text: str
-    shown: str
-    source: str
-
-
-@dataclass(frozen=True, slots=True)
-class Fix:
-    """One prescription, to be pasted; `typed` at the place `where`, unless that is empty."""
-
-    knob: str
-    before: str
-    after: str
-    spelling: str
-    predicted: PredictedEntry | None
-    safety: str
-    risk: str
-    typed: str = ""
-    where: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class NextStep:
-    """Advice where nothing can be pasted; `predicted` is the change once the cause is gone."""
-
-    text: str
-    predicted: PredictedEntry | None
-    safety: str
-    risk: str
-
-
-@dataclass(frozen=True, slots=True)
-class Finding:
+class Finding(FindingEntry, frozen=True):
     """One diagnosis. `anchor` is unique in the page and safe as an HTML id."""
 
-    anchor: str
-    id: str
-    slug: str
-    title: str
-    family: str
-    severity: str
-    confidence: float | None
-    cost: CostEntry
-    phases: list[str]
-    ranks: list[int]
-    steps: list[int]
-    evidence: list[Evidence]
-    cause: str
-    fixes: list[Fix]
-    next_steps: list[NextStep]
+    anchor: str = ""
 
 
 @dataclass(frozen=True, slots=True)

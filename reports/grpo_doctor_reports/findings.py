@@ -1,13 +1,15 @@
-"""Read the findings, their fixes, and the rules that did not fire."""
+"""Read the findings."""
 
 from __future__ import annotations
 
 import re
 
+from msgspec.structs import asdict
+
 from grpo_doctor_reports import formatting
-from grpo_doctor_reports.finding_model import Evidence, Finding, Fix, NextStep
+from grpo_doctor_reports.finding_model import Finding
 from grpo_doctor_reports.run_facts import any_value
-from grpo_doctor_reports.schema.findings import EvidenceEntry, FindingEntry, FixEntry
+from grpo_doctor_reports.schema.findings import EvidenceEntry, FindingEntry
 
 _RULE_ID = re.compile(r"[A-Z]{2}\d{3,6}")
 
@@ -19,55 +21,18 @@ def read_findings(entries: list[FindingEntry]) -> list[Finding]:
     for position, entry in enumerate(entries, start=1):
         anchor = _anchor(entry.id, position, anchors)
         anchors.add(anchor)
-        findings.append(_read_finding(entry, anchor))
+        findings.append(Finding(anchor=anchor, **asdict(entry)))
     return findings
 
 
-def _anchor(rule_id: str, position: int, taken: set[str]) -> str:
+def _anchor(rule_id: str, position: int, used: set[str]) -> str:
     plain = rule_id if _RULE_ID.fullmatch(rule_id) else "finding"
-    return plain if plain != "finding" and plain not in taken else f"{plain}-{position}"
+    return plain if plain != "finding" and plain not in used else f"{plain}-{position}"
 
 
-def _read_finding(entry: FindingEntry, anchor: str) -> Finding:
-    return Finding(
-        anchor=anchor,
-        id=entry.id,
-        slug=entry.slug,
-        title=entry.title,
-        family=entry.family,
-        severity=entry.severity,
-        confidence=entry.confidence,
-        cost=entry.cost,
-        phases=entry.phases,
-        ranks=entry.ranks,
-        steps=entry.steps,
-        evidence=[_read_evidence(item) for item in entry.evidence],
-        cause=entry.cause,
-        fixes=[_read_fix(item) for item in entry.fixes],
-        next_steps=[
-            NextStep(item.text, item.predicted, item.safety, item.risk) for item in entry.next_steps
-        ],
-    )
-
-
-def _read_evidence(entry: EvidenceEntry) -> Evidence:
+def measured(entry: EvidenceEntry) -> str:
+    """Return the value of a piece of evidence with its unit, for people."""
     value = formatting.finite(entry.value)
     if value is not None:
-        shown = formatting.quantity(value, entry.unit)
-    else:
-        shown = f"{any_value(entry.value)} {entry.unit}".strip()
-    return Evidence(text=entry.text, shown=shown, source=entry.source)
-
-
-def _read_fix(entry: FixEntry) -> Fix:
-    return Fix(
-        knob=entry.knob or "",
-        before=any_value(entry.before),
-        after=any_value(entry.after),
-        spelling=entry.spelling,
-        predicted=entry.predicted,
-        safety=entry.safety,
-        risk=entry.risk,
-        typed=entry.typed,
-        where=entry.where,
-    )
+        return formatting.quantity(value, entry.unit)
+    return f"{any_value(entry.value)} {entry.unit}".strip()

@@ -152,8 +152,8 @@ def quantity(value: float, unit: str) -> str:
     """Return `value` with its unit, both rewritten for people where the unit is a known one."""
     if unit.startswith("% "):  # "% of the step"
         return f"{percent(value)}{unit[1:]}"
-    known = _FORMATS.get(unit.strip().lower())
-    return known(value) if known else f"{number(value)} {unit}".rstrip()
+    formatted = _FORMATS.get(unit.strip().lower())
+    return formatted(value) if formatted else f"{number(value)} {unit}".rstrip()
 
 
 _FORMATS: Final[dict[str, Callable[[float], str]]] = {

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from grpo_doctor_reports import formatting
-from grpo_doctor_reports.model import Report, Run
+from grpo_doctor_reports.model import Report
+from grpo_doctor_reports.schema.report import RunEntry
 
 _NOTHING = (formatting.NOTHING, "0")
 
@@ -28,7 +29,7 @@ def key_numbers(report: Report) -> list[KeyNumber]:
         KeyNumber("GPU busy", formatting.percent(summary.gpu_busy_pct), _gpu_truly(report)),
         KeyNumber("Steps", formatting.number(summary.steps), _steps_detail(report)),
         KeyNumber("Ranks", formatting.number(run.world_size or len(run.ranks)), _hosts(run)),
-        KeyNumber("Exit", run.exit_state, _exit_detail(run)),
+        KeyNumber("Exit", run.exit.state, _exit_detail(run)),
     ]
     return [number for number in numbers if number.value not in _NOTHING]
 
@@ -45,7 +46,7 @@ def setup_parts(report: Report) -> list[str]:
     ]
 
 
-def gpus_words(run: Run) -> str:
+def gpus_words(run: RunEntry) -> str:
     """Return `8 × NVIDIA H100 on 2 hosts`; without GPUs, how many ranks ran on CPUs."""  # noqa: RUF002
     hosts = f" on {formatting.count(len(run.hosts), 'host')}" if len(run.hosts) > 1 else ""
     if not run.gpus:
@@ -57,15 +58,15 @@ def gpus_words(run: Run) -> str:
 
 
 def _tokens(report: Report) -> KeyNumber:
-    whole, each = report.summary.tokens_per_s, report.summary.tokens_per_s_per_gpu
-    if each is None:
-        return KeyNumber("Tokens/s", formatting.compact(whole), "of completions")
-    detail = "" if whole is None else f"{formatting.compact(whole)} in all"
-    return KeyNumber("Tokens/s/GPU", formatting.compact(each), detail)
+    total, per_gpu = report.summary.tokens_per_s, report.summary.tokens_per_s_per_gpu
+    if per_gpu is None:
+        return KeyNumber("Tokens/s", formatting.compact(total), "of completions")
+    detail = "" if total is None else f"{formatting.compact(total)} in all"
+    return KeyNumber("Tokens/s/GPU", formatting.compact(per_gpu), detail)
 
 
 def _spread(report: Report) -> str:
-    low, high = report.summary.p10_s, report.summary.p90_s
+    low, high = report.summary.step_time_p10_s, report.summary.step_time_p90_s
     if low is None or high is None:
         return ""
     return f"p10{formatting.NOTHING}p90 {formatting.seconds(low)} to {formatting.seconds(high)}"
@@ -89,14 +90,15 @@ def _steps_detail(report: Report) -> str:
     return ", ".join(parts)
 
 
-def _hosts(run: Run) -> str:
+def _hosts(run: RunEntry) -> str:
     return f"on {formatting.count(len(run.hosts), 'host')}" if run.hosts else ""
 
 
-def _exit_detail(run: Run) -> str:
-    parts = [run.exit_signal] if run.exit_signal else []
-    if run.exit_code is not None and (run.exit_code != 0 or run.exit_state != "finished"):
-        parts.append(f"code {run.exit_code}")
+def _exit_detail(run: RunEntry) -> str:
+    end = run.exit
+    parts = [end.signal] if end.signal else []
+    if end.code is not None and (end.code != 0 or end.state != "finished"):
+        parts.append(f"code {end.code}")
     if run.duration_s is not None:
         parts.append(f"after {formatting.seconds(run.duration_s)}")
     return " ".join(parts)

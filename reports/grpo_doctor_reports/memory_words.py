@@ -12,18 +12,18 @@ def memory_sentences(memory: MemoryCompared) -> list[str]:
     if memory.measured_bytes is None or memory.predicted_bytes is None:
         return []
     rows = f" for its rows of {memory.row_tokens} tokens" if memory.row_tokens else ""
-    said = [_on_card(memory, rows) if memory.capacity_bytes else _on_host(memory, rows)]
+    lines = [_on_card(memory, rows) if memory.capacity_bytes else _on_host(memory, rows)]
     if memory.row_tokens and memory.longest_bytes:
         longest = formatting.number(memory.longest_row_tokens)
-        taken = size(memory.longest_bytes)
-        said.append(f"Rows of {longest} tokens, the most that is allowed, would take {taken}.")
-    fitting = [f"{each.spelling} ({size(each.bytes)})" for each in memory.advice if each.fits]
+        needed = size(memory.longest_bytes)
+        lines.append(f"Rows of {longest} tokens, the most that is allowed, would take {needed}.")
+    fitting = [f"{item.spelling} ({size(item.bytes)})" for item in memory.advice if item.fits]
     if fitting:
-        said.append(f"By what was measured there is room for one of: {', '.join(fitting)}.")
-    refused = [each.spelling for each in memory.advice if each.fits_by_ledger and not each.fits]
+        lines.append(f"By what was measured there is room for one of: {', '.join(fitting)}.")
+    refused = [item.spelling for item in memory.advice if item.fits_by_ledger and not item.fits]
     if refused:
-        said.append(f"Foretold to fit, and by what was measured too large: {', '.join(refused)}.")
-    return said
+        lines.append(f"Foretold to fit, and by what was measured too large: {', '.join(refused)}.")
+    return lines
 
 
 def _on_card(memory: MemoryCompared, rows: str) -> str:

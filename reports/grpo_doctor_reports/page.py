@@ -77,8 +77,8 @@ def render_html(document: AnyDocument) -> str:
 
 
 def _has_step(report: Report, charts: Charts) -> bool:
-    shares = report.summary.accounting.shares
-    return bool(charts.waterfall or shares or report.paths or report.collectives)
+    times = (charts.waterfall, report.accounting.shares, report.paths, report.collectives)
+    return any(times)
 
 
 def _facts(report: Report, charts: Charts) -> dict[str, Any]:
@@ -101,8 +101,8 @@ def _facts(report: Report, charts: Charts) -> dict[str, Any]:
 
 
 def _ranks(report: Report) -> list[int]:
-    known = {rank.rank for rank in report.run.ranks} | set(report.heatmap.ranks)
-    return sorted(known | set(lanes_shown(report.timeline)))
+    ranks = {rank.rank for rank in report.run.ranks} | set(report.heatmap.ranks)
+    return sorted(ranks | set(lanes_shown(report.timeline)))
 
 
 def _rank_example(ranks: list[int]) -> str:

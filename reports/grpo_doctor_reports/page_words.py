@@ -7,12 +7,14 @@ from jinja2 import Environment
 from grpo_doctor_reports import digest, formatting, time_words
 from grpo_doctor_reports.costs import cost_detail, cost_words
 from grpo_doctor_reports.families import families, severities
+from grpo_doctor_reports.findings import measured
 from grpo_doctor_reports.glossary import KEYS, PHASE_MEANINGS, TERMS
 from grpo_doctor_reports.jinja import template_environment
 from grpo_doctor_reports.key_numbers import key_numbers, setup_parts
 from grpo_doctor_reports.model import Report
 from grpo_doctor_reports.palette import PHASE_COLORS, UNATTRIBUTED
 from grpo_doctor_reports.pasting import markdown
+from grpo_doctor_reports.run_facts import setting_pairs
 from grpo_doctor_reports.severity import severity_class
 from grpo_doctor_reports.whatif import alone_words, best_set, joint_flags, joint_words
 
@@ -25,9 +27,11 @@ def report_environment() -> Environment:
         compact=formatting.compact,
         count=formatting.count,
         cut=time_words.cut,
+        measured=measured,
         number=formatting.number,
         ranges=formatting.int_ranges,
         seconds=formatting.seconds,
+        setting_pairs=setting_pairs,
         share=formatting.share,
         utc=formatting.utc,
         phase_class=phase_class,

@@ -10,19 +10,6 @@ from __future__ import annotations
 
 from typing import Final
 
-PHASE_ORDER: Final = (
-    "init",
-    "dataload",
-    "rollout",
-    "reward",
-    "logprob",
-    "train",
-    "optimizer",
-    "sync",
-    "offload",
-    "checkpoint",
-    "eval",
-)
 UNATTRIBUTED: Final = "unattributed"
 
 PHASE_COLORS: Final[dict[str, str]] = {
@@ -39,6 +26,7 @@ PHASE_COLORS: Final[dict[str, str]] = {
     "eval": "#9b87f4",
     UNATTRIBUTED: "#8b9097",
 }
+PHASE_ORDER: Final = tuple(PHASE_COLORS)[:-1]  # nothing covers the last one
 
 DARK_INK: Final = "#0c0d10"
 LIGHT_INK: Final = "#ffffff"
@@ -62,8 +50,8 @@ def order_of(phase: str) -> tuple[int, str]:
     """Sort key: the canonical order, then unknown phases by name, then what nothing covers."""
     if phase == UNATTRIBUTED:
         return len(PHASE_ORDER) + 1, ""
-    known = PHASE_ORDER.index(phase) if phase in PHASE_ORDER else len(PHASE_ORDER)
-    return known, phase
+    index = PHASE_ORDER.index(phase) if phase in PHASE_ORDER else len(PHASE_ORDER)
+    return index, phase
 
 
 def contrast(first: float, second: float) -> float:

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import re
+
 from grpo_doctor_reports import digest
 from grpo_doctor_reports.costs import cost_words
-from grpo_doctor_reports.finding_model import Evidence, Finding, Fix
+from grpo_doctor_reports.finding_model import Finding
+from grpo_doctor_reports.findings import measured
+from grpo_doctor_reports.schema.findings import EvidenceEntry, FixEntry
 
 _SPECIAL = str.maketrans({mark: f"\\{mark}" for mark in "\\`*_[]<>#|!"})
 
@@ -23,26 +27,19 @@ def markdown(finding: Finding) -> str:
     return "\n".join(lines)
 
 
-def _evidence(item: Evidence) -> str:
+def _evidence(item: EvidenceEntry) -> str:
     source = f" ({_text(item.source)})" if item.source else ""
-    return f"- {_text(item.text)}: {_text(item.shown)}{source}"
+    return f"- {_text(item.text)}: {_text(measured(item))}{source}"
 
 
-def _fix(fix: Fix) -> list[str]:
+def _fix(fix: FixEntry) -> list[str]:
     typed = digest.fix_line(fix)
-    fence = "`" * max(3, 1 + _longest_run_of_backticks(typed))
+    longest = max(map(len, re.findall("`+", typed)), default=0)
+    fence = "`" * max(3, 1 + longest)
     safety = digest.safety_words(fix.safety)
-    said = "; ".join(filter(None, [digest.gain_sentence(fix.predicted), safety]))
-    return [fence, typed, fence, _text(said)]
+    effect = "; ".join(filter(None, [digest.gain_sentence(fix.predicted), safety]))
+    return [fence, typed, fence, _text(effect)]
 
 
 def _text(words: str) -> str:
     return words.translate(_SPECIAL)
-
-
-def _longest_run_of_backticks(text: str) -> int:
-    longest = run = 0
-    for character in text:
-        run = run + 1 if character == "`" else 0
-        longest = max(longest, run)
-    return longest

@@ -103,10 +103,10 @@ def render_annotations(document: AnyDocument) -> str:
 
 def _annotation(finding: Finding) -> str:
     fix = digest.main_fix(finding)
-    said = finding.cause or finding.title
+    text = finding.cause or finding.title
     step = digest.main_step(finding)
     advice = (
         f"\nFix: {digest.fix_line(fix)}" if fix else f"\nNext step: {step.text}" if step else ""
     )
     title = f"{finding.id} {finding.title}"
-    return annotation(level_of(finding.severity), said + advice, title=title)
+    return annotation(level_of(finding.severity), text + advice, title=title)

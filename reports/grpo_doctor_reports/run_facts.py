@@ -1,40 +1,20 @@
-"""Read the facts of the run: command, versions, knobs, devices, ranks, what was lost."""
+"""Read the facts of the run; settings and versions as text."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping
 
-from grpo_doctor_reports.model import Run
+from msgspec.structs import replace
+
 from grpo_doctor_reports.schema.report import RunEntry
 from grpo_doctor_reports.text_safety import clean
 
 
-def read_run(part: RunEntry) -> Run:
-    """Return the `run` part of the document."""
-    return Run(
-        id=part.id,
-        source=part.source,
-        command=part.command,
-        framework=part.framework,
-        framework_version=part.framework_version or "",
-        model=part.model,
-        parallelism=part.parallelism,
-        hosts=part.hosts,
-        world_size=part.world_size,
-        started_unix_ns=part.started_unix_ns,
-        duration_s=part.duration_s,
-        exit_state=part.exit.state or "unknown",
-        exit_code=part.exit.code,
-        exit_signal=part.exit.signal or "",
-        knobs=_pairs(part.knobs),
-        versions=_pairs(part.versions),
-        gpus=part.gpus,
-        ranks=sorted(part.ranks, key=lambda rank: rank.rank),
-        loss=part.loss,
-        notes=part.notes,
-        clock=part.clock,
-    )
+def read_run(part: RunEntry) -> RunEntry:
+    """Return the `run` part of the document, its ranks in order."""
+    ranks = sorted(part.ranks, key=lambda rank: rank.rank)
+    return replace(part, ranks=ranks, exit=replace(part.exit, state=part.exit.state or "unknown"))
 
 
 def any_value(value: object) -> str:
@@ -48,5 +28,6 @@ def any_value(value: object) -> str:
     return clean(json.dumps(value, ensure_ascii=False, default=str))
 
 
-def _pairs(members: Mapping[str, object]) -> list[tuple[str, str]]:
+def setting_pairs(members: Mapping[str, object]) -> list[tuple[str, str]]:
+    """Return names and values as text, by name."""
     return sorted((name, any_value(value)) for name, value in members.items())

@@ -15,6 +15,7 @@ from grpo_doctor_reports.costs import cost_words
 from grpo_doctor_reports.document import read_document
 from grpo_doctor_reports.evaluation import best_words, from_to, sparkline, trained_metric
 from grpo_doctor_reports.finding_model import Finding
+from grpo_doctor_reports.findings import measured
 from grpo_doctor_reports.key_numbers import key_numbers
 from grpo_doctor_reports.memory_words import memory_sentences
 from grpo_doctor_reports.model import Report
@@ -50,13 +51,13 @@ def render_text(document: AnyDocument, *, width: int, color: bool) -> str:
     """
     report = read_document(document)
     return as_text(
-        lambda columns: _parts(report, columns),
+        lambda columns: _body(report, columns),
         width=max(_NARROWEST, min(_WIDEST, width)),
         colors="truecolor" if color else None,
     )
 
 
-def _parts(report: Report, width: int) -> Iterator[RenderableType]:
+def _body(report: Report, width: int) -> Iterator[RenderableType]:
     yield Text(_head(report), style="dim")
     yield from _losses(report)
     yield Text("\n" + digest.verdict(report) + "\n", style="bold")
@@ -65,14 +66,14 @@ def _parts(report: Report, width: int) -> Iterator[RenderableType]:
     yield Text(_key_numbers(report) + "\n")
     yield from _step_bar(report, width)
     yield from _evaluation(report, width)
-    for said in memory_sentences(report.memory):
-        yield sentence(said, width=width, style="dim")
+    for line in memory_sentences(report.memory):
+        yield sentence(line, width=width, style="dim")
     yield from _findings(report, width)
     yield Text("")
-    open_questions = [f"Open: {said}" for said in report.summary.not_judged[:_NOTES]]
+    open_questions = [f"Open: {line}" for line in report.summary.not_judged[:_NOTES]]
     notes = [f"Note: {note}" for note in report.run.notes[:_NOTES]]
-    for said in [*_checks(report), *open_questions, *notes]:
-        yield sentence(said, width=width, style="dim")
+    for line in [*_checks(report), *open_questions, *notes]:
+        yield sentence(line, width=width, style="dim")
 
 
 def _head(report: Report) -> str:
@@ -142,8 +143,8 @@ def _bar(part: digest.BarPart, scale: float) -> Text:
 
 
 def _eighths(cells: float) -> str:
-    whole, rest = divmod(round(8 * cells), 8)
-    return _WORK * whole + _EIGHTHS[rest]
+    full, eighths = divmod(round(8 * cells), 8)
+    return _WORK * full + _EIGHTHS[eighths]
 
 
 def _evaluation(report: Report, width: int) -> Iterator[RenderableType]:
@@ -175,10 +176,10 @@ def _findings(report: Report, width: int) -> Iterator[RenderableType]:
         yield Text("\nAlso found:")
     for finding in more[:_ALSO]:
         yield _indented(_one_line(finding, width - _INDENT))
-    rest = more[_ALSO:]
-    if rest:
-        ids = ", ".join(finding.id for finding in rest[:_IDS])
-        yield _indented(Text(f"and {formatting.number(len(rest))} more: {ids}", style="dim"))
+    unlisted = more[_ALSO:]
+    if unlisted:
+        ids = ", ".join(finding.id for finding in unlisted[:_IDS])
+        yield _indented(Text(f"and {formatting.number(len(unlisted))} more: {ids}", style="dim"))
 
 
 def _finding(finding: Finding, evidence: int, width: int) -> Iterator[RenderableType]:
@@ -189,7 +190,7 @@ def _finding(finding: Finding, evidence: int, width: int) -> Iterator[Renderable
     line.append(f"  {finding.title}")
     yield line
     for item in finding.evidence[:evidence]:
-        yield _indented(Text(f"{item.text}: {item.shown}", style="dim"))
+        yield _indented(Text(f"{item.text}: {measured(item)}", style="dim"))
     cost = ", ".join(_cost(finding))
     if cost:
         yield _indented(Text(f"costs {cost}"))
@@ -227,8 +228,8 @@ def _together(report: Report) -> Iterator[Text]:
     words = joint_words(whatif, best) if whatif else None
     if words is None or len(best) < 2:
         return
-    said = f"{formatting.count(len(best), 'fix', 'fixes')} together: a step takes {words['time']}"
-    yield Text(f"\n{said}, {words['change']} ({words['range']})", style="bold")
+    start = f"{formatting.count(len(best), 'fix', 'fixes')} together: a step takes {words['time']}"
+    yield Text(f"\n{start}, {words['change']} ({words['range']})", style="bold")
 
 
 def _indented(text: Text) -> Padding:

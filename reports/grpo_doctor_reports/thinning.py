@@ -30,12 +30,12 @@ def thin_line(times: Numbers, values: Numbers, limit: int) -> Line:
     if len(points) <= limit:
         return Line([t for t, _ in points], [v for _, v in points], [], [])
     buckets = [points[start:end] for start, end in bin_edges(len(points), limit)]
-    known = [[v for _, v in bucket if v is not None] for bucket in buckets]
+    rows = [[v for _, v in bucket if v is not None] for bucket in buckets]
     return Line(
         times=[bucket[len(bucket) // 2][0] for bucket in buckets],
-        values=[fmean(row) if row else None for row in known],
-        lows=[min(row, default=None) for row in known],
-        highs=[max(row, default=None) for row in known],
+        values=[fmean(row) if row else None for row in rows],
+        lows=[min(row, default=None) for row in rows],
+        highs=[max(row, default=None) for row in rows],
     )
 
 
@@ -57,5 +57,5 @@ def bin_edges(width: int, columns: int) -> list[tuple[int, int]]:
 
 
 def _mean(values: Numbers) -> float | None:
-    known = [value for value in values if value is not None]
-    return fmean(known) if known else None
+    numbers = [value for value in values if value is not None]
+    return fmean(numbers) if numbers else None

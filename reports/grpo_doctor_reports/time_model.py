@@ -1,19 +1,8 @@
-"""Where the time of a step went, as types: accounting, steps, critical path, collectives."""
+"""Where the time of a step went, as types: accounting, steps, critical path."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-
-
-@dataclass(frozen=True, slots=True)
-class Kinds:
-    """Seconds of a phase by kind; they never add up to more than `seconds`."""
-
-    seconds: float
-    work_s: float
-    wait_s: float
-    transfer_s: float
-    idle_s: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,24 +44,10 @@ class Segment:
 
 @dataclass(frozen=True, slots=True)
 class CriticalPath:
-    """What a step's end waited for, from its begin to its end; `which` is median or worst."""
+    """What a step's end waited for, from its begin to its end; `name` is median or worst."""
 
-    which: str
+    name: str
     step: int
     seconds: float
     segments: list[Segment]
     left_out: int
-
-
-@dataclass(frozen=True, slots=True)
-class Collective:
-    """One collective, mean per step: waiting for the last rank (skew), then moving data."""
-
-    group: str
-    name: str
-    phase: str
-    count: float
-    seconds: float
-    skew_s: float
-    transfer_s: float
-    last_rank: int | None

@@ -7,7 +7,8 @@ from typing import Final
 
 from grpo_doctor_reports import formatting
 from grpo_doctor_reports.model import Report
-from grpo_doctor_reports.time_model import Accounting, Collective, CriticalPath, Segment
+from grpo_doctor_reports.schema.views import CollectiveEntry
+from grpo_doctor_reports.time_model import Accounting, CriticalPath, Segment
 
 _LANES: Final = 12
 _NUMBERS_SHOWN: Final = 90  # characters; a run may have thousands of checkpoint steps
@@ -29,14 +30,14 @@ def path_sentence(path: CriticalPath) -> str:
         by_phase[segment.phase] += segment.seconds
         by_kind[segment.kind] += segment.seconds
     longest = sorted(by_phase.items(), key=lambda item: -item[1])[:4]
-    said = ", ".join(f"{phase} {formatting.seconds(taken)}" for phase, taken in longest)
-    rest = [
+    phases = ", ".join(f"{phase} {formatting.seconds(seconds)}" for phase, seconds in longest)
+    losses = [
         f"{kind} {formatting.seconds(by_kind[kind])}" for kind in ("transfer", "idle", "wait")
         if by_kind.get(kind)
     ]  # fmt: skip
     lanes = len({segment.lane for segment in path.segments})
     through = f", through {formatting.count(lanes, 'rank or engine', 'ranks and engines')}"
-    return f"Critical path: {said}{through}{'; of that ' + ', '.join(rest) if rest else ''}."
+    return f"Critical path: {phases}{through}{'; of that ' + ', '.join(losses) if losses else ''}."
 
 
 def accounting_sentence(accounting: Accounting) -> str:
@@ -46,27 +47,27 @@ def accounting_sentence(accounting: Accounting) -> str:
 
 def time_notes(report: Report) -> list[tuple[str, str]]:
     """Return what bears on how far the numbers can be trusted: (label, sentence)."""
-    summary, clock, accounting = report.summary, report.run.clock, report.summary.accounting
-    said = []
+    summary, clock, accounting = report.summary, report.run.clock, report.accounting
+    notes = []
     if summary.gpu_truly_busy_pct is not None:
         by = f", judged by {summary.gpu_busy_by.replace('_', ' ')}" if summary.gpu_busy_by else ""
         against = f" The driver reports {formatting.percent(summary.gpu_busy_pct)}."
-        said.append((
+        notes.append((
             "GPU", f"Effective utilization {formatting.percent(summary.gpu_truly_busy_pct)}{by}."
             + (against if summary.gpu_busy_pct is not None else ""),
         ))  # fmt: skip
     if accounting.steady_from is not None:
         reason = f": {accounting.steady_reason}" if accounting.steady_reason else ""
-        said.append(("Steady", f"from step {accounting.steady_from}{reason}"))
+        notes.append(("Steady", f"from step {accounting.steady_from}{reason}"))
     if accounting.set_apart:
         kinds = "; ".join(
             f"{formatting.count(len(steps), f'{name} step')} ({cut(formatting.int_ranges(steps))})"
             for name, steps in accounting.set_apart
         )
-        said.append(("Excluded", f"{kinds}. No mean above includes them."))
+        notes.append(("Excluded", f"{kinds}. No mean above includes them."))
     if clock is not None:
-        said.append(("Clocks", clock_sentence(report)))
-    return said
+        notes.append(("Clocks", clock_sentence(report)))
+    return notes
 
 
 def clock_sentence(report: Report) -> str:
@@ -83,11 +84,9 @@ def clock_sentence(report: Report) -> str:
     return f"Moments of two ranks compare within {within}{methods}."
 
 
-def longest_collective(collectives: list[Collective]) -> float:
+def longest_collective(collectives: list[CollectiveEntry]) -> float:
     """Return the most seconds from a first arrival to an end: what the bars are scaled by."""
-    return max(
-        (collective.skew_s + collective.transfer_s for collective in collectives), default=0.0
-    )
+    return max((call.skew_seconds + call.transfer_seconds for call in collectives), default=0.0)
 
 
 def cut(text: str) -> str:

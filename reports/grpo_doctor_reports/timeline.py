@@ -8,20 +8,12 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from grpo_doctor_reports.model import Heatmap
 from grpo_doctor_reports.palette import order_of
 from grpo_doctor_reports.schema import timeline as parts
 from grpo_doctor_reports.schema.part import Numbers
+from grpo_doctor_reports.schema.views import Heatmap
 from grpo_doctor_reports.time_model import StepTime
-from grpo_doctor_reports.timeline_model import (
-    Bucket,
-    Exact,
-    RankBuckets,
-    StepBuckets,
-    Timeline,
-    Track,
-    Worst,
-)
+from grpo_doctor_reports.timeline_model import Bucket, RankBuckets, StepBuckets, Timeline, Worst
 from grpo_doctor_reports.views import fitted, matrix
 
 _STEADY = "steady"
@@ -31,10 +23,14 @@ _MOST_BANDS = 15_000  # of a document without exact windows; the page stays belo
 
 def read_timeline(part: parts.Timeline) -> Timeline:
     """Return what is drawn over time, in seconds since the start of the run."""
-    tracks = [_read_track(track) for track in part.tracks]
+    lengths = [min(len(track.t_s), len(track.v)) for track in part.tracks]
+    tracks = [
+        replace(track, t_s=track.t_s[:length], v=track.v[:length])
+        for track, length in zip(part.tracks, lengths, strict=True)
+    ]
     exact = _read_exact(part.exact) if part.exact.lanes else _from_bands(part)
     ends = [end for lane in exact.lanes for end in lane.end_s]
-    sampled = (t for track in tracks for t in track.times_s if t is not None)
+    sampled = (t for track in tracks for t in track.t_s if t is not None)
     return Timeline(
         end_s=max(0.0, part.end_s, max(ends, default=0.0), max(sampled, default=0.0)),
         ranks=_read_rank_buckets(part.ranks),
@@ -89,7 +85,7 @@ def _read_buckets(part: parts.Buckets) -> list[Bucket]:
 def _of_steps(steps: list[StepTime], heatmap: Heatmap) -> StepBuckets:
     is_timed = bool(steps)
     if not steps:
-        lengths = column_means(heatmap.step_s, len(heatmap.steps))
+        lengths = column_means(heatmap.step_seconds, len(heatmap.steps))
         steps = [
             StepTime(number, float(number) - 0.5, float(number) + 0.5, seconds, _STEADY, None)
             for number, seconds in zip(heatmap.steps, lengths, strict=True)
@@ -103,7 +99,7 @@ def _of_steps(steps: list[StepTime], heatmap: Heatmap) -> StepBuckets:
 
     steady = [step for step in steps if step.kind == _STEADY] or steps
     among = {step.number for step in steady}
-    phases = {name: of_each(rows) for name, rows in heatmap.phases_s.items()}
+    phases = {name: of_each(rows) for name, rows in heatmap.phase_seconds.items()}
     return StepBuckets(
         buckets=[
             Bucket(s.number, s.number, 1, s.kind not in _UNUSED, s.kind, s.start_s, s.end_s)
@@ -112,13 +108,13 @@ def _of_steps(steps: list[StepTime], heatmap: Heatmap) -> StepBuckets:
         seconds=[step.seconds for step in steps],
         worst=[Worst(step.seconds, step.number, step.slowest_rank) for step in steps],
         phases_s=phases,
-        waits_s={name: of_each(rows) for name, rows in heatmap.phase_waits_s.items()},
+        waits_s={name: of_each(rows) for name, rows in heatmap.phase_wait_seconds.items()},
         median_s=median([step.seconds for step in steady] or [0.0]),
         median_phases_s={
-            name: median(known)
+            name: median(values)
             for name, row in phases.items()
             if (
-                known := [
+                values := [
                     v for v, n in zip(row, numbers, strict=True) if v is not None and n in among
                 ]
             )
@@ -127,7 +123,7 @@ def _of_steps(steps: list[StepTime], heatmap: Heatmap) -> StepBuckets:
     )
 
 
-def _read_exact(part: parts.Exact) -> Exact:
+def _read_exact(part: parts.Exact) -> parts.Exact:
     lanes = []
     for lane in part.lanes:
         columns = (lane.name, lane.depth, lane.start_s, lane.end_s, lane.meeting)
@@ -145,17 +141,16 @@ def _read_exact(part: parts.Exact) -> Exact:
                 wait_s=lane.wait_s[: len(lane.wait_s) // 2 * 2],
             )
         )
-    return Exact(
+    return replace(
+        part,
         windows=[window for window in part.windows if window.end_s > window.start_s],
-        names=part.names,
-        collectives=set(part.collectives),
         lanes=[lane for lane in lanes if lane.name or not lane.start_s],
         spans_left_out=max(0, part.spans_left_out),
         longest_left_out_s=max(0.0, part.longest_left_out_s),
     )
 
 
-def _from_bands(part: parts.Timeline) -> Exact:
+def _from_bands(part: parts.Timeline) -> parts.Exact:
     """What a document without exact windows knows: the bands, as one window."""
     end_s = max([part.end_s, *(band.end_s or 0.0 for band in part.bands)])
     names = sorted({band.phase for band in part.bands})
@@ -186,18 +181,12 @@ def _from_bands(part: parts.Timeline) -> Exact:
         )
     windows = [parts.ExactWindow(why="whole", end_s=end_s)] if lanes and end_s > 0 else []
     longest_s = max(0.0, length_s(left_out[0])) if left_out else 0.0
-    return Exact(windows, names, set(), lanes, len(left_out), longest_s)
-
-
-def _read_track(part: parts.TrackEntry) -> Track:
-    length = min(len(part.t_s), len(part.v))
-    return Track(
-        name=part.name,
-        label=part.label,
-        unit=part.unit,
-        group=part.group,
-        times_s=part.t_s[:length],
-        values=part.v[:length],
+    return parts.Exact(
+        windows=windows,
+        names=names,
+        lanes=lanes,
+        spans_left_out=len(left_out),
+        longest_left_out_s=longest_s,
     )
 
 
@@ -205,8 +194,8 @@ def column_means(rows: list[Numbers], width: int) -> Numbers:
     """Return the mean of each of `width` columns, None where nothing is known."""
     means: Numbers = []
     for at in range(width):
-        known = [value for row in rows if (value := row[at]) is not None]
-        means.append(fmean(known) if known else None)
+        column = [value for row in rows if (value := row[at]) is not None]
+        means.append(fmean(column) if column else None)
     return means
 
 

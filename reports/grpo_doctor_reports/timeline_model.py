@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from grpo_doctor_reports.schema.part import Numbers
-from grpo_doctor_reports.schema.timeline import ExactLane, ExactWindow
+from grpo_doctor_reports.schema.timeline import Exact, TrackEntry
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,35 +60,11 @@ class RankBuckets:
 
 
 @dataclass(frozen=True, slots=True)
-class Exact:
-    """Every span of some windows."""
-
-    windows: list[ExactWindow]
-    names: list[str]
-    collectives: set[str]
-    lanes: list[ExactLane]
-    spans_left_out: int
-    longest_left_out_s: float
-
-
-@dataclass(frozen=True, slots=True)
-class Track:
-    """Samples of one quantity over time."""
-
-    name: str
-    label: str
-    unit: str
-    group: str
-    times_s: Numbers
-    values: Numbers
-
-
-@dataclass(frozen=True, slots=True)
 class Timeline:
     """Phases and samples over the whole run."""
 
     end_s: float
     ranks: RankBuckets
     exact: Exact
-    tracks: list[Track]
+    tracks: list[TrackEntry]
     tracks_left_out: int

@@ -1,50 +1,29 @@
-"""Read the parts that become charts: waterfall, heatmap, learning curves."""
+"""Read the parts that become charts: heatmap, learning curves."""
 
 from __future__ import annotations
 
 from itertools import zip_longest
 from statistics import fmean
 
-from grpo_doctor_reports.accounting import read_kinds
-from grpo_doctor_reports.model import Curve, Evaluation, Heatmap, WaterfallBar
+from msgspec.structs import replace
+
+from grpo_doctor_reports.model import Curve, Evaluation
 from grpo_doctor_reports.palette import order_of
 from grpo_doctor_reports.schema import views as parts
 from grpo_doctor_reports.schema.part import Numbers
 
 
-def read_waterfall(entries: list[parts.WaterfallEntry]) -> list[WaterfallBar]:
-    """Return the phases of the mean step, in the order of the document."""
-    bars = []
-    for entry in entries:
-        kinds = read_kinds(entry)
-        bars.append(
-            WaterfallBar(
-                phase=entry.phase,
-                start_s=max(0.0, entry.start_s),
-                seconds=kinds.seconds,
-                p10_s=entry.p10_s,
-                p90_s=entry.p90_s,
-                work_s=kinds.work_s,
-                wait_s=kinds.wait_s,
-                transfer_s=kinds.transfer_s,
-                idle_s=kinds.idle_s,
-            )
-        )
-    return bars
-
-
-def read_heatmap(part: parts.Heatmap) -> Heatmap:
+def read_heatmap(part: parts.Heatmap) -> parts.Heatmap:
     """Return the seconds by rank and step; rows and columns that are not there read as None."""
     height, width = len(part.ranks), len(part.steps)
     phases = {name: matrix(rows, height, width) for name, rows in part.phase_seconds.items()}
     waits = {name: matrix(rows, height, width) for name, rows in part.phase_wait_seconds.items()}
-    return Heatmap(
-        ranks=part.ranks,
-        steps=part.steps,
-        step_s=matrix(part.step_seconds, height, width),
-        wait_s=matrix(part.wait_seconds, height, width),
-        phases_s={name: phases[name] for name in sorted(phases, key=order_of)},
-        phase_waits_s={name: rows for name, rows in waits.items() if rows},
+    return replace(
+        part,
+        step_seconds=matrix(part.step_seconds, height, width),
+        wait_seconds=matrix(part.wait_seconds, height, width),
+        phase_seconds={name: phases[name] for name in sorted(phases, key=order_of)},
+        phase_wait_seconds={name: rows for name, rows in waits.items() if rows},
         steps_total=max(width, part.steps_total),
         means=_read_means(part),
     )
@@ -62,8 +41,8 @@ def _read_means(part: parts.Heatmap) -> parts.RankMeans:
     return part.means
 
 
-def _mean(known: list[float]) -> float | None:
-    return fmean(known) if known else None
+def _mean(values: list[float]) -> float | None:
+    return fmean(values) if values else None
 
 
 def read_curves(part: parts.MetricsView) -> list[Curve]:
@@ -88,8 +67,8 @@ def matrix(rows: list[Numbers], height: int, width: int) -> list[Numbers]:
     """Return rows of this height and width, None where nothing is; [] of none."""
     if not rows:
         return []
-    known = [fitted(row, width) for row in rows[:height]]
-    return known + [[None] * width for _ in range(height - len(known))]
+    present = [fitted(row, width) for row in rows[:height]]
+    return present + [[None] * width for _ in range(height - len(present))]
 
 
 def fitted(values: Numbers, length: int) -> Numbers:

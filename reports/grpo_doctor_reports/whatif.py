@@ -91,8 +91,8 @@ def joint_flags(whatif: WhatIf, fixes: tuple[int, ...]) -> str:
     """Return what to type for all of them: flags on one line, all else on lines of its own."""
     spellings = [fix.spelling for fix in whatif.fixes if fix.index in fixes and fix.spelling]
     flags = [spelling for spelling in spellings if _is_flag(spelling)]
-    others = [spelling for spelling in spellings if not _is_flag(spelling)]
-    return "\n".join([*([" ".join(flags)] if flags else []), *others])
+    commands = [spelling for spelling in spellings if not _is_flag(spelling)]
+    return "\n".join([*([" ".join(flags)] if flags else []), *commands])
 
 
 def _is_flag(spelling: str) -> bool:

@@ -62,13 +62,13 @@ def shares(steps: StepBuckets) -> tuple[int, list[tuple[str, float, float]]]:
     """
     chosen = [at for at, bucket in enumerate(steps.buckets) if bucket.used]
     chosen = chosen or list(range(len(steps.buckets)))
-    taken = {name: _sum(values, chosen, steps) for name, values in steps.phases_s.items()}
+    totals = {name: _sum(values, chosen, steps) for name, values in steps.phases_s.items()}
     waits = {name: _sum(values, chosen, steps) for name, values in steps.waits_s.items()}
-    whole = _sum(steps.seconds, chosen, steps)
-    if whole <= 0:
+    all_s = _sum(steps.seconds, chosen, steps)
+    if all_s <= 0:
         return 0, []
     count = sum(steps.buckets[at].steps for at in chosen)
-    return count, [(n, taken[n] / whole, waits.get(n, 0.0) / whole) for n in taken]
+    return count, [(n, totals[n] / all_s, waits.get(n, 0.0) / all_s) for n in totals]
 
 
 def _sum(values: Numbers, chosen: list[int], steps: StepBuckets) -> float:
@@ -78,9 +78,9 @@ def _sum(values: Numbers, chosen: list[int], steps: StepBuckets) -> float:
 def _stack(
     phase: int, values: Numbers, waits: Numbers | None, pool: NumberPool
 ) -> dict[str, int | None]:
-    waited = waits is not None and any(waits)
+    has_waits = waits is not None and any(waits)
     return {
         "phase": phase,
         "v": pool.add(values),
-        "wait": pool.add(waits) if waits is not None and waited else None,
+        "wait": pool.add(waits) if waits is not None and has_waits else None,
     }

@@ -26,8 +26,8 @@ def curves_chart(
         return None
     over = _drawn_over(curves, evaluation)
     evaluated = evaluation.curve.name if evaluation and over else ""
-    named = [curve for curve in curves if curve.name != evaluated]
-    ordered = sorted(named, key=lambda curve: _rank(curve.name))
+    trained = [curve for curve in curves if curve.name != evaluated]
+    ordered = sorted(trained, key=lambda curve: _rank(curve.name))
     moving = [curve for curve in ordered if not _is_flat(curve)]
     flat = [curve for curve in ordered if _is_flat(curve)] if moving else []
     shown = (moving or ordered)[:_CURVES_SHOWN]
@@ -60,25 +60,25 @@ def _evaluated(evaluation: Evaluation, pool: NumberPool) -> dict[str, object]:
 
 
 def _summaries(shown: list[Curve], evaluation: Evaluation | None) -> list[str]:
-    said = [_summary(curve) for curve in shown[:3]]
+    summaries = [_summary(curve) for curve in shown[:3]]
     if evaluation is None:
-        return said
+        return summaries
     first, last = from_to(evaluation.curve.values)
-    return [*said, f"evaluation goes from {first} to {last}, {best_words(evaluation)}"]
+    return [*summaries, f"evaluation goes from {first} to {last}, {best_words(evaluation)}"]
 
 
 def _is_flat(curve: Curve) -> bool:
-    known = [value for value in curve.values if value is not None]
-    return len(known) > 1 and min(known) == max(known) and curve.name not in _FIRST
+    values = [value for value in curve.values if value is not None]
+    return len(values) > 1 and min(values) == max(values) and curve.name not in _FIRST
 
 
 def _note(left_out: int, flat: list[Curve]) -> str:
-    said = [f"{formatting.count(left_out, 'more metric')} not drawn."] if left_out else []
+    notes = [f"{formatting.count(left_out, 'more metric')} not drawn."] if left_out else []
     if flat:
         values = [f"{c.name} {formatting.number(_last(c))}" for c in flat[:_FLAT_NAMED]]
         more = f" and {len(flat) - _FLAT_NAMED} more" if len(flat) > _FLAT_NAMED else ""
-        said.append(f"The same throughout: {', '.join(values)}{more}.")
-    return " ".join(said)
+        notes.append(f"The same throughout: {', '.join(values)}{more}.")
+    return " ".join(notes)
 
 
 def _last(curve: Curve) -> float | None:
@@ -91,10 +91,10 @@ def _rank(name: str) -> tuple[int, str]:
 
 def _curve(curve: Curve, pool: NumberPool, evaluation: Evaluation | None) -> dict[str, object]:
     line = thin_line([float(step) for step in curve.steps], curve.values, _POINTS)
-    known = [value for value in curve.values if value is not None]
+    values = [value for value in curve.values if value is not None]
     return {
         "label": curve.name,
-        "last": formatting.number(known[-1]),
+        "last": formatting.number(values[-1]),
         "x": pool.add_integers([int(step) for step in line.times if step is not None]),
         **line_values(line, pool),
         **({"evaluation": _evaluated(evaluation, pool)} if evaluation else {}),

@@ -7,12 +7,12 @@ from statistics import median
 from typing import Any
 
 from grpo_doctor_reports.packing import NumberPool
-from grpo_doctor_reports.timeline_model import Exact
+from grpo_doctor_reports.schema.timeline import Exact
 
 
 def exact_data(exact: Exact, phases: list[str], pool: NumberPool) -> dict[str, Any]:
     """Return where in the pool the spans are; lanes follow each other in each array."""
-    lanes = exact.lanes
+    lanes, calls = exact.lanes, set(exact.collectives)
     lengths = [window.end_s - window.start_s for window in exact.windows]
     scale_s = median(lengths) if lengths else 1.0  # times are exact to 1/100,000 of a window
     starts = [start for lane in lanes for start in lane.start_s]
@@ -25,7 +25,7 @@ def exact_data(exact: Exact, phases: list[str], pool: NumberPool) -> dict[str, A
             for w in exact.windows
         ],
         "names": [
-            {"name": name, "phase": _phase_of(name, phases), "call": name in exact.collectives}
+            {"name": name, "phase": _phase_of(name, phases), "call": name in calls}
             for name in exact.names
         ],
         "ranks": pool.add_integers([lane.rank for lane in lanes]),
@@ -48,7 +48,7 @@ def exact_data(exact: Exact, phases: list[str], pool: NumberPool) -> dict[str, A
 
 def phases_of_spans(exact: Exact) -> set[str]:
     """Return the first parts of the names of spans that are no collectives."""
-    return {name.partition("/")[0] for name in exact.names if name not in exact.collectives}
+    return {name.partition("/")[0] for name in {*exact.names} - {*exact.collectives}}
 
 
 def _phase_of(name: str, phases: list[str]) -> int:

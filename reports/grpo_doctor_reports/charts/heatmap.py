@@ -6,9 +6,9 @@ from statistics import fmean
 
 from grpo_doctor_reports import formatting
 from grpo_doctor_reports.charts.chart import Chart
-from grpo_doctor_reports.model import Heatmap
 from grpo_doctor_reports.packing import NumberPool
 from grpo_doctor_reports.schema.part import Numbers
+from grpo_doctor_reports.schema.views import Heatmap
 from grpo_doctor_reports.thinning import slowest_columns
 
 _ROWS = 128
@@ -20,7 +20,7 @@ def heatmap_chart(heatmap: Heatmap, pool: NumberPool) -> Chart | None:
     ranks, steps = heatmap.ranks[:_ROWS], heatmap.steps
     if not ranks or not steps:
         return None
-    columns = slowest_columns(heatmap.step_s, len(steps), max(1, _CELLS // len(ranks)))
+    columns = slowest_columns(heatmap.step_seconds, len(steps), max(1, _CELLS // len(ranks)))
     options = [
         {"label": label, "z": pool.add(_flat(rows[:_ROWS], columns))}
         for label, rows in _matrices(heatmap)
@@ -41,12 +41,16 @@ def heatmap_chart(heatmap: Heatmap, pool: NumberPool) -> Chart | None:
 
 def _matrices(heatmap: Heatmap) -> list[tuple[str, list[Numbers]]]:
     """Own work first: who waits for a slow rank takes as long as that rank."""
-    own = [("own work", _without(heatmap.step_s, heatmap.wait_s))]
+    own = [("own work", _own_work(heatmap))]
     phases = [
-        (name, _without(rows, heatmap.phase_waits_s.get(name, [])))
-        for name, rows in heatmap.phases_s.items()
+        (name, _without(rows, heatmap.phase_wait_seconds.get(name, [])))
+        for name, rows in heatmap.phase_seconds.items()
     ]
-    return [*own, ("wait", heatmap.wait_s), ("step time", heatmap.step_s), *phases]
+    return [*own, ("wait", heatmap.wait_seconds), ("step time", heatmap.step_seconds), *phases]
+
+
+def _own_work(heatmap: Heatmap) -> list[Numbers]:
+    return _without(heatmap.step_seconds, heatmap.wait_seconds)
 
 
 def _without(rows: list[Numbers], waits: list[Numbers]) -> list[Numbers]:
@@ -66,35 +70,37 @@ def _summary(heatmap: Heatmap) -> str:
     means = heatmap.means
     own = [(v, r) for v, r in zip(means.own_seconds, means.ranks, strict=False) if v is not None]
     waits = [(v, r) for v, r in zip(means.wait_seconds, means.ranks, strict=False) if v is not None]
-    said = []
+    lines = []
     if own:
         longest, rank = max(own)
-        of = f"of {formatting.count(len(own), 'rank')}" if len(own) > 1 else ""
-        most = f", most on rank {rank} with {formatting.seconds(longest)}" if len(own) > 1 else ""
         mean = formatting.seconds(fmean(value for value, _ in own))
-        said.append(f"Own work per step is {mean} in the mean {of}{most}.".replace(" .", "."))
+        worst = f"{len(own):,} ranks, most on rank {rank} with {formatting.seconds(longest)}"
+        of = f" of {worst}" if len(own) > 1 else ""
+        lines.append(f"Own work per step is {mean} in the mean{of}.")
     if len(waits) > 1:
-        (least, waits_least), (most_s, waits_most) = min(waits), max(waits)
-        said.append(
-            f"Mean wait per step runs from {formatting.seconds(least)} (rank {waits_least}) to "
-            f"{formatting.seconds(most_s)} (rank {waits_most})."
+        (low_s, low_rank), (high_s, high_rank) = min(waits), max(waits)
+        lines.append(
+            f"Mean wait per step runs from {formatting.seconds(low_s)} (rank {low_rank}) to "
+            f"{formatting.seconds(high_s)} (rank {high_rank})."
         )
     cells = [
         (value, rank, step)
-        for rank, row in zip(heatmap.ranks, _without(heatmap.step_s, heatmap.wait_s), strict=False)
+        for rank, row in zip(heatmap.ranks, _own_work(heatmap), strict=False)
         for step, value in zip(heatmap.steps, row, strict=False)
         if value is not None
     ]
     if cells:
         value, rank, step = max(cells)
         cell = f"{formatting.seconds(value)} (rank {rank}, step {step})"
-        said.append(f"The longest own work in a step is {cell}.")
-    return " ".join(said)
+        lines.append(f"The longest own work in a step is {cell}.")
+    return " ".join(lines)
 
 
 def _note(heatmap: Heatmap, columns: list[int]) -> str:
     rows, ranks = min(len(heatmap.ranks), _ROWS), len(heatmap.means.ranks)
-    notes = ["Own work and phases are without waiting for other ranks."] if heatmap.wait_s else []
+    notes = (
+        ["Own work and phases are without waiting for other ranks."] if heatmap.wait_seconds else []
+    )
     if ranks > rows:
         every = formatting.number(ranks / rows, 2)
         notes.append(f"{rows} of {ranks:,} ranks: of every {every} the one that works longest.")

@@ -17,8 +17,8 @@ from grpo_doctor_reports.charts.exact import exact_data, phases_of_spans
 from grpo_doctor_reports.model import Report
 from grpo_doctor_reports.packing import NumberPool
 from grpo_doctor_reports.palette import color_of, ink_on, order_of
-from grpo_doctor_reports.schema.timeline import ExactWindow
-from grpo_doctor_reports.timeline_model import Exact, StepBuckets, Timeline
+from grpo_doctor_reports.schema.timeline import Exact, ExactWindow
+from grpo_doctor_reports.timeline_model import StepBuckets, Timeline
 
 _NAMED = 4
 _BUTTONS = 8
@@ -80,40 +80,40 @@ def lanes_shown(timeline: Timeline) -> list[int]:
 
 
 def _phases(steps: StepBuckets, timeline: Timeline) -> list[str]:
-    known = {*phases_of_buckets(steps, timeline.ranks), *phases_of_spans(timeline.exact)}
-    return sorted(known, key=order_of)
+    names = {*phases_of_buckets(steps, timeline.ranks), *phases_of_spans(timeline.exact)}
+    return sorted(names, key=order_of)
 
 
 def _summary(report: Report) -> str:
-    count, parts = shares(report.step_buckets)
-    if not parts:
+    count, shares_of_phases = shares(report.step_buckets)
+    if not shares_of_phases:
         return _of_spans(report.timeline)
     lanes = len(lanes_shown(report.timeline))
     ranks = formatting.count(max(len(report.heatmap.means.ranks), lanes), "rank")
-    said = [
+    phases = [
         f"{name} {formatting.share(share)}"
         + (f" ({formatting.share(wait)} waiting)" if wait >= 0.005 else "")
-        for name, share, wait in sorted(parts, key=lambda part: -part[1])
+        for name, share, wait in sorted(shares_of_phases, key=lambda part: -part[1])
         if share >= 0.0005
     ]
-    return f"Mean of {ranks} over {formatting.count(count, 'step')}: {', '.join(said)}."
+    return f"Mean of {ranks} over {formatting.count(count, 'step')}: {', '.join(phases)}."
 
 
 def _of_spans(timeline: Timeline) -> str:
     """What the outermost spans take, where no step is known."""
-    taken: dict[str, float] = {}
+    phase_s: dict[str, float] = {}
     for lane in timeline.exact.lanes:
         for name, depth, start, end in zip(
             lane.name, lane.depth, lane.start_s, lane.end_s, strict=True
         ):
             if depth == 0:
                 phase = timeline.exact.names[name].partition("/")[0]
-                taken[phase] = taken.get(phase, 0.0) + end - start
-    whole = sum(taken.values()) or 1.0
-    most = sorted(taken.items(), key=lambda item: -item[1])[:_NAMED]
-    said = ", ".join(f"{phase} {formatting.share(seconds / whole)}" for phase, seconds in most)
+                phase_s[phase] = phase_s.get(phase, 0.0) + end - start
+    total_s = sum(phase_s.values()) or 1.0
+    longest = sorted(phase_s.items(), key=lambda item: -item[1])[:_NAMED]
+    phases = ", ".join(f"{phase} {formatting.share(s / total_s)}" for phase, s in longest)
     ranks = formatting.count(len(timeline.exact.lanes), "rank")
-    return f"Recorded phases of {ranks} over {formatting.seconds(timeline.end_s)}: {said}."
+    return f"Recorded phases of {ranks} over {formatting.seconds(timeline.end_s)}: {phases}."
 
 
 def _note(report: Report) -> str:
@@ -164,10 +164,10 @@ def _name(window: ExactWindow) -> str:
 def _exact_note(exact: Exact) -> str:
     notes = []
     if exact.windows and not _is_whole(exact):
-        named = [_name(window) for why in _WORDS for window in exact.windows if window.why == why]
+        names = [_name(window) for why in _WORDS for window in exact.windows if window.why == why]
         slow = sum(window.why == "slow" for window in exact.windows)
-        named += [f"the {formatting.count(slow, 'next slowest step')}"] if slow else []
-        notes.append(f"Drawn span by span: {'; '.join(named)}.")
+        names += [f"the {formatting.count(slow, 'next slowest step')}"] if slow else []
+        notes.append(f"Drawn span by span: {'; '.join(names)}.")
     if exact.spans_left_out:
         count, longest = formatting.count(exact.spans_left_out, "span"), exact.longest_left_out_s
         notes.append(f"{count} of at most {formatting.seconds(longest)} are not drawn.")

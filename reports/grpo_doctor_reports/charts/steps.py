@@ -8,9 +8,10 @@ from typing import Any, Final
 from grpo_doctor_reports import formatting
 from grpo_doctor_reports.charts.buckets import buckets_data, phases_of_buckets, step_stacks
 from grpo_doctor_reports.charts.chart import Chart
-from grpo_doctor_reports.model import Heatmap, Report
+from grpo_doctor_reports.model import Report
 from grpo_doctor_reports.packing import NumberPool
 from grpo_doctor_reports.palette import color_of
+from grpo_doctor_reports.schema.views import Heatmap
 from grpo_doctor_reports.time_model import StepTime
 from grpo_doctor_reports.timeline import column_means
 from grpo_doctor_reports.timeline_model import StepBuckets
@@ -74,7 +75,7 @@ def _phases(report: Report, steps: list[StepTime], pool: NumberPool) -> list[dic
     """Each phase of the single steps, beside its median over the steady ones."""
     heatmap, medians = report.heatmap, report.step_buckets.median_phases_s
     phases = []
-    for phase, rows in heatmap.phases_s.items():
+    for phase, rows in heatmap.phase_seconds.items():
         means = dict(zip(heatmap.steps, column_means(rows, len(heatmap.steps)), strict=True))
         if phase in medians:
             phases.append(

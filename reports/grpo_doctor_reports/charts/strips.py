@@ -10,8 +10,9 @@ from grpo_doctor_reports import formatting
 from grpo_doctor_reports.charts.chart import Chart, line_values
 from grpo_doctor_reports.packing import NumberPool
 from grpo_doctor_reports.schema.part import Numbers
+from grpo_doctor_reports.schema.timeline import TrackEntry
 from grpo_doctor_reports.thinning import thin_line
-from grpo_doctor_reports.timeline_model import Timeline, Track
+from grpo_doctor_reports.timeline_model import Timeline
 
 _POINTS = 10_000  # over all tracks; merged points are three numbers each
 _POINTS_PER_TRACK = (40, 600)
@@ -76,36 +77,36 @@ def strips_chart(timeline: Timeline, pool: NumberPool) -> Chart | None:
     )
 
 
-def _by_name(tracks: list[Track]) -> dict[str, list[Track]]:
-    by_name: dict[str, list[Track]] = defaultdict(list)
+def _by_name(tracks: list[TrackEntry]) -> dict[str, list[TrackEntry]]:
+    by_name: dict[str, list[TrackEntry]] = defaultdict(list)
     for track in tracks:
-        if any(value is not None for value in track.values):
+        if any(value is not None for value in track.v):
             by_name[track.name].append(track)
     return by_name
 
 
-def _is_flat(tracks: list[Track]) -> bool:
+def _is_flat(tracks: list[TrackEntry]) -> bool:
     """Whether no track changes; a single sample each is worth a look still."""
-    known = [[value for value in track.values if value is not None] for track in tracks]
-    return all(len(row) > 1 and min(row) == max(row) for row in known)
+    rows = [[value for value in track.v if value is not None] for track in tracks]
+    return all(len(row) > 1 and min(row) == max(row) for row in rows)
 
 
 def _points_per_track(tracks: int) -> int:
-    least, most = _POINTS_PER_TRACK
-    return min(most, max(least, _POINTS // max(1, tracks)))
+    fewest, limit = _POINTS_PER_TRACK
+    return min(limit, max(fewest, _POINTS // max(1, tracks)))
 
 
-def _group(track: Track) -> str:
+def _group(track: TrackEntry) -> str:
     return track.group if track.group in dict(_GROUPS) else "other"
 
 
-def _group_titles(tracks: list[Track]) -> list[tuple[str, str]]:
+def _group_titles(tracks: list[TrackEntry]) -> list[tuple[str, str]]:
     present = {_group(track) for track in tracks}
     return [pair for pair in (*_GROUPS, ("other", "Other")) if pair[0] in present]
 
 
 def _strips(
-    tracks: list[Track], limit: int, timeline: Timeline, pool: NumberPool
+    tracks: list[TrackEntry], limit: int, timeline: Timeline, pool: NumberPool
 ) -> list[dict[str, Any]]:
     by_name = _by_name(tracks)
     ordered = sorted(by_name, key=lambda name: (_ORDER.get(name, len(_ORDER)), name))
@@ -113,12 +114,12 @@ def _strips(
 
 
 def _strip(
-    name: str, tracks: list[Track], limit: int, timeline: Timeline, pool: NumberPool
+    name: str, tracks: list[TrackEntry], limit: int, timeline: Timeline, pool: NumberPool
 ) -> dict[str, Any]:
     divisor, unit = _display_unit(tracks)
     lines = []
     for track in tracks:
-        line = thin_line(track.times_s, _scaled(track.values, divisor), limit)
+        line = thin_line(track.t_s, _scaled(track.v, divisor), limit)
         lines.append(
             {
                 "label": track.label or track.name,
@@ -133,49 +134,49 @@ def _scaled(values: Numbers, divisor: float) -> Numbers:
     return [None if value is None else value / divisor for value in values]
 
 
-def _display_unit(tracks: list[Track]) -> tuple[float, str]:
+def _display_unit(tracks: list[TrackEntry]) -> tuple[float, str]:
     unit = tracks[0].unit
     if unit not in {"bytes", "bytes/s"}:
         return 1.0, unit
-    largest = max((abs(v) for t in tracks for v in t.values if v is not None), default=0.0)
+    largest = max((abs(v) for t in tracks for v in t.v if v is not None), default=0.0)
     exponent = formatting.byte_exponent(largest)
     return 1024.0**exponent, formatting.byte_unit(exponent) + unit.removeprefix("bytes")
 
 
-def _summary(timeline: Timeline, tracks: list[Track]) -> str:
-    said = [f"{formatting.seconds(timeline.end_s)} recorded"]
+def _summary(timeline: Timeline, tracks: list[TrackEntry]) -> str:
+    facts = [f"{formatting.seconds(timeline.end_s)} recorded"]
     for name in _TITLES:
-        known = _known([track.values for track in tracks if track.name == name])
-        if known and len(said) < 4:
+        values = _values([track.v for track in tracks if track.name == name])
+        if values and len(facts) < 4:
             unit = next(track.unit for track in tracks if track.name == name)
             title = _TITLES[name].partition(",")[0]
-            said.append(f"mean {title} {formatting.quantity(fmean(known), unit)}")
-    return "; ".join(said) + "."
+            facts.append(f"mean {title} {formatting.quantity(fmean(values), unit)}")
+    return "; ".join(facts) + "."
 
 
-def _known(rows: list[Numbers]) -> list[float]:
+def _values(rows: list[Numbers]) -> list[float]:
     return [value for row in rows for value in row if value is not None]
 
 
-def _note(timeline: Timeline, moving: list[Track], limit: int, flat: dict[str, list[Track]]) -> str:
+def _note(
+    timeline: Timeline, moving: list[TrackEntry], limit: int, flat: dict[str, list[TrackEntry]]
+) -> str:
     notes = []
     left_out = timeline.tracks_left_out + max(0, len(timeline.tracks) - _TRACKS)
     if left_out:
         notes.append(f"{formatting.count(left_out, 'more track')} not drawn; the trace has them.")
-    if any(len(track.values) > limit for track in moving):
+    if any(len(track.v) > limit for track in moving):
         notes.append("Lines are means between lows and highs; the trace has every sample.")
     if flat:
         ordered = sorted(flat, key=lambda name: (_ORDER.get(name, len(_ORDER)), name))
-        named = [_flat_words(name, flat[name]) for name in ordered[:_STRIPS]]
+        facts = [_flat_words(name, flat[name]) for name in ordered[:_STRIPS]]
         more = f" and {len(ordered) - _STRIPS} more" if len(ordered) > _STRIPS else ""
-        notes.append(f"The same throughout: {', '.join(named)}{more}.")
+        notes.append(f"The same throughout: {', '.join(facts)}{more}.")
     return " ".join(notes)
 
 
-def _flat_words(name: str, tracks: list[Track]) -> str:
-    values = _known([track.values for track in tracks])
-    least, most = (
-        formatting.quantity(value, tracks[0].unit) for value in (min(values), max(values))
-    )
+def _flat_words(name: str, tracks: list[TrackEntry]) -> str:
+    values = _values([track.v for track in tracks])
+    low, high = (formatting.quantity(value, tracks[0].unit) for value in (min(values), max(values)))
     title = _TITLES.get(name, name).partition(",")[0]
-    return f"{title} {least}" if least == most else f"{title} {least} to {most}"
+    return f"{title} {low}" if low == high else f"{title} {low} to {high}"

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from grpo_doctor_reports import formatting
 from grpo_doctor_reports.charts.chart import Chart
-from grpo_doctor_reports.model import WaterfallBar
 from grpo_doctor_reports.palette import color_of
+from grpo_doctor_reports.schema.views import WaterfallEntry
 
 _BARS_SHOWN = 40
 
 
-def waterfall_chart(bars: list[WaterfallBar]) -> Chart | None:
+def waterfall_chart(bars: list[WaterfallEntry]) -> Chart | None:
     """Return the chart of the mean step, None without one."""
     if not bars:
         return None
@@ -26,14 +26,14 @@ def waterfall_chart(bars: list[WaterfallBar]) -> Chart | None:
     )
 
 
-def _row(bar: WaterfallBar) -> dict[str, object]:
+def _row(bar: WaterfallEntry) -> dict[str, object]:
     return {
         "phase": bar.phase,
         "color": color_of(bar.phase),
         "start": _rounded(bar.start_s),
-        "work": _rounded(bar.work_s),
-        "transfer": _rounded(bar.transfer_s),
-        "wait": _rounded(bar.wait_s + bar.idle_s),
+        "work": _rounded(bar.work_seconds),
+        "transfer": _rounded(bar.transfer_seconds),
+        "wait": _rounded(bar.wait_seconds + bar.idle_seconds),
         "p10": None if bar.p10_s is None else _rounded(bar.p10_s),
         "p90": None if bar.p90_s is None else _rounded(bar.p90_s),
         "label": formatting.seconds(bar.seconds),
@@ -41,10 +41,10 @@ def _row(bar: WaterfallBar) -> dict[str, object]:
     }
 
 
-def _hover(bar: WaterfallBar) -> list[str]:
+def _hover(bar: WaterfallEntry) -> list[str]:
     lines = [
         f"{bar.phase}: {formatting.seconds(bar.seconds)}",
-        f"work {formatting.seconds(bar.work_s)}, wait {formatting.seconds(bar.wait_s)}",
+        f"work {formatting.seconds(bar.work_seconds)}, wait {formatting.seconds(bar.wait_seconds)}",
         *_rare_kinds(bar),
         f"starts at {formatting.seconds(bar.start_s)}",
     ]
@@ -53,10 +53,10 @@ def _hover(bar: WaterfallBar) -> list[str]:
     return lines
 
 
-def _rare_kinds(bar: WaterfallBar) -> list[str]:
-    kinds = [("transfer", bar.transfer_s), ("idle", bar.idle_s)]
-    said = ", ".join(f"{kind} {formatting.seconds(taken)}" for kind, taken in kinds if taken > 0)
-    return [said] if said else []
+def _rare_kinds(bar: WaterfallEntry) -> list[str]:
+    kinds = [("transfer", bar.transfer_seconds), ("idle", bar.idle_seconds)]
+    words = ", ".join(f"{kind} {formatting.seconds(s)}" for kind, s in kinds if s > 0)
+    return [words] if words else []
 
 
 def _rounded(value_s: float) -> float:

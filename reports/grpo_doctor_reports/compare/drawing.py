@@ -3,13 +3,23 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 
-from grpo_doctor_reports.compare.model import Comparison, Curve
+from grpo_doctor_reports.schema.compare import ComparisonDocument
+from grpo_doctor_reports.schema.part import Numbers
 
 WIDTH, HEIGHT = 1000, 150
 _PAD = 6
 _MOST_POINTS = 500
+
+
+@dataclass(frozen=True, slots=True)
+class Curve:
+    """Step numbers and seconds of one run."""
+
+    steps: list[float]
+    seconds: list[float]
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,9 +45,16 @@ class Bars:
     after_pct: float
 
 
-def steps_drawing(comparison: Comparison) -> Steps | None:
+def curve_of(columns: Mapping[str, Numbers]) -> Curve:
+    """Return the steps whose number and time are both known."""
+    pairs = zip(columns.get("step", []), columns.get("seconds", []), strict=False)
+    points = [(step, s) for step, s in pairs if step is not None and s is not None]
+    return Curve([step for step, _ in points], [s for _, s in points])
+
+
+def steps_drawing(comparison: ComparisonDocument) -> Steps | None:
     """Return the drawing; None where a run has fewer than two steps."""
-    before, after = comparison.curves
+    before, after = (curve_of(comparison.steps.get(run, {})) for run in ("before", "after"))
     if min(len(before.steps), len(after.steps)) < 2:
         return None
     top = _round_up(max(*before.seconds, *after.seconds))
@@ -54,7 +71,7 @@ def steps_drawing(comparison: Comparison) -> Steps | None:
     )
 
 
-def phase_bars(comparison: Comparison) -> list[Bars]:
+def phase_bars(comparison: ComparisonDocument) -> list[Bars]:
     """Return a pair of bars for each phase, on one scale."""
     longest = max((max(p.before_s, p.after_s) for p in comparison.phases), default=0.0) or 1.0
     return [

@@ -13,9 +13,8 @@ from rich.text import Text
 from grpo_doctor_reports import formatting
 from grpo_doctor_reports.compare import words
 from grpo_doctor_reports.compare.document import read_comparison
-from grpo_doctor_reports.compare.model import Comparison
 from grpo_doctor_reports.console import as_text
-from grpo_doctor_reports.schema import AnyDocument
+from grpo_doctor_reports.schema import AnyDocument, ComparisonDocument
 
 _NARROWEST: Final = 60
 _WIDEST: Final = 110
@@ -42,7 +41,7 @@ def comparison_text(document: AnyDocument, width: int, color: bool) -> str:
     )
 
 
-def _lines(comparison: Comparison) -> Iterator[RenderableType]:
+def _lines(comparison: ComparisonDocument) -> Iterator[RenderableType]:
     yield Text(comparison.verdict, style="bold")
     for caution in comparison.cautions:
         yield Text(f"  note: {caution}", style="yellow")
@@ -57,7 +56,7 @@ def _lines(comparison: Comparison) -> Iterator[RenderableType]:
     yield from _findings(comparison)
 
 
-def _settings(comparison: Comparison) -> Iterator[RenderableType]:
+def _settings(comparison: ComparisonDocument) -> Iterator[RenderableType]:
     """Every setting that differs: what is left out here might be the reason of it all."""
     if not comparison.settings:
         yield Text("\nNothing was set differently, as far as it was recorded.")
@@ -69,7 +68,7 @@ def _settings(comparison: Comparison) -> Iterator[RenderableType]:
         yield _indented(reason)
 
 
-def _totals(comparison: Comparison) -> Table:
+def _totals(comparison: ComparisonDocument) -> Table:
     table = _table("", "before", "after", "change (95% interval)")
     rows = (("step", comparison.step_time), ("per 1,000 tokens", comparison.per_token))
     for name, change in rows:
@@ -80,15 +79,15 @@ def _totals(comparison: Comparison) -> Table:
     return table
 
 
-def _predictions(comparison: Comparison) -> Iterator[RenderableType]:
+def _predictions(comparison: ComparisonDocument) -> Iterator[RenderableType]:
     for fix in words.predicted(comparison.fixes):
         yield Text("\nPredicted and measured", style="bold")
         yield _indented(f"predicted {words.prediction(fix)} of the step time")
         measured = formatting.signed_percent(fix.measured_pct)
-        yield _indented(f"measured  {measured}: {words.held(fix)}")
+        yield _indented(f"measured  {measured}: {words.outcome(fix)}")
 
 
-def _phases(comparison: Comparison) -> Table:
+def _phases(comparison: ComparisonDocument) -> Table:
     table = _table("phase", "before", "after", "change (95% interval)")
     for phase in comparison.phases:
         shown = f"{'+' if phase.change_s > 0 else ''}{_s(phase.change_s)}"
@@ -99,7 +98,7 @@ def _phases(comparison: Comparison) -> Table:
     return table
 
 
-def _findings(comparison: Comparison) -> Iterator[RenderableType]:
+def _findings(comparison: ComparisonDocument) -> Iterator[RenderableType]:
     if not comparison.findings:
         return
     yield Text("\nFindings", style="bold")

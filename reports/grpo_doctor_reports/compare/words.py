@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
+import shlex
+
 from grpo_doctor_reports import formatting
-from grpo_doctor_reports.compare.model import Comparison, FixResult, Setting, Side
 from grpo_doctor_reports.compare.ratio import change_ratio
-from grpo_doctor_reports.schema.compare import Change, MetricChange
+from grpo_doctor_reports.run_facts import any_value
+from grpo_doctor_reports.schema.compare import (
+    Change,
+    ComparisonDocument,
+    FixResult,
+    MetricChange,
+    SettingChange,
+    Side,
+)
 
 _CURVES_NAMED = 6
 
@@ -29,40 +38,52 @@ def change(changed: Change) -> str:
 def side(run: Side) -> str:
     """Return the facts of a run in one line."""
     steps = f"{formatting.count(run.steps, 'step')} of {run.steps_total}"
-    facts = [run.framework, formatting.count(run.world_size, "rank"), run.gpus, steps]
+    framework = f"{run.framework} {run.framework_version or ''}".strip()
+    facts = [framework, formatting.count(run.world_size, "rank"), run.gpus, steps]
     return " · ".join(fact for fact in facts if fact)
 
 
-def setting_change(setting: Setting) -> str:
+def command(run: Side) -> str:
+    """Return the command of a run as a shell takes it."""
+    return shlex.join(run.command)
+
+
+def setting_value(value: object) -> str:
+    """Return the value of a setting as text, `not set` for none."""
+    return any_value(value) or "not set"
+
+
+def setting_change(setting: SettingChange) -> str:
     """Return what a setting was and is: `train.beta: 0.04 → not set`."""
-    return f"{setting.name}: {setting.before or 'not set'} → {setting.after or 'not set'}"
+    return f"{setting.name}: {setting_value(setting.before)} → {setting_value(setting.after)}"
 
 
 def not_predicted(fixes: list[FixResult]) -> str:
     """Return why the changed settings have no prediction; empty where they have one."""
-    reasons = [fix.unpredicted for fix in fixes if fix.mid_pct is None and fix.unpredicted]
+    reasons = [f.unpredicted for f in fixes if f.predicted_mid_pct is None and f.unpredicted]
     return f"What this brings was not predicted: {'; '.join(reasons)}." if reasons else ""
 
 
 def predicted(fixes: list[FixResult]) -> list[FixResult]:
     """Return the changes that have a prediction to hold the measurement to."""
-    return [fix for fix in fixes if fix.mid_pct is not None]
+    return [fix for fix in fixes if fix.predicted_mid_pct is not None]
 
 
 def prediction(fix: FixResult) -> str:
     """Return the prediction with its interval."""
-    mid, low, high = map(formatting.signed_percent, (fix.mid_pct, fix.low_pct, fix.high_pct))
+    ends = (fix.predicted_mid_pct, fix.predicted_low_pct, fix.predicted_high_pct)
+    mid, low, high = map(formatting.signed_percent, ends)
     return f"{mid} ({low} to {high})"
 
 
-def held(fix: FixResult) -> str:
+def outcome(fix: FixResult) -> str:
     """Return whether the prediction held; where that can't be said, why."""
     if fix.inside is None:
         return f"could not be judged{f': {fix.note}' if fix.note else ''}"
     return "as predicted" if fix.inside else "not as predicted"
 
 
-def metrics_sentence(comparison: Comparison) -> str:
+def metrics_sentence(comparison: ComparisonDocument) -> str:
     """Return what became of the training metrics, in one sentence."""
     every = comparison.metrics
     if not every:
@@ -77,9 +98,9 @@ def metrics_sentence(comparison: Comparison) -> str:
             return f"Too few steps in common to say where training metrics part ({short} compared)."
         compared = f"{len(every) - short} compared" + (f", {short} too short" if short else "")
         return f"No training metric parts by more than its own noise ({compared})."
-    named = ", ".join(metric.name for metric in parted[:_CURVES_NAMED])
+    names = ", ".join(metric.name for metric in parted[:_CURVES_NAMED])
     more = len(parted) - _CURVES_NAMED
-    return f"{len(parted)} of {len(every)} training metrics part: {named}" + (
+    return f"{len(parted)} of {len(every)} training metrics part: {names}" + (
         f" and {more} more." if more > 0 else "."
     )
 

@@ -143,9 +143,9 @@ def _around(
     out = _LANE * (lane + 1)
     x = max(b.x + b.width for b in between) + out if on_right else min(b.x for b in between) - out
     start, end = _ends(source, target)
-    near, far = ((min, max), (max, min))[source.y > target.y]
-    first = near(b.y if source.y < target.y else b.y + b.height for b in between)
-    last = far(b.y + b.height if source.y < target.y else b.y for b in between)
+    nearest, farthest = ((min, max), (max, min))[source.y > target.y]
+    first = nearest(b.y if source.y < target.y else b.y + b.height for b in between)
+    last = farthest(b.y + b.height if source.y < target.y else b.y for b in between)
     path = (
         f"M{source.middle:.1f} {start:.1f}"
         f"C{source.middle:.1f} {first:.1f} {x:.1f} {start:.1f} {x:.1f} {first:.1f}"

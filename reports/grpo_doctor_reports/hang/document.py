@@ -22,36 +22,36 @@ def read_visit(document: schema.AnyDocument) -> Visit:
     Raises:
         DocumentError: it has another schema, or a part of the wrong type.
     """
-    whole = schema.read(document, AttachDocument, SCHEMA, "grpo-doctor attach --json")
-    job, graph = whole.job, whole.graph
+    parts = schema.read(document, AttachDocument, SCHEMA, "grpo-doctor attach --json")
+    job, graph = parts.job, parts.graph
     return Visit(
         host=job.host,
         framework=job.framework,
         world_size=job.world_size,
         ranks_seen=job.ranks_seen[:_MOST],
         ranks_missing=job.ranks_missing[:_MOST],
-        verdict=whole.verdict,
-        processes=whole.ranks[:_MOST],
+        verdict=parts.verdict,
+        processes=parts.ranks[:_MOST],
         points=graph.nodes[:_MOST],
         waits=tuple(_waits(graph)),
         cycle=graph.cycle[:_MOST],
-        stacks=whole.stacks[:_MOST],
-        undo=tuple(undo.text for undo in whole.undo[:_MOST]),
-        problems=whole.problems[:_MOST],
-        seconds=whole.cost.seconds,
-        max_pause_ms=whole.cost.max_pause_ms,
-        taken_unix_ns=whole.taken_unix_ns,
+        stacks=parts.stacks[:_MOST],
+        undo=tuple(undo.text for undo in parts.undo[:_MOST]),
+        problems=parts.problems[:_MOST],
+        seconds=parts.cost.seconds,
+        max_pause_ms=parts.cost.max_pause_ms,
+        taken_unix_ns=parts.taken_unix_ns,
         hosts=job.hosts[:_MOST],
     )
 
 
 def _waits(graph: WaitGraph) -> Iterator[Wait]:
     """Few characters can stand for many ranks, so it is these that are counted."""
-    left = _MOST_ENDS
+    room = _MOST_ENDS
     for edge in graph.edges:
         sources, targets = _ends(edge.source), _ends(edge.target)
-        left -= len(sources) + len(targets)
-        if left < 0:
+        room -= len(sources) + len(targets)
+        if room < 0:
             return
         yield Wait(sources, targets, edge.kind, edge.label)
 

@@ -126,7 +126,7 @@ def _depths(
 def _between(wait: Wait, together: dict[str, str]) -> set[tuple[str, str]]:
     """The boxes of which one waits for the other."""
     sources, targets = ({together[box] for box in ends} for ends in (wait.sources, wait.targets))
-    return {(box, other) for box in sources for other in targets if box != other}
+    return {(source, target) for source in sources for target in targets if source != target}
 
 
 def _merge_crowds(
@@ -156,9 +156,9 @@ def _shorten(
     if len(ring) <= LONGEST_CYCLE:
         return ring, together
     last = ring[LONGEST_CYCLE - 1]
-    rest = dict.fromkeys(ring[LONGEST_CYCLE - 1 :], last)
+    merged = dict.fromkeys(ring[LONGEST_CYCLE - 1 :], last)
     return ring[:LONGEST_CYCLE], {
-        point: rest.get(first, first) for point, first in together.items()
+        point: merged.get(first, first) for point, first in together.items()
     }
 
 
@@ -169,8 +169,8 @@ def _links(waits: Sequence[Wait], together: dict[str, str]) -> Iterable[Link]:
         for ends in _between(wait, together):
             labels.setdefault(ends, set()).add(wait.label)
             kinds.setdefault(ends, set()).add(wait.kind)
-    for ends, said in labels.items():
-        common = said if len(said) == 1 and said != {""} else kinds[ends]
+    for ends, texts in labels.items():
+        common = texts if len(texts) == 1 and texts != {""} else kinds[ends]
         yield Link(*ends, label=", ".join(sorted(common)[:2]))
 
 
@@ -215,7 +215,7 @@ def _label(members: list[Point]) -> str:
         return members[0].label or members[0].id
     if len(ranks) == len(members):
         return words.ranks_named(ranks)
-    others = len(members) - len(ranks)
+    unranked = len(members) - len(ranks)
     if ranks:
-        return f"{words.ranks_named(ranks)} and {others} more"
-    return f"{members[0].label or members[0].id} and {others - 1} more"
+        return f"{words.ranks_named(ranks)} and {unranked} more"
+    return f"{members[0].label or members[0].id} and {unranked - 1} more"

@@ -108,7 +108,7 @@ def _loop_width(loop: list[Box]) -> float:
 def _place_row(row: list[Box], width: float, y: float) -> Iterator[tuple[str, PlacedBox]]:
     x = _MARGIN + (width - _row_width(row)) / 2
     for box in row:
-        yield box.key, _place(box, x, y)
+        yield box.key, _placed_box(box, x, y)
         x += BOX_WIDTH + _GAP
 
 
@@ -119,16 +119,16 @@ def _place_loop(loop: list[Box], width: float, y: float, placed: dict[str, Place
     upper, lower = loop[:columns], loop[columns:]
     step = BOX_WIDTH + SIDEWAYS_GAP
     for at, box in enumerate(upper):
-        placed[box.key] = _place(box, left + at * step, y)
+        placed[box.key] = _placed_box(box, left + at * step, y)
     y += max(map(_height, upper)) + _BETWEEN_ROWS
     if not lower:
         return y + WAY_BACK
     for at, box in enumerate(lower):
-        placed[box.key] = _place(box, left + (columns - 1 - at) * step, y)
+        placed[box.key] = _placed_box(box, left + (columns - 1 - at) * step, y)
     return y + max(map(_height, lower)) + _BETWEEN_ROWS
 
 
-def _place(box: Box, x: float, y: float) -> PlacedBox:
+def _placed_box(box: Box, x: float, y: float) -> PlacedBox:
     label, detail = _lines(box)
     first = y + _PADDING + _LINE - 5
     labels = tuple((first + at * _LINE, text) for at, text in enumerate(label))
@@ -148,9 +148,9 @@ def _height(box: Box) -> float:
 
 def _sentence(graph: Graph) -> str:
     labels = {box.key: box.label for box in graph.boxes}
-    said = [
+    waits = [
         f"{labels[link.source]} waits for {labels[link.target]}"
         f"{f' ({link.label})' if link.label else ''}"
         for link in graph.links[:20]
     ]
-    return "; ".join(said) or ", ".join(labels.values())
+    return "; ".join(waits) or ", ".join(labels.values())

@@ -46,11 +46,11 @@ def laid_out(
 def _table(columns: Sequence[Column], rows: Sequence[Row]) -> Table:
     table = Table(box=None, show_header=False, padding=(0, 2, 0, 0), pad_edge=False)
     for column in columns:
-        whole = column.widest == 0
+        is_firm = column.widest == 0
         table.add_column(
-            max_width=None if whole else column.widest, no_wrap=whole, style=column.style
+            max_width=None if is_firm else column.widest, no_wrap=is_firm, style=column.style
         )
     for row in rows:
-        first, *rest = row.cells
-        table.add_row(Text(f"  {first}"), *map(Text, rest), style=row.style)
+        head, *tail = row.cells
+        table.add_row(Text(f"  {head}"), *map(Text, tail), style=row.style)
     return table

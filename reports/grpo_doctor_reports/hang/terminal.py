@@ -54,10 +54,10 @@ def hang_text(document: AnyDocument, width: int, color: bool) -> str:
 
 def _lines(visit: Visit, width: int) -> Iterator[RenderableType]:
     yield Command(words.headline(visit), style=_STYLES[words.state(visit)])
-    yield from _parts(visit, width)
+    yield from _body(visit, width)
 
 
-def _parts(visit: Visit, width: int) -> Iterator[RenderableType]:
+def _body(visit: Visit, width: int) -> Iterator[RenderableType]:
     yield Text(" · ".join(words.facts(visit)), style="dim")
     yield from _section("Why", words.why(visit), width)
     yield from _section(words.CAN_IT_GO_ON, _optional(visit.verdict.can_go_on), width)
@@ -89,8 +89,8 @@ def _how_to_confirm(visit: Visit, width: int) -> Iterator[RenderableType]:
     if visit.verdict.confirm:
         yield _title("How to confirm")
         for line in visit.verdict.confirm:
-            whole = words.is_command(line)
-            yield Command(f"  {line}") if whole else sentence(line, width=width, indent=2)
+            is_command = words.is_command(line)
+            yield Command(f"  {line}") if is_command else sentence(line, width=width, indent=2)
 
 
 def _title(text: str) -> Text:
@@ -149,16 +149,16 @@ def _processes(visit: Visit, width: int) -> Iterator[RenderableType]:
 def _process_rows(visit: Visit) -> Iterator[Row]:
     rows = words.rows_of(visit)
     for row in rows[:_ROWS]:
-        waits = f"{'; ' if row.where else ''}waits for {row.waiting_for}" if row.waiting_for else ""
+        waits = f"{'; ' if row.frame else ''}waits for {row.waiting_for}" if row.waiting_for else ""
         host = [row.hosts] if visit.hosts else []
-        cells = (row.who, *host, row.state, f"{row.where}{waits}")
+        cells = (row.name, *host, row.state, f"{row.frame}{waits}")
         yield Row(cells, "bold" if row.guilty else "")
     empty = [""] if visit.hosts else []
     if len(rows) > _ROWS:
         yield Row(("", *empty, "", f"{len(rows) - _ROWS} more in --json and in the page"), "dim")
     if visit.ranks_missing:
-        who = words.ranks_named(visit.ranks_missing)
-        yield Row((who, *empty, "missing", words.not_seen(visit)))
+        ranks = words.ranks_named(visit.ranks_missing)
+        yield Row((ranks, *empty, "missing", words.not_seen(visit)))
 
 
 def _hosts(visit: Visit, width: int) -> Iterator[RenderableType]:
@@ -176,7 +176,7 @@ def _not_seen(visit: Visit, width: int) -> Iterator[RenderableType]:
         return
     yield _title("What could not be seen")
     for problem in visit.problems[:_ITEMS]:
-        said = " ".join(filter(None, [problem.what, problem.remedy]))
-        yield sentence(said, width=width, indent=2)
+        text = " ".join(filter(None, [problem.what, problem.remedy]))
+        yield sentence(text, width=width, indent=2)
     if len(visit.problems) > _ITEMS:
         yield _indented(Text(f"{len(visit.problems) - _ITEMS} more in --json", style="dim"))

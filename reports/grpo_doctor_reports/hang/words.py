@@ -30,10 +30,10 @@ class Row:
     """Processes of the job in the same state at the same place. `pid` is set for one alone;
     `hosts` is empty where only one host was looked at."""
 
-    who: str
+    name: str
     pid: int | None
     state: str
-    where: str
+    frame: str
     waiting_for: str
     guilty: bool
     hosts: str = ""
@@ -46,8 +46,8 @@ def ranges(ranks: Iterable[int]) -> str:
 
 def ranks_named(ranks: Iterable[int]) -> str:
     """Return `rank 3` or `ranks 0-2, 5`."""
-    known = sorted(set(ranks))
-    return f"{'rank' if len(known) == 1 else 'ranks'} {ranges(known)}"
+    numbers = sorted(set(ranks))
+    return f"{'rank' if len(numbers) == 1 else 'ranks'} {ranges(numbers)}"
 
 
 def headline(visit: Visit) -> str:
@@ -55,8 +55,8 @@ def headline(visit: Visit) -> str:
     verdict = visit.verdict
     if verdict.summary:
         return verdict.summary
-    who = ranks_named(verdict.culprits) if verdict.culprits else "the job"
-    return f"The job is {verdict.state or 'not understood'}: {who}, {verdict.cause or 'unknown'}."
+    ranks = ranks_named(verdict.culprits) if verdict.culprits else "the job"
+    return f"The job is {verdict.state or 'not understood'}: {ranks}, {verdict.cause or 'unknown'}."
 
 
 def state(visit: Visit) -> str:
@@ -69,8 +69,8 @@ def facts(visit: Visit) -> list[str]:
     verdict = visit.verdict
     sure = "" if verdict.confidence is None else f"{formatting.share(verdict.confidence)} sure"
     phase = f"in {verdict.phase}" if verdict.phase else ""
-    parts = [verdict.state, verdict.cause, sure if verdict.cause else "", phase, job(visit)]
-    return [part for part in parts if part]
+    words = [verdict.state, verdict.cause, sure if verdict.cause else "", phase, job(visit)]
+    return [part for part in words if part]
 
 
 def job(visit: Visit) -> str:
@@ -97,9 +97,9 @@ def _stands(row: Row) -> str:
     pid = (
         f" (pid {row.pid}{f' on {row.hosts}' if row.hosts else ''})" if row.pid is not None else ""
     )
-    where = f" at {row.where}" if row.where else ""
+    frame = f" at {row.frame}" if row.frame else ""
     waits = f", waiting for {row.waiting_for}" if row.waiting_for else ""
-    return f"{row.who}{pid}: {row.state or 'state unknown'}{where}{waits}"
+    return f"{row.name}{pid}: {row.state or 'state unknown'}{frame}{waits}"
 
 
 def _cycle(visit: Visit) -> Iterator[str]:
@@ -119,14 +119,14 @@ def _cycle(visit: Visit) -> Iterator[str]:
 
 def rows_of(visit: Visit) -> list[Row]:
     """Return the processes, those in the same state at the same place together; guilty first."""
-    seen = [
+    present = [
         process for process in visit.processes if process.state != "missing"
     ]  # said in a row of its own
-    rows = _grouped(visit, seen)
+    rows = _grouped(visit, present)
     if len(rows) <= _MANY_ROWS:
         return rows
-    each = "each another" if visit.points else "each another; see --json"
-    return _grouped(visit, [replace(p, waiting_for=p.waiting_for and each) for p in seen])
+    another = "each another" if visit.points else "each another; see --json"
+    return _grouped(visit, [replace(p, waiting_for=p.waiting_for and another) for p in present])
 
 
 def _grouped(visit: Visit, processes: Iterable[Process]) -> list[Row]:
@@ -139,7 +139,7 @@ def _grouped(visit: Visit, processes: Iterable[Process]) -> list[Row]:
     order = sorted(groups, key=lambda key: (not key[4], key[0] != "rank"))
     return [
         Row(
-            _who(key[0], groups[key]),
+            _name_of(key[0], groups[key]),
             _pid(groups[key]),
             key[1],
             key[2],
@@ -151,12 +151,12 @@ def _grouped(visit: Visit, processes: Iterable[Process]) -> list[Row]:
     ]
 
 
-def _who(role: str, members: list[Process]) -> str:
-    known = [process.rank for process in members if process.rank is not None]
+def _name_of(role: str, members: list[Process]) -> str:
+    ranks = [process.rank for process in members if process.rank is not None]
     if role == "rank":
-        return ranks_named(known) if known else formatting.count(len(members), "rank")
+        return ranks_named(ranks) if ranks else formatting.count(len(members), "rank")
     name = role or "process"
-    owner = f" of {ranks_named(known)}" if known else ""
+    owner = f" of {ranks_named(ranks)}" if ranks else ""
     return f"{name}{owner}" if len(members) == 1 else f"{len(members)} x {name}{owner}"
 
 

@@ -54,29 +54,28 @@ def read(document: AnyDocument, kind: type[Kind], schema: int, command: str) -> 
     try:
         return msgspec.convert(_tamer_of(kind)(members), kind)
     except msgspec.ValidationError as problem:
-        what, _, path = str(problem).partition(" - at `$")
-        where = clean(path.rstrip("`").lstrip(".")) or "it"
+        reason, _, path = str(problem).partition(" - at `$")
+        part = clean(path.rstrip("`").lstrip(".")) or "it"
         raise DocumentError(
-            f"The document is damaged: {where}: {clean(what)}. Write it again with `{command}`."
+            f"The document is damaged: {part}: {clean(reason)}. Write it again with `{command}`."
         ) from problem
 
 
 def _check_schema(document: object, schema: int, command: str) -> None:
     if not isinstance(document, Mapping):
         raise DocumentError(f"The document is not a JSON object. Write it with `{command}`.")
-    given = document.get("schema")
-    if not isinstance(given, int) or isinstance(given, bool):
+    version = document.get("schema")
+    if not isinstance(version, int) or isinstance(version, bool):
         raise DocumentError(
             "The document has no schema number, so it is not one of grpo-doctor's. "
             f"Write it with `{command}`."
         )
-    if given == schema:
+    if version == schema:
         return
-    advice = (
-        "Upgrade grpo-doctor to draw it." if given > schema else f"Write it again with `{command}`."
-    )
+    is_newer = version > schema
+    advice = "Upgrade grpo-doctor to draw it." if is_newer else f"Write it again with `{command}`."
     raise DocumentError(
-        f"The document has schema {given}; this grpo-doctor draws schema {schema}. {advice}"
+        f"The document has schema {version}; this grpo-doctor draws schema {schema}. {advice}"
     )
 
 
@@ -101,7 +100,7 @@ def _tamer(kind: inspect.Type) -> _Tame:
     if isinstance(kind, inspect.FloatType):
         return _finite
     if isinstance(kind, inspect.IntType):
-        return _whole
+        return _integer
     return _tamer_of_parts(kind)
 
 
@@ -114,7 +113,7 @@ def _tamer_of_parts(kind: inspect.Type) -> _Tame:
         return partial(_members, fields=fields)
     if isinstance(kind, inspect.DictType):
         keeps_nulls = _may_be_null(kind.value_type)
-        return partial(_named, tame=_tamer(kind.value_type), keeps_nulls=keeps_nulls)
+        return partial(_mapping, tame=_tamer(kind.value_type), keeps_nulls=keeps_nulls)
     if isinstance(kind, (inspect.ListType, inspect.VarTupleType)):
         keeps_nulls = _may_be_null(kind.item_type)
         return partial(_row, tame=_tamer(kind.item_type), keeps_nulls=keeps_nulls)
@@ -139,11 +138,11 @@ def _members(value: Any, fields: Sequence[tuple[str, _Tame, bool]]) -> Any:
     return members
 
 
-def _named(value: Any, tame: _Tame, keeps_nulls: bool) -> Any:
+def _mapping(value: Any, tame: _Tame, keeps_nulls: bool) -> Any:
     if not isinstance(value, Mapping):
         return value
-    named = {clean(str(key)): tame(item) for key, item in value.items()}
-    return {key: item for key, item in named.items() if keeps_nulls or item is not None}
+    members = {clean(str(key)): tame(item) for key, item in value.items()}
+    return {key: item for key, item in members.items() if keeps_nulls or item is not None}
 
 
 def _row(value: Any, tame: _Tame, keeps_nulls: bool) -> Any:
@@ -178,7 +177,7 @@ def _finite(value: Any) -> Any:
     return value if -_LARGEST_INTEGER <= value <= _LARGEST_INTEGER else None
 
 
-def _whole(value: Any) -> Any:
+def _integer(value: Any) -> Any:
     number = _finite(value)
     return int(number) if isinstance(number, float) and number.is_integer() else number
 
@@ -189,5 +188,5 @@ def _as_it_is(value: Any) -> Any:
 
 _STAYING: dict[_Tame, frozenset[type]] = {
     _finite: frozenset({int, float}),
-    _whole: frozenset({int}),
+    _integer: frozenset({int}),
 }

@@ -15,8 +15,9 @@ def read(**parts: Any) -> Report:
 
 def test_a_phases_kinds_never_exceed_its_seconds() -> None:
     row = {"seconds": 10.0, "wait_seconds": 4.0, "transfer_seconds": 3.0, "idle_seconds": 9.0}
-    phase = read(summary={"phases": {"train": row}}).summary.phases[0]
-    assert (phase.work_s, phase.wait_s, phase.transfer_s, phase.idle_s) == (0.0, 4.0, 3.0, 3.0)
+    phase = read(summary={"phases": {"train": row}}).summary.phases["train"]
+    kinds = (phase.work_seconds, phase.wait_seconds, phase.transfer_seconds, phase.idle_seconds)
+    assert kinds == (0.0, 4.0, 3.0, 3.0)
 
 
 def test_shares_come_in_one_order_and_set_apart_steps_are_said() -> None:
@@ -27,7 +28,7 @@ def test_shares_come_in_one_order_and_set_apart_steps_are_said() -> None:
         "gpu_busy_pct": 97.0, "gpu_truly_busy_pct": 41.0, "gpu_busy_by": "sm_active",
     }  # fmt: skip
     report = read(summary=summary)
-    assert report.summary.accounting.shares == [("work", 0.7), ("wait", 0.2), ("idle", 0.1)]
+    assert report.accounting.shares == [("work", 0.7), ("wait", 0.2), ("idle", 0.1)]
     assert time_words.time_notes(report) == [
         ("GPU", "Effective utilization 41%, judged by sm active. The driver reports 97%."),
         ("Steady", "from step 3: compiled"),
@@ -55,7 +56,7 @@ def test_a_critical_path_begins_at_nought_and_names_its_lanes() -> None:
          "kind": "transfer"},
     ]  # fmt: skip
     path = read(views={"critical_path": {"step": 7, "segments": segments}}).paths[0]
-    assert (path.which, path.step, path.seconds) == ("median", 7, 5.0)
+    assert (path.name, path.step, path.seconds) == ("median", 7, 5.0)
     assert [segment.start_s for segment in path.segments] == [2.0, 0.0, 4.0]
     assert [lane for lane, _ in time_words.lanes_of(path)] == ["rank 5", "engine"]
     assert time_words.path_sentence(path) == (
@@ -106,7 +107,7 @@ def test_a_path_of_nothing_is_none() -> None:
     assert read(views={"critical_path": {"segments": [piece(1.0, 1.0)]}}).paths == []
     both = {"critical_path": {"segments": [piece(0.0, 1.0)]},
             "critical_path_worst": {"segments": [piece(0.0, 2.0)]}}  # fmt: skip
-    assert [(path.which, path.seconds) for path in read(views=both).paths] == [
+    assert [(path.name, path.seconds) for path in read(views=both).paths] == [
         ("median", 1.0), ("worst", 2.0),
     ]  # fmt: skip
 
@@ -121,11 +122,12 @@ def test_lanes_are_ranks_engines_or_unknown() -> None:
 
 def test_kinds_share_a_phases_seconds_in_this_order() -> None:
     row = {"seconds": -1.0, "wait_seconds": 1.0}
-    phase = read(summary={"phases": {"train": row}}).summary.phases[0]
-    assert (phase.seconds, phase.work_s, phase.wait_s) == (0.0, 0.0, 0.0)
+    phase = read(summary={"phases": {"train": row}}).summary.phases["train"]
+    assert (phase.seconds, phase.work_seconds, phase.wait_seconds) == (0.0, 0.0, 0.0)
     row = {"seconds": 10.0, "wait_seconds": -4.0, "transfer_seconds": 3.0}
-    phase = read(summary={"phases": {"train": row}}).summary.phases[0]
-    assert (phase.work_s, phase.wait_s, phase.transfer_s) == (7.0, 0.0, 3.0)
+    phase = read(summary={"phases": {"train": row}}).summary.phases["train"]
+    kinds = (phase.work_seconds, phase.wait_seconds, phase.transfer_seconds)
+    assert kinds == (7.0, 0.0, 3.0)
 
 
 def test_a_step_may_say_its_own_length() -> None:
@@ -164,5 +166,5 @@ def test_clocks_are_spoken_of_where_the_document_does() -> None:
 
 
 def test_shares_are_one_sentence() -> None:
-    accounting = read(summary={"accounting": {"wait": 0.25, "work": 0.75}}).summary.accounting
+    accounting = read(summary={"accounting": {"wait": 0.25, "work": 0.75}}).accounting
     assert time_words.accounting_sentence(accounting) == "work 75%, wait 25%"

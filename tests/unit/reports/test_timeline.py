@@ -86,7 +86,7 @@ def test_a_run_ends_with_the_last_that_was_recorded() -> None:
 def test_a_track_is_as_long_as_both_of_its_lists() -> None:
     for times, values in (([1.0, 2.0], [1.0]), ([1.0], [1.0, 2.0])):
         (track,) = report(timeline={"tracks": [{"t_s": times, "v": values}]}).timeline.tracks
-        assert (track.times_s, track.values) == ([1.0], [1.0])
+        assert (track.t_s, track.v) == ([1.0], [1.0])
 
 
 def test_buckets_have_a_kind_a_length_and_times_whatever_is_missing() -> None:

@@ -8,13 +8,14 @@ from typing import Any
 
 import pytest
 
-from grpo_doctor_reports import digest, formatting, key_numbers, time_words
+from grpo_doctor_reports import digest, formatting, key_numbers, render_html, time_words
 from grpo_doctor_reports.costs import cost_detail, money
 from grpo_doctor_reports.document import read_document
 from grpo_doctor_reports.page_words import phase_class, phases_drawn
 from grpo_doctor_reports.pasting import markdown
 from grpo_doctor_reports.schema.findings import CostEntry
-from grpo_doctor_reports.time_model import Collective, CriticalPath, Segment
+from grpo_doctor_reports.schema.views import CollectiveEntry
+from grpo_doctor_reports.time_model import CriticalPath, Segment
 
 
 def read(**parts: Any) -> Any:
@@ -146,8 +147,9 @@ def test_only_steps_with_an_end_after_their_begin_are_read() -> None:
 def test_a_tool_and_a_framework_without_a_name() -> None:
     assert read().tool == "grpo-doctor"
     assert read(tool={"name": "other"}).tool == "other"
-    run = read(run={"framework": "trl", "framework_version": None}).run
-    assert (run.framework, run.framework_version, run.exit_state) == ("trl", "", "unknown")
+    run = {"framework": "trl", "framework_version": None}
+    assert "<dd>trl </dd>" in render_html({"schema": 1, "run": run})
+    assert read(run=run).run.exit.state == "unknown"
     assert read(run={"framework_version": "0.25"}).run.framework_version == "0.25"
 
 
@@ -225,10 +227,9 @@ def test_a_path_is_told_by_phase_with_what_is_no_work() -> None:
 
 
 def test_bars_are_scaled_by_the_longest_collective() -> None:
-    fields: dict[str, Any] = dict.fromkeys(Collective.__dataclass_fields__)
     ends = [(1.0, 2.0), (2.5, 0.1)]
-    found = [Collective(**{**fields, "skew_s": s, "transfer_s": t}) for s, t in ends]
-    assert time_words.longest_collective(found) == 3.0
+    collectives = [CollectiveEntry(skew_seconds=s, transfer_seconds=t) for s, t in ends]
+    assert time_words.longest_collective(collectives) == 3.0
     assert time_words.longest_collective([]) == 0.0
 
 

@@ -15,9 +15,9 @@ LEFT, RIGHT, TOP, BOTTOM = 6, WIDTH - 6, 6, HEIGHT - 6
 
 def drawn(before: dict[str, list[float]], after: dict[str, list[float]]) -> Steps:
     steps = {"before": before, "after": after}
-    found = steps_drawing(read_comparison({"schema": 1, "steps": steps}))
-    assert found is not None
-    return found
+    drawing = steps_drawing(read_comparison({"schema": 1, "steps": steps}))
+    assert drawing is not None
+    return drawing
 
 
 def run(first: int, *seconds: float) -> dict[str, list[float]]:
@@ -29,16 +29,16 @@ def points(path: str) -> list[tuple[float, float]]:
 
 
 def test_runs_begin_at_the_left_whatever_their_first_step_is() -> None:
-    found = drawn(run(100, 1.0, 2.0), run(10, 5.0, 0.0, 2.5))
-    assert points(found.after) == [(LEFT, TOP), (WIDTH / 2, BOTTOM), (RIGHT, HEIGHT / 2)]
-    assert [x for x, _ in points(found.before)] == [LEFT, WIDTH / 2]  # half as many steps
-    assert (found.first, found.last) == (10, 12)
+    drawing = drawn(run(100, 1.0, 2.0), run(10, 5.0, 0.0, 2.5))
+    assert points(drawing.after) == [(LEFT, TOP), (WIDTH / 2, BOTTOM), (RIGHT, HEIGHT / 2)]
+    assert [x for x, _ in points(drawing.before)] == [LEFT, WIDTH / 2]  # half as many steps
+    assert (drawing.first, drawing.last) == (10, 12)
 
 
 def test_the_grid_has_zero_half_and_top_of_the_axis() -> None:
-    found = drawn(run(1, 1.0, 1.0), run(1, 3.0, 4.0))
-    assert found.top_s == 5.0
-    assert found.marks == [(BOTTOM, 0.0), (HEIGHT / 2, 2.5), (TOP, 5.0)]
+    drawing = drawn(run(1, 1.0, 1.0), run(1, 3.0, 4.0))
+    assert drawing.top_s == 5.0
+    assert drawing.marks == [(BOTTOM, 0.0), (HEIGHT / 2, 2.5), (TOP, 5.0)]
 
 
 @pytest.mark.parametrize(
@@ -52,8 +52,8 @@ def test_an_axis_ends_at_the_next_one_two_or_five(longest_s: float, top_s: float
 
 
 def test_steps_that_take_no_time_lie_on_the_ground() -> None:
-    found = drawn(run(1, 0.0, 0.0), run(1, 0.0, -1.0))
-    assert {y for path in (found.before, found.after) for _, y in points(path)} == {BOTTOM}
+    drawing = drawn(run(1, 0.0, 0.0), run(1, 0.0, -1.0))
+    assert {y for path in (drawing.before, drawing.after) for _, y in points(path)} == {BOTTOM}
 
 
 @pytest.mark.parametrize(
@@ -61,22 +61,22 @@ def test_steps_that_take_no_time_lie_on_the_ground() -> None:
 )
 def test_a_line_needs_two_steps_of_both_runs(before: int, after: int, is_drawn: bool) -> None:
     steps = {"before": run(1, *[1.0] * before), "after": run(1, *[1.0] * after)}
-    found = steps_drawing(read_comparison({"schema": 1, "steps": steps}))
-    assert (found is not None) == is_drawn
+    drawing = steps_drawing(read_comparison({"schema": 1, "steps": steps}))
+    assert (drawing is not None) == is_drawn
 
 
 @pytest.mark.parametrize(("steps", "shown"), [(500, 500), (501, 251), (1_000, 500), (1_001, 334)])
 def test_a_long_run_is_drawn_with_at_most_500_points(steps: int, shown: int) -> None:
-    found = drawn(run(1, *[1.0] * steps), run(1, 1.0, 1.0))
-    assert len(points(found.before)) == shown
+    drawing = drawn(run(1, *[1.0] * steps), run(1, 1.0, 1.0))
+    assert len(points(drawing.before)) == shown
 
 
 def bars(*phases: tuple[float, float]) -> list[tuple[float, float]]:
     rows: list[dict[str, Any]] = [
         {"phase": "train", "before_s": before, "after_s": after} for before, after in phases
     ]
-    found = phase_bars(read_comparison({"schema": 1, "phases": rows}))
-    return [(bar.before_pct, bar.after_pct) for bar in found]
+    drawing = phase_bars(read_comparison({"schema": 1, "phases": rows}))
+    return [(bar.before_pct, bar.after_pct) for bar in drawing]
 
 
 def test_bars_are_as_long_as_their_part_of_the_longest_in_either_run() -> None:

@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from grpo_doctor_reports.compare import comparison_text, words
+from grpo_doctor_reports.compare import comparison_page, comparison_text, words
 from grpo_doctor_reports.compare.document import read_comparison
-from grpo_doctor_reports.compare.model import Comparison, FixResult
-from grpo_doctor_reports.schema.compare import Change
+from grpo_doctor_reports.compare.drawing import curve_of
+from grpo_doctor_reports.schema.compare import Change, ComparisonDocument, FixResult
 
 
-def read(**parts: Any) -> Comparison:
+def read(**parts: Any) -> ComparisonDocument:
     return read_comparison({"schema": 1, **parts})
 
 
@@ -21,13 +21,8 @@ def text(**parts: Any) -> str:
     return comparison_text({"schema": 1, **parts}, 100, color=False)
 
 
-def result(**changes: Any) -> FixResult:
-    fields: dict[str, Any] = dict.fromkeys(FixResult.__dataclass_fields__)
-    return FixResult(**{**fields, "note": "", "unpredicted": "", **changes})
-
-
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "sentence"),
     [
         (Change(change_pct=None, note="no step"), "no step"),
         (Change(change_pct=None), "unknown"),
@@ -47,40 +42,45 @@ def result(**changes: Any) -> FixResult:
         (Change(change_pct=5.0, high_pct=1.0, note="one step"), "+5% (one step)"),
     ],
 )
-def test_a_change_has_an_interval_or_the_reason_why_not(change: Change, said: str) -> None:
-    assert words.change(change) == said
+def test_a_change_has_an_interval_or_the_reason_why_not(change: Change, sentence: str) -> None:
+    assert words.change(change) == sentence
 
 
 def test_whether_a_prediction_held() -> None:
-    assert words.held(result(inside=True)) == "as predicted"
-    assert words.held(result(inside=False)) == "not as predicted"
-    assert words.held(result(note="too few steps", mid_pct=-5.0)) == (
+    assert words.outcome(FixResult(inside=True)) == "as predicted"
+    assert words.outcome(FixResult(inside=False)) == "not as predicted"
+    assert words.outcome(FixResult(note="too few steps", predicted_mid_pct=-5.0)) == (
         "could not be judged: too few steps"
     )
-    assert words.held(result(mid_pct=-5.0)) == "could not be judged"
+    assert words.outcome(FixResult(predicted_mid_pct=-5.0)) == "could not be judged"
 
 
 def test_a_prediction_or_none() -> None:
-    assert words.prediction(result(low_pct=-9, mid_pct=-5, high_pct=0)) == "−5% (−9% to 0%)"
-    assert words.predicted([result(), result(mid_pct=-5)]) == [result(mid_pct=-5)]
-    assert words.not_predicted([result(unpredicted="no model")]) == (
+    fix = FixResult(predicted_low_pct=-9, predicted_mid_pct=-5, predicted_high_pct=0)
+    assert words.prediction(fix) == "−5% (−9% to 0%)"
+    assert words.predicted([FixResult(), fix]) == [fix]
+    assert words.not_predicted([FixResult(unpredicted="no model")]) == (
         "What this brings was not predicted: no model."
     )
-    assert words.not_predicted([result(mid_pct=-5)]) == ""
-    fixes = [result(unpredicted="no model"), result(), result(mid_pct=-5, unpredicted="small")]
+    assert words.not_predicted([fix]) == ""
+    fixes = [
+        FixResult(unpredicted="no model"),
+        FixResult(),
+        FixResult(predicted_mid_pct=-5, unpredicted="small"),
+    ]
     assert words.not_predicted(fixes) == "What this brings was not predicted: no model."
-    assert words.not_predicted([result()]) == ""
-    assert words.not_predicted([result(unpredicted=why) for why in ("no model", "no step")]) == (
+    assert words.not_predicted([FixResult()]) == ""
+    assert words.not_predicted([FixResult(unpredicted=why) for why in ("no model", "no step")]) == (
         "What this brings was not predicted: no model; no step."
     )
 
 
-def metrics(*states: str) -> Comparison:
+def metrics(*states: str) -> ComparisonDocument:
     return read(metrics=[{"name": f"m{i}", "state": state} for i, state in enumerate(states)])
 
 
 @pytest.mark.parametrize(
-    ("states", "said"),
+    ("states", "sentence"),
     [
         ([], "No training metric is in both runs."),
         (["identical"] * 2, "All 2 training metrics are equal to the last bit."),
@@ -97,8 +97,8 @@ def metrics(*states: str) -> Comparison:
         (["parted"] * 8, "8 of 8 training metrics part: m0, m1, m2, m3, m4, m5 and 2 more."),
     ],
 )
-def test_what_became_of_metrics(states: list[str], said: str) -> None:
-    assert words.metrics_sentence(metrics(*states)) == said
+def test_what_became_of_metrics(states: list[str], sentence: str) -> None:
+    assert words.metrics_sentence(metrics(*states)) == sentence
 
 
 def test_metrics_that_part_come_first_and_else_keep_their_order() -> None:
@@ -108,7 +108,8 @@ def test_metrics_that_part_come_first_and_else_keep_their_order() -> None:
 
 def test_points_without_a_step_or_a_time_are_left_out() -> None:
     steps = {"before": {"step": [1, None, 3, 4], "seconds": [1.0, 2.0, None, 4.0, 5.0]}}
-    curve, none = read(steps=steps).curves
+    columns = read(steps=steps).steps
+    curve, none = curve_of(columns["before"]), curve_of(columns.get("after", {}))
     assert (curve.steps, curve.seconds) == ([1, 4], [1.0, 4.0])
     assert (none.steps, none.seconds) == ([], [])
 
@@ -131,10 +132,9 @@ def test_settings_that_no_knob_stands_for_are_listed_too() -> None:
 
 
 def test_an_unnamed_tool_and_a_version() -> None:
-    assert read().tool == "grpo-doctor"
-    assert read(tool={"name": "mine"}).tool == "mine"
+    assert "Drawn by grpo-doctor ." in comparison_page({"schema": 1}).decode()
+    assert "Drawn by mine ." in comparison_page({"schema": 1, "tool": {"name": "mine"}}).decode()
     side = read(before={"framework": "trl", "framework_version": "0.25", "steps": 1}).before
-    assert side.framework == "trl 0.25"
     assert words.side(side).startswith("trl 0.25 · 0 ranks · 1 step of 0")
 
 

@@ -144,7 +144,7 @@ def test_a_cycle_of_more_than_eight_is_told_by_its_ends(size: int) -> None:
 
 def rows(*ranks: dict[str, Any], **parts: Any) -> list[tuple[str, str]]:
     found = words.rows_of(visit(ranks=list(ranks), **parts))
-    return [(row.who, row.waiting_for) for row in found]
+    return [(row.name, row.waiting_for) for row in found]
 
 
 def test_the_guilty_come_first_then_ranks_then_the_others() -> None:
@@ -155,7 +155,7 @@ def test_the_guilty_come_first_then_ranks_then_the_others() -> None:
         {"pid": 8, "state": "running"},
     ]
     found = words.rows_of(visit(ranks=everyone, verdict={"culprits": [1]}))
-    assert [(row.who, row.guilty) for row in found] == [
+    assert [(row.name, row.guilty) for row in found] == [
         ("rank 1", True), ("rank 0", False), ("engine of rank 1", False), ("process", False),
     ]  # fmt: skip
 
@@ -163,7 +163,7 @@ def test_the_guilty_come_first_then_ranks_then_the_others() -> None:
 def test_alike_processes_are_counted_and_have_no_number() -> None:
     workers = [{"rank": rank, "pid": 7 + rank, "role": "worker"} for rank in (0, 1, 0)]
     (row,) = words.rows_of(visit(ranks=workers))
-    assert (row.who, row.pid) == ("3 x worker of ranks 0-1", None)
+    assert (row.name, row.pid) == ("3 x worker of ranks 0-1", None)
     assert rows({"pid": 1}, {"pid": 2}) == [("2 x process", "")]
     assert rows(process(None), process(None)) == [("2 ranks", "")]
     assert rows(process(None), process(3)) == [("rank 3", "")]
