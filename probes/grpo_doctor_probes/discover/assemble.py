@@ -6,7 +6,6 @@ import os
 from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
 
 from grpo_doctor_probes.bounded import unless_blocked
 from grpo_doctor_probes.discover.candidates import Candidate
@@ -17,7 +16,7 @@ from grpo_doctor_probes.discover.commands import (
     is_ray_actor,
     kind_of,
 )
-from grpo_doctor_probes.discover.modules import Modules, python_version, read_modules, torch_version
+from grpo_doctor_probes.discover.modules import python_version, read_modules, torch_version
 from grpo_doctor_probes.discover.permission import Containers
 from grpo_doctor_probes.discover.ranks import Cast
 from grpo_doctor_probes.discover.scan import Process, Tree
@@ -38,20 +37,14 @@ _BELOW_SERVER: Mapping[str, Role] = {"server": "engine", "engine": "engine-worke
 _PATIENCE_S = 1.0
 
 
-class Surroundings(Protocol):
-    """What roles depend on besides the processes themselves."""
+@dataclass(frozen=True, slots=True)
+class Survey:
+    """What the search knows of the whole host."""
 
-    @property
-    def tree(self) -> Tree:
-        """Of all processes."""
-
-    @property
-    def candidates(self) -> Mapping[int, Candidate]:
-        """By pid."""
-
-    @property
-    def cast(self) -> Cast:
-        """Ranks and launchers."""
+    proc: Path
+    tree: Tree
+    candidates: Mapping[int, Candidate]
+    cast: Cast
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,45 +53,43 @@ class Parts:
 
     Attributes:
         main: The ranks of the training.
-        others: Processes that have a rank in another group: a reference model, an old attempt.
+        second: Processes that have a rank in another group: a reference model, an old attempt.
         servers: Processes that ranks are connected to.
         absent: How many ranks should be here and are not; None where nothing tells.
     """
 
     main: Container[int]
-    others: Container[int] = ()
+    second: Container[int] = ()
     servers: Container[int] = ()
     absent: int | None = None
 
 
-def roles_of(
-    processes: Mapping[int, Process], around: Surroundings, parts: Parts
-) -> dict[int, Role]:
+def roles_of(processes: Mapping[int, Process], survey: Survey, parts: Parts) -> dict[int, Role]:
     """The role of each process of a job."""
     roles: dict[int, Role] = {}
     for pid, process in processes.items():
-        if (role := _own_role(process, around, parts)) is not None:
+        if (role := _own_role(process, survey, parts)) is not None:
             roles[pid] = role
     for pid in sorted(processes, key=lambda pid: (processes[pid].started_ticks, pid)):
         if pid not in roles:
             roles[pid] = _by_parent(processes[pid], roles)
-    for pid in _dead_ranks(processes, roles, around.tree, parts.absent):
+    for pid in _dead_ranks(processes, roles, survey.tree, parts.absent):
         roles[pid] = "rank"
     return roles
 
 
-def _own_role(process: Process, around: Surroundings, parts: Parts) -> Role | None:
+def _own_role(process: Process, survey: Survey, parts: Parts) -> Role | None:
     pid, in_ray = process.pid, is_ray_actor(process.arguments)
     if pid in parts.main:
         return "rank"
-    if pid in parts.others:
+    if pid in parts.second:
         return "ray" if in_ray else "helper"
-    if pid in around.cast.launchers:
+    if pid in survey.cast.launchers:
         return "launcher"
     if pid in parts.servers:
         return "server"
-    known = around.candidates.get(pid)
-    kind = kind_of(process.name, process.arguments) if known is None else known.kind
+    candidate = survey.candidates.get(pid)
+    kind = candidate.kind if candidate else kind_of(process.name, process.arguments)
     if kind != "unknown" and kind != "ourselves":  # noqa: PLR1714 - mypy narrows only this
         return kind
     return "ray" if in_ray else None
@@ -125,16 +116,6 @@ def _dead_ranks(
     return [pid for _, _, pid in sorted(dead)[:absent]]
 
 
-@dataclass(frozen=True, slots=True)
-class Survey:
-    """What the search knows of the whole host."""
-
-    proc: Path
-    tree: Tree
-    candidates: Mapping[int, Candidate]
-    cast: Cast
-
-
 class Assembler:
     """Makes jobs; what processes share is read once for all of them."""
 
@@ -157,13 +138,12 @@ class Assembler:
         survey = self._survey
         processes = {pid: survey.tree.processes[pid] for pid in pids}
         trainers = {pid: survey.candidates[pid] for pid in core if pid in survey.cast.ranks}
-        main, others = main_world(trainers, survey.cast)
+        main, second = main_world(trainers, survey.cast)
         address = common_address(main.values()) or address
         sizes = sizes_of(main.values(), [processes[pid] for pid in core], address)
         expected = expected_ranks(main.values(), sizes)
-        known = {survey.cast.ranks[pid] for pid in main}
-        absent = len(set(expected) - known) if expected else None
-        roles = roles_of(processes, survey, Parts(main, others, servers, absent))
+        absent = len(set(expected) - {survey.cast.ranks[pid] for pid in main}) if expected else None
+        roles = roles_of(processes, survey, Parts(main, second, servers, absent))
         raw = {pid: survey.cast.ranks.get(pid) for pid, role in roles.items() if role == "rank"}
         numbering = number_all(raw, processes, expected)
         ranks = dict(numbering.ranks)
@@ -171,14 +151,13 @@ class Assembler:
             self._member(process, roles[pid], _rank_of(pid, ranks, survey), ranks)
             for pid, process in sorted(processes.items())
         )
-        seen = {rank for rank in ranks.values() if rank is not None}
-        world = sizes.world
+        world, present = sizes.world, set(ranks.values())
         return Job(
             host=os.uname().nodename,
             members=members,
             world_size=world,
             local_ranks=sizes.local,
-            ranks_missing=tuple(r for r in range(world or 0) if r not in seen),
+            ranks_missing=tuple(r for r in range(world or 0) if r not in present),
             framework=self._framework(processes, main),
             address=printable(address, 256),
             run_dir=_run_dir(main.values()),
@@ -221,7 +200,7 @@ class Assembler:
                 python_version(process.executable, modules),
                 unless_blocked(_PATIENCE_S, lambda: torch_version(proc, pid, modules), ""),
             )
-            if _is_starting(modules):
+            if modules is None or not modules.has_torch:  # it is just starting
                 return self._versions.pop(key)
         return self._versions[key]
 
@@ -232,10 +211,6 @@ class Assembler:
         first = main[min(main)].process
         proc = self._survey.proc
         return unless_blocked(_PATIENCE_S, lambda: framework_by_script(proc, first), "unknown")
-
-
-def _is_starting(modules: Modules | None) -> bool:
-    return modules is None or not modules.has_torch
 
 
 def _rank_of(pid: int, ranks: Mapping[int, int | None], survey: Survey) -> int | None:

@@ -145,12 +145,10 @@ class _Look:
         large = process.large
         # Of a Ray actor what it was started with is not all: it sets its rendezvous itself.
         late = large and is_ray_actor(process.arguments)
-        has_rank = process.environment.get("RANK") and not late
-        if has_rank or declared is not None:
-            grouped = self._may_only_inherit(process) and has_group(self._proc, process.pid)
-            return Candidate(
-                process, kind, process.environment, declared, torch=large, grouped=grouped
-            )
+        environment = process.environment
+        if declared is not None or (environment.get("RANK") and not late):
+            grouped = self._may_only_inherit(process) and has_group(self._proc, pid)
+            return Candidate(process, kind, environment, declared, torch=large, grouped=grouped)
         candidate = self._large(process) if large and process.readable else None
         if candidate is None or (candidate.kind == "unknown" and candidate.rank is None):
             candidate = self._by_rank_file(process) or candidate
@@ -177,20 +175,16 @@ class _Look:
         grouped = has_group(self._proc, process.pid)
         environment = {**process.environment, **live}
         candidate = Candidate(process, "unknown", environment, torch=True, grouped=grouped)
-        return (
-            replace(candidate, kind="ray")
-            if drives and not grouped and candidate.rank is None
-            else candidate
-        )
+        is_driver = drives and not grouped and candidate.rank is None
+        return replace(candidate, kind="ray") if is_driver else candidate
 
     def _may_only_inherit(self, process: Process) -> bool:
         """Whether it has its rank from no launcher: an orphan, or below a program that has it."""
         parent = self._processes.get(process.parent)
         if parent is None or not parent.python:
             return True
-        return not process.forked and parent.environment.get("RANK") == process.environment.get(
-            "RANK"
-        )
+        same_rank = parent.environment.get("RANK") == process.environment.get("RANK")
+        return not process.forked and same_rank
 
     def _unreadable(self, process: Process) -> Candidate | None:
         """A child of a launcher is a rank, whoever's it is."""

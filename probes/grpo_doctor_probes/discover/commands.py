@@ -136,15 +136,15 @@ def program(arguments: tuple[str, ...]) -> Program:
         return Program(title=" ".join(arguments))
     if not _INTERPRETER.match(first.rpartition("/")[2]):
         return Program(script=first, options=arguments[1:])
-    rest = iter(range(1, len(arguments)))
-    for index in rest:
+    indices = iter(range(1, len(arguments)))
+    for index in indices:
         word, after = arguments[index], arguments[index + 1 :]
         if word in ("-m", "-c"):
             value, options = (after[0] if after else ""), after[1:]
             return (Program(module=value, options=options) if word == "-m"
                     else Program(code=value, options=options))  # fmt: skip
         if word in _OPTIONS_WITH_VALUE:
-            next(rest, None)
+            next(indices, None)
         elif not word.startswith("-"):
             return Program(script=word, options=after)
         elif word.startswith("-m"):
@@ -165,15 +165,11 @@ def kind_of(name: str, arguments: tuple[str, ...]) -> Kind:
     run = program(arguments) if any(arguments) else Program(title=name)
     if run.title:
         return next((kind for pattern, kind in _BY_TITLE if pattern.search(run.title)), "unknown")
-    if run.code:
-        return _kind_of_code(run.code)
-    return _kind_of_program(run)
-
-
-def _kind_of_code(code: str) -> Kind:
-    if _REWARD_CODE.search(code):
+    if _REWARD_CODE.search(run.code):
         return "reward"
-    return "helper" if _HELPER_CODE.search(code) else "unknown"
+    if run.code:
+        return "helper" if _HELPER_CODE.search(run.code) else "unknown"
+    return _kind_of_program(run)
 
 
 def _kind_of_program(run: Program) -> Kind:
@@ -232,9 +228,8 @@ def launcher_sizes(arguments: tuple[str, ...]) -> Sizes:
     run = program(arguments)
     if run.name in ("srun", "mpirun", "mpiexec", "orterun", "prterun", "mpiexec.hydra"):
         return Sizes(world=_number(run.options, _MPI_ALL))
-    nodes = _number(run.options, _NODES)
-    single = not any(word.split("=")[0] in _NODES for word in run.options)
-    nodes = 1 if single else nodes
+    several = any(word.split("=")[0] in _NODES for word in run.options)
+    nodes = _number(run.options, _NODES) if several else 1
     if (everyone := _number(run.options, _ALL)) is not None:
         return Sizes(everyone, everyone // nodes if nodes else None)
     local = _number(run.options, _PER_NODE)
@@ -262,8 +257,7 @@ def framework_by_command(processes: Iterable[Process]) -> str:
 
 def framework_by_script(proc: Path, process: Process) -> str:
     """One of FOUND_FRAMEWORKS, by the import lines of the script that a rank runs."""
-    text = _script(proc, process)
-    modules = {match[1] for match in _IMPORT.finditer(text)}
+    modules = set(_IMPORT.findall(_script(proc, process)))
     for module in ("grpo_doctor_trainer", "swift", "verl", "openrlhf", "trl"):
         if module in modules:
             return _OF_IMPORT.get(module, module)

@@ -32,33 +32,33 @@ def no_such_member(pid: int, process: Process | None, proc: Path) -> Exception:
     """For a PID that is of no job."""
     if process is None:
         return _not_seen(pid, proc)
-    who = f"process {pid} ({printable(process.name, NAME_LIMIT) or 'nameless'})"
+    title = f"process {pid} ({printable(process.name, NAME_LIMIT) or 'nameless'})"
     if process.kernel:
-        return NoJobError(f"{who} is a thread of the kernel. {_NEXT}")
+        return NoJobError(f"{title} is a thread of the kernel. {_NEXT}")
     if process.dead:
         return NoJobError(
-            f"{who} has ended: it is a zombie that its parent, process {process.parent}, has not "
+            f"{title} has ended: it is a zombie that its parent, process {process.parent}, has not "
             f"asked for its exit status. {_NEXT}"
         )
     if not process.readable:
         return NoPermissionError(
-            f"{who} belongs to {user_name(process.uid)}, and its environment may not be read. "
+            f"{title} belongs to {user_name(process.uid)}, and its environment may not be read. "
             f"{ptrace_remedy(proc)}"
         )
-    return _of_no_job(process, who)
+    return _of_no_job(process, title)
 
 
-def _of_no_job(process: Process, who: str) -> NoJobError:
+def _of_no_job(process: Process, title: str) -> NoJobError:
     if process.pid == 1:
         return NoJobError(
-            f"{who} is above all that runs here: that does not say which job is meant. {_NEXT}"
+            f"{title} is above all that runs here: that does not say which job is meant. {_NEXT}"
         )
     if not process.python:
         return NoJobError(
-            f"{who} is not a Python process, and none below it belongs to a training job. {_NEXT}"
+            f"{title} is not a Python process, and none below it belongs to a training job. {_NEXT}"
         )
     return NoJobError(
-        f"{who} is a Python process, but no part of a training job: it has not loaded torch, and "
+        f"{title} is a Python process, but no part of a training job: it has not loaded torch, and "
         f"no launcher, rank or engine is among its parents. {_NEXT}"
     )
 
@@ -86,19 +86,15 @@ def _exists(pid: int, proc: Path) -> bool:
     except PermissionError:
         return True
     except (ProcessLookupError, OverflowError):
-        return False
+        pass
     return False
 
 
 def nothing_found(processes: Iterable[Process], proc: Path) -> Exception:
     """For a host without a job."""
-    others = {
-        process.uid
-        for process in processes
-        if process.python and process.large and not process.readable
-    }
-    if others:
-        names = ", ".join(sorted(user_name(uid) for uid in others))
+    users = {p.uid for p in processes if p.python and p.large and not p.readable}
+    if users:
+        names = ", ".join(sorted(map(user_name, users)))
         return NoPermissionError(
             "no training job may be read here, but there are large Python processes of other "
             f"users ({names}). {ptrace_remedy(proc)}"
@@ -110,31 +106,31 @@ def nothing_found(processes: Iterable[Process], proc: Path) -> Exception:
     )
 
 
-def only_remains(left: Iterable[Process], proc: Path) -> NoJobError:
+def only_remains(helpers: Iterable[Process], proc: Path) -> NoJobError:
     """For a host on which nothing but helpers of an ended job is left."""
-    return NoJobError(f"no training job runs on this host. {_left_behind(list(left), proc)}")
+    return NoJobError(f"no training job runs on this host. {_left_behind(list(helpers), proc)}")
 
 
-def is_remains(pid: int, left: Iterable[Process], proc: Path) -> NoJobError:
+def is_remains(pid: int, helpers: Iterable[Process], proc: Path) -> NoJobError:
     """For a PID that is one of these."""
-    return NoJobError(f"process {pid} is of no job that runs. {_left_behind(list(left), proc)}")
+    return NoJobError(f"process {pid} is of no job that runs. {_left_behind(list(helpers), proc)}")
 
 
-def _left_behind(left: list[Process], proc: Path) -> str:
+def _left_behind(helpers: list[Process], proc: Path) -> str:
     """Which processes, what they hold, and how to end them."""
-    shown = left[:_MOST_NAMED]
+    shown = helpers[:_MOST_NAMED]
     lines = [
-        f"  {process.pid}{_helped(process)} ({_words(process)}){_held(process, proc)}"
+        f"  {process.pid}{_helped(process)} ({_words(process)}){_holdings(process, proc)}"
         for process in shown
     ]
-    if len(left) > len(shown):
-        lines.append(f"  and {len(left) - len(shown)} more")
-    single = len(left) == 1
-    pids = " ".join(str(process.pid) for process in left)
+    if len(helpers) > len(shown):
+        lines.append(f"  and {len(helpers) - len(shown)} more")
+    single = len(helpers) == 1
+    pids = " ".join(str(process.pid) for process in helpers)
     return "\n".join(
         [
             "One that has ended has left "
-            + ("a helper of its ranks:" if single else f"{len(left)} helpers of its ranks:"),
+            + ("a helper of its ranks:" if single else f"{len(helpers)} helpers of its ranks:"),
             *lines,
             f"End {'it' if single else 'them'}: kill {pids}; after some seconds, kill -9 {pids}",
         ]
@@ -146,16 +142,16 @@ def _helped(process: Process) -> str:
     return f" of rank {rank}" if rank.isdecimal() and len(rank) < _LONGEST_RANK else ""
 
 
-def _held(process: Process, proc: Path) -> str:
-    held = holdings(proc, process.pid)
-    gpu = any(word.startswith("GPU") for word in held)
+def _holdings(process: Process, proc: Path) -> str:
+    words = holdings(proc, process.pid)
+    gpu = any(word.startswith("GPU") for word in words)
     memory = ", whose memory may be taken until it ends" if gpu else ""
-    return f": holds {' and '.join(held)}{memory}" if held else ""
+    return f": holds {' and '.join(words)}{memory}" if words else ""
 
 
 def _words(process: Process) -> str:
-    program, _, rest = command_text(process.arguments).partition(" ")
-    return printable(f"{program.rpartition('/')[2]} {rest}".strip(), NAME_LIMIT) or "nameless"
+    program, _, options = command_text(process.arguments).partition(" ")
+    return printable(f"{program.rpartition('/')[2]} {options}".strip(), NAME_LIMIT) or "nameless"
 
 
 def nothing_readable(job: Job, proc: Path) -> NoPermissionError:

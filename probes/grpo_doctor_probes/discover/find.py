@@ -51,25 +51,18 @@ def find_alone(
     One that the user names (or a parent of whose she names) only has to have torch; others must
     belong to a launcher, or run a framework for GRPO: not every process with torch is training.
     """
-    named = {above for pid in pids for above in (pid, *tree.ancestors(pid))}
-    ranks: dict[int, int | None] = {}
+    chosen = {above for pid in pids for above in (pid, *tree.ancestors(pid))}
+    trainers = cast.ranks.keys() | cast.launchers | cast.lost.keys()
+    alone: list[int] = []
     for pid, candidate in candidates.items():
-        if (
-            not candidate.torch
-            or pid in _trainers(cast)
-            or not may_train(candidate, candidates, tree)
-        ):
+        if not candidate.torch or pid in trainers or not may_train(candidate, candidates, tree):
             continue
-        if tree.nearest(pid, {**candidates, **cast.ranks}) in _trainers(cast):
+        if tree.nearest(pid, {**candidates, **cast.ranks}) in trainers:
             continue
-        if pid in named or _launched(candidate, candidates) or _is_training(proc, candidate):
-            ranks[pid] = 0
-    tops = {pid: rank for pid, rank in ranks.items() if tree.nearest(pid, ranks) is None}
+        if pid in chosen or _launched(candidate, candidates) or _is_training(proc, candidate):
+            alone.append(pid)
+    tops = {pid: 0 for pid in alone if tree.nearest(pid, alone) is None}
     return replace(cast, ranks={**cast.ranks, **tops})
-
-
-def _trainers(cast: Cast) -> set[int]:
-    return cast.ranks.keys() | cast.launchers | cast.lost.keys()
 
 
 def _launched(candidate: Candidate, candidates: Mapping[int, Candidate]) -> bool:
@@ -95,12 +88,12 @@ def recognise_parents(
         parent = processes.get(process.parent)
         if parent is None or not parent.python or parent.pid in left_out:
             continue
-        known = candidates.get(parent.pid, Candidate(parent, "unknown", parent.environment))
+        candidate = candidates.get(parent.pid, Candidate(parent, "unknown", parent.environment))
         kind = _kind_of_parent(process)
-        if kind is None or known.kind != "unknown" or _serves(processes.get(parent.parent)):
+        if kind is None or candidate.kind != "unknown" or _serves(processes.get(parent.parent)):
             continue
-        if kind == "ray" or not _may_be_rank(known):
-            candidates[parent.pid] = replace(known, kind=kind)
+        if kind == "ray" or not _may_be_rank(candidate):
+            candidates[parent.pid] = replace(candidate, kind=kind)
 
 
 def _kind_of_parent(process: Process) -> Kind | None:
@@ -140,7 +133,7 @@ def find_jobs(pids: Sequence[int] = (), proc: Path = Path("/proc")) -> tuple[Job
     search = _Search(proc, pids)
     for pid in pids:
         if pid in search.surely_left:
-            raise is_remains(pid, search.left.values(), proc)
+            raise is_remains(pid, search.helpers_left.values(), proc)
         if not search.groups_of(pid):
             raise no_such_member(pid, search.tree.processes.get(pid), proc)
     if pids:
@@ -148,8 +141,8 @@ def find_jobs(pids: Sequence[int] = (), proc: Path = Path("/proc")) -> tuple[Job
     else:
         groups = search.training() or search.waiting()
     if not groups:
-        if search.left:
-            raise only_remains(search.left.values(), proc)
+        if search.helpers_left:
+            raise only_remains(search.helpers_left.values(), proc)
         raise nothing_found(search.tree.processes.values(), proc)
     jobs = sorted((search.job(core) for core in groups), key=_most_ranks_first)
     readable = [job for job in jobs if any(member.readable for member in job.members)]
@@ -190,19 +183,16 @@ class _Search:
             for connection in self._sockets.connections(pid)
         ]
         self._groups = self._partition(candidates, pids, links)
-        left = Remains(proc, self.tree, candidates, self._cast, links)
-        self._remains = frozenset(
-            pid for core in self._groups if left.is_left(core) for pid in core
-        )
-        self.surely_left = {pid for pid in self._remains if left.only_inherits(pid)}
-        workers = left.workers()
+        remains = Remains(proc, self.tree, candidates, self._cast, links)
+        self._remains = frozenset().union(*filter(remains.is_left, self._groups))
+        workers = remains.workers()
+        self.surely_left = set(filter(remains.only_inherits, self._remains))
         self.surely_left |= workers - self._core
-        self.left = {pid: self.tree.processes[pid] for pid in sorted(self._remains | workers)}
+        self.helpers_left = {pid: processes[pid] for pid in sorted(self._remains | workers)}
         self._servers = find_servers(
             self._cast.ranks, self._core, self.tree, left_out, self._sockets
         )
-        survey = Survey(proc, self.tree, candidates, self._cast)
-        self._assembler = Assembler(survey)
+        self._assembler = Assembler(Survey(proc, self.tree, candidates, self._cast))
         self._left_out = left_out
 
     def training(self) -> set[frozenset[int]]:
@@ -214,69 +204,52 @@ class _Search:
         """The groups of torch's launchers which have started no rank here, or have none left."""
         processes = [self.tree.processes[pid] for pid in self._core]
         agents = {process.pid for process in processes if is_agent(process.name, process.arguments)}
-        return {
-            core for core in self._groups if core & agents and not core & self._cast.ranks.keys()
-        }
+        ranks = self._cast.ranks.keys()
+        return {core for core in self._groups if core & agents and not core & ranks}
 
     def groups_of(self, pid: int) -> set[frozenset[int]]:
         """The group of a process; for one that is of none, those of its descendants."""
         if (core := self._group_of(pid)) is not None:
             return {core}
-        below = (
-            {self._group_of(child) for child in self.tree.descendants(pid)} if pid > 1 else set()
-        )
-        return {core for core in below if core is not None} & self.training()
+        below = self.tree.descendants(pid) if pid > 1 else set()
+        return self.training() & set(map(self._group_of, below))
 
     def job(self, core: frozenset[int]) -> Job:
         """The job of a group."""
         ranks = {pid: None for pid in self._cast.ranks if pid in core}
         servers = frozenset(pid for pid, clients in self._servers.items() if clients & ranks.keys())
-        whole, known = core | servers, self._core | servers
+        tops, all_tops = core | servers, self._core | servers
         pids = [
             pid
             for pid, process in self.tree.processes.items()
             if pid not in self._left_out
             and not process.kernel
-            and (pid in whole or self.tree.nearest(pid, known) in whole)
+            and (pid in tops or self.tree.nearest(pid, all_tops) in tops)
         ]
         address = meeting_point(ranks, core, self._sockets)
         return self._assembler.job(core, pids, servers, address)
 
     def _group_of(self, pid: int) -> frozenset[int] | None:
-        top = pid if pid in self._core else self.tree.nearest(pid, self._core)
-        for core in self._groups:
-            if top in core:
-                return core
-            if any(clients & core for server, clients in self._servers.items() if server == pid):
-                return core
-        return None
+        top, clients = self._top_of(pid), self._servers.get(pid, set())
+        return next((core for core in self._groups if top in core or clients & core), None)
+
+    def _top_of(self, pid: int) -> int | None:
+        return pid if pid in self._core else self.tree.nearest(pid, self._core)
 
     def _partition(
         self, candidates: dict[int, Candidate], pids: Iterable[int], links: Sequence[Connection]
     ) -> list[frozenset[int]]:
-        tops = [pid if pid in self._core else self.tree.nearest(pid, self._core) for pid in pids]
-        return group_jobs(
-            candidates,
-            self._cast,
-            self.tree,
-            Ties(
-                {pid: self._sockets.space(pid) for pid in {**self._cast.ranks, **self._cast.lost}},
-                links,
-                [pid for pid in tops if pid is not None],
-            ),
-        )
+        spaces = {pid: self._sockets.space(pid) for pid in {**self._cast.ranks, **self._cast.lost}}
+        together = [top for pid in pids if (top := self._top_of(pid)) is not None]
+        return group_jobs(candidates, self._cast, self.tree, Ties(spaces, links, together))
 
     def _talkers(self, pids: Iterable[int]) -> set[int]:
         """Which of these have a connection with another of them."""
         family = set(pids)
         self._sockets.add(sorted(family))
-        pairs = [
-            (connection.client, connection.server)
-            for pid in family
-            for connection in self._sockets.connections(pid)
-            if connection.server in family and connection.server != connection.client
-        ]
-        return {pid for pair in pairs for pid in pair}
+        links = (connection for pid in family for connection in self._sockets.connections(pid))
+        pairs = [{link.client, link.server} for link in links if link.server in family]
+        return {pid for pair in pairs if len(pair) > 1 for pid in pair}
 
 
 def _ourselves(proc: Path, tree: Tree) -> Iterable[int]:

@@ -72,8 +72,8 @@ def same_address(
         if candidate.only_task and (step := _step_of(candidate)):
             keys.append(("step", step))
         for key in keys:
-            if (known := first.setdefault(key, pid)) != pid:
-                yield known, pid
+            if (newest := first.setdefault(key, pid)) != pid:
+                yield newest, pid
 
 
 def same_command(
@@ -87,8 +87,8 @@ def same_command(
         if cast.ranks[pid] is None or address_of(candidate) or candidate.world is None:
             continue
         key = (spaces.get(pid, ""), process.uid, process.arguments, candidate.world)
-        if (known := first.setdefault(key, pid)) != pid:
-            yield known, pid
+        if (newest := first.setdefault(key, pid)) != pid:
+            yield newest, pid
 
 
 def made(core: set[int], cast: Cast, tree: Tree) -> Iterator[tuple[int, int]]:
@@ -137,11 +137,10 @@ class Groups:
 
     def join(self, pid: int, other: int) -> None:
         """They are of one job for certain."""
-        into, gone = self._of[pid], self._of[other]
-        if into is not gone:
-            into.absorb(gone)
-            for member in gone.pids:
-                self._of[member] = into
+        group, absorbed = self._of[pid], self._of[other]
+        if group is not absorbed:
+            group.absorb(absorbed)
+            self._of |= dict.fromkeys(absorbed.pids, group)
 
     def join_if_possible(self, pid: int, other: int) -> None:
         """They may be of one job: join them where nothing speaks against it."""
@@ -185,33 +184,33 @@ def _group(pid: int, candidate: Candidate | None, cast: Cast) -> _Group:
     return group
 
 
-def _differ(left: set[str], other: set[str]) -> bool:
-    return bool(left and other and not left & other)
+def _differ(first: set[str], second: set[str]) -> bool:
+    return bool(first and second and not first & second)
 
 
-def _contradict(left: _Group, other: _Group) -> bool:
-    if left is other:
+def _contradict(first: _Group, second: _Group) -> bool:
+    if first is second:
         return False
-    nameless = not (left.addresses or other.addresses or left.ranks or other.ranks)
+    nameless = not (first.addresses or second.addresses or first.ranks or second.ranks)
     return (
-        bool(left.ranks & other.ranks)
-        or _differ(left.addresses, other.addresses)
-        or _differ(left.run_ids, other.run_ids)
-        or _differ(left.ray_jobs, other.ray_jobs)
-        or (nameless and left.training > 1 and other.training > 1)
+        bool(first.ranks & second.ranks)
+        or _differ(first.addresses, second.addresses)
+        or _differ(first.run_ids, second.run_ids)
+        or _differ(first.ray_jobs, second.ray_jobs)
+        or (nameless and first.training > 1 and second.training > 1)
     )
 
 
-def _are_two_jobs(left: _Group, other: _Group) -> bool:
+def _are_two_jobs(first: _Group, second: _Group) -> bool:
     """Whether both have a rank of one number, as the worker groups of a single job have only where
     Ray made them, or one recorded run; two ranks of one launcher and rendezvous have it by mistake.
     """
-    if left is other or not left.ranks & other.ranks:
+    if first is second or not first.ranks & second.ranks:
         return False
-    of_ray = left.actors == left.training and other.actors == other.training
-    in_one_ray_job = of_ray and not _differ(left.ray_jobs, other.ray_jobs)
-    by_mistake = left.makers & other.makers and left.addresses & other.addresses
-    return not (in_one_ray_job or by_mistake or left.run_dirs & other.run_dirs)
+    of_ray = first.actors == first.training and second.actors == second.training
+    in_one_ray_job = of_ray and not _differ(first.ray_jobs, second.ray_jobs)
+    by_mistake = first.makers & second.makers and first.addresses & second.addresses
+    return not (in_one_ray_job or by_mistake or first.run_dirs & second.run_dirs)
 
 
 def group_jobs(
@@ -251,16 +250,12 @@ def group_jobs(
 
 def core_of(candidates: Mapping[int, Candidate], cast: Cast) -> set[int]:
     """The processes that make a job; all others only belong to one of these."""
-    known = {pid for pid, candidate in candidates.items() if candidate.kind in CORE_KINDS}
-    return known | set(cast.ranks) | set(cast.lost) | cast.launchers
+    programs = {pid for pid, candidate in candidates.items() if candidate.kind in CORE_KINDS}
+    return programs | set(cast.ranks) | set(cast.lost) | cast.launchers
 
 
 def _join_tree(
-    groups: Groups,
-    core: set[int],
-    candidates: Mapping[int, Candidate],
-    cast: Cast,
-    tree: Tree,
+    groups: Groups, core: set[int], candidates: Mapping[int, Candidate], cast: Cast, tree: Tree
 ) -> None:
     for pid in sorted(core):
         above = tree.nearest(pid, core)

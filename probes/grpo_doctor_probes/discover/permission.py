@@ -51,7 +51,7 @@ class Containers:
 
     def __init__(self, proc: Path) -> None:
         self._proc = proc
-        self._known: dict[tuple[str, str], str] = {}
+        self._by_namespaces: dict[tuple[str, str], str] = {}
 
     def of(self, pid: int) -> str:
         """Like `container_of`."""
@@ -62,9 +62,9 @@ class Containers:
             )
         except OSError:
             return container_of(self._proc, pid)
-        if key not in self._known:
-            self._known[key] = container_of(self._proc, pid)
-        return self._known[key]
+        if key not in self._by_namespaces:
+            self._by_namespaces[key] = container_of(self._proc, pid)
+        return self._by_namespaces[key]
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,6 @@ from grpo_doctor_probes.rundir import RANKS, RUN_DIR_VARIABLE
 
 _FILES_WITHIN_S = 1.0
 _LIMIT_BYTES = 1 << 20
-_SIZES = ("world_size", "local_rank")
 _VARIABLES = {"rank": "RANK", "world_size": "WORLD_SIZE", "local_rank": "LOCAL_RANK"}
 
 
@@ -54,11 +53,11 @@ def read_written(proc: Path, processes: Mapping[int, Process]) -> Written:
     ranks: dict[int, int] = {}
     environments: dict[int, Mapping[str, str]] = {}
     for folder in dict.fromkeys(own.values()):
-        asked = min(pid for pid, named in own.items() if named == folder)
-        path = Path(f"{proc}/{asked}/root") / folder.lstrip("/") / RANKS
+        lowest = min(pid for pid, run_dir in own.items() if run_dir == folder)
+        path = Path(f"{proc}/{lowest}/root") / folder.lstrip("/") / RANKS
         nothing: dict[int, Mapping[str, str]] = {}
-        read = unless_blocked(_FILES_WITHIN_S, partial(_read_all, path), nothing)
-        for pid, variables in read.items():
+        written = unless_blocked(_FILES_WITHIN_S, partial(_read_all, path), nothing)
+        for pid, variables in written.items():
             if own.get(pid) == folder:
                 ranks[pid] = int(variables["RANK"])
             elif above.get(pid) == folder:
@@ -68,11 +67,11 @@ def read_written(proc: Path, processes: Mapping[int, Process]) -> Written:
 
 def _above(pid: int, processes: Mapping[int, Process], own: Mapping[int, str]) -> str | None:
     """The run directory of the nearest process above that has one."""
-    seen = {pid}
-    while (parent := processes[pid].parent) in processes and parent not in seen:
+    visited = {pid}
+    while (parent := processes[pid].parent) in processes and parent not in visited:
         if parent in own:
             return own[parent]
-        seen.add(parent)
+        visited.add(parent)
         pid = parent
     return None
 
@@ -82,9 +81,9 @@ def _read_all(folder: Path) -> dict[int, Mapping[str, str]]:
     with contextlib.suppress(OSError):
         for path in sorted(folder.glob("*.json")):
             if path.stem.isdecimal() and (facts := _facts(path)) is not None:
-                said = {"rank": int(path.stem), **{key: facts.get(key) for key in _SIZES}}
-                numbers = {key: value for key, value in said.items() if isinstance(value, int)}
-                written[facts["pid"]] = {_VARIABLES[k]: str(v) for k, v in numbers.items()}
+                facts["rank"] = int(path.stem)
+                variables = ((name, facts.get(key)) for key, name in _VARIABLES.items())
+                written[facts["pid"]] = {n: str(v) for n, v in variables if isinstance(v, int)}
     return written
 
 

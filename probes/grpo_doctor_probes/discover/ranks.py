@@ -31,11 +31,11 @@ def lost_helpers(
         tops = [pid for pid in pids if tree.nearest(pid, pids) is None]
         suspects = _suspects(tops, eligible, candidates, tree)
         sure = [eligible[pid] for pid in tops if pid not in suspects]
-        taken = {claims[candidate.pid] for candidate in sure}
+        present = {claims[candidate.pid] for candidate in sure}
         lost |= {
             pid: claims[pid]
             for pid in suspects
-            if sure and (claims[pid] in taken or not _runs_one_of(eligible[pid], sure))
+            if sure and (claims[pid] in present or not _runs_one_of(eligible[pid], sure))
         }
     return lost
 
@@ -79,17 +79,15 @@ def _suspects(
 
 def _lost_its_leader(candidate: Candidate, tree: Tree) -> bool:
     # A leader outside of our process namespace has the number 0.
-    return (
-        candidate.process.group not in (0, candidate.pid)
-        and candidate.process.group not in tree.processes
-    )
+    leader = candidate.process.group
+    return leader not in (0, candidate.pid) and leader not in tree.processes
 
 
-def _runs_one_of(candidate: Candidate, others: Iterable[Candidate]) -> bool:
+def _runs_one_of(candidate: Candidate, ranks: Iterable[Candidate]) -> bool:
     """Whether it was started as one of these was, rather than forked or spawned by a rank."""
     # Empty for what multiprocessing has spawned.
     started = program(candidate.process.arguments).name
-    alike = any(program(other.process.arguments).name == started for other in others)
+    alike = any(program(rank.process.arguments).name == started for rank in ranks)
     return bool(started) and not candidate.process.forked and alike
 
 
@@ -122,14 +120,8 @@ def cast(
         left_out: Processes that are never part of a job: this tool, and what started it.
         talk: Which of some processes have a connection to another of them.
     """
-    eligible = {
-        pid: candidate
-        for pid, candidate in candidates.items()
-        if may_train(candidate, candidates, tree)
-    }
-    claims = {
-        pid: rank for pid, candidate in eligible.items() if (rank := candidate.rank) is not None
-    }
+    eligible = {pid: c for pid, c in candidates.items() if may_train(c, candidates, tree)}
+    claims = {pid: rank for pid, c in eligible.items() if (rank := c.rank) is not None}
     _drop_forkers(claims, eligible, tree)
     _drop_tasks(claims, candidates, tree)
     _drop_starters(claims, candidates, tree)
@@ -169,10 +161,8 @@ def _drop_tasks(claims: dict[int, int], candidates: Mapping[int, Candidate], tre
     """A task of MPI or Slurm may be one rank, or start a launcher, or several ranks by itself: of
     those each has the number of the task that they are of."""
     tasks = {pid for pid in claims if candidates[pid].only_task}
-    starts = {
-        pid for pid, candidate in candidates.items() if candidate.kind == "launcher"
-    } | claims.keys()
-    above = {up for pid in starts - tasks for up in tree.ancestors(pid)}
+    launchers = {pid for pid, candidate in candidates.items() if candidate.kind == "launcher"}
+    above = {up for pid in (launchers | claims.keys()) - tasks for up in tree.ancestors(pid)}
     twins = Counter((tree.processes[pid].parent, claims[pid]) for pid in tasks)
     for pid in tasks:
         if pid in above or twins[tree.processes[pid].parent, claims[pid]] > 1:
@@ -229,24 +219,24 @@ def _numberless(
     talk: Callable[[Iterable[int]], set[int]],
 ) -> set[int]:
     """Processes that are in a process group, or talk to their siblings, and say no rank."""
-    rest = [
+    silent = [
         pid
         for pid, candidate in eligible.items()
         if candidate.torch and pid not in claims and tree.nearest(pid, claims) is None
     ]
     numberless = {
         pid
-        for pid in rest
+        for pid in silent
         if eligible[pid].grouped
         and not any(eligible[up].grouped for up in tree.ancestors(pid) if up in eligible)
     }
     families: dict[int, list[int]] = {}
-    for pid in [*ranks, *rest]:
+    for pid in [*ranks, *silent]:
         families.setdefault(eligible[pid].process.parent, []).append(pid)
     for family in families.values():
-        silent = {pid for pid in family if pid in rest and not eligible[pid].grouped}
-        if silent and len(family) > 1:
-            numberless |= silent & talk(family)
+        alone = {pid for pid in family if pid in silent and not eligible[pid].grouped}
+        if alone and len(family) > 1:
+            numberless |= alone & talk(family)
     return numberless
 
 
@@ -258,13 +248,12 @@ def _makers(ranks: Iterable[int], candidates: Mapping[int, Candidate], tree: Tre
         parent = tree.processes.get(child.parent)
         if parent is None or not parent.python or parent.pid in ranks or parent.kernel:
             continue
-        known = candidates.get(parent.pid)
-        if known is not None and known.kind != "unknown":
+        candidate = candidates.get(parent.pid)
+        if candidate is not None and candidate.kind != "unknown":
             continue
         forked = child.image is not None and child.image == parent.image
         spawned = bool(SPAWNED_CODE.search(program(child.arguments).code))
-        gave = "RANK" in child.environment and child.environment.get(
-            "RANK"
-        ) != parent.environment.get("RANK")
+        rank = child.environment.get("RANK")
+        gave = rank is not None and rank != parent.environment.get("RANK")
         if forked or spawned or gave:
             yield parent.pid

@@ -38,14 +38,11 @@ def holdings(proc: Path, pid: int) -> tuple[str, ...]:
     inodes = set(socket_inodes(targets))
     listeners = tcp_table(proc, pid).all_listeners() if inodes else ()
     ports = sorted({socket.local_port for socket in listeners if str(socket.inode) in inodes})
-    return (*_named("port", ports), *_named("GPU", gpus))
-
-
-def _named(kind: str, numbers: list[int]) -> tuple[str, ...]:
-    if not numbers:
-        return ()
-    plural = "s" if len(numbers) > 1 else ""
-    return (f"{kind}{plural} {', '.join(map(str, numbers))}",)
+    return tuple(
+        f"{kind}{'s' * (len(numbers) > 1)} {', '.join(map(str, numbers))}"
+        for kind, numbers in (("port", ports), ("GPU", gpus))
+        if numbers
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,10 +69,10 @@ class Remains:
         ranks = core & self.cast.ranks.keys()
         if not ranks or not all(map(self._is_worker, core - ranks)):
             return False
-        rest = frozenset(pid for pid in ranks if not self.only_inherits(pid))
-        return not self._is_whole(rest) and all(
+        originals = frozenset(pid for pid in ranks if not self.only_inherits(pid))
+        return not self._is_complete(originals) and all(
             self._is_orphan(pid) and not self._talks(pid) and self._has_no_torch(pid)
-            for pid in rest
+            for pid in originals
         )
 
     def workers(self) -> frozenset[int]:
@@ -103,7 +100,7 @@ class Remains:
             return False
         return not parent.python or parent.image not in (None, process.image)
 
-    def _is_whole(self, core: frozenset[int]) -> bool:
+    def _is_complete(self, core: frozenset[int]) -> bool:
         """Whether no rank is missing and all run one program, which no launcher has started."""
         members = [self.candidates[pid] for pid in core]
         launched = any("TORCHELASTIC_RUN_ID" in candidate.environment for candidate in members)

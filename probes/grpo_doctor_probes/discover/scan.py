@@ -83,11 +83,11 @@ class Process:
 
 def scan(proc: Path) -> dict[int, Process]:
     """All processes that `proc` shows, kernel threads included."""
-    seen, blocking = ask_each(numbers(proc), lambda pid: read_process(proc, pid), _STUCK_AFTER_S)
+    scanned, blocking = ask_each(numbers(proc), lambda pid: read_process(proc, pid), _STUCK_AFTER_S)
     for pid in blocking:
         if (process := _stat_only(proc, pid)) is not None:
-            seen[pid] = replace(process, readable=False, problem=_LOCKED)
-    return {pid: process for pid, process in sorted(seen.items()) if process is not None}
+            scanned[pid] = replace(process, readable=False, problem=_LOCKED)
+    return {pid: process for pid, process in sorted(scanned.items()) if process is not None}
 
 
 def read_process(proc: Path, pid: int) -> Process | None:
@@ -95,17 +95,15 @@ def read_process(proc: Path, pid: int) -> Process | None:
     folder = f"{proc}/{pid}"
     try:
         process = as_seen(pid, read_stat(folder))
-        if process.kernel:
-            return process
-        return _with_details(process, folder)
+        return process if process.kernel else _with_details(process, folder)
     except (OSError, ValueError, IndexError):
         return None
 
 
 def glance(proc: Path) -> dict[int, Process]:
     """All processes as everybody may see them: one read each, which nothing can hold up."""
-    seen = {pid: _stat_only(proc, pid) for pid in numbers(proc)}
-    return {pid: process for pid, process in seen.items() if process is not None}
+    processes = {pid: _stat_only(proc, pid) for pid in numbers(proc)}
+    return {pid: process for pid, process in processes.items() if process is not None}
 
 
 def _stat_only(proc: Path, pid: int) -> Process | None:
@@ -207,12 +205,12 @@ class Tree:
 
     def ancestors(self, pid: int) -> Iterator[int]:
         """From the parent upwards, as far as processes are known."""
-        seen = {pid}
+        visited = {pid}
         while (process := self.processes.get(pid)) is not None:
             pid = process.parent
-            if pid in seen or pid not in self.processes:
+            if pid in visited or pid not in self.processes:
                 return
-            seen.add(pid)
+            visited.add(pid)
             yield pid
 
     def descendants(self, pid: int) -> set[int]:
@@ -227,5 +225,5 @@ class Tree:
 
     def nearest(self, pid: int, among: Iterable[int] | Mapping[int, object]) -> int | None:
         """The nearest ancestor that is one of `among`."""
-        wanted = among if isinstance(among, (set, frozenset, Mapping)) else set(among)
-        return next((above for above in self.ancestors(pid) if above in wanted), None)
+        pids = among if isinstance(among, (set, frozenset, Mapping)) else set(among)
+        return next((above for above in self.ancestors(pid) if above in pids), None)

@@ -68,10 +68,10 @@ class Sockets:
             listeners = table.listeners(port)
             if table.listeners(socket.local_port) and not listeners:
                 continue
-            if (other := _other_end(table, socket)) is None:
+            if (far_end := _other_end(table, socket)) is None:
                 continue
             # One that is not accepted yet has no inode: then it is the listener's.
-            owner = self._owner(space, other)
+            owner = self._owner(space, far_end)
             if owner is None and listeners:
                 owner = self._owner(space, listeners[-1])
             if owner is not None:
@@ -111,8 +111,8 @@ class Sockets:
 
 
 def _other_end(table: TcpTable, socket: Tcp) -> Tcp | None:
-    other = table.other_end(socket)
-    return other if other is not None and other.state_code == ESTABLISHED else None
+    end = table.other_end(socket)
+    return end if end is not None and end.state_code == ESTABLISHED else None
 
 
 def _host_of(socket: Tcp) -> bytes:
@@ -153,13 +153,13 @@ def meeting_point(ranks: Mapping[int, object], members: frozenset[int], sockets:
     clients: Counter[tuple[int, int]] = Counter()
     own: set[tuple[int, int]] = set()
     for pid in ranks:
-        seen = {
+        listeners = {
             (connection.server, connection.port)
             for connection in sockets.connections(pid)
             if connection.loopback and connection.server in members
         }
-        clients.update(seen)
-        own |= {key for key in seen if key[0] == pid or key[0] not in ranks}
+        clients.update(listeners)
+        own |= {key for key in listeners if key[0] == pid or key[0] not in ranks}
     stores = [(-count, port) for (server, port), count in clients.items() if (server, port) in own]
     if not stores or -min(stores)[0] < _FEWEST_CLIENTS:
         return ""

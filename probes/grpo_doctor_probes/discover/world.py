@@ -47,15 +47,13 @@ def number_all(
         return Numbering(dict(ranks))
     if len(unknown) == len(ranks):
         return _in_order(unknown, processes)
-    known = {rank for rank in ranks.values() if rank is not None}
-    free = [rank for rank in expected if rank not in known]
+    free = [rank for rank in expected if rank not in ranks.values()]
     if len(free) == len(unknown):
-        named = dict(ranks) | dict(zip(unknown, free))
-        return Numbering(named, (_note(unknown, named, "no other is free"),))
-    named = dict(ranks)
-    for pid in unknown:
-        named[pid] = _between(pid, ranks, processes, free)
-    return Numbering(named, (_note(unknown, named, "it was started between its neighbours"),))
+        numbers, why = dict(zip(unknown, free)), "no other is free"
+        return Numbering({**ranks, **numbers}, (_note(numbers, why),))
+    between = {pid: _between(pid, ranks, processes, free) for pid in unknown}
+    note = _note(between, "it was started between its neighbours")
+    return Numbering({**ranks, **between}, (note,))
 
 
 def _in_order(pids: Sequence[int], processes: Mapping[int, Process]) -> Numbering:
@@ -66,10 +64,7 @@ def _in_order(pids: Sequence[int], processes: Mapping[int, Process]) -> Numberin
 
 
 def _between(
-    pid: int,
-    ranks: Mapping[int, int | None],
-    processes: Mapping[int, Process],
-    free: Sequence[int],
+    pid: int, ranks: Mapping[int, int | None], processes: Mapping[int, Process], free: Sequence[int]
 ) -> int | None:
     """The one free number between those of its neighbours: launchers start ranks in order."""
 
@@ -87,9 +82,9 @@ def _between(
     return possible[0] if len(possible) == 1 else None
 
 
-def _note(pids: Sequence[int], named: Mapping[int, int | None], why: str) -> str:
-    numbered = [f"process {pid} is rank {named[pid]}" for pid in pids if named[pid] is not None]
-    lost = [f"process {pid} is a rank of unknown number" for pid in pids if named[pid] is None]
+def _note(ranks: Mapping[int, int | None], why: str) -> str:
+    numbered = [f"process {pid} is rank {ranks[pid]}" for pid in ranks if ranks[pid] is not None]
+    lost = [f"process {pid} is a rank of unknown number" for pid in ranks if ranks[pid] is None]
     return "; ".join([f"{text} ({why})" for text in numbered] + lost) + "."
 
 
@@ -112,19 +107,18 @@ def main_world(
         key=lambda w: (-len(w), -_attempt(w), min(w[p].process.started_ticks for p in w)),
     )
     main: dict[int, Candidate] = {}
-    others: dict[int, Candidate] = {}
-    taken: set[int] = set()
+    second: dict[int, Candidate] = {}
+    ranks: set[int | None] = set()
     for pid, trainer in sorted(
         (order[0] if order else {}).items(), key=lambda item: item[1].process.started_ticks
     ):
         rank = cast.ranks[pid]
-        (others if rank in taken else main)[pid] = trainer
-        taken |= {rank} if rank is not None else set()
+        (second if rank in ranks else main)[pid] = trainer
+        ranks |= {rank} - {None}
     for world in order[1:]:
-        alone = {pid: trainer for pid, trainer in world.items() if cast.ranks[pid] is None}
-        main |= alone
-        others |= {pid: trainer for pid, trainer in world.items() if pid not in alone}
-    return main, others
+        for pid, trainer in world.items():
+            (main if cast.ranks[pid] is None else second)[pid] = trainer
+    return main, second
 
 
 def _attempt(world: Mapping[int, Candidate]) -> int:

@@ -5,11 +5,12 @@ way to wait.
 from __future__ import annotations
 
 import os
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from grpo_doctor_probes.evidence import Blocked
+from grpo_doctor_probes.evidence import Blocked, Job, Look, ProcessLook, Thread
+from grpo_doctor_probes.evidence.looks import Blocking
 from grpo_doctor_probes.look import syscalls
 from grpo_doctor_probes.look.descriptors import watched_by_epoll
 from grpo_doctor_probes.look.filecalls import (
@@ -19,33 +20,24 @@ from grpo_doctor_probes.look.filecalls import (
     wait_for_path,
 )
 from grpo_doctor_probes.look.hostview import HostView
-from grpo_doctor_probes.look.other_ends import Waiting, is_in_trouble
+from grpo_doctor_probes.look.other_ends import Direction, Waiting, is_in_trouble
 from grpo_doctor_probes.look.processes import look_at
-from grpo_doctor_probes.look.syscalls import call
+from grpo_doctor_probes.look.syscalls import Call, Waits, call
 from grpo_doctor_probes.look.threads import SchedulerClock
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from grpo_doctor_probes.evidence import Job, Look, ProcessLook, Thread
-    from grpo_doctor_probes.evidence.looks import Blocking
-    from grpo_doctor_probes.look.other_ends import Way
-    from grpo_doctor_probes.look.syscalls import Call, Waits
 
 PROC = Path("/proc")
 _ASLEEP = frozenset("SD")
 _MOST_ROWS = 32  # of one process
 _MOST_DESCENDANTS = 512
 
-if TYPE_CHECKING:
-    Polled = list[tuple[int, bool, bool]]
+Polled = list[tuple[int, bool, bool]]
 
 _MOST_POLLED = 8
 
 
-def _descriptor(way: Way) -> Callable[[Waiting, Call], Iterator[Blocked]]:
+def _descriptor(direction: Direction) -> Callable[[Waiting, Call], Iterator[Blocked]]:
     def wait(waiting: Waiting, call: Call) -> Iterator[Blocked]:
-        yield waiting.end(waiting.descriptor(call.at), way)
+        yield waiting.end(waiting.descriptor(call.at), direction)
 
     return wait
 
@@ -79,23 +71,20 @@ def _any_of(waiting: Waiting, polled: Polled) -> Iterator[Blocked]:
         for fd, reading, writing in polled[:_MOST_POLLED]
     ]
     rows = [row for row in rows if row.kind != "other"]  # wake-up descriptors of event loops
-    if not rows and waiting.is_main:
-        rows = [waiting.row("poll")]
-    yield from rows
+    yield from rows or ([waiting.row("poll")] if waiting.is_main else [])
 
 
 def _child(waiting: Waiting, call: Call) -> Iterator[Blocked]:
-    wanted = waiting.argument(0)
+    pid = waiting.argument(0)
     if call.waits == "child-id":
-        kind, number = waiting.argument(0), waiting.argument(1)
-        wanted = number if kind == os.P_PID else 0
+        pid = waiting.argument(1) if pid == os.P_PID else 0
     children = waiting.view.tree.children(waiting.pid)
-    named = [child for child in children if child.pid == wanted & 0xFFFFFFFF]
-    peers = tuple(child.pid for child in named or children)
-    which = "child" if named else "any child"
-    listed = ", ".join(waiting.view.describe(pid) for pid in peers[:_MOST_POLLED])
+    matches = [child for child in children if child.pid == pid & 0xFFFFFFFF]
+    peers = tuple(child.pid for child in matches or children)
+    subject = "child" if matches else "any child"
+    listed = ", ".join(map(waiting.view.describe, peers[:_MOST_POLLED]))
     yield waiting.row(
-        "child", f"waits for {which}: {listed or 'none is left'}", peers=peers, peers_known=True
+        "child", f"waits for {subject}: {listed or 'none is left'}", peers=peers, peers_known=True
     )
 
 
@@ -121,7 +110,7 @@ def _restarted(waiting: Waiting, call: Call) -> Iterator[Blocked]:
     yield from _only_main(kind)(waiting, call)
 
 
-def _other(waiting: Waiting, call: Call) -> Iterator[Blocked]:
+def _unusual(waiting: Waiting, call: Call) -> Iterator[Blocked]:
     if waiting.thread.state == "D" or waiting.is_main:
         yield waiting.row("other", call.name)
 
@@ -145,7 +134,7 @@ WAITS: dict[Waits, Callable[[Waiting, Call], Iterator[Blocked]]] = {
     "futex": _only_main("futex"),
     "sleep": _sleep,
     "restarted": _restarted,
-    "other": _other,
+    "other": _unusual,
 }
 
 
@@ -175,10 +164,9 @@ def _of_process(view: HostView, process: ProcessLook) -> Iterator[Blocked]:
 
 def _of_thread(view: HostView, process: ProcessLook, thread: Thread) -> Iterator[Blocked]:
     waiting = Waiting(view, process.pid, thread, is_main=thread.tid == process.pid)
-    known = call(thread.syscall)
-    if known is not None:
-        for row in WAITS[known.waits](waiting, known):
-            yield row if row.note else replace(row, note=known.name)
+    if (wait := call(thread.syscall)) is not None:
+        for row in WAITS[wait.waits](waiting, wait):
+            yield row if row.note else replace(row, note=wait.name)
     elif thread.state == "D":
         where = f"in the kernel function {thread.wchan}" if thread.wchan else "in the kernel"
         yield waiting.row("other", note=f"uninterruptible sleep {where}")

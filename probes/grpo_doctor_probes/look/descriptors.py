@@ -42,14 +42,13 @@ class Holders:
         """
         return session not in self._hidden
 
-    def pids(self, target: str, *, wanted: int | None = None) -> list[int]:
-        """Processes that hold `target`; with `wanted` (O_RDONLY, O_WRONLY) open for that."""
-        holders = {
-            pid
-            for pid, fd in self.of(target)
-            if wanted is None or access(self._proc, pid, fd) in {wanted, os.O_RDWR}
-        }
-        return sorted(holders)
+    def pids(self, target: str, *, mode: int | None = None) -> list[int]:
+        """Processes that hold `target`; with `mode` (O_RDONLY, O_WRONLY) open for that."""
+        holders = self.of(target)
+        if mode is not None:
+            modes = {mode, os.O_RDWR}
+            holders = [holder for holder in holders if access(self._proc, *holder) in modes]
+        return sorted({pid for pid, _ in holders})
 
     def _scan(self, process: Process) -> None:
         try:
@@ -61,17 +60,30 @@ class Holders:
             pass
 
 
-def target_of(proc: Path, pid: int, fd: int) -> str:
-    """What a descriptor points to, raw; empty where it is closed or hidden."""
+def link(path: str) -> str:
+    """Where a link of /proc points to, raw; empty where it is hidden, or the process has gone."""
     try:
-        return os.readlink(f"{proc}/{pid}/fd/{fd}")  # noqa: PTH115 - Path would normalise it
+        return os.readlink(path)  # noqa: PTH115 - Path would normalise it
     except OSError:
         return ""
 
 
+def content(path: str | Path) -> bytes:
+    """A file of /proc or /sys; empty where it is hidden, missing, or the process has gone."""
+    try:
+        return read(path)
+    except OSError:
+        return b""
+
+
+def target_of(proc: Path, pid: int, fd: int) -> str:
+    """What a descriptor points to, raw; empty where it is closed or hidden."""
+    return link(f"{proc}/{pid}/fd/{fd}")
+
+
 def access(proc: Path, pid: int, fd: int) -> int | None:
     """O_RDONLY, O_WRONLY or O_RDWR; None where hidden."""
-    flags = _FLAGS.search(_fdinfo(proc, pid, fd))
+    flags = _FLAGS.search(content(f"{proc}/{pid}/fdinfo/{fd}"))
     return int(flags[1], 8) & os.O_ACCMODE if flags else None
 
 
@@ -79,15 +91,8 @@ def watched_by_epoll(proc: Path, pid: int, fd: int) -> list[tuple[int, bool, boo
     """`(descriptor, for reading, for writing)` of all that an epoll descriptor watches."""
     return [
         (int(watched), bool(int(events, 16) & 0x1), bool(int(events, 16) & 0x4))
-        for watched, events in _POLLED.findall(_fdinfo(proc, pid, fd))
+        for watched, events in _POLLED.findall(content(f"{proc}/{pid}/fdinfo/{fd}"))
     ]
-
-
-def _fdinfo(proc: Path, pid: int, fd: int) -> bytes:
-    try:
-        return Path(f"{proc}/{pid}/fdinfo/{fd}").read_bytes()
-    except OSError:
-        return b""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,12 +122,8 @@ def parse_locks(text: bytes) -> list[Lock]:
 
 def blocker_of(locks: list[Lock], pid: int) -> Lock | None:
     """The lock that process `pid` waits for; None when it waits for none, or does not any more."""
-    for lock in locks:
-        if lock.waits and lock.pid == pid:
-            return next(
-                (taken for taken in locks if taken.number == lock.number and not taken.waits), None
-            )
-    return None
+    number = next((lock.number for lock in locks if lock.waits and lock.pid == pid), None)
+    return next((lock for lock in locks if lock.number == number and not lock.waits), None)
 
 
 def holding_descriptors(proc: Path, candidates: list[tuple[int, int]], lock: Lock) -> list[int]:
@@ -133,19 +134,12 @@ def holding_descriptors(proc: Path, candidates: list[tuple[int, int]], lock: Loc
     """
     holders = set()
     for pid, fd in candidates:
-        try:
-            text = read(f"{proc}/{pid}/fdinfo/{fd}")
-        except OSError:
-            continue
-        held = parse_locks(text.replace(b"lock:\t", b""))
-        if any(other.file == lock.file and other.kind == lock.kind for other in held):
+        locks = parse_locks(content(f"{proc}/{pid}/fdinfo/{fd}").replace(b"lock:\t", b""))
+        if (lock.file, lock.kind) in {(entry.file, entry.kind) for entry in locks}:
             holders.add(pid)
     return sorted(holders)
 
 
 def read_locks(proc: Path) -> list[Lock]:
     """All locks of the host; none where /proc/locks is hidden."""
-    try:
-        return parse_locks(read(f"{proc}/locks"))
-    except OSError:
-        return []
+    return parse_locks(content(f"{proc}/locks"))

@@ -5,8 +5,8 @@ from __future__ import annotations
 import fcntl
 import os
 import stat
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from grpo_doctor_probes.bounded import within
 from grpo_doctor_probes.evidence import Blocked
@@ -16,18 +16,14 @@ from grpo_doctor_probes.look.descriptors import (
     access,
     blocker_of,
     holding_descriptors,
+    link,
     target_of,
 )
 from grpo_doctor_probes.look.hostview import HostView
-from grpo_doctor_probes.look.other_ends import file_peers
+from grpo_doctor_probes.look.other_ends import Waiting, file_peers
+from grpo_doctor_probes.look.syscalls import Call
 from grpo_doctor_probes.printable import printable
 from grpo_doctor_probes.procfs import descriptors
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from grpo_doctor_probes.look.other_ends import Waiting
-    from grpo_doctor_probes.look.syscalls import Call
 
 _STAT_AT_MOST_S = 1.0
 _AT_CWD = 0xFFFFFF9C  # AT_FDCWD as an unsigned 32-bit number
@@ -45,19 +41,18 @@ def wait_for_flock(waiting: Waiting, call: Call) -> Iterator[Blocked]:
     lock = blocker_of(view.locks, waiting.pid)
     if lock is not None:
         holders = _holders(waiting, lock, path)
-        listed = ", ".join(view.describe(holder) for holder in holders)
+        listed = ", ".join(map(view.describe, holders))
         notes.append(f"held by {listed or 'a process that we may not look into'}")
         if lock.pid > 0 and lock.pid not in view.processes:
             notes.append(f"taken by process {lock.pid}, which has ended; who inherited it holds it")
     notes.append(file_peers(view, waiting.pid, path)[1])
-    yield waiting.row(
-        "file-lock",
-        "; ".join(note for note in notes if note),
-        fd=fd,
-        target=printable(path, 300),
-        peers=holders,
-        peers_known=bool(holders),
-    )
+    yield _lock_row(waiting, fd, path, holders, "; ".join(filter(None, notes)))
+
+
+def _lock_row(waiting: Waiting, fd: int, path: str, holders: tuple[int, ...], note: str) -> Blocked:
+    shown = printable(path, 300)
+    known = bool(holders)
+    return waiting.row("file-lock", note, fd=fd, target=shown, peers=holders, peers_known=known)
 
 
 def _holders(waiting: Waiting, lock: Lock, path: str) -> tuple[int, ...]:
@@ -72,8 +67,8 @@ def _holders(waiting: Waiting, lock: Lock, path: str) -> tuple[int, ...]:
 def wait_between_tries(waiting: Waiting) -> Iterator[Blocked]:
     """A file that a sleeping process has open for writing and another one has locked."""
     view, pid = waiting.view, waiting.pid
-    held = {lock.file: lock for lock in view.locks if not lock.waits and lock.pid not in (pid, -1)}
-    if not held:
+    locks = {lock.file: lock for lock in view.locks if not lock.waits and lock.pid not in (pid, -1)}
+    if not locks:
         return
     mine = {lock.file for lock in view.locks if lock.pid == pid}
     try:
@@ -83,26 +78,15 @@ def wait_between_tries(waiting: Waiting) -> Iterator[Blocked]:
     for fd, path in own:
         if not path.startswith("/") or access(view.proc, pid, fd) == os.O_RDONLY:
             continue
-        lock = held.get(_file_number(waiting, fd))
+        lock = locks.get(file_number(f"{view.proc}/{pid}/fd/{fd}"))
         if lock is None or lock.file in mine:
             continue
         holders = tuple(holder for holder in _holders(waiting, lock, path) if holder != pid)
         if holders:
-            listed = ", ".join(view.describe(holder) for holder in holders)
+            listed = ", ".join(map(view.describe, holders))
             note = f"has it open and sleeps, while it is locked by {listed}"
-            yield waiting.row(
-                "file-lock",
-                note,
-                fd=fd,
-                target=printable(path, 300),
-                peers=holders,
-                peers_known=True,
-            )
+            yield _lock_row(waiting, fd, path, holders, note)
             return
-
-
-def _file_number(waiting: Waiting, fd: int) -> str:
-    return file_number(f"{waiting.view.proc}/{waiting.pid}/fd/{fd}")
 
 
 def file_number(inside: str) -> str:
@@ -152,12 +136,7 @@ def _path_argument(waiting: Waiting, at: int) -> str:
     if path.startswith("/") or not path:
         return path
     folder = waiting.descriptor(at - 1) if at else _AT_CWD
-    try:
-        base = os.readlink(f"{proc}/{pid}/cwd")  # noqa: PTH115
-    except OSError:
-        base = ""
-    if folder != _AT_CWD:
-        base = target_of(proc, pid, folder)
+    base = link(f"{proc}/{pid}/cwd") if folder == _AT_CWD else target_of(proc, pid, folder)
     return f"{base}/{path}" if base else path
 
 
@@ -178,16 +157,16 @@ def lock_file(pid: int, path: str, proc: Path = PROC) -> Blocked:
     """What the main thread of `pid` waits for, that wants the lock on `path`: who has it."""
     view = HostView(proc)
     number = file_number(f"{proc}/{pid}/root{path}")
-    held = [lock for lock in view.locks if not lock.waits and lock.file == number and number]
+    locks = [lock for lock in view.locks if not lock.waits and lock.file == number and number]
     holders: set[int] = set()
-    for lock in held:
+    for lock in locks:
         inherited = holding_descriptors(proc, view.holders.of(path), lock)
         holders |= set(inherited) or {lock.pid} & view.processes.keys()
     holders -= {pid}
     if not number:
         note = "the file is not there, or not to be seen from here"
     elif holders:
-        note = f"held by {', '.join(view.describe(holder) for holder in sorted(holders))}"
+        note = f"held by {', '.join(map(view.describe, sorted(holders)))}"
     else:
         note = "nobody holds a lock on it: if it means one by being there, it was left behind"
     return Blocked(

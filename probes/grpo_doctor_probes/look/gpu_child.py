@@ -71,8 +71,8 @@ def _all(nvml: Nvml, count: int) -> Iterator[dict[str, Any]]:
         yield {"asks": f"GPU {index}", "index": index}
         with contextlib.suppress(NvmlError):
             shares = monitor.read()
-            named = {f"{track.name.removeprefix('gpu.')}_pct": v for track, v in shares.items()}
-            yield {"more": index, **named}
+            more = {f"{track.name.removeprefix('gpu.')}_pct": v for track, v in shares.items()}
+            yield {"more": index, **more}
 
 
 def _numbers(nvml: Nvml, gpu: Device) -> dict[str, Any]:
@@ -112,18 +112,17 @@ def _numbers(nvml: Nvml, gpu: Device) -> dict[str, Any]:
 
 def _nvlink(nvml: Nvml, gpu: Device) -> tuple[int | None, int | None]:
     """Errors of all links since the driver was loaded, and KiB that went over them."""
-    asked = [*_NVLINK_ERRORS, *((field, _ALL_LINKS) for field in _NVLINK_DATA_KIB)]
-    values = _try(lambda: nvml.call("nvmlDeviceGetFieldValues", gpu.handle, asked))
-    if values is None:
+    fields = [*_NVLINK_ERRORS, *((field, _ALL_LINKS) for field in _NVLINK_DATA_KIB)]
+    counters = _try(lambda: nvml.call("nvmlDeviceGetFieldValues", gpu.handle, fields))
+    if counters is None:
         return None, None
-    known = [int(counter.value.ullVal) if counter.nvmlReturn == 0 else None for counter in values]
     cut = len(_NVLINK_ERRORS)
-    return _sum(known[:cut]), _sum(known[cut:])
+    return _sum(counters[:cut]), _sum(counters[cut:])
 
 
-def _sum(numbers: list[int | None]) -> int | None:
-    known = [number for number in numbers if number is not None]
-    return sum(known) if known else None
+def _sum(counters: Sequence[Any]) -> int | None:
+    numbers = [int(counter.value.ullVal) for counter in counters if counter.nvmlReturn == 0]
+    return sum(numbers) if numbers else None
 
 
 def _pids(nvml: Nvml, gpu: Device) -> set[int]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -62,10 +62,9 @@ def _process(member: Member, proc: Path) -> Process:
     index = member.local_rank
     if index is None and variables.get(_LOCAL_RANK, "").isdigit():
         index = int(variables[_LOCAL_RANK])
-    known = bool(variables) and member.role == "rank"
-    return Process(
-        member.pid, numbers, variables.get(_VISIBLE) if known else None, index if known else None
-    )
+    if not variables or member.role != "rank":
+        return Process(member.pid, numbers)
+    return Process(member.pid, numbers, variables.get(_VISIBLE), index)
 
 
 def numbers_are_ours(proc: Path = Path("/proc")) -> bool:
@@ -94,20 +93,13 @@ def with_holders(
 def _placed(
     gpus: Sequence[GpuLook], process: Process, *, ours: bool
 ) -> list[tuple[int, GpuHolder]]:
-    own = _own_gpu(gpus, process)
-    listed: Mapping[int, GpuHolder] = {}
-    if ours:
-        pid = process.pid
-        listed = {gpu.index: GpuHolder(pid, "pid") for gpu in gpus if pid in gpu.pids}
+    own, pid = _own_gpu(gpus, process), process.pid
+    listed = {gpu.index: GpuHolder(pid, "pid") for gpu in gpus if ours and pid in gpu.pids}
     if not listed:
-        inner = set(process.numbers)
-        listed = {
-            gpu.index: GpuHolder(process.pid, "nspid")
-            for gpu in gpus
-            if not inner.isdisjoint(gpu.pids)
-        }
+        of_gpus = (gpu for gpu in gpus if not set(process.numbers).isdisjoint(gpu.pids))
+        listed = {gpu.index: GpuHolder(pid, "nspid") for gpu in of_gpus}
     if own is not None and (own in listed or not listed):
-        return [(own, listed.get(own, GpuHolder(process.pid, "visible")))]
+        return [(own, listed.get(own, GpuHolder(pid, "visible")))]
     return list(listed.items())
 
 
@@ -160,9 +152,9 @@ def gpu_count(answer_s: float = ANSWER_S) -> int:
         return 0
     try:
         while (line := child.line(STARTS_S + answer_s)) is not None:
-            said = json.loads(line)
-            if "count" in said:
-                return int(said["count"])
+            answer = json.loads(line)
+            if "count" in answer:
+                return int(answer["count"])
     except EndedError:
         return 0
     finally:
@@ -197,27 +189,25 @@ class _Answers:
             if line is None:
                 self._note_silence(question, time.monotonic() - began)
                 break
-            said = json.loads(line)
-            if "end" in said or "none" in said:
+            answer = json.loads(line)
+            if "end" in answer or "none" in answer:
                 break
-            if "count" in said:
-                continue
-            if "asks" in said:
+            if "asks" in answer:
                 if not question:
                     deadline = time.monotonic() + MOST_S
-                question, limit_s = said, self._answer_s
+                question, limit_s = answer, self._answer_s
             else:
-                self._take(said)
+                self._take(answer)
         return tuple(_look(row) for _, row in sorted(self._rows.items()))
 
-    def _take(self, said: dict[str, Any]) -> None:
-        if "gpu" in said:
-            self._rows[said["gpu"]["index"]] = said["gpu"]
-        elif "lost" in said:
-            row = {"index": said["lost"], "problem": printable(said["why"].encode(), _LONGEST)}
-            self._rows[said["lost"]] = row
-        elif "more" in said:
-            self._rows[said.pop("more")].update(said)
+    def _take(self, answer: dict[str, Any]) -> None:
+        if "gpu" in answer:
+            self._rows[answer["gpu"]["index"]] = answer["gpu"]
+        elif "lost" in answer:
+            index, problem = answer["lost"], printable(answer["why"].encode(), _LONGEST)
+            self._rows[index] = {"index": index, "problem": problem}
+        elif "more" in answer:
+            self._rows[answer.pop("more")].update(answer)
 
     def _note_silence(self, question: dict[str, Any], waited_s: float) -> None:
         """A child that has not begun to ask was kept from it by this host, not by the driver."""

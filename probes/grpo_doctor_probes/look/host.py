@@ -9,24 +9,18 @@ import os
 import platform
 import re
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from grpo_doctor_probes import kmsg
 from grpo_doctor_probes.bounded import within
-from grpo_doctor_probes.evidence import Disk, HostFacts
-from grpo_doctor_probes.look.descriptors import access
+from grpo_doctor_probes.evidence import Disk, HostFacts, Job
+from grpo_doctor_probes.look.descriptors import access, content, link
 from grpo_doctor_probes.printable import printable
 from grpo_doctor_probes.procfs import descriptors, read
 from grpo_doctor_probes.samplers.hostfiles import meminfo_bytes
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from grpo_doctor_probes.evidence import Job
 
 _ESCAPED = re.compile(rb"\\([0-7]{3})")
 LAST_S = 3600.0
@@ -68,15 +62,11 @@ def mount_of(proc: Path, pid: int, path: str) -> Mount | None:
     return on_mount(mounts(proc, pid), path)
 
 
-def on_mount(known: list[Mount], path: str) -> Mount | None:
-    """The one of `known` that `path` is on."""
-    best: Mount | None = None
-    for mount in known:
-        inside = path == mount.point or path.startswith(mount.point.rstrip("/") + "/")
-        # Of two on one point the later one hides the earlier.
-        if inside and (best is None or len(mount.point) >= len(best.point)):
-            best = mount
-    return best
+def on_mount(mounts: list[Mount], path: str) -> Mount | None:
+    """The one of `mounts` that `path` is on."""
+    above = [m for m in mounts if path == m.point or path.startswith(m.point.rstrip("/") + "/")]
+    # Of two on one point the later one hides the earlier.
+    return max(reversed(above), key=lambda mount: len(mount.point), default=None)
 
 
 def mounts(proc: Path, pid: int) -> list[Mount]:
@@ -91,9 +81,8 @@ def parse_mounts(mountinfo: bytes) -> list[Mount]:
     """From /proc/PID/mountinfo; format in proc_pid_mountinfo(5)."""
     parsed = []
     for line in mountinfo.splitlines():
-        left, dash, right = line.partition(b" - ")
-        words, kind_source = left.split(), right.split()
-        if dash and len(words) >= 5 and len(kind_source) >= 2:
+        words, kind_source = (half.split() for half in line.partition(b" - ")[::2])
+        if len(words) >= 5 and len(kind_source) >= 2:
             parsed.append(Mount(_text(words[4]), _text(kind_source[0]), _text(kind_source[1])))
     return parsed
 
@@ -130,42 +119,32 @@ def select(records: Iterable[bytes], now_s: float) -> tuple[tuple[float, str], .
 
 def disks(job: Job, proc: Path) -> tuple[Disk, ...]:
     """Each file system once: of working directories, of files open for writing, /tmp, /dev/shm."""
-    wanted: dict[tuple[str, str], tuple[int, str, Mount]] = {}
-    for pid, known, path in _paths(job, proc):
-        mount = on_mount(known, path)
+    questions_by_disk: dict[tuple[str, str], tuple[int, str, Mount]] = {}
+    for pid, visible, path in _paths(job, proc):
+        mount = on_mount(visible, path)
         if mount is not None and mount.kind not in _NO_DISKS:
-            wanted.setdefault((mount.point, mount.source), (pid, path, mount))
-    asked = list(wanted.values())[:_MOST_DISKS]
-    if not asked:
+            questions_by_disk.setdefault((mount.point, mount.source), (pid, path, mount))
+    questions = list(questions_by_disk.values())[:_MOST_DISKS]
+    if not questions:
         return ()
     # All at once: several mounts of one dead server must not add up.
-    with ThreadPoolExecutor(len(asked), thread_name_prefix="disks") as pool:
-        return tuple(pool.map(lambda question: _ask(proc, *question), asked))
+    with ThreadPoolExecutor(len(questions), thread_name_prefix="disks") as pool:
+        return tuple(pool.map(lambda question: _ask(proc, *question), questions))
 
 
 def _paths(job: Job, proc: Path) -> Iterator[tuple[int, list[Mount], str]]:
     """Paths that matter, with the mounts as their process sees them."""
     by_namespace: dict[str, list[Mount]] = {}
     for index, member in enumerate(job.members):
-        namespace = _namespace(proc, member.pid)
-        known = by_namespace.get(namespace)
-        if known is None:
-            known = by_namespace[namespace] = mounts(proc, member.pid)
-        if index == 0:
-            yield from ((member.pid, known, path) for path in _ALWAYS)
-        try:
-            yield member.pid, known, os.readlink(f"{proc}/{member.pid}/cwd")  # noqa: PTH115
-        except OSError:
-            continue
-        yield from ((member.pid, known, path) for path in _written(proc, member.pid))
-
-
-def _namespace(proc: Path, pid: int) -> str:
-    """Processes of one container have the same mounts, hundreds of lines on a cluster."""
-    try:
-        return os.readlink(f"{proc}/{pid}/ns/mnt")  # noqa: PTH115
-    except OSError:
-        return str(pid)
+        pid = member.pid
+        # Processes of one container have the same mounts, hundreds of lines on a cluster.
+        namespace = link(f"{proc}/{pid}/ns/mnt") or str(pid)
+        if namespace not in by_namespace:
+            by_namespace[namespace] = mounts(proc, pid)
+        paths = list(_ALWAYS) if index == 0 else []
+        if cwd := link(f"{proc}/{pid}/cwd"):
+            paths += [cwd, *_written(proc, pid)]
+        yield from ((pid, by_namespace[namespace], path) for path in paths)
 
 
 def _written(proc: Path, pid: int) -> Iterator[str]:
@@ -200,13 +179,13 @@ def _ask(proc: Path, pid: int, path: str, mount: Mount) -> Disk:
 def host(job: Job, proc: Path = PROC) -> HostFacts:
     """Facts of this host; of disks only those that the job's processes use."""
     available, swap_total, swap_free = meminfo_bytes(
-        _read_or_nothing(proc / "meminfo"), b"MemAvailable", b"SwapTotal", b"SwapFree"
+        content(proc / "meminfo"), b"MemAvailable", b"SwapTotal", b"SwapFree"
     )
     kernel, kernel_problem = messages()
     return HostFacts(
         name=printable(platform.node(), 100),
         cores=os.cpu_count() or 1,
-        load=_load(_read_or_nothing(proc / "loadavg")),
+        load=_load(content(proc / "loadavg")),
         memory_available_bytes=available or 0,
         swap_used_bytes=max(0, (swap_total or 0) - (swap_free or 0)),
         disks=disks(job, proc),
@@ -233,7 +212,7 @@ def _pressure(proc: Path) -> dict[str, float] | None:
     """None where the kernel does not measure it."""
     pressure = {}
     for resource in ("cpu", "io", "memory"):
-        text = _read_or_nothing(proc / "pressure" / resource)
+        text = content(proc / "pressure" / resource)
         pressure.update({f"{resource}.{kind}": pct for kind, pct in parse_pressure(text).items()})
     return pressure or None
 
@@ -243,10 +222,3 @@ def _load(loadavg: bytes) -> float:
         return float(loadavg.split()[0])
     except (IndexError, ValueError):
         return 0.0
-
-
-def _read_or_nothing(path: Path) -> bytes:
-    try:
-        return read(path)
-    except OSError:
-        return b""

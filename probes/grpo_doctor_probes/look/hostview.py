@@ -9,18 +9,15 @@ import os
 import socket
 import struct
 import sys
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from grpo_doctor_probes.discover.scan import Process, Tree, glance
-from grpo_doctor_probes.look.descriptors import Holders, Lock, read_locks
+from grpo_doctor_probes.look.descriptors import Holders, Lock, link, read_locks
 from grpo_doctor_probes.printable import printable
 from grpo_doctor_probes.tcp import Tcp, TcpTable, tcp_table
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-    from pathlib import Path
 
 _DUMP_REQUEST = struct.Struct("=IHHII BBHIII II")
 _NETLINK_HEADER = struct.Struct("=IHHII")
@@ -127,10 +124,7 @@ class HostView:
 
     def tcp(self, pid: int) -> TcpTable:
         """The TCP sockets of the network namespace of `pid`."""
-        try:
-            namespace = os.readlink(f"{self.proc}/{pid}/ns/net")  # noqa: PTH115
-        except OSError:
-            namespace = str(pid)
+        namespace = link(f"{self.proc}/{pid}/ns/net") or str(pid)
         if namespace not in self._tcp:
             self._tcp[namespace] = tcp_table(self.proc, pid)
         return self._tcp[namespace]
@@ -144,10 +138,8 @@ class HostView:
         """The other end of a connection of `pid`, also where a process of the job has it in another
         network namespace, as a container beside this one.
         """
-        own = self.tcp(pid).other_end(tcp)
-        if own is not None:
-            return own
-        return next((end for t in self._namespaces if (end := t.other_end(tcp))), None)
+        ends = (table.other_end(tcp) for table in (self.tcp(pid), *self._namespaces))
+        return next((end for end in ends if end is not None), None)
 
     def is_complete_for(self, pid: int) -> bool:
         """Whether nobody can hold the other end of a pipe of `pid` without being seen."""
@@ -156,11 +148,11 @@ class HostView:
 
     def descendants(self, pids: tuple[int, ...]) -> list[int]:
         """All processes below these that are not among them."""
-        known, waiting, descendants = set(pids), list(pids), []
+        visited, waiting, descendants = set(pids), list(pids), []
         while waiting:
             for child in self.tree.children(waiting.pop()):
-                if child.pid not in known:
-                    known.add(child.pid)
+                if child.pid not in visited:
+                    visited.add(child.pid)
                     waiting.append(child.pid)
                     descendants.append(child.pid)
         return descendants

@@ -13,17 +13,15 @@ import math
 import re
 import time
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from grpo_doctor_probes.bounded import within
 from grpo_doctor_probes.discover.commands import kind_of
 from grpo_doctor_probes.discover.permission import has_our_network
-from grpo_doctor_probes.evidence import EngineLook
+from grpo_doctor_probes.evidence import EngineLook, Job, Member
 from grpo_doctor_probes.tcp import open_sockets, tcp_table
-
-if TYPE_CHECKING:
-    from grpo_doctor_probes.evidence import Job, Member
 
 PROC = Path("/proc")
 _ROLES = frozenset({"server", "engine"})
@@ -32,25 +30,19 @@ _USUAL_PORTS = (8000, 30000)  # vLLM's and SGLang's own defaults
 _AT_MOST_S = 1.0
 _LONGEST_BYTES = 4 << 20
 _SAMPLE = re.compile(r"^(?:vllm|sglang):(\w+)(?:\{([^\n]*)\})? ([0-9.eE+-]+)$", re.MULTILINE)
-# How engines and versions call the same number.
-_NAMES = {
-    "num_requests_running": "num_requests_running",
-    "num_running_reqs": "num_requests_running",
-    "num_requests_waiting": "num_requests_waiting",
-    "num_queue_reqs": "num_requests_waiting",
-    "generation_tokens_total": "generation_tokens_total",
-    "prompt_tokens_total": "prompt_tokens_total",
-    "num_preemptions_total": "num_preemptions_total",
-    "num_retracted_requests_total": "num_preemptions_total",
-    "prefix_cache_queries_total": "prefix_cache_queries_total",
-    "gpu_prefix_cache_queries_total": "prefix_cache_queries_total",
-    "prefix_cache_hits_total": "prefix_cache_hits_total",
-    "gpu_prefix_cache_hits_total": "prefix_cache_hits_total",
-    "cached_tokens_total": "prefix_cache_hits_total",
-    "kv_cache_usage_perc": "kv_cache_usage",
-    "gpu_cache_usage_perc": "kv_cache_usage",
-    "token_usage": "kv_cache_usage",
-}
+# Our name of a number, and what engines and versions call it.
+_NAMES = (
+    ("num_requests_running", "num_requests_running num_running_reqs"),
+    ("num_requests_waiting", "num_requests_waiting num_queue_reqs"),
+    ("generation_tokens_total", "generation_tokens_total"),
+    ("prompt_tokens_total", "prompt_tokens_total"),
+    ("num_preemptions_total", "num_preemptions_total num_retracted_requests_total"),
+    ("prefix_cache_queries_total", "prefix_cache_queries_total gpu_prefix_cache_queries_total"),
+    ("prefix_cache_hits_total", "prefix_cache_hits_total gpu_prefix_cache_hits_total"),
+    ("prefix_cache_hits_total", "cached_tokens_total"),
+    ("kv_cache_usage", "kv_cache_usage_perc gpu_cache_usage_perc token_usage"),
+)
+_OUR_NAMES = {theirs: ours for ours, names in _NAMES for theirs in names.split()}
 # SGLang's ranks of one model may each say the same numbers, and beside the sum over all priorities,
 # whose label is empty, it says them for each.
 _SAME_MODEL = re.compile(r'\b(?:tp_rank|pp_rank|moe_ep_rank)="[^"]*",?')
@@ -95,7 +87,7 @@ def parse_metrics(text: str) -> dict[str, float]:
     `asleep` is 1.0 where an engine says that it is: only then it is there.
     """
     values: dict[str, float] = {}
-    said: dict[str, dict[str, float]] = {}
+    by_name: dict[str, dict[str, float]] = {}
     for name, labels, number in _SAMPLE.findall(text):
         try:
             value = float(number)
@@ -105,12 +97,12 @@ def parse_metrics(text: str) -> dict[str, float]:
             continue
         if name == _SLEEP and _AWAKE in labels and value == 0:
             values["asleep"] = 1.0
-        if name in _NAMES and not _OF_A_PRIORITY.search(labels):
-            engines = said.setdefault(name, {})
+        if name in _OUR_NAMES and not _OF_A_PRIORITY.search(labels):
+            engines = by_name.setdefault(name, {})
             engine = _SAME_MODEL.sub("", labels)
             engines[engine] = max(engines.get(engine, value), value)
-    for name, engines in said.items():
-        key = _NAMES[name]
+    for name, engines in by_name.items():
+        key = _OUR_NAMES[name]
         total = max(engines.values()) if "usage" in key else sum(engines.values())
         # Some versions say a number by its old and its new name.
         values[key] = max(values.get(key, total), total)
@@ -137,7 +129,7 @@ def _is_server(member: Member) -> bool:
     return kind_of(member.name, tuple(member.command.split())) == "server"
 
 
-def _addresses(member: Member, known: bool, proc: Path) -> list[_Address]:
+def _addresses(member: Member, is_server: bool, proc: Path) -> list[_Address]:
     """The ports to ask: the one of its command, a usual one, or where a known server has clients.
 
     A worker of Ray is never taken for a known server: its other ports speak another protocol.
@@ -151,14 +143,15 @@ def _addresses(member: Member, known: bool, proc: Path) -> list[_Address]:
     }
     match = _PORT.search(member.command)
     likely = [port for port in ((int(match[1]),) if match else _USUAL_PORTS) if port in listening]
-    if not likely and known and not member.name.startswith("ray::"):
+    if not likely and is_server and not member.name.startswith("ray::"):
         likely = sorted(
             {socket.local_port for socket in own if socket.state == "ESTABLISHED"} & set(listening)
         )
-    return [_Address(member.pid, _reachable(listening[port]), port) for port in likely]
+    return [_Address(member.pid, reachable(listening[port]), port) for port in likely]
 
 
-def _reachable(host: str) -> str:
+def reachable(host: str) -> str:
+    """Where a server can be asked that listens at `host`."""
     return {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104 - compared, not bound
 
 
@@ -166,15 +159,16 @@ def _ask(address: _Address) -> EngineLook:
     at_ns = time.monotonic_ns()
     host = f"[{address.host}]" if ":" in address.host else address.host
     url = f"http://{host}:{address.port}"
+    ask = partial(get, address.host, address.port, timeout_s=_AT_MOST_S)
     try:
-        status, text = within(_AT_MOST_S, lambda: _get(address, "/health"))
+        status, text = within(_AT_MOST_S, partial(ask, "/health"))
     except (OSError, ValueError) as error:
         problem = f"{url}/health gave no answer: {error}"
         return EngineLook(address.pid, at_ns, url, problem=problem)
     values = {"healthy": float(status == http.client.OK and '"status":"failed"' not in text)}
     for path, parse in (("/metrics", parse_metrics), ("/statistics", parse_statistics)):
         try:
-            status, text = within(_AT_MOST_S, lambda path=path: _get(address, path))  # type: ignore[misc]
+            status, text = within(_AT_MOST_S, partial(ask, path))
             if status == http.client.OK:
                 return EngineLook(address.pid, at_ns, url, {**values, **parse(text)})
         except (OSError, ValueError, OverflowError) as error:  # the last of a number like 10**400
@@ -183,9 +177,9 @@ def _ask(address: _Address) -> EngineLook:
     return EngineLook(address.pid, at_ns, url, values)
 
 
-def _get(address: _Address, path: str) -> tuple[int, str]:
+def get(host: str, port: int, path: str, *, timeout_s: float) -> tuple[int, str]:
     """Status and text. Raises OSError, or ValueError where the answer is not HTTP."""
-    connection = http.client.HTTPConnection(address.host, address.port, timeout=_AT_MOST_S)
+    connection = http.client.HTTPConnection(host, port, timeout=timeout_s)
     try:
         connection.request("GET", path)
         answer = connection.getresponse()

@@ -9,15 +9,12 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from grpo_doctor_probes.cgroups import MOUNT, NO_LIMIT_BYTES, VERSION_2, control_groups
-from grpo_doctor_probes.evidence import Limits
+from grpo_doctor_probes.evidence import Job, Limits
+from grpo_doctor_probes.look.descriptors import content
 from grpo_doctor_probes.procfs import read
 from grpo_doctor_probes.procstat import read_stat
-
-if TYPE_CHECKING:
-    from grpo_doctor_probes.evidence import Job
 
 PROC = Path("/proc")
 _CORES = re.compile(rb"^Cpus_allowed_list:\s*(\S+)", re.MULTILINE)
@@ -30,10 +27,7 @@ class _Level:
     folder: Path
 
     def text(self, name: str) -> str:
-        try:
-            return read(self.folder / name).decode("ascii", "replace").strip()
-        except OSError:
-            return ""
+        return content(self.folder / name).decode("ascii", "replace").strip()
 
     def number(self, name: str) -> int | None:
         text = self.text(name)
@@ -41,17 +35,22 @@ class _Level:
 
     def field(self, name: str, key: str) -> int:
         """A line `key number` of a file."""
-        for line in self.text(name).splitlines():
-            word, _, value = line.partition(" ")
-            if word == key and value.strip().isdigit():
-                return int(value)
-        return 0
+        return field_of(self.folder / name, key)
+
+
+def field_of(file: Path, key: str) -> int:
+    """The number in a line `key number` of a file; 0 without one."""
+    for line in content(file).decode("ascii", "replace").splitlines():
+        word, _, value = line.partition(" ")
+        if word == key and value.strip().isdigit():
+            return int(value)
+    return 0
 
 
 def limits(job: Job, proc: Path = PROC, mount: Path = MOUNT) -> tuple[Limits, ...]:
     """The limits of each process of the job that is still there."""
     answers = (limits_of(member.pid, proc, mount) for member in job.members)
-    return tuple(known for known in answers if known is not None)
+    return tuple(answer for answer in answers if answer is not None)
 
 
 def limits_of(pid: int, proc: Path = PROC, mount: Path = MOUNT) -> Limits | None:

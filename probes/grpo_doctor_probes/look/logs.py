@@ -7,20 +7,16 @@ import os
 import re
 import stat
 import time
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from grpo_doctor_probes.bounded import within
-from grpo_doctor_probes.evidence import LogTail
+from grpo_doctor_probes.evidence import Job, LogTail
 from grpo_doctor_probes.look.descriptors import access
 from grpo_doctor_probes.printable import printable
 from grpo_doctor_probes.procfs import descriptors
 from grpo_doctor_probes.redact import redact_text
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from grpo_doctor_probes.evidence import Job
 
 PROC = Path("/proc")
 _LOOKS_LIKE = re.compile(r"\.(?:log|out|err|stdout|stderr)(?:\.\d+)?$|/logs?/[^/]+\.txt$")

@@ -4,27 +4,23 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Literal, TypeVar
+from typing import Literal, TypeVar
 
-from grpo_doctor_probes.evidence import Blocked
-from grpo_doctor_probes.look.descriptors import target_of
+from grpo_doctor_probes.evidence import Blocked, Thread
+from grpo_doctor_probes.evidence.looks import Blocking
+from grpo_doctor_probes.look.descriptors import content, target_of
 from grpo_doctor_probes.look.host import mount_of
+from grpo_doctor_probes.look.hostview import HostView
 from grpo_doctor_probes.printable import printable
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from grpo_doctor_probes.evidence import Thread
-    from grpo_doctor_probes.evidence.looks import Blocking
-    from grpo_doctor_probes.look.hostview import HostView
-    from grpo_doctor_probes.tcp import Tcp, TcpTable
+from grpo_doctor_probes.tcp import Tcp, TcpTable
 
 Value = TypeVar("Value")
-Way = Literal["in", "out", "connect", "accept"]
+Direction = Literal["in", "out", "connect", "accept"]
 _INODE = re.compile(r"^(pipe|socket):\[(\d+)\]$")
 _PATH_LENGTH = 300
-_SOCKET_KINDS: dict[Way, Blocking] = {
+_SOCKET_KINDS: dict[Direction, Blocking] = {
     "in": "socket-receive",
     "out": "socket-send",
     "connect": "socket-connect",
@@ -69,42 +65,42 @@ class Waiting:
         """A row of this thread."""
         return Blocked(self.pid, self.thread.tid, kind, note=note, **values)  # type: ignore[arg-type]
 
-    def end(self, fd: int, way: Way) -> Blocked:
+    def end(self, fd: int, direction: Direction) -> Blocked:
         """The row of a descriptor that it reads or writes."""
-        return end_of(self.view, self.pid, self.thread.tid, fd, way)
+        return end_of(self.view, self.pid, self.thread.tid, fd, direction)
 
 
-def end_of(view: HostView, pid: int, tid: int, fd: int, way: Way) -> Blocked:
+def end_of(view: HostView, pid: int, tid: int, fd: int, direction: Direction) -> Blocked:
     """What thread `tid` of `pid` waits for, that reads from or writes to `fd`."""
     target = target_of(view.proc, pid, fd)
     if not target:
         return Blocked(pid, tid, "other", fd, note="its descriptor is closed by now, or hidden")
     match = _INODE.match(target)
     if match is None:
-        return _file(view, Blocked(pid, tid, "file", fd, target), way)
+        return _file(view, Blocked(pid, tid, "file", fd, target), direction)
     if match[1] == "pipe":
-        return pipe_end(view, Blocked(pid, tid, "pipe-read", fd, target), way)
-    return _socket(view, Blocked(pid, tid, _SOCKET_KINDS[way], fd, target), int(match[2]))
+        return pipe_end(view, Blocked(pid, tid, "pipe-read", fd, target), direction)
+    return _socket(view, Blocked(pid, tid, _SOCKET_KINDS[direction], fd, target), int(match[2]))
 
 
-def pipe_end(view: HostView, seen: Blocked, way: Way) -> Blocked:
-    """`seen` with the processes at the other end of its pipe or FIFO `target`."""
-    wanted = os.O_WRONLY if way == "in" else os.O_RDONLY
-    others = view.holders.pids(seen.target, wanted=wanted)
-    role = "writes into" if way == "in" else "reads from"
-    peers = tuple(pid for pid in others if pid != seen.pid)
-    complete = view.is_complete_for(seen.pid)
+def pipe_end(view: HostView, row: Blocked, direction: Direction) -> Blocked:
+    """`row` with the processes at the other end of its pipe or FIFO `target`."""
+    mode = os.O_WRONLY if direction == "in" else os.O_RDONLY
+    holders = view.holders.pids(row.target, mode=mode)
+    role = "writes into" if direction == "in" else "reads from"
+    peers = tuple(pid for pid in holders if pid != row.pid)
+    complete = view.is_complete_for(row.pid)
     if peers:
         note = f"the other end is held by {_listed(view, peers)}"
-    elif others:
+    elif holders:
         note = f"only this process itself holds the end that {role} the pipe"
-        peers = (seen.pid,)
+        peers = (row.pid,)
     else:
         note = NOBODY if complete else "no process that we may look into holds the other end"
     return replace(
-        seen,
-        kind="pipe-read" if way == "in" else "pipe-write",
-        target=printable(seen.target, _PATH_LENGTH),
+        row,
+        kind="pipe-read" if direction == "in" else "pipe-write",
+        target=printable(row.target, _PATH_LENGTH),
         peers=peers,
         peers_known=complete,
         note=note,
@@ -112,23 +108,19 @@ def pipe_end(view: HostView, seen: Blocked, way: Way) -> Blocked:
     )
 
 
-def _file(view: HostView, seen: Blocked, way: Way) -> Blocked:
-    if seen.target.startswith("anon_inode:"):
-        return replace(seen, kind="other", target=printable(seen.target, 80))
-    if not seen.target.startswith(("/dev/pts/", "/dev/tty")) and _is_fifo(view, seen):
-        return pipe_end(view, seen, way)
-    peers, note = file_peers(view, seen.pid, seen.target)
-    return replace(seen, target=printable(seen.target, _PATH_LENGTH), peers=peers, note=note)
+def _file(view: HostView, row: Blocked, direction: Direction) -> Blocked:
+    if row.target.startswith("anon_inode:"):
+        return replace(row, kind="other", target=printable(row.target, 80))
+    if not row.target.startswith(("/dev/pts/", "/dev/tty")) and _is_fifo(view, row):
+        return pipe_end(view, row, direction)
+    peers, note = file_peers(view, row.pid, row.target)
+    return replace(row, target=printable(row.target, _PATH_LENGTH), peers=peers, note=note)
 
 
-def _is_fifo(view: HostView, seen: Blocked) -> bool:
+def _is_fifo(view: HostView, row: Blocked) -> bool:
     """A named pipe looks like a file in /proc; both of its ends are open on the same path, and its
     reader or writer sleeps in the kernel's pipe code."""
-    try:
-        with open(f"{view.proc}/{seen.pid}/task/{seen.tid}/wchan") as file:  # noqa: PTH123
-            return "pipe" in file.read()
-    except OSError:
-        return False
+    return b"pipe" in content(f"{view.proc}/{row.pid}/task/{row.tid}/wchan")
 
 
 def file_peers(view: HostView, pid: int, path: str) -> tuple[tuple[int, ...], str]:
@@ -146,92 +138,88 @@ def file_peers(view: HostView, pid: int, path: str) -> tuple[tuple[int, ...], st
     return (), f"{note}; no process that we may look into serves it"
 
 
-def _socket(view: HostView, seen: Blocked, inode: int) -> Blocked:
-    table = view.tcp(seen.pid)
+def _socket(view: HostView, row: Blocked, inode: int) -> Blocked:
+    table = view.tcp(row.pid)
     tcp = table.of(inode)
     if tcp is not None:
-        return _tcp(view, seen, table, tcp)
+        return _tcp(view, row, table, tcp)
     unix = view.unix.get(inode)
     if unix is None:
-        return seen
+        return row
     name = printable(unix.name, 100)
-    if seen.kind == "socket-accept" or unix.listening:
-        waiting = f"{unix.unread} connections wait to be accepted"
-        return replace(seen, kind="socket-accept", target=name, peers_known=True, note=waiting)
+    if row.kind == "socket-accept" or unix.listening:
+        return _listener(row, name, unix.unread)
     holders = view.holders.pids(f"socket:[{unix.peer}]") if unix.peer else []
-    peers = tuple(holder for holder in holders if holder != seen.pid) or tuple(holders)
-    other = view.unix.get(unix.peer)
+    peers = tuple(holder for holder in holders if holder != row.pid) or tuple(holders)
+    far_end = view.unix.get(unix.peer)
+    unread = far_end.unread if far_end is not None else 0
     notes = [f"the other end is held by {_listed(view, peers)}" if peers else NOBODY]
-    if other is not None and other.unread:
-        notes.append(f"it has {other.unread} bytes that it has not read")
-    complete = bool(peers) or view.is_complete_for(seen.pid)
-    target = f"unix socket {name}".strip() + f" [{inode}]"
+    if unread:
+        notes.append(f"it has {unread} bytes that it has not read")
     return replace(
-        seen,
-        target=target,
+        row,
+        target=f"unix socket {name}".strip() + f" [{inode}]",
         peers=peers,
-        peers_known=complete,
+        peers_known=bool(peers) or view.is_complete_for(row.pid),
         note="; ".join(notes),
-        peer_unread_bytes=other.unread if other is not None else 0,
+        peer_unread_bytes=unread,
     )
 
 
-def _tcp(view: HostView, seen: Blocked, table: TcpTable, tcp: Tcp) -> Blocked:
+def _listener(row: Blocked, target: str, unread: int) -> Blocked:
+    note = f"{unread} connections wait to be accepted"
+    return replace(row, kind="socket-accept", target=target, peers_known=True, note=note)
+
+
+def _tcp(view: HostView, row: Blocked, table: TcpTable, tcp: Tcp) -> Blocked:
     if tcp.state == "LISTEN":
-        note = f"{tcp.unread} connections wait to be accepted"
-        return replace(seen, kind="socket-accept", target=tcp.text(), peers_known=True, note=note)
-    peers, known, words = _far_end(view, seen.pid, table, tcp)
-    note = "; ".join([tcp.state, *_queues(tcp), *words])
-    other = view.other_end(seen.pid, tcp)
+        return _listener(row, tcp.text(), tcp.unread)
+    far_end = view.other_end(row.pid, tcp)
+    peers, complete, words = _far_end(view, row.pid, table, tcp, far_end)
     return replace(
-        seen,
+        row,
         target=tcp.text(),
         peers=peers,
-        peers_known=known,
-        note=note,
+        peers_known=complete,
+        note="; ".join([tcp.state, *_queues(tcp), *words]),
         unconfirmed_bytes=tcp.unsent,
         retransmits=tcp.retransmits,
-        peer_unread_bytes=other.unread if other is not None and other.inode else 0,
+        peer_unread_bytes=far_end.unread if far_end is not None and far_end.inode else 0,
     )
 
 
 def _far_end(
-    view: HostView, pid: int, table: TcpTable, tcp: Tcp
+    view: HostView, pid: int, table: TcpTable, tcp: Tcp, far_end: Tcp | None
 ) -> tuple[tuple[int, ...], bool, list[str]]:
     """Who has the other end of a connection of `pid`, whether that is all, and words for it."""
-    other, host = view.other_end(pid, tcp), tcp.remote[0]
-    here = other is not None or table.is_here(host)
-    if other is not None and other.inode:
-        peers = _holders(view, [other])
+    host, port = tcp.remote
+    is_local = far_end is not None or table.is_here(host)
+    if far_end is not None and far_end.inode:
+        peers = _holders(view, [far_end])
         words = [f"the other end is held by {_listed(view, peers)}" if peers else NOBODY]
-        words += [f"the other end is {other.state}"] if other.state != "ESTABLISHED" else []
-        words += [f"it has {other.unread} bytes that it has not read"] if other.unread else []
+        words += [f"the other end is {far_end.state}"] if far_end.state != "ESTABLISHED" else []
+        words += [f"it has {far_end.unread} bytes that it has not read"] if far_end.unread else []
         return peers, bool(peers) or view.is_complete_for(pid), words
     # Without an inode it belongs to no program: not yet, or, when it is closing, not any more.
-    waits = other is not None and other.state in {"ESTABLISHED", "SYN_RECV", "CLOSE_WAIT"}
-    listening = _holders(view, table.listeners(tcp.remote[1])) if here else ()
+    waits = far_end is not None and far_end.state in {"ESTABLISHED", "SYN_RECV", "CLOSE_WAIT"}
+    listening = _holders(view, table.listeners(port)) if is_local else ()
     if waits and listening:
-        return (
-            listening,
-            True,
-            [f"accepted by the kernel but not yet by {_listed(view, listening)}"],
-        )
+        words = [f"accepted by the kernel but not yet by {_listed(view, listening)}"]
+        return listening, True, words
     if tcp.state == "SYN_SENT" and listening:
         return listening, True, [f"not yet accepted by {_listed(view, listening)}"]
-    if here:
+    if is_local:
         return (), view.is_complete_for(pid), [NOBODY]
-    return (), False, [f"the other end is on {host} port {tcp.remote[1]}"]
+    return (), False, [f"the other end is on {host} port {port}"]
 
 
 def _queues(tcp: Tcp) -> list[str]:
-    notes = []
-    if tcp.unread:
-        notes.append(f"{tcp.unread} bytes to read have arrived")
-    if tcp.unsent:
-        notes.append(f"{tcp.unsent} bytes are not confirmed by the other end")
-    if tcp.retransmits:
-        notes.append(f"sent again {tcp.retransmits} times")
-    return notes
+    notes = (
+        (tcp.unread, f"{tcp.unread} bytes to read have arrived"),
+        (tcp.unsent, f"{tcp.unsent} bytes are not confirmed by the other end"),
+        (tcp.retransmits, f"sent again {tcp.retransmits} times"),
+    )
+    return [note for count, note in notes if count]
 
 
 def is_in_trouble(view: HostView, pid: int, fd: int) -> bool:
@@ -242,16 +230,16 @@ def is_in_trouble(view: HostView, pid: int, fd: int) -> bool:
     tcp = table.of(int(match[2])) if match and match[1] == "socket" else None
     if tcp is None or tcp.state == "LISTEN":
         return False
-    other = view.other_end(pid, tcp)
-    waits = tcp.unsent or tcp.retransmits or (other is not None and other.unread)
+    far_end = view.other_end(pid, tcp)
+    waits = tcp.unsent or tcp.retransmits or (far_end is not None and far_end.unread)
     return bool(waits) or tcp.state != "ESTABLISHED"
 
 
 def _holders(view: HostView, sockets: list[Tcp]) -> tuple[int, ...]:
-    names = [f"socket:[{socket.inode}]" for socket in sockets]
-    return tuple(sorted({pid for name in names for pid in view.holders.pids(name)}))
+    pids = (view.holders.pids(f"socket:[{socket.inode}]") for socket in sockets)
+    return tuple(sorted(set().union(*pids)))
 
 
-def _listed(view: HostView, pids: tuple[int, ...], most: int = 4) -> str:
-    text = ", ".join(view.describe(pid) for pid in pids[:most])
-    return f"{text} and {len(pids) - most} more" if len(pids) > most else text
+def _listed(view: HostView, pids: tuple[int, ...], limit: int = 4) -> str:
+    text = ", ".join(map(view.describe, pids[:limit]))
+    return f"{text} and {len(pids) - limit} more" if len(pids) > limit else text

@@ -12,23 +12,16 @@ import platform
 import struct
 import threading
 import time
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
 
-from grpo_doctor_probes.evidence import Position
+from grpo_doctor_probes.evidence import Look, Position, ProcessLook
 from grpo_doctor_probes.flight.aarch64 import Aarch64
-from grpo_doctor_probes.flight.machine import NT_PRSTATUS
+from grpo_doctor_probes.flight.machine import NT_PRSTATUS, Machine
 from grpo_doctor_probes.flight.ptrace import Tracee
 from grpo_doctor_probes.flight.x86_64 import X8664
 from grpo_doctor_probes.look.limits import frozen
-from grpo_doctor_probes.memory.access import Memory, mapped
+from grpo_doctor_probes.memory.access import Mapping, Memory, mapped
 from grpo_doctor_probes.stoppable import why_not_thread
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from grpo_doctor_probes.evidence import Look, ProcessLook
-    from grpo_doctor_probes.flight.machine import Machine
-    from grpo_doctor_probes.memory.access import Mapping
 
 _MACHINES: dict[str, Machine] = {"x86_64": X8664(), "aarch64": Aarch64()}
 # Drivers and collective libraries that a host may spin in, of NVIDIA and AMD.
@@ -55,13 +48,13 @@ def positions(before: Look, after: Look, *, at_most_s: float) -> tuple[Position,
         return ()
     deadline = time.monotonic() + at_most_s
     sampled: list[Position] = []
-    for seen in after.processes:
-        tids = _busy(before.of(seen.pid), seen)
+    for process in after.processes:
+        tids = _busy(before.of(process.pid), process)
         left_s = deadline - time.monotonic()
         if tids and left_s > 0:
             # The kernel lets go of whatever a thread of ours has traced when that ends. Who reads
             # the maps of a process may wait for a lock that a thread hanging in the kernel has.
-            arguments = (machine, seen.pid, tids, sampled.append)
+            arguments = (machine, process.pid, tids, sampled.append)
             sampler = threading.Thread(target=_sample, args=arguments, daemon=True)
             sampler.start()
             sampler.join(left_s)
@@ -78,11 +71,11 @@ def _busy(before: ProcessLook | None, after: ProcessLook) -> list[int]:
     def share(thread_ticks: int, tid: int) -> float:
         return (thread_ticks - ticks.get(tid, thread_ticks)) / _TICKS_PER_S / seconds
 
-    main, *others = after.threads
+    main, *helpers = after.threads
     # Beside many others a thread may be ready to run for long before it gets a core.
     chosen = [main.tid] if main.state == "R" or share(main.cpu_ticks, main.tid) > 0.1 else []
     shares = sorted(
-        ((share(thread.cpu_ticks, thread.tid), thread.tid) for thread in others), reverse=True
+        ((share(thread.cpu_ticks, thread.tid), thread.tid) for thread in helpers), reverse=True
     )
     return chosen + [tid for used, tid in shares[:_MOST_BESIDE] if used >= _BUSY_SHARE]
 
@@ -116,12 +109,12 @@ def _position(
     if problem:
         return Position(pid, tid, at_ns, problem=f"it {problem}")
     try:
-        held = _registers(tid)
+        reading = _registers(tid)
     except OSError as error:
         return Position(pid, tid, at_ns, problem=error.strerror or str(error))
-    if held is None:
+    if reading is None:
         return Position(pid, tid, at_ns, problem="it did not stop in time")
-    registers, pause_ms = held
+    registers, pause_ms = reading
     at = machine.position(registers)
     library = _library(code, at)
     returns = [at, *_returns(machine, registers, memory)]

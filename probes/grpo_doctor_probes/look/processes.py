@@ -5,16 +5,13 @@ from __future__ import annotations
 import re
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from grpo_doctor_probes.discover.permission import ptrace_remedy
-from grpo_doctor_probes.evidence import Look, ProcessLook
+from grpo_doctor_probes.evidence import Job, Look, ProcessLook, Thread
+from grpo_doctor_probes.look.descriptors import content
 from grpo_doctor_probes.look.threads import SchedulerClock, read_thread
 from grpo_doctor_probes.procfs import numbers, read, read_record
 from grpo_doctor_probes.procstat import Stat, read_stat
-
-if TYPE_CHECKING:
-    from grpo_doctor_probes.evidence import Job, Thread
 
 PROC = Path("/proc")
 _SWAP = re.compile(rb"^VmSwap:\s*(\d+) kB", re.MULTILINE)
@@ -46,6 +43,7 @@ def look_at(pid: int, started_ticks: int, clock: SchedulerClock, proc: Path = PR
         return ProcessLook(pid, at_ns, "X")
     state = stat.state
     threads = _threads(base + "task", pid, clock)
+    swap = _SWAP.search(content(base + "status"))
     io, refused = _io(base + "io")
     if not refused and state not in "ZX" and _calls_are_hidden(base + "syscall"):
         refused = "system calls"
@@ -61,7 +59,7 @@ def look_at(pid: int, started_ticks: int, clock: SchedulerClock, proc: Path = PR
         syscalls=io.get(b"syscr", 0) + io.get(b"syscw", 0),
         major_faults=stat.major_faults,
         rss_bytes=stat.rss_bytes,
-        swap_bytes=_swap_bytes(base + "status"),
+        swap_bytes=int(swap[1]) * 1024 if swap else 0,
         exit_code=None if refused else _exit_code(stat, len(threads)),
         threads=threads,
         problem=f"the {refused} of process {pid} are hidden: {ptrace_remedy()}" if refused else "",
@@ -100,16 +98,6 @@ def _calls_are_hidden(path: str) -> bool:
     return False
 
 
-def _swap_bytes(path: str) -> int:
-    try:
-        match = _SWAP.search(read(path))
-    except OSError:
-        return 0
-    return int(match[1]) * 1024 if match else 0
-
-
 def _exit_code(stat: Stat, threads: int) -> int | None:
     """Of zombies. A main thread that has ended before others is `Z` too, with no code yet."""
-    if stat.state != "Z" or threads > 1:
-        return None
-    return stat.wait_status
+    return stat.wait_status if stat.state == "Z" and threads <= 1 else None

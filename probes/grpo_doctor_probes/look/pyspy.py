@@ -9,40 +9,28 @@ import shutil
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from grpo_doctor_probes.discover.permission import ptrace_remedy
 from grpo_doctor_probes.evidence import Frame, Locals, PythonThread
 from grpo_doctor_probes.printable import printable
 from grpo_doctor_probes.redact import redact_text
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
 NOT_INSTALLED = "py-spy is not installed, so there are no stacks: pip install 'py-spy>=0.4'"
 # Runaway recursion has thousands of frames; the innermost tell where it is.
 _MOST_FRAMES = 200
 _PATH_LENGTH = 300
 _DENIED = ("permission denied", "operation not permitted", "os error 1)", "os error 13)")
-_NUMBERS = frozenset(
-    {
-        "src",
-        "dst",
-        "group_src",
-        "group_dst",
-        "peer",
-        "rank",
-        "tag",
-        "root",
-        "world_size",
-        "async_op",
-    }
+_NUMBERS = (
+    *("src", "dst", "group_src", "group_dst", "peer", "rank", "tag", "root"),
+    *("world_size", "async_op"),
 )
 # Keys of the rendezvous store and names of groups are made by libraries.
 _NAMES = frozenset({"key", "keys", "store_key", "group_name", "barrier_name"})
-_RANKS = frozenset({"ranks", "global_ranks_in_group"})
+_RANKS = ("ranks", "global_ranks_in_group")
 # Where libraries have the file of a lock that they try again and again.
 _PATHS = frozenset({"canonical_path", "lock_filename", "lock_file", "lock_path"})
 _NUMBER = re.compile(r"-?\d{1,9}|None|True|False")
@@ -50,7 +38,6 @@ _LIST = re.compile(r"\[\d{1,9}(, \d{1,9})*(, \.\.\.)?\]")  # py-spy cuts long on
 _PLAIN = dict.fromkeys(_NUMBERS, _NUMBER) | dict.fromkeys(_RANKS, _LIST)
 _NAME = re.compile(r"""["']?([A-Za-z0-9_:/.\-]{1,60})["']?""")
 _PATH = re.compile(r"""["']?(/[^\s"'\\]{1,200})["']?""")
-_ARGUMENTS_AT_MOST_S = 3.0
 _AT_ONCE = 4
 _LOCALS_AT_MOST_S = 3.0
 
@@ -94,7 +81,7 @@ def dump(pid: int, *options: str, at_most_s: float) -> list[dict[str, Any]]:
     try:
         # A session of its own: killed by a Ctrl-C in the midst of it, or with us, a blocking py-spy
         # would leave the process stopped; left alone, it ends and lets go of it.
-        done = subprocess.run(
+        run = subprocess.run(
             command,
             capture_output=True,
             timeout=max(at_most_s, 0.05),
@@ -105,10 +92,10 @@ def dump(pid: int, *options: str, at_most_s: float) -> list[dict[str, Any]]:
         raise DumpTimeoutError(f"py-spy gave no answer within {at_most_s:.1f} s") from error
     except OSError as error:
         raise PySpyError(f"{program} does not start: {error.strerror}") from error
-    if done.returncode != 0:
-        raise PySpyError(_reason(done.stderr.decode("utf-8", "replace"), pid))
+    if run.returncode != 0:
+        raise PySpyError(_reason(run.stderr.decode("utf-8", "replace"), pid))
     try:
-        threads = json.loads(done.stdout)
+        threads = json.loads(run.stdout)
     except ValueError as error:
         raise PySpyError("py-spy printed no JSON: pip install -U py-spy") from error
     return [thread for thread in threads if isinstance(thread, dict)]
@@ -161,7 +148,7 @@ def arguments(pid: int, functions: frozenset[str]) -> dict[str, dict[str, str]]:
     let through one by one, and everything else is dropped before anything else sees it.
     """
     try:
-        threads = dump(pid, "--nonblocking", "--locals", at_most_s=_ARGUMENTS_AT_MOST_S)
+        threads = dump(pid, "--nonblocking", "--locals", at_most_s=_LOCALS_AT_MOST_S)
     except PySpyError:  # `stacks` of the same process has said why
         return {}
     arguments_of: dict[str, dict[str, str]] = {}

@@ -3,20 +3,15 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from grpo_doctor_probes import layout, live
 from grpo_doctor_probes.bounded import within
-from grpo_doctor_probes.evidence import OpenSpanSeen
+from grpo_doctor_probes.evidence import Job, Member, OpenSpanSeen
 from grpo_doctor_probes.printable import printable
 from grpo_doctor_probes.procfs import own_number
 from grpo_doctor_probes.rundir import RANKS, SPANS_SUFFIX
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from grpo_doctor_probes.evidence import Job, Member
 
 _AT_MOST_S = 2.0
 _COLLECTIVES = (layout.COLLECTIVE, layout.COLLECTIVE_WAIT)
@@ -54,7 +49,7 @@ def _open_spans(folder: Path, members: Mapping[int, Sequence[Member]]) -> list[O
         except (OSError, ValueError):  # of an older process, or half-written: tells nothing of now
             continue
         if (pid := _writer(header, members.get(header.pid, ()))) is not None:
-            spans += _seen(header, pid, now_ns)
+            spans += _spans_of(header, pid, now_ns)
     return spans
 
 
@@ -64,8 +59,7 @@ def _writer(header: live.Header, members: Sequence[Member]) -> int | None:
     return next(wrote, None)
 
 
-def _seen(header: live.Header, pid: int, now_ns: int) -> list[OpenSpanSeen]:
-    spans = sorted(header.open_spans, key=lambda span: span.start_ns)
+def _spans_of(header: live.Header, pid: int, now_ns: int) -> list[OpenSpanSeen]:
     return [
         OpenSpanSeen(
             pid=pid,
@@ -76,5 +70,5 @@ def _seen(header: live.Header, pid: int, now_ns: int) -> list[OpenSpanSeen]:
             sequence=span.sequence,
             step=header.step,
         )
-        for span in spans
+        for span in sorted(header.open_spans, key=lambda span: span.start_ns)
     ]

@@ -7,22 +7,16 @@ import os
 import signal
 import threading
 import time
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
-from grpo_doctor_probes.evidence import Stack
+from grpo_doctor_probes.evidence import Look, ProcessLook, Stack, Thread
 from grpo_doctor_probes.look import pyspy
 from grpo_doctor_probes.look.limits import frozen
 from grpo_doctor_probes.procfs import numbers, status
 from grpo_doctor_probes.procstat import state_of
 from grpo_doctor_probes.stoppable import why_not_process
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-    from types import TracebackType
-
-    from grpo_doctor_probes.evidence import Look, ProcessLook, Thread
 
 _TRACED = "t"
 _STOPPED = "T"
@@ -47,12 +41,7 @@ class PauseWatch:
         self._thread.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._end.set()
         self._thread.join()
 
@@ -102,8 +91,8 @@ def stacks_again(
         for stack in earlier
         if not _is_same(stack, before.of(stack.pid), after.of(stack.pid))
     ]
-    read = {stack.pid: stack for stack in stacks(changed, at_most_s=at_most_s)}
-    return tuple(read.get(stack.pid) or replace(stack, at_ns=after.at_ns) for stack in earlier)
+    latest = {stack.pid: stack for stack in stacks(changed, at_most_s=at_most_s)}
+    return tuple(latest.get(stack.pid) or replace(stack, at_ns=after.at_ns) for stack in earlier)
 
 
 def _is_same(stack: Stack, before: ProcessLook | None, after: ProcessLook | None) -> bool:
@@ -186,16 +175,12 @@ def refusal(pid: int) -> str:
         return "it has ended"
     if "D" in states:
         return "a thread of it is in uninterruptible sleep: a tracer would hang on it"
-    if {"T", "t"} & set(states) or _is_traced(pid):
+    # A thread can have one tracer only.
+    if {"T", "t"} & set(states) or status(f"/proc/{pid}").get("TracerPid", "0") != "0":
         return "it is stopped or traced by somebody else"
     if frozen(pid):
         return "its control group is frozen: a tracer would hang on it"
     return why_not_process(pid)
-
-
-def _is_traced(pid: int) -> bool:
-    """A thread can have one tracer only."""
-    return status(f"/proc/{pid}").get("TracerPid", "0") != "0"
 
 
 def thread_states(pid: int) -> list[str]:

@@ -57,37 +57,30 @@ class Call:
     at: int = 0
 
 
-_READ = ("read", "readv", "pread64", "preadv", "preadv2")
-_WRITE = ("write", "writev", "pwrite64", "pwritev", "pwritev2")
-_FILE = ("fsync", "fdatasync", "sync_file_range", "fallocate", "ftruncate", "getdents64", "close")
-_PATH_FIRST = ("open", "stat", "lstat", "statfs", "truncate", "mkdir", "rename", "unlink", "access")
-_PATH_SECOND = (
-    *("openat", "openat2", "newfstatat", "statx", "mkdirat", "renameat", "renameat2", "unlinkat"),
-    *("faccessat", "faccessat2", "readlinkat"),
+_NAMES: tuple[tuple[Waits, int, str], ...] = (
+    ("read", 0, "read readv pread64 preadv preadv2"),
+    ("write", 0, "write writev pwrite64 pwritev pwritev2"),
+    ("receive", 0, "recvfrom recvmsg recvmmsg"),
+    ("send", 0, "sendto sendmsg sendmmsg"),
+    ("connect", 0, "connect"),
+    ("accept", 0, "accept accept4"),
+    ("file", 0, "fsync fdatasync sync_file_range fallocate ftruncate getdents64 close"),
+    ("flock", 0, "flock"),
+    ("fcntl", 0, "fcntl"),
+    ("path", 0, "open stat lstat statfs truncate mkdir rename unlink access"),
+    ("path", 1, "openat openat2 newfstatat statx mkdirat renameat renameat2 unlinkat"),
+    ("path", 1, "faccessat faccessat2 readlinkat"),
+    ("poll", 0, "poll ppoll"),
+    ("select", 0, "select pselect6"),
+    ("epoll", 0, "epoll_wait epoll_pwait epoll_pwait2"),
+    ("child", 0, "wait4"),
+    ("child-id", 0, "waitid"),
+    ("futex", 0, "futex futex_waitv"),
+    ("sleep", 0, "nanosleep clock_nanosleep"),
+    ("restarted", 0, "restart_syscall"),
+    ("other", 0, "ioctl splice sendfile copy_file_range pause rt_sigtimedwait msync munmap"),
 )
-_CALLS: dict[str, Call] = {
-    **{name: Call(name, "read") for name in _READ},
-    **{name: Call(name, "write") for name in _WRITE},
-    **{name: Call(name, "receive") for name in ("recvfrom", "recvmsg", "recvmmsg")},
-    **{name: Call(name, "send") for name in ("sendto", "sendmsg", "sendmmsg")},
-    **{name: Call(name, "accept") for name in ("accept", "accept4")},
-    **{name: Call(name, "file") for name in _FILE},
-    **{name: Call(name, "path", 0) for name in _PATH_FIRST},
-    **{name: Call(name, "path", 1) for name in _PATH_SECOND},
-    **{name: Call(name, "poll") for name in ("poll", "ppoll")},
-    **{name: Call(name, "select") for name in ("select", "pselect6")},
-    **{name: Call(name, "epoll") for name in ("epoll_wait", "epoll_pwait", "epoll_pwait2")},
-    **{name: Call(name, "futex") for name in ("futex", "futex_waitv")},
-    **{name: Call(name, "sleep") for name in ("nanosleep", "clock_nanosleep")},
-    **{name: Call(name, "other") for name in ("ioctl", "splice", "sendfile", "copy_file_range")},
-    **{name: Call(name, "other") for name in ("pause", "rt_sigtimedwait", "msync", "munmap")},
-    "connect": Call("connect", "connect"),
-    "flock": Call("flock", "flock"),
-    "fcntl": Call("fcntl", "fcntl"),
-    "wait4": Call("wait4", "child"),
-    "waitid": Call("waitid", "child-id"),
-    "restart_syscall": Call("restart_syscall", "restarted"),
-}
+_CALLS = {name: Call(name, waits, at) for waits, at, names in _NAMES for name in names.split()}
 _X86_64 = """
     read 0 write 1 open 2 close 3 stat 4 lstat 6 poll 7 munmap 11 ioctl 16 pread64 17 pwrite64 18
     readv 19 writev 20 access 21 select 23 msync 26 pause 34 nanosleep 35 sendfile 40 connect 42
@@ -127,20 +120,20 @@ def call(number: int, machine: str | None = None) -> Call | None:
 
 def path_at(proc: Path, pid: int, address: int) -> bytes:
     """The string at `address`, without its end mark. Raises OSError, or TimeoutError."""
-    here = min(_PATH_BYTES, _PAGE_BYTES - address % _PAGE_BYTES)
-    text = _bytes_at(proc, pid, address, here)
-    if b"\0" not in text and here < _PATH_BYTES:
-        text += _bytes_at(proc, pid, address + here, _PATH_BYTES - here)
+    size = min(_PATH_BYTES, _PAGE_BYTES - address % _PAGE_BYTES)  # up to the end of its page
+    text = _bytes_at(proc, pid, address, size)
+    if b"\0" not in text and size < _PATH_BYTES:
+        text += _bytes_at(proc, pid, address + size, _PATH_BYTES - size)
     return text.partition(b"\0")[0]
 
 
 def polled(proc: Path, pid: int, address: int, count: int) -> list[tuple[int, bool, bool]]:
     """`(descriptor, for reading, for writing)` of a poll call. Raises OSError or TimeoutError."""
     data = _bytes_at(proc, pid, address, _POLLFD.size * min(count, _MOST_POLLED))
-    whole = data[: len(data) // _POLLFD.size * _POLLFD.size]
+    entries = data[: len(data) // _POLLFD.size * _POLLFD.size]
     return [
         (fd, bool(events & _READABLE), bool(events & _WRITABLE))
-        for fd, events, _ in _POLLFD.iter_unpack(whole)
+        for fd, events, _ in _POLLFD.iter_unpack(entries)
         if fd >= 0
     ]
 

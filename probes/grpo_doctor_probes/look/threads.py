@@ -9,16 +9,13 @@ import os
 import re
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from grpo_doctor_probes.bounded import within
 from grpo_doctor_probes.evidence import Thread
 from grpo_doctor_probes.printable import printable
 from grpo_doctor_probes.procfs import read_record
 from grpo_doctor_probes.procstat import read_stat
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 _EXEC_START = re.compile(rb"^se\.exec_start\s*:\s*(\d+)\.(\d+)", re.MULTILINE)
 _VOLUNTARY = re.compile(rb"^nr_voluntary_switches\s*:\s*(\d+)", re.MULTILINE)

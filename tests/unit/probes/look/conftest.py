@@ -14,7 +14,6 @@ _LIMITS = (
     ("host", "_DISKS_AT_MOST_S"),
     ("logs", "_AT_MOST_S"),
     ("logs", "_ALL_AT_MOST_S"),
-    ("pyspy", "_ARGUMENTS_AT_MOST_S"),
     ("recorded", "_AT_MOST_S"),
     ("stackreading", "_ONE_AT_MOST_S"),
     ("syscalls", "_MEMORY_AT_MOST_S"),

@@ -10,7 +10,7 @@ import pytest
 
 from grpo_doctor_probes.evidence import Blocked, Thread
 from grpo_doctor_probes.look.hostview import HostView, Unix
-from grpo_doctor_probes.look.other_ends import Waiting, Way, end_of, is_in_trouble
+from grpo_doctor_probes.look.other_ends import Direction, Waiting, end_of, is_in_trouble
 from grpo_doctor_probes.procfs import descriptors
 from tests.unit.probes.look.scene import LOOPBACK, Scene
 
@@ -29,7 +29,7 @@ def rank(scene: Scene) -> Scene:
     return scene
 
 
-def end(scene: Scene, way: Way = "in", job: tuple[int, ...] = ()) -> Blocked:
+def end(scene: Scene, way: Direction = "in", job: tuple[int, ...] = ()) -> Blocked:
     return end_of(scene.view(*job), RANK, RANK, 3, way)
 
 
@@ -58,7 +58,9 @@ def hide(monkeypatch: pytest.MonkeyPatch, pid: int) -> None:
         ("out", "pipe-write", os.O_RDONLY, "reads from"),
     ],
 )
-def test_the_other_end_of_a_pipe(rank: Scene, way: Way, kind: str, theirs: int, role: str) -> None:
+def test_the_other_end_of_a_pipe(
+    rank: Scene, way: Direction, kind: str, theirs: int, role: str
+) -> None:
     mine = os.O_WRONLY - theirs
     rank.opened(RANK, 3, "pipe:[9]", mine)
     rank.opened(OTHER, 3, "pipe:[9]", mine)  # has the same end
@@ -250,7 +252,9 @@ def test_a_holder_of_a_unix_socket_is_known_whoever_hides(
         ("in", False, "socket-receive"),
     ],
 )
-def test_a_unix_socket_that_accepts(rank: Scene, way: Way, kind: str, *, listens: bool) -> None:
+def test_a_unix_socket_that_accepts(
+    rank: Scene, way: Direction, kind: str, *, listens: bool
+) -> None:
     rank.unix[8] = unix(8, 0, "/run/a.sock", unread=2, listens=listens)
     rank.opened(RANK, 3, "socket:[8]")
     found = end(rank, way)
