@@ -14,6 +14,8 @@ import subprocess
 import sys
 import time
 
+from grpo_doctor_probes.procstat import state_of
+
 _START = (
     "import sys; sys.path[:] = sys.argv.pop(1).split('\\n'); import importlib;"
     "importlib.import_module(sys.argv[1]).main(sys.argv[2:])"
@@ -67,8 +69,7 @@ class Child:
         """The next line that it says; None where none has come in time. Raises EndedError."""
         deadline = time.monotonic() + at_most_s
         while b"\n" not in self._buffer:
-            left_ms = max(0.0, deadline - time.monotonic()) * 1e3
-            if not self._wait(left_ms):
+            if not self._wait(max(0.0, deadline - time.monotonic()) * 1e3):
                 return None
             part = os.read(self._output.fileno(), _CHUNK_BYTES)
             if not part or len(self._buffer) > _MOST_BYTES:
@@ -79,11 +80,7 @@ class Child:
 
     def state(self) -> str:
         """The letter of its state, as in /proc/PID/stat; empty where it has gone."""
-        try:
-            with open(f"/proc/{self.pid}/stat", "rb") as file:  # noqa: PTH123 - one short read
-                return file.read().rpartition(b") ")[2][:1].decode()
-        except OSError:
-            return ""
+        return state_of(f"/proc/{self.pid}")
 
     def leave(self) -> None:
         """Have no more to do with it. It is ended, but for one in state D, which no signal reaches:

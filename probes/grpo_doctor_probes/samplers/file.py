@@ -45,15 +45,12 @@ import json
 import math
 import os
 import re
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
 
 from grpo_doctor_probes.rundir import HOSTS, SAMPLES_SUFFIX
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-    from pathlib import Path
-
-    from grpo_doctor_probes.samplers.tracks import GpuRow, Reading, Track
+from grpo_doctor_probes.samplers.tracks import GpuRow, Reading, Track
 
 FORMAT = 1
 HEARTBEAT_NS = 1_000_000_000
@@ -89,10 +86,10 @@ class SampleFile:
         """Append `lines`, which end in a newline, with one system call where the disk allows."""
         if self._descriptor is None or not lines:
             return
-        rest = memoryview(lines)
+        unwritten = memoryview(lines)
         try:
-            while rest:
-                rest = rest[os.write(self._descriptor, rest) :]
+            while unwritten:
+                unwritten = unwritten[os.write(self._descriptor, unwritten) :]
         except OSError as error:
             self._fail(error)
         else:

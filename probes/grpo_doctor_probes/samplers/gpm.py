@@ -8,13 +8,10 @@ from __future__ import annotations
 
 import contextlib
 import time
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from grpo_doctor_probes.samplers.nvml import Nvml, NvmlError, Trouble
+from grpo_doctor_probes.samplers.nvml import Device, Nvml, NvmlError, Trouble
 from grpo_doctor_probes.samplers.tracks import Track
-
-if TYPE_CHECKING:
-    from grpo_doctor_probes.samplers.nvml import Device
 
 MIN_INTERVAL_NS = 110_000_000
 _NVML_SUCCESS = 0
@@ -26,8 +23,8 @@ class Gpm:
     def __init__(self, nvml: Nvml, device: Device) -> None:
         self._nvml, self._device = nvml, device
         # A MIG instance is asked for through its GPU.
-        whole = device.handle if device.parent is None else device.parent_handle
-        if not nvml.call("nvmlGpmQueryDeviceSupport", whole).isSupportedDevice:
+        gpu = device.handle if device.parent is None else device.parent_handle
+        if not nvml.call("nvmlGpmQueryDeviceSupport", gpu).isSupportedDevice:
             raise NvmlError(Trouble.UNSUPPORTED, "not supported (compute capability below 9.0)")
         lib = nvml.lib
         self._metrics = (
@@ -79,10 +76,8 @@ class Gpm:
                 self._nvml.call("nvmlGpmSampleFree", self._samples.pop())
 
     def _take_sample(self, sample: Any) -> None:
-        device = self._device
+        nvml, device = self._nvml, self._device
         if device.parent is None:
-            self._nvml.call("nvmlGpmSampleGet", device.handle, sample)
+            nvml.call("nvmlGpmSampleGet", device.handle, sample)
         else:
-            self._nvml.call(
-                "nvmlGpmMigSampleGet", device.parent_handle, device.gpu_instance, sample
-            )
+            nvml.call("nvmlGpmMigSampleGet", device.parent_handle, device.gpu_instance, sample)

@@ -3,16 +3,11 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping
 
 from grpo_doctor_probes.samplers.child import Child, EndedError
 from grpo_doctor_probes.samplers.gpu_child import decoded
-from grpo_doctor_probes.samplers.tracks import Reading
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    from grpo_doctor_probes.samplers.tracks import Track
+from grpo_doctor_probes.samplers.tracks import Reading, Track
 
 ANSWER_S = 0.2  # eight GPUs take a few ms, with PCIe counters up to 40% of a tick
 SILENT_S = 3.0  # from then on it is told that NVML does not answer
@@ -42,7 +37,7 @@ class GpuSampler:
         self._answer_s, self._timer_s = answer_s, timer_s
         self._child: Child | None = None
         self._asked_s: float | None = None  # when what has not been answered yet was asked
-        self._told = False
+        self._silence_noted = False
         self._tries = 0
         self._start_s = -1.0  # when the next child may be started
         self._tracks: set[Track] = set()
@@ -52,7 +47,7 @@ class GpuSampler:
         try:
             return self._read(now_ns)
         except EndedError as error:
-            return self._ended(str(error))
+            return self._child_ended(str(error))
 
     def close(self) -> None:
         """Leave the child, which then ends."""
@@ -84,8 +79,8 @@ class GpuSampler:
         reading = decoded(line)
         waited_s = self._timer_s() - (self._asked_s or 0.0)
         self._asked_s, self._tries = None, 0
-        if self._told:
-            self._told = False
+        if self._silence_noted:
+            self._silence_noted = False
             reading.notes.insert(0, f"NVML answers again, after {waited_s:.0f} s")
         self._tracks.update(reading.values)
         return reading
@@ -97,8 +92,8 @@ class GpuSampler:
             return Reading()
         assert self._child is not None
         reading = Reading()
-        if not self._told:
-            self._told = True
+        if not self._silence_noted:
+            self._silence_noted = True
             state = self._child.state()
             in_driver = " (its process is in state D: inside the driver)" if state == "D" else ""
             reading.notes.append(
@@ -110,10 +105,10 @@ class GpuSampler:
             self._replace(0.0)
         return reading
 
-    def _ended(self, why: str) -> Reading:
+    def _child_ended(self, why: str) -> Reading:
         reading = Reading(values=dict.fromkeys(self._tracks))
-        if not self._told:
-            self._told = True
+        if not self._silence_noted:
+            self._silence_noted = True
             reading.notes.append(f"GPU samples pause: {why}; the others go on")
         self._replace(NEW_CHILD_S * 2**self._tries)
         return reading

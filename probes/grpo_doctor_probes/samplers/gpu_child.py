@@ -11,26 +11,17 @@ import json
 import os
 import sys
 import time
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Generic, TypeVar
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from dataclasses import asdict
+from typing import Generic, TypeVar
 
 from grpo_doctor_probes.samplers.gpu_device import RETRY_NS, Gpu, order_is_uncertain, visible_uuids
 from grpo_doctor_probes.samplers.nvml import Device, NoNvml, Nvml, NvmlError
 from grpo_doctor_probes.samplers.tracks import GpuRow, Reading, Track
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
-
 PERIOD_NS = 1_000_000_000
 TICK_SHARE = 0.4
-Job = TypeVar("Job")
-
-
-@dataclass(slots=True)
-class _Entry(Generic[Job]):
-    job: Job
-    due_ns: int
+Job = TypeVar("Job", bound=Hashable)
 
 
 class Rota(Generic[Job]):
@@ -41,28 +32,29 @@ class Rota(Generic[Job]):
     """
 
     def __init__(self, timer_ns: Callable[[], int] = time.monotonic_ns) -> None:
-        self._entries: list[_Entry[Job]] = []
+        self._due_ns: dict[Job, int] = {}
         self._timer_ns = timer_ns
         self._tick_ns: int | None = None
 
     def add(self, job: Job) -> None:
         """Append a job; it is due at once."""
-        self._entries.append(_Entry(job, 0))
+        self._due_ns[job] = 0
 
     def discard(self, unwanted: Callable[[Job], bool]) -> None:
         """Take jobs out for good."""
-        self._entries = [entry for entry in self._entries if not unwanted(entry.job)]
+        for job in [job for job in self._due_ns if unwanted(job)]:
+            del self._due_ns[job]
 
     def turns(self, now_ns: int) -> Iterator[Job]:
         """The jobs to do now; the time that the caller takes for each counts. At least one."""
         interval_ns = 0 if self._tick_ns is None else now_ns - self._tick_ns
         self._tick_ns = now_ns
         begun_ns = self._timer_ns()
-        for entry in sorted(self._entries, key=lambda entry: entry.due_ns):
-            if entry.due_ns > now_ns:
+        for job, due_ns in sorted(self._due_ns.items(), key=lambda entry: entry[1]):
+            if due_ns > now_ns:
                 return
-            entry.due_ns = now_ns + PERIOD_NS
-            yield entry.job
+            self._due_ns[job] = now_ns + PERIOD_NS
+            yield job
             if self._timer_ns() - begun_ns >= TICK_SHARE * interval_ns:
                 return
 

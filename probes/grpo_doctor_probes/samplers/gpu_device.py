@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple, TypeVar
 
 from grpo_doctor_probes.samplers.gpm import Gpm
 from grpo_doctor_probes.samplers.nvml import Device, Nvml, NvmlError, Trouble
 from grpo_doctor_probes.samplers.tracks import GpuRow, Track
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
 
 
 def visible_uuids(environ: Mapping[str, str], devices: Sequence[Device]) -> frozenset[str]:
@@ -22,12 +20,12 @@ def visible_uuids(environ: Mapping[str, str], devices: Sequence[Device]) -> froz
     indices, UUIDs, unique beginnings of UUIDs, MIG UUIDs or MIG-<GPU UUID>/<GPU instance>/<compute
     instance>; the first entry that names no device hides itself and all after it.
     """
-    wanted = environ.get("CUDA_VISIBLE_DEVICES")
-    if wanted is None:
+    entries = environ.get("CUDA_VISIBLE_DEVICES")
+    if entries is None:
         return frozenset(device.uuid for device in devices)
     visible: set[str] = set()
-    for entry in wanted.split(","):
-        device = _named(entry.strip(), devices)
+    for entry in entries.split(","):
+        device = _device_of(entry.strip(), devices)
         if device is None:
             break
         visible.add(device.uuid)
@@ -39,19 +37,17 @@ def visible_uuids(environ: Mapping[str, str], devices: Sequence[Device]) -> froz
 
 def order_is_uncertain(environ: Mapping[str, str], devices: Sequence[Device]) -> bool:
     """Whether indices may mean other GPUs to CUDA, which by default puts the fastest one first."""
-    wanted = environ.get("CUDA_VISIBLE_DEVICES", "")
+    entries = environ.get("CUDA_VISIBLE_DEVICES", "").split(",")
     mixed = len({device.name for device in devices if device.parent is None}) > 1
-    by_index = any(entry.strip().isdigit() for entry in wanted.split(","))
+    by_index = any(entry.strip().isdigit() for entry in entries)
     return mixed and by_index and environ.get("CUDA_DEVICE_ORDER") != "PCI_BUS_ID"
 
 
-def _named(entry: str, devices: Sequence[Device]) -> Device | None:
+def _device_of(entry: str, devices: Sequence[Device]) -> Device | None:
     if entry.isdigit():
-        matches = [
-            device for device in devices if device.parent is None and device.index == int(entry)
-        ]
+        matches = [gpu for gpu in devices if gpu.parent is None and gpu.index == int(entry)]
     elif entry.startswith("MIG-") and entry.count("/") == 2:
-        matches = [device for device in devices if entry in _instance_names(device)]
+        matches = [device for device in devices if device.parent and entry == _name_of(device)]
     elif entry.startswith(("GPU-", "MIG-")):
         matches = [device for device in devices if device.uuid.startswith(entry)]
     else:
@@ -59,15 +55,13 @@ def _named(entry: str, devices: Sequence[Device]) -> Device | None:
     return matches[0] if len(matches) == 1 else None
 
 
-def _instance_names(device: Device) -> tuple[str, ...]:
-    if device.parent is None:
-        return ()
-    return (f"MIG-{device.parent}/{device.gpu_instance}/{device.compute_instance}",)
+def _name_of(instance: Device) -> str:
+    return f"MIG-{instance.parent}/{instance.gpu_instance}/{instance.compute_instance}"
 
 
-if TYPE_CHECKING:
-    Values = dict[Track, float | None]
-    Reader = Callable[[Nvml, Device], float]
+Value = TypeVar("Value")
+Values = dict[Track, float | None]
+Reader = Callable[[Nvml, Device], float]
 
 RETRY_NS = 1_000_000_000
 
@@ -119,14 +113,18 @@ class Gpu:
         """Try every field once. A device that is lost already has none until it comes back."""
         self._missing = []
         try:
-            self._probe_memory_total()
+            memory, _ = self._try(lambda nvml, device: nvml.memory_bytes(device))
+            if memory is not None:
+                self._memory_total_bytes = memory[1]
             self.fast = [field for field in FAST_FIELDS if self._has(field.name, field.read)]
             slow = [field for field in SLOW_FIELDS if self._has(field.name, field.read)]
             self._slow_fields = {field.name: field for field in slow}
             self.slow = [field.name for field in slow]
             if self._has(PROCESSES, lambda nvml, device: len(nvml.process_memory_bytes(device))):
                 self.slow.append(PROCESSES)
-            self._probe_gpm()
+            self._gpm, error = self._try(Gpm)
+            if error is not None:
+                self._missing.append(f"gpm: {str(error).lower()}")
         except NvmlError as error:
             self.lost = True
             self._missing = [f"all: {error}"]
@@ -150,7 +148,7 @@ class Gpu:
         values: Values = {}
         failure: NvmlError | None = None
         for field in self.fast:
-            value, error = self._try(field)
+            value, error = self._try(field.read)
             failure = failure or error
             values[self._track(field.name, field.unit)] = value
         if failure is not None and all(value is None for value in values.values()):
@@ -166,7 +164,7 @@ class Gpu:
             values = self._read_processes()
         else:
             field = self._slow_fields[name]
-            values = {self._track(name, field.unit): self._try(field)[0]}
+            values = {self._track(name, field.unit): self._try(field.read)[0]}
         self._tracks.update(values)
         return values
 
@@ -199,15 +197,11 @@ class Gpu:
         return Track(f"gpu.{name}", unit, gpu=self.device.uuid)
 
     def _has(self, name: str, read: Reader) -> bool:
-        try:
-            read(self._nvml, self.device)
-        except NvmlError as error:
-            if error.trouble is Trouble.LOST:
-                raise
-            if error.trouble is Trouble.UNSUPPORTED:
-                self._missing.append(f"{name}: {self._reason(error)}")
-                return False
-        return True
+        _, error = self._try(read)
+        if error is None or error.trouble is not Trouble.UNSUPPORTED:
+            return True
+        self._missing.append(f"{name}: {self._reason(error)}")
+        return False
 
     def _reason(self, error: NvmlError) -> str:
         text = str(error).lower()
@@ -215,45 +209,22 @@ class Gpu:
             return f"{text} on a MIG instance, see its GPU"
         return f"{text} while MIG is on" if self.device.mig_on else text
 
-    def _probe_memory_total(self) -> None:
+    def _try(self, read: Callable[[Nvml, Device], Value]) -> tuple[Value | None, NvmlError | None]:
+        """What it reads, or why it does not. Raises NvmlError when the device is lost."""
         try:
-            self._memory_total_bytes = self._nvml.memory_bytes(self.device)[1]
-        except NvmlError as error:
-            if error.trouble is Trouble.LOST:
-                raise
-
-    def _probe_gpm(self) -> None:
-        try:
-            self._gpm = Gpm(self._nvml, self.device)
-        except NvmlError as error:
-            if error.trouble is Trouble.LOST:
-                raise
-            self._missing.append(f"gpm: {str(error).lower()}")
-
-    def _try(self, field: Field) -> tuple[float | None, NvmlError | None]:
-        try:
-            return field.read(self._nvml, self.device), None
+            return read(self._nvml, self.device), None
         except NvmlError as error:
             if error.trouble is Trouble.LOST:
                 raise
             return None, error
 
     def _read_gpm(self, gpm: Gpm) -> Values:
-        try:
-            return gpm.read()
-        except NvmlError as error:
-            if error.trouble is Trouble.LOST:
-                raise
-            return dict.fromkeys(gpm.tracks)
+        values, _ = self._try(lambda *_: gpm.read())
+        return dict.fromkeys(gpm.tracks) if values is None else values
 
     def _read_processes(self) -> Values:
         values: Values = {track: None for track in self._tracks if track.name == f"gpu.{PROCESSES}"}
-        try:
-            used_by = self._nvml.process_memory_bytes(self.device)
-        except NvmlError as error:
-            if error.trouble is Trouble.LOST:
-                raise
-            return values
-        for pid, used_bytes in used_by.items():
+        used_by, _ = self._try(lambda nvml, device: nvml.process_memory_bytes(device))
+        for pid, used_bytes in (used_by or {}).items():
             values[Track(f"gpu.{PROCESSES}", "bytes", gpu=self.device.uuid, pid=pid)] = used_bytes
         return values

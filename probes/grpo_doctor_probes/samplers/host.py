@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from grpo_doctor_probes.samplers import hostfiles
 from grpo_doctor_probes.samplers.hostfiles import ProcFile, Rate
@@ -14,10 +14,7 @@ from grpo_doctor_probes.samplers.memory_limit import CgroupMemory
 from grpo_doctor_probes.samplers.ticks import Pace
 from grpo_doctor_probes.samplers.tracks import Reading, Track
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    Values = dict[Track, float | None]
+Values = dict[Track, float | None]
 
 # The kernel renews load and pressure averages every 5 and 2 s; the others here change slowly.
 SLOW_PERIOD_NS = 1_000_000_000
@@ -39,7 +36,7 @@ MAJOR_FAULTS = Track("host.major_faults", "1/s")
 class _Gauge:
     """One part of the host that is read, and given up, by itself."""
 
-    what: str
+    label: str
     open: Callable[[], Callable[[int], Values]]
     period_ns: int = 0
 
@@ -66,15 +63,15 @@ class HostSampler:
     ) -> None:
         self._job_root_pid, self._proc, self._sys, self._shm = job_root_pid, proc, sys, shm
         self._files: list[ProcFile | CgroupMemory] = []
-        self._open: list[_Open] | None = None
+        self._parts: list[_Open] | None = None
         self._cgroup_bytes: int | None = None
 
     def read(self, now_ns: int) -> Reading:
         """Sample what is due; a part that cannot be read any more is noted and dropped."""
         reading = Reading()
-        if self._open is None:
-            self._open = self._open_all(reading)
-        for part in tuple(self._open):
+        if self._parts is None:
+            self._parts = self._open_all(reading)
+        for part in tuple(self._parts):
             if not part.pace.due(now_ns):
                 continue
             begun_ns = time.thread_time_ns()
@@ -82,8 +79,8 @@ class HostSampler:
                 values = part.read(now_ns)
             except (OSError, ValueError, IndexError) as error:
                 values = dict.fromkeys(part.tracks)
-                self._open.remove(part)
-                reading.notes.append(f"{part.gauge.what} is not sampled: {error}")
+                self._parts.remove(part)
+                reading.notes.append(f"{part.gauge.label} is not sampled: {error}")
             part.tracks.update(values)
             reading.values.update(values)
             part.pace.done(now_ns, time.thread_time_ns() - begun_ns)
@@ -96,16 +93,13 @@ class HostSampler:
         self._files.clear()
 
     def _open_all(self, reading: Reading) -> list[_Open]:
-        parts = [self._open_one(gauge, reading) for gauge in self._gauges()]
-        return [part for part in parts if part is not None]
-
-    def _open_one(self, gauge: _Gauge, reading: Reading) -> _Open | None:
-        try:
-            read = gauge.open()
-        except OSError as error:
-            reading.notes.append(f"{gauge.what} is not sampled: {error}")
-            return None
-        return _Open(gauge, read, Pace(gauge.period_ns))
+        parts = []
+        for gauge in self._gauges():
+            try:
+                parts.append(_Open(gauge, gauge.open(), Pace(gauge.period_ns)))
+            except OSError as error:
+                reading.notes.append(f"{gauge.label} is not sampled: {error}")
+        return parts
 
     def _gauges(self) -> list[_Gauge]:
         return [
@@ -121,8 +115,8 @@ class HostSampler:
             _Gauge("major page faults", self._major_faults, SLOW_PERIOD_NS),
         ]
 
-    def _file(self, *parts: str) -> ProcFile:
-        file = ProcFile(self._proc.joinpath(*parts))
+    def _file(self, *path: str) -> ProcFile:
+        file = ProcFile(self._proc.joinpath(*path))
         self._files.append(file)
         return file
 
@@ -151,9 +145,7 @@ class HostSampler:
             values: Values = {}
             if available is not None:
                 limited = self._cgroup_bytes
-                values[MEMORY_AVAILABLE] = min(
-                    available, limited if limited is not None else available
-                )
+                values[MEMORY_AVAILABLE] = available if limited is None else min(available, limited)
             if swap_total is not None and swap_free is not None:
                 values[SWAP_USED] = swap_total - swap_free
             return values
@@ -219,11 +211,8 @@ def _transfer(
     rates = (Rate(), Rate())
 
     def read(now_ns: int) -> Values:
-        per_s = [rate.per_s(now_ns, value) for rate, value in zip(rates, total(), strict=True)]
-        return {
-            track: value
-            for track, value in zip((received, sent), per_s, strict=True)
-            if value is not None
-        }
+        totals = zip((received, sent), rates, total(), strict=True)
+        per_s = {track: rate.per_s(now_ns, value) for track, rate, value in totals}
+        return {track: value for track, value in per_s.items() if value is not None}
 
     return read

@@ -5,11 +5,9 @@ parsed. Formats: proc(5) and the kernel's iostats.rst.
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, NamedTuple
-
-if TYPE_CHECKING:
-    from collections.abc import Container
-    from pathlib import Path
+from collections.abc import Container
+from pathlib import Path
+from typing import NamedTuple
 
 _CHUNK_BYTES = 65536
 _SECTOR_BYTES = 512
@@ -31,12 +29,10 @@ class ProcFile:
 
     def read(self) -> bytes:
         """The whole content now. The kernel hands out long files in pieces of a page or more."""
-        pieces = []
-        offset = 0
-        while piece := os.pread(self._descriptor, _CHUNK_BYTES, offset):
-            pieces.append(piece)
-            offset += len(piece)
-        return b"".join(pieces)
+        content = b""
+        while chunk := os.pread(self._descriptor, _CHUNK_BYTES, len(content)):
+            content += chunk
+        return content
 
     def read_start(self) -> bytes:
         """The first piece, for files that are one record: saves the call that finds the end."""
@@ -86,9 +82,9 @@ def meminfo_bytes(meminfo: bytes, *names: bytes) -> list[int | None]:
     """The named fields of /proc/meminfo; None for those that this kernel lacks."""
     sizes: dict[bytes, int] = {}
     for line in meminfo.splitlines():
-        name, _, rest = line.partition(b":")
+        name, _, value = line.partition(b":")
         if name in names:
-            sizes[name] = int(rest.split()[0]) * 1024
+            sizes[name] = int(value.split()[0]) * 1024
     return [sizes.get(name) for name in names]
 
 
@@ -107,9 +103,9 @@ def net_bytes(net_dev: bytes, links: Container[bytes]) -> Transfer:
     """Bytes received and sent, from /proc/net/dev. RDMA (InfiniBand, RoCE) does not pass there."""
     received = sent = 0
     for line in net_dev.splitlines()[2:]:
-        name, _, rest = line.partition(b":")
+        name, _, numbers = line.partition(b":")
         if name.strip() in links:
-            words = rest.split()
+            words = numbers.split()
             received += int(words[0])
             sent += int(words[8])
     return Transfer(received, sent)
@@ -117,8 +113,8 @@ def net_bytes(net_dev: bytes, links: Container[bytes]) -> Transfer:
 
 def major_faults(vmstat: bytes) -> int | None:
     """Pages that had to come from a disk since boot, from /proc/vmstat."""
-    _, separator, rest = vmstat.partition(b"\npgmajfault ")
-    return int(rest[: rest.index(b"\n")]) if separator else None
+    _, separator, count = vmstat.partition(b"\npgmajfault ")
+    return int(count[: count.index(b"\n")]) if separator else None
 
 
 def pressure_pct(pressure: bytes) -> float:

@@ -5,15 +5,13 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from grpo_doctor_probes.procfs import numbers
 from grpo_doctor_probes.rundir import RANKS
 from grpo_doctor_probes.samplers.process import Process
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 _RANK_FILE_LIMIT_BYTES = 1 << 20
 
@@ -60,9 +58,9 @@ def rank_groups(members: Mapping[int, Member], declared: Mapping[int, int]) -> l
             groups.setdefault(rank, []).append(members[pid])
     result = []
     for rank, group in sorted(groups.items()):
-        said = [member for member in group if declared.get(member.pid) == rank]
+        sure = [member for member in group if declared.get(member.pid) == rank]
         tops = [member for member in group if rank_of.get(member.parent) != rank]
-        main = min(said or tops or group, key=lambda member: (member.started_ticks, member.pid))
+        main = min(sure or tops or group, key=lambda member: (member.started_ticks, member.pid))
         result.append(RankGroup(rank, main.pid, tuple(sorted(member.pid for member in group))))
     return result
 
@@ -90,18 +88,17 @@ class JobTree:
     def __init__(self, root_pid: int, run_dir: Path, host: str, proc: Path = Path("/proc")) -> None:
         self.processes: dict[int, Process] = {}
         self._root_pid, self._run_dir, self._proc = root_pid, str(run_dir), proc
-        self._known: set[int] = {os.getpid()}
+        self._settled_pids: set[int] = {os.getpid()}
         self._rank_files = _RankFiles(run_dir / RANKS, host)
 
     def scan(self, now_ns: int) -> list[RankGroup]:
         """Look for new and ended processes; the ranks as they are now, in order."""
-        # /proc has one folder per process and no other with a numeric name.
-        pids = {int(name) for name in os.listdir(self._proc) if name.isdigit()}  # noqa: PTH208 - names only, ten times cheaper
+        pids = set(numbers(self._proc))  # one folder per process and no other with a number
         for pid in self.processes.keys() - pids:
             self.drop(pid)
-        self._known &= pids
+        self._settled_pids &= pids
         newcomers: dict[int, Process] = {}
-        for pid in pids - self._known:
+        for pid in pids - self._settled_pids:
             with contextlib.suppress(OSError, ValueError):
                 newcomers[pid] = Process(pid, self._proc, now_ns)
         self._admit(newcomers)
@@ -127,7 +124,7 @@ class JobTree:
                 visited.add(ancestor.pid)
                 if self._is_ours(ancestor):
                     self.processes[pid] = process
-                    self._known.add(pid)
+                    self._settled_pids.add(pid)
                     break
                 ancestor = newcomers.get(ancestor.parent)
             else:
@@ -135,7 +132,7 @@ class JobTree:
 
     def _turn_away(self, process: Process) -> None:
         if not process.is_young():
-            self._known.add(process.pid)
+            self._settled_pids.add(process.pid)
         process.close()
 
     def _is_ours(self, process: Process) -> bool:
@@ -169,19 +166,19 @@ class _RankFiles:
         """The ranks of this host. Files of other hosts are read once, ours when they change."""
         with contextlib.suppress(OSError):
             for path in self._folder.glob("*.json"):
-                known = self._pids.get(path)
-                if path.stem.isdigit() and (known is None or known[1] is not None):
+                _, pid = self._pids.get(path, (0.0, 0))
+                if path.stem.isdigit() and pid is not None:
                     self._read(path)
         return {pid: int(path.stem) for path, (_, pid) in self._pids.items() if pid is not None}
 
     def _read(self, path: Path) -> None:
         status = path.stat()
-        known = self._pids.get(path)
-        if (known and known[0] == status.st_mtime) or status.st_size > _RANK_FILE_LIMIT_BYTES:
+        read_mtime, _ = self._pids.get(path, (None, None))
+        if read_mtime == status.st_mtime or status.st_size > _RANK_FILE_LIMIT_BYTES:
             return
         try:
             content = json.loads(path.read_bytes())
-            here = content["host"] in self._hosts
-            self._pids[path] = (status.st_mtime, int(content["pid"]) if here else None)
+            is_ours = content["host"] in self._hosts
+            self._pids[path] = (status.st_mtime, int(content["pid"]) if is_ours else None)
         except (ValueError, KeyError, TypeError, AttributeError):
             return  # half written, or not ours: the next scan looks again

@@ -7,15 +7,12 @@ so `host.memory_available` is the smaller of the two. Formats: cgroup-v2.rst, cg
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from grpo_doctor_probes.cgroups import NO_LIMIT_BYTES, VERSION_2, control_groups
 from grpo_doctor_probes.samplers.hostfiles import ProcFile
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,11 +46,11 @@ class CgroupMemory:
         File pages not used lately count as available, since the kernel drops them first: without
         that, every job that reads a data set would seem to be out of memory.
         """
-        left = [
+        available = [
             level.limit_bytes - int(level.used.read_start()) + _cache_bytes(level)
             for level in self._levels
         ]
-        return max(0, min(left)) if left else None
+        return max(0, min(available)) if available else None
 
     def close(self) -> None:
         """Close its files."""
@@ -63,8 +60,8 @@ class CgroupMemory:
 
 
 def _cache_bytes(level: _Level) -> int:
-    _, separator, rest = (b"\n" + level.stat.read()).partition(b"\n" + level.cache)
-    return int(rest.split(None, 1)[0]) if separator else 0
+    _, separator, size = (b"\n" + level.stat.read()).partition(b"\n" + level.cache)
+    return int(size.split(None, 1)[0]) if separator else 0
 
 
 def _limited_levels(pid: int, proc: Path, mount: Path) -> Iterator[_Level]:

@@ -8,12 +8,10 @@ API reference, and nvml.h for the error codes.
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
+from typing import Any
 
 
 class Trouble(Enum):
@@ -60,13 +58,7 @@ _UNSUPPORTED = (
     "ARGUMENT_VERSION_MISMATCH",
     "DEPRECATED",
 )
-_LOST = (
-    "UNINITIALIZED",
-    "DRIVER_NOT_LOADED",
-    "GPU_IS_LOST",
-    "RESET_REQUIRED",
-    "GPU_NOT_FOUND",
-)
+_LOST = ("UNINITIALIZED", "DRIVER_NOT_LOADED", "GPU_IS_LOST", "RESET_REQUIRED", "GPU_NOT_FOUND")
 
 
 class Nvml:
@@ -79,11 +71,9 @@ class Nvml:
             raise NoNvml(f"nvidia-ml-py cannot be imported: {error}") from error
         self.lib: Any = pynvml
         self._troubles = {
-            **{
-                getattr(pynvml, f"NVML_ERROR_{name}", None): Trouble.UNSUPPORTED
-                for name in _UNSUPPORTED
-            },
-            **{getattr(pynvml, f"NVML_ERROR_{name}", None): Trouble.LOST for name in _LOST},
+            getattr(pynvml, f"NVML_ERROR_{name}", None): trouble
+            for trouble, names in ((Trouble.UNSUPPORTED, _UNSUPPORTED), (Trouble.LOST, _LOST))
+            for name in names
         }
         self._memory_v2 = True
         self._init()
@@ -125,13 +115,10 @@ class Nvml:
     def gpus(self) -> Iterator[Device | str]:
         """Every GPU of the host in NVML's order; a sentence instead for one that does not open."""
         for index in range(int(self.call("nvmlDeviceGetCount"))):
-            yield self._gpu_or_reason(index)
-
-    def _gpu_or_reason(self, index: int) -> Device | str:
-        try:
-            return self.gpu(index)
-        except NvmlError as error:
-            return f"GPU {index} cannot be opened ({str(error).lower()}): it is not sampled"
+            try:
+                yield self.gpu(index)
+            except NvmlError as error:
+                yield f"GPU {index} cannot be opened ({str(error).lower()}): it is not sampled"
 
     def gpu(self, index: int) -> Device:
         """The GPU with this NVML index."""
@@ -172,9 +159,9 @@ class Nvml:
     def again(self, device: Device) -> Device:
         """The same device with a new handle. Raises NvmlError where it is not there now."""
         gpu = self.gpu(device.index)
-        for known in (gpu, *self.instances(gpu)):
-            if known.uuid == device.uuid:
-                return known
+        for candidate in (gpu, *self.instances(gpu)):
+            if candidate.uuid == device.uuid:
+                return candidate
         raise NvmlError(Trouble.LOST, "another device is in its place")
 
     def utilization_pct(self, device: Device) -> float:

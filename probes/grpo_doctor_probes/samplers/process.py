@@ -5,45 +5,18 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-from typing import TYPE_CHECKING, NamedTuple
+from pathlib import Path
+from typing import NamedTuple
 
 from grpo_doctor_probes.procstat import CLOCK_TICKS_PER_S, Stat, parse_stat
 from grpo_doctor_probes.rundir import RUN_DIR_VARIABLE
 from grpo_doctor_probes.samplers.hostfiles import ProcFile
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 _FIELDS = 22  # up to the resident memory
 _RUN_DIR = RUN_DIR_VARIABLE.encode()
 # Between fork and exec a process shows its parent's environment, so it is read again while young.
 SETTLED_NS = 5_000_000_000
 YOUNG_S = 2.0
-
-
-class Usage(NamedTuple):
-    """What a process has used up to now. `cpu_ticks` are of 1/SC_CLK_TCK s."""
-
-    parent: int
-    cpu_ticks: int
-    major_faults: int
-    threads: int
-    rss_bytes: int
-    started_ticks: int
-
-
-def usage_in(stat: Stat) -> Usage | None:
-    """None for a process that has ended."""
-    if stat.dead:
-        return None
-    return Usage(
-        stat.parent,
-        stat.cpu_ticks,
-        stat.major_faults,
-        stat.threads,
-        stat.rss_bytes,
-        stat.started_ticks,
-    )
 
 
 class Environment(NamedTuple):
@@ -84,20 +57,21 @@ class Process:
             first = self.usage()
             if first is None:
                 raise ProcessLookupError(f"process {pid} has ended")
+            self.parent, self.started_ticks = first.parent, first.started_ticks
         except (OSError, ValueError):
             self._stat.close()
             raise
-        self.parent, self.started_ticks = first.parent, first.started_ticks
         with contextlib.suppress(OSError):  # a kernel without CONFIG_SCHED_INFO has none
             self._schedstat = ProcFile(self._folder / "schedstat")
         self.read_environment(now_ns)
 
-    def usage(self) -> Usage | None:
-        """What it has used; None when it has ended."""
+    def usage(self) -> Stat | None:
+        """What it has used up to now; None when it has ended."""
         try:
-            return usage_in(parse_stat(self._stat.read_start(), _FIELDS))
+            stat = parse_stat(self._stat.read_start(), _FIELDS)
         except ProcessLookupError:
             return None
+        return None if stat.dead else stat
 
     def main_thread_waited_ns(self) -> int | None:
         """How long its main thread has stood in a run queue, ready and without a processor; None

@@ -5,16 +5,12 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from grpo_doctor_probes.procstat import CLOCK_TICKS_PER_S
+from grpo_doctor_probes.procstat import CLOCK_TICKS_PER_S, Stat
 from grpo_doctor_probes.samplers.jobtree import JobTree, RankGroup
 from grpo_doctor_probes.samplers.libraries import loaded
 from grpo_doctor_probes.samplers.ticks import Pace
 from grpo_doctor_probes.samplers.tracks import Reading, Track
-
-if TYPE_CHECKING:
-    from grpo_doctor_probes.samplers.process import Usage
 
 SCAN_PERIOD_NS = 1_000_000_000
 # The kernel counts processor time in 10 ms: shorter windows would show steps of 10% and more.
@@ -53,7 +49,7 @@ class RankSampler:
         self._libraries: set[str] = set()
         self._tree = JobTree(job_root_pid, run_dir, host, proc)
         self._groups: list[RankGroup] = []
-        self._usage: dict[int, Usage] = {}
+        self._usage: dict[int, Stat] = {}
         self._waited_ns: dict[int, int] = {}
         self._sampled_ns: int | None = None
         self._live: set[Track] = set()

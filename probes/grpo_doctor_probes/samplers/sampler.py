@@ -5,7 +5,8 @@ from __future__ import annotations
 import contextlib
 import os
 import threading
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 from grpo_doctor_probes.clock import identity
 from grpo_doctor_probes.samplers.file import RowWriter, SampleFile, sample_path
@@ -15,10 +16,6 @@ from grpo_doctor_probes.samplers.ranks import RankSampler
 from grpo_doctor_probes.samplers.server import Address, ServerSampler
 from grpo_doctor_probes.samplers.ticks import Clock, Grid, SystemClock
 from grpo_doctor_probes.samplers.tracks import Reading, Source, Track
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from pathlib import Path
 
 LIMIT_BYTES = 64 * 2**20
 MIN_HZ, MAX_HZ = 0.01, 100.0
@@ -178,10 +175,9 @@ class Sampling:
         except Exception as error:  # noqa: BLE001 - a broken source must not silence the others
             self._sources.remove(source)
             _close(source)
-            gone: dict[Track, float | None] = dict.fromkeys(self._tracks_of[source.name])
             why = f"{type(error).__name__}: {error}"
             note = f"the {source.name} sampler failed and is off ({why}); the others go on"
-            return Reading(values=gone, notes=[note])
+            return Reading(values=dict.fromkeys(self._tracks_of[source.name]), notes=[note])
         self._tracks_of[source.name].update(reading.values)
         return reading
 

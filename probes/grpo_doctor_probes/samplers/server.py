@@ -15,12 +15,11 @@ from typing import NamedTuple
 from urllib.parse import urlsplit
 
 from grpo_doctor_probes.discover.commands import kind_of
-from grpo_doctor_probes.look.httpengines import parse_metrics
+from grpo_doctor_probes.look.httpengines import get, parse_metrics, reachable
 from grpo_doctor_probes.samplers.tracks import Reading, Track
 
 PERIOD_S = 1.0
 _TIMEOUT_S = 2.0
-_LONGEST_BYTES = 4 << 20
 _DEFAULT_HOST, _DEFAULT_PORT = "127.0.0.1", 8000
 _SGLANG_PORT = 30000
 _NO_PAGE = frozenset({http.client.NOT_FOUND, http.client.METHOD_NOT_ALLOWED})
@@ -53,18 +52,18 @@ def named_servers(command: Sequence[str]) -> tuple[Address, ...]:
 
     None where it has no such flag: settings that a script makes itself are not seen.
     """
-    said: dict[str, list[str]] = {_HOST: [], _PORT: [], _URL: []}
+    flags: dict[str, list[str]] = {_HOST: [], _PORT: [], _URL: []}
     for name, value in _flags(command):
-        if name in said:
-            said[name].append(value)
-    urls = [urlsplit(url if "//" in url else f"//{url}") for url in said[_URL]]
+        if name in flags:
+            flags[name].append(value)
+    urls = [urlsplit(url if "//" in url else f"//{url}") for url in flags[_URL]]
     try:
         addresses = [Address(u.hostname, u.port or _DEFAULT_PORT) for u in urls if u.hostname]
-        if not addresses and (said[_HOST] or said[_PORT]):
-            ports = [int(port) for port in said[_PORT]] or [_DEFAULT_PORT]
-            hosts = said[_HOST] or [_DEFAULT_HOST] * len(ports)
+        if not addresses and (flags[_HOST] or flags[_PORT]):
+            ports = [int(port) for port in flags[_PORT]] or [_DEFAULT_PORT]
+            hosts = flags[_HOST] or [_DEFAULT_HOST] * len(ports)
             ports += ports[-1:] * (len(hosts) - len(ports))
-            addresses = [Address(_reachable(h), p) for h, p in zip(hosts, ports)]
+            addresses = [Address(reachable(h), p) for h, p in zip(hosts, ports)]
     except ValueError:  # a port that is none: the job's own message says so
         return ()
     return tuple(dict.fromkeys(addresses))
@@ -75,14 +74,14 @@ def serving_at(command: Sequence[str]) -> tuple[Address, ...]:
 
     None where the command neither says a port nor is known to serve, or has no TCP port (`--uds`).
     """
-    said = dict(_flags(command))
+    flags = dict(_flags(command))
     usual = ""
     if kind_of(PurePath(command[0]).name if command else "", tuple(command)) == "server":
         usual = str(_SGLANG_PORT if "sglang" in " ".join(command) else _DEFAULT_PORT)
-    port = said.get("port", usual)
-    if "uds" in said or not port.isdecimal():
+    port = flags.get("port", usual)
+    if "uds" in flags or not port.isdecimal():
         return ()
-    return (Address(_reachable(said.get("host", _DEFAULT_HOST)), int(port)),)
+    return (Address(reachable(flags.get("host", _DEFAULT_HOST)), int(port)),)
 
 
 def _flags(command: Sequence[str]) -> Iterator[tuple[str, str]]:
@@ -97,10 +96,6 @@ def _flags(command: Sequence[str]) -> Iterator[tuple[str, str]]:
                 name = ""
         elif name:
             yield name, word
-
-
-def _reachable(host: str) -> str:
-    return {"0.0.0.0": _DEFAULT_HOST, "::": "::1"}.get(host, host)  # noqa: S104 - compared, not bound
 
 
 class ServerSampler:
@@ -138,7 +133,7 @@ class ServerSampler:
 
     def _loop(self) -> None:
         while not self._stop.is_set():
-            answers = [said for each in list(self._addresses) if (said := self._ask(each))]
+            answers = list(filter(None, map(self._ask, list(self._addresses))))
             self._take(answers, time.monotonic_ns())
             if answers:
                 self._answered.set()
@@ -147,11 +142,11 @@ class ServerSampler:
     def _take(self, answers: Sequence[dict[str, float]], at_ns: int) -> None:
         values: dict[Track, float | None] = dict.fromkeys(self._latest)
         for name, track in _GAUGES.items():
-            numbers = [said[name] for said in answers if name in said]
+            numbers = [answer[name] for answer in answers if name in answer]
             if numbers:
                 values[track] = 100 * max(numbers) if track.unit == "%" else sum(numbers)
         for name, track in _RATES.items():
-            totals = [said[name] for said in answers if name in said]
+            totals = [answer[name] for answer in answers if name in answer]
             if not totals:
                 continue
             total, before = sum(totals), self._totals.get(name)
@@ -163,16 +158,10 @@ class ServerSampler:
 
     def _ask(self, address: Address) -> dict[str, float]:
         """The numbers of a server; {} where it has no such page or does not answer."""
-        connection = http.client.HTTPConnection(address.host, address.port, timeout=_TIMEOUT_S)
         try:
-            connection.request("GET", "/metrics")
-            answer = connection.getresponse()
-            if answer.status in _NO_PAGE:
-                self._addresses.remove(address)
-            if answer.status != http.client.OK:
-                return {}
-            return parse_metrics(answer.read(_LONGEST_BYTES).decode("utf-8", "replace"))
-        except (OSError, ValueError, http.client.HTTPException):
+            status, text = get(address.host, address.port, "/metrics", timeout_s=_TIMEOUT_S)
+        except (OSError, ValueError):
             return {}
-        finally:
-            connection.close()
+        if status in _NO_PAGE:
+            self._addresses.remove(address)
+        return parse_metrics(text) if status == http.client.OK else {}

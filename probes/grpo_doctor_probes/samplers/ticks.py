@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 import time
-from typing import TYPE_CHECKING, Protocol
-
-if TYPE_CHECKING:
-    import threading
+from typing import Protocol
 
 _JITTER_NS = 10_000_000
 _MAX_PERIOD_NS = 2_000_000_000

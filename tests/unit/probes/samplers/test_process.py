@@ -7,12 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from grpo_doctor_probes.procstat import parse_stat
 from grpo_doctor_probes.samplers.process import (
     SETTLED_NS,
     Process,
     parse_environment,
-    usage_in,
 )
 
 PROC = Path("/proc")
@@ -22,21 +20,29 @@ STAT = (
 )
 
 
-def test_stat_with_a_name_made_to_mislead() -> None:
-    usage = usage_in(parse_stat(STAT))
+def test_stat_with_a_name_made_to_mislead(tmp_path: Path) -> None:
+    stat = tmp_path / "4242" / "stat"
+    stat.parent.mkdir()
+    stat.write_bytes(STAT)
+    process = Process(4242, tmp_path, now_ns=0)
+    assert (process.parent, process.started_ticks) == (17, 987)
+    usage = process.usage()
     assert usage is not None
-    assert usage._asdict() == {
-        "parent": 17,
-        "cpu_ticks": 200,
-        "major_faults": 9,
-        "threads": 33,
-        "rss_bytes": 25 * os.sysconf("SC_PAGE_SIZE"),
-        "started_ticks": 987,
-    }
+    assert (usage.cpu_ticks, usage.major_faults, usage.threads) == (200, 9, 33)
+    assert usage.rss_bytes == 25 * os.sysconf("SC_PAGE_SIZE")
+    process.close()
 
 
-def test_a_zombie_has_ended() -> None:
-    assert usage_in(parse_stat(STAT.replace(b") S ", b") Z "))) is None
+def test_a_zombie_has_ended(tmp_path: Path) -> None:
+    stat = tmp_path / "4242" / "stat"
+    stat.parent.mkdir()
+    stat.write_bytes(STAT)
+    process = Process(4242, tmp_path, now_ns=0)
+    stat.write_bytes(STAT.replace(b") S ", b") Z "))
+    assert process.usage() is None
+    process.close()
+    with pytest.raises(ProcessLookupError):
+        Process(4242, tmp_path, now_ns=0)
 
 
 @pytest.mark.parametrize(
