@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from grpo_doctor_probes.procstat import read_stat
-from grpo_doctor_probes.supervisor.oom import OomCounters, kernel_said
+from grpo_doctor_probes.supervisor.oom import OomCounters, kernel_line
 
 # linux/pidfd.h: PIDFD_GET_INFO is _IOWR(0xFF, 11, struct pidfd_info), whose first version is the
 # 64 bytes of mask, cgroupid, eleven ids and exit_code.
@@ -143,9 +143,9 @@ class DeathWatch:
         self._epoll.register(self._bell, select.EPOLLIN)
         self._watched: dict[int, _Watched] = {}  # by pid
         self._ever = 0
-        self._ended: set[int] = set()  # pids
-        self._held: dict[int, int] = {}  # pids by pidfd
-        self._unheld: set[int] = set()  # pids, where there are no pidfds
+        self._ended_pids: set[int] = set()  # pids
+        self._pid_of_fd: dict[int, int] = {}  # pids by pidfd
+        self._pids_without_fd: set[int] = set()  # pids, where there are no pidfds
         self._oom = OomCounters(proc)
         self._deaths: list[Death] = []
         self._thread = threading.Thread(target=self._wait, name="grpo-doctor-deaths", daemon=True)
@@ -161,8 +161,8 @@ class DeathWatch:
 
         One that has just gone is left out.
         """
-        if (known := self._watched.get(subject.pid)) is not None:
-            known.subject = subject
+        if (watched := self._watched.get(subject.pid)) is not None:
+            watched.subject = subject
             return
         if (subject.rank is None and self._ever >= _MOST) or self._is_told(subject.pid):
             return
@@ -174,9 +174,9 @@ class DeathWatch:
             return
         self._watched[subject.pid] = _Watched(subject)
         if descriptor is None:
-            self._unheld.add(subject.pid)
+            self._pids_without_fd.add(subject.pid)
         else:
-            self._held[descriptor] = subject.pid
+            self._pid_of_fd[descriptor] = subject.pid
             self._epoll.register(descriptor, select.EPOLLIN)
 
     def watches(self, pid: int) -> bool:
@@ -188,7 +188,7 @@ class DeathWatch:
 
         One that lives is another process, which was given the number of an ended one.
         """
-        if pid not in self._ended:
+        if pid not in self._ended_pids:
             return False
         with contextlib.suppress(OSError, ValueError, IndexError):
             return read_stat(self._proc / str(pid)).dead
@@ -196,9 +196,9 @@ class DeathWatch:
 
     def check(self) -> None:
         """Looks after those that can't be held by a descriptor."""
-        for pid in tuple(self._unheld):
+        for pid in tuple(self._pids_without_fd):
             if not (self._proc / str(pid)).exists():
-                self._unheld.discard(pid)
+                self._pids_without_fd.discard(pid)
                 self._note(self._take(pid), time.monotonic_ns(), None)
 
     def close(self) -> tuple[Death, ...]:
@@ -215,28 +215,28 @@ class DeathWatch:
             ready = [descriptor for descriptor, _ in self._epoll.poll()]
             ringing = self._bell in ready
             self._hear([descriptor for descriptor in ready if descriptor != self._bell])
-        for descriptor in (self._bell, self._rope, *self._held):
+        for descriptor in (self._bell, self._rope, *self._pid_of_fd):
             os.close(descriptor)
         self._epoll.close()
 
     def _hear(self, descriptors: list[int]) -> None:
-        ended = []
+        ends = []
         for descriptor in descriptors:  # all statuses first: they are what is lost soonest
-            pid = self._held.pop(descriptor)
+            pid = self._pid_of_fd.pop(descriptor)
             at_ns, status = time.monotonic_ns(), wait_status(pid, descriptor, self._proc)
-            ended.append((self._take(pid), at_ns, status))
+            ends.append((self._take(pid), at_ns, status))
             self._epoll.unregister(descriptor)
             os.close(descriptor)
-        for subject, at_ns, status in ended:
+        for subject, at_ns, status in ends:
             self._note(subject, at_ns, status)
 
     def _take(self, pid: int) -> Subject:
         """Who has ended; from now on the number may be another's."""
-        self._ended.add(pid)
+        self._ended_pids.add(pid)
         return self._watched.pop(pid).subject
 
     def _note(self, subject: Subject, at_ns: int, status: int | None) -> None:
-        oom_kills, said = 0, ""
+        oom_kills, kernel = 0, ""
         if status is None or status == signal.SIGKILL:
-            oom_kills, said = self._oom.grown(subject.pid), kernel_said(subject.pid)
-        self._deaths.append(Death(subject, at_ns, status, oom_kills, said))
+            oom_kills, kernel = self._oom.grown(subject.pid), kernel_line(subject.pid)
+        self._deaths.append(Death(subject, at_ns, status, oom_kills, kernel))

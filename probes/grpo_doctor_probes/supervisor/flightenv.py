@@ -48,17 +48,13 @@ def flight_variables(
     """
     version = version or (99, 0)
     spelling = 0 if version >= (2, 8) else 1
-    wanted: list[tuple[str, tuple[str, ...], str]] = []
+    settings: list[tuple[str, tuple[str, ...], str]] = []
     if version < (2, 11):
-        wanted.append((_SIZE[spelling], _SIZE, _ENTRIES))
+        settings.append((_SIZE[spelling], _SIZE, _ENTRIES))
     if gpus:
-        wanted.append((_FILES[spelling], _FILES, str(folder.resolve() / "rank_")))
-        wanted.append((_ON_TIMEOUT[0], _ON_TIMEOUT, "1"))
-    return {
-        name: value
-        for name, aliases, value in wanted
-        if not any(alias in environment for alias in aliases)
-    }
+        settings.append((_FILES[spelling], _FILES, str(folder.resolve() / "rank_")))
+        settings.append((_ON_TIMEOUT[0], _ON_TIMEOUT, "1"))
+    return {name: value for name, aliases, value in settings if not environment.keys() & aliases}
 
 
 def torch_version(program: str) -> Version | None:

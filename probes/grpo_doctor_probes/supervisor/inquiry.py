@@ -25,7 +25,7 @@ AT_MOST_S = 120.0
 ATTACH = (sys.executable, "-m", "grpo_doctor", "attach")
 _NO_PERMISSION = _NOT_WRITTEN = 4
 _NO_JOB = 5
-_SAID_BYTES = 4096
+_ERRORS_BYTES = 4096
 
 
 def made_with_room(folder: Path, ranks: int) -> Path | None:
@@ -102,18 +102,18 @@ class Inquiry:
         command: Sequence[str] = ATTACH,
         at_most_s: float = AT_MOST_S,
     ) -> None:
-        self._at_most_s, self._begun = at_most_s, time.monotonic()
+        self._at_most_s, self._begin_s = at_most_s, time.monotonic()
         self._folder = made_with_room(folder, len(pids))
         keep = ["-o", str(self._folder)] if self._folder else []
-        self._wanted = folder
-        self._printed, self._said = _in_memory("printed"), _in_memory("said")
+        self._requested = folder
+        self._printed, self._errors = _in_memory("printed"), _in_memory("errors")
         try:
             # A session of its own: a Ctrl-C is for the job, and the look ends with us by `cancel`.
             self._process = subprocess.Popen(
                 [*command, *map(str, pids), *keep, "--json"],
                 stdin=subprocess.DEVNULL,
                 stdout=self._printed,
-                stderr=self._said,
+                stderr=self._errors,
                 start_new_session=True,
             )
         except OSError:
@@ -125,11 +125,11 @@ class Inquiry:
         code = self._process.poll()
         if code is not None:
             return self._answer(code)
-        if time.monotonic() - self._begun <= self._at_most_s:
+        if time.monotonic() - self._begin_s <= self._at_most_s:
             return None
         self.cancel()
         text = f"the look at the job took more than {self._at_most_s:.0f} s"
-        return Answer("failed", text, {}, self._folder or self._wanted)
+        return Answer("failed", text, {}, self._folder or self._requested)
 
     def wait(self, at_most_s: float) -> Answer | None:
         """Waits for the answer; None if there is none in time."""
@@ -154,21 +154,21 @@ class Inquiry:
     def close(self) -> None:
         """Lets go of what it printed. More than once does no harm."""
         self._printed.close()
-        self._said.close()
+        self._errors.close()
 
     def _answer(self, code: int) -> Answer:
-        said = _last_line(_content(self._said)) or f"`grpo-doctor attach` ended with {code}"
+        message = _last_line(_content(self._errors)) or f"`grpo-doctor attach` ended with {code}"
         document = _document(_content(self._printed))
-        folder = self._folder or self._wanted
+        folder = self._folder or self._requested
         if not document:
             state = {_NO_PERMISSION: "refused", _NO_JOB: "gone"}.get(code, "failed")
-            return Answer(state, said, {}, folder)
+            return Answer(state, message, {}, folder)
         verdict = document["verdict"]
         state = _state(str(verdict.get("state")), str(verdict.get("class")))
         summary = printable(str(verdict.get("summary")), MESSAGE_LIMIT)
-        not_kept = said if code == _NOT_WRITTEN else ""
+        not_kept = message if code == _NOT_WRITTEN else ""
         if self._folder is None:
-            not_kept = f"there is no room in {self._wanted.parent} nor among temporary files"
+            not_kept = f"there is no room in {self._requested.parent} nor among temporary files"
         return Answer(state, summary, document, folder, not_kept)
 
 
@@ -181,19 +181,17 @@ def _state(state: str, cause: str) -> str:
 
 def _document(printed: bytes) -> dict[str, Any]:
     """What `attach --json` printed; empty where that is not a document with a verdict."""
-    try:
+    with contextlib.suppress(ValueError):
         document = json.loads(printed)
-    except ValueError:
-        return {}
-    if isinstance(document, dict) and isinstance(document.get("verdict"), dict):
-        return document
+        if isinstance(document, dict) and isinstance(document.get("verdict"), dict):
+            return document
     return {}
 
 
 def _last_line(text: bytes) -> str:
-    lines = text[-_SAID_BYTES:].decode("utf-8", "replace").split("\n")
-    said = [line for line in lines if line.strip()]
-    return printable(said[-1].strip(), MESSAGE_LIMIT).removeprefix("grpo-doctor: ") if said else ""
+    lines = text[-_ERRORS_BYTES:].decode("utf-8", "replace").split("\n")
+    last = next((line.strip() for line in reversed(lines) if line.strip()), "")
+    return printable(last, MESSAGE_LIMIT).removeprefix("grpo-doctor: ")
 
 
 def _in_memory(name: str) -> IO[bytes]:

@@ -12,18 +12,8 @@ from dataclasses import dataclass
 
 from grpo_doctor_probes.supervisor.launch import CannotStartError, Launch
 
-FORWARDED = frozenset(
-    {
-        signal.SIGINT,
-        signal.SIGTERM,
-        signal.SIGHUP,
-        signal.SIGQUIT,
-        signal.SIGUSR1,
-        signal.SIGUSR2,
-        signal.SIGCONT,
-    }
-)
 _ENDING = frozenset({signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT})
+FORWARDED = _ENDING | {signal.SIGUSR1, signal.SIGUSR2, signal.SIGCONT}
 # A signal is the reason of an end that follows it within this time; one that the job survived for
 # longer is not, and a second Ctrl-C after it is a first one again.
 ASKED_FOR_S = 30.0
@@ -61,15 +51,14 @@ class Job:
     def __init__(self, launch: Launch) -> None:
         self.started_ns = time.monotonic_ns()
         self.started_unix_ns = time.time_ns()
-        self._asked: list[tuple[float, signal.Signals]] = []
+        self._requests: list[tuple[float, signal.Signals]] = []
         self._stopping: Iterator[None] | None = None
         # Under nohup SIGHUP is ignored: the job inherits that, and nothing is passed on.
         ignored = {n for n in FORWARDED if signal.getsignal(n) == signal.SIG_IGN}
         self._forwarded = FORWARDED - ignored
         self._watched = self._forwarded | {signal.SIGCHLD}
         # Blocked before the job exists, so that no signal falls between; unblocked in the job.
-        inherited = signal.pthread_sigmask(signal.SIG_BLOCK, self._watched)
-        self._inherited = inherited
+        inherited = self._inherited = signal.pthread_sigmask(signal.SIG_BLOCK, self._watched)
         # Ignored, as some parents leave it, the kernel would keep no account of the job's end.
         at_child = signal.signal(signal.SIGCHLD, signal.SIG_DFL)
 
@@ -98,8 +87,7 @@ class Job:
     @property
     def is_ending(self) -> bool:
         """Whether it was asked to end shortly ago, or is being ended by `stop`."""
-        asked = any(time.monotonic() - at <= ASKED_FOR_S for at, _ in self._asked)
-        return asked or self._stopping is not None
+        return bool(self._latest_requests()) or self._stopping is not None
 
     def wait(self, on_tick: Callable[[], None], every_s: float) -> Ended:
         """Waits for the end, passing on signals; calls `on_tick` about every `every_s` seconds."""
@@ -113,7 +101,7 @@ class Job:
                 if self._stopping is not None:
                     next(self._stopping, None)
                 next_tick = time.monotonic() + every_s
-        ended = self._ended(self._process.returncode)
+        ended = self._end_of(self._process.returncode)
         self._stop_watching()
         return ended
 
@@ -157,21 +145,23 @@ class Job:
         if number not in self._forwarded:
             return
         if number in _ENDING:
-            now = time.monotonic()
-            self._asked = [a for a in self._asked if now - a[0] <= ASKED_FOR_S]
-            self._asked.append((now, number))
+            self._requests = [*self._latest_requests(), (time.monotonic(), number)]
         if info.si_code != _SI_KERNEL:
             self._send(number)
-        elif len(self._asked) == 2:
+        elif len(self._requests) == 2:
             self._send(signal.SIGTERM)
-        elif len(self._asked) > 2:
+        elif len(self._requests) > 2:
             self._send(signal.SIGKILL)
+
+    def _latest_requests(self) -> list[tuple[float, signal.Signals]]:
+        now = time.monotonic()
+        return [request for request in self._requests if now - request[0] <= ASKED_FOR_S]
 
     def _send(self, number: signal.Signals) -> None:
         with contextlib.suppress(ProcessLookupError):  # ended just now: poll() will say so
             os.kill(self._process.pid, number)
 
-    def _ended(self, code: int) -> Ended:
+    def _end_of(self, code: int) -> Ended:
         now_ns = time.monotonic_ns()
         name = signal.Signals(-code).name if code < 0 else None
         shell_code = 128 - code if code < 0 else code
@@ -179,9 +169,8 @@ class Job:
             return Ended("hung", HUNG_CODE, None, now_ns)
         if code == 0:
             return Ended("finished", 0, None, now_ns)
-        asked = [n for at, n in self._asked if time.monotonic() - at <= ASKED_FOR_S]
-        if asked:
-            return Ended("interrupted", shell_code, name or asked[0].name, now_ns)
+        if requests := self._latest_requests():
+            return Ended("interrupted", shell_code, name or requests[0][1].name, now_ns)
         if name:
             return Ended("killed", shell_code, name, now_ns)
         return Ended("failed", code, None, now_ns)

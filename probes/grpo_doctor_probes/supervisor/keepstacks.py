@@ -13,16 +13,15 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from grpo_doctor_probes.look import pyspy
+
 AT_MOST_S = 20.0
 
 
 def keep_stacks(folder: Path, pids: Sequence[int]) -> None:
     """Writes `folder/<pid>.txt` for each; where there are none, why. Raises OSError."""
-    # Only here: the supervisor, which imports this module to start it, has no need of `look`.
-    from grpo_doctor_probes.look.pyspy import binary  # noqa: PLC0415
-
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    program = binary() or "py-spy"
+    program = pyspy.binary() or "py-spy"
     for pid in pids:
         flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
         with os.fdopen(os.open(folder / f"{pid}.txt", flags, 0o600), "wb") as file:
@@ -39,10 +38,10 @@ def start(folder: Path, pids: Sequence[int]) -> subprocess.Popen[bytes]:
 def _stack(program: str, pid: int) -> bytes:
     command = [program, "dump", "--nonblocking", "--pid", str(pid)]
     try:
-        done = subprocess.run(command, capture_output=True, timeout=AT_MOST_S, check=False)
+        run = subprocess.run(command, capture_output=True, timeout=AT_MOST_S, check=False)
     except (OSError, subprocess.TimeoutExpired) as problem:
         return f"no stack: {problem}\n".encode()
-    return done.stdout or b"no stack: " + done.stderr
+    return run.stdout or b"no stack: " + run.stderr
 
 
 if __name__ == "__main__":

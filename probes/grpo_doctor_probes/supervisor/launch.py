@@ -72,9 +72,10 @@ def plan(  # noqa: PLR0913 - options of `grpo-doctor run`
     if torch_profile is not None:
         environment[PROFILE_VARIABLE] = torch_profile
     if arguments and not arguments[0].startswith("-"):
-        _set_hooks(environment, wanted=hooks)
-        return Launch(tuple(_found(arguments)), environment, bundled=False, world_size=None)
-    _set_hooks(environment, wanted=False)  # the bundled trainer records its phases itself
+        _set_hooks(environment, on=hooks)
+        _require_program(arguments[0])
+        return Launch(tuple(arguments), environment, bundled=False, world_size=None)
+    _set_hooks(environment, on=False)  # the bundled trainer records its phases itself
     _require_trainer()
     count = ranks or visible_gpus() or DEFAULT_RANKS_WITHOUT_GPU
     _share_cores(environment, count)
@@ -98,12 +99,11 @@ def visible_gpus() -> int:
     """GPUs that a job started here may use; 0 without an NVIDIA driver."""
     listed = os.environ.get("CUDA_VISIBLE_DEVICES")
     if listed is not None:
-        return len([entry for entry in listed.split(",") if entry.strip() not in ("", "-1")])
+        return sum(entry.strip() not in ("", "-1") for entry in listed.split(","))
     return gpu_count()
 
 
-def _found(arguments: Sequence[str]) -> Sequence[str]:
-    program = arguments[0]
+def _require_program(program: str) -> None:
     if shutil.which(program) is None:
         hint = (
             f"It is a Python file: start it with `python {program}`."
@@ -111,16 +111,15 @@ def _found(arguments: Sequence[str]) -> Sequence[str]:
             else "Check the name, or activate the environment it is installed in."
         )
         raise CannotStartError(f"can't start {program!r}: no such command on the PATH. {hint}")
-    return arguments
 
 
-def _set_hooks(environment: dict[str, str], *, wanted: bool) -> None:
+def _set_hooks(environment: dict[str, str], *, on: bool) -> None:
     """Puts the folder of our `sitecustomize` first on the path of the job's Pythons, or not."""
     environment.pop(HOOKS_VARIABLE, None)
-    if wanted:
+    if on:
         environment[HOOKS_VARIABLE] = "1"
-        theirs = environment.get("PYTHONPATH")
-        environment["PYTHONPATH"] = str(STARTUP) + (os.pathsep + theirs if theirs else "")
+        folders = [str(STARTUP), environment.get("PYTHONPATH")]
+        environment["PYTHONPATH"] = os.pathsep.join(filter(None, folders))
 
 
 def _require_trainer() -> None:

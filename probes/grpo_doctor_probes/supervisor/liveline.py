@@ -50,21 +50,21 @@ class Watch:
 
     def __init__(self) -> None:
         self._looks: deque[tuple[float, Counter[str]]] = deque()
-        self._seen: Counter[str] = Counter()  # the sum over `_looks`
-        self._begun: deque[tuple[int, float]] = deque()
+        self._counts: Counter[str] = Counter()  # the sum over `_looks`
+        self._begins: deque[tuple[int, float]] = deque()
 
     def look(self, headers: Sequence[Header]) -> Now:
         """One look at the headers of this moment."""
         now_ns = time.monotonic_ns()
         phases, oldest = _open_phases(headers, now_ns)
         step = min((header.step for header in headers if header.step is not None), default=None)
-        if step is not None and (not self._begun or self._begun[-1][0] != step):
-            if not self._begun:
+        if step is not None and (not self._begins or self._begins[-1][0] != step):
+            if not self._begins:
                 self._looks.clear()  # the shares are a step's; the start-up is over
-                self._seen.clear()
-            self._begun.append((step, now_ns / 1e9))
+                self._counts.clear()
+            self._begins.append((step, now_ns / 1e9))
         self._looks.append((now_ns / 1e9, phases))
-        self._seen.update(phases)
+        self._counts.update(phases)
         self._forget()
         return Now(step, self._step_time_s(), self._shares(), oldest, len(headers))
 
@@ -73,25 +73,25 @@ class Watch:
         while len(self._looks) > _LOOKS_AT_MOST or (
             len(self._looks) > _LOOKS_REMEMBERED and self._is_before_steps(self._looks[0][0])
         ):
-            self._seen.subtract(self._looks.popleft()[1])
-        begun = self._begun
-        while len(begun) > _STEPS_REMEMBERED and begun[1][1] <= self._looks[0][0]:
-            begun.popleft()
+            self._counts.subtract(self._looks.popleft()[1])
+        begins = self._begins
+        while len(begins) > _STEPS_REMEMBERED and begins[1][1] <= self._looks[0][0]:
+            begins.popleft()
 
     def _is_before_steps(self, look_s: float) -> bool:
-        recent = list(self._begun)[-_STEPS_REMEMBERED:]
+        recent = list(self._begins)[-_STEPS_REMEMBERED:]
         return len(recent) == _STEPS_REMEMBERED and look_s < recent[0][1]
 
     def _step_time_s(self) -> float | None:
-        if len(self._begun) < 2:
+        if len(self._begins) < 2:
             return None
-        (first, begun_s), (last, ended_s) = self._begun[0], self._begun[-1]
-        return (ended_s - begun_s) / (last - first) if last > first else None
+        (first, first_s), (last, last_s) = self._begins[0], self._begins[-1]
+        return (last_s - first_s) / (last - first) if last > first else None
 
     def _shares(self) -> tuple[tuple[str, float], ...]:
-        total = self._seen.total()
-        seen = self._seen.most_common(_SHARES_SHOWN)
-        return tuple((name, count / total) for name, count in seen if count > 0)
+        total = self._counts.total()
+        largest = self._counts.most_common(_SHARES_SHOWN)
+        return tuple((name, count / total) for name, count in largest if count > 0)
 
 
 def _open_phases(
@@ -119,23 +119,23 @@ def _open_phases(
 
 def compose(now: Now, samples: Mapping[str, float], elapsed_s: float) -> str:
     """The line's words."""
-    parts = [f"grpo-doctor {_clock(elapsed_s)}"]
+    phrases = [f"grpo-doctor {_clock(elapsed_s)}"]
     if now.step is not None:
-        parts.append(f"step {now.step}")
+        phrases.append(f"step {now.step}")
     if now.step_time_s is not None:
-        parts.append(f"{now.step_time_s:.3g} s/step")
+        phrases.append(f"{now.step_time_s:.3g} s/step")
     if now.shares:
-        parts.append(" ".join(f"{name} {share:.0%}" for name, share in now.shares))
+        phrases.append(" ".join(f"{name} {share:.0%}" for name, share in now.shares))
     if "gpu.util" in samples:
-        parts.append(f"GPU {samples['gpu.util']:.0f}%")
+        phrases.append(f"GPU {samples['gpu.util']:.0f}%")
     elif "host.cpu" in samples:
-        parts.append(f"CPU {samples['host.cpu']:.0f}%")
+        phrases.append(f"CPU {samples['host.cpu']:.0f}%")
     if now.slowest is not None and now.slowest[2] >= _OLD_S:
         rank, name, seconds = now.slowest
-        parts.append(f"rank {rank} in {name} {seconds:.0f} s")
+        phrases.append(f"rank {rank} in {name} {seconds:.0f} s")
     if now.ranks == 0:
-        parts.append("waiting for the first rank to report")
-    return " · ".join(parts)
+        phrases.append("waiting for the first rank to report")
+    return " · ".join(phrases)
 
 
 class LiveLine:
@@ -145,8 +145,8 @@ class LiveLine:
         self._watch = Watch()
         self._stream = stream
         self._outlet = Outlet(patience_s=1.0)
-        self._begun = time.monotonic()
-        self._next_log = self._begun + LOG_EVERY_S
+        self._start_s = time.monotonic()
+        self._next_log = self._start_s + LOG_EVERY_S
         self._size: os.terminal_size | None = None
         shows = not stream.closed and stream.isatty()
         self._terminal = shows and os.environ.get("TERM", "dumb") != "dumb"
@@ -158,10 +158,10 @@ class LiveLine:
             if self._terminal and self._in_background():
                 return  # the terminal is another program's now
             if self._terminal:
-                self._paint(compose(now, samples, time.monotonic() - self._begun))
+                self._paint(compose(now, samples, time.monotonic() - self._start_s))
             elif time.monotonic() >= self._next_log:
                 self._next_log = time.monotonic() + LOG_EVERY_S
-                words = compose(now, samples, time.monotonic() - self._begun)
+                words = compose(now, samples, time.monotonic() - self._start_s)
                 self._outlet.write(self._stream, words + "\n")
         except (OSError, ValueError):
             self._terminal = False

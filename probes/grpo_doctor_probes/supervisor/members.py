@@ -68,12 +68,8 @@ class Members:
     @property
     def pids(self) -> list[int]:
         """All that have not ended, but for the launcher; a number given away is not ours."""
-        processes = list(self._tree.processes.items())
-        return [
-            pid
-            for pid, process in processes
-            if pid != self._job_pid and process.usage() is not None
-        ]
+        processes = [p for pid, p in self._tree.processes.items() if pid != self._job_pid]
+        return [process.pid for process in processes if process.usage() is not None]
 
     def refresh(self, now_ns: int) -> None:
         """Scans when it is time."""
@@ -99,11 +95,11 @@ class Members:
         """Without those of which only helpers are left: they have the environment of their rank,
         and would pass for it. One whose launcher has not collected it yet has ended as well."""
         alive = self._tree.processes
-        kept = [group for group in groups if self._trains_still(group)]
-        self._trains |= {group.rank: group.main for group in kept}
+        training = [group for group in groups if self._trains_still(group)]
+        self._trains |= {group.rank: group.main for group in training}
         helpers = {p: group.rank for group in groups for p in group.pids if p != group.main}
         self._helps = {p: rank for p, rank in {**self._helps, **helpers}.items() if p in alive}
-        return kept
+        return training
 
     def _trains_still(self, group: RankGroup) -> bool:
         main = group.main
@@ -141,5 +137,5 @@ class Members:
 def _helper(pid: int, rank: int | None) -> Subject:
     process = read_process(Path("/proc"), pid)
     role = role_of(process.name, process.arguments) if process else role_of("", ())
-    whose = "" if rank is None else f" of rank {rank}"
-    return Subject(pid, role.words + whose, None, role.serves)
+    words = role.words if rank is None else f"{role.words} of rank {rank}"
+    return Subject(pid, words, None, role.serves)

@@ -34,15 +34,16 @@ def obituary(deaths: Sequence[Death], phases: Mapping[int, str]) -> list[str]:
     for before in ordered[:position]:
         earlier_s = (first.at_ns - before.at_ns) / 1e9
         if before.subject.serves and earlier_s <= _SHORTLY_S:
-            ended = f"{_name(before)} had ended {earlier_s:.1f} s before that, {_how(before)}"
-            sentences.append(ended)
+            sentences.append(
+                f"{_name(before)} had ended {earlier_s:.1f} s before that, {_how(before)}"
+            )
     followers = [
         d for d in ordered[position + 1 :] if d.subject.rank is not None and not d.in_order
     ]
     if followers:
-        named = ", ".join(_follower(first, d) for d in followers[:_FOLLOWERS_NAMED])
+        listed = ", ".join(_follower(first, d) for d in followers[:_FOLLOWERS_NAMED])
         more = len(followers) - _FOLLOWERS_NAMED
-        sentences.append(f"then {named}" + (f" and {more} more" if more > 0 else ""))
+        sentences.append(f"then {listed}" + (f" and {more} more" if more > 0 else ""))
     return sentences
 
 

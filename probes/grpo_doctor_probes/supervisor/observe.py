@@ -5,16 +5,14 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from typing import Any
 
+from grpo_doctor_probes.live import Header
+from grpo_doctor_probes.samplers.jobtree import RankGroup
+from grpo_doctor_probes.supervisor.deaths import Death
 from grpo_doctor_probes.supervisor.mainthread import MainThreads
 from grpo_doctor_probes.supervisor.standing import FIRST_S, Follower, Lengths, Standing
 from grpo_doctor_probes.supervisor.suspicion import GONE, SILENT, SPINNING, Activity
-
-if TYPE_CHECKING:
-    from grpo_doctor_probes.live import Header
-    from grpo_doctor_probes.samplers.jobtree import RankGroup
-    from grpo_doctor_probes.supervisor.deaths import Death
 
 # Before this age nothing is suspicious, and the /proc of recorded ranks is not even looked at.
 _QUIET_NS = 3_000_000_000
@@ -41,7 +39,7 @@ class _Unrecorded:
     last_ns: dict[str, int] = field(default_factory=dict)
     distrusted: set[str] = field(default_factory=set)
 
-    def ended(self, where: str, at_ns: int) -> float:
+    def length_s(self, where: str, at_ns: int) -> float:
         """How long it was at a place that it left at `at_ns`; 0 where that is known already, or was
         found to be no example."""
         before_ns, self.last_ns[where] = self.last_ns.get(where, at_ns), at_ns
@@ -123,15 +121,15 @@ class Observer:
         stand now they have stood for no longer than that."""
         self._moved_ns |= dict.fromkeys(pids, now_ns)
 
-    def learn_work(self, pids: Collection[int], asked: Moment, now: Moment) -> bool:
+    def learn_work(self, pids: Collection[int], earlier: Moment, now: Moment) -> bool:
         """Silent ranks were found well: what they did between the two moments is how they work.
 
         False where it is too little to tell work from polling.
         """
-        before, after = asked.activities, now.activities
+        before, after = earlier.activities, now.activities
         if not all(pid in before and pid in after for pid in pids):
             return False
-        passed_ns = max(now.at_ns - asked.at_ns, 1)
+        passed_ns = max(now.at_ns - earlier.at_ns, 1)
         ran = {pid: after[pid].ran_ns - before[pid].ran_ns for pid in pids}
         learned = [self._threads.expect_less(pid, ran[pid] / passed_ns) for pid in pids]
         return all(learned)
@@ -149,8 +147,8 @@ class Observer:
             for s in moment.standings
         )
         activities = {
-            pid: replace(seen, since_ns=max(seen.since_ns, moved_ns.get(pid, 0), back_ns))
-            for pid, seen in moment.activities.items()
+            pid: replace(activity, since_ns=max(activity.since_ns, moved_ns.get(pid, 0), back_ns))
+            for pid, activity in moment.activities.items()
         }
         return Moment(standings, activities, moment.at_ns)
 
@@ -158,28 +156,26 @@ class Observer:
         follower = self._followers.setdefault(header.pid, Follower(self._lengths))
         return follower.follow(header, now_ns)
 
-    def _stand_unrecorded(self, pid: int, rank: int, seen: Activity, now_ns: int) -> Standing:
+    def _stand_unrecorded(self, pid: int, rank: int, look: Activity, now_ns: int) -> Standing:
         """A rank without spans: known is when its main thread last ran, and when it last slept.
 
         Who has got on for as long as a first phase may take has shown what is usual for it, even
         if it never stood for long enough to be an example.
         """
         own = self._unrecorded.setdefault(pid, _Unrecorded(now_ns))
-        for where, at_ns in ((SILENT, seen.busy_ns), (SPINNING, seen.slept_ns)):
-            if (length_s := own.ended(where, at_ns)) > _QUIET_NS / 1e9:
+        for where, at_ns in ((SILENT, look.busy_ns), (SPINNING, look.slept_ns)):
+            if (length_s := own.length_s(where, at_ns)) > _QUIET_NS / 1e9:
                 self._lengths.learn(where, length_s)
-        runs = now_ns - seen.busy_ns <= _QUIET_NS
-        where, since_ns = (SPINNING, seen.slept_ns) if runs else (SILENT, seen.busy_ns)
-        known = self._lengths.knows(where) or since_ns - own.found_ns > FIRST_S * 1e9
-        return Standing(rank, pid, where, since_ns, first=not known)
+        runs = now_ns - look.busy_ns <= _QUIET_NS
+        where, since_ns = (SPINNING, look.slept_ns) if runs else (SILENT, look.busy_ns)
+        is_usual = self._lengths.knows(where) or since_ns - own.found_ns > FIRST_S * 1e9
+        return Standing(rank, pid, where, since_ns, first=not is_usual)
 
     def _forget(self, pids: Collection[int]) -> None:
-        for gone in self._followers.keys() - pids:
-            del self._followers[gone]
-        for gone in self._unrecorded.keys() - pids:
-            del self._unrecorded[gone]
-        for gone in self._moved_ns.keys() - pids:
-            del self._moved_ns[gone]
+        tables: tuple[dict[int, Any], ...] = (self._followers, self._unrecorded, self._moved_ns)
+        for by_pid in tables:
+            for pid in by_pid.keys() - pids:
+                del by_pid[pid]
 
 
 def _failures(
@@ -189,8 +185,7 @@ def _failures(
     return [
         death
         for death in deaths
-        if death.subject.rank is not None
-        and death.subject.rank not in ranks_here
+        if death.subject.rank not in {None, *ranks_here}
         and not death.in_order
         and death.subject.pid not in finished
     ]

@@ -8,9 +8,11 @@ from pathlib import Path
 
 from grpo_doctor_probes.cgroups import VERSION_2, control_groups
 from grpo_doctor_probes.kmsg import KMSG, parse_record, records
+from grpo_doctor_probes.look.limits import field_of
 
 # A process number of an hour ago may be another process's now.
 _LATELY_S = 60.0
+_OOM_KILLS = "oom_kill"
 
 
 class OomCounters:
@@ -29,18 +31,18 @@ class OomCounters:
         file = _counting_file(pid, self._proc, self._mount)
         if file is not None:
             self._file_of[pid] = file
-            self._count.setdefault(file, _oom_kills(file))
+            self._count.setdefault(file, field_of(file, _OOM_KILLS))
 
     def grown(self, pid: int) -> int:
         """How many kills its group counts that were not there at the previous look."""
         file = self._file_of.pop(pid, None)
         if file is None:
             return 0
-        before, self._count[file] = self._count[file], _oom_kills(file)
+        before, self._count[file] = self._count[file], field_of(file, _OOM_KILLS)
         return max(0, self._count[file] - before)
 
 
-def kernel_said(pid: int, kmsg: Path = KMSG) -> str:
+def kernel_line(pid: int, kmsg: Path = KMSG) -> str:
     """The kernel's line about killing `pid` lately; empty without one or without the right."""
     line = ""
     with contextlib.suppress(OSError):
@@ -64,12 +66,3 @@ def _counting_file(pid: int, proc: Path, mount: Path) -> Path | None:
             if (folder / name).is_file():
                 return folder / name
     return None
-
-
-def _oom_kills(file: Path) -> int:
-    with contextlib.suppress(OSError, ValueError):
-        for line in file.read_text().splitlines():
-            name, _, value = line.partition(" ")
-            if name == "oom_kill":
-                return int(value)
-    return 0

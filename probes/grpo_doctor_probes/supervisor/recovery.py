@@ -49,27 +49,27 @@ class StuckRanks:
         moved_ns: when all of them were seen to have moved; None until then.
     """
 
-    def __init__(self, suspected: Collection[int], asked: Moment, judged: Moment) -> None:
-        """Those of the `suspected` processes that have not moved since `asked`."""
+    def __init__(self, suspected: Collection[int], earlier: Moment, judged: Moment) -> None:
+        """Those of the `suspected` processes that have not moved since `earlier`."""
         self.moved_ns: int | None = None
-        stood = {s.pid: s for s in asked.standings if s.pid in suspected}
+        stood = {s.pid: s for s in earlier.standings if s.pid in suspected}
         self._ranks = [
-            _StuckRank(standing, asked, judged)
+            _StuckRank(standing, earlier, judged)
             for standing in judged.standings
-            if standing.pid in stood and _stands(stood[standing.pid], standing, asked, judged)
+            if standing.pid in stood and _stands(stood[standing.pid], standing, earlier, judged)
         ]
         self.pids = frozenset(rank.pid for rank in self._ranks)
 
     def fate(self, now: Moment, deaths: Sequence[Death]) -> Fate:
         """`moved` once all that are left have moved and outlived it; call it at every look."""
-        there = {standing.pid: standing for standing in now.standings}
-        left = [rank for rank in self._ranks if rank.pid in there]
-        for rank in left:
-            rank.follow(there[rank.pid], now.activities.get(rank.pid), now.at_ns)
+        standings = {standing.pid: standing for standing in now.standings}
+        living = [rank for rank in self._ranks if rank.pid in standings]
+        for rank in living:
+            rank.follow(standings[rank.pid], now.activities.get(rank.pid), now.at_ns)
         failed = {death.subject.pid for death in deaths if not death.in_order}
-        if not left or any(rank.pid in failed and rank.place != GONE for rank in self._ranks):
+        if not living or any(rank.pid in failed and rank.place != GONE for rank in self._ranks):
             return "ended"
-        if self.moved_ns is None and all(rank.moved for rank in left):
+        if self.moved_ns is None and all(rank.moved for rank in living):
             self.moved_ns = now.at_ns
         outlived = self.moved_ns is not None and now.at_ns - self.moved_ns >= OUTLIVES_NS
         return "moved" if outlived else "still"
@@ -78,16 +78,16 @@ class StuckRanks:
 class _StuckRank:
     """One of them, from its verdict on."""
 
-    def __init__(self, standing: Standing, asked: Moment, judged: Moment) -> None:
+    def __init__(self, standing: Standing, earlier: Moment, judged: Moment) -> None:
         self.pid, self.place, self.moved = standing.pid, standing.place, False
         self._mark = standing.mark
-        before, after = asked.activities.get(self.pid), judged.activities.get(self.pid)
+        before, after = earlier.activities.get(self.pid), judged.activities.get(self.pid)
         self._slept = after.sleeps if after else 0
         self._ran: Beyond | None = None
         self._woke: Beyond | None = None
         if before is None or after is None:
             return
-        seconds = max((judged.at_ns - asked.at_ns) / 1e9, 1e-3)
+        seconds = max((judged.at_ns - earlier.at_ns) / 1e9, 1e-3)
         if self.place == SPINNING:
             example = (after.sleeps - before.sleeps) / seconds
             self._woke = Beyond(example, _IDLE_SLEEPS_PER_S, after.sleeps, judged.at_ns)
@@ -128,9 +128,9 @@ class Beyond:
         return self._beyond
 
 
-def _stands(was: Standing, is_now: Standing, asked: Moment, judged: Moment) -> bool:
+def _stands(was: Standing, is_now: Standing, earlier: Moment, judged: Moment) -> bool:
     """Whether it has not moved while it was looked at."""
     if was.place == is_now.place == SPINNING:
-        before, after = asked.activities[was.pid], judged.activities[was.pid]
+        before, after = earlier.activities[was.pid], judged.activities[was.pid]
         return after.sleeps - before.sleeps <= MOVED_SLEEPS
     return was.mark == is_now.mark

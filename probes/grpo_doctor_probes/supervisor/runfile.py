@@ -21,25 +21,25 @@ from grpo_doctor_probes.supervisor.launch import Launch
 DEFAULT_PARENT = "grpo-doctor-out"
 
 
-def create_run_dir(wanted: Path | None) -> Path:
+def create_run_dir(folder: Path | None) -> Path:
     """Makes the run directory, readable by the user alone; default `grpo-doctor-out/<time>`.
 
     Raises:
-        FileExistsError: `wanted` holds something already, other than servers that joined the run
+        FileExistsError: `folder` holds something already, other than servers that joined the run
             before it began: two runs never share a folder.
         OSError: it can't be made.
     """
-    if wanted is None:
+    if folder is None:
         stamp = time.strftime("%Y%m%d-%H%M%S")
-        wanted = Path(DEFAULT_PARENT) / stamp
+        folder = Path(DEFAULT_PARENT) / stamp
         attempt = 1
-        while wanted.exists():
+        while folder.exists():
             attempt += 1
-            wanted = Path(DEFAULT_PARENT) / f"{stamp}-{attempt}"
-    elif wanted.exists() and {entry.name for entry in wanted.iterdir()} - {JOINED}:
-        raise FileExistsError(f"{wanted} is not empty")
-    wanted.mkdir(parents=True, exist_ok=True, mode=0o700)
-    return _with_parts(wanted)
+            folder = Path(DEFAULT_PARENT) / f"{stamp}-{attempt}"
+    elif folder.exists() and {entry.name for entry in folder.iterdir()} - {JOINED}:
+        raise FileExistsError(f"{folder} is not empty")
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    return _with_parts(folder)
 
 
 def create_joined_dir(run_dir: Path) -> Path:

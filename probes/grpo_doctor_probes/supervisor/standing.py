@@ -59,9 +59,8 @@ class Headers:
             except (OSError, ValueError):
                 continue
             header = replace(header, pid=self._pid(header.rank, header.pid))
-            known = newest.get(header.rank)
-            if known is None or known.start_monotonic_ns < header.start_monotonic_ns:
-                newest[header.rank] = header
+            earlier = newest.get(header.rank, header)
+            newest[header.rank] = max(earlier, header, key=lambda h: h.start_monotonic_ns)
         return [newest[rank] for rank in sorted(newest)]
 
     def _note_numbers(self, ranks: Mapping[int, int]) -> None:
@@ -73,10 +72,10 @@ class Headers:
         return self._pids.get((rank, written), written)
 
     def _is_wanted(self, name: str, ranks: Mapping[int, int]) -> bool:
-        rank, *rest = name.removesuffix(SPANS_SUFFIX).split(".")
-        if not rest or not (rank.isdecimal() and rest[0].isdecimal()):
-            return not rest
-        return self._pid(int(rank), int(rest[0])) in ranks
+        rank, *numbers = name.removesuffix(SPANS_SUFFIX).split(".")
+        if not numbers or not (rank.isdecimal() and numbers[0].isdecimal()):
+            return not numbers
+        return self._pid(int(rank), int(numbers[0])) in ranks
 
 
 class Lengths:
@@ -95,16 +94,16 @@ class Lengths:
     def __init__(self, fixed_s: float | None = None, timeout_s: float = math.inf) -> None:
         self.collective_limit_s = OF_TIMEOUT * timeout_s
         self._fixed_s = fixed_s
-        self._seen: dict[str, deque[float]] = {}
+        self._lengths_s: dict[str, deque[float]] = {}
         self._tolerated: dict[str, float] = {}
 
     def learn(self, name: str, length_s: float) -> None:
         """Takes in one length. The latest 256 of a name count."""
-        self._seen.setdefault(name, deque(maxlen=_REMEMBERED)).append(length_s)
+        self._lengths_s.setdefault(name, deque(maxlen=_REMEMBERED)).append(length_s)
 
     def knows(self, name: str) -> bool:
         """Whether one of that name was seen to end."""
-        return name in self._seen
+        return name in self._lengths_s
 
     def limit_s(self, name: str, *, first: bool) -> float:
         """From which age on it is suspicious. `first`: none of that name has ended yet."""
@@ -113,7 +112,7 @@ class Lengths:
         elif first:
             learned = FIRST_S
         else:
-            learned = max(FLOOR_S, FACTOR * p99(self._seen.get(name, ())))
+            learned = max(FLOOR_S, FACTOR * p99(self._lengths_s.get(name, ())))
         return max(learned, self._tolerated.get(name, 0.0))
 
     def tolerate(self, name: str, age_s: float) -> None:
@@ -208,8 +207,8 @@ class Follower:
         self._names_read = len(names)
 
     def _learn_ended(self, opened: set[tuple[str, int]], now_ns: int) -> None:
-        ended, self._open = self._open - opened, opened
-        for name, start_ns in ended - self._distrusted:
+        closed, self._open = self._open - opened, opened
+        for name, start_ns in closed - self._distrusted:
             self._lengths.learn(name, (now_ns - start_ns) / 1e9)
         self._distrusted &= opened
 

@@ -136,9 +136,9 @@ class Suspicion:
     def in_words(self) -> str:
         """`rank 1 has been in reward for 95 s`."""
         several = len(self.ranks) > 1
-        who = f"rank{'s' * several} {', '.join(map(str, self.ranks))}"
-        what = {"gone": "gone", "stopped": "stopped"}.get(self.why) or in_place(self.place)
-        return f"{who} {'have' if several else 'has'} been {what} for {self.age_s:.0f} s"
+        ranks = f"rank{'s' * several} {', '.join(map(str, self.ranks))}"
+        state = self.why if self.why in ("gone", "stopped") else in_place(self.place)
+        return f"{ranks} {'have' if several else 'has'} been {state} for {self.age_s:.0f} s"
 
 
 def in_place(place: str) -> str:
@@ -148,10 +148,7 @@ def in_place(place: str) -> str:
 
 
 def suspect(
-    standings: Sequence[Standing],
-    activities: Mapping[int, Activity],
-    lengths: Lengths,
-    now_ns: int,
+    standings: Sequence[Standing], activities: Mapping[int, Activity], lengths: Lengths, now_ns: int
 ) -> Suspicion | None:
     """The most telling suspicion, if there is any; the order of ranks does not matter.
 
@@ -169,9 +166,9 @@ def suspect(
     at_most_s = lengths.collective_limit_s
     # Of a rank without spans nobody knows whether it is in a collective.
     may_wait = [s for s in standings if s.waits or s.place in UNRECORDED]
-    near = [s for s in may_wait if s.age_s(now_ns) > at_most_s]
-    if near:
-        return _oldest(near, at_most_s, "timeout", now_ns)
+    due = [s for s in may_wait if s.age_s(now_ns) > at_most_s]
+    if due:
+        return _oldest(due, at_most_s, "timeout", now_ns)
     limits_s = {s: lengths.limit_s(s.place, first=s.first) for s in standings}
     late = [s for s in standings if s.age_s(now_ns) > limits_s[s]]
     in_time = [s for s in standings if s not in late and not s.waits]

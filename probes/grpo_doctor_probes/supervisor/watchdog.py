@@ -11,8 +11,10 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from grpo_doctor_probes.live import Header
+from grpo_doctor_probes.samplers.jobtree import RankGroup
+from grpo_doctor_probes.supervisor.deaths import Death
 from grpo_doctor_probes.supervisor.inquiry import AT_MOST_S, ATTACH, Answer, Inquiry
 from grpo_doctor_probes.supervisor.observe import Moment, Observer
 from grpo_doctor_probes.supervisor.recovery import StuckRanks
@@ -26,11 +28,6 @@ from grpo_doctor_probes.supervisor.suspicion import (
     Suspicion,
     suspect,
 )
-
-if TYPE_CHECKING:
-    from grpo_doctor_probes.live import Header
-    from grpo_doctor_probes.samplers.jobtree import RankGroup
-    from grpo_doctor_probes.supervisor.deaths import Death
 
 FOLDER = "hangs"
 # When `look_again` wants a second look at a job that was found stuck.
@@ -58,7 +55,7 @@ class _Look:
 
     inquiry: Inquiry
     suspicion: Suspicion
-    asked: Moment
+    earlier: Moment
     again: bool = False
 
     def give_up(self) -> None:
@@ -99,7 +96,7 @@ class Watchdog:
         self._stuck: StuckRanks | None = None
         self._retries = Retries()
         self._first_asked: tuple[Marks, int] = (frozenset(), 0)
-        self._said: set[str] = set()
+        self._places_mentioned: set[str] = set()
 
     def tick(
         self,
@@ -184,7 +181,7 @@ class Watchdog:
             self._take_second(look, answer)
             return
         guilty = {s.pid for s in now.standings if s.rank in answer.culprits}
-        stuck = StuckRanks(guilty.union(look.suspicion.pids), look.asked, now)
+        stuck = StuckRanks(guilty.union(look.suspicion.pids), look.earlier, now)
         if answer.hangs and stuck.pids:
             self._stuck, self._looked_again = stuck, False
             self._retries.settle()
@@ -205,7 +202,7 @@ class Watchdog:
         if answer.hangs:  # it has moved on in the meantime
             self._retries.settle()
         elif answer.state == "gone":  # it ends
-            self._retries.put_off(_marks(look.suspicion, look.asked), now.at_ns)
+            self._retries.put_off(_marks(look.suspicion, look.earlier), now.at_ns)
         elif answer.state == "refused":
             self._retries.give_up()
             self._say(f"can't tell whether the job is stuck, and won't try again: {answer.summary}")
@@ -219,22 +216,22 @@ class Watchdog:
         """It is well, or slow, or nobody can tell yet: next time later."""
         suspicion = look.suspicion
         if answer.state == "unknown":
-            what = f"no reason found yet: {answer.summary}"
+            verdict = f"no reason found yet: {answer.summary}"
         else:
-            what = f"{answer.state}, not stuck: {answer.summary}"
-        if answer.state != "healthy" and suspicion.place not in self._said:
-            self._said.add(suspicion.place)
-            self._say(f"{suspicion.in_words()}; {what}")
+            verdict = f"{answer.state}, not stuck: {answer.summary}"
+        if answer.state != "healthy" and suspicion.place not in self._places_mentioned:
+            self._places_mentioned.add(suspicion.place)
+            self._say(f"{suspicion.in_words()}; {verdict}")
         if suspicion.why != "long" or answer.state == "unknown":
-            self._retries.put_off(_marks(suspicion, look.asked), now.at_ns)
+            self._retries.put_off(_marks(suspicion, look.earlier), now.at_ns)
         elif not (
             answer.state == "healthy"
             and suspicion.place == SILENT
-            and self._observer.learn_work(suspicion.pids, look.asked, now)
+            and self._observer.learn_work(suspicion.pids, look.earlier, now)
         ):
-            for standing in look.asked.standings:  # and of those who wait for the suspected
+            for standing in look.earlier.standings:  # and of those who wait for the suspected
                 if standing.pid in suspicion.pids or standing.waits:
-                    self._lengths.tolerate(standing.place, standing.age_s(look.asked.at_ns))
+                    self._lengths.tolerate(standing.place, standing.age_s(look.earlier.at_ns))
 
     def _bear(self, problem: str, now_ns: int) -> None:
         self._retries.fail(now_ns)

@@ -108,7 +108,7 @@ def test_what_killed_it_is_asked_where_it_may_have_been_the_kernel(
             return 3
 
     monkeypatch.setattr(deaths, "OomCounters", Grown)
-    monkeypatch.setattr(deaths, "kernel_said", lambda _: "Out of memory")
+    monkeypatch.setattr(deaths, "kernel_line", lambda _: "Out of memory")
     if status is None:
         monkeypatch.setattr(deaths, "wait_status", lambda *_: None)
     process = subprocess.Popen(["sh", "-c", f"read x; {ending}"], stdin=subprocess.PIPE)

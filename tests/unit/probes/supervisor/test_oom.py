@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 
 from grpo_doctor_probes.supervisor import oom
-from grpo_doctor_probes.supervisor.oom import OomCounters, kernel_said
+from grpo_doctor_probes.supervisor.oom import OomCounters, kernel_line
 
 
 class Groups:
@@ -105,7 +105,7 @@ def test_what_the_kernel_said_lately_of_a_process(
 ) -> None:
     monkeypatch.setattr(oom, "records", lambda _: iter(records))
     monkeypatch.setattr(oom, "time", SimpleNamespace(monotonic=lambda: 100.0))
-    found = kernel_said(77)
+    found = kernel_line(77)
     assert found == (records[0].partition(b";")[2].decode().strip() if said is None else said)
 
 
@@ -114,4 +114,4 @@ def test_a_log_that_is_hidden_says_nothing(monkeypatch: pytest.MonkeyPatch) -> N
         raise PermissionError
 
     monkeypatch.setattr(oom, "records", refuse)
-    assert kernel_said(77) == ""
+    assert kernel_line(77) == ""
