@@ -35,7 +35,7 @@ ORDERS = (
     ("alone", "hooked", "again"), ("again", "hooked", "alone"), ("hooked", "alone", "again"),
     ("again", "alone", "hooked"), ("alone", "again", "hooked"), ("hooked", "again", "alone"),
 )  # fmt: skip
-Said = dict[str, list[float]]
+Rounds = dict[str, list[float]]
 
 
 @dataclass(frozen=True)
@@ -63,14 +63,14 @@ def run_job(model: Path, steps: int, folder: Path, *, hooked: bool) -> Measured:
         "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1",
         "TRL_OPTIONS": json.dumps({"max_steps": steps}),
     }  # fmt: skip
-    begun = time.time()
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-    if done.returncode:
+    began = time.time()
+    job = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    if job.returncode:
         side = "under the hooks" if hooked else "alone"
-        raise SystemExit(f"the job {side} ended with {done.returncode}: {done.stderr[-500:]}")
+        raise SystemExit(f"the job {side} ended with {job.returncode}: {job.stderr[-500:]}")
     lines = (folder / "steps.txt").read_text().splitlines()
     clocks, processors = zip(*(map(float, line.split()) for line in lines), strict=True)
-    return Measured(clocks[0] - begun, _mean_of_steps(clocks), _mean_of_steps(processors))
+    return Measured(clocks[0] - began, _mean_of_steps(clocks), _mean_of_steps(processors))
 
 
 def _mean_of_steps(ends: tuple[float, ...]) -> float:
@@ -78,15 +78,15 @@ def _mean_of_steps(ends: tuple[float, ...]) -> float:
     return (after[-1] - after[0]) / (len(after) - 1)
 
 
-def measure(pairs: int, steps: int, kept: Path | None, said: Said) -> None:
-    """Adds what each round says until there are so many; each is written to `kept` when done."""
+def measure(pairs: int, steps: int, file: Path | None, rounds: Rounds) -> None:
+    """Adds what each round says until there are so many; each is written to `file` when done."""
     with tempfile.TemporaryDirectory() as parent:
         model = Path(parent, "model")
         tokenizer = tiny_tokenizer()
         tiny_model(tokenizer).save_pretrained(model)
         tokenizer.save_pretrained(model)
         began = time.monotonic()
-        first = len(said.get("off_off_step_ratio", []))
+        first = len(rounds.get("off_off_step_ratio", []))
         for number in range(first, pairs):
             runs = {}
             for side in ORDERS[number % len(ORDERS)]:
@@ -94,32 +94,32 @@ def measure(pairs: int, steps: int, kept: Path | None, said: Said) -> None:
                 folder.mkdir()
                 runs[side] = run_job(model, steps, folder, hooked=side == "hooked")
             for name, value in ratios(runs["alone"], runs["again"], runs["hooked"]).items():
-                said.setdefault(name, []).append(value)
-            if kept:
-                kept.write_text(json.dumps(said))
+                rounds.setdefault(name, []).append(value)
+            if file:
+                file.write_text(json.dumps(rounds))
             minutes = (time.monotonic() - began) / 60
-            left = minutes / (number + 1 - first) * (pairs - number - 1)
-            line = ", ".join(f"{name} {said[name][-1]:.3f}" for name in said if "ratio" in name)
-            sys.stderr.write(f"pair {number + 1} of {pairs}, {left:.0f} min left: {line}\n")
+            to_go = minutes / (number + 1 - first) * (pairs - number - 1)
+            line = ", ".join(f"{name} {rounds[name][-1]:.3f}" for name in rounds if "ratio" in name)
+            sys.stderr.write(f"pair {number + 1} of {pairs}, {to_go:.0f} min left: {line}\n")
 
 
 def ratios(alone: Measured, again: Measured, hooked: Measured) -> dict[str, float]:
     """Of step times, and differences of start-up in seconds, in one round."""
-    said = {}
+    values = {}
     for name in ("step_s", "step_cpu_s"):
         plain, second, tried = (getattr(run, name) for run in (alone, again, hooked))
         key = f"{name.removesuffix('_s')}_ratio"
-        said[f"off_off_{key}"] = second / plain
-        said[f"on_off_{key}"] = tried / math.sqrt(plain * second)
-    said["off_off_start_s"] = again.start_s - alone.start_s
-    said["on_off_start_s"] = hooked.start_s - (alone.start_s + again.start_s) / 2
-    return said
+        values[f"off_off_{key}"] = second / plain
+        values[f"on_off_{key}"] = tried / math.sqrt(plain * second)
+    values["off_off_start_s"] = again.start_s - alone.start_s
+    values["on_off_start_s"] = hooked.start_s - (alone.start_s + again.start_s) / 2
+    return values
 
 
-def table(said: Said) -> str:
+def table(rounds: Rounds) -> str:
     """Medians, intervals of the means, and every round."""
     lines = []
-    for name, values in sorted(said.items(), key=lambda item: item[0].partition("_off_")[2]):
+    for name, values in sorted(rounds.items(), key=lambda item: item[0].partition("_off_")[2]):
         every = " ".join(f"{value:.3f}" for value in values)
         interval = f"   {mean_ratio(values)}" if name.endswith("ratio") else ""
         lines.append(f"{name:22} median {statistics.median(values):.3f}{interval}   {every}")
@@ -134,14 +134,14 @@ def main() -> int:
     add("--steps", type=int, default=40)
     add("--json", type=Path, metavar="FILE", help="keep every round there as soon as it is done")
     add("--continue", dest="goes_on", action="store_true", help="after the rounds in that file")
-    given = parser.parse_args()
-    kept: Path | None = given.json
-    said: Said = json.loads(kept.read_text()) if kept and kept.exists() else {}
-    if said and not given.goes_on:
-        sys.stderr.write(f"{kept} has rounds already: go on with --continue, or name another\n")
+    options = parser.parse_args()
+    file: Path | None = options.json
+    rounds: Rounds = json.loads(file.read_text()) if file and file.exists() else {}
+    if rounds and not options.goes_on:
+        sys.stderr.write(f"{file} has rounds already: go on with --continue, or name another\n")
         return 2
-    measure(given.pairs, given.steps, kept, said)
-    print(table(said))
+    measure(options.pairs, options.steps, file, rounds)
+    print(table(rounds))
     return 0
 
 

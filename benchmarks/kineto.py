@@ -72,13 +72,13 @@ def answers(folder: Path, files: list[Path]) -> list[tuple[str, str]]:
 
 def _answer(path: Path, pages: Path) -> str:
     command = [sys.executable, "-m", "grpo_doctor", "report", str(path), "-o"]
-    done = subprocess.run(
+    report = subprocess.run(
         [*command, str(pages / "page.html")], capture_output=True, text=True, check=False
     )
-    if "Traceback" in done.stderr:
-        return f"WRONG: {done.stderr.strip().splitlines()[-1]}"
-    if done.returncode:
-        return f"refused: {' '.join(done.stderr.split())}"
+    if "Traceback" in report.stderr:
+        return f"WRONG: {report.stderr.strip().splitlines()[-1]}"
+    if report.returncode:
+        return f"refused: {' '.join(report.stderr.split())}"
     return _compared(path)
 
 
@@ -116,7 +116,7 @@ def paired(path: Path, peer: str, pairs: int) -> dict[str, Any]:
     took: list[dict[str, dict[str, float]]] = []
     programs = {"ours": (sys.executable, _OURS), "hta": (peer, _HTA)}
     for pair in range(pairs):
-        took.append({who: _reading(*programs[who], path) for who in in_turn(pair, programs)})
+        took.append({side: _reading(*programs[side], path) for side in in_turn(pair, programs)})
         sys.stderr.write(f"pair {pair + 1} of {pairs}, {path.name}\n")
     ratios = {
         unit: [pair["hta"][unit] / pair["ours"][unit] for pair in took]
@@ -143,29 +143,29 @@ def growth(megabytes: list[int]) -> list[dict[str, float]]:
     return sizes
 
 
-def _kept(result: dict[str, Any]) -> bool:
-    kept = not any(said.startswith("WRONG") for _, said in result["answers"])
+def _holds(result: dict[str, Any]) -> bool:
+    holds = not any(answer.startswith("WRONG") for _, answer in result["answers"])
     for file in result["pairs"]:
         for unit, bound in (("seconds", FASTER), ("cpu_seconds", FASTER), ("peak_mib", LEANER)):
-            kept &= bool(np.exp(np.mean(np.log(file["ratios"][unit]))) >= bound)
+            holds &= bool(np.exp(np.mean(np.log(file["ratios"][unit]))) >= bound)
     if len(result["growth"]) > 1:
         small, large = result["growth"][0], result["growth"][-1]
         times = LINEAR * large["events"] / small["events"]
-        kept &= large["cpu_seconds"] <= times * small["cpu_seconds"]
-        kept &= large["peak_mib"] <= times * small["peak_mib"]
-    return kept
+        holds &= large["cpu_seconds"] <= times * small["cpu_seconds"]
+        holds &= large["peak_mib"] <= times * small["peak_mib"]
+    return holds
 
 
 def _say(result: dict[str, Any]) -> None:
-    loaded = sum(said == "loads" for _, said in result["answers"])
+    loaded = sum(answer == "loads" for _, answer in result["answers"])
     print(f"{len(result['answers'])} traces: {loaded} load")
-    for name, said in result["answers"]:
-        if said != "loads":
-            print(f"  {name}: {said}")
+    for name, answer in result["answers"]:
+        if answer != "loads":
+            print(f"  {name}: {answer}")
     for file in result["pairs"]:
         print(f"{file['file']}, {file['file_mb']:.1f} MB; HTA to ours:")
         for unit, ratios in file["ratios"].items():
-            ours, hta = ([pair[who][unit] for pair in file["took"]] for who in ("ours", "hta"))
+            ours, hta = ([pair[side][unit] for pair in file["took"]] for side in ("ours", "hta"))
             print(
                 f"  {unit:12} {mean_ratio(ratios)}; ours {np.median(ours):.2f}, "
                 f"HTA {np.median(hta):.2f} in the median"
@@ -201,15 +201,15 @@ def main() -> int:
         print(json.dumps(result, indent=1))
     else:
         _say(result)
-    return 0 if _kept(result) else 1
+    return 0 if _holds(result) else 1
 
 
 def _has_hta(python: str) -> bool:
     try:
-        asked = subprocess.run([python, "-c", "import hta"], capture_output=True, check=False)
+        program = subprocess.run([python, "-c", "import hta"], capture_output=True, check=False)
     except OSError:
         return False
-    return asked.returncode == 0
+    return program.returncode == 0
 
 
 if __name__ == "__main__":

@@ -66,10 +66,10 @@ def _event(
     args: Mapping[str, object] | None = None,
 ) -> str:
     process, thread = (0, 7) if category == "kernel" else (_PROCESS, _PROCESS)
-    said = f',\n    "args": {json.dumps(args)}' if args else ""
+    arguments_text = f',\n    "args": {json.dumps(args)}' if args else ""
     return (
         f'\n  {{\n    "ph": "X", "cat": "{category}", "name": "{name}", "pid": {process}, '
-        f'"tid": {thread},\n    "ts": {start_us:.3f}, "dur": {length_us:.3f}{said}\n  }}'
+        f'"tid": {thread},\n    "ts": {start_us:.3f}, "dur": {length_us:.3f}{arguments_text}\n  }}'
     )
 
 

@@ -21,7 +21,7 @@ from pathlib import Path
 from grpo_doctor_probes.rundir import RUN_DIR_VARIABLE
 
 LARGEST_REWARD = 2.0  # accuracy and arithmetic, each at most 1
-WANTED_SHARE = 0.8
+REQUIRED_SHARE = 0.8
 _ENDS = 5  # steps that are averaged at each end of a curve
 _WIDTH, _HEIGHT, _LEFT, _TOP, _BOTTOM = 720, 320, 56, 28, 44
 _COLOURS = ("#0b7285", "#e8590c", "#5f3dc4", "#2b8a3e", "#c2255c", "#495057")
@@ -59,13 +59,13 @@ def train(seed: int, folder: Path, flags: list[str]) -> Curve:
         "--save_steps", "0", "--output_dir", str(folder / "out"), *flags,
     ]  # fmt: skip
     environment = {**os.environ, "OMP_NUM_THREADS": "1", RUN_DIR_VARIABLE: str(folder)}
-    begun = time.monotonic()
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise SystemExit(f"the trainer ended with {done.returncode}\n{done.stderr[-3000:]}")
+    began = time.monotonic()
+    job = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    if job.returncode:
+        raise SystemExit(f"the trainer ended with {job.returncode}\n{job.stderr[-3000:]}")
     lines = (folder / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
     rewards = [json.loads(line)["metrics"]["reward"] for line in lines]
-    return Curve(seed, rewards, time.monotonic() - begun)
+    return Curve(seed, rewards, time.monotonic() - began)
 
 
 def draw(curves: list[Curve]) -> str:
@@ -79,7 +79,7 @@ def draw(curves: list[Curve]) -> str:
     def down(reward: float) -> float:
         return bottom - (bottom - _TOP) * reward / LARGEST_REWARD
 
-    parts = [
+    elements = [
         (
             f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {_HEIGHT}" '
             f'font-family="system-ui, sans-serif" font-size="12" fill="#343a40">'
@@ -88,36 +88,36 @@ def draw(curves: list[Curve]) -> str:
     ]
     for tenths in range(0, 21, 5):
         level = down(tenths / 10)
-        parts += [
+        elements += [
             f'<path d="M{_LEFT} {level:.1f}H{right}" stroke="#dee2e6"/>',
             f'<text x="{_LEFT - 8}" y="{level + 4:.1f}" text-anchor="end">{tenths / 10}</text>',
         ]
-    wanted = down(WANTED_SHARE * LARGEST_REWARD)
-    parts += [
-        f'<path d="M{_LEFT} {wanted:.1f}H{right}" stroke="#868e96" stroke-dasharray="5 4"/>',
-        f'<text x="{right + 8}" y="{wanted + 4:.1f}">{WANTED_SHARE:.0%} of the largest</text>',
+    goal_y = down(REQUIRED_SHARE * LARGEST_REWARD)
+    elements += [
+        f'<path d="M{_LEFT} {goal_y:.1f}H{right}" stroke="#868e96" stroke-dasharray="5 4"/>',
+        f'<text x="{right + 8}" y="{goal_y + 4:.1f}">{REQUIRED_SHARE:.0%} of the largest</text>',
         f'<text x="{_LEFT}" y="16">mean reward of a step</text>',
         f'<text x="{right}" y="{_HEIGHT - 10}" text-anchor="end">optimizer step</text>',
     ]
     for step in (1, *range(20, steps + 1, 20)):
-        parts.append(
+        elements.append(
             f'<text x="{across(step):.1f}" y="{bottom + 18}" text-anchor="middle">{step}</text>'
         )
-    for place, curve in enumerate(curves):
-        colour = _COLOURS[place % len(_COLOURS)]
+    for index, curve in enumerate(curves):
+        colour = _COLOURS[index % len(_COLOURS)]
         points = " ".join(
             f"{across(step):.1f},{down(reward):.1f}"
             for step, reward in enumerate(curve.rewards, start=1)
         )
-        label = _TOP + 90 + 18 * place
-        parts += [
+        label = _TOP + 90 + 18 * index
+        elements += [
             f'<polyline points="{points}" fill="none" stroke="{colour}" stroke-width="1.6"/>',
             (
                 f'<text x="{right + 8}" y="{label}" fill="{colour}">seed {curve.seed}: '
                 f"{curve.start:.2f} to {curve.end:.2f}</text>"
             ),
         ]
-    return "\n".join([*parts, "</svg>"]) + "\n"
+    return "\n".join([*elements, "</svg>"]) + "\n"
 
 
 def main() -> int:
@@ -133,12 +133,12 @@ def main() -> int:
         with tempfile.TemporaryDirectory() as folder:
             curves.append(train(seed, Path(folder), flags))
         options.svg.write_text(draw(curves), encoding="utf-8")
-        found = curves[-1]
+        last = curves[-1]
         if not options.json:
             print(
-                f"seed {seed}: reward {found.start:.3f} -> {found.end:.3f}, "
-                f"{found.share:.0%} of {LARGEST_REWARD:g}, {len(found.rewards)} steps, "
-                f"{found.seconds:.0f} s",
+                f"seed {seed}: reward {last.start:.3f} -> {last.end:.3f}, "
+                f"{last.share:.0%} of {LARGEST_REWARD:g}, {len(last.rewards)} steps, "
+                f"{last.seconds:.0f} s",
                 flush=True,
             )
     if options.json:
@@ -147,7 +147,7 @@ def main() -> int:
             for c in curves
         ]
         print(json.dumps(rows, indent=1))
-    return int(any(curve.share <= WANTED_SHARE for curve in curves))
+    return int(any(curve.share <= REQUIRED_SHARE for curve in curves))
 
 
 if __name__ == "__main__":

@@ -36,26 +36,30 @@ def timers_of(path: Path) -> dict[int, dict[str, float]]:
     matches = [match for line in lines if (match := _STEP.search(line))]
     timers = {int(match[1]): dict(_TIMER.findall(match[2])) for match in matches}
     return {
-        step: {name: float(seconds) for name, seconds in told.items()}
-        for step, told in timers.items()
-        if "step" in told
+        step: {name: float(seconds) for name, seconds in seconds_of.items()}
+        for step, seconds_of in timers.items()
+        if "step" in seconds_of
     }
 
 
 def differences(path: Path) -> list[str]:
     """One sentence per step and phase that is not the log's."""
     analysis, timers = analyse(load(path)), timers_of(path)
-    said = []
+    sentences = []
     if sorted(timers) != analysis.steps.numbers.tolist():
-        said.append(f"the log has {len(timers)} steps, the report {len(analysis.steps.numbers)}")
+        sentences.append(
+            f"the log has {len(timers)} steps, the report {len(analysis.steps.numbers)}"
+        )
     for row, number in enumerate(analysis.steps.numbers.tolist()):
-        told = timers.get(number, {})
-        expected = {phase: sum(told.get(n, 0.0) for n in own) for phase, own in TIMERS.items()}
+        seconds_of = timers.get(number, {})
+        expected = {
+            phase: sum(seconds_of.get(n, 0.0) for n in own) for phase, own in TIMERS.items()
+        }
         for phase, seconds in expected.items():
             ours = float(analysis.seconds[row, 0, CODES[phase]])
             if abs(ours - seconds) > _ROUNDING_S:
-                said.append(f"step {number}: {phase} took {seconds} s, the report says {ours}")
-    return said
+                sentences.append(f"step {number}: {phase} took {seconds} s, the report says {ours}")
+    return sentences
 
 
 def main() -> int:
@@ -65,10 +69,10 @@ def main() -> int:
         return 2
     wrong = 0
     for name in sys.argv[1:]:
-        said = differences(Path(name))
-        wrong += len(said)
-        print(f"{name}: {len(timers_of(Path(name)))} steps, {len(said)} differences")
-        for sentence in said[:10]:
+        sentences = differences(Path(name))
+        wrong += len(sentences)
+        print(f"{name}: {len(timers_of(Path(name)))} steps, {len(sentences)} differences")
+        for sentence in sentences[:10]:
             print(f"  {sentence}")
     return 1 if wrong else 0
 

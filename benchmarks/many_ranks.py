@@ -47,8 +47,8 @@ def write_run(folder: Path, ranks: int, steps: int, seed: int = 0) -> int:
     rng = np.random.default_rng(seed)
     work, leave = _schedule(rng, ranks, steps)
     end_ns = START_NS + int(leave[-1].max() * 1e9)
-    ended = {"end": {"state": "finished", "code": 0, "ended_ns": end_ns}}
-    (folder / "run.json").write_text(json.dumps({**head, **shared, **ended}))
+    ending = {"end": {"state": "finished", "code": 0, "ended_ns": end_ns}}
+    (folder / "run.json").write_text(json.dumps({**head, **shared, **ending}))
     metrics = ({"step": n, "metrics": {"reward": n / steps}} for n in range(steps))
     (folder / "metrics.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in metrics))
     for rank in range(ranks):
@@ -67,15 +67,15 @@ def _schedule(
     slow = np.where(np.arange(ranks) % 1000 == 7, 1.2, 1.0)
     for step in range(steps):
         now = now + 0.02
-        for place, (_, seconds, _, group) in enumerate(PHASES):
-            arrive[step, place] = now + seconds * slow * rng.normal(1, 0.03, ranks)
-            now = arrive[step, place].copy()
+        for position, (_, seconds, _, group) in enumerate(PHASES):
+            arrive[step, position] = now + seconds * slow * rng.normal(1, 0.03, ranks)
+            now = arrive[step, position].copy()
             if group == "world":
                 now[:] = now.max() + _TRANSFER_S
             elif group == "inner":
                 for first in range(0, ranks, GROUP):
                     now[first : first + GROUP] = now[first : first + GROUP].max() + _TRANSFER_S
-            leave[step, place] = now
+            leave[step, position] = now
     return arrive, leave
 
 
@@ -134,8 +134,8 @@ def _records(
     row = 0
     begins = np.r_[0.0, leave[:-1, -1]] + 0.02
     at = begins
-    for place, (phase, _, inner, group) in enumerate(PHASES):
-        edges = np.linspace(at, arrive[:, place], len(inner) + 1)
+    for position, (phase, _, inner, group) in enumerate(PHASES):
+        edges = np.linspace(at, arrive[:, position], len(inner) + 1)
         for number, name in enumerate(inner):
             _fill(table[:, row], Kind.SPAN, names, name, edges[number], edges[number + 1], 2)
             row += 1
@@ -143,12 +143,20 @@ def _records(
             sequence[group] += 1
             word = group if group == "world" else f"inner{rank // GROUP}"
             name = f'all_reduce{layout.ARGS_SEPARATOR}{{"group":"{word}"}}'
-            _fill(table[:, row], Kind.COLLECTIVE, names, name, arrive[:, place], leave[:, place], 2)
+            _fill(
+                table[:, row],
+                Kind.COLLECTIVE,
+                names,
+                name,
+                arrive[:, position],
+                leave[:, position],
+                2,
+            )
             table[:, row]["value"] = sequence[group] + per_step[group] * np.arange(steps)
             row += 1
-        _fill(table[:, row], Kind.SPAN, names, phase, at, leave[:, place], 1)
+        _fill(table[:, row], Kind.SPAN, names, phase, at, leave[:, position], 1)
         row += 1
-        at = leave[:, place]
+        at = leave[:, position]
     _fill(table[:, row], Kind.STEP, names, "step", begins, at, 0)
     table[:, row]["value"] = np.arange(steps)
     return table.reshape(-1)

@@ -11,21 +11,21 @@ _POLL_S = 0.02
 
 def measured(command: list[str]) -> dict[str, float]:
     """Wall and processor seconds and peak MiB of a command with its children; it must succeed."""
-    begun = time.monotonic()
+    began = time.monotonic()
     log = os.open(os.devnull, os.O_WRONLY)
     actions = [(os.POSIX_SPAWN_DUP2, log, 1)]
     pid = os.posix_spawn(command[0], command, dict(os.environ), file_actions=actions)
     peak = 0.0
-    while not (done := os.wait4(pid, os.WNOHANG))[0]:
+    while not (exit_state := os.wait4(pid, os.WNOHANG))[0]:
         # Not its `ru_maxrss`, which begins with what this process has.
         peak = max(peak, _resident_mib(pid), _highest_mib(pid))
         time.sleep(_POLL_S)
-    _, status, usage = done
+    _, status, usage = exit_state
     os.close(log)
     if status:
         raise SystemExit(f"{command} failed")
     return {
-        "seconds": time.monotonic() - begun,
+        "seconds": time.monotonic() - began,
         "cpu_seconds": usage.ru_utime + usage.ru_stime,
         "peak_mib": peak,
     }

@@ -91,18 +91,18 @@ def report(
     }
     total = len(points) + len(unreadable)
     counts = f"{len(points)} of {total} records can be scored, {len(measured)} by bytes"
-    parts = [
+    sections = [
         f"{counts}; cells are the median error and the 90th percentile.",
         _table("", measured, columns, lambda point: point.group),
         _table("framework", measured, columns, _framework),
         _table("method", measured, columns, lambda point: point.setup.method),
         _table("quality", measured, columns, lambda point: str(point.record["quality"])),
-        _table("source", measured, columns, lambda point: point.source, least=5),
+        _table("source", measured, columns, lambda point: point.source, fewest=5),
         _outcomes(points, ledgers, estimators),
         _intervals(measured, ledgers),
         _reasons(unreadable),
     ]
-    return "\n\n".join(parts)
+    return "\n\n".join(sections)
 
 
 def _off(point: Point, predicted: float) -> float:
@@ -119,14 +119,14 @@ def _table(
     points: Sequence[Point],
     columns: dict[str, Errors],
     key: Callable[[Point], str],
-    least: int = 1,
+    fewest: int = 1,
 ) -> str:
     groups: dict[str, list[Point]] = defaultdict(list)
     for point in points:
         groups[key(point)].append(point)
     rows = [f"| {title} | points | {' | '.join(columns)} |", "|---" * (len(columns) + 2) + "|"]
     for name, members in sorted(groups.items(), key=lambda pair: -len(pair[1])):
-        if len(members) >= least:
+        if len(members) >= fewest:
             cells = [_cell(errors[p.identity] for p in members) for errors in columns.values()]
             rows.append(f"| {name} | {len(members)} | {' | '.join(cells)} |")
     return "\n".join(rows)
@@ -140,17 +140,17 @@ def _cell(errors: Iterable[float]) -> str:
 
 def _outcomes(points: Sequence[Point], ledgers: dict[str, Ledger], estimators: Peers) -> str:
     """How often `fits` and OOM were foretold, and what each estimator would have said."""
-    known = [point for point in points if point.fitted is not None]
-    ours = sum((ledgers[p.identity].probability >= 0.5) == p.fitted for p in known)
-    sure = [p.identity for p in known if p.fitted is False and ledgers[p.identity].state == "fits"]
+    judged = [point for point in points if point.fitted is not None]
+    ours = sum((ledgers[p.identity].probability >= 0.5) == p.fitted for p in judged)
+    sure = [p.identity for p in judged if p.fitted is False and ledgers[p.identity].state == "fits"]
     peers = {
-        name: sum((formula(p.setup) <= p.setup.card_bytes) == p.fitted for p in known)
+        name: sum((formula(p.setup) <= p.setup.card_bytes) == p.fitted for p in judged)
         for name, formula in estimators.items()
     }
-    others = ", ".join(f"{name} {100 * right / len(known):.0f}%" for name, right in peers.items())
+    beside = ", ".join(f"{name} {100 * right / len(judged):.0f}%" for name, right in peers.items())
     return (
-        f"Whether it fits, of {len(known)} recorded outcomes: ours right in "
-        f"{100 * ours / len(known):.0f}%, {others}. `fits` was said of {len(sure)} jobs that ran "
+        f"Whether it fits, of {len(judged)} recorded outcomes: ours right in "
+        f"{100 * ours / len(judged):.0f}%, {beside}. `fits` was said of {len(sure)} jobs that ran "
         f"out of memory ({', '.join(sure) or 'none'})."
     )
 

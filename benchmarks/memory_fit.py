@@ -42,13 +42,13 @@ def fit(points: Iterable[Point], start: Calibration | None = None) -> Calibratio
     """The factors with the least mean error, found one after the other."""
     measured = [point for point in points if point.measured_bytes is not None]
     best = start or calibration()
-    least = _loss(measured, best)
+    smallest_loss = _loss(measured, best)
     for name, values in GRID.items():
         for value in values:
             trial = replace(best, **{name: value})
             loss = _loss(measured, trial)
-            if loss < least - 1e-5:
-                best, least = trial, loss
+            if loss < smallest_loss - 1e-5:
+                best, smallest_loss = trial, loss
     return best
 
 

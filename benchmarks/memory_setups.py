@@ -101,8 +101,8 @@ def _framework(config: Config) -> str:
     name = str(config.get("framework") or "").lower()
     if name.startswith("easyr1"):
         return "verl"
-    known = ("ms-swift", "verl", "trl", "openrlhf")
-    return next((framework for framework in known if framework in name), name)
+    frameworks = ("ms-swift", "verl", "trl", "openrlhf")
+    return next((framework for framework in frameworks if framework in name), name)
 
 
 def _is_megatron(config: Config) -> bool:
@@ -110,8 +110,8 @@ def _is_megatron(config: Config) -> bool:
 
 
 def _flag(config: Config, name: str, otherwise: bool) -> bool:
-    said = config.get(name)
-    return otherwise if said is None else str(said).strip(" \\").lower() in ("true", "1", "yes")
+    value = config.get(name)
+    return otherwise if value is None else str(value).strip(" \\").lower() in ("true", "1", "yes")
 
 
 def _number(config: Config, *names: str) -> int | None:
@@ -125,26 +125,26 @@ def _number(config: Config, *names: str) -> int | None:
 
 def _method(setup: Setup, config: Config, name: str) -> Setup:
     words = [str(config.get(key) or "") for key in ("method", "tuner_type", "train_type")]
-    said = " ".join(words).strip().lower()
+    method = " ".join(words).strip().lower()
     if config.get("variant") in ("lora", "full"):
-        said = config["variant"]
-    if any(tuner in said for tuner in _UNMODELLED):
-        raise UnreadableError(f"tuner not modelled: {said}")
-    if "lora_llm" in said:
+        method = config["variant"]
+    if any(tuner in method for tuner in _UNMODELLED):
+        raise UnreadableError(f"tuner not modelled: {method}")
+    if "lora_llm" in method:
         raise UnreadableError("LoRA on the language model beside a whole vision tower")
-    lora = "lora" in said or (not said and config.get("lora_rank") is not None)
-    if not said and not lora and not _is_megatron(config):
+    lora = "lora" in method or (not method and config.get("lora_rank") is not None)
+    if not method and not lora and not _is_megatron(config):
         raise UnreadableError("neither LoRA nor full is said")
-    words_rank = re.search(r"r(\d+)", said)
+    words_rank = re.search(r"r(\d+)", method)
     targets = str(config.get("target_modules") or config.get("lora_target") or "linear")
-    frozen = _flag(config, "freeze_vit", True) and "incl. vit" not in said
+    frozen = _flag(config, "freeze_vit", True) and "incl. vit" not in method
     muon = "muon" in str(config.get("optimizer")) and config.get("variant") != "adam(w)"
     return replace(
         setup,
         method="lora" if lora else "full",
-        base_bits=_bits(config, name, said) if lora else 16,
+        base_bits=_bits(config, name, method) if lora else 16,
         tables_in_float32="bnb" in f"{config.get('quant')}{config.get('quant_method')}"
-        or "qlora" in said,
+        or "qlora" in method,
         lora_rank=_number(config, "lora_rank") or int(words_rank.group(1) if words_rank else 8),
         lora_targets="all-linear" if "linear" in targets.lower() else "attention",
         fully_trained_tables=len(str(config.get("modules_to_save") or "").split()),
@@ -237,8 +237,8 @@ def _batch(setup: Setup, config: Config) -> Setup:
                    "ppo_micro_batch_size_per_gpu", "ppo_micro_batch_size")  # fmt: skip
     length = _number(config, "max_length", "context", "max_seq_length", "seq_len")
     data = re.search(r"tokens (\d+)\+-(\d+)", str(config.get("dataset")))
-    others = (config.get("teacher_model"), config.get("reward_model"))
-    beside: tuple[ModelShape, ...] = tuple(model_shape(name) for name in others if name)
+    names = (config.get("teacher_model"), config.get("reward_model"))
+    beside: tuple[ModelShape, ...] = tuple(model_shape(name) for name in names if name)
     return replace(
         setup,
         micro_batch=1 if packing else rows or 1,
@@ -369,12 +369,12 @@ def _rollout(setup: Setup, config: Config) -> Rollout:
 def _engine(setup: Setup, config: Config) -> RolloutEngine:
     """The engine; a division that is not said is the smallest with which it starts."""
     share = config.get("vllm_gpu_memory_utilization", config.get("gpu_memory_utilization"))
-    known = re.fullmatch(r"0?\.\d+", str(share))
+    number = re.fullmatch(r"0?\.\d+", str(share))
     names = ["vllm_tensor_parallel_size", "tensor_parallel_size", "rollout_tp", "tp"]
     if setup.engine == "fsdp":
         names.append("tensor_model_parallel_size")
     tensor = _number(config, *names)
-    memory_share = float(known.group()) if known else 0.5
+    memory_share = float(number.group()) if number else 0.5
     if tensor is None:
         tensor = 1
         weights = 2 * setup.model.parameters + 4 * GIB

@@ -20,18 +20,20 @@ def alloc(program: Path) -> Callable[[Setup], float]:
     """
 
     @lru_cache(maxsize=1024)
-    def said(billions: float, width: int, batch: int, length: int) -> float:
+    def answer(billions: float, width: int, batch: int, length: int) -> float:
         command = [
             *(str(program), "ghost", "none.py", "--json", "--no-config", "--dtype", "bf16"),
             *("--param-count-b", f"{billions:.4f}", "--hidden-dim", str(width)),
             *("--batch-size", str(batch), "--seq-length", str(length)),
         ]
-        done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=_SECONDS)
-        return float(json.loads(done.stdout)["total_gb"]) * GIB
+        program_run = subprocess.run(
+            command, capture_output=True, text=True, check=True, timeout=_SECONDS
+        )
+        return float(json.loads(program_run.stdout)["total_gb"]) * GIB
 
     def estimate(setup: Setup) -> float:
         model = setup.model
         length = setup.prompt_tokens + setup.completion_tokens
-        return said(model.parameters / 1e9, model.hidden, setup.micro_batch, length)
+        return answer(model.parameters / 1e9, model.hidden, setup.micro_batch, length)
 
     return estimate

@@ -38,17 +38,17 @@ def step_seconds(steps: int, folder: Path, *, recorded: bool) -> float:
         "-m", "grpo_doctor_trainer", "--max_steps", str(steps), "--logging_steps", "1",
         "--save_steps", "1000000", "--output_dir", str(folder / "out"),
     ]  # fmt: skip
-    seen: dict[int, float] = {}
+    ends: dict[int, float] = {}
     with subprocess.Popen(
         command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
     ) as process:
         assert process.stdout
         for line in process.stdout:
-            if found := _STEP.match(line):
-                seen[int(found.group(1))] = time.monotonic()
-    if process.returncode or steps not in seen:
-        raise SystemExit(f"the trainer ended with {process.returncode} after steps {sorted(seen)}")
-    return seen[steps] - seen[WARM_UP_STEPS]
+            if match := _STEP.match(line):
+                ends[int(match.group(1))] = time.monotonic()
+    if process.returncode or steps not in ends:
+        raise SystemExit(f"the trainer ended with {process.returncode} after steps {sorted(ends)}")
+    return ends[steps] - ends[WARM_UP_STEPS]
 
 
 def measure(pairs: int, steps: int) -> dict[str, list[float]]:

@@ -146,14 +146,14 @@ def viztracer() -> Iterator[Turn]:
 def quiet() -> Iterator[None]:
     """Standard error goes nowhere: the profiler says there when it starts and stops."""
     sys.stderr.flush()
-    kept = os.dup(2)
+    stderr = os.dup(2)
     with open(os.devnull, "wb") as nowhere:  # noqa: PTH123
         os.dup2(nowhere.fileno(), 2)
     try:
         yield
     finally:
-        os.dup2(kept, 2)
-        os.close(kept)
+        os.dup2(stderr, 2)
+        os.close(stderr)
 
 
 PEERS: dict[str, Callable[[], Iterator[Turn]]] = {
@@ -208,10 +208,10 @@ def import_cost(runs: int = 15) -> tuple[float, list[str]]:
 
 
 def _run(code: str, env: dict[str, str]) -> tuple[float, str]:
-    begun = time.perf_counter()
+    began = time.perf_counter()
     command = [sys.executable, "-I", "-S", "-c", code]
-    done = subprocess.run(command, env=env, check=True, capture_output=True, text=True)
-    return (time.perf_counter() - begun) * 1e3, done.stdout
+    interpreter = subprocess.run(command, env=env, check=True, capture_output=True, text=True)
+    return (time.perf_counter() - began) * 1e3, interpreter.stdout
 
 
 def main() -> int:

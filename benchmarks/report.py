@@ -18,12 +18,12 @@ from benchmarks.traces import write_large_trace
 
 def measured(command: list[str]) -> tuple[float, float]:
     """Wall seconds and peak RSS in MiB of a command, from its own accounting."""
-    begun = time.monotonic()
+    began = time.monotonic()
     pid = os.posix_spawn(command[0], command, dict(os.environ))
     _, status, usage = os.wait4(pid, 0)
     if status:
         raise SystemExit(f"{command} failed")
-    return time.monotonic() - begun, usage.ru_maxrss / 1024
+    return time.monotonic() - began, usage.ru_maxrss / 1024
 
 
 def main() -> None:

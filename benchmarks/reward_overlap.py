@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import statistics
 import subprocess
 import sys
@@ -31,6 +30,7 @@ from typing import Any
 import torch
 
 from benchmarks.pairs import in_turn, mean_ratio
+from benchmarks.recorded import record
 from grpo_doctor_trainer.data.batch import PromptBatch
 from grpo_doctor_trainer.data.rows import Row
 from grpo_doctor_trainer.flags import parse
@@ -101,19 +101,11 @@ def run(folder: Path, name: str, kind: str, steps: int, *, overlap: bool) -> Run
     Raises:
         subprocess.CalledProcessError: it failed; its output has been printed.
     """
-    command = [
-        *(sys.executable, "-m", "grpo_doctor", "run", "--no-report", "-o", name, "--"),
-        *(sys.executable, "-m", "grpo_doctor_trainer", *_FLAGS, "--max_steps", str(steps)),
-        *("--reward_funcs", f"rewards.py:{kind}", "--overlap_rewards", str(overlap).lower()),
-        *("--output_dir", f"{name}-out"),
-    ]
-    one_thread = os.environ | {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
-    finished = subprocess.run(
-        command, cwd=folder, env=one_thread, capture_output=True, text=True, check=False
-    )
-    if finished.returncode:
-        print(finished.stdout[-2000:], finished.stderr[-2000:])
-    finished.check_returncode()
+    record(
+        folder, name, "-m", "grpo_doctor_trainer", *_FLAGS, "--max_steps", str(steps),
+        "--reward_funcs", f"rewards.py:{kind}", "--overlap_rewards", str(overlap).lower(),
+        "--output_dir", f"{name}-out",
+    )  # fmt: skip
     report = subprocess.run(
         [sys.executable, "-m", "grpo_doctor", "report", "--json", name],
         cwd=folder, capture_output=True, text=True, check=True,

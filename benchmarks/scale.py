@@ -35,10 +35,10 @@ _PEERS = Path(__file__).with_name("scale_peers")
 
 def report(recording: Path, page: Path) -> dict[str, float]:
     """What one report takes, and how large its page is."""
-    found = measured(
+    costs = measured(
         [sys.executable, "-m", "grpo_doctor", "report", str(recording), "-o", str(page)]
     )
-    return {**found, "page_mib": page.stat().st_size / 2**20}
+    return {**costs, "page_mib": page.stat().st_size / 2**20}
 
 
 def size(folder: Path, ranks: int, steps: int) -> dict[str, Any]:
@@ -48,7 +48,7 @@ def size(folder: Path, ranks: int, steps: int) -> dict[str, Any]:
     spans = write_run(run, ranks, steps)
     with_trace = report(run, page)
     trace = run / "trace.json"
-    found = {
+    costs = {
         "spans": spans,
         "trace_mib": trace.stat().st_size / 2**20,
         "run directory, trace.json written too": with_trace,
@@ -56,7 +56,7 @@ def size(folder: Path, ranks: int, steps: int) -> dict[str, Any]:
         "trace.json": report(trace, page),
     }
     shutil.rmtree(run)
-    return found
+    return costs
 
 
 def peers(folder: Path, ranks: int, steps: int) -> dict[str, Any]:
@@ -65,16 +65,18 @@ def peers(folder: Path, ranks: int, steps: int) -> dict[str, Any]:
     spans = write_run(run, ranks, steps)
     report(run, folder / "report.html")  # writes the trace
     trace = run / "trace.json"
-    found: dict[str, Any] = {"spans": spans}
+    costs: dict[str, Any] = {"spans": spans}
     for name in PEERS:
         script = _PEERS / f"{name}_breakdown.py"
         python = os.environ.get(f"{name.upper()}_PYTHON", sys.executable)
-        known = subprocess.run([python, str(script), "--installed"], check=False).returncode == 0
-        if known and name == "hta":  # it reads a folder of one Kineto trace per rank
+        installed = (
+            subprocess.run([python, str(script), "--installed"], check=False).returncode == 0
+        )
+        if installed and name == "hta":  # it reads a folder of one Kineto trace per rank
             subprocess.run([python, str(script), "--convert", str(trace)], check=True)
-        found[name] = measured([python, str(script), str(trace)]) if known else None
+        costs[name] = measured([python, str(script), str(trace)]) if installed else None
     shutil.rmtree(run)
-    return found
+    return costs
 
 
 def main() -> int:
@@ -95,44 +97,44 @@ def main() -> int:
         print(json.dumps({"sizes": sizes, "peers": beside}, indent=1))
     else:
         _say(sizes, beside)
-    return 0 if _kept(sizes, beside) else 1
+    return 0 if _holds(sizes, beside) else 1
 
 
 def _say(sizes: list[dict[str, Any]], beside: dict[str, Any]) -> None:
-    for found in sizes:
-        print(f"{found['spans']:,} spans, trace.json {found['trace_mib']:.0f} MiB")
-        for source, took in found.items():
+    for costs in sizes:
+        print(f"{costs['spans']:,} spans, trace.json {costs['trace_mib']:.0f} MiB")
+        for source, took in costs.items():
             if isinstance(took, dict):
                 print(_line(source, took) + f"  page {took['page_mib']:.1f} MiB")
     if beside:
         print(f"{beside['spans']:,} spans, the same question")
-        for who in PEERS:
-            took = beside[who]
-            print(_line(who, took) if took else f"  {who}: not installed, left out")
+        for peer in PEERS:
+            took = beside[peer]
+            print(_line(peer, took) if took else f"  {peer}: not installed, left out")
 
 
-def _line(what: str, took: dict[str, float]) -> str:
+def _line(title: str, took: dict[str, float]) -> str:
     return (
-        f"  {what:<40} {took['seconds']:6.1f} s ({took['cpu_seconds']:6.1f} s of processors) "
+        f"  {title:<40} {took['seconds']:6.1f} s ({took['cpu_seconds']:6.1f} s of processors) "
         f"{took['peak_mib']:6.0f} MiB"
     )
 
 
-def _kept(sizes: list[dict[str, Any]], beside: dict[str, Any]) -> bool:
+def _holds(sizes: list[dict[str, Any]], beside: dict[str, Any]) -> bool:
     """Whether the bounds hold. Growth is judged by processor time: a busy machine's wall is not."""
     largest = sizes[-1]
-    kept = all(
+    holds = all(
         largest[source]["seconds"] < SECONDS and largest[source]["peak_mib"] < PEAK_MIB
         for source in ("run directory", "trace.json")
     )
     for source in ("run directory", "trace.json"):
         growth = largest[source]["cpu_seconds"] / sizes[0][source]["cpu_seconds"]
-        kept &= growth < LINEAR * largest["spans"] / sizes[0]["spans"]
-    for who in PEERS[1:]:
-        if beside.get(who):
-            kept &= beside[who]["cpu_seconds"] > PEER_RATIO * beside["ours"]["cpu_seconds"]
-            kept &= beside[who]["peak_mib"] > LEANER[who] * beside["ours"]["peak_mib"]
-    return kept
+        holds &= growth < LINEAR * largest["spans"] / sizes[0]["spans"]
+    for peer in PEERS[1:]:
+        if beside.get(peer):
+            holds &= beside[peer]["cpu_seconds"] > PEER_RATIO * beside["ours"]["cpu_seconds"]
+            holds &= beside[peer]["peak_mib"] > LEANER[peer] * beside["ours"]["peak_mib"]
+    return holds
 
 
 if __name__ == "__main__":

@@ -48,10 +48,10 @@ def measure(reader: str, path: Path, spans: int, runs: int) -> tuple[float, floa
     code = _MEASURED.format(body=_READERS[reader], spans=spans)
     results = []
     for _ in range(runs):
-        done = subprocess.run(
+        reader_run = subprocess.run(
             [sys.executable, "-c", code, str(path)], check=True, capture_output=True, text=True
         )
-        results.append(tuple(float(part) for part in done.stdout.split()))
+        results.append(tuple(float(part) for part in reader_run.stdout.split()))
     seconds, peaks = zip(*results)
     return statistics.median(seconds), statistics.median(peaks)
 

@@ -30,8 +30,8 @@ def large_trace(spans: int) -> Trace:
     """About `spans` spans: 8 ranks, steps of 10 s, sub-spans, one host series at 10 Hz."""
     steps = max(1, spans // (RANKS * ROWS_PER_STEP))
     names = Interned()
-    one = _one_step(names)
-    blocks = [_rank(one, rank, steps) for rank in range(RANKS)]
+    step = _one_step(names)
+    blocks = [_rank(step, rank, steps) for rank in range(RANKS)]
     end_ns = steps * STEP_NS
     samples = min(steps * 100, 36_000)
     t_ns = np.linspace(0, end_ns, samples).astype(np.int64)
@@ -72,10 +72,10 @@ def _one_step(names: Interned) -> dict[str, Any]:
     return {"kind": kind, "depth": depth, "name": name, "start_ns": start, "end_ns": end_ns}
 
 
-def _rank(one: dict[str, Any], rank: int, steps: int) -> Spans:
-    count = len(one["kind"])
+def _rank(step: dict[str, Any], rank: int, steps: int) -> Spans:
+    count = len(step["kind"])
     offsets = np.repeat(np.arange(steps, dtype=np.int64) * STEP_NS, count)
-    columns = {name: np.tile(values, steps) for name, values in one.items()}
+    columns = {name: np.tile(values, steps) for name, values in step.items()}
     columns["start_ns"] = columns["start_ns"] + offsets
     columns["end_ns"] = columns["end_ns"] + offsets
     steps_of_rows = np.repeat(np.arange(steps), count)

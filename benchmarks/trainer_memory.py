@@ -16,12 +16,10 @@ has. On a GPU TRL may take other kernels for them than here.
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import statistics
 import sys
-import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterable
@@ -30,13 +28,15 @@ from importlib.util import find_spec
 from pathlib import Path
 from types import TracebackType
 
-from benchmarks.pairs import in_turn, mean_ratio
-from benchmarks.trainer_folders import SIZES, Size, write_folder
+from benchmarks.pairs import mean_ratio
+from benchmarks.trainer_folders import SIZES, Size
 from benchmarks.trainer_speed import (
     WARM_UP_STEPS,
     JobFailedError,
     Mark,
     our_marks,
+    side_by_side,
+    side_by_side_parser,
     trl_marks,
 )
 
@@ -140,30 +140,20 @@ def resident_bytes(pid: int) -> int:
 
 def measure(size: Size, pairs: int, steps: int, flags: list[str]) -> dict[str, list[Memory]]:
     """Both sides, pair by pair; `flags` are for ours."""
-    sides: dict[str, Callable[[Path], dict[int, Mark]]] = {
-        "ours": lambda folder: our_marks(folder, size, steps, *flags, environment=_ENVIRONMENT),
-        "trl": lambda folder: trl_marks(folder, size, steps, environment=_ENVIRONMENT),
+
+    def watched(marks_of: Callable[[Path], dict[int, Mark]]) -> Callable[[Path], Memory]:
+        def memory(folder: Path) -> Memory:
+            with Watch() as watch:
+                marks = marks_of(folder)
+            return Memory.between(marks[WARM_UP_STEPS], marks[steps], watch.readings)
+
+        return memory
+
+    sides = {
+        "ours": watched(lambda f: our_marks(f, size, steps, *flags, environment=_ENVIRONMENT)),
+        "trl": watched(lambda f: trl_marks(f, size, steps, environment=_ENVIRONMENT)),
     }
-    memories: dict[str, list[Memory]] = {name: [] for name in sides}
-    with tempfile.TemporaryDirectory() as parent:
-        folder = Path(parent)
-        write_folder(folder, size)
-        for pair in range(pairs):
-            both = {}
-            try:
-                for name in in_turn(pair, sides):
-                    with Watch() as watch:
-                        marks = sides[name](folder)
-                    first, last = marks[WARM_UP_STEPS], marks[steps]
-                    both[name] = Memory.between(first, last, watch.readings)
-            except JobFailedError as error:
-                print(f"pair {pair + 1}/{pairs} is left out: {error}", file=sys.stderr, flush=True)
-                continue
-            for name in sides:
-                memories[name].append(both[name])
-            line = ", ".join(f"{name} {memory_text(both[name])}" for name in sides)
-            print(f"pair {pair + 1}/{pairs}: {line}", file=sys.stderr, flush=True)
-    return memories
+    return side_by_side(size, pairs, sides, memory_text)
 
 
 def memory_text(memory: Memory) -> str:
@@ -173,13 +163,8 @@ def memory_text(memory: Memory) -> str:
 
 def main() -> int:
     """Prints the ratios of memory; ends with 1 if a step of ours takes more than TRL's."""
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--size", choices=SIZES, default="small")
-    parser.add_argument("--pairs", type=int, default=3)
-    parser.add_argument("--steps", type=int, default=5)
+    parser = side_by_side_parser(__doc__, steps=5)
     parser.add_argument("--vocabulary", type=int, default=0, help="columns of the model's logits")
-    parser.add_argument("--flags", default="", help="more flags for the bundled trainer")
-    parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     if options.steps <= WARM_UP_STEPS:
         parser.error(f"--steps must be more than {WARM_UP_STEPS}, which are the warm-up")
@@ -193,8 +178,8 @@ def main() -> int:
         print("no pair of runs reached its last step", file=sys.stderr)
         return 1
     ratios = {
-        "step": [mine.step_bytes / other.step_bytes for mine, other in pairs],
-        "peak": [mine.peak_bytes / other.peak_bytes for mine, other in pairs],
+        "step": [mine.step_bytes / theirs.step_bytes for mine, theirs in pairs],
+        "peak": [mine.peak_bytes / theirs.peak_bytes for mine, theirs in pairs],
     }
     if options.json:
         memories = {side: [asdict(memory) for memory in runs] for side, runs in measured.items()}

@@ -28,11 +28,11 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from benchmarks.pairs import in_turn, mean_ratio
 from benchmarks.trainer_folders import REWARD_FILE, SIZES, Size, write_folder
@@ -41,8 +41,8 @@ from grpo_doctor_probes.rundir import RUN_DIR_VARIABLE
 
 WARM_UP_STEPS = 2
 AS_FAST = 1.0  # of TRL, in the median of the pairs
+Result = TypeVar("Result")
 _STEP = re.compile(r"^step +(\d+)[ /]")
-
 
 _GROUP, _RATE, _BETA = 8, 1e-4, 0.04
 _UNFROZEN = ("--freeze_vit", "false", "--freeze_aligner", "false")  # as TRL, which trains all
@@ -230,51 +230,69 @@ def measure(
         "ours": lambda folder: our_speed(folder, size, steps, *flags),
         "trl": lambda folder: trl_speed(folder, size, steps, vllm=vllm),
     }
-    speeds: dict[str, list[Speed]] = {name: [] for name in sides}
+
+    def text(speed: Speed) -> str:
+        peak = f", peak {speed.peak_bytes / 2**30:.2f} GiB" if size.gpu else ""
+        cpu = f"{speed.cpu:,.0f} per CPU second"
+        return f"{speed.wall:,.0f} ({cpu}, {speed.tokens:,.0f} in all{peak})"
+
+    return side_by_side(size, pairs, sides, text, unit=", tokens/s")
+
+
+def side_by_side(
+    size: Size,
+    pairs: int,
+    sides: Mapping[str, Callable[[Path], Result]],
+    text: Callable[[Result], str],
+    unit: str = "",
+) -> dict[str, list[Result]]:
+    """What each side gives, pair by pair; a pair with a job that failed is left out, and named."""
+    results: dict[str, list[Result]] = {name: [] for name in sides}
     with tempfile.TemporaryDirectory() as parent:
         folder = Path(parent)
         write_folder(folder, size)
         for pair in range(pairs):
             try:
-                both = {name: sides[name](folder) for name in in_turn(pair, sides)}
+                by_side = {name: sides[name](folder) for name in in_turn(pair, sides)}
             except JobFailedError as error:
                 print(f"pair {pair + 1}/{pairs} is left out: {error}", file=sys.stderr, flush=True)
                 continue
-            for name in sides:
-                speeds[name].append(both[name])
-            line = ", ".join(
-                f"{name} {both[name].wall:,.0f} ({both[name].cpu:,.0f} per CPU second, "
-                f"{both[name].tokens:,.0f} in all"
-                + (f", peak {both[name].peak_bytes / 2**30:.2f} GiB)" if size.gpu else ")")
-                for name in sides
-            )
-            print(f"pair {pair + 1}/{pairs}, tokens/s: {line}", file=sys.stderr, flush=True)
-    return speeds
+            for name, result in by_side.items():
+                results[name].append(result)
+            line = ", ".join(f"{name} {text(by_side[name])}" for name in sides)
+            print(f"pair {pair + 1}/{pairs}{unit}: {line}", file=sys.stderr, flush=True)
+    return results
+
+
+def side_by_side_parser(documentation: str, steps: int) -> argparse.ArgumentParser:
+    """The options of a comparison; `steps` is how many there are by default."""
+    parser = argparse.ArgumentParser(description=documentation.partition("\n")[0])
+    parser.add_argument("--size", choices=SIZES, default="small")
+    parser.add_argument("--pairs", type=int, default=3)
+    parser.add_argument("--steps", type=int, default=steps)
+    parser.add_argument("--flags", default="", help="more flags for the bundled trainer")
+    parser.add_argument("--json", action="store_true")
+    return parser
 
 
 def main() -> int:
     """Prints the ratios of tokens per second; ends with 1 if ours is clearly slower."""
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--size", choices=SIZES, default="small")
-    parser.add_argument("--pairs", type=int, default=3)
-    parser.add_argument("--steps", type=int, default=12)
+    parser = side_by_side_parser(__doc__, steps=12)
     parser.add_argument("--vllm", action="store_true")
-    parser.add_argument("--flags", default="", help="more flags for the bundled trainer")
-    parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     if find_spec("trl") is None:
         print("TRL is not installed, so there is nothing to compare with: pip install trl")
         return 0
     size, flags = SIZES[options.size], options.flags.split()
     measured = measure(size, options.pairs, options.steps, vllm=options.vllm, flags=flags)
-    (name, ours), (peer, theirs) = measured.items()
-    pairs = list(zip(ours, theirs, strict=True))
+    name, peer = measured
+    pairs = list(zip(measured[name], measured[peer], strict=True))
     if not pairs:
         print("no pair of runs reached its last step", file=sys.stderr)
         return 1
     ratios = {
-        "wall": [mine.wall / other.wall for mine, other in pairs],
-        "cpu": [mine.cpu / other.cpu for mine, other in pairs],
+        "wall": [mine.wall / theirs.wall for mine, theirs in pairs],
+        "cpu": [mine.cpu / theirs.cpu for mine, theirs in pairs],
     }
     judged = "wall" if size.gpu else "cpu"
     if options.json:

@@ -38,18 +38,18 @@ class _Lines(TrainerCallback):  # type: ignore[misc]
     def on_step_end(self, args: Any, state: Any, *_: Any, **__: Any) -> None:
         """Called with the weights already stepped."""
         if args.process_index == 0:
-            seen = self.trainer.state.num_input_tokens_seen
+            tokens = self.trainer.state.num_input_tokens_seen
             peak_bytes = torch.cuda.max_memory_allocated() if torch.cuda.is_available() else 0
-            print(f"step {state.global_step} tokens {seen} peak {peak_bytes}", flush=True)
+            print(f"step {state.global_step} tokens {tokens} peak {peak_bytes}", flush=True)
 
 
 def _sync_by_reloading(generation: Any) -> None:
     """What TRL's `VLLMGeneration.sync_weights` does in mode colocate, with the other call."""
     weights = generation._iter_named_params()  # noqa: SLF001 - as TRL's own method does
-    named = [(name, weight.detach()) for name, weight in weights]
-    head = [("lm_head.weight", weight) for name, weight in named if "embed_tokens" in name]
+    parameters = [(name, weight.detach()) for name, weight in weights]
+    head = [("lm_head.weight", weight) for name, weight in parameters if "embed_tokens" in name]
     engine = generation.llm.llm_engine
-    engine.collective_rpc("reload_weights", kwargs={"weights_iterator": named + head})
+    engine.collective_rpc("reload_weights", kwargs={"weights_iterator": parameters + head})
     generation.llm.reset_prefix_cache()
 
 

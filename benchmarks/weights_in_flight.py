@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import statistics
 import subprocess
 import sys
@@ -22,6 +21,7 @@ from pathlib import Path
 
 import grpo_doctor
 from benchmarks.pairs import in_turn, mean_ratio
+from benchmarks.recorded import record
 from grpo_doctor_trainer.rollout.vllm.client import ServerClient
 from tests.rollout_server import START_S, kill_session, started
 
@@ -70,18 +70,10 @@ def run(folder: Path, name: str, flags: list[str], program: list[str]) -> Run:
     Raises:
         subprocess.CalledProcessError: it failed; its output has been printed.
     """
-    command = [
-        *(sys.executable, "-m", "grpo_doctor", "run", "--no-report", "-o", name, "--"),
-        *(sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2"),
-        *(*program, *_TRAINER, *flags, "--output_dir", f"{name}-out"),
-    ]
-    one_thread = os.environ | {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
-    finished = subprocess.run(
-        command, cwd=folder, env=one_thread, capture_output=True, text=True, check=False
-    )
-    if finished.returncode:
-        print(finished.stdout[-2000:], finished.stderr[-4000:])
-    finished.check_returncode()
+    record(
+        folder, name, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2",
+        *program, *_TRAINER, *flags, "--output_dir", f"{name}-out",
+    )  # fmt: skip
     trace = grpo_doctor.load(folder / name)
     frame = trace.frame()
     frame = frame[frame["rank"] == 0].assign(s=lambda rows: (rows.end_ns - rows.start_ns) / 1e9)

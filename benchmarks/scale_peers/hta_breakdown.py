@@ -35,12 +35,14 @@ def convert(path: str) -> None:
         args = {"stream": 7, "correlation": len(mine) + 1, "device": 0}
         times = {"ts": event["ts"], "dur": event["dur"], "pid": 0, "tid": 7}
         mine.append({"ph": "X", "cat": "kernel", "name": name, **times, "args": args})
-    for rank, found in ranks.items():
+    for rank, kernels in ranks.items():
         step = {"ph": "X", "cat": "user_annotation", "name": "ProfilerStep#1", "pid": 1, "tid": 1}
-        step.update(ts=found[0]["ts"], dur=found[-1]["ts"] + found[-1]["dur"] - found[0]["ts"])
-        whole = {"schemaVersion": 1, "distributedInfo": {"rank": rank, "world_size": len(ranks)}}
+        step.update(
+            ts=kernels[0]["ts"], dur=kernels[-1]["ts"] + kernels[-1]["dur"] - kernels[0]["ts"]
+        )
+        head = {"schemaVersion": 1, "distributedInfo": {"rank": rank, "world_size": len(ranks)}}
         with gzip.open(folder / f"rank_{rank}.json.gz", "wt", compresslevel=1) as out:
-            json.dump({**whole, "traceEvents": [step, *found]}, out)
+            json.dump({**head, "traceEvents": [step, *kernels]}, out)
 
 
 def main(path: str) -> None:

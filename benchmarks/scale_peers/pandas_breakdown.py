@@ -24,9 +24,9 @@ def main(path: str) -> None:
     calls["wait"] = (calls["last"] - calls["ts"]).clip(lower=0)
     calls["transfer"] = calls["ts"] + calls["dur"] - calls["last"]
     by_phase = phases.pivot_table("dur", "pid", "name", "sum")
-    whole = steps.groupby("pid")["dur"].sum()
+    step_us = steps.groupby("pid")["dur"].sum()
     table = by_phase.assign(
-        idle=whole - by_phase.sum(axis=1),
+        idle=step_us - by_phase.sum(axis=1),
         wait=calls.groupby("pid")["wait"].sum(),
         transfer=calls.groupby("pid")["transfer"].sum(),
     )
