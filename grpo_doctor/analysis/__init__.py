@@ -8,19 +8,12 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from grpo_doctor.analysis.accounting import (
-    Accounting,
-    Table,
-    account,
-    idle,
-    part_seconds,
-    phase_seconds,
-)
+from grpo_doctor.analysis.accounting import Accounting, Table, account, idle, phase_seconds
 from grpo_doctor.analysis.device import DEVICE_PHASES, device_seconds
 from grpo_doctor.analysis.device_clock import on_device_clock
 from grpo_doctor.analysis.driven import by_rank
 from grpo_doctor.analysis.gpu import GpuMemory, busy_percent, gpu_memory, truly_busy_percent
-from grpo_doctor.analysis.intervals import Intervals, none, union
+from grpo_doctor.analysis.intervals import Intervals, together
 from grpo_doctor.analysis.regimes import Regimes, find_regimes
 from grpo_doctor.analysis.rows import CODES, UNATTRIBUTED_CODE, RankRows, rank_rows
 from grpo_doctor.analysis.steps import Steps, find_steps
@@ -54,22 +47,22 @@ class Analysis:
     @cached_property
     def used_seconds(self) -> Table:
         """`seconds` of the used steps and stepping ranks: nothing in it is NaN."""
-        return self.seconds[np.ix_(self.steps.used, np.flatnonzero(self.steps.stepping))]
+        return self.steps.used_cells(self.seconds)
 
     @cached_property
     def used_waited(self) -> Table:
         """`waited` of the used steps and stepping ranks."""
-        return self.waited[np.ix_(self.steps.used, np.flatnonzero(self.steps.stepping))]
+        return self.steps.used_cells(self.waited)
 
     @cached_property
     def used_transferred(self) -> Table:
         """`transferred` of the used steps and stepping ranks."""
-        return self.transferred[np.ix_(self.steps.used, np.flatnonzero(self.steps.stepping))]
+        return self.steps.used_cells(self.transferred)
 
     @cached_property
     def used_idled(self) -> Table:
         """`idled` of the used steps and stepping ranks."""
-        return self.idled[np.ix_(self.steps.used, np.flatnonzero(self.steps.stepping))]
+        return self.steps.used_cells(self.idled)
 
     @cached_property
     def device_seconds(self) -> dict[str, float]:
@@ -101,14 +94,13 @@ class Analysis:
     @cached_property
     def used_own_work(self) -> Table:
         """`used_work` without `duties`: what ranks can be compared by."""
-        at_duty = part_seconds(self.steps, self.tracks, self.duties)
-        used = np.ix_(self.steps.used, np.flatnonzero(self.steps.stepping))
-        return self.used_work - at_duty[used]
+        at_duty = phase_seconds(self.steps, self.tracks, self.duties)
+        return self.used_work - self.steps.used_cells(at_duty)
 
     @cached_property
     def transferred(self) -> Table:
         """The part of `seconds` in collectives that every rank had reached; same shape."""
-        return part_seconds(self.steps, self.tracks, self.waits.transfers)
+        return phase_seconds(self.steps, self.tracks, self.waits.transfers)
 
     @cached_property
     def idle(self) -> tuple[Intervals, ...]:
@@ -122,7 +114,7 @@ class Analysis:
     @cached_property
     def idled(self) -> Table:
         """The part of `seconds` in which the rank was idle; same shape."""
-        return part_seconds(self.steps, self.tracks, self.idle)
+        return phase_seconds(self.steps, self.tracks, self.idle)
 
     @cached_property
     def accounting(self) -> Accounting:
@@ -155,13 +147,7 @@ class Analysis:
     @cached_property
     def used_windows(self) -> Intervals:
         """The time in which any rank was in a used step."""
-        windows = [self.steps.windows(c, used=True)[0] for c in range(len(self.ranks))]
-        if not windows:
-            return none()
-        return union(
-            np.concatenate([w.start_ns for w in windows]),
-            np.concatenate([w.end_ns for w in windows]),
-        )
+        return together([self.steps.windows(c, used=True)[0] for c in range(len(self.ranks))])
 
     @cached_property
     def blame(self) -> Blame:
@@ -199,5 +185,5 @@ def analyse(trace: Trace) -> Analysis:
         steps=steps,
         waits=waits,
         seconds=phase_seconds(steps, tracks),
-        waited=part_seconds(steps, tracks, waits.per_rank),
+        waited=phase_seconds(steps, tracks, waits.per_rank),
     )

@@ -13,7 +13,15 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from grpo_doctor.analysis.intervals import Intervals, gaps, intersect, overlaps, subtract, union
+from grpo_doctor.analysis.intervals import (
+    Intervals,
+    gaps,
+    intersect,
+    overlaps,
+    subtract,
+    together,
+    union,
+)
 from grpo_doctor.analysis.rows import COLUMNS, UNATTRIBUTED_CODE, RankRows
 from grpo_doctor.analysis.steps import NS_PER_S, Steps
 from grpo_doctor.analysis.tracks import PhaseTrack
@@ -23,20 +31,14 @@ from grpo_doctor.trace.model import Kind, Trace
 Table = NDArray[np.float64]
 
 
-def phase_seconds(steps: Steps, tracks: Sequence[PhaseTrack]) -> Table:
+def phase_seconds(
+    steps: Steps, tracks: Sequence[PhaseTrack], only: Sequence[Intervals] | None = None
+) -> Table:
     """Seconds of each phase, shape (steps, ranks, COLUMNS); NaN where a rank has no such step.
 
-    The last column is what no phase covers; a row's sum is the step's length.
+    The last column is what no phase covers; a row's sum is the step's length. With `only` what lies
+    in some intervals of each rank, such as its waits.
     """
-    return _table(steps, tracks, None)
-
-
-def part_seconds(steps: Steps, tracks: Sequence[PhaseTrack], part: Sequence[Intervals]) -> Table:
-    """How much of `phase_seconds` lies in some intervals of each rank, such as its waits."""
-    return _table(steps, tracks, part)
-
-
-def _table(steps: Steps, tracks: Sequence[PhaseTrack], only: Sequence[Intervals] | None) -> Table:
     result = np.full((len(steps.numbers), len(tracks), COLUMNS), np.nan)
     for column, track in enumerate(tracks):
         windows, row = steps.windows(column)
@@ -96,10 +98,7 @@ def idle(
     engine = engine_waits(trace, main)
     for stretches in accounted:
         engine = subtract(engine, stretches).intervals
-    return union(
-        np.concatenate([nothing.start_ns, engine.start_ns]),
-        np.concatenate([nothing.end_ns, engine.end_ns]),
-    )
+    return together([nothing, engine])
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,7 @@ to the step's begin. Whatever is not on this path can be faster without the step
 
 from __future__ import annotations
 
+from functools import cache
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -56,10 +57,11 @@ def critical_path(analysis: Analysis, row: int) -> list[Segment]:
     begin_ns = int(steps.start_ns[row, columns].min())
     ends = steps.end_ns[row, columns]
     last = int(columns[ends.argmax()])
-    lanes = _Lanes(analysis, begin_ns, int(ends.max()))
+    end_ns = int(ends.max())
+    lane_of = cache(lambda column: _Lane.of(analysis, column, begin_ns, end_ns))
     segments: list[Segment] = []
-    for stretch in hops(analysis, last, begin_ns, int(ends.max())):
-        segments += lanes.segments(stretch)
+    for stretch in hops(analysis, last, begin_ns, end_ns):
+        segments += lane_of(stretch.column).segments(stretch)
     return joined(segments)
 
 
@@ -106,23 +108,9 @@ def _extend(path: list[Stretch], stretch: Stretch) -> None:
         path.append(stretch)
 
 
-class _Lanes:
-    """What ranks did within a window, read once per rank."""
-
-    def __init__(self, analysis: Analysis, begin_ns: int, end_ns: int) -> None:
-        self.analysis = analysis
-        self.begin_ns, self.end_ns = begin_ns, end_ns
-        self._known: dict[int, _Lane] = {}
-
-    def segments(self, stretch: Stretch) -> list[Segment]:
-        """One stretch, cut where the rank began something else."""
-        column = stretch.column
-        if column not in self._known:
-            self._known[column] = _Lane.of(self.analysis, column, self.begin_ns, self.end_ns)
-        return self._known[column].segments(stretch)
-
-
 class _Lane(NamedTuple):
+    """What one rank did within a window."""
+
     rank: int
     names: tuple[str, ...]
     pieces: Intervals  # by innermost span
@@ -151,6 +139,7 @@ class _Lane(NamedTuple):
         )
 
     def segments(self, stretch: Stretch) -> list[Segment]:
+        """One stretch, cut where the rank began something else."""
         tracks = (self.pieces, self.track, self.transfers, self.engine)
         cuts = np.concatenate(
             [moments for track in tracks for moments in (track.start_ns, track.end_ns)]

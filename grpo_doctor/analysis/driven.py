@@ -10,7 +10,6 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from grpo_doctor.analysis.intervals import innermost, overlaps, subtract, union
 from grpo_doctor.phases import phase_of
@@ -33,8 +32,9 @@ def by_rank(trace: Trace) -> Trace:
     block = columns.join([steps, _rewards(trace, driver, steps)])
     actors = {p.rank: p for p in trace.processes if p.role == _TRAINS}
     if not actors:
-        others = trace.spans.select(_others(trace, steps, driver))
-        return replace(trace, spans=columns.join([others, block]))
+        spans = trace.spans
+        others = (spans.process != driver.index) | (spans.thread != steps.thread[0])
+        return replace(trace, spans=columns.join([spans.select(others), block]))
     blocks = [_of_actor(block, actor) for actor in actors.values()]
     own = np.isin(trace.spans.process, [p.index for p in actors.values()])
     spans = replace(
@@ -44,7 +44,7 @@ def by_rank(trace: Trace) -> Trace:
     )
     return replace(
         trace,
-        processes=tuple(_told(p, driver) for p in trace.processes),
+        processes=tuple(_as_rank(p, driver) for p in trace.processes),
         spans=columns.join([spans.select(~own | (spans.kind != Kind.STEP)), *blocks]),
     )
 
@@ -57,24 +57,12 @@ def _driver(trace: Trace) -> Process | None:
 
 
 def _main_thread(trace: Trace, driver: Process) -> Spans:
-    rows = _rows(trace, driver)
-    threads = trace.spans.thread[rows]
-    main = np.bincount(threads[trace.spans.kind[rows] == Kind.STEP]).argmax()
-    return trace.spans.select(rows[threads == main])
+    spans = trace.spans.select(trace.spans.of_process(driver.index))
+    main = np.bincount(spans.thread[spans.kind == Kind.STEP]).argmax()
+    return spans.select(spans.thread == main)
 
 
-def _others(trace: Trace, steps: Spans, driver: Process) -> NDArray[np.bool_]:
-    spans = trace.spans
-    mask: NDArray[np.bool_] = (spans.process != driver.index) | (spans.thread != steps.thread[0])
-    return mask
-
-
-def _rows(trace: Trace, process: Process) -> NDArray[np.intp]:
-    block = trace.spans.of_process(process.index)
-    return np.arange(block.start, block.stop)
-
-
-def _told(process: Process, driver: Process) -> Process:
+def _as_rank(process: Process, driver: Process) -> Process:
     """Ray kills actors when the driver is done: they end as it does."""
     if process.role == _TRAINS:
         return replace(process, role="trainer", state=driver.state)
@@ -83,9 +71,7 @@ def _told(process: Process, driver: Process) -> Process:
 
 def _of_actor(block: Spans, actor: Process) -> Spans:
     return replace(
-        block,
-        process=np.full_like(block.process, actor.index),
-        thread=np.zeros_like(block.thread),
+        block, process=np.full_like(block.process, actor.index), thread=np.zeros_like(block.thread)
     )
 
 

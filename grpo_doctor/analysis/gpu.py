@@ -37,13 +37,17 @@ def busy_percent(trace: Trace, inside: Intervals) -> tuple[float, str] | None:
     `gpu.util` says that any kernel ran, `gpu.sm_active` how much of the chip it used, so the
     latter is preferred where it was sampled.
     """
-    usable = {gpu.uuid for gpu in trace.gpus if gpu.visible}
     for name in BUSY:
-        sampled = [s for s in series_named(trace, name) if s.gpu in usable or not usable]
+        sampled = _of_usable_gpus(trace, name)
         means = [mean for s in sampled if (mean := mean_over(s, inside)) is not None]
         if means:
             return float(np.mean(means)), name
     return None
+
+
+def _of_usable_gpus(trace: Trace, name: str) -> list[Series]:
+    usable = {gpu.uuid for gpu in trace.gpus if gpu.visible}
+    return [s for s in series_named(trace, name) if s.gpu in usable or not usable]
 
 
 # A GPU that computes draws at least twice what it draws idle; a smaller range says nothing.
@@ -58,15 +62,13 @@ def truly_busy_percent(trace: Trace, inside: Intervals) -> tuple[float, str] | N
     activity (DCGM, GPM) tells those apart; else power does, from what the GPU drew at its least to
     its limit, or to the most it ever drew where the limit was not sampled.
     """
-    usable = {gpu.uuid for gpu in trace.gpus if gpu.visible}
     sampled = busy_percent(trace, inside)
     if sampled is not None and sampled[1] == BUSY[0]:
         return sampled
     limits = {s.gpu: float(np.nanmax(s.values)) for s in series_named(trace, POWER_LIMIT)}
     shares = [
         share
-        for series in series_named(trace, POWER)
-        if series.gpu in usable or not usable
+        for series in _of_usable_gpus(trace, POWER)
         if (share := _of_power(series, inside, limits.get(series.gpu))) is not None
     ]
     return (float(np.mean(shares)), POWER) if shares else None

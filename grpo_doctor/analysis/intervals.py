@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -72,6 +73,14 @@ def union(start_ns: Times, end_ns: Times) -> Intervals:
     beyond = np.flatnonzero(start[1:] > reached[:-1])
     begins = np.concatenate([_ZERO, beyond + 1])
     return Intervals(start[begins], reached[np.concatenate([beyond, [len(start) - 1]])])
+
+
+def together(parts: Sequence[Intervals]) -> Intervals:
+    """What any of some sets cover."""
+    if not parts:
+        return none()
+    starts, ends = ([p.start_ns for p in parts], [p.end_ns for p in parts])
+    return union(np.concatenate(starts), np.concatenate(ends))
 
 
 def gaps(inside: Intervals) -> Intervals:

@@ -36,8 +36,7 @@ def counted(analysis: Analysis, name: str) -> NDArray[np.float64]:
         rows = step[window[inside]]
         result[rows, column] = np.where(np.isnan(result[rows, column]), 0, result[rows, column])
         np.add.at(result[:, column], rows, series.values[inside])
-    chosen: NDArray[np.float64] = result[np.ix_(steps.used, np.flatnonzero(steps.stepping))]
-    return chosen
+    return steps.used_cells(result)
 
 
 def counted_mean(analysis: Analysis, name: str) -> float | None:
@@ -62,8 +61,7 @@ def named_seconds(analysis: Analysis, name: str) -> NDArray[np.float64]:
             continue
         overlap = overlaps(union(spans.start_ns[rows], spans.end_ns[rows]), windows)
         np.add.at(result[:, column], step[overlap.right], overlap.length_ns / NS_PER_S)
-    chosen: NDArray[np.float64] = result[np.ix_(steps.used, np.flatnonzero(steps.stepping))]
-    return chosen
+    return steps.used_cells(result)
 
 
 BEGIN, END = "the step's begin", "its end"

@@ -67,6 +67,11 @@ class Steps:
         end = np.where(has_step, self.end_ns, 0).max(axis=1, initial=0)
         return start, end
 
+    def used_cells(self, table: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Of a table of shape (S, R, ...) the used steps and stepping ranks."""
+        cells: NDArray[np.float64] = table[np.ix_(self.used, np.flatnonzero(self.stepping))]
+        return cells
+
     def windows(self, rank: int, *, used: bool = False) -> tuple[Intervals, Rows]:
         """The closed steps of one rank (its column) in time order, and the step row of each."""
         rows = np.flatnonzero(self.closed[:, rank])

@@ -73,9 +73,8 @@ def find_blame(steps: Steps, waits: Waits, at_duty: Sequence[Intervals]) -> Blam
     cell = step[shares.claim[inside]] * ranks + claims.culprit[shares.root[inside]]
     explained = (shares.amount_ns - excused_ns)[inside] / NS_PER_S
     size = len(steps.numbers) * ranks
-    table = np.bincount(cell, weights=explained, minlength=size).reshape(len(steps.numbers), ranks)[
-        steps.used
-    ]
+    sums = np.bincount(cell, weights=explained, minlength=size)
+    table = sums.reshape(len(steps.numbers), ranks)[steps.used]
     noticeable = table > _NOTICEABLE * steps.used_seconds[:, None]
     waited_ns = (claims.end_ns - claims.start_ns)[step >= 0].sum() - excused_ns[inside].sum()
     return Blame(
@@ -98,11 +97,8 @@ def _for_duties(waits: Waits, shares: Shares, at_duty: Sequence[Intervals]) -> T
     for column, busy in enumerate(at_duty):
         for party, sign in ((claims.culprit, 1), (claims.waiter, -1)):
             mine = np.flatnonzero(party[shares.root] == column)
-            before, beyond = (
-                covered_before(busy, since_ns[mine]),
-                covered_before(busy, came_ns[mine]),
-            )
-            longer_ns[mine] += sign * (beyond - before)
+            begun_ns = covered_before(busy, since_ns[mine])
+            longer_ns[mine] += sign * (covered_before(busy, came_ns[mine]) - begun_ns)
     return np.clip(longer_ns, 0, shares.amount_ns)
 
 

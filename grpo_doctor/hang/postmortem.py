@@ -18,6 +18,13 @@ from grpo_doctor.hang.wording import ranks_text, sentence, verb
 
 _XID = "dmesg -T | grep -i xid  # on the host of the rank named above"
 _LOOK = "py-spy dump --pid PID  # on the host of the rank named above, if it still runs"
+_CALL_ALIKE = (Fix("Make every rank call the same collectives in the same order."),)
+_FIXES = {
+    "collective-mismatch": _CALL_ALIKE,
+    "collective-skipped": _CALL_ALIKE,
+    "group-order-cycle": (Fix("Use the process groups in one order on all ranks."),),
+    "gpu-fault": (Fix("Look for an Xid of this GPU, drain its host, and reset or replace it."),),
+}
 
 
 def diagnose(scene: Scene) -> Diagnosis:
@@ -90,7 +97,7 @@ def _verdict(scene: Scene, ruling: Ruling) -> Verdict:
         summary=sentence(ruling.summary or "the recordings show no rank behind the others"),
         evidence=tuple(Item("flight recorder", rank, text) for rank, text in ruling.facts),
         confirm=_confirm(ruling),
-        fixes=_fixes(ruling),
+        fixes=_FIXES.get(ruling.cause, ()),
     )
 
 
@@ -115,16 +122,6 @@ def _state(scene: Scene, ruling: Ruling) -> State:
     if ruling.cause == "unknown" and not ruling.unusual and not ruling.culprits:
         return "slow"
     return "stuck" if ruling.cause else "healthy"
-
-
-def _fixes(ruling: Ruling) -> tuple[Fix, ...]:
-    if ruling.cause in ("collective-mismatch", "collective-skipped"):
-        return (Fix("Make every rank call the same collectives in the same order."),)
-    if ruling.cause == "group-order-cycle":
-        return (Fix("Use the process groups in one order on all ranks."),)
-    if ruling.cause == "gpu-fault":
-        return (Fix("Look for an Xid of this GPU, drain its host, and reset or replace it."),)
-    return ()
 
 
 def _rank(scene: Scene, rank: int) -> RankState:

@@ -6,14 +6,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from grpo_doctor_reports.schema.attach import (
-    SCHEMA,
-    Edge,
-    Fix,
-    Item,
-    StackGroup,
-    Undo,
-)
+from grpo_doctor_reports.schema.attach import SCHEMA, Edge, Fix, Item, StackGroup, Undo
 from grpo_doctor_reports.schema.attach import Host as HostSeen
 from grpo_doctor_reports.schema.attach import Point as Node
 from grpo_doctor_reports.schema.attach import Process as RankState

@@ -16,13 +16,7 @@ import msgspec
 from grpo_doctor.errors import TraceError
 from grpo_doctor.importers.reconstruct import reconstruct
 from grpo_doctor.importers.text import lines
-from grpo_doctor.importers.trainer_log import (
-    RUN_TIME,
-    STEP_TIME_COVERS,
-    facts,
-    numbers,
-    step_log,
-)
+from grpo_doctor.importers.trainer_log import RUN_TIME, STEP_TIME_COVERS, facts, numbers, step_log
 from grpo_doctor.trace.jsonfile import BAD_JSON, BARE_NAN
 from grpo_doctor.trace.model import Trace
 
@@ -71,10 +65,7 @@ def load(path: Path) -> Trace:
     return reconstruct(
         path,
         replace(
-            of_job,
-            framework="ms-swift",
-            problems=(*of_job.problems, *problems),
-            truncated=cut_off,
+            of_job, framework="ms-swift", problems=(*of_job.problems, *problems), truncated=cut_off
         ),
         log,
     )

@@ -113,10 +113,9 @@ def _is_own_child(scene: Scene, candidate: Candidate, actor: Actor) -> bool:
     its own.
     """
     ends = actor.hold.peers if actor.hold is not None else ()
-    own = [
-        child for child in scene.children(actor.pid) if child.member.role in ("helper", "reward")
-    ]
-    return candidate.cause == "user-code-blocked" and any(child.pid in ends for child in own)
+    own = (child for child in scene.children(actor.pid) if child.pid in ends)
+    helps = any(child.member.role in ("helper", "reward") for child in own)
+    return candidate.cause == "user-code-blocked" and helps
 
 
 def _does(end: Actor) -> str:

@@ -110,9 +110,7 @@ def _child(scene: Scene, actor: Actor) -> Candidate | None:
         seen = is_blocked_in(actor, "child")
         return _waiting(actor, f"waits for a child process{in_phase(actor)}", ()) if seen else None
     everyone = family(scene, children)
-    working = [
-        process for process in everyone if process.motion.progresses or process.ended_meanwhile
-    ]
+    working = [part for part in everyone if part.motion.progresses or part.ended_meanwhile]
     if working or _just_started(scene, actor):
         return _works(actor, working or children)
     deepest = _deepest(scene, children)
@@ -182,8 +180,7 @@ def _awaited(scene: Scene, actor: Actor) -> list[Actor]:
     own = [
         child for child in own if "tracker" not in child.member.name and not has_succeeded(child)
     ]
-    hold = actor.hold
-    awaited_pids = hold.peers if hold is not None else ()
+    awaited_pids = actor.hold.peers if actor.hold is not None else ()
     return [child for child in own if child.pid in awaited_pids] or own
 
 

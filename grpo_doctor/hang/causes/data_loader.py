@@ -5,13 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from grpo_doctor.hang.causes.candidate import Candidate, Case, Sink
-from grpo_doctor.hang.causes.description import (
-    doing,
-    process_item,
-    stack_item,
-    still_item,
-    title,
-)
+from grpo_doctor.hang.causes.description import doing, process_item, stack_item, still_item, title
 from grpo_doctor.hang.model.process.known_code import short
 from grpo_doctor.hang.model.scene import Actor, Scene
 from grpo_doctor.hang.model.waiting.chain import family, has_succeeded, rests

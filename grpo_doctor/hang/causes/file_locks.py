@@ -49,11 +49,7 @@ def _file_lock(scene: Scene, actor: Actor, hold: Blocked) -> Candidate:
     candidate = Candidate(
         cause="lock-held",
         reason=f"waits for the lock of {hold.target}{held_by},{in_phase(actor)}".rstrip(","),
-        evidence=(
-            Item("fd", actor.rank, fact),
-            *map(process_item, maybe[:1]),
-            *standstill(actor),
-        ),
+        evidence=(Item("fd", actor.rank, fact), *map(process_item, maybe[:1]), *standstill(actor)),
         sink=Sink.HOLDER,
         liveness="never-wakes" if holders and asleep and not strangers else liveness,
         fixes=(_release(hold.target), Fix("Take the lock with a timeout, and on one rank only.")),

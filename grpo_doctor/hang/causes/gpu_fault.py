@@ -47,11 +47,8 @@ def propose(case: Case) -> Iterator[Candidate]:
     """By what the kernel, logs and NVML say; by the recordings; by what a host waits for."""
     yield from _failed(case)
     yield from map(_in_driver, asleep_for("gpu", case.hosts))
-    hung = {
-        blame.rank: blame.text
-        for blame in case.scene.matching.blame
-        if blame.reason == "device-hung"
-    }
+    blames = case.scene.matching.blame
+    hung = {blame.rank: blame.text for blame in blames if blame.reason == "device-hung"}
     for rank, text in sorted(hung.items()):
         peer = case.scene.by_rank.get(rank)
         if peer is None or not (peer.held or peer in case.hosts):
@@ -125,9 +122,8 @@ def _since_the_wait(scene: Scene, age_s: float) -> bool:
 
 def _all_get_on(case: Case) -> bool:
     """Whether whoever the others wait for is at work: then they wait for that."""
-    return bool(case.suspects) and all(
-        suspect.motion.kind == "working" for suspect in case.suspects
-    )
+    kinds = {suspect.motion.kind for suspect in case.suspects}
+    return kinds == {"working"}
 
 
 def _got_over_it(case: Case, actor: Actor) -> bool:

@@ -7,12 +7,7 @@ from dataclasses import replace
 
 from grpo_doctor.hang.causes.candidate import Candidate, Case, Sink
 from grpo_doctor.hang.causes.description import stack_item
-from grpo_doctor.hang.causes.memory import (
-    LIST_KILLS,
-    out_of_memory,
-    recent_oom,
-    unassigned_kills,
-)
+from grpo_doctor.hang.causes.memory import LIST_KILLS, out_of_memory, recent_oom, unassigned_kills
 from grpo_doctor.hang.causes.process_state import dead
 from grpo_doctor.hang.model.hosts import commands, hosts_of
 from grpo_doctor.hang.model.process.progress import TICKS_PER_SECOND
@@ -196,9 +191,8 @@ def _claimed_twice(placements: Sequence[Placement]) -> tuple[list[str], tuple[in
         for rank in placement.ranks:
             claims.setdefault(rank, []).append(placement)
     twice = {rank: claim for rank, claim in claims.items() if _at_one_time(claim)}
-    return sorted({placement.host for claim in twice.values() for placement in claim}), tuple(
-        sorted(twice)
-    )
+    hosts = sorted({placement.host for claim in twice.values() for placement in claim})
+    return hosts, tuple(sorted(twice))
 
 
 def _at_one_time(claim: Sequence[Placement]) -> bool:
@@ -228,11 +222,7 @@ def _not_here(scene: Scene, unseen: tuple[int, ...]) -> str:
 
 def _counted(scene: Scene) -> Item:
     job = scene.evidence.job
-    hosts = (
-        _hosts_text([placement.host for placement in job.placements])
-        if job.placements
-        else job.host
-    )
+    hosts = _hosts_text([placement.host for placement in job.placements]) or job.host
     text = f"{len(scene.by_rank)} of {job.world_size} ranks were seen, on {hosts}"
     return Item("proc", None, text)
 

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from grpo_doctor.hang.causes.candidate import Candidate, Case, Sink
-from grpo_doctor.hang.causes.ras import even_item
+from grpo_doctor.hang.causes.ras import even_items
 from grpo_doctor.hang.model.hosts import parted
 from grpo_doctor.hang.model.matching.model import Matching, Standing, Wait
 from grpo_doctor.hang.model.scene import Scene
@@ -48,21 +48,14 @@ def propose(case: Case) -> Iterator[Candidate]:
         for connection in unsent[:4]
         if connection.pid in scene.by_pid
     )
-    even = even_item(scene)
+    stand = "came to" if behind else "are in"
+    silence = f"all ranks {stand} {operation} and nothing comes through the network{where}"
     yield Candidate(
         cause="network-silent",
         culprits=ranks,
         reason="sends and gets no answer from the network",
-        whole=""
-        if len(ranks) == 1 and not where
-        else f"all ranks came to {operation} and nothing comes through the network{where}"
-        if behind
-        else f"all ranks are in {operation} and nothing comes through the network{where}",
-        evidence=(
-            Item("flight recorder", None, everyone),
-            *connections,
-            *(() if even is None else (even,)),
-        ),
+        whole="" if len(ranks) == 1 and not where else silence,
+        evidence=(Item("flight recorder", None, everyone), *connections, *even_items(scene)),
         sink=Sink.COUNTERS,
         liveness="never-wakes" if broken else "outside",
         still_s=scene.patience.waited_s,

@@ -50,9 +50,7 @@ def propose(case: Case) -> Iterator[Candidate]:
     heard = findings(scene)
     for failure in heard.failures:
         if failure.rank is not None:
-            candidate = _failed(scene, failure.rank, failure)
-            if candidate is not None:
-                yield candidate
+            yield from _failed(scene, failure.rank, failure)
     if heard.failures:
         return  # who waits for a lost rank launches nothing more either
     by_rank: dict[int, list[Laggard]] = {}
@@ -78,26 +76,24 @@ def _judged(job: Job, answers: tuple[RasAnswer, ...]) -> Findings:
     return judge(hear(job, answers))
 
 
-def agrees(scene: Scene, culprits: tuple[int, ...]) -> bool | None:
-    """Whether RAS points at one of these ranks too; None where it points at nobody.
-
-    Every process answers for itself, so this is independent of torch's flight recorders.
+def accused(scene: Scene) -> set[int]:
+    """The ranks at which RAS points. Every process answers for itself, so this is independent of
+    torch's flight recorders.
     """
     heard = findings(scene)
-    named = {entry.rank for entry in heard.failures} | {entry.rank for entry in heard.laggards}
-    named.discard(None)
-    return bool(named & set(culprits)) if named else None
+    ranks = {entry.rank for entry in heard.failures} | {entry.rank for entry in heard.laggards}
+    return {rank for rank in ranks if rank is not None}
 
 
-def even_item(scene: Scene) -> Item | None:
-    """That RAS sees no difference between the ranks, and what it would not see."""
+def even_items(scene: Scene) -> tuple[Item, ...]:
+    """That RAS sees no difference between the ranks, and what it would not see; else ()."""
     if not findings(scene).even:
-        return None
+        return ()
     text = (
         "every rank has launched the same collectives; a hang inside of one, on the network or "
         "the GPUs, does not show there"
     )
-    return Item(SOURCE, None, text)
+    return (Item(SOURCE, None, text),)
 
 
 def _waits_for_suspect(case: Case, actor: Actor) -> bool:
@@ -175,7 +171,7 @@ def _words(lag: Laggard) -> str:
     )
 
 
-def _failed(scene: Scene, rank: int, failure: Failure) -> Candidate | None:
+def _failed(scene: Scene, rank: int, failure: Failure) -> Iterator[Candidate]:
     dead = failure.what == "dead"
     if failure.error:
         cause, reason, fix = _CLASSES.get(failure.error), f"reports to NCCL: {failure.what}", _WARN
@@ -184,9 +180,9 @@ def _failed(scene: Scene, rank: int, failure: Failure) -> Candidate | None:
         cause = "rank-dead" if dead and rank not in scene.by_rank else "network-silent"
         reason, fix = _GIVEN_UP if dead else _SILENT
     if cause is None:
-        return None
+        return
     where = f"process {failure.process.pid} on {failure.process.host}: {failure.what}"
-    return Candidate(
+    yield Candidate(
         cause=cause,
         culprits=(rank,),
         reason=reason,

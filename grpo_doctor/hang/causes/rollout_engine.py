@@ -6,21 +6,11 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from grpo_doctor.hang.causes.candidate import Candidate, Case, Sink
-from grpo_doctor.hang.causes.description import (
-    in_phase,
-    place_text,
-    stack_item,
-    title,
-)
+from grpo_doctor.hang.causes.description import in_phase, place_text, stack_item, title
 from grpo_doctor.hang.causes.engine_output import output, stalled
 from grpo_doctor.hang.causes.memory import oom_items, out_of_memory
 from grpo_doctor.hang.model.process.call_stack import place_of
-from grpo_doctor.hang.model.rollout_engine import (
-    RolloutEngine,
-    awaits_server,
-    engine_of,
-    refusals,
-)
+from grpo_doctor.hang.model.rollout_engine import RolloutEngine, awaits_server, engine_of, refusals
 from grpo_doctor.hang.model.scene import Actor, Scene
 from grpo_doctor.hang.verdict import Fix, Item
 

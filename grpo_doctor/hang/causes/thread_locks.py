@@ -174,10 +174,7 @@ def _lock_in_collective(actor: Actor, main: PythonThread, holder: PythonThread) 
 
 
 def _never_released(
-    actor: Actor,
-    main: PythonThread,
-    wanting: Sequence[PythonThread],
-    busy: Sequence[PythonThread],
+    actor: Actor, main: PythonThread, wanting: Sequence[PythonThread], busy: Sequence[PythonThread]
 ) -> Candidate:
     """The first of `busy` is what probably has the lock."""
     user = place_of(busy[0]).user if busy else None

@@ -70,8 +70,8 @@ def features(scene: Scene, root: Candidate, victims: tuple[int, ...]) -> Feature
         sink=root.sink.name.lower(),
         liveness=root.liveness,
         cause=root.cause,
-        recordings=_agreement(_blamed(scene), root.culprits),
-        ras=_of_ras(scene, root.culprits),
+        recordings=_agreement({blame.rank for blame in scene.matching.blame}, root.culprits),
+        ras=_agreement(ras.accused(scene), root.culprits),
         gpus=_of_gpus(scene, root.culprits),
         stacks=not _others_unseen(scene, root),
         victims=bool(victims) or len(scene.world) <= 1,
@@ -81,21 +81,10 @@ def features(scene: Scene, root: Candidate, victims: tuple[int, ...]) -> Feature
     )
 
 
-def _blamed(scene: Scene) -> set[int]:
-    return {blame.rank for blame in scene.matching.blame}
-
-
 def _agreement(accused: set[int], culprits: tuple[int, ...]) -> Agreement:
     if not accused:
         return "silent"
     return "agrees" if accused & set(culprits) else "disagrees"
-
-
-def _of_ras(scene: Scene, culprits: tuple[int, ...]) -> Agreement:
-    said = ras.agrees(scene, culprits)
-    if said is None:
-        return "silent"
-    return "agrees" if said else "disagrees"
 
 
 def _of_gpus(scene: Scene, culprits: tuple[int, ...]) -> Agreement:

@@ -9,6 +9,7 @@ import math
 from collections.abc import Sequence
 
 from grpo_doctor.hang.causes import Candidate
+from grpo_doctor.hang.causes.description import peers_seen
 from grpo_doctor.hang.model.nodes import ProcessNode
 from grpo_doctor.hang.model.process.actor import Actor
 from grpo_doctor.hang.model.process.patience import FLOOR_S
@@ -63,8 +64,7 @@ def _at_work_s(scene: Scene, bottom: Actor) -> float:
 
 def _lock_holders(scene: Scene, actor: Actor) -> list[Actor]:
     hold = actor.hold
-    pids = hold.peers if hold is not None and hold.kind == "file-lock" else ()
-    return [scene.by_pid[pid] for pid in pids if pid in scene.by_pid]
+    return peers_seen(scene, hold) if hold is not None and hold.kind == "file-lock" else []
 
 
 def nobody_is_at_it(scene: Scene, actor: Actor) -> bool:

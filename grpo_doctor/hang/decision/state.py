@@ -12,6 +12,7 @@ import msgspec
 
 from grpo_doctor.hang.causes import Candidate
 from grpo_doctor.hang.causes.candidate import Sink
+from grpo_doctor.hang.causes.description import peers_seen
 from grpo_doctor.hang.decision.silence import nobody_is_at_it, silence_s
 from grpo_doctor.hang.model.nodes import RankNode
 from grpo_doctor.hang.model.process.patience import FLOOR_S, LIMITS, Pace
@@ -94,11 +95,8 @@ def _receives(scene: Scene, actor: Actor) -> bool:
     hold = actor.hold
     if hold is None or hold.kind != "socket-receive":
         return False
-    peers = [scene.by_pid[pid] for pid in hold.peers if pid in scene.by_pid]
-    waiting = bool(peers) and all(
-        process.member.role == "rank" and process.waits for process in peers
-    )
-    return not waiting
+    peers = peers_seen(scene, hold)
+    return not peers or any(peer.member.role != "rank" or not peer.waits for peer in peers)
 
 
 def as_of_one_look(scene: Scene, verdict: Verdict, root: Candidate | None) -> Verdict:

@@ -5,12 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from grpo_doctor.hang.causes.description import (
-    in_phase,
-    motion_item,
-    stack_item,
-    working_class,
-)
+from grpo_doctor.hang.causes.description import in_phase, motion_item, stack_item, working_class
 from grpo_doctor.hang.decision.render.stalled import hidden
 from grpo_doctor.hang.decision.silence import quiet_s
 from grpo_doctor.hang.decision.stall import Stall

@@ -45,13 +45,11 @@ def with_layout(scene: Scene, verdict: Verdict) -> Verdict:
     if not placed:
         return verdict
     items = tuple(Item("layout", coordinates.rank, coordinates.text) for coordinates in placed)
-    return msgspec.structs.replace(
-        verdict,
-        summary=_with_axes(verdict.summary, placed[0])
-        if len(verdict.culprits) == 1
-        else verdict.summary,
-        evidence=(*verdict.evidence, *items),
-    )
+    summary = verdict.summary
+    if len(verdict.culprits) == 1:
+        summary = _with_axes(summary, placed[0])
+    evidence = (*verdict.evidence, *items)
+    return msgspec.structs.replace(verdict, summary=summary, evidence=evidence)
 
 
 def _with_axes(summary: str, coordinates: Coordinates) -> str:
@@ -68,12 +66,7 @@ def with_spelled_fixes(verdict: Verdict, framework: str) -> Verdict:
 
 
 def _spelled(fix: Fix, framework: str) -> Fix:
-    if (
-        fix.spelling is not None
-        or fix.knob is None
-        or fix.knob not in _VALUES
-        or framework not in knobs.FRAMEWORKS
-    ):
+    if fix.spelling is not None or fix.knob not in _VALUES or framework not in knobs.FRAMEWORKS:
         return fix
     spelling = knobs.spell(framework, None, fix.knob, _VALUES[fix.knob])
     return msgspec.structs.replace(fix, spelling=spelling)

@@ -82,13 +82,8 @@ def nodes_of(scene: Scene, graph: Graph, guilty: frozenset[nodes.Node]) -> tuple
     drawn: set[nodes.Node] = {RankNode(rank) for rank in scene.world} | guilty
     drawn |= {link.source for link in graph.links}
     drawn = drawn.union(*{link.targets for link in graph.links})
-    return tuple(
-        _node(scene, node, guilty=node in guilty) for node in sorted(drawn, key=_node_order)
-    )
-
-
-def _node_order(node: nodes.Node) -> tuple[int, str, int]:
-    return node.order
+    ordered = sorted(drawn, key=lambda node: node.order)
+    return tuple(_node(scene, node, guilty=node in guilty) for node in ordered)
 
 
 def _node(scene: Scene, node: nodes.Node, *, guilty: bool) -> Node:

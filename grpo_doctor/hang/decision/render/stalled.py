@@ -9,35 +9,24 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from grpo_doctor.hang.causes import Candidate
-from grpo_doctor.hang.causes.description import (
-    motion_item,
-    stack_item,
-    still_item,
-)
+from grpo_doctor.hang.causes.description import motion_item, stack_item, standstill
 from grpo_doctor.hang.causes.missing_ranks import JOINING_S
-from grpo_doctor.hang.causes.ras import even_item
+from grpo_doctor.hang.causes.ras import even_items
 from grpo_doctor.hang.decision.confidence import UNKNOWN
 from grpo_doctor.hang.decision.stall import Stall
 from grpo_doctor.hang.model.hosts import commands
 from grpo_doctor.hang.model.process.progress import TICKS_PER_SECOND
 from grpo_doctor.hang.model.scene import Actor, Scene
 from grpo_doctor.hang.verdict import Fix, Item, State, Verdict
-from grpo_doctor.hang.wording import (
-    conjugated,
-    ranks_text,
-    seconds_text,
-    sentence,
-    verb,
-)
+from grpo_doctor.hang.wording import conjugated, ranks_text, seconds_text, sentence, verb
 
 _ENABLE = (
     "Let grpo-doctor read stacks: run it as root or as the job's user, in Kubernetes with the "
     "capability SYS_PTRACE, elsewhere with `sysctl kernel.yama.ptrace_scope=0`."
 )
-RECORDERS_OFF = (
-    "The flight recorders are off. Start the next run with TORCH_FR_BUFFER_SIZE=2000 (torch before "
-    "2.11)."
-)
+_RECORD = "Start the next run with TORCH_FR_BUFFER_SIZE=2000 (torch before 2.11)."
+RECORDERS_OFF = f"The flight recorders are off. {_RECORD}"
+_WATCH_POWER = "nvidia-smi dmon -s pu -c 10  # a hang is 100% busy at low, flat power"
 _ENDPOINT = re.compile(r"--(?:rdzv[-_]endpoint|master[-_]addr)[= ](\S+)")
 _FIX_HOSTS = Fix(
     "Start the job on the other hosts too, with the same --nnodes, --rdzv-id and rendezvous "
@@ -111,7 +100,7 @@ def undecided(scene: Scene, stall: Stall) -> Verdict:
     if scene.all_spin:
         return _on_gpus(scene)
     ranks = tuple(actor.rank for actor in suspects if actor.rank is not None)
-    waits = scene.patience.text()
+    waits = patience.text()
     actors = list(scene.by_rank.values())
     chosen = (suspects or actors)[:3]
     operations = {actor.place.operation for actor in actors}
@@ -129,12 +118,10 @@ def undecided(scene: Scene, stall: Stall) -> Verdict:
             f"{subject}, and what was seen does not say why"
             f"{f'; waiting for {waits}' if waits else ''}{'' if unusual else ', not yet unusual'}"
         ),
-        evidence=tuple(
-            item
-            for actor in chosen
-            for item in (still_item(actor), stack_item(actor), *_native_items(actor))
-        )
-        + _even_items(scene),
+        evidence=(
+            *(item for actor in chosen for item in (*standstill(actor), *_native_items(actor))),
+            *even_items(scene),
+        ),
         confirm=tuple(f"py-spy dump --native --pid {actor.pid}" for actor in chosen[:1]),
         fixes=(Fix(RECORDERS_OFF),) if recorders_are_off(scene) else (),
     )
@@ -152,12 +139,12 @@ def _on_gpus(scene: Scene) -> Verdict:
             "all ranks wait for their GPUs, each at one line of its code, which is a long "
             "computation or a collective that does not end; no flight recorder tells which"
         ),
-        evidence=tuple(
-            item for actor in actors[:3] for item in (motion_item(actor), stack_item(actor))
-        )
-        + _even_items(scene),
-        confirm=("nvidia-smi dmon -s pu -c 10  # a hang is 100% busy at low, flat power",),
-        fixes=(Fix("Start the next run with TORCH_FR_BUFFER_SIZE=2000 (torch before 2.11)."),),
+        evidence=(
+            *(item for actor in actors[:3] for item in (motion_item(actor), stack_item(actor))),
+            *even_items(scene),
+        ),
+        confirm=(_WATCH_POWER,),
+        fixes=(Fix(_RECORD),),
     )
 
 
@@ -165,11 +152,6 @@ def recorders_are_off(scene: Scene) -> bool:
     """Whether recorders answered, and none has ever recorded anything."""
     answered = [dump for dump in scene.evidence.dumps if dump.data]
     return bool(answered) and not any(recording.entries for recording in scene.recordings.ranks)
-
-
-def _even_items(scene: Scene) -> tuple[Item, ...]:
-    even = even_item(scene)
-    return (even,) if even is not None else ()
 
 
 def _native_items(actor: Actor) -> tuple[Item, ...]:
@@ -191,7 +173,7 @@ def hidden(scene: Scene) -> Verdict:
         ),
         evidence=tuple(motion_item(actor) for actor in list(scene.by_rank.values())[:8]),
         fixes=(Fix(_ENABLE),),
-        confirm=("nvidia-smi dmon -s pu -c 10  # a hang is 100% busy at low, flat power",),
+        confirm=(_WATCH_POWER,),
     )
 
 
