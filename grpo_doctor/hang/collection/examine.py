@@ -9,7 +9,7 @@ from __future__ import annotations
 import socket
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -95,23 +95,22 @@ def examine_dumps(folder: Path) -> Evidence:
 
 
 def _two_looks(visit: Visit, wishes: Wishes, progress: Callable[[str], None]) -> None:
-    count = len(visit.job.ranks())
-    progress(f"looking at {_ranks_text(count)}")
+    progress(f"looking at {_ranks_text(len(visit.job.ranks()))}")
     with ThreadPoolExecutor(max_workers=6) as pool:
         first = time.monotonic()
         _look(visit)
-        beside = _surroundings(visit, pool)
+        beside = pool.submit(_surroundings, visit)
         pause_s = wishes.seconds_between - (time.monotonic() - first)
         if pause_s > 0:
             progress(f"again in {pause_s:.1f} s")
             with visit.part("pause"):
                 time.sleep(pause_s)
         _look(visit)
-        counted = pool.submit(look.gpus, visit.job), pool.submit(look.engines, visit.job)
+        gpus, engines = pool.submit(look.gpus, visit.job), pool.submit(look.engines, visit.job)
         with visit.part("blocked"):
             visit.blocked = look.blocked(visit.job, visit.looks[-1])
-        visit.gpus.append(counted[0].result())
-        visit.engines.append(counted[1].result())
+        visit.gpus.append(gpus.result())
+        visit.engines.append(engines.result())
         beside.result()
 
 
@@ -135,18 +134,14 @@ def _look(visit: Visit) -> None:
         visit.stacks.append(look.stacks_again(earlier, before, after, at_most_s=STACKS_S))
 
 
-def _surroundings(visit: Visit, pool: ThreadPoolExecutor) -> Future[None]:
+def _surroundings(visit: Visit) -> None:
     """What does not need to be looked at twice, while the time between the looks passes."""
-
-    def beside() -> None:
-        with visit.part("surroundings"):
-            visit.gpus.append(look.gpus(visit.job))
-            visit.engines.append(look.engines(visit.job))
-            visit.host = look.host(visit.job)
-            visit.logs = look.logs(visit.job)
-            visit.spans = look.open_spans(visit.job)
-
-    return pool.submit(beside)
+    with visit.part("surroundings"):
+        visit.gpus.append(look.gpus(visit.job))
+        visit.engines.append(look.engines(visit.job))
+        visit.host = look.host(visit.job)
+        visit.logs = look.logs(visit.job)
+        visit.spans = look.open_spans(visit.job)
 
 
 def _closer(visit: Visit, wishes: Wishes, progress: Callable[[str], None]) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Container
 from grpo_doctor.hang.collection.visit import Visit
 from grpo_doctor.hang.model.process.observations import index
 from grpo_doctor_probes import flight
-from grpo_doctor_probes.evidence import FlightDump, ProcessLook
+from grpo_doctor_probes.evidence import FlightDump
 
 ASK_S = 1.5  # for pipes and servers
 INJECT_S = 2.0  # for one rank
@@ -51,9 +51,9 @@ def ask_ras(visit: Visit, at_most_s: float = RAS_S) -> None:
 def _stood_ns(visit: Visit) -> int:
     """For how long the rank that stands longest may have stood."""
     observed, ranks = index(visit.evidence()), visit.job.ranks()
-    moved = {observed[member.pid].motion.kind for member in ranks if member.pid in observed}
-    ages = [SPUN_NS if "spinning" in moved and "working" not in moved else 0]
-    for member in visit.job.ranks():
+    kinds = {observed[member.pid].motion.kind for member in ranks if member.pid in observed}
+    ages = [SPUN_NS if "spinning" in kinds and "working" not in kinds else 0]
+    for member in ranks:
         process = visit.looks[-1].of(member.pid)
         if process is not None and process.threads and process.threads[0].last_ran_ns:
             ages.append(process.at_ns - process.threads[0].last_ran_ns)
@@ -62,13 +62,9 @@ def _stood_ns(visit: Visit) -> int:
 
 def _open(visit: Visit) -> set[int]:
     """The ranks' processes that nothing was heard of yet."""
-    heard = {dump.rank for dump in visit.dumps if dump.data}
+    heard = {dump.rank for dump in visit.dumps if dump.data} - {None}
     pids = {dump.pid for dump in visit.dumps if dump.data}
-    return {
-        member.pid
-        for member in visit.job.ranks()
-        if member.pid not in pids and (member.rank is None or member.rank not in heard)
-    }
+    return {m.pid for m in visit.job.ranks() if m.pid not in pids and m.rank not in heard}
 
 
 def inject_into(visit: Visit, until: float, spared: Container[int] = ()) -> None:
@@ -76,7 +72,7 @@ def inject_into(visit: Visit, until: float, spared: Container[int] = ()) -> None
     waiting = _open(visit)
     for member in visit.job.ranks():
         process = visit.looks[-1].of(member.pid)
-        if member.pid not in waiting or process is None or _has_ended(process):
+        if member.pid not in waiting or process is None or process.state in ("Z", "X"):
             continue
         if member.pid in spared:
             visit.dumps.append(FlightDump("ptrace", member.rank, member.pid, problem=SPARED))
@@ -87,7 +83,3 @@ def inject_into(visit: Visit, until: float, spared: Container[int] = ()) -> None
             visit.dumps.append(FlightDump("ptrace", member.rank, member.pid, problem=problem))
             continue
         visit.dumps += flight.inject_all(member, process, at_most_s=min(INJECT_S, remaining_s))
-
-
-def _has_ended(process: ProcessLook) -> bool:
-    return process.state in ("Z", "X")

@@ -29,9 +29,8 @@ def look_closer(
     progress("a closer look at ranks that use a core at one line")
     with visit.part("spinning"):
         if stop:
-            visit.positions += look.positions(
-                _of_ranks(visit, -2), _of_ranks(visit, -1), at_most_s=POSITIONS_S
-            )
+            before, after = (_of_ranks(visit, processes) for processes in visit.looks[-2:])
+            visit.positions += look.positions(before, after, at_most_s=POSITIONS_S)
         began = time.monotonic()
         spinning = _pids(visit, "spinning")[:MOST_DIGESTS]
         _digest(visit, spinning)
@@ -60,10 +59,10 @@ def _works_beneath(visit: Visit) -> bool:
     )
 
 
-def _of_ranks(visit: Visit, which: int) -> Look:
+def _of_ranks(visit: Visit, full: Look) -> Look:
     pids = set(_pids(visit, *_AT_ONE_LINE))
-    whole = visit.looks[which]
-    return Look(whole.at_ns, tuple(process for process in whole.processes if process.pid in pids))
+    ranks = tuple(process for process in full.processes if process.pid in pids)
+    return Look(full.at_ns, ranks)
 
 
 def _digest(visit: Visit, pids: list[int]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -93,13 +94,12 @@ class Visit:
     def _refused(self) -> list[Problem]:
         """What single records say they could not see: each text once, with the process where one
         alone says it."""
-        pids_by_text: dict[str, set[int | None]] = {}
-        for stack in self.stacks[-1] if self.stacks else ():
-            if stack.problem and not self._is_no_python(stack):
-                pids_by_text.setdefault(stack.problem, set()).add(stack.pid)
-        for dump in self.dumps:
-            if dump.problem:
-                pids_by_text.setdefault(dump.problem, set()).add(dump.pid)
+        stacks = self.stacks[-1] if self.stacks else ()
+        records: list[Stack | FlightDump] = [s for s in stacks if not self._is_no_python(s)]
+        pids_by_text: dict[str, set[int | None]] = defaultdict(set)
+        for record in [*records, *self.dumps]:
+            if record.problem:
+                pids_by_text[record.problem].add(record.pid)
         return [
             Problem(text, pid=next(iter(pids)) if len(pids) == 1 else None)
             for text, pids in pids_by_text.items()

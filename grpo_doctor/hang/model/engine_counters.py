@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -50,18 +51,16 @@ class Counted:
 
 def counted(looks: Sequence[EngineLook]) -> Counted | None:
     """Compares the first and last answers of an engine's fronts; None without two of any."""
-    fronts: dict[str, list[tuple[int, dict[str, float]]]] = {}
+    fronts: dict[tuple[int, str], list[tuple[int, dict[str, float]]]] = defaultdict(list)
     for look in looks:
         values = _by_name(look.values or {})
         if "num_requests_running" in values:
-            fronts.setdefault(f"{look.pid} {look.url}", []).append((look.at_ns, values))
+            fronts[look.pid, look.url].append((look.at_ns, values))
     pairs = [(answers[0], answers[-1]) for answers in fronts.values() if len(answers) > 1]
     if not pairs:
         return None
-    first, last = (
-        _sum([answer for (_, answer), _ in pairs]),
-        _sum([answer for _, (_, answer) in pairs]),
-    )
+    first = _sum([answer for (_, answer), _ in pairs])
+    last = _sum([answer for _, (_, answer) in pairs])
     tokens, thrown, cache = "generation_tokens_total", "num_preemptions_total", "kv_cache_usage"
     return Counted(
         seconds=max(ended_ns - began_ns for (began_ns, _), (ended_ns, _) in pairs) / 1e9,
@@ -76,11 +75,11 @@ def counted(looks: Sequence[EngineLook]) -> Counted | None:
 
 
 def _sum(answers: Sequence[dict[str, float]]) -> dict[str, float]:
-    sums: dict[str, float] = {}
+    sums: dict[str, float] = defaultdict(float)
     for values in answers:
         for name, value in values.items():
-            sums[name] = sums.get(name, 0) + value
-    return sums
+            sums[name] += value
+    return dict(sums)
 
 
 def _by_name(values: dict[str, float]) -> dict[str, float]:

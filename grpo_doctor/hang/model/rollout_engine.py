@@ -140,10 +140,10 @@ def engine_of(scene: Scene, graph: Graph, actor: Actor) -> RolloutEngine | None:
 
 def _is_engine(scene: Scene, actor: Actor) -> bool:
     """Whether a server is one of an engine, and not any process that ranks are connected to."""
+    if actor.member.role != "server":
+        return True
     below = any(child.member.role == "engine" for child in scene.children(actor.pid))
-    return (
-        actor.member.role != "server" or below or counted(scene.engine_looks(actor.pid)) is not None
-    )
+    return below or counted(scene.engine_looks(actor.pid)) is not None
 
 
 def _serves_others(scene: Scene, actor: Actor) -> bool:
@@ -167,20 +167,10 @@ def _fronts(actor: Actor, parts: Sequence[Actor]) -> tuple[Actor, ...]:
 def _with_descendants(fronts: Sequence[Actor], parts: Sequence[Actor]) -> tuple[Actor, ...]:
     """These, and the parts that they started, parents first."""
     family = {actor.pid: actor for actor in fronts}
-    grown = True
-    while grown:
-        below = [
-            actor for actor in parts if actor.pid not in family and actor.member.parent in family
-        ]
+    while below := [p for p in parts if p.pid not in family and p.member.parent in family]:
         family |= {actor.pid: actor for actor in below}
-        grown = bool(below)
-    order = {pid: position for position, pid in enumerate(family)}
-    depth = {"server": 0, "engine": 1, "engine-worker": 2}
-    ranked = sorted(
-        family.values(),
-        key=lambda actor: (depth.get(actor.member.role, 0), order[actor.pid], actor.pid),
-    )
-    return tuple(ranked)
+    depth = {"engine": 1, "engine-worker": 2}
+    return tuple(sorted(family.values(), key=lambda actor: depth.get(actor.member.role, 0)))
 
 
 def awaits_server(actor: Actor) -> bool:

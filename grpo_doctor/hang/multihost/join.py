@@ -4,7 +4,7 @@ them. Pure, and the same in whatever order they come.
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
@@ -179,13 +179,13 @@ def _facts(facts: Sequence[HostFacts]) -> HostFacts | None:
 
 def _problems(parts: Sequence[Evidence], names: Sequence[str]) -> tuple[Problem, ...]:
     """What could not be seen, each once, with the hosts that it holds for."""
-    hosts: dict[tuple[str, str], dict[str, None]] = {}
+    hosts: dict[tuple[str, str], dict[str, None]] = defaultdict(dict)
     for part, name in zip(parts, names, strict=True):
         for problem in part.problems:
-            hosts.setdefault((problem.what, problem.remedy), {}).setdefault(name)
+            hosts[problem.what, problem.remedy][name] = None
     return tuple(
-        Problem(f"On {named(list(where))}: {what}", remedy)
-        for (what, remedy), where in hosts.items()
+        Problem(f"On {named(list(where))}: {text}", remedy)
+        for (text, remedy), where in hosts.items()
     )
 
 

@@ -114,11 +114,10 @@ def _careful(verdict: Verdict, job: Job, of_rank: Mapping[int, str]) -> Verdict:
     blamed = sorted({of_rank.get(rank, "") for rank in verdict.culprits} & old.keys())
     if not blamed:
         return verdict
+    ages = {host: seconds_text(old[host] / 1e9) for host in blamed}
     items = [
-        Item(
-            "time", None, f"{host} was looked at {seconds_text(old[host] / 1e9)} before the others"
-        )
-        for host in blamed
+        Item("time", None, f"{host} was looked at {age} before the others")
+        for host, age in ages.items()
     ]
     return msgspec.structs.replace(
         verdict,

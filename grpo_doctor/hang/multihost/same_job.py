@@ -6,9 +6,9 @@ import ipaddress
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from grpo_doctor_probes.evidence import Evidence, Job
+from grpo_doctor_probes.evidence import Evidence, Job, Placement
 
-_NO_RUN_ID = ("", "none")  # torchrun's default
+_NO_RUN_ID = "none"  # torchrun's default
 _LOOPBACK = ("localhost", "ip6-localhost", "")
 _MOST_NAMED = 8
 
@@ -58,15 +58,13 @@ def fits(job: Job, other: Job) -> bool:
 
 
 def _papers(job: Job) -> _Papers:
-    placement = job.placements[0] if job.placements else None
-    ranks = frozenset(m.rank for m in job.members if m.role == "rank" and m.rank is not None)
+    placement = job.placements[0] if job.placements else Placement(job.host)
+    ranks = frozenset(m.rank for m in job.ranks() if m.rank is not None)
     return _Papers(
         host=job.host,
         address=job.address,
-        run_id=placement.run_id
-        if placement is not None and placement.run_id not in _NO_RUN_ID
-        else "",
-        job_id=placement.job_id if placement is not None else "",
+        run_id="" if placement.run_id == _NO_RUN_ID else placement.run_id,
+        job_id=placement.job_id,
         ranks=ranks,
         complete=bool(ranks) and job.world_size == len(ranks),
     )
@@ -77,12 +75,8 @@ def _differ(papers: _Papers, other: _Papers) -> bool:
         return papers.run_id != other.run_id
     if papers.job_id and other.job_id and papers.job_id != other.job_id:
         return True
-    if (
-        papers.complete
-        and other.complete
-        and papers.host != other.host
-        and papers.ranks & other.ranks
-    ):
+    complete = papers.complete and other.complete
+    if complete and papers.host != other.host and papers.ranks & other.ranks:
         return True  # each has all its ranks: two jobs that both meet at localhost
     return bool(papers.address and other.address) and _elsewhere(papers.address, other.address)
 

@@ -116,10 +116,9 @@ def newest_of_each_host(evidences: Sequence[Evidence]) -> Chosen:
             newest.append(evidence)
         elif newer != evidence:
             age = seconds_text(apart_s(newer, evidence))
+            host = evidence.job.host
             problems.append(
-                Problem(
-                    f"Of {evidence.job.host} there are two bundles, {age} apart; the newer is used."
-                )
+                Problem(f"Of {host} there are two bundles, {age} apart; the newer is used.")
             )
     return Chosen(ordered(newest), tuple(problems))
 
@@ -175,7 +174,7 @@ def _digest(evidence: Evidence) -> str:
 
 def ranks_of(job: Job) -> set[int]:
     """The ranks that it has a process of."""
-    return {m.rank for m in job.members if m.role == "rank" and m.rank is not None}
+    return {member.rank for member in job.ranks() if member.rank is not None}
 
 
 def same_processes(job: Job, other: Job) -> bool:
@@ -203,11 +202,8 @@ def _rivalry(winner: Evidence, loser: Evidence, ranks: set[int]) -> Problem:
             f"of {winning} are taken for the ranks.",
             "Look whether both hosts were started with one node number.",
         )
-    return Problem(
-        sentence(
-            f"{listed}: seen on {losing} before and on {winning} since; what is on {winning} counts"
-        )
-    )
+    text = f"{listed}: seen on {losing} before and on {winning} since; what is on {winning} counts"
+    return Problem(sentence(text))
 
 
 def _without(evidence: Evidence, ranks: set[int]) -> Evidence:

@@ -76,11 +76,9 @@ def read(path: Path) -> Evidence:
 
 
 def _evidence_json(path: Path) -> bytes:
-    if path.is_dir():
-        return _inflated(_content(path / EVIDENCE))
-    if path.name.endswith(ARCHIVES):
+    if path.name.endswith(ARCHIVES) and not path.is_dir():
         return _inflated(_from_archive(_content(path)))
-    return _inflated(_content(path))
+    return _inflated(_content(path / EVIDENCE if path.is_dir() else path))
 
 
 def _content(path: Path) -> bytes:

@@ -103,12 +103,9 @@ def _wrong(
 def _turned(ring: frozenset[Node]) -> Iterator[tuple[int, Unit, Meeting]]:
     """Every rank of the ring that has one operation at a head while another one waits for it."""
     heads = [node for node in ring if isinstance(node, Unit) and node.behind is None]
-    for meeting in ring:
-        if isinstance(meeting, Meeting):
-            late = {*meeting.missing, *meeting.queued}
-            for head in heads:
-                if head.rank in late:
-                    yield head.rank, head, meeting
+    for meeting in (node for node in ring if isinstance(node, Meeting)):
+        late = {*meeting.missing, *meeting.queued}
+        yield from ((head.rank, head, meeting) for head in heads if head.rank in late)
 
 
 class _Awaited(NamedTuple):
