@@ -52,8 +52,8 @@ def started(folder: Path, *flags: str) -> Server:
         )  # fmt: skip
     ends = time.monotonic() + START_S
     while time.monotonic() < ends:
-        if found := re.search(r"http://127\.0\.0\.1:(\d+)", printed.read_text()):
-            return Server(process, int(found[1]), folder)
+        if match := re.search(r"http://127\.0\.0\.1:(\d+)", printed.read_text()):
+            return Server(process, int(match[1]), folder)
         assert process.poll() is None, printed.read_text()
         time.sleep(0.1)
     raise AssertionError(printed.read_text())
@@ -67,13 +67,13 @@ def kill_session(process: subprocess.Popen[bytes]) -> None:
 
 def members(session: int) -> list[str]:
     """The command lines of the processes that are left of a session."""
-    found = []
+    paths = []
     for entry in Path("/proc").iterdir():
         with suppress(OSError, ValueError, IndexError):
             stat = read_stat(entry)
             if stat.session == session and not stat.dead:
-                found.append((entry / "cmdline").read_bytes().replace(b"\0", b" ").decode())
-    return found
+                paths.append((entry / "cmdline").read_bytes().replace(b"\0", b" ").decode())
+    return paths
 
 
 def engine_memory() -> set[Path]:

@@ -71,7 +71,7 @@ def _work() -> None:
     outcomes: list[Outcome] = []
     try:
         for flags in json.loads(Path("configs.json").read_text()):
-            outcomes.append(_one(flags, ranks))
+            outcomes.append(_outcome(flags, ranks))
             if ranks.is_main:
                 Path("outcomes.json").write_text(json.dumps([asdict(o) for o in outcomes]))
             if outcomes[-1].defect is not None:
@@ -83,7 +83,7 @@ def _work() -> None:
         leave_ranks()
 
 
-def _one(flags: list[str], ranks: Any) -> Outcome:
+def _outcome(flags: list[str], ranks: Any) -> Outcome:
     import io
     import logging
 
@@ -97,7 +97,7 @@ def _one(flags: list[str], ranks: Any) -> Outcome:
     printed = io.StringIO()
     rows: list[dict[str, float]] = []
     original = vars(steplog)["metrics"]
-    vars(steplog)["metrics"] = lambda _number, found: rows.append(dict(found))
+    vars(steplog)["metrics"] = lambda _number, values: rows.append(dict(values))
     LOG.handlers, LOG.propagate = [logging.StreamHandler(printed)], False
     LOG.setLevel(logging.INFO)
     try:

@@ -21,8 +21,8 @@ FLAGS = (
 
 
 def test_zero3_and_ddp_take_the_same_steps(tmp_path: Path) -> None:
-    found = run_configs(tmp_path, [["--deepspeed", name, *FLAGS] for name in ("none", "zero3")])
-    ddp, zero3 = (outcome.metrics for outcome in found)
+    outcomes = run_configs(tmp_path, [["--deepspeed", name, *FLAGS] for name in ("none", "zero3")])
+    ddp, zero3 = (outcome.metrics for outcome in outcomes)
     assert len(ddp) == len(zero3) == 4
     for left, right in zip(ddp, zero3, strict=True):
         for name in COMPARED:

@@ -146,12 +146,12 @@ class Pair:
         return TokenBatch(prompts["input_ids"], prompts["attention_mask"], completions, mask)
 
     def _trl(self, folder: Path) -> Any:
-        def scored(place: int) -> Any:
+        def scored(column: int) -> Any:
             def function(completions: list[str], **_: Any) -> list[float | None]:
                 assert len(completions) == len(SCORES)
-                return [row[place] for row in SCORES]
+                return [row[column] for row in SCORES]
 
-            function.__name__ = f"function_{place}"
+            function.__name__ = f"function_{column}"
             return function
 
         settings = GRPOConfig(
@@ -261,9 +261,9 @@ def pair(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     return Pair(request.param, tmp_path_factory.mktemp("trl"))
 
 
-def relative(found: torch.Tensor, expected: torch.Tensor) -> float:
+def relative(actual: torch.Tensor, expected: torch.Tensor) -> float:
     """The norm of the difference, as a share of what is expected."""
-    difference = float((found - expected).norm())
+    difference = float((actual - expected).norm())
     return difference and difference / float(expected.norm())
 
 
@@ -358,8 +358,8 @@ def test_log_probs_and_entropies(pair: Pair) -> None:
             pair.model, *sequences, LONGEST, compute_entropy=True
         )
         logits = completion_logits(pair.model, pair.tokens)
-        found = token_logprobs(logits, pair.tokens.completion_tokens, TEMPERATURE, entropy=True)
-    torch.testing.assert_close(found.entropies * mask, theirs * mask, atol=1e-5, rtol=1e-5)
+        actual = token_logprobs(logits, pair.tokens.completion_tokens, TEMPERATURE, entropy=True)
+    torch.testing.assert_close(actual.entropies * mask, theirs * mask, atol=1e-5, rtol=1e-5)
 
 
 @pytest.mark.parametrize("correction", [None, "token_truncate", "token_mask"])
@@ -368,15 +368,16 @@ def test_metrics_have_trls_names_and_values(pair: Pair, kl: bool, correction: st
     case = Case(
         "dapo", kl, off_policy=True, mask_truncated=True, epsilon_high=0.2, correction=correction
     )
-    *_, found = pair.ours(case)
+    *_, statistics = pair.ours(case)
     *_, expected = pair.theirs(case)
     assert expected.pop("num_tokens") > 0  # the log adds ours up
-    found.pop("loss"), found.pop("step_tokens")  # TRL's is logged by the Trainer of transformers
-    assert found.pop("rewards/missing_ratio") == 1 / len(SCORES)  # ours alone
-    assert found.keys() == expected.keys()
+    # TRL's are logged by the Trainer of transformers.
+    statistics.pop("loss"), statistics.pop("step_tokens")
+    assert statistics.pop("rewards/missing_ratio") == 1 / len(SCORES)  # ours alone
+    assert statistics.keys() == expected.keys()
     for name, value in expected.items():
-        assert found[name] == pytest.approx(value, rel=1e-4, abs=1e-6), name
-    assert found["clip_ratio/region_mean"] > 0
+        assert statistics[name] == pytest.approx(value, rel=1e-4, abs=1e-6), name
+    assert statistics["clip_ratio/region_mean"] > 0
 
 
 @pytest.mark.parametrize("loss_type", ["grpo", "bnpo", "dr_grpo", "dapo"])

@@ -29,8 +29,8 @@ ROWS = 5  # for two ranks: one row is answered twice and counted once
 def ran(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[Outcome]]:
     """A run as it is, the same with evaluations, and the latter gone on from its middle."""
     folder = tmp_path_factory.mktemp("evaluated")
-    held = [{"prompt": f"{n}+1", "solution": str(n + 1)} for n in range(ROWS)]
-    (folder / "held.jsonl").write_text("\n".join(map(json.dumps, held)))
+    rows = [{"prompt": f"{n}+1", "solution": str(n + 1)} for n in range(ROWS)]
+    (folder / "held.jsonl").write_text("\n".join(map(json.dumps, rows)))
     configs = [
         [*FLAGS, "--output_dir", "plain", "--save_steps", "4"],
         [*FLAGS, *EVALUATED, "--output_dir", "whole", "--save_steps", "3"],
@@ -65,14 +65,14 @@ def test_a_resumed_run_goes_on_with_its_evaluations(ran: tuple[Path, list[Outcom
     _, (_, whole, resumed) = ran
     assert training(resumed) == training(whole)[-1:]
     assert evaluations(resumed) == evaluations(whole)[-1:]
-    said = [outcome.printed.splitlines()[-1] for outcome in (whole, resumed)]
-    assert said[0] == said[1]  # the whole curve, that of before the checkpoint too
-    assert said[0].startswith("evaluation ")
+    last_lines = [outcome.printed.splitlines()[-1] for outcome in (whole, resumed)]
+    assert last_lines[0] == last_lines[1]  # the whole curve, that of before the checkpoint too
+    assert last_lines[0].startswith("evaluation ")
 
 
 def test_the_best_checkpoint_is_named_and_there(ran: tuple[Path, list[Outcome]]) -> None:
     folder, (_, whole, _) = ran
-    rewards = [found["eval_reward"] for found in evaluations(whole)]
+    rewards = [values["eval_reward"] for values in evaluations(whole)]
     assert len(rewards) == 4
     best = json.loads((folder / "whole/best_checkpoint.json").read_text())
     assert best["eval_reward"] == max(rewards)

@@ -75,8 +75,8 @@ def sample(model: Any, tokenizer: Any) -> str:
 def learned(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The demo with its default settings, cut to 40 steps."""
     folder = tmp_path_factory.mktemp("learned")
-    done = job(folder, "--max_steps", "40")
-    assert done.returncode == 0, done.stdout + done.stderr[-4000:]
+    outcome = job(folder, "--max_steps", "40")
+    assert outcome.returncode == 0, outcome.stdout + outcome.stderr[-4000:]
     return folder
 
 
@@ -129,12 +129,12 @@ def test_zero3_with_offload_trains_partitioned_weights_and_saves_whole_ones(shor
 
     checkpoint = short.folder / "zero3" / "checkpoint-3"
     model = AutoModelForCausalLM.from_pretrained(checkpoint)
-    whole = sum(weight.numel() for weight in model.parameters())
+    count = sum(weight.numel() for weight in model.parameters())
     for rank in (0, 1):
         path = checkpoint / "optimizer" / f"rank_{rank:05d}.pt"
         state = torch.load(path, weights_only=True, map_location="cpu")
         own = sum(part.numel() for part in state["masters"])
-        assert whole / 2 <= own < 0.55 * whole  # half of the weights, and some padding
+        assert count / 2 <= own < 0.55 * count  # half of the weights, and some padding
     assert len(sample(model, AutoTokenizer.from_pretrained(checkpoint))) > 0
 
 
@@ -166,10 +166,10 @@ def test_a_reward_that_is_no_number_is_refused_by_name(short: Short) -> None:
 def test_a_bad_reward_function_ends_the_job_by_name(tmp_path: Path) -> None:
     source = 'def judge(completions, **columns):\n    raise KeyError("answer_key")\n'
     (tmp_path / "mine.py").write_text(source, encoding="utf-8")
-    done = job(tmp_path, "--reward_funcs", "mine.py:judge", "--deepspeed", "none", *SMALL)
-    assert done.returncode != 0
-    assert "error: the reward function mine.py:judge raised KeyError: 'answer_key'" in done.stderr
-    assert "grpo_doctor_trainer/" not in done.stderr  # no traceback of ours
+    failed = job(tmp_path, "--reward_funcs", "mine.py:judge", "--deepspeed", "none", *SMALL)
+    assert failed.returncode != 0
+    assert "error: the reward function mine.py:judge raised KeyError: 'answer_key'" in failed.stderr
+    assert "grpo_doctor_trainer/" not in failed.stderr  # no traceback of ours
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

@@ -71,8 +71,8 @@ def two_nodes(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[float], li
 
 
 def test_two_nodes_are_one_job(two_nodes: tuple[list[float], list[str]]) -> None:
-    found, printed = two_nodes
-    assert len(found) == 2
+    steps, printed = two_nodes
+    assert len(steps) == 2
     assert sum("2 CPU ranks" in text for text in printed) == 1  # rank 0 alone speaks
 
 

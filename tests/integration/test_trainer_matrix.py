@@ -77,21 +77,21 @@ def flags_for(rollout: str, folder: Path) -> Iterator[tuple[str, ...]]:
 def test_every_flag_in_every_cell(rollout: str, inputs: str, tmp_path: Path) -> None:
     chosen = cells(rollout, inputs)
     with flags_for(rollout, tmp_path / "server") as more:
-        found = train_all(chosen, tmp_path, *more)
-    for name, steps in found.items():
+        metrics_of = train_all(chosen, tmp_path, *more)
+    for name, steps in metrics_of.items():
         assert len(steps) == 5, name
         for step in steps:
             assert all(math.isfinite(value) for value in step.values()), (name, step)
         assert max(step["grad_norm"] for step in steps) > 0, name
         assert list((tmp_path / name).glob("checkpoint-*/*.safetensors")), name
     if rollout == "transformers":
-        _engines_take_the_same_steps(chosen, found)
+        _engines_take_the_same_steps(chosen, metrics_of)
     else:
-        _vllm_samples_from_the_trained_weights(found)
+        _vllm_samples_from_the_trained_weights(metrics_of)
 
 
-def _vllm_samples_from_the_trained_weights(found: dict[str, list[dict[str, float]]]) -> None:
-    whole = {name: steps for name, steps in found.items() if name.endswith("-1")}
+def _vllm_samples_from_the_trained_weights(metrics_of: dict[str, list[dict[str, float]]]) -> None:
+    whole = {name: steps for name, steps in metrics_of.items() if name.endswith("-1")}
     assert whole  # the other runs of the cells cut the distribution off, with --top_p and --top_k
     for name, steps in whole.items():
         gaps = [step[GAP] for step in steps if GAP in step]
@@ -100,14 +100,14 @@ def _vllm_samples_from_the_trained_weights(found: dict[str, list[dict[str, float
 
 
 def _engines_take_the_same_steps(
-    chosen: list[Cell], found: dict[str, list[dict[str, float]]]
+    chosen: list[Cell], metrics_of: dict[str, list[dict[str, float]]]
 ) -> None:
     for cell in chosen:
         if cell.engine == ENGINES[0]:
             continue
         peer = Cell(cell.rollout, ENGINES[0], cell.train_type, cell.inputs)
         for number in range(len(runs(cell))):
-            ours, theirs = found[f"{cell.name}-{number}"], found[f"{peer.name}-{number}"]
+            ours, theirs = metrics_of[f"{cell.name}-{number}"], metrics_of[f"{peer.name}-{number}"]
             # Two steps on the first rollout: the second has the first's new weights. In a later
             # rollout rounding may have changed a sampled token.
             for step, name in product(range(2), COMPARED):

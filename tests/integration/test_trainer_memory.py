@@ -28,30 +28,30 @@ def limit(completions, **columns):
 def job(folder: Path, launch: list[str], *flags: str, limited: int) -> str:
     """Runs a job that has to fail; returns what it wrote to stderr."""
     (folder / "limit.py").write_text(LIMIT, encoding="utf-8")
-    done = subprocess.run(
+    process = subprocess.run(
         [sys.executable, *launch, "-m", "grpo_doctor_trainer", "--reward_funcs", "limit.py:limit",
          "--reward_num_workers", "0", "--dataloader_num_workers", "0", "--max_steps", "2",
          "--num_generations", "8", *flags],
         cwd=folder, env=os.environ | {"OMP_NUM_THREADS": "1", "LIMITED_RANK": str(limited)},
         capture_output=True, text=True, timeout=PATIENCE_S, check=False,
     )  # fmt: skip
-    assert done.returncode != 0, done.stdout
-    return done.stderr
+    assert process.returncode != 0, process.stdout
+    return process.stderr
 
 
 def test_training_that_does_not_fit_is_explained(tmp_path: Path) -> None:
     flags = ("--deepspeed", "none", "--per_device_train_batch_size", "2048", "--beta", "0")
-    told = job(tmp_path, [], *flags, limited=0)
-    assert "error: rank 0 ran out of memory in phase train on cpu" in told
-    assert "it holds weights 8" in told
-    assert "try --per_device_train_batch_size 1024 --gradient_accumulation_steps 2" in told
-    assert "Traceback" not in told
+    message = job(tmp_path, [], *flags, limited=0)
+    assert "error: rank 0 ran out of memory in phase train on cpu" in message
+    assert "it holds weights 8" in message
+    assert "try --per_device_train_batch_size 1024 --gradient_accumulation_steps 2" in message
+    assert "Traceback" not in message
 
 
 def test_the_other_ranks_point_at_the_one_that_failed(tmp_path: Path) -> None:
     launch = ["-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2"]
     flags = ("--per_device_train_batch_size", "1024")
-    told = job(tmp_path, launch, *flags, limited=1)
-    assert "error: rank 1 ran out of memory in phase logprob on cpu" in told
-    assert "try --beta 0: no reference model" in told
-    assert "grpo_doctor_trainer/" not in told  # no traceback of ours
+    message = job(tmp_path, launch, *flags, limited=1)
+    assert "error: rank 1 ran out of memory in phase logprob on cpu" in message
+    assert "try --beta 0: no reference model" in message
+    assert "grpo_doctor_trainer/" not in message  # no traceback of ours

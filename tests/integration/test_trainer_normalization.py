@@ -40,10 +40,10 @@ def experience() -> Experience:
     mask = (torch.arange(5) < torch.tensor(LENGTHS)[:, None]).long()
     batch = TokenBatch(tokens[:, :4], torch.ones(count, 4, dtype=torch.long), tokens[:, 4:], mask)
     old, reference = (-6 + torch.randn(count, 5, generator=generator) for _ in range(2))
-    kept = torch.ones(count, dtype=torch.long)
-    kept[[1, 4]] = 0
+    in_loss = torch.ones(count, dtype=torch.long)
+    in_loss[[1, 4]] = 0
     return Experience(
-        batch, torch.randn(count, generator=generator), old, reference, old + 0.1, kept
+        batch, torch.randn(count, generator=generator), old, reference, old + 0.1, in_loss
     )
 
 
@@ -59,7 +59,7 @@ def rank_main() -> None:
     ranks = join_ranks(60)
     mine = torch.arange(len(LENGTHS)).view(RANKS, MICRO_BATCHES, SIZE)[ranks.rank]
     parts = [experience().select(rows) for rows in mine]
-    found = {}
+    results = {}
     settings = config("grpo")
     accelerator = make_accelerator(settings, ranks, torch.float32)
     engine = make_engine(accelerator, tiny_model(tiny_tokenizer()), settings, ranks)
@@ -68,13 +68,13 @@ def rank_main() -> None:
         tokens = tokens_in_loss(parts, ranks)
         for index, part in enumerate(parts):
             with engine.micro_batch(last=index == MICRO_BATCHES - 1):
-                loss, seen = grpo_loss(engine.model, part, config(loss_type), tokens)
+                loss, counts = grpo_loss(engine.model, part, config(loss_type), tokens)
                 engine.backward(loss)
-            statistics.append(seen)
+            statistics.append(counts)
         gradients = {n: w.grad.clone() for n, w in engine.module.named_parameters()}
-        found[loss_type] = (gradients, loss_metrics(statistics, ranks))
+        results[loss_type] = (gradients, loss_metrics(statistics, ranks))
         engine.optimizer.zero_grad(set_to_none=True)
-    torch.save(found, f"rank{ranks.rank}.pt")
+    torch.save(results, f"rank{ranks.rank}.pt")
     leave_ranks()
 
 

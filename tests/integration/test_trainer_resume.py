@@ -103,24 +103,24 @@ def contents(checkpoint: Path) -> dict[str, Any]:
 
 @pytest.mark.parametrize("name", CASES)
 def test_a_resumed_run_is_the_same_run(outcomes: dict[str, Pair], folder: Path, name: str) -> None:
-    whole, rest = outcomes[name]
-    assert (whole.error, rest.error) == (None, None)
+    whole, resumed = outcomes[name]
+    assert (whole.error, resumed.error) == (None, None)
     assert len(whole.metrics) == STEPS
-    assert rest.without_clock() == whole.without_clock()[HALF:]
-    assert f"checkpoint-{HALF}: {HALF} of {STEPS} steps done" in rest.printed
-    one, other = (contents(folder / run / f"checkpoint-{STEPS}") for run in (name, f"{name}, on"))
-    assert len(one) >= 4
-    assert one.keys() == other.keys()
-    assert [file for file in one if not same(one[file], other[file])] == []
+    assert resumed.without_clock() == whole.without_clock()[HALF:]
+    assert f"checkpoint-{HALF}: {HALF} of {STEPS} steps done" in resumed.printed
+    ours, theirs = (contents(folder / run / f"checkpoint-{STEPS}") for run in (name, f"{name}, on"))
+    assert len(ours) >= 4
+    assert ours.keys() == theirs.keys()
+    assert [file for file in ours if not same(ours[file], theirs[file])] == []
 
 
 def test_the_latest_checkpoint_goes_on_with_more_steps(
     every: list[Outcome], outcomes: dict[str, Pair]
 ) -> None:
-    short, rest = every[-2:]
-    assert (short.error, rest.error) == (None, None)
+    short, resumed = every[-2:]
+    assert (short.error, resumed.error) == (None, None)
     whole, _ = outcomes["zero2"]
-    assert short.without_clock() + rest.without_clock() == whole.without_clock()
+    assert short.without_clock() + resumed.without_clock() == whole.without_clock()
 
 
 def test_curves_go_on_without_a_step_twice(outcomes: dict[str, Pair], folder: Path) -> None:
@@ -129,19 +129,19 @@ def test_curves_go_on_without_a_step_twice(outcomes: dict[str, Pair], folder: Pa
 
     events = EventAccumulator(str(folder / "curves"))
     events.Reload()
-    found = [(event.step, event.value) for event in events.Scalars("train/reward")]
+    curve = [(event.step, event.value) for event in events.Scalars("train/reward")]
     rewards = [step["reward"] for step in outcomes["ddp"][0].metrics]
-    assert found == [(number, pytest.approx(value)) for number, value in enumerate(rewards, 1)]
+    assert curve == [(number, pytest.approx(value)) for number, value in enumerate(rewards, 1)]
 
 
 @pytest.mark.parametrize("kind", ["full", "lora"])
 def test_every_engine_takes_the_steps_of_plain_ddp(outcomes: dict[str, Pair], kind: str) -> None:
-    wanted = outcomes["ddp" if kind == "full" else "ddp, LoRA"][0].metrics
+    plain = outcomes["ddp" if kind == "full" else "ddp, LoRA"][0].metrics
     for name, (_, other, dtype, more) in CASES.items():
         if (other, dtype) != (kind, "float32") or more == IMAGES:
             continue
         # The first rollout is the same; later ones part where a rounding error flips a sample.
-        for ours, theirs in zip(outcomes[name][0].metrics[:2], wanted[:2], strict=True):
+        for ours, theirs in zip(outcomes[name][0].metrics[:2], plain[:2], strict=True):
             for metric in ("loss", "grad_norm", "reward", "kl"):
                 expected = pytest.approx(theirs[metric], rel=1e-3, abs=1e-6)
                 assert ours[metric] == expected, (name, metric)

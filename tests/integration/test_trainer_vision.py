@@ -55,8 +55,8 @@ def outcomes(folder: Path, *runs: Sequence[str]) -> list[Outcome]:
 def test_every_engine_takes_the_same_steps_with_a_trained_tower(folder: Path) -> None:
     flags = (*UNFROZEN, "--max_steps", "3")
     engines = ("none", "zero2", "zero3")
-    found = outcomes(folder, *(("--deepspeed", engine, *flags) for engine in engines))
-    ddp, zero2, zero3 = (outcome.metrics for outcome in found)
+    runs = outcomes(folder, *(("--deepspeed", engine, *flags) for engine in engines))
+    ddp, zero2, zero3 = (outcome.metrics for outcome in runs)
     assert all(step["grad_norm"] > 0 for step in ddp)
     for other in (zero2, zero3):
         assert len(other) == len(ddp) == 3
@@ -113,11 +113,11 @@ def test_a_bad_image_stops_by_name_or_is_skipped(folder: Path) -> None:
     small = ("--max_steps", "2", "--deepspeed", "none")
     missing, cut = ((*small, "--dataset", damaged(folder, kind)) for kind in ("missing", "cut"))
     skip = ("--on_bad_image", "skip")
-    stopped, *done = outcomes(folder, missing, (*missing, *skip), (*cut, *skip))
+    stopped, *finished = outcomes(folder, missing, (*missing, *skip), (*cut, *skip))
     assert stopped.error is not None
     assert "missing.jsonl, line 2: image 1 of 1 (missing.png): " in stopped.error
     assert "--on_bad_image skip" in stopped.error
-    for outcome, kind in zip(done, ("missing", "cut"), strict=True):
+    for outcome, kind in zip(finished, ("missing", "cut"), strict=True):
         assert outcome.error is None
         assert len(outcome.metrics) == 2
         assert f"skipped {kind}.jsonl, line 2: image 1 of 1 ({kind}.png)" in outcome.printed

@@ -21,8 +21,8 @@ def test_what_fits_two_ranks_may_not_fit_one(
         monkeypatch.setenv("WORLD_SIZE", ranks)
     monkeypatch.setattr(sys, "argv", ["check", *SIZES, "--steps_per_generation", "1"])
     assert check.main() == code
-    said = capsys.readouterr().err
+    errors = capsys.readouterr().err
     if code == 0:
-        assert said == ""
+        assert errors == ""
     else:
-        assert said.startswith("error: --num_generations 8 must divide the generation batch of 4")
+        assert errors.startswith("error: --num_generations 8 must divide the generation batch of 4")

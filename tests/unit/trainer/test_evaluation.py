@@ -26,7 +26,7 @@ SCORES = [[[1.0, math.nan], [0.0, 0.5], [1.0, 0.5]], [[0.0, 1.0], [1.0, math.nan
 
 def run_of(rank: int = 0, *, evaluates: bool = True) -> tuple[Any, dict[int, Any]]:
     """A run of 12 steps, and what its log is told."""
-    told: dict[int, Any] = {}
+    evaluations: dict[int, Any] = {}
     answers = iter(TOKENS)
 
     def generate(_prompts: object) -> Any:
@@ -49,31 +49,31 @@ def run_of(rank: int = 0, *, evaluates: bool = True) -> tuple[Any, dict[int, Any
         ),
         tokenizer=SimpleNamespace(batch_decode=lambda rows, **_: ["" for _ in rows]),
         end_tokens=(END,),
-        log=SimpleNamespace(evaluated=told.__setitem__),
+        log=SimpleNamespace(evaluated=evaluations.__setitem__),
     )
-    return run, told
+    return run, evaluations
 
 
 @pytest.mark.parametrize(
     ("number", "due"), [(1, False), (4, False), (5, True), (6, False), (10, True), (12, True)]
 )
 def test_evaluations_are_due_at_the_interval_and_at_the_end(number: int, due: bool) -> None:
-    run, told = run_of()
+    run, evaluations = run_of()
     evaluate_if_due(cast("Run", run), number)
-    assert list(told) == [number] * due
+    assert list(evaluations) == [number] * due
 
 
 def test_without_rows_to_evaluate_there_is_none() -> None:
-    run, told = run_of(evaluates=False)
+    run, evaluations = run_of(evaluates=False)
     evaluate_if_due(cast("Run", run), 5)
-    assert told == {}
+    assert evaluations == {}
 
 
 def test_each_row_counts_once() -> None:
-    run, told = run_of()
+    run, evaluations = run_of()
     began = time.perf_counter()
     evaluate_if_due(cast("Run", run), 5)
-    values = told[5]
+    values = evaluations[5]
     assert 0 < values.pop("eval_runtime") <= time.perf_counter() - began
     rewards = [1.0, 1.0, 2.0, 2.0, 1.0]
     assert values == pytest.approx(

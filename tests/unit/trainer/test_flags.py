@@ -55,8 +55,8 @@ def test_every_boolean_takes_both_values() -> None:
     for option in OPTIONS:
         if isinstance(option.default, bool):
             for text, value in (("true", True), ("false", False)):
-                given = build_parser().parse_args([f"--{option.name}", text])
-                assert getattr(given, option.name) is value
+                options = build_parser().parse_args([f"--{option.name}", text])
+                assert getattr(options, option.name) is value
 
 
 @pytest.mark.parametrize(
@@ -132,9 +132,9 @@ def test_steps_per_rollout_follow_from_passes_and_iterations() -> None:
 
 
 def test_a_wrong_flag_is_one_message_and_exit_code_2(tmp_path: Path) -> None:
-    done = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-m", "grpo_doctor_trainer", "--learning_rte", "1"],
         capture_output=True, text=True, timeout=60, check=False, cwd=tmp_path,
     )  # fmt: skip
-    assert done.returncode == 2
-    assert done.stderr == ("error: unknown flag --learning_rte: did you mean --learning_rate?\n")
+    assert process.returncode == 2
+    assert process.stderr == ("error: unknown flag --learning_rte: did you mean --learning_rate?\n")

@@ -126,15 +126,15 @@ def test_a_run_goes_on_as_if_it_had_not_been_interrupted(
 ) -> None:
     """In the middle of a rollout and at its end."""
     flags = "--save_steps 1 --save_total_limit 9 --eval_steps 2"
-    whole = training(flags, tmp_path / "whole")
+    straight = training(flags, tmp_path / "whole")
     for step in (1, 2):
         saved = tmp_path / "whole" / f"checkpoint-{step}"
-        rest = training(f"{flags} --resume_from_checkpoint {saved}", tmp_path / f"rest-{step}")
+        resumed = training(f"{flags} --resume_from_checkpoint {saved}", tmp_path / f"rest-{step}")
         later = range(step + 1, 5)
-        assert rest.steps == {number: whole.steps[number] for number in later}
-        assert rest.evaluations == {n: whole.evaluations[n] for n in (2, 4) if n > step}
-        assert f"{step} of 4 steps done" in rest.told("resumed")[0]
-    assert whole.told("resumed") == []
+        assert resumed.steps == {number: straight.steps[number] for number in later}
+        assert resumed.evaluations == {n: straight.evaluations[n] for n in (2, 4) if n > step}
+        assert f"{step} of 4 steps done" in resumed.told("resumed")[0]
+    assert straight.told("resumed") == []
 
 
 def test_completions_are_logged_and_cut_off_ones_left_out(

@@ -25,7 +25,7 @@ def _signals_as_they_were(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         signal.signal(number, handler)
 
 
-def ended(
+def exit_code(
     monkeypatch: pytest.MonkeyPatch, error: BaseException | None, rank: int = 0, *flags: str
 ) -> int:
     """Runs a job that ends with an error, or well."""
@@ -44,7 +44,7 @@ def ended(
 def test_a_job_that_ends_well_says_nothing(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert ended(monkeypatch, None) == 0
+    assert exit_code(monkeypatch, None) == 0
     assert capsys.readouterr() == ("", "")
 
 
@@ -52,19 +52,19 @@ def test_a_job_that_ends_well_says_nothing(
 def test_a_mistake_that_one_rank_finds_is_said_by_it(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], rank: int
 ) -> None:
-    assert ended(monkeypatch, CheckpointError("the disk is full"), rank) == 2
+    assert exit_code(monkeypatch, CheckpointError("the disk is full"), rank) == 2
     assert capsys.readouterr().err == "error: the disk is full\n"
 
 
-@pytest.mark.parametrize(("rank", "said", "waited"), [(0, True, []), (1, False, [2])])
+@pytest.mark.parametrize(("rank", "speaks", "waited"), [(0, True, []), (1, False, [2])])
 def test_a_mistake_in_the_flags_is_said_once_and_the_others_wait_for_that(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], rank: int, said: bool,
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], rank: int, speaks: bool,
     waited: list[float],
 ) -> None:  # fmt: skip
     naps: list[float] = []
     monkeypatch.setattr(time, "sleep", naps.append)
-    assert ended(monkeypatch, None, rank, "--max_steps", "ten") == 2
-    assert ("is not a whole number" in capsys.readouterr().err) == said
+    assert exit_code(monkeypatch, None, rank, "--max_steps", "ten") == 2
+    assert ("is not a whole number" in capsys.readouterr().err) == speaks
     assert naps == waited
 
 
@@ -74,13 +74,13 @@ def test_a_job_that_was_stopped_says_so_once(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], rank: int, lines: int,
     number: signal.Signals,
 ) -> None:  # fmt: skip
-    assert ended(monkeypatch, Interrupted(number), rank) == 128 + number
+    assert exit_code(monkeypatch, Interrupted(number), rank) == 128 + number
     assert capsys.readouterr().out.count(f"stopped by signal {int(number)}; ") == lines
 
 
 def test_what_fails_because_of_a_stop_is_a_stop(monkeypatch: pytest.MonkeyPatch) -> None:
     interrupts._received.append(signal.SIGTERM)
-    assert ended(monkeypatch, RuntimeError("Connection reset by peer")) == 128 + 15
+    assert exit_code(monkeypatch, RuntimeError("Connection reset by peer")) == 128 + 15
 
 
 @pytest.mark.parametrize(
@@ -90,10 +90,10 @@ def test_what_fails_because_of_a_stop_is_a_stop(monkeypatch: pytest.MonkeyPatch)
 def test_a_rank_that_is_left_alone_points_to_the_others(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], text: str
 ) -> None:
-    assert ended(monkeypatch, RuntimeError(text), 1) == 1
+    assert exit_code(monkeypatch, RuntimeError(text), 1) == 1
     assert capsys.readouterr().err.startswith("error: rank 1 lost its connection to a rank that")
 
 
 def test_a_defect_keeps_its_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(RuntimeError, match="sizes differ"):
-        ended(monkeypatch, RuntimeError("sizes differ"))
+        exit_code(monkeypatch, RuntimeError("sizes differ"))

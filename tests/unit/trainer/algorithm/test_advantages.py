@@ -54,8 +54,8 @@ def test_share_of_groups_without_signal() -> None:
 @pytest.mark.parametrize("scale", ["group", "batch", "none"])
 def test_a_completion_without_a_reward_is_as_if_it_were_not_there(scale: str) -> None:
     with_gap = torch.tensor([1.0, math.nan, 0.0, 3.0, 5.0, 7.0], dtype=torch.float64)
-    found = group_advantages(with_gap, 3, scale)
-    assert found[1] == 0
+    advantages = group_advantages(with_gap, 3, scale)
+    assert advantages[1] == 0
     deviations = {
         "group": [math.sqrt(0.5)] * 2 + [2.0] * 3,
         "batch": [float(torch.tensor([1.0, 0, 3, 5, 7], dtype=torch.float64).std())] * 5,
@@ -63,7 +63,7 @@ def test_a_completion_without_a_reward_is_as_if_it_were_not_there(scale: str) ->
     centered = [0.5, -0.5, -2.0, 0.0, 2.0]
     divisors = [d + 1e-4 for d in deviations[scale]] if scale != "none" else [1.0] * 5
     expected = [c / d for c, d in zip(centered, divisors, strict=True)]
-    assert found[[0, 2, 3, 4, 5]].tolist() == pytest.approx(expected, abs=1e-12)
+    assert advantages[[0, 2, 3, 4, 5]].tolist() == pytest.approx(expected, abs=1e-12)
 
 
 @pytest.mark.parametrize("scale", ["group", "none"])

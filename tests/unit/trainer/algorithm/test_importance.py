@@ -34,8 +34,8 @@ def weights(mode: str | None, ratios: torch.Tensor = RATIOS) -> list[list[float]
 )
 def test_modes(mode: str | None, expected: list[list[float]]) -> None:
     assert MEANS[0] > THRESHOLD
-    for found, row in zip(weights(mode), expected, strict=True):
-        assert found == pytest.approx(row, abs=1e-12)
+    for actual, row in zip(weights(mode), expected, strict=True):
+        assert actual == pytest.approx(row, abs=1e-12)
 
 
 @pytest.mark.parametrize("mode", [None, "token_mask", "sequence_truncate", "sequence_mask"])

@@ -51,13 +51,13 @@ def expected_row(model: Any, batch: TokenBatch, row: int, temperature: float) ->
 def test_padding_and_parts_change_nothing(
     model: Any, batch: TokenBatch, temperature: float, part_size: int
 ) -> None:
-    found = logprobs_in_parts(model, batch, temperature, part_size)
-    assert found.shape == batch.completion_tokens.shape
-    assert not found.requires_grad
+    rows = logprobs_in_parts(model, batch, temperature, part_size)
+    assert rows.shape == batch.completion_tokens.shape
+    assert not rows.requires_grad
     for row in range(3):
         counted = batch.completion_mask[row].bool()
         expected = expected_row(model, batch, row, temperature)
-        assert found[row][counted].tolist() == pytest.approx(expected[counted].tolist(), abs=1e-5)
+        assert rows[row][counted].tolist() == pytest.approx(expected[counted].tolist(), abs=1e-5)
 
 
 def test_logits_are_divided_by_the_temperature(model: Any, batch: TokenBatch) -> None:
@@ -86,10 +86,10 @@ def test_gradients_are_those_of_log_softmax(model: Any, batch: TokenBatch) -> No
 def test_logprobs_of_low_precision_logits_are_float32() -> None:
     logits = torch.randn(2, 3, 7, generator=torch.Generator().manual_seed(1)).bfloat16()
     tokens = torch.tensor([[0, 1, 2], [3, 4, 5]])
-    found = token_logprobs(logits, tokens).chosen
-    assert found.dtype == torch.float32
+    chosen = token_logprobs(logits, tokens).chosen
+    assert chosen.dtype == torch.float32
     expected = logits.float().log_softmax(dim=2).gather(2, tokens[:, :, None])[:, :, 0]
-    torch.testing.assert_close(found, expected, atol=1e-6, rtol=1e-6)
+    torch.testing.assert_close(chosen, expected, atol=1e-6, rtol=1e-6)
 
 
 @pytest.mark.parametrize("block_bytes", [1, 4 * 7 * 2, 4 * 7 * 9, 10**6])
@@ -103,21 +103,21 @@ def test_blocks_of_any_size_give_values_gradients_and_entropies_of_a_softmax(
     tokens = torch.randint(0, 7, (4, 5), generator=generator)
     weights = torch.randn(4, 5, dtype=torch.float64, generator=generator)
 
-    found = token_logprobs(leaf, tokens, temperature, entropy=True)
+    actual = token_logprobs(leaf, tokens, temperature, entropy=True)
     every = (leaf / temperature).log_softmax(dim=2)
     expected = every.gather(2, tokens[:, :, None])[:, :, 0]
-    torch.testing.assert_close(found.chosen, expected, atol=1e-12, rtol=0)
+    torch.testing.assert_close(actual.chosen, expected, atol=1e-12, rtol=0)
     entropies = -(every.exp() * every).sum(dim=2).detach()
-    torch.testing.assert_close(found.entropies, entropies, atol=1e-12, rtol=0)
-    (mine,) = torch.autograd.grad((found.chosen * weights).sum(), leaf)
+    torch.testing.assert_close(actual.entropies, entropies, atol=1e-12, rtol=0)
+    (mine,) = torch.autograd.grad((actual.chosen * weights).sum(), leaf)
     (theirs,) = torch.autograd.grad((expected * weights).sum(), leaf)
     torch.testing.assert_close(mine, theirs, atol=1e-12, rtol=0)
 
 
 def test_entropy_of_equal_logits_is_the_logarithm_of_their_number() -> None:
     tokens = torch.zeros(1, 2, dtype=torch.long)
-    found = token_logprobs(torch.zeros(1, 2, 8), tokens, entropy=True)
-    assert found.entropies.tolist() == [pytest.approx([2.0794415] * 2)]
+    logprobs = token_logprobs(torch.zeros(1, 2, 8), tokens, entropy=True)
+    assert logprobs.entropies.tolist() == [pytest.approx([2.0794415] * 2)]
 
 
 def test_completions_count_up_to_their_first_end() -> None:

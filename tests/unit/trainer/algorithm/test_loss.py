@@ -56,16 +56,16 @@ def naive(logprobs: torch.Tensor, data: Experience, beta: float, kind: str) -> t
     for row in range(3):
         total = torch.zeros((), dtype=torch.float64)
         length = int(MASK[row].sum())
-        for place in range(length):
-            now = logprobs[row, place]
-            before = now.detach() if data.old_logprobs is None else data.old_logprobs[row, place]
+        for column in range(length):
+            now = logprobs[row, column]
+            before = now.detach() if data.old_logprobs is None else data.old_logprobs[row, column]
             gain = data.advantages[row]
             ratio = torch.exp(now - before)
-            kept = min(max(ratio.item(), 1 - LOW), 1 + HIGH)
-            clipped = ratio if kept == ratio.item() else torch.tensor(kept, dtype=torch.float64)
+            bound = min(max(ratio.item(), 1 - LOW), 1 + HIGH)
+            clipped = ratio if bound == ratio.item() else torch.tensor(bound, dtype=torch.float64)
             objective = torch.minimum(ratio * gain, clipped * gain)
             if data.reference_logprobs is not None:
-                gap = data.reference_logprobs[row, place] - now
+                gap = data.reference_logprobs[row, column] - now
                 objective = objective - beta * (torch.exp(gap) - gap - 1)
             total = total - objective
         sums.append(total)
@@ -82,17 +82,17 @@ def naive(logprobs: torch.Tensor, data: Experience, beta: float, kind: str) -> t
 @pytest.mark.parametrize("old", [True, False])
 def test_value_and_gradients_equal_the_naive_loop(kind: str, beta: float, old: bool) -> None:
     data = experience(old=old, reference=beta > 0)
-    found = []
+    losses = []
     for implementation in (ours, naive):
         logprobs = numbers(1).requires_grad_()
         loss = implementation(logprobs, data, beta, kind)
         torch.autograd.backward(loss)
         assert logprobs.grad is not None
-        found.append((loss.item(), logprobs.grad))
-    assert found[0][0] == pytest.approx(found[1][0], abs=1e-10)
-    torch.testing.assert_close(found[0][1], found[1][1], atol=1e-10, rtol=0)
-    assert found[0][1].abs().max() > 0
-    assert found[0][1][MASK == 0].abs().max() == 0
+        losses.append((loss.item(), logprobs.grad))
+    assert losses[0][0] == pytest.approx(losses[1][0], abs=1e-10)
+    torch.testing.assert_close(losses[0][1], losses[1][1], atol=1e-10, rtol=0)
+    assert losses[0][1].abs().max() > 0
+    assert losses[0][1][MASK == 0].abs().max() == 0
 
 
 def one_token(ratio: float, advantage: float) -> tuple[float, float, str]:
@@ -128,9 +128,9 @@ def one_token(ratio: float, advantage: float) -> tuple[float, float, str]:
 def test_clipping_on_both_sides(
     ratio: float, advantage: float, loss: float, gradient: float, clipped: str
 ) -> None:
-    found = one_token(ratio, advantage)
-    assert found[:2] == pytest.approx((loss, gradient), abs=1e-10)
-    assert found[2] == clipped
+    actual = one_token(ratio, advantage)
+    assert actual[:2] == pytest.approx((loss, gradient), abs=1e-10)
+    assert actual[2] == clipped
 
 
 @pytest.mark.parametrize("advantage", [1.0, -1.0])
@@ -188,8 +188,8 @@ def measured() -> tuple[torch.Tensor, dict[str, float]]:
     tokens = torch.randint(0, 256, (3, 4), generator=torch.Generator().manual_seed(1))
     batch = TokenBatch(tokens, torch.ones_like(tokens), tokens, MASK)
     reference = logprobs_in_parts(model, batch, 1.0, 8)
-    kept = torch.tensor([1, 0, 1])
-    data = Experience(batch, torch.tensor([1.0, 2.0, 3.0]), None, reference, reference - 0.1, kept)
+    mask = torch.tensor([1, 0, 1])
+    data = Experience(batch, torch.tensor([1.0, 2.0, 3.0]), None, reference, reference - 0.1, mask)
     config = TrainerConfig(beta=0.5, temperature=1.0, max_completion_length=4)
     loss, statistics = grpo_loss(model, data, config, 5.0)
     return loss, dict(zip(SUMS, statistics.sums.tolist(), strict=True))
@@ -225,5 +225,5 @@ def test_dapo_divides_by_the_tokens_of_a_step_or_one(tokens: float, divisor: flo
 
 def test_tokens_of_a_step_are_counted_for_a_micro_batch() -> None:
     alone = Ranks(rank=0, world_size=1, local_rank=0, device=torch.device("cpu"), threads=1)
-    kept = replace(experience(), kept=torch.tensor([1, 0, 1]))
-    assert tokens_in_loss([experience(), kept], alone) == (7 + 5) / 2
+    masked = replace(experience(), kept=torch.tensor([1, 0, 1]))
+    assert tokens_in_loss([experience(), masked], alone) == (7 + 5) / 2

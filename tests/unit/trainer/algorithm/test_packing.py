@@ -59,22 +59,22 @@ def results(
     model: Any, batch: TokenBatch, *, share: bool
 ) -> tuple[torch.Tensor, torch.Tensor, list[torch.Tensor]]:
     """Log-probs and entropies of the tokens that count, and gradients of all that has some."""
-    found = completion_logprobs(model, batch, TEMPERATURE, share_prompts=share, entropy=True)
+    logprobs = completion_logprobs(model, batch, TEMPERATURE, share_prompts=share, entropy=True)
     counted = batch.completion_mask.bool()
     weights = torch.randn(counted.shape, generator=torch.Generator().manual_seed(2))
     trained = [weight for weight in model.parameters() if weight.requires_grad]
-    loss = (found.chosen * weights)[counted].sum()
+    loss = (logprobs.chosen * weights)[counted].sum()
     gradients = torch.autograd.grad(loss, trained, allow_unused=True)
-    kept = [gradient for gradient in gradients if gradient is not None]
-    return found.chosen.detach()[counted], found.entropies[counted], kept
+    present = [gradient for gradient in gradients if gradient is not None]
+    return logprobs.chosen.detach()[counted], logprobs.entropies[counted], present
 
 
 def assert_equal(model: Any, batch: TokenBatch) -> None:
     ours, expected = (results(model, batch, share=share) for share in (True, False))
     torch.testing.assert_close(ours[:2], expected[:2], atol=TOLERANCE, rtol=TOLERANCE)
     assert len(ours[2]) == len(expected[2])
-    for gradient, wanted in zip(ours[2], expected[2], strict=True):
-        assert float((gradient - wanted).norm()) <= TOLERANCE * float(wanted.norm())
+    for gradient, reference in zip(ours[2], expected[2], strict=True):
+        assert float((gradient - reference).norm()) <= TOLERANCE * float(reference.norm())
 
 
 @pytest.mark.parametrize("name", BATCHES)
@@ -90,9 +90,9 @@ def test_gradients_of_recomputed_layers(model: Any) -> None:
         model.gradient_checkpointing_disable()
 
 
-@pytest.mark.parametrize("kept", [1, 3])
+@pytest.mark.parametrize("kept_bytes", [1, 3])
 def test_logits_are_never_whole_where_they_are_large(
-    model: Any, kept: int, monkeypatch: pytest.MonkeyPatch
+    model: Any, kept_bytes: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     heights = []
 
@@ -101,10 +101,10 @@ def test_logits_are_never_whole_where_they_are_large(
         return torch.nn.functional.linear(hidden, *weights)
 
     monkeypatch.setattr(head, "linear", watched)
-    monkeypatch.setitem(head.KEPT_BYTES, "cpu", kept * 4 * model.config.vocab_size)
+    monkeypatch.setitem(head.KEPT_BYTES, "cpu", kept_bytes * 4 * model.config.vocab_size)
     assert_equal(model, BATCHES["whole groups"])
     tokens = int(BATCHES["whole groups"].completion_mask.sum())
-    assert max(heights) == kept
+    assert max(heights) == kept_bytes
     assert sum(heights) == 2 * tokens  # again in the backward pass
     assert "forward" not in vars(model.lm_head)
 
@@ -131,11 +131,11 @@ def test_texts_of_one_length_have_no_padding(lengths: list[int], padded: bool) -
     assert Segments.of(torch.tensor(lengths), torch.device("cpu")).padded == padded
 
 
-@pytest.mark.parametrize("way", ["another kind of layer", "changed behind it", "gone around"])
+@pytest.mark.parametrize("change", ["another kind of layer", "changed behind it", "gone around"])
 def test_logits_are_taken_as_they_are_where_the_last_layer_cannot_be_asked(
-    model: Any, way: str, monkeypatch: pytest.MonkeyPatch
+    model: Any, change: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    if way == "another kind of layer":
+    if change == "another kind of layer":
 
         class Other(torch.nn.Linear):
             pass
@@ -143,22 +143,22 @@ def test_logits_are_taken_as_they_are_where_the_last_layer_cannot_be_asked(
         other = Other(128, model.config.vocab_size, bias=False)
         other.weight = model.lm_head.weight
         monkeypatch.setitem(model._modules, "lm_head", other)
-    elif way == "changed behind it":
+    elif change == "changed behind it":
         monkeypatch.setattr(model.config, "logit_scale", 2.0, raising=False)
     else:
         unused = torch.nn.Linear(1, 1)
         monkeypatch.setattr(model, "get_output_embeddings", lambda: unused)
-    asked = []
-    monkeypatch.setattr(head.HeadQuery, "answer", lambda *_: asked.append(1))
+    calls = []
+    monkeypatch.setattr(head.HeadQuery, "answer", lambda *_: calls.append(1))
     assert_equal(model, BATCHES["whole groups"])
-    assert not asked
+    assert not calls
 
 
 def test_nothing_but_completions_at_padding(model: Any) -> None:
     batch = BATCHES["whole groups"]
-    found = logprobs_in_parts(model, batch, TEMPERATURE, 4, share_prompts=True)
-    assert found.shape == batch.completion_tokens.shape
-    assert not found[batch.completion_mask == 0].any()
+    logprobs = logprobs_in_parts(model, batch, TEMPERATURE, 4, share_prompts=True)
+    assert logprobs.shape == batch.completion_tokens.shape
+    assert not logprobs[batch.completion_mask == 0].any()
 
 
 def test_a_prompt_without_tokens_is_left_to_the_padded_pass(model: Any) -> None:
@@ -198,22 +198,22 @@ def with_images(model: Any, grids: list[list[int]], *, companion: bool) -> Token
     layout = vision_layout(model, companion=companion)
     generator = torch.Generator().manual_seed(9)
     places = [layout.image_token] * sum(layout.image_tokens(grid) for grid in grids)
-    seen, blind = [7, *places, 8, 9], [5, 6]
-    of = [seen, seen, blind, seen, blind]
-    longest = len(seen)
+    visible, blind = [7, *places, 8, 9], [5, 6]
+    of = [visible, visible, blind, visible, blind]
+    longest = len(visible)
     tokens, mask = torch.full((5, longest), PAD), torch.zeros(5, longest, dtype=torch.long)
     positions = torch.zeros(5, 3, longest, dtype=torch.long)
     for row, text in enumerate(of):
         tokens[row, longest - len(text) :] = torch.tensor(text)
         mask[row, longest - len(text) :] = 1
-        images = grids if text is seen else []
+        images = grids if text is visible else []
         positions[row, :, longest - len(text) :] = rope_positions(text, images, layout)
     numbers = tuple(range(len(grids)))
     patches = sum(t * h * w for t, h, w in grids)
     features = ImageFeatures(
         torch.randn(patches, layout.patch_values, generator=generator),
         torch.tensor(grids).view(-1, 3),
-        tuple(numbers if text is seen else () for text in of),
+        tuple(numbers if text is visible else () for text in of),
         positions,
         layout,
     )

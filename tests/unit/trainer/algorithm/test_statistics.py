@@ -41,8 +41,8 @@ def looked_at(
         gap=gap,
     )
     data = Experience(BATCH, torch.zeros(3), None, None, kept=kept)
-    found = loss_statistics(torch.tensor(0.25), terms, 2 * EVERYWHERE, data)
-    parts = ((SUMS, found.sums), (LOWEST, found.lowest), (HIGHEST, found.highest))
+    statistics = loss_statistics(torch.tensor(0.25), terms, 2 * EVERYWHERE, data)
+    parts = ((SUMS, statistics.sums), (LOWEST, statistics.lowest), (HIGHEST, statistics.highest))
     sums, lowest, highest = (
         dict(zip(names, values.tolist(), strict=True)) for names, values in parts
     )
@@ -86,9 +86,9 @@ def test_the_distance_to_the_reference_is_summed_where_there_is_one() -> None:
 
 
 def test_the_gap_is_summed_where_the_engine_gave_log_probs() -> None:
-    known = torch.tensor([[1, 1, 0], [1, 0, 0], [0, 0, 0]]).bool()
+    has_logprob = torch.tensor([[1, 1, 0], [1, 0, 0], [0, 0, 0]]).bool()
     distance = torch.tensor([[0.5, 1.0, 9.0], [0.25, 9.0, 9.0], [9.0, 9.0, 9.0]])
-    sums, lowest, highest = looked_at(gap=RolloutGap(distance, 2 * distance, known))
+    sums, lowest, highest = looked_at(gap=RolloutGap(distance, 2 * distance, has_logprob))
     assert (sums["gap_tokens"], sums["gap"], sums["weight"]) == (3, 1.75, 3.5)
     assert lowest["weight"] == 0.5
     assert (highest["gap"], highest["weight"]) == (1.0, 2.0)
@@ -106,7 +106,7 @@ def test_several_are_added_up_and_keep_their_extremes() -> None:
     ]
     alone = Ranks(rank=0, world_size=1, local_rank=0, device=torch.device("cpu"), threads=1)
     joined = LossStatistics.joined(parts)
-    for found in (joined, joined.over(alone)):
-        assert found.sums.tolist() == [4.0] * len(SUMS)
-        assert found.lowest.tolist() == [1.0] * len(LOWEST)
-        assert found.highest.tolist() == [3.0] * len(HIGHEST)
+    for statistics in (joined, joined.over(alone)):
+        assert statistics.sums.tolist() == [4.0] * len(SUMS)
+        assert statistics.lowest.tolist() == [1.0] * len(LOWEST)
+        assert statistics.highest.tolist() == [3.0] * len(HIGHEST)

@@ -35,10 +35,10 @@ def test_of_checkpoints_of_one_moment_the_highest_step_is_the_last(tmp_path: Pat
 @pytest.fixture
 def counted(monkeypatch: pytest.MonkeyPatch) -> dict[str, float]:
     """What the trace is given."""
-    found: dict[str, float] = {}
-    monkeypatch.setattr(layout, "counter", found.__setitem__)
-    monkeypatch.setattr(layout, "instant", lambda words: found.setdefault(words, 1.0))
-    return found
+    counters: dict[str, float] = {}
+    monkeypatch.setattr(layout, "counter", counters.__setitem__)
+    monkeypatch.setattr(layout, "instant", lambda words: counters.setdefault(words, 1.0))
+    return counters
 
 
 SHAPES = {torch.float32: (2, 3), torch.bfloat16: (7, 1), torch.int8: (1,)}
@@ -80,9 +80,9 @@ def test_an_optimizer_that_was_left_out_is_said(
     set_up_console(0)
     report_sizes(folder_of(tmp_path, {"a.json": 40_000}, torch.float32), 0, 0.0)
     assert (counted["checkpoint/weights"], counted["checkpoint/optimizer_bytes"]) == (0, 0)
-    said = capsys.readouterr().out
-    assert "+ optimizer" not in said
-    assert "rest 0.0; optimizer state left out; 0.0 s" in said
+    printed = capsys.readouterr().out
+    assert "+ optimizer" not in printed
+    assert "rest 0.0; optimizer state left out; 0.0 s" in printed
 
 
 def test_the_dtypes_of_most_weights_come_first(tmp_path: Path, counted: dict[str, float]) -> None:

@@ -28,10 +28,10 @@ def test_moments_go_to_the_weights_device_and_counters_stay() -> None:
 
 
 def test_memory_of_the_same_shape_is_used_again() -> None:
-    there: dict[str, Any] = {"exp_avg": torch.zeros(2), "exp_avg_sq": torch.zeros(3), "step": 1}
+    state: dict[str, Any] = {"exp_avg": torch.zeros(2), "exp_avg_sq": torch.zeros(3), "step": 1}
     saved = {"exp_avg": torch.ones(2), "exp_avg_sq": torch.ones(2), "step": torch.tensor(4.0)}
-    restored = _like(there, saved, torch.device("cpu"))
-    assert restored["exp_avg"] is there["exp_avg"]
+    restored = _like(state, saved, torch.device("cpu"))
+    assert restored["exp_avg"] is state["exp_avg"]
     assert restored["exp_avg"].tolist() == [1.0, 1.0]
     assert restored["exp_avg_sq"].tolist() == [1.0, 1.0]
     assert restored["step"].item() == 4.0
@@ -52,24 +52,24 @@ def partitioned(value: float, *, flat: bool = False, **scale: Any) -> Engine:
 
 
 def masters(engine: Engine) -> list[torch.Tensor]:
-    found: list[torch.Tensor] = cast("Any", engine).masters
-    return found
+    tensors: list[torch.Tensor] = cast("Any", engine).masters
+    return tensors
 
 
 @pytest.mark.parametrize("flat", [False, True])
 def test_copies_that_are_stepped_go_back_with_their_state(flat: bool) -> None:
-    there, new = partitioned(2.0, flat=flat), partitioned(5.0, flat=flat)
-    assert not is_replicated(there)
-    restore(new, capture(there))
+    source, new = partitioned(2.0, flat=flat), partitioned(5.0, flat=flat)
+    assert not is_replicated(source)
+    restore(new, capture(source))
     assert [master.tolist() for master in masters(new)] == [[2.0] * 3, [2.0] * 2]
-    for before, after in zip(masters(there), masters(new), strict=True):
-        first = cast("Any", there).optimizer.optimizer.state[before]
+    for before, after in zip(masters(source), masters(new), strict=True):
+        first = cast("Any", source).optimizer.optimizer.state[before]
         second = cast("Any", new).optimizer.optimizer.state[after]
         assert first["exp_avg"].equal(second["exp_avg"])
 
 
-def scaling(scale: float, done: int, overflow: int | None) -> dict[str, Any]:
-    return {"cur_scale": scale, "cur_iter": done, "last_overflow_iter": overflow}
+def scaling(scale: float, steps: int, overflow: int | None) -> dict[str, Any]:
+    return {"cur_scale": scale, "cur_iter": steps, "last_overflow_iter": overflow}
 
 
 @pytest.mark.parametrize("part", ["loss_scaler", "loss_scale_config", ""])
@@ -77,11 +77,11 @@ def test_the_scale_of_the_loss_goes_back_wherever_it_is_kept(part: str) -> None:
     """Under ZeRO, without it, and without it in DeepSpeed 0.16."""
 
     def engine(*numbers: Any) -> Engine:
-        found = scaling(*numbers)
-        return partitioned(1.0, **({part: SimpleNamespace(**found)} if part else found))
+        state = scaling(*numbers)
+        return partitioned(1.0, **({part: SimpleNamespace(**state)} if part else state))
 
-    there, new = engine(64.0, 7, 3), engine(1.0, 0, None)
-    saved = capture(there)
+    source, new = engine(64.0, 7, 3), engine(1.0, 0, None)
+    saved = capture(source)
     assert saved["loss_scale"] == scaling(64.0, 7, 3)
     restore(new, saved)
     optimizer = cast("Any", new).optimizer

@@ -55,14 +55,14 @@ def write(folder: Path, *flags: str, number: int = 4) -> Path:
     return Checkpointer(config, engine(), beside, ALONE).save(Progress(number))
 
 
-def found(folder: Path, wanted: object, *flags: str) -> Resume | None:
-    flags = ("--resume_from_checkpoint", str(wanted), *flags)
+def found(folder: Path, choice: object, *flags: str) -> Resume | None:
+    flags = ("--resume_from_checkpoint", str(choice), *flags)
     return find_checkpoint(config_of(folder, *flags), ALONE)
 
 
-def refusal(folder: Path, wanted: object) -> str:
+def refusal(folder: Path, choice: object) -> str:
     with pytest.raises(CheckpointError) as error:
-        found(folder, wanted)
+        found(folder, choice)
     return str(error.value)
 
 
@@ -145,7 +145,7 @@ def check(tmp_path: Path, before: tuple[str, ...], now: tuple[str, ...], ranks: 
 
 
 @pytest.mark.parametrize(
-    ("before", "now", "named"),
+    ("before", "now", "difference"),
     [
         ("--learning_rate 1e-3", "--learning_rate 2e-3", "--learning_rate 0.001 -> 0.002"),
         ("--train_type full", "--train_type lora", "--train_type full -> lora"),
@@ -156,11 +156,11 @@ def check(tmp_path: Path, before: tuple[str, ...], now: tuple[str, ...], ranks: 
     ],
 )
 def test_what_would_be_another_run_is_refused_by_name(
-    tmp_path: Path, before: str, now: str, named: str
+    tmp_path: Path, before: str, now: str, difference: str
 ) -> None:
     more = ("--torch_dtype", "float32", "--per_device_train_batch_size", "16")
     message = check(tmp_path, (*before.split(), *more), (*now.split(), *more))
-    assert named in message
+    assert difference in message
     assert "To start a new run from its weights" in message
 
 
@@ -193,11 +193,11 @@ def test_weights_alone_are_no_place_to_go_on_from(tmp_path: Path) -> None:
 
 
 def test_optimizer_state_goes_back_exactly() -> None:
-    there, new = engine(), engine()
-    saved = capture(there)
+    source, new = engine(), engine()
+    saved = capture(source)
     restore(new, saved)
-    for left, right in zip(there.module.parameters(), new.module.parameters(), strict=True):
-        first, second = there.optimizer.state[left], new.optimizer.state[right]
+    for left, right in zip(source.module.parameters(), new.module.parameters(), strict=True):
+        first, second = source.optimizer.state[left], new.optimizer.state[right]
         assert all(first[name].equal(second[name]) for name in first)
 
 

@@ -98,8 +98,8 @@ def test_weights_keep_their_dtype_and_every_byte_is_accounted_for(
 
 
 def test_a_view_is_saved_without_the_rest_of_its_storage(tmp_path: Path) -> None:
-    whole = torch.zeros(1_000_000)
-    feed = Feed(experience_of(whole[:8].view(2, 4).long()), torch.arange(2), 1)
+    tensor = torch.zeros(1_000_000)
+    feed = Feed(experience_of(tensor[:8].view(2, 4).long()), torch.arange(2), 1)
     path = tmp_path / "part.pt"
     torch.save(to_plain(Progress(1, feed)), path)
     assert path.stat().st_size < 100_000
@@ -117,12 +117,12 @@ def test_a_rollout_and_the_random_states_survive(tmp_path: Path) -> None:
     torch.save(to_plain(Progress(5, feed, {"reward": 0.5}, log)), tmp_path / "a.pt")
     drawn = [torch.rand(2).tolist(), random.random(), float(np.random.rand())]
     plain = torch.load(tmp_path / "a.pt", weights_only=True)
-    found = from_plain(plain, torch.device("cpu"), None)
+    progress = from_plain(plain, torch.device("cpu"), None)
     assert [torch.rand(2).tolist(), random.random(), float(np.random.rand())] == drawn
-    assert (found.number, found.metrics, found.log) == (5, {"reward": 0.5}, log)
-    assert found.feed is not None
-    assert found.feed.take(1)[0].tokens.completion_tokens.equal(tokens[2:])
-    assert found.feed.experience.old_logprobs is None
+    assert (progress.number, progress.metrics, progress.log) == (5, {"reward": 0.5}, log)
+    assert progress.feed is not None
+    assert progress.feed.take(1)[0].tokens.completion_tokens.equal(tokens[2:])
+    assert progress.feed.experience.old_logprobs is None
 
 
 def images_of(layout: VisionLayout) -> ImageFeatures:
@@ -136,9 +136,9 @@ def test_a_rollout_with_images_gets_the_layout_of_the_model_that_is_there() -> N
     batch = TokenBatch(tokens, tokens, tokens, tokens, images_of(before))
     feed = Feed(Experience(batch, torch.zeros(2), None, None), torch.arange(2), 1)
     plain = to_plain(Progress(1, feed))
-    found = from_plain(plain, torch.device("cpu"), now).feed
-    assert found is not None
-    images = found.experience.tokens.images
+    restored = from_plain(plain, torch.device("cpu"), now).feed
+    assert restored is not None
+    images = restored.experience.tokens.images
     assert images is not None
     assert (images.layout, images.indices) == (now, ((0,), ()))
     assert images.pixel_values.equal(images_of(now).pixel_values)
@@ -155,8 +155,8 @@ def test_a_state_of_a_gpu_is_put_back_where_there_is_one(monkeypatch: pytest.Mon
 
 
 def test_a_finished_rollout_is_left_out() -> None:
-    done = Feed(experience_of(torch.arange(4).view(1, 4)), torch.arange(0), 1)
-    assert to_plain(Progress(1, done))["feed"] is None
+    empty = Feed(experience_of(torch.arange(4).view(1, 4)), torch.arange(0), 1)
+    assert to_plain(Progress(1, empty))["feed"] is None
 
 
 def test_the_weights_that_were_handed_over_are_counted(
@@ -279,9 +279,9 @@ def test_steps_that_end_with_a_checkpoint(
 def test_what_a_killed_run_left_behind_gets_into_no_checkpoint(
     tmp_path: Path, engine: Engine
 ) -> None:
-    left = tmp_path / ".checkpoint-2.unfinished" / "optimizer"
-    left.mkdir(parents=True)
-    (left / "rank_00007.pt").write_bytes(b"of another run")
+    stale = tmp_path / ".checkpoint-2.unfinished" / "optimizer"
+    stale.mkdir(parents=True)
+    (stale / "rank_00007.pt").write_bytes(b"of another run")
     saved = checkpointer(tmp_path, engine).save(Progress(2))
     assert names(saved / "optimizer") == ["rank_00000.pt"]
 
@@ -315,11 +315,11 @@ def test_a_folder_that_cannot_be_written_is_found_before_training(tmp_path: Path
 
 @pytest.mark.parametrize("part", [slice(None), slice(0, 2), slice(2, 8)])
 def test_only_a_part_of_a_memory_is_copied(part: slice) -> None:
-    whole = torch.arange(8.0)
-    own = with_own_memory(whole[part])
-    assert own.equal(whole[part])
+    tensor = torch.arange(8.0)
+    own = with_own_memory(tensor[part])
+    assert own.equal(tensor[part])
     assert own.untyped_storage().nbytes() == own.nbytes
-    assert (own.data_ptr() == whole.data_ptr()) == (part == slice(None))
+    assert (own.data_ptr() == tensor.data_ptr()) == (part == slice(None))
     assert with_own_memory("text") == "text"
 
 
@@ -343,5 +343,5 @@ def test_what_writing_took_is_said(
     began = time.perf_counter()
     checkpointer(tmp_path, engine, save_only_model=True).save(Progress(1))
     took_s = time.perf_counter() - began
-    (said,) = re.findall(r"; ([\d.]+) s$", capsys.readouterr().out.strip())
-    assert float(said) <= took_s + 0.05
+    (seconds,) = re.findall(r"; ([\d.]+) s$", capsys.readouterr().out.strip())
+    assert float(seconds) <= took_s + 0.05

@@ -17,19 +17,19 @@ def test_constant_after_a_linear_warm_up() -> None:
 
 
 def test_linear_begins_at_the_peak_and_would_reach_zero_after_the_last_step() -> None:
-    found = rates(4, lr_scheduler_type="linear", warmup_ratio=0.0)
-    assert found == pytest.approx([1, 0.75, 0.5, 0.25])
+    schedule = rates(4, lr_scheduler_type="linear", warmup_ratio=0.0)
+    assert schedule == pytest.approx([1, 0.75, 0.5, 0.25])
 
 
 def test_cosine() -> None:
-    found = rates(4, lr_scheduler_type="cosine", warmup_ratio=0.0)
-    assert found == pytest.approx([1, 0.8535533906, 0.5, 0.1464466094])
+    schedule = rates(4, lr_scheduler_type="cosine", warmup_ratio=0.0)
+    assert schedule == pytest.approx([1, 0.8535533906, 0.5, 0.1464466094])
 
 
 def test_warmup_ratio_rounds_up_and_steps_override_it() -> None:
     assert rates(10, lr_scheduler_type="constant", warmup_ratio=0.11)[:3] == [0.5, 1, 1]
-    both = rates(10, lr_scheduler_type="constant", warmup_ratio=1.0, warmup_steps=2)
-    assert both[:3] == [0.5, 1, 1]
+    schedule = rates(10, lr_scheduler_type="constant", warmup_ratio=1.0, warmup_steps=2)
+    assert schedule[:3] == [0.5, 1, 1]
 
 
 def test_a_run_of_warm_up_only_and_a_run_of_one_step() -> None:
@@ -39,6 +39,6 @@ def test_a_run_of_warm_up_only_and_a_run_of_one_step() -> None:
 
 @pytest.mark.parametrize("kind", ["linear", "cosine"])
 def test_a_curve_begins_at_the_peak_after_the_warm_up(kind: str) -> None:
-    found = rates(6, lr_scheduler_type=kind, warmup_steps=2)
-    assert found[:3] == [0.5, 1, 1]
-    assert found[2:] == pytest.approx(rates(4, lr_scheduler_type=kind, warmup_ratio=0.0))
+    schedule = rates(6, lr_scheduler_type=kind, warmup_steps=2)
+    assert schedule[:3] == [0.5, 1, 1]
+    assert schedule[2:] == pytest.approx(rates(4, lr_scheduler_type=kind, warmup_ratio=0.0))

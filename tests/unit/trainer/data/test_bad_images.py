@@ -59,9 +59,9 @@ def test_skipping_leaves_out_and_names_each(
     rows: list[Row], capsys: pytest.CaptureFixture[str]
 ) -> None:
     set_up_console(0)
-    kept = usable_rows(rows, SKIP, ALONE)
-    assert [row.messages[0]["content"] for row in kept if not row.images] == ["4"]
-    assert [row.location[-6:] for row in kept] == ["line 1", "line 4", "line 5"]
+    usable = usable_rows(rows, SKIP, ALONE)
+    assert [row.messages[0]["content"] for row in usable if not row.images] == ["4"]
+    assert [row.location[-6:] for row in usable] == ["line 1", "line 4", "line 5"]
     printed = capsys.readouterr().out
     assert "skipped" in printed
     assert "text.png): not an image" in printed
@@ -102,11 +102,11 @@ def test_the_next_row_stands_in_on_every_rank(
     set_up_console(0)
     usable = [rows[0], rows[3], rows[4]]
     config = dataclasses.replace(config_for("skip", 0), per_device_train_batch_size=3)
-    seen = []
+    texts = []
     for rank in (0, 1):  # three groups of two on two ranks: one of them spans both
         batches = prompt_loader(usable, loaded, config, rank=rank, ranks=2)
-        seen.append([batch.rows for batch in itertools.islice(batches, 4)])
-    for first, second in zip(*seen, strict=True):
+        texts.append([batch.rows for batch in itertools.islice(batches, 4)])
+    for first, second in zip(*texts, strict=True):
         every = [row.messages[0]["content"] for row in first + second]
         assert every[::2] == every[1::2]  # groups are of one prompt
         assert "3" not in every

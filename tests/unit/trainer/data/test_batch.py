@@ -60,15 +60,15 @@ def test_each_completion_has_the_images_of_its_prompt() -> None:
 
 def test_pictures_are_kept_for_an_engine_whose_model_takes_them() -> None:
     prompts = (made([1, 9], 1, 2), made([2], 0))
-    found = {
+    counters = {
         (keeps, layout is not None): joined(Collator(PAD, layout, keeps_pictures=keeps), *prompts)[
             1
         ]
         for keeps in (False, True)
         for layout in (None, LAYOUT)
     }
-    assert [key for key, batch in found.items() if batch.pictures is not None] == [(True, True)]
-    pictures = found[True, True].pictures
+    assert [key for key, batch in counters.items() if batch.pictures is not None] == [(True, True)]
+    pictures = counters[True, True].pictures
     assert pictures is not None
     assert [len(each) for each in pictures] == [1, 1, 0]
 

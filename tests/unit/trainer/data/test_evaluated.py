@@ -85,10 +85,10 @@ def test_images_need_a_model_that_takes_them() -> None:
 @pytest.mark.parametrize("damaged", ["skip", "stop"])
 def test_a_row_whose_image_is_damaged_ends_the_evaluation_or_is_stood_in_for(damaged: str) -> None:
     loaded = load_model(parse(["--model", "embedded-vl"], 1), torch.float32)
-    whole, *_, last = load_rows([], seed=1, with_images=True)
-    (image,) = whole.images
+    first, *_, last = load_rows([], seed=1, with_images=True)
+    (image,) = first.images
     assert isinstance(image, bytes)
-    broken = dataclasses.replace(whole, images=(image[:-40],), location="row 0")
+    broken = dataclasses.replace(first, images=(image[:-40],), location="row 0")
     config = dataclasses.replace(CONFIG, on_bad_image=damaged)
     evaluation = make_evaluation([broken, last], loaded, config, ranks(0, 1))
     assert evaluation is not None

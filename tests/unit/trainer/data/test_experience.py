@@ -35,9 +35,9 @@ def images(*indices: tuple[int, ...]) -> ImageFeatures:
 def test_images_of_completions_follow_each_other(
     indices: tuple[tuple[int, ...], ...], patches: list[int], grid: list[int]
 ) -> None:
-    found = images(*indices)
-    pixels, sizes = found.gathered()
-    assert found.counts == tuple(len(each) for each in indices)
+    features = images(*indices)
+    pixels, sizes = features.gathered()
+    assert features.counts == tuple(len(each) for each in indices)
     assert pixels.equal(PIXELS[list(patches)])
     assert sizes.equal(GRID[grid])
 
@@ -66,11 +66,11 @@ def test_prompts_with_other_images_differ() -> None:
 
 
 def test_parts_are_cut_in_order_and_the_last_may_be_smaller() -> None:
-    whole = batch(images((0,), (), (1,)))
-    found = list(whole.parts(2))
-    assert [part.completion_tokens.tolist() for part in found] == [[[1, 2], [3, 0]], [[4, 4]]]
-    assert [part.images.indices for part in found if part.images] == [((0,), ()), ((1,),)]
-    assert [len(part) for part in whole.parts(3)] == [3]
+    full = batch(images((0,), (), (1,)))
+    parts = list(full.parts(2))
+    assert [part.completion_tokens.tolist() for part in parts] == [[[1, 2], [3, 0]], [[4, 4]]]
+    assert [part.images.indices for part in parts if part.images] == [((0,), ()), ((1,),)]
+    assert [len(part) for part in full.parts(3)] == [3]
 
 
 def test_what_is_cut_off_is_cut_off_everywhere() -> None:

@@ -46,8 +46,8 @@ def test_by_length_a_step_has_the_same_completions_and_less_padding() -> None:
     assert short.tokens.completion_tokens.shape == (2, 2)
     assert short.tokens.prompt_tokens.shape == (2, 2)
     assert [short.tokens.places, long.tokens.places] == [8, 18]
-    kept = sum(int(part.tokens.completion_mask.sum()) for part in (long, short))
-    assert kept == sum(COMPLETIONS)
+    tokens = sum(int(part.tokens.completion_mask.sum()) for part in (long, short))
+    assert tokens == sum(COMPLETIONS)
     assert sum(int(part.tokens.prompt_mask.sum()) for part in (long, short)) == sum(PROMPTS)
     assert short.old_logprobs is not None
     assert short.old_logprobs.shape == (2, 2)
@@ -82,8 +82,8 @@ def test_by_length_the_step_has_the_same_gradient(kind: str) -> None:
         torch.manual_seed(0)
         model: Any = tiny_model(tiny_tokenizer()).eval()
         for part in feed_of(2).take(2, by_length=by_length):
-            kept = dataclasses.replace(part, old_logprobs=None)
-            loss: Any = grpo_loss(model, kept, config, 7.0)[0]
+            on_policy = dataclasses.replace(part, old_logprobs=None)
+            loss: Any = grpo_loss(model, on_policy, config, 7.0)[0]
             loss.backward()
         gradients.append(model.lm_head.weight.grad)
     assert gradients[0].abs().max() > 1e-4

@@ -71,7 +71,7 @@ def test_all_modes_become_rgb(mode: str) -> None:
 
 
 def test_damage_has_a_reason(tmp_path: Path) -> None:
-    whole = png((300, 200))
+    content = png((300, 200))
     for source, reason in (
         (tmp_path / "missing.png", "there is no such file"),
         (tmp_path, "Is a directory"),
@@ -80,9 +80,9 @@ def test_damage_has_a_reason(tmp_path: Path) -> None:
     ):
         with pytest.raises(BadImageError, match=reason):
             probe(source)
-    probe(whole[:-40])  # the header is good, and no more is looked at
+    probe(content[:-40])  # the header is good, and no more is looked at
     with pytest.raises(BadImageError, match="truncated"):
-        read_image(whole[:-40], None)
+        read_image(content[:-40], None)
     with pytest.raises(BadImageError, match="601 x 2 pixels: one side is more than 200 times"):
         probe(png((601, 2)))
     probe(png((400, 2)))

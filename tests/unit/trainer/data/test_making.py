@@ -46,18 +46,18 @@ def test_an_image_that_is_scaled_down_is_counted_as_it_was_and_as_it_is(
 def test_a_prompt_with_images_that_just_fits_is_whole_and_a_longer_one_is_refused(
     maker: PromptMaker,
 ) -> None:
-    whole = maker.make(PICTURE, 1)
-    size = len(whole.tokens)
-    assert dataclasses.replace(maker, limit=size).make(PICTURE, 1).tokens == whole.tokens
-    said = f"the prompt has {size} tokens, 4 of them for its 1 images, and {size - 1} at most fit"
-    with pytest.raises(DatasetError, match=said):
+    uncut = maker.make(PICTURE, 1)
+    size = len(uncut.tokens)
+    assert dataclasses.replace(maker, limit=size).make(PICTURE, 1).tokens == uncut.tokens
+    text = f"the prompt has {size} tokens, 4 of them for its 1 images, and {size - 1} at most fit"
+    with pytest.raises(DatasetError, match=text):
         dataclasses.replace(maker, limit=size - 1).make(PICTURE, 1)
 
 
 def test_text_alone_loses_its_start_with_a_vision_model_too(maker: PromptMaker) -> None:
-    whole = maker.make(SUM, 1)
-    short = dataclasses.replace(maker, limit=len(whole.tokens) - 2).make(SUM, 1)
-    assert (short.tokens, short.cut) == (whole.tokens[2:], 2)
+    uncut = maker.make(SUM, 1)
+    short = dataclasses.replace(maker, limit=len(uncut.tokens) - 2).make(SUM, 1)
+    assert (short.tokens, short.cut) == (uncut.tokens[2:], 2)
     assert short.vision is not None
     assert short.vision.positions[0].tolist() == list(range(len(short.tokens)))
     assert len(short.vision.pixel_values) == len(short.vision.grid_thw) == 0

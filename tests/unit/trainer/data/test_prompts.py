@@ -181,14 +181,14 @@ def test_steps_of_a_run(options: dict[str, float], steps: int) -> None:
 
 
 def test_the_work_of_making_a_batch_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
-    seen: dict[str, list[float]] = {}
+    values: dict[str, list[float]] = {}
     monkeypatch.setattr(
-        prompts, "counter", lambda name, value: seen.setdefault(name, []).append(value)
+        prompts, "counter", lambda name, value: values.setdefault(name, []).append(value)
     )
     batches(workers=0, count=2)
-    assert len(seen["dataload/tokenize_s"]) == 2
-    assert all(seconds > 0 for seconds in seen["dataload/tokenize_s"] + seen["dataload/join_s"])
-    assert seen["dataload/read_s"] == seen["dataload/images"] == [0, 0]
+    assert len(values["dataload/tokenize_s"]) == 2
+    assert all(seconds > 0 for seconds in values["dataload/tokenize_s"] + values["dataload/join_s"])
+    assert values["dataload/read_s"] == values["dataload/images"] == [0, 0]
 
 
 @pytest.mark.parametrize(
@@ -218,16 +218,17 @@ def test_format_where_the_prompt_opens_the_thinking(completion: str, value: floa
 def test_how_many_prompts_lost_their_start_is_said(capsys: pytest.CaptureFixture[str]) -> None:
     set_up_console(0)
     batches(workers=0, count=1, max_length=5)
-    (said,) = [line for line in capsys.readouterr().out.splitlines() if "lost their start" in line]
+    printed = capsys.readouterr().out.splitlines()
+    (warning,) = [line for line in printed if "lost their start" in line]
     texts = {batch.texts[at] for batch in batches(workers=0, count=1) for at in range(6)}
     cut = sum(len(tiny_tokenizer()(text)["input_ids"]) > 5 for text in texts)
-    assert said.startswith(f"{cut} of this rollout's prompts")
+    assert warning.startswith(f"{cut} of this rollout's prompts")
 
 
 def test_a_prompt_that_just_fits_is_whole() -> None:
-    whole = PromptMaker(tiny_tokenizer(), limit=99).make(ROWS[1], copies=1)
-    fits = PromptMaker(tiny_tokenizer(), limit=len(whole.tokens)).make(ROWS[1], copies=1)
-    assert (fits.tokens, fits.cut) == (whole.tokens, 0)
+    uncut = PromptMaker(tiny_tokenizer(), limit=99).make(ROWS[1], copies=1)
+    fits = PromptMaker(tiny_tokenizer(), limit=len(uncut.tokens)).make(ROWS[1], copies=1)
+    assert (fits.tokens, fits.cut) == (uncut.tokens, 0)
 
 
 def test_images_need_a_model_that_takes_them_and_it_is_named() -> None:

@@ -49,19 +49,19 @@ def test_json_and_parquet_hold_the_same_rows(tmp_path: Path) -> None:
     pandas = pytest.importorskip("pandas")
     pytest.importorskip("datasets", reason="needs the trainer extra")
     raws = [{"prompt": "1+1", "solution": "2"}, {"prompt": "1+2", "solution": "3"}]
-    whole = tmp_path / "rows.json"
-    whole.write_text(json.dumps(raws), encoding="utf-8")
+    path = tmp_path / "rows.json"
+    path.write_text(json.dumps(raws), encoding="utf-8")
     columns = tmp_path / "rows.parquet"
     pandas.DataFrame(raws).to_parquet(columns)
     expected = load_rows([jsonl(tmp_path, *raws)], seed=1)
-    assert load_rows([str(whole)], seed=1) == expected
+    assert load_rows([str(path)], seed=1) == expected
     assert load_rows([str(columns)], seed=1) == expected
 
 
 def test_joined_datasets_have_all_columns(tmp_path: Path) -> None:
-    one = jsonl(tmp_path, {"prompt": "a", "solution": "1"}, name="one.jsonl")
+    first = jsonl(tmp_path, {"prompt": "a", "solution": "1"}, name="one.jsonl")
     two = jsonl(tmp_path, {"prompt": "b", "key": 2}, name="two.jsonl")
-    columns = [row.columns for row in load_rows([one, two], seed=1)]
+    columns = [row.columns for row in load_rows([first, two], seed=1)]
     assert columns == [{"solution": "1", "key": None}, {"solution": None, "key": 2}]
 
 
@@ -107,9 +107,9 @@ def test_empty_lines_are_skipped_and_lines_counted_with_them(tmp_path: Path) -> 
 )
 def test_bad_rows_name_file_line_and_column(tmp_path: Path, row: Any, message: str) -> None:
     path = jsonl(tmp_path, {"prompt": "good"}, row)
-    found = refusal(path)
-    assert found.startswith(f"{path}, line 2")
-    assert message in found
+    text = refusal(path)
+    assert text.startswith(f"{path}, line 2")
+    assert message in text
 
 
 def test_files_that_are_no_dataset(tmp_path: Path) -> None:

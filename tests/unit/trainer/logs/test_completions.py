@@ -105,5 +105,5 @@ def test_a_completion_without_an_advantage_is_neither_the_best_nor_the_worst(
     advantages = torch.tensor([-0.5, math.nan, 0.5])
     with caplog.at_level("INFO", LOG.name):
         write_completions(config, 1, ["p"] * 3, ["x", "y", "z"], torch.ones(3, 1), advantages)
-    said = [record.getMessage().split()[-1] for record in caplog.records]
-    assert [said[3], said[6]] == ["z", "x"]
+    shown = [record.getMessage().split()[-1] for record in caplog.records]
+    assert [shown[3], shown[6]] == ["z", "x"]

@@ -48,7 +48,7 @@ COLOCATED = ["--use_vllm", "true", "--vllm_mode", "colocate"]
 
 
 @pytest.mark.parametrize(
-    ("flags", "named"),
+    ("flags", "options"),
     [
         (["--use_vllm", "true", "--vllm_mode", "server", "--vllm_max_num_seqs", "7"],
          ["--vllm_max_num_seqs: no effect without --vllm_mode colocate"]),
@@ -68,8 +68,8 @@ COLOCATED = ["--use_vllm", "true", "--vllm_mode", "colocate"]
         (["--embedded_width", "256"], []),
     ],
 )  # fmt: skip
-def test_each_option_is_named_with_what_it_needs(flags: list[str], named: list[str]) -> None:
-    assert list(ignored(parse(flags, 2), takes_images=False)) == named
+def test_each_option_is_named_with_what_it_needs(flags: list[str], options: list[str]) -> None:
+    assert list(ignored(parse(flags, 2), takes_images=False)) == options
 
 
 def test_a_file_of_deepspeed_may_be_of_zero3(tmp_path: Path) -> None:

@@ -24,7 +24,7 @@ def config_of(*flags: str, ranks: int = 1) -> TrainerConfig:
     return parse([*sizes, "--torch_dtype", "float32", "--deepspeed", "none", *flags], ranks)
 
 
-def said(
+def intro(
     capsys: pytest.CaptureFixture[str],
     config: TrainerConfig,
     *,
@@ -49,7 +49,7 @@ def said(
 
 def test_a_small_run_is_told_in_five_lines(capsys: pytest.CaptureFixture[str]) -> None:
     config = config_of("--max_completion_length", "8", "--gradient_accumulation_steps", "1")
-    lines = said(capsys, config)
+    lines = intro(capsys, config)
     assert len(lines) == 5
     assert lines[0] == f"grpo-doctor trainer {__version__}"
     assert lines[1].startswith(
@@ -67,25 +67,25 @@ def test_a_small_run_is_told_in_five_lines(capsys: pytest.CaptureFixture[str]) -
 
 def test_several_are_told_in_the_plural(capsys: pytest.CaptureFixture[str]) -> None:
     two = Ranks(0, 2, 0, torch.device("cpu"), threads=3)
-    lines = said(capsys, config_of("--num_iterations", "2", ranks=2), ranks=two)
+    lines = intro(capsys, config_of("--num_iterations", "2", ranks=2), ranks=two)
     assert lines[3].startswith("  rollout  transformers, 4 prompts x 4 completions")
     assert lines[3].endswith("for 2 optimizer steps")
     assert lines[4].startswith("  ranks    2 CPU ranks, 3 threads each")
 
 
 def test_what_it_learns_from_is_named(capsys: pytest.CaptureFixture[str]) -> None:
-    pictures = said(capsys, config_of("--model", "embedded-vl"))
+    pictures = intro(capsys, config_of("--model", "embedded-vl"))
     assert "embedded tiny Qwen2.5-VL" in pictures[1]
     assert pictures[2].startswith("  data     generated pictures and arithmetic: 25 prompts")
     flags = ("--model", "org/name", "--dataset", "a.jsonl", "b.jsonl")
-    files = said(capsys, config_of(*flags, "--reward_funcs", "accuracy"))
+    files = intro(capsys, config_of(*flags, "--reward_funcs", "accuracy"))
     assert files[1].startswith("  model    org/name, ")
     assert files[2] == "  data     a.jsonl, b.jsonl: 25 prompts; rewards 1 accuracy"
 
 
 def test_weights_of_rewards_are_told(capsys: pytest.CaptureFixture[str]) -> None:
     flags = ("--reward_funcs", "accuracy", "format", "--reward_weights", "2", "0.5")
-    assert said(capsys, config_of(*flags))[2].endswith("rewards 2 accuracy + 0.5 format")
+    assert intro(capsys, config_of(*flags))[2].endswith("rewards 2 accuracy + 0.5 format")
 
 
 @pytest.mark.parametrize(
@@ -94,17 +94,17 @@ def test_weights_of_rewards_are_told(capsys: pytest.CaptureFixture[str]) -> None
 def test_how_many_weights_there_are_is_told_shortly(
     capsys: pytest.CaptureFixture[str], weights: int, short: str
 ) -> None:
-    assert f", {short} weights, {short} trained" in said(capsys, config_of(), weights=weights)[1]
+    assert f", {short} weights, {short} trained" in intro(capsys, config_of(), weights=weights)[1]
 
 
 def test_an_engine_and_what_has_no_effect_are_told(capsys: pytest.CaptureFixture[str]) -> None:
     flags = ("--use_vllm", "true", "--vllm_mode", "server", "--lora_rank", "4")
-    lines = said(capsys, config_of(*flags))
+    lines = intro(capsys, config_of(*flags))
     assert lines[3].startswith("  rollout  vLLM (server), ")
     assert lines[5:] == ["  note     --lora_rank: no effect without --train_type lora"]
 
 
 def test_where_a_run_goes_on_is_told(capsys: pytest.CaptureFixture[str]) -> None:
     resume = Resume(Path("out/checkpoint-7"), {"step": 7})
-    lines = said(capsys, config_of(), resume=resume)
+    lines = intro(capsys, config_of(), resume=resume)
     assert lines[-1] == "  resumed  out/checkpoint-7: 7 of 20 steps done"

@@ -49,9 +49,9 @@ def test_rewards() -> None:
 
 def test_a_function_that_applied_nowhere_has_no_metrics() -> None:
     scores = torch.tensor([[1.0, math.nan], [0.0, math.nan]])
-    found = reward_metrics(torch.tensor([1.0, 0.0]), scores, ["accuracy", "mine"], 2)
-    assert "rewards/accuracy/mean" in found
-    assert not [name for name in found if "mine" in name]
+    values = reward_metrics(torch.tensor([1.0, 0.0]), scores, ["accuracy", "mine"], 2)
+    assert "rewards/accuracy/mean" in values
+    assert not [name for name in values if "mine" in name]
 
 
 def test_completions_without_any_reward_are_counted() -> None:
@@ -63,8 +63,8 @@ def test_completions_without_any_reward_are_counted() -> None:
 
 
 def test_lengths() -> None:
-    found = completion_metrics(torch.tensor([2.0, 4.0, 8.0, 8.0]), torch.tensor([1.0, 1, 0, 0]))
-    assert found == {
+    values = completion_metrics(torch.tensor([2.0, 4.0, 8.0, 8.0]), torch.tensor([1.0, 1, 0, 0]))
+    assert values == {
         "completions/mean_length": 5.5,
         "completions/min_length": 2.0,
         "completions/max_length": 8.0,
@@ -76,9 +76,9 @@ def test_lengths() -> None:
 
 
 def test_where_every_completion_was_cut_off_the_terminated_lengths_are_zero() -> None:
-    found = completion_metrics(torch.tensor([8.0, 8.0]), torch.zeros(2))
-    assert found["completions/mean_terminated_length"] == 0
-    assert found["completions/clipped_ratio"] == 1
+    values = completion_metrics(torch.tensor([8.0, 8.0]), torch.zeros(2))
+    assert values["completions/mean_terminated_length"] == 0
+    assert values["completions/clipped_ratio"] == 1
 
 
 def part(lowest: float, highest: float, **sums: float) -> LossStatistics:
@@ -112,9 +112,9 @@ def test_micro_batches_become_means_over_tokens_and_extremes() -> None:
 
 def test_kl_and_the_gap_are_there_where_they_were_measured() -> None:
     sums = {"micro_batches": 1, "kl_tokens": 4, "kl": 2, "gap_tokens": 5, "gap": 1, "weight": 10}
-    found = loss_metrics([part(0.5, 3.0, loss_tokens=5, **sums)], ALONE)
-    assert found["kl"] == 0.5
-    gap = {name: value for name, value in found.items() if name.startswith("sampling/")}
+    values = loss_metrics([part(0.5, 3.0, loss_tokens=5, **sums)], ALONE)
+    assert values["kl"] == 0.5
+    gap = {name: value for name, value in values.items() if name.startswith("sampling/")}
     assert gap == pytest.approx(
         {
             "sampling/sampling_logp_difference/mean": 0.2,
@@ -127,16 +127,16 @@ def test_kl_and_the_gap_are_there_where_they_were_measured() -> None:
 
 
 def test_a_step_without_a_token_in_the_loss_has_finite_metrics() -> None:
-    found = loss_metrics([part(math.inf, -math.inf, micro_batches=1)], ALONE)
-    assert all(math.isfinite(value) for value in found.values())
+    values = loss_metrics([part(math.inf, -math.inf, micro_batches=1)], ALONE)
+    assert all(math.isfinite(value) for value in values.values())
 
 
 @pytest.fixture
 def recorded(monkeypatch: pytest.MonkeyPatch) -> dict[int, dict[str, Any]]:
     """What the recorder is given."""
-    found: dict[int, dict[str, Any]] = {}
-    monkeypatch.setattr(steplog, "metrics", found.__setitem__)
-    return found
+    by_step: dict[int, dict[str, Any]] = {}
+    monkeypatch.setattr(steplog, "metrics", by_step.__setitem__)
+    return by_step
 
 
 def test_steps_are_recorded_at_the_interval_and_at_both_ends(
@@ -222,8 +222,8 @@ def test_evaluations_are_told_the_best_is_marked_and_named_at_the_end(
     recorded: dict[int, dict[str, Any]], capsys: pytest.CaptureFixture[str]
 ) -> None:
     set_up_console(0)
-    kept = Kept()
-    log = StepLog(TrainerConfig(save_steps=9), 8, writes=True, trackers=Trackers({"kept": kept}))
+    tracker = Kept()
+    log = StepLog(TrainerConfig(save_steps=9), 8, writes=True, trackers=Trackers({"kept": tracker}))
     for number, reward in ((2, 0.25), (4, 0.75), (6, math.nan), (8, 0.75)):
         log.evaluated(number, evaluation(reward))
     log.finish()
@@ -236,9 +236,9 @@ def test_evaluations_are_told_the_best_is_marked_and_named_at_the_end(
         "evaluation 0.250 -> 0.750  ▁██  best 0.750 after step 4, kept as checkpoint-4",
     ]
     assert list(recorded) == [2, 4, 6, 8]
-    assert [number for number, _ in kept.told] == [2, 4, 6, 8]
-    assert kept.told[0][1]["train/eval_reward"] == 0.25
-    assert kept.closed == 1
+    assert [number for number, _ in tracker.told] == [2, 4, 6, 8]
+    assert tracker.told[0][1]["train/eval_reward"] == 0.25
+    assert tracker.closed == 1
     assert log.best == (4, 0.75)
 
 
@@ -277,13 +277,13 @@ def test_other_ranks_keep_evaluations_and_say_nothing(
 
 
 def test_steps_go_to_trackers_at_the_interval(recorded: dict[int, dict[str, Any]]) -> None:
-    kept = Kept()
+    tracker = Kept()
     config = TrainerConfig(logging_steps=2)
-    log = StepLog(config, 5, writes=True, trackers=Trackers({"kept": kept}))
+    log = StepLog(config, 5, writes=True, trackers=Trackers({"kept": tracker}))
     for number in range(1, 6):
         log.write(number, FOUND, seconds=1.0)
-    assert [number for number, _ in kept.told] == list(recorded) == [1, 2, 4, 5]
-    assert kept.told[-1][1]["train/num_tokens"] == 500
+    assert [number for number, _ in tracker.told] == list(recorded) == [1, 2, 4, 5]
+    assert tracker.told[-1][1]["train/num_tokens"] == 500
 
 
 def test_one_step_has_no_curve(capsys: pytest.CaptureFixture[str]) -> None:
@@ -329,6 +329,6 @@ def test_tokens_of_a_rank_are_counted() -> None:
 
 
 def test_a_completion_that_ended_is_terminated() -> None:
-    found = completion_metrics(torch.tensor([3.0]), torch.tensor([1.0]))
-    assert found["completions/mean_terminated_length"] == 3
-    assert found["completions/clipped_ratio"] == 0
+    values = completion_metrics(torch.tensor([3.0]), torch.tensor([1.0]))
+    assert values["completions/mean_terminated_length"] == 3
+    assert values["completions/clipped_ratio"] == 0

@@ -102,8 +102,8 @@ def test_after_a_checkpoint_the_curves_go_on_and_what_came_behind_it_is_taken_ba
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
     flags = ("--report_to", "tensorboard", "--logging_dir", str(tmp_path))
-    for done, numbers in ((0, range(1, 6)), (3, range(4, 5))):
-        trackers = make_trackers(parse(flags, 2), done)
+    for steps_done, numbers in ((0, range(1, 6)), (3, range(4, 5))):
+        trackers = make_trackers(parse(flags, 2), steps_done)
         for number in numbers:
             trackers.log(number, {"loss": float(number)})
         trackers.close()

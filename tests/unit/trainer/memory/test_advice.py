@@ -84,16 +84,16 @@ def test_what_a_rollout_does_not_need_can_go_where_it_has_not_gone(
     assert options("rollout", server) == options("eval", server) == advised
     colocated = f"--use_vllm true --vllm_mode colocate {flags}"
     away = [] if advised == [NOTHING] else advised
-    share, cache, *rest = options("rollout", colocated)
+    share, cache, *more = options("rollout", colocated)
     assert share.startswith("--vllm_gpu_memory_utilization below 0.02, if training holds")
     assert cache == "--vllm_max_num_seqs or --vllm_max_model_len lower"
-    assert rest == away
+    assert more == away
     assert options("sync", colocated) == [
         "--move_model_batches above 1", "--vllm_gpu_memory_utilization below 0.02", *away,
     ]  # fmt: skip
-    fewer, shorter, *rest = options("rollout", f"{flags} --max_completion_length 8")
+    fewer, shorter, *more = options("rollout", f"{flags} --max_completion_length 8")
     assert (fewer, shorter) == ("fewer completions at once", "--max_completion_length below 8")
-    assert rest == away
+    assert more == away
 
 
 def test_as_many_batches_of_weights_as_there_are_is_where_more_begins() -> None:

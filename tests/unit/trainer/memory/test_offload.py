@@ -97,12 +97,12 @@ def test_views_of_one_buffer_move_once_and_stay_views_of_it() -> None:
 
 def test_memory_of_a_device_is_given_back_and_filled_again() -> None:
     # The CPU's memory stands in for a device's: what matters is the storage behind the tensors.
-    one, two = torch.arange(6.0), torch.arange(3.0)
-    view = one[2:]
-    moved = [_Moved(tensor.untyped_storage(), pinned=False) for tensor in (one, two)]
+    first, two = torch.arange(6.0), torch.arange(3.0)
+    view = first[2:]
+    moved = [_Moved(tensor.untyped_storage(), pinned=False) for tensor in (first, two)]
     for storage in moved:
         storage.free()
-    assert one.untyped_storage().nbytes() == two.untyped_storage().nbytes() == 0
+    assert first.untyped_storage().nbytes() == two.untyped_storage().nbytes() == 0
     for storage in moved:
         storage.restore()
     assert view.tolist() == [2, 3, 4, 5]
@@ -145,8 +145,8 @@ def test_what_was_moved_is_counted(
     with plan.during_rollout():
         pass
     sizes = {"model": 4.0 * 8, "optimizer": 2 * 4.0 * 8}
-    bytes_of = {f"offload/{what}_bytes": sizes[what] * (what in moved) for what in sizes}
-    total = {"offload/bytes": sum(sizes[what] for what in moved)}
+    bytes_of = {f"offload/{kind}_bytes": sizes[kind] * (kind in moved) for kind in sizes}
+    total = {"offload/bytes": sum(sizes[kind] for kind in moved)}
     assert counted == (bytes_of | total if moved else {})
 
 
@@ -162,25 +162,25 @@ def test_the_policy_stays_on_a_device_where_the_rollout_reads_it(
     plan = offload(
         engine, "--offload_model", "true", reference=reference, shares_weights=shares_weights
     )
-    found = {id(tensor) for tensor in tensors_of(plan)}
-    assert {id(w) for w in reference.parameters()} <= found
-    assert ({id(w) for w in engine.module.parameters()} <= found) == moves
+    addresses = {id(tensor) for tensor in tensors_of(plan)}
+    assert {id(w) for w in reference.parameters()} <= addresses
+    assert ({id(w) for w in engine.module.parameters()} <= addresses) == moves
     assert plan.frees == (device == "cuda")
 
 
 def test_memory_is_pinned_only_where_there_is_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[bool] = []
+    pins: list[bool] = []
     make = torch.empty
 
     def empty(size: int, *, pin_memory: bool, **options: Any) -> Any:
-        asked.append(pin_memory)
+        pins.append(pin_memory)
         return make(size, **options)
 
     monkeypatch.setattr(torch, "empty", empty)
     for pinned, available in ((True, False), (False, True), (True, True)):
         monkeypatch.setattr(torch.cuda, "is_available", lambda available=available: available)
         _Moved(torch.ones(2).untyped_storage(), pinned=pinned)
-    assert asked == [False, False, True]
+    assert pins == [False, False, True]
 
 
 def test_garbage_is_collected_on_both_ways_where_asked(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -197,5 +197,5 @@ def test_garbage_is_collected_on_both_ways_where_asked(monkeypatch: pytest.Monke
 def test_weights_that_are_cut_into_parts_move_as_this_ranks_part() -> None:
     engine = engine_after_one_step()
     engine.module.weight.ds_tensor = torch.ones(4)
-    found = tensors_of(offload(engine, "--offload_model", "true"))
-    assert [tuple(tensor.shape) for tensor in found] == [(4,), (2,)]
+    tensors = tensors_of(offload(engine, "--offload_model", "true"))
+    assert [tuple(tensor.shape) for tensor in tensors] == [(4,), (2,)]

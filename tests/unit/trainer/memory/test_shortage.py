@@ -60,10 +60,10 @@ def test_the_innermost_phase_is_noted() -> None:
 
 
 def test_what_the_run_holds_is_counted_by_kind() -> None:
-    found = holdings(run_after_one_step(), parse([], 2), CPU)
-    assert found["weights"] == found["gradients"] == 4_000_000
-    assert 8_000_000 <= found["optimizer state"] < 8_001_000
-    assert found["reference"] == 2_000_000
+    sizes = holdings(run_after_one_step(), parse([], 2), CPU)
+    assert sizes["weights"] == sizes["gradients"] == 4_000_000
+    assert 8_000_000 <= sizes["optimizer state"] < 8_001_000
+    assert sizes["reference"] == 2_000_000
     assert holdings(None, parse([], 2), CPU) == {}
 
 
@@ -127,9 +127,9 @@ def explained(error: BaseException, ranks: Ranks = THIRD) -> list[str]:
 @pytest.fixture
 def alive(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """All tensors that there are, as far as the message can see."""
-    found: list[Any] = []
-    monkeypatch.setattr(gc, "get_objects", lambda: found)
-    return found
+    tensors: list[Any] = []
+    monkeypatch.setattr(gc, "get_objects", lambda: tensors)
+    return tensors
 
 
 def test_before_anything_is_built_there_is_little_to_say(alive: list[Any]) -> None:
@@ -171,7 +171,7 @@ def test_it_is_the_host_that_is_full_where_the_error_says_so(
 
 
 @pytest.mark.parametrize(
-    ("text", "asked"),
+    ("text", "size"),
     [
         ("Tried to allocate 2.50 GiB.", "2.7 GB"),
         ("you tried to allocate 4096 bytes.", "4.1 kB"),
@@ -180,11 +180,11 @@ def test_it_is_the_host_that_is_full_where_the_error_says_so(
     ],
 )
 def test_how_much_was_asked_for_is_said_where_the_error_says_it(
-    alive: list[Any], text: str, asked: str | None
+    alive: list[Any], text: str, size: str | None
 ) -> None:
     line = explained(RuntimeError(text))[0]
     assert line == "rank 3 ran out of memory in phase init on cpu" + (
-        f", asking for {asked} more" if asked else ""
+        f", asking for {size} more" if size else ""
     )
 
 

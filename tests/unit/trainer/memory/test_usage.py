@@ -15,11 +15,11 @@ def test_on_a_gpu_retries_and_peaks_are_counted(monkeypatch: pytest.MonkeyPatch)
         "reserved_bytes.all.peak": 80,
         "allocated_bytes.all.peak": 70,
     }
-    seen: dict[str, float] = {}
-    monkeypatch.setattr(shortage, "counter", seen.__setitem__)
+    counters: dict[str, float] = {}
+    monkeypatch.setattr(shortage, "counter", counters.__setitem__)
     monkeypatch.setattr(torch.cuda, "memory_stats", lambda _device: statistics)
     shortage.report_memory(torch.device("cuda", 0))
-    assert seen == {
+    assert counters == {
         "memory/alloc_retries": 3.0,
         "memory/reserved_peak": 80.0,
         "memory/allocated_peak": 70.0,

@@ -125,8 +125,8 @@ def test_log_probs_are_the_models_own(loaded: LoadedModel) -> None:
         ours = logprobs_in_parts(loaded.policy, together, 1.0, 4)
         for line in range(4):
             alone = together.select(torch.tensor([line]))
-            kept = torch.cat([alone.prompt_mask, alone.completion_mask], dim=1).bool()
-            tokens = torch.cat([alone.prompt_tokens, alone.completion_tokens], dim=1)[kept][None]
+            mask = torch.cat([alone.prompt_mask, alone.completion_mask], dim=1).bool()
+            tokens = torch.cat([alone.prompt_tokens, alone.completion_tokens], dim=1)[mask][None]
             inputs = generation_inputs(tokens, torch.ones_like(tokens), alone.images, in_step=False)
             logits = loaded.policy.eval()(**inputs).logits[:, -6:-1].log_softmax(-1)
             own = logits.gather(-1, alone.completion_tokens.unsqueeze(-1)).squeeze(-1)[0]

@@ -44,16 +44,16 @@ def loaded(*flags: str, trained: Path | None = None) -> LoadedModel:
 def test_a_reference_is_a_frozen_copy_where_the_loss_has_a_kl_term(
     model: tuple[str, ...], flags: tuple[str, ...], has_reference: bool
 ) -> None:
-    found = loaded(*model, *flags)
-    assert (found.reference is not None) == has_reference
-    assert (found.vision is not None) == bool(model)
-    assert found.saved_with_weights is (found.processor or found.tokenizer)
-    if found.reference is None:
+    result = loaded(*model, *flags)
+    assert (result.reference is not None) == has_reference
+    assert (result.vision is not None) == bool(model)
+    assert result.saved_with_weights is (result.processor or result.tokenizer)
+    if result.reference is None:
         return
-    assert type(found.reference) is type(found.policy)
-    assert not found.reference.training
-    assert not any(weight.requires_grad for weight in found.reference.parameters())
-    policy, reference = found.policy.state_dict(), found.reference.state_dict()
+    assert type(result.reference) is type(result.policy)
+    assert not result.reference.training
+    assert not any(weight.requires_grad for weight in result.reference.parameters())
+    policy, reference = result.policy.state_dict(), result.reference.state_dict()
     assert all(policy[name].equal(reference[name]) for name in policy)
     assert policy["lm_head.weight"].data_ptr() != reference["lm_head.weight"].data_ptr()
 
@@ -62,17 +62,17 @@ def test_a_reference_is_a_frozen_copy_where_the_loss_has_a_kl_term(
 def test_the_reference_of_a_run_that_goes_on_is_the_model_it_began_with(
     model: tuple[str, ...], tmp_path: Path
 ) -> None:
-    begun = loaded(*model, "--beta", "0.1")
+    original = loaded(*model, "--beta", "0.1")
     with torch.no_grad():
-        begun.policy.lm_head.weight.fill_(0.5)
-    begun.policy.save_pretrained(tmp_path)
-    begun.saved_with_weights.save_pretrained(tmp_path)
+        original.policy.lm_head.weight.fill_(0.5)
+    original.policy.save_pretrained(tmp_path)
+    original.saved_with_weights.save_pretrained(tmp_path)
     again = loaded(*model, "--beta", "0.1", trained=tmp_path)
     assert bool((again.policy.lm_head.weight == 0.5).all())
-    assert begun.reference is not None
+    assert original.reference is not None
     assert again.reference is not None
     assert type(again.reference) is type(again.policy)
-    assert again.reference.lm_head.weight.equal(begun.reference.lm_head.weight)
+    assert again.reference.lm_head.weight.equal(original.reference.lm_head.weight)
 
 
 @pytest.mark.parametrize("model", KINDS, ids=["text", "images"])
@@ -80,14 +80,14 @@ def test_adapters_need_no_reference_and_have_their_base_in_a_folder(
     model: tuple[str, ...], tmp_path: Path
 ) -> None:
     flags = ("--train_type", "lora", "--beta", "0.1", "--output_dir", str(tmp_path))
-    found = loaded(*model, *flags)
-    assert found.reference is None
-    assert isinstance(found.policy, peft.PeftModel)
+    result = loaded(*model, *flags)
+    assert result.reference is None
+    assert isinstance(result.policy, peft.PeftModel)
     base = tmp_path / "embedded_model"
     assert (base / "model.safetensors").is_file()
     assert (base / "tokenizer_config.json").is_file()
     assert (base / "preprocessor_config.json").is_file() == bool(model)
-    assert found.policy.peft_config["default"].base_model_name_or_path == str(base)
+    assert result.policy.peft_config["default"].base_model_name_or_path == str(base)
 
 
 @pytest.mark.parametrize(("rank", "writes"), [(0, True), (1, False)])
@@ -123,13 +123,13 @@ def test_adapters_that_find_no_place_are_the_users_mistake_where_parts_are_froze
 
 def test_adapters_of_a_checkpoint_are_put_back(tmp_path: Path) -> None:
     flags = ("--train_type", "lora", "--output_dir", str(tmp_path))
-    begun = loaded(*flags)
-    for name, weight in begun.policy.named_parameters():
+    original = loaded(*flags)
+    for name, weight in original.policy.named_parameters():
         if "lora_B" in name:
             weight.data.fill_(0.25)
-    begun.policy.save_pretrained(tmp_path / "adapters")
+    original.policy.save_pretrained(tmp_path / "adapters")
     again = loaded(*flags, trained=tmp_path / "adapters").policy.state_dict()
-    before = begun.policy.state_dict()
+    before = original.policy.state_dict()
     assert all(before[name].equal(again[name]) for name in before)
     with pytest.raises(ModelError, match="its adapter has weights this model has no place for"):
         loaded(*flags, "--model", "embedded-vl", trained=tmp_path / "adapters")
@@ -145,10 +145,10 @@ def test_below_adapters_the_base_is_asked_for_the_reference() -> None:
         switched.append("on")
 
     engine: Any = SimpleNamespace(module=SimpleNamespace(disable_adapter=disable), model="model")
-    with reference_weights(engine, "copy") as asked:
-        assert (asked, switched) == ("copy", [])
-    with reference_weights(engine, None) as asked:
-        assert (asked, switched) == ("model", ["off"])
+    with reference_weights(engine, "copy") as reference:
+        assert (reference, switched) == ("copy", [])
+    with reference_weights(engine, None) as reference:
+        assert (reference, switched) == ("model", ["off"])
     assert switched == ["off", "on"]
 
 
@@ -168,9 +168,9 @@ def saved(folder: Path, **tokenizer: Any) -> TrainerConfig:
 def test_without_a_token_for_padding_it_is_that_of_the_end(
     tmp_path: Path, pad: str | None, used: str
 ) -> None:
-    found = load_model(saved(tmp_path, pad_token=pad), torch.float32)
-    assert found.tokenizer.pad_token == used
-    assert (found.processor, found.vision, found.context) == (None, None, 2048)
+    model = load_model(saved(tmp_path, pad_token=pad), torch.float32)
+    assert model.tokenizer.pad_token == used
+    assert (model.processor, model.vision, model.context) == (None, None, 2048)
 
 
 def test_a_completion_ends_with_any_of_the_models_ends(tmp_path: Path) -> None:
@@ -180,8 +180,8 @@ def test_a_completion_ends_with_any_of_the_models_ends(tmp_path: Path) -> None:
     for ends, expected in ((end, {end}), ([user, end], {user, end}), (user, {user, end})):
         settings = transformers.GenerationConfig(eos_token_id=ends)
         settings.save_pretrained(tmp_path)
-        found = load_model(config, torch.float32)
-        assert found.end_tokens == tuple(sorted(expected))
+        model = load_model(config, torch.float32)
+        assert model.end_tokens == tuple(sorted(expected))
 
 
 @pytest.mark.parametrize(
@@ -199,9 +199,9 @@ def test_a_batch_needs_an_image_where_ranks_train_the_tower_together(
 ) -> None:
     monkeypatch.setattr(torch.distributed, "is_initialized", lambda: ranks is not None)
     monkeypatch.setattr(torch.distributed, "get_world_size", lambda: ranks)
-    found = loaded("--model", "embedded-vl", *flags)
-    assert found.vision is not None
-    assert found.vision.companion == companion
+    model = loaded("--model", "embedded-vl", *flags)
+    assert model.vision is not None
+    assert model.vision.companion == companion
 
 
 @pytest.mark.parametrize("make", [
@@ -214,9 +214,9 @@ def test_rotary_frequencies_are_exact_whatever_the_dtype_of_the_weights(make: An
         for name, buffer in part.named_buffers(recurse=False):
             if buffer.dtype == torch.float32 and hasattr(part, "config"):
                 part.register_buffer(name, buffer.bfloat16(), persistent=False)
-    found = dict(_with_exact_rotary(model).named_buffers())
+    buffers = dict(_with_exact_rotary(model).named_buffers())
     assert exact
-    assert all(found[name].equal(buffer) for name, buffer in exact.items())
+    assert all(buffers[name].equal(buffer) for name, buffer in exact.items())
 
 
 def test_frequencies_that_nothing_says_how_to_make_are_left_alone() -> None:
@@ -238,12 +238,12 @@ def test_what_cannot_be_loaded_is_said_with_what_to_do(tmp_path: Path) -> None:
 def test_the_embedded_images_need_no_torchvision(monkeypatch: pytest.MonkeyPatch) -> None:
     """Transformers 5 has a class for that; in 4 there is only one class."""
     takes_options = {"__init__": lambda _self, **_options: None}
-    two, one = type("WithoutTorchvision", (), takes_options), type("Only", (), takes_options)
+    two, pil = type("WithoutTorchvision", (), takes_options), type("Only", (), takes_options)
     monkeypatch.setattr(transformers, "Qwen2VLImageProcessorPil", two, raising=False)
-    monkeypatch.setattr(transformers, "Qwen2VLImageProcessor", one, raising=False)
+    monkeypatch.setattr(transformers, "Qwen2VLImageProcessor", pil, raising=False)
     assert type(tiny_processor().image_processor) is two
     monkeypatch.setattr(transformers, "Qwen2VLImageProcessorPil", None, raising=False)
-    assert type(tiny_processor().image_processor) is one
+    assert type(tiny_processor().image_processor) is pil
 
 
 @pytest.mark.parametrize("typed", [False, True])

@@ -85,9 +85,9 @@ def test_a_sliding_window_is_trained_and_sampled_as_without_sharing(
     tokenizer = SimpleNamespace(pad_token_id=0)
     loaded: Any = SimpleNamespace(policy=model, vision=None, tokenizer=tokenizer, end_tokens=(1,))
     monkeypatch.setattr(LOG, "propagate", True)
-    asked = parse(["--max_completion_length", "6", "--top_k", "1"], 1)
-    config = with_sharing(asked, engine, loaded, Ranks(0, 1, 0, CPU, 1))
-    assert (asked.share_prompts, config.share_prompts) == (True, False)
+    options = parse(["--max_completion_length", "6", "--top_k", "1"], 1)
+    config = with_sharing(options, engine, loaded, Ranks(0, 1, 0, CPU, 1))
+    assert (options.share_prompts, config.share_prompts) == (True, False)
     assert "--share_prompts has no effect with this model, because " in caplog.text
     assert "sliding" in caplog.text
 
@@ -97,16 +97,16 @@ def test_a_sliding_window_is_trained_and_sampled_as_without_sharing(
     mask = (tokens != 0).long()
     rollout = TransformersRollout(engine, loaded, config)
     batch = rollout.generate(PromptBatch([], ["", ""], tokens, mask)).tokens
-    found = logprobs_in_parts(model, batch, 1.0, 2, share_prompts=config.share_prompts)
+    actual = logprobs_in_parts(model, batch, 1.0, 2, share_prompts=config.share_prompts)
     model.eval()
     with torch.no_grad():
         for row, prompt in enumerate(prompts):  # by itself, without padding or a cache
             sequence = list(prompt)
-            for place in range(int(batch.completion_mask[row].sum())):
+            for column in range(int(batch.completion_mask[row].sum())):
                 logprobs = model(input_ids=torch.tensor([sequence])).logits[0, -1].log_softmax(0)
-                token = int(batch.completion_tokens[row, place])
+                token = int(batch.completion_tokens[row, column])
                 assert token == int(logprobs.argmax())
-                assert found[row, place] == pytest.approx(float(logprobs[token]), abs=1e-5)
+                assert actual[row, column] == pytest.approx(float(logprobs[token]), abs=1e-5)
                 sequence.append(token)
 
 
@@ -115,8 +115,8 @@ def test_an_attention_that_is_not_told_the_layout_cannot(
 ) -> None:
     inner = model.model.forward
 
-    def forgetful(*given: Any, shared_prompts: Any = None, **options: Any) -> Any:
-        return inner(*given, **options)
+    def forgetful(*arguments: Any, shared_prompts: Any = None, **options: Any) -> Any:
+        return inner(*arguments, **options)
 
     monkeypatch.setattr(model.model, "forward", forgetful)
     assert "would differ by" in str(reason_not_to_share(model, CPU))

@@ -28,11 +28,11 @@ def test_bytes_are_tokens(text: str) -> None:
 
 def test_chat_template_marks_roles_ends_and_the_answer() -> None:
     messages = [{"role": "system", "content": "S"}, {"role": "user", "content": "1+2"}]
-    asked = TOKENIZER.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
-    assert asked == "<|system|>S<|end|><|user|>1+2<|end|><|assistant|>"
+    text = TOKENIZER.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
+    assert text == "<|system|>S<|end|><|user|>1+2<|end|><|assistant|>"
     plain = TOKENIZER.apply_chat_template(messages, tokenize=False)
     assert plain == "<|system|>S<|end|><|user|>1+2<|end|>"
-    tokens = TOKENIZER(asked, add_special_tokens=False)["input_ids"]
+    tokens = TOKENIZER(text, add_special_tokens=False)["input_ids"]
     assert len(tokens) == 5 + 1 + 3
     assert TOKENIZER.decode(tokens, skip_special_tokens=True) == "S1+2"
 

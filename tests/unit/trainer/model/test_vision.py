@@ -162,9 +162,9 @@ def test_max_pixels_comes_before_everything(loaded: LoadedModel) -> None:
 
 def test_pictures_are_kept_only_for_vllm(loaded: LoadedModel) -> None:
     config = dataclasses.replace(flags("--max_pixels", "900"), use_vllm=True)
-    kept = prompt_maker(loaded, config).make(PICTURE, 1).vision
-    assert kept is not None
-    assert [picture.size for picture in kept.pictures] == [(30, 30)]
+    vision = prompt_maker(loaded, config).make(PICTURE, 1).vision
+    assert vision is not None
+    assert [picture.size for picture in vision.pictures] == [(30, 30)]
     assert batch_of(loaded, [PICTURE]).pictures is None
 
 
@@ -256,11 +256,11 @@ def test_log_probs_are_those_of_each_row_alone(loaded: LoadedModel, part_size: i
     two = pair(PICTURE, ROWS[1].images[0], ROWS[2].images[0])  # type: ignore[arg-type]
     batch = completed(batch_of(loaded, [two, SUM, PICTURE], copies=3))
     model = loaded.policy.eval()
-    found = logprobs_in_parts(model, batch, 1.0, part_size)
+    logprobs = logprobs_in_parts(model, batch, 1.0, part_size)
     for row in range(len(batch)):
-        seen = batch.completion_mask[row].bool()
+        mask = batch.completion_mask[row].bool()
         expected = alone(model, batch, row)
-        assert found[row][seen].tolist() == pytest.approx(expected[seen].tolist(), abs=1e-4)
+        assert logprobs[row][mask].tolist() == pytest.approx(expected[mask].tolist(), abs=1e-4)
 
 
 def test_a_placeholder_in_a_completion_asks_for_no_image(loaded: LoadedModel) -> None:

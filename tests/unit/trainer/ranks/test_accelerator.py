@@ -39,7 +39,7 @@ def test_a_deepspeed_without_muon_is_left_as_it_is(monkeypatch: pytest.MonkeyPat
 
 
 @pytest.mark.parametrize(
-    ("wanted", "device", "dtype"),
+    ("choice", "device", "dtype"),
     [
         ("auto", "cpu", torch.float32),
         ("auto", "cuda", torch.bfloat16),
@@ -47,8 +47,8 @@ def test_a_deepspeed_without_muon_is_left_as_it_is(monkeypatch: pytest.MonkeyPat
         ("float32", "cuda", torch.float32),
     ],
 )
-def test_auto_is_half_precision_on_a_gpu(wanted: str, device: str, dtype: object) -> None:
-    config = TrainerConfig(torch_dtype=wanted)
+def test_auto_is_half_precision_on_a_gpu(choice: str, device: str, dtype: object) -> None:
+    config = TrainerConfig(torch_dtype=choice)
     assert accelerator.default_dtype(config, torch.device(device)) == dtype
 
 
@@ -56,7 +56,7 @@ def asked_for(monkeypatch: pytest.MonkeyPatch, deepspeed: str | None, device: st
     """What accelerate is asked for."""
     for name in ("ACCELERATE_MIXED_PRECISION", "FSDP_VERSION", "ACCELERATE_USE_DEEPSPEED"):
         monkeypatch.setenv(name, "of the launcher")
-    monkeypatch.setattr(accelerator, "Accelerator", lambda **asked: asked)
+    monkeypatch.setattr(accelerator, "Accelerator", lambda **arguments: arguments)
     monkeypatch.setattr(accelerator, "DeepSpeedPlugin", lambda hf_ds_config: hf_ds_config)
     ranks = Ranks(rank=0, world_size=2, local_rank=0, device=torch.device(device), threads=1)
     config = TrainerConfig(deepspeed=deepspeed, gradient_accumulation_steps=3)
@@ -68,16 +68,16 @@ def test_without_deepspeed_ranks_are_on_the_cpu_where_their_device_is(
     monkeypatch: pytest.MonkeyPatch, device: str
 ) -> None:
     assert asked_for(monkeypatch, None, device) == {"cpu": device == "cpu"}
-    left = [name for name in os.environ if name.startswith(("ACCELERATE_", "FSDP_"))]
-    assert left == []
+    remaining = [name for name in os.environ if name.startswith(("ACCELERATE_", "FSDP_"))]
+    assert remaining == []
 
 
 @pytest.mark.parametrize("device", ["cpu", "cuda"])
 def test_deepspeed_is_told_what_the_flags_say(monkeypatch: pytest.MonkeyPatch, device: str) -> None:
-    asked = asked_for(monkeypatch, "zero3_offload", device)
-    settings = asked["deepspeed_plugin"]
-    assert asked["gradient_accumulation_steps"] == 3
-    assert "cpu" not in asked
+    arguments = asked_for(monkeypatch, "zero3_offload", device)
+    settings = arguments["deepspeed_plugin"]
+    assert arguments["gradient_accumulation_steps"] == 3
+    assert "cpu" not in arguments
     assert os.environ["ACCELERATE_USE_DEEPSPEED"] == "true"
     assert "ACCELERATE_MIXED_PRECISION" not in os.environ
     assert settings["bf16"] == {"enabled": True}

@@ -76,14 +76,14 @@ def alone(config: TrainerConfig, model: Any | None = None) -> DdpEngine:
     return DdpEngine(accelerator, module, SimpleNamespace(optimizer=optimizer), config)
 
 
-@pytest.mark.parametrize(("limit", "taken"), [(1.0, 1.0), (5.0, 5.0), (9.0, 5.0), (0.0, 5.0)])
-def test_gradients_are_clipped_at_the_limit_and_zero_is_none(limit: float, taken: float) -> None:
+@pytest.mark.parametrize(("limit", "step"), [(1.0, 1.0), (5.0, 5.0), (9.0, 5.0), (0.0, 5.0)])
+def test_gradients_are_clipped_at_the_limit_and_zero_is_none(limit: float, step: float) -> None:
     engine = alone(TrainerConfig(max_grad_norm=limit))
     engine.module.weight.grad = torch.tensor([[3.0, 0.0]])
     engine.module.bias.grad = torch.tensor([4.0])
     before = engine.module.bias.item()
     assert engine.step(0.5) == pytest.approx(5.0)
-    assert engine.module.bias.item() == pytest.approx(before - 0.5 * 4.0 * taken / 5.0, abs=1e-5)
+    assert engine.module.bias.item() == pytest.approx(before - 0.5 * 4.0 * step / 5.0, abs=1e-5)
     assert engine.module.bias.grad is None
 
 
@@ -134,10 +134,10 @@ class Decoder(torch.nn.Module):
 
 def made(config: TrainerConfig, ranks: int, wrap: Any, zero: dict[str, Any]) -> tuple[Any, Any]:
     """An engine, and the optimizer that it was given."""
-    given: list[Any] = []
+    losses: list[Any] = []
 
     def prepare(policy: Any, optimizer: Any) -> tuple[Any, Any]:
-        given.append(optimizer)
+        losses.append(optimizer)
         return wrap(policy), SimpleNamespace(optimizer=optimizer)
 
     settings = {"zero_optimization": zero}
@@ -149,7 +149,7 @@ def made(config: TrainerConfig, ranks: int, wrap: Any, zero: dict[str, Any]) -> 
     )
     world = Ranks(0, ranks, 0, torch.device("cpu"), threads=1)
     engine = make_engine(accelerator, Decoder().eval(), config, world)
-    return engine, given[0]
+    return engine, losses[0]
 
 
 def test_matrices_are_decayed_and_norms_and_biases_are_not() -> None:
@@ -214,10 +214,10 @@ def test_a_reference_is_partitioned_where_the_policy_is(
     monkeypatch: pytest.MonkeyPatch, stage: int | None
 ) -> None:
     package = pytest.importorskip("deepspeed", reason="needs the trainer extra")
-    asked: list[Any] = []
+    calls: list[Any] = []
 
     def initialize(model: Any, config: Any) -> tuple[Any, ...]:
-        asked.append(config)
+        calls.append(config)
         return model.train(), None, None, None
 
     monkeypatch.setattr(package, "initialize", initialize)
@@ -229,5 +229,5 @@ def test_a_reference_is_partitioned_where_the_policy_is(
     reference = torch.nn.Linear(2, 2).eval()
     engine: Any = SimpleNamespace(zero_stage=stage)
     assert not engine_module.frozen_engine(reference, engine, accelerator).training
-    kept = {name: settings[name] for name in ("bf16", "zero_optimization")}
-    assert asked == ([kept] if stage == 3 else [])
+    expected = {name: settings[name] for name in ("bf16", "zero_optimization")}
+    assert calls == ([expected] if stage == 3 else [])

@@ -75,8 +75,8 @@ def test_ranks_share_the_cores_of_their_machine(
     numbers: tuple[int, int, int],
     threads: int | None,
 ) -> None:
-    known = (*TORCHRUN, "LOCAL_WORLD_SIZE", "LOCAL_SIZE", "OMP_NUM_THREADS", "DS_ACCELERATOR")
-    for name in known:
+    variables = (*TORCHRUN, "LOCAL_WORLD_SIZE", "LOCAL_SIZE", "OMP_NUM_THREADS", "DS_ACCELERATOR")
+    for name in variables:
         monkeypatch.setenv(name, "")  # so that it is put back behind the test
         monkeypatch.delenv(name)
     for name in ("MASTER_ADDR", "MASTER_PORT"):
@@ -133,8 +133,8 @@ def test_a_phase_ends_when_the_gpu_has_done_what_it_was_asked_to(
 
 @pytest.mark.parametrize("joined", [False, True])
 def test_a_group_is_left_if_there_is_one(monkeypatch: pytest.MonkeyPatch, joined: bool) -> None:
-    left: list[bool] = []
+    calls: list[bool] = []
     monkeypatch.setattr(dist, "is_initialized", lambda: joined)
-    monkeypatch.setattr(dist, "destroy_process_group", lambda: left.append(True))
+    monkeypatch.setattr(dist, "destroy_process_group", lambda: calls.append(True))
     group.leave_ranks()
-    assert left == [True] * joined
+    assert calls == [True] * joined

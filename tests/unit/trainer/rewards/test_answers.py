@@ -19,7 +19,7 @@ from grpo_doctor_trainer.rewards.answers import (
 
 
 @pytest.mark.parametrize(
-    ("text", "found"),
+    ("text", "answer"),
     [
         ("\\boxed{x}", "x"),
         ("a \\boxed{x} b \\boxed{ {y}+{z} } 7", "{y}+{z}"),
@@ -33,8 +33,8 @@ from grpo_doctor_trainer.rewards.answers import (
         ("", None),
     ],
 )
-def test_the_last_marked_answer_or_else_the_last_number(text: str, found: str | None) -> None:
-    assert final_answer(text) == found
+def test_the_last_marked_answer_or_else_the_last_number(text: str, answer: str | None) -> None:
+    assert final_answer(text) == answer
 
 
 @pytest.mark.parametrize(
@@ -77,7 +77,7 @@ def test_a_number_is_read_exactly(text: str, value: Fraction | None) -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "expected", "same"),
+    ("candidate", "expected", "same"),
     [
         ("50%", "0.5", True),
         ("50%", "50", True),
@@ -102,9 +102,9 @@ def test_a_number_is_read_exactly(text: str, value: Fraction | None) -> None:
     ],
 )
 def test_numbers_are_the_same_to_a_millionth_and_whole_ones_exactly(
-    given: str, expected: str, same: bool | None
+    candidate: str, expected: str, same: bool | None
 ) -> None:
-    assert same_number(given, expected) is same
+    assert same_number(candidate, expected) is same
 
 
 @pytest.mark.parametrize(

@@ -46,7 +46,7 @@ def test_an_answers_time_is_before_a_moment_as_far_as_it_was(
 
 
 @pytest.mark.parametrize(
-    ("completion", "one_alone", "line", "said"),
+    ("completion", "one_alone", "line", "message_start"),
     [
         ("2+2", True, LINE, f"for the completion '2+2' {WITHIN}; it was {AT}. Make"),
         ("2+2", False, LINE, f"for 5 completions {WITHIN}; it was {AT}{FIRST}. Make"),
@@ -57,10 +57,10 @@ def test_an_answers_time_is_before_a_moment_as_far_as_it_was(
     ],
 )
 def test_a_late_function_is_named_with_what_it_was_at(
-    completion: str | None, one_alone: bool, line: Any, said: str
+    completion: str | None, one_alone: bool, line: Any, message_start: str
 ) -> None:
     message = took_too_long(MINE, 3.0, 5, completion, one_alone=one_alone, line=line)
-    assert message.startswith(f"the reward function rewards.py:mine gave no answer {said}")
+    assert message.startswith(f"the reward function rewards.py:mine gave no answer {message_start}")
 
 
 def test_of_a_stack_the_innermost_line_of_the_users_file_counts() -> None:
@@ -72,7 +72,7 @@ def test_of_a_stack_the_innermost_line_of_the_users_file_counts() -> None:
 
 
 @pytest.mark.parametrize(
-    ("code", "line", "said"),
+    ("code", "line", "words"),
     [
         (3, None, "ended with exit code 3, without an answer: something in it calls os._exit"),
         (0, LINE, f"ended with exit code 0 {AT}, without an answer:"),
@@ -82,8 +82,8 @@ def test_of_a_stack_the_innermost_line_of_the_users_file_counts() -> None:
          "was ended by SIGKILL, as the kernel does when memory runs out (see dmesg), without"),
     ],
 )  # fmt: skip
-def test_how_a_process_ended_is_said(code: int | None, line: Any, said: str) -> None:
-    assert how_it_ended(code, line).startswith(said)
+def test_how_a_process_ended_is_said(code: int | None, line: Any, words: str) -> None:
+    assert how_it_ended(code, line).startswith(words)
 
 
 @pytest.mark.parametrize(
@@ -106,8 +106,8 @@ def test_who_takes_completions_for_chats_gets_a_hint(error: Exception, hinted: b
 
 @pytest.mark.parametrize("value", [3.4e38, -3.4e38, 0, True, None])
 def test_a_number_that_float32_holds_is_a_reward(value: Any) -> None:
-    (found,) = checked([value], MINE, call("a"))
-    assert math.isnan(found) if value is None else found == value
+    (score,) = checked([value], MINE, call("a"))
+    assert math.isnan(score) if value is None else score == value
 
 
 @pytest.mark.parametrize("value", [3.5e38, -3.5e38, b"1", float("-inf")])
@@ -126,23 +126,23 @@ def reward(function: RewardFunction, returns: Any) -> LoadedReward:
 
 
 def test_a_built_in_function_is_told_its_completions_one_by_one() -> None:
-    begun: list[int] = []
-    given: list[Any] = []
+    indices: list[int] = []
+    inputs: list[Any] = []
 
     def length(**columns: Any) -> list[float]:
-        given.append(columns)
+        inputs.append(columns)
         return [float(len(columns["completions"][0]))]
 
-    asked = call("a", "bcd", level=[1, 2], first=4)
-    found = answer(reward(LENGTH, length), asked, begun.append)
-    assert (found.scores, found.indices, found.error) == ([1.0, 3.0], (4, 5), None)
-    assert begun == [0, 1]
-    assert given == [{"completions": ["a"], "level": [1]}, {"completions": ["bcd"], "level": [2]}]
+    batch = call("a", "bcd", level=[1, 2], first=4)
+    result = answer(reward(LENGTH, length), batch, indices.append)
+    assert (result.scores, result.indices, result.error) == ([1.0, 3.0], (4, 5), None)
+    assert indices == [0, 1]
+    assert inputs == [{"completions": ["a"], "level": [1]}, {"completions": ["bcd"], "level": [2]}]
 
 
 def test_the_time_of_a_call_is_within_that_around_it() -> None:
-    found = answer(reward(MINE, lambda **_: [1.0]), call("a"), lambda _: None)
-    assert 0 <= found.seconds < found.began_s
+    result = answer(reward(MINE, lambda **_: [1.0]), call("a"), lambda _: None)
+    assert 0 <= result.seconds < result.began_s
 
 
 def test_the_column_that_cannot_be_sent_is_named() -> None:

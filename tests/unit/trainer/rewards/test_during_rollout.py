@@ -101,11 +101,11 @@ def test_scores_are_those_of_a_whole_batch(
     for name in ("alone", "awaited", "together"):
         assert (tmp_path / name).read_text() == "1 22 333 4\n"  # once, as ever
         (tmp_path / name).unlink()
-    seen = [tmp_path / "alone", tmp_path / "awaited"]
-    again = scored(rewards, *early, until=lambda: all(path.exists() for path in seen))
+    paths = [tmp_path / "alone", tmp_path / "awaited"]
+    again = scored(rewards, *early, until=lambda: all(path.exists() for path in paths))
     assert torch.equal(again.nan_to_num(-1), expected.nan_to_num(-1))
     assert (tmp_path / "together").read_text() == "1 22 333 4\n"
-    for path in seen:
+    for path in paths:
         lines = path.read_text().splitlines()
         assert lines[0] != "1 22 333 4"
         assert sorted(" ".join(lines).split()) == sorted(TEXTS)

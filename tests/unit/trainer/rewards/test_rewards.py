@@ -146,12 +146,12 @@ def test_a_comparison_without_end_is_cut_off_and_said(caplog: pytest.LogCaptureF
 
 
 def test_accuracy_works_in_any_thread() -> None:
-    found: list[bool] = []
+    verdicts: list[bool] = []
     arguments = ("\\boxed{\\frac{2}{4}}", "1/2")
-    thread = threading.Thread(target=lambda: found.append(is_correct(*arguments)))
+    thread = threading.Thread(target=lambda: verdicts.append(is_correct(*arguments)))
     thread.start()
     thread.join()
-    assert found == [True]
+    assert verdicts == [True]
 
 
 def test_a_row_without_solution_is_not_applicable() -> None:

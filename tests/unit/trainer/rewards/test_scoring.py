@@ -227,7 +227,7 @@ def test_values_that_are_no_numbers(score: Score, value: str, shown: str) -> Non
 
 
 @pytest.mark.parametrize(
-    ("returned", "what"),
+    ("returned", "requirement"),
     [
         ("[1.0]", "1 values for 2"),
         ("[]", "0 values"),
@@ -237,9 +237,9 @@ def test_values_that_are_no_numbers(score: Score, value: str, shown: str) -> Non
         ("(1 for _ in completions)", "generator"),
     ],
 )
-def test_results_of_another_shape(score: Score, returned: str, what: str) -> None:
+def test_results_of_another_shape(score: Score, returned: str, requirement: str) -> None:
     for workers in (0, 1):
-        assert f"returned {what}" in refusal(score, returning(returned), workers=workers)
+        assert f"returned {requirement}" in refusal(score, returning(returned), workers=workers)
 
 
 @pytest.mark.parametrize(

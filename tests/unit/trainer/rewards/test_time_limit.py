@@ -40,16 +40,16 @@ def test_without_a_limit_there_is_no_timer(seconds: float) -> None:
 
 
 def test_another_thread_has_none() -> None:
-    found: list[float] = []
+    durations: list[float] = []
 
     def limited() -> None:
         with time_limit(60):
-            found.append(left_s())
+            durations.append(left_s())
 
     thread = threading.Thread(target=limited)
     thread.start()
     thread.join()
-    assert found == [0]
+    assert durations == [0]
 
 
 def spin() -> None:

@@ -29,7 +29,7 @@ from tests.unit.trainer.rollout.colocated import CPU, config  # noqa: E402
 
 
 @pytest.mark.parametrize(
-    ("flags", "ranks", "said"),
+    ("flags", "ranks", "message"),
     [
         (("--vllm_tensor_parallel_size", "3"), 4, "valid values here: 1, 2, 4"),
         (("--vllm_gpu_memory_utilization", "1.5"), 2, "at most 1"),
@@ -49,9 +49,9 @@ from tests.unit.trainer.rollout.colocated import CPU, config  # noqa: E402
     ],
 )
 def test_options_that_cannot_work_are_refused(
-    flags: tuple[str, ...], ranks: int, said: str
+    flags: tuple[str, ...], ranks: int, message: str
 ) -> None:
-    with pytest.raises(ConfigError, match=said):
+    with pytest.raises(ConfigError, match=message):
         config(*flags, ranks=ranks)
 
 
@@ -106,16 +106,16 @@ def test_without_a_device_the_cache_is_a_share_of_the_host_divided_by_its_ranks(
 
 
 def test_memory_that_a_killed_engine_left_goes_and_what_another_has_stays(tmp_path: Path) -> None:
-    mine, held = (tmp_path / f"-tp:{number}-[2-3]-cpushm_1" for number in (0, 1))
-    others = [tmp_path / "-tp:0-[2-3]-cpushm_0", tmp_path / "-tp:0-[0-1]-cpushm_1"]
+    mine, mapped = (tmp_path / f"-tp:{number}-[2-3]-cpushm_1" for number in (0, 1))
+    foreign = [tmp_path / "-tp:0-[2-3]-cpushm_0", tmp_path / "-tp:0-[0-1]-cpushm_1"]
     server = tmp_path / "vllm_dist_0a-tp:0-[0-1]-cpushm_0"
-    for path in (mine, held, *others, server):
+    for path in (mine, mapped, *foreign, server):
         path.write_bytes(b"x")
-    with held.open("r+b") as file, mmap.mmap(file.fileno(), 1):
+    with mapped.open("r+b") as file, mmap.mmap(file.fileno(), 1):
         remove_for_rank(2, 2, 1, tmp_path)
     assert not mine.exists()
-    assert held.exists()
-    assert all(path.exists() for path in others)
+    assert mapped.exists()
+    assert all(path.exists() for path in foreign)
     remove_of_servers(tmp_path)
     assert not server.exists()
 

@@ -75,12 +75,12 @@ def test_parts_say_what_the_model_says(family: str, settings: dict[str, Any]) ->
     state = torch.random.get_rng_state()
     plain = plain_parts(model, probe(CPU, None))
     assert torch.equal(state, torch.random.get_rng_state())
-    whole, parts = (completed(model, asked) for asked in (None, plain))
-    assert parts.equal(whole)
+    direct, parts = (completed(model, decoder) for decoder in (None, plain))
+    assert parts.equal(direct)
     assert not parts.is_inference()
     lengths = (parts != 0).sum(dim=1)
     assert len(lengths.unique()) > 1, "rows have to end before others"
-    greedy = [completed(model, asked, "--top_k", "1") for asked in (None, plain)]
+    greedy = [completed(model, decoder, "--top_k", "1") for decoder in (None, plain)]
     assert greedy[0].equal(greedy[1])
 
 
@@ -140,13 +140,13 @@ def test_what_is_attached_to_a_model_is_not_gone_around(
         module=loaded.policy, model=loaded.policy, device=CPU, zero_stage=None
     )
     rollout = TransformersRollout(engine, loaded, parse(["--max_completion_length", "4"], 1))
-    seen: list[Any] = []
+    calls: list[Any] = []
     layer = loaded.policy.model.layers[0]
-    layer.register_forward_hook(lambda *_: seen.append(None))
+    layer.register_forward_hook(lambda *_: calls.append(None))
     batch = loaded.tokenizer(["1+2"] * 8, return_tensors="pt")
-    asked = PromptBatch([], [], batch["input_ids"], batch["attention_mask"])
+    prompts = PromptBatch([], [], batch["input_ids"], batch["attention_mask"])
     with caplog.at_level("INFO", "grpo_doctor_trainer"):
-        rollout.generate(asked)
-        made = rollout.generate(asked).tokens.completion_tokens
+        rollout.generate(prompts)
+        made = rollout.generate(prompts).tokens.completion_tokens
     assert caplog.text.count("because something is attached to its Qwen2DecoderLayer") == 1
-    assert len(seen) >= made.size(1)
+    assert len(calls) >= made.size(1)

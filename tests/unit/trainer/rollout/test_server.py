@@ -120,9 +120,9 @@ def test_a_rollout_sends_weights_and_pads_what_comes_back(
 def test_a_server_that_does_not_fit_is_told(
     loaded: Any, facts: dict[str, Any], tmp_path: Path
 ) -> None:
-    other = facts | {"shape": facts["shape"] | {"hidden_size": 64}, "model": "some/model"}
+    mismatched = facts | {"shape": facts["shape"] | {"hidden_size": 64}, "model": "some/model"}
     with (
-        serving(CountingEngine(), tmp_path, **other) as server,
+        serving(CountingEngine(), tmp_path, **mismatched) as server,
         pytest.raises(
             RolloutError, match=r"another model \(some/model\): hidden_size 128 here and 64"
         ),
@@ -184,7 +184,7 @@ def test_what_is_the_whole_engines_is_counted_once() -> None:
     assert main["running_requests_peak"] == 9
     assert main["kv_cache_peak_pct"] == 25
     assert (main["prompt_tokens"], main["generated_tokens"]) == (6, 6)
-    other = totals(statistics, completions, whole_engine=False)
-    assert "preemptions" not in other
-    assert other["generated_tokens"] == 6
-    assert other.items() <= main.items()
+    secondary = totals(statistics, completions, whole_engine=False)
+    assert "preemptions" not in secondary
+    assert secondary["generated_tokens"] == 6
+    assert secondary.items() <= main.items()

@@ -46,9 +46,9 @@ def test_completions_end_with_the_end_token_or_the_limit(loaded: Any) -> None:
     batch = rollout.generate(prompts(loaded.tokenizer, *["1+2"] * 64)).tokens
     end = loaded.tokenizer.eos_token_id
     for tokens, mask in zip(batch.completion_tokens, batch.completion_mask, strict=True):
-        kept = tokens[mask.bool()].tolist()
-        assert end not in kept[:-1]
-        assert kept[-1] == end or len(kept) == batch.completion_tokens.size(1)
+        prompt = tokens[mask.bool()].tolist()
+        assert end not in prompt[:-1]
+        assert prompt[-1] == end or len(prompt) == batch.completion_tokens.size(1)
         assert (tokens[~mask.bool()] == loaded.tokenizer.pad_token_id).all()
     assert loaded.policy.training  # as before
 
@@ -63,13 +63,13 @@ def test_log_probs_agree_with_those_of_generation_also_behind_padding(loaded: An
     batch = made.tokens
     with torch.no_grad():
         logits = completion_logits(loaded.policy, batch)
-        found = token_logprobs(logits, batch.completion_tokens, TEMPERATURE).chosen
+        chosen = token_logprobs(logits, batch.completion_tokens, TEMPERATURE).chosen
         for row in range(2):  # one at a time, without padding, one token after the other
             sequence = batch.prompt_tokens[row][batch.prompt_mask[row].bool()]
-            for place, token in enumerate(batch.completion_tokens[row]):
+            for column, token in enumerate(batch.completion_tokens[row]):
                 next_token = loaded.policy(input_ids=sequence[None]).logits[0, -1] / TEMPERATURE
                 expected = next_token.log_softmax(0)[token]
-                assert found[row, place] == pytest.approx(float(expected), abs=1e-4)
+                assert chosen[row, column] == pytest.approx(float(expected), abs=1e-4)
                 sequence = torch.cat([sequence, token[None]])
 
 
@@ -127,14 +127,14 @@ def test_images_read_once_are_completed_as_by_generate() -> None:
     layout = with_images.vision
     assert layout
     grid = [1, 4, 4]
-    seen = [5, *[layout.image_token] * layout.image_tokens(grid), 8, 9, 10]
-    rows = [seen, seen, [5, 6, 7]]
-    tokens = torch.full((3, len(seen)), with_images.tokenizer.pad_token_id)
-    mask, positions = torch.zeros_like(tokens), torch.zeros(3, 3, len(seen), dtype=torch.long)
+    prompt = [5, *[layout.image_token] * layout.image_tokens(grid), 8, 9, 10]
+    rows = [prompt, prompt, [5, 6, 7]]
+    tokens = torch.full((3, len(prompt)), with_images.tokenizer.pad_token_id)
+    mask, positions = torch.zeros_like(tokens), torch.zeros(3, 3, len(prompt), dtype=torch.long)
     for row, text in enumerate(rows):
-        start = len(seen) - len(text)
+        start = len(prompt) - len(text)
         tokens[row, start:], mask[row, start:] = torch.tensor(text), 1
-        positions[row, :, start:] = rope_positions(text, [grid] if text is seen else [], layout)
+        positions[row, :, start:] = rope_positions(text, [grid] if text is prompt else [], layout)
     pixels = torch.randn(16, layout.patch_values, generator=torch.Generator().manual_seed(1))
     images = ImageFeatures(pixels, torch.tensor([grid]), ((0,), (0,), ()), positions, layout)
     batch = PromptBatch([], [], tokens, mask, images)

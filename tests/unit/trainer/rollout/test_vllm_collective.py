@@ -33,11 +33,11 @@ def test_tensors_of_any_dtype_and_shape_arrive() -> None:
         [("c", torch.randn(8, 2).T), ("d", torch.randn(5).bfloat16()), ("e", torch.arange(3))],
         [],
     ]
-    found: dict[str, torch.Tensor] = {}
+    received: dict[str, torch.Tensor] = {}
     signature = Signature()
 
     def take() -> None:
-        found.update(receive(receiver, signature.add))
+        received.update(receive(receiver, signature.add))
 
     taking = threading.Thread(target=take)
     taking.start()
@@ -48,10 +48,10 @@ def test_tensors_of_any_dtype_and_shape_arrive() -> None:
         send_part(sender, part)
     taking.join(20)
     every = [pair for part in parts for pair in part]
-    assert list(found) == [name for name, _ in every]
+    assert list(received) == [name for name, _ in every]
     for name, tensor in every:
-        assert found[name].dtype == tensor.dtype
-        assert found[name].equal(tensor)
+        assert received[name].dtype == tensor.dtype
+        assert received[name].equal(tensor)
     assert signature.value() == sent.value()
     sender.close()
     receiver.close()

@@ -119,11 +119,11 @@ class Engine:
         self.model.load_weights(kwargs["weights_iterator"])
 
     def _load(self, weights: Any) -> set[str]:
-        held, loaded = dict(self.model.named_parameters()), set()
+        parameters, loaded = dict(self.model.named_parameters()), set()
         with torch.no_grad():
             for name, tensor in weights:
-                if name != self.forgets and name in held:
-                    held[name].copy_(tensor)
+                if name != self.forgets and name in parameters:
+                    parameters[name].copy_(tensor)
                     loaded.add(name)
         return loaded
 
@@ -138,8 +138,8 @@ def loader(vllm: Engine, policy: Any, *, repacks: bool) -> WeightLoader:
 def test_the_engine_has_the_policys_weights_after_a_sync(repacks: bool) -> None:
     policy, vllm = tiny_model(tiny_tokenizer()), Engine()
     loader(vllm, policy, repacks=repacks).load()
-    held = dict(vllm.model.named_parameters())
-    assert all(weight.equal(held[name]) for name, weight in policy.named_parameters())
+    parameters = dict(vllm.model.named_parameters())
+    assert all(weight.equal(parameters[name]) for name, weight in policy.named_parameters())
     assert vllm.calls == (["reload_weights"] if repacks else [])
 
 

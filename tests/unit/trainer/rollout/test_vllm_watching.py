@@ -117,8 +117,8 @@ with deadline.EngineDeadline(0.3, Path({str(tmp_path)!r})).waiting("testing"):
     signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGALRM])
     time.sleep(50)
 """
-    done = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False
     )
-    assert done.returncode == 2, done.stderr
-    assert "error: vLLM did not answer for 0.3 s while testing" in done.stderr
+    assert process.returncode == 2, process.stderr
+    assert "error: vLLM did not answer for 0.3 s while testing" in process.stderr

@@ -49,11 +49,11 @@ def options_for_weights(train_type: str, parts: int | None = None) -> Any:
 @pytest.mark.parametrize("parts", [None, 1, 3, 1000])
 def test_weights_come_under_their_own_names_in_parts(parts: int | None) -> None:
     model = tiny_model(tiny_tokenizer())
-    found = list(policy_weights(engine_of(model), options_for_weights("full", parts)))
-    assert 1 <= len(found) <= (parts or 1)
+    parts_sent = list(policy_weights(engine_of(model), options_for_weights("full", parts)))
+    assert 1 <= len(parts_sent) <= (parts or 1)
     if parts == 3:
-        assert len(found) == 3
-    assert {name for part in found for name, _ in part} == set(model.state_dict())
+        assert len(parts_sent) == 3
+    assert {name for part in parts_sent for name, _ in part} == set(model.state_dict())
 
 
 @pytest.mark.slow
@@ -83,14 +83,14 @@ def test_a_tied_head_comes_under_both_names() -> None:
 
     settings = tiny_model(tiny_tokenizer()).config
     settings.tie_word_embeddings = True
-    found = dict(stream_weights(engine_of(Qwen2ForCausalLM(settings)), options_for_weights("full")))
-    assert found["lm_head.weight"].equal(found["model.embed_tokens.weight"])
+    sent = dict(stream_weights(engine_of(Qwen2ForCausalLM(settings)), options_for_weights("full")))
+    assert sent["lm_head.weight"].equal(sent["model.embed_tokens.weight"])
 
 
 def test_adapters_come_under_pefts_names_and_as_copies() -> None:
     policy = adapted()
-    found = adapter_weights(engine_of(policy), options_for_weights("lora"))
-    assert found.keys() == peft.get_peft_model_state_dict(policy).keys()
+    weights = adapter_weights(engine_of(policy), options_for_weights("lora"))
+    assert weights.keys() == peft.get_peft_model_state_dict(policy).keys()
     assert (
         adapter_weights(engine_of(tiny_model(tiny_tokenizer())), options_for_weights("full")) == {}
     )
@@ -131,7 +131,7 @@ def test_a_step_of_the_optimizer_is_noticed_below_its_wrapper() -> None:
     weight = torch.nn.Parameter(torch.ones(2))
     optimizer = torch.optim.SGD([weight], lr=0.1)
     engine: Any = SimpleNamespace(optimizer=SimpleNamespace(optimizer=optimizer))
-    seen: list[int] = []
-    watch_steps(engine, lambda: seen.append(1))
+    calls: list[int] = []
+    watch_steps(engine, lambda: calls.append(1))
     optimizer.step()
-    assert seen == [1]
+    assert calls == [1]

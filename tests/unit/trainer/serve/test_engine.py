@@ -60,9 +60,9 @@ def test_the_engine_is_seen_as_of_its_last_step(config: ServeConfig) -> None:
     engine = VllmEngine(config)  # its warm-up is a step
     engine.add(NewSequence("a", Prompt(1, [4]), SAMPLING, None))
     engine.step()
-    seen = engine.snapshot()
-    assert (seen.running, seen.waiting, seen.kv_cache) == (1, 2, 0.5)
-    assert (seen.preemptions, seen.prefix_queries, seen.prefix_hits) == (2, 20, 8)
+    snapshot = engine.snapshot()
+    assert (snapshot.running, snapshot.waiting, snapshot.kv_cache) == (1, 2, 0.5)
+    assert (snapshot.preemptions, snapshot.prefix_queries, snapshot.prefix_hits) == (2, 20, 8)
 
 
 def test_health_says_what_vllm_made_of_the_model(config: ServeConfig) -> None:
@@ -127,5 +127,5 @@ def test_files_are_loaded_and_signed_in_the_worker(tmp_path: Path) -> None:
     for name, tensor in tensors.items():
         signature.add(name, tensor)
     worker = worker_with(Model(), "cpu")
-    taken = worker.grpo_load_files([str(tmp_path / "part.safetensors")])
-    assert taken == (signature.value(), 2)
+    answer = worker.grpo_load_files([str(tmp_path / "part.safetensors")])
+    assert answer == (signature.value(), 2)

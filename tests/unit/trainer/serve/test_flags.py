@@ -81,23 +81,23 @@ def serve(folder: Path, *flags: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_a_taken_port_is_told_at_once(tmp_path: Path) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
-        done = serve(tmp_path, "--port", str(port))
-    assert done.returncode == 2
-    assert done.stderr.startswith(f"error: --port {port}: another program listens there already")
-    assert "--vllm_server_port" in done.stderr
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+        process = serve(tmp_path, "--port", str(port))
+    assert process.returncode == 2
+    assert process.stderr.startswith(f"error: --port {port}: another program listens there already")
+    assert "--vllm_server_port" in process.stderr
     assert not list(tmp_path.iterdir())
 
 
 def test_an_address_that_is_not_ours_is_told(tmp_path: Path) -> None:
-    done = serve(tmp_path, "--host", "192.0.2.1", "--port", "0")
-    assert done.returncode == 2
-    assert "error: --host 192.0.2.1 --port 0: cannot listen there" in done.stderr
+    process = serve(tmp_path, "--host", "192.0.2.1", "--port", "0")
+    assert process.returncode == 2
+    assert "error: --host 192.0.2.1 --port 0: cannot listen there" in process.stderr
 
 
 def test_a_log_that_cannot_be_written_is_told(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    done = serve(tmp_path, "--port", "0", "--output_dir", "file/below")
-    assert done.returncode == 2
-    assert "cannot be written" in done.stderr
+    process = serve(tmp_path, "--port", "0", "--output_dir", "file/below")
+    assert process.returncode == 2
+    assert "cannot be written" in process.stderr

@@ -31,16 +31,16 @@ def test_a_folder_is_private_shared_by_its_token_and_removed(tmp_path: Path) -> 
 
 
 def test_what_a_killed_server_left_is_removed_by_the_next(tmp_path: Path) -> None:
-    left = tmp_path / f"grpo-doctor-weights-{2**22 + 5}-{'0' * 16}"  # no process has this number
+    stale = tmp_path / f"grpo-doctor-weights-{2**22 + 5}-{'0' * 16}"  # no process has this number
     running = tmp_path / f"grpo-doctor-weights-1-{'0' * 16}"
-    other = tmp_path / "grpo-doctor-weights-notes"
-    for path in (left, running, other):
+    unrelated = tmp_path / "grpo-doctor-weights-notes"
+    for path in (stale, running, unrelated):
         path.mkdir()
         (path / "part-0.safetensors").write_text("")
     make_folders([tmp_path])
-    assert not left.exists()
+    assert not stale.exists()
     assert running.exists()
-    assert other.exists()
+    assert unrelated.exists()
 
 
 def test_only_files_right_inside_the_folders_are_read(tmp_path: Path) -> None:

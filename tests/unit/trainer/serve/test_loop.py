@@ -49,8 +49,8 @@ def looping(engine: CountingEngine) -> Iterator[EngineLoop]:
         assert not thread.is_alive()
 
 
-def result(loop: EngineLoop, asked: GenerateRequest) -> Generated:
-    job = loop.start(asked)
+def result(loop: EngineLoop, request: GenerateRequest) -> Generated:
+    job = loop.start(request)
     assert job.done.wait(60)
     return job.result()
 
@@ -58,9 +58,9 @@ def result(loop: EngineLoop, asked: GenerateRequest) -> Generated:
 def test_completions_come_in_the_order_of_prompts_and_copies() -> None:
     with looping(CountingEngine(room=2)) as loop:
         made = result(loop, request(Prompt(2, [5]), Prompt(1, [1, 70]), seed=10))
-    assert [one.tokens for one in made.completions] == [[6, 7, 8], [6, 7, 8], [71, 72, 73]]
-    assert [one.prompt_tokens for one in made.completions] == [1, 1, 2]
-    assert [one.logprobs[0] for one in made.completions] == [-10, -11, -12]  # a seed for each
+    assert [each.tokens for each in made.completions] == [[6, 7, 8], [6, 7, 8], [71, 72, 73]]
+    assert [each.prompt_tokens for each in made.completions] == [1, 1, 2]
+    assert [each.logprobs[0] for each in made.completions] == [-10, -11, -12]  # a seed for each
     statistics = made.statistics
     assert (statistics.running_peak, statistics.waiting_peak, statistics.steps) == (2, 1, 6)
     assert statistics.kv_cache_peak == 1.0

@@ -80,8 +80,8 @@ def served(monkeypatch: pytest.MonkeyPatch, folder: Path, *flags: str) -> int:
 
 
 def log_of(folder: Path) -> Path:
-    (found,) = (folder / "out").glob("serve-*.log")
-    return found
+    (path,) = (folder / "out").glob("serve-*.log")
+    return path
 
 
 def test_a_server_that_is_told_to_end_leaves_its_log(
@@ -91,14 +91,14 @@ def test_a_server_that_is_told_to_end_leaves_its_log(
     began = time.perf_counter()
     assert served(monkeypatch, tmp_path, "--weights_dir", str(weights)) == 0
     took_s = time.perf_counter() - began
-    said = capsys.readouterr().out
+    printed = capsys.readouterr().out
     port = log_of(tmp_path).stem.removeprefix("serve-")
-    assert f"grpo-doctor rollout server on http://127.0.0.1:{port}" in said
-    assert "  model    embedded tiny Qwen2 with random weights" in said
-    assert f"  log      {log_of(tmp_path)}" in said
-    (ready_s,) = re.findall(r"^ready after (\d+) s; Ctrl-C ends it$", said, re.MULTILINE)
+    assert f"grpo-doctor rollout server on http://127.0.0.1:{port}" in printed
+    assert "  model    embedded tiny Qwen2 with random weights" in printed
+    assert f"  log      {log_of(tmp_path)}" in printed
+    (ready_s,) = re.findall(r"^ready after (\d+) s; Ctrl-C ends it$", printed, re.MULTILINE)
     assert int(ready_s) <= took_s + 0.5
-    assert "warning" not in said
+    assert "warning" not in printed
     assert Engine.closed == ["closed"]
     assert list(weights.iterdir()) == []
 
@@ -108,23 +108,23 @@ def test_whoever_can_reach_it_is_warned_of(
 ) -> None:
     flags = ("--host", "0.0.0.0", "--model", "some/model")
     assert served(monkeypatch, tmp_path, *flags) == 0
-    said = capsys.readouterr().out
-    assert "  warning  whoever reaches http://0.0.0.0:" in said
-    assert "  model    some/model" in said
+    printed = capsys.readouterr().out
+    assert "  warning  whoever reaches http://0.0.0.0:" in printed
+    assert "  model    some/model" in printed
 
 
 def test_without_a_folder_for_weights_they_are_left_in_memory_or_beside_the_log(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    asked: list[list[Path]] = []
+    calls: list[list[Path]] = []
 
     def make_folders(parents: list[Path]) -> list[Path]:
-        asked.append(parents)
+        calls.append(parents)
         return []
 
     monkeypatch.setattr(program, "make_folders", make_folders)
     assert served(monkeypatch, tmp_path) == 0
-    assert asked == [[Path("/dev/shm"), tmp_path / "out"]]
+    assert calls == [[Path("/dev/shm"), tmp_path / "out"]]
 
 
 def test_a_broken_engine_is_told_with_its_log(
@@ -164,8 +164,8 @@ def test_an_engine_that_cannot_start_is_told_and_leaves_no_folder(
 def test_a_taken_port_and_an_address_that_is_not_ours_are_told(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = str(taken.getsockname()[1])
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = str(listener.getsockname()[1])
         assert served(monkeypatch, tmp_path, "--port", port) == 2
     assert capsys.readouterr().err.startswith(f"error: --port {port}: another program listens")
     assert served(monkeypatch, tmp_path, "--host", "192.0.2.1") == 2

@@ -40,7 +40,7 @@ def test_neither_or_both_is_refused(members: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "least", "below"),
+    ("name", "minimum", "below"),
     [
         ("max_tokens", 1, 0),
         ("temperature", 0.0, -0.1),
@@ -50,10 +50,10 @@ def test_neither_or_both_is_refused(members: dict[str, Any]) -> None:
         ("repetition_penalty", 0.1, 0.0),
     ],
 )
-def test_sampling_is_within_its_limits(name: str, least: float, below: float) -> None:
+def test_sampling_is_within_its_limits(name: str, minimum: float, below: float) -> None:
     plain = {"max_tokens": 1, "temperature": 1.0, "top_p": 1.0, "top_k": -1,
              "repetition_penalty": 1.0, "stop_tokens": []}  # fmt: skip
-    assert getattr(decode(Sampling, msgspec.json.encode({**plain, name: least})), name) == least
+    assert getattr(decode(Sampling, msgspec.json.encode({**plain, name: minimum})), name) == minimum
     with pytest.raises(ProtocolError, match=name):
         decode(Sampling, msgspec.json.encode({**plain, name: below}))
 

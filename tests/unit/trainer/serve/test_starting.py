@@ -19,7 +19,7 @@ from grpo_doctor_trainer.serve.starting import model_folder, start_engine
 from tests.unit.trainer.rollout import fake_vllm
 
 
-def asked(monkeypatch: pytest.MonkeyPatch, *, on_cpu: bool, **options: Any) -> dict[str, Any]:
+def settings(monkeypatch: pytest.MonkeyPatch, *, on_cpu: bool, **options: Any) -> dict[str, Any]:
     fake_vllm.install(monkeypatch, on_cpu=on_cpu)
     config = ServeConfig(model="m", gpu_memory_utilization=0.25, **options)
     start_engine(config, "folder", EngineWatch())
@@ -28,21 +28,21 @@ def asked(monkeypatch: pytest.MonkeyPatch, *, on_cpu: bool, **options: Any) -> d
 
 
 def test_a_gpu_is_shared_by_its_own_size(monkeypatch: pytest.MonkeyPatch) -> None:
-    found = asked(monkeypatch, on_cpu=False, enforce_eager=False, max_num_seqs=None)
-    assert found["gpu_memory_utilization"] == 0.25
-    assert found["enforce_eager"] is False
-    assert "kv_cache_memory_bytes" not in found
-    assert "max_num_seqs" not in found
-    assert found["model"] == "folder"
+    options = settings(monkeypatch, on_cpu=False, enforce_eager=False, max_num_seqs=None)
+    assert options["gpu_memory_utilization"] == 0.25
+    assert options["enforce_eager"] is False
+    assert "kv_cache_memory_bytes" not in options
+    assert "max_num_seqs" not in options
+    assert options["model"] == "folder"
 
 
 def test_on_a_cpu_the_share_is_of_the_hosts_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    found = asked(monkeypatch, on_cpu=True, enforce_eager=False, max_num_seqs=3)
-    whole = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    assert found["kv_cache_memory_bytes"] == whole // 4
-    assert found["enforce_eager"] is True
-    assert found["max_num_seqs"] == 3
-    assert "gpu_memory_utilization" not in found
+    options = settings(monkeypatch, on_cpu=True, enforce_eager=False, max_num_seqs=3)
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    assert options["kv_cache_memory_bytes"] == memory // 4
+    assert options["enforce_eager"] is True
+    assert options["max_num_seqs"] == 3
+    assert "gpu_memory_utilization" not in options
 
 
 def test_without_vllm_it_is_said_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -60,8 +60,8 @@ def test_a_model_is_where_the_user_says(
     monkeypatch: pytest.MonkeyPatch, model: str, folder: str
 ) -> None:
     monkeypatch.setenv("HOME", "/home/someone")
-    with model_folder(ServeConfig(model=model)) as found:
-        assert found == folder.replace("HOME", "/home/someone")
+    with model_folder(ServeConfig(model=model)) as source:
+        assert source == folder.replace("HOME", "/home/someone")
 
 
 @pytest.mark.parametrize(("model", "sees"), [(None, False), ("embedded-vl", True)])
@@ -69,9 +69,9 @@ def test_an_embedded_model_is_in_a_folder_for_as_long_as_it_runs(
     tmp_path: Path, model: str | None, sees: bool
 ) -> None:
     config = dataclasses.replace(ServeConfig(output_dir=str(tmp_path)), model=model)
-    with model_folder(config) as found:
-        assert Path(found).parent == tmp_path
-        assert (Path(found) / "model.safetensors").is_file()
-        assert (Path(found) / "tokenizer.json").is_file()
-        assert (Path(found) / "preprocessor_config.json").is_file() == sees
-    assert not Path(found).exists()
+    with model_folder(config) as folder:
+        assert Path(folder).parent == tmp_path
+        assert (Path(folder) / "model.safetensors").is_file()
+        assert (Path(folder) / "tokenizer.json").is_file()
+        assert (Path(folder) / "preprocessor_config.json").is_file() == sees
+    assert not Path(folder).exists()

@@ -49,15 +49,15 @@ def post(server: WebServer, path: str, body: bytes, **headers: str) -> tuple[int
 
 
 def test_completions_come_with_progress_on_the_way(tmp_path: Path) -> None:
-    told: list[Progress] = []
+    events: list[Progress] = []
     started = time.monotonic()
     with serving(CountingEngine(step_s=0.05), tmp_path) as server:
-        made = client_of(server).generate(request(60), told.append)
+        made = client_of(server).generate(request(60), events.append)
     took_s = time.monotonic() - started
     assert made.completions[0].tokens[:3] == [6, 7, 8]
     assert len(made.completions[0].tokens) == 60
-    assert 1 <= len(told) <= took_s + 1  # one a second
-    assert told[0].running == 1
+    assert 1 <= len(events) <= took_s + 1  # one a second
+    assert events[0].running == 1
 
 
 @pytest.mark.parametrize(
@@ -101,8 +101,8 @@ def test_what_is_wrong_with_a_request_is_told(
 ) -> None:
     engine = CountingEngine()
     with serving(engine, tmp_path) as server:
-        found, text = post(server, path, body, **headers)
-        assert (found, message in text) == (status, True), text
+        code, text = post(server, path, body, **headers)
+        assert (code, message in text) == (status, True), text
         if path != "/weights/receive":  # after which the weights are nobody's
             assert client_of(server).generate(request(), lambda _: None).completions
     assert not engine.names
@@ -113,8 +113,8 @@ def test_weights_by_files_arrive_and_nothing_stays(tmp_path: Path) -> None:
     table = torch.randn(4, 3)
     with serving(engine, tmp_path) as server:
         client = client_of(server)
-        here = torch.device("cpu")
-        transfer = make_transfer(client, client.health(), here, 10, overlapped=False)
+        device = torch.device("cpu")
+        transfer = make_transfer(client, client.health(), device, 10, overlapped=False)
         assert isinstance(transfer, FileTransfer)
         transfer.begin("w2")
         transfer.add([("embedding", table), ("head", table)])  # tied
@@ -140,8 +140,8 @@ def test_other_weights_than_were_sent_are_noticed(tmp_path: Path, overlapped: bo
 
     with serving(Forgetful(), tmp_path) as server:
         client = client_of(server)
-        here = torch.device("cpu")
-        transfer = make_transfer(client, client.health(), here, 10, overlapped=overlapped)
+        device = torch.device("cpu")
+        transfer = make_transfer(client, client.health(), device, 10, overlapped=overlapped)
         assert transfer.describe().endswith("a part in flight") == overlapped
         transfer.begin("w2")
         transfer.add([("a", torch.ones(2))])
@@ -249,32 +249,32 @@ def test_connections_that_end_or_speak_another_language(answer: bytes, message: 
 
 def test_waiting_tells_how_far_the_server_is(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("grpo_doctor_trainer.rollout.vllm.client._TELL_S", 0.1)
-    told: list[str] = []
+    lines: list[str] = []
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
     client = ServerClient("127.0.0.1", port, 5)
     with pytest.raises(RolloutError, match=r"is not ready after 1 s: nothing answers .*--port"):
-        client.wait_until_ready(1, told.append)
-    assert "nothing answers" in told[0]
+        client.wait_until_ready(1, lines.append)
+    assert "nothing answers" in lines[0]
 
     service: Any = Service(Health("starting", "vLLM is loading the model", 1, "/the/log"))
     with WebServer("127.0.0.1", port, service) as server:
         thread = threading.Thread(target=server.serve_forever, args=(0.02,))
         thread.start()
-        told.clear()
+        lines.clear()
         with pytest.raises(RolloutError, match="vLLM is loading the model; log /the/log"):
-            client.wait_until_ready(1, told.append)
-        assert "vLLM is loading" in told[0]
+            client.wait_until_ready(1, lines.append)
+        assert "vLLM is loading" in lines[0]
         with pytest.raises(RolloutError, match=r"503.*the engine is starting.*/the/log"):
             client.generate(request(), lambda _: None)
         service.health = Health("failed", "no memory", 1, "/the/log")
         with pytest.raises(RolloutError, match="failed to start: no memory"):
-            client.wait_until_ready(30, told.append)
+            client.wait_until_ready(30, lines.append)
         service.health = Health("ready", "", 1, "/the/log", protocol=99)
         with pytest.raises(RolloutError, match="speaks version 99 of the protocol"):
-            client.wait_until_ready(30, told.append)
+            client.wait_until_ready(30, lines.append)
         service.health = Health("ready", "", 1, "/the/log")
-        assert client.wait_until_ready(30, told.append).status == "ready"
+        assert client.wait_until_ready(30, lines.append).status == "ready"
         server.shutdown()
         thread.join(10)
