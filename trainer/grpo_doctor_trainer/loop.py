@@ -189,9 +189,6 @@ def earlier_logprobs(
                 run.engine.model, tokens, temperature, size, share_prompts=share
             )
     if config.beta > 0:
-        with (
-            phase("logprob/reference"),
-            reference_weights(run.engine, run.reference) as model,
-        ):
+        with phase("logprob/reference"), reference_weights(run.engine, run.reference) as model:
             reference = logprobs_in_parts(model, tokens, temperature, size, share_prompts=share)
     return old, reference

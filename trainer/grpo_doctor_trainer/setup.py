@@ -8,12 +8,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from grpo_doctor_trainer.checkpoint import (
-    Checkpointer,
-    Progress,
-    check_writable,
-    find_checkpoint,
-)
+from grpo_doctor_trainer.checkpoint import Checkpointer, Progress, check_writable, find_checkpoint
 from grpo_doctor_trainer.config import EMBEDDED_VL
 from grpo_doctor_trainer.data.checking import usable_rows
 from grpo_doctor_trainer.data.evaluated import make_evaluation

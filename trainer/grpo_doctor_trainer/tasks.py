@@ -35,11 +35,7 @@ def squares() -> list[dict[str, Any]]:
     Columns `prompt`, `solution` and `images`; a sum has none of the last.
     """
     pictures = [
-        {
-            "prompt": "squares?",
-            "solution": str(lit.bit_count()),
-            "images": [_png(lit, colour)],
-        }
+        {"prompt": "squares?", "solution": str(lit.bit_count()), "images": [_png(lit, colour)]}
         for colour in _COLOURS
         for lit in range(1 << _CELLS)
     ]

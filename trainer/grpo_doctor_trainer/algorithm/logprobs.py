@@ -12,11 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import torch
 
 from grpo_doctor_trainer.algorithm.head import HeadQuery, querying
-from grpo_doctor_trainer.algorithm.inputs import (
-    model_inputs,
-    needs_companion,
-    packed_inputs,
-)
+from grpo_doctor_trainer.algorithm.inputs import model_inputs, needs_companion, packed_inputs
 from grpo_doctor_trainer.algorithm.packing import pack
 
 if TYPE_CHECKING:

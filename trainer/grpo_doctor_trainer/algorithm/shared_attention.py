@@ -64,11 +64,7 @@ def _causal(module: Any, options: dict[str, Any]) -> bool:
 
 
 def _packed_attention(
-    packing: Packing,
-    query: torch.Tensor,
-    key: torch.Tensor,
-    value: torch.Tensor,
-    settings: Any,
+    packing: Packing, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, settings: Any
 ) -> torch.Tensor:
     """Gives [1, tokens, heads, width of a head] of [1, heads, tokens, width of a head]."""
     first = len(packing.prompts.flat)

@@ -17,18 +17,8 @@ if TYPE_CHECKING:
     from grpo_doctor_trainer.ranks.group import Ranks
 
 SUMS = (
-    "loss",
-    "micro_batches",
-    "tokens",
-    "loss_tokens",
-    "entropy",
-    "clipped_low",
-    "clipped_high",
-    "kl_tokens",
-    "kl",
-    "gap_tokens",
-    "gap",
-    "weight",
+    *("loss", "micro_batches", "tokens", "loss_tokens", "entropy", "clipped_low", "clipped_high"),
+    *("kl_tokens", "kl", "gap_tokens", "gap", "weight"),
 )
 """Of all micro-batches: losses, counts, and values of the tokens in the loss."""
 LOWEST = ("clipped_low", "weight")
@@ -109,10 +99,7 @@ def loss_statistics(
         "entropy": (entropies * mask).sum(),
     }
     lowest, highest = {}, {}
-    for name, clipped in (
-        ("clipped_low", terms.clipped_low),
-        ("clipped_high", terms.clipped_high),
-    ):
+    for name, clipped in (("clipped_low", terms.clipped_low), ("clipped_high", terms.clipped_high)):
         counts = (clipped * mask).sum(dim=1)
         shares = counts / lengths.clamp(min=1)
         sums[name] = counts.sum()

@@ -38,25 +38,13 @@ if TYPE_CHECKING:
 LATEST = "latest"
 # Whole groups of options that change no number of the steps to come, and single ones.
 _FREE_GROUPS = ("evaluation", "output", "vllm")
-_FREE = frozenset(
-    {
-        "max_steps",
-        "num_train_epochs",
-        "deepspeed",  # its stage is compared by itself
-        "ddp_timeout",
-        "gradient_checkpointing",
-        "dataloader_num_workers",
-        "dataloader_prefetch_factor",
-        "on_bad_image",
-        "overlap_rewards",
-        "reward_timeout",
-        "reward_num_workers",
-        "ds3_gather_for_generation",
-        "offload_model",
-        "offload_optimizer",
-        "gc_collect_after_offload",
-    }
-)
+_FREE = {
+    *("max_steps", "num_train_epochs", "ddp_timeout", "gradient_checkpointing"),
+    "deepspeed",  # its stage is compared by itself
+    *("dataloader_num_workers", "dataloader_prefetch_factor", "on_bad_image"),
+    *("overlap_rewards", "reward_timeout", "reward_num_workers", "ds3_gather_for_generation"),
+    *("offload_model", "offload_optimizer", "gc_collect_after_offload"),
+}
 _HELD = ("rollout_importance_sampling_mode", "rollout_importance_sampling_threshold")
 
 

@@ -64,10 +64,7 @@ class RolloutOptions(Options, heading="rollout"):
     )
     top_p: float = option(1.0, "nucleus sampling; 1: off", gt=0, le=1)
     top_k: int = option(
-        -1,
-        "sample from the k likeliest tokens; -1: from all",
-        ge=1,
-        special=(-1, "for all tokens"),
+        -1, "sample from the k likeliest tokens; -1: from all", ge=1, special=(-1, "for all tokens")
     )
     repetition_penalty: float = option(1.0, "above 1 makes repetitions unlikelier", gt=0)
     ds3_gather_for_generation: bool = option(
@@ -134,9 +131,7 @@ class VllmOptions(Options, heading="vllm"):
         only_if="colocated",
     )
     move_model_batches: int | None = option(
-        None,
-        "parts in which weights are gathered and sent to the engine; none: all at once",
-        ge=1,
+        None, "parts in which weights are gathered and sent to the engine; none: all at once", ge=1
     )
     overlap_sync: bool = option(
         True,

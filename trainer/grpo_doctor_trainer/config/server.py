@@ -19,12 +19,7 @@ class WhereOptions(Options, heading="where"):
         default_text="default 127.0.0.1: this machine only",
     )
     port: int = option(
-        8000,
-        "HTTP port",
-        ge=0,
-        le=65535,
-        reason="0 takes any free one",
-        alias="vllm_server_port",
+        8000, "HTTP port", ge=0, le=65535, reason="0 takes any free one", alias="vllm_server_port"
     )
     output_dir: str = option("grpo-doctor-out/serve", "folder of the log")
     weights_dir: str | None = option(
@@ -53,10 +48,7 @@ class EngineOptions(Options, heading="engine"):
         default_text="default auto: the model's own",
     )
     tensor_parallel_size: int = option(
-        1,
-        "devices that share the weights",
-        ge=1,
-        alias="vllm_tensor_parallel_size",
+        1, "devices that share the weights", ge=1, alias="vllm_tensor_parallel_size"
     )
     gpu_memory_utilization: float = option(
         0.9,
@@ -82,14 +74,10 @@ class EngineOptions(Options, heading="engine"):
         default_text="default: vLLM's",
     )
     enforce_eager: bool = option(
-        False,
-        "no CUDA graphs: starts sooner, decodes more slowly",
-        alias="vllm_enforce_eager",
+        False, "no CUDA graphs: starts sooner, decodes more slowly", alias="vllm_enforce_eager"
     )
     enable_prefix_caching: bool = option(
-        True,
-        "compute the shared start of prompts once",
-        alias="vllm_enable_prefix_caching",
+        True, "compute the shared start of prompts once", alias="vllm_enable_prefix_caching"
     )
 
 

@@ -25,10 +25,7 @@ class ModelOptions(Options, heading="model"):
         multiple_of=_WIDTH_STEP,
     )
     train_type: str = option(
-        "lora",
-        "train LoRA adapters or all weights",
-        choices=("lora", "full"),
-        embedded="full",
+        "lora", "train LoRA adapters or all weights", choices=("lora", "full"), embedded="full"
     )
     lora_rank: int = option(8, "rank of the LoRA adapters", ge=1)
     lora_alpha: int = option(32, "scale of the LoRA adapters", ge=1)
@@ -191,8 +188,7 @@ class OutputOptions(Options, heading="output"):
         False, "print a sample and write every completion to completions.jsonl"
     )
     resume_from_checkpoint: str | None = option(
-        None,
-        "a checkpoint-N folder to go on from, or latest: the newest in --output_dir, if any",
+        None, "a checkpoint-N folder to go on from, or latest: the newest in --output_dir, if any"
     )
     report_to: list[str] = option(
         [], "experiment trackers: tensorboard, wandb, swanlab; none: none"

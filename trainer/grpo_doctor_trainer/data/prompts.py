@@ -6,6 +6,7 @@ import itertools
 import os
 import random
 import signal
+from collections import Counter
 from typing import TYPE_CHECKING
 
 import torch
@@ -84,10 +85,7 @@ class GroupSampler:
         order = self._order()
         while True:
             chosen = [next(order) for _ in range(self._prompts)]
-            copies: dict[int, int] = {}
-            for position in self._slice:
-                prompt = position // self._group
-                copies[prompt] = copies.get(prompt, 0) + 1
+            copies = Counter(position // self._group for position in self._slice)
             yield [(chosen[prompt], count) for prompt, count in copies.items()]
 
     def _order(self) -> Iterator[int]:

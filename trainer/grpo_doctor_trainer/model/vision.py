@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import itertools
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +13,7 @@ from grpo_doctor_trainer.config.validation import NOTHING_TO_TRAIN
 from grpo_doctor_trainer.errors import ConfigError, ModelError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
     from pathlib import Path
 
     from grpo_doctor_trainer.config import TrainerConfig
@@ -142,7 +143,8 @@ def rope_positions(
     """
     parts, start = [], 0
     remaining = iter(grids)
-    for is_image, length in _runs(tokens, layout.image_token):
+    for is_image, run in itertools.groupby(tokens, lambda token: token == layout.image_token):
+        length = len(list(run))
         if not is_image:
             parts.append((torch.arange(length) + start).expand(3, -1))
             start += length
@@ -156,12 +158,3 @@ def rope_positions(
             start += max(sides)
             covered += layout.image_tokens((time, height, width))
     return torch.cat(parts, dim=1) if parts else torch.zeros(3, 0, dtype=torch.long)
-
-
-def _runs(tokens: Sequence[int], image_token: int) -> Iterator[tuple[bool, int]]:
-    start = 0
-    for position in range(1, len(tokens) + 1):
-        kind = tokens[start] == image_token
-        if position == len(tokens) or (tokens[position] == image_token) != kind:
-            yield kind, position - start
-            start = position

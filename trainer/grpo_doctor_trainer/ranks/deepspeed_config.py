@@ -81,13 +81,12 @@ def fill_sizes(zero: dict[str, Any], hidden_size: int) -> None:
 def _zero(preset: str, on_gpu: bool) -> dict[str, Any]:
     stage = int(preset[4])
     zero: dict[str, Any] = {"stage": stage}
-    if stage in {1, 2}:
+    if stage:
         zero |= {"overlap_comm": False, "contiguous_gradients": True}
+    if stage in {1, 2}:
         zero |= {"reduce_bucket_size": 200_000_000, "allgather_bucket_size": 200_000_000}
     if stage == 3:
         zero |= {
-            "overlap_comm": False,
-            "contiguous_gradients": True,
             "reduce_bucket_size": "auto",
             "stage3_param_persistence_threshold": "auto",
             # Rollout and training run through the modules in different orders, and prefetching

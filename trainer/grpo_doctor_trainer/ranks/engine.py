@@ -197,8 +197,7 @@ def frozen_engine(reference: Any, engine: Engine, accelerator: Any) -> Any:
         *("bf16", "fp16", "zero_optimization"),
     }
     wrapped, *_ = deepspeed.initialize(
-        model=reference,
-        config={name: value for name, value in settings.items() if name in needed},
+        model=reference, config={name: value for name, value in settings.items() if name in needed}
     )
     wrapped.eval()
     return wrapped

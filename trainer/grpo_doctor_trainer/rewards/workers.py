@@ -46,10 +46,7 @@ class Workers:
     """
 
     def __init__(
-        self,
-        functions: Sequence[RewardFunction],
-        config: TrainerConfig,
-        homes: Mapping[str, int],
+        self, functions: Sequence[RewardFunction], config: TrainerConfig, homes: Mapping[str, int]
     ) -> None:
         self._functions = {function.name: function for function in functions}
         self._limit_s = config.reward_timeout

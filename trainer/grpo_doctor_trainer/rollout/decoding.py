@@ -178,12 +178,7 @@ def _logprobs(module: Any, batch: TokenBatch, plain: PlainDecoder | None) -> tor
 
 
 def _read_prompts(
-    module: Any,
-    prompts: TokenBatch,
-    room: int,
-    plain: PlainDecoder | None,
-    *,
-    skipped: int = 0,
+    module: Any, prompts: TokenBatch, room: int, plain: PlainDecoder | None, *, skipped: int = 0
 ) -> tuple[torch.Tensor, Steps]:
     """Reads each prompt once.
 

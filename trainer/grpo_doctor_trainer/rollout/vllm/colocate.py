@@ -28,11 +28,7 @@ from grpo_doctor_trainer.rollout.vllm.requests import (
     check_read,
     longest_sequence,
 )
-from grpo_doctor_trainer.rollout.vllm.sampling import (
-    read_output,
-    sampling_of,
-    sampling_parameters,
-)
+from grpo_doctor_trainer.rollout.vllm.sampling import read_output, sampling_of, sampling_parameters
 from grpo_doctor_trainer.rollout.vllm.shm_cleanup import remove_for_rank
 from grpo_doctor_trainer.rollout.vllm.statistics import EngineStatistics
 

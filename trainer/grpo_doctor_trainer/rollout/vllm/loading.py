@@ -8,16 +8,8 @@ import torch
 from safetensors.torch import save_file
 
 from grpo_doctor_trainer.phases import phase
-from grpo_doctor_trainer.rollout.vllm.weight_checks import (
-    check_loaded,
-    note_loads,
-    stop_noting,
-)
-from grpo_doctor_trainer.rollout.vllm.weights import (
-    adapter_weights,
-    policy_weights,
-    stream_weights,
-)
+from grpo_doctor_trainer.rollout.vllm.weight_checks import check_loaded, note_loads, stop_noting
+from grpo_doctor_trainer.rollout.vllm.weights import adapter_weights, policy_weights, stream_weights
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -8,6 +8,7 @@ import itertools
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch.nn.utils.rnn import pad_sequence
 
 from grpo_doctor_trainer.data.experience import TokenBatch
 from grpo_doctor_trainer.errors import RolloutError
@@ -132,20 +133,13 @@ def as_completions(
     Returns:
         tokens and log-probs on `device`; log-probs of padding are 0.
     """
-    longest = max(len(completion.tokens) for completion in sampled)
-    tokens = torch.full((len(sampled), longest), pad_token)
-    mask = torch.zeros_like(tokens)
-    logprobs = torch.zeros(len(sampled), longest)
-    for line, completion in enumerate(sampled):
-        size = len(completion.tokens)
-        tokens[line, :size] = torch.tensor(completion.tokens)
-        mask[line, :size] = 1
-        logprobs[line, :size] = torch.tensor(completion.logprobs)
+    tokens = [torch.tensor(completion.tokens, dtype=torch.long) for completion in sampled]
+    logprobs = [torch.tensor(completion.logprobs) for completion in sampled]
     batch = TokenBatch(
         prompts.tokens.to(device),
         prompts.mask.to(device),
-        tokens.to(device),
-        mask.to(device),
+        pad_sequence(tokens, batch_first=True, padding_value=pad_token).to(device),
+        pad_sequence([torch.ones_like(row) for row in tokens], batch_first=True).to(device),
         prompts.images,
     )
-    return Completions(batch, logprobs.to(device))
+    return Completions(batch, pad_sequence(logprobs, batch_first=True).to(device))
