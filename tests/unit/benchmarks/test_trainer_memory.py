@@ -48,8 +48,8 @@ def test_a_job_of_which_nothing_was_read_has_failed() -> None:
 
 
 def test_memory_is_said_in_mib() -> None:
-    said = memory_text(Memory(2048 * _MIB, 100 * _MIB))
-    assert said == "100 MiB per step (peak 2,048)"
+    text = memory_text(Memory(2048 * _MIB, 100 * _MIB))
+    assert text == "100 MiB per step (peak 2,048)"
 
 
 def test_a_rank_of_a_launcher_is_read_while_it_runs() -> None:
@@ -70,7 +70,7 @@ def test_a_rank_of_a_launcher_is_read_while_it_runs() -> None:
 
 
 def test_a_process_that_has_ended_has_no_memory_and_no_children() -> None:
-    ended = subprocess.Popen([sys.executable, "-c", ""])
-    ended.wait()
-    assert resident_bytes(ended.pid) == 0
-    assert grandchildren(ended.pid) == []
+    process = subprocess.Popen([sys.executable, "-c", ""])
+    process.wait()
+    assert resident_bytes(process.pid) == 0
+    assert grandchildren(process.pid) == []

@@ -59,8 +59,8 @@ def test_what_every_framework_prints_for_a_switch_can_be_applied(
     assert spelling is not None
     command = apply(["train"], spelling)
     read = knobs.from_command(framework, version, command)
-    said = read.get("train.gradient_checkpointing", False)
-    assert said is value
+    applied = read.get("train.gradient_checkpointing", False)
+    assert applied is value
 
 
 def _document(**finding: Any) -> dict[str, Any]:
@@ -112,8 +112,8 @@ def _pair(monkeypatch: pytest.MonkeyPatch, folder: Path, printed: str, fails: st
     monkeypatch.setattr(pairs, "command", lambda *_: ["train", "--batch", "1"])
     monkeypatch.setattr(pairs, "report", lambda _: document)
     monkeypatch.setattr(pairs, "step_s", lambda run: 2.0 if run.name == "1" else 1.0)
-    place = Place(Path("python"), Path("model"), Path("data"))
-    return run_pair(BATCH, place, folder / "jobs", 1, BATCH.printed)
+    machine = Place(Path("python"), Path("model"), Path("data"))
+    return run_pair(BATCH, machine, folder / "jobs", 1, BATCH.printed)
 
 
 @pytest.mark.parametrize("printed", ["--batch 4", "--batch 8"])
@@ -129,11 +129,11 @@ def test_what_a_report_prints_is_applied_whatever_was_expected(
 def test_a_job_that_fails_is_said_and_tried_again(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, fails: str
 ) -> None:
-    failed, done = (_pair(monkeypatch, tmp_path, "--batch 4", size) for size in (fails, ""))
+    failed, succeeded = (_pair(monkeypatch, tmp_path, "--batch 4", size) for size in (fails, ""))
     assert "out of memory" in failed.problem
-    kept = tmp_path / "pairs.json"
-    advice_main._keep(kept, [failed, done])
-    assert advice_main._kept(kept) == [done]
+    file = tmp_path / "pairs.json"
+    advice_main._keep(file, [failed, succeeded])
+    assert advice_main._kept(file) == [succeeded]
 
 
 def test_what_is_expected_of_each_handicap_can_be_applied() -> None:
@@ -142,9 +142,9 @@ def test_what_is_expected_of_each_handicap_can_be_applied() -> None:
             assert apply(COMMAND, case.printed) != COMMAND
 
 
-def _measured(seed: int, after_s: float, **said: Any) -> dict[str, Any]:
+def _measured(seed: int, after_s: float, **more: Any) -> dict[str, Any]:
     advice = {"mid": -20.0, "low": -24.0, "high": -16.0}
-    return {"seed": seed, "before_s": 1.0, "after_s": after_s, "advice": advice, **said}
+    return {"seed": seed, "before_s": 1.0, "after_s": after_s, "advice": advice, **more}
 
 
 def test_the_error_that_pairs_ask_for_is_chosen_on_some_and_judged_on_the_others() -> None:

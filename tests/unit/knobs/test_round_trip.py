@@ -95,9 +95,12 @@ def test_every_knob_is_spelled_somewhere_and_named_once() -> None:
 def test_rows_of_a_knob_do_not_overlap_and_are_in_order() -> None:
     for table, rows in knobs.TABLES.items():
         for row in rows:
-            same = [other for other in rows if other.knob == row.knob]
-            assert len([other for other in same if other.covers(first_of(row))]) == 1, (table, row)
-            assert [first_of(other) for other in same] == sorted(map(first_of, same))
+            same = [sibling for sibling in rows if sibling.knob == row.knob]
+            assert len([sibling for sibling in same if sibling.covers(first_of(row))]) == 1, (
+                table,
+                row,
+            )
+            assert [first_of(sibling) for sibling in same] == sorted(map(first_of, same))
 
 
 def first_of(row: Spelling) -> tuple[int, ...]:

@@ -12,8 +12,8 @@ ILL = Case("ill", has=frozenset({"GD001"}), may=frozenset({"GD002"}), strength="
 WELL = Case("healthy: one")
 
 
-def said(case: Case, *found: str, severity: str = "low") -> Said:
-    return Said(case, dict.fromkeys(found, severity), 1.0)
+def said(case: Case, *rules: str, severity: str = "low") -> Said:
+    return Said(case, dict.fromkeys(rules, severity), 1.0)
 
 
 def test_recall_counts_ill_runs_and_precision_findings() -> None:
@@ -44,12 +44,12 @@ def test_a_case_overrides_flags_of_the_base() -> None:
 
 def test_the_set_is_large_enough_and_names_rules_that_exist() -> None:
     every = cases()
-    known = {rule.RULE.id for rule in ALL}
+    rule_ids = {rule.RULE.id for rule in ALL}
     assert len(every) >= 60
-    assert {i for case in every for i in case.has | case.may} | ALWAYS_FAIR <= known
+    assert {i for case in every for i in case.has | case.may} | ALWAYS_FAIR <= rule_ids
     ill = {case.name for case in every if case.has}
     strengths = {name: {c.strength for c in every if c.name == name} for name in ill}
-    assert all(found == {"weak", "medium", "strong"} for found in strengths.values())
+    assert all(levels == {"weak", "medium", "strong"} for levels in strengths.values())
     assert sum(not case.has for case in every) >= 10
 
 

@@ -54,8 +54,8 @@ def is_sent(value: str, folder: Path) -> bool:
     (folder / "users_rewards.py").write_text(f"{code}\nsent = {value}\n")
     script = "import pickle, users_rewards; pickle.dumps(users_rewards.sent)"
     command = [sys.executable, "-c", script]
-    done = subprocess.run(command, cwd=folder, capture_output=True, check=False)
-    return done.returncode == 0
+    child = subprocess.run(command, cwd=folder, capture_output=True, check=False)
+    return child.returncode == 0
 
 
 @pytest.mark.parametrize(

@@ -55,9 +55,9 @@ def test_a_launcher_that_starts_nothing_is_no_launch(command: str) -> None:
 
 def test_words_that_a_shell_divided_and_one_text_mean_the_same() -> None:
     text = "NPROC_PER_NODE=4 MAX_PIXELS=602112 " + SWIFT + "--num_generations 4"
-    whole, divided = read([text]), read(text.split())
-    assert dict(whole.settings) == dict(divided.settings)
-    assert whole.settings["data.max_pixels"] == 602_112
+    undivided, divided = read([text]), read(text.split())
+    assert dict(undivided.settings) == dict(divided.settings)
+    assert undivided.settings["data.max_pixels"] == 602_112
     assert divided.processes == 4
     assert divided.sources["rollout.num_generations"].argument == 8
 
@@ -79,12 +79,12 @@ def test_processes_of_each_launcher() -> None:
 
 @pytest.mark.parametrize("start", ["torchrun", "accelerate launch"])
 def test_launchers_options_in_a_variable_that_is_not_set_here(start: str) -> None:
-    said = read([f"{start} ${{LAUNCHER_OPTIONS}} -m swift.cli.rlhf --rlhf_type grpo --beta 0.1"])
-    assert (said.framework, said.settings["train.beta"]) == ("ms-swift", 0.1)
-    assert said.processes_per_node == 0
-    named = "one process for each visible GPU; $LAUNCHER_OPTIONS is not set here"
-    assert (named in said.assumptions) == (start == "torchrun")
-    assert said.processes_known == (start != "torchrun")
+    launch = read([f"{start} ${{LAUNCHER_OPTIONS}} -m swift.cli.rlhf --rlhf_type grpo --beta 0.1"])
+    assert (launch.framework, launch.settings["train.beta"]) == ("ms-swift", 0.1)
+    assert launch.processes_per_node == 0
+    assumption = "one process for each visible GPU; $LAUNCHER_OPTIONS is not set here"
+    assert (assumption in launch.assumptions) == (start == "torchrun")
+    assert launch.processes_known == (start != "torchrun")
 
 
 def test_gpus_that_are_shown() -> None:
@@ -116,8 +116,8 @@ def test_flags_that_are_gone_newer_or_wrong() -> None:
     assert "came with ms-swift 3.10.0" in problems(
         read([SWIFT + "--vllm_enable_lora true"], versions=old)
     ).get("newer-flag", "")
-    gone = read([SWIFT + "--gc_collect_after_offload true"], versions={"ms-swift": "4.6.0"})
-    assert "is gone since ms-swift 3.10.0" in problems(gone)["removed-flag"]
+    removed = read([SWIFT + "--gc_collect_after_offload true"], versions={"ms-swift": "4.6.0"})
+    assert "is gone since ms-swift 3.10.0" in problems(removed)["removed-flag"]
     wrong = read([SWIFT + "--vllm_gpu_memory_utilisation 0.5"], versions={"ms-swift": "4.6.0"})
     assert "did you mean --vllm_gpu_memory_utilization?" in problems(wrong)["unknown-flag"]
 
@@ -162,11 +162,11 @@ def test_a_script_that_goes_to_another_folder_first(tmp_path: Path) -> None:
 
 def test_what_is_missing_contradictory_or_of_the_wrong_kind_is_said() -> None:
     launch = read([SWIFT + "--num_generations four --max_length --beta 0.1 --beta 0.2 --lr $LR"])
-    said = problems(launch)
-    assert "takes a whole number" in said["bad-value"]
-    assert "has no value" in said["missing-value"]
-    assert "the last one counts" in said["contradiction"]
-    assert "$LR is not set" in said["unset-variable"]
+    texts = problems(launch)
+    assert "takes a whole number" in texts["bad-value"]
+    assert "has no value" in texts["missing-value"]
+    assert "the last one counts" in texts["contradiction"]
+    assert "$LR is not set" in texts["unset-variable"]
     assert launch.settings["train.beta"] == 0.2
 
 

@@ -20,7 +20,7 @@ def launch(command: str, versions: dict[str, str], server: str | None = None) ->
     return main if server is None else replace(main, companions=(read([server]),))
 
 
-def said(command: str, host: Host = EIGHT) -> list[Judged]:
+def flaws_of(command: str, host: Host = EIGHT) -> list[Judged]:
     return list(judge(View(launch(command, {}), host, QWEN_7B)))
 
 
@@ -54,8 +54,8 @@ def test_a_sound_launch_has_nothing_grave() -> None:
         "--per_device_train_batch_size 4 --num_generations 8 --max_length 2048 "
         "--max_completion_length 1024 --ddp_timeout 3600"
     )
-    assert said(sound, Host(cards_per_node=4, card_bytes=80 << 30)) == []
-    assert [judged for judged in said(VERL) if judged.flaw.ends] == []
+    assert flaws_of(sound, Host(cards_per_node=4, card_bytes=80 << 30)) == []
+    assert [judged for judged in flaws_of(VERL) if judged.flaw.ends] == []
 
 
 def test_rules_say_nothing_of_an_empty_launch() -> None:
@@ -68,7 +68,7 @@ def test_rules_say_nothing_of_an_empty_launch() -> None:
 @pytest.mark.parametrize("pair", PAIRS[3:12], ids=lambda pair: pair.rule)
 def test_impossible_numbers_are_judged_too(pair: Pair, value: str) -> None:
     for key in ("trainer.n_gpus_per_node", "actor_rollout_ref.rollout.n", "data.train_batch_size"):
-        said(f"{pair.fails} {key}={value}" if "verl" in pair.fails else f"{pair.fails} {value}")
+        flaws_of(f"{pair.fails} {key}={value}" if "verl" in pair.fails else f"{pair.fails} {value}")
 
 
 def test_what_ends_the_job_comes_before_the_rest_and_grave_flaws_before_light_ones() -> None:

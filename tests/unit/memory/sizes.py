@@ -109,14 +109,14 @@ def of_job(name: str) -> dict[str, Any]:
     """The ledger of a job, what each other setting changes in it, and what is advised."""
     setup = JOBS[name]
     usual = _lines(ledger_of(setup))
-    said: dict[str, Any] = {"as it is": usual, "advised": _advised(setup)}
-    said["checkpoint"] = [checkpoint_bytes(setup, only_model=only) for only in (True, False)]
-    said["server"] = _lines(server_ledger(setup))
-    for changed, other in _variants(setup):
-        lines = _lines(ledger_of(other))
-        said[changed] = {key: lines.get(key) for key in lines if lines[key] != usual.get(key)}
-        said[changed] |= {key: None for key in usual if key not in lines}
-    return said
+    totals: dict[str, Any] = {"as it is": usual, "advised": _advised(setup)}
+    totals["checkpoint"] = [checkpoint_bytes(setup, only_model=only) for only in (True, False)]
+    totals["server"] = _lines(server_ledger(setup))
+    for changed, variant in _variants(setup):
+        lines = _lines(ledger_of(variant))
+        totals[changed] = {key: lines.get(key) for key in lines if lines[key] != usual.get(key)}
+        totals[changed] |= {key: None for key in usual if key not in lines}
+    return totals
 
 
 def of_command(command: str) -> dict[str, Any]:
@@ -140,11 +140,11 @@ def _beyond_defaults(setup: Setup) -> dict[str, Any]:
 def _variants(setup: Setup) -> Iterator[tuple[str, Setup]]:
     for field in fields(setup):
         value = getattr(setup, field.name)
-        others = (not value,) if isinstance(value, bool) else _OTHERS.get(field.name, ())
-        for other in others:
-            shown = "a 7B" if field.name == "beside" else other
-            if other != value:
-                yield f"{field.name} {shown}", replace(setup, **{field.name: other})
+        alternatives = (not value,) if isinstance(value, bool) else _OTHERS.get(field.name, ())
+        for alternative in alternatives:
+            shown = "a 7B" if field.name == "beside" else alternative
+            if alternative != value:
+                yield f"{field.name} {shown}", replace(setup, **{field.name: alternative})
 
 
 def _lines(ledger: Ledger) -> dict[str, Any]:
@@ -163,22 +163,22 @@ def _lines(ledger: Ledger) -> dict[str, Any]:
 def _advised(setup: Setup) -> dict[str, Any]:
     change = fixes(setup)
     listed = {"fixes": [change] if change else [], "relief": relief(setup), "room": room(setup)}
-    said: dict[str, Any] = {
+    record: dict[str, Any] = {
         kind: [[[f"{e.knob} {e.value}" for e in c.edits], c.saved_bytes] for c in changes]
         for kind, changes in listed.items()
     }
     for knob in SOLVABLE:
         try:
-            said[knob] = solve(setup, knob)
+            record[knob] = solve(setup, knob)
         except GrpoDoctorError as refusal:
-            said[knob] = str(refusal)
-    return said
+            record[knob] = str(refusal)
+    return record
 
 
 def recorded() -> dict[str, Any]:
     """What was written down."""
-    known: dict[str, Any] = json.loads(RECORDED.read_text())
-    return known
+    records: dict[str, Any] = json.loads(RECORDED.read_text())
+    return records
 
 
 if __name__ == "__main__":

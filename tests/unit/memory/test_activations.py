@@ -78,13 +78,13 @@ def test_of_data_every_token_is_scored_and_rows_are_as_long_as_instructions_are(
 
 
 def test_images_are_a_part_of_their_rows() -> None:
-    seen: dict[str, Any] = {"model": SEEING, "max_pixels": 16 * 600}  # 600 tokens
-    rolled = replace(ROLLED, **seen)
+    seeing: dict[str, Any] = {"model": SEEING, "max_pixels": 16 * 600}  # 600 tokens
+    rolled = replace(ROLLED, **seeing)
     assert tokens_of(rolled, FACTORS) == Tokens(4000, 1200, 4 * 600)
     assert tokens_of(replace(rolled, prompt_tokens=500), FACTORS).images == 4 * 500
-    read = replace(READ, longest_row_tokens=400, **seen)
+    read = replace(READ, longest_row_tokens=400, **seeing)
     assert tokens_of(read, FACTORS) == Tokens(4 * 700, 4 * 700, 4 * 600)
-    bare = replace(READ, padding_free=True, **seen)
+    bare = replace(READ, padding_free=True, **seeing)
     assert tokens_of(bare, FACTORS).all == 1200 + 3 * 700
 
 
@@ -167,13 +167,13 @@ def test_layers_of_a_card_times_micro_batches_on_their_way(
 
 
 def test_without_recomputing_every_layer_keeps_all_of_it() -> None:
-    kept = replace(ALONE, recompute="none")
-    assert sizes(kept) == {"activations": 1000 * 700 * 4}
-    assert sizes(replace(kept, tensor_parallel=2, ranks=2)) == {"activations": 1000 * 350 * 4}
-    fused = replace(kept, engine="megatron", recompute="selective")
+    stored = replace(ALONE, recompute="none")
+    assert sizes(stored) == {"activations": 1000 * 700 * 4}
+    assert sizes(replace(stored, tensor_parallel=2, ranks=2)) == {"activations": 1000 * 350 * 4}
+    fused = replace(stored, engine="megatron", recompute="selective")
     assert sizes(fused) == {"activations": 1000 * 440 * 4}
     # Half of all matrix products' outputs, which are 120 wide, the layer's input, and attention's.
-    selective = replace(kept, recompute="selective")
+    selective = replace(stored, recompute="selective")
     assert sizes(selective) == {"activations": 1000 * 2 * (60 + 10 + 20) * 4}
 
 
@@ -211,9 +211,9 @@ def test_the_worse_of_loss_and_one_layer_counts(
 ) -> None:
     words = change.pop("vocabulary", TINY.vocabulary)
     setup = replace(ROLLED, model=replace(TINY, vocabulary=words), **change)
-    found = sizes(setup)
-    assert found[entry] == pytest.approx(size, abs=1)
-    assert len(found) == 2
+    entries = sizes(setup)
+    assert entries[entry] == pytest.approx(size, abs=1)
+    assert len(entries) == 2
 
 
 def test_logits_of_whole_rows_are_those_of_rollouts_alone() -> None:
@@ -268,9 +268,9 @@ def test_a_vision_tower_keeps_pixels_and_layers(
 def test_scoring_without_gradients_takes_logits_or_half_a_layer(
     change: dict[str, Any], entry: str, size: int
 ) -> None:
-    (found,) = logprob_activations(replace(ROLLED, **change), FACTORS)
-    assert (found.name, found.bytes) == (entry, round(1.35 * size))
-    assert found.spare_bytes == pytest.approx(0.3 * size, abs=1)
+    (component,) = logprob_activations(replace(ROLLED, **change), FACTORS)
+    assert (component.name, component.bytes) == (entry, round(1.35 * size))
+    assert component.spare_bytes == pytest.approx(0.3 * size, abs=1)
 
 
 def test_what_fragments_can_be_given_back_where_memory_is_short() -> None:

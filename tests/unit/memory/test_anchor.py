@@ -13,35 +13,37 @@ from tests.unit.memory.jobs import TEXT, VISION
 PLAIN = replace(TEXT, engine="torch", zero_stage=0, ranks=1, rollout="generate", method="full")
 
 
-def anchored(setup: Setup, *held: tuple[str, float], on_card: bool = True) -> Anchor:
-    return anchor(setup, [Held(phase, size * GIB) for phase, size in held], on_card=on_card)
+def anchored(setup: Setup, *readings: tuple[str, float], on_card: bool = True) -> Anchor:
+    return anchor(setup, [Held(phase, size * GIB) for phase, size in readings], on_card=on_card)
 
 
 def test_a_phase_adds_what_was_not_there_before() -> None:
-    found = anchored(PLAIN, (LOADED, 16.0), ("rollout", 17.0), ("train", 40.0), ("optimizer", 70.0))
-    entries = {addition.phase: addition.entries for addition in found.additions}
+    measured = anchored(
+        PLAIN, (LOADED, 16.0), ("rollout", 17.0), ("train", 40.0), ("optimizer", 70.0)
+    )
+    entries = {addition.phase: addition.entries for addition in measured.additions}
     assert entries[LOADED] == ("trained weights", "CUDA context")
     assert entries["rollout"] == ("generation cache",)
     assert set(entries["train"]) >= {"gradients", "logits and loss"}
     assert set(entries["optimizer"]) == {"optimizer moments"}
-    assert [addition.measured_bytes // GIB for addition in found.additions] == [16, 1, 23, 30]
+    assert [addition.measured_bytes // GIB for addition in measured.additions] == [16, 1, 23, 30]
 
 
 def test_deepspeed_has_its_states_before_the_first_step() -> None:
-    found = anchored(replace(TEXT, rollout="server"), (LOADED, 20.0), ("train", 30.0))
-    assert "optimizer moments" in found.additions[0].entries
-    assert "gradients" in found.additions[1].entries
+    measured = anchored(replace(TEXT, rollout="server"), (LOADED, 20.0), ("train", 30.0))
+    assert "optimizer moments" in measured.additions[0].entries
+    assert "gradients" in measured.additions[1].entries
 
 
 def test_a_colocated_engine_is_loaded_first() -> None:
-    found = anchored(VISION, (LOADED, 60.0), ("rollout", 60.0), ("train", 66.0))
-    assert "engine weights" in found.additions[0].entries
-    assert found.additions[1].predicted_bytes == 0
+    measured = anchored(VISION, (LOADED, 60.0), ("rollout", 60.0), ("train", 66.0))
+    assert "engine weights" in measured.additions[0].entries
+    assert measured.additions[1].predicted_bytes == 0
 
 
 def test_nothing_changed_takes_what_was_measured() -> None:
-    found = anchored(PLAIN, (LOADED, 16.0), ("train", 40.0), ("optimizer", 70.0))
-    assert found.bytes(PLAIN) == found.measured_bytes == 70 * GIB
+    measured = anchored(PLAIN, (LOADED, 16.0), ("train", 40.0), ("optimizer", 70.0))
+    assert measured.bytes(PLAIN) == measured.measured_bytes == 70 * GIB
 
 
 def test_what_was_foretold_is_that_far_off_for_other_settings_too() -> None:
@@ -63,14 +65,14 @@ def test_an_addition_that_no_sample_shows_keeps_the_ledgers_size() -> None:
 
 
 def test_phases_that_the_ledger_lacks_are_left_out() -> None:
-    found = anchored(PLAIN, (LOADED, 16.0), ("reward", 18.0), ("train", 40.0))
-    assert [addition.phase for addition in found.additions] == [LOADED, "train"]
-    assert found.additions[1].measured_bytes == 24 * GIB
+    measured = anchored(PLAIN, (LOADED, 16.0), ("reward", 18.0), ("train", 40.0))
+    assert [addition.phase for addition in measured.additions] == [LOADED, "train"]
+    assert measured.additions[1].measured_bytes == 24 * GIB
 
 
 def test_on_a_host_nothing_of_cuda_is_foretold() -> None:
-    found = anchored(PLAIN, (LOADED, 16.0), ("train", 40.0), on_card=False)
-    assert found.additions[0].entries == ("trained weights",)
+    measured = anchored(PLAIN, (LOADED, 16.0), ("train", 40.0), on_card=False)
+    assert measured.additions[0].entries == ("trained weights",)
 
 
 def test_rows_are_as_long_as_recorded() -> None:
@@ -83,8 +85,8 @@ def test_rows_are_as_long_as_recorded() -> None:
 
 
 def test_a_colocated_engine_has_deepspeeds_states_beside_it_at_the_start() -> None:
-    found = anchored(VISION, (LOADED, 60.0), ("train", 66.0))
-    assert {"engine weights", "optimizer moments"} <= set(found.additions[0].entries)
+    measured = anchored(VISION, (LOADED, 60.0), ("train", 66.0))
+    assert {"engine weights", "optimizer moments"} <= set(measured.additions[0].entries)
     plain = replace(VISION, engine="torch", zero_stage=0)
     alone = anchored(plain, (LOADED, 60.0), ("train", 66.0))
     assert "engine weights" in alone.additions[0].entries
@@ -92,12 +94,14 @@ def test_a_colocated_engine_has_deepspeeds_states_beside_it_at_the_start() -> No
 
 
 def test_entries_are_told_by_size_and_an_optimizer_is_new_in_its_own_step() -> None:
-    found = anchored(PLAIN, (LOADED, 16.0), ("train", 40.0), ("optimizer", 70.0), ("train", 71.0))
-    phases = [addition.phase for addition in found.additions]
+    measured = anchored(
+        PLAIN, (LOADED, 16.0), ("train", 40.0), ("optimizer", 70.0), ("train", 71.0)
+    )
+    phases = [addition.phase for addition in measured.additions]
     assert phases == [LOADED, "train", "optimizer", "train"]
-    assert "optimizer moments" not in found.additions[1].entries
-    assert found.additions[2].entries == ("optimizer moments",)
-    again = found.additions[3]
+    assert "optimizer moments" not in measured.additions[1].entries
+    assert measured.additions[2].entries == ("optimizer moments",)
+    again = measured.additions[3]
     assert "optimizer moments" in again.entries
     assert again.predicted_bytes > 0
     ledger = {
@@ -105,14 +109,14 @@ def test_entries_are_told_by_size_and_an_optimizer_is_new_in_its_own_step() -> N
         for phase in ledger_of(PLAIN).train.phases
         for entry in phase.components
     }
-    sizes = [ledger[name] for name in found.additions[1].entries]
+    sizes = [ledger[name] for name in measured.additions[1].entries]
     assert sizes == sorted(sizes, reverse=True)
 
 
 def test_a_peak_that_fell_again_adds_nothing() -> None:
-    found = anchored(PLAIN, (LOADED, 16.0), ("train", 40.0), ("optimizer", 30.0))
-    assert [addition.measured_bytes // GIB for addition in found.additions] == [16, 24, 0]
-    assert found.measured_bytes == 40 * GIB
+    measured = anchored(PLAIN, (LOADED, 16.0), ("train", 40.0), ("optimizer", 30.0))
+    assert [addition.measured_bytes // GIB for addition in measured.additions] == [16, 24, 0]
+    assert measured.measured_bytes == 40 * GIB
 
 
 @pytest.mark.parametrize(("mib", "ratio"), [(64, 0.5), (63, 1.0)])
@@ -124,9 +128,9 @@ def test_below_64_mib_a_ratio_says_nothing(mib: int, ratio: float) -> None:
 
 
 def test_the_foretold_interval_is_as_wide_as_the_ledgers() -> None:
-    found = anchored(PLAIN, (LOADED, 16.0), ("train", 40.0), ("optimizer", 70.0))
-    usual, predicted = ledger_of(PLAIN).train.peak.interval, found.predicted
-    assert predicted.middle == sum(addition.predicted_bytes for addition in found.additions)
+    measured = anchored(PLAIN, (LOADED, 16.0), ("train", 40.0), ("optimizer", 70.0))
+    usual, predicted = ledger_of(PLAIN).train.peak.interval, measured.predicted
+    assert predicted.middle == sum(addition.predicted_bytes for addition in measured.additions)
     assert predicted.low / predicted.middle == pytest.approx(usual.low / usual.middle)
     assert predicted.high / predicted.middle == pytest.approx(usual.high / usual.middle)
 

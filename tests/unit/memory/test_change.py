@@ -64,7 +64,7 @@ def test_the_largest_value_fits_and_the_next_does_not(knob: str) -> None:
     setup = replace(LARGE, sync_groups=16)
     value = solve(setup, knob)
     assert value is not None
-    larger = next(other for other in SOLVABLE[knob] if other > value)
+    larger = next(candidate for candidate in SOLVABLE[knob] if candidate > value)
     assert ledger_of(apply(setup, knob, value)).state == "fits"
     assert ledger_of(apply(setup, knob, larger)).state != "fits"
 

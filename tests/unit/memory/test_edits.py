@@ -133,8 +133,8 @@ def test_engines_may_span_cards_that_divide_ranks_and_heads(
 ) -> None:
     # The model has four heads.
     engine = replace(ROOMY, tensor_parallel=now)
-    found = offered(replace(COLOCATED, ranks=ranks, rollout_engine=engine))
-    assert [size for knob, size in found if knob == "vllm.tensor_parallel_size"] == sizes
+    offers = offered(replace(COLOCATED, ranks=ranks, rollout_engine=engine))
+    assert [size for knob, size in offers if knob == "vllm.tensor_parallel_size"] == sizes
 
 
 @pytest.mark.parametrize(
@@ -152,8 +152,8 @@ def test_a_smaller_share_is_between_what_an_engine_needs_and_what_it_has(
     card: int, share: float, edits: list[float]
 ) -> None:
     engine = replace(ROOMY, memory_share=share, tensor_parallel=1)
-    found = offered(replace(COLOCATED, card_bytes=card, rollout_engine=engine))
-    assert [value for knob, value in found if knob == SHARE] == edits
+    offers = offered(replace(COLOCATED, card_bytes=card, rollout_engine=engine))
+    assert [value for knob, value in offers if knob == SHARE] == edits
 
 
 @pytest.mark.parametrize(
@@ -181,8 +181,8 @@ def test_a_smaller_share_is_between_what_an_engine_needs_and_what_it_has(
 def test_memory_is_given_for_time_where_something_saves_it(
     change: dict[str, Any], edits: list[tuple[str, Any]]
 ) -> None:
-    found = [(edit.knob, edit.value) for edit in spending(replace(LEAN, micro_batch=3, **change))]
-    assert found == [*edits, ("train.micro_batch", 6)]
+    offers = [(edit.knob, edit.value) for edit in spending(replace(LEAN, micro_batch=3, **change))]
+    assert offers == [*edits, ("train.micro_batch", 6)]
 
 
 @pytest.mark.parametrize(

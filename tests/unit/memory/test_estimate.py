@@ -66,21 +66,21 @@ def test_phases_are_those_of_what_rolls_out(setup: Setup, names: list[str]) -> N
 def test_what_is_offloaded_makes_room_for_a_rollout(
     change: dict[str, Any], rollout: set[str], sync: set[str]
 ) -> None:
-    found = phases(replace(COLOCATED, **change))
-    assert set(found["rollout"]) - {"CUDA context"} == rollout
-    assert set(found["sync"]) - {"CUDA context"} == sync
-    assert set(found["init"]) - {"CUDA context"} == ENGINE | {"trained weights"}
-    assert "engine weights" in found["train"]
+    by_phase = phases(replace(COLOCATED, **change))
+    assert set(by_phase["rollout"]) - {"CUDA context"} == rollout
+    assert set(by_phase["sync"]) - {"CUDA context"} == sync
+    assert set(by_phase["init"]) - {"CUDA context"} == ENGINE | {"trained weights"}
+    assert "engine weights" in by_phase["train"]
 
 
 def test_an_engine_that_sleeps_leaves_its_cache_out_of_training_and_sync() -> None:
     asleep = replace(COLOCATED, rollout_engine=replace(COLOCATED.rollout_engine, sleep_level=1))
-    found = phases(asleep)
+    by_phase = phases(asleep)
     for phase in ("train", "optimizer", "checkpoint", "logprob"):
-        assert "engine asleep" in found[phase]
-        assert not {"engine weights", "engine cache and buffers"} & set(found[phase])
-    assert ENGINE - set(found["sync"]) == {"engine cache and buffers"}
-    assert set(found["rollout"]) >= ENGINE
+        assert "engine asleep" in by_phase[phase]
+        assert not {"engine weights", "engine cache and buffers"} & set(by_phase[phase])
+    assert ENGINE - set(by_phase["sync"]) == {"engine cache and buffers"}
+    assert set(by_phase["rollout"]) >= ENGINE
 
 
 @pytest.mark.parametrize(
@@ -111,8 +111,8 @@ def test_weights_that_ranks_divide_are_gathered_for_an_engine(
     change: dict[str, Any], size: int | None
 ) -> None:
     for rollout in ("server", "colocate"):
-        found = phases(replace(COLOCATED, rollout=rollout, **change))["sync"]
-        assert found.get("gathered for the engine") == size
+        entries = phases(replace(COLOCATED, rollout=rollout, **change))["sync"]
+        assert entries.get("gathered for the engine") == size
 
 
 @pytest.mark.parametrize(
@@ -159,8 +159,8 @@ def test_the_models_own_generate_takes_a_cache(
 ) -> None:
     names = ("generation cache", "logits of whole prompts", "mask of the vision tower",
              "gathered for generation")  # fmt: skip
-    found = phases(replace(ROLLED, rollout="generate", **change))["rollout"]
-    assert {name: size for name, size in found.items() if name in names} == expected
+    entries = phases(replace(ROLLED, rollout="generate", **change))["rollout"]
+    assert {name: size for name, size in entries.items() if name in names} == expected
 
 
 TEACHER = replace(TINY, name="teacher", experts=EXPERTS)
@@ -195,8 +195,8 @@ TEACHER = replace(TINY, name="teacher", experts=EXPERTS)
 def test_models_beside_the_trained_one_are_divided_as_it_is(
     change: dict[str, Any], expected: dict[str, int]
 ) -> None:
-    found = phases(replace(ALONE, **change))
-    for phase in found.values():
+    by_phase = phases(replace(ALONE, **change))
+    for phase in by_phase.values():
         assert {n: s for n, s in phase.items() if n in ("reference model", "teacher")} == expected
 
 

@@ -19,8 +19,8 @@ FOUR_SMALL = Machine(card_bytes("3090"), 4)
 
 
 def job(command: str, machine: Machine = EIGHT, **versions: str) -> Job:
-    named = {name.replace("_", "-"): version for name, version in versions.items()}
-    return setup_of(read([command], versions=named), machine)
+    packages = {name.replace("_", "-"): version for name, version in versions.items()}
+    return setup_of(read([command], versions=packages), machine)
 
 
 def trainer(command: str, machine: Machine = EIGHT, **versions: str) -> Setup:

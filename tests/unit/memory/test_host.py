@@ -108,10 +108,10 @@ def test_full_training_trains_all_weights_experts_too(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("size", "taken"), [(0, 0), (0.4, 0), (1, 1), (2, 2), (3, 4), (4, 4), (5, 8), (1025, 2048)]
+    ("size", "allocated"), [(0, 0), (0.4, 0), (1, 1), (2, 2), (3, 4), (4, 4), (5, 8), (1025, 2048)]
 )
-def test_pinned_memory_comes_in_powers_of_two(size: float, taken: int) -> None:
-    assert pinned(size) == taken
+def test_pinned_memory_comes_in_powers_of_two(size: float, allocated: int) -> None:
+    assert pinned(size) == allocated
 
 
 ALL = 26_090  # parameters of the model that one can work out by hand

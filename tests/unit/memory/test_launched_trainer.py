@@ -59,8 +59,8 @@ def setup(command: str, versions: dict[str, str] | None = None, **more: Any) -> 
 def test_ranks_and_what_divides_the_model(
     command: str, ranks: int, per_node: int, engine: str
 ) -> None:
-    found = setup(command)
-    assert (found.ranks, found.ranks_per_node, found.engine) == (ranks, per_node, engine)
+    actual = setup(command)
+    assert (actual.ranks, actual.ranks_per_node, actual.engine) == (ranks, per_node, engine)
 
 
 @pytest.mark.parametrize(
@@ -79,9 +79,9 @@ def test_one_process_that_nothing_started_spreads_its_layers_over_its_cards(
 ) -> None:
     launch = read([TRL])
     alone = replace(launch, launcher="", processes_per_node=1, visible_gpus=2)
-    found = setup_of(replace(alone, **change), MACHINE, TINY).trainer
-    assert found is not None
-    assert (found.ranks, found.ranks_per_node, found.engine) == (ranks, ranks, engine)
+    actual = setup_of(replace(alone, **change), MACHINE, TINY).trainer
+    assert actual is not None
+    assert (actual.ranks, actual.ranks_per_node, actual.engine) == (ranks, ranks, engine)
 
 
 @pytest.mark.parametrize(
@@ -130,8 +130,8 @@ def test_one_process_that_nothing_started_spreads_its_layers_over_its_cards(
     ],
 )  # fmt: skip
 def test_what_is_trained(command: str, expected: dict[str, Any]) -> None:
-    found = setup(command)
-    assert {name: getattr(found, name) for name in expected} == expected
+    actual = setup(command)
+    assert {name: getattr(actual, name) for name in expected} == expected
 
 
 def test_the_optimizer_that_holds_where_nobody_says_is_that_of_the_version() -> None:
@@ -166,8 +166,8 @@ def test_the_optimizer_that_holds_where_nobody_says_is_that_of_the_version() -> 
     ],
 )  # fmt: skip
 def test_how_it_is_laid_out(command: str, expected: dict[str, Any]) -> None:
-    found = setup(command)
-    assert {name: getattr(found, name) for name in expected} == expected
+    actual = setup(command)
+    assert {name: getattr(actual, name) for name in expected} == expected
 
 
 DYNAMIC = OPENRLHF + "--train.dynamic_batch_enable "
@@ -200,8 +200,8 @@ DYNAMIC = OPENRLHF + "--train.dynamic_batch_enable "
     ],
 )  # fmt: skip
 def test_what_a_micro_batch_is(command: str, expected: dict[str, Any]) -> None:
-    found = setup(command)
-    assert {name: getattr(found, name) for name in expected} == expected
+    actual = setup(command)
+    assert {name: getattr(actual, name) for name in expected} == expected
 
 
 @pytest.mark.parametrize(
@@ -213,7 +213,7 @@ def test_a_loss_is_that_of_the_version(version: str, loss: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("version", "more", "shape", "whole"),
+    ("version", "more", "shape", "whole_rows"),
     [
         ("3.5.9", "--train_type lora", TINY, True),
         ("3.5.9", "--train_type full", TINY, False),
@@ -222,9 +222,9 @@ def test_a_loss_is_that_of_the_version(version: str, loss: str) -> None:
     ],
 )
 def test_adapters_and_images_need_logits_of_whole_rows(
-    version: str, more: str, shape: ModelShape, whole: bool
+    version: str, more: str, shape: ModelShape, whole_rows: bool
 ) -> None:
-    assert setup(SWIFT + more, {"ms-swift": version}, shape=shape).whole_row_logits is whole
+    assert setup(SWIFT + more, {"ms-swift": version}, shape=shape).whole_row_logits is whole_rows
 
 
 @pytest.mark.parametrize(
@@ -245,10 +245,10 @@ def test_towers_of_old_versions(command: str, versions: dict[str, str], old: boo
 
 
 def test_images_take_their_place_in_prompts_and_what_is_assumed_is_said() -> None:
-    said = job("MAX_PIXELS=1600 " + SWIFT, shape=SEEING)
-    assert said.trainer is not None
-    assert (said.trainer.max_pixels, said.trainer.prompt_tokens) == (1600, 512 + 100)
-    assert said.assumptions == ("prompts of up to 612 tokens; state data.max_length",)
+    seeing = job("MAX_PIXELS=1600 " + SWIFT, shape=SEEING)
+    assert seeing.trainer is not None
+    assert (seeing.trainer.max_pixels, seeing.trainer.prompt_tokens) == (1600, 512 + 100)
+    assert seeing.assumptions == ("prompts of up to 612 tokens; state data.max_length",)
     unsaid = job(SWIFT + "--max_length 9", shape=SEEING)
     assert unsaid.trainer is not None
     assert unsaid.trainer.max_pixels == 1_003_520
@@ -282,17 +282,17 @@ def test_images_take_their_place_in_prompts_and_what_is_assumed_is_said() -> Non
     ],
 )
 def test_what_rolls_out(command: str, versions: dict[str, str], rollout: str) -> None:
-    found = job(command, versions)
-    assert found.trainer is not None
-    assert found.trainer.rollout == rollout
+    actual = job(command, versions)
+    assert actual.trainer is not None
+    assert actual.trainer.rollout == rollout
     # Before 3.5 the engine's own card is a server of this launch.
-    assert (found.server is not None) is (rollout == "server" and versions == OLD)
+    assert (actual.server is not None) is (rollout == "server" and versions == OLD)
 
 
 def test_an_engine_on_a_card_of_its_own_is_one_without_ranks_beside() -> None:
-    found = job(VLLM + "--tensor_parallel_size 2", OLD).server
-    assert found is not None
-    assert (found.ranks, found.ranks_per_node, found.rollout) == (2, None, "server")
+    actual = job(VLLM + "--tensor_parallel_size 2", OLD).server
+    assert actual is not None
+    assert (actual.ranks, actual.ranks_per_node, actual.rollout) == (2, None, "server")
 
 
 ENGINE = (
@@ -354,24 +354,24 @@ def test_a_server_is_a_setup_of_its_own(
             ' "max_position_embeddings": 777}'
         )
     launch = read([command.replace(" m", f" {folder}/m", 1)], versions=versions)
-    found = setup_of(launch, MACHINE)
-    assert found.trainer is None
-    assert found.server is not None
-    assert {name: getattr(found.server, name) for name in expected} == expected
-    assert found.server.rollout_engine.version == versions.get("vllm", launch.version)
+    actual = setup_of(launch, MACHINE)
+    assert actual.trainer is None
+    assert actual.server is not None
+    assert {name: getattr(actual.server, name) for name in expected} == expected
+    assert actual.server.rollout_engine.version == versions.get("vllm", launch.version)
 
 
 def test_a_server_beside_a_trainer_has_its_model_and_its_rows() -> None:
     main = read([VLLM + "--vllm_mode server --max_length 70 --max_completion_length 30"])
     beside = read(["swift rollout --vllm_gpu_memory_utilization 0.8"])
-    found = setup_of(replace(main, companions=(beside,)), replace(MACHINE, server_card_bytes=None),
+    actual = setup_of(replace(main, companions=(beside,)), replace(MACHINE, server_card_bytes=None),
                      TINY)  # fmt: skip
-    assert found.trainer is not None
-    assert found.server is not None
-    assert found.server.model is TINY
-    assert (found.server.prompt_tokens, found.server.completion_tokens) == (70, 30)
-    assert (found.server.card_bytes, found.trainer.rollout) == (80 * GIB, "server")
-    assert found.assumptions == ()
+    assert actual.trainer is not None
+    assert actual.server is not None
+    assert actual.server.model is TINY
+    assert (actual.server.prompt_tokens, actual.server.completion_tokens) == (70, 30)
+    assert (actual.server.card_bytes, actual.trainer.rollout) == (80 * GIB, "server")
+    assert actual.assumptions == ()
     unsaid = replace(main, companions=(read(["swift rollout"]),))
     assert setup_of(unsaid, MACHINE, TINY).assumptions == (
         "the server takes 0.9 of each card, its default",

@@ -25,8 +25,8 @@ FULL = Setup(SEVEN, card_bytes("A100-80G"), ranks=4, prompt_tokens=2048, packing
 
 
 def entries(setup: Setup, phase: str = "train") -> dict[str, int]:
-    found = next(p for p in ledger_of(setup).train.phases if p.name == phase)
-    return {entry.name: entry.bytes for entry in found.components}
+    chosen = next(p for p in ledger_of(setup).train.phases if p.name == phase)
+    return {entry.name: entry.bytes for entry in chosen.components}
 
 
 def states(setup: Setup) -> int:
@@ -89,8 +89,8 @@ def test_a_reference_model_is_there_for_full_training_with_a_kl_term_alone() -> 
 def test_activations_grow_with_tokens_and_shrink_with_checkpoints() -> None:
     longer = replace(FULL, prompt_tokens=8192)
     assert entries(longer)["checkpoints"] == pytest.approx(4 * entries(FULL)["checkpoints"])
-    kept = entries(replace(longer, recompute="none"))["activations"]
-    assert kept > 5 * entries(longer)["checkpoints"]
+    stored = entries(replace(longer, recompute="none"))["activations"]
+    assert stored > 5 * entries(longer)["checkpoints"]
     divided = replace(longer, context_parallel=4)
     assert entries(divided)["checkpoints"] == pytest.approx(entries(FULL)["checkpoints"])
 

@@ -50,20 +50,20 @@ def test_parameters_equal_those_that_transformers_lays_out(name: str) -> None:
     torch = pytest.importorskip("torch")
     transformers = pytest.importorskip("transformers")
     config = published()[name]["config"]
-    known = transformers.AutoConfig.for_model(**config)
+    own_config = transformers.AutoConfig.for_model(**config)
     auto = (
         transformers.AutoModelForImageTextToText
         if "vision_config" in config
         else transformers.AutoModelForCausalLM
     )
     with torch.device("meta"):
-        model = auto.from_config(known)
+        model = auto.from_config(own_config)
     model.tie_weights()
     assert model_shape(name).parameters == sum(p.numel() for p in model.parameters())
 
 
 @pytest.mark.parametrize(
-    ("said", "meant"),
+    ("name", "meant"),
     [
         ("Qwen/Qwen2.5-7B-Instruct", "Qwen/Qwen2.5-7B"),
         ("Qwen2-7B-Instruct", "Qwen/Qwen2.5-7B"),
@@ -75,8 +75,8 @@ def test_parameters_equal_those_that_transformers_lays_out(name: str) -> None:
         ("qwen-1_8b-chat", "Qwen/Qwen1.5-1.8B"),
     ],
 )
-def test_names_are_met_as_people_write_them(said: str, meant: str, tmp_path: Path) -> None:
-    assert model_shape(said, home=tmp_path).name == meant
+def test_names_are_met_as_people_write_them(name: str, meant: str, tmp_path: Path) -> None:
+    assert model_shape(name, home=tmp_path).name == meant
 
 
 def test_an_unknown_model_is_said_with_near_ones_and_the_way_out(tmp_path: Path) -> None:

@@ -144,6 +144,6 @@ def test_alloc_is_told_size_width_batch_and_length_and_asked_once(tmp_path: Path
     estimate = alloc(program)
     setup = point_of(record(LORA, gb_per_gpu=22.0)).setup
     assert estimate(setup) == estimate(setup) == 12.5 * GIB
-    (asked,) = (tmp_path / "asked").read_text().splitlines()
-    assert f"--hidden-dim {setup.model.hidden}" in asked
-    assert f"--seq-length {setup.prompt_tokens}" in asked
+    (arguments,) = (tmp_path / "asked").read_text().splitlines()
+    assert f"--hidden-dim {setup.model.hidden}" in arguments
+    assert f"--seq-length {setup.prompt_tokens}" in arguments

@@ -140,7 +140,7 @@ def sizes(states: States) -> dict[str, int]:
     return {entry.name: entry.bytes for entry in (*states.all, *states.scratch)}
 
 
-def held(change: dict[str, Any], base: Setup = ALONE) -> dict[str, int]:
+def entries(change: dict[str, Any], base: Setup = ALONE) -> dict[str, int]:
     return sizes(states_of(replace(base, **change), calibration()))
 
 
@@ -162,7 +162,7 @@ def held(change: dict[str, Any], base: Setup = ALONE) -> dict[str, int]:
 def test_plain_training_keeps_weights_gradients_and_moments_in_the_weights_type(
     change: dict[str, Any], weights: int, gradients: int, moments: int
 ) -> None:
-    assert held(change) == {
+    assert entries(change) == {
         "trained weights": weights * ALL,
         "gradients": gradients * ALL,
         "optimizer moments": moments * ALL,
@@ -193,15 +193,17 @@ def test_zero_divides_over_two_ranks_and_offloads_what_its_stage_says(
         "float32 copy of gradients", "foreach scratch",
     )  # fmt: skip
     each = dict(zip(names, expected, strict=False))
-    assert held(change, ZERO) == {name: size * ALL for name, size in each.items()}
+    assert entries(change, ZERO) == {name: size * ALL for name, size in each.items()}
 
 
 def test_zero_3_computes_its_optimizer_step_in_groups_of_a_billion() -> None:
     wide = replace(TINY, vocabulary=250_000_000)
-    whole = held({"model": wide, "zero_stage": 2, "ranks": 1}, ZERO)["float32 copy of gradients"]
-    group = held({"model": wide, "zero_stage": 3, "ranks": 1}, ZERO)["float32 copy of gradients"]
-    assert (whole > 4 * 10**9, group) == (True, 4 * 10**9)
-    plain = held({"model": wide, "zero_stage": 3, "optimizer": "adamw_foreach"})
+    undivided = entries({"model": wide, "zero_stage": 2, "ranks": 1}, ZERO)[
+        "float32 copy of gradients"
+    ]
+    group = entries({"model": wide, "zero_stage": 3, "ranks": 1}, ZERO)["float32 copy of gradients"]
+    assert (undivided > 4 * 10**9, group) == (True, 4 * 10**9)
+    plain = entries({"model": wide, "zero_stage": 3, "optimizer": "adamw_foreach"})
     assert plain["foreach scratch"] == 2 * wide.parameters
 
 
@@ -210,10 +212,10 @@ def test_zero_3_computes_its_optimizer_step_in_groups_of_a_billion() -> None:
     [({}, 4), ({"engine": "device_map"}, 4), ({"engine": "fsdp"}, 2), ({"engine": "deepspeed"}, 2)],
 )
 def test_adapters_are_in_float32_where_peft_casts_them(change: dict[str, Any], each: int) -> None:
-    found = held(change, LORA)
-    assert (found["trained weights"], found["gradients"]) == (each * ADAPTERS, each * ADAPTERS)
-    assert found["frozen weights"] == 2 * ALL
-    assert found["optimizer moments"] == (8 if each == 4 or "deepspeed" in change.values() else 4
+    actual = entries(change, LORA)
+    assert (actual["trained weights"], actual["gradients"]) == (each * ADAPTERS, each * ADAPTERS)
+    assert actual["frozen weights"] == 2 * ALL
+    assert actual["optimizer moments"] == (8 if each == 4 or "deepspeed" in change.values() else 4
                                           ) * ADAPTERS  # fmt: skip
 
 
@@ -232,23 +234,23 @@ def test_megatron_divides_master_weights_and_moments(
     base = replace(ALONE, model=MIXED, engine="megatron", ranks=8, tensor_parallel=2,
                    expert_parallel=4)  # fmt: skip
     setup = replace(base, **change)
-    share, found = share_of(setup), held(change, base)
+    share, actual = share_of(setup), entries(change, base)
     trained = share.trained + share.trained_experts
-    assert found == {
+    assert actual == {
         "trained weights": 2 * trained,
         "gradients": 4 * trained,
         "master weights and moments": round(
             12 * (share.trained / dense_by + share.trained_experts / experts_by)
         ),
     }
-    half = held({**change, "optimizer_offload_share": 0.5}, base)
+    half = entries({**change, "optimizer_offload_share": 0.5}, base)
     assert half["master weights and moments"] == pytest.approx(
-        found["master weights and moments"] / 2, abs=1
+        actual["master weights and moments"] / 2, abs=1
     )
 
 
 @pytest.mark.parametrize(
-    ("change", "kept"),
+    ("change", "stays"),
     [
         ({"engine": "deepspeed", "zero_stage": 3}, True),
         ({"engine": "deepspeed", "zero_stage": 2}, False),
@@ -258,16 +260,16 @@ def test_megatron_divides_master_weights_and_moments(
     ],
 )
 def test_gradients_stay_between_steps_in_buffers_of_zero_3_and_megatron(
-    change: dict[str, Any], kept: bool
+    change: dict[str, Any], stays: bool
 ) -> None:
     states = states_of(replace(ALONE, **change), calibration())
-    assert ("gradients" in {entry.name for entry in states.between_steps}) is kept
+    assert ("gradients" in {entry.name for entry in states.between_steps}) is stays
     assert set(states.optimizer) <= set(states.between_steps)
 
 
 def test_experts_are_in_states_and_checkpoints_too() -> None:
     mixed = {"model": MIXED}
-    assert held(mixed)["trained weights"] == 2 * (WITH_EXPERTS + OF_EXPERTS)
+    assert entries(mixed)["trained weights"] == 2 * (WITH_EXPERTS + OF_EXPERTS)
     lora = replace(LORA, model=MIXED)
     assert checkpoint_bytes(lora, only_model=True) == 2 * (3_200 + 1_248 + 3 * 4_096)
     assert checkpoint_bytes(lora, only_model=False) == 6 * (3_200 + 1_248 + 3 * 4_096)

@@ -74,11 +74,11 @@ def test_72b_on_eight_a100_needs_the_sync_in_groups() -> None:
 
 
 def test_72b_whole_on_every_card_will_not_start() -> None:
-    whole = replace(LARGE, rollout_engine=replace(LARGE.rollout_engine, tensor_parallel=1))
-    ledger = ledger_of(whole)
+    undivided = replace(LARGE, rollout_engine=replace(LARGE.rollout_engine, tensor_parallel=1))
+    ledger = ledger_of(undivided)
     assert ledger.state == "invalid"
     assert "it will not start" in ledger.train.refusals[0]
-    assert "vllm.tensor_parallel_size" in knobs(fixes(whole))
+    assert "vllm.tensor_parallel_size" in knobs(fixes(undivided))
 
 
 def test_gathering_32b_at_once_does_not_fit_on_four_h100() -> None:
@@ -98,9 +98,9 @@ def test_a_7b_checkpoint_takes_15_or_43_gb() -> None:
     """15 GB of weights; weights and the optimizer's float32 state are more than twice that."""
     setup = Setup(model_shape("deepseek-ai/DeepSeek-R1-Distill-Qwen-7B"), card_bytes("A100"))
     weights = checkpoint_bytes(replace(setup, engine="torch"), only_model=True)
-    whole = checkpoint_bytes(replace(setup, engine="torch"), only_model=False)
+    full = checkpoint_bytes(replace(setup, engine="torch"), only_model=False)
     assert weights == pytest.approx(15.2e9, rel=0.02)
-    assert whole == pytest.approx(43e9, rel=0.1)
+    assert full == pytest.approx(43e9, rel=0.1)
 
 
 def test_the_ledger_is_written_in_a_fifth_of_a_second() -> None:

@@ -93,7 +93,7 @@ def test_the_first_rank_logs_the_metrics_of_its_steps(
     number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     logged: list[tuple[int, dict[str, float]]] = []
-    monkeypatch.setattr(probes, "metrics", lambda *said: logged.append(said))
+    monkeypatch.setattr(probes, "metrics", lambda *arguments: logged.append(arguments))
     rank = rank_of("cut-off", tmp_path, number)
     rank.step(7)
     assert logged == ([(7, metrics("cut-off", 7))] if number == 0 else [])
@@ -111,10 +111,10 @@ ILL = {
 @pytest.mark.parametrize("case", ILL)
 @pytest.mark.parametrize("step", [7, 8])
 def test_of_an_ill_job_those_metrics_differ_that_are_ill(case: str, step: int) -> None:
-    healthy, said = metrics("healthy", step), metrics(case, step)
-    assert healthy.keys() == said.keys()
+    healthy, values = metrics("healthy", step), metrics(case, step)
+    assert healthy.keys() == values.keys()
     assert not any(math.isnan(value) for value in healthy.values())
-    ill = {name for name, value in healthy.items() if said[name] != value}
+    ill = {name for name, value in healthy.items() if values[name] != value}
     assert ill == (set() if case == "nan-reward" and step == 8 else ILL[case])
 
 
@@ -123,13 +123,13 @@ def test_a_healthy_job_learns() -> None:
     assert last["reward"] > first["reward"] + 0.2
     assert last["entropy"] < first["entropy"] - 0.1
     assert last["kl"] > first["kl"] > 0
-    wanted = {"reward_std": 0.25, "frac_reward_zero_std": 0.1, "grad_norm": 0.5,
+    means = {"reward_std": 0.25, "frac_reward_zero_std": 0.1, "grad_norm": 0.5,
               "completions/mean_length": 200}  # fmt: skip
     for step in range(1, STEPS + 1):
-        said = metrics("healthy", step)
-        for name, usual in wanted.items():
-            assert said[name] == pytest.approx(usual, rel=0.9), name
-        assert said["frac_reward_zero_std"] >= 0
+        values = metrics("healthy", step)
+        for name, usual in means.items():
+            assert values[name] == pytest.approx(usual, rel=0.9), name
+        assert values["frac_reward_zero_std"] >= 0
     assert metrics("no-difference", 3)["frac_reward_zero_std"] == pytest.approx(0.8, abs=0.1)
 
 
@@ -154,18 +154,18 @@ class Threads:
 
 
 @pytest.mark.parametrize(
-    ("codes", "ended"), [({}, 0), ({0: 3}, 3), ({1: 3}, 3), ({1: -9}, 9), ({0: 2, 1: 3}, 2)]
+    ("codes", "code"), [({}, 0), ({0: 3}, 3), ({1: 3}, 3), ({1: -9}, 9), ({0: 2, 1: 3}, 2)]
 )
 def test_a_job_is_two_ranks_and_ends_as_the_first_of_them_that_failed(
-    codes: dict[int, int], ended: int, monkeypatch: pytest.MonkeyPatch
+    codes: dict[int, int], code: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("RANK", "LOCAL_RANK", "WORLD_SIZE"):
         monkeypatch.setenv(name, "")
     logged: list[int] = []
-    said: list[tuple[str, str]] = []
+    events: list[tuple[str, str]] = []
 
-    def note(what: str, *_: object) -> None:
-        said.append((threading.current_thread().name, what))
+    def note(event: str, *_: object) -> None:
+        events.append((threading.current_thread().name, event))
 
     monkeypatch.setattr(multiprocessing, "get_context", lambda _: Threads(codes))
     monkeypatch.setattr(probes, "metrics", lambda step, _: logged.append(step))
@@ -173,6 +173,6 @@ def test_a_job_is_two_ranks_and_ends_as_the_first_of_them_that_failed(
     monkeypatch.setattr(probes, "stop", lambda: note("stop"))
     monkeypatch.setattr(actor, "STEPS", 3)
     monkeypatch.setattr(actor, "_SECONDS", {})
-    assert actor.main("healthy") == ended
+    assert actor.main("healthy") == code
     assert logged == [1, 2, 3]
-    assert sorted(said) == [("rank 0", "stop"), ("rank 0", "trl"), ("rank 1", "stop")]
+    assert sorted(events) == [("rank 0", "stop"), ("rank 0", "trl"), ("rank 1", "stop")]

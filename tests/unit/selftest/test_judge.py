@@ -31,8 +31,8 @@ def test_a_busy_machine_is_held_against_no_job() -> None:
 
 
 def test_cases_name_rules_that_exist() -> None:
-    known = {rule.RULE.id for rule in ALL}
-    assert {i for case in CASES for i in case.has | case.may} <= known
+    rule_ids = {rule.RULE.id for rule in ALL}
+    assert {i for case in CASES for i in case.has | case.may} <= rule_ids
     assert len({case.name for case in CASES}) == len(CASES)
 
 

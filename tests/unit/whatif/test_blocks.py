@@ -40,24 +40,24 @@ def _prediction(even: StepModel, trains: NDArray[np.float64]) -> Prediction:
     seconds = even.seconds.copy()
     seconds[even.part("train")] = trains
     model = replace(even, seconds=seconds, measured_s=5 + trains)
-    found = predict(model, (without("offload"),), "so", error=0.0)
-    assert isinstance(found, Prediction)
-    return found
+    prediction = predict(model, (without("offload"),), "so", error=0.0)
+    assert isinstance(prediction, Prediction)
+    return prediction
 
 
-@pytest.mark.parametrize(("correlation", "least"), [(0.0, 0.90), (0.5, 0.84), (0.8, 0.76)])
+@pytest.mark.parametrize(("correlation", "smallest"), [(0.0, 0.90), (0.5, 0.84), (0.8, 0.76)])
 def test_another_run_of_a_host_that_drifts_is_held_too(
-    even: StepModel, correlation: float, least: float
+    even: StepModel, correlation: float, smallest: float
 ) -> None:
     """Nine in ten are promised, of many steps; a drift as long as a sixth of the run is seen too
     seldom to be known. With single steps drawn, 77% and 47% of the last two would hold."""
-    dice, held = np.random.default_rng(round(10 * correlation)), 0
+    dice, hits = np.random.default_rng(round(10 * correlation)), 0
     before, after = (5 * (1 + 0.2 * _drifting(dice, correlation, _RUNS)) for _ in range(2))
-    for trains, others in zip(before, after, strict=True):
-        found = _prediction(even, trains)
-        measured = 100 * (others.mean() / (5 + trains.mean()) - 1)
-        held += found.low <= measured <= found.high
-    assert held >= least * _RUNS
+    for trains, after_steps in zip(before, after, strict=True):
+        prediction = _prediction(even, trains)
+        measured = 100 * (after_steps.mean() / (5 + trains.mean()) - 1)
+        hits += prediction.low <= measured <= prediction.high
+    assert hits >= smallest * _RUNS
 
 
 def test_the_same_steps_in_another_order_are_less_sure_where_they_drift(even: StepModel) -> None:

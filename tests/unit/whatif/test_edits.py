@@ -126,10 +126,10 @@ def test_of_two_sides_that_overlap_the_longer_one_counts() -> None:
 
 def test_phases_before_and_after_and_what_is_waited_for() -> None:
     model = two_ranks(1.0, 4.0)
-    found = by_phase(model, (AsOthers(("reward",), 1),))
-    assert found["reward"] == pytest.approx((2.5, 1.0))
-    assert found["train"] == pytest.approx((2.0, 2.0))
-    assert found[WAIT] == pytest.approx((1.5, 0.0))
+    seconds = by_phase(model, (AsOthers(("reward",), 1),))
+    assert seconds["reward"] == pytest.approx((2.5, 1.0))
+    assert seconds["train"] == pytest.approx((2.0, 2.0))
+    assert seconds[WAIT] == pytest.approx((1.5, 0.0))
 
 
 def test_what_can_not_make_a_step_longer() -> None:
@@ -146,16 +146,16 @@ def test_a_long_run_is_sampled_and_its_mean_stays() -> None:
     for number in range(200):
         build.step(0, number, 10.0 * number, {"rollout": 2.0 + 0.1 * (number % 7), "train": 3.0})
     analysis = analyse(build.build())
-    whole = build_model(analysis)
+    model_of_all = build_model(analysis)
     original = module.MOST_ROWS
     try:
         module.MOST_ROWS = 60
         part = build_model(analysis)
     finally:
         module.MOST_ROWS = original
-    assert (len(whole.measured_s), len(part.measured_s)) == (200, module.LEAST_STEPS)
+    assert (len(model_of_all.measured_s), len(part.measured_s)) == (200, module.LEAST_STEPS)
     assert replay(part) == pytest.approx(part.measured_s)
-    assert part.step_s == pytest.approx(whole.step_s, rel=0.03)
+    assert part.step_s == pytest.approx(model_of_all.step_s, rel=0.03)
     assert np.isin(part.rows, analysis.steps.used).all()
 
 

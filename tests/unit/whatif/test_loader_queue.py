@@ -7,8 +7,10 @@ import pytest
 from grpo_doctor.whatif.loader_queue import waits_for_data
 
 
-def wait(effort: float, rest: float, workers: int, prefetch: int = 2, batches: int = 12) -> float:
-    waits = waits_for_data([effort] * batches, [rest] * batches, workers=workers, prefetch=prefetch)
+def wait(effort: float, rest_s: float, workers: int, prefetch: int = 2, batches: int = 12) -> float:
+    waits = waits_for_data(
+        [effort] * batches, [rest_s] * batches, workers=workers, prefetch=prefetch
+    )
     return float(waits.mean())
 
 

@@ -48,8 +48,8 @@ def model_of(drawn: list[tuple[tuple[int, ...], tuple[int, ...]]]) -> StepModel:
     build, now, serial = TraceBuilder(ranks=2), 0.0, 0
     for number, works in enumerate(drawn):
         begin, clocks = now, [now, now]
-        for place, part in enumerate(PARTS):
-            entered = [clocks[rank] + works[rank][place] / 10 for rank in (0, 1)]
+        for position, part in enumerate(PARTS):
+            entered = [clocks[rank] + works[rank][position] / 10 for rank in (0, 1)]
             met = max(entered)
             for rank in (0, 1):
                 end = met if part in BARRIERS else entered[rank]
@@ -80,9 +80,9 @@ def test_a_change_by_the_factor_one_changes_nothing(
     drawn: list[tuple[tuple[int, ...], tuple[int, ...]]], part: str
 ) -> None:
     model = model_of(drawn)
-    found = predict(model, (Edit((part,), 1.0),), "so")
-    assert isinstance(found, Prediction)
-    assert (found.low, found.mid, found.high) == (0, 0, 0)
+    prediction = predict(model, (Edit((part,), 1.0),), "so")
+    assert isinstance(prediction, Prediction)
+    assert (prediction.low, prediction.mid, prediction.high) == (0, 0, 0)
 
 
 @CASES
@@ -124,13 +124,13 @@ def test_of_one_rank_removals_add_up(drawn: list[tuple[int, ...]]) -> None:
     base = ground(build_model(analyse(build.build())))
     assert isinstance(base, Ground)
     alone = [predict(base.model, (without(part),), part) for part in PARTS[:3]]
-    parts = [one for one in alone if isinstance(one, Prediction)]
-    assert len(parts) == 3
-    joint = together(base, parts, "together")
-    assert joint.mid == pytest.approx(sum(part.mid for part in parts))
+    predictions = [outcome for outcome in alone if isinstance(outcome, Prediction)]
+    assert len(predictions) == 3
+    joint = together(base, predictions, "together")
+    assert joint.mid == pytest.approx(sum(part.mid for part in predictions))
     assert joint.low <= joint.mid <= joint.high <= 0
-    again = together(base, [*parts, parts[0]], "together")
+    again = together(base, [*predictions, predictions[0]], "together")
     assert again.mid == pytest.approx(joint.mid)
-    assert np.hypot.reduce([part.mid * part.error for part in parts]) == pytest.approx(
+    assert np.hypot.reduce([part.mid * part.error for part in predictions]) == pytest.approx(
         joint.error * abs(joint.mid)
     )

@@ -19,12 +19,16 @@ VERL_ONE_STEP = "https://verl.readthedocs.io/en/latest/advance/one_step_off.html
 
 
 def steps(
-    generation: float, old_logprobs: float, update: float, rest: float = 0.0, mode: str = "server"
+    generation: float,
+    old_logprobs: float,
+    update: float,
+    other_s: float = 0.0,
+    mode: str = "server",
 ) -> TraceBuilder:
     """A step in units of a hundred published seconds; the rest overlaps with nothing."""
     phases = {
         "rollout": generation / 100, "logprob": old_logprobs / 100, "train": update / 100,
-        "dataload": rest / 100,
+        "dataload": other_s / 100,
     }  # fmt: skip
     return run(phases, {"vllm.mode": mode}, framework="verl", framework_version="0.7.0")
 
@@ -44,8 +48,8 @@ def test_verl_overlapping_rollout_and_training_gains_where_both_are_long(
 ) -> None:
     """Source: `VERL_ASYNC`; 1.72 to 2.67 times, which also has partial rollouts and staleness in
     it: the direction is that of the overlap alone, and its size is a part of the published one."""
-    rest = step - generation - old - update
-    change = mid(steps(generation, old, update, rest), rollout__async=True)
+    other_s = step - generation - old - update
+    change = mid(steps(generation, old, update, other_s), rollout__async=True)
     assert change < -20
     assert 1 / (1 + change / 100) <= times + 0.15, gpus
 
@@ -68,8 +72,8 @@ def test_of_a_run_that_shares_its_gpus_nothing_is_said() -> None:
     """NeMo-RL's one-step-off run lost on 16 GB200 (221 to 301 s) and gained on 32 GPUs (192 to
     152 s): with fewer GPUs for either side the sides themselves become longer, by how much the
     run before does not show. Source: https://github.com/NVIDIA-NeMo/RL, performance summary."""
-    said = reason(steps(100, 10, 100, mode="colocate"), rollout__async=True)
-    assert "on a part of them was not measured" in said
+    refusal = reason(steps(100, 10, 100, mode="colocate"), rollout__async=True)
+    assert "on a part of them was not measured" in refusal
 
 
 def test_ms_swift_gradient_checkpointing_off_is_faster_and_less_than_a_third() -> None:
@@ -79,9 +83,9 @@ def test_ms_swift_gradient_checkpointing_off_is_faster_and_less_than_a_third() -
         {"train": 2.45}, {"train.gradient_checkpointing": True, "train.type": "lora"},
         framework="ms-swift", framework_version="4.6.0",
     )  # fmt: skip
-    found = what_if(patient, train__gradient_checkpointing=False)
-    assert isinstance(found, Prediction)
-    assert found.low <= -20.4 <= found.high
+    prediction = what_if(patient, train__gradient_checkpointing=False)
+    assert isinstance(prediction, Prediction)
+    assert prediction.low <= -20.4 <= prediction.high
 
 
 def test_ms_swift_padding_free_is_faster_where_padding_was_counted() -> None:

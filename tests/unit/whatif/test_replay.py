@@ -88,14 +88,14 @@ def test_one_rank_without_collectives() -> None:
     for number in range(4):
         build.step(0, number, 10.0 * number, {"offload": 1.0 + number % 2, "train": 5.0})
     model = model_of(build)
-    found = predict(model, (without("offload"),), "without its offload")
-    assert isinstance(found, Prediction)
-    assert found.mid == pytest.approx(100 * (5 / 6.5 - 1))
-    assert found.low <= found.mid <= found.high <= 0
+    prediction = predict(model, (without("offload"),), "without its offload")
+    assert isinstance(prediction, Prediction)
+    assert prediction.mid == pytest.approx(100 * (5 / 6.5 - 1))
+    assert prediction.low <= prediction.mid <= prediction.high <= 0
     # Steps without it are all alike, so the errors of model and run are all that is left.
-    width = float(np.hypot(REMOVAL_ERROR * found.mid, 100 * RUN_ERROR))
-    assert found.low == pytest.approx(found.mid - width)
-    assert "4 steps" in found.basis
+    width = float(np.hypot(REMOVAL_ERROR * prediction.mid, 100 * RUN_ERROR))
+    assert prediction.low == pytest.approx(prediction.mid - width)
+    assert "4 steps" in prediction.basis
 
 
 def test_a_cautious_edit_sets_the_high_end() -> None:
@@ -103,20 +103,20 @@ def test_a_cautious_edit_sets_the_high_end() -> None:
     for number in range(4):
         build.step(0, number, 10.0 * number, {"dataload": 2.0, "train": 2.0})
     cautious = (Edit(("dataload",), 0.5),)
-    found = predict(model_of(build), (without("dataload"),), "so", at_least=cautious)
-    assert isinstance(found, Prediction)
-    assert found.mid == pytest.approx(-50)
-    assert found.low < -50
-    assert -25 < found.high < -15
+    prediction = predict(model_of(build), (without("dataload"),), "so", at_least=cautious)
+    assert isinstance(prediction, Prediction)
+    assert prediction.mid == pytest.approx(-50)
+    assert prediction.low < -50
+    assert -25 < prediction.high < -15
 
 
 def test_too_few_steps_give_no_prediction() -> None:
     build = TraceBuilder()
     for number in range(2):
         build.step(0, number, 10.0 * number, {"train": 2.0})
-    found = predict(model_of(build), (without("train"),), "so")
-    assert isinstance(found, Withheld)
-    assert "3 steps" in found.reason
+    prediction = predict(model_of(build), (without("train"),), "so")
+    assert isinstance(prediction, Withheld)
+    assert "3 steps" in prediction.reason
 
 
 def test_a_run_that_the_model_does_not_describe_gives_no_prediction() -> None:
@@ -131,9 +131,9 @@ def test_a_run_that_the_model_does_not_describe_gives_no_prediction() -> None:
             build.collective(rank, 2 * number, at + (1 if early else 5), at + 5, group=group)
             late = at + (10 if early else 6)
             build.collective(rank, 2 * number + 1, late, at + 10, group=group)
-    found = predict(model_of(build), (without("train"),), "so")
-    assert isinstance(found, Withheld)
-    assert "off its measured step time" in found.reason
+    prediction = predict(model_of(build), (without("train"),), "so")
+    assert isinstance(prediction, Withheld)
+    assert "off its measured step time" in prediction.reason
 
 
 def test_a_model_without_steps_replays_to_nothing() -> None:
@@ -148,10 +148,10 @@ def test_a_replay_of_steps_without_any_length_is_infinitely_far_off() -> None:
     assert replay_error(replace(model, measured_s=np.zeros(4))) == float("inf")
 
 
-@pytest.mark.parametrize(("replayed_s", "told"), [(21.0, True), (21.1, False)])
-def test_a_replay_may_be_a_twentieth_off_and_no_more(replayed_s: float, told: bool) -> None:
+@pytest.mark.parametrize(("replayed_s", "predicted"), [(21.0, True), (21.1, False)])
+def test_a_replay_may_be_a_twentieth_off_and_no_more(replayed_s: float, predicted: bool) -> None:
     model = replace(offloaded((replayed_s - 2,) * 4), measured_s=np.full(4, 20.0))
-    assert isinstance(ground(model), Ground) is told
+    assert isinstance(ground(model), Ground) is predicted
 
 
 def offloaded(rollouts: tuple[float, ...]) -> StepModel:
@@ -162,26 +162,28 @@ def offloaded(rollouts: tuple[float, ...]) -> StepModel:
 
 
 def test_steps_that_are_all_alike_leave_the_errors_of_model_and_run() -> None:
-    found = predict(offloaded((8.0,) * 8), (without("offload"),), "so", error=0.1)
-    assert isinstance(found, Prediction)
+    prediction = predict(offloaded((8.0,) * 8), (without("offload"),), "so", error=0.1)
+    assert isinstance(prediction, Prediction)
     width = float(np.hypot(0.1 * 20, 100 * RUN_ERROR))
-    assert (found.low, found.mid, found.high) == pytest.approx((-20 - width, -20, -20 + width))
+    assert (prediction.low, prediction.mid, prediction.high) == pytest.approx(
+        (-20 - width, -20, -20 + width)
+    )
 
 
 def test_steps_that_differ_and_fewer_of_them_widen_the_interval() -> None:
     def width(*rollouts: float) -> float:
-        found = predict(offloaded(rollouts), (without("offload"),), "so", error=0.1)
-        assert isinstance(found, Prediction)
-        return found.mid - found.low
+        prediction = predict(offloaded(rollouts), (without("offload"),), "so", error=0.1)
+        assert isinstance(prediction, Prediction)
+        return prediction.mid - prediction.low
 
     assert width(*[8.0] * 8) < width(*[7.0, 9.0] * 16) < width(*[7.0, 9.0] * 4)
     assert width(*[7.0, 9.0] * 4) < width(*[5.0, 11.0] * 4)
 
 
 def test_no_change_is_predicted_to_change_nothing() -> None:
-    found = predict(offloaded((7.0, 8.0, 9.0)), (), "as it is")
-    assert isinstance(found, Prediction)
-    assert (found.low, found.mid, found.high) == (0, 0, 0)
+    prediction = predict(offloaded((7.0, 8.0, 9.0)), (), "as it is")
+    assert isinstance(prediction, Prediction)
+    assert (prediction.low, prediction.mid, prediction.high) == (0, 0, 0)
 
 
 def without_two() -> tuple[Ground, Edit, Edit]:
@@ -208,22 +210,24 @@ def test_errors_of_several_changes_weigh_as_much_as_the_changes() -> None:
 
 def test_ends_of_several_changes_are_replayed_together() -> None:
     base, first, second = without_two()
-    half, most = Edit(("offload",), 0.5), Edit(("reward",), 0.5)
+    half, bold = Edit(("offload",), 0.5), Edit(("reward",), 0.5)
     sure = predict_on(base, (first,), "so", error=0.0)
     shy = predict_on(base, (first,), "so", at_least=(half,), error=0.0)
-    other = predict_on(base, (second,), "so", at_least=(most,), at_most=(second,), error=0.0)
+    second_prediction = predict_on(
+        base, (second,), "so", at_least=(bold,), at_most=(second,), error=0.0
+    )
     assert together(base, (sure,), "so").at_least is None
-    both = together(base, (shy, other), "so")
-    assert (both.at_least, both.at_most) == ((half, most), (first, second))
-    assert together(base, (sure, other), "so").at_least == (first, most)
+    joint = together(base, (shy, second_prediction), "so")
+    assert (joint.at_least, joint.at_most) == ((half, bold), (first, second))
+    assert together(base, (sure, second_prediction), "so").at_least == (first, bold)
     # 3 s are taken away, or 1.5 s where both are at their most cautious.
-    assert (both.mid, both.high) == pytest.approx((-30, -15 + 100 * RUN_ERROR))
+    assert (joint.mid, joint.high) == pytest.approx((-30, -15 + 100 * RUN_ERROR))
 
 
 def test_a_removal_that_a_fit_can_not_tell_from_none_ends_at_no_change() -> None:
     base, *_ = without_two()
     same, more, less = (Edit(("offload",), factor) for factor in (1.0, 1.5, 0.5))
     fitted = Spread(middle=(same,), shy=(more,), bold=(less,))
-    found = predict_on(base, (same,), "so", error=0.0, spreads=(fitted,))
-    assert (found.mid, found.high) == (0, 0)
-    assert found.low == pytest.approx(-np.hypot(10, 100 * RUN_ERROR))
+    prediction = predict_on(base, (same,), "so", error=0.0, spreads=(fitted,))
+    assert (prediction.mid, prediction.high) == (0, 0)
+    assert prediction.low == pytest.approx(-np.hypot(10, 100 * RUN_ERROR))

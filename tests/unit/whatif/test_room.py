@@ -15,11 +15,11 @@ def room(memory_gib: tuple[float, float] | None) -> Room:
 
 @pytest.mark.parametrize(("rollout_gib", "fits"), [(40.0, True), (52.0, True), (52.1, False)])
 def test_nine_tenths_of_the_fullest_gpu_may_be_used(rollout_gib: float, fits: bool) -> None:
-    found = room((rollout_gib, 20.0))
-    assert found.fits is fits
-    assert found.peak_bytes == pytest.approx(rollout_gib * 2**30)
+    verdict = room((rollout_gib, 20.0))
+    assert verdict.fits is fits
+    assert verdict.peak_bytes == pytest.approx(rollout_gib * 2**30)
     verb = "fits into" if fits else "does not fit into"
-    assert f"plus 20.00 GiB offloaded {verb} 90% of 80.0 GiB" in found.text
+    assert f"plus 20.00 GiB offloaded {verb} 90% of 80.0 GiB" in verdict.text
 
 
 def test_what_was_not_recorded_is_named() -> None:

@@ -22,8 +22,8 @@ def test_it_is_students_t_over_the_normal_without_bias(freedom: int) -> None:
     unbiased = np.sqrt((freedom + 1) / freedom)
     for normal, published in zip((AT_95, AT_97_5), TABLE[freedom], strict=True):
         if published is not None:
-            found = widened(freedom + 1, normal)
-            assert found == pytest.approx(published / normal * unbiased, rel=0.02)
+            factor = widened(freedom + 1, normal)
+            assert factor == pytest.approx(published / normal * unbiased, rel=0.02)
 
 
 @pytest.mark.parametrize(
@@ -44,7 +44,7 @@ def test_of_more_values_it_is_students_t_to_five_digits(
 @pytest.mark.parametrize("steps", [3, 5, 12])
 def test_a_prediction_holds_what_runs_after_the_change_show(steps: int) -> None:
     """Nine in ten are promised; 100 runs have a standard error of 3%. The model is exact here."""
-    held, dice = 0, np.random.default_rng(steps)
+    hits, dice = 0, np.random.default_rng(steps)
     for _ in range(100):
         before, after = 5 * (1 + 0.1 * dice.normal(size=(2, steps)))
         build, now = TraceBuilder(), 0.0
@@ -52,10 +52,10 @@ def test_a_prediction_holds_what_runs_after_the_change_show(steps: int) -> None:
             build.step(0, number, now, {"offload": 5.0, "train": train})
             now += 5.0 + train
         model = build_model(analyse(build.build()))
-        found = predict(model, (without("offload"),), "so", error=0.0)
-        assert isinstance(found, Prediction)
-        held += found.low <= 100 * (after.mean() / model.step_s - 1) <= found.high
-    assert held >= 84
+        prediction = predict(model, (without("offload"),), "so", error=0.0)
+        assert isinstance(prediction, Prediction)
+        hits += prediction.low <= 100 * (after.mean() / model.step_s - 1) <= prediction.high
+    assert hits >= 84
 
 
 def _of_steps(trains: NDArray[np.float64]) -> StepModel:
@@ -75,18 +75,18 @@ def test_a_model_that_is_off_as_much_as_it_says_holds_nine_in_ten(
 ) -> None:
     """What each model assumes of itself, simulated: its error and that of two runs hold nine in
     ten, and where one run can't tell alternatives apart, one of both ends is true."""
-    held, dice = 0, np.random.default_rng([steps, alternatives])
+    hits, dice = 0, np.random.default_rng([steps, alternatives])
     factors = (0.4, 0.7, 0.1)
     middle, shy, bold = ((Edit(("offload",), factor),) for factor in factors)
     for _ in range(_RUNS):
         before, after = 5 * (1 + 0.1 * dice.normal(size=(2, steps)))
         model = _of_steps(before)
-        least, most = (shy, bold) if alternatives else (None, None)
-        found = predict(model, middle, "so", error=error, at_least=least, at_most=most)
-        assert isinstance(found, Prediction)
+        cautious, bolder = (shy, bold) if alternatives else (None, None)
+        prediction = predict(model, middle, "so", error=error, at_least=cautious, at_most=bolder)
+        assert isinstance(prediction, Prediction)
         factor = dice.choice(factors[1:]) if alternatives else factors[0]
         saved = 5 * (1 - factor) * (1 + error / AT_95 * dice.normal())
         other_run = 1 + RUN_ERROR / AT_95 * dice.normal()
         measured = (after.mean() + 5 - saved) * other_run
-        held += found.low <= 100 * (measured / model.step_s - 1) <= found.high
-    assert held >= 0.86 * _RUNS
+        hits += prediction.low <= 100 * (measured / model.step_s - 1) <= prediction.high
+    assert hits >= 0.86 * _RUNS

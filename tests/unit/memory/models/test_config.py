@@ -21,8 +21,8 @@ LATENT = {
 
 
 def shape(**more: Any) -> ModelShape:
-    known = {**BASE, **more}
-    return shape_of("m", {k: v for k, v in known.items() if v != "left out"}, "here")
+    config = {**BASE, **more}
+    return shape_of("m", {k: v for k, v in config.items() if v != "left out"}, "here")
 
 
 @pytest.mark.parametrize(
@@ -132,8 +132,8 @@ def test_a_vision_tower_is_read_as_its_family_writes_it(
 
 @pytest.mark.parametrize("key", ["text_config", "llm_config", "language_config"])
 def test_the_language_model_may_lie_within(key: str) -> None:
-    found = shape_of("m", {"hidden_size": 8, key: BASE, "tie_word_embeddings": True}, "here")
-    assert (found.hidden, found.layers, found.tied) == (64, 4, True)
+    inner = shape_of("m", {"hidden_size": 8, key: BASE, "tie_word_embeddings": True}, "here")
+    assert (inner.hidden, inner.layers, inner.tied) == (64, 4, True)
     own = shape_of("m", {**BASE, key: {"model_type": "other"}}, "here")
     assert own.hidden == 64
     words = shape_of("m", {**BASE, key: "hidden_size"}, "here")

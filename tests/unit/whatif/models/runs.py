@@ -54,14 +54,14 @@ def what_if(build: TraceBuilder, **after: Any) -> Prediction | Withheld:
 
 def mid(build: TraceBuilder, **after: Any) -> float:
     """The predicted change in percent."""
-    found = what_if(build, **after)
-    assert isinstance(found, Prediction), found
-    assert found.low <= found.mid <= found.high
-    return round(found.mid, 6)
+    answer = what_if(build, **after)
+    assert isinstance(answer, Prediction), answer
+    assert answer.low <= answer.mid <= answer.high
+    return round(answer.mid, 6)
 
 
 def reason(build: TraceBuilder, **after: Any) -> str:
     """Why nothing is said."""
-    found = what_if(build, **after)
-    assert isinstance(found, Withheld), found
-    return found.reason
+    answer = what_if(build, **after)
+    assert isinstance(answer, Withheld), answer
+    return answer.reason

@@ -357,9 +357,9 @@ def test_gpus_may_be_90_percent_full_as_they_are(used_gib: float, fits: bool) ->
 
 def test_a_limit_as_long_as_the_longest_completion_is_no_change() -> None:
     build = run({"rollout": 4.0}, {LONGEST: 200}, metrics=METRICS)
-    found = what_if(build, rollout__max_completion_length=100)
-    assert isinstance(found, Prediction)
-    assert "instead of" not in found.assumed
+    prediction = what_if(build, rollout__max_completion_length=100)
+    assert isinstance(prediction, Prediction)
+    assert "instead of" not in prediction.assumed
 
 
 @pytest.mark.parametrize(
@@ -436,8 +436,8 @@ def test_layers_without_logits_are_a_part_of_a_forward_pass() -> None:
         "model_vocab_size": 1000, "model_hidden_size": 10, "model_intermediate_size": 20,
         "model_num_hidden_layers": 10,
     }  # fmt: skip
-    known = {"train.gradient_checkpointing": True, "train.type": "full"}
-    build = run({"logprob/old": 2.0, "train": 8.0}, known, config=config)
+    settings = {"train.gradient_checkpointing": True, "train.type": "full"}
+    build = run({"logprob/old": 2.0, "train": 8.0}, settings, config=config)
     # 10 layers of 4 x 100 + 3 x 200 products beside 1000 x 10 of the logits: half of 2 s.
     assert mid(build, train__gradient_checkpointing=False) == pytest.approx(-10)
 
@@ -496,9 +496,9 @@ def test_work_is_added_to_the_ranks_that_are_named_and_to_those_alone() -> None:
 
 def test_a_phase_that_goes_is_told_with_what_it_took() -> None:
     model = build_model(analyse(run({"rollout": 4.0, "train": 6.0}).build()))
-    told = by_phase(model, (Edit(("rollout",), 0.0),))
-    assert told["rollout"] == pytest.approx((4.0, 0.0))
-    assert "reward" not in told
+    seconds = by_phase(model, (Edit(("rollout",), 0.0),))
+    assert seconds["rollout"] == pytest.approx((4.0, 0.0))
+    assert "reward" not in seconds
 
 
 def test_a_run_without_steps_can_not_be_replayed_at_all() -> None:

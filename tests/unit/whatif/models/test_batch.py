@@ -48,10 +48,10 @@ def test_the_passes_own_cost_and_that_of_their_places_are_told_apart() -> None:
 def test_larger_passes_pay_the_fixed_part_less_often() -> None:
     patient = passes(WIDTHS)
     expected = 100 * ((0.05 + 0.1) / 0.2 - 1)
-    found = what_if(patient, train__micro_batch=4, train__grad_accumulation=2)
-    assert isinstance(found, Prediction)
-    assert found.mid == pytest.approx(expected, abs=1)
-    assert "100 ms" in found.grounds
+    prediction = what_if(patient, train__micro_batch=4, train__grad_accumulation=2)
+    assert isinstance(prediction, Prediction)
+    assert prediction.mid == pytest.approx(expected, abs=1)
+    assert "100 ms" in prediction.grounds
 
 
 def micro_batches_that_generate(widths: tuple[int, ...]) -> TraceBuilder:
@@ -112,8 +112,8 @@ def test_beside_a_gpu_a_passes_span_is_not_its_time() -> None:
 
 def test_padding_is_left_out_once() -> None:
     alone = mid(passes(WIDTHS), train__padding_free=True)
-    both = mid(passes(WIDTHS), train__padding_free=True, train__group_by_length=True)
-    assert both == alone
+    joint = mid(passes(WIDTHS), train__padding_free=True, train__group_by_length=True)
+    assert joint == alone
 
 
 def test_without_padding_only_tokens_take_time() -> None:
@@ -131,9 +131,9 @@ def test_padding_that_was_not_counted_is_unknown() -> None:
 
 
 def test_a_late_pass_does_not_bend_the_line() -> None:
-    found = measured_passes(analyse(passes(WIDTHS * 3).build()))
-    found.seconds[5] *= 10
-    line = fit(found)
+    measured = measured_passes(analyse(passes(WIDTHS * 3).build()))
+    measured.seconds[5] *= 10
+    line = fit(measured)
     assert line is not None
     assert line.fixed == pytest.approx(FIXED, rel=0.1)
     assert np.isfinite(line.slope)
@@ -151,7 +151,7 @@ def test_nine_in_ten_intervals_hold_the_fixed_part(steps: int, widths: str, late
     Hosts are slow for whole steps, a tenth of them by half where they are late, and some single
     passes take ten times as long. 150 runs have a standard error of 2.5%.
     """
-    dice, held = np.random.default_rng([steps, len(widths), round(10 * late)]), 0
+    dice, hits = np.random.default_rng([steps, len(widths), round(10 * late)]), 0
     for _ in range(_RUNS):
         places = _places(widths, steps, dice)
         busy = 1 + 0.05 * dice.normal(size=steps)
@@ -160,12 +160,12 @@ def test_nine_in_ten_intervals_hold_the_fixed_part(steps: int, widths: str, late
         seconds = (0.04 + 0.00015 * places) * np.repeat(busy, 4) * stalled
         line = fit(Passes(seconds, places, np.repeat(np.arange(steps), 4)))
         if line is None:
-            held += 1
+            hits += 1
             continue
         share = 0.04 / (0.04 + 0.00015 * line.places)
-        held += line.fixed_low <= share * line.seconds <= line.fixed_high
-    assert held >= 0.80 * _RUNS
-    assert held <= 0.99 * _RUNS or steps < 9
+        hits += line.fixed_low <= share * line.seconds <= line.fixed_high
+    assert hits >= 0.80 * _RUNS
+    assert hits <= 0.99 * _RUNS or steps < 9
 
 
 def _places(widths: str, steps: int, dice: np.random.Generator) -> NDArray[np.float64]:
@@ -187,8 +187,8 @@ def test_the_interval_of_a_fit_is_added_in_squares_and_alternatives_are_not() ->
         own = abs(getattr(exact, end) - exact.mid)
         assert abs(getattr(fitted, end) - exact.mid) == pytest.approx(np.hypot(own, 10))
         assert abs(getattr(either, end) - exact.mid) > abs(getattr(fitted, end) - exact.mid)
-    both = together(base, [fitted, fitted], "so")
-    assert both.spreads == fitted.spreads
+    joint = together(base, [fitted, fitted], "so")
+    assert joint.spreads == fitted.spreads
 
 
 def test_two_steps_are_too_few_to_fit() -> None:

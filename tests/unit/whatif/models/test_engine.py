@@ -31,20 +31,20 @@ def test_in_flight_at_once_completions_end_with_the_longest() -> None:
 
 
 def test_lengths_from_shortest_mean_and_longest_have_that_mean() -> None:
-    found = spread(10.0, 40.0, 200.0, 1000)
-    assert found.mean() == pytest.approx(40, rel=0.02)
-    assert found.min() >= 10
-    assert found.max() <= 200
+    tokens = spread(10.0, 40.0, 200.0, 1000)
+    assert tokens.mean() == pytest.approx(40, rel=0.02)
+    assert tokens.min() >= 10
+    assert tokens.max() <= 200
 
 
 def test_more_sequences_need_fewer_passes_but_the_longest_stays() -> None:
-    found = what_if(run(ROLLOUT, VLLM, WAITING), vllm__max_num_seqs=16)
-    assert isinstance(found, Prediction)
+    prediction = what_if(run(ROLLOUT, VLLM, WAITING), vllm__max_num_seqs=16)
+    assert isinstance(prediction, Prediction)
     # 16 completions of 65 to 128 tokens in 4 waves of about 100, or at once: 128.
-    assert -35 < found.mid < -20
-    assert found.low < -45
-    assert found.high == 0
-    assert "16 instead of 4 sequences" in found.grounds
+    assert -35 < prediction.mid < -20
+    assert prediction.low < -45
+    assert prediction.high == 0
+    assert "16 instead of 4 sequences" in prediction.grounds
 
 
 def test_where_nothing_waits_more_places_bring_nothing() -> None:
@@ -172,22 +172,22 @@ def test_a_histogram_is_cut_at_the_longest_completion() -> None:
     bins = {"engine/completions_of_65_to_128_tokens": 4.0, "engine/generated_tokens": 400.0}
     assert lengths(bins, {}).tolist() == [65.0, 86.0, 107.0, 128.0]
     assert lengths(bins, TOLD)[-1] == 100.0
-    both = {**bins, "engine/completions_of_1_to_64_tokens": 2.0}
-    assert lengths(both, {}).tolist() == [1.0, 64.0, 65.0, 86.0, 107.0, 128.0]
+    all_bins = {**bins, "engine/completions_of_1_to_64_tokens": 2.0}
+    assert lengths(all_bins, {}).tolist() == [1.0, 64.0, 65.0, 86.0, 107.0, 128.0]
 
 
 def test_without_a_histogram_lengths_follow_from_what_the_trainer_logs() -> None:
     sizes: dict[str, Any] = {"train__micro_batch": 10, "train__grad_accumulation": 50}
-    found = lengths({}, TOLD, **sizes)
-    assert len(found) == 500
-    assert found.mean() == pytest.approx(40, rel=0.02)
-    assert (found.min() >= 1, found.max() <= 100) == (True, True)
+    spread_lengths = lengths({}, TOLD, **sizes)
+    assert len(spread_lengths) == 500
+    assert spread_lengths.mean() == pytest.approx(40, rel=0.02)
+    assert (spread_lengths.min() >= 1, spread_lengths.max() <= 100) == (True, True)
     assert lengths({}, {**TOLD, "completions/min_length": 20.0}, **sizes).min() >= 20
     assert lengths({}, {"completions/max_length": 100.0}, **sizes) is None
     assert lengths({}, {"completions/mean_length": 40.0}, **sizes) is None
-    for known, size in sizes.items():
-        one: dict[str, Any] = {known: size}
-        assert lengths({}, TOLD, framework="homemade", **one) is None
+    for name, size in sizes.items():
+        single: dict[str, Any] = {name: size}
+        assert lengths({}, TOLD, framework="homemade", **single) is None
 
 
 def test_lengths_that_are_all_alike() -> None:

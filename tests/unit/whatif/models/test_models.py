@@ -15,7 +15,7 @@ BOTH_ON = {"offload.model": True, "offload.optimizer": True}
 def test_every_model_speaks_of_knobs_that_exist_and_no_two_of_one() -> None:
     names = [name for cost_model in MODELS for name in cost_model.knobs]
     assert len(names) == len(set(names)) == len(BY_KNOB)
-    assert set(names) <= {one.name for one in KNOBS}
+    assert set(names) <= {knob.name for knob in KNOBS}
 
 
 def test_a_setting_that_the_run_has_changes_nothing() -> None:
@@ -54,12 +54,12 @@ def test_a_value_that_makes_no_sense_is_answered_in_words_or_bounds(
     }  # fmt: skip
     metrics = {"completions/max_length": 100.0, "completions/mean_length": 60.0}
     patient = run(phases, settings, counters, metrics=metrics)
-    found = what_if(patient, **{name.replace(".", "__"): value})
-    if isinstance(found, Prediction):
-        assert -100 <= found.low <= found.mid <= found.high
+    prediction = what_if(patient, **{name.replace(".", "__"): value})
+    if isinstance(prediction, Prediction):
+        assert -100 <= prediction.low <= prediction.mid <= prediction.high
         assert value is None or value >= 0
     else:
-        assert found.reason
+        assert prediction.reason
 
 
 def test_a_setting_without_a_model_is_unknown() -> None:
@@ -105,10 +105,10 @@ def test_fewer_loader_processes_cost_time_and_the_interval_says_so() -> None:
     patient = run(
         {"train": 10.0, "dataload": 0.1}, {"dataload.num_workers": 4}, {"dataload/read_s": 15.0}
     )
-    found = what_if(patient, dataload__num_workers=1)
-    assert isinstance(found, Prediction)
-    assert found.mid == pytest.approx(100 * (15 / 10.1 - 1))
-    assert found.high > found.mid + 5
+    prediction = what_if(patient, dataload__num_workers=1)
+    assert isinstance(prediction, Prediction)
+    assert prediction.mid == pytest.approx(100 * (15 / 10.1 - 1))
+    assert prediction.high > prediction.mid + 5
 
 
 def test_garbage_collection_has_a_span_of_its_own_or_is_unknown() -> None:
@@ -131,9 +131,9 @@ LOADING = {"dataload": 4.0, "train": 6.0}
 def test_loading_goes_behind_the_rest_of_the_step() -> None:
     patient = run(LOADING, {"dataload.num_workers": 0})
     assert mid(patient, dataload__num_workers=2) == -40
-    found = what_if(patient, dataload__num_workers=1)
-    assert isinstance(found, Prediction)
-    assert found.mid == pytest.approx(-40)
+    prediction = what_if(patient, dataload__num_workers=1)
+    assert isinstance(prediction, Prediction)
+    assert prediction.mid == pytest.approx(-40)
 
 
 def test_loading_that_is_too_long_for_the_rest_is_still_seen() -> None:
@@ -217,11 +217,11 @@ def test_no_reference_model_no_pass_of_it() -> None:
 def test_a_rollout_per_step_needs_no_old_logprobs() -> None:
     settings = {"rollout.steps_per_generation": 8, "train.grad_accumulation": 4}
     patient = run({"rollout": 1.0, "logprob/old": 2.0, "train": 7.0}, settings)
-    found = what_if(patient, rollout__steps_per_generation=4)
-    assert isinstance(found, Prediction)
-    assert found.mid == pytest.approx(-15)  # 2 s less, and rollouts between as long and twice
-    assert found.low < -20
-    assert found.high > -10
+    prediction = what_if(patient, rollout__steps_per_generation=4)
+    assert isinstance(prediction, Prediction)
+    assert prediction.mid == pytest.approx(-15)  # 2 s less, and rollouts between as long and twice
+    assert prediction.low < -20
+    assert prediction.high > -10
     assert "multiple" in reason(patient, rollout__steps_per_generation=6)
 
 
@@ -259,11 +259,11 @@ def test_asynchronous_rollouts_take_the_longer_side() -> None:
 
 def test_fewer_parts_of_a_sync_are_between_two_bounds() -> None:
     patient = run({"sync/gather": 4.0, "train": 6.0}, {"sync.move_model_batches": 8})
-    found = what_if(patient, sync__move_model_batches=2)
-    assert isinstance(found, Prediction)
-    assert found.mid == pytest.approx(-15)
-    assert found.low < -30
-    assert found.high == 0
+    prediction = what_if(patient, sync__move_model_batches=2)
+    assert isinstance(prediction, Prediction)
+    assert prediction.mid == pytest.approx(-15)
+    assert prediction.low < -30
+    assert prediction.high == 0
     assert "saves memory" in reason(patient, sync__move_model_batches=16)
 
 
@@ -292,8 +292,8 @@ def test_several_settings_are_replayed_together() -> None:
 
 def test_of_several_settings_the_one_without_an_answer_is_named() -> None:
     patient = run(OFFLOAD, {"offload.optimizer": True})
-    found = reason(patient, offload__optimizer=False, checkpoint__save_steps=10)
-    assert found.startswith("checkpoint.save_steps: no checkpoint")
+    prediction = reason(patient, offload__optimizer=False, checkpoint__save_steps=10)
+    assert prediction.startswith("checkpoint.save_steps: no checkpoint")
 
 
 def test_values_that_the_run_has_already_are_no_change() -> None:
@@ -305,9 +305,9 @@ def test_values_that_the_run_has_already_are_no_change() -> None:
 
 
 def test_a_number_below_zero_is_refused_for_every_model() -> None:
-    found = what_if(run({"rollout": 4.0, "train": 2.0}), dataload__num_workers=-1)
-    assert isinstance(found, Withheld)
-    assert found.reason == "dataload.num_workers can't be -1"
+    prediction = what_if(run({"rollout": 4.0, "train": 2.0}), dataload__num_workers=-1)
+    assert isinstance(prediction, Withheld)
+    assert prediction.reason == "dataload.num_workers can't be -1"
 
 
 def test_completions_that_are_no_longer_than_the_new_limit_stay() -> None:
@@ -319,9 +319,9 @@ def test_completions_that_are_no_longer_than_the_new_limit_stay() -> None:
     assert mid(build, rollout__max_completion_length=300) == 0
     assert mid(build, rollout__max_completion_length=50) < -20
     cut_off = run(phases, {"rollout.max_completion_length": 100}, metrics=metrics)
-    found = what_if(cut_off, rollout__max_completion_length=150)
-    assert isinstance(found, Withheld)
-    assert "cut off" in found.reason
+    prediction = what_if(cut_off, rollout__max_completion_length=150)
+    assert isinstance(prediction, Withheld)
+    assert "cut off" in prediction.reason
     assert isinstance(what_if(cut_off, rollout__max_completion_length=0), Withheld)
     unknown = run(phases, {"rollout.max_completion_length": 200})
     assert isinstance(what_if(unknown, rollout__max_completion_length=50), Withheld)
@@ -330,6 +330,6 @@ def test_completions_that_are_no_longer_than_the_new_limit_stay() -> None:
 @pytest.mark.parametrize(("workers", "words"), [(1, "by 1 process per"), (2, "by 2 processes per")])
 def test_processes_are_counted_in_words(workers: int, words: str) -> None:
     build = run({"dataload": 3.0, "train": 5.0}, {"dataload.num_workers": 0})
-    found = what_if(build, dataload__num_workers=workers)
-    assert isinstance(found, Prediction)
-    assert words in found.assumed
+    prediction = what_if(build, dataload__num_workers=workers)
+    assert isinstance(prediction, Prediction)
+    assert words in prediction.assumed

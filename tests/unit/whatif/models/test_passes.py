@@ -136,13 +136,13 @@ def test_attention_is_a_part_of_the_layers() -> None:
         assert arithmetic_of({**MODEL, "model_hidden_size": unknown}) is None
 
 
-@pytest.mark.parametrize(("passes", "steps", "told"), [
+@pytest.mark.parametrize(("passes", "steps", "fits"), [
     (12, 4, True), (11, 4, False), (12, 3, True), (12, 2, False),
 ])  # fmt: skip
-def test_a_fit_needs_12_passes_of_3_steps(passes: int, steps: int, told: bool) -> None:
+def test_a_fit_needs_12_passes_of_3_steps(passes: int, steps: int, fits: bool) -> None:
     places = np.linspace(300.0, 500.0, passes)
     line = fit(Passes(0.1 + 0.0002 * places, places, np.arange(passes) % steps))
-    assert (line is not None) == told
+    assert (line is not None) == fits
 
 
 def test_what_a_fit_leaves_open_is_the_jackknifes_error_over_steps() -> None:
@@ -150,8 +150,8 @@ def test_what_a_fit_leaves_open_is_the_jackknifes_error_over_steps() -> None:
     step, places = np.repeat(np.arange(5), 4), dice.uniform(300, 500, 20)
     seconds = (0.04 + 0.0002 * places) * np.repeat(1 + 0.02 * dice.normal(size=5), 4)
 
-    def crossing(kept: Any) -> float:
-        return float(np.polyfit(places[kept], seconds[kept], 1)[1])
+    def crossing(passes_chosen: Any) -> float:
+        return float(np.polyfit(places[passes_chosen], seconds[passes_chosen], 1)[1])
 
     every = crossing(step >= 0)
     apart = [crossing(step != number) - every for number in range(5)]

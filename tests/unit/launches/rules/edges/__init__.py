@@ -34,7 +34,7 @@ def recorded() -> Iterator[str]:
         flaw = edge.flaw()
         if flaw is not None:
             how = ["ends the job"] * flaw.ends + ["comes first"] * flaw.first
-            said = [f"{', '.join([flaw.severity, *how])}: {flaw.headline}", *flaw.evidence]
+            lines = [f"{', '.join([flaw.severity, *how])}: {flaw.headline}", *flaw.evidence]
             source = [f"in {flaw.source.text}"] if flaw.source else []
-            text = "\n".join([edge.name, *said, *(f"> {fix}" for fix in flaw.fixes), *source])
+            text = "\n".join([edge.name, *lines, *(f"> {fix}" for fix in flaw.fixes), *source])
             yield text.replace(str(REWARDS), "REWARDS")
