@@ -92,9 +92,9 @@ class FakeProc:
         (folder / str(len(list(folder.iterdir())) + 3)).symlink_to(f"socket:[{self._inode}]")
         row = f"0: {local} {remote} {state} 0:0 0:0 0 0 0 {self._inode} 1 0 100 0 0 10 0"
         self._sockets.setdefault(self._space[pid], []).append(row)
-        for other, space in self._space.items():
+        for pid_of_space, space in self._space.items():
             if space == self._space[pid]:
-                self._write_sockets(other)
+                self._write_sockets(pid_of_space)
 
     def _write_sockets(self, pid: int) -> None:
         (self.root / str(pid) / "net").mkdir(exist_ok=True)

@@ -119,7 +119,7 @@ def test_ranks_beyond_the_world_are_noted(
         environment = {**rank_environment(rank, 2), "LOCAL_RANK": number}
         host.add(101 + number, 100, "python t.py", environment, torch=True)
     (job,) = find_jobs((), host.root)
-    assert any(note in said for said in job.notes) if note else not job.notes
+    assert any(note in text for text in job.notes) if note else not job.notes
     assert job.ranks_missing == tuple({0, 1} - set(ranks))
 
 
@@ -129,8 +129,8 @@ def test_helpers_have_the_rank_that_they_are_of(host: FakeProc) -> None:
     host.add(111, 110, "cat", program="/bin/cat")
     host.add(112, 100, "sh", program="/bin/sh")
     (job,) = find_jobs((), host.root)
-    known = {member.pid: (member.rank, member.local_rank) for member in job.members}
-    assert known == {
+    ranks = {member.pid: (member.rank, member.local_rank) for member in job.members}
+    assert ranks == {
         100: (None, None), 101: (0, 0), 102: (1, 1), 110: (0, None), 111: (0, None),
         112: (None, None),
     }  # fmt: skip

@@ -96,8 +96,8 @@ def test_who_is_looked_at(host: FakeProc) -> None:
     candidates = find_candidates(
         host.root, scan(host.root), frozenset({105}), Written({101: 5}, {})
     )
-    said = {pid: (each.kind, each.rank, each.torch) for pid, each in candidates.items()}
-    assert said == {
+    facts = {pid: (each.kind, each.rank, each.torch) for pid, each in candidates.items()}
+    assert facts == {
         100: ("unknown", None, True),
         101: ("unknown", 5, False),
         102: ("unknown", 0, False),
@@ -152,7 +152,7 @@ def test_a_thread_of_a_process_group(
 
 
 @pytest.mark.parametrize(
-    ("parent", "rank", "forked", "asked"),
+    ("parent", "rank", "forked", "is_grouped"),
     [
         ("python /v/bin/torchrun t.py", None, False, False),
         ("python /v/bin/torchrun t.py", 3, False, True),  # of another launcher
@@ -161,7 +161,7 @@ def test_a_thread_of_a_process_group(
     ],
 )
 def test_threads_are_asked_for_where_a_rank_may_be_inherited(
-    host: FakeProc, parent: str, rank: int | None, forked: bool, asked: bool
+    host: FakeProc, parent: str, rank: int | None, forked: bool, is_grouped: bool
 ) -> None:
     program = "/bin/bash" if parent == "bash" else "/usr/bin/python3.11"
     host.add(100, 50, parent, {} if rank is None else {"RANK": rank}, program=program)
@@ -170,7 +170,7 @@ def test_threads_are_asked_for_where_a_rank_may_be_inherited(
         forked=forked,
     )  # fmt: skip
     candidates = find_candidates(host.root, scan(host.root), frozenset(), Written({}, {}))
-    assert candidates[101].grouped is asked
+    assert candidates[101].grouped is is_grouped
 
 
 def test_the_driver_of_ray_is_no_rank(host: FakeProc) -> None:
@@ -187,19 +187,19 @@ def test_the_driver_of_ray_is_no_rank(host: FakeProc) -> None:
 
 
 @pytest.mark.parametrize(
-    ("parent", "taken"), [("python /v/bin/torchrun t.py", True), ("bash", False), (None, False)]
+    ("parent", "is_rank"), [("python /v/bin/torchrun t.py", True), ("bash", False), (None, False)]
 )
 def test_what_a_launcher_starts_is_a_rank_though_it_may_not_be_read(
-    host: FakeProc, parent: str | None, taken: bool
+    host: FakeProc, parent: str | None, is_rank: bool
 ) -> None:
     if parent is not None:
         host.add(100, 50, parent)
     host.add(101, 100, "python t.py", torch=True)
     processes = scan(host.root)
     processes[101] = replace(processes[101], readable=False)
-    found = find_candidates(host.root, processes, frozenset(), Written({}, {})).get(101)
-    assert (found is not None) is taken
-    assert found is None or (found.kind, found.torch, found.grouped) == ("unknown", True, True)
+    match = find_candidates(host.root, processes, frozenset(), Written({}, {})).get(101)
+    assert (match is not None) is is_rank
+    assert match is None or (match.kind, match.torch, match.grouped) == ("unknown", True, True)
 
 
 @pytest.mark.parametrize("readable", [True, False])
@@ -208,8 +208,8 @@ def test_a_small_helper_of_a_launcher_is_no_rank(host: FakeProc, readable: bool)
     host.add(101, 100, "python t.py")
     processes = scan(host.root)
     processes[101] = replace(processes[101], readable=readable)
-    found = find_candidates(host.root, processes, frozenset(), Written({}, {}))
-    assert (101 in found) is not readable  # of one that may not be read its size says nothing
+    candidates = find_candidates(host.root, processes, frozenset(), Written({}, {}))
+    assert (101 in candidates) is not readable  # of one that may not be read its size says nothing
 
 
 WRITTEN = {"RANK": "2", "WORLD_SIZE": "4"}
@@ -228,5 +228,5 @@ def test_what_a_recorder_wrote_counts_where_the_process_says_nothing(
 ) -> None:
     host.add(100, 50, "python t.py", environment, torch=True, threads=threads)
     written = Written({}, {100: WRITTEN})
-    found = find_candidates(host.root, scan(host.root), frozenset(), written)
-    assert found[100].rank == rank
+    candidates = find_candidates(host.root, scan(host.root), frozenset(), written)
+    assert candidates[100].rank == rank

@@ -65,8 +65,8 @@ def test_thread_names_of_torch_count_more_than_the_command() -> None:
 
 
 def test_python_options_are_not_the_program() -> None:
-    found = program(("python3", "-u", "-X", "importtime", "-W", "error", "run.py", "-m", "x"))
-    assert (found.script, found.module, found.options) == ("run.py", "", ("-m", "x"))
+    run = program(("python3", "-u", "-X", "importtime", "-W", "error", "run.py", "-m", "x"))
+    assert (run.script, run.module, run.options) == ("run.py", "", ("-m", "x"))
     assert program(("python3", "-mtorch.distributed.run")).module == "torch.distributed.run"
     assert program(("python3", "-c")).code == ""
 

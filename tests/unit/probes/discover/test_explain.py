@@ -26,7 +26,7 @@ def process(**more: object) -> Process:
 
 
 @pytest.mark.parametrize(
-    ("found", "words"),
+    ("subject", "words"),
     [
         (process(kernel=True), "process 7 (x?[1m) is a thread of the kernel"),
         (process(state="Z"), "zombie that its parent, process 1,"),
@@ -35,8 +35,8 @@ def process(**more: object) -> Process:
         (None, "there is no process 4194305"),
     ],
 )
-def test_a_process_that_is_of_no_job(found: Process | None, words: str) -> None:
-    problem = no_such_member(7 if found else 4194305, found, PROC)
+def test_a_process_that_is_of_no_job(subject: Process | None, words: str) -> None:
+    problem = no_such_member(7 if subject else 4194305, subject, PROC)
     assert isinstance(problem, NoJobError)
     assert words in str(problem)
     assert "\x1b" not in str(problem)
@@ -104,11 +104,11 @@ def test_the_first_process_and_a_nameless_one() -> None:
     ("count", "lines"), [(1, 1), (3, 3), (4, 4), (5, 5), (6, 5)], ids="{} left".format
 )
 def test_what_is_left_is_named_and_then_counted(count: int, lines: int, tmp_path: Path) -> None:
-    left = [
+    helpers = [
         process(pid=100 + n, arguments=("/v/bin/python", "w.py"), environment={"RANK": str(n)})
         for n in range(count)
     ]
-    head, *listed, last = str(only_remains(left, tmp_path)).split("\n")
+    head, *listed, last = str(only_remains(helpers, tmp_path)).split("\n")
     assert head.endswith(
         "a helper of its ranks:" if count == 1 else f"{count} helpers of its ranks:"
     )
@@ -120,17 +120,17 @@ def test_what_is_left_is_named_and_then_counted(count: int, lines: int, tmp_path
 
 
 @pytest.mark.parametrize(
-    ("rank", "said"),
+    ("rank", "words"),
     [("7", " of rank 7"), ("123456", " of rank 123456"), ("1234567", ""), ("x", "")],
 )
-def test_a_rank_is_named_where_it_is_one(rank: str, said: str, tmp_path: Path) -> None:
+def test_a_rank_is_named_where_it_is_one(rank: str, words: str, tmp_path: Path) -> None:
     text = str(is_remains(7, [process(arguments=("a",), environment={"RANK": rank})], tmp_path))
     assert text.startswith("process 7 is of no job that runs. One that has ended")
-    assert f"\n  7{said} (a)\n" in text
+    assert f"\n  7{words} (a)\n" in text
 
 
 @pytest.mark.parametrize(
-    ("targets", "held"),
+    ("targets", "words"),
     [
         ([], ""),
         (["/dev/nvidia1", "/dev/nvidia0", "/dev/nvidiactl"], "holds GPUs 0, 1, whose memory may"),
@@ -140,7 +140,7 @@ def test_a_rank_is_named_where_it_is_one(rank: str, said: str, tmp_path: Path) -
         (["socket:[10]"], ""),  # one that is connected listens nowhere
     ],
 )
-def test_what_is_left_holds(targets: list[str], held: str, host: FakeProc) -> None:
+def test_what_is_left_holds(targets: list[str], words: str, host: FakeProc) -> None:
     host.add(7, 1, "python w.py")
     rows = (
         "0: 00000000:1F40 00000000:0000 0A 0:0 0:0 0 0 0 9 1",
@@ -151,5 +151,5 @@ def test_what_is_left_holds(targets: list[str], held: str, host: FakeProc) -> No
     for number, target in enumerate(targets):
         (host.root / "7/fd" / str(number)).symlink_to(target)
     text = str(only_remains([process()], host.root))
-    assert (f": {held}" if held else "(nameless)\n") in text
-    assert ("holds" in text) is bool(held)
+    assert (f": {words}" if words else "(nameless)\n") in text
+    assert ("holds" in text) is bool(words)

@@ -31,7 +31,7 @@ ENGINE, RAYLET = process(90, 80, "VLLM::EngineCore"), process(90, 80, "/ray/rayl
 
 
 @pytest.mark.parametrize(
-    ("command", "known", "child", "kind"),
+    ("command", "facts", "child", "kind"),
     [
         (SERVES, None, ENGINE, "server"),
         (SERVES, None, process(90, 80, "VLLM::Worker_TP0"), None),
@@ -50,12 +50,12 @@ ENGINE, RAYLET = process(90, 80, "VLLM::EngineCore"), process(90, 80, "/ray/rayl
     ],
 )
 def test_a_parent_is_known_by_what_it_starts_unless_it_may_be_a_rank(
-    command: str, known: dict[str, Any] | None, child: Process, kind: str | None
+    command: str, facts: dict[str, Any] | None, child: Process, kind: str | None
 ) -> None:
     parent = process(80, 50, command)
     candidates = {}
-    if known is not None:
-        candidates[80] = replace(Candidate(parent, "unknown", {}), **known)
+    if facts is not None:
+        candidates[80] = replace(Candidate(parent, "unknown", {}), **facts)
     recognise_parents(candidates, {80: parent, 90: child}, frozenset())
     assert (candidates[80].kind if 80 in candidates else None) == kind
 

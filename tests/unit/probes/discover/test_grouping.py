@@ -207,7 +207,7 @@ def test_the_recorder_says_which_rank_a_process_is(host: FakeProc, tmp_path: Pat
 
 
 @pytest.mark.parametrize(
-    ("other", "jobs"),
+    ("second", "jobs"),
     [
         ({}, [[100, 101]]),
         ({"WORLD_SIZE": 4}, [[100], [101]]),
@@ -216,11 +216,11 @@ def test_the_recorder_says_which_rank_a_process_is(host: FakeProc, tmp_path: Pat
     ids=["alike", "another size", "an address"],
 )
 def test_ranks_that_were_started_alike_and_name_no_address(
-    host: FakeProc, other: dict[str, object], jobs: list[list[int]]
+    host: FakeProc, second: dict[str, object], jobs: list[list[int]]
 ) -> None:
     own = {"RANK": 0, "WORLD_SIZE": 2}
     host.add(100, 50, "python t.py", own, torch=True)
-    host.add(101, 51, "python t.py", {**own, "RANK": 1, **other}, torch=True)
+    host.add(101, 51, "python t.py", {**own, "RANK": 1, **second}, torch=True)
     assert sorted(rank_pids(host)) == jobs
 
 
@@ -231,7 +231,7 @@ def process(pid: int, parent: int = 1, image: int | None = None) -> Process:
     )  # fmt: skip
 
 
-def told(**environment: str) -> Candidate:
+def rank_with(**environment: str) -> Candidate:
     return Candidate(process(7), "unknown", environment)
 
 
@@ -247,19 +247,19 @@ def told(**environment: str) -> Candidate:
     ],
 )
 def test_an_address_has_a_host_and_a_port(environment: dict[str, str], address: str) -> None:
-    assert address_of(told(**environment)) == address
+    assert address_of(rank_with(**environment)) == address
 
 
 def test_torchruns_default_is_no_name_of_a_job() -> None:
-    names = [run_id_of(told(TORCHELASTIC_RUN_ID=name)) for name in ("none", "", "job-7")]
-    assert [run_id_of(told()), *names] == ["", "", "", "job-7"]
+    names = [run_id_of(rank_with(TORCHELASTIC_RUN_ID=name)) for name in ("none", "", "job-7")]
+    assert [run_id_of(rank_with()), *names] == ["", "", "", "job-7"]
 
 
 ADDRESS = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500"}
 
 
 @pytest.mark.parametrize(
-    ("left", "right", "named", "number", "jobs"),
+    ("first", "second", "together", "number", "jobs"),
     [
         (1, 1, (), None, 1),
         (1, 2, (), None, 1),
@@ -272,19 +272,19 @@ ADDRESS = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500"}
     ],
 )
 def test_of_ranks_without_numbers_and_addresses_two_groups_of_several_stay_two(
-    left: int, right: int, named: tuple[int, ...], number: int | None, jobs: int
+    first: int, second: int, together: tuple[int, ...], number: int | None, jobs: int
 ) -> None:
-    pids = range(10, 10 + left + right)
+    pids = range(10, 10 + first + second)
     candidates = {
-        pid: Candidate(process(pid), "unknown", ADDRESS if pid in named else {}) for pid in pids
+        pid: Candidate(process(pid), "unknown", ADDRESS if pid in together else {}) for pid in pids
     }
     ranks = {pid: 0 if pid == number else None for pid in pids}
     groups = Groups(set(pids), candidates, Cast(ranks, frozenset(), {}))
-    for pid in pids[1:left]:
+    for pid in pids[1:first]:
         groups.join(10, pid)
-    for pid in pids[left + 1 :]:
-        groups.join(10 + left, pid)
-    groups.join_if_possible(10, 10 + left)
+    for pid in pids[first + 1 :]:
+        groups.join(10 + first, pid)
+    groups.join_if_possible(10, 10 + first)
     assert len(groups.all()) == jobs
 
 
@@ -334,9 +334,9 @@ def test_what_speaks_against_one_job(more: Mapping[str, str], joined: bool) -> N
 def test_the_address_of_what_is_no_rank_says_nothing() -> None:
     """A server inherits whatever its shell has exported."""
     own = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500", "TORCHELASTIC_RUN_ID": "a"}
-    other = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29600", "TORCHELASTIC_RUN_ID": "b"}
+    second = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29600", "TORCHELASTIC_RUN_ID": "b"}
     candidates = {
-        10: Candidate(process(10), "unknown", own), 11: Candidate(process(11), "server", other)
+        10: Candidate(process(10), "unknown", own), 11: Candidate(process(11), "server", second)
     }  # fmt: skip
     for lost, jobs in (({}, 1), ({11: 1}, 2)):  # a helper that a rank has left knows its address
         groups = Groups({10, 11}, candidates, Cast({10: 0}, frozenset(), lost))
@@ -359,14 +359,14 @@ def test_ranks_that_one_program_has_forked_are_of_one_job(
 ) -> None:
     family = [process(100 + n, 80, image) for n, image in enumerate(images)]
     tree = Tree({one.pid: one for one in (*family, *([maker] if maker else []))})
-    found = made({100, 101}, Cast({100: 0, 101: 1}, frozenset(), {}), tree)
-    assert [(one, other) for one, other in found if one != other] == pairs
+    made_pairs = made({100, 101}, Cast({100: 0, 101: 1}, frozenset(), {}), tree)
+    assert [(one, other) for one, other in made_pairs if one != other] == pairs
 
 
 def test_ranks_are_of_one_job_with_the_launcher_that_made_them() -> None:
     tree = Tree({pid: process(pid, 80, 5) for pid in (100, 101)} | {80: process(80, 50, 5)})
-    found = made({80, 100, 101}, Cast({100: 0, 101: 1}, frozenset({80}), {}), tree)
-    assert list(found) == [(100, 80), (101, 80)]
+    made_pairs = made({80, 100, 101}, Cast({100: 0, 101: 1}, frozenset({80}), {}), tree)
+    assert list(made_pairs) == [(100, 80), (101, 80)]
     assert list(made({80, 100, 101}, Cast({100: 0, 101: 1}, frozenset(), {}), tree)) == []
 
 

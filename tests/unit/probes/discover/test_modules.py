@@ -122,8 +122,8 @@ def test_the_environment_as_the_process_has_it_now(monkeypatch: pytest.MonkeyPat
     of_libc = environ_pointers(proc, process, program)
     assert of_libc == pointers[-1:]  # some programs have a copy of their own
     assert live_environment(proc, pid, of_libc)["RANK"] == "12345"
-    other = tuple(file for file in program.files if "libc.so" not in file.path)
-    assert environ_pointers(proc, process, replace(modules, files=other)) == ()
+    libraries = tuple(file for file in program.files if "libc.so" not in file.path)
+    assert environ_pointers(proc, process, replace(modules, files=libraries)) == ()
     assert environ_pointers(proc / "none", process, modules) == ()
 
 
@@ -154,7 +154,7 @@ class Held:
 
 
 @pytest.fixture
-def held(tmp_path: Path) -> Held:
+def held_memory(tmp_path: Path) -> Held:
     """Two strings, `RANK=3` at 0x100 and `WORLD_SIZE=8` at 0x200."""
     memory = Held(tmp_path)
     memory.write(0x100, b"RANK=3\0")
@@ -180,14 +180,14 @@ BOTH = {"RANK": "3", "WORLD_SIZE": "8"}
     ],
 )
 def test_an_array_of_variables(
-    held: Held, array: int, pointers: tuple[int, ...], variables: dict[str, str]
+    held_memory: Held, array: int, pointers: tuple[int, ...], variables: dict[str, str]
 ) -> None:
-    held.array(array, *pointers)
-    assert held.variables() == variables
+    held_memory.array(array, *pointers)
+    assert held_memory.variables() == variables
 
 
 @pytest.mark.parametrize(
-    ("address", "length", "kept"),
+    ("address", "length", "size"),
     [
         (0x300, 100, 100),
         (0x300, 511, 511),
@@ -200,17 +200,17 @@ def test_an_array_of_variables(
     ],
 )
 def test_a_string_is_read_to_its_end_or_to_a_limit(
-    held: Held, address: int, length: int, kept: int
+    held_memory: Held, address: int, length: int, size: int
 ) -> None:
     value = "h" * (length - len("MASTER_ADDR="))
-    held.write(address, f"MASTER_ADDR={value}\0".encode())
-    held.array(0x900, address, 0)
-    expected = value[: kept - len("MASTER_ADDR=")]
-    assert held.variables() == ({"MASTER_ADDR": expected} if kept else {})
+    held_memory.write(address, f"MASTER_ADDR={value}\0".encode())
+    held_memory.array(0x900, address, 0)
+    expected = value[: size - len("MASTER_ADDR=")]
+    assert held_memory.variables() == ({"MASTER_ADDR": expected} if size else {})
 
 
-@pytest.mark.parametrize(("before", "seen"), [(1999, True), (2000, False)])
-def test_an_array_without_an_end_is_given_up(tmp_path: Path, before: int, seen: bool) -> None:
+@pytest.mark.parametrize(("before", "is_read"), [(1999, True), (2000, False)])
+def test_an_array_without_an_end_is_given_up(tmp_path: Path, before: int, is_read: bool) -> None:
     own = PAGE + 8 * (512 - 464)  # so that 2,000 pointers end where a page does
     array = struct.pack("<2002Q", *[0x200] * before, *[0x100] * (2001 - before), 0)
     memory = bytearray(own + len(array))
@@ -218,14 +218,14 @@ def test_an_array_without_an_end_is_given_up(tmp_path: Path, before: int, seen: 
     memory[ENVIRON : ENVIRON + 8], memory[own:] = struct.pack("<Q", own), array
     (tmp_path / "7").mkdir()
     (tmp_path / "7" / "mem").write_bytes(memory.ljust(8 * PAGE, b"\0"))
-    assert live_environment(tmp_path, 7, [ENVIRON]) == ({"RANK": "3"} if seen else {})
+    assert live_environment(tmp_path, 7, [ENVIRON]) == ({"RANK": "3"} if is_read else {})
 
 
-def test_the_first_pointer_that_leads_to_variables_counts(held: Held) -> None:
-    held.array(0x900, 0x100, 0)
-    assert live_environment(held.proc, 7, [9 * PAGE, 0x10, ENVIRON]) == {"RANK": "3"}
-    assert live_environment(held.proc, 8, [ENVIRON]) == {}
-    assert live_environment(held.proc, 7, []) == {}
+def test_the_first_pointer_that_leads_to_variables_counts(held_memory: Held) -> None:
+    held_memory.array(0x900, 0x100, 0)
+    assert live_environment(held_memory.proc, 7, [9 * PAGE, 0x10, ENVIRON]) == {"RANK": "3"}
+    assert live_environment(held_memory.proc, 8, [ENVIRON]) == {}
+    assert live_environment(held_memory.proc, 7, []) == {}
 
 
 PROGRAM, LIBC, OTHER = "/v/bin/python", "/lib/x86_64-linux-gnu/libc.so.6", "/v/lib/own.so"
@@ -246,9 +246,9 @@ def test_the_environment_is_where_the_program_or_the_c_library_has_it(
     tmp_path: Path, exported: tuple[tuple[str, str], ...], pointers: list[int]
 ) -> None:
     files = [File(path, SIZE * (number + 1)) for number, (path, _) in enumerate(exported)]
-    parts = [library_at(file.start, name) for file, (_, name) in zip(files, exported, strict=True)]
+    images = [library_at(file.start, name) for file, (_, name) in zip(files, exported, strict=True)]
     (tmp_path / "7").mkdir()
-    (tmp_path / "7" / "mem").write_bytes(bytes(SIZE) + b"".join(parts))
+    (tmp_path / "7" / "mem").write_bytes(bytes(SIZE) + b"".join(images))
     process = Process(7, 1, 7, 7, "S", "python", 1, executable=PROGRAM)
-    found = environ_pointers(tmp_path, process, Modules(tuple(files)))
-    assert found == tuple(SIZE * (number + 1) + 0x123 for number in pointers)
+    addresses = environ_pointers(tmp_path, process, Modules(tuple(files)))
+    assert addresses == tuple(SIZE * (number + 1) + 0x123 for number in pointers)

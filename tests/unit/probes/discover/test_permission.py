@@ -86,9 +86,9 @@ def test_why_a_trace_is_refused(
     if scope:
         (tmp_path / "sys/kernel/yama").mkdir(parents=True)
         (tmp_path / "sys/kernel/yama/ptrace_scope").write_text(scope + "\n")
-    said = why_refused(7, tmp_path)
-    assert said.startswith(begins)
-    assert all(word in said for word in words), said
+    message = why_refused(7, tmp_path)
+    assert message.startswith(begins)
+    assert all(word in message for word in words), message
 
 
 def test_it_always_says_something() -> None:

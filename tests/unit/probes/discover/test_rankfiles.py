@@ -45,8 +45,8 @@ def test_the_recorder_says_it_where_a_title_has_overwritten_the_environment(
         text = f'{{"pid": {pid}, {sizes}}}'
         (run / "ranks" / f"{rank:05d}.json").write_text(text)
     (run / "ranks" / "pid103.json").write_text(f'{{"pid": 103, {sizes}}}')
-    named = {"GRPO_DOCTOR_RUN_DIR": str(run)}
-    host.add(100, 50, "torchrun t.py", named, name="torchrun")
+    variables = {"GRPO_DOCTOR_RUN_DIR": str(run)}
+    host.add(100, 50, "torchrun t.py", variables, name="torchrun")
     (host.root / "100" / "root").symlink_to("/")
     for pid in (101, 102, 103):
         host.add(pid, 100, "trainer: step 3", torch=large)

@@ -41,22 +41,22 @@ class Host:
         forked: bool = False,
         group: int | None = None,
         python: bool = True,
-        known: bool = True,
+        is_candidate: bool = True,
         environment: Mapping[str, str] | None = None,
     ) -> None:
-        """A process; `late`: its rank was set after exec; `known`: it is a candidate."""
-        told = {} if rank is None else {"RANK": str(rank), "WORLD_SIZE": "4", **ADDRESS}
-        told |= environment or {}
+        """A process; `late`: its rank was set after exec; `is_candidate`: it is a candidate."""
+        variables = {} if rank is None else {"RANK": str(rank), "WORLD_SIZE": "4", **ADDRESS}
+        variables |= environment or {}
         self.processes[pid] = Process(
             pid=pid, parent=parent, group=pid if group is None else group, session=pid, state="S",
             name="python", started_ticks=len(self.processes), python=python, forked=forked,
             image=None if image is None else (image, 0),
             arguments=tuple(command.split() if isinstance(command, str) else command),
-            environment={} if late else told,
+            environment={} if late else variables,
         )  # fmt: skip
-        if known:
+        if is_candidate:
             self.candidates[pid] = Candidate(
-                self.processes[pid], kind, told, torch=torch, grouped=grouped
+                self.processes[pid], kind, variables, torch=torch, grouped=grouped
             )
 
     def cast(self, left_out: Iterable[int] = ()) -> Cast:
@@ -71,8 +71,8 @@ class Host:
 def host() -> Host:
     """A host with its first process and a shell."""
     made = Host()
-    made.add(1, 0, "/sbin/init", python=False, known=False)
-    made.add(50, 1, "bash", python=False, known=False)
+    made.add(1, 0, "/sbin/init", python=False, is_candidate=False)
+    made.add(50, 1, "bash", python=False, is_candidate=False)
     return made
 
 
@@ -88,15 +88,15 @@ def host() -> Host:
         ({"environment": {"RANK": "0"}}, {}, False),  # the child may have inherited it
         ({"environment": {"RANK": "1"}}, {}, True),
         ({"environment": {"RANK": "1"}}, {"late": True}, False),
-        ({"known": True, "kind": "engine-worker"}, {}, False),
-        ({"known": True, "kind": "launcher"}, {}, False),  # known without us
-        ({"known": True, "kind": "unknown"}, {}, True),
+        ({"is_candidate": True, "kind": "engine-worker"}, {}, False),
+        ({"is_candidate": True, "kind": "launcher"}, {}, False),  # known without us
+        ({"is_candidate": True, "kind": "unknown"}, {}, True),
     ],
 )
 def test_a_parent_that_makes_ranks_is_a_launcher(
     host: Host, parent: dict[str, Any], child: dict[str, Any], makes: bool
 ) -> None:
-    host.add(80, 50, "python go.py", **{"known": False, "torch": False, **parent})
+    host.add(80, 50, "python go.py", **{"is_candidate": False, "torch": False, **parent})
     host.add(100, 80, **{"rank": 0, "grouped": True, **child})
     assert host.cast().launchers == ({80} if makes else set())
 
@@ -104,12 +104,12 @@ def test_a_parent_that_makes_ranks_is_a_launcher(
 def test_a_rank_that_starts_another_one_is_no_launcher(host: Host) -> None:
     host.add(100, 50, rank=0, grouped=True)
     host.add(101, 100, rank=1, grouped=True)
-    found = host.cast()
-    assert (found.ranks, found.launchers) == ({100: 0, 101: 1}, frozenset())
+    roles = host.cast()
+    assert (roles.ranks, roles.launchers) == ({100: 0, 101: 1}, frozenset())
 
 
 def test_what_started_this_tool_is_no_launcher(host: Host) -> None:
-    host.add(80, 50, "python go.py", known=False)
+    host.add(80, 50, "python go.py", is_candidate=False)
     host.add(100, 80, rank=0)
     assert host.cast(left_out=[80]).launchers == set()
 
@@ -143,7 +143,7 @@ def test_nothing_below_an_engine_or_a_helper_of_a_rank_is_a_rank(
     host: Host, above: Kind, trains: bool
 ) -> None:
     host.add(80, 50, kind=above)
-    host.add(81, 80, "sh", python=False, known=False)
+    host.add(81, 80, "sh", python=False, is_candidate=False)
     host.add(100, 81, rank=0)
     assert (100 in host.cast().ranks) is trains
 
@@ -168,9 +168,9 @@ def test_what_has_lost_the_launcher_that_others_have_is_no_rank_unless_it_runs_t
     for rank in range(2):
         host.add(100 + rank, 90, SAME, rank=rank)
     host.add(120, 1, **late_one)
-    found = host.cast()
-    assert found.lost == ({120: late_one["rank"]} if lost else {})
-    assert (120 in found.ranks) is not lost
+    roles = host.cast()
+    assert roles.lost == ({120: late_one["rank"]} if lost else {})
+    assert (120 in roles.ranks) is not lost
 
 
 @pytest.mark.parametrize(("group", "lost"), [(109, True), (0, False), (50, False), (110, False)])
@@ -246,7 +246,7 @@ def test_a_task_is_a_rank_unless_it_starts_ranks(
 
 
 def test_several_of_one_number_are_no_tasks_by_that_number(host: Host) -> None:
-    host.add(90, 50, "python go.py", known=False)
+    host.add(90, 50, "python go.py", is_candidate=False)
     host.add(100, 90, environment=TASK)
     assert host.cast().ranks == {100: 1}
     host.add(101, 90, environment=TASK)
@@ -341,7 +341,7 @@ def test_what_is_below_a_rank_is_none_whatever_it_talks_to(host: Host) -> None:
 
 
 @pytest.mark.parametrize(
-    ("grouped", "pids", "asked"),
+    ("grouped", "pids", "questions"),
     [
         ((), (100,), []),
         ((), (100, 101), [[100, 101]]),
@@ -350,9 +350,9 @@ def test_what_is_below_a_rank_is_none_whatever_it_talks_to(host: Host) -> None:
     ],
 )
 def test_sockets_are_read_only_where_they_can_tell_something(
-    host: Host, grouped: Sequence[int], pids: Sequence[int], asked: list[list[int]]
+    host: Host, grouped: Sequence[int], pids: Sequence[int], questions: list[list[int]]
 ) -> None:
     for pid in pids:
         host.add(pid, 50, grouped=pid in grouped)
     host.cast()
-    assert host.asked == asked
+    assert host.asked == questions

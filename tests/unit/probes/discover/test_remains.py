@@ -21,8 +21,8 @@ def leave(
     **more: object,
 ) -> None:
     """What a reward of rank 1 has started, after the job was killed."""
-    known = environment or rank_environment(1, 2, 28400, TORCHELASTIC_RUN_ID="none")
-    host.add(pid, 1, command, known, **{"group": 99, **more})  # type: ignore[arg-type]
+    variables = environment or rank_environment(1, 2, 28400, TORCHELASTIC_RUN_ID="none")
+    host.add(pid, 1, command, variables, **{"group": 99, **more})  # type: ignore[arg-type]
 
 
 def start_job(host: FakeProc, pid: int = 200) -> None:
@@ -57,10 +57,10 @@ def test_large_without_torch(host: FakeProc) -> None:
 
 def test_alone_it_is_named(host: FakeProc) -> None:
     leave(host, 100)
-    with pytest.raises(NoJobError) as said:
+    with pytest.raises(NoJobError) as error:
         find_jobs((), host.root)
-    assert "left a helper of its ranks:\n  100 of rank 1 (python -c import time" in str(said.value)
-    assert str(said.value).endswith("End it: kill 100; after some seconds, kill -9 100")
+    assert "left a helper of its ranks:\n  100 of rank 1 (python -c import time" in str(error.value)
+    assert str(error.value).endswith("End it: kill 100; after some seconds, kill -9 100")
     assert rank_pids(host, 100) == [[100]]
 
 
@@ -73,9 +73,9 @@ def test_of_each_rank_one(host: FakeProc) -> None:
 
 def test_what_it_was_told_stays_secret(host: FakeProc) -> None:
     leave(host, 100, ["python", "judge.py", "--api-key", "hunter2"])
-    with pytest.raises(NoJobError) as said:
+    with pytest.raises(NoJobError) as error:
         find_jobs((), host.root)
-    assert "hunter2" not in str(said.value)
+    assert "hunter2" not in str(error.value)
 
 
 def test_one_with_torch_may_be_a_rank(host: FakeProc) -> None:
@@ -130,9 +130,9 @@ def test_what_ranks_have_forked_is_left_with_their_torch_and_their_sockets(host:
     host.listens(100, 29500)
     host.connects(101, 100, 29500)
     (host.root / "101" / "fd" / "40").symlink_to("/dev/nvidia3")
-    with pytest.raises(NoJobError) as said:
+    with pytest.raises(NoJobError) as error:
         find_jobs((), host.root)
-    lines = str(said.value).splitlines()
+    lines = str(error.value).splitlines()
     assert lines[1] == "  100 of rank 0 (python t.py): holds port 29500"
     assert lines[2].startswith("  101 of rank 1 (python t.py): holds GPU 3, whose memory")
     with pytest.raises(NoJobError, match=r"process 101 is of no job that runs"):
@@ -169,14 +169,18 @@ def test_loader_workers_of_a_job_that_has_ended(host: FakeProc) -> None:
             find_jobs(pids, host.root)
 
 
-@pytest.mark.parametrize(("image", "left"), [(60, True), (90, False)], ids=["other", "its forker"])
-def test_loader_workers_below_a_program_in_python(host: FakeProc, image: int, left: bool) -> None:
+@pytest.mark.parametrize(
+    ("image", "is_left"), [(60, True), (90, False)], ids=["other", "its forker"]
+)
+def test_loader_workers_below_a_program_in_python(
+    host: FakeProc, image: int, is_left: bool
+) -> None:
     host.add(60, 50, "python supervise.py", image=image, forked=False)
     environment = rank_environment(0, 2)
     host.add(100, 60, "python t.py", environment, torch=True, image=90, name="pt_data_worker")
-    with pytest.raises(NoJobError) as said:
+    with pytest.raises(NoJobError) as error:
         find_jobs((), host.root)
-    assert ("left a helper of its ranks:\n  100 of rank 0" in str(said.value)) is left
+    assert ("left a helper of its ranks:\n  100 of rank 0" in str(error.value)) is is_left
 
 
 def test_an_engine_and_a_fork_are_left_together(host: FakeProc) -> None:
@@ -201,12 +205,14 @@ def test_the_workers_of_a_living_rank_are_not_left(host: FakeProc) -> None:
 
 
 @pytest.mark.parametrize(
-    ("parent", "left"), [("systemd", True), ("bash", False)], ids=["of a user's session", "a shell"]
+    ("parent", "is_left"),
+    [("systemd", True), ("bash", False)],
+    ids=["of a user's session", "a shell"],
 )
-def test_the_init_of_a_session_takes_orphans(host: FakeProc, parent: str, left: bool) -> None:
+def test_the_init_of_a_session_takes_orphans(host: FakeProc, parent: str, is_left: bool) -> None:
     host.add(60, 1, parent, name=parent, program=f"/bin/{parent}")
     host.add(100, 60, SLEEPS, rank_environment(1, 2, 28400), group=99)
-    if not left:
+    if not is_left:
         assert rank_pids(host) == [[100]]
         return
     with pytest.raises(NoJobError, match="left a helper of its ranks"):

@@ -14,16 +14,16 @@ from tests.unit.probes.discover.fakeproc import FakeProc
 
 
 def test_a_name_cannot_pretend_to_be_a_state() -> None:
-    rest = " ".join(["S", "7", "8", "9", *["0"] * 46])
-    process = as_seen(5, parse_stat(b"5 (x) R 1 (\x1b[31m\xff) " + rest.encode()))
+    fields = " ".join(["S", "7", "8", "9", *["0"] * 46])
+    process = as_seen(5, parse_stat(b"5 (x) R 1 (\x1b[31m\xff) " + fields.encode()))
     assert (process.state, process.parent, process.group, process.session) == ("S", 7, 8, 9)
     assert process.name == "x) R 1 (\x1b[31m\ufffd"
     assert process.image is None
 
 
 def test_a_process_that_is_being_killed_is_dead() -> None:
-    rest = ["R", "7", "8", "9", "0", "0", "4194308", *["0"] * 43]
-    assert as_seen(5, parse_stat(b"5 (x) " + " ".join(rest).encode())).dead
+    fields = ["R", "7", "8", "9", "0", "0", "4194308", *["0"] * 43]
+    assert as_seen(5, parse_stat(b"5 (x) " + " ".join(fields).encode())).dead
 
 
 def test_only_what_is_wanted_of_an_environment_is_kept() -> None:
@@ -32,8 +32,8 @@ def test_only_what_is_wanted_of_an_environment_is_kept() -> None:
 
 
 def test_all_of_this_host_is_seen() -> None:
-    found = scan(Path("/proc"))
-    own = found[os.getpid()]
+    processes = scan(Path("/proc"))
+    own = processes[os.getpid()]
     assert (own.parent, own.python, own.readable) == (os.getppid(), True, True)
     assert own.uid == os.geteuid()
 
@@ -54,11 +54,11 @@ def test_a_process_whose_memory_is_locked_costs_only_itself(
     really = module.read_process
     monkeypatch.setattr(module, "read_process", read)
     monkeypatch.setattr(module, "_STUCK_AFTER_S", 0.05)
-    found = scan(host.root)
+    processes = scan(host.root)
     goes_on.set()
     assert hangs.is_set()
-    assert found[101].problem.startswith("its memory is locked")
-    assert [pid for pid, one in found.items() if one.readable] == [1, 50, 100, 102]
+    assert processes[101].problem.startswith("its memory is locked")
+    assert [pid for pid, one in processes.items() if one.readable] == [1, 50, 100, 102]
 
 
 def test_what_hangs_is_given_up_and_what_answers_is_not() -> None:
@@ -110,9 +110,9 @@ def test_where_the_program_is_unknown_its_command_says_it(
 
 @pytest.mark.parametrize(("size", "large"), [((256 << 20) - 1, False), (256 << 20, True)])
 def test_how_large_one_with_torch_is(size: int, large: bool) -> None:
-    rest = ["S", "7", "8", "9", *["0"] * 46]
-    rest[20] = str(size)
-    assert as_seen(5, parse_stat(b"5 (x) " + " ".join(rest).encode())).large is large
+    fields = ["S", "7", "8", "9", *["0"] * 46]
+    fields[20] = str(size)
+    assert as_seen(5, parse_stat(b"5 (x) " + " ".join(fields).encode())).large is large
 
 
 def test_the_tree_of_a_host_that_was_read_while_it_changed(host: FakeProc) -> None:
@@ -139,8 +139,8 @@ def test_a_glance_sees_what_everybody_may_see_of_all_that_is_still_there(host: F
     (host.root / "101" / "stat").unlink()  # it ends just now
     host.add(102, 50, "python t.py")
     (host.root / "102" / "stat").write_text("102 (python) S\n")
-    seen = glance(host.root)
-    assert {pid: (one.name, one.state, one.parent) for pid, one in seen.items()} == {
+    processes = glance(host.root)
+    assert {pid: (one.name, one.state, one.parent) for pid, one in processes.items()} == {
         1: ("init", "S", 0), 50: ("bash", "S", 1), 100: ("python", "D", 50),
     }  # fmt: skip
-    assert seen[100].environment == {}
+    assert processes[100].environment == {}

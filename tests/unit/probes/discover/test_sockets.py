@@ -27,8 +27,8 @@ def test_both_ends_of_a_real_connection_are_found() -> None:
             with socket.create_connection((host, port)):  # nobody accepts it
                 sockets = Sockets(Path("/proc"))
                 sockets.add([own])
-                found = [one for one in sockets.connections(own) if one.port == port]
-        assert [(one.client, one.server, one.loopback) for one in found] == [(own, own, True)]
+                matches = [one for one in sockets.connections(own) if one.port == port]
+        assert [(one.client, one.server, one.loopback) for one in matches] == [(own, own, True)]
 
 
 def test_an_ipv4_client_of_an_ipv6_listener() -> None:
@@ -93,16 +93,18 @@ def test_where_neither_end_listens_any_more_both_are_clients(host: FakeProc) -> 
     assert [one.server for one in sockets.connections(101)] == [100]
 
 
-@pytest.mark.parametrize(("state", "seen"), [("01", True), ("08", False)], ids=["open", "closing"])
+@pytest.mark.parametrize(
+    ("state", "is_shown"), [("01", True), ("08", False)], ids=["open", "closing"]
+)
 def test_a_connection_counts_while_both_ends_are_open(
-    host: FakeProc, state: str, seen: bool
+    host: FakeProc, state: str, is_shown: bool
 ) -> None:
     for pid in (100, 101):
         host.add(pid, 1, "python t.py")
     host.listens(101, 8000)
     host.connects(100, 101, 8000, state=state)
-    assert bool(list(of(host, 100, 101).connections(100))) is seen
-    assert of(host, 100).has_unknown_servers(100) is seen
+    assert bool(list(of(host, 100, 101).connections(100))) is is_shown
+    assert of(host, 100).has_unknown_servers(100) is is_shown
     assert not list(of(host, 100, 101).connections(101))
 
 
@@ -170,7 +172,7 @@ SERVED = {300: {100, 101}}
 
 
 @pytest.mark.parametrize(
-    ("parent", "state", "in_core", "left_out", "found"),
+    ("parent", "state", "in_core", "left_out", "clients"),
     [
         (1, "S", False, False, SERVED),
         (100, "S", False, False, {}),  # what a rank has started is of its job anyway
@@ -185,7 +187,7 @@ def test_a_server_is_what_listens_where_ranks_are_connected(
     state: str,
     in_core: bool,
     left_out: bool,
-    found: dict[int, set[int]],
+    clients: dict[int, set[int]],
 ) -> None:
     ranks = (100, 101, 102)
     for pid in ranks:
@@ -197,7 +199,7 @@ def test_a_server_is_what_listens_where_ranks_are_connected(
     core = {*ranks, *([300] if in_core else [])}
     tree, sockets = Tree(scan(host.root)), of(host, *sorted(core))
     servers = find_servers(ranks, core, tree, frozenset([300] if left_out else []), sockets)
-    assert servers == found
+    assert servers == clients
 
 
 def store(host: FakeProc, *clients: tuple[int, int, int], address: str = LOOPBACK) -> str:

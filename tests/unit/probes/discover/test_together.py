@@ -24,11 +24,11 @@ def rank_pids(host: FakeProc, *pids: int) -> list[list[int]]:
     return [[one.pid for one in job.ranks()] for job in find_jobs(pids, host.root)]
 
 
-@pytest.mark.parametrize("named", [(100, 201), (201, 100), (100, 101, 200, 201)])
-def test_two_jobs_stay_two(host: FakeProc, named: tuple[int, ...]) -> None:
+@pytest.mark.parametrize("pids", [(100, 201), (201, 100), (100, 101, 200, 201)])
+def test_two_jobs_stay_two(host: FakeProc, pids: tuple[int, ...]) -> None:
     start(host, 100, range(2), 29500)
     start(host, 200, range(2), 29600)
-    assert rank_pids(host, *named) == [[100, 101], [200, 201]]
+    assert rank_pids(host, *pids) == [[100, 101], [200, 201]]
 
 
 def test_two_launchers_with_one_address(host: FakeProc) -> None:
@@ -60,11 +60,11 @@ def test_a_rank_with_another_port_than_the_others(host: FakeProc) -> None:
     assert rank_pids(host, 100, 200) == [[100, 200]]
 
 
-@pytest.mark.parametrize(("other", "jobs"), [("ffffffff", 1), ("01000000", 1), ("02000000", 2)])
+@pytest.mark.parametrize(("second", "jobs"), [("ffffffff", 1), ("01000000", 1), ("02000000", 2)])
 def test_worker_groups_of_ray_whose_cluster_is_hidden(
-    host: FakeProc, other: str, jobs: int
+    host: FakeProc, second: str, jobs: int
 ) -> None:
-    for first, port, ray_job in ((100, 41000, "01000000"), (200, 42000, other)):
+    for first, port, ray_job in ((100, 41000, "01000000"), (200, 42000, second)):
         command = "ray::PolicyModelActor.fit"
         start(host, first, range(2), port, command=command, RAY_JOB_ID=ray_job)
     assert len(find_jobs([100, 200], host.root)) == jobs
@@ -83,10 +83,10 @@ def test_two_ranks_that_a_script_gave_one_number(host: FakeProc) -> None:
     assert len(find_jobs([100, 101, 102], host.root)) == 1
 
 
-@pytest.mark.parametrize("named", [(100, 200), (200, 100)])
+@pytest.mark.parametrize("pids", [(100, 200), (200, 100)])
 def test_actors_of_ray_and_ranks_of_a_launcher_are_two_jobs(
-    host: FakeProc, named: tuple[int, int]
+    host: FakeProc, pids: tuple[int, int]
 ) -> None:
     start(host, 100, range(2), 41000, command="ray::PolicyModelActor.fit", RAY_JOB_ID="01000000")
     start(host, 200, range(2), 29500)
-    assert rank_pids(host, *named) == [[100, 101], [200, 201]]
+    assert rank_pids(host, *pids) == [[100, 101], [200, 201]]

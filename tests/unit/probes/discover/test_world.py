@@ -29,30 +29,30 @@ def processes(*pids: int, parent: int = 1) -> Mapping[int, Process]:
 
 
 def test_numbers_that_are_known_stay() -> None:
-    found = number_all({10: 3, 11: 1}, processes(10, 11), [0, 1, 2, 3])
-    assert (found.ranks, found.notes) == ({10: 3, 11: 1}, ())
+    numbering = number_all({10: 3, 11: 1}, processes(10, 11), [0, 1, 2, 3])
+    assert (numbering.ranks, numbering.notes) == ({10: 3, 11: 1}, ())
 
 
 def test_as_many_free_as_unknown() -> None:
-    found = number_all({10: 0, 11: None, 12: 2, 13: None}, processes(10, 11, 12, 13), range(4))
-    assert found.ranks == {10: 0, 11: 1, 12: 2, 13: 3}
-    assert "no other is free" in found.notes[0]
+    numbering = number_all({10: 0, 11: None, 12: 2, 13: None}, processes(10, 11, 12, 13), range(4))
+    assert numbering.ranks == {10: 0, 11: 1, 12: 2, 13: 3}
+    assert "no other is free" in numbering.notes[0]
 
 
 def test_only_one_is_free_between_its_neighbours() -> None:
-    found = number_all({10: 0, 12: None, 14: 2}, processes(10, 12, 14), range(8))
-    assert found.ranks == {10: 0, 12: 1, 14: 2}
+    numbering = number_all({10: 0, 12: None, 14: 2}, processes(10, 12, 14), range(8))
+    assert numbering.ranks == {10: 0, 12: 1, 14: 2}
 
 
 def test_several_are_possible() -> None:
-    found = number_all({10: 0, 12: None, 14: 4}, processes(10, 12, 14), range(8))
-    assert found.ranks[12] is None
-    assert found.notes == ("process 12 is a rank of unknown number.",)
+    numbering = number_all({10: 0, 12: None, 14: 4}, processes(10, 12, 14), range(8))
+    assert numbering.ranks[12] is None
+    assert numbering.notes == ("process 12 is a rank of unknown number.",)
 
 
 def test_none_is_known() -> None:
-    found = number_all({12: None, 10: None}, processes(10, 12), [])
-    assert found.ranks == {10: 0, 12: 1}
+    numbering = number_all({12: None, 10: None}, processes(10, 12), [])
+    assert numbering.ranks == {10: 0, 12: 1}
     strangers = {**processes(10), **processes(12, parent=2)}
     assert number_all({12: None, 10: None}, strangers, []).ranks == {10: None, 12: None}
 
@@ -90,11 +90,11 @@ def test_the_group_that_trains(
     rows: list[tuple[int, int | None, int, int]], main: set[int]
 ) -> None:
     members, of_host = trainers(*rows)
-    trains, others = main_world(members, of_host)
-    assert (set(trains), set(others)) == (main, set(members) - main)
+    trains, second = main_world(members, of_host)
+    assert (set(trains), set(second)) == (main, set(members) - main)
 
 
-def told(**environment: str) -> Candidate:
+def trainer_with(**environment: str) -> Candidate:
     return Candidate(processes(7)[7], "unknown", environment)
 
 
@@ -135,7 +135,7 @@ TORCHRUN = launcher("torchrun --nproc_per_node 4 --nnodes 2 t.py")
 def test_how_many_ranks_there_are_is_what_they_say_or_else_what_launchers_were_told(
     ranks: list[dict[str, str]], core: list[Process], address: str, sizes: Sizes
 ) -> None:
-    assert sizes_of([told(**environment) for environment in ranks], core, address) == sizes
+    assert sizes_of([trainer_with(**environment) for environment in ranks], core, address) == sizes
 
 
 @pytest.mark.parametrize(
@@ -157,7 +157,7 @@ def test_how_many_ranks_there_are_is_what_they_say_or_else_what_launchers_were_t
 def test_the_ranks_that_a_host_should_have(
     sizes: Sizes, groups: list[str], expected: list[int]
 ) -> None:
-    assert expected_ranks([told(GROUP_RANK=group) for group in groups], sizes) == expected
+    assert expected_ranks([trainer_with(GROUP_RANK=group) for group in groups], sizes) == expected
 
 
 @pytest.mark.parametrize(
@@ -171,7 +171,10 @@ def test_the_ranks_that_a_host_should_have(
     ],
 )
 def test_the_address_that_most_ranks_name(ports: list[str], address: str) -> None:
-    assert common_address([told(MASTER_ADDR="h", MASTER_PORT=port) for port in ports]) == address
+    assert (
+        common_address([trainer_with(MASTER_ADDR="h", MASTER_PORT=port) for port in ports])
+        == address
+    )
 
 
 def started(*rows: tuple[int, int, int]) -> Mapping[int, Process]:
@@ -201,22 +204,22 @@ def test_a_number_between_those_of_its_neighbours(
     free: list[int],
     number: int | None,
 ) -> None:
-    found = number_all({**ranks, 12: None}, started(*rows), free)
-    assert found.ranks[12] == number
+    numbering = number_all({**ranks, 12: None}, started(*rows), free)
+    assert numbering.ranks[12] == number
 
 
 def test_neighbours_without_a_number_say_nothing() -> None:
     rows = [(10, 1, 1), (11, 1, 2), (12, 1, 3), (13, 1, 4)]
-    found = number_all({10: 0, 11: None, 12: None, 13: 3}, started(*rows), range(1, 9))
-    assert found.ranks == {10: 0, 11: None, 12: None, 13: 3}
-    assert found.notes == (
+    numbering = number_all({10: 0, 11: None, 12: None, 13: 3}, started(*rows), range(1, 9))
+    assert numbering.ranks == {10: 0, 11: None, 12: None, 13: 3}
+    assert numbering.notes == (
         "process 11 is a rank of unknown number; process 12 is a rank of unknown number.",
     )
 
 
 def test_what_was_guessed_is_said_of_each() -> None:
-    found = number_all({10: 0, 11: None, 12: None}, processes(10, 11, 12), range(3))
-    assert found.notes == (
+    numbering = number_all({10: 0, 11: None, 12: None}, processes(10, 11, 12), range(3))
+    assert numbering.notes == (
         "process 11 is rank 1 (no other is free); process 12 is rank 2 (no other is free).",
     )
 

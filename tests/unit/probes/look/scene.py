@@ -25,8 +25,8 @@ LOOPBACK = "0100007F"  # as the kernel prints it
 
 def number_of(name: str) -> int:
     """The number of a system call."""
-    known = ((number, call(number, MACHINE)) for number in range(512))
-    return next(number for number, one in known if one is not None and one.name == name)
+    calls = ((number, call(number, MACHINE)) for number in range(512))
+    return next(number for number, one in calls if one is not None and one.name == name)
 
 
 @dataclass
@@ -83,16 +83,16 @@ class Scene(FakeProc):
         if inode is None:
             self._inode += 1
             inode = self._inode
-        there = f"{hosts[1]}:{remote:04X}" if remote else "00000000:0000"
-        ends = f"{hosts[0]}:{local:04X} {there} {_STATES[state]:02X}"
+        remote_end = f"{hosts[1]}:{remote:04X}" if remote else "00000000:0000"
+        ends = f"{hosts[0]}:{local:04X} {remote_end} {_STATES[state]:02X}"
         queues = f"{unsent:08X}:{unread:08X} 00:00000000 {resent:08X}"
         row = f"0: {ends} {queues} 0 0 {inode} 1 0 100 0 0 10 0"
         if inode and fd is not None:
             self.opened(pid, fd, f"socket:[{inode}]")
         self._sockets.setdefault(self._space[pid], []).append(row)
-        for other, space in self._space.items():
+        for pid_of_space, space in self._space.items():
             if space == self._space[pid]:
-                self._write_sockets(other)
+                self._write_sockets(pid_of_space)
 
     def mounted(self, pid: int, *mounts: tuple[str, str, str]) -> None:
         """File systems: where, of which kind, from where."""
@@ -108,10 +108,10 @@ class Scene(FakeProc):
             file.write(content)
         return at
 
-    def polls(self, pid: int, *wanted: tuple[int, int], tid: int | None = None) -> None:
+    def polls(self, pid: int, *polled: tuple[int, int], tid: int | None = None) -> None:
         """A thread polls these descriptors, each for these events."""
-        rows = b"".join(struct.pack("ihh", fd, events, 0) for fd, events in wanted)
-        self.waits(pid, "poll", self.remembers(pid, 64, rows), len(wanted), tid=tid)
+        rows = b"".join(struct.pack("ihh", fd, events, 0) for fd, events in polled)
+        self.waits(pid, "poll", self.remembers(pid, 64, rows), len(polled), tid=tid)
 
     def locked(self, *lines: str) -> None:
         """The lines of /proc/locks, without their fixed words: `1: -> FLOCK 70 08:01:9`."""

@@ -87,28 +87,28 @@ def seen(pid: int) -> ProcessLook:
 
 def asleep_in(pid: int, *wchans: str) -> Look:
     """Waits until the main thread sleeps in one of these kernel functions; that look."""
-    taken: list[Look] = []
+    looks: list[Look] = []
 
     def sleeps() -> bool:
-        taken[:] = [look.processes(job_of(pid))]
-        main = next(iter(taken[0].processes[0].threads), None)
+        looks[:] = [look.processes(job_of(pid))]
+        main = next(iter(looks[0].processes[0].threads), None)
         if main is None or main.state not in "SD" or main.syscall < 0:
             return False
         return any(name in main.wchan for name in wchans)
 
     until(sleeps)
-    return taken[0]
+    return looks[0]
 
 
 def main_rows(pid: int, *wchans: str) -> list[Blocked]:
     """What the main thread waits for once it sleeps in one of these kernel functions."""
-    taken = asleep_in(pid, *wchans)
-    return [row for row in look.blocked(job_of(pid), taken) if row.tid == pid]
+    looks = asleep_in(pid, *wchans)
+    return [row for row in look.blocked(job_of(pid), looks) if row.tid == pid]
 
 
 def listening_port(pid: int) -> int:
     """The port that a process listens on."""
     table = tcp_table(Path("/proc"), pid)
     targets = (target for _, target in descriptors("/proc", pid))
-    found = [table.of(int(one[8:-1])) for one in targets if one.startswith("socket:[")]
-    return next(one.local[1] for one in found if one is not None and one.state == "LISTEN")
+    sockets = [table.of(int(one[8:-1])) for one in targets if one.startswith("socket:[")]
+    return next(one.local[1] for one in sockets if one is not None and one.state == "LISTEN")

@@ -52,7 +52,7 @@ def test_selected_descriptors_of_two_sets() -> None:
     memory = Memory()
     reading = memory.put(0, (1 << 3 | 1 << 9).to_bytes(8, "little"))
     writing = memory.put(64, (1 << 9 | 1 << 12).to_bytes(8, "little"))
-    both = [(3, True, False), (9, True, True), (12, False, True)]
-    assert selected(PROC, os.getpid(), 13, (reading, writing)) == both
-    assert selected(PROC, os.getpid(), 12, (reading, writing)) == both[:2]
+    selection = [(3, True, False), (9, True, True), (12, False, True)]
+    assert selected(PROC, os.getpid(), 13, (reading, writing)) == selection
+    assert selected(PROC, os.getpid(), 12, (reading, writing)) == selection[:2]
     assert selected(PROC, os.getpid(), 13, (reading, 0)) == [(3, True, False), (9, True, False)]

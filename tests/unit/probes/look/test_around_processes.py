@@ -94,13 +94,13 @@ def test_logs_are_found_by_name_and_by_redirection(stage: Stage) -> None:
         str(log),
         str(out),
     )
-    found = {tail.path: tail for tail in look.logs(job_of(pid))}
-    assert set(found) == {str(log), str(out)}
-    assert found[str(out)].lines == ("a warning",)
-    lines = found[str(log)].lines
+    tails = {tail.path: tail for tail in look.logs(job_of(pid))}
+    assert set(tails) == {str(log), str(out)}
+    assert tails[str(out)].lines == ("a warning",)
+    lines = tails[str(log)].lines
     assert lines[-2:] == ("line 99", "100% done api_key=[redacted]")
     assert len(lines) == 40
-    assert found[str(log)].written_s_ago < 60
+    assert tails[str(log)].written_s_ago < 60
 
 
 def test_the_host_and_the_disks_of_the_job(stage: Stage) -> None:

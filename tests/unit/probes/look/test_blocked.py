@@ -31,7 +31,7 @@ def rank(scene: Scene) -> Scene:
     return scene
 
 
-def told(scene: Scene) -> list[tuple[int, str, int]]:
+def summary(scene: Scene) -> list[tuple[int, str, int]]:
     return [(row.tid, row.kind, row.fd) for row in scene.rows(RANK)]
 
 
@@ -53,7 +53,7 @@ def test_what_the_main_thread_waits_for(
     rank: Scene, call: str, arguments: tuple[int, ...], kind: str, fd: int
 ) -> None:
     rank.waits(RANK, call, *arguments)
-    assert told(rank) == [(RANK, kind, fd)]
+    assert summary(rank) == [(RANK, kind, fd)]
 
 
 @pytest.mark.parametrize(
@@ -75,7 +75,7 @@ def test_a_helper_thread_is_told_where_it_waits_for_others(
 ) -> None:
     rank.waits(RANK, None, state="R")
     rank.waits(RANK, call, *arguments, tid=HELPER, state=state)
-    assert told(rank) == [(HELPER, kind, 3 if kind == "pipe-read" else -1) for kind in kinds]
+    assert summary(rank) == [(HELPER, kind, 3 if kind == "pipe-read" else -1) for kind in kinds]
 
 
 @pytest.mark.parametrize(
@@ -86,7 +86,7 @@ def test_a_call_that_a_stop_interrupted_is_known_by_where_it_sleeps(
     rank: Scene, wchan: str, kind: str
 ) -> None:
     rank.waits(RANK, "restart_syscall", wchan=wchan)
-    assert told(rank) == [(RANK, kind, -1)]
+    assert summary(rank) == [(RANK, kind, -1)]
 
 
 @pytest.mark.parametrize(
@@ -137,12 +137,12 @@ def test_what_the_main_thread_polls(
     rank: Scene, polled: list[tuple[int, int]], rows: list[tuple[str, int]]
 ) -> None:
     rank.polls(RANK, *polled)
-    assert told(rank) == [(RANK, *row) for row in rows]
+    assert summary(rank) == [(RANK, *row) for row in rows]
 
 
 def test_of_a_call_whose_descriptors_cannot_be_read_it_is_told_that_it_polls(rank: Scene) -> None:
     rank.waits(RANK, "poll", 64, 2)
-    assert told(rank) == [(RANK, "poll", -1)]
+    assert summary(rank) == [(RANK, "poll", -1)]
 
 
 @pytest.mark.parametrize(
@@ -155,7 +155,7 @@ def test_of_many_polled_connections_those_in_trouble_alone(
     for at in range(count):
         rank.socket(RANK, 20 + at, 4000 + at, 5000, unsent=at == 8)
     rank.polls(RANK, *((20 + at, READS) for at in range(count)))
-    assert told(rank) == [(RANK, "socket-receive", fd) for fd in rows]
+    assert summary(rank) == [(RANK, "socket-receive", fd) for fd in rows]
 
 
 def test_of_a_helper_threads_event_loop_those_in_trouble_alone(rank: Scene) -> None:
@@ -163,9 +163,9 @@ def test_of_a_helper_threads_event_loop_those_in_trouble_alone(rank: Scene) -> N
     rank.socket(RANK, 21, 4001, 5000, resent=2)
     rank.waits(RANK, None, state="R")
     rank.polls(RANK, (20, READS), (21, READS), (3, READS), tid=HELPER)
-    assert told(rank) == [(HELPER, "socket-receive", 21)]
+    assert summary(rank) == [(HELPER, "socket-receive", 21)]
     rank.polls(RANK, (20, READS), tid=HELPER)
-    assert told(rank) == []
+    assert summary(rank) == []
 
 
 def test_select_and_epoll_name_what_they_watch(rank: Scene) -> None:
@@ -173,17 +173,17 @@ def test_select_and_epoll_name_what_they_watch(rank: Scene) -> None:
     writing = rank.remembers(RANK, 128, bytes([0b0110000]))  # 4 and 5
     rank.waits(RANK, "select", 7, reading, writing)
     expected = [(RANK, "pipe-read", 3), (RANK, "pipe-write", 4), (RANK, "pipe-write", 5)]
-    assert told(rank) == expected
+    assert summary(rank) == expected
     watched = "".join(
         f"tfd: {fd:8} events: {events:8x} data: 0\n" for fd, events in ((3, 1), (4, 4))
     )
     rank.opened(RANK, 8, "anon_inode:[eventpoll]", info=watched)
     rank.waits(RANK, "epoll_wait", 8)
-    assert told(rank) == expected[:2]
+    assert summary(rank) == expected[:2]
 
 
 @pytest.mark.parametrize(
-    ("call", "arguments", "peers", "which"),
+    ("call", "arguments", "peers", "subject"),
     [
         ("wait4", (-1,), (71, 72), "any child"),
         ("wait4", (72,), (72,), "child"),
@@ -193,7 +193,7 @@ def test_select_and_epoll_name_what_they_watch(rank: Scene) -> None:
     ],
 )
 def test_which_children_are_waited_for(
-    rank: Scene, call: str, arguments: tuple[int, ...], peers: tuple[int, ...], which: str
+    rank: Scene, call: str, arguments: tuple[int, ...], peers: tuple[int, ...], subject: str
 ) -> None:
     for child in (71, 72):
         rank.add(child, RANK, "cat", name="cat")
@@ -201,7 +201,7 @@ def test_which_children_are_waited_for(
     (row,) = rank.rows(RANK)
     listed = ", ".join(f"{pid} (cat, sleeping)" for pid in peers)
     assert (row.kind, row.peers, row.peers_known) == ("child", peers, True)
-    assert row.note == f"waits for {which}: {listed}"
+    assert row.note == f"waits for {subject}: {listed}"
 
 
 def test_who_waits_for_children_and_has_none(rank: Scene) -> None:
@@ -218,10 +218,10 @@ def test_a_sleep_between_two_tries_for_a_lock_is_both(rank: Scene) -> None:
     device = f"{os.major(number.st_dev):02x}:{os.minor(number.st_dev):02x}"
     rank.locked(f"1: POSIX 90 {device}:{number.st_ino}")
     rank.waits(RANK, "clock_nanosleep")
-    assert told(rank) == [(RANK, "file-lock", 8), (RANK, "sleep", -1)]
+    assert summary(rank) == [(RANK, "file-lock", 8), (RANK, "sleep", -1)]
 
 
 def test_a_poll_of_more_descriptors_than_there_can_be(rank: Scene) -> None:
     rows = b"".join(struct.pack("ihh", -1, READS, 0) for _ in range(300))
     rank.waits(RANK, "poll", rank.remembers(RANK, 0, rows), 1 << 40)
-    assert told(rank) == [(RANK, "poll", -1)]
+    assert summary(rank) == [(RANK, "poll", -1)]

@@ -20,8 +20,8 @@ F_OFD_SETLKW = 38
 
 def number_of(path: Path) -> str:
     """A file as /proc/locks names it."""
-    known = path.stat()
-    return f"{os.major(known.st_dev):02x}:{os.minor(known.st_dev):02x}:{known.st_ino}"
+    facts = path.stat()
+    return f"{os.major(facts.st_dev):02x}:{os.minor(facts.st_dev):02x}:{facts.st_ino}"
 
 
 @pytest.fixture
@@ -77,8 +77,8 @@ def test_who_holds_a_lock_that_a_call_waits_for(
     line = f"lock:\t1: {kind}  ADVISORY  WRITE {taken_by} {number_of(path)} 0 EOF\n"
     for pid in has_it_open:
         rank.opened(pid, 4, path, info=line)
-    taken = f"{kind} {taken_by} {number_of(path)}"
-    rank.locked(f"1: {taken}", f"1: -> {kind} {RANK} {number_of(path)}")
+    lock = f"{kind} {taken_by} {number_of(path)}"
+    rank.locked(f"1: {lock}", f"1: -> {kind} {RANK} {number_of(path)}")
     rank.waits(RANK, "flock", 3)
     row = the_row(rank)
     assert (row.kind, row.fd, row.target) == ("file-lock", 3, str(path))
@@ -93,8 +93,8 @@ def test_who_holds_a_lock_that_a_call_waits_for(
 )
 def test_a_lock_whose_taker_has_ended(rank: Scene, file: Path, taken_by: int, words: str) -> None:
     """-1 is an open file's, 0 one of another name space."""
-    taken, wanted = f"FLOCK {taken_by} {number_of(file)}", f"FLOCK {RANK} {number_of(file)}"
-    rank.locked(f"1: {taken}", f"1: -> {wanted}")
+    lock, waiting = f"FLOCK {taken_by} {number_of(file)}", f"FLOCK {RANK} {number_of(file)}"
+    rank.locked(f"1: {lock}", f"1: -> {waiting}")
     rank.waits(RANK, "flock", 3)
     note = the_row(rank).note
     assert ("taken by process" in note) is bool(words)

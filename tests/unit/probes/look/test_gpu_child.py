@@ -40,10 +40,10 @@ def ask(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> 
                 self._memory_v2 = True
 
             def call(self, function: str, *_: Any) -> Any:
-                known = {"nvmlDeviceGetCount": gpus, **answers}
-                if function not in known:
+                answers_by_call = {"nvmlDeviceGetCount": gpus, **answers}
+                if function not in answers_by_call:
                     raise REFUSED
-                answer = known[function]
+                answer = answers_by_call[function]
                 return answer() if callable(answer) else answer
 
             def gpu(self, index: int) -> Device:
@@ -86,8 +86,8 @@ def test_what_goes_over_pcie_is_the_sum_of_both_ways(ask: Ask) -> None:
 def test_a_driver_that_refuses_everything_leaves_names(ask: Ask) -> None:
     lines = ask(1)
     (gpu,) = [line["gpu"] for line in lines if "gpu" in line]
-    known = {name for name, value in gpu.items() if value not in (None, "", [], 0)}
-    assert known == {"at_ns", "uuid", "name"}
+    filled_in = {name for name, value in gpu.items() if value not in (None, "", [], 0)}
+    assert filled_in == {"at_ns", "uuid", "name"}
     assert lines[-1] == {"end": True}
 
 

@@ -25,8 +25,8 @@ def gpus(*pids: tuple[int, ...]) -> tuple[GpuLook, ...]:
 
 def placed(looks: tuple[GpuLook, ...], *of_job: Process, ours: bool = True) -> list[list[str]]:
     """`pid:how` of the holders of each GPU."""
-    found = with_holders(looks, of_job, ours=ours)
-    return [[f"{holder.pid}:{holder.how}" for holder in gpu.holders] for gpu in found]
+    placed_looks = with_holders(looks, of_job, ours=ours)
+    return [[f"{holder.pid}:{holder.how}" for holder in gpu.holders] for gpu in placed_looks]
 
 
 def test_by_the_drivers_process_numbers() -> None:
@@ -64,8 +64,8 @@ def test_numbers_of_another_name_space() -> None:
     ],
 )
 def test_by_what_a_process_may_use(visible: str | None, place: int, index: int | None) -> None:
-    found = placed(gpus((), (), ()), Process(7, visible=visible, local_rank=place))
-    assert found == [["7:visible"] if index == number else [] for number in range(3)]
+    placement = placed(gpus((), (), ()), Process(7, visible=visible, local_rank=place))
+    assert placement == [["7:visible"] if index == number else [] for number in range(3)]
 
 
 def test_of_a_process_whose_environment_is_hidden_nothing_is_known() -> None:
@@ -158,7 +158,7 @@ def test_a_gpu_that_is_lost_keeps_its_reason(answers: Callable[..., Answering]) 
 
 
 @pytest.mark.parametrize(
-    ("asked", "ends", "silent"),
+    ("questions", "ends", "silent"),
     [
         ([ask(), ask(1)], False, [(1, "GPU 1", "D")]),
         ([ask()], False, [(module.ALL_GPUS, "nvmlInit", "D")]),
@@ -170,11 +170,11 @@ def test_a_gpu_that_is_lost_keeps_its_reason(answers: Callable[..., Answering]) 
 )
 def test_a_driver_that_does_not_answer(
     answers: Callable[..., Answering],
-    asked: list[dict[str, object]],
+    questions: list[dict[str, object]],
     ends: bool,
     silent: list[tuple[int, str, str]],
 ) -> None:
-    child = answers(*asked, ends=ends)
+    child = answers(*questions, ends=ends)
     looks = module.gpus()
     assert [(gpu.index, gpu.silent_call, gpu.silent_state) for gpu in looks] == silent
     assert all(gpu.silent_s is not None and gpu.silent_s >= 0 for gpu in looks)
@@ -230,7 +230,7 @@ def test_holders_are_named_where_a_job_is(
 
 
 @pytest.mark.parametrize(
-    ("role", "environment", "local_rank", "known"),
+    ("role", "environment", "local_rank", "visible"),
     [
         ("rank", {"LOCAL_RANK": 2, "CUDA_VISIBLE_DEVICES": "4,5"}, None, ("4,5", 2)),
         ("rank", {"LOCAL_RANK": 2}, 1, (None, 1)),
@@ -247,14 +247,14 @@ def test_what_is_known_of_where_a_process_computes(
     role: Role,
     environment: dict[str, object],
     local_rank: int | None,
-    known: tuple[str | None, int | None] | None,
+    visible: tuple[str | None, int | None] | None,
 ) -> None:
     """Engines set both anew once they run."""
     FakeProc(tmp_path).add(7, 1, "python x", environment)
     member = Member(7, 1, 0, role, "python", "python x", local_rank=local_rank)
-    found = module.processes(Job("here", (member,)), tmp_path)
-    expected = () if known is None else (Process(7, visible=known[0], local_rank=known[1]),)
-    assert found == expected
+    processes = module.processes(Job("here", (member,)), tmp_path)
+    expected = () if visible is None else (Process(7, visible=visible[0], local_rank=visible[1]),)
+    assert processes == expected
 
 
 def test_how_long_a_slow_driver_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -266,9 +266,9 @@ def test_how_long_a_slow_driver_is_waited_for(monkeypatch: pytest.MonkeyPatch) -
     class Slow(Answering):
         def line(self, limit_s: float) -> str | None:
             limits_s.append(limit_s)
-            after_s, said = took_s.pop(0) if took_s else (limit_s, None)
+            after_s, line = took_s.pop(0) if took_s else (limit_s, None)
             clock[0] += after_s
-            return None if said is None else json.dumps(said)
+            return None if line is None else json.dumps(line)
 
     times = SimpleNamespace(monotonic=lambda: clock[0], monotonic_ns=lambda: int(clock[0] * 1e9))
     monkeypatch.setattr(module, "time", times)

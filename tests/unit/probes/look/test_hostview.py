@@ -13,17 +13,17 @@ from grpo_doctor_probes.look.hostview import HostView, Unix, parse_unix, unix_so
 
 
 def test_the_kernel_tells_peers_of_unix_sockets() -> None:
-    here, there = socket.socketpair()
-    with here, there:
-        there.send(b"12345")
-        found = unix_sockets()
-        if not found:
+    first, second = socket.socketpair()
+    with first, second:
+        second.send(b"12345")
+        sockets = unix_sockets()
+        if not sockets:
             pytest.skip("this kernel or sandbox answers no sock_diag")
-        inodes = [Path(f"/proc/self/fd/{one.fileno()}").stat().st_ino for one in (here, there)]
-        assert found[inodes[0]].peer == inodes[1]
-        assert found[inodes[1]].peer == inodes[0]
-        assert found[inodes[0]].unread == 5
-        assert not found[inodes[0]].listening
+        inodes = [Path(f"/proc/self/fd/{one.fileno()}").stat().st_ino for one in (first, second)]
+        assert sockets[inodes[0]].peer == inodes[1]
+        assert sockets[inodes[1]].peer == inodes[0]
+        assert sockets[inodes[0]].unread == 5
+        assert not sockets[inodes[0]].listening
 
 
 def test_a_damaged_message_has_no_peer() -> None:
@@ -43,9 +43,9 @@ def test_a_message_with_a_name_a_peer_and_a_queue_and_each_start_of_it() -> None
     message = head + name + peer + attribute(4, struct.pack("=II", 9, 1))
     assert parse_unix(message) == Unix(77, 78, "/run/a.sock", 9, listening=True)
     for length in range(len(head), len(message)):
-        begun = parse_unix(message[:length])
-        assert "/run/a.sock".startswith(begun.name)
-        assert begun.peer == 78 or length < len(head + name + peer)
+        parsed = parse_unix(message[:length])
+        assert "/run/a.sock".startswith(parsed.name)
+        assert parsed.peer == 78 or length < len(head + name + peer)
     assert not parse_unix(struct.pack("=BBBBIII", 1, 1, 1, 0, 77, 0, 0)).listening
 
 
@@ -83,7 +83,7 @@ SOCKET, DONE, ERROR = 20, 3, 2
 def test_answers_of_the_kernel_go_on_until_it_is_done(
     monkeypatch: pytest.MonkeyPatch, datagrams: list[bytes], inodes: list[int]
 ) -> None:
-    left = list(datagrams)
+    unread = list(datagrams)
 
     class Kernel:
         def __enter__(self) -> Kernel:
@@ -99,7 +99,7 @@ def test_answers_of_the_kernel_go_on_until_it_is_done(
             pass
 
         def recv(self, _: int) -> bytes:
-            return left.pop(0) if left else b""
+            return unread.pop(0) if unread else b""
 
     monkeypatch.setattr(socket, "socket", lambda *_: Kernel())
     assert list(unix_sockets()) == inodes

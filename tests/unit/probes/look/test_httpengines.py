@@ -144,11 +144,11 @@ def test_a_rank_is_never_asked() -> None:
 
 @pytest.mark.parametrize(("awake", "asleep"), [("1.0", None), ("0.0", 1.0)])
 def test_an_engine_says_that_it_is_asleep(awake: str, asleep: float | None) -> None:
-    found = parse_metrics(
+    values = parse_metrics(
         f'vllm:engine_sleep_state{{engine="0",model_name="m",sleep_state="awake"}} {awake}\n'
         'vllm:engine_sleep_state{engine="0",model_name="m",sleep_state="discard_all"} 0.0\n'
     )
-    assert found.get("asleep") == asleep
+    assert values.get("asleep") == asleep
 
 
 def test_numbers_that_no_bundle_could_hold_are_left_out() -> None:

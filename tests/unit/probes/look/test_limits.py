@@ -45,13 +45,13 @@ def test_version_2(tmp_path: Path) -> None:
             "jobs/a/memory.events": "oom 3\noom_kill 2\n",
         },
     )
-    found = limits_of(7, proc, mount)
-    assert found is not None
+    limit = limits_of(7, proc, mount)
+    assert limit is not None
     # The upper one of two frozen groups thaws it.
-    assert (found.frozen, found.freezer) == (True, str(mount / "jobs" / "cgroup.freeze"))
-    assert (found.quota_cores, found.throttled_ns) == (1.5, 7000)
-    assert (found.memory_limit_bytes, found.memory_used_bytes, found.oom_kills) == (1000, 900, 2)
-    assert (found.cores, found.nice) == ((0, 1, 2, 5), -5)
+    assert (limit.frozen, limit.freezer) == (True, str(mount / "jobs" / "cgroup.freeze"))
+    assert (limit.quota_cores, limit.throttled_ns) == (1.5, 7000)
+    assert (limit.memory_limit_bytes, limit.memory_used_bytes, limit.oom_kills) == (1000, 900, 2)
+    assert (limit.cores, limit.nice) == ((0, 1, 2, 5), -5)
 
 
 def test_version_1(tmp_path: Path) -> None:
@@ -72,26 +72,26 @@ def test_version_1(tmp_path: Path) -> None:
             "cpu/a/cpu.stat": "nr_throttled 2\nthrottled_time 12345\n",
         },
     )
-    found = limits_of(7, proc, mount)
-    assert found is not None
-    assert found.freezer == str(mount / "freezer" / "a" / "freezer.state")
-    assert frozen(7, proc, mount) == found.freezer
-    assert (found.quota_cores, found.throttled_ns) == (0.5, 12345)
-    assert (found.memory_limit_bytes, found.memory_used_bytes, found.oom_kills) == (2000, 1500, 1)
+    limit = limits_of(7, proc, mount)
+    assert limit is not None
+    assert limit.freezer == str(mount / "freezer" / "a" / "freezer.state")
+    assert frozen(7, proc, mount) == limit.freezer
+    assert (limit.quota_cores, limit.throttled_ns) == (0.5, 12345)
+    assert (limit.memory_limit_bytes, limit.memory_used_bytes, limit.oom_kills) == (2000, 1500, 1)
 
 
 def test_a_container_that_reads_the_hosts_path_looks_at_its_mount_point(tmp_path: Path) -> None:
     proc, mount = world(tmp_path, "0::/../../pod/x\n", {"cpu.max": "200000 100000\n"})
-    found = limits_of(7, proc, mount)
-    assert found is not None
-    assert found.quota_cores == 2.0
+    limit = limits_of(7, proc, mount)
+    assert limit is not None
+    assert limit.quota_cores == 2.0
 
 
 def test_no_groups_are_no_limits_and_no_process_is_none(tmp_path: Path) -> None:
     proc, mount = world(tmp_path, "broken\n", {})
-    found = limits_of(7, proc, mount)
-    assert found is not None
-    assert (found.frozen, found.quota_cores, found.memory_limit_bytes) == (False, None, None)
+    limit = limits_of(7, proc, mount)
+    assert limit is not None
+    assert (limit.frozen, limit.quota_cores, limit.memory_limit_bytes) == (False, None, None)
     assert limits_of(8, proc, mount) is None
     assert frozen(8, proc, mount) == ""
 
@@ -103,7 +103,7 @@ def test_lists_of_cores() -> None:
 
 def test_a_process_that_has_ended_has_none_and_the_others_keep_theirs(tmp_path: Path) -> None:
     proc, mount = world(tmp_path, "broken\n", {})
-    assert [known.pid for known in limits(job_of(8, 7), proc, mount)] == [7]
+    assert [limit.pid for limit in limits(job_of(8, 7), proc, mount)] == [7]
 
 
 @pytest.mark.parametrize(
@@ -120,9 +120,9 @@ def test_a_process_that_has_ended_has_none_and_the_others_keep_theirs(tmp_path: 
 def test_a_quota_of_version_1(tmp_path: Path, files: dict[str, str], cores: float | None) -> None:
     tree = {"unified/cgroup.procs": "", **{f"cpu/a/{name}": text for name, text in files.items()}}
     proc, mount = world(tmp_path, "2:cpu,cpuacct:/a\n0::/\n", tree)
-    known = limits_of(7, proc, mount)
-    assert known is not None
-    assert known.quota_cores == cores
+    limit = limits_of(7, proc, mount)
+    assert limit is not None
+    assert limit.quota_cores == cores
 
 
 @pytest.mark.parametrize(
@@ -143,18 +143,18 @@ def test_the_level_that_has_the_least_memory_left(
     limit: tuple[int | None, int | None],
 ) -> None:
     files = {"cgroup.controllers": "memory"}
-    for folder, (most, used) in (("a", upper), ("a/b", lower)):
-        files |= {f"{folder}/memory.max": str(most), f"{folder}/memory.current": str(used)}
-    known = limits_of(7, *world(tmp_path, "0::/a/b\n", files))
-    assert known is not None
-    assert (known.memory_limit_bytes, known.memory_used_bytes) == limit
+    for folder, (limit_bytes, used) in (("a", upper), ("a/b", lower)):
+        files |= {f"{folder}/memory.max": str(limit_bytes), f"{folder}/memory.current": str(used)}
+    limited = limits_of(7, *world(tmp_path, "0::/a/b\n", files))
+    assert limited is not None
+    assert (limited.memory_limit_bytes, limited.memory_used_bytes) == limit
 
 
 def test_half_of_a_memory_limit_is_none(tmp_path: Path) -> None:
     files = {"cgroup.controllers": "memory", "a/memory.max": "5", "memory.current": "5"}
-    known = limits_of(7, *world(tmp_path, "0::/a\n", files))
-    assert known is not None
-    assert known.memory_limit_bytes is None
+    limit = limits_of(7, *world(tmp_path, "0::/a\n", files))
+    assert limit is not None
+    assert limit.memory_limit_bytes is None
 
 
 @pytest.mark.parametrize(
@@ -164,7 +164,7 @@ def test_half_of_a_memory_limit_is_none(tmp_path: Path) -> None:
 def test_frozen(tmp_path: Path, name: str, text: str, frozen_by_it: bool) -> None:
     files = {"cgroup.controllers": "cpu", f"a/{name}": text, "a/memory.events": "oom_kill x\n"}
     proc, mount = world(tmp_path, "0::/a\n", files)
-    known = limits_of(7, proc, mount)
-    assert known is not None
-    assert (known.frozen, known.oom_kills) == (frozen_by_it, 0)
+    limit = limits_of(7, proc, mount)
+    assert limit is not None
+    assert (limit.frozen, limit.oom_kills) == (frozen_by_it, 0)
     assert bool(frozen(7, proc, mount)) is frozen_by_it

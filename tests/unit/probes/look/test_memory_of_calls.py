@@ -74,14 +74,14 @@ def test_what_is_selected(pages: tuple[mmap.mmap, int]) -> None:
     memory, start = pages
     memory[0:2], memory[16:18] = bytes([0b101, 0b11]), bytes([0b100, 0b10])
     pid = os.getpid()
-    both = [(0, True, False), (2, True, True), (8, True, False), (9, True, True)]
-    assert selected(PROC, pid, 10, (start, start + 16)) == both
-    assert selected(PROC, pid, 9, (start, start + 16)) == both[:3]
+    selection = [(0, True, False), (2, True, True), (8, True, False), (9, True, True)]
+    assert selected(PROC, pid, 10, (start, start + 16)) == selection
+    assert selected(PROC, pid, 9, (start, start + 16)) == selection[:3]
     assert selected(PROC, pid, 10, (0, start + 16)) == [(2, False, True), (9, False, True)]
 
 
 @pytest.mark.parametrize(
-    ("before_the_end", "text", "found"),
+    ("before_the_end", "text", "expected"),
     [
         (10, b"/a/lock\0", b"/a/lock"),
         (PAGE, b"/a/lock\0", b"/a/lock"),
@@ -92,26 +92,28 @@ def test_what_is_selected(pages: tuple[mmap.mmap, int]) -> None:
     ],
 )
 def test_a_path_is_read_up_to_the_end_of_memory_and_no_further(
-    tmp_path: Path, before_the_end: int, text: bytes, found: bytes
+    tmp_path: Path, before_the_end: int, text: bytes, expected: bytes
 ) -> None:
     start = 4 * PAGE - before_the_end
     (tmp_path / "7").mkdir()
     (tmp_path / "7" / "mem").write_bytes(bytes(start) + text.ljust(before_the_end, b"x"))
-    assert path_at(tmp_path, 7, start) == found
+    assert path_at(tmp_path, 7, start) == expected
 
 
 @pytest.mark.parametrize(
-    ("count", "seen"), [(0, 0), (1, 1), (256, 256), (257, 256), (1 << 31, 256)]
+    ("count", "expected"), [(0, 0), (1, 1), (256, 256), (257, 256), (1 << 31, 256)]
 )
-def test_of_very_many_polled_descriptors_the_first(tmp_path: Path, count: int, seen: int) -> None:
+def test_of_very_many_polled_descriptors_the_first(
+    tmp_path: Path, count: int, expected: int
+) -> None:
     (tmp_path / "7").mkdir()
     rows = b"".join(struct.pack("ihh", fd, 1, 0) for fd in range(300))
     (tmp_path / "7" / "mem").write_bytes(rows)
-    assert [fd for fd, _, _ in polled(tmp_path, 7, 0, count)] == list(range(seen))
+    assert [fd for fd, _, _ in polled(tmp_path, 7, 0, count)] == list(range(expected))
 
 
 @pytest.mark.parametrize(
-    ("count", "seen"),
+    ("count", "expected"),
     [
         (0, []),
         (1, [0]),
@@ -122,9 +124,9 @@ def test_of_very_many_polled_descriptors_the_first(tmp_path: Path, count: int, s
     ],
 )
 def test_a_select_is_about_descriptors_below_its_count(
-    tmp_path: Path, count: int, seen: list[int]
+    tmp_path: Path, count: int, expected: list[int]
 ) -> None:
     (tmp_path / "7").mkdir()
     bits = (1 << 0 | 1 << 7 | 1 << 8 | 1 << 1023 | 1 << 1024).to_bytes(512, "little")
     (tmp_path / "7" / "mem").write_bytes(bytes(8) + bits)
-    assert selected(tmp_path, 7, count, (8, 0)) == [(fd, True, False) for fd in seen]
+    assert selected(tmp_path, 7, count, (8, 0)) == [(fd, True, False) for fd in expected]

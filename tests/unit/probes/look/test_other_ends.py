@@ -29,11 +29,11 @@ def rank(scene: Scene) -> Scene:
     return scene
 
 
-def end(scene: Scene, way: Direction = "in", job: tuple[int, ...] = ()) -> Blocked:
-    return end_of(scene.view(*job), RANK, RANK, 3, way)
+def end(scene: Scene, direction: Direction = "in", job: tuple[int, ...] = ()) -> Blocked:
+    return end_of(scene.view(*job), RANK, RANK, 3, direction)
 
 
-def who(*pids: int) -> str:
+def described(*pids: int) -> str:
     return ", ".join(f"{pid} (python, sleeping)" for pid in pids)
 
 
@@ -52,41 +52,45 @@ def hide(monkeypatch: pytest.MonkeyPatch, pid: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("way", "kind", "theirs", "role"),
+    ("direction", "kind", "theirs", "role"),
     [
         ("in", "pipe-read", os.O_WRONLY, "writes into"),
         ("out", "pipe-write", os.O_RDONLY, "reads from"),
     ],
 )
 def test_the_other_end_of_a_pipe(
-    rank: Scene, way: Direction, kind: str, theirs: int, role: str
+    rank: Scene, direction: Direction, kind: str, theirs: int, role: str
 ) -> None:
     mine = os.O_WRONLY - theirs
     rank.opened(RANK, 3, "pipe:[9]", mine)
     rank.opened(OTHER, 3, "pipe:[9]", mine)  # has the same end
-    assert end(rank, way).note == "nobody holds the other end"
+    assert end(rank, direction).note == "nobody holds the other end"
     rank.opened(RANK, 4, "pipe:[9]", theirs)
-    itself = end(rank, way)
+    itself = end(rank, direction)
     assert (itself.kind, itself.peers, itself.peers_known) == (kind, (RANK,), True)
     assert itself.note == f"only this process itself holds the end that {role} the pipe"
     rank.opened(THIRD, 3, "pipe:[9]", theirs)
-    third = end(rank, way)
+    third = end(rank, direction)
     assert (third.kind, third.fd, third.target) == (kind, 3, "pipe:[9]")
     assert (third.peers, third.stopped_peers) == ((THIRD,), ())
-    assert third.note == f"the other end is held by {who(THIRD)}"
+    assert third.note == f"the other end is held by {described(THIRD)}"
 
 
 @pytest.mark.parametrize(
     ("count", "listed"),
-    [(1, who(100)), (4, who(100, 101, 102, 103)), (6, f"{who(100, 101, 102, 103)} and 2 more")],
+    [
+        (1, described(100)),
+        (4, described(100, 101, 102, 103)),
+        (6, f"{described(100, 101, 102, 103)} and 2 more"),
+    ],
 )
 def test_of_many_holders_four_are_named(rank: Scene, count: int, listed: str) -> None:
     rank.opened(RANK, 3, "pipe:[9]", os.O_RDONLY)
     for pid in range(100, 100 + count):
         rank.opened(rank.add(pid, RANK, "python x"), 1, "pipe:[9]", os.O_WRONLY)
-    found = end(rank)
-    assert found.peers == tuple(range(100, 100 + count))
-    assert found.note == f"the other end is held by {listed}"
+    row = end(rank)
+    assert row.peers == tuple(range(100, 100 + count))
+    assert row.note == f"the other end is held by {listed}"
 
 
 def test_holders_that_are_stopped(rank: Scene) -> None:
@@ -94,21 +98,21 @@ def test_holders_that_are_stopped(rank: Scene) -> None:
     rank.add(71, RANK, "cat", state="T", name="cat")
     for pid in (71, OTHER):
         rank.opened(pid, 3, "pipe:[9]", os.O_WRONLY)
-    found = end(rank)
-    assert (found.peers, found.stopped_peers) == ((71, OTHER), (71,))
+    row = end(rank)
+    assert (row.peers, row.stopped_peers) == ((71, OTHER), (71,))
 
 
-@pytest.mark.parametrize(("session", "known"), [(RANK, False), (5, True)])
+@pytest.mark.parametrize(("session", "complete"), [(RANK, False), (5, True)])
 def test_a_hidden_process_of_the_same_session_could_hold_a_pipe(
-    rank: Scene, monkeypatch: pytest.MonkeyPatch, session: int, *, known: bool
+    rank: Scene, monkeypatch: pytest.MonkeyPatch, session: int, *, complete: bool
 ) -> None:
     rank.opened(RANK, 3, "pipe:[9]", os.O_RDONLY)
     rank.add(95, 1, "python secret.py", group=session)
     hide(monkeypatch, 95)
-    found = end(rank)
-    assert (found.peers, found.peers_known) == ((), known)
+    row = end(rank)
+    assert (row.peers, row.peers_known) == ((), complete)
     nobody, not_seen = "nobody holds", "no process that we may look into holds"
-    assert found.note == f"{nobody if known else not_seen} the other end"
+    assert row.note == f"{nobody if complete else not_seen} the other end"
 
 
 def test_nobody_is_known_to_hold_a_pipe_of_a_process_that_has_gone(rank: Scene) -> None:
@@ -118,9 +122,9 @@ def test_nobody_is_known_to_hold_a_pipe_of_a_process_that_has_gone(rank: Scene) 
 
 
 def test_a_descriptor_that_is_closed_by_now(rank: Scene) -> None:
-    found = end(rank)
-    assert (found.kind, found.fd, found.target) == ("other", 3, "")
-    assert found.note == "its descriptor is closed by now, or hidden"
+    row = end(rank)
+    assert (row.kind, row.fd, row.target) == ("other", 3, "")
+    assert row.note == "its descriptor is closed by now, or hidden"
 
 
 # --- files
@@ -139,8 +143,8 @@ def test_a_descriptor_that_is_closed_by_now(rank: Scene) -> None:
 def test_what_a_descriptor_is(rank: Scene, target: str, wchan: str, kind: str) -> None:
     rank.opened(RANK, 3, target)
     rank.waits(RANK, "read", 3, wchan=wchan)
-    found = end(rank)
-    assert (found.kind, found.target) == (kind, target)
+    row = end(rank)
+    assert (row.kind, row.target) == (kind, target)
 
 
 @pytest.mark.parametrize("known_where", ["", "pipe_write"])
@@ -156,13 +160,13 @@ def test_a_thread_that_has_gone_reads_no_fifo(rank: Scene, known_where: str) -> 
     [
         ("ext4", (OTHER,), (), "on ext4 (s3) at /data"),
         ("fuse.s3fs", (), (), f"on fuse.s3fs (s3) at /data; {UNKNOWN}"),
-        ("fuse", (OTHER,), (OTHER,), f"on fuse (s3) at /data, served by {who(OTHER)}"),
+        ("fuse", (OTHER,), (OTHER,), f"on fuse (s3) at /data, served by {described(OTHER)}"),
         ("fuse", (RANK,), (), f"on fuse (s3) at /data; {UNKNOWN}"),
         (
             "fuse",
             (RANK, OTHER, THIRD),
             (OTHER, THIRD),
-            f"on fuse (s3) at /data, served by one of {who(OTHER, THIRD)}",
+            f"on fuse (s3) at /data, served by one of {described(OTHER, THIRD)}",
         ),
     ],
 )
@@ -173,8 +177,8 @@ def test_who_serves_the_file_system_of_a_file(
     rank.mounted(RANK, ("/data", kind, "s3"))
     for pid in servers:
         rank.opened(pid, 7, "/dev/fuse")
-    found = end(rank)
-    assert (found.kind, found.peers, found.note) == ("file", peers, note)
+    row = end(rank)
+    assert (row.kind, row.peers, row.note) == ("file", peers, note)
 
 
 def test_a_file_on_no_mount_that_is_known(rank: Scene) -> None:
@@ -193,25 +197,25 @@ def unix(
 
 
 @pytest.mark.parametrize(
-    ("holders", "peers", "held"),
+    ("holders", "peers", "listing"),
     [
-        ((OTHER,), (OTHER,), f"the other end is held by {who(OTHER)}"),
-        ((RANK, OTHER), (OTHER,), f"the other end is held by {who(OTHER)}"),
-        ((RANK,), (RANK,), f"the other end is held by {who(RANK)}"),
+        ((OTHER,), (OTHER,), f"the other end is held by {described(OTHER)}"),
+        ((RANK, OTHER), (OTHER,), f"the other end is held by {described(OTHER)}"),
+        ((RANK,), (RANK,), f"the other end is held by {described(RANK)}"),
         ((), (), "nobody holds the other end"),
     ],
 )
 def test_the_other_end_of_a_unix_socket(
-    rank: Scene, holders: tuple[int, ...], peers: tuple[int, ...], held: str
+    rank: Scene, holders: tuple[int, ...], peers: tuple[int, ...], listing: str
 ) -> None:
     rank.unix.update({8: unix(8, 9, "/run/a.sock"), 9: unix(9, 8, unread=12)})
     rank.opened(RANK, 3, "socket:[8]")
     for pid in holders:
         rank.opened(pid, 4, "socket:[9]")
-    found = end(rank)
-    assert (found.kind, found.target) == ("socket-receive", "unix socket /run/a.sock [8]")
-    assert (found.peers, found.peers_known, found.peer_unread_bytes) == (peers, True, 12)
-    assert found.note == f"{held}; it has 12 bytes that it has not read"
+    row = end(rank)
+    assert (row.kind, row.target) == ("socket-receive", "unix socket /run/a.sock [8]")
+    assert (row.peers, row.peers_known, row.peer_unread_bytes) == (peers, True, 12)
+    assert row.note == f"{listing}; it has 12 bytes that it has not read"
 
 
 @pytest.mark.parametrize("hidden", [False, True])
@@ -224,10 +228,10 @@ def test_a_unix_socket_without_another_end(
     if hidden:
         rank.add(95, 1, "python secret.py", group=RANK)
         hide(monkeypatch, 95)
-    found = end(rank, "out")
-    assert (found.kind, found.target, found.peers) == ("socket-send", "unix socket [8]", ())
-    assert (found.peers_known, found.peer_unread_bytes) == (not hidden, 0)
-    assert found.note == "nobody holds the other end"
+    row = end(rank, "out")
+    assert (row.kind, row.target, row.peers) == ("socket-send", "unix socket [8]", ())
+    assert (row.peers_known, row.peer_unread_bytes) == (not hidden, 0)
+    assert row.note == "nobody holds the other end"
 
 
 def test_a_holder_of_a_unix_socket_is_known_whoever_hides(
@@ -238,13 +242,13 @@ def test_a_holder_of_a_unix_socket_is_known_whoever_hides(
     rank.opened(OTHER, 3, "socket:[9]")
     rank.add(95, 1, "python secret.py", group=RANK)
     hide(monkeypatch, 95)
-    found = end(rank)
-    assert (found.peers, found.peers_known) == ((OTHER,), True)
-    assert found.note == f"the other end is held by {who(OTHER)}"
+    row = end(rank)
+    assert (row.peers, row.peers_known) == ((OTHER,), True)
+    assert row.note == f"the other end is held by {described(OTHER)}"
 
 
 @pytest.mark.parametrize(
-    ("way", "listens", "kind"),
+    ("direction", "listens", "kind"),
     [
         ("accept", True, "socket-accept"),
         ("accept", False, "socket-accept"),
@@ -253,21 +257,21 @@ def test_a_holder_of_a_unix_socket_is_known_whoever_hides(
     ],
 )
 def test_a_unix_socket_that_accepts(
-    rank: Scene, way: Direction, kind: str, *, listens: bool
+    rank: Scene, direction: Direction, kind: str, *, listens: bool
 ) -> None:
     rank.unix[8] = unix(8, 0, "/run/a.sock", unread=2, listens=listens)
     rank.opened(RANK, 3, "socket:[8]")
-    found = end(rank, way)
-    assert found.kind == kind
+    row = end(rank, direction)
+    assert row.kind == kind
     if kind == "socket-accept":
-        assert (found.target, found.peers_known) == ("/run/a.sock", True)
-        assert found.note == "2 connections wait to be accepted"
+        assert (row.target, row.peers_known) == ("/run/a.sock", True)
+        assert row.note == "2 connections wait to be accepted"
 
 
 def test_a_socket_that_no_table_has(rank: Scene) -> None:
     rank.opened(RANK, 3, "socket:[8]")
-    found = end(rank, "connect")
-    assert (found.kind, found.target, found.peers, found.peers_known, found.note) == (
+    row = end(rank, "connect")
+    assert (row.kind, row.target, row.peers, row.peers_known, row.note) == (
         "socket-connect", "socket:[8]", (), False, "",
     )  # fmt: skip
 
@@ -276,7 +280,7 @@ def test_a_socket_that_no_table_has(rank: Scene) -> None:
 
 
 UNREAD = "it has 5 bytes that it has not read"
-HELD = f"the other end is held by {who(OTHER)}"
+HELD = f"the other end is held by {described(OTHER)}"
 
 
 @pytest.mark.parametrize(
@@ -305,10 +309,10 @@ def test_both_ends_of_a_connection(
 ) -> None:
     rank.socket(RANK, 3, 4000, 5000, **mine)
     rank.socket(OTHER, 3, 5000, 4000, **theirs)
-    found = end(rank)
-    assert (found.kind, found.target) == ("socket-receive", "127.0.0.1:4000 -> 127.0.0.1:5000")
-    assert (found.peers, found.peers_known, found.note) == ((OTHER,), True, note)
-    assert (found.unconfirmed_bytes, found.retransmits, found.peer_unread_bytes) == (
+    row = end(rank)
+    assert (row.kind, row.target) == ("socket-receive", "127.0.0.1:4000 -> 127.0.0.1:5000")
+    assert (row.peers, row.peers_known, row.note) == ((OTHER,), True, note)
+    assert (row.unconfirmed_bytes, row.retransmits, row.peer_unread_bytes) == (
         mine.get("unsent", 0), mine.get("resent", 0), theirs.get("unread", 0),
     )  # fmt: skip
 
@@ -322,19 +326,24 @@ def test_an_end_that_no_process_has_open(
     if hidden:
         rank.add(95, 1, "python secret.py", group=RANK)
         hide(monkeypatch, 95)
-    found = end(rank)
-    assert (found.peers, found.peers_known, found.peer_unread_bytes) == ((), not hidden, 7)
+    row = end(rank)
+    assert (row.peers, row.peers_known, row.peer_unread_bytes) == ((), not hidden, 7)
     assert (
-        found.note == "ESTABLISHED; nobody holds the other end; it has 7 bytes that it has not read"
+        row.note == "ESTABLISHED; nobody holds the other end; it has 7 bytes that it has not read"
     )
 
 
 @pytest.mark.parametrize(
     ("theirs", "listens", "peers", "words"),
     [
-        ("ESTABLISHED", True, (OTHER,), f"accepted by the kernel but not yet by {who(OTHER)}"),
-        ("SYN_RECV", True, (OTHER,), f"accepted by the kernel but not yet by {who(OTHER)}"),
-        ("CLOSE_WAIT", True, (OTHER,), f"accepted by the kernel but not yet by {who(OTHER)}"),
+        (
+            "ESTABLISHED",
+            True,
+            (OTHER,),
+            f"accepted by the kernel but not yet by {described(OTHER)}",
+        ),
+        ("SYN_RECV", True, (OTHER,), f"accepted by the kernel but not yet by {described(OTHER)}"),
+        ("CLOSE_WAIT", True, (OTHER,), f"accepted by the kernel but not yet by {described(OTHER)}"),
         ("ESTABLISHED", False, (), "nobody holds the other end"),
         ("FIN_WAIT1", True, (), "nobody holds the other end"),  # its program has closed it
     ],
@@ -346,15 +355,15 @@ def test_an_end_that_belongs_to_no_program(
     rank.socket(OTHER, None, 5000, 4000, theirs, inode=0, unread=7)
     if listens:
         rank.socket(OTHER, 3, 5000, state="LISTEN")
-    found = end(rank)
-    assert (found.peers, found.peers_known) == (peers, True)
-    assert (found.note, found.peer_unread_bytes) == (f"ESTABLISHED; {words}", 0)
+    row = end(rank)
+    assert (row.peers, row.peers_known) == (peers, True)
+    assert (row.note, row.peer_unread_bytes) == (f"ESTABLISHED; {words}", 0)
 
 
 @pytest.mark.parametrize(
-    ("state", "host", "listens", "peers", "known", "words"),
+    ("state", "host", "listens", "peers", "complete", "words"),
     [
-        ("SYN_SENT", LOOPBACK, True, (OTHER,), True, f"not yet accepted by {who(OTHER)}"),
+        ("SYN_SENT", LOOPBACK, True, (OTHER,), True, f"not yet accepted by {described(OTHER)}"),
         ("SYN_SENT", LOOPBACK, False, (), True, "nobody holds the other end"),
         ("ESTABLISHED", LOOPBACK, True, (), True, "nobody holds the other end"),
         ("SYN_SENT", FAR, True, (), False, "the other end is on 192.168.1.2 port 5000"),
@@ -369,25 +378,25 @@ def test_a_connection_whose_other_end_is_in_no_table(
     words: str,
     *,
     listens: bool,
-    known: bool,
+    complete: bool,
 ) -> None:
     rank.socket(RANK, 3, 4000, 5000, state, hosts=(LOOPBACK, host))
     if listens:
         rank.socket(OTHER, 3, 5000, state="LISTEN")
-    found = end(rank, "connect")
-    assert (found.kind, found.peers, found.peers_known) == ("socket-connect", peers, known)
-    assert found.note == f"{state}; {words}"
+    row = end(rank, "connect")
+    assert (row.kind, row.peers, row.peers_known) == ("socket-connect", peers, complete)
+    assert row.note == f"{state}; {words}"
 
 
 def test_a_listening_socket_waits_for_connections(rank: Scene) -> None:
     rank.socket(RANK, 3, 4000, state="LISTEN", unread=3)
-    found = end(rank)
-    assert (found.kind, found.target) == ("socket-accept", "127.0.0.1:4000 (listening)")
-    assert (found.peers_known, found.note) == (True, "3 connections wait to be accepted")
+    row = end(rank)
+    assert (row.kind, row.target) == ("socket-accept", "127.0.0.1:4000 (listening)")
+    assert (row.peers_known, row.note) == (True, "3 connections wait to be accepted")
 
 
 @pytest.mark.parametrize(
-    ("job", "inode", "peers", "known", "words"),
+    ("job", "inode", "peers", "complete", "words"),
     [
         ((RANK, 77), None, (77,), True, "the other end is held by 77 (python, sleeping)"),
         ((RANK,), None, (), False, "the other end is on 10.0.0.2 port 5000"),
@@ -402,14 +411,14 @@ def test_the_other_end_in_the_network_of_a_container(
     peers: tuple[int, ...],
     words: str,
     *,
-    known: bool,
+    complete: bool,
 ) -> None:
     rank.add(77, 1, "python other.py", space="net:[2]")
     rank.socket(RANK, 3, 4000, 5000, hosts=(HERE, CONTAINER))
     rank.socket(77, 3, 5000, 4000, "FIN_WAIT1" if inode == 0 else "ESTABLISHED",
                 hosts=(CONTAINER, HERE), inode=inode)  # fmt: skip
-    found = end(rank, job=job)
-    assert (found.peers, found.peers_known, found.note) == (peers, known, f"ESTABLISHED; {words}")
+    row = end(rank, job=job)
+    assert (row.peers, row.peers_known, row.note) == (peers, complete, f"ESTABLISHED; {words}")
 
 
 @pytest.mark.parametrize(
@@ -457,17 +466,17 @@ def test_an_argument_that_the_kernel_did_not_tell_is_zero(rank: Scene) -> None:
 
 
 def test_memory_that_did_not_answer_in_time_is_not_asked_again(rank: Scene) -> None:
-    view, asked = HostView(rank.root), []
+    view, questions = HostView(rank.root), []
 
     def never() -> int:
-        asked.append(1)
+        questions.append(1)
         raise TimeoutError
 
     def refuse() -> int:
         raise PermissionError
 
-    one, other = (Waiting(view, pid, Thread(pid, "x", "S"), is_main=True) for pid in (RANK, OTHER))
+    one, helper = (Waiting(view, pid, Thread(pid, "x", "S"), is_main=True) for pid in (RANK, OTHER))
     assert (one.in_memory(refuse, 3), one.in_memory(lambda: 4, 3)) == (3, 4)
     assert [one.in_memory(never, 3) for _ in range(3)] == [3, 3, 3]
-    assert asked == [1]
-    assert other.in_memory(lambda: 4, 3) == 4
+    assert questions == [1]
+    assert helper.in_memory(lambda: 4, 3) == 4

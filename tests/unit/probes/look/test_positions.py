@@ -45,8 +45,8 @@ train()
 
 @pytest.fixture(scope="module")
 def made() -> Iterator[StandIns]:
-    with compiled() as found:
-        yield found
+    with compiled() as program:
+        yield program
 
 
 @contextmanager
@@ -71,12 +71,12 @@ def looks(pid: int) -> tuple[Look, Look]:
     for _ in range(2):
         deadline = time.monotonic() + 30.0
         while True:
-            seen = look_at(pid, 0, SchedulerClock(Path("/proc")))
-            if not made or seen.cpu_ticks > ticks + 20 or time.monotonic() > deadline:
+            process = look_at(pid, 0, SchedulerClock(Path("/proc")))
+            if not made or process.cpu_ticks > ticks + 20 or time.monotonic() > deadline:
                 break
             time.sleep(0.02)
-        ticks = seen.cpu_ticks
-        made.append(Look(seen.at_ns, (seen,)))
+        ticks = process.cpu_ticks
+        made.append(Look(process.at_ns, (process,)))
     return made[0], made[1]
 
 
@@ -87,17 +87,17 @@ def positions_of(pid: int) -> tuple[Position, ...]:
 
 def test_a_host_that_spins_is_in_the_driver(made: StandIns) -> None:
     with running(made, SPINS) as pid:
-        found = positions_of(pid)
-    assert {one.problem for one in found} == {""}
-    assert {one.caller for one in found} == {"libcuda.so.1"}
-    assert spins_in(found) is True
+        sampled = positions_of(pid)
+    assert {one.problem for one in sampled} == {""}
+    assert {one.caller for one in sampled} == {"libcuda.so.1"}
+    assert spins_in(sampled) is True
 
 
 def test_a_host_that_computes_is_not(made: StandIns) -> None:
     with running(made, COUNTS) as pid:
-        found = positions_of(pid)
-    assert len(found) == 3
-    assert spins_in(found) is False
+        sampled = positions_of(pid)
+    assert len(sampled) == 3
+    assert spins_in(sampled) is False
 
 
 def test_a_process_without_a_driver_is_left_alone() -> None:
@@ -127,11 +127,11 @@ def test_maps_that_cannot_be_read_hold_nobody_up(
 
 def test_it_goes_on_and_no_stop_is_long(made: StandIns) -> None:
     with running(made, SPINS) as pid:
-        found = positions_of(pid)
+        sampled = positions_of(pid)
         before, after = looks(pid)
     assert after.processes[0].cpu_ticks > before.processes[0].cpu_ticks
     assert after.processes[0].state in "RS"
-    assert min(one.pause_ms for one in found) < 100.0
+    assert min(one.pause_ms for one in sampled) < 100.0
 
 
 def test_variables_tell_a_loop_from_a_hang(made: StandIns) -> None:
@@ -147,9 +147,9 @@ def test_variables_tell_a_loop_from_a_hang(made: StandIns) -> None:
 
 
 def _digests(pid: int, *, apart_s: float) -> list[Locals]:
-    found: list[Locals] = []
+    digests: list[Locals] = []
     for _ in range(3):
-        found += locals_digests([pid], at_most_s=10.0)
+        digests += locals_digests([pid], at_most_s=10.0)
         time.sleep(apart_s)
-    assert not any(one.problem for one in found)
-    return found
+    assert not any(one.problem for one in digests)
+    return digests

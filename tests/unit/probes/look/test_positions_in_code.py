@@ -113,11 +113,11 @@ def traced(monkeypatch: pytest.MonkeyPatch) -> Traced:
 
 def look(at_ns: int, *threads: tuple[str, int], state: str = "R") -> Look:
     """State and ticks of each thread."""
-    seen = tuple(
+    threads_read = tuple(
         Thread(PID + number, "python", letter, cpu_ticks=ticks)
         for number, (letter, ticks) in enumerate(threads)
     )
-    return Look(at_ns, (ProcessLook(PID, at_ns, state, threads=seen),))
+    return Look(at_ns, (ProcessLook(PID, at_ns, state, threads=threads_read),))
 
 
 def sampled(*threads: tuple[str, int], at_most_s: float = 60.0) -> tuple[Position, ...]:
@@ -157,8 +157,8 @@ def test_a_process_that_is_stopped_or_dead_is_left_alone(traced: Traced, state: 
 
 
 def test_what_was_not_there_at_both_looks_is_left_alone(traced: Traced) -> None:
-    here, empty, none = look(3 * S, BUSY), look(3 * S), Look(S, ())
-    for before, after in ((none, here), (empty, here), (look(S, BUSY), empty)):
+    busy, empty, none = look(3 * S, BUSY), look(3 * S), Look(S, ())
+    for before, after in ((none, busy), (empty, busy), (look(S, BUSY), empty)):
         assert positions(before, after, at_most_s=60.0) == ()
     # Of a thread that has come meanwhile nobody knows how much it has used of this time.
     before, after = look(S, ("S", 0)), look(3 * S, ("S", 0), ("R", 500))
@@ -193,11 +193,11 @@ def test_in_which_library_it_is_and_which_called_the_systems(
     traced: Traced, at: int, stack: tuple[int, ...], library: str, caller: str
 ) -> None:
     traced.at[PID], traced.stack = at, stack
-    first, *others = sampled(BUSY)
+    first, *later = sampled(BUSY)
     assert (first.pid, first.tid, first.problem) == (PID, PID, "")
     assert (first.library, first.caller) == (library, caller)
     assert 0 <= first.pause_ms < 60_000
-    assert len(others) == 2
+    assert len(later) == 2
 
 
 @pytest.mark.parametrize(
@@ -240,8 +240,8 @@ def test_how_a_thread_stops(
     traced: Traced, stop: Stop | None, delivered: list[int], problem: str
 ) -> None:
     traced.stops[PID] = stop
-    found = sampled(BUSY, BUSY)
-    assert found[0].problem == problem
+    position = sampled(BUSY, BUSY)
+    assert position[0].problem == problem
     assert [number for number in traced.delivered if number] == [n for n in delivered if n]
     # One that has not stopped yet must not be asked for anything else.
     assert traced.seized == ([PID] if problem else [PID, PID + 1] * 3)
@@ -269,8 +269,8 @@ def test_a_thread_that_must_not_be_stopped_is_not(
 ) -> None:
     module = sys.modules["grpo_doctor_probes.look.positions"]
     monkeypatch.setattr(module, "why_not_thread", lambda *_: "is in uninterruptible sleep")
-    (found,) = sampled(BUSY, BUSY)
-    assert (found.tid, found.problem) == (PID, "it is in uninterruptible sleep")
+    (position,) = sampled(BUSY, BUSY)
+    assert (position.tid, position.problem) == (PID, "it is in uninterruptible sleep")
     assert traced.seized == []
 
 

@@ -78,27 +78,27 @@ def test_a_kernel_without_the_file_tells_no_time(tmp_path: Path) -> None:
 
 def test_a_core_is_measured_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """And one that cannot be told is not tried again."""
-    asked: list[float] = []
+    questions: list[float] = []
 
     def measure(seconds: float, _: object) -> int:
-        asked.append(seconds)
-        if len(asked) > 1:
+        questions.append(seconds)
+        if len(questions) > 1:
             raise TimeoutError
         return 1000
 
     monkeypatch.setattr("grpo_doctor_probes.look.threads.within", measure)
     clock = SchedulerClock(Path("/proc"))
     assert [clock.monotonic_ns(5, core) for core in (3, 3, 4, 4, 3)] == [1005] * 5
-    assert len(asked) == 2
+    assert len(questions) == 2
 
 
 def test_cores_that_do_not_answer_cost_no_more_than_their_time(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    now, asked = [100.0], []
+    now, questions = [100.0], []
 
     def hang(seconds: float, _: object) -> None:
-        asked.append(seconds)
+        questions.append(seconds)
         now[0] += seconds
         raise TimeoutError
 
@@ -109,15 +109,15 @@ def test_cores_that_do_not_answer_cost_no_more_than_their_time(
     monkeypatch.setattr(module, "_ONE_CORE_S", 0.25)
     clock = SchedulerClock(Path("/proc"))
     assert [clock.monotonic_ns(5, core) for core in range(8)] == [0] * 8
-    assert asked == [0.25, 0.25]
+    assert questions == [0.25, 0.25]
 
 
 def test_a_core_that_we_may_not_use_takes_the_offset_of_another() -> None:
     clock = SchedulerClock(Path("/proc"))
-    known = clock.monotonic_ns(10**9, 0)
-    if not known:
+    ran_ns = clock.monotonic_ns(10**9, 0)
+    if not ran_ns:
         pytest.skip("this kernel does not tell se.exec_start, or core 0 is not ours")
-    assert clock.monotonic_ns(10**9, 100_000) == known
+    assert clock.monotonic_ns(10**9, 100_000) == ran_ns
 
 
 LOCKS = b"""1: FLOCK  ADVISORY  WRITE 4560 fe:00:2148564 0 EOF
@@ -155,9 +155,9 @@ broken line
     ],
 )
 def test_the_longest_mount_point_counts(path: str, kind: str) -> None:
-    found = on_mount(parse_mounts(MOUNTS), path)
-    assert found is not None
-    assert found.kind == kind
+    mount = on_mount(parse_mounts(MOUNTS), path)
+    assert mount is not None
+    assert mount.kind == kind
 
 
 def test_pressure() -> None:
@@ -195,9 +195,9 @@ def test_pressure() -> None:
 )
 def test_numbers_of_blocking_calls(name: str, x86_64: int, aarch64: int) -> None:
     for machine, number in (("x86_64", x86_64), ("aarch64", aarch64)):
-        found = call(number, machine)
-        assert found is not None
-        assert found.name == name
+        blocking = call(number, machine)
+        assert blocking is not None
+        assert blocking.name == name
 
 
 def test_calls_that_do_not_block_and_machines_that_we_do_not_know() -> None:
@@ -224,7 +224,7 @@ LOCK = "1: FLOCK  ADVISORY  WRITE 70 08:01:9 0 EOF\n"
 
 
 @pytest.mark.parametrize(
-    ("lock", "held"),
+    ("lock", "holders"),
     [
         (LOCK, [8]),
         (LOCK.replace("FLOCK ", "POSIX "), []),
@@ -233,11 +233,11 @@ LOCK = "1: FLOCK  ADVISORY  WRITE 70 08:01:9 0 EOF\n"
     ],
     ids=["the same", "of another kind", "on another file", "none"],
 )
-def test_who_holds_a_lock_by_a_descriptor(tmp_path: Path, lock: str, held: list[int]) -> None:
-    (wanted,) = parse_locks(LOCK.encode())
+def test_who_holds_a_lock_by_a_descriptor(tmp_path: Path, lock: str, holders: list[int]) -> None:
+    (waiting,) = parse_locks(LOCK.encode())
     (tmp_path / "8" / "fdinfo").mkdir(parents=True)
     (tmp_path / "8" / "fdinfo" / "3").write_text(f"flags:\t0100002\nlock:\t{lock}")
-    assert holding_descriptors(tmp_path, [(8, 3), (9, 3)], wanted) == held
+    assert holding_descriptors(tmp_path, [(8, 3), (9, 3)], waiting) == holders
 
 
 def test_a_lock_that_nobody_holds_any_more_blocks_nobody() -> None:
@@ -255,14 +255,14 @@ def test_a_lock_that_nobody_holds_any_more_blocks_nobody() -> None:
 
 
 @pytest.mark.parametrize(
-    ("flags", "way"),
+    ("flags", "mode"),
     [("0100000", os.O_RDONLY), ("0100001", os.O_WRONLY), ("02", os.O_RDWR), (None, None)],
 )
-def test_how_a_descriptor_is_open(tmp_path: Path, flags: str | None, way: int | None) -> None:
+def test_how_a_descriptor_is_open(tmp_path: Path, flags: str | None, mode: int | None) -> None:
     (tmp_path / "8" / "fdinfo").mkdir(parents=True)
     if flags:
         (tmp_path / "8" / "fdinfo" / "3").write_text(f"pos:\t0\nflags:\t{flags}\n")
-    assert access(tmp_path, 8, 3) == way
+    assert access(tmp_path, 8, 3) == mode
 
 
 @pytest.fixture

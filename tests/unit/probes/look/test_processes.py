@@ -56,14 +56,14 @@ def hide(monkeypatch: pytest.MonkeyPatch, *names: str) -> None:
     monkeypatch.setattr(os, "open", refuse)
 
 
-def seen(proc: FakeProc) -> ProcessLook:
+def look_of(proc: FakeProc) -> ProcessLook:
     (look,) = processes(job_of(PID), proc.root).processes
     return look
 
 
 def test_what_a_process_has_done(proc: FakeProc) -> None:
     threads(proc, PID, 71)
-    look = seen(proc)
+    look = look_of(proc)
     assert (look.read_bytes, look.written_bytes, look.syscalls) == (1, 2, 34)
     assert (look.voluntary, look.involuntary, look.cpu_ticks) == (PID + 71, 4, 23)
     assert (look.major_faults, look.swap_bytes) == (7, 12 * 1024)
@@ -72,18 +72,18 @@ def test_what_a_process_has_done(proc: FakeProc) -> None:
 
 def test_the_main_thread_comes_first_whatever_its_number(proc: FakeProc) -> None:
     threads(proc, PID, 71, 5)
-    assert [thread.tid for thread in seen(proc).threads] == [PID, 5, 71]
+    assert [thread.tid for thread in look_of(proc).threads] == [PID, 5, 71]
 
 
 @pytest.mark.parametrize(
-    ("state", "others", "exit_code"),
+    ("state", "helpers", "exit_code"),
     [("Z", (), KILLED), ("Z", (71,), None), ("S", (), None), ("X", (), None)],
 )
 def test_how_a_zombie_has_ended(
-    proc: FakeProc, state: str, others: tuple[int, ...], exit_code: int | None
+    proc: FakeProc, state: str, helpers: tuple[int, ...], exit_code: int | None
 ) -> None:
-    threads(proc, PID, *others, state=state, status=KILLED)
-    assert seen(proc).exit_code == exit_code
+    threads(proc, PID, *helpers, state=state, status=KILLED)
+    assert look_of(proc).exit_code == exit_code
 
 
 @pytest.mark.parametrize(
@@ -107,7 +107,7 @@ def test_what_is_hidden_is_said_with_what_to_do(
 ) -> None:
     threads(proc, PID, state=state, status=KILLED)
     hide(monkeypatch, *hidden)
-    look = seen(proc)
+    look = look_of(proc)
     assert look.problem.startswith(words)
     assert bool(look.problem) is bool(words)
     assert (look.exit_code, look.syscalls) == (exit_code, 0 if "/io" in hidden else 34)
@@ -117,5 +117,5 @@ def test_files_that_a_kernel_does_not_have_are_no_problem(proc: FakeProc) -> Non
     threads(proc, PID)
     for name in ("io", "syscall", "status"):
         (proc.root / str(PID) / name).unlink()
-    look = seen(proc)
+    look = look_of(proc)
     assert (look.syscalls, look.swap_bytes, look.problem) == (0, 0, "")

@@ -48,19 +48,19 @@ def printing(tmp_path: Path) -> str:
 
 def test_the_main_thread_comes_first_and_texts_are_harmless(play: Any, tmp_path: Path) -> None:
     play(printing(tmp_path))
-    (found,) = stacks.stacks([ME], at_most_s=10)
-    assert [thread.tid for thread in found.threads] == [ME, 5]
-    assert (found.threads[0].owns_gil, found.threads[1].active) == (True, True)
-    (frame,) = found.threads[1].frames
+    (stack,) = stacks.stacks([ME], at_most_s=10)
+    assert [thread.tid for thread in stack.threads] == [ME, 5]
+    assert (stack.threads[0].owns_gil, stack.threads[1].active) == (True, True)
+    (frame,) = stack.threads[1].frames
     assert (frame.function, frame.file, frame.line) == ("f?[1m", "/a?b.py", 3)
 
 
 def test_a_running_process_that_could_not_be_read_is_tried_again(play: Any, tmp_path: Path) -> None:
     flag = tmp_path / "second"
     runs = play(f"if [ -e {flag} ]; then {printing(tmp_path)}; else touch {flag}; exit 1; fi")
-    (found,) = stacks.stacks([ME], at_most_s=10)
-    assert found.problem == ""
-    assert len(found.threads) == 2
+    (stack,) = stacks.stacks([ME], at_most_s=10)
+    assert stack.problem == ""
+    assert len(stack.threads) == 2
     assert runs() == 2
 
 
@@ -68,35 +68,35 @@ def test_what_fails_twice_has_a_reason(play: Any) -> None:
     runs = play(
         "echo 'Error: Failed to find \x1b[1m python' >&2; echo 'Stack backtrace:' >&2; exit 1"
     )
-    (found,) = stacks.stacks([ME], at_most_s=10)
-    assert (found.threads, found.problem) == ((), "py-spy: Failed to find ?[1m python")
+    (stack,) = stacks.stacks([ME], at_most_s=10)
+    assert (stack.threads, stack.problem) == ((), "py-spy: Failed to find ?[1m python")
     assert runs() == 2
 
 
 def test_a_refusal_says_what_to_do(play: Any) -> None:
     play("echo 'Error: Failed to suspend: EPERM: Operation not permitted' >&2; exit 1")
-    (found,) = stacks.stacks([ME], at_most_s=10)
-    assert found.problem.startswith(f"no right to read the memory of process {ME}: ")
-    assert len(found.problem) > 60
+    (stack,) = stacks.stacks([ME], at_most_s=10)
+    assert stack.problem.startswith(f"no right to read the memory of process {ME}: ")
+    assert len(stack.problem) > 60
 
 
 def test_it_is_ended_when_time_is_up(play: Any) -> None:
     play("exec sleep 60")
-    (found,) = stacks.stacks([ME], at_most_s=0.3)
-    assert "no answer within 0." in found.problem or "no time was left" in found.problem
+    (stack,) = stacks.stacks([ME], at_most_s=0.3)
+    assert "no answer within 0." in stack.problem or "no time was left" in stack.problem
 
 
 def test_no_json_is_an_old_version(play: Any) -> None:
     play("echo Process 1")
-    (found,) = stacks.stacks([ME], at_most_s=10)
-    assert "pip install -U py-spy" in found.problem
+    (stack,) = stacks.stacks([ME], at_most_s=10)
+    assert "pip install -U py-spy" in stack.problem
 
 
 def test_without_py_spy_the_problem_is_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pyspy, "binary", lambda: None)
-    (found,) = stacks.stacks([ME], at_most_s=10)
-    assert found.problem == pyspy.NOT_INSTALLED
-    assert "pip install" in found.problem
+    (stack,) = stacks.stacks([ME], at_most_s=10)
+    assert stack.problem == pyspy.NOT_INSTALLED
+    assert "pip install" in stack.problem
 
 
 def test_a_thread_without_a_number_is_the_main_one_by_its_name(play: Any, tmp_path: Path) -> None:
@@ -108,9 +108,9 @@ def test_a_thread_without_a_number_is_the_main_one_by_its_name(play: Any, tmp_pa
     ]
     (tmp_path / "answer.json").write_text(json.dumps(threads))
     play(f"cat {tmp_path / 'answer.json'}")
-    (found,) = stacks.stacks([ME], at_most_s=10)
-    named = [(thread.tid, thread.name, len(thread.frames)) for thread in found.threads]
-    assert named == [(ME, "MainThread", 1), (0, "worker", 1), (0, "", 0)]
+    (stack,) = stacks.stacks([ME], at_most_s=10)
+    rows = [(thread.tid, thread.name, len(thread.frames)) for thread in stack.threads]
+    assert rows == [(ME, "MainThread", 1), (0, "worker", 1), (0, "", 0)]
 
 
 LOCALS = [{"name": "step", "addr": 1, "repr": "3"}]
@@ -133,12 +133,12 @@ def test_a_digest_is_of_the_main_thread(
     main = {"pid": ME, "os_thread_id": ME, "frames": frames}
     (tmp_path / "answer.json").write_text(json.dumps([helper, main]))
     play(f"cat {tmp_path / 'answer.json'}")
-    (found,) = pyspy.locals_digests([ME], at_most_s=10)
-    assert (found.pid, found.problem) == (ME, problem)
-    assert found.digest == ("" if problem else pyspy.digest_of(frames or []))
+    (digest,) = pyspy.locals_digests([ME], at_most_s=10)
+    assert (digest.pid, digest.problem) == (ME, problem)
+    assert digest.digest == ("" if problem else pyspy.digest_of(frames or []))
     (tmp_path / "answer.json").write_text(json.dumps([helper]))
-    (found,) = pyspy.locals_digests([ME], at_most_s=10)
-    assert found.problem == "its main thread has no Python frames"
+    (digest,) = pyspy.locals_digests([ME], at_most_s=10)
+    assert digest.problem == "its main thread has no Python frames"
 
 
 def test_a_digest_changes_with_places_and_variables() -> None:
@@ -154,8 +154,8 @@ def test_a_digest_changes_with_places_and_variables() -> None:
 def test_without_time_no_digest_is_taken(play: Any, tmp_path: Path) -> None:
     runs = play(printing(tmp_path))
     (tmp_path / "runs").touch()
-    (found,) = pyspy.locals_digests([ME], at_most_s=0)
-    assert found.problem == "no time was left to read its variables"
+    (digest,) = pyspy.locals_digests([ME], at_most_s=0)
+    assert digest.problem == "no time was left to read its variables"
     assert runs() == 0
 
 
@@ -168,8 +168,8 @@ def test_each_process_gets_what_is_left_of_the_time(monkeypatch: pytest.MonkeyPa
         raise pyspy.DumpTimeoutError("too slow")
 
     monkeypatch.setattr(pyspy, "dump", dump)
-    found = pyspy.locals_digests([1, 2], at_most_s=60)
-    assert [(one.pid, one.problem) for one in found] == [(1, "too slow"), (2, "too slow")]
+    digests = pyspy.locals_digests([1, 2], at_most_s=60)
+    assert [(one.pid, one.problem) for one in digests] == [(1, "too slow"), (2, "too slow")]
     assert set(allowed.values()) == {3.0}
     pyspy.locals_digests([3], at_most_s=2)
     assert 0 < allowed[3] <= 2
@@ -184,8 +184,8 @@ def test_each_process_gets_what_is_left_of_the_time(monkeypatch: pytest.MonkeyPa
 def test_without_time_no_native_stack_is_read(play: Any, tmp_path: Path) -> None:
     runs = play(printing(tmp_path))
     (tmp_path / "runs").touch()
-    (found,) = stacks.native_stacks([ME], at_most_s=0)
-    assert (found.native, found.problem) == (True, "no time was left to read its native stack")
+    (stack,) = stacks.native_stacks([ME], at_most_s=0)
+    assert (stack.native, stack.problem) == (True, "no time was left to read its native stack")
     assert runs() == 0
 
 
@@ -229,13 +229,13 @@ def test_a_thread_in_uninterruptible_sleep_is_never_traced(
     runs = play(printing(tmp_path))
     (tmp_path / "runs").touch()
     monkeypatch.setattr(stacks, "thread_states", lambda _: ["S", "D"])
-    (found,) = stacks.native_stacks([ME], at_most_s=10)
-    assert "uninterruptible sleep" in found.problem
+    (stack,) = stacks.native_stacks([ME], at_most_s=10)
+    assert "uninterruptible sleep" in stack.problem
     assert runs() == 0
     monkeypatch.setattr(stacks, "thread_states", lambda _: ["S"])
     monkeypatch.setattr(stacks, "frozen", lambda _: "/sys/fs/cgroup/x/cgroup.freeze")
-    (found,) = stacks.native_stacks([ME], at_most_s=10)
-    assert "frozen" in found.problem
+    (stack,) = stacks.native_stacks([ME], at_most_s=10)
+    assert "frozen" in stack.problem
     assert runs() == 0
 
 
@@ -266,8 +266,8 @@ def test_which_processes_must_not_be_traced(
 
 def states_of(monkeypatch: pytest.MonkeyPatch, letters: str) -> list[int]:
     """The process is in one state after the other, then stays; returns the signals it is sent."""
-    sent, left = [], list(letters)
-    monkeypatch.setattr(stacks, "state_of", lambda _: left.pop(0) if len(left) > 1 else left[0])
+    sent, queue = [], list(letters)
+    monkeypatch.setattr(stacks, "state_of", lambda _: queue.pop(0) if len(queue) > 1 else queue[0])
     monkeypatch.setattr(os, "kill", lambda _, number: sent.append(number))
     return sent
 
@@ -350,8 +350,8 @@ def test_the_longest_pause_is_told_to_one_period(monkeypatch: pytest.MonkeyPatch
 def test_only_small_numbers_and_names_of_libraries_are_shown(
     name: str, value: str, shown: bool
 ) -> None:
-    found = safe_values([{"name": name, "repr": value}])
-    assert found == ({name: value.strip("'")} if shown else {})
+    values = safe_values([{"name": name, "repr": value}])
+    assert values == ({name: value.strip("'")} if shown else {})
 
 
 @pytest.mark.parametrize(
@@ -366,10 +366,10 @@ def test_only_small_numbers_and_names_of_libraries_are_shown(
     ],
 )
 def test_the_path_of_a_lock_is_shown(name: str, value: str, path: str | None) -> None:
-    found = safe_values([{"name": name, "repr": value}])
-    assert found == ({} if path is None else {"path": path})
+    shown = safe_values([{"name": name, "repr": value}])
+    assert shown == ({} if path is None else {"path": path})
 
 
 def test_a_key_that_is_a_secret_is_hidden() -> None:
-    found = safe_values([{"name": "key", "repr": "'hf_abcdefghijklmnopqrstuvwx'"}])
-    assert found == {"key": "[redacted]"}
+    shown = safe_values([{"name": "key", "repr": "'hf_abcdefghijklmnopqrstuvwx'"}])
+    assert shown == {"key": "[redacted]"}

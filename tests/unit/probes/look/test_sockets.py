@@ -143,7 +143,7 @@ def test_an_event_loop_and_select_name_their_sockets(stage: Stage) -> None:
             waiting.register(here, select.EPOLLIN)
             waiting.poll()
         """
-    for way, wchan in (("select", "poll_schedule"), ("epoll", "ep_poll")):
-        pid = stage.start(program, way)
+    for call, wchan in (("select", "poll_schedule"), ("epoll", "ep_poll")):
+        pid = stage.start(program, call)
         rows = main_rows(pid, wchan, "do_select", "do_epoll_wait")
-        assert [(row.kind, row.peers) for row in rows] == [("socket-receive", (pid,))], way
+        assert [(row.kind, row.peers) for row in rows] == [("socket-receive", (pid,))], call

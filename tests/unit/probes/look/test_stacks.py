@@ -29,9 +29,9 @@ def test_stacks_have_the_main_thread_first_and_no_control_characters(stage: Stag
     pids = [stage.start(SERVING) for _ in range(3)]
     for pid in pids:
         asleep_in(pid, "nanosleep")
-    taken = look.stacks(pids, at_most_s=20)
-    assert [stack.pid for stack in taken] == pids
-    for stack in taken:
+    read = look.stacks(pids, at_most_s=20)
+    assert [stack.pid for stack in read] == pids
+    for stack in read:
         assert (stack.problem, stack.pause_ms, stack.native) == ("", 0.0, False)
         main, helper = stack.threads
         assert main.tid == stack.pid
@@ -76,8 +76,8 @@ def test_arguments_give_small_numbers_and_nothing_else(stage: Stage) -> None:
     pid = stage.start(SERVING)
     asleep_in(pid, "nanosleep")
     # A method is asked for by its own name, whatever class it is of.
-    asked = frozenset({"score", "outer"})
-    assert look.arguments(pid, asked) == {"score": {"src": "1", "dst": "3"}, "outer": {}}
+    functions = frozenset({"score", "outer"})
+    assert look.arguments(pid, functions) == {"score": {"src": "1", "dst": "3"}, "outer": {}}
     assert look.arguments(pid, frozenset({"absent"})) == {}
 
 
@@ -92,10 +92,10 @@ def test_a_lock_of_the_interpreter_that_a_c_call_holds(stage: Stage) -> None:
         sleep(60)
         """
     )
-    taken = asleep_in(pid, "nanosleep")
+    sleeping = asleep_in(pid, "nanosleep")
     (stack,) = look.stacks([pid], at_most_s=20)
     assert stack.threads[0].owns_gil
-    assert taken.processes[0].threads[0].state == "S"
+    assert sleeping.processes[0].threads[0].state == "S"
 
 
 @NEEDS_PYSPY
@@ -164,6 +164,6 @@ def test_which_processes_are_read_again(
         for at, threads in ((1, then), (5, now))
     )
     earlier = Stack(10, 2, (PythonThread(10, "python", ()),))
-    kept = replace(earlier, at_ns=5)
-    expected = (anew,) if read_again else (kept,)
+    unchanged = replace(earlier, at_ns=5)
+    expected = (anew,) if read_again else (unchanged,)
     assert look.stacks_again([earlier], before, after, at_most_s=1) == expected

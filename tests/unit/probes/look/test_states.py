@@ -22,8 +22,8 @@ from tests.unit.probes.look.stage import (
 
 def test_a_sleeping_process_last_ran_when_it_fell_asleep(stage: Stage) -> None:
     pid = stage.start("import time; print(time.monotonic_ns(), flush=True); time.sleep(60)")
-    taken = asleep_in(pid, "nanosleep")
-    first = taken.processes[0].threads[0]
+    sleeping = asleep_in(pid, "nanosleep")
+    first = sleeping.processes[0].threads[0]
     assert first.state == "S"
     assert first.syscall >= 0
     looked_ns = time.monotonic_ns()

@@ -46,9 +46,9 @@ def test_only_the_last_hour_and_what_concerns_a_job() -> None:
         b"3,4,4002000000,-;INFO: task python:5 blocked for more than 120 seconds.",
         b"3,5,4003000000,-;nfs: server store not responding, still trying",
     ]
-    found = select(records, 4010.0)
-    assert [age_s for age_s, _ in found] == [10.0, 8.0, 7.0]
-    assert "Killed process 77" in found[0][1]
+    selected = select(records, 4010.0)
+    assert [age_s for age_s, _ in selected] == [10.0, 8.0, 7.0]
+    assert "Killed process 77" in selected[0][1]
 
 
 @pytest.mark.parametrize(("now_s", "ages_s"), [(3601.0, [3600.0]), (3601.5, []), (0.5, [0.0])])
@@ -76,9 +76,9 @@ def test_hidden_messages_are_a_problem_and_not_silence(
 def test_the_last_forty_lines_without_secrets_and_controls() -> None:
     lines = [f"line {number}" for number in range(60)]
     text = "\n".join([*lines, "  token=hf_abcdefghijklmnopqrstuv \x07", "50%|x\r100%|y\r", ""])
-    found = last_lines(text.encode())
-    assert len(found) == 40
-    assert found[-2:] == ("  token=[redacted] ?", "100%|y")
+    tail = last_lines(text.encode())
+    assert len(tail) == 40
+    assert tail[-2:] == ("  token=[redacted] ?", "100%|y")
     assert last_lines(b"") == ()
 
 
@@ -86,7 +86,7 @@ def test_the_last_forty_lines_without_secrets_and_controls() -> None:
 
 
 def test_metrics_of_two_engines_and_of_other_names() -> None:
-    found = parse_metrics(
+    values = parse_metrics(
         "# HELP sglang:num_running_reqs x\n"
         'sglang:num_running_reqs{model_name="a b{c}"} 4.0\n'
         'sglang:num_queue_reqs{x="1"} 2\n'
@@ -95,7 +95,7 @@ def test_metrics_of_two_engines_and_of_other_names() -> None:
         "vllm:generation_tokens_total NaN\n"
         "other:num_running_reqs 9\n"
     )
-    assert found == {
+    assert values == {
         "num_requests_running": 4.0,
         "num_requests_waiting": 2.0,
         "kv_cache_usage": 0.9,
@@ -103,8 +103,8 @@ def test_metrics_of_two_engines_and_of_other_names() -> None:
 
 
 def test_statistics_of_the_bundled_server() -> None:
-    found = parse_statistics('{"running":2,"waiting":0,"kv_cache":0.5,"prefix_hits":9,"x":"y"}')
-    assert found == {"num_requests_running": 2, "num_requests_waiting": 0, "kv_cache_usage": 0.5}
+    values = parse_statistics('{"running":2,"waiting":0,"kv_cache":0.5,"prefix_hits":9,"x":"y"}')
+    assert values == {"num_requests_running": 2, "num_requests_waiting": 0, "kv_cache_usage": 0.5}
     with pytest.raises(ValueError, match="no JSON"):
         parse_statistics("[]")
     with pytest.raises(ValueError, match="levels"):
@@ -133,11 +133,11 @@ def test_a_disk_that_does_not_answer_costs_a_second_and_says_so(
     monkeypatch.setattr(sys.modules["grpo_doctor_probes.look.host"], "_DISKS_AT_MOST_S", 0.1)
     began = time.monotonic()
     try:
-        found = disks(me(), Path("/proc"))
+        disks_here = disks(me(), Path("/proc"))
     finally:
         answer.set()
-    assert found
-    assert all("no answer" in disk.error for disk in found)
+    assert disks_here
+    assert all("no answer" in disk.error for disk in disks_here)
     assert time.monotonic() - began < 60
 
 
@@ -147,19 +147,19 @@ def test_a_disk_that_does_not_answer_costs_a_second_and_says_so(
 def test_spans_that_are_open_now(recording: Recorded) -> None:
     job = Job(me().host, me().members, run_dir=str(recording.run_dir))
     with phase("rollout"):
-        found = open_spans(job)
-        assert [(one.pid, one.name, one.collective) for one in found] == [
+        spans = open_spans(job)
+        assert [(one.pid, one.name, one.collective) for one in spans] == [
             (os.getpid(), "rollout", False)
         ]
-        assert 0 <= found[0].age_s < 60
+        assert 0 <= spans[0].age_s < 60
     assert open_spans(job) == ()
 
 
 def test_a_run_directory_of_others_and_damaged_files_show_nothing(recording: Recorded) -> None:
     (recording.run_dir / "ranks" / "00009.spans").write_bytes(b"short")
-    other = Job("here", (Member(1, 0, 0, "rank", "r", "r"),), run_dir=str(recording.run_dir))
+    foreign = Job("here", (Member(1, 0, 0, "rank", "r", "r"),), run_dir=str(recording.run_dir))
     with phase("rollout"):
-        assert open_spans(other) == ()
+        assert open_spans(foreign) == ()
         assert open_spans(me()) == ()
 
 
@@ -176,7 +176,7 @@ def member(pid: int, rank: int) -> Member:
 
 
 @pytest.mark.parametrize(
-    ("own", "seen"),
+    ("own", "shown_pid"),
     [
         ({4711: OURS}, 4711),
         ({4711: OURS, 4712: 2}, 4711),
@@ -187,12 +187,12 @@ def member(pid: int, rank: int) -> Member:
     ids=["container", "several ranks in one", "one for each rank", "another host's", "another's"],
 )
 def test_spans_of_a_job_that_knows_itself_by_other_numbers(
-    recording: Recorded, tmp_path: Path, own: dict[int, int], seen: int | None
+    recording: Recorded, tmp_path: Path, own: dict[int, int], shown_pid: int | None
 ) -> None:
     """In a container the recorder writes the number that the process has there."""
     own = {pid or os.getpid(): number or os.getpid() for pid, number in own.items()}
     members = tuple(member(pid, 0 if pid == 4711 else 1) for pid in own)
     job = Job("here", members, run_dir=str(recording.run_dir))
     with phase("reward"):
-        found = open_spans(job, numbered(tmp_path / "proc", own))
-    assert [one.pid for one in found] == ([] if seen is None else [seen])
+        spans = open_spans(job, numbered(tmp_path / "proc", own))
+    assert [one.pid for one in spans] == ([] if shown_pid is None else [shown_pid])

@@ -54,8 +54,8 @@ def rows(pid: int) -> list[Blocked]:
 def test_the_holder_of_a_lock_file_by_its_path(tmp_path: Path) -> None:
     path = tmp_path / "a.lock"
     with process(f"{HOLDS}print('held', flush=True); time.sleep(60)", path) as holder:
-        found = lock_file(os.getpid(), str(path))
-    assert (found.kind, found.target, found.peers) == ("file-lock", str(path), (holder,))
+        row = lock_file(os.getpid(), str(path))
+    assert (row.kind, row.target, row.peers) == ("file-lock", str(path), (holder,))
 
 
 def test_a_lock_file_that_was_left_behind(tmp_path: Path) -> None:
@@ -72,9 +72,9 @@ def test_an_open_file_that_another_process_has_locked(tmp_path: Path) -> None:
         process(TRIES, path) as waiter,
     ):
         deadline = time.monotonic() + 10
-        while not (found := rows(waiter)) and time.monotonic() < deadline:
+        while not (blocked := rows(waiter)) and time.monotonic() < deadline:
             time.sleep(0.02)  # it is awake between two sleeps now and then
-    assert [(one.target, one.peers) for one in found] == [(str(path), (holder,))]
+    assert [(one.target, one.peers) for one in blocked] == [(str(path), (holder,))]
 
 
 def test_who_merely_sleeps_with_a_file_of_its_own_waits_for_no_lock(tmp_path: Path) -> None:
@@ -86,11 +86,11 @@ def test_who_merely_sleeps_with_a_file_of_its_own_waits_for_no_lock(tmp_path: Pa
 def test_the_path_is_among_the_locals_of_the_function_that_tries(tmp_path: Path) -> None:
     path = tmp_path / "a.lock"
     with process(TRIES, path) as waiter:
-        found = arguments(waiter, frozenset({"acquire"}))
-    assert found == {"acquire": {"path": str(path)}}
+        calls = arguments(waiter, frozenset({"acquire"}))
+    assert calls == {"acquire": {"path": str(path)}}
 
 
 def test_a_process_that_ends_meanwhile_waits_for_nothing() -> None:
-    gone = Waiting(HostView(Path("/proc")), 1 << 22, Thread(1 << 22, "python", "S"), is_main=True)
-    gone.view.locks = [Lock(1, False, "POSIX", os.getpid(), "00:01:2")]
-    assert list(wait_between_tries(gone)) == []
+    ended = Waiting(HostView(Path("/proc")), 1 << 22, Thread(1 << 22, "python", "S"), is_main=True)
+    ended.view.locks = [Lock(1, False, "POSIX", os.getpid(), "00:01:2")]
+    assert list(wait_between_tries(ended)) == []

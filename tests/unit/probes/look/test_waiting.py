@@ -87,15 +87,15 @@ def test_helper_threads_are_told_where_they_wait_for_others(stage: Stage) -> Non
         time.sleep(60)
         """
     )
-    taken: list[Look] = []
+    looks: list[Look] = []
 
     def all_sleep() -> bool:
-        taken[:] = [look.processes(job_of(pid))]
-        threads = taken[0].processes[0].threads
+        looks[:] = [look.processes(job_of(pid))]
+        threads = looks[0].processes[0].threads
         return len(threads) == 4 and all(one.state == "S" and one.syscall >= 0 for one in threads)
 
     until(all_sleep)
-    rows = look.blocked(job_of(pid), taken[0])
+    rows = look.blocked(job_of(pid), looks[0])
     assert sorted(row.kind for row in rows) == ["pipe-read", "sleep"]
     (helper,) = [row for row in rows if row.tid != pid]
     assert (helper.kind, helper.pid) == ("pipe-read", pid)
@@ -168,10 +168,10 @@ def test_a_hung_child_and_what_it_waits_for_itself(stage: Stage) -> None:
         child.wait()
         """
     )
-    taken = asleep_in(pid, "do_wait")
-    for peer in look.blocked(job_of(pid), taken)[0].peers:
+    sleeping = asleep_in(pid, "do_wait")
+    for peer in look.blocked(job_of(pid), sleeping)[0].peers:
         asleep_in(peer, "pipe_read")
-    rows = look.blocked(job_of(pid), taken)
+    rows = look.blocked(job_of(pid), sleeping)
     (own,) = [row for row in rows if row.pid == pid]
     assert own.kind == "child"
     (child,) = own.peers

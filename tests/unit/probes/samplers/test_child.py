@@ -64,9 +64,9 @@ def test_one_that_was_left_in_a_driver_is_collected_once_it_has_ended(
     assert child.state() == ""
 
 
-@pytest.mark.parametrize(("state", "ended"), [("S", True), ("D", False)])
+@pytest.mark.parametrize(("state", "is_killed"), [("S", True), ("D", False)])
 def test_who_is_left_is_ended_but_in_a_driver(
-    state: str, *, ended: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    state: str, *, is_killed: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "deaf.py").write_text("import signal\ndef main(_): signal.pause()\n")
     monkeypatch.syspath_prepend(str(tmp_path))
@@ -74,7 +74,7 @@ def test_who_is_left_is_ended_but_in_a_driver(
     child = Child("deaf")
     process = child._process
     child.leave()
-    if not ended:
+    if not is_killed:
         assert process.poll() is None
         process.kill()
     assert process.wait(60.0) == -9

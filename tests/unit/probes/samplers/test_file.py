@@ -5,17 +5,14 @@ from __future__ import annotations
 import json
 import math
 import resource
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from grpo_doctor_probes.samplers.file import RowWriter, SampleFile, encode, sample_path
 from grpo_doctor_probes.samplers.tracks import GpuRow, Reading, Track
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
 
 UTIL = Track("gpu.util", "%", gpu="GPU-1")
 MEMORY = Track("gpu.process_memory", "bytes", gpu="GPU-1", pid=4242)

@@ -52,12 +52,12 @@ def test_a_job_slower_than_the_tick_still_gets_its_turn() -> None:
     rota: Rota[str] = Rota(timer)
     for job in ("a", "b"):
         rota.add(job)
-    done = []
+    turns = []
     for tick in range(3):
         for job in rota.turns(tick * S):
             timer.now_ns += 5 * S
-            done.append(job)
-    assert done == ["a", "b", "a"]
+            turns.append(job)
+    assert turns == ["a", "b", "a"]
 
 
 def test_discarded_jobs_have_no_more_turns() -> None:

@@ -141,7 +141,7 @@ def test_memory_that_is_not_told_for_a_moment_loses_no_device() -> None:
 
 
 def test_a_device_that_says_how_busy_its_cores_were(monkeypatch: pytest.MonkeyPatch) -> None:
-    busy, said = Track("gpu.sm_active", "%", gpu="GPU-a"), {"now": 12.5}
+    busy, answers = Track("gpu.sm_active", "%", gpu="GPU-a"), {"now": 12.5}
     refused: list[NvmlError] = []
 
     class Pair:
@@ -153,7 +153,7 @@ def test_a_device_that_says_how_busy_its_cores_were(monkeypatch: pytest.MonkeyPa
         def read(self) -> dict[Track, float | None]:
             if refused:
                 raise refused.pop()
-            return {busy: said["now"]}
+            return {busy: answers["now"]}
 
         def close(self) -> None:
             pass

@@ -135,9 +135,9 @@ def test_an_order_that_is_uncertain_is_said(
 ) -> None:
     host = Host(2)
     host.devices[1] = Device(1, "GPU-1", 1, second)
-    found = reader(monkeypatch, host, visible="0").read(0).notes
-    assert len(found) == notes
-    assert all("CUDA_DEVICE_ORDER=PCI_BUS_ID" in note for note in found)
+    texts = reader(monkeypatch, host, visible="0").read(0).notes
+    assert len(texts) == notes
+    assert all("CUDA_DEVICE_ORDER=PCI_BUS_ID" in note for note in texts)
 
 
 def test_slow_numbers_take_turns_and_come_once_a_second(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -147,9 +147,11 @@ def test_slow_numbers_take_turns_and_come_once_a_second(monkeypatch: pytest.Monk
         {(t.name, t.gpu) for t in reads.read(at * S // 10).values if "pcie" in t.name}
         for at in range(21)
     ]
-    seen = [name for tick in names for name in tick]
-    assert set(seen) == {(f"gpu.pcie_{way}", f"GPU-{at}") for way in ("rx", "tx") for at in (0, 1)}
-    assert all(2 <= seen.count(name) <= 3 for name in set(seen))
+    fields = [name for tick in names for name in tick]
+    assert set(fields) == {
+        (f"gpu.pcie_{link}", f"GPU-{at}") for link in ("rx", "tx") for at in (0, 1)
+    }
+    assert all(2 <= fields.count(name) <= 3 for name in set(fields))
 
 
 def test_a_lost_gpu_is_tried_each_second_and_the_other_goes_on(
@@ -165,10 +167,10 @@ def test_a_lost_gpu_is_tried_each_second_and_the_other_goes_on(
     assert power(reads.read(S + S // 2)) == {"GPU-0": 300.0}
     host.gone.clear()
     assert power(reads.read(2 * S - 1)) == {"GPU-0": 300.0}
-    found = reads.read(2 * S)
-    assert found.notes == ["GPU 1 (GPU-1) answers again"]
-    assert [(row.uuid, row.visible) for row in found.gpus] == [("GPU-1", True)]
-    assert power(found) == {"GPU-0": 300.0, "GPU-1": 300.0}
+    reading = reads.read(2 * S)
+    assert reading.notes == ["GPU 1 (GPU-1) answers again"]
+    assert [(row.uuid, row.visible) for row in reading.gpus] == [("GPU-1", True)]
+    assert power(reading) == {"GPU-0": 300.0, "GPU-1": 300.0}
     assert host.reopened == 0
     # Its slow numbers still come once a second, and those of the other one as well.
     host.asked.clear()

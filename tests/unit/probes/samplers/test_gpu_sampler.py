@@ -82,19 +82,19 @@ def test_silence_is_told_after_three_seconds_and_ends_with_an_answer(clock: Cloc
     asking = sampler(clock)
     FakeChild.answers = [answer(40.0), None, None, None, None, answer(5.0), answer(6.0)]
     asking.read(1)
-    told = []
+    readings = []
     for second in (0.0, 2.9, 3.0, 4.0, 4.5):
         clock.now_s = 100.0 + second
         reading = asking.read(2)
-        told.append((reading.notes, reading.values))
+        readings.append((reading.notes, reading.values))
     (child,) = FakeChild.started
     assert child.asked == ["1", "2"]
     assert child.waits == [0.2, 0.2, 0.0, 0.0, 0.0, 0.0]
-    assert told[0] == told[1] == told[3] == ([], {})
-    ((note,), ended) = told[2]
+    assert readings[0] == readings[1] == readings[3] == ([], {})
+    ((note,), values) = readings[2]
     assert note.startswith("NVML has not answered for 3 s (its process is in state D")
-    assert ended == {UTIL: None}
-    assert told[4] == (["NVML answers again, after 4 s"], {UTIL: 5.0})
+    assert values == {UTIL: None}
+    assert readings[4] == (["NVML answers again, after 4 s"], {UTIL: 5.0})
     assert asking.read(3).notes == []
 
 

@@ -1,14 +1,11 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from grpo_doctor_probes.samplers import HostSampler
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 S = 1_000_000_000
 
@@ -53,10 +50,10 @@ def test_all_tracks_with_their_units(host: Path) -> None:
     (proc / "vmstat").write_text("pgfault 1\npgmajfault 8\n")
     second = source.read(2 * S)
     source.close()
-    found = {(track.name, track.unit): value for track, value in second.values.items()}
-    assert found.pop(("host.shm_used", "bytes")) == pytest.approx(_used_bytes(host), rel=0.2)
-    assert found.pop(("host.shm_size", "bytes")) == _size_bytes(host)
-    assert found == {
+    by_name = {(track.name, track.unit): value for track, value in second.values.items()}
+    assert by_name.pop(("host.shm_used", "bytes")) == pytest.approx(_used_bytes(host), rel=0.2)
+    assert by_name.pop(("host.shm_size", "bytes")) == _size_bytes(host)
+    assert by_name == {
         ("host.cpu", "%"): 30,
         ("host.load1", "load"): 1.25,
         ("host.psi_cpu", "%"): 1,
@@ -74,12 +71,12 @@ def test_all_tracks_with_their_units(host: Path) -> None:
 
 def test_processor_use_is_of_the_time_since_the_read_before(host: Path) -> None:
     source = sampler(host)
-    found = []
+    parts = []
     for at, times in enumerate(("300 0 0 700", "330 0 0 770", "330 0 0 770", "340 0 0 770")):
         (host / "proc/stat").write_text(f"cpu  {times} 0 0 0 0 0 0\n")
-        found.append(values(source, at * S).get("host.cpu"))
+        parts.append(values(source, at * S).get("host.cpu"))
     source.close()
-    assert found == [None, 30, None, 100]
+    assert parts == [None, 30, None, 100]
 
 
 @pytest.mark.parametrize("lacks", ["SwapTotal", "SwapFree", "MemAvailable"])
@@ -88,9 +85,9 @@ def test_a_kernel_that_lacks_a_number_of_memory_gives_the_others(host: Path, lac
     lines = meminfo.read_text().replace(" kB", " kB\n").split("\n")
     meminfo.write_text("".join(f"{line}\n" for line in lines if line and lacks not in line))
     source = sampler(host)
-    found = {name for name in values(source, 0) if name.split(".")[1][:4] in ("memo", "swap")}
+    names = {name for name in values(source, 0) if name.split(".")[1][:4] in ("memo", "swap")}
     source.close()
-    assert found == ({"host.swap_used"} if lacks[0] == "M" else {"host.memory_available"})
+    assert names == ({"host.swap_used"} if lacks[0] == "M" else {"host.memory_available"})
 
 
 def _size_bytes(path: Path) -> int:
@@ -152,13 +149,13 @@ def test_the_limit_of_the_container_counts_where_it_is_smaller(host: Path) -> No
 
 def test_this_host_can_be_sampled() -> None:
     source = HostSampler(os.getpid())
-    found = values(source, 0) | values(source, 2 * S)
+    sampled = values(source, 0) | values(source, 2 * S)
     for second in range(3, 10**6):  # the kernel counts in 10 ms
-        if "host.cpu" in found:
+        if "host.cpu" in sampled:
             break
-        found |= values(source, second * S)
+        sampled |= values(source, second * S)
     source.close()
-    assert 0 <= (found["host.cpu"] or 0) <= 100
-    assert (found["host.memory_available"] or 0) > 0
-    assert "host.net_rx" in found
-    assert "host.disk_read" in found
+    assert 0 <= (sampled["host.cpu"] or 0) <= 100
+    assert (sampled["host.memory_available"] or 0) > 0
+    assert "host.net_rx" in sampled
+    assert "host.disk_read" in sampled

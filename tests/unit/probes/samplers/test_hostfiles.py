@@ -79,8 +79,8 @@ def test_cpu_time_leaves_waiting_and_guests_out() -> None:
 
 def test_meminfo() -> None:
     text = b"MemTotal:  24684084 kB\nMemAvailable:   24331216 kB\nHugePages_Total:       0\n"
-    found = hostfiles.meminfo_bytes(text, b"MemAvailable", b"SwapTotal")
-    assert found == [24331216 * 1024, None]
+    sizes = hostfiles.meminfo_bytes(text, b"MemAvailable", b"SwapTotal")
+    assert sizes == [24331216 * 1024, None]
 
 
 def test_disks_count_once() -> None:

@@ -5,17 +5,14 @@ import os
 import subprocess
 import sys
 import time
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from grpo_doctor_probes.samplers.jobtree import JobTree, Member, RankGroup, rank_groups
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
 
 S = 1_000_000_000
 

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from grpo_doctor_probes.samplers.memory_limit import CgroupMemory
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 GB = 10**9
 
@@ -72,10 +69,12 @@ def test_a_path_that_leaves_the_mount_is_not_followed(tmp_path: Path, mount: Pat
     assert available(tmp_path, "0::/../other\n") == 5 * GB
 
 
-@pytest.mark.parametrize(("limit", "left"), [(2**62 - 1, 2**62 - 1 - GB), (2**62, None)])
-def test_where_no_limit_begins(tmp_path: Path, mount: Path, limit: int, left: int | None) -> None:
+@pytest.mark.parametrize(("limit", "remaining"), [(2**62 - 1, 2**62 - 1 - GB), (2**62, None)])
+def test_where_no_limit_begins(
+    tmp_path: Path, mount: Path, limit: int, remaining: int | None
+) -> None:
     group(mount / "job", 2, limit, GB)
-    assert available(tmp_path, "0::/job\n") == left
+    assert available(tmp_path, "0::/job\n") == remaining
 
 
 def test_an_overdrawn_limit_leaves_nothing(tmp_path: Path, mount: Path) -> None:

@@ -95,36 +95,36 @@ def test_without_the_library_there_is_no_nvml(monkeypatch: pytest.MonkeyPatch) -
 def test_what_an_error_means(
     monkeypatch: pytest.MonkeyPatch, answer: Exception, trouble: Trouble, text: str
 ) -> None:
-    asked, _ = nvml(monkeypatch, nvmlDeviceGetCount=answer)
+    wrapper, _ = nvml(monkeypatch, nvmlDeviceGetCount=answer)
     with pytest.raises(NvmlError, match=f"^{text}$") as raised:
-        asked.call("nvmlDeviceGetCount")
+        wrapper.call("nvmlDeviceGetCount")
     assert raised.value.trouble is trouble
 
 
 def test_a_function_that_this_pynvml_lacks_is_unsupported(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked, _ = nvml(monkeypatch, nvmlDeviceGetCount=4)
-    assert asked.call("nvmlDeviceGetCount") == 4
+    wrapper, _ = nvml(monkeypatch, nvmlDeviceGetCount=4)
+    assert wrapper.call("nvmlDeviceGetCount") == 4
     with pytest.raises(NvmlError, match="this nvidia-ml-py is too old for it") as raised:
-        asked.call("nvmlDeviceGetNews")
+        wrapper.call("nvmlDeviceGetNews")
     assert raised.value.trouble is Trouble.UNSUPPORTED
 
 
 def test_gpus_and_their_instances(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked, _ = nvml(monkeypatch, **TWO_GPUS)
-    first, second = asked.gpus()
+    wrapper, _ = nvml(monkeypatch, **TWO_GPUS)
+    first, second = wrapper.gpus()
     assert first == Device("g0", "UUID-g0", 0, "A100", mig_on=True)
     assert second == Device("g1", "UUID-g1", 1, "A100", mig_on=False)
     assert isinstance(first, Device)
     assert isinstance(second, Device)
-    parts = list(asked.instances(first))
-    assert [(part.uuid, part.index, part.mig, part.gpu_instance) for part in parts] == [
+    instances = list(wrapper.instances(first))
+    assert [(part.uuid, part.index, part.mig, part.gpu_instance) for part in instances] == [
         ("UUID-m0", 0, "1g.5gb", 7),
         ("UUID-m1", 0, "1g.5gb", 8),
     ]
-    assert {(part.parent, part.parent_handle) for part in parts} == {("UUID-g0", "g0")}
+    assert {(part.parent, part.parent_handle) for part in instances} == {("UUID-g0", "g0")}
     MIG_HANDLES["g1"] = ["m2"]  # MIG is off there, whatever it lists
     try:
-        assert list(asked.instances(second)) == []
+        assert list(wrapper.instances(second)) == []
     finally:
         MIG_HANDLES["g1"] = []
 
@@ -136,24 +136,24 @@ def test_a_gpu_that_knows_no_mig_is_whole_and_a_lost_one_is_none(
     monkeypatch: pytest.MonkeyPatch, error: NVMLError, mig_on: bool | None
 ) -> None:
     answers = {**TWO_GPUS, "nvmlDeviceGetCount": 1, "nvmlDeviceGetMigMode": error}
-    asked, _ = nvml(monkeypatch, **answers)
-    (found,) = asked.gpus()
+    wrapper, _ = nvml(monkeypatch, **answers)
+    (gpu,) = wrapper.gpus()
     if mig_on is None:
-        assert found == "GPU 0 cannot be opened (gpu is lost): it is not sampled"
+        assert gpu == "GPU 0 cannot be opened (gpu is lost): it is not sampled"
     else:
-        assert isinstance(found, Device)
-        assert found.mig_on is mig_on
+        assert isinstance(gpu, Device)
+        assert gpu.mig_on is mig_on
 
 
 def test_the_same_device_is_found_again_by_its_uuid(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked, library = nvml(monkeypatch, **TWO_GPUS)
-    gpu = asked.gpu(0)
-    _, part = asked.instances(gpu)
-    assert asked.again(gpu) == gpu
-    assert asked.again(part) == part
+    wrapper, library = nvml(monkeypatch, **TWO_GPUS)
+    gpu = wrapper.gpu(0)
+    _, part = wrapper.instances(gpu)
+    assert wrapper.again(gpu) == gpu
+    assert wrapper.again(part) == part
     library.say("nvmlDeviceGetUUID", "UUID-new")
     with pytest.raises(NvmlError, match="another device is in its place") as raised:
-        asked.again(gpu)
+        wrapper.again(gpu)
     assert raised.value.trouble is Trouble.LOST
 
 
@@ -171,10 +171,10 @@ def test_memory_without_what_the_driver_reserves_where_it_can_tell(
             raise NVMLError(TIMEOUT if len(versions) == 1 else NOT_SUPPORTED)
         return SimpleNamespace(used=5, total=80)
 
-    asked, _ = nvml(monkeypatch, nvmlDeviceGetMemoryInfo=memory)
+    wrapper, _ = nvml(monkeypatch, nvmlDeviceGetMemoryInfo=memory)
     with pytest.raises(NvmlError):  # not now, which tells nothing of what it has
-        asked.memory_bytes(GPU)
-    assert [asked.memory_bytes(GPU) for _ in range(2)] == [(5, 80), (5, 80)]
+        wrapper.memory_bytes(GPU)
+    assert [wrapper.memory_bytes(GPU) for _ in range(2)] == [(5, 80), (5, 80)]
     assert versions == [(2,), (2,), (), ()]
 
 
@@ -200,13 +200,13 @@ def test_memory_without_what_the_driver_reserves_where_it_can_tell(
 def test_an_older_driver_is_asked_by_the_older_name(
     monkeypatch: pytest.MonkeyPatch, read: Any, name: str, older: str, answer: Any, value: Any
 ) -> None:
-    asked, library = nvml(monkeypatch, **{name: answer})
-    assert read(asked, GPU) == value
+    wrapper, library = nvml(monkeypatch, **{name: answer})
+    assert read(wrapper, GPU) == value
     library.say(name, NVMLError(NOT_SUPPORTED))
     library.say(older, answer)
-    assert read(asked, GPU) == value
+    assert read(wrapper, GPU) == value
     for code, trouble in ((TIMEOUT, Trouble.TRANSIENT), (LOST, Trouble.LOST)):
         library.say(name, NVMLError(code))
         with pytest.raises(NvmlError) as raised:
-            read(asked, GPU)
+            read(wrapper, GPU)
         assert raised.value.trouble is trouble

@@ -56,8 +56,8 @@ def test_a_zombie_has_ended(tmp_path: Path) -> None:
     ],
 )
 def test_environment(environ: bytes, rank: int | None, has_local_rank: bool) -> None:
-    found = parse_environment(environ)
-    assert (found.rank, found.has_local_rank) == (rank, has_local_rank)
+    parsed = parse_environment(environ)
+    assert (parsed.rank, parsed.has_local_rank) == (rank, has_local_rank)
 
 
 def test_a_real_process() -> None:

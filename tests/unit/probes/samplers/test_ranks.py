@@ -4,12 +4,9 @@ import os
 import subprocess
 import sys
 import time
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from grpo_doctor_probes.samplers import RankSampler
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 S = 1_000_000_000
 # Burns half a second of processor time on each line that it reads, in a thread beside the main one.
@@ -79,27 +76,27 @@ def test_ranks_are_measured_and_end_as_null(tmp_path: Path) -> None:
 
 
 def test_a_job_that_has_gone_gives_nothing(tmp_path: Path) -> None:
-    with subprocess.Popen(["true"]) as gone:
+    with subprocess.Popen(["true"]) as child:
         pass
-    sampler = RankSampler(gone.pid, run_dir=tmp_path, host="a")
+    sampler = RankSampler(child.pid, run_dir=tmp_path, host="a")
     assert sampler.read(0).values == {}
     sampler.close()
 
 
 def test_two_ranks_on_one_processor_wait_for_it(tmp_path: Path) -> None:
-    one, other = start(0), start(1)
-    with one, other:
+    one, second = start(0), start(1)
+    with one, second:
         alone = min(os.sched_getaffinity(0))
-        for process in (one, other):
+        for process in (one, second):
             os.sched_setaffinity(process.pid, {alone})
         sampler = RankSampler(os.getpid(), run_dir=tmp_path, host="a")
         begun_ns = time.monotonic_ns()
         sampler.read(begun_ns)
-        for process in (one, other):  # both burn half a second at once
+        for process in (one, second):  # both burn half a second at once
             assert process.stdin is not None
             process.stdin.write("\n")
             process.stdin.flush()
-        for process in (one, other):
+        for process in (one, second):
             assert process.stdout is not None
             process.stdout.readline()
         values = sampler.read(time.monotonic_ns()).values
@@ -109,7 +106,7 @@ def test_two_ranks_on_one_processor_wait_for_it(tmp_path: Path) -> None:
         assert sum(wait or 0 for wait in waits) >= 50
         assert [v for t, v in values.items() if t.name == "rank.processors"] == [1, 1]
         sampler.close()
-        for process in (one, other):
+        for process in (one, second):
             process.communicate("")
 
 

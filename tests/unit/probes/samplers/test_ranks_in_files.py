@@ -141,12 +141,12 @@ def test_a_rank_that_has_ended_has_no_values_once(job: Processes, sampler: RankS
     read(sampler, 100)
     read(sampler, 101)
     job.has(20, rank=0, state="Z")  # before it is looked for again
-    ended = read(sampler, 101.5)
-    assert {name: value for (name, rank), value in ended.items() if rank == 0} == dict.fromkeys(
+    after_end = read(sampler, 101.5)
+    assert {name: value for (name, rank), value in after_end.items() if rank == 0} == dict.fromkeys(
         ("rank.rss", "rank.threads", "rank.processors", "rank.cpu", "rank.major_faults",
          "rank.cpu_wait")
     )  # fmt: skip
-    assert ended["rank.threads", 1] == 1
+    assert after_end["rank.threads", 1] == 1
     job.ends(20)
     assert {rank for _, rank in read(sampler, 102)} == {1}
     sampler.close()

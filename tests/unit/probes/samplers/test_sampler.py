@@ -2,16 +2,14 @@ from __future__ import annotations
 
 import json
 import threading
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from grpo_doctor_probes.clock import identity
 from grpo_doctor_probes.samplers import GpuRow, Reading, Sampling, Track
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
 
 S = 1_000_000_000
 LOAD = Track("host.load1", "load")

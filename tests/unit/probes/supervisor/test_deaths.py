@@ -52,9 +52,9 @@ def test_deaths_are_told_in_their_order(sleepers: list[subprocess.Popen[bytes]])
     for count, (rank, number) in enumerate([(2, signal.SIGKILL), (0, signal.SIGTERM)], start=1):
         sleepers[rank].send_signal(number)
         wait_for(lambda count=count: len(watch.deaths) == count)  # type: ignore[misc]
-    found = watch.close()
-    assert [(d.subject.rank, d.signal) for d in found] == [(2, "SIGKILL"), (0, "SIGTERM")]
-    assert found[0].at_ns < found[1].at_ns
+    noted = watch.close()
+    assert [(d.subject.rank, d.signal) for d in noted] == [(2, "SIGKILL"), (0, "SIGTERM")]
+    assert noted[0].at_ns < noted[1].at_ns
 
 
 def test_exit_codes_and_good_ends_are_told() -> None:
@@ -91,7 +91,7 @@ def test_an_end_of_which_nothing_is_left_is_still_told(
 
 
 @pytest.mark.parametrize(
-    ("ending", "status", "asked"),
+    ("ending", "status", "looks_at_kernel"),
     [
         ("kill -KILL $$", signal.SIGKILL, True),
         ("kill -TERM $$", signal.SIGTERM, False),
@@ -101,7 +101,7 @@ def test_an_end_of_which_nothing_is_left_is_still_told(
     ],
 )
 def test_what_killed_it_is_asked_where_it_may_have_been_the_kernel(
-    monkeypatch: pytest.MonkeyPatch, ending: str, status: int | None, *, asked: bool
+    monkeypatch: pytest.MonkeyPatch, ending: str, status: int | None, *, looks_at_kernel: bool
 ) -> None:
     class Grown(OomCounters):
         def grown(self, _: int) -> int:
@@ -120,7 +120,7 @@ def test_what_killed_it_is_asked_where_it_may_have_been_the_kernel(
     (death,) = watch.close()
     process.wait()
     assert death.status == status
-    assert (death.oom_kills, death.kernel) == ((3, "Out of memory") if asked else (0, ""))
+    assert (death.oom_kills, death.kernel) == ((3, "Out of memory") if looks_at_kernel else (0, ""))
 
 
 @pytest.mark.parametrize(
@@ -140,7 +140,7 @@ def test_a_wait_status_in_words(status: int | None, name: str | None, *, in_orde
 
 
 @pytest.mark.parametrize(
-    ("zombie_after", "held", "status", "pauses"),
+    ("zombie_after", "has_pidfd", "status", "pauses"),
     [
         (0, True, 9, 0),
         (0, False, 9, 0),
@@ -156,7 +156,7 @@ def test_one_that_is_being_collected_is_looked_at_some_times(
     status: int | None,
     pauses: int,
     *,
-    held: bool,
+    has_pidfd: bool,
 ) -> None:
     """Not where nothing tells that it is still there."""
     paused: list[float] = []
@@ -173,7 +173,7 @@ def test_one_that_is_being_collected_is_looked_at_some_times(
     now()
     monkeypatch.setattr(deaths, "time", SimpleNamespace(sleep=pause))
     no_pidfd = os.open(os.devnull, os.O_RDONLY)
-    assert deaths.wait_status(7, no_pidfd if held else None, tmp_path) == status
+    assert deaths.wait_status(7, no_pidfd if has_pidfd else None, tmp_path) == status
     assert len(paused) == pauses
     os.close(no_pidfd)
 
@@ -256,8 +256,8 @@ def test_a_process_that_the_kernel_kills_for_memory_is_told(tmp_path: Path) -> N
 def test_one_with_the_number_of_an_ended_one_is_watched_as_well(
     sleepers: list[subprocess.Popen[bytes]], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    number, held = 4711, iter(sleepers)
-    monkeypatch.setattr(deaths, "pidfd_open", lambda _: os.pidfd_open(next(held).pid))
+    number, processes = 4711, iter(sleepers)
+    monkeypatch.setattr(deaths, "pidfd_open", lambda _: os.pidfd_open(next(processes).pid))
     stat = tmp_path / str(number) / "stat"
     stat.parent.mkdir()
     stat.write_text(f"{number} (python) Z 1\n")

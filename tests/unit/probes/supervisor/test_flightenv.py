@@ -86,12 +86,12 @@ def test_no_variable_of_ours_makes_this_torch_warn(tmp_path: Path) -> None:
     pytest.importorskip("torch", reason="needs the trainer extra")
     added = flight_variables({}, tmp_path, torch_version(sys.executable), gpus=1)
     assert added
-    done = subprocess.run(
+    run = subprocess.run(
         [sys.executable, "-c", ONE_RANK], env={**os.environ, **added, "OMP_NUM_THREADS": "1"},
         capture_output=True, text=True, timeout=120, check=False,
     )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    assert "deprecated" not in done.stderr
+    assert run.returncode == 0, run.stderr
+    assert "deprecated" not in run.stderr
 
 
 @pytest.mark.parametrize(

@@ -23,20 +23,20 @@ from grpo_doctor_probes.supervisor.inquiry import Answer, Inquiry, made_with_roo
 PATIENCE_S = 60
 
 
-def only_in(place: Path | None, monkeypatch: pytest.MonkeyPatch) -> None:
+def only_in(disk: Path | None, monkeypatch: pytest.MonkeyPatch) -> None:
     """There is room below that place alone."""
 
     def has_room(folder: Path, _ranks: int) -> bool:
-        return place is not None and folder.is_relative_to(place)
+        return disk is not None and folder.is_relative_to(disk)
 
     monkeypatch.setattr(inquiry, "_has_room", has_room)
 
 
 def test_with_room_it_is_where_it_was_wanted_and_the_users_alone(tmp_path: Path) -> None:
-    wanted = tmp_path / "hangs" / "0"
-    assert made_with_room(wanted, 8) == wanted
-    assert wanted.stat().st_mode & 0o077 == 0
-    assert made_with_room(wanted, 8) == wanted
+    folder = tmp_path / "hangs" / "0"
+    assert made_with_room(folder, 8) == folder
+    assert folder.stat().st_mode & 0o077 == 0
+    assert made_with_room(folder, 8) == folder
 
 
 def test_a_full_disk_is_left_for_temporary_files(
@@ -95,9 +95,9 @@ def saying(folder: Path, text: str) -> Inquiry:
 
 
 def answer(inquiry: Inquiry) -> Answer:
-    found = inquiry.wait(PATIENCE_S)
-    assert found is not None
-    return found
+    reply = inquiry.wait(PATIENCE_S)
+    assert reply is not None
+    return reply
 
 
 def printing(verdict: dict[str, object]) -> str:
@@ -106,8 +106,8 @@ def printing(verdict: dict[str, object]) -> str:
 
 def test_it_is_asked_about_the_pids_and_told_where_to_put_the_bundle(tmp_path: Path) -> None:
     code = "import json, sys; print(json.dumps({'verdict': {'summary': ' '.join(sys.argv[1:])}}))"
-    found = answer(ask(tmp_path / "0", code))
-    assert found.summary == f"4711 4712 -o {tmp_path / '0'} --json"
+    reply = answer(ask(tmp_path / "0", code))
+    assert reply.summary == f"4711 4712 -o {tmp_path / '0'} --json"
 
 
 @pytest.mark.parametrize(
@@ -124,24 +124,24 @@ def test_it_is_asked_about_the_pids_and_told_where_to_put_the_bundle(tmp_path: P
 def test_a_verdict_is_read(
     tmp_path: Path, verdict: dict[str, object], state: str, hangs: bool
 ) -> None:
-    found = answer(ask(tmp_path / "0", printing(verdict)))
-    assert (found.state, found.hangs) == (state, hangs)
+    reply = answer(ask(tmp_path / "0", printing(verdict)))
+    assert (reply.state, reply.hangs) == (state, hangs)
 
 
 @pytest.mark.parametrize(("code", "state"), [(4, "refused"), (5, "gone"), (1, "failed")])
 def test_without_a_verdict_the_last_line_says_why(tmp_path: Path, code: int, state: str) -> None:
     text = f"import sys; print('grpo-doctor: no.\\n\\n', file=sys.stderr); sys.exit({code})"
-    found = answer(ask(tmp_path / "0", text))
-    assert (found.state, found.summary, found.hangs) == (state, "no.", False)
+    reply = answer(ask(tmp_path / "0", text))
+    assert (reply.state, reply.summary, reply.hangs) == (state, "no.", False)
 
 
 @pytest.mark.parametrize(
     "printed", ["no JSON", "[]", "null", "{}", '{"verdict": []}', '{"verdict": null}', '"verdict"']
 )
 def test_what_is_no_verdict_is_a_look_that_went_wrong(tmp_path: Path, printed: str) -> None:
-    found = answer(saying(tmp_path / "0", printed))
-    assert (found.state, found.summary) == ("failed", "`grpo-doctor attach` ended with 0")
-    assert found.folder == tmp_path / "0"
+    reply = answer(saying(tmp_path / "0", printed))
+    assert (reply.state, reply.summary) == ("failed", "`grpo-doctor attach` ended with 0")
+    assert reply.folder == tmp_path / "0"
 
 
 @pytest.mark.parametrize(
@@ -152,13 +152,13 @@ def test_culprits_are_the_ranks_of_the_verdict(
     tmp_path: Path, culprits: object, ranks: tuple[int, ...]
 ) -> None:
     verdict = {"state": "stuck", "class": "", "culprits": culprits}
-    found = answer(saying(tmp_path / "0", json.dumps({"verdict": verdict})))
-    assert found.culprits == ranks
+    reply = answer(saying(tmp_path / "0", json.dumps({"verdict": verdict})))
+    assert reply.culprits == ranks
 
 
 def test_names_from_the_job_cannot_steer_the_terminal(tmp_path: Path) -> None:
-    found = answer(ask(tmp_path / "0", printing({"state": "stuck", "summary": "a\x1b[2J\nb"})))
-    assert found.summary == "a?[2J?b"
+    reply = answer(ask(tmp_path / "0", printing({"state": "stuck", "summary": "a\x1b[2J\nb"})))
+    assert reply.summary == "a?[2J?b"
 
 
 def test_one_that_takes_too_long_is_ended_with_what_it_started(tmp_path: Path) -> None:
@@ -171,9 +171,9 @@ def test_one_that_takes_too_long_is_ended_with_what_it_started(tmp_path: Path) -
     )
     inquiry = ask(tmp_path / "0", code, at_most_s=0.5)
     wait_for(lambda: written.exists() and written.read_text())
-    found = wait_for(inquiry.poll)
-    assert (found.state, found.folder) == ("failed", tmp_path / "0")
-    assert "more than" in found.summary
+    reply = wait_for(inquiry.poll)
+    assert (reply.state, reply.folder) == ("failed", tmp_path / "0")
+    assert "more than" in reply.summary
     wait_for(lambda: state_of(f"/proc/{written.read_text()}") in ("", "Z"))
 
 
@@ -228,10 +228,10 @@ def test_a_verdict_whose_bundle_could_not_be_written_says_why(tmp_path: Path) ->
         f"import sys; {printing({'state': 'stuck', 'class': 'unknown'})}\n"
         "print('grpo-doctor: no space left.', file=sys.stderr); sys.exit(4)"
     )
-    found = answer(ask(tmp_path / "0", code))
-    assert (found.state, found.not_kept) == ("stuck", "no space left.")
-    kept = answer(ask(tmp_path / "1", printing({"state": "stuck", "class": "unknown"})))
-    assert kept.not_kept == ""
+    reply = answer(ask(tmp_path / "0", code))
+    assert (reply.state, reply.not_kept) == ("stuck", "no space left.")
+    second_reply = answer(ask(tmp_path / "1", printing({"state": "stuck", "class": "unknown"})))
+    assert second_reply.not_kept == ""
 
 
 def test_without_room_anywhere_there_is_a_verdict_and_no_bundle(
@@ -240,9 +240,9 @@ def test_without_room_anywhere_there_is_a_verdict_and_no_bundle(
     monkeypatch.setattr("grpo_doctor_probes.supervisor.inquiry.made_with_room", lambda *_: None)
     code = "import json, sys; print(json.dumps({'verdict': {'summary': ' '.join(sys.argv[1:])}}))"
     inquiry = ask(tmp_path / "0", code)
-    found = answer(inquiry)
-    assert found.summary == "4711 4712 --json"
-    assert "no room" in found.not_kept
+    reply = answer(inquiry)
+    assert reply.summary == "4711 4712 --json"
+    assert "no room" in reply.not_kept
     inquiry.discard()
 
 
@@ -250,5 +250,5 @@ def test_what_it_prints_is_kept_where_python_has_no_files_in_memory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delattr(os, "memfd_create")
-    found = answer(ask(tmp_path / "0", printing({"state": "stuck", "class": "unknown"})))
-    assert found.state == "stuck"
+    reply = answer(ask(tmp_path / "0", printing({"state": "stuck", "class": "unknown"})))
+    assert reply.state == "stuck"

@@ -33,8 +33,8 @@ def _hurried(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_one_that_ends_in_order_is_not_killed(tmp_path: Path) -> None:
     kills: list[int] = []
     shell = "trap 'exit 0' TERM; touch $0; while :; do sleep 0.01; done"
-    ended = stopped(shell, tmp_path / "ready", kills)
-    assert (ended.state, ended.code, ended.signal) == ("hung", HUNG_CODE, None)
+    end = stopped(shell, tmp_path / "ready", kills)
+    assert (end.state, end.code, end.signal) == ("hung", HUNG_CODE, None)
     assert kills == []
 
 
@@ -44,8 +44,8 @@ def test_one_that_does_not_is_killed_ranks_first(
     monkeypatch.setattr(module, "GRACE_S", 0.1)
     kills: list[int] = []
     shell = "trap '' TERM; touch $0; while :; do sleep 0.01; done"
-    ended = stopped(shell, tmp_path / "ready", kills)
-    assert (ended.state, ended.code) == ("hung", HUNG_CODE)
+    end = stopped(shell, tmp_path / "ready", kills)
+    assert (end.state, end.code) == ("hung", HUNG_CODE)
     assert len(kills) == 1
 
 
@@ -56,23 +56,23 @@ def test_one_that_was_asked_to_end_is_ending_until_it_has_outlived_that(
     monkeypatch.setattr(module, "ASKED_FOR_S", asked_for_s)
     shell = "trap 'touch $0.asked' INT; touch $0; while :; do sleep 0.01; done"
     job = Job(Launch(("sh", "-c", shell, str(tmp_path / "ready")), dict(os.environ), False, None))
-    seen: list[bool] = []
+    looks: list[bool] = []
 
     def look() -> None:
         if not (tmp_path / "ready").exists():
             return
-        if not seen:
-            seen.append(job.is_ending)
+        if not looks:
+            looks.append(job.is_ending)
             # This thread blocks it; others, of whatever ran before in this process, may not.
             signal.raise_signal(signal.SIGINT)
-        elif len(seen) == 1 and (tmp_path / "ready.asked").exists():
-            seen.append(job.is_ending)
+        elif len(looks) == 1 and (tmp_path / "ready.asked").exists():
+            looks.append(job.is_ending)
             os.kill(job.pid, signal.SIGKILL)
 
-    ended = job.wait(look, every_s=0.01)
-    assert seen == [False, ending]
+    end = job.wait(look, every_s=0.01)
+    assert looks == [False, ending]
     state = "interrupted" if ending else "killed"
-    assert (ended.state, ended.code, ended.signal) == (state, 137, "SIGKILL")
+    assert (end.state, end.code, end.signal) == (state, 137, "SIGKILL")
 
 
 def test_how_it_ended_is_known_where_the_ends_of_children_are_ignored() -> None:
@@ -81,10 +81,10 @@ def test_how_it_ended_is_known_where_the_ends_of_children_are_ignored() -> None:
     before = signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     try:
         job = Job(Launch((sys.executable, "-c", program), dict(os.environ), False, None))
-        ended = job.wait(lambda: None, every_s=0.01)
+        end = job.wait(lambda: None, every_s=0.01)
     finally:
         signal.signal(signal.SIGCHLD, before)
-    assert (ended.state, ended.code) == ("failed", 8)
+    assert (end.state, end.code) == ("failed", 8)
 
 
 def test_one_that_is_stopped_is_ending(tmp_path: Path) -> None:
@@ -107,8 +107,8 @@ def test_how_a_job_that_nobody_asked_ended(
     shell: str, state: str, code: int, name: str | None
 ) -> None:
     job = Job(Launch(("sh", "-c", shell), dict(os.environ), False, None))
-    ended = job.wait(lambda: None, every_s=0.01)
-    assert (ended.state, ended.code, ended.signal) == (state, code, name)
+    end = job.wait(lambda: None, every_s=0.01)
+    assert (end.state, end.code, end.signal) == (state, code, name)
 
 
 class Arriving:
@@ -181,9 +181,9 @@ def test_what_is_passed_on_and_what_counts_as_asked_to_end(
     state: str,
 ) -> None:
     arriving = Arriving(monkeypatch, *arrivals)
-    ended = arriving.wait()
+    end = arriving.wait()
     assert [number for _, number in arriving.sent] == sent
-    assert (ended.state, ended.code, ended.signal) == (state, 137, "SIGKILL")
+    assert (end.state, end.code, end.signal) == (state, 137, "SIGKILL")
 
 
 def test_it_is_ending_for_half_a_minute_after_it_was_asked_to(

@@ -206,9 +206,9 @@ def watching(monkeypatch: pytest.MonkeyPatch) -> Watching:
 def test_a_step_takes_what_lies_between_its_begin_and_the_latest(
     watching: Watching, steps: list[tuple[int, float]], step_time_s: float | None
 ) -> None:
-    seen = [watching.look(at(number, "train", 0), at_s=500 + at_s) for number, at_s in steps]
-    assert seen[-1].step_time_s == step_time_s
-    assert seen[-1].step == steps[-1][0]
+    looks = [watching.look(at(number, "train", 0), at_s=500 + at_s) for number, at_s in steps]
+    assert looks[-1].step_time_s == step_time_s
+    assert looks[-1].step == steps[-1][0]
 
 
 def test_the_step_is_that_of_the_rank_that_is_behind(watching: Watching) -> None:
@@ -290,8 +290,8 @@ def test_in_which_phase_a_rank_is(
     now = watching.look(header(*spans, rank=3))
     assert now.shares == ((phase, 1.0),) * (phase is not None)
     assert (now.slowest and now.slowest[:2]) == (slowest and (3, slowest))
-    ended = watching.look(header(*spans, closed_ns=1))
-    assert (ended.slowest, ended.ranks) == (None, 1)
+    closed = watching.look(header(*spans, closed_ns=1))
+    assert (closed.slowest, closed.ranks) == (None, 1)
 
 
 def test_the_slowest_is_the_rank_whose_span_is_oldest(watching: Watching) -> None:
@@ -308,15 +308,15 @@ def test_four_shares_are_shown_the_largest_first(watching: Watching) -> None:
     assert now.shares == (("b", 5 / 16), ("d", 4 / 16), ("e", 3 / 16), ("a", 2 / 16))
 
 
-@pytest.mark.parametrize(("age_s", "told"), [(0.99, False), (1.0, True)])
-def test_a_span_is_told_of_from_a_second_on(age_s: float, *, told: bool) -> None:
+@pytest.mark.parametrize(("age_s", "shown"), [(0.99, False), (1.0, True)])
+def test_a_span_is_told_of_from_a_second_on(age_s: float, *, shown: bool) -> None:
     line = compose(Now(1, None, (), (2, "train", age_s), 4), {}, 0)
-    assert line == "grpo-doctor 0:00 · step 1" + " · rank 2 in train 1 s" * told
+    assert line == "grpo-doctor 0:00 · step 1" + " · rank 2 in train 1 s" * shown
 
 
 def test_where_there_are_gpus_their_use_is_told() -> None:
-    both = compose(Now(None, None, (), None, 1), {"gpu.util": 9.0, "host.cpu": 7.0}, 0)
-    assert both == "grpo-doctor 0:00 · GPU 9%"
+    line = compose(Now(None, None, (), None, 1), {"gpu.util": 9.0, "host.cpu": 7.0}, 0)
+    assert line == "grpo-doctor 0:00 · GPU 9%"
 
 
 class Log:

@@ -98,11 +98,11 @@ def test_a_kernel_without_schedstat_counts_in_ticks(tmp_path: Path) -> None:
 
 
 def test_who_is_not_asked_about_any_more_is_forgotten(tmp_path: Path) -> None:
-    thread, other = Thread(tmp_path), Thread(tmp_path, 8)
+    thread, second = Thread(tmp_path), Thread(tmp_path, 8)
     thread.look(10)
     assert set(thread.threads.look([8], 12 * S)) == {8}
     assert thread.look(14)[:2] == ("S", 14)
-    assert thread.threads.look([other.pid, 7], 16 * S)[8].since_ns == 16 * S
+    assert thread.threads.look([second.pid, 7], 16 * S)[8].since_ns == 16 * S
 
 
 def test_who_has_ended_or_is_damaged_is_left_out(thread: Thread, tmp_path: Path) -> None:

@@ -36,8 +36,8 @@ def test_the_kernels_own_words_are_told_where_the_group_has_no_counter() -> None
     killed = rank(
         1, 10.0, signal.SIGKILL, kernel="Out of memory: Killed process 101 (python)\x1b[2J"
     )
-    (said,) = obituary([killed], {})
-    assert said.endswith("the kernel says: Out of memory: Killed process 101 (python)?[2J")
+    (sentences,) = obituary([killed], {})
+    assert sentences.endswith("the kernel says: Out of memory: Killed process 101 (python)?[2J")
 
 
 def test_an_exit_code_is_no_death() -> None:
@@ -45,33 +45,33 @@ def test_an_exit_code_is_no_death() -> None:
 
 
 def test_an_engine_that_ended_before_is_told() -> None:
-    said = obituary([helper(7.0, signal.SIGSEGV, serves=True), rank(0, 10.0, 1 << 8)], {})
-    assert said[0] == "the rollout engine (pid 7) died first, by SIGSEGV"
-    said = obituary([helper(7.0, signal.SIGKILL, serves=True), rank(0, 10.0, 1 << 8)], {})
-    assert said == [
+    sentences = obituary([helper(7.0, signal.SIGSEGV, serves=True), rank(0, 10.0, 1 << 8)], {})
+    assert sentences[0] == "the rollout engine (pid 7) died first, by SIGSEGV"
+    sentences = obituary([helper(7.0, signal.SIGKILL, serves=True), rank(0, 10.0, 1 << 8)], {})
+    assert sentences == [
         "rank 0 (pid 100) ended first, with exit code 1",
         "the rollout engine (pid 7) had ended 3.0 s before that, by SIGKILL",
     ]
 
 
 def test_helpers_that_a_failing_rank_ends_are_no_cause() -> None:
-    said = obituary([helper(9.9, signal.SIGKILL), rank(0, 10.0, 1 << 8)], {})
-    assert said == ["rank 0 (pid 100) ended first, with exit code 1"]
+    sentences = obituary([helper(9.9, signal.SIGKILL), rank(0, 10.0, 1 << 8)], {})
+    assert sentences == ["rank 0 (pid 100) ended first, with exit code 1"]
     (first, _) = obituary([helper(9.9, signal.SIGKILL, oom_kills=2), rank(0, 10, 1 << 8)], {})
     assert first.startswith("a helper (gcc) (pid 7) died first, by SIGKILL; the kernel killed it")
 
 
 @pytest.mark.parametrize(
-    ("earlier_s", "serves", "told"),
+    ("earlier_s", "serves", "mentioned"),
     [(60.0, True, True), (60.1, True, False), (1.0, False, False), (0.0, True, True)],
 )
 def test_a_helper_that_ended_shortly_before_is_told_if_ranks_need_it(
-    earlier_s: float, *, serves: bool, told: bool
+    earlier_s: float, *, serves: bool, mentioned: bool
 ) -> None:
-    ended = helper(100.0 - earlier_s, 3 << 8, serves=serves)
-    said = obituary([ended, rank(0, 100.0, 1 << 8)], {})
+    engine = helper(100.0 - earlier_s, 3 << 8, serves=serves)
+    sentences = obituary([engine, rank(0, 100.0, 1 << 8)], {})
     before = f"the rollout engine (pid 7) had ended {earlier_s:.1f} s before that, with exit code 3"
-    assert said[1:] == [before] * told
+    assert sentences[1:] == [before] * mentioned
 
 
 @pytest.mark.parametrize(
@@ -93,12 +93,14 @@ def test_of_what_a_helper_must_die_to_be_the_first(
     assert first.startswith("a helper (gcc) (pid 7) died first" if cause else "rank 0 (pid 100)")
 
 
-@pytest.mark.parametrize(("others", "words"), [(1, ""), (2, ""), (3, ""), (4, " and 1 more")])
-def test_three_followers_are_named(others: int, words: str) -> None:
-    first, then = obituary([rank(n, 10 + n, signal.SIGTERM) for n in range(others + 1)], {})
+@pytest.mark.parametrize(("followers", "words"), [(1, ""), (2, ""), (3, ""), (4, " and 1 more")])
+def test_three_followers_are_named(followers: int, words: str) -> None:
+    first, then = obituary([rank(n, 10 + n, signal.SIGTERM) for n in range(followers + 1)], {})
     assert first == "rank 0 (pid 100) died first, by SIGTERM"
-    named = [f"rank {n} (pid {100 + n}) {n}.0 s later, by SIGTERM" for n in range(1, others + 1)]
-    assert then == f"then {', '.join(named[:3])}{words}"
+    listed = [
+        f"rank {n} (pid {100 + n}) {n}.0 s later, by SIGTERM" for n in range(1, followers + 1)
+    ]
+    assert then == f"then {', '.join(listed[:3])}{words}"
 
 
 def test_followers_are_ranks_that_failed() -> None:

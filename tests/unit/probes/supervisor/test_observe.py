@@ -75,24 +75,24 @@ def stood(pid: int, lengths: Lengths, *, works: bool = True, seconds: int = 5) -
 
 def test_a_rank_that_sleeps_is_silent_since_it_last_ran() -> None:
     with running(SLEEPS) as pid:
-        found = stood(pid, Lengths(), works=False)
-    assert (found.place, found.since_ns, found.first) == (SILENT, S, True)
+        standing = stood(pid, Lengths(), works=False)
+    assert (standing.place, standing.since_ns, standing.first) == (SILENT, S, True)
 
 
 def test_a_rank_that_never_sleeps_is_busy_since_it_last_slept() -> None:
     """As one that waits for a GPU: the driver burns its core."""
     with running(SPINS) as pid:
-        found = stood(pid, Lengths())
-    assert (found.place, found.since_ns, found.first) == (SPINNING, S, True)
+        standing = stood(pid, Lengths())
+    assert (standing.place, standing.since_ns, standing.first) == (SPINNING, S, True)
 
 
 def test_both_are_worth_a_look_once_they_take_too_long() -> None:
     for code, words in ((SLEEPS, "silent"), (SPINS, "busy without a pause")):
         with running(code) as pid:
-            found = stood(pid, Lengths(), works=code == SPINS)
+            standing = stood(pid, Lengths(), works=code == SPINS)
             threads = MainThreads()
-            assert suspect((found,), {}, Lengths(), S + int(FIRST_S * S)) is None
-            suspicion = suspect((found,), {}, Lengths(), 2 * S + int(FIRST_S * S))
+            assert suspect((standing,), {}, Lengths(), S + int(FIRST_S * S)) is None
+            suspicion = suspect((standing,), {}, Lengths(), 2 * S + int(FIRST_S * S))
             threads.close()
         assert suspicion is not None
         assert f"rank 0 has been {words} for" in suspicion.in_words()
@@ -100,28 +100,28 @@ def test_both_are_worth_a_look_once_they_take_too_long() -> None:
 
 def test_a_timeout_in_the_command_holds_for_ranks_without_spans() -> None:
     with running(SLEEPS) as pid:
-        found = stood(pid, Lengths(), works=False)
+        standing = stood(pid, Lengths(), works=False)
     lengths = Lengths(timeout_s=30)
-    assert suspect((found,), {}, lengths, 24 * S) is None
-    near = suspect((found,), {}, lengths, 26 * S)
-    assert near is not None
-    assert near.why == "timeout"
+    assert suspect((standing,), {}, lengths, 24 * S) is None
+    suspicion = suspect((standing,), {}, lengths, 26 * S)
+    assert suspicion is not None
+    assert suspicion.why == "timeout"
 
 
 def test_who_got_on_for_long_needs_no_example_to_be_known(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("grpo_doctor_probes.supervisor.observe.FIRST_S", 10.0)
-    lengths, seen = Lengths(), []
+    lengths, looks = Lengths(), []
     with running(WORKS) as pid:
         observer, groups = Observer(lengths), [RankGroup(0, pid, (pid,))]
         for second in range(1, 14):
             let_run(pid, S // 20)
             (standing,) = observer.observe((), groups, (), second * S).standings
-            seen.append(standing.first)
+            looks.append(standing.first)
         observer.close()
-    assert seen[0]
-    assert not seen[-1]
+    assert looks[0]
+    assert not looks[-1]
     assert lengths.limit_s(standing.place, first=standing.first) == FLOOR_S
 
 
@@ -174,9 +174,9 @@ def test_who_was_found_well_though_it_mostly_sleeps_is_not_silent_any_more(
     observer = Observer(Lengths())
     observer._threads = threads
     look(1)
-    asked, now = look(2), look(30)
+    earlier, now = look(2), look(30)
     assert now.activities[7].busy_ns == S
-    assert observer.learn_work([7], asked, now) is learned
+    assert observer.learn_work([7], earlier, now) is learned
     assert look(31).activities[7].busy_ns == (31 * S if learned else S)
     observer.close()
 
@@ -190,6 +190,6 @@ def test_a_kernel_that_does_not_count_sleeps_calls_nobody_busy(tmp_path: Path) -
     for at_s in range(10):
         times = " ".join(str(at_s * 100) for _ in range(2))
         (folder / "stat").write_text(f"7 (python) R 1 7 7 0 -1 0 0 0 0 0 {times} 0 0 20 0 1 0 5\n")
-        (seen,) = threads.look([7], at_s * S).values()
-        assert (seen.state, seen.busy_ns, seen.slept_ns) == ("R", at_s * S, at_s * S)
+        (activity,) = threads.look([7], at_s * S).values()
+        assert (activity.state, activity.busy_ns, activity.slept_ns) == ("R", at_s * S, at_s * S)
     threads.close()

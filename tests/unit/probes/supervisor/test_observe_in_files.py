@@ -66,7 +66,7 @@ def job(tmp_path: Path) -> Job:
     return Job(tmp_path)
 
 
-def place(standing: Standing) -> tuple[str, float]:
+def place_and_age(standing: Standing) -> tuple[str, float]:
     return standing.place, standing.since_ns / S
 
 
@@ -74,16 +74,16 @@ def place(standing: Standing) -> tuple[str, float]:
 
 
 def test_a_rank_is_silent_after_three_seconds_without_work(job: Job) -> None:
-    assert place(job.runs(10)) == (SPINNING, 10)
-    assert place(job.look(13)[7]) == (SPINNING, 10)
-    assert place(job.look(13.001)[7]) == (SILENT, 10)
+    assert place_and_age(job.runs(10)) == (SPINNING, 10)
+    assert place_and_age(job.look(13)[7]) == (SPINNING, 10)
+    assert place_and_age(job.look(13.001)[7]) == (SILENT, 10)
 
 
 def test_a_rank_that_runs_stands_where_it_last_slept(job: Job) -> None:
-    assert place(job.runs(10)) == (SPINNING, 10)
-    assert place(job.runs(12, sleeps=False)) == (SPINNING, 12)
-    assert place(job.runs(14, sleeps=False)) == (SPINNING, 12)
-    assert place(job.runs(16)) == (SPINNING, 16)
+    assert place_and_age(job.runs(10)) == (SPINNING, 10)
+    assert place_and_age(job.runs(12, sleeps=False)) == (SPINNING, 12)
+    assert place_and_age(job.runs(14, sleeps=False)) == (SPINNING, 12)
+    assert place_and_age(job.runs(16)) == (SPINNING, 16)
 
 
 @pytest.mark.parametrize(("silent_s", "taught"), [(3.0, []), (3.5, [(SILENT, 3.5)])])
@@ -127,7 +127,7 @@ def test_what_a_stuck_rank_does_is_no_example_until_it_leaves_its_place(job: Job
 
 def test_a_rank_with_spans_is_where_they_say(job: Job) -> None:
     job.headers = [header(span("train", 8), pid=7), header(span("reward", 9), pid=99)]
-    assert {pid: place(s) for pid, s in job.look(10).items()} == {7: ("train", 8)}
+    assert {pid: place_and_age(s) for pid, s in job.look(10).items()} == {7: ("train", 8)}
     assert job.now.activities == {}
 
 
@@ -144,8 +144,8 @@ def test_main_threads_are_looked_at_once_something_stands(
 def test_of_two_ranks_one_may_have_spans(job: Job) -> None:
     job.ranks = {7: 0, 8: 1}
     job.headers = [header(span("train", 20), pid=7)]
-    found = job.look(20)
-    assert {pid: (s.rank, s.place) for pid, s in found.items()} == {
+    moment = job.look(20)
+    assert {pid: (s.rank, s.place) for pid, s in moment.items()} == {
         7: (0, "train"), 8: (1, SPINNING),
     }  # fmt: skip
     assert job.now.activities.keys() == {8}
@@ -159,7 +159,7 @@ def dead(pid: int, rank: int | None, status: int | None) -> Death:
 
 
 @pytest.mark.parametrize(
-    ("death", "gone"),
+    ("death", "is_gone"),
     [
         (dead(9, 2, 9), True),
         (dead(9, 2, 1 << 8), True),
@@ -170,13 +170,13 @@ def dead(pid: int, rank: int | None, status: int | None) -> Death:
     ],
 )
 def test_a_rank_that_failed_and_was_not_started_again_is_gone(
-    job: Job, death: Death, *, gone: bool
+    job: Job, death: Death, *, is_gone: bool
 ) -> None:
     job.deaths = [death]
-    found = job.look(20)
-    assert (9 in found) is gone
-    if gone:
-        assert found[9] == Standing(2, 9, GONE, 5 * S, first=False)
+    moment = job.look(20)
+    assert (9 in moment) is is_gone
+    if is_gone:
+        assert moment[9] == Standing(2, 9, GONE, 5 * S, first=False)
         assert job.now.activities[9].state == GONE
         assert job.now.activities[9].since_ns == 5 * S
 
@@ -223,8 +223,8 @@ def test_a_rank_that_has_moved_unseen_stands_since_then_alone(job: Job) -> None:
     for second in (10, 20):
         job.look(second)
     job.observer.have_moved([7], 15 * S)
-    found = job.look(21)
-    assert {pid: s.since_ns / S for pid, s in found.items()} == {7: 15, 8: 10}
+    moment = job.look(21)
+    assert {pid: s.since_ns / S for pid, s in moment.items()} == {7: 15, 8: 10}
     assert {pid: a.since_ns / S for pid, a in job.now.activities.items()} == {7: 15, 8: 10}
     job.observer.have_moved([8], 5 * S)  # before what is known
     assert {pid: s.since_ns / S for pid, s in job.look(22).items()} == {7: 15, 8: 10}
@@ -239,9 +239,9 @@ def test_who_has_gone_is_forgotten(job: Job, monkeypatch: pytest.MonkeyPatch) ->
     job.ranks = {}
     job.look(200)
     job.ranks, job.headers = {7: 0, 8: 1}, [header(span("train", 50), pid=8)]
-    found = job.look(210)
-    assert (found[7].first, found[7].since_ns) == (True, 210 * S)
-    assert (found[8].first, found[8].since_ns) == (True, 50 * S)
+    moment = job.look(210)
+    assert (moment[7].first, moment[7].since_ns) == (True, 210 * S)
+    assert (moment[8].first, moment[8].since_ns) == (True, 50 * S)
 
 
 # --- what silent ranks do when they are well
@@ -256,23 +256,23 @@ def test_what_a_silent_rank_did_while_it_was_looked_at_is_how_it_works(
 ) -> None:
     job.threads[7].is_now(ran_ms=700)
     job.look(10)
-    asked = job.now
+    earlier = job.now
     job.threads[7].is_now(ran_ms=700 + ran_ms)
     job.look(10 + passed_s)
-    assert job.observer.learn_work([7], asked, job.now) is learned
+    assert job.observer.learn_work([7], earlier, job.now) is learned
 
 
 def test_all_that_are_silent_must_have_worked(job: Job) -> None:
     job.ranks = {7: 0, 8: 1}
     job.look(10)
-    asked = job.now
+    earlier = job.now
     job.threads[7].is_now(ran_ms=500)
     job.look(20)
-    assert job.observer.learn_work([7], asked, job.now)
-    assert not job.observer.learn_work([7, 8], asked, job.now)
-    assert not job.observer.learn_work([7, 9], asked, job.now)
-    for moment in (asked, job.now):
+    assert job.observer.learn_work([7], earlier, job.now)
+    assert not job.observer.learn_work([7, 8], earlier, job.now)
+    assert not job.observer.learn_work([7, 9], earlier, job.now)
+    for moment in (earlier, job.now):
         without = replace(moment, activities={})
-        pair = (without, job.now) if moment is asked else (asked, without)
+        pair = (without, job.now) if moment is earlier else (earlier, without)
         assert not job.observer.learn_work([7], *pair)
     job.observer.close()

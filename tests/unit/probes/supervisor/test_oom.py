@@ -87,7 +87,7 @@ SAID = "Out of memory: Killed process 77 (python) total-vm:9kB"
 
 
 @pytest.mark.parametrize(
-    ("records", "said"),
+    ("records", "line"),
     [
         ([record(100, SAID)], SAID),
         ([record(40, SAID)], SAID),
@@ -101,12 +101,12 @@ SAID = "Out of memory: Killed process 77 (python) total-vm:9kB"
     ],
 )
 def test_what_the_kernel_said_lately_of_a_process(
-    monkeypatch: pytest.MonkeyPatch, records: list[bytes], said: str | None
+    monkeypatch: pytest.MonkeyPatch, records: list[bytes], line: str | None
 ) -> None:
     monkeypatch.setattr(oom, "records", lambda _: iter(records))
     monkeypatch.setattr(oom, "time", SimpleNamespace(monotonic=lambda: 100.0))
-    found = kernel_line(77)
-    assert found == (records[0].partition(b";")[2].decode().strip() if said is None else said)
+    text = kernel_line(77)
+    assert text == (records[0].partition(b";")[2].decode().strip() if line is None else line)
 
 
 def test_a_log_that_is_hidden_says_nothing(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -44,8 +44,8 @@ def at(second: float, *standings: Standing, **activities: Activity) -> Moment:
     return Moment(standings, by_pid, round(second * S))
 
 
-def stuck(asked: Moment, judged: Moment) -> StuckRanks:
-    return StuckRanks([standing.pid for standing in asked.standings], asked, judged)
+def stuck(earlier: Moment, judged: Moment) -> StuckRanks:
+    return StuckRanks([standing.pid for standing in earlier.standings], earlier, judged)
 
 
 def silent(before: Activity, after: Activity) -> StuckRanks:
@@ -82,8 +82,8 @@ def test_a_main_thread_that_polls_on_has_not_moved(share: float) -> None:
     for look in range(1, 7200):
         second = JUDGED_S + look / 2
         jitter_ms = 3 * (look % 2)  # a tick sooner or later
-        seen = did(ran_ms=1000 * share * second + jitter_ms)
-        assert ranks.fate(at(second, stands(1), p1=seen), ()) == "still"
+        activity = did(ran_ms=1000 * share * second + jitter_ms)
+        assert ranks.fate(at(second, stands(1), p1=activity), ()) == "still"
 
 
 def test_a_poll_that_gets_its_answer_has_moved() -> None:
@@ -95,18 +95,18 @@ def test_a_poll_that_gets_its_answer_has_moved() -> None:
 def test_a_request_that_is_made_again_once_a_minute_is_no_progress() -> None:
     ranks = silent(did(), did())
     for minute in range(1, 60):
-        seen = did(ran_ms=8 * minute)
-        assert ranks.fate(at(JUDGED_S + 60 * minute, stands(1), p1=seen), ()) == "still"
+        activity = did(ran_ms=8 * minute)
+        assert ranks.fate(at(JUDGED_S + 60 * minute, stands(1), p1=activity), ()) == "still"
 
 
 def test_all_must_have_moved_and_need_not_do_so_at_once() -> None:
-    asked = at(ASKED_S, stands(1), stands(2), p1=did(), p2=did())
+    earlier = at(ASKED_S, stands(1), stands(2), p1=did(), p2=did())
     judged = at(JUDGED_S, stands(1), stands(2), p1=did(), p2=did())
-    ranks = stuck(asked, judged)
+    ranks = stuck(earlier, judged)
     one = at(106, stands(1, since_s=106), stands(2), p1=did(ran_ms=50), p2=did())
     assert ranks.fate(one, ()) == "still"
-    both = at(107, stands(1, since_s=106), stands(2), p1=did(ran_ms=50), p2=did(ran_ms=50))
-    assert ranks.fate(both, ()) == "moved"
+    now = at(107, stands(1, since_s=106), stands(2), p1=did(ran_ms=50), p2=did(ran_ms=50))
+    assert ranks.fate(now, ()) == "moved"
 
 
 def test_a_rank_with_spans_has_moved_when_a_span_has_begun_or_ended() -> None:
@@ -173,12 +173,12 @@ def test_a_rank_that_leaves_its_gpu_alone_has_moved() -> None:
 
 
 def test_who_has_moved_before_the_verdict_is_not_stuck() -> None:
-    asked = at(ASKED_S, stands(1), stands(2), stands(3, "reward"), p1=did(), p2=did())
+    earlier = at(ASKED_S, stands(1), stands(2), stands(3, "reward"), p1=did(), p2=did())
     judged = at(
         JUDGED_S, stands(1, since_s=104), stands(2), stands(3, "reward", begun_s=104),
         p1=did(ran_ms=40), p2=did(),
     )  # fmt: skip
-    assert stuck(asked, judged).pids == {2}
+    assert stuck(earlier, judged).pids == {2}
 
 
 def test_progress_is_what_a_job_outlives() -> None:
@@ -194,26 +194,28 @@ def test_progress_is_what_a_job_outlives() -> None:
 
 
 @pytest.mark.parametrize(
-    ("there", "failed", "fate"),
+    ("present", "failed", "fate"),
     [((), (), "ended"), ((2,), (), "moved"), ((2,), (1,), "ended"), ((1, 2), (1,), "ended")],
 )
 def test_the_last_doings_of_ranks_that_end_are_no_progress(
-    there: tuple[int, ...], failed: tuple[int, ...], fate: Fate
+    present: tuple[int, ...], failed: tuple[int, ...], fate: Fate
 ) -> None:
     """Torch gives up on a collective: the ranks say so at length, and die one after the other."""
-    both = stands(1), stands(2)
-    ranks = stuck(at(ASKED_S, *both, p1=did(), p2=did()), at(JUDGED_S, *both, p1=did(), p2=did()))
-    loud = {f"p{pid}": did(ran_ms=300) for pid in there}
+    standings = stands(1), stands(2)
+    ranks = stuck(
+        at(ASKED_S, *standings, p1=did(), p2=did()), at(JUDGED_S, *standings, p1=did(), p2=did())
+    )
+    loud = {f"p{pid}": did(ran_ms=300) for pid in present}
     deaths = [Death(Subject(pid, f"rank {pid}", pid), 106 * S, 9) for pid in failed]
-    now = at(107, *(stands(pid, since_s=106) for pid in there), **loud)
+    now = at(107, *(stands(pid, since_s=106) for pid in present), **loud)
     assert ranks.fate(now, deaths) == fate
 
 
 def test_a_rank_that_is_gone_stays_so_until_it_is_started_anew() -> None:
-    gone = stands(1, GONE, 80)
+    ended_standing = stands(1, GONE, 80)
     deaths = [Death(Subject(1, "rank 1", 1), 80 * S, 9)]
-    ranks = stuck(at(ASKED_S, gone), at(JUDGED_S, gone))
-    assert ranks.fate(at(200, gone), deaths) == "still"
+    ranks = stuck(at(ASKED_S, ended_standing), at(JUDGED_S, ended_standing))
+    assert ranks.fate(at(200, ended_standing), deaths) == "still"
     assert ranks.fate(at(201, stands(7, since_s=200)), deaths) == "ended"
 
 
@@ -259,24 +261,24 @@ def test_sleeps_while_it_was_looked_at_are_set_off_by_their_time() -> None:
 def test_of_a_rank_with_spans_time_on_a_core_counts_where_it_was_stopped(
     state: str, fate: Fate
 ) -> None:
-    before, seen = stands(1, "rollout", 50), did(state=state)
-    ranks = stuck(at(ASKED_S, before, p1=seen), at(JUDGED_S, before, p1=seen))
+    before, activity = stands(1, "rollout", 50), did(state=state)
+    ranks = stuck(at(ASKED_S, before, p1=activity), at(JUDGED_S, before, p1=activity))
     assert ranks.fate(at(110, before, p1=did(ran_ms=60)), ()) == fate
 
 
 def test_a_rank_of_which_proc_tells_nothing_is_judged_by_its_spans() -> None:
     before = stands(1, "rollout", 50)
-    for asked, judged in (({"p1": did()}, {}), ({}, {"p1": did(state="T")})):
-        ranks = stuck(at(ASKED_S, before, **asked), at(JUDGED_S, before, **judged))
+    for earlier, judged in (({"p1": did()}, {}), ({}, {"p1": did(state="T")})):
+        ranks = stuck(at(ASKED_S, before, **earlier), at(JUDGED_S, before, **judged))
         assert ranks.fate(at(110, before, p1=did(ran_ms=900)), ()) == "still"
         assert ranks.fate(at(111, stands(1, "train", 110)), ()) == "moved"
 
 
 def test_those_that_nobody_suspects_are_not_among_them() -> None:
-    both = (stands(1), stands(2))
-    asked, judged = (at(s, *both, p1=did(), p2=did()) for s in (ASKED_S, JUDGED_S))
-    assert StuckRanks([2], asked, judged).pids == {2}
-    assert StuckRanks([2], asked, at(JUDGED_S, stands(1), p1=did())).pids == frozenset()
+    standings = (stands(1), stands(2))
+    earlier, judged = (at(s, *standings, p1=did(), p2=did()) for s in (ASKED_S, JUDGED_S))
+    assert StuckRanks([2], earlier, judged).pids == {2}
+    assert StuckRanks([2], earlier, at(JUDGED_S, stands(1), p1=did())).pids == frozenset()
     assert StuckRanks([2, 3], at(ASKED_S, stands(1), p1=did()), judged).pids == frozenset()
 
 

@@ -62,9 +62,9 @@ def test_a_real_rank_that_polls_beside_a_heartbeat_moves_when_it_works_and_not_b
 
     with polling(work_s=0.1) as process:
         pid = process.pid
-        asked = now()
+        earlier = now()
         time.sleep(2)
-        ranks = StuckRanks([pid], asked, now())
+        ranks = StuckRanks([pid], earlier, now())
         end = time.monotonic() + 3
         while time.monotonic() < end:
             assert ranks.fate(now(), ()) == "still"

@@ -48,18 +48,18 @@ def test_a_damaged_file_is_left_out(tmp_path: Path) -> None:
 
 def test_a_restarted_rank_counts_once_it_is_known_to_train(tmp_path: Path) -> None:
     first, second = record(tmp_path, 0), record(tmp_path, 0)
-    other = record(tmp_path, 1)
+    copy = record(tmp_path, 1)
     assert (tmp_path / "ranks" / f"00000.{second}.spans").exists()
     headers = Headers(tmp_path)
-    assert [h.pid for h in headers.read()] == [first, other]
-    assert [h.pid for h in headers.read({second: 0, other: 1})] == [second, other]
+    assert [h.pid for h in headers.read()] == [first, copy]
+    assert [h.pid for h in headers.read({second: 0, copy: 1})] == [second, copy]
 
 
 def test_processes_go_by_our_numbers_though_they_know_themselves_by_others(tmp_path: Path) -> None:
     """In a container the recorder writes the number that the process has there."""
     first, second = record(tmp_path, 0), record(tmp_path, 0)
-    other = record(tmp_path, 1)
-    own = {4711: first, 4712: second, 4713: other, 4714: other}
+    copy = record(tmp_path, 1)
+    own = {4711: first, 4712: second, 4713: copy, 4714: copy}
     for pid, number in own.items():
         (tmp_path / "proc" / str(pid)).mkdir(parents=True)
         (tmp_path / "proc" / str(pid) / "status").write_text(f"NSpid:\t{pid}\t{number}\n")
@@ -68,7 +68,7 @@ def test_processes_go_by_our_numbers_though_they_know_themselves_by_others(tmp_p
     assert [h.pid for h in headers.read({4712: 0, 4713: 1})] == [4712, 4713]
     assert [h.pid for h in headers.read({})] == [4711, 4713]  # they have ended
     elsewhere = Headers(tmp_path, tmp_path / "proc")  # its rank 2 has the number of our rank 1
-    assert [h.pid for h in elsewhere.read({4712: 0, 4714: 2})] == [4712, other]
+    assert [h.pid for h in elsewhere.read({4712: 0, 4714: 2})] == [4712, copy]
 
 
 @pytest.mark.parametrize(
@@ -282,8 +282,8 @@ def test_a_phase_that_began_just_when_it_was_looked_at_is_no_move() -> None:
 
 
 def test_a_header_that_tells_no_begin_has_none() -> None:
-    seen = replace(header(STEP, span("train", 2)), begun_ns=())
-    assert Follower(Lengths()).follow(seen, 3 * S).begun_ns == 0
+    latest = replace(header(STEP, span("train", 2)), begun_ns=())
+    assert Follower(Lengths()).follow(latest, 3 * S).begun_ns == 0
 
 
 @pytest.mark.parametrize(("since_s", "seen_s", "age_s"), [(5, 0, 15), (5, 8, 12), (8, 5, 12)])

@@ -94,12 +94,12 @@ def look(
     activities: Mapping[int, Activity] | None = None,
     lengths: Lengths | None = None,
 ) -> Suspicion | None:
-    found = {
+    suspicion = {
         suspect(order, activities or {}, lengths or Lengths(timeout_s=1800), NOW_NS)
         for order in itertools.permutations(standings)
     }
-    assert len(found) == 1, "the order of ranks matters"
-    return found.pop()
+    assert len(suspicion) == 1, "the order of ranks matters"
+    return suspicion.pop()
 
 
 def test_nobody_late_nobody_suspected() -> None:
@@ -107,18 +107,25 @@ def test_nobody_late_nobody_suspected() -> None:
 
 
 def test_who_is_late_by_itself_is_suspected_and_not_those_who_wait_for_it() -> None:
-    found = look([stand(r, "reward, in all_gather", 50) for r in (0, 2)] + [stand(1, "reward", 51)])
-    assert found is not None
-    assert (found.ranks, found.pids, found.place, found.why) == ((1,), (101,), "reward", "long")
-    assert found.in_words() == "rank 1 has been in reward for 51 s"
+    suspicion = look(
+        [stand(r, "reward, in all_gather", 50) for r in (0, 2)] + [stand(1, "reward", 51)]
+    )
+    assert suspicion is not None
+    assert (suspicion.ranks, suspicion.pids, suspicion.place, suspicion.why) == (
+        (1,),
+        (101,),
+        "reward",
+        "long",
+    )
+    assert suspicion.in_words() == "rank 1 has been in reward for 51 s"
 
 
 def test_if_all_wait_all_are_suspected() -> None:
-    found = look([stand(r, "train, in all_reduce", 50 + r) for r in range(3)])
-    assert found is not None
-    assert found.ranks == (0, 1, 2)
-    assert found.age_s == 52
-    assert found.in_words() == "ranks 0, 1, 2 have been in train, in all_reduce for 52 s"
+    suspicion = look([stand(r, "train, in all_reduce", 50 + r) for r in range(3)])
+    assert suspicion is not None
+    assert suspicion.ranks == (0, 1, 2)
+    assert suspicion.age_s == 52
+    assert suspicion.in_words() == "ranks 0, 1, 2 have been in train, in all_reduce for 52 s"
 
 
 def test_who_waits_for_a_rank_at_work_is_not_late() -> None:
@@ -126,9 +133,9 @@ def test_who_waits_for_a_rank_at_work_is_not_late() -> None:
     lengths.learn("rollout", 100.0)
     ranks = [stand(0, "reward, in all_gather", 80), stand(1, "rollout", 200)]
     assert look(ranks, {101: doing("R", idle_s=1)}, lengths) is None
-    found = look(ranks, {101: doing("S", idle_s=70)}, lengths)
-    assert found is not None
-    assert found.ranks == (0,)
+    suspicion = look(ranks, {101: doing("S", idle_s=70)}, lengths)
+    assert suspicion is not None
+    assert suspicion.ranks == (0,)
 
 
 def test_the_first_of_a_phase_may_take_longer() -> None:
@@ -142,17 +149,17 @@ def test_a_stopped_rank_is_suspected_long_before_its_phase_is_late() -> None:
     ranks = [stand(0, "rollout", 40), stand(1, "rollout", 40)]
     soon = {101: doing("T", STANDSTILL_S - 1)}
     assert look(ranks, soon, lengths) is None
-    found = look(ranks, {101: doing("T", STANDSTILL_S + 1)}, lengths)
-    assert found is not None
-    assert (found.ranks, found.why) == ((1,), "stopped")
-    assert found.in_words() == "rank 1 has been stopped for 11 s"
+    suspicion = look(ranks, {101: doing("T", STANDSTILL_S + 1)}, lengths)
+    assert suspicion is not None
+    assert (suspicion.ranks, suspicion.why) == ((1,), "stopped")
+    assert suspicion.in_words() == "rank 1 has been stopped for 11 s"
 
 
 def test_a_dead_rank_whose_launcher_stays_is_suspected() -> None:
     ranks = [stand(0, "rollout", 12), stand(1, GONE, 12)]
-    found = look(ranks, {101: doing(GONE, 12)})
-    assert found is not None
-    assert (found.ranks, found.why) == ((1,), "gone")
+    suspicion = look(ranks, {101: doing(GONE, 12)})
+    assert suspicion is not None
+    assert (suspicion.ranks, suspicion.why) == ((1,), "gone")
 
 
 def test_a_collective_is_looked_at_before_the_backends_timeout() -> None:
@@ -162,18 +169,18 @@ def test_a_collective_is_looked_at_before_the_backends_timeout() -> None:
     ranks = [stand(0, "rollout, in all_gather", 479), stand(1, "rollout", 479)]
     working = {101: doing("R", idle_s=0)}
     assert look(ranks, working, lengths) is None
-    found = look(
+    suspicion = look(
         [stand(0, "rollout, in all_gather", 481), stand(1, "rollout", 481)], working, lengths
     )
-    assert found is not None
-    assert (found.ranks, found.why, found.limit_s) == ((0,), "timeout", 480)
+    assert suspicion is not None
+    assert (suspicion.ranks, suspicion.why, suspicion.limit_s) == ((0,), "timeout", 480)
 
 
 @pytest.mark.parametrize("place", ["between phases", "silent"])
 def test_what_is_no_phase_reads_well(place: str) -> None:
-    found = look([stand(3, place, 60)])
-    assert found is not None
-    assert found.in_words() == f"rank 3 has been {place} for 60 s"
+    suspicion = look([stand(3, place, 60)])
+    assert suspicion is not None
+    assert suspicion.in_words() == f"rank 3 has been {place} for 60 s"
 
 
 @pytest.mark.parametrize(
@@ -210,20 +217,20 @@ def test_a_look_that_is_put_off_is_due_at_its_time() -> None:
 @pytest.mark.parametrize("state", ["T", GONE])
 def test_a_standstill_is_one_after_its_time(state: str, age_s: float, *, suspected: bool) -> None:
     place = GONE if state == GONE else "rollout"
-    found = look([stand(1, place, age_s)], {101: doing(state, age_s)})
-    assert (found is not None) is suspected
+    suspicion = look([stand(1, place, age_s)], {101: doing(state, age_s)})
+    assert (suspicion is not None) is suspected
 
 
 def test_a_rank_that_is_gone_counts_before_one_that_is_stopped() -> None:
     ranks = [stand(0, "rollout", 90), stand(1, GONE, 12), stand(2, "rollout", 90)]
     doings = {100: doing("T", 50), 101: doing(GONE, 12), 102: doing("R")}
-    found = look(ranks, doings)
-    assert found is not None
-    assert (found.ranks, found.why, found.age_s) == ((1,), "gone", 12)
-    found = look(ranks, {100: doing("T", 50), 101: doing(GONE, 9), 102: doing("T", 3)})
-    assert found is not None
+    suspicion = look(ranks, doings)
+    assert suspicion is not None
+    assert (suspicion.ranks, suspicion.why, suspicion.age_s) == ((1,), "gone", 12)
+    suspicion = look(ranks, {100: doing("T", 50), 101: doing(GONE, 9), 102: doing("T", 3)})
+    assert suspicion is not None
     # The one that is stopped for long, and the other one with it.
-    assert (found.ranks, found.why, found.age_s) == ((0, 2), "stopped", 50)
+    assert (suspicion.ranks, suspicion.why, suspicion.age_s) == ((0, 2), "stopped", 50)
 
 
 @pytest.mark.parametrize(("age_s", "suspected"), [(480, False), (480.001, True)])
@@ -233,47 +240,47 @@ def test_a_wait_is_near_its_timeout_after_four_fifths(
 ) -> None:
     lengths = Lengths(timeout_s=600)
     lengths.learn(place, 1000.0)
-    found = look([stand(0, place, age_s)], None, lengths)
-    assert (found and found.why) == ("timeout" if suspected else None)
+    suspicion = look([stand(0, place, age_s)], None, lengths)
+    assert (suspicion and suspicion.why) == ("timeout" if suspected else None)
 
 
 @pytest.mark.parametrize(("age_s", "suspected"), [(FLOOR_S, False), (FLOOR_S + 0.001, True)])
 def test_a_phase_is_late_after_its_limit(age_s: float, *, suspected: bool) -> None:
-    found = look([stand(0, "train", age_s), stand(1, "train", 1)])
-    assert (found is not None) is suspected
-    if found is not None:
-        assert (found.ranks, found.limit_s, found.why) == ((0,), FLOOR_S, "long")
+    suspicion = look([stand(0, "train", age_s), stand(1, "train", 1)])
+    assert (suspicion is not None) is suspected
+    if suspicion is not None:
+        assert (suspicion.ranks, suspicion.limit_s, suspicion.why) == ((0,), FLOOR_S, "long")
 
 
 @pytest.mark.parametrize(("idle_s", "at_work"), [(5.0, True), (5.001, False)])
 def test_a_rank_is_at_work_that_ran_within_five_seconds(idle_s: float, *, at_work: bool) -> None:
     ranks = [stand(0, "reward, in all_gather", 50), stand(1, "rollout", 20)]
-    found = look(ranks, {101: doing("S", idle_s=idle_s)})
-    assert (found is None) is at_work
+    suspicion = look(ranks, {101: doing("S", idle_s=idle_s)})
+    assert (suspicion is None) is at_work
 
 
 def test_a_rank_that_waits_is_not_at_work_whatever_it_burns() -> None:
     ranks = [stand(0, "reward, in all_gather", 50), stand(1, "train, in all_reduce", 20)]
-    found = look(ranks, {101: doing("R", idle_s=0)})
-    assert found is not None
-    assert found.ranks == (0,)
+    suspicion = look(ranks, {101: doing("R", idle_s=0)})
+    assert suspicion is not None
+    assert suspicion.ranks == (0,)
 
 
 def test_of_several_places_the_one_with_the_oldest_and_of_two_as_old_the_lower_rank() -> None:
-    found = look([stand(2, "reward", 60), stand(0, "train", 50), stand(1, "reward", 40)])
-    assert found is not None
-    assert (found.ranks, found.place, found.age_s) == ((1, 2), "reward", 60)
-    found = look([stand(2, "reward", 60), stand(1, "train", 60)])
-    assert found is not None
-    assert (found.ranks, found.place) == ((1,), "train")
+    suspicion = look([stand(2, "reward", 60), stand(0, "train", 50), stand(1, "reward", 40)])
+    assert suspicion is not None
+    assert (suspicion.ranks, suspicion.place, suspicion.age_s) == ((1, 2), "reward", 60)
+    suspicion = look([stand(2, "reward", 60), stand(1, "train", 60)])
+    assert suspicion is not None
+    assert (suspicion.ranks, suspicion.place) == ((1,), "train")
 
 
 def test_one_limit_is_told_the_lowest_that_was_passed() -> None:
     lengths = Lengths()
     lengths.learn("rollout", 20.0)
-    found = look([stand(0, "rollout", 90), stand(1, "train", 80)], None, lengths)
-    assert found is not None
-    assert (found.place, found.limit_s) == ("rollout", FLOOR_S)
+    suspicion = look([stand(0, "rollout", 90), stand(1, "train", 80)], None, lengths)
+    assert suspicion is not None
+    assert (suspicion.place, suspicion.limit_s) == ("rollout", FLOOR_S)
 
 
 @pytest.mark.parametrize(

@@ -28,20 +28,20 @@ NEVER_ANSWERS = ("sh", "-c", "exec sleep 600")
 
 
 @pytest.mark.parametrize(
-    ("state", "wait_s", "told"),
+    ("state", "wait_s", "is_told"),
     [("stuck", 60, True), ("dead", 60, True), ("healthy", 60, False), ("stuck", 0, False)],
 )
 def test_a_look_is_given_its_time_at_the_end(
-    tmp_path: Path, state: str, wait_s: float, *, told: bool
+    tmp_path: Path, state: str, wait_s: float, *, is_told: bool
 ) -> None:
     job = Watched(tmp_path, state)
     job.watchdog._command = saying(state)
     job.get_going()
     job.until_asked(60)
     job.watchdog.close(wait_s=wait_s)
-    assert [hang.answer.state for hang in job.hangs] == [state] * told
-    assert [hang.suspicion.ranks for hang in job.hangs] == [(1,)] * told
-    assert (tmp_path / "hangs/0").exists() is told
+    assert [hang.answer.state for hang in job.hangs] == [state] * is_told
+    assert [hang.suspicion.ranks for hang in job.hangs] == [(1,)] * is_told
+    assert (tmp_path / "hangs/0").exists() is is_told
     assert not job.asked()
 
 
@@ -123,8 +123,8 @@ class Seen:
 
 
 def test_a_rank_that_never_sleeps_is_one_suspicion_though_looks_wake_it(tmp_path: Path) -> None:
-    job, seen = Watched(tmp_path, "slow"), Seen()
-    job.watchdog._observer = cast(Observer, seen)
+    job, observer = Watched(tmp_path, "slow"), Seen()
+    job.watchdog._observer = cast(Observer, observer)
     job.watchdog._command = saying("slow", "unknown")
     asked_s: list[float] = []
     for _ in range(4):
@@ -132,7 +132,7 @@ def test_a_rank_that_never_sleeps_is_one_suspicion_though_looks_wake_it(tmp_path
             job.tick(2.5)
         asked_s.append(job.now_s)
         job.answer()
-        seen.since_s = job.now_s - FIRST_S  # it has slept since
+        observer.since_s = job.now_s - FIRST_S  # it has slept since
     assert asked_s[0] == 1000 + FIRST_S + 2.5
     waits = [later - sooner for sooner, later in pairwise(asked_s)]
     assert waits == [RETRY_S, 2 * RETRY_S, 4 * RETRY_S]
