@@ -33,7 +33,7 @@ _OBJECTS = 150_000
 
 @dataclass
 class Rank:
-    """One rank of the job; `meetings` counts its all-reduces, `kept` is what it litters."""
+    """One rank of the job; `meetings` counts its all-reduces, `objects` is what it litters."""
 
     case: str
     number: int
@@ -41,7 +41,7 @@ class Rank:
     folder: Path
     dice: random.Random
     meetings: int = 0
-    kept: list[object] = field(default_factory=list)
+    objects: list[object] = field(default_factory=list)
 
     def step(self, number: int) -> None:
         """One step, from data to the optimizer."""
@@ -82,9 +82,9 @@ class Rank:
     def litter(self) -> None:
         """Makes cycles, and has them collected."""
         for _ in range(_OBJECTS):
-            self.kept.append([self.kept])
+            self.objects.append([self.objects])
         gc.collect()
-        del self.kept[:-_OBJECTS]  # what the step before left
+        del self.objects[:-_OBJECTS]  # what the step before left
 
     def save(self) -> None:
         """Writes a file to the disk and waits until it is there."""

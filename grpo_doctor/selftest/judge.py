@@ -32,6 +32,6 @@ class Outcome:
         return not (self.problem or self.missed or self.wrong)
 
 
-def judge(case: Case, named: list[str], seconds: float) -> Outcome:
+def judge(case: Case, rule_ids: list[str], seconds: float) -> Outcome:
     """Holds the ids of the rules that fired to the case."""
-    return Outcome(case, tuple(sorted(named)), seconds)
+    return Outcome(case, tuple(sorted(rule_ids)), seconds)

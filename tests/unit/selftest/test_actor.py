@@ -49,7 +49,7 @@ def test_ranks_meet_once_a_step_and_only_some_save(
     rank.step(2)
     assert rank.meetings == 2
     assert len(list(tmp_path.iterdir())) == files
-    assert not rank.kept
+    assert not rank.objects
 
 
 def test_litter_is_made_in_every_rollout_and_what_is_old_is_dropped(
@@ -57,11 +57,11 @@ def test_litter_is_made_in_every_rollout_and_what_is_old_is_dropped(
 ) -> None:
     monkeypatch.setattr(actor, "_OBJECTS", 2)
     rank = rank_of("garbage", tmp_path)
-    kept = []
+    counts = []
     for step in range(1, 6):
         rank.step(step)
-        kept.append(len(rank.kept))
-    assert kept == [2, 2, 2, 2, 2]
+        counts.append(len(rank.objects))
+    assert counts == [2, 2, 2, 2, 2]
 
 
 @dataclass
