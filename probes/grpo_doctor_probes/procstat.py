@@ -12,7 +12,6 @@ _KERNEL_THREAD = 0x00200000  # PF_KTHREAD of linux/sched.h
 _EXITING = 0x00000004  # PF_EXITING: it was killed, and gives back its memory
 DEAD = frozenset("ZXx")  # states of what has ended
 _NOT_EXECUTED = 0x00000040  # PF_FORKNOEXEC: forked, and runs the program of its parent
-_DEAD = (b"Z", b"X", b"x")
 _ALL = -1
 
 
@@ -42,7 +41,7 @@ class Stat:
     @property
     def dead(self) -> bool:
         """Whether it has ended; a zombie has."""
-        return self._words[0] in _DEAD
+        return self.state in DEAD
 
     @property
     def parent(self) -> int:

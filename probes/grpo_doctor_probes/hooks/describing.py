@@ -48,8 +48,8 @@ def settings_of(trainer: Any) -> dict[str, Any]:
     device = getattr(getattr(trainer.args, "device", None), "type", None)
     if device is not None:
         facts["device"] = str(device)
-    held = {name: PARSED[name] for name in _HELD_BY_LAUNCHER if name in PARSED}
-    return {**facts, **PARSED, **settings, **held}
+    by_launcher = {name: PARSED[name] for name in _HELD_BY_LAUNCHER if name in PARSED}
+    return {**facts, **PARSED, **settings, **by_launcher}
 
 
 def model_facts(model: Any) -> dict[str, Any]:

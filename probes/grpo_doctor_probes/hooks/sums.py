@@ -19,11 +19,11 @@ class PhaseSums:
     Time on the host. Phases of other threads are not summed: they run beside the step.
 
     Args:
-        wanted: whether anything is summed at all; else `on` stays False and costs one look.
+        enabled: whether anything is summed at all; else `on` stays False and costs one look.
     """
 
-    def __init__(self, *, wanted: bool) -> None:
-        self.on = wanted
+    def __init__(self, *, enabled: bool) -> None:
+        self.on = enabled
         self.restart()
 
     def restart(self) -> None:
@@ -61,12 +61,12 @@ class PhaseSums:
         self.charge(open_names)
         seconds = {name: s for name, s in self._seconds.items() if name != _NO_PHASE}
         seconds["step"] = (self._since_ns - self._begun_ns) / 1e9
-        taken = {f"{_PREFIX}{name}_s": round(s / self._steps, 6) for name, s in seconds.items()}
+        means = {f"{_PREFIX}{name}_s": round(s / self._steps, 6) for name, s in seconds.items()}
         # A phase that was logged once is logged always: a gap in a chart is no 0.
         self._seconds = dict.fromkeys(self._seconds, 0.0)
         self._steps = 0
         self._begun_ns = self._since_ns
-        return taken
+        return means
 
 
-SUMS = PhaseSums(wanted=os.environ.get(LOG_METRICS_VARIABLE) == "1")
+SUMS = PhaseSums(enabled=os.environ.get(LOG_METRICS_VARIABLE) == "1")

@@ -23,8 +23,8 @@ def name_rewards(trainer: Any) -> None:
     # ms-swift scores with a reward model through an object beside it, in a list of its own.
     plugins = getattr(trainer, "reward_model_plugins", None) or []
     for index, function in enumerate(functions):
-        given = names[index] if index < len(names) else None
-        name = str(given) if given else name_of(function)
+        configured = names[index] if index < len(names) else None
+        name = str(configured or name_of(function))
         plugin = plugins[index] if index < len(plugins) else None
         if plugin is None:
             functions[index] = with_span(function, name)

@@ -25,27 +25,29 @@ def wrap_hook(module: ModuleType, hook: Hook) -> bool:
             return SharedSpan(hook.span)
         return HookedSpan(hook.span, hook.unless, hook.direction)
 
-    span_of = hook.span_of
-    if span_of is None:
+    if hook.span_of is None:
         return replace(module, hook.qualname, lambda function: timed(make, function))
-    return replace(module, hook.qualname, lambda function: _by_arguments(span_of, function))
+    return replace(module, hook.qualname, by_arguments(hook.span_of))
 
 
-def _by_arguments(
-    span_of: Callable[..., str | None], function: Callable[..., Any]
-) -> Callable[..., Any]:
-    def call(*args: Any, **kwargs: Any) -> Any:
-        try:
-            span = span_of(*args, **kwargs)
-        except Exception:  # noqa: BLE001 - a guest never raises into its host
-            note_error()
-            span = None
-        if span is None:
-            return function(*args, **kwargs)
-        with HookedSpan(span):
-            return function(*args, **kwargs)
+def by_arguments(span_of: Callable[..., str | None]) -> Around:
+    """For `replace`: a span that `span_of` chooses by the arguments of a call; None for no span."""
 
-    return call
+    def around(function: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*args: Any, **kwargs: Any) -> Any:
+            try:
+                span = span_of(*args, **kwargs)
+            except Exception:  # noqa: BLE001 - a guest never raises into its host
+                note_error()
+                span = None
+            if span is None:
+                return function(*args, **kwargs)
+            with HookedSpan(span):
+                return function(*args, **kwargs)
+
+        return call
+
+    return around
 
 
 def before(note: Callable[..., object]) -> Around:

@@ -26,7 +26,7 @@ def expanded(text: str, at_most: int) -> tuple[str, ...]:
     """The hosts in order; empty where the list is not understood or has more than `at_most`."""
     hosts: list[str] = []
     try:
-        for part in _parts(text[:_LONGEST]):
+        for part in _split(text[:_LONGEST]):
             for host in _expanded_part(part):
                 hosts.append(host)
                 if len(hosts) > at_most:
@@ -36,7 +36,7 @@ def expanded(text: str, at_most: int) -> tuple[str, ...]:
     return tuple(hosts)
 
 
-def _parts(text: str) -> Iterator[str]:
+def _split(text: str) -> Iterator[str]:
     """Split at commas outside of brackets."""
     depth, start = 0, 0
     for at, character in enumerate(text):
@@ -57,11 +57,11 @@ def _parts(text: str) -> Iterator[str]:
 
 def _expanded_part(part: str) -> Iterator[str]:
     """`rack[1-2]n[01-04]`: the last bracket turns fastest."""
-    head, opening, rest = part.partition("[")
+    head, opening, remainder = part.partition("[")
     if not opening:
         yield part
         return
-    inner, _, tail = rest.partition("]")
+    inner, _, tail = remainder.partition("]")
     for number in _numbers(inner):
         for end in _expanded_part(tail):
             yield f"{head}{number}{end}"
@@ -93,7 +93,7 @@ class LauncherFacts:
 def placement(job: Job, facts: LauncherFacts) -> Placement:
     """The most precise that any launcher said."""
     environment = facts.environment
-    known = Placement(
+    base = Placement(
         host=job.host,
         run_id=_word(environment, "TORCHELASTIC_RUN_ID"),
         world_size=job.world_size,
@@ -104,41 +104,41 @@ def placement(job: Job, facts: LauncherFacts) -> Placement:
         launcher="torchrun" if "TORCHELASTIC_RUN_ID" in environment else "",
     )
     for ask in (_kubernetes, _mpi, _slurm, _deepspeed):
-        known = ask(known, facts)
-    return known
+        base = ask(base, facts)
+    return base
 
 
-def _slurm(known: Placement, facts: LauncherFacts) -> Placement:
+def _slurm(base: Placement, facts: LauncherFacts) -> Placement:
     environment = facts.environment
     if "SLURM_JOB_ID" not in environment:
-        return known
+        return base
     hosts = expanded(environment.get("SLURM_JOB_NODELIST", ""), MOST_HOSTS)
     return replace(
-        known,
+        base,
         launcher="slurm",
         job_id=_word(environment, "SLURM_JOB_ID"),
-        hosts=_checked(hosts) or known.hosts,
-        node=_first(_number(environment, "SLURM_NODEID"), known.node),
-        nodes=_first(_number(environment, "SLURM_NNODES", "SLURM_JOB_NUM_NODES"), known.nodes),
+        hosts=_checked(hosts) or base.hosts,
+        node=_first(_number(environment, "SLURM_NODEID"), base.node),
+        nodes=_first(_number(environment, "SLURM_NNODES", "SLURM_JOB_NUM_NODES"), base.nodes),
     )
 
 
-def _mpi(known: Placement, facts: LauncherFacts) -> Placement:
+def _mpi(base: Placement, facts: LauncherFacts) -> Placement:
     size = _number(facts.environment, "OMPI_COMM_WORLD_SIZE", "PMI_SIZE")
     local = _number(facts.environment, "OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS")
-    if size is None or (known.launcher and size == 1):
-        return known
+    if size is None or (base.launcher and size == 1):
+        return base
     nodes = size // local if local and size % local == 0 else None
-    return replace(known, launcher="mpi", nodes=_first(nodes, known.nodes))
+    return replace(base, launcher="mpi", nodes=_first(nodes, base.nodes))
 
 
-def _kubernetes(known: Placement, facts: LauncherFacts) -> Placement:
+def _kubernetes(base: Placement, facts: LauncherFacts) -> Placement:
     if "KUBERNETES_SERVICE_HOST" not in facts.environment:
-        return known
-    return replace(known, launcher="kubernetes", namespace=_name(facts.namespace))
+        return base
+    return replace(base, launcher="kubernetes", namespace=_name(facts.namespace))
 
 
-def _deepspeed(known: Placement, facts: LauncherFacts) -> Placement:
+def _deepspeed(base: Placement, facts: LauncherFacts) -> Placement:
     """The launcher on each host is given all hosts with their GPUs."""
     for command in facts.commands:
         text = next((word for word in command if word.startswith(_WORLD_INFO)), "")
@@ -146,13 +146,13 @@ def _deepspeed(known: Placement, facts: LauncherFacts) -> Placement:
         if hosts:
             node = _NODE_RANK.search(" ".join(command))
             return replace(
-                known,
-                launcher=known.launcher if known.launcher == "slurm" else "deepspeed",
+                base,
+                launcher=base.launcher if base.launcher == "slurm" else "deepspeed",
                 hosts=hosts,
                 nodes=len(hosts),
-                node=int(node[1]) if node else known.node,
+                node=int(node[1]) if node else base.node,
             )
-    return known
+    return base
 
 
 def _world_info(text: str) -> tuple[str, ...]:
@@ -181,5 +181,5 @@ def _number(environment: Mapping[str, str], *names: str) -> int | None:
     return next((int(text) for text in texts if re.fullmatch(r"[0-9]{1,7}", text)), None)
 
 
-def _first(first: int | None, other: int | None) -> int | None:
-    return other if first is None else first
+def _first(number: int | None, substitute: int | None) -> int | None:
+    return substitute if number is None else number

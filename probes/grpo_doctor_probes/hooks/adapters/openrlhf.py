@@ -15,10 +15,17 @@ from grpo_doctor_probes.decorate import timed
 from grpo_doctor_probes.hooks.adapters import openrlhf_steps as steps
 from grpo_doctor_probes.hooks.concurrent import SharedSpan
 from grpo_doctor_probes.hooks.roles import with_role
-from grpo_doctor_probes.hooks.spans import HookedSpan
 from grpo_doctor_probes.hooks.table import Adapter, Hook
 from grpo_doctor_probes.hooks.users_code import name_of, with_span
-from grpo_doctor_probes.hooks.wrapping import Around, after, before, on_result, replace, spanned
+from grpo_doctor_probes.hooks.wrapping import (
+    Around,
+    after,
+    before,
+    by_arguments,
+    on_result,
+    replace,
+    spanned,
+)
 from grpo_doctor_probes.recorder import quietly
 from grpo_doctor_probes.rundir import DRIVER
 from grpo_doctor_probes.sidecar import ROLE
@@ -74,7 +81,7 @@ def _patch_engine(module: ModuleType) -> None:
     for name in ("RolloutRayActor", "LLMRayActor"):
         replace(module, f"{name}.__init__", with_role("rollout"))
     replace(module, "RolloutRayActor.generate", _shared("rollout/generate"))
-    replace(module, "batch_vllm_engine_call", _around_engine_call)
+    replace(module, "batch_vllm_engine_call", by_arguments(_span_of_call))
 
 
 def _patch_agent(module: ModuleType) -> None:
@@ -110,15 +117,8 @@ def _name_wait(generator: Any, *_: Any, **__: Any) -> None:
         slots.get = spanned(slots.get, "rollout/queue")
 
 
-def _around_engine_call(call: Callable[..., Any]) -> Callable[..., Any]:
-    def wrapper(engines: Any, method_name: str, *args: Any, **kwargs: Any) -> Any:
-        span = _CALLS.get(method_name)
-        if span is None:
-            return call(engines, method_name, *args, **kwargs)
-        with HookedSpan(span):
-            return call(engines, method_name, *args, **kwargs)
-
-    return wrapper
+def _span_of_call(_engines: Any, method_name: str, *_: Any, **__: Any) -> str | None:
+    return _CALLS.get(method_name)
 
 
 def _name_reward(executor: Any, *_: Any, **__: Any) -> None:

@@ -156,7 +156,7 @@ def _write_metrics(trainer: Any, logs: dict[str, Any], *_: Any, **__: Any) -> No
 def _around_iterators(prepare: Callable[..., Any]) -> Callable[..., Any]:
     def wrapper(self: Any, *args: Any, **kwargs: Any) -> Any:
         iterators = prepare(self, *args, **kwargs)
-        return tuple(None if it is None else _timed_iterator(it) for it in iterators)
+        return tuple(None if data is None else _timed_iterator(data) for data in iterators)
 
     return wrapper
 

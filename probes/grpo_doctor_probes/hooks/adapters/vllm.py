@@ -16,7 +16,7 @@ from grpo_doctor_probes.decorate import timed
 from grpo_doctor_probes.hooks.roles import with_role
 from grpo_doctor_probes.hooks.spans import HookedSpan, inside
 from grpo_doctor_probes.hooks.table import Adapter, Hook
-from grpo_doctor_probes.hooks.wrapping import after, before, replace
+from grpo_doctor_probes.hooks.wrapping import after, before, by_arguments, replace
 from grpo_doctor_probes.recorder import quietly
 from grpo_doctor_probes.sidecar import ROLE
 
@@ -50,7 +50,7 @@ _BUSY, _PAUSED = _LongSpan(_GENERATE), _LongSpan(_PAUSE)
 
 
 def _patch_llm(module: ModuleType) -> None:
-    replace(module, "LLM.collective_rpc", _around_rpc)
+    replace(module, "LLM.collective_rpc", by_arguments(_span_of_rpc))
 
 
 def _patch_async(module: ModuleType) -> None:
@@ -61,7 +61,7 @@ def _patch_async(module: ModuleType) -> None:
 
 def _patch_core(module: ModuleType) -> None:
     replace(module, "EngineCoreProc.run_engine_core", with_role(_ENGINE))
-    replace(module, "EngineCore.collective_rpc", _around_rpc)
+    replace(module, "EngineCore.collective_rpc", by_arguments(_span_of_rpc))
     for step in ("step", "step_with_batch_queue"):
         replace(module, f"EngineCore.{step}", _around_step)
     replace(module, "EngineCore.abort_requests", after(_end_work))
@@ -70,14 +70,8 @@ def _patch_core(module: ModuleType) -> None:
         replace(module, f"{core}.resume_scheduler", before(lambda *_, **__: _PAUSED.end()))
 
 
-def _around_rpc(call: Callable[..., Any]) -> Callable[..., Any]:
-    def wrapper(self: Any, method: Any, *args: Any, **kwargs: Any) -> Any:
-        if not takes_weights(method):
-            return call(self, method, *args, **kwargs)
-        with HookedSpan(_SYNC):
-            return call(self, method, *args, **kwargs)
-
-    return wrapper
+def _span_of_rpc(_engine: Any, method: object, *_: Any, **__: Any) -> str | None:
+    return _SYNC if takes_weights(method) else None
 
 
 def _around_coroutine_rpc(call: Callable[..., Any]) -> Callable[..., Any]:

@@ -24,7 +24,7 @@ class FirstImport:
     """
 
     def __init__(self) -> None:
-        self._asked = (os.environ["GRPO_DOCTOR_RUN_DIR"], os.environ.get("RANK", ""))
+        self._environment = (os.environ["GRPO_DOCTOR_RUN_DIR"], os.environ.get("RANK", ""))
 
     def find_spec(self, name, path=None, target=None):  # type: ignore[no-untyped-def]
         """As in `importlib.abc.MetaPathFinder`."""
@@ -35,7 +35,7 @@ class FirstImport:
             _load_package()
             from grpo_doctor_probes.hooks.boot import boot  # noqa: PLC0415
 
-            watcher = boot(*self._asked)
+            watcher = boot(*self._environment)
             return None if watcher is None else watcher.find_spec(name, path, target)
         except Exception as problem:  # noqa: BLE001 - the job runs, without phases
             _say(problem)

@@ -107,7 +107,7 @@ def clock(monkeypatch: pytest.MonkeyPatch, *seconds: float) -> None:
 
 def test_several_steps_between_two_logs_are_a_mean(monkeypatch: pytest.MonkeyPatch) -> None:
     clock(monkeypatch, 0, 1, 3, 5, 6, 9)
-    sums = PhaseSums(wanted=True)
+    sums = PhaseSums(enabled=True)
     sums.begin_step()
     sums.charge([])
     sums.charge(["rollout", "rollout/generate"])
@@ -131,7 +131,7 @@ def in_another_thread(call: Callable[[], object]) -> object:
 
 def test_phases_of_other_threads_are_not_summed(monkeypatch: pytest.MonkeyPatch) -> None:
     clock(monkeypatch, 0, 4, 9)
-    sums = PhaseSums(wanted=True)
+    sums = PhaseSums(enabled=True)
     in_another_thread(lambda: sums.charge(["train"]))
     sums.begin_step()
     in_another_thread(lambda: sums.charge(["reward"]))
@@ -142,7 +142,7 @@ def test_phases_of_other_threads_are_not_summed(monkeypatch: pytest.MonkeyPatch)
 
 def test_another_training_begins_from_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     clock(monkeypatch, 0, 2, 100, 101)
-    sums = PhaseSums(wanted=True)
+    sums = PhaseSums(enabled=True)
     sums.begin_step()
     sums.charge(["eval"])
     sums.restart()
@@ -152,6 +152,6 @@ def test_another_training_begins_from_nothing(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_nothing_is_summed_unless_asked() -> None:
-    sums = PhaseSums(wanted=False)
+    sums = PhaseSums(enabled=False)
     sums.begin_step()
     assert sums.take(["train"]) == {}

@@ -84,20 +84,20 @@ def test_coroutines_end_in_any_order(order: tuple[int, ...]) -> None:
     opened = [HookedSpan(name) for name in ("a", "b", "c")]
     for span in opened:
         span.__enter__()
-    left = ["a", "b", "c"]
+    remaining = ["a", "b", "c"]
     for number in order:
         opened[number].__exit__(None, None, None)
-        left.remove("abc"[number])
-        assert open_spans() == left
+        remaining.remove("abc"[number])
+        assert open_spans() == remaining
 
 
 def test_spans_of_another_thread_are_not_open_here(recording: Recorded) -> None:
-    seen: list[list[str]] = []
+    stacks: list[list[str]] = []
     with HookedSpan("eval"):
-        thread = threading.Thread(target=lambda: seen.append(list(open_spans())))
+        thread = threading.Thread(target=lambda: stacks.append(list(open_spans())))
         thread.start()
         thread.join()
-    assert seen == [[]]
+    assert stacks == [[]]
 
 
 def test_the_innermost_span_is_charged_for_the_time_before_it_changes(
@@ -105,7 +105,7 @@ def test_the_innermost_span_is_charged_for_the_time_before_it_changes(
 ) -> None:
     readings = iter(number * 10**9 for number in (0, 1, 3, 7, 12, 20))
     monkeypatch.setattr("grpo_doctor_probes.hooks.sums.monotonic_ns", lambda: next(readings))
-    sums = PhaseSums(wanted=True)
+    sums = PhaseSums(enabled=True)
     monkeypatch.setattr(spans, "SUMS", sums)
     sums.begin_step()
     with HookedSpan("train"), HookedSpan("optimizer"):
@@ -163,14 +163,14 @@ def test_a_step_of_which_nothing_came_is_forgotten(recording: Recorded) -> None:
     assert [row.depth for row in recording.rows] == [0, 0]
 
 
-@pytest.mark.parametrize("asked", [True, False])
+@pytest.mark.parametrize("summed", [True, False])
 def test_a_step_is_counted_in_the_sums_where_they_are_wanted(
-    recording: Recorded, monkeypatch: pytest.MonkeyPatch, asked: bool
+    recording: Recorded, monkeypatch: pytest.MonkeyPatch, summed: bool
 ) -> None:
-    sums = PhaseSums(wanted=asked)
+    sums = PhaseSums(enabled=summed)
     monkeypatch.setattr(spans, "SUMS", sums)
     marks = StepMarks()
     marks.begin(1)
     marks.end()
     sums.on = True
-    assert bool(sums.take([])) is asked
+    assert bool(sums.take([])) is summed

@@ -79,7 +79,7 @@ def test_metrics_are_of_the_first_process(job: Job, trainer: Any) -> None:
 def test_seconds_are_logged_with_the_steps_and_not_with_an_evaluation(
     job: Job, trainer: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    sums = PhaseSums(wanted=True)
+    sums = PhaseSums(enabled=True)
     for module in (spans, transformers):
         monkeypatch.setattr(module, "SUMS", sums)
     made = trainer()
