@@ -61,18 +61,18 @@ def never(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
 def test_all_are_asked_but_for_those_that_hang(
     never: threading.Event, numbers: list[int], hang: tuple[int, ...], blocking: list[int]
 ) -> None:
-    asked: list[int] = []
+    calls: list[int] = []
 
     def ask(number: int) -> str:
-        asked.append(number)
+        calls.append(number)
         if number in hang:
             never.wait(60)
         return f"answer {number}"
 
-    answers, found = ask_each(numbers, ask, 0.01)
-    assert found == blocking
+    answers, blocked = ask_each(numbers, ask, 0.01)
+    assert blocked == blocking
     assert answers == {number: f"answer {number}" for number in numbers if number not in hang}
-    assert asked == numbers
+    assert calls == numbers
 
 
 def test_many_that_take_a_moment_each_do_not_hang(never: threading.Event) -> None:

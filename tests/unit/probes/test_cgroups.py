@@ -16,10 +16,10 @@ def groups(folder: Path, cgroup: str, *made: str) -> dict[str, list[str]]:
     mount = folder / "mount"
     for name in ("", *made):
         (mount / name).mkdir(parents=True, exist_ok=True)
-    found = control_groups(7, folder / "proc", mount)
+    folders = control_groups(7, folder / "proc", mount)
     return {
         controller: [path.relative_to(mount).as_posix() for path in paths]
-        for controller, paths in found.items()
+        for controller, paths in folders.items()
     }
 
 

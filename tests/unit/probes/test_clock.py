@@ -23,9 +23,9 @@ def test_a_reading_pairs_both_clocks() -> None:
 
 
 def test_processes_of_one_machine_have_one_clock() -> None:
-    other = run_job("from grpo_doctor_probes import clock; print(clock.identity())", None)
+    result = run_job("from grpo_doctor_probes import clock; print(clock.identity())", None)
     assert clock.identity()
-    assert other.stdout.strip() == clock.identity()
+    assert result.stdout.strip() == clock.identity()
 
 
 def test_the_start_of_this_process_was_before_now_and_after_its_parents() -> None:
@@ -61,6 +61,6 @@ def test_of_several_readings_the_narrowest_counts(monkeypatch: pytest.MonkeyPatc
 
 
 def test_a_process_that_is_gone_has_no_start() -> None:
-    gone = subprocess.Popen(["true"])
-    gone.wait()
-    assert clock.process_start_ns(gone.pid) is None
+    process = subprocess.Popen(["true"])
+    process.wait()
+    assert clock.process_start_ns(process.pid) is None

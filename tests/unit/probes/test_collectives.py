@@ -64,7 +64,7 @@ def dist(monkeypatch: pytest.MonkeyPatch) -> Any:
     return module
 
 
-def told(recording: Recorded) -> list[tuple[str, str, str, float]]:
+def records(recording: Recorded) -> list[tuple[str, str, str, float]]:
     return [(row.kind, row.name, row.args, row.value) for row in recording.rows]
 
 
@@ -78,7 +78,7 @@ def test_each_group_numbers_its_own_in_the_order_of_entry(recording: Recorded, d
     dist.all_reduce(1, group=pair)
     dist.all_reduce(1, pair)
     dist.all_reduce(1, dist.group.WORLD)
-    assert told(recording) == [
+    assert records(recording) == [
         ("collective", "all_reduce", WORLD, 1),
         ("collective", "all_reduce", PAIR, 1),
         ("collective", "all_reduce", PAIR, 2),
@@ -90,7 +90,7 @@ def test_one_operation_of_the_users_is_one_record(recording: Recorded, dist: Any
     watch_collectives()
     assert dist.all_gather_object([]) == "gathered"
     dist.all_reduce(1)
-    assert [(name, value) for _, name, _, value in told(recording)] == [
+    assert [(name, value) for _, name, _, value in records(recording)] == [
         ("all_gather_object", 1),
         ("all_reduce", 2),
     ]
@@ -105,24 +105,24 @@ def test_another_thread_is_in_none_while_this_one_is(recording: Recorded, dist: 
         inside.set()
         assert outside.wait(20)
 
-    other: Any = ModuleType("torch.distributed")
-    vars(other).update({**vars(dist), "all_reduce": plain, "broadcast": slow})
-    sys.modules["torch.distributed"] = other
+    second: Any = ModuleType("torch.distributed")
+    vars(second).update({**vars(dist), "all_reduce": plain, "broadcast": slow})
+    sys.modules["torch.distributed"] = second
     watch_collectives()
-    thread = threading.Thread(target=other.broadcast, args=(1,))
+    thread = threading.Thread(target=second.broadcast, args=(1,))
     thread.start()
     assert inside.wait(20)
-    other.all_reduce(1)
+    second.all_reduce(1)
     outside.set()
     thread.join()
-    assert sorted(name for _, name, _, _ in told(recording)) == ["all_reduce", "broadcast"]
+    assert sorted(name for _, name, _, _ in records(recording)) == ["all_reduce", "broadcast"]
 
 
 def test_who_is_no_member_records_nothing(recording: Recorded, dist: Any) -> None:
     watch_collectives()
     dist.all_reduce(1, NOT_OURS)
     dist.all_reduce(1, group=NOT_OURS)
-    assert told(recording) == []
+    assert records(recording) == []
 
 
 def test_a_collective_that_raises_is_recorded_and_raises(recording: Recorded, dist: Any) -> None:
@@ -130,7 +130,7 @@ def test_a_collective_that_raises_is_recorded_and_raises(recording: Recorded, di
     with pytest.raises(TimeoutError, match="nobody came"):
         dist.barrier()
     dist.all_reduce(1)
-    assert [name for _, name, _, _ in told(recording)] == ["barrier", "all_reduce"]
+    assert [name for _, name, _, _ in records(recording)] == ["barrier", "all_reduce"]
     assert recording.header.open_spans == ()
 
 
@@ -139,7 +139,7 @@ def test_a_wait_has_the_number_of_its_operation_once(recording: Recorded, dist: 
     work = dist.all_reduce(1, async_op=True)
     assert work.wait(3.0) == 3.0
     assert work.wait(2.0) == 2.0
-    assert told(recording) == [
+    assert records(recording) == [
         ("collective", "all_reduce", WORLD, 1),
         ("wait", "wait", WORLD, 1),
     ]
@@ -151,14 +151,14 @@ def test_an_operation_that_nobody_waits_for_is_forgotten(recording: Recorded, di
     gc.collect()
     for _ in range(20):  # one of them gets the number that the first one had in memory
         dist.Work().wait()
-    assert [kind for kind, _, _, _ in told(recording)] == ["collective"]
+    assert [kind for kind, _, _, _ in records(recording)] == ["collective"]
 
 
 def test_watching_again_changes_nothing(recording: Recorded, dist: Any) -> None:
     assert watch_collectives()
     assert not watch_collectives()
     dist.all_reduce(1)
-    assert len(told(recording)) == 1
+    assert len(records(recording)) == 1
 
 
 def test_the_module_behind_is_wrapped_as_well(recording: Recorded, dist: Any) -> None:
@@ -166,7 +166,7 @@ def test_the_module_behind_is_wrapped_as_well(recording: Recorded, dist: Any) ->
     inner: Any = sys.modules["torch.distributed.distributed_c10d"]
     assert inner.all_reduce is dist.all_reduce
     inner.all_reduce(1)
-    assert len(told(recording)) == 1
+    assert len(records(recording)) == 1
 
 
 def test_without_a_recording_nothing_is_wrapped(dist: Any) -> None:
@@ -200,7 +200,7 @@ def test_a_collective_begins_the_recording_of_a_forked_child(
     monkeypatch.setattr(recorder._Start, "inherited", (str(tmp_path / "child"), 0))
     dist.all_reduce(1)
     assert [row.name for row in read_rows(spans_file(tmp_path / "child"))] == ["all_reduce"]
-    assert told(recording) == []
+    assert records(recording) == []
 
 
 def test_a_torch_without_asynchronous_work_is_watched(recording: Recorded, dist: Any) -> None:
@@ -215,4 +215,4 @@ def test_calls_go_on_after_the_recording_has_ended(recording: Recorded, dist: An
     recorder.stop()
     assert work.wait(1.0) == 1.0
     assert isinstance(dist.all_reduce(1, async_op=True), dist.Work)
-    assert len(told(recording)) == 1
+    assert len(records(recording)) == 1

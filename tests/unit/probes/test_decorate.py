@@ -28,11 +28,11 @@ def test_an_async_generator_passes_values_both_ways(recording: Recorded) -> None
 
     async def main() -> list[str]:
         running = stream()
-        said = [await running.__anext__(), await running.asend("hello")]
-        said.append(await running.athrow(ValueError("from outside")))
+        items = [await running.__anext__(), await running.asend("hello")]
+        items.append(await running.athrow(ValueError("from outside")))
         with pytest.raises(StopAsyncIteration):
             await running.__anext__()
-        return said
+        return items
 
     assert inspect.isasyncgenfunction(stream)
     assert asyncio.run(main()) == ["first", "got hello", "recovered"]

@@ -19,14 +19,14 @@ MODULE = "torch._C._distributed_c10d"
 @pytest.fixture
 def looks(monkeypatch: pytest.MonkeyPatch) -> list[tuple[bool, bool]]:
     """A flight recorder; the arguments with which it was asked."""
-    asked: list[tuple[bool, bool]] = []
+    calls: list[tuple[bool, bool]] = []
 
     def dump(collectives: bool, only_active: bool) -> str:
-        asked.append((collectives, only_active))
+        calls.append((collectives, only_active))
         return '{"entries":[]}'
 
     monkeypatch.setitem(sys.modules, MODULE, SimpleNamespace(_dump_fr_trace_json=dump))
-    return asked
+    return calls
 
 
 def test_off_unless_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -67,12 +67,12 @@ def test_the_next_look_waits_for_a_thousand_times_the_last(
 def test_after_an_error_nobody_looks_for_a_minute_more(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    now_s, asked = 0.0, []
+    now_s, calls = 0.0, []
     monkeypatch.setattr(entrytimes, "monotonic_ns", lambda: round(now_s * 1e9))
     entries = EntryTimes(str(tmp_path / "00000"), 10)
 
     def fails(collectives: bool, only_active: bool) -> str:
-        asked.append(now_s)
+        calls.append(now_s)
         raise RuntimeError("a recorder that is broken")
 
     monkeypatch.setitem(sys.modules, MODULE, SimpleNamespace(_dump_fr_trace_json=fails))
@@ -80,7 +80,7 @@ def test_after_an_error_nobody_looks_for_a_minute_more(
         now_s = at_s
         with suppress(RuntimeError):
             entries.after_step()
-    assert asked == [10, 80, 150]
+    assert calls == [10, 80, 150]
 
 
 @pytest.mark.parametrize(("more_bytes", "lines"), [(-1, 1), (0, 2)])
@@ -113,12 +113,12 @@ def on_a_gpu(monkeypatch: pytest.MonkeyPatch, looks: list[tuple[bool, bool]], ve
         looks.append((collectives, only_active))
         return '{"entries":[]}'
 
-    def other(collectives: bool, only_active: bool) -> str:
+    def dump_other(collectives: bool, only_active: bool) -> str:
         raise AssertionError("gloo's recorder was asked")
 
-    both = SimpleNamespace(_dump_nccl_trace_json=dump, _dump_fr_trace_json=other)
+    module = SimpleNamespace(_dump_nccl_trace_json=dump, _dump_fr_trace_json=dump_other)
     cuda = SimpleNamespace(is_initialized=lambda: True)
-    monkeypatch.setitem(sys.modules, MODULE, both)
+    monkeypatch.setitem(sys.modules, MODULE, module)
     monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(cuda=cuda, __version__=version))
     monkeypatch.setattr(capturemode, "capture_mode", nullcontext)
 
@@ -140,11 +140,11 @@ def test_nccls_recorder_of_an_old_torch_is_left_alone_and_that_is_said_once(
     entries.look()  # at the end of the recording
     assert looks == []
     assert not list(tmp_path.iterdir())
-    said = capsys.readouterr().err
-    assert said.count("pytorch#192232") == 1
-    assert "Use torch 2.14 or newer" in said
-    assert (version or "of an unknown version") in said
-    assert ("unknown" in said) is (not version)
+    message = capsys.readouterr().err
+    assert message.count("pytorch#192232") == 1
+    assert "Use torch 2.14 or newer" in message
+    assert (version or "of an unknown version") in message
+    assert ("unknown" in message) is (not version)
 
 
 @pytest.mark.parametrize("version", ["2.14.0+cu129", "2.15.0", "3.0.1"])

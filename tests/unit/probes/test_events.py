@@ -77,18 +77,18 @@ def test_the_first_word_starts_the_recording_that_the_environment_asks_for(
 
 
 @pytest.mark.parametrize(
-    ("given", "asked", "size"), [(None, "8", 8), (None, None, 1), (None, "0", 1), (4, "8", 4)]
+    ("argument", "variable", "size"), [(None, "8", 8), (None, None, 1), (None, "0", 1), (4, "8", 4)]
 )
 def test_how_many_ranks_a_job_says_it_has(
     recording: Recorded,
     monkeypatch: pytest.MonkeyPatch,
-    given: int | None,
-    asked: str | None,
+    argument: int | None,
+    variable: str | None,
     size: int,
 ) -> None:
-    if asked is not None:
-        monkeypatch.setenv("WORLD_SIZE", asked)
-    describe("verl", world_size=given)
+    if variable is not None:
+        monkeypatch.setenv("WORLD_SIZE", variable)
+    describe("verl", world_size=argument)
     facts = job(recording)
     assert (facts["world_size"], facts["config"], facts["versions"]) == (size, {}, {})
 

@@ -34,11 +34,11 @@ def device(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[int]]:
     """Makes the next reads have these outcomes; returns what is closed."""
 
     def has(*outcomes: bytes | OSError) -> list[int]:
-        left = list(outcomes)
+        remaining = list(outcomes)
         closed: list[int] = []
 
         def read(_: int, __: int) -> bytes:
-            outcome = left.pop(0)
+            outcome = remaining.pop(0)
             if isinstance(outcome, OSError):
                 raise outcome
             return outcome
@@ -52,7 +52,7 @@ def device(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[int]]:
 
 
 @pytest.mark.parametrize(
-    ("outcomes", "found"),
+    ("outcomes", "expected"),
     [
         ([b"a", b"b", BlockingIOError(), b"c"], [b"a", b"b"]),
         ([b"a", BrokenPipeError(), b"c", BlockingIOError()], [b"a", b"c"]),  # one was overwritten
@@ -61,10 +61,10 @@ def device(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[int]]:
     ],
 )
 def test_all_records_up_to_the_newest(
-    device: Callable[..., list[int]], outcomes: list[bytes | OSError], found: list[bytes]
+    device: Callable[..., list[int]], outcomes: list[bytes | OSError], expected: list[bytes]
 ) -> None:
     closed = device(*outcomes)
-    assert list(records()) == found
+    assert list(records()) == expected
     assert closed == [77]
 
 

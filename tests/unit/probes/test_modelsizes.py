@@ -29,16 +29,16 @@ def test_sizes_that_a_model_does_not_say_are_left_out() -> None:
 
 
 class Weight:
-    def __init__(self, size: int, *, trained: bool, whole: int | None = None) -> None:
+    def __init__(self, size: int, *, trained: bool, full_size: int | None = None) -> None:
         self.size, self.requires_grad = size, trained
-        if whole is not None:
-            self.ds_numel = whole
+        if full_size is not None:
+            self.ds_numel = full_size
 
     def numel(self) -> int:
         return self.size
 
 
 def test_weights_count_whole_where_zero3_has_partitioned_them() -> None:
-    weights = [Weight(10, trained=False), Weight(0, trained=True, whole=6)]
+    weights = [Weight(10, trained=False), Weight(0, trained=True, full_size=6)]
     model = SimpleNamespace(parameters=lambda: iter(weights))
     assert weight_counts(model) == {"model_parameters": 16, "model_trained_parameters": 6}

@@ -37,17 +37,17 @@ def pipe() -> Iterator[tuple[int, TextIO]]:
 
 def test_what_is_read_is_written_whole(pipe: tuple[int, TextIO]) -> None:
     reader, stream = pipe
-    text, found = "Ränge " * 40_000, bytearray()
+    text, received = "Ränge " * 40_000, bytearray()
 
     def read() -> None:
-        while len(found) < len(text.encode()):
-            found.extend(os.read(reader, 1000))
+        while len(received) < len(text.encode()):
+            received.extend(os.read(reader, 1000))
 
     thread = threading.Thread(target=read)
     thread.start()
     assert Outlet(60.0).write(stream, text)
     thread.join()
-    assert found.decode() == text
+    assert received.decode() == text
 
 
 def test_a_pipe_that_is_full_for_a_moment_is_waited_for(pipe: tuple[int, TextIO]) -> None:
@@ -71,10 +71,10 @@ def test_a_pipe_that_nobody_reads_is_waited_for_once(pipe: tuple[int, TextIO]) -
     outlet = Outlet(0.2)
     assert not has_room(stream)
     assert not outlet.write(stream, "not said\n")
-    begun = time.monotonic()
+    start_s = time.monotonic()
     for _ in range(1_000):
         assert not outlet.write(stream, "not said\n")
-    assert time.monotonic() - begun < 60
+    assert time.monotonic() - start_s < 60
     while not has_room(stream):
         os.read(reader, 65536)
     assert outlet.write(stream, "said\n")

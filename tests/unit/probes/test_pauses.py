@@ -21,11 +21,11 @@ def many_objects() -> list[Node]:
 
 
 def test_the_pauses_of_a_step_are_its_counters(recording: Recorded) -> None:
-    kept = many_objects()
+    objects = many_objects()
     with step(1), phase("train"):
         gc.collect()
         gc.collect()
-    assert len(kept) == 200_000
+    assert len(objects) == 200_000
     *_, total, longest, end = recording.rows
     assert (total.name, longest.name, end.name) == (SECONDS, LONGEST, "step")
     # Two collections of 200,000 objects: some 4 ms each, and never the whole step.
@@ -34,14 +34,14 @@ def test_the_pauses_of_a_step_are_its_counters(recording: Recorded) -> None:
 
 
 def test_collections_between_steps_are_nobodys(recording: Recorded) -> None:
-    kept = many_objects()
+    objects = many_objects()
     gc.collect()
     with step(1):
         pass
     gc.collect()
     with step(2):
         pass
-    assert len(kept) == 200_000
+    assert len(objects) == 200_000
     assert [row.name for row in recording.rows] == ["step", "step"]
 
 
@@ -56,15 +56,15 @@ def test_short_pauses_wait_until_they_are_worth_a_record(monkeypatch: pytest.Mon
     monkeypatch.setattr("grpo_doctor_probes.pauses.monotonic_ns", lambda: next(clock) + 1)
     pauses = Pauses()
     try:
-        taken = []
+        answers = []
         for _ in range(4):
             pauses._heard("start", {})
             pauses._heard("stop", {})
-            taken.append(pauses.take())
+            answers.append(pauses.take())
     finally:
         pauses.close()
-    assert [one is None for one in taken] == [True, True, False, True]
-    assert taken[2] == pytest.approx((120e-6, 40e-6))
+    assert [answer is None for answer in answers] == [True, True, False, True]
+    assert answers[2] == pytest.approx((120e-6, 40e-6))
 
 
 @pytest.mark.parametrize(("length_ns", "written"), [(99_999, False), (100_000, True)])

@@ -24,9 +24,9 @@ def test_numbers_are_in_order_and_other_names_left_out() -> None:
 
 
 def test_descriptors_and_what_they_point_to(tmp_path: Path) -> None:
-    with (tmp_path / "held").open("w") as held:
+    with (tmp_path / "held").open("w") as file:
         found = dict(descriptors("/proc", os.getpid()))
-        assert found[held.fileno()] == str(tmp_path / "held")
+        assert found[file.fileno()] == str(tmp_path / "held")
         assert list(descriptors("/proc", os.getpid(), at_most=2)) == sorted(found.items())[:2]
     with pytest.raises(FileNotFoundError):
         descriptors(tmp_path, 7)

@@ -110,7 +110,7 @@ def test_each_thread_has_its_name_in_its_own_slot(recording: Recorded) -> None:
     def work() -> None:
         with phase("dataload"):
             assert recording.header.threads[:3] == ("MainThread", "loader", "")
-            opened = [(one.name, one.thread) for one in recording.header.open_spans]
+            opened = [(span.name, span.thread) for span in recording.header.open_spans]
             assert opened == [("train", 0), ("dataload", 1)]
 
     with phase("train"):
@@ -150,9 +150,9 @@ def test_a_setting_that_makes_no_sense_is_said_once(
     for _ in range(3):
         with phase("init"):
             pass
-    said = capsys.readouterr().err
-    assert said.count("\n") == 1
-    assert said.startswith("grpo-doctor: not recording this process: ")
+    message = capsys.readouterr().err
+    assert message.count("\n") == 1
+    assert message.startswith("grpo-doctor: not recording this process: ")
     assert list(tmp_path.rglob("*.spans")) == []
 
 
@@ -165,9 +165,9 @@ def test_a_folder_that_can_not_be_made_is_said_once(
         with step(1), phase("init"):
             counter("tokens", 1)
             instant("oom")
-    said = capsys.readouterr().err
-    assert said.count("\n") == 1
-    assert str(tmp_path / "file") in said
+    message = capsys.readouterr().err
+    assert message.count("\n") == 1
+    assert str(tmp_path / "file") in message
 
 
 def test_no_standard_error_to_say_it_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

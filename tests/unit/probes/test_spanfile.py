@@ -56,11 +56,11 @@ def test_a_file_is_bounded_and_keeps_its_first_and_its_newest_records(
     record(total)
     path = spans_file(tmp_path)
     assert path.stat().st_size <= 1 << 20
-    kept = numbers(path)
-    assert kept[:SEGMENT] == list(range(SEGMENT)), "the start of the run"
-    newest = kept[SEGMENT:]
+    stored = numbers(path)
+    assert stored[:SEGMENT] == list(range(SEGMENT)), "the start of the run"
+    newest = stored[SEGMENT:]
     assert newest == list(range(newest[0], total)), "and what came last, without a gap"
-    assert len(kept) + live.read_header(path).dropped == total
+    assert len(stored) + live.read_header(path).dropped == total
 
 
 @pytest.mark.parametrize("megabytes", ["0", "0.001", "-5"])
@@ -70,9 +70,9 @@ def test_no_room_at_all_still_keeps_two_segments(
     monkeypatch.setenv("GRPO_DOCTOR_MAX_MB", megabytes)
     recorder.start(str(tmp_path))
     record(3 * SEGMENT)
-    kept = numbers(spans_file(tmp_path))
-    assert kept[:SEGMENT] == list(range(SEGMENT))
-    assert kept[-1] == 3 * SEGMENT - 1
+    stored = numbers(spans_file(tmp_path))
+    assert stored[:SEGMENT] == list(range(SEGMENT))
+    assert stored[-1] == 3 * SEGMENT - 1
 
 
 def test_a_segment_that_another_thread_has_replaced_is_not_replaced_again(tmp_path: Path) -> None:
@@ -188,16 +188,16 @@ def test_a_name_may_fill_the_table_to_its_end(tmp_path: Path) -> None:
     active = recorder.ACTIVE
     assert active is not None
     length = layout.NAME_LENGTH.size
-    left = layout.NAMES_BYTES
+    room = layout.NAMES_BYTES
     number = 0
-    while left > 2 * (100 + length):
+    while room > 2 * (100 + length):
         number += 1
         assert active.file.add_name(b"x" * 100) == number
-        left -= 100 + length
-    assert active.file.add_name(b"y" * (left - length + 1)) == 0
-    assert active.file.add_name(b"z" * (left - length)) == number + 1
+        room -= 100 + length
+    assert active.file.add_name(b"y" * (room - length + 1)) == 0
+    assert active.file.add_name(b"z" * (room - length)) == number + 1
     assert active.file.add_name(b"") == 0
-    assert live.read_header(spans_file(tmp_path)).names[-1] == "z" * (left - length)
+    assert live.read_header(spans_file(tmp_path)).names[-1] == "z" * (room - length)
 
 
 def test_late_threads_may_write_after_the_end(tmp_path: Path) -> None:
@@ -205,11 +205,11 @@ def test_late_threads_may_write_after_the_end(tmp_path: Path) -> None:
     active = recorder.ACTIVE
     assert active is not None
     recorder.stop()
-    with Path(tmp_path / "other").open("wb") as other:  # takes the descriptor's number
+    with Path(tmp_path / "other").open("wb") as unrelated:  # takes the descriptor's number
         for _ in range(2 * SEGMENT):
             active.write(layout.INSTANT, 0, 1, 1, 0.0)
     assert (tmp_path / "other").stat().st_size == 0
-    assert other.closed
+    assert unrelated.closed
     assert live.read_header(spans_file(tmp_path)).dropped > 0
 
 

@@ -13,7 +13,7 @@ import pytest
 from grpo_doctor_probes import stoppable
 from grpo_doctor_probes.flight.borrow import Borrowed, NotBorrowedError
 from grpo_doctor_probes.look.stackreading import native_stacks, stacks
-from tests.unit.probes.flight.sleeper import MACHINE, place_of, until
+from tests.unit.probes.flight.sleeper import MACHINE, lender_of, until
 
 # Its main thread waits in an ioctl for ever, as for a GPU: for a notice of its own seccomp filter,
 # which lets everything through. A helper sleeps.
@@ -58,12 +58,12 @@ def test_it_is_not_traced_and_its_helper_is(caller: subprocess.Popen[bytes]) -> 
     calls = set(map(str, MACHINE.asleep_in))
     call = Path(f"/proc/{caller.pid}/task/{helper}/syscall")
     until(lambda: call.read_text().split()[0] in calls)  # it may not have got there yet
-    with place_of(caller.pid) as place:
+    with lender_of(caller.pid) as lender:
         before = switches(caller.pid)
-        with pytest.raises(NotBorrowedError, match="a driver"), Borrowed(place, caller.pid):
+        with pytest.raises(NotBorrowedError, match="a driver"), Borrowed(lender, caller.pid):
             pytest.fail("it was borrowed")
         assert switches(caller.pid) == before
-        with Borrowed(place, helper):
+        with Borrowed(lender, helper):
             pass
 
 
@@ -94,7 +94,7 @@ def thread(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize(
-    ("device", "told"),
+    ("device", "refused"),
     [
         ("/dev/nvidia0", True),
         ("/dev/nvidiactl", True),
@@ -105,22 +105,22 @@ def thread(tmp_path: Path) -> Path:
         ("socket:[12]", False),
     ],
 )
-def test_devices_of_drivers(tmp_path: Path, thread: Path, device: str, told: bool) -> None:
+def test_devices_of_drivers(tmp_path: Path, thread: Path, device: str, refused: bool) -> None:
     (thread / "fd" / "3").symlink_to(device)
     reason = stoppable.why_not_thread(7, 8, str(tmp_path))
-    assert reason == (f"is inside a call of a driver ({device})" if told else "")
+    assert reason == (f"is inside a call of a driver ({device})" if refused else "")
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "refused"),
     [("{call} 0x3 0x46 0x0", True), ("{call} 0x3", True), ("{call}", False), ("0 0x3", False)],
 )
 def test_which_calls_are_of_a_driver(
-    tmp_path: Path, thread: Path, words: str, *, told: bool
+    tmp_path: Path, thread: Path, words: str, *, refused: bool
 ) -> None:
     (thread / "fd" / "3").symlink_to("/dev/nvidia0")
     (thread / "syscall").write_text(words.format(call=stoppable._IOCTL) + "\n")
-    assert stoppable.stoppable(7, str(tmp_path)) is not told
+    assert stoppable.stoppable(7, str(tmp_path)) is not refused
 
 
 def test_uninterruptible_sleep_comes_first(tmp_path: Path, thread: Path) -> None:

@@ -35,9 +35,9 @@ def table(tmp_path: Path, tcp: bytes, tcp6: bytes = b"") -> TcpTable:
 
 
 def test_a_connection_with_everything_in_its_queues() -> None:
-    (one,) = parse_tcp(HEAD + row(HERE, FAR, b"01", b"00000010:00000020", b"00000003", 55))
-    assert one.text() == "127.0.0.1:4000 -> 192.168.1.2:5000"
-    assert (one.state, one.unsent, one.unread, one.retransmits, one.inode) == (
+    (socket,) = parse_tcp(HEAD + row(HERE, FAR, b"01", b"00000010:00000020", b"00000003", 55))
+    assert socket.text() == "127.0.0.1:4000 -> 192.168.1.2:5000"
+    assert (socket.state, socket.unsent, socket.unread, socket.retransmits, socket.inode) == (
         "ESTABLISHED",
         16,
         32,
@@ -48,40 +48,40 @@ def test_a_connection_with_everything_in_its_queues() -> None:
 
 def test_both_ends_find_each_other_across_the_two_tables(tmp_path: Path) -> None:
     mapped_here = b"0000000000000000FFFF00000100007F:0FA0"
-    found = table(
+    result = table(
         tmp_path,
         row(HERE, THERE, b"01", b"0:0", b"0", 55),
         row(MAPPED, mapped_here, b"08", b"0:0", b"0", 56),
     )
-    one, other = found.of(55), found.of(56)
-    assert one is not None
-    assert other is not None
-    assert found.other_end(one) == other
-    assert other.state == "CLOSE_WAIT"
-    assert found.readable
+    socket, peer = result.of(55), result.of(56)
+    assert socket is not None
+    assert peer is not None
+    assert result.other_end(socket) == peer
+    assert peer.state == "CLOSE_WAIT"
+    assert result.readable
 
 
 def test_an_address_of_this_host_is_told_from_a_far_one(tmp_path: Path) -> None:
     own = b"0101A8C0:0FA0"
-    found = table(tmp_path, row(own, FAR, b"02", b"0:0", b"5", 55))
-    assert found.is_here("192.168.1.1")
-    assert found.is_here("127.0.0.5")
-    assert not found.is_here("192.168.1.2")
+    result = table(tmp_path, row(own, FAR, b"02", b"0:0", b"5", 55))
+    assert result.is_here("192.168.1.1")
+    assert result.is_here("127.0.0.5")
+    assert not result.is_here("192.168.1.2")
 
 
 def test_listeners_and_damaged_lines(tmp_path: Path) -> None:
-    found = table(
+    result = table(
         tmp_path, row(THERE, b"00000000:0000", b"0A", b"0:2", b"0", 60) + b"  1: broken\n"
     )
-    (one,) = found.listeners(5000)
-    assert (one.unread, one.text()) == (2, "127.0.0.1:5000 (listening)")
-    assert found.listeners(1) == []
+    (socket,) = result.listeners(5000)
+    assert (socket.unread, socket.text()) == (2, "127.0.0.1:5000 (listening)")
+    assert result.listeners(1) == []
 
 
 def test_ipv6_addresses_are_bracketed() -> None:
     local = b"00000000000000000000000001000000:1388"
-    (one,) = parse_tcp(HEAD + row(local, local, b"01", b"0:0", b"0", 55))
-    assert one.text() == "[::1]:5000 -> [::1]:5000"
+    (socket,) = parse_tcp(HEAD + row(local, local, b"01", b"0:0", b"0", 55))
+    assert socket.text() == "[::1]:5000 -> [::1]:5000"
 
 
 def test_a_hidden_table_is_not_readable(tmp_path: Path) -> None:
@@ -99,13 +99,13 @@ def test_a_hidden_table_is_not_readable(tmp_path: Path) -> None:
     ],
 )
 def test_a_state_that_nobody_knows_is_its_number(code: bytes, state: str) -> None:
-    (one,) = parse_tcp(HEAD + row(HERE, FAR, code, b"0:0", b"0", 55))
-    assert one.state == state
+    (socket,) = parse_tcp(HEAD + row(HERE, FAR, code, b"0:0", b"0", 55))
+    assert socket.state == state
 
 
 @pytest.mark.parametrize(("words", "count"), [(9, 0), (10, 1), (11, 1), (12, 1)])
 def test_a_row_goes_up_to_its_inode(words: int, count: int) -> None:
-    whole = row(HERE, FAR, b"01", b"0:0", b"0", 55).split()
-    assert whole[9] == b"55"
-    found = list(parse_tcp(HEAD + b" ".join(whole[:words]) + b"\n"))
-    assert [one.inode for one in found] == [55] * count
+    fields = row(HERE, FAR, b"01", b"0:0", b"0", 55).split()
+    assert fields[9] == b"55"
+    result = list(parse_tcp(HEAD + b" ".join(fields[:words]) + b"\n"))
+    assert [socket.inode for socket in result] == [55] * count

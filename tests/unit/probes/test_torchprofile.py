@@ -44,7 +44,7 @@ with phase("init"):
 """
 
 
-def profiled(tmp_path: Path, asked: str, job: str = JOB, **more: str) -> Path:
+def profiled(tmp_path: Path, variable: str, job: str = JOB, **more: str) -> Path:
     """Runs the job with a stand-in of torch; where its trace would be."""
     modules = tmp_path / "modules" / "torch"
     modules.mkdir(parents=True)
@@ -52,7 +52,7 @@ def profiled(tmp_path: Path, asked: str, job: str = JOB, **more: str) -> Path:
     (modules / "profiler.py").write_text(PROFILER)
     path = f"{PROBES}{os.pathsep}{modules.parent}"
     done = run_job(
-        job, tmp_path, env={"GRPO_DOCTOR_TORCH_PROFILE": asked, "PYTHONPATH": path, **more}
+        job, tmp_path, env={"GRPO_DOCTOR_TORCH_PROFILE": variable, "PYTHONPATH": path, **more}
     )
     assert (done.returncode, done.stderr) == (0, "")
     return tmp_path / "profiles" / f"rank-{more.get('RANK', '0').zfill(5)}.pt.trace.json"
@@ -64,20 +64,20 @@ def of_step(number: int) -> list[str]:
 
 
 def test_the_chosen_steps_with_their_phases_and_nothing_else(tmp_path: Path) -> None:
-    said = ast.literal_eval(profiled(tmp_path, "2:2", RANK="3").read_text())
-    assert said == [["cpu"], "start", *of_step(2), *of_step(3), "stop"]
+    calls = ast.literal_eval(profiled(tmp_path, "2:2", RANK="3").read_text())
+    assert calls == [["cpu"], "start", *of_step(2), *of_step(3), "stop"]
     steps = [row.value for row in read_rows(spans_file(tmp_path, 3)) if row.kind == "step"]
     assert steps == [1, 2, 3, 4]
 
 
 def test_a_job_that_ends_early_leaves_what_there_was(tmp_path: Path) -> None:
-    said = ast.literal_eval(profiled(tmp_path, "4:9").read_text())
-    assert said == [["cpu"], "start", *of_step(4), "stop"]
+    calls = ast.literal_eval(profiled(tmp_path, "4:9").read_text())
+    assert calls == [["cpu"], "start", *of_step(4), "stop"]
 
 
-@pytest.mark.parametrize("asked", ["9", "1.5", ""])
-def test_no_such_step_or_nonsense_is_no_profile(tmp_path: Path, asked: str) -> None:
-    assert not profiled(tmp_path, asked).exists()
+@pytest.mark.parametrize("variable", ["9", "1.5", ""])
+def test_no_such_step_or_nonsense_is_no_profile(tmp_path: Path, variable: str) -> None:
+    assert not profiled(tmp_path, variable).exists()
 
 
 def test_without_torch_there_is_none(tmp_path: Path) -> None:
@@ -98,7 +98,7 @@ class Profiler:
     def __init__(self, monkeypatch: pytest.MonkeyPatch, *, cuda: bool = False) -> None:
         self.said: list[object] = []
         self.breaks: set[str] = set()
-        said = self.said
+        calls = self.said
 
         class Range:
             def __init__(_, name: str) -> None:  # noqa: N805 - there is another self
@@ -107,19 +107,19 @@ class Profiler:
                 _.name = name
 
             def __enter__(_) -> None:  # noqa: N805
-                said.append(f"+{_.name}")
+                calls.append(f"+{_.name}")
 
             def __exit__(_, *error: object) -> None:  # noqa: N805
-                said.append(f"-{_.name}")
+                calls.append(f"-{_.name}")
 
         profile = SimpleNamespace(
-            start=lambda: said.append("start"),
-            stop=lambda: said.append("stop"),
-            export_chrome_trace=lambda path: said.append(Path(path).name),
+            start=lambda: calls.append("start"),
+            stop=lambda: calls.append("stop"),
+            export_chrome_trace=lambda path: calls.append(Path(path).name),
         )
 
         def made(activities: list[str]) -> SimpleNamespace:
-            said.append(activities)
+            calls.append(activities)
             return profile
 
         module = SimpleNamespace(
@@ -132,9 +132,9 @@ class Profiler:
         monkeypatch.setitem(sys.modules, "torch.profiler", module)
 
 
-def steps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, asked: str, *numbers: int) -> None:
+def steps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, variable: str, *numbers: int) -> None:
     """Records these steps, each with a phase."""
-    monkeypatch.setenv(PROFILE_VARIABLE, asked)
+    monkeypatch.setenv(PROFILE_VARIABLE, variable)
     assert recorder.start(str(tmp_path))
     for number in numbers:
         with step(number), phase("train", direction="to_cpu"):
@@ -149,7 +149,7 @@ FILE = "rank-00000.pt.trace.json"
 
 
 @pytest.mark.parametrize(
-    ("asked", "profiled"),
+    ("variable", "profiled"),
     [
         ("2", [2]),
         ("2:1", [2]),
@@ -161,12 +161,12 @@ FILE = "rank-00000.pt.trace.json"
     ],
 )
 def test_which_steps_are_profiled(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, asked: str, profiled: list[int]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, variable: str, profiled: list[int]
 ) -> None:
     profiler = Profiler(monkeypatch)
-    steps(tmp_path, monkeypatch, asked, 1, 2, 3, 4)
+    steps(tmp_path, monkeypatch, variable, 1, 2, 3, 4)
     recorder.stop()
-    inside = [said for number in profiled for said in marked(number)]
+    inside = [call for number in profiled for call in marked(number)]
     assert profiler.said == ([["cpu"], "start", *inside, "stop", FILE] if profiled else [])
     assert sum(row.name == "train" for row in read_rows(spans_file(tmp_path))) == 4
     assert (tmp_path / "profiles").exists() is bool(profiled)
@@ -208,10 +208,10 @@ def test_a_driver_carries_no_work_to_profile(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, role: str | None, *, profiled: bool
 ) -> None:
     monkeypatch.setenv(PROFILE_VARIABLE, "1")
-    taken = Role()
+    driver = Role()
     if role is not None:
-        taken.take(role)
-    monkeypatch.setattr("grpo_doctor_probes.torchprofile.ROLE", taken)
+        driver.take(role)
+    monkeypatch.setattr("grpo_doctor_probes.torchprofile.ROLE", driver)
     assert (TorchProfile.if_asked(str(tmp_path), 3) is not None) is profiled
     monkeypatch.delenv(PROFILE_VARIABLE)
     assert TorchProfile.if_asked(str(tmp_path), 3) is None

@@ -20,7 +20,7 @@ def test_ranks_come_in_their_order_and_those_of_unknown_number_last() -> None:
         member(8, rank=2),
         member(7, rank=1),
     )
-    assert [one.pid for one in Job("here", members).ranks()] == [9, 7, 8, 4, 5]
+    assert [member_.pid for member_ in Job("here", members).ranks()] == [9, 7, 8, 4, 5]
 
 
 def test_a_job_of_which_no_rank_is_left() -> None:
@@ -29,5 +29,5 @@ def test_a_job_of_which_no_rank_is_left() -> None:
 
 @pytest.mark.parametrize(("pid", "role"), [(3, "launcher"), (4, "helper"), (5, None)])
 def test_a_member_by_its_number(pid: int, role: Role | None) -> None:
-    found = Job("here", (member(3, "launcher"), member(4, "helper"))).member(pid)
-    assert (None if found is None else found.role) == role
+    process = Job("here", (member(3, "launcher"), member(4, "helper"))).member(pid)
+    assert (None if process is None else process.role) == role

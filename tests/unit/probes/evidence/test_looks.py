@@ -9,5 +9,5 @@ from grpo_doctor_probes.evidence import Look, ProcessLook
 
 @pytest.mark.parametrize(("pid", "state"), [(3, "S"), (4, "R"), (5, None)])
 def test_the_look_at_one_process(pid: int, state: str | None) -> None:
-    found = Look(1, (ProcessLook(3, 1, "S"), ProcessLook(4, 2, "R"))).of(pid)
-    assert (None if found is None else found.state) == state
+    process = Look(1, (ProcessLook(3, 1, "S"), ProcessLook(4, 2, "R"))).of(pid)
+    assert (None if process is None else process.state) == state

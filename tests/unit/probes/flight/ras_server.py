@@ -86,13 +86,13 @@ def status(kind: str, pids: list[int]) -> str:
 
 
 def document(version: str, communicator: dict[str, object]) -> str:
-    found = {
+    facts = {
         "nccl_version": version,
         "communicators_count": 1,
         "communicators": [communicator],
         "ras": {"collection_time_sec": 0.01, "timeouts_count": 0},
     }
-    return json.dumps(found, indent=2) + "\n"
+    return json.dumps(facts, indent=2) + "\n"
 
 
 def lost(pids: list[int]) -> str:
@@ -158,11 +158,11 @@ def main(port: int, kind: str, pids: list[int]) -> None:
         server.listen(16)
         sys.stdout.write(f"{os.getpid()}\n")
         sys.stdout.flush()
-        kept = []
+        silent_connections = []
         while True:
             connection, _ = server.accept()
             if kind == "silent":
-                kept.append(connection)
+                silent_connections.append(connection)
                 continue
             with connection:
                 talk(connection, answer, kind)

@@ -82,9 +82,9 @@ class Target:
         return path.read_text().split()[0]
 
     @contextmanager
-    def place(self) -> Iterator[TargetProcess]:
+    def lender(self) -> Iterator[TargetProcess]:
         with WritableMemory(self.pid) as memory:
-            yield place_in(self.pid, memory)
+            yield lender_in(self.pid, memory)
 
     def function(self, name: str) -> int:
         with Memory(self.pid) as memory:
@@ -94,7 +94,7 @@ class Target:
             return address
 
 
-def place_in(pid: int, memory: WritableMemory) -> TargetProcess:
+def lender_in(pid: int, memory: WritableMemory) -> TargetProcess:
     """Where a call into process `pid` is made; on this machine's processor."""
     maps = mapped(pid)
     return_to = injection.find_return_code(MACHINE, maps, memory)
@@ -102,10 +102,10 @@ def place_in(pid: int, memory: WritableMemory) -> TargetProcess:
 
 
 @contextmanager
-def place_of(pid: int) -> Iterator[TargetProcess]:
+def lender_of(pid: int) -> Iterator[TargetProcess]:
     """The same, with its memory open meanwhile."""
     with WritableMemory(pid) as memory:
-        yield place_in(pid, memory)
+        yield lender_in(pid, memory)
 
 
 def until(true: Callable[[], bool], at_most_s: float = 60.0) -> None:
@@ -127,10 +127,10 @@ def started() -> Iterator[Target]:
     )
     assert process.stdout
     helper, locked = map(int, process.stdout.readline().split())
-    found = Target(process, helper, locked)
-    until(lambda: found.system_call() == str(MACHINE.futex))
+    target = Target(process, helper, locked)
+    until(lambda: target.system_call() == str(MACHINE.futex))
     try:
-        yield found
+        yield target
     finally:
         process.kill()
         process.communicate()

@@ -18,7 +18,7 @@ from grpo_doctor_probes.flight.machine import NT_PRSTATUS, Call
 from grpo_doctor_probes.flight.ptrace import Tracee
 from grpo_doctor_probes.memory.access import WritableMemory
 from grpo_doctor_probes.procstat import state_of
-from tests.unit.probes.flight.sleeper import MACHINE, Target, place_in, until
+from tests.unit.probes.flight.sleeper import MACHINE, Target, lender_in, until
 
 NOWHERE = 0x10  # an address that no process has
 
@@ -27,16 +27,16 @@ def soon() -> float:
     return time.monotonic() + 60.0
 
 
-def seconds(scratch: int, wanted: float) -> Call:
+def seconds(scratch: int, duration_s: float) -> Call:
     """What nanosleep needs but its address: the time to sleep, as the scratch."""
-    time_to_sleep = struct.pack("<QQ", int(wanted), int(wanted % 1 * 1e9))
+    time_to_sleep = struct.pack("<QQ", int(duration_s), int(duration_s % 1 * 1e9))
     return Call(0, (scratch, 0), scratch=time_to_sleep)
 
 
-def call_nanosleep(target: Target, thread: Borrowed, wanted: float, deadline: float) -> str:
-    given = seconds(thread.scratch, wanted)
+def call_nanosleep(target: Target, thread: Borrowed, duration_s: float, deadline: float) -> str:
+    sleep = seconds(thread.scratch, duration_s)
     function = target.function("nanosleep")
-    return thread.call(Call(function, given.arguments, scratch=given.scratch), deadline)
+    return thread.call(Call(function, sleep.arguments, scratch=sleep.scratch), deadline)
 
 
 def registers(target: Target) -> tuple[bytes, bytes, int, str]:
@@ -45,20 +45,20 @@ def registers(target: Target) -> tuple[bytes, bytes, int, str]:
     tracee = Tracee(target.helper)
     tracee.interrupt()
     assert tracee.wait(soon())
-    kept = (tracee.register_set(NT_PRSTATUS), tracee.register_set(MACHINE.floats))
+    register_sets = (tracee.register_set(NT_PRSTATUS), tracee.register_set(MACHINE.floats))
     mask = tracee.blocked_signals()
     tracee.detach()
     lines = Path(f"/proc/{target.pid}/task/{target.helper}/status").read_text().split("\n")
-    return (*kept, mask, next(line for line in lines if line.startswith("SigPnd")))
+    return (*register_sets, mask, next(line for line in lines if line.startswith("SigPnd")))
 
 
 def test_a_call_returns_and_leaves_no_trace_in_the_thread(target: Target) -> None:
     before = registers(target)
-    with target.place() as place, Borrowed(place, target.helper) as thread:
+    with target.lender() as lender, Borrowed(lender, target.helper) as thread:
         at = thread.scratch
         name = Call(target.function("gethostname"), (at, 64), scratch=b"?" * 64)
         assert thread.call(name, soon()) == "returned"
-        written = place.memory.read(at, 64).partition(b"\0")[0].decode()
+        written = lender.memory.read(at, 64).partition(b"\0")[0].decode()
     assert written == socket.gethostname()[:64]
     assert thread.stopped_ms > 0
     assert registers(target) == before
@@ -70,7 +70,7 @@ def test_what_it_slept_in_goes_on(target: Target) -> None:
     assert target.hear() == "taken"
     until(lambda: target.system_call() not in ("running", str(MACHINE.futex)))
     for _ in range(3):
-        with target.place() as place, Borrowed(place, target.helper) as thread:
+        with target.lender() as lender, Borrowed(lender, target.helper) as thread:
             assert thread.call(Call(target.function("getpid")), soon()) == "returned"
     returned, _errno, slept = target.hear().split()
     assert returned == "0"  # an interrupted sleep would return -1
@@ -79,7 +79,7 @@ def test_what_it_slept_in_goes_on(target: Target) -> None:
 
 def test_a_thread_that_waits_for_a_lock_is_put_back_at_the_deadline(target: Target) -> None:
     before = registers(target)
-    with target.place() as place, Borrowed(place, target.helper) as thread:
+    with target.lender() as lender, Borrowed(lender, target.helper) as thread:
         lock = Call(target.function("pthread_mutex_lock"), (target.locked,))
         assert thread.call(lock, time.monotonic() + 0.1) == "late"
     assert not thread.left_alone
@@ -89,7 +89,7 @@ def test_a_thread_that_waits_for_a_lock_is_put_back_at_the_deadline(target: Targ
 
 def test_a_thread_in_the_midst_of_work_is_left_to_put_itself_back(target: Target) -> None:
     before = registers(target)
-    with target.place() as place, Borrowed(place, target.helper) as thread:
+    with target.lender() as lender, Borrowed(lender, target.helper) as thread:
         assert call_nanosleep(target, thread, 2.0, time.monotonic() + 0.05) == "late"
     assert thread.left_alone
     assert target.system_call() != str(MACHINE.futex)
@@ -107,7 +107,7 @@ from grpo_doctor_probes.flight.borrow import Borrowed
 class Found(Target):
     pid = int(sys.argv[1])
 found = Found(None, int(sys.argv[2]), 0)
-with found.place() as place, Borrowed(place, found.helper) as thread:
+with found.lender() as place, Borrowed(place, found.helper) as thread:
     print("calling", flush=True)
     call_nanosleep(found, thread, 2.0, time.monotonic() + 60)
 """
@@ -132,7 +132,7 @@ def test_the_thread_puts_itself_back_when_we_are_killed_in_a_call(target: Target
 
 def test_a_call_that_faults_is_taken_back(target: Target) -> None:
     before = registers(target)
-    with target.place() as place, Borrowed(place, target.helper) as thread:
+    with target.lender() as lender, Borrowed(lender, target.helper) as thread:
         assert thread.call(Call(NOWHERE), soon()) == "crashed"
     assert registers(target) == before
     assert target.ask("hello") == "awake hello"
@@ -140,21 +140,21 @@ def test_a_call_that_faults_is_taken_back(target: Target) -> None:
 
 def test_a_call_that_aborts_is_taken_back(target: Target) -> None:
     before = registers(target)
-    with target.place() as place, Borrowed(place, target.helper) as thread:
+    with target.lender() as lender, Borrowed(lender, target.helper) as thread:
         assert thread.call(Call(target.function("abort")), soon()) == "crashed"
     assert registers(target) == before
     assert target.ask("hello") == "awake hello"
 
 
 def test_a_process_that_is_killed_in_a_call(target: Target) -> None:
-    with target.place() as place, Borrowed(place, target.helper) as thread:
+    with target.lender() as lender, Borrowed(lender, target.helper) as thread:
         end = Call(target.function("kill"), (target.pid, signal.SIGKILL))
         assert thread.call(end, soon()) == "gone"
     target.process.wait(60)
 
 
 def test_a_signal_that_comes_meanwhile_is_not_lost(target: Target) -> None:
-    with target.place() as place, Borrowed(place, target.helper) as thread:
+    with target.lender() as lender, Borrowed(lender, target.helper) as thread:
         term = Call(target.function("raise"), (signal.SIGTERM,))
         assert thread.call(term, soon()) == "returned"
         assert target.process.poll() is None
@@ -173,9 +173,9 @@ def test_a_signal_that_comes_before_it_stops_is_not_lost(
 
     monkeypatch.setattr(Tracee, "interrupt", interrupt_late)
     with (
-        target.place() as place,
+        target.lender() as lender,
         pytest.raises(NotBorrowedError, match="getting a signal"),
-        Borrowed(place, target.helper),
+        Borrowed(lender, target.helper),
     ):
         pytest.fail("it was borrowed")
     assert target.process.wait(60) == -signal.SIGTERM
@@ -185,7 +185,7 @@ def test_a_stopped_process_answers_and_stays_stopped(target: Target) -> None:
     os.kill(target.pid, signal.SIGSTOP)
     until(lambda: state_of(f"/proc/{target.helper}") == "T")
     for _ in range(3):
-        with target.place() as place, Borrowed(place, target.helper) as thread:
+        with target.lender() as lender, Borrowed(lender, target.helper) as thread:
             assert thread.call(Call(target.function("getpid")), soon()) == "returned"
         until(lambda: state_of(f"/proc/{target.helper}") == "T")
     os.kill(target.pid, signal.SIGCONT)
@@ -193,7 +193,7 @@ def test_a_stopped_process_answers_and_stays_stopped(target: Target) -> None:
 
 
 def test_a_process_that_is_stopped_in_a_call_stays_stopped(target: Target) -> None:
-    with target.place() as place, Borrowed(place, target.helper) as thread:
+    with target.lender() as lender, Borrowed(lender, target.helper) as thread:
         stop = Call(target.function("raise"), (signal.SIGSTOP,))
         assert thread.call(stop, soon()) == "returned"
     until(lambda: state_of(f"/proc/{target.helper}") == "T")
@@ -209,7 +209,7 @@ def test_a_thread_that_is_awake_is_not_borrowed() -> None:
         assert busy.stdout
         busy.stdout.readline()
         with WritableMemory(busy.pid) as memory:
-            borrowed = Borrowed(place_in(busy.pid, memory), busy.pid)
+            borrowed = Borrowed(lender_in(busy.pid, memory), busy.pid)
             with pytest.raises(NotBorrowedError, match="woke up"), borrowed:
                 pytest.fail("it was borrowed")
         until(lambda: state_of(f"/proc/{busy.pid}") == "R")

@@ -60,17 +60,17 @@ def test_the_environment_says_where(proc: Path, tmp_path: Path) -> None:
 
 
 def test_a_dump_from_before_the_rank_started_is_another_jobs(proc: Path, tmp_path: Path) -> None:
-    one = rank(proc, 10, 0, TORCH_NCCL_DEBUG_INFO_TEMP_FILE=f"{tmp_path}/fr_")
+    member = rank(proc, 10, 0, TORCH_NCCL_DEBUG_INFO_TEMP_FILE=f"{tmp_path}/fr_")
     written(tmp_path / "fr_0", seconds_ago=200)
-    assert known_dump_files(job(one), proc) == ()
+    assert known_dump_files(job(member), proc) == ()
 
 
 def test_without_a_variable_torchs_own_place_is_looked_at(proc: Path, tmp_path: Path) -> None:
-    one = rank(proc, 10, 0, HOME=str(tmp_path))
-    other = rank(proc, 11, 1, XDG_CACHE_HOME=str(tmp_path / "c"))
+    member = rank(proc, 10, 0, HOME=str(tmp_path))
+    neighbour = rank(proc, 11, 1, XDG_CACHE_HOME=str(tmp_path / "c"))
     first = written(tmp_path / ".cache/torch/nccl_trace_rank_0")
     second = written(tmp_path / "c/torch/comm_lib_trace_rank_1")
-    assert set(known_dump_files(job(one, other), proc)) >= {first, second}
+    assert set(known_dump_files(job(member, neighbour), proc)) >= {first, second}
 
 
 def test_the_run_directory_has_a_folder_for_them(proc: Path, tmp_path: Path) -> None:
@@ -80,9 +80,9 @@ def test_the_run_directory_has_a_folder_for_them(proc: Path, tmp_path: Path) -> 
 
 
 def test_an_environment_that_may_not_be_read_is_no_error(proc: Path) -> None:
-    gone = Member(4711, 1, 0, "rank", "python", "x", rank=0)
-    assert environment(gone, proc) == {}
-    known_dump_files(job(gone), proc)
+    absent = Member(4711, 1, 0, "rank", "python", "x", rank=0)
+    assert environment(absent, proc) == {}
+    known_dump_files(job(absent), proc)
 
 
 def test_paths_of_a_container_are_seen_through_its_root(proc: Path) -> None:
@@ -96,9 +96,9 @@ def test_paths_of_a_container_are_seen_through_its_root(proc: Path) -> None:
 
 def test_the_environment_of_what_may_not_be_read_is_not_read(proc: Path) -> None:
     """Who reads it waits for a lock that a hanging thread may hold."""
-    one = rank(proc, 10, 0, HOME="/home/me")
-    assert environment(one, proc) == {"HOME": "/home/me"}
-    assert environment(replace(one, readable=False), proc) == {}
+    member = rank(proc, 10, 0, HOME="/home/me")
+    assert environment(member, proc) == {"HOME": "/home/me"}
+    assert environment(replace(member, readable=False), proc) == {}
 
 
 NAMES = ("nccl_trace_rank_", "comm_lib_trace_rank_")
@@ -114,22 +114,22 @@ NAMES = ("nccl_trace_rank_", "comm_lib_trace_rank_")
     ],
 )
 def test_torchs_own_places(proc: Path, variables: dict[str, str], caches: str) -> None:
-    one = rank(proc, 10, 0, **variables)
+    member = rank(proc, 10, 0, **variables)
     expected = [path for name in NAMES for path in (f"/tmp/{name}", f"{caches}/torch/{name}")]
-    assert [str(path) for path in dump_prefixes(one, proc)] == expected
+    assert [str(path) for path in dump_prefixes(member, proc)] == expected
 
 
 @pytest.mark.parametrize(
-    ("variables", "given"),
+    ("variables", "names"),
     [
         ({"TORCH_FR_DUMP_TEMP_FILE": "/a", "TORCH_NCCL_DEBUG_INFO_TEMP_FILE": "/b"}, ["/a", "/b"]),
         ({"TORCH_FR_DUMP_TEMP_FILE": "", "TORCH_NCCL_DEBUG_INFO_TEMP_FILE": "/b"}, ["/b"]),
     ],
 )
 def test_a_place_that_is_given_is_the_only_one(
-    proc: Path, variables: dict[str, str], given: list[str]
+    proc: Path, variables: dict[str, str], names: list[str]
 ) -> None:
-    assert [str(path) for path in dump_prefixes(rank(proc, 10, 0, **variables), proc)] == given
+    assert [str(path) for path in dump_prefixes(rank(proc, 10, 0, **variables), proc)] == names
 
 
 @pytest.mark.parametrize(
@@ -148,20 +148,20 @@ def test_a_path_is_the_same_for_who_has_our_file_system(
 
 
 def test_when_a_process_started(proc: Path) -> None:
-    one = rank(proc, 10, 0)
-    earliest, found, latest = time.time(), started_unix_s(one, proc), time.time()
+    member = rank(proc, 10, 0)
+    earliest, found, latest = time.time(), started_unix_s(member, proc), time.time()
     assert earliest - 101.1 <= found <= latest - 100.9  # and a second, as clocks may differ
-    assert started_unix_s(replace(one, started_ticks=0), proc) == 0.0
+    assert started_unix_s(replace(member, started_ticks=0), proc) == 0.0
     (proc / "uptime").write_text("?")
-    assert started_unix_s(one, proc) == 0.0
+    assert started_unix_s(member, proc) == 0.0
 
 
 def test_only_files_with_the_prefix_count(proc: Path, tmp_path: Path) -> None:
-    one = rank(proc, 10, 0, TORCH_FR_DUMP_TEMP_FILE=f"{tmp_path}/fr_")
+    member = rank(proc, 10, 0, TORCH_FR_DUMP_TEMP_FILE=f"{tmp_path}/fr_")
     found = written(tmp_path / "fr_0")
     written(tmp_path / "other_0")
     (tmp_path / "fr_folder").mkdir()
-    assert known_dump_files(job(one), proc) == (found,)
+    assert known_dump_files(job(member), proc) == (found,)
 
 
 def test_a_file_of_a_run_may_be_as_old_as_can_be(tmp_path: Path) -> None:

@@ -109,10 +109,10 @@ def test_of_several_ranks_each_gives_its_own_answer(job: Job, tmp_path: Path) ->
     second = replace(job.members[0], pid=11, rank=4)
     end = reader(tmp_path)
     os.mkfifo(tmp_path / "p_4.pipe")
-    other = os.open(tmp_path / "p_4.pipe", os.O_RDONLY | os.O_NONBLOCK)
+    fifo = os.open(tmp_path / "p_4.pipe", os.O_RDONLY | os.O_NONBLOCK)
 
     def monitor() -> None:
-        while not _read(other):
+        while not _read(fifo):
             time.sleep(0.01)
         (tmp_path / "d_4").write_bytes(DUMP)
         while not _read(end):
@@ -124,7 +124,7 @@ def test_of_several_ranks_each_gives_its_own_answer(job: Job, tmp_path: Path) ->
     dumps = ask_pipes(Job("here", (*job.members, second)), 60, tmp_path / "proc")
     thread.join()
     os.close(end)
-    os.close(other)
+    os.close(fifo)
     assert {dump.rank: (dump.data, dump.pid) for dump in dumps} == {
         3: (DUMP + b" ", 10), 4: (DUMP, 11),
     }  # fmt: skip
@@ -175,8 +175,8 @@ def serving_job(tmp_path: Path) -> Job:
 
 
 def test_each_recorder_of_a_server_is_asked(serving_job: Job, tmp_path: Path) -> None:
-    both = {"fr_trace_json": DUMP, "dump_nccl_trace_json": DUMP + b" "}
-    with serving(tmp_path / "s", both):
+    by_handler = {"fr_trace_json": DUMP, "dump_nccl_trace_json": DUMP + b" "}
+    with serving(tmp_path / "s", by_handler):
         fr, nccl = ask_servers(serving_job, 5, tmp_path / "proc")
     assert (fr.backend, fr.data, fr.rank, fr.pid) == ("fr", DUMP, 3, os.getpid())
     assert (nccl.backend, nccl.data) == ("nccl", DUMP + b" ")
@@ -203,21 +203,21 @@ def test_a_server_without_recorders(
 def test_what_one_recorder_said_counts_though_the_other_says_nonsense(
     serving_job: Job, tmp_path: Path
 ) -> None:
-    both = {"fr_trace_json": DUMP, "dump_nccl_trace_json": b"<html>"}
-    with serving(tmp_path / "s", both):
+    by_handler = {"fr_trace_json": DUMP, "dump_nccl_trace_json": b"<html>"}
+    with serving(tmp_path / "s", by_handler):
         (dump,) = ask_servers(serving_job, 5, tmp_path / "proc")
     assert (dump.backend, dump.data, dump.problem) == ("fr", DUMP, "")
 
 
-@pytest.mark.parametrize(("more", "taken"), [(0, True), (1, False)])
+@pytest.mark.parametrize(("more", "accepted"), [(0, True), (1, False)])
 def test_an_answer_may_be_as_long_as_the_limit(
-    serving_job: Job, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, more: int, taken: bool
+    serving_job: Job, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, more: int, accepted: bool
 ) -> None:
     monkeypatch.setattr(dump_requests, "MAX_DUMP_BYTES", len(DUMP))
     with serving(tmp_path / "s", {"fr_trace_json": DUMP + b" " * more}):
         (dump,) = ask_servers(serving_job, 60, tmp_path / "proc")
-    assert (dump.data == DUMP) is taken
-    assert ("timed out in the midst" in dump.problem) is not taken
+    assert (dump.data == DUMP) is accepted
+    assert ("timed out in the midst" in dump.problem) is not accepted
 
 
 def test_a_server_that_is_not_torchs(serving_job: Job, tmp_path: Path) -> None:

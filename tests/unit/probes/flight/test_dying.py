@@ -47,7 +47,7 @@ def borrow(target: Target, name: str, step: int) -> bool:
     if not child:
         with contextlib.suppress(BaseException):
             dies_before(step)
-            with target.place() as place, Borrowed(place, target.helper) as thread:
+            with target.lender() as lender, Borrowed(lender, target.helper) as thread:
                 call = Call(target.function(name), (target.locked,))
                 ending = thread.call(call, time.monotonic() + 0.05)
             os._exit(0 if ending == {"getpid": "returned"}.get(name, "late") else 1)

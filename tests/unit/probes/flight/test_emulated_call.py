@@ -122,11 +122,11 @@ def test_arm_calls_and_comes_back_to_a_signal_frame(by: int) -> None:
     emulator.reg_write(names.UC_ARM64_REG_SP, values[31])
     ends: list[int] = []
 
-    def asked(engine: Any, _number: int, _data: Any) -> None:
+    def on_system_call(engine: Any, _number: int, _data: Any) -> None:
         ends.append(engine.reg_read(names.UC_ARM64_REG_X8))
         engine.emu_stop()
 
-    emulator.hook_add(unicorn.UC_HOOK_INTR, asked)
+    emulator.hook_add(unicorn.UC_HOOK_INTR, on_system_call)
     emulator.emu_start(values[32], 0, count=100)
     assert ends == [139]  # rt_sigreturn
     stack = emulator.reg_read(names.UC_ARM64_REG_SP)
@@ -156,11 +156,11 @@ def test_x86_calls_and_comes_back_to_a_signal_frame(by: int) -> None:
         emulator.reg_write(getattr(names, f"UC_X86_REG_{name}"), values[position])
     ends: list[int] = []
 
-    def asked(engine: Any, _data: Any) -> None:
+    def on_system_call(engine: Any, _data: Any) -> None:
         ends.append(engine.reg_read(names.UC_X86_REG_RAX))
         engine.emu_stop()
 
-    emulator.hook_add(unicorn.UC_HOOK_INSN, asked, None, 1, 0, names.UC_X86_INS_SYSCALL)
+    emulator.hook_add(unicorn.UC_HOOK_INSN, on_system_call, None, 1, 0, names.UC_X86_INS_SYSCALL)
     emulator.emu_start(values[16], 0, count=100)
     assert ends == [15]  # rt_sigreturn
     stack = emulator.reg_read(names.UC_X86_REG_RSP)

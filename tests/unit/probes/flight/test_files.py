@@ -77,18 +77,20 @@ def test_a_folder_of_every_kind(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("see host 3")
     os.mkfifo(tmp_path / "rank3.pipe")  # opening it would wait for ever
     os.utime(tmp_path / "nccl_trace_rank_0", ns=(5, 7))
-    found = {Path(dump.source.removeprefix("file:")).name: dump for dump in dump_files([tmp_path])}
-    assert {name: dump.rank for name, dump in found.items()} == {
+    dump_of = {
+        Path(dump.source.removeprefix("file:")).name: dump for dump in dump_files([tmp_path])
+    }
+    assert {name: dump.rank for name, dump in dump_of.items()} == {
         "nccl_trace_rank_0": 0,
         "host-1_rank_00001.json": 1,
         "rank_2.json.gz": 2,
         "notes.txt": None,
     }
-    assert found["nccl_trace_rank_0"].data == PICKLED
-    assert found["nccl_trace_rank_0"].at_unix_ns == 7
-    assert found["rank_2.json.gz"].data == DUMP
-    assert found["notes.txt"].data == b""
-    assert "no flight-recorder dump" in found["notes.txt"].problem
+    assert dump_of["nccl_trace_rank_0"].data == PICKLED
+    assert dump_of["nccl_trace_rank_0"].at_unix_ns == 7
+    assert dump_of["rank_2.json.gz"].data == DUMP
+    assert dump_of["notes.txt"].data == b""
+    assert "no flight-recorder dump" in dump_of["notes.txt"].problem
 
 
 def test_files_are_taken_once_and_in_an_order_of_their_own(tmp_path: Path) -> None:
@@ -146,9 +148,9 @@ def test_too_much_is_refused_before_it_is_read(
     assert "unpacks to more" in bomb.problem
 
 
-@pytest.mark.parametrize(("size", "whole"), [(1000, True), (1001, False)])
+@pytest.mark.parametrize(("size", "complete"), [(1000, True), (1001, False)])
 def test_a_dump_may_be_as_large_as_the_limit(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: int, whole: bool
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: int, complete: bool
 ) -> None:
     monkeypatch.setattr(files_module, "MAX_DUMP_BYTES", 1000)
     data = DUMP[:-1] + b"}".rjust(size - len(DUMP) + 1)
@@ -156,18 +158,18 @@ def test_a_dump_may_be_as_large_as_the_limit(
     (tmp_path / "rank_0").write_bytes(data)
     (tmp_path / "rank_1.gz").write_bytes(gzip.compress(data))
     plain, packed = dump_files([tmp_path])
-    assert (plain.data == data, packed.data == data) == (whole, whole)
+    assert (plain.data == data, packed.data == data) == (complete, complete)
     assert ("larger than" in plain.problem, "unpacks to more" in packed.problem) == (
-        not whole, not whole,
+        not complete, not complete,
     )  # fmt: skip
 
 
 def test_what_is_not_there_or_no_file_is_named(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
-    gone, pipe = dump_files([tmp_path / "rank_0", tmp_path / "pipe"])
-    assert gone.problem == "can't be read: No such file or directory"
+    missing, pipe = dump_files([tmp_path / "rank_0", tmp_path / "pipe"])
+    assert missing.problem == "can't be read: No such file or directory"
     assert pipe.problem == "is no regular file"
-    assert gone.source == f"file:{tmp_path}/rank_0"
+    assert missing.source == f"file:{tmp_path}/rank_0"
 
 
 def test_names_made_to_harm_a_terminal_cannot(tmp_path: Path) -> None:

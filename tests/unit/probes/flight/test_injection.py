@@ -29,23 +29,23 @@ from tests.unit.probes.memory.small_library import library_at
 LOOK = ProcessLook(0, 0, "S")
 
 
-def callers(target: Target, place: TargetProcess) -> list[int]:
+def callers(target: Target, lender: TargetProcess) -> list[int]:
     """The return addresses of a call into the helper, as far as it can be unwound."""
-    with Borrowed(place, target.helper) as thread:
-        at, most = thread.scratch, SCRATCH_BYTES // 8
-        walk = Call(target.function("backtrace"), (at, most), scratch=bytes(SCRATCH_BYTES))
+    with Borrowed(lender, target.helper) as thread:
+        at, count = thread.scratch, SCRATCH_BYTES // 8
+        walk = Call(target.function("backtrace"), (at, count), scratch=bytes(SCRATCH_BYTES))
         assert thread.call(walk, time.monotonic() + 60) == "returned"
-        found = struct.unpack(f"<{most}Q", place.memory.read(at, SCRATCH_BYTES))
-    return [address for address in found if address]
+        addresses = struct.unpack(f"<{count}Q", lender.memory.read(at, SCRATCH_BYTES))
+    return [address for address in addresses if address]
 
 
 def test_it_does_not_get_to_what_the_thread_was_in(target: Target) -> None:
-    with target.place() as place:
-        assert place.by
-        ends = callers(target, place)
-        goes_on = callers(target, replace(place, by=0))
-    assert place.by not in ends[:-1]
-    assert place.return_to not in ends
+    with target.lender() as lender:
+        assert lender.by
+        ends = callers(target, lender)
+        goes_on = callers(target, replace(lender, by=0))
+    assert lender.by not in ends[:-1]
+    assert lender.return_to not in ends
     assert len(ends) < len(goes_on)
     assert target.ask("hello") == "awake hello"
 
@@ -54,15 +54,15 @@ def test_where_no_library_has_such_a_return_there_is_none(target: Target) -> Non
     code = [m for m in mapped(target.pid) if m.name == MACHINE.return_library]  # has no `_fini`
     no_library = [m for m in mapped(target.pid) if not m.path and "r" in m.rights][:1]
     unreadable = [Mapping(0, 4096, "r-xp", 0, 1, "/gone.so")]
-    with target.place() as place:
+    with target.lender() as lender:
         as_if_files = [replace(m, path="/data", offset=0) for m in no_library]
         maps = [*as_if_files, *unreadable, *(code if MACHINE.name == "x86_64" else ())]
-        assert find_bare_return(MACHINE, maps, place.memory) == 0
+        assert find_bare_return(MACHINE, maps, lender.memory) == 0
 
 
 def test_it_is_a_return_and_nothing_else(target: Target) -> None:
-    with target.place() as place:
-        code = place.memory.read(place.by, len(MACHINE.bare_return))
+    with target.lender() as lender:
+        code = lender.memory.read(lender.by, len(MACHINE.bare_return))
     assert code == MACHINE.bare_return
 
 
@@ -70,7 +70,7 @@ def member(pid: int, started_ticks: int = 0, torch: str = "") -> Member:
     return Member(pid, 1, started_ticks, "rank", "python", "train.py", rank=5, torch=torch)
 
 
-def asked(pid: int) -> FlightDump:
+def dump_of(pid: int) -> FlightDump:
     return inject(member(pid), LOOK, at_most_s=30.0)
 
 
@@ -81,7 +81,7 @@ def goes_on(started: subprocess.Popen[str]) -> bool:
 def test_torch_2_8_to_2_14(tmp_path: Path) -> None:
     library = build(tmp_path, "libtorch_cpu.so", FR, "plain")
     with process(library) as started:
-        dump = asked(started.pid)
+        dump = dump_of(started.pid)
         assert json.loads(dump.data) == {"entries": [], "all": 1, "active": 0}
         assert (dump.source, dump.backend, dump.rank) == ("ptrace", "fr", 5)
         assert (dump.pid, dump.problem) == (started.pid, "")
@@ -93,8 +93,8 @@ def test_torch_2_8_to_2_14(tmp_path: Path) -> None:
 def test_torch_2_15_is_given_an_empty_string_of_the_library_it_uses(tmp_path: Path) -> None:
     library = build(tmp_path, "libtorch_cpu.so", FR_OF_BACKEND, "backend")
     with process(library) as started:
-        found = json.loads(asked(started.pid).data)
-        assert found == {"entries": [], "all": 1, "active": 0, "size": 4, "whole": 1}
+        document = json.loads(dump_of(started.pid).data)
+        assert document == {"entries": [], "all": 1, "active": 0, "size": 4, "whole": 1}
         assert goes_on(started)
 
 
@@ -113,7 +113,7 @@ def test_what_goes_wrong_in_the_call_is_told_and_harms_nothing(
     tmp_path: Path, body: str, reason: str
 ) -> None:
     with process(build(tmp_path, "libtorch_cpu.so", FR, body)) as started:
-        dump = asked(started.pid)
+        dump = dump_of(started.pid)
         assert reason in dump.problem
         assert dump.data == b""
         assert goes_on(started)
@@ -136,7 +136,7 @@ def test_a_recorder_that_another_thread_has_locked(tmp_path: Path) -> None:
 
 def test_a_process_that_ends_in_the_call(tmp_path: Path) -> None:
     with process(build(tmp_path, "libtorch_cpu.so", FR, "dying")) as started:
-        dump = asked(started.pid)
+        dump = dump_of(started.pid)
         assert dump.problem == "the process ended meanwhile"
         assert started.wait(60) == -signal.SIGKILL
 
@@ -146,11 +146,11 @@ def test_a_library_that_was_replaced_meanwhile_is_asked_as_it_was(tmp_path: Path
     with process(library) as started:
         library.unlink()
         library.write_bytes(b"another torch")
-        assert asked(started.pid).problem == ""
+        assert dump_of(started.pid).problem == ""
 
 
 def test_a_process_without_torch(target: Target) -> None:
-    assert asked(target.pid).problem == "it has not loaded torch"
+    assert dump_of(target.pid).problem == "it has not loaded torch"
 
 
 MAPS_A_FILE = """
@@ -212,28 +212,28 @@ ENTRIES = b'{"entries": [1]}'
 def test_of_two_recorders_the_one_that_says_more_is_chosen(
     monkeypatch: pytest.MonkeyPatch, fr: bytes, nccl: bytes, chosen: str
 ) -> None:
-    def both(*_: object, **__: object) -> tuple[FlightDump, ...]:
+    def dumps(*_: object, **__: object) -> tuple[FlightDump, ...]:
         return dump("fr", fr), dump("nccl", nccl)
 
-    monkeypatch.setattr(injection, "inject_all", both)
+    monkeypatch.setattr(injection, "inject_all", dumps)
     assert inject(member(1), LOOK).backend == chosen
 
 
 def test_a_process_that_is_gone_dead_or_another_one(target: Target) -> None:
-    other = inject(member(target.pid, started_ticks=1), LOOK)
-    assert "another one has its number" in other.problem
+    refusal = inject(member(target.pid, started_ticks=1), LOOK)
+    assert "another one has its number" in refusal.problem
     target.process.kill()
     until(lambda: Path(f"/proc/{target.pid}/stat").read_text().rpartition(")")[2][1] == "Z")
-    assert "is dead" in asked(target.pid).problem
+    assert "is dead" in dump_of(target.pid).problem
     target.process.wait()
-    assert asked(target.pid).problem == "the process ended"
+    assert dump_of(target.pid).problem == "the process ended"
 
 
 def test_a_process_that_dies_meanwhile_is_a_reason_not_an_error(tmp_path: Path) -> None:
     with process(build(tmp_path, "libtorch_cpu.so", FR, "plain")) as started:
         threading.Timer(0.1, started.kill).start()
         deadline = time.monotonic() + 60
-        while not (dump := asked(started.pid)).problem:
+        while not (dump := dump_of(started.pid)).problem:
             assert time.monotonic() < deadline
         assert any(word in dump.problem for word in ("ended", "dead", "not loaded")), dump.problem
 
@@ -260,7 +260,7 @@ def test_another_tracer_is_waited_for_then_named(tmp_path: Path) -> None:
         assert "try again" in dump.problem
         tracer.kill()
         tracer.communicate()
-        assert asked(started.pid).problem == ""
+        assert dump_of(started.pid).problem == ""
 
 
 def all_stopped(pid: int) -> bool:
@@ -272,7 +272,7 @@ def test_a_stopped_process_is_asked_and_stays_stopped(tmp_path: Path) -> None:
     with process(build(tmp_path, "libtorch_cpu.so", FR, "plain")) as started:
         os.kill(started.pid, signal.SIGSTOP)
         until(lambda: all_stopped(started.pid))
-        assert asked(started.pid).problem == ""
+        assert dump_of(started.pid).problem == ""
         until(lambda: all_stopped(started.pid))
         os.kill(started.pid, signal.SIGCONT)
         assert goes_on(started)
@@ -292,7 +292,7 @@ print(inject(member, ProcessLook(0, 0, "S")).problem)
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root to become another user")
 def test_another_users_process_is_refused_with_what_to_do(target: Target) -> None:
     script = STRANGER.format(path=sys.path, pid=target.pid)
-    said = subprocess.run(
+    output = subprocess.run(
         [sys.executable, "-c", script], capture_output=True, text=True, check=True
     ).stdout
-    assert "it belongs to user 0. Run it as root: `sudo " in said or "yama" in said
+    assert "it belongs to user 0. Run it as root: `sudo " in output or "yama" in output

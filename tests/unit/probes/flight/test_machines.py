@@ -99,7 +99,7 @@ def test_x86_signal_frame_is_as_the_kernel_reads_it() -> None:
 
 
 @pytest.mark.parametrize(
-    ("registers", "here", "expected"),
+    ("registers", "following", "expected"),
     [
         (x86(-512, 202), b"", 202),
         (x86(-4, 232), b"", 232),
@@ -110,9 +110,9 @@ def test_x86_signal_frame_is_as_the_kernel_reads_it() -> None:
     ids=["futex", "epoll", "about to make it", "call done", "no call"],
 )
 def test_x86_tells_an_interrupted_call_from_a_thread_that_runs(
-    registers: bytes, here: bytes, expected: int | None
+    registers: bytes, following: bytes, expected: int | None
 ) -> None:
-    assert X8664().system_call(registers, bytes(4) + here.ljust(4, b"\0")) == expected
+    assert X8664().system_call(registers, bytes(4) + following.ljust(4, b"\0")) == expected
     if expected is not None:
         again = X8664().again(registers)
         assert X8664().system_call(again, bytes(4) + b"\x0f\x05\0\0") == expected
@@ -159,7 +159,7 @@ def test_arm_signal_frame_is_as_the_kernel_reads_it() -> None:
 
 
 @pytest.mark.parametrize(
-    ("registers", "before", "here", "expected"),
+    ("registers", "before", "following", "expected"),
     [
         (arm(), 0, 0xD4000001, 98),
         (arm(x0=-4), 0xD4000001, 0, 98),
@@ -169,6 +169,6 @@ def test_arm_signal_frame_is_as_the_kernel_reads_it() -> None:
     ids=["at the call again", "interrupted", "call done", "elsewhere"],
 )
 def test_arm_tells_an_interrupted_call_from_a_thread_that_runs(
-    registers: bytes, before: int, here: int, expected: int | None
+    registers: bytes, before: int, following: int, expected: int | None
 ) -> None:
-    assert Aarch64().system_call(registers, struct.pack("<II", before, here)) == expected
+    assert Aarch64().system_call(registers, struct.pack("<II", before, following)) == expected

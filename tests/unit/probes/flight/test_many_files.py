@@ -15,7 +15,7 @@ def test_as_many_as_are_read_are_not_too_many(
     monkeypatch.setattr(files, "MAX_FILES", 3)
     for rank in range(3):
         (tmp_path / f"trace_rank_{rank}").write_bytes(b'{"entries": []}')
-    assert [(one.rank, one.problem) for one in files.dump_files([tmp_path])] == [
+    assert [(dump.rank, dump.problem) for dump in files.dump_files([tmp_path])] == [
         (0, ""), (1, ""), (2, ""),
     ]  # fmt: skip
 
@@ -24,8 +24,8 @@ def test_how_many_were_not_read_is_said(tmp_path: Path, monkeypatch: pytest.Monk
     monkeypatch.setattr(files, "MAX_FILES", 3)
     for rank in range(5):
         (tmp_path / f"trace_rank_{rank}").write_bytes(b'{"entries": []}')
-    found = files.dump_files([tmp_path])
-    assert [one.problem for one in found[:3]] == ["", "", ""]
-    (said,) = found[3:]
-    assert "2 more files were not read" in said.problem
-    assert said.source.endswith("trace_rank_3")
+    dumps = files.dump_files([tmp_path])
+    assert [dump.problem for dump in dumps[:3]] == ["", "", ""]
+    (excess,) = dumps[3:]
+    assert "2 more files were not read" in excess.problem
+    assert excess.source.endswith("trace_rank_3")

@@ -39,14 +39,14 @@ def serve(port: int) -> Iterator[Serve]:
     """Starts a server on the port, beside those already there."""
     servers: list[subprocess.Popen[str]] = []
 
-    def one(kind: str, *pids: int) -> int:
+    def serve_one(kind: str, *pids: int) -> int:
         script = Path(__file__).with_name("ras_server.py")
         command = [sys.executable, str(script), str(port), kind, *map(str, pids)]
         servers.append(subprocess.Popen(command, stdout=subprocess.PIPE, text=True))
         assert servers[-1].stdout
         return int(servers[-1].stdout.readline())
 
-    yield one
+    yield serve_one
     for server in servers:
         server.kill()
         server.communicate()
@@ -68,8 +68,8 @@ def test_a_mesh_that_names_the_whole_job_is_asked_twice_a_second_apart(
     serve: Serve, port: int, tmp_path: Path
 ) -> None:
     serve("trainer", 501, 502)
-    found, proc = job(tmp_path, port, 501, 502)
-    answer, again = ras(found, 5, proc)
+    ranks_of_job, proc = job(tmp_path, port, 501, 502)
+    answer, again = ras(ranks_of_job, 5, proc)
     assert (answer.address, answer.problem) == (f"127.0.0.1:{port}", "")
     assert again.text == answer.text
     assert again.at_ns - answer.at_ns >= 1_000_000_000
@@ -83,8 +83,8 @@ def test_a_mesh_that_names_the_whole_job_is_asked_twice_a_second_apart(
 def test_meshes_that_share_a_port_are_all_heard(serve: Serve, port: int, tmp_path: Path) -> None:
     serve("trainer", 501, 502)
     serve("engine", 601)
-    found, proc = job(tmp_path, port, 501, 502, 601)
-    answers = ras(found, 20, proc)
+    ranks_of_job, proc = job(tmp_path, port, 501, 502, 601)
+    answers = ras(ranks_of_job, 20, proc)
     assert {json.loads(answer.text)["communicators"][0]["hash"] for answer in answers} == {
         "0xtrainer",
         "0xengine",
@@ -96,14 +96,14 @@ def test_a_stopped_process_costs_its_tries_and_is_mentioned(
 ) -> None:
     stopped = serve("trainer", 501)
     os.kill(stopped, signal.SIGSTOP)
-    found, proc = job(tmp_path, port, 501)
-    begun = time.monotonic()
-    (answer,) = ras(found, 0.5, proc)
-    assert time.monotonic() - begun < 60
+    ranks_of_job, proc = job(tmp_path, port, 501)
+    start_s = time.monotonic()
+    (answer,) = ras(ranks_of_job, 0.5, proc)
+    assert time.monotonic() - start_s < 60
     assert answer.text == ""
     assert "may be stopped" in answer.problem
     os.kill(stopped, signal.SIGCONT)
-    assert all(answer.text for answer in ras(found, 5, proc))
+    assert all(answer.text for answer in ras(ranks_of_job, 5, proc))
 
 
 @pytest.mark.parametrize(
@@ -119,8 +119,8 @@ def test_servers_that_are_of_no_use_say_why(
     serve: Serve, port: int, tmp_path: Path, kind: str, reason: str
 ) -> None:
     serve(kind)
-    found, proc = job(tmp_path, port, 501)
-    (answer,) = ras(found, 0.5, proc)
+    ranks_of_job, proc = job(tmp_path, port, 501)
+    (answer,) = ras(ranks_of_job, 0.5, proc)
     assert answer.text == ""
     assert reason in answer.problem
 
@@ -128,17 +128,18 @@ def test_servers_that_are_of_no_use_say_why(
 def test_the_json_of_2_28_9_is_mended(serve: Serve, port: int, tmp_path: Path) -> None:
     """It leaves out the comma after `nvml_dev`, but only of ranks that are missing."""
     serve("lost", 70, 71, 72)
-    found, proc = job(tmp_path, port, 71)
-    answer, _ = ras(found, 5, proc)
-    (one,) = json.loads(answer.text)["communicators"]
-    assert [(rank["pid"], rank["nvml_dev"]) for rank in one["missing_ranks"]] == [(71, 1), (72, 2)]
-    assert one["missing_ranks"][1]["status"]["unresponsive"]
+    ranks_of_job, proc = job(tmp_path, port, 71)
+    answer, _ = ras(ranks_of_job, 5, proc)
+    (communicator,) = json.loads(answer.text)["communicators"]
+    missing = communicator["missing_ranks"]
+    assert [(rank["pid"], rank["nvml_dev"]) for rank in missing] == [(71, 1), (72, 2)]
+    assert missing[1]["status"]["unresponsive"]
 
 
 def test_an_nccl_without_json_answers_in_text(serve: Serve, port: int, tmp_path: Path) -> None:
     serve("text", 501, 502, 503)
-    found, proc = job(tmp_path, port, 503)
-    answer, again = ras(found, 5, proc)
+    ranks_of_job, proc = job(tmp_path, port, 503)
+    answer, again = ras(ranks_of_job, 5, proc)
     assert answer.text == again.text
     assert "Rank 2 has launched up to operation 9 -- GPU 2 managed by process 503" in answer.text
 
@@ -159,15 +160,15 @@ def answering(
     port: int, meshes: Sequence[Sequence[int]], kind: str = "trainer"
 ) -> Iterator[list[int]]:
     """Answers on the port with one mesh after the other, the last one for ever; a list of which."""
-    asked: list[int] = []
+    indices: list[int] = []
 
     def serve() -> None:
         with contextlib.suppress(OSError):
             while True:
                 connection, _ = server.accept()
-                asked.append(min(len(asked), len(meshes) - 1))
+                indices.append(min(len(indices), len(meshes) - 1))
                 with connection, contextlib.suppress(OSError):
-                    talk(connection, answer_of(kind, list(meshes[asked[-1]])), kind)
+                    talk(connection, answer_of(kind, list(meshes[indices[-1]])), kind)
 
     with socket.socket() as server:
         server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -175,7 +176,7 @@ def answering(
         server.listen(16)
         thread = threading.Thread(target=serve, daemon=True)
         thread.start()
-        yield asked
+        yield indices
         server.shutdown(socket.SHUT_RDWR)
     thread.join()
 
@@ -207,36 +208,36 @@ def test_it_is_asked_until_every_process_is_known_or_nothing_new_is_heard(
     meshes: list[tuple[int, ...]],
     times: int,
 ) -> None:
-    found, proc = job(tmp_path, port, *pids)
-    with answering(port, meshes) as asked:
-        answers = ras(found, PATIENCE_S, proc)
-    assert len(asked) == times
-    named = [json.loads(answer.text)["communicators"][0]["ranks"] for answer in answers]
-    heard = dict.fromkeys(meshes[number] for number in asked)
-    assert [tuple(rank["pid"] for rank in ranks) for ranks in named] == list(heard)
+    ranks_of_job, proc = job(tmp_path, port, *pids)
+    with answering(port, meshes) as indices:
+        answers = ras(ranks_of_job, PATIENCE_S, proc)
+    assert len(indices) == times
+    named_ranks = [json.loads(answer.text)["communicators"][0]["ranks"] for answer in answers]
+    heard = dict.fromkeys(meshes[number] for number in indices)
+    assert [tuple(rank["pid"] for rank in ranks) for ranks in named_ranks] == list(heard)
 
 
 def test_a_text_that_names_its_processes_is_known_by_them(
     port: int, tmp_path: Path, once: None
 ) -> None:
-    found, proc = job(tmp_path, port, 503)
-    with answering(port, [(501, 502, 503)], kind="text") as asked:
-        assert len(ras(found, PATIENCE_S, proc)) == len(asked) == 1
+    ranks_of_job, proc = job(tmp_path, port, 503)
+    with answering(port, [(501, 502, 503)], kind="text") as indices:
+        assert len(ras(ranks_of_job, PATIENCE_S, proc)) == len(indices) == 1
 
 
 def test_only_processes_with_nccl_are_asked(port: int, tmp_path: Path, once: None) -> None:
-    found, proc = job(tmp_path, port, 501)
+    ranks_of_job, proc = job(tmp_path, port, 501)
     asked_of: dict[Role, int] = {"launcher": 0, "helper": 0, "engine": 1, "engine-worker": 1}
     for role, count in asked_of.items():
-        members = tuple(replace(one, role=role) for one in found.members)
-        with answering(port, [(501,)]) as asked:
-            answers = ras(replace(found, members=members), PATIENCE_S, proc)
-        assert len(answers) == len(asked) == count
+        members = tuple(replace(member, role=role) for member in ranks_of_job.members)
+        with answering(port, [(501,)]) as indices:
+            answers = ras(replace(ranks_of_job, members=members), PATIENCE_S, proc)
+        assert len(answers) == len(indices) == count
 
 
 def test_a_job_without_nccl_costs_nothing(port: int, tmp_path: Path) -> None:
-    found, proc = job(tmp_path, port, 501)
-    assert ras(found, 60, proc) == ()
+    ranks_of_job, proc = job(tmp_path, port, 501)
+    assert ras(ranks_of_job, 60, proc) == ()
 
 
 def test_json_that_is_right_stays_as_it_is() -> None:

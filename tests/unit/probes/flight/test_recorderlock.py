@@ -40,10 +40,10 @@ class Held:
     """Memory with a recorder, the code that finds it, and the pointer that it hangs on."""
 
     def __init__(
-        self, *heads: bytes, made: int = 1, pointer: int = RECORDER, code: bytes = b""
+        self, *heads: bytes, guard: int = 1, pointer: int = RECORDER, code: bytes = b""
     ) -> None:
         self.heads = list(heads)
-        self.parts = {HERE: code or getter(HERE), GUARD: struct.pack("<BxxxxxxxQ", made, pointer)}
+        self.parts = {HERE: code or getter(HERE), GUARD: struct.pack("<BxxxxxxxQ", guard, pointer)}
 
     def read(self, address: int, size: int) -> bytes:
         if address == RECORDER:  # another state each time, the last one for ever
@@ -75,8 +75,8 @@ def memory(*heads: bytes, **more: Any) -> Any:
 def test_the_state_of_a_mutex(
     machine: str, change: dict[str, int], expected: tuple[bool, bool, int]
 ) -> None:
-    found = look(memory(head(machine, **change)), machine, RECORDER)
-    assert found == RecorderLock(*expected)
+    state = look(memory(head(machine, **change)), machine, RECORDER)
+    assert state == RecorderLock(*expected)
 
 
 @pytest.mark.parametrize(
@@ -93,11 +93,13 @@ def test_what_does_not_fit_is_no_recorder(change: dict[str, int]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("made", "pointer", "found"),
+    ("guard", "pointer", "expected"),
     [(1, RECORDER, RECORDER), (0, RECORDER, None), (1, 0, None), (0, 0, None)],
 )
-def test_a_recorder_is_there_once_it_was_made(made: int, pointer: int, found: int | None) -> None:
-    assert recorder_at(memory(head(), made=made, pointer=pointer), "x86_64", HERE) == found
+def test_a_recorder_is_there_once_it_was_made(
+    guard: int, pointer: int, expected: int | None
+) -> None:
+    assert recorder_at(memory(head(), guard=guard, pointer=pointer), "x86_64", HERE) == expected
 
 
 @pytest.mark.parametrize(
@@ -107,8 +109,8 @@ def test_a_recorder_is_there_once_it_was_made(made: int, pointer: int, found: in
 def test_code_that_is_not_understood(machine: str, code: bytes, words: str) -> None:
     with pytest.raises(UnknownRecorderError, match=words):
         recorder_at(memory(head(), code=code), machine, HERE)
-    said = why_not(memory(head(), code=code), os.getpid(), machine, HERE, 0.0)
-    assert said.startswith("whether NCCL's recorder is locked can't be told: its code")
+    text = why_not(memory(head(), code=code), os.getpid(), machine, HERE, 0.0)
+    assert text.startswith("whether NCCL's recorder is locked can't be told: its code")
 
 
 def soon() -> float:
@@ -119,10 +121,10 @@ HELD = head(lock=1, owner=77)
 
 
 @pytest.mark.parametrize(
-    ("held", "deadline", "said"),
+    ("locked", "deadline", "text"),
     [
         (memory(head()), 0.0, ""),
-        (memory(head(), made=0), 0.0, "it has made no NCCL group"),
+        (memory(head(), guard=0), 0.0, "it has made no NCCL group"),
         (memory(head(on=0)), 0.0, "NCCL's recorder is off: TORCH_FR_BUFFER_SIZE=2000 turns it"),
         (memory(head(on=2)), 0.0, "whether NCCL's recorder is locked can't be told: it is laid"),
         (memory(HELD, head()), 0.0, "NCCL's recorder is locked by another thread, so it is not"),
@@ -130,14 +132,14 @@ HELD = head(lock=1, owner=77)
         (memory(HELD, HELD, head(on=0)), None, "NCCL's recorder is off"),
     ],
 )
-def test_why_a_recorder_is_not_asked(held: Any, deadline: float | None, said: str) -> None:
-    found = why_not(held, os.getpid(), "x86_64", HERE, soon() if deadline is None else deadline)
-    assert found.startswith(said)
-    assert bool(found) is bool(said)
+def test_why_a_recorder_is_not_asked(locked: Any, deadline: float | None, text: str) -> None:
+    reason = why_not(locked, os.getpid(), "x86_64", HERE, soon() if deadline is None else deadline)
+    assert reason.startswith(text)
+    assert bool(reason) is bool(text)
 
 
 def test_who_has_the_mutex_is_named() -> None:
     own = threading.get_native_id()
-    said = why_not(memory(head(lock=1, owner=own)), os.getpid(), "x86_64", HERE, 0.0)
-    assert said.startswith(f"NCCL's recorder is locked by its thread {own} (")
+    text = why_not(memory(head(lock=1, owner=own)), os.getpid(), "x86_64", HERE, 0.0)
+    assert text.startswith(f"NCCL's recorder is locked by its thread {own} (")
     assert why_not(memory(HELD), 2**22 + 1, "x86_64", HERE, 0.0).count("another thread") == 1

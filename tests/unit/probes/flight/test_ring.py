@@ -22,7 +22,7 @@ from grpo_doctor_probes.flight.borrow import TargetProcess
 from grpo_doctor_probes.flight.recorderlock import UnknownRecorderError
 from grpo_doctor_probes.flight.ring import ENTRY_BYTES, ENTRY_MEMBERS, read_ring
 from grpo_doctor_probes.memory.access import mapped
-from tests.unit.probes.flight.sleeper import MACHINE, place_of
+from tests.unit.probes.flight.sleeper import MACHINE, lender_of
 from tests.unit.probes.flight.test_injection import LOOK, member
 
 pytest.importorskip("torch.distributed", reason="needs torch to run a rank")
@@ -65,26 +65,26 @@ def working(tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
         yield pid
 
 
-def recorder_of(place: TargetProcess) -> int:
-    (recorder,) = recorders.recorders(mapped(place.pid), place.memory)
-    found = recorderlock.recorder_at(place.memory, MACHINE.name, recorder.function)
-    assert found
-    return found
+def recorder_of(lender: TargetProcess) -> int:
+    (recorder,) = recorders.recorders(mapped(lender.pid), lender.memory)
+    answer = recorderlock.recorder_at(lender.memory, MACHINE.name, recorder.function)
+    assert answer
+    return answer
 
 
 def read(pid: int) -> dict[str, Any]:
-    with place_of(pid) as place:
-        found: dict[str, Any] = json.loads(
-            read_ring(place.memory, MACHINE.name, recorder_of(place))
+    with lender_of(pid) as lender:
+        answer: dict[str, Any] = json.loads(
+            read_ring(lender.memory, MACHINE.name, recorder_of(lender))
         )
-    return found
+    return answer
 
 
 def test_it_is_what_torch_says(working: int) -> None:
-    said = json.loads(inject(member(working), LOOK, at_most_s=60).data)
-    assert len(said["entries"]) == 10
-    assert said["entries"][-1]["record_id"] == 27
-    assert read(working) == said
+    recording = json.loads(inject(member(working), LOOK, at_most_s=60).data)
+    assert len(recording["entries"]) == 10
+    assert recording["entries"][-1]["record_id"] == 27
+    assert read(working) == recording
 
 
 def test_the_recorder_of_a_device_is_read_and_nothing_is_called(
@@ -103,33 +103,33 @@ def test_the_recorder_of_a_device_is_read_and_nothing_is_called(
 @pytest.mark.slow
 def test_a_ring_that_is_not_full_yet(tmp_path: Path) -> None:
     with rank(tmp_path, 1, 100) as pid:
-        said = json.loads(inject(member(pid), LOOK, at_most_s=60).data)
-        assert [entry["record_id"] for entry in said["entries"]] == [0, 1, 2, 3]
-        assert read(pid) == said
+        recording = json.loads(inject(member(pid), LOOK, at_most_s=60).data)
+        assert [entry["record_id"] for entry in recording["entries"]] == [0, 1, 2, 3]
+        assert read(pid) == recording
 
 
 def test_gloos_entries_have_no_events_to_be_asked(working: int) -> None:
-    with place_of(working) as place:
-        memory, recorder = place.memory, recorder_of(place)
+    with lender_of(working) as lender:
+        memory, recorder = lender.memory, recorder_of(lender)
         begin = int.from_bytes(memory.read(recorder + 48, 8), "little")
         for number in range(10):
             assert memory.read(begin + ENTRY_BYTES * number + 160, 16) == bytes(16)
 
 
 @contextmanager
-def written(place: TargetProcess, at: int, value: bytes) -> Iterator[None]:
+def written(lender: TargetProcess, at: int, value: bytes) -> Iterator[None]:
     """The rank's memory with other bytes there for a while."""
-    kept = place.memory.read(at, len(value))
-    place.memory.write(at, value)
+    original = lender.memory.read(at, len(value))
+    lender.memory.write(at, value)
     try:
         yield
     finally:
-        place.memory.write(at, kept)
+        lender.memory.write(at, original)
 
 
-def entries_in(place: TargetProcess) -> Any:
-    found = json.loads(read_ring(place.memory, MACHINE.name, recorder_of(place)))
-    return found.get("entries")
+def entries_in(lender: TargetProcess) -> Any:
+    answer = json.loads(read_ring(lender.memory, MACHINE.name, recorder_of(lender)))
+    return answer.get("entries")
 
 
 STARTED, COMPLETED, DURATION, RETIRED = (
@@ -143,7 +143,7 @@ SINCE, UNTIL, LENGTH = (
 
 
 @pytest.mark.parametrize(
-    ("members", "said"),
+    ("members", "expected"),
     [
         ({}, ("scheduled", 0, 0, None)),
         ({STARTED: SINCE}, ("started", 1234, 0, None)),
@@ -153,16 +153,16 @@ SINCE, UNTIL, LENGTH = (
     ],
 )
 def test_what_torchs_watchdog_has_seen_of_an_operation(
-    working: int, members: dict[int, bytes], said: tuple[Any, ...]
+    working: int, members: dict[int, bytes], expected: tuple[Any, ...]
 ) -> None:
-    with place_of(working) as place, ExitStack() as stack:
-        begin = int.from_bytes(place.memory.read(recorder_of(place) + 48, 8), "little")
+    with lender_of(working) as lender, ExitStack() as stack:
+        begin = int.from_bytes(lender.memory.read(recorder_of(lender) + 48, 8), "little")
         for member_, value in {STARTED: bytes(9), COMPLETED: bytes(9), DURATION: bytes(5)}.items():
             at = begin + member_
-            stack.enter_context(written(place, at, members.get(member_, value)))
-        first = next(entry for entry in entries_in(place) if entry["record_id"] == 20)
+            stack.enter_context(written(lender, at, members.get(member_, value)))
+        first = next(entry for entry in entries_in(lender) if entry["record_id"] == 20)
     keys = ("state", "time_discovered_started_ns", "time_discovered_completed_ns")
-    assert (*(first[key] for key in keys), first.get("duration_ms")) == said
+    assert (*(first[key] for key in keys), first.get("duration_ms")) == expected
 
 
 @pytest.mark.parametrize(
@@ -176,22 +176,22 @@ def test_what_torchs_watchdog_has_seen_of_an_operation(
 def test_a_flag_that_is_neither_yes_nor_no_is_of_another_layout(
     working: int, member_: int, value: bytes
 ) -> None:
-    with place_of(working) as place:
-        begin = int.from_bytes(place.memory.read(recorder_of(place) + 48, 8), "little")
+    with lender_of(working) as lender:
+        begin = int.from_bytes(lender.memory.read(recorder_of(lender) + 48, 8), "little")
         with (
-            written(place, begin + member_, value),
+            written(lender, begin + member_, value),
             pytest.raises(UnknownRecorderError, match="laid out otherwise"),
         ):
-            entries_in(place)
+            entries_in(lender)
 
 
 def test_a_ring_without_entries_is_left_out(working: int) -> None:
-    with place_of(working) as place:
-        recorder = recorder_of(place)
-        begin = place.memory.read(recorder + 48, 8)
-        with written(place, recorder + 56, begin), written(place, recorder + 80, bytes(8)):
-            assert entries_in(place) is None
-        assert len(entries_in(place)) == 10
+    with lender_of(working) as lender:
+        recorder = recorder_of(lender)
+        begin = lender.memory.read(recorder + 48, 8)
+        with written(lender, recorder + 56, begin), written(lender, recorder + 80, bytes(8)):
+            assert entries_in(lender) is None
+        assert len(entries_in(lender)) == 10
 
 
 @pytest.mark.parametrize(
@@ -206,13 +206,13 @@ def test_a_ring_without_entries_is_left_out(working: int) -> None:
     ids=["begin", "numbers", "map", "mutex", "next"],
 )
 def test_another_layout_is_told(working: int, at: int, value: bytes) -> None:
-    with place_of(working) as place:
-        recorder = recorder_of(place)
-        kept = place.memory.read(recorder + at, len(value))
-        place.memory.write(recorder + at, value)
+    with lender_of(working) as lender:
+        recorder = recorder_of(lender)
+        original = lender.memory.read(recorder + at, len(value))
+        lender.memory.write(recorder + at, value)
         try:
             with pytest.raises(UnknownRecorderError, match="laid out otherwise"):
-                read_ring(place.memory, MACHINE.name, recorder)
+                read_ring(lender.memory, MACHINE.name, recorder)
         finally:
-            place.memory.write(recorder + at, kept)
+            lender.memory.write(recorder + at, original)
     assert len(read(working)["entries"]) == 10

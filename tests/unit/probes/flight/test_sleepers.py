@@ -32,8 +32,8 @@ STACKS = (
 GOOD = Sleeper(101, "worker", "S", FUTEX, 0x10000 + STACK_BYTES + 64, "futex_do_wait", 5)
 
 
-def order(*found: Sleeper, earlier: tuple[Thread, ...] = ()) -> list[int]:
-    return [s.tid for s in choose(found, PID, earlier, STACKS, CALLS)]
+def order(*candidates: Sleeper, earlier: tuple[Thread, ...] = ()) -> list[int]:
+    return [s.tid for s in choose(candidates, PID, earlier, STACKS, CALLS)]
 
 
 def test_helpers_come_first_and_the_main_thread_last() -> None:
@@ -113,9 +113,9 @@ def test_the_system_call_of_a_thread() -> None:
 
 
 def test_threads_of_a_process_are_seen_as_they_are(target: Target) -> None:
-    found = {s.tid: s for s in find_sleepers(target.pid)}
-    helper = found[target.helper]
-    assert set(found) == {target.pid, target.helper}
+    candidates = {s.tid: s for s in find_sleepers(target.pid)}
+    helper = candidates[target.helper]
+    assert set(candidates) == {target.pid, target.helper}
     assert helper.state == "S"
     assert str(helper.system_call) == target.system_call()
     assert helper.switches > 0

@@ -73,9 +73,9 @@ def test_a_ring_that_is_laid_out_otherwise_has_another_size() -> None:
 
 
 def test_the_settings_that_are_set_and_read_exist(version: str) -> None:
-    known = set(TORCHES[version]["settings"])
-    assert {dump_locations.PREFIX_VARIABLES[0], dump_requests.PIPE_VARIABLES[0]} <= known
-    assert set(flight_variables({}, TABLE.parent, numbers(version), gpus=8)) <= known
+    settings = set(TORCHES[version]["settings"])
+    assert {dump_locations.PREFIX_VARIABLES[0], dump_requests.PIPE_VARIABLES[0]} <= settings
+    assert set(flight_variables({}, TABLE.parent, numbers(version), gpus=8)) <= settings
 
 
 def test_bodies_are_cut_out_whole() -> None:

@@ -17,7 +17,7 @@ from grpo_doctor_probes.memory import elf
 from grpo_doctor_probes.memory.access import Memory, mapped
 from tests.unit.probes.flight.fake_nccl import Job, asleep_in_read, job, library
 from tests.unit.probes.flight.fake_torch import FR, NCCL, build, process
-from tests.unit.probes.flight.sleeper import MACHINE, place_of, until
+from tests.unit.probes.flight.sleeper import MACHINE, lender_of, until
 from tests.unit.probes.flight.test_injection import LOOK, member
 
 pytestmark = pytest.mark.skipif(
@@ -44,8 +44,8 @@ def test_groups_and_counters_are_had_while_the_device_is_waited_for(
         assert started.say(b"s") == "synchronizing"
         until(lambda: asleep_in_read(started))
         dump = nccl_dump(started)
-        found = json.loads(dump.data)
-        assert found == {"pg_config": {}, "pg_status": {"0": 1}, "all": 0, "active": 0}
+        document = json.loads(dump.data)
+        assert document == {"pg_config": {}, "pg_status": {"0": 1}, "all": 0, "active": 0}
         assert dump.problem == ""
         assert started.say(b"\n") == "done 0"  # and the device was asked nothing
         assert started.say(b"r") == "done 0"
@@ -94,8 +94,8 @@ def function_of(started: Job, name: str) -> int:
 
 def late_call_with_entries(started: Job, helper: int) -> bool:
     """Asks for entries, as was done once, for no time at all. Whether the thread is left alone."""
-    with place_of(started.pid) as place:
-        borrowed = Borrowed(place, helper, take_back=False)
+    with lender_of(started.pid) as lender:
+        borrowed = Borrowed(lender, helper, take_back=False)
         with borrowed as thread:
             at = thread.scratch
             call = Call(function_of(started, NCCL), (1, 0), result=at, scratch=bytes(32))
@@ -124,10 +124,10 @@ def test_a_call_of_nccls_that_takes_too_long_ends_by_itself(libraries: tuple[Pat
 def test_what_does_not_look_like_a_recorder_is_left_alone(
     libraries: tuple[Path, Path], at: int, value: bytes, reason: str
 ) -> None:
-    with job(*libraries) as started, place_of(started.pid) as place:
+    with job(*libraries) as started, lender_of(started.pid) as lender:
         function = function_of(started, NCCL)
-        recorder = recorderlock.recorder_at(place.memory, MACHINE.name, function)
+        recorder = recorderlock.recorder_at(lender.memory, MACHINE.name, function)
         assert recorder
-        assert struct.unpack("<B", place.memory.read(recorder, 1)) == (1,)
-        place.memory.write(recorder + at, value)
+        assert struct.unpack("<B", lender.memory.read(recorder, 1)) == (1,)
+        lender.memory.write(recorder + at, value)
         assert reason in nccl_dump(started).problem

@@ -46,7 +46,7 @@ def _as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize(
-    ("environment", "told", "remembered"),
+    ("environment", "run_dir_and_rank", "remembered"),
     [
         ({}, ("", ""), None),
         ({}, ("/runs/1", ""), ("/runs/1", 0)),
@@ -62,12 +62,12 @@ def _as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_process_is_watched_where_there_is_a_run_directory(
     monkeypatch: pytest.MonkeyPatch,
     environment: dict[str, str],
-    told: tuple[str, str],
+    run_dir_and_rank: tuple[str, str],
     remembered: tuple[str, int] | None,
 ) -> None:
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
-    watcher = boot(*told)
+    watcher = boot(*run_dir_and_rank)
     assert isinstance(watcher, ImportWatcher) is (remembered is not None)
     assert isinstance(sys.meta_path[0], ImportWatcher) is (remembered is not None)
     assert (sidecar.EXTRAS.keys() == {"hooks"}) is (remembered is not None)
@@ -83,7 +83,7 @@ def trainer() -> Any:
 
 
 def wrapped(kind: Any) -> set[str]:
-    return {name for name, each in vars(kind).items() if hasattr(each, "__wrapped__")}
+    return {name for name, method in vars(kind).items() if hasattr(method, "__wrapped__")}
 
 
 def test_what_a_module_has_is_wrapped_and_what_it_lacks_is_noted(

@@ -49,7 +49,7 @@ COUNTS = {"model_parameters": 16, "model_trained_parameters": 6}
 
 
 @pytest.mark.parametrize(
-    ("given", "facts"),
+    ("trained_model", "facts"),
     [
         (None, {}),
         (SimpleNamespace(), {}),
@@ -70,8 +70,8 @@ COUNTS = {"model_parameters": 16, "model_trained_parameters": 6}
         (model(config=SimpleNamespace(), peft_config={}), COUNTS),
     ],
 )
-def test_facts_of_a_model(given: Any, facts: dict[str, Any]) -> None:
-    assert model_facts(given) == facts
+def test_facts_of_a_model(trained_model: Any, facts: dict[str, Any]) -> None:
+    assert model_facts(trained_model) == facts
 
 
 def accelerated(stage: int | None) -> Any:
@@ -131,7 +131,7 @@ class dtype:  # noqa: N801 - torch's
 
 
 @pytest.mark.parametrize(
-    ("value", "kept"),
+    ("value", "plain"),
     [
         (None, True), (True, True), (3, True), (0.5, True), ("lora", True), ([], True),
         ([1, "a", [None]], True), ((1, 2), True), ({"a": [1]}, True), ({1: None}, True), ({}, True),
@@ -139,10 +139,10 @@ class dtype:  # noqa: N801 - torch's
         ({"a": object()}, False), ({(object(),): 1}, False),
     ],
 )  # fmt: skip
-def test_settings_are_plain_values(value: object, kept: bool) -> None:
-    known = SimpleNamespace(given=value, _hidden=1, torch_dtype=dtype())
-    settings = plain_settings(known)
-    assert settings == ({"given": value} if kept else {}) | {"torch_dtype": "bfloat16"}
+def test_settings_are_plain_values(value: object, plain: bool) -> None:
+    arguments = SimpleNamespace(given=value, _hidden=1, torch_dtype=dtype())
+    settings = plain_settings(arguments)
+    assert settings == ({"given": value} if plain else {}) | {"torch_dtype": "bfloat16"}
 
 
 def test_versions_are_those_of_what_is_installed() -> None:
@@ -160,5 +160,5 @@ def test_one_process_describes_the_run(recording: Recorded, zero: bool) -> None:
     path = Path(recording.run_dir) / "job.json"
     assert path.exists() is zero
     if zero:
-        said = json.loads(path.read_text())
-        assert (said["framework"], said["config"]) == ("trl", {"lr": 1})
+        job = json.loads(path.read_text())
+        assert (job["framework"], job["config"]) == ("trl", {"lr": 1})

@@ -25,13 +25,13 @@ sys.modules[__name__] = types.SimpleNamespace(__name__=__name__, __spec__=__spec
 
 
 @pytest.fixture
-def told() -> list[Any]:
+def imported() -> list[Any]:
     """The modules of which was told, in their order."""
     return []
 
 
 @pytest.fixture
-def watch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, told: list[Any]) -> Iterator[Watch]:
+def watch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, imported: list[Any]) -> Iterator[Watch]:
     """Watches the package `framework`, whose modules are `one`, `two` and `lazy`."""
     modules = {"framework.one": "VALUE = 1", "framework.two": "VALUE = 2", "framework.lazy": LAZY}
     write_packages(tmp_path, modules)
@@ -40,14 +40,16 @@ def watch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, told: list[Any]) -> I
     monkeypatch.delitem(sys.modules, "grpo_doctor_trainer", raising=False)
 
     def begin(*names: str) -> ImportWatcher:
-        return install(ImportWatcher(["framework"], lambda _: set(names), told.append))
+        return install(ImportWatcher(["framework"], lambda _: set(names), imported.append))
 
     yield begin
     for name in [name for name in sys.modules if name.partition(".")[0] == "framework"]:
         del sys.modules[name]
 
 
-def test_it_tells_of_what_is_waited_for_once_that_is_ready(watch: Watch, told: list[Any]) -> None:
+def test_it_tells_of_what_is_waited_for_once_that_is_ready(
+    watch: Watch, imported: list[Any]
+) -> None:
     values: list[int] = []
     install(
         ImportWatcher(["framework"], lambda _: {"framework.one"}, lambda m: values.append(m.VALUE))
@@ -58,18 +60,18 @@ def test_it_tells_of_what_is_waited_for_once_that_is_ready(watch: Watch, told: l
     assert values == [1]
 
 
-def test_the_package_itself_may_be_waited_for(watch: Watch, told: list[Any]) -> None:
+def test_the_package_itself_may_be_waited_for(watch: Watch, imported: list[Any]) -> None:
     watch("framework", "framework.two")
     importlib.import_module("framework.two")
-    assert [module.__name__ for module in told] == ["framework", "framework.two"]
+    assert [module.__name__ for module in imported] == ["framework", "framework.two"]
 
 
 def test_of_a_module_that_puts_another_object_in_its_place_that_is_told(
-    watch: Watch, told: list[Any]
+    watch: Watch, imported: list[Any]
 ) -> None:
     watch("framework.lazy")
     importlib.import_module("framework.lazy")
-    assert [module.lazy for module in told] == [True]
+    assert [module.lazy for module in imported] == [True]
 
 
 def test_the_loader_is_as_it_was_afterwards(watch: Watch) -> None:
@@ -80,30 +82,30 @@ def test_the_loader_is_as_it_was_afterwards(watch: Watch) -> None:
 
 
 def test_what_is_waited_for_is_asked_once_and_with_the_first_import_of_the_package(
-    tmp_path: Path, watch: Watch, told: list[Any]
+    tmp_path: Path, watch: Watch, imported: list[Any]
 ) -> None:
-    asked: list[str] = []
+    packages: list[str] = []
 
     def modules(package: str) -> set[str]:
-        asked.append(package)
+        packages.append(package)
         return {"framework.two"}
 
-    install(ImportWatcher(["framework"], modules, told.append))
+    install(ImportWatcher(["framework"], modules, imported.append))
     write_packages(tmp_path, {"frameworks.one": ""})
     importlib.import_module("frameworks.one")
-    assert asked == []
+    assert packages == []
     importlib.import_module("framework.one")
     importlib.import_module("framework.two")
-    assert (asked, len(told)) == (["framework"], 1)
+    assert (packages, len(imported)) == (["framework"], 1)
 
 
 def test_a_process_of_the_bundled_trainer_is_left_alone(
-    watch: Watch, told: list[Any], monkeypatch: pytest.MonkeyPatch
+    watch: Watch, imported: list[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     watch("framework.one")
     monkeypatch.setitem(sys.modules, "grpo_doctor_trainer", ModuleType("grpo_doctor_trainer"))
     assert importlib.import_module("framework.one").VALUE == 1
-    assert told == []
+    assert imported == []
 
 
 class Finder:
@@ -117,15 +119,15 @@ class Finder:
 
 
 def test_it_goes_before_what_the_job_puts_there_and_leaves_the_rest_in_order(
-    watch: Watch, told: list[Any]
+    watch: Watch, imported: list[Any]
 ) -> None:
     watcher = watch("framework.one")
-    others = sys.meta_path[1:]
+    finders = sys.meta_path[1:]
     first, second = Finder(), Finder()
     sys.meta_path[:0] = [first, second]
     importlib.import_module("framework.one")
-    assert sys.meta_path == [watcher, first, second, *others]
-    assert len(told) == 1
+    assert sys.meta_path == [watcher, first, second, *finders]
+    assert len(imported) == 1
 
 
 def test_what_the_job_has_taken_out_stays_out(watch: Watch) -> None:
@@ -142,29 +144,29 @@ def test_without_finders_nothing_is_found(watch: Watch, monkeypatch: pytest.Monk
 
 
 def test_an_error_of_ours_is_counted_and_the_import_goes_on(
-    watch: Watch, told: list[Any], recording: Recorded
+    watch: Watch, imported: list[Any], recording: Recorded
 ) -> None:
     def modules(package: str) -> set[str]:
         raise ValueError("a version from tomorrow")
 
-    install(ImportWatcher(["framework"], modules, told.append))
+    install(ImportWatcher(["framework"], modules, imported.append))
     assert importlib.import_module("framework.one").VALUE == 1
-    assert told == []
+    assert imported == []
     assert recording.header.errors == 2  # of the package, and of its module
 
 
 def test_finders_of_all_kinds_are_asked_and_no_second_watcher(
-    watch: Watch, told: list[Any]
+    watch: Watch, imported: list[Any]
 ) -> None:
     watcher = watch("framework.one")
     path = importlib.import_module("framework").__path__
-    also = ImportWatcher(["framework"], lambda _: {"framework.one"}, told.append)
+    also = ImportWatcher(["framework"], lambda _: {"framework.one"}, imported.append)
     sys.meta_path[1:1] = [object(), also]  # type: ignore[list-item]
     spec = watcher.find_spec("framework.one", path)
     assert spec is not None
     assert spec.loader is not None
     spec.loader.exec_module(module_from_spec(spec))
-    assert len(told) == 1
+    assert len(imported) == 1
     assert watcher.find_spec("framework.gone", path) is None
 
 
@@ -184,6 +186,6 @@ def test_there_is_one_watcher_and_it_is_the_first_of_all_finders(watch: Watch) -
     sys.meta_path.insert(0, Finder())
     assert install(ImportWatcher([], set, print)) is watcher
     sys.meta_path.remove(watcher)
-    other = ImportWatcher([], set, print)
-    assert install(other) is other
-    assert sys.meta_path[0] is other
+    newcomer = ImportWatcher([], set, print)
+    assert install(newcomer) is newcomer
+    assert sys.meta_path[0] is newcomer

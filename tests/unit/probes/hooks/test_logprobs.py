@@ -61,10 +61,10 @@ OWN = Model(Layer())
 def test_the_reference_is_another_model_or_the_same_without_its_adapter(
     recording: Recorded, trainer: dict[str, Any], model: Any, reference: bool
 ) -> None:
-    known = SimpleNamespace(**trainer)
-    assert logprob_span(known, model, 1, key=2) == (REFERENCE if reference else OLD)
+    instance = SimpleNamespace(**trainer)
+    assert logprob_span(instance, model, 1, key=2) == (REFERENCE if reference else OLD)
     with HookedSpan(LOSS):  # the policy's own pass is part of it
-        assert logprob_span(known, model) == (REFERENCE if reference else None)
+        assert logprob_span(instance, model) == (REFERENCE if reference else None)
 
 
 def test_a_model_is_walked_through_once() -> None:

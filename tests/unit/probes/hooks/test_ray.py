@@ -104,25 +104,29 @@ def test_the_jobs_own_cluster_inherits_its_environment(tmp_path: Path, call: str
 
 
 def test_workers_of_a_cluster_that_was_there_are_given_the_variables(tmp_path: Path) -> None:
-    given = runtime_env(
+    worker_environment = runtime_env(
         tmp_path, "init('auto', runtime_env={'pip': [], 'env_vars': {'MINE': 'kept'}})"
     )
-    variables = given["env_vars"]
-    assert (given["pip"], variables["MINE"], variables["GRPO_DOCTOR"]) == ([], "kept", "1")
+    variables = worker_environment["env_vars"]
+    assert (worker_environment["pip"], variables["MINE"], variables["GRPO_DOCTOR"]) == (
+        [],
+        "kept",
+        "1",
+    )
     assert variables["GRPO_DOCTOR_RUN_DIR"] == str(tmp_path / "run")
     assert variables["PYTHONPATH"] == f"{STARTUP}:${{PYTHONPATH}}"
 
 
 def test_a_path_that_the_job_gives_its_workers_is_kept(tmp_path: Path) -> None:
-    given = runtime_env(
+    worker_environment = runtime_env(
         tmp_path, "init(address='auto', runtime_env={'env_vars': {'PYTHONPATH': '/mine'}})"
     )
-    assert given["env_vars"]["PYTHONPATH"] == f"{STARTUP}:/mine"
+    assert worker_environment["env_vars"]["PYTHONPATH"] == f"{STARTUP}:/mine"
 
 
 def test_what_the_job_was_submitted_with_is_not_said_again(tmp_path: Path) -> None:
     """Ray refuses a variable that is in both."""
     submitted = {"GRPO_DOCTOR": "1", "PYTHONPATH": "/theirs"}
     config = json.dumps({"runtime_env": {"env_vars": submitted}, "metadata": {}})
-    given = runtime_env(tmp_path, "init('auto')", RAY_JOB_CONFIG_JSON_ENV_VAR=config)
-    assert list(given["env_vars"]) == ["GRPO_DOCTOR_RUN_DIR"]
+    worker_environment = runtime_env(tmp_path, "init('auto')", RAY_JOB_CONFIG_JSON_ENV_VAR=config)
+    assert list(worker_environment["env_vars"]) == ["GRPO_DOCTOR_RUN_DIR"]

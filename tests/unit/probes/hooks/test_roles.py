@@ -36,17 +36,17 @@ def test_a_process_has_the_role_of_the_first_object_that_gives_one() -> None:
 
 
 @pytest.fixture
-def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+def queries(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """How often torch was asked whether CUDA is in use."""
-    seen: list[str] = []
+    calls: list[str] = []
 
     def is_initialized() -> bool:
-        seen.append("asked")
+        calls.append("asked")
         return False
 
     cuda = SimpleNamespace(is_initialized=is_initialized)
     monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(cuda=cuda))
-    return seen
+    return calls
 
 
 def triple(value: int) -> int:
@@ -54,23 +54,23 @@ def triple(value: int) -> int:
 
 
 def test_what_works_on_the_gpu_looks_whether_cuda_is_in_use(
-    recording: Recorded, asked: list[str]
+    recording: Recorded, queries: list[str]
 ) -> None:
     work: Callable[[int], int] = with_gpu_times(triple)
-    assert (work(2), asked) == (6, ["asked"])
-    assert (work(3), asked) == (9, ["asked", "asked"])
+    assert (work(2), queries) == (6, ["asked"])
+    assert (work(3), queries) == (9, ["asked", "asked"])
     assert recording.header.errors == 0
 
 
-def test_without_a_recording_nothing_is_asked(asked: list[str]) -> None:
-    assert (with_gpu_times(triple)(2), asked) == (6, [])
+def test_without_a_recording_nothing_is_asked(queries: list[str]) -> None:
+    assert (with_gpu_times(triple)(2), queries) == (6, [])
 
 
 def test_recording_may_begin_with_the_first_work_on_the_gpu(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, asked: list[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, queries: list[str]
 ) -> None:
     monkeypatch.setenv("GRPO_DOCTOR_RUN_DIR", str(tmp_path))
-    assert (with_gpu_times(triple)(2), asked) == (6, ["asked"])
+    assert (with_gpu_times(triple)(2), queries) == (6, ["asked"])
 
 
 def test_an_error_in_the_look_is_counted(

@@ -56,10 +56,10 @@ ENCODED = ["rollout/prepare", "rollout/encode", "logprob/old", "logprob/referenc
 
 
 def run(
-    folder: Path, version: tuple[Mapping[str, str], str, str], rest: str, **environment: str
+    folder: Path, version: tuple[Mapping[str, str], str, str], body: str, **environment: str
 ) -> str:
     modules, path, launch = version
-    program = PROGRAM.replace("PATH", path).replace("LAUNCH", launch) + rest
+    program = PROGRAM.replace("PATH", path).replace("LAUNCH", launch) + body
     done = run_job(folder, program, modules=modules, environment=environment)
     assert (done.returncode, done.stderr) == (0, "")
     return done.stdout
@@ -122,12 +122,12 @@ def test_the_whole_parsed_arguments_are_the_settings(tmp_path: Path) -> None:
     run(tmp_path, NEW, "SwiftSft(Arguments()).train(trainer())")
     job = job_of(tmp_path)
     assert job["framework"] == "ms-swift"
-    known = canonical("ms-swift", "4.6.0", job["config"])
-    assert known["train.type"] == "lora"
-    assert known["train.dtype"] == "float32"
-    assert known["train.lora_rank"] == 16
-    assert known["vllm.sleep_level"] == 1
-    assert known["rollout.num_generations"] == 4
+    settings = canonical("ms-swift", "4.6.0", job["config"])
+    assert settings["train.type"] == "lora"
+    assert settings["train.dtype"] == "float32"
+    assert settings["train.lora_rank"] == 16
+    assert settings["vllm.sleep_level"] == 1
+    assert settings["rollout.num_generations"] == 4
     assert "model_meta" not in job["config"]
 
 
@@ -154,18 +154,18 @@ def test_rewards_of_one_base_class_have_their_own_names(tmp_path: Path) -> None:
     launch = "SwiftSft(Arguments()).train(made)"
     run(tmp_path, NEW, f"{more}made = trainer()\n{functions}{launch}")
     names = first_step(tmp_path)
-    begun = names.index("reward") + 1
-    assert names[begun : begun + 3] == ["reward/Length", "reward/Longer", "reward/Longest"]
+    start = names.index("reward") + 1
+    assert names[start : start + 3] == ["reward/Length", "reward/Longer", "reward/Longest"]
 
 
 def test_nothing_is_set_on_trls_class_that_ms_swift_deleted(tmp_path: Path) -> None:
-    said = run(
+    output = run(
         tmp_path, NEW,
         "from trl.trainer.grpo_trainer import GRPOTrainer as theirs\n"
         "made = trainer()\nSwiftSft(Arguments()).train(made)\n"
         "print({'__init__', 'log'} & set(vars(theirs)), made.logged)",
     )  # fmt: skip
-    assert said == "set() {'loss': 0.5, 'reward': 2.0, 'swift': 1}\n"
+    assert output == "set() {'loss': 0.5, 'reward': 2.0, 'swift': 1}\n"
 
 
 def test_turns_of_the_users_scheduler_are_tools(tmp_path: Path) -> None:

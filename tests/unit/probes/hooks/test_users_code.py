@@ -49,7 +49,7 @@ def test_a_reward_is_called_by_its_function_or_its_class(function: Any, name: st
 
 
 @pytest.mark.parametrize(
-    ("given", "expected"),
+    ("reward_names", "expected"),
     [
         (None, ["accuracy", "Judge", "RewardModel"]),
         ([], ["accuracy", "Judge", "RewardModel"]),
@@ -58,11 +58,11 @@ def test_a_reward_is_called_by_its_function_or_its_class(function: Any, name: st
     ],
 )
 def test_each_reward_of_a_trainer_has_a_span_of_its_name(
-    recording: Recorded, given: list[str] | None, expected: list[str]
+    recording: Recorded, reward_names: list[str] | None, expected: list[str]
 ) -> None:
     trainer = SimpleNamespace(reward_funcs=[accuracy, fresh(Judge), fresh(RewardModel)])
-    if given is not None:
-        trainer.reward_func_names = given
+    if reward_names is not None:
+        trainer.reward_func_names = reward_names
     kinds = [type(function) for function in trainer.reward_funcs]
     for _ in range(2):  # as when a trainer trains twice
         name_rewards(trainer)
@@ -73,13 +73,13 @@ def test_each_reward_of_a_trainer_has_a_span_of_its_name(
 
 def test_a_reward_model_with_a_plugin_is_timed_by_that(recording: Recorded) -> None:
     plugin, judge = fresh(Judge), fresh(Judge)
-    model, other = fresh(RewardModel), fresh(RewardModel)
+    model, second = fresh(RewardModel), fresh(RewardModel)
     trainer = SimpleNamespace(
-        reward_funcs=[model, judge, other], reward_func_names=["RM", "Judge", "Other"],
+        reward_funcs=[model, judge, second], reward_func_names=["RM", "Judge", "Other"],
         reward_model_plugins=[plugin, None],
     )  # fmt: skip
     name_rewards(trainer)
-    assert [each("a") for each in (model, plugin, judge, other)] == [2.0, 1.0, 1.0, 2.0]
+    assert [score("a") for score in (model, plugin, judge, second)] == [2.0, 1.0, 1.0, 2.0]
     assert names(recording) == ["reward/RM", "reward/Judge", "reward/Other"]
 
 
@@ -106,9 +106,9 @@ def test_a_method_of_a_base_is_timed_once_and_under_the_name_of_each_class(
             return 0.5
 
     made = [Base(), Inherits(), Overrides()]
-    for one in made:
-        time_method(one, "__call__", f"reward/{type(one).__name__}")
-    assert [one("a") for one in made] == [1.0, 1.0, 0.5]
+    for reward in made:
+        time_method(reward, "__call__", f"reward/{type(reward).__name__}")
+    assert [reward("a") for reward in made] == [1.0, 1.0, 0.5]
     assert names(recording) == ["reward/Base", "reward/Inherits", "reward/Overrides"]
 
 

@@ -71,7 +71,7 @@ def doubled(function: Any) -> Any:
 
 
 @pytest.mark.parametrize(
-    ("qualname", "call", "said"),
+    ("qualname", "call", "result"),
     [
         ("free", lambda m: m.free(1), ("free", 1)),
         ("Kind.method", lambda m: m.Kind().method(1), ("method", 1)),
@@ -82,11 +82,11 @@ def doubled(function: Any) -> Any:
     ],
 )
 def test_functions_of_every_kind_are_replaced(
-    module: Any, qualname: str, call: Any, said: tuple[str, int]
+    module: Any, qualname: str, call: Any, result: tuple[str, int]
 ) -> None:
-    assert call(module) == said
+    assert call(module) == result
     assert replace(module, qualname, doubled)
-    assert call(module) == [said, said]
+    assert call(module) == [result, result]
 
 
 @pytest.mark.parametrize(

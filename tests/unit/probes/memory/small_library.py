@@ -16,11 +16,22 @@ X86_64 = 62
 
 
 def heading(
-    segments: Sequence[tuple[int, int]], dynamic_bytes: int, each: int = HEADER_BYTES
+    segments: Sequence[tuple[int, int]], dynamic_bytes: int, entry_bytes: int = HEADER_BYTES
 ) -> bytes:
     """A header, and one of each segment: its kind and its own address."""
     head = struct.pack(
-        "<16sHHIQQQIHHH", b"\x7fELF\x02\x01", 3, X86_64, 1, 0, 64, 0, 0, 64, each, len(segments)
+        "<16sHHIQQQIHHH",
+        b"\x7fELF\x02\x01",
+        3,
+        X86_64,
+        1,
+        0,
+        64,
+        0,
+        0,
+        64,
+        entry_bytes,
+        len(segments),
     )
     sizes = {DYNAMIC: dynamic_bytes}
     return head.ljust(64, b"\0") + b"".join(
@@ -44,11 +55,11 @@ def library_at(
     tags: Mapping[int, int] | None = None,
     own: int = 0x4000,
     relocated: bool = True,
-    ended: bool = True,
+    terminated: bool = True,
     more: bytes = b"",
     table: bytes | None = None,
     segments: Sequence[tuple[int, int]] | None = None,
-    each: int = HEADER_BYTES,
+    entry_bytes: int = HEADER_BYTES,
 ) -> bytes:
     """Its memory from `start` on, where `name` is at `start` + `value`.
 
@@ -70,14 +81,14 @@ def library_at(
     for tag in (STRTAB, SYMTAB, HASH):
         entries[tag] = AT[tag] + (start if relocated else base)
     dynamic = b"".join(struct.pack("<QQ", tag, at) for tag, at in entries.items())
-    dynamic += (bytes(16) if ended else b"") + more
-    parts = segments
-    if parts is None:
-        parts = ((NOTE, 0), (LOAD, own), (DYNAMIC, base + AT[DYNAMIC]))
+    dynamic += (bytes(16) if terminated else b"") + more
+    rows = segments
+    if rows is None:
+        rows = ((NOTE, 0), (LOAD, own), (DYNAMIC, base + AT[DYNAMIC]))
     symbols = bytes(24) + struct.pack("<IBBHQQ", 1, 2, 0, 7, base + value, 8)
     content = bytearray(SIZE)
     for at, part in (
-        (0, heading(parts, len(dynamic), each)),
+        (0, heading(rows, len(dynamic), entry_bytes)),
         (AT[DYNAMIC], dynamic),
         (AT[HASH], hash_table(name) if table is None else table),
         (AT[SYMTAB], symbols),

@@ -19,8 +19,8 @@ HERE, CALLED, GUARD = 0x10000, 0x18000, 0x40000
 class Bytes:
     """Memory with some parts."""
 
-    def __init__(self, parts: dict[int, bytes]) -> None:
-        self._parts = parts
+    def __init__(self, contents: dict[int, bytes]) -> None:
+        self._parts = contents
 
     def read(self, address: int, size: int) -> bytes:
         if address not in self._parts:
@@ -38,26 +38,26 @@ def getter(start: int, guard: int = GUARD, pointer: int = GUARD + 8) -> bytes:
     return code + relative(start + len(code), pointer) + b"\xc3"
 
 
-def found(parts: dict[int, bytes]) -> int | None:
-    return static_pointer(Bytes(parts), HERE)
+def guard_in(contents: dict[int, bytes]) -> int | None:
+    return static_pointer(Bytes(contents), HERE)
 
 
 def test_in_the_function_itself() -> None:
-    assert found({HERE: b"\x41\x57" * 8 + getter(HERE + 16)}) == GUARD
+    assert guard_in({HERE: b"\x41\x57" * 8 + getter(HERE + 16)}) == GUARD
 
 
 def test_in_a_function_that_it_calls() -> None:
     call = b"\x55\xe8" + relative(HERE + 2, CALLED)
-    assert found({HERE: call, CALLED: getter(CALLED)}) == GUARD
-    assert found({HERE: b"\x48\xe8\x00\x00\x00\x01" + call[1:], CALLED: getter(CALLED)}) is None
-    assert found({HERE: call}) is None
+    assert guard_in({HERE: call, CALLED: getter(CALLED)}) == GUARD
+    assert guard_in({HERE: b"\x48\xe8\x00\x00\x00\x01" + call[1:], CALLED: getter(CALLED)}) is None
+    assert guard_in({HERE: call}) is None
     first = b"\xe8" + relative(HERE + 1, CALLED)
-    assert found({HERE: first, CALLED: getter(CALLED)}) == GUARD
+    assert guard_in({HERE: first, CALLED: getter(CALLED)}) == GUARD
 
 
 def test_a_load_of_something_else_is_no_object() -> None:
-    assert found({HERE: getter(HERE, pointer=GUARD + 24)}) is None
-    assert found({HERE: b"\xc3"}) is None
+    assert guard_in({HERE: getter(HERE, pointer=GUARD + 24)}) is None
+    assert guard_in({HERE: b"\xc3"}) is None
 
 
 SOURCE = """

@@ -36,12 +36,12 @@ def test_every_function_is_where_the_loader_says(libc: Library) -> None:
     loaded = ctypes.CDLL("libc.so.6")
     for name in ("getpid", "nanosleep", "pthread_mutex_lock", "fopen", "environ"):
         address = ctypes.c_char.in_dll(loaded, name) if name == "environ" else None
-        wanted = (
+        symbol = (
             ctypes.addressof(address)
             if address is not None
             else ctypes.cast(loaded[name], ctypes.c_void_p).value
         )
-        assert libc.address_of(name) == wanted, name
+        assert libc.address_of(name) == symbol, name
 
 
 @pytest.mark.parametrize("name", ["", "no_such_function", "getpi", "getpidd", "x" * 4000])
@@ -98,10 +98,10 @@ def small(**made: Any) -> Library:
 def test_a_library_is_where_it_was_loaded_and_not_where_it_was_linked(
     own: int, relocated: bool
 ) -> None:
-    found = small(tags={FINI: own + 0x321}, own=own, relocated=relocated)
-    assert found.machine == X86_64
-    assert found.address_of("work") == START + 0x123
-    assert found.last == START - (own & ~0xFFF) + own + 0x321
+    result = small(tags={FINI: own + 0x321}, own=own, relocated=relocated)
+    assert result.machine == X86_64
+    assert result.address_of("work") == START + 0x123
+    assert result.last == START - (own & ~0xFFF) + own + 0x321
 
 
 def test_a_library_that_runs_nothing_last() -> None:
@@ -109,14 +109,14 @@ def test_a_library_that_runs_nothing_last() -> None:
 
 
 @pytest.mark.parametrize(
-    ("ended", "more"),
+    ("terminated", "more"),
     [(True, b""), (False, b""), (False, bytes(8)), (True, struct.pack("<QQ", FINI, 0x999))],
     ids=["by its mark", "by its size", "in the midst of an entry", "with more behind the mark"],
 )
-def test_where_the_entries_of_a_library_end(ended: bool, more: bytes) -> None:
-    found = small(tags={FINI: 0x4321}, ended=ended, more=more)
-    assert (found.address_of("work"), found.last) == (START + 0x123, START + 0x321)
-    assert small(ended=ended, more=more).last == 0
+def test_where_the_entries_of_a_library_end(terminated: bool, more: bytes) -> None:
+    result = small(tags={FINI: 0x4321}, terminated=terminated, more=more)
+    assert (result.address_of("work"), result.last) == (START + 0x123, START + 0x321)
+    assert small(terminated=terminated, more=more).last == 0
 
 
 @pytest.mark.parametrize(
@@ -135,7 +135,7 @@ NEEDED = ((LOAD, 0x4000), (DYNAMIC, 0x5000))
 
 
 @pytest.mark.parametrize(
-    ("count", "each", "whole"),
+    ("count", "entry_bytes", "readable"),
     [
         (2, HEADER_BYTES, True),
         (64, HEADER_BYTES, True),
@@ -144,13 +144,15 @@ NEEDED = ((LOAD, 0x4000), (DYNAMIC, 0x5000))
         (65, HEADER_BYTES + 1, False),
     ],
 )
-def test_how_many_program_headers_a_library_has(count: int, each: int, whole: bool) -> None:
+def test_how_many_program_headers_a_library_has(
+    count: int, entry_bytes: int, readable: bool
+) -> None:
     segments = [*NEEDED, *[(NOTE, 0)] * (count - len(NEEDED))]
-    if whole:
-        assert small(segments=segments, each=each).address_of("work") == START + 0x123
+    if readable:
+        assert small(segments=segments, entry_bytes=entry_bytes).address_of("work") == START + 0x123
         return
     with pytest.raises(ElfError, match="damaged program headers"):
-        small(segments=segments, each=each)
+        small(segments=segments, entry_bytes=entry_bytes)
 
 
 @pytest.mark.parametrize("segments", [NEEDED[:1], NEEDED[1:], ()], ids=str)

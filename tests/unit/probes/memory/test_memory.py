@@ -27,11 +27,11 @@ def test_names_may_hold_anything_but_a_newline() -> None:
 
 
 def test_memory_is_read_and_written() -> None:
-    here = ctypes.create_string_buffer(b"before", 16)
+    buffer = ctypes.create_string_buffer(b"before", 16)
     with WritableMemory(os.getpid()) as memory:
-        assert memory.read(ctypes.addressof(here), 6) == b"before"
-        memory.write(ctypes.addressof(here), b"after\0")
-    assert here.value == b"after"
+        assert memory.read(ctypes.addressof(buffer), 6) == b"before"
+        memory.write(ctypes.addressof(buffer), b"after\0")
+    assert buffer.value == b"after"
 
 
 def test_an_address_that_is_not_there_is_an_error() -> None:

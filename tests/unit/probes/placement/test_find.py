@@ -15,26 +15,26 @@ from grpo_doctor_probes.placement.find import _addresses
 
 
 def test_a_ranks_environment_and_addresses() -> None:
-    told = {"SLURM_JOB_ID": "4711", "SLURM_JOB_NODELIST": "n[1-2]", "SLURM_NODEID": "1"}
+    variables = {"SLURM_JOB_ID": "4711", "SLURM_JOB_NODELIST": "n[1-2]", "SLURM_NODEID": "1"}
     with subprocess.Popen(
         [sys.executable, "-c", "print(flush=True); input()"],
-        stdin=subprocess.PIPE, stdout=subprocess.PIPE, env={**os.environ, **told},
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, env={**os.environ, **variables},
     ) as process:  # fmt: skip
         assert process.stdout is not None
         process.stdout.readline()
         member = Member(process.pid, os.getpid(), 1, "rank", "python", "python", rank=0)
-        found = placement_of(Job("n2", (member,), 2))
+        result = placement_of(Job("n2", (member,), 2))
         process.kill()
-    assert (found.host, found.launcher, found.job_id) == ("n2", "slurm", "4711")
-    assert (found.hosts, found.node) == (("n1", "n2"), 1)
-    assert not [one for one in found.addresses if one.startswith("127.")]
+    assert (result.host, result.launcher, result.job_id) == ("n2", "slurm", "4711")
+    assert (result.hosts, result.node) == (("n1", "n2"), 1)
+    assert not [address for address in result.addresses if address.startswith("127.")]
 
 
 def test_a_process_that_has_gone_tells_nothing() -> None:
-    gone = Member(2**22 - 3, 1, 1, "rank", "python", "python", rank=0)
-    found = placement_of(Job("n2", (gone,), 2, 1))
-    assert (found.host, found.world_size, found.local_ranks) == ("n2", 2, 1)
-    assert found.hosts == ()
+    absent = Member(2**22 - 3, 1, 1, "rank", "python", "python", rank=0)
+    result = placement_of(Job("n2", (absent,), 2, 1))
+    assert (result.host, result.world_size, result.local_ranks) == ("n2", 2, 1)
+    assert result.hosts == ()
 
 
 def test_the_hosts_are_told_by_the_command_of_a_launcher(tmp_path: Path) -> None:
@@ -48,8 +48,8 @@ def test_the_hosts_are_told_by_the_command_of_a_launcher(tmp_path: Path) -> None
     launcher = Member(7, 1, 1, "launcher", "python", "deepspeed")
     rank = Member(8, 7, 1, "rank", "python", "python", rank=0)
     helper = Member(9, 8, 1, "helper", "python", "python")
-    found = placement_of(Job("w-0", (helper, rank, launcher), 2), tmp_path)
-    assert (found.launcher, found.hosts) == ("deepspeed", ("w-0", "w-1"))
+    result = placement_of(Job("w-0", (helper, rank, launcher), 2), tmp_path)
+    assert (result.launcher, result.hosts) == ("deepspeed", ("w-0", "w-1"))
     assert placement_of(Job("w-0", (helper, rank), 2), tmp_path).hosts == ()
 
 

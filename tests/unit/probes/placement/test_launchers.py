@@ -14,16 +14,16 @@ from grpo_doctor_probes.placement.launchers import LauncherFacts, expanded, plac
 JOB = Job("node-1", (), world_size=16, local_ranks=8)
 
 
-def place(*command: str, namespace: str = "", **environment: str) -> Placement:
+def placed(*command: str, namespace: str = "", **environment: str) -> Placement:
     return placement(JOB, LauncherFacts(environment, (command,) if command else (), namespace))
 
 
 def test_slurm_lists_its_nodes() -> None:
-    found = place(
+    result = placed(
         SLURM_JOB_ID="4711", SLURM_JOB_NODELIST="gpu[07-08]", SLURM_NODEID="1", SLURM_NNODES="2"
     )
-    assert found.launcher == "slurm"
-    assert (found.job_id, found.hosts, found.node, found.nodes) == (
+    assert result.launcher == "slurm"
+    assert (result.job_id, result.hosts, result.node, result.nodes) == (
         "4711",
         ("gpu07", "gpu08"),
         1,
@@ -32,31 +32,31 @@ def test_slurm_lists_its_nodes() -> None:
 
 
 def test_torchrun_knows_how_many_groups_there_are_and_not_where() -> None:
-    found = place(TORCHELASTIC_RUN_ID="r1", GROUP_RANK="3", GROUP_WORLD_SIZE="4")
-    assert (found.launcher, found.run_id, found.node, found.nodes) == ("torchrun", "r1", 3, 4)
-    assert found.hosts == ()
+    result = placed(TORCHELASTIC_RUN_ID="r1", GROUP_RANK="3", GROUP_WORLD_SIZE="4")
+    assert (result.launcher, result.run_id, result.node, result.nodes) == ("torchrun", "r1", 3, 4)
+    assert result.hosts == ()
 
 
 def test_torchrun_inside_of_slurm_is_looked_at_by_srun() -> None:
-    found = place(TORCHELASTIC_RUN_ID="r1", GROUP_RANK="1", SLURM_JOB_ID="7", SLURM_NODEID="0")
-    assert (found.launcher, found.run_id, found.node) == ("slurm", "r1", 0)
+    result = placed(TORCHELASTIC_RUN_ID="r1", GROUP_RANK="1", SLURM_JOB_ID="7", SLURM_NODEID="0")
+    assert (result.launcher, result.run_id, result.node) == ("slurm", "r1", 0)
 
 
 def test_deepspeeds_launcher_is_given_all_hosts() -> None:
     world = base64.urlsafe_b64encode(json.dumps({"w-0": [0, 1], "w-1": [0, 1]}).encode()).decode()
-    found = place(
+    result = placed(
         "python", "-m", "deepspeed.launcher.launch", f"--world_info={world}", "--node_rank=1"
     )
-    assert (found.launcher, found.hosts, found.node) == ("deepspeed", ("w-0", "w-1"), 1)
+    assert (result.launcher, result.hosts, result.node) == ("deepspeed", ("w-0", "w-1"), 1)
 
 
 def test_mpi_says_how_many_hosts_there_are() -> None:
-    found = place(OMPI_COMM_WORLD_SIZE="16", OMPI_COMM_WORLD_LOCAL_SIZE="8")
-    assert (found.launcher, found.nodes) == ("mpi", 2)
+    result = placed(OMPI_COMM_WORLD_SIZE="16", OMPI_COMM_WORLD_LOCAL_SIZE="8")
+    assert (result.launcher, result.nodes) == ("mpi", 2)
 
 
 @pytest.mark.parametrize(
-    ("size", "other", "launcher"),
+    ("size", "variables", "launcher"),
     [
         ("1", {}, "mpi"),
         ("1", {"TORCHELASTIC_RUN_ID": "r1"}, "torchrun"),  # torchrun is one task of MPI
@@ -66,14 +66,14 @@ def test_mpi_says_how_many_hosts_there_are() -> None:
     ],
 )
 def test_mpi_that_has_started_one_process_says_nothing_of_other_hosts(
-    size: str, other: dict[str, str], launcher: str
+    size: str, variables: dict[str, str], launcher: str
 ) -> None:
-    assert place(OMPI_COMM_WORLD_SIZE=size, **other).launcher == launcher
+    assert placed(OMPI_COMM_WORLD_SIZE=size, **variables).launcher == launcher
 
 
 def test_a_pod_is_in_a_namespace() -> None:
-    found = place(KUBERNETES_SERVICE_HOST="10.96.0.1", namespace="ml-team")
-    assert (found.launcher, found.namespace) == ("kubernetes", "ml-team")
+    result = placed(KUBERNETES_SERVICE_HOST="10.96.0.1", namespace="ml-team")
+    assert (result.launcher, result.namespace) == ("kubernetes", "ml-team")
 
 
 @pytest.mark.parametrize(
@@ -87,10 +87,10 @@ def test_a_pod_is_in_a_namespace() -> None:
     ],
 )
 def test_nonsense_gives_no_hosts_and_no_error(environment: dict[str, str]) -> None:
-    found = place("x", "--world_info=!!", namespace="a b;c", **environment)
-    assert found.hosts == ()
-    assert found.namespace == ""
-    assert found.job_id.isprintable()
+    result = placed("x", "--world_info=!!", namespace="a b;c", **environment)
+    assert result.hosts == ()
+    assert result.namespace == ""
+    assert result.job_id.isprintable()
 
 
 @pytest.mark.parametrize(
@@ -116,11 +116,11 @@ def test_a_list_is_whole_or_none(at_most: int, hosts: tuple[str, ...]) -> None:
 
 
 def test_a_list_of_billions_is_not_written_out() -> None:
-    begun = time.process_time()
+    start = time.process_time()
     assert expanded("a[0-999999999]", 1_000) == ()
     assert expanded("[0-9]" * 9 + "x", 1_000) == ()
     assert expanded("[" * 90_000, 1_000) == ()
-    assert time.process_time() - begun < 5
+    assert time.process_time() - start < 5
 
 
 @pytest.mark.parametrize("text", ["[1]" * 30_000, "a[1-999999999][2-1]", "a[3-1]"])

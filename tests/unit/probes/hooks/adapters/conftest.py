@@ -23,8 +23,8 @@ def _as_in_a_new_process(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         monkeypatch.setattr(ROLE, name, value)
     for name, start in (("number", 1), ("is_due", True)):
         monkeypatch.setattr(openrlhf_steps._Loop, name, start)
-    for held in ("_BUSY", "_PAUSED"):
-        monkeypatch.setattr(vllm, held, vllm._LongSpan(getattr(vllm, held)._name))
+    for span in ("_BUSY", "_PAUSED"):
+        monkeypatch.setattr(vllm, span, vllm._LongSpan(getattr(vllm, span)._name))
     monkeypatch.setattr(swift_megatron, "_LAST", [])
     parsed: dict[str, Any] = {}  # one for both, as in the job
     for module in (swift, describing):

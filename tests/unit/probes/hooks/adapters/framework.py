@@ -13,10 +13,10 @@ from grpo_doctor_probes.hooks.boot import adapter_of, apply
 from tests.unit.probes.conftest import Recorded
 
 
-def hooked(name: str, code: str, **given: Any) -> Any:
+def hooked(name: str, code: str, **variables: Any) -> Any:
     """Module `name` of this code, which may use what is given."""
     module = ModuleType(name)
-    vars(module).update(given)
+    vars(module).update(variables)
     exec(textwrap.dedent(code), vars(module))
     apply(adapter_of(name.partition(".")[0]), module)
     return module

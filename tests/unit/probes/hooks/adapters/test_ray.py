@@ -34,7 +34,7 @@ def init(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 @pytest.mark.parametrize(
-    ("args", "kwargs", "given"),
+    ("args", "kwargs", "expected"),
     [
         ((), {}, None),
         (("local",), {}, None),
@@ -61,9 +61,9 @@ def init(monkeypatch: pytest.MonkeyPatch) -> Any:
     ],
 )  # fmt: skip
 def test_workers_that_lack_the_variables_are_given_them(
-    job: Job, init: Any, args: tuple[str, ...], kwargs: dict[str, Any], given: Any
+    job: Job, init: Any, args: tuple[str, ...], kwargs: dict[str, Any], expected: Any
 ) -> None:
-    assert init(*args, **kwargs) == given
+    assert init(*args, **kwargs) == expected
     assert job.errors == 0
 
 
@@ -74,7 +74,7 @@ def test_what_the_job_gave_is_not_changed(init: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("config", "given"),
+    ("config", "expected"),
     [
         ("", {"GRPO_DOCTOR", "PYTHONPATH"}),
         ({}, {"GRPO_DOCTOR", "PYTHONPATH"}),
@@ -85,11 +85,11 @@ def test_what_the_job_gave_is_not_changed(init: Any) -> None:
     ],
 )
 def test_what_the_job_was_submitted_with_is_not_said_again(
-    job: Job, init: Any, monkeypatch: pytest.MonkeyPatch, config: Any, given: set[str]
+    job: Job, init: Any, monkeypatch: pytest.MonkeyPatch, config: Any, expected: set[str]
 ) -> None:
     text = "" if config == "" else json.dumps(config)
     monkeypatch.setenv("RAY_JOB_CONFIG_JSON_ENV_VAR", text)
-    assert init("auto")["env_vars"].keys() == given
+    assert init("auto")["env_vars"].keys() == expected
     assert job.errors == 0
 
 

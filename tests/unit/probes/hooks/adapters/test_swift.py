@@ -135,17 +135,17 @@ def test_a_step_on_megatron_begins_with_train_step(job: Job, megatron: Any) -> N
 def test_before_4_0_the_optimizer_is_an_argument(
     job: Job, megatron: Any, count: int, timed: bool
 ) -> None:
-    given = optimizer()
-    args = ["forward", "data", "model", given, "scheduler"][:count]
+    step_optimizer = optimizer()
+    args = ["forward", "data", "model", step_optimizer, "scheduler"][:count]
     assert megatron.train_step(*args) == tuple(args)
-    assert given.step() == "stepped"
+    assert step_optimizer.step() == "stepped"
     assert (job.spans[1:], job.errors) == (["optimizer"] if timed else [], 0)
 
 
 def test_the_trainers_own_optimizer_counts_before_an_argument(job: Job, megatron: Any) -> None:
-    megatron.optimizer, other = optimizer(), optimizer()
-    megatron.train_step(1, 2, 3, other)
-    other.step()
+    megatron.optimizer, second = optimizer(), optimizer()
+    megatron.train_step(1, 2, 3, second)
+    second.step()
     megatron.optimizer.step()
     assert job.spans == ["train", "optimizer"]
 
@@ -221,17 +221,17 @@ class GRPOTrainer:
 def test_a_driver_has_steps_until_the_last_iteration(
     job: Job, first: int, last: int, results: list[int], steps: list[int]
 ) -> None:
-    seen: list[int | None] = []
+    lengths: list[int | None] = []
     module = hooked(
         "swift.ray.megatron.grpo_trainer", DRIVER,
-        work=lambda: seen.append(job.recording.header.step),
+        work=lambda: lengths.append(job.recording.header.step),
     )  # fmt: skip
     trainer = module.GRPOTrainer()
     trainer.args = SimpleNamespace(lr=1)
     group = SimpleNamespace(world_size=4, results=results)
     assert trainer._train_loop(group, last, first) == "trained"
     assert (job.steps, job.errors) == (steps, 0)
-    assert seen == steps[: len(results)]
+    assert lengths == steps[: len(results)]
     assert ROLE.of_this_process() == "driver"
     assert job.said is not None
     assert job.said["world_size"] == 4

@@ -271,9 +271,9 @@ def resumed(**facts: Any) -> None:
         staleness_samples=0, max_required_samples=8,
     )  # fmt: skip
     vars(rollouter).update(facts)
-    with pytest.raises(StopIteration) as said:
+    with pytest.raises(StopIteration) as stop:
         rollouter.reset_staleness().send(None)
-    assert said.value.value == "reset"
+    assert stop.value.value == "reset"
 
 
 @pytest.mark.parametrize(
