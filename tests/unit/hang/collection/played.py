@@ -76,7 +76,7 @@ class Played:
 
     def of(self, name: str) -> list[list[Any]]:
         """What every question of this name was about."""
-        return [rest for asked, *rest in self.asked if asked == name]
+        return [arguments for asked, *arguments in self.asked if asked == name]
 
     def names(self) -> list[str]:
         return [name for name, *_ in self.asked]
@@ -89,8 +89,8 @@ class Played:
         if self.interrupted and self._which():
             raise KeyboardInterrupt
         self.clock.passed_s += self.look_s
-        seen = tuple(one.look(self._which()) for one in self.build.processes.values())
-        return Look(seen[0].at_ns, seen)
+        rows = tuple(process.look(self._which()) for process in self.build.processes.values())
+        return Look(rows[0].at_ns, rows)
 
     def limits(self, job: Job) -> tuple[Limits, ...]:
         return self.told.limits[min(self._which(), 1)]

@@ -69,24 +69,24 @@ def test_who_started_an_engine_answers_for_it(
     build.child(0, role, pid=200)
     build.child(0, "engine" if with_engine else "helper", pid=300, parent=200)
     build.child(1, "helper", pid=301, parent=101)
-    seen = {member.pid: member.role for member in examine(play(build)).job.members}
-    assert seen[200] == becomes
-    assert (seen[100], seen[101], seen[301]) == ("rank", "rank", "helper")
+    roles = {member.pid: member.role for member in examine(play(build)).job.members}
+    assert roles[200] == becomes
+    assert (roles[100], roles[101], roles[301]) == ("rank", "rank", "helper")
 
 
 def test_the_stacks_of_all_are_read_but_of_the_launcher(play: Play) -> None:
     launcher = Member(99, 1, 4000, "launcher", "torchrun", "torchrun train.py")
     played = play(works(), launcher)
-    seen = examine(played)
+    evidence = examine(played)
     assert played.of("stacks") == [[(100, 101)]]
-    assert [[stack.pid for stack in look] for look in seen.stacks] == [[100, 101], [100, 101]]
+    assert [[stack.pid for stack in look] for look in evidence.stacks] == [[100, 101], [100, 101]]
 
 
 def test_the_second_look_reads_the_stacks_of_who_has_moved_since_the_first(play: Play) -> None:
     played = play(works())
-    seen = examine(played)
+    evidence = examine(played)
     assert played.of("stacks_again") == [AT_LOOK[:2]]
-    assert [look.at_ns for look in seen.looks] == AT_LOOK[:2]
+    assert [look.at_ns for look in evidence.looks] == AT_LOOK[:2]
 
 
 @pytest.mark.parametrize(
@@ -98,19 +98,19 @@ def test_what_a_look_takes_is_part_of_the_time_between_two(
 ) -> None:
     played = play(works())
     played.look_s = look_s
-    seen = examine(played)
+    evidence = examine(played)
     assert played.clock.slept == slept
     assert played.said == ["looking at 2 ranks", *said]
-    assert seen.cost.seconds == 2 * look_s + sum(slept)
-    assert seen.cost.parts["looks"] == 2 * look_s
+    assert evidence.cost.seconds == 2 * look_s + sum(slept)
+    assert evidence.cost.parts["looks"] == 2 * look_s
 
 
 def test_a_visit_that_is_interrupted_tells_what_it_has_seen(play: Play) -> None:
     played = play(stands())
     played.interrupted = True
-    seen = examine(played)
-    assert len(seen.looks) == 1
-    assert ["interrupted" in problem.what for problem in seen.problems] == [True]
+    evidence = examine(played)
+    assert len(evidence.looks) == 1
+    assert ["interrupted" in problem.what for problem in evidence.problems] == [True]
 
 
 # What only a job that seems to stand is asked.
@@ -141,8 +141,8 @@ def test_where_nobody_gets_on_or_stands_nccl_alone_is_asked(play: Play) -> None:
 @pytest.mark.parametrize("inject", [True, False])
 def test_a_job_that_stands_is_asked_for_its_recordings(inject: bool, play: Play) -> None:
     played = play(stands())
-    seen = examine(played, replace(WISHES, inject=inject))
-    assert [dump.pid for dump in seen.dumps] == ([100, 101] if inject else [])
+    evidence = examine(played, replace(WISHES, inject=inject))
+    assert [dump.pid for dump in evidence.dumps] == ([100, 101] if inject else [])
     assert played.of("ras") == [[6.0]]
     assert "asking the flight recorders" in played.said
 
@@ -173,9 +173,9 @@ def test_a_rank_that_would_answer_late_is_spared(play: Play) -> None:
     build = stands()
     lacks_memory(build, 0)
     played = play(build)
-    seen = examine(played)
+    evidence = examine(played)
     assert [pid for pid, _ in played.of("inject_all")] == [101]
-    assert [dump.pid for dump in seen.dumps if dump.problem] == [100]
+    assert [dump.pid for dump in evidence.dumps if dump.problem] == [100]
 
 
 @pytest.mark.parametrize(("inject", "asked"), [(True, [[100, 2.0], [101, 2.0]]), (False, [])])
@@ -218,9 +218,9 @@ def test_a_third_look_is_taken_where_two_do_not_tell(
     build: Callable[[], EvidenceBuilder], looks: int, play: Play
 ) -> None:
     played = play(build())
-    seen = examine(played)
-    assert [look.at_ns for look in seen.looks] == AT_LOOK[:looks]
-    assert [len(one) for one in (seen.stacks, seen.limits)] == [looks, looks]
+    evidence = examine(played)
+    assert [look.at_ns for look in evidence.looks] == AT_LOOK[:looks]
+    assert [len(one) for one in (evidence.stacks, evidence.limits)] == [looks, looks]
     assert played.of("blocked")[-1] == [AT_LOOK[looks - 1]]
     assert ("a third look in 1.5 s" in played.said) == (looks == 3)
     assert played.clock.slept == [1.5] * (looks - 1)
@@ -244,9 +244,9 @@ def test_the_native_stack_of_one_that_nothing_explains_is_read_while_there_is_ti
 ) -> None:
     played = play(in_unknown_code())
     played.native = {100: Stack(100, FIRST_NS, native=True)}
-    seen = examine(played, replace(WISHES, at_most_s=at_most_s))
+    evidence = examine(played, replace(WISHES, at_most_s=at_most_s))
     assert played.of("native_stacks") == looked_into
-    assert [stack.pid for stack in seen.stacks[-1] if stack.native] == [100] * len(looked_into)
+    assert [stack.pid for stack in evidence.stacks[-1] if stack.native] == [100] * len(looked_into)
 
 
 def test_a_rank_that_is_explained_is_not_stopped_for_its_native_stack(play: Play) -> None:
@@ -277,9 +277,9 @@ def test_the_file_of_a_lock_that_a_rank_tries_again_and_again_is_looked_up(play:
         pid: {"acquire": {"timeout": "1"}, "_acquire": {"path": "/cache/a.lock"}}
         for pid in (100, 101, 102)
     }
-    seen = examine(played)
+    evidence = examine(played)
     assert played.of("lock_file") == [[101, "/cache/a.lock"]]
-    assert [(row.pid, row.target) for row in seen.blocked] == [(101, "/cache/a.lock")]
+    assert [(row.pid, row.target) for row in evidence.blocked] == [(101, "/cache/a.lock")]
 
 
 def test_a_lock_whose_file_no_frame_tells_is_not_looked_up(play: Play) -> None:
@@ -345,10 +345,10 @@ def test_dump_files_are_as_old_as_the_newest(tmp_path: Path) -> None:
         file = tmp_path / f"dump_rank_{rank}"
         file.write_bytes(b'{"entries": []}')
         os.utime(file, (written_s, written_s))
-    seen = examine_dumps(tmp_path)
-    assert [dump.rank for dump in seen.dumps] == [0, 1, 2]
-    assert seen.taken_unix_ns == 1_700_000_009 * SECOND
-    assert 0.0 <= seen.cost.seconds < 60.0
+    evidence = examine_dumps(tmp_path)
+    assert [dump.rank for dump in evidence.dumps] == [0, 1, 2]
+    assert evidence.taken_unix_ns == 1_700_000_009 * SECOND
+    assert 0.0 <= evidence.cost.seconds < 60.0
 
 
 def test_a_folder_without_a_dump_was_seen_now(tmp_path: Path) -> None:

@@ -25,8 +25,10 @@ def without_stacks(evidence: Evidence) -> Evidence:
         replace(
             look,
             processes=tuple(
-                replace(one, threads=tuple(replace(thread, wchan="") for thread in one.threads))
-                for one in look.processes
+                replace(
+                    process, threads=tuple(replace(thread, wchan="") for thread in process.threads)
+                )
+                for process in look.processes
             ),
         )
         for look in evidence.looks
@@ -70,7 +72,7 @@ def test_neither_are_those_of_which_some_sleep_healthy(ranks: tuple[int, ...]) -
 
 
 def test_no_recorded_job_that_stood_is_called_healthy_without_its_stacks() -> None:
-    archives = [one for one in store.archives() if "spinning" in one.name]
+    archives = [archive for archive in store.archives() if "spinning" in archive.name]
     stood = [
         item
         for archive in archives

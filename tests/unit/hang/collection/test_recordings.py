@@ -74,8 +74,8 @@ def test_where_the_kernel_does_not_tell_how_long_a_rank_stands_files_of_now_coun
         replace(
             look,
             processes=tuple(
-                replace(one, threads=(replace(one.threads[0], last_ran_ns=0),))
-                for one in look.processes
+                replace(process, threads=(replace(process.threads[0], last_ran_ns=0),))
+                for process in look.processes
             ),
         )
         for look in visit.looks
@@ -92,7 +92,7 @@ def test_a_rank_that_has_ended_or_is_not_seen_does_not_tell_since_when(play: Pla
     played.files = (file(1, 5.0), file(1, 5.5))
     visit = played.visited()
     visit.looks = [
-        replace(look, processes=tuple(one for one in look.processes if one.pid != 102))
+        replace(look, processes=tuple(process for process in look.processes if process.pid != 102))
         for look in visit.looks
     ]
     ask(visit)
@@ -155,7 +155,7 @@ def test_who_has_ended_or_was_not_seen_is_not_called_into(state: str, play: Play
     visit = played.visited()
     visit.looks[-1] = replace(
         visit.looks[-1],
-        processes=tuple(one for one in visit.looks[-1].processes if one.pid != 102),
+        processes=tuple(process for process in visit.looks[-1].processes if process.pid != 102),
     )
     ask(visit)
     assert asked(played) == [100, 103]

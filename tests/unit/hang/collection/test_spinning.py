@@ -29,10 +29,10 @@ class Played:
         self.digest_s = 0.0
 
     def positions(self, before: Look, after: Look, *, at_most_s: float) -> tuple[Position, ...]:
-        self.stopped += [one.pid for one in after.processes]
+        self.stopped += [process.pid for process in after.processes]
         return tuple(
-            Position(one.pid, one.pid, FIRST_NS, self.library, self.library)
-            for one in after.processes
+            Position(process.pid, process.pid, FIRST_NS, self.library, self.library)
+            for process in after.processes
         )
 
     def locals_digests(self, pids: Sequence[int], *, at_most_s: float) -> tuple[Locals, ...]:
@@ -85,7 +85,7 @@ def test_a_rank_that_spins_is_given_time_to_come_back(play: Any) -> None:
     visit = visited(one_at_a_line())
     closer(visit)
     assert played.asked == [[101], [101], [101]]
-    assert [one.pid for one in visit.positions] == [100, 101]
+    assert [position.pid for position in visit.positions] == [100, 101]
     assert "spinning" in visit.parts
 
 
@@ -115,7 +115,7 @@ def test_processes_that_are_neither_ranks_nor_of_engines_are_left_alone(play: An
         build.child(0, role, pid=200 + number).works(ITEM, moves=False)
     visit = visited(build)
     closer(visit)
-    assert [one.pid for one in visit.positions] == [100, 101, 203, 204]
+    assert [position.pid for position in visit.positions] == [100, 101, 203, 204]
     assert played.asked[0] == [101, 203, 204]
 
 

@@ -21,7 +21,7 @@ JOB = Job(
 def problems(*stacks: Stack) -> list[str]:
     visit = Visit(JOB)
     visit.stacks.append(stacks)
-    return [one.what for one in visit.evidence().problems]
+    return [problem.what for problem in visit.evidence().problems]
 
 
 def test_a_helper_without_python_is_no_gap_in_what_was_seen() -> None:
@@ -41,8 +41,8 @@ def test_whom_a_gap_is_of_is_known_where_it_is_one_process() -> None:
     visit = Visit(JOB)
     visit.stacks.append((Stack(100, 0, problem="it has ended"), Stack(200, 0, problem="refused")))
     visit.dumps.append(FlightDump("ptrace", 1, 101, problem="refused"))
-    seen = [(one.what, one.pid) for one in visit.evidence().problems]
-    assert seen == [("it has ended", 100), ("refused", None)]
+    texts = [(problem.what, problem.pid) for problem in visit.evidence().problems]
+    assert texts == [("it has ended", 100), ("refused", None)]
 
 
 def test_a_visit_says_what_it_and_each_of_its_parts_took(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -37,9 +37,9 @@ steps = functools.cache(spoiled_folders.steps)
 def attach(folder: Folder, path: Path, capsys: Said) -> tuple[int, dict[str, Any]]:
     folder.write(path)
     code = main(["attach", "--json", "--dumps", str(path)])
-    said = capsys.readouterr()
-    assert "Traceback" not in said.err
-    return code, json.loads(said.out)
+    output = capsys.readouterr()
+    assert "Traceback" not in output.err
+    return code, json.loads(output.out)
 
 
 def named_files(document: dict[str, Any]) -> dict[str, str]:
@@ -48,7 +48,7 @@ def named_files(document: dict[str, Any]) -> dict[str, str]:
 
 
 def healthy_ranks(case: Case, folder: Folder) -> list[int]:
-    return sorted(one for one in folder.files if isinstance(one, int) and one not in case.culprits)
+    return sorted(key for key in folder.files if isinstance(key, int) and key not in case.culprits)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -70,7 +70,7 @@ def test_a_rank_whose_file_cannot_be_used_is_named_and_not_blamed(
     case = drawn(kind, seed, DEVELOPMENT)
     folder = mixed(case.files, seed)
     rank = healthy_ranks(case, folder)[seed]
-    own = plain(next(one.data for one in case.files if one.rank == rank))
+    own = plain(next(dump.data for dump in case.files if dump.rank == rank))
     if spoiled == "empty":
         folder.files[rank] = b""
     elif spoiled == "cut":
@@ -116,7 +116,7 @@ def test_of_two_that_left_nothing_usable_only_the_one_without_a_file_is_named(
 def test_real_recordings_with_an_empty_a_cut_and_a_strange_file(
     recorded: Any, tmp_path: Path, capsys: Said
 ) -> None:
-    folder = Folder({one.rank: one.data for one in recorded.files})
+    folder = Folder({dump.rank: dump.data for dump in recorded.files})
     first, second, third = sorted(set(range(16)) - recorded.culprits)[:3]
     folder.files |= {first: b"", third: NOT_A_DUMP, "core.17": NOT_A_DUMP}
     folder.cut(second)
@@ -185,6 +185,6 @@ def test_where_no_file_can_be_used_each_is_named(tmp_path: Path, capsys: Said) -
     }
     Folder(files).write(tmp_path)
     assert main(["attach", "--dumps", str(tmp_path)]) == 2
-    said = capsys.readouterr().err
-    assert [f"trace_rank_{rank}" in said for rank in files] == [True] * 4
-    assert "Traceback" not in said
+    error_text = capsys.readouterr().err
+    assert [f"trace_rank_{rank}" in error_text for rank in files] == [True] * 4
+    assert "Traceback" not in error_text

@@ -48,20 +48,20 @@ def pipeline(*last: Call | Halt) -> Job:
 
 def coalesced(built: Job, rank: int, ring: int, *, counters: bool) -> FlightDump:
     """The rank's dump with every transfer, and two reduce_scatters, in a group of their own."""
-    found = document(built, rank)
+    content = document(built, rank)
     entries: list[dict[str, Any]] = []
-    for one in found["entries"]:
+    for one in content["entries"]:
         parts = {"all_reduce": 0, "reduce_scatter": 2}.get(one["profiling_name"][5:], 1)
         entries += [{**one, **NOT_FOLLOWED} for _ in range(parts)]
         end = {"profiling_name": "nccl:coalesced", **WITHOUT_TENSORS} if parts else {}
         entries.append({**one, **end})
     for number, one in enumerate(entries):
         one["record_id"] = number
-    found["entries"] = entries[-ring:]
+    content["entries"] = entries[-ring:]
     if not counters:
-        del found["pg_status"]
-    (given,) = [one for one in dumps(built) if one.rank == rank]
-    return replace(given, data=pickle.dumps(found, 2))
+        del content["pg_status"]
+    (given,) = [dump for dump in dumps(built) if dump.rank == rank]
+    return replace(given, data=pickle.dumps(content, 2))
 
 
 @pytest.mark.parametrize("counters", [True, False], ids=["counters", "none"])
@@ -70,8 +70,8 @@ def test_a_healthy_job_has_nothing_open(rings: tuple[int, ...], *, counters: boo
     built = pipeline()
     recordings = read(coalesced(built, r, rings[r], counters=counters) for r in range(4))
     assert all(entry.done for one in recordings.ranks for entry in one.entries)
-    found = matching.match(recordings)
-    assert (found.waits, found.blame, found.shifts) == ((), (), ())
+    matched = matching.match(recordings)
+    assert (matched.waits, matched.blame, matched.shifts) == ((), (), ())
 
 
 @pytest.mark.parametrize("rings", [(2000,) * 4, (20, 13, 18, 14)], ids=str)

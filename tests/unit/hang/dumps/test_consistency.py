@@ -78,7 +78,10 @@ def test_an_engines_own_world_does_not_stand_for_the_trainers_ranks(later_ns: in
     ]
     recordings = read([*beside, *dumps(FULL)])
     assert recordings.ranks == read(dumps(FULL)).ranks
-    assert [one.source for one in recordings.problems] == ["file:/d/vllm_0", "file:/d/vllm_1"]
+    assert [problem.source for problem in recordings.problems] == [
+        "file:/d/vllm_0",
+        "file:/d/vllm_1",
+    ]
     assert "2 ranks" in recordings.problems[0].what
 
 

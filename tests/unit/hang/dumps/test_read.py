@@ -37,11 +37,11 @@ def test_every_version_says_the_same_of_what_it_records(
         assert [(e.op, e.sequence, e.done) for e in mine.entries] == [
             (e.op, e.sequence, e.done) for e in theirs.entries
         ]
-        near = [
+        gaps_ns = [
             abs((a.created_ns or 0) - (b.created_ns or 1))
             for a, b in zip(mine.entries, theirs.entries)
         ]
-        assert max(near) < 1000
+        assert max(gaps_ns) < 1000
     assert len(found) == 8
 
 
@@ -88,10 +88,10 @@ def test_ranks_of_one_program_share_what_they_have_in_common(stuck: Job) -> None
 
 
 def test_damaged_entries_cost_only_themselves(stuck: Job) -> None:
-    found = document(stuck, 0)
-    found["entries"][3:5] = [None, "text"]
-    recordings = read([one(pickle.dumps(found, 2), rank=0)])
-    assert len(recordings.ranks[0].entries) == len(found["entries"]) - 2
+    dump = document(stuck, 0)
+    dump["entries"][3:5] = [None, "text"]
+    recordings = read([one(pickle.dumps(dump, 2), rank=0)])
+    assert len(recordings.ranks[0].entries) == len(dump["entries"]) - 2
     assert "2 of its" in recordings.problems[0].what
 
 
@@ -113,8 +113,8 @@ def test_ranks_are_told_by_the_groups_they_share(stuck: Job) -> None:
     """Half of the dumps have names; of the others, groups leave one choice each."""
     groups = {"0": range(4), "1": (0, 1), "2": (1, 2), "3": (2, 3), "4": (0, 3)}
     four = job(groups, {r: [Call("barrier")] for r in range(4)}).run()
-    found = read(dumps(four, named=False))
-    assert [r.rank for r in found.ranks] == [0, 1, 2, 3]
+    recordings = read(dumps(four, named=False))
+    assert [r.rank for r in recordings.ranks] == [0, 1, 2, 3]
     unknown = read(dumps(stuck, named=False))
     assert {r.rank for r in unknown.ranks} == {None}
     assert "rank" in unknown.problems[0].what
@@ -128,8 +128,8 @@ def test_ranks_are_told_by_their_own_transfers() -> None:
             for r in range(3)
         },
     ).run()
-    found = read(dumps(ring, named=False))
-    assert [r.rank for r in found.ranks] == [0, 1, 2]
+    recordings = read(dumps(ring, named=False))
+    assert [r.rank for r in recordings.ranks] == [0, 1, 2]
 
 
 def test_a_host_name_with_numbers_does_not_hide_the_rank(stuck: Job) -> None:
@@ -145,16 +145,16 @@ def test_a_local_rank_in_the_name_is_found_out() -> None:
         {"0": range(4), "1": (2, 3), "2": (3,)}, {r: [Call("barrier")] for r in range(4)}
     ).run()
     (third,) = [d for d in dumps(pair) if d.rank == 3]
-    found = read([dataclasses.replace(third, rank=1)])
-    assert found.ranks[0].rank == 3
-    assert "does not" in found.problems[0].what or "do not" in found.problems[0].what
+    recordings = read([dataclasses.replace(third, rank=1)])
+    assert recordings.ranks[0].rank == 3
+    assert "does not" in recordings.problems[0].what or "do not" in recordings.problems[0].what
 
 
 def test_two_processes_of_one_rank_are_not_mixed(stuck: Job) -> None:
     first, second = dumps(stuck)[:2]
-    found = read([first, dataclasses.replace(second, rank=0, source="file:/other/rank_0")])
-    assert len(found.ranks) == 1
-    assert "two processes" in found.problems[0].what
+    recordings = read([first, dataclasses.replace(second, rank=0, source="file:/other/rank_0")])
+    assert len(recordings.ranks) == 1
+    assert "two processes" in recordings.problems[0].what
 
 
 def test_the_newest_dump_counts_and_earlier_ones_tell_of_progress() -> None:
@@ -171,32 +171,32 @@ def test_the_newest_dump_counts_and_earlier_ones_tell_of_progress() -> None:
 
 def test_both_recorders_of_a_rank_are_one_recording() -> None:
     both = job({"0": range(2)}, {r: [Call("all_reduce"), Call("barrier")] for r in range(2)}).run()
-    found = read(
+    recordings = read(
         [*dumps(both), *(dataclasses.replace(d, backend="fr") for d in dumps(both, backend="gloo"))]
     )
-    assert len(found.ranks) == 2
-    assert [e.backend for e in found.ranks[0].entries] == ["nccl", "gloo"] * 2
+    assert len(recordings.ranks) == 2
+    assert [e.backend for e in recordings.ranks[0].entries] == ["nccl", "gloo"] * 2
 
 
 def test_the_order_of_dumps_does_not_matter(stuck: Job) -> None:
-    given = [*dumps(stuck), *dumps(stuck, named=False), one(b"junk", rank=3)]
-    expected = read(given)
-    random.Random(4).shuffle(given)
-    assert read(given) == expected
+    files = [*dumps(stuck), *dumps(stuck, named=False), one(b"junk", rank=3)]
+    expected = read(files)
+    random.Random(4).shuffle(files)
+    assert read(files) == expected
 
 
 def test_hostile_texts_are_cleaned(stuck: Job) -> None:
-    found = document(stuck, 0)
-    found["entries"][0]["profiling_name"] = "nccl:\x1b[2Jall_reduce\n"
-    found["entries"][0]["thread_name"] = "a) R (\n"
-    found["entries"][0]["frames"][0]["filename"] = "\x1b]0;owned\x07"
-    (recording,) = read([one(as_json(found), rank=0)]).ranks
+    dump = document(stuck, 0)
+    dump["entries"][0]["profiling_name"] = "nccl:\x1b[2Jall_reduce\n"
+    dump["entries"][0]["thread_name"] = "a) R (\n"
+    dump["entries"][0]["frames"][0]["filename"] = "\x1b]0;owned\x07"
+    (recording,) = read([one(as_json(dump), rank=0)]).ranks
     assert not any(c in repr(recording) for c in ("\\x1b", "\\x07", "\\n"))
 
 
 def test_group_counters_are_found_when_the_ring_has_lost_the_group(stuck: Job) -> None:
-    found = document(stuck, 0, ring=2)
-    recordings = read([one(pickle.dumps(found, 2), rank=0)])
+    dump = document(stuck, 0, ring=2)
+    recordings = read([one(pickle.dumps(dump, 2), rank=0)])
     by_name = {group.name: group for group in recordings.ranks[0].groups}
     assert by_name["1"].status.enqueued > 0
     assert by_name["1"].ranks == (0, 1, 2, 3)

@@ -33,6 +33,6 @@ def test_files_of_every_version_are_read_and_judged(
         (tmp_path / path.name).write_bytes(path.read_bytes())
     read = dumps.read(dump_files([tmp_path]))
     assert read.problems == ()
-    assert [one.rank for one in read.ranks] == [0, 1, 2, 3]
+    assert [recording.rank for recording in read.ranks] == [0, 1, 2, 3]
     verdict = diagnose(examine_dumps(tmp_path)).verdict
     assert (verdict.state, verdict.cause, verdict.culprits) == ("stuck", "collective-skipped", (2,))

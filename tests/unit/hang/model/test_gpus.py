@@ -61,19 +61,19 @@ IDLE = (0.0, 70.0)
 def test_what_follows_for_the_job(
     numbers: list[tuple[float, float]], conclusion: Conclusion, ranks: tuple[int, ...]
 ) -> None:
-    found = judge(twice(*(gpu(i, *row) for i, row in enumerate(numbers))))
-    assert (found.conclusion, found.ranks) == (conclusion, ranks)
-    assert bool(found.items) == bool(numbers)
+    judgement = judge(twice(*(gpu(i, *row) for i, row in enumerate(numbers))))
+    assert (judgement.conclusion, judgement.ranks) == (conclusion, ranks)
+    assert bool(judgement.items) == bool(numbers)
 
 
 def test_the_numbers_are_the_evidence() -> None:
-    found = judge(twice(gpu(0, *WAITS), gpu(1, *COMPUTES, sm_active_pct=88.0)))
-    assert [item.text for item in found.items] == [
+    judgement = judge(twice(gpu(0, *WAITS), gpu(1, *COMPUTES, sm_active_pct=88.0)))
+    assert [item.text for item in judgement.items] == [
         "the GPU of rank 1 computes while the others' wait",
         "GPU 1 is 100% busy at 640 of 700 W, on 88% of its SMs in both looks",
         "GPU 0 is 100% busy at 100 of 700 W in both looks",
     ]
-    assert [item.rank for item in found.items] == [None, 1, 0]
+    assert [item.rank for item in judgement.items] == [None, 1, 0]
 
 
 @pytest.mark.parametrize(
@@ -123,28 +123,28 @@ def test_a_collective_that_carries_data_waits_for_nobody(sent_bytes: int, doing:
 
 
 def test_one_look_tells_nothing() -> None:
-    found = judge(evidence((gpu(0, *WAITS), gpu(1, *WAITS))))
-    assert found.conclusion == "unknown"
+    judgement = judge(evidence((gpu(0, *WAITS), gpu(1, *WAITS))))
+    assert judgement.conclusion == "unknown"
 
 
 def test_a_gpu_that_is_gone_at_the_second_look_has_failed() -> None:
-    found = judge(evidence((gpu(0, *WAITS), gpu(1, *WAITS)), (gpu(0, *WAITS),)))
-    assert [one.ranks for one in found.failed()] == [(1,)]
-    assert found.conclusion == "unknown"
+    judgement = judge(evidence((gpu(0, *WAITS), gpu(1, *WAITS)), (gpu(0, *WAITS),)))
+    assert [one.ranks for one in judgement.failed()] == [(1,)]
+    assert judgement.conclusion == "unknown"
 
 
 def test_a_shared_gpu_cannot_tell_which_of_its_ranks_computes() -> None:
     both = (GpuHolder(FIRST_PID, "pid"), GpuHolder(FIRST_PID + 1, "pid"))
     shared = gpu(0, *COMPUTES, holders=both)
-    found = judge(twice(shared, gpu(1, *WAITS, holders=())))
-    assert found.gpus[0].doing == "unknown"
-    assert found.of(0) == found.of(1) == "unknown"
+    judgement = judge(twice(shared, gpu(1, *WAITS, holders=())))
+    assert judgement.gpus[0].doing == "unknown"
+    assert judgement.of(0) == judgement.of(1) == "unknown"
 
 
 def test_gpus_of_other_jobs_do_not_count() -> None:
     other = gpu(2, *COMPUTES, holders=(GpuHolder(9999, "pid"),))
-    found = judge(twice(gpu(0, *WAITS), gpu(1, *WAITS), other))
-    assert found.conclusion == "collective-wait"
+    judgement = judge(twice(gpu(0, *WAITS), gpu(1, *WAITS), other))
+    assert judgement.conclusion == "collective-wait"
 
 
 def test_a_throttled_clock_is_said() -> None:
@@ -155,12 +155,12 @@ def test_a_throttled_clock_is_said() -> None:
 
 def test_a_silent_nvml_is_told_whatever_the_gpus_said_before() -> None:
     silent = GpuLook(-1, 1, silent_s=3.1, silent_call="nvmlInit", silent_state="D")
-    found = judge(evidence((silent,), (silent,)))
-    (item,) = found.silence
+    judgement = judge(evidence((silent,), (silent,)))
+    (item,) = judgement.silence
     assert item.text == (
         "NVML gives no answer to nvmlInit for 3 s, its caller in state D inside the driver"
     )
-    assert found.gpus == ()
+    assert judgement.gpus == ()
 
 
 def test_older_evidence_has_the_drivers_process_numbers_alone() -> None:
@@ -199,9 +199,9 @@ REPORTED: dict[str, tuple[list[tuple[float, float, float]], Conclusion, tuple[in
 @pytest.mark.parametrize("source", REPORTED)
 def test_what_users_have_reported(source: str) -> None:
     rows, conclusion, ranks = REPORTED[source]
-    found = judge(
+    judgement = judge(
         twice(
             *(gpu(i, busy, watt, power_limit_w=most) for i, (busy, watt, most) in enumerate(rows))
         )
     )
-    assert (found.conclusion, found.ranks) == (conclusion, ranks)
+    assert (judgement.conclusion, judgement.ranks) == (conclusion, ranks)

@@ -79,9 +79,9 @@ def test_nccl_knows_the_hosts_of_ranks_that_were_not_seen() -> None:
     ]
     communicator = {"hash": "0x1", "size": 16, "ranks": rows, "missing_ranks": []}
     answer = json.dumps({"nccl_version": "2.28.3", "communicators": [communicator]})
-    here = first_host(addresses=("10.0.0.1",))
-    told = replace(here, ras=(RasAnswer("127.0.0.1:28028", 0, answer),))
-    assert hosts_of(told, AWAY) == ("10.0.0.2",)
+    host = first_host(addresses=("10.0.0.1",))
+    answered = replace(host, ras=(RasAnswer("127.0.0.1:28028", 0, answer),))
+    assert hosts_of(answered, AWAY) == ("10.0.0.2",)
 
 
 @pytest.mark.parametrize(

@@ -22,9 +22,9 @@ REAL = {
 @pytest.mark.parametrize("recorded", real_nccl.recordings(), ids=lambda one: one.name)
 def test_real_megatron_jobs(recorded: real_nccl.Recorded) -> None:
     tp, pp, dp, ep = REAL[recorded.name]
-    found = coordinates(groups_of(read(recorded.files)), {}, 16)
+    places = coordinates(groups_of(read(recorded.files)), {}, 16)
     for rank in range(16):
-        assert dict(found[rank].places) == {
+        assert dict(places[rank].places) == {
             "TP": rank % tp,
             "DP": rank // tp % dp,
             "PP": rank // (tp * dp) % pp,
@@ -35,16 +35,16 @@ def test_real_megatron_jobs(recorded: real_nccl.Recorded) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("recorded", real_nccl.recordings(), ids=lambda one: one.name)
 def test_missing_files_of_real_jobs_change_nothing(recorded: real_nccl.Recorded) -> None:
-    whole = coordinates(groups_of(read(recorded.files)), {}, 16)
+    places = coordinates(groups_of(read(recorded.files)), {}, 16)
     for left_out in itertools.combinations(range(16), 2):
         part = read(recorded.without(left_out))
-        assert coordinates(groups_of(part), {}, 16) == whole
-    assert coordinates(groups_of(read(recorded.without(range(1, 16)))), {}, 16) == whole
+        assert coordinates(groups_of(part), {}, 16) == places
+    assert coordinates(groups_of(read(recorded.without(range(1, 16)))), {}, 16) == places
 
 
 def test_the_words() -> None:
-    found = coordinates(groups_of(read(real_nccl.recordings()[0].files)), {}, 16)
-    assert found[9].text == "rank 9 = TP 1, PP 2, DP 0, EP 1"
+    places = coordinates(groups_of(read(real_nccl.recordings()[0].files)), {}, 16)
+    assert places[9].text == "rank 9 = TP 1, PP 2, DP 0, EP 1"
 
 
 def mesh(name: str, *groups: tuple[int, ...]) -> list[GroupSeen]:
@@ -53,8 +53,8 @@ def mesh(name: str, *groups: tuple[int, ...]) -> list[GroupSeen]:
 
 def test_a_device_mesh() -> None:
     groups = [*mesh("tp", (0, 1), (2, 3)), *mesh("fsdp", (0, 2), (1, 3))]
-    found = coordinates(groups, {}, 4)
-    assert [one.text for one in found.values()] == [
+    places = coordinates(groups, {}, 4)
+    assert [one.text for one in places.values()] == [
         "rank 0 = TP 0, DP 0",
         "rank 1 = TP 1, DP 0",
         "rank 2 = TP 0, DP 1",
@@ -85,8 +85,8 @@ def test_two_meshes_of_one_name_that_differ_tell_nothing() -> None:
 
 
 def test_groups_that_are_not_regular_are_taken_as_they_are() -> None:
-    found = coordinates(mesh("tp", (0, 3), (1, 7)), {}, 8)
-    assert {rank: one.places[0][1] for rank, one in found.items()} == {0: 0, 3: 1, 1: 0, 7: 1}
+    places = coordinates(mesh("tp", (0, 3), (1, 7)), {}, 8)
+    assert {rank: one.places[0][1] for rank, one in places.items()} == {0: 0, 3: 1, 1: 0, 7: 1}
 
 
 @pytest.mark.parametrize(
@@ -120,7 +120,9 @@ def test_command_lines_that_disagree_tell_nothing() -> None:
 
 
 def test_the_real_layout_follows_from_the_sizes_as_well() -> None:
-    (recorded,) = [one for one in real_nccl.recordings() if one.name == "gpu_error_1st"]
+    (recorded,) = [
+        recording for recording in real_nccl.recordings() if recording.name == "gpu_error_1st"
+    ]
     arguments = {"TP": 2, "PP": 4, "EP": 4, "ETP": 1}
     from_groups = coordinates(groups_of(read(recorded.files)), {}, 16)
     assert coordinates([], arguments, 16) == from_groups

@@ -303,9 +303,13 @@ def lost(line: str) -> EvidenceBuilder:
 
 
 def test_a_server_that_is_gone() -> None:
-    said = diagnose(lost(LOST).build()).verdict
-    assert (said.state, said.cause, said.culprits) == ("stuck", "rollout-engine-dead", (0,))
-    assert LOST in [item.text for item in said.evidence]
+    verdict = diagnose(lost(LOST).build()).verdict
+    assert (verdict.state, verdict.cause, verdict.culprits) == (
+        "stuck",
+        "rollout-engine-dead",
+        (0,),
+    )
+    assert LOST in [item.text for item in verdict.evidence]
 
 
 def test_other_lines_of_a_log_tell_of_no_server() -> None:
@@ -328,9 +332,9 @@ def test_a_server_that_is_waited_for_at_the_start_is_no_hang(asker: str) -> None
     build.rank(0).blocks("sleep")
     for rank in range(1, 4):
         build.rank(rank).still_s = 600.0
-    said = diagnose(build.build()).verdict
-    assert (said.state, said.cause) == ("slow", "")
-    assert "until its server is up" in said.summary
+    verdict = diagnose(build.build()).verdict
+    assert (verdict.state, verdict.cause) == ("slow", "")
+    assert "until its server is up" in verdict.summary
 
 
 def test_no_order_of_processes_matters() -> None:
@@ -346,7 +350,12 @@ def test_counters_of_two_fronts_are_added_up() -> None:
         EngineLook(pid, at_ns, f"http://x:{pid}", {**BUSY, "generation_tokens_total": made})
         for pid, at_ns, made in [(1, 0, 10.0), (2, 0, 20.0), (1, SECOND, 13.0), (2, SECOND, 24.0)]
     ]
-    found = counted(looks)
-    assert found is not None
-    assert (found.made, found.running, found.cache, found.seconds) == (7.0, 8.0, 0.5, 1.0)
+    counters = counted(looks)
+    assert counters is not None
+    assert (counters.made, counters.running, counters.cache, counters.seconds) == (
+        7.0,
+        8.0,
+        0.5,
+        1.0,
+    )
     assert counted(looks[:2]) is None

@@ -22,8 +22,8 @@ from tests.unit.hang import stages
 
 
 def judged(evidences: list[Evidence]) -> Diagnosis:
-    whole = joined(evidences)
-    return with_hosts(diagnose(whole), whole.job)
+    evidence = joined(evidences)
+    return with_hosts(diagnose(evidence), evidence.job)
 
 
 def stopped(rank: int = 5, ranks: int = 8) -> Evidence:
@@ -48,16 +48,18 @@ def skipped(rank: int = 6, ranks: int = 8) -> Evidence:
 
 @pytest.mark.parametrize("per_host", [1, 2, 3, 4, 8])
 def test_the_culprit_is_named_with_its_host_and_its_real_process(per_host: int) -> None:
-    found = judged(on_hosts(stopped(), per_host))
-    assert found.verdict.cause == "rank-stopped"
-    assert found.verdict.culprits == (5,)
-    assert set(found.verdict.victims) == {0, 1, 2, 3, 4, 6, 7}
+    diagnosis = judged(on_hosts(stopped(), per_host))
+    assert diagnosis.verdict.cause == "rank-stopped"
+    assert diagnosis.verdict.culprits == (5,)
+    assert set(diagnosis.verdict.victims) == {0, 1, 2, 3, 4, 6, 7}
     if per_host < 8:
         host, pid = f"node{5 // per_host}", 100 + 5 % per_host
-        assert found.verdict.summary.startswith(f"Rank 5 on {host} is stopped")
-        assert f"kill -CONT {pid}  # on {host}: the job must move at once" in found.verdict.confirm
-        assert f"pid {pid} on {host}" in found.verdict.evidence[0].text
-        row = next(one for one in found.ranks if one.rank == 5)
+        assert diagnosis.verdict.summary.startswith(f"Rank 5 on {host} is stopped")
+        assert (
+            f"kill -CONT {pid}  # on {host}: the job must move at once" in diagnosis.verdict.confirm
+        )
+        assert f"pid {pid} on {host}" in diagnosis.verdict.evidence[0].text
+        row = next(one for one in diagnosis.ranks if one.rank == 5)
         assert (row.pid, row.host) == (pid, host)
 
 
@@ -65,10 +67,14 @@ def test_the_culprit_is_named_with_its_host_and_its_real_process(per_host: int) 
 @pytest.mark.parametrize("per_host", [1, 2, 3, 4])
 def test_several_hosts_are_judged_as_one_host_with_all_ranks_is(case: type, per_host: int) -> None:
     whole = diagnose(case()).verdict
-    found = judged(on_hosts(case(), per_host)).verdict
-    assert (found.state, found.cause, found.culprits) == (whole.state, whole.cause, whole.culprits)
-    assert found.victims == whole.victims
-    assert found.confidence == whole.confidence
+    verdict = judged(on_hosts(case(), per_host)).verdict
+    assert (verdict.state, verdict.cause, verdict.culprits) == (
+        whole.state,
+        whole.cause,
+        whole.culprits,
+    )
+    assert verdict.victims == whole.victims
+    assert verdict.confidence == whole.confidence
 
 
 @pytest.mark.parametrize("case", [stopped, asleep_in_reward, skipped])
@@ -97,9 +103,9 @@ def test_of_one_bundle_nothing_changes() -> None:
 def test_looks_of_hosts_with_two_and_three_looks_are_compared_first_with_last() -> None:
     one, other = on_hosts(stopped(), 4)
     three = replace(one, looks=(*one.looks, one.looks[1]), stacks=(*one.stacks, one.stacks[1]))
-    whole = joined([three, other])
-    assert [len(look.processes) for look in whole.looks] == [8, 4, 8]
-    assert diagnose(whole).verdict.culprits == (5,)
+    evidence = joined([three, other])
+    assert [len(look.processes) for look in evidence.looks] == [8, 4, 8]
+    assert diagnose(evidence).verdict.culprits == (5,)
 
 
 def test_clocks_of_hosts_that_were_started_at_other_times_do_not_matter() -> None:
@@ -173,9 +179,9 @@ def test_one_job_may_be_told_its_meeting_place_in_other_words(address: str) -> N
 def test_of_two_bundles_of_a_host_the_newer_counts() -> None:
     one, other = on_hosts(stopped(), 4)
     healthy = on_hosts(EvidenceBuilder(ranks=8).build(), 4)[1]
-    found = judged([one, later(healthy, -20), other])
-    assert found.verdict.culprits == (5,)
-    assert any("two bundles" in what for what, _ in found.problems)
+    diagnosis = judged([one, later(healthy, -20), other])
+    assert diagnosis.verdict.culprits == (5,)
+    assert any("two bundles" in what for what, _ in diagnosis.problems)
 
 
 def test_a_look_of_minutes_ago_is_doubted_aloud() -> None:
@@ -183,23 +189,23 @@ def test_a_look_of_minutes_ago_is_doubted_aloud() -> None:
     build.rank(5).state = "T"
     build.waited_s = 900.0
     one, other = on_hosts(build.build(), 4)
-    found = judged([one, later(other, -300)])
-    assert any("5 min older" in what for what, _ in found.problems)
-    assert found.verdict.confidence <= 0.5
+    diagnosis = judged([one, later(other, -300)])
+    assert any("5 min older" in what for what, _ in diagnosis.problems)
+    assert diagnosis.verdict.confidence <= 0.5
 
 
 def test_a_look_from_before_the_job_moved_on_is_left_out() -> None:
     one, other = on_hosts(stopped(), 4)
-    found = joined([one, later(other, -3_600)])
-    assert {member.rank for member in found.job.members} == {0, 1, 2, 3}
-    assert any("has moved since" in problem.what for problem in found.problems)
+    evidence = joined([one, later(other, -3_600)])
+    assert {member.rank for member in evidence.job.members} == {0, 1, 2, 3}
+    assert any("has moved since" in problem.what for problem in evidence.problems)
 
 
 def test_a_job_that_moves_between_the_looks_is_not_called_stuck() -> None:
     one, other = on_hosts(skipped(), 4)
-    found = judged([one, later(other, -30)])
-    assert found.verdict.state != "stuck"
-    assert any("has moved since" in what for what, _ in found.problems)
+    diagnosis = judged([one, later(other, -30)])
+    assert diagnosis.verdict.state != "stuck"
+    assert any("has moved since" in what for what, _ in diagnosis.problems)
 
 
 def test_hosts_that_are_looked_at_one_after_the_other_are_joined_if_the_job_stands() -> None:
@@ -213,35 +219,35 @@ def test_hosts_that_are_looked_at_one_after_the_other_are_joined_if_the_job_stan
 def test_hostile_host_names_stay_in_their_place() -> None:
     one, other = on_hosts(stopped(), 4)
     evil = replace(other, job=replace(other.job, host="a\nrm -rf /\x1b[31m"))
-    found = judged([one, evil])
-    assert found.verdict.culprits == (5,)
-    assert all(line.isprintable() for line in found.verdict.confirm)
+    diagnosis = judged([one, evil])
+    assert diagnosis.verdict.culprits == (5,)
+    assert all(line.isprintable() for line in diagnosis.verdict.confirm)
 
 
 def test_hosts_of_one_name_are_kept_apart() -> None:
     one, other = (replace(p, job=replace(p.job, host="localhost")) for p in on_hosts(stopped(), 4))
-    found = judged([one, other])
-    assert found.verdict.culprits == (5,)
-    assert "on localhost (2)" in found.verdict.summary
+    diagnosis = judged([one, other])
+    assert diagnosis.verdict.culprits == (5,)
+    assert "on localhost (2)" in diagnosis.verdict.summary
 
 
 def test_a_missing_host_is_named_by_its_ranks_and_never_called_dead() -> None:
     parts = on_hosts(asleep_in_reward(rank=11, ranks=12), 4, hosts=("node0", "node1", "node2"))
-    found = judged(parts[:2])
-    assert found.ranks_missing == (8, 9, 10, 11)
-    assert not found.verdict.cause.endswith("dead")
-    assert not set(found.verdict.culprits) & set(range(8))
-    assert "ranks 8-11" in found.verdict.summary
-    assert "node2" in found.verdict.summary
+    diagnosis = judged(parts[:2])
+    assert diagnosis.ranks_missing == (8, 9, 10, 11)
+    assert not diagnosis.verdict.cause.endswith("dead")
+    assert not set(diagnosis.verdict.culprits) & set(range(8))
+    assert "ranks 8-11" in diagnosis.verdict.summary
+    assert "node2" in diagnosis.verdict.summary
 
 
 def test_a_rank_that_its_own_host_has_lost_is_dead() -> None:
     build = EvidenceBuilder(ranks=8)
     build.lose(5)
-    found = judged(on_hosts(build.build(), 4))
-    assert found.verdict.cause == "rank-dead"
-    assert found.verdict.culprits == (5,)
-    assert "Rank 5 on node1 is dead" in found.verdict.summary
+    diagnosis = judged(on_hosts(build.build(), 4))
+    assert diagnosis.verdict.cause == "rank-dead"
+    assert diagnosis.verdict.culprits == (5,)
+    assert "Rank 5 on node1 is dead" in diagnosis.verdict.summary
 
 
 def _joining(ranks: int = 8) -> EvidenceBuilder:
@@ -260,18 +266,18 @@ def _joining(ranks: int = 8) -> EvidenceBuilder:
 def test_world_sizes_that_disagree_are_the_cause() -> None:
     one, two, other = on_hosts(_joining(12).build(), 4)
     wrong = replace(other, job=replace(other.job, world_size=16))
-    found = judged([one, two, wrong]).verdict
-    assert found.cause == "rank-missing"
-    assert "12 on node0, node1; 16 on node2" in found.summary
-    assert found.state == "stuck"
+    verdict = judged([one, two, wrong]).verdict
+    assert verdict.cause == "rank-missing"
+    assert "12 on node0, node1; 16 on node2" in verdict.summary
+    assert verdict.state == "stuck"
 
 
 def test_two_hosts_that_were_started_as_one_node_are_the_cause() -> None:
     one, _ = on_hosts(_joining().build(), 4)
     twin = replace(one, job=replace(one.job, host="node1", placements=(Placement("node1"),)))
-    found = judged([one, twin]).verdict
-    assert found.cause == "rank-missing"
-    assert "Ranks 0-3 were started twice, on node0, node1, and ranks 4-7 nowhere" in found.summary
+    verdict = judged([one, twin]).verdict
+    assert verdict.cause == "rank-missing"
+    assert "Ranks 0-3 were started twice, on node0, node1, and ranks 4-7 nowhere" in verdict.summary
 
 
 def test_a_connection_between_hosts_leads_to_the_process_at_its_other_end() -> None:
@@ -313,16 +319,16 @@ def test_a_link_between_two_hosts_and_a_host_that_nobody_reaches_are_told_apart(
         ends = f"10.0.{one}.1:50", f"10.0.{other}.1:60"
         build.rank(one).blocks("socket-send", " -> ".join(ends), **trouble)
         build.rank(other).blocks("socket-send", " -> ".join(reversed(ends)), **trouble)
-    whole = joined(on_hosts(build.build(), 2))
-    rows = [row for row in whole.blocked if row.retransmits]
-    assert parted(whole, rows) == ("node2",)
+    evidence = joined(on_hosts(build.build(), 2))
+    rows = [row for row in evidence.blocked if row.retransmits]
+    assert parted(evidence, rows) == ("node2",)
     of_two = [row for row in rows if "10.0.3." not in row.target]
-    assert parted(whole, of_two) == ("node0", "node2")
+    assert parted(evidence, of_two) == ("node0", "node2")
     strange = replace(rows[0], target="10.0.0.1:50 -> 10.0.9.1:60")
-    assert parted(whole, [*rows, strange]) == ()
+    assert parted(evidence, [*rows, strange]) == ()
     there, between = (
-        diagnose(whole).verdict,
-        diagnose(replace(whole, blocked=tuple(of_two))).verdict,
+        diagnose(evidence).verdict,
+        diagnose(replace(evidence, blocked=tuple(of_two))).verdict,
     )
     assert (there.cause, there.culprits) == ("network-silent", (4, 5))
     assert there.summary.endswith("through the network to node2.")
@@ -338,8 +344,8 @@ def _with_address(evidence: Evidence) -> Evidence:
 
 def test_what_could_not_be_seen_is_said_once_with_its_hosts() -> None:
     parts = [
-        replace(one, problems=(Problem("py-spy is not here.", "Install it."),))
-        for one in on_hosts(stopped(), 2)
+        replace(evidence, problems=(Problem("py-spy is not here.", "Install it."),))
+        for evidence in on_hosts(stopped(), 2)
     ]
     assert [p.what for p in joined(parts).problems] == [
         "On node0, node1, node2, node3: py-spy is not here."
@@ -361,22 +367,24 @@ def test_kernel_messages_are_of_the_host_that_wrote_them() -> None:
 
 def test_what_was_joined_before_is_not_joined_again() -> None:
     parts = on_hosts(stopped(), 4)
-    whole = joined(parts)
-    assert joined([whole]) == whole
-    assert joined([*parts, whole]) == whole
+    evidence = joined(parts)
+    assert joined([evidence]) == evidence
+    assert joined([*parts, evidence]) == evidence
 
 
 def test_only_references_become_processes_and_a_joined_bundle_keeps_them(tmp_path: Path) -> None:
     """A size of 13 digits is none, whatever stands before it."""
     build = EvidenceBuilder(ranks=8)
     build.rank(5).state = "T"
-    whole = joined(on_hosts(build.build(), 4))
-    found = diagnose(whole)
-    sentence = replace_struct(found.verdict, summary="process 1000000000105 of 1000000000101 bytes")
-    said = with_hosts(replace_struct(found, verdict=sentence), whole.job).verdict
-    assert said.summary == sentence.summary
-    again = joined([bundle.read(bundle.write(tmp_path / "all", whole, found))])
-    assert with_hosts(diagnose(again), again.job) == with_hosts(found, whole.job)
+    evidence = joined(on_hosts(build.build(), 4))
+    diagnosis = diagnose(evidence)
+    sentence = replace_struct(
+        diagnosis.verdict, summary="process 1000000000105 of 1000000000101 bytes"
+    )
+    verdict = with_hosts(replace_struct(diagnosis, verdict=sentence), evidence.job).verdict
+    assert verdict.summary == sentence.summary
+    again = joined([bundle.read(bundle.write(tmp_path / "all", evidence, diagnosis))])
+    assert with_hosts(diagnose(again), again.job) == with_hosts(diagnosis, evidence.job)
 
 
 def test_recorded_jobs_that_ran_on_two_hosts_are_told_as_before() -> None:
@@ -432,11 +440,11 @@ def test_what_most_hosts_say_of_the_job_counts() -> None:
 
 
 def test_a_single_bundle_of_several_hosts_has_the_clock_of_one() -> None:
-    whole = joined(on_hosts(stopped(), 4))
-    assert len(whole.job.placements) == 2
-    assert joined([whole]) == joined([whole, whole])
+    evidence = joined(on_hosts(stopped(), 4))
+    assert len(evidence.job.placements) == 2
+    assert joined([evidence]) == joined([evidence, evidence])
     (single, _) = on_hosts(stopped(), 4)
     assert joined([single]) is single
-    assert joined([whole, single]) is single
+    assert joined([evidence, single]) is single
     with pytest.raises(ValueError, match="nothing to join"):
         joined([])

@@ -86,15 +86,15 @@ def test_without_a_placement_only_the_meeting_place_tells() -> None:
     ("count", "named"), [(8, "h0, h1, h2, h3, h4, h5, h6, h7:"), (9, "h7 and 1 more:")]
 )
 def test_jobs_are_named_by_their_hosts_and_what_tells_most(count: int, named: str) -> None:
-    whole = EvidenceBuilder(ranks=2).build()
-    seen = [
-        replace(whole, job=job(f"h{n}", job_id="5", run_id="r1" if n == 3 else ""))
+    evidence = EvidenceBuilder(ranks=2).build()
+    bundles = [
+        replace(evidence, job=job(f"h{n}", job_id="5", run_id="r1" if n == 3 else ""))
         for n in range(count)
     ]
-    check(seen)
-    strange = replace(whole, job=job("z", address="10.0.0.1:1", job_id="6"))
+    check(bundles)
+    strange = replace(evidence, job=job("z", address="10.0.0.1:1", job_id="6"))
     with pytest.raises(DifferentJobsError) as said:
-        check([*seen, strange])
+        check([*bundles, strange])
     first, mine, other = str(said.value).split("\n")
     assert first == "These are bundles of 2 jobs; give those of one:"
     assert named in mine

@@ -19,6 +19,6 @@ def test_a_host_that_spins_does_so_in_joined_evidence_as_well() -> None:
         locals_seen=(Locals(100, FIRST_NS, "a"),),
     )
     joined = moved(evidence, Space(3, "node3", later_ns=7))
-    seen = index(joined)[3 * SPACE + 100]
-    assert seen.motion.kind == "spinning"
-    assert [one.at_ns for one in seen.closer.locals_seen] == [FIRST_NS + 7]
+    observation = index(joined)[3 * SPACE + 100]
+    assert observation.motion.kind == "spinning"
+    assert [moment.at_ns for moment in observation.closer.locals_seen] == [FIRST_NS + 7]

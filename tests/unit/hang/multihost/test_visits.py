@@ -29,17 +29,17 @@ def test_a_look_of_a_minute_ago_is_still_of_one_moment(age_s: float, old: bool) 
     earlier = aged(first, age_s)
     assert visits.is_old(earlier.taken_unix_ns, second.taken_unix_ns) is old
     assert visits.apart_s(earlier, second) == visits.apart_s(second, earlier) == age_s
-    kept, problems = visits.of_one_moment([earlier, second])
-    assert kept == (earlier, second)
+    usable, problems = visits.of_one_moment([earlier, second])
+    assert usable == (earlier, second)
     assert len(problems) == int(old)
 
 
 def test_hosts_of_one_name_are_told_apart_by_a_number() -> None:
     first, second = hosts()
-    named = [
+    names = [
         replace(e, job=replace(e.job, host=name)) for e in (first, second) for name in ("a", "")
     ]
-    assert visits.host_names(named) == ("a", "unnamed host", "a (2)", "unnamed host (2)")
+    assert visits.host_names(names) == ("a", "unnamed host", "a (2)", "unnamed host (2)")
 
 
 def test_one_host_is_known_by_a_process_or_by_a_rank() -> None:
@@ -86,8 +86,8 @@ def test_a_call_after_the_look_and_its_slack_says_that_the_job_has_moved(
     middle = replace(earlier, taken_unix_ns=earlier.taken_unix_ns - 20 * SECOND_NS)
     calls_ns = {id(later): earlier.taken_unix_ns + round(called_s * SECOND_NS)}
     monkeypatch.setattr(visits, "_last_call_ns", lambda visit: calls_ns.get(id(visit), 0))
-    kept, _ = visits.of_one_moment([earlier, later])
-    assert kept == ((later,) if moved else (earlier, later))
+    usable, _ = visits.of_one_moment([earlier, later])
+    assert usable == ((later,) if moved else (earlier, later))
     assert visits.of_one_moment([middle, later])[0] == (later,)
 
 

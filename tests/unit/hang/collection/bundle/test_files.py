@@ -53,9 +53,9 @@ def test_a_folder_of_bundles_is_all_of_them(tmp_path: Path) -> None:
 
 
 def test_placement_and_host_survive_the_bundle(tmp_path: Path) -> None:
-    whole = joined(on_hosts(EvidenceBuilder(ranks=4).build(), 2))
-    found = bundle.read(bundle.write(tmp_path / "all", whole, diagnose(whole)))
-    assert found == whole
+    joint = joined(on_hosts(EvidenceBuilder(ranks=4).build(), 2))
+    evidence = bundle.read(bundle.write(tmp_path / "all", joint, diagnose(joint)))
+    assert evidence == joint
 
 
 def test_a_bundle_of_before_several_hosts_is_read(tmp_path: Path) -> None:
@@ -79,51 +79,51 @@ def hosts_of_one_name() -> list[Evidence]:
     return parts
 
 
-def kept(path: Path, evidence: Evidence) -> Path:
+def written(path: Path, evidence: Evidence) -> Path:
     place = bundle.own_place(path, evidence.job)
     return bundle.write(place, evidence, diagnose(evidence))
 
 
 @pytest.mark.parametrize("end", ["", ".tar.gz", ".tgz"])
 def test_hosts_of_one_name_keep_a_bundle_each(tmp_path: Path, end: str) -> None:
-    given = tmp_path / f"{{host}}{end}"
-    places = [kept(given, one) for one in hosts_of_one_name()]
+    template = tmp_path / f"{{host}}{end}"
+    places = [written(template, evidence) for evidence in hosts_of_one_name()]
     assert [one.name for one in places] == [f"localhost{end}", f"localhost-2{end}"]
-    whole = joined([bundle.read(one) for one in bundle.bundles_in([tmp_path])])
-    assert {member.rank for member in whole.job.ranks()} == {0, 1, 2, 3}
+    joint = joined([bundle.read(path) for path in bundle.bundles_in([tmp_path])])
+    assert {member.rank for member in joint.job.ranks()} == {0, 1, 2, 3}
 
 
 def test_two_that_write_at_the_same_time_take_two_places(tmp_path: Path) -> None:
     one, other = hosts_of_one_name()
-    given = tmp_path / "{host}"
-    assert bundle.own_place(given, one.job) != bundle.own_place(given, other.job)
+    template = tmp_path / "{host}"
+    assert bundle.own_place(template, one.job) != bundle.own_place(template, other.job)
 
 
 def test_another_look_at_the_same_host_replaces_its_bundle(tmp_path: Path) -> None:
     one, other = hosts_of_one_name()
-    given = tmp_path / "{host}"
-    first, second = kept(given, one), kept(given, other)
-    assert (kept(given, one), kept(given, other)) == (first, second)
+    template = tmp_path / "{host}"
+    first, second = written(template, one), written(template, other)
+    assert (written(template, one), written(template, other)) == (first, second)
 
 
 def test_the_bundle_of_an_earlier_job_is_replaced(tmp_path: Path) -> None:
     one, other = hosts_of_one_name()
     before = replace(other, job=replace(other.job, address="node0:29999"))
-    assert kept(tmp_path / "{host}", before) == kept(tmp_path / "{host}", one)
+    assert written(tmp_path / "{host}", before) == written(tmp_path / "{host}", one)
 
 
 def test_a_place_without_a_host_s_name_is_as_given(tmp_path: Path) -> None:
     one, other = hosts_of_one_name()
     assert bundle.own_place(tmp_path / "out", one.job) == tmp_path / "out"
     assert not (tmp_path / "out").exists()
-    assert kept(tmp_path / "out", one) == kept(tmp_path / "out", other)
+    assert written(tmp_path / "out", one) == written(tmp_path / "out", other)
 
 
 def test_a_place_that_cannot_be_made_is_said_when_it_is_written(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     (one, _) = hosts_of_one_name()
     with pytest.raises(OutputError):
-        kept(tmp_path / "file" / "{host}", one)
+        written(tmp_path / "file" / "{host}", one)
 
 
 @pytest.mark.parametrize("limit", ["MAX_FILE_BYTES", "MAX_EVIDENCE_BYTES"])
@@ -131,7 +131,7 @@ def test_a_place_that_cannot_be_made_is_said_when_it_is_written(tmp_path: Path) 
 def test_what_is_as_large_as_the_limit_is_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: str, more: int, read: bool
 ) -> None:
-    path = kept(tmp_path / "a", hosts_of_one_name()[0]) / "evidence.json.gz"
+    path = written(tmp_path / "a", hosts_of_one_name()[0]) / "evidence.json.gz"
     packed = path.read_bytes()
     size = len(packed) if limit == "MAX_FILE_BYTES" else len(gzip.decompress(packed))
     monkeypatch.setattr(files, limit, size + more)

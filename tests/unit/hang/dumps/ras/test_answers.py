@@ -117,43 +117,43 @@ def read(body: str, errors: str = "MISMATCH") -> Mesh:
 def test_ranks_that_differ_are_named_and_the_others_counted() -> None:
     mesh = read(MISMATCH)
     assert (mesh.version, mesh.at_ns) == ("2.27.5", 7)
-    (one,) = mesh.communicators
-    assert (one.key, one.size, one.lost) == ("27a079b828ff1a75", 8, ())
-    assert one.usual == {"AllReduce": 6650, "Broadcast": 0}
-    assert one.seats == (
+    (communicator,) = mesh.communicators
+    assert (communicator.key, communicator.size, communicator.lost) == ("27a079b828ff1a75", 8, ())
+    assert communicator.usual == {"AllReduce": 6650, "Broadcast": 0}
+    assert communicator.seats == (
         Seat(2, Process("10.0.0.1", 12), {"AllReduce": 6649, "Broadcast": 1}),
         Seat(5, Process("10.0.0.2", 21), {"AllReduce": 6649, "Broadcast": 0}),
     )
 
 
 def test_of_two_halves_nothing_is_known() -> None:
-    (one,) = read(HALVES).communicators
-    assert (one.seats, one.usual) == ((), None)
+    (communicator,) = read(HALVES).communicators
+    assert (communicator.seats, communicator.usual) == ((), None)
 
 
 def test_the_oldest_count_all_operations_together() -> None:
-    (one,) = read(OLDEST).communicators
-    assert one.usual == {"collective": 70}
-    assert one.seats == (Seat(3, Process("10.0.0.1", 13), {"collective": 69}),)
+    (communicator,) = read(OLDEST).communicators
+    assert communicator.usual == {"collective": 70}
+    assert communicator.seats == (Seat(3, Process("10.0.0.1", 13), {"collective": 69}),)
 
 
 def test_lost_ranks_by_number_alone() -> None:
     mesh = read(LOST_BY_NUMBER, "INCOMPLETE")
     assert mesh.dead_processes == (Process("10.0.0.1", 13),)
-    (one,) = mesh.communicators
-    assert [lost.number for lost in one.lost] == [3, 7]
+    (communicator,) = mesh.communicators
+    assert [lost.number for lost in communicator.lost] == [3, 7]
 
 
 def test_lost_ranks_by_process() -> None:
-    (one,) = read(LOST_BY_NAME, "INCOMPLETE").communicators
-    assert one.lost == (Lost(3, Process("10.0.0.1", 13), unresponsive=True),)
+    (communicator,) = read(LOST_BY_NAME, "INCOMPLETE").communicators
+    assert communicator.lost == (Lost(3, Process("10.0.0.1", 13), unresponsive=True),)
 
 
 def test_errors_of_both_kinds() -> None:
-    (one,) = read(ERROR, "ERROR").communicators
-    found = {seat.number: (seat.init_state, seat.async_error) for seat in one.seats}
+    (communicator,) = read(ERROR, "ERROR").communicators
+    found = {seat.number: (seat.init_state, seat.async_error) for seat in communicator.seats}
     assert found == {1: (2, 0), 2: (0, 1), 4: (0, 6), 5: (0, 6)}
-    assert {seat.process.pid for seat in one.seats} == {11, 12, 20, 21}
+    assert {seat.process.pid for seat in communicator.seats} == {11, 12, 20, 21}
 
 
 def test_text_is_judged_as_json_is() -> None:
@@ -161,8 +161,8 @@ def test_text_is_judged_as_json_is() -> None:
     job = Job("node-1", members, 8, placements=(Placement("node-1", addresses=("10.0.0.1",)),))
     text = HEAD.format(errors="MISMATCH") + MISMATCH
     answers = [RasAnswer("localhost:28028", at_ns, text) for at_ns in (0, 10**9)]
-    found = judge(hear(job, answers))
-    assert {(one.rank, one.operation, one.instead) for one in found.laggards} == {
+    judgement = judge(hear(job, answers))
+    assert {(lag.rank, lag.operation, lag.instead) for lag in judgement.laggards} == {
         (2, "AllReduce", "Broadcast"),
         (5, "AllReduce", ""),
     }

@@ -17,8 +17,8 @@ WITHOUT_TYPES = ("2.2 list", "1.4")
 def ruled(
     case: Case, version: str = "2.10", backend: str = "nccl", form: str = "pickle"
 ) -> matching.Ruling:
-    given = dumps_of(case.build(), version, backend, form=form, after_s=case.after_s)
-    return matching.judge(matching.match(dumps.read(given)))
+    files = dumps_of(case.build(), version, backend, form=form, after_s=case.after_s)
+    return matching.judge(matching.match(dumps.read(files)))
 
 
 @pytest.mark.parametrize("case", CASES, ids=NAMES)
@@ -59,14 +59,14 @@ def test_the_culprit_in_every_version(name: str, version: str) -> None:
 )
 def test_a_ring_that_has_lost_the_beginning_is_enough(name: str, ring: int) -> None:
     case = BY_NAME[name]
-    given = dumps_of(case.build(), ring=ring)
-    ruling = matching.judge(matching.match(dumps.read(given)))
+    files = dumps_of(case.build(), ring=ring)
+    ruling = matching.judge(matching.match(dumps.read(files)))
     assert frozenset(ruling.culprits) == case.culprits
 
 
 def test_a_rank_without_a_dump_is_named_when_everyone_else_came() -> None:
-    given = dumps_of(BY_NAME["missing rank"].build(), without=[5])
-    (blame,) = matching.match(dumps.read(given), 8).blame
+    files = dumps_of(BY_NAME["missing rank"].build(), without=[5])
+    (blame,) = matching.match(dumps.read(files), 8).blame
     assert (blame.rank, blame.reason) == (5, "not-recorded")
 
 
@@ -78,14 +78,14 @@ def test_dumps_of_several_versions_are_read_together() -> None:
 
 @pytest.mark.parametrize("seconds", [0.01, 1.0, 4.0])
 def test_a_wait_that_is_short_for_the_job_is_no_fault(seconds: float) -> None:
-    given = dumps_of(BY_NAME["missing rank"].build(), after_s=seconds)
-    ruling = matching.judge(matching.match(dumps.read(given)))
+    files = dumps_of(BY_NAME["missing rank"].build(), after_s=seconds)
+    ruling = matching.judge(matching.match(dumps.read(files)))
     assert (ruling.cause, ruling.culprits, ruling.unusual) == ("", (), False)
 
 
 def test_copied_files_have_no_time_to_go_by() -> None:
-    given = dumps_of(BY_NAME["missing rank"].build(), after_s=3e6)
-    ruling = matching.judge(matching.match(dumps.read(given)))
+    files = dumps_of(BY_NAME["missing rank"].build(), after_s=3e6)
+    ruling = matching.judge(matching.match(dumps.read(files)))
     assert (ruling.culprits, ruling.unusual) == ((5,), None)
 
 
@@ -100,6 +100,6 @@ def test_sentences_name_the_rank_the_call_and_the_line() -> None:
 
 def test_who_came_is_not_alone_because_the_others_left_no_dump() -> None:
     """Two of eight wait; of the rest only the one that is missing is on record."""
-    given = dumps_of(BY_NAME["missing rank"].build(), without=[1, 2, 3, 6, 7])
-    (heaviest, *_) = matching.match(dumps.read(given), 8).blame
+    files = dumps_of(BY_NAME["missing rank"].build(), without=[1, 2, 3, 6, 7])
+    (heaviest, *_) = matching.match(dumps.read(files), 8).blame
     assert (heaviest.rank, heaviest.reason) == (5, "not-arrived")

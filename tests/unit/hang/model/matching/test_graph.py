@@ -68,7 +68,7 @@ def test_a_thousand_ranks_that_take_two_groups_in_two_orders_are_judged_in_secon
     }
     recordings = dumps.read(dumps_of(job(groups, programs).run()))
     began_s = time.process_time()
-    found = matching.match(recordings)
+    matched = matching.match(recordings)
     took_s = time.process_time() - began_s
-    assert {blame.rank for blame in found.blame} == set(range(0, RANKS, 3))
+    assert {blame.rank for blame in matched.blame} == set(range(0, RANKS, 3))
     assert took_s < 3.0

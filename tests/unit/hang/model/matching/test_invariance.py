@@ -28,8 +28,8 @@ def blames(
     files = dumps_of(built, after_s=after_s)
     if shuffled is not None:
         random.Random(shuffled).shuffle(files)
-    found = matching.match(dumps.read(files))
-    return frozenset((one.rank, one.reason, one.grounds) for one in found.blame)
+    matched = matching.match(dumps.read(files))
+    return frozenset((blame.rank, blame.reason, blame.grounds) for blame in matched.blame)
 
 
 @pytest.mark.slow

@@ -59,11 +59,11 @@ def test_without_the_file_of_a_healthy_rank_nobody_else_is_named(
     kind: str, data: st.DataObject
 ) -> None:
     case = case_of(kind)
-    healthy = sorted({one.rank for one in case.files if one.rank is not None} - case.culprits)
+    healthy = sorted({dump.rank for dump in case.files if dump.rank is not None} - case.culprits)
     missing = data.draw(st.sampled_from(healthy))
-    files = [one for one in case.files if one.rank != missing]
-    found = matching.judge(matching.match(dumps.read(files), case.world))
-    assert set(found.culprits) <= case.culprits
+    files = [dump for dump in case.files if dump.rank != missing]
+    ruling = matching.judge(matching.match(dumps.read(files), case.world))
+    assert set(ruling.culprits) <= case.culprits
 
 
 @pytest.mark.parametrize("kind", [*TOLD_BY_COUNTERS, *BLAMELESS])
@@ -76,11 +76,11 @@ def test_who_has_finished_all_that_it_gave_is_idle_by_entries_and_by_counters() 
     for counters in (False, True):
         case = sampled.simulated("host stalled", SEED, counters=counters)
         (culprit,) = case.culprits
-        found = matching.match(dumps.read(case.files), case.world)
-        backlog = found.backlog(culprit)
+        matched = matching.match(dumps.read(case.files), case.world)
+        backlog = matched.backlog(culprit)
         assert backlog is not None
         assert (backlog.idle, backlog.pending) == (True, 0)
-        assert any(one.pending for one in found.backlogs)
+        assert any(backlog.pending for backlog in matched.backlogs)
 
 
 def test_four_ranks_that_use_two_groups_in_different_order_one_against_three() -> None:
@@ -102,6 +102,6 @@ def test_four_ranks_that_use_two_groups_in_different_order_one_against_three() -
     for active in (False, True):
         how = Recorder(active=active)
         files = [dump(world, groups, rank, 2e9, how, 2e9) for rank in range(4)]
-        found = matching.match(dumps.read(files), 4)
-        assert [(one.rank, one.reason) for one in found.blame] == [(2, "out-of-order")]
-        assert len(found.cycles) == 1
+        matched = matching.match(dumps.read(files), 4)
+        assert [(blame.rank, blame.reason) for blame in matched.blame] == [(2, "out-of-order")]
+        assert len(matched.cycles) == 1

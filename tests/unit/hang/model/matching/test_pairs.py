@@ -23,16 +23,16 @@ def stage_left_out() -> Job:
 
 @pytest.mark.parametrize("version", ["1.4", "2.4", "2.10"])
 def test_the_other_end_is_a_rank_of_the_job(version: str) -> None:
-    found = matching.match(dumps.read(dumps_of(stage_left_out(), version)), 6)
-    (wait,) = [wait for wait in found.waits if wait.why == "p2p"]
+    matched = matching.match(dumps.read(dumps_of(stage_left_out(), version)), 6)
+    (wait,) = [wait for wait in matched.waits if wait.why == "p2p"]
     assert (wait.rank, wait.operation, wait.on) == (2, "send to rank 3", (3,))
 
 
 def test_without_the_members_of_the_group_nobody_is_taken_for_the_other_end() -> None:
     """That of the three only two have used it, so that its second would be rank 5, is no list."""
-    found = matching.match(dumps.read(dumps_of(stage_left_out(), "2.2 list")), 6)
-    assert "p2p" not in {wait.why for wait in found.waits}
-    assert 5 not in {blame.rank for blame in found.blame}
+    matched = matching.match(dumps.read(dumps_of(stage_left_out(), "2.2 list")), 6)
+    assert "p2p" not in {wait.why for wait in matched.waits}
+    assert 5 not in {blame.rank for blame in matched.blame}
 
 
 @pytest.mark.parametrize("form", ["pickle", "json"])
@@ -52,15 +52,15 @@ def test_a_send_left_out_is_told_however_many_wait_beside_its_partner(form: str)
     rounds[0] += step(0)[1:]
     for rank in range(1, 6):
         rounds[rank] += step(rank)
-    given = dumps_of(job(stages, rounds).run(), form=form)
-    (blame,) = matching.match(dumps.read(given)).blame
+    files = dumps_of(job(stages, rounds).run(), form=form)
+    (blame,) = matching.match(dumps.read(files)).blame
     assert (blame.rank, blame.reason) == (0, "not-sent")
     assert "as others at its place did" in blame.text
 
 
 def test_of_a_partner_without_a_dump_nobody_knows_what_it_did() -> None:
-    given = dumps_of(stage_left_out(), without=[3])
-    blames = {one.rank: one.reason for one in matching.match(dumps.read(given), 6).blame}
+    files = dumps_of(stage_left_out(), without=[3])
+    blames = {blame.rank: blame.reason for blame in matching.match(dumps.read(files), 6).blame}
     assert blames[3] == "not-recorded"
 
 

@@ -25,14 +25,14 @@ EVERY_NAME = (
 SQUARE = [[4, 4]]
 
 
-def call(name: str, taken: Any = SQUARE, given: Any = SQUARE, **more: Any) -> dict[str, Any]:
+def call(name: str, inputs: Any = SQUARE, outputs: Any = SQUARE, **more: Any) -> dict[str, Any]:
     """An entry with numbers as texts and types as one text, as their tests have them."""
     return {
         "profiling_name": name if ":" in name else f"nccl:{name}",
         "state": "scheduled",
         "process_group": ("0", "default_pg"),
-        "input_sizes": taken,
-        "output_sizes": given,
+        "input_sizes": inputs,
+        "output_sizes": outputs,
         "input_dtypes": "float32",
         "output_dtypes": "float32",
         "collective_seq_id": "1",
@@ -48,13 +48,13 @@ def met(*ranks: list[dict[str, Any]]) -> matching.Matching:
         "0": {"name": "0", "desc": "default_pg", "ranks": str(list(range(len(ranks))))},
         "1": {"name": "1", "desc": "sub_pg"},
     }
-    given = []
+    files = []
     for rank, entries in enumerate(ranks):
         own = {**groups, "1": {**groups["1"], "ranks": str([rank])}}
         numbered = [{"record_id": n, **entry} for n, entry in enumerate(entries)]
         data = pickle.dumps({"version": "2.8", "pg_config": own, "entries": numbered}, 2)
-        given.append(FlightDump(f"file:d/rank_{rank}", rank, data=data))
-    return matching.match(dumps.read(given))
+        files.append(FlightDump(f"file:d/rank_{rank}", rank, data=data))
+    return matching.match(dumps.read(files))
 
 
 def kind(*ranks: list[dict[str, Any]]) -> str:
@@ -62,7 +62,7 @@ def kind(*ranks: list[dict[str, Any]]) -> str:
 
 
 def reasons(*ranks: list[dict[str, Any]]) -> set[str]:
-    return {one.reason for one in met(*ranks).blame}
+    return {blame.reason for blame in met(*ranks).blame}
 
 
 @pytest.mark.parametrize("name", EVERY_NAME)
@@ -74,9 +74,9 @@ def test_two_operations_differ() -> None:
     assert reasons([call("all_reduce")], [call("all_gather")]) == {"other-op"}
 
 
-@pytest.mark.parametrize(("taken", "given"), [([[5, 4]], SQUARE), (SQUARE, [[5, 4]])])
-def test_sizes_of_inputs_and_outputs_differ(taken: Any, given: Any) -> None:
-    assert reasons([call("all_reduce")], [call("all_reduce", taken, given)]) == {"other-size"}
+@pytest.mark.parametrize(("inputs", "outputs"), [([[5, 4]], SQUARE), (SQUARE, [[5, 4]])])
+def test_sizes_of_inputs_and_outputs_differ(inputs: Any, outputs: Any) -> None:
+    assert reasons([call("all_reduce")], [call("all_reduce", inputs, outputs)]) == {"other-size"}
 
 
 def test_equal_amounts_in_other_shapes_do_not_hang_and_are_no_fault() -> None:
@@ -93,14 +93,16 @@ def test_a_type_differs() -> None:
 
 def test_done_on_one_rank_first_is_no_fault() -> None:
     """They call a difference of states a mismatch and name a culprit."""
-    found = met([call("all_reduce")], [call("all_reduce", state="completed")])
-    assert (found.standings[0].kind, found.blame) == ("partial", ())
+    matched = met([call("all_reduce")], [call("all_reduce", state="completed")])
+    assert (matched.standings[0].kind, matched.blame) == ("partial", ())
 
 
-@pytest.mark.parametrize("given", [[[]], SQUARE])
-def test_only_the_root_of_a_gather_has_outputs(given: Any) -> None:
+@pytest.mark.parametrize("outputs", [[[]], SQUARE])
+def test_only_the_root_of_a_gather_has_outputs(outputs: Any) -> None:
     root = call("gather", SQUARE, [[4, 4], [4, 4]], state="scheduled")
-    assert kind([root], [call("gather", SQUARE, given, output_dtypes="")]) == "all-joined-none-done"
+    assert (
+        kind([root], [call("gather", SQUARE, outputs, output_dtypes="")]) == "all-joined-none-done"
+    )
 
 
 def test_all_to_all_may_be_uneven_as_long_as_it_adds_up() -> None:
@@ -120,9 +122,9 @@ def test_any_backend_is_read(backend: str) -> None:
 def test_groups_of_one_name_with_other_members_are_apart() -> None:
     done = call("all_reduce", state="completed")
     own = call("all_reduce", [[5]], [[5]], state="completed", process_group=("1", "sub_pg"))
-    found = met([done, own], [done, own])
-    assert len(found.standings) == 3
-    assert {one.kind for one in found.standings} == {"fine"}
+    matched = met([done, own], [done, own])
+    assert len(matched.standings) == 3
+    assert {standing.kind for standing in matched.standings} == {"fine"}
 
 
 def coalesced(end: str, *parts: dict[str, Any]) -> list[dict[str, Any]]:
@@ -141,14 +143,14 @@ def test_coalesced_groups_with_a_part_of_another_size() -> None:
         "ALLGATHER_coalesced", call("_broadcast_oop"), call("_broadcast_oop", five, five)
     )
     second = coalesced("ALLGATHER_coalesced", call("_broadcast_oop"), call("_broadcast_oop"))
-    found = met(first, second)
-    assert found.standings[0].kind == "mismatch"
-    assert found.standings[0].even
+    matched = met(first, second)
+    assert matched.standings[0].kind == "mismatch"
+    assert matched.standings[0].even
 
 
 def test_a_coalesced_group_that_is_empty_on_one_rank() -> None:
     parts = [call("_reduce_oop", collective_seq_id="2")] * 2
     end = call("REDUCE_SCATTER_coalesced", [[]], [[]], collective_seq_id="2")
     done = call("all_reduce", state="completed")
-    found = met([done], [done, *parts, end])
-    assert found.standings[0].missing == (0,)
+    matched = met([done], [done, *parts, end])
+    assert matched.standings[0].missing == (0,)

@@ -45,14 +45,14 @@ def test_files_of_two_healthy_ranks_may_be_missing(recorded: Recorded) -> None:
 
 @pytest.mark.parametrize("recorded", recordings(), ids=lambda one: one.name)
 def test_nothing_is_called_a_ring_of_groups(recorded: Recorded) -> None:
-    found = matching.match(dumps.read(recorded.files), 16)
-    assert found.cycles == ()
-    assert {one.reason for one in found.blame} <= {"device-hung", "not-arrived"}
+    matched = matching.match(dumps.read(recorded.files), 16)
+    assert matched.cycles == ()
+    assert {blame.reason for blame in matched.blame} <= {"device-hung", "not-arrived"}
 
 
 def test_a_stalled_host_is_idle_and_a_hung_device_is_not() -> None:
-    by_name = {one.name: one for one in recordings()}
+    by_name = {recording.name: recording for recording in recordings()}
     stalled = matching.match(dumps.read(by_name["lock_gil_1st"].files), 16)
     hung = matching.match(dumps.read(by_name["gpu_error_2nd"].files), 16)
-    assert [one.rank for one in stalled.backlogs if one.idle] == [9, 14]
-    assert [one.rank for one in hung.backlogs if one.idle] == []
+    assert [backlog.rank for backlog in stalled.backlogs if backlog.idle] == [9, 14]
+    assert [backlog.rank for backlog in hung.backlogs if backlog.idle] == []

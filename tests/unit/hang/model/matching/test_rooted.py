@@ -35,11 +35,11 @@ def entry(op: str, number: int, *, root: bool, done: bool, part: int = 28) -> di
 
 
 def matched(*of_ranks: Sequence[dict[str, Any]]) -> matching.Matching:
-    given = []
+    files = []
     for rank, entries in enumerate(of_ranks):
         document = {"version": "2.10", "pg_config": {}, "pg_status": {}, "entries": list(entries)}
-        given.append(FlightDump("file:x", rank, data=json.dumps(document).encode()))
-    return matching.match(dumps.read(given), RANKS)
+        files.append(FlightDump("file:x", rank, data=json.dumps(document).encode()))
+    return matching.match(dumps.read(files), RANKS)
 
 
 def claimed(op: str, roots: Sequence[int], number: int = 5) -> list[list[dict[str, Any]]]:
@@ -49,12 +49,12 @@ def claimed(op: str, roots: Sequence[int], number: int = 5) -> list[list[dict[st
 
 
 def test_two_who_gather_for_themselves_disagree_and_either_may_be_right() -> None:
-    found = matched(*claimed("gather", (0, 2)))
-    assert {(one.rank, one.reason, one.grounds) for one in found.blame} == {
+    result = matched(*claimed("gather", (0, 2)))
+    assert {(blame.rank, blame.reason, blame.grounds) for blame in result.blame} == {
         (0, "other-op", "either"),
         (2, "other-op", "either"),
     }
-    assert "gather to rank 2" in found.blame[1].text
+    assert "gather to rank 2" in result.blame[1].text
 
 
 def test_who_was_the_target_before_is_right() -> None:
@@ -68,10 +68,10 @@ def test_who_was_the_target_before_is_right() -> None:
 
 
 def test_two_who_scatter_disagree_as_well() -> None:
-    assert {one.rank for one in matched(*claimed("scatter", (1, 3))).blame} == {1, 3}
+    assert {blame.rank for blame in matched(*claimed("scatter", (1, 3))).blame} == {1, 3}
 
 
 def test_one_target_is_no_fault() -> None:
-    found = matched(*claimed("gather", (1,)))
-    assert {one.kind for one in found.standings} == {"partial"}
-    assert found.blame == ()
+    result = matched(*claimed("gather", (1,)))
+    assert {standing.kind for standing in result.standings} == {"partial"}
+    assert result.blame == ()

@@ -49,8 +49,8 @@ def subject(stack: tuple[Frame, ...] = UPDATE, **more: Any) -> tuple[EvidenceBui
 
 
 def thread(process: Process, tid: int, stack: tuple[Frame, ...], name: str = "worker") -> None:
-    seen = Thread(tid, name, "S", "futex_do_wait", last_ran_ns=1)
-    process.threads.append((PythonThread(tid, name, stack), seen))
+    row = Thread(tid, name, "S", "futex_do_wait", last_ran_ns=1)
+    process.threads.append((PythonThread(tid, name, stack), row))
 
 
 def actor(build: EvidenceBuilder, **more: Any) -> Actor:
@@ -81,13 +81,15 @@ def test_a_rank_is_known_by_its_number_and_all_others_by_their_process(
 @pytest.mark.parametrize("how", ["not seen", "without threads", "seen"])
 def test_the_main_thread_is_there_where_the_last_look_has_it(how: str) -> None:
     build, _ = subject()
-    whole = build.build()
+    evidence = build.build()
     rows = tuple(
-        replace(one, threads=()) if how == "without threads" and one.pid == PID else one
-        for one in whole.looks[1].processes
-        if how != "not seen" or one.pid != PID
+        replace(process, threads=()) if how == "without threads" and process.pid == PID else process
+        for process in evidence.looks[1].processes
+        if how != "not seen" or process.pid != PID
     )
-    main = of(replace(whole, looks=(whole.looks[0], replace(whole.looks[1], processes=rows)))).main
+    main = of(
+        replace(evidence, looks=(evidence.looks[0], replace(evidence.looks[1], processes=rows)))
+    ).main
     assert (main.tid if main is not None else None) == (PID if how == "seen" else None)
 
 
@@ -137,11 +139,11 @@ def test_how_long_its_quota_held_it_back(throttled_ns: tuple[int, ...], share: f
 
 def test_over_no_time_no_quota_holds_back() -> None:
     build, _ = subject()
-    whole = build.build()
-    first = tuple(one for one in whole.looks[0].processes if one.pid != PID)
-    looks = (replace(whole.looks[0], processes=first), whole.looks[1])
+    evidence = build.build()
+    first = tuple(process for process in evidence.looks[0].processes if process.pid != PID)
+    looks = (replace(evidence.looks[0], processes=first), evidence.looks[1])
     limits = ((Limits(PID),), (Limits(PID, throttled_ns=10**9),))
-    assert of(replace(whole, looks=looks, limits=limits)).throttled_share == 0.0
+    assert of(replace(evidence, looks=looks, limits=limits)).throttled_share == 0.0
 
 
 # Whether it waits for other ranks.
@@ -201,9 +203,9 @@ STORE = "10.0.0.1:5 -> 10.0.0.1:29500"
     ],
 )
 def test_who_asks_the_store_of_the_rendezvous(address: str, row: Blocked, at_store: bool) -> None:
-    whole = subject()[0].build()
-    seen = of(replace(whole, job=replace(whole.job, address=address), blocked=(row,)))
-    assert (seen.at_store, seen.waits) == (at_store, at_store)
+    evidence = subject()[0].build()
+    observed = of(replace(evidence, job=replace(evidence.job, address=address), blocked=(row,)))
+    assert (observed.at_store, observed.waits) == (at_store, at_store)
 
 
 WORLD = Group("0", "0", "default_pg", "gloo", (0, 1))
@@ -251,8 +253,8 @@ def test_who_has_joined_a_collective_that_is_not_done(
     member = replace(process.member, role=role, rank=rank)
     standing = Standing(WORLD, "missing", missing=missing)
     matching = Matching(waits=waits, standings=(standing,))
-    seen = actor_of(index(build.build())[PID], member, matching, "", {})
-    assert seen.outstanding is (outstanding and is_rank)
+    observed = actor_of(index(build.build())[PID], member, matching, "", {})
+    assert observed.outstanding is (outstanding and is_rank)
 
 
 # Whether it waits for its GPU.
@@ -287,10 +289,10 @@ def test_who_burns_a_core_beside_threads_of_nccl_may_wait_for_its_gpu(
 
 def test_who_was_not_seen_does_not_spin() -> None:
     build, _ = subject()
-    whole = build.build()
-    rows = tuple(one for one in whole.looks[1].processes if one.pid != PID)
+    evidence = build.build()
+    rows = tuple(process for process in evidence.looks[1].processes if process.pid != PID)
     assert not of(
-        replace(whole, looks=(whole.looks[0], replace(whole.looks[1], processes=rows)))
+        replace(evidence, looks=(evidence.looks[0], replace(evidence.looks[1], processes=rows)))
     ).spins
 
 
@@ -398,10 +400,10 @@ def test_the_thread_that_it_waits_for_tells_by_what_that_is_blocked_on() -> None
     build, process = subject(QUEUE)
     thread(process, OTHER, REWARD)
     of_thread, of_main = row("pipe-read", tid=OTHER), row("futex")
-    seen = actor(build, blocked=(of_main, of_thread))
-    assert (seen.tid, seen.deed.user, seen.hold) == (OTHER, REWARD[0], of_thread)
-    assert seen.doer is not None
-    assert seen.doer.tid == OTHER
+    observed = actor(build, blocked=(of_main, of_thread))
+    assert (observed.tid, observed.deed.user, observed.hold) == (OTHER, REWARD[0], of_thread)
+    assert observed.doer is not None
+    assert observed.doer.tid == OTHER
     assert actor(build, blocked=(of_main,)).hold == of_main
 
 
@@ -421,40 +423,43 @@ def test_who_sleeps_in_a_c_call_under_its_own_line(
 ) -> None:
     build, process = subject(stack)
     process.blocks(blocked)
-    whole = build.build()
-    last = whole.looks[1]
+    evidence = build.build()
+    last = evidence.looks[1]
     rows = tuple(
-        replace(one, threads=(replace(one.threads[0], arguments=(1, 393, 0, limit)),))
-        if one.pid == PID
-        else one
-        for one in last.processes
+        replace(process, threads=(replace(process.threads[0], arguments=(1, 393, 0, limit)),))
+        if process.pid == PID
+        else process
+        for process in last.processes
     )
-    seen = of(replace(whole, looks=(whole.looks[0], replace(last, processes=rows))))
-    assert seen.waits_in_c is in_c
+    observed = of(replace(evidence, looks=(evidence.looks[0], replace(last, processes=rows))))
+    assert observed.waits_in_c is in_c
 
 
 def test_the_main_thread_is_known_by_its_number_wherever_it_stands_in_a_stack() -> None:
     build, process = subject()
     thread(process, OTHER, REWARD)
-    whole = build.build()
+    evidence = build.build()
     turned = tuple(
-        replace(one, threads=tuple(reversed(one.threads))) if one.pid == PID else one
-        for one in whole.stacks[1]
+        replace(stack, threads=tuple(reversed(stack.threads))) if stack.pid == PID else stack
+        for stack in evidence.stacks[1]
     )
-    seen = of(replace(whole, stacks=(whole.stacks[0], turned)))
-    assert (seen.tid, seen.place.user) == (PID, UPDATE[0])
+    observed = of(replace(evidence, stacks=(evidence.stacks[0], turned)))
+    assert (observed.tid, observed.place.user) == (PID, UPDATE[0])
     only = tuple(
-        replace(one, threads=one.threads[1:]) if one.pid == PID else one for one in whole.stacks[1]
+        replace(stack, threads=stack.threads[1:]) if stack.pid == PID else stack
+        for stack in evidence.stacks[1]
     )
-    assert of(replace(whole, stacks=(whole.stacks[0], only))).place.user == REWARD[0]
+    assert of(replace(evidence, stacks=(evidence.stacks[0], only))).place.user == REWARD[0]
 
 
 def test_a_process_without_a_stack_is_its_main_thread_and_stands_nowhere() -> None:
     build, _ = subject()
-    whole = build.build()
-    none = tuple(replace(one, threads=()) if one.pid == PID else one for one in whole.stacks[1])
-    seen = of(replace(whole, stacks=(none, none)))
-    assert (seen.tid, seen.place, seen.deed) == (PID, Place(), Place())
+    evidence = build.build()
+    none = tuple(
+        replace(stack, threads=()) if stack.pid == PID else stack for stack in evidence.stacks[1]
+    )
+    observed = of(replace(evidence, stacks=(none, none)))
+    assert (observed.tid, observed.place, observed.deed) == (PID, Place(), Place())
 
 
 def test_in_a_source_checkout_of_torch_its_calls_are_known_too() -> None:

@@ -25,19 +25,21 @@ def place(*lines: str) -> Place:
 
 
 def test_a_collective_and_the_users_own_line() -> None:
-    found = place_of(PythonThread(1, "", collective("all_reduce", "update /home/me/train.py:70")))
-    assert (found.call, found.operation) == ("collective", "all_reduce")
-    assert found.user is not None
-    assert found.text() == "all_reduce, train.py:70 in update"
+    standing = place_of(
+        PythonThread(1, "", collective("all_reduce", "update /home/me/train.py:70"))
+    )
+    assert (standing.call, standing.operation) == ("collective", "all_reduce")
+    assert standing.user is not None
+    assert standing.text() == "all_reduce, train.py:70 in update"
 
 
 def test_the_outermost_collective_is_the_one_that_was_called() -> None:
-    found = place(
+    standing = place(
         f"all_gather {SITE}/torch/distributed/distributed_c10d.py:1",
         f"all_gather_object {SITE}/torch/distributed/distributed_c10d.py:2",
         "gather_rows /home/me/train.py:3",
     )
-    assert found.operation == "all_gather_object"
+    assert standing.operation == "all_gather_object"
 
 
 @pytest.mark.parametrize(
@@ -84,8 +86,8 @@ def test_library_calls(call: str, lines: tuple[str, ...]) -> None:
     ],
 )  # fmt: skip
 def test_purposes(purpose: str, phase: str | None, line: str) -> None:
-    found = place(f"inner {LIB}/json/decoder.py:1", line, "main /home/me/run.py:3")
-    assert (found.purpose, found.phase) == (purpose, phase)
+    standing = place(f"inner {LIB}/json/decoder.py:1", line, "main /home/me/run.py:3")
+    assert (standing.purpose, standing.phase) == (purpose, phase)
 
 
 def test_a_librarys_own_words_say_nothing() -> None:
@@ -94,9 +96,9 @@ def test_a_librarys_own_words_say_nothing() -> None:
 
 
 def test_the_innermost_purpose_comes_first() -> None:
-    found = place("save_checkpoint /home/me/t.py:1", "evaluate /home/me/t.py:2")
-    assert found.purposes == ("checkpoint", "evaluate")
-    assert found.long_work == "checkpoint"
+    standing = place("save_checkpoint /home/me/t.py:1", "evaluate /home/me/t.py:2")
+    assert standing.purposes == ("checkpoint", "evaluate")
+    assert standing.long_work == "checkpoint"
 
 
 def test_nothing_is_nowhere() -> None:
@@ -240,5 +242,5 @@ def test_the_thread_that_a_main_thread_waits_for(
     tid: int | None,
 ) -> None:
     rows = [Blocked(1, thread, kind) for thread, kind in blocked]
-    found = awaited(place(*main, "main /home/me/t.py:9"), others, rows)
-    assert (found.tid if found is not None else None) == tid
+    needed = awaited(place(*main, "main /home/me/t.py:9"), others, rows)
+    assert (needed.tid if needed is not None else None) == tid

@@ -29,49 +29,53 @@ def place(*lines: str) -> Place:
 
 
 def test_a_reward_of_trl() -> None:
-    found = place("length_reward /home/me/train_grpo.py:33", *TRL, "<module> /home/me/train.py:88")
-    assert (found.phase, found.long_work) == ("reward", None)
-    assert found.user is not None
-    assert found.user.line == 33
+    standing = place(
+        "length_reward /home/me/train_grpo.py:33", *TRL, "<module> /home/me/train.py:88"
+    )
+    assert (standing.phase, standing.long_work) == ("reward", None)
+    assert standing.user is not None
+    assert standing.user.line == 33
 
 
 def test_a_reward_plugin_of_ms_swift() -> None:
     plugin = ("check /home/me/plugin.py:10", "LengthReward.__call__ /home/me/plugin.py:21")
-    found = place(*plugin, f"score_completions {SITE}/swift/rl_core/grpo_algorithm.py:120", *SWIFT)
-    assert (found.phase, found.long_work) == ("reward", None)
-    assert found.user is not None
-    assert found.user.line == 10
+    standing = place(
+        *plugin, f"score_completions {SITE}/swift/rl_core/grpo_algorithm.py:120", *SWIFT
+    )
+    assert (standing.phase, standing.long_work) == ("reward", None)
+    assert standing.user is not None
+    assert standing.user.line == 10
 
 
 def test_an_own_reward_of_ms_swift_has_no_line_of_the_users() -> None:
-    found = place(f"MathAccuracy.__call__ {SITE}/swift/rewards/orm.py:120", *SWIFT)
-    assert (found.phase, found.user) == ("reward", None)
+    standing = place(f"MathAccuracy.__call__ {SITE}/swift/rewards/orm.py:120", *SWIFT)
+    assert (standing.phase, standing.user) == ("reward", None)
 
 
 def test_gradient_checkpointing_is_no_compilation() -> None:
-    found = place(
+    standing = place(
         "forward /home/me/model.py:31",
         f"checkpoint {SITE}/torch/utils/checkpoint.py:519",
         f"_fn {SITE}/torch/_dynamo/eval_frame.py:1446",
         f"inner {SITE}/torch/_compile.py:54",
         f"training_step {SITE}/transformers/trainer.py:4020",
     )
-    assert (found.phase, found.long_work) == ("train", None)
+    assert (standing.phase, standing.long_work) == ("train", None)
 
 
 def test_compilation_is_long_work() -> None:
-    found = place(
+    standing = place(
         f"compile_fx {SITE}/torch/_inductor/compile_fx.py:900",
         f"_compile {SITE}/torch/_dynamo/convert_frame.py:1200",
         f"_fn {SITE}/torch/_dynamo/eval_frame.py:1446",
         "forward /home/me/model.py:31",
     )
-    assert found.long_work == "compile"
+    assert standing.long_work == "compile"
 
 
 def test_verls_update_is_training() -> None:
-    found = place(
+    standing = place(
         f"DataParallelPPOActor.update_policy {SITE}/verl/workers/actor/dp_actor.py:500",
         f"ActorRolloutRefWorker.update_actor {SITE}/verl/workers/fsdp_workers.py:700",
     )
-    assert found.phase == "train"
+    assert standing.phase == "train"

@@ -31,15 +31,17 @@ def asleep_in_c(*ranks: int, limit: int = 0x7FFD8D8FA610, at_work: int | None = 
             look,
             processes=tuple(
                 replace(
-                    one,
+                    process,
                     threads=(
-                        replace(one.threads[0], syscall=FUTEX, arguments=(1, 393, 0, limit, 0, 0)),
-                        *one.threads[1:],
+                        replace(
+                            process.threads[0], syscall=FUTEX, arguments=(1, 393, 0, limit, 0, 0)
+                        ),
+                        *process.threads[1:],
                     ),
                 )
-                if one.pid in pids
-                else one
-                for one in look.processes
+                if process.pid in pids
+                else process
+                for process in look.processes
             ),
         )
         for look in evidence.looks
@@ -49,8 +51,8 @@ def asleep_in_c(*ranks: int, limit: int = 0x7FFD8D8FA610, at_work: int | None = 
 
 def looked_into(evidence: Evidence, rank: int, functions: tuple[str, ...]) -> Evidence:
     """The same with the native stack of one rank."""
-    found = (*(Frame(name, "libtorch_cpu.so", 0) for name in functions), *PASS_ON)
-    thread = PythonThread(100 + rank, "MainThread", found)
+    cpp_frames = (*(Frame(name, "libtorch_cpu.so", 0) for name in functions), *PASS_ON)
+    thread = PythonThread(100 + rank, "MainThread", cpp_frames)
     stack = Stack(100 + rank, FIRST_NS, (thread,), native=True)
     return replace(evidence, stacks=(evidence.stacks[0], (*evidence.stacks[1], stack)))
 
@@ -70,8 +72,8 @@ def test_a_plain_lock_is_known_without_stopping_the_rank() -> None:
 @pytest.mark.parametrize("looked_at", [0, 3])
 def test_two_ranks_at_one_line_both_wait_for_what_nobody_sends(looked_at: int) -> None:
     evidence = looked_into(asleep_in_c(0, 3), looked_at, RECEIVES)
-    found = diagnose(evidence).verdict
-    assert (found.state, found.cause, found.culprits) == ("stuck", "p2p-unmatched", (0, 3))
+    verdict = diagnose(evidence).verdict
+    assert (verdict.state, verdict.cause, verdict.culprits) == ("stuck", "p2p-unmatched", (0, 3))
     assert unexplained(evidence) == []
 
 

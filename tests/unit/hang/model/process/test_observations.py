@@ -29,7 +29,9 @@ def third_look(
     and slept before.
     """
     evidence = build.build()
-    evidence = replace(evidence, looks=tuple(_with_threads(one, threads) for one in evidence.looks))
+    evidence = replace(
+        evidence, looks=tuple(_with_threads(look, threads) for look in evidence.looks)
+    )
     last = evidence.looks[-1]
     at_ns = last.at_ns + int(1.5 * SECOND)
     woken = last.processes[0].threads
@@ -63,19 +65,19 @@ ASKED = FlightDump("ptrace", 0, 100, "fr", data=b"{}")
 
 @pytest.mark.parametrize("wakes", [0, 1, 3, 6])
 def test_a_thread_that_was_borrowed_for_a_call_slept_all_the_time(wakes: int) -> None:
-    found = motion(third_look(EvidenceBuilder(ranks=1), wakes=wakes, dump=ASKED))
-    assert (found.kind, found.wakes) == ("still", 0)
+    movement = motion(third_look(EvidenceBuilder(ranks=1), wakes=wakes, dump=ASKED))
+    assert (movement.kind, movement.wakes) == ("still", 0)
     # Whether it slept on after the call nobody knows; until the look before it did.
-    assert found.still_s == pytest.approx(10.0 if wakes else 11.5)
+    assert movement.still_s == pytest.approx(10.0 if wakes else 11.5)
 
 
 @pytest.mark.parametrize(
     "dump", [None, replace(ASKED, source="file:/d/0"), replace(ASKED, data=b"", problem="spared")]
 )
 def test_who_wakes_without_a_call_polls(dump: FlightDump | None) -> None:
-    found = motion(third_look(EvidenceBuilder(ranks=1), wakes=3, dump=dump))
-    assert found.kind == "polling"
-    assert found.still_s == pytest.approx(1.3)
+    movement = motion(third_look(EvidenceBuilder(ranks=1), wakes=3, dump=dump))
+    assert movement.kind == "polling"
+    assert movement.still_s == pytest.approx(1.3)
 
 
 def test_a_call_that_failed_woke_its_thread_as_well() -> None:
@@ -94,15 +96,15 @@ def test_who_woke_before_the_call_as_well_polls() -> None:
 
 
 def test_what_wakes_two_threads_came_from_the_others() -> None:
-    found = motion(third_look(EvidenceBuilder(ranks=1), wakes=3, dump=ASKED, threads=2))
-    assert found.kind == "polling"
-    assert found.still_s == pytest.approx(1.3)
+    movement = motion(third_look(EvidenceBuilder(ranks=1), wakes=3, dump=ASKED, threads=2))
+    assert movement.kind == "polling"
+    assert movement.still_s == pytest.approx(1.3)
 
 
 def test_of_one_that_woke_eight_times_calls_may_be_the_reason() -> None:
     for wakes, kind in ((8, "still"), (9, "polling")):
-        found = motion(third_look(EvidenceBuilder(ranks=1), wakes=wakes, dump=ASKED))
-        assert found.kind == kind
+        movement = motion(third_look(EvidenceBuilder(ranks=1), wakes=wakes, dump=ASKED))
+        assert movement.kind == kind
 
 
 @pytest.mark.parametrize("missing", [0, 1, 2])

@@ -41,8 +41,8 @@ def test_a_wait_of_a_kind_that_never_took_long_is_unusual_soon() -> None:
 
 
 def test_a_wait_of_a_new_kind_may_take_longer() -> None:
-    said = expect(asking(8.0, gather=True), "reward-blocked", 0, state="slow").verdict
-    assert "longest before" not in said.summary
+    verdict = expect(asking(8.0, gather=True), "reward-blocked", 0, state="slow").verdict
+    assert "longest before" not in verdict.summary
     expect(asking(40.0, gather=True), "reward-blocked", 0)
 
 

@@ -195,9 +195,9 @@ def test_page_faults_and_waits_for_a_core_are_those_between_the_looks() -> None:
     main = replace(before.threads[0], run_delay_ns=7 * 10**9)
     before = replace(before, threads=(main,))
     after = replace(after, threads=(replace(main, run_delay_ns=9 * 10**9),))
-    found = motion(before, after, [])
-    assert found.major_faults == 50
-    assert found.delay_share == pytest.approx(0.2)
+    movement = motion(before, after, [])
+    assert movement.major_faults == 50
+    assert movement.delay_share == pytest.approx(0.2)
 
 
 @pytest.mark.parametrize(
@@ -255,8 +255,8 @@ def burns(ticks: int, *stacks: tuple[Frame, ...], digests: str = "", state: str 
 def test_a_wait_for_the_device_takes_three_tenths_of_a_core_at_least(
     ticks: int, digests: str, kind: str, moved: bool
 ) -> None:
-    found = burns(ticks, SYNCHRONIZE, SYNCHRONIZE, digests=digests)
-    assert (found.kind, found.moved) == (kind, moved)
+    movement = burns(ticks, SYNCHRONIZE, SYNCHRONIZE, digests=digests)
+    assert (movement.kind, movement.moved) == (kind, moved)
 
 
 def test_who_is_only_ready_to_run_does_not_wait_for_its_device() -> None:
@@ -266,10 +266,10 @@ def test_who_is_only_ready_to_run_does_not_wait_for_its_device() -> None:
 def test_work_that_shows_by_its_bytes_or_lines_is_no_matter_of_variables() -> None:
     later = replace(LATER, written_bytes=10**7)
     at = Closer(locals_seen=(Locals(7, 0, "a"), Locals(7, 0, "b")))
-    found = motion(_with_thread(EARLIER), _with_thread(later), [], at=at)
-    assert (found.kind, found.moved) == ("working", True)
-    found = motion(_with_thread(EARLIER), _with_thread(later), [])
-    assert (found.kind, found.moved) == ("working", False)
+    movement = motion(_with_thread(EARLIER), _with_thread(later), [], at=at)
+    assert (movement.kind, movement.moved) == ("working", True)
+    movement = motion(_with_thread(EARLIER), _with_thread(later), [])
+    assert (movement.kind, movement.moved) == ("working", False)
 
 
 # Who sleeps, looks at something and sleeps again.

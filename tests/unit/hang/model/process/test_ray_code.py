@@ -197,9 +197,9 @@ AT_LIBRARY = (f"step {SITE}/mine/actor.py:9", f"f {SITE}/mine/ray/x.py:1")
 def test_which_thread_does_the_task_of_an_actor_whose_main_one_waits_for_the_next(
     others: tuple[PythonThread, ...], tid: int
 ) -> None:
-    found = carrier((MAIN, *others), MAIN)
-    assert found is not None
-    assert found.tid == tid
+    worker = carrier((MAIN, *others), MAIN)
+    assert worker is not None
+    assert worker.tid == tid
 
 
 def test_a_main_thread_that_is_in_its_task_does_it_itself() -> None:

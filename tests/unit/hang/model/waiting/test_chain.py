@@ -75,12 +75,12 @@ def test_who_has_ended_in_order(state: str, code: int | None, succeeded: bool) -
 def test_who_is_not_seen_any_more_has_not_ended_in_order() -> None:
     build = EvidenceBuilder()
     child(build, 300)
-    whole = build.build()
+    evidence = build.build()
     looks = tuple(
-        replace(look, processes=tuple(one for one in look.processes if one.pid != 300))
-        for look in whole.looks
+        replace(look, processes=tuple(process for process in look.processes if process.pid != 300))
+        for look in evidence.looks
     )
-    assert not has_succeeded(scene.build(replace(whole, looks=looks)).by_pid[300])
+    assert not has_succeeded(scene.build(replace(evidence, looks=looks)).by_pid[300])
 
 
 def test_of_several_who_works_most_is_meant_then_who_may_not_run_then_who_is_in_a_task() -> None:
@@ -92,7 +92,7 @@ def test_of_several_who_works_most_is_meant_then_who_may_not_run_then_who_is_in_
     child(build, 308, stack=IN_POOL, cpu_share=0.2, state="S")
     for pid, share in ((309, 0.4), (310, 0.9)):
         child(build, pid).works(REWARD, share=share, moves=False)
-    actors = [one for one in scene.build(build.build()).actors if one.pid >= 300]
+    actors = [actor for actor in scene.build(build.build()).actors if actor.pid >= 300]
     order = []
     while actors:
         chosen = most_telling(actors)
@@ -107,11 +107,11 @@ def test_a_family_is_all_that_was_started_each_once() -> None:
     build = EvidenceBuilder()
     for pid, parent in ((300, None), (301, 300), (302, 301), (303, 300), (304, None)):
         child(build, pid, parent=parent)
-    found = scene.build(build.build())
-    assert sorted(one.pid for one in family(found, [found.by_pid[300]])) == [300, 301, 302, 303]
-    whole = family(found, found.children(101))
+    model = scene.build(build.build())
+    assert sorted(actor.pid for actor in family(model, [model.by_pid[300]])) == [300, 301, 302, 303]
+    whole = family(model, model.children(101))
     assert sorted(one.pid for one in whole) == [300, 301, 302, 303, 304]
-    assert family(found, []) == []
+    assert family(model, []) == []
 
 
 # The end of a chain of waits.
@@ -119,8 +119,8 @@ def test_a_family_is_all_that_was_started_each_once() -> None:
 
 def end(build: EvidenceBuilder) -> int | None:
     """The process that rank 1 waits for in the end."""
-    found = scene.build(build.build())
-    chosen = end_of(found, waits.build(found), found.by_rank[1])
+    model = scene.build(build.build())
+    chosen = end_of(model, waits.build(model), model.by_rank[1])
     return chosen.pid if chosen is not None else None
 
 
@@ -265,5 +265,5 @@ def test_whether_somebody_who_is_not_seen_is_asked(
     build = EvidenceBuilder()
     process = child(build, 300)
     process.blocked = [Blocked(300, 300, kind, peers=peers) for kind, peers in rows]
-    found = scene.build(build.build())
-    assert asks_strangers(found, found.by_pid[300]) is strangers
+    model = scene.build(build.build())
+    assert asks_strangers(model, model.by_pid[300]) is strangers

@@ -15,19 +15,19 @@ LINKS = st.lists(
 
 
 def _reached(links: list[Link], node: Node) -> set[Node]:
-    found: set[Node] = set()
+    reached: set[Node] = set()
     while True:
-        waiting = [one for one in links if one.source in {node, *found}]
-        more = {end for one in waiting for end in one.targets - {one.source}} - found
+        waiting = [link for link in links if link.source in {node, *reached}]
+        more = {end for one in waiting for end in one.targets - {one.source}} - reached
         if not more:
-            return found
-        found |= more
+            return reached
+        reached |= more
 
 
 @given(LINKS)
 def test_reach_is_every_node_at_the_end_of_a_way(links: list[Link]) -> None:
     graph = Graph.of(links)
-    others = [one for one in links if one.targets - {one.source}]
+    others = [link for link in links if link.targets - {link.source}]
     for node in {one.source for one in others}:
         assert graph.reach[node] == _reached(others, node)
 
@@ -36,9 +36,9 @@ def test_reach_is_every_node_at_the_end_of_a_way(links: list[Link]) -> None:
 def test_the_ring_is_one_and_its_order_does_not_depend_on_that_of_links(links: list[Link]) -> None:
     graph = Graph.of(links)
     ring = graph.cycle()
-    assert bool(ring) == any(node in found for node, found in graph.reach.items())
-    for here, there in zip(ring, (*ring[1:], *ring[:1]), strict=True):
-        assert there in graph.needed(here)
+    assert bool(ring) == any(node in reached for node, reached in graph.reach.items())
+    for here, following in zip(ring, (*ring[1:], *ring[:1]), strict=True):
+        assert following in graph.needed(here)
     assert Graph.of(reversed(links)).cycle() == ring
 
 

@@ -38,8 +38,8 @@ def listing(evidence: Evidence, groups: dict[str, tuple[int, ...]]) -> Evidence:
 
 
 def partner(evidence: Evidence, rank: int) -> int | None:
-    found = scene.build(evidence)
-    return partner_of(found, found.by_rank[rank])
+    model = scene.build(evidence)
+    return partner_of(model, model.by_rank[rank])
 
 
 def test_a_rank_of_the_job_is_what_it_says() -> None:

@@ -48,8 +48,8 @@ def test_a_rank_that_never_gets_a_core_is_starved_and_not_busy() -> None:
     process = build.elsewhere(1, UPDATE)
     process.works(UPDATE, share=0.02, moves=False)
     process.delay_share = 0.95
-    said = diagnose(build.build()).verdict
-    assert (said.state, said.cause, said.culprits) == ("slow", "cpu-starved", (1,))
+    verdict = diagnose(build.build()).verdict
+    assert (verdict.state, verdict.cause, verdict.culprits) == ("slow", "cpu-starved", (1,))
     assert late(build) == [1]
 
 
@@ -81,9 +81,9 @@ def test_ranks_that_are_all_bound_to_one_core_are_starved_though_none_is_worse_o
         process.delay_share = 0.9
         limits = Limits(100 + rank, cores=(0,))
         process.limits = (limits, limits)
-    said = diagnose(build.build()).verdict
-    assert (said.state, said.cause, said.culprits) == ("slow", "cpu-starved", (0, 1, 2, 3))
-    assert "bound to core 0" in said.summary
+    verdict = diagnose(build.build()).verdict
+    assert (verdict.state, verdict.cause, verdict.culprits) == ("slow", "cpu-starved", (0, 1, 2, 3))
+    assert "bound to core 0" in verdict.summary
 
 
 def test_more_ranks_than_the_host_has_cores_are_slow_and_not_bound() -> None:

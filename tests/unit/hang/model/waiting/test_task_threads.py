@@ -183,15 +183,15 @@ def test_a_stopped_actor_is_named_though_its_title_has_no_task(pid: int) -> None
     assert verdict.state == "stuck"
     assert f"pid {pid}" in verdict.summary
     assert "is stopped" in verdict.summary
-    assert any(f"kill -CONT {pid}" in one for one in verdict.confirm)
+    assert any(f"kill -CONT {pid}" in command for command in verdict.confirm)
 
 
 def test_controllers_are_who_asks_and_who_polls() -> None:
     job = VerlJob()
     job.scores(*SCORES)
-    found = scene.build(job.build.build())
-    assert [one.pid for one in tasks.controllers(found)] == [DRIVER, RUNNER]
-    assert [one.pid for one in tasks.at_work(found)] == [REWARD]
+    model = scene.build(job.build.build())
+    assert [actor.pid for actor in tasks.controllers(model)] == [DRIVER, RUNNER]
+    assert [actor.pid for actor in tasks.at_work(model)] == [REWARD]
 
 
 def test_a_library_s_pool_and_ray_s_agents_have_no_task() -> None:
@@ -201,15 +201,15 @@ def test_a_library_s_pool_and_ray_s_agents_have_no_task() -> None:
     agent = job._other(MONITOR, "ray::DashboardAgent")
     agent.stack = frames(*EVENTS[:3], f"run {LIBRARY}/site-packages/aiohttp/web.py:5")
     job.scores(*SCORES)
-    assert [one.pid for one in tasks.at_work(scene.build(job.build.build()))] == [REWARD]
+    assert [actor.pid for actor in tasks.at_work(scene.build(job.build.build()))] == [REWARD]
 
 
 # The threads whose runs count, and the one that decides.
 
 
 def found_of(job: VerlJob, pid: int) -> tuple[scene.Scene, scene.Actor]:
-    found = scene.build(job.build.build())
-    return found, found.by_pid[pid]
+    model = scene.build(job.build.build())
+    return model, model.by_pid[pid]
 
 
 def own(job: VerlJob, pid: int) -> set[int]:
@@ -292,15 +292,15 @@ def test_an_actor_decides_for_itself_otherwise(how: str) -> None:
         job.reward.state, job.reward.wakes = "T", 0
     elif how == "at its task":
         job.reward.stack = frames("score /home/me/rewards.py:3")
-    found = scene.build(job.build.build())
+    model = scene.build(job.build.build())
     if how == "without a stack":
         stacks = tuple(
             tuple(replace(one, threads=()) if one.pid == REWARD else one for one in look)
             for look in evidence.stacks
         )
-        found = scene.build(replace(evidence, stacks=stacks))
-    actor = found.by_pid[REWARD]
-    assert tasks.seen_through(found, actor) is actor
+        model = scene.build(replace(evidence, stacks=stacks))
+    actor = model.by_pid[REWARD]
+    assert tasks.seen_through(model, actor) is actor
 
 
 def test_what_a_thread_did_is_read_off_its_own_stacks_and_looks() -> None:
@@ -311,18 +311,18 @@ def test_what_a_thread_did_is_read_off_its_own_stacks_and_looks() -> None:
     native = replace(evidence.stacks[1][0], pid=REWARD, threads=(), native=True)
     later = tuple(
         replace(
-            one,
-            threads=tuple(replace(t, frames=moved) if t.tid == 72 else t for t in one.threads),
+            stack,
+            threads=tuple(replace(t, frames=moved) if t.tid == 72 else t for t in stack.threads),
         )
-        if one.pid == REWARD
-        else one
-        for one in evidence.stacks[1]
+        if stack.pid == REWARD
+        else stack
+        for stack in evidence.stacks[1]
     )
     seen = replace(evidence, stacks=(evidence.stacks[0], (native, *later)))
-    found = scene.build(seen)
-    assert tasks.motion_of(found, REWARD, 72).kind == "working"
-    assert tasks.motion_of(found, REWARD, 71).kind == "still"
-    assert tasks.motion_of(found, ROLLOUT, 72).kind == "unknown"
+    model = scene.build(seen)
+    assert tasks.motion_of(model, REWARD, 72).kind == "working"
+    assert tasks.motion_of(model, REWARD, 71).kind == "still"
+    assert tasks.motion_of(model, ROLLOUT, 72).kind == "unknown"
 
 
 def test_a_thread_that_one_look_has_is_held_against_nothing() -> None:
@@ -330,10 +330,10 @@ def test_a_thread_that_one_look_has_is_held_against_nothing() -> None:
     job.scores(*SCORES)
     evidence = job.build.build()
     first = tuple(
-        replace(one, threads=one.threads[:2]) if one.pid == REWARD else one
-        for one in evidence.looks[0].processes
+        replace(process, threads=process.threads[:2]) if process.pid == REWARD else process
+        for process in evidence.looks[0].processes
     )
     looks = (replace(evidence.looks[0], processes=first), evidence.looks[1])
-    found = scene.build(replace(evidence, looks=looks))
-    assert tasks.motion_of(found, REWARD, 72).kind == "unknown"
-    assert tasks.motion_of(found, REWARD, 72).seconds == 0.0
+    model = scene.build(replace(evidence, looks=looks))
+    assert tasks.motion_of(model, REWARD, 72).kind == "unknown"
+    assert tasks.motion_of(model, REWARD, 72).seconds == 0.0

@@ -95,12 +95,12 @@ def test_a_rollout_that_has_only_begun_is_not_stuck() -> None:
 
 
 def test_an_actor_that_does_not_answer_is_named_with_its_method() -> None:
-    said = RayJob().diagnosis()
-    assert (said.verdict.state, said.verdict.cause) == ("stuck", "rollout-engine-stalled")
-    assert said.verdict.culprits == ()
-    assert f"RolloutActor.generate (pid {ROLLOUT})" in said.verdict.summary
-    assert "train.py:72" in said.verdict.summary
-    assert [node.id for node in said.nodes if node.guilty] == [f"pid:{ROLLOUT}"]
+    diagnosis = RayJob().diagnosis()
+    assert (diagnosis.verdict.state, diagnosis.verdict.cause) == ("stuck", "rollout-engine-stalled")
+    assert diagnosis.verdict.culprits == ()
+    assert f"RolloutActor.generate (pid {ROLLOUT})" in diagnosis.verdict.summary
+    assert "train.py:72" in diagnosis.verdict.summary
+    assert [node.id for node in diagnosis.nodes if node.guilty] == [f"pid:{ROLLOUT}"]
 
 
 def test_a_stopped_actor_is_named() -> None:
@@ -140,9 +140,9 @@ def test_the_only_rank_with_a_task_is_the_culprit() -> None:
     job = RayJob()
     job.generates_nothing()
     job.calls(1, in_method("save /home/me/train.py:40"), "save")
-    said = job.diagnosis()
-    assert (said.verdict.state, said.verdict.culprits) == ("stuck", (1,))
-    assert said.verdict.victims == (0, 2)
+    diagnosis = job.diagnosis()
+    assert (diagnosis.verdict.state, diagnosis.verdict.culprits) == ("stuck", (1,))
+    assert diagnosis.verdict.victims == (0, 2)
 
 
 def test_a_rank_that_asks_for_a_lost_answer() -> None:
@@ -191,17 +191,17 @@ def test_threads_of_ray_s_own_do_not_count_as_work() -> None:
     ticks = Thread(961, "worker.io", "S", last_ran_ns=FIRST_NS + int(BETWEEN_S * SECOND))
     job.rollout.threads = [(PythonThread(961, "", ()), ticks)]
     job.rollout.still_s = job.driver.still_s = 45.0
-    said = job.diagnosis().verdict
-    assert said.state == "stuck"
+    verdict = job.diagnosis().verdict
+    assert verdict.state == "stuck"
 
 
 def test_a_rank_s_own_wait_is_said_and_not_how_often_ray_wakes_it() -> None:
     job = RayJob()
     job.build.recorded = False
     job.rollout.still_s = job.driver.still_s = 20.0
-    said = job.diagnosis().verdict
-    assert said.state == "slow"
-    assert "waiting for 20 s" in said.summary
+    verdict = job.diagnosis().verdict
+    assert verdict.state == "slow"
+    assert "waiting for 20 s" in verdict.summary
 
 
 # Who asks, who has a task, and who may answer.

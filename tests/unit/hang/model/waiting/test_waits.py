@@ -91,8 +91,8 @@ def links(graph: Graph, node: Node) -> list[tuple[str, set[Node], str]]:
 
 def recorded(*waits_of: Wait, build: EvidenceBuilder | None = None) -> Graph:
     """The graph of a job whose recordings show these waits and nothing else."""
-    found = scene.build((build or EvidenceBuilder()).build())
-    return waits.build(replace(found, matching=Matching(waits=waits_of)))
+    model = scene.build((build or EvidenceBuilder()).build())
+    return waits.build(replace(model, matching=Matching(waits=waits_of)))
 
 
 @pytest.mark.parametrize(
@@ -168,12 +168,12 @@ def test_in_what_a_rank_without_a_recording_waits(
     build = EvidenceBuilder(recorded=False)
     build.elsewhere(2, REWARD)
     build.rank(1).stack = stack
-    whole = build.build()
+    evidence = build.build()
     if at_store:
         row = Blocked(101, 101, "socket-receive", target="10.0.0.1:5 -> 10.0.0.1:29500")
-        job = replace(whole.job, address="node0:29500")
-        whole = replace(whole, job=job, blocked=(row,))
-    found = links(waits.build(scene.build(whole)), RankNode(1))
+        job = replace(evidence.job, address="node0:29500")
+        evidence = replace(evidence, job=job, blocked=(row,))
+    found = links(waits.build(scene.build(evidence)), RankNode(1))
     assert [(one[0], one[1]) for one in found] == [(kind, {RankNode(2)})]
 
 
@@ -306,11 +306,11 @@ def engines(*parts: tuple[int, Role, int | None, int]) -> EvidenceBuilder:
     return build
 
 
-def asked(job: EvidenceBuilder | Evidence) -> list[set[Node]]:
+def ends_of_engine(job: EvidenceBuilder | Evidence) -> list[set[Node]]:
     """The engines that rank 1 waits for."""
     evidence = job if isinstance(job, Evidence) else job.build()
-    found = waits.build(scene.build(evidence))
-    return [set(link.targets) for link in found.out(RankNode(1)) if link.kind == "engine"]
+    wait_graph = waits.build(scene.build(evidence))
+    return [set(link.targets) for link in wait_graph.out(RankNode(1)) if link.kind == "engine"]
 
 
 FRONT, CORE, OTHER = 400, 401, 410
@@ -332,23 +332,25 @@ FRONT, CORE, OTHER = 400, 401, 410
 def test_which_engine_a_rank_waits_for(
     parts: tuple[tuple[int, Role, int | None, int], ...], expected: list[set[Node]]
 ) -> None:
-    assert asked(engines(*parts)) == expected
+    assert ends_of_engine(engines(*parts)) == expected
 
 
 def test_the_engine_to_which_it_has_a_connection_comes_first() -> None:
     build = engines((FRONT, "server", 1, 1), (CORE, "engine", 1, FRONT), (OTHER, "server", 2, 1))
     build.rank(1).blocks("poll", "x", OTHER)
-    assert asked(build) == [{ProcessNode(OTHER)}]
+    assert ends_of_engine(build) == [{ProcessNode(OTHER)}]
 
 
 def test_and_one_of_its_own_host_before_those_of_others() -> None:
-    whole = engines((FRONT, "server", None, 1), (OTHER, "server", None, 1)).build()
+    evidence = engines((FRONT, "server", None, 1), (OTHER, "server", None, 1)).build()
     for home, expected in ((FRONT, {FRONT}), (None, {FRONT, OTHER})):
         members = tuple(
-            replace(one, host="b" if one.pid in (FRONT, OTHER) and one.pid != home else "a")
-            for one in whole.job.members
+            replace(
+                member, host="b" if member.pid in (FRONT, OTHER) and member.pid != home else "a"
+            )
+            for member in evidence.job.members
         )
-        found = asked(replace(whole, job=replace(whole.job, members=members)))
+        found = ends_of_engine(replace(evidence, job=replace(evidence.job, members=members)))
         assert found == [{ProcessNode(pid) for pid in expected}]
 
 
@@ -362,7 +364,7 @@ def test_who_does_not_wait_for_its_engine(how: str) -> None:
         rank.stack = (*collective("all_gather")[:2], *frames("generate /home/me/t.py:5"))
     else:
         rank.stack = REWARD
-    assert asked(build) == []
+    assert ends_of_engine(build) == []
 
 
 @pytest.mark.parametrize(

@@ -60,7 +60,7 @@ def test_a_thread_that_waits_for_connections(stack: tuple[Frame, ...], accepting
 def process(
     main: tuple[Frame, ...],
     *others: tuple[str, tuple[Frame, ...]],
-    seen: bool = True,
+    observed: bool = True,
 ) -> Actor:
     """A helper whose threads, from 901 on, are called so and stand there."""
     build = EvidenceBuilder()
@@ -69,11 +69,13 @@ def process(
     for number, (name, stack) in enumerate(others):
         tid = 901 + number
         helper.threads.append((PythonThread(tid, name, stack), Thread(tid, name, "S")))
-    whole = build.build()
-    if not seen:
-        rows = tuple(one for one in whole.looks[1].processes if one.pid != PID)
-        whole = replace(whole, looks=(whole.looks[0], replace(whole.looks[1], processes=rows)))
-    return scene.build(whole).by_pid[PID]
+    evidence = build.build()
+    if not observed:
+        rows = tuple(one for one in evidence.looks[1].processes if one.pid != PID)
+        evidence = replace(
+            evidence, looks=(evidence.looks[0], replace(evidence.looks[1], processes=rows))
+        )
+    return scene.build(evidence).by_pid[PID]
 
 
 @pytest.mark.parametrize(
@@ -99,7 +101,7 @@ def test_the_threads_of_a_server_that_may_answer(
 
 
 def test_of_a_server_that_was_not_seen_it_may_be_any() -> None:
-    assert serving(process(ACCEPTS, ("handler", HANDLES), seen=False)) is None
+    assert serving(process(ACCEPTS, ("handler", HANDLES), observed=False)) is None
 
 
 @pytest.mark.parametrize(
@@ -135,8 +137,8 @@ def sleeping(
     build = EvidenceBuilder()
     helper = build.child(1, "helper", pid=PID)
     helper.stack, helper.wchan = HANDLES, "wait_woken"
-    seen = Thread(901 if shown else 902, name, "S", wchan, arguments=arguments, last_ran_ns=1)
-    helper.threads = [(PythonThread(901, name, stack), seen)]
+    sleeper = Thread(901 if shown else 902, name, "S", wchan, arguments=arguments, last_ran_ns=1)
+    helper.threads = [(PythonThread(901, name, stack), sleeper)]
     return scene.build(build.build()).by_pid[PID]
 
 
@@ -195,8 +197,8 @@ def asleep(
     helper.wchan, helper.still_s, helper.wakes = "__do_sys_pause", 10.0, wakes
     for number, (wchan, arguments) in enumerate(threads):
         ran_ns = LAST_NS - int(ran_s * SECOND)
-        seen = Thread(901 + number, "t", state, wchan, arguments=arguments, last_ran_ns=ran_ns)
-        helper.threads.append((PythonThread(901 + number, "t", ()), seen))
+        sleeper = Thread(901 + number, "t", state, wchan, arguments=arguments, last_ran_ns=ran_ns)
+        helper.threads.append((PythonThread(901 + number, "t", ()), sleeper))
     return only_by_signals(scene.build(build.build()).by_pid[PID])
 
 
@@ -240,16 +242,16 @@ def test_who_was_not_seen_or_shows_no_thread_may_be_woken_by_anything() -> None:
     build = EvidenceBuilder()
     helper = build.child(1, "helper", pid=PID)
     helper.wchan, helper.still_s = "__do_sys_pause", 10.0
-    whole = build.build()
-    assert only_by_signals(scene.build(whole).by_pid[PID])
+    evidence = build.build()
+    assert only_by_signals(scene.build(evidence).by_pid[PID])
     for keep in (True, False):
         rows = tuple(
             replace(one, threads=()) if one.pid == PID else one
-            for one in whole.looks[1].processes
+            for one in evidence.looks[1].processes
             if keep or one.pid != PID
         )
-        looks = (whole.looks[0], replace(whole.looks[1], processes=rows))
-        assert not only_by_signals(scene.build(replace(whole, looks=looks)).by_pid[PID])
+        looks = (evidence.looks[0], replace(evidence.looks[1], processes=rows))
+        assert not only_by_signals(scene.build(replace(evidence, looks=looks)).by_pid[PID])
 
 
 def test_a_thread_of_which_the_kernel_does_not_tell_when_it_ran_may_have_run() -> None:
