@@ -45,7 +45,7 @@ def numbers(seed: int) -> dict[str, Any]:
         ]
         for series in trace.series[-3:]
     }
-    said: dict[str, Any] = plain(
+    values: dict[str, Any] = plain(
         tables
         | of_phases
         | sampled
@@ -72,7 +72,7 @@ def numbers(seed: int) -> dict[str, Any]:
             "offloaded": offloaded_bytes(trace, analysis.tracks),
         }
     )
-    return said
+    return values
 
 
 def plain(value: Any) -> Any:

@@ -24,13 +24,13 @@ rows = st.tuples(
 )  # fmt: skip
 
 
-def any_trace(found: list[tuple[Kind, int, str, int, int, int, str]], server: bool) -> Trace:
+def any_trace(calls: list[tuple[Kind, int, str, int, int, int, str]], server: bool) -> Trace:
     knobs = {"vllm.mode": "server" if server else "colocate", "vllm.use": True}
     build = TraceBuilder(ranks=3, knobs=knobs)
     for rank in range(3):
         for number in range(3):
             build.row(Kind.STEP, rank, "step", 12 * number, 12 * number + 11, depth=0, value=number)
-    for kind, rank, name, one, other, sequence, group in found:
+    for kind, rank, name, one, other, sequence, group in calls:
         build.row(
             kind, rank, name, min(one, other), max(one, other),
             value=float(sequence), args={"group": group},
@@ -41,9 +41,9 @@ def any_trace(found: list[tuple[Kind, int, str, int, int, int, str]], server: bo
 @settings(deadline=None, max_examples=150, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(rows, max_size=30), st.booleans())
 def test_the_four_kinds_add_up_to_the_step(
-    found: list[tuple[Kind, int, str, int, int, int, str]], server: bool
+    calls: list[tuple[Kind, int, str, int, int, int, str]], server: bool
 ) -> None:
-    analysis = analyse(any_trace(found, server))
+    analysis = analyse(any_trace(calls, server))
     account = analysis.accounting
     kinds = [account.work, account.wait, account.transfer, account.idle]
     nanoseconds = sum(np.rint(table * 1e9).astype(np.int64) for table in kinds)

@@ -51,10 +51,10 @@ def test_of_several_waits_the_last_one_that_was_over_counts() -> None:
             build.collective(rank, number, at if rank == last else at - 2, at)
     build.step(0, 1, 20.0, {"train": 5.0})
     path = critical_path(analyse(build.build()), 0)
-    found = [(s.rank, s.end_ns / SECOND) for s in path]
-    ranks = [rank for rank, _ in itertools.groupby(found, key=lambda item: item[0])]
+    stretches = [(s.rank, s.end_ns / SECOND) for s in path]
+    ranks = [rank for rank, _ in itertools.groupby(stretches, key=lambda item: item[0])]
     assert ranks[:3] == [1, 2, 1]
-    ends = {rank: [end for r, end in found if r == rank] for rank in ranks}
+    ends = {rank: [end for r, end in stretches if r == rank] for rank in ranks}
     assert 4.0 in ends[1]
     assert 9.0 in ends[2]
     assert 15.0 in ends[1]

@@ -237,8 +237,8 @@ def test_a_span_that_ends_with_the_one_around_it_is_within_it() -> None:
 
 
 def test_a_span_that_was_queued_in_no_time_is_not_within_the_one_before() -> None:
-    found = gpu_seconds(("train", 1, 5, 1, 4.0), ("optimizer", 5, 5, 1, 3.0))
-    assert found == pytest.approx({"train": 4, "optimizer": 3})
+    seconds = gpu_seconds(("train", 1, 5, 1, 4.0), ("optimizer", 5, 5, 1, 3.0))
+    assert seconds == pytest.approx({"train": 4, "optimizer": 3})
 
 
 def test_each_rank_has_its_own_gpus_seconds_and_the_run_their_mean() -> None:

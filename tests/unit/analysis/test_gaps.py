@@ -14,13 +14,13 @@ def test_gaps_are_named_by_their_neighbours_largest_first() -> None:
         at = 20.0 * number
         build.span(0, "rollout", at + 1, at + 5).span(0, "train", at + 8, at + 10)
         build.row(Kind.STEP, 0, "step", at, at + 12, depth=0, value=number)
-    found = gap_seconds(analyse(build.build()))
-    assert found == {
+    gaps = gap_seconds(analyse(build.build()))
+    assert gaps == {
         ("rollout", "train"): pytest.approx(3),
         ("train", END): pytest.approx(2),
         (BEGIN, "rollout"): pytest.approx(1),
     }
-    assert next(iter(found)) == ("rollout", "train")
+    assert next(iter(gaps)) == ("rollout", "train")
 
 
 def test_what_the_users_own_spans_have_of_the_gaps() -> None:

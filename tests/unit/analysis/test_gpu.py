@@ -136,10 +136,7 @@ def test_a_rank_whose_memory_nobody_saw_works_on_the_gpu_of_its_place() -> None:
     assert rank_gpus(run(ranks=3).gpu("a").gpu("b", index=1).build()) == {}
     trace = build.build()
     first, second = trace.processes
-    swapped = (
-        dataclasses.replace(first, local_rank=1),
-        dataclasses.replace(second, local_rank=0),
-    )
+    swapped = (dataclasses.replace(first, local_rank=1), dataclasses.replace(second, local_rank=0))
     assert rank_gpus(dataclasses.replace(trace, processes=swapped)) == {0: "b", 1: "a"}
     beyond = (first, dataclasses.replace(second, local_rank=2))
     assert rank_gpus(dataclasses.replace(trace, processes=beyond)) == {0: "a"}

@@ -10,10 +10,8 @@ spans = st.lists(st.tuples(st.integers(0, 40), st.integers(0, 40)), max_size=20)
 
 
 @given(spans)
-def test_each_moment_belongs_to_the_open_span_that_began_last(
-    found: list[tuple[int, int]],
-) -> None:
-    ordered = sorted(found, key=lambda span: (span[0], -span[1]))
+def test_each_moment_belongs_to_the_open_span_that_began_last(pairs: list[tuple[int, int]]) -> None:
+    ordered = sorted(pairs, key=lambda span: (span[0], -span[1]))
     table = np.array(ordered, dtype=np.int64).reshape(-1, 2)
     pieces, owner = innermost(table[:, 0], table[:, 1])
 

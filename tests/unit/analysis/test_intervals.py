@@ -10,22 +10,22 @@ from grpo_doctor.analysis.intervals import Intervals
 pairs = st.lists(st.tuples(st.integers(0, 60), st.integers(0, 60)), max_size=25)
 
 
-def columns(found: list[tuple[int, int]]) -> tuple[intervals.Times, intervals.Times]:
-    table = np.array(found, dtype=np.int64).reshape(-1, 2)
+def columns(pairs: list[tuple[int, int]]) -> tuple[intervals.Times, intervals.Times]:
+    table = np.array(pairs, dtype=np.int64).reshape(-1, 2)
     return table[:, 0], table[:, 1]
 
 
-def of(found: list[tuple[int, int]]) -> Intervals:
-    return intervals.union(*columns(found))
+def of(pairs: list[tuple[int, int]]) -> Intervals:
+    return intervals.union(*columns(pairs))
 
 
-def moments(found: list[tuple[int, int]]) -> set[int]:
+def moments(pairs: list[tuple[int, int]]) -> set[int]:
     """The naive oracle: every covered unit of time by itself."""
-    return {t for start, end in found for t in range(start, end)}
+    return {t for start, end in pairs for t in range(start, end)}
 
 
-def listed(found: Intervals) -> list[tuple[int, int]]:
-    return list(zip(found.start_ns.tolist(), found.end_ns.tolist(), strict=True))
+def listed(parts: Intervals) -> list[tuple[int, int]]:
+    return list(zip(parts.start_ns.tolist(), parts.end_ns.tolist(), strict=True))
 
 
 @given(pairs)
@@ -52,10 +52,10 @@ def test_overlaps_name_the_intervals_they_are_from(
     left: list[tuple[int, int]], right: list[tuple[int, int]]
 ) -> None:
     first, second = of(left), of(right)
-    found = intervals.overlaps(first, second)
-    assert (found.start_ns >= first.start_ns[found.left]).all()
-    assert (found.end_ns <= second.end_ns[found.right]).all()
-    assert (found.length_ns > 0).all()
+    shared = intervals.overlaps(first, second)
+    assert (shared.start_ns >= first.start_ns[shared.left]).all()
+    assert (shared.end_ns <= second.end_ns[shared.right]).all()
+    assert (shared.length_ns > 0).all()
 
 
 @given(pairs, st.lists(st.integers(-5, 65), max_size=20))
@@ -74,9 +74,9 @@ def test_a_moment_lies_in_the_interval_that_has_begun_and_not_ended(
 
 
 @given(st.lists(st.integers(0, 60), max_size=10), pairs)
-def test_cutting_loses_nothing(cuts: list[int], found: list[tuple[int, int]]) -> None:
-    pieces = intervals.overlaps(of(found), intervals.cut(np.array(cuts, dtype=np.int64)))
-    assert int(pieces.length_ns.sum()) == of(found).total_ns
+def test_cutting_loses_nothing(cuts: list[int], stretches: list[tuple[int, int]]) -> None:
+    pieces = intervals.overlaps(of(stretches), intervals.cut(np.array(cuts, dtype=np.int64)))
+    assert int(pieces.length_ns.sum()) == of(stretches).total_ns
     assert not any(start < cut < end for start, end in listed(pieces.intervals) for cut in cuts)
 
 

@@ -16,10 +16,7 @@ def test_without_processes_all_effort_is_waited_for() -> None:
     assert waits_for_data([1.0, 2.0], [5.0, 5.0], workers=0).tolist() == [1.0, 2.0]
 
 
-@pytest.mark.parametrize(
-    ("workers", "wait"),
-    [(1, 2.0), (2, 0.5), (3, 0.0), (4, 0.0)],
-)
+@pytest.mark.parametrize(("workers", "wait"), [(1, 2.0), (2, 0.5), (3, 0.0), (4, 0.0)])
 def test_even_batches_wait_for_what_the_processes_lack(workers: int, wait: float) -> None:
     # Three seconds a batch, one second of other work: w processes give a batch each 3 / w seconds.
     assert mean([3.0] * 12, [1.0] * 12, workers) == pytest.approx(wait)

@@ -65,12 +65,12 @@ def evidence(name: str) -> Evidence:
     archive, item_name, *way = name.split("/")
     item = msgspec.msgpack.decode(_archive(archive)[item_name], type=Item)
     evidences = tuple(map(with_counts, item.evidences))
-    whole = evidence_of(msgspec.structs.replace(item, evidences=evidences))
+    recorded = evidence_of(msgspec.structs.replace(item, evidences=evidences))
     if way == [_TWO_HOSTS]:
-        return joined(on_hosts(whole, (whole.job.world_size or 0) // 2))
+        return joined(on_hosts(recorded, (recorded.job.world_size or 0) // 2))
     if way == [_DUMPS_ALONE]:
-        return replace(whole, looks=(), stacks=(), blocked=(), spans=())
-    return dict(variants(whole))[way[0]] if way else whole
+        return replace(recorded, looks=(), stacks=(), blocked=(), spans=())
+    return dict(variants(recorded))[way[0]] if way else recorded
 
 
 def all_of_them() -> Iterator[tuple[str, Sequence[str]]]:
@@ -90,9 +90,9 @@ def _chosen() -> list[str]:
     best: dict[tuple[str, str, str], tuple[int, str]] = {}
     for path in store.archives():
         for item in store.items_of(path):
-            said = answer(item)
+            outcome = answer(item)
             size = sum(len(msgspec.json.encode(seen)) for seen in item.evidences)
-            kind = said.source, said.state, said.cause
+            kind = outcome.source, outcome.state, outcome.cause
             best[kind] = min(best.get(kind, (size, "~")), (size, f"{path.name}/{item.name}"))
     return sorted(name for _, name in best.values())
 

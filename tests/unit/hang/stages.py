@@ -178,8 +178,8 @@ def differing(*stages: str) -> list[str]:
 
 def lines(job: Recorded | Case, stage: str) -> list[str]:
     """What a stage says of a job, without what differs from one machine to another."""
-    said = STAGES[stage](job) if isinstance(job, Recorded) else _simulated(job)
-    return [_line(facts) for facts in said]
+    values = STAGES[stage](job) if isinstance(job, Recorded) else _simulated(job)
+    return [_line(facts) for facts in values]
 
 
 def _line(facts: object) -> str:

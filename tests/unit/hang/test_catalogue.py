@@ -10,13 +10,13 @@ from grpo_doctor.hang.catalogue import BY_NAME, CLASSES
 PAGE = Path(__file__).parents[3] / "docs" / "hang.md"
 
 
-@pytest.mark.parametrize("one", CLASSES, ids=lambda one: one.name)
-def test_every_class_says_what_it_is_in_whole_sentences(one: object) -> None:
+@pytest.mark.parametrize("entry", CLASSES, ids=lambda entry: entry.name)
+def test_every_class_says_what_it_is_in_whole_sentences(entry: object) -> None:
     for field in ("means", "looks_like", "what_to_do"):
-        said = getattr(one, field)
-        assert len(said) > 40
-        assert said[0] == "`" or said[0].isupper()
-        assert said.endswith(".")
+        sentence = getattr(entry, field)
+        assert len(sentence) > 40
+        assert sentence[0] == "`" or sentence[0].isupper()
+        assert sentence.endswith(".")
 
 
 def test_names_are_unique() -> None:

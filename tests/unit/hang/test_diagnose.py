@@ -39,10 +39,10 @@ def test_long_work_is_slow_for_however_long(function: str, word: str) -> None:
         build.waited_s = waited_s
         stack = frames("inner /home/me/m.py:3", f"{function} /home/me/train.py:3")
         build.elsewhere(2, stack).works(stack)
-        said = verdict(build)
-        assert said.state == "slow", said.summary
-        assert said.culprits == (2,)
-        assert word in said.summary
+        outcome = verdict(build)
+        assert outcome.state == "slow", outcome.summary
+        assert outcome.culprits == (2,)
+        assert word in outcome.summary
 
 
 def test_a_checkpoint_that_writes_is_slow_though_its_stack_stands() -> None:
@@ -50,25 +50,25 @@ def test_a_checkpoint_that_writes_is_slow_though_its_stack_stands() -> None:
     build.waited_s = 60.0
     process = build.elsewhere(2, frames("write /me/io.py:3", "save_checkpoint /me/train.py:3"))
     process.state, process.written_bytes, process.still_s = "D", 300_000_000, 0.0
-    said = verdict(build)
-    assert said.state == "slow"
-    assert "300" in said.summary
+    outcome = verdict(build)
+    assert outcome.state == "slow"
+    assert "300" in outcome.summary
 
 
 def test_what_nothing_explains_is_unknown_with_one_command() -> None:
     build = EvidenceBuilder(recorded=False)
     for rank in range(4):
         build.rank(rank).stack, build.rank(rank).still_s = (), 100.0
-    said = verdict(build)
-    assert said.cause in ("unknown", "user-code-blocked")
-    assert said.confirm
+    outcome = verdict(build)
+    assert outcome.cause in ("unknown", "user-code-blocked")
+    assert outcome.confirm
 
 
 def test_dumps_alone() -> None:
     build = EvidenceBuilder()
     build.joins[2] = []
-    whole = build.build()
-    alone = replace(whole, looks=(), stacks=(), limits=(), blocked=())
+    evidence = build.build()
+    alone = replace(evidence, looks=(), stacks=(), limits=(), blocked=())
     assert diagnose(alone).verdict.culprits == (2,)
 
 
@@ -104,9 +104,7 @@ CASES: tuple[Callable[[EvidenceBuilder, int], None], ...] = (
 
 @settings(max_examples=25, deadline=None)
 @given(
-    case=st.sampled_from(CASES),
-    culprit=st.integers(0, 4),
-    order=st.permutations(range(100, 105)),
+    case=st.sampled_from(CASES), culprit=st.integers(0, 4), order=st.permutations(range(100, 105))
 )
 def test_the_order_of_ranks_never_matters(
     case: Callable[[EvidenceBuilder, int], None], culprit: int, order: list[int]

@@ -24,8 +24,8 @@ def verdict(build: EvidenceBuilder) -> Verdict:
 
 
 def _thread(tid: int, stack: tuple[Frame, ...]) -> tuple[PythonThread, Thread]:
-    seen = Thread(tid, "worker", "S", "futex_do_wait", last_ran_ns=1)
-    return PythonThread(tid, "worker", stack), seen
+    task = Thread(tid, "worker", "S", "futex_do_wait", last_ran_ns=1)
+    return PythonThread(tid, "worker", stack), task
 
 
 def test_a_rank_on_its_way_to_its_first_group_is_not_dead() -> None:
@@ -48,8 +48,8 @@ def test_a_job_that_ends_meanwhile() -> None:
     build = EvidenceBuilder(recorded=False)
     for rank in range(4):
         build.rank(rank).state = "X"
-    said = verdict(build)
-    assert (said.state, said.summary) == ("healthy", "The job ended while it was looked at.")
+    outcome = verdict(build)
+    assert (outcome.state, outcome.summary) == ("healthy", "The job ended while it was looked at.")
 
 
 def test_a_rank_that_ended_a_moment_ago_is_not_dead() -> None:
@@ -72,8 +72,8 @@ def test_of_two_hosts_only_the_rank_that_should_be_here_is_dead() -> None:
     for rank in (1, 4, 5, 6, 7):
         build.lose(rank)
     build.local_ranks = 4
-    said = verdict(build)
-    assert (said.state, said.cause, said.culprits) == ("dead", "rank-dead", (1,))
+    outcome = verdict(build)
+    assert (outcome.state, outcome.cause, outcome.culprits) == ("dead", "rank-dead", (1,))
 
 
 def test_a_gpu_fault_of_another_process_says_nothing() -> None:
@@ -108,8 +108,8 @@ def test_a_pool_of_threads_waits_for_no_child() -> None:
     rank.threads = [_thread(901, judge)]
     idle = build.child(1, "helper", pid=500)
     idle.stack = frames("get /usr/lib/python3.11/multiprocessing/queues.py:103")
-    found = verdict(build)
-    assert (found.state, found.cause, found.culprits) == ("slow", "reward-blocked", (1,))
+    outcome = verdict(build)
+    assert (outcome.state, outcome.cause, outcome.culprits) == ("slow", "reward-blocked", (1,))
 
 
 def test_a_loader_without_workers_that_waits_for_the_network() -> None:
@@ -260,17 +260,17 @@ def _all_spin_on_their_gpus(build: EvidenceBuilder) -> None:
 def test_ranks_that_all_wait_for_their_gpus_are_not_stuck_without_recordings() -> None:
     build = EvidenceBuilder(recorded=False)
     _all_spin_on_their_gpus(build)
-    said = verdict(build)
-    assert (said.state, said.cause) == ("slow", "unknown")
+    outcome = verdict(build)
+    assert (outcome.state, outcome.cause) == ("slow", "unknown")
 
 
 def test_ranks_that_wait_for_their_gpus_are_stuck_where_a_collective_is_long_outstanding() -> None:
     build = EvidenceBuilder()
     _all_spin_on_their_gpus(build)
     build.joins[2] = []
-    said = verdict(build)
-    assert (said.culprits, said.victims) == ((2,), (0, 1, 3))
-    assert said.state in ("slow", "stuck")
+    outcome = verdict(build)
+    assert (outcome.culprits, outcome.victims) == ((2,), (0, 1, 3))
+    assert outcome.state in ("slow", "stuck")
 
 
 def test_ranks_that_wait_for_their_gpus_for_a_moment_are_not_stuck() -> None:
@@ -284,8 +284,12 @@ def test_a_mismatch_shows_while_all_ranks_wait_for_their_gpus() -> None:
     build = EvidenceBuilder()
     _all_spin_on_their_gpus(build)
     build.calls(2, "broadcast")
-    said = verdict(build)
-    assert (said.state, said.cause, said.culprits) == ("stuck", "collective-mismatch", (2,))
+    outcome = verdict(build)
+    assert (outcome.state, outcome.cause, outcome.culprits) == (
+        "stuck",
+        "collective-mismatch",
+        (2,),
+    )
 
 
 ASKS = frames("ask /home/me/rewards.py:3", "reward /home/me/train.py:9")
@@ -295,8 +299,8 @@ def test_a_rank_that_ran_a_moment_ago_may_get_the_next_part_of_its_answer() -> N
     build = EvidenceBuilder()
     process = build.elsewhere(1, ASKS)
     process.still_s, process.wchan = 2.0, "sk_wait_data"
-    said = verdict(build)
-    assert (said.state, said.cause, said.culprits) == ("slow", "reward-blocked", (1,))
+    outcome = verdict(build)
+    assert (outcome.state, outcome.cause, outcome.culprits) == ("slow", "reward-blocked", (1,))
 
 
 def test_a_rank_that_asks_again_and_again_is_stuck_after_a_minute() -> None:
@@ -313,10 +317,10 @@ def test_a_thread_that_reads_token_by_token_keeps_its_rank_alive() -> None:
     gets = frames("get /usr/lib/python3.11/queue.py:171", "rollout /home/me/train.py:9")
     process = build.elsewhere(0, gets)
     reads = frames("read_token /home/me/t.py:5", f"_worker {EXECUTOR}/thread.py:83")
-    seen = Thread(901, "worker", "S", "sk_wait_data", last_ran_ns=_ago_ns(0.3))
-    process.threads = [(PythonThread(901, "worker", reads), seen)]
+    task = Thread(901, "worker", "S", "sk_wait_data", last_ran_ns=_ago_ns(0.3))
+    process.threads = [(PythonThread(901, "worker", reads), task)]
     assert verdict(build).state == "slow"
-    silent = replace(seen, last_ran_ns=_ago_ns(10.0))
+    silent = replace(task, last_ran_ns=_ago_ns(10.0))
     process.threads = [(PythonThread(901, "worker", reads), silent)]
     assert verdict(build).state == "stuck"
 
@@ -327,8 +331,8 @@ def test_of_many_requests_one_that_was_just_sent_keeps_its_rank_alive() -> None:
     process = build.elsewhere(1, waits)
     reads = frames("recv /home/me/t.py:5", f"_worker {EXECUTOR}/thread.py:83")
     for tid, ago_s in ((901, 10.0), (902, 1.5)):
-        seen = Thread(tid, "worker", "S", "sk_wait_data", last_ran_ns=_ago_ns(ago_s))
-        process.threads.append((PythonThread(tid, "worker", reads), seen))
+        task = Thread(tid, "worker", "S", "sk_wait_data", last_ran_ns=_ago_ns(ago_s))
+        process.threads.append((PythonThread(tid, "worker", reads), task))
     assert verdict(build).state == "slow"
 
 
@@ -348,7 +352,7 @@ def _ago_ns(seconds: float) -> int:
 
 
 def _lines(stack: tuple[Frame, ...]) -> list[str]:
-    return [f"{one.function} {one.file}:{one.line}" for one in stack]
+    return [f"{frame.function} {frame.file}:{frame.line}" for frame in stack]
 
 
 def test_a_rank_that_is_stopped_and_continued_all_the_time_is_not_stopped() -> None:
@@ -372,8 +376,8 @@ def test_a_child_that_serves_its_rank_in_other_threads_is_at_work() -> None:
     process.blocks("socket-receive", "127.0.0.1:4 -> 127.0.0.1:5", 700, peers_known=True)
     child = build.child(1, "helper", pid=700)
     serves = frames("handle /home/me/judge.py:5")
-    seen = Thread(701, "handler", "S", "hrtimer_nanosleep", last_ran_ns=_ago_ns(0.3))
-    child.threads = [(PythonThread(701, "handler", serves), seen)]
+    task = Thread(701, "handler", "S", "hrtimer_nanosleep", last_ran_ns=_ago_ns(0.3))
+    child.threads = [(PythonThread(701, "handler", serves), task)]
     assert verdict(build).state == "slow"
 
 
@@ -381,6 +385,6 @@ def test_a_job_of_which_no_rank_has_got_on_for_a_moment_is_not_called_healthy() 
     build = EvidenceBuilder(recorded=False)
     for rank in range(4):
         build.rank(rank).still_s = 1.8
-    said = verdict(build)
-    assert (said.state, said.culprits) == ("slow", ())
-    assert said.summary == "Slow: no rank has made progress for 1.8 s, which is not unusual yet."
+    outcome = verdict(build)
+    assert (outcome.state, outcome.culprits) == ("slow", ())
+    assert outcome.summary == "Slow: no rank has made progress for 1.8 s, which is not unusual yet."

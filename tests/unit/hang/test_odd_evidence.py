@@ -72,24 +72,28 @@ def _evidence(case: Callable[[EvidenceBuilder], None]) -> Evidence:
     return replace(build.build(), spans=(OpenSpanSeen(101, 1, "rewards", 3.0),))
 
 
-def _without(seen: Any, chance: random.Random, share: float) -> Any:
+def _without(value: Any, chance: random.Random, share: float) -> Any:
     """The same with some of its optional fields and rows left out."""
-    if is_dataclass(seen) and not isinstance(seen, type):
-        return replace(seen, **{f.name: _field(seen, f, chance, share) for f in fields(seen)})
-    if isinstance(seen, tuple) and seen and (is_dataclass(seen[0]) or isinstance(seen[0], tuple)):
-        if not all(is_dataclass(one) or isinstance(one, tuple) for one in seen):
-            return seen
-        return tuple(_without(one, chance, share) for one in seen if chance.random() > share / 2)
-    return seen
+    if is_dataclass(value) and not isinstance(value, type):
+        return replace(value, **{f.name: _field(value, f, chance, share) for f in fields(value)})
+    if (
+        isinstance(value, tuple)
+        and value
+        and (is_dataclass(value[0]) or isinstance(value[0], tuple))
+    ):
+        if not all(is_dataclass(item) or isinstance(item, tuple) for item in value):
+            return value
+        return tuple(_without(item, chance, share) for item in value if chance.random() > share / 2)
+    return value
 
 
-def _field(seen: Any, one: Field[Any], chance: random.Random, share: float) -> Any:
-    if one.name != "schema" and chance.random() < share:
-        if one.default is not MISSING:
-            return one.default
-        if one.default_factory is not MISSING:
-            return one.default_factory()
-    return _without(getattr(seen, one.name), chance, share)
+def _field(value: Any, member: Field[Any], chance: random.Random, share: float) -> Any:
+    if member.name != "schema" and chance.random() < share:
+        if member.default is not MISSING:
+            return member.default
+        if member.default_factory is not MISSING:
+            return member.default_factory()
+    return _without(getattr(value, member.name), chance, share)
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -99,21 +103,21 @@ def test_a_verdict_is_given_whatever_is_missing(
     case: Callable[[EvidenceBuilder], None], seed: int, share: float
 ) -> None:
     stripped = _without(_evidence(case), random.Random(seed), share)
-    found = diagnose(stripped)
-    assert found.verdict.state in ("healthy", "slow", "stuck", "dead")
-    assert found.verdict.summary
-    assert 0.0 <= found.verdict.confidence <= 1.0
+    diagnosis = diagnose(stripped)
+    assert diagnosis.verdict.state in ("healthy", "slow", "stuck", "dead")
+    assert diagnosis.verdict.summary
+    assert 0.0 <= diagnosis.verdict.confidence <= 1.0
 
 
 def test_a_visit_that_was_interrupted_at_its_beginning_calls_nothing_stuck() -> None:
     seen = EvidenceBuilder(recorded=False).build()
-    found = diagnose(replace(seen, looks=(), stacks=(), limits=(), blocked=())).verdict
-    assert (found.state, found.cause) == ("slow", "unknown")
+    outcome = diagnose(replace(seen, looks=(), stacks=(), limits=(), blocked=())).verdict
+    assert (outcome.state, outcome.cause) == ("slow", "unknown")
 
 
 def test_ranks_without_stacks_stand_nowhere_in_particular() -> None:
-    found = diagnose(replace(EvidenceBuilder(recorded=False).build(), stacks=())).verdict
-    assert "stand in ," not in found.summary
+    outcome = diagnose(replace(EvidenceBuilder(recorded=False).build(), stacks=())).verdict
+    assert "stand in ," not in outcome.summary
 
 
 @pytest.mark.slow

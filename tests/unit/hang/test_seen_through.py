@@ -32,8 +32,8 @@ def verdict(build: EvidenceBuilder) -> Verdict:
 
 
 def with_thread(process: Process, stack: tuple[Frame, ...], name: str = "worker") -> None:
-    seen = Thread(901, name, "S", "futex_do_wait", last_ran_ns=1)
-    process.threads.append((PythonThread(901, name, stack), seen))
+    task = Thread(901, name, "S", "futex_do_wait", last_ran_ns=1)
+    process.threads.append((PythonThread(901, name, stack), task))
 
 
 def worker(build: EvidenceBuilder, rank: int, kind: str = "socket-receive") -> Process:
@@ -48,9 +48,9 @@ def worker(build: EvidenceBuilder, rank: int, kind: str = "socket-receive") -> P
 def test_a_worker_that_computes_makes_its_rank_busy(kind: str, moves: bool) -> None:
     build = EvidenceBuilder()
     worker(build, 2, kind).works(CHECK, moves=moves)
-    said = verdict(build)
-    assert (said.state, said.cause, said.culprits) == ("slow", "reward-busy", (2,))
-    assert f"rewards.py:{31 + moves}, check" in said.summary
+    outcome = verdict(build)
+    assert (outcome.state, outcome.cause, outcome.culprits) == ("slow", "reward-busy", (2,))
+    assert f"rewards.py:{31 + moves}, check" in outcome.summary
 
 
 def test_a_pool_worker_that_computes_makes_its_rank_busy() -> None:
@@ -58,9 +58,9 @@ def test_a_pool_worker_that_computes_makes_its_rank_busy() -> None:
     build.elsewhere(1, frames(*(f"{f.function} {f.file}:{f.line}" for f in POOL), *_REWARD))
     build.child(1, "reward", pid=200).stack = frames(f"get {LIB}/multiprocessing/queues.py:103")
     build.child(1, "reward", pid=201).works(CHECK)
-    said = verdict(build)
-    assert (said.cause, said.culprits) == ("reward-busy", (1,))
-    assert "pid 201" in said.summary
+    outcome = verdict(build)
+    assert (outcome.cause, outcome.culprits) == ("reward-busy", (1,))
+    assert "pid 201" in outcome.summary
 
 
 _REWARD = ("reward /home/me/train.py:40",)
@@ -72,18 +72,18 @@ def test_a_rank_between_two_polls_waits_for_its_child_that_computes() -> None:
     process.wakes = 10
     process.blocks("poll")
     build.child(1, "reward", pid=200).works(CHECK)
-    said = verdict(build)
-    assert (said.state, said.cause, said.culprits) == ("slow", "reward-busy", (1,))
-    assert "pid 200" in said.summary
+    outcome = verdict(build)
+    assert (outcome.state, outcome.cause, outcome.culprits) == ("slow", "reward-busy", (1,))
+    assert "pid 200" in outcome.summary
 
 
 def test_a_stopped_worker_behind_a_socket_is_hard_evidence() -> None:
     build = EvidenceBuilder()
     build.waited_s = 4.0
     worker(build, 2).state = "T"
-    said = verdict(build)
-    assert (said.state, said.cause, said.culprits) == ("stuck", "reward-blocked", (2,))
-    assert "which is stopped" in said.summary
+    outcome = verdict(build)
+    assert (outcome.state, outcome.cause, outcome.culprits) == ("stuck", "reward-blocked", (2,))
+    assert "which is stopped" in outcome.summary
 
 
 def test_the_end_of_a_chain_of_helpers_is_named() -> None:
@@ -99,9 +99,9 @@ def test_a_thread_of_a_pool_tells_the_phase_and_the_line() -> None:
     build = EvidenceBuilder()
     process = build.elsewhere(3, POOL)
     with_thread(process, (*CHECK, *frames(f"_worker {LIB}/concurrent/futures/thread.py:83")))
-    said = verdict(build)
-    assert (said.cause, said.culprits, said.phase) == ("reward-blocked", (3,), "reward")
-    assert "rewards.py:31, check" in said.summary
+    outcome = verdict(build)
+    assert (outcome.cause, outcome.culprits, outcome.phase) == ("reward-blocked", (3,), "reward")
+    assert "rewards.py:31, check" in outcome.summary
 
 
 def test_a_loggers_thread_is_not_taken_for_the_producer_of_a_queue() -> None:
@@ -109,10 +109,10 @@ def test_a_loggers_thread_is_not_taken_for_the_producer_of_a_queue() -> None:
     waits = frames(f"wait {LIB}/threading.py:320", f"get {LIB}/queue.py:171", "step /me/t.py:9")
     process = build.elsewhere(3, waits)
     with_thread(process, frames("flush /home/me/logs.py:3", "loop /home/me/logs.py:9"))
-    said = verdict(build)
-    assert said.culprits == (3,)
-    assert "t.py:9, step" in said.summary
-    assert "logs.py" not in said.summary
+    outcome = verdict(build)
+    assert outcome.culprits == (3,)
+    assert "t.py:9, step" in outcome.summary
+    assert "logs.py" not in outcome.summary
 
 
 def test_a_rank_that_left_its_program_while_a_thread_keeps_it() -> None:
@@ -122,30 +122,30 @@ def test_a_rank_that_left_its_program_while_a_thread_keeps_it() -> None:
         frames(f"_wait_for_tstate_lock {LIB}/threading.py:1132", f"_shutdown {LIB}/threading.py:5"),
     )
     with_thread(process, frames("loop /home/me/uploads.py:9"))
-    said = verdict(build)
-    assert (said.state, said.cause, said.culprits) == ("stuck", "rank-dead", (0,))
-    assert "has left its program" in said.summary
-    assert "uploads.py:9, loop" in said.summary
+    outcome = verdict(build)
+    assert (outcome.state, outcome.cause, outcome.culprits) == ("stuck", "rank-dead", (0,))
+    assert "has left its program" in outcome.summary
+    assert "uploads.py:9, loop" in outcome.summary
 
 
 def test_code_in_another_thread_that_computes_and_keeps_the_gil() -> None:
     build = EvidenceBuilder()
     process = build.elsewhere(1, frames("poll /home/me/train.py:31", "main t.py:9"))
     process.wakes = 200  # it asks for the lock every 5 ms
-    seen = Thread(901, "tokens", "R", "", last_ran_ns=1)
+    task = Thread(901, "tokens", "R", "", last_ran_ns=1)
     owner = PythonThread(901, "tokens", frames("encode /home/me/tokens.py:3"), owns_gil=True)
-    process.threads = [(owner, seen)]
-    said = verdict(build)
-    assert (said.cause, said.culprits) == ("gil-held", (1,))
-    assert "tokens.py:3" in said.summary
+    process.threads = [(owner, task)]
+    outcome = verdict(build)
+    assert (outcome.cause, outcome.culprits) == ("gil-held", (1,))
+    assert "tokens.py:3" in outcome.summary
 
 
 def test_a_thread_that_runs_python_for_a_moment_does_not_keep_the_gil() -> None:
     build = EvidenceBuilder()
     process = build.elsewhere(1, frames("poll /home/me/train.py:31", "main t.py:9"))
-    seen = Thread(901, "logs", "R", "", last_ran_ns=1)
+    task = Thread(901, "logs", "R", "", last_ran_ns=1)
     owner = PythonThread(901, "logs", frames("write /home/me/logs.py:3"), owns_gil=True)
-    process.threads = [(owner, seen)]
+    process.threads = [(owner, task)]
     assert verdict(build).cause != "gil-held"
 
 
@@ -154,9 +154,9 @@ def test_a_prompt_at_a_terminal_is_no_storage() -> None:
     debugger = frames(f"cmdloop {LIB}/cmd.py:126", f"interaction {LIB}/pdb.py:357")
     process = build.elsewhere(1, (*debugger, *frames("update /home/me/train.py:4")))
     process.blocks("file", "/dev/pts/3", fd=0)
-    said = verdict(build)
-    assert (said.cause, said.culprits) == ("user-code-blocked", (1,))
-    assert "stands in a debugger at its terminal /dev/pts/3" in said.summary
+    outcome = verdict(build)
+    assert (outcome.cause, outcome.culprits) == ("user-code-blocked", (1,))
+    assert "stands in a debugger at its terminal /dev/pts/3" in outcome.summary
 
 
 @pytest.mark.parametrize(
@@ -173,16 +173,16 @@ def test_a_sleep_that_no_signal_ends_is_told_apart_by_its_function(wchan: str, c
     process = build.elsewhere(2, frames("clip /home/me/train.py:31", "main t.py:9"))
     process.state, process.wchan, process.still_s = "D", wchan, 60.0
     build.waited_s = 60.0
-    said = verdict(build)
-    assert (said.state, said.cause, said.culprits) == ("stuck", cause, (2,))
+    outcome = verdict(build)
+    assert (outcome.state, outcome.cause, outcome.culprits) == ("stuck", cause, (2,))
 
 
 def test_a_rank_that_retries_is_not_busy() -> None:
     build = EvidenceBuilder()
     process = build.elsewhere(1, CHECK)
-    process.later_stack = tuple(replace(one, line=one.line + 1) for one in CHECK)
-    said = verdict(build)
-    assert (said.state, said.cause, said.culprits) == ("slow", "reward-blocked", (1,))
+    process.later_stack = tuple(replace(frame, line=frame.line + 1) for frame in CHECK)
+    outcome = verdict(build)
+    assert (outcome.state, outcome.cause, outcome.culprits) == ("slow", "reward-blocked", (1,))
 
 
 @pytest.mark.parametrize(
@@ -196,8 +196,8 @@ def test_a_lock_file_that_a_library_polls(stack: tuple[Frame, ...]) -> None:
     build = EvidenceBuilder()
     process = build.elsewhere(1, stack)
     process.wakes = 20
-    said = verdict(build)
-    assert (said.state, said.cause, said.culprits) == ("stuck", "lock-held", (1,))
+    outcome = verdict(build)
+    assert (outcome.state, outcome.cause, outcome.culprits) == ("stuck", "lock-held", (1,))
 
 
 def test_a_pools_thread_in_a_file_system_that_is_silent_is_what_its_rank_waits_for() -> None:
@@ -206,9 +206,9 @@ def test_a_pools_thread_in_a_file_system_that_is_silent_is_what_its_rank_waits_f
     saves = frames("save /x/site-packages/torch/serialization.py:9")
     with_thread(process, (*saves, *frames(f"_worker {LIB}/concurrent/futures/thread.py:83")))
     process.blocked.append(Blocked(102, 901, "file", target="/mnt/models/1.pt"))
-    said = verdict(build)
-    assert (said.state, said.cause, said.culprits) == ("stuck", "storage-blocked", (2,))
-    assert "/mnt/models/1.pt" in said.summary
+    outcome = verdict(build)
+    assert (outcome.state, outcome.cause, outcome.culprits) == ("stuck", "storage-blocked", (2,))
+    assert "/mnt/models/1.pt" in outcome.summary
 
 
 def test_a_connection_that_a_stopped_child_has_not_accepted() -> None:
@@ -217,11 +217,11 @@ def test_a_connection_that_a_stopped_child_has_not_accepted() -> None:
     process = build.elsewhere(0, frames("read_state /home/me/train.py:4", "step /home/me/t.py:9"))
     process.blocks("socket-receive", "unix socket [7]", fd=5, peers_known=True)
     build.child(0, "helper", pid=300).state = "T"
-    found = diagnose(build.build())
-    said = found.verdict
-    assert (said.state, said.cause, said.culprits) == ("stuck", "child-stuck", (0,))
-    assert "pid 300 (python helper.py) is stopped" in said.summary
-    assert [(one.kind, one.pid) for one in found.undo] == [("continue", 300)]
+    diagnosis = diagnose(build.build())
+    outcome = diagnosis.verdict
+    assert (outcome.state, outcome.cause, outcome.culprits) == ("stuck", "child-stuck", (0,))
+    assert "pid 300 (python helper.py) is stopped" in outcome.summary
+    assert [(step.kind, step.pid) for step in diagnosis.undo] == [("continue", 300)]
 
 
 def test_a_stopped_child_explains_no_wait_for_another_process() -> None:
@@ -238,8 +238,8 @@ def test_an_evaluation_inside_of_a_reward_is_a_reward() -> None:
         1, frames("evaluate_answer /home/me/m.py:3", "reward /home/me/m.py:9")
     )
     process.works(process.stack, moves=False)
-    said = verdict(build)
-    assert (said.cause, said.culprits, said.phase) == ("reward-busy", (1,), "reward")
+    outcome = verdict(build)
+    assert (outcome.cause, outcome.culprits, outcome.phase) == ("reward-busy", (1,), "reward")
 
 
 def test_a_name_server_that_does_not_answer_is_called_that() -> None:
@@ -253,8 +253,8 @@ def test_an_answer_of_a_rank_that_waits_is_no_long_work() -> None:
     build = EvidenceBuilder()
     asks = frames("read_assignment /home/me/train.py:4", "rollout /home/me/train.py:9")
     build.elsewhere(3, asks).blocks("socket-receive", "127.0.0.1:1 -> 127.0.0.1:2", 100, fd=3)
-    said = verdict(build)
-    assert (said.state, said.culprits) == ("stuck", (3,))
+    outcome = verdict(build)
+    assert (outcome.state, outcome.culprits) == ("stuck", (3,))
 
 
 @pytest.mark.parametrize(
@@ -283,9 +283,9 @@ def test_who_writes_to_a_manager_is_waited_for_and_not_its_server() -> None:
     server.stack = frames(f"Server.serve_forever {LIB}/multiprocessing/managers.py:3")
     server.wakes, server.still_s = 5, 0.1
     build.child(2, "helper", pid=300).stack = CHECK
-    said = verdict(build)
-    assert (said.state, said.cause, said.culprits) == ("stuck", "reward-blocked", (2,))
-    assert "pid 300" in said.summary
+    outcome = verdict(build)
+    assert (outcome.state, outcome.cause, outcome.culprits) == ("stuck", "reward-blocked", (2,))
+    assert "pid 300" in outcome.summary
 
 
 def test_a_loaders_worker_that_computes_keeps_the_batch_back() -> None:
@@ -293,8 +293,8 @@ def test_a_loaders_worker_that_computes_keeps_the_batch_back() -> None:
     asks = frames("recv /home/me/rows.py:4", "next_batch /home/me/train.py:9")
     build.elsewhere(2, asks).blocks("pipe-read", "pipe:[7]", 200, fd=5, peers_known=True)
     build.child(2, "helper", pid=200).works(frames("filter /home/me/rows.py:31"))
-    said = verdict(build)
-    assert (said.state, said.cause, said.culprits) == ("slow", "dataload-blocked", (2,))
+    outcome = verdict(build)
+    assert (outcome.state, outcome.cause, outcome.culprits) == ("slow", "dataload-blocked", (2,))
 
 
 @pytest.mark.parametrize(("state", "wchan"), [("D", "jbd2_log_wait"), ("S", "fuse_request_wait")])
@@ -303,11 +303,11 @@ def test_a_full_queue_whose_reader_writes_to_a_disk_that_stands(state: str, wcha
     puts = frames(f"wait {LIB}/threading.py:320", f"put {LIB}/queue.py:140", "log /home/me/t.py:9")
     process = build.elsewhere(3, puts)
     writes = frames("flush /x/site-packages/tensorboard/writer.py:3")
-    seen = Thread(901, "writer", state, wchan, last_ran_ns=1)
-    process.threads.append((PythonThread(901, "writer", writes), seen))
+    task = Thread(901, "writer", state, wchan, last_ran_ns=1)
+    process.threads.append((PythonThread(901, "writer", writes), task))
     process.blocked.append(Blocked(103, 901, "file", target="/runs/events.1"))
-    said = verdict(build)
-    assert (said.state, said.cause, said.culprits) == ("stuck", "storage-blocked", (3,))
+    outcome = verdict(build)
+    assert (outcome.state, outcome.cause, outcome.culprits) == ("stuck", "storage-blocked", (3,))
 
 
 def test_recorders_that_never_recorded_anything_are_off() -> None:
@@ -317,7 +317,7 @@ def test_recorders_that_never_recorded_anything_are_off() -> None:
         build.rank(rank).still_s = 1.0
     evidence = build.build()
     empty = b'{"version": "2.10", "pg_config": {}, "pg_status": {}, "entries": []}'
-    dumps = tuple(replace(one, data=empty) for one in evidence.dumps)
+    dumps = tuple(replace(dump, data=empty) for dump in evidence.dumps)
     alone = diagnose(replace(evidence, dumps=dumps, looks=(), stacks=())).verdict
     assert alone.cause == "unknown"
     assert "TORCH_FR_BUFFER_SIZE" in alone.fixes[0].text
@@ -330,6 +330,6 @@ def test_a_librarys_thread_that_sent_what_the_server_does_not_read() -> None:
     more = {"tid": 950, "peers_known": True, "peer_unread_bytes": 82}
     process.blocks("socket-receive", "127.0.0.1:4 -> 127.0.0.1:5", 700, **more)
     build.child(1, "server", pid=700, parent=1)
-    said = verdict(build)
-    assert (said.state, said.cause, said.culprits) == ("stuck", "reward-blocked", (1,))
-    assert "127.0.0.1:5" in said.summary
+    outcome = verdict(build)
+    assert (outcome.state, outcome.cause, outcome.culprits) == ("stuck", "reward-blocked", (1,))
+    assert "127.0.0.1:5" in outcome.summary

@@ -61,13 +61,13 @@ def text_of(
     events: Sequence[Event], rank: int | None = 0, world_size: int = 1, indent: int | None = 2
 ) -> str:
     """The file's text: with indentation as Kineto writes it, without as others do."""
-    said: dict[str, Any] = {"backend": "nccl", "world_size": world_size}
+    info: dict[str, Any] = {"backend": "nccl", "world_size": world_size}
     if rank is not None:
-        said["rank"] = rank
+        info["rank"] = rank
     head = {
         "schemaVersion": 1,
         "deviceProperties": [{"id": 0, "name": "NVIDIA H100", "totalGlobalMem": 85_899_345_920}],
-        "distributedInfo": said,
+        "distributedInfo": info,
         "baseTimeNanoseconds": BASE_NS,
         "traceEvents": list(events),
         "traceName": "x.json",

@@ -27,16 +27,16 @@ def trainer_events(steps: int, rank: int = 0) -> list[dict[str, Any]]:
         {"name": "process_name", "ph": "M", "pid": 77, "args": {"name": f"Rank {rank}"}}
     ]
     for step in range(steps):
-        at, said = 1e6 * step + 250.5, {"global_step": step, "rank": rank}
+        at, args = 1e6 * step + 250.5, {"global_step": step, "rank": rank}
         events += [
-            event("train.rollout", at, 600_000, **said),
+            event("train.rollout", at, 600_000, **args),
             event("rollout_controller.prepare_batch", at + 10, 500_000, rank=rank),
-            event("train.recompute_logp", at + 600_000, 100_000, **said),
+            event("train.recompute_logp", at + 600_000, 100_000, **args),
             event("fsdp_engine.forward", at + 600_010, 90_000, rank=rank),
             event("fsdp_engine.step", at + 850_000, 50_000, rank=rank),
-            event("train.ppo_update", at + 700_000, 200_000, **said),
+            event("train.ppo_update", at + 700_000, 200_000, **args),
             event("train.actor_offload", at + 900_000, 20_000, rank=rank),
-            event("train.update_weights", at + 920_000, 60_000, **said),
+            event("train.update_weights", at + 920_000, 60_000, **args),
         ]
     return events
 
@@ -99,9 +99,7 @@ def steps_of(trace: Trace) -> list[tuple[float, float, float]]:
     return list(zip(*(column.tolist() for column in columns)))
 
 
-def test_a_step_lasts_until_the_next_and_the_last_one_as_long_as_its_ranges(
-    tmp_path: Path,
-) -> None:
+def test_a_step_lasts_until_the_next_and_the_last_one_as_long_as_its_ranges(tmp_path: Path) -> None:
     rows = [
         event("train.rollout", 100.0, 50.0, global_step=4),
         event("train.ppo_update", 130.0, 60.0, global_step=4),

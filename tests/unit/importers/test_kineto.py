@@ -107,12 +107,12 @@ def test_a_damaged_event_costs_itself_alone(tmp_path: Path) -> None:
 def test_blocks_of_any_size_give_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for indent in (2, None):
         path = write(tmp_path / "rank0.json", text_of(rank_events(steps=5), indent=indent))
-        whole = load(path)
+        expected = load(path)
         for size in (300, 701, 4096):
             monkeypatch.setattr(stream, "_BLOCK_BYTES", size)
             pieces = load(path)
-            assert pieces.names == whole.names
-            assert pieces.spans.start_ns.tolist() == whole.spans.start_ns.tolist()
+            assert pieces.names == expected.names
+            assert pieces.spans.start_ns.tolist() == expected.spans.start_ns.tolist()
         monkeypatch.undo()
 
 

@@ -22,10 +22,10 @@ def step_line(number: int, total: float | None = 20.0, module: str = "ppo_traine
         metrics = {key: value for key, value in metrics.items() if not key.startswith("timing")}
     else:
         metrics["timing/step_total"] = total
-    said = ", ".join(f"'{key}': {value}" for key, value in metrics.items())
+    problem = ", ".join(f"'{key}': {value}" for key, value in metrics.items())
     return (
         f"\x1b[36m(PPOTrainer pid=28)\x1b[0m INFO 11-23 04:20:32 {module}.py:551] "
-        f"Global step {number}: {{{said}}}"
+        f"Global step {number}: {{{problem}}}"
     )
 
 

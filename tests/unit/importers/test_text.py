@@ -115,10 +115,10 @@ def test_a_pattern_is_found_also_where_blocks_meet(
 
 
 def test_what_can_not_be_read_says_why(tmp_path: Path) -> None:
-    gone = tmp_path / "gone"
+    missing = tmp_path / "gone"
     for read in (read_all, lambda path: list(lines(path))):
         with pytest.raises(TraceError) as problem:
-            read(gone)
-        assert str(problem.value) == f"can't read {gone}: No such file or directory."
+            read(missing)
+        assert str(problem.value) == f"can't read {missing}: No such file or directory."
     with pytest.raises(TraceError, match=r"can't read .*gone.*No such file"):
-        read_head(gone)
+        read_head(missing)

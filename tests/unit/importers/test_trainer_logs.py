@@ -230,12 +230,12 @@ def test_grpo_is_known_by_a_reward_or_by_completions(keys: tuple[str, ...], fram
 def test_numbers_of_a_row_are_numbers_and_text_that_is_one() -> None:
     row = {"a": 1, "b": 0.5, "c": "0.25", "d": "nan", "e": "NaN", "f": True, "g": None, "h": "x",
            "i": [1], "j": "inf"}  # fmt: skip
-    found = numbers(row)
-    assert set(found) == {"a", "b", "c", "d", "e", "j"}
-    assert (found["a"], found["b"], found["c"]) == (1.0, 0.5, 0.25)
-    assert math.isnan(found["d"])
-    assert math.isnan(found["e"])
-    assert math.isinf(found["j"])
+    metrics = numbers(row)
+    assert set(metrics) == {"a", "b", "c", "d", "e", "j"}
+    assert (metrics["a"], metrics["b"], metrics["c"]) == (1.0, 0.5, 0.25)
+    assert math.isnan(metrics["d"])
+    assert math.isnan(metrics["e"])
+    assert math.isinf(metrics["j"])
 
 
 def test_of_functions_that_do_one_thing_the_first_that_was_timed_counts() -> None:
@@ -251,13 +251,13 @@ def test_of_functions_that_do_one_thing_the_first_that_was_timed_counts() -> Non
 
 
 @pytest.mark.parametrize(
-    ("steps", "said"), [((1, 2, 3), None), ((2, 4, 6, 7), "mean of 2"), ((5,), None), ((), None)]
+    ("steps", "text"), [((1, 2, 3), None), ((2, 4, 6, 7), "mean of 2"), ((5,), None), ((), None)]
 )
-def test_how_many_steps_a_row_is_of(steps: tuple[int, ...], said: str | None) -> None:
+def test_how_many_steps_a_row_is_of(steps: tuple[int, ...], text: str | None) -> None:
     logged = [LoggedStep(step, 1.0, metrics={"reward": 1.0}) for step in steps]
     notes = [n for n in facts("a log", Path("x/y"), logged, ()).notes if "Every row" in n]
-    assert bool(notes) is (said is not None)
-    assert said is None or said in notes[0]
+    assert bool(notes) is (text is not None)
+    assert text is None or text in notes[0]
 
 
 @pytest.mark.parametrize(
@@ -408,8 +408,8 @@ def test_a_clock_that_agrees_with_the_speed_shows_that_training_was_not_resumed(
 ) -> None:
     row = swift_row(10, 75.0, step_time=5.0)
     row["elapsed_time"] = clock
-    found = analyse(swift_log(tmp_path, row)).steps.seconds[0, 0]
-    assert found == pytest.approx(seconds, abs=1e-4)
+    length_s = analyse(swift_log(tmp_path, row)).steps.seconds[0, 0]
+    assert length_s == pytest.approx(seconds, abs=1e-4)
 
 
 def test_rows_of_a_run_that_was_resumed_into_its_log_replace_those_from_before(
@@ -475,6 +475,6 @@ def test_whether_the_last_row_was_cut_off_counts(tmp_path: Path) -> None:
     )
 
 
-@pytest.mark.parametrize(("times", "said"), [({}, "since 0.26"), ({"step_time": 1.0}, "optimizer")])
-def test_what_step_times_cover_is_told(times: dict[str, float], said: str, tmp_path: Path) -> None:
-    assert any(said in note for note in console(tmp_path, printed(**times)).run.notes)
+@pytest.mark.parametrize(("times", "text"), [({}, "since 0.26"), ({"step_time": 1.0}, "optimizer")])
+def test_what_step_times_cover_is_told(times: dict[str, float], text: str, tmp_path: Path) -> None:
+    assert any(text in note for note in console(tmp_path, printed(**times)).run.notes)

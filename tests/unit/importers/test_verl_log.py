@@ -32,7 +32,7 @@ TIMERS = {
 
 
 def step_line(number: int, step_s: float = 43.2, prefix: str = ACTOR, **timers: float) -> str:
-    said = {
+    metrics = {
         "actor/entropy": 0.25,
         "critic/score/mean": 0.125 + number / 64,
         "response_length/mean": 450.0,
@@ -45,7 +45,7 @@ def step_line(number: int, step_s: float = 43.2, prefix: str = ACTOR, **timers: 
         "num_turns/mean": "np.float64(2.0)",
         "perf/throughput": 403.5,
     }
-    return f"{prefix}step:{number} - " + " - ".join(f"{key}:{v}" for key, v in said.items())
+    return f"{prefix}step:{number} - " + " - ".join(f"{key}:{v}" for key, v in metrics.items())
 
 
 def written(folder: Path, *lines: str, end: str = "\n") -> Path:

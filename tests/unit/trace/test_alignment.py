@@ -219,8 +219,8 @@ def test_an_end_that_no_clock_reaches_is_damage(tmp_path: Path) -> None:
 def test_each_counter_has_its_own_samples(tmp_path: Path) -> None:
     rows = tuple((name, at, at, 0, layout.COUNTER) for name, at in (("a", 5), ("b", 6), ("a", 7)))
     record(tmp_path, 0, rows, 0, facts=facts())
-    found = {series.name: (series.t_ns // S).tolist() for series in merge(tmp_path).series}
-    assert found == {"a": [1, 3], "b": [2]}
+    samples = {series.name: (series.t_ns // S).tolist() for series in merge(tmp_path).series}
+    assert samples == {"a": [1, 3], "b": [2]}
 
 
 @pytest.mark.parametrize(
@@ -309,10 +309,10 @@ def test_any_loss_is_a_loss(loss: Loss) -> None:
 
 def test_a_step_said_again_adds_to_it_unless_the_run_went_back(tmp_path: Path) -> None:
     write_recording(tmp_path, 0, closed_ns=4 * S, facts=facts())
-    said: list[tuple[int, dict[str, float]]] = [
+    expected: list[tuple[int, dict[str, float]]] = [
         (1, {"reward": 1}), (2, {"reward": 2}), (2, {"reward": 3}), (1, {"eval_reward": 4}),
     ]  # fmt: skip
-    rows = [json.dumps({"step": step, "metrics": values}) for step, values in said]
+    rows = [json.dumps({"step": step, "metrics": values}) for step, values in expected]
     (tmp_path / "metrics.jsonl").write_text("\n".join(rows))
     trace = merge(tmp_path)
     assert trace.metrics.steps.tolist() == [1, 2]

@@ -67,10 +67,10 @@ def test_any_rows_are_put_in_order_however_they_are_looked_through(
     usual = columns._BLOCK
     columns._BLOCK = block
     try:
-        found = ordered(rows)
+        rows_in_order = ordered(rows)
     finally:
         columns._BLOCK = usual
-    assert found == sorted(rows, key=lambda row: (row[0], row[1], -row[2], row[3]))
+    assert rows_in_order == sorted(rows, key=lambda row: (row[0], row[1], -row[2], row[3]))
 
 
 def test_processes_of_more_than_16_bits_are_put_in_order_too() -> None:

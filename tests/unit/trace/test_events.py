@@ -41,13 +41,13 @@ def test_the_kinds_of_events() -> None:
     build.row(Kind.INSTANT, 0, "oom", 0.5, 0.5)
     build.collective(0, 3, 0.2, 0.3)
     build.open(0, "train", 1.0, 2.0)
-    found = {e["name"]: e for e in lines(build)}
-    assert (found["step"]["ph"], found["step"]["args"]) == ("X", {"step": 7})
-    assert (found["rollout"]["ts"], found["rollout"]["dur"]) == (0.0, 1e6)
-    assert (found["oom"]["ph"], found["oom"]["s"], "dur" in found["oom"]) == ("i", "t", False)
-    assert (found["all_reduce"]["tid"], found["all_reduce"]["value"]) == (2, 3.0)
-    assert (found["train"]["ph"], "dur" in found["train"]) == ("B", False)
-    assert all(e["pid"] > 0 and e["tid"] > 0 for e in found.values())
+    events = {e["name"]: e for e in lines(build)}
+    assert (events["step"]["ph"], events["step"]["args"]) == ("X", {"step": 7})
+    assert (events["rollout"]["ts"], events["rollout"]["dur"]) == (0.0, 1e6)
+    assert (events["oom"]["ph"], events["oom"]["s"], "dur" in events["oom"]) == ("i", "t", False)
+    assert (events["all_reduce"]["tid"], events["all_reduce"]["value"]) == (2, 3.0)
+    assert (events["train"]["ph"], "dur" in events["train"]) == ("B", False)
+    assert all(e["pid"] > 0 and e["tid"] > 0 for e in events.values())
 
 
 HOSTILE = [

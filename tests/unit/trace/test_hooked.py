@@ -33,11 +33,11 @@ def test_another_framework_that_shows_the_phase_is_enough() -> None:
 
 
 @pytest.mark.parametrize(
-    ("framework", "said"),
+    ("framework", "expected"),
     [("verl", False), ("trl", True), ("ms-swift", True), ("unknown", True)],
 )
-def test_of_frameworks_that_do_not_train_nothing_is_missed(framework: str, said: bool) -> None:
-    assert bool(hook_notes([rank_file([], ["reward"])], (), framework)) is said
+def test_of_frameworks_that_do_not_train_nothing_is_missed(framework: str, expected: bool) -> None:
+    assert bool(hook_notes([rank_file([], ["reward"])], (), framework)) is expected
 
 
 def test_a_hook_that_failed_is_said() -> None:

@@ -380,9 +380,9 @@ def test_a_file_that_expands_without_end_is_given_up(
 def test_a_file_is_the_same_in_blocks_of_any_size(
     path: Path, size: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    whole = read_trace(path)
+    expected = read_trace(path)
     monkeypatch.setattr(read, "_BLOCK_BYTES", size)
     pieces = read_trace(path)
-    assert (pieces.run, pieces.names, pieces.args) == (whole.run, whole.names, whole.args)
-    assert pieces.spans.end_ns.tolist() == whole.spans.end_ns.tolist()
-    assert pieces.loss == whole.loss
+    assert (pieces.run, pieces.names, pieces.args) == (expected.run, expected.names, expected.args)
+    assert pieces.spans.end_ns.tolist() == expected.spans.end_ns.tolist()
+    assert pieces.loss == expected.loss

@@ -51,8 +51,8 @@ def test_a_record_that_was_not_there_at_first_is_left_for_the_next_reading(tmp_p
 def test_a_segment_used_again_meanwhile_is_read_again(tmp_path: Path) -> None:
     old, new = segment(1, (7, _WORD)), segment(5, (9, _WORD))
     reads = (old, old, new), (new, new, new)
-    found = live_segments(Changing(tmp_path, *(c for three in reads for c in three)), _SIZE)
-    assert (starts(found), found[0].sequence) == ([9], 5)
+    segments = live_segments(Changing(tmp_path, *(c for three in reads for c in three)), _SIZE)
+    assert (starts(segments), segments[0].sequence) == ([9], 5)
 
 
 def test_a_segment_being_emptied_is_read_again(tmp_path: Path) -> None:

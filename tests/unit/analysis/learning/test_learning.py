@@ -45,30 +45,30 @@ def test_a_metric_has_its_frameworks_name(
 
 def test_a_metric_is_found_under_any_frameworks_name() -> None:
     trace = TraceBuilder(framework="unknown").metrics(1, **{"actor/entropy": 0.5}).build()
-    found = curve(trace, "entropy")
-    assert found is not None
-    assert (found.key, found.values.tolist()) == ("actor/entropy", [0.5])
+    entropy = curve(trace, "entropy")
+    assert entropy is not None
+    assert (entropy.key, entropy.values.tolist()) == ("actor/entropy", [0.5])
     assert curve(trace, "kl") is None
 
 
 def test_nan_is_kept_and_what_was_not_said_is_not() -> None:
     build = TraceBuilder()
     build.metrics(1, reward=math.nan, loss=1.0).metrics(2, loss=1.0).metrics(3, reward=math.inf)
-    found = curve(build.build(), "reward")
-    assert found is not None
-    assert found.steps.tolist() == [1, 3]
-    assert found.bad.all()
-    assert len(found.finite) == 0
+    entropy = curve(build.build(), "reward")
+    assert entropy is not None
+    assert entropy.steps.tolist() == [1, 3]
+    assert entropy.bad.all()
+    assert len(entropy.finite) == 0
 
 
 def test_components_of_old_and_new_names() -> None:
     build = TraceBuilder()
     build.metrics(1, **{"rewards/a/mean": 1.0, "rewards/a/std": 0.5, "rewards/b": 2.0})
     build.metrics(2, **{"rewards/missing_ratio": 0.5})
-    found = components(build.build())
-    assert sorted(found) == ["a", "b"]
-    assert found["a"][1] is not None
-    assert found["b"][1] is None
+    curves = components(build.build())
+    assert sorted(curves) == ["a", "b"]
+    assert curves["a"][1] is not None
+    assert curves["b"][1] is None
 
 
 def test_ends_are_medians() -> None:
@@ -119,9 +119,9 @@ def test_arrival_takes_the_better_law() -> None:
 
 def test_only_a_line_comes_down_to_nothing_or_below() -> None:
     decay = made([4 * 0.8**step for step in range(40)])
-    found = arrival(decay, 0.0)
-    assert found is not None
-    assert found.law == "linear"
+    meeting = arrival(decay, 0.0)
+    assert meeting is not None
+    assert meeting.law == "linear"
     below = arrival(made([3.0 - 0.1 * step for step in range(50)]), 0.5)
     assert below is not None
     assert below.law == "linear"
@@ -203,8 +203,8 @@ def test_three_points_last_of_which_one_in_five_may_differ(
 def test_three_points_or_more_arrive_at_a_floor(
     values: list[float], floor: float, expected: tuple[int, str] | None
 ) -> None:
-    found = arrival(made(values), floor)
-    assert (found and (found.step, found.law)) == expected
+    meeting = arrival(made(values), floor)
+    assert (meeting and (meeting.step, meeting.law)) == expected
 
 
 def test_a_curve_before_a_step() -> None:

@@ -46,7 +46,7 @@ def with_matching(case: Case, **fields: Any) -> Case:
 def of_nccl(evidence: Evidence) -> Evidence:
     """The same as NCCL's recorder would have it."""
     return replace(
-        evidence, dumps=tuple(replace(one, data=_of_nccl(one.data)) for one in evidence.dumps)
+        evidence, dumps=tuple(replace(dump, data=_of_nccl(dump.data)) for dump in evidence.dumps)
     )
 
 

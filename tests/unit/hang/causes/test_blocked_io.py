@@ -20,8 +20,8 @@ def test_a_full_pipe_that_nobody_reads() -> None:
     build = EvidenceBuilder()
     process = build.elsewhere(1, REWARD)
     process.blocks("pipe-write", "pipe:[7]", 101, fd=5, peers_known=True)
-    found = expect(build, "reward-blocked", 1)
-    assert found.undo[0].target == "/proc/101/fd/5"
+    diagnosis = expect(build, "reward-blocked", 1)
+    assert diagnosis.undo[0].target == "/proc/101/fd/5"
 
 
 def test_a_full_pipe_explains_itself_by_its_stopped_reader() -> None:
@@ -30,8 +30,8 @@ def test_a_full_pipe_explains_itself_by_its_stopped_reader() -> None:
     reader = build.child(1, "helper", pid=200)
     reader.state = "T"
     process.blocks("pipe-write", "pipe:[7]", 200, fd=5, peers_known=True)
-    said = expect(build, "user-code-blocked", 1).verdict
-    assert "pid 200" in said.summary
+    outcome = expect(build, "user-code-blocked", 1).verdict
+    assert "pid 200" in outcome.summary
 
 
 @pytest.mark.parametrize(
@@ -58,8 +58,8 @@ def test_a_wait_that_is_short_for_this_job_is_slow() -> None:
     process = build.elsewhere(3, REWARD)
     process.still_s = 4.0
     process.blocks("socket-receive", "10.0.0.7:8000")
-    said = expect(build, "reward-blocked", 3, state="slow").verdict
-    assert "not yet unusual" in said.summary
+    outcome = expect(build, "reward-blocked", 3, state="slow").verdict
+    assert "not yet unusual" in outcome.summary
 
 
 def test_without_history_a_soft_wait_is_slow_until_the_floor() -> None:
@@ -75,11 +75,11 @@ def test_who_writes_to_a_pipe_whose_reader_is_stopped_goes_on_when_that_does() -
     build = EvidenceBuilder()
     process = build.elsewhere(1, UPDATE)
     process.blocks("pipe-write", "pipe:[7]", 4711, fd=1, peers_known=True, stopped_peers=(4711,))
-    found = diagnose(build.build())
-    assert (found.verdict.state, found.verdict.culprits) == ("stuck", (1,))
-    assert found.verdict.fixes[0].text.startswith("kill -CONT 4711")
-    assert [(one.kind, one.pid) for one in found.undo] == [("continue", 4711)]
-    assert found.verdict.can_go_on.startswith("Yes, as soon as pid 4711")
+    diagnosis = diagnose(build.build())
+    assert (diagnosis.verdict.state, diagnosis.verdict.culprits) == ("stuck", (1,))
+    assert diagnosis.verdict.fixes[0].text.startswith("kill -CONT 4711")
+    assert [(step.kind, step.pid) for step in diagnosis.undo] == [("continue", 4711)]
+    assert diagnosis.verdict.can_go_on.startswith("Yes, as soon as pid 4711")
 
 
 def test_who_waits_for_no_service_is_not_told_to_fix_one() -> None:
@@ -87,8 +87,8 @@ def test_who_waits_for_no_service_is_not_told_to_fix_one() -> None:
     process = build.elsewhere(3, (*frames("wait /usr/lib/python3.11/threading.py:320"), *REWARD))
     process.blocks("futex")
     process.still_s = 60.0
-    found = expect(build, "reward-blocked", 3)
-    assert found.verdict.can_go_on.startswith("Only if another thread of its process")
+    diagnosis = expect(build, "reward-blocked", 3)
+    assert diagnosis.verdict.can_go_on.startswith("Only if another thread of its process")
 
 
 # What stands at the other end of a wait.
@@ -241,7 +241,7 @@ def test_one_reader_that_may_run_is_not_behind_a_stopped_one() -> None:
 
 
 @pytest.mark.parametrize(
-    ("function", "target", "said"),
+    ("function", "target", "text"),
     [
         ("getaddrinfo", "10.0.0.2:53", "the name server (DNS), 10.0.0.2:53"),
         ("getaddrinfo", "10.0.0.2:80", "the name server (DNS)"),
@@ -249,12 +249,12 @@ def test_one_reader_that_may_run_is_not_behind_a_stopped_one() -> None:
         ("recv_into", "", "a socket"),
     ],
 )
-def test_whose_answer_is_waited_for(function: str, target: str, said: str) -> None:
+def test_whose_answer_is_waited_for(function: str, target: str, text: str) -> None:
     build = EvidenceBuilder()
     stack = (*frames(f"{function} /usr/lib/python3.11/socket.py:9"), *REWARD)
     build.elsewhere(1, stack).blocks("socket-receive", target)
     where = "reward (rewards.py:31, check)"
-    assert only(propose, build).reason == f"waits for an answer from {said} in {where}"
+    assert only(propose, build).reason == f"waits for an answer from {text} in {where}"
 
 
 @pytest.mark.parametrize(
@@ -303,7 +303,7 @@ SLEEPS = "sleep /usr/lib/python3.11/time.py:1"
 
 
 @pytest.mark.parametrize(
-    ("stack", "wchan", "blocks", "said", "liveness"),
+    ("stack", "wchan", "blocks", "text", "liveness"),
     [
         (UPDATE, "hrtimer_nanosleep", None, "sleeps at", "timed"),
         (UPDATE, "futex_do_wait", None, "does not move at", "unseen"),
@@ -315,7 +315,7 @@ SLEEPS = "sleep /usr/lib/python3.11/time.py:1"
     ],
 )
 def test_a_wait_by_its_stack(
-    stack: tuple[Frame, ...], wchan: str, blocks: str | None, said: str, liveness: str
+    stack: tuple[Frame, ...], wchan: str, blocks: str | None, text: str, liveness: str
 ) -> None:
     build = EvidenceBuilder()
     process = build.elsewhere(1, stack)
@@ -323,15 +323,15 @@ def test_a_wait_by_its_stack(
     if blocks is not None:
         process.blocks(blocks)
     label = only(propose, build)
-    assert label.reason.startswith(said)
+    assert label.reason.startswith(text)
     assert label.liveness == liveness
 
 
 @pytest.mark.parametrize(
-    ("wchan", "said"), [("futex_do_wait", "waits for another thread"), ("wait_woken", "does not")]
+    ("wchan", "text"), [("futex_do_wait", "waits for another thread"), ("wait_woken", "does not")]
 )
 def test_a_thread_in_a_task_tells_more_than_the_main_one_that_waits_for_it(
-    wchan: str, said: str
+    wchan: str, text: str
 ) -> None:
     build = EvidenceBuilder()
     join = frames("Thread.join /usr/lib/python3.11/threading.py:1119", "main /home/me/train.py:9")
@@ -339,7 +339,7 @@ def test_a_thread_in_a_task_tells_more_than_the_main_one_that_waits_for_it(
     process.blocks("futex")
     thread = PythonThread(901, "loader", frames("fill /home/me/fill.py:4"))
     process.threads = [(thread, Thread(901, "python", "S", wchan, last_ran_ns=1))]
-    assert only(propose, build).reason.startswith(said)
+    assert only(propose, build).reason.startswith(text)
 
 
 GENERATES = frames("select /usr/lib/python3.11/selectors.py:415", "generate /home/me/train.py:5")

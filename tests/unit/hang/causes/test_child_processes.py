@@ -20,8 +20,8 @@ def test_a_child_that_never_ends() -> None:
     process = build.elsewhere(1, REWARD)
     build.child(1, "reward", pid=300)
     process.blocks("child", "", 300)
-    said = expect(build, "child-stuck", 1).verdict
-    assert "pid 300" in said.summary
+    outcome = expect(build, "child-stuck", 1).verdict
+    assert "pid 300" in outcome.summary
 
 
 def test_a_child_that_works_is_slow() -> None:
@@ -52,8 +52,8 @@ def test_a_dead_child_beside_the_one_whose_output_is_read() -> None:
     failed.state, failed.exit_code = "Z", 256
     sandbox.stack, sandbox.still_s = frames("solve /tmp/x.py:3"), 3.5
     sandbox.wchan = "hrtimer_nanosleep"
-    said = expect(build, "child-stuck", 1, state="slow").verdict
-    assert "pid 301" in said.summary
+    outcome = expect(build, "child-stuck", 1, state="slow").verdict
+    assert "pid 301" in outcome.summary
 
 
 POOL = "/usr/lib/python3.11/multiprocessing/pool.py"
@@ -94,10 +94,10 @@ def test_a_pool_whose_thread_for_results_has_ended() -> None:
         "step 31",
     )
     build.logs.append(LogTail(101, "/run/job.log", 8.0, trace))
-    said = expect(build, "child-stuck", 1).verdict
-    assert "died" not in said.summary
-    assert "takes their results has ended" in said.summary
-    assert ("log", trace[3]) in [(one.source, one.text) for one in said.evidence]
+    outcome = expect(build, "child-stuck", 1).verdict
+    assert "died" not in outcome.summary
+    assert "takes their results has ended" in outcome.summary
+    assert ("log", trace[3]) in [(item.source, item.text) for item in outcome.evidence]
 
 
 def test_a_child_at_the_other_end_that_is_stopped() -> None:
@@ -236,11 +236,7 @@ def test_work_of_a_child_is_what_its_rank_is_at(
     ],
 )
 def test_a_process_that_computes_for_what_its_rank_is_in(
-    stack: tuple[Frame, ...],
-    role: Role,
-    child_stack: tuple[Frame, ...],
-    share: float,
-    works: bool,
+    stack: tuple[Frame, ...], role: Role, child_stack: tuple[Frame, ...], share: float, works: bool
 ) -> None:
     build = EvidenceBuilder()
     build.elsewhere(1, stack)
@@ -292,7 +288,7 @@ def test_a_process_that_may_not_run_beside_a_rank_that_waits(
     child.limits = (frozen, frozen)
     labels = proposed(propose, build)
     assert [label.liveness for label in labels] == ([] if liveness is None else [liveness])
-    assert [one.kind for label in labels for one in label.undo] == undo
+    assert [step.kind for label in labels for step in label.undo] == undo
 
 
 def test_of_several_that_may_not_run_the_first_by_its_number_is_named() -> None:

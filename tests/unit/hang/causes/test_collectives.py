@@ -44,8 +44,8 @@ def test_who_comes_first_to_a_collective_is_not_there_by_mistake() -> None:
     build.calls(0, "all_gather")
     for rank in (1, 2, 3):
         build.elsewhere(rank, REWARD).works(REWARD)
-    found = verdict(build)
-    assert (found.state, found.culprits) == ("slow", (1, 2, 3)), found
+    outcome = verdict(build)
+    assert (outcome.state, outcome.culprits) == ("slow", (1, 2, 3)), outcome
 
 
 def test_a_call_too_many_counts_whoever_is_still_at_work() -> None:
@@ -69,7 +69,7 @@ def in_a_pipeline(build: EvidenceBuilder, receivers: tuple[int, ...]) -> Evidenc
         build.calls(rank, f"recv {rank}<-{rank - 1}")
     evidence = build.build()
     return replace(
-        evidence, dumps=tuple(replace(one, data=_of_nccl(one.data)) for one in evidence.dumps)
+        evidence, dumps=tuple(replace(dump, data=_of_nccl(dump.data)) for dump in evidence.dumps)
     )
 
 
@@ -88,9 +88,9 @@ def _of_nccl(data: bytes) -> bytes:
 def test_the_first_stage_of_a_pipeline_at_work_has_not_lost_its_partner() -> None:
     build = EvidenceBuilder()
     build.elsewhere(0, REWARD).works(REWARD)
-    found = diagnose(in_a_pipeline(build, (1, 2, 3))).verdict
-    assert (found.state, found.culprits) == ("slow", (0,)), found
-    assert found.cause != "p2p-unmatched"
+    outcome = diagnose(in_a_pipeline(build, (1, 2, 3))).verdict
+    assert (outcome.state, outcome.culprits) == ("slow", (0,)), outcome
+    assert outcome.cause != "p2p-unmatched"
 
 
 def test_nor_has_one_of_another_host() -> None:
@@ -109,8 +109,8 @@ def test_the_rank_that_called_others_on_its_way_to_the_next_collective_of_all() 
     for rank in (4, 5, 7):
         build.rank(rank).stack = collective("all_to_all")
         build.calls(rank, "all_to_all", group="3", number=1)
-    found = verdict(build)
-    assert (found.state, found.cause, found.culprits) == ("stuck", "collective-skipped", (6,))
+    outcome = verdict(build)
+    assert (outcome.state, outcome.cause, outcome.culprits) == ("stuck", "collective-skipped", (6,))
 
 
 # What is said of ranks that the recordings blame.
@@ -246,9 +246,9 @@ def test_a_call_too_many_may_be_one_that_the_others_still_come_to(
 def test_of_those_that_are_not_here_no_stack_is_shown() -> None:
     scene = case_of(EvidenceBuilder()).scene
     mistake = Candidate("p2p-unmatched", "", (), Sink.ORDER, culprits=(1, 9))
-    found = deadlock(scene, mistake)
-    assert [item.rank for item in found.evidence] == [1]
-    assert (found.liveness, found.still_s) == ("never-wakes", 10.0)
+    candidate = deadlock(scene, mistake)
+    assert [item.rank for item in candidate.evidence] == [1]
+    assert (candidate.liveness, candidate.still_s) == ("never-wakes", 10.0)
     assert deadlock(scene, replace(mistake, culprits=(9,))).still_s is None
 
 

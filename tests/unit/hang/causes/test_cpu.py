@@ -74,9 +74,9 @@ def test_ranks_of_several_hosts_share_no_cores() -> None:
 
 
 def test_ranks_of_one_of_several_hosts_that_are_bound_to_one_core() -> None:
-    said = crowded((0,), (0, 1, 2, 3))
-    assert said.cause == "cpu-starved"
-    assert "bound to core 0 together with 1 other" in said.summary
+    outcome = crowded((0,), (0, 1, 2, 3))
+    assert outcome.cause == "cpu-starved"
+    assert "bound to core 0 together with 1 other" in outcome.summary
 
 
 def starved(
@@ -107,8 +107,8 @@ def starved(
         evidence=SimpleNamespace(host=HostFacts("a", 8)),
     )
     case: Any = SimpleNamespace(scene=scene, suspects=())
-    said = [candidate for candidate in cpu.propose(case) if candidate.culprits == (0,)]
-    return [item.text for each in said for item in each.evidence if item.source == "cgroup"]
+    candidates = [candidate for candidate in cpu.propose(case) if candidate.culprits == (0,)]
+    return [item.text for each in candidates for item in each.evidence if item.source == "cgroup"]
 
 
 @pytest.mark.parametrize(
@@ -146,8 +146,8 @@ def starved(
     ],
 )
 def test_why_a_rank_gets_no_core(case: dict[str, Any], reasons: list[str]) -> None:
-    said = starved(**case)
-    assert [text[: len(reason)] for text, reason in zip(said, reasons, strict=True)] == reasons
+    outcome = starved(**case)
+    assert [text[: len(reason)] for text, reason in zip(outcome, reasons, strict=True)] == reasons
 
 
 COLLECTS = frames("collect /usr/lib/python3.11/gc.py:1", "clean /home/me/train.py:5")

@@ -80,8 +80,8 @@ def test_which_worker_holds_its_rank_up(
     label = only(propose, loading(GETS, *workers))
     assert (label.cause, label.liveness) == ("dataload-blocked", liveness)
     assert label.node == (None if named is None else ProcessNode(named))
-    said = "none is left" if named is None else f"pid {named} (python dataloader.py)"
-    assert label.reason.startswith(f"waits for its data loader's workers: {said}")
+    problem = "none is left" if named is None else f"pid {named} (python dataloader.py)"
+    assert label.reason.startswith(f"waits for its data loader's workers: {problem}")
     stopped = workers[-1] == "T"
     assert [undo.kind for undo in label.undo] == ["continue"] * stopped
 
@@ -91,13 +91,13 @@ def test_while_a_worker_prepares_a_batch_nothing_is_wrong(workers: tuple[str, ..
     assert proposed(propose, loading(GETS, *workers)) == ()
 
 
-@pytest.mark.parametrize(("stack", "said"), [(NEXT, 0), (GETS, 1)])
-def test_a_loader_without_workers_loads_by_itself(stack: tuple[Frame, ...], said: int) -> None:
-    assert len(proposed(propose, loading(stack))) == said
+@pytest.mark.parametrize(("stack", "count"), [(NEXT, 0), (GETS, 1)])
+def test_a_loader_without_workers_loads_by_itself(stack: tuple[Frame, ...], count: int) -> None:
+    assert len(proposed(propose, loading(stack))) == count
 
 
 @pytest.mark.parametrize(
-    ("stack", "role", "said"),
+    ("stack", "role", "count"),
     [
         (READS, "dataloader", 1),
         (READS, "helper", 0),
@@ -106,12 +106,12 @@ def test_a_loader_without_workers_loads_by_itself(stack: tuple[Frame, ...], said
     ],
 )
 def test_who_reads_a_batch_waits_for_the_processes_that_load_for_it(
-    stack: tuple[Frame, ...], role: Role, said: int
+    stack: tuple[Frame, ...], role: Role, count: int
 ) -> None:
     build = EvidenceBuilder()
     build.elsewhere(1, stack)
     build.child(1, role, pid=300)
-    assert len(proposed(propose, build)) == said
+    assert len(proposed(propose, build)) == count
 
 
 def test_a_helper_of_the_rank_is_no_worker_of_its_loader() -> None:

@@ -29,8 +29,8 @@ def test_a_file_lock() -> None:
     build = EvidenceBuilder()
     process = build.elsewhere(0, UPDATE)
     process.blocks("file-lock", "/cache/model.lock", 4711)
-    said = expect(build, "lock-held", 0).verdict
-    assert "pid 4711" in said.summary
+    outcome = expect(build, "lock-held", 0).verdict
+    assert "pid 4711" in outcome.summary
 
 
 def test_the_rank_that_keeps_a_lock_while_it_waits_is_to_blame() -> None:
@@ -58,8 +58,8 @@ def locked_by_child(build: EvidenceBuilder) -> Process:
 
 def _beside(holder: Process, wchan: str, *arguments: int, ago_s: float = 9.0) -> None:
     at_ns = holder.look(1).at_ns - int(ago_s * 1e9)
-    seen = Thread(301, "worker", "S", wchan, arguments=arguments, last_ran_ns=at_ns)
-    holder.threads = [(PythonThread(301, "worker", ()), seen)]
+    task = Thread(301, "worker", "S", wchan, arguments=arguments, last_ran_ns=at_ns)
+    holder.threads = [(PythonThread(301, "worker", ()), task)]
 
 
 FUTEX, OWN, NO_LIMIT = 0x7F00, 128 | 265, 0
@@ -124,10 +124,10 @@ def test_ranks_that_poll_while_one_compiles_wait_for_that() -> None:
     build.rank(2).stack, build.rank(2).still_s = NINJA, 90.0
     build.rank(2).blocks("child", "", 300)
     build.child(2, "helper", pid=300).works(frames("cc1plus:1"), moves=False)
-    said = verdict(build)
-    assert said.state == "slow"
-    assert "perhaps pid 300" in said.summary
-    assert not any("delete" in fix.text for fix in said.fixes)
+    outcome = verdict(build)
+    assert outcome.state == "slow"
+    assert "perhaps pid 300" in outcome.summary
+    assert not any("delete" in fix.text for fix in outcome.fixes)
 
 
 def test_a_lock_file_that_is_polled_while_nobody_works_is_stuck() -> None:
@@ -149,10 +149,10 @@ def test_a_lock_file_of_nobody_is_not_left_behind_while_somebody_works() -> None
 def test_all_ranks_want_a_lock_file_that_was_left_behind() -> None:
     build = joining()
     polls(build, *range(build.world))
-    said = expect(build, "lock-held", 0, 1, 2, 3, state="slow").verdict
-    assert " ms" not in said.summary  # since a rank ran last: that tells nothing of its wait
-    assert any("left behind" in fix.text for fix in said.fixes)
-    assert not any("delete" in fix.text for fix in said.fixes)  # nobody knows which file it is
+    outcome = expect(build, "lock-held", 0, 1, 2, 3, state="slow").verdict
+    assert " ms" not in outcome.summary  # since a rank ran last: that tells nothing of its wait
+    assert any("left behind" in fix.text for fix in outcome.fixes)
+    assert not any("delete" in fix.text for fix in outcome.fixes)  # nobody knows which file it is
 
 
 def test_all_ranks_want_the_lock_of_somebody_at_work() -> None:

@@ -151,8 +151,8 @@ def test_a_fault_that_names_nobody_may_have_come_in_the_longest_pause_before(
 def test_a_job_that_never_used_a_gpu_has_none_that_failed(nccl: bool) -> None:
     build = EvidenceBuilder()
     build.logs = [LogTail(101, "out", 5.0, (ERROR,))]
-    whole = build.build()
-    assert bool(labelled(case_of(of_nccl(whole) if nccl else whole))) == nccl
+    evidence = build.build()
+    assert bool(labelled(case_of(of_nccl(evidence) if nccl else evidence))) == nccl
 
 
 def gpu(rank: int, doing: Doing) -> GpuState:
@@ -177,7 +177,7 @@ def test_a_gpu_that_is_lost_counts_unless_its_rank_is_at_work_again(
 
 
 @pytest.mark.parametrize(
-    ("rank", "how", "said"),
+    ("rank", "how", "expected"),
     [
         (1, "waits", True),
         (9, "on another host", True),
@@ -186,7 +186,7 @@ def test_a_gpu_that_is_lost_counts_unless_its_rank_is_at_work_again(
     ],
 )
 def test_a_gpu_that_does_not_end_is_told_unless_its_host_has_a_reason_of_its_own(
-    rank: int, how: str, said: bool
+    rank: int, how: str, expected: bool
 ) -> None:
     build = on_gpus()
     if how == "stopped":
@@ -200,7 +200,7 @@ def test_a_gpu_that_does_not_end_is_told_unless_its_host_has_a_reason_of_its_own
         gpus=GpuJudgement(gpus=(gpu(1, "computes"), gpu(2, "idle"))),
     )
     labels = list(propose(case))
-    assert [label.culprits for label in labels] == [(rank,)] * said
+    assert [label.culprits for label in labels] == [(rank,)] * expected
     for label in labels:
         shown = ["flight recorder", "gpu", "proc", "stack"] if rank == 1 else ["flight recorder"]
         assert [item.source for item in label.evidence] == shown
@@ -266,18 +266,16 @@ def test_an_old_fault_of_a_rank_s_gpu_counts_if_it_names_the_rank_s_process(
     pid: int, age_s: float, fault: bool
 ) -> None:
     build = on_gpus()
-    seen = GpuLook(0, 1, bus_id="00000000:3B:00.0", holders=(GpuHolder(102, "pid"),))
-    build.gpus = [(seen,), (seen,)]
+    look = GpuLook(0, 1, bus_id="00000000:3B:00.0", holders=(GpuHolder(102, "pid"),))
+    build.gpus = [(look,), (look,)]
     build.kernel = [(age_s, XID + f"79, pid={pid}, GPU has fallen off the bus.")]
     assert labelled(case_of(build)) == [("gpu-fault", (2,), "device-hung")] * fault
 
 
 @pytest.mark.parametrize("nccl", [True, False])
-def test_that_a_gpu_has_finished_its_collectives_is_told_where_a_recorder_knows(
-    nccl: bool,
-) -> None:
+def test_that_a_gpu_has_finished_its_collectives_is_told_where_a_recorder_knows(nccl: bool) -> None:
     build = sleeps_in_driver()
     build.joins[1] = [{"op": "all_reduce", "size": 64, "group": "0", "number": 39, "done": True}]
-    whole = build.build()
-    (label,) = propose(case_of(of_nccl(whole) if nccl else whole))
+    evidence = build.build()
+    (label,) = propose(case_of(of_nccl(evidence) if nccl else evidence))
     assert ("flight recorder" in [item.source for item in label.evidence]) == nccl

@@ -35,25 +35,25 @@ def creating(*calls: tuple[str, str]) -> Verdict:
 
 
 def test_the_rank_whose_list_differs_from_the_others_is_named() -> None:
-    found = creating(("2", FIRST), ("2", ALL), ("2", FIRST), ("3", SECOND))
-    assert (found.state, found.cause, found.culprits) == ("stuck", "group-order-cycle", (1,))
-    assert "group 2 is of ranks [0, 1, 2, 3]" in found.summary
-    assert "new_group" in found.fixes[0].text
+    mistake = creating(("2", FIRST), ("2", ALL), ("2", FIRST), ("3", SECOND))
+    assert (mistake.state, mistake.cause, mistake.culprits) == ("stuck", "group-order-cycle", (1,))
+    assert "group 2 is of ranks [0, 1, 2, 3]" in mistake.summary
+    assert "new_group" in mistake.fixes[0].text
 
 
 def test_of_two_lists_the_one_whose_members_have_gone_on_is_wrong() -> None:
-    found = creating(("2", ALL), ("2", FIRST), ("3", SECOND), ("3", SECOND))
-    assert found.culprits == (0,)
+    mistake = creating(("2", ALL), ("2", FIRST), ("3", SECOND), ("3", SECOND))
+    assert mistake.culprits == (0,)
 
 
 def test_a_group_that_others_create_under_another_name_is_out_of_order() -> None:
-    found = creating(("1", FIRST), ("1", FIRST), ("2", FIRST), ("2", SECOND))
-    assert (found.cause, found.culprits) == ("group-order-cycle", (2,))
+    mistake = creating(("1", FIRST), ("1", FIRST), ("2", FIRST), ("2", SECOND))
+    assert (mistake.cause, mistake.culprits) == ("group-order-cycle", (2,))
 
 
 def test_of_two_that_contradict_each_other_either_may_be_wrong() -> None:
-    found = creating(("1", "[0, 1]"), ("1", "[1, 0]"))
-    assert (found.cause, found.culprits) == ("group-order-cycle", (0, 1))
+    mistake = creating(("1", "[0, 1]"), ("1", "[1, 0]"))
+    assert (mistake.cause, mistake.culprits) == ("group-order-cycle", (0, 1))
 
 
 def test_ranks_that_create_the_same_groups_contradict_nobody() -> None:
@@ -71,9 +71,9 @@ def test_of_a_ring_of_waits_the_odd_rank_is_named_and_not_one_of_the_others() ->
         build.calls(rank, "broadcast", group="1", number=2)
     build.rank(0).stack = collective("all_gather")
     build.calls(0, "all_gather")
-    found = verdict(build)
-    assert found.culprits == (0,), found.summary
-    assert found.victims == (1, 2, 3)
+    outcome = verdict(build)
+    assert outcome.culprits == (0,), outcome.summary
+    assert outcome.victims == (1, 2, 3)
 
 
 def test_ranks_that_are_each_alone_in_a_group_use_them_in_different_orders() -> None:
@@ -83,8 +83,8 @@ def test_ranks_that_are_each_alone_in_a_group_use_them_in_different_orders() -> 
         for other in range(4):
             if other != rank:
                 build.joins[rank].insert(0, _earlier(2 + other))
-    found = verdict(build)
-    assert (found.state, found.cause) == ("stuck", "group-order-cycle")
+    outcome = verdict(build)
+    assert (outcome.state, outcome.cause) == ("stuck", "group-order-cycle")
 
 
 def _earlier(group: int) -> dict[str, object]:
@@ -93,15 +93,15 @@ def _earlier(group: int) -> dict[str, object]:
 
 def test_groups_whose_names_are_no_numbers_are_in_no_order() -> None:
     """Names that are hashes of the members: 0 stands in the list of the others all the same."""
-    found = creating(("2a", ALL), ("2a", FIRST), ("3a", SECOND), ("3a", SECOND))
-    assert found.culprits == (0, 1)
+    mistake = creating(("2a", ALL), ("2a", FIRST), ("3a", SECOND), ("3a", SECOND))
+    assert mistake.culprits == (0, 1)
     assert creating(("2", ALL), ("2", FIRST), ("3a", SECOND), ("3a", SECOND)).culprits == (0, 1)
 
 
 def test_a_group_is_held_against_that_of_the_same_name() -> None:
-    found = creating(("2", FIRST), ("3", ALL), ("2", ALL), ("2", FIRST))
+    mistake = creating(("2", FIRST), ("3", ALL), ("2", ALL), ("2", FIRST))
     assert "its group 2 is of ranks [0, 1, 2, 3], where another rank creates group 2 of" in (
-        found.summary
+        mistake.summary
     )
 
 
@@ -197,7 +197,7 @@ def test_of_ranks_on_other_hosts_a_ring_tells_no_line() -> None:
 
 
 @pytest.mark.parametrize(
-    ("groups", "why", "cycles", "said"),
+    ("groups", "why", "cycles", "count"),
     [
         (("1", "2", "3"), "missing", 0, 1),
         (("1", "2", "2"), "missing", 0, 0),
@@ -207,7 +207,7 @@ def test_of_ranks_on_other_hosts_a_ring_tells_no_line() -> None:
     ],
 )
 def test_ranks_that_wait_alone_each_in_a_group_of_its_own(
-    groups: tuple[str, ...], why: Any, cycles: int, said: int
+    groups: tuple[str, ...], why: Any, cycles: int, count: int
 ) -> None:
     waits = tuple(
         Wait(rank, group, 3, "all_reduce", ((rank + 1) % 3,), why)
@@ -216,7 +216,7 @@ def test_ranks_that_wait_alone_each_in_a_group_of_its_own(
     rings = (Cycle((0, 1), waits[:2], ("1",)),) * cycles
     case = with_matching(case_of(EvidenceBuilder(ranks=3)), waits=waits, cycles=rings)
     labels = list(propose(case))
-    assert [label.culprits for label in labels] == [(0, 1, 2)] * said
+    assert [label.culprits for label in labels] == [(0, 1, 2)] * count
     for label in labels:
         assert [item.text for item in label.evidence[:3]] == [
             f"waits alone in all_reduce of group {group}" for group in groups

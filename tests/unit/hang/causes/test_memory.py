@@ -53,9 +53,9 @@ def test_another_job_s_kill_or_one_of_an_hour_ago_is_not_this_one(kills: int, ag
     build.lose(3)
     counting(build, kills)
     build.kernel = [(age_s, OF_THE_HOST)]
-    found = verdict(build)
-    assert found.cause == "rank-dead"
-    possible = any(OF_THE_HOST in item.text for item in found.evidence)
+    outcome = verdict(build)
+    assert outcome.cause == "rank-dead"
+    possible = any(OF_THE_HOST in item.text for item in outcome.evidence)
     assert possible == (age_s < 60.0), "it is told, where its time fits"
 
 
@@ -202,12 +202,12 @@ def test_a_rank_whose_memory_is_swapped_out(
     rank = build.elsewhere(2, frames("step /me/adam.py:7", "train /me/train.py:40"))
     rank.works(rank.stack, moves=False)
     rank.major_faults, rank.swap_bytes = int(faults_per_s * BETWEEN_S), swapped_bytes
-    found = verdict(build)
-    assert found.culprits == (2,)
-    assert (found.cause == "memory-swapped") == swaps
+    outcome = verdict(build)
+    assert outcome.culprits == (2,)
+    assert (outcome.cause == "memory-swapped") == swaps
     if swaps:
-        assert found.state == "slow"
-        assert any("100 major page faults" in item.text for item in found.evidence)
+        assert outcome.state == "slow"
+        assert any("100 major page faults" in item.text for item in outcome.evidence)
 
 
 def test_a_rank_that_waits_for_others_does_not_swap_for_them() -> None:

@@ -35,8 +35,8 @@ def test_a_rank_that_never_came() -> None:
     )
     for rank in (0, 2, 3):
         build.rank(rank).stack, build.rank(rank).still_s = joining, 60.0
-    found = expect(build, "rank-missing", 1)
-    assert found.verdict.summary.startswith("Rank 1 has not come to the rendezvous")
+    diagnosis = expect(build, "rank-missing", 1)
+    assert diagnosis.verdict.summary.startswith("Rank 1 has not come to the rendezvous")
 
 
 def test_ranks_that_come_a_moment_later_are_waited_for() -> None:
@@ -117,11 +117,11 @@ def test_hosts_that_are_started_one_by_one_are_waited_for_two_minutes(
     world: int, still_s: float, ago_s: float, never: bool
 ) -> None:
     """Rank 3 should be on this host, where there are four."""
-    whole = joining(3, still_s, ago_s, ago_s, ago_s).build()
-    members = tuple(replace(one, local_rank=one.rank) for one in whole.job.members)
+    evidence = joining(3, still_s, ago_s, ago_s, ago_s).build()
+    members = tuple(replace(member, local_rank=member.rank) for member in evidence.job.members)
     missing = tuple(range(3, world))
-    job = replace(whole.job, members=members, world_size=world, ranks_missing=missing)
-    labels = propose_all(replace(whole, job=job))
+    job = replace(evidence.job, members=members, world_size=world, ranks_missing=missing)
+    labels = propose_all(replace(evidence, job=job))
     assert [label.culprits for label in labels] == [(3,), (4, 5, 6, 7)][: world // 4]
     assert {label.liveness == "never-wakes" for label in labels} == {never}
 
@@ -150,8 +150,8 @@ def half_seen(*stacks: str, placements: tuple[Placement, ...] = ()) -> Evidence:
         process.stack = JOINING if name == "joins" else collective(name)
         process.still_s = 30.0
         started(build, rank, 30.0)
-    whole = build.build()
-    return replace(whole, job=replace(whole.job, placements=placements))
+    evidence = build.build()
+    return replace(evidence, job=replace(evidence.job, placements=placements))
 
 
 @pytest.mark.parametrize(
@@ -182,13 +182,7 @@ def test_hosts_that_were_looked_at_are_told_from_the_one_that_was(
     assert ("on none of the hosts that were looked at" in label.whole) == several
 
 
-@pytest.mark.parametrize(
-    ("hosts", "text"),
-    [
-        (4, "n0, n1, n2, n3"),
-        (5, "n0, n1 and 3 others"),
-    ],
-)
+@pytest.mark.parametrize(("hosts", "text"), [(4, "n0, n1, n2, n3"), (5, "n0, n1 and 3 others")])
 def test_more_than_four_hosts_are_counted(hosts: int, text: str) -> None:
     placements = tuple(Placement(f"n{number}") for number in range(hosts))
     (label,) = propose_all(half_seen("barrier", "barrier", placements=placements))
@@ -196,8 +190,8 @@ def test_more_than_four_hosts_are_counted(hosts: int, text: str) -> None:
 
 
 def at_rendezvous(*placements: Placement, missing: tuple[int, ...] = (2, 3)) -> list[Candidate]:
-    whole = half_seen("joins", "joins", placements=placements)
-    return list(propose_all(replace(whole, job=replace(whole.job, ranks_missing=missing))))
+    evidence = half_seen("joins", "joins", placements=placements)
+    return list(propose_all(replace(evidence, job=replace(evidence.job, ranks_missing=missing))))
 
 
 def placed(host: str, *ranks: int, size: int | None = 4, ago_s: float = 0.0) -> Placement:
@@ -236,9 +230,9 @@ def test_a_rank_that_was_seen_elsewhere_long_before_was_not_started_twice(
 
 
 def test_who_asks_the_store_is_at_the_rendezvous_too() -> None:
-    whole = half_seen("barrier", "barrier", placements=(placed("a", 0, 1), placed("b", 0, 1)))
+    evidence = half_seen("barrier", "barrier", placements=(placed("a", 0, 1), placed("b", 0, 1)))
     build_at_store = Blocked(100, 100, "socket-receive", target="10.0.0.1:5 -> 10.0.0.1:29500")
-    job = replace(whole.job, address="node0:29500")
-    labels = propose_all(replace(whole, job=job, blocked=(build_at_store,)))
+    job = replace(evidence.job, address="node0:29500")
+    labels = propose_all(replace(evidence, job=job, blocked=(build_at_store,)))
     assert ["twice" in label.whole for label in labels] == [True]
-    assert ["twice" in label.whole for label in propose_all(replace(whole, job=job))] == [False]
+    assert ["twice" in label.whole for label in propose_all(replace(evidence, job=job))] == [False]

@@ -101,7 +101,7 @@ def labels(case: Case) -> list[Candidate]:
 
 
 @pytest.mark.parametrize(
-    ("kinds", "said"),
+    ("kinds", "count"),
     [
         (("all-joined-none-done",), 1),
         (("partial",), 1),
@@ -113,18 +113,18 @@ def labels(case: Case) -> list[Candidate]:
     ],
 )
 def test_a_collective_that_all_came_to_while_nobody_is_late(
-    kinds: tuple[Kind, ...], said: int
+    kinds: tuple[Kind, ...], count: int
 ) -> None:
     case = with_matching(
         case_of(EvidenceBuilder()), standings=tuple(standing(kind) for kind in kinds)
     )
     assert [label.whole for label in labels(case)] == [
         "all ranks are in all_reduce #40 and nothing comes through the network"
-    ] * said
+    ] * count
 
 
 @pytest.mark.parametrize(
-    ("waits", "standings", "said"),
+    ("waits", "standings", "count"),
     [
         ((wait(2, why="joined"),), (), 1),
         ((wait(2, why="joined"), wait(0, 2), wait(1, 0)), (standing("missing", 2),), 1),
@@ -137,13 +137,13 @@ def test_a_collective_that_all_came_to_while_nobody_is_late(
     ],
 )
 def test_all_waits_lead_to_ranks_that_did_not_get_through(
-    waits: tuple[Wait, ...], standings: tuple[Standing, ...], said: int
+    waits: tuple[Wait, ...], standings: tuple[Standing, ...], count: int
 ) -> None:
     build = EvidenceBuilder()
     build.rank(2).blocks("socket-receive", FAR, **TROUBLE)
-    found = labels(with_matching(case_of(build), waits=waits, standings=standings))
-    assert len(found) == said
-    for label in found:
+    candidates = labels(with_matching(case_of(build), waits=waits, standings=standings))
+    assert len(candidates) == count
+    for label in candidates:
         assert label.evidence[0].text.startswith("all ranks came to broadcast; rank 2 did not")
         assert label.liveness == "never-wakes"
 
@@ -215,12 +215,13 @@ def on_two_hosts(*rows: tuple[int, str]) -> Case:
     build = EvidenceBuilder()
     for rank, target in rows:
         build.rank(rank).blocks("socket-receive", target, **TROUBLE)
-    whole = build.build()
+    evidence = build.build()
     members = tuple(
-        replace(one, host="a" if (one.rank or 0) < 2 else "b") for one in whole.job.members
+        replace(member, host="a" if (member.rank or 0) < 2 else "b")
+        for member in evidence.job.members
     )
-    seen = replace(whole, job=replace(whole.job, members=members))
-    return with_matching(case_of(seen), standings=(standing("partial"),))
+    changed_evidence = replace(evidence, job=replace(evidence.job, members=members))
+    return with_matching(case_of(changed_evidence), standings=(standing("partial"),))
 
 
 def test_between_hosts_that_were_seen_no_rank_is_to_blame_for_their_link() -> None:
@@ -239,10 +240,12 @@ def test_every_rank_of_the_host_that_no_other_reaches_is_named() -> None:
         (3, "10.0.0.2:2 -> 10.0.0.3:1"),
     ):
         build.rank(rank).blocks("socket-receive", target, **TROUBLE)
-    whole = build.build()
-    members = tuple(replace(one, host="abc"[(one.rank or 0) // 2]) for one in whole.job.members)
-    seen = replace(whole, job=replace(whole.job, members=members))
-    (label,) = labels(with_matching(case_of(seen), standings=(standing("partial"),)))
+    evidence = build.build()
+    members = tuple(
+        replace(member, host="abc"[(member.rank or 0) // 2]) for member in evidence.job.members
+    )
+    changed_evidence = replace(evidence, job=replace(evidence.job, members=members))
+    (label,) = labels(with_matching(case_of(changed_evidence), standings=(standing("partial"),)))
     assert label.culprits == (2, 3)
     assert label.whole.endswith("nothing comes through the network to b")
 

@@ -19,14 +19,14 @@ def test_a_stopped_rank() -> None:
     build = EvidenceBuilder()
     process = build.elsewhere(2, REWARD)
     process.state, process.wchan = "T", "do_signal_stop"
-    found = expect(build, "rank-stopped", 2)
-    assert found.verdict.summary == (
+    diagnosis = expect(build, "rank-stopped", 2)
+    assert diagnosis.verdict.summary == (
         "Rank 2 is stopped (SIGSTOP) in reward (rewards.py:31, check); "
         "ranks 0, 1, 3 wait for it in all_reduce."
     )
-    assert found.verdict.victims == (0, 1, 3)
-    assert [(one.kind, one.pid) for one in found.undo] == [("continue", 102)]
-    assert found.verdict.phase == "reward"
+    assert diagnosis.verdict.victims == (0, 1, 3)
+    assert [(step.kind, step.pid) for step in diagnosis.undo] == [("continue", 102)]
+    assert diagnosis.verdict.phase == "reward"
 
 
 def test_a_rank_stopped_inside_the_collective() -> None:
@@ -39,9 +39,9 @@ def test_two_stopped_ranks() -> None:
     build = EvidenceBuilder()
     for rank in (1, 3):
         build.elsewhere(rank, REWARD).state = "T"
-    said = expect(build, "rank-stopped", 1, 3).verdict
-    assert said.summary.startswith("Ranks 1, 3 are stopped")
-    assert said.summary.endswith("ranks 0, 2 wait for them in all_reduce.")
+    outcome = expect(build, "rank-stopped", 1, 3).verdict
+    assert outcome.summary.startswith("Ranks 1, 3 are stopped")
+    assert outcome.summary.endswith("ranks 0, 2 wait for them in all_reduce.")
 
 
 def test_a_frozen_rank_proposes_to_thaw_it() -> None:
@@ -49,16 +49,16 @@ def test_a_frozen_rank_proposes_to_thaw_it() -> None:
     process = build.elsewhere(0, REWARD)
     file = "/sys/fs/cgroup/job/cgroup.freeze"
     process.limits = (Limits(100, True, file), Limits(100, True, file))
-    found = expect(build, "rank-stopped", 0)
-    assert [(one.kind, one.target) for one in found.undo] == [("thaw", file)]
+    diagnosis = expect(build, "rank-stopped", 0)
+    assert [(step.kind, step.target) for step in diagnosis.undo] == [("thaw", file)]
 
 
 def test_a_dead_rank() -> None:
     build = EvidenceBuilder()
     process = build.rank(3)
     process.state, process.exit_code = "Z", 9
-    found = expect(build, "rank-dead", 3, state="dead")
-    assert "killed by SIGKILL" in found.verdict.summary
+    diagnosis = expect(build, "rank-dead", 3, state="dead")
+    assert "killed by SIGKILL" in diagnosis.verdict.summary
 
 
 def test_a_rank_that_is_gone() -> None:
@@ -86,11 +86,11 @@ def test_of_several_that_are_gone_who_was_first_may_not_be_known() -> None:
     build = EvidenceBuilder(2)
     for rank, code in ((0, 1 << 8), (1, None)):
         build.rank(rank).state, build.rank(rank).exit_code = "Z", code
-    found = verdict(build)
-    assert (found.state, found.cause, found.culprits) == ("dead", "rank-dead", (0, 1))
-    assert "first is not known" in found.summary
-    assert "exit code" not in found.summary
-    assert found.confidence <= 0.6
+    outcome = verdict(build)
+    assert (outcome.state, outcome.cause, outcome.culprits) == ("dead", "rank-dead", (0, 1))
+    assert "first is not known" in outcome.summary
+    assert "exit code" not in outcome.summary
+    assert outcome.confidence <= 0.6
 
 
 def test_a_rank_that_ends_while_the_others_go_on_is_the_end_of_the_job_perhaps() -> None:
@@ -98,9 +98,11 @@ def test_a_rank_that_ends_while_the_others_go_on_is_the_end_of_the_job_perhaps()
     for rank in range(4):
         build.elsewhere(rank, UPDATE).works(UPDATE)
     build.rank(1).state, build.rank(1).exit_code = "Z", 0
-    found = verdict(build)
-    assert (found.state, found.cause, found.culprits) == ("slow", "", ())
-    assert found.summary.startswith("Rank 1 ended while the job was looked at, and 3 others go on")
+    outcome = verdict(build)
+    assert (outcome.state, outcome.cause, outcome.culprits) == ("slow", "", ())
+    assert outcome.summary.startswith(
+        "Rank 1 ended while the job was looked at, and 3 others go on"
+    )
 
 
 def test_a_rank_without_a_stack_does_not_compute_without_end() -> None:
@@ -124,7 +126,7 @@ def test_who_holds_a_stopped_rank(state: str, how: str, fix: str, undo: list[str
     label = only(propose, build)
     assert label.reason.startswith(how)
     assert label.fixes[0].text.startswith(fix)
-    assert [one.kind for one in label.undo] == undo
+    assert [step.kind for step in label.undo] == undo
 
 
 @pytest.mark.parametrize(
@@ -143,14 +145,14 @@ def test_a_frozen_rank_is_thawed_where_the_file_is_known(
     build.elsewhere(0, REWARD).limits = (row, row)
     label = only(propose, build)
     assert label.evidence[0].text == f"{file or 'the freezer'} says frozen"
-    assert [one.kind for one in label.undo] == undo
+    assert [step.kind for step in label.undo] == undo
     assert label.confirm == (
         (f"echo {word} > {file}  # the job must move at once",) if word is not None else ()
     )
 
 
 @pytest.mark.parametrize(
-    ("codes", "said"),
+    ("codes", "expected"),
     [
         ({1: 9 << 8}, {1: (Sink.PROCESS, False, "is dead (exit code 9)")}),
         ({1: 9}, {1: (Sink.PROCESS, False, "is dead (killed by SIGKILL)")}),
@@ -171,14 +173,14 @@ def test_a_frozen_rank_is_thawed_where_the_file_is_known(
     ],
 )
 def test_how_ranks_ended(
-    codes: dict[int, int | None], said: dict[int, tuple[Sink, bool, str]]
+    codes: dict[int, int | None], expected: dict[int, tuple[Sink, bool, str]]
 ) -> None:
     build = EvidenceBuilder()
     for rank, code in codes.items():
         build.rank(rank).state, build.rank(rank).exit_code = "Z", code
     labels = {label.culprits[0]: label for label in proposed(propose, build)}
-    assert labels.keys() == said.keys()
-    for rank, (sink, either, reason) in said.items():
+    assert labels.keys() == expected.keys()
+    for rank, (sink, either, reason) in expected.items():
         assert (labels[rank].sink, labels[rank].either) == (sink, either)
         assert labels[rank].reason.startswith(reason)
 
@@ -216,7 +218,7 @@ def is_left_over(build: EvidenceBuilder) -> bool:
 
 
 @pytest.mark.parametrize(
-    ("how", "said"),
+    ("how", "expected"),
     [
         ("as it is", True),
         ("it communicates", False),
@@ -228,7 +230,7 @@ def is_left_over(build: EvidenceBuilder) -> bool:
         ("the others ask the store", False),
     ],
 )
-def test_a_process_in_a_rank_s_place_that_is_only_its_helper(how: str, said: bool) -> None:
+def test_a_process_in_a_rank_s_place_that_is_only_its_helper(how: str, expected: bool) -> None:
     build = left_over()
     if how == "it communicates":
         communicates(build.rank(2), 902)
@@ -247,12 +249,12 @@ def test_a_process_in_a_rank_s_place_that_is_only_its_helper(how: str, said: boo
             "main /home/me/train.py:5",
         )
     if how == "the others ask the store":
-        whole = build.build()
+        evidence = build.build()
         row = Blocked(101, 101, "socket-receive", target="10.0.0.1:5 -> 10.0.0.1:29500")
-        asks = replace(whole, job=replace(whole.job, address="a:29500"), blocked=(row,))
+        asks = replace(evidence, job=replace(evidence.job, address="a:29500"), blocked=(row,))
         assert proposed(propose, asks) == ()
     else:
-        assert is_left_over(build) == said
+        assert is_left_over(build) == expected
 
 
 def test_one_at_work_that_does_not_communicate_says_nothing_of_the_others() -> None:
@@ -264,17 +266,18 @@ def test_one_at_work_that_does_not_communicate_says_nothing_of_the_others() -> N
 
 
 def test_a_process_whose_threads_can_t_be_seen_is_the_rank() -> None:
-    whole = left_over().build()
+    evidence = left_over().build()
     looks = tuple(
         replace(
             look,
             processes=tuple(
-                replace(one, threads=()) if one.pid == 102 else one for one in look.processes
+                replace(process_look, threads=()) if process_look.pid == 102 else process_look
+                for process_look in look.processes
             ),
         )
-        for look in whole.looks
+        for look in evidence.looks
     )
-    assert proposed(propose, replace(whole, looks=looks)) == ()
+    assert proposed(propose, replace(evidence, looks=looks)) == ()
 
 
 @pytest.mark.parametrize(

@@ -64,24 +64,24 @@ def spinning(build: EvidenceBuilder, ranks: Sequence[int]) -> None:
 def test_a_rank_that_waits_elsewhere_in_the_program_has_left_one_out() -> None:
     build = job()
     build.rank(2).stack = collective("all_reduce", "validate /home/me/train.py:90")
-    found = verdict(build, 10, 10, 9, 10)
-    assert (found.state, found.cause, found.culprits) == ("stuck", "collective-skipped", (2,))
+    outcome = verdict(build, 10, 10, 9, 10)
+    assert (outcome.state, outcome.cause, outcome.culprits) == ("stuck", "collective-skipped", (2,))
 
 
 def test_a_rank_in_a_long_reward_is_late_and_has_left_nothing_out() -> None:
     build = job(waited_s=70.0)
     build.rank(2).works(REWARD)
-    found = verdict(build, 10, 10, 9, 10)
-    assert (found.state, found.culprits) == ("slow", (2,))
-    assert found.cause != "collective-skipped"
+    outcome = verdict(build, 10, 10, 9, 10)
+    assert (outcome.state, outcome.culprits) == ("slow", (2,))
+    assert outcome.cause != "collective-skipped"
 
 
 def test_a_rank_that_waits_for_its_gpu_may_generate() -> None:
     build = job(waited_s=70.0)
     spinning(build, range(4))
-    found = verdict(build, 10, 10, 9, 10)
-    assert found.state == "slow"
-    assert found.cause != "collective-skipped"
+    outcome = verdict(build, 10, 10, 9, 10)
+    assert outcome.state == "slow"
+    assert outcome.cause != "collective-skipped"
 
 
 def test_a_stage_of_a_pipeline_that_waits_for_one_at_work_is_not_to_blame() -> None:
@@ -89,25 +89,25 @@ def test_a_stage_of_a_pipeline_that_waits_for_one_at_work_is_not_to_blame() -> N
     build.rank(2).stack = collective("recv")
     build.arguments = [CallArguments(102, "recv", {"src": "3"})]
     build.rank(3).works(REWARD)
-    found = verdict(build, 10, 10, 9, 10)
-    assert found.state == "slow"
-    assert found.culprits == (3,)
+    outcome = verdict(build, 10, 10, 9, 10)
+    assert outcome.state == "slow"
+    assert outcome.culprits == (3,)
 
 
 def test_of_a_rank_on_another_host_it_is_not_known_what_it_does() -> None:
-    whole = job(waited_s=70.0)
-    here = on_hosts(whole.build(), 2)[0]
-    found = diagnose(replace(here, ras=answers(whole, 10, 10, 9, 10))).verdict
-    assert (found.state, found.cause, found.culprits) == ("slow", "unknown", (2,))
-    assert "has not come to the AllReduce" in found.summary
+    build = job(waited_s=70.0)
+    first_host = on_hosts(build.build(), 2)[0]
+    outcome = diagnose(replace(first_host, ras=answers(build, 10, 10, 9, 10))).verdict
+    assert (outcome.state, outcome.cause, outcome.culprits) == ("slow", "unknown", (2,))
+    assert "has not come to the AllReduce" in outcome.summary
 
 
 def test_who_is_ahead_of_ranks_that_may_be_computing_is_only_early() -> None:
     build = job(waited_s=70.0)
     spinning(build, (0, 1, 2))
-    found = verdict(build, 10, 10, 10, 11)
-    assert found.state == "slow"
-    assert found.cause != "collective-mismatch"
+    outcome = verdict(build, 10, 10, 10, 11)
+    assert outcome.state == "slow"
+    assert outcome.cause != "collective-mismatch"
 
 
 Counts = dict[str, int]
@@ -131,8 +131,8 @@ def labelled(
         else:
             seats.append({**seat, "status": status, "collective_counts": counts})
     communicator = {"hash": "0xa", "secondary_hash": "0x1:0x2", "size": len(launched)}
-    whole = {**communicator, "ranks": seats, "missing_ranks": missing}
-    text = json.dumps({"nccl_version": "2.30.7", "communicators": [whole]})
+    group = {**communicator, "ranks": seats, "missing_ranks": missing}
+    text = json.dumps({"nccl_version": "2.30.7", "communicators": [group]})
     heard = tuple(RasAnswer("localhost:28028", FIRST_NS + n * SECOND, text) for n in (0, 1))
     return proposed(propose, replace(build.build(), ras=heard))
 
@@ -208,8 +208,8 @@ def test_an_error_that_nccl_reports_is_one_of_its_rank_unless_its_peer_failed(
     error: int, cause: str | None
 ) -> None:
     labels = labelled(job(), *ALIKE, LESS, errors={3: error})
-    assert [(one.cause, one.culprits) for one in labels] == ([(cause, (3,))] if cause else [])
-    assert all(one.reason.startswith("reports to NCCL: ") for one in labels)
+    assert [(label.cause, label.culprits) for label in labels] == ([(cause, (3,))] if cause else [])
+    assert all(label.reason.startswith("reports to NCCL: ") for label in labels)
 
 
 @pytest.mark.parametrize(

@@ -14,14 +14,7 @@ from grpo_doctor_probes.evidence import Role
 from tests.evidence import Process, collective, frames
 from tests.unit.hang.causes.proposed import only, proposed
 from tests.unit.hang.model.waiting.test_task_threads import EVENTS, thread
-from tests.unit.hang.model.waiting.test_tasks import (
-    DRIVER,
-    GET,
-    LOOP,
-    ROLLOUT,
-    RayJob,
-    in_method,
-)
+from tests.unit.hang.model.waiting.test_tasks import DRIVER, GET, LOOP, ROLLOUT, RayJob, in_method
 
 NO_PHASE = in_method("run /home/me/train.py:72")
 
@@ -91,7 +84,7 @@ def test_an_actor_that_may_not_run_or_has_ended(
 ) -> None:
     label = at_work(command, state=state, stack=NO_PHASE)
     assert (label.liveness, label.cause) == (liveness, cause)
-    assert [one.kind for one in label.undo] == undo
+    assert [step.kind for step in label.undo] == undo
     assert label.reason == ("is stopped" if state == "T" else "is dead")
 
 
@@ -99,8 +92,8 @@ def test_a_stopped_actor_without_a_task_is_known_by_its_name() -> None:
     job = RayJob()
     job.generates_nothing()
     job.rollout.state = "T"
-    whole = only(propose, job.build).whole
-    assert whole.startswith(f"the Ray actor in RolloutActor (pid {ROLLOUT}) is stopped")
+    sentence = only(propose, job.build).whole
+    assert sentence.startswith(f"the Ray actor in RolloutActor (pid {ROLLOUT}) is stopped")
 
 
 def test_a_process_that_an_actor_waits_for_is_where_its_trouble_is() -> None:
@@ -119,10 +112,10 @@ def test_an_actor_whose_coroutines_wait_shows_no_line(still_s: float | None, sin
     job = RayJob()
     title(job.rollout, "ray::Logger.write")
     job.rollout.stack = frames(*LOOP)
-    seen = thread(777, "AsyncIO Thread: default", *EVENTS, still_s=still_s or 0.0)
+    task = thread(777, "AsyncIO Thread: default", *EVENTS, still_s=still_s or 0.0)
     if still_s is None:
-        seen = (seen[0], replace(seen[1], last_ran_ns=0))
-    job.rollout.threads = [seen]
+        task = (task[0], replace(task[1], last_ran_ns=0))
+    job.rollout.threads = [task]
     label = only(propose, job.build)
     assert label.reason.startswith("awaits something in a coroutine")
     assert label.liveness == "outside"
@@ -137,8 +130,8 @@ def test_a_stopped_engine_of_an_actor_is_named_as_one(role: Role) -> None:
     title(job.rollout, "VLLM::EngineCore")
     job.rollout.member = replace(job.rollout.member, role=role)
     job.rollout.state = "T"
-    who = f"the rollout engine's process pid {ROLLOUT} (VLLM::EngineCore)"
-    assert only(propose, job.build).whole.startswith(f"{who} is stopped")
+    engine = f"the rollout engine's process pid {ROLLOUT} (VLLM::EngineCore)"
+    assert only(propose, job.build).whole.startswith(f"{engine} is stopped")
 
 
 # Ranks that ask for answers themselves.

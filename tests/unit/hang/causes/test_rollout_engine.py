@@ -27,8 +27,8 @@ def test_a_dead_engine() -> None:
     _generating(build, 0)
     build.child(0, "server", pid=400)
     build.child(0, "engine", pid=401, parent=400).state = "Z"
-    found = diagnose(build.build())
-    assert (found.verdict.cause, found.verdict.culprits) == ("rollout-engine-dead", (0,))
+    diagnosis = diagnose(build.build())
+    assert (diagnosis.verdict.cause, diagnosis.verdict.culprits) == ("rollout-engine-dead", (0,))
 
 
 def test_an_engine_that_makes_no_tokens() -> None:
@@ -38,8 +38,8 @@ def test_an_engine_that_makes_no_tokens() -> None:
     build.child(0, "engine", pid=401, parent=400)
     values = {"vllm:generation_tokens_total": 900.0, "vllm:num_requests_running": 4.0}
     build.engines = [(EngineLook(400, n, "http://x", values),) for n in (1, 2)]
-    said = verdict(build)
-    assert (said.cause, said.culprits) == ("rollout-engine-stalled", (0,))
+    outcome = verdict(build)
+    assert (outcome.cause, outcome.culprits) == ("rollout-engine-stalled", (0,))
 
 
 def test_an_engine_that_makes_tokens_is_slow() -> None:
@@ -58,8 +58,8 @@ def test_a_server_of_rewards_that_a_rollout_asks_is_no_engine() -> None:
     server = build.child(0, "server", pid=400)
     server.stack = JUDGES
     build.rank(0).wchan, server.wchan = "wait_woken", "inet_csk_accept"
-    said = verdict(build)
-    assert (said.state, said.cause, said.culprits) == ("stuck", "user-code-blocked", (0,))
+    outcome = verdict(build)
+    assert (outcome.state, outcome.cause, outcome.culprits) == ("stuck", "user-code-blocked", (0,))
 
 
 def test_what_counts_tokens_is_an_engine_whatever_its_code_is_called() -> None:
@@ -72,10 +72,7 @@ def test_what_counts_tokens_is_an_engine_whatever_its_code_is_called() -> None:
 
 
 FRONT, CORE, WORKER = 400, 401, 402
-ASKS = (
-    "recv_into /usr/lib/python3.11/socket.py:5",
-    "post /x/site-packages/requests/api.py:5",
-)
+ASKS = ("recv_into /usr/lib/python3.11/socket.py:5", "post /x/site-packages/requests/api.py:5")
 GENERATES = frames(*ASKS, "generate /home/me/train.py:5")
 
 
@@ -132,7 +129,7 @@ def test_a_core_that_may_not_run(how: str, says: str, undo: list[str], fix: str)
     label = only(propose, build)
     assert label.node == ProcessNode(CORE)
     assert label.reason.endswith(says)
-    assert [one.kind for one in label.undo] == undo
+    assert [step.kind for step in label.undo] == undo
     assert label.fixes[0].text.startswith(fix)
 
 
@@ -156,12 +153,7 @@ RESTS = frames("poll /x/site-packages/vllm/core.py:9")
 
 @pytest.mark.parametrize(
     ("stack", "works", "in_turn"),
-    [
-        (TAKES, False, True),
-        (REDUCES, False, True),
-        (TAKES, True, False),
-        (RESTS, False, False),
-    ],
+    [(TAKES, False, True), (REDUCES, False, True), (TAKES, True, False), (RESTS, False, False)],
 )
 def test_a_worker_that_takes_weights_waits_in_turn_for_its_rank(
     stack: tuple[Frame, ...], works: bool, in_turn: bool

@@ -15,9 +15,9 @@ def test_a_fifo_that_nobody_writes() -> None:
     build = EvidenceBuilder()
     process = build.elsewhere(0, UPDATE)
     process.blocks("fifo-open", "/data/my prompts")
-    said = expect(build, "storage-blocked", 0).verdict
-    assert said.confirm[0].startswith("fuser -v '/data/my prompts'")
-    assert not any("unmount" in fix.text for fix in said.fixes)
+    outcome = expect(build, "storage-blocked", 0).verdict
+    assert outcome.confirm[0].startswith("fuser -v '/data/my prompts'")
+    assert not any("unmount" in fix.text for fix in outcome.fixes)
 
 
 def test_uninterruptible_sleep() -> None:
@@ -65,11 +65,11 @@ def test_a_checkpoint_on_a_disk_without_room_or_inodes(
     process = build.elsewhere(0, frames("sleep /me/train.py:3", "save_checkpoint /me/train.py:8"))
     process.works(process.stack, moves=False)
     build.disks = [Disk("/ckpt", "ext4", total_gb * 10**9, free_bytes, free_inodes)]
-    said = verdict(build)
-    assert ("disk that is full" in said.summary) == full
+    outcome = verdict(build)
+    assert ("disk that is full" in outcome.summary) == full
     if full:
-        assert (said.cause, said.culprits) == ("storage-blocked", (0,))
-        assert ("no inode" in said.summary) == (free_inodes == 0)
+        assert (outcome.cause, outcome.culprits) == ("storage-blocked", (0,))
+        assert ("no inode" in outcome.summary) == (free_inodes == 0)
 
 
 SAVES = frames("fsync /home/me/train.py:3", "save_checkpoint /home/me/train.py:8")
@@ -132,16 +132,16 @@ def test_a_loader_s_wait_for_a_file_is_its_own_unless_the_kernel_hangs(
 
 
 @pytest.mark.parametrize(
-    ("bytes_per_s", "said"),
+    ("bytes_per_s", "text"),
     [(0, "waits for the file system"), (1000, "slow file system"), (3_999_999, "slow file system"),
      (4_000_000, None)],
 )  # fmt: skip
-def test_a_file_system_that_takes_its_time(bytes_per_s: int, said: str | None) -> None:
+def test_a_file_system_that_takes_its_time(bytes_per_s: int, text: str | None) -> None:
     build, process = in_kernel()
     process.written_bytes = round(bytes_per_s * BETWEEN_S)
     reasons = [label.reason for label in proposed(propose, build)]
-    assert len(reasons) == (0 if said is None else 1)
-    assert said is None or said in reasons[0]
+    assert len(reasons) == (0 if text is None else 1)
+    assert text is None or text in reasons[0]
 
 
 def test_who_computes_does_not_wait_for_a_file_that_it_writes_a_little_to() -> None:
@@ -151,10 +151,10 @@ def test_who_computes_does_not_wait_for_a_file_that_it_writes_a_little_to() -> N
 
 
 @pytest.mark.parametrize(
-    ("how", "said"),
+    ("how", "count"),
     [("stopped", 0), ("waits for memory", 0), ("waits for a terminal", 0), ("reads a file", 1)],
 )
-def test_what_is_no_wait_for_a_file(how: str, said: int) -> None:
+def test_what_is_no_wait_for_a_file(how: str, count: int) -> None:
     build = EvidenceBuilder()
     process = build.elsewhere(0, UPDATE)
     if how == "stopped":
@@ -163,7 +163,7 @@ def test_what_is_no_wait_for_a_file(how: str, said: int) -> None:
         process.state, process.wchan = "D", "mem_cgroup_handle_over_high"
     else:
         process.blocks("file", "/dev/pts/3" if how == "waits for a terminal" else "/data/rows")
-    assert len(proposed(propose, build)) == said
+    assert len(proposed(propose, build)) == count
 
 
 @pytest.mark.parametrize(

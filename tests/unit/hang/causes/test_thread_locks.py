@@ -9,14 +9,7 @@ import pytest
 
 from grpo_doctor.hang.causes.thread_locks import propose
 from grpo_doctor_probes.evidence import Evidence, Frame, PythonThread, Stack, Thread
-from tests.evidence import (
-    BETWEEN_S,
-    FIRST_NS,
-    EvidenceBuilder,
-    Process,
-    collective,
-    frames,
-)
+from tests.evidence import BETWEEN_S, FIRST_NS, EvidenceBuilder, Process, collective, frames
 from tests.unit.hang.causes.proposed import only, proposed
 from tests.verdicts import REWARD, UPDATE, expect, verdict
 
@@ -24,8 +17,8 @@ from tests.verdicts import REWARD, UPDATE, expect, verdict
 def _thread(
     pid: int, tid: int, stack: tuple[Frame, ...], name: str = "worker"
 ) -> tuple[PythonThread, Thread]:
-    seen = Thread(tid, name, "S", "futex_do_wait", last_ran_ns=1)
-    return PythonThread(tid, name, stack), seen
+    task = Thread(tid, name, "S", "futex_do_wait", last_ran_ns=1)
+    return PythonThread(tid, name, stack), task
 
 
 def test_two_threads_that_wait_for_each_other() -> None:
@@ -79,8 +72,8 @@ def test_a_wait_for_a_thread_that_wants_a_lock_is_a_deadlock_of_the_two(
     process = build.elsewhere(1, waits)
     process.blocks("futex")
     process.threads = [_thread(101, 901, frames("flush /home/me/log.py:7"), "writer")]
-    said = expect(build, "thread-deadlock", 1).verdict
-    assert "for thread writer, which wants a lock at log.py:7" in said.summary
+    outcome = expect(build, "thread-deadlock", 1).verdict
+    assert "for thread writer, which wants a lock at log.py:7" in outcome.summary
 
 
 def test_a_thread_at_work_may_have_the_lock_that_another_wants() -> None:
@@ -110,8 +103,8 @@ def test_the_lock_of_a_thread_in_a_collective_is_given_back_when_the_others_come
     process = build.elsewhere(1, UPDATE)
     process.blocks("futex")
     process.threads = [_thread(101, 901, collective("all_reduce", "report /me/m.py:7"), "metrics")]
-    said = expect(build, "group-order-cycle", 1).verdict
-    assert "thread metrics" in said.summary
+    outcome = expect(build, "group-order-cycle", 1).verdict
+    assert "thread metrics" in outcome.summary
     build.waited_s = process.still_s = 4.0
     assert verdict(build).state == "slow"
 
@@ -180,7 +173,7 @@ def test_a_thread_that_runs_keeps_the_gil_if_the_main_one_asks_for_it_in_vain(
     if owner == "main":
         process.state = state
     if moves:
-        process.later_stack = tuple(replace(one, line=one.line + 1) for one in UPDATE)
+        process.later_stack = tuple(replace(frame, line=frame.line + 1) for frame in UPDATE)
     labels = [label for label in proposed(propose, build) if label.cause == "gil-held"]
     assert [label.liveness for label in labels] == (
         ["never-wakes" if state == "S" else "computing"] if told else []
@@ -232,26 +225,30 @@ def with_stack(evidence: Evidence, **more: Any) -> Evidence:
 def test_a_thread_that_has_the_gil_at_one_look_alone_keeps_it_not() -> None:
     build, _ = gil()
     evidence = build.build()
-    assert [one.cause for one in proposed(propose, with_stack(evidence, native=True))] == [
+    assert [label.cause for label in proposed(propose, with_stack(evidence, native=True))] == [
         "gil-held"
     ]
-    assert [one.cause for one in proposed(propose, with_stack(evidence))] == []
+    assert [label.cause for label in proposed(propose, with_stack(evidence))] == []
 
 
 def test_a_look_without_threads_says_nothing_of_the_gil() -> None:
     build, _ = gil()
     evidence = build.build()
     empty = Stack(101, FIRST_NS, (), problem="refused")
-    seen = replace(evidence, stacks=((empty, *evidence.stacks[0]), evidence.stacks[1]))
-    assert [one.cause for one in proposed(propose, seen)] == ["gil-held"]
+    changed_evidence = replace(evidence, stacks=((empty, *evidence.stacks[0]), evidence.stacks[1]))
+    assert [label.cause for label in proposed(propose, changed_evidence)] == ["gil-held"]
 
 
 def test_a_rank_that_was_not_there_at_the_first_look_has_not_asked_for_the_gil_before() -> None:
     build, _ = gil(state="R", wakes=200)
-    whole = build.build()
-    first = tuple(one for one in whole.looks[0].processes if one.pid != 101)
-    seen = replace(whole, looks=(replace(whole.looks[0], processes=first), whole.looks[1]))
-    assert proposed(propose, seen) == ()
+    evidence = build.build()
+    first = tuple(
+        process_look for process_look in evidence.looks[0].processes if process_look.pid != 101
+    )
+    changed_evidence = replace(
+        evidence, looks=(replace(evidence.looks[0], processes=first), evidence.looks[1])
+    )
+    assert proposed(propose, changed_evidence) == ()
 
 
 # Which waits are for a lock.
@@ -349,12 +346,12 @@ def test_a_rank_one_of_whose_threads_has_the_gil_runs_python() -> None:
 def test_a_rank_without_a_stack_wants_no_lock_that_is_known() -> None:
     build = EvidenceBuilder()
     build.elsewhere(1, ()).blocks("futex")
-    whole = build.build()
+    evidence = build.build()
     unseen = tuple(
         tuple(replace(one, threads=()) if one.pid == 101 else one for one in look)
-        for look in whole.stacks
+        for look in evidence.stacks
     )
-    assert proposed(propose, replace(whole, stacks=unseen)) == ()
+    assert proposed(propose, replace(evidence, stacks=unseen)) == ()
 
 
 def test_a_line_of_a_library_names_a_thread_that_has_no_other() -> None:
@@ -383,26 +380,26 @@ def test_who_waits_without_a_limit_for_a_thread_is_in_a_deadlock_with_it(
     process = build.elsewhere(1, (*frames(*lines), *UPDATE))
     process.blocks("futex")
     process.threads = [futex(901, "flush /home/me/log.py:3")]
-    whole = build.build()
+    evidence = build.build()
     looks = tuple(
         replace(
             look,
             processes=tuple(
                 replace(
-                    one,
+                    process_look,
                     threads=(
-                        replace(one.threads[0], arguments=(1, 393, 0, limit)),
-                        *one.threads[1:],
+                        replace(process_look.threads[0], arguments=(1, 393, 0, limit)),
+                        *process_look.threads[1:],
                     ),
                 )
-                if one.pid == 101
-                else one
-                for one in look.processes
+                if process_look.pid == 101
+                else process_look
+                for process_look in look.processes
             ),
         )
-        for look in whole.looks
+        for look in evidence.looks
     )
-    causes = [label.cause for label in proposed(propose, replace(whole, looks=looks))]
+    causes = [label.cause for label in proposed(propose, replace(evidence, looks=looks))]
     assert causes == ["thread-deadlock"] * deadlock
 
 

@@ -47,9 +47,13 @@ def broadcast(**sources: int) -> Verdict:
 
 
 def test_who_waits_for_a_source_that_has_left_means_another_one_than_the_rest() -> None:
-    found = broadcast(r0=0, r2=1)
-    assert (found.state, found.cause, found.culprits) == ("stuck", "collective-mismatch", (2,))
-    assert "with rank 1 as its source" in found.summary
+    mistake = broadcast(r0=0, r2=1)
+    assert (mistake.state, mistake.cause, mistake.culprits) == (
+        "stuck",
+        "collective-mismatch",
+        (2,),
+    )
+    assert "with rank 1 as its source" in mistake.summary
 
 
 def test_of_several_sources_the_one_that_fewer_mean_is_wrong() -> None:
@@ -57,8 +61,8 @@ def test_of_several_sources_the_one_that_fewer_mean_is_wrong() -> None:
 
 
 def test_of_two_that_mean_themselves_either_may_be_wrong() -> None:
-    found = broadcast(r0=0, r2=2)
-    assert (found.cause, found.culprits) == ("collective-mismatch", (0, 2))
+    mistake = broadcast(r0=0, r2=2)
+    assert (mistake.cause, mistake.culprits) == ("collective-mismatch", (0, 2))
 
 
 def test_ranks_that_mean_the_same_source_do_not_differ() -> None:
@@ -76,17 +80,17 @@ def test_who_does_not_make_a_group_has_left_it_out() -> None:
     build = EvidenceBuilder()
     for rank in (0, 2, 3):
         build.elsewhere(rank, MAKES)
-    found = verdict(build)
-    assert (found.state, found.cause, found.culprits) == ("stuck", "collective-skipped", (1,))
-    assert "train.py:70, update, and did not come to new_group" in found.summary
+    outcome = verdict(build)
+    assert (outcome.state, outcome.cause, outcome.culprits) == ("stuck", "collective-skipped", (1,))
+    assert "train.py:70, update, and did not come to new_group" in outcome.summary
 
 
 def test_who_does_not_come_to_a_barrier_that_is_not_recorded() -> None:
     build = EvidenceBuilder()
     for rank in (0, 1, 2):
         build.elsewhere(rank, collective("monitored_barrier"))
-    found = verdict(build)
-    assert (found.state, found.cause, found.culprits) == ("stuck", "collective-skipped", (3,))
+    outcome = verdict(build)
+    assert (outcome.state, outcome.cause, outcome.culprits) == ("stuck", "collective-skipped", (3,))
 
 
 def test_another_operation_without_recordings() -> None:
@@ -109,8 +113,12 @@ def in_two_operations(stack: tuple[Frame, ...], share: float, seconds: float = 8
 
 
 def test_two_operations_without_a_recorder() -> None:
-    found = in_two_operations(AFTER_UPDATE, 0.0)
-    assert (found.state, found.cause, found.culprits) == ("stuck", "collective-mismatch", (0,))
+    mistake = in_two_operations(AFTER_UPDATE, 0.0)
+    assert (mistake.state, mistake.cause, mistake.culprits) == (
+        "stuck",
+        "collective-mismatch",
+        (0,),
+    )
 
 
 @pytest.mark.parametrize("share", [0.0, 0.2])
@@ -160,7 +168,7 @@ def transfer(
 
 
 @pytest.mark.parametrize(
-    ("calls", "said"),
+    ("calls", "expected"),
     [
         ((("recv", "1"), ("send", "0"), ("barrier", "")), []),
         (
@@ -201,9 +209,9 @@ def transfer(
     ],
 )
 def test_a_send_or_receive_whose_partner_stands_in_another_call(
-    calls: tuple[tuple[str, str], ...], said: list[tuple[tuple[int, ...], str]]
+    calls: tuple[tuple[str, str], ...], expected: list[tuple[tuple[int, ...], str]]
 ) -> None:
-    assert transfer(*calls) == said
+    assert transfer(*calls) == expected
 
 
 def test_a_partner_that_is_not_known_may_be_on_another_host() -> None:
@@ -340,5 +348,5 @@ def test_with_ranks_on_other_hosts_it_may_be_one_with_those() -> None:
         build.rank(rank).stack = collective("barrier")
     build.lose(3)
     build.local_ranks = 3
-    labels = [one for one in proposed(propose, build) if one.cause == "collective-mismatch"]
-    assert [(one.culprits, one.liveness) for one in labels] == [((0,), "unseen")]
+    labels = [label for label in proposed(propose, build) if label.cause == "collective-mismatch"]
+    assert [(label.culprits, label.liveness) for label in labels] == [((0,), "unseen")]

@@ -38,9 +38,9 @@ def asleep() -> EvidenceBuilder:
 
 
 def sure(build: EvidenceBuilder) -> float:
-    found = verdict(build)
-    assert found.culprits == (2,), found.summary
-    return found.confidence
+    outcome = verdict(build)
+    assert outcome.culprits == (2,), outcome.summary
+    return outcome.confidence
 
 
 def test_a_rank_that_could_not_be_looked_into_makes_nothing_surer() -> None:
@@ -108,9 +108,9 @@ def read(
     waited_s: float | None = None,
     still_s: float | None = None,
 ) -> Features:
-    seen = replace(scene.build(build.build()), patience=Patience(waited_s))
+    changed_evidence = replace(scene.build(build.build()), patience=Patience(waited_s))
     root = Candidate("user-code-busy", "", (), Sink.LINE, culprits=culprits, still_s=still_s)
-    return features(seen, root, victims)
+    return features(changed_evidence, root, victims)
 
 
 @pytest.mark.parametrize(
@@ -146,8 +146,7 @@ def test_whether_every_other_rank_that_runs_could_be_looked_into(
 
 
 @pytest.mark.parametrize(
-    ("ranks", "victims", "there_are"),
-    [(1, (), True), (2, (), False), (2, (0,), True)],
+    ("ranks", "victims", "there_are"), [(1, (), True), (2, (), False), (2, (0,), True)]
 )
 def test_a_job_of_one_rank_has_no_victims(
     ranks: int, victims: tuple[int, ...], there_are: bool

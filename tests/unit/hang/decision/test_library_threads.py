@@ -36,10 +36,13 @@ def with_threads(
         return replace(look, threads=(*look.threads, *more))
 
     def at(look: Look, which: int) -> Look:
-        seen = (of(one, which) if one.pid == pid else one for one in look.processes)
+        seen = (
+            of(process_look, which) if process_look.pid == pid else process_look
+            for process_look in look.processes
+        )
         return replace(look, processes=tuple(seen))
 
-    return replace(evidence, looks=tuple(at(one, n) for n, one in enumerate(evidence.looks)))
+    return replace(evidence, looks=tuple(at(each, n) for n, each in enumerate(evidence.looks)))
 
 
 def tokenizing() -> EvidenceBuilder:
@@ -57,10 +60,14 @@ def motion(build: EvidenceBuilder, share: float, name: str = "python") -> Motion
 
 
 def test_who_waits_for_threads_that_compute_is_not_stuck() -> None:
-    found = said(tokenizing(), 0.9)
-    assert (found.state, found.cause, found.culprits) == ("slow", "user-code-busy", (RANK,)), found
-    assert "train.py:12, build_prompts for threads of a library, which compute" in found.summary
-    assert any("threads of libraries used 360% of a core" in item.text for item in found.evidence)
+    outcome = said(tokenizing(), 0.9)
+    assert (outcome.state, outcome.cause, outcome.culprits) == (
+        "slow",
+        "user-code-busy",
+        (RANK,),
+    ), outcome
+    assert "train.py:12, build_prompts for threads of a library, which compute" in outcome.summary
+    assert any("threads of libraries used 360% of a core" in item.text for item in outcome.evidence)
 
 
 def test_nor_is_a_wait_for_them_one_for_a_lock() -> None:
@@ -73,9 +80,9 @@ def test_nor_is_a_wait_for_them_one_for_a_lock() -> None:
 def test_who_waits_for_an_answer_waits_for_that_whatever_its_threads_do() -> None:
     build = tokenizing()
     build.rank(RANK).blocks("socket-receive", "10.0.0.1:5 -> 10.0.0.9:443")
-    found = said(build, 0.9)
-    assert (found.state, found.cause) == ("slow", "user-code-blocked")
-    assert "10.0.0.9:443" in found.summary
+    outcome = said(build, 0.9)
+    assert (outcome.state, outcome.cause) == ("slow", "user-code-blocked")
+    assert "10.0.0.9:443" in outcome.summary
 
 
 def test_threads_that_rest_are_no_work() -> None:
@@ -97,10 +104,10 @@ def test_what_is_proven_stays_so() -> None:
 
 
 def test_the_share_is_of_all_such_threads() -> None:
-    found = motion(tokenizing(), 0.5)
-    assert found.kind == "still"
-    assert found.native_share == pytest.approx(THREADS * 0.5)
-    assert found.works_beneath
+    motion_of_rank = motion(tokenizing(), 0.5)
+    assert motion_of_rank.kind == "still"
+    assert motion_of_rank.native_share == pytest.approx(THREADS * 0.5)
+    assert motion_of_rank.works_beneath
 
 
 def test_threads_that_get_no_core_are_at_work_as_well() -> None:
@@ -122,5 +129,5 @@ def test_a_thread_that_runs_python_is_none_of_them() -> None:
 
 def test_without_a_stack_no_thread_is_known_to_be_of_a_library() -> None:
     evidence = replace(tokenizing().build(), stacks=())
-    found = index(with_threads(evidence, 100 + RANK, 0.9))[100 + RANK].motion
-    assert not found.works_beneath
+    moved = index(with_threads(evidence, 100 + RANK, 0.9))[100 + RANK].motion
+    assert not moved.works_beneath

@@ -8,10 +8,7 @@ from tests.unit.hang import stages
 from tests.unit.hang.recorded import held_to_the_truth
 
 
-@pytest.mark.parametrize(
-    "family",
-    ["gloo-calm", "ms-swift-4-6-0"],
-)
+@pytest.mark.parametrize("family", ["gloo-calm", "ms-swift-4-6-0"])
 def test_a_job_that_goes_on_is_not_called_stuck(family: str) -> None:
     for answer in held_to_the_truth(family):
         if set(answer.wanted.states) <= {"healthy", "slow"}:

@@ -32,9 +32,9 @@ def test_ranks_that_ask_and_sleep_may_wait_for_the_one_that_is_silent(wakes: int
     build.elsewhere(0, FETCH).blocks("socket-receive", "10.0.0.1:4 -> 10.0.0.9:80")
     for rank in (1, 2, 3):
         polls(build, rank, wakes)
-    found = verdict(build)
-    assert found.culprits == (0,)
-    assert "train.py:30" in found.summary
+    outcome = verdict(build)
+    assert outcome.culprits == (0,)
+    assert "train.py:30" in outcome.summary
 
 
 def test_ranks_that_all_ask_are_named_together() -> None:
@@ -77,8 +77,8 @@ def roots(
     return list(roots_of(scene, graph or waits(), labels))
 
 
-def causes(found: list[Candidate]) -> list[str]:
-    return [root.cause for root in found]
+def causes(labels: list[Candidate]) -> list[str]:
+    return [root.cause for root in labels]
 
 
 @pytest.mark.parametrize(
@@ -94,11 +94,11 @@ def causes(found: list[Candidate]) -> list[str]:
 def test_of_two_labels_of_the_same_ranks_the_stronger_is_kept(
     first: dict[str, Any], second: dict[str, Any], kept: str
 ) -> None:
-    found = roots(
+    labels = roots(
         label(1, reason="first", **{"cause": "a", **first}),
         label(1, reason="second", **{"cause": "a", **second}),
     )
-    assert [root.reason for root in found] == [kept]
+    assert [root.reason for root in labels] == [kept]
 
 
 @pytest.mark.parametrize(
@@ -116,8 +116,8 @@ def test_of_two_labels_of_the_same_ranks_the_stronger_is_kept(
 def test_a_label_is_explained_by_one_that_all_its_ranks_wait_for(
     pairs: tuple[tuple[int, int], ...], labelled: tuple[tuple[int, ...], ...], left: list[str]
 ) -> None:
-    found = causes(roots(*(label(*ranks) for ranks in labelled), graph=waits(*pairs)))
-    assert sorted(found) == sorted(left)
+    remaining = causes(roots(*(label(*ranks) for ranks in labelled), graph=waits(*pairs)))
+    assert sorted(remaining) == sorted(left)
 
 
 RING = waits((0, 1), (1, 0), (3, 2))
@@ -134,8 +134,8 @@ RING = waits((0, 1), (1, 0), (3, 2))
 def test_within_a_ring_the_stronger_label_explains_the_other(
     strong: dict[str, Any], left: list[str]
 ) -> None:
-    found = roots(label(0), label(1, **strong), label(2), graph=RING)
-    assert sorted(causes(found)) == left
+    labels = roots(label(0), label(1, **strong), label(2), graph=RING)
+    assert sorted(causes(labels)) == left
 
 
 @pytest.mark.parametrize(
@@ -155,21 +155,23 @@ def test_who_asks_and_sleeps_is_not_one_with_who_is_silent(
     build = silent()
     build.rank(1).wakes = wakes
     build.rank(1).still_s = 1001.2 if still_s is None else still_s
-    found = roots(label(1, sink=sink, cause="same"), label(0, sink=sink, cause="same"), build=build)
-    assert [root.culprits for root in found] == ([(0, 1)] if merged else [(0,), (1,)])
+    labels = roots(
+        label(1, sink=sink, cause="same"), label(0, sink=sink, cause="same"), build=build
+    )
+    assert [root.culprits for root in labels] == ([(0, 1)] if merged else [(0,), (1,)])
 
 
 def test_ranks_of_other_hosts_ask_nobody_as_far_as_is_known() -> None:
-    found = roots(label(0, sink=Sink.LINE, cause="same"), label(9, sink=Sink.LINE, cause="same"))
-    assert [root.culprits for root in found] == [(0, 9)]
+    labels = roots(label(0, sink=Sink.LINE, cause="same"), label(9, sink=Sink.LINE, cause="same"))
+    assert [root.culprits for root in labels] == [(0, 9)]
 
 
 def test_labels_of_one_trouble_become_one() -> None:
     alone = label(4, cause="same", whole="rank 4 stands", still_s=3.0)
-    found = roots(alone)
-    assert (found[0].whole, found[0].still_s) == ("rank 4 stands", 3.0)
-    found = roots(alone, label(1, cause="same", still_s=7.0), label(2, cause="same"))
-    assert [(root.culprits, root.whole, root.still_s) for root in found] == [((1, 2, 4), "", 7.0)]
+    labels = roots(alone)
+    assert (labels[0].whole, labels[0].still_s) == ("rank 4 stands", 3.0)
+    labels = roots(alone, label(1, cause="same", still_s=7.0), label(2, cause="same"))
+    assert [(root.culprits, root.whole, root.still_s) for root in labels] == [((1, 2, 4), "", 7.0)]
     apart = roots(alone, label(1, cause="same", liveness="timed"))
     assert len(apart) == 2
 
@@ -191,11 +193,11 @@ def test_the_likelier_root_comes_first(
     better: dict[str, Any], worse: dict[str, Any], better_first: bool
 ) -> None:
     ranks = (0, 1) if better_first else (1, 0)
-    found = roots(
+    labels = roots(
         label(ranks[0], **{"cause": "better", **better}),
         label(ranks[1], **{"cause": "worse", **worse}),
     )
-    assert causes(found) == ["better", "worse"]
+    assert causes(labels) == ["better", "worse"]
 
 
 def test_whom_more_ranks_wait_for_comes_before_whom_the_recordings_blame() -> None:

@@ -11,15 +11,7 @@ from grpo_doctor.hang.causes.candidate import Candidate, Sink
 from grpo_doctor.hang.decision.silence import nobody_is_at_it, silence_s
 from grpo_doctor.hang.model.nodes import ProcessNode
 from grpo_doctor_probes.evidence import Blocked, Frame, PythonThread, Thread
-from tests.evidence import (
-    BETWEEN_S,
-    FIRST_NS,
-    SECOND,
-    EvidenceBuilder,
-    Process,
-    collective,
-    frames,
-)
+from tests.evidence import BETWEEN_S, FIRST_NS, SECOND, EvidenceBuilder, Process, collective, frames
 from tests.unit.hang.causes.proposed import case_of
 from tests.verdicts import expect, verdict
 
@@ -63,8 +55,8 @@ def serves(
     shown = PythonThread(HANDLER, "Thread-1", stack)
     ran_ns = FIRST_NS + int((BETWEEN_S - still_s) * SECOND)
     how = (1, 393, 0, until, 0, 0)
-    seen = Thread(HANDLER, "python", "S", "futex_do_wait", arguments=how, last_ran_ns=ran_ns)
-    process.threads.append((shown, seen))
+    task = Thread(HANDLER, "python", "S", "futex_do_wait", arguments=how, last_ran_ns=ran_ns)
+    process.threads.append((shown, task))
 
 
 def asking(accepts: tuple[Frame, ...] = ACCEPTS) -> tuple[EvidenceBuilder, Process]:
@@ -84,9 +76,9 @@ def test_a_server_s_own_clock_is_no_work_on_a_request(
 ) -> None:
     build, server = asking(accepts)
     serves(server, at_request, still_s=10.0)
-    said = expect(build, "child-stuck", 1).verdict
+    outcome = expect(build, "child-stuck", 1).verdict
     where = next(one for one in at_request if "threading" not in one.file)
-    assert f":{where.line}, {where.function}" in said.summary
+    assert f":{where.line}, {where.function}" in outcome.summary
 
 
 def test_a_server_whose_handler_wakes_may_answer() -> None:
@@ -145,10 +137,10 @@ def test_a_silence_that_is_usual_for_this_job_is_slow() -> None:
 
 def test_a_core_that_wants_the_lock_of_its_cache_is_named_with_who_has_it() -> None:
     build = wanting_lock(4711)
-    said = expect(build, "rollout-engine-stalled", 1).verdict
-    assert f"pid {BELOW}" in said.summary
-    assert "core.py:110" in said.summary
-    assert "the lock of /cache/kernels.lock, held by pid 4711" in said.summary
+    outcome = expect(build, "rollout-engine-stalled", 1).verdict
+    assert f"pid {BELOW}" in outcome.summary
+    assert "core.py:110" in outcome.summary
+    assert "the lock of /cache/kernels.lock, held by pid 4711" in outcome.summary
 
 
 def test_a_lock_whose_holder_has_set_a_timer_may_be_released() -> None:

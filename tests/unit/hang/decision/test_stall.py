@@ -146,9 +146,9 @@ def test_event_loops_that_tick_do_not_make_a_job_healthy() -> None:
     for rank in (0, 1, 3):
         in_thread(ticking(build, rank), collective("barrier"), still_s=10.0)
     ticking(build, 2).blocks("socket-receive", "10.0.0.1:5 -> 10.0.0.9:80")
-    found = diagnose(build.build()).verdict
-    assert found.state != "healthy"
-    assert found.culprits == (2,)
+    outcome = diagnose(build.build()).verdict
+    assert outcome.state != "healthy"
+    assert outcome.culprits == (2,)
 
 
 def test_a_barrier_of_a_moment_in_a_thread_is_healthy() -> None:
@@ -183,9 +183,9 @@ def sending(stack: tuple[Frame, ...] = TO_ENGINE) -> EvidenceBuilder:
 
 def test_who_sends_its_weights_to_an_engine_is_at_work() -> None:
     build = sending()
-    assert [one.rank for one in stall_of(scene.build(build.build())).suspects] == [0]
-    found = diagnose(build.build()).verdict
-    assert (found.state, found.culprits) == ("slow", (0,)), found
+    assert [actor.rank for actor in stall_of(scene.build(build.build())).suspects] == [0]
+    outcome = diagnose(build.build()).verdict
+    assert (outcome.state, outcome.culprits) == ("slow", (0,)), outcome
 
 
 def test_who_stands_in_it_is_not() -> None:
@@ -214,7 +214,7 @@ def test_who_polls_in_a_group_of_its_own_sends_to_an_engine(
     build.calls(0, "broadcast", group="1")
     process = build.rank(0)
     process.state, process.cpu_share, process.wakes, process.still_s = "S", share, 300, 0.005
-    assert [one.rank for one in stall_of(scene.build(build.build())).suspects] == suspects
+    assert [actor.rank for actor in stall_of(scene.build(build.build())).suspects] == suspects
     assert (diagnose(build.build()).verdict.state == "slow") == (share > 0)
 
 
@@ -291,8 +291,8 @@ def test_a_host_that_waits_for_its_device_is_suspected_if_others_wait_for_it(
     why: Why | None, on: tuple[int, ...], suspect: bool
 ) -> None:
     waits = () if why is None else (Wait(0, "0", 40, "all_reduce", on, why),)
-    seen = replace(scene.build(in_driver().build()), matching=Matching(waits=waits))
-    assert [one.rank for one in stall_of(seen).suspects] == [1] * suspect
+    changed_evidence = replace(scene.build(in_driver().build()), matching=Matching(waits=waits))
+    assert [actor.rank for actor in stall_of(changed_evidence).suspects] == [1] * suspect
 
 
 @pytest.mark.parametrize("nccl", [True, False])
@@ -300,7 +300,7 @@ def test_or_if_its_recorder_tells_that_no_collective_is_left_on_it(nccl: bool) -
     evidence = in_driver().build()
     seen = scene.build(of_nccl(evidence) if nccl else evidence)
     idle = Matching(backlogs=(Backlog(1, 0, idle=True),))
-    assert [one.rank for one in stall_of(replace(seen, matching=idle)).suspects] == [1] * nccl
+    assert [actor.rank for actor in stall_of(replace(seen, matching=idle)).suspects] == [1] * nccl
 
 
 # Recorders that were read one after the other.
@@ -343,7 +343,8 @@ def test_the_clocks_of_two_hosts_are_not_compared() -> None:
     """That of the second host is 15 s ahead."""
     evidence = EvidenceBuilder().build()
     members = tuple(
-        replace(one, host="a" if (one.rank or 0) < 2 else "b") for one in evidence.job.members
+        replace(member, host="a" if (member.rank or 0) < 2 else "b")
+        for member in evidence.job.members
     )
     ahead_ns = 15 * SECOND
     dumps = []
@@ -362,8 +363,8 @@ def test_the_clocks_of_two_hosts_are_not_compared() -> None:
 def test_a_receiver_without_a_recording_does_not_tell_since_when_it_waits() -> None:
     moving = called_before_recorders_were_read(pipeline(), 1, at_s=BETWEEN_S + 1)
     assert not stalled(moving)
-    kept = tuple(dump for dump in moving.dumps if dump.rank not in (2, 3))
-    assert stalled(replace(moving, dumps=kept))
+    dumps = tuple(dump for dump in moving.dumps if dump.rank not in (2, 3))
+    assert stalled(replace(moving, dumps=dumps))
 
 
 def test_ranks_in_collectives_are_not_judged_by_their_stacks() -> None:

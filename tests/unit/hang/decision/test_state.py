@@ -34,25 +34,25 @@ def hang() -> EvidenceBuilder:
 
 
 def test_a_long_wait_in_one_look_is_slow() -> None:
-    said = once(hang().build())
-    assert said.state == "slow"
-    assert said.confidence <= 0.5
-    assert not any("of a core" in item.text or "woke" in item.text for item in said.evidence)
+    outcome = once(hang().build())
+    assert outcome.state == "slow"
+    assert outcome.confidence <= 0.5
+    assert not any("of a core" in item.text or "woke" in item.text for item in outcome.evidence)
 
 
 @pytest.mark.parametrize("state", ["T", "t"])
 def test_who_is_stopped_is_stopped_in_one_look(state: str) -> None:
     build = EvidenceBuilder()
     build.rank(3).state = state
-    said = once(build.build())
-    assert (said.state, said.culprits) == ("stuck", (3,))
+    outcome = once(build.build())
+    assert (outcome.state, outcome.culprits) == ("stuck", (3,))
 
 
 def test_one_look_is_never_healthy() -> None:
     build = EvidenceBuilder()
     build.waited_s = 0.5
-    said = once(build.build())
-    assert (said.state, said.summary.split(",")[0]) == ("slow", "One look was taken")
+    outcome = once(build.build())
+    assert (outcome.state, outcome.summary.split(",")[0]) == ("slow", "One look was taken")
 
 
 @pytest.mark.parametrize(
@@ -71,16 +71,16 @@ def test_what_one_look_leaves_of_a_verdict(
 ) -> None:
     evidence = hang().build()
     scene = case_of(replace(evidence, looks=evidence.looks[:looks])).scene
-    said = Verdict(state=state, cause=cause, confidence=0.9, summary="Rank 1 stands.")
+    outcome = Verdict(state=state, cause=cause, confidence=0.9, summary="Rank 1 stands.")
     sink = Sink.PROCESS if certain else Sink.LINE
     root = Candidate(cause, "", (), sink, "stopped", culprits=(1,))
-    found = as_of_one_look(scene, said, root)
+    softened = as_of_one_look(scene, outcome, root)
     if as_it_is:
-        assert found == said
+        assert softened == outcome
     else:
-        assert (found.state, found.confidence) == ("slow", 0.5)
+        assert (softened.state, softened.confidence) == ("slow", 0.5)
         named = state in ("stuck", "dead") and cause != ""
-        assert found.summary == (
+        assert softened.summary == (
             "Rank 1 stands, as one look shows it."
             if named
             else "One look was taken, which does not tell whether the job gets on."
@@ -139,8 +139,8 @@ def stands(stack: tuple[Frame, ...] = UPDATE, **more: Any) -> EvidenceBuilder:
 def test_where_nothing_can_move_it_three_seconds_are_enough(
     liveness: Liveness, sink: Sink, own_s: float, expected: State
 ) -> None:
-    found = state(stands(), liveness, sink=sink, still_s=own_s, waited_s=1.0)
-    assert found == expected
+    verdict_state = state(stands(), liveness, sink=sink, still_s=own_s, waited_s=1.0)
+    assert verdict_state == expected
 
 
 def test_of_who_polls_the_wait_of_the_others_counts() -> None:
@@ -223,9 +223,13 @@ def test_a_proof_does_not_hold_while_a_process_that_it_waits_for_gets_on(
         build.child(CULPRIT, "helper", pid=WORKER).works(REWARD)
     evidence = build.build()
     if how == "ended meanwhile":
-        gone = tuple(one for one in evidence.looks[1].processes if one.pid != HELPER)
+        remaining = tuple(
+            process_look
+            for process_look in evidence.looks[1].processes
+            if process_look.pid != HELPER
+        )
         evidence = replace(
-            evidence, looks=(evidence.looks[0], replace(evidence.looks[1], processes=gone))
+            evidence, looks=(evidence.looks[0], replace(evidence.looks[1], processes=remaining))
         )
     assert state(evidence, "never-wakes", node=node) == expected
 
@@ -245,10 +249,13 @@ def in_c(build: EvidenceBuilder) -> Evidence:
         replace(
             look,
             processes=tuple(
-                replace(one, threads=(replace(one.threads[0], arguments=(1, 393, 0, 0x7FFE)),))
-                if one.pid == 100 + CULPRIT
-                else one
-                for one in look.processes
+                replace(
+                    process_look,
+                    threads=(replace(process_look.threads[0], arguments=(1, 393, 0, 0x7FFE)),),
+                )
+                if process_look.pid == 100 + CULPRIT
+                else process_look
+                for process_look in look.processes
             ),
         )
         for look in evidence.looks

@@ -17,8 +17,8 @@ STEP = annotation("ProfilerStep#3", 1000.0, 900.0)
 
 
 def trace_of(folder: Path, *events: dict[str, Any], name: str = "x.json", **head: Any) -> Trace:
-    said = {"baseTimeNanoseconds": BASE_NS, **head}
-    return load(write(folder / name, json.dumps({**said, "traceEvents": list(events)})))
+    document = {"baseTimeNanoseconds": BASE_NS, **head}
+    return load(write(folder / name, json.dumps({**document, "traceEvents": list(events)})))
 
 
 def rows(trace: Trace, kind: Kind) -> list[tuple[str, float, float, int]]:

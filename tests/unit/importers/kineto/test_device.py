@@ -57,8 +57,8 @@ def test_what_is_covered_is_what_a_count_of_moments_says(pairs: Pairs, edges: li
     since = 1_700_000_000_000_000_000
     for zero in (0, since):
         stretches = union([(begin + zero, end + zero) for begin, end in pairs])
-        found = covered_ns(stretches, begins + zero, ends + zero)
-        assert found.tolist() == pytest.approx(counts)
+        covered = covered_ns(stretches, begins + zero, ends + zero)
+        assert covered.tolist() == pytest.approx(counts)
 
 
 def test_a_share_is_of_the_time_between_its_edges() -> None:

@@ -49,8 +49,8 @@ def test_files_are_looked_for_three_levels_below(tmp_path: Path) -> None:
         (folder / "x.json").touch()
         (folder / "x.json.gz").touch()
         (folder / "x.txt").touch()
-    found = [path.relative_to(tmp_path).as_posix() for path in files_in(tmp_path, ".json")]
-    assert found == ["a/b/c/x.json", "a/b/x.json", "a/x.json", "x.json"]
+    names = [path.relative_to(tmp_path).as_posix() for path in files_in(tmp_path, ".json")]
+    assert names == ["a/b/c/x.json", "a/b/x.json", "a/x.json", "x.json"]
     assert len(files_in(tmp_path, (".json", ".json.gz"))) == 8
 
 
@@ -72,8 +72,8 @@ def test_files_that_do_not_say_their_rank_get_the_next_that_is_free(tmp_path: Pa
     trace = load(tmp_path)
     assert trace.ranks == (0, 1, 2, 3)
     assert [p.rank for p in trace.processes] == [0, 1, 2, 3]
-    said = [note for note in trace.run.notes if "does not say its rank" in note]
-    assert said == [
+    notes = [note for note in trace.run.notes if "does not say its rank" in note]
+    assert notes == [
         "b.json does not say its rank; it is shown as rank 2.",
         "c.json does not say its rank; it is shown as rank 3.",
     ]
@@ -125,8 +125,8 @@ def test_a_file_with_a_step_a_range_or_a_kernel_is_useful(
 
 def test_what_is_left_out_and_lost_is_told(tmp_path: Path) -> None:
     write(tmp_path / "a.json", text_of(rank_events()))
-    whole = load(tmp_path)
-    assert (whole.loss.truncated, whole.loss.dropped_events, whole.loss.notes) == (False, 0, ())
+    trace = load(tmp_path)
+    assert (trace.loss.truncated, trace.loss.dropped_events, trace.loss.notes) == (False, 0, ())
     write(tmp_path / "b.json", json.dumps({"traceEvents": []}))
     write(tmp_path / "c.json", text_of(rank_events(), rank=1)[:-400])
     partly = load(tmp_path)

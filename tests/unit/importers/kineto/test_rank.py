@@ -158,9 +158,9 @@ def test_a_collective_is_called_as_the_file_calls_it(
     arguments: dict[str, Any], name: str, group: str, sequence: int, tmp_path: Path
 ) -> None:
     file = read(tmp_path, kernel("ncclDevKernel_X(args)", 5.0, 3.0, **arguments))
-    (found,) = file.collectives
-    assert (found.name, found.group, found.sequence) == (name, group, sequence)
-    assert (found.start_us, found.length_us, found.stream) == (5.0, 3.0, STREAM)
+    (collective,) = file.collectives
+    assert (collective.name, collective.group, collective.sequence) == (name, group, sequence)
+    assert (collective.start_us, collective.length_us, collective.stream) == (5.0, 3.0, STREAM)
 
 
 def test_times_are_since_what_the_file_says(tmp_path: Path) -> None:

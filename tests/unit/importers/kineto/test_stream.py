@@ -39,8 +39,8 @@ def test_every_event_comes_once_and_in_order_however_blocks_are_cut(
 ) -> None:
     monkeypatch.setattr(stream, "_BLOCK_BYTES", size)
     path = write(tmp_path / "x.json", text_of(named(count), rank=3, world_size=8, indent=indent))
-    found, reader = read(path)
-    assert found == names(count)
+    events, reader = read(path)
+    assert events == names(count)
     assert (reader.truncated, reader.damaged) == (False, 0)
     assert reader.head.baseTimeNanoseconds == BASE_NS
     assert reader.head.distributedInfo == Distributed(rank=3, world_size=8, backend="nccl")
@@ -52,8 +52,8 @@ def test_a_bare_array_is_all_events(
     size: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(stream, "_BLOCK_BYTES", size)
-    found, reader = read(write(tmp_path / "x.json", " \n" + json.dumps(named(4))))
-    assert (found, reader.truncated) == (names(4), False)
+    events, reader = read(write(tmp_path / "x.json", " \n" + json.dumps(named(4))))
+    assert (events, reader.truncated) == (names(4), False)
 
 
 FIRST = {"baseTimeNanoseconds": 5, "distributedInfo": {"rank": 1}, "deviceProperties": [{"id": 1}]}
@@ -78,17 +78,15 @@ def test_facts_stand_before_or_after_the_events_and_the_first_to_say_one_is_beli
 
     text = f'{{{inner(before)}{"," if before else ""} "traceEvents": {json.dumps(named(2))}'
     text += f"{',' if after else ''} {inner(after)}}}"
-    found, reader = read(write(tmp_path / "x.json", text))
-    assert found == names(2)
+    events, reader = read(write(tmp_path / "x.json", text))
+    assert events == names(2)
     head = reader.head
     rank = head.distributedInfo.rank if head.distributedInfo else None
     device = head.deviceProperties[0].id if head.deviceProperties else None
     assert (head.baseTimeNanoseconds, rank, device) == expected
 
 
-def test_a_head_with_bare_nan_is_read_and_one_of_other_types_is_passed_over(
-    tmp_path: Path,
-) -> None:
+def test_a_head_with_bare_nan_is_read_and_one_of_other_types_is_passed_over(tmp_path: Path) -> None:
     text = '{"x": NaN, "baseTimeNanoseconds": 7, "traceEvents": []}'
     assert read(write(tmp_path / "a.json", text))[1].head.baseTimeNanoseconds == 7
     text = '{"baseTimeNanoseconds": "soon", "traceEvents": []}'
@@ -104,16 +102,16 @@ def damage(text: str, *events: int) -> str:
 @pytest.mark.parametrize("damaged", [(), (0,), (3,), (6,), (1, 2), (0, 6)])
 def test_a_damaged_event_costs_itself_alone(damaged: tuple[int, ...], tmp_path: Path) -> None:
     text = damage(text_of(named(7)), *damaged)
-    found, reader = read(write(tmp_path / "x.json", text))
-    assert found == [name for number, name in enumerate(names(7)) if number not in damaged]
+    events, reader = read(write(tmp_path / "x.json", text))
+    assert events == [name for number, name in enumerate(names(7)) if number not in damaged]
     assert (reader.damaged, reader.truncated) == (len(damaged), False)
 
 
 def test_numbers_that_json_does_not_have_damage_nothing(tmp_path: Path) -> None:
     text = text_of(named(3)).replace('"dur": 5.0', '"dur": NaN', 1)
-    found, reader = read(write(tmp_path / "x.json", text))
+    events, reader = read(write(tmp_path / "x.json", text))
     # That event has no length, and so is no event.
-    assert (found, reader.damaged) == (names(3)[1:], 1)
+    assert (events, reader.damaged) == (names(3)[1:], 1)
 
 
 @pytest.mark.parametrize("indent", [2, None])
@@ -123,17 +121,17 @@ def test_of_a_file_that_is_cut_off_whole_events_are_there(
 ) -> None:
     text = text_of(named(count), indent=indent)
     last = f'"event {count - 1}"'
-    found, reader = read(write(tmp_path / "x.json", text[: text.index(last) + len(last)]))
-    assert (found, reader.truncated) == (names(count - 1), True)
+    events, reader = read(write(tmp_path / "x.json", text[: text.index(last) + len(last)]))
+    assert (events, reader.truncated) == (names(count - 1), True)
 
 
 def test_compressed_data_that_ends_early_is_cut_off(tmp_path: Path) -> None:
     path = tmp_path / "x.json.gz"
     path.write_bytes(gzip.compress(text_of(named(2000)).encode())[:-100])
-    found, reader = read(path)
+    events, reader = read(path)
     assert reader.truncated
-    assert found == names(len(found))
-    assert len(found) > 100
+    assert events == names(len(events))
+    assert len(events) > 100
 
 
 @pytest.mark.parametrize(

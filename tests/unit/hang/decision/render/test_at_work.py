@@ -29,9 +29,9 @@ def ticking(*, share: float = 0.0) -> EvidenceBuilder:
 
 
 def test_ranks_that_only_wake_up_are_not_called_healthy() -> None:
-    said = verdict(ticking())
-    assert (said.state, said.culprits) == ("slow", ())
-    assert "they woke now and then and did nothing" in said.summary
+    outcome = verdict(ticking())
+    assert (outcome.state, outcome.culprits) == ("slow", ())
+    assert "they woke now and then and did nothing" in outcome.summary
 
 
 def test_to_use_some_of_a_core_is_no_progress() -> None:
@@ -64,9 +64,9 @@ def test_a_wait_that_is_long_for_the_job_and_may_end_is_not_called_usual() -> No
     asks = build.elsewhere(1, frames("sleep_on /home/me/t.py:3", "clip /home/me/train.py:31"))
     asks.still_s, asks.wakes = 0.1, 9
     asks.blocks("sleep")
-    said = verdict(build)
-    assert said.state == "slow"
-    assert "40 s, where 0.1 s was the longest before; it may end" in said.summary
+    outcome = verdict(build)
+    assert outcome.state == "slow"
+    assert "40 s, where 0.1 s was the longest before; it may end" in outcome.summary
 
 
 def test_the_words_do_not_depend_on_the_order_of_processes() -> None:
@@ -102,8 +102,8 @@ def working(ranks: int, at_work: int) -> EvidenceBuilder:
     ],
 )
 def test_how_many_got_on(ranks: int, at_work: int, text: str) -> None:
-    found = words(working(ranks, at_work))
-    assert (found.state, found.summary) == ("healthy", f"The job is healthy: {text}.")
+    sentence = words(working(ranks, at_work))
+    assert (sentence.state, sentence.summary) == ("healthy", f"The job is healthy: {text}.")
 
 
 @pytest.mark.parametrize(
@@ -120,9 +120,9 @@ def test_what_ranks_did_that_were_not_seen_to_get_on(how: str, text: str) -> Non
         build.rank(0).works(REWARD, moves=False)
     elif how == "polling":
         build.rank(0).wakes = 6
-    found = words(build)
-    assert found.state == "slow"
-    assert found.summary.startswith(f"Slow: {text}")
+    sentence = words(build)
+    assert sentence.state == "slow"
+    assert sentence.summary.startswith(f"Slow: {text}")
 
 
 def test_a_wait_that_nobody_measured_is_said_to_be_of_no_time() -> None:
@@ -133,8 +133,8 @@ def test_a_wait_that_nobody_measured_is_said_to_be_of_no_time() -> None:
 def test_ranks_that_can_t_be_seen_are_hidden_unless_one_gets_on(works: bool) -> None:
     build = working(2, 1 if works else 0)
     build.rank(1).works((), moves=False)
-    found = words(build)
-    assert (found.cause, found.state) == (("", "healthy") if works else ("unknown", "slow"))
+    text = words(build)
+    assert (text.cause, text.state) == (("", "healthy") if works else ("unknown", "slow"))
 
 
 @pytest.mark.parametrize(
@@ -148,11 +148,7 @@ def test_ranks_that_can_t_be_seen_are_hidden_unless_one_gets_on(works: bool) -> 
     ],
 )
 def test_a_host_that_others_wake_in_a_collective_gets_on(
-    stack: tuple[Frame, ...],
-    wakes: int,
-    share: float,
-    threads: tuple[str, ...],
-    got_on: bool,
+    stack: tuple[Frame, ...], wakes: int, share: float, threads: tuple[str, ...], got_on: bool
 ) -> None:
     build = EvidenceBuilder(ranks=2, recorded=False)
     for rank in (0, 1):
@@ -201,9 +197,9 @@ def test_a_process_that_ranks_started_or_wait_for_gets_on_for_them(
     ("left", "text"), [(1, "and 1 other goes on: it may"), (2, "and 2 others go on: it may")]
 )
 def test_how_many_go_on_when_some_have_ended(left: int, text: str) -> None:
-    found = ending((0, 3), left)
-    assert found.summary.startswith("Ranks 0, 3 ended while the job was looked at, ")
-    assert text in found.summary
+    outcome = ending((0, 3), left)
+    assert outcome.summary.startswith("Ranks 0, 3 ended while the job was looked at, ")
+    assert text in outcome.summary
 
 
 # Ranks at work for which others wait.
@@ -248,19 +244,19 @@ def test_work_has_a_class_where_it_holds_others_up_for_an_unusual_time(
 
 
 def test_work_that_nobody_waits_for_has_none() -> None:
-    found = slow(REWARD, others_wait=False)
-    assert (found.cause, found.culprits, found.victims) == ("", (0, 1, 2), ())
-    assert found.summary.startswith("Slow, not stuck: ranks 0-2 compute rewards in reward")
-    assert "wait" not in found.summary
+    outcome = slow(REWARD, others_wait=False)
+    assert (outcome.cause, outcome.culprits, outcome.victims) == ("", (0, 1, 2), ())
+    assert outcome.summary.startswith("Slow, not stuck: ranks 0-2 compute rewards in reward")
+    assert "wait" not in outcome.summary
 
 
 @pytest.mark.parametrize(
     ("waited_s", "text"), [(400.0, "; ranks 0, 2 wait for 7 min."), (None, "; ranks 0, 2 wait.")]
 )
 def test_who_waits_and_for_how_long(waited_s: float | None, text: str) -> None:
-    found = slow(REWARD, waited_s=waited_s)
-    assert (found.culprits, found.victims) == ((1,), (0, 2))
-    assert found.summary.endswith(text)
+    outcome = slow(REWARD, waited_s=waited_s)
+    assert (outcome.culprits, outcome.victims) == ((1,), (0, 2))
+    assert outcome.summary.endswith(text)
 
 
 @pytest.mark.parametrize(
@@ -283,5 +279,5 @@ def test_what_a_rank_is_at_in_words(stack: tuple[Frame, ...], text: str) -> None
     ("written_bytes", "rate"), [(999_999, ""), (1_000_000, ", 1.0 MB in 1.2 s"), (0, "")]
 )
 def test_how_fast_it_writes_is_told_from_a_megabyte_on(written_bytes: int, rate: str) -> None:
-    found = slow(SAVES, written_bytes=written_bytes)
-    assert f"(t.py:4, write){rate}; ranks" in found.summary
+    outcome = slow(SAVES, written_bytes=written_bytes)
+    assert f"(t.py:4, write){rate}; ranks" in outcome.summary

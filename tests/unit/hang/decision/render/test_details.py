@@ -7,11 +7,7 @@ from dataclasses import replace
 import pytest
 
 from grpo_doctor.hang.catalogue import CLASSES, Class
-from grpo_doctor.hang.decision.render.details import (
-    with_layout,
-    with_outlook,
-    with_spelled_fixes,
-)
+from grpo_doctor.hang.decision.render.details import with_layout, with_outlook, with_spelled_fixes
 from grpo_doctor.hang.model import scene
 from grpo_doctor.hang.model.scene import Scene
 from grpo_doctor.hang.verdict import Fix, State, Verdict
@@ -22,10 +18,10 @@ def verdict(state: State, cause: str) -> Verdict:
     return Verdict(state=state, cause=cause, culprits=(1,), confidence=0.9, summary="Rank 1 waits.")
 
 
-@pytest.mark.parametrize("one", CLASSES, ids=lambda one: one.name)
-def test_every_class_begins_with_an_answer(one: Class) -> None:
-    assert with_outlook(verdict("stuck", one.name)).can_go_on == one.can_go_on
-    assert one.can_go_on.startswith(("Yes", "No", "Only if", "That is open"))
+@pytest.mark.parametrize("entry", CLASSES, ids=lambda entry: entry.name)
+def test_every_class_begins_with_an_answer(entry: Class) -> None:
+    assert with_outlook(verdict("stuck", entry.name)).can_go_on == entry.can_go_on
+    assert entry.can_go_on.startswith(("Yes", "No", "Only if", "That is open"))
 
 
 @pytest.mark.parametrize(
@@ -36,8 +32,8 @@ def test_what_may_move_needs_no_answer(state: State, cause: str) -> None:
 
 
 def test_what_a_case_tells_counts_before_what_its_class_does() -> None:
-    found = with_outlook(verdict("stuck", "reward-blocked"), "Yes, as soon as pid 7 may run.")
-    assert found.can_go_on == "Yes, as soon as pid 7 may run."
+    outcome = with_outlook(verdict("stuck", "reward-blocked"), "Yes, as soon as pid 7 may run.")
+    assert outcome.can_go_on == "Yes, as soon as pid 7 may run."
 
 
 @pytest.mark.parametrize(
@@ -53,8 +49,8 @@ def test_what_a_case_tells_counts_before_what_its_class_does() -> None:
 def test_an_option_is_spelled_as_its_framework_takes_it(
     framework: str, fix: Fix, spelling: str | None
 ) -> None:
-    said = Verdict(state="stuck", cause="x", confidence=0.9, summary="x", fixes=(fix,))
-    assert [one.spelling for one in with_spelled_fixes(said, framework).fixes] == [spelling]
+    outcome = Verdict(state="stuck", cause="x", confidence=0.9, summary="x", fixes=(fix,))
+    assert [one.spelling for one in with_spelled_fixes(outcome, framework).fixes] == [spelling]
 
 
 def in_tensor_parallel() -> Scene:
@@ -78,9 +74,9 @@ def in_tensor_parallel() -> Scene:
 def test_the_only_culprit_is_named_with_its_place_in_the_layout(
     culprits: tuple[int, ...], summary: str, layouts: int
 ) -> None:
-    said = Verdict(
+    outcome = Verdict(
         state="stuck", cause="x", culprits=culprits, confidence=0.9, summary="Rank 1 waits."
     )
-    found = with_layout(in_tensor_parallel(), said)
-    assert found.summary == summary
-    assert [item.source for item in found.evidence] == ["layout"] * layouts
+    placed = with_layout(in_tensor_parallel(), outcome)
+    assert placed.summary == summary
+    assert [item.source for item in placed.evidence] == ["layout"] * layouts

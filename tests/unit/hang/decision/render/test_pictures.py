@@ -7,12 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from grpo_doctor.hang.decision.render.pictures import (
-    edges_of,
-    groups_of,
-    nodes_of,
-    rank_states,
-)
+from grpo_doctor.hang.decision.render.pictures import edges_of, groups_of, nodes_of, rank_states
 from grpo_doctor.hang.diagnose import diagnose
 from grpo_doctor.hang.model.nodes import ProcessNode, RankNode
 from grpo_doctor.hang.model.waiting.graph import Graph, Link
@@ -139,10 +134,12 @@ def test_what_a_rank_is_at_and_waits_for(how: str, state: str, waiting_for: str)
         rank.blocks("pipe-read", "pipe:[7]", *known)
     case = case_of(build)
     if how == "was not seen before":
-        whole = build.build()
-        first = tuple(one for one in whole.looks[0].processes if one.pid != 101)
-        looks = (replace(whole.looks[0], processes=first), whole.looks[1])
-        case = case_of(replace(whole, looks=looks))
+        evidence = build.build()
+        first = tuple(
+            process_look for process_look in evidence.looks[0].processes if process_look.pid != 101
+        )
+        looks = (replace(evidence.looks[0], processes=first), evidence.looks[1])
+        case = case_of(replace(evidence, looks=looks))
     row = rank_states(case.scene, case.graph)[1]
     assert (row.state, row.waiting_for) == (state, waiting_for)
 

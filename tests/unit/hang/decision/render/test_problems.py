@@ -17,9 +17,9 @@ def told(*problems: Problem, hosts: int = 1) -> tuple[tuple[str, str], ...]:
 
 
 def test_ranks_that_say_the_same_are_named_together() -> None:
-    said = "it has not loaded torch"
-    found = told(*(Problem(said, "Wait.", pid=100 + rank) for rank in (2, 0, 1)))
-    assert found == (("ranks 0-2: it has not loaded torch", "Wait."),)
+    problem = "it has not loaded torch"
+    problems = told(*(Problem(problem, "Wait.", pid=100 + rank) for rank in (2, 0, 1)))
+    assert problems == (("ranks 0-2: it has not loaded torch", "Wait."),)
 
 
 def test_a_process_that_is_no_rank_has_its_number_once() -> None:
@@ -44,8 +44,8 @@ def test_a_recording_that_can_t_be_read_is_told_with_its_rank_or_file() -> None:
         FlightDump("ptrace", None, None, "fr", data=bad),
         FlightDump("file:/tmp/dump_7", 3, None, "", data=bad),
     )
-    found = diagnose(replace(evidence, dumps=dumps)).problems
-    said = {text.partition(":")[0] for text, _ in found}
-    assert {"rank 2", "/tmp/dump_7"} <= said
-    assert len(found) == 3
-    assert not [text for text, _ in found if text.startswith(("rank 3", "ranks"))]
+    problems = diagnose(replace(evidence, dumps=dumps)).problems
+    subjects = {text.partition(":")[0] for text, _ in problems}
+    assert {"rank 2", "/tmp/dump_7"} <= subjects
+    assert len(problems) == 3
+    assert not [text for text, _ in problems if text.startswith(("rank 3", "ranks"))]

@@ -19,14 +19,7 @@ from grpo_doctor.hang.decision.stall import stall_of
 from grpo_doctor.hang.diagnose import diagnose
 from grpo_doctor.hang.model.process.patience import Patience
 from grpo_doctor.hang.verdict import Verdict
-from grpo_doctor_probes.evidence import (
-    Evidence,
-    Frame,
-    Placement,
-    PythonThread,
-    Stack,
-    Thread,
-)
+from grpo_doctor_probes.evidence import Evidence, Frame, Placement, PythonThread, Stack, Thread
 from tests.evidence import FIRST_NS, SECOND, EvidenceBuilder, Process, collective, frames
 from tests.unit.hang.causes.proposed import case_of
 from tests.unit.hang.causes.test_ras import answers
@@ -59,10 +52,14 @@ def verdict_on(build: EvidenceBuilder) -> Verdict:
 
 def test_a_host_that_does_not_come_is_waited_for_at_the_named_rendezvous() -> None:
     build, _ = launching(300)
-    found = verdict_on(build)
-    assert (found.state, found.cause, found.culprits) == ("stuck", "rank-missing", (0, 1, 2, 3))
-    assert "at the rendezvous node0:29500 for the other host for 5 min" in found.summary
-    assert "other hosts" in found.fixes[0].text
+    outcome = verdict_on(build)
+    assert (outcome.state, outcome.cause, outcome.culprits) == (
+        "stuck",
+        "rank-missing",
+        (0, 1, 2, 3),
+    )
+    assert "at the rendezvous node0:29500 for the other host for 5 min" in outcome.summary
+    assert "other hosts" in outcome.fixes[0].text
 
 
 @pytest.mark.parametrize("works", [False, True])
@@ -70,25 +67,25 @@ def test_hosts_start_one_after_the_other_and_some_slowly(works: bool) -> None:
     build, launcher = launching(300 if works else 20)
     if works:
         launcher.works(())
-    found = verdict_on(build)
-    assert (found.state, found.culprits) == ("slow", ())
-    assert found.summary.startswith("No rank has been started yet: the launcher (pid 50) has")
+    outcome = verdict_on(build)
+    assert (outcome.state, outcome.culprits) == ("slow", ())
+    assert outcome.summary.startswith("No rank has been started yet: the launcher (pid 50) has")
 
 
 def test_a_launcher_of_one_host_is_not_said_to_wait_for_others() -> None:
     build, _ = launching(300, hosts=1)
-    found = verdict_on(build)
-    assert (found.state, found.cause) == ("stuck", "rank-missing")
-    assert "host" not in found.summary
-    assert found.confirm == ("py-spy dump --pid 50",)
+    outcome = verdict_on(build)
+    assert (outcome.state, outcome.cause) == ("stuck", "rank-missing")
+    assert "host" not in outcome.summary
+    assert outcome.confirm == ("py-spy dump --pid 50",)
 
 
 def test_a_launcher_that_ends_has_ended_the_job() -> None:
     build, launcher = launching(300)
     launcher.state, launcher.exit_code = "Z", 1
-    found = verdict_on(build)
-    assert "ended" in found.summary
-    assert found.state != "stuck"
+    outcome = verdict_on(build)
+    assert "ended" in outcome.summary
+    assert outcome.state != "stuck"
 
 
 @pytest.mark.parametrize(
@@ -114,9 +111,9 @@ def test_ranks_are_waited_for_two_minutes(
     scene = case_of(evidence if works else first).scene
     if works:
         scene = replace(scene, evidence=first)
-    found = not_started(scene, scene.actors)
-    assert (found.state, found.cause) == (state, cause)
-    assert found.confidence == (0.8 if state == "stuck" and hosts > 1 else 0.6)
+    outcome = not_started(scene, scene.actors)
+    assert (outcome.state, outcome.cause) == (state, cause)
+    assert outcome.confidence == (0.8 if state == "stuck" and hosts > 1 else 0.6)
 
 
 @pytest.mark.parametrize(
@@ -132,8 +129,8 @@ def test_ranks_are_waited_for_two_minutes(
 def test_how_many_hosts_are_waited_for(nodes: int | None, placements: int, text: str) -> None:
     evidence = launching(300)[0].build()
     places = tuple(Placement(f"node{number}", nodes=nodes) for number in range(placements))
-    found = diagnose(replace(evidence, job=replace(evidence.job, placements=places)))
-    assert text in found.verdict.summary
+    diagnosis = diagnose(replace(evidence, job=replace(evidence.job, placements=places)))
+    assert text in diagnosis.verdict.summary
 
 
 # Who waits for whom, in a sentence.
@@ -171,8 +168,8 @@ def test_victims_in_several_calls_are_told_without_one() -> None:
 
 
 def test_a_sentence_of_the_whole_is_not_added_to() -> None:
-    whole = sentence_of(EvidenceBuilder(), (1,), (0, 2), whole="ranks hold each other up")
-    assert whole == "Ranks hold each other up."
+    sentence = sentence_of(EvidenceBuilder(), (1,), (0, 2), whole="ranks hold each other up")
+    assert sentence == "Ranks hold each other up."
 
 
 # What does not say why.
@@ -207,18 +204,18 @@ def test_ranks_that_ask_the_store_in_no_call_of_torch_stand_in_none() -> None:
         build.rank(rank).stack = REWARD
         build.rank(rank).blocks("socket-receive", "10.0.0.1:5 -> 10.0.0.1:29500")
     evidence = build.build()
-    found = open_verdict(replace(evidence, job=replace(evidence.job, address="node0:29500")))
-    assert found.summary.startswith("No rank stands out")
+    outcome = open_verdict(replace(evidence, job=replace(evidence.job, address="node0:29500")))
+    assert outcome.summary.startswith("No rank stands out")
 
 
 def test_a_rank_at_work_is_not_among_those_that_do_not_move() -> None:
     build = EvidenceBuilder(ranks=3)
     build.elsewhere(0, REWARD)
     build.elsewhere(1, REWARD).works(REWARD)
-    found = open_verdict(build)
-    assert (found.culprits, found.victims) == ((0,), (2,))
-    assert found.confirm == ("py-spy dump --native --pid 100",)
-    assert {item.rank for item in found.evidence} == {0}
+    outcome = open_verdict(build)
+    assert (outcome.culprits, outcome.victims) == ((0,), (2,))
+    assert outcome.confirm == ("py-spy dump --native --pid 100",)
+    assert {item.rank for item in outcome.evidence} == {0}
 
 
 @pytest.mark.parametrize(
@@ -260,8 +257,8 @@ def test_recorders_that_answer_and_have_nothing_are_off(
 def test_that_nccl_sees_no_difference_is_told(counts: tuple[int, ...], told: bool) -> None:
     build = EvidenceBuilder(ranks=2)
     ras = answers(build, *counts) if counts else ()
-    found = open_verdict(replace(build.build(), ras=ras))
-    assert ("NCCL RAS" in [item.source for item in found.evidence]) is told
+    outcome = open_verdict(replace(build.build(), ras=ras))
+    assert ("NCCL RAS" in [item.source for item in outcome.evidence]) is told
 
 
 def test_native_frames_are_told_where_they_were_looked_at() -> None:
@@ -269,6 +266,6 @@ def test_native_frames_are_told_where_they_were_looked_at() -> None:
     thread = PythonThread(100, "MainThread", (Frame("epoll_wait", "libc", 0), *REWARD))
     native = Stack(100, FIRST_NS, (thread,), native=True)
     stacks = (evidence.stacks[0], (*evidence.stacks[1], native))
-    found = open_verdict(replace(evidence, stacks=stacks))
-    told = [item.text for item in found.evidence if item.source == "native stack"]
-    assert told == ["epoll_wait < check < reward < main"]
+    outcome = open_verdict(replace(evidence, stacks=stacks))
+    texts = [item.text for item in outcome.evidence if item.source == "native stack"]
+    assert texts == ["epoll_wait < check < reward < main"]
