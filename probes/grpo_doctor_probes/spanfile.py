@@ -72,18 +72,10 @@ class SpanFile:
         self.header = mmap.mmap(descriptor, layout.HEADER_BYTES)
         self.state = memoryview(self.header)[layout.STATE_OFFSET : layout.THREADS_OFFSET].cast("Q")
         self._names_end = layout.NAMES_OFFSET
+        sizes = (layout.HEADER_BYTES, layout.SEGMENT_BYTES, layout.SEGMENT_RECORDS)
+        start = (time.monotonic_ns(), time.time_ns())
         layout.FIXED.pack_into(
-            self.header,
-            0,
-            layout.MAGIC,
-            layout.VERSION,
-            layout.HEADER_BYTES,
-            layout.SEGMENT_BYTES,
-            layout.SEGMENT_RECORDS,
-            os.getpid(),
-            rank,
-            time.monotonic_ns(),
-            time.time_ns(),
+            self.header, 0, layout.MAGIC, layout.VERSION, *sizes, os.getpid(), rank, *start
         )
         self.segment = self._next_segment()
 

@@ -111,16 +111,8 @@ def _context(saved: Saved, floats: int) -> bytes:
     """
     values = _unpack(saved.registers)
     return _CONTEXT.pack(
-        _STACK_SELECTOR_GIVEN,
-        0,
-        *(0, 0, 0),
+        _STACK_SELECTOR_GIVEN, 0, *(0, 0, 0),
         *(values[name] for name in _SIGNAL_FRAME_ORDER),
-        values["eflags"],
-        values["cs"],
-        *(0, 0),
-        values["ss"],
-        *(0, 0, 0, 0),
-        floats,
-        b"",
-        saved.blocked,
-    )
+        values["eflags"], values["cs"], *(0, 0), values["ss"], *(0, 0, 0, 0),
+        floats, b"", saved.blocked,
+    )  # fmt: skip

@@ -50,6 +50,11 @@ def by_arguments(span_of: Callable[..., str | None]) -> Around:
     return around
 
 
+def shared(span: str) -> Around:
+    """For `replace`: one span for all calls that are in it at once."""
+    return lambda function: timed(lambda: SharedSpan(span), function)
+
+
 def before(note: Callable[..., object]) -> Around:
     """For `replace`: calls `note` with the function's arguments before each call, `quietly`."""
 

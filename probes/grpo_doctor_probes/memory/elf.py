@@ -120,8 +120,7 @@ def library(read: Read, start: int) -> Library:
 def _dynamic_entries(raw: bytes) -> dict[int, int]:
     """Tag: value of a dynamic section, up to its end mark."""
     entries: dict[int, int] = {}
-    for offset in range(0, len(raw) - _PAIR.size + 1, _PAIR.size):
-        tag, value = _PAIR.unpack_from(raw, offset)
+    for tag, value in _PAIR.iter_unpack(raw[: len(raw) - len(raw) % _PAIR.size]):
         if not tag:
             break
         entries.setdefault(tag, value)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 
 from grpo_doctor_probes.bounded import within
@@ -50,16 +51,11 @@ def _addresses(proc: Path, pid: int) -> tuple[str, ...]:
     """The IPv4 addresses of its network namespace that others can reach: /proc/PID/net/fib_trie
     has each local address on the line before `/32 host LOCAL`.
     """
-    addresses: dict[str, None] = {}
-    before = ""
-    for line in (
-        _bounded(proc / str(pid) / "net" / "fib_trie").decode("ascii", "replace").split("\n")
-    ):
-        address = before.strip().removeprefix("|-- ")
-        if "/32 host LOCAL" in line and not address.startswith("127."):
-            addresses.setdefault(address)
-        before = line
-    return tuple(addresses)
+    text = _bounded(proc / str(pid) / "net" / "fib_trie").decode("ascii", "replace")
+    pairs = pairwise(text.split("\n"))
+    local = (before.strip() for before, line in pairs if "/32 host LOCAL" in line)
+    addresses = dict.fromkeys(line.removeprefix("|-- ") for line in local)
+    return tuple(address for address in addresses if not address.startswith("127."))
 
 
 def _bounded(path: Path) -> bytes:

@@ -10,6 +10,7 @@ import json
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from itertools import islice
 
 from grpo_doctor_probes.evidence import Job, Placement
 from grpo_doctor_probes.printable import printable
@@ -24,16 +25,12 @@ _NODE_RANK = re.compile(r"--node[_-]rank[= ](\d{1,6})")
 
 def expanded(text: str, at_most: int) -> tuple[str, ...]:
     """The hosts in order; empty where the list is not understood or has more than `at_most`."""
-    hosts: list[str] = []
+    every = (host for part in _split(text[:_LONGEST]) for host in _expanded_part(part))
     try:
-        for part in _split(text[:_LONGEST]):
-            for host in _expanded_part(part):
-                hosts.append(host)
-                if len(hosts) > at_most:
-                    return ()
+        hosts = tuple(islice(every, at_most + 1))
     except (ValueError, RecursionError):
         return ()
-    return tuple(hosts)
+    return hosts if len(hosts) <= at_most else ()
 
 
 def _split(text: str) -> Iterator[str]:

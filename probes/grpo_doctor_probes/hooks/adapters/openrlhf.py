@@ -6,27 +6,23 @@ are those of the work; rewards are called while samples are generated, in the ac
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
 from grpo_doctor_probes import watch_collectives
-from grpo_doctor_probes.decorate import timed
 from grpo_doctor_probes.hooks.adapters import openrlhf_steps as steps
-from grpo_doctor_probes.hooks.concurrent import SharedSpan
 from grpo_doctor_probes.hooks.roles import with_role
 from grpo_doctor_probes.hooks.table import Adapter, Hook
 from grpo_doctor_probes.hooks.users_code import name_of, with_span
 from grpo_doctor_probes.hooks.wrapping import (
-    Around,
     after,
     before,
     by_arguments,
     on_result,
     replace,
+    shared,
     spanned,
 )
-from grpo_doctor_probes.recorder import quietly
 from grpo_doctor_probes.rundir import DRIVER
 from grpo_doctor_probes.sidecar import ROLE
 
@@ -74,20 +70,21 @@ def _patch_samples(module: ModuleType) -> None:
 
 def _patch_launcher(module: ModuleType) -> None:
     for base in ("BaseModelActor", "BasePPORole"):
-        replace(module, f"{base}._setup_distributed", _around_setup)
+        replace(module, f"{base}._setup_distributed", before(_take_role))
+        replace(module, f"{base}._setup_distributed", after(lambda *_, **__: watch_collectives()))
 
 
 def _patch_engine(module: ModuleType) -> None:
     for name in ("RolloutRayActor", "LLMRayActor"):
         replace(module, f"{name}.__init__", with_role("rollout"))
-    replace(module, "RolloutRayActor.generate", _shared("rollout/generate"))
+    replace(module, "RolloutRayActor.generate", shared("rollout/generate"))
     replace(module, "batch_vllm_engine_call", by_arguments(_span_of_call))
 
 
 def _patch_agent(module: ModuleType) -> None:
     for transport in ("func", "http"):
         method = f"SingleTurnAgentExecutor._fetch_rewards_via_{transport}"
-        replace(module, method, _shared("reward"))
+        replace(module, method, shared("reward"))
     replace(module, "SingleTurnAgentExecutor.__init__", after(_name_reward))
     replace(module, "MultiTurnAgentExecutor.__init__", after(_name_environment))
 
@@ -96,18 +93,8 @@ def _patch_reward(module: ModuleType) -> None:
     replace(module, "RemoteRewardModel.__init__", with_role("reward"))
 
 
-def _shared(span: str) -> Around:
-    return lambda function: timed(lambda: SharedSpan(span), function)
-
-
-def _around_setup(setup: Callable[..., Any]) -> Callable[..., Any]:
-    def wrapper(self: Any, *args: Any, **kwargs: Any) -> Any:
-        ROLE.take(_ROLES.get(type(self).__name__, "reference"))
-        result = setup(self, *args, **kwargs)
-        quietly(watch_collectives)
-        return result
-
-    return wrapper
+def _take_role(actor: Any, *_: Any, **__: Any) -> None:
+    ROLE.take(_ROLES.get(type(actor).__name__, "reference"))
 
 
 def _name_wait(generator: Any, *_: Any, **__: Any) -> None:
@@ -130,7 +117,7 @@ def _name_environment(_executor: Any, agent_instance_cls: Any, *_: Any, **__: An
     """A user's environment: what it does between two turns."""
     step = vars(agent_instance_cls).get("step")
     if step is not None and not hasattr(step, "__wrapped__"):
-        agent_instance_cls.step = _shared("rollout/tools")(step)
+        agent_instance_cls.step = shared("rollout/tools")(step)
 
 
 ADAPTER = Adapter(

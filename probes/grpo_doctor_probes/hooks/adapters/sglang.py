@@ -4,20 +4,14 @@ from __future__ import annotations
 
 from types import ModuleType
 
-from grpo_doctor_probes.decorate import timed
-from grpo_doctor_probes.hooks.concurrent import SharedSpan
 from grpo_doctor_probes.hooks.table import Adapter, Hook
-from grpo_doctor_probes.hooks.wrapping import replace
+from grpo_doctor_probes.hooks.wrapping import replace, shared
 
 _ENGINE = "sglang.srt.entrypoints.engine"
 
 
 def _patch_engine(module: ModuleType) -> None:
-    replace(
-        module,
-        "Engine.async_generate",
-        lambda generate: timed(lambda: SharedSpan("rollout/generate"), generate),
-    )
+    replace(module, "Engine.async_generate", shared("rollout/generate"))
 
 
 ADAPTER = Adapter(

@@ -12,13 +12,11 @@ from types import ModuleType
 from typing import Any
 
 from grpo_doctor_probes import recorder
-from grpo_doctor_probes.decorate import timed
-from grpo_doctor_probes.hooks.concurrent import SharedSpan
 from grpo_doctor_probes.hooks.roles import with_role
 from grpo_doctor_probes.hooks.spans import write_ended
 from grpo_doctor_probes.hooks.table import Hook
 from grpo_doctor_probes.hooks.users_code import name_rewards
-from grpo_doctor_probes.hooks.wrapping import after, before, replace
+from grpo_doctor_probes.hooks.wrapping import after, before, replace, shared
 
 _TRAINER = "trl.experimental.async_grpo.async_grpo_trainer"
 _LOOP = "trl.experimental.async_grpo.async_rollout_worker"
@@ -69,11 +67,10 @@ def _with_spans(argument: Any) -> Any:
     """The same, the functions of a dictionary of tools within spans."""
     if not isinstance(argument, dict):
         return argument
-    return {name: _with_span(tool, f"{TOOLS}/{name}") for name, tool in argument.items()}
-
-
-def _with_span(tool: Any, span: str) -> Any:
-    return timed(lambda: SharedSpan(span), tool) if hasattr(tool, "__code__") else tool
+    return {
+        name: shared(f"{TOOLS}/{name}")(tool) if hasattr(tool, "__code__") else tool
+        for name, tool in argument.items()
+    }
 
 
 def _write_waits(_loop: Any, values: dict[str, Any], *_: Any, **__: Any) -> None:

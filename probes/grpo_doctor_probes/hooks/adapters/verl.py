@@ -16,7 +16,6 @@ from types import ModuleType
 from typing import Any
 
 from grpo_doctor_probes import describe, metrics, watch_collectives
-from grpo_doctor_probes.decorate import timed
 from grpo_doctor_probes.hooks.adapters import verl_async
 from grpo_doctor_probes.hooks.adapters.verl_functions import (
     ACTORS,
@@ -33,7 +32,7 @@ from grpo_doctor_probes.hooks.roles import with_gpu_times, with_role
 from grpo_doctor_probes.hooks.spans import STEPS, HookedSpan
 from grpo_doctor_probes.hooks.table import Adapter
 from grpo_doctor_probes.hooks.users_code import name_of
-from grpo_doctor_probes.hooks.wrapping import before, replace
+from grpo_doctor_probes.hooks.wrapping import after, before, replace, shared
 from grpo_doctor_probes.recorder import quietly
 from grpo_doctor_probes.rundir import DRIVER
 from grpo_doctor_probes.sidecar import ROLE
@@ -179,16 +178,8 @@ def _patch_actors(module: ModuleType) -> None:
 
 
 def _patch_worker(module: ModuleType) -> None:
-    def around(make: Callable[..., Any]) -> Callable[..., Any]:
-        def wrapper(self: Any, *args: Any, **kwargs: Any) -> Any:
-            ROLE.take("actor")
-            result = make(self, *args, **kwargs)
-            quietly(watch_collectives)
-            return result
-
-        return wrapper
-
-    replace(module, "Worker.__init__", around)
+    replace(module, "Worker.__init__", with_role("actor"))
+    replace(module, "Worker.__init__", after(lambda *_, **__: watch_collectives()))
 
 
 def _patch_rewards(module: ModuleType) -> None:
@@ -210,8 +201,7 @@ def _with_span(function: Any, config: Any) -> Any:
         return functools.partial(function.func, inner, *args, **function.keywords)
     if not hasattr(function, "__code__"):
         return function
-    name = f"reward/{_configured_name(config) or name_of(function)}"
-    return timed(lambda: SharedSpan(name), function)
+    return shared(f"reward/{_configured_name(config) or name_of(function)}")(function)
 
 
 def _configured_name(config: Any) -> Any:
