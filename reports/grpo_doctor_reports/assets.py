@@ -40,8 +40,7 @@ _SCRIPTS: Final = (
     "boot.js",
 )
 _FIRST_SCRIPT: Final = "first.js"
-_HANG_SCRIPTS: Final = ("page.js", "clipboard.js", "still.js")
-_COMPARE_SCRIPTS: Final = _HANG_SCRIPTS
+_STILL_SCRIPTS: Final = ("page.js", "clipboard.js", "still.js")
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,21 +80,15 @@ def hang_style() -> str:
 
 
 @cache
-def hang_script() -> str:
-    """Return the script of the page about a stuck job."""
-    return _in_one_scope(_HANG_SCRIPTS)
-
-
-@cache
 def compare_style() -> str:
     """Return the style sheet of the page about two runs: the report's, and its own."""
     return f"{style()}\n{_read('compare.css')}"
 
 
 @cache
-def compare_script() -> str:
-    """Return the script of the page about two runs."""
-    return _in_one_scope(_COMPARE_SCRIPTS)
+def still_script() -> str:
+    """Return the script of the pages without charts: about a stuck job, about two runs."""
+    return _in_one_scope(_STILL_SCRIPTS)
 
 
 def _in_one_scope(names: Iterable[str]) -> str:

@@ -21,6 +21,18 @@ def code(text: str) -> Markup:
     return Markup("").join(shown)
 
 
+def still_page(environment: Environment, template: str, style: str, **context: object) -> bytes:
+    """Return a page without charts as UTF-8."""
+    script = assets.still_script()
+    page = environment.get_template(template).render(
+        script=Markup(script),  # noqa: S704 (our own file; its hash is in the policy)
+        style=Markup(style),  # noqa: S704 (our own file)
+        policy=assets.policy(assets.csp_hash(script)),
+        **context,
+    )
+    return page.encode("utf-8")
+
+
 def template_environment() -> Environment:
     """Return an environment that escapes everything and refuses names that are not there."""
     environment = Environment(

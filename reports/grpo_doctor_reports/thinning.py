@@ -46,7 +46,7 @@ def slowest_columns(rows: list[Numbers], width: int, limit: int) -> list[int]:
     """
     if width <= limit:
         return list(range(width))
-    means = [_mean([row[at] for row in rows]) or 0.0 for at in range(width)]
+    means = [known_mean([row[at] for row in rows]) or 0.0 for at in range(width)]
     return [max(range(*edges), key=means.__getitem__) for edges in bin_edges(width, limit)]
 
 
@@ -56,6 +56,7 @@ def bin_edges(width: int, columns: int) -> list[tuple[int, int]]:
     return list(pairwise(cuts))
 
 
-def _mean(values: Numbers) -> float | None:
+def known_mean(values: Numbers) -> float | None:
+    """Return the mean of what is known, None where nothing is."""
     numbers = [value for value in values if value is not None]
     return fmean(numbers) if numbers else None

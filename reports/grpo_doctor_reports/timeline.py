@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from statistics import fmean, median
+from statistics import median
 from typing import Any
 
 from msgspec.structs import replace
@@ -12,6 +12,7 @@ from grpo_doctor_reports.palette import order_of
 from grpo_doctor_reports.schema import timeline as parts
 from grpo_doctor_reports.schema.part import Numbers
 from grpo_doctor_reports.schema.views import Heatmap
+from grpo_doctor_reports.thinning import known_mean
 from grpo_doctor_reports.time_model import StepTime
 from grpo_doctor_reports.timeline_model import Bucket, RankBuckets, StepBuckets, Timeline, Worst
 from grpo_doctor_reports.views import fitted, matrix
@@ -48,8 +49,11 @@ def read_step_buckets(
     if not buckets:
         return _of_steps(steps, heatmap)
     width = len(buckets)
-    ranks = [*part.worst_rank, *[None] * width]
-    columns = (fitted(part.worst_seconds, width), _wide(part.worst_step, width), ranks[:width])
+    columns = (
+        fitted(part.worst_seconds, width),
+        fitted(part.worst_step, width, missing=0),
+        fitted(part.worst_rank, width),
+    )
     return StepBuckets(
         buckets=buckets,
         seconds=fitted(part.seconds, width),
@@ -192,16 +196,8 @@ def _from_bands(part: parts.Timeline) -> parts.Exact:
 
 def column_means(rows: list[Numbers], width: int) -> Numbers:
     """Return the mean of each of `width` columns, None where nothing is known."""
-    means: Numbers = []
-    for at in range(width):
-        column = [value for row in rows if (value := row[at]) is not None]
-        means.append(fmean(column) if column else None)
-    return means
+    return [known_mean([row[at] for row in rows]) for at in range(width)]
 
 
 def _in_order(by_phase: dict[str, Any]) -> dict[str, Any]:
     return {name: by_phase[name] for name in sorted(by_phase, key=order_of)}
-
-
-def _wide(values: list[int], length: int) -> list[int]:
-    return values[:length] + [0] * (length - len(values))

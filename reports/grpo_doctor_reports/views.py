@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from itertools import zip_longest
-from statistics import fmean
+from typing import Any, TypeVar
 
 from msgspec.structs import replace
 
@@ -11,6 +11,9 @@ from grpo_doctor_reports.model import Curve, Evaluation
 from grpo_doctor_reports.palette import order_of
 from grpo_doctor_reports.schema import views as parts
 from grpo_doctor_reports.schema.part import Numbers
+from grpo_doctor_reports.thinning import known_mean
+
+Item = TypeVar("Item")
 
 
 def read_heatmap(part: parts.Heatmap) -> parts.Heatmap:
@@ -33,16 +36,12 @@ def _read_means(part: parts.Heatmap) -> parts.RankMeans:
     """Return the ranks whose own work is known; for an older document, means of its cells."""
     if not part.means.ranks:
         own = [
-            _mean([s - (w or 0.0) for s, w in zip_longest(*rows) if s is not None])
+            known_mean([None if s is None else s - (w or 0.0) for s, w in zip_longest(*rows)])
             for rows in zip_longest(part.step_seconds, part.wait_seconds, fillvalue=())
         ]
-        waits = [_mean([w for w in row if w is not None]) for row in part.wait_seconds]
+        waits = [known_mean(row) for row in part.wait_seconds]
         return parts.RankMeans(ranks=part.ranks, own_seconds=own, wait_seconds=waits)
     return part.means
-
-
-def _mean(values: list[float]) -> float | None:
-    return fmean(values) if values else None
 
 
 def read_curves(part: parts.MetricsView) -> list[Curve]:
@@ -71,6 +70,6 @@ def matrix(rows: list[Numbers], height: int, width: int) -> list[Numbers]:
     return present + [[None] * width for _ in range(height - len(present))]
 
 
-def fitted(values: Numbers, length: int) -> Numbers:
-    """Return exactly this many values; what is not there is None."""
-    return values[:length] + [None] * (length - len(values))
+def fitted(values: list[Item], length: int, missing: Any = None) -> list[Item]:
+    """Return exactly this many values; `missing` stands for what is not there."""
+    return values[:length] + [missing] * (length - len(values))

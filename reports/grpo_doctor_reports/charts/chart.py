@@ -22,6 +22,11 @@ class Chart:
     note: str = ""
 
 
+def rounded(value: float) -> float:
+    """Return a number with the six digits that no chart shows more of."""
+    return float(f"{value:.6g}")
+
+
 def line_values(line: Line, pool: NumberPool) -> dict[str, int]:
     """Return where in the pool a line's values are, with its bounds where points were merged."""
     bounds = {"low": pool.add(line.lows), "high": pool.add(line.highs)} if line.is_merged else {}

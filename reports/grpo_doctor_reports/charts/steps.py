@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from grpo_doctor_reports import formatting
 from grpo_doctor_reports.charts.buckets import buckets_data, phases_of_buckets, step_stacks
-from grpo_doctor_reports.charts.chart import Chart
+from grpo_doctor_reports.charts.chart import Chart, rounded
 from grpo_doctor_reports.model import Report
 from grpo_doctor_reports.packing import NumberPool
 from grpo_doctor_reports.palette import color_of
@@ -49,7 +49,7 @@ def steps_chart(report: Report, pool: NumberPool) -> Chart | None:
             "kind": pool.add_integers([kinds.index(step.kind) for step in steps]),
             "kinds": kinds,
             "worst": worst,
-            "median": _rounded(middle),
+            "median": rounded(middle),
             "phases": _phases(report, steps, pool),
             "buckets": _buckets(report, pool),
         },
@@ -82,7 +82,7 @@ def _phases(report: Report, steps: list[StepTime], pool: NumberPool) -> list[dic
                 {
                     "name": phase,
                     "color": color_of(phase),
-                    "median": _rounded(medians[phase]),
+                    "median": rounded(medians[phase]),
                     "v": pool.add([means.get(step.number) for step in steps]),
                 }
             )
@@ -136,7 +136,3 @@ def _note(report: Report, timed: bool) -> str:
         "Where steps are too narrow to see, a bar is the mean of several and the mark over it the "
         f"longest of them; {closest}"
     )
-
-
-def _rounded(value: float) -> float:
-    return float(f"{value:.6g}")

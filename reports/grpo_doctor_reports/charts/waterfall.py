@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from grpo_doctor_reports import formatting
-from grpo_doctor_reports.charts.chart import Chart
+from grpo_doctor_reports.charts.chart import Chart, rounded
 from grpo_doctor_reports.palette import color_of
 from grpo_doctor_reports.schema.views import WaterfallEntry
 
@@ -30,12 +30,12 @@ def _row(bar: WaterfallEntry) -> dict[str, object]:
     return {
         "phase": bar.phase,
         "color": color_of(bar.phase),
-        "start": _rounded(bar.start_s),
-        "work": _rounded(bar.work_seconds),
-        "transfer": _rounded(bar.transfer_seconds),
-        "wait": _rounded(bar.wait_seconds + bar.idle_seconds),
-        "p10": None if bar.p10_s is None else _rounded(bar.p10_s),
-        "p90": None if bar.p90_s is None else _rounded(bar.p90_s),
+        "start": rounded(bar.start_s),
+        "work": rounded(bar.work_seconds),
+        "transfer": rounded(bar.transfer_seconds),
+        "wait": rounded(bar.wait_seconds + bar.idle_seconds),
+        "p10": None if bar.p10_s is None else rounded(bar.p10_s),
+        "p90": None if bar.p90_s is None else rounded(bar.p90_s),
         "label": formatting.seconds(bar.seconds),
         "hover": _hover(bar),
     }
@@ -57,7 +57,3 @@ def _rare_kinds(bar: WaterfallEntry) -> list[str]:
     kinds = [("transfer", bar.transfer_seconds), ("idle", bar.idle_seconds)]
     words = ", ".join(f"{kind} {formatting.seconds(s)}" for kind, s in kinds if s > 0)
     return [words] if words else []
-
-
-def _rounded(value_s: float) -> float:
-    return float(f"{value_s:.6g}")

@@ -5,12 +5,11 @@ from __future__ import annotations
 from functools import cache
 
 from jinja2 import Environment
-from markupsafe import Markup
 
 from grpo_doctor_reports import assets, formatting
 from grpo_doctor_reports.compare import drawing, words
 from grpo_doctor_reports.compare.document import read_comparison
-from grpo_doctor_reports.jinja import template_environment
+from grpo_doctor_reports.jinja import still_page, template_environment
 from grpo_doctor_reports.page_words import phase_class
 from grpo_doctor_reports.schema import AnyDocument
 from grpo_doctor_reports.severity import severity_class
@@ -27,16 +26,15 @@ def comparison_page(document: AnyDocument) -> bytes:
         AssetError: a file of the page is not installed.
     """
     comparison = read_comparison(document)
-    page = _environment().get_template("compare.html.j2").render(
+    return still_page(
+        _environment(),
+        "compare.html.j2",
+        assets.compare_style(),
         comparison=comparison,
         steps=drawing.steps_drawing(comparison),
         bars=drawing.phase_bars(comparison),
         size=(drawing.WIDTH, drawing.HEIGHT),
-        script=Markup(assets.compare_script()),  # noqa: S704 (our own file; its hash is in the policy)
-        style=Markup(assets.compare_style()),  # noqa: S704 (our own file)
-        policy=assets.policy(assets.csp_hash(assets.compare_script())),
-    )  # fmt: skip
-    return page.encode("utf-8")
+    )
 
 
 @cache

@@ -5,14 +5,13 @@ from __future__ import annotations
 from functools import cache
 
 from jinja2 import Environment
-from markupsafe import Markup
 
 from grpo_doctor_reports import assets, formatting
 from grpo_doctor_reports.hang import words
 from grpo_doctor_reports.hang.document import read_visit
 from grpo_doctor_reports.hang.graph import make_graph
 from grpo_doctor_reports.hang.layout import draw
-from grpo_doctor_reports.jinja import template_environment
+from grpo_doctor_reports.jinja import still_page, template_environment
 from grpo_doctor_reports.schema import AnyDocument
 
 
@@ -27,15 +26,9 @@ def hang_page(document: AnyDocument) -> bytes:
         AssetError: a file of the page is not installed.
     """
     visit = read_visit(document)
-    template = _environment().get_template("hang.html.j2")
-    page = template.render(
-        visit=visit,
-        drawing=draw(make_graph(visit)),
-        script=Markup(assets.hang_script()),  # noqa: S704 (our own file; its hash is in the policy)
-        style=Markup(assets.hang_style()),  # noqa: S704 (our own file)
-        policy=assets.policy(assets.csp_hash(assets.hang_script())),
-    )
-    return page.encode("utf-8")
+    drawing = draw(make_graph(visit))
+    style = assets.hang_style()
+    return still_page(_environment(), "hang.html.j2", style, visit=visit, drawing=drawing)
 
 
 @cache

@@ -37,15 +37,15 @@ def test_shares_come_in_one_order_and_set_apart_steps_are_said() -> None:
 
 
 @pytest.mark.parametrize(
-    ("clock", "said"),
+    ("clock", "sentence"),
     [
         ({"text": "one host, one clock"}, "one host, one clock"),
         ({"max_error_ms": None, "methods": []}, "is not known"),
         ({"max_error_ms": 0.2, "methods": ["ping"]}, "within 200 µs, aligned by ping"),
     ],
 )
-def test_the_clocks_error_is_always_said(clock: dict[str, Any], said: str) -> None:
-    assert said in time_words.clock_sentence(read(run={"clock": clock}))
+def test_the_clocks_error_is_always_said(clock: dict[str, Any], sentence: str) -> None:
+    assert sentence in time_words.clock_sentence(read(run={"clock": clock}))
 
 
 def test_a_critical_path_begins_at_nought_and_names_its_lanes() -> None:
@@ -74,7 +74,7 @@ def test_a_step_without_times_or_that_ends_before_it_begins_is_left_out() -> Non
 def test_collectives_come_longest_first() -> None:
     rows = [{"name": "a", "seconds": 1.0}, {"name": "b", "seconds": 2.0, "last_rank": 0}]
     collectives = read(views={"collectives": rows}).collectives
-    assert [(one.name, one.last_rank) for one in collectives] == [("b", 0), ("a", None)]
+    assert [(segment.name, segment.last_rank) for segment in collectives] == [("b", 0), ("a", None)]
 
 
 def of_path(*segments: dict[str, Any], **part: Any) -> Any:
@@ -88,7 +88,10 @@ def piece(start_s: float | None, end_s: float | None) -> dict[str, Any]:
 
 def test_pieces_without_length_are_left_out_and_one_without_a_begin_is_at_nought() -> None:
     path = of_path(piece(10.0, 10.0), piece(None, 13.0), piece(11.0, 12.0), piece(12.0, 11.0))
-    assert [(one.start_s, one.seconds) for one in path.segments] == [(0.0, 3.0), (1.0, 1.0)]
+    assert [(segment.start_s, segment.seconds) for segment in path.segments] == [
+        (0.0, 3.0),
+        (1.0, 1.0),
+    ]
     assert path.seconds == 3.0
 
 
@@ -105,9 +108,9 @@ def test_of_a_path_four_hundred_pieces_are_read(count: int, left_out: int) -> No
 
 def test_a_path_of_nothing_is_none() -> None:
     assert read(views={"critical_path": {"segments": [piece(1.0, 1.0)]}}).paths == []
-    both = {"critical_path": {"segments": [piece(0.0, 1.0)]},
+    views = {"critical_path": {"segments": [piece(0.0, 1.0)]},
             "critical_path_worst": {"segments": [piece(0.0, 2.0)]}}  # fmt: skip
-    assert [(path.name, path.seconds) for path in read(views=both).paths] == [
+    assert [(path.name, path.seconds) for path in read(views=views).paths] == [
         ("median", 1.0), ("worst", 2.0),
     ]  # fmt: skip
 
@@ -117,7 +120,7 @@ def test_lanes_are_ranks_engines_or_unknown() -> None:
         {"lane": "rank", "rank": 5}, {"lane": "engine", "rank": None}, {"rank": 7}, {"rank": None},
     ]  # fmt: skip
     path = of_path(*({**piece(0.0, 1.0), "lane": "", **lane} for lane in lanes))
-    assert [one.lane for one in path.segments] == ["rank 5", "engine", "7", "unknown"]
+    assert [segment.lane for segment in path.segments] == ["rank 5", "engine", "7", "unknown"]
 
 
 def test_kinds_share_a_phases_seconds_in_this_order() -> None:
@@ -136,8 +139,8 @@ def test_a_step_may_say_its_own_length() -> None:
         {"number": 2, "start_s": 7.0, "end_s": 7.0},
         {"number": 3, "start_s": 8.0, "end_s": 9.0, "seconds": -1.0},
     ]
-    found = read(views={"steps": steps}).steps
-    assert [(step.number, step.seconds) for step in found] == [(1, 1.5), (2, 0.0), (3, 0.0)]
+    rows = read(views={"steps": steps}).steps
+    assert [(step.number, step.seconds) for step in rows] == [(1, 1.5), (2, 0.0), (3, 0.0)]
 
 
 @pytest.mark.parametrize(

@@ -9,8 +9,8 @@ from grpo_doctor_reports.document import read_document
 from grpo_doctor_reports.schema.findings import CostEntry
 
 
-def cost(**known: Any) -> CostEntry:
-    return read_document({"schema": 1, "findings": [{"cost": known}]}).findings[0].cost
+def cost(**members: Any) -> CostEntry:
+    return read_document({"schema": 1, "findings": [{"cost": members}]}).findings[0].cost
 
 
 def test_a_cost_is_said_as_far_as_it_is_known() -> None:
@@ -32,18 +32,19 @@ def test_what_costs_nothing_or_is_not_known_is_not_said() -> None:
 
 
 @pytest.mark.parametrize(
-    ("amount", "currency", "said"),
+    ("amount", "currency", "words"),
     [(1_204.4, "USD", "$1,204"), (0.5, "CHF", "0.50 CHF"), (3.0, "", "3.00"), (3.0, "¥", "¥3.00")],
 )
-def test_money(amount: float, currency: str, said: str) -> None:
-    assert money(amount, currency) == said
+def test_money(amount: float, currency: str, words: str) -> None:
+    assert money(amount, currency) == words
 
 
 @pytest.mark.parametrize(
-    ("amount", "said"), [(100.0, "$100"), (99.994, "$99.99"), (-100.0, "$-100"), (-99.5, "$-99.50")]
+    ("amount", "words"),
+    [(100.0, "$100"), (99.994, "$99.99"), (-100.0, "$-100"), (-99.5, "$-99.50")],
 )
-def test_from_a_hundred_there_are_no_cents(amount: float, said: str) -> None:
-    assert money(amount, "USD") == said
+def test_from_a_hundred_there_are_no_cents(amount: float, words: str) -> None:
+    assert money(amount, "USD") == words
 
 
 def test_hours_of_the_recording_are_said_where_those_of_a_day_are_not() -> None:

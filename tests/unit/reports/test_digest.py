@@ -122,10 +122,10 @@ def test_a_bar_is_of_the_step_or_of_what_its_parts_come_to() -> None:
     ]  # fmt: skip
 
 
-@pytest.mark.parametrize("rest", [0.0, -1.0, None])
-def test_without_a_rest_there_is_no_part_for_it(rest: float | None) -> None:
+@pytest.mark.parametrize("uncovered", [0.0, -1.0, None])
+def test_without_a_rest_there_is_no_part_for_it(uncovered: float | None) -> None:
     phases = {"train": {"seconds": 3.0}}
-    assert bar_of(phases=phases, unattributed_seconds=rest) == [("train", 1.0)]
+    assert bar_of(phases=phases, unattributed_seconds=uncovered) == [("train", 1.0)]
 
 
 def test_a_rest_that_is_a_phase_already_is_not_counted_twice() -> None:
@@ -143,7 +143,7 @@ def test_a_bar_in_words_begins_with_its_largest_part() -> None:
 
 
 @pytest.mark.parametrize(
-    ("summary", "said"),
+    ("summary", "sentence"),
     [
         ({"verdict": "Slow.", "steps": 0}, "Slow."),
         ({"steps": 0}, "No complete step was recorded."),
@@ -151,8 +151,8 @@ def test_a_bar_in_words_begins_with_its_largest_part() -> None:
         ({"steps": 2}, "2 steps recorded; no verdict was given."),
     ],
 )
-def test_a_verdict_or_what_can_be_said_without(summary: dict[str, Any], said: str) -> None:
-    assert digest.verdict(read(summary=summary)) == said
+def test_a_verdict_or_what_can_be_said_without(summary: dict[str, Any], sentence: str) -> None:
+    assert digest.verdict(read(summary=summary)) == sentence
 
 
 def hung(state: str, *hangs: tuple[str, str]) -> str | None:
@@ -192,11 +192,11 @@ def test_how_long_ranks_were_inside_is_a_range_where_it_differs() -> None:
     ("count", "more"), [(4, []), (5, ["1 more open spans"]), (6, ["2 more open"])]
 )
 def test_four_open_spans_are_told_the_longest_first(count: int, more: list[str]) -> None:
-    said = spans(*((f"phase {at}", float(at)) for at in range(count)))
-    assert [line.partition(" for ")[0] for line in said[:4]] == [
+    sentence = spans(*((f"phase {at}", float(at)) for at in range(count)))
+    assert [line.partition(" for ")[0] for line in sentence[:4]] == [
         f"Rank {at} was in phase {at}" for at in range(count - 1, count - 5, -1)
     ]
-    assert [line[: len(start)] for line, start in zip(said[4:], more, strict=True)] == more
+    assert [line[: len(start)] for line, start in zip(sentence[4:], more, strict=True)] == more
 
 
 def test_one_lost_rank_or_event_is_said_in_the_singular() -> None:
@@ -288,7 +288,7 @@ def test_how_a_run_ended_is_told_where_it_was_not_well(exit_: dict[str, Any], de
 
 
 @pytest.mark.parametrize(
-    ("run", "said"),
+    ("run", "sentence"),
     [
         ({}, ""),
         ({"ranks": [{"rank": 0}]}, "1 rank without a GPU"),
@@ -298,12 +298,12 @@ def test_how_a_run_ended_is_told_where_it_was_not_well(exit_: dict[str, Any], de
         ({"gpus": [{"name": "H100"}, {"name": "A100"}]}, "2 × GPUs of several kinds"),
     ],
 )
-def test_what_it_ran_on(run: dict[str, Any], said: str) -> None:
-    assert gpus_words(read(run=run).run) == said
+def test_what_it_ran_on(run: dict[str, Any], sentence: str) -> None:
+    assert gpus_words(read(run=run).run) == sentence
 
 
 @pytest.mark.parametrize(
-    ("framework", "version", "said"),
+    ("framework", "version", "sentence"),
     [
         ("bundled", "0.1", ["bundled trainer 0.1"]),
         ("trl", None, ["trl"]),
@@ -311,8 +311,8 @@ def test_what_it_ran_on(run: dict[str, Any], said: str) -> None:
         ("", "0.1", []),
     ],
 )
-def test_what_trained_it(framework: str, version: str | None, said: list[str]) -> None:
+def test_what_trained_it(framework: str, version: str | None, sentence: list[str]) -> None:
     run = {"framework": framework, "framework_version": version}
-    assert setup_parts(read(run=run)) == said
+    assert setup_parts(read(run=run)) == sentence
     more = {**run, "model": "m", "parallelism": "DP 2", "gpus": [{"name": "H100"}]}
-    assert setup_parts(read(run=more)) == ["m", "1 × H100", "DP 2", *said]
+    assert setup_parts(read(run=more)) == ["m", "1 × H100", "DP 2", *sentence]

@@ -13,7 +13,7 @@ from tests.demo_reports import DEMOS
 
 
 @pytest.mark.parametrize(
-    ("document", "said"),
+    ("document", "message"),
     [
         ({"schema": 2}, "schema 2.*draws schema 1.*Upgrade grpo-doctor"),
         ({"schema": 0}, "schema 0.*Write it again"),
@@ -23,13 +23,13 @@ from tests.demo_reports import DEMOS
         ([], "not a JSON object"),
     ],
 )
-def test_another_schema_is_refused_with_what_to_do(document: Any, said: str) -> None:
-    with pytest.raises(ReportError, match=said):
+def test_another_schema_is_refused_with_what_to_do(document: Any, message: str) -> None:
+    with pytest.raises(ReportError, match=message):
         read_document(document)
 
 
 @pytest.mark.parametrize(
-    ("part", "said"),
+    ("part", "message"),
     [
         ({"findings": {}}, r"findings: Expected `array`, got `object`"),
         ({"findings": [{"title": 3}]}, r"findings\[0\]\.title: Expected `str`, got `int`"),
@@ -42,8 +42,8 @@ def test_another_schema_is_refused_with_what_to_do(document: Any, said: str) -> 
         ),
     ],
 )
-def test_a_damaged_part_is_named(part: dict[str, Any], said: str) -> None:
-    with pytest.raises(DocumentError, match=said):
+def test_a_damaged_part_is_named(part: dict[str, Any], message: str) -> None:
+    with pytest.raises(DocumentError, match=message):
         read_document({"schema": 1, **part})
 
 
@@ -107,5 +107,5 @@ def test_a_row_is_as_its_numbers_are_one_by_one(tame: Any, keeps_nulls: bool) ->
     numbers = (1, 2.5, -3, 5.0, -0.0, 1e300, *odd)
     for row in chain([()], product(numbers), product(numbers, repeat=2)):
         tamed = [tame(value) for value in row]
-        kept = [value for value in tamed if keeps_nulls or value is not None]
-        assert repr(_row(row, tame, keeps_nulls)) == repr(kept)
+        expected = [value for value in tamed if keeps_nulls or value is not None]
+        assert repr(_row(row, tame, keeps_nulls)) == repr(expected)

@@ -66,15 +66,17 @@ def test_page_and_terminal_say_the_same_numbers(name: str) -> None:
         assert numbers["Steps"] == str(summary.steps)
         assert document.whatif.step_time_s == summary.step_time_s
         assert document.whatif.steps == summary.steps
-        parts = sum(phase.seconds for phase in summary.phases.values())
-        assert parts + (summary.unattributed_seconds or 0.0) == pytest.approx(summary.step_time_s)
+        phases_s = sum(phase.seconds for phase in summary.phases.values())
+        assert phases_s + (summary.unattributed_seconds or 0.0) == pytest.approx(
+            summary.step_time_s
+        )
 
 
 def test_a_machine_without_gpus_shows_no_gpu_numbers() -> None:
-    whole = document_of("nothing wrong")
-    summary = structs.replace(whole.summary, gpu_busy_pct=None, tokens_per_s_per_gpu=None)
-    run = structs.replace(whole.run, gpus=[])
-    report = read_document(structs.replace(whole, run=run, summary=summary))
+    document = document_of("nothing wrong")
+    summary = structs.replace(document.summary, gpu_busy_pct=None, tokens_per_s_per_gpu=None)
+    run = structs.replace(document.run, gpus=[])
+    report = read_document(structs.replace(document, run=run, summary=summary))
     assert gpus_words(report.run) == "8 ranks without a GPU"
     labels = [item.label for item in key_numbers(report)]
     assert labels == ["Step time", "Tokens/s", "Steps", "Ranks", "Exit"]

@@ -111,7 +111,7 @@ def test_a_thousand_steps_on_eight_ranks_stay_in_the_size_budget(pages: Pages) -
 
 def test_the_page_reads_without_its_scripts(pages: Pages) -> None:
     text = " ".join(Parsed(pages["slow"]).text.split())
-    for said in (
+    for words in (
         "A third of each step is rollout",
         "48.2 s p10–p90 44.8 s to 52.5 s",
         "train 15.7 s 33% wait 6.13 s",
@@ -126,7 +126,7 @@ def test_the_page_reads_without_its_scripts(pages: Pages) -> None:
         "reward goes from",
         "Time that a rank spends for another rank to arrive.",
     ):
-        assert said in text, said
+        assert words in text, words
 
 
 def test_a_killed_run_says_who_hung_where_and_what_is_missing(pages: Pages) -> None:
@@ -148,8 +148,8 @@ def test_hostile_strings_add_no_element_and_no_attribute(pages: Pages) -> None:
     attributes = {name for _, attrs in hostile.tags for name in attrs}
     assert attributes <= {name for _, attrs in honest for name in attrs}
     assert not any(name.startswith("on") for name in attributes)
-    known = {name for other in ("slow", "killed") for name in _classes(Parsed(pages[other]))}
-    assert _classes(hostile) <= known | {"info", "long", "phase-unattributed"}
+    classes = {name for demo in ("slow", "killed") for name in _classes(Parsed(pages[demo]))}
+    assert _classes(hostile) <= classes | {"info", "long", "phase-unattributed"}
     assert len(hostile.scripts) == 5
 
 

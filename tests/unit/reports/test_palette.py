@@ -21,11 +21,11 @@ def test_every_phase_has_its_own_colour() -> None:
     assert len(set(PHASE_COLORS.values())) == len(PHASE_COLORS)
 
 
-@pytest.mark.parametrize(("surface", "least"), [("#ffffff", 2.0), ("#14161a", 2.5)])
+@pytest.mark.parametrize(("surface", "ratio"), [("#ffffff", 2.0), ("#14161a", 2.5)])
 @pytest.mark.parametrize("phase", PHASE_COLORS)
-def test_colours_stand_out_from_both_themes(phase: str, surface: str, least: float) -> None:
+def test_colours_stand_out_from_both_themes(phase: str, surface: str, ratio: float) -> None:
     color, ground = relative_luminance(PHASE_COLORS[phase]), relative_luminance(surface)
-    assert contrast(color, ground) >= least
+    assert contrast(color, ground) >= ratio
 
 
 @pytest.mark.parametrize("phase", PHASE_COLORS)
@@ -44,9 +44,9 @@ _VISIONS = {
 
 @pytest.mark.parametrize("vision", _VISIONS)
 def test_any_two_phases_differ_also_for_the_colour_blind(vision: str) -> None:
-    seen = {phase: _oklab(color, vision) for phase, color in PHASE_COLORS.items()}
+    colors = {phase: _oklab(color, vision) for phase, color in PHASE_COLORS.items()}
     closest = min(
-        (sum((x - y) ** 2 for x, y in zip(seen[a], seen[b], strict=True)) ** 0.5, a, b)
+        (sum((x - y) ** 2 for x, y in zip(colors[a], colors[b], strict=True)) ** 0.5, a, b)
         for a, b in combinations(PHASE_ORDER, 2)
     )
     assert closest[0] > 0.06, closest
@@ -66,9 +66,9 @@ def test_order_is_canonical_with_unattributed_last() -> None:
 def _oklab(color: str, vision: str) -> tuple[float, ...]:
     channels = [int(color[at : at + 2], 16) / 255 for at in (1, 3, 5)]
     linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in channels]
-    seen = _times(_VISIONS[vision], linear)
+    colors = _times(_VISIONS[vision], linear)
     lms = _times(
-        ((0.41222, 0.53633, 0.05145), (0.2119, 0.6807, 0.1074), (0.0883, 0.28172, 0.62998)), seen
+        ((0.41222, 0.53633, 0.05145), (0.2119, 0.6807, 0.1074), (0.0883, 0.28172, 0.62998)), colors
     )
     roots = [max(0.0, value) ** (1 / 3) for value in lms]
     return tuple(

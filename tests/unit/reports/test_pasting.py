@@ -8,14 +8,14 @@ from tests.demo_reports import DEMOS
 
 def test_a_finding_as_markdown_has_cost_evidence_fix_and_gain() -> None:
     text = markdown(read_document(DEMOS["slow"]()).findings[1])
-    for said in (
+    for words in (
         "**GD007 The optimizer is offloaded",
         "Costs 9.7% of step time, 4.67 s a step, 18.6 GPU-hours a day, $46.56 a day.",
         "- offload, mean per step: 4.70 s (spans)",
         "```\n--offload_optimizer false\n```",
         "step time −12% (−13% to −8.1%); same math",
     ):
-        assert said in text, said
+        assert words in text, words
 
 
 def test_hostile_words_stay_words_in_markdown() -> None:

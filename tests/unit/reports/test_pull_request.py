@@ -11,13 +11,13 @@ from tests.demo_reports import DEMOS
 
 def test_markdown_has_the_verdict_the_steps_and_each_finding_with_its_fix() -> None:
     text = render_markdown(DEMOS["slow"]())
-    for said in (
+    for words in (
         "**A third of each step is rollout",
         "| rollout | 15.1 s | 31% |",
         "**GD003 Rank 5 generates 45% longer",
         "Fix: `--offload_optimizer false` (step time −12% (−13% to −8.1%))",
     ):
-        assert said in text, said
+        assert words in text, words
 
 
 def test_strange_names_draw_nothing_of_their_own() -> None:

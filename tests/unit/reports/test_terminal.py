@@ -22,7 +22,7 @@ def demo(name: str) -> dict[str, Any]:
 
 def test_the_digest_has_what_the_first_screen_has() -> None:
     text = digest("slow")
-    for said in (
+    for words in (
         "A third of each step is rollout",
         "Step time 48.2 s (p10–p90 44.8 s to 52.5 s)",
         "GPU busy 57%",
@@ -33,13 +33,13 @@ def test_the_digest_has_what_the_first_screen_has() -> None:
         "Also found:",
         "4 findings. 6 checks passed, 2 could not be made and 2 did not apply.",
     ):
-        assert said in text, said
+        assert words in text, words
 
 
 def test_forty_rules_stay_a_screenful_and_nothing_is_dropped_in_silence() -> None:
     text = digest("crowded")
     assert len(text.splitlines()) <= 55
-    for said in (
+    for words in (
         "costs 14% of step time, $67.20 a day",
         "3 fixes together: a step takes 33.7 s, −31% (−35% to −21%)",
         "GD030 The model is copied to the host and back in every step  costs 11%, fix −9.9%",
@@ -47,7 +47,7 @@ def test_forty_rules_stay_a_screenful_and_nothing_is_dropped_in_silence() -> Non
         "15 findings. 14 checks passed, 8 could not be made and 3 did not apply.",
         "The page and --json name 6 more that are missing.",
     ):
-        assert said in text, said
+        assert words in text, words
 
 
 def test_a_long_title_gives_way_to_its_numbers() -> None:
@@ -89,12 +89,12 @@ def test_what_is_to_be_pasted_is_whole_at_any_width(width: int) -> None:
 
 def test_a_bar_is_no_longer_than_its_share() -> None:
     document = DEMOS["slow"]()
-    parts = {"train": 100.0, "rollout": 50.0, "sync": 1.0, "dataload": 0.001}
+    phases = {"train": 100.0, "rollout": 50.0, "sync": 1.0, "dataload": 0.001}
     document["summary"].update(
         step_time_s=151.001,
         unattributed_s=0.0,
         phases={
-            name: {"seconds": seconds, "work_seconds": seconds} for name, seconds in parts.items()
+            name: {"seconds": seconds, "work_seconds": seconds} for name, seconds in phases.items()
         },
     )
     rows = render_text(document, width=100, color=False).splitlines()
@@ -102,7 +102,7 @@ def test_a_bar_is_no_longer_than_its_share() -> None:
         name: next(line for line in rows if line.startswith(f"{name} "))
         .removeprefix(name)
         .split()[0]
-        for name in parts
+        for name in phases
     }
     assert (len(bars["train"]), len(bars["rollout"])) == (40, 20)
     assert bars["sync"] == "▍"

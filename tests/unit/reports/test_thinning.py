@@ -16,11 +16,11 @@ def test_a_short_line_is_left_alone() -> None:
 @given(st.lists(st.floats(-1e6, 1e6) | st.none(), min_size=3, max_size=200), st.integers(1, 50))
 def test_a_thinned_line_keeps_its_extremes(values: list[float | None], limit: int) -> None:
     line = thin_line([float(at) for at in range(len(values))], values, limit)
-    known = [value for value in values if value is not None]
+    numbers = [value for value in values if value is not None]
     assert len(line.times) <= max(limit, len(values) if not line.is_merged else 0)
-    if line.is_merged and known:
-        assert max(value for value in line.highs if value is not None) == max(known)
-        assert min(value for value in line.lows if value is not None) == min(known)
+    if line.is_merged and numbers:
+        assert max(value for value in line.highs if value is not None) == max(numbers)
+        assert min(value for value in line.lows if value is not None) == min(numbers)
 
 
 def test_of_equal_bins_the_slowest_column_is_kept_so_that_no_outlier_is_lost() -> None:

@@ -77,8 +77,8 @@ def test_a_run_ends_with_the_last_that_was_recorded() -> None:
     track = {"name": "gpu.util", "t_s": [1.0, None, 8.0], "v": [1.0, 2.0, 3.0]}
     assert report(timeline={"end_s": 5.0}).timeline.end_s == 5.0
     assert report(timeline={"end_s": 5.0, "exact": exact}).timeline.end_s == 7.0
-    both = report(timeline={"end_s": 5.0, "exact": exact, "tracks": [track]}).timeline
-    assert both.end_s == 8.0
+    view = report(timeline={"end_s": 5.0, "exact": exact, "tracks": [track]}).timeline
+    assert view.end_s == 8.0
     assert report(timeline={"end_s": -1.0, "tracks_left_out": -3}).timeline.end_s == 0.0
     assert report(timeline={"tracks_left_out": -3}).timeline.tracks_left_out == 0
 
@@ -100,7 +100,7 @@ def test_buckets_have_a_kind_a_length_and_times_whatever_is_missing() -> None:
 def test_the_worst_of_a_bucket_is_as_far_known_as_it_was_said() -> None:
     worst = {"worst_seconds": [9.0], "worst_step": [7], "worst_rank": [None, 4]}
     steps = report(step_buckets={**BUCKETS, **worst, "median_seconds": -1.0}).step_buckets
-    assert [(one.seconds, one.step, one.rank) for one in steps.worst] == [
+    assert [(bucket.seconds, bucket.step, bucket.rank) for bucket in steps.worst] == [
         (9.0, 7, None), (None, 0, 4), (None, 0, None),
     ]  # fmt: skip
     assert steps.median_s == 0.0
@@ -120,34 +120,34 @@ HEATMAP: dict[str, Any] = {
 def test_without_buckets_each_step_is_one() -> None:
     steps = [step(1, 0.0, 9.0, "warmup"), step(2, 9.0, 4.0), step(4, 13.0, 1.0, "open"),
              step(5, 14.0, 2.0, "eval")]  # fmt: skip
-    found = report(steps=steps, heatmap=HEATMAP).step_buckets
-    assert [(one.first, one.last, one.steps, one.used) for one in found.buckets] == [
+    buckets = report(steps=steps, heatmap=HEATMAP).step_buckets
+    assert [(b.first, b.last, b.steps, b.used) for b in buckets.buckets] == [
         (1, 1, 1, False), (2, 2, 1, True), (4, 4, 1, False), (5, 5, 1, True),
     ]  # fmt: skip
-    assert found.seconds == [9.0, 4.0, 1.0, 2.0]
-    assert [worst.step for worst in found.worst] == [1, 2, 4, 5]
-    assert found.phases_s["train"] == [5.0, 1.5, None, None]
-    assert found.waits_s["train"] == [0.5, 0.5, None, None]
-    assert (found.median_s, found.median_phases_s) == (4.0, {"train": 1.5})
-    assert found.is_timed
+    assert buckets.seconds == [9.0, 4.0, 1.0, 2.0]
+    assert [worst.step for worst in buckets.worst] == [1, 2, 4, 5]
+    assert buckets.phases_s["train"] == [5.0, 1.5, None, None]
+    assert buckets.waits_s["train"] == [0.5, 0.5, None, None]
+    assert (buckets.median_s, buckets.median_phases_s) == (4.0, {"train": 1.5})
+    assert buckets.is_timed
 
 
 def test_without_steps_either_those_of_the_heatmap_stand_beside_each_other() -> None:
-    found = report(heatmap=HEATMAP).step_buckets
-    assert [(one.first, one.start_s, one.end_s) for one in found.buckets] == [
+    buckets = report(heatmap=HEATMAP).step_buckets
+    assert [(bucket.first, bucket.start_s, bucket.end_s) for bucket in buckets.buckets] == [
         (1, 0.5, 1.5), (2, 1.5, 2.5),
     ]  # fmt: skip
-    assert found.seconds == [8.0, 3.0]
-    assert (found.median_s, found.median_phases_s) == (5.5, {"train": 3.25})
-    assert not found.is_timed
+    assert buckets.seconds == [8.0, 3.0]
+    assert (buckets.median_s, buckets.median_phases_s) == (5.5, {"train": 3.25})
+    assert not buckets.is_timed
     nothing = report().step_buckets
     assert (nothing.buckets, nothing.median_s, nothing.is_timed) == ([], 0.0, False)
 
 
 def test_without_a_steady_step_the_median_is_of_all() -> None:
     steps = [step(1, 0.0, 9.0, "warmup"), step(2, 9.0, 3.0, "warmup")]
-    found = report(steps=steps, heatmap=HEATMAP).step_buckets
-    assert (found.median_s, found.median_phases_s) == (6.0, {"train": 3.25})
+    buckets = report(steps=steps, heatmap=HEATMAP).step_buckets
+    assert (buckets.median_s, buckets.median_phases_s) == (6.0, {"train": 3.25})
 
 
 def test_windows_without_length_and_lanes_without_names_are_left_out() -> None:
@@ -156,10 +156,10 @@ def test_windows_without_length_and_lanes_without_names_are_left_out() -> None:
     lanes = [{"rank": 0, "name": [0], **spans}, {"rank": 1}, {"rank": 2, "name": [], **spans}]
     exact = {"windows": windows, "names": ["train"], "lanes": lanes, "spans_left_out": -1,
              "longest_left_out_s": -1.0}  # fmt: skip
-    found = report(timeline={"exact": exact}).timeline.exact
-    assert [window.end_s for window in found.windows] == [2.0]
-    assert [lane.rank for lane in found.lanes] == [0, 1, 2]
-    assert (found.spans_left_out, found.longest_left_out_s) == (0, 0.0)
+    buckets = report(timeline={"exact": exact}).timeline.exact
+    assert [window.end_s for window in buckets.windows] == [2.0]
+    assert [lane.rank for lane in buckets.lanes] == [0, 1, 2]
+    assert (buckets.spans_left_out, buckets.longest_left_out_s) == (0, 0.0)
     unnamed = report(timeline={"exact": {**exact, "names": []}}).timeline.exact
     assert [lane.rank for lane in unnamed.lanes] == [1, 2]
 
@@ -169,9 +169,9 @@ def test_what_a_lane_marks_is_within_it() -> None:
             "end_s": [9.0, 2.0, 3.0], "meeting": [-1, 3, -1], "open": [-1, 0, 2, 3],
             "wait_s": [1.0, 2.0, 3.0]}  # fmt: skip
     exact = {"names": ["train", "rollout"], "lanes": [lane]}
-    (found,) = report(timeline={"exact": exact}).timeline.exact.lanes
-    assert (found.name, found.depth) == ([1, 0, 0], [0, 0, 1])
-    assert (found.open, found.wait_s) == ([0, 2], [1.0, 2.0])
+    (buckets,) = report(timeline={"exact": exact}).timeline.exact.lanes
+    assert (buckets.name, buckets.depth) == ([1, 0, 0], [0, 0, 1])
+    assert (buckets.open, buckets.wait_s) == ([0, 2], [1.0, 2.0])
 
 
 def band(rank: int, phase: str, start_s: float, end_s: float | None, **more: Any) -> dict[str, Any]:

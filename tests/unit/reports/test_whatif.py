@@ -22,8 +22,8 @@ def change(fixes: list[int], mid: float | None) -> dict[str, Any]:
 
 
 def read(**parts: Any) -> WhatIf:
-    known = {"step_time_s": 10.0, "fixes": [fix(0, "--a"), fix(1, "--b 2")], **parts}
-    whatif = read_document({"schema": 1, "whatif": known}).whatif
+    entry = {"step_time_s": 10.0, "fixes": [fix(0, "--a"), fix(1, "--b 2")], **parts}
+    whatif = read_document({"schema": 1, "whatif": entry}).whatif
     assert whatif is not None
     return whatif
 
@@ -61,4 +61,6 @@ def test_flags_share_a_line_and_all_else_keeps_its_own() -> None:
 
 def test_an_unknown_effect_says_why() -> None:
     whatif = read(fixes=[], unknown=[{"finding": "GD019", "label": "l", "reason": "r"}])
-    assert [(one.finding, one.label, one.reason) for one in whatif.unknown] == [("GD019", "l", "r")]
+    assert [(unknown.finding, unknown.label, unknown.reason) for unknown in whatif.unknown] == [
+        ("GD019", "l", "r")
+    ]

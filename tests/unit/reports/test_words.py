@@ -137,8 +137,8 @@ def test_the_detail_of_a_cost_is_what_is_known() -> None:
 def test_only_steps_with_an_end_after_their_begin_are_read() -> None:
     times = [(0, 5.0, 4.0), (1, 3.0, 3.0), (2, 1.0, 2.5), (3, None, 2.0), (4, 2.0, None)]
     steps = [{"number": n, "start_s": start, "end_s": end} for n, start, end in times]
-    found = read(views={"steps": steps}).steps
-    assert [(step.number, step.seconds, step.kind) for step in found] == [
+    rows = read(views={"steps": steps}).steps
+    assert [(step.number, step.seconds, step.kind) for step in rows] == [
         (2, 1.5, "steady"),
         (1, 0.0, "steady"),
     ]
@@ -173,7 +173,7 @@ def test_a_fix_in_markdown_cannot_end_its_block() -> None:
 
 
 @pytest.mark.parametrize(
-    ("predicted", "said"),
+    ("predicted", "sentence"),
     [
         ({"mid": -14.0, "low": -18.0, "high": -9.0}, "step time −14% (−18% to −9%)"),
         ({"mid": -14.0, "low": -18.0}, "step time −14%"),
@@ -185,10 +185,10 @@ def test_a_fix_in_markdown_cannot_end_its_block() -> None:
     ],
 )
 def test_a_gain_has_its_interval_where_both_ends_are_known(
-    predicted: dict[str, Any] | None, said: str
+    predicted: dict[str, Any] | None, sentence: str
 ) -> None:
     (finding,) = read(findings=[{"fixes": [{"spelling": "x", "predicted": predicted}]}]).findings
-    assert digest.gain_sentence(finding.fixes[0].predicted) == said
+    assert digest.gain_sentence(finding.fixes[0].predicted) == sentence
 
 
 def test_what_a_fix_changes_is_said_as_far_as_it_is_known() -> None:
@@ -239,7 +239,7 @@ def test_a_long_list_is_cut_and_one_that_fits_is_not() -> None:
 
 
 @pytest.mark.parametrize(
-    ("clock", "said"),
+    ("clock", "sentence"),
     [
         ({"text": "words"}, "words"),
         ({}, "How far the clocks of the ranks are apart is not known."),
@@ -250,8 +250,8 @@ def test_a_long_list_is_cut_and_one_that_fits_is_not() -> None:
         ),
     ],
 )
-def test_how_far_clocks_may_be_apart(clock: dict[str, Any], said: str) -> None:
-    assert time_words.clock_sentence(read(run={"clock": clock})) == said
+def test_how_far_clocks_may_be_apart(clock: dict[str, Any], sentence: str) -> None:
+    assert time_words.clock_sentence(read(run={"clock": clock})) == sentence
 
 
 def test_how_a_run_ended_in_numbers() -> None:
@@ -261,6 +261,6 @@ def test_how_a_run_ended_in_numbers() -> None:
         ({"state": "failed", "code": 0}, "code 0 after 5 s"),
         ({"state": "killed", "signal": "SIGKILL"}, "SIGKILL after 5 s"),
     ]
-    for ended, said in ends:
-        run = read(run={"exit": ended, "duration_s": 5.0}).run
-        assert key_numbers._exit_detail(run) == said
+    for end, sentence in ends:
+        run = read(run={"exit": end, "duration_s": 5.0}).run
+        assert key_numbers._exit_detail(run) == sentence

@@ -88,8 +88,8 @@ def test_of_what_never_changes_sixteen_are_named(count: int, more: str) -> None:
     flat: dict[str, list[float | None]] = {f"f{at:02}": [2.0, None, 2.0] for at in range(count)}
     labels, note = drawn(3, kl=[1.0, 2.0, 3.0], **flat)
     assert labels == ["kl"]
-    named = ", ".join(f"f{at:02} 2" for at in range(16))
-    assert note == f"The same throughout: {named}{more}."
+    listing = ", ".join(f"f{at:02} 2" for at in range(16))
+    assert note == f"The same throughout: {listing}{more}."
 
 
 def test_where_nothing_changes_all_is_drawn() -> None:

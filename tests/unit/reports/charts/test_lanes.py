@@ -105,26 +105,26 @@ def test_lanes_without_a_span_are_a_chart_where_steps_have_times() -> None:
 
 
 def test_every_rank_of_either_kind_has_a_lane() -> None:
-    both = {"ranks": RANKS, "bands": [band(2), band(9)]}
-    assert lanes_shown(report(timeline=both).timeline) == [2, 4, 9]
+    timeline = {"ranks": RANKS, "bands": [band(2), band(9)]}
+    assert lanes_shown(report(timeline=timeline).timeline) == [2, 4, 9]
 
 
 def test_shares_are_said_from_a_two_thousandth_and_waiting_from_a_two_hundredth() -> None:
-    parts = buckets(
+    steps = buckets(
         [3],
         seconds=[2_000.0],
         phase_seconds={"train": [1_989.0], "rollout": [10.0], "sync": [1.0], "offload": [0.9]},
         wait_seconds={"train": [9.0], "rollout": [10.0]},
     )
-    said = "Mean of 1 rank over 3 steps: train 99%, rollout 0.5% (0.5% waiting), sync <0.1%."
-    assert drawn(timeline={"bands": [band(0)]}, step_buckets=parts).summary == said
+    sentence = "Mean of 1 rank over 3 steps: train 99%, rollout 0.5% (0.5% waiting), sync <0.1%."
+    assert drawn(timeline={"bands": [band(0)]}, step_buckets=steps).summary == sentence
 
 
 def test_the_mean_is_over_all_ranks_also_those_without_a_lane() -> None:
     means = {"ranks": [0, 1, 2], "own_seconds": [1.0, 2.0, 3.0]}
-    parts = buckets([1], seconds=[1.0], phase_seconds={"train": [1.0]})
+    steps = buckets([1], seconds=[1.0], phase_seconds={"train": [1.0]})
     chart = drawn(
-        timeline={"bands": [band(0)]}, step_buckets=parts, heatmap={"ranks": [0], "means": means}
+        timeline={"bands": [band(0)]}, step_buckets=steps, heatmap={"ranks": [0], "means": means}
     )
     assert chart.summary == "Mean of 3 ranks over 1 step: train 100%."
     assert chart.note == (
@@ -148,7 +148,7 @@ def test_without_steps_the_outermost_spans_are_added_up() -> None:
 
 
 def test_ranks_without_a_phase_are_named_one_or_several() -> None:
-    for silent, named in (([3], "Rank 3"), ([3, 4], "Ranks 3\u20134")):
+    for silent, subject in (([3], "Rank 3"), ([3, 4], "Ranks 3\u20134")):
         document = {
             "schema": 1,
             "run": {"ranks": [{"rank": rank} for rank in (0, 1, *silent)]},
@@ -159,7 +159,7 @@ def test_ranks_without_a_phase_are_named_one_or_several() -> None:
         }
         chart = lanes_chart(read_document(document), NumberPool())
         assert chart is not None
-        assert chart.note == f"{named} not drawn: no phase of theirs was recorded."
+        assert chart.note == f"{subject} not drawn: no phase of theirs was recorded."
 
 
 COLUMN = "A column of a lane is the mean of up to 2 steps"

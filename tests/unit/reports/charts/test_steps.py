@@ -147,11 +147,11 @@ def test_phases_without_a_median_are_not_compared() -> None:
 
 
 @pytest.mark.parametrize(
-    ("ranks", "named"), [(1, [0]), (15, [14]), (16, [15, 14]), (200, list(range(199, 191, -1)))]
+    ("ranks", "numbers"), [(1, [0]), (15, [14]), (16, [15, 14]), (200, list(range(199, 191, -1)))]
 )
-def test_an_eighth_of_the_ranks_is_named_up_to_eight(ranks: int, named: list[int]) -> None:
+def test_an_eighth_of_the_ranks_is_named_up_to_eight(ranks: int, numbers: list[int]) -> None:
     own: list[float | None] = [float(rank) for rank in range(ranks)]
     means = {"ranks": list(range(ranks)), "own_seconds": own}
-    assert slowest_ranks(report(heatmap={"means": means}).heatmap) == named
+    assert slowest_ranks(report(heatmap={"means": means}).heatmap) == numbers
     unknown = {"ranks": [0, 1], "own_seconds": [None, 1.0]}
     assert slowest_ranks(report(heatmap={"means": unknown}).heatmap) == [1]

@@ -101,8 +101,8 @@ def test_bytes_are_in_the_unit_that_reads_best() -> None:
 
 
 def test_the_first_three_quantities_that_we_know_are_said_in_the_mean() -> None:
-    known = ("gpu.util", "gpu.power", "host.cpu", "host.load1")
-    chart = drawn(*(track(name, [1.0, None, 3.0], "%") for name in reversed(known)))
+    names = ("gpu.util", "gpu.power", "host.cpu", "host.load1")
+    chart = drawn(*(track(name, [1.0, None, 3.0], "%") for name in reversed(names)))
     assert chart.summary == (
         "9 s recorded; mean GPU utilisation 2%; mean GPU power 2%; mean CPU 2%."
     )
@@ -124,8 +124,8 @@ def test_of_more_names_than_thirty_the_first_are_drawn() -> None:
 @pytest.mark.parametrize(("count", "more"), [(30, ""), (31, " and 1 more"), (33, " and 3 more")])
 def test_of_what_never_changes_thirty_are_named(count: int, more: str) -> None:
     flat = [track(f"t{at:02}", [1.0, 1.0]) for at in range(count)]
-    named = ", ".join(f"t{at:02} 1%" for at in range(30))
-    assert drawn(*flat).note == f"The same throughout: {named}{more}."
+    listing = ", ".join(f"t{at:02} 1%" for at in range(30))
+    assert drawn(*flat).note == f"The same throughout: {listing}{more}."
 
 
 @pytest.mark.parametrize(("samples", "points"), [(600, 600), (601, 600)])

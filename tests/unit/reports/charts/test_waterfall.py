@@ -34,9 +34,9 @@ def test_a_bar_has_work_transfer_and_all_that_is_neither() -> None:
 
 
 def test_what_is_zero_or_unknown_is_not_said() -> None:
-    for known in ({}, {"p10_s": 2.5}, {"p90_s": 4.0}):
-        (row,) = drawn({**TRAIN, **known}).data["rows"]
-        assert (row["p10"], row["p90"]) == (known.get("p10_s"), known.get("p90_s"))
+    for ends in ({}, {"p10_s": 2.5}, {"p90_s": 4.0}):
+        (row,) = drawn({**TRAIN, **ends}).data["rows"]
+        assert (row["p10"], row["p90"]) == (ends.get("p10_s"), ends.get("p90_s"))
         assert row["hover"] == ["train: 3 s", "work 2.50 s, wait 500 ms", "starts at 2 s"]
     (row,) = drawn({**TRAIN, "idle_seconds": 0.5}).data["rows"]
     assert row["hover"][2] == "idle 500 ms"

@@ -32,9 +32,9 @@ def arrows(
     cycle: tuple[str, ...] = (),
     label: str = "",
 ) -> tuple[Arrow, ...]:
-    placed = {one.box.key: one for one in boxes}
+    placed = {item.box.key: item for item in boxes}
     graph = Graph(
-        tuple(one.box for one in placed.values()),
+        tuple(item.box for item in placed.values()),
         tuple(Link(*ends, label) for ends in links),
         cycle,
     )
@@ -123,9 +123,9 @@ def test_waits_around_the_same_rows_have_lanes_of_their_own_up_to_four() -> None
 def test_lanes_are_counted_on_each_side() -> None:
     wide = [box("b", 0, 100), box("d", 242, 100)]
     ends = [box("a", 0, 0), box("c", 0, 200), box("e", 242, 0), box("f", 242, 200)]
-    found = arrows([*wide, *ends], ("a", "c"), ("e", "f"), ("a", "c"), ("e", "f"))
+    drawn = arrows([*wide, *ends], ("a", "c"), ("e", "f"), ("a", "c"), ("e", "f"))
     right = 242 + BOX_WIDTH
-    assert [points(arrow)[3][0] for arrow in found] == [-20, right + 20, -40, right + 40]
+    assert [points(arrow)[3][0] for arrow in drawn] == [-20, right + 20, -40, right + 40]
 
 
 APART = BOX_WIDTH + SIDEWAYS_GAP
@@ -142,7 +142,7 @@ def test_a_wait_for_the_next_of_a_row_goes_sideways() -> None:
 @pytest.mark.parametrize("ends", [("b", "a"), ("a", "c"), ("c", "a")])
 def test_any_other_wait_of_a_row_swings_below_it(ends: tuple[str, str]) -> None:
     (arrow,) = arrows(ROW, ends, label="recv")
-    by_name = {one.box.key: one for one in ROW}
+    by_name = {item.box.key: item for item in ROW}
     source, target = (by_name[end] for end in ends)
     lowest = max(source.height, target.height) + WAY_BACK
     assert points(arrow) == [
@@ -163,8 +163,8 @@ def test_the_lower_row_of_a_long_cycle_goes_back_sideways(size: int, sideways: b
 
 
 def test_an_arrow_is_of_the_cycle_if_both_ends_are() -> None:
-    found = arrows(ROW, ("a", "b"), ("b", "c"), ("c", "a"), cycle=("a", "b"))
-    assert [arrow.in_cycle for arrow in found] == [True, False, False]
+    drawn = arrows(ROW, ("a", "b"), ("b", "c"), ("c", "a"), cycle=("a", "b"))
+    assert [arrow.in_cycle for arrow in drawn] == [True, False, False]
 
 
 def test_words_are_cut_to_two_lines() -> None:
@@ -194,12 +194,12 @@ def test_an_arrow_begins_and_ends_on_the_borders_that_face_each_other(seed: int)
         [box(f"{row}.{at}", 240.0 * at, 100.0 * row, dice.choice([40.0, 60.0])) for at in range(3)]
         for row in range(4)
     ]
-    placed = {one.box.key: one for row in rows for one in row}
+    placed = {item.box.key: item for row in rows for item in row}
     keys = sorted(placed)
-    links = [(one, other) for one, other in (dice.sample(keys, 2) for _ in range(20))]
-    for (one, other), arrow in zip(links, arrows(placed.values(), *links), strict=True):
+    links = [(item, other) for item, other in (dice.sample(keys, 2) for _ in range(20))]
+    for (item, other), arrow in zip(links, arrows(placed.values(), *links), strict=True):
         (_, start), (_, end) = points(arrow)[0], points(arrow)[-1]
-        source, target = placed[one], placed[other]
+        source, target = placed[item], placed[other]
         if source.y < target.y:
             assert (start, end) == (source.y + source.height, target.y)
         elif source.y > target.y:

@@ -20,8 +20,8 @@ WIDEST_PX = 1_750
 
 def graph_of(edges: list[tuple[str, str]], guilty: tuple[str, ...] = (), **graph: Any) -> Graph:
     ids = dict.fromkeys(end for edge in edges for end in edge)
-    nodes = [{"id": one, "label": one.replace(":", " "), "role": one.partition(":")[0],
-              "guilty": one in guilty} for one in ids]  # fmt: skip
+    nodes = [{"id": first, "label": first.replace(":", " "), "role": first.partition(":")[0],
+              "guilty": first in guilty} for first in ids]  # fmt: skip
     waits = [{"source": a, "target": b, "kind": "collective"} for a, b in edges]
     return make_graph(read_visit({"schema": 1, "graph": {"nodes": nodes, "edges": waits, **graph}}))
 
@@ -66,12 +66,12 @@ def test_a_cycle_is_kept_apart_and_shortened() -> None:
         assert (key, graph.cycle[(at + 1) % LONGEST_CYCLE]) in around
 
 
-def overlap(one: PlacedBox, other: PlacedBox) -> bool:
+def overlap(first: PlacedBox, second: PlacedBox) -> bool:
     return (
-        one.x < other.x + other.width
-        and other.x < one.x + one.width
-        and one.y < other.y + other.height
-        and other.y < one.y + one.height
+        first.x < second.x + second.width
+        and second.x < first.x + first.width
+        and first.y < second.y + second.height
+        and second.y < first.y + first.height
     )
 
 
@@ -80,8 +80,8 @@ def check_drawing(graph: Graph, at_most_px: float) -> None:
     assert drawing is not None
     assert drawing.width <= at_most_px
     assert len(drawing.boxes) == len(graph.boxes)
-    for one, other in combinations(drawing.boxes, 2):
-        assert not overlap(one, other)
+    for first, second in combinations(drawing.boxes, 2):
+        assert not overlap(first, second)
     for box in drawing.boxes:
         assert box.x >= 0
         assert box.x + box.width <= drawing.width
@@ -118,9 +118,9 @@ def of_edges(edges: list[tuple[str, str]]) -> Graph:
 
 
 def test_an_edge_of_many_ranks_is_all_of_them() -> None:
-    each = [(f"rank:{a}", f"rank:{b}") for a in (0, 1, 2, 7) for b in (4, 5, 6)]
+    pairs = [(f"rank:{a}", f"rank:{b}") for a in (0, 1, 2, 7) for b in (4, 5, 6)]
     together = of_edges([("rank:0-2,7", "rank:4-6")])
-    assert labels(together) == labels(of_edges(each)) == {"ranks 0-2, 7", "ranks 4-6"}
+    assert labels(together) == labels(of_edges(pairs)) == {"ranks 0-2, 7", "ranks 4-6"}
     assert len(together.links) == 1
 
 
@@ -204,8 +204,8 @@ def test_a_box_of_ranks_and_others_is_named_by_its_ranks() -> None:
 
 
 def waits_of(*edges: dict[str, str]) -> list[tuple[str, str, str]]:
-    found = make_graph(read_visit({"schema": 1, "graph": {"edges": list(edges)}}))
-    return [(link.source, link.target, link.label) for link in found.links]
+    graph = make_graph(read_visit({"schema": 1, "graph": {"edges": list(edges)}}))
+    return [(link.source, link.target, link.label) for link in graph.links]
 
 
 def test_an_arrow_says_what_its_waits_have_in_common() -> None:
@@ -230,8 +230,8 @@ def of_ranks(**parts: Any) -> dict[str, str]:
     return {box.label: box.detail for box in graph.boxes}
 
 
-def process(rank: int, where: str, role: str = "rank") -> dict[str, Any]:
-    return {"rank": rank, "role": role, "where": where}
+def process(rank: int, frame: str, role: str = "rank") -> dict[str, Any]:
+    return {"rank": rank, "role": role, "where": frame}
 
 
 def test_where_a_box_stands_is_said_if_all_of_it_stand_there() -> None:

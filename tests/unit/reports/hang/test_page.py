@@ -46,25 +46,25 @@ def test_it_is_complete_and_small(name: str) -> None:
     assert all(link.startswith("#") for link in links)
     (policy,) = [value for name, value in attributes if value and value.startswith("default-src")]
     assert policy.startswith("default-src 'none'")
-    assert assets.csp_hash(assets.hang_script()) in policy
+    assert assets.csp_hash(assets.still_script()) in policy
 
 
 def test_hostile_strings_stay_text() -> None:
-    found = Elements(page("hostile"))
-    assert found.tags.count("script") == 2
-    assert "img" not in found.tags
-    assert not [name for name, _ in found.attributes if name.startswith("on")]
-    said = "".join(found.text)
-    assert "</script><img src=x onerror=window.executed=1>" in said
-    assert "{{7*7}}" in said
+    elements = Elements(page("hostile"))
+    assert elements.tags.count("script") == 2
+    assert "img" not in elements.tags
+    assert not [name for name, _ in elements.attributes if name.startswith("on")]
+    text = "".join(elements.text)
+    assert "</script><img src=x onerror=window.executed=1>" in text
+    assert "{{7*7}}" in text
     assert "\x1b" not in page("hostile")
     assert len(ATTACKS) > 5
 
 
 def test_the_verdict_comes_first() -> None:
-    found = Elements(page("stopped"))
-    said = " ".join(" ".join(found.text).split())
-    body = said[said.index("Skip to the verdict") :]
+    elements = Elements(page("stopped"))
+    text = " ".join(" ".join(elements.text).split())
+    body = text[text.index("Skip to the verdict") :]
     order = ["Rank 3 is stopped", "Can this job go on?", "What to do now", "kill -CONT 4703",
              "How to confirm", "Who waits for whom", "Evidence", "Stacks", "Processes"]  # fmt: skip
     places = [body.rindex(words) if words in order[5:] else body.index(words) for words in order]

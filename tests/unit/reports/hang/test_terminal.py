@@ -91,11 +91,11 @@ def test_a_rank_whose_death_was_seen_is_not_said_to_be_elsewhere() -> None:
 @pytest.mark.parametrize("color", [False, True])
 def test_hostile_text_is_visible_and_harmless(color: bool) -> None:
     text = shown("hostile", color=color)
-    left = _ESCAPES.sub("", text) if color else text
-    for character in left:
+    plain = _ESCAPES.sub("", text) if color else text
+    for character in plain:
         assert character == "\n" or unicodedata.category(character) not in {"Cc", "Cf", "Cs"}
-    assert "␛[31mred" in left
-    assert "[red]markup[/red]" in left
+    assert "␛[31mred" in plain
+    assert "[red]markup[/red]" in plain
 
 
 def test_colours_only_where_they_are_wanted() -> None:
@@ -133,13 +133,13 @@ def test_of_one_source_a_dozen_pieces_of_evidence_are_said(
 ) -> None:
     items = [{"source": "proc", "text": f"item {at}"} for at in range(count)]
     items.append({"source": "log", "text": "line"})
-    said = after("Evidence", parts(verdict={"evidence": items}))
-    assert sum("item" in line for line in said) == shown
-    assert sum(line.startswith("  proc  item 0") for line in said) == 1
-    assert [line.split()[0] for line in said if "more in --json" in line] == (
+    section = after("Evidence", parts(verdict={"evidence": items}))
+    assert sum("item" in line for line in section) == shown
+    assert sum(line.startswith("  proc  item 0") for line in section) == 1
+    assert [line.split()[0] for line in section if "more in --json" in line] == (
         [more] if more else []
     )
-    assert said[-1] == "  log   line"
+    assert section[-1] == "  log   line"
 
 
 @pytest.mark.parametrize(("count", "more"), [(16, ""), (17, "1"), (19, "3")])
@@ -148,26 +148,26 @@ def test_of_rows_of_processes_and_of_hosts_sixteen_are_shown(count: int, more: s
     hosts = [{"name": f"gpu-{at:02}", "ranks": [at]} for at in range(count)]
     lines = parts(ranks=ranks, job={"hosts": hosts})
     for title in ("Processes", "Hosts"):
-        said = after(title, lines)
-        assert len(said) == 16 + bool(more)
+        section = after(title, lines)
+        assert len(section) == 16 + bool(more)
         if more:
-            assert said[-1].strip() == f"{more} more in --json and in the page"
+            assert section[-1].strip() == f"{more} more in --json and in the page"
 
 
 @pytest.mark.parametrize(("count", "more"), [(12, []), (13, ["  1 more in --json"])])
 def test_a_dozen_problems_are_said(count: int, more: list[str]) -> None:
     problems = [{"what": f"no {at}", "remedy": "be root" if at == 0 else ""} for at in range(count)]
-    said = after("What could not be seen", parts(problems=problems))
-    assert said[0] == "  no 0 be root"
-    assert said[11:] == ["  no 11", *more]
+    section = after("What could not be seen", parts(problems=problems))
+    assert section[0] == "  no 0 be root"
+    assert section[11:] == ["  no 11", *more]
 
 
 def test_fixes_have_numbers_where_there_are_several() -> None:
-    one, other = {"text": "Do it.", "spelling": "run --now"}, {"text": "Or not."}
-    assert after("What to do now", parts(verdict={"fixes": [one]})) == [
+    first, second = {"text": "Do it.", "spelling": "run --now"}, {"text": "Or not."}
+    assert after("What to do now", parts(verdict={"fixes": [first]})) == [
         "  Do it.", "      run --now",
     ]  # fmt: skip
-    assert after("What to do now", parts(verdict={"fixes": [one, other]})) == [
+    assert after("What to do now", parts(verdict={"fixes": [first, second]})) == [
         "  1. Do it.", "         run --now", "  2. Or not.",
     ]  # fmt: skip
 

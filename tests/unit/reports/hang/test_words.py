@@ -24,7 +24,7 @@ def process(rank: int | None, **facts: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    ("verdict", "said"),
+    ("verdict", "sentence"),
     [
         ({"summary": "All is well.", "state": "healthy"}, "All is well."),
         ({}, "The job is not understood: the job, unknown."),
@@ -32,8 +32,8 @@ def process(rank: int | None, **facts: Any) -> dict[str, Any]:
         ({"state": "dead", "class": "oom", "culprits": [2, 1]}, "The job is dead: ranks 1-2, oom."),
     ],
 )
-def test_a_verdict_without_words_is_put_into_some(verdict: dict[str, Any], said: str) -> None:
-    assert words.headline(judged(**verdict)) == said
+def test_a_verdict_without_words_is_put_into_some(verdict: dict[str, Any], sentence: str) -> None:
+    assert words.headline(judged(**verdict)) == sentence
 
 
 @pytest.mark.parametrize(
@@ -55,18 +55,18 @@ def test_a_state_that_is_not_known_counts_as_stuck(
 
 
 def test_how_sure_a_verdict_is_is_said_of_a_class_alone() -> None:
-    known = {"state": "stuck", "class": "stopped", "confidence": 0.94, "phase": "train"}
-    whose = "0 ranks"
-    assert words.facts(judged(**known)) == ["stuck", "stopped", "94% sure", "in train", whose]
-    assert words.facts(judged(**{**known, "class": ""})) == ["stuck", "in train", whose]
-    assert words.facts(judged(**{**known, "confidence": None, "phase": None})) == [
-        "stuck", "stopped", whose,
+    verdict = {"state": "stuck", "class": "stopped", "confidence": 0.94, "phase": "train"}
+    job = "0 ranks"
+    assert words.facts(judged(**verdict)) == ["stuck", "stopped", "94% sure", "in train", job]
+    assert words.facts(judged(**{**verdict, "class": ""})) == ["stuck", "in train", job]
+    assert words.facts(judged(**{**verdict, "confidence": None, "phase": None})) == [
+        "stuck", "stopped", job,
     ]  # fmt: skip
-    assert words.facts(judged()) == [whose]
+    assert words.facts(judged()) == [job]
 
 
 @pytest.mark.parametrize(
-    ("job", "said"),
+    ("job", "sentence"),
     [
         ({"ranks_seen": [0, 1], "world_size": 4, "framework": "trl", "host": "a"},
          "2 of 4 ranks of trl on a"),
@@ -74,8 +74,8 @@ def test_how_sure_a_verdict_is_is_said_of_a_class_alone() -> None:
         ({"ranks_seen": [0], "world_size": 0}, "1 of 0 ranks"),
     ],
 )  # fmt: skip
-def test_whose_job_it_is(job: dict[str, Any], said: str) -> None:
-    assert words.job(visit(job=job)) == said
+def test_whose_job_it_is(job: dict[str, Any], sentence: str) -> None:
+    assert words.job(visit(job=job)) == sentence
 
 
 def test_why_is_where_the_guilty_stand() -> None:
@@ -98,16 +98,16 @@ def test_guilty_ranks_that_nobody_saw_are_said_to_be_elsewhere() -> None:
     verdict = {"culprits": [5, 6]}
     assert words.why(visit(verdict=verdict, ranks=[process(0)])) == ["ranks 5-6: not on this host"]
     assert words.why(visit(ranks=[process(0)])) == []
-    both = visit(verdict=verdict, ranks=[process(5)])
-    assert words.why(both) == ["rank 5: waiting"]
+    stuck = visit(verdict=verdict, ranks=[process(5)])
+    assert words.why(stuck) == ["rank 5: waiting"]
 
 
 def cycle(size: int, **edge: str) -> list[str]:
     ring = [f"rank:{rank}" for rank in range(size)]
-    nodes = [{"id": one, "label": one.replace(":", " ")} for one in ring]
+    nodes = [{"id": id_, "label": id_.replace(":", " ")} for id_ in ring]
     edges = [
-        {"source": one, "target": other, **edge}
-        for one, other in zip(ring, ring[1:] + ring[:1], strict=True)
+        {"source": id_, "target": target, **edge}
+        for id_, target in zip(ring, ring[1:] + ring[:1], strict=True)
     ]
     return words.why(visit(graph={"nodes": nodes, "edges": edges, "cycle": ring}))
 
@@ -143,8 +143,8 @@ def test_a_cycle_of_more_than_eight_is_told_by_its_ends(size: int) -> None:
 
 
 def rows(*ranks: dict[str, Any], **parts: Any) -> list[tuple[str, str]]:
-    found = words.rows_of(visit(ranks=list(ranks), **parts))
-    return [(row.name, row.waiting_for) for row in found]
+    entries = words.rows_of(visit(ranks=list(ranks), **parts))
+    return [(row.name, row.waiting_for) for row in entries]
 
 
 def test_the_guilty_come_first_then_ranks_then_the_others() -> None:
@@ -154,8 +154,8 @@ def test_the_guilty_come_first_then_ranks_then_the_others() -> None:
         process(1, where="train.py:2"),
         {"pid": 8, "state": "running"},
     ]
-    found = words.rows_of(visit(ranks=everyone, verdict={"culprits": [1]}))
-    assert [(row.name, row.guilty) for row in found] == [
+    entries = words.rows_of(visit(ranks=everyone, verdict={"culprits": [1]}))
+    assert [(row.name, row.guilty) for row in entries] == [
         ("rank 1", True), ("rank 0", False), ("engine of rank 1", False), ("process", False),
     ]  # fmt: skip
 
@@ -187,21 +187,21 @@ def test_of_more_than_twenty_rows_who_waits_for_whom_is_left_out(count: int) -> 
         ranks.pop(0)
         assert len(rows(*ranks)) == 20
         return
-    whole = f"ranks 0-{count - 1}"
+    everyone = f"ranks 0-{count - 1}"
     nobody = (f"rank {count}", "")
-    assert rows(*ranks) == [(whole, "each another; see --json"), nobody]
+    assert rows(*ranks) == [(everyone, "each another; see --json"), nobody]
     graph = {"nodes": [{"id": "rank:0"}]}
-    assert rows(*ranks, graph=graph) == [(whole, "each another"), nobody]
+    assert rows(*ranks, graph=graph) == [(everyone, "each another"), nobody]
 
 
 @pytest.mark.parametrize(
-    ("hosts", "said"),
+    ("hosts", "sentence"),
     [(["", ""], ""), (["b", "a", "b"], "a, b"), (["a", ""], "a"), (["a", "b", "c"], "3 hosts")],
 )
-def test_of_more_than_two_hosts_their_number_is_said(hosts: list[str], said: str) -> None:
+def test_of_more_than_two_hosts_their_number_is_said(hosts: list[str], sentence: str) -> None:
     ranks = [process(rank, host=host) for rank, host in enumerate(hosts)]
     (row,) = words.rows_of(visit(ranks=ranks))
-    assert row.hosts == said
+    assert row.hosts == sentence
 
 
 def test_what_ends_like_a_sentence_is_no_command() -> None:
@@ -211,7 +211,7 @@ def test_what_ends_like_a_sentence_is_no_command() -> None:
 
 
 @pytest.mark.parametrize(
-    ("state", "missing", "hosts", "said"),
+    ("state", "missing", "hosts", "sentence"),
     [
         ("dead", [1], [], "no process any more"),
         ("dead", [1, 2], [], "not on this host"),
@@ -221,10 +221,10 @@ def test_what_ends_like_a_sentence_is_no_command() -> None:
     ],
 )
 def test_why_a_rank_was_not_seen(
-    state: str, missing: list[int], hosts: list[dict[str, Any]], said: str
+    state: str, missing: list[int], hosts: list[dict[str, Any]], sentence: str
 ) -> None:
     job = {"ranks_missing": missing, "hosts": hosts}
-    assert words.not_seen(visit(job=job, verdict={"state": state, "culprits": [1, 3]})) == said
+    assert words.not_seen(visit(job=job, verdict={"state": state, "culprits": [1, 3]})) == sentence
 
 
 def test_ranks_of_a_host() -> None:
@@ -235,17 +235,17 @@ def test_ranks_of_a_host() -> None:
 
 
 def test_evidence_is_grouped_by_source_a_confirmation_first() -> None:
-    named = (("proc", "a"), ("", "b"), ("confirmation", "c"), ("proc", "d"))
-    items = [{"source": source, "text": text} for source, text in named]
+    pairs = (("proc", "a"), ("", "b"), ("confirmation", "c"), ("proc", "d"))
+    items = [{"source": source, "text": text} for source, text in pairs]
     groups = words.evidence(judged(evidence=items))
-    assert [(source, [item.text for item in found]) for source, found in groups] == [
+    assert [(source, [item.text for item in items]) for source, items in groups] == [
         ("confirmation", ["c"]), ("proc", ["a", "d"]), ("seen", ["b"]),
     ]  # fmt: skip
     assert [source for source, _ in words.evidence(judged(evidence=items[:2]))] == ["proc", "seen"]
 
 
 @pytest.mark.parametrize(
-    ("rank", "text", "said"),
+    ("rank", "text", "sentence"),
     [
         (None, "is stopped", "is stopped"),
         (3, "is stopped", "rank 3: is stopped"),
@@ -253,19 +253,19 @@ def test_evidence_is_grouped_by_source_a_confirmation_first() -> None:
         (0, "is stopped", "rank 0: is stopped"),
     ],
 )
-def test_evidence_names_its_rank_once(rank: int | None, text: str, said: str) -> None:
+def test_evidence_names_its_rank_once(rank: int | None, text: str, sentence: str) -> None:
     (item,) = judged(evidence=[{"rank": rank, "text": text}]).verdict.evidence
-    assert words.item_words(item) == said
+    assert words.item_words(item) == sentence
 
 
 def test_stacks_of_the_guilty_come_first() -> None:
     stacks = [{"ranks": [0], "title": "a"}, {"ranks": [1, 2], "title": "b"}, {"title": "c"}]
-    found = words.stacks(visit(stacks=stacks, verdict={"culprits": [2]}))
-    assert [stack.title for stack in found] == ["b", "a", "c"]
+    entries = words.stacks(visit(stacks=stacks, verdict={"culprits": [2]}))
+    assert [stack.title for stack in entries] == ["b", "a", "c"]
 
 
 @pytest.mark.parametrize(
-    ("cost", "said"),
+    ("cost", "sentence"),
     [
         ({}, ""),
         ({"seconds": 2.0}, "Looked for 2 s."),
@@ -278,5 +278,5 @@ def test_stacks_of_the_guilty_come_first() -> None:
          "Looked for 2 s; no rank was stopped for more than 10 ms."),
     ],
 )  # fmt: skip
-def test_what_looking_cost(cost: dict[str, float], said: str) -> None:
-    assert words.cost(visit(cost=cost)) == said
+def test_what_looking_cost(cost: dict[str, float], sentence: str) -> None:
+    assert words.cost(visit(cost=cost)) == sentence

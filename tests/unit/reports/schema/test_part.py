@@ -49,7 +49,7 @@ def document(**members: Any) -> Document:
 
 
 @pytest.mark.parametrize(
-    ("given", "said"),
+    ("value", "message"),
     [
         ([], "is not a JSON object. Write it with `make it`."),
         ({}, "has no schema number"),
@@ -64,10 +64,10 @@ def document(**members: Any) -> Document:
         ({"schema": 3, "named": {"a": []}}, "is damaged: named[...]: "),
     ],
 )
-def test_what_is_no_such_document_is_refused_with_its_place(given: Any, said: str) -> None:
+def test_what_is_no_such_document_is_refused_with_its_place(value: Any, message: str) -> None:
     with pytest.raises(DocumentError) as error:
-        read(given, Document, 3, "make it")
-    assert said in str(error.value)
+        read(value, Document, 3, "make it")
+    assert message in str(error.value)
 
 
 def test_a_part_is_read_as_what_it_is_written_as() -> None:
@@ -76,31 +76,37 @@ def test_a_part_is_read_as_what_it_is_written_as() -> None:
 
 
 def test_what_is_absent_or_null_has_its_default() -> None:
-    found = document(inner={"name": None, "maybe": None}, number=None, count=None, inners=None)
-    assert found == document(inner={}) == document()
-    assert found.inner == Inner(name="unnamed", maybe=None)
-    assert (found.number, found.count, found.inners) == (0.5, 7, [])
+    read_back = document(inner={"name": None, "maybe": None}, number=None, count=None, inners=None)
+    assert read_back == document(inner={}) == document()
+    assert read_back.inner == Inner(name="unnamed", maybe=None)
+    assert (read_back.number, read_back.count, read_back.inners) == (0.5, 7, [])
     assert document(unknown=[object()]) == document()
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf, 2**64, -(2**64), 1e300])
 def test_a_number_that_cannot_be_shown_is_none(value: float) -> None:
-    found = document(
+    read_back = document(
         number=value, numbers=[1.0, value], gaps=[value, 1], named={"a": value, "b": 1.0},
         gaps_named={"a": value},
     )  # fmt: skip
-    assert found.number == 0.5
-    assert found.numbers == [1.0]
-    assert found.gaps == [None, 1.0]
-    assert found.named == {"b": 1.0}
-    assert found.gaps_named == {"a": None}
+    assert read_back.number == 0.5
+    assert read_back.numbers == [1.0]
+    assert read_back.gaps == [None, 1.0]
+    assert read_back.named == {"b": 1.0}
+    assert read_back.gaps_named == {"a": None}
 
 
 @pytest.mark.parametrize("value", [float(LARGEST), -float(LARGEST), 0.0, 1, -2.5])
 def test_any_other_stays(value: float) -> None:
-    found = document(number=value, numbers=[value, value], gaps=[value, None], named={"a": value})
-    assert (found.number, found.numbers, found.gaps) == (value, [value] * 2, [value, None])
-    assert found.named == {"a": value}
+    read_back = document(
+        number=value, numbers=[value, value], gaps=[value, None], named={"a": value}
+    )
+    assert (read_back.number, read_back.numbers, read_back.gaps) == (
+        value,
+        [value] * 2,
+        [value, None],
+    )
+    assert read_back.named == {"a": value}
 
 
 def test_rows_whose_sum_is_too_large_keep_their_numbers() -> None:
@@ -111,9 +117,9 @@ def test_rows_whose_sum_is_too_large_keep_their_numbers() -> None:
 
 
 def test_whole_numbers_may_be_written_as_floats() -> None:
-    found = document(count=3.0, counts=[1, 2.0, math.inf, -4.0])
-    assert (found.count, found.counts) == (3, [1, 2, -4])
-    assert [type(value) for value in (found.count, *found.counts)] == [int] * 4
+    read_back = document(count=3.0, counts=[1, 2.0, math.inf, -4.0])
+    assert (read_back.count, read_back.counts) == (3, [1, 2, -4])
+    assert [type(value) for value in (read_back.count, *read_back.counts)] == [int] * 4
     assert document(counts=[LARGEST - 1, -LARGEST]).counts == [LARGEST - 1, -LARGEST]
     with pytest.raises(DocumentError, match=r"counts\[1\]"):
         document(counts=[1, True])
@@ -125,13 +131,19 @@ def texts(**members: Any) -> Texts:
 
 def test_text_is_made_printable_and_cut_by_its_kind() -> None:
     raw = "a\x1b[31m\nb"
-    found = texts(name=raw, prose=raw, block=raw, maybe=raw, pair=[raw], named={raw: 1.0})
-    assert found.maybe is not None
-    for text in (found.name, found.prose, found.maybe, found.pair[0], *found.named):
+    read_back = texts(name=raw, prose=raw, block=raw, maybe=raw, pair=[raw], named={raw: 1.0})
+    assert read_back.maybe is not None
+    for text in (
+        read_back.name,
+        read_back.prose,
+        read_back.maybe,
+        read_back.pair[0],
+        *read_back.named,
+    ):
         assert "\x1b" not in text
         assert "\n" not in text
-    assert "\x1b" not in found.block
-    assert found.block.splitlines()[1] == "b"
+    assert "\x1b" not in read_back.block
+    assert read_back.block.splitlines()[1] == "b"
     long = texts(**dict.fromkeys(("name", "prose", "block", "maybe"), "x" * 9_999))
     assert long.maybe is not None
     assert len(long.name) <= NAME_LIMIT
