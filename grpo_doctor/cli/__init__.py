@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import itertools
 import sys
 from collections.abc import Sequence
 
 from grpo_doctor.cli.console import say
-from grpo_doctor.errors import GrpoDoctorError
+from grpo_doctor.errors import GrpoDoctorError, UsageError
 
 _INTERRUPTED = 130
 _NOTHING_LOST = "interrupted; nothing that was recorded is lost."
@@ -17,8 +18,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Runs one command and returns its exit code. A user's mistake is a message, no traceback."""
     options: argparse.Namespace | None = None
     try:
-        options, theirs = _parsed(list(sys.argv[1:] if argv is None else argv))
-        return int(options.run(options, theirs))
+        options = _parsed(list(sys.argv[1:] if argv is None else argv))
+        return int(options.run(options))
     except GrpoDoctorError as error:
         say(str(error))
         return error.exit_code
@@ -30,21 +31,16 @@ def main(argv: Sequence[str] | None = None) -> int:
         return GrpoDoctorError.exit_code
 
 
-def _parsed(arguments: list[str]) -> tuple[argparse.Namespace, list[str] | None]:
-    """Our own arguments read, and the job's."""
+def _parsed(arguments: list[str]) -> argparse.Namespace:
+    """Our own arguments read; `job_arguments` is what follows the first `--`, None without one."""
     # A tenth of a second, in which Ctrl-C is to be no traceback either.
     from grpo_doctor.cli.parser import make_parser  # noqa: PLC0415
 
-    ours, theirs = _split(arguments)
-    options, unknown = make_parser().parse_known_args(ours)
+    own = list(itertools.takewhile(lambda argument: argument != "--", arguments))
+    options, unknown = make_parser().parse_known_args(own)
     if unknown:
         options.parser.error(f"unrecognized arguments: {' '.join(unknown)}")
-    return options, theirs
-
-
-def _split(arguments: list[str]) -> tuple[list[str], list[str] | None]:
-    """Our own arguments, and the job's: everything after the first `--`; None without one."""
-    if "--" not in arguments:
-        return arguments, None
-    at = arguments.index("--")
-    return arguments[:at], arguments[at + 1 :]
+    options.job_arguments = arguments[len(own) + 1 :] if len(own) < len(arguments) else None
+    if options.job_arguments and not options.takes_job:
+        raise UsageError(f"{options.name} takes no arguments after `--`.")
+    return options

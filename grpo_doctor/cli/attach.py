@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -98,16 +97,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(interrupted=_UNTOUCHED)
 
 
-def execute(options: argparse.Namespace, theirs: Sequence[str] | None) -> int:
+def execute(options: argparse.Namespace) -> int:
     """Looks, reasons, says; returns the exit code of the job's state."""
-    _check(options, theirs)
-    found = _scene(options)
+    _check(options)
+    scene = _scene(options)
     options.interrupted = _LOOKED
     from grpo_doctor.hang.diagnose import diagnose_scene  # noqa: PLC0415 - after usage errors
     from grpo_doctor.hang.multihost import with_hosts  # noqa: PLC0415
 
-    evidence = found.evidence
-    diagnosis, moves = with_hosts(diagnose_scene(found), evidence.job), False
+    evidence = scene.evidence
+    diagnosis, moves = with_hosts(diagnose_scene(scene), evidence.job), False
     if not options.json:
         _print(diagnosis)
     if options.confirm:
@@ -138,9 +137,7 @@ def _exit_code(options: argparse.Namespace, evidence: Evidence, diagnosis: Diagn
     return _EXIT_CODES[verdict.state]
 
 
-def _check(options: argparse.Namespace, theirs: Sequence[str] | None) -> None:
-    if theirs:
-        raise UsageError("attach takes no arguments after `--`.")
+def _check(options: argparse.Namespace) -> None:
     pids = options.pids or [path for path in options.replay or () if _is_pid(path)]
     if sum(map(bool, (pids, options.dumps, options.replay))) > 1:
         raise UsageError("a PID, --dumps and --replay are three things to look at; give one.")
@@ -221,8 +218,8 @@ def _keep(options: argparse.Namespace, evidence: Evidence, diagnosis: Diagnosis)
 
 def _would_be_lost(options: argparse.Namespace, diagnosis: Diagnosis) -> bool:
     """Whether a hang is seen on a job that may be ended at once, and nothing of it is kept."""
-    kept = options.output or options.html or options.json or options.replay or options.dumps
-    return not kept and bool(_EXIT_CODES[diagnosis.verdict.state])
+    is_kept = options.output or options.html or options.json or options.replay or options.dumps
+    return not is_kept and bool(_EXIT_CODES[diagnosis.verdict.state])
 
 
 def _tell_of_others(evidence: Evidence, diagnosis: Diagnosis) -> None:

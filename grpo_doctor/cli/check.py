@@ -6,7 +6,7 @@ import argparse
 import os
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,6 +15,7 @@ from grpo_doctor.cli.output import STDOUT, document_json, write_bytes
 from grpo_doctor.errors import UsageError
 
 if TYPE_CHECKING:
+    from grpo_doctor.cli.check_memory import Gpus
     from grpo_doctor.launches import Launch
     from grpo_doctor_reports.schema.check import CheckDocument
 
@@ -40,18 +41,6 @@ would not start; 2 wrong usage, no launch that is known; 4 the answer can't be w
 DOES_NOT_FIT = 9
 _FORMATS = ("text", "github", "sarif")
 _PACKAGES = ("ms-swift", "trl", "verl", "openrlhf", "vllm", "sglang", "transformers", "deepspeed")
-
-
-@dataclass(frozen=True, slots=True)
-class Gpus:
-    """GPUs of each host."""
-
-    count: int
-    name: str
-    card_bytes: int
-
-    def __str__(self) -> str:
-        return f"{self.count}x{self.name}"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -92,39 +81,34 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--format", choices=_FORMATS, default="text", help="text by default")
 
 
-def execute(options: argparse.Namespace, theirs: Sequence[str] | None) -> int:
+def execute(options: argparse.Namespace) -> int:
     """Reads, judges, prints; returns the exit code."""
-    if theirs is None:
+    if options.job_arguments is None:
         raise UsageError("give the launch after `--`: grpo-doctor check -- swift rlhf ...")
     if options.nodes is not None and options.nodes < 1:
         raise UsageError(f"--nodes {options.nodes}: give 1 or more.")
     versions = dict(_version(text) for text in options.versions)
 
-    from grpo_doctor.cli import check_words  # noqa: PLC0415 - after usage errors
-    from grpo_doctor.cli.check_memory import Wanted  # noqa: PLC0415
+    from grpo_doctor.cli.check_memory import Request  # noqa: PLC0415 - after usage errors
+    from grpo_doctor.cli.check_words import render  # noqa: PLC0415
     from grpo_doctor.cli.checking import check  # noqa: PLC0415
 
     gpus = _gpus(options.gpus) if options.gpus else _present()
     environment = dict(os.environ)
     if options.gpus:  # they are of another machine than this shell's
         environment.pop("CUDA_VISIBLE_DEVICES", None)
-    launch = _read(theirs, versions, environment, options.companions)
-    wanted = Wanted(
-        gpus=gpus.count if gpus else None,
-        gpus_name=str(gpus) if gpus else None,
-        card_bytes=gpus.card_bytes if gpus else None,
-        rollout=_pair(_gpus(options.rollout_gpus)) if options.rollout_gpus else None,
+    launch = _read(options.job_arguments, versions, environment, options.companions)
+    request = Request(
+        gpus=gpus,
+        is_here=options.gpus is None,
+        rollout_gpus=_gpus(options.rollout_gpus) if options.rollout_gpus else None,
         nodes=options.nodes,
         host_bytes=int(options.host_ram * 2**30) if options.host_ram else None,
-        here=options.gpus is None,
         solve=options.solve,
     )
-    document = check(launch, wanted)
-    if options.json:
-        content = document_json(document)
-    else:
-        content = check_words.render(document, options.format)
-    write_bytes(content, STDOUT)
+    document = check(launch, request)
+    rendered = document_json(document) if options.json else render(document, options.format)
+    write_bytes(rendered, STDOUT)
     return _exit_code(document, options.fail_on)
 
 
@@ -144,23 +128,23 @@ def launch_here(arguments: Sequence[str]) -> tuple[Launch, Gpus | None]:
 
 
 def _read(
-    theirs: Sequence[str],
+    arguments: Sequence[str],
     versions: Mapping[str, str],
     environment: Mapping[str, str],
     companions: Sequence[str] = (),
 ) -> Launch:
     from grpo_doctor.launches import read  # noqa: PLC0415
 
-    launch = read(theirs, environment=environment, cwd=Path.cwd(), versions=versions)
-    known = _installed(launch.framework, versions)
-    if known != versions:
-        launch = read(theirs, environment=environment, cwd=Path.cwd(), versions=known)
-    others = tuple(
-        read([text], environment=environment, cwd=Path.cwd(), versions=known)
+    launch = read(arguments, environment=environment, cwd=Path.cwd(), versions=versions)
+    installed = _installed(launch.framework, versions)
+    if installed != versions:
+        launch = read(arguments, environment=environment, cwd=Path.cwd(), versions=installed)
+    named = tuple(
+        read([text], environment=environment, cwd=Path.cwd(), versions=installed)
         for text in companions
         if shlex.split(text)
     )
-    return replace(launch, companions=(*launch.companions, *others))
+    return replace(launch, companions=(*launch.companions, *named))
 
 
 def _installed(framework: str, stated: Mapping[str, str]) -> dict[str, str]:
@@ -173,8 +157,8 @@ def _installed(framework: str, stated: Mapping[str, str]) -> dict[str, str]:
             installed[name] = version(name)
         except PackageNotFoundError:
             continue
-    same = stated.get(framework, installed.get(framework)) == installed.get(framework)
-    return {**installed, **stated} if same and framework in installed else dict(stated)
+    agrees = stated.get(framework, installed.get(framework)) == installed.get(framework)
+    return {**installed, **stated} if agrees and framework in installed else dict(stated)
 
 
 def _version(text: str) -> tuple[str, str]:
@@ -188,6 +172,7 @@ def _version(text: str) -> tuple[str, str]:
 
 
 def _gpus(text: str) -> Gpus:
+    from grpo_doctor.cli.check_memory import Gpus  # noqa: PLC0415
     from grpo_doctor.memory import card_bytes  # noqa: PLC0415
 
     count, cross, name = text.lower().partition("x")
@@ -199,12 +184,9 @@ def _gpus(text: str) -> Gpus:
     return Gpus(int(count), shown, card_bytes(shown))
 
 
-def _pair(gpus: Gpus) -> tuple[int, int]:
-    return gpus.count, gpus.card_bytes
-
-
 def _present() -> Gpus | None:
     """The GPUs of this host by what the driver says of them; None where there are none."""
+    from grpo_doctor.cli.check_memory import Gpus  # noqa: PLC0415
     from grpo_doctor.memory import card_bytes  # noqa: PLC0415
 
     folder = Path("/proc/driver/nvidia/gpus")

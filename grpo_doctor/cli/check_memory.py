@@ -23,34 +23,44 @@ _MOST_ROOM = 3
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class Gpus:
+    """GPUs of each host."""
+
+    count: int
+    name: str
+    card_bytes: int
+
+    def __str__(self) -> str:
+        return f"{self.count}x{self.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
     """The machine that the user named, and what else was asked."""
 
-    gpus: int | None
-    gpus_name: str | None
-    card_bytes: int | None
-    rollout: tuple[int, int] | None
-    nodes: int | None
-    host_bytes: int | None
-    here: bool
+    gpus: Gpus | None
+    is_here: bool
+    rollout_gpus: Gpus | None = None
+    nodes: int | None = None
+    host_bytes: int | None = None
     solve: str | None = None
 
 
 class MemoryCheck:
     """The ledger of a launch, or the reason why there is none."""
 
-    def __init__(self, launch: Launch, wanted: Wanted, unknown: str | None) -> None:
+    def __init__(self, launch: Launch, request: Request, unknown: str | None) -> None:
         self.launch = launch
         self.ledger: Ledger | None = None
         self.reason: str | None = None
         self.assumptions: tuple[str, ...] = ()
-        if unknown is None and (not wanted.gpus or not wanted.card_bytes):
-            unknown = "say the GPUs, as in --gpus 8xA100-80G"
-        if unknown is not None:
+        gpus = request.gpus
+        if unknown is not None or gpus is None or not gpus.card_bytes:
+            unknown = unknown or "say the GPUs, as in --gpus 8xA100-80G"
             self.reason = f"memory not estimated: {unknown}"
             return
         try:
-            self._estimate(_machine(launch, wanted))
+            self._estimate(_machine(launch, request, gpus))
         except (GrpoDoctorError, ZeroDivisionError, ValueError) as problem:
             self.reason = f"memory not estimated: {problem}"
 
@@ -161,18 +171,17 @@ def _after(framework: str, settings: Mapping[str, Any], edit: Edit) -> dict[str,
     return {**values, "deepspeed.preset": preset} if preset is not None else values
 
 
-def _machine(launch: Launch, wanted: Wanted) -> Machine:
+def _machine(launch: Launch, request: Request, gpus: Gpus) -> Machine:
     from grpo_doctor.memory import Machine  # noqa: PLC0415
 
-    assert wanted.gpus is not None
-    assert wanted.card_bytes is not None
+    servers = request.rollout_gpus
     return Machine(
-        wanted.card_bytes,
-        launch.visible_gpus or wanted.gpus,
-        nodes=wanted.nodes or launch.nodes,
-        host_bytes=wanted.host_bytes or (_memory_here() if wanted.here else None),
-        server_cards=wanted.rollout[0] if wanted.rollout else None,
-        server_card_bytes=wanted.rollout[1] if wanted.rollout else None,
+        gpus.card_bytes,
+        launch.visible_gpus or gpus.count,
+        nodes=request.nodes or launch.nodes,
+        host_bytes=request.host_bytes or (_memory_here() if request.is_here else None),
+        server_cards=servers.count if servers else None,
+        server_card_bytes=servers.card_bytes if servers else None,
         vllm_version=launch.versions.get("vllm"),
     )
 

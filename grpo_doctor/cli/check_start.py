@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Sequence
+from dataclasses import replace
 
 from grpo_doctor.cli.check import launch_here
-from grpo_doctor.cli.check_memory import Wanted
+from grpo_doctor.cli.check_memory import Request
 from grpo_doctor.cli.checking import first_line
 from grpo_doctor.errors import GrpoDoctorError
 
@@ -31,14 +32,7 @@ def _warning(arguments: Sequence[str], ranks: int | None) -> str | None:
         launch, gpus = launch_here(arguments)
     except GrpoDoctorError:
         return None  # no command that is known
-    wanted = Wanted(
-        gpus=ranks or gpus.count if gpus else None,
-        gpus_name=str(gpus) if gpus else None,
-        card_bytes=gpus.card_bytes if gpus else None,
-        rollout=None,
-        nodes=None,
-        host_bytes=None,
-        here=True,
-    )
-    verdict, headline = first_line(launch, wanted)
+    if gpus and ranks:
+        gpus = replace(gpus, count=ranks)
+    verdict, headline = first_line(launch, Request(gpus, is_here=True))
     return f"check: {headline} ({MORE})" if verdict in _BAD else None

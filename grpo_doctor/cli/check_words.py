@@ -76,8 +76,8 @@ def _pool(pool: PoolMemory) -> Iterator[str]:
     peak = next((phase for phase in pool.phases if phase.name == pool.peak_phase), None)
     if peak is not None:
         entries = sorted(peak.entries, key=lambda entry: -entry.bytes)[:_MOST_ENTRIES]
-        named = ", ".join(f"{entry.name} {entry.bytes / _GIB:.1f}" for entry in entries)
-        yield f"  most in {peak.name}: {named}"
+        largest = ", ".join(f"{entry.name} {entry.bytes / _GIB:.1f}" for entry in entries)
+        yield f"  most in {peak.name}: {largest}"
 
 
 def _settings(change: ChangeOfLaunch) -> Iterator[str]:
@@ -98,22 +98,22 @@ def _flaws(document: CheckDocument) -> Iterator[str]:
     yield ""
     yield "Wrong with the launch:" if any(f.ends for f in document.flaws) else "Worth a look:"
     for flaw in document.flaws[:_MOST_FLAWS]:
-        where = f"  {_where(flaw)}" if flaw.said and flaw.said.file else ""
+        source = f"  {_source_text(flaw)}" if flaw.said and flaw.said.file else ""
         owner = f" {flaw.id}" if flaw.id.startswith("GL") else ""
-        yield f"  {flaw.severity}{owner}: {flaw.headline}{where}"
+        yield f"  {flaw.severity}{owner}: {flaw.headline}{source}"
         yield from (f"      {text}" for text in flaw.evidence)
         if flaw.fixes:
             yield f"      fix: {'; '.join(flaw.fixes)}"
-    left = len(document.flaws) - _MOST_FLAWS
-    if left > 0:
-        yield f"  and {left} more: --json has all"
+    unlisted = len(document.flaws) - _MOST_FLAWS
+    if unlisted > 0:
+        yield f"  and {unlisted} more: --json has all"
 
 
-def _where(flaw: FlawSeen) -> str:
-    said = flaw.said
-    if said is None or said.file is None:
+def _source_text(flaw: FlawSeen) -> str:
+    source = flaw.said
+    if source is None or source.file is None:
         return "the command line"
-    return f"{said.file}:{said.line}" if said.line else said.file
+    return f"{source.file}:{source.line}" if source.line else source.file
 
 
 # -- GitHub and SARIF
@@ -121,9 +121,9 @@ def _where(flaw: FlawSeen) -> str:
 
 def _github(document: CheckDocument) -> Iterator[str]:
     for flaw in document.flaws:
-        said = flaw.said
-        where = {"file": said.file, "line": said.line or 1} if said and said.file else {}
-        yield annotation(level_of(flaw.severity), _message(flaw), **where)
+        source = flaw.said
+        position = {"file": source.file, "line": source.line or 1} if source and source.file else {}
+        yield annotation(level_of(flaw.severity), _message(flaw), **position)
     level = "error" if document.verdict in ("oom", "invalid") else "notice"
     yield annotation(level, document.headline)
 

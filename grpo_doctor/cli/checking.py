@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from grpo_doctor.cli.check_memory import MemoryCheck, Wanted
+from grpo_doctor.cli.check_memory import MemoryCheck, Request
 from grpo_doctor.errors import GrpoDoctorError
 from grpo_doctor.launches import Launch
 from grpo_doctor.launches.judge import Judged, judge
@@ -23,38 +23,38 @@ if TYPE_CHECKING:
 _SHM = "/dev/shm"  # noqa: S108 - it is measured, not written to
 
 
-def check(launch: Launch, wanted: Wanted) -> parts.CheckDocument:
+def check(launch: Launch, request: Request) -> parts.CheckDocument:
     """The document on a launch."""
-    view, flaws, memory = _judged(launch, wanted)
-    ended = _end(flaws)
-    first = ended is not None and ended.first
+    view, flaws, memory = _judged(launch, request)
+    end = _end(flaws)
+    first = end is not None and end.first
     return parts.CheckDocument(
-        verdict="invalid" if ended is not None else memory.state,
+        verdict="invalid" if end is not None else memory.state,
         headline=_headline(flaws, memory),
         launch=_launch(launch, view.processes_per_node),
-        companions=[_launch(other, None) for other in launch.companions],
-        gpus=wanted.gpus_name,
+        companions=[_launch(companion, None) for companion in launch.companions],
+        gpus=str(request.gpus) if request.gpus else None,
         flaws=[_flaw(judged) for judged in flaws],
         memory=memory.part,
         not_estimated=memory.reason,
         fix=None if first else memory.fix,
         relief=[] if first else memory.relief,
-        room=memory.room if ended is None else [],
-        solved=memory.solved(wanted.solve) if wanted.solve else None,
+        room=memory.room if end is None else [],
+        solved=memory.solved(request.solve) if request.solve else None,
         assumptions=[*launch.assumptions, *memory.assumptions],
     )
 
 
-def first_line(launch: Launch, wanted: Wanted) -> tuple[str, str]:
+def first_line(launch: Launch, request: Request) -> tuple[str, str]:
     """The verdict and the headline alone, without looking for what to change."""
-    _, flaws, memory = _judged(launch, wanted)
+    _, flaws, memory = _judged(launch, request)
     return "invalid" if _end(flaws) else memory.state, _headline(flaws, memory)
 
 
-def _judged(launch: Launch, wanted: Wanted) -> tuple[View, tuple[Judged, ...], MemoryCheck]:
+def _judged(launch: Launch, request: Request) -> tuple[View, tuple[Judged, ...], MemoryCheck]:
     shape, unknown = _shape(launch)
-    view = View(launch, _host(launch, wanted), _facts(shape) if shape else None)
-    return view, judge(view), MemoryCheck(launch, wanted, unknown)
+    view = View(launch, _host(launch, request), _facts(shape) if shape else None)
+    return view, judge(view), MemoryCheck(launch, request, unknown)
 
 
 def _end(flaws: Sequence[Judged]) -> Flaw | None:
@@ -77,30 +77,31 @@ def _headline(flaws: Sequence[Judged], memory: MemoryCheck) -> str:
 def _fits(worst: Pool) -> str:
     peak, of = worst.peak.bytes / 2**30, worst.capacity_bytes / 2**30
     role = f", {worst.role}" if worst.role != worst.peak.name else ""
-    where = f"{peak:.1f} of {of:.1f} GiB in {worst.peak.name}{role}"
+    peak_words = f"{peak:.1f} of {of:.1f} GiB in {worst.peak.name}{role}"
     if worst.refusals:
         return f"No: out of memory at the start: {worst.refusals[0]}"
     if worst.state == "oom":
-        return f"No: out of memory: {where}, {worst.peak_rank}"
+        return f"No: out of memory: {peak_words}, {worst.peak_rank}"
     if worst.state == "tight":
-        return f"Perhaps: {where}; {worst.probability:.0%} sure that it fits"
-    return f"Yes: it fits: {where}; {worst.probability:.0%} sure"
+        return f"Perhaps: {peak_words}; {worst.probability:.0%} sure that it fits"
+    return f"Yes: it fits: {peak_words}; {worst.probability:.0%} sure"
 
 
 # -- the machine and the model
 
 
-def _host(launch: Launch, wanted: Wanted) -> Host:
-    cards = wanted.gpus
+def _host(launch: Launch, request: Request) -> Host:
+    gpus, servers = request.gpus, request.rollout_gpus
+    is_measured = request.is_here and gpus is not None
     return Host(
-        cards_per_node=cards,
-        nodes=wanted.nodes,
-        card_bytes=wanted.card_bytes,
-        host_bytes=wanted.host_bytes,
-        server_cards=wanted.rollout[0] if wanted.rollout else None,
-        shm_bytes=_total(_SHM) if wanted.here and cards else None,
-        open_files=resource.getrlimit(resource.RLIMIT_NOFILE)[1] if wanted.here and cards else None,
-        free_disk_bytes=_free(launch) if wanted.here and cards else None,
+        cards_per_node=gpus.count if gpus else None,
+        nodes=request.nodes,
+        card_bytes=gpus.card_bytes if gpus else None,
+        host_bytes=request.host_bytes,
+        server_cards=servers.count if servers else None,
+        shm_bytes=_total(_SHM) if is_measured else None,
+        open_files=resource.getrlimit(resource.RLIMIT_NOFILE)[1] if is_measured else None,
+        free_disk_bytes=_free(launch) if is_measured else None,
     )
 
 
@@ -154,11 +155,11 @@ def _launch(launch: Launch, processes_per_node: int | None) -> parts.LaunchCheck
         processes_per_node=processes_per_node,
         nodes=launch.nodes,
         settings=dict(launch.settings),
-        said={knob: _said(source) for knob, source in launch.sources.items()},
+        said={knob: _source(source) for knob, source in launch.sources.items()},
     )
 
 
-def _said(source: Source) -> parts.Said:
+def _source(source: Source) -> parts.Said:
     return parts.Said(
         text=source.text, argument=source.argument, file=source.file, line=source.line
     )
@@ -175,5 +176,5 @@ def _flaw(judged: Judged) -> parts.FlawSeen:
         headline=flaw.headline,
         evidence=list(flaw.evidence),
         fixes=list(flaw.fixes),
-        said=_said(flaw.source) if flaw.source else None,
+        said=_source(flaw.source) if flaw.source else None,
     )

@@ -47,8 +47,8 @@ def selection_of(options: argparse.Namespace) -> Selection:
     """The rules to run. Raises UsageError for a word that names none."""
     from grpo_doctor.findings.selection import choose  # noqa: PLC0415 - after usage errors
 
-    for option, given in (("--select", options.select), ("--ignore", options.ignore)):
-        if given and not _words(given):
+    for option, values in (("--select", options.select), ("--ignore", options.ignore)):
+        if values and not _words(values):
             raise UsageError(f"{option} names no rule. `grpo-doctor rule` lists all.")
     selection = choose(_words(options.select), _words(options.ignore))
     if not selection.chosen:
@@ -86,5 +86,5 @@ def fail_on_code(severity: str | None, present: Iterable[str]) -> int:
     return FOUND if any(each in grave for each in present) else 0
 
 
-def _words(given: list[str]) -> list[str]:
-    return [word for part in given for word in part.replace(",", " ").split()]
+def _words(values: list[str]) -> list[str]:
+    return [word for value in values for word in value.replace(",", " ").split()]

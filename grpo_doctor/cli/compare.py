@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import math
 import sys
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from grpo_doctor.cli.console import say
@@ -56,10 +55,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def execute(options: argparse.Namespace, theirs: Sequence[str] | None) -> int:
+def execute(options: argparse.Namespace) -> int:
     """Reads both, compares, prints; returns the exit code."""
-    if theirs:
-        raise UsageError("compare takes no arguments after `--`.")
     limit = options.fail_on_regression
     if limit is not None and not 0 <= limit < math.inf:
         raise UsageError(f"--fail-on-regression {limit:g}: give a percentage of 0 or more.")

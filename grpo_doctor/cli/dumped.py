@@ -39,10 +39,10 @@ def dumped(folder: Path) -> Scene:
             "TORCH_NCCL_DUMP_ON_TIMEOUT=1 and TORCH_FR_BUFFER_SIZE=2000 are set."
         )
     _tell_of_a_wait(evidence)
-    found = scene.build(evidence)
-    if not found.recordings.ranks:
-        raise UsageError(_nothing_usable(folder, found.recordings.problems))
-    return found
+    job_scene = scene.build(evidence)
+    if not job_scene.recordings.ranks:
+        raise UsageError(_nothing_usable(folder, job_scene.recordings.problems))
+    return job_scene
 
 
 def _tell_of_a_wait(evidence: Evidence) -> None:
@@ -54,10 +54,10 @@ def _tell_of_a_wait(evidence: Evidence) -> None:
 
 
 def _nothing_usable(folder: Path, problems: tuple[DumpProblem, ...]) -> str:
-    if any(one.source.endswith((EVIDENCE, *ARCHIVES)) for one in problems):
+    if any(problem.source.endswith((EVIDENCE, *ARCHIVES)) for problem in problems):
         return f"--dumps {folder}: that is a bundle that attach has kept. Give it to --replay."
     lines = [f"--dumps {folder}: no file there is a flight-recorder dump that can be used."]
-    lines += [f"  {_line(one)}" for one in problems[:_MOST_NAMED]]
+    lines += [f"  {_line(problem)}" for problem in problems[:_MOST_NAMED]]
     if len(problems) > _MOST_NAMED:
         lines.append(f"  and {len(problems) - _MOST_NAMED} more")
     return "\n".join(lines)

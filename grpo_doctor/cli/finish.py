@@ -49,25 +49,21 @@ class Finished:
         }
 
 
-def finish(folder: Path, ended: Ended, aftermath: Aftermath, *, report: bool) -> Finished:
+def finish(folder: Path, end: Ended, aftermath: Aftermath, *, report: bool) -> Finished:
     """Writes trace, findings and report. A failure here never hides the job's own exit code."""
-    trace_path = folder / TRACE_JSON
-    report_path = folder / REPORT_HTML
+    trace_path: Path | None = None
     document: ReportDocument | None = None
-    wrote_trace = wrote_report = False
     problem = ""
     try:
         from grpo_doctor.trace.merge import merge  # noqa: PLC0415 - numpy only after the job
         from grpo_doctor.trace.write import write_trace  # noqa: PLC0415
 
         say("merging the recording ...")
-        trace = merge(folder)
-        write_trace(trace, trace_path)
-        wrote_trace = True
+        write_trace(merge(folder), folder / TRACE_JSON)
+        trace_path = folder / TRACE_JSON
         if report:
             say("writing the report ...")
-            document = _write_report(folder, trace_path, report_path)
-            wrote_report = True
+            document = _write_report(folder)
     except GrpoDoctorError as error:
         problem = str(error)
     except Exception as error:  # noqa: BLE001 - a bug of ours must not hide how the job ended
@@ -76,20 +72,14 @@ def finish(folder: Path, ended: Ended, aftermath: Aftermath, *, report: bool) ->
         say(problem)
         if folder.exists():
             say(f"what was recorded is kept; when that is mended: grpo-doctor report {folder}")
+    report_path: Path | None = None
     if document is not None:
+        report_path = folder / REPORT_HTML
         _put_digest(document)
-    _say_end(ended, aftermath)
-    _say_results(folder, trace_path if wrote_trace else None, report_path if wrote_report else None)
-    exit_code = ended.code or (OutputError.exit_code if problem else 0)
-    return Finished(
-        folder=folder,
-        exit_code=exit_code,
-        state=ended.state,
-        trace=trace_path if wrote_trace else None,
-        report=report_path if wrote_report else None,
-        document=document,
-        aftermath=aftermath,
-    )
+    _say_end(end, aftermath)
+    _say_results(folder, trace_path, report_path)
+    exit_code = end.code or (OutputError.exit_code if problem else 0)
+    return Finished(folder, exit_code, end.state, trace_path, report_path, document, aftermath)
 
 
 def _keep_traceback(folder: Path) -> str:
@@ -101,14 +91,14 @@ def _keep_traceback(folder: Path) -> str:
     return f", see {path}"
 
 
-def _write_report(folder: Path, trace_path: Path, report_path: Path) -> ReportDocument:
+def _write_report(folder: Path) -> ReportDocument:
     from grpo_doctor.cli.rendering import page  # noqa: PLC0415
     from grpo_doctor.document import build_document  # noqa: PLC0415
     from grpo_doctor.document.hangs import hang_entries  # noqa: PLC0415
     from grpo_doctor.trace.read import read_trace  # noqa: PLC0415
 
     # From the file, not from memory: what `report trace.json` will show on another machine.
-    document = build_document(read_trace(trace_path), hangs=hang_entries(folder))
+    document = build_document(read_trace(folder / TRACE_JSON), hangs=hang_entries(folder))
     findings = {
         "schema": document.schema,
         "findings": document.findings,
@@ -118,7 +108,7 @@ def _write_report(folder: Path, trace_path: Path, report_path: Path) -> ReportDo
         "rule_errors": document.rule_errors,
     }
     write_bytes(msgspec.json.format(msgspec.json.encode(findings)), str(folder / FINDINGS_JSON))
-    write_bytes(page(document), str(report_path))
+    write_bytes(page(document), str(folder / REPORT_HTML))
     return document
 
 
@@ -128,12 +118,12 @@ def _put_digest(document: ReportDocument) -> None:
     put(f"\n{digest(document, sys.stderr)}\n")
 
 
-def _say_end(ended: Ended, aftermath: Aftermath) -> None:
+def _say_end(end: Ended, aftermath: Aftermath) -> None:
     for remark in aftermath.remarks:
         say(remark)
-    if ended.code:
-        how = f"{ended.state} ({ended.signal})" if ended.signal else ended.state
-        say(f"the job {how}, exit code {ended.code}")
+    if end.code:
+        how = f"{end.state} ({end.signal})" if end.signal else end.state
+        say(f"the job {how}, exit code {end.code}")
 
 
 def _say_results(folder: Path, trace: Path | None, report: Path | None) -> None:

@@ -51,10 +51,10 @@ def check_output(output: str | Path, *recordings: Path) -> None:
     """Raises UsageError where writing to `output` would replace one of the recordings."""
     for recording in recordings:
         try:
-            same = Path(output).samefile(recording)
+            is_recording = Path(output).samefile(recording)
         except OSError:  # one of them does not exist: nothing is replaced
             continue
-        if same and recording.is_file():
+        if is_recording and recording.is_file():
             raise UsageError(f"{output} is the recording itself; write to another file.")
 
 
@@ -73,14 +73,14 @@ def _write_stdout(content: bytes) -> None:
 def _write_whole(stream: BinaryIO, content: bytes) -> None:
     """All of it, where one write takes only a part: PYTHONUNBUFFERED leaves no buffer that goes on,
     and a parent may have made the pipe one that does not wait."""
-    left = memoryview(content)
-    while left:
+    unwritten = memoryview(content)
+    while unwritten:
         try:
-            written = stream.write(left) or 0
+            written = stream.write(unwritten) or 0
         except BlockingIOError as full:
             written = full.characters_written
-        left = left[written:]
-        if left and not written:
+        unwritten = unwritten[written:]
+        if unwritten and not written:
             select.select([], [stream], [])
     while True:
         try:
@@ -94,10 +94,10 @@ def document_json(document: AnyDocument) -> bytes:
     return msgspec.json.format(msgspec.json.encode(document), indent=1) + b"\n"
 
 
-def color_wanted(stream: TextIO) -> bool:
+def color_wanted(stream: TextIO | None) -> bool:
     """Whether to colour: a terminal, and not asked otherwise (https://no-color.org)."""
     plain = "NO_COLOR" in os.environ or os.environ.get("TERM") == "dumb"
-    return not plain and not stream.closed and stream.isatty()
+    return stream is not None and not plain and not stream.closed and stream.isatty()
 
 
 def terminal_width() -> int:

@@ -42,19 +42,19 @@ class Parser(argparse.ArgumentParser):
     def _nearest(self, message: str) -> str:
         command = message.removeprefix("argument COMMAND: invalid choice: '").partition("'")[0]
         if command != message:
-            names = [one.NAME for one in COMMANDS]
-            near = difflib.get_close_matches(command, names, n=1)
-            return f". Did you mean {near[0]}?" if near else ""
+            names = [module.NAME for module in COMMANDS]
+            closest = difflib.get_close_matches(command, names, n=1)
+            return f". Did you mean {closest[0]}?" if closest else ""
         if not message.startswith("unrecognized arguments: "):
             return ""
-        rest = message.removeprefix("unrecognized arguments: ")
-        unknown = rest.split()[0].partition("=")[0]
-        known = [option for action in self._actions for option in action.option_strings]
-        close = difflib.get_close_matches(unknown, known, n=1)
+        arguments = message.removeprefix("unrecognized arguments: ")
+        unknown = arguments.split()[0].partition("=")[0]
+        options = [option for action in self._actions for option in action.option_strings]
+        close = difflib.get_close_matches(unknown, options, n=1)
         if close:
             return f". Did you mean {close[0]}?"
         if self.prog.endswith(" run"):
-            return f". The job's own arguments stand after `--`: {self.prog} -- {rest}"
+            return f". The job's own arguments stand after `--`: {self.prog} -- {arguments}"
         return ""
 
     def _more(self) -> str:
@@ -80,5 +80,6 @@ def make_parser() -> argparse.ArgumentParser:
             formatter_class=argparse.RawDescriptionHelpFormatter,
         )
         command.add_arguments(sub)
-        sub.set_defaults(run=command.execute, parser=sub)
+        takes_job = command in (run, check)
+        sub.set_defaults(run=command.execute, parser=sub, name=command.NAME, takes_job=takes_job)
     return parser

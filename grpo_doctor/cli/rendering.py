@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TextIO
 
 from grpo_doctor.cli.output import color_wanted, terminal_width
@@ -14,23 +16,27 @@ from grpo_doctor_reports.pull_request import render_annotations, render_markdown
 from grpo_doctor_reports.schema import AnyDocument
 
 
+@contextmanager
+def _errors_as_ours() -> Iterator[None]:
+    try:
+        yield
+    except ReportError as problem:
+        raise OutputError(str(problem)) from problem
+
+
+@_errors_as_ours()
 def page(document: AnyDocument) -> bytes:
     """The HTML report. Raises OutputError if the page's parts are not installed."""
-    try:
-        return render_html(document).encode()
-    except ReportError as problem:
-        raise OutputError(str(problem)) from problem
+    return render_html(document).encode()
 
 
+@_errors_as_ours()
 def digest(document: AnyDocument, stream: TextIO | None) -> str:
     """The terminal digest, coloured if `stream` is a terminal that shows colours."""
-    color = stream is not None and color_wanted(stream)
-    try:
-        return render_text(document, width=terminal_width(), color=color)
-    except ReportError as problem:
-        raise OutputError(str(problem)) from problem
+    return render_text(document, width=terminal_width(), color=color_wanted(stream))
 
 
+@_errors_as_ours()
 def text_in(form: str, document: AnyDocument) -> str:
     """The report as `markdown` for a comment, `github` annotations or a `prometheus` textfile."""
     renderers = {
@@ -38,47 +44,33 @@ def text_in(form: str, document: AnyDocument) -> str:
         "github": render_annotations,
         "prometheus": render_prometheus,
     }
-    try:
-        return renderers[form](document)
-    except ReportError as problem:
-        raise OutputError(str(problem)) from problem
+    return renderers[form](document)
 
 
 def markdown(text: str, stream: TextIO | None) -> str:
     """Markdown for a terminal, coloured if `stream` is one that shows colours."""
-    color = stream is not None and color_wanted(stream)
-    return markdown_text(text, terminal_width(), color)
+    return markdown_text(text, terminal_width(), color_wanted(stream))
 
 
+@_errors_as_ours()
 def comparison_page(document: AnyDocument) -> bytes:
     """Two runs as a page. Raises OutputError if the page's parts are not installed."""
-    try:
-        return compare.comparison_page(document)
-    except ReportError as problem:
-        raise OutputError(str(problem)) from problem
+    return compare.comparison_page(document)
 
 
+@_errors_as_ours()
 def comparison_text(document: AnyDocument, stream: TextIO | None) -> str:
     """Two runs for a terminal, coloured if `stream` is one that shows colours."""
-    color = stream is not None and color_wanted(stream)
-    try:
-        return compare.comparison_text(document, terminal_width(), color)
-    except ReportError as problem:
-        raise OutputError(str(problem)) from problem
+    return compare.comparison_text(document, terminal_width(), color_wanted(stream))
 
 
+@_errors_as_ours()
 def verdict_page(document: AnyDocument) -> bytes:
     """The verdict on a job as a page. Raises OutputError if the page's parts are not installed."""
-    try:
-        return hang_page(document)
-    except ReportError as problem:
-        raise OutputError(str(problem)) from problem
+    return hang_page(document)
 
 
+@_errors_as_ours()
 def verdict_text(document: AnyDocument, stream: TextIO | None) -> str:
     """The verdict for a terminal, coloured if `stream` is one that shows colours."""
-    color = stream is not None and color_wanted(stream)
-    try:
-        return hang_text(document, terminal_width(), color)
-    except ReportError as problem:
-        raise OutputError(str(problem)) from problem
+    return hang_text(document, terminal_width(), color_wanted(stream))

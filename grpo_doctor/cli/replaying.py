@@ -19,17 +19,17 @@ def replayed(paths: Sequence[Path]) -> Evidence:
     Raises:
         UsageError: none of them can be read, or they are of different jobs.
     """
-    found: list[Evidence] = []
+    bundles: list[Evidence] = []
     problems: list[str] = []
     for path in bundle.bundles_in(paths):
         try:
-            found.append(bundle.read(path))
+            bundles.append(bundle.read(path))
         except TraceError as problem:
             problems.append(str(problem))
-    if not found:
+    if not bundles:
         raise UsageError("\n".join(problems))
     try:
-        evidence = joined(found)
+        evidence = joined(bundles)
     except DifferentJobsError as problem:
         raise UsageError(str(problem)) from problem
     for line in problems:

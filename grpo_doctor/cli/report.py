@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -63,10 +62,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_rule_options(parser)
 
 
-def execute(options: argparse.Namespace, theirs: Sequence[str] | None) -> int:
+def execute(options: argparse.Namespace) -> int:
     """Reads, analyses, renders, writes; returns the exit code."""
-    if theirs:
-        raise UsageError("report takes no arguments after `--`.")
     if options.json and options.format not in (None, "json"):
         raise UsageError("--json and --format say different things; give one of them.")
     form = "json" if options.json else options.format or "html"

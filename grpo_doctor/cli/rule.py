@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from grpo_doctor.cli.output import STDOUT, document_json, write_bytes
-from grpo_doctor.errors import UsageError
 
 if TYPE_CHECKING:
     from grpo_doctor.findings.view import RuleFile
@@ -36,10 +35,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="as JSON (schema 1)")
 
 
-def execute(options: argparse.Namespace, theirs: Sequence[str] | None) -> int:
+def execute(options: argparse.Namespace) -> int:
     """Prints; returns the exit code."""
-    if theirs:
-        raise UsageError("rule takes no arguments after `--`.")
     from grpo_doctor.findings.rules import ALL  # noqa: PLC0415 - after usage errors
     from grpo_doctor.findings.selection import find  # noqa: PLC0415
 

@@ -137,9 +137,10 @@ def _profiled_steps(text: str) -> str:
     return text
 
 
-def execute(options: argparse.Namespace, theirs: Sequence[str] | None) -> int:
+def execute(options: argparse.Namespace) -> int:
     """Runs the job to its end; returns the job's exit code."""
-    _check(options, theirs)
+    arguments: list[str] = options.job_arguments or []
+    _check(options, arguments)
     from grpo_doctor_probes.supervisor import (  # noqa: PLC0415 - after --help
         CannotStartError,
         check_trainer_flags,
@@ -147,7 +148,6 @@ def execute(options: argparse.Namespace, theirs: Sequence[str] | None) -> int:
         remove_if_unused,
     )
 
-    arguments = list(theirs or [])
     if arguments and arguments[0].startswith("-") and {"-h", "--help"} & set(arguments):
         return _trainer_help()
     folder = _make_folder(options)
@@ -173,19 +173,19 @@ def execute(options: argparse.Namespace, theirs: Sequence[str] | None) -> int:
     return finished.exit_code
 
 
-def _check(options: argparse.Namespace, theirs: Sequence[str] | None) -> None:
+def _check(options: argparse.Namespace, arguments: Sequence[str]) -> None:
     if options.join is not None:
-        _check_join(options, theirs)
+        _check_join(options, arguments)
     if options.nproc is not None and options.nproc < 1:
         raise UsageError(f"--nproc {options.nproc}: at least 1 rank is needed.")
     if not 0.01 <= options.hz <= 100:
         raise UsageError(f"--hz {options.hz:g}: give a rate from 0.01 to 100 samples a second.")
-    if options.nproc is not None and theirs and not theirs[0].startswith("-"):
+    if options.nproc is not None and arguments and not arguments[0].startswith("-"):
         raise UsageError(
             "--nproc is for the bundled trainer; tell your own launcher how many ranks to start, "
             f"for example `torchrun --nproc_per_node {options.nproc}`."
         )
-    if options.log_metrics and (options.no_hooks or not theirs or theirs[0].startswith("-")):
+    if options.log_metrics and (options.no_hooks or not arguments or arguments[0].startswith("-")):
         raise UsageError(
             "--log-metrics adds to what a Trainer of your own command logs: give a command after "
             "`--`, and leave --no-hooks away."
@@ -198,8 +198,8 @@ def _check(options: argparse.Namespace, theirs: Sequence[str] | None) -> None:
         raise UsageError(f"--max-mb {options.max_mb}: at least 1 MiB is needed.")
 
 
-def _check_join(options: argparse.Namespace, theirs: Sequence[str] | None) -> None:
-    if not theirs or theirs[0].startswith("-"):
+def _check_join(options: argparse.Namespace, arguments: Sequence[str]) -> None:
+    if not arguments or arguments[0].startswith("-"):
         raise UsageError("--join: give the command of the server after `--`.")
     if options.output is not None:
         raise UsageError("--join and -o: a server that joins a run records into that run's folder.")
@@ -210,9 +210,9 @@ def _make_folder(options: argparse.Namespace) -> Path:
     from grpo_doctor_probes.supervisor import create_joined_dir, create_run_dir  # noqa: PLC0415
 
     join: Path | None = options.join
-    wanted: Path | None = join or options.output
+    folder: Path | None = join or options.output
     try:
-        return create_joined_dir(join) if join else create_run_dir(wanted)
+        return create_joined_dir(join) if join else create_run_dir(folder)
     except FileExistsError as problem:
         what_to_do = (
             "--join: {}. Give the folder that the run has with -o."
@@ -222,7 +222,7 @@ def _make_folder(options: argparse.Namespace) -> Path:
         raise UsageError(what_to_do.format(problem)) from problem
     except OSError as problem:
         raise OutputError(
-            f"can't make the run directory {wanted or ''}: {problem.strerror}. "
+            f"can't make the run directory {folder or ''}: {problem.strerror}. "
             f"Choose another with {'--join RUN' if join else '-o DIR'}."
         ) from problem
 
@@ -252,18 +252,18 @@ def _run(
     sampling.start()
     watching = Watching(options, launch, arguments, folder, job)
     try:
-        ended = job.wait(lambda: watching.tick(sampling.latest()), every_s=0.5)
+        end = job.wait(lambda: watching.tick(sampling.latest()), every_s=0.5)
     finally:
         watching.close_line()
     sampling.stop()
     if sampling.problem:
         say(sampling.problem)
-    aftermath = watching.close(ended)
-    _try_write(run_file, ended, {**facts, **aftermath.facts})
+    aftermath = watching.close(end)
+    _try_write(run_file, end, {**facts, **aftermath.facts})
     if options.join is not None:
         say(f"what the server did is in the report of the run: grpo-doctor report {options.join}")
-        return Finished(folder, ended.code, ended.state, None, None, None, aftermath)
-    return finish(folder, ended, aftermath, report=not options.no_report)
+        return Finished(folder, end.code, end.state, None, None, None, aftermath)
+    return finish(folder, end, aftermath, report=not options.no_report)
 
 
 def _say_what_is_wrong(arguments: Sequence[str], ranks: int | None) -> None:
@@ -274,9 +274,9 @@ def _say_what_is_wrong(arguments: Sequence[str], ranks: int | None) -> None:
         say(line)
 
 
-def _try_write(run_file: RunFile, ended: Ended | None, found: Mapping[str, Any]) -> None:
+def _try_write(run_file: RunFile, end: Ended | None, facts: Mapping[str, Any]) -> None:
     try:
-        run_file.write(ended, found)
+        run_file.write(end, facts)
     except OSError as problem:
         say(f"can't write run.json: {problem}; the recording goes on without it")
 

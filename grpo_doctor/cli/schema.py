@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
 from typing import Any
 
 from grpo_doctor.cli.output import STDOUT, document_json, write_bytes
@@ -31,10 +30,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("command", metavar="COMMAND", nargs="?", help=", ".join(COMMANDS))
 
 
-def execute(options: argparse.Namespace, theirs: Sequence[str] | None) -> int:
+def execute(options: argparse.Namespace) -> int:
     """Prints; returns the exit code."""
-    if theirs:
-        raise UsageError("schema takes no arguments after `--`.")
     if options.command is None:
         write_bytes("\n".join([*COMMANDS, ""]).encode(), STDOUT)
     elif options.command not in COMMANDS:

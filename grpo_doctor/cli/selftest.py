@@ -46,10 +46,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="as JSON (schema 1)")
 
 
-def execute(options: argparse.Namespace, theirs: Sequence[str] | None) -> int:
+def execute(options: argparse.Namespace) -> int:
     """Runs the jobs one after the other; returns the exit code."""
-    if theirs:
-        raise UsageError("selftest takes no arguments after `--`.")
     chosen = _chosen(options.cases)
     if options.keep is not None:
         _make(options.keep, chosen)
@@ -68,9 +66,9 @@ def execute(options: argparse.Namespace, theirs: Sequence[str] | None) -> int:
 
 
 def _make(folder: Path, cases: Sequence[Case]) -> None:
-    there = next((case.name for case in cases if (folder / case.name).exists()), None)
-    if there is not None:
-        raise UsageError(f"--keep {folder}: there is already a {there}; choose a new folder.")
+    existing = next((case.name for case in cases if (folder / case.name).exists()), None)
+    if existing is not None:
+        raise UsageError(f"--keep {folder}: there is already a {existing}; choose a new folder.")
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as problem:
@@ -81,11 +79,11 @@ def _make(folder: Path, cases: Sequence[Case]) -> None:
 def _chosen(names: Sequence[str]) -> Sequence[Case]:
     from grpo_doctor.selftest import CASES  # noqa: PLC0415 - after --help
 
-    known = {case.name: case for case in CASES}
-    unknown = [name for name in names if name not in known]
+    cases = {case.name: case for case in CASES}
+    unknown = [name for name in names if name not in cases]
     if unknown:
-        raise UsageError(f"no job is called {unknown[0]!r}. There are: {', '.join(known)}.")
-    return [known[name] for name in dict.fromkeys(names)] or CASES
+        raise UsageError(f"no job is called {unknown[0]!r}. There are: {', '.join(cases)}.")
+    return [cases[name] for name in dict.fromkeys(names)] or CASES
 
 
 def _outcome(case: Case, folder: Path) -> Outcome:
@@ -118,12 +116,12 @@ def _line(outcome: Outcome) -> str:
     from grpo_doctor.selftest import BUSY_MACHINE  # noqa: PLC0415 - after --help
 
     case = outcome.case
-    wanted = " or ".join(sorted(case.has)) or "nothing"
-    said = outcome.problem or f"found {', '.join(outcome.findings) or 'nothing'}"
+    expected = " or ".join(sorted(case.has)) or "nothing"
+    result = outcome.problem or f"found {', '.join(outcome.findings) or 'nothing'}"
     if BUSY_MACHINE in outcome.findings:
-        said += " (other programs keep this machine busy)"
+        result += " (other programs keep this machine busy)"
     mark = "ok  " if outcome.right else "FAIL"
-    return f"{mark}  {case.name:<14} {case.says}; wanted {wanted}, {said}"
+    return f"{mark}  {case.name:<14} {case.says}; wanted {expected}, {result}"
 
 
 def _entry(outcome: Outcome) -> dict[str, object]:

@@ -56,7 +56,7 @@ def _keep_accounts_of_children() -> None:
 def _telling() -> Iterator[Callable[[str], None]]:
     """What takes progress words: one line that is taken back on a terminal, a line each elsewhere,
     so that the verdict is the first thing that stays."""
-    if sys.stderr is None or not color_wanted(sys.stderr):
+    if not color_wanted(sys.stderr):
         yield lambda words: say(f"{words} ...")
         return
     room = terminal_width() - 1
@@ -68,8 +68,8 @@ def _telling() -> Iterator[Callable[[str], None]]:
 
 def several(jobs: Sequence[Job], *, named: bool = False) -> str:
     """A list of jobs with the command for each; `named`: the user gave processes."""
-    where = "belong to the processes given" if named else "run here"
-    lines = [f"{len(jobs)} jobs {where}; say which one:"]
+    relation = "belong to the processes given" if named else "run here"
+    lines = [f"{len(jobs)} jobs {relation}; say which one:"]
     lines += [_line(job) for job in jobs[:_MOST_LISTED]]
     if len(jobs) > _MOST_LISTED:
         lines.append(f"  and {len(jobs) - _MOST_LISTED} more")

@@ -93,7 +93,7 @@ class Watching:
         self._hangs: list[Hang] = []
         self._defect = False
         self._beside = Beside("grpo-doctor-watching")
-        self._said_to_hang = False
+        self._hang_announced = False
         if not options.no_watchdog:
             limit_s = timeout_s(arguments, bundled=launch.bundled, gpus=visible_gpus())
             lengths = Lengths(options.hang_after, limit_s)
@@ -115,8 +115,8 @@ class Watching:
 
     def _tell_of_hanging(self) -> None:
         hangs = self._beside.busy_s > _HANGS_S
-        if hangs and not self._said_to_hang and has_room(sys.stderr):  # it may hang in that
-            self._said_to_hang = True
+        if hangs and not self._hang_announced and has_room(sys.stderr):  # it may hang in that
+            self._hang_announced = True
             say(
                 "reading the run directory, or what the kernel tells of the job's processes, hangs;"
                 " the job goes on, unwatched until it answers"
@@ -143,22 +143,22 @@ class Watching:
         if self._live is not None:
             self._live.close()
 
-    def close(self, ended: Ended) -> Aftermath:
+    def close(self, end: Ended) -> Aftermath:
         """Ends the watching; what it has seen. Never raises: the report is still to come."""
         if not self._beside.settle(0.0):  # `close_line` has waited
             return Aftermath({}, ("the watchdog hung: what it saw at the end is not known",))
         self._beside.close()
         try:
-            return self._close(ended)
+            return self._close(end)
         except Exception as error:  # noqa: BLE001 - as in `tick`
             self._give_up(error)
             return Aftermath()
 
-    def _close(self, ended: Ended) -> Aftermath:
+    def _close(self, end: Ended) -> Aftermath:
         if self._watchdog is not None:
-            unexplained = ended.state in ("failed", "killed")
+            unexplained = end.state in ("failed", "killed")
             self._watchdog.close(wait_s=_LAST_LOOK_S if unexplained else 0.0)
-        if ended.state == "hung":
+        if end.state == "hung":
             self._members.end(GRACE_S)
         deaths = self._deaths.close()
         self._members.close()
@@ -169,7 +169,7 @@ class Watching:
         if self._hangs:
             facts["hangs"] = [_facts(hang) for hang in self._hangs]
         remarks = [hang.answer.summary for hang in self._hangs[-1:]]
-        if ended.state in ("failed", "killed"):
+        if end.state in ("failed", "killed"):
             remarks += obituary(deaths, phases)
         return Aftermath(facts, tuple(remarks))
 

@@ -54,10 +54,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="as JSON (schema 1)")
 
 
-def execute(options: argparse.Namespace, theirs: Sequence[str] | None) -> int:
+def execute(options: argparse.Namespace) -> int:
     """Reads, replays, prints; returns the exit code."""
-    if theirs:
-        raise UsageError("whatif takes no arguments after `--`.")
     pairs = [_pair(text) for text in options.settings]
 
     from grpo_doctor.analysis import analyse  # noqa: PLC0415 - after usage errors
@@ -86,13 +84,13 @@ def _pair(text: str) -> tuple[str, str]:
 
 
 def _settings(analysis: Analysis, pairs: Sequence[tuple[str, str]]) -> dict[str, Any]:
-    found: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     for name, text in pairs:
         knob, value = _setting(analysis, name, text)
-        if knob in found:
+        if knob in values:
             raise UsageError(f"--set {name}={text}: {knob} is set twice; give one value.")
-        found[knob] = value
-    return found
+        values[knob] = value
+    return values
 
 
 def _setting(analysis: Analysis, name: str, text: str) -> tuple[str, Any]:
@@ -101,7 +99,7 @@ def _setting(analysis: Analysis, name: str, text: str) -> tuple[str, Any]:
     from grpo_doctor.knobs.values import parse  # noqa: PLC0415
     from grpo_doctor.whatif.models import BY_KNOB, NONE_IS_A_VALUE  # noqa: PLC0415
 
-    kinds = {one.name: one.kind for one in KNOBS}
+    kinds = {setting.name: setting.kind for setting in KNOBS}
     keys = {row.key: row.knob for row in FRAMEWORKS.get(analysis.trace.run.framework, ())}
     canonical = name if name in kinds else keys.get(name.replace("-", "_"))
     if canonical is None:

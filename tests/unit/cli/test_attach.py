@@ -43,8 +43,8 @@ def diagnosis(state: State = "stuck", **fields: object) -> Diagnosis:
         state=state, cause=cause, culprits=(1,), victims=(0,), confidence=0.9, summary=SUMMARY
     )
     ranks = (RankState(1, 4_701, "rank", "stopped", "train.py:3", ""),)
-    seen = Diagnosis("node-7", "unknown", 2, (0, 1), (), verdict, ranks, 2.0, 0.5)
-    return msgspec.structs.replace(seen, **fields)
+    default = Diagnosis("node-7", "unknown", 2, (0, 1), (), verdict, ranks, 2.0, 0.5)
+    return msgspec.structs.replace(default, **fields)
 
 
 @pytest.fixture
@@ -57,14 +57,14 @@ def plays(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
                 raise error
             return jobs
 
-        def examine_job(found: Job, wishes: object, progress: Callable[[str], None]) -> Evidence:
+        def examine_job(target: Job, wishes: object, progress: Callable[[str], None]) -> Evidence:
             progress("looking at 2 ranks")
-            return Evidence(found, 1_795_000_000_000_000_000)
+            return Evidence(target, 1_795_000_000_000_000_000)
 
         monkeypatch.setattr("grpo_doctor.cli.visit.discover.find_jobs", find_jobs)
         monkeypatch.setattr("grpo_doctor.cli.visit.examine_job", examine_job)
         monkeypatch.setattr(
-            "grpo_doctor.hang.diagnose.diagnose_scene", lambda found: verdict or diagnosis()
+            "grpo_doctor.hang.diagnose.diagnose_scene", lambda target: verdict or diagnosis()
         )
 
     return play
@@ -81,11 +81,11 @@ def test_the_exit_code_is_the_jobs_state(
 ) -> None:
     plays(job(), verdict=diagnosis(state))
     assert main(["attach"]) == code
-    said = capsys.readouterr()
-    assert said.out.splitlines()[0] == SUMMARY
-    assert said.err.splitlines()[0] == "grpo-doctor: looking at 2 ranks ..."
-    assert "\r" not in said.err
-    assert ("-o DIR" in said.err) == (code == 3)
+    output = capsys.readouterr()
+    assert output.out.splitlines()[0] == SUMMARY
+    assert output.err.splitlines()[0] == "grpo-doctor: looking at 2 ranks ..."
+    assert "\r" not in output.err
+    assert ("-o DIR" in output.err) == (code == 3)
 
 
 READ = Stack(4_700, 1, threads=(PythonThread(4_700, "MainThread", ()),))
@@ -117,7 +117,7 @@ def test_where_no_stack_could_be_read_it_is_a_matter_of_permission(
     plays(job(), verdict=diagnosis(state, verdict=verdict))
     monkeypatch.setattr(
         "grpo_doctor.cli.visit.examine_job",
-        lambda found, wishes, progress: Evidence(found, 1, stacks=stacks),
+        lambda target, wishes, progress: Evidence(target, 1, stacks=stacks),
     )
     assert main(["attach"]) == code
 
@@ -129,24 +129,28 @@ def test_threads_are_only_stopped_where_that_was_not_forbidden(
     arguments: list[str],
     inject: bool,
 ) -> None:
-    wanted: list[Wishes] = []
+    requests: list[Wishes] = []
 
-    def examine_job(found: Job, wishes: Wishes, progress: object) -> Evidence:
-        wanted.append(wishes)
-        return Evidence(found, 1)
+    def examine_job(target: Job, wishes: Wishes, progress: object) -> Evidence:
+        requests.append(wishes)
+        return Evidence(target, 1)
 
     plays(job())
     monkeypatch.setattr("grpo_doctor.cli.visit.examine_job", examine_job)
     assert main(["attach", "1", "--seconds", "0.2", *arguments]) == 3
-    assert wanted == [Wishes(inject=inject, seconds_between=0.2)]
+    assert requests == [Wishes(inject=inject, seconds_between=0.2)]
 
 
 @pytest.mark.parametrize(
-    ("state", "confirm", "told"),
+    ("state", "confirm", "is_advised"),
     [("stuck", ("look closer",), True), ("stuck", (), True), ("healthy", (), False)],
 )
 def test_ranks_of_other_hosts_are_told_of_with_how_to_see_them(
-    plays: Callable[..., None], capsys: Said, state: State, confirm: tuple[str, ...], told: bool
+    plays: Callable[..., None],
+    capsys: Said,
+    state: State,
+    confirm: tuple[str, ...],
+    is_advised: bool,
 ) -> None:
     four = replace(job(), world_size=4, ranks_missing=(2, 3))
     how = commands(four)[0]
@@ -155,16 +159,16 @@ def test_ranks_of_other_hosts_are_told_of_with_how_to_see_them(
         verdict = msgspec.structs.replace(diagnosis(state).verdict, confirm=words)
         plays(four, verdict=diagnosis(state, verdict=verdict))
         main(["attach"])
-        said = capsys.readouterr().err
-        assert ("on other hosts: not seen" in said) is (told and not said_already)
-        assert (f"grpo-doctor:   {how}" in said) is (told and not said_already)
+        output = capsys.readouterr().err
+        assert ("on other hosts: not seen" in output) is (is_advised and not said_already)
+        assert (f"grpo-doctor:   {how}" in output) is (is_advised and not said_already)
 
 
 def test_progress_is_taken_back_on_a_terminal(
     plays: Callable[..., None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plays(job())
-    ours, theirs = os.openpty()
+    own_end, theirs = os.openpty()
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.delenv("NO_COLOR", raising=False)
     with open(theirs, "w", encoding="utf-8") as terminal:  # noqa: PTH123 - a descriptor
@@ -172,9 +176,9 @@ def test_progress_is_taken_back_on_a_terminal(
         main(["attach", "--json"])
     shown = b""
     with contextlib.suppress(OSError):  # EIO: all of it was read
-        while piece := os.read(ours, 4_096):
-            shown += piece
-    os.close(ours)
+        while chunk := os.read(own_end, 4_096):
+            shown += chunk
+    os.close(own_end)
     assert shown == b"\r\x1b[Kgrpo-doctor: looking at 2 ranks ...\r\x1b[K"
 
 
@@ -183,9 +187,9 @@ def test_progress_leaves_the_last_column_of_a_terminal_free(
 ) -> None:
     """In the last one the cursor would go to the next line, which nothing takes back."""
 
-    def examine_job(found: Job, wishes: object, progress: Callable[[str], None]) -> Evidence:
+    def examine_job(target: Job, wishes: object, progress: Callable[[str], None]) -> Evidence:
         progress("looking at ranks " * 20)
-        return Evidence(found, 1)
+        return Evidence(target, 1)
 
     plays(job())
     monkeypatch.setattr("grpo_doctor.cli.visit.examine_job", examine_job)
@@ -194,7 +198,7 @@ def test_progress_leaves_the_last_column_of_a_terminal_free(
     shown = io.StringIO()
     monkeypatch.setattr(sys, "stderr", shown)
     main(["attach", "--json"])
-    (line,) = [piece for piece in shown.getvalue().split("\r\x1b[K") if piece]
+    (line,) = [chunk for chunk in shown.getvalue().split("\r\x1b[K") if chunk]
     assert line == ("grpo-doctor: " + "looking at ranks " * 20)[:39]
 
 
@@ -248,13 +252,13 @@ def test_several_jobs_are_listed_with_the_command_for_each(
 ) -> None:
     plays(job(), job(9_000, "python \x1b[31mother.py\nrm -rf /"))
     assert main(["attach"]) == 2
-    said = capsys.readouterr()
-    assert said.out == ""
-    assert "2 jobs run here" in said.err
-    assert "grpo-doctor attach 4700" in said.err
-    assert "2 ranks (pid 9000, 9001)" in said.err
-    assert "\x1b" not in said.err
-    assert "\nrm" not in said.err
+    output = capsys.readouterr()
+    assert output.out == ""
+    assert "2 jobs run here" in output.err
+    assert "grpo-doctor attach 4700" in output.err
+    assert "2 ranks (pid 9000, 9001)" in output.err
+    assert "\x1b" not in output.err
+    assert "\nrm" not in output.err
 
 
 def test_processes_of_several_jobs_are_listed_as_well(
@@ -282,9 +286,9 @@ def test_ctrl_c_after_the_looks(
     plays(job())
     monkeypatch.setattr("grpo_doctor.hang.diagnose.diagnose_scene", interrupted)
     assert main(["attach"]) == 130
-    said = capsys.readouterr().err
-    assert said.endswith("the job was looked at and is as it was.\n")
-    assert "not touched" not in said
+    output = capsys.readouterr().err
+    assert output.endswith("the job was looked at and is as it was.\n")
+    assert "not touched" not in output
 
 
 def test_ctrl_c_after_something_was_agreed_to(
@@ -348,19 +352,19 @@ def test_large_dumps_are_said_to_take_a_while(
     assert capsys.readouterr().err == ""
     monkeypatch.setattr("grpo_doctor.cli.dumped._SAID_FROM_MB", 0.0)
     assert main(["attach", "--json", "--dumps", str(tmp_path)]) in (0, 3)
-    said = capsys.readouterr()
-    assert "reading 2 dumps, 0 MB: about 1 s ..." in said.err
-    assert json.loads(said.out)["schema"] == 1
+    output = capsys.readouterr()
+    assert "reading 2 dumps, 0 MB: about 1 s ..." in output.err
+    assert json.loads(output.out)["schema"] == 1
 
 
 def test_a_folder_with_other_files(capsys: Said, tmp_path: Path) -> None:
     (tmp_path / "a_0").write_text('{"hello": 1}')
     (tmp_path / "b").write_text("hello")
     assert main(["attach", "--dumps", str(tmp_path)]) == 2
-    said = capsys.readouterr()
-    assert said.out == ""
-    assert f"{tmp_path / 'a_0'} is no flight-recorder dump: it has none of its fields" in said.err
-    assert f"{tmp_path / 'b'} is no flight-recorder dump: neither JSON nor a pickle" in said.err
+    output = capsys.readouterr()
+    assert output.out == ""
+    assert f"{tmp_path / 'a_0'} is no flight-recorder dump: it has none of its fields" in output.err
+    assert f"{tmp_path / 'b'} is no flight-recorder dump: neither JSON nor a pickle" in output.err
 
 
 def test_a_bundle_is_no_folder_of_dumps(capsys: Said, tmp_path: Path) -> None:
@@ -373,9 +377,9 @@ def test_a_bundle_is_no_folder_of_dumps(capsys: Said, tmp_path: Path) -> None:
     "arguments", [["x"], ["--secnds", "3"], ["--out", ""], ["--html="], ["--replay", ""]]
 )
 def test_what_argparse_refuses(capsys: Said, arguments: list[str]) -> None:
-    with pytest.raises(SystemExit) as ended:
+    with pytest.raises(SystemExit) as process:
         main(["attach", *arguments])
-    assert ended.value.code == 2
+    assert process.value.code == 2
 
 
 def test_everything_that_was_asked_for_is_kept(
@@ -386,9 +390,9 @@ def test_everything_that_was_asked_for_is_kept(
     assert main(["attach", "--out", str(out), "--html", str(page)]) == 3
     assert page.read_text().startswith("<!doctype html>")
     assert (out / "hang.html").read_bytes() == page.read_bytes()
-    said = capsys.readouterr().err
-    assert f"wrote {out}" in said
-    assert "-o DIR" not in said
+    output = capsys.readouterr().err
+    assert f"wrote {out}" in output
+    assert "-o DIR" not in output
     assert main(["attach", "--replay", str(out), "--json"]) == 3
     replayed = json.loads(capsys.readouterr().out)
     assert replayed == json.loads((out / "verdict.json").read_bytes())
@@ -397,9 +401,9 @@ def test_everything_that_was_asked_for_is_kept(
 def test_a_result_that_cannot_be_written(plays: Callable[..., None], capsys: Said) -> None:
     plays(job())
     assert main(["attach", "--html", "/nowhere/at/all.html"]) == 4
-    said = capsys.readouterr()
-    assert said.out.startswith(SUMMARY)  # the verdict is not lost with the file
-    assert "can't write /nowhere/at/all.html" in said.err
+    output = capsys.readouterr()
+    assert output.out.startswith(SUMMARY)  # the verdict is not lost with the file
+    assert "can't write /nowhere/at/all.html" in output.err
 
 
 def carried_out(monkeypatch: pytest.MonkeyPatch, *, moved: bool) -> list[Undo]:
@@ -432,14 +436,14 @@ def test_undoing_goes_into_the_verdict(
 def test_it_asks_first(
     plays: Callable[..., None], monkeypatch: pytest.MonkeyPatch, answer: str, does: int
 ) -> None:
-    ours, theirs = os.openpty()
+    own_end, theirs = os.openpty()
     plays(job(), verdict=diagnosis(undo=(Undo("continue", 4_701, "", "Continue?"),)))
     done = carried_out(monkeypatch, moved=True)
     with open(theirs, encoding="utf-8") as terminal:  # noqa: PTH123 - a descriptor
         monkeypatch.setattr(sys, "stdin", terminal)
-        os.write(ours, answer.encode() or b"\x04")  # Ctrl-D
+        os.write(own_end, answer.encode() or b"\x04")  # Ctrl-D
         assert main(["attach", "--confirm"]) == 3
-    os.close(ours)
+    os.close(own_end)
     assert len(done) == does
 
 
@@ -465,7 +469,7 @@ def test_the_parser_needs_nothing_that_is_slow_to_import() -> None:
         "slow = {'numpy', 'rich', 'jinja2', 'psutil', 'plotly'} & set(sys.modules);"
         "sys.exit(repr(slow) if slow else 0)"
     )
-    ended = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=False
     )
-    assert ended.returncode == 0, ended.stderr
+    assert process.returncode == 0, process.stderr

@@ -12,8 +12,7 @@ from typing import Any
 import pytest
 
 from grpo_doctor.cli import checking, main
-from grpo_doctor.cli.check import Gpus
-from grpo_doctor.cli.check_memory import Wanted
+from grpo_doctor.cli.check_memory import Gpus, Request
 from grpo_doctor.launches import Launch
 from grpo_doctor_reports.schema.check import CheckDocument
 
@@ -242,9 +241,9 @@ def test_what_fits_has_room_and_what_does_not_gets_changes(
 def test_a_launch_that_ends_at_once_is_told_of_no_room(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    ended = checked(capsys, f"{SMALL} --num_generations 7", "--gpus", "8xA100-80G", *NEWEST)
-    assert (ended["verdict"], ended["room"]) == ("invalid", [])
-    assert ended["memory"]["state"] == "fits"
+    document = checked(capsys, f"{SMALL} --num_generations 7", "--gpus", "8xA100-80G", *NEWEST)
+    assert (document["verdict"], document["room"]) == ("invalid", [])
+    assert document["memory"]["state"] == "fits"
 
 
 @pytest.mark.parametrize(("model", "verdict"), [("7B", "fits"), ("32B", "invalid")])
@@ -296,16 +295,16 @@ def test_gpus_are_a_number_and_a_name_or_one_of_that_name(
 @pytest.fixture
 def narrow(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """A machine with little of everything; the places whose room was asked for."""
-    asked: list[str] = []
+    paths: list[str] = []
 
     def disk_usage(path: object) -> SimpleNamespace:
-        asked.append(str(path))
+        paths.append(str(path))
         return SimpleNamespace(total=2**26, used=0, free=2**26)
 
     monkeypatch.setattr("shutil.disk_usage", disk_usage)
     monkeypatch.setattr("resource.getrlimit", lambda _: (64, 64))
     monkeypatch.setattr("grpo_doctor.cli.check_memory._memory_here", lambda: 2**40)
-    return asked
+    return paths
 
 
 @pytest.mark.parametrize(
@@ -320,13 +319,11 @@ def test_this_machine_is_only_measured_where_the_job_would_run_on_it(
     options: tuple[str, ...],
     measured: bool,
 ) -> None:
-    there = Gpus(8, "A100-80G", 80 * 10**9) if present else None
-    monkeypatch.setattr("grpo_doctor.cli.check._present", lambda: there)
+    present_gpus = Gpus(8, "A100-80G", 80 * 10**9) if present else None
+    monkeypatch.setattr("grpo_doctor.cli.check._present", lambda: present_gpus)
     command = f"{FULL} --save_steps 10 --dataloader_num_workers 4"
-    found = {flaw["id"] for flaw in checked(capsys, command, *options, *NEWEST)["flaws"]}
-    assert found & {"GL054", "GL056", "GL057"} == (
-        {"GL054", "GL056", "GL057"} if measured else set()
-    )
+    ids = {flaw["id"] for flaw in checked(capsys, command, *options, *NEWEST)["flaws"]}
+    assert ids & {"GL054", "GL056", "GL057"} == ({"GL054", "GL056", "GL057"} if measured else set())
     assert bool(narrow) is measured
 
 
@@ -336,8 +333,8 @@ def test_the_disk_is_the_one_that_checkpoints_go_to(
     narrow: list[str],
     tmp_path: Path,
 ) -> None:
-    there = Gpus(8, "A100-80G", 80 * 10**9)
-    monkeypatch.setattr("grpo_doctor.cli.check._present", lambda: there)
+    present_gpus = Gpus(8, "A100-80G", 80 * 10**9)
+    monkeypatch.setattr("grpo_doctor.cli.check._present", lambda: present_gpus)
     checked(capsys, f"{FULL} --output_dir {tmp_path}/not/yet", *NEWEST)
     assert str(tmp_path) in narrow
     (tmp_path / "not").mkdir()
@@ -361,7 +358,7 @@ def installed(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
 
 
 @pytest.mark.parametrize(
-    ("here", "stated", "versions"),
+    ("added", "stated", "versions"),
     [
         ({}, {}, {}),
         ({"ms-swift": "3.4.0", "vllm": "0.9.0"}, {}, {"ms-swift": "3.4.0", "vllm": "0.9.0"}),
@@ -379,24 +376,24 @@ def installed(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
 def test_what_is_installed_counts_where_it_is_what_the_launch_would_use(
     monkeypatch: pytest.MonkeyPatch,
     installed: dict[str, str],
-    here: dict[str, str],
+    added: dict[str, str],
     stated: dict[str, str],
     versions: dict[str, str],
 ) -> None:
-    seen: list[Launch] = []
+    launches: list[Launch] = []
 
     usual = checking.check
 
-    def judged(launch: Launch, wanted: Wanted) -> CheckDocument:
-        seen.append(launch)
-        return usual(launch, wanted)
+    def judged(launch: Launch, request: Request) -> CheckDocument:
+        launches.append(launch)
+        return usual(launch, request)
 
     monkeypatch.setattr("grpo_doctor.cli.checking.check", judged)
     monkeypatch.setattr("grpo_doctor.cli.check._present", lambda: None)
-    installed |= here
+    installed |= added
     words = [word for name, value in stated.items() for word in ("--version", f"{name}={value}")]
     check(SMALL, *words)
-    (launch,) = seen
+    (launch,) = launches
     assert dict(launch.versions) == versions
     assert launch.version == versions.get("ms-swift", launch.version)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from grpo_doctor.cli.check_memory import MemoryCheck, Wanted
+from grpo_doctor.cli.check_memory import Gpus, MemoryCheck, Request
 from grpo_doctor.launches import read
 
 LAUNCH = read(
@@ -15,32 +15,32 @@ LAUNCH = read(
 GIB = 2**30
 
 
-def of(gpus: int | None, card_bytes: int | None, unknown: str | None = None) -> MemoryCheck:
-    wanted = Wanted(gpus, None, card_bytes, None, None, None, here=False)
-    return MemoryCheck(LAUNCH, wanted, unknown)
+CARDS = Gpus(8, "A100-80G", 80 * GIB)
+
+
+def memory_check(gpus: Gpus | None, unknown: str | None = None) -> MemoryCheck:
+    return MemoryCheck(LAUNCH, Request(gpus, is_here=False), unknown)
 
 
 @pytest.mark.parametrize(
-    ("gpus", "card_bytes", "known"),
-    [(8, 80 * GIB, True), (None, 80 * GIB, False), (8, None, False), (None, None, False)],
+    ("gpus", "is_known"), [(CARDS, True), (Gpus(8, "0G", 0), False), (None, False)]
 )
-def test_number_and_size_of_the_gpus_are_both_needed(
-    gpus: int | None, card_bytes: int | None, known: bool
-) -> None:
-    memory = of(gpus, card_bytes)
-    assert (memory.ledger is not None) is known
-    assert (memory.part is not None) is known
-    asks = "memory not estimated: say the GPUs, as in --gpus 8xA100-80G"
-    assert memory.reason == (None if known else asks)
-    assert (memory.state == "unknown") is not known
+def test_the_gpus_and_their_size_are_needed(gpus: Gpus | None, is_known: bool) -> None:
+    memory = memory_check(gpus)
+    assert (memory.ledger is not None) is is_known
+    assert (memory.part is not None) is is_known
+    question = "memory not estimated: say the GPUs, as in --gpus 8xA100-80G"
+    assert memory.reason == (None if is_known else question)
+    assert (memory.state == "unknown") is not is_known
 
 
 def test_why_the_model_is_not_known_comes_first() -> None:
-    assert of(None, None, "there is no model").reason == "memory not estimated: there is no model"
+    reason = memory_check(None, "there is no model").reason
+    assert reason == "memory not estimated: there is no model"
 
 
 @pytest.mark.parametrize(
-    ("said", "here", "bytes_"),
+    ("stated", "here", "bytes_"),
     [
         (None, False, []),
         (64 * GIB, False, [64 * GIB]),
@@ -48,11 +48,10 @@ def test_why_the_model_is_not_known_comes_first() -> None:
         (64 * GIB, True, [64 * GIB]),
     ],
 )
-def test_the_memory_of_the_host_is_what_was_said_or_that_of_this_machine(
-    said: int | None, here: bool, bytes_: list[int], monkeypatch: pytest.MonkeyPatch
+def test_the_memory_of_the_host_is_what_was_stated_or_that_of_this_machine(
+    stated: int | None, here: bool, bytes_: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("grpo_doctor.cli.check_memory._memory_here", lambda: 512 * GIB)
-    wanted = Wanted(8, None, 80 * GIB, None, None, said, here=here)
-    part = MemoryCheck(LAUNCH, wanted, None).part
+    part = MemoryCheck(LAUNCH, Request(CARDS, is_here=here, host_bytes=stated), None).part
     assert part is not None
     assert [pool.capacity_bytes for pool in part.pools if pool.role == "host"] == bytes_

@@ -23,15 +23,15 @@ ODD = ["swift", "rlhf", "--rlhf_type", "grpo", "--per_device_train_batch_size", 
 @pytest.fixture(autouse=True)
 def machine(monkeypatch: pytest.MonkeyPatch) -> None:
     """A host with four cards of 24 GB and much memory."""
-    monkeypatch.setattr(check, "_present", lambda: check.Gpus(4, "3090", 24 * 10**9))
+    monkeypatch.setattr(check, "_present", lambda: check_memory.Gpus(4, "3090", 24 * 10**9))
     monkeypatch.setattr(check_memory, "_memory_here", lambda: 1 << 40)
 
 
 def test_a_launch_that_does_not_fit_is_said_in_a_line() -> None:
-    said = warning([TOO_LARGE])
-    assert said is not None
-    assert said.startswith("check: No: out of memory at the start: vLLM wants")
-    assert "\n" not in said
+    line = warning([TOO_LARGE])
+    assert line is not None
+    assert line.startswith("check: No: out of memory at the start: vLLM wants")
+    assert "\n" not in line
 
 
 def test_what_fits_or_is_not_known_is_not_mentioned() -> None:
@@ -66,6 +66,6 @@ def test_run_says_it_and_starts_the_job(
     quiet = ["--no-hooks", "--no-watchdog", "--no-live", "--no-report"]
     folder = tmp_path / "run"
     assert main(["run", "-o", str(folder), *quiet, *more, "--", *ODD]) == 7
-    said = "check: No: 8 generations do not divide a rollout of 4" in capsys.readouterr().err
-    assert said == (not more)
+    line = "check: No: 8 generations do not divide a rollout of 4" in capsys.readouterr().err
+    assert line == (not more)
     assert json.loads((folder / "run.json").read_text())["end"]["code"] == 7

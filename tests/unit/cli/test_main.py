@@ -12,9 +12,9 @@ from grpo_doctor.cli import parser
 
 
 def test_version(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as ended:
+    with pytest.raises(SystemExit) as exit_info:
         cli.main(["--version"])
-    assert ended.value.code == 0
+    assert exit_info.value.code == 0
     assert capsys.readouterr().out.strip() == f"grpo-doctor {__version__}"
 
 
@@ -22,9 +22,9 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
 def test_every_command_has_help_with_examples(
     command: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with pytest.raises(SystemExit) as ended:
+    with pytest.raises(SystemExit) as exit_info:
         cli.main([command, "--help"])
-    assert ended.value.code == 0
+    assert exit_info.value.code == 0
     text = capsys.readouterr().out
     assert f"grpo-doctor {command}" in text.partition("examples:")[2]
 
@@ -43,9 +43,9 @@ def test_every_command_has_help_with_examples(
 def test_wrong_usage_says_what_is_right(
     arguments: list[str], hint: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with pytest.raises(SystemExit) as ended:
+    with pytest.raises(SystemExit) as exit_info:
         cli.main(arguments)
-    assert ended.value.code == 2
+    assert exit_info.value.code == 2
     assert hint in capsys.readouterr().err
 
 
@@ -91,6 +91,7 @@ def test_ctrl_c_in_a_command_that_reads_a_recording(
 
 
 def test_what_follows_the_dashes_is_the_jobs() -> None:
-    assert cli._split(["run", "-o", "x"]) == (["run", "-o", "x"], None)
-    assert cli._split(["run", "--"]) == (["run"], [])
-    assert cli._split(["run", "--", "python", "--", "a"]) == (["run"], ["python", "--", "a"])
+    assert str(cli._parsed(["run", "-o", "x"]).output) == "x"
+    assert cli._parsed(["run", "-o", "x"]).job_arguments is None
+    assert cli._parsed(["run", "--"]).job_arguments == []
+    assert cli._parsed(["run", "--", "python", "--", "a"]).job_arguments == ["python", "--", "a"]

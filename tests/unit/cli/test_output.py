@@ -78,9 +78,9 @@ def test_a_pipe_that_does_not_wait_gets_all_of_it(unbuffered: str) -> None:
     with subprocess.Popen([sys.executable, "-c", code], stdout=writer, env=environment) as child:
         os.close(writer)
         with os.fdopen(reader, "rb") as stream:
-            found = stream.read()
+            content = stream.read()
     assert child.returncode == 0
-    assert found == b"x" * 300_000 + b"\n"
+    assert content == b"x" * 300_000 + b"\n"
 
 
 def test_standard_output_that_is_closed_or_full_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -99,17 +99,17 @@ def test_standard_output_that_is_closed_or_full_is_named(monkeypatch: pytest.Mon
 
 
 def test_standard_output_that_takes_parts_gets_all(monkeypatch: pytest.MonkeyPatch) -> None:
-    taken = []
+    sizes = []
 
     class Slow:
         def write(self, content: memoryview) -> int:
-            taken.append(bytes(content[:3]))
-            return len(taken[-1])
+            sizes.append(bytes(content[:3]))
+            return len(sizes[-1])
 
         def flush(self) -> None:
-            taken.append(b"|")
+            sizes.append(b"|")
 
     stream = SimpleNamespace(buffer=Slow(), flush=lambda: None)
     monkeypatch.setattr(sys, "stdout", stream)
     write_bytes(b"12345678\n", "-")
-    assert taken == [b"123", b"456", b"78\n", b"|"]
+    assert sizes == [b"123", b"456", b"78\n", b"|"]

@@ -44,6 +44,7 @@ def test_a_closed_stream_is_not_asked() -> None:
     stream = Terminal()
     stream.close()
     assert not color_wanted(stream)
+    assert not color_wanted(None)
 
 
 def test_each_text_has_colours_on_a_terminal_alone() -> None:

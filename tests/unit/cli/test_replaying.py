@@ -26,9 +26,9 @@ def bundles(tmp_path: Path) -> list[Path]:
     build = EvidenceBuilder(ranks=8)
     build.rank(5).state = "T"
     places = []
-    for one in on_hosts(build.build(), 2):
-        path = tmp_path / "shared" / one.job.host
-        places.append(bundle.write(path, one, diagnose(one)))
+    for host in on_hosts(build.build(), 2):
+        path = tmp_path / "shared" / host.job.host
+        places.append(bundle.write(path, host, diagnose(host)))
     return places
 
 
@@ -38,15 +38,20 @@ def replay(*arguments: object) -> int:
 
 def test_all_hosts_give_one_verdict(bundles: list[Path], capsys: Said) -> None:
     assert replay(*bundles) == 3
-    said = capsys.readouterr().out
-    assert said.startswith("Rank 5 on node2 is stopped")
-    assert "node3  ranks 6-7" in said
+    output = capsys.readouterr().out
+    assert output.startswith("Rank 5 on node2 is stopped")
+    assert "node3  ranks 6-7" in output
 
 
 def test_the_folder_above_them_and_json(bundles: list[Path], capsys: Said) -> None:
     assert replay(bundles[0].parent, "--json") == 3
     document = json.loads(capsys.readouterr().out)
-    assert [one["name"] for one in document["job"]["hosts"]] == ["node0", "node1", "node2", "node3"]
+    assert [host["name"] for host in document["job"]["hosts"]] == [
+        "node0",
+        "node1",
+        "node2",
+        "node3",
+    ]
     assert document["verdict"]["culprits"] == [5]
     assert {row["rank"]: row["host"] for row in document["ranks"]}[5] == "node2"
 
@@ -56,10 +61,10 @@ def test_one_that_cant_be_read_is_named_and_the_rest_is_used(
 ) -> None:
     (bundles[0] / "evidence.json.gz").write_bytes(b"no bundle")
     assert replay(*bundles) == 3
-    said = capsys.readouterr()
-    assert said.out.startswith("Rank 5 on node2 is stopped")
-    assert "What could not be seen" in said.out
-    assert "node0" in said.err
+    output = capsys.readouterr()
+    assert output.out.startswith("Rank 5 on node2 is stopped")
+    assert "What could not be seen" in output.out
+    assert "node0" in output.err
 
 
 @contextmanager
@@ -88,17 +93,17 @@ def test_one_of_another_user_is_named_and_the_rest_is_used(
                 assert replay(shared / "node0") == 2
         finally:
             (shared / "node0").chmod(0o755)
-    said = capsys.readouterr()
-    assert said.out.startswith("Rank 5 on node2 is stopped")
-    assert said.err.count("node0: Permission denied") == 2
+    output = capsys.readouterr()
+    assert output.out.startswith("Rank 5 on node2 is stopped")
+    assert output.err.count("node0: Permission denied") == 2
 
 
 def test_nothing_that_can_be_read_is_wrong_usage(bundles: list[Path], capsys: Said) -> None:
     for path in bundles:
         (path / "evidence.json.gz").write_bytes(b"no bundle")
     assert replay(*bundles) == 2
-    said = capsys.readouterr().err
-    assert all(path.name in said for path in bundles)
+    output = capsys.readouterr().err
+    assert all(path.name in output for path in bundles)
 
 
 def test_bundles_of_different_jobs_are_wrong_usage(bundles: list[Path], capsys: Said) -> None:
@@ -108,14 +113,14 @@ def test_bundles_of_different_jobs_are_wrong_usage(bundles: list[Path], capsys: 
     strange = replace(strange, job=replace(strange.job, address="node9:1234"))
     bundle.write(bundles[0], strange, diagnose(strange))
     assert replay(*bundles) == 2
-    said = capsys.readouterr().err
-    assert "node9:1234" in said
-    assert "node0:29500" in said
+    output = capsys.readouterr().err
+    assert "node9:1234" in output
+    assert "node0:29500" in output
 
 
 def test_the_joined_verdict_can_be_kept_beside_them(bundles: list[Path], capsys: Said) -> None:
-    kept = bundles[0].parent / "{host}"
-    assert replay(*bundles, "--out", kept) == 3
+    template = bundles[0].parent / "{host}"
+    assert replay(*bundles, "--out", template) == 3
     first = capsys.readouterr().out
     assert (bundles[0].parent / "all-hosts" / "hang.html").exists()
     assert replay(bundles[0].parent) == 3

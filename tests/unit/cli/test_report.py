@@ -28,9 +28,9 @@ def test_a_page_lies_beside_the_recording_unless_told_otherwise(
     page = trace.with_name("one.report.html")
     assert page.read_bytes().startswith(b"<!doctype html>")
     assert f"wrote {page}" in capsys.readouterr().err
-    other = trace.with_name("other.html")
-    assert main(["report", str(trace), "-o", str(other)]) == 0
-    assert other.read_bytes() == page.read_bytes()
+    second = trace.with_name("other.html")
+    assert main(["report", str(trace), "-o", str(second)]) == 0
+    assert second.read_bytes() == page.read_bytes()
 
 
 def test_names_of_pages(tmp_path: Path) -> None:
@@ -58,7 +58,7 @@ def test_text_and_json_go_to_standard_output_without_a_remark(
 
 
 def test_text_into_a_file_is_never_coloured(trace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("grpo_doctor.cli.rendering.color_wanted", lambda stream: True)
+    monkeypatch.setattr("grpo_doctor.cli.rendering.color_wanted", lambda stream: stream is not None)
     path = trace.with_name("digest.txt")
     assert main(["report", str(trace), "--format", "text", "-o", str(path)]) == 0
     assert b"\x1b" not in path.read_bytes()

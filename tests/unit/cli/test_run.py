@@ -21,9 +21,9 @@ def test_nonsense_for_profiled_steps_is_refused(
     steps: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(SystemExit) as ended:
+    with pytest.raises(SystemExit) as exit_info:
         main(["run", f"--torch-profile={steps}", "--", "true"])
-    assert ended.value.code == 2
+    assert exit_info.value.code == 2
     assert "--torch-profile" in capsys.readouterr().err
 
 
@@ -33,7 +33,7 @@ def test_profiled_steps_need_hooks(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         (["--join", "run"], "give the command of the server"),
         (["--join", "run", "--", "--model", "m"], "give the command of the server"),
@@ -43,7 +43,7 @@ def test_profiled_steps_need_hooks(capsys: pytest.CaptureFixture[str]) -> None:
 )
 def test_a_join_that_makes_no_sense_is_refused(
     arguments: list[str],
-    said: str,
+    message: str,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
@@ -52,12 +52,12 @@ def test_a_join_that_makes_no_sense_is_refused(
     (tmp_path / "notes").mkdir()
     (tmp_path / "notes" / "todo.txt").touch()
     assert main(["run", *arguments]) == 2
-    assert said in capsys.readouterr().err
+    assert message in capsys.readouterr().err
     assert [entry.name for entry in tmp_path.iterdir()] == ["notes"]
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         (["--max-mb", "0", "--", "true"], "--max-mb 0: at least 1 MiB is needed"),
         (["--nproc", "0"], "at least 1 rank is needed"),
@@ -72,14 +72,14 @@ def test_a_join_that_makes_no_sense_is_refused(
 )
 def test_what_makes_no_sense_is_refused_before_anything_is_made(
     arguments: list[str],
-    said: str,
+    message: str,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.chdir(tmp_path)
     assert main(["run", *arguments]) == 2
-    assert said in capsys.readouterr().err
+    assert message in capsys.readouterr().err
     assert list(tmp_path.iterdir()) == []
 
 
@@ -115,12 +115,12 @@ def test_what_makes_sense_is_planned_as_it_was_said(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     assert main(["run", *arguments]) == 127
-    (found,) = planned
-    assert {name: found[name] for name in wished} == wished
+    (keywords,) = planned
+    assert {name: keywords[name] for name in wished} == wished
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         ([], "can't make the run directory : No space left. Choose another with -o DIR."),
         (["-o", "a"], "can't make the run directory a: No space left. Choose another with -o DIR."),
@@ -132,7 +132,7 @@ def test_what_makes_sense_is_planned_as_it_was_said(
 )
 def test_a_folder_that_cannot_be_made_is_named(
     arguments: list[str],
-    said: str,
+    message: str,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
@@ -142,7 +142,7 @@ def test_a_folder_that_cannot_be_made_is_named(
     monkeypatch.setattr(supervisor, "create_run_dir", full)
     monkeypatch.setattr(supervisor, "create_joined_dir", full)
     assert main(["run", *arguments, "--", "true"]) == 4
-    assert said in capsys.readouterr().err
+    assert message in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -164,9 +164,9 @@ def test_a_job_is_watched_and_reported_on_unless_that_was_not_wanted(
 ) -> None:
     asked: list[bool] = []
 
-    def finish(folder: Path, ended: Ended, aftermath: Aftermath, *, report: bool) -> Finished:
+    def finish(folder: Path, end: Ended, aftermath: Aftermath, *, report: bool) -> Finished:
         asked.append(report)
-        return Finished(folder, ended.code, ended.state, None, None, None, aftermath)
+        return Finished(folder, end.code, end.state, None, None, None, aftermath)
 
     def with_flight_recorder(launch: Launch, *_: object) -> tuple[Launch, dict[str, str]]:
         return launch, {"TORCH_FR_BUFFER_SIZE": "2000"}
@@ -180,5 +180,5 @@ def test_a_job_is_watched_and_reported_on_unless_that_was_not_wanted(
     recorded = json.loads(written.read_text()).get("flight_recorder", {})
     assert bool(recorded) is watched
     assert asked == reports
-    told = "what the server did is in the report of the run: grpo-doctor report of-the-trainer"
-    assert (told in capsys.readouterr().err) is (not reports)
+    line = "what the server did is in the report of the run: grpo-doctor report of-the-trainer"
+    assert (line in capsys.readouterr().err) is (not reports)

@@ -43,8 +43,8 @@ def test_how_the_job_ended(
 ) -> None:
     said: list[str] = []
     monkeypatch.setattr(finish, "say", said.append)
-    ended: Any = SimpleNamespace(state="failed", code=code, signal=signal)
-    finish._say_end(ended, cast(Any, SimpleNamespace(remarks=("a remark",))))
+    end: Any = SimpleNamespace(state="failed", code=code, signal=signal)
+    finish._say_end(end, cast(Any, SimpleNamespace(remarks=("a remark",))))
     assert said == lines
 
 

@@ -72,9 +72,9 @@ def test_evidence_that_could_not_be_kept_is_not_promised(
     job = Job(LAUNCH)
     watched = watching.Watching(OPTIONS, LAUNCH, ["true"], tmp_path, job)
     watched._hear(hang(tmp_path / "0", {"verdict": {"state": "stuck"}}, "no space left."))
-    said = capsys.readouterr().err
-    assert "could not be kept: no space left." in said
-    assert "--replay" not in said
+    output = capsys.readouterr().err
+    assert "could not be kept: no space left." in output
+    assert "--replay" not in output
     after = watched.close(job.wait(lambda: None, 0.01))
     assert after.facts["hangs"][0]["bundle"] is None
 
@@ -132,8 +132,8 @@ def test_a_defect_of_the_watchdog_costs_the_job_nothing(
     for _ in range(2):
         watched.tick({})
         watched.close_line()
-    said = capsys.readouterr().err
-    assert said.count("internal error") == 1
+    output = capsys.readouterr().err
+    assert output.count("internal error") == 1
     assert watched.close(job.wait(lambda: None, 0.01)).facts == {}
     assert "Please report it" in capsys.readouterr().err
 
@@ -149,11 +149,11 @@ def test_nothing_is_remarked_on_a_good_or_an_asked_for_end(tmp_path: Path) -> No
 def drained(reader: int) -> bytes:
     """All that is in a pipe."""
     os.set_blocking(reader, False)
-    found = b""
+    content = b""
     with contextlib.suppress(BlockingIOError):
         while True:
-            found += os.read(reader, 1 << 16)
-    return found
+            content += os.read(reader, 1 << 16)
+    return content
 
 
 def test_where_no_more_can_be_said_nobody_waits(
@@ -179,13 +179,13 @@ def test_where_no_more_can_be_said_nobody_waits(
         drained(reader)
         watched.tick({})
         watched.tick({})
-        said = drained(reader)
+        output = drained(reader)
     os.close(reader)
     gate.set()
     watched.close_line()
     watched.close(job.wait(lambda: None, 0.01))
     assert not waits
-    assert said.count(b"hangs; the job goes on") == 1
+    assert output.count(b"hangs; the job goes on") == 1
 
 
 def test_a_run_directory_that_hangs_holds_nobody_up(
@@ -197,7 +197,7 @@ def test_a_run_directory_that_hangs_holds_nobody_up(
     os.mkfifo(tmp_path / "ranks" / "00000.spans")  # nobody will ever write to it
     job = Job(LAUNCH)
     watched = watching.Watching(OPTIONS, LAUNCH, ["true"], tmp_path, job)
-    ended = job.wait(lambda: None, 0.01)
+    end = job.wait(lambda: None, 0.01)
     watched.tick({})
     deadline = time.monotonic() + 10
     while watched._beside.busy_s < 0.3:
@@ -206,9 +206,7 @@ def test_a_run_directory_that_hangs_holds_nobody_up(
     watched.tick({})
     watched.tick({})
     watched.close_line()
-    assert watched.close(ended).remarks == (
-        "the watchdog hung: what it saw at the end is not known",
-    )
+    assert watched.close(end).remarks == ("the watchdog hung: what it saw at the end is not known",)
     assert capsys.readouterr().err.count("hangs; the job goes on") == 1
     (tmp_path / "ranks" / "00000.spans").write_bytes(b"")  # lets the thread go
 
@@ -220,7 +218,7 @@ def watched_with(tmp_path: Path, **options: object) -> tuple[watching.Watching, 
 
 
 @pytest.mark.parametrize(
-    ("on_hang", "stopped", "kept"),
+    ("on_hang", "stopped", "is_kept"),
     [("report", False, False), ("stop", True, False), ("dump", False, True)],
 )
 def test_a_hang_ends_the_job_or_keeps_its_stacks_only_where_that_was_wanted(
@@ -229,24 +227,24 @@ def test_a_hang_ends_the_job_or_keeps_its_stacks_only_where_that_was_wanted(
     capsys: pytest.CaptureFixture[str],
     on_hang: str,
     stopped: bool,
-    kept: bool,
+    is_kept: bool,
 ) -> None:
     done: list[str] = []
     monkeypatch.setattr(Job, "stop", lambda job, kill: done.append("stop"))
     monkeypatch.setattr(keepstacks, "start", lambda folder, pids: done.append(str(folder)))
     watched, job = watched_with(tmp_path, on_hang=on_hang)
     assert watched._watchdog is not None
-    assert watched._watchdog.look_again is kept
+    assert watched._watchdog.look_again is is_kept
     watched._hear(hang(tmp_path / "0", {"verdict": {"state": "stuck"}}))
     watched.close(job.wait(lambda: None, 0.01))
-    assert done == ["stop"] * stopped + [str(tmp_path / "0" / "stacks")] * kept
-    said = capsys.readouterr().err
-    assert ("ending the job, as --on-hang stop asks" in said) is stopped
-    assert ("keeping the stacks of all processes" in said) is kept
+    assert done == ["stop"] * stopped + [str(tmp_path / "0" / "stacks")] * is_kept
+    output = capsys.readouterr().err
+    assert ("ending the job, as --on-hang stop asks" in output) is stopped
+    assert ("keeping the stacks of all processes" in output) is is_kept
 
 
 @pytest.mark.parametrize(
-    ("state", "explained", "ended"),
+    ("state", "explained", "end"),
     [
         ("finished", False, False),
         ("interrupted", False, False),
@@ -256,7 +254,7 @@ def test_a_hang_ends_the_job_or_keeps_its_stacks_only_where_that_was_wanted(
     ],
 )
 def test_who_died_is_told_of_a_bad_end_and_what_is_left_of_a_hang_is_ended(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, state: str, explained: bool, ended: bool
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, state: str, explained: bool, end: bool
 ) -> None:
     ends: list[float] = []
     monkeypatch.setattr(Members, "end", lambda members, grace_s: ends.append(grace_s))
@@ -265,7 +263,7 @@ def test_who_died_is_told_of_a_bad_end_and_what_is_left_of_a_hang_is_ended(
     job.wait(lambda: None, 0.01)
     after = watched.close(Ended(state, 0, None, 0))
     assert after.remarks == ("rank 1 died first",) * explained
-    assert bool(ends) is ended
+    assert bool(ends) is end
 
 
 def test_the_dead_are_written_down_with_where_they_stood(
@@ -304,8 +302,8 @@ def test_a_live_line_needs_a_stream_and_leave(
         return LiveLine(stream)
 
     monkeypatch.setattr(watching, "LiveLine", live_line)
-    there = io.StringIO() if stream else None
-    monkeypatch.setattr("sys.stderr", there)
+    terminal = io.StringIO() if stream else None
+    monkeypatch.setattr("sys.stderr", terminal)
     watched, job = watched_with(tmp_path, no_live=no_live)
     watched.close(job.wait(lambda: None, 0.01))
-    assert lines == [there] * shown
+    assert lines == [terminal] * shown

@@ -44,10 +44,10 @@ def test_the_frameworks_own_flag_is_understood(
     recording: str, name: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert whatif(recording, f"--set={name}=false", "--json") == 0
-    found = json.loads(capsys.readouterr().out)
-    assert found["settings"][0]["knob"] == "offload.optimizer"
-    assert found["predicted"]["mid"] == -20
-    assert found["phases"]["offload"] == {"before_s": 2.0, "after_s": 0.0}
+    answer = json.loads(capsys.readouterr().out)
+    assert answer["settings"][0]["knob"] == "offload.optimizer"
+    assert answer["predicted"]["mid"] == -20
+    assert answer["phases"]["offload"] == {"before_s": 2.0, "after_s": 0.0}
 
 
 def test_a_flag_with_values_of_its_own_is_read_as_its_framework_does(
@@ -60,10 +60,10 @@ def test_a_flag_with_values_of_its_own_is_read_as_its_framework_does(
     )  # fmt: skip
     write_trace(patient.build(), tmp_path / "trace.json")
     assert whatif(str(tmp_path / "trace.json"), "--set", f"{flag}=false", "--json") == 0
-    found = json.loads(capsys.readouterr().out)
-    (setting,) = found["settings"]
+    answer = json.loads(capsys.readouterr().out)
+    (setting,) = answer["settings"]
     assert (setting["knob"], setting["to"]) == ("vllm.sleep_level", 0)
-    assert found["predicted"]["mid"] == -20
+    assert answer["predicted"]["mid"] == -20
     assert whatif(str(tmp_path / "trace.json"), "--set", f"{flag}=perhaps") == 2
 
 
@@ -85,13 +85,13 @@ def test_what_the_run_does_not_say_is_said_to_be_unknown(
     assert whatif(recording, "--set", "checkpoint.save_steps=100") == 0
     assert "Unknown: no checkpoint was written" in capsys.readouterr().out
     assert whatif(recording, "--set", "checkpoint.save_steps=100", "--json") == 0
-    found = json.loads(capsys.readouterr().out)
-    assert (found["predicted"], found["phases"]) == (None, {})
-    assert found["reason"].startswith("no checkpoint")
+    answer = json.loads(capsys.readouterr().out)
+    assert (answer["predicted"], answer["phases"]) == (None, {})
+    assert answer["reason"].startswith("no checkpoint")
 
 
 @pytest.mark.parametrize(
-    ("given", "said"),
+    ("text", "message"),
     [
         ("ofload.optimizer=false", "Did you mean offload.optimizer?"),
         ("offload.optimizer=maybe", "takes true or false"),
@@ -102,10 +102,10 @@ def test_what_the_run_does_not_say_is_said_to_be_unknown(
     ],
 )
 def test_a_setting_that_is_wrong_is_a_usage_error(
-    recording: str, given: str, said: str, capsys: pytest.CaptureFixture[str]
+    recording: str, text: str, message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert whatif(recording, "--set", given) == 2
-    assert said in capsys.readouterr().err
+    assert whatif(recording, "--set", text) == 2
+    assert message in capsys.readouterr().err
 
 
 def test_a_recording_that_is_not_there_ends_with_3(tmp_path: Path) -> None:
@@ -113,8 +113,8 @@ def test_a_recording_that_is_not_there_ends_with_3(tmp_path: Path) -> None:
 
 
 def test_one_setting_has_one_value(recording: str, capsys: pytest.CaptureFixture[str]) -> None:
-    both = ("--set", "offload.optimizer=false", "--set", "offload_optimizer=true")
-    assert whatif(recording, *both) == 2
+    settings = ("--set", "offload.optimizer=false", "--set", "offload_optimizer=true")
+    assert whatif(recording, *settings) == 2
     assert "offload.optimizer is set twice" in capsys.readouterr().err
 
 
@@ -128,7 +128,7 @@ def test_a_setting_that_is_so_already_changes_nothing(
 
 
 @pytest.mark.parametrize(
-    ("given", "code"),
+    ("text", "code"),
     [
         ("sync.move_model_batches=none", 0),
         ("sync.move_model_batches=", 0),
@@ -139,7 +139,7 @@ def test_a_setting_that_is_so_already_changes_nothing(
     ],
 )
 def test_nothing_is_a_value_of_texts_and_of_a_few_numbers(
-    recording: str, given: str, code: int, capsys: pytest.CaptureFixture[str]
+    recording: str, text: str, code: int, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert whatif(recording, "--set", given) == code
+    assert whatif(recording, "--set", text) == code
     assert ("takes a whole number" in capsys.readouterr().err) is (code == 2)
