@@ -70,8 +70,8 @@ def _verdict(
     text = _step_words(step)
     if token.verdict not in (times.UNKNOWN, step.verdict):
         per_token = f"{_signed(token.low_pct)}% to {_signed(token.high_pct)}%"
-        said = "these steps can't say" if token.verdict == times.SAME else token.verdict
-        text += f", and {said} per token ({per_token})"
+        change = "these steps can't say" if token.verdict == times.SAME else token.verdict
+        text += f", and {change} per token ({per_token})"
     parted = [m for m in metrics if m.state == PARTED]
     if parted:
         text += f". Metrics diverge at step {parted[0].step}, first {parted[0].name}"
@@ -100,19 +100,19 @@ def _signed(percent: float | None) -> str:
 
 
 def _findings(before: ComparedRun, after: ComparedRun) -> list[FindingChange]:
-    first = {rule.id: (rule, found) for rule, found in before.results.findings}
-    second = {rule.id: (rule, found) for rule, found in after.results.findings}
+    first = {rule.id: (rule, finding) for rule, finding in before.results.findings}
+    second = {rule.id: (rule, finding) for rule, finding in after.results.findings}
     rows = []
     for identity in sorted({*first, *second}):
-        rule, found = second.get(identity) or first[identity]
+        rule, finding = second.get(identity) or first[identity]
         state = "still" if identity in first and identity in second else ""
         state = state or ("gone" if identity in first else "new")
         rows.append(
             FindingChange(
                 id=identity,
-                title=found.headline or rule.title,
+                title=finding.headline or rule.title,
                 state=state,
-                severity=found.severity,
+                severity=finding.severity,
             )
         )
     return rows

@@ -32,7 +32,7 @@ def fix_results(before: ComparedRun, after: ComparedRun, measured: Change) -> li
     note = f"not predicted: {outcome.reason}" if isinstance(outcome, Withheld) else ""
     inside = None
     if predicted:
-        inside, note = _held(predicted, measured, _what_else(before, after))
+        inside, note = _outcome(predicted, measured, _other_difference(before, after))
     return [
         FixResult(
             knobs={name: [old, new] for name, (old, new) in changed.items()},
@@ -48,14 +48,14 @@ def fix_results(before: ComparedRun, after: ComparedRun, measured: Change) -> li
     ]
 
 
-def _held(predicted: Prediction, measured: Change, other: str) -> tuple[bool | None, str]:
+def _outcome(predicted: Prediction, measured: Change, difference: str) -> tuple[bool | None, str]:
     """Whether the prediction holds what was measured, and why that can't be said.
 
     Both have an interval. A measured one that only touches the predicted one decides nothing.
     """
     value, low, high = measured.change_pct, measured.low_pct, measured.high_pct
-    if other:
-        return None, f"{other} differs too, which was not in the prediction"
+    if difference:
+        return None, f"{difference} differs too, which was not in the prediction"
     if value is None or low is None or high is None:
         return None, "too few steps to hold the prediction to"
     if predicted.low == predicted.high == 0:
@@ -69,7 +69,7 @@ def _held(predicted: Prediction, measured: Change, other: str) -> tuple[bool | N
     return False, ""
 
 
-def _what_else(before: ComparedRun, after: ComparedRun) -> str:
+def _other_difference(before: ComparedRun, after: ComparedRun) -> str:
     """What differs that no setting says; empty where nothing does."""
     first, second = before.trace.run, after.trace.run
     if first.framework != second.framework:
@@ -92,22 +92,22 @@ def _predicted(before: ComparedRun, changed: Changed) -> Prediction | Withheld:
     silent = [
         name for name, advice in advised.items() if advice and not _has_model(before, name, changed)
     ]
-    parts = [advice for name in silent if (advice := advised[name]) is not None]
-    rest = {name: pair for name, pair in changed.items() if name not in silent}
-    if not parts:
+    predicted = [advice for name in silent if (advice := advised[name]) is not None]
+    modelled = {name: pair for name, pair in changed.items() if name not in silent}
+    if not predicted:
         return outcome
-    if rest:
-        others = _by_models(before, rest)
-        if isinstance(others, Withheld):
-            return others
-        parts.append(others)
-    return parts[0] if len(parts) == 1 else together(base, parts, "with these settings")
+    if modelled:
+        prediction = _by_models(before, modelled)
+        if isinstance(prediction, Withheld):
+            return prediction
+        predicted.append(prediction)
+    return predicted[0] if len(predicted) == 1 else together(base, predicted, "with these settings")
 
 
 def _has_model(before: ComparedRun, name: str, changed: Changed) -> bool:
     """Whether its model has an answer, given what else it speaks of that changed."""
     model = BY_KNOB.get(name)
-    family = {other: pair for other, pair in changed.items() if BY_KNOB.get(other) is model}
+    family = {knob: pair for knob, pair in changed.items() if BY_KNOB.get(knob) is model}
     return isinstance(_by_models(before, family), Prediction)
 
 
@@ -129,7 +129,7 @@ def _of_finding(before: ComparedRun, name: str, value: Any) -> Prediction | None
     alone = before.view.spell(name, value)
     for _, finding in before.results.findings:
         for fix in finding.fixes:
-            same = (fix.knob, fix.after) == (name, value) and alone in (None, fix.spelling)
-            if same and fix.predicted is not None:
+            is_change = (fix.knob, fix.after) == (name, value) and alone in (None, fix.spelling)
+            if is_change and fix.predicted is not None:
                 return fix.predicted
     return None

@@ -30,7 +30,7 @@ def metric_changes(before: ComparedRun, after: ComparedRun) -> list[MetricChange
     first, second = before.trace.metrics, after.trace.metrics
     _, left, right = np.intersect1d(first.steps, second.steps, return_indices=True)
     rows = [
-        _one(name, first.steps[left], first.values[name][left], second.values[name][right])
+        _change(name, first.steps[left], first.values[name][left], second.values[name][right])
         for name in sorted(set(first.values) & set(second.values))
         if not any(word in name.lower() for word in _CLOCKS)
     ]
@@ -38,11 +38,11 @@ def metric_changes(before: ComparedRun, after: ComparedRun) -> list[MetricChange
     return sorted(rows, key=lambda m: (order[m.state], m.step or 0, m.name))
 
 
-def _one(
+def _change(
     name: str, steps: NDArray[np.int64], a: NDArray[np.float64], b: NDArray[np.float64]
 ) -> MetricChange:
-    both = np.isfinite(a) & np.isfinite(b)
-    steps, a, b = steps[both], a[both], b[both]
+    in_both = np.isfinite(a) & np.isfinite(b)
+    steps, a, b = steps[in_both], a[in_both], b[in_both]
     state, step, note = _parting(steps, a, b)
     return MetricChange(
         name=name,

@@ -58,8 +58,8 @@ class ComparedRun:
     def batch(self) -> int | None:
         """Completions that one rank trains on per step; None where that is not known."""
         sizes = self.view.knob("train.micro_batch"), self.view.knob("train.grad_accumulation")
-        known = all(isinstance(size, int) for size in sizes)
-        return int(sizes[0] * sizes[1]) if known else None
+        are_known = all(isinstance(size, int) for size in sizes)
+        return int(sizes[0] * sizes[1]) if are_known else None
 
     @cached_property
     def step_tokens(self) -> NDArray[np.float64] | None:

@@ -18,8 +18,8 @@ def changed_knobs(before: ComparedRun, after: ComparedRun) -> dict[str, tuple[An
     changed = {}
     for knob in knobs.KNOBS:
         pair = before.view.knob(knob.name), after.view.knob(knob.name)
-        said = knob.name in before.trace.run.knobs or knob.name in after.trace.run.knobs
-        if pair[0] != pair[1] and said:
+        is_set = knob.name in before.trace.run.knobs or knob.name in after.trace.run.knobs
+        if pair[0] != pair[1] and is_set:
             changed[knob.name] = pair
     return changed
 
@@ -39,8 +39,8 @@ def option_changes(before: ComparedRun, after: ComparedRun) -> list[SettingChang
     """The framework's own options that no canonical name stands for and that differ."""
     if before.trace.run.framework != after.trace.run.framework:
         return []
-    named = {s.key for s in knobs.FRAMEWORKS.get(before.trace.run.framework, ())}
-    return _differences(before.trace.run.config, after.trace.run.config, named | _NAMES_ONLY)
+    canonical = {s.key for s in knobs.FRAMEWORKS.get(before.trace.run.framework, ())}
+    return _differences(before.trace.run.config, after.trace.run.config, canonical | _NAMES_ONLY)
 
 
 def _differences(

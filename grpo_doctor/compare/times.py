@@ -30,7 +30,7 @@ def per_token(before: ComparedRun, after: ComparedRun) -> Change:
     tokens = before.step_tokens, after.step_tokens
     if tokens[0] is None or tokens[1] is None:
         missing = " and ".join(
-            which for which, t in zip(("before", "after"), tokens, strict=True) if t is None
+            name for name, t in zip(("before", "after"), tokens, strict=True) if t is None
         )
         return _change(None, None, None, f"completion tokens were not recorded: {missing}")
     pairs = (before.step_seconds, tokens[0] / 1000), (after.step_seconds, tokens[1] / 1000)
@@ -44,11 +44,11 @@ def phases(before: ComparedRun, after: ComparedRun) -> list[PhaseChange]:
     first, second = before.phase_seconds, after.phase_seconds
     if not len(first) or not len(second):
         return []
-    least = _WORTH_SHOWING * max(first.sum(axis=1).mean(), second.sum(axis=1).mean())
+    shortest = _WORTH_SHOWING * max(first.sum(axis=1).mean(), second.sum(axis=1).mean())
     changes = []
     for code, phase in enumerate((*PHASES, UNATTRIBUTED)):
         means = float(first[:, code].mean()), float(second[:, code].mean())
-        if max(means) < least:
+        if max(means) < shortest:
             continue
         interval = change_of_mean(first[:, code], second[:, code])
         changes.append(

@@ -13,19 +13,18 @@ def clock_entry(trace: Trace) -> ClockEntry:
     """The largest error of any rank's clock, and how the clocks were aligned."""
     ranks = [p for p in trace.processes if p.carries_steps]
     methods = list(dict.fromkeys(p.clock_method for p in ranks))
-    errors = [p.clock_error_ns for p in ranks]
-    known = [error for error in errors if error is not None]
+    errors = [p.clock_error_ns for p in ranks if p.clock_error_ns is not None]
     unknown = sorted(p.rank for p in ranks if p.clock_error_ns is None)
-    worst_ms = max(known) / 1e6 if known and not unknown else None
+    worst_ms = max(errors) / 1e6 if errors and not unknown else None
     origin = trace.run.origin
     if origin and origin.durations_only:
         text = f"{origin.what} has durations and no clock"
     elif not ranks:
         text = "no rank recorded anything"
     elif unknown:
-        named = ", ".join(map(str, unknown[:8])) + (" and others" if len(unknown) > 8 else "")
+        numbers = ", ".join(map(str, unknown[:8])) + (" and others" if len(unknown) > 8 else "")
         text = (
-            f"the clock of rank{'s' * (len(unknown) > 1)} {named} could not be aligned: "
+            f"the clock of rank{'s' * (len(unknown) > 1)} {numbers} could not be aligned: "
             "who waits for whom is not said there"
         )
     elif worst_ms:

@@ -33,17 +33,15 @@ def cost_entry(analysis: Analysis, share: float, price: Price | None) -> CostEnt
     return CostEntry(
         share=round(share, SHARE_DIGITS),
         seconds_per_step=number(share * step_s),
-        gpu_hours=_digits(spent),
-        gpu_hours_per_day=_digits(daily),
+        gpu_hours=significant(spent),
+        gpu_hours_per_day=significant(daily),
         money=_money(spent, price),
         money_per_day=_money(daily, price),
         currency=price.currency if price else "",
     )
 
 
-def _digits(value: float | None) -> float | None:
-    return None if value is None else significant(value)
-
-
 def _money(gpu_hours: float | None, price: Price | None) -> float | None:
-    return None if gpu_hours is None or price is None else _digits(gpu_hours * price.per_gpu_hour)
+    if gpu_hours is None or price is None:
+        return None
+    return significant(gpu_hours * price.per_gpu_hour)

@@ -72,10 +72,7 @@ def rank_entries(trace: Trace) -> list[RankEntry]:
     }
     entries = [_rank(trace, process) for process in latest.values()]
     missing = [rank for rank in trace.loss.missing_ranks if rank not in latest]
-    entries += [
-        RankEntry(rank=rank, host="", pid=0, state="missing", open=[], clock_error_ns=None)
-        for rank in missing
-    ]
+    entries += [RankEntry(rank=rank, pid=0, state="missing") for rank in missing]
     return sorted(entries, key=lambda entry: entry.rank)
 
 

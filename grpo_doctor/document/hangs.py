@@ -28,7 +28,7 @@ class _Verdict(msgspec.Struct):
     fixes: list[_Fix] = []
 
 
-class _Kept(msgspec.Struct):
+class _VerdictFile(msgspec.Struct):
     verdict: _Verdict
     taken_unix_ns: int = 0
 
@@ -46,24 +46,24 @@ def hang_entries(recording: Path) -> list[HangEntry]:
 
 
 def _entry(page: Path, recording: Path) -> HangEntry:
-    kept = _read(page.with_name(VERDICT))
+    file = _read(page.with_name(VERDICT))
     return HangEntry(
         page=page.relative_to(recording).as_posix(),
-        headline=kept.verdict.summary,
-        state=kept.verdict.state,
+        headline=file.verdict.summary,
+        state=file.verdict.state,
         next_steps=[
             fix.text
-            for fix in kept.verdict.fixes
+            for fix in file.verdict.fixes
             if fix.text and not _OF_A_PROCESS.search(fix.text)
         ][:_MOST_STEPS],
-        taken_unix_ns=kept.taken_unix_ns,
+        taken_unix_ns=file.taken_unix_ns,
     )
 
 
-def _read(path: Path) -> _Kept:
+def _read(path: Path) -> _VerdictFile:
     try:
         if path.stat().st_size > _LARGEST_BYTES:
-            return _Kept(_Verdict())
-        return msgspec.json.decode(path.read_bytes(), type=_Kept)
+            return _VerdictFile(_Verdict())
+        return msgspec.json.decode(path.read_bytes(), type=_VerdictFile)
     except (OSError, msgspec.MsgspecError):
-        return _Kept(_Verdict())
+        return _VerdictFile(_Verdict())

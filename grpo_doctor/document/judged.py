@@ -83,8 +83,8 @@ def _different_ends(analysis: Analysis) -> list[str]:
         return []
     early = int(columns[last.argmin()])
     first, beyond = steps.numbers[last.min()], steps.numbers[last.max()]
-    who = f"rank {analysis.ranks[early]} ended with step {first} already"
-    return [f"Steps {first + 1} to {beyond}: {who}; they are in no mean."]
+    rank = f"rank {analysis.ranks[early]} ended with step {first} already"
+    return [f"Steps {first + 1} to {beyond}: {rank}; they are in no mean."]
 
 
 def _about_clocks(analysis: Analysis) -> list[str]:

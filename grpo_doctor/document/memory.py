@@ -60,7 +60,7 @@ def memory_entry(analysis: Analysis) -> MemoryCompared:
         row_tokens = _row_tokens(analysis, fullest, setup)
         recorded = setup if row_tokens is None else with_rows_of(setup, row_tokens)
         anchored = anchor(
-            recorded, _held(analysis, fullest), on_card=fullest.capacity_bytes is not None
+            recorded, _maxima(analysis, fullest), on_card=fullest.capacity_bytes is not None
         )
     except _NothingToCompareError as problem:
         return MemoryCompared(reason=str(problem))
@@ -114,41 +114,35 @@ def _fullest(analysis: Analysis) -> _Fullest:
         trainers = {p.rank: p.os_pid for p in trace.processes if p.carries_steps}
         sampled = [s for s in series_named(trace, _RSS) if s.rank in trainers]
         by_rank = {s.rank: s for s in sampled if s.pid in (None, trainers[s.rank or 0])}
-    fullest: _Fullest | None = None
-    most = 0.0
+    peaks: dict[int, float] = {}
     for column, rank in enumerate(analysis.ranks):
-        series = by_rank.get(rank)
         end = int(analysis.steps.end_ns[0, column])
-        if series is None or end < 0:
-            continue
-        peak = max_over(series, _until(end)) or 0.0
-        if peak > most:
-            capacity = capacities.get(series.gpu or "") if capacities else None
-            fullest, most = _Fullest(column, rank, series, capacity), peak
-    if fullest is None:
+        if rank in by_rank and end >= 0:
+            peaks[column] = max_over(by_rank[rank], _until(end)) or 0.0
+    column = max(peaks, key=peaks.__getitem__, default=-1)
+    if not peaks.get(column):
         raise _NothingToCompareError("no memory was sampled in the first step")
-    return fullest
+    rank = analysis.ranks[column]
+    series = by_rank[rank]
+    return _Fullest(column, rank, series, capacities.get(series.gpu or ""))
 
 
 def _until(end_ns: int) -> Intervals:
     return Intervals(np.array([0], np.int64), np.array([max(1, end_ns)], np.int64))
 
 
-def _held(analysis: Analysis, fullest: _Fullest) -> list[Held]:
+def _maxima(analysis: Analysis, fullest: _Fullest) -> list[Held]:
     """The running maximum at the end of each phase of the first step, and before it."""
     begin = int(analysis.steps.start_ns[0, fullest.column])
     end = int(analysis.steps.end_ns[0, fullest.column])
     track = analysis.tracks[fullest.column]
     inside = (track.pieces.start_ns >= begin) & (track.pieces.end_ns <= end)
-    ends: dict[str, int] = {}
-    for code, piece_end in zip(
-        track.phase[inside].tolist(), track.pieces.end_ns[inside].tolist(), strict=True
-    ):
-        ends[PHASES[code]] = piece_end
+    codes, piece_ends = track.phase[inside].tolist(), track.pieces.end_ns[inside].tolist()
+    ends = {PHASES[code]: piece_end for code, piece_end in zip(codes, piece_ends, strict=True)}
     loaded = max_over(fullest.series, _until(begin))
     if loaded is None:
         raise _NothingToCompareError("memory was not sampled before the first step")
-    ordered = sorted(ends, key=lambda phase: ends[phase])
+    ordered = sorted(ends, key=ends.__getitem__)
     return [
         Held(LOADED, loaded),
         *(Held(phase, max_over(fullest.series, _until(ends[phase])) or 0.0) for phase in ordered),
@@ -206,21 +200,21 @@ def _shape(run: Run) -> tuple[ModelShape, list[str]]:
             return model_shape(name), []
     except GrpoDoctorError:
         pass
-    known = ("hidden_size", "intermediate_size", "num_hidden_layers", "vocab_size")
-    sizes = {key: run.config.get(f"model_{key}") for key in known}
+    keys = ("hidden_size", "intermediate_size", "num_hidden_layers", "vocab_size")
+    sizes = {key: run.config.get(f"model_{key}") for key in keys}
     if not all(isinstance(size, int) and size > 0 for size in sizes.values()):
         raise _NothingToCompareError(
             f"the shape of {name or 'the model'} is not known: its config.json is not here"
         )
     heads = max(1, int(sizes["hidden_size"] or 0) // 64)
     config = {**sizes, "num_attention_heads": heads}
-    both = [
+    shapes = [
         shape_of(name or "the model", {**config, "tie_word_embeddings": tied}, "the recording")
         for tied in (True, False)
     ]
     counted = run.config.get("model_parameters")
-    whole = counted if isinstance(counted, int) else both[0].parameters
-    nearest = min(both, key=lambda shape: abs(shape.parameters - whole))
+    parameters = counted if isinstance(counted, int) else shapes[0].parameters
+    nearest = min(shapes, key=lambda shape: abs(shape.parameters - parameters))
     return nearest, [f"a decoder with {heads} heads of 64: the recording has its sizes alone"]
 
 

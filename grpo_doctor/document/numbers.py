@@ -27,9 +27,9 @@ def seconds(nanoseconds: float) -> float:
     return round(float(nanoseconds) / 1e9, SECONDS_DIGITS)
 
 
-def significant(value: float, digits: int = 4) -> float | None:
+def significant(value: float | None, digits: int = 4) -> float | None:
     """Rounded to significant digits, for values of unknown size; None for what is not finite."""
-    return float(f"{value:.{digits}g}") if math.isfinite(value) else None
+    return None if value is None or not math.isfinite(value) else float(f"{value:.{digits}g}")
 
 
 def finite(value: object) -> object:

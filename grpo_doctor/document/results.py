@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from grpo_doctor.analysis import Analysis
 from grpo_doctor.document.cost import Price, cost_entry
 from grpo_doctor.document.numbers import finite, significant
@@ -34,43 +36,35 @@ def finding_entries(
 
 def passed_entries(results: Results) -> list[PassedEntry]:
     """The rules that found nothing."""
-    return [
-        PassedEntry(id=r.id, slug=r.slug, title=r.title, note=p.note) for r, p in results.passed
-    ]
+    return [PassedEntry(**_rule(rule), note=outcome.note) for rule, outcome in results.passed]
 
 
 def not_run_entries(results: Results) -> list[NotRunEntry]:
     """The rules that could not judge."""
     return [
-        NotRunEntry(
-            id=r.id,
-            slug=r.slug,
-            title=r.title,
-            missing="; ".join(n.missing),
-            signals=list(n.missing),
-        )
-        for r, n in results.not_run
+        NotRunEntry(**_rule(rule), missing="; ".join(lack.missing), signals=list(lack.missing))
+        for rule, lack in results.not_run
     ]
 
 
 def not_applicable_entries(results: Results) -> list[NotApplicableEntry]:
     """The rules whose question does not arise."""
     return [
-        NotApplicableEntry(
-            id=r.id, slug=r.slug, title=r.title, reason=n.reason, left_out=n.left_out
-        )
-        for r, n in results.not_applicable
+        NotApplicableEntry(**_rule(rule), reason=outcome.reason, left_out=outcome.left_out)
+        for rule, outcome in results.not_applicable
     ]
 
 
 def rule_error_entries(results: Results) -> list[RuleErrorEntry]:
     """The rules that failed."""
     return [
-        RuleErrorEntry(
-            id=r.id, slug=r.slug, title=r.title, exception=e.exception, message=e.message
-        )
-        for r, e in results.errors
+        RuleErrorEntry(**_rule(rule), exception=error.exception, message=error.message)
+        for rule, error in results.errors
     ]
+
+
+def _rule(rule: Rule) -> dict[str, Any]:
+    return {"id": rule.id, "slug": rule.slug, "title": rule.title}
 
 
 def _finding(rule: Rule, finding: Finding, cost: CostEntry) -> FindingEntry:

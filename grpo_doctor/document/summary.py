@@ -34,7 +34,7 @@ def summary(
     regimes, busy = analysis.regimes, analysis.gpu_truly_busy
     tokens_per_s = _tokens_per_s(analysis)
     gpus = sum(gpu.visible for gpu in analysis.trace.gpus)
-    rest = phase_entry(analysis, UNATTRIBUTED_CODE) if step_s else None
+    uncovered = phase_entry(analysis, UNATTRIBUTED_CODE) if step_s else None
     return Summary(
         verdict=verdict(analysis, results, ranks, hangs),
         step_time_s=number(step_s),
@@ -44,8 +44,8 @@ def summary(
         steps_total=len(steps.numbers),
         warmup_steps=steps.warmup,
         phases=phase_entries(analysis),
-        unattributed_share=rest.share if rest else None,
-        unattributed_seconds=rest.seconds if rest else None,
+        unattributed_share=uncovered.share if uncovered else None,
+        unattributed_seconds=uncovered.seconds if uncovered else None,
         gpu_busy_pct=number(analysis.gpu_busy[0] if analysis.gpu_busy else None, PERCENT_DIGITS),
         gpu_truly_busy_pct=number(busy[0] if busy else None, PERCENT_DIGITS),
         gpu_busy_by=busy[1].removeprefix("gpu.") if busy else None,

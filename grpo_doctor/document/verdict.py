@@ -41,10 +41,10 @@ def verdict(
     """
     if analysis.trace.run.exit.state in FAILED:
         why = _stuck(hangs) or _error(results)
-        parts: tuple[str, ...] = (_ending(analysis, () if why else ranks), why)
+        sentences: tuple[str, ...] = (_ending(analysis, () if why else ranks), why)
     else:
-        parts = (_pace(analysis, results), _ending(analysis, ranks))
-    return " ".join(f"{part}." for part in parts if part)
+        sentences = (_pace(analysis, results), _ending(analysis, ranks))
+    return " ".join(f"{part}." for part in sentences if part)
 
 
 def _pace(analysis: Analysis, results: Results) -> str:
@@ -57,13 +57,13 @@ def _pace(analysis: Analysis, results: Results) -> str:
     if worst is None:
         return f"{now} per step: {_no_problem(analysis)}"
     rule, finding = worst
-    what, gain = _lowered(finding.headline or rule.title), round(finding.gain, 1)
+    cause, gain = _lowered(finding.headline or rule.title), round(finding.gain, 1)
     if gain >= 1:
         then = formatting.seconds(step_s * (1 - gain / 100))
-        return f"{_from_to(now, then)} per step, {formatting.signed_percent(-gain)}: {what}"
+        return f"{_from_to(now, then)} per step, {formatting.signed_percent(-gain)}: {cause}"
     if finding.cost >= 0.01:
-        return f"{now} per step, {percent(finding.cost)} of it lost: {what}"
-    return f"{now} per step: {what}"
+        return f"{now} per step, {percent(finding.cost)} of it lost: {cause}"
+    return f"{now} per step: {cause}"
 
 
 def _from_to(now: str, then: str) -> str:
@@ -73,60 +73,60 @@ def _from_to(now: str, then: str) -> str:
 
 
 def _ending(analysis: Analysis, ranks: Sequence[RankEntry]) -> str:
-    ended = analysis.trace.run.exit
-    where = _where(ranks)
-    if ended.state in DIED:
+    end = analysis.trace.run.exit
+    places = _places(ranks)
+    if end.state in DIED:
         step = _last_step(analysis)
-        said = (
+        how = (
             f"The run hung{step} and was ended"
-            if ended.state == "hung"
-            else f"The run {_HOW[ended.state]}{_code(ended)}{step}"
+            if end.state == "hung"
+            else f"The run {_HOW[end.state]}{_code(end)}{step}"
         )
-        return said + (f": {where}" if where else "")
-    if ended.state == "running":
-        return "The run still goes on" + (f": {where}" if where else "")
-    return f"The recording ends early: {where}" if where else ""
+        return how + (f": {places}" if places else "")
+    if end.state == "running":
+        return "The run still goes on" + (f": {places}" if places else "")
+    return f"The recording ends early: {places}" if places else ""
 
 
 def _stuck(hangs: Sequence[HangEntry]) -> str:
     """What the watchdog said last."""
-    said = [hang.headline for hang in hangs if hang.state in ("stuck", "dead")]
-    return said[-1].rstrip(".") if said else ""
+    headlines = [hang.headline for hang in hangs if hang.state in ("stuck", "dead")]
+    return headlines[-1].rstrip(".") if headlines else ""
 
 
-def _code(ended: Exit) -> str:
-    if ended.signal:
-        return f" ({ended.signal})"
-    return f" (exit code {ended.code})" if ended.code else ""
+def _code(end: Exit) -> str:
+    if end.signal:
+        return f" ({end.signal})"
+    return f" (exit code {end.code})" if end.code else ""
 
 
 def _last_step(analysis: Analysis) -> str:
     steps = analysis.steps
     if not len(steps.numbers):
         return " before its first step"
-    begun = int(steps.start_ns.max(axis=1).argmax())
-    inside = (steps.start_ns[begun] >= 0) & ~steps.closed[begun]
+    last = int(steps.start_ns.max(axis=1).argmax())
+    inside = (steps.start_ns[last] >= 0) & ~steps.closed[last]
     word = "in" if inside.any() else "after"
-    return f" {word} step {steps.numbers[begun]}"
+    return f" {word} step {steps.numbers[last]}"
 
 
-def _where(ranks: Sequence[RankEntry]) -> str:
+def _places(ranks: Sequence[RankEntry]) -> str:
     """`ranks 0, 1 in train (31 s), rank 2 in rollout/generate (34 s)`; the smallest group first."""
     inside = {r.rank: r.open for r in ranks if r.open}
     if not inside:
         return ""
-    groups = Counter(_place(spans[-1].name) for spans in inside.values())
-    parts = []
+    groups = Counter(_span_name(spans[-1].name) for spans in inside.values())
+    places = []
     for phase, size in sorted(groups.items(), key=lambda g: (g[1], g[0])):
-        mine = [rank for rank, spans in inside.items() if _place(spans[-1].name) == phase]
+        mine = [rank for rank, spans in inside.items() if _span_name(spans[-1].name) == phase]
         longest = max(inside[rank][-1].open_s or 0.0 for rank in mine)
-        named = f"rank{'s' * (size > 1)} {', '.join(map(str, mine))}"
-        who = named if size <= _NAMED else f"{size} ranks"
-        parts.append(f"{who} in {phase} ({longest:.3g} s)")
-    return ", ".join(parts)
+        ranks_text = f"rank{'s' * (size > 1)} {', '.join(map(str, mine))}"
+        subject = ranks_text if size <= _NAMED else f"{size} ranks"
+        places.append(f"{subject} in {phase} ({longest:.3g} s)")
+    return ", ".join(places)
 
 
-def _place(name: str) -> str:
+def _span_name(name: str) -> str:
     return name if phase_of(name) else f"{name!r}"
 
 

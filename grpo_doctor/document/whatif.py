@@ -27,7 +27,7 @@ NOTE = (
 class _Candidate:
     rule: Rule
     finding: Finding
-    place: int
+    position: int
     fix: Fix
     predicted: Prediction
 
@@ -60,17 +60,17 @@ def _candidates(results: Results) -> list[_Candidate]:
     """
     candidates: dict[tuple[object, ...], _Candidate] = {}
     for rule, finding in results.findings:
-        for place, fix in enumerate(finding.to_paste):
+        for position, fix in enumerate(finding.to_paste):
             if fix.predicted is not None:
-                candidate = _Candidate(rule, finding, place, fix, fix.predicted)
+                candidate = _Candidate(rule, finding, position, fix, fix.predicted)
                 candidates.setdefault((fix.knob, str(fix.after), fix.spelling), candidate)
     best = sorted(candidates.values(), key=lambda candidate: candidate.predicted.mid)[:MOST_FIXES]
     return [candidate for candidate in candidates.values() if candidate in best]
 
 
-def _label(rule: Rule, finding: Finding, place: int) -> str:
+def _label(rule: Rule, finding: Finding, position: int) -> str:
     """What is wrong; of several fixes also what this one sets, so that no two read the same."""
-    title, fix = finding.headline or rule.title, finding.to_paste[place]
+    title, fix = finding.headline or rule.title, finding.to_paste[position]
     if len(finding.to_paste) == 1:
         return title
     if fix.knob is None:
@@ -83,8 +83,8 @@ def _fix(index: int, candidate: _Candidate) -> WhatifFix:
     return WhatifFix(
         index=index,
         finding=candidate.rule.id,
-        fix=candidate.place,
-        label=_label(candidate.rule, candidate.finding, candidate.place),
+        fix=candidate.position,
+        label=_label(candidate.rule, candidate.finding, candidate.position),
         spelling=candidate.fix.spelling,
         low=round(candidate.predicted.low, PERCENT_DIGITS),
         mid=round(candidate.predicted.mid, PERCENT_DIGITS),
@@ -94,11 +94,11 @@ def _fix(index: int, candidate: _Candidate) -> WhatifFix:
 
 def _sets(base: Ground, fixes: Sequence[_Candidate]) -> list[WhatifSet]:
     rows = max(1, len(base.model.seconds))
-    most = len(fixes)
-    while most > 1 and rows << most > _ROWS_OF_ALL_SETS:
-        most -= 1
+    largest = len(fixes)
+    while largest > 1 and rows << largest > _ROWS_OF_ALL_SETS:
+        largest -= 1
     sets = []
-    for size in range(1, most + 1):
+    for size in range(1, largest + 1):
         for chosen in itertools.combinations(range(len(fixes)), size):
             several = [fixes[index] for index in chosen]
             if any(a.excludes(b) for a, b in itertools.combinations(several, 2)):
@@ -107,8 +107,8 @@ def _sets(base: Ground, fixes: Sequence[_Candidate]) -> list[WhatifSet]:
     return sets
 
 
-def _set(base: Ground, chosen: tuple[int, ...], parts: Sequence[Prediction]) -> WhatifSet:
-    joint = parts[0] if len(parts) == 1 else together(base, parts, "with these fixes")
+def _set(base: Ground, chosen: tuple[int, ...], predicted: Sequence[Prediction]) -> WhatifSet:
+    joint = predicted[0] if len(predicted) == 1 else together(base, predicted, "with these fixes")
     return WhatifSet(
         fixes=list(chosen),
         low=round(joint.low, PERCENT_DIGITS),
@@ -121,11 +121,11 @@ def _unknown(results: Results) -> list[WhatifUnknown]:
     return [
         WhatifUnknown(
             finding=rule.id,
-            fix=place,
-            label=_label(rule, finding, place),
+            fix=position,
+            label=_label(rule, finding, position),
             reason=fix.unpredicted,
         )
         for rule, finding in results.findings
-        for place, fix in enumerate(finding.to_paste)
+        for position, fix in enumerate(finding.to_paste)
         if fix.predicted is None and fix.unpredicted
     ]

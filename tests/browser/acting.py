@@ -30,16 +30,16 @@ def show(tab: Tab, *charts: str) -> None:
         wait_for_value(tab, f"{plot}.classList.contains('drawn')", True)
 
 
-def wait_for_value(tab: Tab, expression: str, wanted: object) -> None:
+def wait_for_value(tab: Tab, expression: str, expected: object) -> None:
     """Wait until an expression has a value."""
-    tab.wait_for(lambda: tab.evaluate(expression) == wanted)
+    tab.wait_for(lambda: tab.evaluate(expression) == expected)
 
 
 def wait_for_range(
-    tab: Tab, chart: str, wanted: list[float] | None = None, unlike: list[float] | None = None
+    tab: Tab, chart: str, expected: list[float] | None = None, unlike: list[float] | None = None
 ) -> None:
     """Wait until a chart's axis shows `wanted`, or something else than `unlike`."""
-    tab.wait_for(lambda: (now := range_of(tab, chart)) == wanted or (unlike and now != unlike))
+    tab.wait_for(lambda: (now := range_of(tab, chart)) == expected or (unlike and now != unlike))
 
 
 def press(tab: Tab, key: str) -> None:

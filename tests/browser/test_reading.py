@@ -114,27 +114,27 @@ def test_the_stepper_goes_from_worst_step_to_worst_step(slow: Tab) -> None:
 
 def test_dragging_in_one_chart_zooms_all_and_a_double_click_shows_the_run(slow: Tab) -> None:
     show(slow, "lanes", "heatmap", "curves", "strips", "steps")
-    whole = {chart: range_of(slow, chart) for chart in ("steps", "lanes", "heatmap", "curves")}
+    ranges = {chart: range_of(slow, chart) for chart in ("steps", "lanes", "heatmap", "curves")}
     drag(slow, "[data-chart=steps] .nsewdrag", 0.25, 0.5)
-    slow.wait_for(lambda: range_of(slow, "steps") != whole["steps"])
-    end = whole["steps"][1]
+    slow.wait_for(lambda: range_of(slow, "steps") != ranges["steps"])
+    end = ranges["steps"][1]
     for chart in ("steps", "lanes", "strips"):
         show(slow, chart)
-        wait_for_range(slow, chart, unlike=whole["lanes"])
+        wait_for_range(slow, chart, unlike=ranges["lanes"])
         assert range_of(slow, chart) == pytest.approx([end / 4, end / 2], rel=0.05)
     show(slow, "heatmap")
-    slow.wait_for(lambda: range_of(slow, "heatmap") != whole["heatmap"])
+    slow.wait_for(lambda: range_of(slow, "heatmap") != ranges["heatmap"])
     columns = range_of(slow, "heatmap")
     show(slow, "curves")
-    slow.wait_for(lambda: range_of(slow, "curves") != whole["curves"])
+    slow.wait_for(lambda: range_of(slow, "curves") != ranges["curves"])
     steps = range_of(slow, "curves")
     assert steps == pytest.approx([15, 27], abs=2)
     assert [at + 3 for at in columns] == pytest.approx(steps, abs=0.5)
     assert "min" in text_of(slow, "#window-label")
     slow.wait_for(lambda: _reset_by_double_click(slow))
-    for chart, shown in whole.items():
+    for chart, shown in ranges.items():
         show(slow, chart)
-        wait_for_range(slow, chart, wanted=shown)
+        wait_for_range(slow, chart, expected=shown)
     assert text_of(slow, "#window-label") == "whole run"
     assert slow.problems() == []
 
@@ -164,11 +164,15 @@ def test_the_rank_filter_takes_lists_and_words_and_says_what_it_found(slow: Tab)
     show(slow, "heatmap", "lanes")
     rows = "document.querySelector('[data-chart=heatmap]')._fullData[0].z.length"
     lanes = "document.querySelector('[data-chart=lanes]').lanesDrawn"
-    for typed, count, said in (("0-2,7", 4, "4 of 8"), ("slowest", 1, "1 of 8"), ("", 8, "8 of 8")):
+    for typed, count, label in (
+        ("0-2,7", 4, "4 of 8"),
+        ("slowest", 1, "1 of 8"),
+        ("", 8, "8 of 8"),
+    ):
         _type_ranks(slow, typed)
         show(slow, "heatmap")
         wait_for_value(slow, rows, count)
-        assert text_of(slow, "#rank-found") == said
+        assert text_of(slow, "#rank-found") == label
         show(slow, "lanes")
         wait_for_value(slow, lanes, count)
     for typed in ("99", "0-x", "<b>"):
@@ -201,11 +205,11 @@ def test_ticking_fixes_looks_up_what_was_predicted_for_them(slow: Tab) -> None:
 def test_severity_and_search_hide_what_is_not_asked_for(tab: Tab, reports: Reports) -> None:
     tab.open(reports / "crowded.html", width=1_440)
     shown = "[...document.querySelectorAll('.finding')].filter((one) => !one.hidden).length"
-    whole = tab.evaluate(shown)
+    ranges = tab.evaluate(shown)
     click(tab, "#severity-filter [data-severity=high]")
-    assert 0 < tab.evaluate(shown) < whole
+    assert 0 < tab.evaluate(shown) < ranges
     tab.evaluate("location.hash = '#GD036'")
-    tab.wait_for(lambda: tab.evaluate(shown) == whole)
+    tab.wait_for(lambda: tab.evaluate(shown) == ranges)
     tab.evaluate("document.getElementById('checks-search').focus()")
     tab.call("Input.insertText", text="gd057")
     assert text_of(tab, "#checks-found") == "1 found"
@@ -240,7 +244,7 @@ def test_a_finding_is_copied_as_markdown_also_without_a_clipboard(slow: Tab) -> 
 
 
 def test_the_keyboard_reaches_everything_and_shows_where_it_is(slow: Tab) -> None:
-    seen = set()
+    focused = set()
     slow.evaluate("document.activeElement.blur()")
     for _ in range(400):
         press(slow, "Tab")
@@ -248,13 +252,13 @@ def test_the_keyboard_reaches_everything_and_shows_where_it_is(slow: Tab) -> Non
             "((one) => [one.id || one.className || one.tagName,"
             " getComputedStyle(one).outlineStyle])(document.activeElement)"
         )
-        if name in {"BODY", "worst-next"} and "worst-next" in seen:
+        if name in {"BODY", "worst-next"} and "worst-next" in focused:
             break
-        seen.add(name)
+        focused.add(name)
         assert outline != "none", name
         if name == "rank-filter":
             break
-    assert {"open-glossary", "theme", "whatif-best", "worst-previous", "rank-filter"} <= seen
+    assert {"open-glossary", "theme", "whatif-best", "worst-previous", "rank-filter"} <= focused
 
 
 def test_paper_gets_all_findings_and_all_charts(tab: Tab, reports: Reports) -> None:

@@ -91,15 +91,15 @@ def test_hostile_strings_execute_nothing_and_stay_text(shown: Tab) -> None:
 def test_hostile_hover_texts_stay_text(shown: Tab) -> None:
     show(shown, "waterfall")
     hover = "document.querySelector('.hovertext')?.textContent ?? ''"
-    seen: list[str] = []
+    texts: list[str] = []
     for point in range(9):
         shown.evaluate(
             "Plotly.Fx.hover(document.querySelector('[data-chart=waterfall]'),"
             f" [{{ curveNumber: 0, pointNumber: {point} }}])"
         )
-        shown.wait_for(lambda: shown.evaluate(hover) not in {"", *seen[-1:]})
-        seen.append(str(shown.evaluate(hover)))
-    assert any("%{x}<b>bold</b>%{customdata}" in text for text in seen)
+        shown.wait_for(lambda: shown.evaluate(hover) not in {"", *texts[-1:]})
+        texts.append(str(shown.evaluate(hover)))
+    assert any("%{x}<b>bold</b>%{customdata}" in text for text in texts)
     assert shown.evaluate("window.executed") is None
 
 
@@ -188,13 +188,13 @@ def test_a_link_to_a_finding_leads_to_it(tab: Tab, reports: Reports) -> None:
 def test_without_scripts_the_page_is_whole_but_for_its_charts(tab: Tab, reports: Reports) -> None:
     tab.open(reports / "slow.html", width=1_440, scripts=False)
     text = str(tab.evaluate("document.body.innerText"))
-    for said in (
+    for words in (
         "A third of each step",
         "8.4% to",
         "--offload_optimizer false",
         "The longest own work in a step is",
     ):
-        assert said in text
+        assert words in text
     assert tab.evaluate("document.querySelector('.copy').checkVisibility()") is False
     assert tab.evaluate("document.querySelector('#ranks figure').offsetHeight") < 60
 

@@ -43,17 +43,17 @@ def long(tab: Tab, page: Path) -> Tab:
 
 def test_what_is_drawn_has_the_shares_of_the_caption(long: Tab) -> None:
     drawn = long.evaluate(f"{_LANES}.viewShares")
-    said = text_of(long, "#timeline figcaption")
-    assert said.startswith("Mean of 4 ranks over 1,999 steps: ")
+    caption = text_of(long, "#timeline figcaption")
+    assert caption.startswith("Mean of 4 ranks over 1,999 steps: ")
     assert drawn["steps"] == 1_999
-    for name, percent in re.findall(r"(\w+) ([\d.]+)%", said.split(".  ")[0].split(" Drawn")[0]):
+    for name, percent in re.findall(r"(\w+) ([\d.]+)%", caption.split(".  ")[0].split(" Drawn")[0]):
         assert 100 * drawn["shares"][name] == pytest.approx(float(percent), abs=0.6)
     assert sum(drawn["shares"].values()) == pytest.approx(1)
 
 
 def test_a_window_shows_every_span_and_0_the_run_again(long: Tab) -> None:
     assert long.evaluate(f"{_LANES}.barsDrawn") == 0
-    whole = range_of(long, "lanes")
+    full_range = range_of(long, "lanes")
     long.evaluate("document.querySelectorAll('#windows button')[2].click()")
     # 4 ranks with 4 phases, 2 sub-spans and a collective in the worst step; and of its neighbours.
     long.wait_for(lambda: long.evaluate(f"{_LANES}.barsDrawn") >= 28)
@@ -61,7 +61,7 @@ def test_a_window_shows_every_span_and_0_the_run_again(long: Tab) -> None:
     assert text_of(long, "#windows button:nth-of-type(3)") == "worst step 857"
     press(long, "0")
     wait_for_value(long, f"{_LANES}.barsDrawn", 0)
-    assert range_of(long, "lanes") == whole
+    assert range_of(long, "lanes") == full_range
     assert long.problems() == []
 
 

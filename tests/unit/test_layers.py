@@ -139,25 +139,26 @@ def _targets(node: ast.Import | ast.ImportFrom, files: Container[str]) -> Iterat
 
 def circles(graph: dict[str, set[str]]) -> list[set[str]]:
     """The groups of modules that import each other, directly or through others."""
-    left = set(graph)
-    while leaves := {name for name in left if not graph[name] & left}:
-        left -= leaves
-    reached = {name: _reached(graph, name) & left for name in left}
+    remaining = set(graph)
+    while leaves := {name for name in remaining if not graph[name] & remaining}:
+        remaining -= leaves
+    reached = {name: _reached(graph, name) & remaining for name in remaining}
     groups = {
-        frozenset(other for other in reached[name] if name in reached[other]) for name in left
+        frozenset(target for target in reached[name] if name in reached[target])
+        for name in remaining
     }
     return [set(group) for group in groups if group]
 
 
 def _reached(graph: dict[str, set[str]], start: str) -> set[str]:
-    seen: set[str] = set()
+    visited: set[str] = set()
     waiting = list(graph[start])
     while waiting:
         name = waiting.pop()
-        if name not in seen:
-            seen.add(name)
+        if name not in visited:
+            visited.add(name)
             waiting += graph[name]
-    return seen
+    return visited
 
 
 def test_no_circle_of_modules() -> None:
@@ -188,10 +189,10 @@ def test_layers_go_one_way(inside: str) -> None:
         own = layer(f"{inside}.{relative.parts[0].removesuffix('.py')}", inside)
         assert own is not None, f"{relative}: put it into a layer of this test"
         for name in imports(path):
-            other = layer(name, inside)
+            target = layer(name, inside)
             # The package itself, and what is a name out of its __init__.py, is no module above.
-            if other is not None and name != inside:
-                assert other >= own, f"{relative} imports {name}, which is above it"
+            if target is not None and name != inside:
+                assert target >= own, f"{relative} imports {name}, which is above it"
 
 
 def test_what_runs_inside_the_job_is_standard_library_only() -> None:

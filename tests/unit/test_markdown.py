@@ -22,10 +22,10 @@ def test_a_long_line_is_broken_and_says_the_same() -> None:
 
 @pytest.mark.parametrize("start", ["- ", "12. ", "  * "])
 def test_an_item_goes_on_below_its_text(start: str) -> None:
-    first, *others = wrapped(start + LONG).split("\n")
+    first, *later = wrapped(start + LONG).split("\n")
     assert first.startswith(f"{start}word")
-    assert others
-    assert all(line.startswith(" " * len(start) + "word") for line in others)
+    assert later
+    assert all(line.startswith(" " * len(start) + "word") for line in later)
 
 
 @pytest.mark.parametrize(
@@ -50,10 +50,10 @@ def test_prose_behind_code_is_prose_again() -> None:
     assert wrapped(code + LONG) == code + wrapped(LONG)
 
 
-@pytest.mark.parametrize("whole", ["`a command of words`", "[a link of words](page.md)"])
-def test_code_and_links_stay_on_a_line(whole: str) -> None:
+@pytest.mark.parametrize("unit", ["`a command of words`", "[a link of words](page.md)"])
+def test_code_and_links_stay_on_a_line(unit: str) -> None:
     for before in range(WIDTH - 30, WIDTH + 2):
-        assert whole in wrapped("x" * before + f" {whole} behind")
+        assert unit in wrapped("x" * before + f" {unit} behind")
 
 
 @pytest.mark.parametrize("mark", ["-", "+", "#", "2.", "3)", ">"])

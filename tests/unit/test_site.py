@@ -33,11 +33,11 @@ def commands(page: Path) -> Iterator[list[str]]:
     text = page.read_text(encoding="utf-8").replace("\\\n", " ")
     for fence in re.findall(r"^```\w*\n(.*?)^```$", text, re.DOTALL | re.MULTILINE):
         for line in fence.splitlines():
-            before, program, rest = line.partition("grpo-doctor ")
+            before, program, arguments = line.partition("grpo-doctor ")
             if program and _STARTED.fullmatch(before):
                 words = itertools.takewhile(
                     lambda word: word not in ("--", "|", "&", ">"),
-                    shlex.split(rest, comments=True),
+                    shlex.split(arguments, comments=True),
                 )
                 yield list(words)
 

@@ -41,9 +41,9 @@ class _Groups:
     def means(self, table: NDArray[np.float64]) -> NDArray[np.float64]:
         """Means over each group's steps, axis 0, of what is known; NaN where nothing is."""
         chosen = table[self.rows]
-        known = np.isfinite(chosen)
-        total = np.add.reduceat(np.where(known, chosen, 0.0), self.begins, axis=0)
-        count = np.add.reduceat(known, self.begins, axis=0, dtype=np.int64)
+        is_known = np.isfinite(chosen)
+        total = np.add.reduceat(np.where(is_known, chosen, 0.0), self.begins, axis=0)
+        count = np.add.reduceat(is_known, self.begins, axis=0, dtype=np.int64)
         return np.where(count > 0, total / np.maximum(count, 1), np.nan)
 
     @property
@@ -93,7 +93,7 @@ def rank_buckets(analysis: Analysis) -> RankBuckets:
         return RankBuckets()
     return RankBuckets(
         **_shared(analysis, groups),
-        ranks=[analysis.ranks[each] for each in columns],
+        ranks=[analysis.ranks[c] for c in columns],
         phase_seconds=_by_rank_and_phase(groups, analysis.seconds[:, columns]),
         wait_seconds=_by_rank_and_phase(groups, analysis.waited[:, columns]),
     )
@@ -103,17 +103,17 @@ def slowest_columns(analysis: Analysis) -> NDArray[np.intp]:
     """The column of the rank with the most own work in each step; -1 where no rank ended it."""
     columns = np.flatnonzero(analysis.steps.stepping)
     work = analysis.accounting.work[:, columns]
-    known = np.isfinite(work)
-    busiest = columns[np.where(known, work, -np.inf).argmax(axis=1)] if len(columns) else columns
-    return np.where(known.any(axis=1), busiest, -1) if len(columns) else np.full(len(work), -1)
+    is_known = np.isfinite(work)
+    busiest = columns[np.where(is_known, work, -np.inf).argmax(axis=1)] if len(columns) else columns
+    return np.where(is_known.any(axis=1), busiest, -1) if len(columns) else np.full(len(work), -1)
 
 
 def _groups(analysis: Analysis, limit: int) -> _Groups:
     """At most about `limit` groups of neighbours; what the means are over is never with others."""
     steps = analysis.steps
-    begun = np.flatnonzero((steps.start_ns >= 0).any(axis=1))
+    started = np.flatnonzero((steps.start_ns >= 0).any(axis=1))
     start_ns, _ = steps.bounds_ns
-    rows = begun[np.argsort(start_ns[begun], kind="stable")]
+    rows = started[np.argsort(start_ns[started], kind="stable")]
     bucket = np.arange(len(rows)) * min(limit, len(rows)) // max(1, len(rows))
     key = 2 * bucket + np.isin(rows, steps.used)
     order = np.argsort(key, kind="stable")

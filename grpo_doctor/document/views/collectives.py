@@ -17,14 +17,14 @@ def collective_entries(analysis: Analysis) -> list[CollectiveEntry]:
     """
     return [
         CollectiveEntry(
-            group=each.group,
-            name=each.name,
-            phase=each.phase,
-            count=round(each.per_step, 3),
-            seconds=round(each.seconds, SECONDS_DIGITS),
-            skew_seconds=round(each.skew_s, SECONDS_DIGITS),
-            transfer_seconds=round(each.transfer_s, SECONDS_DIGITS),
-            last_rank=each.last_rank,
+            group=times.group,
+            name=times.name,
+            phase=times.phase,
+            count=round(times.per_step, 3),
+            seconds=round(times.seconds, SECONDS_DIGITS),
+            skew_seconds=round(times.skew_s, SECONDS_DIGITS),
+            transfer_seconds=round(times.transfer_s, SECONDS_DIGITS),
+            last_rank=times.last_rank,
         )
-        for each in (*group_times(analysis), *entry_times(analysis))[:MAX_ENTRIES]
+        for times in (*group_times(analysis), *entry_times(analysis))[:MAX_ENTRIES]
     ]

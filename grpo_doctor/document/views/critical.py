@@ -37,15 +37,15 @@ def _path(analysis: Analysis, used: int) -> CriticalPath | None:
         seconds=seconds(path[-1].end_ns - path[0].start_ns),
         segments=[
             PathSegment(
-                lane=each.lane,
-                rank=each.rank,
-                phase=each.phase,
-                name=each.name,
-                start_s=seconds(each.start_ns),
-                end_s=seconds(each.end_ns),
-                kind=each.kind,
+                lane=segment.lane,
+                rank=segment.rank,
+                phase=segment.phase,
+                name=segment.name,
+                start_s=seconds(segment.start_ns),
+                end_s=seconds(segment.end_ns),
+                kind=segment.kind,
             )
-            for each in path
+            for segment in path
         ],
     )
 
@@ -54,14 +54,14 @@ def thinned(path: list[Segment], limit: int) -> list[Segment]:
     """At most `limit` segments without holes: names are given up first, then the shortest
     segments, whose time goes to their neighbour."""
     if len(path) > limit:
-        path = joined([each._replace(name=each.phase) for each in path])
+        path = joined([segment._replace(name=segment.phase) for segment in path])
     if len(path) <= limit:
         return path
-    length = np.array([each.end_ns - each.start_ns for each in path])
-    kept = np.sort(np.argsort(-length, kind="stable")[:limit])
-    ends = [*(path[row].start_ns for row in kept[1:]), path[-1].end_ns]
+    length = np.array([segment.end_ns - segment.start_ns for segment in path])
+    longest = np.sort(np.argsort(-length, kind="stable")[:limit])
+    ends = [*(path[row].start_ns for row in longest[1:]), path[-1].end_ns]
     begins = [path[0].start_ns, *ends[:-1]]
     return [
         path[row]._replace(start_ns=start, end_ns=end)
-        for row, start, end in zip(kept.tolist(), begins, ends, strict=True)
+        for row, start, end in zip(longest.tolist(), begins, ends, strict=True)
     ]

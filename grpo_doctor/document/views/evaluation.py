@@ -20,10 +20,10 @@ _LEAST_S = 1e-3
 def evaluation(analysis: Analysis) -> Evaluation | None:
     """The rewards of all evaluations, or their losses; None where none was recorded."""
     for metric, more_is_better in _METRICS:
-        known = curve(analysis.trace, metric)
-        if known is None or not len(known.finite):
+        recorded = curve(analysis.trace, metric)
+        if recorded is None or not len(recorded.finite):
             continue
-        points = known.finite
+        points = recorded.finite
         best = int(np.argmax(points.values if more_is_better else -points.values))
         spread = np.linspace(0, len(points) - 1, min(len(points), MAX_POINTS)).round()
         rows = np.union1d(spread.astype(np.intp), [best])

@@ -46,15 +46,15 @@ def exact_windows(analysis: Analysis, named_steps: Sequence[Sequence[int]] = ())
         named_steps: numbers of the steps that each finding is about, the gravest first.
     """
     rows = _drawn_rows(analysis)
-    moments = [analysis.trace.spans.start_ns[each] for each in rows]
-    if sum(len(each) for each in moments) <= MAX_SPANS:
-        any_at_all = any(len(each) for each in rows)
+    moments = [analysis.trace.spans.start_ns[lane] for lane in rows]
+    if sum(len(lane) for lane in moments) <= MAX_SPANS:
+        any_at_all = any(len(lane) for lane in rows)
         return [Window("whole", None, 0, max(1, _end_ns(analysis)))] if any_at_all else []
     chosen: list[Window] = []
     spans = 0
-    for window in _wanted(analysis, named_steps):
+    for window in _candidates(analysis, named_steps):
         edges = [window.start_ns, window.end_ns]
-        spans += sum(int(np.diff(np.searchsorted(each, edges))[0]) for each in moments)
+        spans += sum(int(np.diff(np.searchsorted(lane, edges))[0]) for lane in moments)
         if len(chosen) == MAX_WINDOWS or (spans > MAX_SPANS and window.why in {"named", "slow"}):
             break
         chosen.append(window)
@@ -68,17 +68,17 @@ def exact(analysis: Analysis, windows: list[Window]) -> Exact:
         np.array([window.start_ns for window in windows], dtype=np.int64),
         np.array([window.end_ns for window in windows], dtype=np.int64),
     )
-    rows = [_touching(analysis, each, inside) for each in _drawn_rows(analysis)]
-    lengths = [spans.end_ns[each] - spans.start_ns[each] for each in rows]
+    rows = [_touching(analysis, lane, inside) for lane in _drawn_rows(analysis)]
+    lengths = [spans.end_ns[lane] - spans.start_ns[lane] for lane in rows]
     together = np.concatenate(lengths) if lengths else np.empty(0, dtype=np.int64)
     left_out = np.sort(together)[: max(0, len(together) - MAX_SPANS)]
     shortest = int(left_out[-1]) if len(left_out) else -1
-    rows = [each[length > shortest] for each, length in zip(rows, lengths, strict=True)]
+    rows = [lane[length > shortest] for lane, length in zip(rows, lengths, strict=True)]
     meetings = _meetings(analysis, rows)
     names = Interned()
     lanes = [
-        _lane(analysis, column, each, meetings[column], names, inside)
-        for column, each in enumerate(rows)
+        _lane(analysis, column, lane, meetings[column], names, inside)
+        for column, lane in enumerate(rows)
     ]
     drawn = np.concatenate(rows) if rows else np.empty(0, dtype=np.intp)
     calls = drawn[np.isin(spans.kind[drawn], _CALLS)]
@@ -115,11 +115,11 @@ def _touching(analysis: Analysis, rows: Rows, inside: Intervals) -> Rows:
     return rows[beyond > first]
 
 
-def _wanted(analysis: Analysis, named_steps: Sequence[Sequence[int]]) -> list[Window]:
+def _candidates(analysis: Analysis, named_steps: Sequence[Sequence[int]]) -> list[Window]:
     """What is worth a window, the most important first."""
     steps = analysis.steps
-    begun = steps.start_ns >= 0
-    rows = np.flatnonzero(begun.any(axis=1))
+    is_started = steps.start_ns >= 0
+    rows = np.flatnonzero(is_started.any(axis=1))
     if not len(rows):
         return [Window("whole", None, 0, max(1, _end_ns(analysis)))]
     start, end = steps.bounds_ns
@@ -127,18 +127,18 @@ def _wanted(analysis: Analysis, named_steps: Sequence[Sequence[int]]) -> list[Wi
     def of_step(why: str, row: int) -> Window:
         return Window(why, int(steps.numbers[row]), int(start[row]), int(end[row]))
 
-    never_ended = rows[(begun & ~steps.closed)[rows].any(axis=1)]
-    wanted = [of_step("open", int(row)) for row in never_ended[-1:]]
+    never_ended = rows[(is_started & ~steps.closed)[rows].any(axis=1)]
+    windows = [of_step("open", int(row)) for row in never_ended[-1:]]
     order = np.argsort(analysis.step_seconds, kind="stable")
     if len(order):
-        wanted.append(of_step("median", int(steps.used[order[len(order) // 2]])))
-        wanted.append(of_step("worst", int(steps.used[analysis.step_seconds.argmax()])))
-    wanted += [of_step("named", row) for row in _named_rows(analysis, named_steps)]
-    wanted.append(Window("start", None, 0, int(start[rows].min())))
-    wanted.append(Window("end", None, int(end[rows].max()), _end_ns(analysis)))
-    wanted += [of_step("slow", int(steps.used[each])) for each in order[::-1]]
+        windows.append(of_step("median", int(steps.used[order[len(order) // 2]])))
+        windows.append(of_step("worst", int(steps.used[analysis.step_seconds.argmax()])))
+    windows += [of_step("named", row) for row in _named_rows(analysis, named_steps)]
+    windows.append(Window("start", None, 0, int(start[rows].min())))
+    windows.append(Window("end", None, int(end[rows].max()), _end_ns(analysis)))
+    windows += [of_step("slow", int(steps.used[at])) for at in order[::-1]]
     unique: dict[int | None, Window] = {}
-    for window in wanted:
+    for window in windows:
         key = window.step if window.step is not None else -len(unique) - 1
         if window.end_ns > window.start_ns:
             unique.setdefault(key, window)
@@ -152,7 +152,7 @@ def _named_rows(analysis: Analysis, named_steps: Sequence[Sequence[int]]) -> lis
     for steps in named_steps:
         mine = np.flatnonzero(np.isin(numbers, steps))
         longest = mine[np.argsort(-analysis.step_seconds[mine], kind="stable")]
-        rows += [int(used[each]) for each in longest[:_STEPS_OF_A_FINDING]]
+        rows += [int(used[row]) for row in longest[:_STEPS_OF_A_FINDING]]
     return list(dict.fromkeys(rows))[:_NAMED_STEPS]
 
 
@@ -169,7 +169,7 @@ def _meetings(analysis: Analysis, rows: list[Rows]) -> list[NDArray[np.int64]]:
     met = np.isin(keys, analysis.waits.arrivals.key)
     meetings = np.full(len(together), -1, dtype=np.int64)
     meetings[calls[met]] = np.unique(keys[met], return_inverse=True)[1]
-    return np.split(meetings, np.cumsum([len(each) for each in rows])[:-1])
+    return np.split(meetings, np.cumsum([len(lane) for lane in rows])[:-1])
 
 
 def _lane(  # noqa: PLR0913 - what one lane is made of
@@ -198,10 +198,10 @@ def _lane(  # noqa: PLR0913 - what one lane is made of
 
 def _depths(start: NDArray[np.int64], end: NDArray[np.int64]) -> list[int]:
     """How many spans lie around each; rows are by start, the longest first."""
-    around: list[int] = []
+    open_ends: list[int] = []
     depths = []
-    for begins, ends in zip(start.tolist(), end.tolist(), strict=True):
-        around = [other for other in around if other > begins]
-        depths.append(len(around))
-        around.append(ends)
+    for start_ns, own_end_ns in zip(start.tolist(), end.tolist(), strict=True):
+        open_ends = [end_ns for end_ns in open_ends if end_ns > start_ns]
+        depths.append(len(open_ends))
+        open_ends.append(own_end_ns)
     return depths

@@ -41,7 +41,7 @@ def heatmap(analysis: Analysis) -> Heatmap:
         phase_wait_seconds=_by_phase(waited),
         steps_total=len(seconds),
         means=RankMeans(
-            ranks=[analysis.ranks[each] for each in stepping],
+            ranks=[analysis.ranks[c] for c in stepping],
             own_seconds=column(own_means),
             wait_seconds=column(known_mean(every_wait, axis=0)),
         ),

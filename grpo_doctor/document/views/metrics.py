@@ -18,8 +18,8 @@ def metrics_view(trace: Trace) -> MetricsView:
     rows = np.unique(np.linspace(0, len(steps) - 1, MAX_POINTS).round().astype(np.intp))
     if len(steps) <= MAX_POINTS:
         rows = np.arange(len(steps))
-    known = {n: v for n, v in trace.metrics.values.items() if np.isfinite(v).any()}
-    chosen = list(known.items())[:MAX_SERIES]
+    series = {n: v for n, v in trace.metrics.values.items() if np.isfinite(v).any()}
+    chosen = list(series.items())[:MAX_SERIES]
     return MetricsView(
         steps=steps[rows].tolist(),
         series={name: significant_column(values[rows], 6) for name, values in chosen},

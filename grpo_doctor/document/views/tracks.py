@@ -30,9 +30,9 @@ _GROUPS = {"gpu": "gpu", "host": "host", "rank": "rank", "counter": "rank"}
 
 def track_entries(trace: Trace) -> tuple[list[TrackEntry], int]:
     """The series to draw, and how many were left out."""
-    known = [s for s in trace.series if np.isfinite(s.values).any()]
-    known.sort(key=lambda s: (_importance(s.name), s.name))
-    chosen = known[:MAX_TRACKS]
+    sampled = [s for s in trace.series if np.isfinite(s.values).any()]
+    sampled.sort(key=lambda s: (_importance(s.name), s.name))
+    chosen = sampled[:MAX_TRACKS]
     several_hosts = len({s.host for s in chosen}) > 1
     index = {gpu.uuid: gpu.index for gpu in trace.gpus}
     entries = []
@@ -50,7 +50,7 @@ def track_entries(trace: Trace) -> tuple[list[TrackEntry], int]:
                 v=significant_column(values),
             )
         )
-    return entries, len(known) - len(chosen)
+    return entries, len(sampled) - len(chosen)
 
 
 def thinned(
@@ -64,8 +64,8 @@ def thinned(
     bucket = np.repeat(np.arange(len(edges)), size)
     # Unknown values sort last, so the largest known one is the last before them.
     order = np.lexsort((values, bucket))
-    known = np.add.reduceat(np.isfinite(values).astype(np.intp), edges)
-    lowest, highest = order[edges], order[edges + np.maximum(known - 1, 0)]
+    finite = np.add.reduceat(np.isfinite(values).astype(np.intp), edges)
+    lowest, highest = order[edges], order[edges + np.maximum(finite - 1, 0)]
     rows = np.unique(np.concatenate([lowest, highest]))
     return t_ns[rows], values[rows]
 
@@ -81,13 +81,13 @@ def _label_of_server(trace: Trace, series: Series) -> str:
 
 
 def _label(series: Series, index: dict[str, int], several_hosts: bool) -> str:
-    parts = [series.name]
+    words = [series.name]
     if series.gpu is not None:
-        parts.append(f"GPU {index.get(series.gpu, series.gpu)}")
+        words.append(f"GPU {index.get(series.gpu, series.gpu)}")
     if series.rank is not None:
-        parts.append(f"rank {series.rank}")
+        words.append(f"rank {series.rank}")
     elif series.pid is not None:
-        parts.append(f"pid {series.pid}")
+        words.append(f"pid {series.pid}")
     if several_hosts and series.host:
-        parts.append(series.host)
-    return " ".join(parts)
+        words.append(series.host)
+    return " ".join(words)

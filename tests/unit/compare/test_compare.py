@@ -13,7 +13,7 @@ from msgspec import structs
 from grpo_doctor.cli.compare import regression_code
 from grpo_doctor.compare import ComparisonDocument, compare
 from grpo_doctor.compare.assemble import _plain, _signed
-from grpo_doctor.compare.fixes import _held, _of_finding, _predicted
+from grpo_doctor.compare.fixes import _of_finding, _outcome, _predicted
 from grpo_doctor.compare.run import ComparedRun
 from grpo_doctor.trace.model import Trace
 from grpo_doctor.whatif import Edit, Prediction, Withheld, predict
@@ -24,10 +24,10 @@ from tests.unit.findings.example_runs import HEALTHY, SETTINGS, healthy, offload
 
 def compared(before: Trace, after: Trace) -> ComparisonDocument:
     """The comparison, after checking that it is valid JSON of the schema."""
-    found = compare(before, after)
-    text = json.dumps(msgspec.to_builtins(found), allow_nan=False)
-    assert msgspec.json.decode(text, type=ComparisonDocument) == found
-    return found
+    comparison = compare(before, after)
+    text = json.dumps(msgspec.to_builtins(comparison), allow_nan=False)
+    assert msgspec.json.decode(text, type=ComparisonDocument) == comparison
+    return comparison
 
 
 def steps(count: int, seconds: float, **more: float) -> TraceBuilder:
@@ -46,35 +46,35 @@ def steps(count: int, seconds: float, **more: float) -> TraceBuilder:
 
 
 def test_a_fix_is_measured_beside_its_prediction() -> None:
-    found = compared(offloaded().build(), healthy())
-    assert found.step_time.verdict == "faster"
-    assert found.verdict.startswith("The run after takes 17% less time per step")
-    (fix,) = found.fixes
+    comparison = compared(offloaded().build(), healthy())
+    assert comparison.step_time.verdict == "faster"
+    assert comparison.verdict.startswith("The run after takes 17% less time per step")
+    (fix,) = comparison.fixes
     assert fix.knobs == {"offload.optimizer": [True, False]}
     assert fix.findings == ["GD001"]
     assert fix.inside is True
     assert fix.measured_pct == pytest.approx(fix.predicted_mid_pct, abs=0.5)
-    (phase,) = [p for p in found.phases if p.verdict != "no difference"]
+    (phase,) = [p for p in comparison.phases if p.verdict != "no difference"]
     assert (phase.phase, phase.verdict) == ("offload", "faster")
     assert phase.change_s == pytest.approx(-2.02)
-    assert {f.id: f.state for f in found.findings}["GD001"] == "gone"
+    assert {f.id: f.state for f in comparison.findings}["GD001"] == "gone"
 
 
 def test_a_run_compared_with_itself_has_no_difference() -> None:
-    found = compared(healthy(), healthy())
-    assert found.step_time.verdict == "no difference"
-    assert found.step_time.change_pct == 0
-    assert (found.settings, found.fixes) == ([], [])
-    assert {f.state for f in found.findings} <= {"still"}
+    comparison = compared(healthy(), healthy())
+    assert comparison.step_time.verdict == "no difference"
+    assert comparison.step_time.change_pct == 0
+    assert (comparison.settings, comparison.fixes) == ([], [])
+    assert {f.state for f in comparison.findings} <= {"still"}
 
 
 def test_longer_completions_are_told_from_slowness() -> None:
-    found = compared(steps(12, 1.0, tokens=1000).build(), steps(12, 1.5, tokens=1500).build())
-    assert found.step_time.verdict == "slower"
-    assert found.per_token.verdict == "no difference"
-    assert found.per_token.change_pct == pytest.approx(0, abs=1)
-    assert any("50% more tokens per step" in caution for caution in found.cautions)
-    assert ", and these steps can't say per token (" in found.verdict
+    comparison = compared(steps(12, 1.0, tokens=1000).build(), steps(12, 1.5, tokens=1500).build())
+    assert comparison.step_time.verdict == "slower"
+    assert comparison.per_token.verdict == "no difference"
+    assert comparison.per_token.change_pct == pytest.approx(0, abs=1)
+    assert any("50% more tokens per step" in caution for caution in comparison.cautions)
+    assert ", and these steps can't say per token (" in comparison.verdict
     fewer = compared(steps(12, 1.0, tokens=1000).build(), steps(12, 1.0, tokens=500).build())
     assert any("generates 50% fewer tokens" in caution for caution in fewer.cautions)
     assert "no difference" in fewer.verdict.lower()
@@ -85,40 +85,42 @@ def test_longer_completions_are_told_from_slowness() -> None:
     ("tokens", "is_said"), [(111, True), (109, False), (91, False), (89, True)]
 )
 def test_a_tenth_more_tokens_is_the_same_work(tokens: float, is_said: bool) -> None:
-    found = compared(steps(8, 1.0, tokens=100).build(), steps(8, 1.0, tokens=tokens).build())
-    assert any("tokens per step" in caution for caution in found.cautions) == is_said
+    comparison = compared(steps(8, 1.0, tokens=100).build(), steps(8, 1.0, tokens=tokens).build())
+    assert any("tokens per step" in caution for caution in comparison.cautions) == is_said
 
 
 @pytest.mark.parametrize("more", [({}, {"tokens": 9.0}), ({"tokens": 9.0}, {}), ({}, {})])
 def test_without_tokens_nothing_is_said_per_token(
     more: tuple[dict[str, float], dict[str, float]],
 ) -> None:
-    found = compared(steps(8, 1.0, **more[0]).build(), steps(8, 2.0, **more[1]).build())
+    comparison = compared(steps(8, 1.0, **more[0]).build(), steps(8, 2.0, **more[1]).build())
     missing = [name for name, part in zip(("before", "after"), more, strict=True) if not part]
-    assert found.per_token.note == f"completion tokens were not recorded: {' and '.join(missing)}"
-    assert "per token" not in found.verdict
-    assert not any("tokens" in caution for caution in found.cautions)
+    assert (
+        comparison.per_token.note == f"completion tokens were not recorded: {' and '.join(missing)}"
+    )
+    assert "per token" not in comparison.verdict
+    assert not any("tokens" in caution for caution in comparison.cautions)
 
 
 def test_what_both_say_per_step_and_per_token_is_said_once() -> None:
-    both = compared(steps(12, 1.0, tokens=900).build(), steps(12, 2.0, tokens=900).build())
-    assert "per token" not in both.verdict
+    comparison = compared(steps(12, 1.0, tokens=900).build(), steps(12, 2.0, tokens=900).build())
+    assert "per token" not in comparison.verdict
 
 
 def test_where_metrics_part_is_in_the_verdict() -> None:
     made = []
-    for other in (0, 9):
+    for seconds in (0, 9):
         build = steps(12, 1.0)
         for step in range(12):
-            build.metrics(step, reward=step % 3 + other * (step > 6), kl=float(step % 2))
+            build.metrics(step, reward=step % 3 + seconds * (step > 6), kl=float(step % 2))
         made.append(build.build())
     assert compared(*made).verdict.endswith(". Metrics diverge at step 7, first reward.")
     assert "diverge" not in compared(made[0], made[0]).verdict
 
 
 def test_findings_are_gone_new_or_still_there() -> None:
-    found = compared(offloaded().build(), run(idle=1.5).build())
-    states = {finding.id: (finding.state, bool(finding.title)) for finding in found.findings}
+    comparison = compared(offloaded().build(), run(idle=1.5).build())
+    states = {finding.id: (finding.state, bool(finding.title)) for finding in comparison.findings}
     assert states["GD001"] == ("gone", True)
     assert states["GD005"] == ("new", True)
     again = compared(run(idle=1.5).build(), run(idle=1.5).build())
@@ -133,8 +135,8 @@ def test_steps_have_a_column_for_each_phase_that_took_time() -> None:
 
 @pytest.mark.parametrize(("longest", "is_said"), [(20.0, False), (20.5, True)])
 def test_a_step_of_twenty_times_the_usual_is_a_long_one(longest: float, is_said: bool) -> None:
-    found = compared(uneven({}, last_of={}), uneven({6: longest}, last_of={}))
-    assert any("as long as usual" in caution for caution in found.cautions) == is_said
+    comparison = compared(uneven({}, last_of={}), uneven({6: longest}, last_of={}))
+    assert any("as long as usual" in caution for caution in comparison.cautions) == is_said
 
 
 @pytest.mark.parametrize(
@@ -155,38 +157,39 @@ def test_small_percentages_have_a_digit(percent: float | None, shown: str) -> No
 
 
 def test_few_steps_are_not_enough_evidence() -> None:
-    found = compared(steps(2, 1.0).build(), steps(12, 0.5).build())
-    assert found.step_time.verdict == "not enough evidence"
-    assert "there are 2 and 12" in found.verdict
-    assert regression_code(found, 5) == 8
+    comparison = compared(steps(2, 1.0).build(), steps(12, 0.5).build())
+    assert comparison.step_time.verdict == "not enough evidence"
+    assert "there are 2 and 12" in comparison.verdict
+    assert regression_code(comparison, 5) == 8
 
 
 def test_a_small_change_is_not_rounded_to_none() -> None:
-    found = compared(steps(60, 1.0).build(), steps(60, 0.992).build())
-    assert "0.8% less time per step" in found.verdict
+    comparison = compared(steps(60, 1.0).build(), steps(60, 0.992).build())
+    assert "0.8% less time per step" in comparison.verdict
 
 
 @pytest.mark.parametrize(
-    ("seconds", "said"), [(0.41, "is 2.4x as fast per step"), (2.4, "takes 2.4x as long per step")]
+    ("seconds", "sentence"),
+    [(0.41, "is 2.4x as fast per step"), (2.4, "takes 2.4x as long per step")],
 )
-def test_a_large_change_is_a_ratio(seconds: float, said: str) -> None:
-    assert said in compared(steps(12, 1.0).build(), steps(12, seconds).build()).verdict
+def test_a_large_change_is_a_ratio(seconds: float, sentence: str) -> None:
+    assert sentence in compared(steps(12, 1.0).build(), steps(12, seconds).build()).verdict
 
 
 def test_runs_without_steps_are_said_to_be_incomparable() -> None:
-    found = compared(TraceBuilder(ranks=1).build(), steps(12, 1.0).build())
-    assert not found.comparable
-    assert "the run before has no steps" in found.verdict
-    assert found.after.step_time_s == pytest.approx(1.0, rel=0.01)
-    assert regression_code(found, 5) == 8
+    comparison = compared(TraceBuilder(ranks=1).build(), steps(12, 1.0).build())
+    assert not comparison.comparable
+    assert "the run before has no steps" in comparison.verdict
+    assert comparison.after.step_time_s == pytest.approx(1.0, rel=0.01)
+    assert regression_code(comparison, 5) == 8
 
 
 def test_other_ranks_and_batches_are_cautions() -> None:
-    found = compared(
+    comparison = compared(
         run(ranks=2, knobs={"train.micro_batch": 4}).build(),
         run(ranks=4, knobs={"train.micro_batch": 8}).build(),
     )
-    text = " ".join(found.cautions)
+    text = " ".join(comparison.cautions)
     assert "number of ranks differs: 2 before, 4 after" in text
     assert "not the same work: train.micro_batch is 4 before, 8 after" in text
 
@@ -197,15 +200,15 @@ def test_other_ranks_and_batches_are_cautions() -> None:
 def test_a_regression_beyond_the_limit_has_its_code(
     seconds: float, limit: float, code: int
 ) -> None:
-    found = compared(steps(12, 1.0).build(), steps(12, seconds).build())
-    assert regression_code(found, limit) == code
+    comparison = compared(steps(12, 1.0).build(), steps(12, seconds).build())
+    assert regression_code(comparison, limit) == code
 
 
 def test_a_batch_cut_otherwise_is_the_same_work() -> None:
     many = {"train.micro_batch": 2, "train.grad_accumulation": 8}
     few = {"train.micro_batch": 8, "train.grad_accumulation": 2}
-    found = compared(run(knobs=many).build(), run(knobs=few).build())
-    assert not any("not the same work" in caution for caution in found.cautions)
+    comparison = compared(run(knobs=many).build(), run(knobs=few).build())
+    assert not any("not the same work" in caution for caution in comparison.cautions)
 
 
 CHANGE = Change(
@@ -215,7 +218,7 @@ SAID = Prediction(-11.0, -9.0, -7.0, "a replay")
 
 
 @pytest.mark.parametrize(
-    ("more", "other", "inside"),
+    ("more", "seconds", "inside"),
     [
         ({}, "", True),
         ({"change_pct": -20.0, "low_pct": -22.0, "high_pct": -18.0}, "", False),
@@ -225,10 +228,10 @@ SAID = Prediction(-11.0, -9.0, -7.0, "a replay")
     ],
 )
 def test_a_prediction_holds_fails_or_can_not_be_judged(
-    more: dict[str, object], other: str, inside: bool | None
+    more: dict[str, object], seconds: str, inside: bool | None
 ) -> None:
-    found, note = _held(SAID, structs.replace(CHANGE, **more), other)
-    assert found is inside
+    comparison, note = _outcome(SAID, structs.replace(CHANGE, **more), seconds)
+    assert comparison is inside
     assert bool(note) == (inside is None)
 
 
@@ -247,7 +250,7 @@ def test_no_change_is_held_to_what_two_runs_differ_by(
 ) -> None:
     measured = structs.replace(CHANGE, change_pct=change, low_pct=low, high_pct=high)
     nothing = Prediction(0.0, 0.0, 0.0, "a replay")
-    assert _held(nothing, measured, "") == (inside, "")
+    assert _outcome(nothing, measured, "") == (inside, "")
 
 
 def test_where_no_law_answers_the_fix_of_a_finding_does() -> None:
@@ -259,16 +262,16 @@ def test_where_no_law_answers_the_fix_of_a_finding_does() -> None:
         spelling=first.view.spell("train.lora_rank", value) or "",
     )  # fmt: skip
     results = replace(first.results, findings=((rule, replace(finding, fixes=(fix,))),))
-    both = {"train.lora_rank": (8, value), "offload.optimizer": (True, False)}
+    comparison = {"train.lora_rank": (8, value), "offload.optimizer": (True, False)}
     patient = ComparedRun(first.view, results)
     assert fix.predicted is not None
-    alone = _predicted(patient, {"train.lora_rank": both["train.lora_rank"]})
+    alone = _predicted(patient, {"train.lora_rank": comparison["train.lora_rank"]})
     assert alone is fix.predicted
-    joint = _predicted(patient, both)
+    joint = _predicted(patient, comparison)
     # Both take the same transfers away: together no more than one.
     assert isinstance(joint, Prediction)
     assert joint.mid == pytest.approx(fix.predicted.mid)
-    unknown = _predicted(patient, {**both, "run.collective_timeout_s": (1, 2)})
+    unknown = _predicted(patient, {**comparison, "run.collective_timeout_s": (1, 2)})
     assert isinstance(unknown, Withheld)
     assert "run.collective_timeout_s" in unknown.reason
 
@@ -305,8 +308,8 @@ def test_a_finding_answers_for_a_knob_whose_law_has_no_answer_here() -> None:
     rank, saved = (predicted_mid(patient, name) for name in FINDINGS)
     assert rank is not None
     assert saved is not None
-    whole = sum(HEALTHY.values())
-    assert (rank, saved) == pytest.approx((-100 * 1.5 / whole, -100 * 0.1 / whole), rel=0.01)
+    step_s = sum(HEALTHY.values())
+    assert (rank, saved) == pytest.approx((-100 * 1.5 / step_s, -100 * 0.1 / step_s), rel=0.01)
     assert predicted_mid(patient, *FINDINGS) == pytest.approx(rank + saved)
     assert predicted_mid(patient, "run.collective_timeout_s") is None
 
@@ -340,8 +343,8 @@ def test_a_setting_that_one_run_alone_says_differs_from_a_default(
     before: dict[str, float], after: dict[str, float], shown: bool
 ) -> None:
     first, second = run(knobs=before, framework="trl"), run(knobs=after, framework="ms-swift")
-    found = compared(first.build(), second.build())
-    assert ("train.beta" in {row.name for row in found.settings}) is shown
+    comparison = compared(first.build(), second.build())
+    assert ("train.beta" in {row.name for row in comparison.settings}) is shown
 
 
 @pytest.mark.parametrize(("dataload", "shown"), [(1.0, True), (0.99, False)])
@@ -350,8 +353,8 @@ def test_a_phase_of_a_thousandth_of_the_step_is_shown(dataload: float, shown: bo
     for number in range(6):
         phases = {"dataload": dataload, "train": 1000.0 - dataload}
         build.step(0, number, 1000.0 * number, phases)
-    found = compared(build.build(), build.build())
-    assert ("dataload" in {phase.phase for phase in found.phases}) is shown
+    comparison = compared(build.build(), build.build())
+    assert ("dataload" in {phase.phase for phase in comparison.phases}) is shown
 
 
 def test_a_fix_that_sets_more_than_this_knob_is_no_prediction_of_it() -> None:
@@ -375,22 +378,22 @@ def uneven(ends: dict[int, float], *, ranks: int = 2, last_of: dict[int, int]) -
 
 
 def test_ranks_that_stopped_early_or_never_began_are_named() -> None:
-    whole = uneven({}, last_of={})
-    found = compared(whole, uneven({}, last_of={1: 5}))
+    step_s = uneven({}, last_of={})
+    comparison = compared(step_s, uneven({}, last_of={1: 5}))
     assert (
         "the run after has 4 of 10 steps that did not end on all ranks; they are excluded"
-        in found.cautions
+        in comparison.cautions
     )
-    silent = compared(uneven({}, last_of={1: -1}), whole)
+    silent = compared(uneven({}, last_of={1: -1}), step_s)
     assert "the run before has no steps on 1 of 2 ranks" in silent.cautions
-    assert not compared(whole, whole).cautions
+    assert not compared(step_s, step_s).cautions
 
 
 def test_a_step_in_which_the_clock_jumped_is_named_and_no_run_gains_more_than_all() -> None:
-    found = compared(uneven({}, last_of={}), uneven({6: 3600.0}, last_of={}))
-    assert any("3600 times as long as usual" in caution for caution in found.cautions)
-    assert found.step_time.verdict == "no difference"
-    low = found.step_time.low_pct
+    comparison = compared(uneven({}, last_of={}), uneven({6: 3600.0}, last_of={}))
+    assert any("3600 times as long as usual" in caution for caution in comparison.cautions)
+    assert comparison.step_time.verdict == "no difference"
+    low = comparison.step_time.low_pct
     assert low is not None
     assert low >= -100
 
@@ -450,7 +453,7 @@ def test_an_interval_that_touches_the_predicted_one_decides_nothing(
     low: float, high: float, inside: bool | None
 ) -> None:
     measured = structs.replace(CHANGE, change_pct=(low + high) / 2, low_pct=low, high_pct=high)
-    assert _held(SAID, measured, "")[0] is inside
+    assert _outcome(SAID, measured, "")[0] is inside
 
 
 @pytest.mark.parametrize(
@@ -460,4 +463,4 @@ def test_a_prediction_is_held_to_the_digit_that_is_shown(
     change: float, inside: bool | None
 ) -> None:
     measured = structs.replace(CHANGE, change_pct=change)
-    assert _held(SAID, measured, "")[0] is inside
+    assert _outcome(SAID, measured, "")[0] is inside

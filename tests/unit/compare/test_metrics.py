@@ -20,8 +20,8 @@ def runs(before: Sequence[float], after: Sequence[float], name: str = "reward") 
             build.step(0, step, float(step), {"train": 1.0})
             build.metrics(step, **{name: value})
         made.append(ComparedRun.of(build.build()))
-    (found,) = metric_changes(*made)
-    return found
+    (change,) = metric_changes(*made)
+    return change
 
 
 def noisy(level: float, count: int, seed: int) -> list[float]:
@@ -35,9 +35,9 @@ def test_equal_curves_are_identical() -> None:
 
 def test_the_first_bit_that_differs_is_exact() -> None:
     curve = noisy(0.5, 20, 1)
-    found = runs(curve, [*curve[:12], *(value + 1e-12 for value in curve[12:])])
-    assert (found.state, found.step) == ("parted", 12)
-    assert found.note == "equal to the last bit until step 11"
+    change = runs(curve, [*curve[:12], *(value + 1e-12 for value in curve[12:])])
+    assert (change.state, change.step) == ("parted", 12)
+    assert change.note == "equal to the last bit until step 11"
 
 
 def test_a_rare_event_in_one_run_is_no_parting() -> None:
@@ -47,18 +47,18 @@ def test_a_rare_event_in_one_run_is_no_parting() -> None:
 
 
 def test_other_noise_around_the_same_curve_is_the_same() -> None:
-    same = [runs(noisy(0.5, 60, s), noisy(0.5, 60, s + 1000)).state for s in range(30)]
-    assert same.count("same") >= 29
+    states = [runs(noisy(0.5, 60, s), noisy(0.5, 60, s + 1000)).state for s in range(30)]
+    assert states.count("same") >= 29
 
 
 def test_a_curve_that_leaves_is_dated() -> None:
     for seed in range(10):
         after = noisy(0.5, 60, seed + 1000)
         after[30:] = [value + 0.6 for value in after[30:]]
-        found = runs(noisy(0.5, 60, seed), after)
-        assert found.state == "parted"
-        assert found.step is not None
-        assert 30 <= found.step <= 36
+        change = runs(noisy(0.5, 60, seed), after)
+        assert change.state == "parted"
+        assert change.step is not None
+        assert 30 <= change.step <= 36
 
 
 def test_a_spike_that_comes_back_is_no_parting() -> None:
@@ -82,7 +82,7 @@ def test_clocks_are_no_learning_curves() -> None:
 
 
 @pytest.mark.parametrize(
-    ("before", "after", "said"),
+    ("before", "after", "note"),
     [
         ([1, 2] * 4, [1, 2] * 4, "equal in all 8 steps that both have"),
         ([1, 2] * 3 + [1], [1, 2] * 3 + [3], "7 steps in common; 8 are needed"),
@@ -94,13 +94,13 @@ def test_clocks_are_no_learning_curves() -> None:
         ([1] * 20, [*[1] * 11, *[9] * 9], "they differ by no more than their own noise"),
     ],
 )
-def test_what_is_said_of_short_curves(before: list[float], after: list[float], said: str) -> None:
-    assert runs(before, after).note == said
+def test_what_is_said_of_short_curves(before: list[float], after: list[float], note: str) -> None:
+    assert runs(before, after).note == note
 
 
 def test_metrics_that_part_come_first_then_by_step_and_name() -> None:
     made = []
-    for other in (0, 9):
+    for value in (0, 9):
         build = TraceBuilder(ranks=1)
         for step in range(12):
             curve = float(step % 3)
@@ -108,10 +108,10 @@ def test_metrics_that_part_come_first_then_by_step_and_name() -> None:
             build.metrics(
                 step,
                 same=curve,
-                early=curve + other * (step > 3),
-                later=curve + other * (step > 6),
-                also=curve + other * (step > 6),
-                noisy=curve + (other and 0.001 * step),
+                early=curve + value * (step > 3),
+                later=curve + value * (step > 6),
+                also=curve + value * (step > 6),
+                noisy=curve + (value and 0.001 * step),
             )
         made.append(ComparedRun.of(build.build()))
     order = [(m.name, m.state) for m in metric_changes(*made)]

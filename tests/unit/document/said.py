@@ -62,14 +62,14 @@ def document(name: str) -> dict[str, Any]:
     """What is said of one run, at a price."""
     built = build_document(RUNS[name](), price=Price(2.5))
     entries = msgspec.to_builtins(built)
-    said: dict[str, Any] = plain({k: v for k, v in entries.items() if k not in _LEFT_OUT})
-    return said
+    members: dict[str, Any] = plain({k: v for k, v in entries.items() if k not in _LEFT_OUT})
+    return members
 
 
 def recorded() -> dict[str, Any]:
     """What was written down."""
-    known: dict[str, Any] = json.loads(RECORDED.read_text())
-    return known
+    documents: dict[str, Any] = json.loads(RECORDED.read_text())
+    return documents
 
 
 if __name__ == "__main__":

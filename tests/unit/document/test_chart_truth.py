@@ -75,8 +75,8 @@ def run(request: pytest.FixtureRequest) -> Drawn:
 def unpack(pool: NumberPool, index: int) -> np.ndarray:
     """What the page's script makes of an array of the pool."""
     decimals, *differences = pool.arrays[index]
-    known = [0 if difference is None else difference for difference in differences]
-    values = np.cumsum(known) / 10.0 ** (decimals or 0)
+    filled = [0 if difference is None else difference for difference in differences]
+    values = np.cumsum(filled) / 10.0 ** (decimals or 0)
     return np.where([difference is None for difference in differences], np.nan, values)
 
 
@@ -110,29 +110,29 @@ def test_lanes_are_of_every_rank_and_add_up_to_the_summary(run: Drawn) -> None:
 
 def test_what_the_page_draws_has_the_shares_of_the_summary(run: Drawn) -> None:
     expected = summary_seconds(run)
-    whole = run.analysis.step_s or 0.0
+    step_s = run.analysis.step_s or 0.0
     data = run.lanes.data
     for part, ranks in ((data["mean"], 1), (data["ranks"], run.ranks)):
         weight = unpack(run.pool, part["steps"]) * unpack(run.pool, part["used"])
         for stack in part["stacks"]:
             name = data["phases"][stack["phase"]]["name"]
             table = unpack(run.pool, stack["v"]).reshape(ranks, -1)
-            share = float((table @ weight).mean()) / run.used / whole
-            assert share == pytest.approx(expected[name][0] / whole, abs=_PACKED_SHARE)
+            share = float((table @ weight).mean()) / run.used / step_s
+            assert share == pytest.approx(expected[name][0] / step_s, abs=_PACKED_SHARE)
             if stack["wait"] is not None:
                 table = unpack(run.pool, stack["wait"]).reshape(ranks, -1)
-                share = float((table @ weight).mean()) / run.used / whole
-                assert share == pytest.approx(expected[name][1] / whole, abs=_PACKED_SHARE)
+                share = float((table @ weight).mean()) / run.used / step_s
+                assert share == pytest.approx(expected[name][1] / step_s, abs=_PACKED_SHARE)
 
 
 def test_the_caption_of_the_timeline_is_the_summary(run: Drawn) -> None:
-    whole = run.analysis.step_s or 0.0
-    said = dict(re.findall(r"(\w+) ([<\d.]+%)", run.lanes.summary))
+    step_s = run.analysis.step_s or 0.0
+    shares = dict(re.findall(r"(\w+) ([<\d.]+%)", run.lanes.summary))
     expected = summary_seconds(run)
-    assert said == {n: formatting.share(s / whole) for n, (s, _) in expected.items()}
+    assert shares == {n: formatting.share(s / step_s) for n, (s, _) in expected.items()}
     ranks, steps = formatting.count(run.ranks, "rank"), formatting.count(run.used, "step")
     assert run.lanes.summary.startswith(f"Mean of {ranks} over {steps}: rollout ")
-    waits = expected["train"][1] / whole
+    waits = expected["train"][1] / step_s
     assert f"({formatting.share(waits)} waiting)" in run.lanes.summary
 
 
@@ -147,23 +147,23 @@ def test_windows_have_every_span_of_every_rank(run: Drawn) -> None:
     for why in ("median", "worst"):
         window = by_why[why]
         row = int(np.flatnonzero(numbers == window.step)[0])
-        taken = dict.fromkeys(PHASES, 0.0)
+        seconds = dict.fromkeys(PHASES, 0.0)
         for lane in exact.lanes:
             for name, depth, start, end in zip(
                 lane.name, lane.depth, lane.start_s, lane.end_s, strict=True
             ):
                 if depth == 0 and window.start_s <= start < window.end_s:
-                    taken[exact.names[name]] += (end - start) / run.ranks
+                    seconds[exact.names[name]] += (end - start) / run.ranks
         for code, phase in enumerate(PHASES):
             mean = float(run.analysis.seconds[row, :, code].mean())
-            assert taken[phase] == pytest.approx(mean, abs=3e-6)
+            assert seconds[phase] == pytest.approx(mean, abs=3e-6)
 
 
 def test_collectives_meet_and_waits_lie_in_the_windows(run: Drawn) -> None:
     exact = run.views.timeline.exact
     meetings = [{m for m in lane.meeting if m >= 0} for lane in exact.lanes]
     assert len(meetings[0]) == len(exact.windows)
-    assert all(each == meetings[0] for each in meetings)
+    assert all(numbers == meetings[0] for numbers in meetings)
     assert exact.collectives == ["all_reduce"]
     inside = [(window.start_s, window.end_s) for window in exact.windows]
     edges = [pair for lane in exact.lanes for pair in zip(*[iter(lane.wait_s)] * 2, strict=True)]

@@ -134,10 +134,10 @@ def test_the_verdict_of_a_run_that_died_says_which_rank_was_where() -> None:
 
 
 def test_the_verdict_of_a_run_that_was_stuck_has_what_the_watchdog_said_of_it() -> None:
-    said = "Rank 2 sleeps in rollout (gen.py:9, ask); ranks 0, 1, 3 wait for it."
-    hangs = [HangEntry(page="hangs/1/hang.html", headline=said, state="stuck", taken_unix_ns=1)]
+    headline = "Rank 2 sleeps in rollout (gen.py:9, ask); ranks 0, 1, 3 wait for it."
+    hangs = [HangEntry(page="hangs/1/hang.html", headline=headline, state="stuck", taken_unix_ns=1)]
     text = build_document(died().build(), hangs=hangs).summary.verdict
-    assert text == f"The run was killed (SIGKILL) in step 3. {said}"
+    assert text == f"The run was killed (SIGKILL) in step 3. {headline}"
     well = build_document(run().build(), hangs=hangs).summary.verdict
     assert "sleeps" not in well
 
@@ -158,8 +158,8 @@ def test_phases_add_up_to_the_step() -> None:
         summary.step_time_s, abs=1e-4
     )
     for entry in phases.values():
-        parts = [entry.work_seconds, entry.wait_seconds, entry.transfer_seconds]
-        assert sum(parts) + entry.idle_seconds == pytest.approx(entry.seconds, abs=4e-6)
+        kinds = [entry.work_seconds, entry.wait_seconds, entry.transfer_seconds]
+        assert sum(kinds) + entry.idle_seconds == pytest.approx(entry.seconds, abs=4e-6)
     assert phases["train"].wait_seconds > 1
     waterfall = document.views.waterfall
     assert [entry.phase for entry in waterfall] == [
@@ -287,5 +287,5 @@ def test_a_rule_that_fails_is_an_error_of_its_own(monkeypatch: pytest.MonkeyPatc
     document = build(run().build())
     (entry,) = document.rule_errors
     assert (entry.id, entry.exception, entry.message) == ("GD005", "ValueError", "boom")
-    others = (document.findings, document.passed, document.not_run)
-    assert "GD005" not in {check.id for part in others for check in part}
+    groups = (document.findings, document.passed, document.not_run)
+    assert "GD005" not in {check.id for part in groups for check in part}

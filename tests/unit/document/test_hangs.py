@@ -20,8 +20,8 @@ def keep(folder: Path, number: int, verdict: str) -> None:
 
 
 def test_each_verdict_is_linked_with_its_words(tmp_path: Path) -> None:
-    said = {"verdict": {"state": "stuck", "summary": "Rank 1 sleeps."}, "taken_unix_ns": 7}
-    keep(tmp_path, 0, json.dumps(said))
+    verdict = {"verdict": {"state": "stuck", "summary": "Rank 1 sleeps."}, "taken_unix_ns": 7}
+    keep(tmp_path, 0, json.dumps(verdict))
     assert hang_entries(tmp_path) == [
         HangEntry(
             page="hangs/0/hang.html", headline="Rank 1 sleeps.", state="stuck", taken_unix_ns=7

@@ -17,9 +17,9 @@ from tests.unit.findings.example_runs import run
 def said(build: TraceBuilder | Trace) -> str:
     trace = build.build() if isinstance(build, TraceBuilder) else build
     document = build_document(trace)
-    found = not_judged(analyse(trace))
-    assert document.summary.not_judged == found
-    return " | ".join(found)
+    questions = not_judged(analyse(trace))
+    assert document.summary.not_judged == questions
+    return " | ".join(questions)
 
 
 def two(steps: tuple[int, int], **facts: object) -> TraceBuilder:

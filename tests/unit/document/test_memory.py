@@ -122,8 +122,8 @@ def places(build: TraceBuilder, rank: int, *values: float) -> TraceBuilder:
 
 
 def test_rows_are_those_of_the_fullest_rank_and_of_the_first_step() -> None:
-    both = places(places(recorded(), 0, 800.0, 700.0), 1, 400.0)
-    assert compared(both.build()).row_tokens == 200
+    two_ranks = places(places(recorded(), 0, 800.0, 700.0), 1, 400.0)
+    assert compared(two_ranks.build()).row_tokens == 200
     assert compared(places(recorded(), 0, 800.0, 700.0).build()).row_tokens is None
     assert compared(places(recorded(), 1).build()).row_tokens is None
     assert compared(places(recorded(), 1, 1.0).build()).row_tokens == 1
@@ -208,9 +208,9 @@ def test_imported_logs_have_no_memory() -> None:
 
 
 def test_the_terminal_says_it_in_a_line() -> None:
-    said = render_text(build_document(recorded().build()), width=120, color=False)
-    assert "Memory, first step: 31 GiB of 80 GiB on rank 1" in " ".join(said.split())
-    assert "there is room for one of" in " ".join(said.split())
+    text = render_text(build_document(recorded().build()), width=120, color=False)
+    assert "Memory, first step: 31 GiB of 80 GiB on rank 1" in " ".join(text.split())
+    assert "there is room for one of" in " ".join(text.split())
     on_cpu = render_text(
         build_document(recorded(gpu=False, device="cpu").build()), width=120, color=False
     )

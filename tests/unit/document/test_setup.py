@@ -11,12 +11,12 @@ from grpo_doctor.trace.model import Run
 
 
 def run(**knobs: Any) -> Run:
-    named = {name.replace("__", "."): value for name, value in knobs.items()}
-    return Run(id="r", framework="trl", world_size=8, knobs=named)
+    settings = {name.replace("__", "."): value for name, value in knobs.items()}
+    return Run(id="r", framework="trl", world_size=8, knobs=settings)
 
 
 @pytest.mark.parametrize(
-    ("said", "shown"),
+    ("name", "shown"),
     [
         ("Qwen/Qwen2.5-7B", "Qwen/Qwen2.5-7B"),
         ("/data/models/Qwen2.5-7B", "Qwen2.5-7B"),
@@ -27,12 +27,12 @@ def run(**knobs: Any) -> Run:
         (None, ""),
     ],
 )
-def test_a_model_is_called_by_its_name(said: str | None, shown: str) -> None:
-    assert model_name(run(model__name=said)) == shown
+def test_a_model_is_called_by_its_name(name: str | None, shown: str) -> None:
+    assert model_name(run(model__name=name)) == shown
 
 
 @pytest.mark.parametrize(
-    ("knobs", "said"),
+    ("knobs", "name"),
     [
         ({}, ""),
         ({"vllm__use": False}, "data parallel"),
@@ -49,8 +49,8 @@ def test_a_model_is_called_by_its_name(said: str | None, shown: str) -> None:
         ),
     ],
 )  # fmt: skip
-def test_how_it_was_spread_is_read_from_the_settings(knobs: dict[str, Any], said: str) -> None:
-    assert parallelism(run(**knobs)) == said
+def test_how_it_was_spread_is_read_from_the_settings(knobs: dict[str, Any], name: str) -> None:
+    assert parallelism(run(**knobs)) == name
 
 
 def test_one_rank_is_not_parallel() -> None:

@@ -35,9 +35,9 @@ def recording(steps: int = 12) -> TraceBuilder:
 def test_phases_are_work_wait_transfer_and_idle_together() -> None:
     analysis = analyse(recording().build())
     for entry in phase_entries(analysis).values():
-        own, others = entry.work_seconds, entry.wait_seconds
-        parts = (own, others, entry.transfer_seconds, entry.idle_seconds)
-        assert sum(parts) == pytest.approx(entry.seconds, abs=4e-6)
+        own, waits = entry.work_seconds, entry.wait_seconds
+        kinds = (own, waits, entry.transfer_seconds, entry.idle_seconds)
+        assert sum(kinds) == pytest.approx(entry.seconds, abs=4e-6)
     train = phase_entries(analysis)["train"]
     assert (train.wait_seconds, train.transfer_seconds) == (0.5, 1.0)
 
@@ -53,12 +53,12 @@ def test_a_server_that_generates_leaves_its_trainer_idle() -> None:
 
 def test_the_summary_accounts_for_all_rank_time_and_sets_steps_apart() -> None:
     analysis = analyse(recording().build())
-    found = summary(analysis, run_rules(RunView(analysis)), [])
-    assert sum(found.accounting.values()) == pytest.approx(1, abs=4e-5)
-    assert found.set_apart == {"checkpoint": [5], "eval": [], "warmup": []}
-    assert found.steady.first_step == 0
-    assert found.steady.step_time_s == 9.5
-    assert found.step_time_s == pytest.approx(9.5 + 3 / 12)
+    totals = summary(analysis, run_rules(RunView(analysis)), [])
+    assert sum(totals.accounting.values()) == pytest.approx(1, abs=4e-5)
+    assert totals.set_apart == {"checkpoint": [5], "eval": [], "warmup": []}
+    assert totals.steady.first_step == 0
+    assert totals.steady.step_time_s == 9.5
+    assert totals.step_time_s == pytest.approx(9.5 + 3 / 12)
 
 
 def test_steps_have_their_place_kind_and_slowest_rank() -> None:
@@ -82,15 +82,15 @@ def test_of_many_steps_the_slowest_of_each_bucket_are_kept() -> None:
 
 
 def test_the_paths_are_those_of_the_median_and_the_longest_step() -> None:
-    found = views(analyse(recording().build()))
-    assert found.critical_path is not None
-    assert found.critical_path_worst is not None
-    assert found.critical_path_worst.step == 5
-    assert found.critical_path_worst.seconds == 12.5
-    ranks = [s.rank for s in found.critical_path.segments if s.kind == "work"]
+    totals = views(analyse(recording().build()))
+    assert totals.critical_path is not None
+    assert totals.critical_path_worst is not None
+    assert totals.critical_path_worst.step == 5
+    assert totals.critical_path_worst.seconds == 12.5
+    ranks = [s.rank for s in totals.critical_path.segments if s.kind == "work"]
     assert ranks[0] == 1
-    assert found.collectives[0].skew_seconds == 1.0
-    assert found.collectives[0].last_rank == 1
+    assert totals.collectives[0].skew_seconds == 1.0
+    assert totals.collectives[0].last_rank == 1
 
 
 def test_the_stragglers_path_is_its_own() -> None:
@@ -108,4 +108,6 @@ def test_thinning_keeps_the_length_and_leaves_no_hole() -> None:
     few = thinned(path, 100)
     assert len(few) == 100
     assert (few[0].start_ns, few[-1].end_ns) == (0, 10_000)
-    assert all(one.end_ns == other.start_ns for one, other in itertools.pairwise(few))
+    assert all(
+        segment.end_ns == following.start_ns for segment, following in itertools.pairwise(few)
+    )

@@ -68,12 +68,12 @@ def test_what_never_ended_comes_before_the_median_and_the_worst_step() -> None:
 
 
 def test_steps_that_findings_name_are_drawn_exactly(long: Analysis) -> None:
-    named = [window.step for window in exact_windows(long, [[7, 9, 11], [20]])
+    steps = [window.step for window in exact_windows(long, [[7, 9, 11], [20]])
              if window.why == "named"]  # fmt: skip
-    assert len(named) == 3
-    assert set(named) <= {7, 9, 11, 20}
-    assert 11 in named  # of one finding the longest
-    assert 20 in named
+    assert len(steps) == 3
+    assert set(steps) <= {7, 9, 11, 20}
+    assert 11 in steps  # of one finding the longest
+    assert 20 in steps
 
 
 def test_of_too_many_spans_the_shortest_are_counted_and_left_out() -> None:

@@ -32,7 +32,7 @@ def ended(exit_: Exit, *, ranks: int = 1) -> TraceBuilder:
 
 
 @pytest.mark.parametrize(
-    ("exit_", "said"),
+    ("exit_", "sentence"),
     [
         (Exit("failed", 3), "The run failed (exit code 3) after step 3."),
         (Exit("killed", None, "SIGKILL"), "The run was killed (SIGKILL) after step 3."),
@@ -40,20 +40,20 @@ def ended(exit_: Exit, *, ranks: int = 1) -> TraceBuilder:
         (Exit("hung", None), "The run hung in step 3 and was ended."),
     ],
 )
-def test_how_it_died_is_all_that_is_said(exit_: Exit, said: str) -> None:
-    assert verdict(ended(exit_)) == said
+def test_how_it_died_is_all_that_is_said(exit_: Exit, sentence: str) -> None:
+    assert verdict(ended(exit_)) == sentence
 
 
 @pytest.mark.parametrize(
-    ("exit_", "said"),
+    ("exit_", "sentence"),
     [
         (Exit("interrupted", None, "SIGINT"), "The run was interrupted (SIGINT) after step 3."),
         (Exit("running", None), "The run still goes on."),
         (Exit("finished", 0), ""),
     ],
 )
-def test_how_it_ended_comes_last_unless_it_died(exit_: Exit, said: str) -> None:
-    assert verdict(ended(exit_)) == f"10 s per step: no problem found. {said}".strip()
+def test_how_it_ended_comes_last_unless_it_died(exit_: Exit, sentence: str) -> None:
+    assert verdict(ended(exit_)) == f"10 s per step: no problem found. {sentence}".strip()
 
 
 def test_a_run_that_died_before_its_first_step() -> None:
@@ -113,19 +113,19 @@ def test_without_a_gain_nothing_is_promised() -> None:
 
 
 @pytest.mark.parametrize(
-    ("gain", "cost", "said"),
+    ("gain", "cost", "sentence"),
     [
         (1.0, 0.0, f"10 → 9.90 s per step, {MINUS}1%: it is slow."),
         (0.94, 0.01, "10 s per step, 1% of it lost: it is slow."),
         (0.0, 0.0099, "10 s per step: it is slow."),
     ],
 )
-def test_a_hundredth_is_worth_saying(gain: float, cost: float, said: str) -> None:
+def test_a_hundredth_is_worth_saying(gain: float, cost: float, sentence: str) -> None:
     fix = Fix("a.knob", 1, 2, "--a 2", Prediction(-5.0, -gain, 0.0, "so"), "same-math", "")
-    finding = Finding("low", 1.0, cost, (), "", (fix,))
+    finding = Finding("low", 1.0, (), "", (fix,), cost=cost)
     results = Results(((Rule("GD000", "slug", "It is slow", "system", ()), finding),), (), (), ())
     analysis = analyse(ended(Exit("finished", 0)).build())
-    assert module.verdict(analysis, results, []) == said
+    assert module.verdict(analysis, results, []) == sentence
 
 
 def test_names_keep_their_letters_in_the_middle_of_a_line() -> None:
@@ -144,8 +144,8 @@ def test_waiting_without_one_cause_is_said_from_a_tenth() -> None:
             build.span(rank, "train", at, at + 8)
             build.collective(rank, number, at + 5 + late, at + 8)
             build.step(rank, number, at, {}, end_s=at + 8)
-    said = "8 s per step: 12% of it waiting, which no rule explains with one cause."
-    assert verdict(build) == said
+    sentence = "8 s per step: 12% of it waiting, which no rule explains with one cause."
+    assert verdict(build) == sentence
 
 
 @pytest.mark.parametrize(("late_s", "is_said"), [(2.0, True), (1.9, False)])

@@ -24,54 +24,64 @@ def view(steps: int = 6) -> RunView:
 
 def results(run: RunView, *fixes: tuple[str | None, object, Prediction | None]) -> Results:
     """One finding per fix: its knob, the value, the prediction."""
-    found = []
+    entry = []
     for number, (knob, value, predicted) in enumerate(fixes):
         rule = Rule(f"GD{number:03d}", "slug", f"Problem {number}", "system", ())
         unknown = "" if predicted else "nobody knows"
         fix = Fix(knob, None, value, f"--flag {number}", predicted, "same-math", "", unknown)
-        found.append((rule, Finding("low", 1.0, 0.1, (), "", (fix,))))
-    return Results(tuple(found), (), (), ())
+        entry.append((rule, Finding("low", 1.0, (), "", (fix,), cost=0.1)))
+    return Results(tuple(entry), (), (), ())
 
 
 def removal(run: RunView, part: str) -> Prediction:
-    found = run.predict((without(part),), f"without {part}")
-    assert not isinstance(found, Withheld)
-    return found
+    entry = run.predict((without(part),), f"without {part}")
+    assert not isinstance(entry, Withheld)
+    return entry
 
 
 def test_each_fix_alone_and_every_set_of_them() -> None:
     run = view()
     fixes = [(f"knob.{part}", 1, removal(run, part)) for part in PARTS[:3]]
-    found = whatif_entry(run, results(run, *fixes))
-    assert [fix.finding for fix in found.fixes] == ["GD000", "GD001", "GD002"]
-    assert [fix.mid for fix in found.fixes] == [-12.5] * 3
-    sets = {tuple(one.fixes): one.mid for one in found.sets}
+    entry = whatif_entry(run, results(run, *fixes))
+    assert [fix.finding for fix in entry.fixes] == ["GD000", "GD001", "GD002"]
+    assert [fix.mid for fix in entry.fixes] == [-12.5] * 3
+    sets = {tuple(joint.fixes): joint.mid for joint in entry.sets}
     assert set(sets) == {c for n in (1, 2, 3) for c in itertools.combinations(range(3), n)}
     assert sets[0, 1, 2] == -37.5
-    assert found.law_error_pct == 0
-    assert found.step_time_s == pytest.approx(8)
+    assert entry.law_error_pct == 0
+    assert entry.step_time_s == pytest.approx(8)
 
 
 def test_the_same_change_in_two_findings_counts_once_together() -> None:
     run = view()
-    same = removal(run, "offload")
-    found = whatif_entry(run, results(run, (None, None, same), ("offload.model", False, same)))
-    assert {tuple(one.fixes): one.mid for one in found.sets}[0, 1] == -12.5
+    removed = removal(run, "offload")
+    entry = whatif_entry(
+        run, results(run, (None, None, removed), ("offload.model", False, removed))
+    )
+    assert {tuple(joint.fixes): joint.mid for joint in entry.sets}[0, 1] == -12.5
 
 
 def test_two_values_of_one_setting_exclude_each_other() -> None:
     run = view()
-    one = removal(run, "dataload")
-    found = whatif_entry(run, results(run, ("workers", 2, one), ("workers", 4, one)))
-    assert [one.fixes for one in found.sets] == [[0], [1]]
+    joint = removal(run, "dataload")
+    entry = whatif_entry(run, results(run, ("workers", 2, joint), ("workers", 4, joint)))
+    assert [joint.fixes for joint in entry.sets] == [[0], [1]]
 
 
 def test_values_of_different_settings_do_not() -> None:
     run = view()
     fixes = ("workers", 2, removal(run, "dataload")), ("offload.model", False, removal(run, "sync"))
-    assert [one.fixes for one in whatif_entry(run, results(run, *fixes)).sets] == [[0], [1], [0, 1]]
+    assert [joint.fixes for joint in whatif_entry(run, results(run, *fixes)).sets] == [
+        [0],
+        [1],
+        [0, 1],
+    ]
     words = (None, "a", removal(run, "dataload")), (None, "b", removal(run, "sync"))
-    assert [one.fixes for one in whatif_entry(run, results(run, *words)).sets] == [[0], [1], [0, 1]]
+    assert [joint.fixes for joint in whatif_entry(run, results(run, *words)).sets] == [
+        [0],
+        [1],
+        [0, 1],
+    ]
 
 
 def test_of_fixes_without_a_prediction_those_that_have_a_reason_are_told() -> None:
@@ -89,15 +99,15 @@ def test_of_eight_fixes_the_seven_that_gain_most_are_kept() -> None:
     fixes = [(f"knob.{part}", 1, removal(run, part)) for part in PARTS[:7]]
     small = run.predict((without("nothing"),), "so")
     assert not isinstance(small, Withheld)
-    found = whatif_entry(run, results(run, ("knob.none", 1, small), *fixes))
-    assert [fix.finding for fix in found.fixes] == [f"GD{n:03d}" for n in range(1, 8)]
-    assert len(found.sets) == 127
+    entry = whatif_entry(run, results(run, ("knob.none", 1, small), *fixes))
+    assert [fix.finding for fix in entry.fixes] == [f"GD{n:03d}" for n in range(1, 8)]
+    assert len(entry.sets) == 127
 
 
 def test_a_fix_without_a_prediction_has_its_reason() -> None:
     run = view()
-    found = whatif_entry(run, results(run, ("knob", 1, None)))
-    assert found.unknown == [
+    entry = whatif_entry(run, results(run, ("knob", 1, None)))
+    assert entry.unknown == [
         WhatifUnknown(finding="GD000", fix=0, label="Problem 0", reason="nobody knows")
     ]
 
@@ -112,17 +122,17 @@ def test_fixes_of_one_finding_are_told_apart_by_what_they_set() -> None:
         Fix(None, None, None, "buy a faster disk", None, "same-math", "", unknown),
         Fix("c.knob", None, 1, "--c 1", removal(run, "sync"), "same-math", ""),
     )
-    finding = Finding("low", 1.0, 0.1, (), "", fixes)
-    found = whatif_entry(run, Results(((rule, finding),), (), (), ()))
-    assert [one.label for one in found.unknown] == [
+    finding = Finding("low", 1.0, (), "", fixes, cost=0.1)
+    entry = whatif_entry(run, Results(((rule, finding),), (), (), ()))
+    assert [joint.label for joint in entry.unknown] == [
         "Problem: a.knob", "Problem: b.knob 2", "Problem: b.knob true",
         "Problem: buy a faster disk",
     ]  # fmt: skip
-    assert [one.label for one in found.fixes] == ["Problem: c.knob"]
+    assert [joint.label for joint in entry.fixes] == ["Problem: c.knob"]
 
 
 def test_a_run_without_steps_has_nothing_and_says_why() -> None:
     run = view(steps=0)
-    found = whatif_entry(run, results(run))
-    assert (found.fixes, found.sets, found.law_error_pct) == ([], [], None)
-    assert "at least 3 steps" in found.note
+    entry = whatif_entry(run, results(run))
+    assert (entry.fixes, entry.sets, entry.law_error_pct) == ([], [], None)
+    assert "at least 3 steps" in entry.note

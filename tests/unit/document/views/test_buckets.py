@@ -35,56 +35,56 @@ def pairs(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_few_steps_are_buckets_of_their_own() -> None:
-    found = step_buckets(of(run(2.0, 3.0, 4.0)))
-    assert (found.first, found.last, found.steps) == ([10, 11, 12], [10, 11, 12], [1, 1, 1])
-    assert (found.seconds, found.worst_seconds) == ([2.0, 3.0, 4.0], [2.0, 3.0, 4.0])
-    assert (found.start_s, found.end_s) == ([0.0, 3.0, 7.0], [2.0, 6.0, 11.0])
-    assert found.phase_seconds == {"train": [2.0, 3.0, 4.0]}
-    assert (found.median_seconds, found.median_phase_seconds) == (3.0, {"train": 3.0})
-    assert found.wait_seconds == {}
+    buckets = step_buckets(of(run(2.0, 3.0, 4.0)))
+    assert (buckets.first, buckets.last, buckets.steps) == ([10, 11, 12], [10, 11, 12], [1, 1, 1])
+    assert (buckets.seconds, buckets.worst_seconds) == ([2.0, 3.0, 4.0], [2.0, 3.0, 4.0])
+    assert (buckets.start_s, buckets.end_s) == ([0.0, 3.0, 7.0], [2.0, 6.0, 11.0])
+    assert buckets.phase_seconds == {"train": [2.0, 3.0, 4.0]}
+    assert (buckets.median_seconds, buckets.median_phase_seconds) == (3.0, {"train": 3.0})
+    assert buckets.wait_seconds == {}
 
 
 @pytest.mark.usefixtures("pairs")
 def test_of_neighbours_the_mean_and_the_longest_are_told() -> None:
-    found = step_buckets(of(run(2.0, 4.0, 3.0, 9.0, ranks=2)))
-    assert (found.first, found.last, found.steps) == ([10, 12], [11, 13], [2, 2])
-    assert (found.seconds, found.worst_seconds) == ([3.5, 6.5], [4.5, 9.5])
-    assert (found.worst_step, found.worst_rank) == ([11, 13], [1, 1])
-    assert (found.start_s, found.end_s) == ([0.0, 10.0], [9.0, 25.0])
-    assert (found.used, found.kind) == ([True, True], ["steady", "steady"])
+    buckets = step_buckets(of(run(2.0, 4.0, 3.0, 9.0, ranks=2)))
+    assert (buckets.first, buckets.last, buckets.steps) == ([10, 12], [11, 13], [2, 2])
+    assert (buckets.seconds, buckets.worst_seconds) == ([3.5, 6.5], [4.5, 9.5])
+    assert (buckets.worst_step, buckets.worst_rank) == ([11, 13], [1, 1])
+    assert (buckets.start_s, buckets.end_s) == ([0.0, 10.0], [9.0, 25.0])
+    assert (buckets.used, buckets.kind) == ([True, True], ["steady", "steady"])
 
 
 @pytest.mark.usefixtures("pairs")
 def test_a_bucket_with_a_checkpoint_is_one_of_checkpoints() -> None:
-    found = step_buckets(of(run(*[3.0] * 6, s1=2.0)))
-    assert found.kind == ["checkpoint", "steady"]
-    assert found.phase_seconds["checkpoint"] == [pytest.approx(2 / 3, abs=1e-6), 0.0]
+    buckets = step_buckets(of(run(*[3.0] * 6, s1=2.0)))
+    assert buckets.kind == ["checkpoint", "steady"]
+    assert buckets.phase_seconds["checkpoint"] == [pytest.approx(2 / 3, abs=1e-6), 0.0]
     # The median step has no checkpoint, and its phases are those of steady steps.
-    assert (found.median_seconds, found.median_phase_seconds) == (3.0, {"train": 3.0})
+    assert (buckets.median_seconds, buckets.median_phase_seconds) == (3.0, {"train": 3.0})
 
 
 @pytest.mark.usefixtures("pairs")
 def test_steps_that_are_in_no_mean_are_in_no_bucket_with_others() -> None:
-    found = step_buckets(of(run(30.0, 3.0, 3.0, 3.0)))
-    assert (found.first, found.last) == ([10, 11, 12], [10, 11, 13])
-    assert (found.used, found.kind) == ([False, True, True], ["warmup", "steady", "steady"])
+    buckets = step_buckets(of(run(30.0, 3.0, 3.0, 3.0)))
+    assert (buckets.first, buckets.last) == ([10, 11, 12], [10, 11, 13])
+    assert (buckets.used, buckets.kind) == ([False, True, True], ["warmup", "steady", "steady"])
 
 
 def test_a_phase_that_takes_no_time_and_a_step_that_never_ended_are_told_apart() -> None:
     build = run(3.0, 3.0, s0=0.0)
     build.row(Kind.STEP, 0, "step", 20.0, 25.0, depth=0, value=12, open=True)
-    found = step_buckets(of(build))
-    assert found.phase_seconds == {"train": [3.0, 3.0, None]}
-    assert (found.seconds[-1], found.worst_rank[-1], found.kind[-1]) == (None, None, "open")
-    assert found.median_phase_seconds == {"train": 3.0}
+    buckets = step_buckets(of(build))
+    assert buckets.phase_seconds == {"train": [3.0, 3.0, None]}
+    assert (buckets.seconds[-1], buckets.worst_rank[-1], buckets.kind[-1]) == (None, None, "open")
+    assert buckets.median_phase_seconds == {"train": 3.0}
 
 
 def test_where_no_step_ended_there_is_no_median() -> None:
     build = TraceBuilder().row(Kind.STEP, 0, "step", 0.0, 5.0, depth=0, value=3, open=True)
-    found = step_buckets(of(build))
-    assert (found.first, found.kind) == ([3], ["open"])
-    assert (found.median_seconds, found.median_phase_seconds) == (None, {})
-    assert (found.worst_rank, found.phase_seconds) == ([None], {})
+    buckets = step_buckets(of(build))
+    assert (buckets.first, buckets.kind) == ([3], ["open"])
+    assert (buckets.median_seconds, buckets.median_phase_seconds) == (None, {})
+    assert (buckets.worst_rank, buckets.phase_seconds) == ([None], {})
 
 
 def test_without_steps_there_are_no_buckets() -> None:

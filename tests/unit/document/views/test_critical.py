@@ -57,20 +57,20 @@ def told(segments: list[Segment]) -> list[tuple[str, int, int]]:
 
 
 def test_as_many_as_fit_stay_as_they_are() -> None:
-    whole = path(5, 5, 5)
-    assert thinned(whole, 3) == whole
-    assert thinned(whole, 4) == whole
+    segments = path(5, 5, 5)
+    assert thinned(segments, 3) == segments
+    assert thinned(segments, 4) == segments
     assert thinned([], 3) == []
 
 
 def test_names_are_given_up_before_any_time_moves() -> None:
-    whole = path(5, 5, 5, 5, phases="aabb")
-    assert told(thinned(whole, 3)) == [("a", 1000, 1010), ("b", 1010, 1020)]
-    assert told(thinned(whole, 2)) == [("a", 1000, 1010), ("b", 1010, 1020)]
+    segments = path(5, 5, 5, 5, phases="aabb")
+    assert told(thinned(segments, 3)) == [("a", 1000, 1010), ("b", 1010, 1020)]
+    assert told(thinned(segments, 2)) == [("a", 1000, 1010), ("b", 1010, 1020)]
 
 
 @pytest.mark.parametrize(
-    ("lengths", "kept"),
+    ("lengths", "expected"),
     [
         ((9, 1, 8, 1), [("phase0", 1000, 1010), ("phase2", 1010, 1019)]),
         ((1, 9, 1, 8), [("phase1", 1000, 1011), ("phase3", 1011, 1019)]),
@@ -78,6 +78,6 @@ def test_names_are_given_up_before_any_time_moves() -> None:
     ],
 )
 def test_the_shortest_are_given_to_their_neighbours(
-    lengths: tuple[int, ...], kept: list[tuple[str, int, int]]
+    lengths: tuple[int, ...], expected: list[tuple[str, int, int]]
 ) -> None:
-    assert told(thinned(path(*lengths), 2)) == kept
+    assert told(thinned(path(*lengths), 2)) == expected

@@ -48,15 +48,15 @@ def test_without_an_evaluation_there_is_none() -> None:
 
 
 @pytest.mark.parametrize(
-    ("saved", "found"),
+    ("saved", "is_saved"),
     [({2: 1.0}, True), ({1: 1.0}, False), ({2: 0.001}, False), ({2: 0.0011}, True), ({}, False)],
 )
 def test_a_checkpoint_counts_where_any_rank_wrote_one_in_that_very_step(
-    saved: dict[int, float], found: bool
+    saved: dict[int, float], is_saved: bool
 ) -> None:
     view = evaluated({"eval_reward": 1.0}, {"eval_reward": 2.0}, saved=saved)
     assert view is not None
-    assert view.best_saved is found
+    assert view.best_saved is is_saved
 
 
 @pytest.mark.parametrize(

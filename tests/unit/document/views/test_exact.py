@@ -30,21 +30,21 @@ def why(analysis: Analysis, *named: list[int]) -> list[tuple[str, int | None]]:
     return [(window.why, window.step) for window in exact_windows(analysis, named)]
 
 
-def drawn(found: Exact) -> list[tuple[str, float | None, float | None]]:
-    (lane,) = found.lanes
+def drawn(drawing: Exact) -> list[tuple[str, float | None, float | None]]:
+    (lane,) = drawing.lanes
     return [
-        (found.names[name], start, end)
+        (drawing.names[name], start, end)
         for name, start, end in zip(lane.name, lane.start_s, lane.end_s, strict=True)
     ]
 
 
-@pytest.mark.parametrize(("most", "whole"), [(10, True), (9, False)])
+@pytest.mark.parametrize(("limit", "is_whole"), [(10, True), (9, False)])
 def test_a_run_of_as_many_spans_as_a_page_holds_is_drawn_whole(
-    most: int, whole: bool, monkeypatch: pytest.MonkeyPatch
+    limit: int, is_whole: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "MAX_SPANS", most)
+    monkeypatch.setattr(module, "MAX_SPANS", limit)
     analysis = analyse(steps(*LENGTHS).build())
-    assert (why(analysis) == [("whole", None)]) is whole
+    assert (why(analysis) == [("whole", None)]) is is_whole
 
 
 def test_without_spans_there_is_no_window() -> None:
@@ -57,9 +57,9 @@ def test_median_worst_named_and_slow_steps_are_drawn_as_long_as_they_fit(
 ) -> None:
     analysis = analyse(steps(*LENGTHS).build())
     windows = {}
-    for most in (1, 5, 6, 8, 9):
-        monkeypatch.setattr(module, "MAX_SPANS", most)
-        windows[most] = why(analysis, [0, 4])
+    for limit in (1, 5, 6, 8, 9):
+        monkeypatch.setattr(module, "MAX_SPANS", limit)
+        windows[limit] = why(analysis, [0, 4])
     median, worst = ("median", 3), ("worst", 1)
     assert windows[1] == [worst, median]  # always
     # Of the two that a finding names the longer one comes first; each has two spans.
@@ -73,9 +73,9 @@ def test_median_worst_named_and_slow_steps_are_drawn_as_long_as_they_fit(
 def test_no_more_windows_are_drawn_than_one_steps_through(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MAX_SPANS", 9)
     analysis = analyse(steps(*LENGTHS).build())
-    for most, found in ((1, [("median", 3)]), (2, [("worst", 1), ("median", 3)])):
-        monkeypatch.setattr(module, "MAX_WINDOWS", most)
-        assert why(analysis) == found
+    for limit, drawing in ((1, [("median", 3)]), (2, [("worst", 1), ("median", 3)])):
+        monkeypatch.setattr(module, "MAX_WINDOWS", limit)
+        assert why(analysis) == drawing
 
 
 def test_what_lies_before_and_after_all_steps_is_drawn_too(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -116,29 +116,29 @@ def test_what_shares_time_with_a_window_is_drawn_and_what_only_touches_it_is_not
         .span(0, "train/at", 2, 2)
     )
     build.span(0, "train/within", 3, 4).span(0, "train/last", 5, 5).span(0, "train/after", 6, 7)
-    found = exact(analyse(build.build()), [window(2, 6)])
-    names = [name.removeprefix("train/") for name, *_ in drawn(found)]
+    drawing = exact(analyse(build.build()), [window(2, 6)])
+    names = [name.removeprefix("train/") for name, *_ in drawn(drawing)]
     assert names == ["into", "at", "within", "last"]
-    (drawn_window,) = found.windows
+    (drawn_window,) = drawing.windows
     assert (drawn_window.why, drawn_window.start_s, drawn_window.end_s) == ("slow", 2.0, 6.0)
 
 
 @pytest.mark.parametrize(
-    ("most", "left_out", "longest"), [(4, 0, 0.0), (3, 2, 1.0), (2, 2, 1.0), (1, 3, 3.0)]
+    ("limit", "left_out", "longest"), [(4, 0, 0.0), (3, 2, 1.0), (2, 2, 1.0), (1, 3, 3.0)]
 )
 def test_of_too_many_spans_the_longest_are_drawn_and_no_length_in_part(
-    most: int, left_out: int, longest: float, monkeypatch: pytest.MonkeyPatch
+    limit: int, left_out: int, longest: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "MAX_SPANS", most)
+    monkeypatch.setattr(module, "MAX_SPANS", limit)
     build = (
         TraceBuilder()
         .span(0, "train/a", 10, 11)
         .span(0, "train/b", 20, 21)
         .span(0, "train/c", 30, 33)
     )
-    found = exact(analyse(build.span(0, "train/d", 40, 45).build()), [window(0, 50)])
-    assert (found.spans_left_out, found.longest_left_out_s) == (left_out, longest)
-    assert len(found.lanes[0].name) == 4 - left_out
+    drawing = exact(analyse(build.span(0, "train/d", 40, 45).build()), [window(0, 50)])
+    assert (drawing.spans_left_out, drawing.longest_left_out_s) == (left_out, longest)
+    assert len(drawing.lanes[0].name) == 4 - left_out
 
 
 def test_depth_is_how_many_spans_lie_around() -> None:
@@ -156,10 +156,10 @@ def test_meetings_are_numbered_and_calls_of_one_rank_are_none() -> None:
         build.collective(rank, 2, 5.0 + rank, 8.0, name="gather").span(rank, "train", 0.0, 4.0)
         build.collective(rank, 1, 2.0 + rank, 4.0)
     build.collective(0, 3, 9.0, 9.5, name="alone")
-    found = exact(analyse(build.build()), [window(0, 20)])
-    first, second = found.lanes
+    drawing = exact(analyse(build.build()), [window(0, 20)])
+    first, second = drawing.lanes
     assert (first.meeting, second.meeting) == ([-1, 0, 1, -1], [-1, 0, 1])
-    assert found.collectives == ["all_reduce", "alone", "gather"]
+    assert drawing.collectives == ["all_reduce", "alone", "gather"]
     assert (first.rank, first.wait_s, second.wait_s) == (0, [2.0, 3.0, 5.0, 6.0], [])
     narrow = exact(analyse(build.build()), [window(4, 5.5)])
     assert narrow.lanes[0].wait_s == [5.0, 5.5]

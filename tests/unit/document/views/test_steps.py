@@ -19,8 +19,8 @@ def test_steps_are_in_the_order_of_time_with_the_rank_that_worked_longest() -> N
         for rank in (0, 1):
             seconds = 6.0 if rank == (number == 3) else 4.0
             build.step(rank, number, start_s, {"train": seconds})
-    found = [(s.number, s.start_s, s.seconds, s.slowest_rank) for s in step_entries(of(build))]
-    assert found == [(7, 0.0, 5.0, 0), (5, 10.0, 5.0, 0), (3, 20.0, 5.0, 1)]
+    rows = [(s.number, s.start_s, s.seconds, s.slowest_rank) for s in step_entries(of(build))]
+    assert rows == [(7, 0.0, 5.0, 0), (5, 10.0, 5.0, 0), (3, 20.0, 5.0, 1)]
 
 
 def test_a_step_that_no_rank_ended_has_no_length_and_no_slowest_rank() -> None:

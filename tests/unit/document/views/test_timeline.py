@@ -27,11 +27,11 @@ def bands(analysis: Analysis) -> list[tuple[str, float | None, bool]]:
     return [(band.phase, band.start_s, band.open) for band in timeline(analysis).bands]
 
 
-@pytest.mark.parametrize(("most", "thinned"), [(11, False), (10, True)])
+@pytest.mark.parametrize(("limit", "thinned"), [(11, False), (10, True)])
 def test_all_bands_are_drawn_where_they_fit(
-    most: int, thinned: bool, monkeypatch: pytest.MonkeyPatch
+    limit: int, thinned: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(MODULE, "MAX_BANDS", most)
+    monkeypatch.setattr(MODULE, "MAX_BANDS", limit)
     drawn = timeline(analyse(steps().build()))
     assert drawn.thinned is thinned
     assert (len(drawn.bands) == 11) is not thinned
@@ -43,14 +43,14 @@ def test_else_those_of_windows_as_long_as_they_fit_and_what_never_ended(
 ) -> None:
     analysis = analyse(steps().build())
     monkeypatch.setattr(exact, "MAX_SPANS", 0)  # the median and the worst step alone
-    found = {}
-    for most in (2, 3, 5):
-        monkeypatch.setattr(MODULE, "MAX_BANDS", most)
-        found[most] = bands(analysis)
+    counts = {}
+    for limit in (2, 3, 5):
+        monkeypatch.setattr(MODULE, "MAX_BANDS", limit)
+        counts[limit] = bands(analysis)
     never_ended = ("rollout", 50.0, True)
     median = [("rollout", 20.0, False), ("train", 24.0, False)]
     worst = [("rollout", 40.0, False), ("train", 44.0, False)]
-    assert found == {
+    assert counts == {
         2: [never_ended],
         3: [*median, never_ended],
         5: [*median, *worst, never_ended],

@@ -52,8 +52,8 @@ def test_hosts_are_named_where_there_are_several() -> None:
     trace = sampled("x", "y", "z").build()
     x, y, z = trace.series
     assert labels(trace) == ["x", "y", "z"]
-    other = replace(trace, series=(x, on_host(y, "host-b"), on_host(z, "")))
-    assert labels(other) == ["x host-a", "y host-b", "z"]
+    several = replace(trace, series=(x, on_host(y, "host-b"), on_host(z, "")))
+    assert labels(several) == ["x host-a", "y host-b", "z"]
 
 
 def test_a_joined_server_is_called_by_its_role_where_its_process_is_known() -> None:
@@ -64,8 +64,8 @@ def test_a_joined_server_is_called_by_its_role_where_its_process_is_known() -> N
     assert (entry.label, entry.group) == ("rollout server of host-a, pid 4000: queue", "rank")
     unknown = replace(trace, series=(replace(trace.series[0], pid=77),))
     assert labels(unknown) == ["server of host-a, pid 77: queue"]
-    asked = replace(trace, series=(replace(trace.series[0], pid=None),))
-    assert track_entries(asked)[0][0].group == "host"
+    nameless = replace(trace, series=(replace(trace.series[0], pid=None),))
+    assert track_entries(nameless)[0][0].group == "host"
 
 
 @pytest.mark.parametrize(
@@ -93,7 +93,7 @@ def test_curves_without_a_known_value_are_none_and_very_many_are_counted() -> No
 
 
 @pytest.mark.parametrize(
-    ("values", "limit", "kept"),
+    ("values", "limit", "expected"),
     [
         ([3, 1, 2, 4], 4, [3, 1, 2, 4]),
         ([3, 1, 2, 4, 5], 4, [3, 1, 2, 5]),
@@ -105,10 +105,10 @@ def test_curves_without_a_known_value_are_none_and_very_many_are_counted() -> No
     ],
 )
 def test_of_each_stretch_the_smallest_and_the_largest_stay(
-    values: Sequence[float], limit: int, kept: Sequence[float]
+    values: Sequence[float], limit: int, expected: Sequence[float]
 ) -> None:
     times = np.arange(len(values), dtype=np.int64)
-    t_ns, found = thinned(times, np.array(values, dtype=np.float64), limit)
-    assert np.array_equal(found, np.array(kept, dtype=np.float64), equal_nan=True)
+    t_ns, points = thinned(times, np.array(values, dtype=np.float64), limit)
+    assert np.array_equal(points, np.array(expected, dtype=np.float64), equal_nan=True)
     assert (np.diff(t_ns) > 0).all()
-    assert np.array_equal(np.array(values)[t_ns], found, equal_nan=True)
+    assert np.array_equal(np.array(values)[t_ns], points, equal_nan=True)
