@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from benchmarks.memory_setups import UnreadableError, setup_of
+from benchmarks.memory_records import UnreadableError
+from benchmarks.memory_setups import setup_of
 from grpo_doctor.errors import GrpoDoctorError
 from grpo_doctor.memory.setup import GIB, Setup
 

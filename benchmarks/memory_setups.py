@@ -7,15 +7,14 @@ that does not settle it either, the record is unreadable and says why.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
 
+from benchmarks.memory_records import Config, UnreadableError, flag, is_grpo, is_megatron, number
+from benchmarks.memory_rollouts import grpo
 from grpo_doctor.memory.cards import card_bytes
 from grpo_doctor.memory.models import ModelShape, model_shape, quantized_bits
-from grpo_doctor.memory.setup import GIB, Attention, Loss, Recompute, Rollout, RolloutEngine, Setup
+from grpo_doctor.memory.setup import GIB, Attention, Loss, Recompute, Setup
 
-Config = Mapping[str, Any]
 _UNMODELLED = ("adalora", "llamapro", "bone", "adapter", "boft")
 _LENGTHS = frozenset(
     {
@@ -32,10 +31,6 @@ _LENGTHS = frozenset(
 )
 _PIXELS = 1_003_520
 _OLD_LOSS = frozenset({"ms-swift v2", "Firefly", "ToolBench"})
-
-
-class UnreadableError(Exception):
-    """Why a record can't be scored."""
 
 
 def setup_of(config: Config, capacity_gb: float | None, source: str, notes: str = "") -> Setup:
@@ -63,12 +58,7 @@ def setup_of(config: Config, capacity_gb: float | None, source: str, notes: str 
     if config.get("framework") == "torchtitan":
         return _torchtitan(setup, config)
     setup = _vision(_batch(setup, config), config)
-    return _grpo(setup, config) if is_grpo(config) else setup
-
-
-def is_grpo(config: Config) -> bool:
-    """Whether the record is of a GRPO run."""
-    return "GRPO" in str(config.get("algo")) or config.get("rlhf_type") == "grpo"
+    return grpo(setup, config) if is_grpo(config) else setup
 
 
 def _refuse(config: Config, source: str, notes: str) -> None:
@@ -105,24 +95,6 @@ def _framework(config: Config) -> str:
     return next((framework for framework in frameworks if framework in name), name)
 
 
-def _is_megatron(config: Config) -> bool:
-    return "megatron" in str(config.get("framework"))
-
-
-def _flag(config: Config, name: str, otherwise: bool) -> bool:
-    value = config.get(name)
-    return otherwise if value is None else str(value).strip(" \\").lower() in ("true", "1", "yes")
-
-
-def _number(config: Config, *names: str) -> int | None:
-    """The first of these options that has a number, which may stand in text."""
-    for name in names:
-        match = re.match(r"\D*(\d+)", str(config.get(name)))
-        if match and not str(config[name]).startswith("$"):
-            return int(match.group(1))
-    return None
-
-
 def _method(setup: Setup, config: Config, name: str) -> Setup:
     words = [str(config.get(key) or "") for key in ("method", "tuner_type", "train_type")]
     method = " ".join(words).strip().lower()
@@ -133,11 +105,11 @@ def _method(setup: Setup, config: Config, name: str) -> Setup:
     if "lora_llm" in method:
         raise UnreadableError("LoRA on the language model beside a whole vision tower")
     lora = "lora" in method or (not method and config.get("lora_rank") is not None)
-    if not method and not lora and not _is_megatron(config):
+    if not method and not lora and not is_megatron(config):
         raise UnreadableError("neither LoRA nor full is said")
     words_rank = re.search(r"r(\d+)", method)
     targets = str(config.get("target_modules") or config.get("lora_target") or "linear")
-    frozen = _flag(config, "freeze_vit", True) and "incl. vit" not in method
+    frozen = flag(config, "freeze_vit", True) and "incl. vit" not in method
     muon = "muon" in str(config.get("optimizer")) and config.get("variant") != "adam(w)"
     return replace(
         setup,
@@ -145,12 +117,12 @@ def _method(setup: Setup, config: Config, name: str) -> Setup:
         base_bits=_bits(config, name, method) if lora else 16,
         tables_in_float32="bnb" in f"{config.get('quant')}{config.get('quant_method')}"
         or "qlora" in method,
-        lora_rank=_number(config, "lora_rank") or int(words_rank.group(1) if words_rank else 8),
+        lora_rank=number(config, "lora_rank") or int(words_rank.group(1) if words_rank else 8),
         lora_targets="all-linear" if "linear" in targets.lower() else "attention",
         fully_trained_tables=len(str(config.get("modules_to_save") or "").split()),
         freeze_vision=frozen,
-        freeze_aligner=_flag(config, "freeze_aligner", frozen),
-        optimizer="muon" if muon else "adamw" if _is_megatron(config) else "adamw_foreach",
+        freeze_aligner=flag(config, "freeze_aligner", frozen),
+        optimizer="muon" if muon else "adamw" if is_megatron(config) else "adamw_foreach",
     )
 
 
@@ -164,27 +136,27 @@ def _bits(config: Config, name: str, method: str) -> int:
 
 
 def _parallel(setup: Setup, config: Config) -> Setup:
-    cards = _number(config, "gpus") or 1
-    processes = _number(config, "nproc", "nproc_per_node")
+    cards = number(config, "gpus") or 1
+    processes = number(config, "nproc", "nproc_per_node")
     ranks = max(processes or cards, cards if config.get("nnodes") else 0)
     zero = str(config.get("deepspeed") or config.get("backend") or config.get("zero_stage") or "")
     stage = re.search(r"[123]", zero)
     unlaunched = "script" in config and not {"nproc", "nproc_per_node"} & set(config)
-    if _is_megatron(config):
+    if is_megatron(config):
         offload = config.get("optimizer_offload_fraction", 1.0)
         return replace(
             setup,
             engine="megatron",
             ranks=cards,
-            tensor_parallel=_number(config, "tensor_model_parallel_size", "tp") or 1,
-            pipeline_parallel=_number(config, "pipeline_model_parallel_size", "pp") or 1,
-            expert_parallel=_number(config, "expert_model_parallel_size", "ep") or 1,
+            tensor_parallel=number(config, "tensor_model_parallel_size", "tp") or 1,
+            pipeline_parallel=number(config, "pipeline_model_parallel_size", "pp") or 1,
+            expert_parallel=number(config, "expert_model_parallel_size", "ep") or 1,
             optimizer_offload_share=float(offload)
-            if _flag(config, "optimizer_cpu_offload", False)
+            if flag(config, "optimizer_cpu_offload", False)
             else 0.0,
         )
     if setup.framework == "verl":
-        sequence = _number(config, "ulysses_sequence_parallel_size", "sequence_parallel_size")
+        sequence = number(config, "ulysses_sequence_parallel_size", "sequence_parallel_size")
         return replace(
             setup,
             engine="fsdp",
@@ -202,11 +174,11 @@ def _parallel(setup: Setup, config: Config) -> Setup:
             zero_stage=int(stage.group()),
             zero_offload_optimizer="offload" in zero,
             zero_offload_parameters="offload" in zero and stage.group() == "3",
-            context_parallel=_number(config, "sequence_parallel_size") or 1,
+            context_parallel=number(config, "sequence_parallel_size") or 1,
         )
     if "device_map" in str(config.get("parallel")) or (unlaunched and cards > 1):
         return replace(setup, engine="device_map", ranks=cards)
-    sequence = _number(config, "sequence_parallel_size") or 1
+    sequence = number(config, "sequence_parallel_size") or 1
     return replace(setup, ranks=ranks, context_parallel=sequence)
 
 
@@ -230,12 +202,12 @@ def _torchtitan(setup: Setup, config: Config) -> Setup:
 def _batch(setup: Setup, config: Config) -> Setup:
     variant = str(config.get("variant") or "")
     unpadded = "without padding_free" in variant or ("Not" in variant and "packing" in variant)
-    packing = _flag(config, "packing", "context" in config) and not unpadded
-    padding_free = _flag(config, "padding_free", _is_megatron(config)) and not unpadded
-    rows = _number(config, "micro_batch_size", "per_device_train_batch_size", "batch_size",
+    packing = flag(config, "packing", "context" in config) and not unpadded
+    padding_free = flag(config, "padding_free", is_megatron(config)) and not unpadded
+    rows = number(config, "micro_batch_size", "per_device_train_batch_size", "batch_size",
                    "micro_train_batch_size", "micro_batch_update", "micro_batch",
                    "ppo_micro_batch_size_per_gpu", "ppo_micro_batch_size")  # fmt: skip
-    length = _number(config, "max_length", "context", "max_seq_length", "seq_len")
+    length = number(config, "max_length", "context", "max_seq_length", "seq_len")
     data = re.search(r"tokens (\d+)\+-(\d+)", str(config.get("dataset")))
     names = (config.get("teacher_model"), config.get("reward_model"))
     beside: tuple[ModelShape, ...] = tuple(model_shape(name) for name in names if name)
@@ -258,21 +230,21 @@ def _batch(setup: Setup, config: Config) -> Setup:
 
 
 def _recompute(config: Config, variant: str) -> Recompute:
-    if _is_megatron(config):
+    if is_megatron(config):
         granularity = config.get("recompute_granularity", "selective")
         return "full" if granularity == "full" else "selective"
     if config.get("fsdp"):  # FSDP's own recomputation, which excludes transformers'
         return "full"
-    on = _flag(config, "gradient_checkpointing", True) and not variant.startswith("gc false")
+    on = flag(config, "gradient_checkpointing", True) and not variant.startswith("gc false")
     return "full" if on else "none"
 
 
 def _loss(config: Config, variant: str) -> Loss:
     if config.get("task_type") or config.get("rlhf_type") == "rm":
         return "none"
-    if _flag(config, "use_liger_kernel", False) and "Not using use_liger" not in variant:
+    if flag(config, "use_liger_kernel", False) and "Not using use_liger" not in variant:
         return "fused"
-    if _is_megatron(config):
+    if is_megatron(config):
         return "parallel"
     if config.get("rlhf_type") == "gkd":
         return "divergence"
@@ -291,101 +263,15 @@ def _attention(setup: Setup, config: Config) -> Attention:
 def _vision(setup: Setup, config: Config) -> Setup:
     if setup.model.vision is None:
         return setup
-    pixels = _number(config, "MAX_PIXELS")
-    tokens, frame = _number(config, "IMAGE_MAX_TOKEN_NUM"), _number(config, "VIDEO_MAX_PIXELS")
+    pixels = number(config, "MAX_PIXELS")
+    tokens, frame = number(config, "IMAGE_MAX_TOKEN_NUM"), number(config, "VIDEO_MAX_PIXELS")
     if pixels is None and tokens:
         pixels = tokens * setup.model.vision.pixels_per_token
     if pixels is None and frame:
-        pixels = frame * (_number(config, "FPS_MAX_FRAMES") or 16) // 2
-    on = _flag(config, "vit_gradient_checkpointing", True)
+        pixels = frame * (number(config, "FPS_MAX_FRAMES") or 16) // 2
+    on = flag(config, "vit_gradient_checkpointing", True)
     return replace(
         setup,
         max_pixels=pixels or _PIXELS,
         vision_recompute=on and "vgc false" not in str(config.get("variant")),
-    )
-
-
-def _grpo(setup: Setup, config: Config) -> Setup:
-    prompt = _number(config, "max_prompt", "max_prompt_length", "prompt_max_len", "max_length")
-    prompt = prompt or 512 + setup.image_tokens
-    completion = _number(
-        config, "max_completion_length", "max_response", "max_response_length", "generate_max_len"
-    )
-    if completion is None:
-        completion = max(1024, (_number(config, "seq_len", "context") or 0) - prompt)
-    verl = setup.framework == "verl"
-    setup = replace(
-        setup,
-        prompt_tokens=prompt,
-        completion_tokens=completion,
-        packing=False,
-        loss="parallel" if _is_megatron(config) else "inplace" if verl else "bfloat16",
-        whole_row_logits=setup.framework == "ms-swift"
-        and (setup.model.vision is not None or (_is_old_swift(config) and setup.method == "lora")),
-        reference=float(config.get("beta", 0.04)) > 0 and setup.method == "full",
-        rollout=_rollout(setup, config),
-        completions_per_rank=setup.micro_batch
-        * (_number(config, "steps_per_generation", "gradient_accumulation_steps") or 1),
-        old_vision_tower=setup.framework == "ms-swift"
-        and _is_old_swift(config)
-        and "flash" not in str(config.get("attn_impl")),
-        offload_weights=_flag(config, "offload_model", _flag(config, "param_offload", False)),
-        offload_optimizer=_flag(
-            config, "offload_optimizer", _flag(config, "optimizer_offload", False)
-        ),
-        padding_free=_flag(config, "padding_free", verl),
-        sync_groups=_number(config, "move_model_batches"),
-    )
-    return replace(setup, rollout_engine=_engine(setup, config))
-
-
-def _is_old_swift(config: Config) -> bool:
-    """Before 3.5, which brought vllm_mode: then vLLM had a card of its own if one was left."""
-    return not {"vllm_mode", "tuner_type"} & set(config)
-
-
-def _rollout(setup: Setup, config: Config) -> Rollout:
-    cards = _number(config, "gpus") or 1
-    trainers = _number(config, "nproc_per_node") or cards
-    colocated = {"sleep_level", "offload_model", "num_infer_workers"} & set(config)
-    names_vllm = any("vllm" in key for key in config)
-    apart = (
-        "server" in str(config.get("vllm_mode"))
-        or trainers < cards
-        or _flag(config, "async_generate", False)
-        or config.get("vllm_device") == "auto"
-        or (
-            setup.framework == "ms-swift" and _is_old_swift(config) and names_vllm and not colocated
-        )
-        or str(config.get("vllm")).startswith("separate")
-        or "vLLM" in str(config.get("gpus"))
-    )
-    if apart:
-        return "server"
-    used = _flag(config, "use_vllm", False) or "vllm_gpu_memory_utilization" in config
-    return "colocate" if used or setup.framework == "verl" else "generate"
-
-
-def _engine(setup: Setup, config: Config) -> RolloutEngine:
-    """The engine; a division that is not said is the smallest with which it starts."""
-    share = config.get("vllm_gpu_memory_utilization", config.get("gpu_memory_utilization"))
-    number = re.fullmatch(r"0?\.\d+", str(share))
-    names = ["vllm_tensor_parallel_size", "tensor_parallel_size", "rollout_tp", "tp"]
-    if setup.engine == "fsdp":
-        names.append("tensor_model_parallel_size")
-    tensor = _number(config, *names)
-    memory_share = float(number.group()) if number else 0.5
-    if tensor is None:
-        tensor = 1
-        weights = 2 * setup.model.parameters + 4 * GIB
-        while weights / tensor > memory_share * setup.card_bytes and tensor < setup.ranks:
-            tensor *= 2
-    # ms-swift's documents pair its offload with sleep; a pasted command is often cut off
-    sleeps = setup.framework == "verl" or setup.offload_weights
-    return RolloutEngine(
-        version="0.8",
-        memory_share=memory_share,
-        tensor_parallel=tensor,
-        max_model_len=_number(config, "vllm_max_model_len"),
-        sleep_level=int(config.get("sleep_level", sleeps)),
     )

@@ -30,7 +30,7 @@ from types import TracebackType
 
 from benchmarks.pairs import mean_ratio
 from benchmarks.trainer_folders import SIZES, Size
-from benchmarks.trainer_speed import (
+from benchmarks.trainer_jobs import (
     WARM_UP_STEPS,
     JobFailedError,
     Mark,

@@ -19,37 +19,30 @@ vLLM's CPU build. Neither side compiles its engine, which would take minutes.
 
 from __future__ import annotations
 
-import argparse
 import json
-import os
-import re
 import statistics
-import subprocess
 import sys
-import tempfile
-import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, TypeVar
 
-from benchmarks.pairs import in_turn, mean_ratio
-from benchmarks.trainer_folders import REWARD_FILE, SIZES, Size, write_folder
+from benchmarks.pairs import mean_ratio
+from benchmarks.trainer_folders import SIZES, Size
+from benchmarks.trainer_jobs import (
+    WARM_UP_STEPS,
+    Mark,
+    our_marks,
+    side_by_side,
+    side_by_side_parser,
+    trl_marks,
+)
 from grpo_doctor.trace.load import load
-from grpo_doctor_probes.rundir import RUN_DIR_VARIABLE
 
-WARM_UP_STEPS = 2
 AS_FAST = 1.0  # of TRL, in the median of the pairs
-Result = TypeVar("Result")
-_STEP = re.compile(r"^step +(\d+)[ /]")
-
-_GROUP, _RATE, _BETA = 8, 1e-4, 0.04
-_UNFROZEN = ("--freeze_vit", "false", "--freeze_aligner", "false")  # as TRL, which trains all
 _VLLM_FLAGS = (
     "--use_vllm", "true", "--vllm_gpu_memory_utilization", "0.04", "--vllm_max_model_len", "256",
 )  # fmt: skip
-_GPU_SETTINGS = {"use_cpu": False, "ddp_backend": None, "bf16": True}
 _VLLM_SETTINGS = {
     "use_vllm": True, "vllm_mode": "colocate", "vllm_gpu_memory_utilization": 0.04,
     "vllm_max_model_length": 256,
@@ -60,19 +53,6 @@ _VLLM_ENVIRONMENT = {
     "VLLM_ENABLE_V1_MULTIPROCESSING": "0", "VLLM_CPU_KVCACHE_SPACE": "1",
     "VLLM_CPU_OMP_THREADS_BIND": "nobind", "TORCHDYNAMO_DISABLE": "1", "VLLM_USE_AOT_COMPILE": "0",
 }  # fmt: skip
-
-
-class JobFailedError(Exception):
-    """A job ended before its last step."""
-
-
-@dataclass(frozen=True)
-class Mark:
-    """Where a job stood when it said that a step is over."""
-
-    wall_s: float
-    cpu_s: float
-    line: str
 
 
 @dataclass(frozen=True)
@@ -95,83 +75,6 @@ class Speed:
         return cls(tokens / wall_s, tokens / cpu_s, tokens)
 
 
-def cpu_seconds(pid: int) -> float:
-    """Processor time of a process and of all that it started, as far as they still run."""
-    parents, ticks = {}, {}
-    for entry in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            fields = entry.read_text(encoding="utf-8").rpartition(")")[2].split()
-        except OSError:
-            continue  # it has just ended
-        parents[int(entry.parent.name)] = int(fields[1])
-        ticks[int(entry.parent.name)] = int(fields[11]) + int(fields[12])
-    family = {pid}
-    while more := {child for child, parent in parents.items() if parent in family} - family:
-        family |= more
-    return sum(ticks.get(member, 0) for member in family) / os.sysconf("SC_CLK_TCK")
-
-
-def torchrun(
-    program: list[str],
-    folder: Path,
-    steps: int,
-    more: Mapping[str, str] | None = None,
-    ranks: int = 2,
-) -> dict[int, Mark]:
-    """The ends of the steps of a job, by step.
-
-    `program` is a module with its arguments, `more` is for the environment.
-
-    Raises:
-        JobFailedError: a step is missing.
-    """
-    command = [
-        sys.executable, "-m", "torch.distributed.run", "--standalone",
-        f"--nproc_per_node={ranks}", "-m", *program,
-    ]  # fmt: skip
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", RUN_DIR_VARIABLE: str(folder / "run")}
-    environment |= more or {}
-    marks = {}
-    with (
-        (folder / "errors.txt").open("w", encoding="utf-8") as errors,
-        subprocess.Popen(
-            command, env=environment, stdout=subprocess.PIPE, stderr=errors, text=True
-        ) as process,
-    ):
-        assert process.stdout
-        for line in process.stdout:
-            if step := _STEP.match(line):
-                mark = Mark(time.monotonic(), cpu_seconds(process.pid), line)
-                marks[int(step[1])] = mark
-    if steps not in marks or WARM_UP_STEPS not in marks:
-        tail = (folder / "errors.txt").read_text(encoding="utf-8")[-3000:]
-        raise JobFailedError(f"{program[0]} ended with {process.returncode}\n{tail}")
-    if process.returncode:
-        note = (
-            f"{program[0]} ended with {process.returncode} after its last step, which was measured"
-        )
-        print(note, file=sys.stderr, flush=True)
-    return marks
-
-
-def trl_marks(
-    folder: Path,
-    size: Size,
-    steps: int,
-    settings: Mapping[str, Any] | None = None,
-    environment: Mapping[str, str] | None = None,
-) -> dict[int, Mark]:
-    """TRL's trainer, which prints the tokens so far; `settings` are added to its own."""
-    all_settings: dict[str, Any] = {
-        "max_steps": steps, "per_device_train_batch_size": size.batch, "num_generations": _GROUP,
-        "max_completion_length": size.tokens, "temperature": 1.0, "beta": _BETA,
-        "learning_rate": _RATE, "lr_scheduler_type": "constant", "loss_type": "grpo",
-        **(_GPU_SETTINGS if size.gpu else {}), **(settings or {}),
-    }  # fmt: skip
-    program = ["benchmarks.trl_peer", str(folder), json.dumps(all_settings)]
-    return torchrun(program, folder, steps, environment, size.ranks)
-
-
 def trl_speed(folder: Path, size: Size, steps: int, *, vllm: bool) -> Speed:
     """Of TRL's trainer."""
     engine = (_VLLM_SETTINGS, _VLLM_ENVIRONMENT) if vllm else ()
@@ -180,30 +83,6 @@ def trl_speed(folder: Path, size: Size, steps: int, *, vllm: bool) -> Speed:
     before, after = (int(mark.line.split()[3]) for mark in (first, last))
     peak_bytes = int(last.line.split()[5])
     return replace(Speed.between(first, last, after - before), peak_bytes=peak_bytes)
-
-
-def our_marks(
-    folder: Path,
-    size: Size,
-    steps: int,
-    *flags: str,
-    environment: Mapping[str, str] | None = None,
-) -> dict[int, Mark]:
-    """The bundled trainer, recorded as a user would."""
-    (folder / "run" / "metrics.jsonl").unlink(missing_ok=True)
-    program = [
-        "grpo_doctor_trainer",
-        "--model", str(folder / "model"), "--dataset", str(folder / "prompts.jsonl"),
-        "--reward_funcs", f"{folder / REWARD_FILE}:digits", "--train_type", "full",
-        "--per_device_train_batch_size", str(size.batch), "--num_generations", str(_GROUP),
-        "--max_completion_length", str(size.tokens), "--temperature", "1.0", "--beta", str(_BETA),
-        "--learning_rate", str(_RATE), "--lr_scheduler_type", "constant", "--warmup_ratio", "0",
-        "--loss_type", "grpo", "--max_steps", str(steps), "--logging_steps", "1",
-        "--save_steps", "0", "--gradient_checkpointing", "false",
-        "--torch_dtype", "bfloat16" if size.gpu else "float32",
-        "--output_dir", str(folder / "out"), *(_UNFROZEN if size.image else ()), *flags,
-    ]  # fmt: skip
-    return torchrun(program, folder, steps, environment, size.ranks)
 
 
 def our_speed(folder: Path, size: Size, steps: int, *flags: str) -> Speed:
@@ -237,42 +116,6 @@ def measure(
         return f"{speed.wall:,.0f} ({cpu}, {speed.tokens:,.0f} in all{peak})"
 
     return side_by_side(size, pairs, sides, text, unit=", tokens/s")
-
-
-def side_by_side(
-    size: Size,
-    pairs: int,
-    sides: Mapping[str, Callable[[Path], Result]],
-    text: Callable[[Result], str],
-    unit: str = "",
-) -> dict[str, list[Result]]:
-    """What each side gives, pair by pair; a pair with a job that failed is left out, and named."""
-    results: dict[str, list[Result]] = {name: [] for name in sides}
-    with tempfile.TemporaryDirectory() as parent:
-        folder = Path(parent)
-        write_folder(folder, size)
-        for pair in range(pairs):
-            try:
-                by_side = {name: sides[name](folder) for name in in_turn(pair, sides)}
-            except JobFailedError as error:
-                print(f"pair {pair + 1}/{pairs} is left out: {error}", file=sys.stderr, flush=True)
-                continue
-            for name, result in by_side.items():
-                results[name].append(result)
-            line = ", ".join(f"{name} {text(by_side[name])}" for name in sides)
-            print(f"pair {pair + 1}/{pairs}{unit}: {line}", file=sys.stderr, flush=True)
-    return results
-
-
-def side_by_side_parser(documentation: str, steps: int) -> argparse.ArgumentParser:
-    """The options of a comparison; `steps` is how many there are by default."""
-    parser = argparse.ArgumentParser(description=documentation.partition("\n")[0])
-    parser.add_argument("--size", choices=SIZES, default="small")
-    parser.add_argument("--pairs", type=int, default=3)
-    parser.add_argument("--steps", type=int, default=steps)
-    parser.add_argument("--flags", default="", help="more flags for the bundled trainer")
-    parser.add_argument("--json", action="store_true")
-    return parser
 
 
 def main() -> int:

@@ -9,6 +9,7 @@ import time
 
 import pytest
 
+from benchmarks.trainer_jobs import JobFailedError, Mark
 from benchmarks.trainer_memory import (
     Memory,
     Reading,
@@ -17,7 +18,6 @@ from benchmarks.trainer_memory import (
     memory_text,
     resident_bytes,
 )
-from benchmarks.trainer_speed import JobFailedError, Mark
 
 _MIB = 1024**2
 _FIRST, _LAST = Mark(10.0, 0.0, "step 2"), Mark(20.0, 0.0, "step 5")

@@ -8,7 +8,7 @@ import pytest
 
 from benchmarks.memory_accuracy import main, replace_section
 from benchmarks.memory_points import point_of, read
-from benchmarks.memory_setups import UnreadableError
+from benchmarks.memory_records import UnreadableError
 from benchmarks.memory_tools import alloc
 from grpo_doctor.memory import GIB
 from grpo_doctor.memory.models import UnknownModelError
