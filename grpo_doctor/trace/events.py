@@ -91,7 +91,7 @@ def _meta(pid: int, tid: int, name: str, args: dict[str, Any]) -> str:
     return text({"ph": "M", "pid": pid, "tid": tid, "name": name, "args": args})
 
 
-def place(trace: Trace) -> tuple[Spans, np.ndarray[Any, np.dtype[np.int32]]]:
+def nested(trace: Trace) -> tuple[Spans, np.ndarray[Any, np.dtype[np.int32]]]:
     """The spans with ends clamped so that each track nests, and the track of each."""
     spans = trace.spans
     lane = lanes.lanes_of(spans.kind, spans.thread)

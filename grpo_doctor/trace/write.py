@@ -45,7 +45,7 @@ def _text(raw: IO[bytes], *, compressed: bool) -> Iterator[IO[str]]:
 
 
 def _write(trace: Trace, file: IO[str]) -> None:
-    spans, lane = events.place(trace)
+    spans, lane = events.nested(trace)
     tracks: dict[int, set[int]] = {}
     for process in trace.processes:
         tracks[process.pid] = set(np.unique(lane[spans.process == process.index]).tolist())

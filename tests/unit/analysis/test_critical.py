@@ -13,7 +13,7 @@ from tests.build import SECOND, TraceBuilder
 from tests.unit.analysis.test_chains import chain
 
 
-def told(path: list[Segment]) -> list[tuple[int | None, str, str, float, float]]:
+def summary(path: list[Segment]) -> list[tuple[int | None, str, str, float, float]]:
     return [(s.rank, s.phase, s.kind, s.start_ns / SECOND, s.end_ns / SECOND) for s in path]
 
 
@@ -31,7 +31,7 @@ def test_what_the_rank_did_is_said() -> None:
     build.step(0, 0, 0.0, {"rollout": 2.0, "train": 9.0}, end_s=12.0)
     build.step(1, 0, 0.0, {"rollout": 6.0, "train": 5.0}, end_s=11.5)
     build.collective(0, 1, 4.0, 8.0).collective(1, 1, 7.0, 8.0)
-    path = told(critical_path(analyse(build.build()), 0))
+    path = summary(critical_path(analyse(build.build()), 0))
     assert path == [
         (1, "rollout", "work", 0, 6),
         (1, "train", "work", 6, 7),

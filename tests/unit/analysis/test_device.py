@@ -120,7 +120,7 @@ def without_events(trace: Trace) -> Trace:
     return replace(trace, spans=trace.spans.select(trace.spans.kind != Kind.CUDA_SPAN))
 
 
-def told(trace: Trace) -> Trace:
+def with_tiny_beta(trace: Trace) -> Trace:
     """The same run, whose reference hardly counts."""
     return replace(trace, run=replace(trace.run, knobs={"train.beta": 0.0001}))
 
@@ -152,7 +152,7 @@ def test_by_the_host_alone_the_next_phase_that_needs_a_result_pays(tmp_path: Pat
 
 
 def test_rules_and_predictions_are_about_what_the_gpu_took(tmp_path: Path) -> None:
-    trace = told(recorded(tmp_path / "with", TRAINING, REFERENCE=300))
+    trace = with_tiny_beta(recorded(tmp_path / "with", TRAINING, REFERENCE=300))
     assert isinstance(gd042.check(RunView.of(without_events(trace))), NotApplicable | Passed)
     finding = gd042.check(RunView.of(trace))
     assert isinstance(finding, Finding)

@@ -82,7 +82,7 @@ def test_steps_that_overlap_on_one_rank_share_no_time() -> None:
     assert windows.total_ns == 8_000_000_000
 
 
-def ended(state: str, error_at: dict[int, float]) -> list[list[bool]]:
+def closed_steps(state: str, error_at: dict[int, float]) -> list[list[bool]]:
     """Which steps ended, of two ranks with three steps each, by how the run ended."""
     build = TraceBuilder(ranks=2, exit=Exit(state=state, code=1))
     for rank in (0, 1):
@@ -115,7 +115,7 @@ WHOLE, CUT = [True] * 3, [True, True, False]
 def test_the_last_step_of_a_rank_that_died_in_it_did_not_end(
     state: str, error_at: dict[int, float], expected: list[list[bool]]
 ) -> None:
-    assert ended(state, error_at) == expected
+    assert closed_steps(state, error_at) == expected
 
 
 def test_a_step_that_took_no_time_did_not_end() -> None:

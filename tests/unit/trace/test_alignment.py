@@ -13,7 +13,7 @@ import pytest
 from grpo_doctor.errors import TraceError
 from grpo_doctor.trace import lanes
 from grpo_doctor.trace.columns import in_order
-from grpo_doctor.trace.events import place, thin
+from grpo_doctor.trace.events import nested, thin
 from grpo_doctor.trace.joined import within_run
 from grpo_doctor.trace.jsonfile import MAX_TIME_NS
 from grpo_doctor.trace.merge import merge
@@ -255,7 +255,7 @@ def test_samples_are_on_the_clock_of_their_host_unless_that_is_seconds_off(
 def test_where_two_overlap_of_three_none_is_lost() -> None:
     build = TraceBuilder().span(0, "a", 0, 4).span(0, "b", 2, 6).span(0, "c", 6, 7)
     build.span(0, "d", 1, 2, thread=1)
-    spans, lane = place(build.build())
+    spans, lane = nested(build.build())
     assert spans.end_ns.tolist() == [4 * S, 2 * S, 6 * S, 7 * S]
     assert len(set(lane.tolist())) == 3
     assert lanes.threads_of(lane).tolist() == [0, 1, 0, 0]

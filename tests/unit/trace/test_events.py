@@ -28,7 +28,7 @@ def test_microseconds_are_exact(ns: int) -> None:
 
 def lines(build: TraceBuilder) -> list[dict[str, Any]]:
     trace = build.build()
-    spans, lane = events.place(trace)
+    spans, lane = events.nested(trace)
     return [
         json.loads(line, parse_constant=pytest.fail)
         for line in events.span_lines(trace, spans, lane)
@@ -70,7 +70,7 @@ def test_any_name_is_one_line_of_json(name: str) -> None:
     assert event["name"] == expected[: events.MAX_NAME]
     assert event["args"] == {expected: expected}
     trace = build.build()
-    spans, lane = events.place(trace)
+    spans, lane = events.nested(trace)
     assert all("\n" not in line for line in events.span_lines(trace, spans, lane))
 
 

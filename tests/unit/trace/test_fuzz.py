@@ -37,7 +37,7 @@ VALUES = [
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+def run_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """A run directory with something of each, and its trace."""
     folder = tmp_path_factory.mktemp("run")
     for rank in (0, 1):
@@ -97,12 +97,12 @@ def damage(data: bytes, chance: random.Random) -> bytes:
 @pytest.mark.slow
 @settings(max_examples=150, deadline=None)
 @given(st.integers(0, 2**32))
-def test_damaged_run_directories(whole: Path, seed: int) -> None:
+def test_damaged_run_directories(run_folder: Path, seed: int) -> None:
     chance = random.Random(seed)
     names = ["run.json", "job.json", "metrics.jsonl", "hosts/a.samples.jsonl", "ranks/00000.json"]
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary) / "run"
-        shutil.copytree(whole, folder)
+        shutil.copytree(run_folder, folder)
         for name in chance.sample(names, k=chance.randint(1, 3)):
             (folder / name).write_bytes(damage((folder / name).read_bytes(), chance))
         check(folder, folder / "out.json")
@@ -111,11 +111,11 @@ def test_damaged_run_directories(whole: Path, seed: int) -> None:
 @pytest.mark.slow
 @settings(max_examples=150, deadline=None)
 @given(st.integers(0, 2**32))
-def test_damaged_recordings(whole: Path, seed: int) -> None:
+def test_damaged_recordings(run_folder: Path, seed: int) -> None:
     chance = random.Random(seed)
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary) / "run"
-        shutil.copytree(whole, folder)
+        shutil.copytree(run_folder, folder)
         path = folder / "ranks" / "00001.spans"
         data = bytearray(path.read_bytes())
         used = [
@@ -134,10 +134,10 @@ def test_damaged_recordings(whole: Path, seed: int) -> None:
 @pytest.mark.slow
 @settings(max_examples=200, deadline=None)
 @given(st.integers(0, 2**32))
-def test_damaged_traces(whole: Path, seed: int) -> None:
+def test_damaged_traces(run_folder: Path, seed: int) -> None:
     with tempfile.TemporaryDirectory() as temporary:
         path = Path(temporary) / "trace.json"
-        path.write_bytes(damage((whole / "kept.json").read_bytes(), random.Random(seed)))
+        path.write_bytes(damage((run_folder / "kept.json").read_bytes(), random.Random(seed)))
         check(path, path.with_name("out.json"))
 
 

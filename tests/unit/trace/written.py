@@ -46,7 +46,7 @@ def small_recording() -> Trace:
 def written() -> list[str]:
     """Each line of Chrome's format, then of OTLP's."""
     trace = small_recording()
-    spans, lane = events.place(trace)
+    spans, lane = events.nested(trace)
     tracks = {
         process.pid: set(lane[spans.process == process.index].tolist())
         for process in trace.processes

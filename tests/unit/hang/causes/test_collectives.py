@@ -119,7 +119,9 @@ WORLD = Group("0", "0", "default_pg", "gloo", (0, 1, 2, 3))
 REDUCE, SEND = Signature("all_reduce", "[64]", "Float"), Signature("broadcast")
 
 
-def said(reason: Any, *ranks: int, camps: tuple[tuple[Signature, tuple[int, ...]], ...]) -> str:
+def reason_of(
+    reason: Any, *ranks: int, camps: tuple[tuple[Signature, tuple[int, ...]], ...]
+) -> str:
     """Of these ranks, which are all in a collective; rank 9 is on another host."""
     standing = Standing(WORLD, "mismatch", camps=tuple(Camp(*camp) for camp in camps))
     blames = tuple(Blame(rank, "shown", reason, "it did", "0") for rank in ranks)
@@ -196,7 +198,7 @@ def test_what_blamed_ranks_call_is_told_beside_what_the_others_call(
     camps: tuple[tuple[Signature, tuple[int, ...]], ...],
     text: str,
 ) -> None:
-    assert said(reason, *ranks, camps=camps).startswith(text)
+    assert reason_of(reason, *ranks, camps=camps).startswith(text)
 
 
 @pytest.mark.parametrize(

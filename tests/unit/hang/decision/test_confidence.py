@@ -62,11 +62,11 @@ def test_a_rank_that_has_ended_hides_nothing() -> None:
 
 
 def test_what_is_seen_of_a_stopped_rank_does_not_depend_on_the_others() -> None:
-    seen, unseen = EvidenceBuilder(), EvidenceBuilder()
-    for build in (seen, unseen):
+    example, unseen = EvidenceBuilder(), EvidenceBuilder()
+    for build in (example, unseen):
         build.elsewhere(2, REWARD).state = "T"
     unseen.rank(1).stack = ()
-    assert sure(seen) == sure(unseen)
+    assert sure(example) == sure(unseen)
 
 
 @pytest.mark.parametrize(
@@ -179,7 +179,7 @@ def test_a_wait_by_the_bounds_that_it_is_as_long_as(
     assert read(asleep(), 2, waited_s=waited_s, still_s=still_s).waited == bounds
 
 
-def seen(liveness: Liveness = "unseen") -> Features:
+def example(liveness: Liveness = "unseen") -> Features:
     return replace(read(asleep(), 2), liveness=liveness)
 
 
@@ -195,7 +195,7 @@ def seen(liveness: Liveness = "unseen") -> Features:
 def test_evidence_weighs_otherwise_where_nothing_can_move_the_root(
     liveness: Liveness, value: str
 ) -> None:
-    assert value_of(seen(liveness), "stacks") == value
+    assert value_of(example(liveness), "stacks") == value
 
 
 @pytest.mark.parametrize(
@@ -219,7 +219,7 @@ def test_the_narrowest_kind_counts_and_what_else_speaks_for_it(
         {name: Cell(9, 5, share) for name, share in kinds.items()},
         {"stacks": {value: Weight(9, 5, odds) for value, odds in weights.items()}},
     )
-    assert looked_up(made, seen()) == pytest.approx(sure, abs=0.001)
+    assert looked_up(made, example()) == pytest.approx(sure, abs=0.001)
 
 
 def test_dumps_alone_are_as_sure_as_their_grounds() -> None:

@@ -51,7 +51,7 @@ def tokenizing() -> EvidenceBuilder:
     return build
 
 
-def said(build: EvidenceBuilder, share: float, name: str = "python") -> Verdict:
+def verdict_with(build: EvidenceBuilder, share: float, name: str = "python") -> Verdict:
     return diagnose(with_threads(build.build(), 100 + RANK, share, name)).verdict
 
 
@@ -60,7 +60,7 @@ def motion(build: EvidenceBuilder, share: float, name: str = "python") -> Motion
 
 
 def test_who_waits_for_threads_that_compute_is_not_stuck() -> None:
-    outcome = said(tokenizing(), 0.9)
+    outcome = verdict_with(tokenizing(), 0.9)
     assert (outcome.state, outcome.cause, outcome.culprits) == (
         "slow",
         "user-code-busy",
@@ -73,20 +73,20 @@ def test_who_waits_for_threads_that_compute_is_not_stuck() -> None:
 def test_nor_is_a_wait_for_them_one_for_a_lock() -> None:
     build = tokenizing()
     build.rank(RANK).blocks("futex")
-    assert said(build, 0.01).state == "stuck"
-    assert said(build, 0.9).cause == "user-code-busy"
+    assert verdict_with(build, 0.01).state == "stuck"
+    assert verdict_with(build, 0.9).cause == "user-code-busy"
 
 
 def test_who_waits_for_an_answer_waits_for_that_whatever_its_threads_do() -> None:
     build = tokenizing()
     build.rank(RANK).blocks("socket-receive", "10.0.0.1:5 -> 10.0.0.9:443")
-    outcome = said(build, 0.9)
+    outcome = verdict_with(build, 0.9)
     assert (outcome.state, outcome.cause) == ("slow", "user-code-blocked")
     assert "10.0.0.9:443" in outcome.summary
 
 
 def test_threads_that_rest_are_no_work() -> None:
-    assert said(tokenizing(), 0.01).state == "stuck"
+    assert verdict_with(tokenizing(), 0.01).state == "stuck"
 
 
 @pytest.mark.parametrize(
@@ -94,13 +94,13 @@ def test_threads_that_rest_are_no_work() -> None:
 )
 def test_threads_that_poll_for_others_are_no_work(name: str) -> None:
     assert motion(tokenizing(), 0.9, name).native_share == 0
-    assert said(tokenizing(), 0.9, name).state == "stuck"
+    assert verdict_with(tokenizing(), 0.9, name).state == "stuck"
 
 
 def test_what_is_proven_stays_so() -> None:
     build = tokenizing()
     build.rank(RANK).state = "T"
-    assert said(build, 0.9).state == "stuck"
+    assert verdict_with(build, 0.9).state == "stuck"
 
 
 def test_the_share_is_of_all_such_threads() -> None:

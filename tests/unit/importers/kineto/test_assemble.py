@@ -95,7 +95,7 @@ def linked(name: str, start_us: float, length_us: float, link: int) -> dict[str,
     return annotation(name, start_us, length_us, args={"External id": link})
 
 
-def done(link: int, at_us: float) -> dict[str, Any]:
+def device_annotation(link: int, at_us: float) -> dict[str, Any]:
     return {**linked("x", at_us - 1.0, 1.0, link), "cat": "gpu_user_annotation"}
 
 
@@ -110,31 +110,31 @@ def measured(trace: Trace) -> dict[str, float]:
 @pytest.mark.parametrize(
     ("events", "expected"),
     [
-        ([linked("train", 1000.0, 10.0, 5), done(5, 1070.0)], {"train": 70.0}),
+        ([linked("train", 1000.0, 10.0, 5), device_annotation(5, 1070.0)], {"train": 70.0}),
         # A range ends no earlier than on the CPU, and begins when the device is done before it.
-        ([linked("train", 1000.0, 10.0, 5), done(5, 1004.0)], {"train": 10.0}),
+        ([linked("train", 1000.0, 10.0, 5), device_annotation(5, 1004.0)], {"train": 10.0}),
         (
             [
                 linked("logprob", 1000.0, 10.0, 4),
-                done(4, 1050.0),
+                device_annotation(4, 1050.0),
                 linked("train", 1010.0, 10.0, 5),
-                done(5, 1070.0),
+                device_annotation(5, 1070.0),
             ],
             {"logprob": 50.0, "train": 20.0},
         ),
         (
             [
                 linked("train", 1000.0, 100.0, 5),
-                done(5, 1150.0),
+                device_annotation(5, 1150.0),
                 linked("train/inner", 1010.0, 10.0, 6),
-                done(6, 1080.0),
+                device_annotation(6, 1080.0),
             ],
             {"train": 150.0, "train/inner": 70.0},
         ),
         # Neither links to nothing, nor ranges of no phase, nor those without kernels are measured.
-        ([linked("train", 1000.0, 10.0, 0), done(0, 1070.0)], {}),
-        ([linked("mine", 1000.0, 10.0, 5), done(5, 1070.0)], {}),
-        ([linked("train", 1000.0, 10.0, 5), done(6, 1070.0)], {}),
+        ([linked("train", 1000.0, 10.0, 0), device_annotation(0, 1070.0)], {}),
+        ([linked("mine", 1000.0, 10.0, 5), device_annotation(5, 1070.0)], {}),
+        ([linked("train", 1000.0, 10.0, 5), device_annotation(6, 1070.0)], {}),
     ],
 )
 def test_the_device_took_from_its_last_work_to_the_end_of_what_was_launched(

@@ -17,7 +17,7 @@ from grpo_doctor.importers.kineto.stream import Device, Distributed, Event, Even
 from tests.unit.importers.kineto_files import BASE_NS, annotation, text_of, write
 
 
-def named(count: int) -> list[dict[str, Any]]:
+def numbered(count: int) -> list[dict[str, Any]]:
     nested = {"args": {"inner": [{"a": 1}, {"b": 2}]}}
     return [annotation(f"event {number}", 10.0 * number, 5.0, **nested) for number in range(count)]
 
@@ -38,7 +38,7 @@ def test_every_event_comes_once_and_in_order_however_blocks_are_cut(
     count: int, indent: int | None, size: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(stream, "_BLOCK_BYTES", size)
-    path = write(tmp_path / "x.json", text_of(named(count), rank=3, world_size=8, indent=indent))
+    path = write(tmp_path / "x.json", text_of(numbered(count), rank=3, world_size=8, indent=indent))
     events, reader = read(path)
     assert events == names(count)
     assert (reader.truncated, reader.damaged) == (False, 0)
@@ -52,7 +52,7 @@ def test_a_bare_array_is_all_events(
     size: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(stream, "_BLOCK_BYTES", size)
-    events, reader = read(write(tmp_path / "x.json", " \n" + json.dumps(named(4))))
+    events, reader = read(write(tmp_path / "x.json", " \n" + json.dumps(numbered(4))))
     assert (events, reader.truncated) == (names(4), False)
 
 
@@ -76,7 +76,7 @@ def test_facts_stand_before_or_after_the_events_and_the_first_to_say_one_is_beli
     def inner(facts: dict[str, Any]) -> str:
         return json.dumps(facts)[1:-1]
 
-    text = f'{{{inner(before)}{"," if before else ""} "traceEvents": {json.dumps(named(2))}'
+    text = f'{{{inner(before)}{"," if before else ""} "traceEvents": {json.dumps(numbered(2))}'
     text += f"{',' if after else ''} {inner(after)}}}"
     events, reader = read(write(tmp_path / "x.json", text))
     assert events == names(2)
@@ -101,14 +101,14 @@ def damage(text: str, *events: int) -> str:
 
 @pytest.mark.parametrize("damaged", [(), (0,), (3,), (6,), (1, 2), (0, 6)])
 def test_a_damaged_event_costs_itself_alone(damaged: tuple[int, ...], tmp_path: Path) -> None:
-    text = damage(text_of(named(7)), *damaged)
+    text = damage(text_of(numbered(7)), *damaged)
     events, reader = read(write(tmp_path / "x.json", text))
     assert events == [name for number, name in enumerate(names(7)) if number not in damaged]
     assert (reader.damaged, reader.truncated) == (len(damaged), False)
 
 
 def test_numbers_that_json_does_not_have_damage_nothing(tmp_path: Path) -> None:
-    text = text_of(named(3)).replace('"dur": 5.0', '"dur": NaN', 1)
+    text = text_of(numbered(3)).replace('"dur": 5.0', '"dur": NaN', 1)
     events, reader = read(write(tmp_path / "x.json", text))
     # That event has no length, and so is no event.
     assert (events, reader.damaged) == (names(3)[1:], 1)
@@ -119,7 +119,7 @@ def test_numbers_that_json_does_not_have_damage_nothing(tmp_path: Path) -> None:
 def test_of_a_file_that_is_cut_off_whole_events_are_there(
     indent: int | None, count: int, tmp_path: Path
 ) -> None:
-    text = text_of(named(count), indent=indent)
+    text = text_of(numbered(count), indent=indent)
     last = f'"event {count - 1}"'
     events, reader = read(write(tmp_path / "x.json", text[: text.index(last) + len(last)]))
     assert (events, reader.truncated) == (names(count - 1), True)
@@ -127,7 +127,7 @@ def test_of_a_file_that_is_cut_off_whole_events_are_there(
 
 def test_compressed_data_that_ends_early_is_cut_off(tmp_path: Path) -> None:
     path = tmp_path / "x.json.gz"
-    path.write_bytes(gzip.compress(text_of(named(2000)).encode())[:-100])
+    path.write_bytes(gzip.compress(text_of(numbered(2000)).encode())[:-100])
     events, reader = read(path)
     assert reader.truncated
     assert events == names(len(events))
@@ -186,5 +186,5 @@ def test_memory_is_for_a_block_and_not_for_the_file(
 ) -> None:
     monkeypatch.setattr(stream, "_BLOCK_BYTES", 2000)
     for indent in (2, None):
-        path = write(tmp_path / "x.json", text_of(named(100), indent=indent))
+        path = write(tmp_path / "x.json", text_of(numbered(100), indent=indent))
         assert max(len(block) for block in blocks_of(path)) < 30

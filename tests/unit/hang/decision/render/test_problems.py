@@ -9,7 +9,7 @@ from grpo_doctor_probes.evidence import Evidence, FlightDump, Placement, Problem
 from tests.evidence import EvidenceBuilder
 
 
-def told(*problems: Problem, hosts: int = 1) -> tuple[tuple[str, str], ...]:
+def problems_of(*problems: Problem, hosts: int = 1) -> tuple[tuple[str, str], ...]:
     evidence: Evidence = EvidenceBuilder().build()
     places = tuple(Placement(f"node{number}") for number in range(hosts))
     job = replace(evidence.job, placements=places)
@@ -18,22 +18,22 @@ def told(*problems: Problem, hosts: int = 1) -> tuple[tuple[str, str], ...]:
 
 def test_ranks_that_say_the_same_are_named_together() -> None:
     problem = "it has not loaded torch"
-    problems = told(*(Problem(problem, "Wait.", pid=100 + rank) for rank in (2, 0, 1)))
+    problems = problems_of(*(Problem(problem, "Wait.", pid=100 + rank) for rank in (2, 0, 1)))
     assert problems == (("ranks 0-2: it has not loaded torch", "Wait."),)
 
 
 def test_a_process_that_is_no_rank_has_its_number_once() -> None:
-    assert told(Problem("it has ended", pid=77)) == (("pid 77: it has ended", ""),)
-    assert told(Problem("pid 77 is traced", pid=77)) == (("pid 77 is traced", ""),)
+    assert problems_of(Problem("it has ended", pid=77)) == (("pid 77: it has ended", ""),)
+    assert problems_of(Problem("pid 77 is traced", pid=77)) == (("pid 77 is traced", ""),)
 
 
 def test_numbers_of_other_hosts_mean_nothing_here() -> None:
-    assert told(Problem("it has ended", pid=77), hosts=2) == (("it has ended", ""),)
+    assert problems_of(Problem("it has ended", pid=77), hosts=2) == (("it has ended", ""),)
 
 
 def test_what_is_of_nobody_is_said_once() -> None:
     twice = Problem("no kernel log", "Run as root.")
-    assert told(twice, twice) == (("no kernel log", "Run as root."),)
+    assert problems_of(twice, twice) == (("no kernel log", "Run as root."),)
 
 
 def test_a_recording_that_can_t_be_read_is_told_with_its_rank_or_file() -> None:
