@@ -34,16 +34,16 @@ def cells(rollout: str, inputs: str) -> list[Cell]:
 
 def train_all(chosen: list[Cell], folder: Path, *more: str) -> dict[str, list[dict[str, float]]]:
     """Trains every run of the cells in one job; gives rank 0's metrics by the run's name."""
-    named = {
+    flags_by_run = {
         f"{cell.name}-{number}": [*cell.flags(), *arguments, *SMALL, *more]
         for cell in chosen
         for number, arguments in enumerate(runs(cell))
     }
-    configs = [[*line, "--output_dir", str(folder / name)] for name, line in named.items()]
+    configs = [[*line, "--output_dir", str(folder / name)] for name, line in flags_by_run.items()]
     outcomes = run_configs(folder, configs, patience_s=PATIENCE_S)
-    for (name, line), outcome in zip(named.items(), outcomes, strict=True):
+    for (name, line), outcome in zip(flags_by_run.items(), outcomes, strict=True):
         assert outcome.error is None, f"{name}: {' '.join(line)}\n{outcome.error}"
-    return {name: outcome.metrics for name, outcome in zip(named, outcomes, strict=True)}
+    return {name: outcome.metrics for name, outcome in zip(flags_by_run, outcomes, strict=True)}
 
 
 @contextmanager

@@ -12,8 +12,8 @@ from tests.matrix.cells import Cell
 class Gap:
     """Cells that cannot be run without a GPU, and why."""
 
-    what: str
-    why: str
+    cells: str
+    reason: str
     covers: Callable[[Cell], bool]
 
 

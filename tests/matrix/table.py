@@ -35,10 +35,10 @@ def page() -> str:
     for rollout in ROLLOUTS:
         lines += _table(rollout)
     lines += ["## Beside the cells", "", "Not run in a cell:", ""]
-    lines += [f"- {gap.what}: {gap.why}." for gap in GAPS]
+    lines += [f"- {gap.cells}: {gap.reason}." for gap in GAPS]
     lines += [f"- `--{flag.name}`: {flag.not_run}." for flag in FLAGS if flag.not_run]
     lines += ["", "Run outside the cells:", ""]
-    lines += [f"- {what}: `{where}`" for what, where in ELSEWHERE]
+    lines += [f"- {subject}: `{path}`" for subject, path in ELSEWHERE]
     return wrapped("\n".join(lines) + "\n")
 
 

@@ -110,13 +110,13 @@ def _split(part: dict[str, Any]) -> list[dict[str, Any]]:
     """Cuts a text at its `<image>` tags."""
     if part["type"] != "text":
         return [part]
-    pieces: list[dict[str, Any]] = []
+    parts: list[dict[str, Any]] = []
     for number, text in enumerate(part["text"].split(IMAGE_TAG)):
         if number:
-            pieces.append({"type": "image"})
+            parts.append({"type": "image"})
         if text:
-            pieces.append({"type": "text", "text": text})
-    return pieces
+            parts.append({"type": "text", "text": text})
+    return parts
 
 
 def _plain(role: str, parts: list[dict[str, Any]]) -> dict[str, Any]:

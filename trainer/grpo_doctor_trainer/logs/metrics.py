@@ -57,18 +57,18 @@ def reward_metrics(
     return {name: value for name, value in values.items() if name in shown or not math.isnan(value)}
 
 
-def completion_metrics(lengths: torch.Tensor, ended: torch.Tensor) -> Metrics:
+def completion_metrics(lengths: torch.Tensor, end_flags: torch.Tensor) -> Metrics:
     """Sums up the lengths of completions.
 
     Completions without one were cut off; where all were, the terminated lengths are 0, as in TRL.
 
     Args:
         lengths: [completions of all ranks], in tokens.
-        ended: the same shape, 1 where an end token came.
+        end_flags: the same shape, 1 where an end token came.
     """
-    terminated = lengths[ended > 0]
+    terminated = lengths[end_flags > 0]
     terminated = terminated if len(terminated) else lengths.new_zeros(1)
-    values = {"completions/clipped_ratio": float(1 - ended.mean())}
+    values = {"completions/clipped_ratio": float(1 - end_flags.mean())}
     for name, tokens in (("", lengths), ("terminated_", terminated)):
         values |= {
             f"completions/mean_{name}length": float(tokens.mean()),

@@ -82,17 +82,17 @@ def check_trackers(config: TrainerConfig) -> None:
             )
 
 
-def make_trackers(config: TrainerConfig, done: int = 0) -> Trackers:
+def make_trackers(config: TrainerConfig, steps_done: int = 0) -> Trackers:
     """Starts what `--report_to` names; `check_trackers` has found their packages.
 
-    After a checkpoint of `done` steps, TensorBoard's curves go on from there: what a run wrote
+    After a checkpoint of so many steps, TensorBoard's curves go on from there: what a run wrote
     behind it before it ended is taken back.
 
     One that cannot start (no login, no network, a folder that cannot be written) is left out with
     a warning.
     """
     makers: dict[str, Callable[[TrainerConfig], Tracker]] = {
-        "tensorboard": lambda config: _TensorBoard(config, done),
+        "tensorboard": lambda config: _TensorBoard(config, steps_done),
         "wandb": _Wandb,
         "swanlab": _SwanLab,
     }
@@ -106,12 +106,12 @@ def make_trackers(config: TrainerConfig, done: int = 0) -> Trackers:
 
 
 class _TensorBoard:
-    def __init__(self, config: TrainerConfig, done: int) -> None:
+    def __init__(self, config: TrainerConfig, steps_done: int) -> None:
         from torch.utils.tensorboard import SummaryWriter  # noqa: PLC0415 - optional
 
         folder = Path(config.logging_dir or Path(config.output_dir) / "runs")
         folder = folder / config.run_name if config.run_name else folder
-        self._writer: Any = SummaryWriter(folder, purge_step=done + 1 if done else None)
+        self._writer: Any = SummaryWriter(folder, purge_step=steps_done + 1 if steps_done else None)
         lines = (f"    {name}: {value}" for name, value in dataclasses.asdict(config).items())
         self._writer.add_text("args", "\n".join(lines))
 

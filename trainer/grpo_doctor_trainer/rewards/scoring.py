@@ -60,7 +60,7 @@ class Rewards:
             return None
         pool, self._was_early = self._runner, True
 
-        def ended(completions: Mapping[int, list[int]]) -> None:
+        def on_ended(completions: Mapping[int, list[int]]) -> None:
             if not completions:
                 pool.advance()
                 return
@@ -68,7 +68,7 @@ class Rewards:
             texts = tokenizer.batch_decode(ids, skip_special_tokens=True)
             pool.submit(_inputs(prompts, indices, texts, ids), indices)
 
-        return ended
+        return on_ended
 
     def score(
         self, prompts: PromptBatch, tokens: TokenBatch, completions: list[str]

@@ -103,7 +103,7 @@ class VllmEngine:
 
     def load_files(self, paths: list[str]) -> tuple[str, int]:
         """Takes over weights from safetensors files; gives their signature and number."""
-        return self._taken("grpo_load_files", (paths,))
+        return self._handover("grpo_load_files", (paths,))
 
     def join(self, request: JoinRequest) -> None:
         """Joins the trainer's group of collectives."""
@@ -112,7 +112,7 @@ class VllmEngine:
 
     def receive(self) -> tuple[str, int]:
         """Takes over weights from the group; gives their signature and number."""
-        return self._taken("grpo_receive", ())
+        return self._handover("grpo_receive", ())
 
     def close(self) -> None:
         """Ends the engine and its processes."""
@@ -124,7 +124,7 @@ class VllmEngine:
             remove_of_servers()  # vLLM ends its workers before they clear up
         self._folder.close()
 
-    def _taken(self, method: str, arguments: tuple[Any, ...]) -> tuple[str, int]:
+    def _handover(self, method: str, arguments: tuple[Any, ...]) -> tuple[str, int]:
         answers = {tuple(answer) for answer in self._engine.collective_rpc(method, args=arguments)}
         self._engine.reset_prefix_cache()  # what it holds was computed with the old weights
         self._engine.reset_encoder_cache()  # the same of images
