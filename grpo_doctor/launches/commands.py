@@ -101,10 +101,7 @@ def _broken_line(command: Command) -> Problem:
 
 
 def _commands(
-    arguments: Sequence[str],
-    environment: Mapping[str, str],
-    cwd: Path,
-    problems: list[Problem],
+    arguments: Sequence[str], environment: Mapping[str, str], cwd: Path, problems: list[Problem]
 ) -> Iterator[Command]:
     if len(arguments) == 1 and " " in arguments[0].strip():
         yield from shell.commands(arguments[0], None, environment)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from grpo_doctor.launches.model import Source
@@ -82,7 +82,7 @@ def parse(words: Sequence[Word], table: str) -> Options:
         if _is_option(word.text, aliases):
             flag, equals, value = word.text.partition("=")
             name = flag.lstrip("-").replace("-", "_")
-            source = Source(flag, *_where(word.source))
+            source = replace(word.source, text=flag)
             parsed.append(
                 (aliases.get(name, name), source, [word.with_text(value)] if equals else [])
             )
@@ -92,12 +92,8 @@ def parse(words: Sequence[Word], table: str) -> Options:
             result.positional.append(word)
     for name, source, values in parsed:
         text = " ".join([source.text, *(shlex.quote(word.text) for word in values)])
-        result.add(Option(name, tuple(values), Source(text, *_where(source))))
+        result.add(Option(name, tuple(values), replace(source, text=text)))
     return result
-
-
-def _where(source: Source) -> tuple[int | None, str | None, int | None]:
-    return source.argument, source.file, source.line
 
 
 def _is_option(text: str, aliases: Mapping[str, str]) -> bool:

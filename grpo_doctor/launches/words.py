@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from grpo_doctor.launches.model import Source
 
@@ -18,7 +18,7 @@ class Word:
 
     def with_text(self, text: str) -> Word:
         """Another text at the same place."""
-        return Word(text, self.source, self.unset)
+        return replace(self, text=text)
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,15 +11,7 @@ GIB = 1 << 30
 Engine = Literal["torch", "deepspeed", "fsdp", "megatron", "device_map"]
 """What holds the trained model: plain or DDP, DeepSpeed, FSDP, Megatron, layers over the cards."""
 Loss = Literal[
-    "amp",
-    "float32",
-    "bfloat16",
-    "inplace",
-    "triton",
-    "fused",
-    "parallel",
-    "divergence",
-    "none",
+    "amp", "float32", "bfloat16", "inplace", "triton", "fused", "parallel", "divergence", "none"
 ]
 """How logits become a loss; `memory_facts.json` has the bytes of each."""
 Rollout = Literal["none", "generate", "colocate", "server"]

@@ -3,12 +3,7 @@
 from __future__ import annotations
 
 from grpo_doctor.memory.models.config import UnknownShapeError, shape_of
-from grpo_doctor.memory.models.find import (
-    UnknownModelError,
-    model_shape,
-    published,
-    quantized_bits,
-)
+from grpo_doctor.memory.models.find import UnknownModelError, model_shape, published, quantized_bits
 from grpo_doctor.memory.models.shape import ModelShape
 
 __all__ = [
