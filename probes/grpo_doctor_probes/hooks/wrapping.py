@@ -118,6 +118,16 @@ def replace(module: ModuleType, qualname: str, make: Around) -> bool:
     return True
 
 
+def replacing(arounds: dict[str, Around]) -> Callable[[ModuleType], None]:
+    """A patch that replaces these functions of a module, by their names; see `replace`."""
+
+    def patch(module: ModuleType) -> None:
+        for qualname, around in arounds.items():
+            replace(module, qualname, around)
+
+    return patch
+
+
 def _lookup(module: ModuleType, qualname: str) -> tuple[Any, Any]:
     owner: Any = module
     *classes, name = qualname.split(".")

@@ -20,6 +20,7 @@ from grpo_doctor_probes.hooks.wrapping import (
     by_arguments,
     on_result,
     replace,
+    replacing,
     shared,
     spanned,
 )
@@ -64,10 +65,6 @@ def _patch_async(module: ModuleType) -> None:
     replace(module, "GenerateSamplesActor.fit", before(_name_wait))
 
 
-def _patch_samples(module: ModuleType) -> None:
-    replace(module, "SamplesGenerator.generate_samples", before(steps.begin_if_due))
-
-
 def _patch_launcher(module: ModuleType) -> None:
     for base in ("BaseModelActor", "BasePPORole"):
         replace(module, f"{base}._setup_distributed", before(_take_role))
@@ -87,10 +84,6 @@ def _patch_agent(module: ModuleType) -> None:
         replace(module, method, shared("reward"))
     replace(module, "SingleTurnAgentExecutor.__init__", after(_name_reward))
     replace(module, "MultiTurnAgentExecutor.__init__", after(_name_environment))
-
-
-def _patch_reward(module: ModuleType) -> None:
-    replace(module, "RemoteRewardModel.__init__", with_role("reward"))
 
 
 def _take_role(actor: Any, *_: Any, **__: Any) -> None:
@@ -120,6 +113,7 @@ def _name_environment(_executor: Any, agent_instance_cls: Any, *_: Any, **__: An
         agent_instance_cls.step = shared("rollout/tools")(step)
 
 
+_patch_samples = replacing({"SamplesGenerator.generate_samples": before(steps.begin_if_due)})
 ADAPTER = Adapter(
     "openrlhf",
     (
@@ -167,6 +161,7 @@ ADAPTER = Adapter(
     {
         _TRAINER: _patch_trainer, _ASYNC: _patch_async, _SAMPLES: _patch_samples,
         _EXPERIENCE: _patch_samples, _LAUNCHER: _patch_launcher, _ENGINE: _patch_engine,
-        _AGENT: _patch_agent, _REWARD: _patch_reward,
+        _AGENT: _patch_agent,
+        _REWARD: replacing({"RemoteRewardModel.__init__": with_role("reward")}),
     },
 )  # fmt: skip

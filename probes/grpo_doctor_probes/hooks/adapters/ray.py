@@ -13,21 +13,15 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable
-from types import ModuleType
 from typing import Any
 
 from grpo_doctor_probes import recorder
 from grpo_doctor_probes.hooks.table import Adapter
-from grpo_doctor_probes.hooks.wrapping import on_result, replace
+from grpo_doctor_probes.hooks.wrapping import on_result, replacing
 
 _LOADING, _CONNECTING = "ray._private.function_manager", "ray._private.worker"
 _SUBMITTED = "RAY_JOB_CONFIG_JSON_ENV_VAR"
 _STARTUP = os.path.join(os.path.dirname(os.path.dirname(__file__)), "startup")  # noqa: PTH118, PTH120
-
-
-def _patch_loading(module: ModuleType) -> None:
-    for name in ("_load_actor_class_from_gcs", "_load_actor_class_from_local"):
-        replace(module, f"FunctionActorManager.{name}", on_result(_hook))
 
 
 def _hook(actor_class: object, *_: Any, **__: Any) -> None:
@@ -35,10 +29,6 @@ def _hook(actor_class: object, *_: Any, **__: Any) -> None:
 
     if isinstance(actor_class, type):
         apply_to_actor(actor_class)
-
-
-def _patch_connecting(module: ModuleType) -> None:
-    replace(module, "init", _around_init)
 
 
 def _around_init(init: Callable[..., Any]) -> Callable[..., Any]:
@@ -80,4 +70,14 @@ def _submitted_variables() -> dict[str, str]:
     return variables
 
 
-ADAPTER = Adapter("ray", (), {_LOADING: _patch_loading, _CONNECTING: _patch_connecting})
+ADAPTER = Adapter(
+    "ray",
+    (),
+    {
+        _LOADING: replacing({
+            "FunctionActorManager._load_actor_class_from_gcs": on_result(_hook),
+            "FunctionActorManager._load_actor_class_from_local": on_result(_hook),
+        }),
+        _CONNECTING: replacing({"init": _around_init}),
+    },
+)  # fmt: skip

@@ -2,16 +2,10 @@
 
 from __future__ import annotations
 
-from types import ModuleType
-
 from grpo_doctor_probes.hooks.table import Adapter, Hook
-from grpo_doctor_probes.hooks.wrapping import replace, shared
+from grpo_doctor_probes.hooks.wrapping import replacing, shared
 
 _ENGINE = "sglang.srt.entrypoints.engine"
-
-
-def _patch_engine(module: ModuleType) -> None:
-    replace(module, "Engine.async_generate", shared("rollout/generate"))
 
 
 ADAPTER = Adapter(
@@ -25,5 +19,5 @@ ADAPTER = Adapter(
         Hook(_ENGINE, "Engine.update_weights_from_disk", "sync", "0.4.6-"),
         Hook(_ENGINE, "Engine.update_weights_from_ipc", "sync", "0.5.9-"),
     ),
-    {_ENGINE: _patch_engine},
+    {_ENGINE: replacing({"Engine.async_generate": shared("rollout/generate")})},
 )

@@ -17,7 +17,7 @@ from grpo_doctor_probes.hooks.passes import patch_trainer
 from grpo_doctor_probes.hooks.spans import inside
 from grpo_doctor_probes.hooks.table import Adapter, Hook
 from grpo_doctor_probes.hooks.users_code import time_method
-from grpo_doctor_probes.hooks.wrapping import after, before, replace, spanned
+from grpo_doctor_probes.hooks.wrapping import after, before, replace, replacing, spanned
 
 _TRAINER, _TRAINER_3 = (
     "swift.rlhf_trainers.grpo_trainer",
@@ -120,12 +120,11 @@ _HOOKS = (
 )  # fmt: skip
 
 
-def _patch_launch(module: ModuleType) -> None:
-    replace(module, "SwiftSft.train", before(_note_arguments))
-
-
 def _note_arguments(launch: Any, *_: Any, **__: Any) -> None:
     PARSED.update(plain_settings(launch.args))
+
+
+_patch_launch = replacing({"SwiftSft.train": before(_note_arguments)})
 
 
 def _patch_old_trainer(module: ModuleType) -> None:
@@ -136,14 +135,13 @@ def _patch_old_trainer(module: ModuleType) -> None:
         replace(module, "GRPOTrainer._score_completions", lambda f: spanned(f, "reward"))
 
 
-def _patch_mixin(module: ModuleType) -> None:
-    replace(module, "RolloutTrainerMixin._prepare_scheduler", after(_time_turns))
-
-
 def _time_turns(trainer: Any, *_: Any, **__: Any) -> None:
     scheduler = getattr(trainer, "multi_turn_scheduler", None)
     if scheduler is not None:
         time_method(scheduler, "step", "rollout/tools")
+
+
+_patch_mixin = replacing({"RolloutTrainerMixin._prepare_scheduler": after(_time_turns)})
 
 
 ADAPTER = Adapter(

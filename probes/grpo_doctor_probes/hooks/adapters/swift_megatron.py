@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator
-from types import ModuleType
 from typing import Any
 
 from grpo_doctor_probes import describe, metrics, sidecar, watch_collectives
@@ -19,7 +18,7 @@ from grpo_doctor_probes.hooks.roles import with_gpu_times, with_role
 from grpo_doctor_probes.hooks.spans import STEPS, HookedSpan
 from grpo_doctor_probes.hooks.table import Hook
 from grpo_doctor_probes.hooks.users_code import name_rewards, time_method
-from grpo_doctor_probes.hooks.wrapping import after, before, on_result, replace
+from grpo_doctor_probes.hooks.wrapping import after, before, on_result, replacing
 from grpo_doctor_probes.recorder import quietly
 from grpo_doctor_probes.rundir import DRIVER
 
@@ -103,14 +102,6 @@ HOOKS = (
 )  # fmt: skip
 
 
-def _patch_base(module: ModuleType) -> None:
-    replace(module, "BaseMegatronTrainer.train_step", before(_begin_step))
-    replace(module, "BaseMegatronTrainer.train", _around_train)
-    replace(module, "BaseMegatronTrainer.on_log", after(_write_metrics))  # by then they are numbers
-    replace(module, "BaseMegatronTrainer._prepare_data_iterator", _around_iterators)
-    replace(module, "BaseMegatronTrainer.new_cyclic_iter", _around_old_iterator)  # before 4.0
-
-
 def _around_train(train: Callable[..., Any]) -> Callable[..., Any]:
     def wrapper(self: Any, *args: Any, **kwargs: Any) -> Any:
         quietly(_describe, self.args)
@@ -180,11 +171,6 @@ def _timed_iterator(iterator: Iterator[Any]) -> Iterator[Any]:
         yield item
 
 
-def _patch_driver(module: ModuleType) -> None:
-    replace(module, "GRPOTrainer._train_loop", _around_driver)
-    replace(module, "extract_iteration", on_result(_next_step))
-
-
 def _around_driver(loop: Callable[..., Any]) -> Callable[..., Any]:
     def wrapper(self: Any, tg: Any, train_iters: int, iteration: int) -> Any:
         quietly(_begin_driver, self, tg, train_iters, iteration)
@@ -212,23 +198,27 @@ def _next_step(iteration: int, *_: Any, **__: Any) -> None:
         STEPS.begin(iteration + 1)
 
 
-def _patch_ray_base(module: ModuleType) -> None:
-    replace(module, "BaseRayTrainer._build_dataloader", after(_time_loader))
-
-
 def _time_loader(trainer: Any, *_: Any, **__: Any) -> None:
     trainer._data_iter = _timed_iterator(trainer._data_iter)  # noqa: SLF001 - the class's own
 
 
-def _patch_worker(module: ModuleType) -> None:
-    replace(module, "MegatronWorker.__init__", with_role("actor"))
-    for method in ("train_step", "compute_logps", "compute_ref_logps"):
-        replace(module, f"MegatronWorker.{method}", with_gpu_times)
-
-
 PATCHES = {
-    _BASE: _patch_base,
-    _DRIVER: _patch_driver,
-    _RAY_BASE: _patch_ray_base,
-    _WORKER: _patch_worker,
-}
+    _BASE: replacing({
+        "BaseMegatronTrainer.train_step": before(_begin_step),
+        "BaseMegatronTrainer.train": _around_train,
+        "BaseMegatronTrainer.on_log": after(_write_metrics),  # by then they are numbers
+        "BaseMegatronTrainer._prepare_data_iterator": _around_iterators,
+        "BaseMegatronTrainer.new_cyclic_iter": _around_old_iterator,  # before 4.0
+    }),
+    _DRIVER: replacing({
+        "GRPOTrainer._train_loop": _around_driver,
+        "extract_iteration": on_result(_next_step),
+    }),
+    _RAY_BASE: replacing({"BaseRayTrainer._build_dataloader": after(_time_loader)}),
+    _WORKER: replacing({
+        "MegatronWorker.__init__": with_role("actor"),
+        "MegatronWorker.train_step": with_gpu_times,
+        "MegatronWorker.compute_logps": with_gpu_times,
+        "MegatronWorker.compute_ref_logps": with_gpu_times,
+    }),
+}  # fmt: skip

@@ -8,7 +8,6 @@ evaluation and checkpoints are part of the step that they follow, stopping worke
 from __future__ import annotations
 
 from collections.abc import Callable
-from types import ModuleType
 from typing import Any
 
 from grpo_doctor_probes import metrics, watch_collectives
@@ -19,18 +18,12 @@ from grpo_doctor_probes.hooks.spans import STEPS, inside, open_spans
 from grpo_doctor_probes.hooks.sums import SUMS
 from grpo_doctor_probes.hooks.table import Adapter, Hook
 from grpo_doctor_probes.hooks.users_code import name_callbacks, name_rewards
-from grpo_doctor_probes.hooks.wrapping import before, replace
+from grpo_doctor_probes.hooks.wrapping import before, replacing
 from grpo_doctor_probes.recorder import quietly
 
 _TRAINER = "transformers.trainer"
 _CALLBACKS = "transformers.trainer_callback"
 _GENERATION = "transformers.generation.utils"
-
-
-def _patch_trainer(module: ModuleType) -> None:
-    replace(module, "Trainer.train", _around_train)
-    replace(module, "Trainer.get_batch_samples", before(_begin_step))
-    replace(module, "Trainer.log", _around_log)
 
 
 def _around_train(train: Callable[..., Any]) -> Callable[..., Any]:
@@ -45,10 +38,6 @@ def _around_train(train: Callable[..., Any]) -> Callable[..., Any]:
         return result
 
     return wrapper
-
-
-def _patch_callbacks(module: ModuleType) -> None:
-    replace(module, "CallbackHandler.on_train_end", before(lambda *_, **__: STEPS.end()))
 
 
 def _begin_step(trainer: Any, *_: Any, **__: Any) -> None:
@@ -95,5 +84,14 @@ ADAPTER = Adapter(
             unless=("reward",),
         ),
     ),
-    {_TRAINER: _patch_trainer, _CALLBACKS: _patch_callbacks},
+    {
+        _TRAINER: replacing({
+            "Trainer.train": _around_train,
+            "Trainer.get_batch_samples": before(_begin_step),
+            "Trainer.log": _around_log,
+        }),
+        _CALLBACKS: replacing({
+            "CallbackHandler.on_train_end": before(lambda *_, **__: STEPS.end()),
+        }),
+    },
 )  # fmt: skip

@@ -8,7 +8,6 @@ yet, which looks like slow data loading and is not.
 from __future__ import annotations
 
 from collections.abc import Callable
-from types import ModuleType
 from typing import Any
 
 from grpo_doctor_probes import recorder
@@ -16,7 +15,7 @@ from grpo_doctor_probes.hooks.roles import with_role
 from grpo_doctor_probes.hooks.spans import write_ended
 from grpo_doctor_probes.hooks.table import Hook
 from grpo_doctor_probes.hooks.users_code import name_rewards
-from grpo_doctor_probes.hooks.wrapping import after, before, replace, shared
+from grpo_doctor_probes.hooks.wrapping import after, before, replacing, shared
 
 _TRAINER = "trl.experimental.async_grpo.async_grpo_trainer"
 _LOOP = "trl.experimental.async_grpo.async_rollout_worker"
@@ -44,13 +43,6 @@ def fetch_span(trainer: object, *_: object, **__: object) -> str:
     """What it is to fetch batches: of a queue that a rollout loop fills, to wait for that loop."""
     classes = {f"{kind.__module__}.{kind.__name__}" for kind in type(trainer).__mro__}
     return WAIT if f"{_TRAINER}.AsyncGRPOTrainer" in classes else "dataload"
-
-
-def _patch_loop(module: ModuleType) -> None:
-    replace(module, "_AsyncRolloutLoop.__init__", after(lambda loop, *_, **__: name_rewards(loop)))
-    replace(module, "_AsyncRolloutLoop.run", with_role("rollout"))
-    replace(module, "_AsyncRolloutLoop._execute_tool_calls", _around_tools)
-    replace(module, "_AsyncRolloutLoop._push_metrics", before(_write_waits))
 
 
 def _around_tools(execute: Callable[..., Any]) -> Callable[..., Any]:
@@ -82,4 +74,11 @@ def _write_waits(_loop: Any, values: dict[str, Any], *_: Any, **__: Any) -> None
             write_ended(active, waited_s, span)
 
 
-PATCHES: dict[str, Callable[[ModuleType], None]] = {_LOOP: _patch_loop}
+PATCHES = {
+    _LOOP: replacing({
+        "_AsyncRolloutLoop.__init__": after(lambda loop, *_, **__: name_rewards(loop)),
+        "_AsyncRolloutLoop.run": with_role("rollout"),
+        "_AsyncRolloutLoop._execute_tool_calls": _around_tools,
+        "_AsyncRolloutLoop._push_metrics": before(_write_waits),
+    }),
+}  # fmt: skip

@@ -32,7 +32,7 @@ from grpo_doctor_probes.hooks.roles import with_gpu_times, with_role
 from grpo_doctor_probes.hooks.spans import STEPS, HookedSpan
 from grpo_doctor_probes.hooks.table import Adapter
 from grpo_doctor_probes.hooks.users_code import name_of
-from grpo_doctor_probes.hooks.wrapping import after, before, replace, shared
+from grpo_doctor_probes.hooks.wrapping import after, before, replace, replacing, shared
 from grpo_doctor_probes.recorder import quietly
 from grpo_doctor_probes.rundir import DRIVER
 from grpo_doctor_probes.sidecar import ROLE
@@ -104,10 +104,9 @@ def _patch_legacy(module: ModuleType) -> None:
     replace(module, "RayPPOTrainer.fit", verl_async.until_last_step)
 
 
-def _drives(module: ModuleType, start: str, fit: str) -> None:
+def _drives(start: str, fit: str) -> Callable[[ModuleType], None]:
     """The process that makes the workers, in `start`, has the steps, until `fit` returns."""
-    replace(module, start, _around_start)
-    replace(module, fit, verl_async.until_last_step)
+    return replacing({start: _around_start, fit: verl_async.until_last_step})
 
 
 def _around_start(start: Callable[..., Any]) -> Callable[..., Any]:
@@ -142,11 +141,6 @@ def _around_iter(begin: Callable[..., Any]) -> Callable[..., Any]:
     return batches
 
 
-def _patch_tracking(module: ModuleType) -> None:
-    replace(module, "Tracking.__init__", before(_describe))
-    replace(module, "Tracking.log", before(_write_metrics))
-
-
 def _describe(_tracking: Any, *args: Any, **kwargs: Any) -> None:
     config = kwargs.get("config") or (args[3] if len(args) > 3 else None)
     if not isinstance(config, dict) or "actor_rollout_ref" not in config:
@@ -164,26 +158,12 @@ def _write_metrics(_tracking: Any, data: Any, step: Any, *_: Any, **__: Any) -> 
 
 def _has_role(role: str, *owners: str) -> Callable[[ModuleType], None]:
     """A process that makes one of the `owners` has that role."""
-
-    def patch(module: ModuleType) -> None:
-        for owner in owners:
-            replace(module, f"{owner}.__init__", with_role(role))
-
-    return patch
-
-
-def _patch_actors(module: ModuleType) -> None:
-    for name in ("compute_log_prob", "compute_ref_log_prob", "update_actor"):
-        replace(module, f"ActorRolloutRefWorker.{name}", with_gpu_times)
+    return replacing({f"{owner}.__init__": with_role(role) for owner in owners})
 
 
 def _patch_worker(module: ModuleType) -> None:
     replace(module, "Worker.__init__", with_role("actor"))
     replace(module, "Worker.__init__", after(lambda *_, **__: watch_collectives()))
-
-
-def _patch_rewards(module: ModuleType) -> None:
-    replace(module, "get_custom_reward_fn", _around_custom_reward)
 
 
 def _around_custom_reward(load: Callable[..., Any]) -> Callable[..., Any]:
@@ -220,17 +200,23 @@ ADAPTER = Adapter(
         "verl.utils.profiler": _patch_timers,
         "verl.utils.debug": _patch_timers,
         LEGACY: _patch_legacy,
-        V1: lambda module: _drives(module, "PPOTrainer.init", "PPOTrainer.fit"),
-        verl_async.SEPARATION: lambda module: _drives(
-            module, "SeparateRayPPOTrainer.init_workers", "SeparateRayPPOTrainer.fit"
+        V1: _drives("PPOTrainer.init", "PPOTrainer.fit"),
+        verl_async.SEPARATION: _drives(
+            "SeparateRayPPOTrainer.init_workers", "SeparateRayPPOTrainer.fit"
         ),
-        "verl.utils.tracking": _patch_tracking,
+        "verl.utils.tracking": replacing({
+            "Tracking.__init__": before(_describe), "Tracking.log": before(_write_metrics),
+        }),
         "verl.single_controller.base.worker": _patch_worker,
-        "verl.trainer.ppo.reward": _patch_rewards,
+        "verl.trainer.ppo.reward": replacing({"get_custom_reward_fn": _around_custom_reward}),
         _AGENT_LOOP: _has_role("agent", "AgentLoopWorker", "AgentLoopWorkerBase"),
         REWARD_LOOP: _has_role("reward", "RewardLoopWorker"),
         **{module: _has_role("rollout", name) for module, name in SERVERS.items()},
-        **dict.fromkeys(ACTORS, _patch_actors),
+        **dict.fromkeys(ACTORS, replacing({
+            "ActorRolloutRefWorker.compute_log_prob": with_gpu_times,
+            "ActorRolloutRefWorker.compute_ref_log_prob": with_gpu_times,
+            "ActorRolloutRefWorker.update_actor": with_gpu_times,
+        })),
         **verl_async.PATCHES,
     },
 )  # fmt: skip

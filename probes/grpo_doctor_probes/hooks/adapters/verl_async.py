@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from time import time
-from types import ModuleType
 from typing import Any
 
 from grpo_doctor_probes import recorder
@@ -17,7 +16,7 @@ from grpo_doctor_probes.decorate import timed
 from grpo_doctor_probes.hooks.roles import with_role
 from grpo_doctor_probes.hooks.spans import STEPS, write_ended
 from grpo_doctor_probes.hooks.table import Hook
-from grpo_doctor_probes.hooks.wrapping import replace
+from grpo_doctor_probes.hooks.wrapping import replacing
 from grpo_doctor_probes.recorder import quietly
 from grpo_doctor_probes.rundir import DRIVER
 
@@ -57,20 +56,6 @@ def _last_step() -> Iterator[None]:
         STEPS.end()
 
 
-def _patch_one_step_off(module: ModuleType) -> None:
-    replace(module, "OneStepOffRayTrainer.fit", until_last_step)
-
-
-def _patch_trainer(module: ModuleType) -> None:
-    replace(module, "FullyAsyncTrainer.__init__", with_role(DRIVER))
-    replace(module, "FullyAsyncTrainer.fit", until_last_step)
-
-
-def _patch_rollouter(module: ModuleType) -> None:
-    replace(module, "FullyAsyncRollouter.__init__", with_role("rollouter"))
-    replace(module, "FullyAsyncRollouter.reset_staleness", _around_resume)
-
-
 def _around_resume(resume: Callable[..., Any]) -> Callable[..., Any]:
     """New weights let a rollouter go on that has stopped."""
 
@@ -92,8 +77,14 @@ def _write_wait(rollouter: Any) -> None:
     write_ended(active, time() - idle_since, _QUEUE, reason)
 
 
-PATCHES: dict[str, Callable[[ModuleType], None]] = {
-    _ONE_STEP_OFF: _patch_one_step_off,
-    _TRAINER: _patch_trainer,
-    _ROLLOUTER: _patch_rollouter,
-}
+PATCHES = {
+    _ONE_STEP_OFF: replacing({"OneStepOffRayTrainer.fit": until_last_step}),
+    _TRAINER: replacing({
+        "FullyAsyncTrainer.__init__": with_role(DRIVER),
+        "FullyAsyncTrainer.fit": until_last_step,
+    }),
+    _ROLLOUTER: replacing({
+        "FullyAsyncRollouter.__init__": with_role("rollouter"),
+        "FullyAsyncRollouter.reset_staleness": _around_resume,
+    }),
+}  # fmt: skip

@@ -16,7 +16,7 @@ from grpo_doctor_probes.decorate import timed
 from grpo_doctor_probes.hooks.roles import with_role
 from grpo_doctor_probes.hooks.spans import HookedSpan, inside
 from grpo_doctor_probes.hooks.table import Adapter, Hook
-from grpo_doctor_probes.hooks.wrapping import after, before, by_arguments, replace
+from grpo_doctor_probes.hooks.wrapping import after, before, by_arguments, replace, replacing
 from grpo_doctor_probes.recorder import quietly
 from grpo_doctor_probes.sidecar import ROLE
 
@@ -47,10 +47,6 @@ class _LongSpan:
 
 
 _BUSY, _PAUSED = _LongSpan(_GENERATE), _LongSpan(_PAUSE)
-
-
-def _patch_llm(module: ModuleType) -> None:
-    replace(module, "LLM.collective_rpc", by_arguments(_span_of_rpc))
 
 
 def _patch_async(module: ModuleType) -> None:
@@ -140,5 +136,9 @@ ADAPTER = Adapter(
         Hook(_CORE, "EngineCore.sleep", _OFFLOAD, "0.12-"),
         Hook(_CORE, "EngineCore.wake_up", _OFFLOAD, "0.12-"),
     ),
-    {_LLM: _patch_llm, _ASYNC: _patch_async, _CORE: _patch_core},
+    {
+        _LLM: replacing({"LLM.collective_rpc": by_arguments(_span_of_rpc)}),
+        _ASYNC: _patch_async,
+        _CORE: _patch_core,
+    },
 )
