@@ -208,9 +208,7 @@ class Assembler:
         by_command = framework_by_command(processes.values())
         if by_command != "unknown" or not main:
             return by_command
-        first = main[min(main)].process
-        proc = self._survey.proc
-        return unless_blocked(_PATIENCE_S, lambda: framework_by_script(proc, first), "unknown")
+        return framework_by_script(self._survey.proc, main[min(main)].process)
 
 
 def _rank_of(pid: int, ranks: Mapping[int, int | None], survey: Survey) -> int | None:

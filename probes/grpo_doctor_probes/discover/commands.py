@@ -10,9 +10,11 @@ import os
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Literal
 
+from grpo_doctor_probes.bounded import unless_blocked
 from grpo_doctor_probes.discover.scan import Process
 from grpo_doctor_probes.evidence.job import Role
 from grpo_doctor_probes.printable import printable_command
@@ -91,6 +93,7 @@ _REWARD_CODE = re.compile(r"grpo_doctor_trainer\.rewards\.worker")
 _SERVER_SCRIPT = re.compile(r"/(?:trl/scripts/vllm_serve|swift/cli/(?:rollout|deploy)|sglang/launch_server)\.py$")  # fmt: skip  # noqa: E501
 SPAWNED_CODE = re.compile(r"multiprocessing\.spawn import spawn_main")
 _SCRIPT_LIMIT_BYTES = 256 << 10
+_PATIENCE_S = 1.0
 # The order decides where several match: ms-swift and verl bring their own trl along.
 _BY_COMMAND = (
     ("bundled", re.compile(r"(?:^|/)grpo_doctor_trainer(?:[./]|$)")),
@@ -256,8 +259,10 @@ def framework_by_command(processes: Iterable[Process]) -> str:
 
 
 def framework_by_script(proc: Path, process: Process) -> str:
-    """One of FOUND_FRAMEWORKS, by the import lines of the script that a rank runs."""
-    modules = set(_IMPORT.findall(_script(proc, process)))
+    """One of FOUND_FRAMEWORKS, by the import lines of the script that a rank runs; `unknown` where
+    its file system does not answer."""
+    text = unless_blocked(_PATIENCE_S, partial(_script, proc, process), "")
+    modules = set(_IMPORT.findall(text))
     for module in ("grpo_doctor_trainer", "swift", "verl", "openrlhf", "trl"):
         if module in modules:
             return _OF_IMPORT.get(module, module)

@@ -6,10 +6,8 @@ import contextlib
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 
-from grpo_doctor_probes.bounded import unless_blocked
 from grpo_doctor_probes.discover.assemble import Assembler, Survey
 from grpo_doctor_probes.discover.candidates import Candidate, find_candidates
 from grpo_doctor_probes.discover.commands import (
@@ -35,7 +33,6 @@ from grpo_doctor_probes.discover.sockets import Connection, Sockets, find_server
 from grpo_doctor_probes.evidence import Job, Member
 from grpo_doctor_probes.procstat import read_stat
 
-_PATIENCE_S = 1.0
 _RAY_CORE = ("raylet", "gcs_server")
 
 
@@ -71,10 +68,8 @@ def _launched(candidate: Candidate, candidates: Mapping[int, Candidate]) -> bool
 
 
 def _is_training(proc: Path, candidate: Candidate) -> bool:
-    if framework_by_command([candidate.process]) != "unknown":
-        return True
-    read = partial(framework_by_script, proc, candidate.process)
-    return unless_blocked(_PATIENCE_S, read, "unknown") != "unknown"
+    by_command = framework_by_command([candidate.process])
+    return by_command != "unknown" or framework_by_script(proc, candidate.process) != "unknown"
 
 
 def recognise_parents(

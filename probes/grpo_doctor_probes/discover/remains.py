@@ -109,7 +109,7 @@ class Remains:
         return alike and not launched and len(members) == members[0].world and len(members) > 1
 
     def _talks(self, pid: int) -> bool:
-        pairs = [{connection.client, connection.server} for connection in self.connections]
+        pairs = ({connection.client, connection.server} for connection in self.connections)
         return any(pid in pair and len(pair) > 1 for pair in pairs)
 
     def _is_orphan(self, pid: int) -> bool:

@@ -75,7 +75,8 @@ class Sockets:
             if owner is None and listeners:
                 owner = self._owner(space, listeners[-1])
             if owner is not None:
-                yield Connection(pid, owner, port, _host_of(socket) in _LOOPBACK)
+                host = socket.remote_end.partition(b":")[0]
+                yield Connection(pid, owner, port, host in _LOOPBACK)
 
     def has_unknown_servers(self, pid: int) -> bool:
         """Whether `pid` is connected to a listening process of this host that was not added."""
@@ -115,10 +116,6 @@ def _other_end(table: TcpTable, socket: Tcp) -> Tcp | None:
     return end if end is not None and end.state_code == ESTABLISHED else None
 
 
-def _host_of(socket: Tcp) -> bytes:
-    return socket.remote_end.partition(b":")[0]
-
-
 def find_servers(
     ranks: Iterable[int], core: set[int], tree: Tree, left_out: frozenset[int], sockets: Sockets
 ) -> dict[int, set[int]]:
@@ -127,7 +124,7 @@ def find_servers(
     All other processes' descriptors are read only when some rank has such a connection. Servers of
     another user are left alone: they serve the host, not the job.
     """
-    ranks = [pid for pid in ranks if sockets.has_unknown_servers(pid)]
+    ranks = list(filter(sockets.has_unknown_servers, ranks))
     if not ranks:
         return {}
     users = {tree.processes[pid].uid for pid in ranks}

@@ -25,7 +25,6 @@ from grpo_doctor_probes.look.processes import look_at
 from grpo_doctor_probes.look.syscalls import Call, Waits, call
 from grpo_doctor_probes.look.threads import SchedulerClock
 
-PROC = Path("/proc")
 _ASLEEP = frozenset("SD")
 _MOST_ROWS = 32  # of one process
 _MOST_DESCENDANTS = 512
@@ -138,7 +137,7 @@ WAITS: dict[Waits, Callable[[Waiting, Call], Iterator[Blocked]]] = {
 }
 
 
-def blocked(job: Job, look: Look, proc: Path = PROC) -> tuple[Blocked, ...]:
+def blocked(job: Job, look: Look, proc: Path = Path("/proc")) -> tuple[Blocked, ...]:
     """Rows for the blocked threads of the job's processes and of all processes below them.
 
     Of helper threads only calls on descriptors, children and locks are told: they idle in futex

@@ -29,7 +29,6 @@ _STAT_AT_MOST_S = 1.0
 _AT_CWD = 0xFFFFFF9C  # AT_FDCWD as an unsigned 32-bit number
 _OPENING = ("open", "openat", "openat2")
 _LOCKING = frozenset({fcntl.F_SETLKW, 38})  # and F_OFD_SETLKW
-PROC = Path("/proc")
 
 
 def wait_for_flock(waiting: Waiting, call: Call) -> Iterator[Blocked]:
@@ -153,7 +152,7 @@ def _is_fifo(waiting: Waiting, path: str) -> bool:
         return False
 
 
-def lock_file(pid: int, path: str, proc: Path = PROC) -> Blocked:
+def lock_file(pid: int, path: str, proc: Path = Path("/proc")) -> Blocked:
     """What the main thread of `pid` waits for, that wants the lock on `path`: who has it."""
     view = HostView(proc)
     number = file_number(f"{proc}/{pid}/root{path}")

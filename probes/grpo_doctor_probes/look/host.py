@@ -45,7 +45,6 @@ _ALWAYS = ("/tmp", "/dev/shm")  # noqa: S108 - they fill up, that is why they ar
 _NO_DISKS = frozenset(
     {"proc", "sysfs", "cgroup", "cgroup2", "devpts", "mqueue", "devtmpfs", "securityfs", "bpf"}
 )
-PROC = Path("/proc")
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,7 +175,7 @@ def _ask(proc: Path, pid: int, path: str, mount: Mount) -> Disk:
     )
 
 
-def host(job: Job, proc: Path = PROC) -> HostFacts:
+def host(job: Job, proc: Path = Path("/proc")) -> HostFacts:
     """Facts of this host; of disks only those that the job's processes use."""
     available, swap_total, swap_free = meminfo_bytes(
         content(proc / "meminfo"), b"MemAvailable", b"SwapTotal", b"SwapFree"

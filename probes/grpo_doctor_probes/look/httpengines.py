@@ -23,7 +23,6 @@ from grpo_doctor_probes.discover.permission import has_our_network
 from grpo_doctor_probes.evidence import EngineLook, Job, Member
 from grpo_doctor_probes.tcp import open_sockets, tcp_table
 
-PROC = Path("/proc")
 _ROLES = frozenset({"server", "engine"})
 _PORT = re.compile(r"--(?:vllm_server_)?port[= ](\d{1,5})\b")
 _USUAL_PORTS = (8000, 30000)  # vLLM's and SGLang's own defaults
@@ -62,7 +61,7 @@ class _Address(NamedTuple):
     port: int
 
 
-def engines(job: Job, proc: Path = PROC) -> tuple[EngineLook, ...]:
+def engines(job: Job, proc: Path = Path("/proc")) -> tuple[EngineLook, ...]:
     """Ask every server of the job, all at once, each page for at most a second.
 
     `values` has the numbers of `/metrics` summed over labels, and `healthy` 1.0 or 0.0, which is
@@ -73,7 +72,7 @@ def engines(job: Job, proc: Path = PROC) -> tuple[EngineLook, ...]:
         address
         for member in job.members
         if member.role in _ROLES
-        for address in _addresses(member, member.pid in fronts or _is_server(member), proc)
+        for address in _addresses(member, member.pid in fronts, proc)
     ]
     if not addresses:
         return ()
@@ -124,12 +123,7 @@ def parse_statistics(text: str) -> dict[str, float]:
     }
 
 
-def _is_server(member: Member) -> bool:
-    """Whether its command says that it serves an engine: then it listens for HTTP alone."""
-    return kind_of(member.name, tuple(member.command.split())) == "server"
-
-
-def _addresses(member: Member, is_server: bool, proc: Path) -> list[_Address]:
+def _addresses(member: Member, is_front: bool, proc: Path) -> list[_Address]:
     """The ports to ask: the one of its command, a usual one, or where a known server has clients.
 
     A worker of Ray is never taken for a known server: its other ports speak another protocol.
@@ -143,6 +137,8 @@ def _addresses(member: Member, is_server: bool, proc: Path) -> list[_Address]:
     }
     match = _PORT.search(member.command)
     likely = [port for port in ((int(match[1]),) if match else _USUAL_PORTS) if port in listening]
+    # Whose command says that it serves an engine, listens for HTTP alone.
+    is_server = is_front or kind_of(member.name, tuple(member.command.split())) == "server"
     if not likely and is_server and not member.name.startswith("ray::"):
         likely = sorted(
             {socket.local_port for socket in own if socket.state == "ESTABLISHED"} & set(listening)

@@ -16,7 +16,6 @@ from grpo_doctor_probes.look.descriptors import content
 from grpo_doctor_probes.procfs import read
 from grpo_doctor_probes.procstat import read_stat
 
-PROC = Path("/proc")
 _CORES = re.compile(rb"^Cpus_allowed_list:\s*(\S+)", re.MULTILINE)
 
 
@@ -47,13 +46,13 @@ def field_of(file: Path, key: str) -> int:
     return 0
 
 
-def limits(job: Job, proc: Path = PROC, mount: Path = MOUNT) -> tuple[Limits, ...]:
+def limits(job: Job, proc: Path = Path("/proc"), mount: Path = MOUNT) -> tuple[Limits, ...]:
     """The limits of each process of the job that is still there."""
     answers = (limits_of(member.pid, proc, mount) for member in job.members)
     return tuple(answer for answer in answers if answer is not None)
 
 
-def limits_of(pid: int, proc: Path = PROC, mount: Path = MOUNT) -> Limits | None:
+def limits_of(pid: int, proc: Path = Path("/proc"), mount: Path = MOUNT) -> Limits | None:
     """The limits of one process; None when it has gone."""
     try:
         stat = read_stat(proc / str(pid))
@@ -78,7 +77,7 @@ def limits_of(pid: int, proc: Path = PROC, mount: Path = MOUNT) -> Limits | None
     )
 
 
-def frozen(pid: int, proc: Path = PROC, mount: Path = MOUNT) -> str:
+def frozen(pid: int, proc: Path = Path("/proc"), mount: Path = MOUNT) -> str:
     """The file that thaws a process that is frozen; empty for one that is not."""
     return _freezer(_levels(pid, proc, mount))
 

@@ -18,7 +18,6 @@ from grpo_doctor_probes.printable import printable
 from grpo_doctor_probes.procfs import descriptors
 from grpo_doctor_probes.redact import redact_text
 
-PROC = Path("/proc")
 _LOOKS_LIKE = re.compile(r"\.(?:log|out|err|stdout|stderr)(?:\.\d+)?$|/logs?/[^/]+\.txt$")
 _STREAMS = (1, 2)
 _TAIL_BYTES = 64 << 10
@@ -37,7 +36,7 @@ class _Open(NamedTuple):
     path: str
 
 
-def logs(job: Job, proc: Path = PROC) -> tuple[LogTail, ...]:
+def logs(job: Job, proc: Path = Path("/proc")) -> tuple[LogTail, ...]:
     """Each log once, the one written last first. Logs on a file system that hangs are left out."""
     logs: dict[str, _Open] = {}
     for member in job.members:

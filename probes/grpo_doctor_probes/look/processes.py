@@ -11,15 +11,14 @@ from grpo_doctor_probes.evidence import Job, Look, ProcessLook, Thread
 from grpo_doctor_probes.look.descriptors import content
 from grpo_doctor_probes.look.threads import SchedulerClock, read_thread
 from grpo_doctor_probes.procfs import numbers, read, read_record
-from grpo_doctor_probes.procstat import Stat, read_stat
+from grpo_doctor_probes.procstat import read_stat
 
-PROC = Path("/proc")
 _SWAP = re.compile(rb"^VmSwap:\s*(\d+) kB", re.MULTILINE)
 # Of a process with thousands of threads, the oldest tell enough: a look must stay quick.
 _MOST_THREADS = 1024
 
 
-def processes(job: Job, proc: Path = PROC) -> Look:
+def processes(job: Job, proc: Path = Path("/proc")) -> Look:
     """Look at every process of the job. One that has ended has state `X`, a zombie `Z`.
 
     Bytes and system calls are those of /proc/PID/io, so reads of a cache, a pipe or a terminal
@@ -31,7 +30,9 @@ def processes(job: Job, proc: Path = PROC) -> Look:
     return Look(at_ns, tuple(looks))
 
 
-def look_at(pid: int, started_ticks: int, clock: SchedulerClock, proc: Path = PROC) -> ProcessLook:
+def look_at(
+    pid: int, started_ticks: int, clock: SchedulerClock, proc: Path = Path("/proc")
+) -> ProcessLook:
     """Look at one process; a later one of the same number counts as gone. 0 ticks: any."""
     at_ns = time.monotonic_ns()
     base = f"{proc}/{pid}/"
@@ -43,6 +44,8 @@ def look_at(pid: int, started_ticks: int, clock: SchedulerClock, proc: Path = PR
         return ProcessLook(pid, at_ns, "X")
     state = stat.state
     threads = _threads(base + "task", pid, clock)
+    # A main thread that has ended before others is `Z` too, with no code yet.
+    ended = state == "Z" and len(threads) <= 1
     swap = _SWAP.search(content(base + "status"))
     io, refused = _io(base + "io")
     if not refused and state not in "ZX" and _calls_are_hidden(base + "syscall"):
@@ -60,7 +63,7 @@ def look_at(pid: int, started_ticks: int, clock: SchedulerClock, proc: Path = PR
         major_faults=stat.major_faults,
         rss_bytes=stat.rss_bytes,
         swap_bytes=int(swap[1]) * 1024 if swap else 0,
-        exit_code=None if refused else _exit_code(stat, len(threads)),
+        exit_code=stat.wait_status if ended and not refused else None,
         threads=threads,
         problem=f"the {refused} of process {pid} are hidden: {ptrace_remedy()}" if refused else "",
     )
@@ -96,8 +99,3 @@ def _calls_are_hidden(path: str) -> bool:
     except OSError:
         return False
     return False
-
-
-def _exit_code(stat: Stat, threads: int) -> int | None:
-    """Of zombies. A main thread that has ended before others is `Z` too, with no code yet."""
-    return stat.wait_status if stat.state == "Z" and threads <= 1 else None

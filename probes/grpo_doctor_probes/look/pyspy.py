@@ -148,18 +148,21 @@ def arguments(pid: int, functions: frozenset[str]) -> dict[str, dict[str, str]]:
     let through one by one, and everything else is dropped before anything else sees it.
     """
     try:
-        threads = dump(pid, "--nonblocking", "--locals", at_most_s=_LOCALS_AT_MOST_S)
+        frames = _main_frames(pid, _LOCALS_AT_MOST_S)
     except PySpyError:  # `stacks` of the same process has said why
         return {}
     arguments_of: dict[str, dict[str, str]] = {}
-    for thread in threads:
-        if thread.get("os_thread_id") != pid:
-            continue
-        for printed in thread.get("frames") or []:
-            name = frame(printed).function.rpartition(".")[2]  # a method's has its class
-            if name in functions and name not in arguments_of:
-                arguments_of[name] = safe_values(printed.get("locals") or [])
+    for printed in frames:
+        name = frame(printed).function.rpartition(".")[2]  # a method's has its class
+        if name in functions and name not in arguments_of:
+            arguments_of[name] = safe_values(printed.get("locals") or [])
     return arguments_of
+
+
+def _main_frames(pid: int, at_most_s: float) -> list[dict[str, Any]]:
+    """The main thread's frames with their variables; none without Python. Raises PySpyError."""
+    threads = dump(pid, "--nonblocking", "--locals", at_most_s=at_most_s)
+    return next((t.get("frames") or [] for t in threads if t.get("os_thread_id") == pid), [])
 
 
 def safe_values(variables: list[dict[str, Any]]) -> dict[str, str]:
@@ -194,13 +197,12 @@ def _digest(pid: int, deadline: float) -> Locals:
     if left_s <= 0:
         return Locals(pid, at_ns, problem="no time was left to read its variables")
     try:
-        threads = dump(pid, "--nonblocking", "--locals", at_most_s=min(left_s, _LOCALS_AT_MOST_S))
+        frames = _main_frames(pid, min(left_s, _LOCALS_AT_MOST_S))
     except PySpyError as error:
         return Locals(pid, at_ns, problem=str(error))
-    main = next((thread for thread in threads if thread.get("os_thread_id") == pid), None)
-    if main is None or not main.get("frames"):
+    if not frames:
         return Locals(pid, at_ns, problem="its main thread has no Python frames")
-    return Locals(pid, at_ns, digest_of(main["frames"]))
+    return Locals(pid, at_ns, digest_of(frames))
 
 
 def digest_of(frames: Sequence[dict[str, Any]]) -> str:

@@ -18,8 +18,7 @@ from grpo_doctor_probes.procfs import read_record
 from grpo_doctor_probes.procstat import read_stat
 
 _EXEC_START = re.compile(rb"^se\.exec_start\s*:\s*(\d+)\.(\d+)", re.MULTILINE)
-_VOLUNTARY = re.compile(rb"^nr_voluntary_switches\s*:\s*(\d+)", re.MULTILINE)
-_INVOLUNTARY = re.compile(rb"^nr_involuntary_switches\s*:\s*(\d+)", re.MULTILINE)
+_SWITCHES = re.compile(rb"^nr_(voluntary|involuntary)_switches\s*:\s*(\d+)", re.MULTILINE)
 _READINGS = 4
 # On a full core our thread gets its turn within milliseconds, beside a real-time task perhaps not.
 _ONE_CORE_S = 0.2
@@ -39,11 +38,11 @@ def parse_sched(sched: bytes) -> Scheduling:
     """From /proc/PID/task/TID/sched. Its first line holds a name that may look like a field."""
     _, _, fields = sched.partition(b"\n-----")
     start = _EXEC_START.search(fields)
-    voluntary, involuntary = _VOLUNTARY.search(fields), _INVOLUNTARY.search(fields)
+    switches = {kind: int(count) for kind, count in _SWITCHES.findall(fields)}
     return Scheduling(
         int(start[1]) * 1_000_000 + int(start[2][:6].ljust(6, b"0")) if start else 0,
-        int(voluntary[1]) if voluntary else 0,
-        int(involuntary[1]) if involuntary else 0,
+        switches.get(b"voluntary", 0),
+        switches.get(b"involuntary", 0),
     )
 
 

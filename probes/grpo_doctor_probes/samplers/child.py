@@ -52,6 +52,8 @@ class Child:
         assert self._process.stdin is not None
         self._output, self._input = self._process.stdout, self._process.stdin
         os.set_blocking(self._output.fileno(), False)
+        self._poll = select.poll()
+        self._poll.register(self._output, select.POLLIN)
 
     @property
     def pid(self) -> int:
@@ -69,7 +71,7 @@ class Child:
         """The next line that it says; None where none has come in time. Raises EndedError."""
         deadline = time.monotonic() + at_most_s
         while b"\n" not in self._buffer:
-            if not self._wait(max(0.0, deadline - time.monotonic()) * 1e3):
+            if not self._poll.poll(max(0.0, deadline - time.monotonic()) * 1e3):
                 return None
             part = os.read(self._output.fileno(), _CHUNK_BYTES)
             if not part or len(self._buffer) > _MOST_BYTES:
@@ -94,11 +96,6 @@ class Child:
                 self._process.kill()
         _left_behind.append(self._process)
         _reap()
-
-    def _wait(self, at_most_ms: float) -> bool:
-        poll = select.poll()
-        poll.register(self._output.fileno(), select.POLLIN)
-        return bool(poll.poll(at_most_ms))
 
     def _how_it_ended(self) -> str:
         code = self._process.poll()

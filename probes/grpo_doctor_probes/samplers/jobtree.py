@@ -128,12 +128,9 @@ class JobTree:
                     break
                 ancestor = newcomers.get(ancestor.parent)
             else:
-                self._turn_away(process)
-
-    def _turn_away(self, process: Process) -> None:
-        if not process.is_young():
-            self._settled_pids.add(process.pid)
-        process.close()
+                if not process.is_young():
+                    self._settled_pids.add(pid)
+                process.close()
 
     def _is_ours(self, process: Process) -> bool:
         return (

@@ -14,7 +14,7 @@ from grpo_doctor_probes.samplers.gpu import GpuSampler
 from grpo_doctor_probes.samplers.host import HostSampler
 from grpo_doctor_probes.samplers.ranks import RankSampler
 from grpo_doctor_probes.samplers.server import Address, ServerSampler
-from grpo_doctor_probes.samplers.ticks import Clock, Grid, SystemClock
+from grpo_doctor_probes.samplers.ticks import Grid, SystemClock
 from grpo_doctor_probes.samplers.tracks import Reading, Source, Track
 
 LIMIT_BYTES = 64 * 2**20
@@ -50,7 +50,7 @@ class Sampling:
         environ: Mapping[str, str] | None = None,
         sources: Sequence[Source] | None = None,
         servers: Sequence[Address] = (),
-        clock: Clock | None = None,
+        clock: SystemClock | None = None,
         limit_bytes: int = LIMIT_BYTES,
     ) -> None:
         if not MIN_HZ <= hz <= MAX_HZ:

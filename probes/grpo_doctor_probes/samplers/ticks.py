@@ -4,30 +4,13 @@ from __future__ import annotations
 
 import threading
 import time
-from typing import Protocol
 
 _JITTER_NS = 10_000_000
 _MAX_PERIOD_NS = 2_000_000_000
 
 
-class Clock(Protocol):
-    """What the loop knows of time; tests put their own in its place."""
-
-    def monotonic_ns(self) -> int:
-        """CLOCK_MONOTONIC."""
-        ...
-
-    def unix_ns(self) -> int:
-        """CLOCK_REALTIME."""
-        ...
-
-    def wait_until(self, deadline_ns: int, stop: threading.Event) -> bool:
-        """Sleep until the deadline; True at once when `stop` is set."""
-        ...
-
-
 class SystemClock:
-    """The clocks of this host."""
+    """The clocks of this host, which are all that the loop knows of time."""
 
     def monotonic_ns(self) -> int:
         """CLOCK_MONOTONIC, which `time.monotonic_ns` reads on Linux."""

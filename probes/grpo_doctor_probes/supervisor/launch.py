@@ -63,14 +63,14 @@ def plan(  # noqa: PLR0913 - options of `grpo-doctor run`
     Raises:
         CannotStartError: the command or the trainer's packages are not there.
     """
+    options = {
+        RUN_DIR_VARIABLE: run_dir.resolve(),
+        MAX_MB_VARIABLE: max_mb,
+        LOG_METRICS_VARIABLE: 1 if log_metrics else None,
+        PROFILE_VARIABLE: torch_profile,
+    }
     environment = dict(os.environ)
-    environment[RUN_DIR_VARIABLE] = str(run_dir.resolve())
-    if max_mb is not None:
-        environment[MAX_MB_VARIABLE] = str(max_mb)
-    if log_metrics:
-        environment[LOG_METRICS_VARIABLE] = "1"
-    if torch_profile is not None:
-        environment[PROFILE_VARIABLE] = torch_profile
+    environment |= {name: str(value) for name, value in options.items() if value is not None}
     if arguments and not arguments[0].startswith("-"):
         _set_hooks(environment, on=hooks)
         _require_program(arguments[0])

@@ -178,7 +178,10 @@ class Watchdog:
     def _take(self, look: _Look, answer: Answer, now: Moment) -> None:
         self._look = None
         if look.again:
-            self._take_second(look, answer)
+            if self._stuck is not None:
+                self._say(f"a minute later: {answer.summary}")
+            else:  # it moved meanwhile, which has been said
+                look.inquiry.discard()
             return
         guilty = {s.pid for s in now.standings if s.rank in answer.culprits}
         stuck = StuckRanks(guilty.union(look.suspicion.pids), look.earlier, now)
@@ -190,12 +193,6 @@ class Watchdog:
         else:
             look.inquiry.discard()
             self._go_on(answer, look, now)
-
-    def _take_second(self, look: _Look, answer: Answer) -> None:
-        if self._stuck is not None:
-            self._say(f"a minute later: {answer.summary}")
-        else:  # it moved meanwhile, which has been said
-            look.inquiry.discard()
 
     def _go_on(self, answer: Answer, look: _Look, now: Moment) -> None:
         """The job is not known to be stuck."""

@@ -10,6 +10,7 @@ import pytest
 
 from grpo_doctor_probes.clock import identity
 from grpo_doctor_probes.samplers import GpuRow, Reading, Sampling, Track
+from grpo_doctor_probes.samplers.ticks import SystemClock
 
 S = 1_000_000_000
 LOAD = Track("host.load1", "load")
@@ -17,7 +18,7 @@ UTIL = Track("gpu.util", "%", gpu="GPU-1")
 HIDDEN = Track("gpu.util", "%", gpu="GPU-2")
 
 
-class ScriptedClock:
+class ScriptedClock(SystemClock):
     """Jumps to each deadline at once, and after `ticks` ticks blocks until the loop is stopped."""
 
     def __init__(self, ticks: int) -> None:
