@@ -157,19 +157,16 @@ def _written(recording: Recording) -> _Span:
     """
     low = max((entry.created_ns or 0 for entry in recording.entries[-1:]), default=0)
     high = recording.at_unix_ns + _CLOCKS_NS
-    return _Span(
-        recording.rank or 0, low, high if low <= high > _CLOCKS_NS else _FOR_EVER,
-        recording.from_file,
-    )  # fmt: skip
+    high = high if low <= high > _CLOCKS_NS else _FOR_EVER
+    return _Span(recording.rank or 0, low, high, recording.from_file)
 
 
 def _active(recording: Recording) -> _Span | None:
     """From its first call to when others of the same run must have called, too."""
-    times = [entry.created_ns for entry in recording.entries[:1] + recording.entries[-1:]]
+    times = [entry.created_ns or 0 for entry in recording.entries[:1] + recording.entries[-1:]]
     if recording.rank is None or not times or not all(times):
         return None
-    first, last = min(t or 0 for t in times), max(t or 0 for t in times)
-    return _Span(recording.rank, first, last + _LONGEST_WAIT_NS, recording.from_file)
+    return _Span(recording.rank, min(times), max(times) + _LONGEST_WAIT_NS, recording.from_file)
 
 
 def _reaches(recordings: Sequence[Recording]) -> Iterator[list[_Span]]:

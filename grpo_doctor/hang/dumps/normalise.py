@@ -90,8 +90,8 @@ def _ranks(raw: Any, shared: SharedValues) -> tuple[int, ...]:
     if isinstance(raw, str):
         listed = shared.members.get(raw)
         if listed is None:
-            listed = tuple(map(int, _NUMBER.findall(raw[: MOST_RANKS * 8])))
-            shared.members[raw] = listed
+            numbers = _NUMBER.findall(raw[: MOST_RANKS * 8])
+            listed = shared.members[raw] = tuple(map(int, numbers))
         return listed
     if isinstance(raw, (list, tuple)):
         return tuple(n for n in raw[:MOST_RANKS] if isinstance(n, int) and n >= 0)
@@ -158,7 +158,5 @@ def _by_creation(
     numbered = {str(number): group for number, group in enumerate(order)}
     if not numbered.keys() >= set(numbers):
         return {}
-    for group in used:
-        if group.group_id in numbered and numbered[group.group_id].name != group.name:
-            return {}
-    return numbered
+    contradict = any(numbered.get(group.group_id, group).name != group.name for group in used)
+    return {} if contradict else numbered

@@ -58,16 +58,11 @@ def _settled(
     checked = [_checked(_from_name(recording), problems) for recording in ordered]
     identified = _eliminate(checked)
     by_rank: dict[int, list[Recording]] = defaultdict(list)
-    unknown: list[Recording] = []
+    unknown = [recording for recording in identified if recording.rank is None]
+    untold = "nothing in it tells which rank it is of"
+    problems += [DumpProblem(recording.sources[0], None, untold, NAME_IT) for recording in unknown]
     for recording in identified:
-        if recording.rank is None:
-            unknown.append(recording)
-            problems.append(
-                DumpProblem(
-                    recording.sources[0], None, "nothing in it tells which rank it is of", NAME_IT
-                )
-            )
-        else:
+        if recording.rank is not None:
             by_rank[recording.rank].append(recording)
     joined = [_join(rank, by_rank[rank], problems) for rank in sorted(by_rank)]
     usable, apart = of_one_moment(joined)

@@ -97,6 +97,4 @@ def owner(
         if claimed is not None and (claimed in ranks or not ranks):
             return Owner((claimed,))
         return Owner(ranks, foreign=not ranks)
-    if claimed is not None:
-        return Owner((claimed,))
-    return Owner(foreign=xid.pid is not None)
+    return Owner((claimed,)) if claimed is not None else Owner(foreign=xid.pid is not None)

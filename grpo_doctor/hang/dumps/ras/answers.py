@@ -105,21 +105,17 @@ class _Draft:
         self, key: str, dead: frozenset[Process], silent: frozenset[Process]
     ) -> Communicator:
         numbers = sorted((self.counts.keys() | self.init.keys() | self.failed.keys()) - self.lost)
-        return Communicator(
-            key,
-            self.size,
-            tuple(
-                Seat(
-                    number,
-                    self.processes.get(number, _UNKNOWN),
-                    {**self.usual, **self.counts.get(number, {})},
-                    self.init.get(number, SUCCESS),
-                    self.failed.get(number, SUCCESS),
-                )
-                for number in numbers
-            ),
-            tuple(self._lost(number, dead, silent) for number in sorted(self.lost)),
-            self.usual if self.telling else None,
+        lost = tuple(self._lost(number, dead, silent) for number in sorted(self.lost))
+        seats = tuple(map(self._seat, numbers))
+        return Communicator(key, self.size, seats, lost, self.usual if self.telling else None)
+
+    def _seat(self, number: int) -> Seat:
+        return Seat(
+            number,
+            self.processes.get(number, _UNKNOWN),
+            {**self.usual, **self.counts.get(number, {})},
+            self.init.get(number, SUCCESS),
+            self.failed.get(number, SUCCESS),
         )
 
     def _lost(self, number: int, dead: frozenset[Process], silent: frozenset[Process]) -> Lost:

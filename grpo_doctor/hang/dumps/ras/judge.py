@@ -90,8 +90,7 @@ def _laggards(heard: Heard, before: Communicator, after: Communicator) -> Iterat
     earlier = {seat.number: seat for seat in before.seats}
     for operation in sorted({name for seat in after.seats for name in seat.counts}):
         usual = _usual(after, operation)
-        usual_then = _usual(before, operation)
-        if usual is None or usual != usual_then:
+        if usual is None or usual != _usual(before, operation):
             continue  # they get on
         for seat in after.seats:
             then = earlier.get(seat.number)
@@ -177,14 +176,13 @@ def _failures(heard: Heard) -> Iterator[Failure]:
             yield Failure(rank, missing.process, "dead")
         elif missing.unresponsive and sum(key in members for members in lost) > 1:
             yield Failure(rank, missing.process, "unresponsive")
-    for mesh in heard.meshes:
-        for comm in mesh.communicators:
-            for seat in comm.seats:
-                for error in (seat.async_error, seat.init_state):
-                    if error not in (SUCCESS, IN_PROGRESS):
-                        rank = heard.rank(comm.key, seat.number, seat.process)
-                        text = ERRORS.get(error, f"error {error}")
-                        yield Failure(rank, seat.process, text, error)
+    for comm in (item for mesh in heard.meshes for item in mesh.communicators):
+        for seat in comm.seats:
+            rank = heard.rank(comm.key, seat.number, seat.process)
+            for error in (seat.async_error, seat.init_state):
+                if error not in (SUCCESS, IN_PROGRESS):
+                    text = ERRORS.get(error, f"error {error}")
+                    yield Failure(rank, seat.process, text, error)
 
 
 def _lost(mesh: Mesh) -> dict[tuple[str, int], Lost]:

@@ -47,14 +47,13 @@ def _camps_of(scene: Scene, group: str, front: int) -> tuple[tuple[Camp, ...], b
     """
     gathered, past, signatures = scene.gathered[group], scene.pasts[group], scene.signatures
     tracks, sibling = gathered.tracks, scene.families.usual(group, front)
-    before = past.expected(front)
-    expected = before if before is None else signatures.key(before)
-    keys = {signatures.key(call) for call in past.calls.get(front, {}).values()}
-    if sibling in keys:
-        expected = sibling
     by_key: dict[int, list[int]] = defaultdict(list)
     for rank, call in past.calls.get(front, {}).items():
         by_key[signatures.key(call)].append(rank)
+    before = past.expected(front)
+    expected = before if before is None else signatures.key(before)
+    if sibling in by_key:
+        expected = sibling
     order = sorted(by_key, key=lambda k: (-len(by_key[k]), k != expected, min(by_key[k])))
     calls = {rank: tracks[rank].calls[front] for ranks in by_key.values() for rank in ranks}
     camps = [
@@ -65,8 +64,7 @@ def _camps_of(scene: Scene, group: str, front: int) -> tuple[tuple[Camp, ...], b
     if len(camps) == 1 and len(roots) > 1:
         return _rivals(roots, front, tracks, camps[0])
     everyone = len(calls) == len(gathered.group.members)
-    uneven = len(camps) == 1 and everyone and not balanced(list(calls.values()))
-    if uneven:
+    if len(camps) == 1 and everyone and not balanced(list(calls.values())):
         return tuple(Camp(camps[0].signature, (rank,)) for rank in sorted(calls)), True
     tied = len(order) > 1 and len(by_key[order[0]]) == len(by_key[order[1]])
     return tuple(camps), tied and order[0] != expected

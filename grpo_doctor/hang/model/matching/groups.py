@@ -97,9 +97,7 @@ def _gathered(
     members = ranks or tuple(sorted({s.rank for s in sights}))
     if not ranks and everyone and world_size:
         members = tuple(range(world_size))
-    sizes = Counter(
-        size for s in sights for size in map(group_size, s.entries[-50:]) if size is not None
-    )
+    sizes = Counter(n for s in sights for n in map(group_size, s.entries[-50:]) if n is not None)
     counted = len(ranks) or (len(members) if everyone and world_size else None)
     size = counted or max(sizes, key=lambda n: (sizes[n], n), default=None)
     group = Group(
@@ -132,9 +130,7 @@ def _contradict(tracks: Iterable[Track]) -> bool:
     if any(track.ring_lacks_newest for track in tracks):
         return True
     statuses = [track.status for track in tracks if not track.calls and track.status != Status()]
-    return max((s.completed for s in statuses), default=-1) > min(
-        (s.enqueued for s in statuses), default=-1
-    )
+    return bool(statuses) and max(s.completed for s in statuses) > min(s.enqueued for s in statuses)
 
 
 def _uncounted(track: Track) -> Track:
@@ -166,8 +162,7 @@ def _with_implied_members(
             if group.name.isdecimal() and group.group_id.isdecimal()
         )
         for (number, name), (next_number, next_name) in pairwise(numbered):
-            everything_between = next_name - name == next_number - number
-            if recording.rank is not None and everything_between:
+            if recording.rank is not None and next_name - name == next_number - number:
                 for between in (n for n in names if name < n < next_name):
                     implied[between].add(recording.rank)
     return tuple(_joined_by(gathered, implied) for gathered in groups)

@@ -49,7 +49,7 @@ def match(recordings: Recordings, world_size: int | None = None) -> Matching:
         cycles=cycles(scene.waits, scene.waiting.sinks),
         rhythms=tuple(
             rhythm(recording, recording.rank, scene.signatures)
-            for recording in ranked
+            for recording in recordings.ranks
             if recording.rank is not None
         ),
         blame=blame(scene),
@@ -74,7 +74,7 @@ def _standing(scene: Scene, key: str, heads: frozenset[int]) -> Standing:
     standings = [_at(scene, key, front) for front in sorted(heads or fronts)]
     telling = [standing for standing in standings if standing.kind in {"missing", "mismatch"}]
     fine = Standing(scene.gathered[key].group, "fine")
-    return next(iter([*telling, *standings]), fine)
+    return next(iter(telling or standings), fine)
 
 
 def _at(scene: Scene, key: str, front: int) -> Standing:

@@ -119,20 +119,17 @@ class _Awaited(NamedTuple):
 def _awaited(inside: list[Wait]) -> list[_Awaited]:
     awaited: dict[tuple[str, tuple[int, ...]], _Awaited] = {}
     for wait in inside:
-        alike = awaited.get((wait.group, wait.on))
-        if alike is None:
-            awaited[wait.group, wait.on] = _Awaited([wait.rank], wait, frozenset(wait.on))
-        else:
-            alike.ranks.append(wait.rank)
+        key = wait.group, wait.on
+        if key not in awaited:
+            awaited[key] = _Awaited([], wait, frozenset(wait.on))
+        awaited[key].ranks.append(wait.rank)
     return list(awaited.values())
 
 
 def _blame(scene: Scene, wait: Wait, grounds: Grounds, awaited: list[_Awaited]) -> Blame:
     groups = [other for other in awaited if wait.rank in other.on]
-    apart = [
-        other.wait for other in groups if other.wait.group != wait.group or other.wait.why == "p2p"
-    ]
-    waiting = apart[0] if apart else None
+    apart = (w for w in (other.wait for other in groups) if w.group != wait.group or w.why == "p2p")
+    waiting = next(apart, None)
     where = f" at {wait.site}" if wait.site else ""
     text = f"Rank {wait.rank} is in {wait.operation} of the {scene.title(wait.group)}{where}"
     if waiting is not None:

@@ -33,15 +33,9 @@ _POOL_CODE = re.compile(r"concurrent/futures/thread|multiprocessing/pool|/queue\
 _LOOPS = ("_worker", "worker")  # of an executor's and of a pool's thread
 _AWAITS_TASK = (*_LOOPS, "get", "wait")
 # Rows of a helper thread that it has not by nature: event loops and idle workers have others.
-_TELLING = (
-    "file",
-    "fifo-open",
-    "pipe-write",
-    "socket-receive",
-    "socket-send",
-    "socket-connect",
-    "file-lock",
-    "child",
+_TELLING = frozenset(
+    {"file", "fifo-open", "pipe-write", "socket-receive", "socket-send", "socket-connect"}
+    | {"file-lock", "child"}
 )
 _JOINS = ("join", "_wait_for_tstate_lock", "_shutdown")
 
@@ -187,9 +181,7 @@ def awaited(
     blocked = {row.tid for row in rows if row.kind in _TELLING}
     at_work = [thread for thread in threads if works_for_pool(thread)]
     if place.call in ("pool", "asyncio"):
-        return min(
-            at_work, key=lambda thread: (thread.tid not in blocked, thread.tid), default=None
-        )
+        return min(at_work, key=lambda t: (t.tid not in blocked, t.tid), default=None)
     if place.call not in ("lock", "queue"):
         return None
     stuck = [thread for thread in threads if thread.tid in blocked]

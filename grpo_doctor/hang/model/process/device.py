@@ -67,17 +67,9 @@ def spins_in(positions: Sequence[Position]) -> bool | None:
 
     A thread that launches kernels all the time is there as well, so one time of three is too few.
     """
-    readings = [
-        position
-        for position in positions
-        if not position.problem and (position.library or position.caller)
-    ]
-    if not readings:
-        return None
-    within = [
-        position for position in readings if is_device_library(position.caller or position.library)
-    ]
-    return 2 * len(within) > len(readings)
+    files = [p.caller or p.library for p in positions if not p.problem]
+    known = [file for file in files if file]
+    return 2 * sum(map(is_device_library, known)) > len(known) if known else None
 
 
 def waits_by_frames(frames: Sequence[Frame]) -> bool:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
+from itertools import pairwise, takewhile
 from typing import Literal
 
 from grpo_doctor.hang.model.process.call_stack import is_heartbeat, is_library, place_of
@@ -238,12 +238,9 @@ def _still_s(look: ProcessLook) -> float | None:
 
 def _worker_ids(look: ProcessLook, stacks: Sequence[Stack | None]) -> frozenset[int]:
     """The main thread and those that run Python, without the ones that wake by a clock."""
-    tids = {look.threads[0].tid}
-    for stack in stacks:
-        for thread in stack.threads if stack else ():
-            if not is_heartbeat(thread.name):
-                tids.add(thread.tid)
-    return frozenset(tids)
+    python = (thread for stack in stacks if stack for thread in stack.threads)
+    working = (thread.tid for thread in python if not is_heartbeat(thread.name))
+    return frozenset((look.threads[0].tid, *working))
 
 
 def _native_ids(look: ProcessLook, stacks: Sequence[Stack | None]) -> frozenset[int]:
@@ -273,10 +270,6 @@ def _main_frames(stack: Stack | None) -> tuple[Frame, ...]:
 
 
 def _got_on(before: tuple[Frame, ...], after: tuple[Frame, ...]) -> bool:
-    outer = 0
-    for earlier, later in zip(reversed(before), reversed(after), strict=False):
-        if earlier != later:
-            break
-        outer += 1
-    inner = max(len(before), len(after)) - outer
-    return inner > 1
+    callers = zip(reversed(before), reversed(after), strict=False)
+    outer = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], callers))
+    return max(len(before), len(after)) - outer > 1

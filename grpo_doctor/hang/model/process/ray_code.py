@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from itertools import takewhile
 
 from grpo_doctor.hang.model.process.call_stack import works_for_pool
 from grpo_doctor.hang.model.process.known_code import FRAMEWORK, LIBRARY, short
@@ -34,10 +35,8 @@ def in_loop(frames: Sequence[Frame]) -> bool:
 
 def asks(frames: Sequence[Frame]) -> bool:
     """Whether a thread waits in `ray.get` or `ray.wait` for what others work out."""
-    inner = next(
-        (i for i, frame in enumerate(frames) if not _INSIDE.search(frame.file)), len(frames)
-    )
-    return any(_is_of_worker(frame, _ASKS) for frame in frames[:inner])
+    inner = takewhile(lambda frame: _INSIDE.search(frame.file), frames)
+    return any(_is_of_worker(frame, _ASKS) for frame in inner)
 
 
 def _is_of_worker(frame: Frame, functions: Sequence[str]) -> bool:

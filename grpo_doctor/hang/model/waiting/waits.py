@@ -24,6 +24,12 @@ _CHANNELS = {
     "poll": "socket",
 }
 _THINGS = ("file", "lock", "socket")
+# The processes that a rank starts for a loader, a pool or a child.
+_CHILD_ROLES = {
+    "loader": ("dataloader",),
+    "pool": ("reward", "helper"),
+    "child": ("reward", "helper"),
+}
 _OF_THE_JOB = ("src", "dst")
 _OF_ITS_GROUP = ("group_src", "group_dst")
 _MOST_DIGITS = 9  # of a rank; whatever else was on the stack may be of any length
@@ -121,11 +127,8 @@ def _children(scene: Scene) -> Iterator[Link]:
     for actor in scene.actors:
         if actor.waits or actor.held:
             continue
-        if actor.place.call == "loader":
-            roles: tuple[str, ...] = ("dataloader",)
-        elif actor.place.call in ("pool", "child"):
-            roles = ("reward", "helper")
-        else:
+        roles = _CHILD_ROLES.get(actor.place.call)
+        if roles is None:
             continue
         children = [
             child.node
