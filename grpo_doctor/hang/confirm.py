@@ -140,13 +140,9 @@ def _carefully(act: Callable[[], None], undo: Undo) -> None:
 def _thaw(freezer: Path) -> None:
     """Writes to a freezer file of a control group, and to nothing else."""
     word = _FREEZERS.get(freezer.name)
-    if word is None or not _is_control_group(freezer):
+    if word is None or not (freezer.parent / "cgroup.procs").exists():
         raise OutputError(f"{freezer} is not the freezer of a control group; nothing was written.")
     freezer.write_bytes(word)
-
-
-def _is_control_group(path: Path) -> bool:
-    return (path.parent / "cgroup.procs").exists()
 
 
 def _drain(pipe: Path, pid: int) -> None:

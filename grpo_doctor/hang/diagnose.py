@@ -25,7 +25,7 @@ from grpo_doctor.hang.decision.root import proposals, roots_of, with_library_thr
 from grpo_doctor.hang.decision.stall import Stall, stall_of
 from grpo_doctor.hang.decision.state import as_of_one_look, state_of
 from grpo_doctor.hang.model.nodes import Node, RankNode
-from grpo_doctor.hang.model.scene import Actor, Scene, build
+from grpo_doctor.hang.model.scene import Scene, build
 from grpo_doctor.hang.model.waiting import waits
 from grpo_doctor.hang.model.waiting.graph import Graph
 from grpo_doctor.hang.verdict import Diagnosis, Verdict
@@ -80,7 +80,8 @@ def _without_cause(scene: Scene, graph: Graph, stall: Stall) -> Verdict:
         over = all(actor.motion.kind == "gone" for actor in starters)
         return job_ended() if over else not_started(scene, starters)
     alive = [actor for actor in scene.by_rank.values() if actor.motion.kind != "gone"]
-    if 0 < len(alive) < len(scene.by_rank) and not any(map(_stands_or_waits, alive)):
+    waiting = any(actor.waits or actor.motion.kind == "still" for actor in alive)
+    if 0 < len(alive) < len(scene.by_rank) and not waiting:
         ended_ranks = scene.by_rank.keys() - {actor.rank for actor in alive}
         return ending(tuple(sorted(ended_ranks)), len(alive))
     if not stall.stalled:
@@ -90,10 +91,6 @@ def _without_cause(scene: Scene, graph: Graph, stall: Stall) -> Verdict:
     if all(actor.motion.kind == "gone" for actor in scene.by_rank.values()):
         return job_ended()
     return undecided(scene, stall)
-
-
-def _stands_or_waits(actor: Actor) -> bool:
-    return actor.waits or actor.motion.kind == "still"
 
 
 def _shows_in_motion(root: Candidate) -> bool:

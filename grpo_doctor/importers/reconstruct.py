@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -10,7 +10,7 @@ from typing import Any
 from grpo_doctor.importers.laid import MOST_STEPS, Laid, LoggedStep
 from grpo_doctor.phases import phase_of
 from grpo_doctor.trace.merge import metrics_from
-from grpo_doctor.trace.model import Loss, Metrics, Origin, Process, Run, Trace
+from grpo_doctor.trace.model import Loss, Origin, Process, Run, Trace
 
 NO_STARTS = (
     "When anything began: the log has durations only, drawn end to end within each step.",
@@ -72,6 +72,7 @@ def reconstruct(path: Path, facts: LogFacts, log: StepLog) -> Trace:
     rows = Laid()
     for step in log.steps.values():
         rows.add(step)
+    metrics = {number: step.metrics for number, step in log.steps.items() if step.metrics}
     return Trace(
         source=str(path),
         run=Run(
@@ -98,7 +99,7 @@ def reconstruct(path: Path, facts: LogFacts, log: StepLog) -> Trace:
         args=(),
         spans=rows.spans(),
         series=(),
-        metrics=_metrics(log.steps.values()),
+        metrics=metrics_from(metrics),
         loss=Loss(truncated=facts.truncated, notes=facts.problems),
     )
 
@@ -117,7 +118,3 @@ def _process(end_ns: int) -> Process:
         start_ns=0,
         end_ns=end_ns,
     )
-
-
-def _metrics(steps: Iterable[LoggedStep]) -> Metrics:
-    return metrics_from({step.number: step.metrics for step in steps if step.metrics})

@@ -47,7 +47,7 @@ _PHASES = {
     "testing": "eval",
 }
 # Parts of the timers above, and those of work that goes on beside the step.
-_WITHIN = (
+_WITHIN = {
     "step",
     "start_profile",
     "stop_profile",
@@ -57,7 +57,7 @@ _WITHIN = (
     "reshard",
     "tool_calls",
     "compute_score",
-)
+}
 _LIMITS = (
     *NO_STARTS,
     "The optimizer: verl times it as part of `update_actor`, which is `train` here.",
@@ -92,13 +92,9 @@ def _step(number: int, text: str, whole: bool, unknown: set[str]) -> LoggedStep:
         if match := _PAIR.match(pair):
             values[match[1]] = float(match[2])
     timers = {key.removeprefix(_TIMER): s for key, s in values.items() if key.startswith(_TIMER)}
-    unknown |= {name for name in timers if name not in _PHASES and not _is_part(name)}
+    unknown |= {name for name in timers.keys() - _PHASES.keys() - _WITHIN if "/" not in name}
     phases = tuple((span, timers[name]) for name, span in _PHASES.items() if name in timers)
     return LoggedStep(number, values.get(_STEP_TIMER), phases, values)
-
-
-def _is_part(name: str) -> bool:
-    return "/" in name or name in _WITHIN
 
 
 class _Facts:

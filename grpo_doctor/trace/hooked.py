@@ -34,7 +34,11 @@ def hook_notes(
     for file in rank_files:
         hooks = mapping(file.get("hooks"))
         packages = {name: mapping(facts) for name, facts in mapping(hooks.get("packages")).items()}
-        hooked = {span.partition("/")[0] for facts in packages.values() for span in _spans(facts)}
+        hooked = {
+            span.partition("/")[0]
+            for facts in packages.values()
+            for span in texts(facts.get("spans"))
+        }
         visible = recorded | hooked
         for name, facts in packages.items():
             if name in foreign:
@@ -46,10 +50,6 @@ def hook_notes(
             for problem in texts(hooks.get("problems"))
         )
     return list(notes)
-
-
-def _spans(facts: Mapping[str, Any]) -> tuple[str, ...]:
-    return tuple(texts(facts.get("spans")))
 
 
 def _sentence(name: str, facts: Mapping[str, Any], phase: str) -> str:

@@ -48,7 +48,7 @@ def read_lines(path: Path) -> tuple[list[dict[str, Any]], str | None]:
     """
     try:
         data = path.read_bytes()
-        if not _is_whole(_last_line(data)):
+        if not _is_whole(data[data.rfind(b"\n") + 1 :].strip()):
             time.sleep(_WRITTEN_S)
             data = path.read_bytes()
     except FileNotFoundError:
@@ -65,10 +65,6 @@ def read_lines(path: Path) -> tuple[list[dict[str, Any]], str | None]:
         except BAD_JSON:
             damaged += 1
     return rows, f"{path.name}: {damaged} damaged lines left out" if damaged else None
-
-
-def _last_line(data: bytes) -> bytes:
-    return data[data.rfind(b"\n") + 1 :].strip()
 
 
 def _is_whole(line: bytes) -> bool:

@@ -55,7 +55,8 @@ def merge(folder: Path) -> Trace:
     processes, names, args, blocks = _rows(timeline, facts)
     metrics, damaged = read_metrics(folder / METRICS_JSONL)
     unseen = hook_notes((r.facts for r in recordings), names, facts.run.framework)
-    notes = (*_notes(samples), *joined.notes, *_profile_notes(folder))
+    sampler_notes = dict.fromkeys(note for s in samples for note in s.notes)
+    notes = (*sampler_notes, *joined.notes, *_profile_notes(folder))
     problems += [*joined.problems, *facts.problems, *damaged, *unseen]
     return Trace(
         source=str(folder),
@@ -87,20 +88,16 @@ def _rows(
         return [process], ("init",), (), [span]
     table = NameTable()
     processes = [timeline.process(index) for index in range(len(recordings))]
-    blocks = [
-        _within(rows_of(recording, process, table, shift_ns), recording, timeline)
-        for recording, process in zip(recordings, processes)
-        for shift_ns in [process.clock_offset_ns - timeline.zero_ns]
-    ]
-    blocks += [
-        entry_rows(recording, process, table, process.clock_offset_ns - timeline.zero_ns)
+    sources = [
+        (recording, process, table, process.clock_offset_ns - timeline.zero_ns)
         for recording, process in zip(recordings, processes)
     ]
+    blocks = [rows_of(*source) for source in sources]
+    for index, recording in enumerate(recordings):
+        if recording.joined:
+            blocks[index] = within_run(blocks[index], timeline.duration_ns)
+    blocks += [entry_rows(*source) for source in sources]
     return processes, table.names, tuple(map(object_in, table.args)), blocks
-
-
-def _within(spans: Spans, recording: Recording, timeline: Timeline) -> Spans:
-    return within_run(spans, timeline.duration_ns) if recording.joined else spans
 
 
 def _launcher_only(timeline: Timeline, facts: RunFacts) -> tuple[Process, Spans]:
@@ -126,10 +123,6 @@ def _launcher_only(timeline: Timeline, facts: RunFacts) -> tuple[Process, Spans]
 def _gpus(samples: Sequence[Samples]) -> tuple[Gpu, ...]:
     """Every GPU once; what was said of it last holds."""
     return tuple({(g.host, g.uuid): g for s in samples for g in s.gpus}.values())
-
-
-def _notes(samples: Sequence[Samples]) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(note for s in samples for note in s.notes))
 
 
 def _profile_notes(folder: Path) -> list[str]:

@@ -70,14 +70,11 @@ class _Blocks:
 
     def _limited(self) -> Iterator[bytes]:
         total = 0
-        for block in self._unpacked() if self._compressed else self._plain():
+        plain = iter(lambda: self._file.read(_BLOCK_BYTES), b"")
+        for block in self._unpacked() if self._compressed else plain:
             total += len(block)
             if total > _MAX_BYTES:
                 raise OSError(f"larger than {_MAX_BYTES >> 30} GiB when unpacked")
-            yield block
-
-    def _plain(self) -> Iterator[bytes]:
-        while block := self._file.read(_BLOCK_BYTES):
             yield block
 
     def _unpacked(self) -> Iterator[bytes]:

@@ -88,23 +88,18 @@ class Timeline:
             return latest
         sampled_ns = [
             int(series.t_ns[-1]) + sample_clock.offset_ns
-            for series, sample_clock in self._sampled()
+            for section, sample_clock in zip(self.samples, self.sample_clocks)
+            for series in section.series
             if series.pid == recording.pid and series.host == recording.host
         ]
         return max([latest, *sampled_ns]) if sampled_ns else max(latest, self.end_ns)
-
-    def _sampled(self) -> list[tuple[Series, Alignment]]:
-        return [
-            (series, clock)
-            for samples, clock in zip(self.samples, self.sample_clocks)
-            for series in samples.series
-        ]
 
     def series(self) -> tuple[Series, ...]:
         """Samples and the ranks' own counters on the common axis."""
         shifted: list[Series] = []
         for section, clock in zip(self.samples, self.sample_clocks):
-            moved = [_moved(s, clock.offset_ns - self.zero_ns) for s in section.series]
+            shift_ns = clock.offset_ns - self.zero_ns
+            moved = [replace(s, t_ns=s.t_ns + shift_ns) for s in section.series]
             if section.joined:
                 moved = [series_within_run(s, self.duration_ns) for s in moved]
             shifted += [s for s in moved if len(s.t_ns)]
@@ -112,10 +107,6 @@ class Timeline:
             if not recording.joined:  # collector pauses of a server are no rank's
                 shifted += _counters(recording, clock.offset_ns - self.zero_ns)
         return tuple(shifted)
-
-
-def _moved(series: Series, shift_ns: int) -> Series:
-    return replace(series, t_ns=series.t_ns + shift_ns)
 
 
 def _sample_clock(

@@ -11,7 +11,6 @@ from grpo_doctor.hang.model.scene import Actor, Scene
 from grpo_doctor.hang.model.waiting.graph import Graph
 from grpo_doctor.hang.verdict import Edge, Node, RankState, StackGroup
 from grpo_doctor.hang.wording import ranks_text, runs, shorten
-from grpo_doctor_probes.evidence import Frame
 
 _HELD = {"gone": "dead", "stopped": "stopped", "frozen": "frozen"}
 MOST_FRAMES = 24
@@ -27,11 +26,8 @@ def rank_states(scene: Scene, graph: Graph) -> tuple[RankState, ...]:
         for rank in scene.evidence.job.ranks_missing
         if rank not in present
     ]
-    return tuple(sorted(states, key=_order))
-
-
-def _order(state: RankState) -> tuple[bool, bool, int, int]:
-    return state.role != "rank", state.rank is None, state.rank or 0, state.pid or 0
+    states.sort(key=lambda s: (s.role != "rank", s.rank is None, s.rank or 0, s.pid or 0))
+    return tuple(states)
 
 
 def _state(scene: Scene, graph: Graph, actor: Actor) -> RankState:
@@ -132,9 +128,10 @@ def groups_of(scene: Scene) -> tuple[StackGroup, ...]:
     groups: dict[tuple[str, ...], list[Actor]] = {}
     for actor in scene.actors:
         if actor.place.frames:
-            key = tuple(_line(frame) for frame in actor.place.frames[:MOST_FRAMES])
+            frames = actor.place.frames[:MOST_FRAMES]
+            key = tuple(f"{frame.function} ({frame.file}:{frame.line})" for frame in frames)
             groups.setdefault(key, []).append(actor)
-    made = [_group(frames, actors) for frames, actors in groups.items()]
+    made = [_group(lines, actors) for lines, actors in groups.items()]
     return tuple(sorted(made, key=lambda group: (len(group.pids), group.ranks, group.pids)))
 
 
@@ -147,7 +144,3 @@ def _group(frames: tuple[str, ...], actors: list[Actor]) -> StackGroup:
     pids = tuple(sorted(a.pid for a in actors))
     place = actors[0].place.text()
     return StackGroup(ranks, pids, f"{title}: {place}" if title else place, frames)
-
-
-def _line(frame: Frame) -> str:
-    return f"{frame.function} ({frame.file}:{frame.line})"
