@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 
 from grpo_doctor_probes.discover.candidates import Candidate
 from grpo_doctor_probes.discover.commands import is_ray_actor
@@ -109,8 +109,8 @@ def made(core: set[int], cast: Cast, tree: Tree) -> Iterator[tuple[int, int]]:
 class _Group:
     pids: set[int]
     ranks: set[int] = field(default_factory=set)
-    training: int = 0
-    actors: int = 0
+    training: set[int] = field(default_factory=set)
+    actors: set[int] = field(default_factory=set)
     addresses: set[str] = field(default_factory=set)
     run_ids: set[str] = field(default_factory=set)
     ray_jobs: set[str] = field(default_factory=set)
@@ -118,15 +118,8 @@ class _Group:
     makers: set[int] = field(default_factory=set)
 
     def absorb(self, other: _Group) -> None:
-        self.pids |= other.pids
-        self.ranks |= other.ranks
-        self.training += other.training
-        self.actors += other.actors
-        self.addresses |= other.addresses
-        self.run_ids |= other.run_ids
-        self.ray_jobs |= other.ray_jobs
-        self.run_dirs |= other.run_dirs
-        self.makers |= other.makers
+        for each in fields(self):
+            getattr(self, each.name).update(getattr(other, each.name))
 
 
 class Groups:
@@ -170,8 +163,8 @@ def _group(pid: int, candidate: Candidate | None, cast: Cast) -> _Group:
     if ray_job not in _NO_RAY_JOB and candidate.kind != "ray":
         group.ray_jobs.add(ray_job)
     if pid in cast.ranks:
-        group.training = 1
-        group.actors = int(is_ray_actor(candidate.process.arguments))
+        group.training = {pid}
+        group.actors = {pid} if is_ray_actor(candidate.process.arguments) else set()
         group.makers = {candidate.process.parent} - {0, 1}
         group.run_dirs = {candidate.environment.get(RUN_DIR_VARIABLE, "")} - {""}
         if (rank := cast.ranks[pid]) is not None:
@@ -197,7 +190,7 @@ def _contradict(first: _Group, second: _Group) -> bool:
         or _differ(first.addresses, second.addresses)
         or _differ(first.run_ids, second.run_ids)
         or _differ(first.ray_jobs, second.ray_jobs)
-        or (nameless and first.training > 1 and second.training > 1)
+        or (nameless and len(first.training) > 1 and len(second.training) > 1)
     )
 
 

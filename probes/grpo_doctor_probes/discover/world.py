@@ -102,20 +102,18 @@ def main_world(
         worlds.setdefault((address_of(trainer), attempt), {})[pid] = trainer
     if len(trainers) == len({cast.ranks[pid] for pid in trainers} - {None}):
         return dict(trainers), {}
-    order = sorted(
+    largest, *smaller = sorted(
         worlds.values(),
         key=lambda w: (-len(w), -_attempt(w), min(w[p].process.started_ticks for p in w)),
     )
     main: dict[int, Candidate] = {}
     second: dict[int, Candidate] = {}
     ranks: set[int | None] = set()
-    for pid, trainer in sorted(
-        (order[0] if order else {}).items(), key=lambda item: item[1].process.started_ticks
-    ):
+    for pid, trainer in sorted(largest.items(), key=lambda item: item[1].process.started_ticks):
         rank = cast.ranks[pid]
         (second if rank in ranks else main)[pid] = trainer
         ranks |= {rank} - {None}
-    for world in order[1:]:
+    for world in smaller:
         for pid, trainer in world.items():
             (main if cast.ranks[pid] is None else second)[pid] = trainer
     return main, second

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import time
 from collections.abc import Iterable, Sequence
@@ -146,19 +147,15 @@ def gpus(
 
 def gpu_count(answer_s: float = ANSWER_S) -> int:
     """GPUs of this host; 0 without a driver, and with one that does not say in time."""
-    try:
+    with contextlib.suppress(OSError, EndedError):
         child = Child(_CHILD, "count")
-    except OSError:
-        return 0
-    try:
-        while (line := child.line(STARTS_S + answer_s)) is not None:
-            answer = json.loads(line)
-            if "count" in answer:
-                return int(answer["count"])
-    except EndedError:
-        return 0
-    finally:
-        child.leave()
+        try:
+            while (line := child.line(STARTS_S + answer_s)) is not None:
+                answer = json.loads(line)
+                if "count" in answer:
+                    return int(answer["count"])
+        finally:
+            child.leave()
     return 0
 
 

@@ -29,11 +29,8 @@ class Environment(NamedTuple):
 
 def parse_environment(environ: bytes) -> Environment:
     """From /proc/<pid>/environ; what is not a number is no rank."""
-    variables = {}
-    for entry in environ.split(b"\0"):
-        name, _, value = entry.partition(b"=")
-        if name in (b"RANK", b"LOCAL_RANK", _RUN_DIR):
-            variables[name] = value
+    entries = (entry.partition(b"=") for entry in environ.split(b"\0"))
+    variables = {name: value for name, _, value in entries}
     rank = variables.get(b"RANK", b"")
     run_dir = variables.get(_RUN_DIR)
     return Environment(
