@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -104,20 +104,22 @@ class MemoryCheck:
         """Single changes that lower the peak, where it does not fit."""
         from grpo_doctor.memory import relief  # noqa: PLC0415
 
-        if self.ledger is None or self.job.trainer is None or self.state == "fits":
-            return []
-        changes = relief(self.job.trainer, self.job.server, self._allowed())
-        return [self._change(change) for change in changes[:_MOST_RELIEF]]
+        return [] if self.state == "fits" else self._changes(relief, _MOST_RELIEF)
 
     @property
     def room(self) -> list[parts.ChangeOfLaunch]:
         """What a launch that fits could afford."""
         from grpo_doctor.memory import room  # noqa: PLC0415
 
-        if self.ledger is None or self.job.trainer is None or self.state != "fits":
+        return self._changes(room, _MOST_ROOM) if self.state == "fits" else []
+
+    def _changes(
+        self, search: Callable[..., Sequence[Change]], most: int
+    ) -> list[parts.ChangeOfLaunch]:
+        if self.ledger is None or self.job.trainer is None:
             return []
-        changes = room(self.job.trainer, self.job.server, self._allowed())
-        return [self._change(change) for change in changes[:_MOST_ROOM]]
+        changes = search(self.job.trainer, self.job.server, self._allowed())
+        return [self._change(change) for change in changes[:most]]
 
     def solved(self, knob: str) -> parts.Solved:
         """The largest value of a knob that still fits."""

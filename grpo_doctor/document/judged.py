@@ -6,6 +6,7 @@ import numpy as np
 
 from grpo_doctor.analysis import Analysis
 from grpo_doctor.phases import PHASES
+from grpo_doctor_reports.formatting import listed
 
 _FEW_STEPS = 4
 _NAMED = 8
@@ -116,5 +117,4 @@ def _jumps(analysis: Analysis) -> list[int]:
 
 
 def _ranks(ranks: list[int]) -> str:
-    more = f" and {len(ranks) - _NAMED} more" if len(ranks) > _NAMED else ""
-    return f"Rank{'s' * (len(ranks) > 1)} {', '.join(map(str, ranks[:_NAMED]))}{more}"
+    return f"Rank{'s' * (len(ranks) > 1)} {listed(list(map(str, ranks)), _NAMED)}"

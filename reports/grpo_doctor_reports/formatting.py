@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime, timezone
 from typing import Final
 
@@ -116,6 +116,12 @@ def compact(value: float | None) -> str:
 def count(value: int, noun: str, plural: str | None = None) -> str:
     """Return `1 rank` or `8 ranks`."""
     return f"{value:,} {noun if value == 1 else plural or noun + 's'}"
+
+
+def listed(items: Sequence[str], most: int) -> str:
+    """Return `a, b and 3 more`: at most so many by name."""
+    more = f" and {len(items) - most} more" if len(items) > most else ""
+    return ", ".join(items[:most]) + more
 
 
 def utc(unix_ns: int | None) -> str:

@@ -75,14 +75,9 @@ def _is_flat(curve: Curve) -> bool:
 def _note(left_out: int, flat: list[Curve]) -> str:
     notes = [f"{formatting.count(left_out, 'more metric')} not drawn."] if left_out else []
     if flat:
-        values = [f"{c.name} {formatting.number(_last(c))}" for c in flat[:_FLAT_NAMED]]
-        more = f" and {len(flat) - _FLAT_NAMED} more" if len(flat) > _FLAT_NAMED else ""
-        notes.append(f"The same throughout: {', '.join(values)}{more}.")
+        values = [f"{curve.name} {from_to(curve.values)[1]}" for curve in flat]
+        notes.append(f"The same throughout: {formatting.listed(values, _FLAT_NAMED)}.")
     return " ".join(notes)
-
-
-def _last(curve: Curve) -> float | None:
-    return next((value for value in reversed(curve.values) if value is not None), None)
 
 
 def _rank(name: str) -> tuple[int, str]:
@@ -91,10 +86,9 @@ def _rank(name: str) -> tuple[int, str]:
 
 def _curve(curve: Curve, pool: NumberPool, evaluation: Evaluation | None) -> dict[str, object]:
     line = thin_line([float(step) for step in curve.steps], curve.values, _POINTS)
-    values = [value for value in curve.values if value is not None]
     return {
         "label": curve.name,
-        "last": formatting.number(values[-1]),
+        "last": from_to(curve.values)[1],
         "x": pool.add_integers([int(step) for step in line.times if step is not None]),
         **line_values(line, pool),
         **({"evaluation": _evaluated(evaluation, pool)} if evaluation else {}),

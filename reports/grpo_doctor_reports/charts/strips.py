@@ -169,9 +169,8 @@ def _note(
         notes.append("Lines are means between lows and highs; the trace has every sample.")
     if flat:
         ordered = sorted(flat, key=lambda name: (_ORDER.get(name, len(_ORDER)), name))
-        facts = [_flat_words(name, flat[name]) for name in ordered[:_STRIPS]]
-        more = f" and {len(ordered) - _STRIPS} more" if len(ordered) > _STRIPS else ""
-        notes.append(f"The same throughout: {', '.join(facts)}{more}.")
+        facts = [_flat_words(name, flat[name]) for name in ordered]
+        notes.append(f"The same throughout: {formatting.listed(facts, _STRIPS)}.")
     return " ".join(notes)
 
 

@@ -98,11 +98,8 @@ def metrics_sentence(comparison: ComparisonDocument) -> str:
             return f"Too few steps in common to say where training metrics part ({short} compared)."
         compared = f"{len(every) - short} compared" + (f", {short} too short" if short else "")
         return f"No training metric parts by more than its own noise ({compared})."
-    names = ", ".join(metric.name for metric in parted[:_CURVES_NAMED])
-    more = len(parted) - _CURVES_NAMED
-    return f"{len(parted)} of {len(every)} training metrics part: {names}" + (
-        f" and {more} more." if more > 0 else "."
-    )
+    names = formatting.listed([metric.name for metric in parted], _CURVES_NAMED)
+    return f"{len(parted)} of {len(every)} training metrics part: {names}."
 
 
 def metric_order(metrics: list[MetricChange]) -> list[MetricChange]:

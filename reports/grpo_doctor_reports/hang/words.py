@@ -136,19 +136,13 @@ def _grouped(visit: Visit, processes: Iterable[Process]) -> list[Row]:
         is_guilty = process.role == "rank" and process.rank in guilty
         key = (process.role, process.state, process.where, process.waiting_for, is_guilty)
         groups.setdefault(key, []).append(process)
-    order = sorted(groups, key=lambda key: (not key[4], key[0] != "rank"))
-    return [
-        Row(
-            _name_of(key[0], groups[key]),
-            _pid(groups[key]),
-            key[1],
-            key[2],
-            _PLAINLY.get(key[3], key[3]),
-            key[4],
-            _hosts(groups[key]),
-        )
-        for key in order
-    ]
+    rows = []
+    for key in sorted(groups, key=lambda key: (not key[4], key[0] != "rank")):
+        (role, state, frame, waiting_for, is_guilty), members = key, groups[key]
+        name, wait = _name_of(role, members), _PLAINLY.get(waiting_for, waiting_for)
+        pid = members[0].pid if len(members) == 1 else None
+        rows.append(Row(name, pid, state, frame, wait, is_guilty, _hosts(members)))
+    return rows
 
 
 def _name_of(role: str, members: list[Process]) -> str:
@@ -158,10 +152,6 @@ def _name_of(role: str, members: list[Process]) -> str:
     name = role or "process"
     owner = f" of {ranks_named(ranks)}" if ranks else ""
     return f"{name}{owner}" if len(members) == 1 else f"{len(members)} x {name}{owner}"
-
-
-def _pid(members: list[Process]) -> int | None:
-    return members[0].pid if len(members) == 1 else None
 
 
 def _hosts(members: list[Process]) -> str:

@@ -65,6 +65,12 @@ def test_ranks_are_shown_as_ranges() -> None:
     assert formatting.int_ranges([5, 0, 1, 2, 2]) == "0–2, 5"
 
 
+def test_more_than_fit_are_counted() -> None:
+    assert formatting.listed([], 2) == ""
+    assert formatting.listed(["a", "b"], 2) == "a, b"
+    assert formatting.listed(["a", "b", "c", "d"], 2) == "a, b and 2 more"
+
+
 def test_a_start_time_out_of_range_is_no_time() -> None:
     assert formatting.utc(2**62) == "2116-02-20 23:53 UTC"
     assert formatting.utc(-(2**63)) != ""
