@@ -41,10 +41,7 @@ WITHOUT_PREFIX = {"GRPO_DOCTOR": "", "GRPO_DOCTOR_RUN_DIR": ""}
 
 
 def run_script(
-    folder: Path,
-    program: str,
-    environment: dict[str, str],
-    modules: dict[str, str] | None = None,
+    folder: Path, program: str, environment: dict[str, str], modules: dict[str, str] | None = None
 ) -> subprocess.CompletedProcess[str]:
     packages = folder / "packages"
     packages.mkdir()
@@ -62,8 +59,8 @@ trainer = Trainer(reward_funcs=[accuracy])
 GrpoDoctorCallback("run")
 print(trainer.train())
 """
-    done = run_script(tmp_path, program, WITHOUT_PREFIX)
-    assert (done.returncode, done.stdout, done.stderr) == (0, "trained\n", "")
+    result = run_script(tmp_path, program, WITHOUT_PREFIX)
+    assert (result.returncode, result.stdout, result.stderr) == (0, "trained\n", "")
     trace = recorded(tmp_path)
     assert step_numbers(trace) == [1, 2, 3]
     assert span_names(trace) == ["dataload", "train", "reward/accuracy"] * 3
@@ -74,8 +71,8 @@ print(trainer.train())
 def test_the_environment_may_name_the_run_directory(tmp_path: Path) -> None:
     run_dir = str(tmp_path / "run")
     environment = {"GRPO_DOCTOR": "", "GRPO_DOCTOR_RUN_DIR": run_dir}
-    done = run_script(tmp_path, "GrpoDoctorCallback(); Trainer().train()", environment)
-    assert (done.returncode, done.stderr) == (0, "")
+    result = run_script(tmp_path, "GrpoDoctorCallback(); Trainer().train()", environment)
+    assert (result.returncode, result.stderr) == (0, "")
     assert step_numbers(recorded(tmp_path)) == [1, 2, 3]
 
 
@@ -85,8 +82,8 @@ def test_under_the_prefix_or_made_twice_each_step_and_span_is_there_once(
 ) -> None:
     environment = {} if count == 1 else WITHOUT_PREFIX
     program = f"for _ in range({count}): GrpoDoctorCallback('run')\nTrainer().train()"
-    done = run_script(tmp_path, program, environment)
-    assert (done.returncode, done.stderr) == (0, "")
+    result = run_script(tmp_path, program, environment)
+    assert (result.returncode, result.stderr) == (0, "")
     trace = recorded(tmp_path)
     assert step_numbers(trace) == [1, 2, 3]
     assert span_names(trace) == ["dataload", "train"] * 3
@@ -98,8 +95,8 @@ GrpoDoctorCallback("run")
 from trl.trainer.grpo_trainer import GRPOTrainer
 GRPOTrainer(steps=1).train()
 """
-    done = run_script(tmp_path, program, WITHOUT_PREFIX, {"trl.trainer.grpo_trainer": GRPO})
-    assert (done.returncode, done.stderr) == (0, "")
+    result = run_script(tmp_path, program, WITHOUT_PREFIX, {"trl.trainer.grpo_trainer": GRPO})
+    assert (result.returncode, result.stderr) == (0, "")
     assert span_names(recorded(tmp_path)) == ["dataload", "train", "rollout"]
 
 
@@ -110,15 +107,15 @@ Trainer().train()
 import sys
 print(hasattr(Trainer.train, "__wrapped__"), [type(f).__name__ for f in sys.meta_path][:1])
 """
-    done = run_script(tmp_path, program, WITHOUT_PREFIX)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.startswith("False")
-    assert "ImportWatcher" not in done.stdout
+    result = run_script(tmp_path, program, WITHOUT_PREFIX)
+    assert result.returncode == 0, result.stderr
+    assert result.stdout.startswith("False")
+    assert "ImportWatcher" not in result.stdout
     assert not (tmp_path / "run").exists()
 
 
 def test_a_folder_that_cannot_be_written_to_is_said_and_the_job_goes_on(tmp_path: Path) -> None:
     program = "open('run', 'w').close(); GrpoDoctorCallback('run'); print(Trainer().train())"
-    done = run_script(tmp_path, program, WITHOUT_PREFIX)
-    assert (done.returncode, done.stdout) == (0, "trained\n")
-    assert "grpo-doctor: not recording this process" in done.stderr
+    result = run_script(tmp_path, program, WITHOUT_PREFIX)
+    assert (result.returncode, result.stdout) == (0, "trained\n")
+    assert "grpo-doctor: not recording this process" in result.stderr

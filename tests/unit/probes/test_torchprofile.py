@@ -51,10 +51,10 @@ def profiled(tmp_path: Path, variable: str, job: str = JOB, **more: str) -> Path
     (modules / "__init__.py").write_text(TORCH)
     (modules / "profiler.py").write_text(PROFILER)
     path = f"{PROBES}{os.pathsep}{modules.parent}"
-    done = run_job(
+    result = run_job(
         job, tmp_path, env={"GRPO_DOCTOR_TORCH_PROFILE": variable, "PYTHONPATH": path, **more}
     )
-    assert (done.returncode, done.stderr) == (0, "")
+    assert (result.returncode, result.stderr) == (0, "")
     return tmp_path / "profiles" / f"rank-{more.get('RANK', '0').zfill(5)}.pt.trace.json"
 
 

@@ -120,10 +120,7 @@ def until(true: Callable[[], bool], at_most_s: float = 60.0) -> None:
 def started() -> Iterator[Target]:
     """The process, its helper asleep and waiting for a wish."""
     process = subprocess.Popen(
-        [sys.executable, "-c", TARGET],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
+        [sys.executable, "-c", TARGET], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     )
     assert process.stdout
     helper, locked = map(int, process.stdout.readline().split())

@@ -6,11 +6,7 @@ from typing import Any
 
 import pytest
 
-from grpo_doctor_probes.flight.injection import (
-    RefusedError,
-    find_bare_return,
-    find_return_code,
-)
+from grpo_doctor_probes.flight.injection import RefusedError, find_bare_return, find_return_code
 from grpo_doctor_probes.flight.x86_64 import X8664
 from grpo_doctor_probes.memory.access import Mapping
 from tests.unit.probes.memory.small_library import FINI, SIZE, library_at

@@ -28,17 +28,17 @@ def test_every_python_is_hooked(tmp_path: Path, version: str) -> None:
     python = interpreter(version)
     if python is None:
         pytest.skip(f"no Python {version} on this machine")
-    done = run_job(
+    result = run_job(
         tmp_path, TRAIN, modules=MODULES, python=python, options=("-X", "dev", "-W", "error")
     )
-    assert (done.returncode, done.stdout, done.stderr) == (0, "trained\n", "")
+    assert (result.returncode, result.stdout, result.stderr) == (0, "trained\n", "")
     assert step_numbers(recorded(tmp_path)) == [1, 2, 3]
 
 
 def test_a_framework_that_is_only_imported_is_not_missed(tmp_path: Path) -> None:
     importing = "import verl.trainer.ppo.v1.trainer_base, verl.utils.debug"
-    done = run_job(tmp_path, importing + TRL_JOB, modules=BOTH)
-    assert done.returncode == 0, done.stderr
+    result = run_job(tmp_path, importing + TRL_JOB, modules=BOTH)
+    assert result.returncode == 0, result.stderr
     trace = recorded(tmp_path)
     assert (trace.run.framework, step_numbers(trace)) == ("trl", [1, 2])
     assert [process.role for process in trace.processes] == ["trainer"]
@@ -48,8 +48,8 @@ def test_a_framework_that_is_only_imported_is_not_missed(tmp_path: Path) -> None
 def test_of_two_frameworks_that_train_one_after_the_other_the_last_is_the_run(
     tmp_path: Path,
 ) -> None:
-    done = run_job(tmp_path, TRL_JOB + VERL_JOB, modules=BOTH)
-    assert done.returncode == 0, done.stderr
+    result = run_job(tmp_path, TRL_JOB + VERL_JOB, modules=BOTH)
+    assert result.returncode == 0, result.stderr
     trace = recorded(tmp_path)
     assert step_numbers(trace) == [1, 2, 1, 2, 3]
     assert trace.run.framework == "verl"
@@ -60,10 +60,10 @@ def test_of_two_frameworks_that_train_one_after_the_other_the_last_is_the_run(
 def test_a_job_that_empties_its_environment_is_recorded(tmp_path: Path, when: str) -> None:
     clear = "import os; os.environ.clear()\n"
     lines = TRAIN.strip().replace("print(", clear * (when == "after") + "print(")
-    done = run_job(
+    result = run_job(
         tmp_path, clear * (when == "before") + lines, modules=MODULES, environment={"RANK": "3"}
     )
-    assert (done.returncode, done.stdout, done.stderr) == (0, "trained\n", "")
+    assert (result.returncode, result.stdout, result.stderr) == (0, "trained\n", "")
     trace = recorded(tmp_path)
     assert (trace.ranks, step_numbers(trace)) == ((3,), [1, 2, 3])
 
@@ -74,8 +74,8 @@ def test_a_child_that_is_started_with_no_environment_runs_unseen(tmp_path: Path)
     train = "import sys; sys.path.insert(0, 'packages')\\n" + {TRAIN!r}
     sys.exit(subprocess.run([sys.executable, "-c", train], env={{}}).returncode)
     """
-    done = run_job(tmp_path, program, modules=MODULES)
-    assert (done.returncode, done.stdout, done.stderr) == (0, "trained\n", "")
+    result = run_job(tmp_path, program, modules=MODULES)
+    assert (result.returncode, result.stdout, result.stderr) == (0, "trained\n", "")
     assert not (tmp_path / "run").exists()
 
 
@@ -90,8 +90,8 @@ def test_python_that_is_executed_anew_without_the_environments_path(
     import os, sys
     os.execv(sys.executable, [sys.executable, {option!r}, "-c", {child!r}])
     """
-    done = run_job(tmp_path, program, modules=MODULES)
-    assert (done.returncode, done.stdout) == (0, "trained\n"), done.stderr
+    result = run_job(tmp_path, program, modules=MODULES)
+    assert (result.returncode, result.stdout) == (0, "trained\n"), result.stderr
     assert step_numbers(recorded(tmp_path)) == [1, 2, 3]
 
 
@@ -118,8 +118,8 @@ def test_an_actor_that_is_started_again_records_beside_what_it_left(tmp_path: Pa
     """
     (tmp_path / "actor.py").write_text(RESTARTED)
     environment = {"RANK": "0", "WORLD_SIZE": "1"}
-    done = run_job(tmp_path, starting, modules=MODULES, environment=environment)
-    assert (done.stdout, done.stderr) == ("1\n0\n", "")
+    result = run_job(tmp_path, starting, modules=MODULES, environment=environment)
+    assert (result.stdout, result.stderr) == ("1\n0\n", "")
     trace = recorded(tmp_path)
     assert [(p.rank, p.role, p.state) for p in trace.processes] == [
         (0, "trainer", "open"), (0, "trainer", "finished"),

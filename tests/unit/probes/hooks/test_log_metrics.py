@@ -57,9 +57,9 @@ def run(
     folder: Path, job: str = JOB, **environment: str
 ) -> tuple[list[dict[str, float]], dict[str, float]]:
     folder.mkdir(exist_ok=True)
-    done = run_job(folder, job, modules=MODULES, environment=environment)
-    assert (done.returncode, done.stderr) == (0, "")
-    rows, took = json.loads(done.stdout)
+    process = run_job(folder, job, modules=MODULES, environment=environment)
+    assert (process.returncode, process.stderr) == (0, "")
+    rows, took = json.loads(process.stdout)
     return rows, took
 
 

@@ -37,8 +37,8 @@ SLEEP_NS = 50_000_000
 
 def run_controller(folder: Path, *, resume: int = 0, save: str = "float('inf')") -> Trace:
     program = SYNC.replace("RESUME", str(resume)).replace("SAVE", save)
-    done = run_job(folder, program, modules=MODULES)
-    assert (done.stdout, done.stderr) == (f"{resume + 3}\n", "")
+    result = run_job(folder, program, modules=MODULES)
+    assert (result.stdout, result.stderr) == (f"{resume + 3}\n", "")
     return recorded(folder)
 
 
@@ -94,8 +94,8 @@ for payload in (["a"], ["b"], "done"):
 print(loaded(TrainingActor)(args, queue).fit())
 """
     )
-    done = run_job(tmp_path, program, modules=MODULES)
-    assert (done.stdout, done.stderr) == ("2\n", "")
+    result = run_job(tmp_path, program, modules=MODULES)
+    assert (result.stdout, result.stderr) == ("2\n", "")
     trace = recorded(tmp_path)
     assert [p.role for p in trace.processes] == ["driver"]
     assert step_numbers(trace) == [1, 2]  # what it waits for at the end is no step
@@ -114,8 +114,8 @@ slots.put(0)
 slots.put(None)
 loaded(GenerateSamplesActor)(slots).fit(SamplesGenerator())
 """
-    done = run_job(tmp_path, program, modules=MODULES)
-    assert done.stderr == ""
+    result = run_job(tmp_path, program, modules=MODULES)
+    assert result.stderr == ""
     trace = recorded(tmp_path)
     assert [p.role for p in trace.processes] == ["rollout-loop"]
     assert span_names(trace) == ["rollout/queue", "rollout", "offload", "dataload", "rollout/queue"]
@@ -136,8 +136,10 @@ print(actor.forward([1]))
     outputs = []
     for folder, text in zip(folders, (policy, reference), strict=True):
         folder.mkdir()
-        done = run_job(folder, text, modules=MODULES, environment={"RANK": "1", "WORLD_SIZE": "2"})
-        outputs.append((done.stdout, done.stderr))
+        result = run_job(
+            folder, text, modules=MODULES, environment={"RANK": "1", "WORLD_SIZE": "2"}
+        )
+        outputs.append((result.stdout, result.stderr))
     assert outputs == [("[1]\n[0, 1]\n", ""), ("[1]\n", "")]
     traces = [recorded(folder) for folder in folders]
     assert span_names(traces[0]) == [
@@ -178,8 +180,8 @@ print(asyncio.run(roll_out(SingleTurnAgentExecutor(length_reward))))
 print(inspect.iscoroutinefunction(SingleTurnAgentExecutor._fetch_rewards_via_func))
 """
     )
-    done = run_job(tmp_path, program, modules=MODULES)
-    assert (done.stdout, done.stderr) == ("[1, 2, 3]\nTrue\n", "")
+    result = run_job(tmp_path, program, modules=MODULES)
+    assert (result.stdout, result.stderr) == ("[1, 2, 3]\nTrue\n", "")
     trace = recorded(tmp_path)
     assert [p.role for p in trace.processes] == ["rollout"]
     names = Counter(span_names(trace))
@@ -192,6 +194,6 @@ print(inspect.iscoroutinefunction(SingleTurnAgentExecutor._fetch_rewards_via_fun
 
 def test_a_users_environment_is_a_tool_of_the_rollout(tmp_path: Path) -> None:
     program = ROLLOUT + "print(asyncio.run(roll_out(MultiTurnAgentExecutor(Environment))))"
-    done = run_job(tmp_path, program, modules=MODULES)
-    assert (done.stdout, done.stderr) == ("['fed back', 'fed back', 'fed back']\n", "")
+    result = run_job(tmp_path, program, modules=MODULES)
+    assert (result.stdout, result.stderr) == ("['fed back', 'fed back', 'fed back']\n", "")
     assert set(span_names(recorded(tmp_path))) == {"rollout/generate", "rollout/tools"}

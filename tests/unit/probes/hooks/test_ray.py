@@ -37,8 +37,8 @@ print(Actor().train())
 
 
 def test_an_actor_has_phases_in_its_own_process(tmp_path: Path) -> None:
-    done = run_job(tmp_path, ACTOR, modules=MODULES)
-    assert (done.returncode, done.stdout, done.stderr) == (0, "trained\n", "")
+    result = run_job(tmp_path, ACTOR, modules=MODULES)
+    assert (result.returncode, result.stdout, result.stderr) == (0, "trained\n", "")
     trace = recorded(tmp_path)
     assert step_numbers(trace) == [1, 2, 3]
     assert [n for n in span_names(trace) if n in ("dataload", "train")] == ["dataload", "train"] * 3
@@ -48,8 +48,8 @@ def test_the_process_that_sends_the_class_wraps_nothing_of_it(tmp_path: Path) ->
     program = (
         "import ray._private.function_manager, transformers.trainer as t; print(vars(t.Trainer))"
     )
-    done = run_job(tmp_path, program, modules=MODULES)
-    assert (done.stdout, done.stderr) == ("{}\n", "")
+    result = run_job(tmp_path, program, modules=MODULES)
+    assert (result.stdout, result.stderr) == ("{}\n", "")
     assert not (tmp_path / "run").exists()
 
 
@@ -66,16 +66,16 @@ def test_a_finder_of_the_users_sitecustomize_does_not_hide_modules(tmp_path: Pat
     """
     program = "from transformers.trainer import Trainer; print(Trainer().train())"
     modules = {"sitecustomize": own, "transformers.trainer": TRAINER}
-    done = run_job(tmp_path, program, modules=modules)
-    assert (done.returncode, done.stdout, done.stderr) == (0, "trained\n", "")
+    result = run_job(tmp_path, program, modules=modules)
+    assert (result.returncode, result.stdout, result.stderr) == (0, "trained\n", "")
     assert step_numbers(recorded(tmp_path)) == [1, 2, 3]
 
 
 def test_an_older_release_beside_the_job_is_not_what_is_loaded(tmp_path: Path) -> None:
     modules = {"grpo_doctor_probes.recorder": "", "transformers.trainer": TRAINER}
     program = "from transformers.trainer import Trainer; print(Trainer().train())"
-    done = run_job(tmp_path, program, modules=modules)
-    assert (done.returncode, done.stdout, done.stderr) == (0, "trained\n", "")
+    result = run_job(tmp_path, program, modules=modules)
+    assert (result.returncode, result.stdout, result.stderr) == (0, "trained\n", "")
     assert step_numbers(recorded(tmp_path)) == [1, 2, 3]
 
 
@@ -93,9 +93,9 @@ INIT = "import ray._private.services; from ray._private.worker import init; "
 
 def runtime_env(folder: Path, call: str, **environment: str) -> Any:
     program = f"{INIT} import json; print(json.dumps({call}))"
-    done = run_job(folder, program, modules=CLUSTER, environment=environment)
-    assert (done.returncode, done.stderr) == (0, "")
-    return json.loads(done.stdout)
+    result = run_job(folder, program, modules=CLUSTER, environment=environment)
+    assert (result.returncode, result.stderr) == (0, "")
+    return json.loads(result.stdout)
 
 
 @pytest.mark.parametrize("call", ["init()", "init('local')", "init(num_cpus=2, runtime_env=None)"])

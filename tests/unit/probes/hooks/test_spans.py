@@ -10,13 +10,7 @@ import pytest
 
 from grpo_doctor_probes import phase, recorder
 from grpo_doctor_probes.hooks import spans
-from grpo_doctor_probes.hooks.spans import (
-    HookedSpan,
-    StepMarks,
-    inside,
-    open_spans,
-    write_ended,
-)
+from grpo_doctor_probes.hooks.spans import HookedSpan, StepMarks, inside, open_spans, write_ended
 from grpo_doctor_probes.hooks.sums import PhaseSums
 from tests.unit.probes.conftest import Recorded
 

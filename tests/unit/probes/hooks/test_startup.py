@@ -20,8 +20,8 @@ MODULES = {"transformers.trainer": TRAINER}
 
 
 def test_a_job_has_steps_and_phases_without_an_edit(tmp_path: Path) -> None:
-    done = run_job(tmp_path, TRAIN, modules=MODULES)
-    assert (done.returncode, done.stdout, done.stderr) == (0, "trained\n", "")
+    result = run_job(tmp_path, TRAIN, modules=MODULES)
+    assert (result.returncode, result.stdout, result.stderr) == (0, "trained\n", "")
     trace = recorded_in(tmp_path)
     assert step_numbers(trace) == [1, 2, 3]
     assert [n for n in span_names(trace) if n in ("dataload", "train")] == ["dataload", "train"] * 3
@@ -34,15 +34,15 @@ def test_the_users_own_sitecustomize_still_runs_and_is_the_one_that_is_imported(
     program = (
         "import os, sitecustomize; print(os.environ['MINE'], 'packages' in sitecustomize.__file__)"
     )
-    done = run_job(tmp_path, program, modules=own)
-    assert (done.stdout, done.stderr) == ("ran True\n", "")
+    result = run_job(tmp_path, program, modules=own)
+    assert (result.stdout, result.stderr) == ("ran True\n", "")
 
 
 def test_an_error_in_the_users_sitecustomize_is_said_as_without_us(tmp_path: Path) -> None:
     own = {"sitecustomize": "import nothing_of_that_name"}
-    done = run_job(tmp_path, "print('goes on')", modules=own)
-    assert done.stdout == "goes on\n"
-    assert "nothing_of_that_name" in done.stderr
+    result = run_job(tmp_path, "print('goes on')", modules=own)
+    assert result.stdout == "goes on\n"
+    assert "nothing_of_that_name" in result.stderr
 
 
 def test_nothing_of_the_tool_is_on_the_path_or_loaded_before_it_is_needed(tmp_path: Path) -> None:
@@ -51,8 +51,8 @@ def test_nothing_of_the_tool_is_on_the_path_or_loaded_before_it_is_needed(tmp_pa
     print([entry for entry in sys.path if "startup" in entry])
     print([name for name in sys.modules if name.startswith("grpo_doctor")])
     """
-    done = run_job(tmp_path, program)
-    assert done.stdout == "[]\n[]\n"
+    result = run_job(tmp_path, program)
+    assert result.stdout == "[]\n[]\n"
 
 
 @pytest.mark.parametrize("switched_off", [{"GRPO_DOCTOR": ""}, {"GRPO_DOCTOR": "0"}])
@@ -60,17 +60,17 @@ def test_without_the_variable_nothing_is_watched(
     tmp_path: Path, switched_off: dict[str, str]
 ) -> None:
     program = "import sys, transformers.trainer; print([type(f).__name__ for f in sys.meta_path])"
-    done = run_job(tmp_path, program, modules=MODULES, environment=switched_off)
-    assert "FirstImport" not in done.stdout
-    assert "ImportWatcher" not in done.stdout
+    result = run_job(tmp_path, program, modules=MODULES, environment=switched_off)
+    assert "FirstImport" not in result.stdout
+    assert "ImportWatcher" not in result.stdout
     assert not (tmp_path / "run").exists()
 
 
 def test_the_bundled_trainer_is_left_to_its_own_phases(tmp_path: Path) -> None:
     program = "import grpo_doctor_trainer\n" + TRAIN.lstrip()
     own = {**MODULES, "grpo_doctor_trainer.loop": ""}
-    done = run_job(tmp_path, program, modules=own)
-    assert done.stdout == "trained\n"
+    result = run_job(tmp_path, program, modules=own)
+    assert result.stdout == "trained\n"
     assert not (tmp_path / "run").exists()
 
 
@@ -91,8 +91,8 @@ def test_children_that_are_spawned_or_forked_are_hooked_too(tmp_path: Path) -> N
     for method in ("spawn", "fork"):
         folder = tmp_path / method
         folder.mkdir()
-        done = run_job(folder, program.replace("METHOD", repr(method)), modules=MODULES)
-        assert done.returncode == 0, done.stderr
+        result = run_job(folder, program.replace("METHOD", repr(method)), modules=MODULES)
+        assert result.returncode == 0, result.stderr
         assert step_numbers(recorded_in(folder)) == [1]
 
 
@@ -100,8 +100,8 @@ def test_a_version_from_tomorrow_runs_and_says_what_is_not_seen(tmp_path: Path) 
     tomorrow = TRAINER.replace("def training_step", "def advance").replace(
         "self.training_step()", "self.advance()"
     )
-    done = run_job(tmp_path, TRAIN, modules={"transformers.trainer": tomorrow})
-    assert (done.returncode, done.stdout, done.stderr) == (0, "trained\n", "")
+    result = run_job(tmp_path, TRAIN, modules={"transformers.trainer": tomorrow})
+    assert (result.returncode, result.stdout, result.stderr) == (0, "trained\n", "")
     trace = recorded_in(tmp_path)
     assert "train" not in span_names(trace)
     assert any(
@@ -118,8 +118,8 @@ def test_a_class_keeps_its_signature_documentation_and_pickles(tmp_path: Path) -
     print(inspect.signature(Trainer.get_batch_samples), Trainer.training_step.__doc__)
     print(Trainer.train.__qualname__, pickle.loads(pickle.dumps(Trainer.train)) is Trainer.train)
     """
-    done = run_job(tmp_path, program, modules=MODULES)
-    assert done.stdout == "(self, iterator, count) One micro-batch.\nTrainer.train True\n"
+    result = run_job(tmp_path, program, modules=MODULES)
+    assert result.stdout == "(self, iterator, count) One micro-batch.\nTrainer.train True\n"
 
 
 def test_an_exception_of_the_job_comes_through_and_its_phase_is_noted(tmp_path: Path) -> None:
@@ -131,17 +131,17 @@ def test_an_exception_of_the_job_comes_through_and_its_phase_is_noted(tmp_path: 
 
     Trainer(reward_funcs=[reward]).train()
     """
-    done = run_job(tmp_path, program, modules=MODULES)
-    assert done.returncode == 1
-    assert done.stderr.rstrip().endswith("ValueError: no answer")
+    result = run_job(tmp_path, program, modules=MODULES)
+    assert result.returncode == 1
+    assert result.stderr.rstrip().endswith("ValueError: no answer")
 
 
 def test_without_a_run_directory_the_first_process_chooses_one(tmp_path: Path) -> None:
-    done = run_job(
+    result = run_job(
         tmp_path, TRAIN, modules=MODULES,
         environment={"GRPO_DOCTOR_RUN_DIR": "", "SLURM_JOB_ID": "77"},
     )  # fmt: skip
-    assert done.returncode == 0, done.stderr
+    assert result.returncode == 0, result.stderr
     assert list((tmp_path / "grpo-doctor-out" / "slurm-77" / "ranks").glob("*.spans"))
 
 

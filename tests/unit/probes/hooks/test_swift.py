@@ -60,9 +60,9 @@ def run(
 ) -> str:
     modules, path, launch = version
     program = PROGRAM.replace("PATH", path).replace("LAUNCH", launch) + body
-    done = run_job(folder, program, modules=modules, environment=environment)
-    assert (done.returncode, done.stderr) == (0, "")
-    return done.stdout
+    result = run_job(folder, program, modules=modules, environment=environment)
+    assert (result.returncode, result.stderr) == (0, "")
+    return result.stdout
 
 
 def first_step(folder: Path) -> list[str]:

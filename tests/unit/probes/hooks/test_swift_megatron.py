@@ -114,8 +114,8 @@ STEP = [
 
 
 def run(folder: Path, program: str, modules: Mapping[str, str]) -> None:
-    done = run_job(folder, program, modules=modules)
-    assert (done.returncode, done.stderr) == (0, "")
+    result = run_job(folder, program, modules=modules)
+    assert (result.returncode, result.stderr) == (0, "")
 
 
 def test_a_step_on_megatron_has_all_its_phases(tmp_path: Path) -> None:

@@ -5,13 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from grpo_doctor.trace.model import Kind
-from tests.unit.probes.hooks.hooked_job import (
-    TRAINER,
-    recorded,
-    run_job,
-    span_names,
-    step_numbers,
-)
+from tests.unit.probes.hooks.hooked_job import TRAINER, recorded, run_job, span_names, step_numbers
 
 GRPO = """
 from transformers.trainer import Trainer
@@ -59,8 +53,8 @@ GRPOTrainer([accuracy, Judge()]).train()
 
 def test_a_step_has_the_phases_of_grpo_in_their_order(tmp_path: Path) -> None:
     modules = {"transformers.trainer": TRAINER, "trl.trainer.grpo_trainer": GRPO}
-    done = run_job(tmp_path, JOB, modules=modules)
-    assert done.returncode == 0, done.stderr
+    result = run_job(tmp_path, JOB, modules=modules)
+    assert result.returncode == 0, result.stderr
     trace = recorded(tmp_path)
     names = span_names(trace)
     assert names[-10:] == [  # of the second step
@@ -94,8 +88,8 @@ Stopping().train()
 
 def test_the_last_step_ends_where_training_does(tmp_path: Path) -> None:
     modules = {"transformers.trainer": TRAINER, "transformers.trainer_callback": CALLBACKS}
-    done = run_job(tmp_path, ENDING_JOB, modules=modules)
-    assert done.returncode == 0, done.stderr
+    result = run_job(tmp_path, ENDING_JOB, modules=modules)
+    assert result.returncode == 0, result.stderr
     trace = recorded(tmp_path)
     spans = trace.spans
     assert step_numbers(trace) == [1, 2, 3]
@@ -144,8 +138,8 @@ Later().train()
 
 def test_places_of_each_pass_and_completions_in_the_log_are_recorded(tmp_path: Path) -> None:
     modules = {"transformers.trainer": TRAINER, "trl.trainer.grpo_trainer": LOGGING}
-    done = run_job(tmp_path, LOGGING_JOB, modules=modules)
-    assert done.returncode == 0, done.stderr
+    result = run_job(tmp_path, LOGGING_JOB, modules=modules)
+    assert result.returncode == 0, result.stderr
     trace = recorded(tmp_path)
     counted = next(series for series in trace.series if series.name == "train/token_places")
     assert counted.values.tolist() == [42.0] * 6
@@ -222,11 +216,9 @@ if __name__ == "__main__":
 """
 
 
-def test_ranks_of_an_asynchronous_run_wait_for_the_rollout_and_load_no_data(
-    tmp_path: Path,
-) -> None:
+def test_ranks_of_an_asynchronous_run_wait_for_the_rollout_and_load_no_data(tmp_path: Path) -> None:
     package = "trl.experimental.async_grpo"
-    done = run_job(
+    result = run_job(
         tmp_path, ASYNC_JOB,
         modules={
             "transformers.trainer": TRAINER,
@@ -237,7 +229,7 @@ def test_ranks_of_an_asynchronous_run_wait_for_the_rollout_and_load_no_data(
             "RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "CUDA_VISIBLE_DEVICES": "0,1"
         },
     )  # fmt: skip
-    assert done.returncode == 0, done.stderr
+    assert result.returncode == 0, result.stderr
     trace = recorded(tmp_path)
     names = span_names(trace)
     assert "dataload" not in names

@@ -182,9 +182,9 @@ assert asyncio.run(worker.update_weights(7)) == 7
 
 
 def test_the_driver_has_steps_phases_settings_and_metrics(tmp_path: Path) -> None:
-    done = run_job(tmp_path, DRIVER, modules=MODULES)
-    assert (done.returncode, done.stderr) == (0, "")
-    assert "'old_log_prob'" in done.stdout
+    result = run_job(tmp_path, DRIVER, modules=MODULES)
+    assert (result.returncode, result.stderr) == (0, "")
+    assert "'old_log_prob'" in result.stdout
     trace = recorded(tmp_path)
     assert [(p.role, p.rank) for p in trace.processes] == [("driver", 0)]
     assert step_numbers(trace) == [1, 2, 3]
@@ -202,8 +202,8 @@ def test_the_driver_has_steps_phases_settings_and_metrics(tmp_path: Path) -> Non
 
 def test_workers_are_processes_of_their_own_roles(tmp_path: Path) -> None:
     (tmp_path / "actor.py").write_text(ACTOR)
-    done = run_job(tmp_path, JOB, modules=MODULES)
-    assert (done.returncode, done.stderr) == (0, "")
+    result = run_job(tmp_path, JOB, modules=MODULES)
+    assert (result.returncode, result.stderr) == (0, "")
     trace = recorded(tmp_path)
     assert [(p.role, p.rank) for p in trace.processes] == [
         ("driver", 0), ("actor", 0), ("actor", 1),
@@ -232,9 +232,9 @@ def test_an_actor_without_steps_looks_whether_cuda_is_in_use(tmp_path: Path) -> 
     """
     (tmp_path / "actor.py").write_text("import torch" + ACTOR + "print(torch.cuda.asked)")
     program = "import runpy; runpy.run_path('actor.py')"
-    done = run_job(tmp_path, program, modules={**MODULES, "torch": torch},
+    result = run_job(tmp_path, program, modules={**MODULES, "torch": torch},
                    environment={"RANK": "0", "WORLD_SIZE": "1"})  # fmt: skip
-    assert (done.returncode, done.stdout, done.stderr) == (0, "2\n", "")
+    assert (result.returncode, result.stdout, result.stderr) == (0, "2\n", "")
 
 
 @pytest.mark.parametrize("kind", ["def", "async def"])
@@ -256,8 +256,8 @@ def test_a_reward_function_has_its_own_name(tmp_path: Path, kind: str) -> None:
         assert inspect.iscoroutinefunction(worker.function)
         print([asyncio.run(worker.function("abc")) for _ in range(4)])
     """
-    done = run_job(tmp_path, program, modules=MODULES)
-    assert (done.returncode, done.stdout, done.stderr) == (0, "[4, 4, 4, 4]\n", "")
+    result = run_job(tmp_path, program, modules=MODULES)
+    assert (result.returncode, result.stdout, result.stderr) == (0, "[4, 4, 4, 4]\n", "")
     trace = recorded(tmp_path)
     assert [p.role for p in trace.processes] == ["reward"]
     assert span_names(trace).count("reward/exact_match") == 4
@@ -321,8 +321,8 @@ def test_the_first_version_has_a_timer_of_its_own_and_loads_between_steps(tmp_pa
     trainer.init_workers()
     trainer.fit()
     """
-    done = run_job(tmp_path, program, modules={"verl.trainer.ppo.ray_trainer": trainer})
-    assert (done.returncode, done.stderr) == (0, "")
+    result = run_job(tmp_path, program, modules={"verl.trainer.ppo.ray_trainer": trainer})
+    assert (result.returncode, result.stderr) == (0, "")
     trace = recorded(tmp_path)
     assert step_numbers(trace) == [1, 2]
     assert span_names(trace) == ["init", *["dataload", "train"] * 2, "dataload"]
@@ -333,8 +333,8 @@ def test_supervised_fine_tuning_has_no_driver(tmp_path: Path) -> None:
     from verl.utils.tracking import Tracking
     Tracking("p", "e", config={"model": 1}).log({"loss": 1.0}, 1)
     """
-    done = run_job(tmp_path, program, modules=MODULES)
-    assert (done.returncode, done.stderr) == (0, "")
+    result = run_job(tmp_path, program, modules=MODULES)
+    assert (result.returncode, result.stderr) == (0, "")
     assert not (tmp_path / "run" / "job.json").exists()
 
 

@@ -59,8 +59,8 @@ def drive(folder: Path, name: str) -> subprocess.CompletedProcess[str]:
 
 @pytest.mark.parametrize("name", TRAINERS)
 def test_what_such_a_trainer_calls_generating_is_a_wait(tmp_path: Path, name: str) -> None:
-    done = drive(tmp_path, name)
-    assert (done.returncode, done.stderr) == (0, "")
+    result = drive(tmp_path, name)
+    assert (result.returncode, result.stderr) == (0, "")
     trace = recorded(tmp_path)
     assert step_numbers(trace) == [1, 2]
     assert span_names(trace) == [*["rollout/wait", "train"] * 2, "afterwards"]
@@ -114,8 +114,8 @@ asyncio.run(main())
 
 def test_a_rollouter_says_how_long_it_had_nothing_to_do_and_why(tmp_path: Path) -> None:
     module = f"{FULLY_ASYNC}.fully_async_rollouter"
-    done = run_job(tmp_path, ROLLING_OUT, modules={module: ROLLOUTER})
-    assert (done.returncode, done.stderr) == (0, "")
+    result = run_job(tmp_path, ROLLING_OUT, modules={module: ROLLOUTER})
+    assert (result.returncode, result.stderr) == (0, "")
     trace = recorded(tmp_path)
     assert [p.role for p in trace.processes] == ["rollouter"]
     spans = trace.spans

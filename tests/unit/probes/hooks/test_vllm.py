@@ -102,8 +102,8 @@ def test_a_trainers_own_engine_generates_sleeps_and_takes_weights(tmp_path: Path
     llm.sleep()
     llm.wake_up()
     """
-    done = run_job(tmp_path, program, modules=MODULES)
-    assert (done.stdout, done.stderr) == ("['a'] ['update_weight'] ['ping']\n", "")
+    result = run_job(tmp_path, program, modules=MODULES)
+    assert (result.stdout, result.stderr) == ("['a'] ['update_weight'] ['ping']\n", "")
     trace = recorded(tmp_path)
     assert span_names(trace) == ["rollout/generate", "sync", "offload", "offload"]
     assert [p.role for p in trace.processes] == ["trainer"]
@@ -137,8 +137,8 @@ def test_a_core_in_its_own_process_has_one_span_for_each_time_that_it_has_reques
         process.join()
         print(process.exitcode)
     """
-    done = run_job(tmp_path, program, modules=MODULES)
-    assert (done.stdout, done.stderr) == ("0\n", "")
+    result = run_job(tmp_path, program, modules=MODULES)
+    assert (result.stdout, result.stderr) == ("0\n", "")
     trace = recorded(tmp_path)
     assert span_names(trace) == [
         "rollout/generate", "rollout/generate", "rollout/generate", "sync/pause", "sync",
@@ -164,8 +164,8 @@ def test_the_process_of_a_server_is_no_rank(tmp_path: Path) -> None:
     asyncio.run(serve())
     print(inspect.iscoroutinefunction(AsyncLLM.collective_rpc))
     """
-    done = run_job(tmp_path, program, modules=MODULES)
-    assert (done.stdout, done.stderr) == ("['load_weights'] 2\nkeep ['ping']\nTrue\n", "")
+    result = run_job(tmp_path, program, modules=MODULES)
+    assert (result.stdout, result.stderr) == ("['load_weights'] 2\nkeep ['ping']\nTrue\n", "")
     trace = recorded(tmp_path)
     assert span_names(trace) == ["sync", "offload", "sync/pause"]
     assert [p.role for p in trace.processes] == ["rollout"]
@@ -177,8 +177,8 @@ def test_a_trainer_that_holds_a_servers_engine_stays_a_rank(tmp_path: Path) -> N
     from vllm.v1.engine.async_llm import AsyncLLM
     asyncio.run(AsyncLLM("m").sleep())
     """
-    done = run_job(tmp_path, program, modules=MODULES, environment={"RANK": "1"})
-    assert (done.returncode, done.stderr) == (0, "")
+    result = run_job(tmp_path, program, modules=MODULES, environment={"RANK": "1"})
+    assert (result.returncode, result.stderr) == (0, "")
     assert [p.role for p in recorded(tmp_path).processes if p.rank == 1] == ["trainer"]
 
 
@@ -188,8 +188,8 @@ def test_the_bundled_trainers_engine_is_not_hooked_a_second_time(tmp_path: Path)
     from vllm.entrypoints.llm import LLM
     print(LLM().generate([]), hasattr(LLM.generate, "__wrapped__"))
     """
-    done = run_job(tmp_path, program, modules={**MODULES, "grpo_doctor_trainer.loop": ""})
-    assert (done.stdout, done.stderr) == ("[] False\n", "")
+    result = run_job(tmp_path, program, modules={**MODULES, "grpo_doctor_trainer.loop": ""})
+    assert (result.stdout, result.stderr) == ("[] False\n", "")
     assert not (tmp_path / "run").exists()
 
 
