@@ -39,5 +39,5 @@ def inherited(
     base: tuple[Spelling, ...], own: tuple[Spelling, ...], *, absent: Collection[str]
 ) -> tuple[Spelling, ...]:
     """A table's `own` rows, and those of `base` for the knobs that are neither there nor absent."""
-    named = {*absent, *(row.knob for row in own)}
-    return (*own, *(row for row in base if row.knob not in named))
+    excluded = {*absent, *(row.knob for row in own)}
+    return (*own, *(row for row in base if row.knob not in excluded))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
@@ -58,6 +59,10 @@ class View:
         """A whole number; None where there is none."""
         value = self.value(knob)
         return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+    def degree(self, *knobs: str) -> int:
+        """What these kinds of parallelism divide together; each is 1 where it is not set."""
+        return math.prod(self.integer(knob) or 1 for knob in knobs)
 
     def sets(self, knob: str) -> bool:
         """Whether the launch sets it."""

@@ -43,8 +43,8 @@ def check(view: View) -> Flaw | None:
 
 def _is_unsaid(view: View) -> bool:
     environment = view.launch.environment
-    named = "NPROC_PER_NODE" in environment or "NNODES" in environment
-    return view.is_framework("ms-swift") and not view.launch.launcher and not named
+    counts_set = "NPROC_PER_NODE" in environment or "NNODES" in environment
+    return view.is_framework("ms-swift") and not view.launch.launcher and not counts_set
 
 
 def _unsaid(view: View, cards: int) -> Flaw:

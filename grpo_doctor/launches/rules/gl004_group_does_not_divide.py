@@ -27,7 +27,7 @@ def check(view: View) -> Flaw | None:
         return None
     if view.launch.framework == "bundled" and view.launch.model is None:
         return None  # its own small model comes with other defaults
-    ranks = max(1, ranks // (view.integer("parallel.context") or 1))
+    ranks = max(1, ranks // view.degree("parallel.context"))
     steps = view.steps_per_generation
     if not view.at_least(_COUNTED_SINCE[view.launch.framework]):
         steps = 1

@@ -18,7 +18,7 @@ def check(view: View) -> Flaw | None:
     ranks = view.processes
     if not view.is_framework("verl") or view.launch.backend or not mini or not group or not ranks:
         return None
-    ranks = max(1, ranks // (view.integer("parallel.context") or 1))
+    ranks = max(1, ranks // view.degree("parallel.context"))
     share, micro = mini * group // ranks, view.integer("train.micro_batch")
     dynamic = bool(view.value("train.dynamic_batch"))
     if share > 0 and (dynamic or not micro or share % micro == 0 or view.at_least("0.8.0")):

@@ -16,7 +16,7 @@ def check(view: View) -> Flaw | None:
     limit, length = view.integer("train.max_tokens_per_gpu"), view.length
     if not view.is_framework("verl") or not view.value("train.dynamic_batch"):
         return None
-    room = (limit or 0) * (view.integer("parallel.context") or 1)
+    room = (limit or 0) * view.degree("parallel.context")
     if not limit or not length or length <= room:
         return None
     return fatal_flaw(

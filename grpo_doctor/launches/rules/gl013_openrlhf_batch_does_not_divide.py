@@ -19,8 +19,7 @@ def check(view: View) -> Flaw | None:
         return None
     if view.value("train.dynamic_batch"):
         return None
-    divided = (view.integer("parallel.context") or 1) * (view.integer("parallel.tensor") or 1)
-    ranks = max(1, ranks // divided)
+    ranks = max(1, ranks // view.degree("parallel.context", "parallel.tensor"))
     step = micro * ranks
     if batch % step == 0:
         return None

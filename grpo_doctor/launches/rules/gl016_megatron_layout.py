@@ -14,8 +14,7 @@ def check(view: View) -> Flaw | None:
     """GPUs over a copy's GPUs; experts over their ranks."""
     if view.launch.backend != "megatron" or view.launch.role != "train" or not view.processes:
         return None
-    tensor, pipeline = view.integer("parallel.tensor") or 1, view.integer("parallel.pipeline") or 1
-    copy = tensor * pipeline * (view.integer("parallel.context") or 1)
+    copy = view.degree("parallel.tensor", "parallel.pipeline", "parallel.context")
     if view.processes % copy:
         return fatal_flaw(
             headline=f"one copy of the model takes {copy} GPUs, and there are {view.processes}",
@@ -23,7 +22,7 @@ def check(view: View) -> Flaw | None:
             fixes=(view.flags("parallel.tensor", divisors(view.processes, 8)),),
             source=view.source("parallel.tensor", "parallel.pipeline", "parallel.context"),
         )
-    expert = view.integer("parallel.expert") or 1
+    expert = view.degree("parallel.expert")
     experts = view.model.experts if view.model else None
     if experts and experts % expert:
         return fatal_flaw(

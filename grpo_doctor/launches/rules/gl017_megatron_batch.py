@@ -16,8 +16,8 @@ def check(view: View) -> Flaw | None:
         return None
     if not batch or not micro or not view.processes:
         return None
-    copy = (view.integer("parallel.tensor") or 1) * (view.integer("parallel.pipeline") or 1)
-    ranks = view.processes // (copy * (view.integer("parallel.context") or 1))
+    copy = view.degree("parallel.tensor", "parallel.pipeline", "parallel.context")
+    ranks = view.processes // copy
     if ranks == 0 or batch % (micro * ranks) == 0:
         return None
     step = micro * ranks

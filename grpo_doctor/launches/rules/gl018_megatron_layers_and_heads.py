@@ -15,7 +15,7 @@ def check(view: View) -> Flaw | None:
     model = view.model
     if view.launch.backend != "megatron" or model is None:
         return None
-    tensor, pipeline = view.integer("parallel.tensor") or 1, view.integer("parallel.pipeline") or 1
+    tensor, pipeline = view.degree("parallel.tensor"), view.degree("parallel.pipeline")
     if model.heads % tensor:
         return fatal_flaw(
             headline=f"{model.heads} attention heads do not divide over {tensor} tensor ranks",

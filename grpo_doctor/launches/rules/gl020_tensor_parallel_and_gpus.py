@@ -12,11 +12,10 @@ from grpo_doctor.launches.view import View, divisors
 
 def check(view: View) -> Flaw | None:
     """GPUs of an engine against those that there are."""
-    tensor = view.integer("vllm.tensor_parallel_size") or 1
-    engine = tensor * (view.integer("vllm.pipeline_parallel_size") or 1)
+    engine = view.degree("vllm.tensor_parallel_size", "vllm.pipeline_parallel_size")
     if view.launch.role == "rollout server":
         cards = view.launch.visible_gpus or view.host.server_cards or view.host.cards_per_node
-        copies = view.integer("vllm.data_parallel_size") or 1
+        copies = view.degree("vllm.data_parallel_size")
         if cards is None or engine * copies <= cards:
             return None
         return _flaw(view, f"{engine * copies} GPUs for the server, which sees {cards}", cards)

@@ -20,9 +20,7 @@ def check(view: View) -> Flaw | None:
         return None
     if view.value("vllm.quantization") or "kv_cache_memory_bytes" in str(view.launch.options):
         return None
-    divided = (view.integer("vllm.tensor_parallel_size") or 1) * (
-        view.integer("vllm.pipeline_parallel_size") or 1
-    )
+    divided = view.degree("vllm.tensor_parallel_size", "vllm.pipeline_parallel_size")
     weights = view.model.parameters * _BYTES / divided
     if weights * _LEAST_BESIDE <= share * card:
         return None

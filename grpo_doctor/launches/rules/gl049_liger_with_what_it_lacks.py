@@ -18,7 +18,7 @@ def check(view: View) -> Flaw | None:
         return None
     refused = {
         "train.padding_free": bool(view.value("train.padding_free")),
-        "parallel.context": (view.integer("parallel.context") or 1) > 1,
+        "parallel.context": view.degree("parallel.context") > 1,
         "train.delta": view.value("train.delta") is not None,
         "train.top_entropy_quantile": (view.value("train.top_entropy_quantile") or 1.0) < 1.0,
     }

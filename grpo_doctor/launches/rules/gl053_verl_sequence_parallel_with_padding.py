@@ -11,7 +11,7 @@ from grpo_doctor.launches.view import View
 
 def check(view: View) -> Flaw | None:
     """ulysses_sequence_parallel_size with use_remove_padding off."""
-    divided = view.integer("parallel.context") or 1
+    divided = view.degree("parallel.context")
     if not view.is_framework("verl") or divided < 2 or view.value("train.padding_free"):
         return None
     return fatal_flaw(
