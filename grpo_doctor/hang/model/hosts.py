@@ -108,11 +108,11 @@ def disks_of(evidence: Evidence, pid: int) -> tuple[Disk, ...]:
 
 def hosts_of(evidence: Evidence, ranks: Iterable[int]) -> tuple[str, ...]:
     """The hosts on which these unseen ranks probably are; empty where nothing tells."""
-    wanted = tuple(ranks)
+    away = tuple(ranks)
     homes = _by_nccl(evidence)
-    if all(rank in homes for rank in wanted):
-        return tuple(dict.fromkeys(homes[rank] for rank in wanted))
-    return _by_numbers(evidence.job, wanted) or _by_remainder(evidence.job)
+    if all(rank in homes for rank in away):
+        return tuple(dict.fromkeys(homes[rank] for rank in away))
+    return _by_numbers(evidence.job, away) or _by_remainder(evidence.job)
 
 
 def unseen(job: Job) -> tuple[int, ...]:

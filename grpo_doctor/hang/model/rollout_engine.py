@@ -51,8 +51,8 @@ class RolloutEngine:
     @property
     def held(self) -> tuple[Actor, ...]:
         """Its processes that may not run, the one that does the work first."""
-        held = [actor for actor in self.parts if actor.motion.kind in ("stopped", "frozen")]
-        return tuple(reversed(held))
+        halted = [actor for actor in self.parts if actor.motion.kind in ("stopped", "frozen")]
+        return tuple(reversed(halted))
 
     @property
     def dead(self) -> tuple[Actor, ...]:

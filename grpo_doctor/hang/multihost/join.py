@@ -133,7 +133,7 @@ def _job(parts: Sequence[Evidence], placements: tuple[Placement, ...]) -> Job:
     local = [job.local_ranks or 0 for job in jobs]
     complete = world is not None and all(local) and sum(local) >= world
     return Job(
-        host=named([placement.host for placement in placements]),
+        host=hosts_text([placement.host for placement in placements]),
         members=tuple(member for job in jobs for member in job.members),
         world_size=world,
         local_ranks=world if complete else max(local) or None,
@@ -155,7 +155,7 @@ def _usual(names: Iterable[str], otherwise: str = "") -> str:
     return min(counts, key=lambda name: (-counts[name], name), default=otherwise)
 
 
-def named(hosts: Sequence[str]) -> str:
+def hosts_text(hosts: Sequence[str]) -> str:
     """`a, b and 126 other hosts`."""
     if len(hosts) <= MOST_NAMED:
         return ", ".join(hosts)
@@ -166,7 +166,7 @@ def _facts(facts: Sequence[HostFacts]) -> HostFacts | None:
     if not facts:
         return None
     return HostFacts(
-        name=named([host.name for host in facts]),
+        name=hosts_text([host.name for host in facts]),
         cores=sum(host.cores for host in facts),
         load=sum(host.load for host in facts),
         memory_available_bytes=min(host.memory_available_bytes for host in facts),
@@ -184,7 +184,7 @@ def _problems(parts: Sequence[Evidence], names: Sequence[str]) -> tuple[Problem,
         for problem in part.problems:
             hosts[problem.what, problem.remedy][name] = None
     return tuple(
-        Problem(f"On {named(list(where))}: {text}", remedy)
+        Problem(f"On {hosts_text(list(where))}: {text}", remedy)
         for (text, remedy), where in hosts.items()
     )
 

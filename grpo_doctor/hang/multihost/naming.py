@@ -59,7 +59,7 @@ def with_hosts(diagnosis: Diagnosis, job: Job) -> Diagnosis:
             )
             for undo in diagnosis.undo
         ),
-        problems=tuple((hosts.sentence(what), remedy) for what, remedy in diagnosis.problems),
+        problems=tuple((hosts.sentence(text), remedy) for text, remedy in diagnosis.problems),
         hosts=tuple(HostSeen(placement.host, placement.ranks) for placement in job.placements),
     )
 

@@ -58,8 +58,8 @@ def _read(answer: RasAnswer) -> Mesh | None:
 def _members(meshes: Sequence[Mesh], size: int | None) -> set[frozenset[Process]]:
     """The processes of each communicator of this size; answers in text name only some of them."""
     of_size = (item for mesh in meshes for item in mesh.communicators if item.size == size)
-    named = (frozenset(member.process for member in item.members) for item in of_size)
-    return {processes for processes in named if len(processes) == size}
+    groups = (frozenset(member.process for member in item.members) for item in of_size)
+    return {processes for processes in groups if len(processes) == size}
 
 
 class _Own:

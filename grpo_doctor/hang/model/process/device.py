@@ -68,8 +68,8 @@ def spins_in(positions: Sequence[Position]) -> bool | None:
     A thread that launches kernels all the time is there as well, so one time of three is too few.
     """
     files = [p.caller or p.library for p in positions if not p.problem]
-    known = [file for file in files if file]
-    return 2 * sum(map(is_device_library, known)) > len(known) if known else None
+    readings = [file for file in files if file]
+    return 2 * sum(map(is_device_library, readings)) > len(readings) if readings else None
 
 
 def waits_by_frames(frames: Sequence[Frame]) -> bool:

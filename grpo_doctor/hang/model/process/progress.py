@@ -260,9 +260,8 @@ def _moved(stacks: Sequence[Stack | None]) -> bool:
     lines for ever, so a change counts only where a caller's line changed as well, or where the
     functions differ by more than one.
     """
-    seen = [_main_frames(stack) for stack in stacks]
-    known = [frames for frames in seen if frames]
-    return any(_got_on(before, after) for before, after in pairwise(known))
+    readings = [frames for frames in map(_main_frames, stacks) if frames]
+    return any(_got_on(before, after) for before, after in pairwise(readings))
 
 
 def _main_frames(stack: Stack | None) -> tuple[Frame, ...]:

@@ -97,8 +97,10 @@ def at_work(scene: Scene) -> tuple[Actor, ...]:
     called = [seen_through(scene, actor) for actor in beside if task_of(actor)]
     own = drivers(scene)
     pids = {actor.pid for actor in (*called, *own)}
-    held = [actor for actor in beside if actor.pid not in pids and _is_needed(actor) and actor.held]
-    answering = tuple(actor for actor in [*called, *own, *held] if not asks(actor))
+    halted = [
+        actor for actor in beside if actor.pid not in pids and _is_needed(actor) and actor.held
+    ]
+    answering = tuple(actor for actor in [*called, *own, *halted] if not asks(actor))
     if answering:
         return answering
     working = tuple(actor for actor in beside if _works_for_others(scene, actor))

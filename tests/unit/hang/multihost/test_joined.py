@@ -13,7 +13,7 @@ from grpo_doctor.hang.collection import bundle
 from grpo_doctor.hang.diagnose import diagnose
 from grpo_doctor.hang.model.hosts import parted
 from grpo_doctor.hang.multihost import DifferentJobsError, joined, with_hosts
-from grpo_doctor.hang.multihost.join import named
+from grpo_doctor.hang.multihost.join import hosts_text
 from grpo_doctor.hang.verdict import Diagnosis
 from grpo_doctor_probes.evidence import Evidence, Placement, Problem, RasAnswer
 from tests.evidence import EvidenceBuilder, frames
@@ -421,7 +421,7 @@ def test_how_many_ranks_a_host_is_said_to_have(
     ],
 )
 def test_many_hosts_are_counted(hosts: list[str], text: str) -> None:
-    assert named(hosts) == text
+    assert hosts_text(hosts) == text
 
 
 def test_what_most_hosts_say_of_the_job_counts() -> None:
