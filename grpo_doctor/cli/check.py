@@ -139,12 +139,12 @@ def _read(
     installed = _installed(launch.framework, versions)
     if installed != versions:
         launch = read(arguments, environment=environment, cwd=Path.cwd(), versions=installed)
-    named = tuple(
+    added = tuple(
         read([text], environment=environment, cwd=Path.cwd(), versions=installed)
         for text in companions
         if shlex.split(text)
     )
-    return replace(launch, companions=(*launch.companions, *named))
+    return replace(launch, companions=(*launch.companions, *added))
 
 
 def _installed(framework: str, stated: Mapping[str, str]) -> dict[str, str]:

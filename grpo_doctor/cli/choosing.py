@@ -83,7 +83,7 @@ def fail_on_code(severity: str | None, present: Iterable[str]) -> int:
     if severity is None:
         return 0
     grave = SEVERITIES[: SEVERITIES.index(severity) + 1]
-    return FOUND if any(each in grave for each in present) else 0
+    return 0 if set(grave).isdisjoint(present) else FOUND
 
 
 def _words(values: list[str]) -> list[str]:

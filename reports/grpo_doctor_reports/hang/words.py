@@ -75,9 +75,8 @@ def facts(visit: Visit) -> list[str]:
 
 def job(visit: Visit) -> str:
     """Return `8 of 8 ranks of ms-swift on host`."""
-    seen = len(visit.ranks_seen)
-    size = visit.world_size
-    count = f"{seen} of {size} ranks" if size is not None else formatting.count(seen, "rank")
+    ranks, size = len(visit.ranks_seen), visit.world_size
+    count = f"{ranks} of {size} ranks" if size is not None else formatting.count(ranks, "rank")
     framework = "" if visit.framework in {"", "unknown"} else f" of {visit.framework}"
     return f"{count}{framework}{f' on {visit.host}' if visit.host else ''}"
 
