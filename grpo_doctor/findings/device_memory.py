@@ -41,11 +41,11 @@ DEVICE_MEMORY: Signal = any_of(
 
 @dataclass(frozen=True, slots=True)
 class Fit:
-    """Whether some bytes more fit; `text` gives the numbers."""
+    """Whether some bytes more fit, None where it can't be told; `text` has the numbers, or why."""
 
-    fits: bool
+    fits: bool | None
     text: str
-    evidence: tuple[Evidence, ...]
+    evidence: tuple[Evidence, ...] = ()
 
 
 def fullest(view: RunView) -> GpuMemory | None:
@@ -54,10 +54,20 @@ def fullest(view: RunView) -> GpuMemory | None:
     return max(memories, key=lambda m: m.peak_bytes / m.gpu.memory_total_bytes, default=None)
 
 
+def fullest_in(view: RunView, phase: str) -> tuple[float, GpuMemory] | None:
+    """The GPU that a phase fills most, after the share of its memory; None if none was sampled."""
+    peaks = [
+        (memory.phase_peak_bytes[phase] / memory.gpu.memory_total_bytes, memory)
+        for memory in view.gpu_memory
+        if phase in memory.phase_peak_bytes
+    ]
+    return max(peaks, key=lambda peak: peak[0], default=None)
+
+
 def peak_in(gpu: GpuMemory, *phases: str) -> float:
     """The most that was held in some phases, in bytes; over the whole run where that is unknown."""
-    known = [gpu.phase_peak_bytes[p] for p in phases if p in gpu.phase_peak_bytes]
-    return max(known, default=gpu.peak_bytes)
+    peaks = [gpu.phase_peak_bytes[p] for p in phases if p in gpu.phase_peak_bytes]
+    return max(peaks, default=gpu.peak_bytes)
 
 
 def room_for(view: RunView, more: float, *phases: str) -> Fit | None:
@@ -148,27 +158,15 @@ def weight_bytes(view: RunView) -> int:
     return 4 if on_cpu(view.analysis) else 2
 
 
-__all__ = ["GIB", "USABLE", "Headroom", "room_without_offload"]
-
-
-@dataclass(frozen=True, slots=True)
-class Headroom:
-    """`fits` is None where it can't be told; `text` says why, or with which numbers."""
-
-    fits: bool | None
-    text: str
-    evidence: tuple[Evidence, ...] = ()
-
-
 # What tells whether GPU memory has room for what is offloaded.
 OFFLOAD_ROOM = (GPU_MEMORY, "offload/bytes")
 
 
-def room_without_offload(view: RunView) -> Headroom:
+def room_without_offload(view: RunView) -> Fit:
     """Compares the fullest GPU's peak during rollouts, plus the offloaded bytes, with its size."""
     view.read(*OFFLOAD_ROOM)
     room = room_for_offloaded(view.analysis)
-    return Headroom(room.fits, room.text, _room_evidence(room))
+    return Fit(room.fits, room.text, _room_evidence(room))
 
 
 def _room_evidence(room: Room) -> tuple[Evidence, ...]:

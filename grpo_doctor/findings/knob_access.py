@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from grpo_doctor.findings.view import RunView
-from grpo_doctor.whatif import Change, NoModel, Prediction, Withheld
+from grpo_doctor.whatif import Change, Edit, NoModel, Prediction, Withheld
 
 # Above it more processes would take the CPU from each other and from the ranks.
 MAX_HOST_CPU_PCT = 85.0
@@ -25,14 +27,19 @@ def edits_of(outcome: Prediction | Withheld) -> tuple[Change, ...]:
     return outcome.edits if isinstance(outcome, Prediction) else ()
 
 
+def halved(edits: Sequence[Edit]) -> tuple[Edit, ...]:
+    """The cautious end of a prediction: half of what each edit does."""
+    return tuple(replace(edit, factor=(1 + edit.factor) / 2) for edit in edits)
+
+
 def number(view: RunView, name: str) -> float | None:
     """A setting that must be a number; None where it is something else, such as `auto`."""
     value = view.knob(name)
-    known = isinstance(value, int | float) and not isinstance(value, bool)
-    return value if known and math.isfinite(value) else None
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    return value if is_number and math.isfinite(value) else None
 
 
-def whole(view: RunView, name: str) -> int | None:
+def integer(view: RunView, name: str) -> int | None:
     """A setting that must be a whole number; None where it is something else."""
     value = number(view, name)
     return value if isinstance(value, int) else None

@@ -32,14 +32,15 @@ LEARNS_OTHERWISE = Withheld("it changes what is learned, not how long a step tak
 def metric(name: str, points: int = 1) -> Signal:
     """A training metric that enough steps have said as a number."""
     keys = {spelled.frameworks[0]: spelled.key for spelled in reversed(METRICS[name])}
-    others = ", ".join(f"{who} `{key}`" for who, key in keys.items() if who != "trl")
-    asked = f"metric `{keys['trl']}`" + (f" ({others})" if others else "")
+    trl = keys.pop("trl")
+    elsewhere = ", ".join(f"{framework} `{key}`" for framework, key in keys.items())
+    names = f"metric `{trl}`" + (f" ({elsewhere})" if elsewhere else "")
     at = f" at {points} steps or more" if points > 1 else ""
-    text = f"{asked}{at}: grpo_doctor_probes.metrics(step, values), and a run that is long enough"
+    text = f"{names}{at}: grpo_doctor_probes.metrics(step, values), and a run that is long enough"
     return Signal(text, partial(_has, name, points), (name,))
 
 
-def said(name: str) -> Signal:
+def metric_even_nan(name: str) -> Signal:
     """A training metric that any step has said, be it NaN."""
     text = f"metric `{METRICS[name][0].key}`: grpo_doctor_probes.metrics(step, values) on rank 0"
     return Signal(text, lambda a: curve(a.trace, name) is not None, (name,))
@@ -50,13 +51,13 @@ def _has(name: str, points: int, analysis: Analysis) -> bool:
     return metric_curve is not None and len(metric_curve.finite) >= points
 
 
-def known(view: RunView, name: str) -> Curve:
+def finite(view: RunView, name: str) -> Curve:
     """The finite steps of a metric that the rule's signals asked for; empty without it."""
     metric_curve = view.metric(name)
-    return metric_curve.finite if metric_curve is not None else _none(name)
+    return metric_curve.finite if metric_curve is not None else _empty_curve(name)
 
 
-def _none(name: str) -> Curve:
+def _empty_curve(name: str) -> Curve:
     return Curve(METRICS[name][0].key, np.empty(0, np.int64), np.empty(0))
 
 
@@ -65,9 +66,9 @@ def source(metric_curve: Curve) -> str:
     return f"{metric_curve.key}, {len(metric_curve)} steps"
 
 
-def step_evidence(text: str, step: int, metric_curve: Curve) -> Evidence:
-    """A step number."""
-    return Evidence(text, step, "", source(metric_curve))
+def step_evidence(text: str, step: int | None, metric_curve: Curve) -> tuple[Evidence, ...]:
+    """A step number, where there is such a step."""
+    return () if step is None else (Evidence(text, step, "", source(metric_curve)),)
 
 
 def from_step(metric_curve: Curve, step: int | None) -> tuple[int, ...]:
@@ -86,15 +87,15 @@ def learning_share(view: RunView) -> float:
 
 def flat_from(view: RunView) -> int | None:
     """The step from which on all completions of a step have one reward, the same in each step."""
-    reward, spread = known(view, "reward"), known(view, "reward_std")
+    reward, spread = finite(view, "reward"), finite(view, "reward_std")
     shared = np.intersect1d(reward.steps, spread.steps)
     reward = reward.where(np.isin(reward.steps, shared))
     spread = spread.where(np.isin(spread.steps, shared))
     if len(shared) < FLAT_POINTS:
         return None
     last = float(reward.values[-1])
-    near = np.abs(reward.values - last) <= EQUAL * max(1.0, abs(last))
-    begins = onset(reward, near & (spread.values <= EQUAL))
+    level = np.abs(reward.values - last) <= EQUAL * max(1.0, abs(last))
+    begins = onset(reward, level & (spread.values <= EQUAL))
     if begins is None or (reward.steps >= begins).sum() < FLAT_POINTS:
         return None
     return begins
@@ -104,7 +105,7 @@ def missing_share(view: RunView) -> Curve:
     """The share of completions without a reward at each step: 1 where the reward is NaN."""
     reward = view.metric("reward")
     if reward is None:
-        return _none("reward")
+        return _empty_curve("reward")
     shares = reward.bad.astype(np.float64)
     partly = view.metric_called(MISSING_RATIO)
     if partly is not None:
@@ -126,7 +127,7 @@ LEAST_WINDOW = 10
 
 def reward_rises(view: RunView, until: int | None = None) -> bool:
     """Whether the reward rises over the run, or still rose after step `until`."""
-    reward = known(view, "reward")
+    reward = finite(view, "reward")
     if until is not None:
         reward = reward.where(reward.steps >= until)
     width = max(LEAST_POINTS, len(reward) // THIRD)
@@ -162,11 +163,11 @@ def fall_of(reward: Curve) -> Fall:
     top = half + int(np.argmax(means[inner]))
     window: Numbers = reward.values[max(0, top - half) : top + half + 1]
     last = reward.values[-width:]
-    rest = reward.values - means
+    residuals = reward.values - means
     error = float(
         np.hypot(
-            max(error_of_mean(window), error_of_mean(rest) * np.sqrt(len(rest) / width)),
-            max(error_of_mean(last), error_of_mean(rest) * np.sqrt(len(rest) / width)),
+            max(error_of_mean(window), error_of_mean(residuals) * np.sqrt(len(residuals) / width)),
+            max(error_of_mean(last), error_of_mean(residuals) * np.sqrt(len(residuals) / width)),
         )
     )
     return Fall(

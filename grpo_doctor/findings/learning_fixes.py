@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from grpo_doctor.findings.learning import LEARNS_OTHERWISE
-from grpo_doctor.findings.rule import Fix
+from grpo_doctor.findings.rule import Fix, Safety
 from grpo_doctor.findings.view import RunView
 
 # DAPO's upper bound, with 0.2 below.
@@ -14,15 +16,27 @@ _BETA, _NORM, _ITERATIONS = "train.beta", "train.max_grad_norm", "train.num_iter
 KL_BETA = 0.04
 
 
+def learning_setting(view: RunView, knob: str, value: Any, *, risk: str) -> Fix:
+    """A setting that changes what is learned."""
+    return view.setting(knob, value, LEARNS_OTHERWISE, safety="changes-algorithm", risk=risk)
+
+
+def learning_advice(
+    view: RunView, text: str, *, safety: Safety = "changes-algorithm", risk: str = ""
+) -> Fix:
+    """Advice whose gain is in what is learned."""
+    return view.advice(text, LEARNS_OTHERWISE, safety=safety, risk=risk)
+
+
 def slower(view: RunView, divisor: int = 5) -> tuple[Fix, ...]:
     """A lower learning rate, as a value where the present one is known."""
     now = view.knob(_RATE)
     risk = "Learning takes more steps."
     if not isinstance(now, (int, float)) or now <= 0:
         text = f"a learning rate of a {'fifth' if divisor == 5 else f'1/{divisor}'}"
-        return (view.advice(text, LEARNS_OTHERWISE, safety="changes-algorithm", risk=risk),)
+        return (learning_advice(view, text, risk=risk),)
     rate = float(f"{now / divisor:.1g}")
-    return (view.setting(_RATE, rate, LEARNS_OTHERWISE, safety="changes-algorithm", risk=risk),)
+    return (learning_setting(view, _RATE, rate, risk=risk),)
 
 
 def clip_higher(view: RunView) -> tuple[Fix, ...]:
@@ -31,9 +45,7 @@ def clip_higher(view: RunView) -> tuple[Fix, ...]:
     if not isinstance(now, (int, float)) or now >= CLIP_HIGH:
         return ()
     risk = "Updates that raise rare tokens get larger."
-    return (
-        view.setting(_HIGH, CLIP_HIGH, LEARNS_OTHERWISE, safety="changes-algorithm", risk=risk),
-    )
+    return (learning_setting(view, _HIGH, CLIP_HIGH, risk=risk),)
 
 
 def stay_close(view: RunView, factor: float = 2.0) -> tuple[Fix, ...]:
@@ -44,7 +56,7 @@ def stay_close(view: RunView, factor: float = 2.0) -> tuple[Fix, ...]:
     beta = float(f"{now * factor:.2g}") if now else KL_BETA
     risk = "Holds the policy near its reference"
     risk += "." if now else ", whose log-probs then cost a forward pass per step."
-    return (view.setting(_BETA, beta, LEARNS_OTHERWISE, safety="changes-algorithm", risk=risk),)
+    return (learning_setting(view, _BETA, beta, risk=risk),)
 
 
 def clip_gradients(view: RunView) -> tuple[Fix, ...]:
@@ -53,7 +65,7 @@ def clip_gradients(view: RunView) -> tuple[Fix, ...]:
     if isinstance(now, (int, float)) and 0 < now <= 1:
         return ()
     risk = "Large gradients are scaled down."
-    return (view.setting(_NORM, 1.0, LEARNS_OTHERWISE, safety="changes-algorithm", risk=risk),)
+    return (learning_setting(view, _NORM, 1.0, risk=risk),)
 
 
 def fewer_iterations(view: RunView) -> tuple[Fix, ...]:
@@ -62,4 +74,4 @@ def fewer_iterations(view: RunView) -> tuple[Fix, ...]:
     if not isinstance(now, int) or now <= 1:
         return ()
     risk = "The same number of optimizer steps then needs more rollouts."
-    return (view.setting(_ITERATIONS, 1, LEARNS_OTHERWISE, safety="changes-algorithm", risk=risk),)
+    return (learning_setting(view, _ITERATIONS, 1, risk=risk),)

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from grpo_doctor.analysis.rows import CODES
-from grpo_doctor.findings.knob_access import whole
+from grpo_doctor.findings.knob_access import integer
 from grpo_doctor.findings.signals import Signal, sampled
 from grpo_doctor.findings.view import RunView
 from grpo_doctor.whatif.loader_queue import waits_for_data
@@ -43,8 +43,8 @@ class Loading:
 
     def share(self, *parts: str) -> float:
         """What some parts are of it."""
-        whole = self.effort_s
-        return sum(self.parts[part] for part in parts) / whole if whole else 0.0
+        total = self.effort_s
+        return sum(self.parts[part] for part in parts) / total if total else 0.0
 
 
 def loading(view: RunView) -> Loading | None:
@@ -71,8 +71,8 @@ def replayed_wait(
     `efforts` are other seconds for each batch, shape (used steps, ranks). None without recorded
     ones, or where the loader as it was can't be replayed.
     """
-    now = whole(view, "dataload.num_workers")
-    ahead = whole(view, "dataload.prefetch_factor") or 2
+    now = integer(view, "dataload.num_workers")
+    ahead = integer(view, "dataload.prefetch_factor") or 2
     recorded = sum(batch_seconds(view).values(), start=np.zeros(1))
     if now is None or not recorded.any():
         return None

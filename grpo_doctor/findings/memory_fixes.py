@@ -2,40 +2,55 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from grpo_doctor.findings.device_memory import Headroom
+from grpo_doctor.findings.device_memory import Fit, room_without_offload
 from grpo_doctor.findings.rule import Fix
 from grpo_doctor.findings.view import RunView
 from grpo_doctor.whatif import Prediction, Withheld, without
 from grpo_doctor.whatif.edits import Change
+from grpo_doctor.whatif.room import USABLE
 
+MICRO_BATCH, PASSES = "train.micro_batch", "train.grad_accumulation"
+VLLM_SHARE = "vllm.gpu_memory_utilization"
+SHARE_RISK = "vLLM fails at start if this share is not free then; step back by 0.05."
 Settings = tuple[tuple[str, object], ...]
 _VLLMS = ("rollout", "sync", "init")
 
 
+def larger_share(view: RunView, free: float) -> float | None:
+    """The share of the GPU that vLLM may have: what it has and the `free` share that was never
+    used, less a tenth, in twentieths. None where that is no more than it has, or not known."""
+    now = view.knob(VLLM_SHARE)
+    if now is None:
+        return None
+    target = math.floor(20 * min(USABLE, now + free - (1 - USABLE))) / 20
+    return target if target > now else None
+
+
 def fixes_for_memory(view: RunView, where: str | None) -> list[Fix]:
     """What a run may set if memory is short in the phase `where`; empty where nothing is known."""
-    return [_fix(view, settings, risk) for settings, risk in _wanted(view, where)]
+    return [_fix(view, settings, risk) for settings, risk in _savings(view, where)]
 
 
 def changes_for_memory(view: RunView, where: str | None) -> tuple[Change, ...]:
     """What the first setting whose cost a model knows changes."""
-    outcomes = (_outcome(view, settings) for settings, _ in _wanted(view, where))
+    outcomes = (_outcome(view, settings) for settings, _ in _savings(view, where))
     return next((o.edits for o in outcomes if isinstance(o, Prediction)), ())
 
 
-def _wanted(view: RunView, where: str | None) -> Iterator[tuple[Settings, str]]:
-    share, micro = view.knob("vllm.gpu_memory_utilization"), view.knob("train.micro_batch")
-    passes = view.knob("train.grad_accumulation")
+def _savings(view: RunView, where: str | None) -> Iterator[tuple[Settings, str]]:
+    share, micro = view.knob(VLLM_SHARE), view.knob(MICRO_BATCH)
+    passes = view.knob(PASSES)
     # Old versions of ms-swift have no mode: theirs is what is called colocate now.
     colocated = view.knob("vllm.use") is True and view.knob("vllm.mode") != "server"
     if colocated and share and where in _VLLMS:
         less = max(0.1, round(share - 0.1, 2))
-        yield (("vllm.gpu_memory_utilization", less),), "A smaller cache for vLLM."
+        yield ((VLLM_SHARE, less),), "A smaller cache for vLLM."
     if isinstance(micro, int) and isinstance(passes, int) and micro >= 2 and micro % 2 == 0:
-        halves = (("train.micro_batch", micro // 2), ("train.grad_accumulation", passes * 2))
+        halves = ((MICRO_BATCH, micro // 2), (PASSES, passes * 2))
         yield halves, "The same completions per optimizer step, in more passes."
     if view.knob("train.gradient_checkpointing") is False:
         on = (("train.gradient_checkpointing", True),)
@@ -68,6 +83,19 @@ def _fix(view: RunView, settings: Settings, risk: str) -> Fix:
     return replace(_in_one_line(made), safety=safety)
 
 
+def in_passes_of(
+    view: RunView, micro: int, passes: int, outcome: Prediction | Withheld, *, risk: str
+) -> Fix:
+    """The same completions per optimizer step in `passes` of `micro` completions each."""
+    settings = ((MICRO_BATCH, micro), (PASSES, passes))
+    return _in_one_line(
+        [
+            view.setting(name, value, outcome, safety="changes-numerics", risk=risk)
+            for name, value in settings
+        ]
+    )
+
+
 def _in_one_line(fixes: Sequence[Fix]) -> Fix:
     """The first with what all say; what goes to several places has none to be pasted at."""
     first, joined = fixes[0], " ".join(fix.spelling for fix in fixes)
@@ -84,7 +112,14 @@ def switched_on(view: RunView) -> list[str]:
     return [name for name in SWITCHES if view.knob(name) is True]
 
 
-def offload_off(view: RunView, room: Headroom) -> Fix:
+def offload_off_if_it_fits(view: RunView, *, or_unknown: bool = False) -> tuple[Fix, ...]:
+    """Offload switched off where it is on and memory has room without it, or that is unknown."""
+    room = room_without_offload(view)
+    fits = room.fits or (or_unknown and room.fits is None)
+    return (offload_off(view, room),) if fits and switched_on(view) else ()
+
+
+def offload_off(view: RunView, room: Fit) -> Fix:
     """Switches off all that is on, with the replay of a run without offload spans."""
     outcome = view.predict((without("offload"),), "without its offload spans")
     risk = (

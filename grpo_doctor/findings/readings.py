@@ -10,10 +10,11 @@ from numpy.typing import NDArray
 
 from grpo_doctor.analysis import Analysis, Table
 from grpo_doctor.analysis.gpu import GpuMemory
+from grpo_doctor.analysis.intervals import Intervals
 from grpo_doctor.analysis.learning import Curve, curve
 from grpo_doctor.analysis.learning.curves import components, curve_of_key
 from grpo_doctor.analysis.per_step import counted, counted_mean
-from grpo_doctor.analysis.sampled import counter_sum, series_named
+from grpo_doctor.analysis.sampled import counter_sum, mean_over, series_named
 from grpo_doctor.analysis.stragglers import Blame
 from grpo_doctor.analysis.waits import Waits
 from grpo_doctor.errors import GrpoDoctorError
@@ -50,13 +51,20 @@ class Readings:
             return
         for signal in signals:
             for name in signal.reads if isinstance(signal, Signal) else (signal,):
-                if not any(name == known or fnmatchcase(name, known) for known in self.declared):
+                if not any(name == glob or fnmatchcase(name, glob) for glob in self.declared):
                     raise UndeclaredError(f"reads {name!r}; add it to the rule's `needs` or `uses`")
 
     def series(self, name: str) -> tuple[Series, ...]:
         """The sampled series and counters of one name that hold any known value."""
         self.read(name)
         return series_named(self.analysis.trace, name)
+
+    def highest_mean(self, name: str, inside: Intervals | None = None) -> float | None:
+        """A series' mean over the used steps, or `inside` them, of the host, GPU or rank where it
+        is highest; None where nothing was sampled then."""
+        windows = self.analysis.used_windows if inside is None else inside
+        means = [mean_over(series, windows) for series in self.series(name)]
+        return max((mean for mean in means if mean is not None), default=None)
 
     def series_names(self, pattern: str) -> list[str]:
         """The names of recorded series that match, such as `engine/completions_of_*`."""

@@ -51,12 +51,12 @@ def functions(view: RunView) -> list[Scoring]:
     """All of them, the slowest first."""
     scorings = []
     for name in function_names(view.trace):
-        seen = named_seconds(view.analysis, _PREFIX + name)
+        in_spans = named_seconds(view.analysis, _PREFIX + name)
         own = view.counted(f"{_PREFIX}{name}_s")
-        own = np.where(np.isfinite(own), own, seen if not np.isfinite(own).any() else 0.0)
-        if not seen.any() and not own.any():
+        own = np.where(np.isfinite(own), own, in_spans if not np.isfinite(own).any() else 0.0)
+        if not in_spans.any() and not own.any():
             continue
-        scorings.append(Scoring(name, seen.mean(axis=0), own.mean(axis=0)))
+        scorings.append(Scoring(name, in_spans.mean(axis=0), own.mean(axis=0)))
     return sorted(scorings, key=lambda f: (-typical(f.own_s), f.name))
 
 
@@ -119,16 +119,16 @@ def scorer_imbalance(view: RunView) -> ScorerImbalance | None:
     if len(work) < 2 or not work.sum() or not view.step_s:
         return None
     top = int(np.argmax(work))
-    others = float(np.delete(work, top).max())
+    longest_other = float(np.delete(work, top).max())
     seconds = float(work[top])
     return ScorerImbalance(
         rank=view.model.ranks[top],
         column=top,
         seconds=seconds,
-        others_s=others,
+        others_s=longest_other,
         part=seconds / float(work.sum()),
-        share=(seconds - others) / view.step_s,
-        alone=_alone(view, top, others / seconds),
+        share=(seconds - longest_other) / view.step_s,
+        alone=_alone(view, top, longest_other / seconds),
     )
 
 

@@ -20,6 +20,7 @@ from grpo_doctor.findings.view import RunView
 from grpo_doctor.whatif import Prediction, Withheld
 
 RUNNING = "engine/running_requests"
+MEANS = "counters engine/..., mean over rollouts"
 _HOW = "the bundled trainer records it with --use_vllm true; elsewhere feed it to `counter`"
 COMPLETIONS = "engine/completions_of_*"
 _BUCKET = re.compile(r"engine/completions_of_(\d+)_to_(\d+)_tokens")
@@ -43,15 +44,31 @@ def mean_of(view: RunView, name: str) -> float | None:
     return float(values.mean()) if len(values) else None
 
 
+def peak_of(view: RunView, name: str) -> float:
+    """The largest `engine/<name>` of the used steps; 0 where nothing was recorded."""
+    return float(per_rollout(view, name).max(initial=0.0))
+
+
+def request_evidence(view: RunView, queued: float) -> tuple[Evidence, ...]:
+    """How many requests ran and waited, in the mean over the engine's steps."""
+    running, waiting = _requests(view)
+    return (
+        Evidence("requests running", round(running or 0.0, 1), "", MEANS),
+        Evidence("requests waiting", round(waiting or 0.0, 1), "", MEANS),
+        Evidence("requests that wait", round(100 * queued, 1), "%", MEANS),
+    )
+
+
 def queued_share(view: RunView) -> float:
     """The share of the engine's requests that were waiting, in the mean over its steps."""
-    running, waiting = (
-        mean_of(view, "running_requests_mean"),
-        mean_of(view, "waiting_requests_mean"),
-    )
+    running, waiting = _requests(view)
     if running is None or waiting is None or running + waiting <= 0:
         return 0.0
     return waiting / (running + waiting)
+
+
+def _requests(view: RunView) -> tuple[float | None, float | None]:
+    return mean_of(view, "running_requests_mean"), mean_of(view, "waiting_requests_mean")
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,10 +124,10 @@ def lengths(view: RunView) -> dict[int, float]:
 
 def length_at(counts: dict[int, float], share: float) -> int | None:
     """The bucket's end that holds at least this share of all completions; None without any."""
-    total, seen = sum(counts.values()), 0.0
+    total, cumulative = sum(counts.values()), 0.0
     for end, count in counts.items():
-        seen += count
-        if seen >= share * total:
+        cumulative += count
+        if cumulative >= share * total:
             return end
     return None
 

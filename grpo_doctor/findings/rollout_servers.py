@@ -59,13 +59,13 @@ class Program:
     @property
     def handed_over(self) -> bool:
         """Whether it is TRL's command of 1.16 or later, which is vLLM's own."""
-        known = self.table == "trl server" and self.version is not None
-        return known and knobs.spell(self.table, self.version, "vllm.server_port", 1) is None
+        versioned = self.table == "trl server" and self.version is not None
+        return versioned and knobs.spell(self.table, self.version, "vllm.server_port", 1) is None
 
     def value(self, knob: str) -> Any:
         """What was said, else what this version does by default; None where neither is known."""
-        said = self.settings.get(knob)
-        return knobs.default(self.table, self.version, knob) if said is None else said
+        setting = self.settings.get(knob)
+        return knobs.default(self.table, self.version, knob) if setting is None else setting
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,14 +154,14 @@ class Load:
 def loads(view: RunView) -> tuple[Load, ...]:
     """Each server that said how many requests it had during the used steps."""
     started = {(server.host, server.pid): server for server in view.trace.run.servers}
-    seen = (
+    candidates = (
         _load(view, series, started.get((series.host, series.pid or 0)))
         for series in view.series(RUNNING)
     )
-    return tuple(load for load in seen if load is not None)
+    return tuple(load for load in candidates if load is not None)
 
 
-def said_by(view: RunView, name: str, host: str, pid: int | None) -> Series | None:
+def series_of_server(view: RunView, name: str, host: str, pid: int | None) -> Series | None:
     """What one server said under a name; None where it said nothing."""
     return next((s for s in view.series(name) if (s.host, s.pid) == (host, pid)), None)
 
@@ -173,7 +173,7 @@ def _load(view: RunView, running: Series, server: RolloutServer | None) -> Load 
         return None
 
     waiting, cache, preempted, tokens = (
-        said_by(view, name, running.host, running.pid)
+        series_of_server(view, name, running.host, running.pid)
         for name in (WAITING, CACHE, PREEMPTIONS, TOKENS)
     )
     return Load(

@@ -91,11 +91,11 @@ class Finding:
 
     severity: Severity
     confidence: float
-    cost: float
     evidence: tuple[Evidence, ...]
     cause: str
     fixes: tuple[Fix, ...]
     headline: str = ""
+    cost: float = 0.0
     phases: tuple[str, ...] = ()
     ranks: tuple[int, ...] = ()
     steps: tuple[int, ...] = ()

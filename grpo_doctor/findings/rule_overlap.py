@@ -23,10 +23,10 @@ _RECORD = re.compile(
 
 def ask(rule: RuleFile, view: RunView) -> Outcome:
     """What the rule answers, or why it could not; never raises."""
-    known = view.answers
-    if rule.RULE.id not in known:
-        known[rule.RULE.id] = _ask(rule, view)
-    return known[rule.RULE.id]
+    answers = view.answers
+    if rule.RULE.id not in answers:
+        answers[rule.RULE.id] = _ask(rule, view)
+    return answers[rule.RULE.id]
 
 
 def _ask(rule: RuleFile, view: RunView) -> Outcome:
@@ -39,7 +39,7 @@ def _ask(rule: RuleFile, view: RunView) -> Outcome:
     try:
         absent = [signal for signal in rule.RULE.needs if not signal.present(view.analysis)]
         if absent:
-            return NotRun(tuple(dict.fromkeys(_way(signal, view.trace) for signal in absent)))
+            return NotRun(tuple(dict.fromkeys(_remedy(signal, view.trace) for signal in absent)))
         return rule.check(view.narrowed(rule.RULE))
     except UntimedError as untimed:
         assert origin is not None
@@ -48,7 +48,7 @@ def _ask(rule: RuleFile, view: RunView) -> Outcome:
         return RuleError(type(error).__name__, str(error))
 
 
-def _way(signal: Signal, trace: Trace) -> str:
+def _remedy(signal: Signal, trace: Trace) -> str:
     """What is missing, and how to get it: of a job that we did not record, by recording it."""
     origin = trace.run.origin
     recorded_by_us = "grpo-doctor run" in signal.text or "grpo_doctor_probes" in signal.text
@@ -60,10 +60,10 @@ def _way(signal: Signal, trace: Trace) -> str:
     if origin is None or (not recorded_by_us and (signal is not STEPS or len(trace.spans))):
         return signal.text
     if signal.text.startswith("metric"):
-        what = signal.text.partition(":")[0]
-        return f"{what}: the framework has to log it, in a run that is long enough"
-    what = "step times" if signal is STEPS else signal.text.partition(":")[0].partition(" (")[0]
-    return f"{what}: {_instead(origin)}"
+        subject = signal.text.partition(":")[0]
+        return f"{subject}: the framework has to log it, in a run that is long enough"
+    subject = "step times" if signal is STEPS else signal.text.partition(":")[0].partition(" (")[0]
+    return f"{subject}: {_instead(origin)}"
 
 
 def _saw_none(advice: re.Match[str]) -> str:

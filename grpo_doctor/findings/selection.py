@@ -36,11 +36,11 @@ def choose(
     Raises:
         UsageError: a word that names no rule.
     """
-    wanted = _named(select, rules) if select else {rule.RULE.id for rule in rules}
-    unwanted = _named(ignore, rules)
-    chosen = tuple(r for r in rules if r.RULE.id in wanted - unwanted)
+    selected = _ids_of(select, rules) if select else {rule.RULE.id for rule in rules}
+    ignored = _ids_of(ignore, rules)
+    chosen = tuple(r for r in rules if r.RULE.id in selected - ignored)
     left_out = tuple(
-        (r.RULE, _IGNORED if r.RULE.id in unwanted else _NOT_SELECTED)
+        (r.RULE, _IGNORED if r.RULE.id in ignored else _NOT_SELECTED)
         for r in rules
         if r not in chosen
     )
@@ -53,11 +53,11 @@ def find(word: str, rules: Sequence[RuleFile] = ALL) -> tuple[RuleFile, ...]:
     Raises:
         UsageError: it names none; the message has the nearest word that does.
     """
-    ids = _named([word], rules)
+    ids = _ids_of([word], rules)
     return tuple(rule for rule in rules if rule.RULE.id in ids)
 
 
-def _named(words: Sequence[str], rules: Sequence[RuleFile]) -> set[str]:
+def _ids_of(words: Sequence[str], rules: Sequence[RuleFile]) -> set[str]:
     named: set[str] = set()
     for word in words:
         ids = {rule.RULE.id for rule in rules if _names(word, rule.RULE)}
@@ -74,6 +74,6 @@ def _names(word: str, rule: Rule) -> bool:
 
 
 def _nearest(word: str, rules: Sequence[RuleFile]) -> str:
-    known = [name for r in rules for name in (r.RULE.id, r.RULE.slug, r.RULE.family)]
-    close = difflib.get_close_matches(word, known, n=1)
+    names = [name for r in rules for name in (r.RULE.id, r.RULE.slug, r.RULE.family)]
+    close = difflib.get_close_matches(word, names, n=1)
     return f" Did you mean {close[0]}?" if close else " `grpo-doctor rule` lists all."

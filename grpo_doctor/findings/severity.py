@@ -24,4 +24,4 @@ def severity_of(share: float, *, proven: bool = True) -> Severity:
 
 def graded(value: float, grades: Mapping[Severity, float]) -> Severity | None:
     """The gravest severity whose threshold the value reaches; None below all."""
-    return next((severity for severity, least in grades.items() if value >= least), None)
+    return next((severity for severity, threshold in grades.items() if value >= threshold), None)

@@ -83,7 +83,7 @@ class Sides:
 def sides_of(view: RunView) -> Sides:
     """What the spans and the framework's own metrics say of both sides."""
     return Sides(
-        trainer_waits=view.span_seconds(ROLLOUT_WAIT_SPAN) / view.step_s if view.step_s else 0.0,
+        trainer_waits=view.of_step(view.span_seconds(ROLLOUT_WAIT_SPAN)),
         rollout_waits=loop_shares(view, (QUEUE_SPAN,)).get(QUEUE_SPAN, 0.0),
         unused=_unused(view),
         gpus=_gpus(view),
@@ -209,9 +209,9 @@ def _mean(view: RunView, text: str, keys: tuple[str, ...], unit: str) -> Evidenc
 
 
 def _dropped(view: RunView) -> Evidence | None:
-    said = [key for key in _DROPPED if view.metric_called(key) is not None]
-    if said:
-        return Evidence("samples dropped", _sum(view, said), "samples", f"metric {said[0]}")
+    keys = [key for key in _DROPPED if view.metric_called(key) is not None]
+    if keys:
+        return Evidence("samples dropped", _sum(view, keys), "samples", f"metric {keys[0]}")
     last = _last(view, _DROPPED_SO_FAR)
     return None if last is None else Evidence("samples dropped", last, "samples", _DROPPED_SO_FAR)
 
@@ -244,7 +244,7 @@ def _gpus(view: RunView) -> tuple[int, int] | None:
     """By the GPUs that were sampled; else by the engine's own settings."""
     train = len(view.trace.ranks)
     sampled = sum(gpu.visible for gpu in view.trace.gpus)
-    parts = [view.trace.run.knobs.get(f"vllm.{way}_parallel_size") for way in ("tensor", "data")]
-    known = [part for part in parts if isinstance(part, int) and part > 0]
-    generate = sampled - train if sampled > train else int(np.prod(known)) if known else 0
+    parts = [view.trace.run.knobs.get(f"vllm.{kind}_parallel_size") for kind in ("tensor", "data")]
+    sizes = [part for part in parts if isinstance(part, int) and part > 0]
+    generate = sampled - train if sampled > train else int(np.prod(sizes)) if sizes else 0
     return (train, generate) if train and generate else None

@@ -9,8 +9,9 @@ from numpy.typing import NDArray
 
 from grpo_doctor.analysis.intervals import Intervals, covers, intersect
 from grpo_doctor.analysis.rows import CODES
+from grpo_doctor.analysis.sampled import mean_over
 from grpo_doctor.analysis.steps import NS_PER_S
-from grpo_doctor.findings.knob_access import whole
+from grpo_doctor.findings.knob_access import integer
 from grpo_doctor.findings.rule import Evidence
 from grpo_doctor.findings.signals import Signal, any_of, sampled
 from grpo_doctor.findings.view import RunView
@@ -27,6 +28,18 @@ def phase_windows(view: RunView, column: int, phase: str) -> Intervals:
     steps, track = view.analysis.steps, view.analysis.tracks[column]
     windows, _ = steps.windows(column, used=True)
     return intersect(windows, track.of(CODES[phase]))
+
+
+def gpu_means(view: RunView, name: str, *phases: str) -> list[tuple[float, str]]:
+    """A series' mean on each rank's own GPU within each of some phases, with the phase."""
+    means = [
+        (mean_over(series, phase_windows(view, column, phase)), phase)
+        for series in view.series(name)
+        for column in stepping_columns(view)
+        if view.rank_gpu(view.analysis.ranks[column]) == series.gpu
+        for phase in phases
+    ]
+    return [(mean, phase) for mean, phase in means if mean is not None]
 
 
 def times_per_step(view: RunView, name: str) -> float:
@@ -60,12 +73,12 @@ def _neighbours(view: RunView, phase: str, other: str, *, after: bool) -> float:
     per_rank_ns = []
     for column in stepping_columns(view):
         track = view.analysis.tracks[column]
-        here, there = track.phase == CODES[phase], track.phase == CODES[other]
+        in_phase, in_other = track.phase == CODES[phase], track.phase == CODES[other]
         windows, _ = view.analysis.steps.windows(column, used=True)
         step = np.searchsorted(windows.start_ns, track.pieces.start_ns, side="right")
         same = step[1:] == step[:-1]  # what another step begins with is no neighbour
-        beside = np.r_[there[1:] & same, False] if after else np.r_[False, there[:-1] & same]
-        per_rank_ns.append(intersect(windows, track.pieces.select(here & beside)).total_ns)
+        beside = np.r_[in_other[1:] & same, False] if after else np.r_[False, in_other[:-1] & same]
+        per_rank_ns.append(intersect(windows, track.pieces.select(in_phase & beside)).total_ns)
     return _mean_s(view, per_rank_ns)
 
 
@@ -134,7 +147,7 @@ def gather_evidence(view: RunView, gathering: Gathers) -> tuple[Evidence, ...]:
     )
 
 
-MICRO_BATCH = "train/micro_batch"
+MICRO_BATCH_SPAN = "train/micro_batch"
 TOKENS: Signal = sampled(
     "train/tokens",
     "a counter with the tokens of a step, without padding, beside train/token_places with padding; "
@@ -151,8 +164,8 @@ LENGTHS: Signal = any_of(
 
 def micro_batches_per_step(view: RunView) -> float:
     """Micro-batches per step: their spans, else the setting; 0 where neither is known."""
-    spans = times_per_step(view, MICRO_BATCH)
-    return spans or float(whole(view, "train.grad_accumulation") or 0)
+    spans = times_per_step(view, MICRO_BATCH_SPAN)
+    return spans or float(integer(view, "train.grad_accumulation") or 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,9 +191,9 @@ def padding(view: RunView) -> Padding | None:
     mean, longest = (view.metric_values(key) for key in _LENGTHS)
     if mean is None or longest is None:
         return None
-    known = (mean > 0) & (longest > 0)
-    if not known.any():
+    valid = (mean > 0) & (longest > 0)
+    if not valid.any():
         return None
-    share = 1 - float((mean[known] / longest[known]).mean())
+    share = 1 - float((mean[valid] / longest[valid]).mean())
     source = "completions/mean_length and max_length"
     return Padding(max(0.0, share), counted=False, source=source)

@@ -15,7 +15,7 @@ from grpo_doctor.analysis.rows import CODES
 from grpo_doctor.findings.readings import Readings, UntimedError
 from grpo_doctor.findings.rule import Answer, Evidence, Fix, Outcome, Rule, Safety
 from grpo_doctor.knobs.advice import Instruction, instruct
-from grpo_doctor.trace.model import Trace
+from grpo_doctor.trace.model import Process, Trace
 from grpo_doctor.whatif import (
     Change,
     Prediction,
@@ -31,10 +31,10 @@ from grpo_doctor.whatif import (
 class RunView(Readings):
     """The analysis of a run, its settings, and the what-if model.
 
-    A rule gets one that is `narrowed` to what it declares; `whole` is then the view of everything.
+    A rule gets one that is `narrowed` to what it declares; `unrestricted` is then the one of all.
     """
 
-    whole: RunView | None = None
+    unrestricted: RunView | None = None
 
     @classmethod
     def of(cls, trace: Trace) -> RunView:
@@ -43,17 +43,17 @@ class RunView(Readings):
 
     def narrowed(self, rule: Rule) -> RunView:
         """What this rule sees of the run: touching what it does not declare raises."""
-        return RunView(self.analysis, rule.declared, self.whole or self)
+        return RunView(self.analysis, rule.declared, self.unrestricted or self)
 
     @cached_property
     def model(self) -> StepModel:
         """The run's steps as work between barriers."""
-        return self.whole.model if self.whole else build_model(self.analysis)
+        return self.unrestricted.model if self.unrestricted else build_model(self.analysis)
 
     @cached_property
     def answers(self) -> dict[str, Outcome]:
         """What rules have answered so far, by their number."""
-        return self.whole.answers if self.whole else {}
+        return self.unrestricted.answers if self.unrestricted else {}
 
     @property
     def trace(self) -> Trace:
@@ -94,7 +94,11 @@ class RunView(Readings):
 
     def share(self, phase: str) -> float:
         """The share of the step time that a phase's own work takes."""
-        return self.seconds(phase) / self.step_s if self.step_s else 0.0
+        return self.of_step(self.seconds(phase))
+
+    def of_step(self, seconds: float) -> float:
+        """Seconds per step as a share of the step time; 0 where no step was timed."""
+        return seconds / self.step_s if self.step_s else 0.0
 
     def knob(self, name: str) -> Any:
         """A setting, else its default in this framework; None where neither is known."""
@@ -118,10 +122,10 @@ class RunView(Readings):
         return instruct(run.framework, versions, settings, name, value)
 
     def predict(
-        self, edits: Sequence[Change], what: str, at_least: Sequence[Change] | None = None
+        self, edits: Sequence[Change], scenario: str, at_least: Sequence[Change] | None = None
     ) -> Prediction | Withheld:
         """Replays a change; see `whatif.predict`."""
-        return predict(self.model, edits, what, at_least=at_least)
+        return predict(self.model, edits, scenario, at_least=at_least)
 
     def what_if(self, **after: Any) -> Prediction | Withheld:
         """Replays other settings, by the models of `whatif`; dots in names are spelled `__`."""
@@ -133,6 +137,10 @@ class RunView(Readings):
         """A span's time per step, such as that of `sync/gather`; 0 where there is none."""
         return float(named_seconds(self.analysis, name).mean() or 0.0)
 
+    def process_of(self, rank: int) -> Process:
+        """The process of a rank that has steps."""
+        return next(p for p in self.trace.processes if p.rank == rank and p.carries_steps)
+
     def rank_gpu(self, rank: int) -> str | None:
         """The UUID of the GPU that a rank works on, as far as it is known."""
         return self.gpu_of_rank.get(rank)
@@ -140,15 +148,19 @@ class RunView(Readings):
     @cached_property
     def gpu_of_rank(self) -> dict[int, str]:
         """The UUID of each rank's GPU, as far as it is known."""
-        return self.whole.gpu_of_rank if self.whole else rank_gpus(self.trace)
+        return self.unrestricted.gpu_of_rank if self.unrestricted else rank_gpus(self.trace)
 
-    def phase_evidence(self, phase: str) -> tuple[Evidence, Evidence]:
-        """A phase's own work: seconds per step, and percent of the step."""
+    def phase_evidence(self, *phases: str) -> tuple[Evidence, ...]:
+        """The phases' own work: seconds per step, and percent of the step."""
         steps, ranks = self.analysis.used_work.shape[:2]
-        source = f"{phase} spans, mean of {steps} steps on {ranks} rank{'s' * (ranks != 1)}"
-        return (
-            Evidence(f"{phase} per step", self.seconds(phase), "s", source),
-            Evidence(f"{phase} of the step", 100 * self.share(phase), "%", source),
+        source = f"spans, mean of {steps} steps on {ranks} rank{'s' * (ranks != 1)}"
+        return tuple(
+            row
+            for phase in phases
+            for row in (
+                Evidence(f"{phase} per step", self.seconds(phase), "s", f"{phase} {source}"),
+                Evidence(f"{phase} of the step", 100 * self.share(phase), "%", f"{phase} {source}"),
+            )
         )
 
     def setting(
@@ -160,12 +172,10 @@ class RunView(Readings):
         if how is None:
             text = str(value).lower() if isinstance(value, bool) else value
             words = f"set {name} to {text} (no flag known for {self.framework})"
-            return _judged(
-                Fix(name, before, value, words, None, safety, risk, pasted=False), outcome
-            )
-        fix = Fix(
-            name, before, value, how.sentence, None, safety, risk, typed=how.text, where=how.where
-        )
+            fix = Fix(name, before, value, words, None, safety, risk, pasted=False)
+        else:
+            words, typed, where = how.sentence, how.text, how.where
+            fix = Fix(name, before, value, words, None, safety, risk, typed=typed, where=where)
         return _judged(fix, outcome)
 
     def advice(
@@ -187,6 +197,14 @@ def _judged(fix: Fix, outcome: Prediction | Withheld) -> Fix:
         return replace(fix, predicted=outcome)
     risk = f"{fix.risk} Gain not predicted: {outcome.reason}.".strip()
     return replace(fix, risk=risk, unpredicted=outcome.reason)
+
+
+def identity(name: str, doc: str | None) -> tuple[str, str, str]:
+    """A rule's id, slug and title: its file is `gdNNN_slug`, and the docstring begins with the
+    title."""
+    number, _, slug = name.rpartition(".")[2].partition("_")
+    title, _, _ = (doc or slug.replace("_", " ")).partition("\n")
+    return number.upper(), slug.replace("_", "-"), title.removesuffix(".")
 
 
 class RuleFile(Protocol):

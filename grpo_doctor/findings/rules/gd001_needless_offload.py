@@ -43,17 +43,15 @@ from grpo_doctor.findings.device_memory import OFFLOAD_ROOM, room_without_offloa
 from grpo_doctor.findings.memory_fixes import SWITCHES, offload_off, switched_on
 from grpo_doctor.findings.rule import Answer, Evidence, Finding, NotApplicable, Passed, Rule
 from grpo_doctor.findings.severity import severity_of
-from grpo_doctor.findings.view import RunView
+from grpo_doctor.findings.view import RunView, identity
 from grpo_doctor.findings.wording import percent
 from grpo_doctor.whatif import Edit, Withheld, without
 
 RULE = Rule(
-    id="GD001",
-    slug="needless-offload",
-    title="Offload costs more than it saves",
+    *identity(__name__, __doc__),
     family="offload",
     needs=(signals.STEPS, signals.PHASES),
-    uses=(*OFFLOAD_ROOM,),
+    uses=OFFLOAD_ROOM,
 )
 # Below a twentieth, switching it off is lost in the spread of generation lengths.
 MIN_SHARE = 0.05
@@ -85,6 +83,9 @@ def check(view: RunView) -> Answer:
             f"offload takes {percent(share, 1)} of the step, {percent(share - moving, 1)} of it "
             "collecting garbage: see GD011"
         )
+    text = "of that collecting garbage, per step"
+    moved = " and ".join(SWITCHES[name] for name in switched_on(view)) or "state"
+    of_that = f", {collecting:.3g} s of it collecting garbage" if collecting else ""
     return Finding(
         severity=severity_of(moving),
         confidence=_CONFIDENCE[room.fits],
@@ -92,11 +93,11 @@ def check(view: RunView) -> Answer:
         phases=("offload",),
         evidence=(
             *view.phase_evidence("offload"),
-            *([_collecting(collecting)] if collecting else []),
+            *([Evidence(text, collecting, "s", f"{COLLECTING} spans")] if collecting else []),
             *room.evidence,
         ),
-        cause=f"Each step spends {seconds:.3g} s of {step:.3g} s on moving {_what(view)} out of "
-        f"the rollout's way and back{_of_that(collecting)}; {room.text}.",
+        cause=f"Each step spends {seconds:.3g} s of {step:.3g} s on moving {moved} out of "
+        f"the rollout's way and back{of_that}; {room.text}.",
         fixes=(offload_off(view, room),),
     )
 
@@ -104,18 +105,6 @@ def check(view: RunView) -> Answer:
 def counterfactual(view: RunView) -> tuple[Edit, ...]:
     """No offload at all."""
     return (without("offload"),) if view.share("offload") else ()
-
-
-def _of_that(collecting: float) -> str:
-    return f", {collecting:.3g} s of it collecting garbage" if collecting else ""
-
-
-def _collecting(seconds: float) -> Evidence:
-    return Evidence("of that collecting garbage, per step", seconds, "s", f"{COLLECTING} spans")
-
-
-def _what(view: RunView) -> str:
-    return " and ".join(SWITCHES[name] for name in switched_on(view)) or "state"
 
 
 def _zero_offload(view: RunView) -> Answer:

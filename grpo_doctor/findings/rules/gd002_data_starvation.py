@@ -37,25 +37,20 @@ waited comes in bursts (GD030), this rule keeps silent.
 
 from __future__ import annotations
 
-import numpy as np
-
-from grpo_doctor.analysis.sampled import mean_over
 from grpo_doctor.findings import signals
-from grpo_doctor.findings.knob_access import MAX_HOST_CPU_PCT, edits_of, whole
+from grpo_doctor.findings.knob_access import MAX_HOST_CPU_PCT, edits_of, integer
 from grpo_doctor.findings.loading import LOADER_COUNTERS, enough_workers, loading
 from grpo_doctor.findings.rule import Answer, Evidence, Finding, Fix, Passed, Rule
 from grpo_doctor.findings.rule_overlap import finding_of
 from grpo_doctor.findings.rules import gd030_bursty_loading
 from grpo_doctor.findings.severity import MEDIUM_SHARE, severity_of
-from grpo_doctor.findings.view import RunView
+from grpo_doctor.findings.view import RunView, identity
 from grpo_doctor.findings.wording import percent
 from grpo_doctor.whatif import Prediction, Withheld
 from grpo_doctor.whatif.edits import Change
 
 RULE = Rule(
-    id="GD002",
-    slug="data-starvation",
-    title="Data loading starves the step",
+    *identity(__name__, __doc__),
     family="data",
     needs=(signals.STEPS, signals.PHASES),
     uses=(LOADER_COUNTERS, "host.cpu", "rank.cpu"),
@@ -82,10 +77,10 @@ _PARTS = {
 def check(view: RunView) -> Answer:
     """Compares the ranks' own time in `dataload` with the step."""
     share = view.share("dataload")
-    workers = whole(view, _KNOB)
+    workers = integer(view, _KNOB)
     if share < MIN_SHARE or (workers and view.seconds("dataload") < MIN_S):
-        taken = f"{1000 * view.seconds('dataload'):.1f} ms"
-        return Passed(f"data loading takes {percent(share, 1)} of the step, {taken}")
+        duration = f"{1000 * view.seconds('dataload'):.1f} ms"
+        return Passed(f"data loading takes {percent(share, 1)} of the step, {duration}")
     if share < MEDIUM_SHARE and _have_time(view, workers):
         return Passed(
             f"data loading takes {percent(share, 1)} of the step, while its processes have time to "
@@ -94,47 +89,45 @@ def check(view: RunView) -> Answer:
     bursts = finding_of(gd030_bursty_loading, view)
     if bursts is not None and bursts.cost >= MOSTLY * share:
         return Passed(f"data loading takes {percent(share, 1)} of the step, in bursts: see GD030")
-    said = f"{workers} loader process{'es' * (workers != 1)}" if workers is not None else None
+    processes = f"{workers} loader process{'es' * (workers != 1)}" if workers is not None else None
     evidence = list(view.phase_evidence("dataload"))
-    if said is not None:
+    if processes is not None:
         source = "settings" if _KNOB in view.trace.run.knobs else "default of the framework"
         evidence.append(Evidence("loader processes per rank", workers, "", source))
-    cpu = _host_cpu_pct(view)
+    cpu = view.highest_mean("host.cpu")
     if cpu is not None:
         evidence.append(Evidence("host CPU busy", round(cpu, 1), "%", "host.cpu over the steps"))
     evidence += _loader_evidence(view)
     return Finding(
         severity=severity_of(share),
-        confidence=0.9 if said is not None else 0.7,
+        confidence=0.9 if processes is not None else 0.7,
         cost=share,
         phases=("dataload",),
         evidence=tuple(evidence),
         cause=f"Each step waits {view.seconds('dataload'):.3g} s of {view.step_s:.3g} s for its "
-        f"prompts{f', with {said} per rank' if said else ''}.",
+        f"prompts{f', with {processes} per rank' if processes else ''}.",
         fixes=(_fix(view, workers),),
     )
 
 
 def counterfactual(view: RunView) -> tuple[Change, ...]:
     """As many loader processes as advised, each as fast as those of this run."""
-    target = enough_workers(view, whole(view, _KNOB))
+    target = enough_workers(view, integer(view, _KNOB))
     return () if target is None else edits_of(_outcome(view, target))
 
 
 def _fix(view: RunView, workers: int | None) -> Fix:
     target = enough_workers(view, workers)
     if target is None:
-        return view.advice(
-            "prepare the data beforehand: tokenize once, resize images, keep it on a local disk",
-            Withheld("it depends on what the loader does"),
-            safety="same-math",
-        )
+        text = "prepare the data beforehand: tokenize once, resize images, keep it on a local disk"
+        reason = Withheld("it depends on what the loader does")
+        return view.advice(text, reason, safety="same-math")
     risk = f"Takes {target} process{'es' * (target != 1)} per rank, with CPU time and memory."
     return view.setting(_KNOB, target, _outcome(view, target), safety="same-math", risk=risk)
 
 
 def _outcome(view: RunView, target: int) -> Prediction | Withheld:
-    cpu = _host_cpu_pct(view)
+    cpu = view.highest_mean("host.cpu")
     if cpu is not None and cpu > MAX_HOST_CPU_PCT and not view.series("rank.cpu"):
         # Whose the load is, and so what cores there will be, was not sampled.
         return Withheld(f"the host's CPUs are {cpu:.0f}% busy already")
@@ -159,10 +152,3 @@ def _loader_evidence(view: RunView) -> list[Evidence]:
         Evidence(text, load.effort_s, "s", "dataload/*_s"),
         Evidence(f"most of it: {_PARTS[part]}", 100 * load.share(part), "%", f"dataload/{part}"),
     ]
-
-
-def _host_cpu_pct(view: RunView) -> float | None:
-    inside = view.analysis.used_windows
-    means = [mean_over(series, inside) for series in view.series("host.cpu")]
-    known = [mean for mean in means if mean is not None]
-    return float(np.max(known)) if known else None

@@ -41,15 +41,13 @@ from dataclasses import replace
 from grpo_doctor.findings import signals
 from grpo_doctor.findings.rule import Answer, Evidence, Finding, Fix, NotApplicable, Passed, Rule
 from grpo_doctor.findings.severity import severity_of
-from grpo_doctor.findings.view import RunView
+from grpo_doctor.findings.view import RunView, identity
 from grpo_doctor.findings.wording import percent
 from grpo_doctor.whatif import Edit, Prediction, Withheld, without
 
 TOKENS = "rollout/tokens"
 RULE = Rule(
-    id="GD003",
-    slug="rollout-without-vllm",
-    title="The rollout runs without vLLM",
+    *identity(__name__, __doc__),
     family="rollout",
     needs=(signals.STEPS, signals.PHASES, signals.SETTINGS),
     uses=(TOKENS,),

@@ -36,24 +36,25 @@ from grpo_doctor.analysis.per_step import gap_seconds, unattributed_span_seconds
 from grpo_doctor.findings import signals
 from grpo_doctor.findings.rule import Answer, Evidence, Finding, Passed, Rule
 from grpo_doctor.findings.severity import severity_of
-from grpo_doctor.findings.view import RunView, no_counterfactual
+from grpo_doctor.findings.view import RunView, identity, no_counterfactual
 from grpo_doctor.findings.wording import PROFILE, percent
 from grpo_doctor.phases import UNATTRIBUTED
 from grpo_doctor.trace.model import Origin
 from grpo_doctor.whatif import Withheld
 
 RULE = Rule(
-    id="GD005",
-    slug="unaccounted-time",
-    title="Unaccounted step time",
-    family="visibility",
-    needs=(signals.STEPS, signals.PHASES),
+    *identity(__name__, __doc__), family="visibility", needs=(signals.STEPS, signals.PHASES)
 )
 # The bundled trainer leaves under 2%; a framework's own bookkeeping between phases may take as
 # much again.
 MIN_SHARE = 0.05
 # Of the unattributed time: a span that holds more than half of it is what it is.
 MIN_NAMED = 0.5
+_UNKNOWN = Withheld("what the time is spent on is not known")
+_NAME_IT = (
+    'put `with grpo_doctor_probes.phase("rollout"):`, or another one, around what has no '
+    f"name yet: of a rank, {PROFILE}"
+)
 counterfactual = no_counterfactual  # unnamed time may be needed
 
 
@@ -71,10 +72,12 @@ def check(view: RunView) -> Answer:
     where = f"between {before} and {after}"
     source = f"main thread without an open phase, mean of {steps} steps"
     spans = unattributed_span_seconds(view.analysis)
-    name, named = next(iter(spans.items()), ("", 0.0))
-    is_named = named >= MIN_NAMED * seconds
+    name, named_s = next(iter(spans.items()), ("", 0.0))
+    is_named = named_s >= MIN_NAMED * seconds
     of_it = f"in `{name}`" if is_named else where
-    part = named if is_named else gap
+    part = named_s if is_named else gap
+    function = name.rpartition("/")[2]
+    faster = f"make `{function}` faster or call it less often: of a rank, {PROFILE}"
     return Finding(
         severity=severity_of(share),
         confidence=1.0,
@@ -87,24 +90,7 @@ def check(view: RunView) -> Answer:
         ),
         cause=f"{seconds:.3g} s of each {view.step_s:.3g} s step lie in no phase, "
         f"{percent(part / seconds)} of it {of_it}.",
-        fixes=(
-            view.advice(
-                _faster(name) if is_named else _name_it(),
-                Withheld("what the time is spent on is not known"),
-                safety="needs-code",
-            ),
-        ),
-    )
-
-
-def _faster(name: str) -> str:
-    return f"make `{name.rpartition('/')[2]}` faster or call it less often: of a rank, {PROFILE}"
-
-
-def _name_it() -> str:
-    return (
-        'put `with grpo_doctor_probes.phase("rollout"):`, or another one, around what has no '
-        f"name yet: of a rank, {PROFILE}"
+        fixes=(view.advice(faster if is_named else _NAME_IT, _UNKNOWN, safety="needs-code"),),
     )
 
 
@@ -114,6 +100,7 @@ def _untimed(view: RunView, origin: Origin, share: float) -> Finding:
     seconds = share * view.step_s
     steps = len(view.analysis.step_seconds)
     source = f"step time less what {origin.what} names, mean of {steps} steps"
+    advice = "record with `grpo-doctor run -- ...`, which sees more of a step"
     return Finding(
         severity=severity_of(share) if origin.durations_only else "info",
         confidence=1.0,
@@ -124,11 +111,5 @@ def _untimed(view: RunView, origin: Origin, share: float) -> Finding:
             Evidence("without a name", 100 * share, "%", source),
         ),
         cause=f"{seconds:.3g} s of each {view.step_s:.3g} s step have no name in {origin.what}.",
-        fixes=(
-            view.advice(
-                "record with `grpo-doctor run -- ...`, which sees more of a step",
-                Withheld("what the time is spent on is not known"),
-                safety="same-math",
-            ),
-        ),
+        fixes=(view.advice(advice, _UNKNOWN, safety="same-math"),),
     )

@@ -33,25 +33,29 @@ this run need more. A model that is small for its GPU can't fill it.
 
 from __future__ import annotations
 
-import math
-from dataclasses import replace
-
 from grpo_doctor.findings import signals
-from grpo_doctor.findings.device_memory import GIB, OFFLOAD_ROOM, USABLE, room_without_offload
-from grpo_doctor.findings.memory_fixes import offload_off, switched_on
+from grpo_doctor.findings.device_memory import OFFLOAD_ROOM
+from grpo_doctor.findings.memory_fixes import (
+    MICRO_BATCH,
+    PASSES,
+    SHARE_RISK,
+    VLLM_SHARE,
+    in_passes_of,
+    larger_share,
+    offload_off_if_it_fits,
+)
 from grpo_doctor.findings.rule import Answer, Evidence, Finding, Fix, Passed, Rule
 from grpo_doctor.findings.severity import Severity
-from grpo_doctor.findings.view import RunView
+from grpo_doctor.findings.view import RunView, identity
 from grpo_doctor.findings.wording import percent
 from grpo_doctor.whatif import Edit, Withheld, without
+from grpo_doctor.whatif.room import GIB
 
 RULE = Rule(
-    id="GD006",
-    slug="unused-gpu-memory",
-    title="GPU memory is left unused",
+    *identity(__name__, __doc__),
     family="rollout",
     needs=(signals.STEPS, signals.PHASES, signals.GPU_MEMORY),
-    uses=(*OFFLOAD_ROOM,),
+    uses=OFFLOAD_ROOM,
 )
 # A tenth is kept free on purpose, and sampled peaks are a little low.
 MIN_FREE_SHARE = 0.25
@@ -59,7 +63,6 @@ MIN_FREE_SHARE = 0.25
 DOUBLING_NEEDS = 0.50
 # A model that uses less than a tenth of its GPU is there for a test.
 TINY_PEAK_SHARE = 0.10
-_VLLM = "vllm.gpu_memory_utilization"
 _UNKNOWN = Withheld("this run does not say how its kernels scale with their batch")
 
 
@@ -74,7 +77,6 @@ def check(view: RunView) -> Answer:
     return Finding(
         severity=_severity(free),
         confidence=0.7,
-        cost=0.0,
         evidence=(
             Evidence("peak of the fullest GPU", round(fullest.peak_bytes / GIB, 2), "GiB", source),
             Evidence("its size", round(total / GIB, 2), "GiB", fullest.gpu.name),
@@ -98,44 +100,26 @@ def _severity(free: float) -> Severity:
 
 
 def _fixes(view: RunView, free: float) -> tuple[Fix, ...]:
-    fixes = [*_offload_off(view), *_more_for_vllm(view, free), *_larger_batch(view, free)]
+    fixes = [*offload_off_if_it_fits(view), *_more_for_vllm(view, free), *_larger_batch(view, free)]
     if fixes:
         return tuple(fixes)
     text = "train on more completions at once, or on fewer GPUs"
     return (view.advice(text, _UNKNOWN, safety="changes-algorithm"),)
 
 
-def _offload_off(view: RunView) -> list[Fix]:
-    room = room_without_offload(view)
-    if not switched_on(view) or not room.fits:
-        return []
-    return [offload_off(view, room)]
-
-
 def _more_for_vllm(view: RunView, free: float) -> list[Fix]:
-    now = view.knob(_VLLM)
-    if view.knob("vllm.use") is not True or view.knob("vllm.mode") == "server" or now is None:
+    target = larger_share(view, free)
+    if view.knob("vllm.use") is not True or view.knob("vllm.mode") == "server" or target is None:
         return []
-    target = math.floor(20 * min(USABLE, now + free - (1 - USABLE))) / 20
-    if target <= now:
-        return []
-    risk = "vLLM fails at start if this share is not free then; step back by 0.05."
-    return [view.setting(_VLLM, target, _UNKNOWN, safety="same-math", risk=risk)]
+    return [view.setting(VLLM_SHARE, target, _UNKNOWN, safety="same-math", risk=SHARE_RISK)]
 
 
 def _larger_batch(view: RunView, free: float) -> list[Fix]:
-    micro, passes = view.knob("train.micro_batch"), view.knob("train.grad_accumulation")
+    micro, passes = view.knob(MICRO_BATCH), view.knob(PASSES)
     if free < DOUBLING_NEEDS or not micro or not passes or passes % 2:
         return []
     risk = (
         "Instead of a larger rollout engine, not beside it: each is sized for all of the free "
         "memory. The same completions per optimizer step; longer ones than in this run need more."
     )
-    fix = view.setting(
-        "train.micro_batch", 2 * micro, _UNKNOWN, safety="changes-numerics", risk=risk
-    )
-    halved = view.setting(
-        "train.grad_accumulation", passes // 2, _UNKNOWN, safety="changes-numerics", risk=risk
-    )
-    spelling = f"{fix.spelling} {halved.spelling}"
-    return [replace(fix, spelling=spelling, predicted=None)]
+    return [in_passes_of(view, 2 * micro, passes // 2, _UNKNOWN, risk=risk)]

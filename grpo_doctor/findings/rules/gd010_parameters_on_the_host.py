@@ -36,20 +36,17 @@ within host memory and the finding stands only for the setting.
 
 from __future__ import annotations
 
-from grpo_doctor.analysis.sampled import mean_over
 from grpo_doctor.findings import signals
 from grpo_doctor.findings.knob_access import edits_of
 from grpo_doctor.findings.rule import Answer, Evidence, Finding, Fix, NotApplicable, Passed, Rule
 from grpo_doctor.findings.severity import Severity, severity_of
-from grpo_doctor.findings.span_counts import phase_windows, stepping_columns
-from grpo_doctor.findings.view import RunView
+from grpo_doctor.findings.span_counts import gpu_means
+from grpo_doctor.findings.view import RunView, identity
 from grpo_doctor.findings.wording import percent
 from grpo_doctor.whatif import Change, Prediction, Withheld
 
 RULE = Rule(
-    id="GD010",
-    slug="parameters-on-the-host",
-    title="ZeRO-3 fetches the parameters from the host in every micro-step",
+    *identity(__name__, __doc__),
     family="offload",
     needs=(signals.STEPS, signals.PHASES, signals.SETTINGS),
     uses=("gpu.pcie_rx",),
@@ -64,6 +61,7 @@ LINK_BYTES_PER_S = 25e9
 _PRESET = "deepspeed.preset"
 _PARAMETERS = "deepspeed.offload_param"
 _PASSES = ("train", "logprob")
+_FETCHES = "times that all weights come from the host, per step"
 
 
 def check(view: RunView) -> Answer:
@@ -78,21 +76,17 @@ def check(view: RunView) -> Answer:
     fetched = _fetches(view)
     # Seconds in which the link was busy at its full speed; unknown traffic claims no cost.
     cost = 0.0 if traffic is None else share * min(1.0, traffic / LINK_BYTES_PER_S)
+    unmeasured: Severity = "medium" if view.has_gpu else "low"
+    text, source = "to the GPU during the passes", "gpu.pcie_rx during train and logprob"
     return Finding(
-        severity=_severity(view, cost, traffic),
+        severity=unmeasured if traffic is None else severity_of(cost),
         confidence=0.9 if traffic and traffic >= BUSY_LINK_BYTES_PER_S else 0.6,
         cost=cost,
         phases=tuple(phase for phase in _PASSES if view.share(phase)),
         evidence=(
             *view.phase_evidence("train"),
-            Evidence(
-                "times that all weights come from the host, per step", fetched, "", "settings"
-            ),
-            *(
-                [Evidence("to the GPU during the passes", round(traffic / 1e9, 2), "GB/s", _SOURCE)]
-                if traffic is not None
-                else []
-            ),
+            Evidence(_FETCHES, fetched, "", "settings"),
+            *([] if traffic is None else [Evidence(text, round(traffic / 1e9, 2), "GB/s", source)]),
         ),
         cause=f"The parameters live in host memory and are fetched {fetched} times per step; the "
         f"passes over the model take {seconds:.3g} s of {view.step_s:.3g} s.",
@@ -105,15 +99,6 @@ def counterfactual(view: RunView) -> tuple[Change, ...]:
     return edits_of(_outcome(view))
 
 
-_SOURCE = "gpu.pcie_rx during train and logprob"
-
-
-def _severity(view: RunView, cost: float, traffic: float | None) -> Severity:
-    if traffic is not None:
-        return severity_of(cost)
-    return "medium" if view.has_gpu else "low"
-
-
 def _fetches(view: RunView) -> int:
     """Per micro-step: forward, backward, and the recomputed forward; per step, all micro-steps."""
     passes = 3 if view.knob("train.gradient_checkpointing") else 2
@@ -122,14 +107,8 @@ def _fetches(view: RunView) -> int:
 
 def _traffic(view: RunView) -> float | None:
     """Mean bytes per second to the GPUs while their ranks are in a pass; None if not sampled."""
-    means_s = []
-    for series in view.series("gpu.pcie_rx"):
-        for column in stepping_columns(view):
-            if view.rank_gpu(view.analysis.ranks[column]) != series.gpu:
-                continue
-            means = [mean_over(series, phase_windows(view, column, phase)) for phase in _PASSES]
-            means_s += [mean for mean in means if mean is not None]
-    return max(means_s) if means_s else None
+    means = [mean for mean, _ in gpu_means(view, "gpu.pcie_rx", *_PASSES)]
+    return max(means, default=None)
 
 
 def _outcome(view: RunView) -> Prediction | Withheld:

@@ -36,22 +36,20 @@ A run that is short of memory at the moment at which vLLM wakes may need the cac
 from __future__ import annotations
 
 from grpo_doctor.findings import signals
-from grpo_doctor.findings.device_memory import OFFLOAD_ROOM, room_without_offload
+from grpo_doctor.findings.device_memory import OFFLOAD_ROOM
 from grpo_doctor.findings.knob_access import by_model, edits_of
-from grpo_doctor.findings.memory_fixes import offload_off, switched_on
-from grpo_doctor.findings.rule import Answer, Evidence, Finding, Fix, NotApplicable, Passed, Rule
+from grpo_doctor.findings.memory_fixes import offload_off_if_it_fits
+from grpo_doctor.findings.rule import Answer, Evidence, Finding, NotApplicable, Passed, Rule
 from grpo_doctor.findings.severity import severity_of
-from grpo_doctor.findings.view import RunView
+from grpo_doctor.findings.view import RunView, identity
 from grpo_doctor.findings.wording import percent
 from grpo_doctor.whatif import Change, Prediction, Withheld, without
 
 RULE = Rule(
-    id="GD011",
-    slug="garbage-after-offload",
-    title="Garbage is collected after each offload",
+    *identity(__name__, __doc__),
     family="offload",
     needs=(signals.STEPS, signals.PHASES, signals.SETTINGS),
-    uses=(*OFFLOAD_ROOM,),
+    uses=OFFLOAD_ROOM,
 )
 # Two collections of a process with a model take some 0.4 s; of a step of 10 s that is 4%, and half
 # of it is the least that is worth a flag.
@@ -78,10 +76,8 @@ def check(view: RunView) -> Answer:
         Evidence("collection after offloads, per step", collecting, "s", f"{_SPAN} spans"),
         Evidence("collection after offloads", 100 * share, "% of the step", f"{_SPAN} spans"),
     ]
-    outcome, risk = (
-        _outcome(view),
-        "The moment at which vLLM wakes needs the most memory: watch it.",
-    )
+    outcome = _outcome(view)
+    risk = "The moment at which vLLM wakes needs the most memory: watch it."
     return Finding(
         severity=severity_of(share) if known else "low",
         confidence=0.9 if known else 0.4,
@@ -94,15 +90,9 @@ def check(view: RunView) -> Answer:
         else "Garbage is collected after each offload; how long that takes was not recorded.",
         fixes=(
             view.setting(_KNOB, False, outcome, safety="same-math", risk=risk),
-            *_no_offload(view),
+            *offload_off_if_it_fits(view, or_unknown=True),
         ),
     )
-
-
-def _no_offload(view: RunView) -> tuple[Fix, ...]:
-    """Without the offload there is nothing to collect after; not where its room is needed."""
-    room = room_without_offload(view)
-    return () if room.fits is False or not switched_on(view) else (offload_off(view, room),)
 
 
 def counterfactual(view: RunView) -> tuple[Change, ...]:

@@ -36,22 +36,25 @@ that others use too, the waiting may be theirs.
 
 from __future__ import annotations
 
-import math
-
 from grpo_doctor.findings import signals
-from grpo_doctor.findings.device_memory import USABLE
 from grpo_doctor.findings.knob_access import edits_of
-from grpo_doctor.findings.rollout_engine import engine_signal, mean_of, per_rollout, queued_share
+from grpo_doctor.findings.memory_fixes import SHARE_RISK, VLLM_SHARE, larger_share
+from grpo_doctor.findings.rollout_engine import (
+    MEANS,
+    engine_signal,
+    mean_of,
+    peak_of,
+    queued_share,
+    request_evidence,
+)
 from grpo_doctor.findings.rule import Answer, Evidence, Finding, Fix, Passed, Rule
-from grpo_doctor.findings.severity import Severity, severity_of
-from grpo_doctor.findings.view import RunView
+from grpo_doctor.findings.severity import severity_of
+from grpo_doctor.findings.view import RunView, identity
 from grpo_doctor.findings.wording import percent
 from grpo_doctor.whatif import Change, Prediction, Withheld
 
 RULE = Rule(
-    id="GD012",
-    slug="cache-starved",
-    title="The engine's KV cache is too small",
+    *identity(__name__, __doc__),
     family="rollout",
     needs=(signals.STEPS, signals.PHASES, engine_signal("kv_cache_peak_pct")),
     uses=(signals.GPU_MEMORY, "engine/*"),
@@ -65,12 +68,11 @@ MIN_QUEUED = 0.05
 MIN_PREEMPTED = 0.02
 # A rollout that is a tenth of the step has nothing to give.
 MIN_ROLLOUT_SHARE = 0.10
-_KNOB = "vllm.gpu_memory_utilization"
 
 
 def check(view: RunView) -> Answer:
     """Compares waiting and preempted requests with running ones while the cache is full."""
-    full = float(per_rollout(view, "kv_cache_peak_pct").max(initial=0.0))
+    full = peak_of(view, "kv_cache_peak_pct")
     queued, preempted = queued_share(view), _preempted_share(view)
     share = view.share("rollout")
     if share < MIN_ROLLOUT_SHARE:
@@ -81,7 +83,8 @@ def check(view: RunView) -> Answer:
         return Passed(f"{percent(queued)} of the requests wait, {percent(preempted)} are preempted")
     cost = share * min(1.0, queued + preempted)
     return Finding(
-        severity=_severity(cost, preempted),
+        # Waiting alone may be the batch that the GPU can take: grave only with work thrown away.
+        severity=severity_of(cost, proven=preempted >= MIN_PREEMPTED),
         confidence=0.9 if preempted >= MIN_PREEMPTED else 0.7,
         cost=cost,
         phases=("rollout",),
@@ -97,49 +100,32 @@ def counterfactual(view: RunView) -> tuple[Change, ...]:
     return edits_of(_outcome(view))
 
 
-def _severity(cost: float, preempted: float) -> Severity:
-    """Waiting alone may be the batch that the GPU can take: grave only with work thrown away."""
-    return (
-        severity_of(cost) if preempted >= MIN_PREEMPTED or severity_of(cost) == "low" else "medium"
-    )
-
-
 def _preemptions(view: RunView) -> float:
     return mean_of(view, "preemptions") or 0.0
 
 
 def _preempted_share(view: RunView) -> float:
     """Preemptions per request that ran; the most that ran at once stands in for all of them."""
-    peak = float(per_rollout(view, "running_requests_peak").max(initial=0.0))
-    waiting = float(per_rollout(view, "waiting_requests_peak").max(initial=0.0))
-    return _preemptions(view) / max(1.0, peak + waiting)
+    peak = peak_of(view, "running_requests_peak") + peak_of(view, "waiting_requests_peak")
+    return _preemptions(view) / max(1.0, peak)
 
 
 def _evidence(view: RunView, full: float, queued: float, preempted: float) -> tuple[Evidence, ...]:
-    source = "counters engine/..., mean over rollouts"
-    running, waiting = (
-        mean_of(view, "running_requests_mean"),
-        mean_of(view, "waiting_requests_mean"),
-    )
     return (
         Evidence("cache at its fullest", round(full, 1), "%", "counter engine/kv_cache_peak_pct"),
-        Evidence("requests running", round(running or 0.0, 1), "", source),
-        Evidence("requests waiting", round(waiting or 0.0, 1), "", source),
-        Evidence("requests that wait", round(100 * queued, 1), "%", source),
-        Evidence("preemptions per rollout", _preemptions(view), "", source),
-        Evidence("requests preempted", round(100 * preempted, 1), "%", source),
+        *request_evidence(view, queued),
+        Evidence("preemptions per rollout", _preemptions(view), "", MEANS),
+        Evidence("requests preempted", round(100 * preempted, 1), "%", MEANS),
         *view.phase_evidence("rollout"),
     )
 
 
 def _target(view: RunView) -> float | None:
     """The share that the engine may have: what it has and what no GPU ever used, less a tenth."""
-    now, memory = view.knob(_KNOB), view.gpu_memory
-    if now is None or not memory or view.knob("vllm.mode") == "server":
+    memory = view.gpu_memory
+    if not memory or view.knob("vllm.mode") == "server":
         return None
-    free = min(m.free_bytes / m.gpu.memory_total_bytes for m in memory)
-    target = math.floor(20 * min(USABLE, now + free - (1 - USABLE))) / 20
-    return target if target > now else None
+    return larger_share(view, min(m.free_bytes / m.gpu.memory_total_bytes for m in memory))
 
 
 def _outcome(view: RunView) -> Prediction | Withheld:
@@ -152,14 +138,9 @@ def _outcome(view: RunView) -> Prediction | Withheld:
 def _fix(view: RunView) -> Fix:
     target, outcome = _target(view), _outcome(view)
     if target is not None:
-        risk = "vLLM fails at start if this share is not free then; step back by 0.05."
-        return view.setting(_KNOB, target, outcome, safety="same-math", risk=risk)
-    spelled = view.spell(_KNOB, 0.9)
-    return view.advice(
-        "give the engine more memory"
-        + (f" ({spelled.split()[0]})" if spelled else "")
-        + ", or roll out fewer completions at once",
-        outcome,
-        safety="same-math",
-        risk="The trainer's own memory has to fit beside it.",
-    )
+        return view.setting(VLLM_SHARE, target, outcome, safety="same-math", risk=SHARE_RISK)
+    spelled = view.spell(VLLM_SHARE, 0.9)
+    flag = f" ({spelled.split()[0]})" if spelled else ""
+    text = f"give the engine more memory{flag}, or roll out fewer completions at once"
+    risk = "The trainer's own memory has to fit beside it."
+    return view.advice(text, outcome, safety="same-math", risk=risk)

@@ -39,14 +39,12 @@ from grpo_doctor.findings import signals
 from grpo_doctor.findings.knob_access import edits_of
 from grpo_doctor.findings.rollout_engine import mean_of
 from grpo_doctor.findings.rule import Answer, Evidence, Finding, NotApplicable, Passed, Rule
-from grpo_doctor.findings.view import RunView
+from grpo_doctor.findings.view import RunView, identity
 from grpo_doctor.findings.wording import percent
-from grpo_doctor.whatif import Change
+from grpo_doctor.whatif import Change, Prediction, Withheld
 
 RULE = Rule(
-    id="GD013",
-    slug="eager-engine",
-    title="vLLM runs in eager mode",
+    *identity(__name__, __doc__),
     family="rollout",
     needs=(signals.STEPS, signals.PHASES, signals.SETTINGS),
     uses=("engine/steps",),
@@ -69,6 +67,7 @@ def check(view: RunView) -> Answer:
         return Passed(f"the rollout takes {percent(share)} of the step")
     if step_s is not None and step_s > MAX_STEP_S:
         return Passed(f"a decoding step takes {1000 * step_s:.0f} ms, of which launching is little")
+    risk = "Graphs take 0.2-2 GiB of GPU memory, and vLLM starts later."
     return Finding(
         severity="medium" if step_s is not None else "low",
         confidence=0.8 if step_s is not None else 0.5,
@@ -78,21 +77,17 @@ def check(view: RunView) -> Answer:
         cause=f"The rollout is {percent(share)} of the step, and each of its decoding steps is "
         "launched kernel by kernel"
         + (f"; one takes {1000 * step_s:.1f} ms." if step_s is not None else "."),
-        fixes=(
-            view.setting(
-                _KNOB,
-                False,
-                view.what_if(vllm__enforce_eager=False),
-                safety="same-math",
-                risk="Graphs take 0.2-2 GiB of GPU memory, and vLLM starts later.",
-            ),
-        ),
+        fixes=(view.setting(_KNOB, False, _outcome(view), safety="same-math", risk=risk),),
     )
 
 
 def counterfactual(view: RunView) -> tuple[Change, ...]:
     """What the model for graphs changes, where there is one."""
-    return edits_of(view.what_if(vllm__enforce_eager=False))
+    return edits_of(_outcome(view))
+
+
+def _outcome(view: RunView) -> Prediction | Withheld:
+    return view.what_if(vllm__enforce_eager=False)
 
 
 def _decoding_step_s(view: RunView) -> float | None:

@@ -42,16 +42,14 @@ from grpo_doctor.findings import signals
 from grpo_doctor.findings.knob_access import edits_of
 from grpo_doctor.findings.rollout_engine import COMPLETIONS, RUNNING, Tail, length_at, lengths, tail
 from grpo_doctor.findings.rule import Answer, Evidence, Finding, Fix, Passed, Rule
-from grpo_doctor.findings.severity import Severity, severity_of
-from grpo_doctor.findings.view import RunView
+from grpo_doctor.findings.severity import severity_of
+from grpo_doctor.findings.view import RunView, identity
 from grpo_doctor.findings.wording import percent
 from grpo_doctor.whatif import Change, Prediction, Withheld
 
 LONGEST, MEAN = "completions/max_length", "completions/mean_length"
 RULE = Rule(
-    id="GD014",
-    slug="long-tail",
-    title="A few long completions hold up the rollout",
+    *identity(__name__, __doc__),
     family="rollout",
     needs=(
         signals.STEPS,
@@ -97,7 +95,8 @@ def check(view: RunView) -> Answer:
             + (f", {percent(end.share)} of the rollout" if end is not None else "")
         )
     return Finding(
-        severity=_severity(share, emptied >= apart),
+        # Grave only where the engine itself was nearly empty.
+        severity=severity_of(share, proven=emptied >= apart),
         confidence=0.9 if emptied >= apart else 0.6,
         cost=share,
         phases=("rollout",),
@@ -121,11 +120,6 @@ def _counts(end: Tail | None) -> float:
     if end is None or end.peak < MIN_PEAK or end.share < MIN_TAIL_OF_ROLLOUT:
         return 0.0
     return end.seconds
-
-
-def _severity(share: float, seen_in_engine: bool) -> Severity:
-    """Grave only where the engine itself was seen nearly empty."""
-    return severity_of(share) if seen_in_engine or severity_of(share) == "low" else "medium"
 
 
 def _ratio(view: RunView) -> float | None:

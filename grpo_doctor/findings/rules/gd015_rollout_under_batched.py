@@ -40,17 +40,21 @@ import math
 
 from grpo_doctor.findings import signals
 from grpo_doctor.findings.knob_access import edits_of
-from grpo_doctor.findings.rollout_engine import engine_signal, mean_of, per_rollout, queued_share
+from grpo_doctor.findings.rollout_engine import (
+    engine_signal,
+    peak_of,
+    per_rollout,
+    queued_share,
+    request_evidence,
+)
 from grpo_doctor.findings.rule import Answer, Evidence, Finding, Fix, Passed, Rule
-from grpo_doctor.findings.severity import Severity, severity_of
-from grpo_doctor.findings.view import RunView
+from grpo_doctor.findings.severity import severity_of
+from grpo_doctor.findings.view import RunView, identity
 from grpo_doctor.findings.wording import percent
 from grpo_doctor.whatif import Change, Prediction, Withheld
 
 RULE = Rule(
-    id="GD015",
-    slug="rollout-under-batched",
-    title="The engine decodes fewer requests at once than it could",
+    *identity(__name__, __doc__),
     family="rollout",
     needs=(signals.STEPS, signals.PHASES, engine_signal("running_requests_peak")),
     uses=("engine/*",),
@@ -72,7 +76,7 @@ def check(view: RunView) -> Answer:
     share, queued = view.share("rollout"), queued_share(view)
     full = per_rollout(view, "kv_cache_peak_pct")
     cache = float(full.max()) if len(full) else None
-    peak = float(per_rollout(view, "running_requests_peak").max(initial=0.0))
+    peak = peak_of(view, "running_requests_peak")
     if share < MIN_ROLLOUT_SHARE:
         return Passed(f"the rollout takes {percent(share)} of the step")
     if cache is not None and cache >= CACHE_FULL_PCT:
@@ -110,7 +114,8 @@ def _is_server(view: RunView) -> bool:
 def _too_few_slots(view: RunView, queued: float, peak: float, cache: float | None) -> Finding:
     cost = view.share("rollout") * queued
     return Finding(
-        severity=_severity(view, cost),
+        # Without a GPU decoding is bound by computing, so the cost is only a bound.
+        severity=severity_of(cost, proven=view.has_gpu),
         confidence=0.85 if view.has_gpu else 0.6,
         cost=cost,
         phases=("rollout",),
@@ -121,15 +126,9 @@ def _too_few_slots(view: RunView, queued: float, peak: float, cache: float | Non
     )
 
 
-def _severity(view: RunView, cost: float) -> Severity:
-    """Without a GPU decoding is bound by computing, so the cost is only a bound."""
-    return severity_of(cost) if view.has_gpu or severity_of(cost) == "low" else "medium"
-
-
 def _needed(view: RunView) -> int:
     """Slots for all requests of one rollout: the most that ran and waited at once."""
-    running, waiting = (per_rollout(view, f"{n}_requests_peak") for n in ("running", "waiting"))
-    return math.ceil(float(running.max(initial=0.0)) + float(waiting.max(initial=0.0)))
+    return math.ceil(sum(peak_of(view, f"{n}_requests_peak") for n in ("running", "waiting")))
 
 
 def _outcome(view: RunView) -> Prediction | Withheld:
@@ -172,13 +171,9 @@ def _more_requests(view: RunView) -> Fix:
 def _evidence(
     view: RunView, queued: float, peak: float, cache: float | None
 ) -> tuple[Evidence, ...]:
-    source = "counters engine/..., mean over rollouts"
-    running, waiting = (mean_of(view, f"{n}_requests_mean") for n in ("running", "waiting"))
     cached = "counter engine/kv_cache_peak_pct"
     return (
-        Evidence("requests running", round(running or 0.0, 1), "", source),
-        Evidence("requests waiting", round(waiting or 0.0, 1), "", source),
-        Evidence("requests that wait", round(100 * queued, 1), "%", source),
+        *request_evidence(view, queued),
         Evidence("most requests at once", peak, "", "counter engine/running_requests_peak"),
         *([Evidence("cache at its fullest", round(cache, 1), "%", cached)] if cache else []),
         *view.phase_evidence("rollout"),

@@ -40,14 +40,12 @@ from grpo_doctor.findings import signals
 from grpo_doctor.findings.knob_access import edits_of
 from grpo_doctor.findings.rollout_engine import engine_signal, lengths, mean_of, per_rollout
 from grpo_doctor.findings.rule import Answer, Evidence, Finding, Fix, NotApplicable, Passed, Rule
-from grpo_doctor.findings.view import RunView
+from grpo_doctor.findings.view import RunView, identity
 from grpo_doctor.findings.wording import percent
 from grpo_doctor.whatif import Change, Withheld
 
 RULE = Rule(
-    id="GD016",
-    slug="prompts-computed-again",
-    title="Prompts that a group shares are computed once per completion",
+    *identity(__name__, __doc__),
     family="rollout",
     needs=(signals.STEPS, signals.PHASES, signals.SETTINGS, engine_signal("prompt_tokens")),
     uses=("engine/*",),
@@ -87,7 +85,7 @@ def _judged(view: RunView, group: int, prompts: float, generated: float) -> Answ
     each = _prompt_length(view, prompts)
     if each is not None and each < BLOCKS * BLOCK_TOKENS:
         return Passed(f"prompts have {each:.0f} tokens, and the cache keeps whole blocks of 16")
-    cached = _found(view)
+    cached = _hit_share(view)
     on = view.knob(_KNOB) is not False
     shared = (group - 1) / group * prompts
     again = shared - (cached or 0.0) * prompts if on and cached is not None else shared
@@ -117,7 +115,7 @@ def _prompt_length(view: RunView, prompts: float) -> float | None:
     return prompts * rollouts / completions if completions else None
 
 
-def _found(view: RunView) -> float | None:
+def _hit_share(view: RunView) -> float | None:
     """The share of the looked-up prompt tokens that the cache had; None if it was never asked."""
     queried = mean_of(view, "prefix_cache_queried_tokens")
     hit = mean_of(view, "prefix_cache_hit_tokens")
@@ -129,11 +127,9 @@ def _fix(view: RunView, *, on: bool) -> Fix:
         outcome = view.what_if(vllm__enable_prefix_caching=True)
         risk = "Takes no memory of its own: unused blocks of the cache are kept until needed."
         return view.setting(_KNOB, True, outcome, safety="same-math", risk=risk)
-    return view.advice(
-        "send all completions of a prompt to one engine, and put what differs to its end",
-        Withheld("why the cache finds little was not recorded"),
-        safety="needs-code",
-    )
+    text = "send all completions of a prompt to one engine, and put what differs to its end"
+    reason = Withheld("why the cache finds little was not recorded")
+    return view.advice(text, reason, safety="needs-code")
 
 
 def _evidence(

@@ -43,14 +43,12 @@ from grpo_doctor.findings.rollout_engine import (
 )
 from grpo_doctor.findings.rule import Answer, Finding, NotApplicable, Passed, Rule
 from grpo_doctor.findings.severity import severity_of
-from grpo_doctor.findings.view import RunView
+from grpo_doctor.findings.view import RunView, identity
 from grpo_doctor.findings.wording import percent
 from grpo_doctor.whatif import Change
 
 RULE = Rule(
-    id="GD017",
-    slug="engine-idle",
-    title="The rollout server is idle while the trainer works",
+    *identity(__name__, __doc__),
     family="rollout",
     needs=(signals.STEPS, signals.PHASES, signals.SETTINGS),
 )
@@ -69,9 +67,9 @@ def check(view: RunView) -> Answer:
         return Passed(f"the engine works {percent(shares.engine)} of the step")
     if shares.overlap < MIN_OVERLAP:
         return Passed(f"at most {percent(shares.overlap)} of the step could overlap")
-    low = severity_of(shares.overlap) == "low"
     return Finding(
-        severity="low" if low else "medium",  # what overlapping brings differs in sign by job
+        # What overlapping brings differs in sign by job.
+        severity=severity_of(shares.overlap, proven=False),
         confidence=0.8,
         cost=shares.overlap,
         phases=("rollout",),

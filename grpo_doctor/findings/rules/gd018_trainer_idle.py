@@ -36,7 +36,6 @@ from __future__ import annotations
 import numpy as np
 
 from grpo_doctor.analysis.accounting import ROLLOUT_WAIT_SPAN
-from grpo_doctor.analysis.sampled import mean_over
 from grpo_doctor.findings import signals
 from grpo_doctor.findings.knob_access import edits_of
 from grpo_doctor.findings.rollout_engine import (
@@ -47,16 +46,14 @@ from grpo_doctor.findings.rollout_engine import (
     sides,
 )
 from grpo_doctor.findings.rule import Answer, Evidence, Finding, NotApplicable, Passed, Rule
-from grpo_doctor.findings.severity import Severity, severity_of
-from grpo_doctor.findings.span_counts import phase_windows, stepping_columns
-from grpo_doctor.findings.view import RunView
+from grpo_doctor.findings.severity import severity_of
+from grpo_doctor.findings.span_counts import gpu_means
+from grpo_doctor.findings.view import RunView, identity
 from grpo_doctor.findings.wording import percent
 from grpo_doctor.whatif import Change
 
 RULE = Rule(
-    id="GD018",
-    slug="trainer-idle",
-    title="The trainer is idle while the rollout server works",
+    *identity(__name__, __doc__),
     family="rollout",
     needs=(signals.STEPS, signals.PHASES, signals.SETTINGS),
     uses=("gpu.util",),
@@ -82,13 +79,14 @@ def check(view: RunView) -> Answer:
     if shares.engine < 2 * MIN_OVERLAP:
         return Passed(f"the trainer waits {percent(shares.engine)} of the step for completions")
     busy = _busy_in_rollout(view)
-    seen = [] if busy is None else [Evidence("trainer's GPUs in rollout", busy, "%", "gpu.util")]
+    idle = busy is not None and busy < IDLE_UTIL_PCT
+    of_gpus = [] if busy is None else [Evidence("trainer's GPUs in rollout", busy, "%", "gpu.util")]
     return Finding(
-        severity=_severity(shares.engine, busy),
-        confidence=0.9 if busy is not None and busy < IDLE_UTIL_PCT else 0.8,
+        severity=severity_of(shares.engine, proven=idle),
+        confidence=0.9 if idle else 0.8,
         cost=shares.engine,
         phases=("rollout",),
-        evidence=(*side_evidence(view, shares), *seen),
+        evidence=(*side_evidence(view, shares), *of_gpus),
         cause=f"The ranks wait {percent(shares.engine)} of each step for the server's completions "
         f"and work {percent(shares.trainer)} of it.",
         fixes=(overlap_fix(view, _OTHERWISE),),
@@ -100,20 +98,7 @@ def counterfactual(view: RunView) -> tuple[Change, ...]:
     return edits_of(overlapped(view))
 
 
-def _severity(share: float, busy: float | None) -> Severity:
-    """Grave only where the GPUs were seen to do nothing."""
-    grave = severity_of(share)
-    idle = busy is not None and busy < IDLE_UTIL_PCT
-    return grave if idle or grave != "high" else "medium"
-
-
 def _busy_in_rollout(view: RunView) -> float | None:
     """Mean utilization of the ranks' own GPUs during rollouts; None where it was not sampled."""
-    util = {series.gpu: series for series in view.series("gpu.util")}
-    busy = []
-    for column in stepping_columns(view):
-        series = util.get(view.rank_gpu(view.analysis.ranks[column]))
-        mean = None if series is None else mean_over(series, phase_windows(view, column, "rollout"))
-        if mean is not None:
-            busy.append(mean)
+    busy = [mean for mean, _ in gpu_means(view, "gpu.util", "rollout")]
     return round(float(np.mean(busy)), 1) if busy else None

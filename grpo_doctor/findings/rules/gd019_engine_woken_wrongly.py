@@ -39,19 +39,18 @@ looks the same.
 from __future__ import annotations
 
 from grpo_doctor.findings import signals
-from grpo_doctor.findings.device_memory import GIB
+from grpo_doctor.findings.device_memory import fullest_in
 from grpo_doctor.findings.knob_access import edits_of
 from grpo_doctor.findings.rule import Answer, Evidence, Finding, NotApplicable, Passed, Rule
 from grpo_doctor.findings.severity import severity_of
 from grpo_doctor.findings.span_counts import seconds_just_after, seconds_just_before
-from grpo_doctor.findings.view import RunView
+from grpo_doctor.findings.view import RunView, identity
 from grpo_doctor.findings.wording import percent
 from grpo_doctor.whatif import Change, Edit, Prediction, Withheld
+from grpo_doctor.whatif.room import GIB
 
 RULE = Rule(
-    id="GD019",
-    slug="engine-woken-wrongly",
-    title="The sleeping engine is woken in a costly order",
+    *identity(__name__, __doc__),
     family="sync",
     needs=(signals.STEPS, signals.PHASES, signals.SETTINGS),
     uses=(signals.GPU_MEMORY,),
@@ -113,7 +112,7 @@ def _restored(view: RunView, before: float, after: float) -> Finding:
     risk = "All weights have to be sent before each rollout, which this run does."
     fix = view.setting(_KNOB, 2, _outcome(view), safety="same-math", risk=risk)
     return Finding(
-        severity="low" if severity_of(share) == "low" else "medium",  # told by its place alone
+        severity=severity_of(share, proven=False),  # told by its place alone
         confidence=0.7,
         cost=share,
         phases=("offload", "sync"),
@@ -126,30 +125,24 @@ def _restored(view: RunView, before: float, after: float) -> Finding:
 
 
 def _cache_first(view: RunView, before: float) -> Answer:
-    peaks = [
-        (m.phase_peak_bytes["sync"] / m.gpu.memory_total_bytes, m)
-        for m in view.gpu_memory
-        if "sync" in m.phase_peak_bytes
-    ]
-    if not peaks:
+    peak = fullest_in(view, "sync")
+    if peak is None:
         return Passed("all is woken before the sync; GPU memory was not sampled then")
-    full, fullest = max(peaks, key=lambda p: p[0])
+    full, memory = peak
     if full < FULL:
         return Passed(f"all is woken before the sync, with memory at most {percent(full)} full")
-    peak = Evidence(
-        "peak GPU memory in sync",
-        round(fullest.phase_peak_bytes["sync"] / GIB, 2),
-        "GiB",
-        f"gpu.memory_used of GPU {fullest.gpu.index}",
-    )
+    size = round(memory.phase_peak_bytes["sync"] / GIB, 2)
+    source = f"gpu.memory_used of GPU {memory.gpu.index}"
     text = 'wake_up(tags=["weights"])\n# send the weights here\nwake_up(tags=["kv_cache"])'
     reason = Withheld("it makes room, not time")
     return Finding(
         severity="medium",
         confidence=0.6,
-        cost=0.0,
         phases=("sync",),
-        evidence=(*_evidence(view, before, 0.0), peak),
+        evidence=(
+            *_evidence(view, before, 0.0),
+            Evidence("peak GPU memory in sync", size, "GiB", source),
+        ),
         cause=f"The engine's cache is woken before the weights are sent, and memory is "
         f"{percent(full)} full meanwhile.",
         fixes=(view.edit(text, reason, safety="needs-code"),),

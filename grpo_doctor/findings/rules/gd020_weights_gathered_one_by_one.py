@@ -39,17 +39,12 @@ from grpo_doctor.findings.knob_access import edits_of
 from grpo_doctor.findings.rule import Answer, Finding, Fix, NotApplicable, Passed, Rule
 from grpo_doctor.findings.severity import severity_of
 from grpo_doctor.findings.span_counts import gather_evidence, gathers
-from grpo_doctor.findings.view import RunView
+from grpo_doctor.findings.view import RunView, identity
 from grpo_doctor.findings.wording import percent
 from grpo_doctor.whatif import Change, Prediction, Withheld
 
 RULE = Rule(
-    id="GD020",
-    slug="weights-gathered-one-by-one",
-    title="Weights are gathered one by one for the rollout engine",
-    family="sync",
-    needs=(signals.STEPS, signals.PHASES),
-    min_ranks=2,
+    *identity(__name__, __doc__), family="sync", needs=(signals.STEPS, signals.PHASES), min_ranks=2
 )
 # Published per-parameter syncs took 4 times as long as packed ones; a sync of a twentieth of the
 # step then has 4% to give.

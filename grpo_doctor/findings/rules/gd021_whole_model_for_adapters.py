@@ -41,14 +41,12 @@ from grpo_doctor.findings import signals
 from grpo_doctor.findings.knob_access import edits_of
 from grpo_doctor.findings.rule import Answer, Evidence, Finding, Fix, NotApplicable, Passed, Rule
 from grpo_doctor.findings.severity import severity_of
-from grpo_doctor.findings.view import RunView
+from grpo_doctor.findings.view import RunView, identity
 from grpo_doctor.findings.wording import percent
 from grpo_doctor.whatif import Change, Prediction, Withheld
 
 RULE = Rule(
-    id="GD021",
-    slug="whole-model-for-adapters",
-    title="The whole model is sent to the engine though only adapters were trained",
+    *identity(__name__, __doc__),
     family="sync",
     needs=(signals.STEPS, signals.PHASES, signals.SETTINGS),
 )
@@ -105,12 +103,8 @@ def _fix(view: RunView) -> Fix:
     outcome = _outcome(view)
     risk = "Decoding with adapters is slower by some percent to a third: compare the whole step."
     if view.knob("vllm.mode") == "server":
-        return view.advice(
-            "start the server with adapters enabled and send it those alone",
-            outcome,
-            safety="same-math",
-            risk=risk,
-        )
+        text = "start the server with adapters enabled and send it those alone"
+        return view.advice(text, outcome, safety="same-math", risk=risk)
     fix = view.setting(_KNOB, True, outcome, safety="same-math", risk=risk)
     level = view.spell(_SLEEP, 1) if view.knob(_SLEEP) == 2 else None
     if level is None:

@@ -35,20 +35,20 @@ this run comes along, the room during `sync` is the same, but not that of the ro
 
 from __future__ import annotations
 
+from grpo_doctor.analysis.gpu import GpuMemory
 from grpo_doctor.findings import signals
-from grpo_doctor.findings.device_memory import GIB
+from grpo_doctor.findings.device_memory import fullest_in
 from grpo_doctor.findings.knob_access import edits_of
 from grpo_doctor.findings.rule import Answer, Evidence, Finding, NotApplicable, Passed, Rule
 from grpo_doctor.findings.severity import severity_of
 from grpo_doctor.findings.span_counts import Gathers, gather_evidence, gathers
-from grpo_doctor.findings.view import RunView
+from grpo_doctor.findings.view import RunView, identity
 from grpo_doctor.findings.wording import percent
 from grpo_doctor.whatif import Change, Prediction, Withheld
+from grpo_doctor.whatif.room import GIB
 
 RULE = Rule(
-    id="GD022",
-    slug="parts-of-a-sync",
-    title="The number of parts in which weights are sent does not suit the memory",
+    *identity(__name__, __doc__),
     family="sync",
     needs=(signals.STEPS, signals.PHASES, signals.SETTINGS),
     uses=(signals.GPU_MEMORY,),
@@ -72,10 +72,10 @@ def check(view: RunView) -> Answer:
         return NotApplicable("no weights are sent to a rollout engine")
     if view.spell(_KNOB, PARTS) is None:
         return NotApplicable(f"{view.framework} has no such setting")
-    parts, full = view.knob(_KNOB), _fullest(view)
+    parts, peak = view.knob(_KNOB), fullest_in(view, "sync")
     if (parts or 1) <= 1:
-        return _whole(view, full)
-    return _cut(view, parts, full)
+        return _one_part(view, peak)
+    return _cut(view, parts, peak[0] if peak else None)
 
 
 def counterfactual(view: RunView) -> tuple[Change, ...]:
@@ -83,34 +83,24 @@ def counterfactual(view: RunView) -> tuple[Change, ...]:
     return edits_of(_fewer(view)) if (view.knob(_KNOB) or 1) > 1 else ()
 
 
-def _fullest(view: RunView) -> float | None:
-    shares = [
-        m.phase_peak_bytes["sync"] / m.gpu.memory_total_bytes
-        for m in view.gpu_memory
-        if "sync" in m.phase_peak_bytes
-    ]
-    return max(shares) if shares else None
-
-
-def _whole(view: RunView, full: float | None) -> Answer:
+def _one_part(view: RunView, peak: tuple[float, GpuMemory] | None) -> Answer:
     if view.knob("deepspeed.stage") != 3:
         return NotApplicable("weights are whole on every rank already")
-    if full is None:
+    if peak is None:
         return Passed("sent in one part; GPU memory was not sampled during sync")
+    full, memory = peak
     if full < FULL:
         return Passed(f"sent in one part, with memory at most {percent(full)} full")
-    fullest = max(view.gpu_memory, key=lambda m: m.phase_peak_bytes.get("sync", 0.0))
-    peak = fullest.phase_peak_bytes["sync"] / GIB
+    size = round(memory.phase_peak_bytes["sync"] / GIB, 2)
     risk = "Takes a little longer: each part has a fixed cost."
     outcome = Withheld("it makes room, not time")
-    source = f"gpu.memory_used of GPU {fullest.gpu.index} during sync"
+    source = f"gpu.memory_used of GPU {memory.gpu.index} during sync"
     return Finding(
         severity="medium",
         confidence=0.8,
-        cost=0.0,
         phases=("sync",),
         evidence=(
-            Evidence("peak GPU memory in sync", round(peak, 2), "GiB", source),
+            Evidence("peak GPU memory in sync", size, "GiB", source),
             Evidence("of the GPU", round(100 * full, 1), "%", source),
             *view.phase_evidence("sync"),
         ),
@@ -148,7 +138,7 @@ def _too_many(view: RunView, gathering: Gathers, parts: int, full: float | None)
     risk = f"Each part has to fit beside the engine: {room} during sync."
     fix = view.setting(_KNOB, _fewer_parts(view), _fewer(view), safety="same-math", risk=risk)
     return Finding(
-        severity="low" if severity_of(share) == "low" else "medium",
+        severity=severity_of(share, proven=False),
         confidence=0.7 if full is not None else 0.5,
         cost=share,
         phases=("sync",),

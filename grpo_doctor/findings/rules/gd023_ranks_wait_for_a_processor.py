@@ -47,16 +47,13 @@ from grpo_doctor.analysis.sampled import held, mean_over
 from grpo_doctor.findings import signals
 from grpo_doctor.findings.rule import Answer, Evidence, Finding, Fix, Passed, Rule
 from grpo_doctor.findings.severity import Severity, severity_of
-from grpo_doctor.findings.view import RunView, no_counterfactual
+from grpo_doctor.findings.view import RunView, identity, no_counterfactual
 from grpo_doctor.findings.wording import percent
-from grpo_doctor.trace.model import Process
 from grpo_doctor.whatif import Withheld
 
 _WAIT = "rank.cpu_wait"
 RULE = Rule(
-    id="GD023",
-    slug="ranks-wait-for-a-processor",
-    title="Ranks wait for a CPU",
+    *identity(__name__, __doc__),
     family="system",
     needs=(
         signals.STEPS,
@@ -90,7 +87,7 @@ def check(view: RunView) -> Answer:
     worst = max(waits.values()) / 100
     if worst < MIN_WAIT:
         return Passed(f"ranks wait for a CPU {percent(worst, 1)} of the time")
-    host = _host(view, "host.cpu", _while_waiting(view))
+    host = view.highest_mean("host.cpu", _while_waiting(view))
     why = _why(view, host)
     own = _own_pct(view)
     if own is not None and worst < MIN_OWN_WAIT and not view.has_gpu and why in _OF_ITS_OWN:
@@ -174,12 +171,6 @@ def _while_waiting(view: RunView) -> Intervals:
     return intersect(view.analysis.used_windows, waiting)
 
 
-def _host(view: RunView, name: str, inside: Intervals) -> float | None:
-    means = [mean_over(series, inside) for series in view.series(name)]
-    known = [mean for mean in means if mean is not None]
-    return float(np.max(known)) if known else None
-
-
 def _evidence(view: RunView, waits: dict[int, float], host: float | None) -> tuple[Evidence, ...]:
     worst = max(waits, key=lambda r: (waits[r], -r))
     evidence = [
@@ -197,14 +188,14 @@ def _evidence(view: RunView, waits: dict[int, float], host: float | None) -> tup
     own = _own_pct(view)
     if own is not None:
         evidence.append(Evidence("of that this job's own", round(own, 1), "%", "rank.cpu"))
-    pressure = _host(view, "host.psi_cpu", _while_waiting(view))
+    pressure = view.highest_mean("host.psi_cpu", _while_waiting(view))
     if pressure is not None:
         evidence.append(Evidence("processor pressure", round(pressure, 1), "%", "host.psi_cpu"))
     return tuple(evidence)
 
 
 def _fix(view: RunView, ranks: tuple[int, ...], why: _Why) -> Fix:
-    process = _process(view, ranks[0])
+    process = view.process_of(ranks[0])
     if why == "others":
         text = f"on {process.host}: top shows the programs that are not of this job; move them"
         return view.advice(text, _UNKNOWN, safety="same-math")
@@ -220,7 +211,3 @@ def _fix(view: RunView, ranks: tuple[int, ...], why: _Why) -> Fix:
         "processors per rank, and start fewer loader and reward processes"
     )
     return view.advice(text, _UNKNOWN, safety="same-math", risk="Loaders then take longer.")
-
-
-def _process(view: RunView, rank: int) -> Process:
-    return next(p for p in view.trace.processes if p.rank == rank and p.carries_steps)

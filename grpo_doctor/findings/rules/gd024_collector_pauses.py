@@ -46,16 +46,14 @@ from grpo_doctor.findings.rule_overlap import finding_of
 from grpo_doctor.findings.rules import gd023_ranks_wait_for_a_processor
 from grpo_doctor.findings.severity import Severity, severity_of
 from grpo_doctor.findings.span_counts import stepping_columns
-from grpo_doctor.findings.view import RunView
+from grpo_doctor.findings.view import RunView, identity
 from grpo_doctor.findings.wording import percent
 from grpo_doctor.phases import PHASES
 from grpo_doctor.whatif import Change, Edit, Prediction, Withheld
 
 _SECONDS, _LONGEST = "gc/seconds", "gc/longest_s"
 RULE = Rule(
-    id="GD024",
-    slug="collector-pauses",
-    title="Python's garbage collector pauses the ranks",
+    *identity(__name__, __doc__),
     family="system",
     needs=(
         signals.STEPS,
@@ -67,6 +65,9 @@ RULE = Rule(
 # Runs of the bundled trainer spend 0.1-0.4% of a step collecting; five times that is a process
 # of too many objects, and eight ranks that collect at different moments may lose several times it.
 MIN_SHARE = 0.02
+_CODE = """import gc; gc.collect(); gc.freeze(); gc.disable()  # after model and data load
+gc.collect(1)  # after each step"""
+_RISK = "Cycles that outlive their step are never collected: watch the memory."
 
 
 def check(view: RunView) -> Answer:
@@ -88,15 +89,7 @@ def check(view: RunView) -> Answer:
         ),
         cause=f"Each rank is stopped for {mean:.3g} s of each {view.step_s:.3g} s step while "
         f"Python collects garbage, for up to {_longest(view):.2g} s at a time.",
-        fixes=(
-            view.edit(
-                "import gc; gc.collect(); gc.freeze(); gc.disable()  # after model and data load\n"
-                "gc.collect(1)  # after each step",
-                _outcome(view),
-                safety="needs-code",
-                risk="Cycles that outlive their step are never collected: watch the memory.",
-            ),
-        ),
+        fixes=(view.edit(_CODE, _outcome(view), safety="needs-code", risk=_RISK),),
     )
 
 
@@ -115,12 +108,12 @@ def _severity(view: RunView, share: float) -> Severity:
 def _by_rank(view: RunView) -> dict[int, float]:
     """Seconds per step in collections, of each rank, less those that an offload asked for."""
     windows, steps = view.analysis.used_windows, max(1, len(view.analysis.steps.used))
-    asked = view.span_seconds("offload/collect")
+    offload_s = view.span_seconds("offload/collect")
     seconds_of = {view.analysis.ranks[column]: 0.0 for column in stepping_columns(view)}
     for series in view.series(_SECONDS):
         if series.rank in seconds_of:
             seconds_of[series.rank] += float(values_in(series, windows).sum()) / steps
-    return {rank: max(0.0, seconds - asked) for rank, seconds in seconds_of.items()}
+    return {rank: max(0.0, seconds - offload_s) for rank, seconds in seconds_of.items()}
 
 
 def _longest(view: RunView) -> float:

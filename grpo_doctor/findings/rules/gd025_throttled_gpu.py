@@ -45,15 +45,13 @@ from grpo_doctor.analysis.sampled import held, mean_over
 from grpo_doctor.findings import signals
 from grpo_doctor.findings.rule import Answer, Evidence, Finding, Fix, Passed, Rule
 from grpo_doctor.findings.severity import Severity, severity_of
-from grpo_doctor.findings.view import RunView, no_counterfactual
+from grpo_doctor.findings.view import RunView, identity, no_counterfactual
 from grpo_doctor.findings.wording import percent
 from grpo_doctor.trace.model import Gpu
 from grpo_doctor.whatif import Withheld
 
 RULE = Rule(
-    id="GD025",
-    slug="throttled-gpu",
-    title="A GPU is throttled",
+    *identity(__name__, __doc__),
     family="system",
     needs=(
         signals.STEPS,
@@ -105,8 +103,8 @@ def check(view: RunView) -> Answer:
     slowed = [s for mask in (HOT, POWER_LIMIT) for s in _slowed(view, mask)]
     throttled = sorted((s for s in slowed if s.counts), key=lambda s: (-s.hot, -s.cost, s.gpu.uuid))
     if not throttled:
-        most = max((s.time for s in slowed if s.hot), default=0.0)
-        return Passed(f"no GPU is throttled by heat for more than {percent(most, 1)} of its time")
+        top = max((s.time for s in slowed if s.hot), default=0.0)
+        return Passed(f"no GPU is throttled by heat for more than {percent(top, 1)} of its time")
     worst = throttled[0]
     ranks = {view.rank_gpu(rank): rank for rank in view.analysis.ranks}
     on = tuple(

@@ -39,19 +39,16 @@ from __future__ import annotations
 import numpy as np
 
 from grpo_doctor.analysis.gpu import COUNTER
-from grpo_doctor.analysis.sampled import mean_over
 from grpo_doctor.findings import signals
 from grpo_doctor.findings.rule import Answer, Evidence, Finding, NotApplicable, Passed, Rule
 from grpo_doctor.findings.severity import severity_of
-from grpo_doctor.findings.span_counts import phase_windows, stepping_columns
-from grpo_doctor.findings.view import RunView, no_counterfactual
+from grpo_doctor.findings.span_counts import gpu_means
+from grpo_doctor.findings.view import RunView, identity, no_counterfactual
 from grpo_doctor.findings.wording import percent
 from grpo_doctor.whatif import Withheld
 
 RULE = Rule(
-    id="GD026",
-    slug="link-bound",
-    title="The link between GPU and host limits the step",
+    *identity(__name__, __doc__),
     family="system",
     needs=(
         signals.STEPS,
@@ -103,18 +100,10 @@ def _offload_rate(view: RunView) -> float | None:
 
 def _busiest(view: RunView) -> tuple[str | None, float]:
     """The phase with the most traffic on any rank's GPU, and its mean bytes per second."""
-    traffic: list[tuple[float, str]] = []
-    for name in ("gpu.pcie_rx", "gpu.pcie_tx"):
-        by_gpu = {series.gpu: series for series in view.series(name)}
-        for column in stepping_columns(view):
-            series = by_gpu.get(view.rank_gpu(view.analysis.ranks[column]))
-            for phase in _MOVING:
-                if series is None or view.share(phase) < MIN_SHARE:
-                    continue
-                mean = mean_over(series, phase_windows(view, column, phase))
-                if mean is not None and np.isfinite(mean):
-                    traffic.append((mean, phase))
-    return (max(traffic)[1], max(traffic)[0]) if traffic else (None, 0.0)
+    phases = [phase for phase in _MOVING if view.share(phase) >= MIN_SHARE]
+    means = [m for name in ("gpu.pcie_rx", "gpu.pcie_tx") for m in gpu_means(view, name, *phases)]
+    traffic, phase = max((m for m in means if np.isfinite(m[0])), default=(0.0, None))
+    return phase, traffic
 
 
 def _slow(view: RunView, rate: float) -> Finding:
@@ -151,7 +140,7 @@ def _busy(view: RunView, phase: str, traffic: float) -> Finding:
     text = "keep on the GPU what fits: optimizer state or parameters (DeepSpeed without offload)"
     reason = Withheld("what would be left to move was not measured")
     return Finding(
-        severity="medium" if severity_of(cost) == "high" else severity_of(cost),
+        severity=severity_of(cost, proven=False),
         confidence=0.7,
         cost=cost,
         phases=(phase,),

@@ -58,14 +58,12 @@ from grpo_doctor.findings.sides import (
     slowest_part,
     tools_of_trajectories,
 )
-from grpo_doctor.findings.view import RunView, no_counterfactual
+from grpo_doctor.findings.view import RunView, identity, no_counterfactual
 from grpo_doctor.findings.wording import percent
 from grpo_doctor.whatif import Withheld
 
 RULE = Rule(
-    id="GD027",
-    slug="starved-trainer",
-    title="One side of an asynchronous run waits for the other",
+    *identity(__name__, __doc__),
     family="rollout",
     needs=(signals.STEPS, signals.PHASES),
     uses=METRICS,
@@ -75,7 +73,7 @@ MIN_SHARE = 0.1
 # A reward that is at work for most of the time is what samples wait for, however much of the time
 # something is generated too: it comes after that.
 _MOST = 0.8
-_WITHHELD = "how both sides scale with their GPUs was not measured"
+_WITHHELD = Withheld("how both sides scale with their GPUs was not measured")
 counterfactual = no_counterfactual  # the other side's speed with more GPUs is unknown
 
 
@@ -99,6 +97,8 @@ def _starved_trainer(view: RunView, sides: Sides) -> Finding:
     busy = loop_shares(view, (GENERATE_SPAN, REWARD_SPAN, TOOLS_SPAN))
     in_tools = tools_of_trajectories(view)
     faster = 1 / (1 - share) if share < 1 else None
+    text = _what_to_do(view, sides, busy, in_tools)
+    risk = "Fewer GPUs for training take longer for each step of it."
     return Finding(
         severity=severity_of(share),
         confidence=0.9,
@@ -111,30 +111,27 @@ def _starved_trainer(view: RunView, sides: Sides) -> Finding:
                 Evidence(f"rollout loop in {name}", 100 * part, "%", "spans of the rollout loop")
                 for name, part in busy.items()
             ),
-            *(
-                (Evidence("a trajectory's time in tools", 100 * in_tools, "%", "metrics"),)
-                if in_tools is not None
-                else ()
-            ),
+            *_tool_evidence(in_tools),
             *evidence_of(view, sides),
         ),
         cause=f"The ranks that train wait {percent(share)} of each step for samples"
         + (f"; the rollout must get {faster:.2g} times as fast to keep up." if faster else "."),
-        fixes=(
-            view.advice(
-                _what_to_do(view, sides, busy, in_tools),
-                Withheld(_WITHHELD),
-                safety="same-math",
-                risk="Fewer GPUs for training take longer for each step of it.",
-            ),
-        ),
+        fixes=(view.advice(text, _WITHHELD, safety="same-math", risk=risk),),
     )
+
+
+def _tool_evidence(in_tools: float | None) -> tuple[Evidence, ...]:
+    if in_tools is None:
+        return ()
+    return (Evidence("a trajectory's time in tools", 100 * in_tools, "%", "metrics"),)
 
 
 def _idle_rollout(view: RunView, sides: Sides) -> Finding:
     """The step would be shorter by what the rollout's GPUs could do of it."""
     train, generate = sides.gpus or (1, 1)
     cost = sides.surplus * generate / (train + generate)
+    text = _move(sides, "the rollout engine", "training")
+    risk = "Fewer GPUs for the rollout take longer for each batch of samples."
     parts = []
     if sides.rollout_waits:
         parts.append(f"waits {percent(sides.rollout_waits)} of the time for room in the queue")
@@ -150,14 +147,7 @@ def _idle_rollout(view: RunView, sides: Sides) -> Finding:
             Evidence("ranks wait for samples", 100 * sides.trainer_waits, "%", _WAITS),
         ),
         cause=f"The rollout {' and '.join(parts)}: training is the slower side.",
-        fixes=(
-            view.advice(
-                _move(sides, "the rollout engine", "training"),
-                Withheld(_WITHHELD),
-                safety="same-math",
-                risk="Fewer GPUs for the rollout take longer for each batch of samples.",
-            ),
-        ),
+        fixes=(view.advice(text, _WITHHELD, safety="same-math", risk=risk),),
     )
 
 
@@ -171,23 +161,23 @@ def _what_to_do(
     reward, tools = busy.get(REWARD_SPAN, 0.0), busy.get(TOOLS_SPAN, 0.0)
     if reward >= _MOST or reward > max(generating, tools):
         return (
-            f"make {_named(view, 'the reward', REWARD_SPAN)} faster, or score more samples at "
+            f"make {_detailed(view, 'the reward', REWARD_SPAN)} faster, or score more samples at "
             f"once: it is at work for {percent(reward)} of the time"
         )
     if tools > generating if in_tools is None else in_tools > 1 - in_tools:
-        taken = (
+        reason = (
             "they take more of the rollout loop's time than generating"
             if in_tools is None
             else f"{percent(in_tools)} of a trajectory's time is theirs"
         )
         return (
-            f"make {_named(view, 'the tools', TOOLS_SPAN)} faster, or let more trajectories run "
-            f"at once: {taken}"
+            f"make {_detailed(view, 'the tools', TOOLS_SPAN)} faster, or let more trajectories run "
+            f"at once: {reason}"
         )
     return _move(sides, "training", "the rollout engine")
 
 
-def _named(view: RunView, text: str, parent: str) -> str:
+def _detailed(view: RunView, text: str, parent: str) -> str:
     name = slowest_part(view, parent)
     return f"{text} (most of it {name})" if name else text
 

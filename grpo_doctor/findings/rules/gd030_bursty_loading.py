@@ -43,18 +43,16 @@ from numpy.typing import NDArray
 
 from grpo_doctor.analysis.rows import CODES
 from grpo_doctor.findings import signals
-from grpo_doctor.findings.knob_access import whole
+from grpo_doctor.findings.knob_access import halved, integer
 from grpo_doctor.findings.loading import LOADER_COUNTERS, replayed_wait
 from grpo_doctor.findings.rule import Answer, Evidence, Finding, Fix, NotApplicable, Passed, Rule
 from grpo_doctor.findings.severity import severity_of
-from grpo_doctor.findings.view import RunView
+from grpo_doctor.findings.view import RunView, identity
 from grpo_doctor.findings.wording import percent
 from grpo_doctor.whatif import Edit, Prediction, Withheld
 
 RULE = Rule(
-    id="GD030",
-    slug="bursty-loading",
-    title="Data comes in bursts",
+    *identity(__name__, __doc__),
     family="data",
     needs=(signals.STEPS, signals.PHASES, signals.SETTINGS),
     uses=(LOADER_COUNTERS,),
@@ -85,7 +83,7 @@ class _Bursts:
 
 def check(view: RunView) -> Answer:
     """Looks for few steps with far more than the usual wait."""
-    workers = whole(view, _WORKERS)
+    workers = integer(view, _WORKERS)
     if workers == 0:
         return NotApplicable("there are no loader processes; GD002 says what that costs")
     bursts = _bursts(view)
@@ -119,7 +117,7 @@ def counterfactual(view: RunView) -> tuple[Edit, ...]:
     bursts = _bursts(view)
     if bursts is None:
         return ()
-    if _restarts(view, bursts, whole(view, _WORKERS)):
+    if _restarts(view, bursts, integer(view, _WORKERS)):
         return (Edit(("dataload",), 1 - bursts.excess_s / view.seconds("dataload")),)
     return _longer_queue(view)[1]
 
@@ -154,7 +152,7 @@ def _restarts(view: RunView, bursts: _Bursts, workers: int | None) -> bool:
     if view.knob(_PERSISTENT) is not False or slow:
         return False
     # Where batches were timed and their queue gives these waits, it is the batches.
-    ahead = whole(view, _AHEAD) or 2
+    ahead = integer(view, _AHEAD) or 2
     return replayed_wait(view, workers=workers or 1, prefetch=ahead) is None
 
 
@@ -169,7 +167,7 @@ def _evidence(view: RunView, bursts: _Bursts, workers: int | None) -> tuple[Evid
         evidence.append(Evidence("distance between them", bursts.distance, "steps", source))
     for text, value in (
         ("loader processes per rank", workers),
-        ("batches each has ready at most", whole(view, _AHEAD)),
+        ("batches each has ready at most", integer(view, _AHEAD)),
     ):
         if value is not None:
             evidence.append(Evidence(text, value, "", "settings, or the framework's defaults"))
@@ -188,24 +186,23 @@ def _persistent(view: RunView, bursts: _Bursts) -> Fix:
 
 
 def _prefetch(view: RunView) -> Fix:
-    ahead = whole(view, _AHEAD) or 2
+    ahead = integer(view, _AHEAD) or 2
     target, edits = _longer_queue(view)
     outcome: Prediction | Withheld = Withheld("how long each batch takes was not recorded")
     if edits:
-        half = tuple(Edit(edit.phases, (1 + edit.factor) / 2) for edit in edits)
-        what = f"with {target} instead of {ahead} batches ready per loader process"
-        outcome = view.predict(edits, what, at_least=half)
+        scenario = f"with {target} instead of {ahead} batches ready per loader process"
+        outcome = view.predict(edits, scenario, at_least=halved(edits))
     risk = f"Takes host memory for {target} batches per loader process."
     return view.setting(_AHEAD, target, outcome, safety="same-math", risk=risk)
 
 
 def _longer_queue(view: RunView) -> tuple[int, tuple[Edit, ...]]:
     """The smallest queue that takes at least half of the wait away, and what it leaves."""
-    ahead, workers = whole(view, _AHEAD) or 2, whole(view, _WORKERS) or 1
-    seen = view.seconds("dataload")
+    ahead, workers = integer(view, _AHEAD) or 2, integer(view, _WORKERS) or 1
+    wait_now = view.seconds("dataload")
     larger = [target for target in TARGETS if target > ahead] or [2 * ahead]
     for target in larger:
         wait = replayed_wait(view, workers=workers, prefetch=target)
-        if wait is not None and wait <= seen / 2:
-            return target, (Edit(("dataload",), wait / seen),)
+        if wait is not None and wait <= wait_now / 2:
+            return target, (Edit(("dataload",), wait / wait_now),)
     return larger[-1 if len(larger) == 1 else 1], ()

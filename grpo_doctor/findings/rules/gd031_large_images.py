@@ -40,7 +40,7 @@ from __future__ import annotations
 import numpy as np
 
 from grpo_doctor.findings import signals
-from grpo_doctor.findings.knob_access import edits_of, whole
+from grpo_doctor.findings.knob_access import edits_of, halved, integer
 from grpo_doctor.findings.loading import (
     LOADER_TIMES,
     Loading,
@@ -50,15 +50,13 @@ from grpo_doctor.findings.loading import (
 )
 from grpo_doctor.findings.rule import Answer, Evidence, Finding, Fix, NotApplicable, Passed, Rule
 from grpo_doctor.findings.severity import severity_of
-from grpo_doctor.findings.view import RunView
+from grpo_doctor.findings.view import RunView, identity
 from grpo_doctor.findings.wording import percent
 from grpo_doctor.whatif import Edit, Prediction, Withheld
 from grpo_doctor.whatif.edits import Change
 
 RULE = Rule(
-    id="GD031",
-    slug="large-images",
-    title="Images are too large for the step",
+    *identity(__name__, __doc__),
     family="data",
     needs=(signals.STEPS, signals.PHASES, LOADER_TIMES),
     uses=("dataload/*", "train/tokens"),
@@ -134,7 +132,6 @@ def _many_places(view: RunView, images: float, places: float) -> Finding:
     return Finding(
         severity="low",
         confidence=0.5,
-        cost=0.0,
         phases=("rollout", "train"),
         evidence=(
             Evidence("image places in all tokens", 100 * places, "%", "dataload/image_tokens"),
@@ -164,17 +161,17 @@ def _stored_edits(view: RunView) -> tuple[Edit, ...]:
         np.nan_to_num(view.counted(f"dataload/{name}"))
         for name in ("decoded_pixels", "pixels", "images")
     )
-    workers, seen = whole(view, "dataload.num_workers"), view.seconds("dataload")
-    if not stored.any() or workers is None or not seen:
+    workers, wait_now = integer(view, "dataload.num_workers"), view.seconds("dataload")
+    if not stored.any() or workers is None or not wait_now:
         return ()
     target = np.minimum(pixels, images * SMALLER)
     seconds = batch_seconds(view)
     seconds["read_s"] = seconds["read_s"] * np.minimum(1.0, target / np.maximum(stored, 1))
     seconds["process_s"] = seconds["process_s"] * target / np.maximum(pixels, 1)
     efforts = sum(seconds.values(), start=np.zeros(1))
-    ahead = whole(view, "dataload.prefetch_factor") or 2
+    ahead = integer(view, "dataload.prefetch_factor") or 2
     wait = replayed_wait(view, workers=workers, prefetch=ahead, efforts=efforts)
-    return () if wait is None else (Edit(("dataload",), min(1.0, wait / seen)),)
+    return () if wait is None else (Edit(("dataload",), min(1.0, wait / wait_now)),)
 
 
 def _on_disk(view: RunView, loaded: Loading, images: float) -> Fix:
@@ -185,8 +182,8 @@ def _on_disk(view: RunView, loaded: Loading, images: float) -> Fix:
         "process per step go into reading them as they are"
     )
     if edits:
-        half = tuple(Edit(edit.phases, (1 + edit.factor) / 2) for edit in edits)
-        outcome = view.predict(edits, f"reading files of {target:.0f} pixels", at_least=half)
+        scenario = f"reading files of {target:.0f} pixels"
+        outcome = view.predict(edits, scenario, at_least=halved(edits))
     text = f"scale the images down once, on disk, to {target:.0f} pixels at most, and store JPEG"
     shrinks = _pixels(view, images) > SMALLER
     return view.advice(
@@ -224,7 +221,7 @@ def _places_share(view: RunView) -> float | None:
     """Image places in the tokens of a training step; each completion has its prompt's images."""
     places = view.counted_mean("dataload/image_tokens")
     tokens = view.counted_mean("train/tokens")
-    group = whole(view, "rollout.num_generations")
+    group = integer(view, "rollout.num_generations")
     if not places or not tokens or not group:
         return None
     return float(min(1.0, places * group / tokens))

@@ -49,7 +49,7 @@ from grpo_doctor.findings.rule_overlap import finding_of, fixed_alike
 from grpo_doctor.findings.rules import gd002_data_starvation
 from grpo_doctor.findings.severity import severity_of
 from grpo_doctor.findings.signals import Signal
-from grpo_doctor.findings.view import RunView
+from grpo_doctor.findings.view import RunView, identity
 from grpo_doctor.findings.wording import percent
 from grpo_doctor.phases import phase_of
 from grpo_doctor.trace.model import Trace
@@ -71,9 +71,7 @@ def preparing_spans(trace: Trace) -> list[str]:
 
 _SPANS = Signal("", lambda a: bool(preparing_spans(a.trace)))
 RULE = Rule(
-    id="GD032",
-    slug="tokenizing-in-the-step",
-    title="Texts are tokenized while the step waits",
+    *identity(__name__, __doc__),
     family="data",
     needs=(
         signals.STEPS,
@@ -97,9 +95,10 @@ _BEFOREHAND = "tokenize the data set once, before training, and load the tokens"
 
 def check(view: RunView) -> Answer:
     """Adds up what the main thread spends on preparing inputs."""
-    spans, loader_s = _span_seconds(view), _loader_seconds(view)
+    spans = {name: view.span_seconds(name) for name in preparing_spans(view.trace)}
+    loader_s = _loader_seconds(view)
     seconds = sum(spans.values()) + loader_s
-    share = seconds / view.step_s if view.step_s else 0.0
+    share = view.of_step(seconds)
     if share < MIN_SHARE:
         return Passed(f"preparing inputs takes {percent(share, 1)} of the step on the main thread")
     starved = finding_of(gd002_data_starvation, view) if loader_s else None
@@ -134,10 +133,6 @@ def counterfactual(view: RunView) -> tuple[Change, ...]:
     return edits_of(_with_workers(view)) if _loader_seconds(view) else ()
 
 
-def _span_seconds(view: RunView) -> dict[str, float]:
-    return {name: view.span_seconds(name) for name in preparing_spans(view.trace)}
-
-
 def _loader_seconds(view: RunView) -> float:
     load = loading(view)
     if load is None or view.knob(_KNOB) != 0:
@@ -146,20 +141,14 @@ def _loader_seconds(view: RunView) -> float:
 
 
 def _with_workers(view: RunView) -> Prediction | Withheld:
-    return by_model(
-        view,
-        Withheld("no model predicts what loader processes do to this run"),
-        dataload__num_workers=enough_workers(view, 0) or USUAL,
-    )
+    reason = Withheld("no model predicts what loader processes do to this run")
+    return by_model(view, reason, dataload__num_workers=enough_workers(view, 0) or USUAL)
 
 
 def _fixes(view: RunView, loader_s: float) -> list[Fix]:
-    beforehand = view.advice(
-        _BEFOREHAND,
-        Withheld("how much of the preparation can be stored depends on the framework"),
-        safety="same-math",
-        risk="The stored tokens are those of one tokenizer and chat template.",
-    )
+    reason = Withheld("how much of the preparation can be stored depends on the framework")
+    risk = "The stored tokens are those of one tokenizer and chat template."
+    beforehand = view.advice(_BEFOREHAND, reason, safety="same-math", risk=risk)
     if not loader_s:
         return [beforehand]
     target = enough_workers(view, 0) or USUAL

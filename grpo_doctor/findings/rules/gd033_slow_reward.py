@@ -41,7 +41,7 @@ from __future__ import annotations
 import numpy as np
 
 from grpo_doctor.findings import signals
-from grpo_doctor.findings.knob_access import by_model, edits_of, whole
+from grpo_doctor.findings.knob_access import by_model, edits_of, integer
 from grpo_doctor.findings.reward_functions import (
     BUILT_IN,
     FUNCTION_COUNTERS,
@@ -58,15 +58,13 @@ from grpo_doctor.findings.rules import (
     gd036_reward_timeouts,
 )
 from grpo_doctor.findings.severity import severity_of
-from grpo_doctor.findings.view import RunView
+from grpo_doctor.findings.view import RunView, identity
 from grpo_doctor.findings.wording import PROFILE, percent
 from grpo_doctor.whatif import Prediction, Withheld, without
 from grpo_doctor.whatif.edits import Change
 
 RULE = Rule(
-    id="GD033",
-    slug="slow-reward",
-    title="Rewards are slow",
+    *identity(__name__, __doc__),
     family="reward",
     needs=(signals.STEPS, signals.PHASES),
     uses=(FUNCTION_COUNTERS,),
@@ -91,15 +89,15 @@ def check(view: RunView) -> Answer:
     scorings = functions(view)
     # What is left of the phase, decoding and gathering, is no function's.
     seconds = min(typical(per_rank), sum(typical(f.seen_s) for f in scorings) or np.inf)
-    share = seconds / view.step_s if view.step_s else 0.0
+    share = view.of_step(seconds)
     if share < MIN_SHARE or seconds < MIN_SECONDS_PER_STEP:
         return Passed(
             f"scoring takes {percent(share, 1)} of the step, {seconds:.2g} s, on a typical rank"
         )
     first = _dominating(scorings)
-    other = _better_told(view, first, share)
-    if other is not None:
-        return Passed(f"scoring takes {percent(share, 1)} of the step; see {other}")
+    better_rule = _better_told(view, first, share)
+    if better_rule is not None:
+        return Passed(f"scoring takes {percent(share, 1)} of the step; see {better_rule}")
     return Finding(
         severity=severity_of(share),
         confidence=0.9 if first else 0.75,
@@ -145,8 +143,8 @@ def _dominating(scorings: list[Scoring]) -> Scoring | None:
 
 
 def _part(scoring: Scoring, scorings: list[Scoring]) -> float:
-    whole = sum(typical(f.own_s) for f in scorings)
-    return typical(scoring.own_s) / whole if whole else 0.0
+    total = sum(typical(f.own_s) for f in scorings)
+    return typical(scoring.own_s) / total if total else 0.0
 
 
 def _evidence(scorings: list[Scoring]) -> list[Evidence]:
@@ -165,14 +163,14 @@ def _fixes(view: RunView, first: Scoring | None) -> list[Fix]:
         fixes.append(view.setting(_KNOB, _WORKERS, outcome, safety="same-math", risk=risk))
     scorers = any(p.role == _SCORES for p in view.trace.processes)
     where = "a process that scores" if scorers else "a rank in reward"
-    what = f"make {first.name} faster" if first else "find what is slow"
-    text = f"{what}: of {where}, {PROFILE}"
+    task = f"make {first.name} faster" if first else "find what is slow"
+    text = f"{task}: of {where}, {PROFILE}"
     fixes.append(view.advice(text, Withheld(_bound(view, first)), safety="needs-code"))
     return fixes
 
 
 def _takes_processes(view: RunView, first: Scoring | None) -> bool:
-    workers = whole(view, _KNOB)
+    workers = integer(view, _KNOB)
     built_in = first is not None and first.name in BUILT_IN
     return workers is not None and workers < _WORKERS and (built_in or _spreads_any(view))
 
@@ -188,9 +186,9 @@ def _more_processes(view: RunView) -> Prediction | Withheld:
 
 
 def _bound(view: RunView, first: Scoring | None) -> str:
-    what = first.span if first else "reward"
-    bound = view.predict((without(what),), f"without {what}")
-    said = "what its code could save is not in a trace"
+    span = first.span if first else "reward"
+    bound = view.predict((without(span),), f"without {span}")
+    reason = "what its code could save is not in a trace"
     if isinstance(bound, Prediction):
-        return f"{said}; without {what} at all the step would be {-bound.mid:.0f}% shorter"
-    return said
+        return f"{reason}; without {span} at all the step would be {-bound.mid:.0f}% shorter"
+    return reason

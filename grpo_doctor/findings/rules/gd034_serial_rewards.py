@@ -37,9 +37,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from grpo_doctor.analysis.sampled import mean_over
 from grpo_doctor.findings import signals
-from grpo_doctor.findings.knob_access import MAX_HOST_CPU_PCT, by_model, edits_of, whole
+from grpo_doctor.findings.knob_access import MAX_HOST_CPU_PCT, by_model, edits_of, halved, integer
 from grpo_doctor.findings.reward_functions import (
     BUILT_IN,
     FUNCTION_COUNTERS,
@@ -53,15 +52,13 @@ from grpo_doctor.findings.rule import Answer, Evidence, Finding, Fix, NotApplica
 from grpo_doctor.findings.severity import severity_of
 from grpo_doctor.findings.signals import Signal
 from grpo_doctor.findings.span_counts import times_per_step
-from grpo_doctor.findings.view import RunView
+from grpo_doctor.findings.view import RunView, identity
 from grpo_doctor.findings.wording import percent
 from grpo_doctor.whatif import Prediction, Withheld
 from grpo_doctor.whatif.edits import Change, Edit
 
 RULE = Rule(
-    id="GD034",
-    slug="serial-rewards",
-    title="Rewards run one after the other",
+    *identity(__name__, __doc__),
     family="reward",
     needs=(
         signals.STEPS,
@@ -104,7 +101,7 @@ class _Plan:
         return max(0.0, min(self.waited_s, self.sum_s) - self.ideal_s)
 
     @property
-    def left(self) -> float:
+    def remaining(self) -> float:
         """What would be left of the waiting, as a share."""
         return 1 - self.saved_s / self.waited_s if self.waited_s else 1.0
 
@@ -114,7 +111,7 @@ def check(view: RunView) -> Answer:
     plan = _plan(view)
     if plan is None:
         return NotApplicable("one reward function, called once per batch")
-    share = plan.saved_s / view.step_s if view.step_s else 0.0
+    share = view.of_step(plan.saved_s)
     count = len(plan.scorings)
     worth = share >= MIN_SHARE and plan.saved_s >= MIN_SAVED_S_PER_STEP
     if not worth or plan.waited_s < SERIAL * plan.sum_s:
@@ -147,8 +144,8 @@ def counterfactual(view: RunView) -> tuple[Change, ...]:
 
 def _plan(view: RunView) -> _Plan | None:
     scorings = functions(view)
-    whole = sum(typical(f.own_s) for f in scorings)
-    weighty = [f for f in scorings if whole and typical(f.own_s) >= MIN_PART * whole]
+    total = sum(typical(f.own_s) for f in scorings)
+    weighty = [f for f in scorings if total and typical(f.own_s) >= MIN_PART * total]
     if not weighty:
         return None
     calls = times_per_step(view, weighty[0].span)
@@ -160,17 +157,17 @@ def _plan(view: RunView) -> _Plan | None:
         / (POOL if (f is weighty[0] and calls >= SINGLE_CALLS) or _divisible(view, f, 1) else 1)
         for f in weighty
     )
-    return _Plan(weighty, typical(reward_seconds(view)), whole, ideal, processes, calls)
+    return _Plan(weighty, typical(reward_seconds(view)), total, ideal, processes, calls)
 
 
 def _divisible(view: RunView, scoring: Scoring, processes: int) -> bool:
     """Whether more processes share this function's batch: the bundled trainer's own ones do."""
-    workers = whole(view, _KNOB)
+    workers = integer(view, _KNOB)
     return workers is not None and workers <= processes and scoring.name in BUILT_IN
 
 
-def _edits(plan: _Plan) -> tuple[Change, ...]:
-    return (Edit(("reward",), plan.left),)
+def _edits(plan: _Plan) -> tuple[Edit, ...]:
+    return (Edit(("reward",), plan.remaining),)
 
 
 def _evidence(view: RunView, plan: _Plan) -> tuple[Evidence, ...]:
@@ -184,28 +181,27 @@ def _evidence(view: RunView, plan: _Plan) -> tuple[Evidence, ...]:
     if plan.calls >= SINGLE_CALLS:
         text = f"calls of {plan.scorings[0].name} per step"
         fixes.append(Evidence(text, plan.calls, "", plan.scorings[0].span))
-    if whole(view, _KNOB) is not None:
-        fixes.append(Evidence("processes that run them", whole(view, _KNOB), "", _KNOB))
+    if integer(view, _KNOB) is not None:
+        fixes.append(Evidence("processes that run them", integer(view, _KNOB), "", _KNOB))
     return tuple(fixes)
 
 
 def _outcome(view: RunView, plan: _Plan) -> Prediction | Withheld:
-    cpu = _host_cpu_pct(view)
+    cpu = view.highest_mean("host.cpu")
     if cpu is not None and cpu > MAX_HOST_CPU_PCT and not view.series("rank.cpu"):
         # Whose the load is was not sampled: the functions may compute as much as they wait.
         return Withheld(f"the host's CPUs are {cpu:.0f}% busy already")
-    half = (Edit(("reward",), (1 + plan.left) / 2),)
-    own = view.predict(
-        _edits(plan), f"with its rewards at once ({plan.processes} processes)", at_least=half
-    )
-    if whole(view, _KNOB) is None:
+    edits = _edits(plan)
+    scenario = f"with its rewards at once ({plan.processes} processes)"
+    own = view.predict(edits, scenario, at_least=halved(edits))
+    if integer(view, _KNOB) is None:
         return own
     return by_model(view, own, reward__num_workers=plan.processes)
 
 
 def _fix(view: RunView, plan: _Plan) -> Fix:
     outcome = _outcome(view, plan)
-    if whole(view, _KNOB) is not None and plan.calls < SINGLE_CALLS:
+    if integer(view, _KNOB) is not None and plan.calls < SINGLE_CALLS:
         risk = f"Takes {plan.processes} processes per rank."
         return view.setting(_KNOB, plan.processes, outcome, safety="same-math", risk=risk)
     names = ", ".join(f.name for f in plan.scorings)
@@ -215,9 +211,3 @@ def _fix(view: RunView, plan: _Plan) -> Fix:
         else f"run {names} at once: one function with a pool of processes, or async functions"
     )
     return view.advice(text, outcome, safety="needs-code", risk="Functions must share no state.")
-
-
-def _host_cpu_pct(view: RunView) -> float | None:
-    inside = view.analysis.used_windows
-    means = [mean_over(series, inside) for series in view.series("host.cpu")]
-    return max((mean for mean in means if mean is not None), default=None)

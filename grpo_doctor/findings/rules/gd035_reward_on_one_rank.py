@@ -43,16 +43,14 @@ from grpo_doctor.findings.reward_functions import (
 )
 from grpo_doctor.findings.rule import Answer, Evidence, Finding, Fix, NotApplicable, Passed, Rule
 from grpo_doctor.findings.rule_overlap import finding_of
-from grpo_doctor.findings.rules import gd004_straggler
+from grpo_doctor.findings.rules import gd004_straggler_rank
 from grpo_doctor.findings.severity import severity_of
-from grpo_doctor.findings.view import RunView
+from grpo_doctor.findings.view import RunView, identity
 from grpo_doctor.findings.wording import STACKS, percent
 from grpo_doctor.whatif.edits import AsOthers, Change, Edit
 
 RULE = Rule(
-    id="GD035",
-    slug="reward-on-one-rank",
-    title="One rank scores while the others wait",
+    *identity(__name__, __doc__),
     family="reward",
     needs=(signals.STEPS, signals.PHASES),
     min_ranks=2,
@@ -72,7 +70,7 @@ def check(view: RunView) -> Answer:
             f"the rank that scores longest has {percent(top.part)} of all scoring, "
             f"{percent(top.share, 1)} of the step more than any other"
         )
-    late = None if top.alone else finding_of(gd004_straggler, view)
+    late = None if top.alone else finding_of(gd004_straggler_rank, view)
     if late is not None and rank in late.ranks and "reward" in late.phases:
         return Passed(f"all ranks score, and rank {rank} is slow at it: see GD004")
     waits = np.delete(view.used_waited.sum(axis=2).mean(axis=0), top.column)
@@ -117,7 +115,7 @@ def _fix(view: RunView, rank: int, alone: bool) -> Fix:
         text = "score each rank's own completions on that rank, and gather the scores"
         risk = "A function that compares completions of different ranks has to stay in one place."
         return view.advice(text, outcome, safety="needs-code", risk=risk)
-    process = next(p for p in view.trace.processes if p.rank == rank and p.carries_steps)
+    process = view.process_of(rank)
     outcome = view.predict(edits, f"with rank {rank} scoring as fast as the median of the others")
     text = (
         f"look at what rank {rank} on {process.host} does in reward that the others do not: "

@@ -41,20 +41,18 @@ from dataclasses import dataclass
 import numpy as np
 
 from grpo_doctor.findings import signals
-from grpo_doctor.findings.knob_access import number
+from grpo_doctor.findings.knob_access import halved, number
 from grpo_doctor.findings.reward_functions import BUILT_IN, call_seconds, function_names
-from grpo_doctor.findings.rule import Answer, Evidence, Finding, Fix, Passed, Rule
-from grpo_doctor.findings.severity import Severity, severity_of
+from grpo_doctor.findings.rule import Answer, Evidence, Finding, Passed, Rule
+from grpo_doctor.findings.severity import severity_of
 from grpo_doctor.findings.signals import Signal
-from grpo_doctor.findings.view import RunView
+from grpo_doctor.findings.view import RunView, identity
 from grpo_doctor.findings.wording import percent
 from grpo_doctor.whatif import Withheld
-from grpo_doctor.whatif.edits import Change, Edit
+from grpo_doctor.whatif.edits import Edit
 
 RULE = Rule(
-    id="GD036",
-    slug="reward-timeouts",
-    title="Reward calls run into a time limit",
+    *identity(__name__, __doc__),
     family="reward",
     needs=(
         signals.STEPS,
@@ -97,25 +95,32 @@ class _Calls:
 
 def check(view: RunView) -> Answer:
     """Looks for calls that end at one length, and for calls near the trainer's limit."""
-    calls = [_calls(view, name) for name in function_names(view.trace)]
-    limited = [c for c in calls if c is not None and c.limited and c.cost >= MIN_SHARE]
-    if limited:
-        return _limited(view, max(limited, key=lambda c: c.cost))
-    near = max((c for c in calls if c), key=lambda c: _nearness(view, c), default=None)
-    if near is not None and _nearness(view, near) >= NEAR:
-        return _near(view, near)
-    longest = max((c.longest_s for c in calls if c), default=0.0)
+    calls = _calls_of_functions(view)
+    worst = _worst(calls)
+    if worst is not None:
+        return _limited(view, worst)
+    nearest = max(calls, key=lambda c: _nearness(view, c), default=None)
+    if nearest is not None and _nearness(view, nearest) >= NEAR:
+        return _near_limit(view, nearest)
+    longest = max((c.longest_s for c in calls), default=0.0)
     return Passed(f"no call ends at a limit; the longest takes {longest:.3g} s")
 
 
-def counterfactual(view: RunView) -> tuple[Change, ...]:
+def counterfactual(view: RunView) -> tuple[Edit, ...]:
     """The calls that ran into the limit at their usual length."""
-    calls = [_calls(view, name) for name in function_names(view.trace)]
-    limited = [c for c in calls if c is not None and c.limited and c.cost >= MIN_SHARE]
-    if not limited:
-        return ()
-    worst = max(limited, key=lambda c: c.cost)
-    return (Edit((f"reward/{worst.name}",), worst.factor),)
+    worst = _worst(_calls_of_functions(view))
+    return () if worst is None else (Edit((f"reward/{worst.name}",), worst.factor),)
+
+
+def _worst(calls: list[_Calls]) -> _Calls | None:
+    """The function whose calls that end at a limit cost most, if that is enough."""
+    limited = [c for c in calls if c.limited and c.cost >= MIN_SHARE]
+    return max(limited, key=lambda c: c.cost, default=None)
+
+
+def _calls_of_functions(view: RunView) -> list[_Calls]:
+    calls = (_calls(view, name) for name in function_names(view.trace))
+    return [c for c in calls if c is not None]
 
 
 def _calls(view: RunView, name: str) -> _Calls | None:
@@ -148,14 +153,8 @@ def _nearness(view: RunView, calls: _Calls) -> float:
 
 def _limited(view: RunView, calls: _Calls) -> Finding:
     edits = counterfactual(view)
-    half = tuple(
-        Edit(edit.phases, (1 + edit.factor) / 2) for edit in edits if isinstance(edit, Edit)
-    )
-    outcome = view.predict(
-        edits,
-        f"with the calls of {calls.name} that ran into a limit at their usual length",
-        at_least=half,
-    )
+    scenario = f"with the calls of {calls.name} that ran into a limit at their usual length"
+    outcome = view.predict(edits, scenario, at_least=halved(edits))
     text = (
         f"in {calls.name}: a limit a little above its slowest honest answer instead of "
         f"{calls.longest_s:.3g} s, and all requests of a batch at once"
@@ -176,17 +175,13 @@ def _limited(view: RunView, calls: _Calls) -> Finding:
     )
 
 
-def _near(view: RunView, calls: _Calls) -> Finding:
-    limit, near = number(view, _KNOB) or 0.0, _nearness(view, calls)
-    severity: Severity = "medium" if near >= VERY_NEAR else "low"
+def _near_limit(view: RunView, calls: _Calls) -> Finding:
+    limit, nearness = number(view, _KNOB) or 0.0, _nearness(view, calls)
     reason = Withheld("it saves no time, it keeps the run alive")
-    fix: Fix = view.setting(
-        _KNOB, 4 * limit, reason, safety="same-math", risk="A function that hangs is found later."
-    )
+    risk = "A function that hangs is found later."
     return Finding(
-        severity=severity,
+        severity="medium" if nearness >= VERY_NEAR else "low",
         confidence=0.8,
-        cost=0.0,
         phases=("reward",),
         evidence=(
             *_evidence(view, calls),
@@ -194,7 +189,7 @@ def _near(view: RunView, calls: _Calls) -> Finding:
         ),
         cause=f"The longest call of {calls.name} took {calls.longest_s:.3g} s of the {limit:.3g} s "
         "at which the run ends.",
-        fixes=(fix,),
+        fixes=(view.setting(_KNOB, 4 * limit, reason, safety="same-math", risk=risk),),
         headline=f"{calls.name} comes near the limit at which the run ends",
     )
 

@@ -36,7 +36,7 @@ means over a micro-batch change a little with its size.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -46,24 +46,23 @@ from grpo_doctor.analysis.rows import CODES
 from grpo_doctor.findings import signals
 from grpo_doctor.findings.device_memory import DEVICE_MEMORY, fullest, model_size, on_cpu, peak_in
 from grpo_doctor.findings.knob_access import edits_of
+from grpo_doctor.findings.memory_fixes import MICRO_BATCH, PASSES, in_passes_of
 from grpo_doctor.findings.rule import Answer, Evidence, Finding, Fix, NotApplicable, Passed, Rule
 from grpo_doctor.findings.severity import severity_of
 from grpo_doctor.findings.span_counts import (
-    MICRO_BATCH,
+    MICRO_BATCH_SPAN,
     micro_batches_per_step,
     phase_windows,
     stepping_columns,
 )
-from grpo_doctor.findings.view import RunView
+from grpo_doctor.findings.view import RunView, identity
 from grpo_doctor.findings.wording import percent
 from grpo_doctor.whatif import Prediction, Withheld
 from grpo_doctor.whatif.edits import Change
 from grpo_doctor.whatif.models.passes import measured_passes
 
 RULE = Rule(
-    id="GD037",
-    slug="small-micro-batch",
-    title="Micro-batches are too small",
+    *identity(__name__, __doc__),
     family="training",
     needs=(signals.STEPS, signals.PHASES, signals.SETTINGS, DEVICE_MEMORY),
     uses=("train/token_places",),
@@ -83,7 +82,6 @@ FLOPS_PER_PLACE = 6
 SLOW_CORE = 10e9
 MOSTLY = 0.80
 FEW = 4
-_MICRO, _PASSES = "train.micro_batch", "train.grad_accumulation"
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,8 +106,8 @@ def check(view: RunView) -> Answer:
     if free < MIN_FREE:
         return Passed(f"{percent(free)} of GPU memory is free in training: no room for twice")
     if busy is None or busy[0] > MAX_BUSY[busy[1]]:
-        said = "how busy they are was not sampled" if busy is None else f"{busy[0]:.0f}% busy"
-        return Passed(f"in training the GPUs have room, and {said}")
+        busyness = "how busy they are was not sampled" if busy is None else f"{busy[0]:.0f}% busy"
+        return Passed(f"in training the GPUs have room, and {busyness}")
     idle = share * (1 - busy[0] / 100)
     sure = busy[1] == "gpu.sm_active"
     return Finding(
@@ -140,12 +138,12 @@ def _by_prediction(view: RunView, plan: _Plan) -> Answer:
     outcome = _outcome(view, plan)
     if not isinstance(outcome, Prediction):
         return _by_arithmetic(view, plan, outcome)
-    said = f"larger passes would change the step by {outcome.mid:.1f}%"
+    change = f"larger passes would change the step by {outcome.mid:.1f}%"
     # Arithmetic does not overrule what this run's own passes say, unless it agrees in part.
     if outcome.mid > -MIN_GAIN_PCT:
-        return Passed(f"{plan.passes} passes of {plan.micro}: {said}")
+        return Passed(f"{plan.passes} passes of {plan.micro}: {change}")
     if outcome.high >= 0:
-        cautious = f"{said}, at the cautious end by {outcome.high:.1f}%"
+        cautious = f"{change}, at the cautious end by {outcome.high:.1f}%"
         return _by_arithmetic(view, plan, Withheld(cautious))
     gain = -outcome.mid / 100
     return Finding(
@@ -170,10 +168,10 @@ def _by_arithmetic(view: RunView, plan: _Plan, withheld: Withheld) -> Answer:
     if not (parameters and places and seconds and on_cpu(view.analysis)):
         return Passed(f"{plan.passes} passes of {plan.micro}: {withheld.reason}")
     needed = FLOPS_PER_PLACE * parameters * places / SLOW_CORE
-    rest = 1 - needed / seconds
-    if plan.micro > FEW or rest < MOSTLY:
-        return Passed(f"the arithmetic of a pass takes at least {percent(1 - rest)} of it")
-    cost = view.share("train") * rest * (1 - 1 / plan.factor)
+    overhead = 1 - needed / seconds
+    if plan.micro > FEW or overhead < MOSTLY:
+        return Passed(f"the arithmetic of a pass takes at least {percent(1 - overhead)} of it")
+    cost = view.share("train") * overhead * (1 - 1 / plan.factor)
     return Finding(
         severity="low" if cost < MIN_TRAIN_SHARE else "medium",
         confidence=0.6,
@@ -192,7 +190,7 @@ def _by_arithmetic(view: RunView, plan: _Plan, withheld: Withheld) -> Answer:
 
 
 def _plan(view: RunView) -> _Plan | None:
-    micro, passes = view.knob(_MICRO), view.knob(_PASSES)
+    micro, passes = view.knob(MICRO_BATCH), view.knob(PASSES)
     if not isinstance(micro, int) or not isinstance(passes, int) or passes < 2:
         return None
     if micro_batches_per_step(view) < 2:
@@ -211,12 +209,12 @@ def _busy_in_training(view: RunView) -> tuple[float, str] | None:
 
 
 def _evidence(view: RunView, plan: _Plan) -> tuple[Evidence, ...]:
-    spans = view.span_seconds(MICRO_BATCH)
+    spans = view.span_seconds(MICRO_BATCH_SPAN)
     seconds = (spans or view.seconds("train")) / max(1.0, micro_batches_per_step(view))
     steps = view.analysis.used_work[:, :, CODES["train"]].shape[0]
     return (
-        Evidence("passes per optimizer step", plan.passes, "", _PASSES),
-        Evidence("completions in each", plan.micro, "", _MICRO),
+        Evidence("passes per optimizer step", plan.passes, "", PASSES),
+        Evidence("completions in each", plan.micro, "", MICRO_BATCH),
         Evidence("one pass", seconds, "s", f"train spans, mean of {steps} steps"),
     )
 
@@ -232,6 +230,4 @@ def _fix(view: RunView, plan: _Plan) -> Fix:
     outcome = _outcome(view, plan)
     larger, fewer = plan.micro * plan.factor, plan.passes // plan.factor
     risk = "The same completions per optimizer step; longer ones than in this run need more memory."
-    first = view.setting(_MICRO, larger, outcome, safety="changes-numerics", risk=risk)
-    second = view.setting(_PASSES, fewer, outcome, safety="changes-numerics", risk=risk)
-    return replace(first, spelling=f"{first.spelling} {second.spelling}")
+    return in_passes_of(view, larger, fewer, outcome, risk=risk)

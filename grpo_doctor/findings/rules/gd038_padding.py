@@ -42,15 +42,13 @@ from grpo_doctor.findings.knob_access import edits_of
 from grpo_doctor.findings.rule import Answer, Evidence, Finding, Fix, NotApplicable, Passed, Rule
 from grpo_doctor.findings.severity import severity_of
 from grpo_doctor.findings.span_counts import LENGTHS, padding
-from grpo_doctor.findings.view import RunView
+from grpo_doctor.findings.view import RunView, identity
 from grpo_doctor.findings.wording import percent
 from grpo_doctor.whatif import Prediction, Withheld
 from grpo_doctor.whatif.edits import Change
 
 RULE = Rule(
-    id="GD038",
-    slug="padding",
-    title="Padding is trained on",
+    *identity(__name__, __doc__),
     family="training",
     needs=(signals.STEPS, signals.PHASES, LENGTHS),
     uses=("train/*",),
@@ -98,7 +96,7 @@ def check(view: RunView) -> Answer:
         evidence=(
             Evidence("padding in what is trained on", 100 * share, "%", source),
             Evidence("of all places, padding that could be left out", 100 * avoidable, "%", source),
-            *(e for phase in phases for e in view.phase_evidence(phase)),
+            *view.phase_evidence(*phases),
         ),
         cause=f"{percent(share)} of the places in a step's micro-batches are padding, and they go "
         f"through {' and '.join(phases)}, "
@@ -129,10 +127,10 @@ def _avoidable(view: RunView, share: float) -> float:
     if view.knob(_GROUPED) is True:
         return 0.0
     places = view.counted_mean("train/token_places")
-    left = view.counted_mean("train/token_places_by_length")
-    if not _groups(view) or not places or left is None:
+    grouped = view.counted_mean("train/token_places_by_length")
+    if not _groups(view) or not places or grouped is None:
         return share
-    return max(0.0, 1 - left / places)
+    return max(0.0, 1 - grouped / places)
 
 
 def _fixes(view: RunView, outcome: Prediction | Withheld) -> list[Fix]:

@@ -53,16 +53,14 @@ from grpo_doctor.findings.rule import Answer, Evidence, Finding, Fix, NotApplica
 from grpo_doctor.findings.severity import Severity, severity_of
 from grpo_doctor.findings.signals import Signal
 from grpo_doctor.findings.span_counts import phase_windows, stepping_columns
-from grpo_doctor.findings.view import RunView
+from grpo_doctor.findings.view import RunView, identity
 from grpo_doctor.findings.wording import percent
 from grpo_doctor.trace.model import Kind
 from grpo_doctor.whatif import Prediction, Withheld
 from grpo_doctor.whatif.edits import Add, Change
 
 RULE = Rule(
-    id="GD039",
-    slug="zero-stage-too-high",
-    title="ZeRO-3 where ZeRO-2 fits",
+    *identity(__name__, __doc__),
     family="training",
     needs=(
         signals.STEPS,
@@ -91,12 +89,12 @@ def check(view: RunView) -> Answer:
     more = _more_bytes(view)
     room = room_for(view, more, *PASSES, "optimizer")
     gathers = _gather_seconds(view)
-    share = sum(gathers.values()) / view.step_s if view.step_s else 0.0
+    share = view.of_step(sum(gathers.values()))
     if room is None:
         return NotApplicable("no device memory was sampled")
     if not room.fits:
-        seen = f"gathers take {percent(share, 1)} of the step" if share else "gathers were not seen"
-        return Passed(f"ZeRO-3 is needed: {room.text}; {seen}")
+        note = f"gathers take {percent(share, 1)} of the step" if share else "gathers were not seen"
+        return Passed(f"ZeRO-3 is needed: {room.text}; {note}")
     if view.trace.gpus and share < MIN_SHARE:
         return _unseen(view, room)
     if share < MIN_SHARE:
@@ -119,7 +117,7 @@ def _finding(
     view: RunView, room: Fit, share: float, severity: Severity, confidence: float
 ) -> Finding:
     phases = tuple(_gather_seconds(view)) or ("train",)
-    seen = (
+    note = (
         f"gathering takes {percent(share)} of the step"
         if share
         else "the gathers themselves were not seen, as NCCL returns at once"
@@ -138,7 +136,7 @@ def _finding(
             *room.evidence,
         ),
         cause=f"ZeRO-3 gathers all weights in every pass, and whole weights would fit: "
-        f"{room.text}; {seen}.",
+        f"{room.text}; {note}.",
         fixes=(_fix(view),),
     )
 

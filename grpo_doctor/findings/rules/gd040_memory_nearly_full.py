@@ -44,17 +44,18 @@ from grpo_doctor.analysis import Analysis
 from grpo_doctor.analysis.gpu import GpuMemory
 from grpo_doctor.analysis.sampled import series_named
 from grpo_doctor.findings import signals
-from grpo_doctor.findings.device_memory import GIB, fullest
+from grpo_doctor.findings.device_memory import fullest
 from grpo_doctor.findings.memory_fixes import changes_for_memory, fixes_for_memory
 from grpo_doctor.findings.rule import Answer, Evidence, Finding, Fix, Passed, Rule
 from grpo_doctor.findings.rule_overlap import finding_of
 from grpo_doctor.findings.rules import gd074_ended_by_an_error
 from grpo_doctor.findings.severity import Severity
 from grpo_doctor.findings.signals import Signal
-from grpo_doctor.findings.view import RunView
+from grpo_doctor.findings.view import RunView, identity
 from grpo_doctor.findings.wording import percent
 from grpo_doctor.whatif import Withheld
 from grpo_doctor.whatif.edits import Change
+from grpo_doctor.whatif.room import GIB
 
 RAN_OUT, RETRIES = "memory/out_of_memory/", "memory/alloc_retries"
 
@@ -65,14 +66,12 @@ def _where_it_ran_out(view: RunView) -> str | None:
     return names[0].removeprefix(RAN_OUT) if names else None
 
 
-def _told(analysis: Analysis) -> bool:
+def _ran_out(analysis: Analysis) -> bool:
     return any(series.name.startswith(RAN_OUT) for series in analysis.trace.series)
 
 
 RULE = Rule(
-    id="GD040",
-    slug="memory-nearly-full",
-    title="GPU memory is nearly exhausted",
+    *identity(__name__, __doc__),
     family="training",
     needs=(
         signals.any_of(
@@ -80,7 +79,7 @@ RULE = Rule(
             "`memory/alloc_retries` and `memory/out_of_memory/PHASE` of the trainer",
             signals.GPU_MEMORY,
             Signal("", lambda a: bool(series_named(a.trace, RETRIES)), (RETRIES,)),
-            Signal("", _told, (f"{RAN_OUT}*",)),
+            Signal("", _ran_out, (f"{RAN_OUT}*",)),
         ),
     ),
 )
@@ -121,7 +120,6 @@ def check(view: RunView) -> Answer:
     return Finding(
         severity=_severity(state),
         confidence=0.95 if state.ran_out else (0.85 if state.retries else 0.5),
-        cost=0.0,
         phases=tuple(p for p in (state.where,) if p),
         evidence=tuple(_evidence(state)),
         cause=_cause(state),
@@ -132,8 +130,8 @@ def check(view: RunView) -> Answer:
 
 def _ended_for_memory(view: RunView) -> bool:
     """Whether another rule names the error that memory ran out with, and advises the same."""
-    ended = finding_of(gd074_ended_by_an_error, view)
-    return ended is not None and gd074_ended_by_an_error.OUT_OF_MEMORY in ended.cause.lower()
+    end = finding_of(gd074_ended_by_an_error, view)
+    return end is not None and gd074_ended_by_an_error.OUT_OF_MEMORY in end.cause.lower()
 
 
 def counterfactual(view: RunView) -> tuple[Change, ...]:
@@ -145,8 +143,8 @@ def _state(view: RunView) -> _State:
     gpu = fullest(view)
     phases = gpu.phase_peak_bytes if gpu else {}
     # A sample holds until the next one, so the peak of a phase is seen in the one after it too.
-    most = max(phases.values(), default=0.0)
-    at = next((p for p in (*_HEAVY, *phases) if phases.get(p) == most), None)
+    peak = max(phases.values(), default=0.0)
+    at = next((p for p in (*_HEAVY, *phases) if phases.get(p) == peak), None)
     counts = [_retries(view, s.values, s.t_ns) for s in view.series(RETRIES)]
     worst = max(counts, default=(0.0, 0.0))
     filled = gpu.peak_bytes / gpu.gpu.memory_total_bytes if gpu else 0.0
@@ -155,8 +153,8 @@ def _state(view: RunView) -> _State:
 
 def _retries(view: RunView, values: np.ndarray, t_ns: np.ndarray) -> tuple[float, float]:
     """Retries in the used steps and the share of those steps; counted since the start."""
-    known = np.isfinite(values)
-    values, t_ns = values[known], t_ns[known]
+    finite = np.isfinite(values)
+    values, t_ns = values[finite], t_ns[finite]
     windows = view.analysis.used_windows
     if not len(values):
         return 0.0, 0.0

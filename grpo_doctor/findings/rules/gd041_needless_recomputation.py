@@ -49,16 +49,14 @@ from grpo_doctor.findings.rule import Answer, Finding, NotApplicable, Passed, Ru
 from grpo_doctor.findings.severity import severity_of
 from grpo_doctor.findings.signals import Signal, sampled
 from grpo_doctor.findings.span_counts import micro_batches_per_step
-from grpo_doctor.findings.view import RunView
+from grpo_doctor.findings.view import RunView, identity
 from grpo_doctor.findings.wording import percent
 from grpo_doctor.whatif import Prediction, Withheld
 from grpo_doctor.whatif.edits import Change
 
 _SIZES = ("model_hidden_size", "model_intermediate_size", "model_num_hidden_layers")
 RULE = Rule(
-    id="GD041",
-    slug="needless-recomputation",
-    title="Activations are recomputed though there is room to keep them",
+    *identity(__name__, __doc__),
     family="training",
     needs=(
         signals.STEPS,

@@ -41,15 +41,13 @@ from grpo_doctor.findings import signals
 from grpo_doctor.findings.knob_access import by_model, edits_of
 from grpo_doctor.findings.rule import Answer, Evidence, Finding, Fix, NotApplicable, Passed, Rule
 from grpo_doctor.findings.severity import severity_of
-from grpo_doctor.findings.view import RunView
+from grpo_doctor.findings.view import RunView, identity
 from grpo_doctor.findings.wording import percent
 from grpo_doctor.whatif import Prediction, Withheld, without
 from grpo_doctor.whatif.edits import Change
 
 RULE = Rule(
-    id="GD042",
-    slug="avoidable-logprobs",
-    title="A log-prob pass could be left out",
+    *identity(__name__, __doc__),
     family="training",
     needs=(signals.STEPS, signals.PHASES, signals.SETTINGS),
 )
@@ -79,14 +77,14 @@ def check(view: RunView) -> Answer:
             f"{percent(reference, 1)}; the loss needs what is there"
         )
     cost = sum(avoidable.values())
-    whose = {OLD: "the weights that sampled", REFERENCE: "the reference"}
+    owners = {OLD: "the weights that sampled", REFERENCE: "the reference"}
     return Finding(
         severity=severity_of(cost),
         confidence=0.8,
         cost=cost,
         phases=("logprob",),
         evidence=_evidence(view, avoidable),
-        cause=f"Each step computes log-probs of {' and of '.join(whose[s] for s in avoidable)}, "
+        cause=f"Each step computes log-probs of {' and of '.join(owners[s] for s in avoidable)}, "
         f"{percent(cost)} of it, for a loss in which they do "
         f"{'next to ' if REFERENCE in avoidable else ''}nothing.",
         fixes=tuple(_fix(view, span) for span in avoidable),
@@ -103,7 +101,7 @@ def counterfactual(view: RunView) -> tuple[Change, ...]:
 
 
 def _share(view: RunView, span: str) -> float:
-    return view.span_seconds(span) / view.step_s if view.step_s else 0.0
+    return view.of_step(view.span_seconds(span))
 
 
 def _on_policy(view: RunView) -> bool:

@@ -37,21 +37,18 @@ silent.
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from grpo_doctor.findings import signals
-from grpo_doctor.findings.device_memory import GIB, fullest, model_size, peak_in
+from grpo_doctor.findings.device_memory import fullest, model_size, peak_in
+from grpo_doctor.findings.memory_fixes import MICRO_BATCH, PASSES, in_passes_of
 from grpo_doctor.findings.rule import Answer, Evidence, Finding, Fix, NotApplicable, Passed, Rule
-from grpo_doctor.findings.severity import Severity
 from grpo_doctor.findings.signals import Signal
-from grpo_doctor.findings.view import RunView, no_counterfactual
+from grpo_doctor.findings.view import RunView, identity, no_counterfactual
 from grpo_doctor.findings.wording import percent
 from grpo_doctor.whatif import Withheld
+from grpo_doctor.whatif.room import GIB
 
 RULE = Rule(
-    id="GD043",
-    slug="logits-memory",
-    title="Logits take much of the memory",
+    *identity(__name__, __doc__),
     family="training",
     needs=(
         signals.STEPS,
@@ -75,7 +72,6 @@ MIN_PART = 0.10
 MUCH = 0.25
 # Only a GPU that training nearly fills is short of what they take.
 FULL = 0.85
-_MICRO, _PASSES = "train.micro_batch", "train.grad_accumulation"
 counterfactual = no_counterfactual  # it frees memory
 
 
@@ -93,12 +89,10 @@ def check(view: RunView) -> Answer:
             f"logits take at most {needed / GIB:.2f} GiB, {percent(part, 1)} of a GPU that "
             f"training fills to {percent(filled)}"
         )
-    severity: Severity = "medium" if part >= MUCH else "low"
     vocabulary = model_size(view).vocabulary or 0
     return Finding(
-        severity=severity,
+        severity="medium" if part >= MUCH else "low",
         confidence=0.6,
-        cost=0.0,
         phases=("train",),
         evidence=(
             Evidence("vocabulary", vocabulary, "", "the job's description"),
@@ -120,7 +114,7 @@ def _copies(view: RunView) -> int:
 
 
 def _tokens(view: RunView) -> int:
-    micro, longest = view.knob(_MICRO), view.knob("rollout.max_completion_length")
+    micro, longest = view.knob(MICRO_BATCH), view.knob("rollout.max_completion_length")
     if not isinstance(micro, int) or not isinstance(longest, int):
         return 0
     return micro * longest
@@ -135,11 +129,9 @@ def _fix(view: RunView) -> Fix:
     if view.spell("train.use_liger", True) is not None:
         risk = "Needs the liger-kernel package; its numbers differ in the last digits."
         return view.setting("train.use_liger", True, reason, safety="changes-numerics", risk=risk)
-    micro, passes = view.knob(_MICRO), view.knob(_PASSES)
+    micro, passes = view.knob(MICRO_BATCH), view.knob(PASSES)
     if isinstance(micro, int) and isinstance(passes, int) and micro % 2 == 0:
         risk = "The same completions per optimizer step, in more passes."
-        half = view.setting(_MICRO, micro // 2, reason, safety="changes-numerics", risk=risk)
-        twice = view.setting(_PASSES, passes * 2, reason, safety="changes-numerics", risk=risk)
-        return replace(half, spelling=f"{half.spelling} {twice.spelling}")
+        return in_passes_of(view, micro // 2, passes * 2, reason, risk=risk)
     text = "a loss that is computed in chunks of tokens, or a shorter max_completion_length"
     return view.advice(text, reason, safety="needs-code")

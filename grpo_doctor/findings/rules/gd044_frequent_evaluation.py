@@ -44,20 +44,14 @@ from grpo_doctor.analysis.rows import CODES
 from grpo_doctor.findings import signals
 from grpo_doctor.findings.rule import Answer, Evidence, Finding, Fix, NotApplicable, Passed, Rule
 from grpo_doctor.findings.severity import severity_of
-from grpo_doctor.findings.view import RunView
+from grpo_doctor.findings.view import RunView, identity
 from grpo_doctor.findings.wording import percent
 from grpo_doctor.phases import phase_of
 from grpo_doctor.trace.model import Trace
 from grpo_doctor.whatif import Withheld
 from grpo_doctor.whatif.edits import Change, without
 
-RULE = Rule(
-    id="GD044",
-    slug="frequent-evaluation",
-    title="Evaluation or logging of completions costs steps",
-    family="training",
-    needs=(signals.STEPS, signals.PHASES),
-)
+RULE = Rule(*identity(__name__, __doc__), family="training", needs=(signals.STEPS, signals.PHASES))
 # A tenth of a run for knowing how it goes is usual; logging should not be seen at all.
 MIN_EVAL_SHARE = 0.10
 MIN_LOG_SHARE = 0.03
@@ -76,7 +70,7 @@ class _Evaluations:
 def check(view: RunView) -> Answer:
     """Adds up evaluations over all steps, and spans that log."""
     evaluations, logging = _evaluations(view), _logging_seconds(view)
-    log_share = sum(logging.values()) / view.step_s if view.step_s else 0.0
+    log_share = view.of_step(sum(logging.values()))
     if log_share >= MIN_LOG_SHARE:
         return _logs(view, logging, log_share)
     if not evaluations.numbers:
@@ -90,7 +84,7 @@ def check(view: RunView) -> Answer:
         )
     source = f"eval spans, {len(evaluations.numbers)} evaluations"
     return Finding(
-        severity="medium" if severity_of(evaluations.share) != "low" else "low",
+        severity=severity_of(evaluations.share, proven=False),
         confidence=0.8,
         cost=evaluations.share,
         phases=("eval",),
@@ -131,15 +125,15 @@ def _evaluations(view: RunView) -> _Evaluations:
     stepping = np.flatnonzero(analysis.steps.stepping)
     table = analysis.seconds[analysis.steps.warmup :][:, stepping, CODES["eval"]]
     lengths = analysis.steps.seconds[analysis.steps.warmup :][:, stepping]
-    whole, known = np.nansum(lengths), np.isfinite(table) & np.isfinite(lengths)
-    seconds = np.where(known, table, 0.0).max(axis=1, initial=0.0)
+    total_s, timed = np.nansum(lengths), np.isfinite(table) & np.isfinite(lengths)
+    seconds = np.where(timed, table, 0.0).max(axis=1, initial=0.0)
     rows = np.flatnonzero(seconds > 0)
     if not len(rows):
         return _Evaluations(0.0, 0.0, ())
     numbers = analysis.steps.numbers[analysis.steps.warmup :][rows]
-    spent = np.where(known, table, 0.0).sum()
+    spent = np.where(timed, table, 0.0).sum()
     return _Evaluations(
-        float(spent / whole), float(seconds[rows].mean()), tuple(int(n) for n in numbers)
+        float(spent / total_s), float(seconds[rows].mean()), tuple(int(n) for n in numbers)
     )
 
 
@@ -158,6 +152,7 @@ def _less_often(view: RunView, evaluations: _Evaluations) -> Fix:
 def _logs(view: RunView, logging: dict[str, float], share: float) -> Finding:
     names = " and ".join(logging)
     outcome = view.predict(counterfactual(view), f"without {names}")
+    risk = "Completions are what shows reward hacking: look at some now and then."
     return Finding(
         severity=severity_of(share),
         confidence=0.8,
@@ -169,14 +164,6 @@ def _logs(view: RunView, logging: dict[str, float], share: float) -> Finding:
         ),
         cause=f"Writing completions to the log takes {sum(logging.values()):.3g} s of each "
         f"{view.step_s:.3g} s step.",
-        fixes=(
-            view.setting(
-                "log.completions",
-                False,
-                outcome,
-                safety="same-math",
-                risk="Completions are what shows reward hacking: look at some now and then.",
-            ),
-        ),
+        fixes=(view.setting("log.completions", False, outcome, safety="same-math", risk=risk),),
         headline="Logging completions costs steps",
     )

@@ -42,25 +42,23 @@ from grpo_doctor.analysis.learning import Curve
 from grpo_doctor.analysis.learning.shape import ends, error_of_mean
 from grpo_doctor.findings.learning import (
     FLAT_REWARD,
-    LEARNS_OTHERWISE,
     MISSING_RATIO,
+    finite,
     flat_from,
-    known,
     learning_share,
     metric,
     missing_share,
     source,
 )
+from grpo_doctor.findings.learning_fixes import learning_advice, learning_setting
 from grpo_doctor.findings.rule import Answer, Evidence, Finding, Fix, NotApplicable, Passed, Rule
 from grpo_doctor.findings.severity import Severity, graded
-from grpo_doctor.findings.view import RunView, no_counterfactual
+from grpo_doctor.findings.view import RunView, identity, no_counterfactual
 from grpo_doctor.findings.wording import percent
 
 POINTS = 5
 RULE = Rule(
-    id="GD050",
-    slug="zero-variance-groups",
-    title="Groups whose rewards are all equal",
+    *identity(__name__, __doc__),
     family="learning",
     needs=(metric("zero_variance", POINTS),),
     uses=(*FLAT_REWARD, MISSING_RATIO),
@@ -78,13 +76,13 @@ counterfactual = no_counterfactual  # rollouts that teach are not shorter ones
 def check(view: RunView) -> Answer:
     """Compares the mean share of such groups with the thresholds, less twice its error."""
     flat = flat_from(view)
-    kept = without_missing(view).before(flat)
-    if len(kept) < POINTS:
+    scored = without_missing(view).before(flat)
+    if len(scored) < POINTS:
         if flat is not None:
             return NotApplicable(f"all rewards are equal from step {flat} on, see GD059")
         return NotApplicable("too few steps have rewards at all, see GD058")
-    share = float(kept.values.mean())
-    sure = share - 2 * error_of_mean(kept.values)
+    share = float(scored.values.mean())
+    sure = share - 2 * error_of_mean(scored.values)
     severity = graded(share, GRADES) if sure >= GRADES["low"] / 2 else None
     if severity is None:
         return Passed(f"{percent(share)} of the groups have equal rewards")
@@ -94,7 +92,7 @@ def check(view: RunView) -> Answer:
         confidence=0.95 if sure >= GRADES["low"] else 0.7,
         cost=cost,
         phases=("rollout", "reward", "train") if cost else (),
-        evidence=_evidence(view, kept, share, cost),
+        evidence=_evidence(view, scored, share, cost),
         cause=f"In {percent(share)} of the groups all completions have the same reward: "
         "their rollouts bought no gradient.",
         fixes=_fixes(view),
@@ -103,9 +101,9 @@ def check(view: RunView) -> Answer:
 
 def without_missing(view: RunView) -> Curve:
     """The share of groups with equal rewards, less the completions that have no reward."""
-    zero_variance, missing = known(view, "zero_variance"), missing_share(view)
-    gone = dict(zip(missing.steps.tolist(), missing.values.tolist(), strict=True))
-    lost = np.array([gone.get(step, 0.0) for step in zero_variance.steps.tolist()])
+    zero_variance, missing = finite(view, "zero_variance"), missing_share(view)
+    missing_by_step = dict(zip(missing.steps.tolist(), missing.values.tolist(), strict=True))
+    lost = np.array([missing_by_step.get(step, 0.0) for step in zero_variance.steps.tolist()])
     return Curve(
         zero_variance.key, zero_variance.steps, np.maximum(0.0, zero_variance.values - lost)
     ).where(lost < 1)
@@ -131,21 +129,11 @@ def _fixes(view: RunView) -> tuple[Fix, ...]:
     fixes: list[Fix] = []
     if view.knob(_SAMPLING) is not True and view.spell(_SAMPLING, True) is not None:
         risk = "Steps take longer, as more is sampled until the batch is full."
-        fixes.append(
-            view.setting(_SAMPLING, True, LEARNS_OTHERWISE, safety="changes-algorithm", risk=risk)
-        )
+        fixes.append(learning_setting(view, _SAMPLING, True, risk=risk))
     generations = view.knob(_GENERATIONS)
     if isinstance(generations, int) and 1 < generations < _ENOUGH:
         risk = "The same number of completions then covers half as many prompts per step."
-        fixes.append(
-            view.setting(
-                _GENERATIONS,
-                2 * generations,
-                LEARNS_OTHERWISE,
-                safety="changes-algorithm",
-                risk=risk,
-            )
-        )
+        fixes.append(learning_setting(view, _GENERATIONS, 2 * generations, risk=risk))
     text = "take out the prompts that the model always or never solves: sample each a few times"
-    fixes.append(view.advice(text, LEARNS_OTHERWISE, safety="changes-algorithm"))
+    fixes.append(learning_advice(view, text))
     return tuple(fixes)

@@ -40,18 +40,17 @@ from __future__ import annotations
 
 from grpo_doctor.analysis.learning import Curve
 from grpo_doctor.analysis.learning.shape import ends
-from grpo_doctor.findings.learning import LEARNS_OTHERWISE, known, metric, reward_rises, source
+from grpo_doctor.findings.learning import finite, metric, reward_rises, source
+from grpo_doctor.findings.learning_fixes import learning_advice, learning_setting
 from grpo_doctor.findings.rule import Answer, Evidence, Finding, Fix, Passed, Rule
 from grpo_doctor.findings.severity import Severity, graded
-from grpo_doctor.findings.view import RunView, no_counterfactual
+from grpo_doctor.findings.view import RunView, identity, no_counterfactual
 from grpo_doctor.findings.wording import percent
 from grpo_doctor.whatif import Withheld
 
 POINTS = 3
 RULE = Rule(
-    id="GD051",
-    slug="truncated-completions",
-    title="Completions are cut off at the length limit",
+    *identity(__name__, __doc__),
     family="learning",
     needs=(metric("truncated", POINTS),),
     uses=("length", "reward"),
@@ -74,7 +73,7 @@ counterfactual = no_counterfactual  # what a higher limit makes of the lengths i
 
 def check(view: RunView) -> Answer:
     """Takes the mean of the run, or of its last tenth if that is worse."""
-    truncated = known(view, "truncated")
+    truncated = finite(view, "truncated")
     first, last = ends(truncated)
     mean = float(truncated.values.mean())
     share = max(mean, last)
@@ -92,7 +91,6 @@ def check(view: RunView) -> Answer:
     return Finding(
         severity=severity,
         confidence=0.95,
-        cost=0.0,
         phases=("rollout",),
         evidence=_evidence(view, truncated, (mean, first, last)),
         cause=f"{percent(share)} of the completions reach the limit{at} without an end token"
@@ -106,7 +104,7 @@ def _capped(view: RunView, severity: Severity | None) -> Severity | None:
     """Low where the reward rises all the same; high only where it had time to and did not."""
     if severity and reward_rises(view):
         return "low"
-    enough = len(known(view, "reward")) >= REWARD_POINTS
+    enough = len(finite(view, "reward")) >= REWARD_POINTS
     return severity if enough or severity is None else "low"
 
 
@@ -118,7 +116,7 @@ def _evidence(
         Evidence(text, round(100 * share, 1), "%", source(truncated))
         for text, share in zip(texts, shares, strict=True)
     ]
-    length = known(view, "length")
+    length = finite(view, "length")
     if len(length):
         mean = round(float(length.values.mean()), 1)
         evidence.append(Evidence("mean length", mean, "tokens", source(length)))
@@ -132,12 +130,12 @@ def _fixes(view: RunView, never: bool, *, stopped: bool) -> tuple[Fix, ...]:
     fixes: list[Fix] = []
     if never:
         text = "check the chat template and the end token: print a few completions to their end"
-        fixes.append(view.advice(text, LEARNS_OTHERWISE, safety="needs-code"))
+        fixes.append(learning_advice(view, text, safety="needs-code"))
         if not limit or limit >= SHORT:
             return tuple(fixes)
     if stopped and not never:
         text = "go back to a checkpoint of before completions stopped to end: more room is no help"
-        fixes.append(view.advice(text, LEARNS_OTHERWISE, safety="changes-algorithm"))
+        fixes.append(learning_advice(view, text))
     elif limit:
         risk = "Rollouts, the key-value cache and the logits grow with it."
         fixes.append(
@@ -145,13 +143,7 @@ def _fixes(view: RunView, never: bool, *, stopped: bool) -> tuple[Fix, ...]:
         )
     if view.knob(_MASK) is not True:
         risk = "They are generated all the same, and less is learned from each step."
-        fixes.append(
-            view.setting(_MASK, True, LEARNS_OTHERWISE, safety="changes-algorithm", risk=risk)
-        )
+        fixes.append(learning_setting(view, _MASK, True, risk=risk))
     return tuple(fixes) or (
-        view.advice(
-            "let the reward fall off smoothly towards the limit",
-            LEARNS_OTHERWISE,
-            safety="changes-algorithm",
-        ),
+        learning_advice(view, "let the reward fall off smoothly towards the limit"),
     )

@@ -49,24 +49,21 @@ from grpo_doctor.analysis.learning.shape import (
     smooth,
 )
 from grpo_doctor.findings.learning import (
-    LEARNS_OTHERWISE,
+    finite,
     from_step,
-    known,
     metric,
     reward_rises,
     source,
     step_evidence,
 )
-from grpo_doctor.findings.learning_fixes import clip_higher, slower, stay_close
+from grpo_doctor.findings.learning_fixes import clip_higher, learning_advice, slower, stay_close
 from grpo_doctor.findings.rule import Answer, Evidence, Finding, Passed, Rule
 from grpo_doctor.findings.severity import Severity
-from grpo_doctor.findings.view import RunView, no_counterfactual
+from grpo_doctor.findings.view import RunView, identity, no_counterfactual
 
 POINTS = 20
 RULE = Rule(
-    id="GD052",
-    slug="entropy-collapse",
-    title="The policy's entropy collapses",
+    *identity(__name__, __doc__),
     family="learning",
     needs=(metric("entropy", POINTS),),
     uses=("reward",),
@@ -91,7 +88,7 @@ counterfactual = no_counterfactual  # it changes what is learned
 
 def check(view: RunView) -> Answer:
     """Looks for a lasting stay below the floor, else for a fall that is about to get there."""
-    entropy = known(view, "entropy")
+    entropy = finite(view, "entropy")
     # The highest of the first tenth: a collapse within it would hide in its median.
     first = float(entropy.values[: end_points(len(entropy))].max())
     last = ends(entropy)[1]
@@ -103,22 +100,16 @@ def check(view: RunView) -> Answer:
     if since is None and coming is None:
         return Passed(f"entropy goes from {first:.3g} to {last:.3g} nats")
     rises = reward_rises(view, since)
+    severity: Severity = "high" if coming is None and not reward_rises(view) else "medium"
     return Finding(
-        severity="low" if rises else _severity(view, arrived=coming is None),
+        severity="low" if rises else severity,
         confidence=0.9 if coming is None else 0.5 + 0.4 * max(0.0, coming.fit),
-        cost=0.0,
         evidence=_evidence(entropy, (first, last), since, coming),
         cause=f"Entropy goes from {first:.3g} to {last:.3g} nats per token and "
         + _words(since, coming, below=last <= floor)
         + ("; the reward still rises." if rises else "."),
         fixes=(*clip_higher(view), *slower(view), *stay_close(view))
-        or (
-            view.advice(
-                "add an entropy bonus or sample at a higher temperature",
-                LEARNS_OTHERWISE,
-                safety="changes-algorithm",
-            ),
-        ),
+        or (learning_advice(view, "add an entropy bonus or sample at a higher temperature"),),
         headline=(
             f"The policy's entropy collapses at step {since}"
             if coming is None
@@ -146,10 +137,6 @@ def _words(since: int | None, coming: Arrival | None, *, below: bool) -> str:
     return f"fell below a tenth of its start at step {since}, without coming back to a fifth"
 
 
-def _severity(view: RunView, *, arrived: bool) -> Severity:
-    return "high" if arrived and not reward_rises(view) else "medium"
-
-
 def _coming(entropy: Curve, floor: float, first: float, last: float) -> Arrival | None:
     if last > (1 - MIN_LOST) * first or len(entropy) < PROJECTION_POINTS:
         return None
@@ -171,10 +158,9 @@ def _evidence(
         Evidence("entropy at the start", shown[0], "nats", source(entropy)),
         Evidence("entropy, last tenth of the run", shown[1], "nats", source(entropy)),
     ]
-    if since is not None:
-        evidence.append(step_evidence("below a tenth of its start from step", since, entropy))
+    evidence += step_evidence("below a tenth of its start from step", since, entropy)
     if coming is not None:
-        evidence.append(step_evidence(f"{coming.law} fall meets it at step", coming.step, entropy))
+        evidence += step_evidence(f"{coming.law} fall meets it at step", coming.step, entropy)
         evidence.append(
             Evidence("variance that this law explains", coming.fit, "", source(entropy))
         )

@@ -38,21 +38,15 @@ import numpy as np
 
 from grpo_doctor.analysis.learning import Curve
 from grpo_doctor.analysis.learning.shape import ends, onset, smooth
-from grpo_doctor.findings.learning import from_step, known, metric, source, step_evidence
+from grpo_doctor.findings.learning import finite, from_step, metric, source, step_evidence
 from grpo_doctor.findings.learning_fixes import clip_gradients, fewer_iterations, slower
 from grpo_doctor.findings.rule import Answer, Evidence, Finding, Fix, NotApplicable, Passed, Rule
 from grpo_doctor.findings.severity import Severity, graded
-from grpo_doctor.findings.view import RunView, no_counterfactual
+from grpo_doctor.findings.view import RunView, identity, no_counterfactual
 from grpo_doctor.findings.wording import percent
 
 POINTS = 10
-RULE = Rule(
-    id="GD053",
-    slug="clip-fraction",
-    title="Much of the batch is clipped",
-    family="learning",
-    needs=(metric("clip", POINTS),),
-)
+RULE = Rule(*identity(__name__, __doc__), family="learning", needs=(metric("clip", POINTS),))
 # PPO's own runs clip 5 to 20% of actions; language models, token by token, 0.1 to 5%.
 GRADES: dict[Severity, float] = {"high": 0.40, "medium": 0.20, "low": 0.10}
 # Steps in a row that are no odd batch.
@@ -64,7 +58,7 @@ def check(view: RunView) -> Answer:
     """Takes the mean of the run, or of its last tenth if that is worse."""
     if view.knob("train.importance_level") == "sequence":
         return NotApplicable("ratios are per sequence, which clips much by design")
-    clip = known(view, "clip")
+    clip = finite(view, "clip")
     first, last = ends(clip)
     mean = float(clip.values.mean())
     share = max(mean, last)
@@ -75,19 +69,16 @@ def check(view: RunView) -> Answer:
     if severity is None:
         return _for_a_while(view, clip, worst, at)
     since = onset(clip, smooth(clip.values, 3) >= GRADES["low"])
-    evidence = [
-        Evidence("tokens clipped", 100 * mean, "%", source(clip)),
-        Evidence("first tenth of the run", 100 * first, "%", source(clip)),
-        Evidence("last tenth of the run", 100 * last, "%", source(clip)),
-    ]
-    if since is not None:
-        evidence.append(step_evidence("a tenth or more from step", since, clip))
     return Finding(
         severity=severity,
         confidence=0.9,
-        cost=0.0,
         phases=("train",),
-        evidence=tuple(evidence),
+        evidence=(
+            Evidence("tokens clipped", 100 * mean, "%", source(clip)),
+            Evidence("first tenth of the run", 100 * first, "%", source(clip)),
+            Evidence("last tenth of the run", 100 * last, "%", source(clip)),
+            *step_evidence("a tenth or more from step", since, clip),
+        ),
         cause=f"{percent(share)} of the tokens are clipped and have no gradient.",
         fixes=_fixes(view),
         steps=from_step(clip, since),
@@ -96,9 +87,9 @@ def check(view: RunView) -> Answer:
 
 def _worst(clip: Curve) -> tuple[float, tuple[int, ...]]:
     """What each of so many steps in a row reaches, at most, and those steps."""
-    least = np.lib.stride_tricks.sliding_window_view(clip.values, WHILE).min(axis=1)
-    first = int(np.argmax(least))
-    return float(least[first]), tuple(clip.steps[first : first + WHILE].tolist())
+    minima = np.lib.stride_tricks.sliding_window_view(clip.values, WHILE).min(axis=1)
+    first = int(np.argmax(minima))
+    return float(minima[first]), tuple(clip.steps[first : first + WHILE].tolist())
 
 
 def _for_a_while(view: RunView, clip: Curve, worst: float, at: tuple[int, ...]) -> Finding:
@@ -107,7 +98,6 @@ def _for_a_while(view: RunView, clip: Curve, worst: float, at: tuple[int, ...]) 
     return Finding(
         severity="medium" if worst >= GRADES["high"] else "low",
         confidence=0.8,
-        cost=0.0,
         phases=("train",),
         evidence=(
             Evidence("tokens clipped", 100 * float(clip.values.mean()), "%", source(clip)),

@@ -34,17 +34,20 @@ from __future__ import annotations
 
 import numpy as np
 
-from grpo_doctor.findings.learning import LEARNS_OTHERWISE, known, metric, source
-from grpo_doctor.findings.learning_fixes import clip_higher, fewer_iterations, slower
+from grpo_doctor.findings.learning import finite, metric, source
+from grpo_doctor.findings.learning_fixes import (
+    clip_higher,
+    fewer_iterations,
+    learning_advice,
+    slower,
+)
 from grpo_doctor.findings.rule import Answer, Evidence, Finding, Passed, Rule
-from grpo_doctor.findings.view import RunView, no_counterfactual
+from grpo_doctor.findings.view import RunView, identity, no_counterfactual
 from grpo_doctor.findings.wording import percent
 
 POINTS = 10
 RULE = Rule(
-    id="GD054",
-    slug="clip-asymmetry",
-    title="Clipping limits one direction only",
+    *identity(__name__, __doc__),
     family="learning",
     needs=(metric("clip_low", POINTS), metric("clip_high", POINTS)),
 )
@@ -53,21 +56,22 @@ MIN_RATIO = 3.0
 MIN_STEPS_SHARE = 0.80
 # Below one token in fifty, clipping shapes nothing.
 MIN_CLIPPED = 0.02
+_WIDE = "the upper bound is wide already: a lower learning rate, fewer passes per rollout"
 counterfactual = no_counterfactual  # it changes what is learned
 
 
 def check(view: RunView) -> Answer:
     """Compares both sides, overall and step by step."""
-    low, high = known(view, "clip_low"), known(view, "clip_high")
+    low, high = finite(view, "clip_low"), finite(view, "clip_high")
     shared = np.intersect1d(low.steps, high.steps)
     below = low.values[np.isin(low.steps, shared)]
     above = high.values[np.isin(high.steps, shared)]
     if len(shared) < POINTS or below.mean() + above.mean() < MIN_CLIPPED:
         return Passed(f"only {percent(float(below.mean() + above.mean()), 1)} are clipped at all")
     up = bool(above.mean() > below.mean())
-    most, least = (above, below) if up else (below, above)
-    often = float((most > least).mean())
-    ratio = float(most.mean() / least.mean()) if least.mean() else float("inf")
+    larger, smaller = (above, below) if up else (below, above)
+    often = float((larger > smaller).mean())
+    ratio = float(larger.mean() / smaller.mean()) if smaller.mean() else float("inf")
     if ratio < MIN_RATIO or often < MIN_STEPS_SHARE:
         return Passed(f"the larger side has {ratio:.1f} times the smaller one")
     side = "upwards" if up else "downwards"
@@ -75,21 +79,19 @@ def check(view: RunView) -> Answer:
     return Finding(
         severity="low",
         confidence=0.7,
-        cost=0.0,
         phases=("train",),
         evidence=(
             Evidence("clipped upwards", 100 * float(above.mean()), "%", source(high)),
             Evidence("clipped downwards", 100 * float(below.mean()), "%", source(low)),
             Evidence(f"steps in which {side} leads", 100 * often, "%", source(low)),
         ),
-        cause=f"{percent(float(most.mean()), 1)} of the tokens are clipped {side}, "
-        f"{percent(float(least.mean()), 1)} the other way.",
+        cause=f"{percent(float(larger.mean()), 1)} of the tokens are clipped {side}, "
+        f"{percent(float(smaller.mean()), 1)} the other way.",
         fixes=fixes
         or (
-            view.advice(
+            learning_advice(
+                view,
                 "the upper bound is wide already: a lower learning rate, fewer passes per rollout",
-                LEARNS_OTHERWISE,
-                safety="changes-algorithm",
             ),
         ),
         headline=f"Clipping limits {side} only",

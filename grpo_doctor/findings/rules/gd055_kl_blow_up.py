@@ -38,19 +38,23 @@ import numpy as np
 
 from grpo_doctor.analysis.learning import Curve
 from grpo_doctor.analysis.learning.shape import ends, onset, smooth
-from grpo_doctor.findings.learning import from_step, reward_rises, said, source, step_evidence
+from grpo_doctor.findings.learning import (
+    from_step,
+    metric_even_nan,
+    reward_rises,
+    source,
+    step_evidence,
+)
 from grpo_doctor.findings.learning_fixes import clip_gradients, slower, stay_close
 from grpo_doctor.findings.rule import Answer, Evidence, Finding, NotApplicable, Passed, Rule
 from grpo_doctor.findings.severity import Severity, graded
-from grpo_doctor.findings.view import RunView, no_counterfactual
+from grpo_doctor.findings.view import RunView, identity, no_counterfactual
 
 POINTS = 10
 RULE = Rule(
-    id="GD055",
-    slug="kl-blow-up",
-    title="The policy drifts too far from its reference",
+    *identity(__name__, __doc__),
     family="learning",
-    needs=(said("kl"),),
+    needs=(metric_even_nan("kl"),),
     uses=("reward",),
 )
 # Nats per token. Runs that end well stay below 0.1 to 0.3; at 0.5 the sampled tokens are 1.6 times
@@ -82,7 +86,6 @@ def check(view: RunView) -> Answer:
     return Finding(
         severity=severity,
         confidence=0.9,
-        cost=0.0,
         evidence=_evidence(every, (first, last), since),
         cause=cause,
         fixes=(*slower(view), *stay_close(view), *clip_gradients(view)),
@@ -102,6 +105,4 @@ def _evidence(every: Curve, shown: tuple[float, float], since: int | None) -> tu
         ]
     if every.bad.any():
         evidence.append(Evidence("steps without a number", int(every.bad.sum()), "", source(every)))
-    if since is not None:
-        evidence.append(step_evidence("above 0.5 nats from step", since, numbers))
-    return tuple(evidence)
+    return (*evidence, *step_evidence("above 0.5 nats from step", since, numbers))

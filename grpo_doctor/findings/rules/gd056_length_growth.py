@@ -40,25 +40,23 @@ import numpy as np
 
 from grpo_doctor.analysis.learning.shape import ends, onset, rising, smooth
 from grpo_doctor.findings.learning import (
-    LEARNS_OTHERWISE,
+    finite,
     from_step,
-    known,
     learning_share,
     metric,
     reward_rises,
     source,
     step_evidence,
 )
+from grpo_doctor.findings.learning_fixes import learning_advice, learning_setting
 from grpo_doctor.findings.rule import Answer, Evidence, Finding, Fix, Passed, Rule
 from grpo_doctor.findings.severity import Severity, graded
-from grpo_doctor.findings.view import RunView, no_counterfactual
+from grpo_doctor.findings.view import RunView, identity, no_counterfactual
 from grpo_doctor.findings.wording import percent
 
 POINTS = 20
 RULE = Rule(
-    id="GD056",
-    slug="length-growth",
-    title="Completions grow longer and not better",
+    *identity(__name__, __doc__),
     family="learning",
     needs=(metric("length", POINTS), metric("reward", POINTS)),
 )
@@ -77,7 +75,7 @@ counterfactual = no_counterfactual  # what keeps completions short is not a sett
 
 def check(view: RunView) -> Answer:
     """Compares the ends of the length curve, and asks whether the reward rose."""
-    length = known(view, "length")
+    length = finite(view, "length")
     first, last = ends(length)
     growth = last / first if first > 0 else 1.0
     together = _together(view)
@@ -96,8 +94,7 @@ def check(view: RunView) -> Answer:
         Evidence("mean length, first tenth of the run", first, "tokens", source(length)),
         Evidence("mean length, last tenth of the run", last, "tokens", source(length)),
     ]
-    if since is not None:
-        evidence.append(step_evidence("half as long again from step", since, length))
+    evidence += step_evidence("half as long again from step", since, length)
     if cost:
         text = "their share of rollout, reward, log-prob and train spans, if it grows with length"
         evidence.append(Evidence("added tokens, per step", cost * view.step_s, "s", text))
@@ -121,20 +118,16 @@ def _fixes(view: RunView) -> tuple[Fix, ...]:
     fixes: list[Fix] = []
     if view.knob(_LOSS) not in CONSTANT_LOSSES and view.spell(_LOSS, CONSTANT_LOSSES[0]):
         risk = "Losses and gradients get another size: look at the learning rate."
-        fixes.append(
-            view.setting(
-                _LOSS, CONSTANT_LOSSES[0], LEARNS_OTHERWISE, safety="changes-algorithm", risk=risk
-            )
-        )
+        fixes.append(learning_setting(view, _LOSS, CONSTANT_LOSSES[0], risk=risk))
     text = "let the reward fall with length, or normalize the loss by a constant"
     risk = "A penalty that is too strong teaches to give up early."
-    fixes.append(view.advice(text, LEARNS_OTHERWISE, safety="changes-algorithm", risk=risk))
+    fixes.append(learning_advice(view, text, risk=risk))
     return tuple(fixes)
 
 
 def _together(view: RunView) -> float:
     """The correlation of the changes of length and reward from step to step; 0 where unknown."""
-    length, reward = known(view, "length"), known(view, "reward")
+    length, reward = finite(view, "length"), finite(view, "reward")
     shared = np.intersect1d(length.steps, reward.steps)
     longer = np.diff(length.values[np.isin(length.steps, shared)])
     better = np.diff(reward.values[np.isin(reward.steps, shared)])

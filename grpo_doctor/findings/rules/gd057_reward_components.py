@@ -40,9 +40,10 @@ import numpy as np
 
 from grpo_doctor.analysis.learning import components
 from grpo_doctor.findings.learning import EQUAL, LEARNS_OTHERWISE
+from grpo_doctor.findings.learning_fixes import learning_advice
 from grpo_doctor.findings.rule import Answer, Evidence, Finding, Fix, NotApplicable, Passed, Rule
 from grpo_doctor.findings.signals import REWARD_COMPONENTS, Signal
-from grpo_doctor.findings.view import RunView, no_counterfactual
+from grpo_doctor.findings.view import RunView, identity, no_counterfactual
 from grpo_doctor.findings.wording import percent
 
 POINTS = 10
@@ -51,9 +52,7 @@ _TEXT = (
     "grpo_doctor_probes.metrics(step, values)"
 )
 RULE = Rule(
-    id="GD057",
-    slug="reward-components",
-    title="One reward function decides, or one never counts",
+    *identity(__name__, __doc__),
     family="learning",
     needs=(Signal(_TEXT, lambda a: bool(components(a.trace)), (REWARD_COMPONENTS,)),),
 )
@@ -88,26 +87,28 @@ def check(view: RunView) -> Answer:
     lead = max(rewards, key=lambda reward: reward.spread)
     if not dead and lead.spread < MIN_PART * total:
         return Passed(f"{lead.name} has {percent(lead.spread / total)} of the deviation")
-    return _dead(view, rewards, (dead, lead), total) if dead else _alone(view, rewards, lead, total)
+    if dead:
+        return _dead(view, rewards, dead, lead, total)
+    return _alone(view, rewards, lead, total)
 
 
 def _components(view: RunView) -> list[Component]:
     every = view.reward_components()
     weights = _weights(view, len(every))
-    components_found = []
+    rewards = []
     for (name, (mean, spread)), weight in zip(every.items(), weights, strict=True):
         if spread is None or len(spread.finite) < POINTS or not len(mean.finite):
             continue
         usual = abs(weight) * float(np.percentile(spread.finite.values, 90))
         at = float(mean.finite.values.mean())
-        components_found.append(Component(name, at, usual, len(spread.finite), spread.key))
-    return components_found
+        rewards.append(Component(name, at, usual, len(spread.finite), spread.key))
+    return rewards
 
 
 def _weights(view: RunView, count: int) -> list[float]:
-    said = str(view.knob(_WEIGHTS) or "").replace(",", " ").strip("[] ").split()
+    words = str(view.knob(_WEIGHTS) or "").replace(",", " ").strip("[] ").split()
     try:
-        weights = [float(word) for word in said]
+        weights = [float(word) for word in words]
     except ValueError:
         weights = []
     return weights if len(weights) == count else [1.0] * count
@@ -130,26 +131,25 @@ def _evidence(
 
 
 def _dead(
-    view: RunView, rewards: list[Component], which: tuple[list[Component], Component], total: float
+    view: RunView, rewards: list[Component], dead: list[Component], lead: Component, total: float
 ) -> Finding:
-    dead, lead = which
     never = [reward for reward in dead if reward.mean <= EQUAL]
-    named = never or dead
-    names = ", ".join(f"`{reward.name}`" for reward in named)
-    noun, verb = ("Reward", "returns") if len(named) == 1 else ("Rewards", "return")
-    value = "0" if all(abs(reward.mean) <= EQUAL for reward in named) else "the same"
-    what = f"{noun} {names} always {verb} {value}"
+    culprits = never or dead
+    names = ", ".join(f"`{reward.name}`" for reward in culprits)
+    noun, verb = ("Reward", "returns") if len(culprits) == 1 else ("Rewards", "return")
+    value = "0" if all(abs(reward.mean) <= EQUAL for reward in culprits) else "the same"
+    headline = f"{noun} {names} always {verb} {value}"
     too = lead.spread >= MIN_PART * total and len(rewards) > len(dead) + 1
     also = f" Of the others `{lead.name}` decides alone." if too else ""
+    text = f"print what {names} gets and returns for a few completions"
     return Finding(
         severity="medium" if never else "info",
         confidence=0.9,
-        cost=0.0,
         phases=("reward",),
         evidence=_evidence(rewards, dead, total),
-        cause=f"{what}, which adds nothing to any advantage.{also}",
-        fixes=(_advice(view, f"print what {names} gets and returns for a few completions"),),
-        headline=what,
+        cause=f"{headline}, which adds nothing to any advantage.{also}",
+        fixes=(learning_advice(view, text),),
+        headline=headline,
     )
 
 
@@ -158,7 +158,6 @@ def _alone(view: RunView, rewards: list[Component], lead: Component, total: floa
     return Finding(
         severity="low",
         confidence=0.7,
-        cost=0.0,
         phases=("reward",),
         evidence=_evidence(rewards, [lead], total),
         cause=f"{lead.name} has {part} of the deviation of all reward functions together.",
@@ -172,17 +171,13 @@ def _weigh_less(view: RunView, rewards: list[Component], lead: Component) -> Fix
     following = max(reward.spread for reward in rewards if reward is not lead)
     factor = float(f"{following / lead.spread:.1g}")
     weights = _weights(view, len(rewards))
-    evidence = " ".join(
+    setting = " ".join(
         f"{factor * weight if reward is lead else weight:.3g}"
         for reward, weight in zip(rewards, weights, strict=True)
     )
-    flag = view.spell(_WEIGHTS, evidence)
+    flag = view.spell(_WEIGHTS, setting)
     if flag is None:
-        return _advice(view, f"weigh {lead.name} {factor:.3g} times as much")
+        return learning_advice(view, f"weigh {lead.name} {factor:.3g} times as much")
     order = ", ".join(reward.name for reward in rewards)
     risk = f"Weighs {lead.name} {factor:.3g} times as much; the order is {order}."
     return view.edit(flag, LEARNS_OTHERWISE, safety="changes-algorithm", risk=risk)
-
-
-def _advice(view: RunView, text: str) -> Fix:
-    return view.advice(text, LEARNS_OTHERWISE, safety="changes-algorithm")

@@ -38,30 +38,32 @@ import numpy as np
 
 from grpo_doctor.analysis.learning import Curve
 from grpo_doctor.findings.learning import (
-    LEARNS_OTHERWISE,
     MISSING_RATIO,
     MOST_STEPS,
     learning_share,
+    metric_even_nan,
     missing_share,
-    said,
     step_evidence,
 )
+from grpo_doctor.findings.learning_fixes import learning_advice
 from grpo_doctor.findings.rule import Answer, Evidence, Finding, NotApplicable, Passed, Rule
 from grpo_doctor.findings.severity import Severity
 from grpo_doctor.findings.signals import REWARD_COMPONENTS
-from grpo_doctor.findings.view import RunView, no_counterfactual
+from grpo_doctor.findings.view import RunView, identity, no_counterfactual
 from grpo_doctor.findings.wording import percent
 
 RULE = Rule(
-    id="GD058",
-    slug="missing-rewards",
-    title="Completions have no reward",
+    *identity(__name__, __doc__),
     family="learning",
-    needs=(said("reward"),),
+    needs=(metric_even_nan("reward"),),
     uses=(MISSING_RATIO, REWARD_COMPONENTS),
 )
 # One step is enough: a healthy run has none. The grades are shares of all completions.
 GRADES: dict[Severity, float] = {"high": 0.20, "medium": 0.02, "low": 0.0}
+_NUMBERS = (
+    "return a number from the reward function for every completion: 0 where the answer can't be "
+    "read, no None, no division by zero"
+)
 counterfactual = no_counterfactual  # a reward is there to be computed
 
 
@@ -78,7 +80,7 @@ def check(view: RunView) -> Answer:
     rows = missing.steps[missing.values > 0]
     every = len(lost) == len(reward)
     cost = share * learning_share(view)
-    culprits = _culprits(view)
+    culprits = [name for name, (mean, _) in view.reward_components().items() if mean.bad.any()]
     where = "at every step" if every else f"at {len(rows)} of {len(reward)} steps"
     return Finding(
         severity=next(s for s, least in GRADES.items() if share >= least),
@@ -88,29 +90,15 @@ def check(view: RunView) -> Answer:
         evidence=_evidence(missing, lost, int(rows[0])),
         cause=f"{percent(share, 1)} of the completions have no reward, {where}"
         + (f"; NaN comes from {', '.join(culprits)}." if culprits else "."),
-        fixes=(
-            view.advice(
-                "return a number from the reward function for every completion: 0 where the "
-                "answer can't be read, no None, no division by zero",
-                LEARNS_OTHERWISE,
-                safety="needs-code",
-            ),
-        ),
+        fixes=(learning_advice(view, _NUMBERS, safety="needs-code"),),
         headline=f"The reward is {_word(reward)} {where}" if len(lost) else "",
         steps=() if every else tuple(rows[:MOST_STEPS].tolist()),
     )
 
 
 def _word(reward: Curve) -> str:
-    return (
-        "infinite"
-        if np.isinf(reward.values).any() and not np.isnan(reward.values).any()
-        else ("missing (NaN or None)")
-    )
-
-
-def _culprits(view: RunView) -> list[str]:
-    return [name for name, (mean, _) in view.reward_components().items() if mean.bad.any()]
+    infinite = np.isinf(reward.values).any() and not np.isnan(reward.values).any()
+    return "infinite" if infinite else "missing (NaN or None)"
 
 
 def _evidence(missing: Curve, lost: Curve, first: int) -> tuple[Evidence, ...]:
@@ -118,5 +106,5 @@ def _evidence(missing: Curve, lost: Curve, first: int) -> tuple[Evidence, ...]:
     return (
         Evidence("completions without a reward", 100 * float(missing.values.mean()), "%", where),
         Evidence("steps whose reward is no number", len(lost), "", where),
-        step_evidence("first at step", first, missing),
+        *step_evidence("first at step", first, missing),
     )

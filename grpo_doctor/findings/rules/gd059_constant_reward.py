@@ -38,24 +38,21 @@ from __future__ import annotations
 from grpo_doctor.findings.learning import (
     EQUAL,
     FLAT_POINTS,
-    LEARNS_OTHERWISE,
+    finite,
     flat_from,
     from_step,
-    known,
     learning_share,
     metric,
     source,
     step_evidence,
 )
-from grpo_doctor.findings.learning_fixes import slower
+from grpo_doctor.findings.learning_fixes import learning_advice, slower
 from grpo_doctor.findings.rule import Answer, Evidence, Finding, Fix, Passed, Rule
-from grpo_doctor.findings.view import RunView, no_counterfactual
+from grpo_doctor.findings.view import RunView, identity, no_counterfactual
 from grpo_doctor.findings.wording import percent
 
 RULE = Rule(
-    id="GD059",
-    slug="constant-reward",
-    title="The reward does not distinguish completions",
+    *identity(__name__, __doc__),
     family="learning",
     needs=(metric("reward", FLAT_POINTS), metric("reward_std", FLAT_POINTS)),
 )
@@ -67,19 +64,19 @@ counterfactual = no_counterfactual  # steps that teach are not shorter
 def check(view: RunView) -> Answer:
     """Looks for a flat end of the run, which may be all of it."""
     since = flat_from(view)
-    reward, spread = known(view, "reward"), known(view, "reward_std")
+    reward, spread = finite(view, "reward"), finite(view, "reward_std")
     if since is None:
         deviation = float(spread.values.mean())
         return Passed(f"rewards of one step differ by {deviation:.3g} on average")
     share = float((reward.steps >= since).mean())
-    whole = since == reward.steps[0]
-    if not whole and share < MIN_FLAT_SHARE:
+    always = since == reward.steps[0]
+    if not always and share < MIN_FLAT_SHARE:
         return Passed(f"the reward is flat in the last {percent(share)} of the steps only")
     last = float(reward.values[-1])
-    rose = not whole and last > float(reward.values[0]) + EQUAL
-    fell = not whole and last < float(reward.values[0]) - EQUAL
+    rose = not always and last > float(reward.values[0]) + EQUAL
+    fell = not always and last < float(reward.values[0]) - EQUAL
     cost = share * learning_share(view)
-    when = "at every step" if whole else f"from step {since} on"
+    when = "at every step" if always else f"from step {since} on"
     return Finding(
         severity="medium" if rose else "high",
         confidence=0.95,
@@ -88,27 +85,27 @@ def check(view: RunView) -> Answer:
         evidence=(
             Evidence("reward at the end", last, "", source(reward)),
             Evidence("its largest deviation", float(spread.values.max()), "", source(spread)),
-            step_evidence("flat from step", since, reward),
+            *step_evidence("flat from step", since, reward),
             Evidence("steps that are flat", 100 * share, "%", source(reward)),
         ),
         cause=f"Every completion has the reward {last:.4g} {when}: all advantages are zero.",
         fixes=_lost(view, since) if fell else (_fix(view, rose, since),),
         headline=_headline(last, since, when, rose=rose, fell=fell),
-        steps=() if whole else from_step(reward, since),
+        steps=() if always else from_step(reward, since),
     )
 
 
 def _headline(last: float, since: int, when: str, *, rose: bool, fell: bool) -> str:
     if rose:
         return f"The task is solved at step {since}"
-    said = f"he reward is {last:.4g} for every completion {when}"
-    return f"The policy is lost: t{said}" if fell else f"T{said}"
+    clause = f"he reward is {last:.4g} for every completion {when}"
+    return f"The policy is lost: t{clause}" if fell else f"T{clause}"
 
 
 def _lost(view: RunView, since: int) -> tuple[Fix, ...]:
     """The reward was better before: it is not the reward function."""
     back = f"go back to a checkpoint of before step {since}: what is left of the policy can't learn"
-    return (*slower(view), view.advice(back, LEARNS_OTHERWISE, safety="changes-algorithm"))
+    return (*slower(view), learning_advice(view, back))
 
 
 def _fix(view: RunView, rose: bool, since: int) -> Fix:
@@ -118,4 +115,4 @@ def _fix(view: RunView, rose: bool, since: int) -> Fix:
         else "print what the reward function gets and returns for a few completions; if it is "
         "right, give partial credit or begin with easier prompts"
     )
-    return view.advice(text, LEARNS_OTHERWISE, safety="changes-algorithm")
+    return learning_advice(view, text)

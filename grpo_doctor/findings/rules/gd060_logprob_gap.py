@@ -35,26 +35,14 @@ engines report log-probs after that: then the gap is by intention.
 from __future__ import annotations
 
 from grpo_doctor.analysis.learning.shape import ends, onset, smooth
-from grpo_doctor.findings.learning import (
-    LEARNS_OTHERWISE,
-    from_step,
-    known,
-    metric,
-    source,
-    step_evidence,
-)
+from grpo_doctor.findings.learning import finite, from_step, metric, source, step_evidence
+from grpo_doctor.findings.learning_fixes import learning_advice, learning_setting
 from grpo_doctor.findings.rule import Answer, Evidence, Finding, Fix, Passed, Rule
 from grpo_doctor.findings.severity import Severity, graded
-from grpo_doctor.findings.view import RunView, no_counterfactual
+from grpo_doctor.findings.view import RunView, identity, no_counterfactual
 
 POINTS = 3
-RULE = Rule(
-    id="GD060",
-    slug="logprob-gap",
-    title="The rollout engine and the trainer disagree on probabilities",
-    family="learning",
-    needs=(metric("gap", POINTS),),
-)
+RULE = Rule(*identity(__name__, __doc__), family="learning", needs=(metric("gap", POINTS),))
 # Nats per token, mean of |engine - trainer|. Float32 differs by 1e-6, bfloat16 by 0.005 to 0.03;
 # at 0.1 the ratio of a token is off by a tenth on average, half of the usual clipping bound.
 GRADES: dict[Severity, float] = {"high": 0.30, "medium": 0.10, "low": 0.05}
@@ -64,25 +52,22 @@ counterfactual = no_counterfactual  # it changes what is learned
 
 def check(view: RunView) -> Answer:
     """Judges the larger of the run's median and of its last tenth."""
-    gap = known(view, "gap")
+    gap = finite(view, "gap")
     first, last = ends(gap)
     severity = graded(max(first, last), GRADES)
     if severity is None:
         return Passed(f"log-probs differ by {last:.2g} nats per token")
     grows = last > 2 * first
     since = onset(gap, smooth(gap.values, 3) >= GRADES["low"])
-    evidence = [
-        Evidence("difference, first tenth of the run", first, "nats", source(gap)),
-        Evidence("difference, last tenth of the run", last, "nats", source(gap)),
-    ]
-    if since is not None:
-        evidence.append(step_evidence("0.05 or more from step", since, gap))
     return Finding(
         severity=severity,
         confidence=0.9,
-        cost=0.0,
         phases=("rollout", "sync"),
-        evidence=tuple(evidence),
+        evidence=(
+            Evidence("difference, first tenth of the run", first, "nats", source(gap)),
+            Evidence("difference, last tenth of the run", last, "nats", source(gap)),
+            *step_evidence("0.05 or more from step", since, gap),
+        ),
         cause=f"Engine and trainer differ by {max(first, last):.2g} nats per token on average"
         + (", more and more." if grows else "."),
         fixes=_fixes(view, grows),
@@ -94,12 +79,10 @@ def _fixes(view: RunView, grows: bool) -> tuple[Fix, ...]:
     fixes: list[Fix] = []
     if grows:
         text = "compare the engine's weights with the trainer's after a sync: some may not arrive"
-        fixes.append(view.advice(text, LEARNS_OTHERWISE, safety="needs-code"))
+        fixes.append(learning_advice(view, text, safety="needs-code"))
     if view.knob(_CORRECTION) is not True and view.spell(_CORRECTION, True) is not None:
         risk = "Needs the engine's log-probs."
-        fixes.append(
-            view.setting(_CORRECTION, True, LEARNS_OTHERWISE, safety="changes-algorithm", risk=risk)
-        )
+        fixes.append(learning_setting(view, _CORRECTION, True, risk=risk))
     text = "run engine and trainer in the same precision: fp16 for both, or a float32 head"
-    fixes.append(view.advice(text, LEARNS_OTHERWISE, safety="changes-numerics"))
+    fixes.append(learning_advice(view, text, safety="changes-numerics"))
     return tuple(fixes)

@@ -38,18 +38,14 @@ from __future__ import annotations
 import math
 
 from grpo_doctor.findings import signals
-from grpo_doctor.findings.learning import LEARNS_OTHERWISE, known, source
+from grpo_doctor.findings.learning import finite, source
+from grpo_doctor.findings.learning_fixes import learning_setting
 from grpo_doctor.findings.rule import Answer, Evidence, Finding, NotApplicable, Passed, Rule
-from grpo_doctor.findings.view import RunView, no_counterfactual
+from grpo_doctor.findings.view import RunView, identity, no_counterfactual
 from grpo_doctor.findings.wording import percent
 
 RULE = Rule(
-    id="GD061",
-    slug="few-generations",
-    title="Too few completions per prompt for a group's statistics",
-    family="learning",
-    needs=(signals.SETTINGS,),
-    uses=("reward",),
+    *identity(__name__, __doc__), family="learning", needs=(signals.SETTINGS,), uses=("reward",)
 )
 # The mean of n completions is off by 1/sqrt(n) of their deviation: 71% for two, 50% for four,
 # 35% for eight, the frameworks' default. Four do work in many runs: that is only said.
@@ -71,7 +67,7 @@ def check(view: RunView) -> Answer:
         Evidence("completions per prompt", count, "", "settings"),
         Evidence("error of a group's mean, of the deviation", 100 / math.sqrt(count), "%", _KNOB),
     ]
-    reward = known(view, "reward")
+    reward = finite(view, "reward")
     if len(reward) and reward.values.min() >= 0 and reward.values.max() <= 1:
         rate = float(reward.values.mean())
         equal = 100 * (rate**count + (1 - rate) ** count)
@@ -81,12 +77,9 @@ def check(view: RunView) -> Answer:
     return Finding(
         severity="high" if count == 1 else "medium" if count <= MEDIUM_GENERATIONS else "low",
         confidence=0.8 if count <= MEDIUM_GENERATIONS else 0.5,
-        cost=0.0,
         phases=("rollout",),
         evidence=tuple(evidence),
         cause=f"With {count} completion{'s' * (count != 1)} per prompt a group's mean is off by "
         f"{percent(1 / math.sqrt(count))} of the deviation of its rewards.",
-        fixes=(
-            view.setting(_KNOB, TARGET, LEARNS_OTHERWISE, safety="changes-algorithm", risk=risk),
-        ),
+        fixes=(learning_setting(view, _KNOB, TARGET, risk=risk),),
     )

@@ -40,19 +40,13 @@ import numpy as np
 from grpo_doctor.analysis.learning import Curve
 from grpo_doctor.analysis.learning.curves import Mask, Numbers
 from grpo_doctor.analysis.learning.shape import MAD_TO_SD, ends, rising
-from grpo_doctor.findings.learning import LEARNS_OTHERWISE, MOST_STEPS, said, source
-from grpo_doctor.findings.learning_fixes import clip_gradients, slower
+from grpo_doctor.findings.learning import MOST_STEPS, metric_even_nan, source
+from grpo_doctor.findings.learning_fixes import clip_gradients, learning_advice, slower
 from grpo_doctor.findings.rule import Answer, Evidence, Finding, Fix, Passed, Rule
 from grpo_doctor.findings.severity import Severity
-from grpo_doctor.findings.view import RunView, no_counterfactual
+from grpo_doctor.findings.view import RunView, identity, no_counterfactual
 
-RULE = Rule(
-    id="GD062",
-    slug="gradient-norm",
-    title="The gradient norm is NaN, spikes or grows",
-    family="learning",
-    needs=(said("grad_norm"),),
-)
+RULE = Rule(*identity(__name__, __doc__), family="learning", needs=(metric_even_nan("grad_norm"),))
 POINTS = 20
 # What is left of a gradient whose advantages are all zero: rounding, 1e-17 to 1e-9 in float32.
 NO_GRADIENT = 1e-6
@@ -78,8 +72,8 @@ def check(view: RunView) -> Answer:
     lost = every.where(every.bad)
     if len(lost):
         share = len(lost) / len(every)
-        what = f"The gradient norm is no number at {len(lost)} of {len(every)} steps"
-        return _finding(view, every, lost, what, "high" if share > MAX_BAD_SHARE else "medium")
+        headline = f"The gradient norm is no number at {len(lost)} of {len(every)} steps"
+        return _finding(view, every, lost, headline, "high" if share > MAX_BAD_SHARE else "medium")
     if len(norms) < POINTS:
         return Passed(f"a number at all {len(every)} steps; too few to look for spikes")
     first, last = ends(norms)
@@ -95,8 +89,8 @@ def check(view: RunView) -> Answer:
             "gradients are clipped"
         )
     if len(spikes):
-        what = f"The gradient norm spikes at {len(spikes)} of {len(every)} steps"
-        return _finding(view, every, spikes, what, "low" if clipped else "medium")
+        headline = f"The gradient norm spikes at {len(spikes)} of {len(every)} steps"
+        return _finding(view, every, spikes, headline, "low" if clipped else "medium")
     return Passed(f"median {np.median(norms.values):.3g}, largest {norms.values.max():.3g}")
 
 
@@ -105,13 +99,13 @@ def spiking(values: Numbers) -> Mask:
     logs = np.log(values)
     usual = np.median(logs)
     deviation = max(MIN_LOG_DEVIATION, MAD_TO_SD * float(np.median(np.abs(logs - usual))))
-    far = max(float(np.log(SPIKE_RATIO)), SPIKE_DEVIATIONS * deviation)
-    spikes: Mask = logs - usual > far
+    threshold = max(float(np.log(SPIKE_RATIO)), SPIKE_DEVIATIONS * deviation)
+    spikes: Mask = logs - usual > threshold
     return spikes
 
 
 def _finding(
-    view: RunView, every: Curve, at: Curve | None, what: str, severity: Severity
+    view: RunView, every: Curve, at: Curve | None, headline: str, severity: Severity
 ) -> Finding:
     finite = every.finite
     evidence = [Evidence("steps", len(every), "", source(every))]
@@ -129,12 +123,11 @@ def _finding(
     return Finding(
         severity=severity,
         confidence=0.9,
-        cost=0.0,
         phases=("train", "optimizer"),
         evidence=tuple(evidence),
-        cause=what + (f", first at step {steps[0]}." if steps else "."),
+        cause=headline + (f", first at step {steps[0]}." if steps else "."),
         fixes=_fixes(view, lost=at is not None and bool(at.bad.any())),
-        headline=what,
+        headline=headline,
         steps=steps,
     )
 
@@ -142,8 +135,5 @@ def _finding(
 def _fixes(view: RunView, *, lost: bool) -> tuple[Fix, ...]:
     if lost:
         text = "bfloat16 or float32 in place of float16; look at the rewards and log-probs there"
-        return (
-            view.advice(text, LEARNS_OTHERWISE, safety="changes-numerics"),
-            *clip_gradients(view),
-        )
+        return (learning_advice(view, text, safety="changes-numerics"), *clip_gradients(view))
     return (*clip_gradients(view), *slower(view))

@@ -36,24 +36,21 @@ from __future__ import annotations
 import numpy as np
 
 from grpo_doctor.findings.learning import (
-    LEARNS_OTHERWISE,
     Fall,
     fall_of,
+    finite,
     from_step,
-    known,
     metric,
     source,
     step_evidence,
 )
-from grpo_doctor.findings.learning_fixes import slower, stay_close
+from grpo_doctor.findings.learning_fixes import learning_advice, slower, stay_close
 from grpo_doctor.findings.rule import Answer, Evidence, Finding, Passed, Rule
-from grpo_doctor.findings.view import RunView, no_counterfactual
+from grpo_doctor.findings.view import RunView, identity, no_counterfactual
 
 POINTS = 40
 RULE = Rule(
-    id="GD063",
-    slug="reward-falls",
-    title="The reward falls after a peak",
+    *identity(__name__, __doc__),
     family="learning",
     needs=(metric("reward", POINTS),),
     uses=("reward_std",),
@@ -69,37 +66,29 @@ counterfactual = no_counterfactual  # it changes what is learned
 
 def check(view: RunView) -> Answer:
     """Compares the best stretch with the last one."""
-    reward = known(view, "reward")
+    reward = finite(view, "reward")
     fall = fall_of(reward)
     drop = fall.peak - fall.end
     errors = drop / fall.error if fall.error else float("inf")
-    spread = known(view, "reward_std")
+    spread = finite(view, "reward_std")
     typical = float(np.median(spread.values)) if len(spread) else 0.0
     gained = fall.peak - fall.start
-    least = max(MIN_LOST_SHARE * gained, MIN_OF_DEVIATION * typical)
-    if drop <= 0 or errors < MIN_ERRORS or drop < least:
+    min_drop = max(MIN_LOST_SHARE * gained, MIN_OF_DEVIATION * typical)
+    if drop <= 0 or errors < MIN_ERRORS or drop < min_drop:
         return Passed(f"the reward is {fall.peak:.3g} at best and {fall.end:.3g} at the end")
+    back = f"go back to a checkpoint before step {fall.peak_step}"
+    risk = "The steps since are lost, which are worse than nothing."
     below = fall.end < fall.start - 2 * fall.error
     return Finding(
         severity="high" if below else "medium",
         confidence=min(0.95, 0.6 + errors / 50),
-        cost=0.0,
         evidence=(
             *_evidence(fall, errors, source(reward)),
-            step_evidence("peak at step", fall.peak_step, reward),
+            *step_evidence("peak at step", fall.peak_step, reward),
         ),
         cause=f"The reward falls from {fall.peak:.3g} at step {fall.peak_step} to {fall.end:.3g}, "
         + ("below where it started." if below else f"having started at {fall.start:.3g}."),
-        fixes=(
-            view.advice(
-                f"go back to a checkpoint before step {fall.peak_step}",
-                LEARNS_OTHERWISE,
-                safety="changes-algorithm",
-                risk="The steps since are lost, which are worse than nothing.",
-            ),
-            *slower(view),
-            *stay_close(view),
-        ),
+        fixes=(learning_advice(view, back, risk=risk), *slower(view), *stay_close(view)),
         headline=f"The reward falls after its peak at step {fall.peak_step}",
         steps=from_step(reward, fall.peak_step),
     )

@@ -39,19 +39,18 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from grpo_doctor.findings.device_memory import GIB
 from grpo_doctor.findings.rule import Answer, Evidence, Finding, Fix, Passed, Rule
 from grpo_doctor.findings.signals import sampled
-from grpo_doctor.findings.view import RunView, no_counterfactual
+from grpo_doctor.findings.view import RunView, identity, no_counterfactual
 from grpo_doctor.findings.wording import percent
 from grpo_doctor.whatif import Withheld
+from grpo_doctor.whatif.room import GIB
 
 _WEIGHTS, _OPTIMIZER = "checkpoint/weights_bytes", "checkpoint/optimizer_bytes"
 _COUNT = "checkpoint/weights"
+_LIMIT, _ONLY_MODEL = "checkpoint.save_total_limit", "checkpoint.save_only_model"
 RULE = Rule(
-    id="GD071",
-    slug="checkpoint-bloat",
-    title="Checkpoints are larger than what will be used of them",
+    *identity(__name__, __doc__),
     family="system",
     needs=(
         sampled(_WEIGHTS, "record it with grpo_doctor_probes.counter after each checkpoint"),
@@ -91,31 +90,30 @@ def check(view: RunView) -> Answer:
     """Looks at the dtype on disk, and at the optimizer's part."""
     written = _written(view)
     wide = _wide(view, written)
-    kept = _kept(view, written.count)
+    on_disk = _count_on_disk(view, written.count)
     heavy = (
         written.optimizer >= MIN_OPTIMIZER_PART * written.each
-        and kept >= MIN_CHECKPOINTS
-        and view.knob("checkpoint.save_only_model") is not True
+        and on_disk >= MIN_CHECKPOINTS
+        and view.knob(_ONLY_MODEL) is not True
     )
     if not wide and not heavy:
         part = percent(written.optimizer / written.each) if written.each else "0%"
-        return Passed(f"{written.each / GIB:.3g} GiB each, {part} of it optimizer; {kept} kept")
+        return Passed(f"{written.each / GIB:.3g} GiB each, {part} of it optimizer; {on_disk} kept")
     causes = []
     if heavy:
         part = percent(written.optimizer / written.each)
-        causes.append(f"{part} of each checkpoint is optimizer state, and {kept} are kept")
+        causes.append(f"{part} of each checkpoint is optimizer state, and {on_disk} are kept")
     if wide:
         causes.append(
             f"weights take {written.per_weight:.2g} bytes on disk, "
             f"though the model is {view.knob('train.dtype')}"
         )
-    large = kept * written.each >= MEDIUM_GIB * GIB
+    large = on_disk * written.each >= MEDIUM_GIB * GIB
     return Finding(
         severity="medium" if wide or large else "low",
         confidence=0.9 if heavy else 0.8,
-        cost=0.0,
         phases=("checkpoint",),
-        evidence=_evidence(written, kept),
+        evidence=_evidence(written, on_disk),
         cause="; ".join(causes) + ".",
         fixes=(*(_lighter(view) if heavy else ()), *(_narrower(view) if wide else ())),
     )
@@ -134,8 +132,8 @@ def _written(view: RunView) -> Written:
     return Written(len(weights), float(np.mean(weights)), float(np.mean(optimizer)), per_weight)
 
 
-def _kept(view: RunView, count: int) -> int:
-    limit = view.knob("checkpoint.save_total_limit")
+def _count_on_disk(view: RunView, count: int) -> int:
+    limit = view.knob(_LIMIT)
     return min(count, limit) if isinstance(limit, int) and limit > 0 else count
 
 
@@ -148,13 +146,13 @@ def _wide(view: RunView, written: Written) -> bool:
     )
 
 
-def _evidence(written: Written, kept: int) -> tuple[Evidence, ...]:
+def _evidence(written: Written, on_disk: int) -> tuple[Evidence, ...]:
     where = f"checkpoint/* counters, mean of {written.count}"
     evidence = [
         Evidence("weights of one", written.weights / GIB, "GiB", where),
         Evidence("optimizer state of one", written.optimizer / GIB, "GiB", where),
-        Evidence("checkpoints kept", kept, "", where),
-        Evidence("together", kept * written.each / GIB, "GiB", where),
+        Evidence("checkpoints kept", on_disk, "", where),
+        Evidence("together", on_disk * written.each / GIB, "GiB", where),
     ]
     if written.per_weight is not None:
         evidence.append(Evidence("bytes per weight on disk", written.per_weight, "", where))
@@ -162,21 +160,14 @@ def _evidence(written: Written, kept: int) -> tuple[Evidence, ...]:
 
 
 def _lighter(view: RunView) -> tuple[Fix, ...]:
-    keep = view.setting(
-        "checkpoint.save_total_limit",
-        KEEP,
-        _UNKNOWN,
-        safety="same-math",
-        risk="Older checkpoints are removed: copy those that you want to compare.",
+    settings = (
+        (_LIMIT, KEEP, "Older checkpoints are removed: copy those that you want to compare."),
+        (_ONLY_MODEL, True, "The run can't be resumed with its optimizer state."),
     )
-    only = view.setting(
-        "checkpoint.save_only_model",
-        True,
-        _UNKNOWN,
-        safety="same-math",
-        risk="The run can't be resumed with its optimizer state.",
+    return tuple(
+        view.setting(name, value, _UNKNOWN, safety="same-math", risk=risk)
+        for name, value, risk in settings
     )
-    return keep, only
 
 
 def _narrower(view: RunView) -> tuple[Fix, ...]:

@@ -34,30 +34,26 @@ programs making room. On a shared host the pressure may be somebody else's.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 
-from grpo_doctor.analysis.intervals import Intervals
-from grpo_doctor.analysis.sampled import max_over, mean_over
+from grpo_doctor.analysis.sampled import max_over
 from grpo_doctor.findings import signals
-from grpo_doctor.findings.device_memory import GIB
 from grpo_doctor.findings.rule import Answer, Evidence, Finding, Fix, Passed, Rule
 from grpo_doctor.findings.severity import severity_of
 from grpo_doctor.findings.signals import any_of, sampled
-from grpo_doctor.findings.view import RunView, no_counterfactual
+from grpo_doctor.findings.view import RunView, identity, no_counterfactual
 from grpo_doctor.findings.wording import percent
-from grpo_doctor.trace.model import Series
 from grpo_doctor.whatif import Withheld
+from grpo_doctor.whatif.room import GIB
 
 _RUN = "record with `grpo-doctor run`"
 _PSI, _SWAP, _FAULTS = "host.psi_memory", "host.swap_used", "host.major_faults"
 _AVAILABLE = "host.memory_available"
+_WORKERS = "dataload.num_workers"
 RULE = Rule(
-    id="GD072",
-    slug="memory-pressure",
-    title="The host runs out of memory",
+    *identity(__name__, __doc__),
     family="system",
     needs=(
         signals.STEPS,
@@ -122,21 +118,16 @@ def check(view: RunView) -> Answer:
 
 def _pressure(view: RunView) -> Pressure:
     inside = view.analysis.used_windows
-
-    def worst(name: str, of: Callable[[Series, Intervals], float | None]) -> float | None:
-        values = [of(series, inside) for series in view.series(name)]
-        known = [value for value in values if value is not None]
-        return float(np.max(known)) if known else None
-
     swaps = view.series(_SWAP)
     before = [float(s.values[np.isfinite(s.values)][0]) for s in swaps]
     room = [s.values[np.isfinite(s.values)].min() for s in view.series(_AVAILABLE)]
-    stalled = worst(_PSI, mean_over)
+    peaks = [max_over(series, inside) for series in swaps]
+    stalled = view.highest_mean(_PSI)
     return Pressure(
         stalled=stalled / 100 if stalled is not None else None,
         swap_before=min(before) if before else None,
-        swap_peak=worst(_SWAP, max_over),
-        faults=worst(_FAULTS, mean_over),
+        swap_peak=max((peak for peak in peaks if peak is not None), default=None),
+        faults=view.highest_mean(_FAULTS),
         available=float(min(room)) if room else None,
     )
 
@@ -159,17 +150,10 @@ def _evidence(pressure: Pressure) -> tuple[Evidence, ...]:
 
 def _fixes(view: RunView) -> tuple[Fix, ...]:
     fixes = []
-    workers = view.knob("dataload.num_workers")
+    workers = view.knob(_WORKERS)
     if isinstance(workers, int) and workers > 1:
-        fixes.append(
-            view.setting(
-                "dataload.num_workers",
-                workers // 2,
-                _UNKNOWN,
-                safety="same-math",
-                risk="Loading may become what the step waits for.",
-            )
-        )
+        risk = "Loading may become what the step waits for."
+        fixes.append(view.setting(_WORKERS, workers // 2, _UNKNOWN, safety="same-math", risk=risk))
     for name in ("offload.optimizer", "offload.model"):
         if view.knob(name) is True:
             risk = "Takes GPU memory instead."

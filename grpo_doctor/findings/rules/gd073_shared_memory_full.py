@@ -35,19 +35,17 @@ from __future__ import annotations
 
 import numpy as np
 
-from grpo_doctor.findings.device_memory import GIB
 from grpo_doctor.findings.rule import Answer, Evidence, Finding, NotApplicable, Passed, Rule
 from grpo_doctor.findings.signals import sampled
-from grpo_doctor.findings.view import RunView, no_counterfactual
+from grpo_doctor.findings.view import RunView, identity, no_counterfactual
 from grpo_doctor.findings.wording import percent
 from grpo_doctor.whatif import Withheld
+from grpo_doctor.whatif.room import GIB
 
 _USED, _SIZE = "host.shm_used", "host.shm_size"
 _RUN = "record with `grpo-doctor run`"
 RULE = Rule(
-    id="GD073",
-    slug="shared-memory-full",
-    title="Shared memory is nearly full",
+    *identity(__name__, __doc__),
     family="system",
     needs=(sampled(_USED, _RUN), sampled(_SIZE, _RUN)),
 )
@@ -56,6 +54,10 @@ MIN_USED_SHARE = 0.80
 HIGH_USED_SHARE = 0.95
 # A container's default; a single batch of images fills it.
 DEFAULT_BYTES = 64 * 2**20
+_RISK = (
+    "Takes its share of the host's memory as it fills. In Kubernetes it is an emptyDir volume of "
+    "medium Memory at /dev/shm."
+)
 counterfactual = no_counterfactual  # it is no matter of time
 
 
@@ -69,11 +71,11 @@ def check(view: RunView) -> Answer:
     if share < MIN_USED_SHARE:
         return Passed(f"at most {percent(share)} of {size / GIB:.3g} GiB are in use")
     where = f"{_USED}, {_SIZE} of {host}"
+    reason = Withheld("it keeps the run alive and makes no step shorter")
     text = "for `docker run`: --shm-size 16g"
     return Finding(
         severity="high" if share >= HIGH_USED_SHARE else "medium",
         confidence=0.9,
-        cost=0.0,
         evidence=(
             Evidence("most in use", used / GIB, "GiB", where),
             Evidence("size", size / GIB, "GiB", where),
@@ -81,15 +83,7 @@ def check(view: RunView) -> Answer:
         ),
         cause=f"{percent(share)} of the {size / GIB:.3g} GiB of /dev/shm on {host} are in use"
         + (", which has a container's default size." if size <= DEFAULT_BYTES else "."),
-        fixes=(
-            view.edit(
-                text,
-                Withheld("it keeps the run alive and makes no step shorter"),
-                safety="same-math",
-                risk="Takes its share of the host's memory as it fills. In Kubernetes it is an "
-                "emptyDir volume of medium Memory at /dev/shm.",
-            ),
-        ),
+        fixes=(view.edit(text, reason, safety="same-math", risk=_RISK),),
     )
 
 

@@ -40,14 +40,12 @@ from grpo_doctor.analysis.steps import ERROR_PREFIX
 from grpo_doctor.findings.memory_fixes import fixes_for_memory
 from grpo_doctor.findings.rule import Answer, Evidence, Finding, Fix, NotApplicable, Rule
 from grpo_doctor.findings.signals import Signal
-from grpo_doctor.findings.view import RunView, no_counterfactual
+from grpo_doctor.findings.view import RunView, identity, no_counterfactual
 from grpo_doctor.trace.model import Kind
 from grpo_doctor.whatif import Withheld
 
 RULE = Rule(
-    id="GD074",
-    slug="ended-by-an-error",
-    title="The run was ended by an error",
+    *identity(__name__, __doc__),
     family="system",
     needs=(
         Signal(
@@ -100,11 +98,11 @@ def check(view: RunView) -> Answer:
     failed = failures(view)
     if not failed:
         return NotApplicable("no error left a phase: the ranks' own log says why the run ended")
-    first = next((f for f in failed if not _follows(f.text)), failed[0])
+    causes = (f for f in failed if not any(words in f.text.lower() for words in _FOLLOWS))
+    first = next(causes, failed[0])
     return Finding(
         severity="high",
         confidence=0.9,
-        cost=0.0,
         phases=(first.phase,),
         ranks=(first.rank,),
         evidence=(
@@ -129,21 +127,17 @@ def failures(view: RunView) -> list[Failure]:
     trace = view.trace
     spans = trace.spans
     last: dict[int, Failure] = {}
-    wanted = {n for n, name in enumerate(trace.names) if name.startswith(ERROR_PREFIX)}
+    errors = {n for n, name in enumerate(trace.names) if name.startswith(ERROR_PREFIX)}
     ranks = {process.index: process.rank for process in trace.processes}
     for row in np.flatnonzero(spans.kind == Kind.INSTANT):
         name, rank = int(spans.name[row]), ranks.get(int(spans.process[row]))
-        if name not in wanted or rank is None:
+        if name not in errors or rank is None:
             continue
         phase, _, text = trace.names[name].removeprefix(ERROR_PREFIX).partition("/")
         failure = Failure(int(spans.start_ns[row]), rank, phase, text)
         if rank not in last or last[rank].at_ns <= failure.at_ns:
             last[rank] = failure
     return sorted(last.values(), key=lambda f: f.at_ns)
-
-
-def _follows(text: str) -> bool:
-    return any(words in text.lower() for words in _FOLLOWS)
 
 
 def _fixes(view: RunView, failure: Failure) -> tuple[Fix, ...]:

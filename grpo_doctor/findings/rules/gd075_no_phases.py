@@ -38,7 +38,7 @@ from __future__ import annotations
 import numpy as np
 
 from grpo_doctor.findings.rule import Answer, Evidence, Finding, Fix, NotApplicable, Passed, Rule
-from grpo_doctor.findings.view import RunView, no_counterfactual
+from grpo_doctor.findings.view import RunView, identity, no_counterfactual
 from grpo_doctor.launches.launcher import unwrap
 from grpo_doctor.launches.programs import recognize
 from grpo_doctor.launches.words import from_arguments
@@ -56,14 +56,7 @@ _MEANS = {
     "gpu.util": ("GPU busy by its driver", "%"),
     "host.cpu": ("host's processors busy", "%"),
 }
-RULE = Rule(
-    id="GD075",
-    slug="no-phases",
-    title="The run has no phases",
-    family="visibility",
-    needs=(),
-    uses=(*_PEAKS, *_MEANS),
-)
+RULE = Rule(*identity(__name__, __doc__), family="visibility", needs=(), uses=(*_PEAKS, *_MEANS))
 _FIVE_LINES = """from grpo_doctor_probes import phase, step
 for number, batch in enumerate(batches):
     with step(number):
@@ -86,7 +79,6 @@ def check(view: RunView) -> Answer:
     return Finding(
         severity="info",
         confidence=1.0,
-        cost=0.0,
         evidence=_evidence(view),
         cause=f"The command starts {framework}, but none of its hooks took effect."
         if framework

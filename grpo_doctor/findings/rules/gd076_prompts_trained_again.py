@@ -40,11 +40,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from grpo_doctor.findings import signals
-from grpo_doctor.findings.knob_access import by_model, edits_of, whole
+from grpo_doctor.findings.knob_access import by_model, edits_of, halved, integer
 from grpo_doctor.findings.rule import Answer, Evidence, Finding, Fix, NotApplicable, Passed, Rule
 from grpo_doctor.findings.severity import severity_of
 from grpo_doctor.findings.signals import Signal, any_of, sampled
-from grpo_doctor.findings.view import RunView
+from grpo_doctor.findings.view import RunView, identity
 from grpo_doctor.findings.wording import percent
 from grpo_doctor.whatif import Prediction, Withheld
 from grpo_doctor.whatif.edits import Change, Edit
@@ -52,9 +52,7 @@ from grpo_doctor.whatif.edits import Change, Edit
 _PROMPTS, _COMPLETIONS = "rollout/prompt_tokens", "rollout/tokens"
 _LENGTHS = ("prompt_length/mean", "response_length/mean")
 RULE = Rule(
-    id="GD076",
-    slug="prompts-trained-again",
-    title="Prompts are computed once per completion in training",
+    *identity(__name__, __doc__),
     family="training",
     needs=(
         signals.STEPS,
@@ -121,7 +119,7 @@ def check(view: RunView) -> Answer:
             Evidence("completion tokens", tokens.completions, "", tokens.source),
             Evidence("completions of a prompt in one pass", tokens.copies, "", "settings"),
             Evidence("repeated, of all tokens", 100 * tokens.repeated, "%", tokens.source),
-            *(e for phase in phases for e in view.phase_evidence(phase)),
+            *view.phase_evidence(*phases),
         ),
         cause=f"{percent(tokens.repeated)} of the tokens that go through {' and '.join(phases)} "
         f"repeat a prompt that {tokens.copies} completions share.",
@@ -136,10 +134,10 @@ def counterfactual(view: RunView) -> tuple[Change, ...]:
 
 
 def _tokens(view: RunView) -> _Tokens | None:
-    group = whole(view, _GROUP)
+    group = integer(view, _GROUP)
     if group is None or group < 1:
         return None
-    copies = max(1, min(group, whole(view, _MICRO) or group))
+    copies = max(1, min(group, integer(view, _MICRO) or group))
     prompts, completions = view.counted_mean(_PROMPTS), view.counted_mean(_COMPLETIONS)
     if prompts is not None and completions is not None:
         return _Tokens(prompts, completions, copies, f"{_PROMPTS} and {_COMPLETIONS}")
@@ -150,12 +148,9 @@ def _tokens(view: RunView) -> _Tokens | None:
 
 
 def _outcome(view: RunView, tokens: _Tokens) -> Prediction | Withheld:
-    left = 1 - tokens.repeated
-    own = view.predict(
-        (Edit(_PHASES, left),),
-        "with each prompt computed once in a pass (cautious end: half of that helps)",
-        at_least=(Edit(_PHASES, (1 + left) / 2),),
-    )
+    edits = (Edit(_PHASES, 1 - tokens.repeated),)
+    scenario = "with each prompt computed once in a pass (cautious end: half of that helps)"
+    own = view.predict(edits, scenario, at_least=halved(edits))
     return by_model(view, own, train__share_prompts=True)
 
 

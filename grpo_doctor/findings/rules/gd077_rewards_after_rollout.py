@@ -43,13 +43,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from grpo_doctor.findings import signals
-from grpo_doctor.findings.knob_access import edits_of
+from grpo_doctor.findings.knob_access import edits_of, halved
 from grpo_doctor.findings.reward_functions import reward_seconds, typical
 from grpo_doctor.findings.rule import Answer, Evidence, Finding, NotApplicable, Passed, Rule
 from grpo_doctor.findings.severity import severity_of
 from grpo_doctor.findings.signals import Signal
 from grpo_doctor.findings.span_counts import seconds_just_after
-from grpo_doctor.findings.view import RunView
+from grpo_doctor.findings.view import RunView, identity
 from grpo_doctor.findings.wording import percent
 from grpo_doctor.whatif import Prediction, Withheld
 from grpo_doctor.whatif.edits import Change, Edit
@@ -57,9 +57,7 @@ from grpo_doctor.whatif.edits import Change, Edit
 _TRL = ("completions/mean_length", "completions/max_length")
 _VERL = ("response_length/mean", "response_length/max")
 RULE = Rule(
-    id="GD077",
-    slug="rewards-after-rollout",
-    title="Rewards wait for the whole rollout",
+    *identity(__name__, __doc__),
     family="reward",
     needs=(
         signals.STEPS,
@@ -100,7 +98,7 @@ def check(view: RunView) -> Answer:
     plan = _plan(view)
     if plan is None:
         return NotApplicable("no rewards follow a rollout, or completions have no length")
-    share = plan.hidden_s / view.step_s if view.step_s else 0.0
+    share = view.of_step(plan.hidden_s)
     if share < MIN_SHARE or plan.hidden_s < MIN_HIDDEN_S:
         return Passed(
             f"{percent(share, 1)} of the step could be scored while completions are generated"
@@ -144,9 +142,9 @@ def counterfactual(view: RunView) -> tuple[Change, ...]:
 
 
 def _plan(view: RunView) -> _Plan | None:
-    whole = typical(reward_seconds(view))
+    scoring = typical(reward_seconds(view))
     # What a rollout with turns scores between them is no part of this.
-    following = min(whole, seconds_just_after(view, "reward", "rollout"))
+    following = min(scoring, seconds_just_after(view, "reward", "rollout"))
     lengths = _lengths(view)
     if following <= 0 or lengths is None:
         return None
@@ -158,19 +156,16 @@ def _plan(view: RunView) -> _Plan | None:
 def _lengths(view: RunView) -> tuple[float, float] | None:
     """The mean over the steps of the mean and of the longest completion."""
     for pair in (_TRL, _VERL):
-        means, most = (view.metric_values(key) for key in pair)
-        if means is None or most is None:
+        means, longest = (view.metric_values(key) for key in pair)
+        if means is None or longest is None:
             continue
-        known = np.isfinite(means) & np.isfinite(most) & (most > 0)
-        if known.any():
-            return float(means[known].mean()), float(most[known].mean())
+        valid = np.isfinite(means) & np.isfinite(longest) & (longest > 0)
+        if valid.any():
+            return float(means[valid].mean()), float(longest[valid].mean())
     return None
 
 
 def _outcome(view: RunView, plan: _Plan) -> Prediction | Withheld:
-    left = 1 - plan.hidden_s / plan.reward_s
-    return view.predict(
-        (Edit(("reward",), left),),
-        "with completions scored as they are done (cautious end: half of that fits in)",
-        at_least=(Edit(("reward",), (1 + left) / 2),),
-    )
+    edits = (Edit(("reward",), 1 - plan.hidden_s / plan.reward_s),)
+    scenario = "with completions scored as they are done (cautious end: half of that fits in)"
+    return view.predict(edits, scenario, at_least=halved(edits))

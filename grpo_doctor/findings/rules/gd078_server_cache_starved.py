@@ -63,15 +63,13 @@ from grpo_doctor.findings.rules.gd012_cache_starved import (
     MIN_QUEUED,
     MIN_ROLLOUT_SHARE,
 )
-from grpo_doctor.findings.severity import Severity, severity_of
-from grpo_doctor.findings.view import RunView, no_counterfactual
+from grpo_doctor.findings.severity import severity_of
+from grpo_doctor.findings.view import RunView, identity, no_counterfactual
 from grpo_doctor.findings.wording import percent
 from grpo_doctor.whatif import Withheld
 
 RULE = Rule(
-    id="GD078",
-    slug="server-cache-starved",
-    title="A rollout server's KV cache is too small",
+    *identity(__name__, __doc__),
     family="rollout",
     needs=(
         signals.STEPS,
@@ -112,7 +110,8 @@ def check(view: RunView) -> Answer:
         return Passed(f"{percent(queued)} of the requests wait, {percent(preempted)} are preempted")
     cost = share * _held_back(worst)
     return Finding(
-        severity=_severity(cost, preempted),
+        # Waiting alone may be the batch that the GPU can take: grave only with work thrown away.
+        severity=severity_of(cost, proven=preempted >= MIN_PREEMPTED),
         confidence=0.9 if preempted >= MIN_PREEMPTED else 0.7,
         cost=cost,
         phases=("rollout",),
@@ -143,13 +142,6 @@ def _preemptions(load: Load) -> str:
     return f", and {load.preemptions:.3g} per step are thrown out and computed again"
 
 
-def _severity(cost: float, preempted: float) -> Severity:
-    """Waiting alone may be the batch that the GPU can take: grave only with work thrown away."""
-    return (
-        severity_of(cost) if preempted >= MIN_PREEMPTED or severity_of(cost) == "low" else "medium"
-    )
-
-
 def _fix(view: RunView, load: Load) -> Fix:
     program = load.program
     sized = [name for name in _SIZES if program is not None and name in program.options]
@@ -158,8 +150,8 @@ def _fix(view: RunView, load: Load) -> Fix:
         text = f"start the server without {words}, or with more: that fixes how large its cache is"
         return view.advice(text, Withheld(_REASON), safety="same-math")
     now = program.value(_KNOB) if program else None
-    most = _USUAL if program and program.table == "sglang" else _MOST
-    target = next((t for t in (_USUAL, most) if isinstance(now, float | int) and now < t), None)
+    ceiling = _USUAL if program and program.table == "sglang" else _MOST
+    target = next((t for t in (_USUAL, ceiling) if isinstance(now, float | int) and now < t), None)
     fewer = "add a server, or roll out fewer completions at once: nearly all memory is the server's"
     if target is None and now is not None:
         return view.advice(fewer, Withheld(_REASON), safety="same-math")

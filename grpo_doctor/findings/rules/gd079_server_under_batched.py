@@ -60,15 +60,13 @@ from grpo_doctor.findings.rules.gd015_rollout_under_batched import (
     MIN_QUEUED,
     MIN_ROLLOUT_SHARE,
 )
-from grpo_doctor.findings.severity import Severity, severity_of
-from grpo_doctor.findings.view import RunView, no_counterfactual
+from grpo_doctor.findings.severity import severity_of
+from grpo_doctor.findings.view import RunView, identity, no_counterfactual
 from grpo_doctor.findings.wording import percent
 from grpo_doctor.whatif import Withheld
 
 RULE = Rule(
-    id="GD079",
-    slug="server-under-batched",
-    title="A rollout server lets too few requests run at once",
+    *identity(__name__, __doc__),
     family="rollout",
     needs=(signals.STEPS, signals.PHASES, server_signal(RUNNING), server_signal(WAITING)),
     uses=(CACHE, PREEMPTIONS, TOKENS),
@@ -116,23 +114,19 @@ def _slots(load: Load) -> float | None:
 
 
 def _finding(view: RunView, load: Load, cost: float, slots: float | None) -> Finding:
-    known = [] if slots is None else [Evidence("limit of requests", slots, "", "its command")]
+    limit = [] if slots is None else [Evidence("limit of requests", slots, "", "its command")]
     room = "" if load.cache_peak_pct is None else f", and its cache is {load.cache_peak_pct:.0f}%"
     return Finding(
-        severity=_severity(view, cost),
+        # Without a GPU decoding is bound by computing, so the cost is only a bound.
+        severity=severity_of(cost, proven=view.has_gpu),
         confidence=0.85 if slots is not None and view.has_gpu else 0.6,
         cost=cost,
         phases=("rollout",),
-        evidence=(*load.evidence("requests", "cache"), *known, *view.phase_evidence("rollout")),
+        evidence=(*load.evidence("requests", "cache"), *limit, *view.phase_evidence("rollout")),
         cause=f"{percent(load.queued_share)} of the requests at {load.name} wait: at most "
         f"{load.running_peak:.0f} run at once" + (f"{room} full at its peak." if room else "."),
         fixes=(_fix(view, load),),
     )
-
-
-def _severity(view: RunView, cost: float) -> Severity:
-    """Without a GPU decoding is bound by computing, so the cost is only a bound."""
-    return severity_of(cost) if view.has_gpu or severity_of(cost) == "low" else "medium"
 
 
 def _fix(view: RunView, load: Load) -> Fix:

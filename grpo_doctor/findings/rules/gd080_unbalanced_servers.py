@@ -55,20 +55,18 @@ from grpo_doctor.findings.rollout_servers import (
     Load,
     engine_within_ranks,
     loads,
-    said_by,
+    series_of_server,
     server_signal,
 )
 from grpo_doctor.findings.rule import Answer, Evidence, Finding, NotApplicable, Passed, Rule
 from grpo_doctor.findings.severity import severity_of
-from grpo_doctor.findings.view import RunView, no_counterfactual
+from grpo_doctor.findings.view import RunView, identity, no_counterfactual
 from grpo_doctor.findings.wording import percent
 from grpo_doctor.trace.model import Series
 from grpo_doctor.whatif import Withheld
 
 RULE = Rule(
-    id="GD080",
-    slug="unbalanced-servers",
-    title="Rollout servers share the work unevenly",
+    *identity(__name__, __doc__),
     family="rollout",
     needs=(signals.STEPS, signals.PHASES, server_signal(RUNNING)),
     uses=(WAITING, CACHE, PREEMPTIONS, TOKENS),
@@ -81,7 +79,7 @@ MIN_COST = 0.03
 # Each server is asked once a second, at a moment of its own: a queue is known to stand beside an
 # idle server only where both were seen twice.
 _SEEN_TWICE_NS = 2_000_000_000
-_REASON = "which requests went to which server was not recorded"
+_UNKNOWN = Withheld("which requests went to which server was not recorded")
 counterfactual = no_counterfactual  # how long an even share would have taken is unknown
 
 
@@ -93,7 +91,7 @@ def check(view: RunView) -> Answer:
     if len(servers) < 2:
         return NotApplicable("the run has no two servers that joined it")
     busy = [_time(view, load, RUNNING) for load in servers]
-    what, shares = _shares(servers)
+    unit, shares = _shares(servers)
     rollout = view.share("rollout")
     beside_idle = _queue_beside_idle(view, servers)
     longer = max(busy) - float(np.mean(busy))
@@ -101,9 +99,11 @@ def check(view: RunView) -> Answer:
     cost = min(rollout, max(beside_idle, longer if few else 0.0))
     if cost < MIN_COST:
         return Passed(
-            f"the server with the fewest has {percent(min(shares))} of the {what}, and requests "
+            f"the server with the fewest has {percent(min(shares))} of the {unit}, and requests "
             f"wait beside an idle one for {percent(beside_idle, 1)} of the steps"
         )
+    text = "give each request to the server with the fewest open ones"
+    risk = "Completions of one prompt on several servers compute its prefix on each."
     return Finding(
         severity=severity_of(cost),
         confidence=0.8 if few else 0.7,
@@ -113,20 +113,13 @@ def check(view: RunView) -> Answer:
             *(
                 row
                 for load, share, part in zip(servers, shares, busy)
-                for row in _evidence(load, what, share, part)
+                for row in _evidence(load, unit, share, part)
             ),
             Evidence("a queue beside an idle server", 100 * beside_idle, "% of the steps", RUNNING),
             *view.phase_evidence("rollout"),
         ),
-        cause=_cause(servers, what, shares, beside_idle),
-        fixes=(
-            view.advice(
-                "give each request to the server with the fewest open ones",
-                Withheld(_REASON),
-                safety="same-math",
-                risk="Completions of one prompt on several servers compute its prefix on each.",
-            ),
-        ),
+        cause=_cause(servers, unit, shares, beside_idle),
+        fixes=(view.advice(text, _UNKNOWN, safety="same-math", risk=risk),),
     )
 
 
@@ -143,7 +136,7 @@ def _shares(servers: list[Load]) -> tuple[str, list[float]]:
 def _time(view: RunView, load: Load, name: str) -> float:
     """For which part of the steps a server said of a number that it is above zero."""
     windows = view.analysis.used_windows
-    above = _where(said_by(view, name, load.host, load.pid), zero=False)
+    above = _where(series_of_server(view, name, load.host, load.pid), zero=False)
     return intersect(above, windows).total_ns / windows.total_ns if windows.total_ns else 0.0
 
 
@@ -161,14 +154,14 @@ def _queue_beside_idle(view: RunView, servers: list[Load]) -> float:
         return 0.0
     queues, idle = [], []
     for load in servers:
-        waiting = said_by(view, WAITING, load.host, load.pid)
-        resting = _where(said_by(view, RUNNING, load.host, load.pid), zero=True)
+        waiting = series_of_server(view, WAITING, load.host, load.pid)
+        resting = _where(series_of_server(view, RUNNING, load.host, load.pid), zero=True)
         queues.append(_where(waiting, zero=False))
         idle.append(intersect(resting, _where(waiting, zero=True)) if waiting else resting)
     together = [
-        _lasting(intersect(intersect(queue, rest), windows)).total_ns
+        _lasting(intersect(intersect(queue, idle_times), windows)).total_ns
         for at, queue in enumerate(queues)
-        for other, rest in enumerate(idle)
+        for other, idle_times in enumerate(idle)
         if at != other
     ]
     return max(together) / windows.total_ns
@@ -179,19 +172,19 @@ def _lasting(stretches: Intervals) -> Intervals:
     return joined.select(joined.end_ns - joined.start_ns >= _SEEN_TWICE_NS)
 
 
-def _evidence(load: Load, what: str, share: float, busy: float) -> tuple[Evidence, ...]:
+def _evidence(load: Load, unit: str, share: float, busy: float) -> tuple[Evidence, ...]:
     source = f"/metrics of {load.name}"
     return (
-        Evidence(f"{what} of {load.name}", round(100 * share, 1), "% of all", source),
+        Evidence(f"{unit} of {load.name}", round(100 * share, 1), "% of all", source),
         Evidence(f"any request at {load.name}", round(100 * busy, 1), "% of the steps", source),
     )
 
 
-def _cause(servers: list[Load], what: str, shares: list[float], beside_idle: float) -> str:
-    fewest, most = int(np.argmin(shares)), int(np.argmax(shares))
+def _cause(servers: list[Load], unit: str, shares: list[float], beside_idle: float) -> str:
+    fewest, busiest = int(np.argmin(shares)), int(np.argmax(shares))
     words = (
-        f"{servers[fewest].name} has {percent(shares[fewest])} of the {what}, "
-        f"{servers[most].name} {percent(shares[most])}"
+        f"{servers[fewest].name} has {percent(shares[fewest])} of the {unit}, "
+        f"{servers[busiest].name} {percent(shares[busiest])}"
     )
     if beside_idle >= MIN_COST:
         words += (

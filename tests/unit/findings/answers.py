@@ -85,7 +85,8 @@ def _changes(trace: Trace, rule: RuleFile) -> Iterator[tuple[str, Trace]]:
     yield "nothing recorded but what is needed", _only(trace, rule)
     for name, value in run.knobs.items():
         other = (not value) if isinstance(value, bool) else 1 if isinstance(value, int) else None
-        changed = {key: it for key, it in {**run.knobs, name: other}.items() if it is not None}
+        knobs = {**run.knobs, name: other}
+        changed = {key: value for key, value in knobs.items() if value is not None}
         yield f"{name} {_text(other)}", replace(trace, run=replace(run, knobs=changed))
 
 
@@ -93,21 +94,21 @@ def _only(trace: Trace, rule: RuleFile) -> Trace:
     """Less the series and metrics that the rule reads where there are any."""
     needed = {name for signal in rule.RULE.needs for name in signal.reads}
 
-    def kept(name: str) -> bool:
+    def is_needed(name: str) -> bool:
         return any(fnmatchcase(name, pattern) for pattern in needed)
 
-    metrics = {name: values for name, values in trace.metrics.values.items() if kept(name)}
+    metrics = {name: values for name, values in trace.metrics.values.items() if is_needed(name)}
     return replace(
         trace,
-        series=tuple(series for series in trace.series if kept(series.name)),
+        series=tuple(series for series in trace.series if is_needed(series.name)),
         metrics=replace(trace.metrics, values=metrics),
     )
 
 
 def recorded() -> dict[str, Answers]:
     """What was written down."""
-    known: dict[str, Answers] = json.loads(RECORDED.read_text())
-    return known
+    answers: dict[str, Answers] = json.loads(RECORDED.read_text())
+    return answers
 
 
 if __name__ == "__main__":

@@ -66,16 +66,16 @@ def learner(
         knobs: settings beside the usual ones.
     """
     rng = np.random.default_rng(seed)
-    found = healthy_metrics(steps, rng)
+    curves = healthy_metrics(steps, rng)
     t = np.linspace(0, 1, steps)
     for name, change in (changes or {}).items():
-        usual = found.get(name, np.zeros(steps))
+        usual = curves.get(name, np.zeros(steps))
         new = change(t, usual, rng) if callable(change) else change
         if new is None:
-            found.pop(name, None)
+            curves.pop(name, None)
         else:
-            found[name] = np.broadcast_to(np.asarray(new, dtype=np.float64), (steps,))
+            curves[name] = np.broadcast_to(np.asarray(new, dtype=np.float64), (steps,))
     build = run(knobs={**SETTINGS, "rollout.num_generations": 8, **(knobs or {})}, **facts)
     for i in range(steps):
-        build.metrics(i + 1, **{name: float(values[i]) for name, values in found.items()})
+        build.metrics(i + 1, **{name: float(values[i]) for name, values in curves.items()})
     return build

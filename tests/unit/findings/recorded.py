@@ -44,9 +44,9 @@ def inside(
 ) -> TraceBuilder:
     """Spans of this name in each span of its phase: `value` seconds together, none for 0."""
     phase = name.partition("/")[0]
-    seen: dict[int, int] = {}
+    numbers: dict[int, int] = {}
     for rank, start, _, _ in _rows(build, Kind.SPAN, phase):
-        number = seen[rank] = seen.get(rank, -1) + 1
+        number = numbers[rank] = numbers.get(rank, -1) + 1
         seconds = _value(value, rank, number)
         now = start + _value(begin, rank, number)
         for _ in range(times if seconds > 0 else 0):
@@ -77,7 +77,7 @@ def judged(rule: RuleFile, build: TraceBuilder) -> Answer:
     return rule.check(view)
 
 
-def found(rule: RuleFile, build: TraceBuilder) -> Finding:
+def finding_by(rule: RuleFile, build: TraceBuilder) -> Finding:
     """The finding of a rule that must have one."""
     answer = judged(rule, build)
     assert isinstance(answer, Finding), answer

@@ -19,17 +19,17 @@ Examples = tuple[Callable[[], TraceBuilder], Callable[[], TraceBuilder]]
 _FILES = sorted((Path(__file__).parent / "rules").glob("test_gd*.py"))
 
 
-def _found() -> dict[str, Examples]:
-    found = {}
+def _examples() -> dict[str, Examples]:
+    examples = {}
     for path in _FILES:
         module = importlib.import_module(f"tests.unit.findings.rules.{path.stem}")
         if hasattr(module, "sick") and hasattr(module, "well"):  # else a test of test_rules fails
-            found[path.stem.removeprefix("test_").upper()] = (module.sick, module.well)
-    return found
+            examples[path.stem.removeprefix("test_").upper()] = (module.sick, module.well)
+    return examples
 
 
 # Rule id: (a run that has it, a run that has not).
-EXAMPLES: dict[str, Examples] = {**example_runs.EXAMPLES, **_found()}
+EXAMPLES: dict[str, Examples] = {**example_runs.EXAMPLES, **_examples()}
 
 
 def runs_of(rule_id: str) -> dict[str, Callable[[], TraceBuilder]]:

@@ -10,12 +10,16 @@ import pytest
 from grpo_doctor.findings import RunView, run_rules
 from grpo_doctor.findings.rule import Finding, Passed
 from grpo_doctor.findings.rule_overlap import finding_of, fixed_alike
-from grpo_doctor.findings.rules import gd002_data_starvation, gd004_straggler, gd033_slow_reward
+from grpo_doctor.findings.rules import (
+    gd002_data_starvation,
+    gd004_straggler_rank,
+    gd033_slow_reward,
+)
 from grpo_doctor.findings.view import RuleFile
 from tests.build import TraceBuilder
 from tests.unit.findings.example_runs import HEALTHY, SETTINGS, run, starved, straggling
-from tests.unit.findings.recorded import count, found, inside, judged
-from tests.unit.findings.rules.saying import counted, finding, passed, step_s
+from tests.unit.findings.recorded import count, finding_by, inside, judged
+from tests.unit.findings.rules.saying import counted, finding_in, passed, step_s
 from tests.unit.findings.rules.test_gd023 import TIMES
 from tests.unit.findings.rules.test_gd030 import RESTARTS, loads
 
@@ -26,8 +30,8 @@ def view_of(build: TraceBuilder) -> RunView:
 
 def test_another_rules_finding_is_what_it_would_say_itself() -> None:
     view = view_of(straggling())
-    assert finding_of(gd004_straggler, view) == gd004_straggler.check(view)
-    assert finding_of(gd004_straggler, view_of(run())) is None
+    assert finding_of(gd004_straggler_rank, view) == gd004_straggler_rank.check(view)
+    assert finding_of(gd004_straggler_rank, view_of(run())) is None
 
 
 def test_a_rule_that_lacks_its_signals_finds_nothing() -> None:
@@ -35,8 +39,8 @@ def test_a_rule_that_lacks_its_signals_finds_nothing() -> None:
     for step in range(6):
         for rank in (0, 1):
             build.step(rank, step, 10.0 * step, {"train": 4.0 + rank}, end_s=10.0 * step + 9)
-    assert finding_of(gd004_straggler, view_of(build)) is None
-    assert finding_of(gd004_straggler, view_of(run(ranks=1))) is None
+    assert finding_of(gd004_straggler_rank, view_of(build)) is None
+    assert finding_of(gd004_straggler_rank, view_of(run(ranks=1))) is None
 
 
 def test_a_rule_that_fails_finds_nothing() -> None:
@@ -57,11 +61,11 @@ def test_a_rule_is_asked_once_however_many_want_its_answer() -> None:
     rule = cast(RuleFile, SimpleNamespace(RULE=gd002_data_starvation.RULE, check=check))
     assert finding_of(rule, view) is finding_of(rule, view) is None
     assert run_rules(view, [rule]).passed == ((rule.RULE, Passed("")),)
-    assert [narrow.whole for narrow in asked] == [view]
+    assert [narrow.unrestricted for narrow in asked] == [view]
 
 
 def test_the_same_knob_is_the_same_fix() -> None:
-    answer = found(gd002_data_starvation, starved())
+    answer = finding_by(gd002_data_starvation, starved())
     assert fixed_alike(answer, "dataload.num_workers")
     assert not fixed_alike(answer, "dataload.prefetch_factor")
     assert not fixed_alike(None, "dataload.num_workers")
@@ -85,17 +89,17 @@ def test_an_offload_that_only_collects_garbage_is_the_collectors_rule() -> None:
     for rank, start in _phase_starts(build, "offload"):
         build.span(rank, "offload/collect", start, start + 1.9, depth=2)
     assert "see GD011" in passed(build, "GD001")
-    assert finding(build, "GD011").fixes[0].knob == "offload.gc_collect"
+    assert finding_in(build, "GD011").fixes[0].knob == "offload.gc_collect"
 
 
 def test_what_a_collection_stands_in_line_is_not_held_against_it() -> None:
     pauses = {"gc/seconds": 2.4, "gc/longest_s": 2.0}  # of steps of 9.85 s
-    assert finding(counted(run(), pauses), "GD024").severity == "high"
+    assert finding_in(counted(run(), pauses), "GD024").severity == "high"
     build = counted(run(), pauses)
     build.series("host.cpu", "%", TIMES, [99.0, 99.0])
     for rank in range(4):
         build.series("rank.cpu_wait", "%", TIMES, [30.0, 30.0], scope="rank", rank=rank)
-    answer = finding(build, "GD024")
+    answer = finding_in(build, "GD024")
     assert answer.severity == "medium"
     assert answer.cost == pytest.approx(2.4 / step_s(), rel=0.01)
 

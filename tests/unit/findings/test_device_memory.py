@@ -27,7 +27,7 @@ def on_host(free_gib: list[float], *, ranks: int = 1, device: str = "cpu") -> Tr
         for rank in range(ranks):
             build.step(rank, number, 10.0 * number, {"train": 10.0})
     if free_gib:
-        times, values = [10.0 * n for n in range(len(free_gib))], [GIB * it for it in free_gib]
+        times, values = [10.0 * n for n in range(len(free_gib))], [GIB * free for free in free_gib]
         build.series("host.memory_available", "bytes", times, values)
     return build
 

@@ -8,9 +8,9 @@ FOLDER = Path(__file__).parents[3] / "docs" / "rules"
 
 
 def test_the_pages_are_up_to_date() -> None:
-    wanted = docs.pages()
+    pages = docs.pages()
     on_disk = {path.name: path.read_text(encoding="utf-8") for path in FOLDER.glob("*.md")}
-    assert on_disk == wanted, "run `python -m grpo_doctor.findings.docs`"
+    assert on_disk == pages, "run `python -m grpo_doctor.findings.docs`"
 
 
 def test_pages_are_written_into_a_folder(tmp_path: Path) -> None:

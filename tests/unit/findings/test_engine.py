@@ -41,8 +41,8 @@ class Fake:
         return ()
 
 
-def found(share: float) -> Finding:
-    return Finding(severity_of(share), 1.0, share, (), "", ())
+def of_cost(share: float) -> Finding:
+    return Finding(severity_of(share), 1.0, (), "", (), cost=share)
 
 
 def test_a_rule_that_fails_is_an_entry_and_the_others_go_on() -> None:
@@ -59,7 +59,7 @@ def test_missing_signals_are_named_with_what_to_do() -> None:
     build = TraceBuilder(ranks=2)
     build.step(0, 0, 0.0, {"train": 1.0})
     build.step(1, 0, 0.0, {"train": 1.0})
-    results = run_rules(RunView.of(build.build()), [Fake(found(0.5), needs=EVERY)])
+    results = run_rules(RunView.of(build.build()), [Fake(of_cost(0.5), needs=EVERY)])
     ((_, entry),) = results.not_run
     steps, collectives, memory, settings = entry.missing
     assert steps.startswith("at least 3 steps")
@@ -70,10 +70,10 @@ def test_missing_signals_are_named_with_what_to_do() -> None:
 
 def test_findings_are_sorted_by_gravity_then_cost() -> None:
     rules = [
-        Fake(found(0.03), name="A"),
-        Fake(found(0.09), name="B"),
-        Fake(found(0.50), name="C"),
-        Fake(found(0.15), name="D"),
+        Fake(of_cost(0.03), name="A"),
+        Fake(of_cost(0.09), name="B"),
+        Fake(of_cost(0.50), name="C"),
+        Fake(of_cost(0.15), name="D"),
     ]
     results = run_rules(RunView.of(healthy()), rules)
     assert [r.id for r, _ in results.findings] == ["C", "D", "B", "A"]
@@ -81,7 +81,11 @@ def test_findings_are_sorted_by_gravity_then_cost() -> None:
 
 
 def test_what_ended_a_run_comes_before_what_is_graver() -> None:
-    rules = [Fake(found(0.5), name="A"), Fake(found(0.01), name="GD074"), Fake(found(0.5))]
+    rules = [
+        Fake(of_cost(0.5), name="A"),
+        Fake(of_cost(0.01), name="GD074"),
+        Fake(of_cost(0.5)),
+    ]
     results = run_rules(RunView.of(healthy()), rules)
     assert [r.id for r, _ in results.findings] == ["GD074", "A", "GD900"]
 
@@ -100,7 +104,7 @@ def test_a_recording_without_anything_runs_no_rule() -> None:
 
 
 def test_the_largest_predicted_gain_counts() -> None:
-    assert found(0.1).gain == 0
+    assert of_cost(0.1).gain == 0
     assert Prediction(-20, -15, -10, "").mid == -15
 
 

@@ -20,21 +20,21 @@ def view(**values: float) -> RunView:
 
 
 def test_samples_are_those_of_the_steps_and_all_engines() -> None:
-    found = view(steps=100.0)
-    assert len(per_rollout(found, "steps")) == 6 * 4
-    assert mean_of(found, "steps") == 100
-    assert mean_of(found, "never") is None
+    counters = view(steps=100.0)
+    assert len(per_rollout(counters, "steps")) == 6 * 4
+    assert mean_of(counters, "steps") == 100
+    assert mean_of(counters, "never") is None
 
 
 def test_the_queued_share_is_of_all_requests() -> None:
-    found = view(running_requests_mean=30.0, waiting_requests_mean=10.0)
-    assert queued_share(found) == pytest.approx(0.25)
+    counters = view(running_requests_mean=30.0, waiting_requests_mean=10.0)
+    assert queued_share(counters) == pytest.approx(0.25)
     assert queued_share(view(running_requests_mean=30.0)) == 0
 
 
 def test_lengths_are_added_up_by_bucket() -> None:
-    found = view(completions_of_3_to_4_tokens=9.0, completions_of_5_to_8_tokens=1.0)
-    counts = lengths(found)
+    counters = view(completions_of_3_to_4_tokens=9.0, completions_of_5_to_8_tokens=1.0)
+    counts = lengths(counters)
     assert counts == {4: 9.0 * 24, 8: 24.0}
     assert length_at(counts, 0.9) == 4
     assert length_at(counts, 0.95) == 8
@@ -48,11 +48,11 @@ def test_a_tail_is_the_time_with_few_left() -> None:
         build.series(
             "engine/running_requests", "", times, [50.0, 5.0, 0.0] * 6, scope="counter", rank=rank
         )
-    found = tail(RunView.of(build.build()), 0.1)
-    assert found is not None
-    assert found.peak == 50
-    assert found.seconds == pytest.approx(2.0)
-    assert found.share == pytest.approx(2.0 / 5.05, rel=0.01)
+    end = tail(RunView.of(build.build()), 0.1)
+    assert end is not None
+    assert end.peak == 50
+    assert end.seconds == pytest.approx(2.0)
+    assert end.share == pytest.approx(2.0 / 5.05, rel=0.01)
     assert tail(view(), 0.1) is None
 
 
@@ -63,9 +63,9 @@ def test_an_engine_that_ran_nothing_has_no_tail() -> None:
     build.series("engine/running_requests", "", times, idle, scope="counter", rank=0)
     assert tail(RunView.of(build.build()), 0.1) is None
     build.series("engine/running_requests", "", times, busy, scope="counter", rank=1)
-    found = tail(RunView.of(build.build()), 0.1)
-    assert found is not None
-    assert (found.peak, found.share, found.seconds) == (8.0, 0.0, 0.0)
+    end = tail(RunView.of(build.build()), 0.1)
+    assert end is not None
+    assert (end.peak, end.share, end.seconds) == (8.0, 0.0, 0.0)
 
 
 def test_no_requests_at_all_are_no_queue() -> None:

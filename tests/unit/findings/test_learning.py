@@ -50,9 +50,9 @@ def test_a_metric_is_there_once_enough_steps_said_a_number(points: int, enough: 
 
 
 def test_a_metric_that_lacks_is_named_for_each_framework_and_with_its_steps() -> None:
-    asked = "metric `kl` (openrlhf `kl`, verl `actor/kl_loss`)"
-    assert metric("kl").text.startswith(f"{asked}: ")
-    assert metric("kl", 2).text.startswith(f"{asked} at 2 steps or more: ")
+    text = "metric `kl` (openrlhf `kl`, verl `actor/kl_loss`)"
+    assert metric("kl").text.startswith(f"{text}: ")
+    assert metric("kl", 2).text.startswith(f"{text} at 2 steps or more: ")
 
 
 def test_a_grade_is_reached_by_what_equals_it() -> None:

@@ -20,8 +20,8 @@ from tests.build import TraceBuilder
 
 
 def view(**knobs: Any) -> RunView:
-    named = {name.replace("__", "."): value for name, value in knobs.items()}
-    build = TraceBuilder(framework="trl", framework_version="0.25.0", knobs=named)
+    settings = {name.replace("__", "."): value for name, value in knobs.items()}
+    build = TraceBuilder(framework="trl", framework_version="0.25.0", knobs=settings)
     return RunView.of(build.build())
 
 

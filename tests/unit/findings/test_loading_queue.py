@@ -26,10 +26,10 @@ def loaded(read_s: float, *, waits_s: float = 0.1, workers: int | None = 1) -> R
 
 
 def test_parts_of_what_a_process_did() -> None:
-    found = loading(loaded(2.0))
-    assert found is not None
-    assert found.effort_s == 2.0
-    assert (found.share("read_s"), found.share("join_s")) == (1.0, 0.0)
+    load = loading(loaded(2.0))
+    assert load is not None
+    assert load.effort_s == 2.0
+    assert (load.share("read_s"), load.share("join_s")) == (1.0, 0.0)
     assert Loading({"read_s": 1.0, "join_s": 3.0}).share("read_s", "join_s") == 1.0
     assert Loading({"read_s": 0.0}).share("read_s") == 0.0
     assert loading(RunView.of(run().build())) is None
@@ -80,7 +80,7 @@ def exact(
 ) -> RunView:
     """Steps of ten seconds on one rank, and what a loader needed for the batch of each."""
     knobs = {"dataload.num_workers": workers, "dataload.prefetch_factor": prefetch}
-    build = TraceBuilder(knobs={name: it for name, it in knobs.items() if it is not None})
+    build = TraceBuilder(knobs={name: value for name, value in knobs.items() if value is not None})
     for number in range(len(efforts_s)):
         phases = {"dataload": waits_s, "train": 10.0 - waits_s}
         build.step(0, number, 10.0 * number, {name: s for name, s in phases.items() if s})

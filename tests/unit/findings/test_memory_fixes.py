@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from grpo_doctor.findings import RunView
-from grpo_doctor.findings.device_memory import Headroom
+from grpo_doctor.findings.device_memory import Fit
 from grpo_doctor.findings.memory_fixes import changes_for_memory, fixes_for_memory, offload_off
 from tests.build import TraceBuilder
 from tests.unit.findings.example_runs import HEALTHY, run
@@ -109,7 +109,7 @@ def test_what_moves_memory_out_of_the_way_is_switched_off_by_its_own_setting(
     knobs: dict[str, Any], changed: tuple[str | None, object]
 ) -> None:
     view = RunView.of(run({**HEALTHY, "offload": 2.0}, knobs=knobs).build())
-    fix = offload_off(view, Headroom(True, "enough"))
+    fix = offload_off(view, Fit(True, "enough"))
     assert (fix.knob, fix.after) == changed
     assert fix.pasted is (fix.knob is not None)
     assert fix.predicted is not None
@@ -117,6 +117,6 @@ def test_what_moves_memory_out_of_the_way_is_switched_off_by_its_own_setting(
 
 def test_room_that_was_not_seen_is_to_be_checked_first() -> None:
     view = RunView.of(run(knobs={"offload.optimizer": True}).build())
-    risks = [offload_off(view, Headroom(fits, "seen")).risk for fits in (True, False, None)]
+    risks = [offload_off(view, Fit(fits, "seen")).risk for fits in (True, False, None)]
     assert risks[0].startswith("Needs the memory back: seen.")
     assert all(risk.startswith("Check first") for risk in risks[1:])

@@ -87,13 +87,13 @@ def alone(extra: float, phases: dict[str, float] | None = None) -> TraceBuilder:
 
 
 def test_a_rank_that_scores_for_all_is_told_by_part_and_share() -> None:
-    found = scorer_imbalance(RunView.of(alone(3.0).build()))
-    assert found is not None
-    assert (found.rank, found.column, found.counts, found.alone) == (2, 2, True, True)
-    assert found.seconds == pytest.approx(3.1, rel=0.02)
-    assert found.others_s == pytest.approx(0.1, rel=0.02)
-    assert found.part == pytest.approx(3.1 / 3.4, rel=0.02)
-    assert found.share == pytest.approx(3.0 / 12.8, rel=0.03)
+    top = scorer_imbalance(RunView.of(alone(3.0).build()))
+    assert top is not None
+    assert (top.rank, top.column, top.counts, top.alone) == (2, 2, True, True)
+    assert top.seconds == pytest.approx(3.1, rel=0.02)
+    assert top.others_s == pytest.approx(0.1, rel=0.02)
+    assert top.part == pytest.approx(3.1 / 3.4, rel=0.02)
+    assert top.share == pytest.approx(3.0 / 12.8, rel=0.03)
 
 
 def test_little_time_and_a_part_that_others_share_do_not_count() -> None:
@@ -117,9 +117,9 @@ def test_spans_tell_whether_others_call_the_functions() -> None:
     for others, expected in (({2: 3.0, 0: 0.05}, False), ({2: 3.0}, True)):
         build = alone(3.0)
         inside(build, "reward/slow", partial(_of_rank, others))
-        found = scorer_imbalance(RunView.of(build.build()))
-        assert found is not None
-        assert found.alone is expected
+        top = scorer_imbalance(RunView.of(build.build()))
+        assert top is not None
+        assert top.alone is expected
 
 
 def test_one_rank_or_no_scoring_has_no_imbalance() -> None:

@@ -126,8 +126,8 @@ TRAJECTORY = {
 def test_the_part_of_a_trajectory_in_tools_is_known_where_all_of_it_was_said(
     changes: dict[str, float | None], share: float | None
 ) -> None:
-    said = {key: value for key, value in {**TRAJECTORY, **changes}.items() if value is not None}
-    assert tools_of_trajectories(saying(**said)) == share
+    metrics = {key: value for key, value in {**TRAJECTORY, **changes}.items() if value is not None}
+    assert tools_of_trajectories(saying(**metrics)) == share
 
 
 def test_the_slowest_tool_is_the_one_that_takes_most_time_whenever_it_is_called() -> None:

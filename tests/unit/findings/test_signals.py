@@ -38,9 +38,9 @@ def test_one_collective_of_two_ranks_is_enough() -> None:
 
 def test_one_of_several_signals_is_enough() -> None:
     either = any_of("either", sampled("a", "ask for it"), sampled("b", "ask for it"))
-    said = [
+    texts = [
         either.present(analyse(steps(3).series(name, "", [0.0], [value]).build()))
         for name, value in (("a", 1.0), ("b", 1.0), ("c", 1.0), ("a", float("nan")))
     ]
-    assert said == [True, True, False, False]
+    assert texts == [True, True, False, False]
     assert either.reads == ("a", "b")

@@ -26,8 +26,8 @@ def view(ranks: int = 2) -> RunView:
             for part in range(3):
                 build.span(rank, "sync/gather", at + 1.0 + part / 2, at + 1.4 + part / 2, depth=2)
             for part in range(2):
-                begun = at + 1.1 + part
-                build.collective(rank, 5 * number + part, begun, begun + 0.1)
+                start = at + 1.1 + part
+                build.collective(rank, 5 * number + part, start, start + 0.1)
             build.span(rank, "offload", at + 3.0, at + 3.5)
             build.span(rank, "rollout", at + 3.5, at + 8.0)
             build.collective(rank, 5 * number + 2, at + 7.0, at + 7.1)
@@ -71,13 +71,13 @@ def test_padding_is_guessed_from_the_lengths_of_steps_that_had_completions(
     mean: list[float] | None, longest: list[float] | None, share: float | None
 ) -> None:
     build = TraceBuilder()
-    said = {"completions/mean_length": mean, "completions/max_length": longest}
+    metrics = {"completions/mean_length": mean, "completions/max_length": longest}
     for step in (0, 1):
-        lengths = {name: values[step] for name, values in said.items() if values is not None}
+        lengths = {name: values[step] for name, values in metrics.items() if values is not None}
         build.metrics(step, **lengths)
-    found = padding(RunView.of(build.build()))
-    assert (None if found is None else found.share) == share
-    assert found is None or not found.counted
+    padded = padding(RunView.of(build.build()))
+    assert (None if padded is None else padded.share) == share
+    assert padded is None or not padded.counted
 
 
 def test_a_step_that_never_ended_has_no_neighbours_to_tell_of() -> None:

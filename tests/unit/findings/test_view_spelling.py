@@ -29,11 +29,11 @@ def test_a_flag_of_the_runs_version() -> None:
 
 def test_a_path_in_the_deepspeed_file() -> None:
     run_view = view("trl", "1.16.0", deepspeed__preset="ds.json", deepspeed__offload_optimizer=True)
-    said = fix(run_view, "deepspeed.offload_optimizer", False)
+    advice = fix(run_view, "deepspeed.offload_optimizer", False)
     typed = '"zero_optimization.offload_optimizer.device": "none"'
-    assert said.spelling == f"set {typed} in ds.json"
-    assert (said.typed, said.where) == (typed, "in ds.json")
-    assert (said.before, said.after) == (True, False)
+    assert advice.spelling == f"set {typed} in ds.json"
+    assert (advice.typed, advice.where) == (typed, "in ds.json")
+    assert (advice.before, advice.after) == (True, False)
 
 
 def test_a_server_by_default_of_the_version() -> None:
@@ -46,5 +46,5 @@ def test_a_server_by_default_of_the_version() -> None:
 
 
 def test_words_where_no_version_has_a_flag() -> None:
-    said = fix(view("trl", "1.16.0"), "vllm.max_num_seqs", 64)
-    assert said.spelling == "set vllm.max_num_seqs to 64 (no flag known for trl 1.16.0)"
+    advice = fix(view("trl", "1.16.0"), "vllm.max_num_seqs", 64)
+    assert advice.spelling == "set vllm.max_num_seqs to 64 (no flag known for trl 1.16.0)"

@@ -13,49 +13,49 @@ from tests.unit.findings.example_runs import HEALTHY, SETTINGS, STEPS, run
 BY_ID = {rule.RULE.id: rule for rule in rules.ALL}
 
 
-def answer(build: TraceBuilder, rule: str) -> Answer | NotRun:
+def answer_to(build: TraceBuilder, rule: str) -> Answer | NotRun:
     """The answer of one rule, by way of the engine that runs all."""
     results = run_rules(RunView.of(build.build()), [BY_ID[rule]])
     assert results.errors == ()
     for group in (results.findings, results.passed, results.not_run, results.not_applicable):
-        for _, found in group:
-            return found
+        for _, answer in group:
+            return answer
     raise AssertionError(f"{rule} answered nothing")
 
 
-def finding(build: TraceBuilder, rule: str) -> Finding:
+def finding_in(build: TraceBuilder, rule: str) -> Finding:
     """The finding; fails with what the rule said instead."""
-    found = answer(build, rule)
-    assert isinstance(found, Finding), found
-    return found
+    answer = answer_to(build, rule)
+    assert isinstance(answer, Finding), answer
+    return answer
 
 
 def passed(build: TraceBuilder, rule: str) -> str:
     """The note of a rule that passed the run."""
-    found = answer(build, rule)
-    assert isinstance(found, Passed), found
-    return found.note
+    answer = answer_to(build, rule)
+    assert isinstance(answer, Passed), answer
+    return answer.note
 
 
 def not_applicable(build: TraceBuilder, rule: str) -> str:
     """Why the rule has no question to this run."""
-    found = answer(build, rule)
-    assert isinstance(found, NotApplicable), found
-    return found.reason
+    answer = answer_to(build, rule)
+    assert isinstance(answer, NotApplicable), answer
+    return answer.reason
 
 
 def missing(build: TraceBuilder, rule: str) -> str:
     """Which signal the rule lacks."""
-    found = answer(build, rule)
-    assert isinstance(found, NotRun), found
-    return "; ".join(found.missing)
+    answer = answer_to(build, rule)
+    assert isinstance(answer, NotRun), answer
+    return "; ".join(answer.missing)
 
 
-def value(found: Finding, text: str) -> float:
+def value(finding: Finding, text: str) -> float:
     """The number of the one piece of evidence whose text has these words."""
-    (one,) = [e.value for e in found.evidence if text in e.text]
-    assert isinstance(one, int | float)
-    return float(one)
+    (number,) = [e.value for e in finding.evidence if text in e.text]
+    assert isinstance(number, int | float)
+    return float(number)
 
 
 def mid(fix: Fix) -> float:

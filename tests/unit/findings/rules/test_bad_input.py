@@ -96,14 +96,14 @@ def test_no_rule_fails(name: str) -> None:
 @pytest.mark.parametrize("name", [n for n in RUNS if n not in ("all huge", "all infinite")])
 def test_nothing_grave_is_said_of_nonsense(name: str) -> None:
     results = run_rules(RunView.of(RUNS[name]().build()))
-    assert [rule.id for rule, found in results.findings if found.severity == "high"] == []
+    assert [rule.id for rule, finding in results.findings if finding.severity == "high"] == []
 
 
 @pytest.mark.parametrize("rule", EXAMPLES)
 def test_numbers_of_findings_are_numbers(rule: str) -> None:
     results = run_rules(RunView.of(EXAMPLES[rule][0]().build()))
-    for _, found in results.findings:
-        assert isinstance(found, Finding)
-        assert 0 <= found.cost <= 1
-        assert 0 < found.confidence <= 1
-        assert all(math.isfinite(e.value) for e in found.evidence if isinstance(e.value, float))
+    for _, finding in results.findings:
+        assert isinstance(finding, Finding)
+        assert 0 <= finding.cost <= 1
+        assert 0 < finding.confidence <= 1
+        assert all(math.isfinite(e.value) for e in finding.evidence if isinstance(e.value, float))

@@ -5,11 +5,11 @@ import random
 import pytest
 
 from grpo_doctor.findings import RunView
-from grpo_doctor.findings.rules import gd004_straggler
+from grpo_doctor.findings.rules import gd004_straggler_rank
 from grpo_doctor.trace.model import Kind
 from grpo_doctor.whatif import AsOthers
 from tests.build import TraceBuilder
-from tests.unit.findings.rules.saying import finding, mid, passed, run, value, with_knobs
+from tests.unit.findings.rules.saying import finding_in, mid, passed, run, value, with_knobs
 
 
 def chained() -> TraceBuilder:
@@ -30,15 +30,15 @@ def chained() -> TraceBuilder:
 
 
 def test_who_is_late_because_it_waited_is_not_blamed() -> None:
-    found = finding(chained(), "GD004")
-    assert found.ranks == (0,)
-    assert found.phases == ("train",)
-    assert value(found, "rank 0's part of all waiting") >= 90
-    assert "Rank 0 is slow in train" in found.headline
+    finding = finding_in(chained(), "GD004")
+    assert finding.ranks == (0,)
+    assert finding.phases == ("train",)
+    assert value(finding, "rank 0's part of all waiting") >= 90
+    assert "Rank 0 is slow in train" in finding.headline
 
 
 def test_the_gain_is_of_the_root() -> None:
-    (fix,) = finding(chained(), "GD004").fixes
+    (fix,) = finding_in(chained(), "GD004").fixes
     # The step goes from 5.6 to some 3.6 s; a replay that knows no pairs may miss their meeting.
     assert mid(fix) == pytest.approx(-100 * 2.0 / 5.6, abs=6)
 
@@ -73,12 +73,12 @@ def spread(always_late_s: float, steps: int = 12) -> TraceBuilder:
 
 
 def test_who_is_always_last_is_named_though_the_others_spread_too() -> None:
-    found = finding(spread(1.3), "GD004")
-    assert found.ranks == (7,)
-    assert found.phases == ("rollout",)
-    assert value(found, "steps in which rank 7 is late") >= 90
-    assert 25 <= value(found, "rank 7's part of all waiting") < 80
-    assert found.next_steps[0].predicted is not None
+    finding = finding_in(spread(1.3), "GD004")
+    assert finding.ranks == (7,)
+    assert finding.phases == ("rollout",)
+    assert value(finding, "steps in which rank 7 is late") >= 90
+    assert 25 <= value(finding, "rank 7's part of all waiting") < 80
+    assert finding.next_steps[0].predicted is not None
 
 
 def test_spread_alone_names_nobody() -> None:
@@ -109,10 +109,10 @@ def test_who_writes_the_checkpoints_is_not_late() -> None:
 
 
 def test_who_writes_the_checkpoints_can_be_slow_besides() -> None:
-    found = finding(saving((6.0, 3.0)), "GD004")
-    assert (found.ranks, found.phases) == ((0,), ("train",))
-    assert value(found, "each other rank waits for rank 0, per step") == pytest.approx(3.0)
-    assert value(found, "rank 0's part of all waiting") == pytest.approx(100)
+    finding = finding_in(saving((6.0, 3.0)), "GD004")
+    assert (finding.ranks, finding.phases) == ((0,), ("train",))
+    assert value(finding, "each other rank waits for rank 0, per step") == pytest.approx(3.0)
+    assert value(finding, "rank 0's part of all waiting") == pytest.approx(100)
 
 
 def always_last() -> TraceBuilder:
@@ -122,7 +122,7 @@ def always_last() -> TraceBuilder:
 @pytest.mark.parametrize(("steps", "enough"), [(6, True), (5, False)])
 def test_six_steps_make_always(steps: int, enough: bool) -> None:
     if enough:
-        assert finding(spread(1.3, steps=steps), "GD004").ranks == (7,)
+        assert finding_in(spread(1.3, steps=steps), "GD004").ranks == (7,)
     else:
         assert "ranks wait" in passed(spread(1.3, steps=steps), "GD004")
 
@@ -130,21 +130,21 @@ def test_six_steps_make_always(steps: int, enough: bool) -> None:
 def test_the_straggler_is_named_with_its_own_host() -> None:
     hosts = ["host-a", "host-b", "host-c", "host-d"]
     build = run(slow={2: {"rollout": 2.0}}, hosts=hosts, memory_gib=None)
-    found = finding(build, "GD004")
-    assert "for rank 2 on host-c, in" in found.cause
-    assert found.fixes[0].spelling.startswith("look at rank 2 on host-c beside another rank")
+    finding = finding_in(build, "GD004")
+    assert "for rank 2 on host-c, in" in finding.cause
+    assert finding.fixes[0].spelling.startswith("look at rank 2 on host-c beside another rank")
 
 
 def test_what_would_change_are_the_phases_in_which_it_is_slower() -> None:
     view = RunView.of(chained().build())
-    assert gd004_straggler.counterfactual(view) == (AsOthers(("train",), 0),)
+    assert gd004_straggler_rank.counterfactual(view) == (AsOthers(("train",), 0),)
 
 
 def test_a_rank_that_is_slow_in_everything_has_no_phase_to_name() -> None:
     slow = dict.fromkeys(("dataload", "rollout", "reward", "logprob", "train"), 0.5)
-    found = finding(run(slow={2: slow}), "GD004")
-    assert found.phases == ()
-    assert found.headline == "Rank 2 is the straggler"
-    assert found.cause.endswith("its phases do not say why.")
-    assert found.fixes[0].predicted is None
-    assert "which phase of this rank is slower could not be told" in found.fixes[0].risk
+    finding = finding_in(run(slow={2: slow}), "GD004")
+    assert finding.phases == ()
+    assert finding.headline == "Rank 2 is the straggler"
+    assert finding.cause.endswith("its phases do not say why.")
+    assert finding.fixes[0].predicted is None
+    assert "which phase of this rank is slower could not be told" in finding.fixes[0].risk

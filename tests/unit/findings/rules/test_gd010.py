@@ -5,7 +5,7 @@ import pytest
 from tests.build import TraceBuilder
 from tests.unit.findings.rules.saying import (
     HEALTHY,
-    finding,
+    finding_in,
     missing,
     not_applicable,
     passed,
@@ -46,28 +46,28 @@ def with_traffic(build: TraceBuilder, bytes_per_s: float) -> TraceBuilder:
 
 
 def test_traffic_makes_it_a_cost() -> None:
-    found = finding(sick(), "GD010")
+    finding = finding_in(sick(), "GD010")
     share = 4.0 * 1.01 / step_s()  # train and logprob
-    assert value(found, "come from the host") == 3 * 4
-    assert value(found, "during the passes") == pytest.approx(15, abs=0.1)
-    assert found.cost == pytest.approx(share * 15 / 25, rel=0.02)
-    assert (found.severity, found.confidence) == ("high", 0.9)
-    assert found.phases == ("train", "logprob")
-    assert found.fixes[0].spelling == "--deepspeed zero3"
+    assert value(finding, "come from the host") == 3 * 4
+    assert value(finding, "during the passes") == pytest.approx(15, abs=0.1)
+    assert finding.cost == pytest.approx(share * 15 / 25, rel=0.02)
+    assert (finding.severity, finding.confidence) == ("high", 0.9)
+    assert finding.phases == ("train", "logprob")
+    assert finding.fixes[0].spelling == "--deepspeed zero3"
 
 
 def test_without_traffic_it_claims_no_cost() -> None:
-    found = finding(run(knobs=OFFLOADED), "GD010")
-    assert (found.cost, found.severity, found.confidence) == (0.0, "medium", 0.6)
+    finding = finding_in(run(knobs=OFFLOADED), "GD010")
+    assert (finding.cost, finding.severity, finding.confidence) == (0.0, "medium", 0.6)
 
 
 def test_on_a_machine_without_a_gpu_it_is_never_grave() -> None:
-    assert finding(run(knobs=OFFLOADED, memory_gib=None), "GD010").severity == "low"
+    assert finding_in(run(knobs=OFFLOADED, memory_gib=None), "GD010").severity == "low"
 
 
 def test_a_json_file_gets_the_line_to_edit() -> None:
     knobs = {**OFFLOADED, "deepspeed.preset": "mine.json"}
-    (fix,) = finding(run(knobs=knobs), "GD010").fixes
+    (fix,) = finding_in(run(knobs=knobs), "GD010").fixes
     assert fix.pasted
     assert fix.spelling == 'set "zero_optimization.offload_param.device": "none" in mine.json'
 
@@ -90,4 +90,4 @@ def test_a_link_of_a_gpu_that_no_rank_works_on_says_nothing() -> None:
     build = run(knobs=OFFLOADED)
     build.gpu("GPU-9", index=9)
     build.series("gpu.pcie_rx", "bytes/s", [0.0, 60.0], [15e9, 15e9], scope="gpu", gpu="GPU-9")
-    assert finding(build, "GD010").cost == 0.0
+    assert finding_in(build, "GD010").cost == 0.0

@@ -6,7 +6,7 @@ from tests.build import TraceBuilder
 from tests.unit.findings.example_runs import OFFLOADED
 from tests.unit.findings.rules.saying import (
     even,
-    finding,
+    finding_in,
     mid,
     not_applicable,
     passed,
@@ -40,12 +40,12 @@ def well() -> TraceBuilder:
 
 
 def test_what_collecting_takes_is_the_cost_and_the_gain() -> None:
-    found = finding(sick(), "GD011")
+    finding = finding_in(sick(), "GD011")
     share = 1.2 / step_s(OFFLOADED)
-    assert found.cost == pytest.approx(share, rel=0.01)
-    assert value(found, "per step") == pytest.approx(1.2)
-    assert (found.severity, found.confidence) == ("medium", 0.9)
-    fix = found.fixes[0]
+    assert finding.cost == pytest.approx(share, rel=0.01)
+    assert value(finding, "per step") == pytest.approx(1.2)
+    assert (finding.severity, finding.confidence) == ("medium", 0.9)
+    fix = finding.fixes[0]
     assert fix.spelling == "--gc_collect_after_offload false"
     assert mid(fix) == pytest.approx(-100 * share, abs=0.3)
 
@@ -55,21 +55,21 @@ def test_little_collecting_passes() -> None:
 
 
 def test_what_is_collected_is_not_counted_as_moved() -> None:
-    found = finding(sick(), "GD001")
-    assert found.cost == pytest.approx((2.0 * 1.01 - 1.2) / step_s(OFFLOADED), rel=0.02)
-    assert value(found, "collecting garbage") == pytest.approx(1.2)
+    finding = finding_in(sick(), "GD001")
+    assert finding.cost == pytest.approx((2.0 * 1.01 - 1.2) / step_s(OFFLOADED), rel=0.02)
+    assert value(finding, "collecting garbage") == pytest.approx(1.2)
 
 
 def test_without_spans_the_setting_is_a_question() -> None:
-    found = finding(run(OFFLOADED, knobs=KNOBS, framework_version="3.9.0"), "GD011")
-    assert (found.cost, found.severity, found.confidence) == (0.0, "low", 0.4)
-    assert found.fixes[0].spelling == "--gc_collect_after_offload false"
-    assert "not recorded" in found.fixes[0].risk
+    finding = finding_in(run(OFFLOADED, knobs=KNOBS, framework_version="3.9.0"), "GD011")
+    assert (finding.cost, finding.severity, finding.confidence) == (0.0, "low", 0.4)
+    assert finding.fixes[0].spelling == "--gc_collect_after_offload false"
+    assert "not recorded" in finding.fixes[0].risk
 
 
 def test_a_version_without_the_flag_gets_words() -> None:
-    found = finding(run(OFFLOADED, knobs=KNOBS, framework_version="4.6.0"), "GD011")
-    assert "no flag known" in found.fixes[0].spelling
+    finding = finding_in(run(OFFLOADED, knobs=KNOBS, framework_version="4.6.0"), "GD011")
+    assert "no flag known" in finding.fixes[0].spelling
 
 
 def test_nothing_offloaded_is_nothing_collected() -> None:
@@ -78,30 +78,32 @@ def test_nothing_offloaded_is_nothing_collected() -> None:
 
 
 def test_without_the_offload_there_is_nothing_to_collect_after() -> None:
-    collecting, off = finding(run(OFFLOADED, knobs=KNOBS, framework_version="3.9.0"), "GD011").fixes
+    collecting, off = finding_in(
+        run(OFFLOADED, knobs=KNOBS, framework_version="3.9.0"), "GD011"
+    ).fixes
     assert off.spelling == "--offload_optimizer false"
     assert collecting.knob == "offload.gc_collect"
 
 
-@pytest.mark.parametrize(("offload_s", "found"), [(1.0, True), (0.99, False)])
+@pytest.mark.parametrize(("offload_s", "is_found"), [(1.0, True), (0.99, False)])
 def test_where_collecting_was_not_timed_a_tenth_of_the_step_asks(
-    offload_s: float, found: bool
+    offload_s: float, is_found: bool
 ) -> None:
     build = even({"offload": offload_s}, knobs=KNOBS, framework_version="3.9.0")
-    if found:
-        assert finding(build, "GD011").severity == "low"
+    if is_found:
+        assert finding_in(build, "GD011").severity == "low"
     else:
         assert passed(build, "GD011") == "offload, collection included, takes 9.9%"
 
 
-@pytest.mark.parametrize(("seconds", "found"), [(0.2, True), (0.19, False)])
+@pytest.mark.parametrize(("seconds", "is_found"), [(0.2, True), (0.19, False)])
 def test_collecting_for_a_fiftieth_of_the_step_counts_however_short_the_offload(
-    seconds: float, found: bool
+    seconds: float, is_found: bool
 ) -> None:
     build = even({"offload": 0.5}, knobs=KNOBS)
     for number in range(4):
         build.span(0, "offload/collect", 10.0 * number, 10.0 * number + seconds, depth=2)
-    if found:
-        assert finding(build, "GD011").cost == 0.02
+    if is_found:
+        assert finding_in(build, "GD011").cost == 0.02
     else:
         assert "takes 1.9% of the step" in passed(build, "GD011")

@@ -6,7 +6,7 @@ from tests.build import TraceBuilder
 from tests.unit.findings.rules.saying import (
     HEALTHY,
     counted,
-    finding,
+    finding_in,
     missing,
     passed,
     run,
@@ -51,30 +51,30 @@ def well() -> TraceBuilder:
 
 
 def test_waiting_and_preempted_requests_are_the_cost() -> None:
-    found = finding(sick(), "GD012")
+    finding = finding_in(sick(), "GD012")
     queued, preempted = 20 / 50, 12 / 64
-    assert value(found, "requests that wait") == pytest.approx(100 * queued)
-    assert value(found, "requests preempted") == pytest.approx(100 * preempted, abs=0.1)
+    assert value(finding, "requests that wait") == pytest.approx(100 * queued)
+    assert value(finding, "requests preempted") == pytest.approx(100 * preempted, abs=0.1)
     rollout = 5.0 * 1.01 / step_s()
-    assert found.cost == pytest.approx(rollout * (queued + preempted), rel=0.01)
-    assert (found.severity, found.confidence) == ("high", 0.9)
+    assert finding.cost == pytest.approx(rollout * (queued + preempted), rel=0.01)
+    assert (finding.severity, finding.confidence) == ("high", 0.9)
 
 
 def test_the_engine_gets_what_no_gpu_ever_used() -> None:
     # 48 of 80 GiB used: 40% free, a tenth stays, 0.3 + 0.3.
-    assert finding(sick(), "GD012").fixes[0].spelling == "--vllm_gpu_memory_utilization 0.6"
+    assert finding_in(sick(), "GD012").fixes[0].spelling == "--vllm_gpu_memory_utilization 0.6"
 
 
 def test_a_full_gpu_gets_advice() -> None:
-    (fix,) = finding(engine(memory_gib=(70.0, 76.0)), "GD012").fixes
+    (fix,) = finding_in(engine(memory_gib=(70.0, 76.0)), "GD012").fixes
     assert fix.knob is None
     assert "--vllm_gpu_memory_utilization" in fix.spelling
     assert "Gain not predicted" in fix.risk
 
 
 def test_waiting_alone_is_not_grave() -> None:
-    found = finding(engine(preemptions=0.0), "GD012")
-    assert (found.severity, found.confidence) == ("medium", 0.7)
+    finding = finding_in(engine(preemptions=0.0), "GD012")
+    assert (finding.severity, finding.confidence) == ("medium", 0.7)
 
 
 def test_a_cache_with_room_passes_however_many_wait() -> None:
@@ -101,19 +101,19 @@ def test_numbers_that_are_none_are_no_finding() -> None:
 
 
 def test_a_server_or_unknown_memory_is_given_no_number() -> None:
-    advised = finding(engine(), "GD012").fixes[0]
+    advised = finding_in(engine(), "GD012").fixes[0]
     assert advised.knob == "vllm.gpu_memory_utilization"
-    assert finding(engine(memory_gib=None), "GD012").fixes[0].knob != advised.knob
+    assert finding_in(engine(memory_gib=None), "GD012").fixes[0].knob != advised.knob
 
 
 def test_the_mean_of_the_engine_s_requests_is_shown() -> None:
-    found = finding(sick(), "GD012")
-    assert value(found, "requests running") == 30.0
-    assert value(found, "requests waiting") == 20.0
+    finding = finding_in(sick(), "GD012")
+    assert value(finding, "requests running") == 30.0
+    assert value(finding, "requests waiting") == 20.0
 
 
 @pytest.mark.parametrize(
-    ("running", "waiting", "preemptions", "found"),
+    ("running", "waiting", "preemptions", "is_found"),
     [
         (19.0, 1.0, 0.0, True),  # one in twenty waits
         (19.1, 1.0, 0.0, False),
@@ -123,10 +123,10 @@ def test_the_mean_of_the_engine_s_requests_is_shown() -> None:
     ],
 )
 def test_either_waiting_or_throwing_out_is_enough(
-    running: float, waiting: float, preemptions: float, found: bool
+    running: float, waiting: float, preemptions: float, is_found: bool
 ) -> None:
     build = engine(running=running, waiting=waiting, preemptions=preemptions)
-    if found:
-        assert finding(build, "GD012").phases == ("rollout",)
+    if is_found:
+        assert finding_in(build, "GD012").phases == ("rollout",)
     else:
         assert "of the requests wait" in passed(build, "GD012")

@@ -6,7 +6,7 @@ from tests.build import TraceBuilder
 from tests.unit.findings.rules.saying import (
     HEALTHY,
     counted,
-    finding,
+    finding_in,
     not_applicable,
     passed,
     run,
@@ -38,10 +38,10 @@ def well() -> TraceBuilder:
 
 
 def test_short_decoding_steps_are_mostly_launching() -> None:
-    found = finding(sick(), "GD013")
-    assert value(found, "decoding step") == pytest.approx(1000 * 5.05 / 500, abs=0.05)
-    assert (found.severity, found.confidence, found.cost) == ("medium", 0.8, 0.0)
-    assert found.fixes[0].spelling == "--vllm_enforce_eager false"
+    finding = finding_in(sick(), "GD013")
+    assert value(finding, "decoding step") == pytest.approx(1000 * 5.05 / 500, abs=0.05)
+    assert (finding.severity, finding.confidence, finding.cost) == ("medium", 0.8, 0.0)
+    assert finding.fixes[0].spelling == "--vllm_enforce_eager false"
 
 
 def test_long_decoding_steps_are_the_gpus() -> None:
@@ -49,8 +49,8 @@ def test_long_decoding_steps_are_the_gpus() -> None:
 
 
 def test_without_counted_steps_it_is_less_sure() -> None:
-    found = finding(run(knobs=EAGER), "GD013")
-    assert (found.severity, found.confidence) == ("low", 0.5)
+    finding = finding_in(run(knobs=EAGER), "GD013")
+    assert (finding.severity, finding.confidence) == ("low", 0.5)
 
 
 def test_on_a_cpu_there_are_no_graphs() -> None:
@@ -67,6 +67,6 @@ def test_transformers_has_no_eager_engine() -> None:
 
 
 def test_an_engine_that_counted_no_step_shows_no_decoding_step() -> None:
-    texts = [evidence.text for evidence in finding(decoding(0.0), "GD013").evidence]
+    texts = [evidence.text for evidence in finding_in(decoding(0.0), "GD013").evidence]
     assert "one decoding step" not in texts
-    assert "one decoding step" in [e.text for e in finding(sick(), "GD013").evidence]
+    assert "one decoding step" in [e.text for e in finding_in(sick(), "GD013").evidence]

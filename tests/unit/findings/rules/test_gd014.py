@@ -6,7 +6,7 @@ from tests.build import TraceBuilder
 from tests.unit.findings.rules.saying import (
     STEPS,
     counted,
-    finding,
+    finding_in,
     missing,
     passed,
     run,
@@ -73,22 +73,22 @@ def well() -> TraceBuilder:
 
 
 def test_the_time_with_a_nearly_empty_engine_is_the_cost() -> None:
-    found = finding(sick(), "GD014")
-    assert value(found, "tenth of the requests left") == pytest.approx(5.05 - 1.0, abs=0.05)
-    assert found.cost == pytest.approx(4.05 / step_s(), abs=0.01)
-    assert (found.severity, found.confidence) == ("high", 0.9)
-    assert "engine's 64 requests" in found.cause
+    finding = finding_in(sick(), "GD014")
+    assert value(finding, "tenth of the requests left") == pytest.approx(5.05 - 1.0, abs=0.05)
+    assert finding.cost == pytest.approx(4.05 / step_s(), abs=0.01)
+    assert (finding.severity, finding.confidence) == ("high", 0.9)
+    assert "engine's 64 requests" in finding.cause
 
 
 def test_a_limit_that_nearly_all_stay_below_is_advised() -> None:
-    (fix,) = finding(sick(), "GD014").fixes
+    (fix,) = finding_in(sick(), "GD014").fixes
     assert (fix.knob, fix.after) == ("rollout.max_completion_length", 512)
     assert fix.safety == "changes-algorithm"
     assert "2% of this run's completions" in fix.risk
 
 
 def test_without_lengths_more_prompts_are() -> None:
-    (fix,) = finding(decaying(1.0), "GD014").fixes
+    (fix,) = finding_in(decaying(1.0), "GD014").fixes
     assert fix.knob is None
     assert "more prompts" in fix.risk
 
@@ -102,11 +102,11 @@ def test_an_engine_of_few_requests_always_ends_with_few() -> None:
 
 
 def test_ranks_that_finish_apart_by_turns_wait_for_lengths() -> None:
-    found = finding(apart(4.0), "GD014")
+    finding = finding_in(apart(4.0), "GD014")
     # The slowest takes 5 s, each rank 3.5 s in the mean.
-    assert value(found, "slowest rank") == pytest.approx(1.5)
-    assert found.cost == pytest.approx(1.5 / 8.0)
-    assert (found.severity, found.confidence) == ("medium", 0.6)
+    assert value(finding, "slowest rank") == pytest.approx(1.5)
+    assert finding.cost == pytest.approx(1.5 / 8.0)
+    assert (finding.severity, finding.confidence) == ("medium", 0.6)
 
 
 def test_ranks_that_finish_apart_with_equal_lengths_do_not() -> None:
@@ -128,7 +128,7 @@ def test_without_curve_or_lengths_it_says_what_to_record() -> None:
 def test_sixteen_requests_are_the_fewest_that_have_a_tail(peak: float, counts: bool) -> None:
     build = with_running(apart(None), [(0.0, peak), (1.0, 1.0), (2.0, 0.0)])
     if counts:
-        assert f"engine's {peak:.0f} requests are left" in finding(build, "GD014").cause
+        assert f"engine's {peak:.0f} requests are left" in finding_in(build, "GD014").cause
     else:
         assert "tails take 0.0%" in passed(build, "GD014")
 
@@ -136,7 +136,7 @@ def test_sixteen_requests_are_the_fewest_that_have_a_tail(peak: float, counts: b
 @pytest.mark.parametrize(("ratio", "counts"), [(3.0, True), (2.99, False)])
 def test_lengths_differ_from_three_times_the_mean_on(ratio: float, counts: bool) -> None:
     if counts:
-        assert finding(apart(ratio), "GD014").confidence == 0.6
+        assert finding_in(apart(ratio), "GD014").confidence == 0.6
     else:
         assert "tails take 0.0%" in passed(apart(ratio), "GD014")
 
@@ -170,16 +170,18 @@ def test_a_tail_is_told_by_the_engine_where_it_is_as_long_as_ranks_are_apart(
 ) -> None:
     # Of rollouts of five seconds and of two, of which each engine has as many.
     build = apart(4.0, train_s=1.0)
-    found = finding(with_running(build, [(0.0, 64.0), (2.0 - emptied_s, 2.0), (2.0, 0.0)]), "GD014")
-    assert told_by in found.cause
-    assert (found.confidence, found.severity) == (confidence, severity)
+    finding = finding_in(
+        with_running(build, [(0.0, 64.0), (2.0 - emptied_s, 2.0), (2.0, 0.0)]), "GD014"
+    )
+    assert told_by in finding.cause
+    assert (finding.confidence, finding.severity) == (confidence, severity)
 
 
 @pytest.mark.parametrize(("limit", "advised"), [(512 / 0.75, True), (511 / 0.75, False)])
 def test_a_limit_is_advised_where_it_cuts_a_quarter(limit: float, advised: bool) -> None:
     build = with_lengths(decaying(1.0))
     build.knobs["rollout.max_completion_length"] = limit
-    knobs = [fix.knob for fix in finding(build, "GD014").fixes]
+    knobs = [fix.knob for fix in finding_in(build, "GD014").fixes]
     assert ("rollout.max_completion_length" in knobs) is advised
 
 
@@ -187,4 +189,4 @@ def test_a_limit_is_advised_where_it_cuts_a_quarter(limit: float, advised: bool)
 def test_an_engine_that_was_seen_nearly_empty_is_as_grave_as_it_is_long(
     full_s: float, severity: str
 ) -> None:
-    assert finding(decaying(full_s - 0.9), "GD014").severity == severity
+    assert finding_in(decaying(full_s - 0.9), "GD014").severity == severity

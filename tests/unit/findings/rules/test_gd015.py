@@ -7,7 +7,7 @@ from grpo_doctor.findings.rules import gd015_rollout_under_batched
 from tests.build import TraceBuilder
 from tests.unit.findings.rules.saying import (
     counted,
-    finding,
+    finding_in,
     missing,
     passed,
     run,
@@ -47,18 +47,18 @@ def well() -> TraceBuilder:
 
 
 def test_requests_that_wait_for_a_slot_get_one() -> None:
-    found = finding(sick(), "GD015")
-    assert value(found, "requests that wait") == pytest.approx(75.0)
-    assert found.cost == pytest.approx(0.75 * 5.05 / step_s(), rel=0.01)
-    assert (found.severity, found.confidence) == ("high", 0.85)
-    (fix,) = found.fixes
+    finding = finding_in(sick(), "GD015")
+    assert value(finding, "requests that wait") == pytest.approx(75.0)
+    assert finding.cost == pytest.approx(0.75 * 5.05 / step_s(), rel=0.01)
+    assert (finding.severity, finding.confidence) == ("high", 0.85)
+    (fix,) = finding.fixes
     assert fix.spelling == "--vllm_max_num_seqs 64"  # 16 ran and 48 waited at once
     assert fix.before == 16
 
 
 def test_on_a_cpu_it_is_not_grave() -> None:
-    found = finding(engine(8.0, 24.0, 30.0, memory_gib=None), "GD015")
-    assert (found.severity, found.confidence) == ("medium", 0.6)
+    finding = finding_in(engine(8.0, 24.0, 30.0, memory_gib=None), "GD015")
+    assert (finding.severity, finding.confidence) == ("medium", 0.6)
 
 
 def test_requests_that_wait_with_slots_free_wait_for_their_first_pass() -> None:
@@ -68,7 +68,7 @@ def test_requests_that_wait_with_slots_free_wait_for_their_first_pass() -> None:
 def test_a_servers_slots_are_its_own_setting() -> None:
     build = engine(6.0, 24.0, 30.0)
     build.knobs["vllm.mode"] = "server"
-    (fix,) = finding(build, "GD015").fixes
+    (fix,) = finding_in(build, "GD015").fixes
     assert fix.knob is None
     assert "--max-num-seqs 60" in fix.spelling
 
@@ -78,10 +78,10 @@ def test_a_full_cache_is_another_rules() -> None:
 
 
 def test_too_few_requests_are_a_question() -> None:
-    found = finding(engine(6.0, 0.0, 10.0), "GD015")
-    assert (found.severity, found.confidence, found.cost) == ("low", 0.6, 0.0)
-    assert found.fixes[0].spelling == "--steps_per_generation 8"
-    assert found.fixes[0].safety == "changes-algorithm"
+    finding = finding_in(engine(6.0, 0.0, 10.0), "GD015")
+    assert (finding.severity, finding.confidence, finding.cost) == ("low", 0.6, 0.0)
+    assert finding.fixes[0].spelling == "--steps_per_generation 8"
+    assert finding.fixes[0].safety == "changes-algorithm"
 
 
 def test_too_few_requests_on_a_cpu_are_what_it_can_take() -> None:
@@ -100,7 +100,7 @@ def test_a_tenth_of_the_requests_has_to_wait(waiting: float, enough: bool) -> No
     # All 18 that may.
     busy = engine(9.0, 2 * waiting, 30.0)
     if enough:
-        assert finding(busy, "GD015").cause.startswith("10% of the engine's requests wait")
+        assert finding_in(busy, "GD015").cause.startswith("10% of the engine's requests wait")
     else:
         assert "at most 18 run at once" in passed(busy, "GD015")
     view = RunView.of(with_lengths(busy).build())
@@ -120,7 +120,9 @@ def test_few_requests_in_a_nearly_empty_cache_are_too_few(
 ) -> None:
     build = engine(peak / 2, 0.0, full)
     if few:
-        assert "decodes at most 32 requests at once and fills 25%" in finding(build, "GD015").cause
+        assert (
+            "decodes at most 32 requests at once and fills 25%" in finding_in(build, "GD015").cause
+        )
     else:
         assert "of the requests wait; at most" in passed(build, "GD015")
 
@@ -131,6 +133,6 @@ def test_where_no_flag_rolls_out_more_it_is_advised_in_words(known: bool) -> Non
     if not known:
         del build.knobs["train.grad_accumulation"]
     build.framework = "unknown"
-    (fix,) = finding(build, "GD015").fixes
+    (fix,) = finding_in(build, "GD015").fixes
     assert fix.knob is None
     assert fix.spelling == "roll out more prompts at once, or give each engine fewer GPUs"

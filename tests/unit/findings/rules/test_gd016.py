@@ -5,7 +5,7 @@ import pytest
 from tests.build import TraceBuilder
 from tests.unit.findings.rules.saying import (
     counted,
-    finding,
+    finding_in,
     missing,
     not_applicable,
     passed,
@@ -42,10 +42,10 @@ def well() -> TraceBuilder:
 
 
 def test_all_but_one_of_a_group_are_computed_again() -> None:
-    found = finding(sick(), "GD016")
-    assert value(found, "computed again") == 70_000
-    assert (found.severity, found.confidence, found.cost) == ("medium", 0.8, 0.0)
-    assert found.fixes[0].spelling == "--vllm_enable_prefix_caching true"
+    finding = finding_in(sick(), "GD016")
+    assert value(finding, "computed again") == 70_000
+    assert (finding.severity, finding.confidence, finding.cost) == ("medium", 0.8, 0.0)
+    assert finding.fixes[0].spelling == "--vllm_enable_prefix_caching true"
 
 
 def test_short_prompts_are_not_worth_it() -> None:
@@ -57,7 +57,7 @@ def test_prompts_of_less_than_two_blocks_share_nothing(tokens: float, judged: bo
     # 2,500 completions: prompts of 24 and of 64 tokens.
     build = counted(prompts(OFF, tokens), {"engine/completions_of_3_to_4_tokens": 2500.0})
     if judged:
-        assert finding(build, "GD016").severity == "medium"
+        assert finding_in(build, "GD016").severity == "medium"
     else:
         assert "24 tokens" in passed(build, "GD016")
 
@@ -67,10 +67,10 @@ def test_a_cache_that_finds_them_passes() -> None:
 
 
 def test_a_cache_that_finds_nothing_is_a_question() -> None:
-    found = finding(prompts(ON, 80_000.0, queried=80_000.0, hit=4_000.0), "GD016")
-    assert value(found, "computed again") == pytest.approx(66_000)
-    assert found.confidence == 0.6
-    assert found.fixes[0].knob is None
+    finding = finding_in(prompts(ON, 80_000.0, queried=80_000.0, hit=4_000.0), "GD016")
+    assert value(finding, "computed again") == pytest.approx(66_000)
+    assert finding.confidence == 0.6
+    assert finding.fixes[0].knob is None
 
 
 def test_a_cache_that_was_never_asked_is_taken_to_work() -> None:
@@ -85,7 +85,7 @@ def test_without_counters_it_says_what_records_them() -> None:
 def test_two_completions_share_a_prompt(group: object, judged: bool) -> None:
     build = prompts({**OFF, "rollout.num_generations": group}, 80_000.0)
     if judged:
-        assert value(finding(build, "GD016"), "computed again") == 40_000
+        assert value(finding_in(build, "GD016"), "computed again") == 40_000
     else:
         assert "more than once" in not_applicable(build, "GD016")
 
@@ -94,7 +94,7 @@ def test_two_completions_share_a_prompt(group: object, judged: bool) -> None:
 def test_two_blocks_can_be_shared(tokens: float, judged: bool) -> None:
     build = counted(prompts(OFF, tokens * 2500), {"engine/completions_of_3_to_4_tokens": 2500.0})
     if judged:
-        assert finding(build, "GD016").severity == "medium"
+        assert finding_in(build, "GD016").severity == "medium"
     else:
         assert "the cache keeps whole blocks of 16" in passed(build, "GD016")
 
@@ -105,4 +105,4 @@ def test_a_cache_that_finds_half_of_what_is_shared_works(hit: float, works: bool
     if works:
         assert "and has 44% of the prompt tokens" in passed(build, "GD016")
     else:
-        assert value(finding(build, "GD016"), "computed again") == 35_100
+        assert value(finding_in(build, "GD016"), "computed again") == 35_100

@@ -6,7 +6,7 @@ from tests.build import TraceBuilder
 from tests.unit.findings.rules.saying import (
     HEALTHY,
     even,
-    finding,
+    finding_in,
     not_applicable,
     passed,
     run,
@@ -28,20 +28,20 @@ def well() -> TraceBuilder:
 
 
 def test_the_shorter_side_is_what_could_overlap() -> None:
-    found = finding(sick(), "GD017")
+    finding = finding_in(sick(), "GD017")
     engine = 3.0 * 1.01 / step_s(TRAINING)
-    assert found.cost == pytest.approx(engine, rel=0.01)
-    assert value(found, "the trainer works") == pytest.approx(
+    assert finding.cost == pytest.approx(engine, rel=0.01)
+    assert value(finding, "the trainer works") == pytest.approx(
         100 * (1 - engine - 0.303 / step_s(TRAINING)), abs=0.1
     )
-    assert found.severity == "medium"  # never more: overlapping has been seen to lose
-    assert found.fixes[0].safety == "changes-algorithm"
+    assert finding.severity == "medium"  # never more: overlapping has been seen to lose
+    assert finding.fixes[0].safety == "changes-algorithm"
 
 
 def test_ms_swift_has_a_flag_and_the_bundled_trainer_words() -> None:
-    assert finding(sick(), "GD017").fixes[0].spelling == "--async_generate true"
+    assert finding_in(sick(), "GD017").fixes[0].spelling == "--async_generate true"
     build = run(TRAINING, knobs=SERVER, framework="bundled", framework_version="0.1.0")
-    (fix,) = finding(build, "GD017").fixes
+    (fix,) = finding_in(build, "GD017").fixes
     assert fix.knob is None
     assert "no flag" in fix.spelling
 
@@ -66,7 +66,7 @@ def test_sides_that_work_as_long_are_the_engines_idling(rollout_s: float, rule: 
     build = even({"rollout": rollout_s}, knobs=SERVER)
     for each in ("GD017", "GD018"):
         if each == rule:
-            assert finding(build, each).phases == ("rollout",)
+            assert finding_in(build, each).phases == ("rollout",)
         else:
             assert "of the step" in passed(build, each)
 
@@ -75,6 +75,6 @@ def test_sides_that_work_as_long_are_the_engines_idling(rollout_s: float, rule: 
 def test_three_twentieths_of_the_step_have_to_overlap(rollout_s: float, enough: bool) -> None:
     build = even({"rollout": rollout_s}, knobs=SERVER)
     if enough:
-        assert finding(build, "GD017").cost == 0.15
+        assert finding_in(build, "GD017").cost == 0.15
     else:
         assert passed(build, "GD017") == "at most 15% of the step could overlap"

@@ -5,7 +5,7 @@ import pytest
 from tests.build import TraceBuilder
 from tests.unit.findings.rules.saying import (
     HEALTHY,
-    finding,
+    finding_in,
     not_applicable,
     passed,
     run,
@@ -41,19 +41,19 @@ def well() -> TraceBuilder:
 
 
 def test_gpus_that_were_seen_idle_make_it_grave() -> None:
-    found = finding(sick(), "GD018")
-    assert found.cost == pytest.approx(9.0 * 1.01 / step_s(GENERATING), rel=0.01)
-    assert value(found, "GPUs in rollout") < 2
-    assert (found.severity, found.confidence) == ("high", 0.9)
+    finding = finding_in(sick(), "GD018")
+    assert finding.cost == pytest.approx(9.0 * 1.01 / step_s(GENERATING), rel=0.01)
+    assert value(finding, "GPUs in rollout") < 2
+    assert (finding.severity, finding.confidence) == ("high", 0.9)
 
 
 def test_without_samples_it_is_not() -> None:
-    found = finding(generating(None), "GD018")
-    assert (found.severity, found.confidence) == ("medium", 0.8)
+    finding = finding_in(generating(None), "GD018")
+    assert (finding.severity, finding.confidence) == ("medium", 0.8)
 
 
 def test_gpus_that_work_meanwhile_are_not_idle() -> None:
-    assert finding(generating(80.0), "GD018").severity == "medium"
+    assert finding_in(generating(80.0), "GD018").severity == "medium"
 
 
 def test_a_trainer_that_works_longer_is_the_other_rules() -> None:

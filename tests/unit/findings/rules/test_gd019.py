@@ -8,7 +8,7 @@ from tests.build import TraceBuilder
 from tests.unit.findings.example_runs import GIB
 from tests.unit.findings.rules.saying import (
     STEPS,
-    finding,
+    finding_in,
     mid,
     not_applicable,
     passed,
@@ -64,13 +64,13 @@ def well() -> TraceBuilder:
 
 
 def test_old_weights_that_are_overwritten_are_the_cost() -> None:
-    found = finding(sick(), "GD019")
+    finding = finding_in(sick(), "GD019")
     step = 0.1 + 1.5 + 0.5 + 0.3 + 5.0 + 0.4 + 0.2 + 4.0
-    assert value(found, "just before sync") == pytest.approx(1.5)
-    assert value(found, "between sync") == pytest.approx(0.3)
-    assert found.cost == pytest.approx(1.5 / step)
-    assert found.severity == "medium"
-    (fix,) = found.fixes
+    assert value(finding, "just before sync") == pytest.approx(1.5)
+    assert value(finding, "between sync") == pytest.approx(0.3)
+    assert finding.cost == pytest.approx(1.5 / step)
+    assert finding.severity == "medium"
+    (fix,) = finding.fixes
     assert fix.spelling == "--sleep_level 2"
     assert mid(fix) == pytest.approx(-100 * 1.5 / step, abs=0.5)
 
@@ -81,10 +81,10 @@ def test_adapters_need_their_base_back() -> None:
 
 
 def test_a_cache_that_is_woken_first_needs_a_full_gpu_to_matter() -> None:
-    found = finding(waking(0.2, 0.0, LEVEL_2, sync_gib=76.0), "GD019")
-    assert value(found, "peak GPU memory in sync") == pytest.approx(76.0)
-    assert (found.severity, found.cost) == ("medium", 0.0)
-    assert "wake_up" in found.fixes[0].spelling
+    finding = finding_in(waking(0.2, 0.0, LEVEL_2, sync_gib=76.0), "GD019")
+    assert value(finding, "peak GPU memory in sync") == pytest.approx(76.0)
+    assert (finding.severity, finding.cost) == ("medium", 0.0)
+    assert "wake_up" in finding.fixes[0].spelling
 
 
 def test_a_cache_that_is_woken_first_with_room_passes() -> None:
@@ -107,7 +107,7 @@ def test_an_engine_that_stays_awake_has_no_order() -> None:
 def test_memory_is_full_at_nine_tenths(sync_gib: float, full: bool) -> None:
     build = waking(0.2, 0.0, LEVEL_2, sync_gib=sync_gib)
     if full:
-        assert "memory is 90% full meanwhile" in finding(build, "GD019").cause
+        assert "memory is 90% full meanwhile" in finding_in(build, "GD019").cause
     else:
         assert "with memory at most 90% full" in passed(build, "GD019")
 

@@ -5,7 +5,7 @@ import pytest
 from tests.build import TraceBuilder
 from tests.unit.findings.rules.saying import (
     STEPS,
-    finding,
+    finding_in,
     not_applicable,
     passed,
     value,
@@ -54,14 +54,14 @@ def well() -> TraceBuilder:
 
 
 def test_the_fixed_part_of_many_gathers_is_the_cost() -> None:
-    found = finding(sick(), "GD020")
+    finding = finding_in(sick(), "GD020")
     sync = 300 * 0.006 * 1.1
-    assert value(found, "gathers per step") == 300
-    assert value(found, "gathering, per step") == pytest.approx(sync)
-    assert value(found, "fixed part") == pytest.approx(1.8)
-    assert found.cost == pytest.approx(1.8 / (8.0 + sync))
-    assert (found.severity, found.confidence) == ("medium", 0.8)
-    assert found.fixes[0].spelling == "--move_model_batches 16"
+    assert value(finding, "gathers per step") == 300
+    assert value(finding, "gathering, per step") == pytest.approx(sync)
+    assert value(finding, "fixed part") == pytest.approx(1.8)
+    assert finding.cost == pytest.approx(1.8 / (8.0 + sync))
+    assert (finding.severity, finding.confidence) == ("medium", 0.8)
+    assert finding.fixes[0].spelling == "--move_model_batches 16"
 
 
 def test_few_gathers_are_buckets() -> None:
@@ -73,9 +73,9 @@ def test_a_short_sync_is_left_alone() -> None:
 
 
 def test_collectives_stand_in_for_spans_without_a_cost() -> None:
-    found = finding(gathering(300, 0.006, spans=False), "GD020")
-    assert value(found, "gathers per step") == 300
-    assert (found.severity, found.confidence, found.cost) == ("low", 0.5, 0.0)
+    finding = finding_in(gathering(300, 0.006, spans=False), "GD020")
+    assert value(finding, "gathers per step") == 300
+    assert (finding.severity, finding.confidence, finding.cost) == ("low", 0.5, 0.0)
 
 
 def test_a_set_number_of_parts_is_another_rules() -> None:
@@ -94,6 +94,6 @@ def test_without_a_sync_there_is_no_question() -> None:
 @pytest.mark.parametrize(("count", "many"), [(64, True), (63, False)])
 def test_sixty_four_gathers_are_many(count: int, many: bool) -> None:
     if many:
-        assert f"in {count} gathers" in finding(gathering(count, 0.02), "GD020").cause
+        assert f"in {count} gathers" in finding_in(gathering(count, 0.02), "GD020").cause
     else:
         assert passed(gathering(count, 0.02), "GD020").endswith(f"in {count} gathers")

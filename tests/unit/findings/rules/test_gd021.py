@@ -5,7 +5,7 @@ import pytest
 from tests.build import TraceBuilder
 from tests.unit.findings.rules.saying import (
     HEALTHY,
-    finding,
+    finding_in,
     not_applicable,
     passed,
     run,
@@ -26,25 +26,25 @@ def well() -> TraceBuilder:
 
 
 def test_the_sync_is_the_cost() -> None:
-    found = finding(sick(), "GD021")
-    assert found.cost == pytest.approx(2.0 * 1.01 / step_s(SENDING), rel=0.01)
-    assert (found.severity, found.confidence) == ("medium", 0.8)
-    assert found.fixes[0].spelling == "--vllm_enable_lora true"
+    finding = finding_in(sick(), "GD021")
+    assert finding.cost == pytest.approx(2.0 * 1.01 / step_s(SENDING), rel=0.01)
+    assert (finding.severity, finding.confidence) == ("medium", 0.8)
+    assert finding.fixes[0].spelling == "--vllm_enable_lora true"
 
 
 def test_a_base_that_sleep_drops_is_kept() -> None:
-    found = finding(run(SENDING, knobs={**LORA, "vllm.sleep_level": 2}), "GD021")
-    assert found.fixes[0].spelling == "--vllm_enable_lora true --sleep_level 1"
+    finding = finding_in(run(SENDING, knobs={**LORA, "vllm.sleep_level": 2}), "GD021")
+    assert finding.fixes[0].spelling == "--vllm_enable_lora true --sleep_level 1"
 
 
 def test_a_server_gets_words() -> None:
-    found = finding(run(SENDING, knobs={**LORA, "vllm.mode": "server"}), "GD021")
-    assert found.fixes[0].knob is None
+    finding = finding_in(run(SENDING, knobs={**LORA, "vllm.mode": "server"}), "GD021")
+    assert finding.fixes[0].knob is None
 
 
 def test_a_version_without_adapters_says_so() -> None:
-    found = finding(run(SENDING, knobs=LORA, framework_version="3.9.0"), "GD021")
-    assert "no flag known" in found.fixes[0].spelling
+    finding = finding_in(run(SENDING, knobs=LORA, framework_version="3.9.0"), "GD021")
+    assert "no flag known" in finding.fixes[0].spelling
 
 
 def test_a_short_sync_is_left_alone() -> None:

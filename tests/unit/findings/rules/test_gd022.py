@@ -8,7 +8,7 @@ from tests.build import TraceBuilder
 from tests.unit.findings.example_runs import GIB
 from tests.unit.findings.recorded import memory
 from tests.unit.findings.rules.saying import (
-    finding,
+    finding_in,
     not_applicable,
     passed,
     run,
@@ -30,26 +30,27 @@ def well() -> TraceBuilder:
     return gathering(8, 0.05, knobs={**PARTS, "sync.move_model_batches": 8})
 
 
-def gathered_whole(gib: float, knobs: dict[str, object] = WHOLE) -> TraceBuilder:
-    """GPU memory that is this full while the weights are sent, at the end of the step."""
+def gathered_whole(
+    gib: float, knobs: dict[str, object] = WHOLE, *, gpus_gib: tuple[float, ...] = (80.0,) * 4
+) -> TraceBuilder:
+    """GPU memory that is this full while the weights are sent, at the end of the step; of a GPU
+    that is not of 80 GiB 100 GiB are."""
     build = run(knobs=knobs, memory_gib=None)
-    times, values = [], []
-    for start in step_starts():
-        times += [start, start + 9.6]
-        values += [40.0 * GIB, gib * GIB]
-    for rank in range(4):
-        build.gpu(f"GPU-{rank}", index=rank)
+    times = [at for start in step_starts() for at in (start, start + 9.6)]
+    for rank, size in enumerate(gpus_gib):
+        values = [40.0 * GIB, (gib if size == 80.0 else 100.0) * GIB] * (len(times) // 2)
+        build.gpu(f"GPU-{rank}", index=rank, memory_gib=size)
         build.series("gpu.memory_used", "bytes", times, values, scope="gpu", gpu=f"GPU-{rank}")
     return build
 
 
 def test_parts_whose_fixed_cost_shows_are_too_many() -> None:
-    found = finding(sick(), "GD022")
-    assert value(found, "fixed part") == pytest.approx(1.2)
-    assert found.cost == pytest.approx(1.2 / (8.0 + 200 * 0.006 * 1.1))
-    assert (found.severity, found.confidence) == ("medium", 0.5)
-    assert found.fixes[0].spelling == "--move_model_batches 50"
-    assert "was not sampled" in found.fixes[0].risk
+    finding = finding_in(sick(), "GD022")
+    assert value(finding, "fixed part") == pytest.approx(1.2)
+    assert finding.cost == pytest.approx(1.2 / (8.0 + 200 * 0.006 * 1.1))
+    assert (finding.severity, finding.confidence) == ("medium", 0.5)
+    assert finding.fixes[0].spelling == "--move_model_batches 50"
+    assert "was not sampled" in finding.fixes[0].risk
 
 
 def test_few_parts_pass() -> None:
@@ -66,11 +67,17 @@ def test_a_cheap_sync_may_have_many_parts() -> None:
 
 
 def test_a_whole_model_gathered_into_a_full_gpu_is_cut() -> None:
-    found = finding(gathered_whole(76.0), "GD022")
-    assert value(found, "of the GPU") == pytest.approx(95.0)
-    assert (found.severity, found.cost) == ("medium", 0.0)
-    assert found.fixes[0].spelling == "--move_model_batches 8"
-    assert "makes room" in found.fixes[0].risk
+    finding = finding_in(gathered_whole(76.0), "GD022")
+    assert value(finding, "of the GPU") == pytest.approx(95.0)
+    assert (finding.severity, finding.cost) == ("medium", 0.0)
+    assert finding.fixes[0].spelling == "--move_model_batches 8"
+    assert "makes room" in finding.fixes[0].risk
+
+
+def test_the_evidence_is_of_the_gpu_that_is_fullest_not_of_the_largest() -> None:
+    finding = finding_in(gathered_whole(76.0, gpus_gib=(80.0, 80.0, 80.0, 140.0)), "GD022")
+    assert value(finding, "of the GPU") == pytest.approx(95.0)
+    assert value(finding, "peak GPU memory in sync") == 76.0
 
 
 def test_a_whole_model_with_room_passes() -> None:
@@ -90,7 +97,7 @@ def test_a_framework_without_the_setting_is_not_asked() -> None:
 @pytest.mark.parametrize(("gib", "full"), [(72.0, True), (71.9, False)])
 def test_a_whole_model_is_cut_from_nine_tenths_on(gib: float, full: bool) -> None:
     if full:
-        assert "memory is 90% full" in finding(gathered_whole(gib), "GD022").cause
+        assert "memory is 90% full" in finding_in(gathered_whole(gib), "GD022").cause
     else:
         assert "with memory at most 90% full" in passed(gathered_whole(gib), "GD022")
 
@@ -99,7 +106,7 @@ def test_a_whole_model_is_cut_from_nine_tenths_on(gib: float, full: bool) -> Non
 def test_parts_may_grow_up_to_three_quarters_of_the_memory(gib: float, room: bool) -> None:
     build = memory(gathering(200, 0.006, knobs=PARTS), {"sync": gib})
     if room:
-        assert "memory is 75% full during sync" in finding(build, "GD022").fixes[0].risk
+        assert "memory is 75% full during sync" in finding_in(build, "GD022").fixes[0].risk
     else:
         assert passed(build, "GD022") == "200 parts, with memory 75% full during sync"
 
@@ -108,7 +115,7 @@ def test_parts_may_grow_up_to_three_quarters_of_the_memory(gib: float, room: boo
 def test_sixteen_parts_are_many(count: int, many: bool) -> None:
     build = gathering(count, 0.0185, knobs=PARTS)
     if many:
-        assert value(finding(build, "GD022"), "gathers per step") == 16
+        assert value(finding_in(build, "GD022"), "gathers per step") == 16
     else:
         assert passed(build, "GD022") == "15 parts of 20 ms each"
 

@@ -5,7 +5,7 @@ import pytest
 from tests.build import TraceBuilder
 from tests.unit.findings.rules.saying import (
     counted,
-    finding,
+    finding_in,
     mid,
     missing,
     passed,
@@ -29,12 +29,12 @@ def well() -> TraceBuilder:
 
 
 def test_what_the_collections_take_is_the_cost_and_the_gain() -> None:
-    found = finding(sick(), "GD024")
+    finding = finding_in(sick(), "GD024")
     share = 1.0 / step_s()
-    assert found.cost == pytest.approx(share, rel=0.01)
-    assert value(found, "longest") == pytest.approx(0.25)
-    assert (found.severity, found.confidence) == ("medium", 0.9)
-    (fix,) = found.fixes
+    assert finding.cost == pytest.approx(share, rel=0.01)
+    assert value(finding, "longest") == pytest.approx(0.25)
+    assert (finding.severity, finding.confidence) == ("medium", 0.9)
+    (fix,) = finding.fixes
     assert "gc.freeze()" in fix.spelling
     assert mid(fix) == pytest.approx(-100 * share, abs=0.5)
     assert fix.predicted is not None
@@ -43,7 +43,7 @@ def test_what_the_collections_take_is_the_cost_and_the_gain() -> None:
 
 def test_a_rank_that_collects_alone_is_a_part_of_the_mean() -> None:
     build = counted(run(), {"gc/seconds": 2.0, "gc/longest_s": 0.5}, ranks=[2])
-    assert finding(build, "GD024").cost == pytest.approx(0.5 / step_s(), rel=0.01)
+    assert finding_in(build, "GD024").cost == pytest.approx(0.5 / step_s(), rel=0.01)
 
 
 def test_little_collecting_passes() -> None:

@@ -3,7 +3,15 @@ from __future__ import annotations
 import pytest
 
 from tests.build import TraceBuilder
-from tests.unit.findings.rules.saying import even, finding, missing, passed, run, step_starts, value
+from tests.unit.findings.rules.saying import (
+    even,
+    finding_in,
+    missing,
+    passed,
+    run,
+    step_starts,
+    value,
+)
 
 HOT, POWER = 0x40, 0x4
 
@@ -22,10 +30,10 @@ def clocks(
     end = step_starts()[-1] + 10.0
     times = [end * n / 200 for n in range(200)]
     for rank in range(4):
-        held = [only in (None, rank) and (n % 20) < 20 * part for n in range(200)]
+        slowdowns = [only in (None, rank) and (n % 20) < 20 * part for n in range(200)]
         for name, unit, values in (
-            ("gpu.throttle", "bitmask", [float(bits) if one else 0.0 for one in held]),
-            ("gpu.sm_clock", "MHz", [slowed_mhz if one else 1980.0 for one in held]),
+            ("gpu.throttle", "bitmask", [float(bits) if slow else 0.0 for slow in slowdowns]),
+            ("gpu.sm_clock", "MHz", [slowed_mhz if slow else 1980.0 for slow in slowdowns]),
             ("gpu.util", "%", [util if rank == 1 or of_others is None else of_others] * 200),
         ):
             build.series(name, unit, times, values, scope="gpu", gpu=f"GPU-{rank}")
@@ -44,18 +52,18 @@ def well() -> TraceBuilder:
 
 
 def test_a_hot_gpu_is_named_with_its_rank_and_clock() -> None:
-    found = finding(sick(), "GD025")
-    assert found.ranks == (1,)
-    assert value(found, "throttled") == pytest.approx(90, abs=2)
-    assert value(found, "its clock") == 1100
-    assert value(found, "fastest of its kind") == 1980
-    assert found.cost == pytest.approx(0.9 * (1 - 1100 / 1980), abs=0.02)
-    assert (found.severity, found.confidence) == ("high", 0.9)
-    assert "GPU-1" in found.fixes[0].spelling
+    finding = finding_in(sick(), "GD025")
+    assert finding.ranks == (1,)
+    assert value(finding, "throttled") == pytest.approx(90, abs=2)
+    assert value(finding, "its clock") == 1100
+    assert value(finding, "fastest of its kind") == 1980
+    assert finding.cost == pytest.approx(0.9 * (1 - 1100 / 1980), abs=0.02)
+    assert (finding.severity, finding.confidence) == ("high", 0.9)
+    assert "GPU-1" in finding.fixes[0].spelling
 
 
 def test_a_little_slower_is_medium() -> None:
-    assert finding(clocks(HOT, 1700.0, 0.2), "GD025").severity == "medium"
+    assert finding_in(clocks(HOT, 1700.0, 0.2), "GD025").severity == "medium"
 
 
 def test_the_power_limit_of_a_busy_gpu_is_usual() -> None:
@@ -63,9 +71,9 @@ def test_the_power_limit_of_a_busy_gpu_is_usual() -> None:
 
 
 def test_a_power_limit_far_below_the_usual_clock_is_a_note() -> None:
-    found = finding(clocks(POWER, 1200.0, 0.9), "GD025")
-    assert (found.severity, found.confidence) == ("low", 0.6)
-    assert "nvidia-smi -pl" in found.fixes[0].spelling
+    finding = finding_in(clocks(POWER, 1200.0, 0.9), "GD025")
+    assert (finding.severity, finding.confidence) == ("low", 0.6)
+    assert "nvidia-smi -pl" in finding.fixes[0].spelling
 
 
 def test_a_touch_of_heat_passes() -> None:
@@ -109,18 +117,20 @@ def test_a_throttle_counts_by_time_and_by_clock(
 ) -> None:
     build = limited(bits, mhz, seconds)
     if counts:
-        assert value(finding(build, "GD025"), "its clock") == mhz
+        assert value(finding_in(build, "GD025"), "its clock") == mhz
     else:
         assert "no GPU is throttled by heat" in passed(build, "GD025")
 
 
 @pytest.mark.parametrize(
-    ("util", "of_others", "found"), [(50.0, 0.0, True), (49.9, 98.0, False), (0.0, 98.0, False)]
+    ("util", "of_others", "is_found"), [(50.0, 0.0, True), (49.9, 98.0, False), (0.0, 98.0, False)]
 )
-def test_a_gpu_is_busy_by_its_own_utilization(util: float, of_others: float, found: bool) -> None:
+def test_a_gpu_is_busy_by_its_own_utilization(
+    util: float, of_others: float, is_found: bool
+) -> None:
     build = clocks(HOT, 1100.0, 0.9, util=util, of_others=of_others)
-    if found:
-        assert finding(build, "GD025").ranks == (1,)
+    if is_found:
+        assert finding_in(build, "GD025").ranks == (1,)
     else:
         assert "no GPU is throttled by heat" in passed(build, "GD025")
 
@@ -131,9 +141,9 @@ def test_gpus_that_are_not_the_jobs_or_told_by_halves_are_left_out() -> None:
         build.series(name, "", [0.0, 40.0], [value_] * 2, scope="gpu", gpu="of another job")
     build.gpu("GPU-1", index=1)
     build.series("gpu.throttle", "", [0.0, 40.0], [float(HOT)] * 2, scope="gpu", gpu="GPU-1")
-    found = finding(build, "GD025")
-    assert found.headline.startswith("GPU 0 on host-a is throttled by heat")
-    assert value(found, "GPU 0 throttled") == 50.0
+    finding = finding_in(build, "GD025")
+    assert finding.headline.startswith("GPU 0 on host-a is throttled by heat")
+    assert value(finding, "GPU 0 throttled") == 50.0
 
 
 def test_ranks_are_those_whose_gpus_have_the_same_trouble() -> None:
@@ -141,11 +151,11 @@ def test_ranks_are_those_whose_gpus_have_the_same_trouble() -> None:
     limited(POWER, 1000.0, 30.0, gpu="GPU-0", build=build)
     limited(HOT, 1200.0, 20.0, gpu="GPU-1", build=build)
     limited(HOT, 1100.0, 20.0, gpu="GPU-2", build=build)
-    found = finding(build, "GD025")
-    assert found.ranks == (1, 2)
-    assert found.headline.startswith("GPU 2 ")
+    finding = finding_in(build, "GD025")
+    assert finding.ranks == (1, 2)
+    assert finding.headline.startswith("GPU 2 ")
     build = limited(HOT, 1100.0, 20.0, gpu="GPU-7", build=limited(HOT, 1200.0, 20.0))
-    assert finding(build, "GD025").ranks == ()  # which rank works on which is not known
+    assert finding_in(build, "GD025").ranks == ()  # which rank works on which is not known
 
 
 def test_the_power_shown_is_that_of_the_throttled_gpu() -> None:
@@ -153,4 +163,4 @@ def test_the_power_shown_is_that_of_the_throttled_gpu() -> None:
     for rank in range(4):
         watts = [100.0 * (rank + 1)] * 2
         build.series("gpu.power", "W", [0.0, 100.0], watts, scope="gpu", gpu=f"GPU-{rank}")
-    assert value(finding(build, "GD025"), "GPU 1 power") == 200
+    assert value(finding_in(build, "GD025"), "GPU 1 power") == 200

@@ -6,7 +6,7 @@ from tests.build import TraceBuilder
 from tests.unit.findings.example_runs import OFFLOADED, offloaded
 from tests.unit.findings.rules.saying import (
     even,
-    finding,
+    finding_in,
     missing,
     not_applicable,
     passed,
@@ -51,15 +51,15 @@ def well() -> TraceBuilder:
 
 
 def test_slow_copies_cost_what_a_good_link_would_save() -> None:
-    found = finding(sick(), "GD026")
+    finding = finding_in(sick(), "GD026")
     rate = 2 * 3 / (2.0 * 1.01)
-    assert value(found, "offload moves") == pytest.approx(rate, abs=0.01)
+    assert value(finding, "offload moves") == pytest.approx(rate, abs=0.01)
     share = 2.02 / step_s(OFFLOADED)
-    assert found.cost == pytest.approx(share * (1 - rate / 20), rel=0.01)
-    assert (found.severity, found.confidence) == ("medium", 0.7)
-    (pinned,) = found.to_paste
+    assert finding.cost == pytest.approx(share * (1 - rate / 20), rel=0.01)
+    assert (finding.severity, finding.confidence) == ("medium", 0.7)
+    (pinned,) = finding.to_paste
     assert '"zero_optimization.offload_optimizer.pin_memory": true' in pinned.spelling
-    assert "nvidia-smi" in found.next_steps[0].spelling
+    assert "nvidia-smi" in finding.next_steps[0].spelling
 
 
 def test_a_good_link_passes() -> None:
@@ -67,10 +67,10 @@ def test_a_good_link_passes() -> None:
 
 
 def test_a_link_that_is_busy_through_a_phase_is_found() -> None:
-    found = finding(traffic(18 * GB), "GD026")
-    assert found.phases == ("train",)
-    assert value(found, "traffic in train") == pytest.approx(17, abs=0.5)
-    assert found.severity == "medium"
+    finding = finding_in(traffic(18 * GB), "GD026")
+    assert finding.phases == ("train",)
+    assert value(finding, "traffic in train") == pytest.approx(17, abs=0.5)
+    assert finding.severity == "medium"
 
 
 def test_some_traffic_passes() -> None:
@@ -102,7 +102,7 @@ def crossing(bytes_per_s: float, train_s: float = 5.0) -> TraceBuilder:
 @pytest.mark.parametrize(("gb_per_s", "busy"), [(12.0, True), (11.9, False)])
 def test_a_link_is_busy_at_half_of_what_it_moves(gb_per_s: float, busy: bool) -> None:
     if busy:
-        assert value(finding(crossing(gb_per_s * GB), "GD026"), "traffic in train") == 12.0
+        assert value(finding_in(crossing(gb_per_s * GB), "GD026"), "traffic in train") == 12.0
     else:
         note = passed(crossing(gb_per_s * GB), "GD026")
         assert note == "at most 11.9 GB/s cross the link, in train"
@@ -114,6 +114,6 @@ def test_a_phase_is_looked_at_from_a_twentieth_of_the_step_on(
 ) -> None:
     build = crossing(20 * GB, train_s)
     if looked_at:
-        assert finding(build, "GD026").phases == ("train",)
+        assert finding_in(build, "GD026").phases == ("train",)
     else:
         assert passed(build, "GD026") == "nothing was seen to move"

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from tests.build import TraceBuilder
-from tests.unit.findings.rules.saying import finding, not_applicable, passed, value
+from tests.unit.findings.rules.saying import finding_in, not_applicable, passed, value
 
 STEPS = 6
 
@@ -33,18 +33,18 @@ def overlapping(
 
 
 def test_the_ranks_wait_for_samples() -> None:
-    found = finding(overlapping(4.0), "GD027")
-    assert value(found, "waiting for samples, per step") == pytest.approx(4.0)
-    assert value(found, "of the step") == pytest.approx(40.0)
-    assert value(found, "rollout loop in rollout/generate") == pytest.approx(80.0)
-    assert value(found, "rollout loop in reward") == pytest.approx(10.0)
-    assert "1.7 times as fast" in found.cause
-    assert found.fixes[0].spelling.startswith("move GPUs from training")
+    finding = finding_in(overlapping(4.0), "GD027")
+    assert value(finding, "waiting for samples, per step") == pytest.approx(4.0)
+    assert value(finding, "of the step") == pytest.approx(40.0)
+    assert value(finding, "rollout loop in rollout/generate") == pytest.approx(80.0)
+    assert value(finding, "rollout loop in reward") == pytest.approx(10.0)
+    assert "1.7 times as fast" in finding.cause
+    assert finding.fixes[0].spelling.startswith("move GPUs from training")
 
 
 def test_a_reward_that_takes_more_than_generating_is_what_to_mend() -> None:
-    found = finding(overlapping(4.0, generate_s=2.0, reward_s=7.0), "GD027")
-    assert found.fixes[0].spelling.startswith("make the reward faster")
+    finding = finding_in(overlapping(4.0, generate_s=2.0, reward_s=7.0), "GD027")
+    assert finding.fixes[0].spelling.startswith("make the reward faster")
 
 
 def test_a_reward_at_work_all_the_time_is_what_samples_wait_for_while_others_are_generated() -> (
@@ -55,10 +55,10 @@ def test_a_reward_at_work_all_the_time_is_what_samples_wait_for_while_others_are
         build.span(2, "reward/judge", 10.0 * number + 1, 10.0 * number + 9)
         build.span(2, "reward/queue", 10.0 * number, 10.0 * number + 5)
         build.span(2, "rollout/queue", 10.0 * number, 10.0 * number + 1)
-    found = finding(build, "GD027")
+    finding = finding_in(build, "GD027")
     text = "make the reward (most of it judge) faster, or score more samples at once: it is at work"
-    assert found.fixes[0].spelling.startswith(text)
-    assert value(found, "generating waits for the reward") == pytest.approx(40.0)
+    assert finding.fixes[0].spelling.startswith(text)
+    assert value(finding, "generating waits for the reward") == pytest.approx(40.0)
 
 
 @pytest.mark.parametrize(("tools_s", "gets"), [(6.0, "make the tools"), (4.0, "move GPUs")])
@@ -74,10 +74,10 @@ def test_tools_against_the_engine_by_what_trajectories_spend(tools_s: float, get
             "tools/latency_s": tools_s / 4, "tools/parallel_calls_mean": 2.0,
             "rollout/turns_mean": 3.0, "rollout/duration_s": 10.0,
         })  # fmt: skip
-    found = finding(build, "GD027")
-    assert value(found, "a trajectory's time in tools") == pytest.approx(10 * tools_s, rel=0.01)
-    assert found.fixes[0].spelling.startswith(gets)
-    assert gets == "move GPUs" or "(most of it search)" in found.fixes[0].spelling
+    finding = finding_in(build, "GD027")
+    assert value(finding, "a trajectory's time in tools") == pytest.approx(10 * tools_s, rel=0.01)
+    assert finding.fixes[0].spelling.startswith(gets)
+    assert gets == "move GPUs" or "(most of it search)" in finding.fixes[0].spelling
 
 
 def test_the_pause_for_new_weights_is_the_rollouts() -> None:
@@ -85,7 +85,9 @@ def test_the_pause_for_new_weights_is_the_rollouts() -> None:
     for number in range(STEPS):
         build.span(0, "sync", 10.0 * number + 8, 10.0 * number + 10)
         build.span(0, "sync/pause", 10.0 * number + 8, 10.0 * number + 8.1)
-    assert value(finding(build, "GD027"), "rollout paused for new weights") == pytest.approx(20.0)
+    assert value(finding_in(build, "GD027"), "rollout paused for new weights") == pytest.approx(
+        20.0
+    )
 
 
 def test_what_was_dropped_of_what_came_to_the_trainer() -> None:
@@ -96,14 +98,14 @@ def test_what_was_dropped_of_what_came_to_the_trainer() -> None:
             "rollout/generated_tok_s": 1000.0, "perf/trained_tok_s_wall_clock": 400.0,
             "batch/samples_per_step": 8.0, "sample/dropped_stale_total": 2.0,
         })  # fmt: skip
-    found = finding(build, "GD027")
-    assert value(found, "generated and never trained on") == pytest.approx(20.0)
+    finding = finding_in(build, "GD027")
+    assert value(finding, "generated and never trained on") == pytest.approx(20.0)
 
 
 def test_without_a_recording_of_the_loop_the_wait_alone_is_told() -> None:
-    found = finding(overlapping(9.0, loop=False), "GD027")
-    assert [e.text for e in found.evidence] == ["waiting for samples, per step", "of the step"]
-    assert found.severity == "high"
+    finding = finding_in(overlapping(9.0, loop=False), "GD027")
+    assert [e.text for e in finding.evidence] == ["waiting for samples, per step", "of the step"]
+    assert finding.severity == "high"
 
 
 def test_ranks_that_hardly_wait_pass() -> None:
@@ -111,7 +113,7 @@ def test_ranks_that_hardly_wait_pass() -> None:
 
 
 def test_a_wait_of_a_tenth_is_a_finding() -> None:
-    assert finding(overlapping(1.0), "GD027").cost == pytest.approx(0.1)
+    assert finding_in(overlapping(1.0), "GD027").cost == pytest.approx(0.1)
 
 
 def test_phases_one_after_the_other_are_another_matter() -> None:
@@ -123,8 +125,8 @@ def test_phases_one_after_the_other_are_another_matter() -> None:
 
 def ahead(queue_s: float, *, ranks: int = 2, **knobs: int) -> TraceBuilder:
     """The ranks never wait; the loop waits for room in the queue."""
-    named = {name.replace("__", "."): value for name, value in knobs.items()}
-    build = TraceBuilder(ranks=ranks + 1, framework="openrlhf", knobs=named)
+    settings = {name.replace("__", "."): value for name, value in knobs.items()}
+    build = TraceBuilder(ranks=ranks + 1, framework="openrlhf", knobs=settings)
     build.roles[ranks] = "rollout-loop"
     for number in range(STEPS):
         at = 10.0 * number
@@ -135,27 +137,31 @@ def ahead(queue_s: float, *, ranks: int = 2, **knobs: int) -> TraceBuilder:
 
 
 def test_a_rollout_without_room_is_the_other_side() -> None:
-    found = finding(ahead(6.0), "GD027")
-    assert "training is the slower side" in found.cause
-    assert "waits 60% of the time for room" in found.cause
-    assert value(found, "rollout waits for room") == pytest.approx(60.0)
-    assert found.cost == pytest.approx(0.3)  # as if both sides had the same number of GPUs
-    assert found.fixes[0].spelling.startswith("move GPUs from the rollout engine to training, one")
+    finding = finding_in(ahead(6.0), "GD027")
+    assert "training is the slower side" in finding.cause
+    assert "waits 60% of the time for room" in finding.cause
+    assert value(finding, "rollout waits for room") == pytest.approx(60.0)
+    assert finding.cost == pytest.approx(0.3)  # as if both sides had the same number of GPUs
+    assert finding.fixes[0].spelling.startswith(
+        "move GPUs from the rollout engine to training, one"
+    )
 
 
 def test_how_many_gpus_to_move_is_said_where_both_numbers_are_known() -> None:
     """8 train for 9.9 of 10 s, 8 generate for 4 of 10: 11.4 and 4.6 take the same time."""
-    found = finding(
+    finding = finding_in(
         ahead(6.0, ranks=8, vllm__tensor_parallel_size=4, vllm__data_parallel_size=2), "GD027"
     )
     text = "move about 3 of the 8 GPUs of the rollout engine to training"
-    assert found.fixes[0].spelling == text
+    assert finding.fixes[0].spelling == text
     starved = overlapping(5.0)
     starved.knobs = {"vllm.tensor_parallel_size": 1}
     # 2 train for half of the step, 1 generates all of it: 1.5 each.
-    assert "one at a time" in finding(starved, "GD027").fixes[0].spelling
+    assert "one at a time" in finding_in(starved, "GD027").fixes[0].spelling
     starved.knobs = {"vllm.tensor_parallel_size": 2}
-    assert finding(starved, "GD027").fixes[0].spelling.startswith("move about 1 of the 2 GPUs of t")
+    assert (
+        finding_in(starved, "GD027").fixes[0].spelling.startswith("move about 1 of the 2 GPUs of t")
+    )
 
 
 def test_a_rollout_that_hardly_waits_passes() -> None:
@@ -170,12 +176,12 @@ def test_what_is_generated_for_nothing_is_surplus() -> None:
             "sample/dropped_stale_total": 3.0, "batch/dropped_oversize_total": 1.0,
             "sample/staleness_mean": 2.5, "sample/rollout_queue_size": 12.0,
         })  # fmt: skip
-    found = finding(build, "GD027")
-    assert "generates 30% for nothing" in found.cause
-    assert value(found, "generated and never trained on") == pytest.approx(30.0)
-    assert value(found, "samples dropped") == 4.0 * STEPS
-    assert value(found, "staleness of samples") == 2.5
-    assert value(found, "samples in the queue") == 12.0
+    finding = finding_in(build, "GD027")
+    assert "generates 30% for nothing" in finding.cause
+    assert value(finding, "generated and never trained on") == pytest.approx(30.0)
+    assert value(finding, "samples dropped") == 4.0 * STEPS
+    assert value(finding, "staleness of samples") == 2.5
+    assert value(finding, "samples in the queue") == 12.0
 
 
 def test_verls_counts_since_the_beginning() -> None:
@@ -185,9 +191,9 @@ def test_verls_counts_since_the_beginning() -> None:
             "fully_async/count/total_generated_samples": 100.0 * (number + 1),
             "fully_async/count/dropped_stale_samples": 25.0 * (number + 1),
         })  # fmt: skip
-    found = finding(build, "GD027")
-    assert value(found, "samples dropped") == 25.0 * STEPS
-    assert value(found, "generated and never trained on") == pytest.approx(25.0)
+    finding = finding_in(build, "GD027")
+    assert value(finding, "samples dropped") == 25.0 * STEPS
+    assert value(finding, "generated and never trained on") == pytest.approx(25.0)
 
 
 @pytest.mark.parametrize(("queue_s", "side"), [(4.0, "train"), (4.1, "rollout")])
@@ -198,11 +204,11 @@ def test_the_side_that_waits_longer_is_told_and_of_both_the_trainer(
     for number in range(STEPS):
         build.span(2, "rollout/queue", 10.0 * number, 10.0 * number + queue_s)
     starts = {"train": "The ranks that train wait 40%", "rollout": "The rollout waits 41%"}
-    assert finding(build, "GD027").cause.startswith(starts[side])
+    assert finding_in(build, "GD027").cause.startswith(starts[side])
 
 
 def test_ranks_that_do_nothing_but_wait_get_no_factor() -> None:
-    cause = finding(overlapping(10.0, loop=False), "GD027").cause
+    cause = finding_in(overlapping(10.0, loop=False), "GD027").cause
     assert cause == "The ranks that train wait 100% of each step for samples."
 
 
@@ -225,10 +231,10 @@ def test_what_is_at_work_longest_is_to_be_made_faster(
     for number in range(STEPS if tools_s else 0):
         for name in ("rollout/tools", "rollout/tools/search"):
             build.span(2, name, 10.0 * number, 10.0 * number + tools_s)
-    text = finding(build, "GD027").fixes[0].spelling
+    text = finding_in(build, "GD027").fixes[0].spelling
     assert text.startswith(to_do)
-    told = "they take more of the rollout loop's time than generating"
-    assert text.endswith(told) is ("tools" in to_do)
+    reason = "they take more of the rollout loop's time than generating"
+    assert text.endswith(reason) is ("tools" in to_do)
 
 
 def test_tools_that_take_half_of_a_trajectory_leave_as_much_to_the_engine() -> None:
@@ -238,4 +244,4 @@ def test_tools_that_take_half_of_a_trajectory_leave_as_much_to_the_engine() -> N
             "tools/latency_s": 2.5, "tools/parallel_calls_mean": 1.0,
             "rollout/turns_mean": 3.0, "rollout/duration_s": 10.0,
         })  # fmt: skip
-    assert finding(build, "GD027").fixes[0].spelling.startswith("move GPUs from training")
+    assert finding_in(build, "GD027").fixes[0].spelling.startswith("move GPUs from training")

@@ -8,7 +8,7 @@ from grpo_doctor.findings.rule import NotApplicable, Passed
 from grpo_doctor.findings.rules import gd031_large_images as rule
 from tests.build import TraceBuilder
 from tests.unit.findings.example_runs import HEALTHY, SETTINGS, run
-from tests.unit.findings.recorded import count, found, judged, knob, number
+from tests.unit.findings.recorded import count, finding_by, judged, knob, number
 
 SMALLER = 512.0 * 784
 BUNDLED: dict[str, Any] = {"framework": "bundled", "framework_version": "0.1.0"}
@@ -43,7 +43,7 @@ def well() -> TraceBuilder:
 
 
 def test_decoding_that_is_waited_for_is_found_with_its_part() -> None:
-    finding = found(rule, sick())
+    finding = finding_by(rule, sick())
     waited = 2.0 / (2.0 + 9.7 + 0.05) * 1.94 / 2.0
     assert finding.cost == pytest.approx(waited, rel=0.02)
     assert number(finding, "images in all") == pytest.approx(97.0)
@@ -52,7 +52,7 @@ def test_decoding_that_is_waited_for_is_found_with_its_part() -> None:
 
 
 def test_smaller_images_are_predicted_from_the_seconds_of_cutting_up() -> None:
-    fix = found(rule, sick()).fixes[0]
+    fix = finding_by(rule, sick()).fixes[0]
     assert (fix.knob, fix.after) == ("data.max_pixels", 512 * 28 * 28)
     assert fix.predicted is not None
     saved = 0.94 * (1 - 512 * 784 / 4e6)
@@ -61,7 +61,7 @@ def test_smaller_images_are_predicted_from_the_seconds_of_cutting_up() -> None:
 
 
 def test_slow_files_are_not_cured_by_a_smaller_limit() -> None:
-    fixes = found(rule, images(1.9, 0.02)).fixes
+    fixes = finding_by(rule, images(1.9, 0.02)).fixes
     assert [fix.knob for fix in fixes] == [None]
     assert "on disk" in fixes[0].spelling
 
@@ -78,7 +78,7 @@ def test_slow_texts_beside_small_images_are_not_the_images() -> None:
 def test_places_that_are_most_of_all_tokens_are_worth_knowing() -> None:
     build = images(0.1, 0.1, dataload=0.2)
     count(build, "train/tokens", 8 * 4 * 4e6 / 784 / 0.8)
-    finding = found(rule, build)
+    finding = finding_by(rule, build)
     assert (finding.severity, finding.cost) == ("low", 0.0)
     assert number(finding, "image places in all tokens") == pytest.approx(80)
 
@@ -91,7 +91,7 @@ def test_without_images_nothing_is_said() -> None:
 
 def test_files_of_the_right_size_are_predicted_from_the_decoded_pixels() -> None:
     build = count(images(1.0, 0.94), "dataload/decoded_pixels", 4 * 16e6)
-    finding = found(rule, build)
+    finding = finding_by(rule, build)
     assert number(finding, "pixels per image, as stored") == 16e6
     fix = finding.fixes[-1]
     assert fix.predicted is not None
@@ -103,7 +103,7 @@ def test_files_of_the_right_size_are_predicted_from_the_decoded_pixels() -> None
 
 def test_files_that_the_model_gets_scaled_down_need_not_be_larger() -> None:
     build = images(1.8, 0.1, pixels=3e5)
-    fix = found(rule, count(build, "dataload/decoded_pixels", 4 * 12e6)).fixes[-1]
+    fix = finding_by(rule, count(build, "dataload/decoded_pixels", 4 * 12e6)).fixes[-1]
     assert fix.predicted is not None
     assert fix.safety == "same-math"
     assert fix.predicted.mid == pytest.approx(-100 * 1.8 * (1 - 3e5 / 12e6) / 11.75, abs=0.5)
@@ -121,7 +121,7 @@ def test_files_that_the_model_gets_scaled_down_need_not_be_larger() -> None:
 def test_a_smaller_limit_is_advised_where_cutting_up_costs_and_it_would_bring_something(
     pixels: float, read_s: float, process_s: float, fewer: bool
 ) -> None:
-    finding = found(rule, images(read_s, process_s, dataload=2.6, pixels=pixels))
+    finding = finding_by(rule, images(read_s, process_s, dataload=2.6, pixels=pixels))
     assert ("data.max_pixels" in [fix.knob for fix in finding.fixes]) is fewer
 
 
@@ -133,7 +133,7 @@ def test_without_a_prediction_size_and_cutting_up_decide_alone(
     pixels: float, read_s: float, process_s: float, fewer: bool
 ) -> None:
     workers = knob("dataload.num_workers", "auto")
-    finding = found(rule, images(read_s, process_s, dataload=2.6, pixels=pixels, **workers))
+    finding = finding_by(rule, images(read_s, process_s, dataload=2.6, pixels=pixels, **workers))
     assert ("data.max_pixels" in [fix.knob for fix in finding.fixes]) is fewer
 
 
@@ -141,7 +141,7 @@ def test_without_a_prediction_size_and_cutting_up_decide_alone(
     ("pixels", "safety"), [(SMALLER, "same-math"), (SMALLER + 784, "changes-algorithm")]
 )
 def test_files_shrink_only_where_they_are_larger_than_advised(pixels: float, safety: str) -> None:
-    fix = found(rule, images(1.9, 0.02, pixels=pixels)).fixes[-1]
+    fix = finding_by(rule, images(1.9, 0.02, pixels=pixels)).fixes[-1]
     assert fix.safety == safety
     assert ("What the reward asks for" in fix.risk) is (safety != "same-math")
 
@@ -160,7 +160,7 @@ def test_places_are_many_from_six_tenths_of_the_tokens_on(
 ) -> None:
     build = count(images(0.1, 0.1, dataload=0.2, pixels=784.0 * side), "train/tokens", tokens)
     if is_found:
-        assert f"An image takes {side} places" in found(rule, build).cause
+        assert f"An image takes {side} places" in finding_by(rule, build).cause
     else:
         assert isinstance(judged(rule, build), Passed)
 
@@ -169,4 +169,4 @@ def test_smaller_files_are_replayed_though_nobody_knows_how_many_batches_are_rea
     knobs = {**knob("dataload.num_workers", 1), **knob("dataload.prefetch_factor", None)}
     build = count(images(6.0, 6.0, dataload=2.2, **knobs), "dataload/decoded_pixels", 4 * 16e6)
     build.framework = "unknown"
-    assert found(rule, build).fixes[-1].predicted is not None
+    assert finding_by(rule, build).fixes[-1].predicted is not None

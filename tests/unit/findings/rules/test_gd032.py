@@ -9,7 +9,7 @@ from grpo_doctor.findings.rule import Finding, Passed
 from grpo_doctor.findings.rules import gd032_tokenizing_in_the_step as rule
 from tests.build import TraceBuilder
 from tests.unit.findings.example_runs import HEALTHY, SETTINGS, run
-from tests.unit.findings.recorded import count, found, inside, judged, number
+from tests.unit.findings.recorded import count, finding_by, inside, judged, number
 from tests.unit.findings.rules.saying import even
 
 
@@ -28,7 +28,7 @@ def well() -> TraceBuilder:
 
 
 def test_spans_of_several_phases_add_up() -> None:
-    finding = found(rule, sick())
+    finding = finding_by(rule, sick())
     assert finding.cost == pytest.approx(1.5 / 9.95, rel=0.01)
     assert finding.phases == ("logprob", "rollout")
     assert number(finding, "rollout/encode") == pytest.approx(1.0, rel=0.01)
@@ -46,7 +46,7 @@ def texts(workers: int) -> TraceBuilder:
 
 
 def test_a_loader_without_processes_tokenizes_in_the_step() -> None:
-    finding = found(rule, texts(0))
+    finding = finding_by(rule, texts(0))
     assert number(finding, "tokenizing per step") == pytest.approx(1.9)
     # More processes are GD002's advice; that it can be done beforehand is not.
     assert finding.severity == "low"
@@ -109,7 +109,7 @@ def test_loading_that_nobody_else_tells_of_gets_processes(
     texts_s: float, processes: int, takes: str
 ) -> None:
     build = mixed(0.0, texts_s, 4.0, waits_s=0.4)
-    finding = found(rule, build)
+    finding = finding_by(rule, build)
     fix = finding.fixes[0]
     assert (fix.knob, fix.after) == ("dataload.num_workers", processes)
     assert fix.risk.startswith(takes)

@@ -7,7 +7,7 @@ from grpo_doctor.findings.rules import gd024_collector_pauses
 from grpo_doctor.findings.rules import gd033_slow_reward as rule
 from tests.build import TraceBuilder
 from tests.unit.findings.example_runs import HEALTHY, SETTINGS, run
-from tests.unit.findings.recorded import count, found, inside, judged, number
+from tests.unit.findings.recorded import count, finding_by, inside, judged, number
 from tests.unit.findings.rules.saying import counted
 from tests.unit.findings.rules.test_gd036 import LIMITED, calls
 
@@ -27,7 +27,7 @@ def well() -> TraceBuilder:
 
 
 def test_the_function_that_dominates_is_named_with_its_bound() -> None:
-    finding = found(rule, sick())
+    finding = finding_by(rule, sick())
     assert "judge" in finding.headline
     assert finding.cost == pytest.approx(2.05 / 11.75, rel=0.02)
     assert number(finding, "judge per step") == pytest.approx(2.02, rel=0.02)
@@ -38,7 +38,7 @@ def test_the_function_that_dominates_is_named_with_its_bound() -> None:
 def test_without_a_dominating_function_none_is_named() -> None:
     build = scoring(0.5, 0.5)  # of twice as much work each, at once
     count(build, "reward/judge_s", 1.0)
-    finding = found(rule, count(build, "reward/format_s", 1.0))
+    finding = finding_by(rule, count(build, "reward/format_s", 1.0))
     assert finding.headline == ""
     assert "no single function" in finding.cause
 
@@ -56,7 +56,7 @@ def test_calls_that_end_at_a_limit_are_told_by_the_rule_about_limits() -> None:
 
 
 def test_a_reward_without_named_functions_is_still_a_share() -> None:
-    finding = found(rule, run({**HEALTHY, "reward": 2.0}))
+    finding = finding_by(rule, run({**HEALTHY, "reward": 2.0}))
     assert finding.confidence < 0.8
     assert len(finding.evidence) == 2
 
@@ -85,7 +85,7 @@ def test_the_trainers_own_functions_take_more_processes() -> None:
     )
     inside(build, "reward/accuracy", 1.9)
     count(build, "reward/accuracy_s", 1.9)
-    fix = found(rule, build).fixes[0]
+    fix = finding_by(rule, build).fixes[0]
     assert (fix.knob, fix.after) == ("reward.num_workers", 4)
     assert fix.spelling == "--reward_num_workers 4"
 
@@ -97,7 +97,7 @@ def test_verl_has_workers_for_any_function() -> None:
         framework="verl",
         framework_version="0.9.1",
     )
-    fix = found(rule, inside(build, "reward/judge", 1.9)).fixes[0]
+    fix = finding_by(rule, inside(build, "reward/judge", 1.9)).fixes[0]
     assert fix.spelling == "reward.num_workers=4"
 
 
@@ -110,7 +110,7 @@ def test_milliseconds_of_a_short_step_are_not_worth_a_profile() -> None:
 def test_collections_beside_a_slow_reward_leave_it_slow() -> None:
     build = counted(scoring(3.0), {"gc/seconds": 0.9, "gc/longest_s": 0.3})
     assert isinstance(judged(gd024_collector_pauses, build), Finding)
-    assert "judge" in found(rule, build).headline
+    assert "judge" in finding_by(rule, build).headline
 
 
 @pytest.mark.parametrize(("workers", "more"), [(3, True), (4, False), ("auto", False)])
@@ -121,5 +121,5 @@ def test_four_processes_are_enough(workers: object, more: bool) -> None:
         framework="verl",
         framework_version="0.9.1",
     )
-    fixes = found(rule, inside(build, "reward/judge", 1.9)).fixes
+    fixes = finding_by(rule, inside(build, "reward/judge", 1.9)).fixes
     assert ("reward.num_workers" in [fix.knob for fix in fixes]) is more

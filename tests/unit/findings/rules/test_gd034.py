@@ -10,18 +10,18 @@ from grpo_doctor.findings.rules import gd034_serial_rewards as rule
 from grpo_doctor.whatif import Edit
 from tests.build import TraceBuilder
 from tests.unit.findings.example_runs import HEALTHY, SETTINGS, run
-from tests.unit.findings.recorded import count, found, inside, judged, number
+from tests.unit.findings.recorded import count, finding_by, inside, judged, number
 
 
 def functions(*seconds: float, waited: float | None = None, **facts: Any) -> TraceBuilder:
-    whole = sum(seconds) if waited is None else waited
-    build = run({**HEALTHY, "reward": whole}, **facts)
+    total_s = sum(seconds) if waited is None else waited
+    build = run({**HEALTHY, "reward": total_s}, **facts)
     begin = 0.0
-    for place, own in enumerate(seconds):
-        seen = own * whole / sum(seconds)
-        inside(build, f"reward/f{place}", seen, begin=begin)
-        count(build, f"reward/f{place}_s", own)
-        begin += seen
+    for index, own in enumerate(seconds):
+        waited_s = own * total_s / sum(seconds)
+        inside(build, f"reward/f{index}", waited_s, begin=begin)
+        count(build, f"reward/f{index}_s", own)
+        begin += waited_s
     return build
 
 
@@ -34,7 +34,7 @@ def well() -> TraceBuilder:
 
 
 def test_the_sum_is_waited_where_the_slowest_would_do() -> None:
-    finding = found(rule, sick())
+    finding = finding_by(rule, sick())
     assert number(finding, "waited for all") == pytest.approx(2.8, rel=0.02)
     assert number(finding, "the slowest") == pytest.approx(1.0)
     assert finding.cost == pytest.approx(1.8 / 12.6, rel=0.03)
@@ -53,7 +53,7 @@ def test_the_bundled_trainer_is_given_its_flag() -> None:
         framework="bundled",
         framework_version="0.1.0",
     )
-    fix = found(rule, build).fixes[0]
+    fix = finding_by(rule, build).fixes[0]
     assert (fix.before, fix.after) == (1, 2)
     assert fix.spelling == "--reward_num_workers 2"
 
@@ -77,7 +77,7 @@ def test_one_long_function_has_nothing_to_run_beside() -> None:
 def test_completions_that_are_scored_one_at_a_time() -> None:
     build = run({**HEALTHY, "reward": 2.0})
     inside(build, "reward/judge", 1.9, times=16)
-    finding = found(rule, build)
+    finding = finding_by(rule, build)
     assert finding.headline == "Completions are scored one at a time"
     assert number(finding, "calls of judge") == 16
 
@@ -85,7 +85,7 @@ def test_completions_that_are_scored_one_at_a_time() -> None:
 def test_busy_cores_get_no_prediction() -> None:
     build = sick()
     build.series("host.cpu", "%", [0.0, 100.0], [97.0, 97.0])
-    fix = found(rule, build).fixes[0]
+    fix = finding_by(rule, build).fixes[0]
     assert fix.predicted is None
     assert "97% busy" in fix.risk
 
@@ -110,7 +110,7 @@ def in_calls(times: int, judge_s: float = 1.9, other_s: float = 0.0, **facts: An
 def test_eight_calls_are_calls_of_single_completions(workers: int | None) -> None:
     knobs = {**SETTINGS, **({} if workers is None else {"reward.num_workers": workers})}
     framework = "unknown" if workers is None else "bundled"
-    finding = found(rule, in_calls(8, knobs=knobs, framework=framework))
+    finding = finding_by(rule, in_calls(8, knobs=knobs, framework=framework))
     assert finding.headline == "Completions are scored one at a time"
     assert "judge is called 8 times per step" in finding.cause
     assert number(finding, "calls of judge") == 8
@@ -130,7 +130,7 @@ def test_eight_calls_are_calls_of_single_completions(workers: int | None) -> Non
 def test_only_single_calls_are_spread_over_a_pool(
     times: int, other_s: float, at_once_s: float, processes: int
 ) -> None:
-    finding = found(rule, in_calls(times, 1.2, other_s))
+    finding = finding_by(rule, in_calls(times, 1.2, other_s))
     assert number(finding, "the slowest, or its part") == pytest.approx(at_once_s, rel=0.02)
     predicted = finding.fixes[0].predicted
     assert predicted is not None
@@ -157,7 +157,7 @@ def test_cores_are_busy_above_a_limit_and_what_could_run_at_once_stays_the_same(
 ) -> None:
     build = sick()
     build.series("host.cpu", "%", [0.0, 100.0], [cpu, cpu])
-    assert (found(rule, build).fixes[0].predicted is not None) is predicted
+    assert (finding_by(rule, build).fixes[0].predicted is not None) is predicted
     (edit,) = rule.counterfactual(RunView.of(build.build()))
     assert isinstance(edit, Edit)
     # Of 2.83 s the slowest, one second, is left.

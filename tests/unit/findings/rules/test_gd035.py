@@ -4,11 +4,11 @@ import pytest
 
 from grpo_doctor.findings import RunView
 from grpo_doctor.findings.rule import NotApplicable, Passed
-from grpo_doctor.findings.rules import gd004_straggler
+from grpo_doctor.findings.rules import gd004_straggler_rank
 from grpo_doctor.findings.rules import gd035_reward_on_one_rank as rule
 from tests.build import TraceBuilder
 from tests.unit.findings.example_runs import HEALTHY, run
-from tests.unit.findings.recorded import found, inside, judged, number
+from tests.unit.findings.recorded import finding_by, inside, judged, number
 
 NO_REWARD = {**HEALTHY, "reward": 0.01}
 
@@ -33,7 +33,7 @@ def well() -> TraceBuilder:
 
 
 def test_the_rank_that_scores_for_all_is_named() -> None:
-    finding = found(rule, sick())
+    finding = finding_by(rule, sick())
     assert finding.ranks == (2,)
     assert finding.headline == "Rank 2 alone scores while the others wait"
     step_s = sum(NO_REWARD.values()) + 2.0 + 0.05
@@ -54,18 +54,18 @@ def test_a_rank_that_is_slow_at_what_all_do_is_the_stragglers_rule() -> None:
     answer = judged(rule, build)
     assert isinstance(answer, Passed)
     assert "rank 1 is slow at it: see GD004" in answer.note
-    late = found(gd004_straggler, build)
+    late = finding_by(gd004_straggler_rank, build)
     assert (late.ranks, late.phases) == ((1,), ("reward",))
 
 
 def test_who_alone_scores_is_told_once() -> None:
-    answer = judged(gd004_straggler, sick())
+    answer = judged(gd004_straggler_rank, sick())
     assert isinstance(answer, Passed)
     assert "rank 2 alone scores" in answer.note
 
 
 def test_without_collectives_a_slow_rank_is_still_told_apart() -> None:
-    finding = found(rule, slow_at_it(uncoupled()))
+    finding = finding_by(rule, slow_at_it(uncoupled()))
     assert finding.headline == "Rank 1 is slow at scoring while the others wait"
     assert "grpo-doctor attach" in finding.next_steps[0].spelling
     assert finding.fixes[0].predicted is not None
@@ -82,7 +82,7 @@ def test_a_run_without_rewards_is_not_asked() -> None:
 
 
 def test_which_rank_is_to_be_looked_at_and_where() -> None:
-    assert "rank 1 on host-a" in found(rule, slow_at_it(uncoupled())).next_steps[0].spelling
+    assert "rank 1 on host-a" in finding_by(rule, slow_at_it(uncoupled())).next_steps[0].spelling
 
 
 def test_only_one_rank_that_scores_for_all_would_change() -> None:
@@ -96,4 +96,4 @@ def test_only_one_rank_that_scores_for_all_would_change() -> None:
 def test_the_host_of_the_rank_that_is_slow_is_named() -> None:
     build = slow_at_it(uncoupled())
     build.hosts = ["host-a", "host-b"]
-    assert "rank 1 on host-b" in found(rule, build).next_steps[0].spelling
+    assert "rank 1 on host-b" in finding_by(rule, build).next_steps[0].spelling

@@ -9,7 +9,7 @@ from grpo_doctor.findings.rule import Passed
 from grpo_doctor.findings.rules import gd036_reward_timeouts as rule
 from tests.build import TraceBuilder
 from tests.unit.findings.example_runs import run
-from tests.unit.findings.recorded import count, found, inside, judged, number
+from tests.unit.findings.recorded import count, finding_by, inside, judged, number
 
 BUNDLED: dict[str, Any] = {"framework": "bundled", "framework_version": "0.1.0"}
 
@@ -36,7 +36,7 @@ def well() -> TraceBuilder:
 
 
 def test_calls_that_end_at_one_length_ran_into_a_limit() -> None:
-    finding = found(rule, sick())
+    finding = finding_by(rule, sick())
     assert number(finding, "calls that end") == 3
     assert number(finding, "longest call") == pytest.approx(5.02)
     excess = sum(LIMITED[i] for i in (2, 5, 8)) - 3 * 0.275
@@ -68,14 +68,14 @@ def test_two_long_calls_are_no_limit() -> None:
 
 @pytest.mark.parametrize(("limit", "severity"), [(9.0, "low"), (6.0, "medium")])
 def test_a_call_near_the_trainers_limit_may_end_the_run(limit: float, severity: str) -> None:
-    finding = found(rule, calls([0.2, 0.3, 5.0, 0.2, 0.3, 0.2], limit))
+    finding = finding_by(rule, calls([0.2, 0.3, 5.0, 0.2, 0.3, 0.2], limit))
     assert (finding.severity, finding.cost) == (severity, 0.0)
     assert finding.fixes[0].spelling == f"--reward_timeout {4 * limit:.0f}"
 
 
 def test_timeouts_that_are_counted_are_shown() -> None:
     build = count(sick(), "reward/timeouts", lambda _, step: float(step in (2, 5, 8)))
-    assert number(found(rule, build), "timeouts") == 3
+    assert number(finding_by(rule, build), "timeouts") == 3
 
 
 @pytest.mark.parametrize(
@@ -86,7 +86,7 @@ def test_a_call_is_near_a_limit_from_half_of_it_on(limit: float, severity: str |
     if severity is None:
         assert isinstance(judged(rule, build), Passed)
     else:
-        assert found(rule, build).severity == severity
+        assert finding_by(rule, build).severity == severity
 
 
 @pytest.mark.parametrize(
@@ -106,7 +106,7 @@ def test_a_call_is_near_a_limit_from_half_of_it_on(limit: float, severity: str |
 )
 def test_a_limit_is_a_length_at_which_long_calls_end(seconds: list[float], limited: bool) -> None:
     if limited:
-        assert number(found(rule, calls(seconds)), "calls that end at the same length") == 3
+        assert number(finding_by(rule, calls(seconds)), "calls that end at the same length") == 3
     else:
         assert isinstance(judged(rule, calls(seconds)), Passed)
 

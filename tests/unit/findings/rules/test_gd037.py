@@ -9,7 +9,7 @@ from grpo_doctor.findings.rule import Finding, NotApplicable, Passed
 from grpo_doctor.findings.rules import gd037_small_micro_batch as rule
 from tests.build import TraceBuilder
 from tests.unit.findings.example_runs import SETTINGS, run
-from tests.unit.findings.recorded import count, found, inside, judged, knob, memory, number
+from tests.unit.findings.recorded import count, finding_by, inside, judged, knob, memory, number
 from tests.unit.findings.rules.saying import even
 
 SMALL: dict[str, Any] = {**SETTINGS, "train.micro_batch": 1, "train.grad_accumulation": 8}
@@ -39,7 +39,7 @@ def well() -> TraceBuilder:
 
 
 def test_idle_units_and_free_memory_ask_for_larger_passes() -> None:
-    finding = found(rule, sick())
+    finding = finding_by(rule, sick())
     assert finding.cost == pytest.approx(3.0 / 9.85 * 0.8, rel=0.02)
     assert number(finding, "one pass") == pytest.approx(0.3, rel=0.02)
     assert number(finding, "GPU memory free") == pytest.approx(100 * (1 - 30 / 80))
@@ -49,7 +49,7 @@ def test_idle_units_and_free_memory_ask_for_larger_passes() -> None:
 
 
 def test_utilization_alone_is_weak_evidence() -> None:
-    finding = found(rule, passes(60.0, series="gpu.util"))
+    finding = finding_by(rule, passes(60.0, series="gpu.util"))
     assert (finding.severity, finding.cost) == ("low", 0.0)
     assert finding.confidence == 0.5
     assert isinstance(judged(rule, passes(90.0, series="gpu.util")), Passed)
@@ -77,7 +77,7 @@ def test_on_a_cpu_a_pass_that_is_hardly_arithmetic_is_too_small(
     if not is_found:
         assert isinstance(judged(rule, build), Passed)
         return
-    finding = found(rule, build)
+    finding = finding_by(rule, build)
     assert number(finding, "of it arithmetic") == pytest.approx(6 * 1e5 * 30 / 1e10)
     assert "8 passes of 1 completion. A pass takes" in finding.cause
     assert finding.cost == pytest.approx(3.0 / 9.85 * 0.999 * 0.75, rel=0.03)
@@ -102,7 +102,7 @@ def test_passes_are_merged_by_four_up_to_eight_completions_or_else_by_two(
     if after is None:
         assert isinstance(answer, NotApplicable)
         return
-    fix = found(rule, passes(20.0, **knobs)).fixes[0]
+    fix = finding_by(rule, passes(20.0, **knobs)).fixes[0]
     assert fix.spelling == (
         f"--per_device_train_batch_size {after[0]} --gradient_accumulation_steps {after[1]}"
     )
@@ -122,7 +122,7 @@ def test_passes_of_transformers_trainers_are_compared_with_their_arithmetic_too(
         build.step(0, step, 10.0 * step, {}, end_s=10.0 * step + 4)
     build.series("train/token_places", "", times, [30.0] * 24, scope="counter", rank=0)
     build.series("host.memory_available", "bytes", [0.0, 90.0], [2e9, 2e9])
-    finding = found(rule, build)
+    finding = finding_by(rule, build)
     assert number(finding, "of it arithmetic") == pytest.approx(6 * 1e5 * 30 / 1e10)
     assert "A pass takes 1e+03 ms" in finding.cause
 
@@ -151,13 +151,13 @@ def on_cpu(fixed_s: float, per_place_s: float, *, micro: int = 1) -> TraceBuilde
 
 
 def test_on_a_cpu_passes_whose_time_is_their_own_are_to_be_larger() -> None:
-    finding = found(rule, on_cpu(0.3, 0.0001))
+    finding = finding_by(rule, on_cpu(0.3, 0.0001))
     assert finding.severity == "medium"
     assert finding.cause == (
         "An optimizer step is 8 passes of 1 completion, and much of a pass does not depend on its "
         "size."
     )
-    assert "8 passes of 2 completions, and" in found(rule, on_cpu(0.3, 0.0001, micro=2)).cause
+    assert "8 passes of 2 completions, and" in finding_by(rule, on_cpu(0.3, 0.0001, micro=2)).cause
     predicted = finding.fixes[0].predicted
     assert predicted is not None
     assert finding.cost == pytest.approx(-predicted.mid / 100)
@@ -175,7 +175,7 @@ def test_on_a_cpu_passes_whose_time_is_their_places_stay() -> None:
 
 @pytest.mark.parametrize(("fixed_s", "severity"), [(0.05, "low"), (0.1, "medium")])
 def test_a_little_of_the_step_is_of_low_gravity(fixed_s: float, severity: str) -> None:
-    finding = found(rule, on_cpu(fixed_s, 0.01))
+    finding = finding_by(rule, on_cpu(fixed_s, 0.01))
     assert (finding.cost < 0.08) is (severity == "low")
     assert finding.severity == severity
 
@@ -187,7 +187,7 @@ def test_two_passes_can_be_one() -> None:
     inside(build, "train/micro_batch", 2.4, times=2)
     for rank in range(4):
         build.series("gpu.sm_active", "%", [0.0, 90.0], [20.0] * 2, scope="gpu", gpu=f"GPU-{rank}")
-    assert found(rule, build).fixes[0].spelling.endswith("--gradient_accumulation_steps 1")
+    assert finding_by(rule, build).fixes[0].spelling.endswith("--gradient_accumulation_steps 1")
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from grpo_doctor.findings.rules import gd038_padding as rule
 from grpo_doctor.whatif import Prediction
 from tests.build import TraceBuilder
 from tests.unit.findings.example_runs import SETTINGS, run
-from tests.unit.findings.recorded import count, found, inside, judged, number
+from tests.unit.findings.recorded import count, finding_by, inside, judged, number
 
 
 def padded(tokens: float, **facts: Any) -> TraceBuilder:
@@ -30,7 +30,7 @@ def well() -> TraceBuilder:
 
 
 def test_padding_costs_its_part_of_the_passes() -> None:
-    finding = found(rule, sick())
+    finding = finding_by(rule, sick())
     assert number(finding, "padding in what") == pytest.approx(60.0)
     fix = finding.fixes[0]
     # It takes 0.6 x 4.0 of 9.85 s; what its fix is sure to give back is less, and that is said.
@@ -45,7 +45,7 @@ def test_padding_costs_its_part_of_the_passes() -> None:
 def test_the_bundled_trainer_groups_by_length() -> None:
     knobs = {**SETTINGS, "train.grad_accumulation": 4}
     build = padded(400.0, framework="bundled", framework_version="0.1.0", knobs=knobs)
-    fix = found(rule, build).fixes[0]
+    fix = finding_by(rule, build).fixes[0]
     assert fix.spelling == "--group_by_length true"
     assert fix.safety == "changes-numerics"
 
@@ -76,7 +76,7 @@ def test_lengths_from_metrics_are_a_weak_guess() -> None:
     for step in range(6):
         lengths = {"completions/mean_length": 100.0, "completions/max_length": 400.0}
         build.metrics(step, **lengths)
-    finding = found(rule, build)
+    finding = finding_by(rule, build)
     assert (finding.severity, finding.confidence) == ("low", 0.45)
     assert number(finding, "padding in what") == pytest.approx(75.0)
     assert finding.fixes[0].predicted is None

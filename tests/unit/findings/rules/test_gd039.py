@@ -9,7 +9,7 @@ from grpo_doctor.findings.rule import NotApplicable, Passed
 from grpo_doctor.findings.rules import gd039_zero_stage_too_high as rule
 from tests.build import TraceBuilder
 from tests.unit.findings.example_runs import SETTINGS, run
-from tests.unit.findings.recorded import found, judged, memory, number
+from tests.unit.findings.recorded import finding_by, judged, memory, number
 from tests.unit.findings.rules.saying import even
 
 GIB = 2**30
@@ -35,9 +35,9 @@ def spread(
         for i in range(len(spans["name"]))
         if build._names.names[spans["name"][i]] == "train"
     ]
-    seen: dict[int, int] = {}
+    numbers: dict[int, int] = {}
     for rank, start in starts:
-        number_ = seen[rank] = seen.get(rank, -1) + 1
+        number_ = numbers[rank] = numbers.get(rank, -1) + 1
         if gather_s:
             build.collective(
                 rank, number_, start, start + gather_s, name="all_gather_into_tensor", group="z"
@@ -54,7 +54,7 @@ def well() -> TraceBuilder:
 
 
 def test_whole_weights_that_fit_make_gathers_a_waste() -> None:
-    finding = found(rule, sick())
+    finding = finding_by(rule, sick())
     assert number(finding, "gathering in train") == pytest.approx(1.0)
     assert number(finding, "needed beside it") == pytest.approx(7e9 * 2 * 0.75 / GIB, rel=1e-3)
     assert finding.cost == pytest.approx(1.0 / 9.95, rel=0.02)
@@ -70,13 +70,13 @@ def test_a_model_that_does_not_fit_needs_its_stage_and_is_told_the_bytes() -> No
 
 
 def test_gathers_that_return_at_once_leave_only_a_hint() -> None:
-    finding = found(rule, spread(7e9, gather_s=0.0))
+    finding = finding_by(rule, spread(7e9, gather_s=0.0))
     assert (finding.severity, finding.cost) == ("low", 0.0)
     assert "NCCL returns at once" in finding.cause
 
 
 def test_on_a_cpu_the_weights_lie_in_host_memory() -> None:
-    finding = found(rule, spread(1e9, gib=None))
+    finding = finding_by(rule, spread(1e9, gib=None))
     predicted = finding.fixes[0].predicted
     assert predicted is not None
     assert predicted.mid == pytest.approx(-100 * finding.cost, abs=0.5)
@@ -104,7 +104,7 @@ def quiet(train_s: float) -> TraceBuilder:
 @pytest.mark.parametrize(("train_s", "hinted"), [(0.5, True), (0.49, False)])
 def test_a_hint_needs_training_of_a_twentieth_of_the_step(train_s: float, hinted: bool) -> None:
     if hinted:
-        finding = found(rule, quiet(train_s))
+        finding = finding_by(rule, quiet(train_s))
         assert (finding.severity, finding.phases) == ("low", ("train",))
     else:
         answer = judged(rule, quiet(train_s))
@@ -112,7 +112,7 @@ def test_a_hint_needs_training_of_a_twentieth_of_the_step(train_s: float, hinted
 
 
 def test_the_phases_are_those_in_which_gathers_were_seen() -> None:
-    assert found(rule, sick()).phases == ("train",)
+    assert finding_by(rule, sick()).phases == ("train",)
     build = even(
         {"logprob": 4.0, "train": 4.0},
         ranks=2,
@@ -124,4 +124,4 @@ def test_the_phases_are_those_in_which_gathers_were_seen() -> None:
         for rank in (0, 1):
             at = 10.0 * step
             build.collective(rank, step, at, at + 1.0, name="all_gather", group="z")
-    assert found(rule, build).phases == ("logprob",)
+    assert finding_by(rule, build).phases == ("logprob",)

@@ -9,7 +9,7 @@ from grpo_doctor.findings.rules import gd040_memory_nearly_full as rule
 from grpo_doctor.trace.model import Exit, Kind
 from tests.build import TraceBuilder
 from tests.unit.findings.example_runs import SETTINGS, run
-from tests.unit.findings.recorded import count, found, judged, knob, memory, number
+from tests.unit.findings.recorded import count, finding_by, judged, knob, memory, number
 
 BATCH: dict[str, Any] = {**SETTINGS, "train.micro_batch": 4, "train.grad_accumulation": 2}
 
@@ -31,7 +31,7 @@ def well() -> TraceBuilder:
 
 
 def test_retries_in_most_steps_are_grave() -> None:
-    finding = found(rule, sick())
+    finding = finding_by(rule, sick())
     assert finding.severity == "high"
     assert number(finding, "peak of the fullest GPU") == 79.0
     assert number(finding, "steps with a retry") > 50
@@ -47,7 +47,7 @@ def test_retries_before_the_first_step_that_counts_are_a_start() -> None:
 
 
 def test_a_full_gpu_without_retries_is_a_careful_note() -> None:
-    finding = found(rule, full())
+    finding = finding_by(rule, full())
     assert (finding.severity, finding.confidence) == ("low", 0.5)
 
 
@@ -63,7 +63,7 @@ def test_where_memory_ran_out_decides_what_to_change() -> None:
     )
     build.span(0, "rollout", 0.0, 5.0)
     build.series("memory/out_of_memory/rollout", "", [5.0], [1e9], scope="counter", rank=0)
-    finding = found(rule, build)
+    finding = finding_by(rule, build)
     assert finding.severity == "high"
     assert finding.headline == "Memory ran out in rollout"
     assert finding.fixes[0].spelling == "--vllm_gpu_memory_utilization 0.8"
@@ -72,7 +72,7 @@ def test_where_memory_ran_out_decides_what_to_change() -> None:
 def test_training_that_ran_out_under_zero_2_is_sent_to_zero_3() -> None:
     build = full(retries=2.0, **knob("deepspeed.preset", "zero2"))
     build.series("memory/out_of_memory/train", "", [50.0], [0.0], scope="counter", rank=1)
-    finding = found(rule, build)
+    finding = finding_by(rule, build)
     assert "--deepspeed zero3" in [fix.spelling for fix in finding.fixes]
     assert finding.fixes[0].knob == "train.micro_batch"
 
@@ -93,7 +93,7 @@ def test_a_run_without_steps_is_judged_by_its_memory(steps: int) -> None:
     build.gpu("GPU-0").series(
         "gpu.memory_used", "bytes", [0.0, 5.0], [10 * 2**30, 79 * 2**30], scope="gpu", gpu="GPU-0"
     )
-    assert found(rule, build).fixes
+    assert finding_by(rule, build).fixes
 
 
 OUT_OF_MEMORY = "OutOfMemoryError: CUDA out of memory. Tried to allocate 2 GiB"
@@ -114,7 +114,7 @@ def test_a_run_that_memory_ended_is_told_of_once(error: str, ran_out: bool, told
     if ran_out:
         build.series("memory/out_of_memory/train", "", [50.0], [1e9], scope="counter", rank=1)
     if told:
-        assert found(rule, build).phases == ("train",)
+        assert finding_by(rule, build).phases == ("train",)
     else:
         answer = judged(rule, build)
         assert isinstance(answer, Passed)
@@ -141,7 +141,7 @@ def retrying(*samples: tuple[float, float]) -> TraceBuilder:
 def test_retries_count_from_the_first_step_on(
     samples: list[tuple[float, float]], retries: int, steps_pct: float
 ) -> None:
-    finding = found(rule, retrying(*samples))
+    finding = finding_by(rule, retrying(*samples))
     assert number(finding, "retries of the allocator") == retries
     assert number(finding, "steps with a retry") == pytest.approx(steps_pct)
     assert finding.severity == ("high" if steps_pct >= 50 else "medium")
@@ -150,7 +150,7 @@ def test_retries_count_from_the_first_step_on(
 @pytest.mark.parametrize(("train", "is_full"), [(77.6, True), (77.5, False)])
 def test_memory_is_full_from_ninety_seven_percent_on(train: float, is_full: bool) -> None:
     if is_full:
-        assert found(rule, full(train=train)).severity == "low"
+        assert finding_by(rule, full(train=train)).severity == "low"
     else:
         answer = judged(rule, full(train=train))
         assert answer == Passed("the fullest GPU reaches 97% of its memory, no retries")

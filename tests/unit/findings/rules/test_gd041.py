@@ -8,7 +8,7 @@ from grpo_doctor.findings.rule import NotApplicable, Passed
 from grpo_doctor.findings.rules import gd041_needless_recomputation as rule
 from tests.build import TraceBuilder
 from tests.unit.findings.example_runs import HEALTHY, SETTINGS, run
-from tests.unit.findings.recorded import count, found, inside, judged, knob, memory, number
+from tests.unit.findings.recorded import count, finding_by, inside, judged, knob, memory, number
 from tests.unit.findings.rules.saying import even
 
 MODEL: dict[str, Any] = {
@@ -45,7 +45,7 @@ def well() -> TraceBuilder:
 
 
 def test_activations_that_fit_need_not_be_computed_twice() -> None:
-    finding = found(rule, sick())
+    finding = finding_by(rule, sick())
     needed = 1000 * 36 * (16 * 2048 + 4 * 11008) * 2 / 2**30
     assert number(finding, "needed beside it") == pytest.approx(needed, abs=0.001)
     assert 0.05 < finding.cost < 0.25

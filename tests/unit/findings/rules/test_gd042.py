@@ -9,7 +9,7 @@ from grpo_doctor.findings.rule import Finding, NotApplicable, Passed
 from grpo_doctor.findings.rules import gd042_avoidable_logprobs as rule
 from tests.build import TraceBuilder
 from tests.unit.findings.example_runs import SETTINGS, run
-from tests.unit.findings.recorded import found, inside, judged, knob, number
+from tests.unit.findings.recorded import finding_by, inside, judged, knob, number
 from tests.unit.findings.rules.saying import even
 
 KNOBS: dict[str, Any] = {
@@ -35,7 +35,7 @@ def well() -> TraceBuilder:
 
 
 def test_a_reference_without_weight_is_a_pass_for_nothing() -> None:
-    finding = found(rule, sick())
+    finding = finding_by(rule, sick())
     assert finding.cost == pytest.approx(0.9 / 9.95, rel=0.01)
     assert number(finding, "weight of the KL term") == 0.0001
     fix = finding.fixes[0]
@@ -50,7 +50,7 @@ def test_a_reference_that_counts_is_a_choice() -> None:
 
 
 def test_old_logprobs_of_a_single_step_are_not_needed() -> None:
-    finding = found(rule, passes(old=0.5))
+    finding = finding_by(rule, passes(old=0.5))
     assert finding.cost == pytest.approx(0.5 / 9.95, rel=0.01)
     predicted = finding.fixes[0].predicted
     assert predicted is not None
@@ -74,7 +74,7 @@ def test_old_logprobs_that_something_needs_stay(knobs: dict[str, Any]) -> None:
 
 
 def test_both_passes_are_one_finding_with_two_fixes() -> None:
-    finding = found(rule, passes(old=0.4, reference=0.5, **knob("train.beta", 0.0005)))
+    finding = finding_by(rule, passes(old=0.4, reference=0.5, **knob("train.beta", 0.0005)))
     assert finding.cost == pytest.approx(0.9 / 9.95, rel=0.01)
     assert len(finding.fixes) == 2
 

@@ -8,7 +8,7 @@ from grpo_doctor.findings.rule import NotApplicable, Passed
 from grpo_doctor.findings.rules import gd043_logits_memory as rule
 from tests.build import TraceBuilder
 from tests.unit.findings.example_runs import SETTINGS, run
-from tests.unit.findings.recorded import found, judged, knob, number
+from tests.unit.findings.recorded import finding_by, judged, knob, number
 
 KNOBS: dict[str, Any] = {
     **SETTINGS,
@@ -39,7 +39,7 @@ def well() -> TraceBuilder:
 
 
 def test_logits_on_a_full_gpu_are_worth_a_fused_loss() -> None:
-    finding = found(rule, sick())
+    finding = finding_by(rule, sick())
     needed = 4 * 4096 * 151_936 * 2 * 4 / 2**30
     assert number(finding, "logits") == pytest.approx(needed, abs=0.01)
     assert (finding.severity, finding.cost) == ("low", 0.0)
@@ -48,7 +48,7 @@ def test_logits_on_a_full_gpu_are_worth_a_fused_loss() -> None:
 
 def test_the_bundled_trainer_holds_two_copies_and_takes_smaller_batches() -> None:
     fields: dict[str, Any] = {"train.micro_batch": 8, "framework": "bundled"}
-    finding = found(rule, logits(**fields))
+    finding = finding_by(rule, logits(**fields))
     assert number(finding, "copies") == 2
     assert finding.fixes[0].spelling == (
         "--per_device_train_batch_size 4 --gradient_accumulation_steps 4"
@@ -72,7 +72,7 @@ def test_a_batch_that_can_not_be_halved_gets_words(
     micro: int, passes: object, halved: bool
 ) -> None:
     knobs: dict[str, Any] = {"train.micro_batch": micro, "train.grad_accumulation": passes}
-    (fix,) = found(rule, logits(framework="bundled", **knobs)).fixes
+    (fix,) = finding_by(rule, logits(framework="bundled", **knobs)).fixes
     assert fix.pasted is halved
     assert fix.spelling.startswith("a loss that is computed in chunks") is not halved
 

@@ -6,7 +6,7 @@ from grpo_doctor.findings.rule import NotApplicable, Passed
 from grpo_doctor.findings.rules import gd044_frequent_evaluation as rule
 from tests.build import TraceBuilder
 from tests.unit.findings.example_runs import SETTINGS, run
-from tests.unit.findings.recorded import found, inside, judged, number
+from tests.unit.findings.recorded import finding_by, inside, judged, number
 
 
 def evaluating(every: int, seconds: float, steps: int = 12) -> TraceBuilder:
@@ -32,7 +32,7 @@ def well() -> TraceBuilder:
 
 
 def test_evaluations_cost_their_part_of_the_whole_run() -> None:
-    finding = found(rule, sick())
+    finding = finding_by(rule, sick())
     assert finding.cost == pytest.approx(24 / (48 + 24))
     assert finding.steps == (2, 5, 8, 11)
     assert number(finding, "one evaluation") == pytest.approx(6.0)
@@ -51,7 +51,7 @@ def test_logging_on_one_rank_costs_all_of_them() -> None:
     assert isinstance(judged(rule, build), Passed)
     slow = run({"rollout": 5.0, "reward": 1.0, "train": 3.0})
     inside(slow, "reward/log_completions", lambda rank, _: 0.8 if rank == 0 else 0.0)
-    finding = found(rule, slow)
+    finding = finding_by(rule, slow)
     assert finding.headline == "Logging completions costs steps"
     assert finding.phases == ("reward",)
     assert finding.cost == pytest.approx(0.8 / 9.1, rel=0.02)

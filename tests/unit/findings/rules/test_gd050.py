@@ -7,7 +7,7 @@ import pytest
 
 from tests.build import TraceBuilder
 from tests.unit.findings.learners import learner
-from tests.unit.findings.rules.saying import finding, missing, not_applicable, passed, value
+from tests.unit.findings.rules.saying import finding_in, missing, not_applicable, passed, value
 
 
 def sick() -> TraceBuilder:
@@ -19,17 +19,17 @@ def well() -> TraceBuilder:
 
 
 def test_the_share_is_said_in_time_of_the_step() -> None:
-    found = finding(sick(), "GD050")
-    assert found.severity == "medium"
-    assert value(found, "groups with equal rewards") == pytest.approx(60, abs=2)
+    finding = finding_in(sick(), "GD050")
+    assert finding.severity == "medium"
+    assert value(finding, "groups with equal rewards") == pytest.approx(60, abs=2)
     # Rollout 5, reward 0.2, log-probs 1 and train 3 of 9.85 s.
-    assert found.cost == pytest.approx(0.6 * 9.2 / 9.85, abs=0.02)
-    assert value(found, "spent on them") == pytest.approx(0.6 * 9.2, abs=0.3)
-    assert all(fix.predicted is None for fix in found.fixes)
+    assert finding.cost == pytest.approx(0.6 * 9.2 / 9.85, abs=0.02)
+    assert value(finding, "spent on them") == pytest.approx(0.6 * 9.2, abs=0.3)
+    assert all(fix.predicted is None for fix in finding.fixes)
 
 
 def test_ms_swift_has_a_flag_for_it() -> None:
-    first, generations, _ = finding(sick(), "GD050").fixes
+    first, generations, _ = finding_in(sick(), "GD050").fixes
     assert first.spelling == "--dynamic_sample true"
     assert (generations.knob, generations.after) == ("rollout.num_generations", 16)
 
@@ -42,11 +42,11 @@ def test_missing_rewards_are_not_told_as_equal_ones() -> None:
 
 
 def test_some_steps_without_rewards_leave_the_others_to_be_judged() -> None:
-    gone = np.arange(80) % 4 == 0
+    lost = np.arange(80) % 4 == 0
     build = learner(
         {
-            "reward": lambda t, v, r: np.where(gone, np.nan, v),
-            "frac_reward_zero_std": np.where(gone, 1.0, 0.1),
+            "reward": lambda t, v, r: np.where(lost, np.nan, v),
+            "frac_reward_zero_std": np.where(lost, 1.0, 0.1),
         }
     )
     assert "10% of the groups" in passed(build, "GD050")

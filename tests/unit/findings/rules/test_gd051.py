@@ -5,7 +5,7 @@ import pytest
 
 from tests.build import TraceBuilder
 from tests.unit.findings.learners import learner
-from tests.unit.findings.rules.saying import finding, missing, passed, value
+from tests.unit.findings.rules.saying import finding_in, missing, passed, value
 
 RATIO = "completions/clipped_ratio"
 
@@ -22,42 +22,44 @@ def well() -> TraceBuilder:
 
 
 def test_the_limit_is_doubled() -> None:
-    found = finding(sick(), "GD051")
-    assert found.severity == "medium"
-    assert value(found, "cut off") == pytest.approx(20, abs=1)
-    assert found.fixes[0].spelling == "--max_completion_length 1024"
-    assert value(found, "limit") == 512
+    finding = finding_in(sick(), "GD051")
+    assert finding.severity == "medium"
+    assert value(finding, "cut off") == pytest.approx(20, abs=1)
+    assert finding.fixes[0].spelling == "--max_completion_length 1024"
+    assert value(finding, "limit") == 512
 
 
 @pytest.mark.parametrize(
     ("share", "severity"), [(0.06, "low"), (0.3, "medium"), (0.6, "high"), (1.0, "high")]
 )
 def test_grades(share: float, severity: str) -> None:
-    assert finding(learner({**FLAT, RATIO: share}), "GD051").severity == severity
+    assert finding_in(learner({**FLAT, RATIO: share}), "GD051").severity == severity
 
 
 def test_a_reward_that_rises_all_the_same_or_a_short_run() -> None:
     rises = {"reward": lambda t, v, r: t + r.normal(0, 0.05, len(t))}
-    assert finding(learner({**rises, RATIO: 0.9}), "GD051").severity == "low"
-    assert finding(learner({**FLAT, RATIO: 0.9}, steps=10), "GD051").severity == "low"
+    assert finding_in(learner({**rises, RATIO: 0.9}), "GD051").severity == "low"
+    assert finding_in(learner({**FLAT, RATIO: 0.9}, steps=10), "GD051").severity == "low"
     assert "judged from 20 on" in passed(learner({**FLAT, RATIO: 0.4}, steps=10), "GD051")
 
 
 def test_a_late_rise_counts() -> None:
-    found = finding(learner({RATIO: lambda t, v, r: np.where(t > 0.8, 0.4, 0.0)}), "GD051")
-    assert value(found, "last tenth") == 40
+    finding = finding_in(learner({RATIO: lambda t, v, r: np.where(t > 0.8, 0.4, 0.0)}), "GD051")
+    assert value(finding, "last tenth") == 40
 
 
 def test_a_model_that_never_ends_gets_other_advice() -> None:
-    found = finding(learner({RATIO: 1.0}), "GD051")
-    assert "end token" in found.fixes[0].spelling
-    assert "No completion ends" in found.headline
+    finding = finding_in(learner({RATIO: 1.0}), "GD051")
+    assert "end token" in finding.fixes[0].spelling
+    assert "No completion ends" in finding.headline
 
 
 def test_a_model_that_stopped_to_end_does_not_need_more_room() -> None:
-    found = finding(learner({**FLAT, RATIO: lambda t, v, r: np.where(t > 0.4, 1.0, 0.1)}), "GD051")
-    assert "checkpoint of before" in found.fixes[0].spelling
-    assert all(fix.knob != "rollout.max_completion_length" for fix in found.fixes)
+    finding = finding_in(
+        learner({**FLAT, RATIO: lambda t, v, r: np.where(t > 0.4, 1.0, 0.1)}), "GD051"
+    )
+    assert "checkpoint of before" in finding.fixes[0].spelling
+    assert all(fix.knob != "rollout.max_completion_length" for fix in finding.fixes)
 
 
 def test_few_and_missing() -> None:
@@ -69,7 +71,7 @@ def test_few_and_missing() -> None:
 def test_of_few_steps_only_half_of_all_completions_count(share: float, enough: bool) -> None:
     build = learner({**FLAT, RATIO: share}, steps=10)
     if enough:
-        assert finding(build, "GD051").severity == "low"
+        assert finding_in(build, "GD051").severity == "low"
     else:
         assert "49.9% of the completions are cut off in 10 steps" in passed(build, "GD051")
 
@@ -82,7 +84,7 @@ def test_who_ended_half_and_then_hardly_any_has_stopped_to_end(
     at_first: float, at_last: float, stopped: bool
 ) -> None:
     build = learner({**FLAT, RATIO: lambda t, v, r: np.where(t > 0.4, at_last, at_first)})
-    knobs = [fix.knob for fix in finding(build, "GD051").fixes]
+    knobs = [fix.knob for fix in finding_in(build, "GD051").fixes]
     assert ("rollout.max_completion_length" in knobs) is not stopped
 
 
@@ -92,6 +94,6 @@ def test_a_model_that_never_ends_gets_more_room_only_under_a_hardly_usable_limit
 ) -> None:
     knobs = {} if limit is None else {"rollout.max_completion_length": limit}
     build = learner({RATIO: 1.0}, knobs=knobs, framework="ms-swift" if limit else "unknown")
-    fixes = finding(build, "GD051").fixes
+    fixes = finding_in(build, "GD051").fixes
     assert [f.after for f in fixes if f.knob == "rollout.max_completion_length"] == longer
     assert (len(fixes) > 1) is bool(longer)

@@ -8,7 +8,7 @@ import pytest
 from tests.build import TraceBuilder
 from tests.unit.findings.example_runs import SETTINGS, run
 from tests.unit.findings.learners import alike, learner
-from tests.unit.findings.rules.saying import finding, missing, passed, value
+from tests.unit.findings.rules.saying import finding_in, missing, passed, value
 
 FLAT = {"reward": lambda t, v, r: 0.5 + alike(len(t), 0.05, r)}
 
@@ -24,12 +24,12 @@ def well() -> TraceBuilder:
 
 
 def test_the_step_of_its_arrival_is_said() -> None:
-    found = finding(sick(), "GD052")
-    assert found.severity == "high"
-    assert value(found, "below a tenth of its start from step") == pytest.approx(37, abs=3)
-    assert "collapses at step" in found.headline
-    assert found.steps[0] == value(found, "from step")
-    assert found.steps[-1] == 80
+    finding = finding_in(sick(), "GD052")
+    assert finding.severity == "high"
+    assert value(finding, "below a tenth of its start from step") == pytest.approx(37, abs=3)
+    assert "collapses at step" in finding.headline
+    assert finding.steps[0] == value(finding, "from step")
+    assert finding.steps[-1] == 80
 
 
 @pytest.mark.parametrize(
@@ -42,17 +42,17 @@ def test_the_step_of_its_arrival_is_said() -> None:
 )
 def test_a_fall_that_goes_on_is_projected(law: str, curve: object, arrives: float) -> None:
     change = {"entropy": lambda t, v, r: curve(t) + r.normal(0, 0.004, len(t))}  # type: ignore[operator]
-    found = finding(learner({**FLAT, **change}), "GD052")
-    assert found.severity == "medium"
-    assert value(found, f"{law} fall") == pytest.approx(arrives, rel=0.08)
-    assert "will collapse by step" in found.headline
+    finding = finding_in(learner({**FLAT, **change}), "GD052")
+    assert finding.severity == "medium"
+    assert value(finding, f"{law} fall") == pytest.approx(arrives, rel=0.08)
+    assert "will collapse by step" in finding.headline
 
 
 def test_a_task_that_is_being_learned_may_lose_entropy() -> None:
     fall = {"entropy": lambda t, v, r: 0.6 * np.exp(-5 * t)}
-    assert finding(learner(fall), "GD052").severity == "medium"
+    assert finding_in(learner(fall), "GD052").severity == "medium"
     steady = {"reward": lambda t, v, r: t + r.normal(0, 0.05, len(t))}
-    assert finding(learner({**fall, **steady}), "GD052").severity == "low"
+    assert finding_in(learner({**fall, **steady}), "GD052").severity == "low"
 
 
 def test_a_fall_that_levels_off_is_healthy() -> None:
@@ -61,9 +61,9 @@ def test_a_fall_that_levels_off_is_healthy() -> None:
 
 
 def test_a_collapse_within_the_first_steps_is_seen() -> None:
-    found = finding(learner({**FLAT, "entropy": lambda t, v, r: 5 * np.exp(-80 * t)}), "GD052")
-    assert value(found, "at the start") == 5
-    assert value(found, "from step") <= 6
+    finding = finding_in(learner({**FLAT, "entropy": lambda t, v, r: 5 * np.exp(-80 * t)}), "GD052")
+    assert value(finding, "at the start") == 5
+    assert value(finding, "from step") <= 6
 
 
 def test_short_runs_and_hardly_any_entropy() -> None:
@@ -76,7 +76,7 @@ def test_clipping_and_rate_are_advised_with_values() -> None:
         {**FLAT, "entropy": lambda t, v, r: 0.6 * np.exp(-6 * t)},
         knobs={"train.learning_rate": 1e-5, "train.beta": 0.0, "train.epsilon": 0.2},
     )
-    high, rate, beta = finding(build, "GD052").fixes
+    high, rate, beta = finding_in(build, "GD052").fixes
     assert (high.knob, high.after) == ("train.epsilon_high", 0.28)
     assert (rate.knob, rate.after) == ("train.learning_rate", 2e-6)
     assert (beta.knob, beta.after) == ("train.beta", 0.04)
@@ -91,9 +91,9 @@ def test_what_crawls_back_a_little_has_not_recovered(comes_back_to: float, colla
     if not collapsed:
         passed(build, "GD052")
         return
-    found = finding(build, "GD052")
-    assert value(found, "below a tenth of its start from step") == pytest.approx(23, abs=3)
-    assert "without coming back to a fifth" in found.cause
+    finding = finding_in(build, "GD052")
+    assert value(finding, "below a tenth of its start from step") == pytest.approx(23, abs=3)
+    assert "without coming back to a fifth" in finding.cause
 
 
 def test_a_fall_to_where_it_has_been_before_foretells_nothing() -> None:
@@ -120,9 +120,9 @@ def test_a_tenth_of_the_start_is_a_collapse_from_its_first_step_on(
     if fallen is None:
         assert passed(build, "GD052") == "entropy goes from 5 to 0.51 nats"
     else:
-        found = finding(build, "GD052")
-        assert value(found, "below a tenth of its start from step") == fallen
-        assert f"has stayed below a tenth of its start since step {fallen}" in found.cause
+        finding = finding_in(build, "GD052")
+        assert value(finding, "below a tenth of its start from step") == fallen
+        assert f"has stayed below a tenth of its start since step {fallen}" in finding.cause
 
 
 @pytest.mark.parametrize(("back_to", "recovered"), [(1.0, False), (1.25, True)])
@@ -131,7 +131,7 @@ def test_a_fifth_of_the_start_is_no_recovery(back_to: float, recovered: bool) ->
     if recovered:
         assert "entropy goes from 5 to 1.25 nats" in passed(build, "GD052")
     else:
-        assert "without coming back to a fifth" in finding(build, "GD052").cause
+        assert "without coming back to a fifth" in finding_in(build, "GD052").cause
 
 
 def line(count: int, end: float) -> list[float]:
@@ -156,8 +156,8 @@ def test_a_fall_is_foretold_by_a_law_of_the_later_half(values: list[float], fore
     for begin in (1, 1001):
         build = of_steps(values, begin)
         if foretold:
-            found = finding(build, "GD052")
-            assert "will collapse by step" in found.headline
-            assert value(found, "meets it at step") > begin + len(values)
+            finding = finding_in(build, "GD052")
+            assert "will collapse by step" in finding.headline
+            assert value(finding, "meets it at step") > begin + len(values)
         else:
             assert "entropy goes from 1 to" in passed(build, "GD052")

@@ -5,7 +5,14 @@ import pytest
 
 from tests.build import TraceBuilder
 from tests.unit.findings.learners import learner
-from tests.unit.findings.rules.saying import answer, finding, missing, not_applicable, passed, value
+from tests.unit.findings.rules.saying import (
+    answer_to,
+    finding_in,
+    missing,
+    not_applicable,
+    passed,
+    value,
+)
 
 KEY = "clip_ratio/region_mean"
 
@@ -19,18 +26,18 @@ def well() -> TraceBuilder:
 
 
 def test_a_late_half_is_graded_by_its_end() -> None:
-    found = finding(sick(), "GD053")
-    assert found.severity == "medium"
-    assert value(found, "last tenth") == pytest.approx(26, abs=1)
-    assert value(found, "from step") == pytest.approx(41, abs=2)
+    finding = finding_in(sick(), "GD053")
+    assert finding.severity == "medium"
+    assert value(finding, "last tenth") == pytest.approx(26, abs=1)
+    assert value(finding, "from step") == pytest.approx(41, abs=2)
 
 
 def test_passes_over_a_rollout_come_first() -> None:
     build = learner({KEY: 0.5}, knobs={"train.num_iterations": 4, "train.max_grad_norm": 5.0})
-    found = finding(build, "GD053")
-    assert found.severity == "high"
-    assert found.fixes[0].knob == "train.num_iterations"
-    assert found.fixes[-1].knob == "train.max_grad_norm"
+    finding = finding_in(build, "GD053")
+    assert finding.severity == "high"
+    assert finding.fixes[0].knob == "train.num_iterations"
+    assert finding.fixes[-1].knob == "train.max_grad_norm"
 
 
 def test_ratios_per_sequence_clip_by_design() -> None:
@@ -42,10 +49,10 @@ def test_a_policy_that_clips_much_until_it_is_lost() -> None:
     def lost(t: np.ndarray, v: np.ndarray, r: object) -> np.ndarray:
         return np.where((np.arange(len(t)) > 0) & (np.arange(len(t)) < 4), 0.45, 0.0)
 
-    found = finding(learner({KEY: lost}), "GD053")
-    assert (found.severity, found.steps) == ("medium", (2, 3, 4))
-    assert value(found, "in steps 2 to 4") == pytest.approx(45.0)
-    assert found.fixes
+    finding = finding_in(learner({KEY: lost}), "GD053")
+    assert (finding.severity, finding.steps) == ("medium", (2, 3, 4))
+    assert value(finding, "in steps 2 to 4") == pytest.approx(45.0)
+    assert finding.fixes
 
 
 def test_one_step_of_much_clipping_is_noise() -> None:
@@ -69,11 +76,11 @@ def test_what_reaches_a_grade_has_it_from_the_first_step(
     rule: str, key: str, share: float, severity: str
 ) -> None:
     falls = {"reward": lambda t, v, r: 1 - t}
-    found = finding(learner({key: share, **falls}), rule)
-    assert found.severity == severity
+    finding = finding_in(learner({key: share, **falls}), rule)
+    assert finding.severity == severity
     if share > 0.1:  # where the mean of three equal numbers is that number
-        assert value(found, "from step") <= 1
-    below = answer(learner({key: 0.999 * share, **falls}), rule)
+        assert value(finding, "from step") <= 1
+    below = answer_to(learner({key: 0.999 * share, **falls}), rule)
     assert getattr(below, "severity", "none") != severity
 
 
@@ -87,5 +94,5 @@ def test_three_steps_count_from_a_fifth_on(share: float, severity: str | None) -
     if severity is None:
         passed(build, "GD053")
     else:
-        found = finding(build, "GD053")
-        assert (found.severity, found.steps) == (severity, (11, 12, 13))
+        finding = finding_in(build, "GD053")
+        assert (finding.severity, finding.steps) == (severity, (11, 12, 13))

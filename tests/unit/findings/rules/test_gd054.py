@@ -5,7 +5,7 @@ import pytest
 
 from tests.build import TraceBuilder
 from tests.unit.findings.learners import learner
-from tests.unit.findings.rules.saying import finding, missing, passed, value
+from tests.unit.findings.rules.saying import finding_in, missing, passed, value
 
 LOW, HIGH = "clip_ratio/low_mean", "clip_ratio/high_mean"
 
@@ -19,21 +19,21 @@ def well() -> TraceBuilder:
 
 
 def test_upwards_gets_a_wider_bound() -> None:
-    found = finding(sick(), "GD054")
-    assert found.headline == "Clipping limits upwards only"
-    assert value(found, "clipped upwards") == pytest.approx(5.5, abs=0.2)
-    assert (found.fixes[0].knob, found.fixes[0].after) == ("train.epsilon_high", 0.28)
+    finding = finding_in(sick(), "GD054")
+    assert finding.headline == "Clipping limits upwards only"
+    assert value(finding, "clipped upwards") == pytest.approx(5.5, abs=0.2)
+    assert (finding.fixes[0].knob, finding.fixes[0].after) == ("train.epsilon_high", 0.28)
 
 
 def test_downwards_gets_smaller_steps() -> None:
-    found = finding(learner({LOW: 0.06, HIGH: 0.001}), "GD054")
-    assert found.headline == "Clipping limits downwards only"
-    assert all(fix.knob != "train.epsilon_high" for fix in found.fixes)
+    finding = finding_in(learner({LOW: 0.06, HIGH: 0.001}), "GD054")
+    assert finding.headline == "Clipping limits downwards only"
+    assert all(fix.knob != "train.epsilon_high" for fix in finding.fixes)
 
 
 def test_a_bound_that_is_wide_already() -> None:
     build = learner({LOW: 0.001, HIGH: 0.06}, knobs={"train.epsilon_high": 0.3})
-    assert finding(build, "GD054").fixes[0].knob is None
+    assert finding_in(build, "GD054").fixes[0].knob is None
 
 
 def test_sides_that_take_turns_and_hardly_any_clipping() -> None:
@@ -63,6 +63,6 @@ def test_one_side_leads_threefold_and_in_four_of_five_steps(
     low: list[float], high: list[float], one_sided: bool
 ) -> None:
     if one_sided:
-        assert finding(clipping(low, high), "GD054").severity == "low"
+        assert finding_in(clipping(low, high), "GD054").severity == "low"
     else:
         assert "times the smaller one" in passed(clipping(low, high), "GD054")

@@ -7,7 +7,7 @@ import pytest
 
 from tests.build import TraceBuilder
 from tests.unit.findings.learners import learner
-from tests.unit.findings.rules.saying import finding, missing, not_applicable, passed, value
+from tests.unit.findings.rules.saying import finding_in, missing, not_applicable, passed, value
 
 
 def sick() -> TraceBuilder:
@@ -19,29 +19,29 @@ def well() -> TraceBuilder:
 
 
 def test_a_function_that_never_gives_anything() -> None:
-    found = finding(sick(), "GD057")
-    assert found.severity == "medium"
-    assert found.headline == "Reward `format` always returns 0"
-    assert value(found, "format: part of all deviation") == 0
-    assert found.evidence[0].text.startswith("format: "), "the one that it is about comes first"
+    finding = finding_in(sick(), "GD057")
+    assert finding.severity == "medium"
+    assert finding.headline == "Reward `format` always returns 0"
+    assert value(finding, "format: part of all deviation") == 0
+    assert finding.evidence[0].text.startswith("format: "), "the one that it is about comes first"
 
 
 def test_one_that_is_always_satisfied_is_only_a_note() -> None:
     build = learner({"rewards/format/mean": 1.0, "rewards/format/std": 0.0})
-    assert finding(build, "GD057").severity == "info"
+    assert finding_in(build, "GD057").severity == "info"
 
 
 def test_one_that_decides_alone() -> None:
     build = learner({"rewards/accuracy/std": 30.0})
-    found = finding(build, "GD057")
-    assert found.severity == "low"
-    assert "`accuracy` decides alone" in found.headline
-    assert value(found, "accuracy: part") == pytest.approx(98.4, abs=0.3)
-    (fix,) = found.to_paste
+    finding = finding_in(build, "GD057")
+    assert finding.severity == "low"
+    assert "`accuracy` decides alone" in finding.headline
+    assert value(finding, "accuracy: part") == pytest.approx(98.4, abs=0.3)
+    (fix,) = finding.to_paste
     assert fix.spelling == "--reward_weights 0.01 1"
     assert "Weighs accuracy 0.01 times as much" in fix.risk
     other = learner({"rewards/accuracy/std": 30.0}, framework="unknown", framework_version=None)
-    (step,) = finding(other, "GD057").next_steps
+    (step,) = finding_in(other, "GD057").next_steps
     assert step.spelling == "weigh accuracy 0.01 times as much"
 
 
@@ -70,16 +70,16 @@ OTHER = {"rewards/other/mean": 1.0, "rewards/other/std": 0.0}
 
 def test_what_never_gives_anything_is_named_before_what_always_does() -> None:
     build = learner({"rewards/format/mean": 0.0, "rewards/format/std": 0.0, **OTHER})
-    found = finding(build, "GD057")
-    assert found.headline == "Reward `format` always returns 0"
-    assert finding(learner(OTHER), "GD057").headline == "Reward `other` always returns the same"
+    finding = finding_in(build, "GD057")
+    assert finding.headline == "Reward `format` always returns 0"
+    assert finding_in(learner(OTHER), "GD057").headline == "Reward `other` always returns the same"
 
 
 @pytest.mark.parametrize(("spread", "alone"), [(0.8, True), (0.79, False)])
 def test_one_of_the_others_may_decide_alone_besides(spread: float, alone: bool) -> None:
     build = learner({**OTHER, "rewards/accuracy/std": spread, "rewards/format/std": 1.0 - spread})
-    said = "Of the others `accuracy` decides alone."
-    assert (said in finding(build, "GD057").cause) is alone
+    sentence = "Of the others `accuracy` decides alone."
+    assert (sentence in finding_in(build, "GD057").cause) is alone
 
 
 @pytest.mark.parametrize("change", [None, math.nan])

@@ -5,7 +5,7 @@ import pytest
 
 from tests.build import TraceBuilder
 from tests.unit.findings.learners import learner
-from tests.unit.findings.rules.saying import finding, missing, passed, value
+from tests.unit.findings.rules.saying import finding_in, missing, passed, value
 
 
 def sick() -> TraceBuilder:
@@ -17,12 +17,12 @@ def well() -> TraceBuilder:
 
 
 def test_from_the_first_step() -> None:
-    found = finding(sick(), "GD059")
-    assert found.severity == "high"
-    assert found.headline == "The reward is 0.5 for every completion at every step"
-    assert value(found, "steps that are flat") == 100
-    assert found.cost == pytest.approx(9.2 / 9.85, abs=0.01)
-    assert found.steps == ()
+    finding = finding_in(sick(), "GD059")
+    assert finding.severity == "high"
+    assert finding.headline == "The reward is 0.5 for every completion at every step"
+    assert value(finding, "steps that are flat") == 100
+    assert finding.cost == pytest.approx(9.2 / 9.85, abs=0.01)
+    assert finding.steps == ()
 
 
 def test_solved_on_the_way() -> None:
@@ -32,10 +32,10 @@ def test_solved_on_the_way() -> None:
             "reward_std": lambda t, v, r: np.where(0.2 + 1.6 * t >= 1, 0, 0.3),
         }
     )
-    found = finding(build, "GD059")
-    assert found.severity == "medium"
-    assert found.headline == "The task is solved at step 41"
-    assert found.steps[0] == 41
+    finding = finding_in(build, "GD059")
+    assert finding.severity == "medium"
+    assert finding.headline == "The task is solved at step 41"
+    assert finding.steps[0] == 41
 
 
 def test_a_policy_that_was_better_before_is_lost() -> None:
@@ -45,11 +45,11 @@ def test_a_policy_that_was_better_before_is_lost() -> None:
             "reward_std": lambda t, v, r: np.where(t < 0.4, 0.3, 0.0),
         }
     )
-    found = finding(build, "GD059")
-    assert found.severity == "high"
-    assert found.headline.startswith("The policy is lost: the reward is 0 for every completion")
-    assert "learning rate" in found.fixes[0].spelling
-    assert "checkpoint of before step 33" in found.fixes[-1].spelling
+    finding = finding_in(build, "GD059")
+    assert finding.severity == "high"
+    assert finding.headline.startswith("The policy is lost: the reward is 0 for every completion")
+    assert "learning rate" in finding.fixes[0].spelling
+    assert "checkpoint of before step 33" in finding.fixes[-1].spelling
 
 
 def test_a_few_flat_steps_at_the_end_or_at_the_start() -> None:
@@ -92,15 +92,15 @@ def ending(first: float, last: float, flat: int = 40) -> TraceBuilder:
 def test_a_reward_has_risen_or_fallen_by_more_than_a_millionth(
     first: float, last: float, headline: str, fix: str
 ) -> None:
-    found = finding(ending(first, last), "GD059")
-    assert found.headline.startswith(headline)
-    assert found.fixes[0].spelling.startswith(fix)
-    assert found.severity == ("medium" if "solved" in headline else "high")
+    finding = finding_in(ending(first, last), "GD059")
+    assert finding.headline.startswith(headline)
+    assert finding.fixes[0].spelling.startswith(fix)
+    assert finding.severity == ("medium" if "solved" in headline else "high")
 
 
 @pytest.mark.parametrize(("flat", "enough"), [(16, True), (15, False)])
 def test_a_fifth_of_the_run_has_to_be_flat(flat: int, enough: bool) -> None:
     if enough:
-        assert value(finding(ending(0.2, 1.0, flat), "GD059"), "steps that are flat") == 20
+        assert value(finding_in(ending(0.2, 1.0, flat), "GD059"), "steps that are flat") == 20
     else:
         assert "flat in the last 19% of the steps" in passed(ending(0.2, 1.0, flat), "GD059")

@@ -5,7 +5,7 @@ import pytest
 
 from tests.build import TraceBuilder
 from tests.unit.findings.learners import learner
-from tests.unit.findings.rules.saying import finding, missing, passed, value
+from tests.unit.findings.rules.saying import finding_in, missing, passed, value
 
 KEY = "sampling/sampling_logp_difference/mean"
 
@@ -19,18 +19,18 @@ def well() -> TraceBuilder:
 
 
 def test_the_gap_is_graded() -> None:
-    found = finding(sick(), "GD060")
-    assert found.severity == "medium"
-    assert value(found, "first tenth") == pytest.approx(0.155, abs=0.005)
-    assert finding(learner({KEY: 0.4}), "GD060").severity == "high"
-    assert finding(learner({KEY: 0.06}), "GD060").severity == "low"
+    finding = finding_in(sick(), "GD060")
+    assert finding.severity == "medium"
+    assert value(finding, "first tenth") == pytest.approx(0.155, abs=0.005)
+    assert finding_in(learner({KEY: 0.4}), "GD060").severity == "high"
+    assert finding_in(learner({KEY: 0.06}), "GD060").severity == "low"
 
 
 def test_one_that_grows_points_at_the_weights() -> None:
-    found = finding(learner({KEY: lambda t, v, r: 0.005 + 0.3 * t}), "GD060")
-    assert "more and more" in found.cause
-    assert "some may not arrive" in found.fixes[0].spelling
-    assert value(found, "from step") == pytest.approx(13, abs=2)
+    finding = finding_in(learner({KEY: lambda t, v, r: 0.005 + 0.3 * t}), "GD060")
+    assert "more and more" in finding.cause
+    assert "some may not arrive" in finding.fixes[0].spelling
+    assert value(finding, "from step") == pytest.approx(13, abs=2)
 
 
 def test_trl_has_a_flag() -> None:
@@ -40,7 +40,7 @@ def test_trl_has_a_flag() -> None:
         framework="trl",
         framework_version="1.16.0",
     )
-    assert finding(build, "GD060").fixes[0].knob == "rollout.importance_correction"
+    assert finding_in(build, "GD060").fixes[0].knob == "rollout.importance_correction"
 
 
 def test_rounding_passes_and_no_engine_says_nothing() -> None:
@@ -56,12 +56,12 @@ def test_a_correction_that_is_on_is_not_advised(framework: str, version: str) ->
         framework=framework,
         framework_version=version,
     )
-    fixes = finding(build, "GD060").fixes
+    fixes = finding_in(build, "GD060").fixes
     assert "rollout.importance_correction" not in [fix.knob for fix in fixes]
 
 
 @pytest.mark.parametrize(("last", "grows"), [(0.2, False), (0.21, True)])
 def test_a_gap_grows_where_it_more_than_doubles(last: float, grows: bool) -> None:
-    found = finding(learner({KEY: lambda t, v, r: np.where(t < 0.5, 0.1, last)}), "GD060")
-    assert ("more and more" in found.cause) is grows
-    assert found.fixes[0].spelling.startswith("compare the engine's weights") is grows
+    finding = finding_in(learner({KEY: lambda t, v, r: np.where(t < 0.5, 0.1, last)}), "GD060")
+    assert ("more and more" in finding.cause) is grows
+    assert finding.fixes[0].spelling.startswith("compare the engine's weights") is grows

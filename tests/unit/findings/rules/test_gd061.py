@@ -4,7 +4,7 @@ import pytest
 
 from tests.build import TraceBuilder
 from tests.unit.findings.learners import learner
-from tests.unit.findings.rules.saying import finding, missing, not_applicable, passed, run, value
+from tests.unit.findings.rules.saying import finding_in, missing, not_applicable, passed, run, value
 
 
 def sick() -> TraceBuilder:
@@ -16,17 +16,17 @@ def well() -> TraceBuilder:
 
 
 def test_the_error_of_the_mean_and_the_expected_groups() -> None:
-    found = finding(sick(), "GD061")
-    assert found.severity == "medium"
-    assert value(found, "error of a group's mean") == pytest.approx(70.7, abs=0.1)
-    assert value(found, "expected to have equal rewards") == pytest.approx(50)
-    assert found.fixes[0].spelling == "--num_generations 8"
+    finding = finding_in(sick(), "GD061")
+    assert finding.severity == "medium"
+    assert value(finding, "error of a group's mean") == pytest.approx(70.7, abs=0.1)
+    assert value(finding, "expected to have equal rewards") == pytest.approx(50)
+    assert finding.fixes[0].spelling == "--num_generations 8"
 
 
 @pytest.mark.parametrize(("count", "severity"), [(1, "high"), (3, "medium"), (4, "low")])
 def test_grades(count: int, severity: str) -> None:
     build = learner(knobs={"rollout.num_generations": count})
-    assert finding(build, "GD061").severity == severity
+    assert finding_in(build, "GD061").severity == severity
 
 
 def test_five_are_few_and_not_too_few() -> None:
@@ -44,7 +44,7 @@ def test_only_rewards_of_right_or_wrong_say_how_many_groups_are_equal(
     reward: float, told: bool
 ) -> None:
     build = learner({"reward": reward}, knobs={"rollout.num_generations": 2})
-    texts = [evidence.text for evidence in finding(build, "GD061").evidence]
+    texts = [evidence.text for evidence in finding_in(build, "GD061").evidence]
     assert any("expected to have equal rewards" in text for text in texts) is told
 
 

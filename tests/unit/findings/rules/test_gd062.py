@@ -8,7 +8,7 @@ import pytest
 from grpo_doctor.findings.rules.gd062_gradient_norm import spiking
 from tests.build import TraceBuilder
 from tests.unit.findings.learners import learner
-from tests.unit.findings.rules.saying import finding, missing, passed, value
+from tests.unit.findings.rules.saying import finding_in, missing, passed, value
 
 
 def sick() -> TraceBuilder:
@@ -20,21 +20,25 @@ def well() -> TraceBuilder:
 
 
 def test_a_spike_has_its_step() -> None:
-    found = finding(sick(), "GD062")
-    assert found.steps == (11, 51)
-    assert value(found, "largest") == 900
-    assert value(found, "usual norm") == pytest.approx(math.exp(-1), rel=0.2)
+    finding = finding_in(sick(), "GD062")
+    assert finding.steps == (11, 51)
+    assert value(finding, "largest") == 900
+    assert value(finding, "usual norm") == pytest.approx(math.exp(-1), rel=0.2)
 
 
 def test_with_clipping_it_does_less_harm() -> None:
     spike = {"grad_norm": lambda t, v, r: np.where(np.arange(len(t)) % 40 == 10, 900.0, v)}
-    assert finding(learner(spike, knobs={"train.max_grad_norm": 0.0}), "GD062").severity == "medium"
-    assert finding(learner(spike, knobs={"train.max_grad_norm": 1.0}), "GD062").severity == "low"
+    assert (
+        finding_in(learner(spike, knobs={"train.max_grad_norm": 0.0}), "GD062").severity == "medium"
+    )
+    assert finding_in(learner(spike, knobs={"train.max_grad_norm": 1.0}), "GD062").severity == "low"
 
 
 def test_one_spike_that_is_clipped_is_one_odd_batch() -> None:
     spike = {"grad_norm": lambda t, v, r: np.where(t == 1, 900.0, v)}
-    assert finding(learner(spike, knobs={"train.max_grad_norm": 0.0}), "GD062").severity == "medium"
+    assert (
+        finding_in(learner(spike, knobs={"train.max_grad_norm": 0.0}), "GD062").severity == "medium"
+    )
     clipped = learner(spike, knobs={"train.max_grad_norm": 1.0})
     assert "gradients are clipped" in passed(clipped, "GD062")
 
@@ -42,31 +46,31 @@ def test_one_spike_that_is_clipped_is_one_odd_batch() -> None:
 @pytest.mark.parametrize("bad", [math.nan, math.inf])
 def test_no_number(bad: float) -> None:
     some = learner({"grad_norm": lambda t, v, r: np.where(t > 0.9, bad, v)})
-    found = finding(some, "GD062")
-    assert found.severity == "high"
-    assert found.steps == tuple(range(73, 81))
-    assert finding(learner({"grad_norm": bad}, steps=3), "GD062").severity == "high"
+    finding = finding_in(some, "GD062")
+    assert finding.severity == "high"
+    assert finding.steps == tuple(range(73, 81))
+    assert finding_in(learner({"grad_norm": bad}, steps=3), "GD062").severity == "high"
 
 
 def test_one_in_many_may_be_a_loss_scale() -> None:
     build = learner({"grad_norm": lambda t, v, r: np.where(t == 0, np.inf, v)}, steps=200)
-    assert finding(build, "GD062").severity == "medium"
+    assert finding_in(build, "GD062").severity == "medium"
 
 
 def test_growth_is_told_from_spikes() -> None:
-    found = finding(learner({"grad_norm": lambda t, v, r: v * 10 ** (2 * t)}), "GD062")
-    assert "grew" in found.headline
-    assert found.steps == ()
+    finding = finding_in(learner({"grad_norm": lambda t, v, r: v * 10 ** (2 * t)}), "GD062")
+    assert "grew" in finding.headline
+    assert finding.steps == ()
 
 
 def test_steps_without_a_gradient_make_no_spikes() -> None:
-    gone = {"grad_norm": lambda t, v, r: np.where(r.random(len(t)) < 0.7, 0.0, v)}
-    passed(learner(gone), "GD062")
+    zeros = {"grad_norm": lambda t, v, r: np.where(r.random(len(t)) < 0.7, 0.0, v)}
+    passed(learner(zeros), "GD062")
 
 
 def test_rounding_is_no_gradient() -> None:
-    rest = {"grad_norm": lambda t, v, r: np.where(np.arange(len(t)) % 10 < 7, 1e-17, v)}
-    passed(learner(rest), "GD062")
+    rounding = {"grad_norm": lambda t, v, r: np.where(np.arange(len(t)) % 10 < 7, 1e-17, v)}
+    passed(learner(rounding), "GD062")
 
 
 def test_nothing_said_and_too_few() -> None:
@@ -91,7 +95,7 @@ def growing(first: float, middle: list[float], last: float) -> list[float]:
 def test_a_norm_grows_tenfold_and_steadily(norms: list[float], grew: bool) -> None:
     if grew:
         assert (
-            finding(learner({"grad_norm": norms}), "GD062").headline
+            finding_in(learner({"grad_norm": norms}), "GD062").headline
             == "The gradient norm grew 10-fold"
         )
     else:
@@ -101,7 +105,7 @@ def test_a_norm_grows_tenfold_and_steadily(norms: list[float], grew: bool) -> No
 @pytest.mark.parametrize(("lost", "severity"), [(1, "medium"), (2, "high")])
 def test_one_lost_step_in_a_hundred_may_be_a_scale_being_found(lost: int, severity: str) -> None:
     norms = np.where(np.arange(100) < lost, math.nan, 0.5)
-    assert finding(learner({"grad_norm": norms}, steps=100), "GD062").severity == severity
+    assert finding_in(learner({"grad_norm": norms}, steps=100), "GD062").severity == severity
 
 
 @pytest.mark.parametrize("usual", [0.01, 1.0, 50.0])

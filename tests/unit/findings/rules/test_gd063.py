@@ -5,7 +5,7 @@ import pytest
 
 from tests.build import TraceBuilder
 from tests.unit.findings.learners import alike, learner
-from tests.unit.findings.rules.saying import finding, missing, passed, value
+from tests.unit.findings.rules.saying import finding_in, missing, passed, value
 
 
 def sick() -> TraceBuilder:
@@ -18,16 +18,16 @@ def well() -> TraceBuilder:
 
 
 def test_the_peak_and_the_fall() -> None:
-    found = finding(sick(), "GD063")
-    assert found.severity == "medium"
-    assert value(found, "peak at step") == pytest.approx(40, abs=6)
-    assert value(found, "at its peak") == pytest.approx(0.93, abs=0.08)
-    assert "a checkpoint before step" in found.fixes[0].spelling
+    finding = finding_in(sick(), "GD063")
+    assert finding.severity == "medium"
+    assert value(finding, "peak at step") == pytest.approx(40, abs=6)
+    assert value(finding, "at its peak") == pytest.approx(0.93, abs=0.08)
+    assert "a checkpoint before step" in finding.fixes[0].spelling
 
 
 def test_below_the_start_is_worse() -> None:
     build = learner({"reward": lambda t, v, r: 0.6 - 0.6 * t + alike(len(t), 0.03, r)})
-    assert finding(build, "GD063").severity == "high"
+    assert finding_in(build, "GD063").severity == "high"
 
 
 @pytest.mark.parametrize("seed", range(20))

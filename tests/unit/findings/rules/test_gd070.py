@@ -6,7 +6,7 @@ from grpo_doctor.findings import RunView
 from grpo_doctor.findings.rules import gd070_checkpoints_too_often as rule
 from grpo_doctor.whatif.edits import Edit
 from tests.build import TraceBuilder
-from tests.unit.findings.rules.saying import finding, missing, not_applicable, passed, value
+from tests.unit.findings.rules.saying import finding_in, missing, not_applicable, passed, value
 
 
 def saved(every: int, seconds: float, *, steps: int = 12, step_s: float = 60.0) -> TraceBuilder:
@@ -32,21 +32,21 @@ def well() -> TraceBuilder:
 
 
 def test_youngs_interval_is_advised() -> None:
-    found = finding(sick(), "GD070")
+    finding = finding_in(sick(), "GD070")
     # Steps 2, 4, 6, 8 and 10 of eleven; the last one has to be.
-    assert found.steps == (2, 4, 6, 8, 10)
-    assert value(found, "in checkpoints") == pytest.approx(100 * 100 / (11 * 60 + 100))
+    assert finding.steps == (2, 4, 6, 8, 10)
+    assert value(finding, "in checkpoints") == pytest.approx(100 * 100 / (11 * 60 + 100))
     # sqrt(2 x 20 s x 86,400 s) = 1,859 s, 31 steps of a minute; 20 is round.
-    assert value(found, "best interval") == 20
-    assert found.fixes[0].spelling == "--save_steps 20"
-    assert "20 minutes" in found.fixes[0].risk
-    assert found.severity == "medium"
-    assert found.cost == pytest.approx(100 / 760 * (1 - 2 / 20))
+    assert value(finding, "best interval") == 20
+    assert finding.fixes[0].spelling == "--save_steps 20"
+    assert "20 minutes" in finding.fixes[0].risk
+    assert finding.severity == "medium"
+    assert finding.cost == pytest.approx(100 / 760 * (1 - 2 / 20))
 
 
 def test_where_every_step_saves_the_gain_is_replayed() -> None:
-    found = finding(saved(1, 20.0), "GD070")
-    (fix,) = found.fixes
+    finding = finding_in(saved(1, 20.0), "GD070")
+    (fix,) = finding.fixes
     if fix.predicted is not None:  # while steps with a checkpoint are not set apart
         assert fix.predicted.mid == pytest.approx(-100 * 20 / 80 * (1 - 1 / 20), abs=0.5)
 
@@ -68,7 +68,7 @@ def test_without_steps() -> None:
 def test_ranks_that_died_at_different_steps() -> None:
     build = saved(2, 20.0)
     build.step(0, 13, 2000.0, {"rollout": 40.0})
-    assert len(finding(build, "GD070").steps) >= 5
+    assert len(finding_in(build, "GD070").steps) >= 5
 
 
 def test_what_checkpoints_at_the_advised_interval_would_take() -> None:
@@ -81,9 +81,9 @@ def test_what_checkpoints_at_the_advised_interval_would_take() -> None:
 def test_a_step_that_only_asks_whether_a_checkpoint_is_due_writes_none() -> None:
     build = TraceBuilder(knobs={"checkpoint.save_steps": 2})
     for number in range(1, 13):
-        asked = 0.001 if number % 2 else 20.0
-        build.step(0, number, 100.0 * number, {"rollout": 60.0, "checkpoint": asked})
-    assert finding(build, "GD070").steps == (2, 4, 6, 8, 10)
+        seconds = 0.001 if number % 2 else 20.0
+        build.step(0, number, 100.0 * number, {"rollout": 60.0, "checkpoint": seconds})
+    assert finding_in(build, "GD070").steps == (2, 4, 6, 8, 10)
 
 
 @pytest.mark.parametrize(("step_s", "steps"), [(864.0, 100), (864.1, 50), (1e6, 1)])

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from tests.build import TraceBuilder
-from tests.unit.findings.rules.saying import finding, missing, passed, run, value, with_knobs
+from tests.unit.findings.rules.saying import finding_in, missing, passed, run, value, with_knobs
 
 GIB = 2**30
 # 7.6e9 weights: 14.2 GiB in bfloat16.
@@ -37,11 +37,11 @@ def well() -> TraceBuilder:
 
 
 def test_all_that_is_kept_counts() -> None:
-    found = finding(sick(), "GD071")
-    assert found.severity == "medium"
-    assert value(found, "together") == pytest.approx(4 * 10 * WEIGHTS / GIB)
-    assert "80% of each checkpoint is optimizer state, and 4 are kept" in found.cause
-    assert [fix.spelling for fix in found.fixes] == [
+    finding = finding_in(sick(), "GD071")
+    assert finding.severity == "medium"
+    assert value(finding, "together") == pytest.approx(4 * 10 * WEIGHTS / GIB)
+    assert "80% of each checkpoint is optimizer state, and 4 are kept" in finding.cause
+    assert [fix.spelling for fix in finding.fixes] == [
         "--save_total_limit 2",
         "--save_only_model true",
     ]
@@ -53,11 +53,11 @@ def test_few_that_are_kept_are_no_habit() -> None:
 
 
 def test_float32_of_a_bfloat16_model() -> None:
-    found = finding(saved(1, per_weight=4.0, optimizer=0.0, train__dtype="bfloat16"), "GD071")
-    assert found.severity == "medium"
-    assert value(found, "bytes per weight") == 4
-    assert "weights take 4 bytes on disk, though the model is bfloat16" in found.cause
-    assert found.fixes[0].knob is None
+    finding = finding_in(saved(1, per_weight=4.0, optimizer=0.0, train__dtype="bfloat16"), "GD071")
+    assert finding.severity == "medium"
+    assert value(finding, "bytes per weight") == 4
+    assert "weights take 4 bytes on disk, though the model is bfloat16" in finding.cause
+    assert finding.fixes[0].knob is None
 
 
 def test_float32_of_a_float32_model_is_right() -> None:
@@ -70,8 +70,8 @@ def test_the_counters_are_named() -> None:
 
 
 def test_a_limit_of_none_keeps_all() -> None:
-    found = finding(saved(4, checkpoint__save_total_limit=0), "GD071")
-    assert "and 4 are kept" in found.cause
+    finding = finding_in(saved(4, checkpoint__save_total_limit=0), "GD071")
+    assert "and 4 are kept" in finding.cause
     passed(saved(5, checkpoint__save_total_limit=1), "GD071")
 
 

@@ -4,7 +4,7 @@ import math
 
 from tests.build import TraceBuilder
 from tests.unit.findings.rules.saying import (
-    finding,
+    finding_in,
     missing,
     not_applicable,
     passed,
@@ -29,12 +29,12 @@ def well() -> TraceBuilder:
 
 
 def test_the_fullest_moment_counts() -> None:
-    found = finding(sick(), "GD073")
-    assert found.severity == "high"
-    assert "97% of the 0.0625 GiB" in found.cause
-    assert "container's default size" in found.cause
-    assert "--shm-size" in found.fixes[0].spelling
-    assert finding(shared([900], 1024), "GD073").severity == "medium"
+    finding = finding_in(sick(), "GD073")
+    assert finding.severity == "high"
+    assert "97% of the 0.0625 GiB" in finding.cause
+    assert "container's default size" in finding.cause
+    assert "--shm-size" in finding.fixes[0].spelling
+    assert finding_in(shared([900], 1024), "GD073").severity == "medium"
 
 
 def test_gaps_in_the_samples() -> None:

@@ -7,7 +7,7 @@ from grpo_doctor.findings.rules import gd074_ended_by_an_error as rule
 from grpo_doctor.trace.model import Exit, Kind
 from tests.build import TraceBuilder
 from tests.unit.findings.example_runs import SETTINGS
-from tests.unit.findings.recorded import found, judged
+from tests.unit.findings.recorded import finding_by, judged
 
 DEVICES = (
     "RuntimeError: Expected all tensors to be on the same device, but found at least two devices"
@@ -33,7 +33,7 @@ def well() -> TraceBuilder:
 
 
 def test_the_error_is_named_with_its_rank_phase_and_remedy() -> None:
-    finding = found(rule, ended((1, 4.0, DEVICES)))
+    finding = finding_by(rule, ended((1, 4.0, DEVICES)))
     assert (finding.severity, finding.ranks, finding.phases) == ("high", (1,), ("train",))
     assert finding.evidence[0].value == DEVICES
     assert finding.cause.startswith("Rank 1 ended in train: RuntimeError: Expected all tensors")
@@ -41,17 +41,17 @@ def test_the_error_is_named_with_its_rank_phase_and_remedy() -> None:
 
 
 def test_lost_connections_are_not_the_reason_even_if_they_are_seen_first() -> None:
-    finding = found(rule, ended((0, 3.9, LOST), (1, 4.0, DEVICES)))
+    finding = finding_by(rule, ended((0, 3.9, LOST), (1, 4.0, DEVICES)))
     assert finding.ranks == (1,)
     assert finding.evidence[1].value == 2
 
 
 def test_where_all_lost_a_connection_the_first_is_told() -> None:
-    assert found(rule, ended((0, 4.1, LOST), (1, 4.0, LOST))).ranks == (1,)
+    assert finding_by(rule, ended((0, 4.1, LOST), (1, 4.0, LOST))).ranks == (1,)
 
 
 def test_of_several_errors_of_a_rank_the_last_ended_it() -> None:
-    finding = found(rule, ended((0, 1.0, "ValueError: caught"), (0, 4.0, "KeyError: 'image'")))
+    finding = finding_by(rule, ended((0, 1.0, "ValueError: caught"), (0, 4.0, "KeyError: 'image'")))
     assert finding.cause == "Rank 0 ended in train: KeyError: 'image'"
     assert "traceback of rank 0" in finding.fixes[0].spelling
 
@@ -70,21 +70,21 @@ def test_a_failed_run_without_a_recorded_error_points_to_the_log() -> None:
 def test_who_ran_out_of_memory_gets_the_settings_that_save_some() -> None:
     build = ended((1, 4.0, "OutOfMemoryError: CUDA out of memory. Tried to allocate 2 GiB"))
     build.knobs = {**SETTINGS, "train.micro_batch": 4, "train.grad_accumulation": 2}
-    finding = found(rule, build)
+    finding = finding_by(rule, build)
     assert finding.headline == "Rank 1 ran out of memory in train"
     assert [fix.knob for fix in finding.to_paste] == ["train.micro_batch"]
     build.knobs = {}
-    assert "fewer of them per pass" in found(rule, build).next_steps[0].spelling
+    assert "fewer of them per pass" in finding_by(rule, build).next_steps[0].spelling
 
 
 def test_of_two_errors_at_one_moment_the_one_recorded_last_ended_the_rank() -> None:
-    finding = found(rule, ended((0, 4.0, "ValueError: caught"), (0, 4.0, "KeyError: 'image'")))
+    finding = finding_by(rule, ended((0, 4.0, "ValueError: caught"), (0, 4.0, "KeyError: 'image'")))
     assert finding.cause == "Rank 0 ended in train: KeyError: 'image'"
 
 
 def test_other_marks_are_no_errors() -> None:
     build = ended((1, 4.0, DEVICES))
     build.row(Kind.INSTANT, 1, "mark/train/ValueError: none", 4.5, 4.5)
-    finding = found(rule, build)
+    finding = finding_by(rule, build)
     assert finding.evidence[0].value == DEVICES
     assert finding.evidence[1].value == 1

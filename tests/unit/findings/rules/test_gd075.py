@@ -29,15 +29,15 @@ def started(*command: str) -> Trace:
     return replace(trace, run=replace(trace.run, command=command))
 
 
-def found(trace: Trace) -> Finding:
+def finding_in(trace: Trace) -> Finding:
     results = run_rules(RunView.of(trace))
     return next(f for rule, f in results.findings if rule.id == "GD075")
 
 
 def test_what_was_seen_of_a_plain_script_is_said() -> None:
-    finding = found(started("python3", "plain.py"))
-    seen = {e.source: e.value for e in finding.evidence}
-    assert seen == {
+    finding = finding_in(started("python3", "plain.py"))
+    values = {e.source: e.value for e in finding.evidence}
+    assert values == {
         "job.processes": 3.0,
         "job.rss": 3e9,
         "job.cpu": 100.0,
@@ -50,7 +50,7 @@ def test_what_was_seen_of_a_plain_script_is_said() -> None:
 
 
 def test_a_known_framework_is_named_with_its_prefix() -> None:
-    finding = found(started("swift", "rlhf", "--rlhf_type", "grpo"))
+    finding = finding_in(started("swift", "rlhf", "--rlhf_type", "grpo"))
     assert finding.headline == "ms-swift ran without its phases"
     (fix,) = finding.to_paste
     assert fix.spelling == "grpo-doctor run -- swift rlhf --rlhf_type grpo"
@@ -69,6 +69,6 @@ def test_nobody_is_told_to_record_what_was_just_recorded() -> None:
 
 def test_the_libraries_that_it_loads_come_first() -> None:
     trace = started("python3", "a.py")
-    assert found(trace).evidence[0].value != "NumPy, torch"
+    assert finding_in(trace).evidence[0].value != "NumPy, torch"
     loads = replace(trace, run=replace(trace.run, libraries=("NumPy", "torch")))
-    assert found(loads).evidence[0].value == "NumPy, torch"
+    assert finding_in(loads).evidence[0].value == "NumPy, torch"

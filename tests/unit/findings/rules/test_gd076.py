@@ -8,7 +8,7 @@ from tests.build import TraceBuilder
 from tests.unit.findings.rules.saying import (
     HEALTHY,
     counted,
-    finding,
+    finding_in,
     mid,
     missing,
     not_applicable,
@@ -39,12 +39,12 @@ def well() -> TraceBuilder:
 
 
 def test_the_repeated_tokens_are_those_of_all_but_one_of_a_group() -> None:
-    found = finding(sick(), RULE)
+    finding = finding_in(sick(), RULE)
     repeated = 512 * 7 / 8 / 576
-    assert value(found, "repeated") == pytest.approx(100 * repeated)
-    assert found.cost == pytest.approx(repeated * 4.04 / (9.8 * 1.01 + 0.05), rel=0.02)
-    assert found.phases == ("train", "logprob")
-    fix = found.fixes[0]
+    assert value(finding, "repeated") == pytest.approx(100 * repeated)
+    assert finding.cost == pytest.approx(repeated * 4.04 / (9.8 * 1.01 + 0.05), rel=0.02)
+    assert finding.phases == ("train", "logprob")
+    fix = finding.fixes[0]
     assert fix.spelling == "--share_prompts true"
     assert mid(fix) < -10
 
@@ -75,13 +75,15 @@ def test_verls_lengths_are_enough_and_its_own_switch_is_named() -> None:
     build = run(knobs=knobs, framework="verl", framework_version="0.9.0")
     for step in range(6):
         build.metrics(step, **{"prompt_length/mean": 512.0, "response_length/mean": 64.0})
-    found = finding(build, RULE)
-    assert value(found, "repeated") == pytest.approx(100 * 512 * 7 / 8 / 576)
-    assert "use_prefix_grouper" in found.fixes[0].spelling
+    finding = finding_in(build, RULE)
+    assert value(finding, "repeated") == pytest.approx(100 * 512 * 7 / 8 / 576)
+    assert "use_prefix_grouper" in finding.fixes[0].spelling
 
 
 def test_without_a_switch_it_is_advice() -> None:
-    fix = finding(tokens(512.0, 64.0, framework="trl", framework_version="1.16.0"), RULE).fixes[0]
+    fix = finding_in(tokens(512.0, 64.0, framework="trl", framework_version="1.16.0"), RULE).fixes[
+        0
+    ]
     assert (fix.knob, fix.safety) == (None, "needs-code")
 
 
@@ -102,7 +104,7 @@ def test_two_completions_of_a_prompt_have_to_meet_in_a_pass(micro: int, meet: bo
     build = tokens(512.0, 64.0, {**OFF, "train.micro_batch": micro})
     if meet:
         # Of 512 prompt tokens half are another copy.
-        assert value(finding(build, RULE), "repeated") == pytest.approx(100 * 256 / 576)
+        assert value(finding_in(build, RULE), "repeated") == pytest.approx(100 * 256 / 576)
     else:
         assert "two completions" in not_applicable(build, RULE)
 

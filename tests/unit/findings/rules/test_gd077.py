@@ -5,7 +5,7 @@ import pytest
 from tests.build import TraceBuilder
 from tests.unit.findings.rules.saying import (
     HEALTHY,
-    finding,
+    finding_in,
     mid,
     missing,
     not_applicable,
@@ -39,16 +39,16 @@ def well() -> TraceBuilder:
 
 
 def test_what_fits_into_the_rollout_is_most_of_the_scoring() -> None:
-    found = finding(sick(), RULE)
-    assert value(found, "would fit") == pytest.approx(0.9 * 2.0 * 1.01, rel=0.02)
-    assert found.cost == pytest.approx(0.9 * 2.0 / 11.8, rel=0.03)
-    assert found.fixes[0].safety == "needs-code"
-    assert -18 < mid(found.fixes[0]) < -8
+    finding = finding_in(sick(), RULE)
+    assert value(finding, "would fit") == pytest.approx(0.9 * 2.0 * 1.01, rel=0.02)
+    assert finding.cost == pytest.approx(0.9 * 2.0 / 11.8, rel=0.03)
+    assert finding.fixes[0].safety == "needs-code"
+    assert -18 < mid(finding.fixes[0]) < -8
 
 
 def test_the_bundled_trainer_has_an_attribute_for_it() -> None:
     bundled, other = (
-        finding(lengths(run(SLOW, framework=name), 200.0, 800.0), RULE).fixes[0].spelling
+        finding_in(lengths(run(SLOW, framework=name), 200.0, 800.0), RULE).fixes[0].spelling
         for name in ("bundled", "trl")
     )
     assert "per_completion = True" in bundled
@@ -60,8 +60,8 @@ def test_completions_of_one_length_leave_no_time_for_it() -> None:
 
 
 def test_a_short_rollout_bounds_what_fits() -> None:
-    found = finding(lengths(run({**SLOW, "rollout": 2.0}), 400.0, 800.0), RULE)
-    assert value(found, "would fit") == pytest.approx(0.5 * 2.0 * 1.01, rel=0.02)
+    finding = finding_in(lengths(run({**SLOW, "rollout": 2.0}), 400.0, 800.0), RULE)
+    assert value(finding, "would fit") == pytest.approx(0.5 * 2.0 * 1.01, rel=0.02)
 
 
 def test_quick_rewards_are_no_finding() -> None:
@@ -75,7 +75,7 @@ def test_milliseconds_are_not_worth_a_change_of_code() -> None:
 
 def test_verls_lengths_are_enough() -> None:
     build = lengths(run(SLOW, framework="verl"), 200.0, 800.0, VERL)
-    assert finding(build, RULE).phases == ("reward",)
+    assert finding_in(build, RULE).phases == ("reward",)
 
 
 def test_rewards_that_do_not_follow_a_rollout_are_not_asked_about() -> None:
@@ -93,12 +93,15 @@ def test_one_length_without_the_other_leaves_it_to_the_other_names() -> None:
         build = run(SLOW, framework="verl")
         for step in range(6):
             build.metrics(step, **{name: 500.0, VERL[0]: 200.0, VERL[1]: 800.0})
-        assert value(finding(build, RULE), "mean completion") == 200.0
+        assert value(finding_in(build, RULE), "mean completion") == 200.0
 
 
 def test_steps_without_completions_say_nothing_of_lengths() -> None:
     build = lengths(run(SLOW), 200.0, 800.0)
     build.metrics(5, **{TRL[0]: 0.0, TRL[1]: 0.0})
-    found = finding(build, RULE)
-    assert (value(found, "mean completion"), value(found, "longest completion")) == (200.0, 800.0)
+    finding = finding_in(build, RULE)
+    assert (value(finding, "mean completion"), value(finding, "longest completion")) == (
+        200.0,
+        800.0,
+    )
     assert "have no length" in not_applicable(lengths(run(SLOW), 0.0, 0.0), RULE)

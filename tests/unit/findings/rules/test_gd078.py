@@ -11,7 +11,7 @@ from tests.unit.findings.rules.saying import (
     BY_ID,
     HEALTHY,
     even,
-    finding,
+    finding_in,
     missing,
     not_applicable,
     passed,
@@ -54,37 +54,37 @@ def its_fix(*command: str, version: tuple[str, str] | None = None) -> Fix:
     trace = starved(command=command).build()
     if version is not None:
         trace = replace(trace, run=replace(trace.run, versions=dict([version])))
-    ((_, found),) = run_rules(RunView.of(trace), [BY_ID["GD078"]]).findings
-    (fix,) = found.fixes
+    ((_, finding),) = run_rules(RunView.of(trace), [BY_ID["GD078"]]).findings
+    (fix,) = finding.fixes
     return fix
 
 
 def test_waiting_and_preempted_requests_are_the_cost() -> None:
-    found = finding(sick(), "GD078")
+    finding = finding_in(sick(), "GD078")
     per_step = 2.0 * HEALTHY["rollout"]
-    assert value(found, "requests that wait") == pytest.approx(40.0)
-    assert value(found, "preemptions per step") == pytest.approx(per_step, rel=0.02)
+    assert value(finding, "requests that wait") == pytest.approx(40.0)
+    assert value(finding, "preemptions per step") == pytest.approx(per_step, rel=0.02)
     rollout = 5.0 * 1.01 / step_s()
-    assert found.cost == pytest.approx(rollout * (1 - 0.6 / (1 + per_step / 50)), rel=0.02)
-    assert (found.severity, found.confidence) == ("high", 0.9)
-    assert "`vllm serve` on host-a, pid 700 99% full" in found.cause
+    assert finding.cost == pytest.approx(rollout * (1 - 0.6 / (1 + per_step / 50)), rel=0.02)
+    assert (finding.severity, finding.confidence) == ("high", 0.9)
+    assert "`vllm serve` on host-a, pid 700 99% full" in finding.cause
 
 
 def test_of_several_servers_the_one_that_holds_most_back_is_named() -> None:
-    found = finding(one_of_two(), "GD078")
-    assert "pid 700" in found.cause
-    assert value(found, "servers with a full cache") == 2
+    finding = finding_in(one_of_two(), "GD078")
+    assert "pid 700" in finding.cause
+    assert value(finding, "servers with a full cache") == 2
 
 
 def test_however_many_are_thrown_out_some_of_the_rollout_is_work() -> None:
-    cost = finding(starved(preemptions=50.0), "GD078").cost
+    cost = finding_in(starved(preemptions=50.0), "GD078").cost
     assert 0.9 * 5.0 * 1.01 / step_s() < cost < 5.0 * 1.01 / step_s()
 
 
 def test_waiting_alone_is_not_grave() -> None:
-    found = finding(starved(preemptions=0.0), "GD078")
-    assert (found.severity, found.confidence) == ("medium", 0.7)
-    assert "computed again" not in found.cause
+    finding = finding_in(starved(preemptions=0.0), "GD078")
+    assert (finding.severity, finding.confidence) == ("medium", 0.7)
+    assert "computed again" not in finding.cause
 
 
 @pytest.mark.parametrize(
@@ -129,20 +129,20 @@ def test_where_no_share_helps_or_none_is_known_there_is_advice(command: str, wor
 
 
 def test_a_server_that_the_run_asked_is_judged_too() -> None:
-    found = finding(starved(pid=None), "GD078")
-    assert "cache of the rollout server 99% full" in found.cause
-    assert not found.fixes[0].pasted
+    finding = finding_in(starved(pid=None), "GD078")
+    assert "cache of the rollout server 99% full" in finding.cause
+    assert not finding.fixes[0].pasted
 
 
 def test_nine_tenths_are_full_and_less_is_not() -> None:
-    assert finding(starved(full=90.0), "GD078")
+    assert finding_in(starved(full=90.0), "GD078")
     assert "90% full" in passed(starved(full=89.9), "GD078")
 
 
 def test_few_that_wait_are_no_harm() -> None:
     calm = starved(running=96.0, waiting=4.0, preemptions=0.0)
     assert "4% of the requests wait" in passed(calm, "GD078")
-    assert finding(starved(running=94.0, waiting=6.0, preemptions=0.0), "GD078")
+    assert finding_in(starved(running=94.0, waiting=6.0, preemptions=0.0), "GD078")
 
 
 def test_a_short_rollout_has_nothing_to_give() -> None:
@@ -158,7 +158,7 @@ def test_without_its_cache_or_its_preemptions_it_says_less() -> None:
     no_preemptions = served(
         beside_servers(), requests_running=30.0, requests_waiting=20.0, kv_cache=99.0
     )
-    texts = [row.text for row in finding(no_preemptions, "GD078").evidence]
+    texts = [row.text for row in finding_in(no_preemptions, "GD078").evidence]
     assert "preemptions per step" not in texts
 
 
@@ -192,6 +192,6 @@ def test_either_waiting_or_throwing_out_is_enough(
         unit = UNITS.get(f"server.{name}", "count")
         build.series(f"server.{name}", unit, [0.0, 40.0], [number] * 2, scope="server", pid=700)
     if harm:
-        assert finding(build, "GD078").phases == ("rollout",)
+        assert finding_in(build, "GD078").phases == ("rollout",)
     else:
         assert "of the requests wait" in passed(build, "GD078")

@@ -5,7 +5,7 @@ import pytest
 from tests.build import TraceBuilder
 from tests.unit.findings.rules.saying import (
     HEALTHY,
-    finding,
+    finding_in,
     missing,
     not_applicable,
     passed,
@@ -44,46 +44,46 @@ def well() -> TraceBuilder:
 
 
 def test_requests_that_wait_for_a_slot_are_the_cost() -> None:
-    found = finding(sick(), "GD079")
-    assert value(found, "requests that wait") == pytest.approx(75.0)
-    assert value(found, "limit of requests") == 16
-    assert found.cost == pytest.approx(0.75 * 5.0 * 1.01 / step_s(), rel=0.01)
-    assert (found.severity, found.confidence) == ("high", 0.85)
-    assert "`vllm serve` on host-a, pid 700 wait: at most 16 run at once" in found.cause
-    (fix,) = found.fixes
+    finding = finding_in(sick(), "GD079")
+    assert value(finding, "requests that wait") == pytest.approx(75.0)
+    assert value(finding, "limit of requests") == 16
+    assert finding.cost == pytest.approx(0.75 * 5.0 * 1.01 / step_s(), rel=0.01)
+    assert (finding.severity, finding.confidence) == ("high", 0.85)
+    assert "`vllm serve` on host-a, pid 700 wait: at most 16 run at once" in finding.cause
+    (fix,) = finding.fixes
     assert fix.spelling == "for `vllm serve`: --max-num-seqs 64"
     assert (fix.before, fix.after, fix.predicted) == (16, 64, None)
 
 
 def test_sglang_has_another_flag() -> None:
     command = ("python", "-m", "sglang.launch_server", "--max-running-requests", "16")
-    (fix,) = finding(queueing(command=command), "GD079").fixes
+    (fix,) = finding_in(queueing(command=command), "GD079").fixes
     assert fix.spelling == "for SGLang: --max-running-requests 64"
 
 
 def test_without_the_command_it_is_advice_and_less_sure() -> None:
-    found = finding(queueing(pid=None), "GD079")
-    assert found.confidence == 0.6
-    assert not found.fixes[0].pasted
-    assert "64 requests at once" in found.fixes[0].spelling
+    finding = finding_in(queueing(pid=None), "GD079")
+    assert finding.confidence == 0.6
+    assert not finding.fixes[0].pasted
+    assert "64 requests at once" in finding.fixes[0].spelling
 
 
 def test_without_a_gpu_the_cost_is_only_a_bound() -> None:
-    assert finding(queueing(memory_gib=None), "GD079").severity == "medium"
+    assert finding_in(queueing(memory_gib=None), "GD079").severity == "medium"
 
 
 def test_a_server_below_its_limit_waits_for_something_else() -> None:
     assert "16 of 256 run" in passed(queueing(command=(*SLOTS[:-1], "256")), "GD079")
-    assert finding(queueing(command=(*SLOTS[:-1], "17")), "GD079")  # nine tenths of it
+    assert finding_in(queueing(command=(*SLOTS[:-1], "17")), "GD079")  # nine tenths of it
 
 
 def test_a_full_cache_is_another_finding() -> None:
     assert "no room" in passed(queueing(full=90.0), "GD079")
-    assert finding(queueing(full=89.0), "GD079")
+    assert finding_in(queueing(full=89.0), "GD079")
 
 
 def test_one_request_in_ten_is_too_many() -> None:
-    assert finding(queueing(running=89.0, waiting=11.0), "GD079")
+    assert finding_in(queueing(running=89.0, waiting=11.0), "GD079")
     assert "9% of the requests wait" in passed(queueing(running=91.0, waiting=9.0), "GD079")
 
 
@@ -92,7 +92,7 @@ def test_a_short_rollout_has_nothing_to_give() -> None:
 
 
 def test_an_unknown_cache_does_not_stop_it() -> None:
-    assert finding(queueing(full=None), "GD079").cause.endswith("at most 16 run at once.")
+    assert finding_in(queueing(full=None), "GD079").cause.endswith("at most 16 run at once.")
 
 
 def test_who_says_nothing_of_its_queue_is_not_judged() -> None:
@@ -108,6 +108,6 @@ def test_an_engine_within_the_ranks_is_no_server() -> None:
 
 
 def test_a_limit_of_none_is_no_limit() -> None:
-    found = finding(queueing(command=(*SLOTS[:-1], "0")), "GD079")
-    assert found.confidence == 0.6
-    assert not [e for e in found.evidence if e.text == "limit of requests"]
+    finding = finding_in(queueing(command=(*SLOTS[:-1], "0")), "GD079")
+    assert finding.confidence == 0.6
+    assert not [e for e in finding.evidence if e.text == "limit of requests"]

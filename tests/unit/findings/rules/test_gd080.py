@@ -8,7 +8,7 @@ from tests.build import TraceBuilder
 from tests.unit.findings.rules.saying import (
     HEALTHY,
     even,
-    finding,
+    finding_in,
     missing,
     not_applicable,
     passed,
@@ -49,23 +49,25 @@ def well() -> TraceBuilder:
 
 
 def test_the_busiest_beyond_the_mean_is_the_cost() -> None:
-    found = finding(sick(), "GD080")
-    assert value(found, "tokens of `vllm serve` on host-a, pid 701") == pytest.approx(2.2, abs=0.1)
-    assert value(found, "any request at `vllm serve` on host-a, pid 700") == pytest.approx(
+    finding = finding_in(sick(), "GD080")
+    assert value(finding, "tokens of `vllm serve` on host-a, pid 701") == pytest.approx(
+        2.2, abs=0.1
+    )
+    assert value(finding, "any request at `vllm serve` on host-a, pid 700") == pytest.approx(
         100 * 5.0 / STEP_S, rel=0.02
     )
-    assert found.cost == pytest.approx((5.0 - 1.0) / 2 / STEP_S, rel=0.02)
-    assert found.confidence == 0.8
-    assert "pid 701 has 2% of the tokens" in found.cause
-    (fix,) = found.fixes
+    assert finding.cost == pytest.approx((5.0 - 1.0) / 2 / STEP_S, rel=0.02)
+    assert finding.confidence == 0.8
+    assert "pid 701 has 2% of the tokens" in finding.cause
+    (fix,) = finding.fixes
     assert (fix.pasted, fix.predicted) == (False, None)
 
 
 def test_a_queue_beside_an_idle_server_costs_as_long_as_it_stands() -> None:
     build = two(tokens=(500.0, 500.0), for_s=(5.0, 2.0), waiting=(10.0, 0.0))
-    found = finding(build, "GD080")
-    assert found.cost == pytest.approx(3.0 / STEP_S, rel=0.05)
-    assert "beside an idle one" in found.cause
+    finding = finding_in(build, "GD080")
+    assert finding.cost == pytest.approx(3.0 / STEP_S, rel=0.05)
+    assert "beside an idle one" in finding.cause
 
 
 def test_a_queue_seen_beside_an_idle_server_only_once_is_no_word() -> None:
@@ -81,7 +83,7 @@ def test_an_idle_server_with_a_queue_of_its_own_is_not_idle() -> None:
 def test_half_of_an_even_share_is_few() -> None:
     assert "25%" in passed(two(tokens=(300.0, 100.0), for_s=(4.0, 4.0)), "GD080")
     assert "26%" in passed(two(tokens=(500.0, 220.0), for_s=(5.0, 4.0)), "GD080")
-    assert finding(two(tokens=(500.0, 200.0), for_s=(5.0, 4.0)), "GD080")
+    assert finding_in(two(tokens=(500.0, 200.0), for_s=(5.0, 4.0)), "GD080")
 
 
 def test_few_tokens_that_cost_no_time_are_no_finding() -> None:
@@ -89,15 +91,15 @@ def test_few_tokens_that_cost_no_time_are_no_finding() -> None:
 
 
 def test_without_tokens_requests_count() -> None:
-    found = finding(two(tokens=None), "GD080")
-    assert "pid 701 has 17% of the requests" in found.cause
-    assert found.cost == finding(sick(), "GD080").cost
+    finding = finding_in(two(tokens=None), "GD080")
+    assert "pid 701 has 17% of the requests" in finding.cause
+    assert finding.cost == finding_in(sick(), "GD080").cost
 
 
 def test_it_costs_no_more_than_the_ranks_wait_for_rollouts() -> None:
     phases = {**HEALTHY, "rollout": 0.5}
-    found = finding(two(phases=phases), "GD080")
-    assert found.cost == pytest.approx(0.5 * 1.01 / step_s(phases), rel=0.02)
+    finding = finding_in(two(phases=phases), "GD080")
+    assert finding.cost == pytest.approx(0.5 * 1.01 / step_s(phases), rel=0.02)
 
 
 def test_one_server_or_a_sum_over_all_shares_nothing() -> None:
@@ -135,7 +137,7 @@ def test_few_are_less_than_half_of_an_even_share(tokens: float, few: bool) -> No
         {"requests_running": [20.0, 0.0, 0.0, 0.0, 0.0], "generated_tokens": [tokens]},
     )
     if few:
-        assert finding(build, "GD080").cost == pytest.approx((1.0 - 0.2) / 2)
+        assert finding_in(build, "GD080").cost == pytest.approx((1.0 - 0.2) / 2)
     else:
         assert "has 25% of the tokens" in passed(build, "GD080")
 
@@ -149,6 +151,6 @@ def test_a_queue_stands_beside_an_idle_server_from_two_seconds_on(
         {"requests_running": [20.0, 0.0], "generated_tokens": [50.0]},
     )
     if stands:
-        assert finding(build, "GD080").cost == pytest.approx(0.1)
+        assert finding_in(build, "GD080").cost == pytest.approx(0.1)
     else:
         assert "for 0.0% of the steps" in passed(build, "GD080")

@@ -7,7 +7,7 @@ import pytest
 from grpo_doctor.findings.rules import gd002_data_starvation as rule
 from tests.build import TraceBuilder
 from tests.unit.findings.example_runs import starved
-from tests.unit.findings.recorded import count, found, number
+from tests.unit.findings.recorded import count, finding_by, number
 
 
 def timed(seconds: float, workers: int) -> TraceBuilder:
@@ -20,7 +20,7 @@ def timed(seconds: float, workers: int) -> TraceBuilder:
 @pytest.mark.parametrize(("seconds", "target"), [(3.0, 1), (9.0, 2), (25.0, 4), (500.0, 8)])
 def test_as_many_processes_as_have_the_time(seconds: float, target: int) -> None:
     # The rest of the step is 9.85 s, of which loaders may take 80%.
-    finding = found(rule, timed(seconds, 0))
+    finding = finding_by(rule, timed(seconds, 0))
     assert finding.fixes[0].after == target
     assert number(finding, "a loader process needs") == pytest.approx(seconds)
     assert number(finding, "most of it: reading") == pytest.approx(100 * (1 - 0.2 / seconds))

@@ -25,17 +25,17 @@ from tests.unit.findings.example_runs import (
 
 def answers(build: TraceBuilder) -> dict[str, Finding | str]:
     results = run_rules(RunView.of(build.build()))
-    found: dict[str, Finding | str] = {r.id: f for r, f in results.findings}
-    found |= {r.id: p.note for r, p in results.passed}
-    found |= {r.id: "; ".join(n.missing) for r, n in results.not_run}
-    found |= {r.id: n.reason for r, n in results.not_applicable}
-    return found
+    finding: dict[str, Finding | str] = {r.id: f for r, f in results.findings}
+    finding |= {r.id: p.note for r, p in results.passed}
+    finding |= {r.id: "; ".join(n.missing) for r, n in results.not_run}
+    finding |= {r.id: n.reason for r, n in results.not_applicable}
+    return finding
 
 
-def finding(build: TraceBuilder, rule: str) -> Finding:
-    found = answers(build)[rule]
-    assert isinstance(found, Finding), found
-    return found
+def finding_in(build: TraceBuilder, rule: str) -> Finding:
+    finding = answers(build)[rule]
+    assert isinstance(finding, Finding), finding
+    return finding
 
 
 def mid(fix: Fix) -> float:
@@ -45,14 +45,14 @@ def mid(fix: Fix) -> float:
 
 class TestOffload:
     def test_with_room_it_is_advised_and_predicted(self) -> None:
-        found = finding(offloaded(), "GD001")
-        (fix,) = found.fixes
+        finding = finding_in(offloaded(), "GD001")
+        (fix,) = finding.fixes
         assert fix.spelling == "--offload_optimizer false"
         assert (fix.knob, fix.before, fix.after) == ("offload.optimizer", True, False)
         assert mid(fix) == pytest.approx(-100 * 2 / 11.85, abs=0.2)
-        assert found.severity == "medium"
-        assert found.confidence == 0.9
-        assert "40.0 GiB plus 20.00 GiB offloaded fits into 90% of 80.0 GiB" in found.cause
+        assert finding.severity == "medium"
+        assert finding.confidence == 0.9
+        assert "40.0 GiB plus 20.00 GiB offloaded fits into 90% of 80.0 GiB" in finding.cause
 
     def test_without_room_it_is_needed(self) -> None:
         note = answers(offloaded(memory_gib=(60.0, 72.0)))["GD001"]
@@ -61,29 +61,29 @@ class TestOffload:
         assert "does not fit" in note
 
     def test_without_gpu_samples_it_says_what_to_check(self) -> None:
-        found = finding(offloaded(memory_gib=None), "GD001")
-        assert found.confidence == 0.6
-        assert "no GPU memory was sampled" in found.cause
-        assert "Check first" in found.fixes[0].risk
+        finding = finding_in(offloaded(memory_gib=None), "GD001")
+        assert finding.confidence == 0.6
+        assert "no GPU memory was sampled" in finding.cause
+        assert "Check first" in finding.fixes[0].risk
 
     def test_both_switches_are_turned_off_together(self) -> None:
         knobs = {"offload.optimizer": True, "offload.model": True}
         build = run(OFFLOADED, knobs=knobs, memory_gib=None)
-        (fix,) = finding(build, "GD001").fixes
+        (fix,) = finding_in(build, "GD001").fixes
         assert fix.spelling == "--offload_optimizer false --offload_model false"
 
     def test_an_unknown_framework_gets_words_not_flags(self) -> None:
         build = run(OFFLOADED, knobs={}, framework="unknown", framework_version=None)
-        (fix,) = finding(build, "GD001").fixes
+        (fix,) = finding_in(build, "GD001").fixes
         assert fix.knob is None
         assert "--" not in fix.spelling
 
     def test_zero_offload_shows_in_the_optimizer(self) -> None:
         knobs = {"deepspeed.preset": "zero3_offload", "deepspeed.offload_optimizer": True}
-        found = finding(run({**HEALTHY, "optimizer": 3.0}, knobs=knobs), "GD001")
-        assert found.phases == ("optimizer",)
-        assert found.fixes[0].spelling == "--deepspeed zero3"
-        assert found.fixes[0].predicted is None
+        finding = finding_in(run({**HEALTHY, "optimizer": 3.0}, knobs=knobs), "GD001")
+        assert finding.phases == ("optimizer",)
+        assert finding.fixes[0].spelling == "--deepspeed zero3"
+        assert finding.fixes[0].predicted is None
 
     def test_zero_offload_with_a_quick_optimizer_passes(self) -> None:
         knobs = {"deepspeed.preset": "zero2_offload", "deepspeed.offload_optimizer": True}
@@ -105,7 +105,7 @@ class TestData:
         ],
     )
     def test_more_processes(self, workers: int, to: int, expected: float) -> None:
-        (fix,) = finding(starved(workers), "GD002").fixes
+        (fix,) = finding_in(starved(workers), "GD002").fixes
         assert fix.spelling == f"--dataloader_num_workers {to}"
         assert (fix.before, fix.after) == (workers, to)
         assert mid(fix) == pytest.approx(expected, abs=0.3)
@@ -113,7 +113,7 @@ class TestData:
     def test_a_loader_that_stays_slow_is_predicted_to(self) -> None:
         # 90 s of loading without processes: four bring 22.5 s, of which 9.75 s stay hidden.
         build = run({**HEALTHY, "dataload": 90.0}, knobs={**SETTINGS, "dataload.num_workers": 0})
-        (fix,) = finding(build, "GD002").fixes
+        (fix,) = finding_in(build, "GD002").fixes
         assert mid(fix) == pytest.approx(-100 * (1 - 22.5 / 99.75), abs=1)
         assert fix.predicted is not None
         # At the cautious end processes take a quarter longer each, and the model is off by 15%.
@@ -122,12 +122,12 @@ class TestData:
     def test_a_busy_host_gets_no_prediction(self) -> None:
         build = starved()
         build.series("host.cpu", "%", [0, 100], [97, 97])
-        (fix,) = finding(build, "GD002").fixes
+        (fix,) = finding_in(build, "GD002").fixes
         assert fix.predicted is None
         assert "97% busy already" in fix.risk
 
     def test_many_processes_already(self) -> None:
-        (fix,) = finding(starved(16), "GD002").fixes
+        (fix,) = finding_in(starved(16), "GD002").fixes
         assert fix.knob is None
         assert "beforehand" in fix.spelling
 
@@ -138,26 +138,28 @@ class TestData:
 
 class TestVllm:
     def test_ms_swift_gets_both_flags_and_a_bound(self) -> None:
-        found = finding(without_vllm(), "GD003")
-        (fix,) = found.fixes
+        finding = finding_in(without_vllm(), "GD003")
+        (fix,) = finding.fixes
         assert fix.spelling == "--use_vllm true"  # vllm_mode is set in this run
         assert fix.predicted is None
-        (bound,) = [e for e in found.evidence if "the most that any engine" in e.text]
+        (bound,) = [e for e in finding.evidence if "the most that any engine" in e.text]
         assert bound.value == pytest.approx(-100 * 5 / 9.85, abs=0.3)
 
     def test_a_version_that_wants_the_mode_said_gets_it(self) -> None:
         build = run(knobs={"vllm.use": False}, framework_version="4.6.0")
-        assert finding(build, "GD003").fixes[0].spelling == "--use_vllm true --vllm_mode colocate"
+        assert (
+            finding_in(build, "GD003").fixes[0].spelling == "--use_vllm true --vllm_mode colocate"
+        )
 
     def test_the_bundled_trainer_takes_the_same_flag(self) -> None:
-        found = finding(without_vllm(framework="bundled", framework_version="0.1.0"), "GD003")
-        assert found.fixes[0].spelling.startswith("--use_vllm true")
+        finding = finding_in(without_vllm(framework="bundled", framework_version="0.1.0"), "GD003")
+        assert finding.fixes[0].spelling.startswith("--use_vllm true")
 
     def test_on_a_cpu_it_is_a_fact_and_less_sure(self) -> None:
-        found = finding(without_vllm(memory_gib=None), "GD003")
-        assert found.severity == "info"
-        assert found.confidence == 0.5
-        assert "No GPU was sampled" in found.cause
+        finding = finding_in(without_vllm(memory_gib=None), "GD003")
+        assert finding.severity == "info"
+        assert finding.confidence == 0.5
+        assert "No GPU was sampled" in finding.cause
 
     def test_unknown_settings_are_a_missing_signal(self) -> None:
         answer = answers(run(knobs={}, framework="unknown", framework_version=None))["GD003"]
@@ -167,11 +169,11 @@ class TestVllm:
 
 class TestStraggler:
     def test_it_is_named_with_its_phase_and_replayed(self) -> None:
-        found = finding(straggling(), "GD004")
-        assert found.ranks == (2,)
-        assert found.phases == ("rollout",)
-        assert "rank 2 on host-a" in found.cause
-        (fix,) = found.fixes
+        finding = finding_in(straggling(), "GD004")
+        assert finding.ranks == (2,)
+        assert finding.phases == ("rollout",)
+        assert "rank 2 on host-a" in finding.cause
+        (fix,) = finding.fixes
         assert mid(fix) == pytest.approx(-100 * 2 / 11.85, abs=0.3)
         assert "GPU-2" in fix.spelling
 
@@ -208,10 +210,10 @@ class TestStraggler:
 
 class TestUnaccounted:
     def test_it_says_between_which_phases(self) -> None:
-        found = finding(run(idle=1.5), "GD005")
-        assert "between the step's begin and dataload" in found.cause
-        assert found.fixes[0].predicted is None
-        assert "py-spy" in found.next_steps[0].spelling
+        finding = finding_in(run(idle=1.5), "GD005")
+        assert "between the step's begin and dataload" in finding.cause
+        assert finding.fixes[0].predicted is None
+        assert "py-spy" in finding.next_steps[0].spelling
 
     def test_a_callback_that_most_of_it_is_in_is_named(self) -> None:
         build = TraceBuilder()
@@ -219,20 +221,20 @@ class TestUnaccounted:
             at = 10.0 * number
             build.step(0, number, at, {"train": 6.0}, end_s=at + 9)
             build.span(0, "callback/Journal.on_step_end", at + 6, at + 8.5)
-        found = finding(build, "GD005")
-        assert found.cause.endswith("83% of it in `callback/Journal.on_step_end`.")
-        assert found.fixes[0].spelling.startswith("make `Journal.on_step_end` faster")
+        finding = finding_in(build, "GD005")
+        assert finding.cause.endswith("83% of it in `callback/Journal.on_step_end`.")
+        assert finding.fixes[0].spelling.startswith("make `Journal.on_step_end` faster")
 
 
 class TestMemory:
     def test_vllm_gets_more_and_batches_grow(self) -> None:
-        found = finding(empty_gpus(), "GD006")
-        assert [fix.spelling for fix in found.fixes] == [
+        finding = finding_in(empty_gpus(), "GD006")
+        assert [fix.spelling for fix in finding.fixes] == [
             "--vllm_gpu_memory_utilization 0.75",
             "--per_device_train_batch_size 4 --gradient_accumulation_steps 4",
         ]
-        assert found.severity == "medium"
-        assert all(fix.predicted is None for fix in found.fixes)
+        assert finding.severity == "medium"
+        assert all(fix.predicted is None for fix in finding.fixes)
 
     @pytest.mark.parametrize(
         ("micro", "passes", "used_gib"),
@@ -247,7 +249,7 @@ class TestMemory:
         self, micro: int | None, passes: int | None, used_gib: tuple[float, float]
     ) -> None:
         knobs = {**SETTINGS, "train.micro_batch": micro, "train.grad_accumulation": passes}
-        fixes = finding(run(knobs=knobs, memory_gib=used_gib), "GD006").fixes
+        fixes = finding_in(run(knobs=knobs, memory_gib=used_gib), "GD006").fixes
         assert "train.micro_batch" not in [fix.knob for fix in fixes]
 
     @pytest.mark.parametrize("share", [None, 0.9])
@@ -255,21 +257,21 @@ class TestMemory:
         self, share: float | None
     ) -> None:
         knobs = {**SETTINGS, "vllm.gpu_memory_utilization": share}
-        fixes = finding(run(knobs=knobs, memory_gib=(30.0, 35.0)), "GD006").fixes
+        fixes = finding_in(run(knobs=knobs, memory_gib=(30.0, 35.0)), "GD006").fixes
         assert "vllm.gpu_memory_utilization" not in [fix.knob for fix in fixes]
 
     def test_offload_goes_first(self) -> None:
-        found = finding(offloaded(memory_gib=(30.0, 50.0)), "GD006")
-        assert found.fixes[0].spelling == "--offload_optimizer false"
-        assert found.fixes[0].predicted is not None
+        finding = finding_in(offloaded(memory_gib=(30.0, 50.0)), "GD006")
+        assert finding.fixes[0].spelling == "--offload_optimizer false"
+        assert finding.fixes[0].predicted is not None
 
     def test_a_tiny_model_is_only_a_note(self) -> None:
-        assert finding(run(memory_gib=(1.0, 2.0)), "GD006").severity == "info"
+        assert finding_in(run(memory_gib=(1.0, 2.0)), "GD006").severity == "info"
 
     @pytest.mark.parametrize("mode", [None, "server"])
     def test_a_server_keeps_its_own_gpus(self, mode: Any) -> None:
         knobs = {**SETTINGS, "vllm.mode": mode, "vllm.gpu_memory_utilization": 0.3}
-        fixes: Sequence[Fix] = finding(run(knobs=knobs, memory_gib=(30, 35)), "GD006").fixes
+        fixes: Sequence[Fix] = finding_in(run(knobs=knobs, memory_gib=(30, 35)), "GD006").fixes
         raised = any(fix.knob == "vllm.gpu_memory_utilization" for fix in fixes)
         assert raised is (mode is None)
 
@@ -295,4 +297,4 @@ def test_a_checkpoint_that_one_rank_writes_for_all_is_no_straggler() -> None:
         trace.collective(0, n, start + 2.9, start + 3.0)
         trace.collective(1, n, start + 1.0, start + 3.0)
     assert isinstance(answers(trace)["GD004"], str)
-    assert finding(trace, "GD070").fixes[0].spelling == "--save_steps 500"
+    assert finding_in(trace, "GD070").fixes[0].spelling == "--save_steps 500"

@@ -36,7 +36,7 @@ def sick(rule: str) -> tuple[Trace, Results]:
     return trace, judge(trace)
 
 
-def finding(results: Results, rule: str) -> Finding | None:
+def finding_in(results: Results, rule: str) -> Finding | None:
     return next((f for r, f in results.findings if r.id == rule), None)
 
 
@@ -58,31 +58,31 @@ def test_every_rule_is_documented(rule: RuleFile) -> None:
     headings = [line[3:] for line in text.splitlines() if line.startswith("## ")]
     assert headings == list(docs.SECTIONS)
     for heading, following in zip(headings, [*headings[1:], None], strict=True):
-        _, _, rest = text.partition(f"## {heading}\n")
-        section = rest.partition(f"## {following}\n")[0] if following else rest
+        _, _, body = text.partition(f"## {heading}\n")
+        section = body.partition(f"## {following}\n")[0] if following else body
         assert len(section.split()) >= (1 if heading == "References" else 12), heading
 
 
 @pytest.mark.parametrize("rule", EXAMPLES)
 def test_the_sick_run_has_it_and_the_other_has_not(rule: str) -> None:
     other = EXAMPLES[rule][1]
-    found = finding(sick(rule)[1], rule)
-    assert found is not None
-    assert found.evidence
-    assert found.fixes
-    assert any(e.value for e in found.evidence)
-    assert finding(judge(other().build()), rule) is None
+    finding = finding_in(sick(rule)[1], rule)
+    assert finding is not None
+    assert finding.evidence
+    assert finding.fixes
+    assert any(e.value for e in finding.evidence)
+    assert finding_in(judge(other().build()), rule) is None
 
 
 @pytest.mark.parametrize("rule", EXAMPLES)
 def test_what_is_pasted_can_be_and_advice_names_no_process(rule: str) -> None:
     trace, results = sick(rule)
-    found = finding(results, rule)
-    assert found is not None
-    for fix in found.to_paste:
+    finding = finding_in(results, rule)
+    assert finding is not None
+    for fix in finding.to_paste:
         assert re.search(r"-[a-z]|=|\(|\": ", fix.spelling), fix.spelling
         assert "no flag known" not in fix.spelling
-    for step in found.next_steps:
+    for step in finding.next_steps:
         numbers = set(re.findall(r"\d+", step.spelling))
         assert not numbers & {str(process.os_pid) for process in trace.processes}
 
@@ -131,9 +131,9 @@ def test_the_order_of_ranks_changes_no_verdict(rule: str) -> None:
 @pytest.mark.parametrize("rule", EXAMPLES)
 def test_predictions_come_from_the_rules_own_counterfactual(rule: str) -> None:
     view = RunView.of(sick(rule)[0])
-    found = BY_ID[rule].check(view)
-    assert isinstance(found, Finding)
-    for fix in found.fixes:
+    finding = BY_ID[rule].check(view)
+    assert isinstance(finding, Finding)
+    for fix in finding.fixes:
         if fix.predicted is None:
             assert "Gain not predicted: " in fix.risk
             continue

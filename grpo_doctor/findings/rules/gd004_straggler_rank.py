@@ -50,16 +50,13 @@ from grpo_doctor.findings import signals
 from grpo_doctor.findings.reward_functions import FUNCTION_COUNTERS, scorer_imbalance
 from grpo_doctor.findings.rule import Answer, Evidence, Finding, Fix, Passed, Rule
 from grpo_doctor.findings.severity import severity_of
-from grpo_doctor.findings.view import RunView
+from grpo_doctor.findings.view import RunView, identity
 from grpo_doctor.findings.wording import STACKS, percent
 from grpo_doctor.phases import PHASES
-from grpo_doctor.trace.model import Process
 from grpo_doctor.whatif import AsOthers, Change, Withheld
 
 RULE = Rule(
-    id="GD004",
-    slug="straggler-rank",
-    title="One rank is the straggler",
+    *identity(__name__, __doc__),
     family="system",
     needs=(signals.STEPS, signals.PHASES, signals.COLLECTIVES),
     min_ranks=2,
@@ -88,7 +85,9 @@ def check(view: RunView) -> Answer:
     blame = view.blame
     column = int(np.argmax(blame.explained_s))
     rank = view.analysis.ranks[column]
-    share = float(blame.explained_s[column]) / _others_time_s(view)
+    # Of the time of the ranks that could be waiting for one other, over all used steps.
+    others_s = len(view.analysis.step_seconds) * view.step_s * max(1, len(view.model.ranks) - 1)
+    share = float(blame.explained_s[column]) / others_s
     explained, often = float(blame.shares[column]), float(blame.late_share[column])
     nearly_all = explained >= MIN_EXPLAINED and often >= MIN_STEPS_SHARE
     always = not nearly_all and _always_last(view, rank, explained, often)
@@ -111,7 +110,7 @@ def check(view: RunView) -> Answer:
             f"ranks wait mostly for rank {rank}, {percent(share, 1)} of the step, but its own work "
             "is not steadily longer: with more steps that would even out"
         )
-    named = ", ".join(f"{phase} +{seconds:.3g} s" for phase, seconds in phases.items())
+    excess = ", ".join(f"{phase} +{seconds:.3g} s" for phase, seconds in phases.items())
     return Finding(
         severity=severity_of(share),
         confidence=0.9 if nearly_all else 0.8,
@@ -120,8 +119,8 @@ def check(view: RunView) -> Answer:
         ranks=(rank,),
         evidence=_evidence(view, column, phases),
         cause=f"{percent(explained)} of all waiting is for rank {rank} "
-        f"on {_process(view, rank).host}, in {percent(often)} of the steps; "
-        + (f"per step it takes longer in {named}." if named else "its phases do not say why."),
+        f"on {view.process_of(rank).host}, in {percent(often)} of the steps; "
+        + (f"per step it takes longer in {excess}." if excess else "its phases do not say why."),
         fixes=(_fix(view, rank, phases),),
         headline=f"Rank {rank} is slow in {' and '.join(phases)}"
         if phases
@@ -174,11 +173,6 @@ def _fix(view: RunView, rank: int, phases: dict[str, float]) -> Fix:
     return view.advice(_where_to_look(view, rank, phases), outcome, safety="same-math", risk=risk)
 
 
-def _others_time_s(view: RunView) -> float:
-    """The time of the ranks that could be waiting for one other, over all used steps."""
-    return len(view.analysis.step_seconds) * view.step_s * max(1, len(view.model.ranks) - 1)
-
-
 def _slow_phases(view: RunView, rank: int) -> dict[str, float]:
     excess = work_above_others(view.analysis.used_own_work, view.model.ranks.index(rank))
     extra = np.maximum(excess[:UNATTRIBUTED_CODE], 0)
@@ -202,7 +196,7 @@ def _steady(view: RunView, rank: int) -> bool:
 
 
 def _where_to_look(view: RunView, rank: int, phases: dict[str, float]) -> str:
-    host = _process(view, rank).host
+    host = view.process_of(rank).host
     slowest = next(iter(phases), None)
     if slowest in PYTHON_PHASES:
         return (
@@ -218,7 +212,3 @@ def _where_to_look(view: RunView, rank: int, phases: dict[str, float]) -> str:
         f"look at rank {rank} on {host} beside another rank: what else runs on its cores (top), "
         "and its share of the data"
     )
-
-
-def _process(view: RunView, rank: int) -> Process:
-    return next(p for p in view.trace.processes if p.rank == rank and p.carries_steps)
