@@ -81,11 +81,7 @@ def test_findings_are_sorted_by_gravity_then_cost() -> None:
 
 
 def test_what_ended_a_run_comes_before_what_is_graver() -> None:
-    rules = [
-        Fake(of_cost(0.5), name="A"),
-        Fake(of_cost(0.01), name="GD074"),
-        Fake(of_cost(0.5)),
-    ]
+    rules = [Fake(of_cost(0.5), name="A"), Fake(of_cost(0.01), name="GD074"), Fake(of_cost(0.5))]
     results = run_rules(RunView.of(healthy()), rules)
     assert [r.id for r, _ in results.findings] == ["GD074", "A", "GD900"]
 

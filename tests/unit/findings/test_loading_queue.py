@@ -37,14 +37,7 @@ def test_parts_of_what_a_process_did() -> None:
 
 @pytest.mark.parametrize(
     ("read_s", "now", "enough"),
-    [
-        (7.5, 0, 1),
-        (9.0, 0, 2),
-        (9.0, 2, 4),
-        (20.0, 1, 4),
-        (200.0, 1, 8),
-        (200.0, 8, None),
-    ],
+    [(7.5, 0, 1), (9.0, 0, 2), (9.0, 2, 4), (20.0, 1, 4), (200.0, 1, 8), (200.0, 8, None)],
 )
 def test_the_fewest_that_have_the_time(read_s: float, now: int, enough: int | None) -> None:
     assert enough_workers(loaded(read_s), now) == enough

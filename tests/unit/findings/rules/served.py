@@ -11,11 +11,7 @@ from tests.unit.findings.example_runs import HEALTHY, run
 from tests.unit.findings.rules.saying import step_starts, with_knobs
 
 VLLM = ("vllm", "serve", "m")
-UNITS = {
-    "server.kv_cache": "%",
-    "server.preemptions": "1/s",
-    "server.generated_tokens": "1/s",
-}
+UNITS = {"server.kv_cache": "%", "server.preemptions": "1/s", "server.generated_tokens": "1/s"}
 _AFTER_S = 60.0  # the server outlives the run
 
 

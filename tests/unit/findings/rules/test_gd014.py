@@ -58,8 +58,7 @@ def apart(ratio: float | None, train_s: float = 3.0) -> TraceBuilder:
             build.collective(rank, number, at + rollout, at + 5.0)
         if ratio is not None:
             build.metrics(
-                number,
-                **{"completions/max_length": 100 * ratio, "completions/mean_length": 100.0},
+                number, **{"completions/max_length": 100 * ratio, "completions/mean_length": 100.0}
             )
     return build
 

@@ -16,11 +16,7 @@ SMALL: dict[str, Any] = {**SETTINGS, "train.micro_batch": 1, "train.grad_accumul
 
 
 def passes(
-    busy: float | None,
-    *,
-    series: str = "gpu.sm_active",
-    gib: float = 30.0,
-    **knobs: Any,
+    busy: float | None, *, series: str = "gpu.sm_active", gib: float = 30.0, **knobs: Any
 ) -> TraceBuilder:
     build = memory(run(knobs={**SMALL, **knobs}, memory_gib=None), {"rollout": 70.0, "train": gib})
     inside(build, "train/micro_batch", 2.4, times=8)

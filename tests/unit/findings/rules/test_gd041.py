@@ -26,10 +26,7 @@ KNOBS: dict[str, Any] = {
 
 def recomputing(places: float = 4 * 1000.0, gib: float = 40.0, **knobs: Any) -> TraceBuilder:
     build = run(
-        {**HEALTHY, "train": 6.0},
-        knobs={**KNOBS, **knobs},
-        config=MODEL,
-        memory_gib=(60.0, gib),
+        {**HEALTHY, "train": 6.0}, knobs={**KNOBS, **knobs}, config=MODEL, memory_gib=(60.0, gib)
     )
     inside(build, "train/micro_batch", 5.0, times=4)
     inside(build, "logprob/reference", 0.9)

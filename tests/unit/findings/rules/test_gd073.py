@@ -3,13 +3,7 @@ from __future__ import annotations
 import math
 
 from tests.build import TraceBuilder
-from tests.unit.findings.rules.saying import (
-    finding_in,
-    missing,
-    not_applicable,
-    passed,
-    run,
-)
+from tests.unit.findings.rules.saying import finding_in, missing, not_applicable, passed, run
 
 MIB = 2**20
 
