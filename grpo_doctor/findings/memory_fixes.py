@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from grpo_doctor.findings.device_memory import Fit, room_without_offload
-from grpo_doctor.findings.rule import Fix
+from grpo_doctor.findings.rule import Fix, Safety
 from grpo_doctor.findings.view import RunView
 from grpo_doctor.whatif import Prediction, Withheld, without
 from grpo_doctor.whatif.edits import Change
@@ -49,9 +49,15 @@ def _savings(view: RunView, where: str | None) -> Iterator[tuple[Settings, str]]
     if colocated and share and where in _VLLMS:
         less = max(0.1, round(share - 0.1, 2))
         yield ((VLLM_SHARE, less),), "A smaller cache for vLLM."
-    if isinstance(micro, int) and isinstance(passes, int) and micro >= 2 and micro % 2 == 0:
-        halves = ((MICRO_BATCH, micro // 2), (PASSES, passes * 2))
-        yield halves, "The same completions per optimizer step, in more passes."
+    if isinstance(micro, int) and micro >= 2 and micro % 2 == 0:
+        half, in_more = (
+            (MICRO_BATCH, micro // 2),
+            "The same completions per optimizer step, in more passes.",
+        )
+        if isinstance(passes, int):
+            yield (half, (PASSES, passes * 2)), in_more
+        elif passes is None and _passes_follow(view):
+            yield (half,), in_more
     if view.knob("train.gradient_checkpointing") is False:
         on = (("train.gradient_checkpointing", True),)
         yield on, "Computes the layers again in the backward pass."
@@ -74,26 +80,33 @@ def _outcome(view: RunView, settings: Settings) -> Prediction | Withheld:
 
 
 def _fix(view: RunView, settings: Settings, risk: str) -> Fix:
-    outcome = _outcome(view, settings)
-    made = [
-        view.setting(name, value, outcome, safety="same-math", risk=risk)
-        for name, value in settings
-    ]
-    safety = "changes-numerics" if len(made) > 1 else made[0].safety
-    return replace(_in_one_line(made), safety=safety)
+    safety: Safety = "changes-numerics" if settings[0][0] == MICRO_BATCH else "same-math"
+    return _joined(view, settings, _outcome(view, settings), safety, risk)
 
 
 def in_passes_of(
     view: RunView, micro: int, passes: int, outcome: Prediction | Withheld, *, risk: str
 ) -> Fix:
     """The same completions per optimizer step in `passes` of `micro` completions each."""
-    settings = ((MICRO_BATCH, micro), (PASSES, passes))
-    return _in_one_line(
-        [
-            view.setting(name, value, outcome, safety="changes-numerics", risk=risk)
-            for name, value in settings
-        ]
+    return _joined(
+        view, ((MICRO_BATCH, micro), (PASSES, passes)), outcome, "changes-numerics", risk
     )
+
+
+def _joined(
+    view: RunView, settings: Settings, outcome: Prediction | Withheld, safety: Safety, risk: str
+) -> Fix:
+    """All settings as one fix."""
+    spelled = [row for row in settings if row[0] != PASSES or not _passes_follow(view)]
+    return _in_one_line(
+        [view.setting(name, value, outcome, safety=safety, risk=risk) for name, value in spelled]
+    )
+
+
+def _passes_follow(view: RunView) -> bool:
+    """Whether the framework counts the passes itself, from the completions in each: verl, OpenRLHF
+    and Megatron have a setting for these alone."""
+    return bool(view.spell(MICRO_BATCH, 1)) and not view.spell(PASSES, 1)
 
 
 def _in_one_line(fixes: Sequence[Fix]) -> Fix:

@@ -90,7 +90,7 @@ def check(view: RunView) -> Answer:
             f"{percent(queued)} of the requests wait; at most {peak:.0f} run at once"
             + ("" if cache is None else f" with the cache {cache:.0f}% full")
         )
-    return _too_few_requests(view, peak, cache)
+    return _too_few_requests(view, queued, peak, cache)
 
 
 def counterfactual(view: RunView) -> tuple[Change, ...]:
@@ -143,13 +143,13 @@ def _more_slots(view: RunView) -> Fix:
     return view.setting(_SLOTS, _needed(view), _outcome(view), safety="same-math", risk=risk)
 
 
-def _too_few_requests(view: RunView, peak: float, cache: float) -> Finding:
+def _too_few_requests(view: RunView, queued: float, peak: float, cache: float) -> Finding:
     return Finding(
         severity="low",
         confidence=0.6,
         cost=0.0,  # what a larger batch would bring was not measured
         phases=("rollout",),
-        evidence=_evidence(view, 0.0, peak, cache),
+        evidence=_evidence(view, queued, peak, cache),
         cause=f"An engine decodes at most {peak:.0f} requests at once and fills {cache:.0f}% of "
         f"its cache, while the rollout takes {percent(view.share('rollout'))} of the step.",
         fixes=(_more_requests(view),),

@@ -8,7 +8,13 @@ import pytest
 
 from grpo_doctor.findings import RunView
 from grpo_doctor.findings.device_memory import Fit
-from grpo_doctor.findings.memory_fixes import changes_for_memory, fixes_for_memory, offload_off
+from grpo_doctor.findings.memory_fixes import (
+    changes_for_memory,
+    fixes_for_memory,
+    in_passes_of,
+    offload_off,
+)
+from grpo_doctor.whatif import Withheld
 from tests.build import TraceBuilder
 from tests.unit.findings.example_runs import HEALTHY, run
 
@@ -86,6 +92,27 @@ def test_more_passes_change_sums_and_one_switch_does_not() -> None:
     assert safety == {PASSES: "changes-numerics", AGAIN: "same-math"}
     (passes, _) = fixes_for_memory(view, "train")
     assert passes.spelling == "--per_device_train_batch_size 2 --gradient_accumulation_steps 4"
+
+
+@pytest.mark.parametrize(
+    ("framework", "version", "flag"),
+    [
+        ("verl", "0.6.0", "actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=2"),
+        ("openrlhf", "0.9.0", "--micro_train_batch_size 2"),
+    ],
+)
+@pytest.mark.parametrize("recorded", [{}, {"train.grad_accumulation": 2}])
+def test_where_passes_follow_from_their_size_that_alone_is_set(
+    framework: str, version: str, flag: str, recorded: dict[str, Any]
+) -> None:
+    knobs = {"train.micro_batch": 4, **recorded}
+    build = run(knobs=knobs, framework=framework, framework_version=version)
+    view = RunView.of(build.build())
+    fix = fixes_for_memory(view, "train")[0]
+    assert (fix.spelling, fix.typed, fix.pasted) == (flag, flag, True)
+    assert (fix.after, fix.safety, fix.predicted) == (2, "changes-numerics", None)
+    larger = in_passes_of(view, 2, 4, Withheld("not known"), risk="")
+    assert (larger.spelling, larger.typed) == (flag, flag)
 
 
 def test_a_run_without_steps_has_no_changes() -> None:

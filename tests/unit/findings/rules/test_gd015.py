@@ -84,6 +84,12 @@ def test_too_few_requests_are_a_question() -> None:
     assert finding.fixes[0].safety == "changes-algorithm"
 
 
+def test_the_few_requests_that_wait_are_counted() -> None:
+    finding = finding_in(engine(6.0, 0.25, 10.0), "GD015")
+    assert finding.confidence == 0.6
+    assert value(finding, "requests that wait") == pytest.approx(4.0)  # 0.25 of 6.25
+
+
 def test_too_few_requests_on_a_cpu_are_what_it_can_take() -> None:
     assert "at most 12 run" in passed(engine(6.0, 0.0, 10.0, memory_gib=None), "GD015")
 
