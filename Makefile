@@ -10,9 +10,7 @@ PIP_ARGS ?=
 # More than the cores of a small machine: two processes compute, and what the others test mostly waits. Each takes
 # 18 s of a processor to read the tests. The targets below compute.
 WORKERS ?= 5
-test-fast test-heavy test-watchdog frameworks: WORKERS = 2
-# vLLM's CPU build names the shared memory of a tensor-parallel engine by its ranks alone: two of them collide.
-test-vllm: WORKERS = 0
+test-fast test-heavy test-watchdog test-vllm frameworks: WORKERS = 2
 PYTEST_ARGS ?=
 # A test starts many processes; without bytecode each compiles all it imports, a second or more.
 export PYTHONDONTWRITEBYTECODE =

@@ -65,6 +65,9 @@ _FORKING = (
     "integration/test_trainer_engines.py",
 )
 _FORKS = "forks"
+# Jobs whose ranks have engines in them. vLLM's CPU build names the shared memory of a tensor-parallel
+# engine in a rank by its ranks alone (`VLLM_DIST_IDENT` of "env://" is empty): two such jobs collide.
+_COLOCATED = ("integration/test_trainer_matrix.py", "integration/test_vllm_colocate.py")
 # Of three processes the first begins with the files that compute, the others with those that wait.
 _COMPUTING_ONE_IN = 3
 _MARKS_OF_FILE = re.compile(r"^pytestmark = (.*?)^$", re.MULTILINE | re.DOTALL)
@@ -143,9 +146,12 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
 
 def _scope(test: str) -> str:
-    """What runs in one process: `_FORKS`, or a file."""
+    """What runs in one process: `_FORKS`, the colocated engines, or a file."""
     path = test.partition("::")[0]
-    return _FORKS if path.removeprefix("tests/") in _FORKING else path
+    name = path.removeprefix("tests/")
+    if name in _COLOCATED:
+        return "colocated"
+    return _FORKS if name in _FORKING else path
 
 
 def _waits(scope: str) -> bool:

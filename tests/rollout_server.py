@@ -67,15 +67,19 @@ def kill_session(process: subprocess.Popen[bytes]) -> None:
 
 def members(session: int) -> list[str]:
     """The command lines of the processes that are left of a session."""
-    paths = []
+    commands = []
     for entry in Path("/proc").iterdir():
         with suppress(OSError, ValueError, IndexError):
             stat = read_stat(entry)
             if stat.session == session and not stat.dead:
-                paths.append((entry / "cmdline").read_bytes().replace(b"\0", b" ").decode())
-    return paths
+                commands.append((entry / "cmdline").read_bytes().replace(b"\0", b" ").decode())
+    return commands
 
 
 def engine_memory() -> set[Path]:
-    """What tensor-parallel engines have in shared memory."""
-    return {path for pattern in ("*-tp:*", "*vllm*") for path in SHARED_MEMORY.glob(pattern)}
+    """What tensor-parallel engines of servers have in shared memory.
+
+    The name of theirs begins with an identifier; that of an engine in a rank, of which a job of
+    another test may have some, begins with the group.
+    """
+    return {path for pattern in ("?*-tp:*", "*vllm*") for path in SHARED_MEMORY.glob(pattern)}

@@ -18,6 +18,7 @@ VLLM_SHARE = "vllm.gpu_memory_utilization"
 SHARE_RISK = "vLLM fails at start if this share is not free then; step back by 0.05."
 Settings = tuple[tuple[str, object], ...]
 _VLLMS = ("rollout", "sync", "init")
+_MORE_PASSES = "The same completions per optimizer step, in more passes."
 
 
 def larger_share(view: RunView, free: float) -> float | None:
@@ -50,14 +51,11 @@ def _savings(view: RunView, where: str | None) -> Iterator[tuple[Settings, str]]
         less = max(0.1, round(share - 0.1, 2))
         yield ((VLLM_SHARE, less),), "A smaller cache for vLLM."
     if isinstance(micro, int) and micro >= 2 and micro % 2 == 0:
-        half, in_more = (
-            (MICRO_BATCH, micro // 2),
-            "The same completions per optimizer step, in more passes.",
-        )
+        half = (MICRO_BATCH, micro // 2)
         if isinstance(passes, int):
-            yield (half, (PASSES, passes * 2)), in_more
+            yield (half, (PASSES, passes * 2)), _MORE_PASSES
         elif passes is None and _passes_follow(view):
-            yield (half,), in_more
+            yield (half,), _MORE_PASSES
     if view.knob("train.gradient_checkpointing") is False:
         on = (("train.gradient_checkpointing", True),)
         yield on, "Computes the layers again in the backward pass."
