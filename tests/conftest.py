@@ -65,8 +65,8 @@ _FORKING = (
     "integration/test_trainer_engines.py",
 )
 _FORKS = "forks"
-# Jobs whose ranks have engines in them. vLLM's CPU build names the shared memory of a tensor-parallel
-# engine in a rank by its ranks alone (`VLLM_DIST_IDENT` of "env://" is empty): two such jobs collide.
+# Jobs with engines in their ranks: vLLM's CPU build names the shared memory of those that are
+# tensor-parallel by their ranks alone, so two such jobs collide.
 _COLOCATED = ("integration/test_trainer_matrix.py", "integration/test_vllm_colocate.py")
 # Of three processes the first begins with the files that compute, the others with those that wait.
 _COMPUTING_ONE_IN = 3
