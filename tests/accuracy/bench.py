@@ -108,8 +108,8 @@ def run_all(
 
 def line(pair: Pair) -> str:
     """A pair in one line, as it is printed when it is done."""
-    said = pair.reason or f"{pair.low:+.1f} {pair.mid:+.1f} {pair.high:+.1f}%"
+    prediction = pair.reason or f"{pair.low:+.1f} {pair.mid:+.1f} {pair.high:+.1f}%"
     return (
         f"seed {pair.seed} {pair.fix}: {pair.before_s:.3f} s -> {pair.after_s:.3f} s, "
-        f"measured {pair.measured:+.1f}%, predicted {said}"
+        f"measured {pair.measured:+.1f}%, predicted {prediction}"
     )

@@ -49,13 +49,14 @@ def rows(pairs: Sequence[Pair]) -> list[Row]:
 
 
 def _row(pairs: Sequence[Pair]) -> Row:
-    said = [p for p in pairs if not isnan(p.mid)]
+    predictions = [p for p in pairs if not isnan(p.mid)]
     measured = median(p.measured for p in pairs)
     nan = float("nan")
     low, mid, high = (
-        median(getattr(p, end) for p in said) if said else nan for end in ("low", "mid", "high")
+        median(getattr(p, end) for p in predictions) if predictions else nan
+        for end in ("low", "mid", "high")
     )
-    error = median(abs(p.mid - measured) for p in said) if said else nan
+    error = median(abs(p.mid - measured) for p in predictions) if predictions else nan
     return Row(
         name=pairs[0].fix,
         pairs=len(pairs),
@@ -64,11 +65,11 @@ def _row(pairs: Sequence[Pair]) -> Row:
         measured=measured,
         error=error,
         relative=100 * error / (100 + measured),
-        sign_right=bool(said) and _sign(mid) * _sign(measured) >= 0 and (
+        sign_right=bool(predictions) and _sign(mid) * _sign(measured) >= 0 and (
             _sign(mid) == _sign(measured) or abs(mid - measured) < 2 * NO_CHANGE
         ),
-        inside=sum(p.low <= measured <= p.high for p in said),
-        inside_own=sum(p.low <= p.measured <= p.high for p in said),
+        inside=sum(p.low <= measured <= p.high for p in predictions),
+        inside_own=sum(p.low <= p.measured <= p.high for p in predictions),
         reason=next((p.reason for p in pairs if p.reason), ""),
     )  # fmt: skip
 
@@ -79,17 +80,17 @@ def _sign(change: float) -> int:
 
 def totals(pairs: Sequence[Pair]) -> dict[str, float]:
     """The numbers that have goals."""
-    found = rows(pairs)
-    said = [row for row in found if not isnan(row.mid)]
+    fix_rows = rows(pairs)
+    predicted_rows = [row for row in fix_rows if not isnan(row.mid)]
     predicted = sum(not isnan(p.mid) for p in pairs)
     return {
-        "fixes": float(len(found)),
-        "predicted": float(len(said)),
-        "error": median(row.relative for row in said) if said else float("nan"),
-        "points": median(row.error for row in said) if said else float("nan"),
-        "sign": sum(row.sign_right for row in said) / max(1, len(said)),
-        "inside": sum(row.inside for row in said) / max(1, predicted),
-        "inside_own": sum(row.inside_own for row in said) / max(1, predicted),
+        "fixes": float(len(fix_rows)),
+        "predicted": float(len(predicted_rows)),
+        "error": median(row.relative for row in predicted_rows) if predicted_rows else float("nan"),
+        "points": median(row.error for row in predicted_rows) if predicted_rows else float("nan"),
+        "sign": sum(row.sign_right for row in predicted_rows) / max(1, len(predicted_rows)),
+        "inside": sum(row.inside for row in predicted_rows) / max(1, predicted),
+        "inside_own": sum(row.inside_own for row in predicted_rows) / max(1, predicted),
         "replay": 100 * max(p.replay_off for p in pairs),
         "replay_median": 100 * median(p.replay_off for p in pairs),
     }
@@ -97,19 +98,19 @@ def totals(pairs: Sequence[Pair]) -> dict[str, float]:
 
 def missed(pairs: Sequence[Pair]) -> list[str]:
     """Goals that were missed, in words."""
-    found = totals(pairs)
+    scores = totals(pairs)
     goals = (
-        (found["error"] <= MOST_ERROR, f"median error {found['error']:.1f}%"),
-        (found["sign"] >= 1, f"sign right in {100 * found['sign']:.0f}%"),
-        (found["inside"] >= LEAST_COVERAGE, f"{100 * found['inside']:.0f}% inside the interval"),
-        (found["replay"] <= MOST_REPLAY, f"an unchanged replay is {found['replay']:.1f}% off"),
+        (scores["error"] <= MOST_ERROR, f"median error {scores['error']:.1f}%"),
+        (scores["sign"] >= 1, f"sign right in {100 * scores['sign']:.0f}%"),
+        (scores["inside"] >= LEAST_COVERAGE, f"{100 * scores['inside']:.0f}% inside the interval"),
+        (scores["replay"] <= MOST_REPLAY, f"an unchanged replay is {scores['replay']:.1f}% off"),
     )
     return [text for met, text in goals if not met]
 
 
 def section(pairs: Sequence[Pair], command: str, minutes: float) -> str:
     """The section in Markdown, without its markers."""
-    found = totals(pairs)
+    scores = totals(pairs)
     lines = [
         "# How right predictions are",
         "",
@@ -131,15 +132,15 @@ def section(pairs: Sequence[Pair], command: str, minutes: float) -> str:
         "",
         "|  |  |",
         "|---|---|",
-        f"| fixes, with a prediction | {found['fixes']:.0f}, {found['predicted']:.0f} |",
-        f"| error of the predicted step time, median | {found['error']:.1f}% |",
-        f"| error in points of the step time before, median | {found['points']:.1f} |",
-        f"| sign right | {100 * found['sign']:.0f}% |",
-        f"| measured change inside the interval | {100 * found['inside']:.0f}% of predictions |",
-        f"| each pair's own change inside | {100 * found['inside_own']:.0f}% of predictions |",
+        f"| fixes, with a prediction | {scores['fixes']:.0f}, {scores['predicted']:.0f} |",
+        f"| error of the predicted step time, median | {scores['error']:.1f}% |",
+        f"| error in points of the step time before, median | {scores['points']:.1f} |",
+        f"| sign right | {100 * scores['sign']:.0f}% |",
+        f"| measured change inside the interval | {100 * scores['inside']:.0f}% of predictions |",
+        f"| each pair's own change inside | {100 * scores['inside_own']:.0f}% of predictions |",
         (
-            f"| unchanged replay off by, median / most | {found['replay_median']:.1f} / "
-            f"{found['replay']:.1f}% |"
+            f"| unchanged replay off by, median / most | {scores['replay_median']:.1f} / "
+            f"{scores['replay']:.1f}% |"
         ),
         "",
         (

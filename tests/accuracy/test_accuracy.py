@@ -63,7 +63,7 @@ def test_a_real_run_replays_within_three_percent_and_its_fix_is_predicted(tmp_pa
     inputs = tmp_path / "inputs"
     make = [sys.executable, "-m", "tests.accuracy.inputs", str(inputs)]
     subprocess.run(make, cwd=ROOT, check=True, capture_output=True)
-    fix = next(one for one in FIXES if one.name == "both offloads off")
+    fix = next(candidate for candidate in FIXES if candidate.name == "both offloads off")
     pair = bench.run_pair(Workshop(shared()), fix, inputs, tmp_path / "runs", 1)
     assert pair.reason == ""
     assert pair.replay_off < table.MOST_REPLAY / 100
