@@ -34,20 +34,20 @@ def main() -> int:
     except CommandFailedError as problem:
         _say(str(problem))
         return 1
-    kept = promises(treated)
-    text = story(treated, kept)
+    outcomes = promises(treated)
+    text = story(treated, outcomes)
     (out / "story.txt").write_text(text + "\n")
     _say("\n" + text)
     _say(f"\nreports: {out}/before/report.html, {out}/after/report.html")
-    return int(not all(promise.kept for promise in kept))
+    return int(not all(promise.kept for promise in outcomes))
 
 
-def _fresh(wanted: Path) -> Path:
+def _fresh(folder: Path) -> Path:
     """`wanted`, or where it was used already `wanted-2` and so on: recordings are kept."""
-    number, out = 1, wanted
+    number, out = 1, folder
     while out.exists() and any(out.iterdir()):
         number += 1
-        out = wanted.with_name(f"{wanted.name}-{number}")
+        out = folder.with_name(f"{folder.name}-{number}")
     out.mkdir(parents=True, exist_ok=True)
     return out
 

@@ -26,7 +26,7 @@ RANKS = 8
 
 
 @dataclass(frozen=True)
-class Way:
+class Standstill:
     """One way to stand still at the start.
 
     Attributes:
@@ -44,12 +44,12 @@ class Way:
     says: tuple[str, ...]
 
 
-WAYS = (
-    Way("rendezvous", 5, ("stuck",), ("rank-missing",), ("rank 5",)),
-    Way("gather", 3, ("stuck",), ("storage-blocked",), ("rank 3", "model-00017-of-00037")),
+STANDSTILLS = (
+    Standstill("rendezvous", 5, ("stuck",), ("rank-missing",), ("rank 5",)),
+    Standstill("gather", 3, ("stuck",), ("storage-blocked",), ("rank 3", "model-00017-of-00037")),
     # On a machine with more work than processors the second reason is as true as the first; where
     # its reading of images shows as progress, it is called slow at that place, and no class given.
-    Way(
+    Standstill(
         "images",
         6,
         ("stuck", "slow"),

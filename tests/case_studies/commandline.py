@@ -39,19 +39,19 @@ def flags_in(words: list[str]) -> Flags:
     Raises:
         NotFlagsError: words before the first flag, or a flag without a value.
     """
-    found: Flags = {}
+    flags: Flags = {}
     name = ""
     for word in words:
         if word.startswith("--"):
             name = word.removeprefix("--")
-            found[name] = ()
+            flags[name] = ()
         elif name:
-            found[name] += (word,)
+            flags[name] += (word,)
         else:
             raise NotFlagsError(" ".join(words))
-    if not found or not all(found.values()):
+    if not flags or not all(flags.values()):
         raise NotFlagsError(" ".join(words))
-    return found
+    return flags
 
 
 def followed(flags: Mapping[str, tuple[str, ...]], spelling: str) -> Flags:

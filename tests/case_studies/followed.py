@@ -42,12 +42,12 @@ def worth_following(document: Mapping[str, Any]) -> list[Followed]:
     same flag, the graver finding's is taken.
     """
     chosen: list[Followed] = []
-    taken: set[str] = set()
+    used_names: set[str] = set()
     for finding in document["findings"]:
         for fix in finding["fixes"]:
             names = _flags(fix)
-            if names and not names & taken:
-                taken |= names
+            if names and not names & used_names:
+                used_names |= names
                 change = fix["predicted"]
                 chosen.append(
                     Followed(
@@ -78,9 +78,9 @@ def joint(document: Mapping[str, Any], fixes: Sequence[Followed]) -> Change | No
     """What the document says of these fixes replayed together; none where it says nothing."""
     if len(fixes) == 1:
         return Change(fixes[0].low, fixes[0].mid, fixes[0].high)
-    known = {(f["finding"], f["spelling"]): f["index"] for f in document["whatif"]["fixes"]}
-    wanted = sorted(known.get((fix.finding, fix.spelling), -1) for fix in fixes)
-    for found in document["whatif"]["sets"]:
-        if sorted(found["fixes"]) == wanted:
-            return Change(found["low"], found["mid"], found["high"])
+    index_by_fix = {(f["finding"], f["spelling"]): f["index"] for f in document["whatif"]["fixes"]}
+    indices = sorted(index_by_fix.get((fix.finding, fix.spelling), -1) for fix in fixes)
+    for fix_set in document["whatif"]["sets"]:
+        if sorted(fix_set["fixes"]) == indices:
+            return Change(fix_set["low"], fix_set["mid"], fix_set["high"])
     return None

@@ -47,8 +47,8 @@ def record(
         CommandFailedError: it ended with another code than expected.
     """
     arguments = ["run", "--run-dir", str(folder), "--nproc", str(ranks), "--", *spelled(flags)]
-    said = tool(arguments, folder.parent, expect)
-    folder.with_suffix(".log").write_text(said)
+    output = tool(arguments, folder.parent, expect)
+    folder.with_suffix(".log").write_text(output)
     return report(folder)
 
 

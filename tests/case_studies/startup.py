@@ -13,7 +13,7 @@ import time
 from datetime import timedelta
 from pathlib import Path
 
-from tests.case_studies.case_1 import RANKS, WAYS, Way
+from tests.case_studies.case_1 import RANKS, STANDSTILLS, Standstill
 from tests.faults.events import tell
 from tests.ports import free_port
 
@@ -30,12 +30,16 @@ def main() -> None:
     torch.set_num_threads(1)
     assert dist.is_available()
     folder = Path(sys.argv[1])
-    launchers = [_launch(way, folder / way.name) for way in WAYS if way.name in sys.argv[2:]]
+    launchers = [
+        _launch(standstill, folder / standstill.name)
+        for standstill in STANDSTILLS
+        if standstill.name in sys.argv[2:]
+    ]
     for launcher in launchers:
         os.waitpid(launcher, 0)
 
 
-def _launch(way: Way, folder: Path) -> int:
+def _launch(standstill: Standstill, folder: Path) -> int:
     """Forks a launcher, which forks the ranks and waits for them."""
     folder.mkdir()
     os.mkfifo(folder / SHARD)
@@ -49,35 +53,35 @@ def _launch(way: Way, folder: Path) -> int:
     os.dup2(log, 2)
     ranks = {}
     for rank in range(RANKS):
-        if way.name == "rendezvous" and rank == way.culprit:
+        if standstill.name == "rendezvous" and rank == standstill.culprit:
             continue
         ranks[rank] = os.fork()
         if not ranks[rank]:
-            _become_rank(way, rank, folder, port)
+            _become_rank(standstill, rank, folder, port)
     tell(folder, "launched", -1, ranks=ranks)
     for _ in ranks:
         os.wait()
     os._exit(0)
 
 
-def _become_rank(way: Way, rank: int, folder: Path, port: int) -> None:
+def _become_rank(standstill: Standstill, rank: int, folder: Path, port: int) -> None:
     os.environ |= {
         "RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(RANKS),
         "LOCAL_WORLD_SIZE": str(RANKS), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port),
     }  # fmt: skip
     try:
-        start_training(way, rank, folder)
+        start_training(standstill, rank, folder)
     finally:
         os._exit(1)
 
 
-def start_training(way: Way, rank: int, folder: Path) -> None:
+def start_training(standstill: Standstill, rank: int, folder: Path) -> None:
     """What every rank does before its first step."""
     import torch.distributed as dist
 
     tell(folder, "started", rank)
     dist.init_process_group("gloo", timeout=timedelta(minutes=30))
-    guilty = way.name if rank == way.culprit else ""
+    guilty = standstill.name if rank == standstill.culprit else ""
     load_weights(folder, late=guilty == "gather")
     prepare_images(folder, rank, endless=guilty == "images")
     dist.barrier()

@@ -18,9 +18,9 @@ _PHASES = {
 _LABEL, _COLUMN = 34, 18
 
 
-def story(treated: Treated, kept: Sequence[Promise]) -> str:
+def story(treated: Treated, promises: Sequence[Promise]) -> str:
     """All of it, as lines of text."""
-    return "\n".join((*_opening(), *_advice(treated), *_numbers(treated), *_ending(kept)))
+    return "\n".join((*_opening(), *_advice(treated), *_numbers(treated), *_ending(promises)))
 
 
 def _opening() -> Iterator[str]:
@@ -63,6 +63,6 @@ def _row(label: str, *cells: str) -> str:
     return f"{label:<{_LABEL}}" + "".join(f"{cell:>{_COLUMN}}" for cell in cells)
 
 
-def _ending(kept: Sequence[Promise]) -> Iterator[str]:
-    for promise in kept:
+def _ending(promises: Sequence[Promise]) -> Iterator[str]:
+    for promise in promises:
         yield f"{'kept  ' if promise.kept else 'MISSED'}  {promise.text}: {promise.measured}"

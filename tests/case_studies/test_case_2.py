@@ -12,8 +12,8 @@ TWO_A800 = Cards(2, 79.3, 70.0, 66.0)
 OFFLOADING = {**HEALTHY, "offload": 2.0}
 
 
-def on_two(memory_gib: float, held: float) -> Cards:
-    return Cards(2, memory_gib, held, held)
+def on_two(memory_gib: float, held_gib: float) -> Cards:
+    return Cards(2, memory_gib, held_gib, held_gib)
 
 
 def test_on_two_a800_the_job_fits_and_nothing_is_left_over() -> None:

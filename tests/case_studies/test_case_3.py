@@ -27,9 +27,9 @@ def test_memory_that_ran_out_in_training_under_zero_2_leads_to_zero_3() -> None:
 def test_zero_3_is_told_to_be_needed_with_the_bytes_that_are_lacking() -> None:
     results = judged(traced(command("zero3"), SPREAD, SLOW))
     assert "GD039" not in [rule.id for rule, _ in results.findings]
-    said = note(results, "GD039")
-    assert "ZeRO-3 is needed" in said
-    assert f"{7.6e9 * 2 * 7 / 8 / 2**30:.2f} GiB more" in said
+    text = note(results, "GD039")
+    assert "ZeRO-3 is needed" in text
+    assert f"{7.6e9 * 2 * 7 / 8 / 2**30:.2f} GiB more" in text
 
 
 def test_what_makes_it_slow_is_the_rollout_through_spread_weights() -> None:

@@ -91,18 +91,18 @@ def test_words_are_no_flags(words: str) -> None:
 
 def test_the_reader_follows_what_is_a_flag_same_mathematics_and_worth_it() -> None:
     chosen = worth_following(SICK)
-    assert [one.finding for one in chosen] == ["GD001", "GD002", "GD011"]
+    assert [fix.finding for fix in chosen] == ["GD001", "GD002", "GD011"]
     flags = all_followed(small(), chosen)
     assert flags["offload_model"] == ("false",)  # the graver finding's
     assert flags["dataloader_num_workers"] == ("4",)
 
 
 def test_what_they_bring_together_is_the_documents_own_number() -> None:
-    found = joint(SICK, worth_following(SICK))
-    assert found is not None
-    assert (found.low, found.mid, found.high) == (-62.0, -56.0, -51.0)
-    assert found.holds(-51.0)
-    assert not found.holds(-50.9)
+    change = joint(SICK, worth_following(SICK))
+    assert change is not None
+    assert (change.low, change.mid, change.high) == (-62.0, -56.0, -51.0)
+    assert change.holds(-51.0)
+    assert not change.holds(-50.9)
     strange = Followed("GD099", "", "--x 1", -1, -1, -1)
     assert joint(SICK, [*worth_following(SICK), strange]) is None
 

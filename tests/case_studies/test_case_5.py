@@ -26,8 +26,8 @@ def finding(run: Recorded, rule: str) -> dict[str, Any] | None:
     return next((f for f in run.document["findings"] if f["id"] == rule), None)
 
 
-def evidence(found: dict[str, Any], text: str) -> float:
-    return float(next(e["value"] for e in found["evidence"] if e["text"] == text))
+def evidence(issue: dict[str, Any], text: str) -> float:
+    return float(next(e["value"] for e in issue["evidence"] if e["text"] == text))
 
 
 def size_of(folder: Path) -> int:
@@ -55,10 +55,10 @@ def before(tmp_path_factory: pytest.TempPathFactory) -> Recorded:
 def after(before: Recorded, tmp_path_factory: pytest.TempPathFactory) -> Recorded:
     """The same with two of the fixes, as they were printed."""
     flags = SMALL
-    for rule, place in (("GD061", 0), ("GD071", 1)):
-        found = finding(before, rule)
-        assert found is not None, rule
-        flags = followed(flags, found["fixes"][place]["spelling"])
+    for rule, index in (("GD061", 0), ("GD071", 1)):
+        issue = finding(before, rule)
+        assert issue is not None, rule
+        flags = followed(flags, issue["fixes"][index]["spelling"])
     assert flags["save_only_model"] == ("true",)
     return trained(flags, tmp_path_factory.mktemp("after"))
 
@@ -72,22 +72,22 @@ def test_the_users_own_line_has_one_greedy_completion_and_no_processes() -> None
 
 
 def test_few_completions_are_told(before: Recorded) -> None:
-    found = finding(before, "GD061")
-    assert found is not None
-    assert found["fixes"][0]["spelling"] == "--num_generations 8"
+    issue = finding(before, "GD061")
+    assert issue is not None
+    assert issue["fixes"][0]["spelling"] == "--num_generations 8"
 
 
 def test_the_finding_says_what_is_really_on_the_disk(before: Recorded) -> None:
-    found = finding(before, "GD071")
-    assert found is not None
+    issue = finding(before, "GD071")
+    assert issue is not None
     out = before.folder.parent / "out"
     saved = sorted(out.glob("checkpoint-*"))
     weights = [(folder / "model.safetensors").stat().st_size for folder in saved]
     optimizer = [size_of(folder / "optimizer") for folder in saved]
     # The document keeps four digits of a number.
-    assert evidence(found, "weights of one") * GIB == pytest.approx(weights[0], rel=1e-3)
-    assert evidence(found, "optimizer state of one") * GIB == pytest.approx(optimizer[0], rel=1e-3)
-    assert evidence(found, "checkpoints kept") == len(saved)
+    assert evidence(issue, "weights of one") * GIB == pytest.approx(weights[0], rel=1e-3)
+    assert evidence(issue, "optimizer state of one") * GIB == pytest.approx(optimizer[0], rel=1e-3)
+    assert evidence(issue, "checkpoints kept") == len(saved)
     # 43 GB of 15: weights, and two moments of the same size.
     assert (weights[0] + optimizer[0]) / weights[0] == pytest.approx(43 / 15, rel=0.06)
 
@@ -102,11 +102,11 @@ def test_the_fix_as_printed_takes_the_optimizer_out(before: Recorded, after: Rec
 
 
 def test_a_job_that_died_of_two_devices_is_told_so_with_what_helps(tmp_path: Path) -> None:
-    said = tool(["run", "--run-dir", "run", "--", sys.executable, str(SCRIPT)], tmp_path, expect=1)
-    assert "GD074" in said
-    found = finding(reported(tmp_path / "run"), "GD074")
-    assert found is not None
-    assert found["severity"] == "high"
-    assert "is not on the expected device" in str(found["evidence"][0]["value"])
-    assert found["phases"] == ["logprob"]
-    assert "NPROC_PER_NODE" in found["next_steps"][0]["text"]
+    log = tool(["run", "--run-dir", "run", "--", sys.executable, str(SCRIPT)], tmp_path, expect=1)
+    assert "GD074" in log
+    issue = finding(reported(tmp_path / "run"), "GD074")
+    assert issue is not None
+    assert issue["severity"] == "high"
+    assert "is not on the expected device" in str(issue["evidence"][0]["value"])
+    assert issue["phases"] == ["logprob"]
+    assert "NPROC_PER_NODE" in issue["next_steps"][0]["text"]

@@ -53,8 +53,8 @@ def _memory(build: TraceBuilder, cards: Cards, rank: int) -> None:
     for i, process in enumerate(rows["process"]):
         name = build._names.names[rows["name"][i]]
         if process == rank and name in ("rollout", "train"):
-            held = cards.rollout_gib if name == "rollout" else cards.train_gib
-            changes.append((rows["start_ns"][i] / SECOND, held * GIB))
+            held_gib = cards.rollout_gib if name == "rollout" else cards.train_gib
+            changes.append((rows["start_ns"][i] / SECOND, held_gib * GIB))
     changes.sort()
     gpu = f"GPU-{rank}"
     build.gpu(gpu, index=rank, memory_gib=cards.memory_gib)
