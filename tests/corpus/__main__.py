@@ -67,10 +67,14 @@ def main() -> int:
     _say(tables.slowest(answers))
     if arguments.compare:
         old = msgspec.json.decode(arguments.compare.read_bytes(), type=list[Answer])
-        wanted = {(one.source, one.name) for one in answers}
-        kept = [one for one in old if not arguments.only or (one.source, one.name) in wanted]
-        _say(tables.changes(kept, answers))
-    return int(not all(one.right for one in answers))
+        answered = {(answer.source, answer.name) for answer in answers}
+        previous = [
+            answer
+            for answer in old
+            if not arguments.only or (answer.source, answer.name) in answered
+        ]
+        _say(tables.changes(previous, answers))
+    return int(not all(answer.right for answer in answers))
 
 
 def _replayed(arguments: argparse.Namespace) -> Sequence[Answer]:
@@ -82,7 +86,7 @@ def _replayed(arguments: argparse.Namespace) -> Sequence[Answer]:
 
 
 def _fit(destination: Path | None) -> int:
-    cases = [case for found in replay.over_stored(verdicts.cases) for case in found]
+    cases = [case for item_cases in replay.over_stored(verdicts.cases) for case in item_cases]
     settings = fit.chosen(cases)
     simulated = answers(nccl_cases(DEVELOPMENT, range(SIMULATED), list(KINDS), counters=False))
     table = msgspec.structs.replace(

@@ -18,7 +18,7 @@ _Row = TypeVar("_Row")
 
 def variants(evidence: Evidence) -> Iterator[tuple[str, Evidence]]:
     """Each way to see less that makes a difference to this evidence, by name."""
-    for name, degrade in WAYS.items():
+    for name, degrade in DEGRADATIONS.items():
         worse = degrade(evidence)
         if worse is not None:
             yield name, worse
@@ -42,12 +42,12 @@ def _refused(evidence: Evidence, closed: Callable[[int], bool]) -> Evidence | No
     if not evidence.looks:
         return None
     pids = {member.pid for at, member in enumerate(evidence.job.ranks()) if closed(at)}
-    stacks = tuple(tuple(_closed(one, pids) for one in look) for look in evidence.stacks)
+    stacks = tuple(tuple(_closed(stack, pids) for stack in look) for look in evidence.stacks)
     return replace(
         evidence,
         stacks=stacks,
-        blocked=tuple(one for one in evidence.blocked if one.pid not in pids),
-        arguments=tuple(one for one in evidence.arguments if one.pid not in pids),
+        blocked=tuple(row for row in evidence.blocked if row.pid not in pids),
+        arguments=tuple(row for row in evidence.arguments if row.pid not in pids),
     )
 
 
@@ -69,32 +69,32 @@ def _one_host(evidence: Evidence, *, upper: bool) -> Evidence | None:
     size = job.world_size or 0
     if size < 4 or size % 2 or not evidence.looks or len(job.placements) > 1:
         return None
-    gone = set(range(size // 2) if upper else range(size // 2, size))
-    kept = tuple(one for one in job.members if one.rank not in gone)
-    there = {one.pid for one in kept}
-    if len(kept) == len(job.members):
+    lost_ranks = set(range(size // 2) if upper else range(size // 2, size))
+    members = tuple(member for member in job.members if member.rank not in lost_ranks)
+    remaining_pids = {member.pid for member in members}
+    if len(members) == len(job.members):
         return None
 
-    def here(rows: tuple[_Row, ...]) -> tuple[_Row, ...]:
-        return tuple(row for row in rows if getattr(row, "pid", None) in there)
+    def remaining(rows: tuple[_Row, ...]) -> tuple[_Row, ...]:
+        return tuple(row for row in rows if getattr(row, "pid", None) in remaining_pids)
 
     return replace(
         evidence,
         job=replace(
-            job, members=kept, local_ranks=size // 2,
-            ranks_missing=tuple(sorted({*job.ranks_missing, *gone})),
+            job, members=members, local_ranks=size // 2,
+            ranks_missing=tuple(sorted({*job.ranks_missing, *lost_ranks})),
         ),
-        looks=tuple(replace(look, processes=here(look.processes)) for look in evidence.looks),
-        stacks=tuple(map(here, evidence.stacks)),
-        limits=tuple(map(here, evidence.limits)),
-        blocked=here(evidence.blocked), arguments=here(evidence.arguments),
-        engines=tuple(map(here, evidence.engines)), spans=here(evidence.spans),
-        dumps=tuple(dump for dump in evidence.dumps if dump.rank not in gone),
-        logs=here(evidence.logs),
+        looks=tuple(replace(look, processes=remaining(look.processes)) for look in evidence.looks),
+        stacks=tuple(map(remaining, evidence.stacks)),
+        limits=tuple(map(remaining, evidence.limits)),
+        blocked=remaining(evidence.blocked), arguments=remaining(evidence.arguments),
+        engines=tuple(map(remaining, evidence.engines)), spans=remaining(evidence.spans),
+        dumps=tuple(dump for dump in evidence.dumps if dump.rank not in lost_ranks),
+        logs=remaining(evidence.logs),
     )  # fmt: skip
 
 
-WAYS: dict[str, Degrade] = {
+DEGRADATIONS: dict[str, Degrade] = {
     "no recordings": _without_recordings,
     "no stacks": _without_stacks,
     "every other rank's stack": _without_every_other_stack,

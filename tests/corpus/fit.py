@@ -66,7 +66,7 @@ def fit(cases: Sequence[Case], settings: Settings) -> Table:
     """The table of these verdicts."""
     first = first_sight()
     kinds = _only_seen_worse(cases, first, settings.lean)
-    kinds |= _kinds([case for case in cases if case.seen == WHOLE], first, settings.lean)
+    kinds |= _kinds([case for case in cases if case.visibility == WHOLE], first, settings.lean)
     bare = Table(COMMAND, first, kinds, {})
     return Table(COMMAND, first, kinds, _evidence(cases, bare, settings.penalty))
 
@@ -75,8 +75,8 @@ def recordings(simulated: Sequence[Answer], lean: float) -> dict[str, Cell]:
     """How often dumps alone were right, by the grounds of the blame, in simulated jobs."""
     first = first_sight().probability
     of_grounds: dict[str, list[bool]] = defaultdict(list)
-    for one in simulated:
-        of_grounds[one.grounds or "none"].append(one.right)
+    for answer in simulated:
+        of_grounds[answer.grounds or "none"].append(answer.right)
     return {
         grounds: Cell(
             len(rights), sum(rights), round((sum(rights) + lean * first) / (len(rights) + lean), 4)
@@ -93,11 +93,13 @@ def chosen(cases: Sequence[Case]) -> Settings:
 
 def predicted(cases: Sequence[Case], settings: Settings) -> list[tuple[Case, float]]:
     """Each verdict with the confidence that a table made without its family gives it."""
-    found = []
+    predictions = []
     for group in sorted({case.group for case in cases}):
         table = fit([case for case in cases if case.group != group], settings)
-        found += [(case, looked_up(table, case.features)) for case in cases if case.group == group]
-    return found
+        predictions += [
+            (case, looked_up(table, case.features)) for case in cases if case.group == group
+        ]
+    return predictions
 
 
 def brier(predictions: Sequence[tuple[Case, float]]) -> float:
@@ -107,18 +109,18 @@ def brier(predictions: Sequence[tuple[Case, float]]) -> float:
 
 def first_sight() -> Cell:
     """What was right, ranks and class, of faults that nobody had foreseen, the first time."""
-    seen = [outcome for one in ROUNDS for outcome in first_pass.outcomes(one)]
-    right = sum(outcome.culprit_right and outcome.class_right for outcome in seen)
-    return Cell(len(seen), right, round(right / len(seen), 4))
+    outcomes = [outcome for name in ROUNDS for outcome in first_pass.outcomes(name)]
+    right = sum(outcome.culprit_right and outcome.class_right for outcome in outcomes)
+    return Cell(len(outcomes), right, round(right / len(outcomes), 4))
 
 
 def _only_seen_worse(cases: Sequence[Case], first: Cell, lean: float) -> dict[str, Cell]:
     """Kinds that show only where less is seen, each for itself."""
-    whole = {case.features.sink for case in cases if case.seen == WHOLE}
-    found: dict[str, Cell] = {}
-    for sink in sorted({case.features.sink for case in cases} - whole):
-        found |= _kinds([case for case in cases if case.features.sink == sink], first, lean)
-    return found
+    whole_sinks = {case.features.sink for case in cases if case.visibility == WHOLE}
+    kinds: dict[str, Cell] = {}
+    for sink in sorted({case.features.sink for case in cases} - whole_sinks):
+        kinds |= _kinds([case for case in cases if case.features.sink == sink], first, lean)
+    return kinds
 
 
 def _kinds(cases: Sequence[Case], first: Cell, lean: float) -> dict[str, Cell]:
@@ -132,12 +134,12 @@ def _kinds(cases: Sequence[Case], first: Cell, lean: float) -> dict[str, Cell]:
         counts.update(names)
         rights.update(names if case.right else ())
     cells = {ALL: _cell(counts[ALL], rights[ALL], first.probability, lean)}
-    rest = {ALL: first.probability}
+    rest_probability = {ALL: first.probability}
     for name in sorted(above, key=lambda name: ("/" in name, name)):
         up = above[name]
-        others, right = counts[up] - counts[name], rights[up] - rights[name]
-        rest[name] = _cell(others, right, rest[up], lean).probability
-        cells[name] = _cell(counts[name], rights[name], rest[name], lean)
+        other_count, right = counts[up] - counts[name], rights[up] - rights[name]
+        rest_probability[name] = _cell(other_count, right, rest_probability[up], lean).probability
+        cells[name] = _cell(counts[name], rights[name], rest_probability[name], lean)
     return cells
 
 
@@ -158,12 +160,12 @@ def _evidence(cases: Sequence[Case], bare: Table, penalty: float) -> dict[str, d
     right = np.array([case.right for case in cases], dtype=np.float64)
     shares = np.array([looked_up(bare, case.features) for case in cases])
     moved = _regressed(design, right, np.log(shares / (1 - shares)), used, penalty)
-    found: dict[str, dict[str, Weight]] = {name: {} for name in EVIDENCE}
+    weights: dict[str, dict[str, Weight]] = {name: {} for name in EVIDENCE}
     for (name, value), log_odds in zip(used, moved):
         rows = columns[name, value]
         count = int(sum(right[rows]))
-        found[name][value] = Weight(len(rows), count, round(float(log_odds), 3))
-    return found
+        weights[name][value] = Weight(len(rows), count, round(float(log_odds), 3))
+    return weights
 
 
 def _regressed(

@@ -26,8 +26,8 @@ def folders_in(places: Sequence[Path]) -> list[Path]:
     """The bundles in these folders; a folder of bundles is a job on several hosts."""
     return [
         entry
-        for place in places
-        for entry in sorted(place.iterdir())
+        for parent in places
+        for entry in sorted(parent.iterdir())
         if _is_bundle(entry) or (entry.is_dir() and any(map(_is_bundle, entry.iterdir())))
     ]
 
@@ -43,5 +43,5 @@ def read_items(folders: Sequence[Path], seed: int) -> Iterator[Item]:
         UnknownTruthError: nobody says what is true of one.
     """
     for folder in folders:
-        evidences = tuple(read(one) for one in bundles_in([folder]))
+        evidences = tuple(read(bundle) for bundle in bundles_in([folder]))
         yield Item(folder.name, of_bundle(folder, seed), evidences)

@@ -19,7 +19,9 @@ Known = dict[str, str]  # "source/name": what of S (state), R (ranks), C (class)
 
 def wrong_of(answers: Iterable[Answer]) -> Known:
     """What is answered wrongly, and how."""
-    return {f"{one.source}/{one.name}": one.marks for one in answers if not one.right}
+    return {
+        f"{answer.source}/{answer.name}": answer.marks for answer in answers if not answer.right
+    }
 
 
 def known(file: Path = FILE) -> Known:

@@ -36,5 +36,5 @@ def _clean(items: Iterator[Item]) -> Iterator[Item]:
         yield clean
 
 
-def _verdict(one: Answer) -> tuple[object, ...]:
-    return one.state, one.cause, one.culprits, one.victims, one.confidence
+def _verdict(answer: Answer) -> tuple[object, ...]:
+    return answer.state, answer.cause, answer.culprits, answer.victims, answer.confidence

@@ -25,8 +25,8 @@ without its whole family of jobs.
 
 def page(predictions: Sequence[tuple[Case, float]], table: Table, settings: Settings) -> str:
     """The section, as Markdown."""
-    whole = [one for one in predictions if one[0].seen == WHOLE]
-    worse = [one for one in predictions if one[0].seen != WHOLE]
+    whole = [prediction for prediction in predictions if prediction[0].visibility == WHOLE]
+    worse = [prediction for prediction in predictions if prediction[0].visibility != WHOLE]
     head = _HEAD.format(
         command=COMMAND, whole=len(whole), worse=len(worse), lean=settings.lean,
         first=table.first_sight.cases, first_share=table.first_sight.probability,
@@ -38,17 +38,17 @@ def page(predictions: Sequence[tuple[Case, float]], table: Table, settings: Sett
 def expected_error(predictions: Sequence[tuple[Case, float]]) -> float:
     """The mean distance of confidence and share right, over the bins (ECE)."""
     return sum(
-        abs(sum(sure for _, sure in found) - sum(case.right for case, _ in found))
-        for found in map(list, _binned(predictions).values())
+        abs(sum(sure for _, sure in in_bin) - sum(case.right for case, _ in in_bin))
+        for in_bin in map(list, _binned(predictions).values())
     ) / len(predictions)
 
 
 def _scores(whole: Sequence[tuple[Case, float]], worse: Sequence[tuple[Case, float]]) -> str:
     rows = [
-        [name, str(len(found)), _percent(_right(found)), _percent(_sure(found)),
-         f"{brier(found):.3f}", f"{expected_error(found):.3f}"]
-        for name, found in (("seen whole", whole), ("seen worse", worse))
-        if found
+        [name, str(len(group)), _percent(_right(group)), _percent(_sure(group)),
+         f"{brier(group):.3f}", f"{expected_error(group):.3f}"]
+        for name, group in (("seen whole", whole), ("seen worse", worse))
+        if group
     ]  # fmt: skip
     titles = ["", "verdicts", "right", "mean confidence", "Brier score", "calibration error"]
     return _table(titles, rows)
@@ -60,10 +60,10 @@ def _reliability(whole: Sequence[tuple[Case, float]], worse: Sequence[tuple[Case
     for low, high in pairwise(_BINS):
         cells = [f"{low:.2f} to {min(high, 1.0):.2f}"]
         for bins in (of_whole, of_worse):
-            found = bins[low]
-            some = bool(found)
-            cells += [str(len(found))] + [
-                _percent(share(found)) if some else "-" for share in (_sure, _right)
+            in_bin = bins[low]
+            some = bool(in_bin)
+            cells += [str(len(in_bin))] + [
+                _percent(share(in_bin)) if some else "-" for share in (_sure, _right)
             ]
         rows.append(cells)
     titles = ["confidence", "seen whole", "said", "right", "seen worse", "said", "right"]
@@ -96,16 +96,17 @@ def _binned(
     predictions: Sequence[tuple[Case, float]],
 ) -> dict[float, list[tuple[Case, float]]]:
     return {
-        low: [one for one in predictions if low <= one[1] < high] for low, high in pairwise(_BINS)
+        low: [prediction for prediction in predictions if low <= prediction[1] < high]
+        for low, high in pairwise(_BINS)
     }
 
 
-def _right(found: Sequence[tuple[Case, float]]) -> float:
-    return sum(case.right for case, _ in found) / len(found)
+def _right(predictions: Sequence[tuple[Case, float]]) -> float:
+    return sum(case.right for case, _ in predictions) / len(predictions)
 
 
-def _sure(found: Sequence[tuple[Case, float]]) -> float:
-    return sum(sure for _, sure in found) / len(found)
+def _sure(predictions: Sequence[tuple[Case, float]]) -> float:
+    return sum(sure for _, sure in predictions) / len(predictions)
 
 
 def _percent(share: float) -> str:

@@ -49,11 +49,11 @@ def over_stored(ask: Callable[[Item], _T], only: Sequence[str] = (), jobs: int =
 def _of_folders(
     folders: Sequence[Path], ask: Callable[[Item], _T], only: Sequence[str], seed: int
 ) -> list[_T]:
-    return [ask(one) for one in _today(read_items(folders, seed), only)]
+    return [ask(item) for item in _today(read_items(folders, seed), only)]
 
 
 def _of_archive(archive: Path, ask: Callable[[Item], _T], only: Sequence[str]) -> list[_T]:
-    return [ask(one) for one in _today(store.items_of(archive), only)]
+    return [ask(item) for item in _today(store.items_of(archive), only)]
 
 
 def _today(items: Iterable[Item], only: Sequence[str]) -> Iterator[Item]:
@@ -74,10 +74,10 @@ def _wanted(item: Item, only: Sequence[str]) -> bool:
 
 def _together(work: Callable[[_Part], list[_T]], parts: Sequence[_Part], jobs: int) -> list[_T]:
     if jobs == 1 or len(parts) < 2:
-        return [one for part in parts for one in work(part)]
+        return [result for part in parts for result in work(part)]
     with ProcessPoolExecutor(jobs) as pool:
-        return [one for found in pool.map(work, parts) for one in found]
+        return [result for results in pool.map(work, parts) for result in results]
 
 
 def _ordered(answers: list[Answer]) -> list[Answer]:
-    return sorted(answers, key=lambda one: (one.source, one.family, one.name))
+    return sorted(answers, key=lambda answer: (answer.source, answer.family, answer.name))

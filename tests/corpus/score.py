@@ -53,24 +53,24 @@ def answer(item: Item) -> Answer:
     began = time.process_time()
     truth = item.truth
     try:
-        said = diagnose(evidence_of(item)).verdict
+        verdict = diagnose(evidence_of(item)).verdict
     except Exception:  # noqa: BLE001 - one job that can't be diagnosed must not hide the others
         return Answer(
             item.name, truth.source, truth.family or truth.source, "error", "", (), (), 0.0,
             traceback.format_exc()[-1500:], False, False, False, time.process_time() - began, truth,
         )  # fmt: skip
     return Answer(
-        item.name, truth.source, truth.family or truth.source, said.state, said.cause,
-        said.culprits, said.victims, said.confidence, said.summary,
-        said.state in truth.states, ranks_right(truth, said.culprits),
-        not truth.classes or said.cause in truth.classes, time.process_time() - began, truth,
+        item.name, truth.source, truth.family or truth.source, verdict.state, verdict.cause,
+        verdict.culprits, verdict.victims, verdict.confidence, verdict.summary,
+        verdict.state in truth.states, ranks_right(truth, verdict.culprits),
+        not truth.classes or verdict.cause in truth.classes, time.process_time() - began, truth,
     )  # fmt: skip
 
 
-def ranks_right(truth: Truth, named: tuple[int, ...]) -> bool:
+def ranks_right(truth: Truth, blamed: tuple[int, ...]) -> bool:
     """Whether those to blame are named, and nobody else."""
     if truth.culprits is None:
         return True
     if not truth.culprits:
-        return not named
-    return bool(named) and set(named) <= set(truth.culprits)
+        return not blamed
+    return bool(blamed) and set(blamed) <= set(truth.culprits)

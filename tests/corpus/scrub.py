@@ -54,9 +54,9 @@ def _texts(value: object) -> object:
     if isinstance(value, str):
         return _text(value)
     if isinstance(value, list | tuple):
-        return [_texts(one) for one in value]
+        return [_texts(entry) for entry in value]
     if isinstance(value, dict):
-        return {_texts(key): _texts(one) for key, one in value.items()}
+        return {_texts(key): _texts(entry) for key, entry in value.items()}
     return value
 
 

@@ -57,9 +57,9 @@ def archive_name(item: Item) -> str:
 
 
 def _write(archive: Path, new: Iterable[Item]) -> int:
-    found = {one.name: one for one in items_of(archive)} if archive.exists() else {}
-    found |= {one.name: one for one in new}
-    content = msgspec.msgpack.encode([found[name] for name in sorted(found)])
+    items = {item.name: item for item in items_of(archive)} if archive.exists() else {}
+    items |= {item.name: item for item in new}
+    content = msgspec.msgpack.encode([items[name] for name in sorted(items)])
     packed = lzma.compress(content, lzma.FORMAT_XZ, filters=_FILTERS)
     archive.parent.mkdir(parents=True, exist_ok=True)
     archive.write_bytes(packed)

@@ -13,9 +13,11 @@ _COLUMNS = ("jobs", "state", "culprit", "class", "all three")
 def by_family(answers: Sequence[Answer]) -> str:
     """How many jobs there are of each family, and in how many of them what is right."""
     groups: dict[str, list[Answer]] = defaultdict(list)
-    for one in answers:
-        name = one.source if one.family == one.source else f"{one.source}: {one.family}"
-        groups[name].append(one)
+    for answer in answers:
+        name = (
+            answer.source if answer.family == answer.source else f"{answer.source}: {answer.family}"
+        )
+        groups[name].append(answer)
     rows = [_row(name, group) for name, group in groups.items()]
     titles = f"{'':34}" + "".join(f"{title:>11}" for title in _COLUMNS)
     return "\n".join([titles, *rows, _row("all", answers)]) + "\n"
@@ -23,8 +25,9 @@ def by_family(answers: Sequence[Answer]) -> str:
 
 def _row(name: str, group: Sequence[Answer]) -> str:
     counts = [
-        len(group), sum(one.state_right for one in group), sum(one.culprit_right for one in group),
-        sum(one.cause_right for one in group), sum(one.right for one in group),
+        len(group), sum(answer.state_right for answer in group),
+        sum(answer.culprit_right for answer in group), sum(answer.cause_right for answer in group),
+        sum(answer.right for answer in group),
     ]  # fmt: skip
     return f"{name:34}" + "".join(f"{count:>11}" for count in counts)
 
@@ -32,14 +35,16 @@ def _row(name: str, group: Sequence[Answer]) -> str:
 def wrong(answers: Sequence[Answer]) -> str:
     """Every job that is answered wrongly: what was said, what is true."""
     return "".join(
-        f"{one.marks} {one.name}\n{_said(one)}\n{_true(one)}\n" for one in answers if not one.right
+        f"{answer.marks} {answer.name}\n{_said(answer)}\n{_true(answer)}\n"
+        for answer in answers
+        if not answer.right
     )
 
 
 def changes(old: Sequence[Answer], new: Sequence[Answer]) -> str:
     """What is said otherwise than before, and the jobs that only one of the two has."""
-    before = {(one.source, one.name): one for one in old}
-    after = {(one.source, one.name): one for one in new}
+    before = {(answer.source, answer.name): answer for answer in old}
+    after = {(answer.source, answer.name): answer for answer in new}
     lines = []
     better = worse = 0
     for key in sorted(before.keys() & after.keys()):
@@ -51,9 +56,9 @@ def changes(old: Sequence[Answer], new: Sequence[Answer]) -> str:
             if not is_now.right:
                 lines.append(f"  {_true(is_now)}\n")
     alone = len(before.keys() ^ after.keys())
-    both = len(before.keys() & after.keys())
+    common = len(before.keys() & after.keys())
     count = sum(1 for line in lines if not line.startswith("  "))
-    lines.append(f"{count} of {both} differ, {better} right now, {worse} wrong now")
+    lines.append(f"{count} of {common} differ, {better} right now, {worse} wrong now")
     return "".join(lines) + (f"; {alone} are in one of the two only\n" if alone else "\n")
 
 
@@ -63,18 +68,18 @@ def _turn(was: Answer, is_now: Answer) -> str:
     return "BETTER" if is_now.right else "WORSE"
 
 
-def _verdict(one: Answer) -> tuple[object, ...]:
-    return one.state, one.cause, one.culprits
+def _verdict(answer: Answer) -> tuple[object, ...]:
+    return answer.state, answer.cause, answer.culprits
 
 
-def _said(one: Answer) -> str:
-    first = one.summary if one.state == "error" else one.summary.partition("\n")[0]
-    ranks = list(one.culprits)
-    return f"    {one.state} {one.cause} {ranks} {one.confidence:.2f} | {first}"
+def _said(answer: Answer) -> str:
+    first = answer.summary if answer.state == "error" else answer.summary.partition("\n")[0]
+    ranks = list(answer.culprits)
+    return f"    {answer.state} {answer.cause} {ranks} {answer.confidence:.2f} | {first}"
 
 
-def _true(one: Answer) -> str:
-    truth = one.wanted
+def _true(answer: Answer) -> str:
+    truth = answer.wanted
     ranks = "any rank" if truth.culprits is None else list(truth.culprits)
     classes = " or ".join(truth.classes) or "any class"
     return f"    true: {' or '.join(truth.states)}, {classes}, {ranks}"
@@ -82,6 +87,6 @@ def _true(one: Answer) -> str:
 
 def slowest(answers: Sequence[Answer], count: int = 3) -> str:
     """The processor time, and the jobs that took most of it."""
-    most = sorted(answers, key=lambda one: -one.cpu_s)[:count]
-    names = ", ".join(f"{one.name} {one.cpu_s:.2f} s" for one in most)
-    return f"{sum(one.cpu_s for one in answers):.1f} s of reasoning; most: {names}\n"
+    top = sorted(answers, key=lambda answer: -answer.cpu_s)[:count]
+    names = ", ".join(f"{answer.name} {answer.cpu_s:.2f} s" for answer in top)
+    return f"{sum(answer.cpu_s for answer in answers):.1f} s of reasoning; most: {names}\n"

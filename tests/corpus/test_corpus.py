@@ -21,10 +21,10 @@ def test_every_recorded_job_is_answered_as_well_as_known(answers: list[Answer]) 
 
 @pytest.mark.slow
 def test_no_recorded_job_raises(answers: list[Answer]) -> None:
-    assert {one.name: one.summary for one in answers if one.state == "error"} == {}
+    assert {answer.name: answer.summary for answer in answers if answer.state == "error"} == {}
 
 
 @pytest.mark.slow
 def test_no_healthy_job_is_called_stuck(answers: list[Answer]) -> None:
-    calm = [one for one in answers if set(one.wanted.states) <= {"healthy", "slow"}]
-    assert {one.name for one in calm if one.state in ("stuck", "dead")} == set()
+    calm = [answer for answer in answers if set(answer.wanted.states) <= {"healthy", "slow"}]
+    assert {answer.name for answer in calm if answer.state in ("stuck", "dead")} == set()

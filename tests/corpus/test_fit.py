@@ -19,9 +19,9 @@ PLAIN = Features(
 )  # fmt: skip
 
 
-def cases(features: Features, right: int, of: int, seen: str = WHOLE) -> list[Case]:
+def cases(features: Features, right: int, of: int, visibility: str = WHOLE) -> list[Case]:
     """So many right verdicts of so many, in ten families."""
-    return [Case(f"{n}", f"family {n % 10}", seen, features, n < right) for n in range(of)]
+    return [Case(f"{n}", f"family {n % 10}", visibility, features, n < right) for n in range(of)]
 
 
 def test_a_kind_with_many_cases_is_believed_and_a_new_one_leans_on_the_rest() -> None:
@@ -69,7 +69,7 @@ def test_a_family_is_judged_by_a_table_that_has_not_seen_it() -> None:
 
 
 def test_calibration_is_measured_by_bins() -> None:
-    said = [(case, 0.75) for case in cases(PLAIN, 3, 4)]
-    assert expected_error(said) == pytest.approx(0.0)
-    assert expected_error([(case, 0.95) for case, _ in said]) == pytest.approx(0.2)
-    assert brier(said) == pytest.approx(0.1875)
+    predictions = [(case, 0.75) for case in cases(PLAIN, 3, 4)]
+    assert expected_error(predictions) == pytest.approx(0.0)
+    assert expected_error([(case, 0.95) for case, _ in predictions]) == pytest.approx(0.2)
+    assert brier(predictions) == pytest.approx(0.1875)

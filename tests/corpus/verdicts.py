@@ -23,23 +23,23 @@ _SURE = 1.0  # so that no verdict is taken back for want of confidence
 
 
 class Case(msgspec.Struct, frozen=True):
-    """One verdict. `group` are cases that are alike; `seen` is WHOLE or how the evidence is cut."""
+    """One verdict. `group` are cases that are alike; `visibility`: WHOLE or how evidence is cut."""
 
     name: str
     group: str
-    seen: str
+    visibility: str
     features: Features
     right: bool
 
 
 def cases(item: Item) -> list[Case]:
     """The verdicts on one job, seen as it was and seen worse, as far as they blame anything."""
-    whole = evidence_of(item)
-    found = [(WHOLE, whole), *variants(whole)]
-    return [case for seen, evidence in found for case in _case(item, seen, evidence)]
+    complete = evidence_of(item)
+    views = [(WHOLE, complete), *variants(complete)]
+    return [case for visibility, evidence in views for case in _case(item, visibility, evidence)]
 
 
-def _case(item: Item, seen: str, evidence: Evidence) -> Iterator[Case]:
+def _case(item: Item, visibility: str, evidence: Evidence) -> Iterator[Case]:
     roots: list[Features] = []
 
     def noted(scene: Scene, root: Candidate, victims: tuple[int, ...]) -> float:
@@ -47,15 +47,15 @@ def _case(item: Item, seen: str, evidence: Evidence) -> Iterator[Case]:
         return _SURE
 
     with mock.patch.object(reasoning, "confidence", noted):
-        said = reasoning.diagnose(evidence).verdict
-    right = _right(item.truth, said)
+        verdict = reasoning.diagnose(evidence).verdict
+    right = _right(item.truth, verdict)
     if roots and right is not None:
         group = f"{item.truth.source}: {item.truth.family or item.truth.source}"
-        yield Case(item.name, group, seen, roots[-1], right)
+        yield Case(item.name, group, visibility, roots[-1], right)
 
 
-def _right(truth: Truth, said: Verdict) -> bool | None:
+def _right(truth: Truth, verdict: Verdict) -> bool | None:
     """Whether ranks and class are right; None where the truth does not tell."""
     if not truth.classes:  # of a healthy job an alarm is wrong, and nothing else is known
-        return False if said.state in ("stuck", "dead") else None
-    return said.cause in truth.classes and ranks_right(truth, said.culprits)
+        return False if verdict.state in ("stuck", "dead") else None
+    return verdict.cause in truth.classes and ranks_right(truth, verdict.culprits)
