@@ -12,34 +12,34 @@ _FIRST_STEP_S: Final = 20.0
 _FIRST_NUMBER: Final = 3
 
 
-def steps_of(shape: Shape, spans: Spans, gap_s: float, most: int = 1_000) -> list[dict[str, Any]]:
+def steps_of(shape: Shape, spans: Spans, gap_s: float, limit: int = 1_000) -> list[dict[str, Any]]:
     """Return every step over all ranks, checkpoints each 25; of many the slowest of each bucket."""
     now = [_FIRST_STEP_S] * shape.ranks
     steps: list[dict[str, Any]] = []
     for step in range(shape.steps):
-        taken = [sum(work + wait for _, work, wait in spans[r, step]) for r in range(shape.ranks)]
-        ends = [start + seconds for start, seconds in zip(now, taken, strict=True)]
+        times = [sum(work + wait for _, work, wait in spans[r, step]) for r in range(shape.ranks)]
+        ends = [start + seconds for start, seconds in zip(now, times, strict=True)]
         number = step + _FIRST_NUMBER
         steps.append(
             {
                 "number": number,
                 "start_s": min(now),
                 "end_s": max(ends),
-                "seconds": max(taken),
+                "seconds": max(times),
                 "kind": "checkpoint" if number % 25 == 0 else "steady",
                 "slowest_rank": _slowest(shape, spans, step),
             }
         )
         now = [end + gap_s for end in ends]
-    return [steps[at] for at in slowest_of_each([s["seconds"] for s in steps], most)]
+    return [steps[at] for at in slowest_of_each([s["seconds"] for s in steps], limit)]
 
 
-def slowest_of_each(seconds: list[float], most: int) -> list[int]:
+def slowest_of_each(seconds: list[float], limit: int) -> list[int]:
     """Return the positions of the largest of each of at most `most` buckets."""
-    if len(seconds) <= most:
+    if len(seconds) <= limit:
         return list(range(len(seconds)))
-    edges = [round(at * len(seconds) / most) for at in range(most + 1)]
-    return [max(range(edges[at], edges[at + 1]), key=seconds.__getitem__) for at in range(most)]
+    edges = [round(at * len(seconds) / limit) for at in range(limit + 1)]
+    return [max(range(edges[at], edges[at + 1]), key=seconds.__getitem__) for at in range(limit)]
 
 
 def _slowest(shape: Shape, spans: Spans, step: int) -> int:
@@ -121,8 +121,8 @@ def whatif_of(step_time_s: float, fixes: Mapping[str, tuple[str, str, float]]) -
 
 
 def _interval(changes: list[float]) -> dict[str, float]:
-    left = 1.0
+    remaining = 1.0
     for change in changes:
-        left *= 1 + change / 100
-    mid = 100 * (left - 1)
+        remaining *= 1 + change / 100
+    mid = 100 * (remaining - 1)
     return {"low": 1.15 * mid, "mid": mid, "high": 0.7 * mid}

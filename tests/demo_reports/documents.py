@@ -117,8 +117,8 @@ def long_document() -> dict[str, Any]:
 def crowded_document() -> dict[str, Any]:
     """Return a run with findings of every family, and forty rules in all."""
     document = demo_document(seed=2)
-    found = crowd_findings(document["summary"]["step_time_s"])
-    document["findings"] += found
+    findings = crowd_findings(document["summary"]["step_time_s"])
+    document["findings"] += findings
     document["passed"] = crowd_checks(14, "note", 41)
     document["not_run"] = crowd_checks(8, "missing", 55)
     document["not_applicable"] = crowd_checks(3, "reason", 63)
@@ -142,15 +142,15 @@ def wide_document(ranks: int = 64, steps: int = 2_000) -> dict[str, Any]:
     views = document["views"]
     heatmap, timeline = views["heatmap"], views["timeline"]
     means = [sum(column) / ranks for column in zip(*heatmap["step_seconds"], strict=True)]
-    kept = slowest_of_each(means, _HEATMAP_STEPS)
-    heatmap["steps"] = [heatmap["steps"][at] for at in kept]
+    indices = slowest_of_each(means, _HEATMAP_STEPS)
+    heatmap["steps"] = [heatmap["steps"][at] for at in indices]
     matrices = [
         heatmap["step_seconds"],
         heatmap["wait_seconds"],
         *heatmap["phase_seconds"].values(),
     ]
     for rows in matrices:
-        rows[:] = [[round(row[at], 4) for at in kept] for row in rows]
+        rows[:] = [[round(row[at], 4) for at in indices] for row in rows]
     timeline["bands"] = [band for band in timeline["bands"] if band["rank"] < _BAND_RANKS]
     timeline["tracks"] = timeline["tracks"][:_TRACKS]
     document["findings"] += crowd_findings(document["summary"]["step_time_s"])

@@ -172,8 +172,8 @@ SLOW_RUN_FINDINGS: Final[list[dict[str, Any]]] = [
 ]
 
 
-def _check(rule: str, title: str, key: str, said: str) -> dict[str, Any]:
-    return {"id": rule, "slug": title.lower().replace(" ", "-"), "title": title, key: said}
+def _check(rule: str, title: str, key: str, text: str) -> dict[str, Any]:
+    return {"id": rule, "slug": title.lower().replace(" ", "-"), "title": title, key: text}
 
 
 PASSED: Final = [

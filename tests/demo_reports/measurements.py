@@ -107,9 +107,9 @@ def _waterfall(summary: Mapping[str, Any]) -> list[dict[str, Any]]:
     for phase, row in summary["phases"].items():
         bars.append({"phase": phase, "start_s": start, **row})
         start += row["seconds"]
-    rest = summary["unattributed_seconds"]
-    last = {"start_s": start, "seconds": rest, "p10_s": 0.5 * rest, "p90_s": 2 * rest}
-    return [*bars, {"phase": "unattributed", **last, "work_seconds": rest, "wait_seconds": 0.0}]
+    loose_s = summary["unattributed_seconds"]
+    last = {"start_s": start, "seconds": loose_s, "p10_s": 0.5 * loose_s, "p90_s": 2 * loose_s}
+    return [*bars, {"phase": "unattributed", **last, "work_seconds": loose_s, "wait_seconds": 0.0}]
 
 
 def _heatmap(shape: Shape, spans: Spans) -> dict[str, Any]:
@@ -157,19 +157,19 @@ def tracks_of(shape: Shape, end_s: float, bands: list[dict[str, Any]]) -> list[d
     times = [end_s * at / (count - 1) for at in range(count)]
     busy = _busy(times, bands)
     rng = random.Random(1)
-    made = []
+    tracks = []
     if shape.gpus:
         for gpu in range(shape.ranks):
             for name, unit, low, high in _GPU_TRACKS:
                 values = [_level(low, high, level, rng) for level in busy]
-                made.append(_track(name, f"GPU {gpu}", unit, times, values))
+                tracks.append(_track(name, f"GPU {gpu}", unit, times, values))
     for name, unit, low, high in _HOST_TRACKS:
         values = [_level(low, high, 1 - level, rng) for level in busy]
-        made.append(_track(name, "node-a", unit, times, values))
+        tracks.append(_track(name, "node-a", unit, times, values))
     for rank in range(shape.ranks):
         values = [_level(9e9, 31e9, level, rng) for level in busy]
-        made.append(_track("rank.rss", f"rank {rank}", "bytes", times, values))
-    return made
+        tracks.append(_track("rank.rss", f"rank {rank}", "bytes", times, values))
+    return tracks
 
 
 _GPU_TRACKS = (

@@ -77,7 +77,8 @@ def demo_document(shape: Shape = SLOW, seed: int = 0, spans: Spans | None = None
             **added_summary(),
         },
         "findings": [
-            {**found, "cost": cost_of(_COSTS[found["id"]], step_s)} for found in SLOW_RUN_FINDINGS
+            {**finding, "cost": cost_of(_COSTS[finding["id"]], step_s)}
+            for finding in SLOW_RUN_FINDINGS
         ],
         "passed": PASSED,
         "not_run": NOT_RUN,

@@ -33,10 +33,10 @@ def many_hosts(world: int = 1024, culprit: int = 513) -> dict[str, Any]:
         "fixes": [{"text": "Let it go on:", "knob": None, "spelling": f"kill -CONT {pid}"}],
     }
     document["ranks"] = [
-        one | {"host": names[one["rank"] // _PER_HOST]} for one in document["ranks"]
+        row | {"host": names[row["rank"] // _PER_HOST]} for row in document["ranks"]
     ]
-    for one in document["undo"]:
-        one["text"] = f"On {guilty}: {one['text']}"
+    for action in document["undo"]:
+        action["text"] = f"On {guilty}: {action['text']}"
     document["problems"] = [
         {
             "what": "can't read the bundle /shared/hang/gpu-127: it is damaged.",
@@ -48,14 +48,14 @@ def many_hosts(world: int = 1024, culprit: int = 513) -> dict[str, Any]:
 
 def one_host_of_two() -> dict[str, Any]:
     """All ranks of this host wait, and the others are not on it."""
-    here, away = range(_PER_HOST), range(_PER_HOST, 2 * _PER_HOST)
+    local, remote = range(_PER_HOST), range(_PER_HOST, 2 * _PER_HOST)
     return make(
         2 * _PER_HOST,
         {
             "state": "stuck",
             "class": "unknown",
-            "culprits": list(away),
-            "victims": list(here),
+            "culprits": list(remote),
+            "victims": list(local),
             "confidence": 0.64,
             "summary": "The ranks of this host wait in all_reduce for ranks 8-15, which are not "
             "on this host (probably on node2).",
@@ -80,18 +80,18 @@ def one_host_of_two() -> dict[str, Any]:
         job={
             "host": "node1",
             "world_size": 2 * _PER_HOST,
-            "ranks_seen": list(here),
-            "ranks_missing": list(away),
+            "ranks_seen": list(local),
+            "ranks_missing": list(remote),
             "framework": "trl",
         },
-        ranks=[process(rank, "waiting", REDUCE, "ranks 8-15, in all_reduce") for rank in here]
-        + [process(rank, "missing", "") | {"pid": None} for rank in away],
+        ranks=[process(rank, "waiting", REDUCE, "ranks 8-15, in all_reduce") for rank in local]
+        + [process(rank, "missing", "") | {"pid": None} for rank in remote],
         graph={
-            "nodes": [node(rank, guilty=rank in away) for rank in range(2 * _PER_HOST)],
+            "nodes": [node(rank, guilty=rank in remote) for rank in range(2 * _PER_HOST)],
             "edges": [
-                wait(f"rank:{one}", f"rank:{other}", "collective", "all_reduce #42")
-                for one in here
-                for other in away
+                wait(f"rank:{rank}", f"rank:{other}", "collective", "all_reduce #42")
+                for rank in local
+                for other in remote
             ],
             "cycle": [],
         },

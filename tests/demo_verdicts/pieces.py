@@ -39,10 +39,10 @@ def wait(source: str, target: str, kind: str, label: str = "") -> dict[str, str]
 
 def stack(ranks: Iterable[int], title: str, frames: list[str]) -> dict[str, Any]:
     """Ranks with one stack."""
-    known = list(ranks)
+    numbers = list(ranks)
     return {
-        "ranks": known,
-        "pids": [FIRST_PID + r for r in known],
+        "ranks": numbers,
+        "pids": [FIRST_PID + r for r in numbers],
         "title": title,
         "frames": frames,
     }
@@ -50,7 +50,7 @@ def stack(ranks: Iterable[int], title: str, frames: list[str]) -> dict[str, Any]
 
 def make(world: int, verdict: dict[str, Any], **parts: Any) -> dict[str, Any]:
     """A document with a verdict and parts of its own."""
-    found: dict[str, Any] = {
+    document: dict[str, Any] = {
         "schema": 1,
         "job": {
             "host": "node-7",
@@ -76,4 +76,4 @@ def make(world: int, verdict: dict[str, Any], **parts: Any) -> dict[str, Any]:
         "undo": [],
         "problems": [],
     }
-    return found | parts
+    return document | parts

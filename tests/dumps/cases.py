@@ -63,11 +63,11 @@ def programs(last: Callable[[int], Program]) -> Job:
     return job(GROUPS, {rank: [*healthy(rank), *last(rank)] for rank in range(RANKS)}).run()
 
 
-def with_call(rank: int, culprit: int, place: int, instead: Sequence[Call | Halt]) -> Program:
+def with_call(rank: int, culprit: int, index: int, instead: Sequence[Call | Halt]) -> Program:
     """A last round in which the culprit has something else in one place, then one round more."""
     calls: list[Call | Halt] = list(step(rank))
     if rank == culprit:
-        calls[place : place + 1] = instead
+        calls[index : index + 1] = instead
     return [*calls, *step(rank)]
 
 
@@ -86,17 +86,17 @@ def loops(rank: int, rounds: int) -> Program:
 
 def logging_loop(rank: int) -> Program:
     """Rank 0 alone reduces a metric in round 5, of the size of everything else."""
-    one = Call("all_reduce", elements=4096, line=10)
+    call = Call("all_reduce", elements=4096, line=10)
     extra = [Call("all_reduce", elements=4096, line=22)] if rank == 0 else []
-    return [*[one] * 5, *extra, *[one] * 8]
+    return [*[call] * 5, *extra, *[call] * 8]
 
 
 def pipeline(rank: int, silent: int) -> Program:
     """Each stage receives from the one before and sends on; one does not send."""
     receive = [Call("recv", peer=rank - 1, line=40)] if rank else []
     send = [Call("send", peer=rank + 1, line=41)] if rank < RANKS - 1 else []
-    whole = [*receive, *send]
-    return [*whole, *whole, *receive, *([Halt()] if rank == silent else send)]
+    exchange = [*receive, *send]
+    return [*exchange, *exchange, *receive, *([Halt()] if rank == silent else send)]
 
 
 def skewed() -> Job:
@@ -120,10 +120,10 @@ def two_ranks(order: Callable[[int], Program]) -> Job:
 
 def one_after_other(rank: int) -> Program:
     """Two rounds in one order, then rank 1 in the other."""
-    here, there = Call("all_reduce", "0", 8, line=60), Call("all_reduce", "1", 8, line=61)
+    in_first, in_second = Call("all_reduce", "0", 8, line=60), Call("all_reduce", "1", 8, line=61)
     turned = [Call("all_reduce", "1", 8, line=62), Call("all_reduce", "0", 8, line=63)]
-    last = turned if rank == 1 else [here, there]
-    return [here, there, here, there, here, there, *last]
+    last = turned if rank == 1 else [in_first, in_second]
+    return [in_first, in_second, in_first, in_second, in_first, in_second, *last]
 
 
 def _only(*ranks: int) -> frozenset[int]:

@@ -130,10 +130,10 @@ def _row(corpus: str, case: Case, truth: tuple[int, ...], folder: Path, their: A
 def _read(folder: Path, case: Case) -> list[FlightDump]:
     """As taken `after_s` after the last entry: these files are written long after."""
     paths = sorted(folder.glob("trace_rank_*"))
-    found = [FlightDump(f"file:{p}", int(p.name[11:]), data=p.read_bytes()) for p in paths]
-    created = [e.created_ns or 0 for r in dumps.read(found).ranks for e in r.entries]
+    files = [FlightDump(f"file:{p}", int(p.name[11:]), data=p.read_bytes()) for p in paths]
+    created = [e.created_ns or 0 for r in dumps.read(files).ranks for e in r.entries]
     at = max(created, default=0) + int(case.after_s * 1e9)
-    return [FlightDump(d.source, d.rank, at_unix_ns=at, data=d.data) for d in found]
+    return [FlightDump(d.source, d.rank, at_unix_ns=at, data=d.data) for d in files]
 
 
 def _stock(folders: Sequence[Path]) -> dict[str, Any]:
@@ -149,16 +149,16 @@ def _stock(folders: Sequence[Path]) -> dict[str, Any]:
     return {answer["folder"]: answer for answer in answers}
 
 
-def table(found: Sequence[Row]) -> str:
+def table(rows: Sequence[Row]) -> str:
     """Markdown: a line per case, then how many each tool has right."""
     lines = ["| dumps | case | truth | ours | torchfrtrace |", "|---|---|---|---|---|"]
-    for row in found:
+    for row in rows:
         theirs = f"crash: {row.their_crash}" if row.theirs is None else _ranks(row.theirs)
         ours = f"{_ranks(row.ours)}{'' if row.ours_right else ' ✗'}"
         theirs += "" if row.theirs_right else " ✗"
         lines.append(f"| {row.corpus} | {row.case} | {_ranks(row.truth)} | {ours} | {theirs} |")
-    for corpus in dict.fromkeys(row.corpus for row in found):
-        of = [row for row in found if row.corpus == corpus]
+    for corpus in dict.fromkeys(row.corpus for row in rows):
+        of = [row for row in rows if row.corpus == corpus]
         crashed = sum(row.theirs is None for row in of)
         lines.append(
             f"| {corpus} | **right** | {len(of)} cases | {sum(r.ours_right for r in of)} | "

@@ -38,16 +38,16 @@ def document(
         }
         for n in names
     }
-    found: dict[str, Any] = {
+    content: dict[str, Any] = {
         "version": version,
         "pg_config": {"": {"name": "", "desc": "", "ranks": "[]"}} if gloo else config,
         "entries": entries,
     }
     if version in {"2.4", "2.9", "2.10"}:
-        found["pg_status"] = {str(ids[n]): _status(own, n) for n in names if n in own.collectives}
+        content["pg_status"] = {str(ids[n]): _status(own, n) for n in names if n in own.collectives}
     if version in {"2.9", "2.10"} and not gloo:
-        found["nccl_version" if version == "2.9" else "comm_lib_version"] = "2.27.5"
-    return found
+        content["nccl_version" if version == "2.9" else "comm_lib_version"] = "2.27.5"
+    return content
 
 
 def description(name: str) -> str:
@@ -64,13 +64,13 @@ def _entry(
     if call.peer is not None:
         arrow = "->" if call.op == "send" else "<-"
         name = f"{call.op} {members.index(rank)}{arrow}{members.index(call.peer)}"
-    whole = call.elements * (len(members) if call.op == "all_gather" else 1)
+    output_elements = call.elements * (len(members) if call.op == "all_gather" else 1)
     empty = call.op == "barrier" and gloo
     entry: dict[str, Any] = {
         "pg_id": group_id,
         "profiling_name": f"{backend}:{name}",
         "input_sizes": [] if empty else [[call.elements]],
-        "output_sizes": [] if empty else [[whole]],
+        "output_sizes": [] if empty else [[output_elements]],
         "state": "scheduled" if gloo else "completed" if done else "started",
         "retired": done,
         "frames": [
@@ -116,21 +116,21 @@ def _status(rank: Rank, group: str) -> dict[str, int]:
     }
 
 
-def as_json(found: Any) -> bytes:
+def as_json(content: Any) -> bytes:
     """As torch writes JSON: sorted keys, no frames, 0 for no time, counters as text."""
-    found = json.loads(json.dumps(found))
-    entries = found["entries"] if isinstance(found, dict) else found
+    content = json.loads(json.dumps(content))
+    entries = content["entries"] if isinstance(content, dict) else content
     for entry in entries:
         entry.pop("frames", None)
         for key in ("time_discovered_started_ns", "time_discovered_completed_ns"):
             if key in entry:
                 entry[key] = entry[key] or 0
-    if isinstance(found, dict):
-        for status in found.get("pg_status", {}).values():
+    if isinstance(content, dict):
+        for status in content.get("pg_status", {}).values():
             status.update({key: str(value) for key, value in status.items()})
         if not entries:
-            del found["entries"]
-    return json.dumps(found, sort_keys=True, separators=(",", ":")).encode()
+            del content["entries"]
+    return json.dumps(content, sort_keys=True, separators=(",", ":")).encode()
 
 
 def dumps(
@@ -147,7 +147,7 @@ def dumps(
     """A dump of every rank but `without`, taken `after_s` after the last thing that happened."""
     last = max(rank.now_ns for rank in job.ranks.values())
     left_out = set(without)
-    found = []
+    flight_dumps = []
     for rank in job.ranks:
         if rank in left_out:
             continue
@@ -155,5 +155,5 @@ def dumps(
         raw = pickle.dumps(data, protocol=2) if form == "pickle" else as_json(data)
         name = f"file:/dumps/trace_rank_{rank}" if named else f"file:/dumps/{rank * 7919 % 997:x}"
         at = last + int(after_s * 1e9)
-        found.append(FlightDump(name, rank if named else None, at_unix_ns=at, data=raw))
-    return found
+        flight_dumps.append(FlightDump(name, rank if named else None, at_unix_ns=at, data=raw))
+    return flight_dumps

@@ -105,8 +105,8 @@ def _rank(rank: int, job: Job, store: str, orders: Connection, target: Path) -> 
 def _answer(orders: Connection, rank: int, target: Path) -> None:
     while True:
         if orders.recv() == "count":
-            found = json.loads(recorder._dump_fr_trace_json(True, False)).get("entries", [])
-            orders.send((len(found), sum(entry["retired"] for entry in found)))
+            entries = json.loads(recorder._dump_fr_trace_json(True, False)).get("entries", [])
+            orders.send((len(entries), sum(entry["retired"] for entry in entries)))
             continue
         pickled = recorder._dump_fr_trace(True, True, False)
         (target / f"trace_rank_{rank}").write_bytes(pickled)
@@ -139,5 +139,5 @@ _LINES: dict[int, Callable[[Call, Any], None]] = dict.fromkeys((22, 62, 63, 80, 
 
 
 if __name__ == "__main__":
-    wanted = sys.argv[2:]
-    record(Path(sys.argv[1]), [case for case in REAL if not wanted or case.name in wanted])
+    names = sys.argv[2:]
+    record(Path(sys.argv[1]), [case for case in REAL if not names or case.name in names])

@@ -94,16 +94,16 @@ class Job:
     def _finish(self) -> list[bool]:
         met: dict[tuple[object, ...], list[tuple[int, Record]]] = {}
         for number, rank in self.ranks.items():
-            seen: dict[tuple[object, ...], int] = {}
+            pair_counts: dict[tuple[object, ...], int] = {}
             for record in rank.records:
-                key = self._meeting(number, record, seen)
+                key = self._meeting(number, record, pair_counts)
                 met.setdefault(key, []).append((number, record))
         changed = []
         for key, parties in met.items():
-            wanted = len(self.groups[key[1]]) if key[0] == "collective" else 2  # type: ignore[index]
+            party_count = len(self.groups[key[1]]) if key[0] == "collective" else 2  # type: ignore[index]
             calls = {(r.call.op, r.call.elements, r.call.dtype) for _, r in parties}
             agreed = key[0] == "pair" or len(calls) == 1
-            if len(parties) == wanted and agreed and not parties[0][1].completed_ns:
+            if len(parties) == party_count and agreed and not parties[0][1].completed_ns:
                 end = max(record.created_ns for _, record in parties) + OP_NS
                 for number, record in parties:
                     record.completed_ns = end
@@ -112,7 +112,7 @@ class Job:
         return changed
 
     def _meeting(
-        self, number: int, record: Record, seen: dict[tuple[object, ...], int]
+        self, number: int, record: Record, pair_counts: dict[tuple[object, ...], int]
     ) -> tuple[object, ...]:
         """What a record has to meet: the same number of its group, or the other end's k-th."""
         call = record.call
@@ -120,8 +120,8 @@ class Job:
             return "collective", call.group, record.number
         ends = (number, call.peer) if call.op == "send" else (call.peer, number)
         pair = ("pair", call.group, *ends)
-        seen[pair] = seen.get(pair, 0) + 1
-        return (*pair, seen[pair])
+        pair_counts[pair] = pair_counts.get(pair, 0) + 1
+        return (*pair, pair_counts[pair])
 
 
 def job(groups: Mapping[str, Sequence[int]], programs: Mapping[int, Program]) -> Job:

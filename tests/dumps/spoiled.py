@@ -117,23 +117,23 @@ def steps(ranks: int, *, halts: int | None = None) -> Job:
     return job(groups, {rank: program(rank) for rank in range(ranks)}).run()
 
 
-def at_moments(made: Job, when_ns: Mapping[int, int], **how: Any) -> Folder:
+def at_moments(job: Job, when_ns: Mapping[int, int], **how: Any) -> Folder:
     """The dump of every rank as it was at its moment, and written then."""
     folder = Folder()
     for rank, at_ns in when_ns.items():
-        folder.files[rank] = packed(document(_as_of(made, rank, at_ns), rank, **how))
+        folder.files[rank] = packed(document(_as_of(job, rank, at_ns), rank, **how))
         folder.written_ns[rank] = at_ns
     return folder
 
 
-def _as_of(made: Job, rank: int, at_ns: int) -> Job:
+def _as_of(job: Job, rank: int, at_ns: int) -> Job:
     records = [
-        replace(one, completed_ns=one.completed_ns if one.completed_ns <= at_ns else 0)
-        for one in made.ranks[rank].records
-        if one.created_ns <= at_ns
+        replace(record, completed_ns=record.completed_ns if record.completed_ns <= at_ns else 0)
+        for record in job.ranks[rank].records
+        if record.created_ns <= at_ns
     ]
     counted: dict[str, int] = {}
-    for one in records:
-        counted[one.call.group] = max(counted.get(one.call.group, 0), one.number)
-    then = Rank(made.ranks[rank].program, records=records, collectives=counted)
-    return Job(made.groups, {**made.ranks, rank: then})
+    for record in records:
+        counted[record.call.group] = max(counted.get(record.call.group, 0), record.number)
+    then = Rank(job.ranks[rank].program, records=records, collectives=counted)
+    return Job(job.groups, {**job.ranks, rank: then})

@@ -28,10 +28,10 @@ class _Caught(logging.Handler):
 
 def blamed(log: str) -> list[int]:
     """The ranks it calls culprits or missing."""
-    found = {int(rank) for rank in _CULPRIT.findall(log)}
+    culprits = {int(rank) for rank in _CULPRIT.findall(log)}
     for ranks in _MISSING.findall(log):
-        found |= {int(rank) for rank in ranks.split(",")}
-    return sorted(found)
+        culprits |= {int(rank) for rank in ranks.split(",")}
+    return sorted(culprits)
 
 
 def analyze(folders: Sequence[str]) -> None:

@@ -24,7 +24,7 @@ class Recorded(NamedTuple):
 
     def without(self, ranks: Collection[int]) -> list[FlightDump]:
         """The files of all other ranks."""
-        return [one for one in self.files if one.rank not in ranks]
+        return [file for file in self.files if file.rank not in ranks]
 
 
 @functools.cache
@@ -47,5 +47,5 @@ def _read(archive: Path) -> Recorded:
                 files.append(FlightDump(f"file:{archive.stem}/{name}", rank, data=data))
             else:
                 culprits = frozenset(map(int, _LABEL.findall(data.decode())))
-    ordered = sorted(files, key=lambda one: one.rank or 0)
+    ordered = sorted(files, key=lambda file: file.rank or 0)
     return Recorded(archive.name.removesuffix(".tar.xz"), culprits, tuple(ordered))
