@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from tests.faults.registry import FAULTS
 
-WAYS = (
+NAMES = (
     "sleep in the reward",
     "reward server never answers",
     "a child that never ends",
@@ -20,8 +20,8 @@ WAYS = (
     "engine core killed, its front lives",
     "endless loop in the update",
 )
-for _way in WAYS:
-    _name = f"torchrun: {_way}"
+for _fault in NAMES:
+    _name = f"torchrun: {_fault}"
     FAULTS[_name] = replace(
-        FAULTS[_way], name=_name, family="acceptance", launch="torchrun", no_arguments=True
+        FAULTS[_fault], name=_name, family="acceptance", launch="torchrun", no_arguments=True
     )
