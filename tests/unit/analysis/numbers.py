@@ -63,7 +63,7 @@ def numbers(seed: int) -> dict[str, Any]:
             "tokens": counted(analysis, "rollout/tokens"),
             "all tokens": counter_sum(trace, "rollout/tokens", inside),
             "held": value_at(trace.series[-1], analysis.steps.end_ns[:, 0]),
-            "gaps": {" ".join(pair): taken for pair, taken in gap_seconds(analysis).items()},
+            "gaps": {" ".join(pair): seconds for pair, seconds in gap_seconds(analysis).items()},
             "unattributed": unattributed_span_seconds(analysis),
             "above others": [work_above_others(analysis.used_work, r) for r in range(RANKS)],
             "memory": analysis.gpu_memory,

@@ -30,9 +30,9 @@ def any_trace(calls: list[tuple[Kind, int, str, int, int, int, str]], server: bo
     for rank in range(3):
         for number in range(3):
             build.row(Kind.STEP, rank, "step", 12 * number, 12 * number + 11, depth=0, value=number)
-    for kind, rank, name, one, other, sequence, group in calls:
+    for kind, rank, name, first_s, second_s, sequence, group in calls:
         build.row(
-            kind, rank, name, min(one, other), max(one, other),
+            kind, rank, name, min(first_s, second_s), max(first_s, second_s),
             value=float(sequence), args={"group": group},
         )  # fmt: skip
     return build.build()
@@ -121,8 +121,8 @@ def test_whom_a_rank_waited_for_longest() -> None:
     build = TraceBuilder(ranks=3)
     for rank in range(3):
         build.step(rank, 0, 0.0, {"train": 20.0})
-    for rank, (one, other) in enumerate([(1.0, 8.0), (2.0, 15.0), (5.0, 9.0)]):
-        build.collective(rank, 1, one, 6.0).collective(rank, 2, other, 16.0)
+    for rank, (first_s, second_s) in enumerate([(1.0, 8.0), (2.0, 15.0), (5.0, 9.0)]):
+        build.collective(rank, 1, first_s, 6.0).collective(rank, 2, second_s, 16.0)
     analysis = analyse(build.build())
     # Rank 0 waits 4 s for rank 2 and then 7 s for rank 1.
     assert waited_for(analysis.steps, analysis.waits.claims).tolist() == [[1, 2, 1]]

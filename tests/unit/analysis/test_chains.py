@@ -33,9 +33,11 @@ def test_blame_goes_to_where_the_delay_arose(order: tuple[int, int, int]) -> Non
 def test_a_wait_that_the_waiter_shared_is_over() -> None:
     # All three wait for rank 2 in one collective; later rank 1 alone is late.
     build = TraceBuilder(ranks=3)
-    for rank, (one, other) in enumerate([(1.0, 6.0), (1.0, 9.0), (5.0, 6.0)]):
+    for rank, (first_s, second_s) in enumerate([(1.0, 6.0), (1.0, 9.0), (5.0, 6.0)]):
         build.step(rank, 0, 0.0, {"train": 12.0})
-        build.collective(rank, 1, one, 5.0, group="a").collective(rank, 1, other, 9.0, group="b")
+        build.collective(rank, 1, first_s, 5.0, group="a").collective(
+            rank, 1, second_s, 9.0, group="b"
+        )
     blame = analyse(build.build()).blame
     assert blame.explained_s.tolist() == pytest.approx([0, 6, 8])
 

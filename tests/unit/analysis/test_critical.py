@@ -83,16 +83,18 @@ calls = st.lists(
 
 @settings(deadline=None, max_examples=100)
 @given(calls)
-def test_a_path_has_neither_holes_nor_circles(found: list[tuple[int, int, int, str]]) -> None:
+def test_a_path_has_neither_holes_nor_circles(collectives: list[tuple[int, int, int, str]]) -> None:
     build = TraceBuilder(ranks=4)
     for rank in range(4):
         build.step(rank, 0, 0.0, {"train": 20.0}, end_s=24.0 + rank)
     numbers: dict[tuple[int, str], int] = {}
-    for rank, start, length, group in sorted(found, key=lambda call: call[1]):
+    for rank, start, length, group in sorted(collectives, key=lambda call: call[1]):
         number = numbers[rank, group] = numbers.get((rank, group), 0) + 1
         build.collective(rank, number, start, start + length, group=group)
     path = critical_path(analyse(build.build()), 0)
     assert path[0].start_ns == 0
     assert path[-1].end_ns == 27 * SECOND
-    assert all(one.end_ns == other.start_ns for one, other in itertools.pairwise(path))
+    assert all(
+        segment.end_ns == following.start_ns for segment, following in itertools.pairwise(path)
+    )
     assert sum(s.end_ns - s.start_ns for s in path) == pytest.approx(27 * SECOND)

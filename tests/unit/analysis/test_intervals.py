@@ -29,12 +29,12 @@ def listed(parts: Intervals) -> list[tuple[int, int]]:
 
 
 @given(pairs)
-def test_a_union_covers_the_same_moments_and_is_disjoint(found: list[tuple[int, int]]) -> None:
-    joined = of(found)
-    assert moments(listed(joined)) == moments(found)
+def test_a_union_covers_the_same_moments_and_is_disjoint(stretches: list[tuple[int, int]]) -> None:
+    joined = of(stretches)
+    assert moments(listed(joined)) == moments(stretches)
     assert (joined.end_ns > joined.start_ns).all()
     assert (joined.start_ns[1:] > joined.end_ns[:-1]).all()
-    assert joined.total_ns == len(moments(found))
+    assert joined.total_ns == len(moments(stretches))
 
 
 @given(pairs, pairs)
@@ -60,12 +60,12 @@ def test_overlaps_name_the_intervals_they_are_from(
 
 @given(pairs, st.lists(st.integers(-5, 65), max_size=20))
 def test_a_moment_lies_in_the_interval_that_has_begun_and_not_ended(
-    found: list[tuple[int, int]], asked: list[int]
+    stretches: list[tuple[int, int]], instants: list[int]
 ) -> None:
-    inside, at = of(found), np.array(asked, dtype=np.int64)
+    inside, at = of(stretches), np.array(instants, dtype=np.int64)
     rows = [
         next((row for row, (start, end) in enumerate(listed(inside)) if start <= moment < end), -1)
-        for moment in asked
+        for moment in instants
     ]
     assert intervals.holding(inside, at).tolist() == rows
     assert intervals.covers(inside, at).tolist() == [row >= 0 for row in rows]
@@ -87,7 +87,7 @@ def test_intervals_that_touch_do_not_overlap() -> None:
 
 
 @given(pairs)
-def test_what_is_covered_before_a_moment(found: list[tuple[int, int]]) -> None:
-    covered, asked = moments(found), np.arange(62)
+def test_what_is_covered_before_a_moment(stretches: list[tuple[int, int]]) -> None:
+    covered, instants = moments(stretches), np.arange(62)
     expected = [sum(unit < moment for unit in covered) for moment in range(62)]
-    assert intervals.covered_before(of(found), asked).tolist() == expected
+    assert intervals.covered_before(of(stretches), instants).tolist() == expected

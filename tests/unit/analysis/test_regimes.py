@@ -49,8 +49,8 @@ def test_a_step_time_that_settles_says_where() -> None:
 
 def test_a_trend_is_no_steady_state() -> None:
     lengths = np.linspace(10, 14, 60) * NOISE[:60]
-    place, reason = steady_state(lengths)
-    assert place is None
+    steady_from, reason = steady_state(lengths)
+    assert steady_from is None
     assert "longer all along" in reason
 
 
