@@ -426,5 +426,5 @@ def test_the_gpus_of_this_host_are_those_that_the_driver_names(
         (tmp_path / name / "information").write_text("\n".join([*lines_, "IRQ: 42", ""]))
     folders = sorted(tmp_path.iterdir())
     monkeypatch.setattr(Path, "iterdir", lambda self: iter(folders))
-    said = checked(capsys, SMALL, *NEWEST)["gpus"]
-    assert said is None if gpus is None else said.startswith(gpus)
+    description = checked(capsys, SMALL, *NEWEST)["gpus"]
+    assert description is None if gpus is None else description.startswith(gpus)

@@ -162,10 +162,10 @@ def test_a_job_is_watched_and_reported_on_unless_that_was_not_wanted(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    asked: list[bool] = []
+    report_values: list[bool] = []
 
     def finish(folder: Path, end: Ended, aftermath: Aftermath, *, report: bool) -> Finished:
-        asked.append(report)
+        report_values.append(report)
         return Finished(folder, end.code, end.state, None, None, None, aftermath)
 
     def with_flight_recorder(launch: Launch, *_: object) -> tuple[Launch, dict[str, str]]:
@@ -179,6 +179,6 @@ def test_a_job_is_watched_and_reported_on_unless_that_was_not_wanted(
     (written,) = tmp_path.rglob("run.json")
     recorded = json.loads(written.read_text()).get("flight_recorder", {})
     assert bool(recorded) is watched
-    assert asked == reports
+    assert report_values == reports
     line = "what the server did is in the report of the run: grpo-doctor report of-the-trainer"
     assert (line in capsys.readouterr().err) is (not reports)

@@ -23,11 +23,11 @@ from grpo_doctor.cli import dumped, finish
 def test_results_that_were_written(
     trace: str | None, report: str | None, lines: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    said: list[str] = []
-    monkeypatch.setattr(finish, "say", said.append)
+    messages: list[str] = []
+    monkeypatch.setattr(finish, "say", messages.append)
     paths = [Path(name) if name else None for name in (trace, report)]
     finish._say_results(Path("run"), *paths)
-    assert said == lines
+    assert messages == lines
 
 
 @pytest.mark.parametrize(
@@ -41,11 +41,11 @@ def test_results_that_were_written(
 def test_how_the_job_ended(
     code: int, signal: str | None, lines: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    said: list[str] = []
-    monkeypatch.setattr(finish, "say", said.append)
+    messages: list[str] = []
+    monkeypatch.setattr(finish, "say", messages.append)
     end: Any = SimpleNamespace(state="failed", code=code, signal=signal)
     finish._say_end(end, cast(Any, SimpleNamespace(remarks=("a remark",))))
-    assert said == lines
+    assert messages == lines
 
 
 @pytest.mark.parametrize(
@@ -59,11 +59,11 @@ def test_how_the_job_ended(
 def test_a_wait_of_seconds_is_told(
     megabytes: float, lines: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    said: list[str] = []
-    monkeypatch.setattr(dumped, "say", said.append)
+    messages: list[str] = []
+    monkeypatch.setattr(dumped, "say", messages.append)
     data = range(round(megabytes * 1e6))
     dumped._tell_of_a_wait(cast(Any, SimpleNamespace(dumps=(SimpleNamespace(data=data),))))
-    assert said == lines
+    assert messages == lines
 
 
 @pytest.mark.parametrize(("count", "last"), [(40, "  39 is empty"), (41, "  and 1 more")])
