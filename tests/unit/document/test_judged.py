@@ -14,7 +14,7 @@ from tests.build import TraceBuilder
 from tests.unit.findings.example_runs import run
 
 
-def said(build: TraceBuilder | Trace) -> str:
+def open_questions(build: TraceBuilder | Trace) -> str:
     trace = build.build() if isinstance(build, TraceBuilder) else build
     document = build_document(trace)
     questions = not_judged(analyse(trace))
@@ -32,39 +32,41 @@ def two(steps: tuple[int, int], **facts: object) -> TraceBuilder:
 
 
 def test_a_full_recording_leaves_nothing_open() -> None:
-    assert said(two((6, 6))) == ""
+    assert open_questions(two((6, 6))) == ""
 
 
 def test_one_step() -> None:
-    assert said(two((1, 1))) == "How step times vary: only 1 step could be used."
+    assert open_questions(two((1, 1))) == "How step times vary: only 1 step could be used."
 
 
 def test_one_rank() -> None:
     build = TraceBuilder()
     for number in range(5):
         build.step(0, number, 10.0 * number, {"train": 9.0})
-    assert said(build) == "Waiting: there is one rank only, with nobody to wait for."
+    assert open_questions(build) == "Waiting: there is one rank only, with nobody to wait for."
 
 
 def test_no_phase() -> None:
     build = TraceBuilder()
     for number in range(5):
         build.row(Kind.STEP, 0, "step", 10.0 * number, 10.0 * number + 9, depth=0, value=number)
-    assert "Where the step time goes: no phase was recorded." in said(build)
+    assert "Where the step time goes: no phase was recorded." in open_questions(build)
 
 
 def test_no_step_at_all() -> None:
-    assert said(TraceBuilder().span(0, "train", 0, 1)).startswith("Step times: no step was")
+    assert open_questions(TraceBuilder().span(0, "train", 0, 1)).startswith(
+        "Step times: no step was"
+    )
 
 
 def test_a_rank_without_a_recording() -> None:
     trace = dataclasses.replace(two((5, 5)).build(), loss=Loss(missing_ranks=(2, 3)))
-    assert said(trace) == "Ranks 2, 3: left no recording; others may have waited for it."
+    assert open_questions(trace) == "Ranks 2, 3: left no recording; others may have waited for it."
 
 
 def test_ranks_that_died_at_different_steps() -> None:
     text = "Steps 5 to 8: rank 1 ended with step 4 already; they are in no mean."
-    assert said(two((9, 5))) == text
+    assert open_questions(two((9, 5))) == text
     summary = build_document(two((9, 5)).build()).summary
     assert (summary.steps, summary.steps_total) == (5, 9)
 
@@ -97,11 +99,11 @@ def test_a_clock_that_jumps_back() -> None:
     build = TraceBuilder()
     for number, start_s in enumerate((0.0, 10.0, 15.0, 25.0, 35.0)):
         build.step(0, number, start_s, {"train": 9.0})
-    assert "Rank 0: steps overlap or go back in time" in said(build)
+    assert "Rank 0: steps overlap or go back in time" in open_questions(build)
 
 
 def test_gpus_of_which_neither_power_nor_activity_is_known() -> None:
-    assert "How much the GPUs really computed" in said(run())
+    assert "How much the GPUs really computed" in open_questions(run())
 
 
 @pytest.mark.parametrize("limit", [None, 700.0])
@@ -123,19 +125,21 @@ def test_power_tells_spinning_from_computing(limit: float | None) -> None:
 @pytest.mark.parametrize("steps", [3, 4])
 def test_four_steps_are_enough_to_vary(steps: int) -> None:
     text = "How step times vary: only 3 steps could be used." if steps == 3 else ""
-    assert said(two((steps, steps))) == text
+    assert open_questions(two((steps, steps))) == text
 
 
 def test_a_rank_that_ended_one_step_early_is_how_any_job_ends() -> None:
-    assert said(two((6, 5))) == ""
-    assert said(two((7, 5))).startswith("Steps 5 to 6: rank 1 ended with step 4")
+    assert open_questions(two((6, 5))) == ""
+    assert open_questions(two((7, 5))).startswith("Steps 5 to 6: rank 1 ended with step 4")
 
 
 def test_more_than_eight_ranks_are_counted() -> None:
     trace = dataclasses.replace(two((5, 5)).build(), loss=Loss(missing_ranks=tuple(range(2, 11))))
-    assert said(trace).startswith("Ranks 2, 3, 4, 5, 6, 7, 8, 9 and 1 more: left no recording")
+    assert open_questions(trace).startswith(
+        "Ranks 2, 3, 4, 5, 6, 7, 8, 9 and 1 more: left no recording"
+    )
     trace = dataclasses.replace(trace, loss=Loss(missing_ranks=tuple(range(2, 10))))
-    assert said(trace).startswith("Ranks 2, 3, 4, 5, 6, 7, 8, 9: left no recording")
+    assert open_questions(trace).startswith("Ranks 2, 3, 4, 5, 6, 7, 8, 9: left no recording")
 
 
 def test_ranks_that_met_in_no_collective() -> None:
@@ -143,13 +147,15 @@ def test_ranks_that_met_in_no_collective() -> None:
     for rank in range(2):
         for number in range(5):
             build.step(rank, number, 10.0 * number, {"train": 9.0})
-    assert said(build) == "Who waits for whom: no collective could be matched between ranks."
+    assert (
+        open_questions(build) == "Who waits for whom: no collective could be matched between ranks."
+    )
 
 
 def test_a_rank_without_steps_beside_one_with_them() -> None:
     build = two((5, 0))
     build.span(1, "init", 0, 1)
-    assert "Rank 1: recorded no step and is in no mean." in said(build)
+    assert "Rank 1: recorded no step and is in no mean." in open_questions(build)
 
 
 def test_one_wait_below_the_clocks_error_is_one() -> None:
@@ -160,7 +166,7 @@ def test_one_wait_below_the_clocks_error_is_one() -> None:
         build.collective(rank, 0, 5.0 + rank, 7.0)
     trace = build.build()
     unsure = tuple(dataclasses.replace(p, clock_error_ns=2_000_000_000) for p in trace.processes)
-    text = said(dataclasses.replace(trace, processes=unsure))
+    text = open_questions(dataclasses.replace(trace, processes=unsure))
     assert "1 wait in collectives: clocks" in text
 
 
@@ -174,6 +180,8 @@ def test_of_what_was_imported_ranks_are_judged_where_there_are_several(
             build.step(rank, number, 10.0 * number, {"train": 9.0})
     trace = build.build()
     origin = Origin("a console log", ("What is in no log.",), frozenset(), durations_only=False)
-    text = said(dataclasses.replace(trace, run=dataclasses.replace(trace.run, origin=origin)))
+    text = open_questions(
+        dataclasses.replace(trace, run=dataclasses.replace(trace.run, origin=origin))
+    )
     assert text.startswith("What is in no log.")
     assert ("Who waits for whom" in text) is is_said

@@ -54,5 +54,5 @@ def test_how_it_was_spread_is_read_from_the_settings(knobs: dict[str, Any], name
 
 
 def test_one_rank_is_not_parallel() -> None:
-    one = Run(id="r", framework="trl", world_size=1, knobs={"vllm.use": False})
-    assert parallelism(one) == ""
+    run = Run(id="r", framework="trl", world_size=1, knobs={"vllm.use": False})
+    assert parallelism(run) == ""

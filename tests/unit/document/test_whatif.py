@@ -86,11 +86,11 @@ def test_values_of_different_settings_do_not() -> None:
 
 def test_of_fixes_without_a_prediction_those_that_have_a_reason_are_told() -> None:
     run = view()
-    found = results(run, ("a.knob", 1, removal(run, "sync")), ("b.knob", 1, None))
+    base = results(run, ("a.knob", 1, removal(run, "sync")), ("b.knob", 1, None))
     silent = results(run, ("c.knob", 1, None))
     (rule, finding), *_ = silent.findings
     finding = replace(finding, fixes=(replace(finding.fixes[0], unpredicted=""),))
-    entry = whatif_entry(run, replace(found, findings=(*found.findings, (rule, finding))))
+    entry = whatif_entry(run, replace(base, findings=(*base.findings, (rule, finding))))
     assert [(fix.finding, fix.reason) for fix in entry.unknown] == [("GD001", "nobody knows")]
 
 

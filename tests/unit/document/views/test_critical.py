@@ -52,7 +52,7 @@ def path(*lengths: int, phases: str = "") -> list[Segment]:
     ]
 
 
-def told(segments: list[Segment]) -> list[tuple[str, int, int]]:
+def stretches(segments: list[Segment]) -> list[tuple[str, int, int]]:
     return [(s.name, s.start_ns, s.end_ns) for s in segments]
 
 
@@ -65,8 +65,8 @@ def test_as_many_as_fit_stay_as_they_are() -> None:
 
 def test_names_are_given_up_before_any_time_moves() -> None:
     segments = path(5, 5, 5, 5, phases="aabb")
-    assert told(thinned(segments, 3)) == [("a", 1000, 1010), ("b", 1010, 1020)]
-    assert told(thinned(segments, 2)) == [("a", 1000, 1010), ("b", 1010, 1020)]
+    assert stretches(thinned(segments, 3)) == [("a", 1000, 1010), ("b", 1010, 1020)]
+    assert stretches(thinned(segments, 2)) == [("a", 1000, 1010), ("b", 1010, 1020)]
 
 
 @pytest.mark.parametrize(
@@ -80,4 +80,4 @@ def test_names_are_given_up_before_any_time_moves() -> None:
 def test_the_shortest_are_given_to_their_neighbours(
     lengths: tuple[int, ...], expected: list[tuple[str, int, int]]
 ) -> None:
-    assert told(thinned(path(*lengths), 2)) == expected
+    assert stretches(thinned(path(*lengths), 2)) == expected

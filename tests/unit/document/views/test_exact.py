@@ -26,8 +26,8 @@ def steps(*seconds: float, begin_s: float = 0.0) -> TraceBuilder:
     return build
 
 
-def why(analysis: Analysis, *named: list[int]) -> list[tuple[str, int | None]]:
-    return [(window.why, window.step) for window in exact_windows(analysis, named)]
+def why(analysis: Analysis, *cited_steps: list[int]) -> list[tuple[str, int | None]]:
+    return [(window.why, window.step) for window in exact_windows(analysis, cited_steps)]
 
 
 def drawn(drawing: Exact) -> list[tuple[str, float | None, float | None]]:
