@@ -52,16 +52,16 @@ def test_a_rule_that_fails_finds_nothing() -> None:
 
 
 def test_a_rule_is_asked_once_however_many_want_its_answer() -> None:
-    view, asked = view_of(run()), []
+    view, views = view_of(run()), []
 
     def check(view: RunView) -> Passed:
-        asked.append(view)
+        views.append(view)
         return Passed("")
 
     rule = cast(RuleFile, SimpleNamespace(RULE=gd002_data_starvation.RULE, check=check))
     assert finding_of(rule, view) is finding_of(rule, view) is None
     assert run_rules(view, [rule]).passed == ((rule.RULE, Passed("")),)
-    assert [narrow.unrestricted for narrow in asked] == [view]
+    assert [narrow.unrestricted for narrow in views] == [view]
 
 
 def test_the_same_knob_is_the_same_fix() -> None:

@@ -76,16 +76,16 @@ def test_the_memory_of_a_model_is_known_where_it_lies(build: TraceBuilder, known
     assert (room_for(RunView.of(build.build()), GIB) is not None) is known
 
 
-@pytest.mark.parametrize(("ranks", "said"), [(1, "for 1 rank fits"), (2, "for 2 ranks fits")])
+@pytest.mark.parametrize(("ranks", "words"), [(1, "for 1 rank fits"), (2, "for 2 ranks fits")])
 def test_half_of_the_least_that_was_free_on_the_host_is_the_most_that_fits(
-    ranks: int, said: str
+    ranks: int, words: str
 ) -> None:
     view = RunView.of(on_host([32.0, 16.0, 24.0], ranks=ranks).build())
     at_most, more = room_for(view, 8 * GIB / ranks), room_for(view, 8 * GIB / ranks + 1)
     assert at_most is not None
     assert more is not None
     assert (at_most.fits, more.fits) == (True, False)
-    assert f"8.00 GiB more {said} into 50% of the 16.0 GiB that were free" in at_most.text
+    assert f"8.00 GiB more {words} into 50% of the 16.0 GiB that were free" in at_most.text
     assert [e.value for e in at_most.evidence] == [16.0, 8.0]
 
 
@@ -105,10 +105,12 @@ def test_a_gpu_is_filled_to_nine_tenths_of_what_the_fullest_has() -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "known"), [(1, 1), (0, None), (-1, None), (True, None), ("7", None)]
+    ("parameters", "known"), [(1, 1), (0, None), (-1, None), (True, None), ("7", None)]
 )
-def test_the_size_of_a_model_is_a_whole_number_above_nought(said: Any, known: int | None) -> None:
-    config = {"model_parameters": said, "model_num_hidden_layers": 2}
+def test_the_size_of_a_model_is_a_whole_number_above_nought(
+    parameters: Any, known: int | None
+) -> None:
+    config = {"model_parameters": parameters, "model_num_hidden_layers": 2}
     size = model_size(RunView.of(TraceBuilder(config=config).build()))
     assert (size.parameters, size.layers, size.hidden) == (known, 2, None)
 

@@ -69,7 +69,7 @@ UNKNOWN = Exit(state="unknown", code=None)
 
 
 @pytest.mark.parametrize(
-    ("signal", "build", "said"),
+    ("signal", "build", "message"),
     [
         (STEPS, short(), "at least 3 steps after the warm-up: record a longer run"),
         (STEPS, unmarked(), "steps and phases: the job marks none, see GD075"),
@@ -88,13 +88,13 @@ UNKNOWN = Exit(state="unknown", code=None)
     ],
 )
 def test_what_our_own_recording_lacks_is_not_advised_to_be_recorded_again(
-    signal: Signal, build: TraceBuilder, said: str
+    signal: Signal, build: TraceBuilder, message: str
 ) -> None:
-    assert lacked(signal, build) == said
+    assert lacked(signal, build) == message
 
 
 @pytest.mark.parametrize(
-    ("signal", "build", "said"),
+    ("signal", "build", "message"),
     [
         (GPU_MEMORY, short(), f"GPU memory samples: {INSTEAD}"),
         (COLLECTIVES, short(), f"collectives of several ranks: {INSTEAD}"),
@@ -114,9 +114,9 @@ def test_what_our_own_recording_lacks_is_not_advised_to_be_recorded_again(
     ],
 )
 def test_what_someone_elses_file_lacks_is_to_be_recorded_by_us(
-    signal: Signal, build: TraceBuilder, said: str
+    signal: Signal, build: TraceBuilder, message: str
 ) -> None:
-    assert lacked(signal, build, LOG) == said
+    assert lacked(signal, build, LOG) == message
 
 
 def test_two_signals_that_come_the_same_way_are_said_once() -> None:

@@ -100,20 +100,20 @@ OUT_OF_MEMORY = "OutOfMemoryError: CUDA out of memory. Tried to allocate 2 GiB"
 
 
 @pytest.mark.parametrize(
-    ("error", "ran_out", "told"),
+    ("error", "ran_out", "reported"),
     [
         (OUT_OF_MEMORY, False, False),  # GD074 tells it, with the same advice
         (OUT_OF_MEMORY, True, True),
         ("KeyError: 'image'", False, True),
     ],
 )
-def test_a_run_that_memory_ended_is_told_of_once(error: str, ran_out: bool, told: bool) -> None:
+def test_a_run_that_memory_ended_is_told_of_once(error: str, ran_out: bool, reported: bool) -> None:
     build = full()
     build.exit = Exit(state="failed", code=1)
     build.row(Kind.INSTANT, 1, f"error/train/{error}", 50.0, 50.0)
     if ran_out:
         build.series("memory/out_of_memory/train", "", [50.0], [1e9], scope="counter", rank=1)
-    if told:
+    if reported:
         assert finding_by(rule, build).phases == ("train",)
     else:
         answer = judged(rule, build)

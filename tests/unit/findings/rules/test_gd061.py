@@ -38,14 +38,14 @@ def test_unknown_settings() -> None:
 
 
 @pytest.mark.parametrize(
-    ("reward", "told"), [(0.0, True), (1.0, True), (-0.1, False), (1.1, False)]
+    ("reward", "mentioned"), [(0.0, True), (1.0, True), (-0.1, False), (1.1, False)]
 )
 def test_only_rewards_of_right_or_wrong_say_how_many_groups_are_equal(
-    reward: float, told: bool
+    reward: float, mentioned: bool
 ) -> None:
     build = learner({"reward": reward}, knobs={"rollout.num_generations": 2})
     texts = [evidence.text for evidence in finding_in(build, "GD061").evidence]
-    assert any("expected to have equal rewards" in text for text in texts) is told
+    assert any("expected to have equal rewards" in text for text in texts) is mentioned
 
 
 @pytest.mark.parametrize("count", [0, "auto", None, 4.0])

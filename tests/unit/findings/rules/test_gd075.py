@@ -63,8 +63,8 @@ def test_nobody_is_told_to_record_what_was_just_recorded() -> None:
     assert not [text for text in texts if "record with" in text]
     assert "steps and phases: the job marks none, see GD075" in texts
     assert any("`grpo-doctor run` saw none" in text for text in texts)
-    said = "No phases: the command marks none, so only its machine was seen."
-    assert document.summary.verdict == said
+    expected = "No phases: the command marks none, so only its machine was seen."
+    assert document.summary.verdict == expected
 
 
 def test_the_libraries_that_it_loads_come_first() -> None:

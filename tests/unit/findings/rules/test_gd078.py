@@ -182,13 +182,13 @@ def test_either_waiting_or_throwing_out_is_enough(
     running: float, waiting: float, preemptions: float, harm: bool
 ) -> None:
     build = even({"rollout": 10.0}, knobs={"vllm.mode": "server"})
-    said = {
+    gauges = {
         "requests_running": running,
         "requests_waiting": waiting,
         "kv_cache": 95.0,
         "preemptions": preemptions,
     }
-    for name, number in said.items():
+    for name, number in gauges.items():
         unit = UNITS.get(f"server.{name}", "count")
         build.series(f"server.{name}", unit, [0.0, 40.0], [number] * 2, scope="server", pid=700)
     if harm:

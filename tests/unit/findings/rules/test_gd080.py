@@ -104,8 +104,10 @@ def test_it_costs_no_more_than_the_ranks_wait_for_rollouts() -> None:
 
 def test_one_server_or_a_sum_over_all_shares_nothing() -> None:
     assert "two servers" in not_applicable(served(beside_servers(), requests_running=9.0), "GD080")
-    asked = served(served(beside_servers(), requests_running=9.0), pid=None, requests_running=9.0)
-    assert "two servers" in not_applicable(asked, "GD080")
+    with_total = served(
+        served(beside_servers(), requests_running=9.0), pid=None, requests_running=9.0
+    )
+    assert "two servers" in not_applicable(with_total, "GD080")
     assert "`server.requests_running`" in missing(beside_servers(), "GD080")
 
 
@@ -119,8 +121,8 @@ def exact(*servers: dict[str, list[float]]) -> TraceBuilder:
     """Steps of ten seconds, and what each server said every two seconds, again and again."""
     build = even({"rollout": 10.0}, knobs={"vllm.mode": "server"})
     times = [2.0 * n for n in range(20)] + [40.0]
-    for index, said in enumerate(servers):
-        for name, values in said.items():
+    for index, gauges in enumerate(servers):
+        for name, values in gauges.items():
             repeated = (values * 20)[:20]
             unit = UNITS.get(f"server.{name}", "count")
             build.series(

@@ -98,12 +98,12 @@ def shuffled(trace: Trace, seed: int) -> tuple[Trace, dict[int, int]]:
     order = [p.rank for p in trace.processes]
     random.Random(seed).shuffle(order)
     moved = dict(zip([p.rank for p in trace.processes], order, strict=True))
-    place = np.argsort([moved[p.rank] for p in trace.processes])
-    position = np.argsort(place).astype(np.int32)
+    old_by_new = np.argsort([moved[p.rank] for p in trace.processes])
+    position = np.argsort(old_by_new).astype(np.int32)
     spans = in_order(dataclasses.replace(trace.spans, process=position[trace.spans.process]))
     processes = tuple(
         dataclasses.replace(trace.processes[old], index=new, rank=moved[trace.processes[old].rank])
-        for new, old in enumerate(place)
+        for new, old in enumerate(old_by_new)
     )
     series = tuple(
         s if s.rank is None else dataclasses.replace(s, rank=moved[s.rank]) for s in trace.series

@@ -147,7 +147,7 @@ def at_and_inside(
     return at, inside
 
 
-def told(answer: Answer) -> object:
+def visible_part(answer: Answer) -> object:
     """What a user sees of an answer, less the digits of numbers."""
     if not isinstance(answer, Finding):
         return type(answer)
@@ -207,22 +207,26 @@ def _put(patch: pytest.MonkeyPatch, constant: tuple[Any, str, str | None], value
 def _those_compared(
     rule: RuleFile,
     view: RunView,
-    named: list[tuple[Any, str, str | None, float]],
+    candidates: list[tuple[Any, str, str | None, float]],
     monkeypatch: pytest.MonkeyPatch,
 ) -> list[tuple[Any, str, str | None, float]]:
     """The constants that the rule compares with anything; all, where that cannot be told at once.
 
     One look instead of one for each: most of the shared ones are other rules'.
     """
-    remembering = [compared(value) for *_, value in named]
+    remembering = [compared(value) for *_, value in candidates]
     with monkeypatch.context() as patch:
-        for (*constant, _), remembers in zip(named, remembering, strict=True):
+        for (*constant, _), remembers in zip(candidates, remembering, strict=True):
             _put(patch, cast("Any", tuple(constant)), remembers)
         try:
             rule.check(view)
         except TypeError:
-            return named
-    return [it for it, remembers in zip(named, remembering, strict=True) if remembers.measured]
+            return candidates
+    return [
+        candidate
+        for candidate, remembers in zip(candidates, remembering, strict=True)
+        if remembers.measured
+    ]
 
 
 def _put_at_thresholds(
@@ -231,15 +235,15 @@ def _put_at_thresholds(
     view = RunView.of(build.build())
     if any(not signal.present(view.analysis) for signal in rule.RULE.needs):
         return
-    named = [(m, *constant) for m in (cast("Any", rule), *SHARED) for constant in constants(m)]
-    for module, name, key, value in _those_compared(rule, view, named, monkeypatch):
+    candidates = [(m, *constant) for m in (cast("Any", rule), *SHARED) for constant in constants(m)]
+    for module, name, key, value in _those_compared(rule, view, candidates, monkeypatch):
 
         def answer(
             threshold: float, module: Any = module, name: str = name, key: str | None = key
         ) -> object:
             with monkeypatch.context() as patch:
                 _put(patch, (module, name, key), threshold)
-                return told(rule.check(view))
+                return visible_part(rule.check(view))
 
         remembering = compared(value)
         try:
