@@ -130,7 +130,7 @@ def test_a_file_whose_processes_all_step_leaves_none_out(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize(
-    ("said", "name", "rank"),
+    ("fields", "name", "rank"),
     [
         ({"rank": 3}, "traces-r5.jsonl", 3), ({}, "traces-r5.jsonl", 5), ({}, "other.jsonl", 0),
         ({"rank": 0}, "traces-r5.jsonl", 0), ({"rank": -1}, "traces-r5.jsonl", 0),
@@ -138,9 +138,9 @@ def test_a_file_whose_processes_all_step_leaves_none_out(tmp_path: Path) -> None
     ],
 )  # fmt: skip
 def test_the_rank_is_what_events_say_or_else_the_file(
-    said: dict[str, int], name: str, rank: int, tmp_path: Path
+    fields: dict[str, int], name: str, rank: int, tmp_path: Path
 ) -> None:
-    trace = load(written(tmp_path / name, [event("train.rollout", 1.0, 2.0, **said)]))
+    trace = load(written(tmp_path / name, [event("train.rollout", 1.0, 2.0, **fields)]))
     assert trace.ranks == (rank,)
     assert trace.processes[0].os_pid == 77
 

@@ -105,13 +105,13 @@ def test_what_was_done_beside_a_step_comes_after_it() -> None:
 
 def numbered(*numbers: int) -> StepLog:
     log = StepLog()
-    for place, number in enumerate(numbers):
-        log.add(LoggedStep(number, 1.0, metrics={"loss": float(place)}))
+    for index, number in enumerate(numbers):
+        log.add(LoggedStep(number, 1.0, metrics={"loss": float(index)}))
     return log
 
 
 @pytest.mark.parametrize(
-    ("numbers", "kept", "abandoned"),
+    ("numbers", "expected", "abandoned"),
     [
         ((1, 2, 3), [(1, 0), (2, 1), (3, 2)], 0),
         ((1, 2, 3, 2), [(1, 0), (2, 3)], 2),
@@ -123,10 +123,10 @@ def numbered(*numbers: int) -> StepLog:
     ],
 )
 def test_what_a_run_said_of_steps_that_it_does_again_is_left_out(
-    numbers: tuple[int, ...], kept: list[tuple[int, int]], abandoned: int
+    numbers: tuple[int, ...], expected: list[tuple[int, int]], abandoned: int
 ) -> None:
     log = numbered(*numbers)
-    assert [(step.number, step.metrics["loss"]) for step in log.steps.values()] == kept
+    assert [(step.number, step.metrics["loss"]) for step in log.steps.values()] == expected
     notes = (f"The run went back; {abandoned} steps from before that are left out.",)
     assert log.notes == (notes if abandoned else ())
 

@@ -267,9 +267,9 @@ def test_how_many_steps_a_row_is_of(steps: tuple[int, ...], text: str | None) ->
 def test_where_time_goes_is_open_without_timed_functions(
     phases: tuple[tuple[str, float], ...], limited: bool
 ) -> None:
-    said = facts("a log", Path("x/y"), [LoggedStep(1, 1.0, phases)], ())
-    assert (said.limits == LIMITS) is limited
-    assert set(said.spans) == {name for name, _ in phases}
+    log_facts = facts("a log", Path("x/y"), [LoggedStep(1, 1.0, phases)], ())
+    assert (log_facts.limits == LIMITS) is limited
+    assert set(log_facts.spans) == {name for name, _ in phases}
 
 
 @pytest.mark.parametrize(
@@ -328,8 +328,8 @@ def test_ms_swifts_log_is_known_by_its_progress(text: str, known: bool) -> None:
 def test_what_the_whole_training_took_is_told_a_step(global_step: int, tmp_path: Path) -> None:
     path = tmp_path / "trainer_state.json"
     path.write_text(state_text(trl_row(1), {"train_runtime": 400.0}, global_step=global_step))
-    said = any("10 s a step" in note for note in load(path).run.notes)
-    assert said is (global_step == 40)
+    mentioned = any("10 s a step" in note for note in load(path).run.notes)
+    assert mentioned is (global_step == 40)
 
 
 def test_rows_without_a_step_and_those_of_the_whole_run_are_no_steps(tmp_path: Path) -> None:

@@ -158,9 +158,11 @@ def test_it_stays_a_log_in_a_trace_file(tmp_path: Path) -> None:
 
 def test_the_report_says_what_a_log_can_not_tell(tmp_path: Path) -> None:
     document = build_document(loaded(tmp_path, COMMAND, *(step_line(n) for n in range(1, 13))))
-    said = {entry.id: entry.missing for entry in document.not_run}
+    missing_by_rule = {entry.id: entry.missing for entry in document.not_run}
     for rule in ("GD002", "GD004", "GD006", "GD035"):
-        assert "not in a verl console log; record with `grpo-doctor run" in said[rule], rule
+        assert "not in a verl console log; record with `grpo-doctor run" in missing_by_rule[rule], (
+            rule
+        )
     assert any(text.startswith("Ranks:") for text in document.summary.not_judged)
     assert document.summary.accounting == {}
     assert not document.rule_errors

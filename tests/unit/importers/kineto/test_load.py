@@ -14,7 +14,7 @@ from tests.unit.importers.kineto_files import annotation, kernel, rank_events, t
 
 
 @pytest.mark.parametrize(
-    ("head", "found"),
+    ("head", "recognised"),
     [
         (b'{"traceEvents": [', True),
         (b' \n{"deviceProperties": [', True),
@@ -27,11 +27,11 @@ from tests.unit.importers.kineto_files import annotation, kernel, rank_events, t
         (b"", False),
     ],
 )
-def test_a_trace_is_known_by_how_it_begins(head: bytes, found: bool, tmp_path: Path) -> None:
-    assert recognises(tmp_path / "x.json", head) is found
+def test_a_trace_is_known_by_how_it_begins(head: bytes, recognised: bool, tmp_path: Path) -> None:
+    assert recognises(tmp_path / "x.json", head) is recognised
     (tmp_path / "inner").mkdir()
     (tmp_path / "inner" / "x.json").write_bytes(head)
-    assert recognises(tmp_path, b"") is found
+    assert recognises(tmp_path, b"") is recognised
 
 
 def test_a_folder_without_such_files_is_none(tmp_path: Path) -> None:
@@ -80,14 +80,14 @@ def test_files_that_do_not_say_their_rank_get_the_next_that_is_free(tmp_path: Pa
 
 
 @pytest.mark.parametrize(
-    ("world_size", "told", "lacking"),
+    ("world_size", "ranks", "lacking"),
     [(0, 1, None), (1, 1, None), (2, 2, "1 of 2"), (-3, 1, None), ((1 << 20) + 1, 1, None)],
 )
 def test_ranks_without_a_file_are_told(
-    world_size: int, told: int, lacking: str | None, tmp_path: Path
+    world_size: int, ranks: int, lacking: str | None, tmp_path: Path
 ) -> None:
     trace = load(write(tmp_path / "x.json", text_of(rank_events(), world_size=world_size)))
-    assert trace.run.world_size == told
+    assert trace.run.world_size == ranks
     assert trace.run.origin is not None
     limits = " ".join(trace.run.origin.limits)
     assert ("Other ranks" in limits) is (lacking is not None)
@@ -137,6 +137,6 @@ def test_what_is_left_out_and_lost_is_told(tmp_path: Path) -> None:
 
 
 def test_a_version_of_nccl_is_told(tmp_path: Path) -> None:
-    said = {"distributedInfo": {"nccl_version": "2.27.3"}, "traceEvents": rank_events()}
-    assert load(write(tmp_path / "x.json", json.dumps(said))).run.versions == {"nccl": "2.27.3"}
+    content = {"distributedInfo": {"nccl_version": "2.27.3"}, "traceEvents": rank_events()}
+    assert load(write(tmp_path / "x.json", json.dumps(content))).run.versions == {"nccl": "2.27.3"}
     assert load(write(tmp_path / "y.json", text_of(rank_events()))).run.versions == {}

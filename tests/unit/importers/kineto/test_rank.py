@@ -27,7 +27,7 @@ def read(folder: Path, *events: dict[str, Any], name: str = "x.json", **head: An
 
 
 @pytest.mark.parametrize(
-    ("name", "said", "rank"),
+    ("name", "distributed_info", "rank"),
     [
         ("x.json", {"rank": 3}, 3),
         ("rank5.json", {"rank": 3}, 3),
@@ -44,14 +44,14 @@ def read(folder: Path, *events: dict[str, Any], name: str = "x.json", **head: An
     ],
 )
 def test_the_rank_is_what_the_file_says_or_else_its_name(
-    name: str, said: dict[str, Any] | None, rank: int | None, tmp_path: Path
+    name: str, distributed_info: dict[str, Any] | None, rank: int | None, tmp_path: Path
 ) -> None:
-    head = {} if said is None else {"distributedInfo": said}
+    head = {} if distributed_info is None else {"distributedInfo": distributed_info}
     assert read(tmp_path, name=name, **head).rank == rank
 
 
 @pytest.mark.parametrize(
-    ("category", "name", "kept"),
+    ("category", "name", "is_range"),
     [
         ("user_annotation", "anything", True),
         ("Operator", "Optimizer.step#AdamW.step", True),
@@ -63,10 +63,10 @@ def test_the_rank_is_what_the_file_says_or_else_its_name(
     ],
 )
 def test_ranges_are_those_that_users_marked_and_those_that_pytorch_marks_itself(
-    category: str, name: str, kept: bool, tmp_path: Path
+    category: str, name: str, is_range: bool, tmp_path: Path
 ) -> None:
     file = read(tmp_path, complete(category, name, 10.0, 5.0))
-    assert file.ranges == ([Range(name, 10.0, 5.0, THREAD)] if kept else [])
+    assert file.ranges == ([Range(name, 10.0, 5.0, THREAD)] if is_range else [])
     assert file.steps == []
 
 
@@ -85,7 +85,7 @@ def test_steps_are_ranges_with_a_number(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "kept"),
+    ("change", "is_valid"),
     [
         ({}, True),
         ({"ph": "B"}, False),
@@ -98,10 +98,10 @@ def test_steps_are_ranges_with_a_number(tmp_path: Path) -> None:
     ],
 )
 def test_what_has_no_possible_time_or_is_no_whole_event_is_left_out(
-    change: dict[str, Any], kept: bool, tmp_path: Path
+    change: dict[str, Any], is_valid: bool, tmp_path: Path
 ) -> None:
     file = read(tmp_path, {**annotation("train", 10.0, 5.0), **change})
-    assert bool(file.ranges) is kept
+    assert bool(file.ranges) is is_valid
     assert file.events == 1
 
 
