@@ -12,21 +12,26 @@ ILL = Case("ill", has=frozenset({"GD001"}), may=frozenset({"GD002"}), strength="
 WELL = Case("healthy: one")
 
 
-def said(case: Case, *rules: str, severity: str = "low") -> Said:
+def outcome(case: Case, *rules: str, severity: str = "low") -> Said:
     return Said(case, dict.fromkeys(rules, severity), 1.0)
 
 
 def test_recall_counts_ill_runs_and_precision_findings() -> None:
     total = score(
-        [said(ILL, "GD001", "GD002"), said(ILL, "GD009"), said(WELL), said(WELL, "GD009")]
+        [
+            outcome(ILL, "GD001", "GD002"),
+            outcome(ILL, "GD009"),
+            outcome(WELL),
+            outcome(WELL, "GD009"),
+        ]
     )
     assert (total.ill, total.recalled, total.recall) == (2, 1, 0.5)
     assert (total.true_findings, total.false_findings, total.precision) == (2, 2, 0.5)
 
 
 def test_a_grave_finding_on_a_healthy_run_is_an_alarm() -> None:
-    assert score([said(WELL, "GD009", severity="high")]).healthy_alarms == 1
-    assert score([said(ILL, "GD009", severity="high")]).healthy_alarms == 0
+    assert score([outcome(WELL, "GD009", severity="high")]).healthy_alarms == 1
+    assert score([outcome(ILL, "GD009", severity="high")]).healthy_alarms == 0
 
 
 def test_a_run_that_failed_counts_nowhere_and_is_shown() -> None:
@@ -54,6 +59,6 @@ def test_the_set_is_large_enough_and_names_rules_that_exist() -> None:
 
 
 def test_the_table_has_a_row_per_illness() -> None:
-    page = section([said(ILL, "GD001"), said(WELL)], "bench")
+    page = section([outcome(ILL, "GD001"), outcome(WELL)], "bench")
     assert "| ill | GD001 | yes |" in page
     assert "| healthy | none | 1 of 1 |" in page
