@@ -7,7 +7,7 @@ from grpo_doctor_reports.families import families, severities
 from grpo_doctor_reports.finding_model import Finding
 
 
-def found(*rows: tuple[str, str, str]) -> list[Finding]:
+def findings_of(*rows: tuple[str, str, str]) -> list[Finding]:
     listed: list[dict[str, Any]] = [
         {"id": rule, "family": family, "severity": severity} for rule, family, severity in rows
     ]
@@ -16,7 +16,9 @@ def found(*rows: tuple[str, str, str]) -> list[Finding]:
 
 def test_families_come_in_the_order_of_their_gravest_finding() -> None:
     groups = families(
-        found(("GD003", "data", "high"), ("GD004", "rollout", "high"), ("GD005", "data", "low"))
+        findings_of(
+            ("GD003", "data", "high"), ("GD004", "rollout", "high"), ("GD005", "data", "low")
+        )
     )
     assert [(g.key, g.title, [f.id for f in g.findings]) for g in groups] == [
         ("data", "Data", ["GD003", "GD005"]),
@@ -25,10 +27,10 @@ def test_families_come_in_the_order_of_their_gravest_finding() -> None:
 
 
 def test_a_family_that_is_not_ours_is_other() -> None:
-    assert [group.key for group in families(found(("GD003", '"><x', "high")))] == ["other"]
-    assert [group.key for group in families(found(("GD003", "", "high")))] == ["other"]
+    assert [group.key for group in families(findings_of(("GD003", '"><x', "high")))] == ["other"]
+    assert [group.key for group in families(findings_of(("GD003", "", "high")))] == ["other"]
 
 
 def test_severities_that_occur_are_counted_gravest_first() -> None:
     rows = (("a", "", "low"), ("b", "", "high"), ("c", "", "low"), ("d", "", "made up"))
-    assert severities(found(*rows)) == [("high", 1), ("low", 2), ("info", 1)]
+    assert severities(findings_of(*rows)) == [("high", 1), ("low", 2), ("info", 1)]

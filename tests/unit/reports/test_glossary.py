@@ -12,4 +12,4 @@ PAGE = Path(__file__).parents[3] / "docs/glossary.md"
 def test_the_docs_have_every_word_of_the_report() -> None:
     rows = PAGE.read_text(encoding="utf-8").splitlines()
     assert not [term for term, meaning in TERMS if f"| {term} | {meaning} |" not in rows]
-    assert not [name for name, said in PHASE_MEANINGS if f"| `{name}` | {said} |" not in rows]
+    assert not [name for name, meaning in PHASE_MEANINGS if f"| `{name}` | {meaning} |" not in rows]

@@ -79,8 +79,8 @@ def drawn(steps: int, **series: list[float | None]) -> tuple[list[str], str]:
 
 @pytest.mark.parametrize(("count", "note"), [(24, ""), (25, "1 more metric not drawn.")])
 def test_two_dozen_metrics_are_drawn(count: int, note: str) -> None:
-    labels, said = drawn(2, **dict.fromkeys((f"m{at:02}" for at in range(count)), RISES))
-    assert (len(labels), said) == (24, note)
+    labels, shown_note = drawn(2, **dict.fromkeys((f"m{at:02}" for at in range(count)), RISES))
+    assert (len(labels), shown_note) == (24, note)
 
 
 @pytest.mark.parametrize(("count", "more"), [(16, ""), (17, " and 1 more"), (20, " and 4 more")])

@@ -71,7 +71,7 @@ def test_without_a_rank_a_step_or_a_number_there_is_no_chart(heatmap: dict[str, 
     assert drawn(**heatmap) is None
 
 
-def said(**means: Any) -> str:
+def summary(**means: Any) -> str:
     chart = drawn(**TWO, means=means)
     assert chart is not None
     return chart.summary.removesuffix("The longest own work in a step is 4 s (rank 0, step 4).")
@@ -79,7 +79,7 @@ def said(**means: Any) -> str:
 
 def test_who_works_longest_is_said_of_several_ranks() -> None:
     means = {"ranks": [0, 7], "own_seconds": [1.0, 2.0], "wait_seconds": [3.0, 0.5]}
-    assert said(**means) == (
+    assert summary(**means) == (
         "Own work per step is 1.50 s in the mean of 2 ranks, most on rank 7 with 2 s. "
         "Mean wait per step runs from 500 ms (rank 7) to 3 s (rank 0). "
     )
@@ -87,10 +87,10 @@ def test_who_works_longest_is_said_of_several_ranks() -> None:
 
 def test_of_one_rank_there_is_nothing_to_compare() -> None:
     alone: dict[str, Any] = {"ranks": [0], "own_seconds": [1.0], "wait_seconds": [3.0]}
-    assert said(**alone) == "Own work per step is 1 s in the mean. "
+    assert summary(**alone) == "Own work per step is 1 s in the mean. "
     means = {"ranks": [0, 7], "own_seconds": [1.0, None], "wait_seconds": [None, 0.5]}
-    assert said(**means) == "Own work per step is 1 s in the mean. "
-    assert said(ranks=[0, 7]) == ""
+    assert summary(**means) == "Own work per step is 1 s in the mean. "
+    assert summary(ranks=[0, 7]) == ""
 
 
 def test_the_longest_cell_is_named() -> None:

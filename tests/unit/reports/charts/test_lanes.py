@@ -192,8 +192,8 @@ def window(why: str, step: int | None = None, at: float = 0.0) -> dict[str, Any]
 
 def exact(*windows: dict[str, Any], **more: Any) -> Chart:
     lane = {"rank": 0, "name": [0], "depth": [0], "start_s": [0.0], "end_s": [1.0], "meeting": [-1]}
-    found = {"windows": list(windows), "names": ["train"], "lanes": [lane], **more}
-    return drawn(timeline={"exact": found})
+    drawing = {"windows": list(windows), "names": ["train"], "lanes": [lane], **more}
+    return drawn(timeline={"exact": drawing})
 
 
 def test_windows_are_gone_to_by_their_names_in_this_order() -> None:
