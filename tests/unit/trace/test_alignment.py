@@ -144,7 +144,7 @@ def test_a_step_that_never_ended_is_on_the_main_thread_and_has_its_number(
 
 
 @pytest.mark.parametrize(
-    ("thread", "kind", "over_s", "kept"),
+    ("thread", "kind", "over_s", "is_valid"),
     [
         (layout.THREAD_SLOTS - 1, layout.SPAN, 9, True),
         (layout.THREAD_SLOTS, layout.SPAN, 9, False),
@@ -154,11 +154,11 @@ def test_a_step_that_never_ended_is_on_the_main_thread_and_has_its_number(
     ],
 )
 def test_a_record_that_can_not_be_is_left_out(
-    tmp_path: Path, thread: int, kind: int, over_s: int, kept: bool
+    tmp_path: Path, thread: int, kind: int, over_s: int, is_valid: bool
 ) -> None:
     record(tmp_path, 0, (("rollout", 5, over_s, thread, kind),), 0, facts=facts())
     content = read_span_file(tmp_path / "ranks" / "00000.spans")
-    assert (len(content.records), content.damaged) == ((1, 0) if kept else (0, 1))
+    assert (len(content.records), content.damaged) == ((1, 0) if is_valid else (0, 1))
 
 
 @pytest.mark.parametrize("started_s", [0, 3_599, 3_600, 3_601, 86_401])
@@ -176,16 +176,16 @@ def test_what_a_process_did_before_it_recorded_counts_where_that_is_an_hour_at_m
 
 
 @pytest.mark.parametrize(
-    ("kind", "kept"), [(layout.COUNTER, 1), (layout.SPAN, 0), (layout.COLLECTIVE, 0)]
+    ("kind", "records"), [(layout.COUNTER, 1), (layout.SPAN, 0), (layout.COLLECTIVE, 0)]
 )
-def test_only_counters_may_have_no_value(tmp_path: Path, kind: int, kept: int) -> None:
+def test_only_counters_may_have_no_value(tmp_path: Path, kind: int, records: int) -> None:
     record(tmp_path, 0, (("x", 5, 6, 0, kind),), 0, facts=facts())
     path = tmp_path / "ranks" / "00000.spans"
     data, offset = bytearray(path.read_bytes()), layout.HEADER_BYTES + layout.SEGMENT_HEADER_BYTES
     begin, over, _, *rest = layout.RECORD.unpack_from(data, offset)
     layout.RECORD.pack_into(data, offset, begin, over, float("nan"), *rest)
     path.write_bytes(data)
-    assert len(read_span_file(path).records) == kept
+    assert len(read_span_file(path).records) == records
 
 
 @pytest.mark.parametrize(
@@ -280,21 +280,21 @@ def test_what_a_server_did_before_and_after_a_run_is_cut_off_to_the_moment() -> 
         build.span(0, name, start, over)
     spans = build.build().spans
     shifted = replace(spans, start_ns=spans.start_ns - 2 * S, end_ns=spans.end_ns - 2 * S)
-    kept = within_run(shifted, 7 * S)
-    assert (kept.start_ns // S).tolist() == [0, 1, 7]
-    assert (kept.end_ns // S).tolist() == [1, 7, 7]
+    inside = within_run(shifted, 7 * S)
+    assert (inside.start_ns // S).tolist() == [0, 1, 7]
+    assert (inside.end_ns // S).tolist() == [1, 7, 7]
 
 
-@pytest.mark.parametrize(("count", "kept"), [(8, 8), (9, 8), (100, 8)])
-def test_a_series_of_as_many_samples_as_may_be_is_kept_whole(count: int, kept: int) -> None:
+@pytest.mark.parametrize(("count", "limit"), [(8, 8), (9, 8), (100, 8)])
+def test_a_series_of_as_many_samples_as_may_be_is_kept_whole(count: int, limit: int) -> None:
     values = np.sin(np.arange(count))
     pairs = thin(Series("x", "", "host", "a", np.arange(count), values), 8)
-    assert len(pairs) <= kept
+    assert len(pairs) <= limit
     assert {min(pairs, key=lambda p: p[1])[1], max(pairs, key=lambda p: p[1])[1]} == {
         float(values.min()),
         float(values.max()),
     }
-    if count == kept:
+    if count == limit:
         assert [t for t, _ in pairs] == list(range(count))
 
 

@@ -54,7 +54,7 @@ ROWS = st.lists(st.tuples(*[st.integers(0, 3)] * 4), max_size=9)
 def ordered(rows: list[tuple[int, int, int, int]]) -> list[tuple[int, ...]]:
     """Process, begin, end and depth of rows that have these, put in order."""
     names = ("process", "start_ns", "end_ns", "depth")
-    table = {name: [row[place] for row in rows] for place, name in enumerate(names)}
+    table = {name: [row[column] for row in rows] for column, name in enumerate(names)}
     spans = in_order(spans_from({name: table.get(name, [0] * len(rows)) for name in DTYPES}))
     return list(zip(*(getattr(spans, name).tolist() for name in names)))
 

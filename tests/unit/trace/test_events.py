@@ -119,9 +119,9 @@ def test_what_is_nested_too_deeply_becomes_text(kind: type) -> None:
     value: Any = 1
     for _ in range(70):
         value = [value] if kind is list else {"a": value}
-    found, depth = events.finite(value), 0
-    while not isinstance(found, str):
-        found, depth = found[0] if kind is list else found["a"], depth + 1
+    nested, depth = events.finite(value), 0
+    while not isinstance(nested, str):
+        nested, depth = nested[0] if kind is list else nested["a"], depth + 1
     assert depth == 64
 
 
@@ -138,13 +138,13 @@ def test_as_many_samples_as_may_be_drawn_all_are() -> None:
 
 @given(st.lists(st.floats(), max_size=300), st.integers(2, 50))
 def test_thinning_keeps_the_extremes(values: list[float], at_most: int) -> None:
-    kept = events.thin(series(values), at_most)
+    thinned = events.thin(series(values), at_most)
     finite = [v for v in values if math.isfinite(v)]
-    assert len(kept) <= max(at_most, 2)
-    assert [t for t, _ in kept] == sorted(t for t, _ in kept)
+    assert len(thinned) <= max(at_most, 2)
+    assert [t for t, _ in thinned] == sorted(t for t, _ in thinned)
     if finite:
-        assert min(v for _, v in kept) == min(finite)
-        assert max(v for _, v in kept) == max(finite)
+        assert min(v for _, v in thinned) == min(finite)
+        assert max(v for _, v in thinned) == max(finite)
 
 
 def test_what_overlaps_goes_to_lanes_of_its_own() -> None:
@@ -160,5 +160,7 @@ def test_tracks_are_named_in_the_process_that_has_them(tmp_path: Path) -> None:
     path = tmp_path / "trace.json"
     write_trace(build.build(), path)
     rows = json.loads(path.read_text())["traceEvents"]
-    named = [(row["pid"], row["args"]["name"]) for row in rows if row["name"] == "thread_name"]
-    assert named == [(1000, "steps and phases"), (2000, "collectives"), (2000, "thread 3")]
+    track_names = [
+        (row["pid"], row["args"]["name"]) for row in rows if row["name"] == "thread_name"
+    ]
+    assert track_names == [(1000, "steps and phases"), (2000, "collectives"), (2000, "thread 3")]

@@ -75,14 +75,14 @@ def damage(data: bytes, chance: random.Random) -> bytes:
     broken = bytearray(data)
     for _ in range(chance.randint(1, 4)):
         at = chance.randrange(len(broken) + 1)
-        way = chance.randrange(5)
-        if way == 0:
+        kind = chance.randrange(5)
+        if kind == 0:
             del broken[at:]
-        elif way == 1:
+        elif kind == 1:
             broken[at : at + chance.randint(1, 8)] = chance.randbytes(8)
-        elif way == 2:
+        elif kind == 2:
             broken[at:at] = broken[at : at + chance.randint(1, 50)]
-        elif way == 3:
+        elif kind == 3:
             del broken[at : at + chance.randint(1, 20)]
         else:
             colon = broken.find(b":", at)

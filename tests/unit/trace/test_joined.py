@@ -118,7 +118,7 @@ def test_what_a_server_says_itself_is_its_roles_while_the_run_lasts(tmp_path: Pa
 
 
 @pytest.mark.parametrize(
-    ("asked", "expected"),
+    ("addresses", "expected"),
     [
         ("127.0.0.1:8000", [5000]),  # the same server: its own say more
         ("localhost:8000", [5000]),
@@ -131,10 +131,10 @@ def test_what_a_server_says_itself_is_its_roles_while_the_run_lasts(tmp_path: Pa
     ],
 )
 def test_a_server_that_the_run_asked_too_counts_once(
-    tmp_path: Path, asked: str, expected: list[int | None]
+    tmp_path: Path, addresses: str, expected: list[int | None]
 ) -> None:
     ranks_in(tmp_path)
-    commanded(tmp_path, "trl", "grpo", "--vllm_server_base_url", *asked.split())
+    commanded(tmp_path, "trl", "grpo", "--vllm_server_base_url", *addresses.split())
     sampled(tmp_path, "a", "host.cpu", "server.requests_running")
     sampled(server_in(tmp_path), "a", "server.requests_running")
     trace = merge(tmp_path)
@@ -157,9 +157,9 @@ def test_what_held_when_the_run_began_and_ended_counts(
     times_s: list[int], expected: list[tuple[int, int]]
 ) -> None:
     times = np.array(times_s, dtype=np.int64)
-    said = Series("server.kv_cache", "%", "server", "a", times * S, times.astype(np.float64))
-    kept = series_within_run(said, 17 * S)
-    assert list(zip((kept.t_ns // S).tolist(), kept.values.tolist())) == expected
+    series = Series("server.kv_cache", "%", "server", "a", times * S, times.astype(np.float64))
+    clipped = series_within_run(series, 17 * S)
+    assert list(zip((clipped.t_ns // S).tolist(), clipped.values.tolist())) == expected
 
 
 def test_of_a_server_on_another_host_all_is_kept(tmp_path: Path) -> None:
@@ -197,21 +197,21 @@ def test_a_server_is_known_by_its_command_also_in_a_file(tmp_path: Path) -> None
 
 def test_of_servers_that_the_run_did_not_ask_all_is_kept(tmp_path: Path) -> None:
     ranks_in(tmp_path)
-    named = ("127.0.0.1:8000", "127.0.0.1:8001")
-    commanded(tmp_path, "trl", "grpo", "--vllm_server_base_url", *named)
+    addresses = ("127.0.0.1:8000", "127.0.0.1:8001")
+    commanded(tmp_path, "trl", "grpo", "--vllm_server_base_url", *addresses)
     sampled(tmp_path, "a", "host.cpu")
     sampled(server_in(tmp_path), "a", "server.requests_running")
     assert [pid for _, pid, _, _ in server_series(merge(tmp_path))] == [5000]
 
 
 @pytest.mark.parametrize(
-    ("asked", "expected"), [("127.0.0.1:8000", [None, 5000]), ("10.0.0.7:8000", [5000])]
+    ("address", "expected"), [("127.0.0.1:8000", [None, 5000]), ("10.0.0.7:8000", [5000])]
 )
 def test_a_server_on_another_host_is_not_at_this_hosts_own_address(
-    tmp_path: Path, asked: str, expected: list[int | None]
+    tmp_path: Path, address: str, expected: list[int | None]
 ) -> None:
     ranks_in(tmp_path)
-    commanded(tmp_path, "trl", "grpo", "--vllm_server_base_url", asked)
+    commanded(tmp_path, "trl", "grpo", "--vllm_server_base_url", address)
     sampled(tmp_path, "a", "host.cpu", "server.requests_running")
     sampled(server_in(tmp_path, host="b"), "b", "server.requests_running")
     assert [pid for _, pid, _, _ in server_series(merge(tmp_path))] == expected

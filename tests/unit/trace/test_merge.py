@@ -112,10 +112,12 @@ def test_what_never_ended_lasts_as_long_as_its_process_was_seen(tmp_path: Path) 
 
 def test_clocks_without_an_identity_are_the_wall_clocks(tmp_path: Path) -> None:
     for rank, boot_ns in ((0, UNIX), (1, UNIX + 100 * S)):
-        said = {key: value for key, value in facts(boot_ns=boot_ns).items() if key != "clock_id"}
+        own_facts = {
+            key: value for key, value in facts(boot_ns=boot_ns).items() if key != "clock_id"
+        }
         late = 100 * S * (rank == 0)
         write_recording(tmp_path, rank, [("step", 5 * S + late, 9 * S + late)], pid=4000 + rank,
-                        start_ns=S + late, closed_ns=11 * S + late, facts=said)  # fmt: skip
+                        start_ns=S + late, closed_ns=11 * S + late, facts=own_facts)  # fmt: skip
     trace = merge(tmp_path)
     assert trace.spans.start_ns[0] == trace.spans.start_ns[1]
     assert [p.clock_method for p in trace.processes] == ["wall clock"] * 2
@@ -362,8 +364,8 @@ def test_a_nan_that_was_said_stays_apart_from_a_metric_that_was_not(tmp_path: Pa
 
 def test_a_resumed_run_replaces_the_steps_that_it_repeats(tmp_path: Path) -> None:
     write_recording(tmp_path, 0, closed_ns=4 * S, facts=facts())
-    said = [(1, 0.1), (2, 0.2), (3, 9.0), (4, 9.0), (2, 0.25), (3, 0.3)]
-    lines = [f'{{"step":{step},"metrics":{{"reward":{value}}}}}' for step, value in said]
+    rewards = [(1, 0.1), (2, 0.2), (3, 9.0), (4, 9.0), (2, 0.25), (3, 0.3)]
+    lines = [f'{{"step":{step},"metrics":{{"reward":{value}}}}}' for step, value in rewards]
     lines.append('{"step":3,"metrics":{"eval_reward":1}}')  # more of the same step
     (tmp_path / "metrics.jsonl").write_text("\n".join(lines))
     trace = merge(tmp_path)

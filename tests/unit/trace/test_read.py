@@ -357,12 +357,12 @@ def test_a_span_that_never_ended_ends_where_its_process_did(path: Path) -> None:
     assert Kind(opened.kind[0]) is Kind.SPAN
 
 
-@pytest.mark.parametrize("place", ["missing.json", ".", "fifo"])
-def test_what_is_no_file(tmp_path: Path, place: str) -> None:
-    if place == "fifo":
-        os.mkfifo(tmp_path / place)
+@pytest.mark.parametrize("name", ["missing.json", ".", "fifo"])
+def test_what_is_no_file(tmp_path: Path, name: str) -> None:
+    if name == "fifo":
+        os.mkfifo(tmp_path / name)
     with pytest.raises(TraceError, match=re.escape(str(tmp_path))):
-        read_trace(tmp_path / place)
+        read_trace(tmp_path / name)
 
 
 def test_a_file_that_expands_without_end_is_given_up(

@@ -166,11 +166,11 @@ def test_the_file_is_private_whole_or_absent(tmp_path: Path) -> None:
     assert [p.name for p in tmp_path.iterdir()] == ["trace.json"]
 
 
-@pytest.mark.parametrize("place", ["missing/trace.json", ".", "file/trace.json"])
-def test_a_place_that_can_not_be_written_is_said(tmp_path: Path, place: str) -> None:
+@pytest.mark.parametrize("name", ["missing/trace.json", ".", "file/trace.json"])
+def test_a_place_that_can_not_be_written_is_said(tmp_path: Path, name: str) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(OutputError, match=r"can't write .*another place"):
-        write_trace(everything().build(), tmp_path / place)
+        write_trace(everything().build(), tmp_path / name)
     assert sorted(p.name for p in tmp_path.iterdir()) == ["file"]
     assert list(tmp_path.parent.glob("*.tmp")) == []
 

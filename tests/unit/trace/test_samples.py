@@ -55,12 +55,12 @@ def test_changes_hold_until_the_next_one(tmp_path: Path) -> None:
     )
 
 
-@pytest.mark.parametrize(("said", "host"), [({"host": "b"}, "b"), ({"host": ""}, "a"), ({}, "a")])
+@pytest.mark.parametrize(("fields", "host"), [({"host": "b"}, "b"), ({"host": ""}, "a"), ({}, "a")])
 def test_the_host_is_what_the_samples_say_or_else_the_files_name(
-    tmp_path: Path, said: dict[str, str], host: str
+    tmp_path: Path, fields: dict[str, str], host: str
 ) -> None:
     head = {key: value for key, value in HEAD.items() if key != "host"}
-    (samples,) = read(tmp_path, {**head, **said}, POWER, tick(2, t0=300))
+    (samples,) = read(tmp_path, {**head, **fields}, POWER, tick(2, t0=300))
     assert (samples.host, samples.series[0].host) == (host, host)
 
 

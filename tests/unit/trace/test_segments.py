@@ -44,8 +44,8 @@ def test_a_record_copied_while_it_was_written_is_read_again(tmp_path: Path) -> N
 
 
 def test_a_record_that_was_not_there_at_first_is_left_for_the_next_reading(tmp_path: Path) -> None:
-    one, torn = segment(1, (7, _WORD)), segment(1, (7, _WORD), (0, _WORD))
-    assert starts(live_segments(Changing(tmp_path, one, torn, torn), _SIZE)) == [7]
+    sound, torn = segment(1, (7, _WORD)), segment(1, (7, _WORD), (0, _WORD))
+    assert starts(live_segments(Changing(tmp_path, sound, torn, torn), _SIZE)) == [7]
 
 
 def test_a_segment_used_again_meanwhile_is_read_again(tmp_path: Path) -> None:
