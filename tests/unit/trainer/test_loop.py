@@ -40,7 +40,7 @@ class Trained:
         clock = {"tokens_per_second", "step_time", "eval_runtime"}
         target[number] = {name: value for name, value in values.items() if name not in clock}
 
-    def told(self, start: str) -> list[str]:
+    def lines_about(self, start: str) -> list[str]:
         return [line for line in self.lines if line.strip().startswith(start)]
 
 
@@ -93,11 +93,11 @@ def test_a_rollout_feeds_its_steps_and_no_others(training: Training) -> None:
     assert first["rewards/accuracy/mean"] + first["rewards/arithmetic/mean"] == pytest.approx(
         first["reward"]
     )
-    (rollout,) = trained.told("rollout")
+    (rollout,) = trained.lines_about("rollout")
     assert "transformers, 4 prompts x 4 completions of up to 6 tokens, for 2 optimizer" in rollout
-    (data,) = trained.told("data")
+    (data,) = trained.lines_about("data")
     assert "25 prompts; rewards 1 accuracy + 1 arithmetic" in data
-    assert "1 CPU rank, 1 thread each" in trained.told("ranks")[0]
+    assert "1 CPU rank, 1 thread each" in trained.lines_about("ranks")[0]
 
 
 def test_without_a_learning_rate_nothing_changes(training: Training) -> None:
@@ -118,7 +118,7 @@ def test_evaluations_leave_the_run_as_it_is(training: Training) -> None:
     assert list(evaluated.evaluations) == [3, 4]  # and after the last step
     assert evaluated.steps == plain.steps
     best = max(evaluated.evaluations, key=lambda n: evaluated.evaluations[n]["eval_reward"])
-    assert f"after step {best}" in evaluated.told("evaluation")[-1]
+    assert f"after step {best}" in evaluated.lines_about("evaluation")[-1]
 
 
 def test_a_run_goes_on_as_if_it_had_not_been_interrupted(
@@ -133,8 +133,8 @@ def test_a_run_goes_on_as_if_it_had_not_been_interrupted(
         later = range(step + 1, 5)
         assert resumed.steps == {number: straight.steps[number] for number in later}
         assert resumed.evaluations == {n: straight.evaluations[n] for n in (2, 4) if n > step}
-        assert f"{step} of 4 steps done" in resumed.told("resumed")[0]
-    assert straight.told("resumed") == []
+        assert f"{step} of 4 steps done" in resumed.lines_about("resumed")[0]
+    assert straight.lines_about("resumed") == []
 
 
 def test_completions_are_logged_and_cut_off_ones_left_out(
@@ -146,7 +146,7 @@ def test_completions_are_logged_and_cut_off_ones_left_out(
     assert trained.steps[1]["completions/clipped_ratio"] == 1
     assert trained.steps[1]["loss"] == 0
     assert "kl" not in trained.steps[1]
-    (line,) = trained.told("step 1/1")
+    (line,) = trained.lines_about("step 1/1")
     assert "kl" not in line
     (path,) = tmp_path.rglob("*.jsonl")
     rows: list[dict[str, Any]] = [json.loads(row) for row in path.read_text().splitlines()]

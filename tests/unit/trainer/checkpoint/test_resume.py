@@ -55,28 +55,28 @@ def write(folder: Path, *flags: str, number: int = 4) -> Path:
     return Checkpointer(config, engine(), beside, ALONE).save(Progress(number))
 
 
-def found(folder: Path, choice: object, *flags: str) -> Resume | None:
+def resume_of(folder: Path, choice: object, *flags: str) -> Resume | None:
     flags = ("--resume_from_checkpoint", str(choice), *flags)
     return find_checkpoint(config_of(folder, *flags), ALONE)
 
 
 def refusal(folder: Path, choice: object) -> str:
     with pytest.raises(CheckpointError) as error:
-        found(folder, choice)
+        resume_of(folder, choice)
     return str(error.value)
 
 
 def test_latest_is_the_newest_and_not_the_highest(tmp_path: Path) -> None:
     os.utime(write(tmp_path, number=500), ns=(1, 1))
     newest = write(tmp_path, number=10)
-    resume = found(tmp_path, "latest")
+    resume = resume_of(tmp_path, "latest")
     assert resume is not None
     assert (resume.folder, resume.step) == (newest, 10)
 
 
 def test_latest_without_any_starts_anew(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     set_up_console(0)
-    assert found(tmp_path, "latest") is None
+    assert resume_of(tmp_path, "latest") is None
     assert f"no checkpoint in {tmp_path} yet: starting anew" in capsys.readouterr().out
 
 
@@ -84,7 +84,7 @@ def test_rollouts_begun_are_counted(tmp_path: Path) -> None:
     flags = ("--num_iterations", "3")
     counts = []
     for number in (1, 3, 4):
-        resume = found(tmp_path, write(tmp_path, *flags, number=number), *flags)
+        resume = resume_of(tmp_path, write(tmp_path, *flags, number=number), *flags)
         assert resume is not None
         counts.append(resume.rollouts(config_of(tmp_path, *flags)))
     assert counts == [1, 1, 2]
@@ -116,7 +116,7 @@ def test_missing_and_cut_files_are_named(tmp_path: Path) -> None:
 
 def test_a_damaged_file_is_named_and_runs_nothing(tmp_path: Path) -> None:
     saved = write(tmp_path)
-    resume = found(tmp_path, saved)
+    resume = resume_of(tmp_path, saved)
     assert resume is not None
     part = saved / "optimizer" / "rank_00000.pt"
     part.write_bytes(b"\x80\x04cos\nsystem\n(S'touch ran'\ntR.".ljust(part.stat().st_size, b"."))
@@ -134,7 +134,7 @@ def test_a_later_format_is_refused(tmp_path: Path) -> None:
 
 def check(tmp_path: Path, before: tuple[str, ...], now: tuple[str, ...], ranks: int = 1) -> str:
     """Holds a launch against a checkpoint; returns the refusal, empty if there is none."""
-    resume = found(tmp_path, write(tmp_path, *before))
+    resume = resume_of(tmp_path, write(tmp_path, *before))
     assert resume is not None
     world = Ranks(0, ranks, 0, torch.device("cpu"), 1)
     try:
@@ -228,7 +228,7 @@ def test_a_longer_run_is_warned_of_where_its_learning_rate_follows_its_length(
     warned: bool,
 ) -> None:  # fmt: skip
     set_up_console(0)
-    resume = found(tmp_path, write(tmp_path, *flags.split(), "--max_steps", "8"))
+    resume = resume_of(tmp_path, write(tmp_path, *flags.split(), "--max_steps", "8"))
     assert resume is not None
     now = config_of(tmp_path, *flags.split(), "--max_steps", str(steps))
     capsys.readouterr()
@@ -248,7 +248,7 @@ def test_an_option_that_the_checkpoint_does_not_know_may_have_any_value(tmp_path
     state = json.loads(path.read_text(encoding="utf-8"))
     del state["config"]["seed"]
     path.write_text(json.dumps(state), encoding="utf-8")
-    resume = found(tmp_path, saved)
+    resume = resume_of(tmp_path, saved)
     assert resume is not None
     resume.check(config_of(tmp_path, "--seed", "9"), ALONE)
 

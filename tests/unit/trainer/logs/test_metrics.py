@@ -200,11 +200,11 @@ class Kept:
     """A tracker that keeps what it is told."""
 
     def __init__(self) -> None:
-        self.told: list[tuple[int, dict[str, float]]] = []
+        self.records: list[tuple[int, dict[str, float]]] = []
         self.closed = 0
 
     def log(self, number: int, values: Mapping[str, float]) -> None:
-        self.told.append((number, dict(values)))
+        self.records.append((number, dict(values)))
 
     def close(self) -> None:
         self.closed += 1
@@ -236,8 +236,8 @@ def test_evaluations_are_told_the_best_is_marked_and_named_at_the_end(
         "evaluation 0.250 -> 0.750  ▁██  best 0.750 after step 4, kept as checkpoint-4",
     ]
     assert list(recorded) == [2, 4, 6, 8]
-    assert [number for number, _ in tracker.told] == [2, 4, 6, 8]
-    assert tracker.told[0][1]["train/eval_reward"] == 0.25
+    assert [number for number, _ in tracker.records] == [2, 4, 6, 8]
+    assert tracker.records[0][1]["train/eval_reward"] == 0.25
     assert tracker.closed == 1
     assert log.best == (4, 0.75)
 
@@ -282,8 +282,8 @@ def test_steps_go_to_trackers_at_the_interval(recorded: dict[int, dict[str, Any]
     log = StepLog(config, 5, writes=True, trackers=Trackers({"kept": tracker}))
     for number in range(1, 6):
         log.write(number, FOUND, seconds=1.0)
-    assert [number for number, _ in tracker.told] == list(recorded) == [1, 2, 4, 5]
-    assert tracker.told[-1][1]["train/num_tokens"] == 500
+    assert [number for number, _ in tracker.records] == list(recorded) == [1, 2, 4, 5]
+    assert tracker.records[-1][1]["train/num_tokens"] == 500
 
 
 def test_one_step_has_no_curve(capsys: pytest.CaptureFixture[str]) -> None:

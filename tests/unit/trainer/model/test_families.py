@@ -140,11 +140,11 @@ def test_the_image_matters(loaded: LoadedModel) -> None:
         together.images, pixel_values=torch.zeros_like(together.images.pixel_values)
     )
     with torch.no_grad():
-        seen, unseen = (
+        logprobs, dark_logprobs = (
             logprobs_in_parts(loaded.policy, dataclasses.replace(together, images=images), 1.0, 4)
             for images in (together.images, dark)
         )
     with_image = torch.tensor([bool(count) for count in together.images.counts])
     assert with_image.any()
-    assert (seen - unseen)[with_image].abs().max() > 1e-3
-    assert torch.allclose(seen[~with_image], unseen[~with_image], atol=1e-5)
+    assert (logprobs - dark_logprobs)[with_image].abs().max() > 1e-3
+    assert torch.allclose(logprobs[~with_image], dark_logprobs[~with_image], atol=1e-5)

@@ -346,8 +346,8 @@ def test_workers_send_the_same_images(loaded: LoadedModel) -> None:
             flags(), per_device_train_batch_size=6, num_generations=3,
             dataloader_num_workers=workers,
         )  # fmt: skip
-        found = prompt_loader(ROWS, loaded, config, rank=0, ranks=1)
-        return [batch.images for batch in itertools.islice(found, 2)]
+        loader = prompt_loader(ROWS, loaded, config, rank=0, ranks=1)
+        return [batch.images for batch in itertools.islice(loader, 2)]
 
     for left, right in zip(batches(0), batches(1), strict=True):
         assert left is not None

@@ -71,20 +71,20 @@ def test_a_signature_tells_changes_and_not_the_order() -> None:
             signature.add(name, tensor)
         return signature.value()
 
-    one, two = torch.ones(2, 3), torch.arange(4.0)
-    base = signed(("a", one), ("b", two))
-    assert signed(("b", two), ("a", one)) == base
-    changed = two.clone()
+    matrix, vector = torch.ones(2, 3), torch.arange(4.0)
+    base = signed(("a", matrix), ("b", vector))
+    assert signed(("b", vector), ("a", matrix)) == base
+    changed = vector.clone()
     changed[1] += 1e-6
     assert (
         len(
             {
                 base,
-                signed(("a", one)),
-                signed(("a", one), ("b", changed)),
-                signed(("a", one.T), ("b", two)),
-                signed(("a", one.bfloat16()), ("b", two)),
-                signed(("a", one), ("c", two)),
+                signed(("a", matrix)),
+                signed(("a", matrix), ("b", changed)),
+                signed(("a", matrix.T), ("b", vector)),
+                signed(("a", matrix.bfloat16()), ("b", vector)),
+                signed(("a", matrix), ("c", vector)),
             }
         )
         == 6

@@ -119,6 +119,6 @@ def test_a_seed_repeats_and_leaves_the_generators_as_they_were() -> None:
 def test_a_rank_alone_shares_with_nobody_and_draws_a_seed_each_time() -> None:
     ranks: Any = SimpleNamespace(rank=3, world_size=4)
     group = EngineGroup(1, ranks)
-    one, two = group.share(["a", "b"]), group.share(["a", "b"])
-    assert one[:2] == (["a", "b"], slice(0, 2))
-    assert one[2] != two[2]
+    first, second = group.share(["a", "b"]), group.share(["a", "b"])
+    assert first[:2] == (["a", "b"], slice(0, 2))
+    assert first[2] != second[2]
