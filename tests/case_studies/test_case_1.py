@@ -16,7 +16,7 @@ import pytest
 from tests.case_studies.case_1 import COMMAND, RANKS, STANDSTILLS, Standstill
 from tests.case_studies.commandline import launch
 from tests.faults.attach import attach, command
-from tests.faults.events import count, told, wait_for
+from tests.faults.events import count, events_in, wait_for
 from tests.faults.jobs import ROOT, environment
 
 pytest.importorskip("torch", reason="needs torch")
@@ -54,7 +54,7 @@ def _await_standstill(standstill: Standstill, folder: Path) -> None:
 
 
 def _end(folder: Path) -> None:
-    for event in told(folder):
+    for event in events_in(folder):
         if event.name == "launched":
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(event.pid, signal.SIGKILL)
@@ -62,7 +62,7 @@ def _end(folder: Path) -> None:
 
 def _victim(standstill: Standstill, folder: Path) -> str:
     """A rank of the job that is not to blame: nobody knows yet which one is."""
-    ranks = next(event for event in told(folder) if event.name == "launched").more["ranks"]
+    ranks = next(event for event in events_in(folder) if event.name == "launched").more["ranks"]
     return str(next(pid for rank, pid in ranks.items() if int(rank) != standstill.culprit))
 
 
@@ -79,7 +79,7 @@ def test_attach_tells_which_way_it_is(jobs: Path, standstill: Standstill, tmp_pa
     assert answer.state in standstill.states, answer
     assert answer.culprits == (standstill.culprit,), answer
     assert answer.cause in standstill.classes, answer
-    assert not count(told(jobs / standstill.name), "first step")
+    assert not count(events_in(jobs / standstill.name), "first step")
 
 
 def test_the_run_has_eight_ranks() -> None:

@@ -37,5 +37,5 @@ def command(*arguments: str) -> tuple[int, str, str, float]:
     return done.returncode, done.stdout, done.stderr, time.monotonic() - began
 
 
-def pids(found: Sequence[int]) -> list[str]:
-    return [str(pid) for pid in found]
+def pids(numbers: Sequence[int]) -> list[str]:
+    return [str(pid) for pid in numbers]

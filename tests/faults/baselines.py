@@ -44,10 +44,10 @@ def by_top_frame(pids: dict[int, int]) -> Other:
     with ThreadPoolExecutor(8) as pool:
         places = dict(zip(pids, pool.map(_top_frame, pids.values())))
     groups: dict[str, set[int]] = defaultdict(set)
-    for rank, place in places.items():
-        groups[place].add(rank)
-    most = max(map(len, groups.values()))
-    majority = [ranks for ranks in groups.values() if len(ranks) == most]
+    for rank, frame in places.items():
+        groups[frame].add(rank)
+    largest = max(map(len, groups.values()))
+    majority = [ranks for ranks in groups.values() if len(ranks) == largest]
     if len(majority) != 1:
         return Other("no majority")
     blamed = tuple(sorted(frozenset(pids) - majority[0]))
@@ -90,11 +90,11 @@ def by_torchfrtrace(dumps: Sequence[FlightDump]) -> Other:
             )  # fmt: skip
         except subprocess.TimeoutExpired:
             return Other(f"no answer in {_ANALYSER_S} s")
-    said = done.stdout + done.stderr
+    output = done.stdout + done.stderr
     if done.returncode != 0:
-        return Other(f"crash: {said.strip().splitlines()[-1][:80]}")
-    culprits = set(map(int, re.findall(r"Culprit rank (\d+)", said)))
-    for listed in re.findall(r"missing ranks: \{([\d, ]+)\}", said):
+        return Other(f"crash: {output.strip().splitlines()[-1][:80]}")
+    culprits = set(map(int, re.findall(r"Culprit rank (\d+)", output)))
+    for listed in re.findall(r"missing ranks: \{([\d, ]+)\}", output):
         culprits |= {int(rank) for rank in listed.split(",")}
     return Other("blame" if culprits else "no blame", tuple(sorted(culprits)))
 

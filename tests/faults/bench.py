@@ -57,7 +57,7 @@ def run_faults(
     itself, because it is busy, large or found without a PID, runs alone, afterwards.
     """
     together, alone, turn = in_turn(faults, options.until, lambda fault: fault.alone)
-    order = {fault.name: place for place, fault in enumerate(faults)}
+    order = {fault.name: index for index, fault in enumerate(faults)}
     outcomes = []
     one_attach = threading.Lock()
     with fork_server() as server:
@@ -98,10 +98,12 @@ def planned(attaches: int, only: Sequence[str]) -> list[tuple[Control, int]]:
     """So many attaches, spread over healthy jobs."""
     load()  # some families have controls of their own
     controls = [
-        one for one in CONTROLS.values() if not only or any(word in one.name for word in only)
+        control
+        for control in CONTROLS.values()
+        if not only or any(word in control.name for word in only)
     ]
     size = len(controls)
-    times = [attaches * (place + 1) // size - attaches * place // size for place in range(size)]
+    times = [attaches * (index + 1) // size - attaches * index // size for index in range(size)]
     return [(control, count) for control, count in zip(controls, times) if count]
 
 
@@ -113,12 +115,12 @@ def run_controls(
     shelf: Shelf | None = None,
 ) -> list[Calm]:
     """Attaches so many times, spread over the healthy jobs; no further one starts after `until`."""
-    found = []
+    results = []
     with fork_server() as server:
         for control, times in planned(attaches, only):
-            found.append(watched(server, control, times, until, shelf))
-            say(calm_line(found[-1]))
-    return [calm for calm in found if calm.failed != NO_TIME_LEFT]
+            results.append(watched(server, control, times, until, shelf))
+            say(calm_line(results[-1]))
+    return [calm for calm in results if calm.failed != NO_TIME_LEFT]
 
 
 def watched(
@@ -151,11 +153,11 @@ def line(outcome: Outcome) -> str:
             ("D", outcome.detected), ("R", outcome.culprit_right), ("C", outcome.class_right),
         )
     )  # fmt: skip
-    said = (
+    text = (
         f"{answer.state} {answer.cause} {list(answer.culprits)} {answer.confidence:.2f} "
         f"{answer.seconds:.1f} s, pause {answer.pause_ms:.0f} ms | {answer.summary}{answer.error}"
     )
-    others = "".join(
+    other_tools = "".join(
         f"\n        {name}: {other.said} {list(other.blamed)}"
         for name, other in (
             ("top frame", outcome.top_frame),
@@ -165,7 +167,7 @@ def line(outcome: Outcome) -> str:
     )
     again = f"\n        injected again: {outcome.retried}" if outcome.retried else ""
     where = f"{outcome.name} (rank {outcome.culprit}, {outcome.phase})"
-    return f"{marks}   {where}: {said}{again}{others}"
+    return f"{marks}   {where}: {text}{again}{other_tools}"
 
 
 def calm_line(calm: Calm) -> str:

@@ -88,11 +88,11 @@ def struck(server: ForkServer, fault: Fault, seed: int = 0) -> Iterator[tuple[Jo
         job = undo.enter_context(started(server, spec, fault.launch))
         _await_start(job, fault)
         if fault.outside is not None:
-            wait_for(job.folder, lambda seen: count(seen, "arrived") > 0, "arrival", EFFECT_S)
+            wait_for(job.folder, lambda events: count(events, "arrived") > 0, "arrival", EFFECT_S)
             repairs = undo.enter_context(contextlib.ExitStack())
             _from_outside(fault, Outside(job.pids, drawn.culprit, job.folder, facts, repairs))
         elif fault.inside is not None:
-            wait_for(job.folder, lambda seen: count(seen, "effect") > 0, "effect", EFFECT_S)
+            wait_for(job.folder, lambda events: count(events, "effect") > 0, "effect", EFFECT_S)
         _age(drawn.age_s)
         yield job, drawn
 
@@ -120,7 +120,7 @@ def _have(modules: Iterable[str]) -> None:
 def _await_start(job: Job, fault: Fault) -> None:
     if fault.before_init or not fault.starts_culprit or fault.claimed_world_size:
         everyone = len(job.pids)
-        wait_for(job.folder, lambda seen: count(seen, "started") >= everyone, "start", EFFECT_S)
+        wait_for(job.folder, lambda events: count(events, "started") >= everyone, "start", EFFECT_S)
     else:
         job.await_healthy()
 

@@ -39,7 +39,7 @@ def tell(folder: Path, name: str, rank: int, **more: Any) -> None:
         os.close(file)
 
 
-def told(folder: Path) -> list[Event]:
+def events_in(folder: Path) -> list[Event]:
     """All events so far."""
     try:
         lines = (folder / FILE).read_text().splitlines()
@@ -49,7 +49,7 @@ def told(folder: Path) -> list[Event]:
 
 
 def wait_for(
-    folder: Path, wanted: Callable[[list[Event]], bool], what: str, at_most_s: float
+    folder: Path, condition: Callable[[list[Event]], bool], what: str, at_most_s: float
 ) -> list[Event]:
     """Waits until the events are as wanted.
 
@@ -58,12 +58,12 @@ def wait_for(
     """
     deadline = time.monotonic() + at_most_s
     while True:
-        events = told(folder)
-        if wanted(events):
+        events = events_in(folder)
+        if condition(events):
             return events
         if time.monotonic() > deadline:
-            seen = ", ".join(f"{e.name}({e.rank})" for e in events[-12:])
-            raise Silence(f"no {what} within {at_most_s:.0f} s; events: {seen or 'none'}")
+            recent = ", ".join(f"{e.name}({e.rank})" for e in events[-12:])
+            raise Silence(f"no {what} within {at_most_s:.0f} s; events: {recent or 'none'}")
         time.sleep(POLL_S)
 
 

@@ -67,8 +67,8 @@ def core(requests: socket.socket, how: str) -> None:
 
 class _Front(BaseHTTPRequestHandler):
     core: ClassVar[socket.socket]
-    said: ClassVar[Counter[bytes]] = Counter()
-    asked: ClassVar[int] = 0
+    messages: ClassVar[Counter[bytes]] = Counter()
+    open_requests: ClassVar[int] = 0
     runs: ClassVar[bool] = False
 
     def do_GET(self) -> None:
@@ -76,29 +76,30 @@ class _Front(BaseHTTPRequestHandler):
         page = ""
         if self.path == "/metrics":
             page = _METRICS.format(
-                running=front.asked * front.runs, waiting=front.asked * (not front.runs),
-                cache=float(front.asked > 0),
-                tokens=front.said[b"t"], preempted=front.said[b"p"],
+                running=front.open_requests * front.runs,
+                waiting=front.open_requests * (not front.runs),
+                cache=float(front.open_requests > 0),
+                tokens=front.messages[b"t"], preempted=front.messages[b"p"],
             )  # fmt: skip
         self._answer(page)
 
     def do_POST(self) -> None:
         front = type(self)
-        front.asked += 1
+        front.open_requests += 1
         if not front._ask():
             threading.Event().wait()  # the core is dead, and this front does not know what to do
-        front.asked -= 1
+        front.open_requests -= 1
         self._answer("tokens")
 
     @classmethod
     def _ask(cls) -> bool:
         try:
             cls.core.send(b"g")
-            while (said := cls.core.recv(1)) in (b"t", b"p"):
-                cls.said[said] += 1
+            while (message := cls.core.recv(1)) in (b"t", b"p"):
+                cls.messages[message] += 1
         except OSError:
             return False
-        return said == b"e"
+        return message == b"e"
 
     def _answer(self, text: str) -> None:
         self.send_response(200)

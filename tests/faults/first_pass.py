@@ -16,8 +16,8 @@ FOLDER = Path(__file__).with_name("first_passes")
 
 def commit(of_round: str) -> str:
     """The version of the tool that was asked."""
-    found: str = json.loads(_file(of_round).read_text())["commit"]
-    return found
+    revision: str = json.loads(_file(of_round).read_text())["commit"]
+    return revision
 
 
 def outcomes(of_round: str) -> list[Outcome]:

@@ -15,21 +15,23 @@ SECONDS = {8: 5.0, 64: 15.0}  # median of the cases with up to so many ranks, on
 def missed(results: Results) -> list[str]:
     """The goals that were not reached, in words."""
     ran = [outcome for outcome in results.outcomes if not outcome.skipped]
-    found = []
-    for what, goal, value in (
+    misses = []
+    for title, goal, value in (
         ("detected", DETECTED_PCT, share(ran, lambda o: o.detected)),
         ("culprit right", CULPRIT_PCT, share(ran, lambda o: o.culprit_right)),
         ("class right", CLASS_PCT, share(ran, lambda o: o.class_right)),
     ):
         if ran and value < goal:
-            found.append(f"{what} in {value:.1f} % of the cases; the goal is {goal:.0f} %")
-    found += [f"'{o.name}' was not injected: {o.skipped}" for o in results.outcomes if o.failed]
-    found += [f"'{calm.name}' did not start: {calm.failed}" for calm in results.calm if calm.failed]
+            misses.append(f"{title} in {value:.1f} % of the cases; the goal is {goal:.0f} %")
+    misses += [f"'{o.name}' was not injected: {o.skipped}" for o in results.outcomes if o.failed]
+    misses += [
+        f"'{calm.name}' did not start: {calm.failed}" for calm in results.calm if calm.failed
+    ]
     for calm in results.calm:
         if calm.wrong():
-            said = ", ".join(sorted({answer.state or "nothing" for answer in calm.wrong()}))
-            found.append(f"{len(calm.wrong())} attaches to '{calm.name}' said: {said}")
-    return found
+            states = ", ".join(sorted({answer.state or "nothing" for answer in calm.wrong()}))
+            misses.append(f"{len(calm.wrong())} attaches to '{calm.name}' said: {states}")
+    return misses
 
 
 def too_few(results: Results) -> list[str]:
@@ -40,7 +42,7 @@ def too_few(results: Results) -> list[str]:
 
 def slow(results: Results) -> list[str]:
     """Sizes whose median time is over its goal: reported, as seconds depend on the machine."""
-    found = []
+    misses = []
     smallest = 0
     for size, goal in SECONDS.items():
         times = [
@@ -49,6 +51,6 @@ def slow(results: Results) -> list[str]:
             if outcome.answer and outcome.answer.state and smallest < outcome.world_size <= size
         ]
         if times and median(times) > goal:
-            found.append(f"up to {size} ranks: {median(times):.1f} s; the goal is {goal:.0f} s")
+            misses.append(f"up to {size} ranks: {median(times):.1f} s; the goal is {goal:.0f} s")
         smallest = size
-    return found
+    return misses

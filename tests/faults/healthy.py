@@ -50,7 +50,7 @@ def watch(server: ForkServer, control: Control, times: int, shelf: Shelf | None 
     spec = Spec("", size, 0, control=control.name, step=QUICK_STEPS, pace_s=pace_of(size))
     with started(server, spec, control.launch) as job:
         if control.first_step:
-            wait_for(job.folder, lambda seen: count(seen, "started") >= size, "start", START_S)
+            wait_for(job.folder, lambda events: count(events, "started") >= size, "start", START_S)
         else:
             job.await_healthy()
         time.sleep(control.settle_s)

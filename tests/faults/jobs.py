@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from tests.faults.events import POLL_S, count, told, wait_for
+from tests.faults.events import POLL_S, count, events_in, wait_for
 from tests.faults.rank import Spec
 from tests.faults.registry import Launch
 from tests.faults.user_rewards import SPEC
@@ -31,8 +31,8 @@ _ENVIRONMENT = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "PYTHONPATH": _I
 
 def environment() -> dict[str, str]:
     """This process's, without what a job or a recording around it has set."""
-    kept = ("RANK", "WORLD_SIZE", "LOCAL_", "MASTER_", "GRPO_DOCTOR", "TORCHELASTIC")
-    return {k: v for k, v in os.environ.items() if not k.startswith(kept)} | _ENVIRONMENT
+    prefixes = ("RANK", "WORLD_SIZE", "LOCAL_", "MASTER_", "GRPO_DOCTOR", "TORCHELASTIC")
+    return {k: v for k, v in os.environ.items() if not k.startswith(prefixes)} | _ENVIRONMENT
 
 
 class ForkServer:
@@ -78,15 +78,17 @@ class Job:
 
     def exits(self) -> dict[int, int]:
         """Ranks that have ended, with their wait status."""
-        return {e.rank: e.more["status"] for e in told(self.folder) if e.name == "exit"}
+        return {e.rank: e.more["status"] for e in events_in(self.folder) if e.name == "exit"}
 
     def living(self) -> dict[int, int]:
         """Ranks of which there still is a process that is not a zombie."""
         return {rank: pid for rank, pid in self.pids.items() if _state(pid) not in "ZX"}
 
-    def ended(self) -> list[str]:
+    def errors(self) -> list[str]:
         """What ranks said when they failed."""
-        return [f"rank {e.rank}: {e.more['text']}" for e in told(self.folder) if e.name == "error"]
+        return [
+            f"rank {e.rank}: {e.more['text']}" for e in events_in(self.folder) if e.name == "error"
+        ]
 
 
 @contextlib.contextmanager
@@ -102,10 +104,12 @@ def started(server: ForkServer, spec: Spec, launch: Launch = "fork") -> Iterator
     try:
         if launch == "fork":
             server.fork(spec)
-            events = wait_for(folder, lambda seen: count(seen, "launched") > 0, "launch", START_S)
-            told_ = next(e for e in events if e.name == "launched")
-            job.launcher = told_.pid
-            job.pids = {int(rank): pid for rank, pid in told_.more["ranks"].items()}
+            events = wait_for(
+                folder, lambda events: count(events, "launched") > 0, "launch", START_S
+            )
+            launched = next(e for e in events if e.name == "launched")
+            job.launcher = launched.pid
+            job.pids = {int(rank): pid for rank, pid in launched.more["ranks"].items()}
         elif launch in {"torchrun", "spawn"}:
             _script(job)
         else:
@@ -123,15 +127,18 @@ def _script(job: Job) -> None:
     """A user's script, started by torchrun or starting its ranks itself."""
     path = job.folder / "spec.json"
     path.write_text(job.spec.to_json())
-    here = Path(__file__)
+    file = Path(__file__)
     if job.launch == "spawn":
-        start(job, [sys.executable, str(here.with_name("spawned_ranks.py")), str(path)])
+        start(job, [sys.executable, str(file.with_name("spawned_ranks.py")), str(path)])
     else:
-        script = str(here.with_name("torchrun_rank.py"))
+        script = str(file.with_name("torchrun_rank.py"))
         start(job, [*_TORCHRUN, str(job.spec.world_size), script, str(path)])
     expected = job.spec.world_size
     events = wait_for(
-        job.folder, lambda seen: count(seen, "started") >= expected, "start of every rank", START_S
+        job.folder,
+        lambda events: count(events, "started") >= expected,
+        "start of every rank",
+        START_S,
     )
     job.pids = {e.rank: e.pid for e in events if e.name == "started"}
 
@@ -150,13 +157,15 @@ def _trainer(job: Job, *, recorded: bool) -> None:
     else:
         start(job, [*_TORCHRUN, ranks, "-m", "grpo_doctor_trainer", *flags], **{SPEC: str(path)})
     expected = job.spec.world_size
-    wait_for(job.folder, lambda seen: count(seen, "healthy") >= expected, "first steps", HEALTHY_S)
+    wait_for(
+        job.folder, lambda events: count(events, "healthy") >= expected, "first steps", HEALTHY_S
+    )
     job.pids = _trainer_ranks(job.folder)
 
 
 def _trainer_ranks(folder: Path) -> dict[int, int]:
     """Processes of the trainer that have a rank and are nobody's helper."""
-    found: dict[int, tuple[int, int]] = {}
+    processes: dict[int, tuple[int, int]] = {}
     for entry in _proc():
         with contextlib.suppress(OSError):
             words = (entry / "cmdline").read_bytes().split(b"\0")
@@ -165,9 +174,9 @@ def _trainer_ranks(folder: Path) -> dict[int, int]:
                 variables = (entry / "environ").read_bytes().split(b"\0")
                 rank = next(v for v in variables if v.startswith(b"RANK=")).removeprefix(b"RANK=")
                 parent = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
-                found[int(entry.name)] = int(rank), parent
+                processes[int(entry.name)] = int(rank), parent
     # Loader workers are forks with the same command line, and children of one of these.
-    return {rank: pid for pid, (rank, parent) in found.items() if parent not in found}
+    return {rank: pid for pid, (rank, parent) in processes.items() if parent not in processes}
 
 
 def start(job: Job, command: list[str], **more: str) -> None:
@@ -210,7 +219,7 @@ def _kill(job: Job, at_most_s: float = 20.0) -> None:
 def _processes(job: Job) -> set[int]:
     """Of the launcher's session, or with the job's folder as argument or working directory."""
     mark = str(job.folder).encode()
-    found = set()
+    pids = set()
     for entry in _proc():
         try:
             stat = (entry / "stat").read_text()
@@ -221,8 +230,8 @@ def _processes(job: Job) -> set[int]:
         except OSError:
             continue
         if state != "Z" and (session == job.launcher or mark in words or inside):
-            found.add(int(entry.name))
-    return found - {os.getpid()}
+            pids.add(int(entry.name))
+    return pids - {os.getpid()}
 
 
 def _proc() -> Iterator[Path]:
@@ -233,4 +242,4 @@ def outline(job: Job) -> str:
     """The job's log, its end, for a failing case."""
     log = job.folder / "job.log"
     text = log.read_text(errors="replace")[-2000:] if log.exists() else ""
-    return json.dumps({"exits": job.exits(), "errors": job.ended(), "log": text})
+    return json.dumps({"exits": job.exits(), "errors": job.errors(), "log": text})

@@ -43,11 +43,11 @@ class Shelf:
 
     def place(self, name: str, number: int, truth: Truth) -> Path:
         """Where the bundle of this case goes; `number` tells several of one name apart, from 0."""
-        place = self.folder / (slug(name) + (f"@{number}" if number else ""))
+        bundle = self.folder / (slug(name) + (f"@{number}" if number else ""))
         self.folder.mkdir(parents=True, exist_ok=True)
-        beside = place.with_name(place.name + TRUTH_ENDING)
+        beside = bundle.with_name(bundle.name + TRUTH_ENDING)
         beside.write_text(json.dumps(msgspec.to_builtins(truth)) + "\n", encoding="utf-8")
-        return place
+        return bundle
 
 
 def slug(name: str) -> str:

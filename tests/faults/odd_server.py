@@ -29,7 +29,7 @@ class _Http(BaseHTTPRequestHandler):
     """Is well by its GET /health; its POST is `answer`."""
 
     protocol_version = "HTTP/1.1"
-    piece = b"d\r\ndata: token\n\n\r\n"
+    chunk = b"d\r\ndata: token\n\n\r\n"
 
     def do_GET(self) -> None:
         if self.path == "/health":
@@ -57,7 +57,7 @@ class _Http(BaseHTTPRequestHandler):
         self.send_header("Transfer-Encoding", "chunked")
         self.end_headers()
         for _ in itertools.count():
-            self.wfile.write(self.piece)
+            self.wfile.write(self.chunk)
             yield
             time.sleep(every_s)
 
@@ -101,7 +101,7 @@ class _Streams(_Http):
 
 
 class _Signs(_Http):
-    piece = b"9\r\n: alive\n\n\r\n"
+    chunk = b"9\r\n: alive\n\n\r\n"
 
     def answer(self) -> None:
         for _ in self.chunks(1.0):
@@ -205,8 +205,8 @@ def spawn(how: str, folder: str) -> subprocess.Popen[bytes]:
 def facts(process: subprocess.Popen[bytes]) -> dict[str, Any]:
     """What a server says once it is up, and its `server` process."""
     assert process.stdout is not None
-    said: dict[str, Any] = json.loads(process.stdout.readline())
-    return said | {"server": process.pid}
+    answer: dict[str, Any] = json.loads(process.stdout.readline())
+    return answer | {"server": process.pid}
 
 
 if __name__ == "__main__":

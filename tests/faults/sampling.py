@@ -29,20 +29,20 @@ def spread(faults: Iterable[Fault]) -> list[Fault]:
     of_class: dict[str, list[Fault]] = defaultdict(list)
     for fault in sorted(faults, key=_digest):
         of_class[fault.truth.classes[0]].append(fault)
-    taken: Counter[str] = Counter()
+    uses: Counter[str] = Counter()
     order: list[Fault] = []
-    for name in _turns({name: len(found) for name, found in of_class.items()}):
-        left = of_class[name]
-        chosen = min(left, key=lambda fault: taken[fault.family] + taken[fault.launch] / 10)
-        left.remove(chosen)
-        taken.update((chosen.family, chosen.launch))
+    for name in _turns({name: len(members) for name, members in of_class.items()}):
+        pool = of_class[name]
+        chosen = min(pool, key=lambda fault: uses[fault.family] + uses[fault.launch] / 10)
+        pool.remove(chosen)
+        uses.update((chosen.family, chosen.launch))
         order.append(chosen)
     return order
 
 
-def _seen_often(fault: Fault, taken: Counter[str]) -> int:
+def _seen_often(fault: Fault, uses: Counter[str]) -> int:
     """A new way to start a job comes first; one of those that take many seconds comes last."""
-    return 0 if fault.launch not in taken else 1 + (fault.launch != "fork")
+    return 0 if fault.launch not in uses else 1 + (fault.launch != "fork")
 
 
 def _turns(sizes: dict[str, int]) -> Sequence[str]:

@@ -65,7 +65,7 @@ class Outcome:
     @property
     def round(self) -> str:
         """One of `ROUNDS` if its family was written without knowing how `attach` reasons."""
-        return next((one for one in ROUNDS if self.family.startswith(one)), "")
+        return next((name for name in ROUNDS if self.family.startswith(name)), "")
 
     @property
     def right(self) -> bool:
@@ -75,11 +75,11 @@ class Outcome:
 def judge(fault: Fault, culprit: int, answer: Answer) -> tuple[bool, bool, bool]:
     """Whether the answer detects the fault, names the culprit, and names the class."""
     truth = fault.truth
-    named = frozenset(answer.culprits)
+    blamed = frozenset(answer.culprits)
     guilty = truth.guilty(culprit, fault.world_size)
     return (
         answer.state in truth.states,
-        bool(named) and named <= guilty,
+        bool(blamed) and blamed <= guilty,
         answer.cause in truth.classes,
     )
 
@@ -90,11 +90,11 @@ def share(outcomes: Sequence[Outcome], is_so: Callable[[Outcome], bool]) -> floa
 
 
 def median(values: Iterable[float]) -> float:
-    found = list(values)
-    return statistics.median(found) if found else float("nan")
+    numbers = list(values)
+    return statistics.median(numbers) if numbers else float("nan")
 
 
 def ninth_decile(values: Iterable[float]) -> float:
     """The value that nine of ten stay below or equal."""
-    found = sorted(values)
-    return found[math.ceil(0.9 * len(found)) - 1] if found else float("nan")
+    ordered = sorted(values)
+    return ordered[math.ceil(0.9 * len(ordered)) - 1] if ordered else float("nan")

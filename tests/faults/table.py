@@ -39,8 +39,8 @@ their right answers fixed before it saw the faults. *First pass* is what the ver
 about the next new fault than a first pass does.
 """
 _BINS = (0.0, 0.5, 0.7, 0.8, 0.9, 0.95, 1.001)
-_WAYS = ("detected", "culprit_right", "class_right")
-_OTHER_WAYS = ("top_frame_right", "torchfrtrace_right")
+_ATTRIBUTES = ("detected", "culprit_right", "class_right")
+_OTHER_ATTRIBUTES = ("top_frame_right", "torchfrtrace_right")
 
 
 def page(results: Results, command: str) -> str:
@@ -78,10 +78,10 @@ def _head(command: str) -> str:
 
 def _totals(ran: Sequence[Outcome], calm: Sequence[Calm]) -> str:
     kinds = _kinds(ran)
-    rows = [[what, *map(of, kinds.values())] for what, of in _measures()] if ran else []
+    rows = [[title, *map(of, kinds.values())] for title, of in _measures()] if ran else []
     if calm:
-        attaches = sum(len(one.answers) for one in calm)
-        alarms = sum(len(one.alarms()) for one in calm)
+        attaches = sum(len(control.answers) for control in calm)
+        alarms = sum(len(control.alarms()) for control in calm)
         empty = [""] * (len(kinds) - 1)
         rows.append(["`stuck` or `dead` said of a healthy job", f"{alarms} of {attaches}", *empty])
     return "## Totals\n\n" + _table(["", *kinds], rows)
@@ -93,10 +93,10 @@ def _kinds(ran: Sequence[Outcome]) -> dict[str, list[Outcome]]:
     foreseen = [outcome for outcome in ran if not outcome.round]
     if foreseen and len(foreseen) < len(ran):
         kinds["foreseen"] = foreseen
-        for one in ROUNDS:
-            title = one.replace("_", " ")
-            kinds[f"{title}, first pass"] = first_pass.outcomes(one)
-            kinds[f"{title}, now"] = [outcome for outcome in ran if outcome.round == one]
+        for name in ROUNDS:
+            title = name.replace("_", " ")
+            kinds[f"{title}, first pass"] = first_pass.outcomes(name)
+            kinds[f"{title}, now"] = [outcome for outcome in ran if outcome.round == name]
     return kinds
 
 
@@ -107,14 +107,14 @@ def _measures() -> list[tuple[str, Callable[[Sequence[Outcome]], str]]]:
     )  # fmt: skip
     return [
         ("cases", lambda ran: str(len(ran))),
-        *((what, partial(_share_of, way)) for what, way in shares),
+        *((title, partial(_share_of, attribute)) for title, attribute in shares),
         ("seconds, median / 90% within", _seconds),
         ("longest pause of a thread, median / most", _pauses),
     ]
 
 
-def _share_of(way: str, ran: Sequence[Outcome]) -> str:
-    return _percent(share(ran, attrgetter(way)))
+def _share_of(attribute: str, ran: Sequence[Outcome]) -> str:
+    return _percent(share(ran, attrgetter(attribute)))
 
 
 def _others(ran: Sequence[Outcome]) -> str:
@@ -142,9 +142,11 @@ def _by_class(ran: Sequence[Outcome]) -> str:
     rows = []
     for name in sorted({outcome.classes[0] for outcome in ran}):
         of_class = [outcome for outcome in ran if outcome.classes[0] == name]
-        right = [_percent(share(of_class, attrgetter(way))) for way in _WAYS]
+        right = [_percent(share(of_class, attrgetter(attribute))) for attribute in _ATTRIBUTES]
         compared = [outcome for outcome in of_class if outcome.top_frame is not None]
-        right += [_share_of(way, compared) if compared else "-" for way in _OTHER_WAYS]
+        right += [
+            _share_of(attribute, compared) if compared else "-" for attribute in _OTHER_ATTRIBUTES
+        ]
         seconds, pauses = _seconds(of_class), _pauses(of_class)
         rows.append([f"`{name}`", str(len(of_class)), *right, seconds, pauses])
     titles = ["class", "cases", "detected", "culprit", "class", "top frame", "torchfrtrace"]
@@ -162,10 +164,10 @@ def _by_size(ran: Sequence[Outcome]) -> str:
 
 def _calibration(ran: Sequence[Outcome]) -> str:
     """Of the verdicts with so much confidence, how many are right."""
-    said = [(o, o.answer.confidence) for o in ran if o.answer and o.answer.state]
+    answered = [(o, o.answer.confidence) for o in ran if o.answer and o.answer.state]
     rows = []
     for low, high in pairwise(_BINS):
-        inside = [(o, confidence) for o, confidence in said if low <= confidence < high]
+        inside = [(o, confidence) for o, confidence in answered if low <= confidence < high]
         if inside:
             mean = 100 * sum(confidence for _, confidence in inside) / len(inside)
             right = share([o for o, _ in inside], lambda o: o.culprit_right and o.class_right)
@@ -177,12 +179,12 @@ def _calibration(ran: Sequence[Outcome]) -> str:
 
 def _healthy(calm: Sequence[Calm]) -> str:
     rows = []
-    for one in calm:
-        states = one.states()
-        counts = (len(one.answers), states["healthy"], states["slow"], len(one.alarms()))
+    for control in calm:
+        states = control.states()
+        counts = (len(control.answers), states["healthy"], states["slow"], len(control.alarms()))
         nothing = str(states["no answer"])
-        seconds = f"{median(answer.seconds for answer in one.answers):.1f}"
-        rows.append([one.name, str(one.world_size), *map(str, counts), nothing, seconds])
+        seconds = f"{median(answer.seconds for answer in control.answers):.1f}"
+        rows.append([control.name, str(control.world_size), *map(str, counts), nothing, seconds])
     titles = ["job", "ranks", "attaches", "healthy", "slow", "stuck or dead", "no answer"]
     return "## Jobs that nothing is wrong with\n\n" + _table([*titles, "median s"], rows)
 
@@ -200,7 +202,7 @@ def _case(outcome: Outcome) -> list[str]:
     right = (outcome.detected, outcome.culprit_right, outcome.class_right)
     return [
         outcome.name, f"{outcome.culprit} of {outcome.world_size}", outcome.phase,
-        "".join("✓" if one else "✗" for one in right), answer.state or "none", answer.cause,
+        "".join("✓" if mark else "✗" for mark in right), answer.state or "none", answer.cause,
         _ranks(answer.culprits), f"{answer.confidence:.2f}", f"{answer.seconds:.1f}",
         f"{answer.pause_ms:.0f}", _other(outcome.top_frame), _other(outcome.torchfrtrace),
     ]  # fmt: skip

@@ -46,8 +46,8 @@ def handful() -> dict[str, Outcome]:
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[ForkServer]:
-    with fork_server() as one:
-        yield one
+    with fork_server() as forks:
+        yield forks
 
 
 def assert_right(outcome: Outcome) -> None:

@@ -24,8 +24,8 @@ PATIENCE_S = 120.0
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[ForkServer]:
-    with fork_server() as one:
-        yield one
+    with fork_server() as forks:
+        yield forks
 
 
 def spec(steps: int) -> Spec:
@@ -35,7 +35,10 @@ def spec(steps: int) -> Spec:
 def digests(job: Job) -> set[str]:
     """Of the weights at the end, on every rank."""
     events = wait_for(
-        job.folder, lambda seen: count(seen, "result") == RANKS, "the end of training", PATIENCE_S
+        job.folder,
+        lambda events: count(events, "result") == RANKS,
+        "the end of training",
+        PATIENCE_S,
     )
     return {event.more["digest"] for event in events if event.name == "result"}
 

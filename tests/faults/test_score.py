@@ -89,7 +89,7 @@ def test_the_page_has_the_shares_the_baselines_and_the_alarms() -> None:
 def test_foreseen_and_unforeseen_faults_have_columns_of_their_own() -> None:
     missed_one = replace(outcome(replace(RIGHT, state="slow")), family="unforeseen_host")
     text = page(Results((outcome(RIGHT), missed_one), ()), "python -m tests.faults")
-    first = [one.detected for one in first_pass.outcomes("unforeseen")]
+    first = [outcome.detected for outcome in first_pass.outcomes("unforeseen")]
     recorded = f"{100 * sum(first) / len(first):.0f}%"
     assert "|  | all | foreseen | unforeseen, first pass | unforeseen, now | held out," in text
     assert f"| detected | 50% | 100% | {recorded} | 0% |" in text
@@ -98,7 +98,7 @@ def test_foreseen_and_unforeseen_faults_have_columns_of_their_own() -> None:
 @pytest.mark.parametrize("of_round", ROUNDS)
 def test_a_first_pass_is_of_faults_that_there_are(of_round: str) -> None:
     names = {fault.name for fault in load().values() if fault.family.startswith(of_round)}
-    assert {one.name for one in first_pass.outcomes(of_round)} <= names
+    assert {outcome.name for outcome in first_pass.outcomes(of_round)} <= names
 
 
 def test_a_goal_that_is_missed_is_named() -> None:
@@ -125,12 +125,12 @@ def test_nine_of_ten_values_are_within_the_ninth_decile() -> None:
 def test_what_did_not_take_effect_is_injected_once_more_in_time(
     monkeypatch: pytest.MonkeyPatch, failures: int, late: bool, expected: tuple[bool, str]
 ) -> None:
-    left = [*[True] * failures, False]
+    failing = [*[True] * failures, False]
 
     def once(outcome: Outcome, *_: object) -> Outcome:
         if late:
             clock.append(2.0)
-        failed = left.pop(0)
+        failed = failing.pop(0)
         return replace(outcome, failed=failed, skipped="no effect" if failed else "")
 
     clock = [0.0]

@@ -19,12 +19,12 @@ NAMES = ("sleep in the reward", "another operation", "catastrophic regular expre
 @pytest.mark.slow
 def test_workers_hand_back_every_outcome_in_order() -> None:
     faults = [load()[name] for name in NAMES]
-    said: list[str] = []
+    messages: list[str] = []
     over = Options(until=time.monotonic() - 1)
-    found = workers.run_faults(faults, [1, 2], over, said.append, 2)
-    assert [outcome.name for outcome in found] == [name for name in NAMES for _ in (1, 2)]
-    assert {outcome.skipped for outcome in found} == {NO_TIME_LEFT}
-    assert len(said) == 6
+    outcomes = workers.run_faults(faults, [1, 2], over, messages.append, 2)
+    assert [outcome.name for outcome in outcomes] == [name for name in NAMES for _ in (1, 2)]
+    assert {outcome.skipped for outcome in outcomes} == {NO_TIME_LEFT}
+    assert len(messages) == 6
 
 
 @pytest.mark.slow

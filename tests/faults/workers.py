@@ -111,7 +111,7 @@ def run_faults(
         for answer in _answers(tasks, size):
             outcomes.append(msgspec.json.decode(answer, type=Outcome))
             say(line(outcomes[-1]))
-    order = {fault.name: place for place, fault in enumerate(faults)}
+    order = {fault.name: index for index, fault in enumerate(faults)}
     return sorted(outcomes, key=lambda outcome: order[outcome.name])
 
 
@@ -126,9 +126,9 @@ def run_controls(
     """As `bench.run_controls`, so many jobs at a time, those of many ranks alone."""
     limit = None if until == math.inf else until
     chosen = planned(attaches, only)
-    large = [one for one in chosen if one[0].world_size > MANY_RANKS]
-    small = [one for one in chosen if one[0].world_size <= MANY_RANKS]
-    found = []
+    large = [pair for pair in chosen if pair[0].world_size > MANY_RANKS]
+    small = [pair for pair in chosen if pair[0].world_size <= MANY_RANKS]
+    results = []
     for size, group in ((1, large), (jobs, small)):
         collect = None if shelf is None else str(shelf.folder.resolve())
         tasks = [
@@ -136,11 +136,11 @@ def run_controls(
             for control, times in group
         ]
         for answer in _answers(tasks, size):
-            found.append(msgspec.json.decode(answer, type=Calm))
-            say(calm_line(found[-1]))
-    order = {control.name: place for place, (control, _) in enumerate(chosen)}
-    asked = [calm for calm in found if calm.failed != NO_TIME_LEFT]
-    return sorted(asked, key=lambda calm: order[calm.name])
+            results.append(msgspec.json.decode(answer, type=Calm))
+            say(calm_line(results[-1]))
+    order = {control.name: index for index, (control, _) in enumerate(chosen)}
+    answered = [calm for calm in results if calm.failed != NO_TIME_LEFT]
+    return sorted(answered, key=lambda calm: order[calm.name])
 
 
 def _needs_the_host(fault: Fault) -> bool:
@@ -161,8 +161,8 @@ def _answers(tasks: Sequence[Task], size: int) -> Iterator[bytes]:
     with _crew(size) as run, ThreadPoolExecutor(size) as pool:
         running = [pool.submit(run, task) for task in tasks]
         try:
-            for one in as_completed(running):
-                yield one.result()
+            for future in as_completed(running):
+                yield future.result()
         except BaseException:
             pool.shutdown(wait=False, cancel_futures=True)
             raise

@@ -29,8 +29,8 @@ def engine_facts(folder: Path) -> dict[str, Any]:
 def generate(port: int) -> bytes:
     request = urllib.request.Request(f"http://127.0.0.1:{port}/generate", data=b"{}")
     with urllib.request.urlopen(request) as answer:
-        found: bytes = answer.read()
-    return found
+        body: bytes = answer.read()
+    return body
 
 
 def _generate_twice(scene: Scene, how: str) -> None:

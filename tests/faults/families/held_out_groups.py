@@ -102,10 +102,10 @@ def swap_halves(scene: Scene) -> None:
     import torch
     import torch.distributed as dist
 
-    other = 1 - scene.rank
+    peer = 1 - scene.rank
     scene.takes_effect()
-    dist.send(torch.ones(1 << 20), dst=other)
-    dist.recv(torch.ones(1 << 20), src=other)
+    dist.send(torch.ones(1 << 20), dst=peer)
+    dist.recv(torch.ones(1 << 20), src=peer)
 
 
 @fault("a message from a rank that has died", "rank-dead", phase="compute_logprobs",

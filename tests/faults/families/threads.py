@@ -35,17 +35,17 @@ def tokenize_in_a_child(scene: Scene) -> None:
 
 @fault("locks taken in opposite orders", "thread-deadlock", phase="update")
 def update_with_metrics(scene: Scene) -> None:
-    weights, metrics, both = threading.Lock(), threading.Lock(), threading.Barrier(2)
+    weights, metrics, barrier = threading.Lock(), threading.Lock(), threading.Barrier(2)
 
     def report() -> None:
         with metrics:
-            both.wait()
+            barrier.wait()
             with weights:
                 pass
 
     threading.Thread(target=report, name="metrics", daemon=True).start()
     with weights:
-        both.wait()
+        barrier.wait()
         scene.takes_effect()
         with metrics:
             pass

@@ -135,8 +135,8 @@ def generate_on_two(scene: Scene) -> None:
     def generate(path: str) -> bytes:
         data = None if path == "health" else b"{}"
         with urllib.request.urlopen(address(scene, path), data=data) as answer:
-            found: bytes = answer.read()
-        return found
+            body: bytes = answer.read()
+        return body
 
     with ThreadPoolExecutor(2, "engine-client") as pool:
         scene.takes_effect()

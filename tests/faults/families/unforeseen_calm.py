@@ -38,8 +38,8 @@ def _address(how: str, folder: Path) -> str:
 
 def _post(address: str) -> bytes:
     with urllib.request.urlopen(address, data=b"{}") as answer:
-        found: bytes = answer.read()
-    return found
+        body: bytes = answer.read()
+    return body
 
 
 @control("judge with a long tail", "reward", world_size=8)

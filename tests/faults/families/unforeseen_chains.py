@@ -141,11 +141,11 @@ def write_metrics(scene: Scene) -> None:
 @fault("a prefetching thread reads a hung mount", "storage-blocked", "dataload-blocked",
        phase="rollout", needs=silent_fuse)  # fmt: skip
 def prefetch(scene: Scene) -> None:
-    found: list[bytes] = []
+    shards: list[bytes] = []
     ready = threading.Event()
 
     def read() -> None:
-        found.append(Path(scene.facts["disk"], "shard-00001").read_bytes())
+        shards.append(Path(scene.facts["disk"], "shard-00001").read_bytes())
         ready.set()
 
     threading.Thread(target=read, name="prefetch", daemon=True).start()

@@ -52,10 +52,10 @@ def read_reward_cache(scene: Scene) -> None:
     path = scene.folder / "rewards.db"
 
     def take() -> object:
-        other = sqlite3.connect(path, isolation_level=None)
-        other.execute("CREATE TABLE scores(answer)")
-        other.execute("BEGIN EXCLUSIVE")
-        return other
+        connection = sqlite3.connect(path, isolation_level=None)
+        connection.execute("CREATE TABLE scores(answer)")
+        connection.execute("BEGIN EXCLUSIVE")
+        return connection
 
     _owner(take, scene.folder / "taken")
     cache = sqlite3.connect(path, timeout=3600)
@@ -100,9 +100,9 @@ def lock_checkpoint(scene: Scene) -> None:
     path = scene.folder / "checkpoint.lock"
 
     def take() -> int:
-        other = os.open(path, os.O_RDWR | os.O_CREAT)
-        fcntl.lockf(other, fcntl.LOCK_EX)
-        return other
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT)
+        fcntl.lockf(descriptor, fcntl.LOCK_EX)
+        return descriptor
 
     _owner(take, scene.folder / "taken")
     ours = os.open(path, os.O_RDWR)

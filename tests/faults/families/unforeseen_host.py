@@ -135,8 +135,8 @@ def lock_caches(scene: Scene) -> None:
     first, second = ((scene.folder / name).open("w") for name in names)
     fcntl.flock(first, fcntl.LOCK_EX)
     (scene.folder / f"locked{scene.rank}").touch()
-    other = scene.partner if scene.guilty else scene.culprit
-    eventually("the other has its lock", (scene.folder / f"locked{other}").exists)
+    other_rank = scene.partner if scene.guilty else scene.culprit
+    eventually("the other has its lock", (scene.folder / f"locked{other_rank}").exists)
     scene.takes_effect()
     fcntl.flock(second, fcntl.LOCK_EX)
 

@@ -20,12 +20,12 @@ BUSY = ("stuck", "slow")  # nobody knows yet whether it ends
 
 @fault("asyncio.gather over judges, one never answers", "reward-blocked", phase="reward")
 def gather_scores(scene: Scene) -> None:
-    async def ask_judge(which: int) -> float:
-        await (asyncio.get_running_loop().create_future() if which == 5 else asyncio.sleep(0.01))
+    async def ask_judge(number: int) -> float:
+        await (asyncio.get_running_loop().create_future() if number == 5 else asyncio.sleep(0.01))
         return 1.0
 
     async def score() -> None:
-        await asyncio.gather(*(ask_judge(which) for which in range(8)))
+        await asyncio.gather(*(ask_judge(number) for number in range(8)))
 
     scene.takes_effect()
     asyncio.run(score())

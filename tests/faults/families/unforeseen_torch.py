@@ -141,7 +141,7 @@ def kill_and_restart(outside: Outside) -> None:
     os.kill(outside.pid, signal.SIGKILL)
     spec, size = outside.folder / "spec.json", len(outside.pids)
     spec.write_text(Spec(str(outside.folder), size, 0).to_json())
-    place = {
+    variables = {
         "RANK": str(outside.culprit), "LOCAL_RANK": str(outside.culprit), "WORLD_SIZE": str(size),
         "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": (outside.folder / "port").read_text(),
         "PYTHONPATH": str(HERE.parents[2]),
@@ -149,11 +149,11 @@ def kill_and_restart(outside: Outside) -> None:
     with (outside.folder / "job.log").open("ab") as log:
         child = subprocess.Popen(
             [sys.executable, str(HERE.with_name("torchrun_rank.py")), str(spec)],
-            cwd=outside.folder, stdout=log, stderr=log, env=os.environ | place,
+            cwd=outside.folder, stdout=log, stderr=log, env=os.environ | variables,
         )  # fmt: skip
     outside.undo.callback(child.wait)
     outside.undo.callback(child.kill)
-    wait_for(outside.folder, lambda seen: count(seen, "started") > size, "restart", START_S)
+    wait_for(outside.folder, lambda events: count(events, "started") > size, "restart", START_S)
 
 
 @fault("a dead rank is started again, alone", "rank-dead", "rank-missing", phase="update",

@@ -150,8 +150,8 @@ def serve(how: str, folder: Path, lock: str = "") -> None:
         core, pids["core"] = _forked(CORE, lambda end: _compiling(end, Path(lock)))
         _Front.generate = staticmethod(_ask(core))
     elif how == "routes":
-        told, pids["worker"] = _forked("sglang::worker", _serving)
-        port = int(told.recv(16))
+        connection, pids["worker"] = _forked("sglang::worker", _serving)
+        port = int(connection.recv(16))
         _Front.generate = staticmethod(lambda: _route(port))
     server = ThreadingHTTPServer((HOST, 0), _Front)
     (folder / "engine.part").write_text(json.dumps(pids | {"port": server.server_port}))
