@@ -31,21 +31,21 @@ def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.first_screens", description=__doc__)
     parser.add_argument("--look", type=Path, metavar="FOLDER", help="as PNG, in every size")
     parser.add_argument("--only", default="", metavar="PART", help="of the names")
-    given = parser.parse_args(arguments)
+    options = parser.parse_args(arguments)
     chromium = find_chromium()
     if chromium is None:
         return parser.error("no Chromium or Chrome on PATH: install one")
-    chosen = {name: screen for name, screen in SCREENS.items() if given.only in name}
+    chosen = {name: screen for name, screen in SCREENS.items() if options.only in name}
     with tempfile.TemporaryDirectory() as folder, closing(Browsers(chromium)) as browsers:
         tab = browsers.tab()
         for name, screen in chosen.items():
             page = Path(folder) / f"{slug(name)}.html"
             page.write_text(render_html(screen.document()), encoding="utf-8")
-            if given.look:
-                _look(tab, page, given.look)
+            if options.look:
+                _look(tab, page, options.look)
             else:
                 _photograph(tab, page)
-    if not given.look and not given.only:
+    if not options.look and not options.only:
         put_section(_PAGE, "first screens", _section())
     return 0
 

@@ -56,8 +56,8 @@ class Job:
         knobs: Mapping[str, Any] | None = None,
         **facts: Any,
     ) -> None:
-        said = {"framework": "ms-swift", "framework_version": "4.6.0", **facts}
-        self.build = TraceBuilder(ranks=RANKS, knobs={**SETTINGS, **(knobs or {})}, **said)
+        run_facts = {"framework": "ms-swift", "framework_version": "4.6.0", **facts}
+        self.build = TraceBuilder(ranks=RANKS, knobs={**SETTINGS, **(knobs or {})}, **run_facts)
         self._draw = random.Random(16)
         self.begins = [0.0]
         for number in range(steps):

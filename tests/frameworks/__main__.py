@@ -36,14 +36,14 @@ def _arguments() -> argparse.Namespace:
 
 
 def _chosen(arguments: argparse.Namespace) -> list[tuple[int, Round]]:
-    found = []
+    plans = []
     for framework in arguments.frameworks or environments.ENVIRONMENTS:
-        own = [one for one in ROUNDS if one.framework == framework]
-        for number, one in enumerate(own):
-            wanted = tuple(case for case in one.cases if _is_wanted(case, arguments.only))
-            if wanted and (not arguments.rounds or number in arguments.rounds):
-                found.append((number, replace(one, cases=wanted)))
-    return found
+        own = [plan for plan in ROUNDS if plan.framework == framework]
+        for number, plan in enumerate(own):
+            cases = tuple(case for case in plan.cases if _is_wanted(case, arguments.only))
+            if cases and (not arguments.rounds or number in arguments.rounds):
+                plans.append((number, replace(plan, cases=cases)))
+    return plans
 
 
 def _is_wanted(case: Case, parts: list[str]) -> bool:
@@ -60,31 +60,31 @@ def main() -> int:
     arguments.bundles.mkdir(parents=True, exist_ok=True)
     model, data = inputs.write_model(folder / "model"), inputs.write_prompts(folder / "data")
     player = Player(arguments.bundles, arguments.tool, _say, arguments.seed)
-    for number, one in _chosen(arguments):
-        environment = arguments.environments / f"env-{one.framework}"
+    for number, plan in _chosen(arguments):
+        environment = arguments.environments / f"env-{plan.framework}"
         python = environments.python_of(environment)
         if arguments.build:
-            python = environments.build(one.framework, environment)
-        if one.framework == "trl" and not python.exists():
+            python = environments.build(plan.framework, environment)
+        if plan.framework == "trl" and not python.exists():
             python = Path(sys.executable)
-        own = folder / f"{one.framework}-{number}-{arguments.seed}"
-        setting = Setting(one.framework, python, model, data, own, one.options, one.environment,
-                          one.piped)  # fmt: skip
-        if one.healthy and arguments.healthy is not None:
-            one = replace(one, healthy=arguments.healthy)  # noqa: PLW2901
+        own = folder / f"{plan.framework}-{number}-{arguments.seed}"
+        setting = Setting(plan.framework, python, model, data, own, plan.options, plan.environment,
+                          plan.piped)  # fmt: skip
+        if plan.healthy and arguments.healthy is not None:
+            plan = replace(plan, healthy=arguments.healthy)  # noqa: PLW2901
         if arguments.ages:
-            cases = tuple(replace(case, ages_s=tuple(arguments.ages)) for case in one.cases)
-            one = replace(one, cases=cases)  # noqa: PLW2901
-        for _ in player.play(setting, one):
+            cases = tuple(replace(case, ages_s=tuple(arguments.ages)) for case in plan.cases)
+            plan = replace(plan, cases=cases)  # noqa: PLW2901
+        for _ in player.play(setting, plan):
             pass
     return 0
 
 
 def _replay(folder: Path) -> int:
     rows = list(score.judged(folder))
-    for one in rows:
-        _say(one.text())
-    right = sum(not one.wrong for one in rows)
+    for row in rows:
+        _say(row.text())
+    right = sum(not row.wrong for row in rows)
     _say(f"{right} of {len(rows)} wholly right")
     return int(right < len(rows))
 

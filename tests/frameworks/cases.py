@@ -35,7 +35,7 @@ class Case:
     ages_s: tuple[float, ...] = (6.0, 30.0, 75.0)
 
     @property
-    def place(self) -> str:
+    def location(self) -> str:
         """`reward.py:31` of the user's line, empty where there is none."""
         return place_of(self.line, self.act)
 

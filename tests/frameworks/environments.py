@@ -100,25 +100,25 @@ def python_of(folder: Path) -> Path:
 
 def build(framework: str, folder: Path) -> Path:
     """The environment's Python, made where it is not there."""
-    python, wanted = python_of(folder), {**ENVIRONMENTS, **BESIDE, **OLDER}[framework]
+    python, packages = python_of(folder), {**ENVIRONMENTS, **BESIDE, **OLDER}[framework]
     if not python.exists():
         subprocess.run([sys.executable, "-m", "venv", str(folder)], check=True)
     _pip(python, TORCH)
-    _pip(python, *wanted.requirements)
-    for text in wanted.alone:
+    _pip(python, *packages.requirements)
+    for text in packages.alone:
         _pip(python, "--no-deps", text)
         name = text.partition("=")[0]
         if name in _WITH_OWN:
-            _pip(python, *_asked_by(python, name))
+            _pip(python, *_requirements_of(python, name))
     return python
 
 
-def _asked_by(python: Path, name: str) -> list[str]:
-    said = subprocess.run(
+def _requirements_of(python: Path, name: str) -> list[str]:
+    process = subprocess.run(
         [str(python), "-c", _NAMES, name], capture_output=True, text=True, check=True
     )
     left_out = _LEFT_OUT.split()
-    rows = [line.split("\t") for line in said.stdout.splitlines()]
+    rows = [line.split("\t") for line in process.stdout.splitlines()]
     return [requirement for package, requirement in rows if package not in left_out]
 
 

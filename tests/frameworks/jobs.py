@@ -115,14 +115,14 @@ class Job:
             return list(psutil.Process(self.pid).children(recursive=True))
         return []
 
-    def named(self, pattern: str) -> list[psutil.Process]:
+    def matching(self, pattern: str) -> list[psutil.Process]:
         """Those whose title or command matches, lowest PID first."""
-        found = []
-        for one in self.family():
+        processes = []
+        for process in self.family():
             with contextlib.suppress(psutil.Error):
-                if re.search(pattern, " ".join(one.cmdline()) or one.name()):
-                    found.append(one)
-        return sorted(found, key=lambda one: one.pid)
+                if re.search(pattern, " ".join(process.cmdline()) or process.name()):
+                    processes.append(process)
+        return sorted(processes, key=lambda process: process.pid)
 
 
 def command(setting: Setting) -> tuple[list[str], dict[str, str]]:
@@ -130,8 +130,8 @@ def command(setting: Setting) -> tuple[list[str], dict[str, str]]:
     build = {"verl": _verl, "openrlhf": _openrlhf, "swift": _swift, "trl": _trl}
     words, variables = build[setting.framework](setting)
     orders = {"ORDERS": str(setting.folder / "orders.json")}
-    found = {**os.environ, **_BOTH, **variables, **orders, **setting.environment}
-    return [*words, *setting.options], found
+    environment = {**os.environ, **_BOTH, **variables, **orders, **setting.environment}
+    return [*words, *setting.options], environment
 
 
 def _path(*folders: Path) -> dict[str, str]:
@@ -265,7 +265,7 @@ def _end(job: Job) -> None:
     for pid in filter(None, (job.pid, job.reader)):
         with contextlib.suppress(psutil.NoSuchProcess):
             family.append(psutil.Process(pid))
-    for one in [*family, *job.family()]:
+    for process in [*family, *job.family()]:
         with contextlib.suppress(psutil.NoSuchProcess):
-            one.kill()
+            process.kill()
     psutil.wait_procs(family, timeout=10)

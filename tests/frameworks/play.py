@@ -30,7 +30,7 @@ _CAN_END = ("stop", "fifo", "data-fifo", "child", "print", "refused")
 
 
 @dataclass(frozen=True)
-class Said:
+class Answer:
     """What one `attach` said. `age_s` since the fault began; of a healthy job since its start."""
 
     framework: str
@@ -55,32 +55,32 @@ class Player:
     say: Callable[[str], None]
     seed: int = 0
 
-    def play(self, setting: Setting, one: Round) -> Iterator[Said]:
+    def play(self, setting: Setting, plan: Round) -> Iterator[Answer]:
         """One job through all its cases; ends early where the job does."""
         with judge() as server, running(setting) as job:
-            yield from self._start(job, one)
+            yield from self._start(job, plan)
             if not job.wait_for_steps(STEPS_BEFORE):
-                self.say(f"{one.framework}: no steps, see {job.log}")
+                self.say(f"{plan.framework}: no steps, see {job.log}")
                 return
             paused_s = 0.0
-            for case in one.cases:
+            for case in plan.cases:
                 began = time.monotonic()
                 yield from self._case(job, case, server, paused_s)
                 self._take_back(job, case)
                 paused_s = max(paused_s, case.seconds or time.monotonic() - began)
 
-    def _start(self, job: Job, one: Round) -> Iterator[Said]:
+    def _start(self, job: Job, plan: Round) -> Iterator[Answer]:
         """Healthy moments: a third of them while it starts, the others between its steps."""
         began = time.monotonic()
-        early, done = one.healthy // 3, 0
-        while done < one.healthy and not job.ended:
+        early, done = plan.healthy // 3, 0
+        while done < plan.healthy and not job.ended:
             time.sleep(8.0 if done < early else 1.0 + done % 3)
             if done >= early and job.steps() < 1:
                 continue
             yield self._attach(job, f"healthy {done}", time.monotonic() - began, None)
             done += 1
 
-    def _case(self, job: Job, case: Case, server: Judge, paused_s: float) -> Iterator[Said]:
+    def _case(self, job: Job, case: Case, server: Judge, paused_s: float) -> Iterator[Answer]:
         if not self._bring_about(job, case, server):
             self.say(f"{case.name}: did not come about, see {job.log}")
             return
@@ -123,14 +123,14 @@ class Player:
                     os.close(os.open(job.setting.folder / "fifo", os.O_WRONLY | os.O_NONBLOCK))
                     time.sleep(0.2)
         if case.act == "child":
-            for one in job.named(r"^tail -f"):
-                one.kill()
+            for process in job.matching(r"^tail -f"):
+                process.kill()
         if case.act in _CAN_END or case.seconds:
             job.wait_for_steps(job.steps() + 2, 150.0)
 
     def _attach(
         self, job: Job, name: str, age_s: float, case: Case | None, paused_s: float = 0.0
-    ) -> Said:
+    ) -> Answer:
         framework = job.setting.framework
         label = re.sub(r"\W+", "-", f"{framework} {name} {age_s:.0f}s {self.seed}")
         folder = self.bundles / label
@@ -140,9 +140,9 @@ class Player:
         try:
             verdict = json.loads(out)["verdict"]
         except (ValueError, KeyError):
-            said = Said(framework, name, age_s, seconds=seconds, error=(err or out)[-400:])
+            answer = Answer(framework, name, age_s, seconds=seconds, error=(err or out)[-400:])
         else:
-            said = Said(
+            answer = Answer(
                 framework, name, age_s, verdict["state"], verdict["class"],
                 tuple(verdict["culprits"]), verdict["summary"], verdict["confidence"],
                 seconds, str(folder),
@@ -150,12 +150,12 @@ class Player:
             folder.with_name(f"{label}.truth.json").write_text(
                 json.dumps(truth_of(framework, case, age_s, paused_s), indent=1)
             )
-            folder.with_name(f"{label}.said.json").write_text(json.dumps(asdict(said), indent=1))
+            folder.with_name(f"{label}.said.json").write_text(json.dumps(asdict(answer), indent=1))
         self.say(
-            f"{framework:9}{name:28}{age_s:6.0f} s  {said.state:8}{said.cause:24}"
-            f"{said.culprits!s:8}{said.confidence:.0%}  {said.summary or said.error}"
+            f"{framework:9}{name:28}{age_s:6.0f} s  {answer.state:8}{answer.cause:24}"
+            f"{answer.culprits!s:8}{answer.confidence:.0%}  {answer.summary or answer.error}"
         )
-        return said
+        return answer
 
 
 def _seen(case: Case, paused_s: float) -> float:
@@ -180,7 +180,7 @@ def truth_of(
         "states": [*case.states, *([young] if young else [])],
         "culprits": list(case.culprits) if case.culprits is not None else None,
         "actor": case.actor,
-        "line": case.place,
+        "line": case.location,
         "source": source,
         "age_s": round(age_s, 1),
     }
@@ -203,8 +203,8 @@ def attach(tool: Path, pid: int, folder: Path) -> tuple[int, str, str]:
 
 
 def _signal(job: Job, case: Case, number: signal.Signals) -> bool:
-    found = job.named(case.target)
-    for one in found[-1:]:
+    processes = job.matching(case.target)
+    for process in processes[-1:]:
         with contextlib.suppress(psutil.NoSuchProcess):
-            one.send_signal(number)
-    return bool(found)
+            process.send_signal(number)
+    return bool(processes)

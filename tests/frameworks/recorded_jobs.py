@@ -64,8 +64,8 @@ class RayJob:
         mine = spans.select(spans.process == driver)
         window = np.flatnonzero((mine.kind == Kind.STEP) & (mine.value == step))[0]
         within = (mine.start_ns >= mine.start_ns[window]) & (mine.end_ns <= mine.end_ns[window])
-        named = mine.name == self.trace.names.index(name)
-        rows = within & named & (mine.kind == Kind.SPAN)
+        is_named = mine.name == self.trace.names.index(name)
+        rows = within & is_named & (mine.kind == Kind.SPAN)
         return float((mine.end_ns - mine.start_ns)[rows].sum()) / 1e9
 
     @property

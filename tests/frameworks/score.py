@@ -24,9 +24,9 @@ class Judged:
     wrong: tuple[str, ...]
 
     def text(self) -> str:
-        said = self.verdict
+        verdict = self.verdict
         mark = f"wrong in {', '.join(self.wrong)}" if self.wrong else "right"
-        return f"{mark:24} {self.name:48} {said.state:8}{said.cause:24} {said.summary}"
+        return f"{mark:24} {self.name:48} {verdict.state:8}{verdict.cause:24} {verdict.summary}"
 
 
 def judged(folder: Path) -> Iterator[Judged]:
@@ -38,15 +38,15 @@ def judged(folder: Path) -> Iterator[Judged]:
         yield Judged(name, verdict, tuple(_wrong(verdict, truth)))
 
 
-def _wrong(said: Verdict, truth: dict[str, Any]) -> Iterator[str]:
-    if said.state not in truth["states"]:
+def _wrong(verdict: Verdict, truth: dict[str, Any]) -> Iterator[str]:
+    if verdict.state not in truth["states"]:
         yield "state"
     if not truth["classes"]:  # a job that lives: nobody is to blame for long
         return
-    if said.cause not in truth["classes"]:
+    if verdict.cause not in truth["classes"]:
         yield "class"
-    if truth["culprits"] is not None and list(said.culprits) != truth["culprits"]:
+    if truth["culprits"] is not None and list(verdict.culprits) != truth["culprits"]:
         yield "culprits"
     for part in ("line", "actor"):
-        if truth.get(part, "") not in said.summary:
+        if truth.get(part, "") not in verdict.summary:
             yield part

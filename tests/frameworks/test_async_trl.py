@@ -82,7 +82,7 @@ CASES = {
 
 
 @dataclass(frozen=True)
-class Ended:
+class Training:
     folder: Path
 
     @cached_property
@@ -144,7 +144,7 @@ def server(model: Path, folder: Path, seconds: float) -> Iterator[str]:
             process.terminate()
 
 
-def run(case: Case, folder: Path) -> Ended:
+def run(case: Case, folder: Path) -> Training:
     interpreter = python()
     folder.mkdir()
     model = write_model(folder / "model")
@@ -167,46 +167,46 @@ def run(case: Case, folder: Path) -> Ended:
             env=variables, capture_output=True, text=True, timeout=500, check=False,
         )  # fmt: skip
     assert done.returncode == 0, done.stderr[-3000:]
-    return Ended(folder)
+    return Training(folder)
 
 
-def found(name: str, tmp_path: Path) -> None:
+def check_side(name: str, tmp_path: Path) -> None:
     """The slow part is told, on its side, as long as it was."""
     case = CASES[name]
-    ended = run(case, tmp_path / case.slow)
-    seconds = phase_seconds(ended.analysis)
-    assert len(ended.analysis.steps.numbers) == STEPS
+    training = run(case, tmp_path / case.slow)
+    seconds = phase_seconds(training.analysis)
+    assert len(training.analysis.steps.numbers) == STEPS
     assert seconds["dataload"] == 0
-    assert ended.analysis.share("unattributed") < 0.05
-    assert ended.trace.run.framework == "trl"
-    answer = ended.judged()
+    assert training.analysis.share("unattributed") < 0.05
+    assert training.trace.run.framework == "trl"
+    answer = training.judged()
     assert isinstance(answer, Finding), answer
     assert answer.fixes[0].spelling.startswith(case.advice)
     # The sleep is beside what training itself takes.
     own = ("train/loss", "train/backward") if case.slow == "train" else ()
-    recorded_s = ended.recorded_s(case.span) - sum(map(ended.recorded_s, own))
-    assert recorded_s == pytest.approx(ended.truth_s(case.slow), rel=0.05)
+    recorded_s = training.recorded_s(case.span) - sum(map(training.recorded_s, own))
+    assert recorded_s == pytest.approx(training.truth_s(case.slow), rel=0.05)
     if case.slow == "train":
         assert "training is the slower side" in answer.cause
     else:
         assert answer.cost > 0.3
         # Batches are packed and sent to the other ranks within it: 0.1 s a step on a busy machine.
-        assert seconds["rollout"] > 0.95 * ended.logged_wait_s
+        assert seconds["rollout"] > 0.95 * training.logged_wait_s
 
 
 def test_a_slow_reward_is_found_on_the_side_of_the_rollout(tmp_path: Path) -> None:
-    found("reward", tmp_path)
+    check_side("reward", tmp_path)
 
 
 @pytest.mark.skipif(not ENVIRONMENTS.exists(), reason="`make frameworks` runs it")
 @pytest.mark.parametrize("name", sorted({*CASES} - {"reward"}))
 def test_another_slow_part_is_found_on_its_side(name: str, tmp_path: Path) -> None:
-    found(name, tmp_path)
+    check_side(name, tmp_path)
 
 
 @pytest.mark.skipif(not ENVIRONMENTS.exists(), reason="`make frameworks` runs it")
 def test_of_two_sides_alike_neither_is_starved(tmp_path: Path) -> None:
-    ended = run(Case("", "", "", 1.5, {"train": 1.5}), tmp_path / "healthy")
-    answer = ended.judged()
+    training = run(Case("", "", "", 1.5, {"train": 1.5}), tmp_path / "healthy")
+    answer = training.judged()
     assert not isinstance(answer, Finding) or answer.cost < 0.3
-    assert ended.analysis.share("unattributed") < 0.05
+    assert training.analysis.share("unattributed") < 0.05

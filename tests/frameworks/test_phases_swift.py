@@ -62,8 +62,8 @@ def job(folder: Path, *prefix: str, version: str = NEWEST, fail_at: int = 0) -> 
     old = version.startswith("3")
     if old:  # reads no tokenizer that a newer transformers wrote
         settings = model / "tokenizer_config.json"
-        named = settings.read_text().replace("TokenizersBackend", "PreTrainedTokenizerFast")
-        settings.write_text(named)
+        text = settings.read_text().replace("TokenizersBackend", "PreTrainedTokenizerFast")
+        settings.write_text(text)
     options = {
         "rlhf_type": "grpo", "model": model, "model_type": "qwen2", "template": "qwen2_5",
         "external_plugins": PLUGIN, "train_type" if old else "tuner_type": "lora",

@@ -41,32 +41,32 @@ def main() -> int:
     """0, or 2 where the file has pairs of another run."""
     arguments = _arguments()
     cases = [case for case in CASES if _is_wanted(case, arguments)]
-    kept: Path | None = arguments.json
-    pairs = _kept(kept) if kept else []
+    file: Path | None = arguments.json
+    pairs = _kept(file) if file else []
     if pairs and not arguments.goes_on:
-        _say(f"{kept} has {len(pairs)} pairs: go on with --continue, or name another file")
+        _say(f"{file} has {len(pairs)} pairs: go on with --continue, or name another file")
         return 2
     done = {(pair.framework, pair.case, pair.seed) for pair in pairs}
-    left = [
+    pending = [
         (seed, case)
         for seed in range(1, arguments.pairs + 1)
         for case in cases
         if (case.framework, case.name, seed) not in done
     ]
-    if left:
+    if pending:
         folder: Path = arguments.folder
         folder.mkdir(parents=True, exist_ok=True)
         model, data = inputs.write_model(folder / "model"), write_rows(folder / "rows.jsonl")
     began = time.monotonic()
-    for number, (seed, case) in enumerate(left, start=1):
-        place = Place(_python(arguments.environments, case.framework), model, data)
+    for number, (seed, case) in enumerate(pending, start=1):
+        machine = Place(_python(arguments.environments, case.framework), model, data)
         own = folder / f"{case.framework}-{seed}-{case.name.replace(' ', '-')}"
-        pairs.append(run_pair(case, place, own, seed, _printed(pairs, case)))
+        pairs.append(run_pair(case, machine, own, seed, _printed(pairs, case)))
         minutes = (time.monotonic() - began) / 60
-        rest = minutes / number * (len(left) - number)
-        _say(f"[{number} of {len(left)}, {minutes:.1f} min, {rest:.0f} left] {line(pairs[-1])}")
-        if kept:
-            _keep(kept, pairs)
+        eta = minutes / number * (len(pending) - number)
+        _say(f"[{number} of {len(pending)}, {minutes:.1f} min, {eta:.0f} left] {line(pairs[-1])}")
+        if file:
+            _keep(file, pairs)
     _write(pairs, arguments.write, arguments.beside)
     return 0
 
@@ -85,8 +85,8 @@ def _keep(file: Path, pairs: Sequence[Pair]) -> None:
 
 def _is_wanted(case: Case, arguments: argparse.Namespace) -> bool:
     words = arguments.only
-    named = not words or any(word in case.name for word in words)
-    return named and case.framework in arguments.frameworks
+    matches = not words or any(word in case.name for word in words)
+    return matches and case.framework in arguments.frameworks
 
 
 def _printed(pairs: Sequence[Pair], case: Case) -> str:

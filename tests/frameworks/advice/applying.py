@@ -23,13 +23,13 @@ def apply(command: Sequence[str], spelling: str) -> list[str]:
     words = list(command)
     for name in _LEFT_OUT.findall(spelling):
         words = _without(words, name)[0]
-    rest = _LEFT_OUT.sub("", spelling).strip()
-    if _KEPT in rest or (rest and not rest.startswith("--")):
+    text = _LEFT_OUT.sub("", spelling).strip()
+    if _KEPT in text or (text and not text.startswith("--")):
         raise NotAFlagError(spelling)
-    for option in _options(shlex.split(rest)):
+    for option in _options(shlex.split(text)):
         name, *values = option
-        words, place = _without(words, name)
-        words[place:place] = [name, *values]
+        words, index = _without(words, name)
+        words[index:index] = [name, *values]
     return words
 
 
@@ -46,11 +46,11 @@ def _options(words: Sequence[str]) -> list[list[str]]:
 
 def _without(words: Sequence[str], name: str) -> tuple[list[str], int]:
     """The command without an option and its values, and where it stood; else its end."""
-    for place, word in enumerate(words):
+    for index, word in enumerate(words):
         if word == name or word.startswith(f"{name}="):
-            end = place + 1
+            end = index + 1
             while end < len(words) and not words[end].startswith("--"):
                 end += 1
-            end = end if word == name else place + 1
-            return [*words[:place], *words[end:]], place
+            end = end if word == name else index + 1
+            return [*words[:index], *words[end:]], index
     return list(words), len(words)

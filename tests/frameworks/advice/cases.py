@@ -35,8 +35,8 @@ _AT_ONCE = "run {} at once: one function with a pool of processes, or async func
 _NAMED = {"trl": _AT_ONCE.format("judge, format"), "swift": _AT_ONCE.format("Judge, Format")}
 
 
-def _of_both(name: str, rule: str, **said: Any) -> tuple[Case, ...]:
-    return tuple(Case(framework, name, rule, **said) for framework in FRAMEWORKS)
+def _of_both(name: str, rule: str, **fields: Any) -> tuple[Case, ...]:
+    return tuple(Case(framework, name, rule, **fields) for framework in FRAMEWORKS)
 
 
 def _at_once(framework: str) -> Case:

@@ -32,23 +32,23 @@ class Miss:
 
     def holds(self, run_error_pct: float) -> bool:
         """Whether the interval would, with another error of two runs."""
-        others = max(0.0, self.half**2 - (100 * RUN_ERROR) ** 2)
-        return self.off <= hypot(sqrt(others), run_error_pct)
+        other_variance = max(0.0, self.half**2 - (100 * RUN_ERROR) ** 2)
+        return self.off <= hypot(sqrt(other_variance), run_error_pct)
 
 
 def misses(pairs: Sequence[dict[str, Any]]) -> list[Miss]:
     """Of the pairs that have a prediction and a change."""
     return [
-        _miss(pair, said)
+        _miss(pair, advice)
         for pair in pairs
-        for said in [pair.get("advice", pair)]
-        if said and not pair.get("problem") and pair["after_s"] and not isnan(said["mid"])
+        for advice in [pair.get("advice", pair)]
+        if advice and not pair.get("problem") and pair["after_s"] and not isnan(advice["mid"])
     ]
 
 
-def _miss(pair: dict[str, Any], said: dict[str, float]) -> Miss:
-    off = 100 * (pair["after_s"] / pair["before_s"] - 1) - said["mid"]
-    half = said["high"] - said["mid"] if off > 0 else said["mid"] - said["low"]
+def _miss(pair: dict[str, Any], advice: dict[str, float]) -> Miss:
+    off = 100 * (pair["after_s"] / pair["before_s"] - 1) - advice["mid"]
+    half = advice["high"] - advice["mid"] if off > 0 else advice["mid"] - advice["low"]
     return Miss(pair["seed"], abs(off), half)
 
 
@@ -64,14 +64,14 @@ def least_error(pairs: Sequence[Miss]) -> float | None:
 
 def said_of(pairs: Sequence[Miss]) -> str:
     """The answer in words."""
-    odd, even = ([pair for pair in pairs if pair.seed % 2 == rest] for rest in (1, 0))
+    odd, even = ([pair for pair in pairs if pair.seed % 2 == parity] for parity in (1, 0))
     now = f"with {100 * RUN_ERROR:.0f}% {100 * share(pairs, 100 * RUN_ERROR):.0f}% hold"
-    least = least_error(odd)
-    if not odd or not even or least is None:
+    least_pct = least_error(odd)
+    if not odd or not even or least_pct is None:
         return f"{len(pairs)} pairs: {now}; no error can be chosen and judged on these"
     return (
-        f"{len(pairs)} pairs: {now}; {len(odd)} of odd seeds ask for {least:.1f}%, with which "
-        f"{100 * share(even, least):.0f}% of the other {len(even)} hold"
+        f"{len(pairs)} pairs: {now}; {len(odd)} of odd seeds ask for {least_pct:.1f}%, with which "
+        f"{100 * share(even, least_pct):.0f}% of the other {len(even)} hold"
     )
 
 

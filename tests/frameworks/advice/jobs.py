@@ -50,22 +50,22 @@ def write_rows(path: Path) -> Path:
     return path
 
 
-def command(case: Case, place: Place, folder: Path, seed: int) -> list[str]:
+def command(case: Case, machine: Place, folder: Path, seed: int) -> list[str]:
     """What a user would start."""
     own = {**_BOTH, **case.flags, "output_dir": folder / "out", "seed": seed}
     if case.framework == "trl":
-        words = [str(place.python), str(CODE / "advice_trl.py")]
+        words = [str(machine.python), str(CODE / "advice_trl.py")]
         options = {
-            "model_name_or_path": place.model, "bf16": "false", "disable_tqdm": "true", **own,
+            "model_name_or_path": machine.model, "bf16": "false", "disable_tqdm": "true", **own,
         }  # fmt: skip
     else:
-        words = [str(place.python.with_name("swift")), "rlhf"]
+        words = [str(machine.python.with_name("swift")), "rlhf"]
         options = {
-            "rlhf_type": "grpo", "model": place.model, "model_type": "qwen2",
+            "rlhf_type": "grpo", "model": machine.model, "model_type": "qwen2",
             "template": "qwen2_5", "external_plugins": CODE / "advice_swift.py",
             "callbacks": "slow_rows", "tuner_type": "full", "torch_dtype": "float32",
             "reward_funcs": " ".join(case.work.get("judges", WITHOUT_WAIT)),
-            "dataset": place.data, "eval_strategy": "no", "split_dataset_ratio": 0,
+            "dataset": machine.data, "eval_strategy": "no", "split_dataset_ratio": 0,
             # Its own has 140 tokens, beside which prompts hardly differ in width.
             "system": "Sum.", "dataset_num_proc": 1, "dataloader_num_workers": 0, **own,
         }  # fmt: skip
@@ -74,13 +74,13 @@ def command(case: Case, place: Place, folder: Path, seed: int) -> list[str]:
     return words
 
 
-def environment(place: Place, work: Mapping[str, Any]) -> dict[str, str]:
+def environment(machine: Place, work: Mapping[str, Any]) -> dict[str, str]:
     """The variables of the job."""
     return {
         **os.environ, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "WANDB_MODE": "offline",
         "TOKENIZERS_PARALLELISM": "false", "DS_ACCELERATOR": "cpu", "PYTHONPATH": str(CODE),
         "WORK": json.dumps(work),
-        "PATH": f"{place.python.parent}{os.pathsep}{os.environ['PATH']}",
+        "PATH": f"{machine.python.parent}{os.pathsep}{os.environ['PATH']}",
     }  # fmt: skip
 
 
@@ -109,10 +109,10 @@ def record(words: Sequence[str], variables: Mapping[str, str], folder: Path) -> 
 def report(run: Path) -> dict[str, Any]:
     """The report's document of a recording."""
     ask = [sys.executable, "-m", "grpo_doctor", "report", str(run), "--json"]
-    said = subprocess.run(ask, capture_output=True, text=True, check=False)
-    if said.returncode:
-        raise JobFailedError(f"no report: {said.stderr[-_LAST_WORDS:]}")
-    document: dict[str, Any] = json.loads(said.stdout)
+    process = subprocess.run(ask, capture_output=True, text=True, check=False)
+    if process.returncode:
+        raise JobFailedError(f"no report: {process.stderr[-_LAST_WORDS:]}")
+    document: dict[str, Any] = json.loads(process.stdout)
     return document
 
 

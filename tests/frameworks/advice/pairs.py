@@ -97,7 +97,7 @@ def _why_silent(document: Mapping[str, Any], rule: str) -> str:
     return "no finding"
 
 
-def run_pair(case: Case, place: Place, folder: Path, seed: int, known: str) -> Pair:
+def run_pair(case: Case, machine: Place, folder: Path, seed: int, printed: str) -> Pair:
     """Runs the job beside the one with the advice `known`, and asks its report for the advice.
 
     What else the host does falls on both jobs. Should the report print something else than `known`,
@@ -106,9 +106,9 @@ def run_pair(case: Case, place: Place, folder: Path, seed: int, known: str) -> P
     """
     shutil.rmtree(folder, ignore_errors=True)
     pair = Pair(case.framework, "", case.name, case.rule, seed, case.unseen, 0.0)
-    job = _Job(case, place, seed)
+    job = _Job(case, machine, seed)
     try:
-        plain, changed = _beside(job, folder / "first", known)
+        plain, changed = _beside(job, folder / "first", printed)
         document = report(plain)
     except JobFailedError as failure:
         return replace(pair, problem=f"{FAILED}: {failure}")
@@ -119,14 +119,14 @@ def run_pair(case: Case, place: Place, folder: Path, seed: int, known: str) -> P
     )
     try:
         pair = replace(pair, advice=advice_of(document, case))
-        if pair.advice and pair.advice.text != known:
+        if pair.advice and pair.advice.text != printed:
             plain, changed = _beside(job, folder / "second", pair.advice.text)
             pair = replace(pair, before_s=step_s(plain))
         return replace(pair, after_s=step_s(changed.result()))
     except NoAdviceError as silence:
         return replace(pair, problem=f"no advice: {silence}")
-    except NotAFlagError as other:
-        return replace(pair, problem=f"no flag: {other}")
+    except NotAFlagError as error:
+        return replace(pair, problem=f"no flag: {error}")
     except JobFailedError as refusal:
         return replace(pair, problem=f"{FAILED} with the advice: {refusal}")
 
@@ -134,18 +134,18 @@ def run_pair(case: Case, place: Place, folder: Path, seed: int, known: str) -> P
 @dataclass(frozen=True)
 class _Job:
     case: Case
-    place: Place
+    machine: Place
     seed: int
 
     def run(self, folder: Path, advice: str = "") -> Path:
         """Where the recording is of the job as it is, or with an advice applied."""
         case, work = self.case, self.case.work
-        words = command(case, self.place, folder, self.seed)
+        words = command(case, self.machine, folder, self.seed)
         if advice and case.next_step:
             work = case.rewritten
         elif advice:
             words = apply(words, advice)
-        return record(words, environment(self.place, work), folder)
+        return record(words, environment(self.machine, work), folder)
 
 
 def _beside(job: _Job, folder: Path, advice: str) -> tuple[Path, Future[Path]]:
@@ -166,8 +166,8 @@ def line(pair: Pair) -> str:
     start = f"seed {pair.seed} {pair.framework} {pair.version} {pair.case}: {pair.before_s:.3f} s"
     if pair.problem or pair.advice is None:
         return f"{start}, {' ... '.join(_ends(pair.problem))}"
-    said = pair.advice
+    advice = pair.advice
     return (
         f"{start} -> {pair.after_s:.3f} s, measured {pair.measured:+.1f}%, predicted "
-        f"{said.low:+.1f} {said.mid:+.1f} {said.high:+.1f}% of {said.text}"
+        f"{advice.low:+.1f} {advice.mid:+.1f} {advice.high:+.1f}% of {advice.text}"
     )

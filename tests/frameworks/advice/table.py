@@ -21,7 +21,7 @@ _NAMES = {"trl": "TRL", "swift": "ms-swift"}
 def section(pairs: Sequence[Pair], command: str, host: str) -> str:
     """The section in Markdown, without its markers."""
     groups = _groups(pairs)
-    held, said = _held(pairs), [pair for pair in pairs if pair.advice and not pair.problem]
+    holding, advised = _held(pairs), [pair for pair in pairs if pair.advice and not pair.problem]
     unseen = [pair for pair in pairs if pair.unseen]
     missing = _not_run(pairs)
     lines = [
@@ -40,9 +40,9 @@ def section(pairs: Sequence[Pair], command: str, host: str) -> str:
         ),
         "",
         (
-            f"{held} of {len(said)} intervals hold the measured change "
-            f"({100 * held / max(1, len(said)):.0f}%), and {_held_own(said)} what their own pair "
-            "measured; of the unseen rows, on which nothing was "
+            f"{holding} of {len(advised)} intervals hold the measured change "
+            f"({100 * holding / max(1, len(advised)):.0f}%), and {_held_own(advised)} what their "
+            "own pair measured; of the unseen rows, on which nothing was "
             f"mended, {_held(unseen)} of {sum(1 for p in unseen if p.advice and not p.problem)}."
             f"{f' Not run here: {missing}.' if missing else ''}"
         ),
@@ -55,8 +55,8 @@ def section(pairs: Sequence[Pair], command: str, host: str) -> str:
 
 def _not_run(pairs: Sequence[Pair]) -> str:
     ran = {(pair.framework, pair.case) for pair in pairs}
-    left = [case for case in CASES if (case.framework, case.name) not in ran]
-    return ", ".join(f"{case.name} with {_NAMES[case.framework]}" for case in left)
+    not_run = [case for case in CASES if (case.framework, case.name) not in ran]
+    return ", ".join(f"{case.name} with {_NAMES[case.framework]}" for case in not_run)
 
 
 def _groups(pairs: Sequence[Pair]) -> list[list[Pair]]:
@@ -79,7 +79,7 @@ def _holding(group: Sequence[Pair]) -> list[Pair]:
 
 def _held_own(applied: Sequence[Pair]) -> int:
     changes = [(pair.advice, round(pair.measured, 1)) for pair in applied]
-    return sum(said.low <= change <= said.high for said, change in changes if said)
+    return sum(advice.low <= change <= advice.high for advice, change in changes if advice)
 
 
 def _in_a_cell(text: str) -> str:
@@ -93,11 +93,13 @@ def _row(group: Sequence[Pair]) -> str:
     applied = [pair for pair in group if pair.advice and not pair.problem]
     if not applied:
         return f"{start}{_in_a_cell(first.problem)} |  |  |  |  |  |"
-    said = [pair.advice for pair in applied if pair.advice]
-    low, mid, high = (median(getattr(each, end) for each in said) for end in ("low", "mid", "high"))
+    advices = [pair.advice for pair in applied if pair.advice]
+    low, mid, high = (
+        median(getattr(each, end) for each in advices) for end in ("low", "mid", "high")
+    )
     each = ", ".join("none" if pair.problem else f"{pair.measured:+.0f}" for pair in group)
     return (
-        f"{start}`{said[0].text}` | {mid:+.1f}% | {low:+.1f} to {high:+.1f}% | "
+        f"{start}`{advices[0].text}` | {mid:+.1f}% | {low:+.1f} to {high:+.1f}% | "
         f"{median(pair.measured for pair in applied):+.1f}% | {each} | "
         f"{len(_holding(group))} of {len(applied)} |"
     )

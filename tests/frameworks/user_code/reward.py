@@ -43,8 +43,8 @@ def run_sandbox() -> None:
 
 
 def read_fifo(path: str) -> None:
-    with Path(path).open() as one:  # act: fifo
-        one.read()
+    with Path(path).open() as file:  # act: fifo
+        file.read()
 
 
 def ask_ray() -> None:
@@ -147,7 +147,7 @@ def reward_func(queries: Any, prompts: Any, labels: Any, **_: Any) -> dict[str, 
 def length_reward(completions: list[Any], **_: Any) -> list[float]:
     """TRL's and ms-swift's reward."""
     come_to_fault()
-    return [score(str(one), "4") for one in completions]
+    return [score(str(completion), "4") for completion in completions]
 
 
 async def length_reward_async(completions: list[Any], **_: Any) -> list[float]:
@@ -156,4 +156,4 @@ async def length_reward_async(completions: list[Any], **_: Any) -> list[float]:
     order = orders.due(*COROUTINES)
     if order["act"]:
         await obey_async(order)
-    return [float(len(set(str(one)))) for one in completions]
+    return [float(len(set(str(completion)))) for completion in completions]

@@ -98,9 +98,9 @@ def collate(samples: list[Any], *_: Any, **__: Any) -> tuple[dict[str, Any], Any
     return {"input_ids": torch.zeros(shape)}, batch
 
 
-def forward_backward(**given: Any) -> list[Any]:
-    for _ in range(given["num_microbatches"]):
-        given["forward_step_func"](given["data_iterator"], given["model"][0])
+def forward_backward(**keywords: Any) -> list[Any]:
+    for _ in range(keywords["num_microbatches"]):
+        keywords["forward_step_func"](keywords["data_iterator"], keywords["model"][0])
     return []
 
 

@@ -33,9 +33,9 @@ MEASURED = dict.fromkeys(SECONDS, 0.0)
 
 def spend(part: str) -> None:
     """Sleeps as ordered, and adds what it really took, on a machine that others use too."""
-    begun = time.perf_counter()
+    start = time.perf_counter()
     time.sleep(SECONDS[part])
-    MEASURED[part] += time.perf_counter() - begun
+    MEASURED[part] += time.perf_counter() - start
 
 
 class Length(ORM):  # type: ignore[misc, unused-ignore]

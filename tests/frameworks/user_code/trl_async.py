@@ -88,20 +88,20 @@ def attention_on_cpu(
         k, v = (
             each[key_ends[index] : key_ends[index + 1]].transpose(0, 1) for each in (key, value)
         )
-        seen = torch.ones(q.shape[1], k.shape[1], dtype=torch.bool).tril(k.shape[1] - q.shape[1])
+        mask = torch.ones(q.shape[1], k.shape[1], dtype=torch.bool).tril(k.shape[1] - q.shape[1])
         out = torch.nn.functional.scaled_dot_product_attention(
-            q, k, v, attn_mask=seen, scale=options["softmax_scale"], enable_gqa=True
+            q, k, v, attn_mask=mask, scale=options["softmax_scale"], enable_gqa=True
         )
         parts.append(out.transpose(0, 1))
     return torch.cat(parts)
 
 
 def tokenizer() -> PreTrainedTokenizerFast:
-    made = PreTrainedTokenizerFast(
+    fast_tokenizer = PreTrainedTokenizerFast(
         tokenizer_file=f"{MODEL}/tokenizer.json", pad_token="<|pad|>", eos_token="<|end|>"
     )
-    made.chat_template = qwen2_5_chat_template  # TRL parses calls of tools by it
-    return made
+    fast_tokenizer.chat_template = qwen2_5_chat_template  # TRL parses calls of tools by it
+    return fast_tokenizer
 
 
 class Trainer(AsyncGRPOTrainer):  # type: ignore[misc, unused-ignore]

@@ -39,9 +39,9 @@ def train(_: Any, batch: Any, *__: Any, **___: Any) -> Any:
 
 @contextlib.contextmanager
 def waited() -> Any:
-    begun = time.perf_counter()
+    start = time.perf_counter()
     yield
-    WAITED.append(time.perf_counter() - begun)
+    WAITED.append(time.perf_counter() - start)
 
 
 def count(trainer: Any) -> None:

@@ -30,17 +30,17 @@ _MEMORY = 1 << 34
 
 
 def _device_module() -> Any:
-    made = types.ModuleType("cpu_as_device")
-    made.__dict__.update({name: lambda *_, **__: None for name in _NOTHING.split()})
-    made.__dict__.update({name: lambda *_, **__: 0 for name in _ZERO.split()})
-    made.__dict__.update(
+    module = types.ModuleType("cpu_as_device")
+    module.__dict__.update({name: lambda *_, **__: None for name in _NOTHING.split()})
+    module.__dict__.update({name: lambda *_, **__: 0 for name in _ZERO.split()})
+    module.__dict__.update(
         is_available=lambda: True,
         device_count=lambda: 1,
         mem_get_info=lambda *_, **__: (_MEMORY, _MEMORY),
         get_rng_state=lambda *_, **__: torch.get_rng_state(),
         get_device_name=lambda *_, **__: "cpu",
     )
-    return made
+    return module
 
 
 @PlatformRegistry.register(platform="cpu")  # type: ignore[misc, unused-ignore]
@@ -105,9 +105,9 @@ class CpuPlatform(PlatformBase):  # type: ignore[misc, unused-ignore]
 def _one_backend(init: Callable[..., None]) -> Callable[..., None]:
     """verl joins the device's backend with the host's: here both are gloo for the same device."""
 
-    def init_process_group(backend: Any = None, *rest: Any, **named: Any) -> None:
+    def init_process_group(backend: Any = None, *positional: Any, **keywords: Any) -> None:
         twice = isinstance(backend, str) and backend.count("cpu:gloo") > 1
-        init("cpu:gloo" if twice else backend, *rest, **named)
+        init("cpu:gloo" if twice else backend, *positional, **keywords)
 
     return init_process_group
 
@@ -135,8 +135,8 @@ def _in_engines(module: Any) -> None:
     )
 
     for strategy in ("fsdp", "fsdp2"):
-        known = EngineRegistry._engines["language_model"][strategy]
-        known["cpu"] = module.FSDPEngineWithLMHead
+        strategies = EngineRegistry._engines["language_model"][strategy]
+        strategies["cpu"] = module.FSDPEngineWithLMHead
 
 
 _ONCE_IMPORTED = {

@@ -35,22 +35,22 @@ class RolloutServer:
     def decode(self, prompt: list[int], count: int, temperature: float) -> tuple[Any, Any]:
         with self.lock, torch.no_grad():
             ids = torch.tensor([prompt])
-            made = self.model.generate(
+            output = self.model.generate(
                 ids, attention_mask=torch.ones_like(ids), max_new_tokens=count,
                 return_dict_in_generate=True, output_logits=True,
                 **({} if GREEDY else {"temperature": temperature, "top_k": 0}),
                 do_sample=not GREEDY,
             )  # fmt: skip
-        tokens = made.sequences[0, len(prompt) :].tolist()
-        rows = (torch.log_softmax(logits[0].float(), -1) for logits in made.logits)
+        tokens = output.sequences[0, len(prompt) :].tolist()
+        rows = (torch.log_softmax(logits[0].float(), -1) for logits in output.logits)
         return tokens, [row[token].item() for row, token in zip(rows, tokens, strict=True)]
 
     async def generate(
         self, prompt_ids: Any, sampling_params: dict[str, Any], request_id: str, **_: Any
     ) -> Any:
-        asked = sampling_params.get("max_tokens") or sampling_params.get("max_new_tokens") or 16
+        limit = sampling_params.get("max_tokens") or sampling_params.get("max_new_tokens") or 16
         warmth = sampling_params.get("temperature") or 1.0
-        tokens, logprobs = await asyncio.to_thread(self.decode, list(prompt_ids), asked, warmth)
+        tokens, logprobs = await asyncio.to_thread(self.decode, list(prompt_ids), limit, warmth)
         return TokenOutput(
             token_ids=tokens, log_probs=logprobs, stop_reason="completed",
             extra_fields={"global_steps": self.step},
@@ -121,7 +121,7 @@ class Adapter(BaseRollout):  # type: ignore[misc, unused-ignore]
             async for name, weight in weights:
                 state[name] = weight.detach().float().cpu().clone()
         else:
-            state = {name: one.detach().float().cpu().clone() for name, one in weights}
+            state = {name: weight.detach().float().cpu().clone() for name, weight in weights}
         await self.server.load.remote(state)
         if global_steps is not None:
             await self.server.set_global_steps.remote(global_steps)

@@ -92,14 +92,14 @@ class Handler(BaseHTTPRequestHandler):
 
     def do_POST(self) -> None:
         body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
-        path, said = urlsplit(self.path).path, {}
+        path, reply = urlsplit(self.path).path, {}
         if path == "/pause":
             RUNNING.clear()
         elif path == "/resume":
             RUNNING.set()
         elif path == "/v1/completions":
-            said = complete(json.loads(body))
-        self._answer(json.dumps(said).encode())
+            reply = complete(json.loads(body))
+        self._answer(json.dumps(reply).encode())
 
     def _answer(self, body: bytes, kind: str = "application/json") -> None:
         self.send_response(200)

@@ -84,11 +84,11 @@ class _Rewords(importlib.machinery.SourceFileLoader):
 def _with_resources(module: Any) -> None:
     begin = module.init
 
-    def init(*rest: Any, **named: Any) -> Any:
-        joins = rest or "address" in named or os.environ.get("RAY_ADDRESS")
+    def init(*positional: Any, **keywords: Any) -> Any:
+        joins = positional or "address" in keywords or os.environ.get("RAY_ADDRESS")
         if not joins and "RAY_RAYLET_PID" not in os.environ:
-            named = {**_RESOURCES, **named}
-        return begin(*rest, **named)
+            keywords = {**_RESOURCES, **keywords}
+        return begin(*positional, **keywords)
 
     module.init = init
 
