@@ -71,12 +71,14 @@ def _recorded(wish: Wish, outcome: Outcome, expected_ms: float) -> None:
         outcome.says("recorder", False, done.stderr[-400:])
         return
     rows = read_rows(spans_file(wish.folder / "run"))
-    told = [row.value for row in rows if row.kind == "cuda" and row.name == "train"]
-    near = [value for value in told if abs(value - expected_ms) < RECORDED_CLOSE * expected_ms]
+    times_ms = [row.value for row in rows if row.kind == "cuda" and row.name == "train"]
+    near_ms = [
+        value for value in times_ms if abs(value - expected_ms) < RECORDED_CLOSE * expected_ms
+    ]
     outcome.says(
         "the recorder's GPU times",
-        len(near) >= 4,
-        f"{len(told)} of 5 phases have one, {len(near)} within 20% of {expected_ms:.1f} ms",
+        len(near_ms) >= 4,
+        f"{len(times_ms)} of 5 phases have one, {len(near_ms)} within 20% of {expected_ms:.1f} ms",
     )
     queued_ms = float(done.stdout)
     outcome.says(

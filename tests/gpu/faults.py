@@ -53,9 +53,9 @@ def _judge(truth: Truth, wish: Wish, outcome: Outcome) -> None:
     with job(truth.fault, folder, ranks=wish.ranks, backend=backend) as running:
         running.come_to_the_fault()
         answer = None
-        if others := _others(running, truth):
+        if other_ranks := _others(running, truth):
             keep = wish.keep / f"{truth.fault}.tar.gz" if wish.keep else None
-            answer = attach(running.pids[others[0]], keep)
+            answer = attach(running.pids[other_ranks[0]], keep)
         if answer is None or (answer.error and not _others(running, truth)):
             outcome.skips(truth.fault, "the other ranks have ended by themselves")
             return

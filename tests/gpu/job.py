@@ -55,7 +55,7 @@ class RunningJob:
         deadline = time.monotonic() + at_most_s
         while not holds():
             if time.monotonic() > deadline:
-                raise JobError(f"{what} in {at_most_s:.0f} s\n{self.said()}")
+                raise JobError(f"{what} in {at_most_s:.0f} s\n{self.output()}")
             time.sleep(0.05)
 
     def come_to_the_fault(self) -> None:
@@ -69,7 +69,7 @@ class RunningJob:
         )
         time.sleep(STANDS_S)
 
-    def said(self) -> str:
+    def output(self) -> str:
         """The end of what each rank wrote."""
         return "\n".join(
             f"rank {rank}: {path.read_text(errors='replace')[-_LAST_LINES:]}"

@@ -60,11 +60,11 @@ def _foretold(model: Path, folder: Path, *flags: str) -> tuple[float, float, flo
     except (ValueError, KeyError, TypeError) as error:
         raise TrainerError(f"check said no memory: {done.stdout[-300:]}{done.stderr}") from error
     phases = next(pool["phases"] for pool in pools if pool["role"] == "train")
-    most = max(phases, key=lambda phase: phase["bytes"])
+    peak = max(phases, key=lambda phase: phase["bytes"])
     context = sum(
-        entry["bytes"] for entry in most["entries"] if entry["name"] == "CUDA context"
+        entry["bytes"] for entry in peak["entries"] if entry["name"] == "CUDA context"
     )  # the allocator does not count it
-    low, middle, high = (most[end] - context for end in ("low_bytes", "bytes", "high_bytes"))
+    low, middle, high = (peak[end] - context for end in ("low_bytes", "bytes", "high_bytes"))
     return low, middle, high
 
 

@@ -22,15 +22,15 @@ def run(wish: Wish, outcome: Outcome) -> None:
     except TrainerError as error:
         outcome.says("phases", False, f"the trainer failed: {str(error)[-600:]}")
         return
-    truth, found = (
+    truth, recorded = (
         phase_seconds(wish.folder / "truth"),
         phase_seconds(wish.folder / "job", on_device=True),
     )
     for name in sorted(worth_comparing(truth)):
-        apart = abs(found.get(name, 0.0) - truth[name]) / truth[name]
+        apart = abs(recorded.get(name, 0.0) - truth[name]) / truth[name]
         outcome.says(
             f"phase {name}",
             apart < CLOSE,
-            f"{found.get(name, 0.0):.2f} s recorded, {truth[name]:.2f} s synchronized, "
+            f"{recorded.get(name, 0.0):.2f} s recorded, {truth[name]:.2f} s synchronized, "
             f"{100 * apart:.1f}% apart",
         )

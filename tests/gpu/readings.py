@@ -78,13 +78,13 @@ def _under(expected: str, load: str, outcome: Outcome) -> None:
     finally:
         process.kill()
         process.wait(60)
-    seen = [next((gpu for gpu in look if process.pid in gpu.pids), look[0]) for look in looks]
-    found = judge(_evidence(process.pid, seen))
-    listed = all(process.pid in gpu.pids for gpu in seen)
+    samples = [next((gpu for gpu in look if process.pid in gpu.pids), look[0]) for look in looks]
+    judgement = judge(_evidence(process.pid, samples))
+    listed = all(process.pid in gpu.pids for gpu in samples)
     outcome.says(
         expected,
-        found.of(0) == expected,
-        f"said {found.of(0)}; {_numbers(seen[0])}; then {_numbers(seen[1])}; a look took "
+        judgement.of(0) == expected,
+        f"said {judgement.of(0)}; {_numbers(samples[0])}; then {_numbers(samples[1])}; a look took "
         f"{took_s:.1f} s; {'listed' if listed else 'not listed'} by its process number",
     )
 

@@ -32,7 +32,7 @@ def run(wish: Wish, outcome: Outcome) -> None:
 def _look(running: RunningJob, outcome: Outcome, *, on_gpu: bool) -> None:
     running.come_to_the_fault()
     before = _memory() if on_gpu else {}
-    asked = [attach(running.pids[0]) for _ in range(ATTACHES)]
+    answers = [attach(running.pids[0]) for _ in range(ATTACHES)]
     after = _memory() if on_gpu else {}
     if on_gpu:
         grown = {index: after.get(index, 0) - used for index, used in before.items()}
@@ -46,7 +46,7 @@ def _look(running: RunningJob, outcome: Outcome, *, on_gpu: bool) -> None:
         )
     else:
         outcome.skips("GPU memory", "there is no GPU in a dry run")
-    said = [answer.error or f"{answer.state} {answer.culprits}" for answer in asked]
+    texts = [answer.error or f"{answer.state} {answer.culprits}" for answer in answers]
     (running.folder / GOES_ON).touch()
     ranks = range(len(running.ranks))
     last = FAULT_STEP + DONE_STEPS - 1
@@ -56,8 +56,8 @@ def _look(running: RunningJob, outcome: Outcome, *, on_gpu: bool) -> None:
     codes = [process.wait(60) for process in running.ranks]
     outcome.says(
         "the job goes on",
-        not any(codes) and not any(answer.error for answer in asked),
-        f"after {ATTACHES} attaches ({'; '.join(said)}) it did its last {DONE_STEPS} steps and "
+        not any(codes) and not any(answer.error for answer in answers),
+        f"after {ATTACHES} attaches ({'; '.join(texts)}) it did its last {DONE_STEPS} steps and "
         f"ended with {codes}",
     )
 

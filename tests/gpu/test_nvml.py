@@ -24,7 +24,7 @@ def nvml() -> Iterator[Nvml]:
         opened = Nvml()
     except NoNvml as error:
         pytest.skip(f"no NVIDIA driver: {error}")
-    if not any(isinstance(found, Device) for found in opened.gpus()):
+    if not any(isinstance(device, Device) for device in opened.gpus()):
         pytest.skip("the NVIDIA driver shows no GPU")
     yield opened
     opened.close()
@@ -32,7 +32,7 @@ def nvml() -> Iterator[Nvml]:
 
 @pytest.fixture
 def gpus(nvml: Nvml) -> list[Device]:
-    return [found for found in nvml.gpus() if isinstance(found, Device)]
+    return [device for device in nvml.gpus() if isinstance(device, Device)]
 
 
 def recorded(tmp_path: Path, ticks: int = 25) -> tuple[list[dict[str, Any]], dict[str, float]]:
@@ -59,8 +59,8 @@ def test_every_gpu_has_a_row_and_each_field_a_track_or_a_reason(
             for r in rows
             if r.get("gpu") == gpu.uuid and "track" in r
         }
-        wanted = {"util", "memory_used", "power", "sm_clock", "throttle", "pcie_rx", "pcie_tx"}
-        assert wanted <= tracks | missing
+        fields = {"util", "memory_used", "power", "sm_clock", "throttle", "pcie_rx", "pcie_tx"}
+        assert fields <= tracks | missing
         assert ("gpm" in missing) != ({"sm_active", "tensor_active"} <= tracks)
 
 

@@ -53,11 +53,11 @@ def test_phase_times_are_those_of_a_synchronized_run(
     train("tests.gpu.synchronized_trainer", model, ranks, tmp_path / "truth", *flags)
     train("grpo_doctor_trainer", model, ranks, tmp_path / "job", *flags)
     truth = phase_seconds(tmp_path / "truth")
-    found = phase_seconds(tmp_path / "job", on_device=True)
+    recorded = phase_seconds(tmp_path / "job", on_device=True)
     compared = phases_worth_comparing(truth)
     assert {"rollout", "train"} <= compared
     for name in compared:
-        assert found[name] == pytest.approx(truth[name], rel=CLOSE), name
+        assert recorded[name] == pytest.approx(truth[name], rel=CLOSE), name
 
 
 @pytest.mark.vllm

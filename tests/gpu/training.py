@@ -42,8 +42,8 @@ def make_model(folder: Path, layers: int = 28) -> Path:
     )  # fmt: skip
     torch.manual_seed(0)
     with torch.device("cuda"):
-        made = Qwen2ForCausalLM(config).to(torch.bfloat16)
-    made.save_pretrained(folder)
+        model = Qwen2ForCausalLM(config).to(torch.bfloat16)
+    model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     return folder
 
