@@ -42,16 +42,16 @@ class Apart:
             env={**os.environ, "COLUMNS": "200"},
         )  # fmt: skip
 
-    def document(self, wanted: Callable[[dict[str, Any]], bool] = _not_well) -> dict[str, Any]:
+    def document(self, condition: Callable[[dict[str, Any]], bool] = _not_well) -> dict[str, Any]:
         """What `attach --json` says without a PID, once it is what is wanted: without a wish once
         the wait is unusual for this job. What it says when that takes too long."""
-        begun = time.monotonic()
+        start_s = time.monotonic()
         while True:
-            ended = self.attach("--json")
-            assert ended.stdout, ended.stderr
-            found: dict[str, Any] = json.loads(ended.stdout)
-            if wanted(found) or time.monotonic() - begun > YOUNG_S:
-                return found
+            done = self.attach("--json")
+            assert done.stdout, done.stderr
+            document: dict[str, Any] = json.loads(done.stdout)
+            if condition(document) or time.monotonic() - start_s > YOUNG_S:
+                return document
 
 
 def may_isolate() -> bool:
@@ -78,7 +78,7 @@ def apart(
         )  # fmt: skip
     try:
         deadline = time.monotonic() + DEADLINE_S
-        while sum(one.name.isdecimal() for one in folder.iterdir()) < marks:
+        while sum(path.name.isdecimal() for path in folder.iterdir()) < marks:
             assert process.poll() is None, (folder / "log").read_text()
             assert time.monotonic() < deadline, (folder / "log").read_text()
             time.sleep(0.05)
@@ -93,9 +93,9 @@ def end(process: subprocess.Popen[bytes]) -> None:
     family: list[psutil.Process] = []
     with contextlib.suppress(psutil.NoSuchProcess):  # it ended by itself, and all below it
         family = psutil.Process(process.pid).children(recursive=True)
-    for one in family:
+    for member in family:
         with contextlib.suppress(psutil.NoSuchProcess):
-            one.kill()
+            member.kill()
     process.kill()
     process.wait()
     psutil.wait_procs(family, timeout=10)

@@ -53,9 +53,9 @@ def _launch(wish: dict[str, Any]) -> None:
         if pid == 0:
             _be_rank(wish, rank, theirs)
         pids.append(pid)
-    said = 0
-    while said < started:
-        said += len(os.read(mine, started))
+    ready_count = 0
+    while ready_count < started:
+        ready_count += len(os.read(mine, started))
     _say(json.dumps({"launcher": os.getpid(), "ranks": pids}))
     threading.Event().wait()
 
@@ -76,10 +76,10 @@ def _be_rank(wish: dict[str, Any], rank: int, ready: int) -> None:
         "gloo", store=store, rank=rank, world_size=wish["ranks"], timeout=timeout
     )
     dist.all_reduce(torch.ones(1))
-    kept = _helpers() if wish["way"] == "late" and rank == 1 else ()
+    helpers = _helpers() if wish["way"] == "late" and rank == 1 else ()
     os.write(ready, b"x")
     threading.Event().wait()
-    del kept
+    del helpers
 
 
 def _helpers() -> tuple[Any, ...]:

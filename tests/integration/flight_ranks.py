@@ -1,7 +1,8 @@
 """Forked gloo ranks, unprepared, for `test_flight`: each stuck in its own way, then let go.
 
-Run as `python -m tests.integration.flight_ranks WAYS STEPS`, WAYS being a comma-separated way per
-rank. Says the ranks' process numbers, waits for a line, lets them go, says what they computed.
+Run as `python -m tests.integration.flight_ranks ACTIVITIES STEPS`, with one activity per rank,
+separated by commas. Says the ranks' process numbers, waits for a line, lets them go, says what they
+computed.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ def working(gate: Gate) -> None:
     del gate
 
 
-WAYS = {f.__name__: f for f in (asleep, holding_the_gil, busy, working)}
+ACTIVITIES = {f.__name__: f for f in (asleep, holding_the_gil, busy, working)}
 
 
 def steps(rank: int, count: int, start: torch.Tensor) -> torch.Tensor:
@@ -52,7 +53,7 @@ def steps(rank: int, count: int, start: torch.Tensor) -> torch.Tensor:
     return start
 
 
-def run(rank: int, world: int, store: str, way: str, count: int, gate: Gate) -> bytes:
+def run(rank: int, world: int, store: str, activity: str, count: int, gate: Gate) -> bytes:
     torch.set_num_threads(1)
     dist.init_process_group(
         "gloo",
@@ -62,23 +63,23 @@ def run(rank: int, world: int, store: str, way: str, count: int, gate: Gate) -> 
         timeout=timedelta(seconds=120),
     )
     value = steps(rank, count, torch.linspace(0, 1, 257, dtype=torch.float64))
-    WAYS[way](gate)
+    ACTIVITIES[activity](gate)
     value = steps(rank, 5, value)
     dist.barrier()
     dist.destroy_process_group()
     return value.numpy().tobytes()
 
 
-def main(ways: list[str], count: int) -> None:
+def main(activities: list[str], count: int) -> None:
     opened, results = mmap.mmap(-1, 1), os.pipe()
-    gates = [os.pipe() for _ in ways]
+    gates = [os.pipe() for _ in activities]
     with tempfile.TemporaryDirectory() as folder:
         pids = []
-        for rank, way in enumerate(ways):
+        for rank, activity in enumerate(activities):
             pids.append(os.fork())
             if not pids[-1]:
                 gate = (gates[rank][0], opened)
-                value = run(rank, len(ways), f"{folder}/store", way, count, gate)
+                value = run(rank, len(activities), f"{folder}/store", activity, count, gate)
                 os.write(results[1], hashlib.sha256(value).digest())
                 os._exit(0)
         sys.stdout.write(" ".join(map(str, pids)) + "\n")

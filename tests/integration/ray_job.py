@@ -104,8 +104,8 @@ def never_begun() -> Any:
 
 
 def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as one:
-        return int(one.getsockname()[1])
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        return int(server.getsockname()[1])
 
 
 def main() -> None:
@@ -118,7 +118,7 @@ def main() -> None:
     reward = ray.remote(RewardActor).remote()
     ray.get(spare.generate.remote(0))  # has nothing to do from then on
     port = free_port()
-    ray.get([one.join.remote(rank, port) for rank, one in enumerate(workers)])
+    ray.get([worker.join.remote(rank, port) for rank, worker in enumerate(workers)])
     for step in range(1_000_000):
         ray.get(rollout.generate.remote(step))
         ray.get(reward.score.remote(step))
@@ -126,7 +126,7 @@ def main() -> None:
             time.sleep(STOPPED)
         if due(step, "driver asks"):
             ray.get(never_begun())
-        ray.get([one.update_policy.remote(step) for one in workers])
+        ray.get([worker.update_policy.remote(step) for worker in workers])
 
 
 if __name__ == "__main__":

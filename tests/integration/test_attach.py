@@ -68,10 +68,10 @@ class Running:
         )  # fmt: skip
 
     def document(self, *arguments: str) -> dict[str, Any]:
-        ended = self.attach("--json", *arguments)
-        assert ended.stdout, ended.stderr
-        found: dict[str, Any] = json.loads(ended.stdout)
-        return found
+        done = self.attach("--json", *arguments)
+        assert done.stdout, done.stderr
+        document: dict[str, Any] = json.loads(done.stdout)
+        return document
 
 
 def apart(command: Sequence[str]) -> list[str]:
@@ -118,14 +118,14 @@ def stopped(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
 
 
 def first_line_of(job: Running) -> str:
-    ended = job.attach()
-    begun = time.monotonic()
-    while ended.returncode == 0 and time.monotonic() - begun < _YOUNG_S:
-        ended = job.attach()  # a wait of a second is no hang yet, whatever it is for
-    if ended.returncode == 2:
+    done = job.attach()
+    start_s = time.monotonic()
+    while done.returncode == 0 and time.monotonic() - start_s < _YOUNG_S:
+        done = job.attach()  # a wait of a second is no hang yet, whatever it is for
+    if done.returncode == 2:
         pytest.skip("other jobs run on this machine and this user may make no process namespace")
-    assert ended.returncode == 3, ended.stderr
-    return ended.stdout.splitlines()[0]
+    assert done.returncode == 3, done.stderr
+    return done.stdout.splitlines()[0]
 
 
 def test_the_first_line_names_the_stopped_rank_and_the_reason(stopped: Running) -> None:
@@ -182,10 +182,10 @@ def test_the_document_has_the_promised_shape(stopped: Running) -> None:
         assert set(item) == {"source", "rank", "text"}
     for fix in verdict["fixes"]:
         assert set(fix) == {"text", "knob", "spelling"}
-    ranks = [one for one in document["ranks"] if one["role"] == "rank"]
-    assert [one["rank"] for one in sorted(ranks, key=lambda one: one["rank"])] == [0, 1, 2, 3]
-    for one in document["ranks"]:
-        assert set(one) == {"rank", "pid", "role", "state", "where", "waiting_for", "host"}
+    ranks = [row for row in document["ranks"] if row["role"] == "rank"]
+    assert [row["rank"] for row in sorted(ranks, key=lambda row: row["rank"])] == [0, 1, 2, 3]
+    for row in document["ranks"]:
+        assert set(row) == {"rank", "pid", "role", "state", "where", "waiting_for", "host"}
 
 
 def test_any_process_of_the_job_leads_to_it(stopped: Running) -> None:
@@ -194,11 +194,11 @@ def test_any_process_of_the_job_leads_to_it(stopped: Running) -> None:
 
 
 def test_what_is_kept_explains_it_again(stopped: Running, tmp_path: Path) -> None:
-    kept = tmp_path / "hang.tar.gz"
-    document = stopped.document("--out", str(kept))
-    assert kept.stat().st_size < RANKS * 1_000_000
+    bundle = tmp_path / "hang.tar.gz"
+    document = stopped.document("--out", str(bundle))
+    assert bundle.stat().st_size < RANKS * 1_000_000
     replay = subprocess.run(
-        [sys.executable, "-m", "grpo_doctor", "attach", "--replay", str(kept), "--json"],
+        [sys.executable, "-m", "grpo_doctor", "attach", "--replay", str(bundle), "--json"],
         capture_output=True, text=True, check=False, timeout=_DEADLINE_S,
     )  # fmt: skip
     assert replay.returncode == 3
@@ -216,14 +216,14 @@ def test_a_pid_that_is_no_job(pid: str) -> None:
         while pid == "zombie" and psutil.Process(process.pid).status() != psutil.STATUS_ZOMBIE:
             time.sleep(0.01)
         number = pid if pid.isdigit() else str(process.pid)
-        ended = Running(0, ()).attach(number)
+        done = Running(0, ()).attach(number)
     finally:
         process.kill()
         process.wait()
-    assert ended.returncode == 5
-    assert ended.stdout == ""
-    assert number in ended.stderr
-    assert "Traceback" not in ended.stderr
+    assert done.returncode == 5
+    assert done.stdout == ""
+    assert number in done.stderr
+    assert "Traceback" not in done.stderr
 
 
 # Imported as root, because another user may not even read this environment.
@@ -241,13 +241,13 @@ sys.exit(main(["attach", sys.argv[1]]))
 def test_another_users_job_is_refused_with_the_remedy(stopped: Running) -> None:
     if os.getuid() != 0:
         pytest.skip("needs root to become another user")
-    ended = subprocess.run(
+    done = subprocess.run(
         [*stopped.inside, sys.executable, "-c", _AS_NOBODY, a_rank(stopped)],
         capture_output=True, text=True, check=False, timeout=_DEADLINE_S,
     )  # fmt: skip
-    assert ended.returncode == 4, ended.stderr
-    assert "sudo" in ended.stderr
-    assert ended.stdout == ""
+    assert done.returncode == 4, done.stderr
+    assert "sudo" in done.stderr
+    assert done.stdout == ""
 
 
 def test_ctrl_c_says_what_was_seen(stopped: Running) -> None:
@@ -261,9 +261,9 @@ def test_ctrl_c_says_what_was_seen(stopped: Running) -> None:
         line = attach.stderr.readline()
         assert line, "it ended before its second look"
     os.killpg(attach.pid, signal.SIGINT)
-    said, _ = attach.communicate(timeout=_DEADLINE_S)
-    assert "interrupted" in said
-    assert "Rank 2" in said.splitlines()[0]
+    output, _ = attach.communicate(timeout=_DEADLINE_S)
+    assert "interrupted" in output
+    assert "Rank 2" in output.splitlines()[0]
 
 
 def test_undoing_confirms_it(stopped: Running) -> None:
@@ -271,7 +271,7 @@ def test_undoing_confirms_it(stopped: Running) -> None:
     document = stopped.document("--confirm", "--yes")
     assert "confirmed: the job moved" in document["verdict"]["evidence"][0]["text"]
     assert document["verdict"]["confidence"] >= 0.99
-    begun = time.monotonic()
-    while "healthy" not in (ended := stopped.attach()).stdout:
-        assert ended.returncode == 0, ended.stdout  # slow, while others use the cores
-        assert time.monotonic() - begun < _YOUNG_S, ended.stdout
+    start_s = time.monotonic()
+    while "healthy" not in (done := stopped.attach()).stdout:
+        assert done.returncode == 0, done.stdout  # slow, while others use the cores
+        assert time.monotonic() - start_s < _YOUNG_S, done.stdout

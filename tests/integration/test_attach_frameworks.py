@@ -56,13 +56,13 @@ def job(launcher: str, fault: str, model: Path, folder: Path) -> Iterator[Apart]
     command += [str(script), fault, str(model), str(folder)]
     environment = {name: "" for name in os.environ if name.startswith("GRPO_DOCTOR")}
     environment |= {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
-    with apart(command, folder, RANKS, environment) as one:
-        yield one
+    with apart(command, folder, RANKS, environment) as training:
+        yield training
 
 
-def verdict_on(one: Apart) -> dict[str, Any]:
+def verdict_on(training: Apart) -> dict[str, Any]:
     """The verdict, of a job of TRL with two ranks."""
-    document = one.document()
+    document = training.document()
     assert document["job"]["framework"] == "trl"
     assert document["job"]["ranks_seen"] == [0, 1]
     verdict: dict[str, Any] = document["verdict"]
@@ -94,8 +94,8 @@ STOPS = "os.kill(os.getpid(), signal.SIGSTOP)"
 def test_a_reward_that_does_not_return(
     launcher: str, fault: str, cause: str, line: str, model: Path, tmp_path: Path
 ) -> None:
-    with job(launcher, fault, model, tmp_path) as one:
-        verdict = verdict_on(one)
+    with job(launcher, fault, model, tmp_path) as training:
+        verdict = verdict_on(training)
     assert verdict["class"] == cause
     assert verdict["phase"] == "reward"
     assert verdict["summary"].startswith("Rank 1 ")
@@ -103,16 +103,16 @@ def test_a_reward_that_does_not_return(
 
 
 def test_a_collective_that_one_rank_alone_calls(model: Path, tmp_path: Path) -> None:
-    with job("torchrun", "branch", model, tmp_path) as one:
-        verdict = verdict_on(one)
+    with job("torchrun", "branch", model, tmp_path) as training:
+        verdict = verdict_on(training)
     assert verdict["class"] in ("collective-mismatch", "collective-skipped")
     assert "broadcast" in verdict["summary"]
-    said = " ".join([verdict["summary"], *(item["text"] for item in verdict["evidence"])])
-    assert line_of("dist.broadcast(torch.ones(3), src=GUILTY)") in said
+    text = " ".join([verdict["summary"], *(item["text"] for item in verdict["evidence"])])
+    assert line_of("dist.broadcast(torch.ones(3), src=GUILTY)") in text
 
 
 def test_a_worker_of_the_loader(model: Path, tmp_path: Path) -> None:
-    with job("accelerate", "loader", model, tmp_path) as one:
-        verdict = verdict_on(one)
+    with job("accelerate", "loader", model, tmp_path) as training:
+        verdict = verdict_on(training)
     assert (verdict["class"], verdict["phase"]) == ("dataload-blocked", "dataload")
     assert "train_grpo.py" in verdict["summary"]

@@ -63,11 +63,11 @@ class Job:
         }
         documents = {}
         for host, process in looking.items():
-            text, said = process.communicate(timeout=_ENDED_S)
+            text, error = process.communicate(timeout=_ENDED_S)
             if text:
                 documents[host] = json.loads(text)
             else:
-                assert process.returncode == 5, said  # there is no job on that host
+                assert process.returncode == 5, error  # there is no job on that host
         return documents
 
     def joined(self, name: str) -> dict[str, Any]:
@@ -78,9 +78,9 @@ class Job:
             capture_output=True, text=True, check=False, timeout=_ENDED_S,
         )  # fmt: skip
         assert done.stdout, done.stderr
-        found: dict[str, Any] = json.loads(done.stdout)
-        assert done.returncode == (3 if found["verdict"]["state"] in ("stuck", "dead") else 0)
-        return found
+        document: dict[str, Any] = json.loads(done.stdout)
+        assert done.returncode == (3 if document["verdict"]["state"] in ("stuck", "dead") else 0)
+        return document
 
     def judged(
         self, at_most_s: float = _STUCK_AFTER_S
@@ -88,18 +88,18 @@ class Job:
         """The joined verdict, and that of each host alone, once both are old enough to be judged: a
         wait of a second is no hang yet, whatever it is for.
         """
-        begun = time.monotonic()
+        start_s = time.monotonic()
         number = 0
         while True:
             number += 1
             alone = self.look(f"look{number}")
-            whole = self.joined(f"look{number}")
-            late = time.monotonic() - begun > at_most_s
+            joint = self.joined(f"look{number}")
+            late = time.monotonic() - start_s > at_most_s
             young = [
-                one for one in alone.values() if "not unusual yet" in one["verdict"]["summary"]
+                view for view in alone.values() if "not unusual yet" in view["verdict"]["summary"]
             ]
-            if late or (whole["verdict"]["state"] in ("stuck", "dead") and not young):
-                return whole, alone
+            if late or (joint["verdict"]["state"] in ("stuck", "dead") and not young):
+                return joint, alone
 
 
 @contextmanager
@@ -109,20 +109,20 @@ def running(
     """A job whose ranks have come to the step of the fault."""
     marks = folder / "marks"
     marks.mkdir()
-    with cluster(NAMES, folder) as found:
+    with cluster(NAMES, folder) as machines:
         for number in started:
-            for command, more in _commands(found, number, fault, marks, torchrun=torchrun):
+            for command, more in _commands(machines, number, fault, marks, torchrun=torchrun):
                 log = folder / f"log-{number}"
-                found.hosts[number].start(command, log, {**_ENVIRONMENT, **more})
+                machines.hosts[number].start(command, log, {**_ENVIRONMENT, **more})
         if len(started) == len(NAMES):
             _wait_until(lambda: len(list(marks.iterdir())) == RANKS, folder)
-        yield Job(found.hosts, found, folder)
+        yield Job(machines.hosts, machines, folder)
 
 
 def _commands(
-    found: Cluster, number: int, fault: str, marks: Path, *, torchrun: bool
+    machines: Cluster, number: int, fault: str, marks: Path, *, torchrun: bool
 ) -> Iterator[tuple[list[str], dict[str, str]]]:
-    master = found.hosts[0].address
+    master = machines.hosts[0].address
     script = [hosts_job.__file__, fault, str(marks)]
     if torchrun:
         yield (
@@ -161,14 +161,14 @@ def test_the_rank_of_the_other_host_is_named_with_its_host(
     fault: str, causes: set[str], words: str, tmp_path: Path
 ) -> None:
     with running(fault, tmp_path) as job:
-        whole, alone = job.judged()
-        verdict = whole["verdict"]
+        joint, alone = job.judged()
+        verdict = joint["verdict"]
         assert verdict["state"] == "stuck", verdict["summary"]
         assert verdict["class"] in causes, verdict["summary"]
         assert verdict["culprits"] == [CULPRIT]
         assert f"Rank {CULPRIT} on {NAMES[1]}" in verdict["summary"]
         assert words in verdict["summary"]
-        assert whole["job"]["hosts"] == [
+        assert joint["job"]["hosts"] == [
             {"name": NAMES[0], "ranks": [0, 1]},
             {"name": NAMES[1], "ranks": [2, 3]},
         ]
@@ -185,8 +185,8 @@ def _blames_nobody_here(document: dict[str, Any]) -> None:
 def test_a_link_that_is_cut_between_the_hosts(tmp_path: Path) -> None:
     with running("none", tmp_path) as job:
         job.cluster.cut(job.hosts[1])
-        whole, alone = job.judged()
-        assert whole["verdict"]["class"] == "network-silent", whole["verdict"]["summary"]
+        joint, alone = job.judged()
+        assert joint["verdict"]["class"] == "network-silent", joint["verdict"]["summary"]
         for host, own in zip(NAMES, ({0, 1}, {2, 3}), strict=True):
             blamed = set(alone[host]["verdict"]["culprits"])
             assert not blamed & own or alone[host]["verdict"]["class"] == "network-silent"
@@ -198,24 +198,24 @@ def test_a_host_that_is_gone(tmp_path: Path) -> None:
         for process in job.hosts[1].processes:
             process.kill()
         job.hosts[1].run("sh", "-c", "kill -9 -1 || true")
-        whole, alone = job.judged(at_most_s=_MOMENT_S)  # what is gone may be slow for minutes
+        joint, alone = job.judged(at_most_s=_MOMENT_S)  # what is gone may be slow for minutes
         assert list(alone) == [NAMES[0]]
-        assert whole["job"]["ranks_missing"] == [2, 3]
-        assert not set(whole["verdict"]["culprits"]) & {0, 1}, whole["verdict"]["summary"]
+        assert joint["job"]["ranks_missing"] == [2, 3]
+        assert not set(joint["verdict"]["culprits"]) & {0, 1}, joint["verdict"]["summary"]
 
 
 def test_a_rank_that_was_killed_on_a_host_that_nobody_reaches(tmp_path: Path) -> None:
     with running("none", tmp_path, torchrun=False) as job:
         job.cluster.cut(job.hosts[1])
         job.hosts[1].run("sh", "-c", _KILL_THE_CULPRIT)
-        whole, alone = job.judged()
+        joint, alone = job.judged()
         if NAMES[1] not in alone:  # rank 2 read from rank 3 just then, and ended with an error
-            assert whole["job"]["ranks_missing"] == [2, 3]
-            assert not set(whole["verdict"]["culprits"]) & {0, 1}, whole["verdict"]["summary"]
+            assert joint["job"]["ranks_missing"] == [2, 3]
+            assert not set(joint["verdict"]["culprits"]) & {0, 1}, joint["verdict"]["summary"]
             return
-        assert whole["verdict"]["class"] == "rank-dead", whole["verdict"]["summary"]
-        assert whole["verdict"]["culprits"] == [CULPRIT]
-        assert f"Rank {CULPRIT} on {NAMES[1]}" in whole["verdict"]["summary"]
+        assert joint["verdict"]["class"] == "rank-dead", joint["verdict"]["summary"]
+        assert joint["verdict"]["culprits"] == [CULPRIT]
+        assert f"Rank {CULPRIT} on {NAMES[1]}" in joint["verdict"]["summary"]
         _blames_nobody_here(alone[NAMES[0]])
 
 
@@ -231,20 +231,20 @@ def test_a_host_that_was_never_started(tmp_path: Path) -> None:
 
 def _once_both_wait(job: Job) -> dict[str, Any]:
     """What is said when no rank still imports; none is lost on the way, nor called stuck."""
-    begun = time.monotonic()
+    start_s = time.monotonic()
     while True:
         document = job.look("joining")[NAMES[0]]
         verdict: dict[str, Any] = document["verdict"]
         assert document["job"]["ranks_seen"] == [0, 1], verdict["summary"]
-        if verdict["class"] == "rank-missing" or time.monotonic() - begun > _STUCK_AFTER_S:
+        if verdict["class"] == "rank-missing" or time.monotonic() - start_s > _STUCK_AFTER_S:
             return verdict
         assert verdict["state"] in ("healthy", "slow"), verdict["summary"]
 
 
 def _ranks_seen(job: Job) -> list[int]:
     documents = job.look("waiting")
-    found: list[int] = documents.get(NAMES[0], {"job": {"ranks_seen": []}})["job"]["ranks_seen"]
-    return found
+    ranks: list[int] = documents.get(NAMES[0], {"job": {"ranks_seen": []}})["job"]["ranks_seen"]
+    return ranks
 
 
 def test_a_healthy_job_is_healthy_on_each_host_and_on_both(tmp_path: Path) -> None:

@@ -54,12 +54,12 @@ def stuck(port: int, tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[
 
 
 def wait_until_still(pids: list[int]) -> None:
-    deadline, seen, since = time.monotonic() + PATIENCE_S, "", time.monotonic()
+    deadline, last, since = time.monotonic() + PATIENCE_S, "", time.monotonic()
     while time.monotonic() - since < STILL_S:
         assert time.monotonic() < deadline
         now = " ".join(Path(f"/proc/{pid}/task/{pid}/schedstat").read_text() for pid in pids)
-        if now != seen:
-            seen, since = now, time.monotonic()
+        if now != last:
+            last, since = now, time.monotonic()
         time.sleep(0.1)
 
 
@@ -77,17 +77,17 @@ def answering(port: int, kind: str, *pids: int) -> Iterator[None]:
 
 
 def verdict(pids: list[int], *options: str) -> dict[str, Any]:
-    ended = subprocess.run(
+    done = subprocess.run(
         [sys.executable, "-m", "grpo_doctor", "attach", "--json", *options, str(pids[0])],
         capture_output=True, text=True, timeout=PATIENCE_S, check=False,
     )  # fmt: skip
-    assert ended.stdout, ended.stderr
-    found: dict[str, Any] = json.loads(ended.stdout)["verdict"]
-    return found
+    assert done.stdout, done.stderr
+    ruling: dict[str, Any] = json.loads(done.stdout)["verdict"]
+    return ruling
 
 
-def said(found: dict[str, Any]) -> list[str]:
-    return [item["text"] for item in found["evidence"] if item["source"] == SOURCE]
+def ras_texts(ruling: dict[str, Any]) -> list[str]:
+    return [item["text"] for item in ruling["evidence"] if item["source"] == SOURCE]
 
 
 @pytest.mark.parametrize("kind", ["behind", "text"])
@@ -95,19 +95,19 @@ def test_without_recorders_the_launches_tell_who_is_behind(
     stuck: list[int], port: int, kind: str
 ) -> None:
     with answering(port, kind, *stuck):
-        found = verdict(stuck, "--no-inject")
-    assert found["culprits"] == [GUILTY], found
-    assert found["class"] == "collective-skipped"
-    (text,) = said(found)
+        ruling = verdict(stuck, "--no-inject")
+    assert ruling["culprits"] == [GUILTY], ruling
+    assert ruling["class"] == "collective-skipped"
+    (text,) = ras_texts(ruling)
     assert text.startswith("launched 9 AllReduce where most of the 4 ranks of the communicator")
     assert text.endswith("launched 10; the same at two looks")
 
 
 def test_equal_launches_blame_nobody(stuck: list[int], port: int) -> None:
     with answering(port, "even", *stuck):
-        found = verdict(stuck, "--no-inject")
-    assert (found["class"], found["culprits"]) == ("unknown", []), found
-    assert "does not show there" in "".join(said(found))
+        ruling = verdict(stuck, "--no-inject")
+    assert (ruling["class"], ruling["culprits"]) == ("unknown", []), ruling
+    assert "does not show there" in "".join(ras_texts(ruling))
 
 
 def test_the_mesh_of_another_job_at_the_same_port_is_not_believed(
@@ -115,17 +115,17 @@ def test_the_mesh_of_another_job_at_the_same_port_is_not_believed(
 ) -> None:
     strangers = [pid + 10**6 for pid in stuck]
     with answering(port, "behind", *strangers):
-        found = verdict(stuck, "--no-inject")
-    assert (found["class"], found["culprits"]) == ("unknown", []), found
+        ruling = verdict(stuck, "--no-inject")
+    assert (ruling["class"], ruling["culprits"]) == ("unknown", []), ruling
 
 
 def test_a_rank_that_nccl_cannot_reach_is_named(stuck: list[int], port: int) -> None:
     """As 2.28.9 says it, in JSON that lacks a comma."""
     with answering(port, "lost", stuck[1], stuck[GUILTY]):
-        found = verdict(stuck, "--no-inject")
-    assert found["culprits"] == [GUILTY], found
-    assert found["class"] == "network-silent"
-    assert said(found) == [f"process {stuck[GUILTY]} on 127.0.0.1: unresponsive"]
+        ruling = verdict(stuck, "--no-inject")
+    assert ruling["culprits"] == [GUILTY], ruling
+    assert ruling["class"] == "network-silent"
+    assert ras_texts(ruling) == [f"process {stuck[GUILTY]} on 127.0.0.1: unresponsive"]
 
 
 def test_the_recorders_and_nccl_agree(stuck: list[int], port: int) -> None:

@@ -57,8 +57,8 @@ def job(fault: str, folder: Path, *, joins: bool = False) -> Iterator[Apart]:
     if joins:
         environment["JOINS_CLUSTER"] = "1"
         command = ["sh", "-c", f'{_start()} && "$@"', "sh", *command]
-    with apart(command, folder, RANKS, environment) as one:
-        yield one
+    with apart(command, folder, RANKS, environment) as training:
+        yield training
 
 
 def _start() -> str:
@@ -75,8 +75,8 @@ def line_of(text: str) -> str:
 
 def stuck(fault: str, folder: Path, *, joins: bool = False) -> dict[str, Any]:
     """The verdict on a job whose actors were all found as ranks."""
-    with job(fault, folder, joins=joins) as one:
-        document = one.document()
+    with job(fault, folder, joins=joins) as training:
+        document = training.document()
     assert document["job"]["world_size"] == RANKS
     assert document["job"]["ranks_seen"] == list(range(RANKS))
     verdict: dict[str, Any] = document["verdict"]
@@ -103,8 +103,8 @@ def test_the_actor_that_does_not_get_on_is_named(
 
 def test_a_method_that_ends_without_the_others_collectives(tmp_path: Path) -> None:
     """Its actor is idle, as healthy ones often are, so that this takes a minute to be sure of."""
-    with job("rank skips", tmp_path) as one:
-        verdict = one.document(lambda found: found["verdict"]["victims"] == [0, 2])["verdict"]
+    with job("rank skips", tmp_path) as training:
+        verdict = training.document(lambda view: view["verdict"]["victims"] == [0, 2])["verdict"]
     assert verdict["state"] in ("slow", "stuck")
     assert (verdict["class"], verdict["culprits"]) == ("collective-skipped", [GUILTY])
     assert verdict["victims"] == [0, 2]
@@ -140,15 +140,15 @@ def test_a_driver_that_joined_a_cluster_and_calls_nobody_is_named(tmp_path: Path
 
 def test_a_driver_that_waits_for_a_task_that_never_begins(tmp_path: Path) -> None:
     """The task may be at work on another host, so it is not called stuck at once."""
-    with job("driver asks", tmp_path) as one:
-        verdict = one.document(lambda found: "answer" in found["verdict"]["summary"])["verdict"]
+    with job("driver asks", tmp_path) as training:
+        verdict = training.document(lambda view: "answer" in view["verdict"]["summary"])["verdict"]
     assert verdict["state"] == "slow"
     assert verdict["summary"].startswith("The driver")
     assert "waits for an answer of Ray" in verdict["summary"]
 
 
 def test_a_long_rollout_is_healthy(tmp_path: Path) -> None:
-    with job("healthy", tmp_path) as one:
+    with job("healthy", tmp_path) as training:
         for _ in range(5):
-            ended = one.attach("--json")
-            assert ended.returncode == 0, ended.stdout
+            done = training.attach("--json")
+            assert done.returncode == 0, done.stdout

@@ -33,25 +33,25 @@ SURE_S = 60.0
 @pytest.fixture(scope="module")
 def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
     """A job that waits for its server, and that server, still on its way up."""
-    with staged(tmp_path_factory.mktemp("served")) as found:
-        yield found
+    with staged(tmp_path_factory.mktemp("served")) as scene:
+        yield scene
 
 
 @pytest.fixture(scope="module")
 def served(stage: Stage) -> Stage:
     """The same, once the job gets on."""
-    until(stage.answers, stage.said, START_S)
+    until(stage.answers, stage.logs, START_S)
     stage.moves(6)
     return stage
 
 
 def verdict(document: dict[str, Any]) -> tuple[str, str, list[int], list[int]]:
-    said = document["verdict"]
-    return said["state"], said["class"], said["culprits"], said["victims"]
+    ruling = document["verdict"]
+    return ruling["state"], ruling["class"], ruling["culprits"], ruling["victims"]
 
 
 def pids(document: dict[str, Any], role: str) -> list[int]:
-    return [one["pid"] for one in document["ranks"] if one["role"] == role]
+    return [row["pid"] for row in document["ranks"] if row["role"] == role]
 
 
 def with_engine(stage: Stage) -> dict[str, Any]:
@@ -62,8 +62,8 @@ def with_engine(stage: Stage) -> dict[str, Any]:
 
 
 def process(stage: Stage, role: str) -> int:
-    (found,) = pids(with_engine(stage), role)
-    return found
+    (pid,) = pids(with_engine(stage), role)
+    return pid
 
 
 def once_sure(stage: Stage) -> dict[str, Any]:
@@ -80,7 +80,7 @@ def not_stuck(document: dict[str, Any]) -> None:
 
 
 def test_an_engine_on_its_way_up_is_no_hang(stage: Stage) -> None:
-    until((stage.folder / "waits").exists, stage.said)
+    until((stage.folder / "waits").exists, stage.logs)
     time.sleep(STANDS_S)
     assert not stage.answers()
     not_stuck(stage.attach())
@@ -100,7 +100,7 @@ def test_every_process_of_the_engine_is_known_and_none_is_harmed(served: Stage) 
 def test_a_long_generation_is_slow_and_its_tokens_are_counted(served: Stage) -> None:
     """Longer than any wait before it, and in the end more than the cache has room for."""
     served.ask(prompts=36, tokens=1000)  # 20 s at 1,700 tokens/s; a look takes seconds
-    until(lambda: served.running() > 2, served.said)
+    until(lambda: served.running() > 2, served.logs)
     served.ask(**SHORT, pool=True)
     time.sleep(GENERATES_S)
     for _ in range(LOOKS):

@@ -49,11 +49,11 @@ class Forge:
         assert self.process.stdout is not None
         assert self.process.stdout.readline() == "ready\n"
 
-    def start(self, way: str, ranks: int) -> tuple[int, list[int]]:
+    def start(self, kind: str, ranks: int) -> tuple[int, list[int]]:
         """A launcher and its ranks."""
         assert self.process.stdin is not None
         assert self.process.stdout is not None
-        wish = {"way": way, "ranks": ranks, "port": free_port()}
+        wish = {"way": kind, "ranks": ranks, "port": free_port()}
         self.process.stdin.write(json.dumps(wish) + "\n")
         self.process.stdin.flush()
         answer = json.loads(self.process.stdout.readline())
@@ -62,16 +62,16 @@ class Forge:
 
 def environment() -> dict[str, str]:
     unwanted = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_", "GRPO_DOCTOR", "TORCHELASTIC")
-    kept = {k: v for k, v in os.environ.items() if not k.startswith(unwanted)}
-    return kept | {"OMP_NUM_THREADS": "1"}
+    variables = {k: v for k, v in os.environ.items() if not k.startswith(unwanted)}
+    return variables | {"OMP_NUM_THREADS": "1"}
 
 
 @pytest.fixture(scope="module")
 def forge() -> Iterator[Forge]:
-    one = Forge()
-    yield one
-    one.process.kill()
-    one.process.wait()
+    process = Forge()
+    yield process
+    process.process.kill()
+    process.process.wait()
 
 
 @pytest.fixture
@@ -79,8 +79,8 @@ def job(forge: Forge) -> Iterator[Callable[[str, int], tuple[int, list[int]]]]:
     """Starts jobs that end with the test."""
     launchers: list[int] = []
 
-    def start(way: str, ranks: int) -> tuple[int, list[int]]:
-        launcher, pids = forge.start(way, ranks)
+    def start(kind: str, ranks: int) -> tuple[int, list[int]]:
+        launcher, pids = forge.start(kind, ranks)
         launchers.append(launcher)
         return launcher, pids
 
@@ -94,14 +94,14 @@ def end(launcher: int) -> None:
     with contextlib.suppress(psutil.NoSuchProcess):
         top = psutil.Process(launcher)
         family = [*top.children(recursive=True), top]
-        for one in family:
+        for process in family:
             with contextlib.suppress(psutil.NoSuchProcess):
-                one.kill()
+                process.kill()
         psutil.wait_procs(family, timeout=10)
 
 
-def ranks(found: Job) -> dict[int, int | None]:
-    return {member.pid: member.rank for member in found.ranks()}
+def ranks(match: Job) -> dict[int, int | None]:
+    return {member.pid: member.rank for member in match.ranks()}
 
 
 StartJob = Callable[[str, int], tuple[int, list[int]]]
@@ -109,57 +109,57 @@ StartJob = Callable[[str, int], tuple[int, list[int]]]
 
 def test_forked_ranks_that_set_rank_late_and_all_that_belongs_to_them(job: StartJob) -> None:
     launcher, pids = job("late", 3)
-    (found,) = find_jobs([launcher])
-    assert ranks(found) == {pid: rank for rank, pid in enumerate(pids)}
-    assert (found.world_size, found.ranks_missing, found.notes) == (3, (), ())
-    assert found.address.startswith("127.0.0.1:")
-    assert found.local_ranks == 3
-    roles = {(one.role, one.rank) for one in found.members}
+    (match,) = find_jobs([launcher])
+    assert ranks(match) == {pid: rank for rank, pid in enumerate(pids)}
+    assert (match.world_size, match.ranks_missing, match.notes) == (3, (), ())
+    assert match.address.startswith("127.0.0.1:")
+    assert match.local_ranks == 3
+    roles = {(member.role, member.rank) for member in match.members}
     assert {("launcher", None), ("dataloader", 1), ("helper", 1)} <= roles
-    assert len(found.members) == 4 + 2
+    assert len(match.members) == 4 + 2
     python = f"{sys.version_info[0]}.{sys.version_info[1]}"
-    assert {one.python for one in found.ranks()} == {python}
-    assert all(one.torch.startswith("2.") for one in found.ranks())
-    hostile = found.member(pids[1])
+    assert {member.python for member in match.ranks()} == {python}
+    assert all(member.torch.startswith("2.") for member in match.ranks())
+    hostile = match.member(pids[1])
     assert hostile is not None
     assert hostile.name == HOSTILE.decode().replace("\x1b", "?").replace("\n", "?")
-    for member in found.members:
-        assert find_jobs([member.pid]) == (found,)
+    for member in match.members:
+        assert find_jobs([member.pid]) == (match,)
         assert still_there(member)
 
 
 def test_jobs_forked_by_one_process_stay_apart(job: StartJob) -> None:
-    one, two = job("late", 2), job("late", 2)
-    everything = [ranks(found) for found in find_jobs()]
-    assert {pid: rank for rank, pid in enumerate(one[1])} in everything
-    assert {pid: rank for rank, pid in enumerate(two[1])} in everything
-    assert len(find_jobs([one[1][0], one[1][1]])) == 1
-    assert len(find_jobs([one[1][0], two[1][0]])) == 2
+    first, second = job("late", 2), job("late", 2)
+    everything = [ranks(match) for match in find_jobs()]
+    assert {pid: rank for rank, pid in enumerate(first[1])} in everything
+    assert {pid: rank for rank, pid in enumerate(second[1])} in everything
+    assert len(find_jobs([first[1][0], first[1][1]])) == 1
+    assert len(find_jobs([first[1][0], second[1][0]])) == 2
 
 
 def test_a_dead_rank_keeps_its_number(job: StartJob) -> None:
     launcher, pids = job("late", 3)
     os.kill(pids[1], signal.SIGKILL)
     await_end(pids[1])
-    (found,) = find_jobs([launcher])
-    assert ranks(found) == {pid: rank for rank, pid in enumerate(pids)}
-    assert f"process {pids[1]} is rank 1" in found.notes[0]
+    (match,) = find_jobs([launcher])
+    assert ranks(match) == {pid: rank for rank, pid in enumerate(pids)}
+    assert f"process {pids[1]} is rank 1" in match.notes[0]
     (same,) = find_jobs([pids[1]])
-    assert ranks(same) == ranks(found)
+    assert ranks(same) == ranks(match)
 
 
 def test_ranks_that_say_nothing_are_numbered_by_their_start(job: StartJob) -> None:
     _, pids = job("silent", 3)
-    (found,) = find_jobs([pids[2]])
-    assert ranks(found) == {pid: rank for rank, pid in enumerate(pids)}
-    assert any("order of their start" in note for note in found.notes)
-    assert found.world_size is None
+    (match,) = find_jobs([pids[2]])
+    assert ranks(match) == {pid: rank for rank, pid in enumerate(pids)}
+    assert any("order of their start" in note for note in match.notes)
+    assert match.world_size is None
 
 
 def test_ranks_that_have_not_met_yet(job: StartJob) -> None:
     launcher, pids = job("waiting", 3)
-    (found,) = find_jobs([launcher])
-    assert ranks(found).keys() == set(pids)
+    (match,) = find_jobs([launcher])
+    assert ranks(match).keys() == set(pids)
 
 
 def test_two_torchrun_jobs_of_one_shell_stay_two(tmp_path: Path) -> None:
@@ -176,19 +176,19 @@ def test_two_torchrun_jobs_of_one_shell_stay_two(tmp_path: Path) -> None:
         for _ in range(2)
     ]
     try:
-        pids = [dict(said(one, 2)) for one in launchers]
+        pids = [dict(printed_ranks(launcher, 2)) for launcher in launchers]
         for launcher, expected in zip(launchers, pids, strict=True):
-            (found,) = find_jobs([launcher.pid])
-            assert {rank: pid for pid, rank in ranks(found).items()} == expected
-            assert (found.world_size, found.local_ranks, found.framework) == (2, 2, "trl")
-            assert [one.local_rank for one in found.ranks()] == [0, 1]
-            assert "secret" not in "".join(one.command for one in found.members)
-        assert len([one for one in find_jobs() if ranks(one).keys() & all_of(pids)]) == 2
+            (match,) = find_jobs([launcher.pid])
+            assert {rank: pid for pid, rank in ranks(match).items()} == expected
+            assert (match.world_size, match.local_ranks, match.framework) == (2, 2, "trl")
+            assert [member.local_rank for member in match.ranks()] == [0, 1]
+            assert "secret" not in "".join(member.command for member in match.members)
+        assert len([match for match in find_jobs() if ranks(match).keys() & all_of(pids)]) == 2
         os.kill(launchers[0].pid, signal.SIGSTOP)  # else it would end the others
         os.kill(pids[0][1], signal.SIGKILL)
         await_end(pids[0][1])
-        (found,) = find_jobs([pids[0][0]])
-        assert ranks(found) == {pids[0][0]: 0, pids[0][1]: 1}
+        (match,) = find_jobs([pids[0][0]])
+        assert ranks(match) == {pids[0][0]: 0, pids[0][1]: 1}
     finally:
         for launcher in launchers:
             end(launcher.pid)
@@ -196,10 +196,10 @@ def test_two_torchrun_jobs_of_one_shell_stay_two(tmp_path: Path) -> None:
 
 
 def all_of(pids: list[dict[int, int]]) -> set[int]:
-    return {pid for one in pids for pid in one.values()}
+    return {pid for ranks_of_job in pids for pid in ranks_of_job.values()}
 
 
-def said(launcher: subprocess.Popen[str], ranks: int) -> Iterator[tuple[int, int]]:
+def printed_ranks(launcher: subprocess.Popen[str], ranks: int) -> Iterator[tuple[int, int]]:
     """The rank and pid that each rank prints once it has met the others."""
     assert launcher.stdout is not None
     for _ in range(ranks):

@@ -42,7 +42,7 @@ def test_the_culprit_is_found_in_real_dumps(recorded: Path, name: str, suffix: s
     case = BY_NAME[name]
     folder = recorded / slug(name)
     paths = [folder / f"trace_rank_{rank}{suffix}" for rank in range(8)]
-    taken = [
+    flight_dumps = [
         FlightDump(
             f"file:{path}",
             rank,
@@ -51,6 +51,6 @@ def test_the_culprit_is_found_in_real_dumps(recorded: Path, name: str, suffix: s
         )
         for rank, path in enumerate(paths)
     ]
-    ruling = matching.judge(matching.match(dumps.read(taken)))
+    ruling = matching.judge(matching.match(dumps.read(flight_dumps)))
     assert frozenset(ruling.culprits) == case.culprits
     assert ruling.cause in case.causes

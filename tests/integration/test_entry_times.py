@@ -47,12 +47,12 @@ def test_who_entered_last_is_known_without_watching_any_call(tmp_path: Path) -> 
     trace = load(run)
     assert not trace.loss.notes
     entries = build_document(trace).views.collectives
-    (found,) = [entry for entry in entries if entry.name == "gloo:all_reduce"]
-    assert (found.phase, found.last_rank) == ("train", 1)
-    assert found.count == 1
+    (entry,) = [entry for entry in entries if entry.name == "gloo:all_reduce"]
+    assert (entry.phase, entry.last_rank) == ("train", 1)
+    assert entry.count == 1
     # Rank 0 enters right after the last step, rank 1 0.5 s later.
-    assert 0.05 < found.skew_seconds < PATIENCE_S
-    assert found.transfer_seconds == 0
+    assert 0.05 < entry.skew_seconds < PATIENCE_S
+    assert entry.transfer_seconds == 0
 
     write_trace(trace, tmp_path / "trace.json")
     again = build_document(read_trace(tmp_path / "trace.json"))

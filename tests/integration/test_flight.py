@@ -42,8 +42,8 @@ class Ranks:
 
 
 @contextmanager
-def job(ways: tuple[str, ...], steps: int) -> Iterator[Ranks]:
-    command = [sys.executable, "-m", "tests.integration.flight_ranks", ",".join(ways), str(steps)]
+def job(acts: tuple[str, ...], steps: int) -> Iterator[Ranks]:
+    command = [sys.executable, "-m", "tests.integration.flight_ranks", ",".join(acts), str(steps)]
     process = subprocess.Popen(
         command, cwd=ROOT, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE
     )
@@ -69,25 +69,25 @@ def dump_of(ranks: Ranks, rank: int) -> FlightDump:
 
 def entries(dump: FlightDump) -> list[dict[str, Any]]:
     assert not dump.problem
-    found: list[dict[str, Any]] = json.loads(dump.data).get("entries", [])
-    return found
+    rows: list[dict[str, Any]] = json.loads(dump.data).get("entries", [])
+    return rows
 
 
 def dumps_until_stuck(ranks: Ranks) -> int:
     """Takes dumps until every rank is stuck. Returns how many of them came out of working ranks."""
     deadline = time.monotonic() + 120
-    taken = 0
+    count = 0
     for rank in range(len(ranks.pids)):
-        wanted = DONE + 1 if rank == 0 else DONE
+        expected = DONE + 1 if rank == 0 else DONE
         while True:
             dump = dump_of(ranks, rank)
-            found = entries(dump) if dump.data else []
-            if len(found) == wanted and sum(e["retired"] for e in found) == DONE:
+            rows = entries(dump) if dump.data else []
+            if len(rows) == expected and sum(e["retired"] for e in rows) == DONE:
                 break
-            taken += bool(found)
+            count += bool(rows)
             assert time.monotonic() < deadline, dump.problem
             time.sleep(0.01)
-    return taken
+    return count
 
 
 def test_ranks_hand_over_their_recorder_at_work_and_stuck_and_compute_the_same() -> None:
@@ -97,10 +97,10 @@ def test_ranks_hand_over_their_recorder_at_work_and_stuck_and_compute_the_same()
         assert dumps_until_stuck(ranks) >= 1
         os.kill(ranks.pids[0], signal.SIGSTOP)
         for _ in range(3):
-            found = [entries(dump_of(ranks, rank)) for rank in range(len(STUCK))]
-        assert [len(of_rank) for of_rank in found] == [DONE + 1, DONE, DONE, DONE]
-        assert found[0][-1]["profiling_name"] == "gloo:all_reduce"
-        assert [of_rank[-1]["retired"] for of_rank in found] == [False, True, True, True]
+            recordings = [entries(dump_of(ranks, rank)) for rank in range(len(STUCK))]
+        assert [len(of_rank) for of_rank in recordings] == [DONE + 1, DONE, DONE, DONE]
+        assert recordings[0][-1]["profiling_name"] == "gloo:all_reduce"
+        assert [of_rank[-1]["retired"] for of_rank in recordings] == [False, True, True, True]
         assert state_of(f"/proc/{ranks.pids[0]}") == "T"
         os.kill(ranks.pids[0], signal.SIGCONT)
         two_at_once(ranks)

@@ -129,18 +129,18 @@ class Ranks:
 
     def part(self, name: str) -> list[list[Row]]:
         """Per rank, the collectives and waits within a phase."""
-        found = []
+        parts = []
         for rows in self.rows:
-            (whole,) = (r for r in rows if r.name == name)
-            found.append(
+            (phase,) = (r for r in rows if r.name == name)
+            parts.append(
                 [
                     r
                     for r in rows
                     if r.kind in {"collective", "wait"}
-                    and whole.start_ns <= r.start_ns <= whole.end_ns
+                    and phase.start_ns <= r.start_ns <= phase.end_ns
                 ]
             )
-        return found
+        return parts
 
 
 @pytest.fixture(scope="module")
@@ -157,15 +157,15 @@ def ranks(tmp_path_factory: pytest.TempPathFactory) -> Ranks:
     return Ranks((read_rows(spans_file(folder, 0)), read_rows(spans_file(folder, 1))))
 
 
-def seen(rows: list[Row], first: int = 0) -> list[tuple[str, str, str, float]]:
+def identities(rows: list[Row], first: int = 0) -> list[tuple[str, str, str, float]]:
     """Kind, name, group and sequence number, counted from the part's first."""
     return [(r.kind, r.name, r.args, r.value - first) for r in rows]
 
 
 def test_each_rank_numbers_the_same_collectives_alike(ranks: Ranks) -> None:
     first, second = ranks.part("in order")
-    assert seen(first) == seen(second)
-    assert seen(first, first=1) == [
+    assert identities(first) == identities(second)
+    assert identities(first, first=1) == [
         ("collective", "all_reduce", WORLD, 1.0),  # after the barrier
         ("collective", "broadcast", WORLD, 2.0),
         ("collective", "all_gather_object", WORLD, 3.0),  # and not the two that it is made of
@@ -178,7 +178,7 @@ def test_each_rank_numbers_the_same_collectives_alike(ranks: Ranks) -> None:
 
 def test_asynchronous_operations_have_a_launch_and_a_wait(ranks: Ranks) -> None:
     first, second = ranks.part("asynchronous")
-    assert seen(first)[:5] == [
+    assert identities(first)[:5] == [
         ("collective", "all_reduce", WORLD, 6.0),
         ("collective", "all_reduce", WORLD, 7.0),
         ("wait", "wait", WORLD, 7.0),
@@ -186,14 +186,14 @@ def test_asynchronous_operations_have_a_launch_and_a_wait(ranks: Ranks) -> None:
         ("collective", "all_reduce", WORLD, 8.0),
     ]
     assert [r.kind for r in first[5:]] == ["collective"] * 50
-    assert seen(first) == seen(second)
+    assert identities(first) == identities(second)
 
 
 def test_groups_are_counted_apart_and_those_outside_do_not_count(ranks: Ranks) -> None:
     groups: list[dict[str, list[float]]] = [{}, {}]
-    for found, rows in zip(groups, ranks.part("groups")):
+    for values, rows in zip(groups, ranks.part("groups")):
         for row in rows:
-            found.setdefault(row.args, []).append(row.value)
+            values.setdefault(row.args, []).append(row.value)
     first, second = groups
     assert len(second) == 2
     assert [1.0, 2.0, 3.0] in second.values()

@@ -135,8 +135,8 @@ def test_prints_arrive_and_the_trace_tells_waiting_from_working(tmp_path: Path) 
     seconds = {row.name: row.value for row in rank if row.kind == "counter"}
     assert list(seconds) == [f"{name}_s" for name in names]
     assert seconds["reward/patient_s"] >= 0.01
-    others = [p for p in (tmp_path / "run" / "ranks").glob("*.spans") if "." in p.stem]
-    worked = {row.name for path in others for row in read_rows(path)}
+    worker_files = [p for p in (tmp_path / "run" / "ranks").glob("*.spans") if "." in p.stem]
+    worked = {row.name for path in worker_files for row in read_rows(path)}
     assert worked == set(names)
 
 

@@ -255,7 +255,7 @@ def test_ctrl_c_ends_the_reporting_too(tmp_path: Path) -> None:
         if "merging" in line:
             process.send_signal(signal.SIGINT)
             break
-    rest = process.stderr.read()
+    errors = process.stderr.read()
     assert process.wait(timeout=PATIENCE_S) == 130
-    assert "nothing that was recorded is lost" in rest
-    assert "Traceback" not in rest
+    assert "nothing that was recorded is lost" in errors
+    assert "Traceback" not in errors

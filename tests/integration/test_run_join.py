@@ -81,9 +81,9 @@ def test_a_server_started_first_is_in_the_report_of_its_run(tmp_path: Path) -> N
         wait_for(lambda: "server.requests_running" in samples_in(own))
     finally:
         server.send_signal(signal.SIGTERM)
-        said = server.communicate(timeout=PATIENCE_S)[1]
+        stderr = server.communicate(timeout=PATIENCE_S)[1]
     assert server.returncode == 7
-    assert f"grpo-doctor report {run}" in said
+    assert f"grpo-doctor report {run}" in stderr
     assert json.loads((own / "run.json").read_text())["end"]["code"] == 7
     assert "(exit code 7)" in load(run).run.notes[-1]
     again = subprocess.run(command, capture_output=True, text=True, check=False)

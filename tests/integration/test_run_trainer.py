@@ -62,7 +62,7 @@ def test_every_phase_of_both_ranks_is_there_and_nothing_is_lost(demo: dict[str, 
     assert trace.ranks == (0, 1)
     assert not trace.loss.any, trace.loss
     frame = trace.frame()
-    wanted = {
+    phases = {
         "init",
         "dataload",
         "rollout",
@@ -73,7 +73,7 @@ def test_every_phase_of_both_ranks_is_there_and_nothing_is_lost(demo: dict[str, 
         "checkpoint",
     }
     for rank in trace.ranks:
-        assert wanted <= set(frame[frame["rank"] == rank]["name"])
+        assert phases <= set(frame[frame["rank"] == rank]["name"])
     assert set(trace.metrics.steps) == set(range(1, 10))
     assert trace.run.framework == "bundled"
     assert trace.run.knobs["deepspeed.stage"] == 2

@@ -52,9 +52,9 @@ def test_the_chosen_steps_are_in_pytorchs_trace_with_our_phases(tmp_path: Path) 
     assert sorted(step_times(profile)) == [2, 3]
     assert {"rollout", "rollout/generate", "train"} <= set(profile.names)
     assert not ours.loss.any
-    told = [tuple(map(int, line.split()[1:])) for line in done.stdout.splitlines()]
+    moments = [tuple(map(int, line.split()[1:])) for line in done.stdout.splitlines()]
     for number, (begun_ns, ended_ns) in step_times(profile).items():
-        first, last = (moment for step, moment in told if step == number)
+        first, last = (moment for step, moment in moments if step == number)
         zero_ns = profile.run.started_unix_ns
         assert zero_ns + begun_ns <= first + _CLOCKS_NS
         assert zero_ns + ended_ns >= last - _CLOCKS_NS

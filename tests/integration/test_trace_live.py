@@ -58,7 +58,7 @@ def test_reading_again_and_again_while_it_is_written(tmp_path: Path, max_mb: str
     assert trace.loss.notes == ()
     steps = trace.spans.value[trace.spans.kind == Kind.STEP]
     assert steps.max() == int(out) - 1
-    kept = sum(trace.spans.kind == Kind.SPAN) + len(steps) + len(trace.series[0].values)
-    assert kept + trace.loss.dropped_events == 4 * int(out)
+    event_count = sum(trace.spans.kind == Kind.SPAN) + len(steps) + len(trace.series[0].values)
+    assert event_count + trace.loss.dropped_events == 4 * int(out)
     write_trace(trace, tmp_path / "trace.json")
     assert len(load(tmp_path / "trace.json").spans) == len(trace.spans)

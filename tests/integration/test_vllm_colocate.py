@@ -41,7 +41,7 @@ CASES = {
     "no room": ("never", "--vllm_gpu_memory_utilization 0.00001"),
 }
 COMPARED = [name for name, (kind, _) in CASES.items() if kind == "rounds"]
-Found = dict[str, list[Any]]
+Results = dict[str, list[Any]]
 # Where `make test-vllm` puts it: in the environment itself it would break transformers' imports.
 TORCHVISION = Path(sys.prefix) / "torchvision"
 OPERATORS = ROOT / "tests" / "torchvision_operators"
@@ -64,38 +64,38 @@ def flags(folder: Path, text: str) -> list[str]:
 
 
 def run_job(folder: Path, cases: list[tuple[str, str]]) -> subprocess.CompletedProcess[str]:
-    named = [(kind, flags(folder / str(place), text)) for place, (kind, text) in enumerate(cases)]
-    (folder / "cases.json").write_text(json.dumps(named))
+    runs = [(kind, flags(folder / str(index), text)) for index, (kind, text) in enumerate(cases)]
+    (folder / "cases.json").write_text(json.dumps(runs))
     return launch(folder, str(JOB), str(folder / "found.json"), str(folder / "cases.json"))
 
 
 @pytest.fixture(scope="module")
-def found(tmp_path_factory: pytest.TempPathFactory) -> Found:
+def results(tmp_path_factory: pytest.TempPathFactory) -> Results:
     """What each rank found, by case."""
     folder = tmp_path_factory.mktemp("engines")
     done = run_job(folder, list(CASES.values()))
     assert done.returncode == 0, done.stdout + done.stderr[-4000:]
-    both = [json.loads((folder / f"found.json.{rank}").read_text()) for rank in range(2)]
-    return dict(zip(CASES, map(list, zip(*both, strict=True)), strict=True))
+    per_rank = [json.loads((folder / f"found.json.{rank}").read_text()) for rank in range(2)]
+    return dict(zip(CASES, map(list, zip(*per_rank, strict=True)), strict=True))
 
 
 @pytest.mark.parametrize("case", COMPARED)
-def test_the_engine_answers_as_the_trainer_would(found: Found, case: str) -> None:
-    for of_rank in found[case]:
+def test_the_engine_answers_as_the_trainer_would(results: Results, case: str) -> None:
+    for of_rank in results[case]:
         for at in of_rank:
             assert at["untouched"]  # neither a sync nor an offload changes a weight
             assert at["equal"] == 1.0  # greedy completions, the second time after a step
             assert at["gap_max"] < LARGEST_GAP
             assert at["gap_mean"] < LARGEST_MEAN_GAP
             assert at["trained"]
-    first, second = (of_rank[0]["tokens"] for of_rank in found[case])
+    first, second = (of_rank[0]["tokens"] for of_rank in results[case])
     assert len({tuple(row) for row in [*first, *second]}) > 60  # of 64: members and ranks differ
 
 
-def test_the_same_run_samples_the_same(found: Found) -> None:
-    first, again = found["full, ZeRO-2"], found["the same again"]
-    for one, other in zip(first, again, strict=True):
-        assert [at["tokens"] for at in one] == [at["tokens"] for at in other]
+def test_the_same_run_samples_the_same(results: Results) -> None:
+    first, again = results["full, ZeRO-2"], results["the same again"]
+    for original, repeat in zip(first, again, strict=True):
+        assert [at["tokens"] for at in original] == [at["tokens"] for at in repeat]
 
 
 @pytest.mark.skipif(not TORCHVISION.is_dir(), reason=f"no torchvision in {TORCHVISION}")
@@ -132,13 +132,13 @@ def test_an_image_may_come_again_after_the_weights_changed(tmp_path: Path) -> No
     assert done.returncode == 0, done.stdout + done.stderr[-4000:]
 
 
-def test_an_engine_with_other_weights_than_the_trainer_ends_every_rank(found: Found) -> None:
-    for message in found["wrong weights"]:
+def test_an_engine_with_other_weights_than_the_trainer_ends_every_rank(results: Results) -> None:
+    for message in results["wrong weights"]:
         assert re.search(r"does not sample from the weights .* by \d+\.\d\d nats", message)
 
 
-def test_a_cache_too_small_for_one_prompt_names_the_flag(found: Found) -> None:
-    for rank, message in enumerate(found["no room"]):
+def test_a_cache_too_small_for_one_prompt_names_the_flag(results: Results) -> None:
+    for rank, message in enumerate(results["no room"]):
         assert "vLLM failed while starting" in message
         assert "raise --vllm_gpu_memory_utilization" in message
         assert f"rank_0000{rank}.log" in message

@@ -76,18 +76,18 @@ def by_gloo(client: ServerClient) -> WeightTransfer:
     return CollectiveTransfer(client, client.health(), torch.device("cpu"), 60, "gloo")
 
 
-@pytest.mark.parametrize(("way", "scale"), [(by_files, 1.3), (by_gloo, 1.6)])
+@pytest.mark.parametrize(("open_transfer", "scale"), [(by_files, 1.3), (by_gloo, 1.6)])
 def test_the_server_samples_from_the_weights_it_was_sent(
-    server: Server, way: Any, scale: float
+    server: Server, open_transfer: Any, scale: float
 ) -> None:
-    check_weights(ServerClient("127.0.0.1", server.port, 60), way, scale)
+    check_weights(ServerClient("127.0.0.1", server.port, 60), open_transfer, scale)
 
 
-def check_weights(client: ServerClient, way: Any, scale: float) -> None:
+def check_weights(client: ServerClient, open_transfer: Any, scale: float) -> None:
     """Sends weights and compares what is sampled from them with the trainer's own log-probs."""
     model = changed_model(scale)
     weights = list(model.state_dict().items())
-    transfer = way(client)
+    transfer = open_transfer(client)
     transfer.begin(f"test-{scale}")
     transfer.add(weights[:5])
     transfer.add(weights[5:])
@@ -98,8 +98,8 @@ def check_weights(client: ServerClient, way: Any, scale: float) -> None:
     prompts = [[5, 6, 7, 8, 9] * 3, [11, 3, 20]]
     ask = [Prompt(1, prompt) for prompt in prompts]
     greedy = Sampling(8, 0.0, 1.0, -1, 1.0, ())
-    made = client.generate(GenerateRequest(f"test-{scale}", ask, greedy), lambda _: None)
-    for prompt, completion in zip(prompts, made.completions, strict=True):
+    answer = client.generate(GenerateRequest(f"test-{scale}", ask, greedy), lambda _: None)
+    for prompt, completion in zip(prompts, answer.completions, strict=True):
         expected = model.generate(
             torch.tensor([prompt]), max_new_tokens=8, do_sample=False, eos_token_id=None,
             pad_token_id=0,
@@ -109,19 +109,19 @@ def check_weights(client: ServerClient, way: Any, scale: float) -> None:
     temperature = 0.7
     sampling = Sampling(8, temperature, 1.0, -1, 1.0, ())
     many = [Prompt(12, prompts[0])]
-    made = client.generate(GenerateRequest(f"test-{scale}", many, sampling, 1), lambda _: None)
-    tokens = torch.tensor([completion.tokens for completion in made.completions])
-    whole = torch.cat([torch.tensor(prompts[0]).repeat(12, 1), tokens], dim=1)
+    answer = client.generate(GenerateRequest(f"test-{scale}", many, sampling, 1), lambda _: None)
+    tokens = torch.tensor([completion.tokens for completion in answer.completions])
+    sequences = torch.cat([torch.tensor(prompts[0]).repeat(12, 1), tokens], dim=1)
     with torch.no_grad():
-        logits = model(input_ids=whole).logits[:, len(prompts[0]) - 1 : -1]
+        logits = model(input_ids=sequences).logits[:, len(prompts[0]) - 1 : -1]
     every = (logits / temperature).log_softmax(dim=2)
     own = every.gather(2, tokens.unsqueeze(2)).squeeze(2)
-    engines = torch.tensor([completion.logprobs for completion in made.completions])
+    engines = torch.tensor([completion.logprobs for completion in answer.completions])
     assert (own - engines).abs().max() < 1e-3
-    assert len({tuple(completion.tokens) for completion in made.completions}) > 6
-    assert made.statistics.running_peak == 12
-    assert {completion.prompt_tokens for completion in made.completions} == {15}
-    assert 0 < made.statistics.kv_cache_peak < 1
+    assert len({tuple(completion.tokens) for completion in answer.completions}) > 6
+    assert answer.statistics.running_peak == 12
+    assert {completion.prompt_tokens for completion in answer.completions} == {15}
+    assert 0 < answer.statistics.kv_cache_peak < 1
 
 
 def test_two_ranks_train_with_the_server(server: Server, tmp_path: Path) -> None:
@@ -151,17 +151,17 @@ def test_two_ranks_train_with_the_server(server: Server, tmp_path: Path) -> None
 def ranks(folder: Path, *flags: str) -> list[subprocess.Popen[str]]:
     """Two ranks without torchrun, which would end the second as soon as the first has ended."""
     port = str(free_port())
-    made = []
+    processes = []
     for rank in ("0", "1"):
-        place = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2"}
-        place |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+        variables = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2"}
+        variables |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
         process = subprocess.Popen(
             [sys.executable, "-m", "grpo_doctor_trainer", *SMALL, *flags],
-            env=environment(folder) | place, cwd=folder, start_new_session=True,
+            env=environment(folder) | variables, cwd=folder, start_new_session=True,
             stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
         )  # fmt: skip
-        made.append(process)
-    return made
+        processes.append(process)
+    return processes
 
 
 def test_a_server_of_two_workers_serves_and_leaves_nothing(tmp_path: Path) -> None:

@@ -70,12 +70,12 @@ def started(folder: Path, *options: str, job: Sequence[str]) -> Iterator[subproc
 def read_until(process: subprocess.Popen[str], words: str) -> str:
     """What it says on standard error up to a line with these words, or to its end."""
     assert process.stderr
-    said = ""
+    text = ""
     for line in process.stderr:
-        said += line
+        text += line
         if words in line:
             break
-    return said
+    return text
 
 
 def run_facts(folder: Path) -> dict[str, Any]:
@@ -101,8 +101,8 @@ def is_held(supervisor: int, pid: int) -> bool:
 def test_a_stopped_rank_is_reported_and_ctrl_c_ends_it_all(tmp_path: Path) -> None:
     job = [sys.executable, str(JOB), str(tmp_path)]
     with started(tmp_path, "--hang-after", "4", job=job) as process:
-        said = read_until(process, "attach --replay")
-        assert said.split("\n\n")[1].startswith("Rank 1 is stopped"), said
+        stderr = read_until(process, "attach --replay")
+        assert stderr.split("\n\n")[1].startswith("Rank 1 is stopped"), stderr
         assert (tmp_path / "run/hangs/0").is_dir()
         pids = rank_pids(tmp_path)
         assert all(alive(pid) for pid in pids)
@@ -127,8 +127,8 @@ def test_a_supervisor_that_was_suspended_goes_on(tmp_path: Path) -> None:
             time.sleep(1)
             os.kill(process.pid, signal.SIGCONT)
             wait_for(lambda: state_of(f"/proc/{process.pid}") != "T")
-        _, said = process.communicate("x", timeout=PATIENCE_S)
-    assert process.returncode == 0, said
+        _, stderr = process.communicate("x", timeout=PATIENCE_S)
+    assert process.returncode == 0, stderr
     assert run_facts(tmp_path)["end"]["state"] == "finished"
 
 
@@ -145,19 +145,19 @@ def test_a_reward_that_sleeps_for_ever_is_named_and_the_job_ended(tmp_path: Path
         "--reward_num_workers", "0",
     )  # fmt: skip
     with started(tmp_path, *options, job=flags) as process:
-        _, said = process.communicate(timeout=LONG_S)
-    assert process.returncode == 3, said
+        _, stderr = process.communicate(timeout=LONG_S)
+    assert process.returncode == 3, stderr
     facts = run_facts(tmp_path)
     assert facts["end"] | {"ended_ns": 0} == {
         "state": "hung", "code": 3, "signal": None, "ended_ns": 0,
     }  # fmt: skip
     (hang,) = facts["hangs"]
-    assert hang["culprits"] == [1], said
-    assert hang["summary"].startswith("Rank 1 "), said
-    assert said.count(hang["summary"]) >= 2  # when it is found, and again at the end
+    assert hang["culprits"] == [1], stderr
+    assert hang["summary"].startswith("Rank 1 "), stderr
+    assert stderr.count(hang["summary"]) >= 2  # when it is found, and again at the end
     assert (tmp_path / "run/hangs/0").is_dir()
     assert not any(alive(pid) for pid in rank_pids(tmp_path))
-    assert "internal error" not in said
+    assert "internal error" not in stderr
 
 
 def test_a_killed_rank_is_named_first(tmp_path: Path) -> None:
@@ -167,9 +167,9 @@ def test_a_killed_rank_is_named_first(tmp_path: Path) -> None:
     with started(tmp_path, job=job) as process:
         (pid,) = wait_for(lambda: rank_pids(tmp_path))
         wait_for(lambda: is_held(process.pid, pid))
-        _, said = process.communicate("x", timeout=PATIENCE_S)
+        _, stderr = process.communicate("x", timeout=PATIENCE_S)
     assert process.returncode == 1
-    assert f"rank 1 (pid {pid}) died first, by SIGKILL, while in rollout" in said, said
+    assert f"rank 1 (pid {pid}) died first, by SIGKILL, while in rollout" in stderr, stderr
     (death,) = [d for d in run_facts(tmp_path)["deaths"] if d["rank"] is not None]
     assert (death["rank"], death["signal"], death["phase"]) == (1, "SIGKILL", "rollout")
 
@@ -178,9 +178,9 @@ def test_a_killed_rank_is_named_first(tmp_path: Path) -> None:
 def test_a_phase_that_only_takes_long_is_no_hang(tmp_path: Path) -> None:
     job = [sys.executable, "-c", ONE_RANK.format(what=COMPUTE)]
     with started(tmp_path, "--hang-after", "2", "--on-hang", "stop", job=job) as process:
-        _, said = process.communicate(timeout=PATIENCE_S)
-    assert process.returncode == 0, said
-    assert "attach --replay" not in said
+        _, stderr = process.communicate(timeout=PATIENCE_S)
+    assert process.returncode == 0, stderr
+    assert "attach --replay" not in stderr
     assert list((tmp_path / "run/hangs").iterdir()) == []
     assert "hangs" not in run_facts(tmp_path)
 
@@ -203,14 +203,14 @@ def test_a_rank_killed_for_memory_is_told_to_be(tmp_path: Path) -> None:
     group.mkdir()
     try:
         (group / "memory.limit_in_bytes").write_text(str(96 * 2**20))
-        what = "sys.stdin.read(1); b = bytearray(512 << 20)"
+        allocation = "sys.stdin.read(1); b = bytearray(512 << 20)"
         shell = f'echo $$ > {group}/cgroup.procs; exec {sys.executable} -c "$0"'
-        job = ["sh", "-c", shell, ONE_RANK.format(what=what)]
+        job = ["sh", "-c", shell, ONE_RANK.format(what=allocation)]
         with started(tmp_path, job=job) as process:
             (pid,) = wait_for(lambda: rank_pids(tmp_path))
             wait_for(lambda: is_held(process.pid, pid))
-            _, said = process.communicate("x", timeout=PATIENCE_S)
+            _, stderr = process.communicate("x", timeout=PATIENCE_S)
         assert process.returncode == 128 + signal.SIGKILL
-        assert "died first, by SIGKILL, while in rollout; the kernel killed it for memory" in said
+        assert "died first, by SIGKILL, while in rollout; the kernel killed it for memory" in stderr
     finally:
         group.rmdir()

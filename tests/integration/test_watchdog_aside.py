@@ -45,9 +45,9 @@ def test_signals_reach_a_job_whose_run_directory_hangs(tmp_path: Path) -> None:
     with started(tmp_path, job=[sys.executable, "-c", HANGS_READERS]) as process:
         wait_for(lambda: waits(process.pid, "wait_for_partner"))
         process.send_signal(signal.SIGINT)
-        _, said = process.communicate(timeout=PATIENCE_S)
+        _, stderr = process.communicate(timeout=PATIENCE_S)
     assert run_facts(tmp_path)["end"]["state"] == "interrupted"
-    assert "the watchdog hung" in said
+    assert "the watchdog hung" in stderr
 
 
 @pytest.mark.faults

@@ -78,13 +78,13 @@ def test_a_stuck_job_is_ended_with_all_that_it_started(tmp_path: Path) -> None:
     limit_s = 6
     with foreign(tmp_path, "sleep", "--hang-after", str(limit_s), "--on-hang", "stop") as process:
         go(tmp_path, process.pid)
-        _, said = process.communicate(timeout=PATIENCE_S)
-    assert process.returncode == 3, said
+        _, stderr = process.communicate(timeout=PATIENCE_S)
+    assert process.returncode == 3, stderr
     assert run_facts(tmp_path)["end"]["state"] == "hung"
     (hang,) = run_facts(tmp_path)["hangs"]
-    assert hang["culprits"] == [1], said
-    assert hang["summary"].startswith("Rank 1 "), said
-    assert "compute_rewards" in said
+    assert hang["culprits"] == [1], stderr
+    assert hang["summary"].startswith("Rank 1 "), stderr
+    assert "compute_rewards" in stderr
     # What the look itself takes is the machine's business.
     assert seconds_stuck(tmp_path, "asked_ns") <= limit_s + DETECTED_WITHIN_S
     children = [int(path.read_text()) for path in tmp_path.glob("?.engine")]
@@ -102,18 +102,18 @@ def test_the_evidence_is_kept_before_torch_gives_up(tmp_path: Path) -> None:
     timeout_s = 60
     with foreign(tmp_path, "sleep", "--hang-after", "6", timeout_s=timeout_s) as process:
         go(tmp_path)
-        _, said = process.communicate(timeout=PATIENCE_S)
-    assert process.returncode == 1, said
+        _, stderr = process.communicate(timeout=PATIENCE_S)
+    assert process.returncode == 1, stderr
     facts = run_facts(tmp_path)
     assert facts["end"]["state"] == "failed"
-    assert "hangs" in facts, said
+    assert "hangs" in facts, stderr
     (hang,) = facts["hangs"]
     assert (hang["culprits"], hang["at_ns"] < facts["end"]["ended_ns"]) == ([1], True)
     assert seconds_stuck(tmp_path, "at_ns") < timeout_s
-    kept = bundle.read(Path(hang["bundle"]))
-    assert sum(bool(dump.data) for dump in kept.dumps) == 2  # both ranks' recorders, while alive
-    assert "first" in said  # who gave up first is told as well
-    assert "the job moves again" not in said  # what they do on their way out is no progress
+    capture = bundle.read(Path(hang["bundle"]))
+    assert sum(bool(dump.data) for dump in capture.dumps) == 2  # both ranks' recorders, while alive
+    assert "first" in stderr  # who gave up first is told as well
+    assert "the job moves again" not in stderr  # what they do on their way out is no progress
 
 
 def test_a_rank_that_dies_while_it_is_looked_at_is_told_to_have_died(tmp_path: Path) -> None:
@@ -121,16 +121,16 @@ def test_a_rank_that_dies_while_it_is_looked_at_is_told_to_have_died(tmp_path: P
         go(tmp_path, process.pid)
         wait_for((tmp_path / "run/hangs/0").exists)  # the look has begun
         os.kill(rank(tmp_path, 1), signal.SIGKILL)
-        _, said = process.communicate(timeout=PATIENCE_S)
+        _, stderr = process.communicate(timeout=PATIENCE_S)
     assert process.returncode == 1
-    assert f"rank 1 (pid {rank(tmp_path, 1)}) died first, by SIGKILL" in said, said
-    assert "the job moves again" not in said
-    assert "internal error" not in said
+    assert f"rank 1 (pid {rank(tmp_path, 1)}) died first, by SIGKILL" in stderr, stderr
+    assert "the job moves again" not in stderr
+    assert "internal error" not in stderr
     assert not lookers(tmp_path)
 
 
 @pytest.mark.parametrize(
-    ("fault", "told"),
+    ("fault", "message"),
     [
         ("killed", "rank 1 (pid {rank}) died first, by SIGKILL"),
         ("segfault", "rank 1 (pid {rank}) died first, by SIGSEGV"),
@@ -138,12 +138,12 @@ def test_a_rank_that_dies_while_it_is_looked_at_is_told_to_have_died(tmp_path: P
         ("engine_dies", "the rollout engine of rank 1 (pid {engine}) had ended"),
     ],
 )
-def test_who_died_first_is_told(tmp_path: Path, fault: str, told: str) -> None:
+def test_who_died_first_is_told(tmp_path: Path, fault: str, message: str) -> None:
     with foreign(tmp_path, fault) as process:
         go(tmp_path, process.pid)
-        _, said = process.communicate(timeout=PATIENCE_S)
+        _, stderr = process.communicate(timeout=PATIENCE_S)
     engine = int((tmp_path / "1.engine").read_text())
-    assert told.format(rank=rank(tmp_path, 1), engine=engine) in said, said
+    assert message.format(rank=rank(tmp_path, 1), engine=engine) in stderr, stderr
     assert process.returncode == 1
     first = next(death for death in run_facts(tmp_path)["deaths"] if death["rank"] is not None)
     assert first["rank"] == 1
@@ -162,8 +162,10 @@ def test_a_rank_killed_for_memory_is_told(tmp_path: Path) -> None:
             (group / "cgroup.procs").write_text(str(rank(tmp_path, 1)))
             (group / "memory.limit_in_bytes").write_text(str(128 << 20))
             go(tmp_path, process.pid)
-            _, said = process.communicate(timeout=PATIENCE_S)
-        assert f"rank 1 (pid {rank(tmp_path, 1)}) died first, by SIGKILL; the kernel" in said, said
+            _, stderr = process.communicate(timeout=PATIENCE_S)
+        assert f"rank 1 (pid {rank(tmp_path, 1)}) died first, by SIGKILL; the kernel" in stderr, (
+            stderr
+        )
     finally:
         group.rmdir()
 
@@ -173,24 +175,24 @@ def test_ctrl_c_while_the_job_is_looked_at_loses_nothing(tmp_path: Path) -> None
         go(tmp_path)
         wait_for((tmp_path / "run/hangs/0").exists)  # the look has begun
         process.send_signal(signal.SIGINT)
-        _, said = process.communicate(timeout=PATIENCE_S)
+        _, stderr = process.communicate(timeout=PATIENCE_S)
     facts = run_facts(tmp_path)
     assert facts["end"]["state"] == "interrupted"
     assert "hangs" not in facts  # ranks that end of Ctrl-C are no hang
     assert not list((tmp_path / "run/hangs").iterdir())
     assert not any(alive(rank(tmp_path, number)) for number in range(2))
-    assert not lookers(tmp_path), said
+    assert not lookers(tmp_path), stderr
     assert json.loads((tmp_path / "run/run.json").read_text())["command"]
 
 
 def lookers(folder: Path) -> list[str]:
     """Processes that still look at the job."""
-    found = []
+    commands = []
     for path in Path("/proc").glob("[0-9]*/cmdline"):
         try:
             command = path.read_bytes().replace(b"\0", b" ").decode("utf-8", "replace")
         except OSError:
             continue
         if "attach" in command and str(folder / "run") in command:
-            found.append(command)
-    return found
+            commands.append(command)
+    return commands

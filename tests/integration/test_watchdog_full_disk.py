@@ -30,21 +30,21 @@ def test_a_hang_is_told_and_kept_elsewhere_where_the_disk_is_full(tmp_path: Path
         with foreign(tmp_path, "stop", "--hang-after", "4") as process:
             fill(disk)
             go(tmp_path)
-            said = read_until(process, "attach --replay")
+            report = read_until(process, "attach --replay")
             process.send_signal(signal.SIGINT)
-            _, rest = process.communicate(timeout=PATIENCE_S)
+            _, stderr = process.communicate(timeout=PATIENCE_S)
     finally:
         subprocess.run(["umount", "--lazy", str(disk)], check=True)
-    assert "Rank 1 is stopped" in said, said
-    kept = Path(said.rsplit("attach --replay ", 1)[1].strip())
+    assert "Rank 1 is stopped" in report, report
+    bundle_path = Path(report.rsplit("attach --replay ", 1)[1].strip())
     try:
-        assert bundle.read(kept).job.ranks()
-        assert not kept.is_relative_to(tmp_path)
-        assert kept.stat().st_mode & 0o077 == 0
+        assert bundle.read(bundle_path).job.ranks()
+        assert not bundle_path.is_relative_to(tmp_path)
+        assert bundle_path.stat().st_mode & 0o077 == 0
     finally:
-        shutil.rmtree(kept)
-    assert "can't write run.json" in rest
-    assert "internal error" not in rest
+        shutil.rmtree(bundle_path)
+    assert "can't write run.json" in stderr
+    assert "internal error" not in stderr
 
 
 def fill(disk: Path) -> None:

@@ -32,8 +32,8 @@ def test_a_second_hang_after_a_recovery_is_told_too(tmp_path: Path) -> None:
     with foreign(tmp_path, "stop", "--hang-after", "4") as process:
         go(tmp_path)
         for number in range(2):
-            said = read_until(process, "attach --replay")
-            assert "Rank 1 is stopped" in said
+            report = read_until(process, "attach --replay")
+            assert "Rank 1 is stopped" in report
             assert (tmp_path / f"run/hangs/{number}").is_dir()
             os.kill(rank(tmp_path, 1), signal.SIGCONT)
             assert "the job moves again" in read_until(process, "the job moves again")
@@ -56,28 +56,28 @@ def test_a_recovery_that_nobody_looked_at_is_told_afterwards(tmp_path: Path) -> 
         wait_for((tmp_path / "again").exists)
         wait_for(lambda: state(guilty) == "T")
         os.kill(process.pid, signal.SIGCONT)
-        said = read_until(process, "attach --replay")
+        report = read_until(process, "attach --replay")
         process.send_signal(signal.SIGINT)
         process.communicate(timeout=PATIENCE_S)
-    assert "the job moves again" in said
-    assert said.index("the job moves again") < said.index("Rank 1 is stopped")
+    assert "the job moves again" in report
+    assert report.index("the job moves again") < report.index("Rank 1 is stopped")
     assert len(run_facts(tmp_path)["hangs"]) == 2
 
 
 def test_a_rank_that_goes_on_while_it_is_looked_at_is_not_left_called_stuck(tmp_path: Path) -> None:
     with foreign(tmp_path, "stop_once", "--hang-after", "4") as process:
-        said: list[str] = []
-        listener = threading.Thread(target=lambda: said.extend(process.stderr or ()), daemon=True)
+        lines: list[str] = []
+        listener = threading.Thread(target=lambda: lines.extend(process.stderr or ()), daemon=True)
         listener.start()
         go(tmp_path)
         look = tmp_path / "run/hangs/0"
         wait_for(look.exists)
         os.kill(rank(tmp_path, 1), signal.SIGCONT)
         # Either its verdict came too late to be told, or what follows it is told as well.
-        wait_for(lambda: not look.exists() or "the job moves again" in "".join(said))
+        wait_for(lambda: not look.exists() or "the job moves again" in "".join(lines))
         process.send_signal(signal.SIGINT)
         process.wait(PATIENCE_S)
         listener.join(PATIENCE_S)
-    told = run_facts(tmp_path).get("hangs", [])
-    assert "".join(said).count("the job moves again") == len(told), said
-    assert "internal error" not in "".join(said)
+    hangs = run_facts(tmp_path).get("hangs", [])
+    assert "".join(lines).count("the job moves again") == len(hangs), lines
+    assert "internal error" not in "".join(lines)

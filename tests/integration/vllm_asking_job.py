@@ -45,16 +45,16 @@ def complete(url: str, prompts: list[str], tokens: int) -> list[str]:
 
 def generate(url: str, ask: dict[str, Any]) -> list[str]:
     prompts = [f"prompt {number}" for number in range(ask["prompts"])]
-    made: list[Any] = [None]
+    completions: list[Any] = [None]
     if dist.get_rank() == 0:
         if ask.get("pool"):
             with ThreadPoolExecutor(8) as pool:
                 every = pool.map(lambda prompt: complete(url, [prompt], ask["tokens"]), prompts)
-                made = [[text for texts in every for text in texts]]
+                completions = [[text for texts in every for text in texts]]
         else:
-            made = [complete(url, prompts, ask["tokens"])]
-    dist.broadcast_object_list(made, src=0)
-    return list(made[0])
+            completions = [complete(url, prompts, ask["tokens"])]
+    dist.broadcast_object_list(completions, src=0)
+    return list(completions[0])
 
 
 def update_weights(url: str, ask: dict[str, Any]) -> None:

@@ -29,23 +29,23 @@ def main() -> int:
 
     ranks = join_ranks(120)
     result, cases = sys.argv[1:]
-    found: list[Any] = []
+    results: list[Any] = []
     for kind, flags in json.loads(Path(cases).read_text()):
         started = time.monotonic()
         try:
             run = set_up(parse(flags, ranks.world_size), ranks)
             try:
-                found.append(KINDS[kind](run))
+                results.append(KINDS[kind](run))
             finally:
                 run.close()
         except TrainerError as error:
             if kind == "hang":
                 sys.stderr.write(f"error: {error}\n")
                 return 2
-            found.append(str(error))
+            results.append(str(error))
         forget()
         sys.stderr.write(f"{kind} {flags}: {time.monotonic() - started:.1f} s\n")
-        Path(f"{result}.{ranks.rank}").write_text(json.dumps(found), encoding="utf-8")
+        Path(f"{result}.{ranks.rank}").write_text(json.dumps(results), encoding="utf-8")
     leave_ranks()
     return 0
 
@@ -105,26 +105,26 @@ def one_round(run: Any) -> dict[str, Any]:
     run.rollout.sync()
     drawn = torch.random.get_rng_state()
     with run.offload.during_rollout(), run.rollout.awake():
-        made = run.rollout.generate(prompts)
+        batch = run.rollout.generate(prompts)
         greedy = dataclasses.replace(run.config, top_k=1)
         run.rollout._config, sampling = greedy, run.rollout._config
         greedily = run.rollout.generate(prompts)
         run.rollout._config = sampling
-    found: dict[str, Any] = {"untouched": before == fingerprint(run.engine)}
-    found["draws"] = bool((drawn != torch.random.get_rng_state()).any())
-    found["tokens"] = made.tokens.completion_tokens.tolist()
+    result: dict[str, Any] = {"untouched": before == fingerprint(run.engine)}
+    result["draws"] = bool((drawn != torch.random.get_rng_state()).any())
+    result["tokens"] = batch.tokens.completion_tokens.tolist()
 
-    mine = own_logprobs(run, made.tokens)
-    mask = made.tokens.completion_mask.bool()
-    gap = (mine - made.logprobs)[mask].abs()
-    found["gap_max"], found["gap_mean"] = float(gap.max()), float(gap.mean())
+    mine = own_logprobs(run, batch.tokens)
+    mask = batch.tokens.completion_mask.bool()
+    gap = (mine - batch.logprobs)[mask].abs()
+    result["gap_max"], result["gap_mean"] = float(gap.max()), float(gap.mean())
 
-    other = TransformersRollout(run.engine, run.rollout._loaded, greedy).generate(prompts)
-    found["equal"] = same(greedily.tokens, other.tokens)
-    found["greedy"] = len({tuple(row) for row in greedily.tokens.completion_tokens.tolist()})
-    train(run, made.tokens)
-    found["trained"] = before != fingerprint(run.engine)
-    return found
+    reference = TransformersRollout(run.engine, run.rollout._loaded, greedy).generate(prompts)
+    result["equal"] = same(greedily.tokens, reference.tokens)
+    result["greedy"] = len({tuple(row) for row in greedily.tokens.completion_tokens.tolist()})
+    train(run, batch.tokens)
+    result["trained"] = before != fingerprint(run.engine)
+    return result
 
 
 def own_logprobs(run: Any, tokens: Any) -> Any:
@@ -171,8 +171,8 @@ def train(run: Any, tokens: Any) -> None:
     with run.engine.micro_batch(last=True):
         logits = completion_logits(run.engine.model, tokens, 1.0)
         targets = (tokens.completion_tokens + tokens.prompt_tokens[:, -6:-5]) % 256
-        wanted = logits.log_softmax(-1).gather(-1, targets.unsqueeze(-1))
-        run.engine.backward(-wanted.mean())
+        logprobs = logits.log_softmax(-1).gather(-1, targets.unsqueeze(-1))
+        run.engine.backward(-logprobs.mean())
     run.engine.step(1e-2)
 
 

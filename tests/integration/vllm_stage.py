@@ -48,17 +48,17 @@ class Stage:
 
     def start(self, name: str, *command: str, **variables: str) -> None:
         with (self.folder / f"{name}.log").open("wb") as log:
-            one = subprocess.Popen(
+            process = subprocess.Popen(
                 [*self.inside, *command], cwd=self.folder, env=environment() | variables,
                 stdin=subprocess.DEVNULL, stdout=log, stderr=log,
             )  # fmt: skip
-        self.started.append(one)
+        self.started.append(process)
 
     def end(self) -> None:
         """nsenter stops itself when what it has entered for is stopped: it has to be killed."""
-        for one in self.started:
-            one.kill()
-            one.wait()
+        for process in self.started:
+            process.kill()
+            process.wait()
 
     def ask(self, **wish: Any) -> None:
         """What the job asks the engine for from its next step on."""
@@ -73,24 +73,24 @@ class Stage:
 
     def moves(self, more: int = 3) -> None:
         """Waits until the job has done more steps, with what was asked for last."""
-        wanted = self.steps() + more
-        until(lambda: self.steps() >= wanted, self.said)
+        goal = self.steps() + more
+        until(lambda: self.steps() >= goal, self.logs)
 
-    def said(self) -> str:
+    def logs(self) -> str:
         texts = (path.read_text(errors="replace") for path in self.folder.glob("*.log"))
         return "\n".join(text[-3000:] for text in texts)
 
     def attach(self, *arguments: str) -> dict[str, Any]:
         """As a new user: without a PID. What it saw stays beside the logs."""
-        kept = self.folder / f"attach-{len(list(self.folder.glob('attach-*')))}"
-        attach = (sys.executable, "-m", "grpo_doctor", "attach", "--json", "--out", str(kept))
-        ended = subprocess.run(
+        folder = self.folder / f"attach-{len(list(self.folder.glob('attach-*')))}"
+        attach = (sys.executable, "-m", "grpo_doctor", "attach", "--json", "--out", str(folder))
+        done = subprocess.run(
             [*self.inside, *attach, *arguments], capture_output=True, text=True, timeout=120,
             check=False, cwd=self.folder,
         )  # fmt: skip
-        assert ended.stdout, ended.stderr
-        document: dict[str, Any] = json.loads(ended.stdout)
-        assert ended.returncode == 3 * (document["verdict"]["state"] in ("stuck", "dead"))
+        assert done.stdout, done.stderr
+        document: dict[str, Any] = json.loads(done.stdout)
+        assert done.returncode == 3 * (document["verdict"]["state"] in ("stuck", "dead"))
         return document
 
     def answers(self) -> bool:
@@ -114,8 +114,8 @@ class Stage:
 
 
 def environment() -> dict[str, str]:
-    kept = ("RANK", "WORLD_SIZE", "LOCAL_", "MASTER_", "GRPO_DOCTOR", "TORCHELASTIC")
-    return {k: v for k, v in os.environ.items() if not k.startswith(kept)} | {
+    prefixes = ("RANK", "WORLD_SIZE", "LOCAL_", "MASTER_", "GRPO_DOCTOR", "TORCHELASTIC")
+    return {k: v for k, v in os.environ.items() if not k.startswith(prefixes)} | {
         "OMP_NUM_THREADS": "1", "TMPDIR": "/dev/shm", "PYTHONPATH": str(ROOT), "COLUMNS": "100",
         "VLLM_NO_USAGE_STATS": "1", "VLLM_CPU_OMP_THREADS_BIND": "nobind",
         "VLLM_SERVER_DEV_MODE": "1",  # /pause and /collective_rpc, as TRL starts it
@@ -156,19 +156,19 @@ def staged(folder: Path) -> Iterator[Stage]:
     tokenizer.save_pretrained(model)
     tiny_model(tokenizer).save_pretrained(model)
     with alone() as inside:
-        found = Stage(folder, free_port(), inside)
-        found.ask(**SHORT)
+        stage = Stage(folder, free_port(), inside)
+        stage.ask(**SHORT)
         torchrun = (sys.executable, "-m", "torch.distributed.run", "--standalone")
-        found.start("job", *torchrun, "--nproc_per_node=2", str(JOB), found.url, str(folder))
-        found.start(
+        stage.start("job", *torchrun, "--nproc_per_node=2", str(JOB), stage.url, str(folder))
+        stage.start(
             "server", sys.executable, "-m", "vllm.entrypoints.openai.api_server",
             "--model", str(model), "--served-model-name", "tiny",
-            "--host", "127.0.0.1", "--port", str(found.port),
+            "--host", "127.0.0.1", "--port", str(stage.port),
             "--dtype", "float32", "--max-model-len", "2048", "--enforce-eager",
             "--kv-cache-memory-bytes", str(64 << 20), "--num-gpu-blocks-override", str(BLOCKS),
             "--worker-extension-cls", "tests.integration.vllm_weights.Receiver",
         )  # fmt: skip
         try:
-            yield found
+            yield stage
         finally:
-            found.end()
+            stage.end()
