@@ -62,15 +62,15 @@ def case(name: str) -> Case:
 
 def evidence(name: str) -> Evidence:
     """Of a job by `ARCHIVE/NAME`, or `ARCHIVE/NAME/WAY` for one that is seen otherwise."""
-    archive, item_name, *way = name.split("/")
+    archive, item_name, *variant = name.split("/")
     item = msgspec.msgpack.decode(_archive(archive)[item_name], type=Item)
     evidences = tuple(map(with_counts, item.evidences))
     recorded = evidence_of(msgspec.structs.replace(item, evidences=evidences))
-    if way == [_TWO_HOSTS]:
+    if variant == [_TWO_HOSTS]:
         return joined(on_hosts(recorded, (recorded.job.world_size or 0) // 2))
-    if way == [_DUMPS_ALONE]:
+    if variant == [_DUMPS_ALONE]:
         return replace(recorded, looks=(), stacks=(), blocked=(), spans=())
-    return dict(variants(recorded))[way[0]] if way else recorded
+    return dict(variants(recorded))[variant[0]] if variant else recorded
 
 
 def all_of_them() -> Iterator[tuple[str, Sequence[str]]]:
@@ -91,7 +91,7 @@ def _chosen() -> list[str]:
     for path in store.archives():
         for item in store.items_of(path):
             outcome = answer(item)
-            size = sum(len(msgspec.json.encode(seen)) for seen in item.evidences)
+            size = sum(len(msgspec.json.encode(visit)) for visit in item.evidences)
             kind = outcome.source, outcome.state, outcome.cause
             best[kind] = min(best.get(kind, (size, "~")), (size, f"{path.name}/{item.name}"))
     return sorted(name for _, name in best.values())
@@ -105,6 +105,6 @@ def _is_large(name: str) -> bool:
 def _worse(names: Sequence[str]) -> Iterator[str]:
     """Each of these jobs, seen in one of the ways that make a difference to it."""
     for at, name in enumerate(names):
-        ways = [way for way, _ in variants(evidence(name))]
-        if ways:
-            yield f"{name}/{ways[at % len(ways)]}"
+        names_of_variants = [variant for variant, _ in variants(evidence(name))]
+        if names_of_variants:
+            yield f"{name}/{names_of_variants[at % len(names_of_variants)]}"

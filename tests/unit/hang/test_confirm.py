@@ -165,11 +165,11 @@ def test_a_process_that_is_not_of_the_job_is_left_alone(pair: tuple[int, int]) -
 
 def look(**switches: int) -> Look:
     """A look at processes p1, p2 ... by how often their main threads have run."""
-    found = (
+    processes = (
         ProcessLook(int(name[1:]), 0, "S", threads=(Thread(1, "", "S", voluntary=count),))
         for name, count in switches.items()
     )
-    return Look(0, tuple(found))
+    return Look(0, tuple(processes))
 
 
 def test_who_always_runs_did_not_wait() -> None:

@@ -110,8 +110,8 @@ def test_a_verdict_is_given_whatever_is_missing(
 
 
 def test_a_visit_that_was_interrupted_at_its_beginning_calls_nothing_stuck() -> None:
-    seen = EvidenceBuilder(recorded=False).build()
-    outcome = diagnose(replace(seen, looks=(), stacks=(), limits=(), blocked=())).verdict
+    evidence = EvidenceBuilder(recorded=False).build()
+    outcome = diagnose(replace(evidence, looks=(), stacks=(), limits=(), blocked=())).verdict
     assert (outcome.state, outcome.cause) == ("slow", "unknown")
 
 
@@ -137,6 +137,6 @@ def test_half_of_a_thousand_ranks_may_wait_for_the_other_half(elsewhere: bool) -
     built_s = time.process_time() - began
     assert len(graph.links) <= 1024
     began = time.process_time()
-    pairs = sorted((one.source.order, end.order) for one in graph.links for end in one.targets)
+    pairs = sorted((link.source.order, end.order) for link in graph.links for end in link.targets)
     assert len(pairs) >= 512 * 512
     assert built_s < 10 * (time.process_time() - began)

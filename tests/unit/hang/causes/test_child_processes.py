@@ -71,9 +71,9 @@ def idle_pool(*threads: str) -> EvidenceBuilder:
     """A rank waits for its pool, whose workers are all idle; these threads of the pool are left."""
     build = EvidenceBuilder()
     process = build.elsewhere(1, MAPS)
-    for place, function in enumerate(threads):
-        shown = PythonThread(901 + place, "Thread-1", frames(f"Pool.{function} {POOL}:500"))
-        process.threads.append((shown, Thread(901 + place, "python", "S", last_ran_ns=1)))
+    for offset, function in enumerate(threads):
+        shown = PythonThread(901 + offset, "Thread-1", frames(f"Pool.{function} {POOL}:500"))
+        process.threads.append((shown, Thread(901 + offset, "python", "S", last_ran_ns=1)))
     for pid in (300, 301):
         build.child(1, "helper", pid=pid).stack = TAKES_TASK
     return build

@@ -62,7 +62,7 @@ def loading(stack: tuple[Frame, ...], *workers: str) -> EvidenceBuilder:
 
 
 @pytest.mark.parametrize(
-    ("workers", "named", "liveness"),
+    ("workers", "pid", "liveness"),
     [
         (("S",), 300, "unseen"),
         (("idle", "S"), 301, "unseen"),  # who waits for its next task is not to blame
@@ -75,12 +75,12 @@ def loading(stack: tuple[Frame, ...], *workers: str) -> EvidenceBuilder:
     ],
 )
 def test_which_worker_holds_its_rank_up(
-    workers: tuple[str, ...], named: int | None, liveness: str
+    workers: tuple[str, ...], pid: int | None, liveness: str
 ) -> None:
     label = only(propose, loading(GETS, *workers))
     assert (label.cause, label.liveness) == ("dataload-blocked", liveness)
-    assert label.node == (None if named is None else ProcessNode(named))
-    problem = "none is left" if named is None else f"pid {named} (python dataloader.py)"
+    assert label.node == (None if pid is None else ProcessNode(pid))
+    problem = "none is left" if pid is None else f"pid {pid} (python dataloader.py)"
     assert label.reason.startswith(f"waits for its data loader's workers: {problem}")
     stopped = workers[-1] == "T"
     assert [undo.kind for undo in label.undo] == ["continue"] * stopped

@@ -24,8 +24,8 @@ def counted(**more: Any) -> Any:
     return SimpleNamespace(**{**known, **more})
 
 
-def said(
-    seen: Any = None,
+def candidate_of(
+    counters: Any = None,
     *,
     still_s: tuple[float, float, float] = (40.0, 40.0, 40.0),
     hold: Blocked | None = ASKS,
@@ -52,7 +52,7 @@ def said(
     ]
     engine: Any = SimpleNamespace(
         **{
-            "parts": (front, *cores), "core": cores[0], "counted": seen, "last_words": (),
+            "parts": (front, *cores), "core": cores[0], "counted": counters, "last_words": (),
             "works": False, "starts": False, "takes_no_step": False, **more,
         }
     )  # fmt: skip
@@ -67,28 +67,33 @@ def said(
 @pytest.mark.parametrize(
     ("case", "cause", "liveness", "words"),
     [
-        ({"seen": counted()}, STALLED, "unseen", "has made no token in 1.5 s and has 3"),
-        ({"seen": counted(), "works": True}, STALLED, "computing", "no token"),
-        ({"seen": counted(counts_tokens=False)}, STALLED, "unseen", "does not move and"),
-        ({"seen": counted(counts_tokens=False), "works": True}, "", "computing", "works (counts)"),
-        ({"seen": counted(gets_on=True)}, "", "computing", "works (counts)"),
-        ({"seen": counted(gets_on=True, asked=False)}, "", "computing", "which works"),
+        ({"counters": counted()}, STALLED, "unseen", "has made no token in 1.5 s and has 3"),
+        ({"counters": counted(), "works": True}, STALLED, "computing", "no token"),
+        ({"counters": counted(counts_tokens=False)}, STALLED, "unseen", "does not move and"),
+        (
+            {"counters": counted(counts_tokens=False), "works": True},
+            "",
+            "computing",
+            "works (counts)",
+        ),
+        ({"counters": counted(gets_on=True)}, "", "computing", "works (counts)"),
+        ({"counters": counted(gets_on=True, asked=False)}, "", "computing", "which works"),
         ({"works": True}, "", "computing", "which works"),
         ({"starts": True}, "", "computing", "is still starting"),
-        ({"seen": counted(asleep=True)}, STALLED, "never-wakes", "is asleep"),
+        ({"counters": counted(asleep=True)}, STALLED, "never-wakes", "is asleep"),
         (
-            {"seen": counted(), "purpose": "weight-sync"},
+            {"counters": counted(), "purpose": "weight-sync"},
             "weight-sync-blocked",
             "unseen",
             "no token",
         ),
         ({}, STALLED, "unseen", "does not move"),
-        ({"seen": counted(asked=False)}, STALLED, "unseen", "has no request"),
+        ({"counters": counted(asked=False)}, STALLED, "unseen", "has no request"),
         ({"takes_no_step": True}, STALLED, "never-wakes", "takes no step"),
     ],
 )
 def test_what_an_engine_is_at(case: dict[str, Any], cause: str, liveness: str, words: str) -> None:
-    candidate = said(**case)
+    candidate = candidate_of(**case)
     assert (candidate.cause, candidate.liveness) == (cause, liveness)
     assert words in candidate.reason
 
@@ -104,7 +109,7 @@ def test_what_an_engine_is_at(case: dict[str, Any], cause: str, liveness: str, w
 def test_an_engine_that_throws_its_work_away(
     preempted: float, cache: float | None, words: str
 ) -> None:
-    candidate = said(counted(preempted=preempted, cache=cache, running=3.0, queued=4.0))
+    candidate = candidate_of(counted(preempted=preempted, cache=cache, running=3.0, queued=4.0))
     assert words in candidate.reason
     values = {fix.knob: fix.text for fix in candidate.fixes}
     assert ("vllm.max_num_seqs" in values) is (preempted >= 2)
@@ -118,7 +123,7 @@ def test_an_engine_that_throws_its_work_away(
 def test_a_fix_is_spelled_for_a_framework_that_is_known(
     framework: str, setting: str | None
 ) -> None:
-    fixes = said(counted(preempted=2.0), framework=framework).fixes
+    fixes = candidate_of(counted(preempted=2.0), framework=framework).fixes
     known = {fix.knob: fix.spelling for fix in fixes}
     assert known["vllm.gpu_memory_utilization"] == setting
 
@@ -132,7 +137,7 @@ def test_a_fix_is_spelled_for_a_framework_that_is_known(
     ],
 )
 def test_requests_that_wait(queued: float, running: float, words: str) -> None:
-    assert words in said(counted(queued=queued, running=running)).reason
+    assert words in candidate_of(counted(queued=queued, running=running)).reason
 
 
 @pytest.mark.parametrize(
@@ -147,10 +152,10 @@ def test_requests_that_wait(queued: float, running: float, words: str) -> None:
 def test_a_pause_is_long_where_the_rank_and_all_cores_have_stood(
     still_s: tuple[float, float, float], liveness: str
 ) -> None:
-    assert said(still_s=still_s, takes_no_step=True).liveness == liveness
+    assert candidate_of(still_s=still_s, takes_no_step=True).liveness == liveness
     queue = counted(queued=2.0, running=0.0)
-    assert said(queue, still_s=still_s).liveness == liveness
-    assert said(queue, still_s=still_s, works=True).liveness == "computing"
+    assert candidate_of(queue, still_s=still_s).liveness == liveness
+    assert candidate_of(queue, still_s=still_s, works=True).liveness == "computing"
 
 
 TOOL = process(pid=400, motion=motion("busy"))
@@ -168,7 +173,7 @@ TOOL = process(pid=400, motion=motion("busy"))
     ],
 )
 def test_an_engine_that_is_paused(case: dict[str, Any], liveness: str) -> None:
-    candidate = said(takes_no_step=True, **case)
+    candidate = candidate_of(takes_no_step=True, **case)
     assert candidate.liveness == liveness
     assert any("/resume" in fix.text for fix in candidate.fixes)
 
@@ -183,4 +188,4 @@ def test_an_engine_that_is_paused(case: dict[str, Any], liveness: str) -> None:
     ],
 )
 def test_an_idle_engine_may_wait_for_a_lock(hold: Blocked | None, words: str) -> None:
-    assert said(core={"hold": hold}).reason.endswith(words)
+    assert candidate_of(core={"hold": hold}).reason.endswith(words)

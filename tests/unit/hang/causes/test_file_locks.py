@@ -180,6 +180,6 @@ def test_who_has_the_lock_is_told_and_blamed_if_it_waits_with_it(
     build.elsewhere(3, UPDATE)
     stranger = build.child(1, "helper", pid=300)
     stranger.member = replace(stranger.member, rank=None)
-    label = next(one for one in proposed(propose, build) if one.evidence[0].rank == 0)
+    label = next(label for label in proposed(propose, build) if label.evidence[0].rank == 0)
     assert label.culprits == culprits
     assert label.evidence[0].text.endswith(held)

@@ -174,7 +174,7 @@ def test_the_last_two_kills_are_told() -> None:
 
 
 @pytest.mark.parametrize(
-    ("kernel", "limit", "kills", "told"),
+    ("kernel", "limit", "kills", "reported"),
     [
         ([], 1000, 2, True),
         ([], None, 2, False),  # a group without a limit has counted those of the whole host
@@ -183,11 +183,11 @@ def test_the_last_two_kills_are_told() -> None:
     ],
 )
 def test_the_count_of_a_control_group_stands_for_a_kill_that_names_no_process(
-    kernel: list[tuple[float, str]], limit: int | None, kills: int, told: bool
+    kernel: list[tuple[float, str]], limit: int | None, kills: int, reported: bool
 ) -> None:
     scene = lost(20.0, kernel, Limits(100, memory_limit_bytes=limit, oom_kills=kills))
     assert [item.text for item in recent_oom(scene)] == (
-        [f"the ranks' control group counts {kills} OOM kills"] if told else []
+        [f"the ranks' control group counts {kills} OOM kills"] if reported else []
     )
 
 
@@ -254,10 +254,10 @@ def test_who_gets_a_little_memory_now_and_then_goes_on() -> None:
 
 
 @pytest.mark.parametrize(
-    ("how", "told"),
+    ("how", "labels"),
     [("gone", 1), ("alive", 0), ("of nobody", 0), ("of a lost rank", 0), ("of one at work", 0)],
 )
-def test_a_process_that_was_killed_matters_to_a_rank_that_stands(how: str, told: int) -> None:
+def test_a_process_that_was_killed_matters_to_a_rank_that_stands(how: str, labels: int) -> None:
     build = EvidenceBuilder()
     killed_sandbox(build, (6, 7))
     if how == "alive":
@@ -268,7 +268,7 @@ def test_a_process_that_was_killed_matters_to_a_rank_that_stands(how: str, told:
         build.lose(1)
     elif how == "of one at work":
         build.rank(1).works(RUNS_TESTS)
-    assert len(proposed(propose, build)) == told
+    assert len(proposed(propose, build)) == labels
 
 
 def test_who_waits_for_others_does_not_wait_for_its_killed_process() -> None:

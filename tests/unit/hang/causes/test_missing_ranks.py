@@ -206,7 +206,7 @@ def test_hosts_that_were_started_with_other_world_sizes() -> None:
     assert (label.culprits, label.liveness) == ((4, 5), "never-wakes")
     assert label.whole == ("the hosts were started with different world sizes: 4 on a, b; 6 on c")
     alike = at_rendezvous(placed("a", 0, 1), placed("b", 4, 5))
-    assert [one.whole for one in alike if "sizes" in one.whole] == []
+    assert [candidate.whole for candidate in alike if "sizes" in candidate.whole] == []
 
 
 @pytest.mark.parametrize(

@@ -165,7 +165,7 @@ def troubled(build: EvidenceBuilder, *rows: tuple[int, str], **more: Any) -> Can
 
 
 @pytest.mark.parametrize(
-    ("trouble", "told", "liveness"),
+    ("trouble", "is_evidence", "liveness"),
     [
         ({"unconfirmed_bytes": 48}, True, "outside"),
         ({"retransmits": 5}, True, "never-wakes"),
@@ -173,11 +173,11 @@ def troubled(build: EvidenceBuilder, *rows: tuple[int, str], **more: Any) -> Can
     ],
 )
 def test_connections_count_on_which_something_was_not_confirmed_or_was_sent_again(
-    trouble: dict[str, int], told: bool, liveness: str
+    trouble: dict[str, int], is_evidence: bool, liveness: str
 ) -> None:
     label = troubled(EvidenceBuilder(), (1, FAR), **trouble)
     shown = [(item.rank, item.text) for item in label.evidence if item.source == "fd"]
-    assert shown == [(1, f"{FAR}: sent 5 times")] * told
+    assert shown == [(1, f"{FAR}: sent 5 times")] * is_evidence
     assert label.liveness == liveness
 
 

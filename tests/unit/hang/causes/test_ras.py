@@ -186,9 +186,9 @@ def test_a_stage_that_waits_for_a_rank_elsewhere_may_only_be_late() -> None:
     build.local_ranks = 3
     build.rank(3).stack = collective("recv")
     build.arguments = [CallArguments(103, "recv", {"src": "2"})]
-    label = next(one for one in labelled(build, *ALIKE, LESS) if one.culprits == (3,))
+    label = next(label for label in labelled(build, *ALIKE, LESS) if label.culprits == (3,))
     assert (label.cause, label.liveness) == ("collective-skipped", "unseen")
-    label = next(one for one in labelled(job(), *ALIKE, LESS) if one.culprits == (3,))
+    label = next(label for label in labelled(job(), *ALIKE, LESS) if label.culprits == (3,))
     assert label.liveness == "never-wakes"
 
 

@@ -87,7 +87,7 @@ def served(stack: tuple[Frame, ...] = GENERATES, **states: str) -> EvidenceBuild
 
 
 @pytest.mark.parametrize(
-    ("states", "named"),
+    ("states", "pid"),
     [
         ({"front": "Z"}, FRONT),
         ({"core": "Z"}, CORE),
@@ -97,11 +97,11 @@ def served(stack: tuple[Frame, ...] = GENERATES, **states: str) -> EvidenceBuild
     ],
 )
 def test_of_an_engine_s_dead_processes_a_core_is_named_before_its_front(
-    states: dict[str, str], named: int
+    states: dict[str, str], pid: int
 ) -> None:
     label = only(propose, served(GENERATES, **states))
-    assert (label.cause, label.node) == ("rollout-engine-dead", ProcessNode(named))
-    assert f"pid {named} " in label.reason
+    assert (label.cause, label.node) == ("rollout-engine-dead", ProcessNode(pid))
+    assert f"pid {pid} " in label.reason
     assert label.reason.endswith("is dead")
 
 

@@ -156,7 +156,7 @@ def gil(owner: str = "thread", **more: Any) -> tuple[EvidenceBuilder, Process]:
 
 
 @pytest.mark.parametrize(
-    ("owner", "state", "per_s", "moves", "told"),
+    ("owner", "state", "per_s", "moves", "blamed"),
     [
         ("thread", "R", 50.0, False, True),
         ("thread", "D", 200.0, False, True),
@@ -167,7 +167,7 @@ def gil(owner: str = "thread", **more: Any) -> tuple[EvidenceBuilder, Process]:
     ],
 )
 def test_a_thread_that_runs_keeps_the_gil_if_the_main_one_asks_for_it_in_vain(
-    owner: str, state: str, per_s: float, moves: bool, told: bool
+    owner: str, state: str, per_s: float, moves: bool, blamed: bool
 ) -> None:
     build, process = gil(owner, state=state, wakes=round(per_s * BETWEEN_S))
     if owner == "main":
@@ -176,14 +176,14 @@ def test_a_thread_that_runs_keeps_the_gil_if_the_main_one_asks_for_it_in_vain(
         process.later_stack = tuple(replace(frame, line=frame.line + 1) for frame in UPDATE)
     labels = [label for label in proposed(propose, build) if label.cause == "gil-held"]
     assert [label.liveness for label in labels] == (
-        ["never-wakes" if state == "S" else "computing"] if told else []
+        ["never-wakes" if state == "S" else "computing"] if blamed else []
     )
 
 
-@pytest.mark.parametrize(("share", "told"), [(0.05, True), (0.075, False)])
-def test_who_sleeps_and_keeps_the_gil_uses_no_core(share: float, told: bool) -> None:
+@pytest.mark.parametrize(("share", "blamed"), [(0.05, True), (0.075, False)])
+def test_who_sleeps_and_keeps_the_gil_uses_no_core(share: float, blamed: bool) -> None:
     build, _ = gil(cpu_share=share)
-    assert ["gil-held"] * told == [label.cause for label in proposed(propose, build)]
+    assert ["gil-held"] * blamed == [label.cause for label in proposed(propose, build)]
 
 
 @pytest.mark.parametrize(
@@ -203,16 +203,16 @@ def test_in_what_the_owner_of_the_gil_is(wchan: str, state: str, words: str) -> 
     assert label.reason.endswith("in a C call that keeps the GIL, at rewards.py:31, check")
 
 
-@pytest.mark.parametrize(("state", "told"), [("S", True), ("T", False), ("works", False)])
+@pytest.mark.parametrize(("state", "blamed"), [("S", True), ("T", False), ("works", False)])
 def test_the_gil_of_a_rank_that_may_not_run_or_gets_on_is_not_looked_at(
-    state: str, told: bool
+    state: str, blamed: bool
 ) -> None:
     build, process = gil()
     if state == "works":
         process.works(UPDATE)
     else:
         process.state = state
-    assert bool(proposed(propose, build)) == told
+    assert bool(proposed(propose, build)) == blamed
 
 
 def with_stack(evidence: Evidence, **more: Any) -> Evidence:
@@ -348,7 +348,7 @@ def test_a_rank_without_a_stack_wants_no_lock_that_is_known() -> None:
     build.elsewhere(1, ()).blocks("futex")
     evidence = build.build()
     unseen = tuple(
-        tuple(replace(one, threads=()) if one.pid == 101 else one for one in look)
+        tuple(replace(stack, threads=()) if stack.pid == 101 else stack for stack in look)
         for look in evidence.stacks
     )
     assert proposed(propose, replace(evidence, stacks=unseen)) == ()

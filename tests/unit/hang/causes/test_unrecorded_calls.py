@@ -277,7 +277,7 @@ def test_the_few_that_do_not_come_to_a_barrier(
     for rank, operation in enumerate(operations):
         checks = () if operation == "all_reduce" else ("check /home/me/train.py:90",)
         build.rank(rank).stack = collective(operation, *checks)
-    labels = [one for one in proposed(propose, build) if one.cause == "collective-skipped"]
+    labels = [label for label in proposed(propose, build) if label.cause == "collective-skipped"]
     assert [label.culprits for label in labels] == culprits
     for label in labels:
         assert label.reason == (

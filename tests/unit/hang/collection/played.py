@@ -50,7 +50,7 @@ class Clock:
 
 
 class Played:
-    """`asked` has a row per question in the order of asking: its name, and what it was about.
+    """`questions` has a row per question in the order of asking: its name, and what it was about.
 
     What is set before the visit: `look_s` that a look at all processes takes, `files` and their
     dumps, `recorders` by process number, `native` and `values` by process number.
@@ -58,34 +58,34 @@ class Played:
 
     def __init__(self, build: EvidenceBuilder, clock: Clock, *extra: Member) -> None:
         self.build, self.clock = build, clock
-        self.told = build.build()
-        members = (*self.told.job.members, *extra)
-        self.job = replace(self.told.job, members=members)
-        self.asked: list[tuple[Any, ...]] = []
-        self.said: list[str] = []
+        self.evidence = build.build()
+        members = (*self.evidence.job.members, *extra)
+        self.job = replace(self.evidence.job, members=members)
+        self.questions: list[tuple[Any, ...]] = []
+        self.messages: list[str] = []
         self.look_s = 0.0
         self.recorder_s = 0.0
         self.interrupted = False
         self.files: tuple[FlightDump, ...] = ()
-        self.recorders = {dump.pid: dump for dump in self.told.dumps}
+        self.recorders = {dump.pid: dump for dump in self.evidence.dumps}
         self.native: dict[int, Stack] = {}
         self.values: dict[int, dict[str, dict[str, str]]] = {}
 
     def say(self, words: str) -> None:
-        self.said.append(words)
+        self.messages.append(words)
 
     def of(self, name: str) -> list[list[Any]]:
         """What every question of this name was about."""
-        return [arguments for asked, *arguments in self.asked if asked == name]
+        return [arguments for question, *arguments in self.questions if question == name]
 
     def names(self) -> list[str]:
-        return [name for name, *_ in self.asked]
+        return [name for name, *_ in self.questions]
 
     def _which(self) -> int:
         return self.names().count("processes") - 1
 
     def processes(self, job: Job) -> Look:
-        self.asked.append(("processes",))
+        self.questions.append(("processes",))
         if self.interrupted and self._which():
             raise KeyboardInterrupt
         self.clock.passed_s += self.look_s
@@ -93,16 +93,16 @@ class Played:
         return Look(rows[0].at_ns, rows)
 
     def limits(self, job: Job) -> tuple[Limits, ...]:
-        return self.told.limits[min(self._which(), 1)]
+        return self.evidence.limits[min(self._which(), 1)]
 
     def stacks(self, pids: Sequence[int], *, at_most_s: float) -> tuple[Stack, ...]:
-        self.asked.append(("stacks", tuple(pids)))
+        self.questions.append(("stacks", tuple(pids)))
         return self._stacks(pids)
 
     def stacks_again(
         self, earlier: Sequence[Stack], before: Look, after: Look, *, at_most_s: float
     ) -> tuple[Stack, ...]:
-        self.asked.append(("stacks_again", before.at_ns, after.at_ns))
+        self.questions.append(("stacks_again", before.at_ns, after.at_ns))
         return self._stacks([stack.pid for stack in earlier])
 
     def _stacks(self, pids: Sequence[int]) -> tuple[Stack, ...]:
@@ -110,26 +110,26 @@ class Played:
         return tuple(known[pid].stack_at(self._which()) for pid in pids if pid in known)
 
     def blocked(self, job: Job, look: Look) -> tuple[Blocked, ...]:
-        self.asked.append(("blocked", look.at_ns))
-        return self.told.blocked
+        self.questions.append(("blocked", look.at_ns))
+        return self.evidence.blocked
 
     def nothing(self, job: Job) -> tuple[()]:
         return ()
 
     def host(self, job: Job) -> HostFacts | None:
-        return self.told.host
+        return self.evidence.host
 
     def arguments(self, pid: int, functions: frozenset[str]) -> dict[str, dict[str, str]]:
-        self.asked.append(("arguments", pid))
+        self.questions.append(("arguments", pid))
         known = self.values.get(pid, {})
         return {name: values for name, values in known.items() if name in functions}
 
     def lock_file(self, pid: int, path: str) -> Blocked:
-        self.asked.append(("lock_file", pid, path))
+        self.questions.append(("lock_file", pid, path))
         return Blocked(pid, pid, "file-lock", target=path)
 
     def native_stacks(self, pids: Sequence[int], *, at_most_s: float) -> tuple[Stack, ...]:
-        self.asked.append(("native_stacks", tuple(pids)))
+        self.questions.append(("native_stacks", tuple(pids)))
         return tuple(self.native[pid] for pid in pids if pid in self.native)
 
     def dump_files(self, paths: Sequence[Path]) -> tuple[FlightDump, ...]:
@@ -139,22 +139,22 @@ class Played:
         return ()
 
     def ras(self, job: Job, at_most_s: float) -> tuple[RasAnswer, ...]:
-        self.asked.append(("ras", at_most_s))
+        self.questions.append(("ras", at_most_s))
         return (RasAnswer("127.0.0.1:28028", FIRST_NS, problem="refused"),)
 
     def inject_all(
         self, member: Member, look: ProcessLook, *, at_most_s: float
     ) -> tuple[FlightDump, ...]:
-        self.asked.append(("inject_all", member.pid, at_most_s))
+        self.questions.append(("inject_all", member.pid, at_most_s))
         self.clock.passed_s += self.recorder_s
         return (self.recorders[member.pid],) if member.pid in self.recorders else ()
 
     def ask_servers(self, job: Job, at_most_s: float) -> tuple[FlightDump, ...]:
-        self.asked.append(("ask_servers", at_most_s))
+        self.questions.append(("ask_servers", at_most_s))
         return ()
 
     def ask_pipes(self, job: Job, at_most_s: float) -> tuple[FlightDump, ...]:
-        self.asked.append(("ask_pipes", at_most_s))
+        self.questions.append(("ask_pipes", at_most_s))
         return ()
 
     def put(self, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -180,11 +180,11 @@ class Played:
 
     def visited(self) -> Visit:
         """One that has seen the job twice."""
-        seen: Evidence = self.told
+        evidence: Evidence = self.evidence
         visit = self.visit(self.job)
         visit.looks, visit.stacks, visit.limits = (
-            list(seen.looks),
-            list(seen.stacks),
-            list(seen.limits),
+            list(evidence.looks),
+            list(evidence.stacks),
+            list(evidence.limits),
         )
         return visit

@@ -90,17 +90,17 @@ def test_the_second_look_reads_the_stacks_of_who_has_moved_since_the_first(play:
 
 
 @pytest.mark.parametrize(
-    ("look_s", "slept", "said"),
+    ("look_s", "slept", "messages"),
     [(0.5, [1.0], ["again in 1.0 s"]), (1.5, [], []), (2.0, [], [])],
 )
 def test_what_a_look_takes_is_part_of_the_time_between_two(
-    look_s: float, slept: list[float], said: list[str], play: Play
+    look_s: float, slept: list[float], messages: list[str], play: Play
 ) -> None:
     played = play(works())
     played.look_s = look_s
     evidence = examine(played)
     assert played.clock.slept == slept
-    assert played.said == ["looking at 2 ranks", *said]
+    assert played.messages == ["looking at 2 ranks", *messages]
     assert evidence.cost.seconds == 2 * look_s + sum(slept)
     assert evidence.cost.parts["looks"] == 2 * look_s
 
@@ -144,7 +144,7 @@ def test_a_job_that_stands_is_asked_for_its_recordings(inject: bool, play: Play)
     evidence = examine(played, replace(WISHES, inject=inject))
     assert [dump.pid for dump in evidence.dumps] == ([100, 101] if inject else [])
     assert played.of("ras") == [[6.0]]
-    assert "asking the flight recorders" in played.said
+    assert "asking the flight recorders" in played.messages
 
 
 @pytest.mark.parametrize(
@@ -178,16 +178,16 @@ def test_a_rank_that_would_answer_late_is_spared(play: Play) -> None:
     assert [dump.pid for dump in evidence.dumps if dump.problem] == [100]
 
 
-@pytest.mark.parametrize(("inject", "asked"), [(True, [[100, 2.0], [101, 2.0]]), (False, [])])
+@pytest.mark.parametrize(("inject", "calls"), [(True, [[100, 2.0], [101, 2.0]]), (False, [])])
 def test_it_is_asked_after_all_where_nothing_else_tells_the_reason(
-    inject: bool, asked: list[list[float]], play: Play
+    inject: bool, calls: list[list[float]], play: Play
 ) -> None:
     build = EvidenceBuilder(ranks=2)
     for rank in (0, 1):
         lacks_memory(build, rank)
     played = play(build)
     examine(played, replace(WISHES, inject=inject))
-    assert played.of("inject_all") == asked
+    assert played.of("inject_all") == calls
 
 
 # A third look, and one into C++.
@@ -220,9 +220,9 @@ def test_a_third_look_is_taken_where_two_do_not_tell(
     played = play(build())
     evidence = examine(played)
     assert [look.at_ns for look in evidence.looks] == AT_LOOK[:looks]
-    assert [len(one) for one in (evidence.stacks, evidence.limits)] == [looks, looks]
+    assert [len(rows) for rows in (evidence.stacks, evidence.limits)] == [looks, looks]
     assert played.of("blocked")[-1] == [AT_LOOK[looks - 1]]
-    assert ("a third look in 1.5 s" in played.said) == (looks == 3)
+    assert ("a third look in 1.5 s" in played.messages) == (looks == 3)
     assert played.clock.slept == [1.5] * (looks - 1)
 
 
@@ -303,9 +303,9 @@ def test_partners_of_a_transfer_and_members_of_new_groups_are_asked_for(play: Pl
     build.elsewhere(3, collective("send"))
     build.rank(3).state = "T"
     played = play(build)
-    asked = {"recv": {"src": "0"}, "send": {"dst": "0"}, "all_reduce": {"op": "SUM"}}
+    arguments = {"recv": {"src": "0"}, "send": {"dst": "0"}, "all_reduce": {"op": "SUM"}}
     creates = {"_new_process_group_helper": {"group_name": "7"}}
-    played.values = {100 + rank: {**asked, **creates} for rank in range(5)}
+    played.values = {100 + rank: {**arguments, **creates} for rank in range(5)}
     assert arguments_of(played) == [101, 101, 101, 102, 102, 102]
 
 

@@ -9,7 +9,7 @@ from grpo_doctor_probes.evidence import Job, Look, Member
 
 
 def job(ranks: int) -> Job:
-    members = (Member(100 + one, 1, 5, "rank", "python", "", rank=one) for one in range(ranks))
+    members = (Member(100 + rank, 1, 5, "rank", "python", "", rank=rank) for rank in range(ranks))
     return Job("node-1", tuple(members))
 
 
@@ -32,12 +32,12 @@ def test_before_the_first_look_there_is_no_verdict(monkeypatch: pytest.MonkeyPat
      (2, "looking at 2 ranks")],
 )  # fmt: skip
 def test_what_is_looked_at(ranks: int, words: str) -> None:
-    said: list[str] = []
+    messages: list[str] = []
 
     def tell(words: str) -> None:
-        said.append(words)
+        messages.append(words)
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
         examine_job(job(ranks), Wishes(), tell)
-    assert said == [words]
+    assert messages == [words]

@@ -37,7 +37,7 @@ def without_stacks(evidence: Evidence) -> Evidence:
         evidence,
         looks=looks,
         stacks=tuple(
-            tuple(replace(one, threads=(), problem=REFUSED) for one in look)
+            tuple(replace(stack, threads=(), problem=REFUSED) for stack in look)
             for look in evidence.stacks
         ),
         positions=(),
@@ -63,7 +63,7 @@ def test_all_that_spin_are_unknown_with_what_to_enable(
     assert main(["attach", "--json", "--replay", str(tmp_path / "hang")]) == 4
     verdict = json.loads(capsys.readouterr().out)["verdict"]
     assert (verdict["state"], verdict["class"], verdict["culprits"]) == ("slow", "unknown", [])
-    assert any("SYS_PTRACE" in one["text"] for one in verdict["fixes"])
+    assert any("SYS_PTRACE" in fix["text"] for fix in verdict["fixes"])
 
 
 @pytest.mark.parametrize("ranks", [(), (0,), (1, 2, 3)])

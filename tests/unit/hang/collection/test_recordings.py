@@ -100,11 +100,11 @@ def test_a_rank_that_has_ended_or_is_not_seen_does_not_tell_since_when(play: Pla
 
 
 @pytest.mark.parametrize(
-    ("spin", "work", "kept"),
+    ("spin", "work", "is_read"),
     [((1,), (), True), ((1,), (0,), False), ((), (), False), ((), (0,), False)],
 )
 def test_a_host_that_spins_may_have_done_so_for_half_an_hour(
-    spin: tuple[int, ...], work: tuple[int, ...], kept: bool, play: Play
+    spin: tuple[int, ...], work: tuple[int, ...], is_read: bool, play: Play
 ) -> None:
     build = EvidenceBuilder(ranks=2)
     for rank in (0, 1):
@@ -119,13 +119,13 @@ def test_a_host_that_spins_may_have_done_so_for_half_an_hour(
     )
     visit.locals_seen = tuple(Locals(100 + rank, FIRST_NS, "same") for rank in spin)
     ask(visit)
-    assert ages_of(visit) == ([1801.0] if kept else [])
+    assert ages_of(visit) == ([1801.0] if is_read else [])
 
 
 # Who is asked.
 
 
-def asked(played: Played) -> list[int]:
+def questioned_pids(played: Played) -> list[int]:
     return [pid for pid, _ in played.of("inject_all")]
 
 
@@ -133,7 +133,7 @@ def test_who_has_written_a_file_is_not_called_into(play: Play) -> None:
     played = play(EvidenceBuilder(ranks=4))
     played.files = (file(1, 0.0), file(None, 0.0, pid=102), file(3, 0.0, data=b""))
     ask(played.visited())
-    assert asked(played) == [100, 103]
+    assert questioned_pids(played) == [100, 103]
 
 
 def test_a_rank_of_unknown_number_is_asked_and_known_by_its_process(play: Play) -> None:
@@ -144,7 +144,7 @@ def test_a_rank_of_unknown_number_is_asked_and_known_by_its_process(play: Play) 
     played = play(build)
     played.files = (file(None, 0.0, pid=None), file(None, 0.0, pid=101))
     ask(played.visited())
-    assert asked(played) == [100, 102]
+    assert questioned_pids(played) == [100, 102]
 
 
 @pytest.mark.parametrize("state", ["Z", "X"])
@@ -158,31 +158,31 @@ def test_who_has_ended_or_was_not_seen_is_not_called_into(state: str, play: Play
         processes=tuple(process for process in visit.looks[-1].processes if process.pid != 102),
     )
     ask(visit)
-    assert asked(played) == [100, 103]
+    assert questioned_pids(played) == [100, 103]
 
 
 def test_who_is_spared_is_not_called_into_and_says_so(play: Play) -> None:
     played = play(EvidenceBuilder(ranks=3))
     visit = played.visited()
     ask(visit, spared=101)
-    assert asked(played) == [100, 102]
+    assert questioned_pids(played) == [100, 102]
     assert [(dump.rank, dump.problem) for dump in visit.dumps if dump.problem] == [(1, SPARED)]
 
 
 def test_without_leave_nobody_is_called_into(play: Play) -> None:
     played = play(EvidenceBuilder(ranks=2))
     ask(played.visited(), inject=False)
-    assert [name for name, *_ in played.asked] == ["ras", "ask_servers", "ask_pipes"]
+    assert [name for name, *_ in played.questions] == ["ras", "ask_servers", "ask_pipes"]
 
 
 def test_servers_and_pipes_come_last_and_only_for_who_was_not_heard_of(play: Play) -> None:
     played = play(EvidenceBuilder(ranks=2))
     ask(played.visited())
-    assert [name for name, *_ in played.asked] == ["ras", "inject_all", "inject_all"]
+    assert [name for name, *_ in played.questions] == ["ras", "inject_all", "inject_all"]
     played = play(EvidenceBuilder(ranks=2))
     del played.recorders[101]
     ask(played.visited())
-    assert [name for name, *_ in played.asked][-2:] == ["ask_servers", "ask_pipes"]
+    assert [name for name, *_ in played.questions][-2:] == ["ask_servers", "ask_pipes"]
 
 
 def test_nccl_is_asked_once_in_a_visit(play: Play) -> None:
@@ -221,4 +221,4 @@ def test_nothing_is_waited_for_longer_than_the_visit_may_take(
 ) -> None:
     played = play(EvidenceBuilder(ranks=1))
     ask(played.visited(), inject=False, at_most_s=at_most_s)
-    assert played.asked == [("ras", ras_s), ("ask_servers", others_s), ("ask_pipes", others_s)]
+    assert played.questions == [("ras", ras_s), ("ask_servers", others_s), ("ask_pipes", others_s)]

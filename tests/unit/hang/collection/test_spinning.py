@@ -24,7 +24,7 @@ class Played:
     def __init__(self, library: str, digests: Sequence[str]) -> None:
         self.library, self.digests = library, list(digests)
         self.stopped: list[int] = []
-        self.asked: list[list[int]] = []
+        self.digested: list[list[int]] = []
         self.clock = Clock()
         self.digest_s = 0.0
 
@@ -36,7 +36,7 @@ class Played:
         )
 
     def locals_digests(self, pids: Sequence[int], *, at_most_s: float) -> tuple[Locals, ...]:
-        self.asked.append(list(pids))
+        self.digested.append(list(pids))
         self.clock.passed_s += self.digest_s
         digest = self.digests.pop(0)
         return tuple(Locals(pid, FIRST_NS, digest) for pid in pids)
@@ -77,14 +77,14 @@ def one_at_a_line() -> EvidenceBuilder:
 def test_ranks_asleep_are_left_alone(play: Any) -> None:
     played = play()
     closer(visited(EvidenceBuilder(ranks=2)))
-    assert (played.stopped, played.asked) == ([], [])
+    assert (played.stopped, played.digested) == ([], [])
 
 
 def test_a_rank_that_spins_is_given_time_to_come_back(play: Any) -> None:
     played = play()
     visit = visited(one_at_a_line())
     closer(visit)
-    assert played.asked == [[101], [101], [101]]
+    assert played.digested == [[101], [101], [101]]
     assert [position.pid for position in visit.positions] == [100, 101]
     assert "spinning" in visit.parts
 
@@ -92,13 +92,13 @@ def test_a_rank_that_spins_is_given_time_to_come_back(play: Any) -> None:
 def test_one_that_came_back_is_not_asked_again(play: Any) -> None:
     played = play(digests="abb")
     closer(visited(one_at_a_line()))
-    assert played.asked == [[101], [101]]
+    assert played.digested == [[101], [101]]
 
 
 def test_one_that_computes_is_not_asked(play: Any) -> None:
     played = play(library="libpython3.11.so.1.0")
     closer(visited(one_at_a_line()))
-    assert played.asked == []
+    assert played.digested == []
 
 
 def test_without_leave_no_thread_is_stopped(play: Any) -> None:
@@ -116,7 +116,7 @@ def test_processes_that_are_neither_ranks_nor_of_engines_are_left_alone(play: An
     visit = visited(build)
     closer(visit)
     assert [position.pid for position in visit.positions] == [100, 101, 203, 204]
-    assert played.asked[0] == [101, 203, 204]
+    assert played.digested[0] == [101, 203, 204]
 
 
 def test_of_many_that_spin_the_first_sixteen_are_asked(play: Any) -> None:
@@ -125,7 +125,7 @@ def test_of_many_that_spin_the_first_sixteen_are_asked(play: Any) -> None:
     for rank in range(1, 18):
         build.rank(rank).works(ITEM, moves=False)
     closer(visited(build))
-    assert played.asked == [list(range(101, 117))] * 3
+    assert played.digested == [list(range(101, 117))] * 3
 
 
 @pytest.mark.parametrize(
@@ -154,4 +154,4 @@ def test_a_rank_asleep_over_a_library_s_threads_is_looked_at_closer(play: Any) -
     )
     closer(visit)
     assert played.stopped == [100, 101]
-    assert played.asked == []
+    assert played.digested == []

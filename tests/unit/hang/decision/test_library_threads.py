@@ -36,11 +36,11 @@ def with_threads(
         return replace(look, threads=(*look.threads, *more))
 
     def at(look: Look, which: int) -> Look:
-        seen = (
+        processes = (
             of(process_look, which) if process_look.pid == pid else process_look
             for process_look in look.processes
         )
-        return replace(look, processes=tuple(seen))
+        return replace(look, processes=tuple(processes))
 
     return replace(evidence, looks=tuple(at(each, n) for n, each in enumerate(evidence.looks)))
 

@@ -82,7 +82,7 @@ def causes(labels: list[Candidate]) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    ("first", "second", "kept"),
+    ("first", "second", "expected"),
     [
         ({"sink": Sink.LINE}, {"sink": Sink.PIPE}, "second"),
         ({"sink": Sink.PIPE}, {"sink": Sink.LINE}, "first"),
@@ -92,13 +92,13 @@ def causes(labels: list[Candidate]) -> list[str]:
     ],
 )
 def test_of_two_labels_of_the_same_ranks_the_stronger_is_kept(
-    first: dict[str, Any], second: dict[str, Any], kept: str
+    first: dict[str, Any], second: dict[str, Any], expected: str
 ) -> None:
     labels = roots(
         label(1, reason="first", **{"cause": "a", **first}),
         label(1, reason="second", **{"cause": "a", **second}),
     )
-    assert [root.reason for root in labels] == [kept]
+    assert [root.reason for root in labels] == [expected]
 
 
 @pytest.mark.parametrize(

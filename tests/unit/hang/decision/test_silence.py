@@ -77,7 +77,7 @@ def test_a_server_s_own_clock_is_no_work_on_a_request(
     build, server = asking(accepts)
     serves(server, at_request, still_s=10.0)
     outcome = expect(build, "child-stuck", 1).verdict
-    where = next(one for one in at_request if "threading" not in one.file)
+    where = next(frame for frame in at_request if "threading" not in frame.file)
     assert f":{where.line}, {where.function}" in outcome.summary
 
 

@@ -298,9 +298,9 @@ def test_a_host_that_waits_for_its_device_is_suspected_if_others_wait_for_it(
 @pytest.mark.parametrize("nccl", [True, False])
 def test_or_if_its_recorder_tells_that_no_collective_is_left_on_it(nccl: bool) -> None:
     evidence = in_driver().build()
-    seen = scene.build(of_nccl(evidence) if nccl else evidence)
+    model = scene.build(of_nccl(evidence) if nccl else evidence)
     idle = Matching(backlogs=(Backlog(1, 0, idle=True),))
-    assert [actor.rank for actor in stall_of(replace(seen, matching=idle)).suspects] == [1] * nccl
+    assert [actor.rank for actor in stall_of(replace(model, matching=idle)).suspects] == [1] * nccl
 
 
 # Recorders that were read one after the other.

@@ -79,10 +79,10 @@ def test_what_one_look_leaves_of_a_verdict(
         assert softened == outcome
     else:
         assert (softened.state, softened.confidence) == ("slow", 0.5)
-        named = state in ("stuck", "dead") and cause != ""
+        has_cause = state in ("stuck", "dead") and cause != ""
         assert softened.summary == (
             "Rank 1 stands, as one look shows it."
-            if named
+            if has_cause
             else "One look was taken, which does not tell whether the job gets on."
         )
 

@@ -43,7 +43,7 @@ def attach(folder: Folder, path: Path, capsys: Said) -> tuple[int, dict[str, Any
 
 
 def named_files(document: dict[str, Any]) -> dict[str, str]:
-    problems = (one["what"].partition(": ") for one in document["problems"])
+    problems = (problem["what"].partition(": ") for problem in document["problems"])
     return {Path(file).name: reason for file, _, reason in problems}
 
 
@@ -56,8 +56,8 @@ def healthy_ranks(case: Case, folder: Folder) -> list[int]:
 def test_versions_may_be_mixed(kind: str, seed: int, tmp_path: Path, capsys: Said) -> None:
     case = drawn(kind, seed, DEVELOPMENT)
     code, document = attach(mixed(case.files, seed), tmp_path, capsys)
-    named = set(document["verdict"]["culprits"])
-    assert case.needed <= named <= case.culprits
+    culprits = set(document["verdict"]["culprits"])
+    assert case.needed <= culprits <= case.culprits
     assert code == 3 if kind != "healthy" else code in (0, 2)  # nothing was active: not judged
 
 
@@ -81,7 +81,7 @@ def test_a_rank_whose_file_cannot_be_used_is_named_and_not_blamed(
         folder.files[rank] = packed(as_version(moved_in_time(own, -86_400 * SECOND_NS), "2.4"))
     else:
         others = (drawn("healthy", 500 + n, DEVELOPMENT) for n in range(20))
-        other = next(one for one in others if one.world not in (case.world, rank))
+        other = next(alien for alien in others if alien.world not in (case.world, rank))
         folder.files[rank] = other.files[0].data
     code, document = attach(folder, tmp_path, capsys)
     if spoiled == "another day" and not own["entries"]:
@@ -112,7 +112,7 @@ def test_of_two_that_left_nothing_usable_only_the_one_without_a_file_is_named(
     assert set(document["verdict"]["culprits"]) == case.culprits
 
 
-@pytest.mark.parametrize("recorded", recordings(), ids=lambda one: one.name)
+@pytest.mark.parametrize("recorded", recordings(), ids=lambda recording: recording.name)
 def test_real_recordings_with_an_empty_a_cut_and_a_strange_file(
     recorded: Any, tmp_path: Path, capsys: Said
 ) -> None:
@@ -133,7 +133,7 @@ def test_a_job_that_goes_on_while_its_dumps_are_written_has_no_culprit(
     ranks: int, ring: int, newer: str, tmp_path: Path, capsys: Said
 ) -> None:
     job = steps(ranks)
-    begin = min(one.records[0].created_ns for one in job.ranks.values())
+    begin = min(rank.records[0].created_ns for rank in job.ranks.values())
     count = {"one": 1, "half": ranks // 2, "all but one": ranks - 1}[newer]
     when = {r: begin + (280 if r < count else 100) * SECOND_NS for r in range(ranks)}
     code, document = attach(at_moments(job, when, ring=ring), tmp_path, capsys)
@@ -150,7 +150,7 @@ def test_a_dump_from_before_the_job_stood_does_not_make_its_rank_look_behind(
     ring: int, older: int, tmp_path: Path, capsys: Said
 ) -> None:
     job = steps(6, halts=5)
-    end = max(one.now_ns for one in job.ranks.values())
+    end = max(rank.now_ns for rank in job.ranks.values())
     when = dict.fromkeys(range(6), end + 90 * SECOND_NS) | {older: end - 80 * SECOND_NS}
     code, document = attach(at_moments(job, when, ring=ring), tmp_path, capsys)
     assert code == 3
@@ -163,7 +163,7 @@ def test_a_newer_dump_of_a_job_that_stands_says_the_same(
     newer: int, tmp_path: Path, capsys: Said
 ) -> None:
     job = steps(6, halts=5)
-    end = max(one.now_ns for one in job.ranks.values())
+    end = max(rank.now_ns for rank in job.ranks.values())
     when = dict.fromkeys(range(6), end + 90 * SECOND_NS) | {newer: end + 600 * SECOND_NS}
     _, document = attach(at_moments(job, when), tmp_path, capsys)
     assert document["verdict"]["culprits"] == [5]

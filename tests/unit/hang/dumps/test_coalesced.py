@@ -50,13 +50,13 @@ def coalesced(built: Job, rank: int, ring: int, *, counters: bool) -> FlightDump
     """The rank's dump with every transfer, and two reduce_scatters, in a group of their own."""
     content = document(built, rank)
     entries: list[dict[str, Any]] = []
-    for one in content["entries"]:
-        parts = {"all_reduce": 0, "reduce_scatter": 2}.get(one["profiling_name"][5:], 1)
-        entries += [{**one, **NOT_FOLLOWED} for _ in range(parts)]
+    for entry in content["entries"]:
+        parts = {"all_reduce": 0, "reduce_scatter": 2}.get(entry["profiling_name"][5:], 1)
+        entries += [{**entry, **NOT_FOLLOWED} for _ in range(parts)]
         end = {"profiling_name": "nccl:coalesced", **WITHOUT_TENSORS} if parts else {}
-        entries.append({**one, **end})
-    for number, one in enumerate(entries):
-        one["record_id"] = number
+        entries.append({**entry, **end})
+    for number, entry in enumerate(entries):
+        entry["record_id"] = number
     content["entries"] = entries[-ring:]
     if not counters:
         del content["pg_status"]
@@ -69,7 +69,7 @@ def coalesced(built: Job, rank: int, ring: int, *, counters: bool) -> FlightDump
 def test_a_healthy_job_has_nothing_open(rings: tuple[int, ...], *, counters: bool) -> None:
     built = pipeline()
     recordings = read(coalesced(built, r, rings[r], counters=counters) for r in range(4))
-    assert all(entry.done for one in recordings.ranks for entry in one.entries)
+    assert all(entry.done for recording in recordings.ranks for entry in recording.entries)
     matched = matching.match(recordings)
     assert (matched.waits, matched.blame, matched.shifts) == ((), (), ())
 
@@ -78,7 +78,7 @@ def test_a_healthy_job_has_nothing_open(rings: tuple[int, ...], *, counters: boo
 def test_who_does_not_come_to_its_transfer_is_found(rings: tuple[int, ...]) -> None:
     built = pipeline(Halt())
     recordings = read(coalesced(built, r, rings[r], counters=True) for r in range(4))
-    assert [one.entries[-1].done for one in recordings.ranks] == [True, False, False, False]
+    assert [rank.entries[-1].done for rank in recordings.ranks] == [True, False, False, False]
     assert matching.judge(matching.match(recordings)).culprits == (0,)
 
 

@@ -32,7 +32,7 @@ def folder(rank: int, rounds: int) -> list[FlightDump]:
 @pytest.mark.parametrize("rounds", [3, 40], ids=["shorter", "longer"])
 def test_a_file_of_an_earlier_run_is_left_out_and_named(rounds: int) -> None:
     recordings = read(folder(2, rounds))
-    assert [one.rank for one in recordings.ranks] == [0, 1, 3, 4, 5, 6, 7]
+    assert [recording.rank for recording in recordings.ranks] == [0, 1, 3, 4, 5, 6, 7]
     (problem,) = recordings.problems
     assert problem.rank == 2
     assert "another run" in problem.what
@@ -72,9 +72,9 @@ def test_what_was_asked_of_the_process_is_of_now() -> None:
 def test_an_engines_own_world_does_not_stand_for_the_trainers_ranks(later_ns: int) -> None:
     own = job({"0": range(2)}, {r: [Call("all_reduce")] * 9 for r in range(2)}).run()
     beside = [
-        dataclasses.replace(one, source=f"file:/d/vllm_{one.rank}", at_unix_ns=at)
-        for one in dumps(own)
-        for at in [one.at_unix_ns + later_ns]
+        dataclasses.replace(dump, source=f"file:/d/vllm_{dump.rank}", at_unix_ns=at)
+        for dump in dumps(own)
+        for at in [dump.at_unix_ns + later_ns]
     ]
     recordings = read([*beside, *dumps(FULL)])
     assert recordings.ranks == read(dumps(FULL)).ranks

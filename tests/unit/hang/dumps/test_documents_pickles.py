@@ -71,7 +71,7 @@ def test_a_command_is_not_run(tmp_path: Path, protocol: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("body", "named"),
+    ("body", "instruction"),
     [
         (b"cos\nsystem\nX\x02\0\0\0id\x85R.", "GLOBAL 'os system'"),
         (b"cbuiltins\neval\n.", "GLOBAL 'builtins eval'"),
@@ -90,8 +90,10 @@ def test_a_command_is_not_run(tmp_path: Path, protocol: int) -> None:
         (b"I" + b"9" * 5000 + b"\n.", "INT"),
     ],
 )
-def test_an_instruction_that_no_recorder_writes_is_refused_by_name(body: bytes, named: str) -> None:
-    with pytest.raises(documents.UnsafePickleError, match=named.split(maxsplit=1)[0]):
+def test_an_instruction_that_no_recorder_writes_is_refused_by_name(
+    body: bytes, instruction: str
+) -> None:
+    with pytest.raises(documents.UnsafePickleError, match=instruction.split(maxsplit=1)[0]):
         documents.unpickled(HEAD + body)
 
 

@@ -22,7 +22,7 @@ def stuck() -> Job:
     return STUCK.build()
 
 
-def one(data: bytes, **more: object) -> FlightDump:
+def dump_of(data: bytes, **more: object) -> FlightDump:
     return dataclasses.replace(FlightDump("file:/d/x", data=data), **more)  # type: ignore[arg-type]
 
 
@@ -31,9 +31,9 @@ def one(data: bytes, **more: object) -> FlightDump:
 def test_every_version_says_the_same_of_what_it_records(
     stuck: Job, version: str, form: str
 ) -> None:
-    found = read(dumps(stuck, version, form=form)).ranks
+    ranks = read(dumps(stuck, version, form=form)).ranks
     newest = read(dumps(stuck)).ranks
-    for mine, theirs in zip(found, newest):
+    for mine, theirs in zip(ranks, newest):
         assert [(e.op, e.sequence, e.done) for e in mine.entries] == [
             (e.op, e.sequence, e.done) for e in theirs.entries
         ]
@@ -42,7 +42,7 @@ def test_every_version_says_the_same_of_what_it_records(
             for a, b in zip(mine.entries, theirs.entries)
         ]
         assert max(gaps_ns) < 1000
-    assert len(found) == 8
+    assert len(ranks) == 8
 
 
 def test_gloo_is_done_when_retired_and_nccl_is_not() -> None:
@@ -54,8 +54,8 @@ def test_gloo_is_done_when_retired_and_nccl_is_not() -> None:
         "state": "scheduled",
     }
     entries = [{**base, "profiling_name": f"{b}:all_reduce"} for b in ("gloo", "nccl")]
-    found = read([one(pickle.dumps({"entries": entries}, 2), rank=0)]).ranks[0].entries
-    assert [(e.done, e.timed_out) for e in found] == [(True, False), (False, True)]
+    calls = read([dump_of(pickle.dumps({"entries": entries}, 2), rank=0)]).ranks[0].entries
+    assert [(e.done, e.timed_out) for e in calls] == [(True, False), (False, True)]
 
 
 def test_numbers_may_be_texts_and_no_time_may_be_0() -> None:
@@ -70,9 +70,9 @@ def test_numbers_may_be_texts_and_no_time_may_be_0() -> None:
         "time_discovered_completed_ns": 0,
         "state": "scheduled",
     }
-    (found,) = read([one(pickle.dumps({"entries": [entry]}, 2), rank=0)]).ranks[0].entries
-    assert (found.sequence, found.created_ns, found.done) == (7, None, False)
-    assert (found.input_dtypes, found.description) == (("float32",), "")
+    (call,) = read([dump_of(pickle.dumps({"entries": [entry]}, 2), rank=0)]).ranks[0].entries
+    assert (call.sequence, call.created_ns, call.done) == (7, None, False)
+    assert (call.input_dtypes, call.description) == (("float32",), "")
 
 
 def test_ranks_of_one_program_share_what_they_have_in_common(stuck: Job) -> None:
@@ -90,7 +90,7 @@ def test_ranks_of_one_program_share_what_they_have_in_common(stuck: Job) -> None
 def test_damaged_entries_cost_only_themselves(stuck: Job) -> None:
     dump = document(stuck, 0)
     dump["entries"][3:5] = [None, "text"]
-    recordings = read([one(pickle.dumps(dump, 2), rank=0)])
+    recordings = read([dump_of(pickle.dumps(dump, 2), rank=0)])
     assert len(recordings.ranks[0].entries) == len(dump["entries"]) - 2
     assert "2 of its" in recordings.problems[0].what
 
@@ -99,7 +99,7 @@ def test_damaged_entries_cost_only_themselves(stuck: Job) -> None:
     "data", [b"[1, 2", b"{}", b"\x80\x02cos\nsystem\n.", b"hello", b'{"a": 1}', b"7"]
 )
 def test_what_is_no_dump_is_a_problem_and_not_an_error(data: bytes) -> None:
-    recordings = read([one(data, rank=3)])
+    recordings = read([dump_of(data, rank=3)])
     assert recordings.ranks == () or not recordings.ranks[0].entries
     assert recordings.problems
 
@@ -133,11 +133,11 @@ def test_ranks_are_told_by_their_own_transfers() -> None:
 
 
 def test_a_host_name_with_numbers_does_not_hide_the_rank(stuck: Job) -> None:
-    named = [
+    renamed = [
         dataclasses.replace(d, source=f"file:/d/gpu-17-b200_rank_{d.rank}.v2.json", rank=None)
         for d in dumps(stuck)
     ]
-    assert [r.rank for r in read(named).ranks] == list(range(8))
+    assert [r.rank for r in read(renamed).ranks] == list(range(8))
 
 
 def test_a_local_rank_in_the_name_is_found_out() -> None:
@@ -179,7 +179,7 @@ def test_both_recorders_of_a_rank_are_one_recording() -> None:
 
 
 def test_the_order_of_dumps_does_not_matter(stuck: Job) -> None:
-    files = [*dumps(stuck), *dumps(stuck, named=False), one(b"junk", rank=3)]
+    files = [*dumps(stuck), *dumps(stuck, named=False), dump_of(b"junk", rank=3)]
     expected = read(files)
     random.Random(4).shuffle(files)
     assert read(files) == expected
@@ -190,13 +190,13 @@ def test_hostile_texts_are_cleaned(stuck: Job) -> None:
     dump["entries"][0]["profiling_name"] = "nccl:\x1b[2Jall_reduce\n"
     dump["entries"][0]["thread_name"] = "a) R (\n"
     dump["entries"][0]["frames"][0]["filename"] = "\x1b]0;owned\x07"
-    (recording,) = read([one(as_json(dump), rank=0)]).ranks
+    (recording,) = read([dump_of(as_json(dump), rank=0)]).ranks
     assert not any(c in repr(recording) for c in ("\\x1b", "\\x07", "\\n"))
 
 
 def test_group_counters_are_found_when_the_ring_has_lost_the_group(stuck: Job) -> None:
     dump = document(stuck, 0, ring=2)
-    recordings = read([one(pickle.dumps(dump, 2), rank=0)])
+    recordings = read([dump_of(pickle.dumps(dump, 2), rank=0)])
     by_name = {group.name: group for group in recordings.ranks[0].groups}
     assert by_name["1"].status.enqueued > 0
     assert by_name["1"].ranks == (0, 1, 2, 3)

@@ -29,7 +29,7 @@ def gpu(index: int, busy: float, watt: float, **more: Any) -> GpuLook:
 
 
 def evidence(*looks: tuple[GpuLook, ...]) -> Evidence:
-    count = max((one.index for look in looks for one in look), default=0) + 1
+    count = max((gpu.index for look in looks for gpu in look), default=0) + 1
     members = tuple(
         Member(FIRST_PID + rank, 1, 1, "rank", "python", "python", rank=rank)
         for rank in range(count)
@@ -129,7 +129,7 @@ def test_one_look_tells_nothing() -> None:
 
 def test_a_gpu_that_is_gone_at_the_second_look_has_failed() -> None:
     judgement = judge(evidence((gpu(0, *WAITS), gpu(1, *WAITS)), (gpu(0, *WAITS),)))
-    assert [one.ranks for one in judgement.failed()] == [(1,)]
+    assert [failed.ranks for failed in judgement.failed()] == [(1,)]
     assert judgement.conclusion == "unknown"
 
 
@@ -173,11 +173,11 @@ def test_gpus_of_several_hosts_keep_apart() -> None:
         gpu(0, *WAITS, host=host, holders=(GpuHolder(FIRST_PID + rank, "pid"),), bus_id="0:3b:0")
         for rank, host in enumerate(("a", "b"))
     )
-    found = evidence(looks, looks)
-    members = (*found.job.members, Member(FIRST_PID + 1, 1, 1, "rank", "p", "p", rank=1))
-    found = replace(found, job=replace(found.job, members=members))
-    assert {one.host: one.ranks for one in judge(found).gpus} == {"a": (0,), "b": (1,)}
-    assert ranks_of_gpus(found) == {("a", "0:3b:0"): (0,), ("b", "0:3b:0"): (1,)}
+    joint = evidence(looks, looks)
+    members = (*joint.job.members, Member(FIRST_PID + 1, 1, 1, "rank", "p", "p", rank=1))
+    joint = replace(joint, job=replace(joint.job, members=members))
+    assert {judged.host: judged.ranks for judged in judge(joint).gpus} == {"a": (0,), "b": (1,)}
+    assert ranks_of_gpus(joint) == {("a", "0:3b:0"): (0,), ("b", "0:3b:0"): (1,)}
 
 
 # What users pasted of `nvidia-smi` while their jobs hung, by card: utilization, W, W at most.

@@ -30,10 +30,10 @@ def verdict(evidence: Evidence) -> Verdict:
 
 
 def test_nobody_of_this_host_is_blamed_for_what_unseen_ranks_may_do() -> None:
-    found = verdict(first_host())
-    assert found.culprits == AWAY
-    assert "wait in all_reduce for ranks 8-15, which are not on this host" in found.summary
-    assert found.confidence < 0.9
+    outcome = verdict(first_host())
+    assert outcome.culprits == AWAY
+    assert "wait in all_reduce for ranks 8-15, which are not on this host" in outcome.summary
+    assert outcome.confidence < 0.9
 
 
 @pytest.mark.parametrize(
@@ -66,8 +66,8 @@ def test_the_other_host_is_named_if_the_launcher_has_listed_two() -> None:
 def test_of_several_other_hosts_the_one_is_named_only_if_numbers_agree() -> None:
     build = EvidenceBuilder(ranks=24)
     hosts = ("node0", "node1", "node2")
-    (one, _, _) = on_hosts(build.build(), 8, hosts=hosts)
-    assert hosts_of(replace(one), (17,)) == ("node2",)
+    (first, _, _) = on_hosts(build.build(), 8, hosts=hosts)
+    assert hosts_of(replace(first), (17,)) == ("node2",)
     shifted = on_hosts(build.build(), 8, hosts=hosts, node=2)[0]
     assert hosts_of(shifted, (17,)) == ("node1", "node2")
 

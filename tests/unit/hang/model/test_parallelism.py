@@ -19,7 +19,7 @@ REAL = {
 }
 
 
-@pytest.mark.parametrize("recorded", real_nccl.recordings(), ids=lambda one: one.name)
+@pytest.mark.parametrize("recorded", real_nccl.recordings(), ids=lambda recording: recording.name)
 def test_real_megatron_jobs(recorded: real_nccl.Recorded) -> None:
     tp, pp, dp, ep = REAL[recorded.name]
     places = coordinates(groups_of(read(recorded.files)), {}, 16)
@@ -33,7 +33,7 @@ def test_real_megatron_jobs(recorded: real_nccl.Recorded) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("recorded", real_nccl.recordings(), ids=lambda one: one.name)
+@pytest.mark.parametrize("recorded", real_nccl.recordings(), ids=lambda recording: recording.name)
 def test_missing_files_of_real_jobs_change_nothing(recorded: real_nccl.Recorded) -> None:
     places = coordinates(groups_of(read(recorded.files)), {}, 16)
     for left_out in itertools.combinations(range(16), 2):
@@ -54,7 +54,7 @@ def mesh(name: str, *groups: tuple[int, ...]) -> list[GroupSeen]:
 def test_a_device_mesh() -> None:
     groups = [*mesh("tp", (0, 1), (2, 3)), *mesh("fsdp", (0, 2), (1, 3))]
     places = coordinates(groups, {}, 4)
-    assert [one.text for one in places.values()] == [
+    assert [position.text for position in places.values()] == [
         "rank 0 = TP 0, DP 0",
         "rank 1 = TP 1, DP 0",
         "rank 2 = TP 0, DP 1",
@@ -86,7 +86,12 @@ def test_two_meshes_of_one_name_that_differ_tell_nothing() -> None:
 
 def test_groups_that_are_not_regular_are_taken_as_they_are() -> None:
     places = coordinates(mesh("tp", (0, 3), (1, 7)), {}, 8)
-    assert {rank: one.places[0][1] for rank, one in places.items()} == {0: 0, 3: 1, 1: 0, 7: 1}
+    assert {rank: position.places[0][1] for rank, position in places.items()} == {
+        0: 0,
+        3: 1,
+        1: 0,
+        7: 1,
+    }
 
 
 @pytest.mark.parametrize(

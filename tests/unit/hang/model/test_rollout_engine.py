@@ -36,8 +36,8 @@ class Served(EvidenceBuilder):
         self.front = self.child(0, "server", pid=FRONT, parent=1)
         self.core = self.child(0, "engine", pid=CORE, parent=FRONT)
         self.worker = self.child(0, "engine-worker", pid=WORKER, parent=CORE)
-        for one in (self.front, self.core, self.worker):
-            one.member = replace(one.member, rank=None)
+        for process in (self.front, self.core, self.worker):
+            process.member = replace(process.member, rank=None)
         self.front.stack = IDLES
 
     def metrics(self, before: Mapping[str, float], **after: float) -> None:
@@ -46,7 +46,7 @@ class Served(EvidenceBuilder):
             (EngineLook(FRONT, n * SECOND, "http://x", values),) for n, values in enumerate(answers)
         ]
 
-    def said(self) -> Verdict:
+    def verdict(self) -> Verdict:
         return diagnose(self.build()).verdict
 
 
@@ -60,21 +60,25 @@ def test_a_stopped_part_is_named_with_what_wakes_it(part: str) -> None:
     build = Served()
     process: Process = getattr(build, part)
     process.state = "T"
-    said = build.said()
-    assert (said.state, said.cause, said.culprits) == ("stuck", "rollout-engine-stalled", (0,))
-    assert said.victims == (1, 2, 3)
-    assert f"pid {process.member.pid} " in said.summary
-    assert "is stopped" in said.summary
-    assert f"kill -CONT {process.member.pid}" in said.fixes[0].text
+    verdict = build.verdict()
+    assert (verdict.state, verdict.cause, verdict.culprits) == (
+        "stuck",
+        "rollout-engine-stalled",
+        (0,),
+    )
+    assert verdict.victims == (1, 2, 3)
+    assert f"pid {process.member.pid} " in verdict.summary
+    assert "is stopped" in verdict.summary
+    assert f"kill -CONT {process.member.pid}" in verdict.fixes[0].text
 
 
 def test_a_stopped_worker_is_named_though_the_core_spins() -> None:
     build = Served()
     spins(build.core)
     build.worker.state = "T"
-    said = build.said()
-    assert (said.state, said.cause) == ("stuck", "rollout-engine-stalled")
-    assert f"pid {WORKER} " in said.summary
+    verdict = build.verdict()
+    assert (verdict.state, verdict.cause) == ("stuck", "rollout-engine-stalled")
+    assert f"pid {WORKER} " in verdict.summary
 
 
 def test_sigcont_is_offered_for_confirmation() -> None:
@@ -89,34 +93,34 @@ def test_a_dead_part(part: str) -> None:
     build = Served()
     process: Process = getattr(build, part)
     process.state = "Z"
-    said = build.said()
-    assert (said.state, said.cause, said.culprits) == ("dead", "rollout-engine-dead", (0,))
-    assert f"pid {process.member.pid} " in said.summary
+    verdict = build.verdict()
+    assert (verdict.state, verdict.cause, verdict.culprits) == ("dead", "rollout-engine-dead", (0,))
+    assert f"pid {process.member.pid} " in verdict.summary
 
 
 def test_an_engine_killed_for_memory() -> None:
     build = Served()
     build.core.state = "Z"
     build.kernel = [(5.0, f"Out of memory: Killed process {CORE} (VLLM::EngineCor)")]
-    assert build.said().cause == "oom-killed"
+    assert build.verdict().cause == "oom-killed"
 
 
 def test_a_front_without_a_core_whose_log_tells() -> None:
     build = Served()
     del build.processes[CORE], build.processes[WORKER]
-    assert build.said().cause != "rollout-engine-dead"
+    assert build.verdict().cause != "rollout-engine-dead"
     line = "ERROR 11-21 [async_llm.py:700] AsyncLLM output_handler failed: EngineDeadError"
     build.logs = [LogTail(FRONT, "/home/me/serve.log", 9.0, (line,))]
-    said = build.said()
-    assert said.cause == "rollout-engine-dead"
-    assert line in [item.text for item in said.evidence]
+    verdict = build.verdict()
+    assert verdict.cause == "rollout-engine-dead"
+    assert line in [item.text for item in verdict.evidence]
 
 
 def test_a_front_without_a_core_that_says_so() -> None:
     build = Served()
     del build.processes[CORE], build.processes[WORKER]
     build.metrics({"healthy": 0.0})
-    assert build.said().cause == "rollout-engine-dead"
+    assert build.verdict().cause == "rollout-engine-dead"
 
 
 @pytest.mark.parametrize("healthy", [0.0, 1.0])
@@ -128,20 +132,20 @@ def test_a_client_that_tries_again_at_a_front_without_a_core(healthy: float) -> 
     rank.blocks("sleep")
     rank.still_s = 0.4
     build.metrics({"healthy": healthy})
-    said = build.said()
-    assert (said.cause == "rollout-engine-dead") == (healthy == 0)
-    assert (said.state == "dead") == (healthy == 0)
+    verdict = build.verdict()
+    assert (verdict.cause == "rollout-engine-dead") == (healthy == 0)
+    assert (verdict.state == "dead") == (healthy == 0)
 
 
 def test_preemptions_without_a_token() -> None:
     build = Served()
     spins(build.core)
     build.metrics({**BUSY, "num_preemptions_total": 7.0}, num_preemptions_total=90.0)
-    said = build.said()
-    assert (said.state, said.cause) == ("stuck", "rollout-engine-stalled")
-    assert "preempts without end" in said.summary
-    assert any("83 preempted meanwhile" in item.text for item in said.evidence)
-    assert "--vllm_gpu_memory_utilization 0.9" in [fix.spelling for fix in said.fixes]
+    verdict = build.verdict()
+    assert (verdict.state, verdict.cause) == ("stuck", "rollout-engine-stalled")
+    assert "preempts without end" in verdict.summary
+    assert any("83 preempted meanwhile" in item.text for item in verdict.evidence)
+    assert "--vllm_gpu_memory_utilization 0.9" in [fix.spelling for fix in verdict.fixes]
 
 
 def test_preemptions_among_tokens_are_slow() -> None:
@@ -149,18 +153,18 @@ def test_preemptions_among_tokens_are_slow() -> None:
     spins(build.core)
     more = {"num_preemptions_total": 90.0, "generation_tokens_total": 990.0}
     build.metrics({**BUSY, "num_preemptions_total": 7.0}, **more)
-    said = build.said()
-    assert (said.state, said.cause) == ("slow", "")
-    assert "90 tokens in 1.0 s" in said.summary
+    verdict = build.verdict()
+    assert (verdict.state, verdict.cause) == ("slow", "")
+    assert "90 tokens in 1.0 s" in verdict.summary
 
 
 def test_requests_that_wait_and_none_that_runs() -> None:
     build = Served()
     build.metrics({**BUSY, "num_requests_running": 0.0, "num_requests_waiting": 3.0})
     build.rank(0).still_s = build.core.still_s = build.waited_s = 40.0
-    said = build.said()
-    assert (said.state, said.cause) == ("stuck", "rollout-engine-stalled")
-    assert "lets 3 requests wait and runs none" in said.summary
+    verdict = build.verdict()
+    assert (verdict.state, verdict.cause) == ("stuck", "rollout-engine-stalled")
+    assert "lets 3 requests wait and runs none" in verdict.summary
 
 
 def test_requests_that_have_just_come_to_a_core_that_rested_are_slow() -> None:
@@ -168,12 +172,12 @@ def test_requests_that_have_just_come_to_a_core_that_rested_are_slow() -> None:
     build.metrics({**BUSY, "num_requests_running": 0.0, "num_requests_waiting": 3.0})
     build.rank(0).still_s = build.waited_s = 40.0
     build.core.still_s, build.step_s = 0.3, 15.0
-    assert build.said().state == "slow"
+    assert build.verdict().state == "slow"
 
 
 def not_resumed(kind: Literal["socket-receive", "poll"]) -> Verdict:
     """A core that waits for work for 40 s while rank 0 waits in its own way."""
-    return idle(kind).said()
+    return idle(kind).verdict()
 
 
 def idle(kind: Literal["socket-receive", "poll"]) -> Served:
@@ -189,10 +193,10 @@ def idle(kind: Literal["socket-receive", "poll"]) -> Served:
 
 
 def test_an_engine_that_was_not_resumed() -> None:
-    said = not_resumed("socket-receive")
-    assert (said.state, said.cause) == ("stuck", "rollout-engine-stalled")
-    assert "takes no step" in said.summary
-    assert "POST /resume" in said.fixes[0].text
+    verdict = not_resumed("socket-receive")
+    assert (verdict.state, verdict.cause) == ("stuck", "rollout-engine-stalled")
+    assert "takes no step" in verdict.summary
+    assert "POST /resume" in verdict.fixes[0].text
 
 
 def test_a_rank_that_polls_may_wait_for_its_tool_and_not_for_the_idle_engine() -> None:
@@ -203,41 +207,41 @@ def test_a_core_that_rests_between_two_turns_of_an_answer_is_not_paused() -> Non
     """The rank has waited for the whole answer, the core for the tool of its last turn."""
     build = idle("socket-receive")
     build.core.still_s = 1.3
-    assert build.said().state == "slow"
+    assert build.verdict().state == "slow"
 
 
 def test_nor_is_the_second_of_two_cores() -> None:
     build = idle("socket-receive")
     second = build.child(0, "engine", pid=CORE + 10, parent=FRONT)
     second.member, second.still_s = replace(second.member, rank=None), 1.3
-    assert build.said().state == "slow"
+    assert build.verdict().state == "slow"
 
 
 def test_a_server_that_asks_a_tool_elsewhere_is_given_time() -> None:
     build = idle("socket-receive")
     build.step_s = 0.1
     build.front.blocks("socket-receive", "10.0.0.1:5 -> 34.1.2.3:443")
-    assert build.said().state == "slow"
+    assert build.verdict().state == "slow"
 
 
 def test_a_server_whose_own_tool_computes_as_well() -> None:
     build = idle("socket-receive")
     build.step_s = 0.1
     build.child(0, "helper", pid=CORE + 10, parent=FRONT).works(SPINS)
-    assert build.said().state == "slow"
+    assert build.verdict().state == "slow"
 
 
 def test_an_engine_asked_in_its_sleep() -> None:
     build = Served()
     build.metrics({**BUSY, "num_requests_waiting": 3.0, "asleep": 1.0})
-    assert "is asleep" in build.said().summary
+    assert "is asleep" in build.verdict().summary
 
 
 def test_one_long_pass_of_the_model_is_slow() -> None:
     build = Served()
     spins(build.core)
     build.metrics(BUSY)
-    assert build.said().state == "slow"
+    assert build.verdict().state == "slow"
 
 
 @pytest.mark.parametrize(("works", "state"), [(True, "slow"), (False, "stuck")])
@@ -246,29 +250,33 @@ def test_an_engine_that_does_not_count_its_tokens(works: bool, state: str) -> No
     if works:
         spins(build.core)
     build.metrics({"num_requests_running": 4.0, "kv_cache_usage": 0.5})
-    assert build.said().state == state
+    assert build.verdict().state == state
 
 
 def test_an_engine_on_its_way_up_is_slow() -> None:
     build = Served()
     build.worker.works(frames("load_model /x/site-packages/vllm/worker.py:9"))
-    said = build.said()
-    assert (said.state, said.cause) == ("slow", "")
-    assert "starting" in said.summary
+    verdict = build.verdict()
+    assert (verdict.state, verdict.cause) == ("slow", "")
+    assert "starting" in verdict.summary
 
 
 def test_a_transfer_for_which_each_side_waits_for_the_other() -> None:
     build = Served("update_weights")
     build.worker.stack = frames("update_weights /x/site-packages/vllm/weight_transfer/base.py:9")
-    said = build.said()
-    assert (said.state, said.cause, said.culprits) == ("stuck", "weight-sync-blocked", (0,))
-    assert "base.py:9" in said.summary
+    verdict = build.verdict()
+    assert (verdict.state, verdict.cause, verdict.culprits) == (
+        "stuck",
+        "weight-sync-blocked",
+        (0,),
+    )
+    assert "base.py:9" in verdict.summary
 
 
 def test_a_transfer_that_another_thread_serves_is_none() -> None:
     build = Served("update_weights")
     build.worker.works(frames("update_weights /x/site-packages/vllm/weight_transfer/base.py:9"))
-    assert build.said().state == "slow"
+    assert build.verdict().state == "slow"
 
 
 @pytest.mark.parametrize("asker", ["compute_rewards", "__getitem__", "log_metrics"])
@@ -276,7 +284,7 @@ def test_a_server_that_is_asked_for_something_else_is_no_engine(asker: str) -> N
     build = Served(asker)
     del build.processes[CORE], build.processes[WORKER]
     build.front.state = "T"
-    assert build.said().cause not in ("rollout-engine-stalled", "rollout-engine-dead")
+    assert build.verdict().cause not in ("rollout-engine-stalled", "rollout-engine-dead")
 
 
 def test_another_server_is_not_this_ranks_engine() -> None:
@@ -285,7 +293,7 @@ def test_another_server_is_not_this_ranks_engine() -> None:
     other.member = replace(other.member, rank=None)
     other.state = "T"
     build.metrics(BUSY, generation_tokens_total=990.0)
-    assert build.said().state == "slow"
+    assert build.verdict().state == "slow"
 
 
 LOST = "ConnectionError: [Errno 111] Connection refused"
@@ -341,8 +349,8 @@ def test_no_order_of_processes_matters() -> None:
     build = Served()
     build.worker.state = "T"
     orders: tuple[dict[int, int], ...] = ({}, {CORE: -1}, {WORKER: -2, CORE: -1}, {FRONT: 5})
-    found: list[Diagnosis] = [diagnose(build.build(order)) for order in orders]
-    assert all(one.verdict == found[0].verdict for one in found)
+    diagnoses: list[Diagnosis] = [diagnose(build.build(order)) for order in orders]
+    assert all(diagnosis.verdict == diagnoses[0].verdict for diagnosis in diagnoses)
 
 
 def test_counters_of_two_fronts_are_added_up() -> None:

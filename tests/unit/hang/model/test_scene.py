@@ -39,7 +39,7 @@ def spinning(build_: EvidenceBuilder, rank: int) -> None:
 def waiting(build_: EvidenceBuilder, *, lost: bool = False) -> list[int | None]:
     scene = build(build_.build())
     actors = with_device_waits(scene.actors, scene.recordings, scene.matching, lost=lost)
-    return [one.rank for one in actors if one.outstanding]
+    return [actor.rank for actor in actors if actor.outstanding]
 
 
 def test_who_spins_waits_for_a_rank_that_is_elsewhere() -> None:

@@ -28,10 +28,10 @@ def lines(*texts: str) -> list[Xid]:
     ],
 )
 def test_lines_of_all_drivers(text: str, code: int, pid: int | None, fatal: bool) -> None:
-    (found,) = lines(text)
-    assert (found.code, found.pid, found.fatal) == (code, pid, fatal)
-    assert found.bus == (0, 0x3B, 0)
-    assert not found.switch
+    (xid,) = lines(text)
+    assert (xid.code, xid.pid, xid.fatal) == (code, pid, fatal)
+    assert xid.bus == (0, 0x3B, 0)
+    assert not xid.switch
 
 
 def test_lines_of_a_switch() -> None:

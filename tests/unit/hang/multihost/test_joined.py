@@ -59,7 +59,7 @@ def test_the_culprit_is_named_with_its_host_and_its_real_process(per_host: int) 
             f"kill -CONT {pid}  # on {host}: the job must move at once" in diagnosis.verdict.confirm
         )
         assert f"pid {pid} on {host}" in diagnosis.verdict.evidence[0].text
-        row = next(one for one in diagnosis.ranks if one.rank == 5)
+        row = next(row for row in diagnosis.ranks if row.rank == 5)
         assert (row.pid, row.host) == (pid, host)
 
 
@@ -101,17 +101,19 @@ def test_of_one_bundle_nothing_changes() -> None:
 
 
 def test_looks_of_hosts_with_two_and_three_looks_are_compared_first_with_last() -> None:
-    one, other = on_hosts(stopped(), 4)
-    three = replace(one, looks=(*one.looks, one.looks[1]), stacks=(*one.stacks, one.stacks[1]))
-    evidence = joined([three, other])
+    node0, node1 = on_hosts(stopped(), 4)
+    three = replace(
+        node0, looks=(*node0.looks, node0.looks[1]), stacks=(*node0.stacks, node0.stacks[1])
+    )
+    evidence = joined([three, node1])
     assert [len(look.processes) for look in evidence.looks] == [8, 4, 8]
     assert diagnose(evidence).verdict.culprits == (5,)
 
 
 def test_clocks_of_hosts_that_were_started_at_other_times_do_not_matter() -> None:
-    one, other = on_hosts(stopped(), 4)
-    moved = later_clock(other, 86_400 * 10**9)
-    assert judged([one, moved]).verdict == judged([one, other]).verdict
+    node0, node1 = on_hosts(stopped(), 4)
+    moved = later_clock(node1, 86_400 * 10**9)
+    assert judged([node0, moved]).verdict == judged([node0, node1]).verdict
 
 
 def later_clock(evidence: Evidence, by_ns: int) -> Evidence:
@@ -136,50 +138,50 @@ def later_clock(evidence: Evidence, by_ns: int) -> Evidence:
 
 def test_answers_of_nccl_are_as_old_as_the_looks_of_their_host() -> None:
     """By their own clocks they are days apart, and were given at the same moment."""
-    one, other = on_hosts(stopped(), 4)
-    at_ns = one.looks[-1].at_ns
-    one = replace(one, ras=(RasAnswer("localhost:28028", at_ns, "{}"),))
+    node0, node1 = on_hosts(stopped(), 4)
+    at_ns = node0.looks[-1].at_ns
+    node0 = replace(node0, ras=(RasAnswer("localhost:28028", at_ns, "{}"),))
     day_ns = 86_400 * 10**9
-    other = replace(
-        later_clock(other, day_ns), ras=(RasAnswer("localhost:28028", at_ns + day_ns, "{}"),)
+    node1 = replace(
+        later_clock(node1, day_ns), ras=(RasAnswer("localhost:28028", at_ns + day_ns, "{}"),)
     )
-    first, second = joined([one, other]).ras
+    first, second = joined([node0, node1]).ras
     assert first.at_ns == second.at_ns
 
 
 def test_bundles_of_two_jobs_are_refused_with_both_addresses_and_run_ids() -> None:
-    one, other = on_hosts(stopped(), 4, run_id="r1")
+    node0, node1 = on_hosts(stopped(), 4, run_id="r1")
     strange = replace(
-        other,
+        node1,
         job=replace(
-            other.job, address="node7:29999", placements=(Placement("node1", run_id="r2"),)
+            node1.job, address="node7:29999", placements=(Placement("node1", run_id="r2"),)
         ),
     )
     with pytest.raises(DifferentJobsError) as refused:
-        joined([one, strange])
+        joined([node0, strange])
     for word in ("node0:29500", "node7:29999", "r1", "r2"):
         assert word in str(refused.value)
 
 
 def test_two_jobs_that_both_meet_at_localhost_are_two() -> None:
-    one = replace(stopped(), job=replace(stopped().job, address="localhost:29500", host="a"))
-    other = replace(one, job=replace(one.job, host="b"))
+    first = replace(stopped(), job=replace(stopped().job, address="localhost:29500", host="a"))
+    second = replace(first, job=replace(first.job, host="b"))
     with pytest.raises(DifferentJobsError):
-        joined([one, other])
+        joined([first, second])
 
 
 @pytest.mark.parametrize("address", ["NODE0.cluster.local:29500", "10.0.0.1:29500", ""])
 def test_one_job_may_be_told_its_meeting_place_in_other_words(address: str) -> None:
-    one, other = on_hosts(stopped(), 4)
+    node0, node1 = on_hosts(stopped(), 4)
     assert judged(
-        [one, replace(other, job=replace(other.job, address=address))]
+        [node0, replace(node1, job=replace(node1.job, address=address))]
     ).verdict.culprits == (5,)
 
 
 def test_of_two_bundles_of_a_host_the_newer_counts() -> None:
-    one, other = on_hosts(stopped(), 4)
+    node0, node1 = on_hosts(stopped(), 4)
     healthy = on_hosts(EvidenceBuilder(ranks=8).build(), 4)[1]
-    diagnosis = judged([one, later(healthy, -20), other])
+    diagnosis = judged([node0, later(healthy, -20), node1])
     assert diagnosis.verdict.culprits == (5,)
     assert any("two bundles" in what for what, _ in diagnosis.problems)
 
@@ -188,22 +190,22 @@ def test_a_look_of_minutes_ago_is_doubted_aloud() -> None:
     build = EvidenceBuilder(ranks=8)
     build.rank(5).state = "T"
     build.waited_s = 900.0
-    one, other = on_hosts(build.build(), 4)
-    diagnosis = judged([one, later(other, -300)])
+    node0, node1 = on_hosts(build.build(), 4)
+    diagnosis = judged([node0, later(node1, -300)])
     assert any("5 min older" in what for what, _ in diagnosis.problems)
     assert diagnosis.verdict.confidence <= 0.5
 
 
 def test_a_look_from_before_the_job_moved_on_is_left_out() -> None:
-    one, other = on_hosts(stopped(), 4)
-    evidence = joined([one, later(other, -3_600)])
+    node0, node1 = on_hosts(stopped(), 4)
+    evidence = joined([node0, later(node1, -3_600)])
     assert {member.rank for member in evidence.job.members} == {0, 1, 2, 3}
     assert any("has moved since" in problem.what for problem in evidence.problems)
 
 
 def test_a_job_that_moves_between_the_looks_is_not_called_stuck() -> None:
-    one, other = on_hosts(skipped(), 4)
-    diagnosis = judged([one, later(other, -30)])
+    node0, node1 = on_hosts(skipped(), 4)
+    diagnosis = judged([node0, later(node1, -30)])
     assert diagnosis.verdict.state != "stuck"
     assert any("has moved since" in what for what, _ in diagnosis.problems)
 
@@ -212,21 +214,23 @@ def test_hosts_that_are_looked_at_one_after_the_other_are_joined_if_the_job_stan
     build = EvidenceBuilder(ranks=8)
     build.rank(5).state = "T"
     build.waited_s = 120.0
-    one, other = on_hosts(build.build(), 4)
-    assert judged([later(one, -40), other]).verdict.culprits == (5,)
+    node0, node1 = on_hosts(build.build(), 4)
+    assert judged([later(node0, -40), node1]).verdict.culprits == (5,)
 
 
 def test_hostile_host_names_stay_in_their_place() -> None:
-    one, other = on_hosts(stopped(), 4)
-    evil = replace(other, job=replace(other.job, host="a\nrm -rf /\x1b[31m"))
-    diagnosis = judged([one, evil])
+    node0, node1 = on_hosts(stopped(), 4)
+    evil = replace(node1, job=replace(node1.job, host="a\nrm -rf /\x1b[31m"))
+    diagnosis = judged([node0, evil])
     assert diagnosis.verdict.culprits == (5,)
     assert all(line.isprintable() for line in diagnosis.verdict.confirm)
 
 
 def test_hosts_of_one_name_are_kept_apart() -> None:
-    one, other = (replace(p, job=replace(p.job, host="localhost")) for p in on_hosts(stopped(), 4))
-    diagnosis = judged([one, other])
+    first, second = (
+        replace(p, job=replace(p.job, host="localhost")) for p in on_hosts(stopped(), 4)
+    )
+    diagnosis = judged([first, second])
     assert diagnosis.verdict.culprits == (5,)
     assert "on localhost (2)" in diagnosis.verdict.summary
 
@@ -264,18 +268,18 @@ def _joining(ranks: int = 8) -> EvidenceBuilder:
 
 
 def test_world_sizes_that_disagree_are_the_cause() -> None:
-    one, two, other = on_hosts(_joining(12).build(), 4)
-    wrong = replace(other, job=replace(other.job, world_size=16))
-    verdict = judged([one, two, wrong]).verdict
+    node0, node1, node2 = on_hosts(_joining(12).build(), 4)
+    wrong = replace(node2, job=replace(node2.job, world_size=16))
+    verdict = judged([node0, node1, wrong]).verdict
     assert verdict.cause == "rank-missing"
     assert "12 on node0, node1; 16 on node2" in verdict.summary
     assert verdict.state == "stuck"
 
 
 def test_two_hosts_that_were_started_as_one_node_are_the_cause() -> None:
-    one, _ = on_hosts(_joining().build(), 4)
-    twin = replace(one, job=replace(one.job, host="node1", placements=(Placement("node1"),)))
-    verdict = judged([one, twin]).verdict
+    node0, _ = on_hosts(_joining().build(), 4)
+    twin = replace(node0, job=replace(node0.job, host="node1", placements=(Placement("node1"),)))
+    verdict = judged([node0, twin]).verdict
     assert verdict.cause == "rank-missing"
     assert "Ranks 0-3 were started twice, on node0, node1, and ranks 4-7 nowhere" in verdict.summary
 
@@ -285,8 +289,10 @@ def test_a_connection_between_hosts_leads_to_the_process_at_its_other_end() -> N
     process = build.elsewhere(6, frames("recv_into /usr/lib/python3.11/socket.py:705"))
     process.blocks("socket-receive", "10.0.0.2:41000 -> 10.0.0.1:8000")
     build.child(1, "server", pid=150).blocks("socket-accept", "0.0.0.0:8000")
-    one, other = on_hosts(build.build(), 4)
-    row = next(b for b in joined([other, _with_address(one)]).blocked if b.kind == "socket-receive")
+    node0, node1 = on_hosts(build.build(), 4)
+    row = next(
+        b for b in joined([node1, _with_address(node0)]).blocked if b.kind == "socket-receive"
+    )
     assert row.peers_known
     (peer,) = row.peers
     assert peer % 1000 == 150
@@ -298,8 +304,8 @@ def peers_of(target: str) -> tuple[int, ...]:
     process = build.elsewhere(6, frames("recv_into /usr/lib/python3.11/socket.py:705"))
     process.blocks("socket-receive", target)
     build.child(1, "server", pid=150).blocks("socket-accept", "0.0.0.0:8000")
-    one, other = on_hosts(build.build(), 4)
-    rows = joined([other, _with_address(one)]).blocked
+    node0, node1 = on_hosts(build.build(), 4)
+    rows = joined([node1, _with_address(node0)]).blocked
     return next(row.peers for row in rows if row.kind == "socket-receive")
 
 
@@ -315,10 +321,10 @@ def test_a_connection_to_elsewhere_or_to_the_own_host_leads_nowhere() -> None:
 def test_a_link_between_two_hosts_and_a_host_that_nobody_reaches_are_told_apart() -> None:
     build = EvidenceBuilder(ranks=6)
     trouble = {"unconfirmed_bytes": 96, "retransmits": 4}
-    for one, other in ((0, 4), (1, 5), (3, 4)):
-        ends = f"10.0.{one}.1:50", f"10.0.{other}.1:60"
-        build.rank(one).blocks("socket-send", " -> ".join(ends), **trouble)
-        build.rank(other).blocks("socket-send", " -> ".join(reversed(ends)), **trouble)
+    for sender, receiver in ((0, 4), (1, 5), (3, 4)):
+        ends = f"10.0.{sender}.1:50", f"10.0.{receiver}.1:60"
+        build.rank(sender).blocks("socket-send", " -> ".join(ends), **trouble)
+        build.rank(receiver).blocks("socket-send", " -> ".join(reversed(ends)), **trouble)
     evidence = joined(on_hosts(build.build(), 2))
     rows = [row for row in evidence.blocked if row.retransmits]
     assert parted(evidence, rows) == ("node2",)
@@ -337,9 +343,9 @@ def test_a_link_between_two_hosts_and_a_host_that_nobody_reaches_are_told_apart(
 
 
 def _with_address(evidence: Evidence) -> Evidence:
-    (place,) = evidence.job.placements
-    place = replace(place, addresses=("10.0.0.1",))
-    return replace(evidence, job=replace(evidence.job, placements=(place,)))
+    (placement,) = evidence.job.placements
+    placement = replace(placement, addresses=("10.0.0.1",))
+    return replace(evidence, job=replace(evidence.job, placements=(placement,)))
 
 
 def test_what_could_not_be_seen_is_said_once_with_its_hosts() -> None:
@@ -355,14 +361,14 @@ def test_what_could_not_be_seen_is_said_once_with_its_hosts() -> None:
 def test_kernel_messages_are_of_the_host_that_wrote_them() -> None:
     build = EvidenceBuilder(ranks=8)
     build.rank(5).state = "Z"
-    one, other = on_hosts(build.build(), 4)
-    assert one.host
+    node0, node1 = on_hosts(build.build(), 4)
+    assert node0.host
     killed = ((5.0, "Out of memory: Killed process 101 (python)"),)  # rank 5's number, and rank 1's
-    elsewhere = replace(one, host=replace(one.host, kernel=killed))
-    assert judged([elsewhere, other]).verdict.cause == "rank-dead"
-    assert other.host
-    there = replace(other, host=replace(other.host, kernel=killed))
-    assert judged([one, there]).verdict.cause == "oom-killed"
+    elsewhere = replace(node0, host=replace(node0.host, kernel=killed))
+    assert judged([elsewhere, node1]).verdict.cause == "rank-dead"
+    assert node1.host
+    there = replace(node1, host=replace(node1.host, kernel=killed))
+    assert judged([node0, there]).verdict.cause == "oom-killed"
 
 
 def test_what_was_joined_before_is_not_joined_again() -> None:
@@ -392,7 +398,7 @@ def test_recorded_jobs_that_ran_on_two_hosts_are_told_as_before() -> None:
 
 
 @pytest.mark.parametrize(
-    ("local", "world", "said"),
+    ("local", "world", "expected"),
     [
         ((4, 4), 8, 8),  # all are here
         ((5, 5), 8, 8),
@@ -403,13 +409,13 @@ def test_recorded_jobs_that_ran_on_two_hosts_are_told_as_before() -> None:
     ],
 )
 def test_how_many_ranks_a_host_is_said_to_have(
-    local: tuple[int | None, int | None], world: int | None, said: int | None
+    local: tuple[int | None, int | None], world: int | None, expected: int | None
 ) -> None:
     hosts = [
         replace(evidence, job=replace(evidence.job, local_ranks=count, world_size=world))
         for evidence, count in zip(on_hosts(stopped(), 4), local, strict=True)
     ]
-    assert joined(hosts).job.local_ranks == said
+    assert joined(hosts).job.local_ranks == expected
 
 
 @pytest.mark.parametrize(

@@ -27,7 +27,7 @@ def job(
 
 
 @pytest.mark.parametrize(
-    ("one", "other", "fit"),
+    ("first", "second", "fit"),
     [
         ({}, {}, True),
         ({"run_id": "r1"}, {"run_id": "r1"}, True),
@@ -46,13 +46,13 @@ def job(
         ({"world": 0, "ranks": ()}, {"world": 0, "ranks": (), "host": "b"}, True),
     ],
 )
-def test_papers(one: dict[str, str], other: dict[str, str], fit: bool) -> None:
-    left, right = job(**one), job(**other)  # type: ignore[arg-type]
+def test_papers(first: dict[str, str], second: dict[str, str], fit: bool) -> None:
+    left, right = job(**first), job(**second)  # type: ignore[arg-type]
     assert fits(left, right) is fits(right, left) is fit
 
 
 @pytest.mark.parametrize(
-    ("one", "other", "fit"),
+    ("first", "second", "fit"),
     [
         ("10.0.0.1:29500", "10.0.0.1:29500", True),
         ("10.0.0.1:29500", "10.0.0.1:29501", False),
@@ -71,9 +71,9 @@ def test_papers(one: dict[str, str], other: dict[str, str], fit: bool) -> None:
         ("[fd00::1]:29500", "node2:29500", True),
     ],
 )
-def test_meeting_places(one: str, other: str, fit: bool) -> None:
-    assert fits(job(address=one), job(address=other)) is fit
-    assert fits(job(address=other), job(address=one)) is fit
+def test_meeting_places(first: str, second: str, fit: bool) -> None:
+    assert fits(job(address=first), job(address=second)) is fit
+    assert fits(job(address=second), job(address=first)) is fit
 
 
 def test_without_a_placement_only_the_meeting_place_tells() -> None:
@@ -83,9 +83,9 @@ def test_without_a_placement_only_the_meeting_place_tells() -> None:
 
 
 @pytest.mark.parametrize(
-    ("count", "named"), [(8, "h0, h1, h2, h3, h4, h5, h6, h7:"), (9, "h7 and 1 more:")]
+    ("count", "words"), [(8, "h0, h1, h2, h3, h4, h5, h6, h7:"), (9, "h7 and 1 more:")]
 )
-def test_jobs_are_named_by_their_hosts_and_what_tells_most(count: int, named: str) -> None:
+def test_jobs_are_named_by_their_hosts_and_what_tells_most(count: int, words: str) -> None:
     evidence = EvidenceBuilder(ranks=2).build()
     bundles = [
         replace(evidence, job=job(f"h{n}", job_id="5", run_id="r1" if n == 3 else ""))
@@ -93,10 +93,10 @@ def test_jobs_are_named_by_their_hosts_and_what_tells_most(count: int, named: st
     ]
     check(bundles)
     strange = replace(evidence, job=job("z", address="10.0.0.1:1", job_id="6"))
-    with pytest.raises(DifferentJobsError) as said:
+    with pytest.raises(DifferentJobsError) as refusal:
         check([*bundles, strange])
-    first, mine, other = str(said.value).split("\n")
+    first, mine, other = str(refusal.value).split("\n")
     assert first == "These are bundles of 2 jobs; give those of one:"
-    assert named in mine
+    assert words in mine
     assert mine.endswith(": rendezvous unknown, run id r1, job 5")
     assert other == "  z: rendezvous 10.0.0.1:1, job 6"

@@ -42,13 +42,13 @@ def test_what_was_joined_is_no_host() -> None:
 
 def test_a_folder_of_bundles_is_all_of_them(tmp_path: Path) -> None:
     parts = on_hosts(EvidenceBuilder(ranks=6).build(), 2)
-    places = [tmp_path / "a", tmp_path / "b.tar.gz", tmp_path / "c"]
-    for one, place in zip(parts, places, strict=True):
-        bundle.write(place, one, diagnose(one))
+    paths = [tmp_path / "a", tmp_path / "b.tar.gz", tmp_path / "c"]
+    for part, path in zip(parts, paths, strict=True):
+        bundle.write(path, part, diagnose(part))
     (tmp_path / "notes.txt").write_text("of an operator")
     (tmp_path / "empty").mkdir()
-    assert bundle.bundles_in([tmp_path]) == tuple(places)
-    assert bundle.bundles_in([*places, places[0]]) == tuple(places)
+    assert bundle.bundles_in([tmp_path]) == tuple(paths)
+    assert bundle.bundles_in([*paths, paths[0]]) == tuple(paths)
     assert bundle.bundles_in([tmp_path / "empty"]) == (tmp_path / "empty",)
 
 
@@ -61,69 +61,71 @@ def test_placement_and_host_survive_the_bundle(tmp_path: Path) -> None:
 def test_a_bundle_of_before_several_hosts_is_read(tmp_path: Path) -> None:
     old = replace(EvidenceBuilder(ranks=2).build())
     path = bundle.write(tmp_path / "old", old, diagnose(old))
-    found: Evidence = bundle.read(path)
-    assert found.job.placements == ()
+    evidence: Evidence = bundle.read(path)
+    assert evidence.job.placements == ()
 
 
 def hosts_of_one_name() -> list[Evidence]:
     """Two containers that call themselves alike, each with half of the ranks."""
     parts = on_hosts(EvidenceBuilder(ranks=4).build(), 2)
-    for number, one in enumerate(parts):
+    for number, evidence in enumerate(parts):
         members = tuple(
             replace(member, started_ticks=member.started_ticks + 1000 * number)
-            for member in one.job.members
+            for member in evidence.job.members
         )
-        places = tuple(replace(place, host="localhost") for place in one.job.placements)
-        job = replace(one.job, host="localhost", members=members, placements=places)
-        parts[number] = replace(one, job=job)
+        placements = tuple(
+            replace(placement, host="localhost") for placement in evidence.job.placements
+        )
+        job = replace(evidence.job, host="localhost", members=members, placements=placements)
+        parts[number] = replace(evidence, job=job)
     return parts
 
 
 def written(path: Path, evidence: Evidence) -> Path:
-    place = bundle.own_place(path, evidence.job)
-    return bundle.write(place, evidence, diagnose(evidence))
+    own_path = bundle.own_place(path, evidence.job)
+    return bundle.write(own_path, evidence, diagnose(evidence))
 
 
 @pytest.mark.parametrize("end", ["", ".tar.gz", ".tgz"])
 def test_hosts_of_one_name_keep_a_bundle_each(tmp_path: Path, end: str) -> None:
     template = tmp_path / f"{{host}}{end}"
-    places = [written(template, evidence) for evidence in hosts_of_one_name()]
-    assert [one.name for one in places] == [f"localhost{end}", f"localhost-2{end}"]
+    paths = [written(template, evidence) for evidence in hosts_of_one_name()]
+    assert [path.name for path in paths] == [f"localhost{end}", f"localhost-2{end}"]
     joint = joined([bundle.read(path) for path in bundle.bundles_in([tmp_path])])
     assert {member.rank for member in joint.job.ranks()} == {0, 1, 2, 3}
 
 
 def test_two_that_write_at_the_same_time_take_two_places(tmp_path: Path) -> None:
-    one, other = hosts_of_one_name()
+    first, second = hosts_of_one_name()
     template = tmp_path / "{host}"
-    assert bundle.own_place(template, one.job) != bundle.own_place(template, other.job)
+    assert bundle.own_place(template, first.job) != bundle.own_place(template, second.job)
 
 
 def test_another_look_at_the_same_host_replaces_its_bundle(tmp_path: Path) -> None:
-    one, other = hosts_of_one_name()
+    first_host, second_host = hosts_of_one_name()
     template = tmp_path / "{host}"
-    first, second = written(template, one), written(template, other)
-    assert (written(template, one), written(template, other)) == (first, second)
+    first, second = written(template, first_host), written(template, second_host)
+    assert (written(template, first_host), written(template, second_host)) == (first, second)
 
 
 def test_the_bundle_of_an_earlier_job_is_replaced(tmp_path: Path) -> None:
-    one, other = hosts_of_one_name()
-    before = replace(other, job=replace(other.job, address="node0:29999"))
-    assert written(tmp_path / "{host}", before) == written(tmp_path / "{host}", one)
+    first, second = hosts_of_one_name()
+    before = replace(second, job=replace(second.job, address="node0:29999"))
+    assert written(tmp_path / "{host}", before) == written(tmp_path / "{host}", first)
 
 
 def test_a_place_without_a_host_s_name_is_as_given(tmp_path: Path) -> None:
-    one, other = hosts_of_one_name()
-    assert bundle.own_place(tmp_path / "out", one.job) == tmp_path / "out"
+    first, second = hosts_of_one_name()
+    assert bundle.own_place(tmp_path / "out", first.job) == tmp_path / "out"
     assert not (tmp_path / "out").exists()
-    assert written(tmp_path / "out", one) == written(tmp_path / "out", other)
+    assert written(tmp_path / "out", first) == written(tmp_path / "out", second)
 
 
 def test_a_place_that_cannot_be_made_is_said_when_it_is_written(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    (one, _) = hosts_of_one_name()
+    (evidence, _) = hosts_of_one_name()
     with pytest.raises(OutputError):
-        written(tmp_path / "file" / "{host}", one)
+        written(tmp_path / "file" / "{host}", evidence)
 
 
 @pytest.mark.parametrize("limit", ["MAX_FILE_BYTES", "MAX_EVIDENCE_BYTES"])

@@ -20,8 +20,8 @@ READS_NOT = "ESTABLISHED; it has 82 bytes that it has not read"
 
 def counted(row: Blocked) -> tuple[int, int, int]:
     evidence = with_counts(replace(EvidenceBuilder(ranks=1).build(), blocked=(row,)))
-    (found,) = evidence.blocked
-    return found.unconfirmed_bytes, found.retransmits, found.peer_unread_bytes
+    (filled,) = evidence.blocked
+    return filled.unconfirmed_bytes, filled.retransmits, filled.peer_unread_bytes
 
 
 def test_what_was_said_in_words_is_counted() -> None:

@@ -71,8 +71,8 @@ def test_a_wait_that_is_long_for_the_job_and_may_end_is_not_called_usual() -> No
 
 def test_the_words_do_not_depend_on_the_order_of_processes() -> None:
     build = ticking()
-    said = diagnose(build.build({100: 3, 101: 1, 102: 2, 103: 0})).verdict.summary
-    assert said == verdict(ticking()).summary
+    summary = diagnose(build.build({100: 3, 101: 1, 102: 2, 103: 0})).verdict.summary
+    assert summary == verdict(ticking()).summary
 
 
 def words(build: EvidenceBuilder, waited_s: float | None = 0.4) -> Verdict:

@@ -50,7 +50,7 @@ def test_an_option_is_spelled_as_its_framework_takes_it(
     framework: str, fix: Fix, spelling: str | None
 ) -> None:
     outcome = Verdict(state="stuck", cause="x", confidence=0.9, summary="x", fixes=(fix,))
-    assert [one.spelling for one in with_spelled_fixes(outcome, framework).fixes] == [spelling]
+    assert [fix.spelling for fix in with_spelled_fixes(outcome, framework).fixes] == [spelling]
 
 
 def in_tensor_parallel() -> Scene:

@@ -253,12 +253,12 @@ def test_recorders_that_answer_and_have_nothing_are_off(
     assert [fix.text for fix in fixes] == [RECORDERS_OFF] * off
 
 
-@pytest.mark.parametrize(("counts", "told"), [((10, 10), True), ((10, 9), False), ((), False)])
-def test_that_nccl_sees_no_difference_is_told(counts: tuple[int, ...], told: bool) -> None:
+@pytest.mark.parametrize(("counts", "cited"), [((10, 10), True), ((10, 9), False), ((), False)])
+def test_that_nccl_sees_no_difference_is_told(counts: tuple[int, ...], cited: bool) -> None:
     build = EvidenceBuilder(ranks=2)
     ras = answers(build, *counts) if counts else ()
     outcome = open_verdict(replace(build.build(), ras=ras))
-    assert ("NCCL RAS" in [item.source for item in outcome.evidence]) is told
+    assert ("NCCL RAS" in [item.source for item in outcome.evidence]) is cited
 
 
 def test_native_frames_are_told_where_they_were_looked_at() -> None:

@@ -151,8 +151,8 @@ def test_lost_ranks_by_process() -> None:
 
 def test_errors_of_both_kinds() -> None:
     (communicator,) = read(ERROR, "ERROR").communicators
-    found = {seat.number: (seat.init_state, seat.async_error) for seat in communicator.seats}
-    assert found == {1: (2, 0), 2: (0, 1), 4: (0, 6), 5: (0, 6)}
+    errors = {seat.number: (seat.init_state, seat.async_error) for seat in communicator.seats}
+    assert errors == {1: (2, 0), 2: (0, 1), 4: (0, 6), 5: (0, 6)}
     assert {seat.process.pid for seat in communicator.seats} == {11, 12, 20, 21}
 
 

@@ -19,12 +19,12 @@ RANKS = 1024
 
 
 def _reached(graph: dict[int, frozenset[int]], node: int) -> frozenset[int]:
-    found: set[int] = set()
+    reached: set[int] = set()
     while True:
-        more = {other for one in {node, *found} for other in graph.get(one, ())} - found
+        more = {other for source in {node, *reached} for other in graph.get(source, ())} - reached
         if not more:
-            return frozenset(found)
-        found |= more
+            return frozenset(reached)
+        reached |= more
 
 
 GRAPHS = st.dictionaries(NODES, st.frozensets(NODES, max_size=3))
@@ -35,15 +35,15 @@ def test_a_sink_is_left_by_nothing_and_everyone_of_it_leads_to_everyone(
     graph: dict[int, frozenset[int]],
 ) -> None:
     nodes = sorted({*graph, *(other for needed in graph.values() for other in needed)})
-    found = list(sinks(nodes, lambda node: sorted(graph.get(node, ()))))
+    components = list(sinks(nodes, lambda node: sorted(graph.get(node, ()))))
     reached = {node: _reached(graph, node) for node in nodes}
     expected = {
         frozenset({node, *reached[node]})
         for node in nodes
         if all(node in reached[other] for other in reached[node])
     }
-    assert set(found) == expected
-    assert len(found) == len(expected)
+    assert set(components) == expected
+    assert len(components) == len(expected)
 
 
 @given(GRAPHS)

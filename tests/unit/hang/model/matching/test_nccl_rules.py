@@ -29,15 +29,15 @@ def test_all_that_is_said_of_simulated_jobs_is_as_before() -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_culprits_are_named_and_nobody_else(kind: str) -> None:
-    found = answer(case_of(kind))
-    assert found.reason_right, (found.culprits, found.reasons)
-    assert not found.wrong_ring
+    outcome = answer(case_of(kind))
+    assert outcome.reason_right, (outcome.culprits, outcome.reasons)
+    assert not outcome.wrong_ring
 
 
 @pytest.mark.parametrize("seed", [2, 4, 9, 11])
 def test_a_transfer_left_out_is_told_by_ranks_at_the_same_place(seed: int) -> None:
-    found = answer(drawn("transfer skipped", seed, DEVELOPMENT))
-    assert found.reason_right, (found.culprits, found.reasons)
+    outcome = answer(drawn("transfer skipped", seed, DEVELOPMENT))
+    assert outcome.reason_right, (outcome.culprits, outcome.reasons)
 
 
 @pytest.mark.slow
@@ -68,8 +68,8 @@ def test_without_the_file_of_a_healthy_rank_nobody_else_is_named(
 
 @pytest.mark.parametrize("kind", [*TOLD_BY_COUNTERS, *BLAMELESS])
 def test_counters_alone_tell_of_hosts_that_do_not_come(kind: str) -> None:
-    found = answer(sampled.simulated(kind, SEED, counters=True))
-    assert found.right, found.culprits
+    outcome = answer(sampled.simulated(kind, SEED, counters=True))
+    assert outcome.right, outcome.culprits
 
 
 def test_who_has_finished_all_that_it_gave_is_idle_by_entries_and_by_counters() -> None:

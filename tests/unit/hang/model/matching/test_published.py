@@ -115,8 +115,8 @@ def test_all_to_all_may_be_uneven_as_long_as_it_adds_up() -> None:
 @pytest.mark.parametrize("backend", ["nccl", "ncclx", "gloo", "xccl", "nccl2", "unknown_backend"])
 def test_any_backend_is_read(backend: str) -> None:
     """Theirs ends at a name that it does not know."""
-    one = [call(f"{backend}:all_reduce")]
-    assert kind(one, one) == "all-joined-none-done"
+    calls = [call(f"{backend}:all_reduce")]
+    assert kind(calls, calls) == "all-joined-none-done"
 
 
 def test_groups_of_one_name_with_other_members_are_apart() -> None:
@@ -133,8 +133,8 @@ def coalesced(end: str, *parts: dict[str, Any]) -> list[dict[str, Any]]:
 
 def test_coalesced_groups_that_agree() -> None:
     pair = call("broadcast"), call("broadcast")
-    one = coalesced("coalesced", *pair)
-    assert kind(one, one) == "all-joined-none-done"
+    calls = coalesced("coalesced", *pair)
+    assert kind(calls, calls) == "all-joined-none-done"
 
 
 def test_coalesced_groups_with_a_part_of_another_size() -> None:

@@ -23,7 +23,7 @@ def blamed(files: Sequence[FlightDump]) -> frozenset[int]:
     return frozenset(matching.judge(matching.match(dumps.read(files), 16)).culprits)
 
 
-@pytest.mark.parametrize("recorded", recordings(), ids=lambda one: one.name)
+@pytest.mark.parametrize("recorded", recordings(), ids=lambda recording: recording.name)
 def test_the_injected_ranks_are_named_in_every_order_of_files(recorded: Recorded) -> None:
     files = list(recorded.files)
     for seed in range(3):
@@ -31,7 +31,7 @@ def test_the_injected_ranks_are_named_in_every_order_of_files(recorded: Recorded
         assert blamed(files) == recorded.culprits
 
 
-@pytest.mark.parametrize("recorded", recordings(), ids=lambda one: one.name)
+@pytest.mark.parametrize("recorded", recordings(), ids=lambda recording: recording.name)
 def test_files_of_two_healthy_ranks_may_be_missing(recorded: Recorded) -> None:
     healthy = sorted(set(range(16)) - recorded.culprits)
     pairs = [
@@ -43,7 +43,7 @@ def test_files_of_two_healthy_ranks_may_be_missing(recorded: Recorded) -> None:
         assert blamed(recorded.without(pair)) == recorded.culprits, pair
 
 
-@pytest.mark.parametrize("recorded", recordings(), ids=lambda one: one.name)
+@pytest.mark.parametrize("recorded", recordings(), ids=lambda recording: recording.name)
 def test_nothing_is_called_a_ring_of_groups(recorded: Recorded) -> None:
     matched = matching.match(dumps.read(recorded.files), 16)
     assert matched.cycles == ()

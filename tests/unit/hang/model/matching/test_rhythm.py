@@ -19,11 +19,11 @@ def recorded(*calls: Call, rank: int = 1, thread: str = "", lost: int = 0) -> Re
     began = UNIX_NS - 8 * SECOND
     entries = tuple(
         Entry(
-            lost + place, "0", "0", "default_pg", "gloo", op, op, place,
-            input_sizes=((size,),), done=place < len(calls), thread_name=thread,
-            created_ns=began - (len(calls) - place) * SECOND // 10,
+            lost + number, "0", "0", "default_pg", "gloo", op, op, number,
+            input_sizes=((size,),), done=number < len(calls), thread_name=thread,
+            created_ns=began - (len(calls) - number) * SECOND // 10,
         )
-        for place, (op, size) in enumerate(calls, 1)
+        for number, (op, size) in enumerate(calls, 1)
     )  # fmt: skip
     return Recording(rank, at_unix_ns=UNIX_NS, groups=WORLD, entries=entries)
 

@@ -15,8 +15,8 @@ RANKS = 4
 
 def entry(op: str, number: int, *, root: bool, done: bool, part: int = 28) -> dict[str, Any]:
     """As gloo's recorder has it: only the root has what all give, or get."""
-    one, whole = [[part]], [[RANKS, part]] if root else []
-    inputs, outputs = (one, whole) if op == "gather" else (whole, one)
+    own_sizes, all_sizes = [[part]], [[RANKS, part]] if root else []
+    inputs, outputs = (own_sizes, all_sizes) if op == "gather" else (all_sizes, own_sizes)
     return {
         "record_id": number,
         "pg_id": 0,

@@ -107,7 +107,7 @@ def test_variables_of_a_loop_that_computes_are_no_progress() -> None:
 def test_a_core_in_use_and_no_stack_is_unknown() -> None:
     evidence = spinning().build()
     hidden = tuple(
-        tuple(replace(one, threads=(), problem="no right") for one in look)
+        tuple(replace(stack, threads=(), problem="no right") for stack in look)
         for look in evidence.stacks
     )
     assert kind(replace(evidence, stacks=hidden)) == "unknown"
@@ -194,7 +194,7 @@ def test_drivers_are_known_by_their_files(name: str, expected: bool) -> None:
     assert is_device_library(name) is expected
 
 
-def seen(library: str = "", caller: str = "", problem: str = "") -> Position:
+def position(library: str = "", caller: str = "", problem: str = "") -> Position:
     return Position(100, 100, FIRST_NS, library, caller, problem=problem)
 
 
@@ -205,16 +205,16 @@ DRIVER, CODE = "libcuda.so.1", "libopenblas.so"
     ("positions", "spins"),
     [
         ((), None),
-        ((seen(problem="refused"),), None),
-        ((seen(),), None),
-        ((seen(DRIVER, problem="refused"),), None),
-        ((seen(DRIVER),), True),  # without its callers
-        ((seen(caller=DRIVER),), True),
-        ((seen("libc.so.6", DRIVER),), True),
-        ((seen(DRIVER, CODE),), False),
-        ((seen(DRIVER), seen(CODE)), False),  # who launches kernels is there as well
-        ((seen(DRIVER), seen(DRIVER), seen(CODE)), True),
-        ((seen(DRIVER), seen(CODE), seen(problem="refused"), seen()), False),
+        ((position(problem="refused"),), None),
+        ((position(),), None),
+        ((position(DRIVER, problem="refused"),), None),
+        ((position(DRIVER),), True),  # without its callers
+        ((position(caller=DRIVER),), True),
+        ((position("libc.so.6", DRIVER),), True),
+        ((position(DRIVER, CODE),), False),
+        ((position(DRIVER), position(CODE)), False),  # who launches kernels is there as well
+        ((position(DRIVER), position(DRIVER), position(CODE)), True),
+        ((position(DRIVER), position(CODE), position(problem="refused"), position()), False),
     ],
 )
 def test_whether_a_thread_was_mostly_in_a_driver(

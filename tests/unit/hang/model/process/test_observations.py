@@ -38,7 +38,8 @@ def third_look(
     if wakes:
         ran_ns = last.at_ns + int(0.2 * SECOND)
         woken = tuple(
-            replace(one, voluntary=one.voluntary + wakes, last_ran_ns=ran_ns) for one in woken
+            replace(thread, voluntary=thread.voluntary + wakes, last_ran_ns=ran_ns)
+            for thread in woken
         )
     look = replace(last.processes[0], at_ns=at_ns, threads=woken)
     return replace(
@@ -157,12 +158,12 @@ def test_who_was_alive_at_the_first_look_and_not_at_the_last_has_ended_meanwhile
 def test_limits_are_those_of_the_looks_that_have_them() -> None:
     evidence = EvidenceBuilder(ranks=2).build()
     rows = ((Limits(100, nice=1),), (Limits(101, frozen=True), Limits(100, nice=2)), (Limits(101),))
-    seen = index(replace(evidence, limits=rows))
-    assert [row.nice for row in seen[100].limits] == [1, 2]
-    assert [row.frozen for row in seen[101].limits] == [True, False]
-    assert [seen[pid].frozen for pid in (100, 101)] == [False, False]
-    seen = index(replace(evidence, limits=rows[:2]))
-    assert [seen[pid].frozen for pid in (100, 101)] == [False, True]
+    by_pid = index(replace(evidence, limits=rows))
+    assert [row.nice for row in by_pid[100].limits] == [1, 2]
+    assert [row.frozen for row in by_pid[101].limits] == [True, False]
+    assert [by_pid[pid].frozen for pid in (100, 101)] == [False, False]
+    by_pid = index(replace(evidence, limits=rows[:2]))
+    assert [by_pid[pid].frozen for pid in (100, 101)] == [False, True]
 
 
 def with_native(python: tuple[Frame, ...] | None, *functions: str) -> Evidence:

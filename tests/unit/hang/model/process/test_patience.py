@@ -48,8 +48,8 @@ def test_a_wait_of_a_new_kind_may_take_longer() -> None:
 
 def test_a_server_elsewhere_may_answer_after_a_while() -> None:
     for waited_s in (8.0, 20.0, 45.0):
-        asked = asking(waited_s, gather=False, judge="10.0.0.9:443")
-        expect(asked, "reward-blocked", 0, state="slow")
+        build = asking(waited_s, gather=False, judge="10.0.0.9:443")
+        expect(build, "reward-blocked", 0, state="slow")
     expect(asking(61.0, gather=False, judge="10.0.0.9:443"), "reward-blocked", 0)
 
 

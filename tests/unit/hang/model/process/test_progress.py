@@ -235,12 +235,12 @@ def burns(ticks: int, *stacks: tuple[Frame, ...], digests: str = "", state: str 
     """With a thread of CUDA's, over 10 s; `digests` are of its variables."""
     looks = []
     for look, used in ((EARLIER, 0), (LATER, ticks)):
-        one = _with_thread(replace(look, state=state, cpu_ticks=500 + used))
+        process = _with_thread(replace(look, state=state, cpu_ticks=500 + used))
         events = Thread(9, "cuda-EvtHandlr", "S")
-        looks.append(replace(one, threads=(*one.threads, events)))
-    seen = [Stack(7, 0, (PythonThread(7, "MainThread", stack),)) for stack in stacks]
+        looks.append(replace(process, threads=(*process.threads, events)))
+    samples = [Stack(7, 0, (PythonThread(7, "MainThread", stack),)) for stack in stacks]
     at = Closer(locals_seen=tuple(Locals(7, 0, digest) for digest in digests))
-    return motion(looks[0], looks[1], seen, at=at)
+    return motion(looks[0], looks[1], samples, at=at)
 
 
 @pytest.mark.parametrize(
@@ -292,13 +292,13 @@ def sleeps(
 ) -> str:
     looks = []
     for look, used, syscall in zip((EARLIER, LATER), (0, ticks), syscalls, strict=True):
-        one = _with_thread(replace(look, cpu_ticks=500 + used))
-        looks.append(replace(one, threads=(replace(one.threads[0], syscall=syscall),)))
-    seen = [
+        process = _with_thread(replace(look, cpu_ticks=500 + used))
+        looks.append(replace(process, threads=(replace(process.threads[0], syscall=syscall),)))
+    samples = [
         None if stack is None else Stack(7, 0, (PythonThread(7, "MainThread", stack),))
         for stack in stacks
     ]
-    return motion(looks[0], looks[1], seen).kind
+    return motion(looks[0], looks[1], samples).kind
 
 
 @pytest.mark.parametrize(

@@ -62,8 +62,8 @@ def thread(*lines: str, tid: int = 7) -> PythonThread:
 def test_who_is_an_actor_and_who_serves_ray_itself(
     command: str, actor: bool, title: str, its_own: bool
 ) -> None:
-    one = member(command)
-    assert (is_actor(one), title_of(one), serves(one)) == (actor, title, its_own)
+    process = member(command)
+    assert (is_actor(process), title_of(process), serves(process)) == (actor, title, its_own)
 
 
 @pytest.mark.parametrize(

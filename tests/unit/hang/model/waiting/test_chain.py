@@ -109,8 +109,8 @@ def test_a_family_is_all_that_was_started_each_once() -> None:
         child(build, pid, parent=parent)
     model = scene.build(build.build())
     assert sorted(actor.pid for actor in family(model, [model.by_pid[300]])) == [300, 301, 302, 303]
-    whole = family(model, model.children(101))
-    assert sorted(one.pid for one in whole) == [300, 301, 302, 303, 304]
+    members = family(model, model.children(101))
+    assert sorted(actor.pid for actor in members) == [300, 301, 302, 303, 304]
     assert family(model, []) == []
 
 
@@ -206,8 +206,8 @@ def test_who_waits_for_a_manager_waits_for_whoever_writes_to_it(
     others: tuple[dict[str, Any], ...], pid: int
 ) -> None:
     build = managed()
-    for one in others:
-        child(build, one["pid"], **{name: each for name, each in one.items() if name != "pid"})
+    for row in others:
+        child(build, row["pid"], **{name: each for name, each in row.items() if name != "pid"})
     assert end(build) == pid
 
 

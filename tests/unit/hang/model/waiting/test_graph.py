@@ -18,7 +18,7 @@ def _reached(links: list[Link], node: Node) -> set[Node]:
     reached: set[Node] = set()
     while True:
         waiting = [link for link in links if link.source in {node, *reached}]
-        more = {end for one in waiting for end in one.targets - {one.source}} - reached
+        more = {end for link in waiting for end in link.targets - {link.source}} - reached
         if not more:
             return reached
         reached |= more
@@ -28,7 +28,7 @@ def _reached(links: list[Link], node: Node) -> set[Node]:
 def test_reach_is_every_node_at_the_end_of_a_way(links: list[Link]) -> None:
     graph = Graph.of(links)
     others = [link for link in links if link.targets - {link.source}]
-    for node in {one.source for one in others}:
+    for node in {link.source for link in others}:
         assert graph.reach[node] == _reached(others, node)
 
 
@@ -75,12 +75,14 @@ def test_who_is_moved_has_a_wait_that_ends(links: list[Link], alive: frozenset[N
 
 
 def test_a_ring_moves_nobody_and_one_of_several_writers_is_enough() -> None:
-    one, two, three = map(RankNode, range(3))
-    ring = [Link(one, frozenset({two}), "lock"), Link(two, frozenset({one}), "lock")]
-    assert Graph.of(ring).moved_by(frozenset({three})) == {three}
-    writers = frozenset({two, three})
-    assert one in Graph.of([Link(one, writers, "pipe", needs="any")]).moved_by(frozenset({three}))
-    assert one not in Graph.of([Link(one, writers, "collective")]).moved_by(frozenset({three}))
+    first, second, third = map(RankNode, range(3))
+    ring = [Link(first, frozenset({second}), "lock"), Link(second, frozenset({first}), "lock")]
+    assert Graph.of(ring).moved_by(frozenset({third})) == {third}
+    writers = frozenset({second, third})
+    assert first in Graph.of([Link(first, writers, "pipe", needs="any")]).moved_by(
+        frozenset({third})
+    )
+    assert first not in Graph.of([Link(first, writers, "collective")]).moved_by(frozenset({third}))
 
 
 def test_nobody_waits_for_itself() -> None:
@@ -88,12 +90,18 @@ def test_nobody_waits_for_itself() -> None:
 
 
 def test_of_two_rings_the_shorter_is_named_from_its_smallest_node_on() -> None:
-    ways = ((0, 1), (1, 2), (2, 0), (5, 4), (4, 5))
-    links = [Link(RankNode(one), frozenset({RankNode(other)}), "collective") for one, other in ways]
+    edges = ((0, 1), (1, 2), (2, 0), (5, 4), (4, 5))
+    links = [
+        Link(RankNode(source), frozenset({RankNode(target)}), "collective")
+        for source, target in edges
+    ]
     assert Graph.of(links).cycle() == (RankNode(4), RankNode(5))
 
 
 def test_of_two_rings_of_one_length_that_of_the_smallest_node_is_named() -> None:
-    ways = ((3, 4), (4, 5), (5, 3), (0, 1), (1, 2), (2, 0))
-    links = [Link(RankNode(one), frozenset({RankNode(other)}), "collective") for one, other in ways]
+    edges = ((3, 4), (4, 5), (5, 3), (0, 1), (1, 2), (2, 0))
+    links = [
+        Link(RankNode(source), frozenset({RankNode(target)}), "collective")
+        for source, target in edges
+    ]
     assert Graph.of(links).cycle() == (RankNode(0), RankNode(1), RankNode(2))

@@ -114,8 +114,8 @@ def rank(
 def test_a_quota_holds_a_rank_up_from_three_tenths_of_the_time_on(
     share: float, held_up: bool, late: bool
 ) -> None:
-    one = rank(throttled_share=share)
-    assert (throttled(one), answers_late(one)) == (held_up, late)
+    actor = rank(throttled_share=share)
+    assert (throttled(actor), answers_late(actor)) == (held_up, late)
 
 
 @pytest.mark.parametrize(
@@ -132,8 +132,8 @@ def test_a_quota_holds_a_rank_up_from_three_tenths_of_the_time_on(
 def test_who_wants_a_core_most_of_the_time_and_has_one_hardly_ever(
     cpu_share: float, delay_share: float, hardly: bool
 ) -> None:
-    one = rank(cpu_share, delay_share)
-    assert (hardly_runs(one), answers_late(one)) == (hardly, hardly)
+    actor = rank(cpu_share, delay_share)
+    assert (hardly_runs(actor), answers_late(actor)) == (hardly, hardly)
 
 
 @pytest.mark.parametrize(

@@ -69,8 +69,8 @@ class VerlJob:
         self.runner = self._other(RUNNER, "ray::TaskRunner.run")
         self.runner.stack = (*frames(*POLLS), *LOOP)
         self.runner.blocks("sleep")
-        for one in (self.driver, self.runner):
-            one.still_s, one.wakes = 0.4, 2  # both wake by a clock
+        for process in (self.driver, self.runner):
+            process.still_s, process.wakes = 0.4, 2  # both wake by a clock
         self.reward = self._with_loop(REWARD, "ray::RewardLoopWorker.compute_score")
         self.rollout = self._with_loop(ROLLOUT, "ray::RolloutServer")
         self.rollout.threads.append(thread(84, "asyncio_0", *POOL, still_s=still_s))
@@ -83,8 +83,8 @@ class VerlJob:
 
     def works(self) -> None:
         """The last of the reward's threads uses a core."""
-        python, seen = self.reward.threads[-1]
-        self.reward.threads[-1] = (python, replace(seen, state="R"))
+        python, thread = self.reward.threads[-1]
+        self.reward.threads[-1] = (python, replace(thread, state="R"))
 
     def verdict(self) -> Verdict:
         return diagnose(self.build.build()).verdict
@@ -120,9 +120,9 @@ def test_the_line_in_a_side_thread_of_another_actor_is_named() -> None:
 def test_who_waits_for_it_is_told() -> None:
     job = VerlJob()
     job.scores(*SCORES)
-    said = " ".join(item.text for item in job.verdict().evidence)
-    assert f"pid {DRIVER}" in said
-    assert f"pid {RUNNER}" in said
+    texts = " ".join(item.text for item in job.verdict().evidence)
+    assert f"pid {DRIVER}" in texts
+    assert f"pid {RUNNER}" in texts
 
 
 def test_the_socket_of_that_thread_is_what_is_said() -> None:
@@ -136,8 +136,8 @@ def test_the_socket_of_that_thread_is_what_is_said() -> None:
 def test_a_lock_in_that_thread_is_no_poll_of_the_main_one() -> None:
     job = VerlJob()
     job.scores("take_lock /home/me/rewards.py:38", *SCORES[1:])
-    python, seen = job.reward.threads[-1]
-    job.reward.threads[-1] = (python, replace(seen, wchan="futex_wait_queue"))
+    python, thread = job.reward.threads[-1]
+    job.reward.threads[-1] = (python, replace(thread, wchan="futex_wait_queue"))
     job.reward.blocks("poll", tid=REWARD)
     verdict = job.verdict()
     assert "waits for another thread in reward (rewards.py:38, take_lock)" in verdict.summary
@@ -270,8 +270,8 @@ def test_which_thread_decides_for_an_actor(
     for lines, still_s in threads:
         job.scores(*lines, still_s=still_s or 0.0)
         if still_s is None:
-            python, seen = job.reward.threads[-1]
-            job.reward.threads[-1] = (python, replace(seen, last_ran_ns=0))
+            python, thread = job.reward.threads[-1]
+            job.reward.threads[-1] = (python, replace(thread, last_ran_ns=0))
     assert decides(job, REWARD) == (tid, "still")
 
 
@@ -295,7 +295,7 @@ def test_an_actor_decides_for_itself_otherwise(how: str) -> None:
     model = scene.build(job.build.build())
     if how == "without a stack":
         stacks = tuple(
-            tuple(replace(one, threads=()) if one.pid == REWARD else one for one in look)
+            tuple(replace(stack, threads=()) if stack.pid == REWARD else stack for stack in look)
             for look in evidence.stacks
         )
         model = scene.build(replace(evidence, stacks=stacks))
@@ -318,8 +318,8 @@ def test_what_a_thread_did_is_read_off_its_own_stacks_and_looks() -> None:
         else stack
         for stack in evidence.stacks[1]
     )
-    seen = replace(evidence, stacks=(evidence.stacks[0], (native, *later)))
-    model = scene.build(seen)
+    changed = replace(evidence, stacks=(evidence.stacks[0], (native, *later)))
+    model = scene.build(changed)
     assert tasks.motion_of(model, REWARD, 72).kind == "working"
     assert tasks.motion_of(model, REWARD, 71).kind == "still"
     assert tasks.motion_of(model, ROLLOUT, 72).kind == "unknown"

@@ -210,7 +210,7 @@ VERL = "/opt/venv/lib/python3.11/site-packages/verl"
 POLLS = frames(f"wait_for_samples {VERL}/trainer/buffer.py:9", "main /home/me/train.py:3")
 
 
-def seen(job: RayJob) -> Scene:
+def scene_of(job: RayJob) -> Scene:
     return scene.build(job.build.build())
 
 
@@ -240,38 +240,42 @@ def test_who_waits_for_an_answer_or_sleeps_between_asking_for_it(
     job.rollout.member, job.rollout.stack, job.rollout.state = member, stack, state
     if asleep:
         job.rollout.blocks("sleep")
-    one = seen(job).by_pid[ROLLOUT]
-    assert (tasks.asks(one), tasks.wakes_by_ray(one)) == (asks, asks)
+    actor = scene_of(job).by_pid[ROLLOUT]
+    assert (tasks.asks(actor), tasks.wakes_by_ray(actor)) == (asks, asks)
 
 
 def test_who_has_no_task_wakes_by_ray_s_clock_as_well() -> None:
     job = RayJob()
     job.generates_nothing()
-    one = seen(job).by_pid[ROLLOUT]
-    assert (tasks.is_idle(one), tasks.asks(one), tasks.wakes_by_ray(one)) == (True, False, True)
+    actor = scene_of(job).by_pid[ROLLOUT]
+    assert (tasks.is_idle(actor), tasks.asks(actor), tasks.wakes_by_ray(actor)) == (
+        True,
+        False,
+        True,
+    )
 
 
 def test_who_waits_for_answers_the_driver_first() -> None:
     job = RayJob()
-    assert pids(tasks.controllers(seen(job))) == [DRIVER]
+    assert pids(tasks.controllers(scene_of(job))) == [DRIVER]
     job.rollout.stack = in_method(GET, "run /home/me/train.py:72")
-    assert pids(tasks.controllers(seen(job))) == [DRIVER, ROLLOUT]
+    assert pids(tasks.controllers(scene_of(job))) == [DRIVER, ROLLOUT]
     job.driver.member = replace(job.driver.member, pid=70)
     job.build.processes = {process.member.pid: process for process in job.build.processes.values()}
-    assert pids(tasks.controllers(seen(job))) == [70, ROLLOUT]
+    assert pids(tasks.controllers(scene_of(job))) == [70, ROLLOUT]
     job.rollout.member = replace(job.rollout.member, role="helper", command="python judge.py")
-    assert pids(tasks.controllers(seen(job))) == [70]  # no actor of Ray's
+    assert pids(tasks.controllers(scene_of(job))) == [70]  # no actor of Ray's
 
 
 def test_who_may_give_the_answers_ranks_at_a_task_included() -> None:
     job = RayJob()
-    assert pids(tasks.pending(seen(job))) == [ROLLOUT]
+    assert pids(tasks.pending(scene_of(job))) == [ROLLOUT]
     job.calls(1, in_method("save /home/me/train.py:40"), "save")
-    assert pids(tasks.pending(seen(job))) == [101, ROLLOUT]
+    assert pids(tasks.pending(scene_of(job))) == [101, ROLLOUT]
     job.calls(2, (*collective("all_reduce")[:2], *in_method("update /home/t.py:31")))
-    assert pids(tasks.pending(seen(job))) == [101, ROLLOUT]  # not one that waits for others
+    assert pids(tasks.pending(scene_of(job))) == [101, ROLLOUT]  # not one that waits for others
     job.calls(1, in_method(GET, "fetch /home/me/train.py:45"))
-    assert pids(tasks.pending(seen(job))) == [ROLLOUT]
+    assert pids(tasks.pending(scene_of(job))) == [ROLLOUT]
 
 
 @pytest.mark.parametrize(
@@ -294,8 +298,8 @@ def test_who_may_give_the_answers_ranks_at_a_task_included() -> None:
 def test_since_when_no_rank_has_begun_a_collective(
     rhythms: tuple[Rhythm, ...], quiet_s: float | None
 ) -> None:
-    found = replace(seen(RayJob()), matching=Matching(rhythms=rhythms))
-    assert tasks.quiet_s(found) == quiet_s
+    with_rhythms = replace(scene_of(RayJob()), matching=Matching(rhythms=rhythms))
+    assert tasks.quiet_s(with_rhythms) == quiet_s
 
 
 # Where nobody has a task: engines and servers at work, else who asks deepest.
@@ -323,19 +327,19 @@ def test_who_works_for_actors_that_all_wait(
     other.member = replace(other.member, rank=None, command=command)
     if works:
         other.works(frames("step /home/me/engine.py:3"), moves=False)
-    assert pids(tasks.at_work(seen(job))) == [90 if at_work else DRIVER]
+    assert pids(tasks.at_work(scene_of(job))) == [90 if at_work else DRIVER]
 
 
 def test_of_those_that_ask_who_has_the_user_s_own_code_was_called_last() -> None:
     job = RayJob()
-    assert pids(tasks.at_work(seen(job))) == [ROLLOUT]
+    assert pids(tasks.at_work(scene_of(job))) == [ROLLOUT]
     job.rollout.stack = in_method(GET, "run /home/me/train.py:72")
-    assert pids(tasks.at_work(seen(job))) == [ROLLOUT]
+    assert pids(tasks.at_work(scene_of(job))) == [ROLLOUT]
     passes_on = job._other(ROLLOUT + 1, "ray::Controller.run")
     passes_on.stack = in_method(GET)
-    assert pids(tasks.at_work(seen(job))) == [ROLLOUT]
+    assert pids(tasks.at_work(scene_of(job))) == [ROLLOUT]
     job.rollout.stack = in_method(GET)
     passes_on.stack = in_method(GET, "run /home/me/train.py:72")
-    assert pids(tasks.at_work(seen(job))) == [ROLLOUT + 1]
+    assert pids(tasks.at_work(scene_of(job))) == [ROLLOUT + 1]
     passes_on.stack = in_method(GET)
-    assert pids(tasks.at_work(seen(job))) == [ROLLOUT + 1]
+    assert pids(tasks.at_work(scene_of(job))) == [ROLLOUT + 1]

@@ -26,18 +26,18 @@ def graph(build: EvidenceBuilder) -> Graph:
 def test_ranks_wait_for_the_one_that_is_elsewhere() -> None:
     build = EvidenceBuilder()
     build.elsewhere(2, REWARD)
-    found = graph(build)
-    assert found.waiters(RankNode(2)) == {RankNode(0), RankNode(1), RankNode(3)}
-    assert found.out(RankNode(2)) == ()
+    wait_graph = graph(build)
+    assert wait_graph.waiters(RankNode(2)) == {RankNode(0), RankNode(1), RankNode(3)}
+    assert wait_graph.out(RankNode(2)) == ()
 
 
 def test_ranks_that_are_both_elsewhere_do_not_wait_for_each_other() -> None:
     build = EvidenceBuilder()
     for rank in (1, 2):
         build.elsewhere(rank, REWARD)
-    found = graph(build)
-    assert [len(found.out(RankNode(rank))) for rank in range(4)] == [1, 0, 0, 1]
-    assert found.needed(RankNode(0)) == {RankNode(1), RankNode(2)}
+    wait_graph = graph(build)
+    assert [len(wait_graph.out(RankNode(rank))) for rank in range(4)] == [1, 0, 0, 1]
+    assert wait_graph.needed(RankNode(0)) == {RankNode(1), RankNode(2)}
 
 
 def test_the_same_without_recordings() -> None:
@@ -50,9 +50,9 @@ def test_a_chain_through_a_pipe_to_a_child() -> None:
     build = EvidenceBuilder()
     build.elsewhere(2, REWARD).blocks("pipe-write", "pipe:[7]", 200)
     build.child(2, "helper", pid=200).state = "T"
-    found = graph(build)
-    assert ProcessNode(200) in found.reach[RankNode(0)]
-    assert [link.kind for link in found.out(RankNode(2))] == ["pipe"]
+    wait_graph = graph(build)
+    assert ProcessNode(200) in wait_graph.reach[RankNode(0)]
+    assert [link.kind for link in wait_graph.out(RankNode(2))] == ["pipe"]
 
 
 def test_a_lock_in_a_stranger_s_hands() -> None:
@@ -71,9 +71,9 @@ def test_a_receive_waits_for_its_source_alone() -> None:
 def test_two_ranks_in_a_ring() -> None:
     build = EvidenceBuilder(ranks=2)
     build.elsewhere(0, REWARD).blocks("file-lock", "/cache/lock", 101)
-    found = graph(build)
-    assert found.cycle() == (RankNode(0), RankNode(1))
-    assert RankNode(0) in found.reach[RankNode(0)]
+    wait_graph = graph(build)
+    assert wait_graph.cycle() == (RankNode(0), RankNode(1))
+    assert RankNode(0) in wait_graph.reach[RankNode(0)]
 
 
 def test_a_stopped_rank_waits_for_nobody() -> None:
@@ -105,8 +105,8 @@ def recorded(*waits_of: Wait, build: EvidenceBuilder | None = None) -> Graph:
 )
 def test_a_wait_of_a_recording(wait: Wait, expected: tuple[str, tuple[int, ...], str]) -> None:
     kind, on, label = expected
-    found = links(recorded(wait), RankNode(1))
-    assert found == [(kind, {RankNode(rank) for rank in on}, label)]
+    edges = links(recorded(wait), RankNode(1))
+    assert edges == [(kind, {RankNode(rank) for rank in on}, label)]
 
 
 def test_a_rank_that_has_joined_waits_for_whoever_is_in_no_call() -> None:
@@ -122,9 +122,9 @@ def test_a_rank_that_got_on_since_or_is_on_another_host() -> None:
     build = EvidenceBuilder()
     build.elsewhere(1, REWARD)
     waits_of = [Wait(rank, "0", 7, "gather", (2,), "missing") for rank in (1, 9)]
-    found = recorded(*waits_of, build=build)
-    assert links(found, RankNode(1)) == []
-    assert links(found, RankNode(9)) == [("collective", {RankNode(2)}, "gather #7")]
+    wait_graph = recorded(*waits_of, build=build)
+    assert links(wait_graph, RankNode(1)) == []
+    assert links(wait_graph, RankNode(9)) == [("collective", {RankNode(2)}, "gather #7")]
 
 
 @pytest.mark.parametrize(
@@ -173,8 +173,8 @@ def test_in_what_a_rank_without_a_recording_waits(
         row = Blocked(101, 101, "socket-receive", target="10.0.0.1:5 -> 10.0.0.1:29500")
         job = replace(evidence.job, address="node0:29500")
         evidence = replace(evidence, job=job, blocked=(row,))
-    found = links(waits.build(scene.build(evidence)), RankNode(1))
-    assert [(one[0], one[1]) for one in found] == [(kind, {RankNode(2)})]
+    edges = links(waits.build(scene.build(evidence)), RankNode(1))
+    assert [(edge[0], edge[1]) for edge in edges] == [(kind, {RankNode(2)})]
 
 
 # What a main thread is blocked on.
@@ -232,8 +232,8 @@ def test_whose_children_a_process_waits_for(
     build.elsewhere(1, stack).state = state
     child = build.child(1, role, pid=300)
     child.member = replace(child.member, name=name)
-    found = links(graph(build), RankNode(1))
-    assert [(one[0], one[1]) for one in found] == [("child", {ProcessNode(300)})] * awaited
+    edges = links(graph(build), RankNode(1))
+    assert [(edge[0], edge[1]) for edge in edges] == [("child", {ProcessNode(300)})] * awaited
 
 
 @pytest.mark.parametrize("role", ["rank", "helper"])
@@ -350,8 +350,8 @@ def test_and_one_of_its_own_host_before_those_of_others() -> None:
             )
             for member in evidence.job.members
         )
-        found = ends_of_engine(replace(evidence, job=replace(evidence.job, members=members)))
-        assert found == [{ProcessNode(pid) for pid in expected}]
+        ends = ends_of_engine(replace(evidence, job=replace(evidence.job, members=members)))
+        assert ends == [{ProcessNode(pid) for pid in expected}]
 
 
 @pytest.mark.parametrize("how", ["stopped", "in a collective", "elsewhere"])

@@ -71,7 +71,7 @@ def process(
         helper.threads.append((PythonThread(tid, name, stack), Thread(tid, name, "S")))
     evidence = build.build()
     if not observed:
-        rows = tuple(one for one in evidence.looks[1].processes if one.pid != PID)
+        rows = tuple(row for row in evidence.looks[1].processes if row.pid != PID)
         evidence = replace(
             evidence, looks=(evidence.looks[0], replace(evidence.looks[1], processes=rows))
         )
@@ -178,8 +178,8 @@ def test_a_sleep_that_ends_at_a_time(wchan: str, arguments: tuple[int, ...], tim
 def test_timers_of_libraries_and_of_a_server_s_loop_are_none(
     stack: tuple[Frame, ...], name: str, shown: bool, timer: bool
 ) -> None:
-    found = sleeping("hrtimer_nanosleep", stack=stack, name=name, shown=shown)
-    assert has_timer(found) is timer
+    sleeper = sleeping("hrtimer_nanosleep", stack=stack, name=name, shown=shown)
+    assert has_timer(sleeper) is timer
 
 
 # Processes that nothing from outside wakes but a signal.
@@ -246,9 +246,9 @@ def test_who_was_not_seen_or_shows_no_thread_may_be_woken_by_anything() -> None:
     assert only_by_signals(scene.build(evidence).by_pid[PID])
     for keep in (True, False):
         rows = tuple(
-            replace(one, threads=()) if one.pid == PID else one
-            for one in evidence.looks[1].processes
-            if keep or one.pid != PID
+            replace(row, threads=()) if row.pid == PID else row
+            for row in evidence.looks[1].processes
+            if keep or row.pid != PID
         )
         looks = (evidence.looks[0], replace(evidence.looks[1], processes=rows))
         assert not only_by_signals(scene.build(replace(evidence, looks=looks)).by_pid[PID])
