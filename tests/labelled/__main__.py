@@ -38,19 +38,19 @@ def main() -> int:
     ]
     others = _other_tools() if arguments.others else None
     if arguments.kept:
-        said = judge_kept(chosen, arguments.kept, _say, others)
+        runs = judge_kept(chosen, arguments.kept, _say, others)
     else:
         with tempfile.TemporaryDirectory(prefix="labelled-") as temporary:
             folder = arguments.keep or Path(temporary)
-            said = run_cases(chosen, folder, _say, others, arguments.seed)
+            runs = run_cases(chosen, folder, _say, others, arguments.seed)
     command = "python -m tests.labelled " + " ".join(sys.argv[1:])
-    page = table.section(said, command.strip())
+    page = table.section(runs, command.strip())
     _say(page)
     if arguments.write:
         put_section(arguments.write, "rules", page)
     if arguments.json:
-        arguments.json.write_text(json.dumps([_plain(row) for row in said], indent=1))
-    misses = missed(said)
+        arguments.json.write_text(json.dumps([_plain(row) for row in runs], indent=1))
+    misses = missed(runs)
     for miss in misses:
         _say(f"goal missed: {miss}")
     return int(arguments.check and bool(misses))
@@ -62,23 +62,23 @@ def _other_tools() -> Ask:
     return ask
 
 
-def missed(said: list[Said]) -> list[str]:
+def missed(runs: list[Said]) -> list[str]:
     """The goals that were not reached, in words."""
-    total = score(said)
-    found = [f"{row.case.title} did not run: {row.failed}" for row in said if row.failed]
-    for what, value in (("precision", total.precision), ("recall", total.recall)):
+    total = score(runs)
+    misses = [f"{row.case.title} did not run: {row.failed}" for row in runs if row.failed]
+    for measure, value in (("precision", total.precision), ("recall", total.recall)):
         if value < GOAL:
-            found.append(f"{what} {value:.3f}; the goal is {GOAL}")
+            misses.append(f"{measure} {value:.3f}; the goal is {GOAL}")
     if total.healthy_alarms:
-        found.append(f"{total.healthy_alarms} healthy runs have a finding of high severity")
-    return found
+        misses.append(f"{total.healthy_alarms} healthy runs have a finding of high severity")
+    return misses
 
 
-def _plain(said: Said) -> dict[str, object]:
-    row = asdict(said)
-    row["case"] = said.case.title
-    row["wrong"], row["hit"] = sorted(said.wrong), said.hit
-    row["others"] = {name: sorted(ids) for name, ids in (said.others or {}).items()}
+def _plain(run: Said) -> dict[str, object]:
+    row = asdict(run)
+    row["case"] = run.case.title
+    row["wrong"], row["hit"] = sorted(run.wrong), run.hit
+    row["others"] = {name: sorted(ids) for name, ids in (run.others or {}).items()}
     return row
 
 

@@ -107,10 +107,10 @@ def _judged(case: Case, run_dir: Path, seconds: float, others: Ask | None) -> Sa
     view = RunView.of(merge(run_dir))
     findings = run_rules(view).findings
     severities: dict[str, str] = {rule.id: finding.severity for rule, finding in findings}
-    said = _of_others(case, others(run_dir)) if others else None
+    ids_by_tool = _of_others(case, others(run_dir)) if others else None
     machine = json.loads((run_dir.parent / _MACHINE).read_text())
     busy = machine["busy_with_others_pct"] > BUSY_PCT
-    return Said(case, severities, seconds, view.analysis.step_s, said, busy=busy)
+    return Said(case, severities, seconds, view.analysis.step_s, ids_by_tool, busy=busy)
 
 
 def busy_pct() -> float:
@@ -121,17 +121,19 @@ def busy_pct() -> float:
         ticks = [int(word) for word in first.split()[1:]]
         return sum(ticks), ticks[3] + ticks[4]  # of those idle, and waiting for disks
 
-    whole, idle = times()
+    total, idle = times()
     time.sleep(0.5)
-    whole_now, idle_now = times()
-    return 100 * (1 - (idle_now - idle) / max(1, whole_now - whole))
+    total_now, idle_now = times()
+    return 100 * (1 - (idle_now - idle) / max(1, total_now - total))
 
 
-def _of_others(case: Case, said: Mapping[str, frozenset[str]]) -> dict[str, frozenset[str]]:
+def _of_others(case: Case, ids_by_tool: Mapping[str, frozenset[str]]) -> dict[str, frozenset[str]]:
     """What the tools said that look for this illness at all."""
     from tests.labelled.neighbours import LOOKS_FOR
 
-    return {name: ids for name, ids in said.items() if not case.has or case.has & LOOKS_FOR[name]}
+    return {
+        name: ids for name, ids in ids_by_tool.items() if not case.has or case.has & LOOKS_FOR[name]
+    }
 
 
 @contextlib.contextmanager
@@ -146,14 +148,14 @@ def burners(count: int) -> Iterator[None]:
             process.wait()
 
 
-def line(said: Said) -> str:
+def line(run: Said) -> str:
     """One run in one line."""
-    if said.failed:
-        return f"FAIL  {said.case.title}: {said.failed}"
-    mark = "ok  " if said.hit and not said.wrong else "MISS" if not said.hit else "ODD "
-    found = " ".join(f"{i}:{severity[:1]}" for i, severity in sorted(said.found.items()))
-    wanted = "/".join(sorted(said.case.has)) or "nothing"
-    step = f"{said.step_s:.2f} s/step" if said.step_s else "no steps"
-    wrong = f"  wrong: {' '.join(sorted(said.wrong))}" if said.wrong else ""
-    answer = f"want {wanted}; found {found or 'nothing'}{wrong}"
-    return f"{mark}  {said.case.title}: {answer}  ({said.seconds:.0f} s, {step})"
+    if run.failed:
+        return f"FAIL  {run.case.title}: {run.failed}"
+    mark = "ok  " if run.hit and not run.wrong else "MISS" if not run.hit else "ODD "
+    rules = " ".join(f"{i}:{severity[:1]}" for i, severity in sorted(run.found.items()))
+    expected = "/".join(sorted(run.case.has)) or "nothing"
+    step = f"{run.step_s:.2f} s/step" if run.step_s else "no steps"
+    wrong = f"  wrong: {' '.join(sorted(run.wrong))}" if run.wrong else ""
+    answer = f"want {expected}; found {rules or 'nothing'}{wrong}"
+    return f"{mark}  {run.case.title}: {answer}  ({run.seconds:.0f} s, {step})"

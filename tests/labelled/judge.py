@@ -67,9 +67,9 @@ class Score:
         return self.true_findings / every if every else 1.0
 
 
-def score(said: Iterable[Said]) -> Score:
+def score(runs: Iterable[Said]) -> Score:
     """Counts over all runs that did not fail."""
-    rows = [row for row in said if not row.failed]
+    rows = [row for row in runs if not row.failed]
     ill = [row for row in rows if row.case.has]
     return Score(
         runs=len(rows),
@@ -82,9 +82,9 @@ def score(said: Iterable[Said]) -> Score:
     )
 
 
-def by_name(said: Sequence[Said]) -> dict[str, list[Said]]:
+def by_name(runs: Sequence[Said]) -> dict[str, list[Said]]:
     """Runs of the same illness together, in the order of their first."""
-    found: dict[str, list[Said]] = {}
-    for row in said:
-        found.setdefault(row.case.name, []).append(row)
-    return found
+    groups: dict[str, list[Said]] = {}
+    for row in runs:
+        groups.setdefault(row.case.name, []).append(row)
+    return groups

@@ -128,12 +128,12 @@ def rldoctor(rows: list[dict[str, Any]], folder: Path) -> frozenset[str]:
     state = folder / "trainer_state.json"
     last = rows[-1]["step"] if rows else 0
     state.write_text(json.dumps({"global_step": last, "max_steps": last, "log_history": rows}))
-    told = _run([str(_bin("rldoctor") / "rldoctor"), "diagnose", str(state), "-f", "json"])
-    found: set[str] = set()
-    for entry in json.loads(told)["findings"]:
+    output = _run([str(_bin("rldoctor") / "rldoctor"), "diagnose", str(state), "-f", "json"])
+    rules: set[str] = set()
+    for entry in json.loads(output)["findings"]:
         if str(entry["severity"]).lower() in _COUNTS:
-            found |= _meaning(entry)
-    return frozenset(found)
+            rules |= _meaning(entry)
+    return frozenset(rules)
 
 
 def _meaning(entry: Mapping[str, Any]) -> frozenset[str]:
@@ -157,37 +157,37 @@ def _meaning(entry: Mapping[str, Any]) -> frozenset[str]:
         },
         "plateau": {"GD063": "declining" in words},
     }.get(name, {})
-    found = RLDOCTOR.get(name, frozenset()) | {rule for rule, is_so in shown.items() if is_so}
-    return frozenset(found or {f"rldoctor:{name}"})
+    rules = RLDOCTOR.get(name, frozenset()) | {rule for rule, is_so in shown.items() if is_so}
+    return frozenset(rules or {f"rldoctor:{name}"})
 
 
 def rlprobe(rows: list[dict[str, Any]], folder: Path) -> frozenset[str]:
     """Records the rows as its own callback for TRL does (NaN left out), and diagnoses that."""
-    named = json.dumps([_rlprobe_row(row) for row in rows])
+    records = json.dumps([_rlprobe_row(row) for row in rows])
     python = str(_bin("rlprobe") / "python")
-    _run([python, "-c", _RECORD, str(folder)], named)
-    told = _run([str(_bin("rlprobe") / "rlprobe"), "doctor", str(folder), "--json"])
-    answer = json.loads(told)
+    _run([python, "-c", _RECORD, str(folder)], records)
+    output = _run([str(_bin("rlprobe") / "rlprobe"), "doctor", str(folder), "--json"])
+    answer = json.loads(output)
     entries = answer["findings"] if isinstance(answer, dict) else answer
-    found: set[str] = set()
+    rules: set[str] = set()
     for entry in entries:
         if str(entry["severity"]).lower() in _COUNTS:
             name = entry["signature_id"]
-            found |= RLPROBE.get(name, frozenset({f"rlprobe:{name}"}))
-    return frozenset(found)
+            rules |= RLPROBE.get(name, frozenset({f"rlprobe:{name}"}))
+    return frozenset(rules)
 
 
 def _rlprobe_row(row: Mapping[str, Any]) -> dict[str, Any]:
-    named: dict[str, Any] = {"step": row["step"]}
+    record: dict[str, Any] = {"step": row["step"]}
     parts: dict[str, float] = {}
     for key, value in row.items():
         if not isinstance(value, float) or math.isnan(value):
             continue
         if key in _RLPROBE_NAMES:
-            named[_RLPROBE_NAMES[key]] = value
+            record[_RLPROBE_NAMES[key]] = value
         elif key.startswith("rewards/") and key.endswith("/mean"):
             parts[key.removeprefix("rewards/").removesuffix("/mean")] = value
-    return {**named, "reward_components": parts} if parts else named
+    return {**record, "reward_components": parts} if parts else record
 
 
 def _bin(tool: str) -> Path:
@@ -227,8 +227,8 @@ def main() -> int:
     if arguments.install:
         install()
     for run in arguments.runs:
-        for tool, found in ask(run).items():
-            sys.stdout.write(f"{run}: {tool}: {' '.join(sorted(found)) or 'nothing'}\n")
+        for tool, rules in ask(run).items():
+            sys.stdout.write(f"{run}: {tool}: {' '.join(sorted(rules)) or 'nothing'}\n")
     return 0
 
 

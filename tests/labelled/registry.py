@@ -185,10 +185,10 @@ def _three(
     may: set[str] | None = None,
 ) -> Iterator[Case]:
     for strength, dose in zip(_STRENGTHS, doses, strict=True):
-        made = make(dose)
+        recipe = make(dose)
         yield Case(
-            name, made.flags, strength, frozenset(has), frozenset(may or ()), made.files,
-            made.picture_edge, made.environment, made.load, made.ranks,
+            name, recipe.flags, strength, frozenset(has), frozenset(may or ()), recipe.files,
+            recipe.picture_edge, recipe.environment, recipe.load, recipe.ranks,
         )  # fmt: skip
 
 

@@ -18,11 +18,11 @@ def brief(completions, solution, completion_ids, **columns):
 
 def slow(seconds: float, *, rank: int | None = None) -> str:
     """Takes so long for a batch, on one rank or all."""
-    who = "True" if rank is None else f"os.environ.get('RANK') == '{rank}'"
+    condition = "True" if rank is None else f"os.environ.get('RANK') == '{rank}'"
     return f"""import os, time
 {_ARITHMETIC}
 def judged(completions, solution, **columns):
-    if {who}:
+    if {condition}:
         time.sleep({seconds})
     return arithmetic_reward(completions, solution)
 

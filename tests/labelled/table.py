@@ -10,22 +10,22 @@ from collections.abc import Sequence
 from tests.labelled.judge import Said, Score, by_name, score
 
 
-def section(said: Sequence[Said], command: str) -> str:
+def section(runs: Sequence[Said], command: str) -> str:
     """Markdown: totals, a row per illness, and every run that was judged wrongly."""
-    total = score(said)
-    tools = sorted({name for row in said for name in row.others or {}})
-    failed = [f"- not run: {row.case.title}: {row.failed}" for row in said if row.failed]
+    total = score(runs)
+    tools = sorted({name for row in runs for name in row.others or {}})
+    failed = [f"- not run: {row.case.title}: {row.failed}" for row in runs if row.failed]
     wrong = [
         f"- {row.case.title}: found {', '.join(sorted(row.found)) or 'nothing'}; "
         f"has {' or '.join(sorted(row.case.has)) or 'nothing'}"
-        for row in said
+        for row in runs
         if not row.failed and (not row.hit or row.wrong)
     ]
     parts = [
         "# How often the rules are right",
         _how(command),
         _totals(total),
-        _rows(said, tools),
+        _rows(runs, tools),
     ]
     if tools:
         parts.append(_NOTE)
@@ -73,10 +73,10 @@ _NOTE = (
 )
 
 
-def _rows(said: Sequence[Said], tools: Sequence[str]) -> str:
+def _rows(runs: Sequence[Said], tools: Sequence[str]) -> str:
     head = ["runs", "rule", "weak", "medium", "strong", *tools]
     lines = ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
-    for name, rows in by_name(said).items():
+    for name, rows in by_name(runs).items():
         if name.startswith("healthy"):
             continue
         marks = {row.case.strength: "yes" if row.hit else "no" for row in rows}
@@ -86,7 +86,7 @@ def _rows(said: Sequence[Said], tools: Sequence[str]) -> str:
             *(_other(rows, tool) for tool in tools),
         ]  # fmt: skip
         lines.append("| " + " | ".join(cells) + " |")
-    calm = [row for row in said if not row.case.has and not row.failed]
+    calm = [row for row in runs if not row.case.has and not row.failed]
     silent = sum(row.hit for row in calm)
     cells = [
         "healthy",
@@ -101,12 +101,12 @@ def _rows(said: Sequence[Said], tools: Sequence[str]) -> str:
 
 def _other(rows: Sequence[Said], tool: str) -> str:
     """Runs that the tool got right, as "2 of 3"."""
-    asked = [row for row in rows if row.others is not None and tool in row.others]
-    if not asked:
+    judged = [row for row in rows if row.others is not None and tool in row.others]
+    if not judged:
         return "-"
     right = sum(
         bool(row.others[tool] & row.case.has) if row.case.has else not row.others[tool]
-        for row in asked
+        for row in judged
         if row.others is not None
     )
-    return f"{right} of {len(asked)}"
+    return f"{right} of {len(judged)}"

@@ -10,8 +10,8 @@ HEALTHY = Case("healthy: defaults")
 
 
 def test_on_a_busy_machine_it_is_true_that_ranks_wait_for_processors() -> None:
-    found = {"GD004": "high", "GD023": "medium", "GD033": "low"}
-    calm, busy = Said(HEALTHY, found, 1.0), Said(HEALTHY, found, 1.0, busy=True)
+    severities = {"GD004": "high", "GD023": "medium", "GD033": "low"}
+    calm, busy = Said(HEALTHY, severities, 1.0), Said(HEALTHY, severities, 1.0, busy=True)
     assert calm.wrong == {"GD004", "GD023", "GD033"}
     assert busy.wrong == {"GD033"}
     assert calm.alarms == {"GD004"}

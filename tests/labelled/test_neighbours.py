@@ -11,24 +11,24 @@ import pytest
 from tests.labelled import neighbours
 
 
-def told(detector: str, summary: str = "", **metrics: float) -> frozenset[str]:
+def meaning(detector: str, summary: str = "", **metrics: float) -> frozenset[str]:
     entry: dict[str, Any] = {"detector": detector, "summary": summary, "metrics": metrics}
     return neighbours._meaning(entry)
 
 
 def test_detectors_of_two_things_are_read_by_their_numbers() -> None:
-    assert told("length_pathology", truncation_rate=0.2) == {"GD051"}
-    assert told("length_pathology", "Responses grew 2.0x", truncation_rate=0.0) == {"GD056"}
-    assert told("clip_saturation", clipfrac=0.3, clip_asymmetry=5.0) == {"GD053", "GD054"}
-    assert told("gradient_pathology", n_nonfinite=3) == {"GD062"}
-    assert told("gradient_pathology", zero_grad_step_frac=0.5) == {"GD059"}
-    assert told("advantage_collapse") == {"GD050", "GD059"}
+    assert meaning("length_pathology", truncation_rate=0.2) == {"GD051"}
+    assert meaning("length_pathology", "Responses grew 2.0x", truncation_rate=0.0) == {"GD056"}
+    assert meaning("clip_saturation", clipfrac=0.3, clip_asymmetry=5.0) == {"GD053", "GD054"}
+    assert meaning("gradient_pathology", n_nonfinite=3) == {"GD062"}
+    assert meaning("gradient_pathology", zero_grad_step_frac=0.5) == {"GD059"}
+    assert meaning("advantage_collapse") == {"GD050", "GD059"}
 
 
 def test_what_we_have_no_rule_for_keeps_its_name() -> None:
-    assert told("plateau", "Reward stopped improving") == {"rldoctor:plateau"}
-    assert told("plateau", "Reward has been *declining*") == {"GD063"}
-    assert told("reward_hacking") == {"rldoctor:reward_hacking"}
+    assert meaning("plateau", "Reward stopped improving") == {"rldoctor:plateau"}
+    assert meaning("plateau", "Reward has been *declining*") == {"GD063"}
+    assert meaning("reward_hacking") == {"rldoctor:reward_hacking"}
 
 
 def test_rows_are_what_trl_would_have_logged(tmp_path: Path) -> None:
