@@ -25,11 +25,12 @@ def main() -> None:
     kinds = [kind for kind in KINDS if options.only in kind]
     shapes = HELD_OUT if options.held_out else DEVELOPMENT
 
-    def tell(one: Answer) -> None:
-        if options.wrong and not one.right:
-            said = f"{one.case.name}: {list(one.culprits)} {one.cause} {sorted(one.reasons)}"
-            truth = f"must {sorted(one.case.needed)}, may {sorted(one.case.culprits)}"
-            print(f"{said}; {truth}; {one.case.recorder}")  # noqa: T201
+    def tell(answer: Answer) -> None:
+        if options.wrong and not answer.right:
+            ranks, reasons = list(answer.culprits), sorted(answer.reasons)
+            verdict = f"{answer.case.name}: {ranks} {answer.cause} {reasons}"
+            truth = f"must {sorted(answer.case.needed)}, may {sorted(answer.case.culprits)}"
+            print(f"{verdict}; {truth}; {answer.case.recorder}")  # noqa: T201
 
     seeds = range(int(first), int(last))
     drawn = cases(shapes, seeds, kinds, counters=options.counters)

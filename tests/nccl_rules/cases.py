@@ -119,7 +119,7 @@ def _case(
     *,
     counters: bool,
 ) -> Case | None:
-    ends = [one.seen_s for rank in world.ranks.values() for one in rank.given]
+    ends = [call.seen_s for rank in world.ranks.values() for call in rank.calls]
     stuck = any(end is None or end == NEVER for end in ends)
     if stuck != (kind != "healthy"):
         return None
@@ -148,34 +148,34 @@ def _case(
 def _files(
     kind: str, world: World, groups: Groups, injected: Injected, how: Recorder, draw: random.Random
 ) -> tuple[FlightDump, ...]:
-    created = [one.created_s for rank in world.ranks.values() for one in rank.given]
+    created = [call.created_s for rank in world.ranks.values() for call in rank.calls]
     first, last = min(created), max(created)
     at_s = draw.uniform(first + (last - first) / 3, last) if kind == "healthy" else last + AFTER_S
-    found = []
+    files = []
     for rank in sorted(world.ranks):
         late_s = draw.uniform(0.0, 0.02 if kind == "healthy" else 3.0)
         if rank not in injected.dead:
             moment = at_s + late_s
-            found.append(dump(world, groups, rank, moment, how, moment + 0.01))
-    draw.shuffle(found)
-    return tuple(found)
+            files.append(dump(world, groups, rank, moment, how, moment + 0.01))
+    draw.shuffle(files)
+    return tuple(files)
 
 
 def _needed(world: World, injected: Injected) -> frozenset[int]:
     """Those at fault for whom a head of some stream waits, or who show it themselves."""
     if injected.ranks and not any(rank.stalled for rank in world.ranks.values()):
         return injected.ranks if not _hung_ranks(world) else _visible(world, injected)
-    found = set(_visible(world, injected))
+    ranks = set(_visible(world, injected))
     for rank in injected.ranks:
         # A second one with something left to do may as well wait for that.
         alone = len(injected.ranks) == 1 or _is_idle(world, rank)
         if world.ranks[rank].stalled and alone and _waited_for(world, rank):
-            found.add(rank)
-    return frozenset(found)
+            ranks.add(rank)
+    return frozenset(ranks)
 
 
 def _is_idle(world: World, rank: int) -> bool:
-    return all(one.seen_s not in (None, NEVER) for one in world.ranks[rank].given)
+    return all(call.seen_s not in (None, NEVER) for call in world.ranks[rank].calls)
 
 
 def _hung_ranks(world: World) -> set[int]:
@@ -184,26 +184,26 @@ def _hung_ranks(world: World) -> set[int]:
 
 def _visible(world: World, injected: Injected) -> frozenset[int]:
     """Hung devices that peers have gone past: without that it is like a broken link."""
-    found = set()
+    ranks = set()
     for number in _hung_ranks(world) & injected.ranks:
-        for one in world.ranks[number].given:
-            ended = [
+        for call in world.ranks[number].calls:
+            finished = [
                 party
-                for party in world.meetings[one.key]
+                for party in world.meetings[call.key]
                 if party.rank != number and party.seen_s not in (None, NEVER)
             ]
-            open_here = one.seen_s in (None, NEVER) and one.step.peer is None
-            if open_here and ended and one.step.op != "broadcast":
-                found.add(number)
-    return frozenset(found)
+            open_here = call.seen_s in (None, NEVER) and call.step.peer is None
+            if open_here and finished and call.step.op != "broadcast":
+                ranks.add(number)
+    return frozenset(ranks)
 
 
 def _waited_for(world: World, rank: int) -> bool:
     """Whether a head of somebody's stream needs what this rank has not given."""
     for key, parties in world.meetings.items():
-        waits = [one for one in parties if one.rank != rank and one.end_s is None]
-        began = any(one.start_s not in (None, NEVER) for one in waits)
-        if not began or any(one.rank == rank for one in parties):
+        waits = [party for party in parties if party.rank != rank and party.end_s is None]
+        began = any(party.start_s not in (None, NEVER) for party in waits)
+        if not began or any(party.rank == rank for party in parties):
             continue
         group = str(key[1])
         members = world.groups[group] if key[0] == "all" else key[2:4]

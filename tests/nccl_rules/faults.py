@@ -39,9 +39,9 @@ def inject(kind: str, world: World, draw: random.Random) -> Injected | None:
     return _WAYS[kind](world, draw)
 
 
-def _late(program: Sequence[Step], draw: random.Random, wanted: str = "launch") -> int:
+def _late(program: Sequence[Step], draw: random.Random, kind: str = "launch") -> int:
     """A place in the last two thirds."""
-    places = [at for at, step in enumerate(program) if step.kind == wanted]
+    places = [at for at, step in enumerate(program) if step.kind == kind]
     return draw.choice(places[len(places) // 3 : -4])
 
 
@@ -59,8 +59,8 @@ def _stalled(world: World, draw: random.Random, count: int = 1) -> Injected:
 
 
 def _dead(world: World, draw: random.Random) -> Injected:
-    made = _stalled(world, draw)
-    return replace(made, dead=made.ranks)
+    injected = _stalled(world, draw)
+    return replace(injected, dead=injected.ranks)
 
 
 def _hung(world: World, draw: random.Random) -> Injected:
@@ -78,7 +78,9 @@ def _broken(world: World, draw: random.Random) -> Injected:
         step = world.ranks[rank].program[_late(world.ranks[rank].program, draw)]
         if step.peer is None:
             group = step.group
-            own = [one for one in world.ranks[rank].program if one.group == group and not one.peer]
+            own = [
+                step for step in world.ranks[rank].program if step.group == group and not step.peer
+            ]
             number = draw.randrange(len(own) // 3, len(own)) + 1
     world.broken = (group, number)
     return Injected("", frozenset())
@@ -127,20 +129,20 @@ def _swapped(world: World, draw: random.Random, most: int = 1) -> Injected | Non
 
 def _neighbours(program: Sequence[Step]) -> list[tuple[int, int]]:
     """Places of two collectives with nothing but kernels between them."""
-    found = []
+    pairs = []
     for at, step in enumerate(program):
         after = at + 1
         while after < len(program) and program[after].kind == "compute":
             after += 1
         if after < len(program) and step.kind == program[after].kind == "launch":
-            both = step, program[after]
-            if all(one.peer is None and not one.tag for one in both):
-                found.append((at, after))
-    return found
+            pair = step, program[after]
+            if all(launch.peer is None and not launch.tag for launch in pair):
+                pairs.append((at, after))
+    return pairs
 
 
-def _shared(world: World, one: Step, other: Step) -> set[int]:
-    return set(world.groups[one.group]) & set(world.groups[other.group])
+def _shared(world: World, first: Step, second: Step) -> set[int]:
+    return set(world.groups[first.group]) & set(world.groups[second.group])
 
 
 def _wrong_size(world: World, draw: random.Random, *, pair: bool = False) -> Injected | None:
@@ -155,8 +157,8 @@ def _wrong_size(world: World, draw: random.Random, *, pair: bool = False) -> Inj
                 continue
             changed = replace(
                 step,
-                taken=tuple(size + 96 for size in step.taken),
-                given=tuple(size + 96 for size in step.given),
+                input_size=tuple(size + 96 for size in step.input_size),
+                output_size=tuple(size + 96 for size in step.output_size),
             )
             own.program = [*own.program[:at], changed, *own.program[at + 1 :]]
             return Injected("", frozenset({rank}))

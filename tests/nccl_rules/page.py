@@ -60,7 +60,7 @@ def page(seeds: str, arguments: str) -> str:
         *_real(), *_on_gpu(recorded), *_simulated(simulated), *_spinning(recorded),
         *_frameworks(recorded),
     ]  # fmt: skip
-    lines = [f"| {what} | {FIRST[key]} | {now} |" for key, what, now in rows]
+    lines = [f"| {title} | {FIRST[key]} | {now} |" for key, title, now in rows]
     return "\n".join(
         [
             "# Real NCCL, NCCL's rules, and real frameworks",
@@ -84,9 +84,9 @@ Row = tuple[str, str, str]
 
 def _real() -> Iterable[Row]:
     right = sum(
-        frozenset(matching.judge(matching.match(dumps.read(one.files), 16)).culprits)
-        == one.culprits
-        for one in recordings()
+        frozenset(matching.judge(matching.match(dumps.read(recording.files), 16)).culprits)
+        == recording.culprits
+        for recording in recordings()
     )
     text = (
         "real NCCL: recordings with injected faults in which exactly the injected ranks are named"
@@ -97,56 +97,58 @@ def _real() -> Iterable[Row]:
 def _on_gpu(recorded: Sequence[Replayed]) -> Iterable[Row]:
     jobs = [job for job in recorded if job.source == "NCCL-H100"]
     text = "NCCL jobs of four ranks that share an H100: state, rank and class"
-    yield "h100", text, _share(jobs, lambda one: one.right)
+    yield "h100", text, _share(jobs, lambda answer: answer.right)
 
 
 def _simulated(simulated: Sequence[Answer]) -> Iterable[Row]:
     text = "NCCL's rules: simulated hangs, dumps alone: all culprits and nobody else"
-    yield "simulated", text, _share(simulated, lambda one: one.right)
-    blameless = [one for one in simulated if one.case.kind in BLAMELESS]
+    yield "simulated", text, _share(simulated, lambda answer: answer.right)
+    blameless = [answer for answer in simulated if answer.case.kind in BLAMELESS]
     yield (
         "blameless",
         "of these, broken links and healthy moments for which no rank is blamed",
-        _share(blameless, lambda one: one.right),
+        _share(blameless, lambda answer: answer.right),
     )
     text = "of these, a ring of groups where none was made"
-    yield "rings", text, _share(simulated, lambda one: one.wrong_ring)
+    yield "rings", text, _share(simulated, lambda answer: answer.wrong_ring)
 
 
 def _spinning(recorded: Sequence[Replayed]) -> Iterable[Row]:
-    spinning = [one for one in recorded if one.family == "spinning"]
-    dead = [one for one in spinning if "healthy" not in one.wanted.states]
-    alive = [one for one in spinning if "healthy" in one.wanted.states]
+    spinning = [answer for answer in recorded if answer.family == "spinning"]
+    dead = [answer for answer in spinning if "healthy" not in answer.wanted.states]
+    alive = [answer for answer in spinning if "healthy" in answer.wanted.states]
     text = "hosts that spin as under NCCL: dead jobs called healthy"
-    yield "healthy", text, _share(dead, lambda one: one.state == "healthy")
+    yield "healthy", text, _share(dead, lambda answer: answer.state == "healthy")
     text = "of these dead jobs, the guilty rank, or nobody where none is"
-    yield "spinning", text, _share(dead, lambda one: one.culprit_right)
+    yield "spinning", text, _share(dead, lambda answer: answer.culprit_right)
     text = "hosts that spin: living jobs called stuck or dead"
-    yield "alive", text, _share(alive, lambda one: one.state in ("stuck", "dead"))
+    yield "alive", text, _share(alive, lambda answer: answer.state in ("stuck", "dead"))
 
 
 def _frameworks(recorded: Sequence[Replayed]) -> Iterable[Row]:
-    of_ray = [one for one in recorded if one.source.startswith(_RAY)]
-    hanging = [one for one in of_ray if "-reward-" in one.name]
+    of_ray = [answer for answer in recorded if answer.source.startswith(_RAY)]
+    hanging = [answer for answer in of_ray if "-reward-" in answer.name]
     text = "verl and OpenRLHF: a reward that hangs, state, actor or rank, and class"
-    yield "hanging", text, _share(hanging, lambda one: one.right)
-    frameworks = [one for one in recorded if one.source.startswith((*_RAY, "TRL"))]
+    yield "hanging", text, _share(hanging, lambda answer: answer.right)
+    frameworks = [answer for answer in recorded if answer.source.startswith((*_RAY, "TRL"))]
     judges = [
-        one for one in frameworks if "-judge-" in one.name and "stuck" not in one.wanted.states
+        answer
+        for answer in frameworks
+        if "-judge-" in answer.name and "stuck" not in answer.wanted.states
     ]
     text = "TRL, verl, OpenRLHF: attaches during a living judge of 12 to 40 s that say stuck"
-    yield "judges", text, _share(judges, lambda one: one.state in ("stuck", "dead"))
+    yield "judges", text, _share(judges, lambda answer: answer.state in ("stuck", "dead"))
 
 
-def _share(found: Sequence[object], is_so: Callable[..., bool]) -> str:
-    return f"{sum(map(is_so, found))} of {len(found)}"
+def _share(answers: Sequence[object], is_so: Callable[..., bool]) -> str:
+    return f"{sum(map(is_so, answers))} of {len(answers)}"
 
 
 def _by_kind(simulated: Sequence[Answer]) -> str:
     lines = ["| simulated fault | right |", "|---|---|"]
-    for kind in dict.fromkeys(one.case.kind for one in simulated):
-        own = [one for one in simulated if one.case.kind == kind]
-        lines.append(f"| {kind} | {_share(own, lambda one: one.right)} |")
+    for kind in dict.fromkeys(answer.case.kind for answer in simulated):
+        own = [answer for answer in simulated if answer.case.kind == kind]
+        lines.append(f"| {kind} | {_share(own, lambda answer: answer.right)} |")
     return "\n".join(lines) + "\n"
 
 

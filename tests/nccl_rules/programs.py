@@ -56,23 +56,23 @@ class Groups:
 
 def groups_of(shape: Shape) -> Groups:
     """All groups of a job."""
-    made = Groups()
+    groups = Groups()
     everyone = tuple(range(shape.world))
-    made.add(WORLD, everyone)
+    groups.add(WORLD, everyone)
     t, d, p = shape.tensor, shape.data, shape.stages
     per_stage = t * d
     for stage in range(p):
         first = stage * per_stage
         for data in range(d if t > 1 else 0):
-            made.add("tp", tuple(first + data * t + k for k in range(t)))
+            groups.add("tp", tuple(first + data * t + k for k in range(t)))
         for k in range(t if d > 1 else 0):
-            made.add("dp", tuple(first + data * t + k for data in range(d)))
+            groups.add("dp", tuple(first + data * t + k for data in range(d)))
         for start in range(0, per_stage if shape.experts > 1 else 0, shape.experts):
-            made.add("ep", tuple(range(first + start, first + start + shape.experts)))
+            groups.add("ep", tuple(range(first + start, first + start + shape.experts)))
     for k in range(per_stage if p > 1 else 0):
-        made.add("pp", tuple(k + stage * per_stage for stage in range(p)))
-    made.add(SYNC, everyone)
-    return made
+        groups.add("pp", tuple(k + stage * per_stage for stage in range(p)))
+    groups.add(SYNC, everyone)
+    return groups
 
 
 @dataclass
@@ -96,13 +96,13 @@ class Writer:
         if not group:
             return
         members = len(self.groups.members[group])
-        taken, given = (size,), (size,)
+        input_size, output_size = (size,), (size,)
         if op == "all_gather":
-            given = (size * members,)
+            output_size = (size * members,)
         if op == "reduce_scatter":
-            taken = (size * members,)
+            input_size = (size * members,)
         tag = self._tag() if later else ""
-        self.steps.append(Step("launch", op, group, taken, given, tag=tag, line=line))
+        self.steps.append(Step("launch", op, group, input_size, output_size, tag=tag, line=line))
 
     def _tag(self) -> str:
         self.tags += 1
@@ -122,12 +122,12 @@ class Writer:
         sent, got = sum(counts[own]), sum(row[own] for row in counts)
         self.call("all_gather", "ep", len(members), line)
         self.steps.append(Step("sync"))
-        for taken, given in ((sent, got), (got, sent)):
+        for rows_in, rows_out in ((sent, got), (got, sent)):
             self.steps.append(
-                Step("launch", "all_to_all", group, (taken, 64), (given, 64), line=line + 1)
+                Step("launch", "all_to_all", group, (rows_in, 64), (rows_out, 64), line=line + 1)
             )
 
-    def transfer(self, way: str, to: int, line: int, *, later: bool = False) -> None:
+    def transfer(self, op: str, to: int, line: int, *, later: bool = False) -> None:
         """A send to, or a receive from, another stage."""
         stride = self.shape.tensor * self.shape.data
         peer = self.rank % stride + to * stride
@@ -135,7 +135,7 @@ class Writer:
         size = (512, 64)
         group = self.groups.of(self.rank, "pp")
         self.steps.append(
-            Step("launch", way, group, size, size, peer=peer, tag=tag, line=line, batch=self.batch)
+            Step("launch", op, group, size, size, peer=peer, tag=tag, line=line, batch=self.batch)
         )
 
     def wait_all(self) -> None:
@@ -182,13 +182,13 @@ def _round(writer: Writer, number: int) -> None:
 def _sharded(writer: Writer) -> None:
     """Layers whose parts are gathered ahead of their use."""
     kind = "dp" if writer.groups.of(writer.rank, "dp") else WORLD
-    for way in (20, 30):
+    for line in (20, 30):
         for layer in range(writer.shape.layers * 2):
-            writer.call("all_gather", kind, 2048 + layer, way, later=True)
+            writer.call("all_gather", kind, 2048 + layer, line, later=True)
             writer.compute(2e-3)
-            writer.call("all_reduce", "tp", 777 + layer, way + 1)
-            if way == 30:
-                writer.call("reduce_scatter", kind, 2048 + layer, way + 2, later=True)
+            writer.call("all_reduce", "tp", 777 + layer, line + 1)
+            if line == 30:
+                writer.call("reduce_scatter", kind, 2048 + layer, line + 2, later=True)
             if layer % 2:
                 writer.wait_all()
 
@@ -213,10 +213,10 @@ def _staged(writer: Writer) -> None:
         writer.call("reduce_scatter", "dp", 1024 + bucket, 36, later=True)
 
 
-def _move(writer: Writer, way: str, to: int, line: int) -> None:
+def _move(writer: Writer, op: str, to: int, line: int) -> None:
     if writer.shape.batched:
         writer.batch = len(writer.steps) + 1
-    writer.transfer(way, to, line, later=way == "send" and not writer.shape.batched)
+    writer.transfer(op, to, line, later=op == "send" and not writer.shape.batched)
     writer.batch = 0
 
 

@@ -11,7 +11,7 @@ from typing import Any
 from grpo_doctor_probes.evidence import FlightDump
 from tests.dumps.formats import as_json
 from tests.nccl_rules.programs import Groups
-from tests.nccl_rules.world import NEVER, Given, World
+from tests.nccl_rules.world import NEVER, Call, World
 
 FILE = "/job/train.py"
 TORCH = "/site-packages/torch/distributed/distributed_c10d.py"
@@ -45,37 +45,37 @@ class Recorder:
 
 
 def _entry(
-    world: World, groups: Groups, one: Given, ids: dict[str, int], at_s: float, how: Recorder
+    world: World, groups: Groups, call: Call, ids: dict[str, int], at_s: float, how: Recorder
 ) -> dict[str, Any]:
-    step = one.step
+    step = call.step
     members = list(world.groups[step.group])
-    done = one.seen_s is not None and one.seen_s <= at_s
-    started = one.start_s is not None and one.start_s <= at_s
+    done = call.seen_s is not None and call.seen_s <= at_s
+    started = call.start_s is not None and call.start_s <= at_s
     name = NAMES.get(step.op, step.op)
     if step.peer is not None:
         arrow = "->" if step.op == "send" else "<-"
-        name = f"{step.op} {members.index(one.rank)}{arrow}{members.index(step.peer)}"
+        name = f"{step.op} {members.index(call.rank)}{arrow}{members.index(step.peer)}"
     state = "completed" if done else "started" if started and how.timing else "scheduled"
-    begun_ns = _ns(one.start_s) if started and how.timing else None
+    begun_ns = _ns(call.start_s) if started and how.timing else None
     transfers = step.peer is not None
     entry = {
-        "record_id": one.record,
+        "record_id": call.record,
         "pg_id": ids[step.group],
         "process_group": (step.group, _described(groups, step.group, how)),
         "collective_seq_id": (
-            one.number if not transfers else world.ranks[one.rank].collectives.get(step.group, 0)
+            call.number if not transfers else world.ranks[call.rank].collectives.get(step.group, 0)
         ),
-        "p2p_seq_id": one.transfers,
-        "op_id": one.number,
+        "p2p_seq_id": call.transfers,
+        "op_id": call.number,
         "profiling_name": f"nccl:{name}",
-        "time_created_ns": _ns(one.created_s),
-        "input_sizes": [list(step.taken)],
-        "output_sizes": [list(step.given)],
+        "time_created_ns": _ns(call.created_s),
+        "input_sizes": [list(step.input_size)],
+        "output_sizes": [list(step.output_size)],
         "input_dtypes": ["BFloat16"],
         "output_dtypes": ["BFloat16"],
         "state": state,
         "time_discovered_started_ns": begun_ns,
-        "time_discovered_completed_ns": _ns(one.seen_s) if done else None,
+        "time_discovered_completed_ns": _ns(call.seen_s) if done else None,
         "retired": done,
         "timeout_ms": 600_000,
         "is_p2p": transfers,
@@ -108,22 +108,22 @@ def document(world: World, groups: Groups, rank: int, at_s: float, how: Recorder
     own = world.ranks[rank]
     names = [name for name, members in groups.members.items() if rank in members]
     ids = {name: number for number, name in enumerate(names)}
-    seen = [one for one in own.given if one.created_s <= at_s]
+    recorded = [call for call in own.calls if call.created_s <= at_s]
     rows: list[dict[str, Any]] = []
     number = 0
-    for place, one in enumerate(seen):
-        row = _entry(world, groups, one, ids, at_s, how) | {"record_id": number}
+    for index, call in enumerate(recorded):
+        row = _entry(world, groups, call, ids, at_s, how) | {"record_id": number}
         rows.append(row)
         number += 1
-        following = seen[place + 1] if place + 1 < len(seen) else None
-        if one.step.batch and (following is None or following.step.batch != one.step.batch):
-            rows.append(_end_of_batch(one, row, number, at_s))
+        following = recorded[index + 1] if index + 1 < len(recorded) else None
+        if call.step.batch and (following is None or following.step.batch != call.step.batch):
+            rows.append(_end_of_batch(call, row, number, at_s))
             number += 1
     rows = rows[-how.ring :]
     if how.active:
         rows = [row for row in rows if row["state"] != "completed"]
-    status = {str(ids[name]): _status(seen, name, at_s) for name in names}
-    found: dict[str, Any] = {
+    status = {str(ids[name]): _status(recorded, name, at_s) for name in names}
+    content: dict[str, Any] = {
         "version": how.version,
         "pg_config": {
             name: {
@@ -133,22 +133,22 @@ def document(world: World, groups: Groups, rank: int, at_s: float, how: Recorder
             }
             for name in names
         },
-        "pg_status": {key: one for key, one in status.items() if one},
+        "pg_status": {key: counts for key, counts in status.items() if counts},
         "entries": rows if how.entries else [],
     }
     if how.version != "2.4":
-        found["nccl_version" if how.version == "2.9" else "comm_lib_version"] = "2.27.5"
-    return found
+        content["nccl_version" if how.version == "2.9" else "comm_lib_version"] = "2.27.5"
+    return content
 
 
-def _end_of_batch(one: Given, row: dict[str, Any], number: int, at_s: float) -> dict[str, Any]:
-    done = one.seen_s is not None and one.seen_s <= at_s
+def _end_of_batch(call: Call, row: dict[str, Any], number: int, at_s: float) -> dict[str, Any]:
+    done = call.seen_s is not None and call.seen_s <= at_s
     return row | {
         "record_id": number,
         "profiling_name": "nccl:coalesced",
         "state": "completed" if done else "scheduled",
         "retired": done,
-        "time_discovered_completed_ns": _ns(one.seen_s) if done else None,
+        "time_discovered_completed_ns": _ns(call.seen_s) if done else None,
         "input_sizes": [],
         "output_sizes": [],
         "input_dtypes": [],
@@ -156,12 +156,12 @@ def _end_of_batch(one: Given, row: dict[str, Any], number: int, at_s: float) -> 
     }
 
 
-def _status(seen: Sequence[Given], group: str, at_s: float) -> dict[str, int]:
+def _status(recorded: Sequence[Call], group: str, at_s: float) -> dict[str, int]:
     """As torch counts: of a transfer the number among transfers."""
-    own = [one for one in seen if one.step.group == group]
+    own = [call for call in recorded if call.step.group == group]
     if not own:
         return {}
-    done = [one for one in own if one.seen_s is not None and one.seen_s <= at_s]
+    done = [call for call in own if call.seen_s is not None and call.seen_s <= at_s]
     return {
         "last_enqueued_collective": own[-1].number,
         "last_started_collective": -1,

@@ -25,10 +25,10 @@ class Answer:
     @property
     def right(self) -> bool:
         """All that must be named, nobody else."""
-        named = frozenset(self.culprits)
+        blamed = frozenset(self.culprits)
         if self.case.kind in BLAMELESS:
-            return not named
-        return self.case.needed <= named <= self.case.culprits and bool(named)
+            return not blamed
+        return self.case.needed <= blamed <= self.case.culprits and bool(blamed)
 
     @property
     def reason_right(self) -> bool:
@@ -49,36 +49,40 @@ class Answer:
 
 def answer(case: Case) -> Answer:
     """Asks the matcher."""
-    found = matching.match(dumps.read(case.files), case.world)
-    ruling = matching.judge(found)
-    named = set(ruling.culprits)
+    result = matching.match(dumps.read(case.files), case.world)
+    ruling = matching.judge(result)
+    blamed = set(ruling.culprits)
     if not case.recorder.entries and case.kind == "healthy":
-        named = set()  # counters have no times: whether a job stands is told by two looks at it
-    reasons = frozenset(one.reason for one in found.blame if one.rank in named)
-    return Answer(case, tuple(sorted(named)), ruling.cause, reasons, ruling.grounds)
+        blamed = set()  # counters have no times: whether a job stands is told by two looks at it
+    reasons = frozenset(blame.reason for blame in result.blame if blame.rank in blamed)
+    return Answer(case, tuple(sorted(blamed)), ruling.cause, reasons, ruling.grounds)
 
 
 def answers(cases: Iterable[Case], tell: Callable[[Answer], None] | None = None) -> list[Answer]:
     """Asks of all."""
-    found = []
+    results = []
     for case in cases:
-        found.append(answer(case))
+        results.append(answer(case))
         if tell is not None:
-            tell(found[-1])
-    return found
+            tell(results[-1])
+    return results
 
 
-def table(found: Sequence[Answer]) -> str:
+def table(results: Sequence[Answer]) -> str:
     """Markdown: one line per kind."""
     lines = [
         "| fault | cases | culprits right | reason right | a ring where none is |",
         "|---|---|---|---|---|",
     ]
-    kinds = dict.fromkeys(one.case.kind for one in found)
-    rows = [_row(kind, [one for one in found if one.case.kind == kind]) for kind in kinds]
-    return "\n".join([*lines, *rows, _row("**all**", found)])
+    kinds = dict.fromkeys(answer.case.kind for answer in results)
+    rows = [
+        _row(kind, [answer for answer in results if answer.case.kind == kind]) for kind in kinds
+    ]
+    return "\n".join([*lines, *rows, _row("**all**", results)])
 
 
 def _row(name: str, of: Sequence[Answer]) -> str:
-    right, reason = sum(one.right for one in of), sum(one.reason_right for one in of)
-    return f"| {name} | {len(of)} | {right} | {reason} | {sum(one.wrong_ring for one in of)} |"
+    right, reason = sum(answer.right for answer in of), sum(answer.reason_right for answer in of)
+    return (
+        f"| {name} | {len(of)} | {right} | {reason} | {sum(answer.wrong_ring for answer in of)} |"
+    )

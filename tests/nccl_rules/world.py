@@ -33,8 +33,8 @@ class Step:
     kind: Kind
     op: str = ""
     group: str = ""
-    taken: tuple[int, ...] = ()
-    given: tuple[int, ...] = ()
+    input_size: tuple[int, ...] = ()
+    output_size: tuple[int, ...] = ()
     peer: int | None = None
     tag: str = ""
     seconds: float = 0.0
@@ -46,7 +46,7 @@ Program = Sequence[Step]
 
 
 @dataclass
-class Given:
+class Call:
     """An operation as one rank gave it to a stream."""
 
     rank: int
@@ -55,8 +55,8 @@ class Given:
     transfers: int  # of its group, at that time
     record: int
     created_s: float
-    before: Given | None  # on its stream
-    floor: list[Given] = field(default_factory=list)  # what the compute stream waits for
+    before: Call | None  # on its stream
+    floor: list[Call] = field(default_factory=list)  # what the compute stream waits for
     floor_s: float = 0.0
     start_s: float | None = None
     end_s: float | None = None  # as its members know it
@@ -83,11 +83,11 @@ class Rank:
     device: Device = field(default_factory=Device)
     at: int = 0
     now_s: float = START_S
-    given: list[Given] = field(default_factory=list)
-    last_on: dict[tuple[str, ...], Given] = field(default_factory=dict)
+    calls: list[Call] = field(default_factory=list)
+    last_on: dict[tuple[str, ...], Call] = field(default_factory=dict)
     compute_s: float = START_S
-    compute_after: list[Given] = field(default_factory=list)
-    tags: dict[str, Given] = field(default_factory=dict)
+    compute_after: list[Call] = field(default_factory=list)
+    tags: dict[str, Call] = field(default_factory=dict)
     collectives: dict[str, int] = field(default_factory=dict)
     transfers: dict[str, int] = field(default_factory=dict)
     ends: dict[tuple[object, ...], int] = field(default_factory=dict)
@@ -103,27 +103,27 @@ class World:
     depth: int = 64
     broken: tuple[str, int] | None = None  # a group whose link is down from this collective on
     early: bool = False
-    meetings: dict[tuple[object, ...], list[Given]] = field(default_factory=dict)
-    begun: int = 0
+    meetings: dict[tuple[object, ...], list[Call]] = field(default_factory=dict)
+    starts: int = 0
 
     def run(self) -> World:
         """Until no host and no stream gets any further."""
-        open_ones: list[Given] = []
-        begun = 0
+        open_ones: list[Call] = []
+        starts_before = 0
         while True:
-            before = sum(len(rank.given) for rank in self.ranks.values())
+            before = sum(len(rank.calls) for rank in self.ranks.values())
             moved = False
             for rank in self.ranks.values():
                 moved |= self._advance(rank, open_ones)
-            still = [one for one in open_ones if not self._settle(one)]
-            moved |= len(still) < len(open_ones) or self.begun > begun
-            begun = self.begun
+            still = [call for call in open_ones if not self._settle(call)]
+            moved |= len(still) < len(open_ones) or self.starts > starts_before
+            starts_before = self.starts
             open_ones[:] = still
-            after = sum(len(rank.given) for rank in self.ranks.values())
+            after = sum(len(rank.calls) for rank in self.ranks.values())
             if not moved and before == after:
                 return self
 
-    def _advance(self, rank: Rank, opened: list[Given]) -> bool:
+    def _advance(self, rank: Rank, opened: list[Call]) -> bool:
         began = rank.at
         while rank.at < len(rank.program):
             step = rank.program[rank.at]
@@ -147,28 +147,28 @@ class World:
 
     def _synchronize(self, rank: Rank) -> bool:
         """The host waits for the compute stream."""
-        ends = [one.seen_s for one in rank.compute_after]
+        ends = [call.seen_s for call in rank.compute_after]
         if any(end is None for end in ends):
             return False
-        known = [end for end in ends if end is not None]
-        if NEVER in known:
+        times_s = [end for end in ends if end is not None]
+        if NEVER in times_s:
             return False
-        rank.now_s = max([rank.now_s, rank.compute_s, *known]) + HOST_S
+        rank.now_s = max([rank.now_s, rank.compute_s, *times_s]) + HOST_S
         rank.compute_s = rank.now_s
         rank.compute_after.clear()
         return True
 
     def _has_room(self, rank: Rank) -> bool:
-        if len(rank.given) < self.depth:
+        if len(rank.calls) < self.depth:
             return True
-        end = rank.given[-self.depth].seen_s
+        end = rank.calls[-self.depth].seen_s
         if end is None or end == NEVER:
             return False
         rank.now_s = max(rank.now_s, end)
         return True
 
-    def _launch(self, rank: Rank, step: Step) -> Given:
-        last = rank.given[-1] if rank.given else None
+    def _launch(self, rank: Rank, step: Step) -> Call:
+        last = rank.calls[-1] if rank.calls else None
         mate = last if last is not None and last.step.batch == step.batch != 0 else None
         counters = rank.collectives if step.peer is None else rank.transfers
         if mate is None:
@@ -178,28 +178,28 @@ class World:
         if step.peer is not None and not step.batch:
             low, high = sorted((rank.number, step.peer))
             stream = (step.group, str(low), str(high))
-        made = Given(
+        call = Call(
             rank=rank.number,
             step=step,
             number=counters[step.group],
             transfers=rank.transfers.get(step.group, 0),
-            record=len(rank.given),
+            record=len(rank.calls),
             created_s=rank.now_s,
             before=mate.before if mate else rank.last_on.get(stream),
             floor=list(mate.floor if mate else rank.compute_after),
             floor_s=mate.floor_s if mate else max(rank.compute_s, rank.now_s),
             key=self._key(rank, step, counters[step.group]),
         )
-        rank.last_on[stream] = made
-        rank.given.append(made)
+        rank.last_on[stream] = call
+        rank.calls.append(call)
         if step.tag:
-            rank.tags[step.tag] = made
+            rank.tags[step.tag] = call
         elif mate is None:
-            rank.compute_after = [made]
+            rank.compute_after = [call]
         else:
-            rank.compute_after.append(made)
-        self.meetings.setdefault(made.key, []).append(made)
-        return made
+            rank.compute_after.append(call)
+        self.meetings.setdefault(call.key, []).append(call)
+        return call
 
     @staticmethod
     def _key(rank: Rank, step: Step, number: int) -> tuple[object, ...]:
@@ -210,58 +210,58 @@ class World:
         rank.ends[pair] = rank.ends.get(pair, 0) + 1
         return (*pair[:-1], rank.ends[pair])
 
-    def _settle(self, one: Given) -> bool:
+    def _settle(self, call: Call) -> bool:
         """Finds its start, and its end where that can be known. True: nothing is left to find."""
-        rank = self.ranks[one.rank]
-        if one.start_s is None:
-            ends = [before.end_s for before in (one.before, *one.floor) if before is not None]
+        rank = self.ranks[call.rank]
+        if call.start_s is None:
+            ends = [before.end_s for before in (call.before, *call.floor) if before is not None]
             if any(end is None for end in ends):
                 return False
-            one.start_s = max([one.floor_s, *(end for end in ends if end is not None)])
-            self.begun += 1
-            if one.record >= rank.device.after + rank.device.more:
-                one.start_s = NEVER
-        if one.end_s is None:
-            one.end_s = self._end(one)
-        if one.end_s is None:
+            call.start_s = max([call.floor_s, *(end for end in ends if end is not None)])
+            self.starts += 1
+            if call.record >= rank.device.after + rank.device.more:
+                call.start_s = NEVER
+        if call.end_s is None:
+            call.end_s = self._end(call)
+        if call.end_s is None:
             return False
-        hidden = one.record >= rank.device.after
-        one.seen_s = NEVER if hidden else one.end_s
+        hidden = call.record >= rank.device.after
+        call.seen_s = NEVER if hidden else call.end_s
         return True
 
-    def _end(self, one: Given) -> float | None:
-        if self.broken is not None and one.step.peer is None:
+    def _end(self, call: Call) -> float | None:
+        if self.broken is not None and call.step.peer is None:
             group, number = self.broken
-            if one.step.group == group and one.number >= number:
+            if call.step.group == group and call.number >= number:
                 return None
-        parties = self.meetings[one.key]
-        wanted = len(self.groups[one.step.group]) if one.step.peer is None else 2
-        if one.start_s is None or one.start_s == NEVER:
+        parties = self.meetings[call.key]
+        party_count = len(self.groups[call.step.group]) if call.step.peer is None else 2
+        if call.start_s is None or call.start_s == NEVER:
             return None
-        if self.early and self._is_source(one):
-            return one.start_s + OP_S
-        if len(parties) < wanted or not _agree(parties):
+        if self.early and self._is_source(call):
+            return call.start_s + OP_S
+        if len(parties) < party_count or not _agree(parties):
             return None
         starts = [party.start_s for party in parties]
-        known = [start for start in starts if start is not None and start != NEVER]
-        if len(known) < wanted:
+        start_times = [start for start in starts if start is not None and start != NEVER]
+        if len(start_times) < party_count:
             return None
-        jitter = (one.rank * 7919 + one.record * 104_729) % 97 * 1e-7
-        return max(known) + OP_S + jitter
+        jitter = (call.rank * 7919 + call.record * 104_729) % 97 * 1e-7
+        return max(start_times) + OP_S + jitter
 
-    def _is_source(self, one: Given) -> bool:
-        if one.step.op == "send":
+    def _is_source(self, call: Call) -> bool:
+        if call.step.op == "send":
             return True
-        return one.step.op == "broadcast" and self.groups[one.step.group][0] == one.rank
+        return call.step.op == "broadcast" and self.groups[call.step.group][0] == call.rank
 
 
-def _agree(parties: Sequence[Given]) -> bool:
+def _agree(parties: Sequence[Call]) -> bool:
     first = parties[0].step
     if first.op == "all_to_all":
-        sent = sum(math.prod(party.step.taken) for party in parties)
-        got = sum(math.prod(party.step.given) for party in parties)
+        sent = sum(math.prod(party.step.input_size) for party in parties)
+        got = sum(math.prod(party.step.output_size) for party in parties)
         return all(party.step.op == first.op for party in parties) and sent == got
     if first.peer is not None:
-        return len({party.step.taken for party in parties}) == 1
-    said = {(party.step.op, party.step.taken, party.step.given) for party in parties}
-    return len(said) == 1
+        return len({party.step.input_size for party in parties}) == 1
+    shapes = {(party.step.op, party.step.input_size, party.step.output_size) for party in parties}
+    return len(shapes) == 1
