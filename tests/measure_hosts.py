@@ -31,21 +31,21 @@ def main(hosts: int, beside: int) -> None:
     with tempfile.TemporaryDirectory() as folder:
         for part in on_hosts(build.build(), PER_HOST):
             bundle.write(Path(folder) / part.job.host, part, _NOTHING)
-        begun = time.process_time()
+        start_s = time.process_time()
         evidence = replayed([Path(folder)])
         joined_s = time.process_time()
-        found = with_hosts(diagnose(evidence), evidence.job)
+        diagnosis = with_hosts(diagnose(evidence), evidence.job)
         judged_s = time.process_time()
-    document = found.as_json()
+    document = diagnosis.as_json()
     rows = {
         "processes": len(evidence.job.members),
-        "read and joined, s of CPU": round(joined_s - begun, 2),
+        "read and joined, s of CPU": round(joined_s - start_s, 2),
         "judged, s of CPU": round(judged_s - joined_s, 2),
-        "JSON, kB": len(encoded_document(found)) // 1000,
+        "JSON, kB": len(encoded_document(diagnosis)) // 1000,
         "page, kB": len(hang_page(document)) // 1000,
         "text, lines": len(hang_text(document, 100, False).splitlines()),
     }
-    lines = [found.verdict.summary, *(f"{name:26} {value}" for name, value in rows.items())]
+    lines = [diagnosis.verdict.summary, *(f"{name:26} {value}" for name, value in rows.items())]
     sys.stdout.write("\n".join(lines) + "\n")
 
 

@@ -19,11 +19,11 @@ def put_section(page: Path, name: str, text: str) -> None:
     lower = wrapped(_HEADING.sub(r"#\1", text.strip()))
     section = f"{begin}\n\n{lower}\n\n{end}\n"
     old = page.read_text(encoding="utf-8") if page.exists() else ""
-    before, found, rest = old.partition(begin)
-    if not found:
+    before, marker, remainder = old.partition(begin)
+    if not marker:
         page.write_text(f"{old.rstrip()}\n\n{section}".lstrip(), encoding="utf-8")
         return
-    _, closed, after = rest.partition(end)
+    _, closed, after = remainder.partition(end)
     if not closed:
         raise ValueError(f"{page}: section {name} has no end; put `{end}` where it ends")
     page.write_text(f"{before}{section}{after.removeprefix(chr(10))}", encoding="utf-8")

@@ -30,10 +30,10 @@ class ForkServer:
     """Starts one job after another; a job's output is `job.log` in its folder."""
 
     def __init__(self) -> None:
-        kept = {k: v for k, v in os.environ.items() if not k.startswith(_OURS)}
+        variables = {k: v for k, v in os.environ.items() if not k.startswith(_OURS)}
         self._process = subprocess.Popen(
             [sys.executable, "-m", "tests.recorded.server"],
-            cwd=ROOT, env=kept | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)},
+            cwd=ROOT, env=variables | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)},
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
         )  # fmt: skip
         self._pid = 0
@@ -90,6 +90,6 @@ class ForkServer:
 @functools.cache
 def shared() -> ForkServer:
     """One for all jobs of a test run: importing torch and its friends takes ten seconds."""
-    one = ForkServer()
-    atexit.register(one.close)
-    return one
+    server = ForkServer()
+    atexit.register(server.close)
+    return server

@@ -64,8 +64,8 @@ def _launch(job: dict[str, Any]) -> int:
         ranks.discard(pid)
         if status and not first:
             first = abs(os.waitstatus_to_exitcode(status))
-            for other in ranks:
-                os.kill(other, signal.SIGTERM)
+            for sibling in ranks:
+                os.kill(sibling, signal.SIGTERM)
     return first
 
 

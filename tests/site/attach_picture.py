@@ -75,13 +75,13 @@ def drawn(command: str, lines: Sequence[Line]) -> str:
     whole_s = at_s + HELD_S
     frames = [_appearing(number, moment_s / whole_s) for number, moment_s in enumerate(moments_s)]
     width, height = round(2 * MARGIN + COLUMNS * CHARACTER), 2 * MARGIN + LINE * (len(rows) + 1)
-    said = next(
+    summary = next(
         (Text.from_ansi(line.printed).plain for line in lines if " wait" in line.printed), ""
     )
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" '
         f'width="{width}" height="{height}" role="img" aria-labelledby="title">\n'
-        f'<title id="title">{escape(f"$ {command}: {said}")}</title>\n'
+        f'<title id="title">{escape(f"$ {command}: {summary}")}</title>\n'
         f"<style>\n{_style(command, whole_s)}{''.join(frames)}</style>\n"
         f'<rect class="paper edge" x="1" y="1" width="{width - 2}" height="{height - 2}" rx="8"/>\n'
         f"{_prompt(command)}{''.join(rows)}</svg>\n"

@@ -67,7 +67,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 def on_page_markdown(markdown: str, page: Page, **_: object) -> str:
     """Links and lists of one page as MkDocs wants them."""
-    return _NESTED.sub(lambda found: found[0] * 2, linked(markdown, page.file.src_uri))
+    return _NESTED.sub(lambda match: match[0] * 2, linked(markdown, page.file.src_uri))
 
 
 def linked(markdown: str, page: str) -> str:
