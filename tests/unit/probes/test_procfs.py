@@ -18,16 +18,16 @@ def test_reading_stops_at_the_limit(tmp_path: Path) -> None:
 
 
 def test_numbers_are_in_order_and_other_names_left_out() -> None:
-    found = numbers("/proc")
-    assert os.getpid() in found
-    assert found == sorted(set(found))
+    pids = numbers("/proc")
+    assert os.getpid() in pids
+    assert pids == sorted(set(pids))
 
 
 def test_descriptors_and_what_they_point_to(tmp_path: Path) -> None:
     with (tmp_path / "held").open("w") as file:
-        found = dict(descriptors("/proc", os.getpid()))
-        assert found[file.fileno()] == str(tmp_path / "held")
-        assert list(descriptors("/proc", os.getpid(), at_most=2)) == sorted(found.items())[:2]
+        targets = dict(descriptors("/proc", os.getpid()))
+        assert targets[file.fileno()] == str(tmp_path / "held")
+        assert list(descriptors("/proc", os.getpid(), at_most=2)) == sorted(targets.items())[:2]
     with pytest.raises(FileNotFoundError):
         descriptors(tmp_path, 7)
 

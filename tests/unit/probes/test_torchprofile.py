@@ -96,9 +96,9 @@ class Profiler:
     """A stand-in of `torch.profiler`, in this process."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, *, cuda: bool = False) -> None:
-        self.said: list[object] = []
+        self.calls: list[object] = []
         self.breaks: set[str] = set()
-        calls = self.said
+        calls = self.calls
 
         class Range:
             def __init__(_, name: str) -> None:  # noqa: N805 - there is another self
@@ -167,7 +167,7 @@ def test_which_steps_are_profiled(
     steps(tmp_path, monkeypatch, variable, 1, 2, 3, 4)
     recorder.stop()
     inside = [call for number in profiled for call in marked(number)]
-    assert profiler.said == ([["cpu"], "start", *inside, "stop", FILE] if profiled else [])
+    assert profiler.calls == ([["cpu"], "start", *inside, "stop", FILE] if profiled else [])
     assert sum(row.name == "train" for row in read_rows(spans_file(tmp_path))) == 4
     assert (tmp_path / "profiles").exists() is bool(profiled)
 
@@ -179,12 +179,12 @@ def test_a_profile_is_written_after_its_last_step_and_only_once(
     profiler = Profiler(monkeypatch, cuda=True)
     enter, leave = phase.__enter__, phase.__exit__
     steps(tmp_path, monkeypatch, "1:2", 1, 2)
-    written = list(profiler.said)
+    written = list(profiler.calls)
     assert written == [["cpu", "cuda"], "start", *marked(1), *marked(2), "stop", FILE]
     assert (phase.__enter__, phase.__exit__) == (enter, leave)
     steps(tmp_path, monkeypatch, "1:2", 1, 2, 3)
     recorder.stop()
-    assert profiler.said == written
+    assert profiler.calls == written
 
 
 def test_a_step_that_is_left_out_ends_the_profile(
@@ -192,14 +192,14 @@ def test_a_step_that_is_left_out_ends_the_profile(
 ) -> None:
     profiler = Profiler(monkeypatch)
     steps(tmp_path, monkeypatch, "1:2", 1, 7)
-    assert profiler.said == [["cpu"], "start", *marked(1), "+train", "-train", "stop", FILE]
+    assert profiler.calls == [["cpu"], "start", *marked(1), "+train", "-train", "stop", FILE]
 
 
 def test_a_range_that_fails_costs_no_span(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     profiler = Profiler(monkeypatch)
     profiler.breaks.add("train")
     steps(tmp_path, monkeypatch, "1", 1)
-    assert profiler.said == [["cpu"], "start", "+ProfilerStep#1", "-ProfilerStep#1", "stop", FILE]
+    assert profiler.calls == [["cpu"], "start", "+ProfilerStep#1", "-ProfilerStep#1", "stop", FILE]
     assert [row.name for row in read_rows(spans_file(tmp_path))] == ["train", "step"]
 
 
@@ -222,6 +222,6 @@ def test_without_torch_no_step_is_marked(tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.setitem(sys.modules, "torch", None)
     steps(tmp_path, monkeypatch, "1", 1)
     recorder.stop()
-    assert profiler.said == []
+    assert profiler.calls == []
     assert recorder.ACTIVE is None
     assert live.read_header(spans_file(tmp_path)).errors == 0

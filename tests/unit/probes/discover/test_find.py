@@ -75,7 +75,7 @@ def test_what_is_left_out_or_no_python_stays_unknown() -> None:
 def test_what_a_server_starts_is_not_one_more(above: str, kind: str | None) -> None:
     family = [process(70, 50, above), process(80, 70, SERVES), ENGINE]
     candidates: dict[int, Candidate] = {}
-    recognise_parents(candidates, {one.pid: one for one in family}, frozenset())
+    recognise_parents(candidates, {relative.pid: relative for relative in family}, frozenset())
     assert (candidates[80].kind if 80 in candidates else None) == kind
 
 
@@ -88,7 +88,7 @@ def start_ranks(host: FakeProc, first: int, ranks: int, port: int) -> None:
 
 
 def rank_pids(host: FakeProc, *pids: int) -> list[list[int]]:
-    return [[one.pid for one in job.ranks()] for job in find_jobs(pids, host.root)]
+    return [[member.pid for member in job.ranks()] for job in find_jobs(pids, host.root)]
 
 
 def test_jobs_come_by_the_number_of_their_ranks_and_then_by_their_age(host: FakeProc) -> None:
@@ -140,7 +140,7 @@ def test_processes_that_talk_to_each_other_are_ranks_without_numbers(
             find_jobs((), host.root)
         return
     (job,) = find_jobs((), host.root)
-    assert [(one.pid, one.rank) for one in job.ranks()] == ranks
+    assert [(member.pid, member.rank) for member in job.ranks()] == ranks
 
 
 def test_the_very_process_or_another_of_its_number() -> None:

@@ -36,7 +36,7 @@ def start_torchrun(host: FakeProc, pid: int, ranks: int, **more: object) -> None
 
 
 def rank_pids(host: FakeProc, *pids: int) -> list[list[int]]:
-    return [[one.pid for one in job.ranks()] for job in find_jobs(pids, host.root)]
+    return [[member.pid for member in job.ranks()] for job in find_jobs(pids, host.root)]
 
 
 def test_two_jobs_with_the_default_port_in_two_containers(host: FakeProc) -> None:
@@ -358,9 +358,9 @@ def test_ranks_that_one_program_has_forked_are_of_one_job(
     maker: Process | None, images: tuple[int | None, ...], pairs: list[tuple[int, int]]
 ) -> None:
     family = [process(100 + n, 80, image) for n, image in enumerate(images)]
-    tree = Tree({one.pid: one for one in (*family, *([maker] if maker else []))})
+    tree = Tree({relative.pid: relative for relative in (*family, *([maker] if maker else []))})
     made_pairs = made({100, 101}, Cast({100: 0, 101: 1}, frozenset(), {}), tree)
-    assert [(one, other) for one, other in made_pairs if one != other] == pairs
+    assert [(first, second) for first, second in made_pairs if first != second] == pairs
 
 
 def test_ranks_are_of_one_job_with_the_launcher_that_made_them() -> None:

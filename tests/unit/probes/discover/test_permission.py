@@ -40,8 +40,8 @@ USER = Rights(uid=1000, may_trace_all=False, scope=0, container="")
 )
 def test_the_advice_fits_the_machine(rights: Rights, has: list[str], lacks: list[str]) -> None:
     text = remedy(rights, "/venv/python")
-    assert all(one in text for one in has), text
-    assert not any(one in text for one in lacks), text
+    assert all(words in text for words in has), text
+    assert not any(words in text for words in lacks), text
 
 
 def test_rights_are_read_from_proc(tmp_path: Path) -> None:

@@ -24,7 +24,7 @@ class Host:
     processes: dict[int, Process] = field(default_factory=dict)
     candidates: dict[int, Candidate] = field(default_factory=dict)
     talking: frozenset[int] = frozenset()
-    asked: list[list[int]] = field(default_factory=list)
+    questioned: list[list[int]] = field(default_factory=list)
 
     def add(
         self,
@@ -61,7 +61,7 @@ class Host:
 
     def cast(self, left_out: Iterable[int] = ()) -> Cast:
         def talk(pids: Iterable[int]) -> set[int]:
-            self.asked.append(sorted(pids))
+            self.questioned.append(sorted(pids))
             return set(pids) & self.talking
 
         return cast(self.candidates, Tree(self.processes), frozenset(left_out), talk)
@@ -355,4 +355,4 @@ def test_sockets_are_read_only_where_they_can_tell_something(
     for pid in pids:
         host.add(pid, 50, grouped=pid in grouped)
     host.cast()
-    assert host.asked == questions
+    assert host.questioned == questions

@@ -32,7 +32,7 @@ def start_job(host: FakeProc, pid: int = 200) -> None:
 
 
 def rank_pids(host: FakeProc, *pids: int) -> list[list[int]]:
-    return [[one.pid for one in job.ranks()] for job in find_jobs(pids, host.root)]
+    return [[member.pid for member in job.ranks()] for job in find_jobs(pids, host.root)]
 
 
 @pytest.mark.parametrize("group", [99, 100], ids=["its rank led its group", "it leads its own"])
@@ -240,6 +240,6 @@ def test_a_script_that_starts_ranks_may_be_small(host: FakeProc) -> None:
     for rank in range(2):
         host.add(100 + rank, 80, "python t.py", rank_environment(rank, 2), torch=True)
     (job,) = find_jobs((), host.root)
-    assert [(one.pid, one.role) for one in job.members] == [
+    assert [(member.pid, member.role) for member in job.members] == [
         (80, "launcher"), (100, "rank"), (101, "rank"),
     ]  # fmt: skip

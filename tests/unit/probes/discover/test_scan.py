@@ -58,7 +58,7 @@ def test_a_process_whose_memory_is_locked_costs_only_itself(
     goes_on.set()
     assert hangs.is_set()
     assert processes[101].problem.startswith("its memory is locked")
-    assert [pid for pid, one in processes.items() if one.readable] == [1, 50, 100, 102]
+    assert [pid for pid, process in processes.items() if process.readable] == [1, 50, 100, 102]
 
 
 def test_what_hangs_is_given_up_and_what_answers_is_not() -> None:
@@ -140,7 +140,7 @@ def test_a_glance_sees_what_everybody_may_see_of_all_that_is_still_there(host: F
     host.add(102, 50, "python t.py")
     (host.root / "102" / "stat").write_text("102 (python) S\n")
     processes = glance(host.root)
-    assert {pid: (one.name, one.state, one.parent) for pid, one in processes.items()} == {
+    assert {pid: (row.name, row.state, row.parent) for pid, row in processes.items()} == {
         1: ("init", "S", 0), 50: ("bash", "S", 1), 100: ("python", "D", 50),
     }  # fmt: skip
     assert processes[100].environment == {}

@@ -27,8 +27,8 @@ def test_both_ends_of_a_real_connection_are_found() -> None:
             with socket.create_connection((host, port)):  # nobody accepts it
                 sockets = Sockets(Path("/proc"))
                 sockets.add([own])
-                matches = [one for one in sockets.connections(own) if one.port == port]
-        assert [(one.client, one.server, one.loopback) for one in matches] == [(own, own, True)]
+                matches = [link for link in sockets.connections(own) if link.port == port]
+        assert [(link.client, link.server, link.loopback) for link in matches] == [(own, own, True)]
 
 
 def test_an_ipv4_client_of_an_ipv6_listener() -> None:
@@ -50,7 +50,7 @@ def test_name_spaces_are_worlds_of_their_own(host: FakeProc) -> None:
     host.connects(102, 101, 8000)
     sockets = Sockets(host.root)
     sockets.add([100, 101, 102])
-    assert [one.server for one in sockets.connections(102)] == [101]
+    assert [link.server for link in sockets.connections(102)] == [101]
     assert list(sockets.connections(100)) == []
     assert list(sockets.connections(101)) == []
 
@@ -89,8 +89,8 @@ def test_where_neither_end_listens_any_more_both_are_clients(host: FakeProc) -> 
         host.add(pid, 1, "python t.py")
     host.connects(100, 101, 8000)
     sockets = of(host, 100, 101)
-    assert [(one.server, one.port) for one in sockets.connections(100)] == [(101, 8000)]
-    assert [one.server for one in sockets.connections(101)] == [100]
+    assert [(link.server, link.port) for link in sockets.connections(100)] == [(101, 8000)]
+    assert [link.server for link in sockets.connections(101)] == [100]
 
 
 @pytest.mark.parametrize(
@@ -129,7 +129,7 @@ def test_a_connection_is_of_who_has_accepted_it_or_else_of_who_listens(
     host._row(taker or 102, f"{LOOPBACK}:1F40", f"{LOOPBACK}:9C40", "01")
     if taker is None:
         (host.root / "102" / "fd" / "3").unlink()  # nobody has it yet
-    assert [one.server for one in of(host, 100, 101, 102).connections(100)] == [server]
+    assert [link.server for link in of(host, 100, 101, 102).connections(100)] == [server]
 
 
 def test_one_whose_other_end_nobody_has_is_none(host: FakeProc) -> None:
@@ -145,7 +145,7 @@ def test_sockets_of_other_kinds_are_passed_over(host: FakeProc) -> None:
     host.listens(101, 8000)
     (host.root / "100" / "fd" / "3").symlink_to("socket:[99]")  # a Unix socket
     host.connects(100, 101, 8000)
-    assert [one.server for one in of(host, 100, 101).connections(100)] == [101]
+    assert [link.server for link in of(host, 100, 101).connections(100)] == [101]
     assert of(host, 100).has_unknown_servers(100)
 
 
@@ -165,7 +165,7 @@ def test_of_several_that_hold_a_socket_the_first_that_was_added_has_it(host: Fak
         (host.root / "102" / "fd" / entry.name).symlink_to(entry.readlink())
     for first, second in ((101, 102), (102, 101)):
         sockets = of(host, 100, first, second)
-        assert [one.server for one in sockets.connections(100)] == [first]
+        assert [link.server for link in sockets.connections(100)] == [first]
 
 
 SERVED = {300: {100, 101}}

@@ -34,11 +34,11 @@ def slurm(rank: int, tasks: int, local: int | None = None, step: int = 0) -> dic
 
 
 def ranks(job: Job) -> list[tuple[int, int | None]]:
-    return [(one.pid, one.rank) for one in job.ranks()]
+    return [(member.pid, member.rank) for member in job.ranks()]
 
 
 def roles(job: Job) -> dict[int, tuple[str, int | None]]:
-    return {one.pid: (one.role, one.rank) for one in job.members}
+    return {member.pid: (member.role, member.rank) for member in job.members}
 
 
 @pytest.mark.parametrize("joined", [(), (0,), (1,), (0, 1)])
@@ -137,7 +137,7 @@ def test_mpirun(host: FakeProc, joined: Sequence[int], wrapper: bool) -> None:
     (job,) = find_jobs((), host.root)
     assert ranks(job) == [(100, 0), (110, 1)]
     assert (job.world_size, job.local_ranks) == (2, 2)
-    assert [one.local_rank for one in job.ranks()] == [0, 1]
+    assert [member.local_rank for member in job.ranks()] == [0, 1]
 
 
 @pytest.mark.parametrize("joined", [(), (1,), (0, 1)])
@@ -151,7 +151,7 @@ def test_srun(host: FakeProc, joined: Sequence[int]) -> None:
     (job,) = find_jobs((), host.root)
     assert ranks(job) == [(100, 2), (110, 3)]
     assert (job.world_size, job.ranks_missing) == (4, (0, 1))
-    assert [one.local_rank for one in job.ranks()] == [0, 1]
+    assert [member.local_rank for member in job.ranks()] == [0, 1]
 
 
 def test_two_steps_of_one_allocation_are_two_jobs(host: FakeProc) -> None:

@@ -21,7 +21,7 @@ def start(host: FakeProc, first: int, ranks: range, port: int, **more: object) -
 
 
 def rank_pids(host: FakeProc, *pids: int) -> list[list[int]]:
-    return [[one.pid for one in job.ranks()] for job in find_jobs(pids, host.root)]
+    return [[member.pid for member in job.ranks()] for job in find_jobs(pids, host.root)]
 
 
 @pytest.mark.parametrize("pids", [(100, 201), (201, 100), (100, 101, 200, 201)])

@@ -74,9 +74,9 @@ def test_without_a_variable_torchs_own_place_is_looked_at(proc: Path, tmp_path: 
 
 
 def test_the_run_directory_has_a_folder_for_them(proc: Path, tmp_path: Path) -> None:
-    found = written(tmp_path / "run" / "flight" / "rank_0")
+    file = written(tmp_path / "run" / "flight" / "rank_0")
     os.mkfifo(tmp_path / "run" / "flight" / "rank_0.pipe")
-    assert known_dump_files(job(run_dir=str(tmp_path / "run")), proc) == (found,)
+    assert known_dump_files(job(run_dir=str(tmp_path / "run")), proc) == (file,)
 
 
 def test_an_environment_that_may_not_be_read_is_no_error(proc: Path) -> None:
@@ -149,8 +149,8 @@ def test_a_path_is_the_same_for_who_has_our_file_system(
 
 def test_when_a_process_started(proc: Path) -> None:
     member = rank(proc, 10, 0)
-    earliest, found, latest = time.time(), started_unix_s(member, proc), time.time()
-    assert earliest - 101.1 <= found <= latest - 100.9  # and a second, as clocks may differ
+    earliest, started_s, latest = time.time(), started_unix_s(member, proc), time.time()
+    assert earliest - 101.1 <= started_s <= latest - 100.9  # and a second, as clocks may differ
     assert started_unix_s(replace(member, started_ticks=0), proc) == 0.0
     (proc / "uptime").write_text("?")
     assert started_unix_s(member, proc) == 0.0
@@ -158,13 +158,13 @@ def test_when_a_process_started(proc: Path) -> None:
 
 def test_only_files_with_the_prefix_count(proc: Path, tmp_path: Path) -> None:
     member = rank(proc, 10, 0, TORCH_FR_DUMP_TEMP_FILE=f"{tmp_path}/fr_")
-    found = written(tmp_path / "fr_0")
+    file = written(tmp_path / "fr_0")
     written(tmp_path / "other_0")
     (tmp_path / "fr_folder").mkdir()
-    assert known_dump_files(job(member), proc) == (found,)
+    assert known_dump_files(job(member), proc) == (file,)
 
 
 def test_a_file_of_a_run_may_be_as_old_as_can_be(tmp_path: Path) -> None:
-    found = written(tmp_path / "run" / "flight" / "rank_0")
-    os.utime(found, (0, 0))
-    assert known_dump_files(job(run_dir=str(tmp_path / "run"))) == (found,)
+    file = written(tmp_path / "run" / "flight" / "rank_0")
+    os.utime(file, (0, 0))
+    assert known_dump_files(job(run_dir=str(tmp_path / "run"))) == (file,)

@@ -26,7 +26,7 @@ LOOPBACK = "0100007F"  # as the kernel prints it
 def number_of(name: str) -> int:
     """The number of a system call."""
     calls = ((number, call(number, MACHINE)) for number in range(512))
-    return next(number for number, one in calls if one is not None and one.name == name)
+    return next(number for number, entry in calls if entry is not None and entry.name == name)
 
 
 @dataclass

@@ -79,7 +79,7 @@ class Stage:
                 process.stdout.close()
 
 
-def seen(pid: int) -> ProcessLook:
+def process_look(pid: int) -> ProcessLook:
     """One look at one process."""
     (process,) = look.processes(job_of(pid)).processes
     return process
@@ -110,5 +110,5 @@ def listening_port(pid: int) -> int:
     """The port that a process listens on."""
     table = tcp_table(Path("/proc"), pid)
     targets = (target for _, target in descriptors("/proc", pid))
-    sockets = [table.of(int(one[8:-1])) for one in targets if one.startswith("socket:[")]
-    return next(one.local[1] for one in sockets if one is not None and one.state == "LISTEN")
+    sockets = [table.of(int(target[8:-1])) for target in targets if target.startswith("socket:[")]
+    return next(end.local[1] for end in sockets if end is not None and end.state == "LISTEN")

@@ -22,7 +22,7 @@ from tests.unit.probes.look.stage import (
     asleep_in,
     job_of,
     listening_port,
-    seen,
+    process_look,
     until,
 )
 
@@ -138,7 +138,7 @@ def test_a_full_disk_of_a_file_that_is_open_for_writing(stage: Stage) -> None:
             """,
             str(point / "checkpoint.pt"),
         )
-        (disk,) = [one for one in look.host(job_of(pid)).disks if one.path == str(point)]
+        (disk,) = [disk for disk in look.host(job_of(pid)).disks if disk.path == str(point)]
     finally:
         stage.end()
         subprocess.run(["umount", str(point)], check=True)
@@ -176,16 +176,16 @@ def test_engines_are_asked_on_their_port_alone(
     port = listening_port(pid)
     command = f"vllm serve --port {port}"
     engine = Member(pid, 1, 0, "server", "vllm", command)
-    (one,) = look.engines(Job("here", (engine, Member(pid, 1, 0, "rank", "r", command))))
-    assert (one.pid, one.url, one.problem) == (pid, f"http://127.0.0.1:{port}", "")
-    assert one.values == {
+    (answer,) = look.engines(Job("here", (engine, Member(pid, 1, 0, "rank", "r", command))))
+    assert (answer.pid, answer.url, answer.problem) == (pid, f"http://127.0.0.1:{port}", "")
+    assert answer.values == {
         "healthy": 1.0,
         "num_requests_running": 5.0,
         "generation_tokens_total": 1500.0,
         "kv_cache_usage": 0.25,
     }
     os.kill(pid, signal.SIGSTOP)
-    until(lambda: seen(pid).state == "T")
+    until(lambda: process_look(pid).state == "T")
     monkeypatch.setattr("grpo_doctor_probes.look.httpengines._AT_MOST_S", 0.2)
     (silent,) = look.engines(Job("here", (engine,)))
     assert silent.values is None

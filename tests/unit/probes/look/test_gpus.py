@@ -48,7 +48,7 @@ def test_numbers_of_another_name_space() -> None:
 
 
 @pytest.mark.parametrize(
-    ("visible", "place", "index"),
+    ("visible", "local_rank", "index"),
     [
         (None, 1, 1),
         (None, 5, None),
@@ -63,8 +63,8 @@ def test_numbers_of_another_name_space() -> None:
         ("MIG-7", 0, None),
     ],
 )
-def test_by_what_a_process_may_use(visible: str | None, place: int, index: int | None) -> None:
-    placement = placed(gpus((), (), ()), Process(7, visible=visible, local_rank=place))
+def test_by_what_a_process_may_use(visible: str | None, local_rank: int, index: int | None) -> None:
+    placement = placed(gpus((), (), ()), Process(7, visible=visible, local_rank=local_rank))
     assert placement == [["7:visible"] if index == number else [] for number in range(3)]
 
 

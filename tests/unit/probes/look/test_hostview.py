@@ -19,7 +19,7 @@ def test_the_kernel_tells_peers_of_unix_sockets() -> None:
         sockets = unix_sockets()
         if not sockets:
             pytest.skip("this kernel or sandbox answers no sock_diag")
-        inodes = [Path(f"/proc/self/fd/{one.fileno()}").stat().st_ino for one in (first, second)]
+        inodes = [Path(f"/proc/self/fd/{end.fileno()}").stat().st_ino for end in (first, second)]
         assert sockets[inodes[0]].peer == inodes[1]
         assert sockets[inodes[1]].peer == inodes[0]
         assert sockets[inodes[0]].unread == 5

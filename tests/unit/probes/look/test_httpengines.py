@@ -64,16 +64,16 @@ def member(role: Role, command: str, pid: int = 0, parent: int = 1) -> Member:
 def test_a_server_without_a_port_in_its_command_is_asked_where_its_clients_are(port: int) -> None:
     commands = ("vllm serve model", "python -m grpo_doctor_trainer.serve --port 0")
     for command in commands:
-        (one,) = engines(Job("here", (member("server", command),)))
-        assert one.url == f"http://127.0.0.1:{port}"
-        assert one.values == {"healthy": 1.0, "num_requests_running": 3.0}
+        (engine,) = engines(Job("here", (member("server", command),)))
+        assert engine.url == f"http://127.0.0.1:{port}"
+        assert engine.values == {"healthy": 1.0, "num_requests_running": 3.0}
 
 
 def test_the_parent_of_an_engine_is_asked(port: int) -> None:
     front = member("server", "python my_server.py")
     core = member("engine", "VLLM::EngineCore", pid=1 << 22, parent=os.getpid())
-    (one,) = engines(Job("here", (front, core)))
-    assert one.url.endswith(f":{port}")
+    (engine,) = engines(Job("here", (front, core)))
+    assert engine.url.endswith(f":{port}")
 
 
 @pytest.mark.usefixtures("port")
@@ -92,10 +92,10 @@ def test_an_engine_that_listens_on_ipv6(host: str, monkeypatch: pytest.MonkeyPat
     threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
     number = server.server_address[1]
     command = f"vllm serve model --port {number}"
-    (one,) = engines(Job("here", (member("server", command),)))
+    (engine,) = engines(Job("here", (member("server", command),)))
     server.shutdown()
     server.server_close()
-    assert (one.url, one.problem) == (f"http://[::1]:{number}", "")
+    assert (engine.url, engine.problem) == (f"http://[::1]:{number}", "")
 
 
 @pytest.mark.usefixtures("port")
@@ -130,10 +130,10 @@ def test_what_an_engine_answers(
 ) -> None:
     monkeypatch.setattr("grpo_doctor_probes.look.httpengines._AT_MOST_S", 60.0)
     monkeypatch.setattr(Answers, "pages", pages)
-    (one,) = engines(Job("here", (member("server", "vllm serve model"),)))
-    assert one.values == values
-    assert one.problem.endswith(problem)
-    assert bool(one.problem) is bool(problem)
+    (engine,) = engines(Job("here", (member("server", "vllm serve model"),)))
+    assert engine.values == values
+    assert engine.problem.endswith(problem)
+    assert bool(engine.problem) is bool(problem)
 
 
 @pytest.mark.usefixtures("port")

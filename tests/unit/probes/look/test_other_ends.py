@@ -40,10 +40,10 @@ def described(*pids: int) -> str:
 def hide(monkeypatch: pytest.MonkeyPatch, pid: int) -> None:
     """Another user's process: its descriptors are not for us."""
 
-    def of_ours(proc: str | os.PathLike[str], one: int) -> object:
-        if one == pid:
+    def of_ours(proc: str | os.PathLike[str], target_pid: int) -> object:
+        if target_pid == pid:
             raise PermissionError
-        return descriptors(proc, one)
+        return descriptors(proc, target_pid)
 
     monkeypatch.setattr("grpo_doctor_probes.look.descriptors.descriptors", of_ours)
 
@@ -475,8 +475,10 @@ def test_memory_that_did_not_answer_in_time_is_not_asked_again(rank: Scene) -> N
     def refuse() -> int:
         raise PermissionError
 
-    one, helper = (Waiting(view, pid, Thread(pid, "x", "S"), is_main=True) for pid in (RANK, OTHER))
-    assert (one.in_memory(refuse, 3), one.in_memory(lambda: 4, 3)) == (3, 4)
-    assert [one.in_memory(never, 3) for _ in range(3)] == [3, 3, 3]
+    waiting, helper = (
+        Waiting(view, pid, Thread(pid, "x", "S"), is_main=True) for pid in (RANK, OTHER)
+    )
+    assert (waiting.in_memory(refuse, 3), waiting.in_memory(lambda: 4, 3)) == (3, 4)
+    assert [waiting.in_memory(never, 3) for _ in range(3)] == [3, 3, 3]
     assert questions == [1]
     assert helper.in_memory(lambda: 4, 3) == 4

@@ -88,8 +88,8 @@ def positions_of(pid: int) -> tuple[Position, ...]:
 def test_a_host_that_spins_is_in_the_driver(made: StandIns) -> None:
     with running(made, SPINS) as pid:
         sampled = positions_of(pid)
-    assert {one.problem for one in sampled} == {""}
-    assert {one.caller for one in sampled} == {"libcuda.so.1"}
+    assert {position.problem for position in sampled} == {""}
+    assert {position.caller for position in sampled} == {"libcuda.so.1"}
     assert spins_in(sampled) is True
 
 
@@ -131,16 +131,16 @@ def test_it_goes_on_and_no_stop_is_long(made: StandIns) -> None:
         before, after = looks(pid)
     assert after.processes[0].cpu_ticks > before.processes[0].cpu_ticks
     assert after.processes[0].state in "RS"
-    assert min(one.pause_ms for one in sampled) < 100.0
+    assert min(position.pause_ms for position in sampled) < 100.0
 
 
 def test_variables_tell_a_loop_from_a_hang(made: StandIns) -> None:
     device_words = [str(made.device), str(made.folder / "devices")]
     with running(made, STEPS) as pid, subprocess.Popen(device_words) as device:
-        moved = {one.digest for one in _digests(pid, apart_s=0.5)}
+        moved = {row.digest for row in _digests(pid, apart_s=0.5)}
         device.kill()
     with running(made, SPINS) as pid:
-        stood = {one.digest for one in _digests(pid, apart_s=0.5)}
+        stood = {row.digest for row in _digests(pid, apart_s=0.5)}
     assert len(moved) > 1
     assert len(stood) == 1
     assert "" not in stood
@@ -151,5 +151,5 @@ def _digests(pid: int, *, apart_s: float) -> list[Locals]:
     for _ in range(3):
         digests += locals_digests([pid], at_most_s=10.0)
         time.sleep(apart_s)
-    assert not any(one.problem for one in digests)
+    assert not any(row.problem for row in digests)
     return digests

@@ -145,7 +145,7 @@ BUSY = ("R", 200)
 def test_the_main_thread_and_the_busiest_others_are_sampled(
     traced: Traced, threads: list[tuple[str, int]], chosen: list[int]
 ) -> None:
-    assert [one.tid for one in sampled(*threads)] == chosen * 3
+    assert [position.tid for position in sampled(*threads)] == chosen * 3
     assert traced.seized == chosen * 3
 
 
@@ -208,7 +208,7 @@ def test_the_end_of_a_stack_is_read_as_far_as_it_goes(
 ) -> None:
     traced.at[PID], traced.stack = IN["libc.so.6"], (0,) * 15 + (OF_CUDA,)
     traced.stack_bytes = readable
-    assert {one.caller for one in sampled(BUSY)} == {caller}
+    assert {position.caller for position in sampled(BUSY)} == {caller}
 
 
 @pytest.mark.parametrize(
@@ -219,7 +219,7 @@ def test_a_function_that_calls_none_returns_by_the_link_register_on_arm(
 ) -> None:
     traced.machine, traced.stack = machine, (OF_CUDA,)
     traced.at[PID] = IN["libc.so.6"]
-    assert {one.caller for one in sampled(BUSY)} == {caller}
+    assert {position.caller for position in sampled(BUSY)} == {caller}
 
 
 def test_on_a_machine_that_nobody_knows_nothing_is_stopped(traced: Traced) -> None:
@@ -255,13 +255,13 @@ def test_a_thread_that_may_not_be_traced_says_why(
     traced: Traced, monkeypatch: pytest.MonkeyPatch, error: OSError, problem: str
 ) -> None:
     traced.refused = error
-    assert [(one.pid, one.tid, one.problem) for one in sampled(BUSY)] == [(PID, PID, problem)]
+    assert [(row.pid, row.tid, row.problem) for row in sampled(BUSY)] == [(PID, PID, problem)]
 
     def refuse(_: int) -> None:
         raise error
 
     monkeypatch.setattr(sys.modules["grpo_doctor_probes.look.positions"], "mapped", refuse)
-    assert [(one.pid, one.tid, one.problem) for one in sampled(BUSY)] == [(PID, PID, problem)]
+    assert [(row.pid, row.tid, row.problem) for row in sampled(BUSY)] == [(PID, PID, problem)]
 
 
 def test_a_thread_that_must_not_be_stopped_is_not(

@@ -30,14 +30,14 @@ THREADS: list[dict[str, Any]] = [
 def play(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     """Puts a script in place of py-spy; returns how often it was run."""
 
-    def place(body: str) -> Any:
+    def install(body: str) -> Any:
         script, runs = tmp_path / "py-spy", tmp_path / "runs"
         script.write_text(f"#!/bin/sh\necho run >> {runs}\n{body}\n")
         script.chmod(0o755)
         monkeypatch.setattr(pyspy, "binary", lambda: str(script))
         return lambda: len(runs.read_text().split())
 
-    return place
+    return install
 
 
 def printing(tmp_path: Path) -> str:
@@ -169,7 +169,7 @@ def test_each_process_gets_what_is_left_of_the_time(monkeypatch: pytest.MonkeyPa
 
     monkeypatch.setattr(pyspy, "dump", dump)
     digests = pyspy.locals_digests([1, 2], at_most_s=60)
-    assert [(one.pid, one.problem) for one in digests] == [(1, "too slow"), (2, "too slow")]
+    assert [(row.pid, row.problem) for row in digests] == [(1, "too slow"), (2, "too slow")]
     assert set(allowed.values()) == {3.0}
     pyspy.locals_digests([3], at_most_s=2)
     assert 0 < allowed[3] <= 2

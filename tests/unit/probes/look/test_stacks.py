@@ -19,7 +19,7 @@ from tests.unit.probes.look.stage import (
     Stage,
     asleep_in,
     job_of,
-    seen,
+    process_look,
     until,
 )
 
@@ -51,7 +51,7 @@ def test_only_what_has_run_is_read_again(stage: Stage, monkeypatch: pytest.Monke
     first = look.stacks([still, moving], at_most_s=20)
 
     def has_moved() -> bool:
-        now, then = seen(moving), before.of(moving)
+        now, then = process_look(moving), before.of(moving)
         return then is not None and now.voluntary > then.voluntary
 
     until(has_moved)
@@ -109,7 +109,7 @@ def test_native_stacks_measure_their_pause(stage: Stage) -> None:
     assert stack.native
     assert any("sleep" in frame.function for frame in stack.threads[0].frames)
     assert 0 < stack.pause_ms < 30_000
-    until(lambda: seen(pid).state == "S")
+    until(lambda: process_look(pid).state == "S")
 
 
 @NEEDS_PYSPY
@@ -117,11 +117,11 @@ def test_a_stopped_process_is_read_but_never_traced(stage: Stage) -> None:
     pid = stage.start(SERVING)
     asleep_in(pid, "nanosleep")
     os.kill(pid, signal.SIGSTOP)
-    until(lambda: seen(pid).state == "T")
+    until(lambda: process_look(pid).state == "T")
     assert look.stacks([pid], at_most_s=20)[0].threads
     (stack,) = look.native_stacks([pid], at_most_s=20)
     assert (stack.threads, stack.problem) == ((), "it is stopped or traced by somebody else")
-    assert seen(pid).state == "T"
+    assert process_look(pid).state == "T"
 
 
 def test_no_time_is_no_stack(stage: Stage) -> None:

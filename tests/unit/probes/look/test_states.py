@@ -15,7 +15,7 @@ from tests.unit.probes.look.stage import (
     Stage,
     asleep_in,
     job_of,
-    seen,
+    process_look,
     until,
 )
 
@@ -29,15 +29,15 @@ def test_a_sleeping_process_last_ran_when_it_fell_asleep(stage: Stage) -> None:
     looked_ns = time.monotonic_ns()
     time.sleep(0.3)  # so that an offset of the clock by less than this would show
     # A look that the machine interrupts between its two clocks is late by as much.
-    until(lambda: seen(pid).threads[0].last_ran_ns - first.last_ran_ns < 50_000_000)
+    until(lambda: process_look(pid).threads[0].last_ran_ns - first.last_ran_ns < 50_000_000)
     assert first.last_ran_ns < looked_ns
 
 
 def test_a_busy_process_ran_just_now(stage: Stage) -> None:
     pid = stage.start(READY + "while True: pass")
-    before = seen(pid)
-    until(lambda: seen(pid).cpu_ticks > before.cpu_ticks)
-    process = seen(pid)
+    before = process_look(pid)
+    until(lambda: process_look(pid).cpu_ticks > before.cpu_ticks)
+    process = process_look(pid)
     assert process.state == "R"
     tick_ns = 10**9 // os.sysconf("SC_CLK_TCK")
     assert before.at_ns - tick_ns < process.threads[0].last_ran_ns < time.monotonic_ns() + tick_ns
@@ -46,21 +46,21 @@ def test_a_busy_process_ran_just_now(stage: Stage) -> None:
 def test_a_stopped_process(stage: Stage) -> None:
     pid = stage.start(READY + "time.sleep(60)")
     os.kill(pid, signal.SIGSTOP)
-    until(lambda: seen(pid).state == "T")
+    until(lambda: process_look(pid).state == "T")
     assert look.blocked(job_of(pid), look.processes(job_of(pid))) == ()
 
 
 def test_a_zombie_has_an_exit_code_and_what_is_gone_is_gone() -> None:
     child = subprocess.Popen([sys.executable, "-c", "import os; os.kill(os.getpid(), 9)"])
-    until(lambda: seen(child.pid).state == "Z")
-    process = seen(child.pid)
+    until(lambda: process_look(child.pid).state == "Z")
+    process = process_look(child.pid)
     assert process.exit_code is not None
     assert os.waitstatus_to_exitcode(process.exit_code) == -9
     assert look.blocked(job_of(child.pid), look.processes(job_of(child.pid))) == ()
     (stack,) = look.stacks([child.pid], at_most_s=5)
     assert (stack.threads, stack.problem) == ((), "it has ended")
     assert child.wait() == -9
-    assert seen(child.pid).state == "X"
+    assert process_look(child.pid).state == "X"
     assert look.limits(job_of(child.pid)) == ()
 
 

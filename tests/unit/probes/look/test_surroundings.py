@@ -148,7 +148,7 @@ def test_spans_that_are_open_now(recording: Recorded) -> None:
     job = Job(me().host, me().members, run_dir=str(recording.run_dir))
     with phase("rollout"):
         spans = open_spans(job)
-        assert [(one.pid, one.name, one.collective) for one in spans] == [
+        assert [(span.pid, span.name, span.collective) for span in spans] == [
             (os.getpid(), "rollout", False)
         ]
         assert 0 <= spans[0].age_s < 60
@@ -195,4 +195,4 @@ def test_spans_of_a_job_that_knows_itself_by_other_numbers(
     job = Job("here", members, run_dir=str(recording.run_dir))
     with phase("reward"):
         spans = open_spans(job, numbered(tmp_path / "proc", own))
-    assert [one.pid for one in spans] == ([] if shown_pid is None else [shown_pid])
+    assert [span.pid for span in spans] == ([] if shown_pid is None else [shown_pid])

@@ -48,7 +48,7 @@ def process(code: str, path: Path) -> Iterator[int]:
 
 def rows(pid: int) -> list[Blocked]:
     job = Job("here", (Member(pid, os.getpid(), 0, "rank", "python", "python"),))
-    return [one for one in blocked(job, processes(job)) if one.kind == "file-lock"]
+    return [row for row in blocked(job, processes(job)) if row.kind == "file-lock"]
 
 
 def test_the_holder_of_a_lock_file_by_its_path(tmp_path: Path) -> None:
@@ -74,7 +74,7 @@ def test_an_open_file_that_another_process_has_locked(tmp_path: Path) -> None:
         deadline = time.monotonic() + 10
         while not (blocked := rows(waiter)) and time.monotonic() < deadline:
             time.sleep(0.02)  # it is awake between two sleeps now and then
-    assert [(one.target, one.peers) for one in blocked] == [(str(path), (holder,))]
+    assert [(row.target, row.peers) for row in blocked] == [(str(path), (holder,))]
 
 
 def test_who_merely_sleeps_with_a_file_of_its_own_waits_for_no_lock(tmp_path: Path) -> None:

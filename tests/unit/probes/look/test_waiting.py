@@ -13,7 +13,7 @@ from tests.unit.probes.look.stage import (
     asleep_in,
     job_of,
     main_rows,
-    seen,
+    process_look,
     until,
 )
 
@@ -69,7 +69,7 @@ def test_a_sleep_that_was_stopped_and_continued_is_still_a_sleep(stage: Stage) -
     pid = stage.start(READY + "time.sleep(60)")
     asleep_in(pid, "nanosleep")
     os.kill(pid, signal.SIGSTOP)
-    until(lambda: seen(pid).state == "T")
+    until(lambda: process_look(pid).state == "T")
     os.kill(pid, signal.SIGCONT)
     (row,) = main_rows(pid, "nanosleep")
     assert row.kind == "sleep"
@@ -92,7 +92,9 @@ def test_helper_threads_are_told_where_they_wait_for_others(stage: Stage) -> Non
     def all_sleep() -> bool:
         looks[:] = [look.processes(job_of(pid))]
         threads = looks[0].processes[0].threads
-        return len(threads) == 4 and all(one.state == "S" and one.syscall >= 0 for one in threads)
+        return len(threads) == 4 and all(
+            thread.state == "S" and thread.syscall >= 0 for thread in threads
+        )
 
     until(all_sleep)
     rows = look.blocked(job_of(pid), looks[0])
@@ -132,7 +134,7 @@ def test_a_lock_that_a_dead_process_left_to_its_child(stage: Stage) -> None:
         """,
         path,
     )
-    until(lambda: seen(parent).state in "ZX")
+    until(lambda: process_look(parent).state in "ZX")
     stage.started[-1].wait(20)
     waiter = stage.start(
         READY + "import fcntl; f = open(sys.argv[1]); fcntl.flock(f, fcntl.LOCK_EX)", path

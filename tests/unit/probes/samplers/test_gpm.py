@@ -34,7 +34,7 @@ class FakeNvml(Nvml):
             return SimpleNamespace(isSupportedDevice=self.supported)
         return len(self.calls)
 
-    def named(self, function: str) -> list[tuple[Any, ...]]:
+    def calls_of(self, function: str) -> list[tuple[Any, ...]]:
         return [arguments for name, arguments in self.calls if name == function]
 
 
@@ -51,15 +51,15 @@ def test_means_come_from_the_second_call_on_and_never_twice_in_110_ms(
     assert pair.read() == {}
     now[0] += gpm.MIN_INTERVAL_NS - 1
     assert pair.read() == {}
-    assert not nvml.named("nvmlGpmMetricsGet")
+    assert not nvml.calls_of("nvmlGpmMetricsGet")
     now[0] += 1
     assert list(pair.read().values()) == [30.0, None]
     assert [track.name for track in pair.tracks] == ["gpu.sm_active", "gpu.tensor_active"]
-    assert nvml.named("nvmlGpmQueryDeviceSupport") == [("whole",)]
-    assert all(arguments[0] == "whole" for arguments in nvml.named("nvmlGpmSampleGet"))
+    assert nvml.calls_of("nvmlGpmQueryDeviceSupport") == [("whole",)]
+    assert all(arguments[0] == "whole" for arguments in nvml.calls_of("nvmlGpmSampleGet"))
     pair.close()
     pair.close()
-    assert len(nvml.named("nvmlGpmSampleFree")) == 2
+    assert len(nvml.calls_of("nvmlGpmSampleFree")) == 2
 
 
 def test_an_instance_is_asked_through_its_gpu() -> None:
@@ -67,8 +67,10 @@ def test_an_instance_is_asked_through_its_gpu() -> None:
     part = Device("part", "MIG-a", 0, "H100", parent="GPU-a", parent_handle="whole", gpu_instance=7)
     pair = gpm.Gpm(nvml, part)
     pair.read()
-    assert nvml.named("nvmlGpmQueryDeviceSupport") == [("whole",)]
-    assert [arguments[:2] for arguments in nvml.named("nvmlGpmMigSampleGet")] == [("whole", 7)] * 2
+    assert nvml.calls_of("nvmlGpmQueryDeviceSupport") == [("whole",)]
+    assert [arguments[:2] for arguments in nvml.calls_of("nvmlGpmMigSampleGet")] == [
+        ("whole", 7)
+    ] * 2
     assert {track.gpu for track in pair.tracks} == {"MIG-a"}
 
 
@@ -78,4 +80,4 @@ def test_an_older_device_and_a_refused_sample_are_no_pair() -> None:
     nvml = FakeNvml(refuses="nvmlGpmSampleGet")
     with pytest.raises(NvmlError, match="refused"):
         gpm.Gpm(nvml, DEVICE)
-    assert len(nvml.named("nvmlGpmSampleFree")) == 2
+    assert len(nvml.calls_of("nvmlGpmSampleFree")) == 2

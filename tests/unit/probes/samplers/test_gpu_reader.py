@@ -33,11 +33,11 @@ class Host(FakeNvml):
         self.parts: list[Device] = []
         self.gone: set[int] = set()
         self.reopened = self.closed = 0
-        self.asked: list[tuple[str, Any]] = []
+        self.requests: list[tuple[str, Any]] = []
 
     def call(self, function: str, *arguments: Any) -> Any:
         handle = arguments[0] if arguments else None
-        self.asked.append((function, handle))
+        self.requests.append((function, handle))
         if handle in self.gone:
             raise LOST
         if function == UTIL:
@@ -173,10 +173,10 @@ def test_a_lost_gpu_is_tried_each_second_and_the_other_goes_on(
     assert power(reading) == {"GPU-0": 300.0, "GPU-1": 300.0}
     assert host.reopened == 0
     # Its slow numbers still come once a second, and those of the other one as well.
-    host.asked.clear()
+    host.requests.clear()
     for tick in range(10):
         reads.read(4 * S + tick * S // 10)
-    slow = [handle for function, handle in host.asked if function.endswith("PcieThroughput")]
+    slow = [handle for function, handle in host.requests if function.endswith("PcieThroughput")]
     assert sorted(slow) == [0, 0, 1, 1]
 
 

@@ -22,12 +22,12 @@ class FakeChild:
         if FakeChild.answers and isinstance(FakeChild.answers[0], OSError):
             raise FakeChild.answers.pop(0)  # type: ignore[misc]
         self.arguments, self.left = arguments, False
-        self.asked: list[str] = []
+        self.requests: list[str] = []
         self.waits: list[float] = []
         FakeChild.started.append(self)
 
     def ask(self, line: str) -> None:
-        self.asked.append(line)
+        self.requests.append(line)
 
     def line(self, at_most_s: float) -> str | None:
         self.waits.append(at_most_s)
@@ -72,7 +72,7 @@ def test_each_reading_asks_once_and_takes_the_answer(clock: Clock) -> None:
     assert [asking.read(7).values, asking.read(8).values] == [{UTIL: 40.0}, {UTIL: 41.0}]
     (child,) = FakeChild.started
     assert child.arguments == ("CUDA_VISIBLE_DEVICES=1",)
-    assert (child.asked, child.waits) == (["7", "8"], [0.2, 0.2])
+    assert (child.requests, child.waits) == (["7", "8"], [0.2, 0.2])
     asking.close()
     assert child.left
     asking.close()
@@ -88,7 +88,7 @@ def test_silence_is_told_after_three_seconds_and_ends_with_an_answer(clock: Cloc
         reading = asking.read(2)
         readings.append((reading.notes, reading.values))
     (child,) = FakeChild.started
-    assert child.asked == ["1", "2"]
+    assert child.requests == ["1", "2"]
     assert child.waits == [0.2, 0.2, 0.0, 0.0, 0.0, 0.0]
     assert readings[0] == readings[1] == readings[3] == ([], {})
     ((note,), values) = readings[2]

@@ -84,19 +84,19 @@ def test_a_job_that_has_gone_gives_nothing(tmp_path: Path) -> None:
 
 
 def test_two_ranks_on_one_processor_wait_for_it(tmp_path: Path) -> None:
-    one, second = start(0), start(1)
-    with one, second:
+    first, second = start(0), start(1)
+    with first, second:
         alone = min(os.sched_getaffinity(0))
-        for process in (one, second):
+        for process in (first, second):
             os.sched_setaffinity(process.pid, {alone})
         sampler = RankSampler(os.getpid(), run_dir=tmp_path, host="a")
         begun_ns = time.monotonic_ns()
         sampler.read(begun_ns)
-        for process in (one, second):  # both burn half a second at once
+        for process in (first, second):  # both burn half a second at once
             assert process.stdin is not None
             process.stdin.write("\n")
             process.stdin.flush()
-        for process in (one, second):
+        for process in (first, second):
             assert process.stdout is not None
             process.stdout.readline()
         values = sampler.read(time.monotonic_ns()).values
@@ -106,7 +106,7 @@ def test_two_ranks_on_one_processor_wait_for_it(tmp_path: Path) -> None:
         assert sum(wait or 0 for wait in waits) >= 50
         assert [v for t, v in values.items() if t.name == "rank.processors"] == [1, 1]
         sampler.close()
-        for process in (one, second):
+        for process in (first, second):
             process.communicate("")
 
 

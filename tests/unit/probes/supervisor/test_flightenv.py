@@ -55,7 +55,7 @@ def test_a_user_who_wants_no_dumps_gets_none(
     tmp_path: Path, version: tuple[int, int], name: str
 ) -> None:
     added = flight_variables({name: "0"}, tmp_path, version, gpus=8)
-    assert not any("ON_TIMEOUT" in one for one in added)
+    assert not any("ON_TIMEOUT" in variable for variable in added)
 
 
 @pytest.mark.parametrize("version", [(2, 6), (2, 9), (2, 13), (2, 15), None])

@@ -330,7 +330,7 @@ class Log:
         monkeypatch.setattr(liveline, "time", times)
         self.line = LiveLine(stream)
 
-    def said(self, *seconds: float) -> list[float]:
+    def line_times(self, *seconds: float) -> list[float]:
         """At which of these moments it says something."""
         times = []
         for second in seconds:
@@ -345,7 +345,7 @@ class Log:
 def test_in_a_log_there_is_a_line_every_half_minute(monkeypatch: pytest.MonkeyPatch) -> None:
     stream = io.StringIO()
     log = Log(monkeypatch, stream)
-    assert log.said(0, 29.5, 30, 30.5, 59.5, 60, 95, 124.5, 125) == [30, 60, 95, 125]
+    assert log.line_times(0, 29.5, 30, 30.5, 59.5, 60, 95, 124.5, 125) == [30, 60, 95, 125]
     assert stream.getvalue().splitlines()[1] == (
         "grpo-doctor 1:00 · waiting for the first rank to report"
     )
@@ -357,7 +357,7 @@ def test_a_terminal_that_can_do_nothing_is_a_log(monkeypatch: pytest.MonkeyPatch
     stream = io.StringIO()
     monkeypatch.setattr(stream, "isatty", lambda: True)
     monkeypatch.setenv("TERM", "dumb")
-    assert Log(monkeypatch, stream).said(0, 30) == [30]
+    assert Log(monkeypatch, stream).line_times(0, 30) == [30]
 
 
 def test_where_nothing_can_be_written_any_more_it_is_not_tried_again(
@@ -371,7 +371,7 @@ def test_where_nothing_can_be_written_any_more_it_is_not_tried_again(
 
     log = Log(monkeypatch, io.StringIO())
     monkeypatch.setattr(log.line._outlet, "write", fail)
-    assert log.said(0, 30, 60, 90) == []
+    assert log.line_times(0, 30, 60, 90) == []
     assert len(tried) == 1
     closed = io.StringIO()
     closed.close()

@@ -102,7 +102,7 @@ def test_a_helper_is_watched_once_it_has_lived_for_a_scan(host: Host) -> None:
     host.add(41, SECOND, "cat", name="cat")
     host.scan()
     helpers = [subject for subject in host.watch.subjects if subject.rank is None]
-    assert [(one.pid, one.role, one.serves) for one in helpers] == [
+    assert [(helper.pid, helper.role, helper.serves) for helper in helpers] == [
         (ENGINE, "the rollout engine of rank 0", True),
         (40, "a helper (gcc)", False),
     ]

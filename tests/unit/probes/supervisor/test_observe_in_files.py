@@ -92,7 +92,7 @@ def test_a_silence_of_more_than_three_seconds_is_an_example(
 ) -> None:
     job.runs(10)
     job.runs(10 + silent_s)
-    assert [one for one in job.lengths.taught if one[0] == SILENT] == taught
+    assert [example for example in job.lengths.taught if example[0] == SILENT] == taught
 
 
 def test_a_time_without_sleep_is_an_example(job: Job) -> None:

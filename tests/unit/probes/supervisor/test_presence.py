@@ -61,7 +61,7 @@ def test_a_phase_during_which_we_were_away_is_no_example(
         job.tick(AWAY_S)
         job.begin_anew(1)
     job.tick()
-    assert not job.asked()
+    assert not job.is_looking()
     assert job.lengths.limit_s("reward", first=False) == FLOOR_S
 
 
@@ -104,7 +104,7 @@ def test_a_stuck_job_has_not_moved_because_we_were_away(tmp_path: Path) -> None:
     job.get_stuck()
     job.tick(AWAY_S)
     job.stand(60)
-    assert not job.said
+    assert not job.messages
     assert len(job.hangs) == 1
 
 

@@ -103,8 +103,8 @@ def test_all_must_have_moved_and_need_not_do_so_at_once() -> None:
     earlier = at(ASKED_S, stands(1), stands(2), p1=did(), p2=did())
     judged = at(JUDGED_S, stands(1), stands(2), p1=did(), p2=did())
     ranks = stuck(earlier, judged)
-    one = at(106, stands(1, since_s=106), stands(2), p1=did(ran_ms=50), p2=did())
-    assert ranks.fate(one, ()) == "still"
+    halfway = at(106, stands(1, since_s=106), stands(2), p1=did(ran_ms=50), p2=did())
+    assert ranks.fate(halfway, ()) == "still"
     now = at(107, stands(1, since_s=106), stands(2), p1=did(ran_ms=50), p2=did(ran_ms=50))
     assert ranks.fate(now, ()) == "moved"
 

@@ -33,7 +33,7 @@ def test_a_stuck_rank_is_asked_about_once_and_its_bundle_is_kept(tmp_path: Path)
     assert (tmp_path / "hangs/0/evidence").exists()
     for _ in range(400):
         job.tick()
-    assert not job.asked()
+    assert not job.is_looking()
     assert len(job.hangs) == 1
 
 
@@ -49,7 +49,7 @@ def test_a_wrong_suspicion_is_said_at_most_once_and_doubles_the_limit(
     assert 2 * FLOOR_S < job.until_asked(120) <= 2 * FLOOR_S + 3
     job.answer()
     assert 4 * FLOOR_S < job.until_asked(300) <= 4 * FLOOR_S + 6
-    assert len(job.said) == lines
+    assert len(job.messages) == lines
     assert not job.hangs
 
 
@@ -57,13 +57,13 @@ def test_who_waits_for_a_slow_rank_is_not_asked_about_in_its_place(tmp_path: Pat
     job = Watched(tmp_path, "slow")
     job.get_going()
     job.inside[0] = [span("all_gather", job.now_s, layout.COLLECTIVE)]
-    while not job.asked():
+    while not job.is_looking():
         job.tick()
     job.answer()
     for _ in range(40):
         job.tick()
-        assert not job.asked()
-    assert len(job.said) == 1
+        assert not job.is_looking()
+    assert len(job.messages) == 1
 
 
 def test_a_look_that_cannot_tell_is_repeated_later_and_later(tmp_path: Path) -> None:
@@ -75,8 +75,8 @@ def test_a_look_that_cannot_tell_is_repeated_later_and_later(tmp_path: Path) -> 
         job.answer()
     waits = [later - sooner for sooner, later in pairwise(ages)]
     assert waits == pytest.approx([RETRY_S, 2 * RETRY_S, 4 * RETRY_S], abs=1.5)
-    assert len(job.said) == 1
-    assert "no reason found yet" in job.said[0]
+    assert len(job.messages) == 1
+    assert "no reason found yet" in job.messages[0]
 
 
 def test_when_it_was_first_looked_at_is_kept_over_looks_that_could_not_tell(
@@ -99,9 +99,9 @@ def test_without_the_right_to_look_it_is_said_once_and_given_up(tmp_path: Path) 
     job.until_asked(60)
     job.answer()
     job.stand(1000)
-    assert not job.asked()
-    assert len(job.said) == 1
-    assert job.said[0].endswith("Rank 1 sleeps.")
+    assert not job.is_looking()
+    assert len(job.messages) == 1
+    assert job.messages[0].endswith("Rank 1 sleeps.")
 
 
 def test_looks_that_crash_are_said_three_times_and_tried_on(tmp_path: Path) -> None:
@@ -111,8 +111,8 @@ def test_looks_that_crash_are_said_three_times_and_tried_on(tmp_path: Path) -> N
     for _ in range(5):
         job.until_asked(2 * MOST_RETRY_S)
         job.answer()
-    assert len(job.said) == 3
-    assert job.said[-1].endswith("it is tried again, without a word")
+    assert len(job.messages) == 3
+    assert job.messages[-1].endswith("it is tried again, without a word")
     job.watchdog._command = commanded("stuck", "", 3)
     job.until_asked(2 * MOST_RETRY_S)
     job.answer()
@@ -124,7 +124,7 @@ def test_a_job_that_ends_meanwhile_is_no_hang(tmp_path: Path) -> None:
     job.get_going()
     job.until_asked(60)
     job.answer()
-    assert (job.said, job.hangs) == ([], [])
+    assert (job.messages, job.hangs) == ([], [])
 
 
 def test_a_verdict_on_a_rank_that_has_moved_on_is_dropped(tmp_path: Path) -> None:
@@ -133,7 +133,7 @@ def test_a_verdict_on_a_rank_that_has_moved_on_is_dropped(tmp_path: Path) -> Non
     job.until_asked(60)
     job.begin_anew(1)
     job.tick()
-    if job.asked():
+    if job.is_looking():
         job.answer()
     assert not job.hangs
 
@@ -144,7 +144,7 @@ def test_a_healthy_job_is_never_asked_about(tmp_path: Path) -> None:
         job.tick()
         job.begin_anew(0)
         job.begin_anew(1)
-        assert not job.asked()
+        assert not job.is_looking()
     assert not (tmp_path / "hangs").exists()
 
 
@@ -169,7 +169,7 @@ def test_a_job_that_was_told_to_end_is_left_alone(tmp_path: Path) -> None:
     job.watchdog.rest()
     job.watchdog.rest()
     assert look.inquiry._process.returncode is not None
-    assert not job.asked()
+    assert not job.is_looking()
     assert not list((tmp_path / "hangs").iterdir())
     job.until_asked(60)  # it did not obey
     job.answer()
@@ -208,4 +208,4 @@ def test_a_document_of_another_form_is_no_verdict(tmp_path: Path) -> None:
         job.until_asked(60)
         job.answer()
         assert not job.hangs
-        assert "failed" in job.said[0]
+        assert "failed" in job.messages[0]

@@ -20,7 +20,7 @@ def test_a_job_that_moves_again_is_said_to_and_its_hang_is_not_learned(tmp_path:
     job.stand(1000)
     job.begin_anew(1)
     job.outlive()
-    assert job.said == ["the job moves again"]
+    assert job.messages == ["the job moves again"]
     assert job.lengths.limit_s("reward", first=False) == FLOOR_S
     job.until_asked(60)
     job.answer()
@@ -35,7 +35,7 @@ def test_a_second_hang_is_told_although_nobody_looked_at_the_recovery(tmp_path: 
     job.now_s += 3
     job.begun[1] = job.now_s - 1.5  # it went through all its phases, to the same one
     job.outlive()
-    assert job.said == ["the job moves again"]
+    assert job.messages == ["the job moves again"]
     assert job.until_asked(60) <= FLOOR_S + 3
     job.answer()
     assert [hang.answer.folder.name for hang in job.hangs] == ["0", "1"]
@@ -49,7 +49,7 @@ def test_ranks_that_torch_ends_do_not_move_again(tmp_path: Path) -> None:
     job.end(1, 15)
     for _ in range(4):
         job.tick()
-    assert job.said == []
+    assert job.messages == []
     assert len(job.hangs) == 1
 
 
@@ -58,18 +58,18 @@ def test_a_hang_is_over_when_its_culprit_has_moved_whoever_was_suspected(tmp_pat
     job = Watched(tmp_path, "stuck", code=3)
     job.watchdog._command = commanded("stuck", "", 3, culprits=(0,))
     job.get_going()
-    while not job.asked():  # rank 0 waits; rank 1 is late and suspected
+    while not job.is_looking():  # rank 0 waits; rank 1 is late and suspected
         job.inside[0] = [span("all_gather", job.begun[0], layout.COLLECTIVE)]
         job.tick()
     job.answer()
     assert job.hangs[0].suspicion.ranks == (1,)
     job.begin_anew(1)
     job.outlive()
-    assert job.said == []
+    assert job.messages == []
     job.begin_anew(0)
     job.inside.clear()
     job.outlive()
-    assert job.said == ["the job moves again"]
+    assert job.messages == ["the job moves again"]
 
 
 def test_a_rank_that_is_killed_while_the_job_hangs_is_news(tmp_path: Path) -> None:
@@ -77,27 +77,27 @@ def test_a_rank_that_is_killed_while_the_job_hangs_is_news(tmp_path: Path) -> No
     job.get_stuck()
     job.watchdog._command = commanded("dead", "rank-dead", 3)
     job.end(1, 9)
-    while not job.asked():
+    while not job.is_looking():
         job.begin_anew(0)
         job.tick()
     job.answer()
     assert [hang.answer.state for hang in job.hangs] == ["stuck", "dead"]
-    assert job.said == []
+    assert job.messages == []
 
 
 def test_a_second_look_is_taken_a_minute_later_and_says_what_it_saw(tmp_path: Path) -> None:
     job = Watched(tmp_path, "stuck", code=3)
     job.watchdog.look_again = True
     job.get_stuck()
-    while not job.asked():
+    while not job.is_looking():
         job.tick()
     assert job.now_s * S - job.hangs[0].at_ns > AGAIN_NS
     job.answer()
-    assert job.said == ["a minute later: Rank 1 sleeps."]
+    assert job.messages == ["a minute later: Rank 1 sleeps."]
     assert (tmp_path / "hangs/0-again/evidence").exists()
     for _ in range(400):
         job.tick()
-    assert not job.asked()
+    assert not job.is_looking()
     assert len(job.hangs) == 1
 
 
@@ -106,14 +106,14 @@ def test_a_second_look_at_a_job_that_moves_meanwhile_is_dropped(tmp_path: Path) 
     job.watchdog.look_again = True
     job.get_stuck()
     job.watchdog._command = (sys.executable, "-c", "import time; time.sleep(600)")
-    while not job.asked():
+    while not job.is_looking():
         job.tick()
     look = job.watchdog._look
     assert look is not None
     job.begin_anew(1)
     job.outlive()
-    assert job.said == ["the job moves again"]
+    assert job.messages == ["the job moves again"]
     look.inquiry.cancel()
     job.answer()
-    assert job.said == ["the job moves again"]
+    assert job.messages == ["the job moves again"]
     assert not (tmp_path / "hangs/0-again").exists()

@@ -42,7 +42,7 @@ def test_a_look_is_given_its_time_at_the_end(
     assert [hang.answer.state for hang in job.hangs] == [state] * is_told
     assert [hang.suspicion.ranks for hang in job.hangs] == [(1,)] * is_told
     assert (tmp_path / "hangs/0").exists() is is_told
-    assert not job.asked()
+    assert not job.is_looking()
 
 
 def test_a_look_that_does_not_answer_in_its_time_is_ended(tmp_path: Path) -> None:
@@ -69,8 +69,8 @@ def stuck(tmp_path: Path) -> Watched:
     job.watchdog.look_again = True
     job.watchdog._command = saying("stuck")
     job.get_stuck()
-    assert not job.asked()
-    while not job.asked():
+    assert not job.is_looking()
+    while not job.is_looking():
         job.tick(5)
     assert job.now_s * S - job.hangs[0].at_ns == AGAIN_NS + 5 * S
     return job
@@ -78,19 +78,19 @@ def stuck(tmp_path: Path) -> Watched:
 
 def test_a_second_look_is_not_waited_for_at_the_end(stuck: Watched) -> None:
     stuck.watchdog.close(wait_s=60)
-    assert (len(stuck.hangs), stuck.said) == (1, [])
+    assert (len(stuck.hangs), stuck.messages) == (1, [])
     assert not (stuck.folder / "hangs/0-again").exists()
 
 
 def test_a_second_look_that_was_broken_off_is_taken_later(stuck: Watched) -> None:
     stuck.watchdog.rest()
-    assert not stuck.asked()
+    assert not stuck.is_looking()
     stuck.tick()
-    assert stuck.asked()
+    assert stuck.is_looking()
     stuck.answer()
     stuck.stand(10)
-    assert not stuck.asked()
-    assert stuck.said == ["a minute later: Rank 1 sleeps."]
+    assert not stuck.is_looking()
+    assert stuck.messages == ["a minute later: Rank 1 sleeps."]
 
 
 class Seen:
@@ -128,7 +128,7 @@ def test_a_rank_that_never_sleeps_is_one_suspicion_though_looks_wake_it(tmp_path
     job.watchdog._command = saying("slow", "unknown")
     asked_s: list[float] = []
     for _ in range(4):
-        while not job.asked():
+        while not job.is_looking():
             job.tick(2.5)
         asked_s.append(job.now_s)
         job.answer()
@@ -136,4 +136,4 @@ def test_a_rank_that_never_sleeps_is_one_suspicion_though_looks_wake_it(tmp_path
     assert asked_s[0] == 1000 + FIRST_S + 2.5
     waits = [later - sooner for sooner, later in pairwise(asked_s)]
     assert waits == [RETRY_S, 2 * RETRY_S, 4 * RETRY_S]
-    assert len(job.said) == 1
+    assert len(job.messages) == 1

@@ -42,7 +42,7 @@ class Watched:
 
     def __init__(self, folder: Path, state: str, *, cause: str = "", code: int = 0) -> None:
         self.folder, self.lengths = folder, Lengths(timeout_s=1e6)
-        self.said: list[str] = []
+        self.messages: list[str] = []
         self.hangs: list[Hang] = []
         self.now_s = 1000.0
         self.begun = {0: 999.0, 1: 999.0}
@@ -52,7 +52,7 @@ class Watched:
         self.watchdog = Watchdog(
             folder,
             self.lengths,
-            say=self.said.append,
+            say=self.messages.append,
             on_hang=self.hangs.append,
             command=commanded(state, cause, code),
         )
@@ -95,7 +95,7 @@ class Watched:
         for _ in range(round(2 * seconds)):
             self.tick()
 
-    def asked(self) -> bool:
+    def is_looking(self) -> bool:
         """Whether a look is under way."""
         return self.watchdog._look is not None
 
@@ -121,7 +121,7 @@ class Watched:
     def until_asked(self, within_s: float) -> float:
         """Ticks on, rank 0 moving, until a look begins; the age of rank 1's phase then."""
         end_s = self.now_s + within_s
-        while not self.asked():
+        while not self.is_looking():
             assert self.now_s < end_s, "it was never looked at"
             self.begin_anew(0)
             self.tick()

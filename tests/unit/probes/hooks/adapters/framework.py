@@ -45,11 +45,11 @@ class Job:
         return self.recording.header.errors
 
     @property
-    def said(self) -> dict[str, Any] | None:
+    def facts(self) -> dict[str, Any] | None:
         """What it said of itself; None for nothing."""
         path = self.folder / "job.json"
-        said: dict[str, Any] | None = json.loads(path.read_text()) if path.exists() else None
-        return said
+        content: dict[str, Any] | None = json.loads(path.read_text()) if path.exists() else None
+        return content
 
     @property
     def metrics(self) -> list[tuple[int, dict[str, float]]]:

@@ -113,7 +113,7 @@ def test_what_is_no_controller_has_no_steps(
     monkeypatch.setattr(ROLE, "_name", "rollout-loop")
     trainer.fit(lambda: two_steps(trainer))
     assert job.steps == []
-    assert job.said is None
+    assert job.facts is None
 
 
 @pytest.mark.parametrize(
@@ -177,8 +177,8 @@ def test_the_run_has_as_many_ranks_as_its_actor(
 ) -> None:
     trainer.strategy.args = Namespace(**settings)
     trainer.fit(lambda: None)
-    assert job.said is not None
-    assert (job.said["framework"], job.said["world_size"], job.errors) == ("openrlhf", world, 0)
+    assert job.facts is not None
+    assert (job.facts["framework"], job.facts["world_size"], job.errors) == ("openrlhf", world, 0)
 
 
 def test_settings_are_flat_and_what_is_switched_off_is_left_out() -> None:

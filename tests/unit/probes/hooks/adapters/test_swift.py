@@ -176,7 +176,7 @@ def test_the_first_rank_describes_the_run_and_writes_its_metrics(
         monkeypatch.setenv("RANK", rank)
     assert megatron.train() == "trained"
     megatron.on_log({"loss": 0.5, "n_steps": 1})
-    assert (job.said is not None) is first
+    assert (job.facts is not None) is first
     assert job.metrics == ([(6, {"loss": 0.5})] if first else [])
 
 
@@ -233,8 +233,8 @@ def test_a_driver_has_steps_until_the_last_iteration(
     assert (job.steps, job.errors) == (steps, 0)
     assert lengths == steps[: len(results)]
     assert ROLE.of_this_process() == "driver"
-    assert job.said is not None
-    assert job.said["world_size"] == 4
+    assert job.facts is not None
+    assert job.facts["world_size"] == 4
 
 
 def test_the_loader_of_a_driver_is_timed(job: Job) -> None:

@@ -60,8 +60,8 @@ def test_steps_are_counted_from_the_one_that_comes(job: Job, trainer: Any) -> No
     assert (job.steps, job.errors) == ([1, 2, 3], 0)
     assert job.spans == ["dataload", "train"] * 3
     assert job.metrics == [(number, {"loss": 0.5}) for number in (1, 2, 3)]
-    assert job.said is not None
-    assert job.said["config"] == {"lr": 1}
+    assert job.facts is not None
+    assert job.facts["config"] == {"lr": 1}
 
 
 def test_the_last_step_ends_before_what_comes_after_training(job: Job, trainer: Any) -> None:
@@ -73,7 +73,7 @@ def test_the_last_step_ends_before_what_comes_after_training(job: Job, trainer: 
 
 def test_metrics_are_of_the_first_process(job: Job, trainer: Any) -> None:
     trainer(zero=False).train()
-    assert (job.metrics, job.said) == ([], None)
+    assert (job.metrics, job.facts) == ([], None)
 
 
 def test_seconds_are_logged_with_the_steps_and_not_with_an_evaluation(

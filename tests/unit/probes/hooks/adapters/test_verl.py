@@ -175,7 +175,7 @@ def test_a_run_is_described_by_the_settings_of_its_logger(
     arguments = ("p", "e", "console")
     made = tracking(*arguments, config=config) if by_name else tracking(*arguments, config)
     assert made.config == config
-    assert (job.said and job.said["world_size"]) == world
+    assert (job.facts and job.facts["world_size"]) == world
     assert ROLE.of_this_process() == (None if world is None else "driver")
     assert job.errors == 0
 
@@ -183,7 +183,7 @@ def test_a_run_is_described_by_the_settings_of_its_logger(
 def test_a_logger_without_settings_says_nothing(job: Job) -> None:
     for arguments in (("p", "e"), ("p", "e", "console")):
         hooked("verl.utils.tracking", TRACKING).Tracking(*arguments)
-    assert (job.said, job.errors) == (None, 0)
+    assert (job.facts, job.errors) == (None, 0)
 
 
 @pytest.mark.parametrize("role", ["driver", "actor", None])
