@@ -44,7 +44,7 @@ class LLMEngine:
         self.arguments = arguments
         self.loggers = [factory(SimpleNamespace(), 0) for factory in loggers]
         self.requests: dict[str, tuple[dict[str, Any], SamplingParams]] = {}
-        self.asked: list[tuple[dict[str, Any], SamplingParams]] = []
+        self.history: list[tuple[dict[str, Any], SamplingParams]] = []
         self.calls: list[str] = []
         self.engine_core = SimpleNamespace(shutdown=lambda: self.calls.append("shutdown"))
         text = SimpleNamespace(vocab_size=300, hidden_size=128, num_hidden_layers=1)
@@ -69,7 +69,7 @@ class LLMEngine:
         if prompt.get("prompt_token_ids") == [0]:
             raise ValueError("token 0")
         self.requests[key] = (prompt, sampling)
-        self.asked.append((prompt, sampling))
+        self.history.append((prompt, sampling))
 
     def has_unfinished_requests(self) -> bool:
         return bool(self.requests)

@@ -37,7 +37,7 @@ def test_a_completion_is_asked_for_with_the_trainers_sampling(config: ServeConfi
     assert vllm.arguments.max_num_seqs == 4
     engine.add(NewSequence("a", Prompt(1, [4, 5]), SAMPLING, 11))
     assert engine.step() == [("a", Completion([7, 8], [-7.0, -8.0], 2))]
-    prompt, sampling = vllm.asked[-1]
+    prompt, sampling = vllm.history[-1]
     assert prompt == {"prompt_token_ids": [4, 5]}
     assert vars(sampling) == {
         "max_tokens": 5, "temperature": 0.7, "top_p": 0.9, "top_k": 0, "repetition_penalty": 1.1,
