@@ -31,30 +31,30 @@ def main() -> int:
             "needs a C compiler (cc or gcc) for the stand-ins of libcuda and libnccl\n"
         )
         return 2
-    cases = [one for name, one in CASES.items() if not options.only or _meant(name, options.only)]
+    cases = [case for name, case in CASES.items() if not options.only or _meant(name, options.only)]
     results = run(cases, options.seeds, _say, options.keep, options.tree)
     if options.wrong:
-        for one in results:
-            if not one.right:
-                _say(line(one))
+        for result in results:
+            if not result.right:
+                _say(line(result))
     _beside(results)
-    for what, share in totals(results).items():
-        _say(f"{what}: {share}")
+    for name, share in totals(results).items():
+        _say(f"{name}: {share}")
     if options.json is not None:
-        found = {"totals": totals(results), "results": [asdict(one) for one in results]}
-        options.json.write_text(json.dumps(found, indent=1) + "\n")
-    return 0 if all(one.right for one in results) else 1
+        document = {"totals": totals(results), "results": [asdict(result) for result in results]}
+        options.json.write_text(json.dumps(document, indent=1) + "\n")
+    return 0 if all(result.right for result in results) else 1
 
 
 def _beside(results: list[Result]) -> None:
     """What was said of the same cases before anything was mended for them, where it was wrong."""
-    then = {one["name"]: one for one in json.loads(FIRST_PASS.read_text())["results"]}
-    now = {one.name: one for one in results if not one.skipped and one.name in then}
-    for name, one in now.items():
+    then = {row["name"]: row for row in json.loads(FIRST_PASS.read_text())["results"]}
+    now = {result.name: result for result in results if not result.skipped and result.name in then}
+    for name, result in now.items():
         before = then[name]
-        said = f"{before['state']} {before['cause']} {before['culprits']}"
+        earlier = f"{before['state']} {before['cause']} {before['culprits']}"
         if not (before["state_right"] and before["ranks_right"] and before["class_right"]):
-            _say(f"{name}: {said}, now {one.state} {one.cause} {list(one.culprits)}")
+            _say(f"{name}: {earlier}, now {result.state} {result.cause} {list(result.culprits)}")
 
 
 def _meant(name: str, words: list[str]) -> bool:

@@ -65,7 +65,7 @@ def run_rank(spec: Spec, rank: int) -> None:
     if rank == 0:
         backend.members_of(device, groups)
     dist.init_process_group(backend.NAME)
-    made = [dist.new_group(ranks, backend=backend.NAME) for ranks in groups[1:]]
+    comms = [dist.new_group(ranks, backend=backend.NAME) for ranks in groups[1:]]
     case = CASES[spec.case]
     tell(folder, "started", rank)
 
@@ -74,7 +74,7 @@ def run_rank(spec: Spec, rank: int) -> None:
             tell(folder, "healthy", rank)
 
     trainer = script.Trainer(
-        rank, spec.world_size, device, made[0], made[1], made[2], partial(_happens, spec, case),
+        rank, spec.world_size, device, comms[0], comms[1], comms[2], partial(_happens, spec, case),
         kernel_s=case.kernel_s,
     )  # fmt: skip
     if case.counted:

@@ -37,13 +37,13 @@ def recording(queue: Queue, size: int) -> dict[str, Any]:
     entries: list[dict[str, Any]] = []
     completed = [0] * len(NAMES)
     for number in range(oldest, queue.enqueued):
-        one = queue.operations[number % QUEUE_DEPTH]
-        if one.kind != COLLECTIVE:
+        operation = queue.operations[number % QUEUE_DEPTH]
+        if operation.kind != COLLECTIVE:
             continue
         done = number < queue.finished
         if done:
-            completed[one.group] = one.sequence
-        entries.append(_entry(len(entries), one, done))
+            completed[operation.group] = operation.sequence
+        entries.append(_entry(len(entries), operation, done))
     return {
         "version": "2.9",
         "entries": entries[-MOST_ENTRIES:],
@@ -62,24 +62,24 @@ def recording(queue: Queue, size: int) -> dict[str, Any]:
     }
 
 
-def _entry(number: int, one: Any, done: bool) -> dict[str, Any]:
+def _entry(number: int, operation: Any, done: bool) -> dict[str, Any]:
     sizes, types = [[4]], ["Float"]
     return {
         "record_id": number,
-        "pg_id": one.group,
-        "process_group": (str(one.group), NAMES[one.group]),
-        "collective_seq_id": one.sequence,
+        "pg_id": operation.group,
+        "process_group": (str(operation.group), NAMES[operation.group]),
+        "collective_seq_id": operation.sequence,
         "p2p_seq_id": 0,
-        "op_id": one.sequence,
+        "op_id": operation.sequence,
         "profiling_name": "nccl:all_reduce",
-        "time_created_ns": one.created_ns,
+        "time_created_ns": operation.created_ns,
         "input_sizes": sizes,
         "input_dtypes": types,
         "output_sizes": sizes,
         "output_dtypes": types,
         "state": "completed" if done else "scheduled",
         "time_discovered_started_ns": None,
-        "time_discovered_completed_ns": one.finished_ns if done else None,
+        "time_discovered_completed_ns": operation.finished_ns if done else None,
         "retired": done,
         "timeout_ms": 600_000,
         "is_p2p": False,

@@ -33,7 +33,7 @@ def refuse() -> None:
         (_RETURN, 0, 0, _ERROR | errno.EPERM),
         (_RETURN, 0, 0, _ALLOW),
     ]
-    code = b"".join(struct.pack("<HBBI", *one) for one in program)
+    code = b"".join(struct.pack("<HBBI", *instruction) for instruction in program)
     buffer = ctypes.create_string_buffer(code, len(code))
     header = struct.pack("<HxxxxxxQ", len(program), ctypes.addressof(buffer))
     libc = ctypes.CDLL(None, use_errno=True)

@@ -121,16 +121,17 @@ def judged(
 ) -> Result:
     """One answer held to the truth."""
     verdict, cost = document["verdict"], document["cost"]
-    named = tuple(verdict["culprits"])
+    blamed = tuple(verdict["culprits"])
     if case.truth == "dead":
-        ranks_right = named == ((culprit,) if case.names else ())
+        ranks_right = blamed == ((culprit,) if case.names else ())
     else:
-        ranks_right = set(named) <= ({culprit} if case.names else set())
-    known = case.truth != "dead" or not case.classes or verdict["class"] in case.classes
+        ranks_right = set(blamed) <= ({culprit} if case.names else set())
+    class_right = case.truth != "dead" or not case.classes or verdict["class"] in case.classes
     return Result(
         case.name, seed, case.truth, world_size, culprit, verdict["state"], verdict["class"],
-        named, verdict["confidence"], verdict["summary"], seconds, cost["max_pause_ms"],
-        state_right=verdict["state"] in case.allowed, ranks_right=ranks_right, class_right=known,
+        blamed, verdict["confidence"], verdict["summary"], seconds, cost["max_pause_ms"],
+        state_right=verdict["state"] in case.allowed, ranks_right=ranks_right,
+        class_right=class_right,
     )  # fmt: skip
 
 
@@ -149,39 +150,40 @@ def _slug(name: str) -> str:
     return "".join(c if c.isalnum() else "-" for c in name)
 
 
-def line(one: Result) -> str:
+def line(result: Result) -> str:
     """One case in a line."""
-    if one.skipped:
-        return f"skip  {one.name}: {one.skipped}"
+    if result.skipped:
+        return f"skip  {result.name}: {result.skipped}"
     marks = "".join(
         letter if right else "-"
         for letter, right in (
-            ("S", one.state_right), ("R", one.ranks_right), ("C", one.class_right),
+            ("S", result.state_right), ("R", result.ranks_right), ("C", result.class_right),
         )
     )  # fmt: skip
     return (
-        f"{marks}   {one.name} (rank {one.culprit} of {one.world_size}): {one.state} {one.cause} "
-        f"{list(one.culprits)} {one.confidence:.2f} {one.seconds:.1f} s | {one.summary}{one.error}"
+        f"{marks}   {result.name} (rank {result.culprit} of {result.world_size}): "
+        f"{result.state} {result.cause} {list(result.culprits)} {result.confidence:.2f} "
+        f"{result.seconds:.1f} s | {result.summary}{result.error}"
     )
 
 
 def totals(results: Iterable[Result]) -> dict[str, str]:
     """What counts, each as a share."""
-    asked = [one for one in results if not one.skipped]
-    dead = [one for one in asked if one.truth == "dead"]
-    alive = [one for one in asked if one.truth != "dead"]
+    answered = [result for result in results if not result.skipped]
+    dead = [result for result in answered if result.truth == "dead"]
+    alive = [result for result in answered if result.truth != "dead"]
 
     def share(ones: list[Result], right: Callable[[Result], bool]) -> str:
         return f"{sum(map(right, ones))} of {len(ones)}"
 
     return {
-        "dead jobs not called healthy": share(dead, lambda one: one.state != "healthy"),
-        "dead jobs: right state": share(dead, lambda one: one.state_right),
-        "dead jobs: right ranks": share(dead, lambda one: one.ranks_right),
-        "dead jobs: right class": share(dead, lambda one: one.class_right),
+        "dead jobs not called healthy": share(dead, lambda result: result.state != "healthy"),
+        "dead jobs: right state": share(dead, lambda result: result.state_right),
+        "dead jobs: right ranks": share(dead, lambda result: result.ranks_right),
+        "dead jobs: right class": share(dead, lambda result: result.class_right),
         "living jobs not called stuck": share(
-            alive, lambda one: one.state not in ("stuck", "dead")
+            alive, lambda result: result.state not in ("stuck", "dead")
         ),
-        "living jobs: nobody else named": share(alive, lambda one: one.ranks_right),
-        "all right": share(asked, lambda one: one.right),
+        "living jobs: nobody else named": share(alive, lambda result: result.ranks_right),
+        "all right": share(answered, lambda result: result.right),
     }

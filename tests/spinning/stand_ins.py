@@ -82,15 +82,15 @@ def compiled() -> Iterator[StandIns]:
     """In a folder of its own, removed afterwards."""
     assert COMPILER is not None
     with tempfile.TemporaryDirectory(prefix="stand-ins-") as name:
-        made = StandIns(Path(name))
+        stand_ins = StandIns(Path(name))
         library = ("-shared", "-fPIC", "-fno-omit-frame-pointer")
         jobs = (
-            ("cuda.c", made.cuda, library),
-            ("nccl.c", made.nccl, library),
-            ("user.c", made.user, library),
-            ("device.c", made.device, ()),
+            ("cuda.c", stand_ins.cuda, library),
+            ("nccl.c", stand_ins.nccl, library),
+            ("user.c", stand_ins.user, library),
+            ("device.c", stand_ins.device, ()),
         )
         for source, target, flags in jobs:
             command = [COMPILER, "-O1", *flags, "-o", str(target), str(SOURCES / source)]
             subprocess.run([*command, "-lpthread"], check=True, capture_output=True)
-        yield made
+        yield stand_ins

@@ -33,45 +33,45 @@ needs_compiler = pytest.mark.skipif(COMPILER is None, reason="needs a C compiler
 
 
 @pytest.fixture(scope="module")
-def made() -> Iterator[StandIns]:
-    with compiled() as found:
-        yield found
+def stand_ins() -> Iterator[StandIns]:
+    with compiled() as libraries:
+        yield libraries
 
 
 class Devices:
     """The devices of two ranks, whose hosts are played by the test."""
 
-    def __init__(self, made: StandIns, folder: Path) -> None:
+    def __init__(self, stand_ins: StandIns, folder: Path) -> None:
         self.path = folder / "devices"
         self.path.write_bytes(bytes(ctypes.sizeof(World)))
         with self.path.open("r+b") as file:
             self._mapped = mmap.mmap(file.fileno(), 0)
         self.world = World.from_buffer(self._mapped)
         self.world.members[0] = 0b11
-        self.program = subprocess.Popen([str(made.device), str(self.path)])
+        self.program = subprocess.Popen([str(stand_ins.device), str(self.path)])
 
     def enqueue(self, rank: int, kind: int, seconds: float = 0.0) -> None:
         queue = self.world.queues[rank]
-        one = queue.operations[queue.enqueued]
-        one.kind, one.microseconds = kind, int(seconds * 1e6)
+        operation = queue.operations[queue.enqueued]
+        operation.kind, operation.microseconds = kind, int(seconds * 1e6)
         if kind == COLLECTIVE:
             queue.called[0] += 1
-            one.sequence = queue.called[0]
+            operation.sequence = queue.called[0]
         queue.enqueued += 1
 
-    def finished(self, rank: int, wanted: int, within_s: float = 10.0) -> int:
+    def finished(self, rank: int, expected: int, within_s: float = 10.0) -> int:
         deadline = time.monotonic() + within_s
-        while self.world.queues[rank].finished < wanted and time.monotonic() < deadline:
+        while self.world.queues[rank].finished < expected and time.monotonic() < deadline:
             time.sleep(0.005)
         return int(self.world.queues[rank].finished)
 
 
 @pytest.fixture
-def devices(made: StandIns, tmp_path: Path) -> Iterator[Devices]:
-    found = Devices(made, tmp_path)
-    yield found
-    found.program.kill()
-    found.program.wait()
+def devices(stand_ins: StandIns, tmp_path: Path) -> Iterator[Devices]:
+    pair = Devices(stand_ins, tmp_path)
+    yield pair
+    pair.program.kill()
+    pair.program.wait()
 
 
 @needs_compiler
@@ -111,14 +111,14 @@ def test_a_recording_tells_what_is_done(devices: Devices) -> None:
     devices.enqueue(0, COLLECTIVE)
     world = recordings.read_world(devices.path)
     dump = recordings.recording(world.queues[0], 2)
-    assert [one["state"] for one in dump["entries"]] == ["completed", "scheduled"]
-    assert {one["time_discovered_started_ns"] for one in dump["entries"]} == {None}
+    assert [entry["state"] for entry in dump["entries"]] == ["completed", "scheduled"]
+    assert {entry["time_discovered_started_ns"] for entry in dump["entries"]} == {None}
     status = dump["pg_status"]["0"]
     assert (status["last_enqueued_collective"], status["last_completed_collective"]) == (2, 1)
     assert pickle.loads(pickle.dumps(dump)) == dump
 
 
-def said(state: str, cause: str, *culprits: int) -> dict[str, Any]:
+def answer(state: str, cause: str, *culprits: int) -> dict[str, Any]:
     verdict = {
         "state": state, "class": cause, "culprits": list(culprits), "confidence": 0.9,
         "summary": "",
@@ -129,16 +129,16 @@ def said(state: str, cause: str, *culprits: int) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("case", "answer", "right"),
     [
-        ("stopped", said("stuck", "rank-stopped", 1), (True, True, True)),
-        ("stopped", said("slow", "rank-stopped", 1), (False, True, True)),
-        ("stopped", said("stuck", "rank-stopped", 1, 2), (True, False, True)),
-        ("stopped", said("healthy", ""), (False, False, False)),
-        ("links dead, all in barrier of sync", said("slow", "unknown"), (True, True, True)),
-        ("links dead, all in barrier of sync", said("healthy", ""), (False, True, False)),
-        ("links dead, all in barrier of sync", said("stuck", "unknown", 0), (True, False, True)),
-        ("checkpoint on one", said("slow", "storage-blocked", 1), (True, True, True)),
-        ("checkpoint on one", said("stuck", "storage-blocked", 1), (False, True, True)),
-        ("checkpoint on one", said("slow", "storage-blocked", 0), (True, False, True)),
+        ("stopped", answer("stuck", "rank-stopped", 1), (True, True, True)),
+        ("stopped", answer("slow", "rank-stopped", 1), (False, True, True)),
+        ("stopped", answer("stuck", "rank-stopped", 1, 2), (True, False, True)),
+        ("stopped", answer("healthy", ""), (False, False, False)),
+        ("links dead, all in barrier of sync", answer("slow", "unknown"), (True, True, True)),
+        ("links dead, all in barrier of sync", answer("healthy", ""), (False, True, False)),
+        ("links dead, all in barrier of sync", answer("stuck", "unknown", 0), (True, False, True)),
+        ("checkpoint on one", answer("slow", "storage-blocked", 1), (True, True, True)),
+        ("checkpoint on one", answer("stuck", "storage-blocked", 1), (False, True, True)),
+        ("checkpoint on one", answer("slow", "storage-blocked", 0), (True, False, True)),
     ],
 )
 def test_answers_are_held_to_the_truth(
@@ -156,8 +156,8 @@ def test_there_are_ways_enough() -> None:
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[Bench]:
-    with bench() as found:
-        yield found
+    with bench() as ready:
+        yield ready
 
 
 @needs_compiler

@@ -54,9 +54,9 @@ class SpinningJob:
 class Bench:
     """Compiled libraries, and the process that forks jobs."""
 
-    def __init__(self, made: StandIns) -> None:
-        self.made = made
-        self.prefix = made.folder / "recordings" / "nccl_trace_rank_"
+    def __init__(self, stand_ins: StandIns) -> None:
+        self.stand_ins = stand_ins
+        self.prefix = stand_ins.folder / "recordings" / "nccl_trace_rank_"
         self.prefix.parent.mkdir()
         self._server = subprocess.Popen(
             [sys.executable, "-m", "tests.spinning.launcher"],
@@ -81,7 +81,7 @@ class Bench:
 @contextlib.contextmanager
 def bench() -> Iterator[Bench]:
     """Everything that jobs need."""
-    with compiled() as made, contextlib.closing(Bench(made)) as ready:
+    with compiled() as stand_ins, contextlib.closing(Bench(stand_ins)) as ready:
         yield ready
 
 
@@ -98,14 +98,14 @@ def struck(server: Bench, case: Case, seed: int) -> Iterator[SpinningJob]:
         folder = Path(tempfile.mkdtemp(prefix="spinning-"))
         undo.callback(shutil.rmtree, folder, ignore_errors=True)
         spec = Spec(
-            str(folder), str(server.made.folder), free_port(), case.name, size,
+            str(folder), str(server.stand_ins.folder), free_port(), case.name, size,
             dice.randrange(size), HEALTHY_STEPS + dice.randrange(4), case.proxies, case.named,
         )  # fmt: skip
         _prepare(spec)
         if case.judge:
             port = undo.enter_context(http_server())["port"]
             (folder / "judge").write_text(str(port))
-        device = subprocess.Popen([str(server.made.device), str(spec.world)])
+        device = subprocess.Popen([str(server.stand_ins.device), str(spec.world)])
         undo.callback(device.wait)
         undo.callback(device.kill)
         job = _started(server, case, spec, undo)
@@ -127,12 +127,12 @@ def _prepare(spec: Spec) -> None:
 def _started(server: Bench, case: Case, spec: Spec, undo: contextlib.ExitStack) -> SpinningJob:
     folder = Path(spec.folder)
     server.fork(spec)
-    events = wait_for(folder, lambda seen: count(seen, "launched") > 0, "launch", START_S)
-    launched = next(one for one in events if one.name == "launched")
+    events = wait_for(folder, lambda events: count(events, "launched") > 0, "launch", START_S)
+    launched = next(event for event in events if event.name == "launched")
     undo.callback(_kill, launched.pid)
     job = SpinningJob(case, spec, {int(r): pid for r, pid in launched.more["ranks"].items()})
     everyone = spec.world_size
-    wait_for(folder, lambda seen: count(seen, "healthy") >= everyone, "healthy steps", START_S)
+    wait_for(folder, lambda events: count(events, "healthy") >= everyone, "healthy steps", START_S)
     return job
 
 
@@ -142,8 +142,8 @@ def _strike(job: SpinningJob) -> None:
     elif job.case.outside == "break links":
         _break(job)
     elif job.case.strike is not None:
-        wanted = job.spec.world_size if job.case.everyone else 1
-        wait_for(job.folder, lambda seen: count(seen, "effect") >= wanted, "effect", START_S)
+        expected = job.spec.world_size if job.case.everyone else 1
+        wait_for(job.folder, lambda events: count(events, "effect") >= expected, "effect", START_S)
 
 
 def _break(job: SpinningJob) -> None:
@@ -181,10 +181,10 @@ def _kill(session: int) -> None:
 
 
 def _of_session(session: int) -> list[int]:
-    found = []
+    pids = []
     for entry in Path("/proc").iterdir():
         with contextlib.suppress(OSError, ValueError, IndexError):
             fields = (entry / "stat").read_text().rpartition(")")[2].split()
             if int(fields[3]) == session and fields[0] != "Z":
-                found.append(int(entry.name))
-    return found
+                pids.append(int(entry.name))
+    return pids
