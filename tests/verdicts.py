@@ -17,10 +17,10 @@ def verdict(build: EvidenceBuilder) -> Verdict:
 
 
 def expect(build: EvidenceBuilder, cause: str, *culprits: int, state: str = "stuck") -> Diagnosis:
-    found = diagnose(build.build())
-    said = found.verdict
-    assert (said.state, said.cause, said.culprits) == (state, cause, culprits), said.summary
-    return found
+    diagnosis = diagnose(build.build())
+    ruling = diagnosis.verdict
+    assert (ruling.state, ruling.cause, ruling.culprits) == (state, cause, culprits), ruling.summary
+    return diagnosis
 
 
 def healthy(build: EvidenceBuilder) -> None:

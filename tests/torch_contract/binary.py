@@ -65,12 +65,12 @@ class Binary:
 
     def only(self, *parts: str, start: str) -> int:
         """The address of the one symbol that begins and has parts so. Raises ValueError."""
-        found = {
+        addresses = {
             address
             for name, address in self.symbols.items()
             if name.startswith(start) and all(part in name for part in parts)
         }
-        (address,) = found
+        (address,) = addresses
         return address
 
     def calls(self, function: int, size: int) -> list[str]:
@@ -78,13 +78,13 @@ class Binary:
 
         Bytes that look like a call and lead to no function's beginning are none.
         """
-        code, found = self.read(function, size), set()
+        code, callees = self.read(function, size), set()
         for at in range(len(code) - 5):
             if code[at : at + 1] == _CALL:
                 target = function + at + 5 + struct.unpack_from("<i", code, at + 1)[0]
                 if target in self._names:
-                    found.add(short(self._names[target]))
-        return sorted(found)
+                    callees.add(short(self._names[target]))
+        return sorted(callees)
 
     def texts(self, pattern: re.Pattern[bytes]) -> set[str]:
         """The texts in it that match, less a closing null byte."""
@@ -94,6 +94,6 @@ class Binary:
 def short(name: str) -> str:
     """`get` of `_ZN4c10d14FlightRecorderIN3c104cuda9CUDAEventEE3getEv`: the last part."""
     nested = name.removeprefix("_ZN").partition("EE")
-    rest = nested[2] or nested[0]
-    match = re.match(r"(\d+)(\w+)", rest)
+    text = nested[2] or nested[0]
+    match = re.match(r"(\d+)(\w+)", text)
     return match[2][: int(match[1])] if match else name[:60]

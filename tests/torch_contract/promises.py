@@ -84,9 +84,9 @@ def _promises(detail: str, header: str, gpu: Binary, cpu: Binary) -> Promises:
     )
 
 
-def _settings(found: set[str]) -> tuple[str, ...]:
+def _settings(names: set[str]) -> tuple[str, ...]:
     """Without the names of the C++ objects that hold them, which end in one more letter."""
-    return tuple(sorted(name for name in found if name.removesuffix("E") not in found - {name}))
+    return tuple(sorted(name for name in names if name.removesuffix("E") not in names - {name}))
 
 
 def body_of(text: str, head: str) -> str:
@@ -121,9 +121,9 @@ def _after(text: str, mark: str) -> str:
 
 def _members(text: str) -> tuple[str, ...]:
     """The names that end in `_` and are declared, in order, until the first function."""
-    found: list[str] = []
+    names: list[str] = []
     for declaration in re.sub(r"//[^\n]*", "", text).split(";"):
         if "(" in declaration:
             break
-        found += _NAMES.findall(declaration.partition("=")[0])
-    return tuple(found)
+        names += _NAMES.findall(declaration.partition("=")[0])
+    return tuple(names)

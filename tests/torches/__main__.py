@@ -46,8 +46,10 @@ def main() -> int:
             if arguments.keep is not None:
                 _keep(work, arguments.keep / f"torch-{version}")
     if arguments.json:
-        arguments.json.write_text(json.dumps([asdict(one) for one in results], indent=1) + "\n")
-    return 0 if all(_is_right(one) for one in results) else 1
+        arguments.json.write_text(
+            json.dumps([asdict(result) for result in results], indent=1) + "\n"
+        )
+    return 0 if all(_is_right(result) for result in results) else 1
 
 
 def _keep(work: Path, target: Path) -> None:
@@ -57,12 +59,12 @@ def _keep(work: Path, target: Path) -> None:
 
 
 def _is_right(result: Result) -> bool:
-    return result.live.right and all(one.right for one in result.files.values())
+    return result.live.right and all(answer.right for answer in result.files.values())
 
 
 def _say(result: Result) -> None:
     live, files = result.live, result.files
-    read = ", ".join(f"{kind} {_word(one)}" for kind, one in files.items())
+    read = ", ".join(f"{kind} {_word(answer)}" for kind, answer in files.items())
     cells = (
         result.version,
         live.torch,

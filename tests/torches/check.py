@@ -41,8 +41,8 @@ class Answer:
     @property
     def right(self) -> bool:
         """Whether the guilty rank is named, with its class."""
-        named = self.culprits == (GUILTY,) and self.cause in _CLASSES
-        return named and self.state == "stuck"
+        culprit_right = self.culprits == (GUILTY,) and self.cause in _CLASSES
+        return culprit_right and self.state == "stuck"
 
 
 @dataclass(frozen=True)
@@ -104,14 +104,14 @@ def stuck_job(
         job.communicate()
 
 
-def _still_s(pids: Sequence[int], seen: dict[int, tuple[str, float]] = {}) -> float:  # noqa: B006 - what was seen at the looks before
+def _still_s(pids: Sequence[int], last_runs: dict[int, tuple[str, float]] = {}) -> float:  # noqa: B006 - what was seen at the looks before
     """For how long the main thread that ran last has not run."""
     now = time.monotonic()
     for pid in pids:
         ran = Path(f"/proc/{pid}/task/{pid}/schedstat").read_text().split()[0]
-        if seen.get(pid, ("", 0.0))[0] != ran:
-            seen[pid] = (ran, now)
-    return min(now - seen[pid][1] for pid in pids)
+        if last_runs.get(pid, ("", 0.0))[0] != ran:
+            last_runs[pid] = (ran, now)
+    return min(now - last_runs[pid][1] for pid in pids)
 
 
 def _wait(until: Any) -> None:
@@ -121,25 +121,25 @@ def _wait(until: Any) -> None:
         time.sleep(0.2)
 
 
-def _attach(torch: str, kept: Path, arguments: Sequence[str]) -> Answer:
-    command = [sys.executable, "-m", "grpo_doctor", "attach", "--json", "--out", str(kept)]
-    ended = subprocess.run(
+def _attach(torch: str, folder: Path, arguments: Sequence[str]) -> Answer:
+    command = [sys.executable, "-m", "grpo_doctor", "attach", "--json", "--out", str(folder)]
+    done = subprocess.run(
         [*command, *arguments], capture_output=True, text=True, timeout=_AT_MOST_S, check=False
     )
-    if not ended.stdout:
-        return Answer(torch, "", "", (), 0.0, 0.0, 0.0, ended.stderr.strip())
-    document = json.loads(ended.stdout)
+    if not done.stdout:
+        return Answer(torch, "", "", (), 0.0, 0.0, 0.0, done.stderr.strip())
+    document = json.loads(done.stdout)
     verdict, cost = document["verdict"], document["cost"]
     return Answer(
         torch, verdict["state"], verdict["class"], tuple(verdict["culprits"]),
         verdict["confidence"], cost["seconds"], cost["max_pause_ms"], verdict["summary"],
-        _dumps(kept),
+        _dumps(folder),
     )  # fmt: skip
 
 
-def _dumps(kept: Path) -> dict[str, str]:
+def _dumps(folder: Path) -> dict[str, str]:
     return {
         f"{dump.rank}/{dump.backend}": dump.problem
         or f"{dump.source}, {len(dump.data)} bytes, {dump.pause_ms:.1f} ms"
-        for dump in bundle.read(kept).dumps
+        for dump in bundle.read(folder).dumps
     }

@@ -23,7 +23,7 @@ from tests.wheels.listed import write
 
 def compare(check: bool) -> int:
     """Prints each mismatch; 1 where there is one."""
-    found: list[str] = []
+    problems: list[str] = []
     read = 0
     for framework, versions in VERSIONS.items():
         for version in versions:
@@ -31,13 +31,13 @@ def compare(check: bool) -> int:
                 options = options_of(framework, wheel(framework, version))
             except NoWheelError as problem:
                 sys.stdout.write(f"{problem}\n")
-                found += [str(problem)] * check
+                problems += [str(problem)] * check
                 continue
             read += 1
-            found += mismatches(framework, version, options)
-    said = "\n".join(found) or f"{read} wheels hold what the table of knobs says"
-    sys.stdout.write(f"{said}\n")
-    return 1 if found else 0
+            problems += mismatches(framework, version, options)
+    text = "\n".join(problems) or f"{read} wheels hold what the table of knobs says"
+    sys.stdout.write(f"{text}\n")
+    return 1 if problems else 0
 
 
 def hooks(check: bool, vllm: str | None) -> int:
@@ -50,16 +50,16 @@ def hooks(check: bool, vllm: str | None) -> int:
 
 def history(framework: str, pattern: str) -> int:
     """Prints the versions at which options that match were seen to change."""
-    seen: dict[str, list[str]] = {}
+    states: dict[str, list[str]] = {}
     last: dict[str, str] = {}
     for version in VERSIONS[framework]:
         options = options_of(framework, wheel(framework, version))
         for name in sorted({*last, *options}):
             now = _said(options.get(name))
             if re.fullmatch(pattern, name) and last.get(name, "gone") != now:
-                seen.setdefault(name, []).append(f"{version} {now}")
+                states.setdefault(name, []).append(f"{version} {now}")
             last[name] = now
-    for name, changes in sorted(seen.items()):
+    for name, changes in sorted(states.items()):
         sys.stdout.write(f"{name}: {'; '.join(changes)}\n")
     return 0
 
@@ -81,12 +81,12 @@ def main() -> int:
     parser.add_argument("--vllm", metavar="DIR", help="an installed vLLM; for hooks also a wheel")
     parser.add_argument("--transformers", metavar="WHEEL", help="a wheel of transformers 4")
     parser.add_argument("--sglang", metavar="WHEEL", help="SGLang's wheel, for its list")
-    given = parser.parse_args()
-    if given.options:
-        return write(given.vllm, given.sglang, given.transformers)
-    if given.hooks:
-        return hooks(given.check, given.vllm)
-    return history(*given.history) if given.history else compare(given.check)
+    arguments = parser.parse_args()
+    if arguments.options:
+        return write(arguments.vllm, arguments.sglang, arguments.transformers)
+    if arguments.hooks:
+        return hooks(arguments.check, arguments.vllm)
+    return history(*arguments.history) if arguments.history else compare(arguments.check)
 
 
 if __name__ == "__main__":

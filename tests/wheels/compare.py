@@ -37,21 +37,17 @@ _TYPES = {"bool": "bool", "int": "int|float", "float": "float", "str": "", "word
 
 def mismatches(framework: str, version: str, options: Options) -> Iterator[str]:
     """What the table says and this version does not, one sentence each."""
-    known = version_of(version)
-    assert known is not None
+    parsed = version_of(version)
+    assert parsed is not None
     rows = knobs.FRAMEWORKS[framework]
-    valid = [row for row in rows if row.covers(known)]
+    valid = [row for row in rows if row.covers(parsed)]
     for row in valid:
         yield from (
-            f"{framework} {version}: {text}" for text in _row(framework, row, known, options)
+            f"{framework} {version}: {text}" for text in _row(framework, row, parsed, options)
         )
-    taken = {key for row in valid for key in keys_of(row)}
+    keys = {key for row in valid for key in keys_of(row)}
     for row in rows:
-        if (
-            row.key not in taken
-            and row.key in options
-            and (framework, row.key) not in OTHER_MEANING
-        ):
+        if row.key not in keys and row.key in options and (framework, row.key) not in OTHER_MEANING:
             yield f"{framework} {version}: {row.key} exists outside its versions ({row.knob})"
 
 
@@ -91,9 +87,9 @@ def _default(row: Spelling, expected: Any, option: Option) -> Iterator[str]:
     raw = option.default
     if raw is UNKNOWN or raw is None or raw in ("???", []):
         return
-    found = ours(row, BY_NAME[row.knob].kind, raw)
-    if found != expected:
-        yield f"{row.key} defaults to {found!r}, not {expected!r} ({row.knob})"
+    default = ours(row, BY_NAME[row.knob].kind, raw)
+    if default != expected:
+        yield f"{row.key} defaults to {default!r}, not {expected!r} ({row.knob})"
 
 
 def _takes(row: Spelling, option: Option) -> Iterator[str]:

@@ -67,7 +67,7 @@ class _Class:
 
 
 def _classes(files: Mapping[str, str], prefix: str = "") -> dict[str, _Class]:
-    found: dict[str, _Class] = {}
+    classes: dict[str, _Class] = {}
     for text in files.values():
         tree = ast.parse(text)
         imported = dict(_imports(tree))
@@ -75,8 +75,8 @@ def _classes(files: Mapping[str, str], prefix: str = "") -> dict[str, _Class]:
             if isinstance(node, ast.ClassDef):
                 names = [ast.unparse(base).rpartition(".")[2] for base in node.bases]
                 bases = tuple(imported.get(name, prefix + name) for name in names)
-                found.setdefault(prefix + node.name, _Class(node, bases))
-    return found
+                classes.setdefault(prefix + node.name, _Class(node, bases))
+    return classes
 
 
 def _imports(tree: ast.Module) -> Iterator[tuple[str, str]]:
@@ -89,11 +89,11 @@ def _imports(tree: ast.Module) -> Iterator[tuple[str, str]]:
 
 def fields_of(classes: Mapping[str, _Class], root: str) -> Options:
     """The dataclass fields of a class and its bases, nearest first as Python resolves them."""
-    found: Options = {}
+    options: Options = {}
     for base in _linear(classes, root):
         for field in _own_fields(classes[base].node):
-            found.setdefault(field.name, field)
-    return found
+            options.setdefault(field.name, field)
+    return options
 
 
 def fields_in(source: str, name: str) -> Options:
@@ -168,7 +168,7 @@ def _swift_files(files: Mapping[str, str]) -> dict[str, str]:
 
 
 def _openrlhf(files: Mapping[str, str]) -> Options:
-    found: Options = {}
+    options: Options = {}
     for node in ast.walk(ast.parse(files["openrlhf/cli/train_ppo_ray.py"])):
         if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute):
             continue
@@ -182,14 +182,14 @@ def _openrlhf(files: Mapping[str, str]) -> Options:
             default = _literal(words["default"])
         for flag in node.args:
             name = _flag(flag)
-            found[name] = Option(
+            options[name] = Option(
                 name,
                 default,
                 switch=isinstance(action, str) and action.startswith("store_"),
                 takes=ast.unparse(words["type"]) if "type" in words else "str",
                 choices=tuple(_literal(words["choices"])) if "choices" in words else (),
             )
-    return found
+    return options
 
 
 def _flag(node: ast.expr) -> str:

@@ -47,25 +47,25 @@ def wheel(framework: str, version: str) -> Path:
     Raises:
         NoWheelError: with pip's last words.
     """
-    kept = folder()
-    if (found := _kept(kept, framework, version)) is not None:
-        return found
-    kept.mkdir(parents=True, exist_ok=True)
+    cache = folder()
+    if (path := _cached(cache, framework, version)) is not None:
+        return path
+    cache.mkdir(parents=True, exist_ok=True)
     pip = [sys.executable, "-m", "pip", "download", "-q", "--disable-pip-version-check"]
     few = ["--timeout", "10", "--retries", "0", "--no-deps", "--only-binary=:all:"]
     done = subprocess.run(
-        [*pip, *few, "-d", str(kept), f"{framework}=={version}"],
+        [*pip, *few, "-d", str(cache), f"{framework}=={version}"],
         capture_output=True,
         text=True,
         timeout=120,
         check=False,
     )
-    found = _kept(kept, framework, version)
-    if found is None:
+    path = _cached(cache, framework, version)
+    if path is None:
         lines = done.stderr.strip().splitlines() or ["pip said nothing"]
         raise NoWheelError(f"no wheel of {framework} {version}: {lines[-1]}")
-    return found
+    return path
 
 
-def _kept(kept: Path, framework: str, version: str) -> Path | None:
-    return next(iter(sorted(kept.glob(f"{framework.replace('-', '_')}-{version}-*.whl"))), None)
+def _cached(cache: Path, framework: str, version: str) -> Path | None:
+    return next(iter(sorted(cache.glob(f"{framework.replace('-', '_')}-{version}-*.whl"))), None)

@@ -104,13 +104,13 @@ def within(version: str, versions: str) -> bool:
     first, dash, last = versions.partition("-")
     if not dash:
         last = first
-    given = Version(version).release
-    if given < Version(first).release:
+    release = Version(version).release
+    if release < Version(first).release:
         return False
     if not last:
         return True
     end = Version(last).release
-    return given[: len(end)] <= end
+    return release[: len(end)] <= end
 
 
 def functions_of(files: Mapping[str, str], module: str) -> set[str]:

@@ -69,7 +69,7 @@ READERS: Mapping[str, tuple[str, Reader]] = {
 def write(vllm: str | None, sglang: str | None, transformers: str | None) -> int:
     """Writes the lists that can be made here; the rest stay as they are."""
     for name, (package, reader) in READERS.items():
-        seen: dict[str, list[str]] = {}
+        versions_by_option: dict[str, list[str]] = {}
         read: list[str] = []
         for version in VERSIONS[package]:
             try:
@@ -81,8 +81,8 @@ def write(vllm: str | None, sglang: str | None, transformers: str | None) -> int
                 continue
             read.append(version)
             for option in names:
-                seen.setdefault(option, []).append(version)
-        _save(name, read, seen)
+                versions_by_option.setdefault(option, []).append(version)
+        _save(name, read, versions_by_option)
     for name, config in (("bundled", TrainerConfig), ("bundled-server", ServeConfig)):
         fields = dataclasses.fields(config)
         names = [f.name for f in fields]
@@ -127,12 +127,12 @@ def _flags(text: str) -> set[str]:
     return {flag.strip("-").replace("-", "_") for flag in _FLAG.findall(text)}
 
 
-def _save(name: str, read: list[str], seen: Mapping[str, list[str]]) -> None:
+def _save(name: str, read: list[str], versions_by_option: Mapping[str, list[str]]) -> None:
     lines = [f"# {' '.join(read)}"]
-    for option, versions in sorted(seen.items()):
+    for option, versions in sorted(versions_by_option.items()):
         lines.append(" ".join([option, *_ranges(read, versions)]))
     (FOLDER / f"{name}.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
-    sys.stdout.write(f"{name}: {len(seen)} options of {len(read)} versions\n")
+    sys.stdout.write(f"{name}: {len(versions_by_option)} options of {len(read)} versions\n")
 
 
 def _ranges(read: list[str], versions: list[str]) -> list[str]:
@@ -140,10 +140,10 @@ def _ranges(read: list[str], versions: list[str]) -> list[str]:
     ranges: list[str] = []
     places = [read.index(version) for version in versions]
     begin = places[0]
-    for place, following in zip(places, [*places[1:], None], strict=True):
-        if following != place + 1:
+    for index, following in zip(places, [*places[1:], None], strict=True):
+        if following != index + 1:
             first = "" if begin == 0 else read[begin]
-            last = "" if place + 1 == len(read) else read[place + 1]
+            last = "" if index + 1 == len(read) else read[index + 1]
             ranges.append(f"{first}..{last}")
             begin = following if following is not None else 0
     return [] if ranges == [".."] else ranges
@@ -159,6 +159,6 @@ def _write_transformers(archive: Path) -> None:
         }
     old = definitions.fields_of(definitions._classes(texts), "Seq2SeqTrainingArguments")
     now = {line.split()[0] for line in (FOLDER / "trl.txt").read_text().splitlines()[1:]}
-    gone = sorted(name for name in {*old} - now if not name.startswith("_"))
+    removed = sorted(name for name in {*old} - now if not name.startswith("_"))
     version = archive.name.split("-")[1]
-    _save("transformers4", [version], {name: [version] for name in gone})
+    _save("transformers4", [version], {name: [version] for name in removed})
