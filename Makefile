@@ -9,7 +9,7 @@ PYTHON ?= python3
 PIP_ARGS ?=
 # More than the cores of a small machine: two processes compute, and what the others test mostly waits. Each takes
 # 18 s of a processor to read the tests. The targets below compute.
-WORKERS ?= 5
+WORKERS ?= 4
 test-fast test-heavy test-watchdog test-vllm frameworks: WORKERS = 2
 PYTEST_ARGS ?=
 # A test starts many processes; without bytecode each compiles all it imports, a second or more.
@@ -49,7 +49,7 @@ demo-fixed: $(READY) ## run the demo again with what its report says to change, 
 test: $(READY) ## the test suite but for its heavy parts, below (11 minutes on 2 cores)
 	$(PYTEST) -m "not vllm and not faults and not heavy and not browser and not perfetto"
 
-test-heavy: $(READY) ## every flag, launcher and restart of the trainer in real jobs, pages in a browser; also part of CI
+test-heavy: $(READY) ## the trainer's flags and restarts, pages in a browser, jobs and sweeps that take long; also part of CI
 	$(PYTEST) -m "(heavy or browser or perfetto) and not vllm and not faults"
 
 test-faults: $(READY) ## what `attach` says of 60 real faults in real ranks, of every class some, and of 20 healthy jobs

@@ -20,7 +20,7 @@ from tests.faults.registry import load
 from tests.faults.score import Outcome
 
 pytest.importorskip("torch", reason="needs torch")
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.heavy]
 HANDFUL = (
     "SIGSTOP in rollout",
     "another operation",

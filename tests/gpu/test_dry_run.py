@@ -71,6 +71,7 @@ def test_only_a_failure_fails(
     assert capsys.readouterr().out.splitlines()[-1] == last
 
 
+@pytest.mark.heavy
 @pytest.mark.slow
 def test_a_part_that_breaks_is_a_failure_and_not_an_end() -> None:
     code, lines = dry_run("--only", "faults", "readings", "--cases", "stopped", "--ranks", "0")

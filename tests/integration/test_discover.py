@@ -162,6 +162,7 @@ def test_ranks_that_have_not_met_yet(job: StartJob) -> None:
     assert ranks(match).keys() == set(pids)
 
 
+@pytest.mark.heavy
 def test_two_torchrun_jobs_of_one_shell_stay_two(tmp_path: Path) -> None:
     script = tmp_path / "train.py"
     script.write_text(RANK)

@@ -13,7 +13,7 @@ from grpo_doctor.trace.write import write_trace
 from tests.recording import PATIENCE_S, start_job
 
 pytest.importorskip("torch.distributed", reason="torch is not installed")
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.heavy]
 
 PROGRAM = """
 import os, sys, time

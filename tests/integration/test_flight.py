@@ -22,7 +22,7 @@ from grpo_doctor_probes.flight import inject
 from grpo_doctor_probes.procstat import state_of
 
 pytest.importorskip("torch", reason="needs torch to run ranks")
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.heavy]
 ROOT = Path(__file__).parents[2]
 DONE = 200  # collectives before a rank gets stuck
 STUCK = ("working", "asleep", "holding_the_gil", "busy")

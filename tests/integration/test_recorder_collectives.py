@@ -15,7 +15,7 @@ from grpo_doctor_probes import layout, live
 from tests.recording import PATIENCE_S, Row, read_rows, spans_file, start_job
 
 pytest.importorskip("torch.distributed", reason="torch is not installed")
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.heavy]
 
 START = """
 import inspect, os, sys, threading, time

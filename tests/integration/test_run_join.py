@@ -14,7 +14,7 @@ from grpo_doctor.trace.load import load
 from tests.integration.test_run import PATIENCE_S, run_command, wait_for
 from tests.ports import free_port
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.heavy]
 
 SERVER = """
 import http.server, pathlib, signal, sys, threading, time

@@ -268,6 +268,7 @@ def test_the_slowest_step_survives_thinning() -> None:
     assert max(v or 0 for v in heatmap.step_seconds[0]) == 60.0
 
 
+@pytest.mark.heavy
 @pytest.mark.slow
 def test_a_million_spans_take_seconds() -> None:
     trace = large(1_000_000, ranks=8)

@@ -120,6 +120,7 @@ def test_ranks_without_stacks_stand_nowhere_in_particular() -> None:
     assert "stand in ," not in outcome.summary
 
 
+@pytest.mark.heavy
 @pytest.mark.slow
 @pytest.mark.parametrize("elsewhere", [False, True])
 def test_half_of_a_thousand_ranks_may_wait_for_the_other_half(elsewhere: bool) -> None:

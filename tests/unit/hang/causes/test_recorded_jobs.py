@@ -53,5 +53,7 @@ def test_blame_comes_with_evidence_and_never_falls_on_the_victims(family: str) -
             assert not set(verdict.culprits) & set(verdict.victims), item.name
 
 
+@pytest.mark.slow
+@pytest.mark.heavy
 def test_the_same_causes_are_proposed_as_before() -> None:
     assert not stages.differing("causes")

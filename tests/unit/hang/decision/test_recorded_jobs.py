@@ -25,5 +25,7 @@ def test_a_hang_is_called_stuck_with_a_confidence_that_says_so(family: str) -> N
         assert answer.summary.endswith("."), answer.name
 
 
+@pytest.mark.slow
+@pytest.mark.heavy
 def test_the_same_root_is_chosen_as_before() -> None:
     assert not stages.differing("decision")

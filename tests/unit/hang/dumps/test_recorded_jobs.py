@@ -5,5 +5,7 @@ from __future__ import annotations
 from tests.unit.hang import stages
 
 
+@pytest.mark.slow
+@pytest.mark.heavy
 def test_recordings_are_read_as_before() -> None:
     assert not stages.differing("recordings")

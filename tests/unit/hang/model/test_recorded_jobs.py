@@ -5,5 +5,7 @@ from __future__ import annotations
 from tests.unit.hang import stages
 
 
+@pytest.mark.slow
+@pytest.mark.heavy
 def test_the_job_is_understood_as_before() -> None:
     assert not stages.differing("model")

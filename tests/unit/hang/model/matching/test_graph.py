@@ -58,6 +58,7 @@ def test_a_thousand_ranks_in_two_camps_take_no_minute() -> None:
     assert time.process_time() - began_s < 3.0
 
 
+@pytest.mark.heavy
 @pytest.mark.slow
 def test_a_thousand_ranks_that_take_two_groups_in_two_orders_are_judged_in_seconds() -> None:
     """One camp has the first group at its head and the other one the second."""

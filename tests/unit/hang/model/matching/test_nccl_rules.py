@@ -23,6 +23,8 @@ def case_of(kind: str) -> Case:
     return sampled.simulated(kind, SEED)
 
 
+@pytest.mark.slow
+@pytest.mark.heavy
 def test_all_that_is_said_of_simulated_jobs_is_as_before() -> None:
     assert not stages.differing(sampled.SIMULATED)
 

@@ -16,5 +16,7 @@ def test_who_left_a_collective_out_or_made_another_one(family: str) -> None:
     held_to_the_truth(family)
 
 
+@pytest.mark.slow
+@pytest.mark.heavy
 def test_recordings_are_compared_as_before() -> None:
     assert not stages.differing("matching")

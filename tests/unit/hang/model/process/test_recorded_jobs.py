@@ -22,5 +22,7 @@ def test_what_a_process_does_is_told(family: str) -> None:
     held_to_the_truth(family)
 
 
+@pytest.mark.slow
+@pytest.mark.heavy
 def test_what_processes_do_is_told_as_before() -> None:
     assert not stages.differing("processes")

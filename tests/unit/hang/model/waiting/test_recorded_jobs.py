@@ -22,5 +22,7 @@ def test_the_end_of_a_chain_is_found(family: str) -> None:
     held_to_the_truth(family)
 
 
+@pytest.mark.slow
+@pytest.mark.heavy
 def test_who_waits_for_whom_is_told_as_before() -> None:
     assert not stages.differing("waiting")
