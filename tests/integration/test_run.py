@@ -115,7 +115,9 @@ def test_signals_reach_the_job(tmp_path: Path, number: signal.Signals) -> None:
         f"signal.signal({int(number)}, caught); open({str(ready)!r}, 'w').close(); time.sleep(600)"
     )
     process = subprocess.Popen(
-        run_command("--no-report", "--run-dir", str(tmp_path / "run"), job=[sys.executable, "-c", job]),
+        run_command(
+            "--no-report", "--run-dir", str(tmp_path / "run"), job=[sys.executable, "-c", job]
+        ),
         stderr=subprocess.PIPE, text=True, start_new_session=True,
     )  # fmt: skip
     wait_for(ready.exists)
