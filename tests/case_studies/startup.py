@@ -97,8 +97,8 @@ def load_weights(folder: Path, *, late: bool) -> None:
         if late and layer == STUCK_LAYER:
             read_shard(folder / SHARD)
         part = torch.full((_WIDTH,), float(layer))
-        whole = [torch.empty(_WIDTH) for _ in range(dist.get_world_size())]
-        dist.all_gather(whole, part)
+        weights = [torch.empty(_WIDTH) for _ in range(dist.get_world_size())]
+        dist.all_gather(weights, part)
 
 
 def read_shard(path: Path) -> bytes:

@@ -41,9 +41,9 @@ def trained(flags: Flags, folder: Path) -> Recorded:
 
 
 def reported(run_dir: Path) -> Recorded:
-    written = run_dir.with_name("report.json")
-    assert main(["report", str(run_dir), "--json", "-o", str(written)]) == 0
-    return Recorded(run_dir, json.loads(written.read_text()))
+    path = run_dir.with_name("report.json")
+    assert main(["report", str(run_dir), "--json", "-o", str(path)]) == 0
+    return Recorded(run_dir, json.loads(path.read_text()))
 
 
 @pytest.fixture(scope="module")

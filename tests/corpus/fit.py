@@ -87,8 +87,8 @@ def recordings(simulated: Sequence[Answer], lean: float) -> dict[str, Cell]:
 
 def chosen(cases: Sequence[Case]) -> Settings:
     """The settings that predict left-out families best."""
-    tried = [Settings(lean, penalty) for lean, penalty in product(_LEANS, _PENALTIES)]
-    return min(tried, key=lambda settings: brier(predicted(cases, settings)))
+    candidates = [Settings(lean, penalty) for lean, penalty in product(_LEANS, _PENALTIES)]
+    return min(candidates, key=lambda settings: brier(predicted(cases, settings)))
 
 
 def predicted(cases: Sequence[Case], settings: Settings) -> list[tuple[Case, float]]:
@@ -159,9 +159,9 @@ def _evidence(cases: Sequence[Case], bare: Table, penalty: float) -> dict[str, d
         design[columns[key], at] = 1.0
     right = np.array([case.right for case in cases], dtype=np.float64)
     shares = np.array([looked_up(bare, case.features) for case in cases])
-    moved = _regressed(design, right, np.log(shares / (1 - shares)), used, penalty)
+    coefficients = _regressed(design, right, np.log(shares / (1 - shares)), used, penalty)
     weights: dict[str, dict[str, Weight]] = {name: {} for name in EVIDENCE}
-    for (name, value), log_odds in zip(used, moved):
+    for (name, value), log_odds in zip(used, coefficients):
         rows = columns[name, value]
         count = int(sum(right[rows]))
         weights[name][value] = Weight(len(rows), count, round(float(log_odds), 3))
@@ -175,20 +175,20 @@ def _regressed(
     low = np.array([-np.inf if (n, _plain(v)) not in _FOR else 0.0 for n, v in used])
     high = np.array([np.inf if (n, _plain(v)) not in _AGAINST else 0.0 for n, v in used])
     rows = [np.flatnonzero(column) for column in design.T]
-    moved, odds = np.zeros(len(used)), offset.copy()
+    coefficients, odds = np.zeros(len(used)), offset.copy()
     for _ in range(_ROUNDS):
-        before = moved.copy()
+        before = coefficients.copy()
         for at, own in enumerate(rows):
             share = 1 / (1 + np.exp(-odds[own]))
-            slope = float(np.sum(right[own] - share)) - penalty * moved[at]
+            slope = float(np.sum(right[own] - share)) - penalty * coefficients[at]
             bend = float(np.sum(share * (1 - share))) + penalty
             step = np.clip(slope / bend, -_LONGEST_STEP, _LONGEST_STEP)
-            new = float(np.clip(moved[at] + step, low[at], high[at]))
-            odds[own] += new - moved[at]
-            moved[at] = new
-        if np.max(np.abs(moved - before), initial=0.0) < _SETTLED:
+            new = float(np.clip(coefficients[at] + step, low[at], high[at]))
+            odds[own] += new - coefficients[at]
+            coefficients[at] = new
+        if np.max(np.abs(coefficients - before), initial=0.0) < _SETTLED:
             break
-    return moved
+    return coefficients
 
 
 def _plain(value: str) -> str:
