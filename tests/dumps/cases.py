@@ -121,8 +121,8 @@ def two_ranks(order: Callable[[int], Program]) -> Job:
 def one_after_other(rank: int) -> Program:
     """Two rounds in one order, then rank 1 in the other."""
     in_first, in_second = Call("all_reduce", "0", 8, line=60), Call("all_reduce", "1", 8, line=61)
-    turned = [Call("all_reduce", "1", 8, line=62), Call("all_reduce", "0", 8, line=63)]
-    last = turned if rank == 1 else [in_first, in_second]
+    reversed_order = [Call("all_reduce", "1", 8, line=62), Call("all_reduce", "0", 8, line=63)]
+    last = reversed_order if rank == 1 else [in_first, in_second]
     return [in_first, in_second, in_first, in_second, in_first, in_second, *last]
 
 

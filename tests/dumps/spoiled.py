@@ -117,11 +117,11 @@ def steps(ranks: int, *, halts: int | None = None) -> Job:
     return job(groups, {rank: program(rank) for rank in range(ranks)}).run()
 
 
-def at_moments(job: Job, when_ns: Mapping[int, int], **how: Any) -> Folder:
+def at_moments(job: Job, when_ns: Mapping[int, int], **options: Any) -> Folder:
     """The dump of every rank as it was at its moment, and written then."""
     folder = Folder()
     for rank, at_ns in when_ns.items():
-        folder.files[rank] = packed(document(_as_of(job, rank, at_ns), rank, **how))
+        folder.files[rank] = packed(document(_as_of(job, rank, at_ns), rank, **options))
         folder.written_ns[rank] = at_ns
     return folder
 
@@ -135,5 +135,5 @@ def _as_of(job: Job, rank: int, at_ns: int) -> Job:
     counted: dict[str, int] = {}
     for record in records:
         counted[record.call.group] = max(counted.get(record.call.group, 0), record.number)
-    then = Rank(job.ranks[rank].program, records=records, collectives=counted)
-    return Job(job.groups, {**job.ranks, rank: then})
+    earlier = Rank(job.ranks[rank].program, records=records, collectives=counted)
+    return Job(job.groups, {**job.ranks, rank: earlier})

@@ -40,15 +40,15 @@ def analyze(folders: Sequence[str]) -> None:
 
     logger = logging.getLogger("Flight Recorder")
     for folder in folders:
-        caught = _Caught()
-        logger.addHandler(caught)
+        handler = _Caught()
+        logger.addHandler(handler)
         crash = ""
         try:
             fr_trace.main([folder, "-p", "trace_rank_"])
         except (Exception, SystemExit) as error:  # noqa: BLE001 - any end is its answer
             crash = f"{type(error).__name__}: {str(error)[:80]}"
-        logger.removeHandler(caught)
-        log = "\n".join(caught.lines)
+        logger.removeHandler(handler)
+        log = "\n".join(handler.lines)
         print(json.dumps({"folder": folder, "crash": crash, "blamed": blamed(log), "log": log}))  # noqa: T201
 
 

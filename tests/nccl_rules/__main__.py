@@ -33,8 +33,8 @@ def main() -> None:
             print(f"{verdict}; {truth}; {answer.case.recorder}")  # noqa: T201
 
     seeds = range(int(first), int(last))
-    drawn = cases(shapes, seeds, kinds, counters=options.counters)
-    print(table(answers(drawn, tell)))  # noqa: T201
+    simulated = cases(shapes, seeds, kinds, counters=options.counters)
+    print(table(answers(simulated, tell)))  # noqa: T201
 
 
 if __name__ == "__main__":

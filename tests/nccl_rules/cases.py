@@ -130,10 +130,10 @@ def _case(
         return None
     if kind in ("two hosts stalled", "host stalled and GPU hung") and len(needed) < 1:
         return None
-    how = replace(_recorder(draw), entries=not counters)
+    recorder = replace(_recorder(draw), entries=not counters)
     if kind == "wrong size in a pair":  # nothing but what is over tells which one is wrong
-        how = replace(how, active=False)
-    files = _files(kind, world, groups, injected, how, draw)
+        recorder = replace(recorder, active=False)
+    files = _files(kind, world, groups, injected, recorder, draw)
     return Case(
         name=f"{kind} #{name}",
         kind=kind,
@@ -141,12 +141,17 @@ def _case(
         culprits=injected.ranks,
         needed=needed,
         files=files,
-        recorder=how,
+        recorder=recorder,
     )
 
 
 def _files(
-    kind: str, world: World, groups: Groups, injected: Injected, how: Recorder, draw: random.Random
+    kind: str,
+    world: World,
+    groups: Groups,
+    injected: Injected,
+    recorder: Recorder,
+    draw: random.Random,
 ) -> tuple[FlightDump, ...]:
     created = [call.created_s for rank in world.ranks.values() for call in rank.calls]
     first, last = min(created), max(created)
@@ -156,7 +161,7 @@ def _files(
         late_s = draw.uniform(0.0, 0.02 if kind == "healthy" else 3.0)
         if rank not in injected.dead:
             moment = at_s + late_s
-            files.append(dump(world, groups, rank, moment, how, moment + 0.01))
+            files.append(dump(world, groups, rank, moment, recorder, moment + 0.01))
     draw.shuffle(files)
     return tuple(files)
 

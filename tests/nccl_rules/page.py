@@ -53,8 +53,8 @@ def main() -> int:
 def page(seeds: str, arguments: str) -> str:
     """All rows, as Markdown."""
     first, _, last = seeds.partition(":")
-    drawn = range(int(first), int(last))
-    simulated = answers(cases(HELD_OUT, drawn, list(KINDS), counters=False))
+    seed_range = range(int(first), int(last))
+    simulated = answers(cases(HELD_OUT, seed_range, list(KINDS), counters=False))
     recorded = replay_stored()
     rows = [
         *_real(), *_on_gpu(recorded), *_simulated(simulated), *_spinning(recorded),

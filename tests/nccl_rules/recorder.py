@@ -45,7 +45,7 @@ class Recorder:
 
 
 def _entry(
-    world: World, groups: Groups, call: Call, ids: dict[str, int], at_s: float, how: Recorder
+    world: World, groups: Groups, call: Call, ids: dict[str, int], at_s: float, recorder: Recorder
 ) -> dict[str, Any]:
     step = call.step
     members = list(world.groups[step.group])
@@ -55,13 +55,13 @@ def _entry(
     if step.peer is not None:
         arrow = "->" if step.op == "send" else "<-"
         name = f"{step.op} {members.index(call.rank)}{arrow}{members.index(step.peer)}"
-    state = "completed" if done else "started" if started and how.timing else "scheduled"
-    begun_ns = _ns(call.start_s) if started and how.timing else None
+    state = "completed" if done else "started" if started and recorder.timing else "scheduled"
+    begun_ns = _ns(call.start_s) if started and recorder.timing else None
     transfers = step.peer is not None
     entry = {
         "record_id": call.record,
         "pg_id": ids[step.group],
-        "process_group": (step.group, _described(groups, step.group, how)),
+        "process_group": (step.group, _described(groups, step.group, recorder)),
         "collective_seq_id": (
             call.number if not transfers else world.ranks[call.rank].collectives.get(step.group, 0)
         ),
@@ -96,14 +96,16 @@ def _ns(seconds: float | None) -> int:
     return int((seconds or 0.0) * 1e9)
 
 
-def _described(groups: Groups, name: str, how: Recorder) -> str:
+def _described(groups: Groups, name: str, recorder: Recorder) -> str:
     kind = groups.kinds[name]
     if kind == "default_pg":
         return kind
-    return DESCRIPTIONS.get(kind, "undefined") if how.described else "undefined"
+    return DESCRIPTIONS.get(kind, "undefined") if recorder.described else "undefined"
 
 
-def document(world: World, groups: Groups, rank: int, at_s: float, how: Recorder) -> dict[str, Any]:
+def document(
+    world: World, groups: Groups, rank: int, at_s: float, recorder: Recorder
+) -> dict[str, Any]:
     """The plain data of one rank's dump, taken at that time."""
     own = world.ranks[rank]
     names = [name for name, members in groups.members.items() if rank in members]
@@ -112,32 +114,32 @@ def document(world: World, groups: Groups, rank: int, at_s: float, how: Recorder
     rows: list[dict[str, Any]] = []
     number = 0
     for index, call in enumerate(recorded):
-        row = _entry(world, groups, call, ids, at_s, how) | {"record_id": number}
+        row = _entry(world, groups, call, ids, at_s, recorder) | {"record_id": number}
         rows.append(row)
         number += 1
         following = recorded[index + 1] if index + 1 < len(recorded) else None
         if call.step.batch and (following is None or following.step.batch != call.step.batch):
             rows.append(_end_of_batch(call, row, number, at_s))
             number += 1
-    rows = rows[-how.ring :]
-    if how.active:
+    rows = rows[-recorder.ring :]
+    if recorder.active:
         rows = [row for row in rows if row["state"] != "completed"]
     status = {str(ids[name]): _status(recorded, name, at_s) for name in names}
     content: dict[str, Any] = {
-        "version": how.version,
+        "version": recorder.version,
         "pg_config": {
             name: {
                 "name": name,
-                "desc": _described(groups, name, how),
+                "desc": _described(groups, name, recorder),
                 "ranks": str(list(groups.members[name])),
             }
             for name in names
         },
         "pg_status": {key: counts for key, counts in status.items() if counts},
-        "entries": rows if how.entries else [],
+        "entries": rows if recorder.entries else [],
     }
-    if how.version != "2.4":
-        content["nccl_version" if how.version == "2.9" else "comm_lib_version"] = "2.27.5"
+    if recorder.version != "2.4":
+        content["nccl_version" if recorder.version == "2.9" else "comm_lib_version"] = "2.27.5"
     return content
 
 
@@ -170,11 +172,11 @@ def _status(recorded: Sequence[Call], group: str, at_s: float) -> dict[str, int]
 
 
 def dump(
-    world: World, groups: Groups, rank: int, at_s: float, how: Recorder, taken_s: float
+    world: World, groups: Groups, rank: int, at_s: float, recorder: Recorder, taken_s: float
 ) -> FlightDump:
     """A file of what the rank had recorded at `at_s`, written at `taken_s`."""
-    data = document(world, groups, rank, min(at_s, NEVER), how)
-    raw = pickle.dumps(data, protocol=2) if how.form == "pickle" else as_json(json_ready(data))
+    data = document(world, groups, rank, min(at_s, NEVER), recorder)
+    raw = pickle.dumps(data, protocol=2) if recorder.form == "pickle" else as_json(json_ready(data))
     return FlightDump(f"file:/dumps/trace_{rank}", rank, at_unix_ns=int(taken_s * 1e9), data=raw)
 
 

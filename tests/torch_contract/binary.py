@@ -40,12 +40,12 @@ class Binary:
         names = self._sections[section[6]]
         strings = self._data[names[4] : names[4] + names[5]]
         table = self._data[section[4] : section[4] + section[5]]
-        for at, _info, _other, where, address, _size in _SYMBOL.iter_unpack(table):
+        for at, _info, _other, section_index, address, _size in _SYMBOL.iter_unpack(table):
             name = strings[at : strings.index(b"\0", at)].decode()
-            if where:
+            if section_index:
                 self.symbols.setdefault(name, address)
             if section[1] == _DYNSYM:
-                (self._exported if where else self._imported).append(name)
+                (self._exported if section_index else self._imported).append(name)
 
     def read(self, address: int, size: int) -> bytes:
         """Bytes at an address of its own, as `Memory.read`. Raises OSError."""

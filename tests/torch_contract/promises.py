@@ -96,12 +96,12 @@ def body_of(text: str, head: str) -> str:
         ValueError: there is none.
     """
     start = text.index(head)
-    opened = text.index("{", start)
+    brace = text.index("{", start)
     depth = 0
-    for at in range(opened, len(text)):
+    for at in range(brace, len(text)):
         depth += {"{": 1, "}": -1}.get(text[at], 0)
         if not depth:
-            return text[opened : at + 1]
+            return text[brace : at + 1]
     raise ValueError(f"{head} has no end")
 
 

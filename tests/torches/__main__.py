@@ -75,8 +75,8 @@ def _say(result: Result) -> None:
         read,
     )
     sys.stdout.write(f"| {' | '.join(cells)} |\n")
-    for rank, how in sorted(live.dumps.items()):
-        sys.stdout.write(f"    {rank}: {how}\n")
+    for rank, text in sorted(live.dumps.items()):
+        sys.stdout.write(f"    {rank}: {text}\n")
     sys.stdout.flush()
 
 
