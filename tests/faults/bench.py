@@ -165,9 +165,9 @@ def line(outcome: Outcome) -> str:
         )
         if other is not None
     )
-    again = f"\n        injected again: {outcome.retried}" if outcome.retried else ""
-    where = f"{outcome.name} (rank {outcome.culprit}, {outcome.phase})"
-    return f"{marks}   {where}: {text}{again}{other_tools}"
+    retry = f"\n        injected again: {outcome.retried}" if outcome.retried else ""
+    label = f"{outcome.name} (rank {outcome.culprit}, {outcome.phase})"
+    return f"{marks}   {label}: {text}{retry}{other_tools}"
 
 
 def calm_line(calm: Calm) -> str:

@@ -78,11 +78,11 @@ def struck(server: ForkServer, fault: Fault, seed: int = 0) -> Iterator[tuple[Jo
         Silence: it did not take effect; a defect of the bench.
     """
     _have(fault.modules)
-    drawn = draw(fault, seed)
+    choice = draw(fault, seed)
     with contextlib.ExitStack() as undo:
         facts = undo.enter_context(fault.needs()) if fault.needs else {}
         spec = Spec(
-            "", fault.world_size, 0, fault.name, drawn.culprit, drawn.phase, drawn.step,
+            "", fault.world_size, 0, fault.name, choice.culprit, choice.phase, choice.step,
             pace_s=pace_of(fault.world_size), facts=facts | fault.extra,
         )  # fmt: skip
         job = undo.enter_context(started(server, spec, fault.launch))
@@ -90,11 +90,11 @@ def struck(server: ForkServer, fault: Fault, seed: int = 0) -> Iterator[tuple[Jo
         if fault.outside is not None:
             wait_for(job.folder, lambda events: count(events, "arrived") > 0, "arrival", EFFECT_S)
             repairs = undo.enter_context(contextlib.ExitStack())
-            _from_outside(fault, Outside(job.pids, drawn.culprit, job.folder, facts, repairs))
+            _from_outside(fault, Outside(job.pids, choice.culprit, job.folder, facts, repairs))
         elif fault.inside is not None:
             wait_for(job.folder, lambda events: count(events, "effect") > 0, "effect", EFFECT_S)
-        _age(drawn.age_s)
-        yield job, drawn
+        _age(choice.age_s)
+        yield job, choice
 
 
 def _from_outside(fault: Fault, outside: Outside) -> None:
@@ -160,9 +160,9 @@ def _once(
     one_attach: threading.Lock,
 ) -> Outcome:
     try:
-        with struck(server, fault, seed) as (job, drawn), one_attach:
-            outcome = replace(outcome, culprit=drawn.culprit, phase=drawn.phase)
-            outcome = _looked_at(outcome, job, fault, drawn, options, seed)
+        with struck(server, fault, seed) as (job, choice), one_attach:
+            outcome = replace(outcome, culprit=choice.culprit, phase=choice.phase)
+            outcome = _looked_at(outcome, job, fault, choice, options, seed)
     except Unavailable as reason:
         return replace(outcome, skipped=str(reason))
     except (Silence, TimeoutError) as defect:
@@ -170,12 +170,12 @@ def _once(
     return outcome
 
 
-def target(job: Job, fault: Fault, drawn: Draw, options: Options) -> list[str]:
+def target(job: Job, fault: Fault, choice: Draw, options: Options) -> list[str]:
     """Arguments of the attach: none, or a rank that is not the culprit, as nobody knows it."""
     if fault.no_arguments and not options.by_pid:
         return []
-    victims = [pid for rank, pid in sorted(job.living().items()) if rank != drawn.culprit]
-    return [str(victims[drawn.step % len(victims)])] if victims else [str(job.launcher)]
+    victims = [pid for rank, pid in sorted(job.living().items()) if rank != choice.culprit]
+    return [str(victims[choice.step % len(victims)])] if victims else [str(job.launcher)]
 
 
 def truth_of(fault: Fault, culprit: int) -> Truth:
@@ -188,26 +188,26 @@ def truth_of(fault: Fault, culprit: int) -> Truth:
 
 
 def _looked_at(
-    outcome: Outcome, job: Job, fault: Fault, drawn: Draw, options: Options, seed: int
+    outcome: Outcome, job: Job, fault: Fault, choice: Draw, options: Options, seed: int
 ) -> Outcome:
     """Attaches, keeping the evidence for the other tools, and judges."""
     with tempfile.TemporaryDirectory(prefix="kept-") as temporary:
         bundle = Path(temporary, "bundle")
         if options.collect is not None:
-            truth = truth_of(fault, drawn.culprit)
+            truth = truth_of(fault, choice.culprit)
             bundle = Shelf(options.collect).place(fault.name, seed, truth)
-        answer = attach.attach(*target(job, fault, drawn, options), "--out", str(bundle))
-        detected, culprit_right, class_right = judge(fault, drawn.culprit, answer)
+        answer = attach.attach(*target(job, fault, choice, options), "--out", str(bundle))
+        detected, culprit_right, class_right = judge(fault, choice.culprit, answer)
         outcome = replace(
             outcome, answer=answer, detected=detected, culprit_right=culprit_right,
             class_right=class_right,
         )  # fmt: skip
-        return _compared(outcome, job, fault, drawn, bundle) if options.compare else outcome
+        return _compared(outcome, job, fault, choice, bundle) if options.compare else outcome
 
 
-def _compared(outcome: Outcome, job: Job, fault: Fault, drawn: Draw, bundle: Path) -> Outcome:
+def _compared(outcome: Outcome, job: Job, fault: Fault, choice: Draw, bundle: Path) -> Outcome:
     """The same case through the other tools."""
-    guilty = fault.truth.guilty(drawn.culprit, fault.world_size)
+    guilty = fault.truth.guilty(choice.culprit, fault.world_size)
     top_frame = baselines.by_top_frame(job.pids)
     dumps = read(bundle).dumps if bundle.exists() else ()
     analysed = baselines.by_torchfrtrace(dumps)

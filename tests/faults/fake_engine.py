@@ -38,13 +38,13 @@ vllm:generation_tokens_total{{engine="0",model_name="tiny"}} {tokens}
 """
 
 
-def start(folder: Path, how: str) -> subprocess.Popen[bytes]:
+def start(folder: Path, mode: str) -> subprocess.Popen[bytes]:
     """The engine, as a child of this process."""
-    command = [sys.executable, "-S", __file__, str(folder), how]
+    command = [sys.executable, "-S", __file__, str(folder), mode]
     return subprocess.Popen(command, stdin=subprocess.DEVNULL)
 
 
-def core(requests: socket.socket, how: str) -> None:
+def core(requests: socket.socket, mode: str) -> None:
     """Answers the first request at once, the later ones as HOW says.
 
     `t` is a token, `p` a preemption, `e` the end.
@@ -53,10 +53,10 @@ def core(requests: socket.socket, how: str) -> None:
     requests.recv(1)
     requests.send(b"e")
     while requests.recv(1):
-        while how == "spins":
+        while mode == "spins":
             sum(range(200_000))
             requests.send(b"p")
-        if how == "waits":
+        if mode == "waits":
             threading.Event().wait()
         until = time.monotonic() + WORK_S
         while time.monotonic() < until:
@@ -110,15 +110,15 @@ class _Front(BaseHTTPRequestHandler):
         """Keeps the log quiet."""
 
 
-def serve(folder: Path, how: str) -> None:
+def serve(folder: Path, mode: str) -> None:
     """The HTTP front and its core."""
     ours, theirs = socket.socketpair()
     pid = subprocess.Popen(
-        [CORE, "-S", __file__, "core", str(theirs.fileno()), how],
+        [CORE, "-S", __file__, "core", str(theirs.fileno()), mode],
         executable=sys.executable, pass_fds=[theirs.fileno()],
     ).pid  # fmt: skip
     theirs.close()
-    _Front.core, _Front.runs = ours, how == "works"
+    _Front.core, _Front.runs = ours, mode == "works"
     server = ThreadingHTTPServer(("127.0.0.1", 0), _Front)
     facts = {"port": server.server_address[1], "core": pid, "front": os.getpid()}
     (folder / "engine.part").write_text(json.dumps(facts))

@@ -14,14 +14,14 @@ SECONDS = {8: 5.0, 64: 15.0}  # median of the cases with up to so many ranks, on
 
 def missed(results: Results) -> list[str]:
     """The goals that were not reached, in words."""
-    ran = [outcome for outcome in results.outcomes if not outcome.skipped]
+    outcomes = [outcome for outcome in results.outcomes if not outcome.skipped]
     misses = []
     for title, goal, value in (
-        ("detected", DETECTED_PCT, share(ran, lambda o: o.detected)),
-        ("culprit right", CULPRIT_PCT, share(ran, lambda o: o.culprit_right)),
-        ("class right", CLASS_PCT, share(ran, lambda o: o.class_right)),
+        ("detected", DETECTED_PCT, share(outcomes, lambda o: o.detected)),
+        ("culprit right", CULPRIT_PCT, share(outcomes, lambda o: o.culprit_right)),
+        ("class right", CLASS_PCT, share(outcomes, lambda o: o.class_right)),
     ):
-        if ran and value < goal:
+        if outcomes and value < goal:
             misses.append(f"{title} in {value:.1f} % of the cases; the goal is {goal:.0f} %")
     misses += [f"'{o.name}' was not injected: {o.skipped}" for o in results.outcomes if o.failed]
     misses += [
@@ -36,8 +36,8 @@ def missed(results: Results) -> list[str]:
 
 def too_few(results: Results) -> list[str]:
     """That a slow machine got through less of the bench than says anything."""
-    ran = sum(not outcome.skipped for outcome in results.outcomes)
-    return [f"{ran} faults ran; the goal is {FAULTS}"] if ran < FAULTS else []
+    count = sum(not outcome.skipped for outcome in results.outcomes)
+    return [f"{count} faults ran; the goal is {FAULTS}"] if count < FAULTS else []
 
 
 def slow(results: Results) -> list[str]:

@@ -175,21 +175,21 @@ def silent_resolver() -> dict[str, Any]:
 _KEPT: list[socket.socket] = []
 
 
-def start(how: str, folder: str) -> dict[str, Any]:
-    if how in _HTTP:
-        server = ThreadingHTTPServer((HOST, 0), _HTTP[how])
+def start(mode: str, folder: str) -> dict[str, Any]:
+    if mode in _HTTP:
+        server = ThreadingHTTPServer((HOST, 0), _HTTP[mode])
         threading.Thread(target=server.serve_forever, daemon=True).start()
         return {"port": server.server_address[1]}
-    if how == "silent-socket":
+    if mode == "silent-socket":
         return silent_socket(folder)
-    return full_backlog() if how == "full-backlog" else silent_resolver()
+    return full_backlog() if mode == "full-backlog" else silent_resolver()
 
 
 @contextlib.contextmanager
-def running(how: str) -> Iterator[dict[str, Any]]:
+def running(mode: str) -> Iterator[dict[str, Any]]:
     """The server as a process that is nobody's of the job: where it listens, and its `server`."""
     with tempfile.TemporaryDirectory(prefix="server-") as folder:
-        process = spawn(how, folder)
+        process = spawn(mode, folder)
         try:
             yield facts(process)
         finally:
@@ -197,8 +197,8 @@ def running(how: str) -> Iterator[dict[str, Any]]:
             process.wait()
 
 
-def spawn(how: str, folder: str) -> subprocess.Popen[bytes]:
-    command = [sys.executable, "-S", __file__, how, folder]
+def spawn(mode: str, folder: str) -> subprocess.Popen[bytes]:
+    command = [sys.executable, "-S", __file__, mode, folder]
     return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
 
 

@@ -50,8 +50,8 @@ def isolation() -> tuple[str, ...]:
     """The command that gives a worker its name space; none where this user may not."""
     if shutil.which(_NAME_SPACE[0]) is None:
         return ()
-    tried = subprocess.run([*_NAME_SPACE, "true"], capture_output=True, check=False)
-    return () if tried.returncode else _NAME_SPACE
+    probe = subprocess.run([*_NAME_SPACE, "true"], capture_output=True, check=False)
+    return () if probe.returncode else _NAME_SPACE
 
 
 class Worker:

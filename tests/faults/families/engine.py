@@ -33,9 +33,9 @@ def generate(port: int) -> bytes:
     return body
 
 
-def _generate_twice(scene: Scene, how: str) -> None:
+def _generate_twice(scene: Scene, mode: str) -> None:
     """With an engine of the rank's own; the second time it gets no answer."""
-    fake_engine.start(scene.folder, how)
+    fake_engine.start(scene.folder, mode)
     port = engine_facts(scene.folder)["port"]
     generate(port)
     scene.arrived()

@@ -63,9 +63,9 @@ def play(trainer: Trainer, _folder: Path) -> None:
     asyncio.run(episode())
 
 
-def _engine(trainer: Trainer, folder: Path, how: str, *more: str) -> int:
+def _engine(trainer: Trainer, folder: Path, mode: str, *more: str) -> int:
     def start() -> int:
-        command = [sys.executable, "-S", str(engines.__file__), how, str(folder), *more]
+        command = [sys.executable, "-S", str(engines.__file__), mode, str(folder), *more]
         subprocess.Popen(command, stdin=subprocess.DEVNULL)
         while not (folder / "engine.json").exists():
             time.sleep(0.02)

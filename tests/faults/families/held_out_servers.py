@@ -42,9 +42,9 @@ def facts_of(folder: Path) -> dict[str, Any]:
     return facts
 
 
-def start(scene: Scene, how: str, *more: str) -> int:
+def start(scene: Scene, mode: str, *more: str) -> int:
     """An engine of the rank's own; its port."""
-    command = [sys.executable, "-S", str(engines.__file__), how, str(scene.folder), *more]
+    command = [sys.executable, "-S", str(engines.__file__), mode, str(scene.folder), *more]
     subprocess.Popen(command, stdin=subprocess.DEVNULL)
     return int(facts_of(scene.folder)["port"])
 
@@ -60,9 +60,9 @@ def generate_after_update(scene: Scene) -> None:
     post(port, "/generate")
 
 
-def _then_fails(scene: Scene, how: str) -> None:
+def _then_fails(scene: Scene, mode: str) -> None:
     """One good answer, then what the bench does, then none."""
-    port = start(scene, how)
+    port = start(scene, mode)
     post(port, "/generate")
     scene.arrived()
     eventually("the bench has acted", (scene.folder / "acted").exists)

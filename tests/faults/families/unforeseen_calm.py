@@ -28,12 +28,12 @@ _ADDRESSES: dict[str, str] = {}
 _HELPERS: list[subprocess.Popen[bytes]] = []
 
 
-def _address(how: str, folder: Path) -> str:
+def _address(mode: str, folder: Path) -> str:
     """Of a server that this rank has as a child."""
-    if how not in _ADDRESSES:
-        _HELPERS.append(odd_server.spawn(how, str(folder)))
-        _ADDRESSES[how] = f"http://127.0.0.1:{odd_server.facts(_HELPERS[-1])['port']}/score"
-    return _ADDRESSES[how]
+    if mode not in _ADDRESSES:
+        _HELPERS.append(odd_server.spawn(mode, str(folder)))
+        _ADDRESSES[mode] = f"http://127.0.0.1:{odd_server.facts(_HELPERS[-1])['port']}/score"
+    return _ADDRESSES[mode]
 
 
 def _post(address: str) -> bytes:

@@ -25,8 +25,8 @@ BUSY = ("stuck", "slow")  # a loop that tries again may succeed the next time
 CLONE_NEWNS, MS_BIND, MS_REC, MS_PRIVATE = 0x20000, 4096, 16384, 1 << 18
 
 
-def server(how: str) -> Callable[[], AbstractContextManager[Facts]]:
-    return partial(running, how)
+def server(mode: str) -> Callable[[], AbstractContextManager[Facts]]:
+    return partial(running, mode)
 
 
 def address(scene: Scene, path: str) -> str:

@@ -138,18 +138,18 @@ def _route(port: int) -> None:
             return
 
 
-def serve(how: str, folder: Path, lock: str = "") -> None:
+def serve(mode: str, folder: Path, lock: str = "") -> None:
     """The front, with what stands behind it."""
     _Front.runs.set()
     _Front.generate = staticmethod(lambda: None)
     pids: dict[str, int] = {}
-    if how == "shards":
+    if mode == "shards":
         core, pids["core"] = _forked(CORE, lambda end: _sharded(end, folder / "workers.json"))
         _Front.generate = staticmethod(_ask(core))
-    elif how == "compiles":
+    elif mode == "compiles":
         core, pids["core"] = _forked(CORE, lambda end: _compiling(end, Path(lock)))
         _Front.generate = staticmethod(_ask(core))
-    elif how == "routes":
+    elif mode == "routes":
         connection, pids["worker"] = _forked("sglang::worker", _serving)
         port = int(connection.recv(16))
         _Front.generate = staticmethod(lambda: _route(port))
