@@ -124,10 +124,10 @@ class Job:
             self.build.series("gpu.util", "%", times, busy, scope="gpu", gpu=gpu)
             self.count("rollout/tokens", 41_000.0, rank)
 
-    def count(self, name: str, each: float, rank: int) -> None:
+    def count(self, name: str, value: float, rank: int) -> None:
         """A counter with one value in the middle of each step."""
         times = [(a + b) / 2 for a, b in zip(self.begins, self.begins[1:], strict=False)]
-        values = [each] * len(times)
+        values = [value] * len(times)
         self.build.series(name, "", times, values, scope="counter", rank=rank)
 
 

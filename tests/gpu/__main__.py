@@ -125,8 +125,8 @@ def _in_child(arguments: argparse.Namespace) -> int:
     try:
         importlib.import_module(f"tests.gpu.{arguments.part}").run(wish, outcome)
     except Exception as error:  # noqa: BLE001 - the other parts go on
-        where = traceback.extract_tb(error.__traceback__)[-1]
-        text = f"{type(error).__name__}: {error} ({Path(where.filename).name}:{where.lineno})"
+        frame = traceback.extract_tb(error.__traceback__)[-1]
+        text = f"{type(error).__name__}: {error} ({Path(frame.filename).name}:{frame.lineno})"
         outcome.says("the part", False, text[-900:])
     return 0
 

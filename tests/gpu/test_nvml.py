@@ -21,13 +21,13 @@ pytestmark = pytest.mark.gpu
 @pytest.fixture
 def nvml() -> Iterator[Nvml]:
     try:
-        opened = Nvml()
+        library = Nvml()
     except NoNvml as error:
         pytest.skip(f"no NVIDIA driver: {error}")
-    if not any(isinstance(device, Device) for device in opened.gpus()):
+    if not any(isinstance(device, Device) for device in library.gpus()):
         pytest.skip("the NVIDIA driver shows no GPU")
-    yield opened
-    opened.close()
+    yield library
+    library.close()
 
 
 @pytest.fixture

@@ -63,8 +63,8 @@ class Score:
     @property
     def precision(self) -> float:
         """Of all findings, the share that is true of its run."""
-        every = self.true_findings + self.false_findings
-        return self.true_findings / every if every else 1.0
+        total = self.true_findings + self.false_findings
+        return self.true_findings / total if total else 1.0
 
 
 def score(runs: Iterable[Said]) -> Score:

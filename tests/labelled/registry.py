@@ -90,7 +90,7 @@ def slow() -> Iterator[Case]:
     )  # fmt: skip
     yield from _three(
         "a checkpoint too often", (3, 2, 1),
-        lambda every: Case("", ("--save_steps", str(int(every)), "--save_only_model", "true")),
+        lambda steps: Case("", ("--save_steps", str(int(steps)), "--save_only_model", "true")),
         has={"GD070"}, may={"GD071"},
     )  # fmt: skip
     yield from _three(
@@ -172,7 +172,7 @@ def unlearning() -> Iterator[Case]:
     )  # fmt: skip
     yield from _three(
         "checkpoints with all the optimizer's state", (5, 4, 3),
-        lambda every: Case("", ("--save_steps", str(int(every)), "--save_total_limit", "20")),
+        lambda steps: Case("", ("--save_steps", str(int(steps)), "--save_total_limit", "20")),
         has={"GD071"}, may={"GD070"},
     )  # fmt: skip
 

@@ -59,7 +59,7 @@ def share(pairs: Sequence[Miss], run_error_pct: float) -> float:
 
 def least_error(pairs: Sequence[Miss]) -> float | None:
     """The smallest error of two runs, in percent, with which nine in ten hold; None above 50%."""
-    return next((tried for tried in _TRIED_PCT if share(pairs, tried) >= GOAL), None)
+    return next((error_pct for error_pct in _TRIED_PCT if share(pairs, error_pct) >= GOAL), None)
 
 
 def said_of(pairs: Sequence[Miss]) -> str:

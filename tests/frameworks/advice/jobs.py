@@ -46,7 +46,7 @@ class Place:
 def write_rows(path: Path) -> Path:
     """The prompts as ms-swift reads them."""
     messages = ([{"role": "user", "content": row}] for row in rows())
-    path.write_text("".join(json.dumps({"messages": each}) + "\n" for each in messages))
+    path.write_text("".join(json.dumps({"messages": message}) + "\n" for message in messages))
     return path
 
 

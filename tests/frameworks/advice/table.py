@@ -95,11 +95,11 @@ def _row(group: Sequence[Pair]) -> str:
         return f"{start}{_in_a_cell(first.problem)} |  |  |  |  |  |"
     advices = [pair.advice for pair in applied if pair.advice]
     low, mid, high = (
-        median(getattr(each, end) for each in advices) for end in ("low", "mid", "high")
+        median(getattr(advice, end) for advice in advices) for end in ("low", "mid", "high")
     )
-    each = ", ".join("none" if pair.problem else f"{pair.measured:+.0f}" for pair in group)
+    changes = ", ".join("none" if pair.problem else f"{pair.measured:+.0f}" for pair in group)
     return (
         f"{start}`{advices[0].text}` | {mid:+.1f}% | {low:+.1f} to {high:+.1f}% | "
-        f"{median(pair.measured for pair in applied):+.1f}% | {each} | "
+        f"{median(pair.measured for pair in applied):+.1f}% | {changes} | "
         f"{len(_holding(group))} of {len(applied)} |"
     )

@@ -86,7 +86,7 @@ def attention_on_cpu(
     for index in range(len(query_ends) - 1):
         q = query[query_ends[index] : query_ends[index + 1]].transpose(0, 1)
         k, v = (
-            each[key_ends[index] : key_ends[index + 1]].transpose(0, 1) for each in (key, value)
+            tensor[key_ends[index] : key_ends[index + 1]].transpose(0, 1) for tensor in (key, value)
         )
         mask = torch.ones(q.shape[1], k.shape[1], dtype=torch.bool).tril(k.shape[1] - q.shape[1])
         out = torch.nn.functional.scaled_dot_product_attention(
