@@ -57,10 +57,10 @@ class Apart:
 def may_isolate() -> bool:
     """Whether this user may make a process namespace."""
     try:
-        tried = subprocess.run([*ISOLATING, "true"], capture_output=True, check=False)
+        probe = subprocess.run([*ISOLATING, "true"], capture_output=True, check=False)
     except OSError:
         return False
-    return tried.returncode == 0
+    return probe.returncode == 0
 
 
 @contextmanager

@@ -71,21 +71,21 @@ def run(rank: int, world: int, store: str, activity: str, count: int, gate: Gate
 
 
 def main(activities: list[str], count: int) -> None:
-    opened, results = mmap.mmap(-1, 1), os.pipe()
+    latch, results = mmap.mmap(-1, 1), os.pipe()
     gates = [os.pipe() for _ in activities]
     with tempfile.TemporaryDirectory() as folder:
         pids = []
         for rank, activity in enumerate(activities):
             pids.append(os.fork())
             if not pids[-1]:
-                gate = (gates[rank][0], opened)
+                gate = (gates[rank][0], latch)
                 value = run(rank, len(activities), f"{folder}/store", activity, count, gate)
                 os.write(results[1], hashlib.sha256(value).digest())
                 os._exit(0)
         sys.stdout.write(" ".join(map(str, pids)) + "\n")
         sys.stdout.flush()
         sys.stdin.readline()
-        opened[0] = 1
+        latch[0] = 1
         for _, end in gates:
             os.write(end, b"1")
         codes = [os.waitpid(pid, 0)[1] for pid in pids]

@@ -98,14 +98,14 @@ def refusal() -> str:
         "add",
     ]
     try:
-        tried = subprocess.run(
+        probe = subprocess.run(
             [*isolating, "here", "type", "veth", "peer", "name", "there"],
             capture_output=True, text=True, check=False,
         )  # fmt: skip
     except OSError as problem:
         return f"namespaces cannot be made here: {problem}"
     return (
-        "" if tried.returncode == 0 else f"namespaces cannot be made here: {tried.stderr.strip()}"
+        "" if probe.returncode == 0 else f"namespaces cannot be made here: {probe.stderr.strip()}"
     )
 
 

@@ -210,9 +210,9 @@ def printed_ranks(launcher: subprocess.Popen[str], ranks: int) -> Iterator[tuple
 
 def await_end(pid: int) -> None:
     """Until it is a zombie."""
-    watched = os.pidfd_open(pid)
-    assert select.select([watched], [], [], 10)[0]
-    os.close(watched)
+    descriptor = os.pidfd_open(pid)
+    assert select.select([descriptor], [], [], 10)[0]
+    os.close(descriptor)
 
 
 def test_what_is_no_job(tmp_path: Path) -> None:

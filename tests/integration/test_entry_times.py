@@ -55,5 +55,5 @@ def test_who_entered_last_is_known_without_watching_any_call(tmp_path: Path) -> 
     assert entry.transfer_seconds == 0
 
     write_trace(trace, tmp_path / "trace.json")
-    again = build_document(read_trace(tmp_path / "trace.json"))
-    assert again.views.collectives == entries
+    second = build_document(read_trace(tmp_path / "trace.json"))
+    assert second.views.collectives == entries

@@ -229,10 +229,10 @@ def test_a_collective_that_hangs_is_open_with_its_number(tmp_path: Path) -> None
     try:
         assert jobs[0].stdout is not None
         assert jobs[0].stdout.readline() == "launched\n"
-        opened = live.read_header(spans_file(tmp_path)).open_spans
-        while opened[-1].name != "wait":  # it is about to wait
-            opened = live.read_header(spans_file(tmp_path)).open_spans
-        assert (opened[-1].kind, opened[-1].sequence) == (layout.COLLECTIVE_WAIT, 2)
+        open_spans = live.read_header(spans_file(tmp_path)).open_spans
+        while open_spans[-1].name != "wait":  # it is about to wait
+            open_spans = live.read_header(spans_file(tmp_path)).open_spans
+        assert (open_spans[-1].kind, open_spans[-1].sequence) == (layout.COLLECTIVE_WAIT, 2)
         check_hang(tmp_path)
     finally:
         for job in jobs:
@@ -243,9 +243,9 @@ def test_a_collective_that_hangs_is_open_with_its_number(tmp_path: Path) -> None
 def check_hang(run_dir: Path) -> None:
     trace = load(run_dir)
     mine = trace.spans.select(trace.spans.process == 0)
-    opened = mine.select(mine.open)
-    assert [Kind(k) for k in opened.kind] == [Kind.STEP, Kind.SPAN, Kind.COLLECTIVE_WAIT]
-    assert opened.value.tolist() == [1.0, 0.0, 2.0]
-    assert trace.args[opened.args[-1]] == {"group": "world"}
-    launched = mine.select(mine.kind == Kind.COLLECTIVE)
-    assert launched.value.tolist() == [1.0, 2.0]
+    open_spans = mine.select(mine.open)
+    assert [Kind(k) for k in open_spans.kind] == [Kind.STEP, Kind.SPAN, Kind.COLLECTIVE_WAIT]
+    assert open_spans.value.tolist() == [1.0, 0.0, 2.0]
+    assert trace.args[open_spans.args[-1]] == {"group": "world"}
+    launches = mine.select(mine.kind == Kind.COLLECTIVE)
+    assert launches.value.tolist() == [1.0, 2.0]

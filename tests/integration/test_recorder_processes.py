@@ -183,11 +183,11 @@ def test_a_hung_program_is_readable_live(tmp_path: Path, inside: subprocess.Pope
     assert stack(tmp_path) == ["step", "rollout", "rollout/generate"]
     trace = load(tmp_path)
     assert [p.state for p in trace.processes] == ["open"]
-    opened = trace.spans.select(trace.spans.open)
-    assert [trace.names[n] for n in opened.name] == ["step", "rollout", "rollout/generate"]
-    assert opened.depth.tolist() == [0, 1, 2]
-    assert opened.value[0] == 20_000
-    assert trace.args[opened.args[2]] == {"engine": "vllm"}
+    open_spans = trace.spans.select(trace.spans.open)
+    assert [trace.names[n] for n in open_spans.name] == ["step", "rollout", "rollout/generate"]
+    assert open_spans.depth.tolist() == [0, 1, 2]
+    assert open_spans.value[0] == 20_000
+    assert trace.args[open_spans.args[2]] == {"engine": "vllm"}
     assert inside.poll() is None
 
 

@@ -109,8 +109,8 @@ def test_a_signal_to_the_whole_group_ends_all_in_order(
     for worker in rank.children():
         worker.send_signal(number)  # as from a scheduler that signals every process
     os.killpg(process.pid, number)
-    printed, errors = process.communicate(timeout=PATIENCE_S)
-    assert (printed, errors) == (f"stopped by {number:d}\n", "")
+    output, errors = process.communicate(timeout=PATIENCE_S)
+    assert (output, errors) == (f"stopped by {number:d}\n", "")
     assert gone(below)
 
 
@@ -125,9 +125,9 @@ def test_prints_arrive_and_the_trace_tells_waiting_from_working(tmp_path: Path) 
         return [3, 4]
     """
     process = start(tmp_path, text, "accuracy", "loud", "patient")
-    printed, errors = process.communicate(timeout=PATIENCE_S)
+    output, errors = process.communicate(timeout=PATIENCE_S)
     assert errors == ""
-    assert printed == "from the worker False\n[[1.0, 1.0, 3.0], [0.0, 2.0, 4.0]]\n"
+    assert output == "from the worker False\n[[1.0, 1.0, 3.0], [0.0, 2.0, 4.0]]\n"
 
     rank = read_rows(spans_file(tmp_path / "run"))
     names = [f"reward/{name}" for name in ("accuracy", "loud", "patient")]

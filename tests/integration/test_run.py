@@ -136,8 +136,8 @@ def test_a_killed_rank_leaves_its_open_spans(tmp_path: Path) -> None:
     _, errors = process.communicate(timeout=PATIENCE_S)
     assert process.returncode == 128 + signal.SIGKILL
     trace = load(folder / "trace.json")
-    opened = trace.frame().query("open")
-    assert list(opened["name"]) == ["step", "rollout", "rollout/generate"]
+    open_spans = trace.frame().query("open")
+    assert list(open_spans["name"]) == ["step", "rollout", "rollout/generate"]
     assert trace.run.exit.state == "killed"
     assert trace.run.exit.signal == "SIGKILL"
     assert len(trace.frame().query("kind == 'step' and not open")) == 3

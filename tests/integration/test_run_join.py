@@ -86,6 +86,6 @@ def test_a_server_started_first_is_in_the_report_of_its_run(tmp_path: Path) -> N
     assert f"grpo-doctor report {run}" in stderr
     assert json.loads((own / "run.json").read_text())["end"]["code"] == 7
     assert "(exit code 7)" in load(run).run.notes[-1]
-    again = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert again.returncode == 2
-    assert "is not empty" in again.stderr
+    second_run = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert second_run.returncode == 2
+    assert "is not empty" in second_run.stderr

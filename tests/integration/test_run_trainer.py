@@ -95,8 +95,8 @@ def test_its_report_says_what_demo_fixed_changes(demo: dict[str, Any]) -> None:
     knob, value = fix["spelling"].split()
     flags, fixed = demo_flags("demo"), demo_flags("demo-fixed")
     assert len(flags) == len(fixed)
-    changed = [at for at, pair in enumerate(zip(flags, fixed, strict=True)) if len(set(pair)) > 1]
-    assert [fixed[at - 1 : at + 1] for at in changed] == [[knob, value]]
+    positions = [at for at, pair in enumerate(zip(flags, fixed, strict=True)) if len(set(pair)) > 1]
+    assert [fixed[at - 1 : at + 1] for at in positions] == [[knob, value]]
 
 
 @pytest.mark.heavy

@@ -101,10 +101,10 @@ EVERYTHING = {
 
 
 def test_two_healthy_gpus(driver: FakeNvml, tmp_path: Path) -> None:
-    got = record(driver, tmp_path, "gpus 2\nname 1 NVIDIA H200")
-    assert got.notes == []
-    assert got.names(GPU0) == got.names(GPU1) == EVERYTHING
-    assert got.gpus[GPU1] == {
+    recording = record(driver, tmp_path, "gpus 2\nname 1 NVIDIA H200")
+    assert recording.notes == []
+    assert recording.names(GPU0) == recording.names(GPU1) == EVERYTHING
+    assert recording.gpus[GPU1] == {
         "gpu": GPU1,
         "index": 1,
         "name": "NVIDIA H200",
@@ -114,15 +114,15 @@ def test_two_healthy_gpus(driver: FakeNvml, tmp_path: Path) -> None:
         "missing": ["gpm: not supported (compute capability below 9.0)"],
     }
     # The probe before the first tick made query 0.
-    assert got.values("gpu.util") == list(range(1, 13))
-    assert got.values("gpu.util", GPU1) == [50 + tick for tick in range(1, 13)]
-    assert got.values("gpu.memory_used") == [10 * 2**30]
-    assert got.values("gpu.power")[:3] == [125.5, 126.5, 127.5]
-    assert got.values("gpu.sm_clock") == [1980]
-    assert got.values("gpu.throttle")[:2] == [4, 0]
+    assert recording.values("gpu.util") == list(range(1, 13))
+    assert recording.values("gpu.util", GPU1) == [50 + tick for tick in range(1, 13)]
+    assert recording.values("gpu.memory_used") == [10 * 2**30]
+    assert recording.values("gpu.power")[:3] == [125.5, 126.5, 127.5]
+    assert recording.values("gpu.sm_clock") == [1980]
+    assert recording.values("gpu.throttle")[:2] == [4, 0]
     # The sums of KB/s in 20 ms, as bytes; the probe made call 1.
-    assert got.values("gpu.pcie_tx")[0] == 1002 * 1000
-    assert got.values("gpu.pcie_rx")[0] == 2002 * 1000
+    assert recording.values("gpu.pcie_tx")[0] == 1002 * 1000
+    assert recording.values("gpu.pcie_rx")[0] == 2002 * 1000
 
 
 def test_what_a_device_lacks_is_listed_and_has_no_track(driver: FakeNvml, tmp_path: Path) -> None:
@@ -133,114 +133,116 @@ def test_what_a_device_lacks_is_listed_and_has_no_track(driver: FakeNvml, tmp_pa
         fail nvmlDeviceGetComputeRunningProcesses_v2 4
         fail nvmlGpmQueryDeviceSupport 13
         gpus 1"""
-    got = record(driver, tmp_path, "\n".join(line.strip() for line in orders.splitlines()))
-    assert got.gpus[GPU0]["missing"] == [
+    recording = record(driver, tmp_path, "\n".join(line.strip() for line in orders.splitlines()))
+    assert recording.gpus[GPU0]["missing"] == [
         "power: not supported",
         "pcie_rx: not supported",
         "pcie_tx: not supported",
         "process_memory: insufficient permissions",
         "gpm: function not found",
     ]
-    assert got.names(GPU0) == EVERYTHING - {"gpu.power", "gpu.pcie_rx", "gpu.pcie_tx"}
-    assert got.notes == []
+    assert recording.names(GPU0) == EVERYTHING - {"gpu.power", "gpu.pcie_rx", "gpu.pcie_tx"}
+    assert recording.notes == []
 
 
 def test_a_passing_error_of_a_field_is_null(driver: FakeNvml, tmp_path: Path) -> None:
-    got = record(driver, tmp_path, "gpus 1\nfail nvmlDeviceGetPowerUsage 999 3 5")
-    power = got.values("gpu.power")
+    recording = record(driver, tmp_path, "gpus 1\nfail nvmlDeviceGetPowerUsage 999 3 5")
+    power = recording.values("gpu.power")
     # Call 0 was the probe, calls 1 and 2 ticks; 3 and 4 fail, in one row since both are null.
     assert power[2] is None
     assert power.count(None) == 1
     assert len(power) == 11
-    assert None not in got.values("gpu.util")
-    assert got.notes == []
+    assert None not in recording.values("gpu.util")
+    assert recording.notes == []
 
 
 def test_a_lost_gpu_becomes_null_and_is_tried_once_a_second(
     driver: FakeNvml, tmp_path: Path
 ) -> None:
     # Beats: 1 look-up, 1 probe, then one query a tick: lost from tick 4. Each try is a look-up.
-    got = record(driver, tmp_path, "gpus 2\ngpm 1\nprocess 1 77 5000\nlost 1 5 9", ticks=60)
-    lost, back = got.notes
+    recording = record(driver, tmp_path, "gpus 2\ngpm 1\nprocess 1 77 5000\nlost 1 5 9", ticks=60)
+    lost, back = recording.notes
     assert lost == f"GPU 1 ({GPU1}) does not answer (gpu is lost): trying again every second"
     assert back == f"GPU 1 ({GPU1}) answers again"
     # On a busy machine some have not had their turn when the GPU is lost.
     in_turn = {"gpu.pcie_rx", "gpu.pcie_tx", "gpu.process_memory"}
-    for name in (EVERYTHING | in_turn) & got.names(GPU1):
-        values = got.values(name, GPU1)
+    for name in (EVERYTHING | in_turn) & recording.names(GPU1):
+        values = recording.values(name, GPU1)
         assert values.count(None) == 1 or (name in in_turn and None not in values), name
         assert values[-1] is not None, name
-    assert None not in got.values("gpu.util")
-    times = {row["note"]: row["t"] for row in got.rows if "note" in row}
+    assert None not in recording.values("gpu.util")
+    times = {row["note"]: row["t"] for row in recording.rows if "note" in row}
     assert 2.9e9 < times[back] - times[lost] < 4.1e9
 
 
 def test_after_a_driver_reset_nvml_is_opened_again(driver: FakeNvml, tmp_path: Path) -> None:
-    got = record(driver, tmp_path, "gpus 1\nlost 0 5 0", ticks=30)
-    assert [note.split(" (")[0] for note in got.notes] == ["GPU 0", "GPU 0"]
-    assert got.notes[1].endswith("answers again")
-    values = got.values("gpu.util")
+    recording = record(driver, tmp_path, "gpus 1\nlost 0 5 0", ticks=30)
+    assert [note.split(" (")[0] for note in recording.notes] == ["GPU 0", "GPU 0"]
+    assert recording.notes[1].endswith("answers again")
+    values = recording.values("gpu.util")
     assert values.count(None) == 1
     assert values[-1] is not None
 
 
 def test_a_gpu_that_is_lost_from_the_start(driver: FakeNvml, tmp_path: Path) -> None:
-    got = record(driver, tmp_path, "gpus 2\nlost 1 0 5", ticks=5)
-    assert got.notes == ["GPU 1 cannot be opened (gpu is lost): it is not sampled"]
-    assert set(got.gpus) == {GPU0}
+    recording = record(driver, tmp_path, "gpus 2\nlost 1 0 5", ticks=5)
+    assert recording.notes == ["GPU 1 cannot be opened (gpu is lost): it is not sampled"]
+    assert set(recording.gpus) == {GPU0}
 
 
 def test_mig_instances_have_their_own_rows(driver: FakeNvml, tmp_path: Path) -> None:
-    got = record(driver, tmp_path, "gpus 2\nmig 0 2\ngpm 0\nprocess 0 77 1000", clock="real")
-    assert set(got.gpus) == {GPU0, MIG0, MIG1, GPU1}
-    instance = got.gpus[MIG0]
+    recording = record(driver, tmp_path, "gpus 2\nmig 0 2\ngpm 0\nprocess 0 77 1000", clock="real")
+    assert set(recording.gpus) == {GPU0, MIG0, MIG1, GPU1}
+    instance = recording.gpus[MIG0]
     assert (instance["index"], instance["mig"], instance["parent"]) == (0, "1g.10gb", GPU0)
     assert instance["memory_total_bytes"] == 10 * 2**30
     assert "util: not supported on a MIG instance, see its GPU" in instance["missing"]
-    assert "util: not supported while MIG is on" in got.gpus[GPU0]["missing"]
-    assert {"gpu.memory_used", "gpu.sm_active", "gpu.tensor_active"} <= got.names(MIG0)
-    assert not {"gpu.util", "gpu.power", "gpu.pcie_rx"} & got.names(MIG0)
-    assert {"gpu.power", "gpu.memory_used"} <= got.names(GPU0)
-    assert "gpu.util" not in got.names(GPU0)
-    assert got.values("gpu.memory_used", MIG1) == [10 * 2**30 // 8]
-    assert got.values("gpu.sm_active", MIG1) == [61.5]
+    assert "util: not supported while MIG is on" in recording.gpus[GPU0]["missing"]
+    assert {"gpu.memory_used", "gpu.sm_active", "gpu.tensor_active"} <= recording.names(MIG0)
+    assert not {"gpu.util", "gpu.power", "gpu.pcie_rx"} & recording.names(MIG0)
+    assert {"gpu.power", "gpu.memory_used"} <= recording.names(GPU0)
+    assert "gpu.util" not in recording.names(GPU0)
+    assert recording.values("gpu.memory_used", MIG1) == [10 * 2**30 // 8]
+    assert recording.values("gpu.sm_active", MIG1) == [61.5]
 
 
 def test_gpm_is_read_in_pairs_far_enough_apart(driver: FakeNvml, tmp_path: Path) -> None:
     # The stand-in refuses pairs under 100 ms, in real time: ten times a second is too often.
-    got = record(driver, tmp_path, "gpus 1\ngpm 0", ticks=25, hz=20, clock="real")
-    assert got.gpus[GPU0]["missing"] == []
-    assert got.values("gpu.sm_active") == [61.5]
-    assert got.values("gpu.tensor_active") == [23.2]
+    recording = record(driver, tmp_path, "gpus 1\ngpm 0", ticks=25, hz=20, clock="real")
+    assert recording.gpus[GPU0]["missing"] == []
+    assert recording.values("gpu.sm_active") == [61.5]
+    assert recording.values("gpu.tensor_active") == [23.2]
 
 
 def test_the_memory_of_each_process(driver: FakeNvml, tmp_path: Path) -> None:
-    got = record(driver, tmp_path, "gpus 1\nprocess 0 77 5000\nprocess 0 78 6000\n")
-    tracks = [row for row in got.tracks if row["name"] == "gpu.process_memory"]
+    recording = record(driver, tmp_path, "gpus 1\nprocess 0 77 5000\nprocess 0 78 6000\n")
+    tracks = [row for row in recording.tracks if row["name"] == "gpu.process_memory"]
     assert [(row["gpu"], row["pid"], row["unit"]) for row in tracks] == [
         (GPU0, 77, "bytes"),
         (GPU0, 78, "bytes"),
     ]
-    values = {number: value for row in got.ticks for number, value in row["v"].items()}
+    values = {number: value for row in recording.ticks for number, value in row["v"].items()}
     assert [values[str(row["track"])] for row in tracks] == [5000, 6000]
 
 
 def test_pcie_counters_are_read_at_most_once_a_second(driver: FakeNvml, tmp_path: Path) -> None:
-    got = record(driver, tmp_path, "gpus 1", ticks=41)
+    recording = record(driver, tmp_path, "gpus 1", ticks=41)
     # Each call gives another number: 4 s hold 4 or 5 of them.
-    assert len(got.values("gpu.pcie_rx")) in (4, 5)
-    assert len(got.values("gpu.util")) == 41
+    assert len(recording.values("gpu.pcie_rx")) in (4, 5)
+    assert len(recording.values("gpu.util")) == 41
 
 
 def test_ten_hertz_hold_for_eight_gpus_whose_counters_block_for_20_ms(
     driver: FakeNvml, tmp_path: Path
 ) -> None:
     orders = "gpus 8\npcie_block_ms 20\n" + "\n".join(f"gpm {gpu}" for gpu in range(8))
-    got = record(driver, tmp_path, orders, ticks=40)
-    counters = {str(row["track"]) for row in got.tracks if row["name"].startswith("gpu.pcie_")}
+    recording = record(driver, tmp_path, orders, ticks=40)
+    counters = {
+        str(row["track"]) for row in recording.tracks if row["name"].startswith("gpu.pcie_")
+    }
     # Each call gives another number, so each reading is written. The first tick finds out what the
     # GPUs support; after it two counters are 40% of a tick, where all would be 320% of it.
-    read = [len(counters & row["v"].keys()) for row in got.ticks[1:]]
+    read = [len(counters & row["v"].keys()) for row in recording.ticks[1:]]
     assert 1 <= max(read) <= 2
     assert len(counters) == 16
 
@@ -252,27 +254,27 @@ def test_ten_hertz_hold_for_eight_gpus_whose_counters_block_for_20_ms(
 def test_gpus_that_the_job_may_not_use_are_marked(
     driver: FakeNvml, tmp_path: Path, value: str, expected: list[bool]
 ) -> None:
-    got = record(driver, tmp_path, "gpus 2", ticks=2, CUDA_VISIBLE_DEVICES=value)
-    assert [got.gpus[uuid]["visible"] for uuid in (GPU0, GPU1)] == expected
-    assert got.names(GPU1)
+    recording = record(driver, tmp_path, "gpus 2", ticks=2, CUDA_VISIBLE_DEVICES=value)
+    assert [recording.gpus[uuid]["visible"] for uuid in (GPU0, GPU1)] == expected
+    assert recording.names(GPU1)
 
 
 def test_a_gpu_order_that_only_cuda_knows_is_noted(driver: FakeNvml, tmp_path: Path) -> None:
     orders = "gpus 2\nname 1 NVIDIA T4"
-    got = record(driver, tmp_path, orders, ticks=1, CUDA_VISIBLE_DEVICES="0")
-    assert len(got.notes) == 1
-    assert "CUDA_DEVICE_ORDER=PCI_BUS_ID" in got.notes[0]
+    recording = record(driver, tmp_path, orders, ticks=1, CUDA_VISIBLE_DEVICES="0")
+    assert len(recording.notes) == 1
+    assert "CUDA_DEVICE_ORDER=PCI_BUS_ID" in recording.notes[0]
 
 
 def test_no_gpus_behind_the_driver(driver: FakeNvml, tmp_path: Path) -> None:
-    got = record(driver, tmp_path, "gpus 0", ticks=3)
-    assert got.notes == ["the NVIDIA driver shows no GPU here: GPU samples are off"]
-    assert got.rows[-1]["end"] is True
+    recording = record(driver, tmp_path, "gpus 0", ticks=3)
+    assert recording.notes == ["the NVIDIA driver shows no GPU here: GPU samples are off"]
+    assert recording.rows[-1]["end"] is True
 
 
 def test_a_driver_that_does_not_match_its_library(driver: FakeNvml, tmp_path: Path) -> None:
-    got = record(driver, tmp_path, "fail nvmlInitWithFlags 18", ticks=3)
-    (note,) = got.notes
+    recording = record(driver, tmp_path, "fail nvmlInitWithFlags 18", ticks=3)
+    (note,) = recording.notes
     assert note.startswith("no NVIDIA driver: GPU samples are off (nvmlInit: RM has detected")
 
 
@@ -282,19 +284,21 @@ def test_no_driver_at_all(tmp_path: Path) -> None:
     probe = "import pynvml\ntry:\n pynvml.nvmlInit()\n print(1)\nexcept pynvml.NVMLError: print(0)"
     if FakeNvml(nothing).run(probe).strip() == "1":
         pytest.skip("this host has an NVIDIA driver")
-    got = record(FakeNvml(nothing), tmp_path / "run", "", ticks=15)
-    assert got.notes == ["no NVIDIA driver: GPU samples are off (libnvidia-ml.so.1 not found)"]
-    assert got.tracks == []
-    assert len(got.ticks) >= 1
+    recording = record(FakeNvml(nothing), tmp_path / "run", "", ticks=15)
+    assert recording.notes == [
+        "no NVIDIA driver: GPU samples are off (libnvidia-ml.so.1 not found)"
+    ]
+    assert recording.tracks == []
+    assert len(recording.ticks) >= 1
 
 
 def test_a_driver_that_is_older_than_version_2_of_the_structures(tmp_path: Path) -> None:
     old = FakeNvml.build(tmp_path / "old", "OLD_DRIVER")
-    got = record(old, tmp_path / "run", "gpus 1\nprocess 0 77 5000", ticks=12)
-    assert got.names(GPU0) == EVERYTHING | {"gpu.process_memory"}
-    assert got.values("gpu.memory_used") == [20 * 2**30]
-    assert got.values("gpu.throttle") == [4]
-    assert got.gpus[GPU0]["missing"] == ["gpm: function not found"]
+    recording = record(old, tmp_path / "run", "gpus 1\nprocess 0 77 5000", ticks=12)
+    assert recording.names(GPU0) == EVERYTHING | {"gpu.process_memory"}
+    assert recording.values("gpu.memory_used") == [20 * 2**30]
+    assert recording.values("gpu.throttle") == [4]
+    assert recording.gpus[GPU0]["missing"] == ["gpm: function not found"]
 
 
 SILENT = """
@@ -320,12 +324,12 @@ def test_an_nvml_that_never_answers_silences_no_other_source(
     driver: FakeNvml, tmp_path: Path
 ) -> None:
     driver.run(SILENT, str(tmp_path), "45", orders="gpus 2\nhang nvmlInitWithFlags -1 0")
-    got = Recording(sample_path(tmp_path, "a"))
-    (note,) = [note for note in got.notes if "NVML" in note]
+    recording = Recording(sample_path(tmp_path, "a"))
+    (note,) = [note for note in recording.notes if "NVML" in note]
     assert note.startswith("NVML has not answered for 3 s")
-    host = next(row["track"] for row in got.tracks if row["name"].startswith("host."))
+    host = next(row["track"] for row in recording.tracks if row["name"].startswith("host."))
     assert host is not None
-    (end,) = [row for row in got.rows if "end" in row]
+    (end,) = [row for row in recording.rows if "end" in row]
     # One tick waited for it, and a busy machine is late by itself; rows are of changed values only.
     assert end["ticks"] >= 45
     assert end["late_ticks"] < 20
@@ -335,8 +339,8 @@ def test_samples_go_on_when_nvml_answers_again(driver: FakeNvml, tmp_path: Path)
     free = tmp_path / "free"
     orders = f"gpus 1\npcie_block_ms 1\nno_file {free}\nhang nvmlInitWithFlags -1 0"
     driver.run(SILENT, str(tmp_path), "40", str(free), orders=orders)
-    got = Recording(sample_path(tmp_path, "a"))
-    silent, back = [note for note in got.notes if "NVML" in note]
+    recording = Recording(sample_path(tmp_path, "a"))
+    silent, back = [note for note in recording.notes if "NVML" in note]
     assert silent.startswith("NVML has not answered")
     assert back.startswith("NVML answers again, after ")
-    assert "gpu.util" in got.names(GPU0)
+    assert "gpu.util" in recording.names(GPU0)

@@ -93,8 +93,8 @@ def test_the_engine_answers_as_the_trainer_would(results: Results, case: str) ->
 
 
 def test_the_same_run_samples_the_same(results: Results) -> None:
-    first, again = results["full, ZeRO-2"], results["the same again"]
-    for original, repeat in zip(first, again, strict=True):
+    first, second = results["full, ZeRO-2"], results["the same again"]
+    for original, repeat in zip(first, second, strict=True):
         assert [at["tokens"] for at in original] == [at["tokens"] for at in repeat]
 
 
@@ -158,5 +158,5 @@ def test_the_trace_of_a_run_has_sync_and_engine(tmp_path: Path) -> None:
 def test_a_rank_that_never_joins_its_engine_ends_the_job_with_a_message(tmp_path: Path) -> None:
     done = run_job(tmp_path, [("hang", "--vllm_tensor_parallel_size 2")])
     assert done.returncode != 0
-    said = "".join(done.stderr.split("\n"))
-    assert re.search(r"did not answer for 8 s while .*rank_00000\.log", said), done.stderr[-4000:]
+    text = "".join(done.stderr.split("\n"))
+    assert re.search(r"did not answer for 8 s while .*rank_00000\.log", text), done.stderr[-4000:]

@@ -114,8 +114,8 @@ def check_weights(client: ServerClient, open_transfer: Any, scale: float) -> Non
     sequences = torch.cat([torch.tensor(prompts[0]).repeat(12, 1), tokens], dim=1)
     with torch.no_grad():
         logits = model(input_ids=sequences).logits[:, len(prompts[0]) - 1 : -1]
-    every = (logits / temperature).log_softmax(dim=2)
-    own = every.gather(2, tokens.unsqueeze(2)).squeeze(2)
+    logprobs = (logits / temperature).log_softmax(dim=2)
+    own = logprobs.gather(2, tokens.unsqueeze(2)).squeeze(2)
     engines = torch.tensor([completion.logprobs for completion in answer.completions])
     assert (own - engines).abs().max() < 1e-3
     assert len({tuple(completion.tokens) for completion in answer.completions}) > 6
@@ -228,6 +228,6 @@ def test_ctrl_c_ends_the_server(server: Server) -> None:
     assert server.process.wait(180) == 128 + signal.SIGINT
     assert not members(server.process.pid)
     assert not any(folder.exists() for folder in folders)
-    printed = (server.folder / "server.txt").read_text()
-    assert printed.endswith("stopped by signal 2\n")
-    assert "Traceback" not in printed
+    output = (server.folder / "server.txt").read_text()
+    assert output.endswith("stopped by signal 2\n")
+    assert "Traceback" not in output

@@ -65,11 +65,11 @@ def test_dump_keeps_all_stacks_and_looks_again_after_a_minute(tmp_path: Path) ->
         assert (stacks / f"{pids[0]}.txt").stat().st_mode & 0o77 == 0
         assert "Rank 1 is stopped" in read_until(process, "a minute later:")
         assert all(alive(pid) for pid in pids)  # it is kept, and let be
-        again = bundle.read(tmp_path / "run/hangs/0-again")
+        second = bundle.read(tmp_path / "run/hangs/0-again")
         os.kill(pids[1], signal.SIGCONT)
         read_until(process, "the job moves again")
         process.send_signal(signal.SIGINT)
         process.communicate(timeout=PATIENCE_S)
     (hang,) = run_facts(tmp_path)["hangs"]
     first = bundle.read(Path(hang["bundle"]))
-    assert again.taken_unix_ns - first.taken_unix_ns > 60e9
+    assert second.taken_unix_ns - first.taken_unix_ns > 60e9

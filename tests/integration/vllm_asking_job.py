@@ -49,8 +49,8 @@ def generate(url: str, ask: dict[str, Any]) -> list[str]:
     if dist.get_rank() == 0:
         if ask.get("pool"):
             with ThreadPoolExecutor(8) as pool:
-                every = pool.map(lambda prompt: complete(url, [prompt], ask["tokens"]), prompts)
-                completions = [[text for texts in every for text in texts]]
+                batches = pool.map(lambda prompt: complete(url, [prompt], ask["tokens"]), prompts)
+                completions = [[text for texts in batches for text in texts]]
         else:
             completions = [complete(url, prompts, ask["tokens"])]
     dist.broadcast_object_list(completions, src=0)

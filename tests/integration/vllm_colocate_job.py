@@ -103,7 +103,7 @@ def one_round(run: Any) -> dict[str, Any]:
     prompts = next(p for p in run.prompts if p.images is None or any(p.images.counts))
     before = fingerprint(run.engine)
     run.rollout.sync()
-    drawn = torch.random.get_rng_state()
+    rng_state = torch.random.get_rng_state()
     with run.offload.during_rollout(), run.rollout.awake():
         batch = run.rollout.generate(prompts)
         greedy = dataclasses.replace(run.config, top_k=1)
@@ -111,7 +111,7 @@ def one_round(run: Any) -> dict[str, Any]:
         greedily = run.rollout.generate(prompts)
         run.rollout._config = sampling
     result: dict[str, Any] = {"untouched": before == fingerprint(run.engine)}
-    result["draws"] = bool((drawn != torch.random.get_rng_state()).any())
+    result["draws"] = bool((rng_state != torch.random.get_rng_state()).any())
     result["tokens"] = batch.tokens.completion_tokens.tolist()
 
     mine = own_logprobs(run, batch.tokens)

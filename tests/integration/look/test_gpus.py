@@ -36,8 +36,8 @@ def driver(tmp_path_factory: pytest.TempPathFactory) -> FakeNvml:
 
 def looked(driver: FakeNvml, orders: str, answer_s: float = 30.0) -> tuple[list[Any], float]:
     """The rows of a look, and how many seconds it took."""
-    printed = json.loads(driver.run(LOOK, str(answer_s), orders=orders))
-    return printed["rows"], printed["seconds"]
+    answer = json.loads(driver.run(LOOK, str(answer_s), orders=orders))
+    return answer["rows"], answer["seconds"]
 
 
 def test_what_a_gpu_tells(driver: FakeNvml) -> None:
@@ -120,8 +120,8 @@ with ThreadPoolExecutor() as pool:
         print("interrupted", flush=True)
 print(future.result()[0].silent_call)
 """
-    printed = driver.run(program, orders="gpus 1\nhang nvmlInitWithFlags -1 0")
-    assert printed.split() == ["interrupted", "nvmlInit"]
+    output = driver.run(program, orders="gpus 1\nhang nvmlInitWithFlags -1 0")
+    assert output.split() == ["interrupted", "nvmlInit"]
 
 
 def test_a_child_ends_with_the_process_that_asked_it(driver: FakeNvml) -> None:
