@@ -111,16 +111,16 @@ def _look(tab: Tab, page: Path, state: State, axe: str) -> int | None:
     if state.finding is not None and not _highlight(tab, state.finding):
         return None
     shift = layout_shift(tab)
-    found = [f"layout shift {shift:.3f}"] if shift > MOST_SHIFT else []
+    problems = [f"layout shift {shift:.3f}"] if shift > MOST_SHIFT else []
     if axe:
         tab.evaluate(axe)
         for rule, impact, nodes in tab.evaluate(_VIOLATIONS):
-            found.append(f"{rule} ({impact}), {len(nodes)} nodes")
-            found += [f"    {node}" for node in nodes[:_NODES_SHOWN]]
-    _say(f"{page.name}, {state}: layout shift {shift:.3f}, {len(found) or 'no'} problems")
-    for line in found:
+            problems.append(f"{rule} ({impact}), {len(nodes)} nodes")
+            problems += [f"    {node}" for node in nodes[:_NODES_SHOWN]]
+    _say(f"{page.name}, {state}: layout shift {shift:.3f}, {len(problems) or 'no'} problems")
+    for line in problems:
         _say(f"    {line}")
-    return sum(not line.startswith(" ") for line in found)
+    return sum(not line.startswith(" ") for line in problems)
 
 
 def _highlight(tab: Tab, number: int) -> bool:

@@ -43,12 +43,12 @@ TORCH = "/usr/lib/python3.11/site-packages/torch/distributed"
 
 def frames(*lines: str) -> tuple[Frame, ...]:
     """`"function file:line"`, innermost first."""
-    made = []
+    stack = []
     for line in lines:
-        function, _, place = line.rpartition(" ")
-        file, _, number = place.rpartition(":")
-        made.append(Frame(function, file, int(number)))
-    return tuple(made)
+        function, _, location = line.rpartition(" ")
+        file, _, number = location.rpartition(":")
+        stack.append(Frame(function, file, int(number)))
+    return tuple(stack)
 
 
 def collective(operation: str, *callers: str) -> tuple[Frame, ...]:
@@ -90,21 +90,21 @@ class Process:
         self.stack, self.state, self.wchan = stack, "R", ""
         self.cpu_share, self.still_s, self.wakes = share, 0.0, 50
         if moves:
-            self.later_stack = tuple(replace(one, line=one.line + 1) for one in stack)
+            self.later_stack = tuple(replace(frame, line=frame.line + 1) for frame in stack)
 
-    def look(self, which: int) -> ProcessLook:
-        at_ns = FIRST_NS + int(which * BETWEEN_S * SECOND)
+    def look(self, number: int) -> ProcessLook:
+        at_ns = FIRST_NS + int(number * BETWEEN_S * SECOND)
         if self.state in ("Z", "X"):
             return ProcessLook(self.member.pid, at_ns, self.state, exit_code=self.exit_code)
-        ticks = int(which * self.cpu_share * BETWEEN_S * 100)
+        ticks = int(number * self.cpu_share * BETWEEN_S * 100)
         main = Thread(
             self.member.pid,
             self.member.name,
             self.state,
             self.wchan,
             cpu_ticks=1000 + ticks,
-            voluntary=500 + which * self.wakes,
-            run_delay_ns=int(which * self.delay_share * BETWEEN_S * SECOND),
+            voluntary=500 + number * self.wakes,
+            run_delay_ns=int(number * self.delay_share * BETWEEN_S * SECOND),
             last_ran_ns=at_ns - int(self.still_s * SECOND),
         )
         return ProcessLook(
@@ -112,17 +112,17 @@ class Process:
             at_ns,
             self.state,
             cpu_ticks=1000 + ticks,
-            written_bytes=which * self.written_bytes,
-            major_faults=300 + which * self.major_faults,
+            written_bytes=number * self.written_bytes,
+            major_faults=300 + number * self.major_faults,
             swap_bytes=self.swap_bytes,
-            threads=(main, *(seen for _, seen in self.threads)),
+            threads=(main, *(thread for _, thread in self.threads)),
         )
 
-    def stack_at(self, which: int) -> Stack:
-        at_ns = FIRST_NS + int(which * BETWEEN_S * SECOND)
+    def stack_at(self, number: int) -> Stack:
+        at_ns = FIRST_NS + int(number * BETWEEN_S * SECOND)
         if self.state in ("Z", "X"):
             return Stack(self.member.pid, at_ns, problem="it has ended")
-        shown = self.later_stack if which and self.later_stack is not None else self.stack
+        shown = self.later_stack if number and self.later_stack is not None else self.stack
         main = PythonThread(self.member.pid, "MainThread", shown, owns_gil=self.owns_gil)
         return Stack(self.member.pid, at_ns, (main, *(thread for thread, _ in self.threads)))
 
@@ -252,14 +252,14 @@ class EvidenceBuilder:
         now = [
             self._entry(
                 STEPS,
-                one["op"],
+                call["op"],
                 began,
-                done=one.get("done", False),
-                size=one["size"],
-                group=one["group"],
-                number=one.get("number"),
+                done=call.get("done", False),
+                size=call["size"],
+                group=call["group"],
+                number=call.get("number"),
             )
-            for one in last
+            for call in last
         ]
         document = {
             "version": "2.10",

@@ -116,8 +116,8 @@ def interpreter(version: str) -> str | None:
     candidates = [*map(str, pyenv), shutil.which(f"python{version}") or ""]
     check = f"import sys; assert sys.version.startswith({version!r} + '.')"
     for candidate in filter(None, candidates):
-        tried = subprocess.run([candidate, "-c", check], capture_output=True, check=False)
-        if tried.returncode == 0:
+        probe = subprocess.run([candidate, "-c", check], capture_output=True, check=False)
+        if probe.returncode == 0:
             return candidate
     return None
 

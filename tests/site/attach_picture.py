@@ -183,9 +183,9 @@ def _attached(pid: int) -> tuple[int, list[Line]]:
     before_s = time.monotonic()
     # Without a writer a terminal ends with an error.
     with suppress(OSError), os.fdopen(reading, encoding="utf-8", newline="\n") as terminal:
-        for printed in terminal:
+        for text in terminal:
             now_s = time.monotonic()
-            lines.append(Line(printed.rstrip("\r\n"), now_s - before_s))
+            lines.append(Line(text.rstrip("\r\n"), now_s - before_s))
             before_s = now_s
     return process.wait(), lines
 

@@ -48,10 +48,10 @@ def main() -> int:
 
 def _beside(results: list[Result]) -> None:
     """What was said of the same cases before anything was mended for them, where it was wrong."""
-    then = {row["name"]: row for row in json.loads(FIRST_PASS.read_text())["results"]}
-    now = {result.name: result for result in results if not result.skipped and result.name in then}
+    rows = {row["name"]: row for row in json.loads(FIRST_PASS.read_text())["results"]}
+    now = {result.name: result for result in results if not result.skipped and result.name in rows}
     for name, result in now.items():
-        before = then[name]
+        before = rows[name]
         earlier = f"{before['state']} {before['cause']} {before['culprits']}"
         if not (before["state_right"] and before["ranks_right"] and before["class_right"]):
             _say(f"{name}: {earlier}, now {result.state} {result.cause} {list(result.culprits)}")

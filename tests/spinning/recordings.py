@@ -23,12 +23,12 @@ def read_world(path: Path) -> World:
 
 def write(world: World, ranks: Sequence[int], size: int, prefix: Path) -> list[Path]:
     """A file for each of `ranks`."""
-    written = []
+    paths = []
     for rank in ranks:
         path = Path(f"{prefix}{rank}")
         path.write_bytes(pickle.dumps(recording(world.queues[rank], size), protocol=2))
-        written.append(path)
-    return written
+        paths.append(path)
+    return paths
 
 
 def recording(queue: Queue, size: int) -> dict[str, Any]:

@@ -100,9 +100,9 @@ def _asked(job: SpinningJob, seed: int, folder: Path | None, tree: Path) -> Resu
     except subprocess.TimeoutExpired:
         out, error = "", f"no answer in {PATIENCE_S:.0f} s"
     seconds = time.monotonic() - began
-    moved = job.progress() - before
-    if case.truth == "dead" and moved:
-        return Result(case.name, seed, case.truth, skipped=f"it moved: {moved} operations")
+    progress = job.progress() - before
+    if case.truth == "dead" and progress:
+        return Result(case.name, seed, case.truth, skipped=f"it moved: {progress} operations")
     try:
         document = json.loads(out)
     except ValueError:
