@@ -11,7 +11,7 @@ from pathlib import Path
 
 from tests.labelled import table
 from tests.labelled.bench import Ask, judge_kept, run_cases
-from tests.labelled.judge import Said, score
+from tests.labelled.judge import Outcome, score
 from tests.labelled.registry import cases
 from tests.pages import put_section
 
@@ -62,7 +62,7 @@ def _other_tools() -> Ask:
     return ask
 
 
-def missed(runs: list[Said]) -> list[str]:
+def missed(runs: list[Outcome]) -> list[str]:
     """The goals that were not reached, in words."""
     total = score(runs)
     misses = [f"{row.case.title} did not run: {row.failed}" for row in runs if row.failed]
@@ -74,7 +74,7 @@ def missed(runs: list[Said]) -> list[str]:
     return misses
 
 
-def _plain(run: Said) -> dict[str, object]:
+def _plain(run: Outcome) -> dict[str, object]:
     row = asdict(run)
     row["case"] = run.case.title
     row["wrong"], row["hit"] = sorted(run.wrong), run.hit

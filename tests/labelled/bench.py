@@ -15,7 +15,7 @@ from grpo_doctor.findings import RunView, run_rules
 from grpo_doctor.trace.merge import merge
 from tests.labelled import rewards
 from tests.labelled.case import SCHOOLING, Case, flags_of
-from tests.labelled.judge import Said
+from tests.labelled.judge import Outcome
 from tests.labelled.pictures import dataset
 from tests.recorded import TrainingFailedError, Workshop, workshop
 
@@ -34,7 +34,7 @@ def run_cases(
     say: Callable[[str], None],
     others: Ask | None = None,
     seed: int | None = None,
-) -> list[Said]:
+) -> list[Outcome]:
     """Runs each in a folder of its own below `folder`; `seed` stands in for the trainer's own."""
     with workshop() as shop:
         model = _schooled(shop, folder / "base")
@@ -47,7 +47,7 @@ def run_cases(
 
 def judge_kept(
     cases: Sequence[Case], folder: Path, say: Callable[[str], None], others: Ask | None = None
-) -> list[Said]:
+) -> list[Outcome]:
     """Asks the rules of today about runs that `run_cases` left in `folder`."""
     rows = []
     for case in cases:
@@ -55,7 +55,7 @@ def judge_kept(
         rows.append(
             _judged(case, run_dir, 0.0, others)
             if run_dir.is_dir()
-            else Said(case, {}, 0.0, failed="not kept")
+            else Outcome(case, {}, 0.0, failed="not kept")
         )
         say(line(rows[-1]))
     return rows
@@ -77,7 +77,7 @@ def _schooled(shop: Workshop, folder: Path) -> str:
 
 def _trained(
     shop: Workshop, case: Case, folder: Path, model: str, others: Ask | None, seed: int | None
-) -> Said:
+) -> Outcome:
     folder.mkdir(parents=True)
     files: dict[str, str | bytes] = dict(case.files)
     if case.picture_edge:
@@ -99,18 +99,18 @@ def _trained(
                 patience_s=PATIENCE_S,
             )
     except TrainingFailedError as problem:
-        return Said(case, {}, time.monotonic() - began, failed=str(problem)[-600:])
+        return Outcome(case, {}, time.monotonic() - began, failed=str(problem)[-600:])
     return _judged(case, run_dir, time.monotonic() - began, others)
 
 
-def _judged(case: Case, run_dir: Path, seconds: float, others: Ask | None) -> Said:
+def _judged(case: Case, run_dir: Path, seconds: float, others: Ask | None) -> Outcome:
     view = RunView.of(merge(run_dir))
     findings = run_rules(view).findings
     severities: dict[str, str] = {rule.id: finding.severity for rule, finding in findings}
     ids_by_tool = _of_others(case, others(run_dir)) if others else None
     machine = json.loads((run_dir.parent / _MACHINE).read_text())
     busy = machine["busy_with_others_pct"] > BUSY_PCT
-    return Said(case, severities, seconds, view.analysis.step_s, ids_by_tool, busy=busy)
+    return Outcome(case, severities, seconds, view.analysis.step_s, ids_by_tool, busy=busy)
 
 
 def busy_pct() -> float:
@@ -148,7 +148,7 @@ def burners(count: int) -> Iterator[None]:
             process.wait()
 
 
-def line(run: Said) -> str:
+def line(run: Outcome) -> str:
     """One run in one line."""
     if run.failed:
         return f"FAIL  {run.case.title}: {run.failed}"

@@ -9,7 +9,7 @@ from tests.labelled.case import ALWAYS_FAIR, OF_BUSY_MACHINES, Case
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
+class Outcome:
     """What was found in one run: rule id to severity; `others`: what other tools said of it.
 
     `busy`: programs that are none of ours had the processors before it began.
@@ -67,7 +67,7 @@ class Score:
         return self.true_findings / total if total else 1.0
 
 
-def score(runs: Iterable[Said]) -> Score:
+def score(runs: Iterable[Outcome]) -> Score:
     """Counts over all runs that did not fail."""
     rows = [row for row in runs if not row.failed]
     ill = [row for row in rows if row.case.has]
@@ -82,9 +82,9 @@ def score(runs: Iterable[Said]) -> Score:
     )
 
 
-def by_name(runs: Sequence[Said]) -> dict[str, list[Said]]:
+def by_name(runs: Sequence[Outcome]) -> dict[str, list[Outcome]]:
     """Runs of the same illness together, in the order of their first."""
-    groups: dict[str, list[Said]] = {}
+    groups: dict[str, list[Outcome]] = {}
     for row in runs:
         groups.setdefault(row.case.name, []).append(row)
     return groups

@@ -7,10 +7,10 @@ import platform
 import time
 from collections.abc import Sequence
 
-from tests.labelled.judge import Said, Score, by_name, score
+from tests.labelled.judge import Outcome, Score, by_name, score
 
 
-def section(runs: Sequence[Said], command: str) -> str:
+def section(runs: Sequence[Outcome], command: str) -> str:
     """Markdown: totals, a row per illness, and every run that was judged wrongly."""
     total = score(runs)
     tools = sorted({name for row in runs for name in row.others or {}})
@@ -73,7 +73,7 @@ _NOTE = (
 )
 
 
-def _rows(runs: Sequence[Said], tools: Sequence[str]) -> str:
+def _rows(runs: Sequence[Outcome], tools: Sequence[str]) -> str:
     head = ["runs", "rule", "weak", "medium", "strong", *tools]
     lines = ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
     for name, rows in by_name(runs).items():
@@ -99,7 +99,7 @@ def _rows(runs: Sequence[Said], tools: Sequence[str]) -> str:
     return "\n".join([*lines, "| " + " | ".join(cells) + " |"])
 
 
-def _other(rows: Sequence[Said], tool: str) -> str:
+def _other(rows: Sequence[Outcome], tool: str) -> str:
     """Runs that the tool got right, as "2 of 3"."""
     judged = [row for row in rows if row.others is not None and tool in row.others]
     if not judged:

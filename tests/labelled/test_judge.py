@@ -4,14 +4,14 @@ from pathlib import Path
 
 from tests.labelled.bench import judge_kept
 from tests.labelled.case import Case, flags_of
-from tests.labelled.judge import Said, score
+from tests.labelled.judge import Outcome, score
 
 HEALTHY = Case("healthy: defaults")
 
 
 def test_on_a_busy_machine_it_is_true_that_ranks_wait_for_processors() -> None:
     severities = {"GD004": "high", "GD023": "medium", "GD033": "low"}
-    calm, busy = Said(HEALTHY, severities, 1.0), Said(HEALTHY, severities, 1.0, busy=True)
+    calm, busy = Outcome(HEALTHY, severities, 1.0), Outcome(HEALTHY, severities, 1.0, busy=True)
     assert calm.wrong == {"GD004", "GD023", "GD033"}
     assert busy.wrong == {"GD033"}
     assert calm.alarms == {"GD004"}

@@ -15,7 +15,7 @@ import msgspec
 from tests.frameworks import inputs
 from tests.frameworks.advice import table
 from tests.frameworks.advice.cases import CASES, FRAMEWORKS, Case
-from tests.frameworks.advice.jobs import Place, write_rows
+from tests.frameworks.advice.jobs import Machine, write_rows
 from tests.frameworks.advice.pairs import Pair, line, run_pair
 from tests.frameworks.environments import python_of
 from tests.frameworks.recorded_jobs import ENVIRONMENTS
@@ -59,7 +59,7 @@ def main() -> int:
         model, data = inputs.write_model(folder / "model"), write_rows(folder / "rows.jsonl")
     began = time.monotonic()
     for number, (seed, case) in enumerate(pending, start=1):
-        machine = Place(_python(arguments.environments, case.framework), model, data)
+        machine = Machine(_python(arguments.environments, case.framework), model, data)
         own = folder / f"{case.framework}-{seed}-{case.name.replace(' ', '-')}"
         pairs.append(run_pair(case, machine, own, seed, _printed(pairs, case)))
         minutes = (time.monotonic() - began) / 60

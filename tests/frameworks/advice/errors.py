@@ -62,7 +62,7 @@ def least_error(pairs: Sequence[Miss]) -> float | None:
     return next((error_pct for error_pct in _TRIED_PCT if share(pairs, error_pct) >= GOAL), None)
 
 
-def said_of(pairs: Sequence[Miss]) -> str:
+def summary_of(pairs: Sequence[Miss]) -> str:
     """The answer in words."""
     odd, even = ([pair for pair in pairs if pair.seed % 2 == parity] for parity in (1, 0))
     now = f"with {100 * RUN_ERROR:.0f}% {100 * share(pairs, 100 * RUN_ERROR):.0f}% hold"
@@ -78,7 +78,7 @@ def said_of(pairs: Sequence[Miss]) -> str:
 def main(files: Sequence[str]) -> int:
     """0."""
     pairs = [pair for file in files for pair in json.loads(Path(file).read_text())]
-    sys.stdout.write(said_of(misses(pairs)) + "\n")
+    sys.stdout.write(summary_of(misses(pairs)) + "\n")
     return 0
 
 

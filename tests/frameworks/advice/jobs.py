@@ -35,7 +35,7 @@ class JobFailedError(RuntimeError):
 
 
 @dataclass(frozen=True)
-class Place:
+class Machine:
     """Where a framework is installed, and what its jobs read."""
 
     python: Path
@@ -50,7 +50,7 @@ def write_rows(path: Path) -> Path:
     return path
 
 
-def command(case: Case, machine: Place, folder: Path, seed: int) -> list[str]:
+def command(case: Case, machine: Machine, folder: Path, seed: int) -> list[str]:
     """What a user would start."""
     own = {**_BOTH, **case.flags, "output_dir": folder / "out", "seed": seed}
     if case.framework == "trl":
@@ -74,7 +74,7 @@ def command(case: Case, machine: Place, folder: Path, seed: int) -> list[str]:
     return words
 
 
-def environment(machine: Place, work: Mapping[str, Any]) -> dict[str, str]:
+def environment(machine: Machine, work: Mapping[str, Any]) -> dict[str, str]:
     """The variables of the job."""
     return {
         **os.environ, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "WANDB_MODE": "offline",

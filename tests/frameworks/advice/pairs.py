@@ -14,7 +14,7 @@ from tests.frameworks.advice.applying import NotAFlagError, apply
 from tests.frameworks.advice.cases import Case
 from tests.frameworks.advice.jobs import (
     JobFailedError,
-    Place,
+    Machine,
     command,
     environment,
     record,
@@ -97,7 +97,7 @@ def _why_silent(document: Mapping[str, Any], rule: str) -> str:
     return "no finding"
 
 
-def run_pair(case: Case, machine: Place, folder: Path, seed: int, printed: str) -> Pair:
+def run_pair(case: Case, machine: Machine, folder: Path, seed: int, printed: str) -> Pair:
     """Runs the job beside the one with the advice `known`, and asks its report for the advice.
 
     What else the host does falls on both jobs. Should the report print something else than `known`,
@@ -134,7 +134,7 @@ def run_pair(case: Case, machine: Place, folder: Path, seed: int, printed: str) 
 @dataclass(frozen=True)
 class _Job:
     case: Case
-    machine: Place
+    machine: Machine
     seed: int
 
     def run(self, folder: Path, advice: str = "") -> Path:

@@ -14,8 +14,8 @@ from tests.frameworks.advice import __main__ as advice_main
 from tests.frameworks.advice import pairs
 from tests.frameworks.advice.applying import NotAFlagError, apply
 from tests.frameworks.advice.cases import CASES, Case
-from tests.frameworks.advice.errors import least_error, misses, said_of
-from tests.frameworks.advice.jobs import JobFailedError, Place
+from tests.frameworks.advice.errors import least_error, misses, summary_of
+from tests.frameworks.advice.jobs import JobFailedError, Machine
 from tests.frameworks.advice.pairs import Advice, NoAdviceError, Pair, advice_of, run_pair
 
 COMMAND = ["swift", "rlhf", "--batch", "1", "--rewards", "a", "b", "--beta=0.1", "--quiet"]
@@ -112,7 +112,7 @@ def _pair(monkeypatch: pytest.MonkeyPatch, folder: Path, printed: str, fails: st
     monkeypatch.setattr(pairs, "command", lambda *_: ["train", "--batch", "1"])
     monkeypatch.setattr(pairs, "report", lambda _: document)
     monkeypatch.setattr(pairs, "step_s", lambda run: 2.0 if run.name == "1" else 1.0)
-    machine = Place(Path("python"), Path("model"), Path("data"))
+    machine = Machine(Path("python"), Path("model"), Path("data"))
     return run_pair(BATCH, machine, folder / "jobs", 1, BATCH.printed)
 
 
@@ -149,9 +149,9 @@ def _measured(seed: int, after_s: float, **more: Any) -> dict[str, Any]:
 
 def test_the_error_that_pairs_ask_for_is_chosen_on_some_and_judged_on_the_others() -> None:
     exact = [_measured(seed, 0.8) for seed in range(1, 9)]
-    assert "odd seeds ask for 0.0%, with which 100% of the other 4" in said_of(misses(exact))
+    assert "odd seeds ask for 0.0%, with which 100% of the other 4" in summary_of(misses(exact))
     wild = [_measured(seed, 0.8 + 0.1 * (seed % 4 == 1)) for seed in range(1, 9)]
     assert least_error(misses(wild)) == pytest.approx(np.sqrt(10**2 - 4**2 + 2**2), abs=0.5)
     skipped = [_measured(1, 0.9, problem="no advice"), _measured(2, 0.9, advice=None)]
     assert misses(skipped) == []
-    assert "no error can be chosen" in said_of([])
+    assert "no error can be chosen" in summary_of([])

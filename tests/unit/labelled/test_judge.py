@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from grpo_doctor.findings.rules import ALL
 from tests.labelled.case import ALWAYS_FAIR, Case, flags_of
-from tests.labelled.judge import Said, score
+from tests.labelled.judge import Outcome, score
 from tests.labelled.registry import cases
 from tests.labelled.table import section
 
@@ -12,8 +12,8 @@ ILL = Case("ill", has=frozenset({"GD001"}), may=frozenset({"GD002"}), strength="
 WELL = Case("healthy: one")
 
 
-def outcome(case: Case, *rules: str, severity: str = "low") -> Said:
-    return Said(case, dict.fromkeys(rules, severity), 1.0)
+def outcome(case: Case, *rules: str, severity: str = "low") -> Outcome:
+    return Outcome(case, dict.fromkeys(rules, severity), 1.0)
 
 
 def test_recall_counts_ill_runs_and_precision_findings() -> None:
@@ -35,7 +35,7 @@ def test_a_grave_finding_on_a_healthy_run_is_an_alarm() -> None:
 
 
 def test_a_run_that_failed_counts_nowhere_and_is_shown() -> None:
-    failed = Said(ILL, {}, 1.0, failed="no port")
+    failed = Outcome(ILL, {}, 1.0, failed="no port")
     assert score([failed]).runs == 0
     assert "not run: ill (weak): no port" in section([failed], "bench")
 
