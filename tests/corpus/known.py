@@ -24,7 +24,7 @@ def wrong_of(answers: Iterable[Answer]) -> Known:
     }
 
 
-def known(file: Path = FILE) -> Known:
+def known_wrong(file: Path = FILE) -> Known:
     """What is known to be."""
     return msgspec.json.decode(file.read_bytes(), type=Known)
 
