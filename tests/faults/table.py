@@ -45,14 +45,19 @@ _OTHER_ATTRIBUTES = ("top_frame_right", "torchfrtrace_right")
 
 def page(results: Results, command: str) -> str:
     """Everything, as Markdown."""
-    ran = [outcome for outcome in results.outcomes if not outcome.skipped]
-    parts = [_head(command), _totals(ran, results.calm)]
-    if ran:
-        parts += [_others(ran), _by_class(ran), _by_size(ran), _calibration(ran)]
+    outcomes = [outcome for outcome in results.outcomes if not outcome.skipped]
+    parts = [_head(command), _totals(outcomes, results.calm)]
+    if outcomes:
+        parts += [
+            _others(outcomes),
+            _by_class(outcomes),
+            _by_size(outcomes),
+            _calibration(outcomes),
+        ]
     if results.calm:
         parts.append(_healthy(results.calm))
-    if ran:
-        parts.append(_cases(ran))
+    if outcomes:
+        parts.append(_cases(outcomes))
     skipped = [f"- {o.name}: {o.skipped}\n" for o in results.outcomes if o.skipped]
     if skipped:
         parts.append("## Not run here\n\n" + "".join(skipped))
@@ -76,9 +81,9 @@ def _head(command: str) -> str:
     )
 
 
-def _totals(ran: Sequence[Outcome], calm: Sequence[Calm]) -> str:
-    kinds = _kinds(ran)
-    rows = [[title, *map(of, kinds.values())] for title, of in _measures()] if ran else []
+def _totals(outcomes: Sequence[Outcome], calm: Sequence[Calm]) -> str:
+    kinds = _kinds(outcomes)
+    rows = [[title, *map(of, kinds.values())] for title, of in _measures()] if outcomes else []
     if calm:
         attaches = sum(len(control.answers) for control in calm)
         alarms = sum(len(control.alarms()) for control in calm)
@@ -87,16 +92,16 @@ def _totals(ran: Sequence[Outcome], calm: Sequence[Calm]) -> str:
     return "## Totals\n\n" + _table(["", *kinds], rows)
 
 
-def _kinds(ran: Sequence[Outcome]) -> dict[str, list[Outcome]]:
+def _kinds(outcomes: Sequence[Outcome]) -> dict[str, list[Outcome]]:
     """All cases, and apart those that nobody foresaw, where there are both."""
-    kinds = {"all": list(ran)}
-    foreseen = [outcome for outcome in ran if not outcome.round]
-    if foreseen and len(foreseen) < len(ran):
+    kinds = {"all": list(outcomes)}
+    foreseen = [outcome for outcome in outcomes if not outcome.round]
+    if foreseen and len(foreseen) < len(outcomes):
         kinds["foreseen"] = foreseen
         for name in ROUNDS:
             title = name.replace("_", " ")
             kinds[f"{title}, first pass"] = first_pass.outcomes(name)
-            kinds[f"{title}, now"] = [outcome for outcome in ran if outcome.round == name]
+            kinds[f"{title}, now"] = [outcome for outcome in outcomes if outcome.round == name]
     return kinds
 
 
@@ -106,19 +111,19 @@ def _measures() -> list[tuple[str, Callable[[Sequence[Outcome]], str]]]:
         ("class right", "class_right"), ("all three right", "right"),
     )  # fmt: skip
     return [
-        ("cases", lambda ran: str(len(ran))),
+        ("cases", lambda outcomes: str(len(outcomes))),
         *((title, partial(_share_of, attribute)) for title, attribute in shares),
         ("seconds, median / 90% within", _seconds),
         ("longest pause of a thread, median / most", _pauses),
     ]
 
 
-def _share_of(attribute: str, ran: Sequence[Outcome]) -> str:
-    return _percent(share(ran, attrgetter(attribute)))
+def _share_of(attribute: str, outcomes: Sequence[Outcome]) -> str:
+    return _percent(share(outcomes, attrgetter(attribute)))
 
 
-def _others(ran: Sequence[Outcome]) -> str:
-    compared = [o for o in ran if o.top_frame is not None and o.torchfrtrace is not None]
+def _others(outcomes: Sequence[Outcome]) -> str:
+    compared = [o for o in outcomes if o.top_frame is not None and o.torchfrtrace is not None]
     if not compared:
         return ""
     crashes = share(compared, lambda o: _said(o.torchfrtrace).startswith("crash"))
@@ -138,10 +143,10 @@ def _others(ran: Sequence[Outcome]) -> str:
     return "The same cases by other means:\n\n" + _table(["", "culprit right", ""], rows)
 
 
-def _by_class(ran: Sequence[Outcome]) -> str:
+def _by_class(outcomes: Sequence[Outcome]) -> str:
     rows = []
-    for name in sorted({outcome.classes[0] for outcome in ran}):
-        of_class = [outcome for outcome in ran if outcome.classes[0] == name]
+    for name in sorted({outcome.classes[0] for outcome in outcomes}):
+        of_class = [outcome for outcome in outcomes if outcome.classes[0] == name]
         right = [_percent(share(of_class, attrgetter(attribute))) for attribute in _ATTRIBUTES]
         compared = [outcome for outcome in of_class if outcome.top_frame is not None]
         right += [
@@ -153,18 +158,18 @@ def _by_class(ran: Sequence[Outcome]) -> str:
     return "## By class\n\n" + _table([*titles, "seconds", "pause"], rows)
 
 
-def _by_size(ran: Sequence[Outcome]) -> str:
+def _by_size(outcomes: Sequence[Outcome]) -> str:
     rows = []
-    for size in sorted({outcome.world_size for outcome in ran}):
-        of_size = [outcome for outcome in ran if outcome.world_size == size]
+    for size in sorted({outcome.world_size for outcome in outcomes}):
+        of_size = [outcome for outcome in outcomes if outcome.world_size == size]
         rows.append([str(size), str(len(of_size)), _seconds(of_size), _pauses(of_size)])
     titles = ["ranks", "cases", "seconds, median / 90% within", "pause, median / most"]
     return "## By size\n\n" + _table(titles, rows)
 
 
-def _calibration(ran: Sequence[Outcome]) -> str:
+def _calibration(outcomes: Sequence[Outcome]) -> str:
     """Of the verdicts with so much confidence, how many are right."""
-    answered = [(o, o.answer.confidence) for o in ran if o.answer and o.answer.state]
+    answered = [(o, o.answer.confidence) for o in outcomes if o.answer and o.answer.state]
     rows = []
     for low, high in pairwise(_BINS):
         inside = [(o, confidence) for o, confidence in answered if low <= confidence < high]
@@ -189,12 +194,12 @@ def _healthy(calm: Sequence[Calm]) -> str:
     return "## Jobs that nothing is wrong with\n\n" + _table([*titles, "median s"], rows)
 
 
-def _cases(ran: Sequence[Outcome]) -> str:
+def _cases(outcomes: Sequence[Outcome]) -> str:
     titles = (
         "fault", "rank", "phase", "detected, culprit, class", "state", "class", "culprits",
         "confidence", "s", "pause, ms", "top frame blames", "torchfrtrace blames",
     )  # fmt: skip
-    return "## Every case\n\n" + _table(titles, [_case(outcome) for outcome in ran])
+    return "## Every case\n\n" + _table(titles, [_case(outcome) for outcome in outcomes])
 
 
 def _case(outcome: Outcome) -> list[str]:
@@ -220,21 +225,21 @@ def _other(other: Other | None) -> str:
     return _ranks(other.blamed) if other and other.blamed else _said(other).partition(":")[0]
 
 
-def _seconds(ran: Sequence[Outcome]) -> str:
-    return _spread(ran, lambda answer: answer.seconds, ninth_decile, "{:.1f} / {:.1f}")
+def _seconds(outcomes: Sequence[Outcome]) -> str:
+    return _spread(outcomes, lambda answer: answer.seconds, ninth_decile, "{:.1f} / {:.1f}")
 
 
-def _pauses(ran: Sequence[Outcome]) -> str:
-    return _spread(ran, lambda answer: answer.pause_ms, max, "{:.1f} / {:.1f} ms")
+def _pauses(outcomes: Sequence[Outcome]) -> str:
+    return _spread(outcomes, lambda answer: answer.pause_ms, max, "{:.1f} / {:.1f} ms")
 
 
 def _spread(
-    ran: Sequence[Outcome],
+    outcomes: Sequence[Outcome],
     of: Callable[[Answer], float],
     upper: Callable[[list[float]], float],
     shape: str,
 ) -> str:
-    values = [of(outcome.answer) for outcome in ran if outcome.answer and outcome.answer.state]
+    values = [of(outcome.answer) for outcome in outcomes if outcome.answer and outcome.answer.state]
     return shape.format(median(values), upper(values)) if values else "-"
 
 
