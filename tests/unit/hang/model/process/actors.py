@@ -1,0 +1,48 @@
+"""One rank of two, of which nothing was recorded, with the stacks that tests give it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from grpo_doctor.hang.model import scene
+from grpo_doctor.hang.model.process.actor import Actor
+from grpo_doctor_probes.evidence import Evidence, Frame, OpenSpanSeen, PythonThread, Thread
+from tests.evidence import EvidenceBuilder, Process, frames
+from tests.verdicts import UPDATE
+
+PYTHON = "/usr/lib/python3.11"
+PID, OTHER = 101, 901
+QUEUE = (*frames(f"get {PYTHON}/queue.py:171"), *UPDATE)
+LOOP = (
+    *frames(f"select {PYTHON}/selectors.py:468", f"run {PYTHON}/asyncio/runners.py:190"),
+    *UPDATE,
+)
+JOIN = (*frames(f"join {PYTHON}/threading.py:1119"), *UPDATE)
+IN_POOL = frames(f"_worker {PYTHON}/concurrent/futures/thread.py:83")
+
+
+def subject(stack: tuple[Frame, ...] = UPDATE, **more: Any) -> tuple[EvidenceBuilder, Process]:
+    """Rank 1 of two, of which nothing was recorded."""
+    build = EvidenceBuilder(ranks=2, recorded=False)
+    process = build.elsewhere(1, stack)
+    for name, value in more.items():
+        setattr(process, name, value)
+    return build, process
+
+
+def thread(process: Process, tid: int, stack: tuple[Frame, ...], name: str = "worker") -> None:
+    row = Thread(tid, name, "S", "futex_do_wait", last_ran_ns=1)
+    process.threads.append((PythonThread(tid, name, stack), row))
+
+
+def actor(build: EvidenceBuilder, **more: Any) -> Actor:
+    return of(replace(build.build(), **more))
+
+
+def of(evidence: Evidence) -> Actor:
+    return scene.build(evidence).by_pid[PID]
+
+
+def span(name: str, age_s: float, *, collective: bool = False) -> OpenSpanSeen:
+    return OpenSpanSeen(PID, 1, name, age_s, collective)
