@@ -1,0 +1,183 @@
+"""ms-swift's `logging.jsonl`: its metrics, and the times that its speeds and clock tell."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from grpo_doctor.analysis import analyse
+from grpo_doctor.errors import TraceError
+from grpo_doctor.importers.load import load
+from grpo_doctor.importers.swift_log import load as load_swift
+from grpo_doctor.importers.swift_log import recognises as recognises_swift
+from grpo_doctor.trace.model import Trace
+from tests.unit.importers.trainer_rows import trl_row
+
+
+def swift_row(step: int, elapsed_s: float, **more: Any) -> dict[str, Any]:
+    row = trl_row(step, **more)
+    del row["step"]
+    return {
+        **row,
+        "global_step/max_steps": f"{step}/100",
+        "elapsed_time": f"{int(elapsed_s) // 60}m {int(elapsed_s) % 60}s",
+        "memory(GiB)": 61.5,
+        "train_speed(s/it)": round(elapsed_s / step, 6),
+    }
+
+
+def swift_log(folder: Path, *rows: dict[str, Any], end: str = "") -> Trace:
+    path = folder / "logging.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows) + end)
+    return load(path)
+
+
+def test_the_wall_time_of_ms_swift_is_in_its_speed(tmp_path: Path) -> None:
+    trace = swift_log(tmp_path, *(swift_row(n, 7.5 * n, step_time=5.0) for n in (1, 2, 4, 6)))
+    analysis = analyse(trace)
+    assert analysis.steps.numbers.tolist() == [1, 2, 4, 6]
+    assert analysis.steps.seconds[:, 0].tolist() == pytest.approx([7.5] * 4, abs=1e-4)
+    assert trace.run.framework == "ms-swift"
+
+
+def test_a_resumed_ms_swift_job_has_step_time_only(tmp_path: Path) -> None:
+    rows = [swift_row(n, 7.5 * n, step_time=5.0) for n in (51, 52)]
+    for row in rows:
+        row["elapsed_time"] = "8s"
+    analysis = analyse(swift_log(tmp_path, *rows))
+    assert analysis.steps.seconds[:, 0].tolist() == [5.0, 5.0]
+
+
+def test_settings_of_ms_swift_lie_beside_its_log(tmp_path: Path) -> None:
+    arguments = {
+        "rlhf_type": "grpo",
+        "swift_version": "4.6.0",
+        "global_world_size": 8,
+        "num_generations": 16,
+    }
+    (tmp_path / "args.json").write_text(json.dumps(arguments))
+    run = swift_log(tmp_path, swift_row(1, 7.5)).run
+    assert run.framework_version == "4.6.0"
+    assert run.world_size == 8
+    assert run.knobs["rollout.num_generations"] == 16
+
+
+def test_half_a_row_of_ms_swift_is_left_out(tmp_path: Path) -> None:
+    trace = swift_log(tmp_path, swift_row(1, 7.5), swift_row(2, 15.0), end='{"loss": 0.1, "rew')
+    assert trace.loss.truncated
+    assert trace.metrics.steps.tolist() == [1, 2]
+
+
+def test_a_damaged_row_of_ms_swift_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "logging.jsonl"
+    lines = [json.dumps(swift_row(n, 7.5 * n)) for n in (1, 2, 3)]
+    lines[1] = lines[1].replace(":", "=", 1)
+    path.write_text("\n".join(lines) + "\n")
+    trace = load(path)
+    assert trace.metrics.steps.tolist() == [1, 3]
+    assert trace.loss.notes == ("lines that are no JSON left out: [2]",)
+
+
+@pytest.mark.parametrize(
+    ("text", "known"),
+    [
+        (' {"loss": 1, "global_step/max_steps": "1/9"}', True), ('{"loss": 1}', False),
+        ('["global_step/max_steps"]', False),
+    ],
+)  # fmt: skip
+def test_ms_swifts_log_is_known_by_its_progress(text: str, known: bool) -> None:
+    assert recognises_swift(Path("x"), text.encode()) is known
+
+
+def test_steps_per_second_are_a_speed_too(tmp_path: Path) -> None:
+    rows = [swift_row(n, 7.5 * n) for n in (1, 2, 3)]
+    for row, step in zip(rows, (1, 2, 3), strict=True):
+        del row["train_speed(s/it)"]
+        row["train_speed(iter/s)"] = round(1 / 7.5, 6)
+        assert step
+    seconds = analyse(swift_log(tmp_path, *rows)).steps.seconds[:, 0].tolist()
+    assert seconds == pytest.approx([7.5] * 3, rel=1e-4)
+
+
+@pytest.mark.parametrize("speed", [0.0, -1.0, "fast", None, 7])
+def test_a_speed_that_is_none_is_passed_over(speed: Any, tmp_path: Path) -> None:
+    rows = [swift_row(n, 7.5 * n, step_time=5.0) for n in (1, 2, 3)]
+    rows[1]["train_speed(s/it)"] = speed
+    seconds = analyse(swift_log(tmp_path, *rows)).steps.seconds[:, 0].tolist()
+    # The third row is the mean of two steps.
+    assert seconds == pytest.approx([7.5, 7.5], abs=1e-4)
+    for row in rows:
+        row["train_speed(s/it)"] = speed
+        row["train_speed(iter/s)"] = speed
+    assert analyse(swift_log(tmp_path, *rows)).steps.seconds[:, 0].tolist() == [5.0] * 3
+
+
+def test_a_clock_that_goes_back_or_is_too_coarse_tells_no_wall_time(tmp_path: Path) -> None:
+    back = [swift_row(n, s, step_time=5.0) for n, s in ((1, 7.5), (2, 15.0), (3, 14.0))]
+    assert analyse(swift_log(tmp_path, *back)).steps.seconds[:, 0].tolist() == [5.0] * 3
+    # After 200,000 steps a difference of two speeds is rounded by 0.2 s of 7.5.
+    coarse = [swift_row(n, 7.5 * n, step_time=5.0) for n in (1, 200_000, 200_001)]
+    for row in coarse:
+        row["elapsed_time"] = f"{round(7.5 * int(row['global_step/max_steps'].split('/')[0]))}s"
+    assert analyse(swift_log(tmp_path, *coarse)).steps.seconds[:, 0].tolist() == [5.0] * 3
+    fine = [swift_row(n, 7.5 * n, step_time=5.0) for n in (1, 100_000)]
+    for row in fine:
+        row["elapsed_time"] = f"{round(7.5 * int(row['global_step/max_steps'].split('/')[0]))}s"
+    walls = analyse(swift_log(tmp_path, *fine)).steps.seconds[:, 0].tolist()
+    assert walls == pytest.approx([7.5, 7.5], abs=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("clock", "seconds"),
+    [
+        ("1m 15s", 7.5), ("1m 18s", 7.5), ("1m 12s", 7.5), ("1m 19s", 5.0), ("1m 11s", 5.0),
+        ("0d 0h 1m 15s", 7.5), ("", 5.0),
+    ],
+)  # fmt: skip
+def test_a_clock_that_agrees_with_the_speed_shows_that_training_was_not_resumed(
+    clock: str, seconds: float, tmp_path: Path
+) -> None:
+    row = swift_row(10, 75.0, step_time=5.0)
+    row["elapsed_time"] = clock
+    length_s = analyse(swift_log(tmp_path, row)).steps.seconds[0, 0]
+    assert length_s == pytest.approx(seconds, abs=1e-4)
+
+
+def test_rows_of_a_run_that_was_resumed_into_its_log_replace_those_from_before(
+    tmp_path: Path,
+) -> None:
+    rows = [swift_row(n, 7.5 * n, tag=tag) for tag, n in ((0, 1), (0, 2), (0, 3), (1, 2), (1, 4))]
+    rows[1]["only_before"] = 1.0
+    trace = swift_log(tmp_path, *rows)
+    assert trace.metrics.steps.tolist() == [1, 2, 4]
+    assert trace.metrics.values["tag"].tolist() == [0, 1, 1]
+    assert "only_before" not in trace.metrics.values
+
+
+def test_rows_of_one_step_belong_together_and_others_are_no_steps(tmp_path: Path) -> None:
+    evaluated = {"eval_reward": 0.75, "global_step/max_steps": "1/100", "eval_runtime": 2.0}
+    other = {"train_runtime": 1.0, "global_step/max_steps": "9/100"}
+    trace = swift_log(
+        tmp_path, swift_row(1, 7.5, step_time=5.0), evaluated, other, {"note": "x"},
+        {"global_step/max_steps": "x/9"},
+    )  # fmt: skip
+    assert trace.metrics.steps.tolist() == [1]
+    assert trace.metrics.values["eval_reward"].tolist() == [0.75]
+    assert trace.metrics.values["reward"].tolist() == [0.5]
+
+
+def test_nan_in_a_log_of_ms_swift_stays_nan(tmp_path: Path) -> None:
+    metrics = swift_log(tmp_path, swift_row(1, 7.5, kl=math.nan)).metrics
+    assert math.isnan(metrics.values["kl"][0])
+    assert "kl" not in metrics.absent
+
+
+def test_a_log_of_ms_swift_without_a_row_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "logging.jsonl"
+    path.write_text("\n[1]\n")
+    with pytest.raises(TraceError, match="line 1 is no JSON object"):
+        load_swift(path)

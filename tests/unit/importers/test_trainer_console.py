@@ -1,0 +1,81 @@
+"""What TRL and ms-swift print of their steps."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from grpo_doctor.analysis import analyse
+from grpo_doctor.importers.load import load
+from grpo_doctor.trace.model import Trace
+
+
+def console(folder: Path, *rows: str, end: str = "\n") -> Trace:
+    path = folder / "train.log"
+    path.write_text("\n".join(["[2026-03-25 11:39:14] [INFO] started", *rows]) + end)
+    return load(path)
+
+
+def printed(**values: Any) -> str:
+    row = {"loss": "0.01", "reward": "0.5", "completions/mean_length": "15.75", **values}
+    return f"Train:   0%|  | 1/9 [00:00<37:47, 1.88it/s]   {row}"
+
+
+def test_what_trl_prints(tmp_path: Path) -> None:
+    rows = [printed(step_time="4.5", kl=math.nan), printed(step_time=5.5, kl=0.25)]
+    trace = console(tmp_path, *rows, "{'train_runtime': '20.5', 'epoch': '1'}")
+    assert analyse(trace).steps.seconds[:, 0].tolist() == [4.5, 5.5]
+    assert trace.metrics.steps.tolist() == [1, 2]
+    assert math.isnan(trace.metrics.values["kl"][0])
+    assert trace.run.framework == "trl"
+    assert any("counted from 1" in note for note in trace.run.notes)
+
+
+def test_what_ms_swift_prints(tmp_path: Path) -> None:
+    progress = "global_step/max_steps"
+    command = "run sh: `python3 -m torch.distributed.run swift/cli/rlhf.py --num_generations 16`"
+    rows = [printed(step_time="4.5", **{progress: f"{n}/40"}) for n in (5, 10, 15)]
+    trace = console(tmp_path, command, *rows)
+    assert analyse(trace).steps.numbers.tolist() == [5, 10, 15]
+    assert trace.run.framework == "ms-swift"
+    assert trace.run.knobs["rollout.num_generations"] == 16
+
+
+def test_a_printed_row_that_is_cut_off(tmp_path: Path) -> None:
+    row = printed(step_time="4.5")
+    trace = console(tmp_path, printed(step_time="4.5"), row[: row.index("15.75") + 3], end="")
+    assert trace.loss.truncated
+    assert trace.metrics.steps.tolist() == [1, 2]
+    assert "completions/mean_length" in trace.metrics.absent
+
+
+def test_a_row_of_an_evaluation_is_of_the_step_before(tmp_path: Path) -> None:
+    evaluated = "{'eval_reward': '0.75', 'eval_runtime': '2.0'}"
+    trace = console(tmp_path, printed(step_time=4.0), evaluated, printed(step_time=5.0))
+    assert trace.metrics.steps.tolist() == [1, 2]
+    assert trace.metrics.values["eval_reward"][0] == 0.75
+    assert analyse(trace).steps.start_ns[:, 0].tolist() == [0, 6_000_000_000]
+
+
+def test_the_first_command_of_a_known_program_is_the_jobs(tmp_path: Path) -> None:
+    commands = [f"+ trl grpo --num_generations {n}" for n in (4, 6)]
+    run = console(tmp_path, "+ python x.py", *commands, printed()).run
+    assert run.command == ("trl", "grpo", "--num_generations", "4")
+    assert run.knobs["rollout.num_generations"] == 4
+    assert console(tmp_path, printed()).run.command == ()
+
+
+def test_whether_the_last_row_was_cut_off_counts(tmp_path: Path) -> None:
+    whole = console(tmp_path, printed(), printed())
+    assert (whole.loss.truncated, whole.loss.notes) == (False, ())
+    assert console(tmp_path, printed(), printed()[:-9], end="").loss.notes == (
+        "the last line is cut off",
+    )
+
+
+@pytest.mark.parametrize(("times", "text"), [({}, "since 0.26"), ({"step_time": 1.0}, "optimizer")])
+def test_what_step_times_cover_is_told(times: dict[str, float], text: str, tmp_path: Path) -> None:
+    assert any(text in note for note in console(tmp_path, printed(**times)).run.notes)
