@@ -36,13 +36,13 @@ def main() -> int:
         for case in cases()
         if not arguments.only or any(part in case.title for part in arguments.only)
     ]
-    others = _other_tools() if arguments.others else None
+    ask_others = _other_tools() if arguments.others else None
     if arguments.kept:
-        runs = judge_kept(chosen, arguments.kept, _say, others)
+        runs = judge_kept(chosen, arguments.kept, _say, ask_others)
     else:
         with tempfile.TemporaryDirectory(prefix="labelled-") as temporary:
             folder = arguments.keep or Path(temporary)
-            runs = run_cases(chosen, folder, _say, others, arguments.seed)
+            runs = run_cases(chosen, folder, _say, ask_others, arguments.seed)
     command = "python -m tests.labelled " + " ".join(sys.argv[1:])
     page = table.section(runs, command.strip())
     _say(page)

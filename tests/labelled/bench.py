@@ -32,7 +32,7 @@ def run_cases(
     cases: Sequence[Case],
     folder: Path,
     say: Callable[[str], None],
-    others: Ask | None = None,
+    ask_others: Ask | None = None,
     seed: int | None = None,
 ) -> list[Outcome]:
     """Runs each in a folder of its own below `folder`; `seed` stands in for the trainer's own."""
@@ -40,20 +40,20 @@ def run_cases(
         model = _schooled(shop, folder / "base")
         rows = []
         for case in cases:
-            rows.append(_trained(shop, case, _folder_of(case, folder), model, others, seed))
+            rows.append(_trained(shop, case, _folder_of(case, folder), model, ask_others, seed))
             say(line(rows[-1]))
     return rows
 
 
 def judge_kept(
-    cases: Sequence[Case], folder: Path, say: Callable[[str], None], others: Ask | None = None
+    cases: Sequence[Case], folder: Path, say: Callable[[str], None], ask_others: Ask | None = None
 ) -> list[Outcome]:
     """Asks the rules of today about runs that `run_cases` left in `folder`."""
     rows = []
     for case in cases:
         run_dir = _folder_of(case, folder) / "run"
         rows.append(
-            _judged(case, run_dir, 0.0, others)
+            _judged(case, run_dir, 0.0, ask_others)
             if run_dir.is_dir()
             else Outcome(case, {}, 0.0, failed="not kept")
         )
@@ -76,7 +76,7 @@ def _schooled(shop: Workshop, folder: Path) -> str:
 
 
 def _trained(
-    shop: Workshop, case: Case, folder: Path, model: str, others: Ask | None, seed: int | None
+    shop: Workshop, case: Case, folder: Path, model: str, ask_others: Ask | None, seed: int | None
 ) -> Outcome:
     folder.mkdir(parents=True)
     files: dict[str, str | bytes] = dict(case.files)
@@ -100,14 +100,14 @@ def _trained(
             )
     except TrainingFailedError as problem:
         return Outcome(case, {}, time.monotonic() - began, failed=str(problem)[-600:])
-    return _judged(case, run_dir, time.monotonic() - began, others)
+    return _judged(case, run_dir, time.monotonic() - began, ask_others)
 
 
-def _judged(case: Case, run_dir: Path, seconds: float, others: Ask | None) -> Outcome:
+def _judged(case: Case, run_dir: Path, seconds: float, ask_others: Ask | None) -> Outcome:
     view = RunView.of(merge(run_dir))
     findings = run_rules(view).findings
     severities: dict[str, str] = {rule.id: finding.severity for rule, finding in findings}
-    ids_by_tool = _of_others(case, others(run_dir)) if others else None
+    ids_by_tool = _of_others(case, ask_others(run_dir)) if ask_others else None
     machine = json.loads((run_dir.parent / _MACHINE).read_text())
     busy = machine["busy_with_others_pct"] > BUSY_PCT
     return Outcome(case, severities, seconds, view.analysis.step_s, ids_by_tool, busy=busy)

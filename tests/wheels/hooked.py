@@ -95,8 +95,8 @@ def _others(adapter: Adapter, hook: Hook, version: str) -> str:
         for other in adapter.hooks
         if other is not hook and other.span == hook.span and within(version, other.versions)
     )
-    others = ", ".join(same)
-    return f" (still hooked: {others})" if others else ""
+    names = ", ".join(same)
+    return f" (still hooked: {names})" if names else ""
 
 
 def within(version: str, versions: str) -> bool:

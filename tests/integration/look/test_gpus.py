@@ -34,7 +34,7 @@ def driver(tmp_path_factory: pytest.TempPathFactory) -> FakeNvml:
     return FakeNvml.build(tmp_path_factory.mktemp("nvml"))
 
 
-def looked(driver: FakeNvml, orders: str, answer_s: float = 30.0) -> tuple[list[Any], float]:
+def look_at(driver: FakeNvml, orders: str, answer_s: float = 30.0) -> tuple[list[Any], float]:
     """The rows of a look, and how many seconds it took."""
     answer = json.loads(driver.run(LOOK, str(answer_s), orders=orders))
     return answer["rows"], answer["seconds"]
@@ -45,7 +45,7 @@ def test_what_a_gpu_tells(driver: FakeNvml) -> None:
         "gpus 2\nprocess 0 77 1000\nprocess 0 78 1000\npcie_block_ms 1\ngpm 0\nset util 0 100\n"
         "set power 0 118000\nset ecc 0 2\nset nvlink_errors 0 7\nset sm_active 0 123\n"
     )
-    (first, second), _ = looked(driver, orders)
+    (first, second), _ = look_at(driver, orders)
     assert (first["index"], first["pids"], first["silent_s"]) == (0, [77, 78], 0.0)
     assert first["bus_id"] == "00000000:3B:00.0"
     assert first["uuid"].startswith("GPU-fa4e0000")
@@ -61,18 +61,18 @@ def test_what_a_gpu_tells(driver: FakeNvml) -> None:
 
 
 def test_a_gpu_that_cannot_be_opened_has_a_row_that_says_why(driver: FakeNvml) -> None:
-    (first, second), _ = looked(driver, "gpus 2\nlost 1 0 5")
+    (first, second), _ = look_at(driver, "gpus 2\nlost 1 0 5")
     assert (first["problem"], second["index"], second["problem"]) == ("", 1, "gpu is lost")
 
 
 def test_an_nvml_that_never_starts_is_seen_and_not_waited_for(driver: FakeNvml) -> None:
-    (row,), seconds = looked(driver, "gpus 2\nhang nvmlInitWithFlags -1 0", 0.5)
+    (row,), seconds = look_at(driver, "gpus 2\nhang nvmlInitWithFlags -1 0", 0.5)
     assert (row["index"], row["silent_call"]) == (-1, "nvmlInit")
     assert 0.5 <= row["silent_s"] <= seconds
 
 
 def test_a_gpu_that_hangs_in_the_driver_keeps_the_rows_before_it(driver: FakeNvml) -> None:
-    rows, _ = looked(driver, "gpus 3\nhang nvmlDeviceGetPowerUsage 1 8 D\n", 1.0)
+    rows, _ = look_at(driver, "gpus 3\nhang nvmlDeviceGetPowerUsage 1 8 D\n", 1.0)
     assert [row["index"] for row in rows] == [0, 1]
     assert rows[0]["silent_s"] == 0
     assert rows[1]["silent_call"] == "GPU 1"
@@ -101,7 +101,7 @@ module.gpus(answer_s=1.0)
 
 def test_no_driver_is_no_gpu(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
-    rows, _ = looked(FakeNvml(tmp_path / "empty"), "")
+    rows, _ = look_at(FakeNvml(tmp_path / "empty"), "")
     assert len(rows) == len(look.gpus())
 
 
