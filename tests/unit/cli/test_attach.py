@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import gzip
 import io
 import json
 import os
@@ -20,64 +19,17 @@ import pytest
 from grpo_doctor.cli import main
 from grpo_doctor.hang.collection.examine import Wishes
 from grpo_doctor.hang.model.hosts import commands
-from grpo_doctor.hang.verdict import Diagnosis, RankState, State, Undo, Verdict
+from grpo_doctor.hang.verdict import Diagnosis, State
 from grpo_doctor_probes import discover
-from grpo_doctor_probes.evidence import Evidence, Job, Member, PythonThread, Stack
-from tests.dumps.formats import dumps as dumps_of
-from tests.dumps.simulator import WORLD, Call
-from tests.dumps.simulator import job as simulated
-
-SUMMARY = "Rank 1 is stopped (SIGSTOP); rank 0 waits for it in all_reduce."
-
-
-def job(first_pid: int = 4_700, command: str = "python train.py") -> Job:
-    members = (
-        Member(first_pid + rank, 1, 100, "rank", "python", command, rank=rank) for rank in (0, 1)
-    )
-    return Job("node-7", tuple(members), 2)
-
-
-def diagnosis(state: State = "stuck", **fields: object) -> Diagnosis:
-    cause = "" if state == "healthy" else "rank-stopped"
-    verdict = Verdict(
-        state=state, cause=cause, culprits=(1,), victims=(0,), confidence=0.9, summary=SUMMARY
-    )
-    ranks = (RankState(1, 4_701, "rank", "stopped", "train.py:3", ""),)
-    default = Diagnosis("node-7", "unknown", 2, (0, 1), (), verdict, ranks, 2.0, 0.5)
-    return msgspec.structs.replace(default, **fields)
-
-
-@pytest.fixture
-def plays(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
-    """Makes finding, looking and reasoning give what the test wants."""
-
-    def play(*jobs: Job, verdict: Diagnosis | None = None, error: Exception | None = None) -> None:
-        def find_jobs(pids: object) -> tuple[Job, ...]:
-            if error:
-                raise error
-            return jobs
-
-        def examine_job(target: Job, wishes: object, progress: Callable[[str], None]) -> Evidence:
-            progress("looking at 2 ranks")
-            return Evidence(target, 1_795_000_000_000_000_000)
-
-        monkeypatch.setattr("grpo_doctor.cli.visit.discover.find_jobs", find_jobs)
-        monkeypatch.setattr("grpo_doctor.cli.visit.examine_job", examine_job)
-        monkeypatch.setattr(
-            "grpo_doctor.hang.diagnose.diagnose_scene", lambda target: verdict or diagnosis()
-        )
-
-    return play
-
-
-Said = pytest.CaptureFixture[str]
+from grpo_doctor_probes.evidence import Evidence, Job, PythonThread, Stack
+from tests.unit.cli.attached import SUMMARY, Captured, diagnosis, job
 
 
 @pytest.mark.parametrize(
     ("state", "code"), [("healthy", 0), ("slow", 0), ("stuck", 3), ("dead", 3)]
 )
 def test_the_exit_code_is_the_jobs_state(
-    plays: Callable[..., None], capsys: Said, state: State, code: int
+    plays: Callable[..., None], capsys: Captured, state: State, code: int
 ) -> None:
     plays(job(), verdict=diagnosis(state))
     assert main(["attach"]) == code
@@ -147,7 +99,7 @@ def test_threads_are_only_stopped_where_that_was_not_forbidden(
 )
 def test_ranks_of_other_hosts_are_told_of_with_how_to_see_them(
     plays: Callable[..., None],
-    capsys: Said,
+    capsys: Captured,
     state: State,
     confirm: tuple[str, ...],
     is_advised: bool,
@@ -203,7 +155,7 @@ def test_progress_leaves_the_last_column_of_a_terminal_free(
 
 
 def test_without_standard_error_the_verdict_is_said_all_the_same(
-    plays: Callable[..., None], capsys: Said, monkeypatch: pytest.MonkeyPatch
+    plays: Callable[..., None], capsys: Captured, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plays(job())
     with monkeypatch.context() as changed:
@@ -231,7 +183,7 @@ def test_where_ends_of_children_are_ignored_a_failure_is_still_seen(
     assert codes == [1]
 
 
-def test_json_alone_is_on_standard_output(plays: Callable[..., None], capsys: Said) -> None:
+def test_json_alone_is_on_standard_output(plays: Callable[..., None], capsys: Captured) -> None:
     plays(job())
     assert main(["attach", "--json"]) == 3
     document = json.loads(capsys.readouterr().out)
@@ -239,7 +191,7 @@ def test_json_alone_is_on_standard_output(plays: Callable[..., None], capsys: Sa
 
 
 def test_names_that_are_no_unicode_do_not_break_the_json(
-    plays: Callable[..., None], capsys: Said
+    plays: Callable[..., None], capsys: Captured
 ) -> None:
     plays(job(), verdict=diagnosis(host="node\udcff"))
     assert main(["attach", "--json"]) == 3
@@ -247,36 +199,14 @@ def test_names_that_are_no_unicode_do_not_break_the_json(
     assert main(["attach"]) == 3
 
 
-def test_several_jobs_are_listed_with_the_command_for_each(
-    plays: Callable[..., None], capsys: Said
-) -> None:
-    plays(job(), job(9_000, "python \x1b[31mother.py\nrm -rf /"))
-    assert main(["attach"]) == 2
-    output = capsys.readouterr()
-    assert output.out == ""
-    assert "2 jobs run here" in output.err
-    assert "grpo-doctor attach 4700" in output.err
-    assert "2 ranks (pid 9000, 9001)" in output.err
-    assert "\x1b" not in output.err
-    assert "\nrm" not in output.err
-
-
-def test_processes_of_several_jobs_are_listed_as_well(
-    plays: Callable[..., None], capsys: Said
-) -> None:
-    plays(job(), job(9_000))
-    assert main(["attach", "4700", "9001"]) == 2
-    assert "2 jobs belong to the processes given; say which one:" in capsys.readouterr().err
-
-
-def test_ctrl_c_before_the_first_look(plays: Callable[..., None], capsys: Said) -> None:
+def test_ctrl_c_before_the_first_look(plays: Callable[..., None], capsys: Captured) -> None:
     plays(error=KeyboardInterrupt())
     assert main(["attach"]) == 130
     assert capsys.readouterr().err == "grpo-doctor: interrupted; the job was not touched.\n"
 
 
 def test_ctrl_c_after_the_looks(
-    plays: Callable[..., None], capsys: Said, monkeypatch: pytest.MonkeyPatch
+    plays: Callable[..., None], capsys: Captured, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A thread may have been borrowed by then."""
 
@@ -291,99 +221,8 @@ def test_ctrl_c_after_the_looks(
     assert "not touched" not in output
 
 
-def test_ctrl_c_after_something_was_agreed_to(
-    plays: Callable[..., None], capsys: Said, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def carry_out(undo: Undo, job: Job) -> bool:
-        raise KeyboardInterrupt
-
-    plays(job(), verdict=diagnosis(undo=(Undo("continue", 4_701, "", "Continue?"),)))
-    monkeypatch.setattr("grpo_doctor.hang.confirm.carry_out", carry_out)
-    assert main(["attach", "--confirm", "--yes"]) == 130
-    assert "may have been done" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize(
-    ("error", "code"),
-    [(discover.NoJobError("There is none."), 5), (discover.NoPermissionError("Use sudo."), 4)],
-)
-def test_no_job_and_no_permission(
-    plays: Callable[..., None], capsys: Said, error: Exception, code: int
-) -> None:
-    plays(error=error)
-    assert main(["attach", "4711"]) == code
-    assert capsys.readouterr().err == f"grpo-doctor: {error}\n"
-
-
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        (["0"], "not a PID"),
-        (["1", "--dumps", "/tmp"], "give one"),
-        (["--replay", "a", "--dumps", "b"], "give one"),
-        (["--replay", "a", "4711"], "give one"),
-        (["--replay", "a", "--confirm", "--yes"], "needs the job"),
-        (["--yes"], "--confirm as well"),
-        (["--confirm"], "no terminal"),
-        (["--seconds", "0"], "seconds"),
-        (["--replay", "/nowhere/at/all"], "/nowhere/at/all"),
-        (["--dumps", "/nowhere/at/all"], "no such folder"),
-        (["--out", "hang.zip"], "one file called .tar.gz"),
-        (["--", "python"], "after `--`"),
-    ],
-)
-def test_wrong_usage(capsys: Said, arguments: list[str], words: str) -> None:
-    assert main(["attach", *arguments]) == 2
-    assert words in capsys.readouterr().err
-
-
-def test_a_folder_without_dumps(capsys: Said, tmp_path: Path) -> None:
-    assert main(["attach", "--dumps", str(tmp_path)]) == 5
-    assert "no flight-recorder file" in capsys.readouterr().err
-
-
-def test_large_dumps_are_said_to_take_a_while(
-    capsys: Said, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    calls = (Call("all_reduce"),)
-    for dump in dumps_of(simulated({WORLD: (0, 1)}, {0: calls, 1: calls}).run()):
-        (tmp_path / Path(dump.source).name).write_bytes(dump.data)
-    assert main(["attach", "--dumps", str(tmp_path)]) in (0, 3)
-    assert capsys.readouterr().err == ""
-    monkeypatch.setattr("grpo_doctor.cli.dumped._SAID_FROM_MB", 0.0)
-    assert main(["attach", "--json", "--dumps", str(tmp_path)]) in (0, 3)
-    output = capsys.readouterr()
-    assert "reading 2 dumps, 0 MB: about 1 s ..." in output.err
-    assert json.loads(output.out)["schema"] == 1
-
-
-def test_a_folder_with_other_files(capsys: Said, tmp_path: Path) -> None:
-    (tmp_path / "a_0").write_text('{"hello": 1}')
-    (tmp_path / "b").write_text("hello")
-    assert main(["attach", "--dumps", str(tmp_path)]) == 2
-    output = capsys.readouterr()
-    assert output.out == ""
-    assert f"{tmp_path / 'a_0'} is no flight-recorder dump: it has none of its fields" in output.err
-    assert f"{tmp_path / 'b'} is no flight-recorder dump: neither JSON nor a pickle" in output.err
-
-
-def test_a_bundle_is_no_folder_of_dumps(capsys: Said, tmp_path: Path) -> None:
-    (tmp_path / "evidence.json.gz").write_bytes(gzip.compress(b"{}"))
-    assert main(["attach", "--dumps", str(tmp_path)]) == 2
-    assert "Give it to --replay" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize(
-    "arguments", [["x"], ["--secnds", "3"], ["--out", ""], ["--html="], ["--replay", ""]]
-)
-def test_what_argparse_refuses(capsys: Said, arguments: list[str]) -> None:
-    with pytest.raises(SystemExit) as process:
-        main(["attach", *arguments])
-    assert process.value.code == 2
-
-
 def test_everything_that_was_asked_for_is_kept(
-    plays: Callable[..., None], capsys: Said, tmp_path: Path
+    plays: Callable[..., None], capsys: Captured, tmp_path: Path
 ) -> None:
     plays(job())
     out, page = tmp_path / "hang", tmp_path / "hang.html"
@@ -398,78 +237,9 @@ def test_everything_that_was_asked_for_is_kept(
     assert replayed == json.loads((out / "verdict.json").read_bytes())
 
 
-def test_a_result_that_cannot_be_written(plays: Callable[..., None], capsys: Said) -> None:
+def test_a_result_that_cannot_be_written(plays: Callable[..., None], capsys: Captured) -> None:
     plays(job())
     assert main(["attach", "--html", "/nowhere/at/all.html"]) == 4
     output = capsys.readouterr()
     assert output.out.startswith(SUMMARY)  # the verdict is not lost with the file
     assert "can't write /nowhere/at/all.html" in output.err
-
-
-def carried_out(monkeypatch: pytest.MonkeyPatch, *, moved: bool) -> list[Undo]:
-    """A list of what is undone from now on, instead of undoing it."""
-    done: list[Undo] = []
-
-    def carry_out(undo: Undo, job: Job) -> bool:
-        done.append(undo)
-        return moved
-
-    monkeypatch.setattr("grpo_doctor.hang.confirm.carry_out", carry_out)
-    return done
-
-
-@pytest.mark.parametrize("moved", [True, False])
-def test_undoing_goes_into_the_verdict(
-    plays: Callable[..., None], capsys: Said, monkeypatch: pytest.MonkeyPatch, moved: bool
-) -> None:
-    undo = Undo("continue", 4_701, "", "Continue rank 1 (SIGCONT to process 4701)?")
-    plays(job(), verdict=diagnosis(undo=(undo,)))
-    done = carried_out(monkeypatch, moved=moved)
-    assert main(["attach", "--json", "--confirm", "--yes"]) == 3
-    assert done == [undo]
-    verdict = json.loads(capsys.readouterr().out)["verdict"]
-    assert ("confirmed: the job moved" in verdict["evidence"][0]["text"]) == moved
-    assert (verdict["confidence"] >= 0.99) == moved
-
-
-@pytest.mark.parametrize(("answer", "does"), [("y\n", 1), ("\n", 0), ("n\n", 0), ("", 0)])
-def test_it_asks_first(
-    plays: Callable[..., None], monkeypatch: pytest.MonkeyPatch, answer: str, does: int
-) -> None:
-    own_end, theirs = os.openpty()
-    plays(job(), verdict=diagnosis(undo=(Undo("continue", 4_701, "", "Continue?"),)))
-    done = carried_out(monkeypatch, moved=True)
-    with open(theirs, encoding="utf-8") as terminal:  # noqa: PTH123 - a descriptor
-        monkeypatch.setattr(sys, "stdin", terminal)
-        os.write(own_end, answer.encode() or b"\x04")  # Ctrl-D
-        assert main(["attach", "--confirm"]) == 3
-    os.close(own_end)
-    assert len(done) == does
-
-
-@pytest.mark.parametrize("moved", [True, False])
-def test_a_job_that_moves_again_need_not_be_kept(
-    plays: Callable[..., None], capsys: Said, monkeypatch: pytest.MonkeyPatch, moved: bool
-) -> None:
-    plays(job(), verdict=diagnosis(undo=(Undo("continue", 4_701, "", "Continue?"),)))
-    carried_out(monkeypatch, moved=moved)
-    main(["attach", "--confirm", "--yes"])
-    assert ("keep it before you end the job" in capsys.readouterr().err) != moved
-
-
-def test_nothing_to_undo_is_said(plays: Callable[..., None], capsys: Said) -> None:
-    plays(job())
-    assert main(["attach", "--confirm", "--yes"]) == 3
-    assert "nothing here that can be undone" in capsys.readouterr().err
-
-
-def test_the_parser_needs_nothing_that_is_slow_to_import() -> None:
-    code = (
-        "import sys; from grpo_doctor.cli.parser import make_parser; make_parser();"
-        "slow = {'numpy', 'rich', 'jinja2', 'psutil', 'plotly'} & set(sys.modules);"
-        "sys.exit(repr(slow) if slow else 0)"
-    )
-    process = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=False
-    )
-    assert process.returncode == 0, process.stderr
