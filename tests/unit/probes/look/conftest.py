@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.unit.probes.look.ends import OTHER, RANK, THIRD
 from tests.unit.probes.look.scene import MACHINE, Scene
 from tests.unit.probes.look.stage import Stage
 
@@ -45,3 +46,12 @@ def stage(tmp_path: Path, patient: None) -> Iterator[Stage]:
     processes = Stage(tmp_path)
     yield processes
     processes.end()
+
+
+@pytest.fixture
+def rank(scene: Scene) -> Scene:
+    """A rank and two other processes."""
+    scene.add(RANK, 1, "python train.py")
+    for pid in (OTHER, THIRD):
+        scene.add(pid, 1, "python other.py")
+    return scene
