@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 from grpo_doctor.whatif.loader_queue import waits_for_data
@@ -39,3 +40,10 @@ def test_batches_that_are_ready_ahead_even_out_a_long_one() -> None:
 
 def test_no_batch_is_no_wait() -> None:
     assert len(waits_for_data([], [], workers=2)) == 0
+
+
+def test_processes_begin_as_many_batches_as_they_may_have_ready() -> None:
+    """One process, two ready: while the rank works for 3 s, it makes what takes 1, then waits."""
+    efforts, rests = np.array([1.0, 1.0, 7.0, 1.0]), np.full(4, 3.0)
+    # The third is begun when the first is taken: 7 s later the rank has worked for 6 s.
+    assert waits_for_data(efforts, rests, workers=1, prefetch=2).tolist() == [0, 0, 1, 0]

@@ -21,14 +21,10 @@ from grpo_doctor.whatif import (
     together,
     without,
 )
-from grpo_doctor.whatif.prediction import (
-    REMOVAL_ERROR,
-    RUN_ERROR,
-    Spread,
-    joint_error,
-    predict_on,
-)
+from grpo_doctor.whatif.prediction import REMOVAL_ERROR, RUN_ERROR, Spread, joint_error, predict_on
+from grpo_doctor.whatif.replay import by_phase
 from tests.build import TraceBuilder
+from tests.unit.whatif.models.runs import STEPS, run
 
 
 def model_of(build: TraceBuilder) -> StepModel:
@@ -231,3 +227,35 @@ def test_a_removal_that_a_fit_can_not_tell_from_none_ends_at_no_change() -> None
     prediction = predict_on(base, (same,), "so", error=0.0, spreads=(fitted,))
     assert (prediction.mid, prediction.high) == (0, 0)
     assert prediction.low == pytest.approx(-np.hypot(10, 100 * RUN_ERROR))
+
+
+def two_ranks() -> TraceBuilder:
+    build = TraceBuilder(ranks=2)
+    for number in range(STEPS):
+        for rank in (0, 1):
+            phases = {"rollout": 4.0, "train": 6.0} if rank else {"train": 6.0}
+            build.step(rank, number, 20.0 * number, phases)
+            build.collective(rank, number, 20.0 * number + 6 + 4 * rank, 20.0 * number + 10)
+    return build
+
+
+def test_work_is_added_to_the_ranks_that_are_named_and_to_those_alone() -> None:
+    model = build_model(analyse(two_ranks().build()))
+    before = by_phase(model, ())
+    for ranks, shares in (((1,), (0, 1)), ((0,), (1, 0)), (None, (1, 1))):
+        after = by_phase(model, (Add("train", 1.0, ranks=ranks),))
+        assert after["train"][1] - before["train"][1] == pytest.approx(sum(shares) / 2)
+    # Where nothing is to grow, the step begins with it.
+    assert replay(model, (Add("reward", 2.0),)).mean() == pytest.approx(12)
+    assert replay(model, (Add("reward", -2.0),)).mean() == pytest.approx(10)
+
+
+def test_a_phase_that_goes_is_told_with_what_it_took() -> None:
+    model = build_model(analyse(run({"rollout": 4.0, "train": 6.0}).build()))
+    seconds = by_phase(model, (Edit(("rollout",), 0.0),))
+    assert seconds["rollout"] == pytest.approx((4.0, 0.0))
+    assert "reward" not in seconds
+
+
+def test_a_run_without_steps_can_not_be_replayed_at_all() -> None:
+    assert replay_error(build_model(analyse(TraceBuilder().build()))) == float("inf")

@@ -90,3 +90,8 @@ def test_a_model_that_is_off_as_much_as_it_says_holds_nine_in_ten(
         measured = (after.mean() + 5 - saved) * other_run
         hits += prediction.low <= 100 * (measured / model.step_s - 1) <= prediction.high
     assert hits >= 0.86 * _RUNS
+
+
+@pytest.mark.parametrize(("count", "published"), [(21, 2.085963), (31, 2.042272)])
+def test_a_quantile_of_few_values_is_that_of_the_tables(count: int, published: float) -> None:
+    assert 1.959964 * student(count, 1.959964) == pytest.approx(published, rel=8e-6)

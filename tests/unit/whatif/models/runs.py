@@ -11,6 +11,13 @@ from grpo_doctor.whatif.models import knob
 from tests.build import TraceBuilder
 
 STEPS, PACE = 6, 20.0
+IN_TRAINER = {"dataload": 4.0, "train": 6.0}
+BATCHES = {"train.micro_batch": 2, "train.grad_accumulation": 4}
+SLEEP, WORKERS = "vllm.sleep_level", "reward.num_workers"
+RECOMPUTES, LONGEST = "train.gradient_checkpointing", "rollout.max_completion_length"
+RECOMPUTED = {RECOMPUTES: True, "train.type": "full"}
+# Longest completions have 100 tokens, where a model asks.
+METRICS = {"completions/max_length": 100.0}
 
 
 def run(

@@ -195,3 +195,11 @@ def test_lengths_that_are_all_alike() -> None:
     assert spread(10.0, 5.0, 20.0, 2).tolist() == [5.0] * 2
     assert decode_steps(np.array([]), 4) == 0.0
     assert decode_steps(np.array([5.0, 5.0]), 0) == 10.0
+
+
+def test_lengths_lie_between_their_ends_and_have_their_mean() -> None:
+    lengths = spread(10, 30, 110, 4000)
+    assert lengths.mean() == pytest.approx(30, rel=0.01)
+    assert (lengths.min() >= 10, lengths.max() <= 110) == (True, True)
+    for low, mean, high in ((10, 10, 110), (10, 10, 10), (10, 5, 110), (10, 20, 10)):
+        assert spread(low, mean, high, 2).tolist() == [mean, mean]

@@ -5,6 +5,7 @@ import pytest
 from grpo_doctor.knobs import KNOBS
 from grpo_doctor.whatif import Prediction, Withheld
 from grpo_doctor.whatif.models import BY_KNOB, MODELS
+from grpo_doctor.whatif.models.reward import wall_s
 from tests.unit.whatif.models.runs import mid, reason, run, what_if
 
 GIB = 2**30
@@ -333,3 +334,8 @@ def test_processes_are_counted_in_words(workers: int, words: str) -> None:
     prediction = what_if(build, dataload__num_workers=workers)
     assert isinstance(prediction, Prediction)
     assert words in prediction.assumed
+
+
+def test_rewards_of_as_many_processes_as_there_are_take_the_slowest() -> None:
+    seconds = {"judge": 4.0, "tool": 2.0, "format": 0.5}
+    assert [wall_s(seconds, n) for n in (0, 1, 2, 3)] == pytest.approx([6.5, 6.5, 4, 4])
