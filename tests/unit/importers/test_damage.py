@@ -15,20 +15,18 @@ from grpo_doctor.document import build_document
 from grpo_doctor.errors import TraceError
 from grpo_doctor.importers.load import load
 from grpo_doctor.trace.model import Trace
-from tests.unit.importers import test_areal, test_openrlhf_log, test_trainer_logs, test_verl_log
+from tests.unit.importers import test_areal, test_openrlhf_log, test_verl_log, trainer_rows
 from tests.unit.importers.kineto_files import rank_events, text_of
 
 STEPS = range(1, 8)
 FILES: dict[str, str] = {
     "verl.log": "\n".join([test_verl_log.COMMAND, *map(test_verl_log.step_line, STEPS)]) + "\n",
     "openrlhf.log": "\n".join(map(test_openrlhf_log.step_line, STEPS)) + "\n",
-    "logging.jsonl": "".join(
-        json.dumps(test_trainer_logs.swift_row(n, 7.5 * n)) + "\n" for n in STEPS
+    "logging.jsonl": "".join(json.dumps(trainer_rows.swift_row(n, 7.5 * n)) + "\n" for n in STEPS),
+    "trainer_state.json": trainer_rows.state_text(
+        *(trainer_rows.trl_row(n, step_time=3.0) for n in STEPS)
     ),
-    "trainer_state.json": test_trainer_logs.state_text(
-        *(test_trainer_logs.trl_row(n, step_time=3.0) for n in STEPS)
-    ),
-    "console.log": "".join(test_trainer_logs.printed(step_time=n, kl=0.5) + "\n" for n in STEPS),
+    "console.log": "".join(trainer_rows.printed(step_time=n, kl=0.5) + "\n" for n in STEPS),
     "rank0.pt.trace.json": text_of(rank_events(steps=6)),
     "compact.pt.trace.json": text_of(rank_events(steps=6), indent=None),
     "traces-r0.jsonl": "".join(json.dumps(e) + "\n" for e in test_areal.trainer_events(5)),

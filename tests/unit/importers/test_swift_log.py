@@ -15,19 +15,7 @@ from grpo_doctor.importers.load import load
 from grpo_doctor.importers.swift_log import load as load_swift
 from grpo_doctor.importers.swift_log import recognises as recognises_swift
 from grpo_doctor.trace.model import Trace
-from tests.unit.importers.trainer_rows import trl_row
-
-
-def swift_row(step: int, elapsed_s: float, **more: Any) -> dict[str, Any]:
-    row = trl_row(step, **more)
-    del row["step"]
-    return {
-        **row,
-        "global_step/max_steps": f"{step}/100",
-        "elapsed_time": f"{int(elapsed_s) // 60}m {int(elapsed_s) % 60}s",
-        "memory(GiB)": 61.5,
-        "train_speed(s/it)": round(elapsed_s / step, 6),
-    }
+from tests.unit.importers.trainer_rows import swift_row
 
 
 def swift_log(folder: Path, *rows: dict[str, Any], end: str = "") -> Trace:

@@ -4,24 +4,19 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from grpo_doctor.analysis import analyse
 from grpo_doctor.importers.load import load
 from grpo_doctor.trace.model import Trace
+from tests.unit.importers.trainer_rows import printed
 
 
 def console(folder: Path, *rows: str, end: str = "\n") -> Trace:
     path = folder / "train.log"
     path.write_text("\n".join(["[2026-03-25 11:39:14] [INFO] started", *rows]) + end)
     return load(path)
-
-
-def printed(**values: Any) -> str:
-    row = {"loss": "0.01", "reward": "0.5", "completions/mean_length": "15.75", **values}
-    return f"Train:   0%|  | 1/9 [00:00<37:47, 1.88it/s]   {row}"
 
 
 def test_what_trl_prints(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Rows as TRL's trainer logs them, and a `trainer_state.json` of them."""
+"""Rows as TRL and ms-swift log and print them, and a `trainer_state.json` of them."""
 
 from __future__ import annotations
 
@@ -31,3 +31,20 @@ def trainer_state(folder: Path, *rows: dict[str, Any]) -> Trace:
     path = folder / "trainer_state.json"
     path.write_text(state_text(*rows, logging_steps=5, max_steps=40))
     return load(path)
+
+
+def swift_row(step: int, elapsed_s: float, **more: Any) -> dict[str, Any]:
+    row = trl_row(step, **more)
+    del row["step"]
+    return {
+        **row,
+        "global_step/max_steps": f"{step}/100",
+        "elapsed_time": f"{int(elapsed_s) // 60}m {int(elapsed_s) % 60}s",
+        "memory(GiB)": 61.5,
+        "train_speed(s/it)": round(elapsed_s / step, 6),
+    }
+
+
+def printed(**values: Any) -> str:
+    row = {"loss": "0.01", "reward": "0.5", "completions/mean_length": "15.75", **values}
+    return f"Train:   0%|  | 1/9 [00:00<37:47, 1.88it/s]   {row}"
