@@ -11,25 +11,13 @@ from msgspec.structs import replace as replace_struct
 
 from grpo_doctor.hang.collection import bundle
 from grpo_doctor.hang.diagnose import diagnose
-from grpo_doctor.hang.model.hosts import parted
 from grpo_doctor.hang.multihost import DifferentJobsError, joined, with_hosts
 from grpo_doctor.hang.multihost.join import hosts_text
-from grpo_doctor.hang.verdict import Diagnosis
-from grpo_doctor_probes.evidence import Evidence, Placement, Problem, RasAnswer
+from grpo_doctor_probes.evidence import Evidence, Placement, Problem
 from tests.evidence import EvidenceBuilder, frames
 from tests.several_hosts import later, on_hosts
 from tests.unit.hang import stages
-
-
-def judged(evidences: list[Evidence]) -> Diagnosis:
-    evidence = joined(evidences)
-    return with_hosts(diagnose(evidence), evidence.job)
-
-
-def stopped(rank: int = 5, ranks: int = 8) -> Evidence:
-    build = EvidenceBuilder(ranks=ranks)
-    build.rank(rank).state = "T"
-    return build.build()
+from tests.unit.hang.multihost.jobs import judged, skipped, stopped
 
 
 def asleep_in_reward(rank: int = 6, ranks: int = 8) -> Evidence:
@@ -37,12 +25,6 @@ def asleep_in_reward(rank: int = 6, ranks: int = 8) -> Evidence:
     process = build.elsewhere(rank, frames("compute_rewards /home/me/rewards.py:31"))
     process.still_s = 60.0
     build.waited_s = 60.0
-    return build.build()
-
-
-def skipped(rank: int = 6, ranks: int = 8) -> Evidence:
-    build = EvidenceBuilder(ranks=ranks)
-    build.calls(rank, "broadcast")
     return build.build()
 
 
@@ -100,55 +82,6 @@ def test_of_one_bundle_nothing_changes() -> None:
     assert with_hosts(diagnose(alone), alone.job) == diagnose(alone)
 
 
-def test_looks_of_hosts_with_two_and_three_looks_are_compared_first_with_last() -> None:
-    node0, node1 = on_hosts(stopped(), 4)
-    three = replace(
-        node0, looks=(*node0.looks, node0.looks[1]), stacks=(*node0.stacks, node0.stacks[1])
-    )
-    evidence = joined([three, node1])
-    assert [len(look.processes) for look in evidence.looks] == [8, 4, 8]
-    assert diagnose(evidence).verdict.culprits == (5,)
-
-
-def test_clocks_of_hosts_that_were_started_at_other_times_do_not_matter() -> None:
-    node0, node1 = on_hosts(stopped(), 4)
-    moved = later_clock(node1, 86_400 * 10**9)
-    assert judged([node0, moved]).verdict == judged([node0, node1]).verdict
-
-
-def later_clock(evidence: Evidence, by_ns: int) -> Evidence:
-    """The same, of a host that was started earlier."""
-    looks = tuple(
-        replace(
-            look,
-            at_ns=look.at_ns + by_ns,
-            processes=tuple(
-                replace(
-                    p,
-                    at_ns=p.at_ns + by_ns,
-                    threads=tuple(replace(t, last_ran_ns=t.last_ran_ns + by_ns) for t in p.threads),
-                )
-                for p in look.processes
-            ),
-        )
-        for look in evidence.looks
-    )
-    return replace(evidence, looks=looks)
-
-
-def test_answers_of_nccl_are_as_old_as_the_looks_of_their_host() -> None:
-    """By their own clocks they are days apart, and were given at the same moment."""
-    node0, node1 = on_hosts(stopped(), 4)
-    at_ns = node0.looks[-1].at_ns
-    node0 = replace(node0, ras=(RasAnswer("localhost:28028", at_ns, "{}"),))
-    day_ns = 86_400 * 10**9
-    node1 = replace(
-        later_clock(node1, day_ns), ras=(RasAnswer("localhost:28028", at_ns + day_ns, "{}"),)
-    )
-    first, second = joined([node0, node1]).ras
-    assert first.at_ns == second.at_ns
-
-
 def test_bundles_of_two_jobs_are_refused_with_both_addresses_and_run_ids() -> None:
     node0, node1 = on_hosts(stopped(), 4, run_id="r1")
     strange = replace(
@@ -176,46 +109,6 @@ def test_one_job_may_be_told_its_meeting_place_in_other_words(address: str) -> N
     assert judged(
         [node0, replace(node1, job=replace(node1.job, address=address))]
     ).verdict.culprits == (5,)
-
-
-def test_of_two_bundles_of_a_host_the_newer_counts() -> None:
-    node0, node1 = on_hosts(stopped(), 4)
-    healthy = on_hosts(EvidenceBuilder(ranks=8).build(), 4)[1]
-    diagnosis = judged([node0, later(healthy, -20), node1])
-    assert diagnosis.verdict.culprits == (5,)
-    assert any("two bundles" in what for what, _ in diagnosis.problems)
-
-
-def test_a_look_of_minutes_ago_is_doubted_aloud() -> None:
-    build = EvidenceBuilder(ranks=8)
-    build.rank(5).state = "T"
-    build.waited_s = 900.0
-    node0, node1 = on_hosts(build.build(), 4)
-    diagnosis = judged([node0, later(node1, -300)])
-    assert any("5 min older" in what for what, _ in diagnosis.problems)
-    assert diagnosis.verdict.confidence <= 0.5
-
-
-def test_a_look_from_before_the_job_moved_on_is_left_out() -> None:
-    node0, node1 = on_hosts(stopped(), 4)
-    evidence = joined([node0, later(node1, -3_600)])
-    assert {member.rank for member in evidence.job.members} == {0, 1, 2, 3}
-    assert any("has moved since" in problem.what for problem in evidence.problems)
-
-
-def test_a_job_that_moves_between_the_looks_is_not_called_stuck() -> None:
-    node0, node1 = on_hosts(skipped(), 4)
-    diagnosis = judged([node0, later(node1, -30)])
-    assert diagnosis.verdict.state != "stuck"
-    assert any("has moved since" in what for what, _ in diagnosis.problems)
-
-
-def test_hosts_that_are_looked_at_one_after_the_other_are_joined_if_the_job_stands() -> None:
-    build = EvidenceBuilder(ranks=8)
-    build.rank(5).state = "T"
-    build.waited_s = 120.0
-    node0, node1 = on_hosts(build.build(), 4)
-    assert judged([later(node0, -40), node1]).verdict.culprits == (5,)
 
 
 def test_hostile_host_names_stay_in_their_place() -> None:
@@ -282,70 +175,6 @@ def test_two_hosts_that_were_started_as_one_node_are_the_cause() -> None:
     verdict = judged([node0, twin]).verdict
     assert verdict.cause == "rank-missing"
     assert "Ranks 0-3 were started twice, on node0, node1, and ranks 4-7 nowhere" in verdict.summary
-
-
-def test_a_connection_between_hosts_leads_to_the_process_at_its_other_end() -> None:
-    build = EvidenceBuilder(ranks=8)
-    process = build.elsewhere(6, frames("recv_into /usr/lib/python3.11/socket.py:705"))
-    process.blocks("socket-receive", "10.0.0.2:41000 -> 10.0.0.1:8000")
-    build.child(1, "server", pid=150).blocks("socket-accept", "0.0.0.0:8000")
-    node0, node1 = on_hosts(build.build(), 4)
-    row = next(
-        b for b in joined([node1, _with_address(node0)]).blocked if b.kind == "socket-receive"
-    )
-    assert row.peers_known
-    (peer,) = row.peers
-    assert peer % 1000 == 150
-
-
-def peers_of(target: str) -> tuple[int, ...]:
-    """The other ends of a connection of rank 6, beside a server on rank 1's host."""
-    build = EvidenceBuilder(ranks=8)
-    process = build.elsewhere(6, frames("recv_into /usr/lib/python3.11/socket.py:705"))
-    process.blocks("socket-receive", target)
-    build.child(1, "server", pid=150).blocks("socket-accept", "0.0.0.0:8000")
-    node0, node1 = on_hosts(build.build(), 4)
-    rows = joined([node1, _with_address(node0)]).blocked
-    return next(row.peers for row in rows if row.kind == "socket-receive")
-
-
-def test_a_connection_to_elsewhere_or_to_the_own_host_leads_nowhere() -> None:
-    here, server = "10.0.0.2:41000", "10.0.0.1:8000"
-    assert len(peers_of(f"{here} -> {server}")) == 1
-    assert peers_of(f"{here} -> 10.0.9.9:8000") == ()
-    assert peers_of(f"{here} -> 10.0.0.1:8001") == ()
-    assert peers_of(f"{here} -> 127.0.0.1:8000") == ()
-    assert peers_of("/tmp/socket") == ()
-
-
-def test_a_link_between_two_hosts_and_a_host_that_nobody_reaches_are_told_apart() -> None:
-    build = EvidenceBuilder(ranks=6)
-    trouble = {"unconfirmed_bytes": 96, "retransmits": 4}
-    for sender, receiver in ((0, 4), (1, 5), (3, 4)):
-        ends = f"10.0.{sender}.1:50", f"10.0.{receiver}.1:60"
-        build.rank(sender).blocks("socket-send", " -> ".join(ends), **trouble)
-        build.rank(receiver).blocks("socket-send", " -> ".join(reversed(ends)), **trouble)
-    evidence = joined(on_hosts(build.build(), 2))
-    rows = [row for row in evidence.blocked if row.retransmits]
-    assert parted(evidence, rows) == ("node2",)
-    of_two = [row for row in rows if "10.0.3." not in row.target]
-    assert parted(evidence, of_two) == ("node0", "node2")
-    strange = replace(rows[0], target="10.0.0.1:50 -> 10.0.9.1:60")
-    assert parted(evidence, [*rows, strange]) == ()
-    there, between = (
-        diagnose(evidence).verdict,
-        diagnose(replace(evidence, blocked=tuple(of_two))).verdict,
-    )
-    assert (there.cause, there.culprits) == ("network-silent", (4, 5))
-    assert there.summary.endswith("through the network to node2.")
-    assert (between.cause, between.culprits) == ("network-silent", ())
-    assert between.summary.endswith("through the network between node0 and node2.")
-
-
-def _with_address(evidence: Evidence) -> Evidence:
-    (placement,) = evidence.job.placements
-    placement = replace(placement, addresses=("10.0.0.1",))
-    return replace(evidence, job=replace(evidence.job, placements=(placement,)))
 
 
 def test_what_could_not_be_seen_is_said_once_with_its_hosts() -> None:

@@ -1,0 +1,101 @@
+"""Hosts are looked at one after the other: what of their looks still counts, by which clock."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from grpo_doctor.hang.diagnose import diagnose
+from grpo_doctor.hang.multihost import joined
+from grpo_doctor_probes.evidence import Evidence, RasAnswer
+from tests.evidence import EvidenceBuilder
+from tests.several_hosts import later, on_hosts
+from tests.unit.hang.multihost.jobs import judged, skipped, stopped
+
+
+def test_looks_of_hosts_with_two_and_three_looks_are_compared_first_with_last() -> None:
+    node0, node1 = on_hosts(stopped(), 4)
+    three = replace(
+        node0, looks=(*node0.looks, node0.looks[1]), stacks=(*node0.stacks, node0.stacks[1])
+    )
+    evidence = joined([three, node1])
+    assert [len(look.processes) for look in evidence.looks] == [8, 4, 8]
+    assert diagnose(evidence).verdict.culprits == (5,)
+
+
+def test_clocks_of_hosts_that_were_started_at_other_times_do_not_matter() -> None:
+    node0, node1 = on_hosts(stopped(), 4)
+    moved = later_clock(node1, 86_400 * 10**9)
+    assert judged([node0, moved]).verdict == judged([node0, node1]).verdict
+
+
+def later_clock(evidence: Evidence, by_ns: int) -> Evidence:
+    """The same, of a host that was started earlier."""
+    looks = tuple(
+        replace(
+            look,
+            at_ns=look.at_ns + by_ns,
+            processes=tuple(
+                replace(
+                    p,
+                    at_ns=p.at_ns + by_ns,
+                    threads=tuple(replace(t, last_ran_ns=t.last_ran_ns + by_ns) for t in p.threads),
+                )
+                for p in look.processes
+            ),
+        )
+        for look in evidence.looks
+    )
+    return replace(evidence, looks=looks)
+
+
+def test_answers_of_nccl_are_as_old_as_the_looks_of_their_host() -> None:
+    """By their own clocks they are days apart, and were given at the same moment."""
+    node0, node1 = on_hosts(stopped(), 4)
+    at_ns = node0.looks[-1].at_ns
+    node0 = replace(node0, ras=(RasAnswer("localhost:28028", at_ns, "{}"),))
+    day_ns = 86_400 * 10**9
+    node1 = replace(
+        later_clock(node1, day_ns), ras=(RasAnswer("localhost:28028", at_ns + day_ns, "{}"),)
+    )
+    first, second = joined([node0, node1]).ras
+    assert first.at_ns == second.at_ns
+
+
+def test_of_two_bundles_of_a_host_the_newer_counts() -> None:
+    node0, node1 = on_hosts(stopped(), 4)
+    healthy = on_hosts(EvidenceBuilder(ranks=8).build(), 4)[1]
+    diagnosis = judged([node0, later(healthy, -20), node1])
+    assert diagnosis.verdict.culprits == (5,)
+    assert any("two bundles" in what for what, _ in diagnosis.problems)
+
+
+def test_a_look_of_minutes_ago_is_doubted_aloud() -> None:
+    build = EvidenceBuilder(ranks=8)
+    build.rank(5).state = "T"
+    build.waited_s = 900.0
+    node0, node1 = on_hosts(build.build(), 4)
+    diagnosis = judged([node0, later(node1, -300)])
+    assert any("5 min older" in what for what, _ in diagnosis.problems)
+    assert diagnosis.verdict.confidence <= 0.5
+
+
+def test_a_look_from_before_the_job_moved_on_is_left_out() -> None:
+    node0, node1 = on_hosts(stopped(), 4)
+    evidence = joined([node0, later(node1, -3_600)])
+    assert {member.rank for member in evidence.job.members} == {0, 1, 2, 3}
+    assert any("has moved since" in problem.what for problem in evidence.problems)
+
+
+def test_a_job_that_moves_between_the_looks_is_not_called_stuck() -> None:
+    node0, node1 = on_hosts(skipped(), 4)
+    diagnosis = judged([node0, later(node1, -30)])
+    assert diagnosis.verdict.state != "stuck"
+    assert any("has moved since" in what for what, _ in diagnosis.problems)
+
+
+def test_hosts_that_are_looked_at_one_after_the_other_are_joined_if_the_job_stands() -> None:
+    build = EvidenceBuilder(ranks=8)
+    build.rank(5).state = "T"
+    build.waited_s = 120.0
+    node0, node1 = on_hosts(build.build(), 4)
+    assert judged([later(node0, -40), node1]).verdict.culprits == (5,)
