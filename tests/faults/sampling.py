@@ -40,11 +40,6 @@ def spread(faults: Iterable[Fault]) -> list[Fault]:
     return order
 
 
-def _seen_often(fault: Fault, uses: Counter[str]) -> int:
-    """A new way to start a job comes first; one of those that take many seconds comes last."""
-    return 0 if fault.launch not in uses else 1 + (fault.launch != "fork")
-
-
 def _turns(sizes: dict[str, int]) -> Sequence[str]:
     """Each name as often as its size says: all once, the rarest first, then evenly spread."""
     once = sorted(sizes, key=lambda name: (sizes[name], name))
