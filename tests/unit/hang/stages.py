@@ -204,11 +204,14 @@ def _checksum(text: Sequence[str]) -> str:
 def main(arguments: Sequence[str]) -> None:
     """`accept` writes `stages.json` anew; `show JOB STAGE` prints what is said today."""
     if arguments[0] == "accept":
-        known = {
+        checksums_by_job = {
             name: {stage: _checksum(lines(_job(name), stage)) for stage in stages}
             for name, stages in sampled.all_of_them()
         }
-        rows = (f" {json.dumps(name)}: {json.dumps(stages)}" for name, stages in known.items())
+        rows = (
+            f" {json.dumps(name)}: {json.dumps(stages)}"
+            for name, stages in checksums_by_job.items()
+        )
         KNOWN.write_text("{\n" + ",\n".join(rows) + "\n}\n")
     else:
         name, stage = arguments[1:]

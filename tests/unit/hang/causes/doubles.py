@@ -13,16 +13,16 @@ def place(*frames: Frame, user: Frame | None = None, **more: Any) -> Any:
 
 
 def motion(kind: str = "still", **more: Any) -> Any:
-    known = {"cpu_share": 0.0, "delay_share": 0.0, "still_s": None, "seconds": 1.0, "wakes": 0}
+    defaults = {"cpu_share": 0.0, "delay_share": 0.0, "still_s": None, "seconds": 1.0, "wakes": 0}
     progresses = kind in ("working", "busy")
     return SimpleNamespace(
-        **{**known, "kind": kind, "io_bytes": 0, "progresses": progresses, **more}
+        **{**defaults, "kind": kind, "io_bytes": 0, "progresses": progresses, **more}
     )
 
 
 def process(**more: Any) -> Any:
     """One that stands still, without a stack, held by nothing."""
-    known: dict[str, Any] = {
+    defaults: dict[str, Any] = {
         "pid": 101,
         "rank": 1,
         "phase": None,
@@ -41,4 +41,4 @@ def process(**more: Any) -> Any:
         "doer": None,
         "limits": (),
     }
-    return SimpleNamespace(**{**known, **more})
+    return SimpleNamespace(**{**defaults, **more})

@@ -185,7 +185,7 @@ def pipe(kind: str = "pipe-read", *peers: int, **more: Any) -> EvidenceBuilder:
 
 
 @pytest.mark.parametrize(
-    ("peers", "known", "liveness"),
+    ("peers", "peers_known", "liveness"),
     [
         ((), True, "never-wakes"),
         ((), False, "unseen"),
@@ -195,9 +195,9 @@ def pipe(kind: str = "pipe-read", *peers: int, **more: Any) -> EvidenceBuilder:
     ],
 )
 def test_a_pipe_with_nobody_at_its_other_end_never_moves(
-    peers: tuple[int, ...], known: bool, liveness: str
+    peers: tuple[int, ...], peers_known: bool, liveness: str
 ) -> None:
-    assert only(propose, pipe("pipe-read", *peers, peers_known=known)).liveness == liveness
+    assert only(propose, pipe("pipe-read", *peers, peers_known=peers_known)).liveness == liveness
 
 
 @pytest.mark.parametrize(

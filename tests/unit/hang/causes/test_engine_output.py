@@ -17,11 +17,11 @@ LOCK = Blocked(300, 300, "file-lock", target="/cache/lock", peers=(7, 8))
 
 
 def counted(**more: Any) -> Any:
-    known: dict[str, Any] = {
+    defaults: dict[str, Any] = {
         "asked": True, "gets_on": False, "counts_tokens": True, "asleep": False, "cache": None,
         "seconds": 1.5, "preempted": 0.0, "queued": 0.0, "running": 3.0, "text": lambda: "counts",
     }  # fmt: skip
-    return SimpleNamespace(**{**known, **more})
+    return SimpleNamespace(**{**defaults, **more})
 
 
 def candidate_of(
@@ -124,8 +124,8 @@ def test_a_fix_is_spelled_for_a_framework_that_is_known(
     framework: str, setting: str | None
 ) -> None:
     fixes = candidate_of(counted(preempted=2.0), framework=framework).fixes
-    known = {fix.knob: fix.spelling for fix in fixes}
-    assert known["vllm.gpu_memory_utilization"] == setting
+    spellings = {fix.knob: fix.spelling for fix in fixes}
+    assert spellings["vllm.gpu_memory_utilization"] == setting
 
 
 @pytest.mark.parametrize(

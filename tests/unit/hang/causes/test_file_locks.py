@@ -163,7 +163,7 @@ def test_all_ranks_want_the_lock_of_somebody_at_work() -> None:
 
 
 @pytest.mark.parametrize(
-    ("holders", "culprits", "held"),
+    ("holders", "culprits", "words"),
     [
         ((), (0,), "; held by nobody we can see"),
         ((102,), (2,), "; held by pid 102 (python python.py)"),  # a rank that waits
@@ -173,7 +173,7 @@ def test_all_ranks_want_the_lock_of_somebody_at_work() -> None:
     ],
 )
 def test_who_has_the_lock_is_told_and_blamed_if_it_waits_with_it(
-    holders: tuple[int, ...], culprits: tuple[int, ...], held: str
+    holders: tuple[int, ...], culprits: tuple[int, ...], words: str
 ) -> None:
     build = EvidenceBuilder()
     build.elsewhere(0, UPDATE).blocks("file-lock", "/cache/model.lock", *holders)
@@ -182,4 +182,4 @@ def test_who_has_the_lock_is_told_and_blamed_if_it_waits_with_it(
     stranger.member = replace(stranger.member, rank=None)
     label = next(label for label in proposed(propose, build) if label.evidence[0].rank == 0)
     assert label.culprits == culprits
-    assert label.evidence[0].text.endswith(held)
+    assert label.evidence[0].text.endswith(words)

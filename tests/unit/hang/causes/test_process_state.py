@@ -311,7 +311,7 @@ UPLOADS = frames("upload /home/me/logs.py:3", "run /home/me/logs.py:9")
 
 
 @pytest.mark.parametrize(
-    ("threads", "rest"),
+    ("threads", "words"),
     [
         ((), " and cannot end"),
         ((UPLOADS,), " and waits for its thread at logs.py:3, upload"),
@@ -319,7 +319,7 @@ UPLOADS = frames("upload /home/me/logs.py:3", "run /home/me/logs.py:9")
     ],
 )
 def test_a_rank_whose_program_has_ended_waits_for_what_is_left_of_it(
-    threads: tuple[Any, ...], rest: str
+    threads: tuple[Any, ...], words: str
 ) -> None:
     build = EvidenceBuilder()
     rank = build.elsewhere(1, AT_EXIT)
@@ -328,7 +328,7 @@ def test_a_rank_whose_program_has_ended_waits_for_what_is_left_of_it(
         rank.threads.append((shown, Thread(901 + number, "python", "S", "wait_woken")))
     label = only(propose, build)
     assert (label.cause, label.culprits) == ("rank-dead", (1,))
-    assert label.reason == f"has left its program, by its end or an exception,{rest}"
+    assert label.reason == f"has left its program, by its end or an exception,{words}"
 
 
 @pytest.mark.parametrize("how", ["works", "in its own function", "nobody waits"])

@@ -213,7 +213,7 @@ def test_an_error_that_nccl_reports_is_one_of_its_rank_unless_its_peer_failed(
 
 
 @pytest.mark.parametrize(
-    ("how", "here", "cause", "reason"),
+    ("how", "is_here", "cause", "reason"),
     [
         (DEAD, False, "rank-dead", "has been given up by NCCL"),
         (DEAD, True, "network-silent", "has been given up by NCCL"),  # it lives
@@ -222,10 +222,10 @@ def test_an_error_that_nccl_reports_is_one_of_its_rank_unless_its_peer_failed(
     ],
 )
 def test_a_rank_that_nccl_does_not_reach(
-    how: dict[str, bool], here: bool, cause: str, reason: str
+    how: dict[str, bool], is_here: bool, cause: str, reason: str
 ) -> None:
     build = job()
-    if not here:
+    if not is_here:
         build.lose(3)
     (label,) = labelled(build, *ALIKE, LESS, lost={3: how})
     assert (label.cause, label.culprits) == (cause, (3,))

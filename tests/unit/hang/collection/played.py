@@ -106,8 +106,8 @@ class Played:
         return self._stacks([stack.pid for stack in earlier])
 
     def _stacks(self, pids: Sequence[int]) -> tuple[Stack, ...]:
-        known = self.build.processes
-        return tuple(known[pid].stack_at(self._which()) for pid in pids if pid in known)
+        processes = self.build.processes
+        return tuple(processes[pid].stack_at(self._which()) for pid in pids if pid in processes)
 
     def blocked(self, job: Job, look: Look) -> tuple[Blocked, ...]:
         self.questions.append(("blocked", look.at_ns))
@@ -121,8 +121,8 @@ class Played:
 
     def arguments(self, pid: int, functions: frozenset[str]) -> dict[str, dict[str, str]]:
         self.questions.append(("arguments", pid))
-        known = self.values.get(pid, {})
-        return {name: values for name, values in known.items() if name in functions}
+        values_by_function = self.values.get(pid, {})
+        return {name: values for name, values in values_by_function.items() if name in functions}
 
     def lock_file(self, pid: int, path: str) -> Blocked:
         self.questions.append(("lock_file", pid, path))

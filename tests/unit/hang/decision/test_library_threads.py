@@ -26,18 +26,18 @@ def with_threads(
 ) -> Evidence:
     """This process has threads without Python, each of which uses so much of a core."""
 
-    def of(look: ProcessLook, which: int) -> ProcessLook:
-        ticks = int(which * share * BETWEEN_S * 100)
-        delay_ns = int(which * delay_share * BETWEEN_S * SECOND)
+    def of(look: ProcessLook, number: int) -> ProcessLook:
+        ticks = int(number * share * BETWEEN_S * 100)
+        delay_ns = int(number * delay_share * BETWEEN_S * SECOND)
         more = (
             Thread(pid * 10 + n, name, "S", cpu_ticks=50 + ticks, run_delay_ns=delay_ns)
             for n in range(THREADS)
         )
         return replace(look, threads=(*look.threads, *more))
 
-    def at(look: Look, which: int) -> Look:
+    def at(look: Look, number: int) -> Look:
         processes = (
-            of(process_look, which) if process_look.pid == pid else process_look
+            of(process_look, number) if process_look.pid == pid else process_look
             for process_look in look.processes
         )
         return replace(look, processes=tuple(processes))

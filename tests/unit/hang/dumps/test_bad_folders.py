@@ -80,8 +80,8 @@ def test_a_rank_whose_file_cannot_be_used_is_named_and_not_blamed(
     elif spoiled == "another day":
         folder.files[rank] = packed(as_version(moved_in_time(own, -86_400 * SECOND_NS), "2.4"))
     else:
-        others = (drawn("healthy", 500 + n, DEVELOPMENT) for n in range(20))
-        other = next(alien for alien in others if alien.world not in (case.world, rank))
+        aliens = (drawn("healthy", 500 + n, DEVELOPMENT) for n in range(20))
+        other = next(alien for alien in aliens if alien.world not in (case.world, rank))
         folder.files[rank] = other.files[0].data
     code, document = attach(folder, tmp_path, capsys)
     if spoiled == "another day" and not own["entries"]:

@@ -60,8 +60,8 @@ def coalesced(built: Job, rank: int, ring: int, *, counters: bool) -> FlightDump
     content["entries"] = entries[-ring:]
     if not counters:
         del content["pg_status"]
-    (given,) = [dump for dump in dumps(built) if dump.rank == rank]
-    return replace(given, data=pickle.dumps(content, 2))
+    (own_dump,) = [dump for dump in dumps(built) if dump.rank == rank]
+    return replace(own_dump, data=pickle.dumps(content, 2))
 
 
 @pytest.mark.parametrize("counters", [True, False], ids=["counters", "none"])

@@ -170,9 +170,9 @@ def test_the_newest_dump_counts_and_earlier_ones_tell_of_progress() -> None:
 
 
 def test_both_recorders_of_a_rank_are_one_recording() -> None:
-    both = job({"0": range(2)}, {r: [Call("all_reduce"), Call("barrier")] for r in range(2)}).run()
+    pair = job({"0": range(2)}, {r: [Call("all_reduce"), Call("barrier")] for r in range(2)}).run()
     recordings = read(
-        [*dumps(both), *(dataclasses.replace(d, backend="fr") for d in dumps(both, backend="gloo"))]
+        [*dumps(pair), *(dataclasses.replace(d, backend="fr") for d in dumps(pair, backend="gloo"))]
     )
     assert len(recordings.ranks) == 2
     assert [e.backend for e in recordings.ranks[0].entries] == ["nccl", "gloo"] * 2

@@ -134,8 +134,8 @@ def test_a_gpu_that_is_gone_at_the_second_look_has_failed() -> None:
 
 
 def test_a_shared_gpu_cannot_tell_which_of_its_ranks_computes() -> None:
-    both = (GpuHolder(FIRST_PID, "pid"), GpuHolder(FIRST_PID + 1, "pid"))
-    shared = gpu(0, *COMPUTES, holders=both)
+    holders = (GpuHolder(FIRST_PID, "pid"), GpuHolder(FIRST_PID + 1, "pid"))
+    shared = gpu(0, *COMPUTES, holders=holders)
     judgement = judge(twice(shared, gpu(1, *WAITS, holders=())))
     assert judgement.gpus[0].doing == "unknown"
     assert judgement.of(0) == judgement.of(1) == "unknown"
@@ -201,7 +201,7 @@ def test_what_users_have_reported(source: str) -> None:
     rows, conclusion, ranks = REPORTED[source]
     judgement = judge(
         twice(
-            *(gpu(i, busy, watt, power_limit_w=most) for i, (busy, watt, most) in enumerate(rows))
+            *(gpu(i, busy, watt, power_limit_w=limit) for i, (busy, watt, limit) in enumerate(rows))
         )
     )
     assert (judgement.conclusion, judgement.ranks) == (conclusion, ranks)

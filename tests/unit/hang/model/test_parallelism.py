@@ -69,11 +69,11 @@ def test_axes_of_one_rank_are_left_out() -> None:
 
 
 def test_context_parallel_ranks_share_a_place_of_data_parallel_ones() -> None:
-    both = GroupSeen("1", "DATA_PARALLEL_GROUP_WITH_CP", (0, 1, 2, 3))
+    joint = GroupSeen("1", "DATA_PARALLEL_GROUP_WITH_CP", (0, 1, 2, 3))
     context = [GroupSeen("2", "CONTEXT_PARALLEL_GROUP", ranks) for ranks in ((0, 1), (2, 3))]
-    assert coordinates([both, *context], {}, 4)[3].text == "rank 3 = DP 1, CP 1"
+    assert coordinates([joint, *context], {}, 4)[3].text == "rank 3 = DP 1, CP 1"
     # Without data parallelism the joint group holds nothing but CP.
-    assert coordinates([replaced(both, (0, 1)), context[0]], {}, 2)[1].text == "rank 1 = CP 1"
+    assert coordinates([replaced(joint, (0, 1)), context[0]], {}, 2)[1].text == "rank 1 = CP 1"
 
 
 def replaced(group: GroupSeen, ranks: tuple[int, ...]) -> GroupSeen:

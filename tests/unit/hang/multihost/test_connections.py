@@ -38,11 +38,11 @@ def peers_of(target: str) -> tuple[int, ...]:
 
 
 def test_a_connection_to_elsewhere_or_to_the_own_host_leads_nowhere() -> None:
-    here, server = "10.0.0.2:41000", "10.0.0.1:8000"
-    assert len(peers_of(f"{here} -> {server}")) == 1
-    assert peers_of(f"{here} -> 10.0.9.9:8000") == ()
-    assert peers_of(f"{here} -> 10.0.0.1:8001") == ()
-    assert peers_of(f"{here} -> 127.0.0.1:8000") == ()
+    client, server = "10.0.0.2:41000", "10.0.0.1:8000"
+    assert len(peers_of(f"{client} -> {server}")) == 1
+    assert peers_of(f"{client} -> 10.0.9.9:8000") == ()
+    assert peers_of(f"{client} -> 10.0.0.1:8001") == ()
+    assert peers_of(f"{client} -> 127.0.0.1:8000") == ()
     assert peers_of("/tmp/socket") == ()
 
 
@@ -60,14 +60,14 @@ def test_a_link_between_two_hosts_and_a_host_that_nobody_reaches_are_told_apart(
     assert parted(evidence, of_two) == ("node0", "node2")
     strange = replace(rows[0], target="10.0.0.1:50 -> 10.0.9.1:60")
     assert parted(evidence, [*rows, strange]) == ()
-    there, between = (
+    of_host, of_link = (
         diagnose(evidence).verdict,
         diagnose(replace(evidence, blocked=tuple(of_two))).verdict,
     )
-    assert (there.cause, there.culprits) == ("network-silent", (4, 5))
-    assert there.summary.endswith("through the network to node2.")
-    assert (between.cause, between.culprits) == ("network-silent", ())
-    assert between.summary.endswith("through the network between node0 and node2.")
+    assert (of_host.cause, of_host.culprits) == ("network-silent", (4, 5))
+    assert of_host.summary.endswith("through the network to node2.")
+    assert (of_link.cause, of_link.culprits) == ("network-silent", ())
+    assert of_link.summary.endswith("through the network between node0 and node2.")
 
 
 def _with_address(evidence: Evidence) -> Evidence:

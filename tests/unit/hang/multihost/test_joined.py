@@ -48,15 +48,15 @@ def test_the_culprit_is_named_with_its_host_and_its_real_process(per_host: int) 
 @pytest.mark.parametrize("case", [stopped, asleep_in_reward, skipped])
 @pytest.mark.parametrize("per_host", [1, 2, 3, 4])
 def test_several_hosts_are_judged_as_one_host_with_all_ranks_is(case: type, per_host: int) -> None:
-    whole = diagnose(case()).verdict
+    expected = diagnose(case()).verdict
     verdict = judged(on_hosts(case(), per_host)).verdict
     assert (verdict.state, verdict.cause, verdict.culprits) == (
-        whole.state,
-        whole.cause,
-        whole.culprits,
+        expected.state,
+        expected.cause,
+        expected.culprits,
     )
-    assert verdict.victims == whole.victims
-    assert verdict.confidence == whole.confidence
+    assert verdict.victims == expected.victims
+    assert verdict.confidence == expected.confidence
 
 
 @pytest.mark.parametrize("case", [stopped, asleep_in_reward, skipped])
@@ -196,8 +196,8 @@ def test_kernel_messages_are_of_the_host_that_wrote_them() -> None:
     elsewhere = replace(node0, host=replace(node0.host, kernel=killed))
     assert judged([elsewhere, node1]).verdict.cause == "rank-dead"
     assert node1.host
-    there = replace(node1, host=replace(node1.host, kernel=killed))
-    assert judged([node0, there]).verdict.cause == "oom-killed"
+    own = replace(node1, host=replace(node1.host, kernel=killed))
+    assert judged([node0, own]).verdict.cause == "oom-killed"
 
 
 def test_what_was_joined_before_is_not_joined_again() -> None:

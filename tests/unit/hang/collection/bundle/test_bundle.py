@@ -53,8 +53,8 @@ def make_evidence(ranks: int = 2, **fields: Any) -> Evidence:
     frame = Frame("reward_fn", "train.py", 31)
     stacks = tuple(Stack(m.pid, 10, (PythonThread(m.pid, "MainThread", (frame,)),))
                    for m in job.members)  # fmt: skip
-    whole = Evidence(job, 1_795_000_000_000_000_000, looks=looks, stacks=(stacks, stacks))
-    return replace(whole, **fields)
+    evidence = Evidence(job, 1_795_000_000_000_000_000, looks=looks, stacks=(stacks, stacks))
+    return replace(evidence, **fields)
 
 
 def make_diagnosis(summary: str = "Rank 1 is stopped.") -> Diagnosis:

@@ -52,8 +52,8 @@ def test_ranks_whose_engine_brings_out_tokens_get_on() -> None:
     assert verdict(build).state == "healthy"
 
 
-def _counts(which: int, tokens: float) -> EngineLook:
-    at_ns = UNIX_NS + int(which * BETWEEN_S * 10**9)
+def _counts(look: int, tokens: float) -> EngineLook:
+    at_ns = UNIX_NS + int(look * BETWEEN_S * 10**9)
     values = {"num_requests_running": 3.0, "generation_tokens_total": tokens}
     return EngineLook(500, at_ns, "http://127.0.0.1:8000", values)
 

@@ -130,8 +130,8 @@ def test_what_a_rank_is_at_and_waits_for(how: str, state: str, waiting_for: str)
     elif how == "reads a file":
         rank.blocks("file", "/data/rows")
     elif how.startswith("reads"):
-        known = [pid for name, pid in peers.items() if how.endswith(name)]
-        rank.blocks("pipe-read", "pipe:[7]", *known)
+        pids = [pid for name, pid in peers.items() if how.endswith(name)]
+        rank.blocks("pipe-read", "pipe:[7]", *pids)
     case = case_of(build)
     if how == "was not seen before":
         evidence = build.build()

@@ -72,8 +72,8 @@ def test_a_rank_without_a_dump_is_named_when_everyone_else_came() -> None:
 
 def test_dumps_of_several_versions_are_read_together() -> None:
     built = BY_NAME["missing rank"].build()
-    given = [dumps_of(built, "2.4")[r] if r % 2 else dumps_of(built, "2.10")[r] for r in range(8)]
-    assert matching.judge(matching.match(dumps.read(given))).culprits == (5,)
+    files = [dumps_of(built, "2.4")[r] if r % 2 else dumps_of(built, "2.10")[r] for r in range(8)]
+    assert matching.judge(matching.match(dumps.read(files))).culprits == (5,)
 
 
 @pytest.mark.parametrize("seconds", [0.01, 1.0, 4.0])

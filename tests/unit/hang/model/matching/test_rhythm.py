@@ -68,8 +68,8 @@ def test_the_only_operation_is_not() -> None:
 def test_other_threads_do_not_come_between() -> None:
     own = recorded(*[GATHER, REWARDS] * 5)
     other = recorded(*[REDUCE] * 9, thread="metrics").entries
-    both = sorted((*own.entries, *other[:-1]), key=lambda entry: entry.created_ns or 0)
-    rhythm = matched(Recording(1, at_unix_ns=UNIX_NS, groups=WORLD, entries=tuple(both))).rhythm(1)
+    rows = sorted((*own.entries, *other[:-1]), key=lambda entry: entry.created_ns or 0)
+    rhythm = matched(Recording(1, at_unix_ns=UNIX_NS, groups=WORLD, entries=tuple(rows))).rhythm(1)
     assert rhythm is not None
     assert rhythm.familiar
 

@@ -59,11 +59,11 @@ def test_two_who_gather_for_themselves_disagree_and_either_may_be_right() -> Non
 
 def test_who_was_the_target_before_is_right() -> None:
     earlier = [[entry("gather", 4, root=rank == 0, done=True)] for rank in range(RANKS)]
-    both = [
+    dumps_of_both = [
         [*before, *now]
         for before, now in zip(earlier, claimed("gather", (0, 2)), strict=True)
     ]  # fmt: skip
-    (blame,) = matched(*both).blame
+    (blame,) = matched(*dumps_of_both).blame
     assert blame.rank == 2
 
 

@@ -118,7 +118,7 @@ LOOP = frames("main_loop /x/ray/_private/worker.py:9")
 def rank(age_s: float | None, **more: Any) -> Any:
     """A rank whose main thread last ran so long ago, and its deciding thread a second later."""
     ran_ns = 0 if age_s is None else NOW_NS - int(age_s * 1e9)
-    known = {
+    defaults = {
         "main": SimpleNamespace(last_ran_ns=ran_ns),
         "doer": SimpleNamespace(last_ran_ns=ran_ns + 10**9),
         "deed": SimpleNamespace(communicates=False),
@@ -129,7 +129,7 @@ def rank(age_s: float | None, **more: Any) -> Any:
         "motion": SimpleNamespace(kind="still", seconds=1.5),
         "held": False,
     }
-    return SimpleNamespace(**{**known, **more})
+    return SimpleNamespace(**{**defaults, **more})
 
 
 @pytest.mark.parametrize(
@@ -169,9 +169,9 @@ def test_without_recordings_threads_tell_how_long_a_rank_has_been_still(
 
 @pytest.mark.parametrize("pace", LIMITS)
 def test_a_wait_is_unusual_from_its_floor_on(pace: Pace) -> None:
-    known = Patience(longest_gap_s=0.0)
-    assert known.unusual(LIMITS[pace].floor_s, pace)
-    assert not known.unusual(LIMITS[pace].floor_s - 0.1, pace)
+    patience = Patience(longest_gap_s=0.0)
+    assert patience.unusual(LIMITS[pace].floor_s, pace)
+    assert not patience.unusual(LIMITS[pace].floor_s - 0.1, pace)
     untold = Patience()
     assert untold.unusual(LIMITS[pace].untold_s, pace)
     assert not untold.unusual(min(LIMITS[pace].untold_s, 1e9) - 0.1, pace)

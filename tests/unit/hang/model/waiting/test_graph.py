@@ -27,9 +27,9 @@ def _reached(links: list[Link], node: Node) -> set[Node]:
 @given(LINKS)
 def test_reach_is_every_node_at_the_end_of_a_way(links: list[Link]) -> None:
     graph = Graph.of(links)
-    others = [link for link in links if link.targets - {link.source}]
-    for node in {link.source for link in others}:
-        assert graph.reach[node] == _reached(others, node)
+    outward = [link for link in links if link.targets - {link.source}]
+    for node in {link.source for link in outward}:
+        assert graph.reach[node] == _reached(outward, node)
 
 
 @given(LINKS)
@@ -37,8 +37,8 @@ def test_the_ring_is_one_and_its_order_does_not_depend_on_that_of_links(links: l
     graph = Graph.of(links)
     ring = graph.cycle()
     assert bool(ring) == any(node in reached for node, reached in graph.reach.items())
-    for here, following in zip(ring, (*ring[1:], *ring[:1]), strict=True):
-        assert following in graph.needed(here)
+    for waiter, following in zip(ring, (*ring[1:], *ring[:1]), strict=True):
+        assert following in graph.needed(waiter)
     assert Graph.of(reversed(links)).cycle() == ring
 
 
@@ -69,9 +69,9 @@ def test_who_is_moved_has_a_wait_that_ends(links: list[Link], alive: frozenset[N
     assert moved >= alive
     for node in graph.by_source.keys() - alive:
         own = graph.out(node)
-        whole = all(link.targets <= moved for link in own if link.needs == "all")
+        complete = all(link.targets <= moved for link in own if link.needs == "all")
         either = [bool(link.targets & moved) for link in own if link.needs == "any"]
-        assert (node in moved) == (bool(alive) and whole and (any(either) or not either))
+        assert (node in moved) == (bool(alive) and complete and (any(either) or not either))
 
 
 def test_a_ring_moves_nobody_and_one_of_several_writers_is_enough() -> None:
