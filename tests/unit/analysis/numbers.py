@@ -93,8 +93,8 @@ def plain(value: Any) -> Any:
 
 def recorded() -> dict[str, Any]:
     """What was written down."""
-    known: dict[str, Any] = json.loads(RECORDED.read_text())
-    return known
+    numbers_by_run: dict[str, Any] = json.loads(RECORDED.read_text())
+    return numbers_by_run
 
 
 if __name__ == "__main__":

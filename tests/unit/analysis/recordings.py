@@ -99,9 +99,9 @@ def _sampled(build: TraceBuilder, dice: random.Random, end_s: int) -> None:
         tokens = [float(dice.randint(0, 900)) for _ in moments]
         build.series("rollout/tokens", "", moments, tokens, scope="counter", rank=rank)
         if dice.random() < 0.5:
-            held = [float(dice.randint(0, 10)) for _ in moments]
+            used = [float(dice.randint(0, 10)) for _ in moments]
             build.series(
-                "gpu.process_memory", "bytes", moments, held, scope="gpu", gpu=gpu, rank=2 - rank
+                "gpu.process_memory", "bytes", moments, used, scope="gpu", gpu=gpu, rank=2 - rank
             )
     build.hosts = hosts
     build.series("host.cpu", "percent", moments, [float(dice.randint(0, 100)) for _ in moments])

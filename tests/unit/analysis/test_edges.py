@@ -161,7 +161,7 @@ def test_memory_is_told_of_gpus_that_are_visible_and_know_their_size(
     second: dict[str, Any],
 ) -> None:
     trace = two_gpus(**second)
-    assert [it.gpu.uuid for it in gpu_memory(trace, analyse(trace).tracks)] == ["a"]
+    assert [memory.gpu.uuid for memory in gpu_memory(trace, analyse(trace).tracks)] == ["a"]
 
 
 def test_a_gpu_that_the_job_cannot_see_is_no_ranks() -> None:

@@ -122,10 +122,10 @@ def test_power_that_hardly_varies_says_nothing() -> None:
 
 def test_a_rank_works_on_the_gpu_where_it_holds_most() -> None:
     build = run(ranks=2).gpu("a", index=0).gpu("b", index=1)
-    for gpu, rank, held in (("a", 1, 5), ("b", 1, 1), ("b", 0, 9), ("a", 0, 2)):
+    for gpu, rank, used in (("a", 1, 5), ("b", 1, 1), ("b", 0, 9), ("a", 0, 2)):
         times = [0.0, 40.0]
         build.series(
-            "gpu.process_memory", "bytes", times, [held, held], scope="gpu", gpu=gpu, rank=rank
+            "gpu.process_memory", "bytes", times, [used, used], scope="gpu", gpu=gpu, rank=rank
         )
     assert rank_gpus(build.build()) == {0: "b", 1: "a"}
 
@@ -143,7 +143,7 @@ def test_a_rank_whose_memory_nobody_saw_works_on_the_gpu_of_its_place() -> None:
 
 
 @pytest.mark.parametrize(
-    ("known", "hidden", "used"),
+    ("uuids", "hidden", "used"),
     [
         (("a", "b"), "", 100 / 3),
         (("a", "b"), "b", 200 / 3),
@@ -152,10 +152,10 @@ def test_a_rank_whose_memory_nobody_saw_works_on_the_gpu_of_its_place() -> None:
     ],
 )
 def test_power_is_that_of_the_gpus_that_the_job_sees(
-    known: tuple[str, ...], hidden: str, used: float
+    uuids: tuple[str, ...], hidden: str, used: float
 ) -> None:
     build = run()
-    for index, uuid in enumerate(known):
+    for index, uuid in enumerate(uuids):
         build.gpu(uuid, index=index)
     times = [0.0, 10.0, 20.0, 30.0]
     for uuid, draws in (("a", [100.0, 300, 300, 300]), ("b", [100.0, 100, 100, 300])):

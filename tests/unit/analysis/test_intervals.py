@@ -41,8 +41,8 @@ def test_a_union_covers_the_same_moments_and_is_disjoint(stretches: list[tuple[i
 def test_intersections_and_differences_match_sets(
     left: list[tuple[int, int]], right: list[tuple[int, int]]
 ) -> None:
-    both = intervals.intersect(of(left), of(right))
-    assert moments(listed(both)) == moments(left) & moments(right)
+    shared = intervals.intersect(of(left), of(right))
+    assert moments(listed(shared)) == moments(left) & moments(right)
     only = intervals.subtract(of(left), of(right))
     assert moments(listed(only.intervals)) == moments(left) - moments(right)
 

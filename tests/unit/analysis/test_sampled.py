@@ -17,8 +17,8 @@ def series(times_ns: list[int], values: list[float]) -> Series:
     ("moment_ns", "value"), [(9, None), (10, 1.0), (19, 1.0), (20, 2.0), (10_000, 2.0)]
 )
 def test_a_value_holds_from_its_sample_to_the_next(moment_ns: int, value: float | None) -> None:
-    (held,) = value_at(series([10, 20], [1.0, 2.0]), np.array([moment_ns], dtype=np.int64))
-    assert np.isnan(held) if value is None else held == value
+    (sampled,) = value_at(series([10, 20], [1.0, 2.0]), np.array([moment_ns], dtype=np.int64))
+    assert np.isnan(sampled) if value is None else sampled == value
 
 
 def test_without_samples_nothing_is_known() -> None:

@@ -111,7 +111,7 @@ def test_a_restarted_job_begins_to_count_anew() -> None:
         end_ns=spans.end_ns + shift,
         value=np.where(spans.kind == Kind.STEP, 1.0, spans.value),
     )
-    both = {
+    columns = {
         name: np.concatenate([getattr(trace.spans, name), getattr(moved, name)])
         for name in moved.__dataclass_fields__
     }
@@ -119,7 +119,7 @@ def test_a_restarted_job_begins_to_count_anew() -> None:
         dataclasses.replace(p, index=p.index + 2, start_ns=shift) for p in again.processes
     )
     joined = dataclasses.replace(
-        trace, spans=type(spans)(**both), processes=(*trace.processes, *second)
+        trace, spans=type(spans)(**columns), processes=(*trace.processes, *second)
     )
     analysis = analyse(joined)
     assert analysis.waits.collectives == 2

@@ -40,7 +40,7 @@ def test_why_the_model_is_not_known_comes_first() -> None:
 
 
 @pytest.mark.parametrize(
-    ("stated", "here", "bytes_"),
+    ("stated", "is_here", "bytes_"),
     [
         (None, False, []),
         (64 * GIB, False, [64 * GIB]),
@@ -49,9 +49,9 @@ def test_why_the_model_is_not_known_comes_first() -> None:
     ],
 )
 def test_the_memory_of_the_host_is_what_was_stated_or_that_of_this_machine(
-    stated: int | None, here: bool, bytes_: list[int], monkeypatch: pytest.MonkeyPatch
+    stated: int | None, is_here: bool, bytes_: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("grpo_doctor.cli.check_memory._memory_here", lambda: 512 * GIB)
-    part = MemoryCheck(LAUNCH, Request(CARDS, is_here=here, host_bytes=stated), None).part
+    part = MemoryCheck(LAUNCH, Request(CARDS, is_here=is_here, host_bytes=stated), None).part
     assert part is not None
     assert [pool.capacity_bytes for pool in part.pools if pool.role == "host"] == bytes_

@@ -19,8 +19,8 @@ def options(*arguments: str) -> argparse.Namespace:
 def test_several_words_and_several_options_add_up() -> None:
     chosen = selection_of(options("--select", "GD001,GD002", "--select", "straggler-rank")).chosen
     assert [rule.RULE.id for rule in chosen] == ["GD001", "GD002", "GD004"]
-    rest = selection_of(options("--select", "GD00", "--ignore", "GD001 rollout")).chosen
-    assert [rule.RULE.id for rule in rest] == ["GD002", "GD004", "GD005"]
+    rules = selection_of(options("--select", "GD00", "--ignore", "GD001 rollout")).chosen
+    assert [rule.RULE.id for rule in rules] == ["GD002", "GD004", "GD005"]
 
 
 @pytest.mark.parametrize(

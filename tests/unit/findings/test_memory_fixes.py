@@ -57,7 +57,7 @@ def test_how_much_each_setting_changes() -> None:
 
 
 @pytest.mark.parametrize(
-    ("changes", "gone"),
+    ("changes", "withheld"),
     [
         ({"vllm__mode": "server"}, {CACHE, OFFLOAD}),
         ({"vllm__use": False}, {CACHE, OFFLOAD}),
@@ -70,8 +70,8 @@ def test_how_much_each_setting_changes() -> None:
         ({"offload__optimizer": True}, {OFFLOAD}),
     ],
 )
-def test_what_cannot_be_changed_is_not_advised(changes: dict[str, Any], gone: set[str]) -> None:
-    assert set(fixes("rollout", **changes)) == {CACHE, PASSES, AGAIN, OFFLOAD} - gone
+def test_what_cannot_be_changed_is_not_advised(changes: dict[str, Any], withheld: set[str]) -> None:
+    assert set(fixes("rollout", **changes)) == {CACHE, PASSES, AGAIN, OFFLOAD} - withheld
 
 
 def test_two_completions_can_be_halved() -> None:

@@ -114,9 +114,9 @@ def _of_rank(seconds: dict[int, float], rank: int, number: int) -> float:
 
 
 def test_spans_tell_whether_others_call_the_functions() -> None:
-    for others, expected in (({2: 3.0, 0: 0.05}, False), ({2: 3.0}, True)):
+    for seconds_by_rank, expected in (({2: 3.0, 0: 0.05}, False), ({2: 3.0}, True)):
         build = alone(3.0)
-        inside(build, "reward/slow", partial(_of_rank, others))
+        inside(build, "reward/slow", partial(_of_rank, seconds_by_rank))
         top = scorer_imbalance(RunView.of(build.build()))
         assert top is not None
         assert top.alone is expected

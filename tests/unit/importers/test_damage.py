@@ -71,14 +71,14 @@ def loaded(path: Path) -> Trace | None:
 def test_damage_gives_a_trace_or_a_reason(
     tmp_path: Path, name: str, damage: Callable[[bytes, random.Random], bytes], packed: bool
 ) -> None:
-    whole = FILES[name].encode()
+    sound = FILES[name].encode()
     path = tmp_path / (f"{name}.gz" if packed else name)
     for seed in range(25):
         chance = random.Random(f"{name} {damage.__name__} {seed}")
         if packed and damage in (cut, flipped):
-            path.write_bytes(damage(gzip.compress(whole), chance))
+            path.write_bytes(damage(gzip.compress(sound), chance))
         else:
-            content = damage(whole, chance)
+            content = damage(sound, chance)
             path.write_bytes(gzip.compress(content) if packed else content)
         trace = loaded(path)
         if trace is None:

@@ -64,17 +64,17 @@ def test_a_log_of_30_years_is_damage() -> None:
 def test_what_a_steps_timer_leaves_out_lies_beside_it(saved: float, inside: bool) -> None:
     rows, notes = laid(of(1000.0, ("train", 1000.0), ("checkpoint", saved)), of(1.0))
     begins = {name: begin for name, begin, _ in rows[:-1]}
-    whole = 1000 + saved
-    assert begins["checkpoint"] == pytest.approx(1e6 / whole if inside else 1000.0)
-    assert rows[-1][1] == pytest.approx(1000.0 if inside else whole)
+    step_s = 1000 + saved
+    assert begins["checkpoint"] == pytest.approx(1e6 / step_s if inside else 1000.0)
+    assert rows[-1][1] == pytest.approx(1000.0 if inside else step_s)
     assert notes == ()
 
 
 def test_an_evaluation_is_taken_out_only_where_a_checkpoint_was_not_enough() -> None:
-    both = (("train", 10.0), ("checkpoint", 2.0), ("eval", 3.0))
-    rows, _ = laid(of(13.0, *both))
+    phases = (("train", 10.0), ("checkpoint", 2.0), ("eval", 3.0))
+    rows, _ = laid(of(13.0, *phases))
     assert rows == [("step", 0, 13), ("train", 0, 10), ("eval", 10, 13), ("checkpoint", 13, 15)]
-    rows, _ = laid(of(10.0, *both))
+    rows, _ = laid(of(10.0, *phases))
     assert rows == [("step", 0, 10), ("train", 0, 10), ("checkpoint", 10, 12), ("eval", 12, 15)]
 
 

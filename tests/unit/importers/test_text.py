@@ -47,15 +47,15 @@ def test_a_command_is_divided_as_a_shell_does(line: str, words: tuple[str, ...])
 
 
 @pytest.mark.parametrize(
-    ("line", "prefix", "rest"),
+    ("line", "prefix", "text"),
     [
         ("(TaskRunner pid=1) hello", "(TaskRunner pid=1)", "hello"),
         ("(TaskRunner pid=1, ip=10.0.0.1)  x", "(TaskRunner pid=1, ip=10.0.0.1)", " x"),
         ("(not one) hello", "", "(not one) hello"),
     ],
 )
-def test_rays_prefix_is_taken_off(line: str, prefix: str, rest: str) -> None:
-    assert without_actor(line) == (prefix, rest)
+def test_rays_prefix_is_taken_off(line: str, prefix: str, text: str) -> None:
+    assert without_actor(line) == (prefix, text)
 
 
 @pytest.mark.parametrize("packed", [False, True])
@@ -71,8 +71,8 @@ def test_compressed_data_that_is_cut_off_ends_with_a_line_without_end(tmp_path: 
     path = tmp_path / "x.log.gz"
     path.write_bytes(gzip.compress(b"a\nb\n" * 1000)[:-12])
     *_, last = lines(path)
-    whole = sum(ended for *_, ended in lines(path))
-    assert last == (whole + 1, "", False)
+    count = sum(ended for *_, ended in lines(path))
+    assert last == (count + 1, "", False)
     assert read_all(path).startswith(b"a\nb\n")
 
 
@@ -88,11 +88,11 @@ def test_a_file_without_line_ends_is_no_log(
     assert len(list(lines(path))) == 2
 
 
-@pytest.mark.parametrize(("most", "refused"), [(9, True), (10, False)])
+@pytest.mark.parametrize(("limit", "refused"), [(9, True), (10, False)])
 def test_a_file_that_is_read_at_once_has_a_limit(
-    most: int, refused: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    limit: int, refused: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(text, "_LARGEST_BYTES", most)
+    monkeypatch.setattr(text, "_LARGEST_BYTES", limit)
     path = tmp_path / "x.json"
     path.write_text("0123456789")
     if refused:

@@ -64,8 +64,8 @@ def test_the_first_command_of_a_known_program_is_the_jobs(tmp_path: Path) -> Non
 
 
 def test_whether_the_last_row_was_cut_off_counts(tmp_path: Path) -> None:
-    whole = console(tmp_path, printed(), printed())
-    assert (whole.loss.truncated, whole.loss.notes) == (False, ())
+    trace = console(tmp_path, printed(), printed())
+    assert (trace.loss.truncated, trace.loss.notes) == (False, ())
     assert console(tmp_path, printed(), printed()[:-9], end="").loss.notes == (
         "the last line is cut off",
     )

@@ -128,8 +128,8 @@ def test_a_timer_of_a_newer_version_is_named(tmp_path: Path) -> None:
 
 
 def test_a_line_that_is_cut_off_loses_its_last_value_only(tmp_path: Path) -> None:
-    whole = step_line(2)
-    trace = loaded(tmp_path, step_line(1), whole[: whole.index("update_actor") + 15], end="")
+    line = step_line(2)
+    trace = loaded(tmp_path, step_line(1), line[: line.index("update_actor") + 15], end="")
     assert trace.loss.truncated
     assert trace.metrics.steps.tolist() == [1, 2]
     assert analyse(trace).steps.numbers.tolist() == [1]
@@ -221,11 +221,11 @@ def test_a_configuration_without_an_end_is_given_up(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(verl_log, "_MOST_CONFIG_LINES", 3)
-    begun = [ACTOR + CONFIG[0], *[f"{ACTOR}'x': 1,"] * 3]
-    whole = ACTOR + "".join(CONFIG)
-    assert loaded(tmp_path, *begun, whole, step_line(1)).run.world_size == 6
+    lines = [ACTOR + CONFIG[0], *[f"{ACTOR}'x': 1,"] * 3]
+    configuration = ACTOR + "".join(CONFIG)
+    assert loaded(tmp_path, *lines, configuration, step_line(1)).run.world_size == 6
     # Within the limit what follows is still a part of it.
-    assert loaded(tmp_path, *begun[:3], whole, step_line(1)).run.world_size == 0
+    assert loaded(tmp_path, *lines[:3], configuration, step_line(1)).run.world_size == 0
 
 
 def test_metrics_of_a_line_that_is_cut_off_lose_the_last_value(tmp_path: Path) -> None:

@@ -82,12 +82,12 @@ def of_path(*segments: dict[str, Any], **part: Any) -> Any:
     return path
 
 
-def piece(start_s: float | None, end_s: float | None) -> dict[str, Any]:
+def leg(start_s: float | None, end_s: float | None) -> dict[str, Any]:
     return {"lane": "rank", "rank": 0, "start_s": start_s, "end_s": end_s}
 
 
 def test_pieces_without_length_are_left_out_and_one_without_a_begin_is_at_nought() -> None:
-    path = of_path(piece(10.0, 10.0), piece(None, 13.0), piece(11.0, 12.0), piece(12.0, 11.0))
+    path = of_path(leg(10.0, 10.0), leg(None, 13.0), leg(11.0, 12.0), leg(12.0, 11.0))
     assert [(segment.start_s, segment.seconds) for segment in path.segments] == [
         (0.0, 3.0),
         (1.0, 1.0),
@@ -96,20 +96,20 @@ def test_pieces_without_length_are_left_out_and_one_without_a_begin_is_at_nought
 
 
 def test_a_path_is_as_long_as_its_step_or_its_last_piece() -> None:
-    assert of_path(piece(2.0, 4.0), piece(5.0, 6.0), seconds=3.0).seconds == 4.0
-    assert of_path(piece(2.0, 4.0), seconds=9.0).seconds == 9.0
+    assert of_path(leg(2.0, 4.0), leg(5.0, 6.0), seconds=3.0).seconds == 4.0
+    assert of_path(leg(2.0, 4.0), seconds=9.0).seconds == 9.0
 
 
 @pytest.mark.parametrize(("count", "left_out"), [(400, 0), (401, 1), (500, 100)])
 def test_of_a_path_four_hundred_pieces_are_read(count: int, left_out: int) -> None:
-    path = of_path(*(piece(float(at), at + 1.0) for at in range(count)))
+    path = of_path(*(leg(float(at), at + 1.0) for at in range(count)))
     assert (len(path.segments), path.left_out) == (400, left_out)
 
 
 def test_a_path_of_nothing_is_none() -> None:
-    assert read(views={"critical_path": {"segments": [piece(1.0, 1.0)]}}).paths == []
-    views = {"critical_path": {"segments": [piece(0.0, 1.0)]},
-            "critical_path_worst": {"segments": [piece(0.0, 2.0)]}}  # fmt: skip
+    assert read(views={"critical_path": {"segments": [leg(1.0, 1.0)]}}).paths == []
+    views = {"critical_path": {"segments": [leg(0.0, 1.0)]},
+            "critical_path_worst": {"segments": [leg(0.0, 2.0)]}}  # fmt: skip
     assert [(path.name, path.seconds) for path in read(views=views).paths] == [
         ("median", 1.0), ("worst", 2.0),
     ]  # fmt: skip
@@ -119,7 +119,7 @@ def test_lanes_are_ranks_engines_or_unknown() -> None:
     lanes: list[dict[str, Any]] = [
         {"lane": "rank", "rank": 5}, {"lane": "engine", "rank": None}, {"rank": 7}, {"rank": None},
     ]  # fmt: skip
-    path = of_path(*({**piece(0.0, 1.0), "lane": "", **lane} for lane in lanes))
+    path = of_path(*({**leg(0.0, 1.0), "lane": "", **lane} for lane in lanes))
     assert [segment.lane for segment in path.segments] == ["rank 5", "engine", "7", "unknown"]
 
 

@@ -156,7 +156,7 @@ def test_a_verdict_or_what_can_be_said_without(summary: dict[str, Any], sentence
 
 
 def hung(state: str, *hangs: tuple[str, str]) -> str | None:
-    entries = [{"state": what, "headline": headline} for what, headline in hangs]
+    entries = [{"state": hang_state, "headline": headline} for hang_state, headline in hangs]
     page = digest.deadly_hang(read(run={"exit": {"state": state}}, hangs=entries))
     return page.headline if page else None
 

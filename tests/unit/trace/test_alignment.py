@@ -132,10 +132,10 @@ def test_a_step_that_never_ended_is_on_the_main_thread_and_has_its_number(
     state = memoryview(data)[layout.STATE_OFFSET : layout.THREADS_OFFSET].cast("Q")
     state[layout.STATE_STEP] = 18  # the number and one, as 0 is none
     first = layout.THREADS_OFFSET
-    there = first + thread * layout.THREAD_BYTES
+    offset = first + thread * layout.THREAD_BYTES
     block = bytes(data[first : first + layout.THREAD_BYTES])
     data[first : first + layout.THREAD_BYTES] = bytes(layout.THREAD_BYTES)
-    data[there : there + layout.THREAD_BYTES] = block
+    data[offset : offset + layout.THREAD_BYTES] = block
     path.write_bytes(data)
     spans = merge(tmp_path).spans
     assert spans.thread.tolist() == [0, 0]

@@ -66,9 +66,9 @@ def test_swapping_the_two_turns_the_sign(a: int, b: int) -> None:
     ],
 )
 def test_what_says_nothing_of_its_clock_is_unknown(damaged: dict[str, Any]) -> None:
-    whole = facts("a", (0, 10**18))
-    assert align(whole, damaged) == Alignment(0, None, "unknown")
-    assert align(damaged, whole) == Alignment(0, None, "unknown")
+    complete = facts("a", (0, 10**18))
+    assert align(complete, damaged) == Alignment(0, None, "unknown")
+    assert align(damaged, complete) == Alignment(0, None, "unknown")
 
 
 def test_two_hosts_are_put_on_one_axis_by_their_wall_clocks() -> None:

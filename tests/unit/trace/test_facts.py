@@ -69,17 +69,17 @@ def test_no_files_at_all(tmp_path: Path) -> None:
 
 def test_a_job_is_running_only_while_it_lives(tmp_path: Path) -> None:
     started = clock.process_start_ns()
-    here = {"job_pid": os.getpid(), "started_ns": started, "clock_id": clock.identity()}
+    own = {"job_pid": os.getpid(), "started_ns": started, "clock_id": clock.identity()}
     assert started is not None
     for off_ns, state in ((0, "running"), (19 * 10**8, "running"), (21 * 10**8, "unknown")):
-        write(tmp_path, "run.json", **{**here, "started_ns": started + off_ns})
+        write(tmp_path, "run.json", **{**own, "started_ns": started + off_ns})
         assert read_facts(tmp_path).run.exit.state == state
     for other in (
         {"started_ns": time.monotonic_ns() + 10**12},  # the id belongs to another process now
         {"clock_id": "elsewhere"},
         {"job_pid": 2**22 + 1},
     ):
-        write(tmp_path, "run.json", **{**here, **other})
+        write(tmp_path, "run.json", **{**own, **other})
         assert read_facts(tmp_path).run.exit.state == "unknown"
 
 

@@ -56,8 +56,8 @@ def test_a_step_is_one_trace_over_all_processes() -> None:
     assert (root["name"], root["said"]["grpo_doctor.rank"]) == ("rl.loop", "0")
     assert root["said"]["rl.loop.iteration"] == "1"
     assert int(root["startTimeUnixNano"]) == STARTED_NS + 10_000_000_000
-    others = [s for s in spans if s["traceId"] in first and s["name"] == "rl.loop" and s != root]
-    assert [s["parentSpanId"] for s in others] == [root["spanId"]]
+    loops = [s for s in spans if s["traceId"] in first and s["name"] == "rl.loop" and s != root]
+    assert [s["parentSpanId"] for s in loops] == [root["spanId"]]
 
 
 def test_phases_have_the_proposals_names_and_their_parents() -> None:

@@ -208,9 +208,9 @@ def test_three_points_or_more_arrive_at_a_floor(
 
 
 def test_a_curve_before_a_step() -> None:
-    whole = made([5, 6, 7])
-    assert whole.before(None) is whole
-    assert whole.before(1).values.tolist() == [5]
+    curve = made([5, 6, 7])
+    assert curve.before(None) is curve
+    assert curve.before(1).values.tolist() == [5]
 
 
 @pytest.mark.parametrize(

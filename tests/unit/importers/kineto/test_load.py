@@ -54,12 +54,12 @@ def test_files_are_looked_for_three_levels_below(tmp_path: Path) -> None:
     assert len(files_in(tmp_path, (".json", ".json.gz"))) == 8
 
 
-@pytest.mark.parametrize(("most", "files"), [(4, 3), (3, 1)])
+@pytest.mark.parametrize(("limit", "files"), [(4, 3), (3, 1)])
 def test_of_a_folder_of_something_else_not_all_is_looked_at(
-    most: int, files: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    limit: int, files: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Two folders and two files above, of which one is looked for.
-    monkeypatch.setattr(module, "_MOST_ENTRIES", most)
+    monkeypatch.setattr(module, "_MOST_ENTRIES", limit)
     for path in ("x.json", "x.txt", "a/x.json", "b/x.json"):
         (tmp_path / path).parent.mkdir(exist_ok=True)
         (tmp_path / path).touch()

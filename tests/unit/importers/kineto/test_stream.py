@@ -151,12 +151,12 @@ def test_what_is_no_trace_is_refused(content: bytes, words: str, tmp_path: Path)
         read(tmp_path / "gone.json")
 
 
-@pytest.mark.parametrize(("most", "refused"), [(1000, True), (100_000, False)])
+@pytest.mark.parametrize(("limit", "refused"), [(1000, True), (100_000, False)])
 def test_an_event_and_what_stands_before_have_a_limit(
-    most: int, refused: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    limit: int, refused: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(stream, "_BLOCK_BYTES", 100)
-    monkeypatch.setattr(stream, "_MOST_EVENT_BYTES", most)
+    monkeypatch.setattr(stream, "_MOST_EVENT_BYTES", limit)
     long = annotation("event 0", 1.0, 2.0, args={"stack": "x" * 2000})
     event = write(tmp_path / "event.json", json.dumps({"traceEvents": [long]}))
     head = write(tmp_path / "head.json", json.dumps({"x": "y" * 2000, "traceEvents": []}))

@@ -227,8 +227,8 @@ def test_a_server_that_is_not_torchs(serving_job: Job, tmp_path: Path) -> None:
 
 
 def test_a_server_that_is_stopped_or_gone(serving_job: Job, tmp_path: Path) -> None:
-    (gone,) = ask_servers(serving_job, 5, tmp_path / "proc")
-    assert "No such file" in gone.problem
+    (answer,) = ask_servers(serving_job, 5, tmp_path / "proc")
+    assert "No such file" in answer.problem
     with socket.socket(socket.AF_UNIX) as silent:  # connections wait in its backlog
         silent.bind(str(tmp_path / "s"))
         silent.listen(1)

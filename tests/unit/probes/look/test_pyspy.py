@@ -290,10 +290,10 @@ def test_a_process_that_has_gone_meanwhile_is_not_continued(
 ) -> None:
     states_of(monkeypatch, "T")
 
-    def gone(*_: object) -> None:
+    def refuse(*_: object) -> None:
         raise ProcessLookupError
 
-    monkeypatch.setattr(os, "kill", gone)
+    monkeypatch.setattr(os, "kill", refuse)
     stacks.leave_running(ME)
 
 

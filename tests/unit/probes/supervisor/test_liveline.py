@@ -389,11 +389,11 @@ def test_a_terminal_that_went_away_shows_nothing_any_more(
     line.tick([], {})
     assert screen.shown()
 
-    def gone(_: int) -> os.terminal_size:
+    def refuse(_: int) -> os.terminal_size:
         raise OSError
 
     with monkeypatch.context() as away:
-        away.setattr(os, "get_terminal_size", gone)
+        away.setattr(os, "get_terminal_size", refuse)
         line.tick([], {})
     line.tick([], {})
     assert screen.shown() == ""

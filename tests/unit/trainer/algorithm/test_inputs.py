@@ -90,13 +90,13 @@ def test_which_tokens_are_images_is_told_to_a_model_that_asks() -> None:
 
 
 def test_a_batch_is_trimmed_and_cut_with_its_images() -> None:
-    whole = batch(features((), (1, 0), companion=False))
-    assert whole.places == 10
-    trimmed = whole.trimmed(2, 1)
+    full = batch(features((), (1, 0), companion=False))
+    assert full.places == 10
+    trimmed = full.trimmed(2, 1)
     assert trimmed.prompt_tokens.tolist() == [[7, 8], [6, IMAGE]]
     assert trimmed.completion_tokens.tolist() == [[3], [IMAGE]]
     assert trimmed.images is not None
     assert trimmed.images.positions[:, 0].tolist() == [[1, 2], [1, 5]]
-    parts = list(whole.parts(1))
+    parts = list(full.parts(1))
     assert [part.images.counts for part in parts if part.images] == [(0,), (2,)]
-    assert len(list(whole.parts(2))) == 1
+    assert len(list(full.parts(2))) == 1

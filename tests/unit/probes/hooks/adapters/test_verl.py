@@ -242,8 +242,8 @@ def test_a_reward_function_is_called_by_the_name_that_the_user_gave_it(
 
 
 def test_a_partial_keeps_what_was_given_to_it(job: Job) -> None:
-    given = functools.partial(call_raw, exact, bonus=2)
-    module = hooked("verl.trainer.ppo.reward", REWARD, make=lambda _: given)
+    partial = functools.partial(call_raw, exact, bonus=2)
+    module = hooked("verl.trainer.ppo.reward", REWARD, make=lambda _: partial)
     assert module.get_custom_reward_fn({})("abc") == 5
     assert module.get_custom_reward_fn({"custom_reward_function": {"name": ""}})("a") == 3
     assert job.spans == ["reward/exact", "reward/exact"]
