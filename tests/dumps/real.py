@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+import torch._inductor.codecache  # what a dump's stacks import: 3 s of a processor in each rank
 import torch.distributed as dist
 from torch._C import _distributed_c10d
 
