@@ -176,6 +176,7 @@ def test_hosts_spin_and_devices_stand(server: Bench) -> None:
 
 @needs_compiler
 @pytest.mark.slow
+@pytest.mark.heavy
 @pytest.mark.parametrize("name", ["healthy, fast", "links dead, all in item, torch 2.5"])
 def test_a_whole_case(server: Bench, name: str) -> None:
     result = run_case(server, CASES[name], seed=1)
