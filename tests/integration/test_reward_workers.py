@@ -132,7 +132,9 @@ def test_prints_arrive_and_the_trace_tells_waiting_from_working(tmp_path: Path) 
     rank = read_rows(spans_file(tmp_path / "run"))
     names = [f"reward/{name}" for name in ("accuracy", "loud", "patient")]
     assert [row.name for row in rank if row.kind == "span"] == ["init", *names, "reward"]
-    seconds = {row.name: row.value for row in rank if row.kind == "counter"}
+    # A busy machine may also have counted the seconds of a garbage collection.
+    counters = {row.name: row.value for row in rank if row.kind == "counter"}
+    seconds = {name: value for name, value in counters.items() if name.startswith("reward/")}
     assert list(seconds) == [f"{name}_s" for name in names]
     assert seconds["reward/patient_s"] >= 0.01
     worker_files = [p for p in (tmp_path / "run" / "ranks").glob("*.spans") if "." in p.stem]
