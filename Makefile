@@ -9,7 +9,7 @@ PYTHON ?= python3
 PIP_ARGS ?=
 # More than the cores of a small machine: two processes compute, and what the others test mostly waits. Each takes
 # 18 s of a processor to read the tests. The targets below compute.
-WORKERS ?= 4
+WORKERS ?= 5
 test-fast test-heavy test-watchdog test-vllm frameworks: WORKERS = 2
 PYTEST_ARGS ?=
 # A test starts many processes; without bytecode each compiles all it imports, a second or more.
@@ -46,7 +46,7 @@ demo-fixed: $(READY) ## run the demo again with what its report says to change, 
 	$(BIN)/grpo-doctor run --no-report -o $(DEMO)-fixed -- $(subst $(DEMO_FAULT),$(DEMO_FIX),$(DEMO_FLAGS))
 	$(BIN)/grpo-doctor compare $(DEMO) $(DEMO)-fixed --html $(DEMO)-fixed/compare.html
 
-test: $(READY) ## the test suite but for its heavy parts, below (11 minutes on 2 cores)
+test: $(READY) ## the test suite but for its heavy parts, below (7 minutes on 2 cores)
 	$(PYTEST) -m "not vllm and not faults and not heavy and not browser and not perfetto"
 
 test-heavy: $(READY) ## the trainer's flags and restarts, pages in a browser, jobs and sweeps that take long; also part of CI

@@ -233,7 +233,7 @@ def test_secrets_are_not_written(tmp_path: Path) -> None:
             assert path.stat().st_mode & 0o077 == 0, f"{path} can be read by others"
 
 
-@pytest.mark.parametrize("stream", ["/dev/full", "closed"])
+@pytest.mark.parametrize("stream", ["/dev/full", pytest.param("closed", marks=pytest.mark.heavy)])
 def test_a_lost_terminal_costs_neither_the_report_nor_the_exit_code(
     tmp_path: Path, stream: str
 ) -> None:

@@ -14,7 +14,7 @@ from safetensors.torch import load_file
 
 from tests.trainer_jobs import Outcome, run_configs
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.slow, pytest.mark.heavy, pytest.mark.timeout(600)]
 # Two rollouts of two steps each; layer by layer each token is a collective of all ranks.
 FLAGS = (
     "--per_device_train_batch_size", "8", "--num_generations", "8", "--num_iterations", "2",

@@ -52,7 +52,7 @@ class Drawn:
     scope="module",
     params=[
         pytest.param((8, 500, True), id="8x500"),
-        pytest.param((64, 2_000, False), id="64x2000"),
+        pytest.param((64, 2_000, False), id="64x2000", marks=pytest.mark.heavy),
         pytest.param((1_024, 500, False), id="1024x500", marks=pytest.mark.heavy),
     ],
 )

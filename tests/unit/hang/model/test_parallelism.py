@@ -33,6 +33,7 @@ def test_real_megatron_jobs(recorded: real_nccl.Recorded) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.heavy
 @pytest.mark.parametrize("recorded", real_nccl.recordings(), ids=lambda recording: recording.name)
 def test_missing_files_of_real_jobs_change_nothing(recorded: real_nccl.Recorded) -> None:
     places = coordinates(groups_of(read(recorded.files)), {}, 16)
