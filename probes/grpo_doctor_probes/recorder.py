@@ -250,7 +250,7 @@ def note_error() -> None:
         ACTIVE.note_error()
 
 
-def quietly(function: Callable[..., object], *args: Any, **kwargs: Any) -> None:
+def quietly(function: Callable[..., object], /, *args: Any, **kwargs: Any) -> None:
     """Calls a function of ours on objects of the job's; what it raises is counted, not raised."""
     try:
         function(*args, **kwargs)

@@ -70,7 +70,7 @@ def before(note: Callable[..., object]) -> Around:
 
 def after(note: Callable[..., object]) -> Around:
     """For `replace`: calls `note` with the function's arguments after each call, `quietly`."""
-    return on_result(lambda _, *args, **kwargs: note(*args, **kwargs))
+    return on_result(lambda _result, /, *args, **kwargs: note(*args, **kwargs))
 
 
 def on_result(note: Callable[..., object]) -> Around:

@@ -198,3 +198,20 @@ def test_notes_are_made_before_a_call_after_it_and_of_its_result(recording: Reco
     arguments = ((1,), {"y": 2})
     assert calls == [arguments, "call", "call", arguments, "call", ((3, 1), {"y": 2})]
     assert recording.header.errors == 3
+
+
+def test_a_jobs_arguments_may_have_any_name(recording: Recorded) -> None:
+    def call(**kwargs: int) -> int:
+        return len(kwargs)
+
+    notes: list[dict[str, int]] = []
+
+    def note(*results: int, **kwargs: int) -> None:
+        assert len(results) <= 1
+        notes.append(kwargs)
+
+    words = {"function": 1, "note": 2, "_result": 3, "result": 4}
+    for around in (before(note), after(note), on_result(note)):
+        assert around(call)(**words) == 4
+    assert notes == [words] * 3
+    assert recording.header.errors == 0
