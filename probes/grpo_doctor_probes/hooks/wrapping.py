@@ -70,7 +70,11 @@ def before(note: Callable[..., object]) -> Around:
 
 def after(note: Callable[..., object]) -> Around:
     """For `replace`: calls `note` with the function's arguments after each call, `quietly`."""
-    return on_result(lambda _result, /, *args, **kwargs: note(*args, **kwargs))
+
+    def without_result(_result: object, /, *args: Any, **kwargs: Any) -> None:
+        note(*args, **kwargs)
+
+    return on_result(without_result)
 
 
 def on_result(note: Callable[..., object]) -> Around:
