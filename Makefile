@@ -52,7 +52,7 @@ test: $(READY) ## the test suite but for its heavy parts, below (7 minutes on 2 
 test-heavy: $(READY) ## the trainer's flags and restarts, pages in a browser, jobs and sweeps that take long; also part of CI
 	$(PYTEST) -m "(heavy or browser or perfetto) and not vllm and not faults"
 
-test-faults: $(READY) ## what `attach` says of 60 real faults in real ranks, of every class some, and of 20 healthy jobs
+test-faults: $(READY) ## what `attach` says of 44 real faults in real ranks, of every class some, and of 14 healthy jobs
 	$(BIN)/python -m tests.faults --sample --jobs 4 --no-baselines --check
 
 test-attach: $(READY) ## `attach` on torchrun jobs as users start them, on TRL's own, over two hosts (3 minutes)
