@@ -182,7 +182,6 @@ def _machine(launch: Launch, request: Request, gpus: Gpus) -> Machine:
         launch.visible_gpus or gpus.count,
         nodes=request.nodes or launch.nodes,
         host_bytes=request.host_bytes or (_memory_here() if request.is_here else None),
-        server_cards=servers.count if servers else None,
         server_card_bytes=servers.card_bytes if servers else None,
         vllm_version=launch.versions.get("vllm"),
     )

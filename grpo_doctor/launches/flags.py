@@ -29,7 +29,6 @@ ALIASES: Mapping[str, Mapping[str, str]] = {
         "ep": "ep_size",
         "model": "model_path",
     },
-    "trl server": {"log_level": "log_level"},
 }
 _NUMBER = re.compile(r"-\.?\d")
 _OVERRIDE = re.compile(r"^(\+{0,2}|~)([A-Za-z_][\w.@/:-]*)(?:=(.*))?$", re.DOTALL)

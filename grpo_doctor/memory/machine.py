@@ -14,5 +14,4 @@ class Machine:
     nodes: int = 1
     host_bytes: int | None = None
     server_card_bytes: int | None = None
-    server_cards: int | None = None
     vllm_version: str | None = None

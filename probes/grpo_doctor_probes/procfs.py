@@ -49,6 +49,12 @@ def status(folder: str | os.PathLike[str]) -> dict[str, str]:
     return {name: value.strip() for name, _, value in lines}
 
 
+def variables(environ: bytes) -> dict[str, str]:
+    """The variables of a process's `environ` file: NUL-separated `NAME=value`, environ(5)."""
+    entries = (os.fsdecode(entry).partition("=") for entry in environ.split(b"\0"))
+    return {name: value for name, equals, value in entries if equals}
+
+
 def own_number(folder: str | os.PathLike[str]) -> int | None:
     """The number by which a process knows itself, which in a pid namespace of its own is not ours.
 

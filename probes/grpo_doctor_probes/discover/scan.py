@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from grpo_doctor_probes.bounded import ask_each
-from grpo_doctor_probes.procfs import numbers, read
+from grpo_doctor_probes.procfs import numbers, read, variables
 from grpo_doctor_probes.procstat import DEAD, Stat, read_stat
 from grpo_doctor_probes.rundir import RUN_DIR_VARIABLE
 
@@ -159,12 +159,7 @@ def _with_details(process: Process, folder: str) -> Process:
 
 def parse_environment(environ: bytes) -> dict[str, str]:
     """The variables of `WANTED` in NUL-separated `NAME=value` entries."""
-    variables = {}
-    for entry in environ.split(b"\0"):
-        name, equals, value = entry.partition(b"=")
-        if equals and (text := name.decode("ascii", "replace")) in WANTED:
-            variables[text] = os.fsdecode(value)
-    return variables
+    return {name: value for name, value in variables(environ).items() if name in WANTED}
 
 
 def _executable(folder: str) -> str | None:

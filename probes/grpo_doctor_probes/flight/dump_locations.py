@@ -14,12 +14,14 @@ from pathlib import Path
 
 from grpo_doctor_probes.bounded import within
 from grpo_doctor_probes.evidence import Job, Member
+from grpo_doctor_probes.procfs import read, variables
 from grpo_doctor_probes.procstat import CLOCK_TICKS_PER_S
 from grpo_doctor_probes.rundir import FLIGHT
 
 PREFIX_VARIABLES = ("TORCH_FR_DUMP_TEMP_FILE", "TORCH_NCCL_DEBUG_INFO_TEMP_FILE")
 _NAMES = ("nccl_trace_rank_", "comm_lib_trace_rank_")
 _MAX_FILES = 4096
+_ENVIRON_BYTES = 4 << 20
 _AT_MOST_S, _ALL_AT_MOST_S = 1.0, 3.0
 
 
@@ -53,11 +55,9 @@ def environment(member: Member, proc: Path = Path("/proc")) -> dict[str, str]:
     if not member.readable:
         return {}
     try:
-        raw = (proc / str(member.pid) / "environ").read_bytes()
+        return variables(read(proc / str(member.pid) / "environ", _ENVIRON_BYTES))
     except OSError:
         return {}
-    pairs = (os.fsdecode(part).partition("=") for part in raw.split(b"\0"))
-    return {name: value for name, equals, value in pairs if equals}
 
 
 def dump_prefixes(member: Member, proc: Path = Path("/proc")) -> tuple[Path, ...]:

@@ -10,7 +10,7 @@ from grpo_doctor_probes.bounded import within
 from grpo_doctor_probes.evidence import Job, Placement
 from grpo_doctor_probes.placement.launchers import LauncherFacts, placement
 from grpo_doctor_probes.printable import printable
-from grpo_doctor_probes.procfs import read
+from grpo_doctor_probes.procfs import read, variables
 
 PROC = Path("/proc")
 _NAMESPACE = "root/var/run/secrets/kubernetes.io/serviceaccount/namespace"
@@ -34,11 +34,7 @@ def placement_of(job: Job, proc: Path = PROC) -> Placement:
 def _environments(proc: Path, pids: tuple[int, ...]) -> Iterator[dict[str, str]]:
     for pid in pids:
         if content := _bounded(proc / str(pid) / "environ"):
-            rows = (row.partition(b"=") for row in content.split(b"\0"))
-            yield {
-                name.decode("utf-8", "replace"): value.decode("utf-8", "replace")
-                for name, _, value in rows
-            }
+            yield variables(content)
 
 
 def _commands(proc: Path, pids: list[int]) -> Iterator[tuple[str, ...]]:

@@ -8,12 +8,12 @@ import time
 from pathlib import Path
 from typing import NamedTuple
 
+from grpo_doctor_probes.procfs import variables
 from grpo_doctor_probes.procstat import CLOCK_TICKS_PER_S, Stat, parse_stat
 from grpo_doctor_probes.rundir import RUN_DIR_VARIABLE
 from grpo_doctor_probes.samplers.hostfiles import ProcFile
 
 _FIELDS = 22  # up to the resident memory
-_RUN_DIR = RUN_DIR_VARIABLE.encode()
 # Between fork and exec a process shows its parent's environment, so it is read again while young.
 SETTLED_NS = 5_000_000_000
 YOUNG_S = 2.0
@@ -29,14 +29,12 @@ class Environment(NamedTuple):
 
 def parse_environment(environ: bytes) -> Environment:
     """From /proc/<pid>/environ; what is not a number is no rank."""
-    entries = (entry.partition(b"=") for entry in environ.split(b"\0"))
-    variables = {name: value for name, _, value in entries}
-    rank = variables.get(b"RANK", b"")
-    run_dir = variables.get(_RUN_DIR)
+    values = variables(environ)
+    rank = values.get("RANK", "")
     return Environment(
-        rank=int(rank) if rank.isdigit() else None,
-        has_local_rank=variables.get(b"LOCAL_RANK", b"").isdigit(),
-        run_dir=None if run_dir is None else os.fsdecode(run_dir),
+        rank=int(rank) if rank.isascii() and rank.isdigit() else None,
+        has_local_rank=values.get("LOCAL_RANK", "").isdigit(),
+        run_dir=values.get(RUN_DIR_VARIABLE),
     )
 
 

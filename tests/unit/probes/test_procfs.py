@@ -7,7 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from grpo_doctor_probes.procfs import descriptors, numbers, own_number, read, socket_inodes, status
+from grpo_doctor_probes.procfs import (
+    descriptors,
+    numbers,
+    own_number,
+    read,
+    socket_inodes,
+    status,
+    variables,
+)
 
 
 def test_reading_stops_at_the_limit(tmp_path: Path) -> None:
@@ -30,6 +38,12 @@ def test_descriptors_and_what_they_point_to(tmp_path: Path) -> None:
         assert list(descriptors("/proc", os.getpid(), at_most=2)) == sorted(targets.items())[:2]
     with pytest.raises(FileNotFoundError):
         descriptors(tmp_path, 7)
+
+
+def test_variables_of_any_bytes() -> None:
+    environ = b"A=1\0EMPTY=\0NOT_ONE\0B=x=y\0\xff=\xfe\0\0"
+    assert variables(environ) == {"A": "1", "EMPTY": "", "B": "x=y", "\udcff": "\udcfe"}
+    assert variables(b"") == {}
 
 
 def test_the_lines_of_a_status_file() -> None:
