@@ -137,17 +137,29 @@ def test_a_callback_in_the_script_records_what_the_prefix_records(
     )
 
 
+@pytest.fixture(scope="module")
+def failed(hooked: Done, tmp_path_factory: pytest.TempPathFactory) -> Done:
+    """The same job, with its recorded seconds in its logs and a reward that raises in the end."""
+    folder = tmp_path_factory.mktemp("trl") / "failed"
+    return recorded(folder, "--log-metrics", version=hooked.version, fail_at=STEPS)
+
+
 def test_log_metrics_logs_the_recorded_seconds_and_changes_no_loss(
-    hooked: Done, tmp_path: Path
+    hooked: Done, failed: Done
 ) -> None:
-    done = recorded(tmp_path / "logging", "--log-metrics", version=hooked.version)
-    assert done.code == 0, done.stderr[-3000:]
-    assert done.losses == hooked.losses
+    assert failed.losses == hooked.losses[: STEPS - 1]
     assert "grpo_doctor/" not in hooked.stdout
-    logged = [float(s) for s in re.findall(r"grpo_doctor/reward_s'?: '?([\d.e-]+)", done.stdout)]
-    analysis = analyse(load(str(done.folder) + ".run"))
+    logged = [float(s) for s in re.findall(r"grpo_doctor/reward_s'?: '?([\d.e-]+)", failed.stdout)]
+    analysis = analyse(load(str(failed.folder) + ".run"))
     spans = analysis.seconds[:, 0, PHASES.index("reward")]
-    assert logged == pytest.approx(spans.tolist(), rel=0.01)
+    assert len(logged) == STEPS - 1
+    assert logged == pytest.approx(spans.tolist()[: STEPS - 1], rel=0.01)
+
+
+def test_a_failing_reward_ends_the_job_as_it_does_alone(failed: Done) -> None:
+    """`torch.distributed.run` ends with 1 when a rank has raised."""
+    assert failed.code == 1
+    assert "no reward for this one" in failed.stderr
 
 
 def test_the_report_speaks_of_trl(hooked: Done) -> None:
@@ -163,10 +175,3 @@ def test_losses_rewards_and_exit_code_are_those_of_the_job_alone(
     alone = job(tmp_path / "alone", version=hooked.version)
     assert alone.code == 0
     assert alone.losses == hooked.losses
-
-
-def test_a_failing_reward_ends_the_job_as_it_does_alone(tmp_path: Path) -> None:
-    alone = job(tmp_path / "alone", fail_at=2)
-    hooked = recorded(tmp_path / "hooked", fail_at=2)
-    assert alone.code == hooked.code != 0
-    assert "no reward for this one" in hooked.stderr
