@@ -1,4 +1,4 @@
-"""The bench as tests: a handful in `make test`, the others one by one with `pytest -m faults`.
+"""The bench as tests: a handful in `make test-heavy`, the others one by one with `-m faults`.
 
 `make test-faults` runs the same cases faster, some of them overlapping, and holds the totals to
 their goals.
@@ -24,10 +24,6 @@ pytestmark = [pytest.mark.slow, pytest.mark.heavy]
 HANDFUL = (
     "SIGSTOP in rollout",
     "another operation",
-    "two groups in swapped order",
-    "reward server never answers",
-    "locks taken in opposite orders",
-    "a FIFO that nobody writes",
     "a rank that was never started",
 )
 YOUNG_S = 6.0
