@@ -215,6 +215,11 @@ class Run:
     origin: Origin | None = None
     servers: tuple[RolloutServer, ...] = ()
 
+    @property
+    def framework_failed(self) -> bool:
+        """Whether a job of a known framework ended with an error or was killed."""
+        return self.framework != "unknown" and self.exit.state in ("failed", "killed")
+
 
 @dataclass(frozen=True, slots=True)
 class Trace:

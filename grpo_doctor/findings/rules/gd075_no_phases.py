@@ -25,7 +25,8 @@ ms-swift, verl or OpenRLHF needs none of them: `grpo-doctor run -- COMMAND` give
 
 ## When it is wrong
 
-A command that trains nothing, a data preparation for example, has no steps to mark.
+A command that trains nothing, a data preparation for example, has no steps to mark. A run of a
+known framework that failed before its first step is left out.
 
 ## References
 
@@ -75,6 +76,8 @@ def check(view: RunView) -> Answer:
         return NotApplicable("the bundled trainer marks its phases")
     if np.nansum(view.analysis.seconds[:, :, :-1]) > 0:
         return Passed("phases were recorded")
+    if view.trace.run.framework_failed:
+        return NotApplicable("the run failed before its first step")
     framework = _framework(view)
     return Finding(
         severity="info",

@@ -66,6 +66,7 @@ def unmarked(framework: str = "trl", **facts: Any) -> TraceBuilder:
 
 
 UNKNOWN = Exit(state="unknown", code=None)
+FAILED = Exit(state="failed", code=1)
 
 
 @pytest.mark.parametrize(
@@ -74,6 +75,12 @@ UNKNOWN = Exit(state="unknown", code=None)
         (STEPS, short(), "at least 3 steps after the warm-up: record a longer run"),
         (STEPS, unmarked(), "steps and phases: the job marks none, see GD075"),
         (PHASES, unmarked(), "steps and phases: the job marks none, see GD075"),
+        (STEPS, unmarked(exit=FAILED), "steps and phases: the run failed before its first step"),
+        (
+            STEPS,
+            unmarked("unknown", exit=FAILED),
+            "steps and phases: the job marks none, see GD075",
+        ),
         (STEPS, unmarked("bundled"), STEPS.text),
         (SETTINGS, unmarked(), SETTINGS.text),
         (COLLECTIVES, short(), COLLECTIVES.text),

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
 from grpo_doctor.document import build_document
 from grpo_doctor.findings import RunView, run_rules
-from grpo_doctor.findings.rule import Finding
-from grpo_doctor.trace.model import Trace
+from grpo_doctor.findings.rule import Finding, NotApplicable
+from grpo_doctor.findings.rules import gd075_no_phases
+from grpo_doctor.trace.model import Exit, Trace
 from tests.build import TraceBuilder
 from tests.unit.findings.example_runs import run
 
@@ -55,6 +58,24 @@ def test_a_known_framework_is_named_with_its_prefix() -> None:
     (fix,) = finding.to_paste
     assert fix.spelling == "grpo-doctor run -- swift rlhf --rlhf_type grpo"
     assert "--no-hooks" in fix.risk
+
+
+@pytest.mark.parametrize(
+    ("framework", "state", "answer"),
+    [
+        ("swift", "failed", NotApplicable),
+        ("swift", "killed", NotApplicable),
+        ("swift", "finished", Finding),
+        ("swift", "interrupted", Finding),
+        ("unknown", "failed", Finding),
+    ],
+)
+def test_a_framework_that_failed_at_its_start_is_not_told_to_mark_phases(
+    framework: str, state: str, answer: type
+) -> None:
+    trace = started("swift", "rlhf", "--rlhf_type", "grpo")
+    run = replace(trace.run, framework=framework, exit=Exit(state=state, code=1))
+    assert isinstance(gd075_no_phases.check(RunView.of(replace(trace, run=run))), answer)
 
 
 def test_nobody_is_told_to_record_what_was_just_recorded() -> None:
