@@ -15,6 +15,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from tests import costly
+from tests.scheduling import FileScheduling, readers_of
 
 # A busy machine stalls for longer than the 200 ms that each example has by default; what never ends
 # is ended by pytest's own limit.
@@ -79,8 +80,6 @@ _FORKS = "forks"
 # Jobs with engines in their ranks: vLLM's CPU build names the shared memory of those that are
 # tensor-parallel by their ranks alone, so two such jobs collide.
 _COLOCATED = ("integration/test_trainer_matrix.py", "integration/test_vllm_colocate.py")
-# Of three processes the first begins with the files that compute, the others with those that wait.
-_COMPUTING_ONE_IN = 3
 _MARKS_OF_FILE = re.compile(r"^pytestmark = (.*?)^$", re.MULTILINE | re.DOTALL)
 _MARK = re.compile(r"pytest\.mark\.(\w+)")
 # "vllm", "not slow and not heavy", "(heavy or browser) and not vllm"
@@ -97,12 +96,16 @@ def pytest_configure() -> None:
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
     """Leaves a file unread of which `-m "... and not MARK"` would deselect every test, or which
-    has none of the marks of `-m "MARK or ..."`.
+    has none of the marks of `-m "MARK or ..."`, or which is for other workers.
 
-    Every worker reads every file, which takes 18 s, and some import TRL, datasets and DeepSpeed.
+    To read all takes a worker 18 s, and some files import TRL, datasets and DeepSpeed.
     """
+    if collection_path.suffix != ".py" or collection_path.name == "conftest.py":
+        return None
+    if not _is_for_this_worker(config, collection_path):
+        return True
     selection = _SELECTION.fullmatch(config.option.markexpr)
-    if collection_path.suffix != ".py" or collection_path.name == "conftest.py" or not selection:
+    if selection is None:
         return None
     text = collection_path.read_text()
     wanted = set(re.findall(r"\w+", selection["wanted"] or "")) - {"or"}
@@ -111,6 +114,15 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     unwanted = set(re.findall(r"not (\w+)", selection["unwanted"]))
     marks = _MARKS_OF_FILE.search(text) if unwanted else None
     return True if marks and unwanted & set(_MARK.findall(marks[1])) else None
+
+
+def _is_for_this_worker(config: pytest.Config, path: Path) -> bool:
+    worker: dict[str, Any] = getattr(config, "workerinput", {})
+    if not worker or config.args != config.getini("testpaths"):
+        return True
+    readers = readers_of(path.relative_to(config.rootpath).as_posix(), worker["workercount"])
+    replaces = int(worker["workerid"].removeprefix("gw")) >= worker["workercount"]
+    return replaces or worker["workerid"] in readers
 
 
 def pytest_collection(session: pytest.Session) -> None:
@@ -131,7 +143,10 @@ def _read_own_share(config: pytest.Config) -> None:
         return
     folder = Path(__file__).parent
     files = [p for p in sorted(folder.rglob("test_*.py")) if not pytest_ignore_collect(p, config)]
-    for path in files[int(worker["workerid"].removeprefix("gw")) :: worker["workercount"]]:
+    for turn, path in enumerate(files):
+        readers = readers_of(path.relative_to(folder.parent).as_posix(), worker["workercount"])
+        if readers[turn % len(readers)] != worker["workerid"]:
+            continue
         name = ".".join(path.relative_to(folder.parent).with_suffix("").parts)
         with contextlib.suppress(Exception, pytest.skip.Exception):
             importlib.import_module(name)
@@ -160,27 +175,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 @pytest.hookimpl(optionalhook=True)
-def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """Keeps a file in one process, and the processors of a small machine busy to the end.
-
-    What is outside `unit` mostly waits, for jobs and browsers, and what is in it computes: side by
-    side they keep the processors busy, one after the other they do not. So some processes take
-    the files of `unit` and the others those that wait, until there are no more of their kind.
-    Files that fork from the same server stay in one process.
-    """
-    if config.getvalue("dist") != "loadfile":
-        return None
-    scheduling = importlib.import_module("xdist.scheduler").LoadFileScheduling(config, log)
-    assign_first = scheduling._assign_work_unit
-
-    def assign(node: Any) -> None:
-        computes = int(node.gateway.id.removeprefix("gw")) % _COMPUTING_ONE_IN == 0
-        suited = (scope for scope in scheduling.workqueue if _waits(scope) != computes)
-        scheduling.workqueue.move_to_end(next(suited, next(iter(scheduling.workqueue))), last=False)
-        assign_first(node)
-
-    vars(scheduling).update(_split_scope=_scope, _assign_work_unit=assign)
-    return scheduling
+def pytest_xdist_make_scheduler(config: pytest.Config) -> FileScheduling | None:
+    """Keeps what shares something in one process, see `_scope`."""
+    return FileScheduling(config, _scope) if config.getvalue("dist") == "loadfile" else None
 
 
 def _scope(test: str) -> str:
@@ -190,10 +187,6 @@ def _scope(test: str) -> str:
     if name in _COLOCATED:
         return "colocated"
     return _FORKS if name in _FORKING else path
-
-
-def _waits(scope: str) -> bool:
-    return not scope.startswith("tests/unit/")
 
 
 def _turn(path: Path) -> int:
