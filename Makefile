@@ -7,8 +7,8 @@
 
 PYTHON ?= python3
 PIP_ARGS ?=
-# More than the cores of a small machine: two processes compute, and what the others test mostly waits. Each takes
-# 18 s of a processor to read the tests. The targets below compute.
+# More than the cores of a small machine: one process in three has the tests that mostly wait, the others those that
+# compute (tests/scheduling.py). The targets below compute.
 WORKERS ?= 5
 test-fast test-heavy test-watchdog test-vllm frameworks: WORKERS = 2
 PYTEST_ARGS ?=

@@ -167,6 +167,13 @@ def _mistaken(scene: Scene) -> Iterator[Blame]:
             continue
         if any(len(wait.on) + len(waiting) < len(members) for wait in waiting):
             continue  # some are already through, or have called it
+        before = {
+            wait.rank
+            for wait in scene.waits
+            if (wait.group, wait.why) == (key, "joined") and wait.sequence < sequence
+        }
+        if all(before.issuperset(wait.on) for wait in waiting):
+            continue  # the root of a broadcast, for one, is through it before its receivers are
         usual = scene.pasts[key].expected(sequence)
         for wait in waiting:
             mine = scene.pasts[key].calls.get(sequence, {}).get(wait.rank)

@@ -66,6 +66,21 @@ def test_ranks_that_got_through_and_wait_in_their_next_operation_do_not_hide_the
     assert "rank 2 did not get through and the others wait" in verdict.evidence[0].text
 
 
+def test_the_root_of_a_broadcast_that_went_on_alone_has_made_no_call_too_many() -> None:
+    """A link is cut while the root has sent and the others have not received."""
+    build = EvidenceBuilder()
+    build.calls(0, "broadcast", number=STEPS, done=True)
+    build.calls(0, "all_reduce", number=STEPS + 1)
+    for rank in (1, 2, 3):
+        build.calls(rank, "broadcast", number=STEPS)
+    build.rank(0).blocks("socket-receive", "10.0.0.1:4001 -> 10.0.0.2:5001", 102, **TROUBLE)
+    build.rank(3).blocks("socket-receive", "10.0.0.1:4003 -> 10.0.0.2:5003", 102, **TROUBLE)
+    verdict = diagnose(build.build()).verdict
+    assert (verdict.state, verdict.cause, verdict.culprits) == ("stuck", "network-silent", (2,))
+    assert "ranks 1-3 did not get through and the others wait" in verdict.evidence[0].text
+    assert case_of(build).scene.matching.blame == ()
+
+
 def test_ranks_that_got_through_say_nothing_of_a_network_that_sends_nothing_again() -> None:
     build = EvidenceBuilder()
     _some_are_through(build)
