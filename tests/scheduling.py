@@ -45,7 +45,7 @@ class FileScheduling:
     """
 
     def __init__(self, config: pytest.Config, scope_of: Callable[[str], str]) -> None:
-        self._config = config
+        self.config = config  # pytest-rerunfailures asks for it
         self._scope_of = scope_of
         self._workers = len(config.option.tx)
         self._collections: dict[Any, Sequence[str]] = {}
@@ -89,7 +89,7 @@ class FileScheduling:
         if not self._began:
             self._began = True
             self._enqueue(dict.fromkeys(chain.from_iterable(self._collections.values())))
-            session: Any = self._config.pluginmanager.get_plugin("session")
+            session: Any = self.config.pluginmanager.get_plugin("session")
             session.testscollected = sum(map(len, self._queue.values()))
         for node in self.nodes:
             self._provide(node)
@@ -101,8 +101,10 @@ class FileScheduling:
         self._provide(node)
 
     def mark_test_pending(self, item: str) -> None:
-        """Nothing here asks for a test to be run again in another process."""
-        raise NotImplementedError
+        """A process died in this test, which is to be run once more."""
+        self._enqueue([item])
+        for node in self.nodes:
+            self._provide(node)
 
     def remove_pending_tests_from_node(self, node: Any, indices: Sequence[int]) -> None:
         """Nothing here takes tests away from a process."""

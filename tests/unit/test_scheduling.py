@@ -123,6 +123,17 @@ def test_or_to_the_one_that_replaces_it_where_there_is_none() -> None:
     assert [jobs.shutting_down, scheduler.has_pending] == [True, False]
 
 
+def test_the_test_in_which_a_process_died_may_be_run_once_more() -> None:
+    scheduler, _ = scheduling("gw0", "gw2")
+    died, other = Process("gw0"), Process("gw2")
+    begin(scheduler, {died: UNIT, other: UNIT})
+    crashed = scheduler.remove_node(died)
+    assert crashed == UNIT[0]
+    scheduler.mark_test_pending(crashed)
+    assert sorted(run(scheduler, {other: UNIT})["gw2"]) == UNIT
+    assert scheduler.tests_finished
+
+
 def test_a_process_that_ends_with_nothing_to_do_died_in_no_test() -> None:
     scheduler, _ = scheduling("gw0")
     process = Process("gw0")
