@@ -116,9 +116,14 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     return True if marks and unwanted & set(_MARK.findall(marks[1])) else None
 
 
+def _worker_of_whole_run(config: pytest.Config) -> dict[str, Any]:
+    """What xdist told this process of itself; empty where not all folders are asked for."""
+    return getattr(config, "workerinput", {}) if config.args == config.getini("testpaths") else {}
+
+
 def _is_for_this_worker(config: pytest.Config, path: Path) -> bool:
-    worker: dict[str, Any] = getattr(config, "workerinput", {})
-    if not worker or config.args != config.getini("testpaths"):
+    worker = _worker_of_whole_run(config)
+    if not worker:
         return True
     readers = readers_of(path.relative_to(config.rootpath).as_posix(), worker["workercount"])
     replaces = int(worker["workerid"].removeprefix("gw")) >= worker["workercount"]
@@ -128,8 +133,7 @@ def _is_for_this_worker(config: pytest.Config, path: Path) -> bool:
 def pytest_collection(session: pytest.Session) -> None:
     """Collects no garbage while tests are collected: there is none, and a million objects stay."""
     gc.disable()
-    if session.config.args == session.config.getini("testpaths"):
-        _read_own_share(session.config)
+    _read_own_share(session.config)
 
 
 def _read_own_share(config: pytest.Config) -> None:
@@ -138,16 +142,16 @@ def _read_own_share(config: pytest.Config) -> None:
     All workers read all files in one order, so each compiled all: 18 s of a processor apiece.
     What cannot be imported is reported, or skipped, when it is collected.
     """
-    worker: dict[str, Any] = getattr(config, "workerinput", {})
-    if not worker:
-        return
-    folder = Path(__file__).parent
-    files = [p for p in sorted(folder.rglob("test_*.py")) if not pytest_ignore_collect(p, config)]
+    worker = _worker_of_whole_run(config)
+    files = sorted(Path(__file__).parent.rglob("test_*.py")) if worker else []
     for turn, path in enumerate(files):
-        readers = readers_of(path.relative_to(folder.parent).as_posix(), worker["workercount"])
+        relative = path.relative_to(config.rootpath)
+        readers = readers_of(relative.as_posix(), worker["workercount"])
         if readers[turn % len(readers)] != worker["workerid"]:
             continue
-        name = ".".join(path.relative_to(folder.parent).with_suffix("").parts)
+        if pytest_ignore_collect(path, config):
+            continue
+        name = ".".join(relative.with_suffix("").parts)
         with contextlib.suppress(Exception, pytest.skip.Exception):
             importlib.import_module(name)
 

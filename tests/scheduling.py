@@ -85,7 +85,7 @@ class FileScheduling:
         self._positions[node] = {test: index for index, test in enumerate(collection)}
 
     def schedule(self) -> None:
-        """Gives each process its first tests, or, where one was replaced, more to all."""
+        """Gives each process its first tests, and later more where they have come back."""
         if not self._began:
             self._began = True
             self._enqueue(dict.fromkeys(chain.from_iterable(self._collections.values())))
@@ -103,20 +103,19 @@ class FileScheduling:
     def mark_test_pending(self, item: str) -> None:
         """A process died in this test, which is to be run once more."""
         self._enqueue([item])
-        for node in self.nodes:
-            self._provide(node)
+        self.schedule()
 
     def remove_pending_tests_from_node(self, node: Any, indices: Sequence[int]) -> None:
-        """Nothing here takes tests away from a process."""
+        """Answers a process that gave tests back, which `--dist worksteal` alone asks for."""
         raise NotImplementedError
 
     def remove_node(self, node: Any) -> str | None:
         """A process has ended: what it had not run is for others. Gives the test it died in."""
-        crashed, *rest = [*self._pending.pop(node), ""]
-        self._enqueue(filter(None, rest))
-        for other in self.nodes if self._began else ():
-            self._provide(other)
-        return crashed or None
+        unfinished = list(self._pending.pop(node))
+        self._enqueue(unfinished[1:])
+        if self._began:
+            self.schedule()
+        return unfinished[0] if unfinished else None
 
     def _enqueue(self, tests: Iterable[str]) -> None:
         for test in tests:

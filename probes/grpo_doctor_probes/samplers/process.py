@@ -32,10 +32,14 @@ def parse_environment(environ: bytes) -> Environment:
     values = variables(environ)
     rank = values.get("RANK", "")
     return Environment(
-        rank=int(rank) if rank.isascii() and rank.isdigit() else None,
-        has_local_rank=values.get("LOCAL_RANK", "").isdigit(),
+        rank=int(rank) if _is_number(rank) else None,
+        has_local_rank=_is_number(values.get("LOCAL_RANK", "")),
         run_dir=values.get(RUN_DIR_VARIABLE),
     )
+
+
+def _is_number(text: str) -> bool:
+    return text.isascii() and text.isdigit()
 
 
 class Process:

@@ -52,6 +52,7 @@ def test_a_zombie_has_ended(tmp_path: Path) -> None:
         (b"RANK=0\0", 0, False),
         (b"XRANK=3\0RANK=\0LOCAL_RANK=x\0", None, False),
         (b"RANK=-1", None, False),
+        (b"RANK=\xff\0LOCAL_RANK=\xd9\xa3", None, False),  # no text, and a digit that is not ours
         (b"", None, False),
     ],
 )
