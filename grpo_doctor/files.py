@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,6 +11,8 @@ from pathlib import Path
 from typing import IO
 
 from grpo_doctor.errors import OutputError
+
+_FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
 @contextmanager
@@ -26,9 +29,14 @@ def replacing(path: Path) -> Iterator[IO[bytes]]:
         with _in_place(path) if _is_special(path) else _beside(path.resolve()) as file:
             yield file
     except OSError as problem:
-        raise OutputError(
-            f"can't write {path}: {problem.strerror or problem}. Make room or choose another place."
-        ) from problem
+        raise OutputError(f"can't write {path}: {_why(path, problem)}") from problem
+
+
+def _why(path: Path, problem: OSError) -> str:
+    if isinstance(problem, FileNotFoundError):
+        return f"the folder {path.parent} does not exist. Create it, or choose another place."
+    room = "Make room, or choose" if problem.errno in _FULL else "Choose"
+    return f"{problem.strerror or problem}. {room} another place."
 
 
 def _is_special(path: Path) -> bool:

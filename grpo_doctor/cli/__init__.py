@@ -37,7 +37,10 @@ def _parsed(arguments: list[str]) -> argparse.Namespace:
     from grpo_doctor.cli.parser import make_parser  # noqa: PLC0415
 
     own = list(itertools.takewhile(lambda argument: argument != "--", arguments))
-    options, unknown = make_parser().parse_known_args(own)
+    parser = make_parser()
+    if not own:
+        parser.exit(UsageError.exit_code, parser.format_help())
+    options, unknown = parser.parse_known_args([*own[1:], "--help"] if own[0] == "help" else own)
     if unknown:
         options.parser.error(f"unrecognized arguments: {' '.join(unknown)}")
     options.job_arguments = arguments[len(own) + 1 :] if len(own) < len(arguments) else None

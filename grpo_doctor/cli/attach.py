@@ -19,12 +19,12 @@ if TYPE_CHECKING:
 NAME = "attach"
 SUMMARY = "say why a job is stuck: which rank, where in the code, what to do"
 DESCRIPTION = """\
-Looks at a training job that runs on this host, twice, and says whether it is healthy, slow or
+Inspects a training job on this host twice and says whether it is healthy, slow or
 stuck, which rank holds it up, where in the code, why, and what to do. The job needs no preparation:
 any torch.distributed job of any framework, in any Python environment.
 
 Without PID it finds the job; one PID of it, of a rank or the launcher, is enough to say which.
-It only looks. If the job seems to stand, NCCL's flight recorder is read out of memory; of gloo
+It only reads. If the job seems not to move, NCCL's flight recorder is read out of memory; of gloo
 ranks one idle thread is stopped for some milliseconds (up to a tenth of a second where the recorder
 is full) to ask for it. Threads of GPU ranks that use a core are stopped for less than a millisecond
 to see whether they compute or wait for the GPU. --no-inject leaves all of that out.
@@ -40,8 +40,8 @@ examples:
   grpo-doctor attach --dumps /shared/dumps    flight-recorder files alone, of a job that has died
   grpo-doctor attach --confirm                undo what stops it (asks first); does the job move?
 
-a job on several hosts: look at all of them at the same time, each into a folder of its own below
-one that all see ({host} is replaced by the host's name), then join what they kept:
+a job on several hosts: run it on all of them at the same time, each into its own folder on a disk
+that all share ({host} is replaced by the host's name), then join what they kept:
   srun --jobid=4711 --overlap --nodes=2 --ntasks-per-node=1 \\
       grpo-doctor attach -o /shared/hang/{host}
   pdsh -w node1,node2 grpo-doctor attach -o /shared/hang/{host}
@@ -55,8 +55,8 @@ can't be written; 5 no job; 130 interrupted before there was a verdict, or befor
 """
 _EXIT_CODES = {"healthy": 0, "slow": 0, "stuck": 3, "dead": 3}
 _UNTOUCHED = "interrupted; the job was not touched."
-_LOOKED = "interrupted before all was said; the job was looked at and is as it was."
-_TOUCHED = "interrupted; what you agreed to may have been done: look at the job again."
+_LOOKED = "interrupted; the job was not modified."
+_TOUCHED = "interrupted; the change that you agreed to may have been made: run attach again."
 _SECONDS = (0.2, 60.0)
 _OTHER_ARCHIVES = (".zip", ".tar", ".gz", ".bz2", ".xz", ".zst", ".7z")
 
@@ -92,7 +92,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--yes", action="store_true", help="with --confirm: do not ask")
     parser.add_argument(
-        "--seconds", type=float, default=1.2, metavar="S", help="between two looks (default: 1.2)"
+        "--seconds", type=float, default=1.2, metavar="S", help="between two samples (default: 1.2)"
     )
     parser.set_defaults(interrupted=_UNTOUCHED)
 
@@ -140,7 +140,7 @@ def _exit_code(options: argparse.Namespace, evidence: Evidence, diagnosis: Diagn
 def _check(options: argparse.Namespace) -> None:
     pids = options.pids or [path for path in options.replay or () if _is_pid(path)]
     if sum(map(bool, (pids, options.dumps, options.replay))) > 1:
-        raise UsageError("a PID, --dumps and --replay are three things to look at; give one.")
+        raise UsageError("PID, --dumps and --replay are mutually exclusive; give one.")
     for pid in options.pids:
         if pid < 1:
             raise UsageError(f"{pid} is not a PID.")

@@ -29,10 +29,12 @@ nothing imported, and nothing fetched.
 """
 EPILOG = """\
 examples:
-  grpo-doctor check --gpus 8xA100-80G -- swift rlhf --rlhf_type grpo --model Qwen/Qwen2.5-7B ...
-  grpo-doctor check --gpus 4x3090 --version ms-swift=3.4.0 -- train.sh
-  grpo-doctor check --gpus 6xH100 --rollout-gpus 2xH100 --with 'swift rollout ...' -- train.sh
-  grpo-doctor check --gpus 8xH100 --solve train.micro_batch -- swift rlhf ...
+  grpo-doctor check --gpus 8xA100-80G -- train.sh
+  grpo-doctor check --gpus 2xA100-80G -- --model Qwen/Qwen2.5-0.5B --dataset data.jsonl \\
+      --per_device_train_batch_size 8
+  grpo-doctor check --gpus 8x3090 --version ms-swift=3.4.0 -- train.sh
+  grpo-doctor check --gpus 8xH100 --rollout-gpus 2xH100 --with rollout.sh -- train.sh
+  grpo-doctor check --gpus 8xH100 --solve train.micro_batch -- train.sh
   grpo-doctor check --format github -- scripts/grpo.sh      a line per flaw, in a pull request
 
 exit codes: 0 it fits, or memory could not be estimated and nothing is wrong; 9 it does not fit, or

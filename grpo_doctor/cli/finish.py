@@ -71,7 +71,7 @@ def finish(folder: Path, end: Ended, aftermath: Aftermath, *, report: bool) -> F
     if problem:
         say(problem)
         if folder.exists():
-            say(f"what was recorded is kept; when that is mended: grpo-doctor report {folder}")
+            say(f"the recording is kept; once this is fixed, run: grpo-doctor report {folder}")
     report_path: Path | None = None
     if document is not None:
         report_path = folder / REPORT_HTML

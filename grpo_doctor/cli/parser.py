@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import argparse
 import difflib
-from typing import NoReturn
+from collections.abc import Sequence
+from typing import Any, NoReturn
 
 from grpo_doctor import __version__
 from grpo_doctor.cli import attach, check, compare, report, rule, run, schema, selftest, whatif
@@ -16,19 +17,18 @@ A diagnostic profiler for GRPO runs: where the step time goes, what is wrong, wh
 """
 _EPILOG = """\
 examples:
-  grpo-doctor run                                 the bundled trainer's demo, recorded
-  grpo-doctor run -- --max_steps 20 --deepspeed zero3
-  grpo-doctor run -- swift rlhf --rlhf_type grpo ...
-  grpo-doctor check --gpus 8xA100-80G -- swift rlhf ...   does it fit, is it sane
-  grpo-doctor attach                              why a job on this host does not move
-  grpo-doctor report grpo-doctor-out/20261121-100000
+  grpo-doctor run                                   the bundled trainer's demo, recorded
+  grpo-doctor run -- bash train.sh                  your own job, recorded
+  grpo-doctor check --gpus 8xA100-80G -- train.sh   does it fit, is it set up well
+  grpo-doctor attach                                why a job on this host does not move
+  grpo-doctor report                                the report of the newest run
   grpo-doctor report trace.json --json
-  grpo-doctor rule GD004                          what a finding means
+  grpo-doctor rule GD004                            what a finding means
   grpo-doctor whatif trace.json --set offload.optimizer=false
   grpo-doctor compare before/trace.json after/trace.json
-  grpo-doctor selftest                            does all that work on this machine
+  grpo-doctor selftest                              does all of this work on this machine
 
-`grpo-doctor COMMAND --help` says more.
+`grpo-doctor help COMMAND` says more.
 """
 
 
@@ -37,28 +37,31 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """Prints one line and exits with 2."""
-        self.exit(2, f"{self.prog}: {message}{self._nearest(message)}\n{self._more()}")
+        self.exit(2, f"{self.prog}: {message}{self._nearest(message)}\nTry: {self.prog} --help\n")
+
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        if action.choices is not None and value not in action.choices:
+            known = [str(choice) for choice in action.choices]
+            names = ", ".join(known)
+            raise argparse.ArgumentError(
+                action, f"{value!r} is none of {names}{_did_you_mean(str(value), known)}"
+            )
 
     def _nearest(self, message: str) -> str:
-        command = message.removeprefix("argument COMMAND: invalid choice: '").partition("'")[0]
-        if command != message:
-            names = [module.NAME for module in COMMANDS]
-            closest = difflib.get_close_matches(command, names, n=1)
-            return f". Did you mean {closest[0]}?" if closest else ""
         if not message.startswith("unrecognized arguments: "):
             return ""
         arguments = message.removeprefix("unrecognized arguments: ")
         unknown = arguments.split()[0].partition("=")[0]
         options = [option for action in self._actions for option in action.option_strings]
-        close = difflib.get_close_matches(unknown, options, n=1)
-        if close:
-            return f". Did you mean {close[0]}?"
-        if self.prog.endswith(" run"):
-            return f". The job's own arguments stand after `--`: {self.prog} -- {arguments}"
-        return ""
+        close = _did_you_mean(unknown, options)
+        if close or not self.prog.endswith(" run"):
+            return close
+        return f". Put the job's own arguments after `--`: {self.prog} -- {arguments}"
 
-    def _more(self) -> str:
-        return f"Try: {self.prog} --help\n"
+
+def _did_you_mean(word: str, known: Sequence[str]) -> str:
+    close = difflib.get_close_matches(word, known, n=1)
+    return f". Did you mean {close[0]}?" if close else ""
 
 
 def make_parser() -> argparse.ArgumentParser:
@@ -69,7 +72,8 @@ def make_parser() -> argparse.ArgumentParser:
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--version", action="version", version=f"grpo-doctor {__version__}")
+    version = f"grpo-doctor {__version__}"
+    parser.add_argument("-V", "--version", action="version", version=version)
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
     for command in COMMANDS:
         sub = commands.add_parser(

@@ -19,14 +19,18 @@ NAME = "report"
 SUMMARY = "turn a recording into one offline HTML report, a terminal digest, or JSON"
 DESCRIPTION = """\
 Turns a recording into a report: where the step time went, what is wrong, and the flags that fix it.
-RECORDING is a run directory, also of a run that still goes on or was killed, or a trace.json[.gz];
-or what a job left without grpo-doctor: a console log of verl or OpenRLHF, ms-swift's logging.jsonl,
-trainer_state.json, a trace of the PyTorch profiler or of AReaL, or a folder of one per rank. What
-such a file can't tell is said in the report.
+RECORDING is a run directory, also of a run that still goes on or was killed, or a trace.json[.gz].
+Without it the newest run in grpo-doctor-out is taken.
+
+It also reads what a job left without grpo-doctor: console logs of verl (`step:12 - ...`), OpenRLHF
+(`Global step 12: {...}`), TRL and ms-swift (`{'loss': ..., 'reward': ...}`), logging.jsonl,
+trainer_state.json, traces of the PyTorch profiler and of AReaL, one file or a folder of one per
+rank. The report names what such a file leaves out.
 """
 EPILOG = """\
 examples:
-  grpo-doctor report grpo-doctor-out/20261121-100000     writes report.html into it
+  grpo-doctor report                                   the newest run, report.html into its folder
+  grpo-doctor report grpo-doctor-out/20261121-100000   this one
   grpo-doctor report trace.json -o /tmp/report.html
   grpo-doctor report trace.json --format text          for the terminal
   grpo-doctor report trace.json --json | jq .findings  for programs
@@ -46,7 +50,11 @@ _FORMATS = ("html", "text", "json", "markdown", "github", "prometheus", "otlp-js
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declares the command's arguments."""
     parser.add_argument(
-        "recording", metavar="RECORDING", type=given_path, help="a run directory or a trace"
+        "recording",
+        metavar="RECORDING",
+        type=given_path,
+        nargs="?",
+        help="a run directory or a trace; default: the newest run in grpo-doctor-out",
     )
     parser.add_argument(
         "-o", "--output", metavar="FILE", help="where to write; - for standard output"
@@ -65,8 +73,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def execute(options: argparse.Namespace) -> int:
     """Reads, analyses, renders, writes; returns the exit code."""
     if options.json and options.format not in (None, "json"):
-        raise UsageError("--json and --format say different things; give one of them.")
+        raise UsageError("--json and --format contradict each other; give one of them.")
     form = "json" if options.json else options.format or "html"
+    options.recording = options.recording or _newest_run()
     if options.output is not None:
         check_output(options.output, options.recording, options.recording / "trace.json")
 
@@ -95,6 +104,18 @@ def execute(options: argparse.Namespace) -> int:
     if output != STDOUT:
         say(f"wrote {output}")
     return exit_code_of(options, document)
+
+
+def _newest_run() -> Path:
+    from grpo_doctor_probes.rundir import RUN_JSON  # noqa: PLC0415
+    from grpo_doctor_probes.supervisor.runfile import DEFAULT_PARENT  # noqa: PLC0415
+
+    runs = list(Path(DEFAULT_PARENT).glob(f"*/{RUN_JSON}"))
+    if not runs:
+        raise UsageError(f"{DEFAULT_PARENT}/ has no run; give a run directory or a trace.json.")
+    newest = max(runs, key=lambda path: path.stat().st_mtime).parent
+    say(f"the newest run: {newest}")
+    return newest
 
 
 def _keep_trace(recording: Path, trace: Trace) -> None:

@@ -27,24 +27,27 @@ DESCRIPTION = """\
 Runs a training job and records it: phases of every rank, GPU and host samples, metrics. When it
 ends, also by a crash or Ctrl-C, the trace and the report are in the run directory.
 
-What stands after `--` decides: nothing, or flags (--model ... --max_steps ...) go to the bundled
-trainer, started through torchrun; anything else is a command of yours, started as it is. Jobs of
-ms-swift, TRL, verl and OpenRLHF get phases, steps and settings too, with no edit to them.
+With nothing, or only flags (--model, --max_steps), after `--`, the bundled trainer is run through
+torchrun; anything else is a command of yours, started as it is. Jobs of ms-swift, TRL, verl and
+OpenRLHF get phases, steps and settings too, with no edit to them.
 """
 EPILOG = """\
 examples:
-  grpo-doctor run                                        a tiny model learns sums, 2 ranks, no GPU
-  grpo-doctor run -- --model Qwen/Qwen2.5-0.5B --dataset data.jsonl --deepspeed zero2
-  grpo-doctor run --nproc 8 -- --model ... --train_type lora
-  grpo-doctor run -o /data/run1 -- swift rlhf --rlhf_type grpo ...
-  grpo-doctor run --on-hang stop -- swift rlhf ...       end it when it is stuck, say why, exit 3
-  grpo-doctor run --join /data/run1 -- trl vllm-serve --model ...   a rollout server of that run
-  grpo-doctor run --hang-after 300 -- swift rlhf ...     a phase of 5 minutes is suspicious here
-  grpo-doctor run -- --help                              the bundled trainer's flags
+  grpo-doctor run                                   a tiny model learns sums, 2 ranks, no GPU
+  grpo-doctor run -- --model Qwen/Qwen2.5-0.5B --dataset data.jsonl --per_device_train_batch_size 8
+  grpo-doctor run --nproc 8 -- --model Qwen/Qwen2.5-0.5B --dataset data.jsonl --train_type lora
+  grpo-doctor run -- bash train.sh                  your own command or launch script
+  grpo-doctor run -o runs/1 -- torchrun --nproc_per_node 8 train.py
+  grpo-doctor run --on-hang stop -- bash train.sh   end it when it is stuck, say why, exit 3
+  grpo-doctor run --join runs/1 -- trl vllm-serve --model Qwen/Qwen2.5-0.5B
+                                                    a rollout server of that run
+  grpo-doctor run --hang-after 300 -- bash train.sh
+                                                    a phase of 5 minutes is suspicious here
+  grpo-doctor run -- --help                         the bundled trainer's flags
 
-A watchdog looks for ranks that do not move: what takes much longer than this run's own phases of
-that name is looked at as by `grpo-doctor attach`. Only if it is stuck, the guilty rank and the
-reason are printed and the evidence is kept in RUN/hangs.
+A watchdog inspects a rank, as `grpo-doctor attach` does, when a phase takes much longer than this
+run's other phases of that name. Only if the job is stuck, it prints the rank that is responsible
+and the reason, and keeps the evidence in RUN/hangs.
 
 The exit code is the job's own. 3: it was stuck and --on-hang stop ended it. 127: the job could not
 be started. 4: the job ended well but the report could not be written; the recording is kept.
@@ -121,8 +124,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--no-check",
         action="store_true",
-        help="do not say beforehand that the launch does not fit or would end at its start; it is "
-        "started in any case",
+        help="skip the check before the start (the job is started whatever it finds)",
     )
     parser.add_argument("--no-live", action="store_true", help="no live line while the job runs")
     parser.add_argument("--no-report", action="store_true", help="only record; report later")
@@ -182,16 +184,16 @@ def _check(options: argparse.Namespace, arguments: Sequence[str]) -> None:
         raise UsageError(f"--hz {options.hz:g}: give a rate from 0.01 to 100 samples a second.")
     if options.nproc is not None and arguments and not arguments[0].startswith("-"):
         raise UsageError(
-            "--nproc is for the bundled trainer; tell your own launcher how many ranks to start, "
+            "--nproc is for the bundled trainer; pass the number of ranks to your own launcher, "
             f"for example `torchrun --nproc_per_node {options.nproc}`."
         )
     if options.log_metrics and (options.no_hooks or not arguments or arguments[0].startswith("-")):
         raise UsageError(
-            "--log-metrics adds to what a Trainer of your own command logs: give a command after "
-            "`--`, and leave --no-hooks away."
+            "--log-metrics needs a command of a Trainer of your own after `--`, "
+            "and cannot be combined with --no-hooks."
         )
     if options.torch_profile and options.no_hooks:
-        raise UsageError("--torch-profile needs the steps that --no-hooks leaves unseen.")
+        raise UsageError("--torch-profile needs the hooks: it cannot go with --no-hooks.")
     if options.hang_after is not None and not 1 <= options.hang_after < math.inf:
         raise UsageError(f"--hang-after {options.hang_after:g}: give at least 1 second.")
     if options.max_mb is not None and options.max_mb < 1:
@@ -202,7 +204,7 @@ def _check_join(options: argparse.Namespace, arguments: Sequence[str]) -> None:
     if not arguments or arguments[0].startswith("-"):
         raise UsageError("--join: give the command of the server after `--`.")
     if options.output is not None:
-        raise UsageError("--join and -o: a server that joins a run records into that run's folder.")
+        raise UsageError("--join takes no -o: the server records into the run's own folder.")
     options.no_watchdog = options.no_live = True
 
 

@@ -21,15 +21,7 @@ from grpo_doctor.trace.model import Trace
 from grpo_doctor_probes.rundir import RANKS, RUN_JSON, TRACE_JSON
 
 _OURS = b'"grpoDoctor"'
-ACCEPTED = (
-    "`report` reads a run directory or a trace.json of `grpo-doctor run`, and of other programs: "
-    "console logs of verl, OpenRLHF, TRL and ms-swift, ms-swift's logging.jsonl, a "
-    "trainer_state.json, traces of the PyTorch profiler and of AReaL (a file or a folder of them)."
-)
-_NO_STEP = (
-    "no line of a step: neither verl's `step:12 - ...`, nor OpenRLHF's `Global step 12: {...}`, "
-    "nor a row `{'loss': ..., 'reward': ...}` of TRL or ms-swift"
-)
+_READS = "`grpo-doctor report --help` lists the files it reads"
 
 
 class Importer(Protocol):
@@ -77,11 +69,11 @@ def _load_file(path: Path) -> Trace:
             if importer.recognises(path, head):
                 return importer.load(path)
         if is_log(head):
-            raise TraceError(f"{path} holds {_NO_STEP}. {ACCEPTED}")
+            raise TraceError(f"{path} holds no step of a training run; {_READS}.")
     try:
         return recordings.load(path)
     except TraceError as problem:
-        raise TraceError(f"{problem} {ACCEPTED}") from problem
+        raise TraceError(f"{problem} {_READS}.") from problem
 
 
 def _recorded_by_us(folder: Path) -> bool:

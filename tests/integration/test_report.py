@@ -164,5 +164,5 @@ def test_a_folder_that_cannot_be_written_to(report: Report, trace: Path, tmp_pat
     done = report(str(trace), "-o", str(blocker / "report.html"))
     assert done.returncode == 4
     assert "can't write" in done.stderr
-    assert "choose another place" in done.stderr
+    assert "Choose another place" in done.stderr
     assert report(str(trace), "-o", "-").stdout.startswith("<!doctype html>")

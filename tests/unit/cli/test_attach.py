@@ -217,7 +217,7 @@ def test_ctrl_c_after_the_looks(
     monkeypatch.setattr("grpo_doctor.hang.diagnose.diagnose_scene", interrupted)
     assert main(["attach"]) == 130
     output = capsys.readouterr().err
-    assert output.endswith("the job was looked at and is as it was.\n")
+    assert output.endswith("the job was not modified.\n")
     assert "not touched" not in output
 
 

@@ -24,7 +24,7 @@ def test_ctrl_c_after_something_was_agreed_to(
     plays(job(), verdict=diagnosis(undo=(Undo("continue", 4_701, "", "Continue?"),)))
     monkeypatch.setattr("grpo_doctor.hang.confirm.carry_out", carry_out)
     assert main(["attach", "--confirm", "--yes"]) == 130
-    assert "may have been done" in capsys.readouterr().err
+    assert "may have been made" in capsys.readouterr().err
 
 
 def carried_out(monkeypatch: pytest.MonkeyPatch, *, moved: bool) -> list[Undo]:

@@ -28,10 +28,12 @@ def test_a_file_is_replaced_whole_and_private(tmp_path: Path) -> None:
 def test_a_folder_that_cannot_be_written_to_is_named(tmp_path: Path) -> None:
     blocker = tmp_path / "file"
     blocker.write_text("in the way")
-    with pytest.raises(OutputError, match=r"can't write .*report\.html.*another place"):
+    with pytest.raises(OutputError, match=r"can't write .*report\.html.*Choose another place"):
         write_bytes(b"x", str(blocker / "report.html"))
     with pytest.raises(OutputError):
         write_bytes(b"x", str(tmp_path))
+    with pytest.raises(OutputError, match=r"the folder .*gone does not exist. Create it"):
+        write_bytes(b"x", str(tmp_path / "gone" / "report.html"))
     assert blocker.read_text() == "in the way"
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -31,6 +32,22 @@ def test_a_page_lies_beside_the_recording_unless_told_otherwise(
     second = trace.with_name("other.html")
     assert main(["report", str(trace), "-o", str(second)]) == 0
     assert second.read_bytes() == page.read_bytes()
+
+
+def test_without_a_recording_the_newest_run_is_taken(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(["report"]) == 2
+    assert "grpo-doctor-out/ has no run; give a run directory" in capfd.readouterr().err
+    for name, ended_s in (("b", 200), ("a", 300), ("c", 100)):
+        folder = Path("grpo-doctor-out", name)
+        folder.mkdir(parents=True)
+        write_trace(run().build(), folder / "trace.json")
+        (folder / "run.json").write_text("{}")
+        os.utime(folder / "run.json", (ended_s, ended_s))
+    assert main(["report", "--json"]) == 0
+    assert "the newest run: grpo-doctor-out/a" in capfd.readouterr().err
 
 
 def test_names_of_pages(tmp_path: Path) -> None:
@@ -67,7 +84,7 @@ def test_text_into_a_file_is_never_coloured(trace: Path, monkeypatch: pytest.Mon
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["--json", "--format", "text"], "say different things"),
+        (["--json", "--format", "text"], "contradict each other"),
         (["--", "python"], "no arguments after `--`"),
     ],
 )

@@ -29,7 +29,7 @@ def test_nonsense_for_profiled_steps_is_refused(
 
 def test_profiled_steps_need_hooks(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["run", "--torch-profile", "3", "--no-hooks", "--", "true"]) == 2
-    assert "--torch-profile needs the steps" in capsys.readouterr().err
+    assert "--torch-profile needs the hooks" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -37,7 +37,7 @@ def test_profiled_steps_need_hooks(capsys: pytest.CaptureFixture[str]) -> None:
     [
         (["--join", "run"], "give the command of the server"),
         (["--join", "run", "--", "--model", "m"], "give the command of the server"),
-        (["--join", "run", "-o", "other", "--", "true"], "--join and -o"),
+        (["--join", "run", "-o", "other", "--", "true"], "--join takes no -o"),
         (["--join", "notes", "--", "true"], "is not a run directory"),
     ],
 )
@@ -64,10 +64,10 @@ def test_a_join_that_makes_no_sense_is_refused(
         (["--hz", "0.009", "--", "true"], "give a rate from 0.01 to 100"),
         (["--hz", "100.1", "--", "true"], "give a rate from 0.01 to 100"),
         (["--hang-after", "0.9", "--", "true"], "give at least 1 second"),
-        (["--nproc", "2", "--", "true"], "tell your own launcher how many ranks to start"),
-        (["--log-metrics"], "give a command after `--`"),
-        (["--log-metrics", "--", "--max_steps", "3"], "give a command after `--`"),
-        (["--log-metrics", "--no-hooks", "--", "true"], "leave --no-hooks away"),
+        (["--nproc", "2", "--", "true"], "pass the number of ranks to your own launcher"),
+        (["--log-metrics"], "needs a command of a Trainer of your own after `--`"),
+        (["--log-metrics", "--", "--max_steps", "3"], "a Trainer of your own after `--`"),
+        (["--log-metrics", "--no-hooks", "--", "true"], "cannot be combined with --no-hooks"),
     ],
 )
 def test_what_makes_no_sense_is_refused_before_anything_is_made(

@@ -36,9 +36,9 @@ def test_a_file_of_ours_is_ours(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "words"),
     [
-        ("hello\n", "holds no line of a step: .* console logs of verl"),
-        ('{"a": 1}', "console logs of verl"),
-        ("", "console logs of verl"),
+        ("hello\n", "x.log holds no step of a training run; .*report --help"),
+        ('{"a": 1}', "report --help` lists the files"),
+        ("", "report --help` lists the files"),
     ],
 )
 def test_what_nobody_reads_is_told_with_what_is_read(

@@ -67,7 +67,7 @@ def test_a_line_that_is_cut_off_loses_what_was_cut(tmp_path: Path) -> None:
 
 
 def test_a_log_without_steps_is_refused_and_what_is_read_is_said(tmp_path: Path) -> None:
-    with pytest.raises(TraceError, match=r"holds no line of a step: .* console logs of verl"):
+    with pytest.raises(TraceError, match="holds no step of a training run"):
         loaded(tmp_path, "Traceback (most recent call last):", "RuntimeError: no GPU")
 
 
