@@ -79,7 +79,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         choices=SEVERITIES,
         help="end with 6 where a flaw is this grave or graver",
     )
-    parser.add_argument("--json", action="store_true", help="as JSON (schema 1)")
+    parser.add_argument("--json", action="store_true", help="as JSON (schema 2)")
     parser.add_argument("--format", choices=_FORMATS, default="text", help="text by default")
 
 

@@ -51,12 +51,18 @@ class MemoryCheck:
 
     def __init__(self, launch: Launch, request: Request, unknown: str | None) -> None:
         self.launch = launch
+        from grpo_doctor.memory.domain import not_modelled  # noqa: PLC0415
+
         self.ledger: Ledger | None = None
         self.reason: str | None = None
         self.assumptions: tuple[str, ...] = ()
+        self.not_modelled = not_modelled(launch)
         gpus = request.gpus
+        if self.not_modelled is not None:
+            self.reason = f"memory not modelled: {self.not_modelled}"
+            return
         if unknown is not None or gpus is None or not gpus.card_bytes:
-            unknown = unknown or "say the GPUs, as in --gpus 8xA100-80G"
+            unknown = unknown or "pass the GPUs, such as --gpus 8xA100-80G"
             self.reason = f"memory not estimated: {unknown}"
             return
         try:
@@ -74,7 +80,9 @@ class MemoryCheck:
     @property
     def state(self) -> str:
         """The verdict on memory alone."""
-        return "unknown" if self.ledger is None else self.ledger.state
+        if self.ledger is None:
+            return "unknown" if self.not_modelled is None else "not-modelled"
+        return self.ledger.state
 
     @property
     def part(self) -> parts.Memory | None:
@@ -84,7 +92,6 @@ class MemoryCheck:
         pools = [*self.ledger.pools, *((self.ledger.host,) if self.ledger.host else ())]
         return parts.Memory(
             state=self.ledger.state,
-            probability=round(self.ledger.probability, 3),
             worst=self.ledger.worst.role,
             pools=[_pool(pool) for pool in pools],
         )
@@ -162,7 +169,6 @@ class MemoryCheck:
                 for edit in change.edits
             ],
             saved_bytes=change.saved_bytes,
-            probability=round(change.ledger.probability, 3),
         )
 
 
@@ -195,9 +201,8 @@ def _pool(pool: Pool) -> parts.PoolMemory:
     return parts.PoolMemory(
         role=pool.role,
         state=pool.state,
-        probability=round(pool.probability, 3),
         capacity_bytes=pool.capacity_bytes,
-        peak_phase=pool.peak.name,
+        peak_phase=pool.decisive.name,
         peak_rank=pool.peak_rank,
         refusals=list(pool.refusals),
         phases=[

@@ -37,11 +37,11 @@ def _text(document: CheckDocument) -> Iterator[str]:
         yield from _pool(pool)
     if document.fix is not None:
         yield ""
-        yield f"To make it fit ({document.fix.probability:.0%} sure):"
+        yield "To make it fit:"
         yield from _settings(document.fix)
     elif document.relief:
         yield ""
-        yield "Nothing that is known here makes it fit on these GPUs; what saves most:"
+        yield "No known setting makes this fit on these GPUs. Largest savings:"
         for change in document.relief:
             yield from _settings(change)
     if document.room:

@@ -5,12 +5,14 @@ from __future__ import annotations
 import resource
 import shutil
 from collections.abc import Sequence
+from dataclasses import astuple
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from grpo_doctor.cli.check_memory import MemoryCheck, Request
 from grpo_doctor.errors import GrpoDoctorError
 from grpo_doctor.launches import Launch
+from grpo_doctor.launches.domain import EVERY_COMMAND, unread
 from grpo_doctor.launches.judge import Judged, judge
 from grpo_doctor.launches.model import Source
 from grpo_doctor.launches.rule import Flaw
@@ -20,17 +22,20 @@ from grpo_doctor_reports.schema import check as parts
 if TYPE_CHECKING:
     from grpo_doctor.memory import ModelShape, Pool
 
+_GIB = 2**30
+_SOME_RANK = ("the first pipeline stage", "the last card")
 _SHM = "/dev/shm"  # noqa: S108 - it is measured, not written to
 
 
 def check(launch: Launch, request: Request) -> parts.CheckDocument:
     """The document on a launch."""
     view, flaws, memory = _judged(launch, request)
-    end = _end(flaws)
-    first = end is not None and end.first
+    verdict, headline = _verdict(launch, flaws, memory)
+    first = any(judged.flaw.first for judged in flaws)
+    known = verdict not in ("not-modelled", "unknown")
     return parts.CheckDocument(
-        verdict="invalid" if end is not None else memory.state,
-        headline=_headline(flaws, memory),
+        verdict=verdict,
+        headline=headline,
         launch=_launch(launch, view.processes_per_node),
         companions=[_launch(companion, None) for companion in launch.companions],
         gpus=str(request.gpus) if request.gpus else None,
@@ -39,7 +44,7 @@ def check(launch: Launch, request: Request) -> parts.CheckDocument:
         not_estimated=memory.reason,
         fix=None if first else memory.fix,
         relief=[] if first else memory.relief,
-        room=memory.room if end is None else [],
+        room=memory.room if known and verdict != "invalid" else [],
         solved=memory.solved(request.solve) if request.solve else None,
         assumptions=[*launch.assumptions, *memory.assumptions],
     )
@@ -48,43 +53,76 @@ def check(launch: Launch, request: Request) -> parts.CheckDocument:
 def first_line(launch: Launch, request: Request) -> tuple[str, str]:
     """The verdict and the headline alone, without looking for what to change."""
     _, flaws, memory = _judged(launch, request)
-    return "invalid" if _end(flaws) else memory.state, _headline(flaws, memory)
+    return _verdict(launch, flaws, memory)
 
 
 def _judged(launch: Launch, request: Request) -> tuple[View, tuple[Judged, ...], MemoryCheck]:
     shape, unknown = _shape(launch)
     view = View(launch, _host(launch, request), _facts(shape) if shape else None)
+    missing = unread(launch)
+    unknown = missing.text if missing is not None else unknown
     return view, judge(view), MemoryCheck(launch, request, unknown)
 
 
-def _end(flaws: Sequence[Judged]) -> Flaw | None:
-    """The flaw that ends the job or makes the rest pointless, if any."""
-    return next((judged.flaw for judged in flaws if judged.flaw.ends or judged.flaw.first), None)
-
-
-def _headline(flaws: Sequence[Judged], memory: MemoryCheck) -> str:
-    """Yes or no, and the one thing that decides."""
-    first = next((judged.flaw for judged in flaws), None)
-    if first is not None and first.first:
-        return first.headline
-    if first is not None and first.ends:
-        return f"No: {first.headline}"
+def _verdict(launch: Launch, flaws: Sequence[Judged], memory: MemoryCheck) -> tuple[str, str]:
+    """One word, and a sentence with the one thing that decides."""
+    outside = EVERY_COMMAND.outside(launch, "check")
+    if outside is not None:
+        return "not-modelled", f"Not modelled: {outside}"
+    first = flaws[0].flaw if flaws else None
+    if first is not None and (first.ends or first.first):
+        return "invalid", f"No: {first.headline}" if first.ends else _sentence(first.headline)
+    missing = unread(launch)
+    if missing is not None:
+        return "unknown", f"Unknown: {missing.text}. {_sentence(missing.fix)}"
+    if memory.not_modelled is not None:
+        return "not-modelled", f"Not modelled: {memory.not_modelled}"
     if memory.ledger is None:
-        return f"{'Flaws, none fatal' if flaws else 'No flaw found'}; {memory.reason}"
-    return _fits(memory.ledger.worst)
+        return "unknown", f"{_notes(flaws)}; {memory.reason}"
+    return memory.state, _fits(memory.ledger.worst, _unverified(flaws))
 
 
-def _fits(worst: Pool) -> str:
-    peak, of = worst.peak.bytes / 2**30, worst.capacity_bytes / 2**30
-    role = f", {worst.role}" if worst.role != worst.peak.name else ""
-    peak_words = f"{peak:.1f} of {of:.1f} GiB in {worst.peak.name}{role}"
+def _sentence(text: str) -> str:
+    return text[:1].upper() + text[1:]
+
+
+def _unverified(flaws: Sequence[Judged]) -> Flaw | None:
+    return next((judged.flaw for judged in flaws if judged.flaw.unverified), None)
+
+
+def _notes(flaws: Sequence[Judged]) -> str:
+    """`OK to start, with 1 warning and 2 notes`."""
+    warnings = sum(judged.flaw.severity in ("high", "medium") for judged in flaws)
+    counts = [
+        f"{count} {word}{'s' if count > 1 else ''}"
+        for count, word in ((warnings, "warning"), (len(flaws) - warnings, "note"))
+        if count
+    ]
+    return f"OK to start, with {' and '.join(counts)}" if counts else "No problem found"
+
+
+def _fits(worst: Pool, unverified: Flaw | None) -> str:
+    """Whether it fits, by which side of the capacity the interval is on."""
     if worst.refusals:
         return f"No: out of memory at the start: {worst.refusals[0]}"
+    phase, of = worst.decisive, worst.capacity_bytes
+    low, middle, high = (size / _GIB for size in astuple(phase.interval))
+    each = {"host": "per host", "rollout": "per GPU of the rollout server"}.get(
+        worst.role, "per GPU"
+    )
+    rank = f", on {worst.peak_rank}" if worst.peak_rank in _SOME_RANK else ""
+    peak = (
+        f"peak {middle:.1f} GiB ({low:.1f} to {high:.1f}) of {of / _GIB:.1f} GiB {each}, "
+        f"in the {phase.name} phase{rank}"
+    )
     if worst.state == "oom":
-        return f"No: out of memory: {peak_words}, {worst.peak_rank}"
+        return f"No: out of memory: {peak}"
     if worst.state == "tight":
-        return f"Perhaps: {peak_words}; {worst.probability:.0%} sure that it fits"
-    return f"Yes: it fits: {peak_words}; {worst.probability:.0%} sure"
+        likely = "it likely fits" if phase.bytes <= of else "it may not fit"
+        return f"Perhaps: {likely}: {peak}"
+    if unverified is not None:
+        return f"Fits in memory, not verified: {unverified.headline}; {peak}"
+    return f"Yes: it fits: {peak}"
 
 
 # -- the machine and the model

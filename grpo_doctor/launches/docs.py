@@ -15,10 +15,10 @@ _TOP = """\
 
 <!-- Made by `python -m grpo_doctor.launches.docs`; edit `grpo_doctor/launches/` instead. -->
 
-`grpo-doctor check -- LAUNCH` says whether a launch fits into memory and is sane, before anything is
-started: `grpo-doctor check --gpus 8xA100-80G -- swift rlhf --rlhf_type grpo ...`. The first line
-says yes or no; then the largest moment of each phase beside the card, what to change in the
-framework's own flags, what is wrong, and what was assumed because nobody said it.
+`grpo-doctor check -- LAUNCH` says whether a launch fits in memory and can start, before anything is
+started: `grpo-doctor check --gpus 8xA100-80G -- swift rlhf --rlhf_type grpo ...`. The first line is
+the verdict. Then come the peak of each phase, what to change in the framework's own flags, what is
+wrong, and what was assumed because the launch does not set it.
 
 Nothing is started, imported or fetched. Files that the launch names are read where they are.
 
@@ -60,12 +60,26 @@ what is installed, else the newest that takes all the options that were given.
 - `--json` prints the [document](schemas/check.json); `--format github` a line for each flaw that
   points to the line of the script, `--format sarif` the same for code scanning.
 - `--solve train.micro_batch` adds the largest value of a setting that still fits.
-- It ends with 0 where the launch fits, or where memory could not be estimated and nothing is
-  wrong; 9 where it does not fit or would not start; 2 for wrong usage; 6 where
-  `--fail-on SEVERITY` applies.
-- `grpo-doctor run` says the first line where it is a no, and starts the job in any case;
-  `--no-check` leaves it out. After one recorded step `report` puts what was foretold of memory
-  beside what was measured: [memory.md](memory.md#after-one-recorded-step).
+- `grpo-doctor run` prints the first line if it is a no, and starts the job in any case;
+  `--no-check` leaves it out. After one recorded step `report` compares the estimate with what was
+  measured: [memory.md](memory.md#after-one-recorded-step).
+
+| first line | `verdict` | exit code | when |
+|---|---|---|---|
+| Yes | `fits` | 0 | the whole interval of the estimate is below the memory of the GPU |
+| Perhaps | `tight` | 0 | the memory of the GPU is inside the interval |
+| No | `oom` | 9 | the whole interval is above it |
+| No | `invalid` | 9 | the job ends at its start, or cannot do its work |
+| Not modelled | `not-modelled` | 0 | another kind of training, framework or engine: no numbers |
+| Unknown | `unknown` | 0 | a file that holds settings was not read, or no memory estimate |
+
+Wrong usage ends with 2, and `--fail-on SEVERITY` with 6. No line has a percentage: on new launches
+the interval holds about half of the measurements, so no table stands behind one.
+
+Each rule and the memory model declare the frameworks and kinds of training that they know
+(`DOMAIN` in their files). The memory model knows GRPO and what differs from it in the loss alone:
+DAPO, GSPO, Dr. GRPO, REINFORCE++, RLOO of ms-swift, verl and OpenRLHF. SFT, DPO, KTO, PPO, GKD,
+reward models, TRL's RLOO, critics and reward models on the GPUs are not modelled.
 
 ## Options of each version
 

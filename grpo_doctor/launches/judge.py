@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from grpo_doctor.launches.domain import unread
 from grpo_doctor.launches.model import Launch, Problem
 from grpo_doctor.launches.rule import Flaw
 from grpo_doctor.launches.rules import load
@@ -46,6 +47,8 @@ def _order(judged: Judged) -> tuple[bool, bool, bool, int, str]:
 
 
 def _rules(view: View, command: str) -> Iterator[Judged]:
+    if unread(view.launch) is not None:
+        return
     for rule in load():
         flaw = rule.check(view)
         if flaw is not None:

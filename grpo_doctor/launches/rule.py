@@ -5,9 +5,53 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from grpo_doctor.launches.domain import (
+    EVERY_COMMAND,
+    LIKE_TRL,
+    MEGATRON,
+    NOT_OPENRLHF,
+    OPENRLHF,
+    PLAIN_LIKE_TRL,
+    PLAIN_SWIFT,
+    PLAIN_SWIFT_AND_TRL,
+    PLAIN_VERL,
+    SAMPLED,
+    SAMPLES,
+    SWIFT,
+    SWIFT_AND_TRL,
+    SWIFT_MEGATRON,
+    TRAINS,
+    VERL,
+    Domain,
+)
 from grpo_doctor.launches.model import Source
-from grpo_doctor.launches.view import View
+from grpo_doctor.launches.view import View, divisors
 from grpo_doctor_reports.severity import Severity
+
+__all__ = [
+    "EVERY_COMMAND",
+    "LIKE_TRL",
+    "MEGATRON",
+    "NOT_OPENRLHF",
+    "OPENRLHF",
+    "PLAIN_LIKE_TRL",
+    "PLAIN_SWIFT",
+    "PLAIN_SWIFT_AND_TRL",
+    "PLAIN_VERL",
+    "SAMPLED",
+    "SAMPLES",
+    "SWIFT",
+    "SWIFT_AND_TRL",
+    "SWIFT_MEGATRON",
+    "TRAINS",
+    "VERL",
+    "Domain",
+    "Flaw",
+    "Rule",
+    "View",
+    "divisors",
+    "fatal_flaw",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,7 +59,8 @@ class Flaw:
     """Something wrong with a launch.
 
     `ends` says that the job refuses to start or dies of it, and `first` that nothing else matters
-    before this is mended. `fixes` are in the words of the framework.
+    before this is fixed. `unverified` says that it can only be checked on the machine of the run.
+    `fixes` are in the words of the framework.
     """
 
     severity: Severity
@@ -25,6 +70,7 @@ class Flaw:
     source: Source | None = None
     ends: bool = False
     first: bool = False
+    unverified: bool = False
 
 
 def fatal_flaw(
@@ -45,5 +91,9 @@ class Rule:
     id: str
     slug: str
     text: str
-    check: Callable[[View], Flaw | None]
-    """What is wrong with the launch, if anything is."""
+    domain: Domain
+    find: Callable[[View], Flaw | None]
+
+    def check(self, view: View) -> Flaw | None:
+        """What is wrong with the launch; nothing where the rule does not know its kind."""
+        return self.find(view) if self.domain.holds(view.launch) else None

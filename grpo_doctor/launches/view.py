@@ -12,9 +12,6 @@ from grpo_doctor.knobs.model import Version, version_of
 from grpo_doctor.launches.model import Launch, Source
 from grpo_doctor.launches.processes import ONE_EACH
 
-GRPO_LIKE = ("trl", "ms-swift", "bundled")
-"""They count a rollout in completions per process, as TRL does."""
-
 
 @dataclass(frozen=True, slots=True)
 class Host:

@@ -9,11 +9,13 @@ from typing import Any
 from grpo_doctor.errors import UsageError
 from grpo_doctor.memory.edits import SOLVABLE, UTILIZATION, Edit, apply, relieving, spending
 from grpo_doctor.memory.estimate import ledger_of
-from grpo_doctor.memory.ledger import FITS, Ledger
+from grpo_doctor.memory.ledger import Ledger
 from grpo_doctor.memory.setup import Setup
 
 _MOST_CHANGES = 5
 _BEAM = 12
+_NOTICEABLE = 0.01
+"""Of the card: a smaller change of the peak is no advice, because the peak is elsewhere."""
 Allowed = Callable[[Edit], bool]
 """Whether the framework at hand has the knob and takes the value."""
 
@@ -95,7 +97,7 @@ def relief(
         _change(setup, (edit,), server, before) for edit in relieving(setup) if allowed(edit)
     ]
     return sorted(
-        (change for change in changes if change.saved_bytes > 0),
+        (change for change in changes if change.saved_bytes > _NOTICEABLE * setup.card_bytes),
         key=lambda change: -change.saved_bytes,
     )
 
@@ -106,11 +108,12 @@ def room(setup: Setup, server: Setup | None = None, allowed: Allowed = _everythi
     if not _fits(before):
         return []
     changes = [_change(setup, (edit,), server, before) for edit in spending(setup) if allowed(edit)]
-    return [change for change in changes if _fits(change.ledger)]
+    least = _NOTICEABLE * setup.card_bytes
+    return [c for c in changes if abs(c.saved_bytes) > least and _fits(c.ledger)]
 
 
 def _fits(ledger: Ledger) -> bool:
-    return ledger.probability >= FITS
+    return ledger.state == "fits"
 
 
 def _applied(setup: Setup, edits: Sequence[Edit]) -> Setup:

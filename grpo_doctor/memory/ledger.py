@@ -8,12 +8,10 @@ from statistics import NormalDist
 from typing import Literal
 
 State = Literal["fits", "tight", "oom", "invalid"]
+_WORST_FIRST: tuple[State, ...] = ("invalid", "oom", "tight", "fits")
 _NORMAL = NormalDist()
-FITS, TIGHT = 0.9, 0.6
-"""Probabilities from which on a launch `fits`, and is `tight`."""
-_SUREST = 0.97
-"""Of 48 recorded jobs that would fit one ran out of memory for what no launch shows: with
-everything offloaded it did so too. (1 + 0.5) / (48 + 1) is 3%."""
+FITS = 0.9
+"""How likely a single change must be to fit. Only compared: no table says how often it is right."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +32,7 @@ class Component:
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """80% of launches lie between `low` and `high`."""
+    """From the least with which a phase runs to what it takes on a card with room."""
 
     low: int
     middle: int
@@ -68,9 +66,9 @@ class Phase:
 
     @property
     def interval(self) -> Interval:
-        """Where the sum lies in four of five launches."""
+        """The range of the sum; entries err by their spread."""
         reach = math.exp(_NORMAL.inv_cdf(0.9) * self.spread)
-        return Interval(round(self.bytes / reach), self.bytes, round(self.bytes * reach))
+        return Interval(round(self.needed_bytes / reach), self.bytes, round(self.bytes * reach))
 
     def probability_within(self, capacity_bytes: int) -> float:
         """How likely the phase needs no more than `capacity_bytes`."""
@@ -97,19 +95,31 @@ class Pool:
         return max(self.phases, key=lambda phase: phase.bytes)
 
     @property
+    def decisive(self) -> Phase:
+        """The phase that the verdict is about: one that cannot fit, else the one that may not."""
+        return max(
+            self.phases,
+            key=lambda phase: (
+                phase.interval.low > self.capacity_bytes,
+                phase.interval.high > self.capacity_bytes,
+                phase.bytes,
+            ),
+        )
+
+    @property
     def probability(self) -> float:
-        """How likely every phase fits, and nothing that the launch does not show is in the way."""
-        within = (phase.probability_within(self.capacity_bytes) for phase in self.phases)
-        return min(_SUREST, *within)
+        """How likely every phase fits, if entries err as their spreads say."""
+        return min(phase.probability_within(self.capacity_bytes) for phase in self.phases)
 
     @property
     def state(self) -> State:
-        """What is said of the pool in one word."""
+        """`fits` and `oom` only where the whole interval is on that side of the capacity."""
         if self.refusals:
             return "invalid"
-        if self.probability >= FITS:
-            return "fits"
-        return "tight" if self.probability >= TIGHT else "oom"
+        interval = self.decisive.interval
+        if interval.low > self.capacity_bytes:
+            return "oom"
+        return "fits" if interval.high <= self.capacity_bytes else "tight"
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,9 +132,9 @@ class Ledger:
 
     @property
     def worst(self) -> Pool:
-        """The pool that decides: refusals first, then the least likely to fit."""
+        """The pool that decides: the worst state, then the least likely to fit."""
         pools = (*self.pools, self.host) if self.host else self.pools
-        return min(pools, key=lambda pool: (not pool.refusals, pool.probability))
+        return min(pools, key=lambda pool: (_WORST_FIRST.index(pool.state), pool.probability))
 
     @property
     def state(self) -> State:

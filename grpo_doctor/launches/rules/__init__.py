@@ -20,4 +20,6 @@ def load() -> tuple[Rule, ...]:
 def _rule(name: str) -> Rule:
     module = importlib.import_module(f"{__name__}.{name}")
     number, _, slug = name.partition("_")
-    return Rule(number.upper(), slug.replace("_", "-"), module.__doc__ or "", module.check)
+    return Rule(
+        number.upper(), slug.replace("_", "-"), module.__doc__ or "", module.DOMAIN, module.check
+    )

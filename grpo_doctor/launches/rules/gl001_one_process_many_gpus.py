@@ -8,16 +8,16 @@ to start. Lowering the batch does not mend that.
 
 from __future__ import annotations
 
-from grpo_doctor.launches.rule import Flaw
-from grpo_doctor.launches.view import View
+from grpo_doctor.launches.rule import LIKE_TRL, Flaw, View
 
+DOMAIN = LIKE_TRL
 _WORDS = {2: "two", 3: "three", 4: "four", 5: "five", 6: "six", 7: "seven", 8: "eight"}
 
 
 def check(view: View) -> Flaw | None:
     """One process, several visible GPUs, and something that divides work among processes."""
     cards = view.cards
-    if not view.is_framework("ms-swift", "trl", "bundled") or cards is None or cards < 2:
+    if cards is None or cards < 2:
         return None
     if view.processes != 1:
         return _unsaid(view, cards) if _is_unsaid(view) else None

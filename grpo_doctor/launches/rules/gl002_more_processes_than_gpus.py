@@ -6,14 +6,15 @@ end with `invalid device ordinal`, and the others wait for them until their time
 
 from __future__ import annotations
 
-from grpo_doctor.launches.rule import Flaw, fatal_flaw
-from grpo_doctor.launches.view import View
+from grpo_doctor.launches.rule import SAMPLES, Flaw, View, fatal_flaw
+
+DOMAIN = SAMPLES
 
 
 def check(view: View) -> Flaw | None:
     """Processes on a host against the GPUs that it shows them."""
     per_node, cards = view.launch.processes_per_node, view.cards
-    if view.launch.role != "train" or cards is None or per_node <= cards:
+    if cards is None or per_node <= cards:
         return None
     return fatal_flaw(
         headline=f"{per_node} processes on {cards} GPU{'s' * (cards != 1)}",

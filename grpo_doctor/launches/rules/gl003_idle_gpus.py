@@ -7,14 +7,15 @@ of ms-swift before 3.5 takes a GPU that no process trains on.
 
 from __future__ import annotations
 
-from grpo_doctor.launches.rule import Flaw
-from grpo_doctor.launches.view import View
+from grpo_doctor.launches.rule import SAMPLES, Flaw, View
+
+DOMAIN = SAMPLES
 
 
 def check(view: View) -> Flaw | None:
     """Several processes, fewer than there are GPUs for them."""
     cards, started = view.cards, view.processes_per_node
-    if view.launch.role != "train" or cards is None or started is None:
+    if cards is None or started is None:
         return None
     if (
         started <= 1

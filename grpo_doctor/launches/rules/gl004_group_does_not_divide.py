@@ -8,9 +8,9 @@ gradient accumulation did not count.
 
 from __future__ import annotations
 
-from grpo_doctor.launches.rule import Flaw, fatal_flaw
-from grpo_doctor.launches.view import GRPO_LIKE, View, divisors
+from grpo_doctor.launches.rule import PLAIN_LIKE_TRL, Flaw, View, divisors, fatal_flaw
 
+DOMAIN = PLAIN_LIKE_TRL
 _COUNTED_SINCE = {"trl": "0.17.0", "ms-swift": "3.3.0", "bundled": "0.1.0"}
 
 
@@ -21,8 +21,6 @@ def check(view: View) -> Flaw | None:
         view.integer("train.micro_batch"),
         view.processes,
     )
-    if not view.is_framework(*GRPO_LIKE) or view.launch.backend or view.launch.algorithm != "grpo":
-        return None
     if not group or not micro or not ranks:
         return None
     if view.launch.framework == "bundled" and view.launch.model is None:

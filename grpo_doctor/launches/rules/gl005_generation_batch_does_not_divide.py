@@ -7,8 +7,9 @@ steps_per_generation are both given.
 
 from __future__ import annotations
 
-from grpo_doctor.launches.rule import Flaw, fatal_flaw
-from grpo_doctor.launches.view import View
+from grpo_doctor.launches.rule import SWIFT_AND_TRL, Flaw, View, fatal_flaw
+
+DOMAIN = SWIFT_AND_TRL
 
 
 def check(view: View) -> Flaw | None:
@@ -17,7 +18,7 @@ def check(view: View) -> Flaw | None:
         view.launch.settings.get("rollout.completions"),
         view.integer("train.micro_batch"),
     )
-    if not view.is_framework("trl", "ms-swift") or not batch:
+    if not batch:
         return None
     if view.sets("rollout.steps_per_generation"):
         return fatal_flaw(

@@ -7,14 +7,15 @@ default is one.
 
 from __future__ import annotations
 
-from grpo_doctor.launches.rule import Flaw
-from grpo_doctor.launches.view import View
+from grpo_doctor.launches.rule import TRAINS, Flaw, View
+
+DOMAIN = TRAINS
 
 
 def check(view: View) -> Flaw | None:
     """The number of generations, where the algorithm needs a group."""
     group = view.integer("rollout.num_generations")
-    if view.launch.role != "train" or group is None or group > 1:
+    if group is None or group > 1:
         return None
     if any(key.startswith("teacher_model") for key in view.launch.options):
         return None  # distillation learns from the teacher, not from a group

@@ -6,8 +6,9 @@ groups, else the framework refuses to start, though training alone would run.
 
 from __future__ import annotations
 
-from grpo_doctor.launches.rule import Flaw, fatal_flaw
-from grpo_doctor.launches.view import View
+from grpo_doctor.launches.rule import PLAIN_SWIFT_AND_TRL, Flaw, View, fatal_flaw
+
+DOMAIN = PLAIN_SWIFT_AND_TRL
 
 
 def check(view: View) -> Flaw | None:
@@ -15,11 +16,11 @@ def check(view: View) -> Flaw | None:
     strategy = view.launch.options.get("eval_strategy", "no")
     group = view.integer("rollout.num_generations")
     batch, ranks = view.integer("eval.micro_batch"), view.processes
-    if not view.is_framework("trl", "ms-swift") or strategy in ("no", None):
+    if strategy in ("no", None):
         return None
     if view.launch.framework == "ms-swift" and view.at_least("3.5.0"):
         return None
-    if "num_generations_eval" in view.launch.options or view.launch.backend:
+    if "num_generations_eval" in view.launch.options:
         return None
     if not group or not batch or not ranks or batch * ranks % group == 0:
         return None

@@ -6,9 +6,9 @@ divide it.
 
 from __future__ import annotations
 
-from grpo_doctor.launches.rule import Flaw, fatal_flaw
-from grpo_doctor.launches.view import View
+from grpo_doctor.launches.rule import PLAIN_VERL, Flaw, View, fatal_flaw
 
+DOMAIN = PLAIN_VERL
 _MOST = 4096  # prompts more that are tried
 
 
@@ -16,9 +16,9 @@ def check(view: View) -> Flaw | None:
     """Completions of a step over GPUs."""
     prompts, group = view.integer("rollout.prompts"), view.integer("rollout.num_generations")
     ranks = view.processes
-    if not view.is_framework("verl") or not prompts or not group or not ranks:
+    if not prompts or not group or not ranks:
         return None
-    if view.launch.backend or view.value("train.dynamic_batch") or prompts * group % ranks == 0:
+    if view.value("train.dynamic_batch") or prompts * group % ranks == 0:
         return None
     valid = [
         prompts + more

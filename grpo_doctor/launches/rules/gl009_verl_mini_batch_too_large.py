@@ -6,14 +6,15 @@ train_batch_size.
 
 from __future__ import annotations
 
-from grpo_doctor.launches.rule import Flaw, fatal_flaw
-from grpo_doctor.launches.view import View
+from grpo_doctor.launches.rule import VERL, Flaw, View, fatal_flaw
+
+DOMAIN = VERL
 
 
 def check(view: View) -> Flaw | None:
     """ppo_mini_batch_size against train_batch_size, both in prompts."""
     mini, batch = view.integer("train.prompts_per_step"), view.integer("rollout.prompts")
-    if not view.is_framework("verl") or not mini or not batch or mini <= batch:
+    if not mini or not batch or mini <= batch:
         return None
     return fatal_flaw(
         headline=f"a mini batch of {mini} prompts out of a batch of {batch}",

@@ -8,15 +8,16 @@ as well.
 
 from __future__ import annotations
 
-from grpo_doctor.launches.rule import Flaw, fatal_flaw
-from grpo_doctor.launches.view import View
+from grpo_doctor.launches.rule import PLAIN_VERL, Flaw, View, fatal_flaw
+
+DOMAIN = PLAIN_VERL
 
 
 def check(view: View) -> Flaw | None:
     """The mini batch of one rank, against its micro batch."""
     mini, group = view.integer("train.prompts_per_step"), view.integer("rollout.num_generations")
     ranks = view.processes
-    if not view.is_framework("verl") or view.launch.backend or not mini or not group or not ranks:
+    if not mini or not group or not ranks:
         return None
     ranks = max(1, ranks // view.degree("parallel.context"))
     share, micro = mini * group // ranks, view.integer("train.micro_batch")

@@ -6,9 +6,9 @@ refuses to start without: its configuration has no default for either.
 
 from __future__ import annotations
 
-from grpo_doctor.launches.rule import Flaw, fatal_flaw
-from grpo_doctor.launches.view import View
+from grpo_doctor.launches.rule import VERL, Flaw, View, fatal_flaw
 
+DOMAIN = VERL
 _KEYS = (
     ("actor_rollout_ref.actor.ppo_micro_batch_size", "the actor"),
     ("actor_rollout_ref.rollout.log_prob_micro_batch_size", "the rollout's log-probs"),
@@ -17,7 +17,7 @@ _KEYS = (
 
 def check(view: View) -> Flaw | None:
     """Both micro batches, in either spelling."""
-    if not view.is_framework("verl") or view.value("train.dynamic_batch"):
+    if view.value("train.dynamic_batch"):
         return None
     if not view.launch.subcommand.endswith("main_ppo"):
         return None

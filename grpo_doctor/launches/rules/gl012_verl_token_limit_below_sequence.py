@@ -7,14 +7,15 @@ verl ends with an assertion on the first one that is.
 
 from __future__ import annotations
 
-from grpo_doctor.launches.rule import Flaw, fatal_flaw
-from grpo_doctor.launches.view import View
+from grpo_doctor.launches.rule import VERL, Flaw, View, fatal_flaw
+
+DOMAIN = VERL
 
 
 def check(view: View) -> Flaw | None:
     """Tokens of a micro batch against the longest sequence."""
     limit, length = view.integer("train.max_tokens_per_gpu"), view.length
-    if not view.is_framework("verl") or not view.value("train.dynamic_batch"):
+    if not view.value("train.dynamic_batch"):
         return None
     room = (limit or 0) * view.degree("parallel.context")
     if not limit or not length or length <= room:

@@ -7,15 +7,16 @@ every rank.
 
 from __future__ import annotations
 
-from grpo_doctor.launches.rule import Flaw, fatal_flaw
-from grpo_doctor.launches.view import View
+from grpo_doctor.launches.rule import OPENRLHF, Flaw, View, fatal_flaw
+
+DOMAIN = OPENRLHF
 
 
 def check(view: View) -> Flaw | None:
     """train batch over micro batch and ranks."""
     batch, micro = view.integer("train.completions_per_step"), view.integer("train.micro_batch")
     ranks = view.processes
-    if not view.is_framework("openrlhf") or not batch or not micro or not ranks:
+    if not batch or not micro or not ranks:
         return None
     if view.value("train.dynamic_batch"):
         return None

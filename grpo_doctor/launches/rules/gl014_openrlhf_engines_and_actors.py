@@ -6,8 +6,9 @@ parallelism must be the actors' GPUs; it refuses to start otherwise.
 
 from __future__ import annotations
 
-from grpo_doctor.launches.rule import Flaw, fatal_flaw
-from grpo_doctor.launches.view import View, divisors
+from grpo_doctor.launches.rule import OPENRLHF, Flaw, View, divisors, fatal_flaw
+
+DOMAIN = OPENRLHF
 
 
 def check(view: View) -> Flaw | None:
@@ -16,7 +17,7 @@ def check(view: View) -> Flaw | None:
         view.integer("vllm.data_parallel_size"),
         view.integer("vllm.tensor_parallel_size"),
     )
-    if not view.is_framework("openrlhf") or not view.colocated or view.value("rollout.async"):
+    if not view.colocated or view.value("rollout.async"):
         return None
     if not engines or not tensor or not view.processes or engines * tensor == view.processes:
         return None

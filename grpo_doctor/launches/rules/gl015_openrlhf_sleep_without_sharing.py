@@ -6,13 +6,14 @@ own: there is nobody to make room for. With asynchronous training vLLM's sleep i
 
 from __future__ import annotations
 
-from grpo_doctor.launches.rule import Flaw, fatal_flaw
-from grpo_doctor.launches.view import View
+from grpo_doctor.launches.rule import OPENRLHF, Flaw, View, fatal_flaw
+
+DOMAIN = OPENRLHF
 
 
 def check(view: View) -> Flaw | None:
     """vLLM's sleep, where engines do not share, or rollouts overlap training."""
-    if not view.is_framework("openrlhf") or not view.launch.settings.get("vllm.sleep_level"):
+    if not view.launch.settings.get("vllm.sleep_level"):
         return None
     if view.value("rollout.async"):
         return fatal_flaw(

@@ -6,13 +6,14 @@ multiple of that, and the experts must divide among their ranks.
 
 from __future__ import annotations
 
-from grpo_doctor.launches.rule import Flaw, fatal_flaw
-from grpo_doctor.launches.view import View, divisors
+from grpo_doctor.launches.rule import MEGATRON, Flaw, View, divisors, fatal_flaw
+
+DOMAIN = MEGATRON
 
 
 def check(view: View) -> Flaw | None:
     """GPUs over a copy's GPUs; experts over their ranks."""
-    if view.launch.backend != "megatron" or view.launch.role != "train" or not view.processes:
+    if not view.processes:
         return None
     copy = view.degree("parallel.tensor", "parallel.pipeline", "parallel.context")
     if view.processes % copy:

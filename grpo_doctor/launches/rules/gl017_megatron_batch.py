@@ -5,15 +5,14 @@ The global batch is micro batch x data-parallel ranks x a whole number of accumu
 
 from __future__ import annotations
 
-from grpo_doctor.launches.rule import Flaw, fatal_flaw
-from grpo_doctor.launches.view import View
+from grpo_doctor.launches.rule import SWIFT_MEGATRON, Flaw, View, fatal_flaw
+
+DOMAIN = SWIFT_MEGATRON
 
 
 def check(view: View) -> Flaw | None:
     """global_batch_size over micro batch and data-parallel ranks."""
     batch, micro = view.integer("train.completions_per_step"), view.integer("train.micro_batch")
-    if view.launch.backend != "megatron" or view.launch.framework != "ms-swift":
-        return None
     if not batch or not micro or not view.processes:
         return None
     copy = view.degree("parallel.tensor", "parallel.pipeline", "parallel.context")

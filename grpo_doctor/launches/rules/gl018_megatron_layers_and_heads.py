@@ -6,14 +6,15 @@ own; each tensor rank takes the same number of attention heads.
 
 from __future__ import annotations
 
-from grpo_doctor.launches.rule import Flaw, fatal_flaw
-from grpo_doctor.launches.view import View, divisors
+from grpo_doctor.launches.rule import MEGATRON, Flaw, View, divisors, fatal_flaw
+
+DOMAIN = MEGATRON
 
 
 def check(view: View) -> Flaw | None:
     """Layers over stages, heads over tensor ranks."""
     model = view.model
-    if view.launch.backend != "megatron" or model is None:
+    if model is None:
         return None
     tensor, pipeline = view.degree("parallel.tensor"), view.degree("parallel.pipeline")
     if model.heads % tensor:

@@ -6,8 +6,9 @@ parallelism that does not divide them. Qwen2.5-7B has 28 heads: 1, 2, 4, 7 go, 8
 
 from __future__ import annotations
 
-from grpo_doctor.launches.rule import Flaw, fatal_flaw
-from grpo_doctor.launches.view import View, divisors
+from grpo_doctor.launches.rule import EVERY_COMMAND, Flaw, View, divisors, fatal_flaw
+
+DOMAIN = EVERY_COMMAND
 
 
 def check(view: View) -> Flaw | None:

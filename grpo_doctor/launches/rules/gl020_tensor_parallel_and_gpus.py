@@ -6,8 +6,9 @@ divide the number of training processes; a server must not need more GPUs than i
 
 from __future__ import annotations
 
-from grpo_doctor.launches.rule import Flaw, fatal_flaw
-from grpo_doctor.launches.view import View, divisors
+from grpo_doctor.launches.rule import EVERY_COMMAND, Flaw, View, divisors, fatal_flaw
+
+DOMAIN = EVERY_COMMAND
 
 
 def check(view: View) -> Flaw | None:

@@ -6,8 +6,9 @@ end without an end token, count as truncated and get no reward.
 
 from __future__ import annotations
 
-from grpo_doctor.launches.rule import Flaw
-from grpo_doctor.launches.view import View
+from grpo_doctor.launches.rule import NOT_OPENRLHF, Flaw, View
+
+DOMAIN = NOT_OPENRLHF
 
 
 def check(view: View) -> Flaw | None:
@@ -16,7 +17,7 @@ def check(view: View) -> Flaw | None:
     server = view.launch.server
     if server is not None and server.sets("vllm.max_model_len"):
         room = int(server.value("vllm.max_model_len"))
-    if view.launch.role != "train" or not room or view.launch.framework == "openrlhf":
+    if not room:
         return None
     length, completion = view.length, view.completion
     if completion and completion >= room:

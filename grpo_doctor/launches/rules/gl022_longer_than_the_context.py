@@ -6,8 +6,9 @@ max_model_len above that; beyond it text is noise.
 
 from __future__ import annotations
 
-from grpo_doctor.launches.rule import Flaw
-from grpo_doctor.launches.view import View
+from grpo_doctor.launches.rule import EVERY_COMMAND, Flaw, View
+
+DOMAIN = EVERY_COMMAND
 
 
 def check(view: View) -> Flaw | None:

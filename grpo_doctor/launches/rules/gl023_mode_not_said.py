@@ -5,17 +5,18 @@ Since 3.12 ms-swift has no default for --vllm_mode and refuses to start with --u
 
 from __future__ import annotations
 
-from grpo_doctor.launches.rule import Flaw, fatal_flaw
-from grpo_doctor.launches.view import View
+from dataclasses import replace
+
+from grpo_doctor.launches.rule import SWIFT, Flaw, View, fatal_flaw
+
+DOMAIN = replace(SWIFT, trainings=("grpo", "gkd"))
 
 
 def check(view: View) -> Flaw | None:
     """use_vllm without a mode."""
-    if not view.is_framework("ms-swift") or not view.at_least("3.12.0"):
+    if not view.at_least("3.12.0"):
         return None
     if not view.launch.settings.get("vllm.use") or "vllm_mode" in view.launch.options:
-        return None
-    if view.launch.algorithm not in ("grpo", "gkd"):
         return None
     return fatal_flaw(
         headline="--use_vllm needs --vllm_mode",

@@ -7,13 +7,14 @@ vllm-serve`. Without an address ms-swift refuses to start; TRL waits for its tim
 
 from __future__ import annotations
 
-from grpo_doctor.launches.rule import Flaw
-from grpo_doctor.launches.view import View
+from grpo_doctor.launches.rule import SWIFT_AND_TRL, Flaw, View
+
+DOMAIN = SWIFT_AND_TRL
 
 
 def check(view: View) -> Flaw | None:
     """Server mode without an address and without a server among the commands."""
-    if not view.is_framework("ms-swift", "trl") or not view.value("vllm.use"):
+    if not view.value("vllm.use"):
         return None
     if view.value("vllm.mode") != "server" or view.launch.server is not None:
         return None

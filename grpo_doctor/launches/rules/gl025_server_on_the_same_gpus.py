@@ -7,14 +7,15 @@ weights are sent.
 
 from __future__ import annotations
 
-from grpo_doctor.launches.rule import Flaw, fatal_flaw
-from grpo_doctor.launches.view import View
+from grpo_doctor.launches.rule import TRAINS, Flaw, View, fatal_flaw
+
+DOMAIN = TRAINS
 
 
 def check(view: View) -> Flaw | None:
     """GPUs that both commands of a run see."""
     server = view.launch.server
-    if view.launch.role != "train" or server is None or view.host.server_cards is not None:
+    if server is None or view.host.server_cards is not None:
         return None
     if view.nodes > 1:
         return None  # the server may have a host of its own

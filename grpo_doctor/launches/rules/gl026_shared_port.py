@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from grpo_doctor.launches.rule import Flaw, fatal_flaw
-from grpo_doctor.launches.view import View
+from grpo_doctor.launches.rule import EVERY_COMMAND, Flaw, View, fatal_flaw
+
+DOMAIN = EVERY_COMMAND
 
 
 def check(view: View) -> Flaw | None:

@@ -6,14 +6,15 @@ ends with a connection error.
 
 from __future__ import annotations
 
-from grpo_doctor.launches.rule import Flaw, fatal_flaw
-from grpo_doctor.launches.view import View
+from grpo_doctor.launches.rule import TRAINS, Flaw, View, fatal_flaw
+
+DOMAIN = TRAINS
 
 
 def check(view: View) -> Flaw | None:
     """The port on both sides."""
     server = view.launch.server
-    if view.launch.role != "train" or server is None or view.value("vllm.mode") != "server":
+    if server is None or view.value("vllm.mode") != "server":
         return None
     theirs, ours = server.value("vllm.server_port"), view.value("vllm.server_port")
     if "vllm_server_base_url" in view.launch.options or not theirs or not ours or theirs == ours:

@@ -7,14 +7,15 @@ fine.
 
 from __future__ import annotations
 
-from grpo_doctor.launches.rule import Flaw
-from grpo_doctor.launches.view import View
+from grpo_doctor.launches.rule import TRAINS, Flaw, View
+
+DOMAIN = TRAINS
 
 
 def check(view: View) -> Flaw | None:
     """The models' names, as far as they are comparable."""
     server = view.launch.server
-    if view.launch.role != "train" or server is None or not server.model or not view.launch.model:
+    if server is None or not server.model or not view.launch.model:
         return None
     theirs, ours = (
         str(name).rstrip("/").rpartition("/")[2] for name in (server.model, view.launch.model)

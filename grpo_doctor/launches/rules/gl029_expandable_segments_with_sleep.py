@@ -7,9 +7,9 @@ vLLM 0.32 itself switch the setting off around the rollout.
 
 from __future__ import annotations
 
-from grpo_doctor.launches.rule import Flaw, fatal_flaw
-from grpo_doctor.launches.view import View
+from grpo_doctor.launches.rule import SAMPLED, Domain, Flaw, View, fatal_flaw
 
+DOMAIN = Domain(("bundled", "ms-swift", "trl", "openrlhf"), SAMPLED)
 _SWITCHES_IT_OFF = (0, 32, 0)  # the oldest vLLM that was seen to do so; some before may
 
 
@@ -17,7 +17,7 @@ def check(view: View) -> Flaw | None:
     """The allocator's setting where the engine shares the process."""
     names = ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF")
     set_names = [n for n in names if "expandable_segments:true" in _environment(view, n)]
-    if not set_names or not view.colocated or not view.sleeps or view.launch.framework == "verl":
+    if not set_names or not view.colocated or not view.sleeps:
         return None
     if view.launch.framework == "ms-swift" and view.at_least("3.9.0"):
         return None

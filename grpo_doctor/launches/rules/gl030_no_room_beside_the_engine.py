@@ -6,18 +6,18 @@ is left must hold the trainer: with 0.9, the default, a tenth of the card.
 
 from __future__ import annotations
 
-from grpo_doctor.launches.rule import Flaw
-from grpo_doctor.launches.view import View
+from grpo_doctor.launches.rule import SAMPLED, Domain, Flaw, View
 
+DOMAIN = Domain(("ms-swift", "trl", "openrlhf"), SAMPLED)
 _MOST_WITHOUT_SLEEP = 0.8  # what is left of 80 GB holds a 7B with LoRA, and little else
 
 
 def check(view: View) -> Flaw | None:
     """The engine's share, where it never sleeps."""
     share = view.value("vllm.gpu_memory_utilization")
-    if view.launch.role != "train" or not view.colocated or view.sleeps or not share:
+    if not view.colocated or view.sleeps or not share:
         return None
-    if view.launch.framework in ("verl", "bundled") or share <= _MOST_WITHOUT_SLEEP:
+    if share <= _MOST_WITHOUT_SLEEP:
         return None
     origin = "" if view.sets("vllm.gpu_memory_utilization") else ", this framework's default"
     return Flaw(

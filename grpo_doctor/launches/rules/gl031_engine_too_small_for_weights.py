@@ -6,9 +6,9 @@ weights alone do not fit, vLLM ends with `No available memory for the cache bloc
 
 from __future__ import annotations
 
-from grpo_doctor.launches.rule import Flaw, fatal_flaw
-from grpo_doctor.launches.view import View, divisors
+from grpo_doctor.launches.rule import EVERY_COMMAND, Flaw, View, divisors, fatal_flaw
 
+DOMAIN = EVERY_COMMAND
 _BYTES = 2  # of a weight in bfloat16
 _LEAST_BESIDE = 1.15  # working memory, graphs and a cache for a few sequences
 

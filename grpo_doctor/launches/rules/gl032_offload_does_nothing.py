@@ -7,16 +7,16 @@ optimizer is on the host already.
 
 from __future__ import annotations
 
-from grpo_doctor.launches.rule import Flaw
-from grpo_doctor.launches.view import View
+from grpo_doctor.launches.rule import Domain, Flaw, View
 
+DOMAIN = Domain(("ms-swift", "bundled"))
 _KNOBS = ("offload.model", "offload.optimizer")
 
 
 def check(view: View) -> Flaw | None:
     """Each offload flag that is on, against what it acts on."""
     on = [knob for knob in _KNOBS if view.launch.settings.get(knob)]
-    if not view.is_framework("ms-swift", "bundled") or not on:
+    if not on:
         return None
     if not view.value("vllm.use"):
         why = "they act while vLLM rolls out, and it is not used"

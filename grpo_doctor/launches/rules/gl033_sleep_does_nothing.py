@@ -6,13 +6,14 @@ a server and with asynchronous rollouts; TRL's vllm_enable_sleep_mode acts in co
 
 from __future__ import annotations
 
-from grpo_doctor.launches.rule import Flaw
-from grpo_doctor.launches.view import View
+from grpo_doctor.launches.rule import SWIFT_AND_TRL, Flaw, View
+
+DOMAIN = SWIFT_AND_TRL
 
 
 def check(view: View) -> Flaw | None:
     """Sleep asked for where the engine is elsewhere."""
-    if not view.is_framework("ms-swift", "trl") or not view.launch.settings.get("vllm.sleep_level"):
+    if not view.launch.settings.get("vllm.sleep_level"):
         return None
     if view.colocated and not view.value("rollout.async"):
         return None

@@ -6,8 +6,9 @@ takes the section and does nothing with it: the whole model stays on each card.
 
 from __future__ import annotations
 
-from grpo_doctor.launches.rule import Flaw
-from grpo_doctor.launches.view import View
+from grpo_doctor.launches.rule import SAMPLES, Flaw, View
+
+DOMAIN = SAMPLES
 
 
 def check(view: View) -> Flaw | None:

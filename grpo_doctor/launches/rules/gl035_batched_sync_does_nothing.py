@@ -6,8 +6,9 @@ gather the whole model at once. Without ZeRO-3 every rank has the whole model an
 
 from __future__ import annotations
 
-from grpo_doctor.launches.rule import Flaw
-from grpo_doctor.launches.view import View
+from grpo_doctor.launches.rule import PLAIN_SWIFT, Flaw, View
+
+DOMAIN = PLAIN_SWIFT
 
 
 def check(view: View) -> Flaw | None:
@@ -16,7 +17,7 @@ def check(view: View) -> Flaw | None:
         return None
     if view.value("deepspeed.stage") == 3 or view.value("parallel.strategy"):
         return None
-    if view.launch.backend or str(view.value("deepspeed.preset")).endswith(".json"):
+    if str(view.value("deepspeed.preset")).endswith(".json"):
         return None
     return Flaw(
         severity="info",

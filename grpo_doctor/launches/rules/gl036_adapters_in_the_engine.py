@@ -6,13 +6,14 @@ adapters up to max_lora_rank and refuses larger ones; in full training there are
 
 from __future__ import annotations
 
-from grpo_doctor.launches.rule import Flaw, fatal_flaw
-from grpo_doctor.launches.view import View
+from grpo_doctor.launches.rule import TRAINS, Flaw, View, fatal_flaw
+
+DOMAIN = TRAINS
 
 
 def check(view: View) -> Flaw | None:
     """enable_lora against what is trained and its rank."""
-    if view.launch.role != "train" or not view.launch.settings.get("vllm.enable_lora"):
+    if not view.launch.settings.get("vllm.enable_lora"):
         return None
     if view.value("train.type") == "full":
         return fatal_flaw(

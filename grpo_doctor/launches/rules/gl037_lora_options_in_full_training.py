@@ -6,16 +6,16 @@ that takes several times the memory.
 
 from __future__ import annotations
 
-from grpo_doctor.launches.rule import Flaw
-from grpo_doctor.launches.view import View
+from grpo_doctor.launches.rule import SAMPLES, Flaw, View
 
+DOMAIN = SAMPLES
 _KNOBS = ("train.lora_rank", "train.lora_alpha", "train.lora_targets")
 
 
 def check(view: View) -> Flaw | None:
     """LoRA's options where the type is full, by the launch or by default."""
     ignored = [knob for knob in _KNOBS if view.launch.settings.get(knob)]
-    if not ignored or view.launch.role != "train" or view.value("train.type") != "full":
+    if not ignored or view.value("train.type") != "full":
         return None
     explicit = view.sets("train.type")
     return Flaw(

@@ -6,14 +6,15 @@ said of it, or of keeping it in step, does nothing.
 
 from __future__ import annotations
 
-from grpo_doctor.launches.rule import Flaw
-from grpo_doctor.launches.view import GRPO_LIKE, View
+from grpo_doctor.launches.rule import LIKE_TRL, Flaw, View
+
+DOMAIN = LIKE_TRL
 
 
 def check(view: View) -> Flaw | None:
     """Options of the reference model with beta 0."""
     ignored = [k for k in ("model.reference", "sync.ref_model") if view.launch.settings.get(k)]
-    if not ignored or not view.is_framework(*GRPO_LIKE) or view.value("train.beta") != 0:
+    if not ignored or view.value("train.beta") != 0:
         return None
     return Flaw(
         severity="low",

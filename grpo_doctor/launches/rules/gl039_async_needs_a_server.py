@@ -6,13 +6,14 @@ async_generate without a server.
 
 from __future__ import annotations
 
-from grpo_doctor.launches.rule import Flaw, fatal_flaw
-from grpo_doctor.launches.view import View
+from grpo_doctor.launches.rule import SWIFT, Flaw, View, fatal_flaw
+
+DOMAIN = SWIFT
 
 
 def check(view: View) -> Flaw | None:
     """async_generate with a colocated engine."""
-    if not view.is_framework("ms-swift") or not view.launch.settings.get("rollout.async"):
+    if not view.launch.settings.get("rollout.async"):
         return None
     if view.value("vllm.mode") == "server" or view.engine_has_own_card:
         return None

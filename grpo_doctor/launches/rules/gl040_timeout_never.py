@@ -6,9 +6,9 @@ names it. ms-swift's default is 18,000,000 seconds, 208 days: a hang stays silen
 
 from __future__ import annotations
 
-from grpo_doctor.launches.rule import Flaw
-from grpo_doctor.launches.view import View
+from grpo_doctor.launches.rule import SAMPLES, Flaw, View
 
+DOMAIN = SAMPLES
 _DAY_S = 86_400
 _SHORTEST_S = 300  # a checkpoint of 70B on a network disk takes that long, and others wait for it
 
@@ -16,7 +16,7 @@ _SHORTEST_S = 300  # a checkpoint of 70B on a network disk takes that long, and 
 def check(view: View) -> Flaw | None:
     """The collectives' timeout, against a day and five minutes."""
     seconds = view.integer("run.collective_timeout_s")
-    if view.launch.role != "train" or seconds is None or view.processes == 1:
+    if seconds is None or view.processes == 1:
         return None
     if seconds >= _DAY_S:
         explicit = view.sets("run.collective_timeout_s")

@@ -5,8 +5,9 @@ Mixed precision computes in one of the two; transformers refuses both.
 
 from __future__ import annotations
 
-from grpo_doctor.launches.rule import Flaw, fatal_flaw
-from grpo_doctor.launches.view import View
+from grpo_doctor.launches.rule import SAMPLES, Flaw, View, fatal_flaw
+
+DOMAIN = SAMPLES
 
 
 def check(view: View) -> Flaw | None:

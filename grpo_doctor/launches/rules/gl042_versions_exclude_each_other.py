@@ -8,9 +8,9 @@ vLLM above 0.31; verl 0.9.1 with a vLLM other than 0.24.
 from __future__ import annotations
 
 from grpo_doctor.knobs.model import Version, version_of
-from grpo_doctor.launches.rule import Flaw, fatal_flaw
-from grpo_doctor.launches.view import View
+from grpo_doctor.launches.rule import EVERY_COMMAND, Flaw, View, fatal_flaw
 
+DOMAIN = EVERY_COMMAND
 # framework, its versions from and before, package, versions of it that work: from, before.
 _PAIRS = (
     ("ms-swift", "4.6.0", "9", "trl", "0.26.0", "1.0.0"),

@@ -7,16 +7,16 @@ an error.
 
 from __future__ import annotations
 
-from grpo_doctor.launches.rule import Flaw
-from grpo_doctor.launches.view import View
+from grpo_doctor.launches.rule import SAMPLES, Flaw, View
 
+DOMAIN = SAMPLES
 _DEFAULT_PIXELS = 12_845_056  # Qwen2-VL's and Qwen2.5-VL's processors
 
 
 def check(view: View) -> Flaw | None:
     """Tokens of the largest image against the longest prompt, or the engine's length."""
     per_token = view.model.pixels_per_token if view.model else None
-    if view.launch.role != "train" or not per_token:
+    if not per_token:
         return None
     limit = view.integer("data.max_pixels")
     tokens = (limit or _DEFAULT_PIXELS) // per_token

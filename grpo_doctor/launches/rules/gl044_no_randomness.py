@@ -6,14 +6,13 @@ advantage is 0: nothing is learned.
 
 from __future__ import annotations
 
-from grpo_doctor.launches.rule import Flaw
-from grpo_doctor.launches.view import View
+from grpo_doctor.launches.rule import SAMPLES, Flaw, View
+
+DOMAIN = SAMPLES
 
 
 def check(view: View) -> Flaw | None:
     """Sampling that can give one completion only."""
-    if view.launch.role != "train":
-        return None
     temperature, top_k = view.value("rollout.temperature"), view.value("rollout.top_k")
     if temperature != 0 and top_k != 1:
         return None

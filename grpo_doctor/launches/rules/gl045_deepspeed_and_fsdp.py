@@ -6,14 +6,15 @@ transformers refuses the pair.
 
 from __future__ import annotations
 
-from grpo_doctor.launches.rule import Flaw, fatal_flaw
-from grpo_doctor.launches.view import View
+from grpo_doctor.launches.rule import PLAIN_SWIFT_AND_TRL, Flaw, View, fatal_flaw
+
+DOMAIN = PLAIN_SWIFT_AND_TRL
 
 
 def check(view: View) -> Flaw | None:
     """A stage of ZeRO beside FSDP."""
     strategy = str(view.value("parallel.strategy") or "")
-    if not view.is_framework("trl", "ms-swift") or not strategy or view.launch.backend:
+    if not strategy:
         return None
     stage = view.value("deepspeed.stage")
     if stage is None and not view.sets("deepspeed.preset"):

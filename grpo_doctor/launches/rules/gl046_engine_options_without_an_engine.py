@@ -6,9 +6,9 @@ read by nobody: mostly use_vllm was forgotten.
 
 from __future__ import annotations
 
-from grpo_doctor.launches.rule import Flaw
-from grpo_doctor.launches.view import GRPO_LIKE, View
+from grpo_doctor.launches.rule import PLAIN_LIKE_TRL, Flaw, View
 
+DOMAIN = PLAIN_LIKE_TRL
 _KNOBS = (
     "vllm.gpu_memory_utilization",
     "vllm.tensor_parallel_size",
@@ -20,12 +20,7 @@ _KNOBS = (
 def check(view: View) -> Flaw | None:
     """vllm_... options where vLLM is off."""
     ignored = [knob for knob in _KNOBS if view.sets(knob)]
-    if (
-        not view.is_framework(*GRPO_LIKE)
-        or view.launch.backend
-        or view.value("vllm.use")
-        or not ignored
-    ):
+    if view.value("vllm.use") or not ignored:
         return None
     ends = (
         view.launch.framework == "ms-swift" and view.sets("vllm.mode") and view.at_least("3.12.0")

@@ -6,20 +6,16 @@ of memory, its parallelism or its length does nothing there.
 
 from __future__ import annotations
 
-from grpo_doctor.launches.rule import Flaw
-from grpo_doctor.launches.view import View
+from grpo_doctor.launches.rule import SWIFT_AND_TRL, Flaw, View
 
+DOMAIN = SWIFT_AND_TRL
 _KNOBS = ("vllm.gpu_memory_utilization", "vllm.tensor_parallel_size", "vllm.max_model_len")
 
 
 def check(view: View) -> Flaw | None:
     """Engine options at a trainer in server mode."""
     ignored = [knob for knob in _KNOBS if view.sets(knob)]
-    if (
-        not view.is_framework("ms-swift", "trl")
-        or not ignored
-        or view.value("vllm.mode") != "server"
-    ):
+    if not ignored or view.value("vllm.mode") != "server":
         return None
     if not view.value("vllm.use"):
         return None

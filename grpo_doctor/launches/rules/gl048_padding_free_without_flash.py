@@ -6,16 +6,14 @@ padding_free with another implementation.
 
 from __future__ import annotations
 
-from grpo_doctor.launches.rule import Flaw, fatal_flaw
-from grpo_doctor.launches.view import View
+from grpo_doctor.launches.rule import PLAIN_SWIFT, Flaw, View, fatal_flaw
 
+DOMAIN = PLAIN_SWIFT
 _FLASH = ("flash_attn", "flash_attention_2", "flash_attention_3", "flash_attn_2", "flash_attn_3")
 
 
 def check(view: View) -> Flaw | None:
     """padding_free and the attention that was asked for."""
-    if not view.is_framework("ms-swift") or view.launch.backend:
-        return None
     attention = view.value("model.attention")
     if not view.launch.settings.get("train.padding_free") or not attention or attention in _FLASH:
         return None

@@ -6,15 +6,16 @@ padding_free, sequence parallelism, a two-sided delta and an entropy mask.
 
 from __future__ import annotations
 
-from grpo_doctor.launches.rule import Flaw, fatal_flaw
-from grpo_doctor.launches.view import View
+from grpo_doctor.launches.rule import PLAIN_SWIFT, Flaw, View, fatal_flaw
+
+DOMAIN = PLAIN_SWIFT
 
 
 def check(view: View) -> Flaw | None:
     """Settings that the fused loss refuses."""
-    if not view.is_framework("ms-swift") or not view.at_least("4.0.0") or view.launch.backend:
+    if not view.at_least("4.0.0"):
         return None
-    if not view.launch.settings.get("train.use_liger") or view.launch.algorithm != "grpo":
+    if not view.launch.settings.get("train.use_liger"):
         return None
     refused = {
         "train.padding_free": bool(view.value("train.padding_free")),

@@ -5,15 +5,15 @@ Since 0.6 actor_rollout_ref.rollout.name has no default: verl ends with `Missing
 
 from __future__ import annotations
 
-from grpo_doctor.launches.rule import Flaw, fatal_flaw
-from grpo_doctor.launches.view import View
+from grpo_doctor.launches.rule import VERL, Flaw, View, fatal_flaw
 
+DOMAIN = VERL
 _KEY = "actor_rollout_ref.rollout.name"
 
 
 def check(view: View) -> Flaw | None:
     """rollout.name since 0.6."""
-    if not view.is_framework("verl") or not view.at_least("0.6.0") or not view.launch.complete:
+    if not view.at_least("0.6.0") or not view.launch.complete:
         return None
     if not view.launch.subcommand.endswith("main_ppo") or _KEY in view.launch.options:
         return None

@@ -6,13 +6,14 @@ and the group of n completions is not compared. GRPO has to be asked for.
 
 from __future__ import annotations
 
-from grpo_doctor.launches.rule import Flaw
-from grpo_doctor.launches.view import View
+from grpo_doctor.launches.rule import VERL, Flaw, View
+
+DOMAIN = VERL
 
 
 def check(view: View) -> Flaw | None:
     """n above 1 with the default estimator."""
-    if not view.is_framework("verl") or "algorithm.adv_estimator" in view.launch.options:
+    if "algorithm.adv_estimator" in view.launch.options:
         return None
     if not view.launch.subcommand.endswith("main_ppo") or not view.launch.complete:
         return None

@@ -5,15 +5,15 @@ Since 0.7 rollouts are asynchronous servers; mode=sync ends the launch.
 
 from __future__ import annotations
 
-from grpo_doctor.launches.rule import Flaw, fatal_flaw
-from grpo_doctor.launches.view import View
+from grpo_doctor.launches.rule import VERL, Flaw, View, fatal_flaw
 
+DOMAIN = VERL
 _KEY = "actor_rollout_ref.rollout.mode"
 
 
 def check(view: View) -> Flaw | None:
     """rollout.mode=sync."""
-    if not view.is_framework("verl") or not view.at_least("0.7.0"):
+    if not view.at_least("0.7.0"):
         return None
     if view.launch.options.get(_KEY) != "sync":
         return None

@@ -5,14 +5,15 @@ verl's Ulysses divides packed sequences; with padding it refuses to start.
 
 from __future__ import annotations
 
-from grpo_doctor.launches.rule import Flaw, fatal_flaw
-from grpo_doctor.launches.view import View
+from grpo_doctor.launches.rule import VERL, Flaw, View, fatal_flaw
+
+DOMAIN = VERL
 
 
 def check(view: View) -> Flaw | None:
     """ulysses_sequence_parallel_size with use_remove_padding off."""
     divided = view.degree("parallel.context")
-    if not view.is_framework("verl") or divided < 2 or view.value("train.padding_free"):
+    if divided < 2 or view.value("train.padding_free"):
         return None
     return fatal_flaw(
         headline="sequence parallelism needs use_remove_padding",

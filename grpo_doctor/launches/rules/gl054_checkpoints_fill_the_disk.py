@@ -7,9 +7,9 @@ kept.
 
 from __future__ import annotations
 
-from grpo_doctor.launches.rule import Flaw
-from grpo_doctor.launches.view import View
+from grpo_doctor.launches.rule import SAMPLES, Flaw, View
 
+DOMAIN = SAMPLES
 _FULL_BYTES = 14  # weights in 2, master weights and two moments in 12
 _WEIGHTS_BYTES = 2
 
@@ -17,7 +17,7 @@ _WEIGHTS_BYTES = 2
 def check(view: View) -> Flaw | None:
     """What the kept checkpoints take, against the free disk."""
     free, model = view.host.free_disk_bytes, view.model
-    if view.launch.role != "train" or not free or model is None:
+    if not free or model is None:
         return None
     if view.value("train.type") == "lora" or (view.value("checkpoint.save_steps") or 0) <= 0:
         return None

@@ -6,9 +6,9 @@ bytes for each parameter.
 
 from __future__ import annotations
 
-from grpo_doctor.launches.rule import Flaw
-from grpo_doctor.launches.view import View
+from grpo_doctor.launches.rule import NOT_OPENRLHF, Flaw, View
 
+DOMAIN = NOT_OPENRLHF
 _MANY_BYTES = 30e9
 _FULL_BYTES = 14
 
@@ -16,7 +16,7 @@ _FULL_BYTES = 14
 def check(view: View) -> Flaw | None:
     """Large checkpoints without a limit."""
     model = view.model
-    if not view.is_framework("trl", "ms-swift", "bundled", "verl") or model is None:
+    if model is None:
         return None
     if view.value("train.type") == "lora" or view.value("checkpoint.save_only_model"):
         return None

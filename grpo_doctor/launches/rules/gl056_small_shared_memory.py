@@ -6,16 +6,16 @@ default of 64 MB ends with a bus error.
 
 from __future__ import annotations
 
-from grpo_doctor.launches.rule import Flaw
-from grpo_doctor.launches.view import View
+from grpo_doctor.launches.rule import SAMPLES, Flaw, View
 
+DOMAIN = SAMPLES
 _LEAST_BYTES = 1 << 30
 
 
 def check(view: View) -> Flaw | None:
     """The size of /dev/shm on this host."""
     size = view.host.shm_bytes
-    if view.launch.role != "train" or size is None or size >= _LEAST_BYTES:
+    if size is None or size >= _LEAST_BYTES:
         return None
     if not view.value("dataload.num_workers") and view.processes == 1:
         return None

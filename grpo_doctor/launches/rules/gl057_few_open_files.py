@@ -6,16 +6,16 @@ files. A limit of 1024 ends with `Too many open files`.
 
 from __future__ import annotations
 
-from grpo_doctor.launches.rule import Flaw
-from grpo_doctor.launches.view import View
+from grpo_doctor.launches.rule import SAMPLES, Flaw, View
 
+DOMAIN = SAMPLES
 _LEAST = 4096
 
 
 def check(view: View) -> Flaw | None:
     """The limit of open files on this host."""
     limit = view.host.open_files
-    if view.launch.role != "train" or limit is None or limit >= _LEAST or view.processes == 1:
+    if limit is None or limit >= _LEAST or view.processes == 1:
         return None
     return Flaw(
         severity="low",

@@ -6,21 +6,16 @@ ratio of old completions leaves the clipping range, and they teach nothing.
 
 from __future__ import annotations
 
-from grpo_doctor.launches.rule import Flaw
-from grpo_doctor.launches.view import View
+from grpo_doctor.launches.rule import OPENRLHF, Flaw, View
 
+DOMAIN = OPENRLHF
 _MOST = 2
 
 
 def check(view: View) -> Flaw | None:
     """The queue of asynchronous training."""
     size = view.integer("rollout.queue_size")
-    if (
-        not view.is_framework("openrlhf")
-        or not view.value("rollout.async")
-        or not size
-        or size <= _MOST
-    ):
+    if not view.value("rollout.async") or not size or size <= _MOST:
         return None
     return Flaw(
         severity="medium",

@@ -6,18 +6,18 @@ above about 1e-5; 1e-6 is usual.
 
 from __future__ import annotations
 
-from grpo_doctor.launches.rule import Flaw
-from grpo_doctor.launches.view import View
+from grpo_doctor.launches.rule import SAMPLES, Flaw, View
 
+DOMAIN = SAMPLES
 _MOST = 1e-5
 
 
 def check(view: View) -> Flaw | None:
     """The learning rate where all weights are trained."""
     rate = view.launch.settings.get("train.learning_rate")
-    if view.launch.role != "train" or not isinstance(rate, float) or rate <= _MOST:
+    if not isinstance(rate, float) or rate <= _MOST:
         return None
-    if view.value("train.type") != "full" or view.launch.algorithm in ("sft", "pt"):
+    if view.value("train.type") != "full":
         return None
     return Flaw(
         severity="low",

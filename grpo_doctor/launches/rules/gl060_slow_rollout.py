@@ -6,15 +6,16 @@ each token would gather the whole model again if ds3_gather_for_generation were 
 
 from __future__ import annotations
 
-from grpo_doctor.launches.rule import Flaw
-from grpo_doctor.launches.view import View
+from grpo_doctor.launches.rule import PLAIN_SWIFT_AND_TRL, Flaw, View
+
+DOMAIN = PLAIN_SWIFT_AND_TRL
 
 
 def check(view: View) -> Flaw | None:
     """No engine; worse with ZeRO-3 that does not gather once."""
-    if not view.is_framework("ms-swift", "trl") or view.launch.backend or view.value("vllm.use"):
+    if view.value("vllm.use"):
         return None
-    if view.launch.algorithm != "grpo" or not view.launch.options:
+    if not view.launch.options:
         return None
     if any(view.sets(knob) for knob in ("vllm.mode", "vllm.gpu_memory_utilization")):
         return None

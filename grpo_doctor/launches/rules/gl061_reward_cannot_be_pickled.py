@@ -10,8 +10,9 @@ from __future__ import annotations
 
 from grpo_doctor.launches.model import Launch
 from grpo_doctor.launches.pickling import verl_file
-from grpo_doctor.launches.rule import Flaw
-from grpo_doctor.launches.view import View
+from grpo_doctor.launches.rule import SAMPLED, Domain, Flaw, View
+
+DOMAIN = Domain(("trl", "verl"), SAMPLED)
 
 
 def check(view: View) -> Flaw | None:

@@ -7,15 +7,16 @@ of memory. What unsloth's kernels take is not in the ledger of memory.
 
 from __future__ import annotations
 
-from grpo_doctor.launches.rule import Flaw, fatal_flaw
-from grpo_doctor.launches.view import View
+from grpo_doctor.launches.rule import SWIFT, Flaw, View, fatal_flaw
+
+DOMAIN = SWIFT
 
 
 def check(view: View) -> Flaw | None:
     """tuner_backend with an algorithm that rolls out."""
     launch = view.launch
     unsloth = launch.options.get("tuner_backend") == "unsloth"
-    if not view.is_framework("ms-swift") or not unsloth or launch.algorithm != "grpo":
+    if not unsloth:
         return None
     return fatal_flaw(
         headline="ms-swift does not train GRPO through unsloth",

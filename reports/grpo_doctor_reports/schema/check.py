@@ -9,7 +9,7 @@ from typing import Any
 
 from grpo_doctor_reports.schema.part import Block, Name, Part, Prose
 
-SCHEMA = 1
+SCHEMA = 2
 
 
 class Said(Part, frozen=True):
@@ -64,7 +64,7 @@ class Entry(Part, frozen=True):
 
 
 class PhaseMemory(Part, frozen=True):
-    """A phase's worst moment; four of five launches lie between `low_bytes` and `high_bytes`."""
+    """A phase's worst moment: from the least that it needs to what it takes on a card with room."""
 
     name: Name = ""
     low_bytes: int = 0
@@ -78,7 +78,6 @@ class PoolMemory(Part, frozen=True):
 
     role: Name = ""
     state: Name = ""
-    probability: float = 0.0
     capacity_bytes: int = 0
     peak_phase: Name = ""
     peak_rank: Name = ""
@@ -87,10 +86,9 @@ class PoolMemory(Part, frozen=True):
 
 
 class Memory(Part, frozen=True):
-    """The ledger: `probability` that the launch fits; `worst` is the role that decides."""
+    """The estimate for each role; `worst` is the role that decides."""
 
     state: Name = ""
-    probability: float = 0.0
     worst: Name = ""
     pools: list[PoolMemory] = []
 
@@ -109,7 +107,6 @@ class ChangeOfLaunch(Part, frozen=True):
 
     settings: list[SettingToChange] = []
     saved_bytes: int = 0
-    probability: float = 0.0
 
 
 class Solved(Part, frozen=True):
@@ -123,9 +120,11 @@ class Solved(Part, frozen=True):
 class CheckDocument(Part, frozen=True):
     """The whole document.
 
-    `verdict`: `fits`, `tight`, `oom`, `invalid`, or `unknown` where memory was not estimated, for
-    the reason in `not_estimated`. `fix` makes it fit; `relief` are single changes, the largest
-    first; `room` is what a launch that fits could afford.
+    `verdict`: `fits` or `oom` where the whole interval is on that side of the capacity, `tight`
+    where the capacity is inside; `invalid` where the job ends at its start; `not-modelled` where
+    check knows nothing of this kind of launch; `unknown` where a part could not be read, or memory
+    was not estimated, for the reason in `not_estimated`. `fix` makes it fit; `relief` are single
+    changes, the largest first; `room` is what a launch that fits could afford.
     """
 
     schema: int = SCHEMA

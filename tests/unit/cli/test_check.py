@@ -106,7 +106,7 @@ def test_one_process_on_four_gpus_is_said_before_anything_else(
     command = "NPROC_PER_NODE=1 CUDA_VISIBLE_DEVICES=0,1,2,3 " + PASTED.replace("zero2", "zero3")
     assert check(command, "--gpus", "4x3090", "--version", "ms-swift=3.4.0") == 9
     out = lines(capsys)
-    assert out[0] == "one process on four GPUs"
+    assert out[0] == "No: one process on four GPUs"
     assert not any("per_device_train_batch_size 1" in line for line in out)
     assert not any("Nothing that is known" in line for line in out)
 
@@ -123,7 +123,7 @@ def test_without_gpus_the_rules_still_speak(
     assert check(SMALL + " --num_generations 7") == 9
     assert "7 generations do not divide" in lines(capsys)[0]
     assert check(SMALL) == 0
-    assert "say the GPUs, as in --gpus 8xA100-80G" in lines(capsys)[0]
+    assert "memory not estimated: pass the GPUs, such as --gpus 8xA100-80G" in lines(capsys)[0]
 
 
 def test_fail_on_ends_with_6(capsys: pytest.CaptureFixture[str]) -> None:
@@ -139,7 +139,7 @@ def test_json_has_the_flaws_the_ledger_and_where_things_were_said(
     options = ("--gpus", "4x3090", "--version", "ms-swift=3.4.0", "--json")
     assert check(f"NPROC_PER_NODE=4 {PASTED}", *options) == 9
     document = json.loads(capsys.readouterr().out)
-    assert (document["schema"], document["verdict"]) == (1, "invalid")
+    assert (document["schema"], document["verdict"]) == (2, "invalid")
     assert document["launch"]["settings"]["train.type"] == "lora"
     assert document["launch"]["said"]["train.type"]["argument"] == 7
     assert document["memory"]["pools"][0]["phases"]
@@ -229,9 +229,11 @@ def test_what_fits_has_room_and_what_does_not_gets_changes(
 ) -> None:
     fits = checked(capsys, SMALL, "--gpus", "8xA100-80G", *NEWEST)
     assert (fits["verdict"], fits["fix"], fits["relief"]) == ("fits", None, [])
-    assert "train.micro_batch" in knobs(fits["room"])
-    assert fits["headline"].startswith("Yes: it fits: ")
-    assert " GiB in rollout, train and rollout; " in fits["headline"]
+    assert fits["headline"].startswith("Yes: it fits: peak ")
+    assert fits["headline"].endswith(" of 79.2 GiB per GPU, in the rollout phase")
+    assert "train.micro_batch" not in knobs(fits["room"])  # it would not move the peak
+    large = checked(capsys, SMALL.partition(" --use_vllm")[0], "--gpus", "8xA100-80G", *NEWEST)
+    assert "train.micro_batch" in knobs(large["room"])
     full = checked(capsys, FULL, "--gpus", "8x24G", *NEWEST)
     assert (full["verdict"], full["room"]) == ("oom", [])
     assert "deepspeed.offload_optimizer" in knobs([full["fix"]])
@@ -256,7 +258,7 @@ def test_a_server_alone_has_no_trainer_to_change(
     assert (document["fix"], document["relief"], document["room"]) == (None, [], [])
     assert document["solved"] == {"knob": "vllm.max_num_seqs", "value": None, "spelling": None}
     if verdict == "fits":
-        assert " GiB in rollout; " in document["headline"]
+        assert "per GPU of the rollout server, in the rollout phase" in document["headline"]
 
 
 @pytest.mark.parametrize(

@@ -29,7 +29,7 @@ def test_the_gpus_and_their_size_are_needed(gpus: Gpus | None, is_known: bool) -
     memory = memory_check(gpus)
     assert (memory.ledger is not None) is is_known
     assert (memory.part is not None) is is_known
-    question = "memory not estimated: say the GPUs, as in --gpus 8xA100-80G"
+    question = "memory not estimated: pass the GPUs, such as --gpus 8xA100-80G"
     assert memory.reason == (None if is_known else question)
     assert (memory.state == "unknown") is not is_known
 

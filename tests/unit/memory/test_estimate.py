@@ -278,4 +278,3 @@ def test_a_pool_that_refuses_decides_and_then_the_least_likely_to_fit() -> None:
     assert Ledger((sure,), host=unsure).worst is unsure
     assert Ledger((sure, refusing)).probability == 0.0
     assert (Ledger((sure, refusing)).state, Ledger((sure,)).state) == ("invalid", "fits")
-    assert Ledger((sure,)).probability == 0.97

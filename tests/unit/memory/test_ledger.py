@@ -102,9 +102,24 @@ def test_eager_attention_holds_scores_and_their_gradients_of_one_layer() -> None
     assert eager - fused == pytest.approx(1.1 * 18 * SEVEN.heads * 8192**2, rel=0.01)
 
 
-def test_nobody_is_told_to_be_sure() -> None:
-    phase = Phase("train", (Component("weights", GIB, "", ""),))
-    assert Pool("train", 80 * GIB, (phase,)).probability == 0.97
+@pytest.mark.parametrize(
+    ("gib", "spread", "spare", "state"),
+    [
+        (60, 0.1, 0, "fits"),
+        (60, 0.3, 0, "tight"),  # 41 to 88 of 80 GiB
+        (90, 0.3, 0, "tight"),
+        (90, 0.05, 0, "oom"),
+        (90, 0.05, 20, "tight"),  # 90 GiB with room, 70 at the least
+    ],
+)
+def test_yes_and_no_are_said_only_where_the_whole_interval_is_on_one_side(
+    gib: int, spread: float, spare: int, state: str
+) -> None:
+    entry = Component("weights", gib * GIB, "", "", None, spread, spare * GIB)
+    pool = Pool("train", 80 * GIB, (Phase("train", (entry,)), Phase("init", ())))
+    low, high = pool.decisive.interval.low, pool.decisive.interval.high
+    assert pool.state == state
+    assert (high <= 80 * GIB, low > 80 * GIB) == (state == "fits", state == "oom")
 
 
 def test_a_fused_loss_keeps_no_logits() -> None:

@@ -56,8 +56,8 @@ def test_four_3090_with_zero_2_run_out_of_memory_and_are_told_what_fits() -> Non
     assert change.ledger.train.peak.bytes < TEXT.card_bytes
 
 
-def test_with_vllm_on_the_fourth_3090_zero_2_is_out_of_memory_and_zero_3_fits() -> None:
-    assert ledger_of(TEXT_OWN_CARD).state == "oom"
+def test_with_vllm_on_the_fourth_3090_zero_2_may_not_fit_and_zero_3_fits() -> None:
+    assert ledger_of(TEXT_OWN_CARD).state == "tight"
     assert ledger_of(replace(TEXT_OWN_CARD, zero_stage=3)).state == "fits"
 
 

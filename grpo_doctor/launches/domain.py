@@ -1,0 +1,96 @@
+"""What a model or a rule of `check` knows; of other launches it says nothing, and says so."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from grpo_doctor.launches.model import Launch, Problem, Role
+
+TRAINERS = ("bundled", "ms-swift", "trl", "verl", "openrlhf")
+GROUPED = ("grpo",)
+"""Policy gradients on groups of sampled completions, without a critic: GRPO, RLOO, REINFORCE++."""
+SAMPLED = ("grpo", "ppo")
+_NAMES = {"bundled": "the bundled trainer", "trl": "TRL", "openrlhf": "OpenRLHF"}
+_WHAT = {
+    "sft": "SFT trains on given answers and samples none",
+    "pt": "pre-training samples no completions",
+    "dpo": "DPO trains on pairs of chosen and rejected answers",
+    "orpo": "ORPO trains on pairs of chosen and rejected answers",
+    "simpo": "SimPO trains on pairs of chosen and rejected answers",
+    "cpo": "CPO trains on pairs of chosen and rejected answers",
+    "kto": "KTO trains on answers that are marked good or bad",
+    "rm": "reward-model training samples no completions",
+    "reward": "reward-model training samples no completions",
+    "ppo": "PPO trains a critic in addition to the policy",
+    "gkd": "GKD needs a teacher model in addition to the policy",
+    "kd": "distillation needs a teacher model in addition to the policy",
+}
+_OF_OPENRLHF = {"train_sft": "sft", "train_dpo": "dpo", "train_kto": "kto", "train_rm": "rm",
+                "train_kd": "kd", "train_prm": "rm"}  # fmt: skip
+
+
+def training_of(launch: Launch) -> str:
+    """What a command trains, in one word: `grpo` for all of its kind, `ppo` with a critic."""
+    option = launch.options.get
+    if launch.framework == "ms-swift":
+        return str(option("rlhf_type", "dpo")) if launch.subcommand == "rlhf" else launch.subcommand
+    if launch.framework == "openrlhf" and launch.subcommand != "train_ppo_ray":
+        return _OF_OPENRLHF.get(launch.subcommand, launch.subcommand)
+    if launch.framework in ("verl", "openrlhf"):
+        critic = str(option("critic.enable", launch.algorithm == "gae")).lower()
+        return "ppo" if critic == "true" else "grpo"
+    return launch.subcommand if launch.framework == "trl" else "grpo"
+
+
+def unread(launch: Launch) -> Problem | None:
+    """What could not be read of a launch and decides its settings; then defaults say nothing."""
+    problems = (problem for problem in launch.problems if problem.kind == "unreadable")
+    return None if launch.complete else next(problems, None)
+
+
+@dataclass(frozen=True, slots=True)
+class Domain:
+    """The launches of which something is known; a launch outside gets no answer from its owner.
+
+    `trainings` are words of `training_of`, for training commands alone.
+    """
+
+    frameworks: tuple[str, ...] = TRAINERS
+    trainings: tuple[str, ...] = GROUPED
+    roles: tuple[Role, ...] = ("train",)
+    backends: tuple[str, ...] = ("", "megatron")
+
+    def holds(self, launch: Launch) -> bool:
+        """Whether the launch is inside."""
+        trains = launch.role != "train" or training_of(launch) in self.trainings
+        known = launch.framework in self.frameworks and launch.backend in self.backends
+        return known and launch.role in self.roles and trains
+
+    def outside(self, launch: Launch, knower: str) -> str | None:
+        """A sentence that says what of the launch is not known, and what is; None inside."""
+        if self.holds(launch):
+            return None
+        if launch.framework not in self.frameworks:
+            known = ", ".join(_NAMES.get(name, name) for name in self.frameworks)
+            return f"{launch.framework} is not known to {knower}, which knows {known}"
+        kind = training_of(launch)
+        what = _WHAT.get(kind, f"{kind or launch.subcommand} is another kind of training")
+        return f"{what}; {knower} knows GRPO-type training"
+
+
+TRAINS = Domain()
+SAMPLES = Domain(trainings=SAMPLED)
+SWIFT_AND_TRL = Domain(("ms-swift", "trl"))
+LIKE_TRL = Domain(("trl", "ms-swift", "bundled"))
+"""They count a rollout in completions per process, as TRL does."""
+SWIFT = Domain(("ms-swift",))
+VERL = Domain(("verl",), SAMPLED)
+OPENRLHF = Domain(("openrlhf",), SAMPLED)
+NOT_OPENRLHF = Domain(("bundled", "ms-swift", "trl", "verl"), SAMPLED)
+PLAIN_SWIFT_AND_TRL, PLAIN_LIKE_TRL, PLAIN_SWIFT, PLAIN_VERL = (
+    replace(domain, backends=("",)) for domain in (SWIFT_AND_TRL, LIKE_TRL, SWIFT, VERL)
+)
+"""Without Megatron."""
+MEGATRON = replace(SAMPLES, backends=("megatron",))
+SWIFT_MEGATRON = replace(SWIFT, backends=("megatron",))
+EVERY_COMMAND = Domain((*TRAINERS, "vllm", "sglang"), SAMPLED, ("train", "rollout server"))
