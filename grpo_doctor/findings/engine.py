@@ -33,6 +33,7 @@ def run_rules(view: RunView, rules: Sequence[RuleFile] = ALL) -> Results:
     findings.sort(
         key=lambda f: (
             f[0].id != ENDED_BY_AN_ERROR,
+            not f[1].ruins,
             SEVERITIES.index(f[1].severity),
             -f[1].gain,
             -f[1].cost,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
@@ -10,9 +10,16 @@ import numpy as np
 from grpo_doctor.analysis import Analysis
 from grpo_doctor.analysis.learning import METRICS, curve
 from grpo_doctor.analysis.learning.curves import Curve, Numbers
-from grpo_doctor.analysis.learning.shape import end_points, error_of_mean, onset, rising, smooth
-from grpo_doctor.findings.rule import Evidence
-from grpo_doctor.findings.signals import Signal
+from grpo_doctor.analysis.learning.shape import (
+    broken,
+    end_points,
+    error_of_mean,
+    onset,
+    rising,
+    smooth,
+)
+from grpo_doctor.findings.rule import Answer, Evidence, NotApplicable, Passed, Rule
+from grpo_doctor.findings.signals import Signal, any_of
 from grpo_doctor.findings.view import RunView
 from grpo_doctor.whatif import Withheld
 
@@ -21,11 +28,14 @@ LEARNING_PHASES = ("rollout", "reward", "logprob", "train")
 # Rewards within this of each other are equal; the trainers' own advantage epsilon is 1e-4.
 EQUAL = 1e-6
 # What `flat_from` and `missing_share` read, beside the reward itself.
-FLAT_REWARD = ("reward", "reward_std")
+_RANGE = ("critic/score/max", "critic/score/min")
+FLAT_REWARD = ("reward", "reward_std", *_RANGE)
 MISSING_RATIO = METRICS["reward_missing"][0].key
 # A flat reward has to last this many steps to be called so.
 FLAT_POINTS = 5
 MOST_STEPS = 200
+# Rules whose subject are steps without a number.
+_OF_NAN = ("GD058", "GD064")
 LEARNS_OTHERWISE = Withheld("it changes what is learned, not how long a step takes")
 
 
@@ -37,7 +47,7 @@ def metric(name: str, points: int = 1) -> Signal:
     names = f"metric `{trl}`" + (f" ({elsewhere})" if elsewhere else "")
     at = f" at {points} steps or more" if points > 1 else ""
     text = f"{names}{at}: grpo_doctor_probes.metrics(step, values), and a run that is long enough"
-    return Signal(text, partial(_has, name, points), (name,))
+    return Signal(text, partial(_has, name, points), (name,), partial(_why_not, name, points))
 
 
 def metric_even_nan(name: str) -> Signal:
@@ -46,9 +56,66 @@ def metric_even_nan(name: str) -> Signal:
     return Signal(text, lambda a: curve(a.trace, name) is not None, (name,))
 
 
+def any_metric(*names: str) -> Signal:
+    """At least one of several metrics at any step, be it NaN."""
+    keys = ", ".join(f"`{METRICS[name][0].key}`" for name in names[:3])
+    text = f"metric {keys} and others: grpo_doctor_probes.metrics(step, values) on rank 0"
+    return any_of(text, *(metric_even_nan(name) for name in names))
+
+
 def _has(name: str, points: int, analysis: Analysis) -> bool:
     metric_curve = curve(analysis.trace, name)
-    return metric_curve is not None and len(metric_curve.finite) >= points
+    if metric_curve is None or broken(metric_curve):
+        return False
+    return len(metric_curve.finite) >= points
+
+
+def _why_not(name: str, points: int, analysis: Analysis) -> str:
+    """The one reason for which this run's metric can't be judged; empty where it has none."""
+    run, metric_curve = analysis.trace.run, curve(analysis.trace, name)
+    if metric_curve is None:
+        own = [spelled.key for spelled in METRICS[name] if run.framework in spelled.frameworks]
+        if run.origin is None or run.framework == "unknown":
+            return ""
+        if not own:
+            return f"metric `{METRICS[name][0].key}`: {run.framework} does not log it"
+        return f"metric `{own[0]}`: not in {run.origin.what}"
+    if broken(metric_curve):
+        return f"metric `{metric_curve.key}`: it is {when_bad(metric_curve)}, see GD058 and GD064"
+    count = len(metric_curve.finite)
+    return f"metric `{metric_curve.key}` at {points} steps or more: this run has {count}"
+
+
+def lost_for_good(metric_curve: Curve) -> bool:
+    """Whether no step has a number any more, and that not only at the last one."""
+    bad = metric_curve.bad
+    return int(bad.sum()) > 1 and bool(bad[int(np.argmax(bad)) :].all())
+
+
+def when_bad(metric_curve: Curve) -> str:
+    """`NaN from step 25 on`, `infinite at 2 of 30 steps, first at step 7`."""
+    bad, count = metric_curve.bad, len(metric_curve)
+    word = "NaN" if np.isnan(metric_curve.values).any() else "infinite"
+    first, lost = int(metric_curve.steps[bad][0]), int(bad.sum())
+    if lost == count:
+        return f"{word} at every step" if count > 1 else f"{word} at the only step, {first}"
+    if lost_for_good(metric_curve):
+        return f"{word} from step {first} on"
+    return f"{word} at {lost} of {count} steps, first at step {first}"
+
+
+def with_lost_steps(answer: Answer, rule: Rule, view: RunView) -> Answer:
+    """The answer with a word on each metric that it is from and that has steps without a number."""
+    if isinstance(answer, NotApplicable) or rule.id in _OF_NAN:
+        return answer
+    curves = (view.metric(name) for name in sorted(rule.declared & METRICS.keys()))
+    lost = [f"`{c.key}` is {when_bad(c)}" for c in curves if c is not None and c.bad.any()]
+    if not lost:
+        return answer
+    words = f"{'; '.join(lost)}: not counted here"
+    if isinstance(answer, Passed):
+        return Passed(f"{answer.note}; {words}")
+    return replace(answer, cause=f"{answer.cause} {words}.")
 
 
 def finite(view: RunView, name: str) -> Curve:
@@ -63,7 +130,11 @@ def _empty_curve(name: str) -> Curve:
 
 def source(metric_curve: Curve) -> str:
     """Where a number is from, for evidence."""
-    return f"{metric_curve.key}, {len(metric_curve)} steps"
+    every = len(metric_curve) + metric_curve.lost
+    lost = metric_curve.lost + int(metric_curve.bad.sum())
+    if not lost:
+        return f"{metric_curve.key}, {every} steps"
+    return f"{metric_curve.key}, {every - lost} of {every} steps: NaN at {lost}"
 
 
 def step_evidence(text: str, step: int | None, metric_curve: Curve) -> tuple[Evidence, ...]:
@@ -85,9 +156,20 @@ def learning_share(view: RunView) -> float:
     return min(1.0, sum(view.share(phase) for phase in LEARNING_PHASES if view.times(phase)))
 
 
+def reward_spread(view: RunView) -> Curve:
+    """How rewards of one step differ: their deviation, else their range; empty without either."""
+    spread, (top, bottom) = finite(view, "reward_std"), map(view.metric_called, _RANGE)
+    if len(spread) or top is None or bottom is None or len(top) != len(bottom):
+        return spread
+    return Curve("critic/score max - min", top.steps, top.values - bottom.values).finite
+
+
 def flat_from(view: RunView) -> int | None:
     """The step from which on all completions of a step have one reward, the same in each step."""
-    reward, spread = finite(view, "reward"), finite(view, "reward_std")
+    reward, spread = finite(view, "reward"), reward_spread(view)
+    if not len(spread):
+        alike = len(reward) >= FLAT_POINTS and np.ptp(reward.values) <= EQUAL
+        return int(reward.steps[0]) if alike else None
     shared = np.intersect1d(reward.steps, spread.steps)
     reward = reward.where(np.isin(reward.steps, shared))
     spread = spread.where(np.isin(spread.steps, shared))

@@ -87,6 +87,7 @@ class Finding:
     `cost` is the share of the step time that is wasted, 0 where it is not time that is lost.
     `headline` is the rule's title with this run's own names, where there is more to say. `phases`
     may be none; `ranks` and `steps`, by their numbers, are those that show it, empty for all.
+    What `ruins` a run, so that its speed is of no matter, comes before what only costs time.
     """
 
     severity: Severity
@@ -99,6 +100,7 @@ class Finding:
     phases: tuple[str, ...] = ()
     ranks: tuple[int, ...] = ()
     steps: tuple[int, ...] = ()
+    ruins: bool = False
 
     @property
     def to_paste(self) -> tuple[Fix, ...]:

@@ -10,6 +10,7 @@ import re
 
 import numpy as np
 
+from grpo_doctor.findings.learning import with_lost_steps
 from grpo_doctor.findings.readings import UntimedError
 from grpo_doctor.findings.rule import Finding, NotApplicable, NotRun, Outcome, RuleError
 from grpo_doctor.findings.signals import PHASES, STEPS, Signal
@@ -39,8 +40,11 @@ def _ask(rule: RuleFile, view: RunView) -> Outcome:
     try:
         absent = [signal for signal in rule.RULE.needs if not signal.present(view.analysis)]
         if absent:
-            return NotRun(tuple(dict.fromkeys(_remedy(signal, view.trace) for signal in absent)))
-        return rule.check(view.narrowed(rule.RULE))
+            return NotRun(
+                tuple(dict.fromkeys(s.why(view.analysis) or _remedy(s, view.trace) for s in absent))
+            )
+        narrowed = view.narrowed(rule.RULE)
+        return with_lost_steps(rule.check(narrowed), rule.RULE, narrowed)
     except UntimedError as untimed:
         assert origin is not None
         return NotRun((f"{untimed}: {_instead(origin)}",))

@@ -17,12 +17,14 @@ class Signal:
     """A part of a recording: `text` says what is missing without it, and how to get it.
 
     `reads` are the names that a rule may read once it declares this: of series and counters, of
-    metrics, and of the parts below that have none of their own.
+    metrics, and of the parts below that have none of their own. `why` gives the reason that holds
+    for one recording, empty where `text` says all.
     """
 
     text: str
     present: Callable[[Analysis], bool]
     reads: tuple[str, ...] = ()
+    why: Callable[[Analysis], str] = lambda _: ""
 
 
 STEPS = Signal(

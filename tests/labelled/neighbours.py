@@ -55,13 +55,14 @@ RLPROBE: dict[str, frozenset[str]] = {
     "DEGENERATE_GROUPS": _GROUPS,
     "ADV_COLLAPSE": _GROUPS,
     "REWARD_STD_DEATH": _GROUPS,
-    "GRAD_PATHOLOGY": frozenset({"GD062"}),
+    "GRAD_PATHOLOGY": frozenset({"GD062", "GD064"}),
     "TRUNCATION_STARVE": frozenset({"GD051"}),
 }
 # The rules of ours that each tool has anything like: of others it can't be asked.
 LOOKS_FOR: dict[str, frozenset[str]] = {
     "rldoctor": frozenset().union(
-        *RLDOCTOR.values(), {"GD051", "GD053", "GD054", "GD056", "GD058", "GD062", "GD063"}
+        *RLDOCTOR.values(),
+        {"GD051", "GD053", "GD054", "GD056", "GD058", "GD062", "GD063", "GD064"},
     ),
     # A reward that is NaN is a matter of learning too: neither has a name for it.
     "rlprobe": frozenset().union(*RLPROBE.values(), {"GD058"}),
@@ -152,7 +153,8 @@ def _meaning(entry: Mapping[str, Any]) -> frozenset[str]:
             "GD054": asymmetry >= 3 or 0 < asymmetry <= 1 / 3,
         },
         "gradient_pathology": {
-            "GD062": bool(numbers.get("n_nonfinite") or numbers.get("n_spikes")),
+            "GD062": bool(numbers.get("n_spikes")),
+            "GD064": bool(numbers.get("n_nonfinite")),
             "GD059": numbers.get("zero_grad_step_frac", 0) >= 0.20,
         },
         "plateau": {"GD063": "declining" in words},

@@ -116,12 +116,12 @@ def unlearning() -> Iterator[Case]:
     yield from _three(
         "groups without a difference", (0.5, 0.8, 1.0),
         lambda share: _with_rewards(rewards.constant(share), "flat", more=LEARNING),
-        has={"GD050", "GD059"}, may={"GD051", "GD063"},
+        has={"GD050", "GD059"}, may={"GD051", "GD063", "GD064"},
     )  # fmt: skip
     yield from _three(
         "rewards that are missing", (0.2, 0.5, 1.0),
         lambda share: _with_rewards(rewards.missing(share), "fragile", more=LEARNING),
-        has={"GD058"}, may={"GD051", "GD059", "GD062"},
+        has={"GD058"}, may={"GD051", "GD059", "GD064"},
     )  # fmt: skip
     yield from _three(
         "completions cut off", (3, 2, 1),

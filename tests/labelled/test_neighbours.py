@@ -20,7 +20,7 @@ def test_detectors_of_two_things_are_read_by_their_numbers() -> None:
     assert meaning("length_pathology", truncation_rate=0.2) == {"GD051"}
     assert meaning("length_pathology", "Responses grew 2.0x", truncation_rate=0.0) == {"GD056"}
     assert meaning("clip_saturation", clipfrac=0.3, clip_asymmetry=5.0) == {"GD053", "GD054"}
-    assert meaning("gradient_pathology", n_nonfinite=3) == {"GD062"}
+    assert meaning("gradient_pathology", n_nonfinite=3) == {"GD064"}
     assert meaning("gradient_pathology", zero_grad_step_frac=0.5) == {"GD059"}
     assert meaning("advantage_collapse") == {"GD050", "GD059"}
 

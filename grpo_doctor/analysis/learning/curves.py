@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,11 +20,13 @@ _OF_ALL = "rewards/missing_ratio"
 
 @dataclass(frozen=True, slots=True)
 class Curve:
-    """A metric under its framework's key: shapes (n,), only the steps that said it, ascending."""
+    """A metric under its framework's key: shapes (n,), only the steps that said it, ascending.
+    `lost` steps had no number and were taken out."""
 
     key: str
     steps: NDArray[np.int64]
     values: Numbers
+    lost: int = 0
 
     def __len__(self) -> int:
         return len(self.steps)
@@ -38,11 +40,11 @@ class Curve:
     @property
     def finite(self) -> Curve:
         """The steps with a number."""
-        return self.where(~self.bad)
+        return replace(self.where(~self.bad), lost=self.lost + int(self.bad.sum()))
 
     def where(self, rows: Mask) -> Curve:
         """The same metric at some of its steps."""
-        return Curve(self.key, self.steps[rows], self.values[rows])
+        return Curve(self.key, self.steps[rows], self.values[rows], self.lost)
 
     def before(self, step: int | None) -> Curve:
         """The steps before one; all, for None."""

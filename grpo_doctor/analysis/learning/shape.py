@@ -17,6 +17,8 @@ END_POINTS = 5
 # "From then on" allows every fifth step to be otherwise.
 LASTING = 0.80
 LASTING_POINTS = 3
+# NaN at one step may be a single token; at one in twenty it is the policy.
+MAX_LOST = 0.05
 
 
 def end_points(count: int) -> int:
@@ -28,6 +30,16 @@ def ends(curve: Curve) -> tuple[float, float]:
     """The median of the first and of the last tenth."""
     width = end_points(len(curve))
     return float(np.median(curve.values[:width])), float(np.median(curve.values[-width:]))
+
+
+def broken(curve: Curve) -> bool:
+    """Whether a curve has so few numbers that no statistic of it means the run: over a twentieth
+    of its steps have none, or nearly all of its first or last tenth."""
+    bad, width = curve.bad, end_points(len(curve))
+    if not bad.any():
+        return False
+    ends_lost = max(bad[:width].mean(), bad[-width:].mean()) >= LASTING
+    return bool(ends_lost or bad.mean() > MAX_LOST)
 
 
 def smooth(values: Numbers, width: int) -> Numbers:

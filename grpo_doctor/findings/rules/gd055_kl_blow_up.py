@@ -2,7 +2,7 @@
 
 ## What it means
 
-The KL divergence from the reference model, per token, is large or keeps growing, or is no number.
+The KL divergence from the reference model, per token, is large or keeps growing.
 
 ## Why it costs
 
@@ -11,8 +11,8 @@ on and its result will not be used.
 
 ## Evidence shown
 
-The KL divergence in the first and the last tenth of the run, its largest value, the number of steps
-at which it was NaN or infinite, and the step from which on it stayed above the threshold.
+The KL divergence in the first and the last tenth of the run, its largest value, and the step from
+which on it stayed above the threshold. NaN is no large value: GD064 reports it.
 
 ## Fix
 
@@ -34,19 +34,18 @@ steps.
 
 from __future__ import annotations
 
-import numpy as np
-
 from grpo_doctor.analysis.learning import Curve
 from grpo_doctor.analysis.learning.shape import ends, onset, smooth
 from grpo_doctor.findings.learning import (
+    finite,
     from_step,
-    metric_even_nan,
+    metric,
     reward_rises,
     source,
     step_evidence,
 )
 from grpo_doctor.findings.learning_fixes import clip_gradients, slower, stay_close
-from grpo_doctor.findings.rule import Answer, Evidence, Finding, NotApplicable, Passed, Rule
+from grpo_doctor.findings.rule import Answer, Evidence, Finding, Passed, Rule
 from grpo_doctor.findings.severity import Severity, graded
 from grpo_doctor.findings.view import RunView, identity, no_counterfactual
 
@@ -54,55 +53,43 @@ POINTS = 10
 RULE = Rule(
     *identity(__name__, __doc__),
     family="learning",
-    needs=(metric_even_nan("kl"),),
+    needs=(metric("kl", POINTS),),
     uses=("reward",),
 )
 # Nats per token. Runs that end well stay below 0.1 to 0.3; at 0.5 the sampled tokens are 1.6 times
 # likelier than under the reference on average, at 2 more than 7 times.
 GRADES: dict[Severity, float] = {"high": 2.0, "medium": 0.5}
-# Infinite or NaN at one step may be a single token; at one in twenty it is the policy.
-MAX_BAD_SHARE = 0.05
 counterfactual = no_counterfactual  # it changes what is learned
 
 
 def check(view: RunView) -> Answer:
-    """Judges the last tenth of the run, and how often there is no number."""
-    every = view.metric("kl")
-    if every is None or len(every) < POINTS:
-        return NotApplicable(f"fewer than {POINTS} steps say a KL divergence")
-    numbers = every.finite
-    lost = float(every.bad.mean())
-    first, last = ends(numbers) if len(numbers) else (np.nan, np.inf)
-    severity = "high" if lost > MAX_BAD_SHARE else graded(last, GRADES)
+    """Judges the last tenth of the run."""
+    numbers = finite(view, "kl")
+    first, last = ends(numbers)
+    severity = graded(last, GRADES)
     goes = f"KL divergence goes from {first:.3g} to {last:.3g} nats per token"
     if severity is None:
         return Passed(goes)
     if severity == "medium" and reward_rises(view):
         return Passed(f"{goes}, and the reward rises with it")
     since = onset(numbers, smooth(numbers.values, 3) >= GRADES["medium"])
-    cause = f"{goes}."
-    if lost > MAX_BAD_SHARE:
-        cause = f"KL divergence is no number at {int(every.bad.sum())} of {len(every)} steps."
     return Finding(
         severity=severity,
         confidence=0.9,
-        evidence=_evidence(every, (first, last), since),
-        cause=cause,
+        evidence=_evidence(numbers, (first, last), since),
+        cause=f"{goes}.",
         fixes=(*slower(view), *stay_close(view), *clip_gradients(view)),
         headline="" if since is None else f"{RULE.title} at step {since}",
         steps=from_step(numbers, since),
     )
 
 
-def _evidence(every: Curve, shown: tuple[float, float], since: int | None) -> tuple[Evidence, ...]:
-    numbers = every.finite
-    evidence = []
-    if len(numbers):
-        evidence = [
-            Evidence("KL divergence, first tenth of the run", shown[0], "nats", source(numbers)),
-            Evidence("KL divergence, last tenth of the run", shown[1], "nats", source(numbers)),
-            Evidence("largest", float(numbers.values.max()), "nats", source(numbers)),
-        ]
-    if every.bad.any():
-        evidence.append(Evidence("steps without a number", int(every.bad.sum()), "", source(every)))
-    return (*evidence, *step_evidence("above 0.5 nats from step", since, numbers))
+def _evidence(
+    numbers: Curve, shown: tuple[float, float], since: int | None
+) -> tuple[Evidence, ...]:
+    return (
+        Evidence("KL divergence, first tenth of the run", shown[0], "nats", source(numbers)),
+        Evidence("KL divergence, last tenth of the run", shown[1], "nats", source(numbers)),
+        Evidence("largest", float(numbers.values.max()), "nats", source(numbers)),
+        *step_evidence("above 0.5 nats from step", since, numbers),
+    )

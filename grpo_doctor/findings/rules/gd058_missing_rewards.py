@@ -37,6 +37,7 @@ from __future__ import annotations
 import numpy as np
 
 from grpo_doctor.analysis.learning import Curve
+from grpo_doctor.analysis.learning.shape import broken
 from grpo_doctor.findings.learning import (
     MISSING_RATIO,
     MOST_STEPS,
@@ -93,6 +94,7 @@ def check(view: RunView) -> Answer:
         fixes=(learning_advice(view, _NUMBERS, safety="needs-code"),),
         headline=f"The reward is {_word(reward)} {where}" if len(lost) else "",
         steps=() if every else tuple(rows[:MOST_STEPS].tolist()),
+        ruins=every or broken(reward),
     )
 
 

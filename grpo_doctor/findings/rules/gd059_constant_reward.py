@@ -38,11 +38,13 @@ from __future__ import annotations
 from grpo_doctor.findings.learning import (
     EQUAL,
     FLAT_POINTS,
+    FLAT_REWARD,
     finite,
     flat_from,
     from_step,
     learning_share,
     metric,
+    reward_spread,
     source,
     step_evidence,
 )
@@ -54,7 +56,8 @@ from grpo_doctor.findings.wording import percent
 RULE = Rule(
     *identity(__name__, __doc__),
     family="learning",
-    needs=(metric("reward", FLAT_POINTS), metric("reward_std", FLAT_POINTS)),
+    needs=(metric("reward", FLAT_POINTS),),
+    uses=FLAT_REWARD,
 )
 # A few flat steps at the end of a solved task are no matter; a fifth of the run is.
 MIN_FLAT_SHARE = 0.20
@@ -64,8 +67,11 @@ counterfactual = no_counterfactual  # steps that teach are not shorter
 def check(view: RunView) -> Answer:
     """Looks for a flat end of the run, which may be all of it."""
     since = flat_from(view)
-    reward, spread = finite(view, "reward"), finite(view, "reward_std")
+    reward, spread = finite(view, "reward"), reward_spread(view)
     if since is None:
+        if not len(spread):
+            low, high = reward.values.min(), reward.values.max()
+            return Passed(f"the mean reward varies from {low:.3g} to {high:.3g}")
         deviation = float(spread.values.mean())
         return Passed(f"rewards of one step differ by {deviation:.3g} on average")
     share = float((reward.steps >= since).mean())
@@ -84,14 +90,21 @@ def check(view: RunView) -> Answer:
         phases=("reward",),
         evidence=(
             Evidence("reward at the end", last, "", source(reward)),
-            Evidence("its largest deviation", float(spread.values.max()), "", source(spread)),
+            *(
+                (Evidence("its largest deviation", float(spread.values.max()), "", source(spread)),)
+                if len(spread)
+                else ()
+            ),
             *step_evidence("flat from step", since, reward),
             Evidence("steps that are flat", 100 * share, "%", source(reward)),
         ),
-        cause=f"Every completion has the reward {last:.4g} {when}: all advantages are zero.",
+        cause=f"Every completion has the reward {last:.4g} {when}: all advantages are zero."
+        if len(spread)
+        else f"The mean reward is {last:.4g} {when}, so hardly any advantage differs from zero.",
         fixes=_lost(view, since) if fell else (_fix(view, rose, since),),
         headline=_headline(last, since, when, rose=rose, fell=fell),
         steps=() if always else from_step(reward, since),
+        ruins=not rose,
     )
 
 

@@ -44,8 +44,9 @@ def flat(rewards: list[float], spreads: list[float] | None = None) -> int | None
 
 @pytest.mark.parametrize(("points", "enough"), [(1, True), (3, True), (4, False)])
 def test_a_metric_is_there_once_enough_steps_said_a_number(points: int, enough: bool) -> None:
-    run_view = view([0.1, math.nan, 0.2, 0.3])
+    run_view = view([0.1, 0.2, 0.3])
     assert metric("reward", points).present(run_view.analysis) is enough
+    assert not metric("reward").present(view([0.1, math.nan, 0.2, 0.3]).analysis)
     assert not metric("kl", points).present(run_view.analysis)
 
 

@@ -67,8 +67,19 @@ def test_a_few_flat_steps_at_the_end_or_at_the_start() -> None:
 
 def test_a_constant_mean_of_varying_rewards_is_alive() -> None:
     passed(learner({"reward": 0.5}), "GD059")
-    assert "reward_std" in missing(learner({"reward_std": None}), "GD059")
+    assert "mean reward varies from" in passed(learner({"reward_std": None}), "GD059")
     missing(learner({"reward": 0.5, "reward_std": 0.0}, steps=4), "GD059")
+
+
+def test_without_deviations_one_mean_for_all_is_enough() -> None:
+    finding = finding_in(learner({"reward": 0.0, "reward_std": None}), "GD059")
+    assert finding.cause.startswith("The mean reward is 0 at every step")
+    assert finding.ruins
+    extremes = {"critic/score/mean": 0.5, "critic/score/max": 1.0, "critic/score/min": 0.0}
+    verl = {"reward": None, "reward_std": None, **extremes}
+    assert "differ by 1 on average" in passed(learner(verl), "GD059")
+    finding = finding_in(learner({**verl, "critic/score/min": 1.0}), "GD059")
+    assert finding.cause.startswith("Every completion has the reward 0.5 at every step")
 
 
 def ending(first: float, last: float, flat: int = 40) -> TraceBuilder:

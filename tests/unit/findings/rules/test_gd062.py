@@ -8,7 +8,7 @@ import pytest
 from grpo_doctor.findings.rules.gd062_gradient_norm import spiking
 from tests.build import TraceBuilder
 from tests.unit.findings.learners import learner
-from tests.unit.findings.rules.saying import finding_in, missing, passed, value
+from tests.unit.findings.rules.saying import finding_in, missing, not_applicable, passed, value
 
 
 def sick() -> TraceBuilder:
@@ -43,20 +43,6 @@ def test_one_spike_that_is_clipped_is_one_odd_batch() -> None:
     assert "gradients are clipped" in passed(clipped, "GD062")
 
 
-@pytest.mark.parametrize("bad", [math.nan, math.inf])
-def test_no_number(bad: float) -> None:
-    some = learner({"grad_norm": lambda t, v, r: np.where(t > 0.9, bad, v)})
-    finding = finding_in(some, "GD062")
-    assert finding.severity == "high"
-    assert finding.steps == tuple(range(73, 81))
-    assert finding_in(learner({"grad_norm": bad}, steps=3), "GD062").severity == "high"
-
-
-def test_one_in_many_may_be_a_loss_scale() -> None:
-    build = learner({"grad_norm": lambda t, v, r: np.where(t == 0, np.inf, v)}, steps=200)
-    assert finding_in(build, "GD062").severity == "medium"
-
-
 def test_growth_is_told_from_spikes() -> None:
     finding = finding_in(learner({"grad_norm": lambda t, v, r: v * 10 ** (2 * t)}), "GD062")
     assert "grew" in finding.headline
@@ -75,7 +61,7 @@ def test_rounding_is_no_gradient() -> None:
 
 def test_nothing_said_and_too_few() -> None:
     assert "grad_norm" in missing(learner({"grad_norm": None}), "GD062")
-    assert "too few" in passed(learner(steps=5), "GD062")
+    assert "at 20 steps or more: this run has 5" in missing(learner(steps=5), "GD062")
 
 
 def growing(first: float, middle: list[float], last: float) -> list[float]:
@@ -102,12 +88,6 @@ def test_a_norm_grows_tenfold_and_steadily(norms: list[float], grew: bool) -> No
         assert "median" in passed(learner({"grad_norm": norms}), "GD062")
 
 
-@pytest.mark.parametrize(("lost", "severity"), [(1, "medium"), (2, "high")])
-def test_one_lost_step_in_a_hundred_may_be_a_scale_being_found(lost: int, severity: str) -> None:
-    norms = np.where(np.arange(100) < lost, math.nan, 0.5)
-    assert finding_in(learner({"grad_norm": norms}, steps=100), "GD062").severity == severity
-
-
 @pytest.mark.parametrize("usual", [0.01, 1.0, 50.0])
 def test_a_spike_is_more_than_ten_times_the_usual(usual: float) -> None:
     at, beyond = (spiking(np.array([usual] * 9 + [usual * times])) for times in (9.99, 10.01))
@@ -117,5 +97,5 @@ def test_a_spike_is_more_than_ten_times_the_usual(usual: float) -> None:
 
 
 def test_what_rounding_leaves_is_no_gradient() -> None:
-    assert "too few to look for spikes" in passed(learner({"grad_norm": 1e-6}), "GD062")
+    assert "0 of 80 steps have a gradient" in not_applicable(learner({"grad_norm": 1e-6}), "GD062")
     assert "median 1.1e-06" in passed(learner({"grad_norm": 1.1e-6}), "GD062")

@@ -1,0 +1,174 @@
+"""A training metric is NaN or never changes.
+
+## What it means
+
+The loss, the gradient norm, the KL divergence, the entropy or another metric of learning is NaN or
+infinite; or the gradient norm is exactly 0, or the loss the same number, at every step.
+
+## Why it costs
+
+A NaN gradient ruins the weights or, where the framework notices, loses the step. With a gradient of
+exactly 0 no weight changes. Either way the steps that follow teach nothing.
+
+## Evidence shown
+
+For each such metric the first step without a number and at how many steps that is so.
+
+## Fix
+
+Look at the batch of the first such step: its rewards, log-probs and masks; a mean over no tokens is
+NaN. bfloat16 or float32 in place of float16. For a gradient of 0: check that the parameters require
+gradients and that not every completion is masked out.
+
+## When it is wrong
+
+In float16 with a loss scale, single infinite norms are how the scale is found, and the step is
+skipped by design. A loss of exactly 0 is usual, and not judged: with one update per rollout the
+advantages of a group cancel out. A reward that is no number is GD058, one reward for all GD059.
+
+## References
+
+- https://docs.pytorch.org/docs/stable/amp.html#gradient-scaling
+- https://github.com/modelscope/ms-swift/issues/5890 (a gradient norm of 0)
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from grpo_doctor.analysis.learning import Curve
+from grpo_doctor.analysis.learning.shape import MAX_LOST, broken
+from grpo_doctor.findings.learning import (
+    EQUAL,
+    FLAT_POINTS,
+    FLAT_REWARD,
+    any_metric,
+    finite,
+    flat_from,
+    from_step,
+    lost_for_good,
+    source,
+    when_bad,
+)
+from grpo_doctor.findings.learning_fixes import learning_advice
+from grpo_doctor.findings.rule import Answer, Evidence, Finding, Fix, Passed, Rule
+from grpo_doctor.findings.view import RunView, identity, no_counterfactual
+
+# What an update is made of; one that has no number for them has not taught anything.
+_OF_UPDATES = {
+    "loss": "The loss",
+    "grad_norm": "The gradient norm",
+    "kl": "The KL divergence",
+    "entropy": "The entropy",
+}
+_OTHERS = ("clip", "gap", "length", "truncated", "zero_variance", "reward_std", "eval_loss")
+RULE = Rule(
+    *identity(__name__, __doc__),
+    family="learning",
+    needs=(any_metric(*_OF_UPDATES, *_OTHERS),),
+    uses=FLAT_REWARD,
+)
+# One lost gradient in a hundred may be a loss scale being found.
+MAX_LOST_GRADIENTS = 0.01
+# A gradient of 0 at one or two steps may be one easy batch.
+SURE_POINTS = 3
+_PRECISION = "bfloat16 or float32 in place of float16"
+_NO_GRADIENT = (
+    "check that parameters require gradients (with LoRA and gradient checkpointing: "
+    "enable_input_require_grads), that not every completion is masked out, and upgrade DeepSpeed"
+)
+counterfactual = no_counterfactual  # it changes what is learned
+
+
+def check(view: RunView) -> Answer:
+    """No number first, then what never changes."""
+    curves = {name: c for name in (*_OF_UPDATES, *_OTHERS) if (c := view.metric(name)) is not None}
+    lost = sorted(
+        ((name, c) for name, c in curves.items() if c.bad.any()),
+        key=lambda item: (item[0] not in _OF_UPDATES, item[1].steps[item[1].bad][0]),
+    )
+    if lost:
+        return _no_number(view, lost)
+    norms, loss = curves.get("grad_norm"), curves.get("loss")
+    if norms is not None and not norms.values.any():
+        since = flat_from(view)
+        if since is not None and since == norms.steps[0]:
+            return Passed("the gradient norm is 0, as all rewards are equal, see GD059")
+        return _no_gradient(view, norms)
+    if loss is not None and len(loss) >= FLAT_POINTS and loss.values[0] and not np.ptp(loss.values):
+        return _constant_loss(view, loss)
+    return Passed(f"a number at every step in {', '.join(c.key for c in curves.values())}")
+
+
+def _no_number(view: RunView, lost: list[tuple[str, Curve]]) -> Finding:
+    name, worst = lost[0]
+    first = int(worst.steps[worst.bad][0])
+    share = float(worst.bad.mean())
+    most = MAX_LOST_GRADIENTS if name == "grad_norm" else MAX_LOST
+    gone = share > most or broken(worst) or lost_for_good(worst)
+    ruined = name in _OF_UPDATES and gone
+    also = [f"`{c.key}` is {when_bad(c)}" for _, c in lost]
+    return Finding(
+        severity="high" if ruined else "medium" if name in ("grad_norm", "loss") else "low",
+        confidence=0.9,
+        evidence=tuple(
+            Evidence(
+                f"{c.key} is NaN or infinite first at step", int(c.steps[c.bad][0]), "", source(c)
+            )
+            for _, c in lost
+        ),
+        cause=f"{'; '.join(also)}.",
+        fixes=_fixes(view, name, first),
+        headline=f"{_OF_UPDATES.get(name, f'`{worst.key}`')} is {when_bad(worst)}",
+        steps=from_step(worst.where(worst.bad), first),
+        ruins=ruined,
+    )
+
+
+def _fixes(view: RunView, name: str, first: int) -> tuple[Fix, ...]:
+    text = f"look at the batch of step {first}: rewards, log-probs and masks of no tokens"
+    fixes = (learning_advice(view, text, safety="needs-code"),)
+    if name not in ("loss", "grad_norm"):
+        return fixes
+    return (*fixes, learning_advice(view, _PRECISION, safety="changes-numerics"))
+
+
+def _no_gradient(view: RunView, norms: Curve) -> Answer:
+    spread = finite(view, "reward_std")
+    alike = bool(len(spread)) and float(spread.values.max()) <= EQUAL
+    count = len(norms)
+    when = f"at all {count} steps" if count > 1 else f"at the only step, {norms.steps[0]}"
+    why = (
+        "all completions have the same reward, so no advantage is left"
+        if alike
+        else "no weight changes"
+    )
+    return Finding(
+        severity="high" if count >= SURE_POINTS else "medium",
+        confidence=0.9 if count >= SURE_POINTS else 0.6,
+        evidence=(
+            Evidence("gradient norm", 0.0, "", source(norms)),
+            *(
+                (Evidence("deviation of rewards", float(spread.values.mean()), "", source(spread)),)
+                if len(spread)
+                else ()
+            ),
+        ),
+        cause=f"The gradient norm is exactly 0 {when}: {why}.",
+        fixes=(learning_advice(view, _NO_GRADIENT, safety="needs-code"),),
+        headline=f"The gradient norm is exactly 0 {when}",
+        ruins=count >= SURE_POINTS,
+    )
+
+
+def _constant_loss(view: RunView, loss: Curve) -> Finding:
+    headline = f"The loss is {loss.values[0]:.4g} at all {len(loss)} steps"
+    text = "check that the loss that is logged is the one that is trained on"
+    return Finding(
+        severity="medium",
+        confidence=0.7,
+        evidence=(Evidence("loss", float(loss.values[0]), "", source(loss)),),
+        cause=f"{headline}: a loss over batches that differ does not stay the same.",
+        fixes=(learning_advice(view, text, safety="needs-code"),),
+        headline=headline,
+    )
