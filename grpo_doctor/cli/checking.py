@@ -163,6 +163,8 @@ def _free(launch: Launch) -> int | None:
 def _shape(launch: Launch) -> tuple[ModelShape | None, str | None]:
     from grpo_doctor.memory import model_shape  # noqa: PLC0415
 
+    if (outside := launch.outside) is not None:
+        return None, outside
     if not launch.model:
         return None, "the launch names no model"
     try:

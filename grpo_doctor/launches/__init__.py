@@ -4,7 +4,7 @@
 for them. Nothing is executed and nothing imported; files are read, and Python as syntax.
 """
 
-from grpo_doctor.launches.model import Framework, Launch, Problem, Role, Source
+from grpo_doctor.launches.model import Framework, Launch, Problem, Role, Source, Trainer
 from grpo_doctor.launches.reading import read
 
-__all__ = ["Framework", "Launch", "Problem", "Role", "Source", "read"]
+__all__ = ["Framework", "Launch", "Problem", "Role", "Source", "Trainer", "read"]

@@ -8,11 +8,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from grpo_doctor.launches import shell
-from grpo_doctor.launches.files import UnreadableFileError, read_python, read_text, resolved
+from grpo_doctor.launches.files import UnreadableFileError, located, read_text, resolved
 from grpo_doctor.launches.launcher import Started, unwrap
 from grpo_doctor.launches.model import Problem
 from grpo_doctor.launches.programs import Program, bundled, recognize
-from grpo_doctor.launches.raw_settings import located
 from grpo_doctor.launches.words import Command, Word, from_arguments
 
 _SHELLS = ("bash", "sh", "source", ".", "zsh")
@@ -32,8 +31,11 @@ class Candidate:
 
 
 def rank(candidate: Candidate) -> int:
-    """A framework's own command before a script of the user's, and training before serving."""
+    """A framework's own command before a script of the user's, a known one before an unknown, and
+    training before serving."""
     if candidate.program.role != "train":
+        return 3
+    if candidate.program.framework == "unknown":
         return 2
     return 0 if candidate.program.script is None else 1
 
@@ -62,7 +64,7 @@ def candidates_in(
             yield from candidates_in([nested], inner, cwd, problems, depth + 1)
             continue
         started = unwrap(command.words)
-        program = recognize(started) if started is not None else None
+        program = recognize(started, cwd) if started is not None else None
         if started is not None and program is not None and _is_training(started, program, cwd):
             yield Candidate(command, started, program, cwd)
         elif _BROKEN.match(command.words[0].text):
@@ -78,14 +80,12 @@ def _moved(command: Command, cwd: Path) -> Path:
 
 
 def _is_training(started: Started, program: Program, cwd: Path) -> bool:
-    """A script that a launcher starts is; of others, one that makes GRPO's configuration."""
-    if program.script is None or started.launcher:
+    """A script that a launcher starts is; of others, one whose source says so, or which is not
+    here and was named by the user."""
+    if program.script is None or started.launcher or program.trainer != "unknown":
         return True
     path = located(program.script.text, cwd, program.script.source)
-    try:
-        return bool(read_python(path, program.script.text).values)
-    except UnreadableFileError:
-        return program.script.source.argument is not None
+    return not path.is_file() and program.script.source.argument is not None
 
 
 def _broken_line(command: Command) -> Problem:

@@ -44,6 +44,16 @@ def resolved(cwd: Path, path: str) -> Path:
         return cwd / path
 
 
+def located(path: str, cwd: Path, source: Source) -> Path:
+    """Where a file is: in the folder of the launch, else beside or above the script that names it,
+    since many scripts are started from the top of their repository."""
+    target = resolved(cwd, path)
+    if target.exists() or source.file is None:
+        return target
+    above = (cwd / source.file).resolve().parents
+    return next((folder / path for folder in above if (folder / path).is_file()), target)
+
+
 def read_text(path: Path) -> str:
     """The text of a file.
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import PurePosixPath
@@ -15,10 +16,19 @@ def _names(text: str) -> frozenset[str]:
 
 
 _WRAPPERS = _names(
-    "nohup time exec sudo env stdbuf nice numactl uv poetry pipenv conda micromamba srun timeout "
-    "setsid command ionice taskset nsys ncu bash sh singularity apptainer"
+    "nohup time exec sudo env stdbuf nice numactl uv uvx pixi poetry pipenv conda mamba micromamba "
+    "srun mpirun timeout setsid command ionice taskset chrt nsys ncu coverage bash sh eval "
+    "singularity apptainer docker podman enroot ssh"
 )
+_RUNS_MODULES = _names("uv poetry pipenv coverage")
 _PROGRAMS = _names("swift megatron trl accelerate torchrun deepspeed vllm sglang ray")
+# Options of wrappers whose value may be called like a program: `uv run --extra vllm`.
+_TAKE_VALUES = _names(
+    "--extra --group --only-group --with --with-requirements --with-editable --package --project "
+    "--directory --python --env-file -n --name -p --prefix --env --index --image"
+)
+_NEXT = {"vllm": "serve", "sglang": "serve", "ray": "job", "trl": r"[a-z]", "swift": r"[a-z]"}
+_OF_PRIME_RL = _names("rl trainer orchestrator")
 _TORCHRUN_MODULES = ("torch.distributed.run", "torch.distributed.launch")
 # What a variable without a value may have said.
 _COUNTS = {"torchrun": ("nproc_per_node", "nnodes")}
@@ -67,23 +77,39 @@ def unwrap(words: tuple[Word, ...]) -> Started | None:
             return replace(started, environment={**environment, **started.environment})
         if name.endswith(".py"):
             return Started(words[0].text, words[1:], environment=environment, at=words[0])
+        if name in _OF_PRIME_RL and len(words) > 1 and words[1].text.startswith("@"):
+            return Started(name, words[1:], environment=environment, at=words[0])
         if name not in _WRAPPERS:
             return None
-        words = words[1:]
-        while words and not _is_program(words[0].text):
-            key, equals, value = words[0].text.partition("=")
-            if equals and key.isidentifier():
-                environment[key] = words[0].with_text(value)
-            words = words[1:]
+        words = _unwrapped(words, environment)
     return None
+
+
+def _unwrapped(words: tuple[Word, ...], environment: dict[str, Word]) -> tuple[Word, ...]:
+    """What a wrapper starts; the variables that it sets go into `environment`."""
+    name, words = _base(words[0].text), words[1:]
+    while words and not _begins_program(words):
+        if name in _RUNS_MODULES and words[0].text in ("-m", "--module") and words[1:]:
+            return (words[0].with_text("python"), words[0].with_text("-m"), *words[1:])
+        if words[0].text in _TAKE_VALUES and len(words) > 1:
+            words = words[1:]
+        key, equals, value = words[0].text.partition("=")
+        if equals and key.isidentifier():
+            environment[key] = words[0].with_text(value)
+        words = words[1:]
+    return words
 
 
 def _base(text: str) -> str:
     return PurePosixPath(text).name
 
 
-def _is_program(text: str) -> bool:
-    name = _base(text)
+def _begins_program(words: tuple[Word, ...]) -> bool:
+    name = _base(words[0].text)
+    if name in _OF_PRIME_RL:
+        return len(words) > 1 and words[1].text.startswith("@")
+    if name in _NEXT:
+        return len(words) > 1 and re.match(_NEXT[name], words[1].text) is not None
     return name in _PROGRAMS or name.startswith("python") or name.endswith(".py")
 
 
@@ -158,9 +184,10 @@ def _accelerate(words: tuple[Word, ...]) -> Started | None:
 
 def _ray(words: tuple[Word, ...]) -> Started | None:
     texts = [word.text for word in words]
-    if texts[1:3] != ["job", "submit"] or "--" not in texts:
+    if texts[1:3] != ["job", "submit"]:
         return None
-    at = texts.index("--")
+    starts = (i for i in range(3, len(words)) if _begins_program(words[i:]))
+    at = texts.index("--") if "--" in texts else next(starts, len(words)) - 1
     environment: dict[str, Word] = {}
     options, _ = _options(words[3:at], "torchrun")
     if (runtime := options.get("runtime_env_json")) is not None:

@@ -10,8 +10,31 @@ from grpo_doctor import knobs
 from grpo_doctor.knobs import KNOBS
 from grpo_doctor.knobs.model import version_of
 
-Framework = Literal["bundled", "ms-swift", "trl", "verl", "openrlhf", "vllm", "sglang"]
-"""As in `grpo_doctor.knobs`; `bundled` is our own trainer."""
+Framework = Literal[
+    "bundled", "ms-swift", "trl", "verl", "openrlhf", "vllm", "sglang",
+    "slime", "miles", "nemo-rl", "skyrl", "areal", "prime-rl", "unsloth", "unknown",
+]  # fmt: skip
+"""As in `grpo_doctor.knobs`; `bundled` is our own trainer. Those from `slime` on are recognized and
+nothing more; `unknown` is a program of the user's own, or a script that is not here."""
+SUPPORTED: frozenset[Framework] = frozenset(
+    {"bundled", "ms-swift", "trl", "verl", "openrlhf", "vllm", "sglang"}
+)
+"""Frameworks whose options are known: of any other launch nothing but its processes is said."""
+_NAMES: Mapping[Framework, str] = {
+    "slime": "slime",
+    "miles": "miles",
+    "nemo-rl": "NeMo RL",
+    "skyrl": "SkyRL",
+    "areal": "AReaL",
+    "prime-rl": "prime-rl",
+    "unsloth": "Unsloth",
+}
+Trainer = Literal[
+    "grpo", "rloo", "reinforce", "ppo", "gkd", "sft", "pt", "dpo", "kto", "orpo", "cpo", "simpo",
+    "rm", "online-dpo", "none", "unknown",
+]  # fmt: skip
+"""What a command trains: `grpo` where advantages come from a group of completions, `reinforce` for
+other ways without a critic, `rm` for a reward model; `none` for a server."""
 Role = Literal["train", "rollout server"]
 _ORDER = {knob.name: position for position, knob in enumerate(KNOBS)}
 
@@ -111,6 +134,9 @@ class Launch:
     launcher: str = ""
     """What starts the processes: `torchrun`, `accelerate`, `deepspeed`, `ray`; empty for none."""
     algorithm: str = "grpo"
+    """The framework's own word for it, `group_norm` or `dr_grpo`."""
+    trainer: Trainer = "unknown"
+    """What kind of training it is, whatever the framework calls it."""
     model: str | None = None
     """The trained, or served, model: a name of the hub, or a folder."""
     backend: Literal["", "megatron"] = ""
@@ -132,6 +158,20 @@ class Launch:
         version = version_of(self.version)
         old = self.framework == "ms-swift" and version is not None and version < (3, 5)
         return old and started < cards and bool(self.value("vllm.use"))
+
+    @property
+    def is_supported(self) -> bool:
+        """Whether its framework's options are known; else no setting is said and none judged."""
+        return self.framework in SUPPORTED
+
+    @property
+    def outside(self) -> str | None:
+        """Why nothing can be said of its memory and settings; None for a known framework."""
+        if self.is_supported:
+            return None
+        if self.framework == "unknown":
+            return f"not modelled: {self.subcommand} is of no framework that is known here"
+        return f"not modelled: it trains with {_NAMES[self.framework]}, which is not supported"
 
     @property
     def processes(self) -> int:

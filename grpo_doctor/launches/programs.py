@@ -5,9 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
+from grpo_doctor.launches.files import located
 from grpo_doctor.launches.launcher import Started
-from grpo_doctor.launches.model import Framework, Role
+from grpo_doctor.launches.model import Framework, Role, Trainer
+from grpo_doctor.launches.scripts import by_name, by_source
 from grpo_doctor.launches.words import Word
 
 
@@ -26,6 +29,8 @@ class Program:
     words: tuple[Word, ...]
     subcommand: str = ""
     script: Word | None = None
+    trainer: Trainer = "unknown"
+    """What the script of a user trains."""
 
 
 _SERVER: Role = "rollout server"
@@ -52,8 +57,13 @@ _MODULES: Mapping[str, tuple[Framework, Role, str, str]] = {
 }
 
 
-def recognize(started: Started) -> Program | None:
-    """The framework's command that was started; None for a program that nobody here knows."""
+def recognize(started: Started, folder: Path | None = None) -> Program | None:
+    """The framework's command that was started; None for a program that nobody here knows.
+
+    Args:
+        started: the program and its words.
+        folder: where it is started, to read a script's source; without it a script is `unknown`.
+    """
     name, words = started.name, started.words
     if name in ("swift", "megatron"):
         first = words[0].text if words else ""
@@ -62,7 +72,7 @@ def recognize(started: Started) -> Program | None:
         return _trl(words[0].text if words else "", words[1:])
     if name in ("vllm", "sglang"):
         return _engine(name, words)
-    return _module(started, name.removesuffix(".py"), words)
+    return _module(name.removesuffix(".py"), words) or _own(started, words, folder)
 
 
 def bundled(words: tuple[Word, ...]) -> Program:
@@ -70,7 +80,7 @@ def bundled(words: tuple[Word, ...]) -> Program:
     return Program("bundled", "train", "bundled", "bundled", words)
 
 
-def _module(started: Started, name: str, words: tuple[Word, ...]) -> Program | None:
+def _module(name: str, words: tuple[Word, ...]) -> Program | None:
     if name in _MODULES:
         framework, role, table, listed = _MODULES[name]
         return Program(framework, role, table, listed, words)
@@ -80,8 +90,28 @@ def _module(started: Started, name: str, words: tuple[Word, ...]) -> Program | N
     for pattern, make in ((_TRL_FILE, _trl), (_OPENRLHF, _openrlhf), (_VERL, _verl)):
         if match := pattern.search(name):
             return make(match[1], words)
-    own = started.name.endswith(".py")
-    return Program("trl", "train", "trl", None, words, "grpo", started.at) if own else None
+    return None
+
+
+def _own(started: Started, words: tuple[Word, ...], folder: Path | None) -> Program | None:
+    """A script or module of the user's, or of a framework that is not supported."""
+    is_script = started.name.endswith(".py")
+    path = started.name if is_script else f"{started.name.replace('.', '/')}.py"
+    source = None
+    if folder is not None and started.at is not None:
+        source = by_source(located(path, folder, started.at.source))
+    if source is not None and source.framework != "unknown":
+        hydra = source.framework == "verl"
+        table = source.framework if source.framework in ("trl", "verl") else ""
+        subcommand = started.name if hydra else source.trainer
+        script = None if hydra else started.at
+        return Program(
+            source.framework, "train", table, None, words, subcommand, script, source.trainer
+        )
+    named = by_name(started.name.removesuffix(".py"), words)
+    if named is not None:
+        return Program(named, "train", "", None, words)
+    return Program("unknown", "train", "", None, words, script=started.at) if is_script else None
 
 
 def _openrlhf(command: str, words: tuple[Word, ...]) -> Program:

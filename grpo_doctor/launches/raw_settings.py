@@ -11,9 +11,9 @@ from typing import Any
 from grpo_doctor.launches.files import (
     Contents,
     UnreadableFileError,
+    located,
     read_mapping,
     read_python,
-    resolved,
 )
 from grpo_doctor.launches.flags import Option, Options, overrides, parse
 from grpo_doctor.launches.launcher import Started
@@ -211,13 +211,3 @@ def first_text(value: Any) -> str:
     if isinstance(value, Sequence) and not isinstance(value, str):
         return str(value[0]) if value else ""
     return str(value)
-
-
-def located(path: str, cwd: Path, source: Source) -> Path:
-    """Where a file is: in the folder of the launch, else beside or above the script that names it,
-    since many scripts are started from the top of their repository."""
-    target = resolved(cwd, path)
-    if target.exists() or source.file is None:
-        return target
-    above = (cwd / source.file).resolve().parents
-    return next((folder / path for folder in above if (folder / path).is_file()), target)

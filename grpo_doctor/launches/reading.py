@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -11,14 +12,21 @@ from grpo_doctor.errors import UsageError
 from grpo_doctor.launches import pickling
 from grpo_doctor.launches.canonical import settings
 from grpo_doctor.launches.commands import Candidate, candidates_in, rank
-from grpo_doctor.launches.files import resolved
-from grpo_doctor.launches.model import Launch, Problem, Source, Unsendable
+from grpo_doctor.launches.files import located, resolved
+from grpo_doctor.launches.model import (
+    SUPPORTED,
+    Launch,
+    Problem,
+    Source,
+    Trainer,
+    Unsendable,
+)
 from grpo_doctor.launches.naming import check
 from grpo_doctor.launches.option_lists import option_list
 from grpo_doctor.launches.option_values import check_values
 from grpo_doctor.launches.processes import processes
 from grpo_doctor.launches.programs import Program
-from grpo_doctor.launches.raw_settings import RawSettings, collect, located
+from grpo_doctor.launches.raw_settings import RawSettings, collect
 from grpo_doctor.launches.words import Word
 
 _ALGORITHMS = (
@@ -95,6 +103,8 @@ def _nothing_known(arguments: Sequence[str], problems: Sequence[Problem]) -> str
 
 def _launch(candidate: Candidate, inherited: Mapping[str, str], versions: dict[str, str]) -> Launch:
     program, started = candidate.program, candidate.started
+    if program.framework not in SUPPORTED:
+        return _outside(candidate, inherited)
     raw = collect(started, program, candidate.folder)
     outer = {
         name: Word(text, Source(f"{name}={text}", file="the environment"))
@@ -106,6 +116,7 @@ def _launch(candidate: Candidate, inherited: Mapping[str, str], versions: dict[s
     version, assumptions = _version(raw, program, versions)
     values, sources = settings(raw, program, version, environment)
     started_by = processes(started, program, raw, environment)
+    algorithm = _algorithm(raw, program)
     return Launch(
         framework=program.framework,
         version=version,
@@ -129,7 +140,8 @@ def _launch(candidate: Candidate, inherited: Mapping[str, str], versions: dict[s
         visible_gpus=len(started_by.gpu_ids) if started_by.gpu_ids is not None else None,
         gpu_ids=started_by.gpu_ids,
         launcher=started.launcher or started_by.launcher,
-        algorithm=_algorithm(raw, program),
+        algorithm=algorithm,
+        trainer=_trainer(program, algorithm),
         model=values.get("model.name"),
         backend="megatron" if _is_megatron(program, values) else "",
         assumptions=(*assumptions, *started_by.assumptions),
@@ -140,6 +152,41 @@ def _launch(candidate: Candidate, inherited: Mapping[str, str], versions: dict[s
         ),
         unsendable=_unsendable(program, raw, candidate.folder),
     )
+
+
+def _outside(candidate: Candidate, inherited: Mapping[str, str]) -> Launch:
+    """A launch of which nothing is known but how many processes it starts."""
+    program, started = candidate.program, candidate.started
+    outer = {name: Word(text, Source(f"{name}={text}")) for name, text in inherited.items()}
+    own = {k: w for k, w in candidate.command.environment.items() if _matters(k)}
+    environment = {**outer, **own}
+    started_by = processes(started, program, RawSettings(), environment)
+    return Launch(
+        framework=program.framework,
+        version=None,
+        role="train",
+        subcommand=program.script.text if program.script else started.name,
+        environment={name: word.text for name, word in environment.items()},
+        processes_per_node=started_by.per_node,
+        nodes=started_by.nodes,
+        processes_known=started_by.known,
+        complete=False,
+        visible_gpus=len(started_by.gpu_ids) if started_by.gpu_ids is not None else None,
+        gpu_ids=started_by.gpu_ids,
+        launcher=started.launcher or started_by.launcher,
+        algorithm="",
+        trainer=program.trainer,
+        assumptions=started_by.assumptions,
+        problems=_missing(program, candidate.folder),
+    )
+
+
+def _missing(program: Program, folder: Path) -> tuple[Problem, ...]:
+    word = program.script
+    if word is None or located(word.text, folder, word.source).is_file():
+        return ()
+    text = f"{word.text} is not here, so its framework is not known"
+    return (Problem("unreadable", text, "run check where the script is", word.source),)
 
 
 def _unsendable(program: Program, raw: RawSettings, folder: Path) -> tuple[Unsendable, ...]:
@@ -191,12 +238,46 @@ def _version(
     return version, [sentence]
 
 
+_KINDS: Mapping[str, Trainer] = {
+    **dict.fromkeys(("grpo", "grpo_passk", "grpo_vectorized", "group_norm", "dr_grpo"), "grpo"),
+    **dict.fromkeys(("gae", "ppo"), "ppo"),
+    **dict.fromkeys(("rloo", "rloo_vectorized"), "rloo"),
+    **dict.fromkeys(
+        ("reinforce", "reinforce_plus_plus", "reinforce_plus_plus_baseline",
+         "reinforce_baseline", "remax", "opo", "gpg", "optimal_token_baseline"), "reinforce"
+    ),
+    **{kind: kind for kind in ("gkd", "sft", "pt", "dpo", "kto", "orpo", "cpo", "simpo", "rm")},
+    "reward": "rm",
+}  # fmt: skip
+
+
+_TRAINS_VERL = re.compile(r"main(?!_(?:gen|eval))\w*$|\.py$")
+
+
+def _trainer(program: Program, algorithm: str) -> Trainer:
+    """What kind of training a command of a known framework starts."""
+    if program.role != "train":
+        return "none"
+    if program.script is not None:
+        return program.trainer
+    command = program.subcommand.removeprefix("train_")
+    if program.framework == "trl" or (program.framework == "openrlhf" and command != "ppo_ray"):
+        return _KINDS.get(command, "unknown")
+    if program.framework == "verl" and not _TRAINS_VERL.search(command):
+        return "sft" if "sft" in command else "unknown"
+    return _KINDS.get(algorithm, "unknown")
+
+
 def _algorithm(raw: RawSettings, program: Program) -> str:
     for name in _ALGORITHMS:
+        if name in raw.names and raw.names[name].unset:
+            return ""
         if isinstance(text := raw.values.get(name), str):
             return text
     if program.subcommand in ("sft", "pt"):
         return program.subcommand
     if program.framework in ("verl", "openrlhf"):
         return "gae"  # what both do where nobody says
+    if program.subcommand == "rlhf":
+        return "" if any(problem.kind == "unreadable" for problem in raw.problems) else "dpo"
     return "grpo"

@@ -26,10 +26,15 @@ def problems(launch: Launch) -> dict[str, str]:
         ("python -m swift.cli.main rlhf --model m", "ms-swift", "train", ""),
         ("megatron rlhf --model m", "ms-swift", "train", ""),
         ("trl grpo --model_name_or_path m", "trl", "train", "accelerate"),
-        ("accelerate launch --num_processes 2 t.py --use_vllm", "trl", "train", "accelerate"),
-        ("torchrun --nproc_per_node 2 t.py", "trl", "train", "torchrun"),
-        ("deepspeed --num_gpus 2 t.py --deepspeed z.json", "trl", "train", "deepspeed"),
-        ("python3 -m torch.distributed.run --nproc-per-node=2 t.py", "trl", "train", "torchrun"),
+        ("accelerate launch --num_processes 2 t.py --use_vllm", "unknown", "train", "accelerate"),
+        ("torchrun --nproc_per_node 2 t.py", "unknown", "train", "torchrun"),
+        ("deepspeed --num_gpus 2 t.py --deepspeed z.json", "unknown", "train", "deepspeed"),
+        (
+            "python3 -m torch.distributed.run --nproc-per-node=2 t.py",
+            "unknown",
+            "train",
+            "torchrun",
+        ),
         ("nohup python -u -m verl.trainer.main_ppo a.b=1", "verl", "train", "ray"),
         ("python -m openrlhf.cli.train_ppo_ray --pretrain m", "openrlhf", "train", "ray"),
         ("ray job submit -- python3 -m openrlhf.cli.train_ppo_ray", "openrlhf", "train", "ray"),
@@ -37,7 +42,12 @@ def problems(launch: Launch) -> dict[str, str]:
         ("trl vllm-serve --model m", "trl", "rollout server", ""),
         ("vllm serve m -tp 2", "vllm", "rollout server", ""),
         ("python -m sglang.launch_server --model-path m --tp 2", "sglang", "rollout server", ""),
-        ("srun -N 2 bash -c 'torchrun --nproc_per_node 8 t.py --x 1'", "trl", "train", "torchrun"),
+        (
+            "srun -N 2 bash -c 'torchrun --nproc_per_node 8 t.py'",
+            "unknown",
+            "train",
+            "torchrun",
+        ),
         ("--model m --max_steps 3", "bundled", "train", ""),
     ],
 )
@@ -45,6 +55,80 @@ def test_each_form_is_recognized(command: str, framework: str, role: str, launch
     arguments = command.split() if command.startswith("--") else [command]
     launch = read(arguments)
     assert (launch.framework, launch.role, launch.launcher) == (framework, role, launcher)
+
+
+@pytest.mark.parametrize(
+    ("source", "framework", "trainer"),
+    [
+        ("from trl import GRPOConfig, GRPOTrainer\nGRPOTrainer(model='m')", "trl", "grpo"),
+        ("import trl\ntrl.GRPOTrainer('m')", "trl", "grpo"),
+        ("from trl.trainer import AsyncGRPOTrainer", "trl", "grpo"),
+        ("from trl import SFTConfig, SFTTrainer\nSFTTrainer('m')", "trl", "sft"),
+        ("from trl import DPOTrainer", "trl", "dpo"),
+        ("from unsloth import FastModel\nfrom trl import GRPOTrainer", "unsloth", "grpo"),
+        ("from slime.ray import placement", "slime", "unknown"),
+        ("import miles.utils as m", "miles", "unknown"),
+        ("from nemo_rl.algorithms.grpo import setup", "nemo-rl", "unknown"),
+        ("from skyrl_train.entrypoints import main_base", "skyrl", "unknown"),
+        ("from areal.api import GRPOConfig", "areal", "grpo"),
+        ("import prime_rl", "prime-rl", "unknown"),
+        ("import torch\nimport torch.distributed as dist", "unknown", "unknown"),
+        ("from mine import GRPOTrainer\nGRPOTrainer()", "unknown", "unknown"),
+        ("import hydra\nfrom verl.trainer.ppo import core_algos", "verl", "ppo"),
+        ("def (:", "unknown", "unknown"),
+    ],
+)
+@pytest.mark.parametrize("start", ["torchrun --nproc_per_node 2 ", "accelerate launch "])
+def test_a_script_is_of_the_framework_that_it_imports(
+    tmp_path: Path, source: str, framework: str, trainer: str, start: str
+) -> None:
+    (tmp_path / "t.py").write_text(source)
+    launch = read([f"{start}t.py"], cwd=tmp_path)
+    assert (launch.framework, launch.trainer) == (framework, trainer)
+    supported = framework in ("trl", "verl")
+    assert (launch.is_supported, launch.outside is None) == (supported, supported)
+    assert supported or (dict(launch.settings), launch.problems) == ({}, ())
+
+
+@pytest.mark.parametrize(
+    ("command", "framework"),
+    [
+        ("python3 train.py --actor-num-gpus-per-node 8 --rollout-num-gpus 8 --colocate", "slime"),
+        ("uv run examples/run_grpo_math.py --config grpo.yaml", "nemo-rl"),
+        ("uv run --isolated --extra vllm -m skyrl.train.entrypoints.main_base a=1", "skyrl"),
+        ("python -m areal.launcher.local gsm8k.py --config c.yaml", "areal"),
+        ("uv run rl @ configs/rl.toml", "prime-rl"),
+    ],
+)
+def test_a_framework_that_is_not_supported_is_named(command: str, framework: str) -> None:
+    launch = read([command])
+    assert launch.framework == framework
+    assert "not modelled" in (launch.outside or "")
+
+
+@pytest.mark.parametrize(
+    ("command", "trainer"),
+    [
+        ("swift rlhf --rlhf_type grpo", "grpo"),
+        ("swift rlhf --model m", "dpo"),
+        ("swift rlhf --rlhf_type $KIND", "unknown"),
+        ("swift sft --model m", "sft"),
+        ("swift rollout --model m", "none"),
+        ("trl grpo --beta 1", "grpo"),
+        ("trl reward --model m", "rm"),
+        ("python -m verl.trainer.main_ppo algorithm.adv_estimator=grpo", "grpo"),
+        ("python -m verl.trainer.main_ppo a.b=1", "ppo"),
+        ("python -m verl.trainer.main_ppo algorithm.adv_estimator=$ADV", "unknown"),
+        ("python -m verl.trainer.main_generation a.b=1", "unknown"),
+        ("python -m openrlhf.cli.train_ppo_ray --advantage_estimator group_norm", "grpo"),
+        ("python -m openrlhf.cli.train_ppo_ray --pretrain m", "ppo"),
+        ("python -m openrlhf.cli.train_kto --pretrain m", "kto"),
+        ("--model m", "grpo"),
+    ],
+)
+def test_what_a_command_trains(command: str, trainer: str) -> None:
+    arguments = command.split() if command.startswith("--") else [command]
+    assert read(arguments).trainer == trainer
 
 
 @pytest.mark.parametrize("command", ["accelerate", "accelerate config", "ray job", "torchrun"])

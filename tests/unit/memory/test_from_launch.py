@@ -113,7 +113,7 @@ def test_newer_towers_and_flash_attention_need_no_mask(more: str, versions: dict
 
 def test_trl_loads_float32_and_computes_its_loss_in_one_kernel() -> None:
     setup = trainer(
-        "accelerate launch --num_processes 8 train.py --model_name_or_path Qwen/Qwen2.5-7B "
+        "trl grpo --num_processes 8 --model_name_or_path Qwen/Qwen2.5-7B "
         "--use_vllm --vllm_mode colocate --per_device_train_batch_size 4",
         trl="1.16.0",
     )

@@ -1,0 +1,106 @@
+"""Which framework a Python program is of, and what it trains: by its name, its options and what
+its source imports and calls. It is parsed, never imported."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from grpo_doctor.launches.files import UnreadableFileError, read_text
+from grpo_doctor.launches.model import Framework, Trainer
+from grpo_doctor.launches.words import Word
+
+# A script that imports several is of the first: Unsloth replaces TRL, SkyRL's examples use others.
+_BY_MODULE: Mapping[str, Framework] = {
+    "unsloth": "unsloth",
+    "miles": "miles",
+    "slime": "slime",
+    "nemo_rl": "nemo-rl",
+    "skyrl": "skyrl",
+    "skyrl_train": "skyrl",
+    "areal": "areal",
+    "prime_rl": "prime-rl",
+    "trl": "trl",
+}
+_BY_NAME: Sequence[tuple[re.Pattern[str], Framework]] = (
+    (re.compile(r"(?:^|[./])(?:nemo_rl[./]|run_grpo\w*$)"), "nemo-rl"),
+    (re.compile(r"(?:^|[./])skyrl(?:_train|_agent)?[./]"), "skyrl"),
+    (re.compile(r"(?:^|[./])areal[./]"), "areal"),
+    (re.compile(r"(?:^|[./])prime_rl[./]"), "prime-rl"),
+    (re.compile(r"(?:^|[./])miles[./]"), "miles"),
+    (re.compile(r"(?:^|[./])slime[./]"), "slime"),
+)
+_OF_SLIME = re.compile(
+    r"--(?:actor-num-gpus-per-node|rollout-num-gpus(?:-per-engine)?|rollout-function-path)(?:=|$)"
+)
+_PRIME_RL = frozenset({"rl", "trainer", "orchestrator"})
+_TRAINERS: Mapping[str, Trainer] = {
+    "GRPO": "grpo", "RLOO": "rloo", "SFT": "sft", "OnlineDPO": "online-dpo", "DPO": "dpo",
+    "KTO": "kto", "ORPO": "orpo", "CPO": "cpo", "PPO": "ppo", "GKD": "gkd", "Reward": "rm",
+}  # fmt: skip
+_TRAINER = re.compile(
+    r"\w*?(GRPO|RLOO|SFT|OnlineDPO|DPO|KTO|ORPO|CPO|PPO|GKD|Reward)(?:Trainer|Config)"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Script:
+    """What a program is, as far as its source says it."""
+
+    framework: Framework
+    trainer: Trainer = "unknown"
+
+
+def by_name(name: str, words: Sequence[Word]) -> Framework | None:
+    """A framework that is recognized by what its program or module is called, or by options that
+    no other one has."""
+    if any(_OF_SLIME.match(word.text) for word in words):
+        return "slime"
+    if name in _PRIME_RL and words and words[0].text.startswith("@"):
+        return "prime-rl"
+    return next((framework for pattern, framework in _BY_NAME if pattern.search(name)), None)
+
+
+def by_source(path: Path) -> Script | None:
+    """What the source at `path` says; None where it can't be read."""
+    try:
+        tree = ast.parse(read_text(path))
+    except (UnreadableFileError, SyntaxError, ValueError, RecursionError):
+        return None
+    imported = dict(_imported(tree))
+    used = {*imported, *_used(tree)}
+    trainers = [_TRAINERS[match[1]] for name in used if (match := _TRAINER.fullmatch(name))]
+    first: Trainer = min(trainers, default="unknown")
+    trainer: Trainer = "grpo" if "grpo" in trainers else first
+    modules = set(imported.values())
+    framework = next((_BY_MODULE[name] for name in _BY_MODULE if name in modules), None)
+    if framework is None and "verl" in modules and "hydra" in modules:
+        framework = "verl"
+    if framework is None and trainers and not {"GRPOTrainer", "GRPOConfig"} & imported.keys():
+        framework = "trl"  # `from trl import *` under another name
+    return Script(framework or "unknown", trainer)
+
+
+def _imported(tree: ast.Module) -> Iterator[tuple[str, str]]:
+    """Each imported name with the package that it comes from."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                yield alias.name, alias.name.partition(".")[0]
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            for alias in node.names:
+                yield alias.name, node.module.partition(".")[0]
+
+
+def _used(tree: ast.Module) -> Iterator[str]:
+    """The last names of all that is called."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call):
+            called = node.func
+            if isinstance(called, ast.Attribute):
+                yield called.attr
+            elif isinstance(called, ast.Name):
+                yield called.id

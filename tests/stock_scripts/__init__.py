@@ -1,0 +1,1 @@
+"""The launch scripts of frameworks' own repositories, read and checked as a user would."""

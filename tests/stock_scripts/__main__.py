@@ -1,0 +1,96 @@
+"""`python -m tests.stock_scripts DIR...`: checks all launches of frameworks' repositories.
+
+Each DIR is a checkout of a repository. Shell scripts, notebooks and pages are read, none is run.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from tests.pages import put_section
+from tests.stock_scripts.judge import Answer, ask
+from tests.stock_scripts.scripts import SUPPORTED, scripts_in
+
+
+def main() -> int:
+    """0; 1 where a script crashes the reader, or gets another framework's advice."""
+    parser = argparse.ArgumentParser(prog="python -m tests.stock_scripts", description=__doc__)
+    add = parser.add_argument
+    add("folders", nargs="+", type=Path, metavar="DIR", help="checkouts of repositories")
+    add("--write", type=Path, metavar="PAGE", help="write the table there")
+    add("--json", type=Path, metavar="FILE", help="write every answer there")
+    arguments = parser.parse_args()
+    answers = [ask(script) for folder in arguments.folders for script in scripts_in(folder)]
+    page = section(answers)
+    sys.stdout.write(page + "\n")
+    if arguments.write:
+        put_section(arguments.write, "stock scripts", page)
+    if arguments.json:
+        arguments.json.write_text(json.dumps([_plain(answer) for answer in answers], indent=1))
+    return int(any(answer.state == "crashed" or answer.wrong for answer in answers))
+
+
+def section(answers: Sequence[Answer]) -> str:
+    """Markdown: a row per repository, and each script that got a no."""
+    head = (
+        "repository", "launches looked at", "start GRPO with a supported framework", "of them read",
+        "of them refused", "other GRPO trainings", "no", "advice of another framework", "crashes",
+        "seconds, most",
+    )  # fmt: skip
+    rows = ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
+    names = dict.fromkeys(answer.script.repository for answer in answers)
+    rows += [_row(name, [a for a in answers if a.script.repository == name]) for name in names]
+    rows.append(_row("all", answers))
+    noes = [
+        f"- {a.script.repository} `{a.script.name}`: {a.headline}" for a in answers if a.said_no
+    ]
+    refused = [
+        f"- {a.script.repository} `{a.script.name}`: {a.headline[:200]}"
+        for a in answers
+        if a.state != "read" and a.starts in SUPPORTED
+    ]
+    parts = ["## Launch scripts of the frameworks' own repositories", _HOW, "\n".join(rows)]
+    for title, lines in (("Each no:", noes), ("Each GRPO launch that was refused:", refused)):
+        parts += [title, "\n".join(lines)] if lines else []
+    return "\n\n".join(parts)
+
+
+_HOW = (
+    "Written by `python -m tests.stock_scripts DIR... --write docs/accuracy.md`, where each DIR is "
+    "a checkout of a repository. Looked at are its shell scripts, the shell blocks of its Markdown "
+    "pages and the shell cells of its notebooks. Each is read and checked for eight H100 of 80 GB, "
+    "or as many as it asks for. Whether it starts GRPO, and with what, is decided by its words and "
+    "not by the reader that is measured."
+)
+
+
+def _row(name: str, answers: Sequence[Answer]) -> str:
+    ours = [answer for answer in answers if answer.starts in SUPPORTED]
+    cells = (
+        name, len(answers), len(ours),
+        sum(answer.state == "read" for answer in ours),
+        sum(answer.state == "refused" for answer in ours),
+        sum(bool(answer.starts) for answer in answers) - len(ours),
+        sum(answer.said_no for answer in answers),
+        sum(bool(answer.wrong) for answer in answers),
+        sum(answer.state == "crashed" for answer in answers),
+        f"{max((answer.seconds for answer in answers), default=0.0):.1f}",
+    )  # fmt: skip
+    return "| " + " | ".join(map(str, cells)) + " |"
+
+
+def _plain(answer: Answer) -> dict[str, object]:
+    return {
+        "repository": answer.script.repository, "name": answer.script.name,
+        "starts": answer.starts, "state": answer.state, "framework": answer.framework,
+        "headline": answer.headline, "no": answer.said_no, "wrong": answer.wrong,
+        "seconds": round(answer.seconds, 2),
+    }  # fmt: skip
+
+
+if __name__ == "__main__":
+    sys.exit(main())
