@@ -73,8 +73,7 @@ _OPEN = (Kind.SPAN, Kind.COLLECTIVE, Kind.COLLECTIVE_WAIT)
 
 def has_engine(trace: Trace) -> bool:
     """Whether completions are made by a server beside the ranks, which then only wait for it."""
-    knobs = trace.run.knobs
-    return knobs.get("vllm.mode") == "server" and knobs.get("vllm.use") is not False
+    return bool(trace.run.setting("vllm.mode").fact == "server")
 
 
 def engine_waits(trace: Trace, main: RankRows) -> Intervals:

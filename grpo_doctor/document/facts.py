@@ -28,6 +28,7 @@ def run_entry(trace: Trace) -> RunEntry:
     run = trace.run
     hosts = dict.fromkeys(p.host for p in trace.processes)
     hosts |= dict.fromkeys(gpu.host for gpu in trace.gpus)
+    facts = run.facts
     knobs = {str(name): finite(value) for name, value in run.knobs.items()}
     return RunEntry(
         id=run.id,
@@ -42,7 +43,9 @@ def run_entry(trace: Trace) -> RunEntry:
         started_unix_ns=run.started_unix_ns,
         duration_s=seconds(run.duration_ns),
         exit=ExitState(state=run.exit.state, code=run.exit.code, signal=run.exit.signal),
-        knobs=knobs,
+        knobs={name: value for name, value in knobs.items() if name in facts},
+        provenance=dict.fromkeys(facts, run.settings.provenance.value),
+        without_effect={name: value for name, value in knobs.items() if name not in facts},
         versions=dict(run.versions),
         gpus=[
             GpuEntry(

@@ -29,6 +29,7 @@ from grpo_doctor_reports.schema.memory import MemoryAddition, MemoryAdvice, Memo
 _RSS, _PLACES = "rank.rss", "train/token_places"
 _NO_CARD_BYTES = 1 << 50
 _LARGEST = "train.micro_batch"
+_LENGTHS = {"data.max_length", "rollout.max_completion_length"}
 _OF_CARD = (
     "The whole card, other programs on it included; blocks that PyTorch's allocator keeps count as "
     "held, so of each phase its first pass is compared."
@@ -58,6 +59,7 @@ def memory_entry(analysis: Analysis) -> MemoryCompared:
         fullest = _fullest(analysis)
         setup, assumptions = _setup(trace, fullest)
         row_tokens = _row_tokens(analysis, fullest, setup)
+        limited = trace.run.facts.keys() >= _LENGTHS
         recorded = setup if row_tokens is None else with_rows_of(setup, row_tokens)
         anchored = anchor(
             recorded, _maxima(analysis, fullest), on_card=fullest.capacity_bytes is not None
@@ -76,8 +78,8 @@ def memory_entry(analysis: Analysis) -> MemoryCompared:
         high_bytes=anchored.predicted.high,
         measured_bytes=anchored.measured_bytes,
         row_tokens=row_tokens,
-        longest_row_tokens=setup.prompt_tokens + setup.completion_tokens,
-        longest_bytes=anchored.bytes(setup),
+        longest_row_tokens=setup.prompt_tokens + setup.completion_tokens if limited else None,
+        longest_bytes=anchored.bytes(setup) if limited else None,
         additions=[
             MemoryAddition(
                 phase=addition.phase,
@@ -181,7 +183,7 @@ def _setup(trace: Trace, fullest: _Fullest) -> tuple[Setup, list[str]]:
         processes_per_node=per_node,
         nodes=hosts,
         launcher="torchrun",
-        model=str(run.knobs.get("model.name") or "") or None,
+        model=str(run.facts.get("model.name") or "") or None,
         backend="megatron" if run.knobs.get("parallel.strategy") == "megatron" else "",
     )
     machine = Machine(fullest.capacity_bytes or _NO_CARD_BYTES, per_node, nodes=hosts)
@@ -194,7 +196,7 @@ def _setup(trace: Trace, fullest: _Fullest) -> tuple[Setup, list[str]]:
 
 def _shape(run: Run) -> tuple[ModelShape, list[str]]:
     """By the model's name, else from the sizes that the job described."""
-    name = str(run.knobs.get("model.name") or "")
+    name = str(run.facts.get("model.name") or "")
     try:
         if name:
             return model_shape(name), []

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from pathlib import PurePath
 from typing import Any
 
+from grpo_doctor.knobs.provenance import Provenance
 from grpo_doctor.trace.model import Run
 
 _DIVIDED = {
@@ -19,22 +20,32 @@ _ENGINE_DIVIDED = {"vllm.tensor_parallel_size": "tensor", "vllm.data_parallel_si
 
 def model_name(run: Run) -> str:
     """The hub's name of the model, or the last part of its folder; empty where unknown."""
-    name = str(run.knobs.get("model.name") or "")
+    name = str(run.facts.get("model.name") or "")
     return name if name.count("/") == 1 and not name.startswith(("/", ".")) else PurePath(name).name
 
 
 def parallelism(run: Run) -> str:
     """`ZeRO-3, LoRA; vLLM colocate, tensor 2`: what the settings say; empty where they don't."""
-    knobs = run.knobs
-    trainer = [*_sharding(knobs), *_divided(knobs, _DIVIDED)]
+    facts = run.facts
+    trainer = [*_sharding(facts), *_divided(facts, _DIVIDED)]
     if not trainer and run.world_size > 1:
-        trainer = ["data parallel"] if knobs else []
-    if knobs.get("train.type") == "lora" or _number(knobs.get("train.lora_rank")) > 0:
+        says_all = run.settings.provenance is Provenance.READ
+        trainer = ["data parallel"] if run.knobs and says_all else []
+    if trains_adapters(run):
         trainer.append("LoRA")
     engine = []
-    if knobs.get("vllm.use") is True:
-        engine = [f"vLLM {knobs.get('vllm.mode') or ''}".strip(), *_divided(knobs, _ENGINE_DIVIDED)]
+    if facts.get("vllm.use") is True:
+        engine = [f"vLLM {facts.get('vllm.mode') or ''}".strip(), *_divided(facts, _ENGINE_DIVIDED)]
     return "; ".join(", ".join(part) for part in (trainer, engine) if part)
+
+
+def trains_adapters(run: Run) -> bool:
+    """Whether it is known that LoRA adapters were trained: it was said, or a rank was said where
+    nothing else, such as a default, chooses to train all weights."""
+    kind = run.setting("train.type")
+    if kind.provenance.is_fact:
+        return bool(kind.value == "lora")
+    return kind.value != "full" and _number(run.facts.get("train.lora_rank")) > 0
 
 
 def _sharding(knobs: Mapping[str, Any]) -> list[str]:

@@ -34,7 +34,8 @@ WITHIN_RANKS = NotApplicable("the rollout engine is within the ranks")
 
 def engine_within_ranks(view: RunView) -> bool:
     """Whether the run itself says so: a server that joined it is then for something else."""
-    return bool(view.trace.run.knobs.get("vllm.mode") == "colocate")
+    mode = view.trace.run.setting("vllm.mode")
+    return bool(mode.provenance.is_fact and mode.value == "colocate")
 
 
 def server_signal(name: str) -> Signal:

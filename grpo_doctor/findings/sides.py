@@ -244,7 +244,7 @@ def _gpus(view: RunView) -> tuple[int, int] | None:
     """By the GPUs that were sampled; else by the engine's own settings."""
     train = len(view.trace.ranks)
     sampled = sum(gpu.visible for gpu in view.trace.gpus)
-    parts = [view.trace.run.knobs.get(f"vllm.{kind}_parallel_size") for kind in ("tensor", "data")]
+    parts = [view.trace.run.facts.get(f"vllm.{kind}_parallel_size") for kind in ("tensor", "data")]
     sizes = [part for part in parts if isinstance(part, int) and part > 0]
     generate = sampled - train if sampled > train else int(np.prod(sizes)) if sizes else 0
     return (train, generate) if train and generate else None

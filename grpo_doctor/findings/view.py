@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Protocol
 
-from grpo_doctor import knobs
 from grpo_doctor.analysis import analyse
 from grpo_doctor.analysis.gpu import rank_gpus
 from grpo_doctor.analysis.per_step import named_seconds
@@ -101,11 +100,8 @@ class RunView(Readings):
         return seconds / self.step_s if self.step_s else 0.0
 
     def knob(self, name: str) -> Any:
-        """A setting, else its default in this framework; None where neither is known."""
-        run = self.trace.run
-        if name in run.knobs:
-            return run.knobs[name]
-        return knobs.default(run.framework, run.framework_version, name)
+        """What holds for a setting, a default too, which is no fact of this run (`Run.setting`)."""
+        return self.trace.run.setting(name).value
 
     def spell(self, name: str, value: Any) -> str | None:
         """The setting as this run's framework and version take it, if they do.

@@ -25,6 +25,7 @@ from grpo_doctor.knobs import (
 from grpo_doctor.knobs.model import Knob, Spelling, version_of
 from grpo_doctor.knobs.names import BY_NAME, KNOBS
 from grpo_doctor.knobs.syntax import Syntax, options_of, overrides_of, read, say
+from grpo_doctor.knobs.values import parse
 
 __all__ = [
     "FRAMEWORKS",
@@ -91,6 +92,9 @@ def canonical(framework: str, version: str | None, config: Mapping[str, Any]) ->
         if value is not None:
             result[row.knob] = value
     if any(row.knob == "deepspeed.preset" for row in rows):
+        # A job that accelerate's own file gives DeepSpeed says the stage alone.
+        stage = parse("int", config.get("zero_stage"))
+        result.update({} if stage is None else {"deepspeed.stage": stage})
         result.update(deepspeed.read(config.get("deepspeed")))
     return {knob.name: result[knob.name] for knob in KNOBS if knob.name in result}
 

@@ -18,6 +18,8 @@ def parse(kind: Kind, raw: Any) -> Any:
     if raw is None or (isinstance(raw, str) and raw.strip().lower() in _NOTHING):
         return None
     if isinstance(raw, (list, tuple)):
+        if not raw:
+            return None
         raw = raw[0] if len(raw) == 1 else " ".join(str(item) for item in raw)
     try:
         return _PARSERS[kind](raw)

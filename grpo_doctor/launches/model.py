@@ -9,6 +9,7 @@ from typing import Any, Literal
 from grpo_doctor import knobs
 from grpo_doctor.knobs import KNOBS
 from grpo_doctor.knobs.model import version_of
+from grpo_doctor.knobs.provenance import Provenance, Setting, Settings
 
 Framework = Literal[
     "bundled", "ms-swift", "trl", "verl", "openrlhf", "vllm", "sglang",
@@ -182,12 +183,14 @@ class Launch:
         """Whether the launch itself sets this knob."""
         return knob in self.settings
 
+    def setting(self, knob: str) -> Setting:
+        """What holds for a setting: given here, else this version's default, marked as such."""
+        return Settings(self.table, self.version, self.settings, Provenance.GIVEN)[knob]
+
     def value(self, knob: str, otherwise: Any = None) -> Any:
         """What holds: said here, else this version's default, else `otherwise`."""
-        if knob in self.settings:
-            return self.settings[knob]
-        default = knobs.default(self.table, self.version, knob)
-        return otherwise if default is None else default
+        value = self.setting(knob).value
+        return otherwise if value is None and knob not in self.settings else value
 
     @property
     def table(self) -> str:

@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from grpo_doctor.knobs.provenance import Provenance, Setting, Settings
+
 if TYPE_CHECKING:
     import pandas as pd
 
@@ -194,10 +196,11 @@ class RolloutServer:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """Facts of the run. `config` is what the job said, under its framework's own names;
-    `knobs` the same under canonical names. `notes` are worth knowing and no loss. `libraries` are
-    known ones that a job without ranks has loaded. `origin` is None for what grpo-doctor recorded
-    itself."""
+    """Facts of the run. `config` is what the job said, under its framework's own names; `knobs` are
+    what it said, or where it said nothing its command, under canonical names: read them through
+    `facts` and `setting`, which say whether a value is a fact. `notes` are worth knowing and no
+    loss. `libraries` are known ones that a job without ranks has loaded. `origin` is None for what
+    grpo-doctor recorded itself."""
 
     id: str
     command: tuple[str, ...] = ()
@@ -214,6 +217,21 @@ class Run:
     libraries: tuple[str, ...] = ()
     origin: Origin | None = None
     servers: tuple[RolloutServer, ...] = ()
+
+    @property
+    def settings(self) -> Settings:
+        """The settings, each with where its value comes from."""
+        provenance = Provenance.READ if self.config else Provenance.GIVEN
+        return Settings(self.framework, self.framework_version, self.knobs, provenance)
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """The settings that were given or read and have an effect, by canonical name."""
+        return self.settings.facts
+
+    def setting(self, knob: str) -> Setting:
+        """What holds for a setting: a fact, else the default of this version, marked as such."""
+        return self.settings[knob]
 
     @property
     def framework_failed(self) -> bool:

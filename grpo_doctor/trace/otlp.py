@@ -175,7 +175,7 @@ def _resource(trace: Trace, process: Process) -> dict[str, Any]:
                 "rl.system.version": run.framework_version,
                 "rl.run.id": run.id,
                 "rl.algorithm": "GRPO",
-                "rl.model.name": run.knobs.get("model.name"),
+                "rl.model.name": run.facts.get("model.name"),
                 f"{_OURS}.role": process.role,
                 f"{_OURS}.rank": process.rank,
             }

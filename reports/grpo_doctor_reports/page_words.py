@@ -14,7 +14,7 @@ from grpo_doctor_reports.key_numbers import key_numbers, setup_parts
 from grpo_doctor_reports.model import Report
 from grpo_doctor_reports.palette import PHASE_COLORS, UNATTRIBUTED
 from grpo_doctor_reports.pasting import markdown
-from grpo_doctor_reports.run_facts import setting_pairs
+from grpo_doctor_reports.run_facts import framework_words, setting_pairs
 from grpo_doctor_reports.severity import severity_class
 from grpo_doctor_reports.whatif import alone_words, best_set, joint_flags, joint_words
 
@@ -31,6 +31,7 @@ def report_environment() -> Environment:
         number=formatting.number,
         ranges=formatting.int_ranges,
         seconds=formatting.seconds,
+        framework_words=framework_words,
         setting_pairs=setting_pairs,
         share=formatting.share,
         utc=formatting.utc,

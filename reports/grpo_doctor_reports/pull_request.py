@@ -10,6 +10,7 @@ from grpo_doctor_reports.document import read_document
 from grpo_doctor_reports.finding_model import Finding
 from grpo_doctor_reports.key_numbers import key_numbers
 from grpo_doctor_reports.model import Report
+from grpo_doctor_reports.run_facts import framework_words
 from grpo_doctor_reports.schema import AnyDocument
 
 _MARKS = {"high": "🔴", "medium": "🟠", "low": "🟡"}
@@ -28,8 +29,8 @@ def render_markdown(document: AnyDocument) -> str:
 
 def _markdown(report: Report) -> Iterator[str]:
     run = report.run
-    name = f"{run.framework} {run.framework_version or ''}".strip()
-    yield f"### grpo-doctor: {_escaped(run.id)} ({_escaped(name)})"
+    name = framework_words(run)
+    yield f"### grpo-doctor: {_escaped(run.id)}" + (f" ({_escaped(name)})" if name else "")
     yield ""
     yield f"**{_escaped(digest.verdict(report))}**"
     for sentence in (*digest.losses(report), *digest.stalls(report)):

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 
 from msgspec.structs import replace
 
+from grpo_doctor_reports.schema.compare import Side
 from grpo_doctor_reports.schema.report import RunEntry
 from grpo_doctor_reports.text_safety import clean
 
@@ -15,6 +16,12 @@ def read_run(part: RunEntry) -> RunEntry:
     """Return the `run` part of the document, its ranks in order."""
     ranks = sorted(part.ranks, key=lambda rank: rank.rank)
     return replace(part, ranks=ranks, exit=replace(part.exit, state=part.exit.state or "unknown"))
+
+
+def framework_words(run: RunEntry | Side) -> str:
+    """Return `ms-swift 4.6.0`; empty where no known framework was seen."""
+    known = run.framework if run.framework != "unknown" else ""
+    return f"{known} {run.framework_version or ''}".strip() if known else ""
 
 
 def any_value(value: object) -> str:

@@ -20,6 +20,7 @@ from grpo_doctor_reports.key_numbers import key_numbers
 from grpo_doctor_reports.memory_words import memory_sentences
 from grpo_doctor_reports.model import Report
 from grpo_doctor_reports.palette import color_of
+from grpo_doctor_reports.run_facts import framework_words
 from grpo_doctor_reports.schema import AnyDocument
 from grpo_doctor_reports.severity import severity_class
 from grpo_doctor_reports.whatif import best_set, joint_words
@@ -78,10 +79,8 @@ def _body(report: Report, width: int) -> Iterator[RenderableType]:
 
 def _head(report: Report) -> str:
     run = report.run
-    framework = " ".join(filter(None, [run.framework, run.framework_version]))
-    return " · ".join(
-        filter(None, [f"{report.tool} {report.version}".strip(), run.id, framework, run.source])
-    )
+    tool = f"{report.tool} {report.version}".strip()
+    return " · ".join(filter(None, [tool, run.id, framework_words(run), run.source]))
 
 
 def _losses(report: Report) -> Iterator[Text]:

@@ -92,7 +92,7 @@ def check(view: RunView) -> Answer:
     processes = f"{workers} loader process{'es' * (workers != 1)}" if workers is not None else None
     evidence = list(view.phase_evidence("dataload"))
     if processes is not None:
-        source = "settings" if _KNOB in view.trace.run.knobs else "default of the framework"
+        source = "settings" if _KNOB in view.trace.run.facts else "default of the framework"
         evidence.append(Evidence("loader processes per rank", workers, "", source))
     cpu = view.highest_mean("host.cpu")
     if cpu is not None:

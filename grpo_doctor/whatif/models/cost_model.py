@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from grpo_doctor import knobs
 from grpo_doctor.analysis import Analysis
 from grpo_doctor.analysis.sampled import mean_over, series_named, values_in
 from grpo_doctor.errors import GrpoDoctorError
@@ -79,10 +78,7 @@ class Case:
 
 def knob(analysis: Analysis, name: str) -> Any:
     """A setting of a run, else its default in its framework; None where neither is known."""
-    run = analysis.trace.run
-    if name in run.knobs:
-        return run.knobs[name]
-    return knobs.default(run.framework, run.framework_version, name)
+    return analysis.trace.run.setting(name).value
 
 
 @dataclass(frozen=True, slots=True)

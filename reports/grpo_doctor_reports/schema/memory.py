@@ -32,7 +32,8 @@ class MemoryCompared(Part, frozen=True):
 
     Foretold is for rows of `row_tokens`, as recorded; `longest_bytes` is what rows of
     `longest_row_tokens`, the most that the settings allow, would take by what was measured, and of
-    such rows the advice is.
+    such rows the advice is. Both are null where a limit is not a setting of this run but a default
+    or an assumption.
     """
 
     reason: Prose = ""

@@ -86,7 +86,12 @@ class ClockEntry(Part, frozen=True):
 
 
 class RunEntry(Part, frozen=True):
-    """The facts of the run."""
+    """The facts of the run.
+
+    `knobs` are the settings that were given or read, and `provenance` says which of the two:
+    `given` by the command, a file or a script, or `read` from the running job. Defaults are in
+    neither. `without_effect` are settings that another one takes the effect from.
+    """
 
     id: Name = ""
     source: Name = ""
@@ -101,6 +106,8 @@ class RunEntry(Part, frozen=True):
     duration_s: float | None = None
     exit: ExitState = field(default_factory=ExitState)
     knobs: dict[Name, Any] = {}
+    provenance: dict[Name, Name] = {}
+    without_effect: dict[Name, Any] = {}
     versions: dict[Name, Any] = {}
     gpus: list[GpuEntry] = []
     ranks: list[RankEntry] = []

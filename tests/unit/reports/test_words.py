@@ -148,7 +148,10 @@ def test_a_tool_and_a_framework_without_a_name() -> None:
     assert read().tool == "grpo-doctor"
     assert read(tool={"name": "other"}).tool == "other"
     run = {"framework": "trl", "framework_version": None}
-    assert "<dd>trl </dd>" in render_html({"schema": 1, "run": run})
+    assert "<dd>trl</dd>" in render_html({"schema": 1, "run": run})
+    assert "<dd>no known framework</dd>" in render_html(
+        {"schema": 1, "run": {"framework": "unknown"}}
+    )
     assert read(run=run).run.exit.state == "unknown"
     assert read(run={"framework_version": "0.25"}).run.framework_version == "0.25"
 

@@ -1,0 +1,160 @@
+"""Where the value of a setting comes from, and whether it has any effect."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+from fnmatch import fnmatchcase
+from typing import Any
+
+from grpo_doctor import knobs
+from grpo_doctor.knobs.names import KNOBS
+
+
+class Provenance(str, Enum):
+    """Only what was given or read is a fact of a run."""
+
+    GIVEN = "given"
+    """By the command line, a configuration file or a script."""
+    READ = "read"
+    """From the running job, which says its whole configuration."""
+    DEFAULT = "default"
+    """Of that version of the framework."""
+    ASSUMED = "assumed"
+    """By grpo-doctor: nobody said it, and the framework has no such default."""
+
+    @property
+    def is_fact(self) -> bool:
+        """Whether a header, a difference or a finding may rest on it alone."""
+        return self in (Provenance.GIVEN, Provenance.READ)
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """A value, None where nothing is known; `active` is False where another setting, such as
+    `vllm.use`, takes its effect away."""
+
+    value: Any
+    provenance: Provenance
+    active: bool = True
+
+    @property
+    def fact(self) -> Any:
+        """The value if it was given or read and has an effect, else None."""
+        return self.value if self.active and self.provenance.is_fact else None
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What is known of the settings of one launch or run: `said`, all of one provenance."""
+
+    framework: str
+    version: str | None
+    said: Mapping[str, Any]
+    provenance: Provenance
+
+    def __getitem__(self, knob: str) -> Setting:
+        active = is_active(knob, self)
+        if knob in self.said:
+            return Setting(self.said[knob], self.provenance, active)
+        value = knobs.default(self.framework, self.version, knob)
+        return Setting(value, Provenance.DEFAULT, active)
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """Every setting that was given or read and has an effect."""
+        return {knob: value for knob, value in self.said.items() if is_active(knob, self)}
+
+    def is_known(self, knob: str) -> bool:
+        """Whether what is said settles it: a job that says everything leaves nothing open."""
+        return knob in self.said or self.provenance is Provenance.READ
+
+    def settled(self, knob: str) -> Any:
+        """What holds where it is known."""
+        if knob in self.said:
+            return self.said[knob]
+        return knobs.default(self.framework, self.version, knob)
+
+
+@dataclass(frozen=True, slots=True)
+class Needs:
+    """Settings without effect while each of `parents` is known to have a value in `off`."""
+
+    settings: tuple[str, ...]
+    parents: tuple[str, ...]
+    off: tuple[Any, ...]
+
+
+_ZERO = "deepspeed.stage"
+_OF_ZERO_3 = (
+    "deepspeed.offload_param",
+    "deepspeed.prefetch_bucket_size",
+    "deepspeed.persistence_threshold",
+    "deepspeed.hpz_partition_size",
+)
+_OF_ZERO = (
+    *_OF_ZERO_3,
+    "deepspeed.offload_optimizer",
+    "deepspeed.pin_memory",
+    "deepspeed.overlap_comm",
+)
+NEEDS: tuple[Needs, ...] = (
+    Needs(("vllm.[!u]*", "sync.move_model_batches"), ("vllm.use",), (False,)),
+    Needs(("vllm.*",), ("rollout.engine",), ("hf", "transformers")),
+    Needs(("vllm.server_*", "vllm.group_port"), ("vllm.mode",), ("colocate",)),
+    Needs(("vllm.max_lora_rank",), ("vllm.enable_lora",), (False,)),
+    Needs(("train.lora_*", "vllm.enable_lora"), ("train.type",), ("full",)),
+    Needs(("train.lora_alpha", "train.lora_targets"), ("train.lora_rank",), (0,)),
+    Needs(_OF_ZERO, ("deepspeed.preset", _ZERO), (None, 0, "zero0")),
+    Needs(_OF_ZERO_3, (_ZERO,), (0, 1, 2)),
+    Needs(
+        ("sync.gather_for_generation",),
+        (_ZERO, "deepspeed.preset"),
+        (None, 0, 1, 2, "zero0", "zero1", "zero2"),
+    ),
+    Needs(
+        ("rollout.importance_mode", "rollout.importance_cap"),
+        ("rollout.importance_correction",),
+        (False,),
+    ),
+    Needs(("rollout.queue_size",), ("rollout.async",), (False,)),
+    Needs(("rollout.max_resample",), ("rollout.dynamic_sampling",), (False,)),
+    Needs(("train.max_tokens_per_gpu",), ("train.dynamic_batch",), (False,)),
+    Needs(("train.micro_batch",), ("train.dynamic_batch",), (True,)),
+    Needs(
+        ("dataload.prefetch_factor", "dataload.persistent_workers"), ("dataload.num_workers",), (0,)
+    ),
+    Needs(
+        ("parallel.reshard", "parallel.fsdp_*"), ("parallel.strategy",), ("megatron", "deepspeed")
+    ),
+    Needs(
+        (
+            "parallel.distributed_optimizer",
+            "parallel.recompute",
+            "parallel.sequence",
+            "parallel.virtual_pipeline",
+        ),
+        ("parallel.strategy",),
+        ("fsdp", "fsdp2", "deepspeed"),
+    ),
+    Needs(("parallel.virtual_pipeline",), ("parallel.pipeline",), (1,)),
+    Needs(("parallel.sequence",), ("parallel.tensor",), (1,)),
+    Needs(("eval.micro_batch",), ("eval.steps",), (0,)),
+    Needs(("model.reference", "sync.ref_model"), ("train.beta",), (0,)),
+)
+"""A setting is active only if none of these takes its effect away."""
+_NEEDS_OF: Mapping[str, tuple[Needs, ...]] = {
+    knob.name: tuple(
+        need for need in NEEDS if any(fnmatchcase(knob.name, name) for name in need.settings)
+    )
+    for knob in KNOBS
+}
+
+
+def is_active(knob: str, settings: Settings) -> bool:
+    """Whether a setting may have an effect: no setting that it needs is known to be off."""
+    return not any(
+        all(settings.is_known(name) and settings.settled(name) in need.off for name in need.parents)
+        for need in _NEEDS_OF.get(knob, ())
+    )
