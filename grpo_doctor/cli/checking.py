@@ -140,6 +140,7 @@ def _host(launch: Launch, request: Request) -> Host:
         shm_bytes=_total(_SHM) if is_measured else None,
         open_files=resource.getrlimit(resource.RLIMIT_NOFILE)[1] if is_measured else None,
         free_disk_bytes=_free(launch) if is_measured else None,
+        is_here=request.is_here,
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Literal
 
 from grpo_doctor import knobs
@@ -142,6 +143,8 @@ class Launch:
     """The trained, or served, model: a name of the hub, or a folder."""
     backend: Literal["", "megatron"] = ""
     """`megatron` for `megatron rlhf`."""
+    folder: Path = Path()
+    """Where the command is started: relative paths begin there."""
     assumptions: tuple[str, ...] = ()
     """What nobody said, what is assumed instead, and how to state it; sentences."""
     problems: tuple[Problem, ...] = ()

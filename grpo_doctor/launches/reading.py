@@ -143,6 +143,7 @@ def _launch(candidate: Candidate, inherited: Mapping[str, str], versions: dict[s
         algorithm=algorithm,
         trainer=_trainer(program, algorithm),
         model=values.get("model.name"),
+        folder=candidate.folder,
         backend="megatron" if _is_megatron(program, values) else "",
         assumptions=(*assumptions, *started_by.assumptions),
         problems=(

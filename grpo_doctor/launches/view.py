@@ -15,7 +15,10 @@ from grpo_doctor.launches.processes import ONE_EACH
 
 @dataclass(frozen=True, slots=True)
 class Host:
-    """The machine; None: not known. `shm_bytes` to `free_disk_bytes` are of this host alone."""
+    """The machine; None: not known. `shm_bytes` to `free_disk_bytes` are of this host alone.
+
+    `nodes` is what the user says; `is_here`: the launch is for this machine and its files.
+    """
 
     cards_per_node: int | None = None
     nodes: int | None = None
@@ -25,6 +28,7 @@ class Host:
     shm_bytes: int | None = None
     open_files: int | None = None
     free_disk_bytes: int | None = None
+    is_here: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +118,9 @@ class View:
 
     @cached_property
     def nodes(self) -> int:
-        """Hosts."""
+        """Hosts that train; with Ray the launch alone says how many."""
+        if self.launch.framework in ("verl", "openrlhf"):
+            return self.launch.nodes
         return max(self.launch.nodes, self.host.nodes or 1)
 
     @cached_property

@@ -20,11 +20,12 @@ PASTED = (
     "swift rlhf --rlhf_type grpo --model Qwen/Qwen2-7B-Instruct --train_type lora "
     "--deepspeed zero2 --use_vllm true --vllm_gpu_memory_utilization 0.8 --vllm_max_model_len 2048 "
     "--max_length 2048 --max_completion_length 1024 --per_device_train_batch_size 2 "
-    "--gradient_accumulation_steps 8 --num_generations 8"
+    "--gradient_accumulation_steps 8 --num_generations 8 --dataset a/b --reward_funcs format"
 )
 SMALL = (
     "NPROC_PER_NODE=8 swift rlhf --rlhf_type grpo --model Qwen/Qwen2.5-7B-Instruct "
-    "--tuner_type lora --use_vllm true --vllm_mode colocate --vllm_gpu_memory_utilization 0.4 "
+    "--dataset a/b --reward_funcs accuracy --tuner_type lora --use_vllm true "
+    "--vllm_mode colocate --vllm_gpu_memory_utilization 0.4 "
     "--sleep_level 1 --deepspeed zero2 --max_length 1024 --max_completion_length 1024"
 )
 

@@ -14,7 +14,8 @@ from grpo_doctor.launches import Launch
 TOO_LARGE = (
     "NPROC_PER_NODE=4 swift rlhf --rlhf_type grpo --model Qwen/Qwen2-7B-Instruct --use_vllm true "
     "--vllm_mode colocate --vllm_gpu_memory_utilization 0.8 --per_device_train_batch_size 2 "
-    "--num_generations 8 --max_length 2048 --max_completion_length 1024 --tuner_type lora"
+    "--num_generations 8 --max_length 2048 --max_completion_length 1024 --tuner_type lora "
+    "--dataset a/b --reward_funcs format"
 )
 ODD = ["swift", "rlhf", "--rlhf_type", "grpo", "--per_device_train_batch_size", "1",
        "--num_generations", "8", "--gradient_accumulation_steps", "1"]  # fmt: skip

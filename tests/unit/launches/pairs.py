@@ -33,6 +33,11 @@ OPENRLHF = "python -m openrlhf.cli.train_ppo_ray --actor.num_gpus_per_node 8 "
 
 
 REWARDS = Path(__file__).parent / "rewards"
+PLUGIN = f"--external_plugins {REWARDS}/plugin.py"
+APART = (
+    f"{OPENRLHF}--vllm.num_engines 4 --reward.remote_url http://10.0.0.2 "
+    "--algo.advantage.estimator group_norm"
+)
 POOL = VERL + "reward_model.reward_manager=prime custom_reward_function.path="
 
 
@@ -402,6 +407,29 @@ PAIRS = (
         "--rlhf_type grpo",
     ),
     Pair("GL063", f"MAX_PIXELS=9\n{VLLM}", f"set -a\nMAX_PIXELS=9\n{VLLM}"),
+    Pair(
+        "GL064",
+        f"{APART} --ref.num_gpus_per_node 4",
+        f"{APART} --algo.kl.init_coef 0",
+        "16 GPUs of 12",
+        Host(cards_per_node=12),
+    ),
+    Pair(
+        "GL065", SWIFT + "--dataset x", SWIFT + "--dataset x --reward_funcs accuracy", "no reward"
+    ),
+    Pair(
+        "GL066",
+        SWIFT + f"--dataset {REWARDS}/gone.jsonl#5",
+        SWIFT + "--dataset a/b#5",
+        "gone.jsonl",
+        Host(is_here=True),
+    ),
+    Pair(
+        "GL067",
+        SWIFT + "--reward_funcs nosuch",
+        SWIFT + f"--reward_funcs mine {PLUGIN}",
+        "does not know the reward function nosuch",
+    ),
     Pair(
         "GL062",
         VLLM + "--tuner_type lora --tuner_backend unsloth",

@@ -52,7 +52,7 @@ def test_a_sound_launch_has_nothing_grave() -> None:
     sound = VLLM + (
         "--tuner_type lora --deepspeed zero2 --sleep_level 1 --vllm_gpu_memory_utilization 0.5 "
         "--per_device_train_batch_size 4 --num_generations 8 --max_length 2048 "
-        "--max_completion_length 1024 --ddp_timeout 3600"
+        "--max_completion_length 1024 --ddp_timeout 3600 --dataset a/b --reward_funcs accuracy"
     )
     assert flaws_of(sound, Host(cards_per_node=4, card_bytes=80 << 30)) == []
     assert [judged for judged in flaws_of(VERL) if judged.flaw.ends] == []

@@ -8,6 +8,7 @@ from pathlib import Path
 from tests.unit.launches.pairs import REWARDS
 from tests.unit.launches.rules.edges import (
     engines,
+    inputs,
     layouts,
     processes,
     ray_batches,
@@ -25,6 +26,7 @@ EDGES = (
     *engines.EDGES,
     *training.EDGES,
     *surroundings.EDGES,
+    *inputs.EDGES,
 )
 
 

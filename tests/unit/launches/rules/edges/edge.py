@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 
 from grpo_doctor.launches import read
 from grpo_doctor.launches.rule import Flaw
@@ -45,7 +45,7 @@ class Edge:
         lines = " ; ".join(self.command.splitlines()).replace(str(REWARDS), "REWARDS")
         versions = " ".join(f"{name} {version}" for name, version in self.versions.items())
         unusual = (
-            "" if self.host == EIGHT else str(self.host),
+            "" if self.host == EIGHT else _told(self.host),
             "" if self.model == QWEN_7B else str(self.model),
             versions,
             f"beside {self.server}" if self.server else "",
@@ -58,6 +58,11 @@ class Edge:
         if self.server is not None:
             launch = replace(launch, companions=(read([self.server]),))
         return RULES[self.rule].check(View(launch, self.host, self.model))
+
+
+def _told(host: Host) -> str:
+    known = {k: v for k, v in asdict(host).items() if v is not None and v is not False}
+    return f"on a host with {known}"
 
 
 def cards(count: int | None) -> Host:
