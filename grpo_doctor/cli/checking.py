@@ -66,13 +66,14 @@ def _judged(launch: Launch, request: Request) -> tuple[View, tuple[Judged, ...],
 
 def _verdict(launch: Launch, flaws: Sequence[Judged], memory: MemoryCheck) -> tuple[str, str]:
     """One word, and a sentence with the one thing that decides."""
-    outside = EVERY_COMMAND.outside(launch, "check")
+    missing, outside = unread(launch), EVERY_COMMAND.outside(launch, "check")
+    if missing is not None and launch.trainer == "unknown":
+        return "unknown", f"Unknown: {missing.text}. {_sentence(missing.fix)}"
     if outside is not None:
         return "not-modelled", f"Not modelled: {outside}"
     first = flaws[0].flaw if flaws else None
     if first is not None and (first.ends or first.first):
         return "invalid", f"No: {first.headline}" if first.ends else _sentence(first.headline)
-    missing = unread(launch)
     if missing is not None:
         return "unknown", f"Unknown: {missing.text}. {_sentence(missing.fix)}"
     if memory.not_modelled is not None:
@@ -164,8 +165,6 @@ def _free(launch: Launch) -> int | None:
 def _shape(launch: Launch) -> tuple[ModelShape | None, str | None]:
     from grpo_doctor.memory import model_shape  # noqa: PLC0415
 
-    if (outside := launch.outside) is not None:
-        return None, outside
     if not launch.model:
         return None, "the launch names no model"
     try:

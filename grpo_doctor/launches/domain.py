@@ -6,40 +6,36 @@ from dataclasses import dataclass, replace
 
 from grpo_doctor.launches.model import Launch, Problem, Role
 
-TRAINERS = ("bundled", "ms-swift", "trl", "verl", "openrlhf")
-GROUPED = ("grpo",)
-"""Policy gradients on groups of sampled completions, without a critic: GRPO, RLOO, REINFORCE++."""
-SAMPLED = ("grpo", "ppo")
-_NAMES = {"bundled": "the bundled trainer", "trl": "TRL", "openrlhf": "OpenRLHF"}
+TRAINERS = ("ms-swift", "trl", "verl", "openrlhf", "bundled")
+GROUPED = ("grpo", "rloo", "reinforce")
+"""Policy gradients on sampled completions without a critic."""
+SAMPLED = (*GROUPED, "ppo")
+_NAMES = {"bundled": "the bundled trainer", "trl": "TRL", "openrlhf": "OpenRLHF",
+          "nemo-rl": "NeMo RL", "skyrl": "SkyRL", "areal": "AReaL", "unsloth": "Unsloth"}  # fmt: skip
 _WHAT = {
     "sft": "SFT trains on given answers and samples none",
     "pt": "pre-training samples no completions",
     "dpo": "DPO trains on pairs of chosen and rejected answers",
+    "online-dpo": "online DPO trains on pairs of answers",
     "orpo": "ORPO trains on pairs of chosen and rejected answers",
     "simpo": "SimPO trains on pairs of chosen and rejected answers",
     "cpo": "CPO trains on pairs of chosen and rejected answers",
     "kto": "KTO trains on answers that are marked good or bad",
     "rm": "reward-model training samples no completions",
-    "reward": "reward-model training samples no completions",
     "ppo": "PPO trains a critic in addition to the policy",
     "gkd": "GKD needs a teacher model in addition to the policy",
-    "kd": "distillation needs a teacher model in addition to the policy",
+    "rloo of TRL": "RLOO of TRL has defaults of its own",
 }
-_OF_OPENRLHF = {"train_sft": "sft", "train_dpo": "dpo", "train_kto": "kto", "train_rm": "rm",
-                "train_kd": "kd", "train_prm": "rm"}  # fmt: skip
 
 
-def training_of(launch: Launch) -> str:
-    """What a command trains, in one word: `grpo` for all of its kind, `ppo` with a critic."""
-    option = launch.options.get
-    if launch.framework == "ms-swift":
-        return str(option("rlhf_type", "dpo")) if launch.subcommand == "rlhf" else launch.subcommand
-    if launch.framework == "openrlhf" and launch.subcommand != "train_ppo_ray":
-        return _OF_OPENRLHF.get(launch.subcommand, launch.subcommand)
-    if launch.framework in ("verl", "openrlhf"):
-        critic = str(option("critic.enable", launch.algorithm == "gae")).lower()
+def kind_of(launch: Launch) -> str:
+    """What a command trains, for a model or rule that asks whether it knows that."""
+    if launch.framework == "trl" and launch.trainer == "rloo":
+        return "rloo of TRL"
+    critic = str(launch.options.get("critic.enable", "")).lower()
+    if launch.framework == "verl" and launch.trainer in SAMPLED and critic in ("true", "false"):
         return "ppo" if critic == "true" else "grpo"
-    return launch.subcommand if launch.framework == "trl" else "grpo"
+    return launch.trainer
 
 
 def unread(launch: Launch) -> Problem | None:
@@ -52,7 +48,7 @@ def unread(launch: Launch) -> Problem | None:
 class Domain:
     """The launches of which something is known; a launch outside gets no answer from its owner.
 
-    `trainings` are words of `training_of`, for training commands alone.
+    `trainings` are words of `kind_of`, for training commands alone.
     """
 
     frameworks: tuple[str, ...] = TRAINERS
@@ -62,7 +58,7 @@ class Domain:
 
     def holds(self, launch: Launch) -> bool:
         """Whether the launch is inside."""
-        trains = launch.role != "train" or training_of(launch) in self.trainings
+        trains = launch.role != "train" or kind_of(launch) in self.trainings
         known = launch.framework in self.frameworks and launch.backend in self.backends
         return known and launch.role in self.roles and trains
 
@@ -71,11 +67,13 @@ class Domain:
         if self.holds(launch):
             return None
         if launch.framework not in self.frameworks:
-            known = ", ".join(_NAMES.get(name, name) for name in self.frameworks)
-            return f"{launch.framework} is not known to {knower}, which knows {known}"
-        kind = training_of(launch)
-        what = _WHAT.get(kind, f"{kind or launch.subcommand} is another kind of training")
-        return f"{what}; {knower} knows GRPO-type training"
+            known = ", ".join(_NAMES.get(name, name) for name in TRAINERS)
+            name = _NAMES.get(launch.framework, launch.framework)
+            if name == "unknown":
+                return f"{launch.subcommand} uses no framework that {knower} knows: {known}"
+            return f"{name} is not a framework that {knower} knows: {known}"
+        other = "the kind of training is not clear from the command"
+        return f"{_WHAT.get(kind_of(launch), other)}; {knower} knows GRPO-type training"
 
 
 TRAINS = Domain()

@@ -26,9 +26,7 @@ class Judged:
 
 def judge(view: View) -> tuple[Judged, ...]:
     """Everything that is wrong, what comes first first."""
-    flaws = list(_problems(view.launch, "train"))
-    if view.launch.is_supported:
-        flaws += _rules(view, "train")
+    flaws = [*_problems(view.launch, "train"), *_rules(view, "train")]
     for companion in view.launch.companions:
         flaws += _problems(companion, "server")
         flaws += _rules(View(companion, view.host, view.model), "server")

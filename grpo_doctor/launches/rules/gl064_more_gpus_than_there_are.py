@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from grpo_doctor.launches.domain import training_of
+from grpo_doctor.launches.domain import kind_of
 from grpo_doctor.launches.rule import OPENRLHF, Flaw, View, fatal_flaw
 
 DOMAIN = OPENRLHF
@@ -48,7 +48,7 @@ def check(view: View) -> Flaw | None:
 def _groups(view: View) -> Iterator[tuple[str, int]]:
     together = _is_on(view, "colocate_all_models", "train.colocate_all")
     engines = view.launch.settings.get("vllm.data_parallel_size") or 0
-    critic = training_of(view.launch) == "ppo"
+    critic = kind_of(view.launch) == "ppo"
     yield "the actor", view.launch.processes
     if not together or view.value("rollout.async"):
         yield "vLLM", engines * view.degree("vllm.tensor_parallel_size")
