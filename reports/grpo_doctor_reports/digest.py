@@ -19,6 +19,7 @@ from grpo_doctor_reports.schema.report import PhaseEntry
 TOP_FINDINGS = 3
 _DIED = ("failed", "killed", "interrupted", "hung")
 _STALLS_SHOWN = 4
+_PROVEN, _LIKELY = 0.995, 0.7
 _STEP_TIME_UNIT = "step_time_pct"
 _SAFETY_WORDS = {
     "same-math": "same math",
@@ -196,6 +197,11 @@ def fix_line(fix: FixEntry) -> str:
 def pasted(fix: FixEntry) -> Pasted:
     """Return what the Copy button yields: of ``for `swift rollout`: --x 1`` the flag alone."""
     return Pasted(fix.where, fix.typed if fix.where and fix.typed else fix_line(fix))
+
+
+def certainty(confidence: float) -> str:
+    """Return a rule's own estimate in words: no table says how often such a number was right."""
+    return "proven" if confidence >= _PROVEN else "likely" if confidence >= _LIKELY else "possible"
 
 
 def knob_change(fix: FixEntry) -> str:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+
 from jinja2 import Environment
 
 from grpo_doctor_reports import digest, formatting, time_words
 from grpo_doctor_reports.costs import cost_detail, cost_words
 from grpo_doctor_reports.families import families, severities
+from grpo_doctor_reports.finding_model import Check
 from grpo_doctor_reports.findings import measured
 from grpo_doctor_reports.glossary import KEYS, PHASE_MEANINGS, TERMS
 from grpo_doctor_reports.jinja import template_environment
@@ -17,6 +21,8 @@ from grpo_doctor_reports.pasting import markdown
 from grpo_doctor_reports.run_facts import framework_words, setting_pairs
 from grpo_doctor_reports.severity import severity_class
 from grpo_doctor_reports.whatif import alone_words, best_set, joint_flags, joint_words
+
+_MANY = 4  # checks that lack the same: it is said once for all of them
 
 
 def report_environment() -> Environment:
@@ -42,6 +48,7 @@ def report_environment() -> Environment:
         accounting_sentence=time_words.accounting_sentence,
         alone_words=alone_words,
         best_set=best_set,
+        by_reason=by_reason,
         clock_sentence=time_words.clock_sentence,
         cost_detail=cost_detail,
         cost_words=cost_words,
@@ -63,6 +70,18 @@ def report_environment() -> Environment:
         time_notes=time_words.time_notes,
     )
     return environment
+
+
+def by_reason(skipped: Sequence[Check]) -> list[tuple[str, list[tuple[Check, str]]]]:
+    """Return the skipped checks under what many of them lack, each with what it alone lacks."""
+    lacking = Counter(signal for check in skipped for signal in check.signals)
+    shared = {signal for signal, checks in lacking.items() if checks >= _MANY}
+    groups: dict[str, list[tuple[Check, str]]] = defaultdict(list)
+    for check in skipped:
+        own = " · ".join(signal for signal in check.signals if signal not in shared)
+        reason = " · ".join(signal for signal in check.signals if signal in shared)
+        groups[reason].append((check, own if check.signals else check.note))
+    return sorted(groups.items(), key=lambda group: (not group[0], -len(group[1])))
 
 
 def phase_class(phase: str) -> str:

@@ -80,7 +80,8 @@ def _body(report: Report, width: int) -> Iterator[RenderableType]:
 def _head(report: Report) -> str:
     run = report.run
     tool = f"{report.tool} {report.version}".strip()
-    return " · ".join(filter(None, [tool, run.id, framework_words(run), run.source]))
+    facts = [tool, run.id, framework_words(run), run.source]
+    return " · ".join(filter(None, dict.fromkeys(facts)))
 
 
 def _losses(report: Report) -> Iterator[Text]:

@@ -130,10 +130,16 @@ def test_verdict_bar_and_top_findings_fit_on_the_first_screen(tab: Tab, reports:
     assert tab.evaluate("document.querySelector('.cards').getBoundingClientRect().bottom") < 900
 
 
-def test_charts_are_drawn_only_when_they_come_into_view(tab: Tab, reports: Reports) -> None:
+def test_charts_out_of_view_are_drawn_too_for_paper_and_pictures_of_the_whole_page(
+    tab: Tab, reports: Reports
+) -> None:
     tab.open(reports / "slow.html", width=1_440, height=900)
-    show(tab, "waterfall")
-    assert tab.evaluate("document.querySelector('#curves .plot.drawn')") is None
+    pending = "[...document.querySelectorAll('.plot:not(.drawn)')]"
+    unseen = f"{pending}.filter((one) => !one.closest('details:not([open])')).length"
+    assert tab.evaluate("scrollY") == 0
+    tab.wait_for(lambda: tab.evaluate(unseen) == 0)
+    assert tab.evaluate("scrollY") == 0
+    assert tab.problems() == []
 
 
 def test_a_selector_redraws_its_chart(tab: Tab, reports: Reports) -> None:

@@ -109,7 +109,7 @@ def test_step_by_step_has_columns_to_see_at_2000_steps(long: Tab) -> None:
     )
     assert narrowest >= 2.9
     assert covered == 2_000
-    longest = re.findall(r"longest with ([\d.]+) s", text_of(long, "#steps figcaption"))
+    longest = re.findall(r"step \d+, ([\d.]+) s", text_of(long, "#steps figcaption"))
     assert worst == pytest.approx(float(longest[0]), rel=0.005)
 
 

@@ -49,12 +49,14 @@ _CALLS = {
     "poll": "polls",
     "gc": "collects garbage",
 }
+_WAIT_FIX = "Give this wait a timeout, and raise an error when it expires."
+_SLEEP_FIX = "Remove or bound this sleep, and raise an error when it takes too long."
 _HOLDS = {"sleep": "sleeps", "poll": "waits in poll"}
 # No service is at the other end of these, whatever the phase of the rank says.
 _CAN_GO_ON = {
     "waits for another thread": "Only if another thread of its process still wakes it; nothing "
     "outside of that process can.",
-    "sleeps": "Yes, when its sleep ends; a loop around it may sleep again.",
+    "sleeps": "Yes, when the sleep returns, unless it is in a polling loop.",
 }
 
 
@@ -137,7 +139,7 @@ def _terminal(actor: Actor, hold: Blocked) -> Candidate:
         evidence=(_held_item(actor, hold), *standstill(actor)),
         sink=Sink.PIPE,
         fixes=(Fix("Take breakpoint() and input() out of what runs on ranks."),),
-        confirm=(f"py-spy dump --pid {actor.pid}",),
+        confirm=(f"grpo-doctor attach {actor.pid}  # again: is it still at this line?",),
     )
 
 
@@ -267,7 +269,7 @@ def _by_place(scene: Scene, actor: Actor) -> Candidate:
         evidence=standstill(actor),
         sink=Sink.NOTHING if hidden or not actor.place.frames else Sink.LINE,
         liveness="timed" if sleeping else "unseen",
-        fixes=(Fix("Give this wait a timeout, and let it fail loudly."),),
-        confirm=(f"py-spy dump --pid {actor.pid}",),
+        fixes=(Fix(_SLEEP_FIX if activity == "sleeps" else _WAIT_FIX),),
+        confirm=(f"grpo-doctor attach {actor.pid}  # again: is it still at this line?",),
         can_go_on=_CAN_GO_ON.get(activity, ""),
     )

@@ -1,4 +1,5 @@
-// Charts are drawn, and drawn anew, while they are in view; plotly.js is unpacked for the first.
+// Charts are drawn when they come into view, the others when the page is idle, and again while they
+// are in view; plotly.js is unpacked for the first.
 let ready = null;
 const inView = new Set();
 
@@ -79,10 +80,17 @@ function setUpCharts() {
   document.querySelectorAll(".plot").forEach((element) => watcher.observe(element));
 }
 
-// Plotly is there before it is needed, so that paper, which can't wait, has its charts.
+// Nobody scrolls paper, or a picture of the whole page: what was never in view is drawn one by one.
 function setUpPaper() {
   const idle = window.requestIdleCallback ?? ((run) => setTimeout(run, 500));
-  if (document.querySelector(".plot")) addEventListener("load", () => idle(() => { ready ??= load(); }));
+  const drawNext = async () => {
+    const unseen = [...document.querySelectorAll(".plot")].find((one) => one.isStale === undefined && !one.closest("details:not([open])"));
+    if (!unseen) { if (document.querySelector(".plot")) ready ??= load(); return; }
+    unseen.isStale = false;
+    await run(Object.assign(unseen, { isWanted: true }));
+    idle(drawNext);
+  };
+  addEventListener("load", () => idle(drawNext));
 }
 
 function drawAll() {

@@ -98,9 +98,7 @@ def _summary(heatmap: Heatmap) -> str:
 
 def _note(heatmap: Heatmap, columns: list[int]) -> str:
     rows, ranks = min(len(heatmap.ranks), _ROWS), len(heatmap.means.ranks)
-    notes = (
-        ["Own work and phases are without waiting for other ranks."] if heatmap.wait_seconds else []
-    )
+    notes = ["Own work and phases exclude waiting for other ranks."] if heatmap.wait_seconds else []
     if ranks > rows:
         every = formatting.number(ranks / rows, 2)
         notes.append(f"{rows} of {ranks:,} ranks: of every {every} the one that works longest.")

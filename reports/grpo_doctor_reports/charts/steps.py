@@ -114,12 +114,12 @@ def _summary(report: Report, steady: list[StepTime], middle: float) -> str:
     many = kinds.pop(_STEADY, 0) or len(steady)
     apart = ", ".join(f"{count:,} {kind}" for kind, count in sorted(kinds.items()))
     change = formatting.signed_percent(100 * (worst.seconds / middle - 1)) if middle > 0 else ""
-    longer = f", {change} against the median of {formatting.seconds(middle)}" if change else ""
-    by = "" if worst.slowest_rank is None else f", rank {worst.slowest_rank} the slowest"
+    longer = f" ({change} vs. the median of {formatting.seconds(middle)})" if change else ""
+    by = "" if worst.slowest_rank is None else f", on rank {worst.slowest_rank}"
     return (
-        f"Of {formatting.count(many, 'step')}, step {worst.number} is the longest with "
+        f"Slowest of {formatting.count(many, 'step')}: step {worst.number}, "
         f"{formatting.seconds(worst.seconds)}{longer}{by}."
-        + (f" Beside them {apart}." if apart else "")
+        + (f" Excludes {apart}." if apart else "")
     )
 
 
@@ -128,11 +128,11 @@ def _note(report: Report, timed: bool) -> str:
         return "When the steps were is not in the document; the axis counts them."
     widest = max((bucket.steps for bucket in report.step_buckets.buckets), default=1)
     closest = (
-        "closer, each step has its own bar."
+        "Zoom in for one bar per step."
         if widest == 1
-        else f"even closest, up to {widest} steps share one."
+        else f"Even zoomed in, up to {widest} steps share one."
     )
     return (
-        "Where steps are too narrow to see, a bar is the mean of several and the mark over it the "
-        f"longest of them; {closest}"
+        "When zoomed out, each bar averages several steps and the tick marks the slowest. "
+        f"{closest}"
     )

@@ -35,6 +35,15 @@ def change(changed: Change) -> str:
     return f"{shown} ({low} to {high})"
 
 
+def names(comparison: ComparisonDocument) -> list[str]:
+    """Return what the runs are called: by their files, else by their ids, if those differ."""
+    sides = (comparison.before, comparison.after)
+    for pair in ([run.source for run in sides], [run.id for run in sides]):
+        if all(pair) and pair[0] != pair[1]:
+            return pair
+    return ["before", "after"]
+
+
 def side(run: Side) -> str:
     """Return the facts of a run in one line."""
     steps = f"{formatting.count(run.steps, 'step')} of {run.steps_total}"
@@ -92,7 +101,7 @@ def metrics_sentence(comparison: ComparisonDocument) -> str:
     if not parted:
         identical = sum(metric.state == "identical" for metric in every)
         if identical == len(every):
-            return f"All {len(every)} training metrics are equal to the last bit."
+            return f"All {len(every)} training metrics are bit-identical over the common steps."
         short = sum(metric.state == "not enough evidence" for metric in every)
         if short == len(every):
             return f"Too few steps in common to say where training metrics part ({short} compared)."

@@ -21,7 +21,7 @@ _INSTALLED: Final = re.compile(
 _CYCLE_LINES: Final = 8  # of a longer cycle the middle is left out
 _NAMED_HOSTS: Final = 2  # of one row
 _MANY_ROWS: Final = 20  # then who waits for whom is left to the graph
-_PLAINLY: Final = {"sleep": "the end of a sleep"}  # a wait whose one word is no thing to wait for
+_PLAINLY: Final = {"sleep": "its sleep to end"}  # a wait whose one word is no thing to wait for
 _SOURCES_FIRST: Final = ("confirmation",)  # the strongest evidence there is
 
 
@@ -205,14 +205,14 @@ def cost(visit: Visit) -> str:
     """Return for how long was looked, and what that cost the job, as a sentence."""
     if visit.seconds is None:
         return ""
-    looked = f"Looked for {formatting.seconds(visit.seconds)}"
+    looked = f"Inspection took {formatting.seconds(visit.seconds)}"
     if visit.max_pause_ms is None:
         return f"{looked}."
     if visit.max_pause_ms <= 0:
-        return f"{looked}; no rank was stopped for it."
+        return f"{looked}; no rank was paused for it."
     pause_ms = max(0.1, visit.max_pause_ms)
     pause = f"{pause_ms:.1f} ms" if pause_ms < 10 else f"{pause_ms:.0f} ms"
-    return f"{looked}; no rank was stopped for more than {pause}."
+    return f"{looked}; no rank was paused for longer than {pause}."
 
 
 def healthy(visit: Visit) -> bool:

@@ -124,7 +124,7 @@ def test_the_page_reads_without_its_scripts(pages: Pages) -> None:
         "The longest own work in a step is",
         "mean GPU utilisation",
         "reward goes from",
-        "Time that a rank spends for another rank to arrive.",
+        "Time a rank spends waiting for other ranks.",
     ):
         assert words in text, words
 
@@ -149,7 +149,7 @@ def test_hostile_strings_add_no_element_and_no_attribute(pages: Pages) -> None:
     assert attributes <= {name for _, attrs in honest for name in attrs}
     assert not any(name.startswith("on") for name in attributes)
     classes = {name for demo in ("slow", "killed") for name in _classes(Parsed(pages[demo]))}
-    assert _classes(hostile) <= classes | {"info", "long", "phase-unattributed"}
+    assert _classes(hostile) <= classes | {"info", "long", "phase-unattributed", "words"}
     assert len(hostile.scripts) == 5
 
 

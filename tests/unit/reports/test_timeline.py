@@ -67,8 +67,8 @@ def test_steps_that_share_a_bar_are_said() -> None:
     buckets = {**BUCKETS, "seconds": [9.0, 2.0, 3.0], "median_seconds": 2.5}
     chart = steps_chart(report(steps=steps, step_buckets=buckets), NumberPool())
     assert chart is not None
-    assert chart.summary.startswith("Of 4 steps, step 2 is the longest with 2.50 s")
-    assert chart.note.endswith("even closest, up to 2 steps share one.")
+    assert chart.summary.startswith("Slowest of 4 steps: step 2, 2.50 s")
+    assert chart.note.endswith("Even zoomed in, up to 2 steps share one.")
 
 
 def test_a_run_ends_with_the_last_that_was_recorded() -> None:

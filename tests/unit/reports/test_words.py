@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import math
+import re
 from typing import Any
 
 import pytest
@@ -11,7 +12,8 @@ import pytest
 from grpo_doctor_reports import digest, formatting, key_numbers, render_html, time_words
 from grpo_doctor_reports.costs import cost_detail, money
 from grpo_doctor_reports.document import read_document
-from grpo_doctor_reports.page_words import phase_class, phases_drawn
+from grpo_doctor_reports.finding_model import Check
+from grpo_doctor_reports.page_words import by_reason, phase_class, phases_drawn
 from grpo_doctor_reports.pasting import markdown
 from grpo_doctor_reports.schema.findings import CostEntry
 from grpo_doctor_reports.schema.views import CollectiveEntry
@@ -166,6 +168,32 @@ def test_the_legend_has_the_phases_that_are_drawn_in_the_order_of_the_palette() 
     assert phases_drawn(read()) == []
     assert phase_class("rollout/generate") == "phase-rollout"
     assert phase_class("mine") == "phase-unattributed"
+
+
+def test_what_many_checks_lack_is_said_once() -> None:
+    lacks = {"A": ["steps", "GPU"], "B": ["steps"], "C": ["steps"], "D": ["steps"], "E": ["GPU"]}
+    checks = [Check(name, name, "", "; ".join(lacking), lacking) for name, lacking in lacks.items()]
+    checks.append(Check("F", "F", "", "an older document", []))
+    groups = [(why, [(one.id, own) for one, own in group]) for why, group in by_reason(checks)]
+    assert groups == [
+        ("steps", [("A", "GPU"), ("B", ""), ("C", ""), ("D", "")]),
+        ("", [("E", "GPU"), ("F", "an older document")]),
+    ]
+    assert by_reason([]) == []
+
+
+@pytest.mark.parametrize(
+    ("confidence", "words"),
+    [(1.0, "proven"), (0.97, "likely"), (0.7, "likely"), (0.69, "possible"), (0.0, "possible")],
+)
+def test_a_rule_says_in_words_how_sure_it_is(confidence: float, words: str) -> None:
+    assert digest.certainty(confidence) == words
+
+
+def test_a_group_that_has_a_number_for_a_name_is_called_a_group() -> None:
+    collectives = [{"name": "all_reduce", "group": group} for group in ("1", "world", "dp")]
+    page = render_html({"schema": 1, "views": {"collectives": collectives}})
+    assert re.findall(r"all_reduce <small>(.*?)</small>", page) == ["(group 1)", "world", "dp"]
 
 
 def test_a_fix_in_markdown_cannot_end_its_block() -> None:

@@ -36,7 +36,7 @@ def test_own_work_is_what_is_not_waiting_and_never_below_nothing() -> None:
     }
     assert chart.data["ranks"] == [0, 7]
     assert unpacked(pool, chart.data["steps"]) == [3, 4]
-    assert chart.note == "Own work and phases are without waiting for other ranks."
+    assert chart.note == "Own work and phases exclude waiting for other ranks."
 
 
 def test_a_phase_is_without_its_own_waiting() -> None:

@@ -25,8 +25,8 @@ def test_the_worst_steps_are_steady_ones_longest_first_against_their_median() ->
     assert chart.data["worst"] == [2, 3, 1]
     assert chart.data["median"] == 2.5
     assert chart.summary == (
-        "Of 3 steps, step 3 is the longest with 6 s, +140% against the median of 2.50 s, "
-        "rank 1 the slowest. Beside them 1 warmup."
+        "Slowest of 3 steps: step 3, 6 s (+140% vs. the median of 2.50 s), "
+        "on rank 1. Excludes 1 warmup."
     )
 
 
@@ -79,11 +79,10 @@ def test_each_step_has_its_times_its_kind_and_its_slowest_rank() -> None:
 def test_a_step_whose_slowest_rank_is_unknown_is_said_without() -> None:
     steps = [{**step(1, 2.0), "slowest_rank": None}, {**step(2, 1.0), "slowest_rank": 0}]
     assert drawn(steps=steps).summary == (
-        "Of 2 steps, step 1 is the longest with 2 s, +33% against the median of 1.50 s."
+        "Slowest of 2 steps: step 1, 2 s (+33% vs. the median of 1.50 s)."
     )
     assert drawn(steps=steps[1:]).summary == (
-        "Of 1 step, step 2 is the longest with 1 s, 0% against the median of 1 s, "
-        "rank 0 the slowest."
+        "Slowest of 1 step: step 2, 1 s (0% vs. the median of 1 s), on rank 0."
     )
 
 
@@ -91,15 +90,13 @@ def test_without_a_steady_step_all_are_compared() -> None:
     chart = drawn(steps=[step(1, 4.0, "warmup"), step(2, 2.0, "warmup")])
     assert chart.data["worst"] == [0, 1]
     assert chart.summary == (
-        "Of 2 steps, step 1 is the longest with 4 s, +33% against the median of 3 s, "
-        "rank 1 the slowest. Beside them 2 warmup."
+        "Slowest of 2 steps: step 1, 4 s (+33% vs. the median of 3 s), on rank 1. "
+        "Excludes 2 warmup."
     )
 
 
 def test_without_a_median_there_is_nothing_to_compare_with() -> None:
-    assert drawn(steps=[step(1, 0.0)]).summary == (
-        "Of 1 step, step 1 is the longest with 0 s, rank 1 the slowest."
-    )
+    assert drawn(steps=[step(1, 0.0)]).summary == ("Slowest of 1 step: step 1, 0 s, on rank 1.")
 
 
 @pytest.mark.parametrize(("steady", "worst"), [(100, 100), (101, 100), (3, 3)])
@@ -125,13 +122,13 @@ def test_buckets_have_a_mean_and_their_worst_step() -> None:
     assert [unpacked(pool, data[name]) for name in names] == [[9, 2], [9, 3], [1, 4], [-1, 5]]
     assert [name["name"] for name in data["names"]] == ["train", "unattributed"]
     assert data["timed"]
-    assert chart.summary.startswith("Of 3 steps, step 4 is the longest with 3 s, +50% against")
-    assert chart.summary.endswith(" Beside them 1 warmup.")
-    assert chart.note.endswith("; even closest, up to 3 steps share one.")
+    assert chart.summary.startswith("Slowest of 3 steps: step 4, 3 s (+50% vs. ")
+    assert chart.summary.endswith(" Excludes 1 warmup.")
+    assert chart.note.endswith(" Even zoomed in, up to 3 steps share one.")
 
 
 def test_closer_each_step_has_a_bar_where_none_share_one() -> None:
-    assert drawn(steps=[step(1, 1.0)]).note.endswith("; closer, each step has its own bar.")
+    assert drawn(steps=[step(1, 1.0)]).note.endswith(" Zoom in for one bar per step.")
 
 
 def test_phases_without_a_median_are_not_compared() -> None:

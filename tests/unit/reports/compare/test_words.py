@@ -22,6 +22,22 @@ def text(**parts: Any) -> str:
 
 
 @pytest.mark.parametrize(
+    ("sources", "ids", "names"),
+    [
+        (("a", "b"), ("1", "1"), ["a", "b"]),
+        (("trace.json", "trace.json"), ("1", "2"), ["1", "2"]),
+        (("trace.json", ""), ("1", "2"), ["1", "2"]),
+        (("trace.json", "trace.json"), ("1", "1"), ["before", "after"]),
+    ],
+)
+def test_runs_are_called_by_what_tells_them_apart(
+    sources: tuple[str, str], ids: tuple[str, str], names: list[str]
+) -> None:
+    before, after = ({"source": s, "id": i} for s, i in zip(sources, ids, strict=True))
+    assert words.names(read(before=before, after=after)) == names
+
+
+@pytest.mark.parametrize(
     ("change", "sentence"),
     [
         (Change(change_pct=None, note="no step"), "no step"),
@@ -83,7 +99,7 @@ def metrics(*states: str) -> ComparisonDocument:
     ("states", "sentence"),
     [
         ([], "No training metric is in both runs."),
-        (["identical"] * 2, "All 2 training metrics are equal to the last bit."),
+        (["identical"] * 2, "All 2 training metrics are bit-identical over the common steps."),
         (
             ["not enough evidence"] * 2,
             "Too few steps in common to say where training metrics part (2 compared).",

@@ -66,7 +66,7 @@ def test_a_cycle_of_64_ranks_is_told_in_a_few_lines() -> None:
 def test_it_says_in_this_order() -> None:
     text = shown("reward")
     titles = ["Why", "Can this job go on?", "What to do now", "How to confirm",
-              "Evidence", "Processes", "What could not be seen", "Looked for 2.13 s"]  # fmt: skip
+              "Evidence", "Processes", "What could not be seen", "Inspection took 2.1"]  # fmt: skip
     places = [text.index(f"\n{title}") for title in titles]
     assert places == sorted(places)
 
@@ -75,7 +75,7 @@ def test_a_healthy_job_is_not_told_what_to_do_now() -> None:
     assert "now" not in shown("slow").replace("not stuck", "").split("What to do")[1][:5]
     text = shown("healthy")
     assert text.startswith("The job is healthy: both ranks")
-    assert "no rank was stopped for it" in text
+    assert "no rank was paused for it" in text
 
 
 def test_missing_ranks_are_in_the_table() -> None:

@@ -176,7 +176,7 @@ def test_a_rank_that_was_not_seen_is_no_row() -> None:
 
 
 def test_a_sleep_is_put_into_words() -> None:
-    assert rows(process(0, waiting_for="sleep")) == [("rank 0", "the end of a sleep")]
+    assert rows(process(0, waiting_for="sleep")) == [("rank 0", "its sleep to end")]
 
 
 @pytest.mark.parametrize("count", [20, 21])
@@ -268,14 +268,14 @@ def test_stacks_of_the_guilty_come_first() -> None:
     ("cost", "sentence"),
     [
         ({}, ""),
-        ({"seconds": 2.0}, "Looked for 2 s."),
-        ({"seconds": 2.0, "max_pause_ms": 0.0}, "Looked for 2 s; no rank was stopped for it."),
+        ({"seconds": 2.0}, "Inspection took 2 s."),
+        ({"seconds": 2.0, "max_pause_ms": 0.0}, "Inspection took 2 s; no rank was paused for it."),
         ({"seconds": 0.0, "max_pause_ms": 0.01},
-         "Looked for 0 s; no rank was stopped for more than 0.1 ms."),
+         "Inspection took 0 s; no rank was paused for longer than 0.1 ms."),
         ({"seconds": 2.0, "max_pause_ms": 9.94},
-         "Looked for 2 s; no rank was stopped for more than 9.9 ms."),
+         "Inspection took 2 s; no rank was paused for longer than 9.9 ms."),
         ({"seconds": 2.0, "max_pause_ms": 10.0},
-         "Looked for 2 s; no rank was stopped for more than 10 ms."),
+         "Inspection took 2 s; no rank was paused for longer than 10 ms."),
     ],
 )  # fmt: skip
 def test_what_looking_cost(cost: dict[str, float], sentence: str) -> None:
