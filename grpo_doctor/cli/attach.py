@@ -120,7 +120,7 @@ def execute(options: argparse.Namespace) -> int:
         write_bytes(encoded_document(diagnosis), STDOUT)
     _keep(options, evidence, diagnosis)
     if not moves and _would_be_lost(options, diagnosis):
-        say("keep it before you end the job: the same command with -o DIR")
+        say("to keep this evidence, run the same command with -o DIR before you end the job")
     _tell_of_others(evidence, diagnosis)
     return _exit_code(options, evidence, diagnosis)
 
@@ -147,9 +147,9 @@ def _check(options: argparse.Namespace) -> None:
     if options.confirm and (options.dumps or options.replay):
         raise UsageError("--confirm needs the job itself; with --dumps and --replay there is none.")
     if options.yes and not options.confirm:
-        raise UsageError("--yes says yes to what --confirm asks; give --confirm as well.")
+        raise UsageError("--yes answers what --confirm asks; give --confirm too.")
     if options.confirm and not options.yes and not (sys.stdin and sys.stdin.isatty()):
-        raise UsageError("--confirm asks first and here is no terminal to ask on; give --yes.")
+        raise UsageError("--confirm asks first, but there is no terminal; give --yes.")
     if options.output and _is_other_archive(options.output):
         raise UsageError(
             f"-o {options.output}: a bundle is a folder, or one file called .tar.gz or .tgz."
@@ -230,6 +230,6 @@ def _tell_of_others(evidence: Evidence, diagnosis: Diagnosis) -> None:
     ranks = unseen(evidence.job)
     look = commands(evidence.job)
     if ranks and _EXIT_CODES[diagnosis.verdict.state] and look[0] not in diagnosis.verdict.confirm:
-        say(f"{ranks_text(ranks)} on other hosts: not seen. To look at all hosts at once:")
+        say(f"{ranks_text(ranks)} on other hosts were not inspected. To inspect all hosts at once:")
         for line in look:
             say(f"  {line}")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from grpo_doctor.errors import UsageError
 
 if TYPE_CHECKING:
-    from grpo_doctor.document import Price, ReportDocument
+    from grpo_doctor.document import Price
     from grpo_doctor.findings.selection import Selection
 
 FOUND = 6
@@ -39,7 +39,7 @@ def add_rule_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--price",
         metavar="AMOUNT",
-        help="what one GPU costs in an hour, such as 2.49 or 2.49EUR: waste is also said in money",
+        help="price of one GPU-hour, such as 2.49 or 2.49EUR: waste is also shown in money",
     )
 
 
@@ -52,7 +52,7 @@ def selection_of(options: argparse.Namespace) -> Selection:
             raise UsageError(f"{option} names no rule. `grpo-doctor rule` lists all.")
     selection = choose(_words(options.select), _words(options.ignore))
     if not selection.chosen:
-        raise UsageError("--select and --ignore leave no rule to run; take one of them back.")
+        raise UsageError("--select and --ignore leave no rule to run; remove one of them.")
     return selection
 
 
@@ -73,17 +73,12 @@ def price_of(options: argparse.Namespace) -> Price | None:
     return Price(amount, text[len(digits) :].upper() or "USD")
 
 
-def exit_code_of(options: argparse.Namespace, document: ReportDocument) -> int:
-    """6 where `--fail-on` was given and something that grave was found, else 0."""
-    return fail_on_code(options.fail_on, (finding.severity for finding in document.findings))
-
-
 def fail_on_code(severity: str | None, present: Iterable[str]) -> int:
     """6 where anything of this severity or above is present, else 0; also without a severity."""
     if severity is None:
         return 0
-    grave = SEVERITIES[: SEVERITIES.index(severity) + 1]
-    return 0 if set(grave).isdisjoint(present) else FOUND
+    severe = SEVERITIES[: SEVERITIES.index(severity) + 1]
+    return 0 if set(severe).isdisjoint(present) else FOUND
 
 
 def _words(values: list[str]) -> list[str]:

@@ -19,7 +19,7 @@ SUMMARY = "two runs side by side: what got faster, how sure, and was it as predi
 DESCRIPTION = """\
 Compares two recordings: step time, time per token and every phase with 95% intervals, the settings
 that differ, the step at which their training metrics diverge, the findings that went and came, and
-what was predicted of the changed settings beside what they brought.
+what was predicted for the changed settings next to what they brought.
 BEFORE and AFTER are run directories or traces.
 """
 EPILOG = """\

@@ -19,11 +19,11 @@ def confirm(diagnosis: Diagnosis, job: Job, *, ask: bool) -> tuple[Diagnosis, bo
         NoJobError, PermissionNeededError, OutputError: it could not be done.
     """
     if not diagnosis.undo:
-        say("there is nothing here that can be undone without harm; the verdict stays as it is")
+        say("nothing here can be undone safely; nothing was changed")
     for undo in diagnosis.undo:
         question = clean(undo.text, PROSE_LIMIT)
         if ask and not _yes(question):
-            say("left as it is")
+            say("left unchanged")
             continue
         say(f"{question} Yes; watching whether the job moves ...")
         job_moved = undoing.carry_out(undo, job)

@@ -123,7 +123,8 @@ def _say_end(end: Ended, aftermath: Aftermath) -> None:
         say(remark)
     if end.code:
         how = f"{end.state} ({end.signal})" if end.signal else end.state
-        say(f"the job {how}, exit code {end.code}")
+        was = "was " if end.state in ("interrupted", "killed") else ""
+        say(f"the job {was}{how}, exit code {end.code}")
 
 
 def _say_results(folder: Path, trace: Path | None, report: Path | None) -> None:

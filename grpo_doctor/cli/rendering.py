@@ -52,22 +52,15 @@ def markdown(text: str, stream: TextIO | None) -> str:
     return markdown_text(text, terminal_width(), color_wanted(stream))
 
 
-@_errors_as_ours()
-def comparison_page(document: AnyDocument) -> bytes:
-    """Two runs as a page. Raises OutputError if the page's parts are not installed."""
-    return compare.comparison_page(document)
+# Two runs, and the verdict on a job, as pages. OutputError if a page's parts are not installed.
+comparison_page = _errors_as_ours()(compare.comparison_page)
+verdict_page = _errors_as_ours()(hang_page)
 
 
 @_errors_as_ours()
 def comparison_text(document: AnyDocument, stream: TextIO | None) -> str:
     """Two runs for a terminal, coloured if `stream` is one that shows colours."""
     return compare.comparison_text(document, terminal_width(), color_wanted(stream))
-
-
-@_errors_as_ours()
-def verdict_page(document: AnyDocument) -> bytes:
-    """The verdict on a job as a page. Raises OutputError if the page's parts are not installed."""
-    return hang_page(document)
 
 
 @_errors_as_ours()

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from grpo_doctor.cli.choosing import add_rule_options, exit_code_of, price_of, selection_of
+from grpo_doctor.cli.choosing import add_rule_options, fail_on_code, price_of, selection_of
 from grpo_doctor.cli.console import say
 from grpo_doctor.cli.output import STDOUT, check_output, document_json, given_path, write_bytes
 from grpo_doctor.errors import OutputError, UsageError
@@ -103,7 +103,7 @@ def execute(options: argparse.Namespace) -> int:
     write_bytes(rendered, output)
     if output != STDOUT:
         say(f"wrote {output}")
-    return exit_code_of(options, document)
+    return fail_on_code(options.fail_on, (found.severity for found in document.findings))
 
 
 def _newest_run() -> Path:

@@ -280,7 +280,7 @@ def _try_write(run_file: RunFile, end: Ended | None, facts: Mapping[str, Any]) -
     try:
         run_file.write(end, facts)
     except OSError as problem:
-        say(f"can't write run.json: {problem}; the recording goes on without it")
+        say(f"can't write run.json: {problem}; the recording continues without it")
 
 
 def _print_json(finished: Finished) -> None:

@@ -6,7 +6,6 @@ import argparse
 from typing import Any
 
 from grpo_doctor.cli.output import STDOUT, document_json, write_bytes
-from grpo_doctor.errors import UsageError
 
 NAME = "schema"
 SUMMARY = "print the JSON Schema of what a command's --json prints"
@@ -27,15 +26,15 @@ COMMANDS = ("attach", "check", "compare", "report", "whatif")
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declares the command's arguments."""
-    parser.add_argument("command", metavar="COMMAND", nargs="?", help=", ".join(COMMANDS))
+    parser.add_argument(
+        "command", metavar="COMMAND", nargs="?", choices=COMMANDS, help=", ".join(COMMANDS)
+    )
 
 
 def execute(options: argparse.Namespace) -> int:
     """Prints; returns the exit code."""
     if options.command is None:
         write_bytes("\n".join([*COMMANDS, ""]).encode(), STDOUT)
-    elif options.command not in COMMANDS:
-        raise UsageError(f"{options.command} has no schema; there are {', '.join(COMMANDS)}.")
     else:
         write_bytes(document_json(json_schema(options.command)), STDOUT)
     return 0

@@ -118,8 +118,8 @@ class Watching:
         if hangs and not self._hang_announced and has_room(sys.stderr):  # it may hang in that
             self._hang_announced = True
             say(
-                "reading the run directory, or what the kernel tells of the job's processes, hangs;"
-                " the job goes on, unwatched until it answers"
+                "reading the run directory or /proc hangs; "
+                "the job continues, unwatched until it answers"
             )
 
     def _tick(self, samples: Mapping[str, float], now_ns: int) -> None:
@@ -135,7 +135,7 @@ class Watching:
 
     def _give_up(self, error: Exception) -> None:
         self._defect = True
-        say(f"internal error, the job goes on unwatched: {error!r}. Please report it.")
+        say(f"internal error, the job continues unwatched: {error!r}. Please report it.")
 
     def close_line(self) -> None:
         """Gives the terminal's last row back."""
@@ -207,7 +207,7 @@ class Watching:
         except OSError as problem:
             say(f"can't keep the stacks: {problem}")
         else:
-            say(f"keeping the stacks of all processes in {folder}; a second look in a minute")
+            say(f"keeping the stacks of all processes in {folder}; a second sample in a minute")
 
 
 def _in_words(hang: Hang) -> str:

@@ -257,7 +257,7 @@ def test_ctrl_c_says_what_was_seen(stopped: Running) -> None:
     )  # fmt: skip
     assert attach.stderr is not None
     line = ""
-    while "again in" not in line:
+    while "second sample in" not in line:
         line = attach.stderr.readline()
         assert line, "it ended before its second look"
     os.killpg(attach.pid, signal.SIGINT)

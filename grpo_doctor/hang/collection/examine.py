@@ -95,14 +95,14 @@ def examine_dumps(folder: Path) -> Evidence:
 
 
 def _two_looks(visit: Visit, wishes: Wishes, progress: Callable[[str], None]) -> None:
-    progress(f"looking at {_ranks_text(len(visit.job.ranks()))}")
+    progress(f"inspecting {_ranks_text(len(visit.job.ranks()))}")
     with ThreadPoolExecutor(max_workers=6) as pool:
         first = time.monotonic()
         _look(visit)
         beside = pool.submit(_surroundings, visit)
         pause_s = wishes.seconds_between - (time.monotonic() - first)
         if pause_s > 0:
-            progress(f"again in {pause_s:.1f} s")
+            progress(f"second sample in {pause_s:.1f} s")
             with visit.part("pause"):
                 time.sleep(pause_s)
         _look(visit)

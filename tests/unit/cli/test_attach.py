@@ -112,7 +112,7 @@ def test_ranks_of_other_hosts_are_told_of_with_how_to_see_them(
         plays(four, verdict=diagnosis(state, verdict=verdict))
         main(["attach"])
         output = capsys.readouterr().err
-        assert ("on other hosts: not seen" in output) is (is_advised and not said_already)
+        assert ("on other hosts were not inspected" in output) is (is_advised and not said_already)
         assert (f"grpo-doctor:   {how}" in output) is (is_advised and not said_already)
 
 

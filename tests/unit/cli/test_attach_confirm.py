@@ -75,10 +75,10 @@ def test_a_job_that_moves_again_need_not_be_kept(
     plays(job(), verdict=diagnosis(undo=(Undo("continue", 4_701, "", "Continue?"),)))
     carried_out(monkeypatch, moved=moved)
     main(["attach", "--confirm", "--yes"])
-    assert ("keep it before you end the job" in capsys.readouterr().err) != moved
+    assert ("to keep this evidence" in capsys.readouterr().err) != moved
 
 
 def test_nothing_to_undo_is_said(plays: Callable[..., None], capsys: Captured) -> None:
     plays(job())
     assert main(["attach", "--confirm", "--yes"]) == 3
-    assert "nothing here that can be undone" in capsys.readouterr().err
+    assert "nothing here can be undone" in capsys.readouterr().err

@@ -55,7 +55,7 @@ def test_no_job_and_no_permission(
         (["--replay", "a", "--dumps", "b"], "give one"),
         (["--replay", "a", "4711"], "give one"),
         (["--replay", "a", "--confirm", "--yes"], "needs the job"),
-        (["--yes"], "--confirm as well"),
+        (["--yes"], "give --confirm too"),
         (["--confirm"], "no terminal"),
         (["--seconds", "0"], "seconds"),
         (["--replay", "/nowhere/at/all"], "/nowhere/at/all"),

@@ -36,11 +36,6 @@ def test_without_a_command_all_are_listed(capsys: pytest.CaptureFixture[str]) ->
     assert sorted(path.stem for path in FOLDER.iterdir()) == sorted(COMMANDS)
 
 
-def test_an_unknown_one_is_named_with_those_there_are(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["schema", "rule"]) == 2
-    assert "rule has no schema; there are attach, check, compare" in capsys.readouterr().err
-
-
 def test_a_member_is_called_as_in_the_document() -> None:
     parts = json_schema("report")["$defs"]
     assert {"from", "to"} <= set(parts["FixEntry"]["properties"])

@@ -185,7 +185,7 @@ def test_where_no_more_can_be_said_nobody_waits(
     watched.close_line()
     watched.close(job.wait(lambda: None, 0.01))
     assert not waits
-    assert output.count(b"hangs; the job goes on") == 1
+    assert output.count(b"hangs; the job continues") == 1
 
 
 def test_a_run_directory_that_hangs_holds_nobody_up(
@@ -207,7 +207,7 @@ def test_a_run_directory_that_hangs_holds_nobody_up(
     watched.tick({})
     watched.close_line()
     assert watched.close(end).remarks == ("the watchdog hung: what it saw at the end is not known",)
-    assert capsys.readouterr().err.count("hangs; the job goes on") == 1
+    assert capsys.readouterr().err.count("hangs; the job continues") == 1
     (tmp_path / "ranks" / "00000.spans").write_bytes(b"")  # lets the thread go
 
 

@@ -91,7 +91,7 @@ def test_the_second_look_reads_the_stacks_of_who_has_moved_since_the_first(play:
 
 @pytest.mark.parametrize(
     ("look_s", "slept", "messages"),
-    [(0.5, [1.0], ["again in 1.0 s"]), (1.5, [], []), (2.0, [], [])],
+    [(0.5, [1.0], ["second sample in 1.0 s"]), (1.5, [], []), (2.0, [], [])],
 )
 def test_what_a_look_takes_is_part_of_the_time_between_two(
     look_s: float, slept: list[float], messages: list[str], play: Play
@@ -100,7 +100,7 @@ def test_what_a_look_takes_is_part_of_the_time_between_two(
     played.look_s = look_s
     evidence = examine(played)
     assert played.clock.slept == slept
-    assert played.messages == ["looking at 2 ranks", *messages]
+    assert played.messages == ["inspecting 2 ranks", *messages]
     assert evidence.cost.seconds == 2 * look_s + sum(slept)
     assert evidence.cost.parts["looks"] == 2 * look_s
 

@@ -28,8 +28,8 @@ def test_before_the_first_look_there_is_no_verdict(monkeypatch: pytest.MonkeyPat
 
 @pytest.mark.parametrize(
     ("ranks", "words"),
-    [(0, "looking at a job without a rank on this host"), (1, "looking at 1 rank"),
-     (2, "looking at 2 ranks")],
+    [(0, "inspecting a job without a rank on this host"), (1, "inspecting 1 rank"),
+     (2, "inspecting 2 ranks")],
 )  # fmt: skip
 def test_what_is_looked_at(ranks: int, words: str) -> None:
     messages: list[str] = []
