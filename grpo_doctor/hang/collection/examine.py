@@ -38,6 +38,7 @@ CREATES = frozenset({"_new_process_group_helper", "_new_group_with_tag"})
 MOST_ROOTED = 8
 MOST_CREATING = 16
 MOST_NATIVE = 1
+MOST_LOOKS = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,6 +147,7 @@ def _surroundings(visit: Visit) -> None:
 
 def _closer(visit: Visit, wishes: Wishes, progress: Callable[[str], None]) -> None:
     """What only a job that seems to stand is asked."""
+    _until_it_moves(visit, wishes, progress)
     scene_now = scene.build(visit.evidence())
     stall = stall_of(scene_now)
     if not any(actor.motion.got_on for actor in scene_now.by_rank.values()):
@@ -177,12 +179,35 @@ def _third_look(
     spins stood at its line is known of the visit alone.
     """
     unclear = any(actor.motion.kind in ("busy", "polling") or actor.device_wait for actor in actors)
-    if unclear and visit.seconds() + wishes.seconds_between < wishes.at_most_s:
-        progress(f"a third look in {wishes.seconds_between:.1f} s")
-        with visit.part("pause"):
-            time.sleep(wishes.seconds_between)
-        _look(visit)
-        visit.blocked = look.blocked(visit.job, visit.looks[-1])
+    if unclear:
+        _look_again(visit, wishes, progress)
+
+
+def _until_it_moves(visit: Visit, wishes: Wishes, progress: Callable[[str], None]) -> None:
+    """Where nothing moved between two looks and nothing stands for long, a step may well sleep for
+    that long: more looks show whether it moves.
+    """
+    while len(visit.looks) < MOST_LOOKS:
+        verdict = diagnose(visit.evidence()).verdict
+        if (
+            verdict.state != "slow"
+            or verdict.cause
+            or stall_of(scene.build(visit.evidence())).stalled
+        ):
+            return
+        if not _look_again(visit, wishes, progress):
+            return
+
+
+def _look_again(visit: Visit, wishes: Wishes, progress: Callable[[str], None]) -> bool:
+    if visit.seconds() + wishes.seconds_between >= wishes.at_most_s:
+        return False
+    progress(f"again in {wishes.seconds_between:.1f} s")
+    with visit.part("pause"):
+        time.sleep(wishes.seconds_between)
+    _look(visit)
+    visit.blocked = look.blocked(visit.job, visit.looks[-1])
+    return True
 
 
 def _native(visit: Visit, wishes: Wishes, progress: Callable[[str], None]) -> None:

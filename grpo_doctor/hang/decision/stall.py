@@ -127,6 +127,13 @@ def _transfer_waits(scene: Scene) -> list[_WaitAsRead]:
     return waits
 
 
+def called_since_first_look(scene: Scene) -> bool:
+    """Whether a rank began a collective after the first look."""
+    began_ns = scene.evidence.taken_unix_ns
+    newest_ns = max((rhythm.last_enqueued_ns or 0 for rhythm in scene.matching.rhythms), default=0)
+    return 0 < began_ns < newest_ns
+
+
 def _called_meanwhile(recordings: Sequence[Recording], waits: Sequence[_WaitAsRead]) -> bool:
     """Groups in which calls went on all the time that a rank waits do not count: a thread beside
     the main one uses them.
@@ -148,7 +155,13 @@ def _called_meanwhile(recordings: Sequence[Recording], waits: Sequence[_WaitAsRe
 
 
 def _unanswered(scene: Scene) -> bool:
-    """Whether nobody gets on of those who have a task while no rank has one."""
+    """Whether nobody makes progress of those who have a task while no rank has one. A rank that
+    worked between the looks had one, and a wait shorter than an earlier one shows nothing.
+    """
+    quiet, usual_s = tasks.quiet_s(scene), scene.patience.longest_gap_s
+    usual = quiet is not None and usual_s is not None and quiet <= usual_s
+    if usual or any(actor.motion.got_on for actor in scene.by_rank.values()):
+        return False
     at_work = tasks.at_work(scene)
     return bool(at_work) and all(
         actor.held or tasks.asks(actor) or _stands(scene, actor) for actor in at_work

@@ -8,12 +8,13 @@ from collections.abc import Sequence
 from grpo_doctor.hang.causes.description import in_phase, motion_item, stack_item, working_class
 from grpo_doctor.hang.decision.render.stalled import hidden
 from grpo_doctor.hang.decision.silence import quiet_s
-from grpo_doctor.hang.decision.stall import Stall
+from grpo_doctor.hang.decision.stall import Stall, called_since_first_look
 from grpo_doctor.hang.model.engine_counters import counted
 from grpo_doctor.hang.model.nodes import Node
 from grpo_doctor.hang.model.process.known_code import Purpose
 from grpo_doctor.hang.model.process.progress import uses_gpu
 from grpo_doctor.hang.model.scene import Actor, Scene
+from grpo_doctor.hang.model.waiting import tasks
 from grpo_doctor.hang.model.waiting.chain import family
 from grpo_doctor.hang.model.waiting.graph import Graph
 from grpo_doctor.hang.verdict import Verdict
@@ -98,7 +99,8 @@ def _got_on(scene: Scene, graph: Graph) -> bool:
     own = family(scene, list(ranks))
     helpers = [actor for actor in scene.actors if actor.node in needed or actor in own]
     working = any(actor.motion.progresses for actor in helpers if actor not in ranks)
-    return working or any(map(_is_seen_to_work, ranks))
+    called = any(actor.motion.got_on for actor in tasks.at_work(scene))
+    return working or called or any(map(_is_seen_to_work, ranks)) or called_since_first_look(scene)
 
 
 def _is_seen_to_work(actor: Actor) -> bool:
@@ -124,6 +126,8 @@ def _progress_text(scene: Scene, got_on: bool) -> str:
         everybody = {1: "the only rank", 2: "both ranks"}.get(count, f"all {count} ranks")
         subject = f"{working} of {count} ranks" if working < count else everybody
         waiting = f", the others have waited for {waited}" if 0 < working < count else ""
+        if not working and called_since_first_look(scene):
+            return "the job is healthy: its ranks began collectives between two looks"
         if not working:
             return "the job is healthy: processes that its ranks wait for made progress"
         return f"the job is healthy: {subject} made progress between two looks{waiting}"

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import json
+import random
 from dataclasses import replace
 
+import msgspec
 import pytest
 
 from grpo_doctor.hang.decision.stall import stall_of
-from grpo_doctor.hang.diagnose import diagnose
+from grpo_doctor.hang.diagnose import diagnose, diagnose_scene
 from grpo_doctor.hang.model import scene
 from grpo_doctor.hang.model.matching import Matching, Wait
-from grpo_doctor.hang.model.matching.model import Backlog, Why
+from grpo_doctor.hang.model.matching.model import Backlog, Rhythm, Why
+from grpo_doctor.hang.model.process.patience import Patience
+from grpo_doctor.hang.verdict import Diagnosis
 from grpo_doctor_probes.evidence import Evidence, Frame, PythonThread, Thread
 from tests.evidence import (
     BETWEEN_S,
@@ -25,7 +29,7 @@ from tests.evidence import (
     frames,
 )
 from tests.unit.hang.causes.proposed import of_nccl
-from tests.unit.hang.model.waiting.test_tasks import RayJob, in_method
+from tests.unit.hang.model.waiting.test_tasks import DRIVER, RayJob, in_method
 from tests.verdicts import REWARD
 
 
@@ -102,7 +106,7 @@ def pipeline() -> Evidence:
 def test_who_calls_after_the_stack_of_a_receiver_was_read_shows_that_the_job_moves() -> None:
     moving = called_before_recorders_were_read(pipeline(), 1, at_s=BETWEEN_S + 1)
     verdict = diagnose(moving).verdict
-    assert (verdict.state, verdict.cause) == ("slow", "")
+    assert (verdict.state, verdict.cause) == ("healthy", "")
 
 
 def test_who_called_before_that_does_not() -> None:
@@ -432,6 +436,55 @@ def test_ranks_without_a_task_stand_as_long_as_who_has_one(how: str, stands: boo
     elif how == "asks":
         job.generates_nothing()
     assert stalled(job.build) is stands
+
+
+def asks(*, worked: bool) -> EvidenceBuilder:
+    """A driver that asks while no rank has a task. `worked`: all had one between the looks."""
+    job = RayJob()
+    job.generates_nothing()
+    for rank in range(3):
+        if worked:
+            job.build.rank(rank).written_bytes = 3_000_000
+    return job.build
+
+
+def asks_since(quiet_s: float, longest_s: float, *, worked: bool, order: int) -> Diagnosis:
+    looked = scene.build(asks(worked=worked).build())
+    rhythm = Rhythm(
+        rank=0, entries=99, longest_gap_ns=int(longest_s * SECOND),
+        last_enqueued_ns=UNIX_NS - int(quiet_s * SECOND), taken_ns=UNIX_NS,
+    )  # fmt: skip
+    members = list(looked.actors)
+    random.Random(order).shuffle(members)
+    looked = replace(
+        looked,
+        actors=tuple(members),
+        matching=msgspec.structs.replace(looked.matching, rhythms=(rhythm,)),
+        patience=Patience(None, longest_s),
+    )
+    return diagnose_scene(looked)
+
+
+@pytest.mark.parametrize("order", range(3))
+@pytest.mark.parametrize("quiet_s", [0.018, 0.9, 1.5])
+@pytest.mark.parametrize("worked", [True, False])
+def test_a_controller_that_waits_less_than_it_did_before_is_no_reason(
+    quiet_s: float, worked: bool, order: int
+) -> None:
+    verdict = asks_since(quiet_s, 2.1, worked=worked, order=order).verdict
+    assert (verdict.cause, verdict.culprits) == ("", ())
+    assert verdict.state == ("healthy" if worked else "slow")
+
+
+@pytest.mark.parametrize("order", range(3))
+def test_a_controller_that_waits_longer_than_ever_in_a_job_that_stands_is_named(order: int) -> None:
+    verdict = asks_since(90.0, 2.1, worked=False, order=order).verdict
+    assert verdict.cause == "user-code-blocked"
+    assert f"pid {DRIVER}" in verdict.summary
+
+
+def test_ranks_that_had_a_task_between_two_looks_are_healthy_without_a_history() -> None:
+    assert diagnose(asks(worked=True).build()).verdict.state == "healthy"
 
 
 def test_a_rank_at_work_is_not_held_up_by_an_actor_that_stands() -> None:
