@@ -39,7 +39,8 @@ def _about_steps(analysis: Analysis) -> list[str]:
     steps = analysis.steps
     count = len(steps.used)
     if not len(steps.numbers):
-        return ["Step times: no step was recorded."]
+        where = "this file has none" if analysis.trace.run.origin else "no step was recorded"
+        return [f"Step times: {where}."]
     questions = []
     if not count:
         questions.append("Step times: no step ended on every rank.")

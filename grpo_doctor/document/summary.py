@@ -13,7 +13,7 @@ from grpo_doctor.analysis.rows import UNATTRIBUTED_CODE
 from grpo_doctor.analysis.sampled import counter_sum
 from grpo_doctor.document.judged import not_judged
 from grpo_doctor.document.numbers import PERCENT_DIGITS, SHARE_DIGITS, number
-from grpo_doctor.document.verdict import verdict
+from grpo_doctor.document.verdict import coverage, tone, verdict
 from grpo_doctor.findings import Results
 from grpo_doctor.phases import PHASES
 from grpo_doctor_reports.schema.report import HangEntry, PhaseEntry, RankEntry, SteadyEntry, Summary
@@ -34,9 +34,13 @@ def summary(
     regimes, busy = analysis.regimes, analysis.gpu_truly_busy
     tokens_per_s = _tokens_per_s(analysis)
     gpus = sum(gpu.visible for gpu in analysis.trace.gpus)
+    judged, applicable = coverage(results)
     uncovered = phase_entry(analysis, UNATTRIBUTED_CODE) if step_s else None
     return Summary(
         verdict=verdict(analysis, results, ranks, hangs),
+        tone=tone(analysis, results),
+        checks_judged=judged,
+        checks_applicable=applicable,
         step_time_s=number(step_s),
         step_time_p10_s=number(tail[0]),
         step_time_p90_s=number(tail[1]),

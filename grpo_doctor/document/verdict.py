@@ -5,12 +5,16 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
+import numpy as np
+from numpy.typing import NDArray
+
 from grpo_doctor.analysis import Analysis
 from grpo_doctor.findings import Results
 from grpo_doctor.findings.engine import ENDED_BY_AN_ERROR
+from grpo_doctor.findings.rule import Finding, Rule
 from grpo_doctor.findings.wording import percent
 from grpo_doctor.phases import phase_of
-from grpo_doctor.trace.model import Exit
+from grpo_doctor.trace.model import Exit, Kind
 from grpo_doctor_reports import formatting
 from grpo_doctor_reports.schema.report import HangEntry, RankEntry
 
@@ -27,6 +31,8 @@ FAILED = ("failed", "killed", "hung")
 MUCH_WAITING = 0.10
 # Ranks are named up to here; of more, their number is given.
 _NAMED = 4
+# With fewer of the checks that apply, no finding says nothing of the run.
+LEAST_JUDGED = 1 / 3
 
 
 def verdict(
@@ -39,23 +45,48 @@ def verdict(
 
     A run that died says that first and nothing of its speed: nobody tunes a job that does not run.
     """
-    if analysis.trace.run.exit.state in FAILED:
-        why = _stuck(hangs) or _error(results)
+    run = analysis.trace.run
+    if run.exit.state in FAILED:
+        fatal = run.origin.fatal if run.origin else ""
+        why = _stuck(hangs) or _error(results) or fatal
         sentences: tuple[str, ...] = (_ending(analysis, () if why else ranks), why)
     else:
         sentences = (_pace(analysis, results), _ending(analysis, ranks))
     return " ".join(f"{part}." for part in sentences if part)
 
 
+def tone(analysis: Analysis, results: Results) -> str:
+    """What the first line is: `died`, `problem`, `clear`, or `unjudged` where too few of the checks
+    could be made for a run without findings to be called clear."""
+    if analysis.trace.run.exit.state in FAILED:
+        return "died"
+    if _worst(results) is not None:
+        return "problem"
+    judged, applicable = coverage(results)
+    return "clear" if judged >= LEAST_JUDGED * applicable and judged else "unjudged"
+
+
+def coverage(results: Results) -> tuple[int, int]:
+    """How many checks could be made, and how many apply to this run."""
+    judged = len(results.findings) + len(results.passed)
+    return judged, judged + len(results.not_run) + len(results.errors)
+
+
+def _worst(results: Results) -> tuple[Rule, Finding] | None:
+    return next((found for found in results.findings if found[1].severity != "info"), None)
+
+
 def _pace(analysis: Analysis, results: Results) -> str:
     """`918 → 642 ms per step, -30%: rank 1 is slow in reward`."""
-    step_s = analysis.step_s
-    if not step_s:
+    step_s, worst = analysis.step_s, _worst(results)
+    if not step_s and worst is None and _logged(analysis) is None:
         return _without_steps(analysis)
-    worst = next((f for f in results.findings if f[1].severity != "info"), None)
-    now = formatting.seconds(step_s)
+    now = f"{formatting.seconds(step_s)} per step" if step_s else _without_steps(analysis)
     if worst is None:
-        return f"{now} per step: {_no_problem(analysis)}"
+        return f"{now}{_no_problem(analysis, results)}"
+    if not step_s:
+        return f"{now}. {worst[1].headline or worst[0].title}"
+    now = formatting.seconds(step_s)
     rule, finding = worst
     cause, gain = _lowered(finding.headline or rule.title), round(finding.gain, 1)
     if gain >= 1:
@@ -103,7 +134,11 @@ def _code(end: Exit) -> str:
 def _last_step(analysis: Analysis) -> str:
     steps = analysis.steps
     if not len(steps.numbers):
-        return " before its first step"
+        if (logged := _logged(analysis)) is not None:
+            return f" after step {logged[-1]}"
+        if analysis.trace.run.framework == "bundled" or _marked(analysis):
+            return " before its first step"
+        return "; no step was recorded"
     last = int(steps.start_ns.max(axis=1).argmax())
     inside = (steps.start_ns[last] >= 0) & ~steps.closed[last]
     word = "in" if inside.any() else "after"
@@ -142,19 +177,41 @@ def _without_steps(analysis: Analysis) -> str:
     run = analysis.trace.run
     if len(analysis.steps.numbers):
         return "No step ended on every rank"
+    if (logged := _logged(analysis)) is not None:
+        return f"{formatting.count(len(logged), 'step')} logged, without step times"
     if any(process.carries_steps for process in analysis.trace.processes):
         return "No step was recorded"
     if run.framework == "bundled":
         return "The trainer ended before it recorded anything: see its output"
-    return "No phases: the command marks none, so only its machine was seen"
+    return "No phase data: this script marks no phases, so only system metrics were recorded"
 
 
-def _no_problem(analysis: Analysis) -> str:
+def _marked(analysis: Analysis) -> bool:
+    """Whether the job has spans of its own, beside the one of its start."""
+    spans, names = analysis.trace.spans, analysis.trace.names
+    named = np.unique(spans.name[spans.kind == Kind.SPAN])
+    return any(names[index] != "init" for index in named)
+
+
+def _logged(analysis: Analysis) -> NDArray[np.int64] | None:
+    """The numbers of the steps of which a log has metrics; None where it has none."""
+    steps = analysis.trace.metrics.steps
+    return steps if analysis.trace.run.origin and len(steps) else None
+
+
+def _no_problem(analysis: Analysis, results: Results) -> str:
+    """How the first line goes on without a finding."""
     if analysis.step_s:
         waited = float(analysis.used_waited.sum(axis=2).mean()) / analysis.step_s
         if waited >= MUCH_WAITING:
-            return f"{percent(waited)} of it waiting, which no rule explains with one cause"
-    return "no problem found"
+            return f": {percent(waited)} of it waiting, which no rule explains with one cause"
+    judged, applicable = coverage(results)
+    if tone(analysis, results) == "clear":
+        return f": no problem found in the {judged} of {applicable} checks that could be made"
+    record = (
+        "; record with `grpo-doctor run` to judge the rest" if analysis.trace.run.origin else ""
+    )
+    return f". Mostly not judged: {judged} of {applicable} checks could be made{record}"
 
 
 def _lowered(title: str) -> str:

@@ -10,6 +10,7 @@ import re
 from pathlib import Path
 
 from grpo_doctor import knobs
+from grpo_doctor.importers.fatal import FatalLines
 from grpo_doctor.importers.laid import LoggedStep
 from grpo_doctor.importers.reconstruct import NO_STARTS, LogFacts, StepLog, reconstruct
 from grpo_doctor.importers.text import NUMBER, command_of, contains, is_log, lines
@@ -54,13 +55,16 @@ def load(path: Path) -> Trace:
     command: tuple[str, ...] = ()
     vllm: str | None = None
     beside = cut_off = False
-    for _, line, whole in lines(path):
+    fatal = FatalLines()
+    for number, line, whole in lines(path):
         if match := _STEP_LINE.search(line):
+            fatal.step()
             beside |= _ASYNC in line[: match.start()]
             log.add(_step(int(match[1]), line[match.end() :], beside=beside))
             cut_off = not whole
-        elif not command:
-            command = command_of(line, "openrlhf.cli.")
+        else:
+            fatal.read(number, line)
+            command = command or command_of(line, "openrlhf.cli.")
         if vllm is None and (version := _VLLM.search(line)):
             vllm = version[1]
     timed = any(step.seconds for step in log.steps.values())
@@ -77,6 +81,7 @@ def load(path: Path) -> Trace:
             notes=((_ASYNC_NOTE,) if beside else ()) if timed else (_NO_TIMES,),
             problems=("the last line is cut off",) if cut_off else (),
             truncated=cut_off,
+            fatal=fatal,
         ),
         log,
     )

@@ -7,10 +7,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from grpo_doctor.importers.fatal import FatalLines
 from grpo_doctor.importers.laid import MOST_STEPS, Laid, LoggedStep
 from grpo_doctor.phases import phase_of
 from grpo_doctor.trace.merge import metrics_from
-from grpo_doctor.trace.model import Loss, Origin, Process, Run, Trace
+from grpo_doctor.trace.model import Exit, Loss, Origin, Process, Run, Trace
 
 NO_STARTS = (
     "When anything began: the log has durations only, drawn end to end within each step.",
@@ -23,7 +24,7 @@ _PID = 1000
 @dataclass(frozen=True, slots=True)
 class LogFacts:
     """What a log says beside its steps. `spans` are the names of all that its format times;
-    `problems` are damage, `notes` are worth knowing."""
+    `problems` are damage, `notes` are worth knowing, `fatal` ended the job."""
 
     what: str
     framework: str
@@ -38,6 +39,7 @@ class LogFacts:
     notes: tuple[str, ...] = ()
     problems: tuple[str, ...] = ()
     truncated: bool = False
+    fatal: FatalLines = field(default_factory=FatalLines)
 
 
 class StepLog:
@@ -85,12 +87,14 @@ def reconstruct(path: Path, facts: LogFacts, log: StepLog) -> Trace:
             config=facts.config,
             knobs=facts.knobs,
             versions=facts.versions,
-            notes=(*facts.notes, *log.notes, *rows.notes),
+            exit=_exit(facts.fatal),
+            notes=(*facts.notes, *facts.fatal.notes, *log.notes, *rows.notes),
             origin=Origin(
                 facts.what,
                 facts.limits,
                 frozenset(phase for name in facts.spans if (phase := phase_of(name))),
                 durations_only=True,
+                fatal=facts.fatal.sentence,
             ),
         ),
         processes=(_process(rows.now_ns),),
@@ -102,6 +106,12 @@ def reconstruct(path: Path, facts: LogFacts, log: StepLog) -> Trace:
         metrics=metrics_from(metrics),
         loss=Loss(truncated=facts.truncated, notes=facts.problems),
     )
+
+
+def _exit(fatal: FatalLines) -> Exit:
+    if fatal.interrupted:
+        return Exit("interrupted")
+    return Exit("failed") if fatal.text else Exit()
 
 
 _COMMON_NAMES = ("trainer_state.json", "logging.jsonl")

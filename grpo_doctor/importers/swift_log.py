@@ -100,6 +100,11 @@ def _step_of(row: dict[str, Any]) -> int | None:
     return int(text) if text.isdecimal() else None
 
 
+def wall_of(rows: dict[int, list[dict[str, Any]]]) -> tuple[dict[int, float], str]:
+    """The seconds of each step by `train_speed`, where the rows have it, and what they cover."""
+    return _wall_seconds(rows), _WALL
+
+
 def _wall_seconds(by_step: dict[int, list[dict[str, Any]]]) -> dict[int, float]:
     """The seconds of each step, the mean since the row before; none where the log is too coarse, or
     goes on from a checkpoint: then nobody says since which step the speed is meant."""

@@ -26,7 +26,9 @@ _COLOUR = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 # Ray: `(TaskRunner pid=123)`, with `, ip=10.0.0.1` on several hosts.
 _ACTOR = re.compile(r"^\s*(\(\w[^()]*pid=\d+[^()]*\))\s?")
 # A number as frameworks print it: 0.5, 1e-06, nan, np.float64(2.0), tensor(0.5, device='cuda:0').
-NUMBER = r"(?:[A-Za-z_][\w.]*\()?([-+]?(?:\d+\.?\d*(?:[eE][-+]?\d+)?|\.\d+|nan|inf))"
+NUMBER = (
+    r"(?:[A-Za-z_][\w.]*\()?([-+]?(?:\d+\.?\d*(?:[eE][-+]?\d+)?|\.\d+|[Nn]a[Nn]|[Ii]nf(?:inity)?))"
+)
 UNREADABLE = (OSError, EOFError, zlib.error)
 
 

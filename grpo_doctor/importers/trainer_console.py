@@ -1,58 +1,67 @@
-"""What TRL and ms-swift print of each logged step: `{'loss': '0.01', 'reward': '0.5', ...}`."""
+"""What TRL and ms-swift print of each logged step: `{'loss': '0.01', 'reward': '0.5', ...}`, JSON
+lines, as wandb's, and the table that a notebook shows, be it pasted as Markdown."""
 
 from __future__ import annotations
 
-import re
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from grpo_doctor import knobs
+from grpo_doctor.errors import TraceError
+from grpo_doctor.importers.fatal import FatalLines
 from grpo_doctor.importers.reconstruct import reconstruct
-from grpo_doctor.importers.text import NUMBER, command_of, contains, is_log, lines
-from grpo_doctor.importers.trainer_log import RUN_TIME, facts, of_step_times, step_log
+from grpo_doctor.importers.rows import RUN_TIME, Table, dictionary, is_row, of_rewards, step_of
+from grpo_doctor.importers.swift_log import wall_of
+from grpo_doctor.importers.text import command_of, lines
+from grpo_doctor.importers.trainer_log import facts, numbers, of_step_times, step_log
 from grpo_doctor.trace.model import Trace
 
 _WHAT = "a console log of TRL or ms-swift"
-_ROW_BYTES = re.compile(rb"\{'loss': [^{}\n]{0,3000}'(?:reward|completions/mean_length)': ")
-_ROW = re.compile(r"\{'(?:loss|eval_\w+|train_runtime)': [^{}]*\}?")
-# Newer versions of transformers print numbers as text.
-_PAIR = re.compile(rf"'([^']+)': '?{NUMBER}'?(?=[,}}])")
-# ms-swift numbers its rows, TRL does not.
-_PROGRESS = re.compile(r"'global_step/max_steps': '(\d+)/")
+_OF_OTHERS = "a log of training metrics"
 _COUNTED = "The log does not number its steps; its rows are counted from 1."
+_OWN = ("trl", "ms-swift")
 _COMMANDS = ("trl grpo", "swift rlhf", "cli/rlhf.py", "train_grpo.py")
 
 
 def recognises(path: Path, head: bytes) -> bool:
-    """Whether this is a log with such rows."""
-    return is_log(head) and contains(path, _ROW_BYTES)
+    """Whether this is a text with such rows."""
+    if b"\0" in head or not head.strip():
+        return False
+    try:
+        return any(of_rewards(row) for _, _, row, _ in _lines(path))
+    except TraceError:
+        return False
 
 
 def load(path: Path) -> Trace:
     """The steps of the log; a row that is cut off has the values before the cut."""
-    by_step: dict[int, list[dict[str, float]]] = {}
+    by_step: dict[int, list[dict[str, Any]]] = {}
     command: tuple[str, ...] = ()
-    cut_off = swift = False
+    fatal = FatalLines()
+    cut_off = swift = counted = False
     step = 0
-    for _, line, whole in lines(path):
-        row = _ROW.search(line)
-        if row is None:
+    for number, line, row, whole in _lines(path):
+        if not row:
+            fatal.read(number, line)
             for program in () if command else _COMMANDS:
                 command = command or command_of(line, program)
             continue
-        values = {key: float(value) for key, value in _PAIR.findall(row[0])}
-        numbered = _PROGRESS.search(row[0])
-        swift |= numbered is not None
+        fatal.step()
         cut_off = not whole
-        if RUN_TIME in values:
+        swift |= "global_step/max_steps" in row
+        if RUN_TIME in row:
             continue
-        if numbered:
-            step = int(numbered[1])
-        elif "loss" in values:
-            step += 1
-        by_step.setdefault(step, []).append(values)
-    log = step_log(by_step, {})
-    notes = [of_step_times(log)] if swift else [of_step_times(log), _COUNTED]
+        numbered = step_of(row)
+        if numbered is not None:
+            step = numbered
+        elif "loss" in row or of_rewards(row):
+            step, counted = step + 1, True
+        by_step.setdefault(step, []).append(row)
+    wall, said = wall_of(by_step) if swift else ({}, "")
+    log = step_log({step: list(map(numbers, rows)) for step, rows in by_step.items()}, wall)
+    notes = [said if wall else of_step_times(log), *((_COUNTED,) if counted else ())]
     of_job = facts(_WHAT, path, log.steps.values(), notes)
     framework = "ms-swift" if swift else of_job.framework
     settings = of_job.knobs or knobs.from_command(framework, of_job.framework_version, command)
@@ -61,11 +70,21 @@ def load(path: Path) -> Trace:
         path,
         replace(
             of_job,
+            what=of_job.what if framework in _OWN else _OF_OTHERS,
             framework=framework,
             command=command,
             knobs=settings,
             problems=problems,
             truncated=cut_off,
+            fatal=fatal,
         ),
         log,
     )
+
+
+def _lines(path: Path) -> Iterator[tuple[int, str, dict[str, Any], bool]]:
+    """Each line with the row that it holds, which may be empty."""
+    table = Table()
+    for number, line, whole in lines(path):
+        row = dictionary(line)
+        yield number, line, row if is_row(row) else table.read(line), whole

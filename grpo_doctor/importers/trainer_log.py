@@ -25,7 +25,12 @@ STEP_TIME_COVERS = (
     "The step time is the framework's `step_time`: rollout, rewards, forward and backward passes. "
     "The optimizer, data loading, logging and checkpoints are not in it."
 )
-_NO_TIMES = "The log has no step times: TRL logs them since 0.26."
+_NO_TIMES = "The log has no step times; TRL logs `step_time` since 0.26."
+_OWN_KEYS = {
+    "trl": re.compile(r"completions/|completion_length|frac_reward_zero_std|reward_std$|rewards/"),
+    "verl": re.compile(r"critic/score/|actor/"),
+    "openrlhf": re.compile(r"rollout/reward_mean|policy_loss$"),
+}
 _EVAL_TIME = "eval_runtime"
 _PROFILED = re.compile(r"profiling/Time taken: \w+\.(.+)")
 # TRL's and ms-swift's profiled functions, where a log has them: the first of a span that is there.
@@ -117,11 +122,10 @@ def facts(what: str, path: Path, steps: Iterable[LoggedStep], notes: Sequence[st
 
 
 def framework_of(steps: Sequence[LoggedStep]) -> str:
-    """TRL's name if it is GRPO that was logged; ms-swift logs the same keys."""
+    """The framework whose own keys were logged, TRL's where it may be ms-swift; a `reward` alone is
+    anybody's."""
     keys = {key for step in steps[:10] for key in step.metrics}
-    return (
-        "trl" if "reward" in keys or any(k.startswith("completions/") for k in keys) else "unknown"
-    )
+    return next((name for name, own in _OWN_KEYS.items() if any(map(own.match, keys))), "unknown")
 
 
 def _apart(steps: Sequence[LoggedStep]) -> tuple[str, ...]:

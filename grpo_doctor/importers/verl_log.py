@@ -4,19 +4,24 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from grpo_doctor import knobs
+from grpo_doctor.importers.fatal import FatalLines
 from grpo_doctor.importers.laid import LoggedStep
 from grpo_doctor.importers.reconstruct import NO_STARTS, LogFacts, StepLog, reconstruct
 from grpo_doctor.importers.text import NUMBER, command_of, contains, is_log, lines, without_actor
 from grpo_doctor.trace.model import Trace
 
 # `k:v` pairs after the number tell it from other programs' words.
-_STEP_LINE = re.compile(r"step:(\d+) - (?=[\w./@-]+:)")
-_STEP_BYTES = re.compile(rb"step:\d+ - [\w./@-]+:[-+\dni]")
+_STEP_LINE = re.compile(r"step:(\d+) - (?=[\w./@-]+:)|^\s*step:(\d+)[\s-]*$")
+_STEP_BYTES = re.compile(
+    rb"step:\d+ - [\w./@-]+:[-+\dni]|step:\d+[\s-]*\n[\s-]*\w+/[\w./@-]+:[-+\dni]"
+)
+# Where a paste or a narrow terminal broke the line.
+_MORE = re.compile(rf"[\s-]*(?=\w+/[\w./@-]+:{NUMBER}(?:\s|$))")
 # What follows the number may be of another process: `throughput:436.3(TaskRunner pid=1) Training`.
 _PAIR = re.compile(rf"(\S+?):{NUMBER}")
 _STEP_TIMER = "timing_s/step"
@@ -75,14 +80,32 @@ def recognises(path: Path, head: bytes) -> bool:
 def load(path: Path) -> Trace:
     """The steps of the log; one whose last line is cut off loses what was cut."""
     log, reader = StepLog(), _Facts()
-    for _, line, whole in lines(path):
-        match = _STEP_LINE.search(line)
+    for number, text, whole in _joined(path):
+        match = _STEP_LINE.search(text)
         if match:
-            log.add(_step(int(match[1]), line[match.end() :], whole, reader.unknown))
+            log.add(_step(int(match[1] or match[2]), text[match.end() :], whole, reader.unknown))
             reader.truncated = not whole
+            reader.fatal.step()
         else:
-            reader.read(line)
+            reader.fatal.read(number, text)
+            reader.read(text)
     return reconstruct(path, reader.facts(), log)
+
+
+def _joined(path: Path) -> Iterator[tuple[int, str, bool]]:
+    """The lines; those of a step that was broken into several as one."""
+    step: tuple[int, str, bool] | None = None
+    for number, line, whole in lines(path):
+        if step is not None and (more := _MORE.match(line)):
+            step = (step[0], f"{step[1].rstrip(' -')} - {line[more.end() :]}", whole)
+            continue
+        if step is not None:
+            yield step
+        step = (number, line, whole) if _STEP_LINE.search(line) else None
+        if step is None:
+            yield number, line, whole
+    if step is not None:
+        yield step
 
 
 def _step(number: int, text: str, whole: bool, unknown: set[str]) -> LoggedStep:
@@ -103,6 +126,7 @@ class _Facts:
     def __init__(self) -> None:
         self.unknown: set[str] = set()
         self.truncated = False
+        self.fatal = FatalLines()
         self._command: tuple[str, ...] = ()
         self._vllm: str | None = None
         self._config: Mapping[str, Any] = {}
@@ -152,6 +176,7 @@ class _Facts:
             notes=notes,
             problems=("the last line is cut off",) if self.truncated else (),
             truncated=self.truncated,
+            fatal=self.fatal,
         )
 
     def _world_size(self) -> int:

@@ -176,13 +176,15 @@ class Origin:
 
     `limits` are sentences: what such a file can't tell. `phases` are those that it times, where it
     times some. Where it has `durations_only` the spans lie end to end within their step, in the
-    order in which the framework works, and only their lengths are true.
+    order in which the framework works, and only their lengths are true. `fatal` is the line that
+    says why the job failed.
     """
 
     what: str
     limits: tuple[str, ...]
     phases: frozenset[str]
     durations_only: bool
+    fatal: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -61,7 +61,8 @@ def render_text(document: AnyDocument, *, width: int, color: bool) -> str:
 def _body(report: Report, width: int) -> Iterator[RenderableType]:
     yield Text(_head(report), style="dim")
     yield from _losses(report)
-    yield Text("\n" + digest.verdict(report) + "\n", style="bold")
+    style = "" if report.summary.tone == "unjudged" else "bold"
+    yield Text("\n" + digest.verdict(report) + "\n", style=style)
     for stall in digest.stalls(report):
         yield Text(stall, style="bold red")
     yield Text(_key_numbers(report) + "\n")

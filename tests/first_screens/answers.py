@@ -97,7 +97,7 @@ SCREENS: Final = {
     "no phases": Screen(
         runs.no_phases,
         "A script of one's own, which marks no steps: it was seen from outside only.",
-        "No phases: the command marks none, so only its machine was seen.",
+        "No phase data: this script marks no phases, so only system metrics were recorded.",
         typed="from grpo_doctor_probes import phase, step\n"
         "for number, batch in enumerate(batches):\n"
         "    with step(number):\n"
@@ -105,6 +105,8 @@ SCREENS: Final = {
         '        with phase("train"): train(batch)',
     ),
     "nothing wrong": Screen(
-        runs.healthy, "Nothing: eight ranks at work.", "12.5 s per step: no problem found."
+        runs.healthy,
+        "Nothing: eight ranks at work.",
+        "12.5 s per step: no problem found in the 27 of 51 checks that could be made.",
     ),
 }

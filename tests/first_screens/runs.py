@@ -7,11 +7,16 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
+
 from grpo_doctor.trace.model import Exit, Kind, Trace
 from tests.build import TraceBuilder
+from tests.unit.findings.learners import healthy_metrics
 
 GIB = 2**30
 STEPS, RANKS = 24, 8
+# More than the steps that are drawn: rules of learning need some.
+METRIC_STEPS = 80
 USUAL = {
     "dataload": 0.1,
     "rollout": 6.2,
@@ -132,7 +137,12 @@ class Job:
 
 
 def healthy() -> Trace:
-    return Job().trace()
+    job = Job()
+    learned = healthy_metrics(METRIC_STEPS, np.random.default_rng(16))
+    for number in range(METRIC_STEPS):
+        row = {name: float(values[number]) for name, values in learned.items()}
+        job.build.metrics(number, **row)
+    return job.trace()
 
 
 def slow_reward() -> Trace:

@@ -104,7 +104,7 @@ def check(view: RunView) -> Answer:
         fixes=_lost(view, since) if fell else (_fix(view, rose, since),),
         headline=_headline(last, since, when, rose=rose, fell=fell),
         steps=() if always else from_step(reward, since),
-        ruins=not rose,
+        ruins=always,
     )
 
 

@@ -26,7 +26,7 @@ ms-swift, verl or OpenRLHF needs none of them: `grpo-doctor run -- COMMAND` give
 ## When it is wrong
 
 A command that trains nothing, a data preparation for example, has no steps to mark. A run of a
-known framework that failed before its first step is left out.
+known framework that failed before any phase was recorded is left out.
 
 ## References
 
@@ -77,7 +77,7 @@ def check(view: RunView) -> Answer:
     if np.nansum(view.analysis.seconds[:, :, :-1]) > 0:
         return Passed("phases were recorded")
     if view.trace.run.framework_failed:
-        return NotApplicable("the run failed before its first step")
+        return NotApplicable("the run failed, and no phase was recorded")
     framework = _framework(view)
     return Finding(
         severity="info",

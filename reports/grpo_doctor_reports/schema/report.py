@@ -146,9 +146,13 @@ class SteadyEntry(Part, frozen=True):
 
 
 class Summary(Part, frozen=True):
-    """The run in numbers; null where there are none."""
+    """The run in numbers; null where there are none. `tone` is of the verdict: `died`, `problem`,
+    `clear`, or `unjudged` where fewer than a third of `checks_applicable` could be made."""
 
     verdict: Prose = ""
+    tone: Name = ""
+    checks_judged: int = 0
+    checks_applicable: int = 0
     step_time_s: float | None = None
     step_time_p10_s: float | None = None
     step_time_p90_s: float | None = None

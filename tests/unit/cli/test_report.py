@@ -66,7 +66,7 @@ def test_text_and_json_go_to_standard_output_without_a_remark(
 ) -> None:
     assert main(["report", str(trace), "--format", "text"]) == 0
     printed = capfd.readouterr()
-    assert "s per step: " in printed.out
+    assert "s per step" in printed.out
     assert "\x1b" not in printed.out
     assert "wrote" not in printed.err
     for form in (["--json"], ["--format", "json"], ["--json", "--format", "json"]):

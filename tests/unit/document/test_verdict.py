@@ -9,7 +9,7 @@ from grpo_doctor.document import build_document
 from grpo_doctor.document import verdict as module
 from grpo_doctor.document.verdict import _lowered
 from grpo_doctor.findings import Results
-from grpo_doctor.findings.rule import Finding, Fix, Rule
+from grpo_doctor.findings.rule import Finding, Fix, NotApplicable, NotRun, Passed, Rule
 from grpo_doctor.trace.model import Exit, Kind
 from grpo_doctor.whatif import Prediction
 from grpo_doctor_reports.formatting import MINUS
@@ -53,12 +53,39 @@ def test_how_it_died_is_all_that_is_said(exit_: Exit, sentence: str) -> None:
     ],
 )
 def test_how_it_ended_comes_last_unless_it_died(exit_: Exit, sentence: str) -> None:
-    assert verdict(ended(exit_)) == f"10 s per step: no problem found. {sentence}".strip()
+    nothing = "10 s per step. Mostly not judged: 2 of 54 checks could be made."
+    assert verdict(ended(exit_)) == f"{nothing} {sentence}".strip()
 
 
 def test_a_run_that_died_before_its_first_step() -> None:
     build = TraceBuilder(exit=Exit("failed", 1)).span(0, "init", 0, 5)
     assert verdict(build) == "The run failed (exit code 1) before its first step."
+
+
+@pytest.mark.parametrize("framework", ["unknown", "trl", "verl"])
+def test_no_step_on_record_is_not_before_the_first_step(framework: str) -> None:
+    build = TraceBuilder(exit=Exit("failed", 1), framework=framework, framework_version=None)
+    assert verdict(build) == "The run failed (exit code 1); no step was recorded."
+    assert verdict(build.span(0, "init", 0, 5)).endswith("; no step was recorded.")
+    assert verdict(build.span(0, "dataload", 5, 6)).endswith(" before its first step.")
+
+
+RULE = Rule("GD000", "slug", "It is slow", "system", ())
+
+
+@pytest.mark.parametrize("applicable", [1, 3, 5, 30, 64])
+def test_nothing_found_says_how_much_was_judged(applicable: int) -> None:
+    analysis = analyse(ended(Exit("finished", 0)).build())
+    for judged in range(applicable + 1):
+        passed = ((RULE, Passed("")),) * judged
+        lacking = ((RULE, NotRun(("it",))),) * (applicable - judged)
+        unasked = ((RULE, NotApplicable("")),) * 7
+        results = Results((), passed, lacking, unasked)
+        clear = judged * 3 >= applicable and judged > 0
+        assert module.tone(analysis, results) == ("clear" if clear else "unjudged")
+        text = module.verdict(analysis, results, [])
+        assert f"{judged} of {applicable} checks" in text
+        assert ("no problem found" in text) is clear
 
 
 def test_open_spans_are_told_of_a_run_that_goes_on_and_of_one_that_just_ends() -> None:
@@ -135,7 +162,7 @@ def test_names_keep_their_letters_in_the_middle_of_a_line() -> None:
 
 
 def test_waiting_without_one_cause_is_said_from_a_tenth() -> None:
-    assert verdict(run(slow={1: {"rollout": 0.3}})).endswith("per step: no problem found.")
+    assert "Mostly not judged" in verdict(run(slow={1: {"rollout": 0.3}}))
     build = TraceBuilder(ranks=2)
     for number in range(6):
         at = 10.0 * number
@@ -183,4 +210,4 @@ def test_the_bundled_trainer_and_another_command_that_recorded_nothing() -> None
     nothing = TraceBuilder(ranks=0)
     assert verdict(nothing).startswith("The trainer ended before it recorded anything")
     foreign = TraceBuilder(ranks=0, framework="unknown", framework_version=None)
-    assert verdict(foreign).startswith("No phases: the command marks none")
+    assert verdict(foreign).startswith("No phase data: this script marks no phases")

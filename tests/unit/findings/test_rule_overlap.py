@@ -75,7 +75,7 @@ FAILED = Exit(state="failed", code=1)
         (STEPS, short(), "at least 3 steps after the warm-up: record a longer run"),
         (STEPS, unmarked(), "steps and phases: the job marks none, see GD075"),
         (PHASES, unmarked(), "steps and phases: the job marks none, see GD075"),
-        (STEPS, unmarked(exit=FAILED), "steps and phases: the run failed before its first step"),
+        (STEPS, unmarked(exit=FAILED), "steps and phases: the run failed, and none was recorded"),
         (
             STEPS,
             unmarked("unknown", exit=FAILED),

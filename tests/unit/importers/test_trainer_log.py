@@ -17,14 +17,17 @@ from tests.unit.importers.trainer_rows import trainer_state, trl_row
 @pytest.mark.parametrize(
     ("keys", "framework"),
     [
-        (("loss", "reward"), "trl"),
+        (("loss", "reward"), "unknown"),
+        (("loss", "reward", "reward_std"), "trl"),
+        (("critic/score/mean",), "verl"),
+        (("rollout/reward_mean",), "openrlhf"),
         (("loss", "completions/mean_length"), "trl"),
         (("reward", "completions/mean_length"), "trl"),
         (("loss", "grad_norm"), "unknown"),
         ((), "unknown"),
     ],
 )
-def test_grpo_is_known_by_a_reward_or_by_completions(keys: tuple[str, ...], framework: str) -> None:
+def test_a_framework_is_known_by_keys_of_its_own(keys: tuple[str, ...], framework: str) -> None:
     assert framework_of([LoggedStep(1, None, metrics=dict.fromkeys(keys, 0.5))]) == framework
 
 

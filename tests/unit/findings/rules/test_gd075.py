@@ -84,7 +84,7 @@ def test_nobody_is_told_to_record_what_was_just_recorded() -> None:
     assert not [text for text in texts if "record with" in text]
     assert "steps and phases: the job marks none, see GD075" in texts
     assert any("`grpo-doctor run` saw none" in text for text in texts)
-    expected = "No phases: the command marks none, so only its machine was seen."
+    expected = "No phase data: this script marks no phases, so only system metrics were recorded."
     assert document.summary.verdict == expected
 
 
