@@ -14,9 +14,11 @@ from grpo_doctor_probes.supervisor.launch import CannotStartError, Launch
 
 _ENDING = frozenset({signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT})
 FORWARDED = _ENDING | {signal.SIGUSR1, signal.SIGUSR2, signal.SIGCONT}
-# A signal is the reason of an end that follows it within this time; one that the job survived for
-# longer is not, and a second Ctrl-C after it is a first one again.
+# A second Ctrl-C within this time is meant for the same end; after it, it is a first one again.
 ASKED_FOR_S = 30.0
+# A signal is the reason for an end that follows within this time. torchrun gives its ranks 30 s
+# before it kills them, and a launcher around torchrun, such as ms-swift's, waits for that.
+REASON_S = 90.0
 # After `stop`: what the launcher and the ranks have to end in order, and then the launcher to
 # notice that its ranks were killed.
 GRACE_S, AFTER_KILL_S = 10.0, 5.0
@@ -87,7 +89,7 @@ class Job:
     @property
     def is_ending(self) -> bool:
         """Whether it was asked to end shortly ago, or is being ended by `stop`."""
-        return bool(self._latest_requests()) or self._stopping is not None
+        return bool(self._requests_within(ASKED_FOR_S)) or self._stopping is not None
 
     def wait(self, on_tick: Callable[[], None], every_s: float) -> Ended:
         """Waits for the end, passing on signals; calls `on_tick` about every `every_s` seconds."""
@@ -145,7 +147,7 @@ class Job:
         if number not in self._forwarded:
             return
         if number in _ENDING:
-            self._requests = [*self._latest_requests(), (time.monotonic(), number)]
+            self._requests = [*self._requests_within(ASKED_FOR_S), (time.monotonic(), number)]
         if info.si_code != _SI_KERNEL:
             self._send(number)
         elif len(self._requests) == 2:
@@ -153,9 +155,9 @@ class Job:
         elif len(self._requests) > 2:
             self._send(signal.SIGKILL)
 
-    def _latest_requests(self) -> list[tuple[float, signal.Signals]]:
+    def _requests_within(self, seconds: float) -> list[tuple[float, signal.Signals]]:
         now = time.monotonic()
-        return [request for request in self._requests if now - request[0] <= ASKED_FOR_S]
+        return [request for request in self._requests if now - request[0] <= seconds]
 
     def _send(self, number: signal.Signals) -> None:
         with contextlib.suppress(ProcessLookupError):  # ended just now: poll() will say so
@@ -169,7 +171,7 @@ class Job:
             return Ended("hung", HUNG_CODE, None, now_ns)
         if code == 0:
             return Ended("finished", 0, None, now_ns)
-        if requests := self._latest_requests():
+        if requests := self._requests_within(REASON_S):
             return Ended("interrupted", shell_code, name or requests[0][1].name, now_ns)
         if name:
             return Ended("killed", shell_code, name, now_ns)

@@ -54,6 +54,7 @@ def test_one_that_was_asked_to_end_is_ending_until_it_has_outlived_that(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, asked_for_s: float, ending: bool
 ) -> None:
     monkeypatch.setattr(module, "ASKED_FOR_S", asked_for_s)
+    monkeypatch.setattr(module, "REASON_S", asked_for_s)
     shell = "trap 'touch $0.asked' INT; touch $0; while :; do sleep 0.01; done"
     job = Job(Launch(("sh", "-c", shell, str(tmp_path / "ready")), dict(os.environ), False, None))
     looks: list[bool] = []
@@ -170,8 +171,8 @@ INT, TERM, USR1 = signal.SIGINT, signal.SIGTERM, signal.SIGUSR1
         ([(0.0, USR1, False)], [USR1], "killed"),
         ([(0.0, signal.SIGCONT, True)], [], "killed"),
         ([(0.0, signal.SIGCHLD, False)], [], "killed"),
-        ([(0.0, TERM, False), (30.0, USR1, False)], [TERM, USR1], "interrupted"),
-        ([(0.0, TERM, False), (30.5, USR1, False)], [TERM, USR1], "killed"),  # it outlived that
+        ([(0.0, TERM, False), (90.0, USR1, False)], [TERM, USR1], "interrupted"),
+        ([(0.0, TERM, False), (90.5, USR1, False)], [TERM, USR1], "killed"),  # it outlived that
     ],
 )
 def test_what_is_passed_on_and_what_counts_as_asked_to_end(
