@@ -1,4 +1,9 @@
-"""Takes secrets out of commands and configurations before they are written anywhere."""
+"""Removes secrets from commands, configurations and text before they are written anywhere.
+
+A value is a secret by the name in front of it (an option, a variable, a header, a member of JSON),
+by its shape (published token formats, as in gitleaks and detect-secrets), or by its place in a URL.
+Every pattern is linear in the length of the text.
+"""
 
 from __future__ import annotations
 
@@ -10,44 +15,164 @@ if TYPE_CHECKING:
     from typing import Any
 
 HIDDEN = "[redacted]"
-_SECRET_NAME = re.compile(
-    r"(?:^|[_\-.])(?:api[_\-]?key|access[_\-]?key|auth|token|hub_token|secret|password|passwd|"
-    r"credential|private[_\-]?key|wandb[._]key|use_wandb)s?$",
-    re.IGNORECASE,
+
+# -- names
+
+_WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
+_CLOSING = (
+    "apikey accesskey secretkey privatekey authkey accountkey token secret password passwd pwd "
+    "passphrase passcode credential auth authorization cookie signature sig pat webhook jwt sas"
 )
-_SECRET_VALUE = re.compile(
-    r"\b(?:hf_[A-Za-z0-9]{16,}|sk-[A-Za-z0-9_\-]{16,}|gh[pousr]_[A-Za-z0-9]{16,}|"
-    r"AKIA[A-Z0-9]{12,}|xox[abps]-[A-Za-z0-9\-]{10,}|ms-[0-9a-f]{8}-[0-9a-f\-]{20,}|"
-    r"AIza[A-Za-z0-9_\-]{30,}|nvapi-[A-Za-z0-9_\-]{16,}|glpat-[A-Za-z0-9_\-]{16,}|"
-    r"eyJ[A-Za-z0-9_\-]{16,}\.[A-Za-z0-9_\-.]+|[0-9a-f]{40})\b"
+# `key` is a secret only with one of these in front: `--input_key` names a column.
+_BEFORE_KEY = (
+    "api access secret private auth account master signing encryption ssh deploy service storage "
+    "subscription wandb openai anthropic azure aws gcp google hf hub huggingface swanlab comet "
+    "mistral cohere groq together deepseek dashscope gemini judge client license hmac"
 )
-_BEARER = re.compile(r"\b(Bearer|Basic)\s+[A-Za-z0-9._~+/=\-]{8,}", re.IGNORECASE)
-# `?token=...` in an address and `"api_key": "..."` in JSON: a name, what stands between, a value.
-_NAMED = re.compile(
-    r"""(?<![A-Za-z0-9_\-])(?P<name>[A-Za-z0-9_\-]{1,64})(?P<between>=|"\s*:\s*")(?P<value>[^"&\s]+)"""
+# With one of these in front `tokens` are no number, and `pass` is a password.
+_BEFORE_PLURAL = "access api auth bearer git github hf hub refresh secret"
+_LOGINS = "admin db database mail mysql pg postgres redis root smtp ssh user"
+# A tokenizer's tokens, and numbers of tokens.
+_KINDS = (
+    "additional audio begin boi bos boundary box chat cls continuous decoder end eoc eoi eos extra "
+    "first forced image last mask max min new next num number object pad per placeholder prefix "
+    "ref sep special split start stop suffix think tool total unk video vision"
 )
-_URL_PASSWORD = re.compile(r"(?<=://)([^/\s:@]+):([^/\s@]+)@")
-# Names that end like a secret and are none: an optimizer step's `max_token` is a number of tokens.
-_COUNT = re.compile(r"tokens$", re.IGNORECASE)
-_HARMLESS = re.compile(r"(?:max|min|num|pad|eos|bos|per)[_\-]\w*tokens?$", re.IGNORECASE)
+_SECRET_WORDS = frozenset(_CLOSING.split())
+_KEY_OWNERS = frozenset(_BEFORE_KEY.split())
+_TOKENS_OWNERS = frozenset(_BEFORE_PLURAL.split())
+_PASS_OWNERS = frozenset(_LOGINS.split())
+_NO_SECRET_TOKENS = frozenset(_KINDS.split())
+_JOINED = ("password", "passwd", "secret", "apikey", "authtoken")
+_FOLDERS = ("PWD", "OLDPWD")
 
 
 def is_secret_name(name: str) -> bool:
-    """Whether an option or variable of this name usually holds a secret."""
-    bare = name.lstrip("-")
-    return bool(_SECRET_NAME.search(bare)) and not _HARMLESS.search(bare)
+    """Whether an option, variable, header or member of this name usually holds a secret."""
+    words = [word.lower() for word in _WORD.findall(name[-80:])]
+    if not words or name in _FOLDERS:
+        return False
+    last, before = words[-1], words[-2] if len(words) > 1 else ""
+    special = {
+        "wandb": before == "use",  # OpenRLHF's option takes the key itself
+        "url": before == "webhook",
+        "key": before in _KEY_OWNERS,
+        "keys": before in _KEY_OWNERS,
+        "token": before not in _NO_SECRET_TOKENS,
+        "tokens": before in _TOKENS_OWNERS,
+        "pass": before in _PASS_OWNERS or (not before and name.startswith("-")),
+    }
+    if last in special:
+        return special[last]
+    return last.endswith(_JOINED) or last.removesuffix("s") in _SECRET_WORDS
+
+
+# -- values
+
+_SHAPES = re.compile(
+    r"(?<![A-Za-z0-9])(?:"
+    r"hf_[A-Za-z0-9]{16,}|api_org_[A-Za-z0-9]{16,}|sk-[A-Za-z0-9_\-]{16,}|"
+    r"(?:sk|rk|pk|whsec)_(?:live|test|prod)_[A-Za-z0-9]{10,}|whsec_[A-Za-z0-9+/=]{16,}|"
+    r"gh[pousr]_[A-Za-z0-9]{16,}|github_pat_[A-Za-z0-9_]{16,}|gl[a-z]{2,5}-[A-Za-z0-9_\-]{16,}|"
+    r"(?:AKIA|ASIA|ABIA|ACCA|AGPA|AIDA|AROA)[A-Z0-9]{12,}|AIza[A-Za-z0-9_\-]{30,}|"
+    r"ya29\.[A-Za-z0-9_\-]{16,}|GOCSPX-[A-Za-z0-9_\-]{16,}|"
+    r"xox[a-z]-[A-Za-z0-9\-]{10,}|xapp-[A-Za-z0-9\-]{10,}|"
+    r"ms-[0-9a-f]{8}-[0-9a-f\-]{20,}|nvapi-[A-Za-z0-9_\-]{16,}|"
+    r"eyJ[A-Za-z0-9_\-]{16,}(?:\.[A-Za-z0-9_\-]*)*|npm_[A-Za-z0-9]{20,}|pypi-[A-Za-z0-9_\-]{16,}|"
+    r"dckr_(?:pat|oat)_[A-Za-z0-9_\-]{16,}|SG\.[A-Za-z0-9_\-]{16,}\.[A-Za-z0-9_\-]{16,}|"
+    r"sq0[a-z]{3}-[A-Za-z0-9_\-]{16,}|shp(?:at|ca|pa|ss)_[A-Fa-f0-9]{16,}|"
+    r"do[opr]_v1_[a-f0-9]{16,}|dapi[a-f0-9]{32}|hv[sbr]\.[A-Za-z0-9_\-]{16,}|"
+    r"(?:gsk|r8|rpa|tgp_v1|lsv2_(?:pt|sk)|sgp|lin_api|ntn|phc|phx|fw|fly|figd|secret|key|pat|"
+    r"wandb_v1|esecret|rnd|dp\.(?:pt|st))"
+    r"[_\-.](?=[A-Za-z0-9_\-]{0,40}[0-9])(?=[A-Za-z0-9_\-]{0,40}[A-Z])[A-Za-z0-9_\-]{28,}|"
+    r"ATATT[A-Za-z0-9_\-=]{16,}|xai-[A-Za-z0-9]{16,}|pplx-[A-Za-z0-9]{16,}|sntry[su]_[A-Za-z0-9+/=_\-]{16,}|"
+    r"PMAK-[a-f0-9\-]{16,}|NRAK-[A-Z0-9]{16,}|glc_[A-Za-z0-9+/=]{16,}|glsa_[A-Za-z0-9_]{16,}|"
+    r"AGE-SECRET-KEY-1[A-Z0-9]{16,}|SK[0-9a-f]{32}|key-[0-9a-f]{32}|"
+    # wandb's, and no commit in a URL.
+    r"\d{8,10}:AA[A-Za-z0-9_\-]{30,}|(?<![/@])[0-9a-f]{40})(?![A-Za-z0-9])"
+)
+_PRIVATE_KEY = re.compile(
+    r"-----BEGIN [A-Z ]{0,30}PRIVATE KEY-----[A-Za-z0-9+/=\s\\]*(?:-----END [A-Z ]{0,30}KEY-----)?"
+)
+_WEBHOOK = re.compile(
+    r"(hooks\.slack\.com/(?:services|workflows|triggers)|discord(?:app)?\.com/api/webhooks|"
+    r"[a-z0-9\-]{1,60}\.webhook\.office\.com|oapi\.dingtalk\.com/robot|"
+    r"open\.feishu\.cn/open-apis/bot|qyapi\.weixin\.qq\.com/cgi-bin/webhook)[^\s\"'<>]*"
+)
+_BEARER = re.compile(
+    r"(?i:\b(Bearer|Basic))\s+(?=[a-z._~+/\-]{0,40}[A-Z0-9=])[A-Za-z0-9._~+/=\-]{8,}"
+)
+_USER_INFO = re.compile(r"(?<=://)([^/\s:@\"'<>]{0,256})(:?)([^/\s\"'<>]{0,512})@(?=[^@\s\"'<>]*)")
+# A user that a server knows everybody by: no secret without a password.
+_PUBLIC_USERS = frozenset(("git", "root", "hadoop", "hdfs", "anonymous", "ubuntu", "user", ""))
+_QUOTE = r"""\\{0,4}["']"""
+# `token=...`, `"api_key": "..."` and `{'token': '...'}` with any quoting, `HF_TOKEN: ...`.
+_NAME = re.compile(
+    rf"""(?<![A-Za-z0-9_.\-])([A-Za-z0-9_.\-]{{1,120}})(?:{_QUOTE})?\s{{0,8}}(?:=>|[:=])\s{{0,8}}"""
+)
+# What follows it; `Authorization: token VALUE` has a word in front.
+_VALUE = re.compile(
+    rf"""((?:[A-Za-z]{{1,20}}\s{{1,8}}(?=\S))?)({_QUOTE})?((?(2)[^"'\\]*|[^"'\\&\s,;}}\])]+))"""
+)
+# `--hf_token VALUE` inside one argument, as in `bash -c "train --hf_token X"`.
+_OPTION = re.compile(
+    rf"""(?<![A-Za-z0-9_\-])(?P<name>--?[A-Za-z][A-Za-z0-9_.\-]{{0,80}})"""
+    rf"""(?P<between>\s{{1,8}}(?:{_QUOTE})?)(?P<value>[^"'\s\\]+)"""
+)
+_PASSWORD = re.compile(
+    r"(?i)\b(with (?:the )?(?:password|passphrase|token|secret)\s+[\"']?)[^\s\"',;]+"
+)
+# Names that end like a secret and are none: `total_tokens` is a number.
+_COUNT = re.compile(r"tokens$", re.IGNORECASE)
+_RANDOM_LENGTH = 16
 
 
 def redact_text(text: str) -> str:
-    """`text` without what looks like a key, and without what is named as one in an address, in
-    JSON or in a header."""
-    text = _URL_PASSWORD.sub(rf"\1:{HIDDEN}@", _SECRET_VALUE.sub(HIDDEN, text))
-    return _NAMED.sub(_hide_named, _BEARER.sub(rf"\1 {HIDDEN}", text))
+    """`text` without what has the shape of a key, and without what is named as one: in a URL, an
+    assignment, JSON, a header, an option or quotes around them."""
+    text = _PRIVATE_KEY.sub(HIDDEN, text)
+    text = _SHAPES.sub(HIDDEN, _WEBHOOK.sub(rf"\1/{HIDDEN}", text))
+    text = _USER_INFO.sub(_hide_user, text)
+    text = _PASSWORD.sub(rf"\1{HIDDEN}", _BEARER.sub(rf"\1 {HIDDEN}", text))
+    return _OPTION.sub(_hide_option, _hide_named(text))
 
 
-def _hide_named(match: re.Match[str]) -> str:
-    name, between, _ = match.groups()
-    return f"{name}{between}{HIDDEN}" if is_secret_name(name) else match[0]
+def _hide_user(match: re.Match[str]) -> str:
+    user, colon, password = match.groups()
+    if colon and password:
+        return f"{user}:{HIDDEN}@"
+    return match[0] if user in _PUBLIC_USERS or "@" in password else f"{HIDDEN}@"
+
+
+def _hide_named(text: str) -> str:
+    """A value is passed over only if its name is a secret's: `https://a?token=b` has two names."""
+    parts: list[str] = []
+    end = 0
+    while name := _NAME.search(text, end):
+        parts.append(text[end : name.end()])
+        end = name.end()
+        value = _VALUE.match(text, end) if is_secret_name(name[1]) else None
+        if value and not _is_plain(value[3]):
+            parts.append(f"{value[1]}{value[2] or ''}{HIDDEN}")
+            end = value.end()
+    return "".join((*parts, text[end:]))
+
+
+def _is_plain(value: str) -> bool:
+    """Whether a value can be no secret: a switch, nothing, or hidden already."""
+    return value.lower() in ("", "true", "false", "none", "null") or value.startswith(HIDDEN[:-1])
+
+
+def _hide_option(match: re.Match[str]) -> str:
+    name, between, value = match.group("name", "between", "value")
+    hide = is_secret_name(name) and (not value.startswith("-") or _looks_random(value))
+    return f"{name}{between}{HIDDEN}" if hide and not _is_plain(value) else match[0]
+
+
+def _looks_random(value: str) -> bool:
+    """Whether a value that begins as an option does is none: long, with letters and digits."""
+    bare = value.lstrip("-")
+    return len(bare) >= _RANDOM_LENGTH and any(map(str.isdigit, bare)) and not bare.islower()
 
 
 def redact_command(arguments: Sequence[str]) -> list[str]:
@@ -55,14 +180,15 @@ def redact_command(arguments: Sequence[str]) -> list[str]:
     result: list[str] = []
     hide_next = False
     for argument in arguments:
-        name, equals, _ = argument.partition("=")
-        if hide_next and not argument.startswith("--"):
-            result.append(HIDDEN)
-        elif equals and is_secret_name(name):
+        name, equals, value = argument.partition("=")
+        if hide_next and (not argument.startswith("--") or _looks_random(argument)):
+            result.append(argument if _is_plain(argument) else HIDDEN)
+        elif equals and " " not in name and is_secret_name(name) and not _is_plain(value):
             result.append(f"{name}={HIDDEN}")
         else:
             result.append(redact_text(argument))
-        hide_next = not equals and argument.startswith("-") and is_secret_name(argument)
+        is_option = argument.startswith("-") and " " not in argument
+        hide_next = not equals and is_option and is_secret_name(argument)
     return result
 
 
