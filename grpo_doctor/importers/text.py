@@ -24,7 +24,8 @@ _LONGEST_LINE_BYTES = 16 << 20
 _JSON = re.compile(rb'\s*(?:\{\s*"|\[\s*[\{\]]|\xef\xbb\xbf)')
 _COLOUR = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 # Ray: `(TaskRunner pid=123)`, with `, ip=10.0.0.1` on several hosts.
-_ACTOR = re.compile(r"^\s*(\(\w[^()]*pid=\d+[^()]*\))\s?")
+# Bounded: an actor's name has no end to be looked for in a line of 16 MB.
+_ACTOR = re.compile(r"^\s{0,80}(\(\w[^()]{0,200}pid=\d{1,10}[^()]{0,200}\))\s?")
 # A number as frameworks print it: 0.5, 1e-06, nan, np.float64(2.0), tensor(0.5, device='cuda:0').
 NUMBER = (
     r"(?:[A-Za-z_][\w.]*\()?([-+]?(?:\d+\.?\d*(?:[eE][-+]?\d+)?|\.\d+|[Nn]a[Nn]|[Ii]nf(?:inity)?))"

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ast
 import json
+import os
+import stat
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -61,7 +63,10 @@ def read_text(path: Path) -> str:
         UnreadableFileError: it can't be read, or is too long to be a configuration.
     """
     try:
-        with path.open("rb") as file:
+        # Without waiting, and regular files alone: what is in a pipe is for the job to read.
+        with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb") as file:
+            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+                raise UnreadableFileError(f"{path} is no regular file: it was not read")
             content = file.read(_MAX_BYTES + 1)
     except OSError as problem:
         raise UnreadableFileError(f"{path}: {problem.strerror}") from problem

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import errno
+import os
+import stat
+
 RUN_DIR_VARIABLE = "GRPO_DOCTOR_RUN_DIR"
 MAX_MB_VARIABLE = "GRPO_DOCTOR_MAX_MB"
 ENTRIES_VARIABLE = "GRPO_DOCTOR_FLIGHT"
@@ -29,6 +33,30 @@ ENTRIES_SUFFIX = ".flight.jsonl"
 SAMPLES_SUFFIX = ".samples.jsonl"
 # The role of a process that carries the steps of others, such as Ray actors.
 DRIVER = "driver"
+
+
+def make_private(folder: str) -> None:
+    """Makes a folder, and those above it that are missing, for the user alone.
+
+    `mkdir(parents=True)` gives the parents what the umask allows.
+
+    Raises:
+        PermissionError: it is there, and another user owns it or everybody may write to it.
+        OSError: it can't be made.
+    """
+    parent = os.path.dirname(os.path.abspath(folder))  # noqa: PTH100, PTH120 - no pathlib in the job
+    if not os.path.isdir(parent):  # noqa: PTH112
+        make_private(parent)
+    try:
+        os.mkdir(folder, 0o700)  # noqa: PTH102
+    except FileExistsError:
+        state = os.stat(folder)  # noqa: PTH116
+        if not stat.S_ISDIR(state.st_mode):
+            raise
+        if state.st_uid not in (0, os.geteuid()):
+            raise PermissionError(errno.EPERM, "it belongs to another user") from None
+        if state.st_mode & stat.S_IWOTH and not state.st_mode & stat.S_ISVTX:
+            raise PermissionError(errno.EPERM, "every user may write to it") from None
 
 
 def rank_stem(rank: int, role: str | None = None) -> str:

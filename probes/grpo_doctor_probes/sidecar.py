@@ -80,8 +80,9 @@ class RankFile:
 
 def write_json(path: str, value: Any) -> None:
     """Replaces `path` in one step, readable by the user alone. Raises OSError."""
-    temporary = f"{path}.{os.getpid()}.tmp"
-    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
+    # A name that nobody can guess, never through a link: the folder may be open to others.
+    temporary = f"{path}.{os.urandom(8).hex()}.tmp"
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     file = os.open(temporary, flags, 0o600)
     try:
         try:
@@ -94,10 +95,13 @@ def write_json(path: str, value: Any) -> None:
         raise
 
 
+_APPEND = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
 def append_line(path: str, value: Any) -> None:
     """Appends one JSON line in a single write, so that lines never interleave. Raises OSError."""
     line = to_json(value).encode("utf-8", "replace") + b"\n"
-    file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+    file = os.open(path, _APPEND, 0o600)
     try:
         size = os.fstat(file).st_size
         if size and os.pread(file, 1, size - 1) != b"\n":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import secrets
 import threading
 from pathlib import Path
 
@@ -53,3 +54,24 @@ def test_a_pipe_is_written_to_and_stays_a_pipe(tmp_path: Path) -> None:
 def test_a_folder_is_refused(tmp_path: Path) -> None:
     with pytest.raises(OutputError, match="can't write"), replacing(tmp_path) as file:
         file.write(b"x")
+
+
+def test_a_link_planted_under_the_temporary_name_is_not_followed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(secrets, "token_hex", lambda size: "known")
+    victim = tmp_path / "victim"
+    victim.write_text("mine")
+    (tmp_path / ".report.known.tmp").symlink_to(victim)
+
+    with pytest.raises(OutputError), replacing(tmp_path / "report") as file:
+        file.write(b"yours")
+    assert victim.read_text() == "mine"
+
+
+def test_no_two_temporary_names_are_alike(tmp_path: Path) -> None:
+    names = set()
+    for _ in range(20):
+        with replacing(tmp_path / "report"):
+            names |= {path.name for path in tmp_path.glob(".report.*")}
+    assert len(names) == 20

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from grpo_doctor_probes.printable import MESSAGE_LIMIT, printable
+from grpo_doctor_probes.rundir import make_private
 
 # A bundle takes under 1 MB a rank, and is written beside the one it replaces.
 _PER_RANK_BYTES = 2 << 20
@@ -32,7 +33,7 @@ def made_with_room(folder: Path, ranks: int) -> Path | None:
     """Makes `folder`, or one among temporary files where its disk has no room for a bundle of so
     many ranks; None where those have none either. The user alone may read it."""
     with contextlib.suppress(OSError):
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_private(str(folder))
         if _has_room(folder, ranks):
             return folder
         folder.rmdir()  # kept where something is in it

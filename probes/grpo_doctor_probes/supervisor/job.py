@@ -73,6 +73,9 @@ class Job:
             self._process = subprocess.Popen(
                 launch.command,
                 env=dict(launch.environment),
+                # `--config <(...)`, `7< file`, a job server: the job gets what we were given. What
+                # we opened ourselves closes by itself (PEP 446).
+                close_fds=False,
                 preexec_fn=as_found,  # noqa: PLW1509 - no other thread exists yet
             )
         except OSError as problem:

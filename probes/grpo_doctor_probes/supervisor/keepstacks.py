@@ -14,16 +14,17 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from grpo_doctor_probes.look import pyspy
+from grpo_doctor_probes.rundir import make_private
 
 AT_MOST_S = 20.0
 
 
 def keep_stacks(folder: Path, pids: Sequence[int]) -> None:
     """Writes `folder/<pid>.txt` for each; where there are none, why. Raises OSError."""
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    make_private(str(folder))
     program = pyspy.binary() or "py-spy"
     for pid in pids:
-        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
+        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW
         with os.fdopen(os.open(folder / f"{pid}.txt", flags, 0o600), "wb") as file:
             file.write(_stack(program, pid))
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from grpo_doctor_probes import clock, sidecar
 from grpo_doctor_probes.redact import redact_command
-from grpo_doctor_probes.rundir import HOSTS, JOINED, RANKS, RUN_JSON
+from grpo_doctor_probes.rundir import HOSTS, JOINED, RANKS, RUN_JSON, make_private
 from grpo_doctor_probes.supervisor.job import Ended, Job
 from grpo_doctor_probes.supervisor.launch import Launch
 
@@ -38,7 +38,7 @@ def create_run_dir(folder: Path | None) -> Path:
             folder = Path(DEFAULT_PARENT) / f"{stamp}-{attempt}"
     elif folder.exists() and {entry.name for entry in folder.iterdir()} - {JOINED}:
         raise FileExistsError(f"{folder} is not empty")
-    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    make_private(str(folder))
     return _with_parts(folder)
 
 
@@ -52,9 +52,8 @@ def create_joined_dir(run_dir: Path) -> Path:
     names = {entry.name for entry in run_dir.iterdir()} if run_dir.exists() else set()
     if names and not names & {JOINED, RUN_JSON, RANKS}:
         raise FileExistsError(f"{run_dir} is not a run directory")
-    run_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
-    (run_dir / JOINED).mkdir(exist_ok=True, mode=0o700)
     parent = run_dir / JOINED
+    make_private(str(parent))
     # Two containers may have one host name and one process id.
     return _with_parts(Path(tempfile.mkdtemp(prefix=f"{os.uname().nodename}-", dir=parent)))
 

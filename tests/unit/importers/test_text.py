@@ -58,6 +58,14 @@ def test_rays_prefix_is_taken_off(line: str, prefix: str, text: str) -> None:
     assert without_actor(line) == (prefix, text)
 
 
+@pytest.mark.timeout(10)
+@pytest.mark.parametrize(
+    "line", ["(a" + "pid=1" * 400_000, " " * 2_000_000, "(a pid=" + "1" * 2_000_000]
+)
+def test_a_long_line_that_begins_as_an_actor_takes_no_long_time(line: str) -> None:
+    assert without_actor(line) == ("", line)
+
+
 @pytest.mark.parametrize("packed", [False, True])
 def test_lines_have_their_number_and_their_end(packed: bool, tmp_path: Path) -> None:
     path = tmp_path / "x.log"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -344,3 +345,10 @@ def test_a_servers_settings_are_spelled_as_its_own_command_takes_them() -> None:
     commands = ("swift rollout --model m", "trl vllm-serve --model m", "vllm serve m")
     tables = [read([command]).table for command in commands]
     assert tables == ["ms-swift server", "trl server", "vllm"]
+
+
+@pytest.mark.timeout(10)
+def test_what_is_in_a_pipe_is_left_to_the_job(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "config.yaml")
+    launch = read(["trl", "grpo", "--config", "config.yaml"], cwd=tmp_path)
+    assert "no regular file" in problems(launch)["unreadable"]

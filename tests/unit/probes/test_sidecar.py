@@ -20,6 +20,20 @@ def test_a_file_is_replaced_in_one_step(tmp_path: Path) -> None:
     assert [p.name for p in tmp_path.iterdir()] == ["run.json"]
 
 
+def test_a_link_planted_in_the_folder_is_not_followed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "urandom", bytes)
+    victim = tmp_path / "victim"
+    victim.write_text("mine")
+    (tmp_path / f"run.json.{bytes(8).hex()}.tmp").symlink_to(victim)
+    (tmp_path / "metrics.jsonl").symlink_to(victim)
+    for name, write in (("run.json", sidecar.write_json), ("metrics.jsonl", sidecar.append_line)):
+        with pytest.raises(OSError):  # noqa: PT011 - which one is the kernel's choice
+            write(str(tmp_path / name), {})
+    assert victim.read_text() == "mine"
+
+
 def full(*_: object) -> int:
     raise OSError(errno.ENOSPC, "No space left on device")
 

@@ -32,6 +32,7 @@ from grpo_doctor.hang.multihost import same_job
 from grpo_doctor.hang.multihost.visits import same_processes
 from grpo_doctor.hang.verdict import Diagnosis, encoded_document
 from grpo_doctor_probes.evidence import Evidence, Job
+from grpo_doctor_probes.rundir import make_private
 
 _README = """\
 What grpo-doctor saw of a job, and its verdict:
@@ -165,7 +166,7 @@ def _contents(name: str, evidence: Evidence, diagnosis: Diagnosis, page: bytes) 
 
 def _make_folder(folder: Path) -> None:
     try:
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_private(str(folder))
     except OSError as problem:
         reason = problem.strerror or str(problem)
         raise OutputError(f"can't make {folder}: {reason}. Choose another with -o.") from problem
@@ -211,7 +212,8 @@ def own_place(path: Path, job: Job) -> Path:
 def _reserve(folder: Path) -> bool:
     """Whether nobody had it and we have it now; what can't be made, writing it will name."""
     try:
-        folder.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if not folder.parent.is_dir():
+            make_private(str(folder.parent))
         if folder.name.endswith(ARCHIVES):
             folder.open("xb").close()
         else:
