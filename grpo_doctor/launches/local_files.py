@@ -11,7 +11,7 @@ from typing import Any
 
 from grpo_doctor.launches.files import UnreadableFileError, read_text, resolved
 from grpo_doctor.launches.model import Launch, Source
-from grpo_doctor.launches.raw_settings import located
+from grpo_doctor.launches.files import located
 
 _DATA = (".jsonl", ".json", ".csv", ".parquet", ".arrow", ".txt")
 _OPTIONS: Mapping[str, tuple[str, ...]] = {
