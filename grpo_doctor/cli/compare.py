@@ -30,8 +30,8 @@ examples:
   grpo-doctor compare main.json branch.json --fail-on-regression 5     for CI
 
 exit codes: 0 compared; 2 wrong usage; 3 a recording can't be read; 4 a result can't be written;
-with --fail-on-regression also 7 for a regression, 8 if the runs can't be compared or have too few
-steps to say.
+8 the runs can't be compared, such as a run without steps; with --fail-on-regression also 7 for a
+regression, 8 for too few steps to say.
 """
 REGRESSION, UNDECIDED = 7, 8
 
@@ -77,7 +77,9 @@ def execute(options: argparse.Namespace) -> int:
         write_bytes(document_json(comparison), STDOUT)
     else:
         write_bytes(comparison_text(comparison, sys.stdout).encode(), STDOUT)
-    return 0 if limit is None else regression_code(comparison, limit)
+    if limit is None:
+        return 0 if comparison.comparable else UNDECIDED
+    return regression_code(comparison, limit)
 
 
 def regression_code(comparison: ComparisonDocument, limit_pct: float) -> int:

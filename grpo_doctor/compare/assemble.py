@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from msgspec.structs import replace
 
 import grpo_doctor
 from grpo_doctor.compare import times
-from grpo_doctor.compare.cautions import cautions, obstacles
+from grpo_doctor.compare.cautions import cautions, differences_of_jobs, obstacles
 from grpo_doctor.compare.fixes import fix_results
 from grpo_doctor.compare.metrics import PARTED, metric_changes
 from grpo_doctor.compare.run import ComparedRun
 from grpo_doctor.compare.settings import setting_changes
 from grpo_doctor.phases import PHASES, UNATTRIBUTED
 from grpo_doctor.trace.model import Trace
+from grpo_doctor_reports import formatting
 from grpo_doctor_reports.compare.ratio import change_ratio
 from grpo_doctor_reports.schema.compare import (
     SCHEMA,
@@ -42,7 +43,9 @@ def compare(before: Trace, after: Trace) -> ComparisonDocument:
         tool=Tool(name="grpo-doctor", version=grpo_doctor.__version__),
         before=first.side(),
         after=second.side(),
-        verdict=_verdict(problems, step_time, per_token, metrics),
+        verdict=_verdict(
+            problems, differences_of_jobs(first, second), step_time, per_token, metrics
+        ),
         comparable=not problems,
         cautions=problems + cautions(first, second),
         step_time=step_time,
@@ -60,14 +63,19 @@ def compare(before: Trace, after: Trace) -> ComparisonDocument:
 
 
 def _verdict(
-    problems: Iterable[str], step: Change, token: Change, metrics: Iterable[MetricChange]
+    problems: Sequence[str],
+    jobs: Sequence[str],
+    step: Change,
+    token: Change,
+    metrics: Iterable[MetricChange],
 ) -> str:
-    reasons = list(problems)
-    if reasons:
-        return f"These runs can't be compared: {reasons[0]}."
+    if problems:
+        return f"These runs can't be compared: {problems[0]}."
     if step.verdict == times.UNKNOWN:
         return f"Not enough evidence: {step.note}."
     text = _step_words(step)
+    if jobs:
+        text = f"Different jobs: {jobs[0]}. {text}"
     if token.verdict not in (times.UNKNOWN, step.verdict):
         per_token = f"{_signed(token.low_pct)}% to {_signed(token.high_pct)}%"
         change = "these steps can't say" if token.verdict == times.SAME else token.verdict
@@ -80,23 +88,24 @@ def _verdict(
 
 def _step_words(step: Change) -> str:
     """How much faster or slower a step is: a large change as a ratio, since -59% is 2.4x."""
-    interval = f"({_signed(step.low_pct)}% to {_signed(step.high_pct)}%)"
+    interval = f"95% interval {_signed(step.low_pct)}% to {_signed(step.high_pct)}%"
     if step.verdict == times.SAME:
-        return f"No difference in step time that these steps could show {interval}"
+        return f"No significant difference in step time ({interval})"
     ratio = change_ratio(step.change_pct, step.low_pct, step.high_pct)
     if ratio is None:
         less = "less" if step.verdict == times.FASTER else "more"
         size = _signed(abs(step.change_pct or 0.0)).removeprefix("+")
-        return f"The run after takes {size}% {less} time per step {interval}"
+        return f"AFTER takes {size}% {less} time per step ({interval})"
     is_faster = step.verdict == times.FASTER
     compared = f"is {ratio.mid} as fast" if is_faster else f"takes {ratio.mid} as long"
-    return f"The run after {compared} per step ({ratio.low} to {ratio.high})"
+    return f"AFTER {compared} per step ({_signed(step.change_pct)}%, {interval})"
 
 
 def _signed(percent: float | None) -> str:
     """With a digit where without one a change might read as none."""
     value = percent or 0.0
-    return f"{value:+.1f}" if abs(value) < _SMALL else f"{value:+.0f}"
+    shown = f"{value:+.1f}" if abs(value) < _SMALL else f"{value:+.0f}"
+    return shown.replace("-", formatting.MINUS)
 
 
 def _findings(before: ComparedRun, after: ComparedRun) -> list[FindingChange]:
@@ -106,7 +115,9 @@ def _findings(before: ComparedRun, after: ComparedRun) -> list[FindingChange]:
     for identity in sorted({*first, *second}):
         rule, finding = second.get(identity) or first[identity]
         state = "still" if identity in first and identity in second else ""
-        state = state or ("gone" if identity in first else "new")
+        if not state and identity in first:
+            state = "gone" if _judged(after, identity) else "not judged after"
+        state = state or ("new" if _judged(before, identity) else "not judged before")
         rows.append(
             FindingChange(
                 id=identity,
@@ -116,6 +127,12 @@ def _findings(before: ComparedRun, after: ComparedRun) -> list[FindingChange]:
             )
         )
     return rows
+
+
+def _judged(run: ComparedRun, identity: str) -> bool:
+    """Whether a run held what the rule needs: what could not be looked for is not gone."""
+    unjudged = (*run.results.not_run, *run.results.errors)
+    return identity not in {rule.id for rule, _ in unjudged}
 
 
 def _steps(run: ComparedRun) -> dict[str, list[float | None]]:

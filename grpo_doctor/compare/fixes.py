@@ -1,17 +1,16 @@
-"""What was predicted of the settings that changed, beside what they brought."""
+"""What was predicted of the settings that changed, and what they brought."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from grpo_doctor.compare.run import ComparedRun
-from grpo_doctor.compare.settings import changed_knobs, option_changes
+from grpo_doctor.compare.settings import affects_step, changed_knobs, option_changes
 from grpo_doctor.whatif import Ground, Prediction, Withheld, ground, together
 from grpo_doctor.whatif.models import BY_KNOB
 from grpo_doctor.whatif.prediction import RUN_ERROR
 from grpo_doctor_reports.schema.compare import Change, FixResult
 
-_SEEDS = ("seed", "data_seed")
 Changed = dict[str, tuple[Any, Any]]
 
 
@@ -23,7 +22,9 @@ def fix_results(before: ComparedRun, after: ComparedRun, measured: Change) -> li
     prediction to hold the measurement to.
     """
     changed = {
-        name: pair for name, pair in changed_knobs(before, after).items() if pair[1] is not None
+        name: (old.value, new.value)
+        for name, (old, new) in changed_knobs(before, after).items()
+        if new.value is not None and affects_step(name)
     }
     if not changed:
         return []
@@ -76,9 +77,8 @@ def _other_difference(before: ComparedRun, after: ComparedRun) -> str:
         return "the framework"
     if first.world_size != second.world_size:
         return "the number of ranks"
-    options = [row.name for row in option_changes(before, after)]
-    # Another seed is another sample of the same work.
-    return next((f"the option {name}" for name in options if name not in _SEEDS), "")
+    options = [row.name for row in option_changes(before, after) if row.affects_step]
+    return next((f"the option {name}" for name in options), "")
 
 
 def _predicted(before: ComparedRun, changed: Changed) -> Prediction | Withheld:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import PurePath
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,6 +16,7 @@ from grpo_doctor.findings import Results, RunView, run_rules
 from grpo_doctor.trace.model import Trace
 from grpo_doctor_reports.schema.compare import Side
 
+_SIZES = ("num_hidden_layers", "hidden_size")
 TOKENS = "rollout/tokens"
 _DIGITS = 6
 
@@ -56,10 +59,22 @@ class ComparedRun:
 
     @property
     def batch(self) -> int | None:
-        """Completions that one rank trains on per step; None where that is not known."""
-        sizes = self.view.knob("train.micro_batch"), self.view.knob("train.grad_accumulation")
+        """Completions that one rank trains on per step; None where the run does not say it."""
+        facts = self.trace.run.facts
+        sizes = facts.get("train.micro_batch"), facts.get("train.grad_accumulation")
         are_known = all(isinstance(size, int) for size in sizes)
-        return int(sizes[0] * sizes[1]) if are_known else None
+        return math.prod(int(size or 0) for size in sizes) if are_known else None
+
+    @property
+    def model(self) -> str | None:
+        """The model's name without its folder; None where the run does not say it."""
+        return PurePath(str(self.trace.run.facts.get("model.name") or "")).name or None
+
+    @property
+    def model_size(self) -> str | None:
+        """How large the model is, as the job described it."""
+        sizes = [self.trace.run.config.get(f"model_{key}") for key in _SIZES]
+        return f"{sizes[0]} layers of {sizes[1]}" if all(sizes) else None
 
     @cached_property
     def step_tokens(self) -> NDArray[np.float64] | None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from dataclasses import dataclass, replace
-from typing import get_args
 
 import numpy as np
 
@@ -14,7 +13,7 @@ from grpo_doctor.analysis.intervals import Intervals
 from grpo_doctor.analysis.sampled import max_over, series_named, values_in
 from grpo_doctor.errors import GrpoDoctorError
 from grpo_doctor.knobs.advice import instruct
-from grpo_doctor.launches.model import Framework, Launch
+from grpo_doctor.launches.model import SUPPORTED, Launch
 from grpo_doctor.memory import Edit, Machine, Setup, ledger_of, model_shape, setup_of
 from grpo_doctor.memory.anchor import LOADED, Anchor, Held, anchor, with_rows_of
 from grpo_doctor.memory.edits import SOLVABLE, apply, spending
@@ -170,12 +169,12 @@ def _row_tokens(analysis: Analysis, fullest: _Fullest, setup: Setup) -> int | No
 def _setup(trace: Trace, fullest: _Fullest) -> tuple[Setup, list[str]]:
     """The recorded settings as `check` would read them from a launch."""
     run = trace.run
-    if run.framework not in get_args(Framework):
+    if run.framework not in SUPPORTED:
         raise _NothingToCompareError(f"the settings of {run.framework} are not known here")
     hosts = max(1, len({p.host for p in trace.processes if p.carries_steps}))
     per_node = max(1, (run.world_size or len(trace.ranks)) // hosts)
     launch = Launch(
-        framework=run.framework,  # type: ignore[arg-type]
+        framework=run.framework,
         version=run.framework_version,
         role="train",
         versions=dict(run.versions),

@@ -57,13 +57,15 @@ def _lines(comparison: ComparisonDocument) -> Iterator[RenderableType]:
 
 
 def _settings(comparison: ComparisonDocument) -> Iterator[RenderableType]:
-    """Every setting that differs: what is left out here might be the reason of it all."""
     if not comparison.settings:
-        yield Text("\nNothing was set differently, as far as it was recorded.")
+        yield Text("\nNo setting that both runs recorded differs.")
         return
-    yield Text("\nSet differently", style="bold")
-    for setting in comparison.settings:
+    yield Text("\nChanged settings", style="bold")
+    shown, more = words.shown_settings(comparison.settings)
+    for setting in shown:
         yield _indented(words.setting_change(setting))
+    if more:
+        yield _indented(f"{len(more)} more are in --html and --json")
     if reason := words.not_predicted(comparison.fixes):
         yield _indented(reason)
 
@@ -102,8 +104,9 @@ def _findings(comparison: ComparisonDocument) -> Iterator[RenderableType]:
     if not comparison.findings:
         return
     yield Text("\nFindings", style="bold")
+    width = max(6, *(len(finding.state) + 2 for finding in comparison.findings))
     for finding in comparison.findings:
-        line = Text(f"{finding.state:<6}", style=_STATES.get(finding.state, "dim"))
+        line = Text(f"{finding.state:<{width}}", style=_STATES.get(finding.state, "dim"))
         yield Padding(line.append(f"{finding.id} {finding.title}", style="default"), (0, 0, 0, 2))
 
 

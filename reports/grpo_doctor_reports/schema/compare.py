@@ -58,12 +58,21 @@ class PhaseChange(Part, frozen=True):
 
 
 class SettingChange(Part, frozen=True):
-    """A setting that differs; `knob` null where it has no canonical name."""
+    """A setting that differs; `knob` null where it has no canonical name.
+
+    `before_from` and `after_from` say where a value comes from: `given` by the command, `read` from
+    the running job, or the `default` of a command that leaves it out; `without effect` where
+    another setting takes its effect away. `affects_step` is false for what cannot change a step's
+    time, such as a path.
+    """
 
     knob: Name | None = None
     name: Name = ""
     before: Any = None
     after: Any = None
+    before_from: Name = ""
+    after_from: Name = ""
+    affects_step: bool = True
 
 
 class MetricChange(Part, frozen=True):
@@ -95,7 +104,8 @@ class FixResult(Part, frozen=True):
 
 
 class FindingChange(Part, frozen=True):
-    """A rule that fired in one run or both: `gone`, `new` or `still`."""
+    """A rule that fired in one run or both: `gone`, `new` or `still`; `not judged before` or
+    `not judged after` where the other run lacks what the rule needs."""
 
     id: Name = ""
     title: Name = ""

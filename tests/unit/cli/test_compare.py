@@ -12,6 +12,7 @@ import pytest
 from grpo_doctor.cli import main
 from grpo_doctor.cli.compare import regression_code
 from grpo_doctor.trace.write import write_trace
+from tests.build import TraceBuilder
 from tests.unit.findings.example_runs import healthy, offloaded
 
 
@@ -29,11 +30,21 @@ def test_text_json_and_page(
     slow, fast = traces
     page = tmp_path / "page.html"
     assert main(["compare", slow, fast, "--html", str(page)]) == 0
-    assert capfd.readouterr().out.startswith("The run after takes 17% less time per step")
+    assert capfd.readouterr().out.startswith("AFTER takes 17% less time per step")
     assert page.read_text().startswith("<!doctype html>")
     assert main(["compare", slow, fast, "--json"]) == 0
     document = json.loads(capfd.readouterr().out)
     assert (document["schema"], document["before"]["source"]) == (1, "slow.json")
+
+
+def test_runs_that_can_not_be_compared_end_with_eight(
+    traces: tuple[str, str], tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    empty = tmp_path / "empty.json"
+    write_trace(TraceBuilder(ranks=2).build(), empty)
+    for pair in ((traces[0], str(empty)), (str(empty), traces[0])):
+        assert main(["compare", *pair]) == 8
+        assert "These runs can't be compared" in capfd.readouterr().out
 
 
 def test_a_regression_ends_with_seven(traces: tuple[str, str]) -> None:

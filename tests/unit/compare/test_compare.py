@@ -1,11 +1,14 @@
 """Two whole runs: what is said of them, and of those that can't be compared."""
 
+# ruff: noqa: RUF001 (the minus sign is what is printed)
+
 from __future__ import annotations
 
 import math
 
 import pytest
 
+from grpo_doctor import knobs
 from grpo_doctor.cli.compare import regression_code
 from grpo_doctor.compare.assemble import _plain, _signed
 from tests.build import TraceBuilder
@@ -30,7 +33,7 @@ def test_longer_completions_are_told_from_slowness() -> None:
     assert ", and these steps can't say per token (" in comparison.verdict
     fewer = compared(steps(12, 1.0, tokens=1000).build(), steps(12, 1.0, tokens=500).build())
     assert any("generates 50% fewer tokens" in caution for caution in fewer.cautions)
-    assert "no difference" in fewer.verdict.lower()
+    assert "No significant difference in step time (" in fewer.verdict
     assert ", and slower per token (" in fewer.verdict
 
 
@@ -103,7 +106,7 @@ def test_settings_are_plain_values(value: object, shown: object) -> None:
 
 @pytest.mark.parametrize(
     ("percent", "shown"),
-    [(None, "+0.0"), (-1.96, "-2.0"), (2.0, "+2"), (-2.4, "-2"), (1.9, "+1.9")],
+    [(None, "+0.0"), (-1.96, "−2.0"), (2.0, "+2"), (-2.4, "−2"), (1.9, "+1.9")],
 )
 def test_small_percentages_have_a_digit(percent: float | None, shown: str) -> None:
     assert _signed(percent) == shown
@@ -132,7 +135,7 @@ def test_a_large_change_is_a_ratio(seconds: float, sentence: str) -> None:
 def test_runs_without_steps_are_said_to_be_incomparable() -> None:
     comparison = compared(TraceBuilder(ranks=1).build(), steps(12, 1.0).build())
     assert not comparison.comparable
-    assert "the run before has no steps" in comparison.verdict
+    assert "BEFORE contains no step" in comparison.verdict
     assert comparison.after.step_time_s == pytest.approx(1.0, rel=0.01)
     assert regression_code(comparison, 5) == 8
 
@@ -143,8 +146,8 @@ def test_other_ranks_and_batches_are_cautions() -> None:
         run(ranks=4, knobs={"train.micro_batch": 8}).build(),
     )
     text = " ".join(comparison.cautions)
-    assert "number of ranks differs: 2 before, 4 after" in text
-    assert "not the same work: train.micro_batch is 4 before, 8 after" in text
+    assert "the number of ranks changed from 2 to 4" in text
+    assert "steps are not comparable: train.micro_batch changed from 4 to 8" in text
 
 
 @pytest.mark.parametrize(
@@ -161,19 +164,61 @@ def test_a_batch_cut_otherwise_is_the_same_work() -> None:
     many = {"train.micro_batch": 2, "train.grad_accumulation": 8}
     few = {"train.micro_batch": 8, "train.grad_accumulation": 2}
     comparison = compared(run(knobs=many).build(), run(knobs=few).build())
-    assert not any("not the same work" in caution for caution in comparison.cautions)
+    assert not any("not comparable" in caution for caution in comparison.cautions)
+
+
+FRAMEWORKS = list(knobs.FRAMEWORKS)
+
+
+@pytest.mark.parametrize("framework", FRAMEWORKS)
+@pytest.mark.parametrize("other", [*FRAMEWORKS, "unknown"])
+def test_what_one_run_alone_says_is_no_difference(framework: str, other: str) -> None:
+    said = {row.knob: "said" for row in knobs.FRAMEWORKS[framework]}
+    runs = (
+        run(framework=framework, knobs=said, config={"said": "all"}).build(),
+        run(framework=other, knobs={}).build(),
+    )
+    for pair in (runs, runs[::-1]):
+        comparison = compared(*pair)
+        assert (comparison.settings, comparison.fixes) == ([], [])
+        cautions = [c for c in comparison.cautions if not c.startswith("not recorded of ")]
+        assert not any(name in caution for caution in cautions for name in said)
+
+
+@pytest.mark.parametrize("framework", FRAMEWORKS)
+def test_a_command_that_leaves_a_setting_out_has_its_default_and_says_so(framework: str) -> None:
+    without = run(framework=framework, knobs={"model.name": "m"}).build()
+    for name in {row.knob for row in knobs.FRAMEWORKS[framework]} - {"model.name"}:
+        given = {"model.name": "m", name: "given"}
+        comparison = compared(run(framework=framework, knobs=given).build(), without)
+        (change,) = comparison.settings
+        assert (change.name, change.before_from, change.after_from) == (name, "given", "default")
+        assert change.after == without.run.setting(name).value
 
 
 @pytest.mark.parametrize(
-    ("before", "after", "shown"),
-    [({}, {"train.beta": 0.5}, True), ({"train.beta": 0.5}, {}, True), ({}, {}, False)],
+    ("before", "after", "said"),
+    [
+        ({}, {}, ""),
+        ({"model.name": "a/Tiny"}, {"model.name": "/models/Tiny"}, ""),
+        ({"model.name": "a/Tiny"}, {}, ""),
+        ({"model.name": "a/Tiny"}, {"model.name": "a/Huge"}, "the model changed from Tiny to Huge"),
+    ],
 )
-def test_a_setting_that_one_run_alone_says_differs_from_a_default(
-    before: dict[str, float], after: dict[str, float], shown: bool
+def test_different_jobs_are_said_to_be_so_first(
+    before: dict[str, object], after: dict[str, object], said: str
 ) -> None:
-    first, second = run(knobs=before, framework="trl"), run(knobs=after, framework="ms-swift")
-    comparison = compared(first.build(), second.build())
-    assert ("train.beta" in {row.name for row in comparison.settings}) is shown
+    verdict = compared(run(knobs=before).build(), run(knobs=after).build()).verdict
+    assert verdict.startswith(f"Different jobs: {said}. No significant") is bool(said)
+    more = compared(run(ranks=2).build(), run(ranks=4).build()).verdict
+    assert more.startswith("Different jobs: the number of ranks changed from 2 to 4. ")
+
+
+def test_a_finding_is_gone_only_where_it_was_looked_for() -> None:
+    states = {f.id: f.state for f in compared(offloaded().build(), steps(1, 1.0).build()).findings}
+    assert states["GD001"] == "not judged after"
+    states = {f.id: f.state for f in compared(steps(1, 1.0).build(), offloaded().build()).findings}
+    assert states["GD001"] == "not judged before"
 
 
 @pytest.mark.parametrize(("dataload", "shown"), [(1.0, True), (0.99, False)])
@@ -190,11 +235,11 @@ def test_ranks_that_stopped_early_or_never_began_are_named() -> None:
     step_s = uneven({}, last_of={})
     comparison = compared(step_s, uneven({}, last_of={1: 5}))
     assert (
-        "the run after has 4 of 10 steps that did not end on all ranks; they are excluded"
+        "AFTER has 4 of 10 steps that did not end on all ranks; they are excluded"
         in comparison.cautions
     )
     silent = compared(uneven({}, last_of={1: -1}), step_s)
-    assert "the run before has no steps on 1 of 2 ranks" in silent.cautions
+    assert "BEFORE has no steps on 1 of 2 ranks" in silent.cautions
     assert not compared(step_s, step_s).cautions
 
 

@@ -19,7 +19,7 @@ from tests.unit.findings.example_runs import HEALTHY, SETTINGS, healthy, offload
 def test_a_fix_is_measured_beside_its_prediction() -> None:
     comparison = compared(offloaded().build(), healthy())
     assert comparison.step_time.verdict == "faster"
-    assert comparison.verdict.startswith("The run after takes 17% less time per step")
+    assert comparison.verdict.startswith("AFTER takes 17% less time per step")
     (fix,) = comparison.fixes
     assert fix.knobs == {"offload.optimizer": [True, False]}
     assert fix.findings == ["GD001"]
@@ -165,11 +165,34 @@ def test_a_fix_that_sets_more_than_this_knob_is_no_prediction_of_it() -> None:
 
 
 def test_a_change_without_a_law_says_so() -> None:
-    before = run(knobs={"run.collective_timeout_s": 100}).build()
-    after = run(knobs={"run.collective_timeout_s": 200}).build()
+    before = run(knobs={"train.weight_decay": 0.1}).build()
+    after = run(knobs={"train.weight_decay": 0.2}).build()
     (fix,) = compared(before, after).fixes
     assert fix.predicted_mid_pct is None
     assert fix.note.startswith("not predicted: no model predicts")
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        ({"train.max_steps": 30}, {"train.max_steps": 20}),
+        ({"checkpoint.directory": "a"}, {"checkpoint.directory": "b"}),
+        ({"model.name": "/a/tiny.bin"}, {"model.name": "/b/tiny.bin"}),
+    ],
+)
+def test_what_can_not_change_a_step_leaves_the_prediction_to_be_judged(
+    more: tuple[dict[str, object], dict[str, object]],
+) -> None:
+    knobs = [{**SETTINGS, "offload.optimizer": on, **own} for on, own in zip((1, 0), more)]
+    before = run(
+        phases={"rollout": 5.0, "offload": 2.0, "train": 3.0},
+        knobs={**knobs[0], "offload.optimizer": True},
+    ).build()
+    after = run(
+        phases={"rollout": 5.0, "train": 3.0}, knobs={**knobs[1], "offload.optimizer": False}
+    ).build()
+    (fix,) = compared(before, after).fixes
+    assert (list(fix.knobs), fix.inside) == (["offload.optimizer"], True)
 
 
 def test_a_prediction_is_not_judged_where_another_option_changed_too() -> None:

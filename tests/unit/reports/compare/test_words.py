@@ -10,7 +10,7 @@ import pytest
 from grpo_doctor_reports.compare import comparison_page, comparison_text, words
 from grpo_doctor_reports.compare.document import read_comparison
 from grpo_doctor_reports.compare.drawing import curve_of
-from grpo_doctor_reports.schema.compare import Change, ComparisonDocument, FixResult
+from grpo_doctor_reports.schema.compare import Change, ComparisonDocument, FixResult, SettingChange
 
 
 def read(**parts: Any) -> ComparisonDocument:
@@ -65,10 +65,39 @@ def test_a_change_has_an_interval_or_the_reason_why_not(change: Change, sentence
 def test_whether_a_prediction_held() -> None:
     assert words.outcome(FixResult(inside=True)) == "as predicted"
     assert words.outcome(FixResult(inside=False)) == "not as predicted"
+    missed = FixResult(predicted_mid_pct=-10.0, measured_pct=-44.0, inside=False)
+    assert words.outcome(missed) == "not as predicted, 4.4 times the predicted change"
     assert words.outcome(FixResult(note="too few steps", predicted_mid_pct=-5.0)) == (
         "could not be judged: too few steps"
     )
     assert words.outcome(FixResult(predicted_mid_pct=-5.0)) == "could not be judged"
+
+
+@pytest.mark.parametrize(
+    ("measured", "said"),
+    [
+        (-9.8, "as predicted"),
+        (-13.0, "as predicted"),
+        (-14.0, "within the predicted interval"),
+        (-16.6, "at the edge of the predicted interval, 1.7 times the predicted change"),
+        (-6.0, "as predicted"),
+        (-2.1, "at the edge of the predicted interval, 0.2 times the predicted change"),
+        (0.0, "at the edge of the predicted interval"),
+    ],
+)
+def test_where_in_the_predicted_interval_a_change_lies(measured: float, said: str) -> None:
+    fix = FixResult(
+        predicted_low_pct=-17.0, predicted_mid_pct=-9.8, predicted_high_pct=-2.0,
+        measured_pct=measured, inside=True,
+    )  # fmt: skip
+    assert words.outcome(fix) == said
+
+
+def test_a_setting_says_where_its_value_comes_from() -> None:
+    change = SettingChange(name="x", before=1, after=2, before_from="default", after_from="read")
+    assert words.setting_change(change) == "x: 1 (default) → 2"
+    off = SettingChange(name="x", before=None, after=2, before_from="without effect")
+    assert words.setting_change(off) == "x: no effect → 2"
 
 
 def test_a_prediction_or_none() -> None:
@@ -76,7 +105,7 @@ def test_a_prediction_or_none() -> None:
     assert words.prediction(fix) == "−5% (−9% to 0%)"
     assert words.predicted([FixResult(), fix]) == [fix]
     assert words.not_predicted([FixResult(unpredicted="no model")]) == (
-        "What this brings was not predicted: no model."
+        "No prediction for this change: no model."
     )
     assert words.not_predicted([fix]) == ""
     fixes = [
@@ -84,10 +113,10 @@ def test_a_prediction_or_none() -> None:
         FixResult(),
         FixResult(predicted_mid_pct=-5, unpredicted="small"),
     ]
-    assert words.not_predicted(fixes) == "What this brings was not predicted: no model."
+    assert words.not_predicted(fixes) == "No prediction for this change: no model."
     assert words.not_predicted([FixResult()]) == ""
     assert words.not_predicted([FixResult(unpredicted=why) for why in ("no model", "no step")]) == (
-        "What this brings was not predicted: no model; no step."
+        "No prediction for this change: no model; no step."
     )
 
 
@@ -102,15 +131,15 @@ def metrics(*states: str) -> ComparisonDocument:
         (["identical"] * 2, "All 2 training metrics are bit-identical over the common steps."),
         (
             ["not enough evidence"] * 2,
-            "Too few steps in common to say where training metrics part (2 compared).",
+            "Too few common steps to say where training metrics diverge (2 compared).",
         ),
         (
             ["identical", "alike", "not enough evidence"],
-            "No training metric parts by more than its own noise (2 compared, 1 too short).",
+            "No training metric diverges by more than its own noise (2 compared, 1 too short).",
         ),
-        (["alike", "parted"], "1 of 2 training metrics part: m1."),
-        (["parted"] * 6, "6 of 6 training metrics part: m0, m1, m2, m3, m4, m5."),
-        (["parted"] * 8, "8 of 8 training metrics part: m0, m1, m2, m3, m4, m5 and 2 more."),
+        (["alike", "parted"], "1 of 2 training metrics diverge: m1."),
+        (["parted"] * 6, "6 of 6 training metrics diverge: m0, m1, m2, m3, m4, m5."),
+        (["parted"] * 8, "8 of 8 training metrics diverge: m0, m1, m2, m3, m4, m5 and 2 more."),
     ],
 )
 def test_what_became_of_metrics(states: list[str], sentence: str) -> None:
@@ -144,14 +173,14 @@ def test_settings_that_no_knob_stands_for_are_listed_too() -> None:
     assert "known: 1 → 2" in beside
     assert "own: not set → x" in beside
     assert "predicted −5%" in beside
-    assert "Nothing was set differently" in text()
+    assert "No setting that both runs recorded differs." in text()
 
 
 def test_an_unnamed_tool_and_a_version() -> None:
     assert "Drawn by grpo-doctor ." in comparison_page({"schema": 1}).decode()
     assert "Drawn by mine ." in comparison_page({"schema": 1, "tool": {"name": "mine"}}).decode()
     side = read(before={"framework": "trl", "framework_version": "0.25", "steps": 1}).before
-    assert words.side(side).startswith("trl 0.25 · 0 ranks · 1 step of 0")
+    assert words.side(side).startswith("trl 0.25 · 1 step of 0")
 
 
 def test_names_stand_left_and_numbers_right() -> None:
