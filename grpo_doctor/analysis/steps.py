@@ -22,7 +22,7 @@ _KEPT = 3
 _ABSENT = -1
 # Of exit states: those in which a step may have been left by an error instead of ending.
 _DIED = ("failed", "killed", "hung")
-ERROR_PREFIX = "error/"
+ERROR_PREFIX, CUT_PREFIX = "error/", "cut/"
 _MOST_STEPS = 2.0**53  # beyond it a float64 has no units
 
 
@@ -120,12 +120,17 @@ def find_steps(trace: Trace, ranks: Sequence[RankRows]) -> Steps:
 def _open_what_was_cut_short(
     trace: Trace, ranks: Sequence[RankRows], start: Times, end: Times, closed: NDArray[np.bool_]
 ) -> None:
-    """The last step of a rank did not end, it was ended, where the run was ended for hanging or an
-    error left it: an unwinding stack closes its spans all the same."""
+    """A step did not end, it was ended, where an exception left it, such as that of Ctrl-C: an
+    unwinding stack closes its spans all the same. The last step of a rank also where the run was
+    ended for hanging, or where an error that ended the run lies in it."""
+    for rank, moment_ns in _noted(trace, CUT_PREFIX):
+        for column in (c for c, main in enumerate(ranks) if main.rank == rank):
+            inside = (start[:, column] <= moment_ns) & (moment_ns <= end[:, column])
+            closed[inside, column] = False
     state = trace.run.exit.state
     if state not in _DIED or not len(start):
         return
-    errors_ns = _last_errors_ns(trace) if state != "hung" else {}
+    errors_ns = dict(sorted(_noted(trace, ERROR_PREFIX))) if state != "hung" else {}
     for column, main in enumerate(ranks):
         last = int(start[:, column].argmax())
         begin_ns, finish_ns = start[last, column], end[last, column]
@@ -134,17 +139,13 @@ def _open_what_was_cut_short(
             closed[last, column] = False
 
 
-def _last_errors_ns(trace: Trace) -> dict[int, int]:
-    """When the last error left a phase of each rank."""
+def _noted(trace: Trace, prefix: str) -> list[tuple[int, int]]:
+    """The rank and the moment of each instant whose name begins so."""
     spans = trace.spans
-    names = [number for number, name in enumerate(trace.names) if name.startswith(ERROR_PREFIX)]
+    names = [number for number, name in enumerate(trace.names) if name.startswith(prefix)]
     rows = np.flatnonzero((spans.kind == Kind.INSTANT) & np.isin(spans.name, names))
     ranks = {process.index: process.rank for process in trace.processes}
-    times: dict[int, int] = {}
-    for row in rows:
-        rank, moment_ns = ranks.get(int(spans.process[row]), -1), int(spans.start_ns[row])
-        times[rank] = max(moment_ns, times.get(rank, moment_ns))
-    return times
+    return [(ranks.get(int(spans.process[row]), -1), int(spans.start_ns[row])) for row in rows]
 
 
 def warmup_steps(seconds: NDArray[np.float64]) -> int:

@@ -11,9 +11,10 @@ from numpy.typing import NDArray
 from grpo_doctor.analysis.accounting import Table
 from grpo_doctor.analysis.chains import Shares, root_causes, same_group_before
 from grpo_doctor.analysis.intervals import Intervals, Times, covered_before, subtract, union
-from grpo_doctor.analysis.rows import CODES, RankRows
+from grpo_doctor.analysis.rows import CODES, UNATTRIBUTED_CODE, RankRows
 from grpo_doctor.analysis.steps import NS_PER_S, Steps
 from grpo_doctor.analysis.waits import Waits
+from grpo_doctor.phases import PHASES
 from grpo_doctor.trace.model import Kind, Trace
 
 # What one rank does for all by design: who waits for that waits for the duty, not for a slow rank.
@@ -44,6 +45,8 @@ class Blame:
 
 
 _NOTICEABLE = 0.01
+# Phases in which less of the others' waiting lies are not named.
+_LITTLE = 0.10
 # Waits below a thousandth of a step are left with the last arriver: following them costs more than
 # they can say.
 _WORTH_FOLLOWING = 0.001
@@ -100,6 +103,14 @@ def _for_duties(waits: Waits, shares: Shares, at_duty: Sequence[Intervals]) -> T
             begun_ns = covered_before(busy, since_ns[mine])
             longer_ns[mine] += sign * (covered_before(busy, came_ns[mine]) - begun_ns)
     return np.clip(longer_ns, 0, shares.amount_ns)
+
+
+def waited_in(waited: Table, rank: int) -> tuple[str, ...]:
+    """The phases in which ranks other than this column spend most of their waits, the most first;
+    `waited` has shape (used steps, ranks, columns)."""
+    seconds = np.delete(waited, rank, axis=1)[:, :, :UNATTRIBUTED_CODE].sum(axis=(0, 1))
+    order = np.argsort(-seconds)
+    return tuple(PHASES[code] for code in order if seconds[code] > _LITTLE * seconds.sum())
 
 
 def work_above_others(work: Table, rank: int) -> NDArray[np.float64]:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from grpo_doctor.analysis import Analysis
 from grpo_doctor.document.numbers import SHARE_DIGITS, number, significant
+from grpo_doctor.findings.rule import Finding
 from grpo_doctor_reports.schema.findings import CostEntry
 
 SECONDS_PER_HOUR = 3600.0
@@ -20,11 +21,28 @@ class Price:
     currency: str = "USD"
 
 
-def cost_entry(analysis: Analysis, share: float, price: Price | None) -> CostEntry:
-    """A share of the step time as seconds, GPU-hours of this recording's steps and of a day.
+# Without them there is no step: what they take is no loss, only what of it can go is.
+_NEEDED = ("rollout", "reward", "logprob", "train", "optimizer", "sync")
+_MOST_OF_IT = 0.5
+
+
+def needed_share(analysis: Analysis, finding: Finding) -> float:
+    """What phases that a step needs take of it, where the finding's cost is most of them and how
+    much of that can go was not predicted; else 0."""
+    remedy = finding.remedy
+    predicted = remedy is not None and remedy.predicted is not None
+    if predicted or finding.ruins or not finding.phases or not set(finding.phases) <= set(_NEEDED):
+        return 0.0
+    share = sum(analysis.share(phase) for phase in finding.phases)
+    return share if finding.cost > _MOST_OF_IT * share else 0.0
+
+
+def cost_entry(analysis: Analysis, finding: Finding, price: Price | None) -> CostEntry:
+    """A finding's share of the step time as seconds, GPU-hours of this recording and of a day.
 
     GPUs are those that were sampled and visible to the job, so a job on CPUs has no GPU-hours.
     """
+    share = finding.cost
     gpus = sum(gpu.visible for gpu in analysis.trace.gpus)
     step_s = analysis.step_s or 0.0
     hours = float(analysis.step_seconds.sum()) / SECONDS_PER_HOUR
@@ -38,6 +56,7 @@ def cost_entry(analysis: Analysis, share: float, price: Price | None) -> CostEnt
         money=_money(spent, price),
         money_per_day=_money(daily, price),
         currency=price.currency if price else "",
+        at_most=needed_share(analysis, finding) > 0,
     )
 
 

@@ -29,7 +29,7 @@ def finding_entries(
 ) -> list[FindingEntry]:
     """The findings, gravest first, each with what it wastes."""
     return [
-        _finding(rule, finding, cost_entry(analysis, finding.cost, price))
+        _finding(rule, finding, cost_entry(analysis, finding, price))
         for rule, finding in results.findings
     ]
 

@@ -16,7 +16,14 @@ from grpo_doctor.document.numbers import PERCENT_DIGITS, SHARE_DIGITS, number
 from grpo_doctor.document.verdict import coverage, tone, verdict
 from grpo_doctor.findings import Results
 from grpo_doctor.phases import PHASES
-from grpo_doctor_reports.schema.report import HangEntry, PhaseEntry, RankEntry, SteadyEntry, Summary
+from grpo_doctor_reports.schema.report import (
+    HangEntry,
+    LongestStep,
+    PhaseEntry,
+    RankEntry,
+    SteadyEntry,
+    Summary,
+)
 
 TOKENS = "rollout/tokens"
 
@@ -45,6 +52,7 @@ def summary(
         step_time_p10_s=number(tail[0]),
         step_time_p90_s=number(tail[1]),
         steps=len(steps.used),
+        longest_step=_longest(analysis),
         steps_total=len(steps.numbers),
         warmup_steps=steps.warmup,
         phases=phase_entries(analysis),
@@ -63,8 +71,26 @@ def summary(
             KINDS[kind]: steps.numbers[regimes.rows(kind)].tolist()
             for kind in (CHECKPOINT, EVAL, WARMUP)
         },
+        left_out=_left_out(analysis),
         not_judged=not_judged(analysis),
     )
+
+
+def _longest(analysis: Analysis) -> LongestStep:
+    lengths, steps = analysis.step_seconds, analysis.steps
+    if not len(lengths):
+        return LongestStep()
+    row = int(lengths.argmax())
+    return LongestStep(int(steps.numbers[steps.used[row]]), number(float(lengths[row])))
+
+
+def _left_out(analysis: Analysis) -> dict[str, list[int]]:
+    """The steps that are in no mean, by why not."""
+    steps, kind = analysis.steps, analysis.regimes.kind
+    unused = np.setdiff1d(np.arange(len(steps.numbers)), steps.used)
+    warmup = kind[unused] == WARMUP
+    rows = {"warm-up": unused[warmup], "unfinished": unused[~warmup]}
+    return {why: steps.numbers[left].tolist() for why, left in rows.items() if len(left)}
 
 
 def _steady(analysis: Analysis) -> SteadyEntry:
@@ -121,6 +147,7 @@ def phase_entry(analysis: Analysis, code: int) -> PhaseEntry:
         idle_seconds=round(idle, 6),
         p10_s=round(float(low), 6),
         p90_s=round(float(high), 6),
+        steps=int((per_step > 0).sum()),
     )
 
 

@@ -9,9 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from grpo_doctor.analysis import Analysis
+from grpo_doctor.document.cost import needed_share
 from grpo_doctor.findings import Results
-from grpo_doctor.findings.engine import ENDED_BY_AN_ERROR
-from grpo_doctor.findings.rule import Finding, Rule
+from grpo_doctor.findings.priority import ENDED_BY_AN_ERROR, foremost
 from grpo_doctor.findings.wording import percent
 from grpo_doctor.phases import phase_of
 from grpo_doctor.trace.model import Exit, Kind
@@ -60,7 +60,7 @@ def tone(analysis: Analysis, results: Results) -> str:
     could be made for a run without findings to be called clear."""
     if analysis.trace.run.exit.state in FAILED:
         return "died"
-    if _worst(results) is not None:
+    if foremost(results.findings) is not None:
         return "problem"
     judged, applicable = coverage(results)
     return "clear" if judged >= LEAST_JUDGED * applicable and judged else "unjudged"
@@ -72,13 +72,9 @@ def coverage(results: Results) -> tuple[int, int]:
     return judged, judged + len(results.not_run) + len(results.errors)
 
 
-def _worst(results: Results) -> tuple[Rule, Finding] | None:
-    return next((found for found in results.findings if found[1].severity != "info"), None)
-
-
 def _pace(analysis: Analysis, results: Results) -> str:
     """`918 → 642 ms per step, -30%: rank 1 is slow in reward`."""
-    step_s, worst = analysis.step_s, _worst(results)
+    step_s, worst = analysis.step_s, foremost(results.findings)
     if not step_s and worst is None and _logged(analysis) is None:
         return _without_steps(analysis)
     now = f"{formatting.seconds(step_s)} per step" if step_s else _without_steps(analysis)
@@ -92,6 +88,10 @@ def _pace(analysis: Analysis, results: Results) -> str:
     if gain >= 1:
         then = formatting.seconds(step_s * (1 - gain / 100))
         return f"{_from_to(now, then)} per step, {formatting.signed_percent(-gain)}: {cause}"
+    if taken := needed_share(analysis, finding):
+        phases = " and ".join(finding.phases)
+        verb = "takes" if len(finding.phases) == 1 else "take"
+        return f"{now} per step, {phases} {verb} {formatting.share(taken)} of it: {cause}"
     if finding.cost >= 0.01:
         return f"{now} per step, {percent(finding.cost)} of it lost: {cause}"
     return f"{now} per step: {cause}"

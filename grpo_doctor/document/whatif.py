@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from grpo_doctor.document.numbers import PERCENT_DIGITS, number
 from grpo_doctor.findings import Results, RunView
+from grpo_doctor.findings.priority import foremost
 from grpo_doctor.findings.rule import Finding, Fix, Rule
 from grpo_doctor.knobs.values import spelled
 from grpo_doctor.whatif import Ground, Prediction, ground, together
@@ -31,6 +32,11 @@ class _Candidate:
     fix: Fix
     predicted: Prediction
 
+    def is_of(self, fix: Fix | None) -> bool:
+        """Whether it is this change."""
+        change = (self.fix.knob, self.fix.after, self.fix.spelling)
+        return fix is not None and change == (fix.knob, fix.after, fix.spelling)
+
     def excludes(self, other: _Candidate) -> bool:
         """Whether both set one thing to different values."""
         same = self.fix.knob is not None and self.fix.knob == other.fix.knob
@@ -48,29 +54,58 @@ def whatif_entry(view: RunView, results: Results) -> WhatifEntry:
         law_error_pct=number(100 * base.off, PERCENT_DIGITS) if isinstance(base, Ground) else None,
         fixes=[_fix(index, candidate) for index, candidate in enumerate(fixes)],
         sets=_sets(base, fixes) if isinstance(base, Ground) else [],
+        chosen=_chosen(results, fixes),
+        together=_together(results, fixes),
         unknown=_unknown(results) if view.analysis.step_s else [],
         note=NOTE if isinstance(base, Ground) else base.reason,
     )
 
 
 def _candidates(results: Results) -> list[_Candidate]:
-    """The predicted fixes that gain most, in the order of their findings; each change once.
-
-    Advice is not among them: nobody can tick what has yet to be found out.
-    """
+    """The predicted fixes and next steps that gain most, in the order of their findings; each
+    change once. What the headline names is always among them."""
     candidates: dict[tuple[object, ...], _Candidate] = {}
     for rule, finding in results.findings:
-        for position, fix in enumerate(finding.to_paste):
-            if fix.predicted is not None:
-                candidate = _Candidate(rule, finding, position, fix, fix.predicted)
-                candidates.setdefault((fix.knob, str(fix.after), fix.spelling), candidate)
-    best = sorted(candidates.values(), key=lambda candidate: candidate.predicted.mid)[:MOST_FIXES]
-    return [candidate for candidate in candidates.values() if candidate in best]
+        for offered in (finding.to_paste, finding.next_steps):
+            for position, fix in enumerate(offered):
+                if fix.predicted is not None:
+                    candidate = _Candidate(rule, finding, position, fix, fix.predicted)
+                    candidates.setdefault((fix.knob, str(fix.after), fix.spelling), candidate)
+    named = foremost(results.findings)
+    remedy = named[1].remedy if named else None
+    best = sorted(candidates.values(), key=lambda c: (c.fix is not remedy, c.predicted.mid))
+    return [candidate for candidate in candidates.values() if candidate in best[:MOST_FIXES]]
 
 
-def _label(rule: Rule, finding: Finding, position: int) -> str:
+def _chosen(results: Results, fixes: Sequence[_Candidate]) -> list[int]:
+    """What the headline names."""
+    named = foremost(results.findings)
+    return _remedies([named] if named else [], fixes)
+
+
+def _together(results: Results, fixes: Sequence[_Candidate]) -> list[int]:
+    """The remedies of all grave findings, where that is more than one."""
+    grave = [found for found in results.findings if found[1].severity in ("high", "medium")]
+    chosen = _remedies(grave, fixes)
+    return chosen if len(chosen) > 1 else []
+
+
+def _remedies(findings: Sequence[tuple[Rule, Finding]], fixes: Sequence[_Candidate]) -> list[int]:
+    """The number of each finding's remedy that can be ticked with those before it."""
+    chosen: list[int] = []
+    for _, finding in findings:
+        for index, candidate in enumerate(fixes):
+            excluded = any(candidate.excludes(fixes[other]) for other in chosen)
+            if candidate.is_of(finding.remedy) and index not in chosen and not excluded:
+                chosen.append(index)
+    return sorted(chosen)
+
+
+def _label(rule: Rule, finding: Finding, fix: Fix) -> str:
     """What is wrong; of several fixes also what this one sets, so that no two read the same."""
-    title, fix = finding.headline or rule.title, finding.to_paste[position]
+    title = finding.headline or rule.title
+    if not fix.pasted:
+        return f"{title}: once it is gone"
     if len(finding.to_paste) == 1:
         return title
     if fix.knob is None:
@@ -84,8 +119,9 @@ def _fix(index: int, candidate: _Candidate) -> WhatifFix:
         index=index,
         finding=candidate.rule.id,
         fix=candidate.position,
-        label=_label(candidate.rule, candidate.finding, candidate.position),
-        spelling=candidate.fix.spelling,
+        next_step=not candidate.fix.pasted,
+        label=_label(candidate.rule, candidate.finding, candidate.fix),
+        spelling=candidate.fix.spelling if candidate.fix.pasted else "",
         low=round(candidate.predicted.low, PERCENT_DIGITS),
         mid=round(candidate.predicted.mid, PERCENT_DIGITS),
         high=round(candidate.predicted.high, PERCENT_DIGITS),
@@ -122,7 +158,7 @@ def _unknown(results: Results) -> list[WhatifUnknown]:
         WhatifUnknown(
             finding=rule.id,
             fix=position,
-            label=_label(rule, finding, position),
+            label=_label(rule, finding, fix),
             reason=fix.unpredicted,
         )
         for rule, finding in results.findings

@@ -5,19 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from grpo_doctor.findings.priority import priority
 from grpo_doctor.findings.rule import Finding, NotApplicable, NotRun, Passed, Rule, RuleError
 from grpo_doctor.findings.rule_overlap import ask
 from grpo_doctor.findings.rules import ALL
 from grpo_doctor.findings.view import RuleFile, RunView
-from grpo_doctor_reports.severity import SEVERITIES
-
-# What ended a run comes before all that only made it slow.
-ENDED_BY_AN_ERROR = "GD074"
 
 
 @dataclass(frozen=True, slots=True)
 class Results:
-    """Every rule is in exactly one of these, `findings` with the gravest first."""
+    """Every rule is in exactly one of these, `findings` first what `priority` puts first."""
 
     findings: tuple[tuple[Rule, Finding], ...]
     passed: tuple[tuple[Rule, Passed], ...]
@@ -30,16 +27,7 @@ def run_rules(view: RunView, rules: Sequence[RuleFile] = ALL) -> Results:
     """Asks every rule."""
     answers = [(rule.RULE, ask(rule, view)) for rule in rules]
     findings = [(rule, a) for rule, a in answers if isinstance(a, Finding)]
-    findings.sort(
-        key=lambda f: (
-            f[0].id != ENDED_BY_AN_ERROR,
-            not f[1].ruins,
-            SEVERITIES.index(f[1].severity),
-            -f[1].gain,
-            -f[1].cost,
-            f[0].id,
-        )
-    )
+    findings.sort(key=lambda found: priority(*found))
     return Results(
         findings=tuple(findings),
         passed=tuple((rule, a) for rule, a in answers if isinstance(a, Passed)),

@@ -153,7 +153,13 @@ def learning_share(view: RunView) -> float:
     """The share of the step time that makes and uses rollouts; 0 where no time was recorded."""
     if not len(view.analysis.step_seconds):
         return 0.0
-    return min(1.0, sum(view.share(phase) for phase in LEARNING_PHASES if view.times(phase)))
+    return min(1.0, sum(view.share(phase) for phase in learning_phases(view)))
+
+
+def learning_phases(view: RunView) -> tuple[str, ...]:
+    """The phases that make and use rollouts, as far as they were timed."""
+    timed = (phase for phase in LEARNING_PHASES if view.times(phase))
+    return tuple(phase for phase in timed if view.share(phase))
 
 
 def reward_spread(view: RunView) -> Curve:

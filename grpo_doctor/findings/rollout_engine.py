@@ -18,6 +18,7 @@ from grpo_doctor.findings.signals import Signal, sampled
 from grpo_doctor.findings.span_counts import phase_windows, stepping_columns
 from grpo_doctor.findings.view import RunView
 from grpo_doctor.whatif import Prediction, Withheld
+from grpo_doctor.whatif.models.rollout import GENERATING
 
 RUNNING = "engine/running_requests"
 MEANS = "counters engine/..., mean over rollouts"
@@ -168,6 +169,11 @@ def overlapped(view: RunView) -> Prediction | Withheld:
     return view.what_if(rollout__async=True)
 
 
+def generating(view: RunView) -> tuple[str, ...]:
+    """The phases that an asynchronous rollout takes out of the trainer's step."""
+    return tuple(phase for phase in GENERATING if view.analysis.share(phase))
+
+
 def overlap_fix(view: RunView, otherwise: str) -> Fix:
     """Rolls out the next batch while this one is trained on; else what the words say."""
     outcome = overlapped(view)
@@ -175,6 +181,11 @@ def overlap_fix(view: RunView, otherwise: str) -> Fix:
     if view.spell("rollout.async", True) is not None:
         return view.setting("rollout.async", True, outcome, safety="changes-algorithm", risk=risk)
     return view.advice(otherwise, outcome, safety="changes-algorithm", risk=risk)
+
+
+def hidden(fix: Fix) -> float:
+    """The share of the step that a fix is predicted to hide; 0 where it is not."""
+    return max(0.0, -fix.predicted.mid / 100) if fix.predicted else 0.0
 
 
 def side_evidence(view: RunView, sides: Sides) -> tuple[Evidence, ...]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from grpo_doctor.findings.severity import Severity
+from grpo_doctor.findings.severity import HIGH_SHARE, MEDIUM_SHARE, Severity
 from grpo_doctor.findings.signals import Signal
 from grpo_doctor.whatif import Prediction
 
@@ -80,6 +80,15 @@ class Fix:
     where: str = ""
 
 
+# Where nothing is predicted a cost is a bound: it counts for no more than its severity says.
+_MOST_UNPREDICTED: dict[Severity, float] = {
+    "high": 1.0,
+    "medium": HIGH_SHARE,
+    "low": MEDIUM_SHARE,
+    "info": 0.0,
+}
+
+
 @dataclass(frozen=True, slots=True)
 class Finding:
     """Something that costs this run time or what it learns.
@@ -113,9 +122,23 @@ class Finding:
         return tuple(fix for fix in self.fixes if not fix.pasted)
 
     @property
+    def remedy(self) -> Fix | None:
+        """What headline, card and what-if name: what can be pasted before advice, and of each what
+        has a prediction; but advice with a prediction before a fix without."""
+        offered = (*self.to_paste, *self.next_steps)
+        return next((fix for fix in offered if fix.predicted), next(iter(offered), None))
+
+    @property
     def gain(self) -> float:
-        """The largest predicted gain in percent of the step time; 0 where none is predicted."""
-        return max((-f.predicted.mid for f in self.fixes if f.predicted), default=0.0)
+        """What the remedy is predicted to gain, in percent of the step time; 0: not predicted."""
+        predicted = self.remedy.predicted if self.remedy else None
+        return -predicted.mid if predicted else 0.0
+
+    @property
+    def recoverable(self) -> float:
+        """What of the step time can come back: as predicted, else at most what it costs."""
+        predicted = self.remedy.predicted if self.remedy else None
+        return self.gain / 100 if predicted else min(self.cost, _MOST_UNPREDICTED[self.severity])
 
 
 @dataclass(frozen=True, slots=True)

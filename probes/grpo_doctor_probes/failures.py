@@ -6,6 +6,7 @@ from grpo_doctor_probes.events import instant
 from grpo_doctor_probes.redact import redact_text
 
 PREFIX = "error/"
+CUT = "cut/"
 _MOST = 16  # a host may use errors to steer, and each text is a name of its own in the file
 _LONGEST = 160
 _STEERING = (StopIteration, StopAsyncIteration, GeneratorExit)
@@ -15,6 +16,7 @@ class _Noted:
     """What was noted already in this process."""
 
     count = 0
+    cuts = 0
     last: int = 0
 
 
@@ -32,3 +34,10 @@ def note_failure(key: object, error: BaseException) -> None:
     phase = str(key[0] if isinstance(key, tuple) else key).partition("/")[0]
     first = (str(error).strip().splitlines() or [""])[0]
     instant(f"{PREFIX}{phase}/{type(error).__name__}: {redact_text(first)}"[:_LONGEST])
+
+
+def note_cut(error: BaseException) -> None:
+    """Records `cut/TYPE` where an exception leaves a step: it closes the step before its end."""
+    if not isinstance(error, _STEERING) and _Noted.cuts < _MOST:
+        _Noted.cuts += 1
+        instant(f"{CUT}{type(error).__name__}"[:_LONGEST])

@@ -143,10 +143,12 @@ class step(phase):  # noqa: N801
         except Exception:  # noqa: BLE001 - a guest never raises into its host
             recorder.note_error()
 
-    def __exit__(self, *error: object) -> None:
+    def __exit__(self, kind: Any, error: BaseException | None, traceback: Any) -> None:
         active = recorder.ACTIVE
         if active is None:
             return
+        if error is not None:
+            recorder.quietly(_note_cut, error)
         try:
             end_ns = monotonic_ns()
             level = getattr(self, "_level", None)
@@ -174,6 +176,12 @@ def _note(key: object, error: BaseException) -> None:
     from grpo_doctor_probes.failures import note_failure  # noqa: PLC0415 - seldom needed
 
     note_failure(key, error)
+
+
+def _note_cut(error: BaseException) -> None:
+    from grpo_doctor_probes.failures import note_cut  # noqa: PLC0415 - as above
+
+    note_cut(error)
 
 
 def _details(args: dict[str, object]) -> tuple[tuple[str, object], ...]:

@@ -46,14 +46,20 @@ def with_bounded_kinds(phase: Phase) -> Phase:
 def read_accounting(summary: Summary) -> Accounting:
     """Return what the summary says about kinds of time and about excluded steps."""
     shares = [(kind, summary.accounting[kind]) for kind in KINDS if kind in summary.accounting]
+    apart = dict(summary.set_apart)
+    warmup = apart.pop("warmup", [])
+    left_out = summary.left_out or {"warm-up": warmup}
     return Accounting(
         shares=[(kind, max(0.0, share)) for kind, share in shares],
         steady_from=summary.steady.first_step,
         steady_reason=summary.steady.reason,
-        set_apart=[
-            (name, numbers[:_NUMBERS]) for name, numbers in summary.set_apart.items() if numbers
-        ],
+        left_out=_numbered(left_out),
+        included=_numbered(apart),
     )
+
+
+def _numbered(steps: dict[str, list[int]]) -> list[tuple[str, list[int]]]:
+    return [(why, numbers[:_NUMBERS]) for why, numbers in steps.items() if numbers]
 
 
 def read_steps(entries: list[StepEntry]) -> list[StepTime]:

@@ -9,12 +9,14 @@ _CURRENCIES = {"USD": "$", "EUR": "€", "GBP": "£"}
 
 
 def cost_words(cost: CostEntry) -> list[str]:
-    """Return what is known: share of a step, seconds, GPU-hours, money; largest unit last."""
+    """Return what is known: seconds and share of a step, GPU-hours, money; largest unit last."""
     words = []
-    if cost.share:
+    if cost.seconds_per_step and cost.share:
+        up_to = "up to " if cost.at_most else ""
+        share = formatting.share(cost.share)
+        words.append(f"{up_to}{formatting.seconds(cost.seconds_per_step)} a step ({share})")
+    elif cost.share:
         words.append(f"{formatting.share(cost.share)} of step time")
-    if cost.seconds_per_step:
-        words.append(f"{formatting.seconds(cost.seconds_per_step)} a step")
     if cost.gpu_hours_per_day:
         words.append(f"{_hours(cost.gpu_hours_per_day)} a day")
     elif cost.gpu_hours:
@@ -25,7 +27,7 @@ def cost_words(cost: CostEntry) -> list[str]:
 
 
 def cost_detail(cost: CostEntry) -> str:
-    """Return all of it: `1.2 s a step, 9.6 GPU-hours a day; 0.4 GPU-hours in this recording`."""
+    """Return what is beyond the step: `9.6 GPU-hours a day; 0.4 GPU-hours in this recording`."""
     amounts = [_hours(cost.gpu_hours)] if cost.gpu_hours else []
     amounts += [money(cost.money, cost.currency)] if cost.money else []
     recorded = f"{', '.join(amounts)} in this recording" if amounts else ""

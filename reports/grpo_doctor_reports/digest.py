@@ -9,6 +9,7 @@ from collections import defaultdict
 from dataclasses import dataclass
 
 from grpo_doctor_reports import formatting
+from grpo_doctor_reports.costs import cost_words
 from grpo_doctor_reports.finding_model import Finding
 from grpo_doctor_reports.model import HangPage, Report
 from grpo_doctor_reports.palette import UNATTRIBUTED
@@ -20,6 +21,7 @@ TOP_FINDINGS = 3
 _DIED = ("failed", "killed", "interrupted", "hung")
 _STALLS_SHOWN = 4
 _PROVEN, _LIKELY = 0.995, 0.7
+_SAME = 0.9  # a gain of as much of a cost says the same
 _STEP_TIME_UNIT = "step_time_pct"
 _SAFETY_WORDS = {
     "same-math": "same math",
@@ -144,8 +146,11 @@ def _stall(name: str, members: list[tuple[int, float]]) -> str:
 
 
 def main_fix(finding: Finding) -> FixEntry | None:
-    """Return the fix to show first: the first with a prediction, else the first."""
+    """Return the fix to show first: the first with a prediction, else the first; None where only
+    a next step has one."""
     with_gain = [fix for fix in finding.fixes if gain(fix.predicted)]
+    if not with_gain and any(gain(step.predicted) for step in finding.next_steps):
+        return None
     return next(iter(with_gain or finding.fixes), None)
 
 
@@ -159,6 +164,17 @@ def main_gain(finding: Finding) -> Gain | None:
     """Return what the fix to show first would bring, else what curing the cause would."""
     remedy = main_fix(finding) or main_step(finding)
     return gain(remedy.predicted) if remedy else None
+
+
+def cost_beside_gain(finding: Finding) -> str:
+    """Return what a finding costs, once: nothing where the gain beside it says the same."""
+    words = cost_words(finding.cost)
+    remedy = main_fix(finding) or main_step(finding)
+    gained = remedy.predicted.mid if remedy and remedy.predicted else None
+    share = finding.cost.share or 0.0
+    if gained is not None and -gained >= _SAME * 100 * share:
+        words = words[1:][-1:]
+    return f"costs {', '.join(dict.fromkeys([*words[:1], *words[-1:]]))}" if words else ""
 
 
 def gain(predicted: PredictedEntry | None) -> Gain | None:

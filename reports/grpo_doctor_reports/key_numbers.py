@@ -8,6 +8,7 @@ from grpo_doctor_reports import formatting
 from grpo_doctor_reports.model import Report
 from grpo_doctor_reports.schema.report import RunEntry
 
+_OUTLIER = 1.2  # times p90: a step as long as that is said beside it
 _NOTHING = (formatting.NOTHING, "0")
 
 
@@ -66,10 +67,15 @@ def _tokens(report: Report) -> KeyNumber:
 
 
 def _spread(report: Report) -> str:
-    low, high = report.summary.step_time_p10_s, report.summary.step_time_p90_s
+    summary = report.summary
+    low, high, step_s = summary.step_time_p10_s, summary.step_time_p90_s, summary.step_time_s
     if low is None or high is None:
         return ""
-    return f"p10{formatting.NOTHING}p90 {formatting.seconds(low)} to {formatting.seconds(high)}"
+    spread = f"p10{formatting.NOTHING}p90 {formatting.seconds(low)} to {formatting.seconds(high)}"
+    longest, outside = summary.longest_step, step_s is not None and not low <= step_s <= high
+    if longest.seconds is None or not (outside or longest.seconds > _OUTLIER * high):
+        return spread
+    return f"{spread}; step {longest.number} took {formatting.seconds(longest.seconds)}"
 
 
 def _gpu_truly(report: Report) -> str:

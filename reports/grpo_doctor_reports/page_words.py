@@ -20,7 +20,12 @@ from grpo_doctor_reports.palette import PHASE_COLORS, UNATTRIBUTED
 from grpo_doctor_reports.pasting import markdown
 from grpo_doctor_reports.run_facts import framework_words, setting_pairs
 from grpo_doctor_reports.severity import severity_class
-from grpo_doctor_reports.whatif import alone_words, best_set, joint_flags, joint_words
+from grpo_doctor_reports.whatif import (
+    alone_words,
+    joint_flags,
+    joint_words,
+    together_words,
+)
 
 _MANY = 4  # checks that lack the same: it is said once for all of them
 
@@ -47,7 +52,6 @@ def report_environment() -> Environment:
     environment.globals.update(
         accounting_sentence=time_words.accounting_sentence,
         alone_words=alone_words,
-        best_set=best_set,
         by_reason=by_reason,
         clock_sentence=time_words.clock_sentence,
         cost_detail=cost_detail,
@@ -65,9 +69,11 @@ def report_environment() -> Environment:
         markdown=markdown,
         path_sentence=time_words.path_sentence,
         phases_of=phases_drawn,
+        seldom_words=time_words.seldom_words,
         setup_parts=setup_parts,
         severities=severities,
         time_notes=time_words.time_notes,
+        together_words=together_words,
     )
     return environment
 

@@ -11,7 +11,6 @@ from rich.text import Text
 
 from grpo_doctor_reports import digest, formatting
 from grpo_doctor_reports.console import Command, as_text, sentence
-from grpo_doctor_reports.costs import cost_words
 from grpo_doctor_reports.document import read_document
 from grpo_doctor_reports.evaluation import best_words, from_to, sparkline, trained_metric
 from grpo_doctor_reports.finding_model import Finding
@@ -23,7 +22,7 @@ from grpo_doctor_reports.palette import color_of
 from grpo_doctor_reports.run_facts import framework_words
 from grpo_doctor_reports.schema import AnyDocument
 from grpo_doctor_reports.severity import severity_class
-from grpo_doctor_reports.whatif import best_set, joint_words
+from grpo_doctor_reports.whatif import together_words
 
 _NARROWEST = 40
 _NOTES = 5
@@ -192,9 +191,9 @@ def _finding(finding: Finding, evidence: int, width: int) -> Iterator[Renderable
     yield line
     for item in finding.evidence[:evidence]:
         yield _indented(Text(f"{item.text}: {measured(item)}", style="dim"))
-    cost = ", ".join(_cost(finding))
+    cost = digest.cost_beside_gain(finding)
     if cost:
-        yield _indented(Text(f"costs {cost}"))
+        yield _indented(Text(cost))
     fix, step = digest.main_fix(finding), digest.main_step(finding)
     remedy = fix or step
     if remedy is None:
@@ -208,11 +207,6 @@ def _finding(finding: Finding, evidence: int, width: int) -> Iterator[Renderable
     yield _indented(Text(f"gain  {gain}"))
 
 
-def _cost(finding: Finding) -> list[str]:
-    words = cost_words(finding.cost)
-    return list(dict.fromkeys([*words[:1], *words[-1:]]))
-
-
 def _one_line(finding: Finding, width: int) -> Text:
     """A finding with its cost and gain on one line: the title gives way, the numbers stay."""
     gain = digest.main_gain(finding)
@@ -224,13 +218,9 @@ def _one_line(finding: Finding, width: int) -> Text:
 
 
 def _together(report: Report) -> Iterator[Text]:
-    whatif = report.whatif
-    best = best_set(whatif) if whatif else ()
-    words = joint_words(whatif, best) if whatif else None
-    if words is None or len(best) < 2:
-        return
-    start = f"{formatting.count(len(best), 'fix', 'fixes')} together: a step takes {words['time']}"
-    yield Text(f"\n{start}, {words['change']} ({words['range']})", style="bold")
+    words = together_words(report.whatif)
+    if words:
+        yield Text(f"\n{words}", style="bold")
 
 
 def _indented(text: Text) -> Padding:

@@ -7,15 +7,17 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Accounting:
-    """Shares (0 to 1) of the ranks' time by kind, and the steps that no mean holds.
+    """Shares (0 to 1) of the ranks' time by kind, the steps that no mean holds (`left_out`), and
+    those of a kind of their own that are in all means (`included`).
 
-    `set_apart` is (why, step numbers), for example ("checkpoint", [25, 50]).
+    Both are (why, step numbers), for example ("checkpoint", [25, 50]).
     """
 
     shares: list[tuple[str, float]]
     steady_from: int | None
     steady_reason: str
-    set_apart: list[tuple[str, list[int]]]
+    left_out: list[tuple[str, list[int]]]
+    included: list[tuple[str, list[int]]]
 
 
 @dataclass(frozen=True, slots=True)

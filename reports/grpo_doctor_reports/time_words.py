@@ -7,7 +7,7 @@ from typing import Final
 
 from grpo_doctor_reports import formatting
 from grpo_doctor_reports.model import Report
-from grpo_doctor_reports.schema.views import CollectiveEntry
+from grpo_doctor_reports.schema.views import CollectiveEntry, WaterfallEntry
 from grpo_doctor_reports.time_model import Accounting, CriticalPath, Segment
 
 _LANES: Final = 12
@@ -59,15 +59,31 @@ def time_notes(report: Report) -> list[tuple[str, str]]:
     if accounting.steady_from is not None:
         reason = f": {accounting.steady_reason}" if accounting.steady_reason else ""
         notes.append(("Steady", f"from step {accounting.steady_from}{reason}"))
-    if accounting.set_apart:
-        kinds = "; ".join(
-            f"{formatting.count(len(steps), f'{name} step')} ({cut(formatting.int_ranges(steps))})"
-            for name, steps in accounting.set_apart
-        )
-        notes.append(("Excluded", f"{kinds}. No mean above includes them."))
+    if accounting.left_out:
+        notes.append(("Excluded", f"from all means: {_steps_named(accounting.left_out)}."))
+    if accounting.included:
+        notes.append(("Included", f"in all means: {_steps_named(accounting.included)}."))
     if clock is not None:
         notes.append(("Clocks", clock_sentence(report)))
     return notes
+
+
+def _steps_named(kinds: list[tuple[str, list[int]]]) -> str:
+    """Return `warm-up step 1, checkpoint steps 10, 20`."""
+    return ", ".join(
+        f"{why} step{'s' * (len(steps) > 1)} {cut(formatting.int_ranges(steps))}"
+        for why, steps in kinds
+    )
+
+
+def seldom_words(bar: WaterfallEntry, steps: int) -> str:
+    """Return why a phase's mean may lie outside its p10 to p90: few steps have it, or long ones."""
+    if bar.steps is not None and 0 < bar.steps < steps:
+        return f"in {bar.steps} of {steps} steps"
+    low, high = bar.p10_s, bar.p90_s
+    if low is None or high is None or low <= bar.seconds <= high:
+        return ""
+    return f"mean {'above p90' if bar.seconds > high else 'below p10'}: single steps differ"
 
 
 def clock_sentence(report: Report) -> str:

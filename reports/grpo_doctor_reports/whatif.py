@@ -24,15 +24,25 @@ def read_whatif(part: WhatifEntry) -> WhatIf | None:
         law_error_pct=part.law_error_pct,
         fixes=part.fixes[:_FIXES],
         sets=sets,
+        chosen=tuple(part.chosen),
+        together=tuple(part.together),
         unknown=part.unknown,
         note=part.note,
     )
 
 
-def best_set(whatif: WhatIf) -> tuple[int, ...]:
-    """Return the fixes of the shortest predicted step, the smallest such set; none: ()."""
-    shortest = min(whatif.sets, key=lambda joint: (joint.mid, len(joint.fixes)), default=None)
-    return shortest.fixes if shortest and shortest.mid < 0 else ()
+def together_words(whatif: WhatIf | None) -> str:
+    """Return what the gravest findings' remedies bring together; `` where there are not several."""
+    words = joint_words(whatif, whatif.together) if whatif and len(whatif.together) > 1 else None
+    if whatif is None or words is None:
+        return ""
+    ids = [fix.finding for fix in whatif.fixes if fix.index in whatif.together]
+    named = f"{', '.join(ids[:-1])} and {ids[-1]}"
+    both = "both" if len(ids) == 2 else f"all {len(ids)}"
+    return (
+        f"{named}, {both} fixed: {words['now']} → {words['time']} per step, "
+        f"{words['change']} ({words['range']})"
+    )
 
 
 def whatif_facts(whatif: WhatIf) -> dict[str, Any]:
@@ -52,6 +62,7 @@ def set_words(joint: WhatIfSet, whatif: WhatIf) -> dict[str, Any]:
         (joint.low, joint.high) if None not in (joint.low, joint.high) else (joint.mid, joint.mid)
     )
     return {
+        "now": formatting.seconds(whatif.step_time_s),
         "time": _time(joint.mid, whatif),
         "interval": f"{_time(low, whatif)} to {_time(high, whatif)}" if low != high else "",
         "change": formatting.signed_percent(joint.mid),

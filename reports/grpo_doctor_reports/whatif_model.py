@@ -26,5 +26,7 @@ class WhatIf:
     law_error_pct: float | None
     fixes: list[WhatifFix]
     sets: list[WhatIfSet]
+    chosen: tuple[int, ...]
+    together: tuple[int, ...]
     unknown: list[WhatifUnknown]
     note: str

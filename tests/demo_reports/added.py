@@ -108,6 +108,8 @@ def whatif_of(step_time_s: float, fixes: Mapping[str, tuple[str, str, float]]) -
         "law_error_pct": 4.2,
         "fixes": listed,
         "sets": sets,
+        "chosen": [0],
+        "together": list(range(len(listed))),
         "unknown": [
             {
                 "finding": "GD019",

@@ -30,6 +30,7 @@ def waterfall(analysis: Analysis) -> list[WaterfallEntry]:
                 seconds=entry.seconds,
                 p10_s=entry.p10_s,
                 p90_s=entry.p90_s,
+                steps=entry.steps,
                 work_seconds=entry.work_seconds,
                 wait_seconds=entry.wait_seconds,
                 transfer_seconds=entry.transfer_seconds,

@@ -80,8 +80,8 @@ def check(view: RunView) -> Answer:
     moving = max(0.0, share - collecting / step)
     if moving < MIN_SHARE:
         return Passed(
-            f"offload takes {percent(share, 1)} of the step, {percent(share - moving, 1)} of it "
-            "collecting garbage: see GD011"
+            f"offload takes {percent(share, 1)} of the step; "
+            f"{percent((share - moving) / share, 1)} of that is garbage collection: see GD011"
         )
     text = "of that collecting garbage, per step"
     moved = " and ".join(SWITCHES[name] for name in switched_on(view)) or "state"
@@ -89,7 +89,7 @@ def check(view: RunView) -> Answer:
     return Finding(
         severity=severity_of(moving),
         confidence=_CONFIDENCE[room.fits],
-        cost=moving,  # what it collects is counted by the rule about that
+        cost=share,  # without offload nothing is collected after it either
         phases=("offload",),
         evidence=(
             *view.phase_evidence("offload"),

@@ -45,7 +45,7 @@ import numpy as np
 
 from grpo_doctor.analysis.learning.shape import error_of_mean
 from grpo_doctor.analysis.rows import UNATTRIBUTED_CODE
-from grpo_doctor.analysis.stragglers import work_above_others
+from grpo_doctor.analysis.stragglers import waited_in, work_above_others
 from grpo_doctor.findings import signals
 from grpo_doctor.findings.reward_functions import FUNCTION_COUNTERS, scorer_imbalance
 from grpo_doctor.findings.rule import Answer, Evidence, Finding, Fix, Passed, Rule
@@ -99,7 +99,11 @@ def check(view: RunView) -> Answer:
             f"the host; {percent(explained)} of it is for rank {rank}, "
             f"in {percent(often)} of the steps"
         )
-    phases = _slow_phases(view, rank)
+    phases = slow_phases(view, rank)
+    at = view.model.ranks.index(rank)
+    fix, cost = _fix(view, rank, phases), share
+    if fix.predicted is not None:  # others may wait for more than that rank's own work
+        cost = min(share, max(0.0, -fix.predicted.mid / 100))
     if view.knob("vllm.mode") == "server" and next(iter(phases), None) == "rollout":
         return Passed(f"the server answers rank {rank} last: its queue decides that, not the rank")
     scorer = scorer_imbalance(view) if tuple(phases) == ("reward",) else None
@@ -112,16 +116,16 @@ def check(view: RunView) -> Answer:
         )
     excess = ", ".join(f"{phase} +{seconds:.3g} s" for phase, seconds in phases.items())
     return Finding(
-        severity=severity_of(share),
+        severity=severity_of(cost),
         confidence=0.9 if nearly_all else 0.8,
-        cost=share,
-        phases=tuple(phases),
+        cost=cost,
+        phases=tuple(dict.fromkeys((*phases, *waited_in(view.used_waited, at)))),
         ranks=(rank,),
         evidence=_evidence(view, column, phases),
         cause=f"{percent(explained)} of all waiting is for rank {rank} "
         f"on {view.process_of(rank).host}, in {percent(often)} of the steps; "
         + (f"per step it takes longer in {excess}." if excess else "its phases do not say why."),
-        fixes=(_fix(view, rank, phases),),
+        fixes=(fix,),
         headline=f"Rank {rank} is slow in {' and '.join(phases)}"
         if phases
         else f"Rank {rank} is the straggler",
@@ -146,6 +150,7 @@ def _evidence(view: RunView, column: int, phases: dict[str, float]) -> tuple[Evi
     spans = f"phase spans, rank {rank} less the median of the others"
     return (
         Evidence(f"each other rank waits for rank {rank}, per step", wait_s, "s", source),
+        Evidence("the same as the mean of all ranks", wait_s * (ranks - 1) / ranks, "s", source),
         Evidence(
             f"rank {rank}'s part of all waiting", 100 * float(blame.shares[column]), "%", source
         ),
@@ -173,7 +178,8 @@ def _fix(view: RunView, rank: int, phases: dict[str, float]) -> Fix:
     return view.advice(_where_to_look(view, rank, phases), outcome, safety="same-math", risk=risk)
 
 
-def _slow_phases(view: RunView, rank: int) -> dict[str, float]:
+def slow_phases(view: RunView, rank: int) -> dict[str, float]:
+    """The phases in which a rank works longer than the median of the others, by how much."""
     excess = work_above_others(view.analysis.used_own_work, view.model.ranks.index(rank))
     extra = np.maximum(excess[:UNATTRIBUTED_CODE], 0)
     order = [code for code in np.argsort(-extra) if extra[code] > MIN_PHASE_PART * extra.sum()]

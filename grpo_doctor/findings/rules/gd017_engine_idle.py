@@ -36,6 +36,8 @@ from grpo_doctor.findings import signals
 from grpo_doctor.findings.knob_access import edits_of
 from grpo_doctor.findings.rollout_engine import (
     MIN_OVERLAP,
+    generating,
+    hidden,
     overlap_fix,
     overlapped,
     side_evidence,
@@ -67,16 +69,17 @@ def check(view: RunView) -> Answer:
         return Passed(f"the engine works {percent(shares.engine)} of the step")
     if shares.overlap < MIN_OVERLAP:
         return Passed(f"at most {percent(shares.overlap)} of the step could overlap")
+    fix = overlap_fix(view, _OTHERWISE)
     return Finding(
         # What overlapping brings differs in sign by job.
         severity=severity_of(shares.overlap, proven=False),
         confidence=0.8,
-        cost=shares.overlap,
-        phases=("rollout",),
+        cost=max(shares.overlap, hidden(fix)),
+        phases=generating(view),
         evidence=side_evidence(view, shares),
         cause=f"The server works {percent(shares.engine)} of each step and waits while the trainer "
         f"works {percent(shares.trainer)} of it.",
-        fixes=(overlap_fix(view, _OTHERWISE),),
+        fixes=(fix,),
     )
 
 

@@ -40,6 +40,8 @@ from grpo_doctor.findings import signals
 from grpo_doctor.findings.knob_access import edits_of
 from grpo_doctor.findings.rollout_engine import (
     MIN_OVERLAP,
+    generating,
+    hidden,
     overlap_fix,
     overlapped,
     side_evidence,
@@ -81,15 +83,16 @@ def check(view: RunView) -> Answer:
     busy = _busy_in_rollout(view)
     idle = busy is not None and busy < IDLE_UTIL_PCT
     of_gpus = [] if busy is None else [Evidence("trainer's GPUs in rollout", busy, "%", "gpu.util")]
+    fix = overlap_fix(view, _OTHERWISE)
     return Finding(
         severity=severity_of(shares.engine, proven=idle),
         confidence=0.9 if idle else 0.8,
-        cost=shares.engine,
-        phases=("rollout",),
+        cost=max(shares.engine, hidden(fix)),
+        phases=generating(view),
         evidence=(*side_evidence(view, shares), *of_gpus),
         cause=f"The ranks wait {percent(shares.engine)} of each step for the server's completions "
         f"and work {percent(shares.trainer)} of it.",
-        fixes=(overlap_fix(view, _OTHERWISE),),
+        fixes=(fix,),
     )
 
 

@@ -35,6 +35,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from grpo_doctor.analysis.stragglers import waited_in
 from grpo_doctor.findings import signals
 from grpo_doctor.findings.reward_functions import (
     FUNCTION_COUNTERS,
@@ -71,15 +72,17 @@ def check(view: RunView) -> Answer:
             f"{percent(top.share, 1)} of the step more than any other"
         )
     late = None if top.alone else finding_of(gd004_straggler_rank, view)
-    if late is not None and rank in late.ranks and "reward" in late.phases:
+    slow = gd004_straggler_rank.slow_phases(view, rank) if late is not None else {}
+    if late is not None and rank in late.ranks and "reward" in slow:
         return Passed(f"all ranks score, and rank {rank} is slow at it: see GD004")
     waits = np.delete(view.used_waited.sum(axis=2).mean(axis=0), top.column)
+    waits_in = waited_in(view.used_waited, top.column)
     source = f"reward spans, mean of {len(view.analysis.step_seconds)} steps"
     return Finding(
         severity=severity_of(top.share),
         confidence=0.9,
         cost=top.share,
-        phases=("reward",),
+        phases=tuple(dict.fromkeys(("reward", *waits_in))),
         ranks=(rank,),
         evidence=(
             Evidence(f"rank {rank} in reward, per step", top.seconds, "s", source),

@@ -41,6 +41,7 @@ from grpo_doctor.analysis.learning.shape import broken
 from grpo_doctor.findings.learning import (
     MISSING_RATIO,
     MOST_STEPS,
+    learning_phases,
     learning_share,
     metric_even_nan,
     missing_share,
@@ -87,7 +88,7 @@ def check(view: RunView) -> Answer:
         severity=next(s for s, least in GRADES.items() if share >= least),
         confidence=1.0,
         cost=cost,
-        phases=("reward",),
+        phases=learning_phases(view),
         evidence=_evidence(missing, lost, int(rows[0])),
         cause=f"{percent(share, 1)} of the completions have no reward, {where}"
         + (f"; NaN comes from {', '.join(culprits)}." if culprits else "."),

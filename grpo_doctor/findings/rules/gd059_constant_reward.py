@@ -42,6 +42,7 @@ from grpo_doctor.findings.learning import (
     finite,
     flat_from,
     from_step,
+    learning_phases,
     learning_share,
     metric,
     reward_spread,
@@ -87,7 +88,7 @@ def check(view: RunView) -> Answer:
         severity="medium" if rose else "high",
         confidence=0.95,
         cost=cost,
-        phases=("reward",),
+        phases=learning_phases(view),
         evidence=(
             Evidence("reward at the end", last, "", source(reward)),
             *(

@@ -87,7 +87,7 @@ def check(view: RunView) -> Answer:
     return Finding(
         severity=severity_of(saving.share),
         confidence=0.9,
-        cost=saving.share * (1 - saving.every / best),
+        cost=view.share("checkpoint") * (1 - saving.every / best),
         phases=("checkpoint",),
         evidence=(
             Evidence("in checkpoints", 100 * saving.share, "%", source),

@@ -3,11 +3,10 @@ function setUpWhatif() {
   const field = document.getElementById("whatif-fixes");
   if (!field) return;
   const boxes = [...field.querySelectorAll("input")];
-  const started = boxes.map((box) => box.defaultChecked);
   const set = (choice) => { boxes.forEach((box, at) => { box.checked = choice(at); }); showWhatif(boxes); };
   boxes.forEach((box) => box.addEventListener("change", () => showWhatif(boxes)));
   document.getElementById("whatif-none").addEventListener("click", () => set(() => false));
-  document.getElementById("whatif-best").addEventListener("click", () => set((at) => started[at]));
+  document.getElementById("whatif-together")?.addEventListener("click", () => set((at) => "together" in boxes[at].dataset));
   showWhatif(boxes);
 }
 

@@ -56,7 +56,8 @@ class NextStepEntry(Part, frozen=True):
 
 class CostEntry(Part, frozen=True):
     """What a finding wastes: in the recorded steps, and in a day of such steps. GPU-hours are null
-    without sampled GPUs, money is null without them or without a price."""
+    without sampled GPUs, money is null without them or without a price. `at_most`: it is what a
+    phase takes that the step needs, and how much of that can go is not known."""
 
     share: float | None = None
     seconds_per_step: float | None = None
@@ -65,6 +66,7 @@ class CostEntry(Part, frozen=True):
     money: float | None = None
     money_per_day: float | None = None
     currency: Name = ""
+    at_most: bool = False
 
 
 class FindingEntry(Part, frozen=True):
@@ -122,12 +124,14 @@ class RuleErrorEntry(RuleEntry, frozen=True):
 
 
 class WhatifFix(Part, frozen=True):
-    """A fix with a prediction: the change of the step time in percent. `fix` is its place among
-    those of the finding, `index` its number in the sets."""
+    """A fix or a next step with a prediction: the change of the step time in percent. `fix` is its
+    place among the finding's fixes, or (`next_step`) its next steps, `index` its number in the
+    sets. A next step has no spelling."""
 
     index: int = 0
     finding: Name = ""
     fix: int = 0
+    next_step: bool = False
     label: Prose = ""
     spelling: Block = ""
     low: float | None = None
@@ -155,13 +159,17 @@ class WhatifUnknown(Part, frozen=True):
 
 
 class WhatifEntry(Part, frozen=True):
-    """What the fixes would bring, alone and together. `law_error_pct` is how far a replay of the
-    unchanged run is off, null where none is possible; `steps` were replayed."""
+    """What the fixes would bring, alone and together. `chosen` is what the headline names, where
+    that is predicted, `together` the remedies of all high and medium findings.
+    `law_error_pct` is how far a replay of the unchanged run is off, null where none is possible;
+    `steps` were replayed."""
 
     step_time_s: float | None = None
     steps: int = 0
     law_error_pct: float | None = None
     fixes: list[WhatifFix] = []
     sets: list[WhatifSet] = []
+    chosen: list[int] = []
+    together: list[int] = []
     unknown: list[WhatifUnknown] = []
     note: Prose = ""

@@ -119,9 +119,10 @@ class RunEntry(Part, frozen=True):
 class PhaseEntry(Part, frozen=True):
     """One phase per step, the mean over ranks and used steps; p10 and p90 over steps.
 
-    Its seconds are work, wait, transfer and idle together, where CUDA events measured it while the
-    GPU was in it. `device_seconds` is what lay between those events; `host_time` says that there
-    were none in a run on GPUs, so that the seconds say when work was queued.
+    `steps` is how many of the used steps have any of it. Its seconds are work, wait, transfer and
+    idle together, where CUDA events measured it while the GPU was in it. `device_seconds` is what
+    lay between those events; `host_time` says that there were none in a run on GPUs, so that the
+    seconds say when work was queued.
     """
 
     seconds: float = 0.0
@@ -132,6 +133,7 @@ class PhaseEntry(Part, frozen=True):
     idle_seconds: float = 0.0
     p10_s: float | None = None
     p90_s: float | None = None
+    steps: int | None = None
     device_seconds: float | None = None
     host_time: bool = False
 
@@ -145,9 +147,18 @@ class SteadyEntry(Part, frozen=True):
     step_time_s: float | None = None
 
 
+class LongestStep(Part, frozen=True):
+    """The longest used step, and what it took; null where there is none."""
+
+    number: int | None = None
+    seconds: float | None = None
+
+
 class Summary(Part, frozen=True):
     """The run in numbers; null where there are none. `tone` is of the verdict: `died`, `problem`,
-    `clear`, or `unjudged` where fewer than a third of `checks_applicable` could be made."""
+    `clear`, or `unjudged` where fewer than a third of `checks_applicable` could be made. Steps in
+    `left_out`, by reason, are in no mean; those in `set_apart` are in them all, but for the
+    warm-up."""
 
     verdict: Prose = ""
     tone: Name = ""
@@ -157,6 +168,7 @@ class Summary(Part, frozen=True):
     step_time_p10_s: float | None = None
     step_time_p90_s: float | None = None
     steps: int = 0
+    longest_step: LongestStep = field(default_factory=LongestStep)
     steps_total: int = 0
     warmup_steps: int = 0
     phases: dict[Name, PhaseEntry] = {}
@@ -170,6 +182,7 @@ class Summary(Part, frozen=True):
     accounting: dict[Name, float] = {}
     steady: SteadyEntry = field(default_factory=SteadyEntry)
     set_apart: dict[Name, list[int]] = {}
+    left_out: dict[Name, list[int]] = {}
     not_judged: list[Prose] = []
 
 

@@ -16,6 +16,7 @@ class WaterfallEntry(Part, frozen=True):
     seconds: float = 0.0
     p10_s: float | None = None
     p90_s: float | None = None
+    steps: int | None = None
     work_seconds: float = 0.0
     wait_seconds: float = 0.0
     transfer_seconds: float = 0.0

@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from grpo_doctor.analysis import analyse
-from grpo_doctor.analysis.steps import ERROR_PREFIX, warmup_steps
+from grpo_doctor.analysis.regimes import OPEN
+from grpo_doctor.analysis.steps import CUT_PREFIX, ERROR_PREFIX, warmup_steps
 from grpo_doctor.trace.model import Exit, Kind
 from tests.build import TraceBuilder
 
@@ -52,6 +53,17 @@ def test_a_step_that_never_ended_is_not_used() -> None:
     steps = analyse(build.build()).steps
     assert steps.numbers.tolist() == [0, 1, 2, 3]
     assert steps.used.tolist() == [0, 1, 2]
+
+
+@pytest.mark.parametrize("state", ["interrupted", "failed", "finished"])
+def test_a_step_that_an_exception_left_is_in_no_mean(state: str) -> None:
+    build = two_ranks(5)
+    build.exit = Exit(state)
+    build.row(Kind.INSTANT, 1, CUT_PREFIX + "KeyboardInterrupt", 4.8, 4.8)
+    analysis = analyse(build.build())
+    assert analysis.steps.used.tolist() == [0, 1, 2, 3]
+    assert len(analysis.used_seconds) == len(analysis.step_seconds) == 4
+    assert analysis.regimes.rows(OPEN).tolist() == [4]
 
 
 def test_a_rank_without_steps_does_not_spoil_the_others() -> None:

@@ -136,7 +136,7 @@ def test_the_saving_comes_first_then_the_gravest_finding() -> None:
 def test_without_a_gain_nothing_is_promised() -> None:
     assert verdict(empty_gpus()) == "9.95 s per step: GPU memory is left unused."
     lost = verdict(without_vllm())
-    assert lost == "9.95 s per step, 51% of it lost: the rollout runs without vLLM."
+    assert lost == "9.95 s per step, rollout takes 51% of it: the rollout runs without vLLM."
 
 
 @pytest.mark.parametrize(

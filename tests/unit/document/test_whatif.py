@@ -99,9 +99,33 @@ def test_of_eight_fixes_the_seven_that_gain_most_are_kept() -> None:
     fixes = [(f"knob.{part}", 1, removal(run, part)) for part in PARTS[:7]]
     small = run.predict((without("nothing"),), "so")
     assert not isinstance(small, Withheld)
-    entry = whatif_entry(run, results(run, ("knob.none", 1, small), *fixes))
-    assert [fix.finding for fix in entry.fixes] == [f"GD{n:03d}" for n in range(1, 8)]
+    entry = whatif_entry(run, results(run, *fixes, ("knob.none", 1, small)))
+    assert [fix.finding for fix in entry.fixes] == [f"GD{n:03d}" for n in range(7)]
     assert len(entry.sets) == 127
+
+
+def test_what_the_headline_names_is_kept_and_chosen_however_little_it_gains() -> None:
+    run = view()
+    small = run.predict((without("nothing"),), "so")
+    assert not isinstance(small, Withheld)
+    fixes = [(f"knob.{part}", 1, removal(run, part)) for part in PARTS[:7]]
+    entry = whatif_entry(run, results(run, ("knob.none", 1, small), *fixes))
+    assert entry.fixes[0].finding == "GD000"
+    assert entry.chosen == [0]
+
+
+def test_a_next_step_can_be_ticked_and_counts_in_the_sum_of_grave_findings() -> None:
+    run = view()
+    found = results(run, ("a", 1, removal(run, "sync")), (None, None, removal(run, "reward")))
+    advice = replace(found.findings[1][1].fixes[0], pasted=False)
+    grave = [replace(finding, severity="medium") for _, finding in found.findings]
+    grave[1] = replace(grave[1], fixes=(advice,))
+    rules = [rule for rule, _ in found.findings]
+    entry = whatif_entry(run, replace(found, findings=tuple(zip(rules, grave, strict=True))))
+    offered = [(fix.next_step, fix.spelling) for fix in entry.fixes]
+    assert offered == [(False, "--flag 0"), (True, "")]
+    assert entry.chosen == [0]
+    assert entry.together == [0, 1]
 
 
 def test_a_fix_without_a_prediction_has_its_reason() -> None:

@@ -7,13 +7,14 @@ from collections.abc import Iterator
 
 import pytest
 
-from grpo_doctor_probes import failures, phase
+from grpo_doctor_probes import failures, phase, step
 from tests.unit.probes.conftest import Recorded
 
 
 @pytest.fixture(autouse=True)
 def fresh(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(failures._Noted, "count", 0)
+    monkeypatch.setattr(failures._Noted, "cuts", 0)
     monkeypatch.setattr(failures._Noted, "last", 0)
 
 
@@ -36,6 +37,22 @@ def test_what_steers_a_program_is_no_failure(recording: Recorded) -> None:
         with pytest.raises(type(steering)), phase("dataload"):
             raise steering
     assert noted(recording) == []
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), SystemExit(1), ValueError("no")])
+def test_a_step_that_an_exception_leaves_was_cut(recording: Recorded, error: BaseException) -> None:
+    with pytest.raises(type(error)), step(4):
+        raise error
+    (cut,) = [row for row in recording.rows if row.name.startswith(failures.CUT)]
+    assert cut.name == f"cut/{type(error).__name__}"
+
+
+def test_a_step_that_ends_or_is_steered_was_not_cut(recording: Recorded) -> None:
+    with step(1):
+        pass
+    with pytest.raises(StopIteration), step(2):
+        raise StopIteration
+    assert not [row for row in recording.rows if row.name.startswith(failures.CUT)]
 
 
 def test_secrets_are_taken_out(recording: Recorded) -> None:

@@ -1,3 +1,4 @@
+# ruff: noqa: RUF001 (the en dash is what a report prints)
 from __future__ import annotations
 
 from typing import Any
@@ -7,6 +8,7 @@ import pytest
 from grpo_doctor_reports import time_words
 from grpo_doctor_reports.document import read_document
 from grpo_doctor_reports.model import Report
+from grpo_doctor_reports.schema.views import WaterfallEntry
 
 
 def read(**parts: Any) -> Report:
@@ -23,7 +25,8 @@ def test_a_phases_kinds_never_exceed_its_seconds() -> None:
 def test_shares_come_in_one_order_and_set_apart_steps_are_said() -> None:
     summary = {
         "accounting": {"idle": 0.1, "work": 0.7, "made_up": 1.0, "wait": 0.2, "transfer": None},
-        "set_apart": {"checkpoint": [50, 25], "eval": []},
+        "set_apart": {"checkpoint": [50, 25], "eval": [], "warmup": [1]},
+        "left_out": {"warm-up": [1], "unfinished": [60, 61]},
         "steady": {"first_step": 3, "reason": "compiled"},
         "gpu_busy_pct": 97.0, "gpu_truly_busy_pct": 41.0, "gpu_busy_by": "sm_active",
     }  # fmt: skip
@@ -32,7 +35,8 @@ def test_shares_come_in_one_order_and_set_apart_steps_are_said() -> None:
     assert time_words.time_notes(report) == [
         ("GPU", "Effective utilization 41%, judged by sm active. The driver reports 97%."),
         ("Steady", "from step 3: compiled"),
-        ("Excluded", "2 checkpoint steps (25, 50). No mean above includes them."),
+        ("Excluded", "from all means: warm-up step 1, unfinished steps 60–61."),
+        ("Included", "in all means: checkpoint steps 25, 50."),
     ]
 
 
@@ -151,8 +155,9 @@ def test_a_step_may_say_its_own_length() -> None:
         ({"gpu_truly_busy_pct": 41.0, "gpu_busy_by": "power"},
          [("GPU", "Effective utilization 41%, judged by power.")]),
         ({"steady": {"first_step": 0}}, [("Steady", "from step 0")]),
-        ({"set_apart": {"eval": [3], "odd": [1, 4]}},
-         [("Excluded", "1 eval step (3); 2 odd steps (1, 4). No mean above includes them.")]),
+        ({"set_apart": {"eval": [3], "warmup": [1, 2]}},
+         [("Excluded", "from all means: warm-up steps 1–2."),
+          ("Included", "in all means: eval step 3.")]),
     ],
 )  # fmt: skip
 def test_only_what_is_known_bears_on_the_numbers(
@@ -171,3 +176,17 @@ def test_clocks_are_spoken_of_where_the_document_does() -> None:
 def test_shares_are_one_sentence() -> None:
     accounting = read(summary={"accounting": {"wait": 0.25, "work": 0.75}}).accounting
     assert time_words.accounting_sentence(accounting) == "work 75%, wait 25%"
+
+
+@pytest.mark.parametrize(
+    ("bar", "words"),
+    [
+        ({"seconds": 2.0, "p10_s": 0.0, "p90_s": 0.0, "steps": 1}, "in 1 of 29 steps"),
+        ({"seconds": 2.0, "p10_s": 1.0, "p90_s": 3.0, "steps": 29}, ""),
+        ({"seconds": 4.0, "p10_s": 1.0, "p90_s": 3.0}, "mean above p90: single steps differ"),
+        ({"seconds": 0.5, "p10_s": 1.0, "p90_s": 3.0}, "mean below p10: single steps differ"),
+        ({"seconds": 0.5}, ""),
+    ],
+)
+def test_a_mean_of_few_steps_says_so(bar: dict[str, Any], words: str) -> None:
+    assert time_words.seldom_words(WaterfallEntry(phase="eval", **bar), 29) == words

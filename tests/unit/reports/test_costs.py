@@ -14,9 +14,9 @@ def cost(**members: Any) -> CostEntry:
 
 
 def test_a_cost_is_said_as_far_as_it_is_known() -> None:
-    assert cost_words(cost(share=0.12, seconds_per_step=4.0)) == [
-        "12% of step time", "4 s a step",
-    ]  # fmt: skip
+    assert cost_words(cost(share=0.12, seconds_per_step=4.0)) == ["4 s a step (12%)"]
+    bound = cost(share=0.12, seconds_per_step=4.0, at_most=True)
+    assert cost_words(bound) == ["up to 4 s a step (12%)"]
     full = cost(share=0.12, gpu_hours=0.5, gpu_hours_per_day=9.6, money=1.25, money_per_day=24.0,
                 currency="EUR")  # fmt: skip
     assert cost_words(full) == ["12% of step time", "9.60 GPU-hours a day", "€24.00 a day"]

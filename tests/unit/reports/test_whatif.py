@@ -5,9 +5,9 @@ from typing import Any
 
 from grpo_doctor_reports.document import read_document
 from grpo_doctor_reports.whatif import (
-    best_set,
     joint_flags,
     joint_words,
+    together_words,
     whatif_facts,
 )
 from grpo_doctor_reports.whatif_model import WhatIf
@@ -37,21 +37,23 @@ def test_a_set_is_looked_up_as_it_was_predicted_and_never_added_up() -> None:
     sets = [change([0], -20.0), change([1], -30.0), change([1, 0], -35.0)]
     whatif = read(sets=sets)
     assert whatif_facts(whatif)["sets"]["0,1"] == {
-        "time": "6.50 s", "interval": "6.30 s to 10.1 s", "change": "−35%",
+        "now": "10 s", "time": "6.50 s", "interval": "6.30 s to 10.1 s", "change": "−35%",
         "range": "−37% to +1%", "low": 0.63, "mid": 0.65, "high": 1.01,
     }  # fmt: skip
-    assert best_set(whatif) == (0, 1)
     assert joint_flags(whatif, (0, 1)) == "--a --b 2"
 
 
 def test_a_set_that_was_not_predicted_is_not_there() -> None:
     whatif = read(sets=[change([0], -20.0), change([0, 1], None)])
     assert joint_words(whatif, (0, 1)) is None
-    assert best_set(whatif) == (0,)
+    assert together_words(read(sets=[change([0], -20.0)], together=[0, 1])) == ""
 
 
-def test_no_fix_is_chosen_where_none_helps() -> None:
-    assert best_set(read(sets=[change([0], 3.0)])) == ()
+def test_the_fixes_of_several_findings_have_one_sum() -> None:
+    whatif = read(sets=[change([0, 1], -35.0)], together=[0, 1])
+    words = "GD003 and GD003, both fixed: 10 s → 6.50 s per step, −35% (−37% to +1%)"
+    assert together_words(whatif) == words
+    assert together_words(read()) == together_words(None) == ""
 
 
 def test_flags_share_a_line_and_all_else_keeps_its_own() -> None:

@@ -126,10 +126,7 @@ def test_money_has_cents_below_a_hundred() -> None:
 
 def test_the_detail_of_a_cost_is_what_is_known() -> None:
     cost = CostEntry(share=0.1, seconds_per_step=1.2, gpu_hours=0.4, gpu_hours_per_day=9.6)
-    assert (
-        cost_detail(cost)
-        == "1.20 s a step, 9.60 GPU-hours a day; 0.400 GPU-hours in this recording"
-    )
+    assert cost_detail(cost) == "9.60 GPU-hours a day; 0.400 GPU-hours in this recording"
     assert cost_detail(CostEntry(share=0.1, gpu_hours=0.4)) == (
         "0.400 GPU-hours; 0.400 GPU-hours in this recording"
     )

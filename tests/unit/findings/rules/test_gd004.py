@@ -75,7 +75,7 @@ def spread(always_late_s: float, steps: int = 12) -> TraceBuilder:
 def test_who_is_always_last_is_named_though_the_others_spread_too() -> None:
     finding = finding_in(spread(1.3), "GD004")
     assert finding.ranks == (7,)
-    assert finding.phases == ("rollout",)
+    assert finding.phases == ("rollout", "train")
     assert value(finding, "steps in which rank 7 is late") >= 90
     assert 25 <= value(finding, "rank 7's part of all waiting") < 80
     assert finding.next_steps[0].predicted is not None
@@ -143,7 +143,7 @@ def test_what_would_change_are_the_phases_in_which_it_is_slower() -> None:
 def test_a_rank_that_is_slow_in_everything_has_no_phase_to_name() -> None:
     slow = dict.fromkeys(("dataload", "rollout", "reward", "logprob", "train"), 0.5)
     finding = finding_in(run(slow={2: slow}), "GD004")
-    assert finding.phases == ()
+    assert finding.phases == ("train",)  # where the others wait for it
     assert finding.headline == "Rank 2 is the straggler"
     assert finding.cause.endswith("its phases do not say why.")
     assert finding.fixes[0].predicted is None

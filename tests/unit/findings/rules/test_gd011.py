@@ -54,9 +54,10 @@ def test_little_collecting_passes() -> None:
     assert "takes 0.8%" in passed(well(), "GD011")
 
 
-def test_what_is_collected_is_not_counted_as_moved() -> None:
+def test_what_is_collected_costs_no_more_once_nothing_is_offloaded() -> None:
     finding = finding_in(sick(), "GD001")
-    assert finding.cost == pytest.approx((2.0 * 1.01 - 1.2) / step_s(OFFLOADED), rel=0.02)
+    assert finding.cost == pytest.approx(2.0 * 1.01 / step_s(OFFLOADED), rel=0.02)
+    assert finding.gain == pytest.approx(100 * finding.cost, abs=0.1)
     assert value(finding, "collecting garbage") == pytest.approx(1.2)
 
 

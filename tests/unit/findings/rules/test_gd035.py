@@ -55,7 +55,7 @@ def test_a_rank_that_is_slow_at_what_all_do_is_the_stragglers_rule() -> None:
     assert isinstance(answer, Passed)
     assert "rank 1 is slow at it: see GD004" in answer.note
     late = finding_by(gd004_straggler_rank, build)
-    assert (late.ranks, late.phases) == ((1,), ("reward",))
+    assert (late.ranks, late.phases) == ((1,), ("reward", "train"))
 
 
 def test_who_alone_scores_is_told_once() -> None:

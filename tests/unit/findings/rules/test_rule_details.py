@@ -171,8 +171,9 @@ class TestStraggler:
     def test_it_is_named_with_its_phase_and_replayed(self) -> None:
         finding = finding_in(straggling(), "GD004")
         assert finding.ranks == (2,)
-        assert finding.phases == ("rollout",)
+        assert finding.phases == ("rollout", "train")
         assert "rank 2 on host-a" in finding.cause
+        assert finding.cost == pytest.approx(finding.gain / 100)
         (fix,) = finding.fixes
         assert mid(fix) == pytest.approx(-100 * 2 / 11.85, abs=0.3)
         assert "GPU-2" in fix.spelling
