@@ -6,6 +6,7 @@ numpy arrays of one length, so that a million of them cost 45 MB and need no Pyt
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum
@@ -15,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from grpo_doctor.knobs.provenance import Provenance, Setting, Settings
+from grpo_doctor_probes.redact import redact_command, redact_mapping, redact_text
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -195,6 +197,9 @@ class RolloutServer:
     pid: int
     command: tuple[str, ...]
 
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "command", tuple(redact_command(self.command)))
+
 
 @dataclass(frozen=True, slots=True)
 class Run:
@@ -219,6 +224,14 @@ class Run:
     libraries: tuple[str, ...] = ()
     origin: Origin | None = None
     servers: tuple[RolloutServer, ...] = ()
+
+    def __post_init__(self) -> None:
+        """Hides secrets, whatever wrote the recording: no reader and no renderer has to."""
+        set_field = functools.partial(object.__setattr__, self)
+        set_field("command", tuple(redact_command(self.command)))
+        set_field("config", redact_mapping(self.config))
+        set_field("knobs", redact_mapping(self.knobs))
+        set_field("notes", tuple(map(redact_text, self.notes)))
 
     @property
     def settings(self) -> Settings:

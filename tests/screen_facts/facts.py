@@ -5,9 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from statistics import mean
 from typing import Any
 
+import grpo_doctor.findings
 from tests.screen_facts.cases import Case
 from tests.screen_facts.raw import Raw, quantile
 
@@ -15,7 +17,7 @@ VERSIONS = {
     "bundled": "0.1.0", "trl": "1.16.0", "ms-swift": "4.6.0", "verl": "0.9.1",
     "openrlhf": "0.11.2",
 }  # fmt: skip
-RULES = 64
+RULES = len(list(Path(grpo_doctor.findings.__file__).parent.glob("rules/gd*.py")))
 _UNITS = {"s": 1.0, "ms": 1e-3, "µs": 1e-6, "min": 60.0, "h": 3600.0}
 _TIME = r"([\d.,]+) (s|ms|µs|min|h)"
 _BAR = re.compile(rf"^(\w+) +[█▏▎▍▌▋▊▉▒░]* +{_TIME} +<?([\d.]+)%(?: +wait {_TIME})?", re.MULTILINE)
