@@ -67,17 +67,14 @@ def _judged(launch: Launch, request: Request) -> tuple[View, tuple[Judged, ...],
 def _verdict(launch: Launch, flaws: Sequence[Judged], memory: MemoryCheck) -> tuple[str, str]:
     """One word, and a sentence with the one thing that decides."""
     missing, outside = unread(launch), EVERY_COMMAND.outside(launch, "check")
-    if missing is not None and launch.trainer == "unknown":
-        return "unknown", f"Unknown: {missing.text}. {_sentence(missing.fix)}"
-    if outside is not None:
-        return "not-modelled", f"Not modelled: {outside}"
-    first = flaws[0].flaw if flaws else None
+    first = flaws[0].flaw if flaws and outside is None else None
     if first is not None and (first.ends or first.first):
         return "invalid", f"No: {first.headline}" if first.ends else _sentence(first.headline)
-    if missing is not None:
+    if missing is not None and (outside is None or launch.trainer == "unknown"):
         return "unknown", f"Unknown: {missing.text}. {_sentence(missing.fix)}"
-    if memory.not_modelled is not None:
-        return "not-modelled", f"Not modelled: {memory.not_modelled}"
+    outside = outside or memory.not_modelled
+    if outside is not None:
+        return "not-modelled", f"Not modelled: {outside}"
     if memory.ledger is None:
         return "unknown", f"{_notes(flaws)}; {memory.reason}"
     return memory.state, _fits(memory.ledger.worst, _unverified(flaws))

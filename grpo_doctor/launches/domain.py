@@ -10,8 +10,10 @@ TRAINERS = ("ms-swift", "trl", "verl", "openrlhf", "bundled")
 GROUPED = ("grpo", "rloo", "reinforce")
 """Policy gradients on sampled completions without a critic."""
 SAMPLED = (*GROUPED, "ppo")
-_NAMES = {"bundled": "the bundled trainer", "trl": "TRL", "openrlhf": "OpenRLHF",
-          "nemo-rl": "NeMo RL", "skyrl": "SkyRL", "areal": "AReaL", "unsloth": "Unsloth"}  # fmt: skip
+_NAMES = {
+    **{"bundled": "the bundled trainer", "trl": "TRL", "openrlhf": "OpenRLHF"},
+    **{"nemo-rl": "NeMo RL", "skyrl": "SkyRL", "areal": "AReaL", "unsloth": "Unsloth"},
+}
 _WHAT = {
     "sft": "SFT trains on given answers and samples none",
     "pt": "pre-training samples no completions",
@@ -55,12 +57,15 @@ class Domain:
     trainings: tuple[str, ...] = GROUPED
     roles: tuple[Role, ...] = ("train",)
     backends: tuple[str, ...] = ("", "megatron")
+    whole: bool = False
+    """Whether all of the launch must have been read, because a missing setting decides."""
 
     def holds(self, launch: Launch) -> bool:
         """Whether the launch is inside."""
         trains = launch.role != "train" or kind_of(launch) in self.trainings
         known = launch.framework in self.frameworks and launch.backend in self.backends
-        return known and launch.role in self.roles and trains
+        read = launch.complete or not self.whole
+        return known and launch.role in self.roles and trains and read
 
     def outside(self, launch: Launch, knower: str) -> str | None:
         """A sentence that says what of the launch is not known, and what is; None inside."""

@@ -31,6 +31,8 @@ class Contents:
     path: str
     values: Mapping[str, Any]
     lines: Mapping[str, int] = field(default_factory=dict)
+    computed: tuple[str, ...] = ()
+    """Settings that a script gives by something else than a literal; `**` where it unpacks them."""
 
     def source(self, key: str) -> Source:
         """Where a key stands."""
@@ -137,20 +139,27 @@ def read_python(path: Path, shown: str) -> Contents:
     constants = _constants(tree)
     values: dict[str, Any] = {}
     lines: dict[str, int] = {}
+    computed: list[str] = []
+    made = False
     for node in ast.walk(tree):
         name = _called(node)
         if not isinstance(node, ast.Call) or name is None:
             continue
+        made = made or name != "LoraConfig"
         keywords = _LORA if name == "LoraConfig" else {}
         if name == "LoraConfig":
             values["use_peft"], lines["use_peft"] = True, node.lineno
         for word in node.keywords:
-            value = _literal(word.value, constants)
+            value, key = _literal(word.value, constants), word.arg or "**"
+            key = keywords.get(key, key)
             if word.arg and value is not None:
-                key = keywords.get(word.arg, word.arg)
                 values[key], lines[key] = value, word.value.lineno
+            elif not isinstance(word.value, ast.Constant):
+                computed.append(key)
     values.update(_model_of_trainer(tree, constants, lines))
-    return Contents(shown, values, lines)
+    if not made and "Parser" not in ast.unparse(tree):
+        computed.append("**")
+    return Contents(shown, values, lines, tuple(computed))
 
 
 def _called(node: ast.AST) -> str | None:

@@ -9,9 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from grpo_doctor.launches.files import UnreadableFileError, read_text, resolved
+from grpo_doctor.launches.files import UnreadableFileError, located, read_text, resolved
 from grpo_doctor.launches.model import Launch, Source
-from grpo_doctor.launches.files import located
 
 _DATA = (".jsonl", ".json", ".csv", ".parquet", ".arrow", ".txt")
 _OPTIONS: Mapping[str, tuple[str, ...]] = {

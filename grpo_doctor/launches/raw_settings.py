@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from grpo_doctor.knobs import TABLES
 from grpo_doctor.launches.files import (
     Contents,
     UnreadableFileError,
@@ -23,6 +24,18 @@ from grpo_doctor.launches.words import Word
 
 _FILES = (".yaml", ".yml", ".json")
 _BLOCKS = ("ENV", "env")
+# What memory and divisibility depend on: unknown where a script computes it.
+_DECISIVE = (
+    "train.micro_batch",
+    "train.grad_accumulation",
+    "rollout.num_generations",
+    "rollout.max_completion_length",
+    "rollout.steps_per_generation",
+    "rollout.completions",
+    "data.max_length",
+    "vllm.",
+    "deepspeed.",
+)
 _ACCELERATE_OF_TRL = ("accelerate_config", "config_file")
 
 
@@ -97,6 +110,13 @@ def _from_script(raw: RawSettings, program: Program, cwd: Path) -> None:
         return
     for name, value in contents.values.items():
         raw.take(name, value, contents.source(name))
+    decisive = {row.key for row in TABLES["trl"] if row.knob.startswith(_DECISIVE)}
+    unknown = [name for name in contents.computed if name in decisive or name == "**"]
+    if unknown:
+        what = "its configuration" if "**" in unknown else ", ".join(unknown)
+        text = f"{path} computes {what}, and check does not run it"
+        fix = "put the values into the script as literals to check them"
+        raw.problems.append(Problem("unreadable", text, fix, program.script.source))
 
 
 def _from_files(raw: RawSettings, program: Program, options: Options, cwd: Path) -> None:

@@ -116,6 +116,9 @@ def _launch(candidate: Candidate, inherited: Mapping[str, str], versions: dict[s
     version, assumptions = _version(raw, program, versions)
     values, sources = settings(raw, program, version, environment)
     started_by = processes(started, program, raw, environment)
+    if any(word.text in ("...", "…") for word in program.words):
+        text, fix = "the command has ... in place of options", "give all of them"
+        raw.problems.append(Problem("unreadable", text, fix))
     algorithm = _algorithm(raw, program)
     return Launch(
         framework=program.framework,

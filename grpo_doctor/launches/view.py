@@ -53,8 +53,10 @@ class View:
     model: ModelFacts | None = None
 
     def value(self, knob: str, otherwise: Any = None) -> Any:
-        """What holds, by the launch or by default."""
-        return self.launch.value(knob, otherwise)
+        """What holds: said, or by default where all of the launch was read."""
+        if self.launch.complete:
+            return self.launch.value(knob, otherwise)
+        return self.launch.settings.get(knob, otherwise)
 
     def integer(self, knob: str) -> int | None:
         """A whole number; None where there is none."""

@@ -35,8 +35,8 @@ def not_modelled(launch: Launch) -> str | None:
     strategy = str(launch.settings.get("parallel.strategy") or "")
     if launch.framework == "verl" and strategy not in _STRATEGIES:
         return f"training with {strategy}; {_KNOWER} knows FSDP and Megatron"
-    if launch.options.get("tuner_backend") == "unsloth":
-        return f"unsloth's kernels; {_KNOWER} knows those of transformers"
+    if _on(launch, "use_ray") or launch.options.get("tuner_backend") == "unsloth":
+        return f"ms-swift with Ray groups or unsloth; {_KNOWER} knows neither"
     if any(_on(launch, name) for name in _REWARD_MODELS):
         return (
             f"a reward or teacher model on the GPUs; {_KNOWER} knows policy, reference and engine"

@@ -6,9 +6,11 @@ refuses to start without: its configuration has no default for either.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from grpo_doctor.launches.rule import VERL, Flaw, View, fatal_flaw
 
-DOMAIN = VERL
+DOMAIN = replace(VERL, whole=True)
 _KEYS = (
     ("actor_rollout_ref.actor.ppo_micro_batch_size", "the actor"),
     ("actor_rollout_ref.rollout.log_prob_micro_batch_size", "the rollout's log-probs"),
@@ -27,7 +29,7 @@ def check(view: View) -> Flaw | None:
         for key, owner in _KEYS
         if options.get(f"{key}_per_gpu") is None and options.get(key) is None
     ]
-    if not lacking or not view.launch.complete:
+    if not lacking:
         return None
     return fatal_flaw(
         headline=f"no micro batch for {' and '.join(owner for _, owner in lacking)}",

@@ -9,12 +9,12 @@ from dataclasses import replace
 
 from grpo_doctor.launches.rule import SWIFT, Flaw, View, fatal_flaw
 
-DOMAIN = replace(SWIFT, trainings=("grpo", "gkd"))
+DOMAIN = replace(SWIFT, trainings=("grpo", "gkd"), whole=True)
 
 
 def check(view: View) -> Flaw | None:
     """use_vllm without a mode."""
-    if not view.at_least("3.12.0"):
+    if not view.at_least("3.12.0") or view.launch.options.get("use_ray"):
         return None
     if not view.launch.settings.get("vllm.use") or "vllm_mode" in view.launch.options:
         return None

@@ -10,6 +10,7 @@ from __future__ import annotations
 from grpo_doctor.launches.rule import TRAINS, Flaw, View, fatal_flaw
 
 DOMAIN = TRAINS
+_HERE = ("127.0.0.1", "localhost", "0.0.0.0", "::1")  # noqa: S104 - compared, not listened on
 
 
 def check(view: View) -> Flaw | None:
@@ -17,7 +18,8 @@ def check(view: View) -> Flaw | None:
     server = view.launch.server
     if server is None or view.host.server_cards is not None:
         return None
-    if view.nodes > 1:
+    address = str(view.launch.options.get("vllm_server_host", "127.0.0.1"))
+    if view.nodes > 1 or address not in _HERE:
         return None  # the server may have a host of its own
     if server.gpu_ids is None and view.launch.gpu_ids is None:
         shared = "both see all GPUs"

@@ -6,7 +6,7 @@ weights alone do not fit, vLLM ends with `No available memory for the cache bloc
 
 from __future__ import annotations
 
-from grpo_doctor.launches.rule import EVERY_COMMAND, Flaw, View, divisors, fatal_flaw
+from grpo_doctor.launches.rule import EVERY_COMMAND, Flaw, View, divisors
 
 DOMAIN = EVERY_COMMAND
 _BYTES = 2  # of a weight in bfloat16
@@ -29,9 +29,13 @@ def check(view: View) -> Flaw | None:
     fixes = [view.flags("vllm.tensor_parallel_size", tensor)] if tensor else []
     if needed <= 0.95:
         fixes.insert(0, view.flag("vllm.gpu_memory_utilization", round(needed + 0.05, 2)))
-    return fatal_flaw(
-        headline=f"vLLM's share of {share * card / 2**30:.0f} GiB does not hold its weights",
-        evidence=(f"{weights / 2**30:.1f} GiB of weights per GPU, and a cache beside them",),
+    ends = weights > share * card
+    holds = "does not hold its weights" if ends else "leaves little beside its weights"
+    return Flaw(
+        severity="high" if ends else "medium",
+        ends=ends,
+        headline=f"vLLM's share of {share * card / 2**30:.0f} GiB {holds}",
+        evidence=(f"{weights / 2**30:.1f} GiB of weights per GPU, and a cache in addition",),
         fixes=tuple(fixes),
         source=view.source("vllm.gpu_memory_utilization", "vllm.tensor_parallel_size"),
     )

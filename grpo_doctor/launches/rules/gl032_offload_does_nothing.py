@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from grpo_doctor.launches.rule import Domain, Flaw, View
 
-DOMAIN = Domain(("ms-swift", "bundled"))
+DOMAIN = Domain(("ms-swift", "bundled"), whole=True)
 _KNOBS = ("offload.model", "offload.optimizer")
 
 

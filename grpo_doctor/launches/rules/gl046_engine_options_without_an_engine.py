@@ -6,9 +6,11 @@ read by nobody: mostly use_vllm was forgotten.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from grpo_doctor.launches.rule import PLAIN_LIKE_TRL, Flaw, View
 
-DOMAIN = PLAIN_LIKE_TRL
+DOMAIN = replace(PLAIN_LIKE_TRL, whole=True)
 _KNOBS = (
     "vllm.gpu_memory_utilization",
     "vllm.tensor_parallel_size",

@@ -5,15 +5,17 @@ Since 0.6 actor_rollout_ref.rollout.name has no default: verl ends with `Missing
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from grpo_doctor.launches.rule import VERL, Flaw, View, fatal_flaw
 
-DOMAIN = VERL
+DOMAIN = replace(VERL, whole=True)
 _KEY = "actor_rollout_ref.rollout.name"
 
 
 def check(view: View) -> Flaw | None:
     """rollout.name since 0.6."""
-    if not view.at_least("0.6.0") or not view.launch.complete:
+    if not view.at_least("0.6.0"):
         return None
     if not view.launch.subcommand.endswith("main_ppo") or _KEY in view.launch.options:
         return None

@@ -6,9 +6,11 @@ each token would gather the whole model again if ds3_gather_for_generation were 
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from grpo_doctor.launches.rule import PLAIN_SWIFT_AND_TRL, Flaw, View
 
-DOMAIN = PLAIN_SWIFT_AND_TRL
+DOMAIN = replace(PLAIN_SWIFT_AND_TRL, whole=True)
 
 
 def check(view: View) -> Flaw | None:

@@ -8,11 +8,12 @@ model has a group with 8 GPUs by default, unless rewards come from a URL, a file
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from grpo_doctor.launches.domain import kind_of
 from grpo_doctor.launches.rule import OPENRLHF, Flaw, View, fatal_flaw
 
-DOMAIN = OPENRLHF
+DOMAIN = replace(OPENRLHF, whole=True)
 
 
 def check(view: View) -> Flaw | None:

@@ -7,10 +7,11 @@ there is no reward. `trl grpo` ends without a dataset; OpenRLHF ends without a m
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from grpo_doctor.launches.rule import TRAINS, Flaw, View, fatal_flaw
 
-DOMAIN = TRAINS
+DOMAIN = replace(TRAINS, whole=True)
 _DATA = ("--dataset", "dataset", "cached_dataset", "load_data_args", "load_args")
 _REWARD = ("--reward_funcs", "reward_funcs", "reward_model", "use_gym_env", "teacher_model",
            "teacher_model_server", "teacher_adapters")  # fmt: skip
@@ -28,13 +29,14 @@ _REQUIRED: Mapping[str, Mapping[str, tuple[str, ...]]] = {
 def check(view: View) -> Flaw | None:
     """What nobody gives, where all of the launch could be read."""
     launch = view.launch
-    if not launch.complete or not launch.options or _is_open(view):
+    if not launch.options or _is_open(view):
         return None
     required = _REQUIRED.get(launch.framework, {})
     missing = {
         what: options[0]
         for what, options in required.items()
-        if not any(full.startswith(name) for full in options[1:] for name in launch.options)
+        if not (what == "reward" and view.value("vllm.mode") == "server")  # the server may have it
+        and not any(full.startswith(name) for full in options[1:] for name in launch.options)
     }
     if not missing:
         return None

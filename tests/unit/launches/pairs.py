@@ -59,7 +59,7 @@ class Pair:
 
 
 ZERO3 = "swift rlhf --rlhf_type grpo --deepspeed zero3"
-SHOWN = "CUDA_VISIBLE_DEVICES=0,1,2,3 " + SERVED
+SHOWN = "CUDA_VISIBLE_DEVICES=0,1,2,3 " + SERVED.replace("10.0.0.2", "127.0.0.1")
 SLEEPS = "--use_vllm --vllm_mode colocate --vllm_enable_sleep_mode true"
 PAIRS = (
     Pair("GL001", f"NPROC_PER_NODE=1 {ZERO3}", f"NPROC_PER_NODE=4 {ZERO3}", "four GPUs", FOUR),

@@ -6,6 +6,7 @@ from grpo_doctor.launches.view import Host
 from tests.unit.launches.pairs import SERVED, SWIFT, TRL, VLLM
 from tests.unit.launches.rules.edges.edge import FLAWED, OURS, ROLLOUT, SOUND, Edge
 
+LOCAL = SERVED.replace("10.0.0.2", "127.0.0.1")
 EDGES = (
     Edge("GL023", SWIFT + "--use_vllm true", FLAWED, versions={"ms-swift": "3.12.0"}),
     Edge("GL023", SWIFT + "--use_vllm true", SOUND, versions={"ms-swift": "3.11.9"}),
@@ -25,23 +26,24 @@ EDGES = (
     Edge("GL024", OURS + "--use_vllm true --vllm_mode server", SOUND),
     Edge(
         "GL025",
-        "CUDA_VISIBLE_DEVICES=0,1 " + SERVED,
+        "CUDA_VISIBLE_DEVICES=0,1 " + LOCAL,
         FLAWED,
         server="CUDA_VISIBLE_DEVICES=1,0,2 " + ROLLOUT,
     ),
     Edge(
         "GL025",
-        "CUDA_VISIBLE_DEVICES=0,1 " + SERVED,
+        "CUDA_VISIBLE_DEVICES=0,1 " + LOCAL,
         SOUND,
         server="CUDA_VISIBLE_DEVICES=2 " + ROLLOUT,
     ),
-    Edge("GL025", SERVED, FLAWED, server=ROLLOUT),
-    Edge("GL025", "CUDA_VISIBLE_DEVICES=0,1 " + SERVED, FLAWED, server=ROLLOUT),
-    Edge("GL025", SERVED, FLAWED, server="CUDA_VISIBLE_DEVICES=1,2 " + ROLLOUT),
-    Edge("GL025", SERVED, SOUND, Host(cards_per_node=8, server_cards=2), server=ROLLOUT),
-    Edge("GL025", "NNODES=2 " + SERVED, SOUND, server=ROLLOUT),
-    Edge("GL025", SERVED, SOUND, Host(nodes=2), server=ROLLOUT),
-    Edge("GL025", SERVED, SOUND),
+    Edge("GL025", LOCAL, FLAWED, server=ROLLOUT),
+    Edge("GL025", "CUDA_VISIBLE_DEVICES=0,1 " + LOCAL, FLAWED, server=ROLLOUT),
+    Edge("GL025", LOCAL, FLAWED, server="CUDA_VISIBLE_DEVICES=1,2 " + ROLLOUT),
+    Edge("GL025", LOCAL, SOUND, Host(cards_per_node=8, server_cards=2), server=ROLLOUT),
+    Edge("GL025", "NNODES=2 " + LOCAL, SOUND, server=ROLLOUT),
+    Edge("GL025", LOCAL, SOUND, Host(nodes=2), server=ROLLOUT),
+    Edge("GL025", LOCAL, SOUND),
+    Edge("GL025", SERVED, SOUND, server=ROLLOUT),  # 10.0.0.2 may be another host
     Edge("GL026", "MASTER_PORT=8000 " + SERVED + "--vllm_server_port 8001", SOUND),
     Edge(
         "GL026",
