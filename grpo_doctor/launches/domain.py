@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, replace
 
 from grpo_doctor.launches.model import Launch, Problem, Role
@@ -11,8 +12,13 @@ GROUPED = ("grpo", "rloo", "reinforce")
 """Policy gradients on sampled completions without a critic."""
 SAMPLED = (*GROUPED, "ppo")
 _NAMES = {
-    **{"bundled": "the bundled trainer", "trl": "TRL", "openrlhf": "OpenRLHF"},
-    **{"nemo-rl": "NeMo RL", "skyrl": "SkyRL", "areal": "AReaL", "unsloth": "Unsloth"},
+    "bundled": "the bundled trainer",
+    "trl": "TRL",
+    "openrlhf": "OpenRLHF",
+    "nemo-rl": "NeMo RL",
+    "skyrl": "SkyRL",
+    "areal": "AReaL",
+    "unsloth": "Unsloth",
 }
 _WHAT = {
     "sft": "SFT trains on given answers and samples none",
@@ -26,16 +32,24 @@ _WHAT = {
     "rm": "reward-model training samples no completions",
     "ppo": "PPO trains a critic in addition to the policy",
     "gkd": "GKD needs a teacher model in addition to the policy",
+    "recipe": "this program of verl has a trainer of its own",
     "rloo of TRL": "RLOO of TRL has defaults of its own",
 }
+
+
+_USUAL = re.compile(r"(?:trainer[./]main_ppo|dapo[./]main_dapo)(?:\.py)?$")
+"""verl's programs that train as `main_ppo` does: engine and actor on the same GPUs."""
 
 
 def kind_of(launch: Launch) -> str:
     """What a command trains, for a model or rule that asks whether it knows that."""
     if launch.framework == "trl" and launch.trainer == "rloo":
         return "rloo of TRL"
+    samples = launch.framework == "verl" and launch.trainer in SAMPLED
+    if samples and not _USUAL.search(launch.subcommand):
+        return "recipe"
     critic = str(launch.options.get("critic.enable", "")).lower()
-    if launch.framework == "verl" and launch.trainer in SAMPLED and critic in ("true", "false"):
+    if samples and critic in ("true", "false"):
         return "ppo" if critic == "true" else "grpo"
     return launch.trainer
 

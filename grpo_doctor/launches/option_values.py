@@ -26,6 +26,8 @@ def check_values(
             text = f"{option.source.text} has no value: a shell variable that is not set?"
             fix = f"give {option.source.text} a value, or leave it out"
             yield Problem("missing-value", text, fix, option.source, ends=True)
+        elif program.framework == "verl" and str(option.value).lower() in ("true", "false"):
+            continue  # Hydra takes a bool as a number
         elif kind in ("int", "float", "bool") and not row.values and _is_text(option.value):
             text = f"{option.source.text}: {row.key} takes {_TAKES[kind]}"
             yield Problem("bad-value", text, f"give it {_TAKES[kind]}", option.source, ends=True)

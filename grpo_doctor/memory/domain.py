@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from typing import Any
+
 from grpo_doctor.launches import Launch
 from grpo_doctor.launches.domain import GROUPED, Domain
 
@@ -13,14 +16,16 @@ DOMAIN = Domain(
 _KNOWER = "the memory model"
 _ENGINES = ("", "vllm", "sglang")
 _STRATEGIES = ("", "fsdp", "fsdp2", "megatron", "full_shard", "full_shard auto_wrap")
-_REWARD_MODELS = (
-    "reward_pretrain",
-    "reward.model_name_or_path",
-    "reward_model.enable",
-    "reward.reward_model.enable",
-    "teacher_model",
-    "reward_model",
-    "reward_model_name_or_path",
+_OTHER_MODELS = frozenset(
+    (
+        "reward_pretrain",
+        "reward.model_name_or_path",
+        "reward_model.enable",
+        "reward.reward_model.enable",
+        "teacher_model",
+        "reward_model",
+        "reward_model_name_or_path",
+    )
 )
 
 
@@ -29,20 +34,31 @@ def not_modelled(launch: Launch) -> str | None:
     outside = DOMAIN.outside(launch, _KNOWER)
     if outside is not None or launch.role != "train":
         return outside
+    return next(
+        (f"{what}; {_KNOWER} knows {known}" for what, known in _unknown_parts(launch)), None
+    )
+
+
+def _unknown_parts(launch: Launch) -> Iterator[tuple[str, str]]:
+    """What of a launch the model leaves out, and what it knows of that kind."""
+    on = [f"{name}={value}".lower() for name, value in launch.options.items() if _on(value)]
+    names = {text.partition("=")[0] for text in on}
+    verl = launch.framework == "verl"
+    if (verl or launch.framework == "openrlhf") and not launch.processes_known:
+        yield "the number of hosts or GPUs is set elsewhere", "only what the launch sets"
     engine = str(launch.settings.get("rollout.engine") or "")
-    if engine not in _ENGINES or _on(launch, "use_lmdeploy"):
-        return f"rollouts by {engine or 'LMDeploy'}; {_KNOWER} knows vLLM and SGLang"
+    if engine not in _ENGINES or "use_lmdeploy" in names:
+        yield f"{engine or 'LMDeploy'} generates", "vLLM and SGLang"
     strategy = str(launch.settings.get("parallel.strategy") or "")
-    if launch.framework == "verl" and strategy not in _STRATEGIES:
-        return f"training with {strategy}; {_KNOWER} knows FSDP and Megatron"
-    if _on(launch, "use_ray") or launch.options.get("tuner_backend") == "unsloth":
-        return f"ms-swift with Ray groups or unsloth; {_KNOWER} knows neither"
-    if any(_on(launch, name) for name in _REWARD_MODELS):
-        return (
-            f"a reward or teacher model on the GPUs; {_KNOWER} knows policy, reference and engine"
-        )
-    return None
+    if verl and strategy not in _STRATEGIES:
+        yield f"{strategy} trains", "FSDP and Megatron"
+    if verl and any("quant" in text or "fp8" in text for text in on):
+        yield "weights of 8 or 4 bits", "16 bits with verl"
+    if "use_ray" in names or "tuner_backend=unsloth" in on:
+        yield "ms-swift with Ray groups or unsloth", "neither"
+    if names & _OTHER_MODELS:
+        yield "a reward or teacher model on the GPUs", "policy, reference and rollout engine"
 
 
-def _on(launch: Launch, option: str) -> bool:
-    return str(launch.options.get(option, "")).lower() not in ("", "false", "none", "null", "[]")
+def _on(value: Any) -> bool:
+    return str(value).lower() not in ("", "false", "none", "null", "[]")

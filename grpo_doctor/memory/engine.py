@@ -29,14 +29,16 @@ class Engine:
         return (self.weights, self.cache, self.graphs)
 
 
-def engine_of(setup: Setup, factors: Calibration) -> Engine:
-    """The engine's budget on a card of `setup`."""
+def engine_of(setup: Setup, factors: Calibration, used: int = 0) -> Engine:
+    """The engine's budget on a card of `setup`, of which `used` bytes are taken at its start."""
     engine = setup.rollout_engine
     spread = factors.spread_engine
     knob = "vllm.gpu_memory_utilization"
     weights = weight_bytes(setup)
     budget = round(engine.memory_share * setup.card_bytes)
     working = _profile_bytes(setup)
+    if engine.name == "sglang":  # what is in use at its start counts as its own; not with vLLM
+        budget -= used
     inside = working if engine.name == "vllm" else 0  # SGLang's share is weights and cache alone
     cache = engine.cache_bytes or budget - weights - inside
     graphs = _graph_bytes(setup)

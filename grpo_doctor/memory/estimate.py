@@ -46,8 +46,10 @@ def _server_pool(server: Setup, factors: Calibration) -> Pool:
 
 def _train_pool(setup: Setup, states: States, factors: Calibration) -> Pool:
     fixed = context(setup, factors)
-    engine = engine_of(setup, factors) if setup.rollout == "colocate" else None
     resident = (*fixed, *_models_beside(setup, factors))
+    at_start = (*resident, *_weights_at_start(setup, states))
+    used = sum(entry.bytes for entry in at_start)
+    engine = engine_of(setup, factors, used) if setup.rollout == "colocate" else None
     asleep = engine.asleep if engine else ()
     working = buffers(setup, factors)
     training = (*resident, *asleep, *states.all, *working)
@@ -92,10 +94,15 @@ def _rollout_phases(
     if not setup.offload_optimizer:
         sync.extend(states.between_steps)
     return [
-        Phase("init", (*resident, *states.weights, *engine.awake)),
+        Phase("init", (*resident, *_weights_at_start(setup, states), *engine.awake)),
         Phase("rollout", (*resident, *beside, *engine.awake)),
         Phase("sync", (*sync, *_gathered_for_sync(setup, factors))),
     ]
+
+
+def _weights_at_start(setup: Setup, states: States) -> tuple[Component, ...]:
+    """The trainer's weights while the engine starts; verl has moved offloaded ones by then."""
+    return () if setup.offload_weights and setup.framework == "verl" else tuple(states.weights)
 
 
 def _gathered_for_sync(setup: Setup, factors: Calibration) -> tuple[Component, ...]:

@@ -9,6 +9,8 @@ from __future__ import annotations
 from grpo_doctor.launches.rule import MEGATRON, Flaw, View, divisors, fatal_flaw
 
 DOMAIN = MEGATRON
+_UNEVEN = ("pipeline_num_layers", "layout", "pipeline_stage", "in_pipeline_split")
+"""In options that give stages their own number of layers, or count the tables as layers."""
 
 
 def check(view: View) -> Flaw | None:
@@ -24,7 +26,7 @@ def check(view: View) -> Flaw | None:
             fixes=(view.flags("parallel.tensor", divisors(model.heads, 8)),),
             source=view.source("parallel.tensor"),
         )
-    uneven = any("pipeline_num_layers" in key or "layout" in key for key in view.launch.options)
+    uneven = any(word in key for key in view.launch.options for word in _UNEVEN)
     if model.layers % pipeline == 0 or uneven:
         return None
     return fatal_flaw(

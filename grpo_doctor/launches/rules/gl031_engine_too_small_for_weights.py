@@ -18,7 +18,8 @@ def check(view: View) -> Flaw | None:
     share, card = view.value("vllm.gpu_memory_utilization"), view.host.card_bytes
     if view.model is None or not share or not card or not (view.colocated or _serves(view)):
         return None
-    if view.value("vllm.quantization") or "kv_cache_memory_bytes" in str(view.launch.options):
+    options = str(view.launch.options)
+    if "quant" in options or "fp8" in options or "kv_cache_memory_bytes" in options:
         return None
     divided = view.degree("vllm.tensor_parallel_size", "vllm.pipeline_parallel_size")
     weights = view.model.parameters * _BYTES / divided

@@ -5,9 +5,9 @@ verl's Ulysses divides packed sequences; with padding it refuses to start.
 
 from __future__ import annotations
 
-from grpo_doctor.launches.rule import VERL, Flaw, View, fatal_flaw
+from grpo_doctor.launches.rule import PLAIN_VERL, Flaw, View, fatal_flaw
 
-DOMAIN = VERL
+DOMAIN = PLAIN_VERL
 
 
 def check(view: View) -> Flaw | None:

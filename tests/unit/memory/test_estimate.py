@@ -206,7 +206,7 @@ def test_models_beside_the_trained_one_are_divided_as_it_is(
         (0, {}, False),
         (-2, {}, True),
         (-2, {"offload_weights": True}, False),
-        (-2, {"rollout_engine": RolloutEngine("sglang", memory_share=0.5)}, False),
+        (-2, {"rollout_engine": RolloutEngine("sglang", memory_share=0.9)}, False),
         (-2, {"rollout_engine": RolloutEngine(memory_share=0.5, cache_bytes=GIB)}, False),
         (-2, {"rollout": "server"}, False),
         (-2, {"rollout_engine": RolloutEngine(memory_share=0.4)}, False),
