@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from grpo_doctor import knobs
 from grpo_doctor.errors import GrpoDoctorError
-from grpo_doctor.knobs.advice import instruct
+from grpo_doctor.knobs.advice import Job, instruct
 from grpo_doctor.knobs.deepspeed import preset_in_force, preset_with
 from grpo_doctor.launches import Launch
 from grpo_doctor_reports.schema import check as parts
@@ -150,7 +150,7 @@ class MemoryCheck:
             return self.launch.spell(knob, value)
         if knob == "deepspeed.offload_param" and settings.get("deepspeed.stage") != _ZERO_3:
             return None
-        how = instruct(self.launch.framework, versions, settings, knob, value)
+        how = instruct(Job(self.launch.framework, versions, settings), knob, value)
         return how.sentence if how else None
 
     def _change(self, change: Change) -> parts.ChangeOfLaunch:

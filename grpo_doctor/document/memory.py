@@ -1,4 +1,4 @@
-"""The document's memory part: the ledger of the job's own settings beside its first step."""
+"""The document's memory part: the estimate from the job's own settings, and its first step."""
 
 from __future__ import annotations
 
@@ -21,21 +21,18 @@ from grpo_doctor.memory.ledger import FITS
 from grpo_doctor.memory.models import shape_of
 from grpo_doctor.memory.models.shape import ModelShape
 from grpo_doctor.phases import PHASES
+from grpo_doctor.trace.instructions import job_of, place_of_run
 from grpo_doctor.trace.model import Run, Series, Trace
 from grpo_doctor.whatif.room import USABLE
 from grpo_doctor_reports.schema.memory import MemoryAddition, MemoryAdvice, MemoryCompared
 
-_RSS, _PLACES = "rank.rss", "train/token_places"
-_NO_CARD_BYTES = 1 << 50
+_PLACES = "train/token_places"
+_CPU = "not modelled: host memory of CPU runs"
 _LARGEST = "train.micro_batch"
 _LENGTHS = {"data.max_length", "rollout.max_completion_length"}
 _OF_CARD = (
     "The whole card, other programs on it included; blocks that PyTorch's allocator keeps count as "
     "held, so of each phase its first pass is compared."
-)
-_OF_HOST = (
-    "The model is on the CPU: resident memory of the rank and its helpers. Python and its "
-    "libraries are in what was loaded, and not in the ledger."
 )
 
 
@@ -48,28 +45,30 @@ class _Fullest:
     column: int
     rank: int
     series: Series
-    capacity_bytes: int | None
+    capacity_bytes: int
 
 
 def memory_entry(analysis: Analysis) -> MemoryCompared:
-    """What the ledger of the recorded settings says of the first step, and what was measured."""
+    """What the recorded settings predict of the first step, and what was measured.
+
+    A prediction that was wrong for this run is the base of nothing.
+    """
     trace = analysis.trace
     try:
         fullest = _fullest(analysis)
         setup, assumptions = _setup(trace, fullest)
         row_tokens = _row_tokens(analysis, fullest, setup)
-        limited = trace.run.facts.keys() >= _LENGTHS
         recorded = setup if row_tokens is None else with_rows_of(setup, row_tokens)
-        anchored = anchor(
-            recorded, _maxima(analysis, fullest), on_card=fullest.capacity_bytes is not None
-        )
+        anchored = anchor(recorded, _maxima(analysis, fullest))
     except _NothingToCompareError as problem:
         return MemoryCompared(reason=str(problem))
     except (GrpoDoctorError, ValueError, ZeroDivisionError, KeyError) as problem:
         return MemoryCompared(reason=f"not estimated: {problem}")
+    right = anchored.predicted.low <= anchored.measured_bytes <= anchored.predicted.high
+    extends = right and trace.run.facts.keys() >= _LENGTHS
     return MemoryCompared(
         instrument=fullest.series.name,
-        note=_OF_HOST if fullest.capacity_bytes is None else _OF_CARD,
+        note=_OF_CARD,
         rank=fullest.rank,
         capacity_bytes=fullest.capacity_bytes,
         low_bytes=anchored.predicted.low,
@@ -77,8 +76,8 @@ def memory_entry(analysis: Analysis) -> MemoryCompared:
         high_bytes=anchored.predicted.high,
         measured_bytes=anchored.measured_bytes,
         row_tokens=row_tokens,
-        longest_row_tokens=setup.prompt_tokens + setup.completion_tokens if limited else None,
-        longest_bytes=anchored.bytes(setup) if limited else None,
+        longest_row_tokens=setup.prompt_tokens + setup.completion_tokens if extends else None,
+        longest_bytes=anchored.bytes(setup) if extends else None,
         additions=[
             MemoryAddition(
                 phase=addition.phase,
@@ -88,7 +87,7 @@ def memory_entry(analysis: Analysis) -> MemoryCompared:
             )
             for addition in anchored.additions
         ],
-        advice=_advice(trace.run, setup, anchored, fullest.capacity_bytes),
+        advice=_advice(trace, setup, anchored, fullest.capacity_bytes) if extends else [],
         assumptions=assumptions,
     )
 
@@ -97,24 +96,20 @@ def memory_entry(analysis: Analysis) -> MemoryCompared:
 
 
 def _fullest(analysis: Analysis) -> _Fullest:
-    """The rank whose card is the fullest in the first step; on a CPU whose process is."""
+    """The rank whose card is the fullest in the first step."""
     trace = analysis.trace
     if trace.run.origin is not None:
         raise _NothingToCompareError(f"memory is not in {trace.run.origin.what}")
     if not len(analysis.steps.numbers):
         raise _NothingToCompareError("no step was recorded")
     capacities = {gpu.uuid: gpu.memory_total_bytes for gpu in trace.gpus if gpu.visible}
-    by_rank: dict[int | None, Series]
-    if capacities:
-        owner = {uuid: rank for rank, uuid in rank_gpus(trace).items()}
-        sampled = [s for s in series_named(trace, MEMORY) if s.gpu in owner]
-        by_rank = {owner[s.gpu]: s for s in sampled if s.gpu}
-    else:
-        if trace.run.config.get("device", "cpu") != "cpu":
-            raise _NothingToCompareError("no GPU's memory was sampled")
-        trainers = {p.rank: p.os_pid for p in trace.processes if p.carries_steps}
-        sampled = [s for s in series_named(trace, _RSS) if s.rank in trainers]
-        by_rank = {s.rank: s for s in sampled if s.pid in (None, trainers[s.rank or 0])}
+    if not capacities:
+        on_cpu = trace.run.config.get("device") == "cpu" or trace.run.config.get("use_cpu") is True
+        raise _NothingToCompareError(_CPU if on_cpu else "no GPU's memory was sampled")
+    owner = {uuid: rank for rank, uuid in rank_gpus(trace).items()}
+    by_rank = {
+        owner[s.gpu]: s for s in series_named(trace, MEMORY) if s.gpu is not None and s.gpu in owner
+    }
     peaks: dict[int, float] = {}
     for column, rank in enumerate(analysis.ranks):
         end = int(analysis.steps.end_ns[0, column])
@@ -125,7 +120,7 @@ def _fullest(analysis: Analysis) -> _Fullest:
         raise _NothingToCompareError("no memory was sampled in the first step")
     rank = analysis.ranks[column]
     series = by_rank[rank]
-    return _Fullest(column, rank, series, capacities.get(series.gpu or ""))
+    return _Fullest(column, rank, series, capacities[series.gpu or ""])
 
 
 def _until(end_ns: int) -> Intervals:
@@ -163,7 +158,7 @@ def _row_tokens(analysis: Analysis, fullest: _Fullest, setup: Setup) -> int | No
     return max(1, round(max(places) / setup.micro_batch)) if places else None
 
 
-# -- what was foretold
+# -- what was predicted
 
 
 def _setup(trace: Trace, fullest: _Fullest) -> tuple[Setup, list[str]]:
@@ -185,7 +180,7 @@ def _setup(trace: Trace, fullest: _Fullest) -> tuple[Setup, list[str]]:
         model=str(run.facts.get("model.name") or "") or None,
         backend="megatron" if run.knobs.get("parallel.strategy") == "megatron" else "",
     )
-    machine = Machine(fullest.capacity_bytes or _NO_CARD_BYTES, per_node, nodes=hosts)
+    machine = Machine(fullest.capacity_bytes, per_node, nodes=hosts)
     shape, assumed = _shape(run)
     job = setup_of(launch, machine, shape)
     if job.trainer is None:
@@ -222,13 +217,11 @@ def _shape(run: Run) -> tuple[ModelShape, list[str]]:
 # -- what follows from it
 
 
-def _advice(run: Run, setup: Setup, anchored: Anchor, capacity: int | None) -> list[MemoryAdvice]:
-    """What would be faster with more memory, and the largest micro-batch; on a card alone.
+def _advice(trace: Trace, setup: Setup, anchored: Anchor, capacity: int) -> list[MemoryAdvice]:
+    """What would be faster with more memory, and the largest micro-batch.
 
     With rows as long as the settings allow: those of the first step may have been short.
     """
-    if capacity is None:
-        return []
     limit = USABLE * capacity
     edits = [edit for edit in spending(setup) if edit.knob != _LARGEST]
     values = SOLVABLE[_LARGEST]
@@ -238,12 +231,12 @@ def _advice(run: Run, setup: Setup, anchored: Anchor, capacity: int | None) -> l
     largest = values[fitting - 1] if fitting else setup.micro_batch
     if largest != setup.micro_batch:
         edits.append(Edit(_LARGEST, int(largest), "", 0))
-    versions = {**run.versions, run.framework: run.framework_version}
+    job = job_of(trace.run, place_of_run(trace))
     advice = []
     for edit in edits:
         changed = apply(setup, edit.knob, edit.value)
         needed = anchored.bytes(changed)
-        how = instruct(run.framework, versions, run.knobs, edit.knob, edit.value)
+        how = instruct(job, edit.knob, edit.value)
         if how is not None:
             alone = ledger_of(replace(changed, card_bytes=capacity)).probability >= FITS
             advice.append(

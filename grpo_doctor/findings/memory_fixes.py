@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Iterator
 
 from grpo_doctor.findings.device_memory import Fit, room_without_offload
 from grpo_doctor.findings.rule import Fix, Safety
@@ -96,23 +95,13 @@ def _joined(
 ) -> Fix:
     """All settings as one fix."""
     spelled = [row for row in settings if row[0] != PASSES or not _passes_follow(view)]
-    return _in_one_line(
-        [view.setting(name, value, outcome, safety=safety, risk=risk) for name, value in spelled]
-    )
+    return view.settings(spelled, outcome, safety=safety, risk=risk)
 
 
 def _passes_follow(view: RunView) -> bool:
     """Whether the framework counts the passes itself, from the completions in each: verl, OpenRLHF
     and Megatron have a setting for these alone."""
     return bool(view.spell(MICRO_BATCH, 1)) and not view.spell(PASSES, 1)
-
-
-def _in_one_line(fixes: Sequence[Fix]) -> Fix:
-    """The first with what all say; what goes to several places has none to be pasted at."""
-    first, joined = fixes[0], " ".join(fix.spelling for fix in fixes)
-    if len({fix.where for fix in fixes}) > 1:
-        return replace(first, spelling=joined, typed="", where="")
-    return replace(first, spelling=joined, typed=" ".join(fix.typed for fix in fixes).strip())
 
 
 SWITCHES = {"offload.optimizer": "the optimizer's state", "offload.model": "weights"}
@@ -144,5 +133,4 @@ def offload_off(view: RunView, room: Fit) -> Fix:
     if not on:
         text = "switch off what moves weights or optimizer state to the host around a rollout"
         return view.advice(text, outcome, safety="same-math", risk=risk)
-    fixes = [view.setting(name, False, outcome, safety="same-math", risk=risk) for name in on]
-    return _in_one_line(fixes)
+    return view.settings([(name, False) for name in on], outcome, safety="same-math", risk=risk)

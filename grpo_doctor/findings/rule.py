@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 from grpo_doctor.findings.severity import HIGH_SHARE, MEDIUM_SHARE, Severity
 from grpo_doctor.findings.signals import Signal
+from grpo_doctor.knobs.advice import Form
 from grpo_doctor.whatif import Prediction
 
 Safety = Literal["same-math", "changes-numerics", "changes-algorithm", "needs-code"]
@@ -62,9 +63,9 @@ class Fix:
 
     Its `spelling` can be pasted as it is: a flag, a line of a file, of code or of a shell. Of one
     that goes elsewhere than into the job's own command only `typed` is, at the place `where`. Where
-    nothing can be pasted (`pasted` False) it is advice on what to look at or to change: the next
-    step of whoever reads it. `predicted` is from a replay; where nothing was predicted
-    `unpredicted` may say why, and `risk` says it too.
+    nothing can be pasted (`form` is `words`) it is advice on what to look at or to change: the next
+    step of the user. `predicted` is from a replay; where nothing was predicted `unpredicted` may
+    give the reason, and `risk` repeats it.
     """
 
     knob: str | None
@@ -75,9 +76,14 @@ class Fix:
     safety: Safety
     risk: str
     unpredicted: str = ""
-    pasted: bool = True
+    form: Form = "flag"
     typed: str = ""
     where: str = ""
+
+    @property
+    def pasted(self) -> bool:
+        """Whether there is anything to paste."""
+        return self.form != "words"
 
 
 # Where nothing is predicted a cost is a bound: it counts for no more than its severity says.

@@ -13,7 +13,9 @@ from grpo_doctor.analysis.per_step import named_seconds
 from grpo_doctor.analysis.rows import CODES
 from grpo_doctor.findings.readings import Readings, UntimedError
 from grpo_doctor.findings.rule import Answer, Evidence, Fix, Outcome, Rule, Safety
-from grpo_doctor.knobs.advice import Instruction, instruct
+from grpo_doctor.knobs.advice import Job, instruct, joined
+from grpo_doctor.knobs.values import spelled
+from grpo_doctor.trace.instructions import job_of, place_of_run
 from grpo_doctor.trace.model import Process, Trace
 from grpo_doctor.whatif import (
     Change,
@@ -103,19 +105,17 @@ class RunView(Readings):
         """What holds for a setting, a default too, which is no fact of this run (`Run.setting`)."""
         return self.trace.run.setting(name).value
 
+    @cached_property
+    def job(self) -> Job:
+        """What decides how this run's settings are changed."""
+        if self.unrestricted:
+            return self.unrestricted.job
+        return job_of(self.trace.run, place_of_run(self.trace))
+
     def spell(self, name: str, value: Any) -> str | None:
-        """The setting as this run's framework and version take it, if they do.
-
-        A flag, or where in DeepSpeed's JSON or at the vLLM server it is set: `knobs.advice`.
-        """
-        how = self._instruction(name, value)
+        """The setting as this run takes it, if it does; see `knobs.advice`."""
+        how = instruct(self.job, name, value)
         return how.sentence if how else None
-
-    def _instruction(self, name: str, value: Any) -> Instruction | None:
-        run = self.trace.run
-        versions = {**run.versions, run.framework: run.framework_version}
-        settings = {**run.knobs, "vllm.mode": self.knob("vllm.mode")}
-        return instruct(run.framework, versions, settings, name, value)
 
     def predict(
         self, edits: Sequence[Change], scenario: str, at_least: Sequence[Change] | None = None
@@ -160,26 +160,54 @@ class RunView(Readings):
         )
 
     def setting(
-        self, name: str, value: Any, outcome: Prediction | Withheld, *, safety: Safety, risk: str
+        self,
+        name: str,
+        value: Any,
+        outcome: Prediction | Withheld,
+        *,
+        safety: Safety,
+        risk: str,
     ) -> Fix:
-        """A fix that sets one knob; without a flag of this version it is advice in words."""
-        how = self._instruction(name, value)
+        """A fix that sets one knob as this run takes it; what it takes nowhere is in words."""
+        return self.settings([(name, value)], outcome, safety=safety, risk=risk)
+
+    def settings(
+        self,
+        settings: Sequence[tuple[str, Any]],
+        outcome: Prediction | Withheld,
+        *,
+        safety: Safety,
+        risk: str,
+    ) -> Fix:
+        """A fix that sets the first of some knobs, and the others with it."""
+        ways = [instruct(self.job, *setting) for setting in settings]
+        known = [way for way in ways if way is not None]
+        name, value = settings[0]
         before = self.knob(name)
-        if how is None:
-            text = str(value).lower() if isinstance(value, bool) else value
-            words = f"set {name} to {text} (no flag known for {self.framework})"
-            fix = Fix(name, before, value, words, None, safety, risk, pasted=False)
-        else:
-            words, typed, where = how.sentence, how.text, how.where
-            fix = Fix(name, before, value, words, None, safety, risk, typed=typed, where=where)
-        return _judged(fix, outcome)
+        if len(known) < len(ways):
+            words = " and ".join(map(self._in_words, settings))
+            return _judged(
+                Fix(name, before, value, words, None, safety, risk, form="words"), outcome
+            )
+        how = joined(known)
+        fix = Fix(name, before, value, how.sentence, None, safety, risk, form=how.form)
+        return _judged(replace(fix, typed=how.text, where=how.where), outcome)
+
+    def _in_words(self, setting: tuple[str, Any]) -> str:
+        name, value = setting
+        reason = f"no flag known for {self.framework}"
+        if name.startswith("deepspeed.") and not self.job.has_deepspeed:
+            reason = "needs DeepSpeed, which this run does not use: see `accelerate config`"
+        elif name.startswith("vllm.") and self.knob("vllm.use") is False:
+            reason = "needs vLLM, which this run does not use"
+        return f"set {name} to {spelled(value)} ({reason})"
 
     def advice(
         self, text: str, outcome: Prediction | Withheld, *, safety: Safety, risk: str = ""
     ) -> Fix:
         """What to look at or to change, where nothing can be pasted. It names no process by its
         number: by the time that it is read the process may be gone."""
-        return _judged(Fix(None, None, None, text, None, safety, risk, pasted=False), outcome)
+        return _judged(Fix(None, None, None, text, None, safety, risk, form="words"), outcome)
 
     def edit(
         self, text: str, outcome: Prediction | Withheld, *, safety: Safety, risk: str = ""

@@ -111,8 +111,11 @@ def default(framework: str, version: str | None, knob: str) -> Any:
     return rows[-1].default(number) if rows else None
 
 
-def spell(framework: str, version: str | None, knob: str, value: Any) -> str | None:
-    """`--offload_optimizer false`: the setting as this version's command line takes it.
+def spell(
+    framework: str, version: str | None, knob: str, value: Any, syntax: Syntax | None = None
+) -> str | None:
+    """`--offload_optimizer false`: the setting as this version's command line takes it, or as
+    another `syntax` writes it.
 
     Switches that are false by absence read `(leave out --adam_offload)`. Returns None where this
     version has no such option, or the option no such value. With an unknown version only names
@@ -121,7 +124,7 @@ def spell(framework: str, version: str | None, knob: str, value: Any) -> str | N
     rows = _rows(framework, version, knob)
     if version_of(version) is None and not _unbroken(rows):
         return None
-    texts = {say(syntax_of(framework), row, BY_NAME[knob].kind, value) for row in rows}
+    texts = {say(syntax or syntax_of(framework), row, BY_NAME[knob].kind, value) for row in rows}
     return texts.pop() if len(texts) == 1 else None
 
 

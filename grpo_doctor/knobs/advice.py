@@ -1,10 +1,12 @@
-"""How a run's own setting is changed: by a flag, in DeepSpeed's JSON, or at the vLLM server."""
+"""How a run's own setting is changed: by a flag, in its Python, in DeepSpeed's JSON, or at the vLLM
+server."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from grpo_doctor import knobs
 from grpo_doctor.knobs import deepspeed
@@ -21,6 +23,25 @@ _SERVERS: Mapping[str, tuple[tuple[str, str, str], ...]] = {
 _FILES = (".json", ".jsonc")
 
 
+_SWITCHES_OF_VLLM = ("vllm.use", "vllm.mode")
+Form = Literal["flag", "python argument", "config file", "words"]
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a run's own settings are written.
+
+    Attributes:
+        form: `flag` where its command takes options, `python argument` where its script does not.
+        where: if not in the job's own command: `in train.sh`, `in GRPOConfig(...), train.py:42`.
+        given: the options that its command has, which it therefore takes.
+    """
+
+    form: Form = "flag"
+    where: str = ""
+    given: frozenset[str] = frozenset()
+
+
 @dataclass(frozen=True, slots=True)
 class Instruction:
     """How to set a knob.
@@ -29,45 +50,88 @@ class Instruction:
         sentence: all of it in one line: ``for `swift rollout`: --x 1``.
         text: what of it to type.
         where: if not in the job's own command: ``for `swift rollout```, `in ds.json`.
+        form: what `text` is; `words` where nothing can be typed in one place.
     """
 
     sentence: str
     text: str
     where: str = ""
+    form: Form = "flag"
 
 
-def instruct(
-    framework: str,
-    versions: Mapping[str, str | None],
-    settings: Mapping[str, Any],
-    knob: str,
-    value: Any,
-) -> Instruction | None:
-    """The setting as this run takes it: `--x false`, or words that say where to set what.
+def joined(instructions: Sequence[Instruction]) -> Instruction:
+    """Several settings as one instruction: what goes to several places can't be typed at one."""
+    first = instructions[0]
+    if len({(each.where, each.form) for each in instructions}) > 1:
+        return Instruction(" and ".join(each.sentence for each in instructions), "", form="words")
+    between = ", " if first.form in ("python argument", "config file") else " "
+    text = between.join(each.text for each in instructions)
+    return Instruction(first.sentence.replace(first.text, text, 1), text, first.where, first.form)
 
-    Args:
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """What decides how a setting is changed.
+
+    Attributes:
         framework: `ms-swift`, ...
         versions: of the framework, under its own name, and of `vllm` and `deepspeed`.
-        settings: the run's knobs. A DeepSpeed preset and vLLM's mode decide where settings go.
-        knob: canonical name.
-        value: what to set it to.
+        settings: by canonical name. A DeepSpeed preset and vLLM's mode decide where settings go.
+        place: where the job's own settings are written.
     """
-    version = versions.get(framework)
-    if settings.get("vllm.mode") == "server":
-        for table, owner, name in _SERVERS.get(framework, ()):
-            text = knobs.spell(table, versions.get(owner), knob, value)
+
+    framework: str
+    versions: Mapping[str, str | None]
+    settings: Mapping[str, Any]
+    place: Place = Place()
+
+    @property
+    def version(self) -> str | None:
+        """The framework's."""
+        return self.versions.get(self.framework)
+
+    @property
+    def has_deepspeed(self) -> bool:
+        """Whether any of DeepSpeed's settings is in force."""
+        return any(
+            self.settings.get(name)
+            for name in ("deepspeed.preset", *(row.knob for row in deepspeed.SPELLINGS))
+        )
+
+
+def instruct(job: Job, knob: str, value: Any) -> Instruction | None:
+    """The setting as this job takes it: `--x false`, or words that say where to set what.
+
+    None where it has no such setting, as of vLLM or DeepSpeed where it uses neither.
+    """
+    of_engine = knob.startswith("vllm.") and knob not in _SWITCHES_OF_VLLM
+    if of_engine and job.settings.get("vllm.use") is False:
+        return None
+    if job.settings.get("vllm.mode") == "server":
+        for table, owner, name in _SERVERS.get(job.framework, ()):
+            text = knobs.spell(table, job.versions.get(owner), knob, value)
             if text is not None:
                 return Instruction(f"for {name}: {text}", text, f"for {name}")
-    flag = knobs.spell(framework, version, knob, value)
-    if flag is not None and _is_one_key_of_many(framework, knob):
-        merged = "with the keys it has already"
-        return Instruction(f"{flag} ({merged})", flag, merged)
-    if flag is not None:
-        return Instruction(flag, flag)
-    if not _reads_deepspeed(framework):
+    return _own(job, knob, value) or _in_deepspeed(job, knob, value)
+
+
+def _own(job: Job, knob: str, value: Any) -> Instruction | None:
+    """As the trainer itself takes it, at its place."""
+    text, where, form = (
+        knobs.spell(job.framework, job.version, knob, value), job.place.where, job.place.form,
+    )  # fmt: skip
+    if text is None:
         return None
-    now = deepspeed.preset_in_force(framework, settings)
-    return _in_deepspeed(framework, versions, now, knob, value)
+    if form == "python argument":
+        if job.place.given.issuperset(re.findall(r"--([\w.-]+)", text)):
+            where, form = "", "flag"
+        else:
+            text = knobs.spell(job.framework, job.version, knob, value, "python") or text
+    sentence = f"{where}: {text}" if where else text
+    if _is_one_key_of_many(job.framework, knob):
+        merged = "with the keys it has already"
+        sentence, where = f"{sentence} ({merged})", f"{where}, {merged}" if where else merged
+    return Instruction(sentence, text, where, form)
 
 
 def _is_one_key_of_many(framework: str, knob: str) -> bool:
@@ -80,15 +144,15 @@ def _reads_deepspeed(framework: str) -> bool:
     return any(row.knob == "deepspeed.preset" for row in knobs.FRAMEWORKS.get(framework, ()))
 
 
-def _in_deepspeed(
-    framework: str, versions: Mapping[str, str | None], now: Any, knob: str, value: Any
-) -> Instruction | None:
+def _in_deepspeed(job: Job, knob: str, value: Any) -> Instruction | None:
+    if not _reads_deepspeed(job.framework):
+        return None
+    now = deepspeed.preset_in_force(job.framework, job.settings)
     if (preset := deepspeed.preset_with(now, knob, value)) is not None:
-        flag = knobs.spell(framework, versions.get(framework), "deepspeed.preset", preset)
-        return None if flag is None else Instruction(flag, flag)
+        return _own(job, "deepspeed.preset", preset)
     # An unknown DeepSpeed is judged as the newest that was read: its paths have not moved.
-    text = knobs.spell("deepspeed", versions.get("deepspeed"), knob, value)
-    if text is None:
+    text = knobs.spell("deepspeed", job.versions.get("deepspeed"), knob, value)
+    if text is None or not job.has_deepspeed:
         return None
     file = now if str(now).endswith(_FILES) else "the DeepSpeed configuration"
-    return Instruction(f"set {text} in {file}", text, f"in {file}")
+    return Instruction(f"set {text} in {file}", text, f"in {file}", "config file")

@@ -11,9 +11,9 @@ from typing import Any, Literal
 from grpo_doctor.knobs.model import Kind, Spelling
 from grpo_doctor.knobs.values import off, ours, parse, spelled, theirs
 
-Syntax = Literal["flags", "switches", "hydra", "cli", "json"]
+Syntax = Literal["flags", "switches", "hydra", "cli", "json", "python"]
 """`flags`: `--x true`; `switches`: `--x`, and nothing for false; `hydra`: `x=true`; `cli`: `--x`
-and `--no-x`; `json`: `"x": true`, with dots for what lies deeper."""
+and `--no-x`; `json`: `"x": true`, with dots for what lies deeper; `python`: `x=True`."""
 
 _OVERRIDE = re.compile(r"^(?:\+{0,2}|~)([A-Za-z_][\w.@/-]*)=(.*)$", re.DOTALL)
 
@@ -29,12 +29,14 @@ def say(syntax: Syntax, spelling: Spelling, kind: Kind, value: Any) -> str | Non
     if mapped is None:
         return None
     content = json.dumps({spelling.inside: mapped[0]}) if spelling.inside else mapped[0]
+    if spelling.inside and syntax == "python":
+        content = {spelling.inside: mapped[0]}
     words = [_WORDS[syntax](spelling.key, content, kind, spelling.new)]
     if gate is not None:
         words.insert(0, _WORDS[syntax](gate.key, True, "bool", False))
     if value:
         words += [_WORDS[syntax](key, extra, "str", False) for key, extra in spelling.beside]
-    return " ".join(words)
+    return (", " if syntax == "python" else " ").join(words)
 
 
 def read(syntax: Syntax, spelling: Spelling, kind: Kind, config: Mapping[str, Any]) -> Any:
@@ -124,6 +126,12 @@ def _entry(key: str, value: Any, _kind: Kind, _new: bool) -> str:
     return f'"{key}": {json.dumps(value)}'
 
 
+def _argument(key: str, value: Any, kind: Kind, _new: bool) -> str:
+    if kind == "words":
+        value = [parse("float", word) or word for word in spelled(value).split()]
+    return f"{key}={json.dumps(value) if isinstance(value, str) else repr(value)}"
+
+
 def _quoted(value: Any, kind: Kind) -> str:
     return spelled(value) if kind == "words" else shlex.quote(spelled(value))
 
@@ -134,4 +142,5 @@ _WORDS: dict[Syntax, Callable[[str, Any, Kind, bool], str]] = {
     "cli": _command_line,
     "hydra": _override,
     "json": _entry,
+    "python": _argument,
 }

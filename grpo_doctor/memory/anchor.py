@@ -19,7 +19,6 @@ from grpo_doctor.memory.states import states_of
 
 LOADED = "loaded"
 """The name of what is there before the first step."""
-_OF_CARDS = frozenset({"CUDA context", "NCCL buffers", "workspaces"})
 _STATES_AT_START = ("deepspeed", "megatron")
 """They allocate the optimizer's state before the first step, the others in its optimizer step."""
 _SMALLEST = GIB // 16
@@ -56,7 +55,6 @@ class Anchor:
     """A job's ledger and what was measured of the job."""
 
     setup: Setup
-    on_card: bool
     additions: tuple[Addition, ...]
     predicted: Interval
     """Of the most that is held in the recorded phases."""
@@ -66,8 +64,8 @@ class Anchor:
         """What the job would hold at most with another setup: the measured peak, and what the
         ledger adds or takes, each phase's share as far off as it was seen to be."""
         phases = [addition.phase for addition in self.additions[1:]]
-        before = _additions(self.setup, phases, on_card=self.on_card)
-        after = _additions(changed, phases, on_card=self.on_card)
+        before = _additions(self.setup, phases)
+        after = _additions(changed, phases)
         ratios = [1.0, *(addition.ratio for addition in self.additions[1:])]
         moved = sum(
             ratio * (_total(new) - _total(old))
@@ -76,20 +74,18 @@ class Anchor:
         return round(self.measured_bytes + moved)
 
 
-def anchor(setup: Setup, readings: Sequence[Held], *, on_card: bool) -> Anchor:
+def anchor(setup: Setup, readings: Sequence[Held]) -> Anchor:
     """Puts a ledger beside a recording.
 
     Args:
         setup: what ran.
         readings: first `LOADED`, then the phases in the order of their first pass; of other
             phases than the ledger's nothing is said.
-        on_card: whether this is a GPU's memory; else the process's on a host, where nothing of
-            CUDA is.
     """
     ledger = ledger_of(setup).train
     in_ledger = {phase.name for phase in ledger.phases}
     readings = [readings[0], *(each for each in readings[1:] if each.phase in in_ledger)]
-    added = _additions(setup, [each.phase for each in readings[1:]], on_card=on_card)
+    added = _additions(setup, [each.phase for each in readings[1:]])
     peaks = [round(peak) for peak in accumulate((each.bytes for each in readings), max)]
     additions = tuple(
         Addition(
@@ -104,7 +100,6 @@ def anchor(setup: Setup, readings: Sequence[Held], *, on_card: bool) -> Anchor:
     spread = ledger.peak.interval
     return Anchor(
         setup,
-        on_card,
         additions,
         Interval(
             round(predicted * spread.low / max(1, spread.middle)),
@@ -130,7 +125,7 @@ def _total(entries: Sequence[Component]) -> int:
     return sum(entry.bytes for entry in entries)
 
 
-def _additions(setup: Setup, phases: Sequence[str], *, on_card: bool) -> list[list[Component]]:
+def _additions(setup: Setup, phases: Sequence[str]) -> list[list[Component]]:
     """What is loaded, then for each phase what it needs beyond the most that was held before."""
     pool = ledger_of(setup).train
     entries = {phase.name: phase.components for phase in pool.phases}
@@ -141,14 +136,14 @@ def _additions(setup: Setup, phases: Sequence[str], *, on_card: bool) -> list[li
     resident = entries.get("init") or entries["checkpoint"][:-1]
     if setup.engine in _STATES_AT_START and "init" in entries:
         resident = (*resident, *states.optimizer)
-    added = [_alive(resident, unborn, on_card=on_card)]
+    added = [_alive(resident, unborn)]
     total = _total(added[0])
     earlier = {entry.name for entry in added[0]}
     for phase in phases:
         unborn -= {"gradients"} if phase in ("train", "optimizer") else set()
         if phase == "optimizer":
             unborn -= {entry.name for entry in states.optimizer}
-        alive = _alive(entries[phase], unborn, on_card=on_card)
+        alive = _alive(entries[phase], unborn)
         more = max(0, _total(alive) - total)
         new = [entry for entry in alive if entry.name not in earlier] or alive
         added.append(_scaled(new, more))
@@ -157,9 +152,8 @@ def _additions(setup: Setup, phases: Sequence[str], *, on_card: bool) -> list[li
     return added
 
 
-def _alive(entries: Sequence[Component], unborn: set[str], *, on_card: bool) -> list[Component]:
-    left_out = unborn if on_card else unborn | _OF_CARDS
-    return [entry for entry in entries if entry.name not in left_out and entry.bytes]
+def _alive(entries: Sequence[Component], unborn: set[str]) -> list[Component]:
+    return [entry for entry in entries if entry.name not in unborn and entry.bytes]
 
 
 def _scaled(entries: list[Component], total: int) -> list[Component]:

@@ -36,8 +36,6 @@ machine without a GPU vLLM is rarely an option.
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from grpo_doctor.findings import signals
 from grpo_doctor.findings.rule import Answer, Evidence, Finding, Fix, NotApplicable, Passed, Rule
 from grpo_doctor.findings.severity import severity_of
@@ -91,11 +89,10 @@ def counterfactual(view: RunView) -> tuple[Edit, ...]:
 
 def _fix(view: RunView) -> Fix:
     reason = Withheld("this run says nothing about vLLM's speed on this model")
-    fix = view.setting("vllm.use", True, reason, safety="changes-numerics", risk=_RISK)
-    mode = view.spell("vllm.mode", "colocate")
-    if mode is None or view.knob("vllm.mode") is not None:
-        return fix
-    return replace(fix, spelling=f"{fix.spelling} {mode}")
+    mode = ("vllm.mode", "colocate")
+    with_mode = view.spell(*mode) and view.knob("vllm.mode") is None
+    settings = [("vllm.use", True), *([mode] if with_mode else [])]
+    return view.settings(settings, reason, safety="changes-numerics", risk=_RISK)
 
 
 def _tokens(view: RunView) -> tuple[Evidence, ...]:

@@ -189,8 +189,7 @@ def _fix(view: RunView) -> Fix:
         return view.setting(_KNOB, limit, outcome, safety="changes-algorithm", risk=risk)
     risk = "The later steps train on completions of slightly older weights."
     more = "roll out more prompts at once and train several steps on them"
-    asynchronous = view.spell("rollout.async", True)
-    if asynchronous is None:
+    if view.spell("rollout.async", True) is None:
         return view.advice(more, outcome, safety="changes-algorithm", risk=risk)
     risk = f"Overlaps rollouts with training; or {more}. {risk}"
-    return view.edit(asynchronous, outcome, safety="changes-algorithm", risk=risk)
+    return view.setting("rollout.async", True, outcome, safety="changes-algorithm", risk=risk)

@@ -99,9 +99,8 @@ def _fix(view: RunView) -> Fix:
     outcome, risk = _outcome(view), "Each group has to fit beside the engine's memory."
     if view.spell(_KNOB, GROUPS) is not None:
         return view.setting(_KNOB, GROUPS, outcome, safety="same-math", risk=risk)
-    flattened = view.spell("sync.flattened", True)
     text = "send the weights in buckets of some hundred megabytes, not one by one"
-    if flattened is not None:
-        return view.edit(flattened, outcome, safety="same-math", risk=risk)
+    if view.spell("sync.flattened", True) is not None:
+        return view.setting("sync.flattened", True, outcome, safety="same-math", risk=risk)
     text = f"{text}: newer versions of most frameworks do"
     return view.advice(text, outcome, safety="same-math", risk=risk)

@@ -35,8 +35,6 @@ embeddings, some experts).
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from grpo_doctor.findings import signals
 from grpo_doctor.findings.knob_access import edits_of
 from grpo_doctor.findings.rule import Answer, Evidence, Finding, Fix, NotApplicable, Passed, Rule
@@ -105,9 +103,5 @@ def _fix(view: RunView) -> Fix:
     if view.knob("vllm.mode") == "server":
         text = "start the server with adapters enabled and send it those alone"
         return view.advice(text, outcome, safety="same-math", risk=risk)
-    fix = view.setting(_KNOB, True, outcome, safety="same-math", risk=risk)
-    level = view.spell(_SLEEP, 1) if view.knob(_SLEEP) == 2 else None
-    if level is None:
-        return fix
-    spelling = f"{fix.spelling} {level}"
-    return replace(fix, after=True, spelling=spelling)
+    light = [(_SLEEP, 1)] if view.knob(_SLEEP) == 2 and view.spell(_SLEEP, 1) else []
+    return view.settings([(_KNOB, True), *light], outcome, safety="same-math", risk=risk)

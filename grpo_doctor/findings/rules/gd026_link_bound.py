@@ -61,6 +61,7 @@ RULE = Rule(
     ),
     uses=("gpu.pcie_tx",),
 )
+_PINNED = "deepspeed.pin_memory"
 GB = 1e9
 # Pageable copies reach 3-8 GB/s, PCIe 4 x16 from pinned memory 22-26: below 6 it is not the link at
 # its best, and at 20 nothing is wrong with it.
@@ -115,7 +116,7 @@ def _slow(view: RunView, rate: float) -> Finding:
     )
     risk = "Pinned memory can't be swapped: it has to be there."
     reason = Withheld("the speed that this machine's link could reach was not measured")
-    pinned = view.spell("deepspeed.pin_memory", True)
+    pinned = view.setting(_PINNED, True, reason, safety="same-math", risk=risk)
     return Finding(
         severity=severity_of(cost),
         confidence=0.7,
@@ -128,7 +129,7 @@ def _slow(view: RunView, rate: float) -> Finding:
         cause=f"What is offloaded moves at {rate / GB:.1f} GB/s, a quarter or less of what a "
         f"PCIe 4 x16 link does; that takes {percent(view.share('offload'))} of the step.",
         fixes=(
-            *([view.edit(pinned, reason, safety="same-math", risk=risk)] if pinned else []),
+            *([pinned] if pinned.pasted else []),
             view.advice(text, reason, safety="same-math", risk=risk),
         ),
         headline="Offloading crosses the link to the host slowly",

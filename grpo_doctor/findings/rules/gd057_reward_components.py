@@ -39,8 +39,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from grpo_doctor.analysis.learning import components
-from grpo_doctor.findings.learning import EQUAL, LEARNS_OTHERWISE
-from grpo_doctor.findings.learning_fixes import learning_advice
+from grpo_doctor.findings.learning import EQUAL
+from grpo_doctor.findings.learning_fixes import learning_advice, learning_setting
 from grpo_doctor.findings.rule import Answer, Evidence, Finding, Fix, NotApplicable, Passed, Rule
 from grpo_doctor.findings.signals import REWARD_COMPONENTS, Signal
 from grpo_doctor.findings.view import RunView, identity, no_counterfactual
@@ -175,9 +175,8 @@ def _weigh_less(view: RunView, rewards: list[Component], lead: Component) -> Fix
         f"{factor * weight if reward is lead else weight:.3g}"
         for reward, weight in zip(rewards, weights, strict=True)
     )
-    flag = view.spell(_WEIGHTS, setting)
-    if flag is None:
+    if view.spell(_WEIGHTS, setting) is None:
         return learning_advice(view, f"weigh {lead.name} {factor:.3g} times as much")
     order = ", ".join(reward.name for reward in rewards)
     risk = f"Weighs {lead.name} {factor:.3g} times as much; the order is {order}."
-    return view.edit(flag, LEARNS_OTHERWISE, safety="changes-algorithm", risk=risk)
+    return learning_setting(view, _WEIGHTS, setting, risk=risk)

@@ -1,4 +1,4 @@
-"""The report's memory part: what was foretold of the first step beside what was measured."""
+"""The report's memory part: what was predicted of the first step, and what was measured."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ class MemoryAdvice(Part, frozen=True):
 
 class MemoryCompared(Part, frozen=True):
     """The peak of the first step on the fullest rank, or in `reason` why there is nothing to
-    compare. `instrument` is what measured: `gpu.memory_used` or `rank.rss`.
+    compare. `instrument` is what measured: `gpu.memory_used`.
 
-    Foretold is for rows of `row_tokens`, as recorded; `longest_bytes` is what rows of
-    `longest_row_tokens`, the most that the settings allow, would take by what was measured, and of
-    such rows the advice is. Both are null where a limit is not a setting of this run but a default
-    or an assumption.
+    The prediction is for rows of `row_tokens`, as recorded. `longest_bytes` is what rows of
+    `longest_row_tokens`, the most that the settings allow, would take by what was measured, and
+    the advice is for such rows. All three are absent where the measured peak lies outside of the
+    prediction, or where the settings do not say how long rows may get.
     """
 
     reason: Prose = ""

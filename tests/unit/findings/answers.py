@@ -80,7 +80,13 @@ def _text(value: object) -> str:
 def _changes(trace: Trace, rule: RuleFile) -> Iterator[tuple[str, Trace]]:
     run = trace.run
     yield "no setting known", replace(trace, run=replace(run, knobs={}, config={}))
-    yield "of TRL", replace(trace, run=replace(run, framework="trl", framework_version="1.0.0"))
+    yield (
+        "of TRL",
+        replace(
+            trace,
+            run=replace(run, framework="trl", framework_version="1.0.0", command=("trl", "grpo")),
+        ),
+    )
     yield "of an unknown framework", replace(trace, run=replace(run, framework="unknown"))
     yield "nothing recorded but what is needed", _only(trace, rule)
     for name, value in run.knobs.items():

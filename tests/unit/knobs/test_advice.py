@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from grpo_doctor.knobs.advice import instruct
+from grpo_doctor.knobs.advice import Job, instruct
 
 OPTIMIZER = "deepspeed.offload_optimizer"
 SERVER = {"vllm.mode": "server"}
@@ -13,7 +13,7 @@ SERVER = {"vllm.mode": "server"}
 def sentence(
     framework: str, settings: dict[str, Any], knob: str, value: Any, **versions: str
 ) -> Any:
-    instruction = instruct(framework, versions, settings, knob, value)
+    instruction = instruct(Job(framework, versions, settings), knob, value)
     assert instruction is None or instruction.text in instruction.sentence
     assert instruction is None or instruction.where in instruction.sentence
     return instruction and instruction.sentence

@@ -13,8 +13,8 @@ from tests.unit.memory.jobs import TEXT, VISION
 PLAIN = replace(TEXT, engine="torch", zero_stage=0, ranks=1, rollout="generate", method="full")
 
 
-def anchored(setup: Setup, *readings: tuple[str, float], on_card: bool = True) -> Anchor:
-    return anchor(setup, [Held(phase, size * GIB) for phase, size in readings], on_card=on_card)
+def anchored(setup: Setup, *readings: tuple[str, float]) -> Anchor:
+    return anchor(setup, [Held(phase, size * GIB) for phase, size in readings])
 
 
 def test_a_phase_adds_what_was_not_there_before() -> None:
@@ -46,7 +46,7 @@ def test_nothing_changed_takes_what_was_measured() -> None:
     assert measured.bytes(PLAIN) == measured.measured_bytes == 70 * GIB
 
 
-def test_what_was_foretold_is_that_far_off_for_other_settings_too() -> None:
+def test_a_prediction_is_that_far_off_for_other_settings_too() -> None:
     larger = replace(PLAIN, micro_batch=2 * PLAIN.micro_batch)
     usual = anchored(PLAIN, (LOADED, 16.0), ("train", 40.0))
     predicted = usual.additions[1].predicted_bytes / GIB
@@ -68,11 +68,6 @@ def test_phases_that_the_ledger_lacks_are_left_out() -> None:
     measured = anchored(PLAIN, (LOADED, 16.0), ("reward", 18.0), ("train", 40.0))
     assert [addition.phase for addition in measured.additions] == [LOADED, "train"]
     assert measured.additions[1].measured_bytes == 24 * GIB
-
-
-def test_on_a_host_nothing_of_cuda_is_foretold() -> None:
-    measured = anchored(PLAIN, (LOADED, 16.0), ("train", 40.0), on_card=False)
-    assert measured.additions[0].entries == ("trained weights",)
 
 
 def test_rows_are_as_long_as_recorded() -> None:
@@ -127,7 +122,7 @@ def test_below_64_mib_a_ratio_says_nothing(mib: int, ratio: float) -> None:
     assert swapped.ratio == 1 / ratio
 
 
-def test_the_foretold_interval_is_as_wide_as_the_ledgers() -> None:
+def test_the_predicted_interval_is_as_wide_as_the_ledgers() -> None:
     measured = anchored(PLAIN, (LOADED, 16.0), ("train", 40.0), ("optimizer", 70.0))
     usual, predicted = ledger_of(PLAIN).train.peak.interval, measured.predicted
     assert predicted.middle == sum(addition.predicted_bytes for addition in measured.additions)

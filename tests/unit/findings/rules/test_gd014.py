@@ -88,7 +88,7 @@ def test_a_limit_that_nearly_all_stay_below_is_advised() -> None:
 
 def test_without_lengths_more_prompts_are() -> None:
     (fix,) = finding_in(decaying(1.0), "GD014").fixes
-    assert fix.knob is None
+    assert fix.knob == "rollout.async"
     assert "more prompts" in fix.risk
 
 

@@ -24,7 +24,11 @@ def moving(
     bytes_per_rollout: float, memory_gib: tuple[float, float] | None = (40, 72)
 ) -> TraceBuilder:
     """Two seconds of offload per step for so many bytes, out and back."""
-    build = run(OFFLOADED, knobs=with_knobs(offload__optimizer=True), memory_gib=memory_gib)
+    build = run(
+        OFFLOADED,
+        knobs=with_knobs(offload__optimizer=True, deepspeed__preset="ds.json"),
+        memory_gib=memory_gib,
+    )
     times = [start + 1.0 for start in step_starts(OFFLOADED)]
     for rank in range(4):
         build.series(
