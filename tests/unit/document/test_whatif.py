@@ -117,7 +117,7 @@ def test_what_the_headline_names_is_kept_and_chosen_however_little_it_gains() ->
 def test_a_next_step_can_be_ticked_and_counts_in_the_sum_of_grave_findings() -> None:
     run = view()
     found = results(run, ("a", 1, removal(run, "sync")), (None, None, removal(run, "reward")))
-    advice = replace(found.findings[1][1].fixes[0], pasted=False)
+    advice = replace(found.findings[1][1].fixes[0], form="words")
     grave = [replace(finding, severity="medium") for _, finding in found.findings]
     grave[1] = replace(grave[1], fixes=(advice,))
     rules = [rule for rule, _ in found.findings]
