@@ -96,6 +96,13 @@ def step_bar(report: Report) -> list[BarPart]:
     ]  # fmt: skip
 
 
+def wait_words(parts: list[BarPart]) -> str:
+    """Return what the hatched pieces of the bar are; empty where there is none."""
+    if any(part.idle_s > 0 for part in parts):
+        return "wait or idle"
+    return "wait for other ranks" if any(part.wait_s > 0 for part in parts) else ""
+
+
 def bar_sentence(parts: list[BarPart]) -> str:
     """Return the step bar in words, largest part first."""
     if not parts:

@@ -52,7 +52,8 @@ def _markdown(report: Report) -> Iterator[str]:
     for finding in report.findings:
         yield from _finding(finding)
     if not report.findings:
-        yield "No rule found a problem."
+        made, skipped = len(report.checks.passed), len(report.checks.not_run)
+        yield f"No problem found in {made} of {made + skipped} checks; {skipped} were skipped."
 
 
 def _finding(finding: Finding) -> Iterator[str]:

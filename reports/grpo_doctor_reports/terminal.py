@@ -121,8 +121,9 @@ def _step_bar(report: Report, width: int) -> Iterator[RenderableType]:
             _beside(part),
         )
     yield table
-    moves = f"{_TRANSFER} transfer  " if any(part.transfer_s > 0 for part in parts) else ""
-    yield Text(f"{_WORK} work  {moves}{_WAIT} wait for other ranks", style="dim")
+    moves = f"  {_TRANSFER} transfer" if any(part.transfer_s > 0 for part in parts) else ""
+    waits = f"  {_WAIT} {words}" if (words := digest.wait_words(parts)) else ""
+    yield Text(f"{_WORK} work{moves}{waits}", style="dim")
 
 
 def _beside(part: digest.BarPart) -> str:

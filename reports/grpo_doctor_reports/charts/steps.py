@@ -111,8 +111,9 @@ def _summary(report: Report, steady: list[StepTime], middle: float) -> str:
     kinds: Counter[str] = Counter()
     for bucket in report.step_buckets.buckets:
         kinds[bucket.kind] += bucket.steps
-    many = kinds.pop(_STEADY, 0) or len(steady)
-    apart = ", ".join(f"{count:,} {kind}" for kind, count in sorted(kinds.items()))
+    counted = kinds.pop(_STEADY, 0)
+    many = counted or len(steady)
+    apart = ", ".join(f"{count:,} {kind}" for kind, count in sorted(kinds.items()) if counted)
     change = formatting.signed_percent(100 * (worst.seconds / middle - 1)) if middle > 0 else ""
     longer = f" ({change} vs. the median of {formatting.seconds(middle)})" if change else ""
     by = "" if worst.slowest_rank is None else f", on rank {worst.slowest_rank}"

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from grpo_doctor_reports import digest
+from grpo_doctor_reports import digest, render_text
 from grpo_doctor_reports.document import read_document
 from grpo_doctor_reports.key_numbers import gpus_words, key_numbers, setup_parts
 from grpo_doctor_reports.model import Report
@@ -133,6 +133,20 @@ def test_a_rest_that_is_a_phase_already_is_not_counted_twice() -> None:
     assert bar_of(phases=phases, unattributed_seconds=1.0) == [
         ("train", 0.75), ("unattributed", 0.25),
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("waits_s", "idles_s", "words"),
+    [(0.0, 0.0, ""), (1.0, 0.0, "wait for other ranks"), (0.0, 1.0, "wait or idle")],
+)
+def test_the_key_of_a_bar_names_only_what_it_has(
+    waits_s: float, idles_s: float, words: str
+) -> None:
+    phase = {"seconds": 3.0, "wait_seconds": waits_s, "idle_seconds": idles_s}
+    document = {"summary": {"step_time_s": 3.0, "phases": {"train": phase}}}
+    assert digest.wait_words(digest.step_bar(read(**document))) == words
+    text = render_text({"schema": 1, **document}, width=80, color=False)
+    assert f"█ work{'  ░ ' * bool(words)}{words}\n" in text
 
 
 def test_a_bar_in_words_begins_with_its_largest_part() -> None:
