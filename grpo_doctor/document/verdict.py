@@ -12,6 +12,7 @@ from grpo_doctor.analysis import Analysis
 from grpo_doctor.document.cost import needed_share
 from grpo_doctor.findings import Results
 from grpo_doctor.findings.priority import ENDED_BY_AN_ERROR, foremost
+from grpo_doctor.findings.rule import Finding, Rule
 from grpo_doctor.findings.wording import percent
 from grpo_doctor.phases import phase_of
 from grpo_doctor.trace.model import Exit, Kind
@@ -73,17 +74,20 @@ def coverage(results: Results) -> tuple[int, int]:
 
 
 def _pace(analysis: Analysis, results: Results) -> str:
-    """`918 → 642 ms per step, -30%: rank 1 is slow in reward`."""
+    """The length of a step and the foremost finding, or that there is none."""
     step_s, worst = analysis.step_s, foremost(results.findings)
-    if not step_s and worst is None and _logged(analysis) is None:
-        return _without_steps(analysis)
+    if step_s and worst is not None:
+        return _problem(analysis, step_s, *worst)
     now = f"{formatting.seconds(step_s)} per step" if step_s else _without_steps(analysis)
-    if worst is None:
-        return f"{now}{_no_problem(analysis, results)}"
-    if not step_s:
+    if worst is not None:
         return f"{now}. {worst[1].headline or worst[0].title}"
+    seen = step_s or _logged(analysis) is not None
+    return f"{now}{_no_problem(analysis, results)}" if seen else now
+
+
+def _problem(analysis: Analysis, step_s: float, rule: Rule, finding: Finding) -> str:
+    """`918 → 642 ms per step, -30%: rank 1 is slow in reward`."""
     now = formatting.seconds(step_s)
-    rule, finding = worst
     cause, gain = _lowered(finding.headline or rule.title), round(finding.gain, 1)
     if gain >= 1:
         then = formatting.seconds(step_s * (1 - gain / 100))

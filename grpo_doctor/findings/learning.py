@@ -18,7 +18,7 @@ from grpo_doctor.analysis.learning.shape import (
     rising,
     smooth,
 )
-from grpo_doctor.findings.rule import Answer, Evidence, NotApplicable, Passed, Rule
+from grpo_doctor.findings.rule import Answer, Evidence, Finding, NotApplicable, Passed, Rule
 from grpo_doctor.findings.signals import Signal, any_of
 from grpo_doctor.findings.view import RunView
 from grpo_doctor.whatif import Withheld
@@ -106,7 +106,8 @@ def when_bad(metric_curve: Curve) -> str:
 
 def with_lost_steps(answer: Answer, rule: Rule, view: RunView) -> Answer:
     """The answer with a word on each metric that it is from and that has steps without a number."""
-    if isinstance(answer, NotApplicable) or rule.id in _OF_NAN:
+    of_nan = rule.id in _OF_NAN and isinstance(answer, Finding)
+    if isinstance(answer, NotApplicable) or of_nan:
         return answer
     curves = (view.metric(name) for name in sorted(rule.declared & METRICS.keys()))
     lost = [f"`{c.key}` is {when_bad(c)}" for c in curves if c is not None and c.bad.any()]

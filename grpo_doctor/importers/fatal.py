@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
-from grpo_doctor.importers.text import without_actor
+from grpo_doctor.importers.text import lines, without_actor
 
 _FATAL = re.compile(
     r"Watchdog caught collective operation timeout|CUDA out of memory|OutOfMemoryError"
@@ -30,7 +31,7 @@ class FatalLines:
     def __init__(self) -> None:
         self.text = ""
         self.number = 0
-        self._in_traceback = False
+        self._in_traceback = self._ignored = False
         self._survived: list[int] = []
 
     def step(self) -> None:
@@ -44,10 +45,9 @@ class FatalLines:
         if self.text or _TABLE.match(line):
             return
         text = _RANK.sub("", without_actor(line)[1])
-        if _TRACEBACK in text:
-            self._in_traceback = True
-        elif _IGNORED in text:
-            self._in_traceback = False
+        if _TRACEBACK in text or _IGNORED in text:
+            self._in_traceback = _IGNORED not in text and not self._ignored
+            self._ignored = _IGNORED in text
         elif found := _FATAL.search(text):
             self._keep(number, text[found.start() :])
         elif self._in_traceback and (raised := _EXCEPTION.match(text)):
@@ -73,3 +73,11 @@ class FatalLines:
             return ()
         lines = ", ".join(map(str, self._survived[:8]))
         return (f"The log has errors after which the job made further steps: line {lines}.",)
+
+
+def fatal_sentence(path: Path) -> str:
+    """The first fatal line of a log that has no step; empty without one."""
+    fatal = FatalLines()
+    for number, line, _ in lines(path):
+        fatal.read(number, line)
+    return fatal.sentence

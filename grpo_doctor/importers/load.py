@@ -14,6 +14,7 @@ from grpo_doctor.importers import (
     trainer_state,
     verl_log,
 )
+from grpo_doctor.importers.fatal import fatal_sentence
 from grpo_doctor.importers.kineto import load as kineto
 from grpo_doctor.importers.text import is_log, read_head
 from grpo_doctor.trace import load as recordings
@@ -69,7 +70,8 @@ def _load_file(path: Path) -> Trace:
             if importer.recognises(path, head):
                 return importer.load(path)
         if is_log(head):
-            raise TraceError(f"{path} holds no step of a training run; {_READS}.")
+            fatal = f" {words}." if (words := fatal_sentence(path)) else ""
+            raise TraceError(f"{path} holds no step of a training run; {_READS}.{fatal}")
     try:
         return recordings.load(path)
     except TraceError as problem:

@@ -61,7 +61,7 @@ def load(path: Path) -> Trace:
             fatal.step()
             beside |= _ASYNC in line[: match.start()]
             log.add(_step(int(match[1]), line[match.end() :], beside=beside))
-            cut_off = not whole
+            cut_off = not (whole or line.rstrip().endswith("}"))
         else:
             fatal.read(number, line)
             command = command or command_of(line, "openrlhf.cli.")

@@ -87,4 +87,10 @@ def _lines(path: Path) -> Iterator[tuple[int, str, dict[str, Any], bool]]:
     table = Table()
     for number, line, whole in lines(path):
         row = dictionary(line)
-        yield number, line, row if is_row(row) else table.read(line), whole
+        if is_row(row):
+            yield number, line, row, whole or line.rstrip().endswith("}")
+            continue
+        row = table.read(line)
+        if row and not whole:
+            row.popitem()
+        yield number, line, row, whole

@@ -16,11 +16,12 @@ from grpo_doctor_reports.whatif_model import WhatIf
 
 @dataclass(frozen=True, slots=True)
 class Curve:
-    """One training metric; `values` is as long as `steps`."""
+    """One training metric; `values` is as long as `steps`; at `lost` steps it had no number."""
 
     name: str
     steps: list[int]
     values: Numbers
+    lost: int = 0
 
 
 @dataclass(frozen=True, slots=True)

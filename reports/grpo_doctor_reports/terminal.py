@@ -153,7 +153,7 @@ def _evaluation(report: Report, width: int) -> Iterator[RenderableType]:
     if report.evaluation is None:
         return
     trained = trained_metric(report.evaluation)
-    curves = [curve for curve in report.curves if curve.name == trained]
+    curves = [curve for curve in report.curves if curve.name == trained and curve.values]
     table = Table(box=None, show_header=False, padding=(0, 2, 0, 0), pad_edge=False)
     for name, curve in (*((trained, c) for c in curves), ("evaluation", report.evaluation.curve)):
         first, last = from_to(curve.values)

@@ -45,12 +45,19 @@ def _read_means(part: parts.Heatmap) -> parts.RankMeans:
 
 
 def read_curves(part: parts.MetricsView) -> list[Curve]:
-    """Return one curve per metric that has at least one number."""
+    """Return one curve per metric; it is empty where no step has a number."""
     curves = [
-        Curve(name, part.steps, fitted(values, len(part.steps)))
+        Curve(
+            name,
+            part.steps,
+            fitted(values, len(part.steps)),
+            part.steps_without_number.get(name, 0),
+        )
         for name, values in part.series.items()
     ]
-    return [curve for curve in curves if any(value is not None for value in curve.values)]
+    known = [curve for curve in curves if any(value is not None for value in curve.values)]
+    nowhere = part.steps_without_number.keys() - {curve.name for curve in known}
+    return [*known, *(Curve(n, [], [], part.steps_without_number[n]) for n in sorted(nowhere))]
 
 
 def read_evaluation(part: parts.Evaluation | None) -> Evaluation | None:

@@ -80,13 +80,10 @@ counterfactual = no_counterfactual  # the other side's speed with more GPUs is u
 def check(view: RunView) -> Answer:
     """Compares what each side waits for the other, in shares of the step."""
     if not {ROLLOUT_WAIT_SPAN, QUEUE_SPAN} & set(view.trace.names):
-        return NotApplicable("rollout and training do not run side by side, or were not seen to")
+        return NotApplicable(f"neither `{ROLLOUT_WAIT_SPAN}` nor `{QUEUE_SPAN}` was recorded")
     sides = sides_of(view)
     if max(sides.trainer_waits, sides.surplus) < MIN_SHARE:
-        return Passed(
-            f"the ranks wait {percent(sides.trainer_waits, 1)} of the step for samples: "
-            "training is the slower side, or both are alike"
-        )
+        return Passed(f"the ranks wait {percent(sides.trainer_waits, 1)} of the step for samples")
     if sides.trainer_waits >= sides.surplus:
         return _starved_trainer(view, sides)
     return _idle_rollout(view, sides)

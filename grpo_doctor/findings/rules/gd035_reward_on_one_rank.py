@@ -64,7 +64,8 @@ def check(view: RunView) -> Answer:
     """Looks for one rank with nearly all of the work in `reward`."""
     top = scorer_imbalance(view)
     if top is None:
-        return NotApplicable("fewer than two ranks have steps, or none scores")
+        few = len(reward_seconds(view)) < 2
+        return NotApplicable("one rank has steps" if few else "no rank spends time in `reward`")
     rank = top.rank
     if not top.counts:
         return Passed(

@@ -95,7 +95,7 @@ def check(view: RunView) -> Answer:
     """Looks at the passes of a step, the device during training, and the memory left."""
     plan, share = _plan(view), view.share("train")
     if plan is None:
-        return NotApplicable("an optimizer step is one pass, or the batch is not known")
+        return NotApplicable(_why_no_plan(view))
     if share < MIN_TRAIN_SHARE:
         return Passed(f"training takes {percent(share, 1)} of the step, in {plan.passes} passes")
     gpu = fullest(view)
@@ -197,6 +197,16 @@ def _plan(view: RunView) -> _Plan | None:
         return None
     factor = next((f for f in (4, 2) if passes % f == 0 and micro * f <= 8), 2)
     return None if passes % factor else _Plan(micro, passes, factor)
+
+
+def _why_no_plan(view: RunView) -> str:
+    for knob, name in ((MICRO_BATCH, "the micro-batch"), (PASSES, "passes per optimizer step")):
+        if not isinstance(view.knob(knob), int):
+            return f"the setting of {name} is not known"
+    passes = view.knob(PASSES)
+    if passes < 2 or micro_batches_per_step(view) < 2:
+        return "an optimizer step is one pass"
+    return f"{passes} passes can't be joined in pairs"
 
 
 def _busy_in_training(view: RunView) -> tuple[float, str] | None:

@@ -90,7 +90,8 @@ _KNOB = "train.gradient_checkpointing"
 def check(view: RunView) -> Answer:
     """Compares what activations would need with what training left free."""
     if view.knob(_KNOB) is not True:
-        return NotApplicable("activations are kept already, or the setting is not known")
+        kept = "activations are kept already"
+        return NotApplicable(f"`{_KNOB}` is not known" if view.knob(_KNOB) is None else kept)
     share = view.share("train")
     if share < MIN_TRAIN_SHARE:
         return Passed(f"training takes {percent(share, 1)} of the step, recomputing a part of that")

@@ -62,7 +62,7 @@ def check(view: RunView) -> Answer:
     """Looks for passes whose results hardly enter the loss."""
     old, reference = _share(view, OLD), _share(view, REFERENCE)
     if not old and not reference:
-        return NotApplicable("no log-prob pass was recorded, logprob/old or logprob/reference")
+        return NotApplicable("neither logprob/old nor logprob/reference takes any time")
     avoidable = {
         span: share
         for span, share, needless in (

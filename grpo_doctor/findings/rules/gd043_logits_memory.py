@@ -81,7 +81,9 @@ def check(view: RunView) -> Answer:
         return NotApplicable("the loss is computed in chunks")
     gpu, needed, tokens = fullest(view), _logits_bytes(view), _tokens(view)
     if gpu is None or not needed:
-        return NotApplicable("the micro-batch or the length of completions is not known")
+        micro = isinstance(view.knob(MICRO_BATCH), int)
+        unknown = "the limit of completions" if micro else "the micro-batch"
+        return NotApplicable(f"{unknown if not tokens else 'the GPU memory'} is not known")
     total = float(gpu.gpu.memory_total_bytes)
     part, filled = needed / total, peak_in(gpu, "train") / total
     if part < MIN_PART or filled < FULL:

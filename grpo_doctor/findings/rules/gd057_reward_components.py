@@ -79,7 +79,10 @@ def check(view: RunView) -> Answer:
     """Looks for a function without deviation, then for one with nearly all of it."""
     rewards = _components(view)
     if len(rewards) < 2:
-        return NotApplicable("there are not several reward functions with enough steps")
+        return NotApplicable(
+            f"{len(rewards)} reward function{'s' * (len(rewards) != 1)} with a deviation at "
+            f"{POINTS} steps or more; two are compared"
+        )
     total = sum(reward.spread for reward in rewards)
     if total <= EQUAL:
         return NotApplicable("no reward function tells completions apart, see GD059")

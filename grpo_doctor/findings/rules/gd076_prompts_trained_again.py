@@ -98,7 +98,8 @@ def check(view: RunView) -> Answer:
         return NotApplicable("a prompt is computed once for its completions in a pass")
     tokens = _tokens(view)
     if tokens is None:
-        return NotApplicable("completions per prompt, or their tokens, are not known")
+        unknown = "their tokens" if integer(view, _GROUP) else "completions per prompt"
+        return NotApplicable(f"{unknown} are not known")
     if tokens.copies < 2:
         return NotApplicable("no pass holds two completions of one prompt")
     phases = tuple(phase for phase in _PHASES if view.share(phase))

@@ -97,7 +97,7 @@ def check(view: RunView) -> Answer:
     """Compares what is scored after the rollout with the time that the rollout had for it."""
     plan = _plan(view)
     if plan is None:
-        return NotApplicable("no rewards follow a rollout, or completions have no length")
+        return NotApplicable(_why_no_plan(view))
     share = view.of_step(plan.hidden_s)
     if share < MIN_SHARE or plan.hidden_s < MIN_HIDDEN_S:
         return Passed(
@@ -151,6 +151,16 @@ def _plan(view: RunView) -> _Plan | None:
     mean, longest = lengths
     rollout = view.seconds("rollout")
     return _Plan(rollout, following, max(0.0, 1 - mean / longest), mean, longest)
+
+
+def _why_no_plan(view: RunView) -> str:
+    if not typical(reward_seconds(view)):
+        return "no time is spent in `reward`"
+    if seconds_just_after(view, "reward", "rollout") <= 0:
+        return "no `reward` begins right after a `rollout`"
+    if any(view.metric_values(key) is not None for key in (_TRL[1], _VERL[1])):
+        return "no step has a mean and a longest length of completions above 0"
+    return f"neither `{_TRL[1]}` nor `{_VERL[1]}` is logged"
 
 
 def _lengths(view: RunView) -> tuple[float, float] | None:

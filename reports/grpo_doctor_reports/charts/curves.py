@@ -22,6 +22,8 @@ def curves_chart(
     curves: list[Curve], pool: NumberPool, evaluation: Evaluation | None = None
 ) -> Chart | None:
     """Return the small multiples, None without any metric."""
+    lost = [curve for curve in curves if curve.lost]
+    curves = [curve for curve in curves if curve.values]
     if not curves:
         return None
     over = _drawn_over(curves, evaluation)
@@ -38,7 +40,7 @@ def curves_chart(
             ]
         },
         summary="; ".join(_summaries(shown, evaluation)) + ".",
-        note=_note(len(ordered) - len(flat) - len(shown), flat),
+        note=_note(len(ordered) - len(flat) - len(shown), flat, lost),
     )
 
 
@@ -72,8 +74,10 @@ def _is_flat(curve: Curve) -> bool:
     return len(values) > 1 and min(values) == max(values) and curve.name not in _FIRST
 
 
-def _note(left_out: int, flat: list[Curve]) -> str:
-    notes = [f"{formatting.count(left_out, 'more metric')} not drawn."] if left_out else []
+def _note(left_out: int, flat: list[Curve], lost: list[Curve]) -> str:
+    words = [f"{curve.name} at {formatting.count(curve.lost, 'step')}" for curve in lost]
+    notes = [f"NaN or infinite: {formatting.listed(words, _FLAT_NAMED)}."] if words else []
+    notes += [f"{formatting.count(left_out, 'more metric')} not drawn."] if left_out else []
     if flat:
         values = [f"{curve.name} {from_to(curve.values)[1]}" for curve in flat]
         notes.append(f"The same throughout: {formatting.listed(values, _FLAT_NAMED)}.")
@@ -88,7 +92,7 @@ def _curve(curve: Curve, pool: NumberPool, evaluation: Evaluation | None) -> dic
     line = thin_line([float(step) for step in curve.steps], curve.values, _POINTS)
     return {
         "label": curve.name,
-        "last": from_to(curve.values)[1],
+        "last": from_to(curve.values)[1] + (" (NaN elsewhere)" if curve.lost else ""),
         "x": pool.add_integers([int(step) for step in line.times if step is not None]),
         **line_values(line, pool),
         **({"evaluation": _evaluated(evaluation, pool)} if evaluation else {}),
@@ -97,4 +101,5 @@ def _curve(curve: Curve, pool: NumberPool, evaluation: Evaluation | None) -> dic
 
 def _summary(curve: Curve) -> str:
     first, last = from_to(curve.values)
-    return f"{curve.name} goes from {first} to {last}"
+    lost = f" (no number at {formatting.count(curve.lost, 'step')})" if curve.lost else ""
+    return f"{curve.name} goes from {first} to {last}{lost}"

@@ -50,10 +50,12 @@ class Heatmap(Part, frozen=True):
 
 
 class MetricsView(Part, frozen=True):
-    """Training metrics by step."""
+    """Training metrics by step; `steps_without_number` counts those at which a metric was logged
+    as NaN or infinite."""
 
     steps: list[int] = []
     series: dict[Name, Numbers] = {}
+    steps_without_number: dict[Name, int] = {}
 
 
 class Evaluation(Part, frozen=True):

@@ -178,6 +178,7 @@ def test_what_was_lost_is_said() -> None:
     assert msgspec.to_builtins(document.views.metrics) == {
         "steps": [0, 1],
         "series": {"loss": [0.5, None], "reward": [None, 0.25]},
+        "steps_without_number": {"bad": 1, "reward": 1},
     }
 
 

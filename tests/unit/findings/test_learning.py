@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import math
+import re
 from typing import Any
 
 import numpy as np
 import pytest
 
+from grpo_doctor.analysis.learning import METRICS
 from grpo_doctor.analysis.learning.curves import Curve
-from grpo_doctor.findings import RunView
+from grpo_doctor.findings import RunView, rules
 from grpo_doctor.findings.learning import (
     MOST_STEPS,
     fall_of,
@@ -20,9 +22,12 @@ from grpo_doctor.findings.learning import (
     missing_share,
     reward_rises,
 )
+from grpo_doctor.findings.rule import Finding, NotApplicable, NotRun, Passed
+from grpo_doctor.findings.rule_overlap import ask
 from grpo_doctor.findings.severity import graded
 from tests.build import TraceBuilder
 from tests.unit.findings.example_runs import run
+from tests.unit.findings.learners import learner
 
 
 def curve(values: Any) -> Curve:
@@ -54,6 +59,23 @@ def test_a_metric_that_lacks_is_named_for_each_framework_and_with_its_steps() ->
     text = "metric `kl` (openrlhf `kl`, verl `actor/kl_loss`)"
     assert metric("kl").text.startswith(f"{text}: ")
     assert metric("kl", 2).text.startswith(f"{text} at 2 steps or more: ")
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_no_number_is_said_of_a_metric_that_lost_some_without_a_word(seed: int) -> None:
+    chance = np.random.default_rng(seed)
+    steps, name = 80, list(METRICS)[seed % len(METRICS)]
+    key = METRICS[name][0].key
+    lost = np.sort(chance.choice(steps, int(chance.integers(1, 30)), replace=False))
+    values = np.where(np.isin(np.arange(steps), lost), math.nan, chance.uniform(0.1, 0.9, steps))
+    run_view = RunView.of(learner({key: values}).build())
+    for rule in rules.ALL:
+        answer = ask(rule, run_view)
+        if name not in rule.RULE.declared or isinstance(answer, NotApplicable | NotRun):
+            continue
+        assert isinstance(answer, Passed | Finding), answer
+        words = answer.note if isinstance(answer, Passed) else f"{answer.cause} {answer.headline}"
+        assert re.search(r"NaN|no reward|is missing|see GD059", words), (rule.RULE.id, words)
 
 
 def test_a_grade_is_reached_by_what_equals_it() -> None:

@@ -80,7 +80,7 @@ def test_verls_lengths_are_enough() -> None:
 
 def test_rewards_that_do_not_follow_a_rollout_are_not_asked_about() -> None:
     apart = {"rollout": 5.0, "logprob": 1.0, "reward": 2.0, "train": 3.0}
-    assert "no rewards follow" in not_applicable(lengths(run(apart), 200.0, 800.0), RULE)
+    assert "right after a `rollout`" in not_applicable(lengths(run(apart), 200.0, 800.0), RULE)
 
 
 def test_lengths_that_are_no_numbers_are_no_finding() -> None:
@@ -104,4 +104,4 @@ def test_steps_without_completions_say_nothing_of_lengths() -> None:
         200.0,
         800.0,
     )
-    assert "have no length" in not_applicable(lengths(run(SLOW), 0.0, 0.0), RULE)
+    assert "no step has a mean" in not_applicable(lengths(run(SLOW), 0.0, 0.0), RULE)

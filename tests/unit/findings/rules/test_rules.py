@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import ast
 import dataclasses
 import inspect
 import random
 import re
 from functools import cache
 from pathlib import Path
+from types import ModuleType
+from typing import cast
 
 import numpy as np
 import pytest
@@ -61,6 +64,14 @@ def test_every_rule_is_documented(rule: RuleFile) -> None:
         _, _, body = text.partition(f"## {heading}\n")
         section = body.partition(f"## {following}\n")[0] if following else body
         assert len(section.split()) >= (1 if heading == "References" else 12), heading
+
+
+@pytest.mark.parametrize("rule", rules.ALL, ids=list(BY_ID))
+def test_a_reason_not_to_judge_is_the_one_that_holds(rule: RuleFile) -> None:
+    for call in ast.walk(ast.parse(inspect.getsource(cast(ModuleType, rule)))):
+        if isinstance(call, ast.Call) and ast.unparse(call.func) in ("NotApplicable", "Passed"):
+            words = [n.value for n in ast.walk(call) if isinstance(n, ast.Constant)]
+            assert not any(", or " in str(word) for word in words), ast.unparse(call)
 
 
 @pytest.mark.parametrize("rule", EXAMPLES)
