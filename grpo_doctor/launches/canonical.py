@@ -9,13 +9,14 @@ from grpo_doctor import knobs
 from grpo_doctor.knobs.model import Spelling
 from grpo_doctor.knobs.names import BY_NAME
 from grpo_doctor.knobs.values import parse
-from grpo_doctor.launches.model import Source, ordered
+from grpo_doctor.launches.model import Problem, Source, ordered
 from grpo_doctor.launches.programs import Program
 from grpo_doctor.launches.raw_settings import RawSettings
 from grpo_doctor.launches.words import Word
 
 # What ms-swift, and the models that it loads, take from the environment.
 _FROM_ENVIRONMENT = {"MAX_PIXELS": "data.max_pixels"}
+_UNSET = "unset-variable"
 _FSDP = {1: "fsdp", 2: "fsdp2"}
 _DEEPSPEED = {
     "zero_stage": "deepspeed.stage",
@@ -27,10 +28,20 @@ _ON_HOST = {"none": False, "cpu": True, "nvme": True}
 
 def settings(
     raw: RawSettings, program: Program, version: str | None, environment: Mapping[str, Word]
-) -> tuple[dict[str, Any], dict[str, Source]]:
-    """Canonical settings, in the order of the table, and the source of each."""
+) -> tuple[dict[str, Any], dict[str, Source], dict[str, Problem]]:
+    """Canonical settings, in the order of the table, the source of each, and which settings are
+    said by variables that have no value here."""
     switches = {row.key for row in knobs.TABLES[program.table] if _is_switch(row)}
     values = {k: v for k, v in raw.values.items() if v is not True or k in switches}
+    unset = {problem.source: problem for problem in raw.problems if problem.kind == _UNSET}
+    open_ = {
+        row.knob: unset[option.source]
+        for row in knobs.TABLES[program.table]
+        if (option := raw.names.get(row.key)) is not None
+        and option.unset
+        and (BY_NAME[row.knob].kind != "text" or not option.value)
+    }
+    values = {k: v for k, v in values.items() if k not in raw.names or not raw.names[k].unset or v}
     if raw.deepspeed is not None:
         values["deepspeed"] = dict(raw.deepspeed.values)
     sourced: dict[str, tuple[Any, Source]] = {}
@@ -50,9 +61,11 @@ def settings(
     elif isinstance(values.get("deepspeed"), Mapping):
         sourced.pop("deepspeed.preset", None)
     sourced |= _implied(sourced, program)
+    sourced = {knob: said for knob, said in sourced.items() if knob not in open_}
     return (
         ordered({knob: value for knob, (value, _) in sourced.items()}),
         {knob: source for knob, (_, source) in sourced.items()},
+        open_,
     )
 
 

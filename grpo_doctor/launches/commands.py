@@ -15,6 +15,7 @@ from grpo_doctor.launches.programs import Program, bundled, recognize
 from grpo_doctor.launches.words import Command, Word, from_arguments
 
 _SHELLS = ("bash", "sh", "source", ".", "zsh")
+_STARTS_SCRIPTS = (*_SHELLS, "nohup", "sbatch", "exec", "time", "sudo", "setsid")
 _BROKEN = re.compile(r"--[A-Za-z]")
 _MAX_DEPTH = 4  # of scripts that start scripts
 
@@ -55,13 +56,15 @@ def candidates_in(
         return
     for command in _commands(arguments, environment, cwd, problems):
         nested = _inline(command.words)
+        given: Sequence[str] = [nested] if nested is not None else ()
         if nested is None:
             cwd = _moved(command, cwd)
             script = _script_in(command.words)
-            nested = script if script is not None and (cwd / script).is_file() else None
-        if nested is not None and depth < _MAX_DEPTH:
-            inner = {**environment, **{k: w.text for k, w in command.environment.items()}}
-            yield from candidates_in([nested], inner, cwd, problems, depth + 1)
+            if script is not None and (cwd / script.text).is_file():
+                given = [script.text, *(w.text for w in _after(command.words, script))]
+        if given and depth < _MAX_DEPTH:
+            set_ = {k: w.text for k, w in command.environment.items() if not w.unset}
+            yield from candidates_in(given, {**environment, **set_}, cwd, problems, depth + 1)
             continue
         started = unwrap(command.words)
         program = recognize(started, cwd) if started is not None else None
@@ -104,7 +107,7 @@ def _commands(
     arguments: Sequence[str], environment: Mapping[str, str], cwd: Path, problems: list[Problem]
 ) -> Iterator[Command]:
     if len(arguments) == 1 and " " in arguments[0].strip():
-        yield from shell.commands(arguments[0], None, environment)
+        yield from shell.commands(arguments[0], None, environment, cwd)
         return
     words = from_arguments(arguments)
     own: dict[str, Word] = {}
@@ -116,30 +119,51 @@ def _commands(
     script = _script_in(words)
     if script is not None:
         try:
-            text = read_text(resolved(cwd, script))
+            text = read_text(resolved(cwd, script.text))
         except UnreadableFileError as problem:
             problems.append(Problem("unreadable", str(problem), "Give a script that is here."))
             return
         inner = {**environment, **{name: word.text for name, word in own.items()}}
-        for command in shell.commands(text, script, inner):
+        given = _after(words, script)
+        for command in shell.commands(text, script.text, inner, cwd, given):
             yield replace(command, environment={**own, **command.environment})
     else:
         yield Command(words, own)
 
 
 def _inline(words: Sequence[Word]) -> str | None:
-    """The text of `bash -c TEXT`, wherever in the command that stands."""
+    """The text of `bash -c TEXT`, `sbatch --wrap=TEXT` or `eval TEXT`, wherever that stands."""
     texts = [word.text for word in words]
     for name, flag, text in zip(texts, texts[1:], texts[2:], strict=False):
-        if name in _SHELLS and flag in ("-c", "-lc") and " " in text:
+        if name in _SHELLS and re.fullmatch(r"-[a-z]*c", flag) and " " in text:
             return text
+    wrapped = next((text for text in texts if text.startswith("--wrap=")), None)
+    if wrapped is not None:
+        return wrapped.partition("=")[2]
+    if texts[0] in ("eval", "ssh", "sbatch") and " " in texts[-1]:
+        return " ".join(texts[1:]) if texts[0] == "eval" else texts[-1]
     return None
 
 
-def _script_in(words: Sequence[Word]) -> str | None:
-    texts = [word.text for word in words if not word.text.startswith("-")]
-    if texts and texts[0] in _SHELLS:
-        texts = texts[1:]
-    elif len(texts) > 1 and texts[0] == "nohup":
-        return _script_in([word for word in words if word.text != "nohup"])
-    return texts[0] if texts and texts[0].endswith((".sh", ".bash", ".slurm", ".sbatch")) else None
+def _script_in(words: Sequence[Word]) -> Word | None:
+    """The script that a command starts, `bash -x run.sh 8`, also by way of `nohup` or `sbatch`."""
+    plain = [word for word in words if not word.text.startswith("-")]
+    while plain and plain[0].text in (
+        *_SHELLS,
+        "nohup",
+        "sbatch",
+        "exec",
+        "time",
+        "sudo",
+        "setsid",
+    ):
+        plain = plain[1:]
+    if plain and plain[0].text.endswith((".sh", ".bash", ".slurm", ".sbatch")):
+        return plain[0]
+    wrapped = words[0].text in ("srun", "env", "timeout", "docker", "ssh", "mpirun", "numactl")
+    start = next((i for i in range(1, len(words)) if words[i].text in _SHELLS), None)
+    return _script_in(words[start:]) if wrapped and start is not None else None
+
+
+def _after(words: Sequence[Word], word: Word) -> tuple[Word, ...]:
+    return tuple(words[next(i for i, each in enumerate(words) if each is word) + 1 :])

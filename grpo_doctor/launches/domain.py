@@ -39,6 +39,7 @@ _WHAT = {
 
 _USUAL = re.compile(r"(?:trainer[./]main_ppo|dapo[./]main_dapo)(?:\.py)?$")
 """verl's programs that train as `main_ppo` does: engine and actor on the same GPUs."""
+_NOT_DECISIVE = ("train.lr", "train.beta", "checkpoint.", "log.")
 
 
 def kind_of(launch: Launch) -> str:
@@ -57,7 +58,9 @@ def kind_of(launch: Launch) -> str:
 def unread(launch: Launch) -> Problem | None:
     """What could not be read of a launch and decides its settings; then defaults say nothing."""
     problems = (problem for problem in launch.problems if problem.kind == "unreadable")
-    return None if launch.complete else next(problems, None)
+    missing = None if launch.complete else next(problems, None)
+    decisive = (said for knob, said in launch.open.items() if not knob.startswith(_NOT_DECISIVE))
+    return missing or next(decisive, None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +88,8 @@ class Domain:
         """A sentence that says what of the launch is not known, and what is; None inside."""
         if self.holds(launch):
             return None
+        if launch.outside is not None:
+            return launch.outside
         if launch.framework not in self.frameworks:
             known = ", ".join(_NAMES.get(name, name) for name in TRAINERS)
             name = _NAMES.get(launch.framework, launch.framework)

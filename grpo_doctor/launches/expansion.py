@@ -11,11 +11,10 @@ from grpo_doctor.launches.words import Word
 
 Variables = Mapping[str, tuple[Word, ...]]
 _PARTS = re.compile(
-    r"(?P<length>#?)(?P<name>[A-Za-z_]\w*|[0-9@*#?])(?:\[(?P<index>[^\]]*)\])?(?P<suffix>.*)",
+    r"[#!]?(?P<name>[A-Za-z_]\w*|[0-9@*#?])(?:\[(?P<index>[^\]]*)\])?"
+    r"(?P<mark>:?[-=?+]|##?|%%?|//?|\^\^?|,,?|:)?(?P<more>.*)",
     re.DOTALL,
 )
-_OTHERWISE = re.compile(r":?([-=?+])(.*)", re.DOTALL)
-_CUT = re.compile(r"(##?|%%?)(.*)", re.DOTALL)
 _NAME = re.compile(r"\$?\{?([A-Za-z_]\w*)\}?")
 _ARITHMETIC: Mapping[type[ast.operator], Callable[[int, int], int]] = {
     ast.Add: operator.add,
@@ -24,41 +23,55 @@ _ARITHMETIC: Mapping[type[ast.operator], Callable[[int, int], int]] = {
     ast.FloorDiv: operator.floordiv,
     ast.Mod: operator.mod,
 }
+_COUNTS_PARTS = re.compile(
+    r"""echo\s+"?\$\{?(\w+)\}?"?\s*\|\s*"""
+    r"""(?:tr\s+["']?,["']?\s+["']?(?:\\n|\s)["']?\s*\|\s*wc -[lw]|"""
+    r"""awk\s+-F\s*["']?,["']?\s+'\{ ?print NF ?\}')"""
+)
 _CUTS: Mapping[str, Callable[[str, str], str]] = {
     "##": lambda value, plain: value.rpartition(plain)[2],
     "#": lambda value, plain: value.partition(plain)[2],
     "%%": lambda value, plain: value.partition(plain)[0],
     "%": lambda value, plain: value.rpartition(plain)[0],
 }
+_DEFAULTS = ("", "-", "=", ":-", ":=", "?", ":?")
+_CASES: Mapping[str, Callable[[str], str]] = {
+    "^^": str.upper,
+    ",,": str.lower,
+    "^": lambda value: value[:1].upper() + value[1:],
+    ",": lambda value: value[:1].lower() + value[1:],
+}
 _MAX_LETTERS = 200  # of a sum that is worth working out
 
 
-def braced(text: str) -> tuple[str | None, str, bool]:
-    """`X:-8` of `${X:-8}`: its name, the text that takes over where X is unset, and whether it is
-    all of an array. The name is None where the value can't be told."""
+def braced(text: str) -> tuple[str | None, str, str, str]:
+    """`X:-8` of `${X:-8}`: its name, the mark, what follows it, and the index of an array. The name
+    is None where the value can't be told."""
     match = _PARTS.fullmatch(text)
-    if match is None or match["length"]:
-        return None, "", False
-    name, suffix = match["name"], match["suffix"]
-    is_array = match["index"] in ("@", "*")
-    if not suffix:
-        return name, "", is_array
-    otherwise = _OTHERWISE.fullmatch(suffix)
-    if otherwise is not None and otherwise[1] in "-=":
-        return name, otherwise[2], is_array
-    return None, "", False
+    if match is None or text.startswith("!") or (match["more"] and not match["mark"]):
+        return None, "", "", ""
+    mark = match["mark"] or ""
+    return (
+        match["name"],
+        mark.removeprefix(":") if mark == ":+" else mark,
+        match["more"],
+        match["index"] or "",
+    )
 
 
-def cut(text: str, variables: Variables) -> str | None:
-    """`X##*/` of `${X##*/}`, where its pattern is a plain one; None for anything else."""
-    match = _PARTS.fullmatch(text)
-    how = _CUT.fullmatch(match["suffix"]) if match else None
-    if match is None or how is None or match["name"] not in variables:
-        return None
-    value = variables[match["name"]][0].text
-    mark, pattern = how[1], how[2].strip("'\"")
+def changed(value: str, mark: str, more: str) -> str | None:
+    """`X##*/` of `${X##*/}` and the like; None where its pattern is no plain one."""
+    if mark in _DEFAULTS:
+        return value
+    if mark in _CASES and not more:
+        return _CASES[mark](value)
+    if mark in ("/", "//"):
+        pattern, _, other = more.partition("/")
+        is_plain = pattern and not set(pattern + other) & set("*?[$#%\\")
+        return value.replace(pattern, other, -1 if mark == "//" else 1) if is_plain else None
+    pattern = more.strip("'\"")
     plain = pattern.strip("*")
-    if not plain or "*" in plain or "?" in plain:
+    if mark not in _CUTS or not plain or set(plain) & set("*?[$"):
         return None
     if "*" not in pattern:
         return value.removeprefix(plain) if mark[0] == "#" else value.removesuffix(plain)
@@ -72,7 +85,7 @@ def arithmetic(text: str, variables: Variables) -> str | None:
 
     def value(match: re.Match[str]) -> str:
         words = variables.get(match[1], ())
-        return words[0].text if words else match[0]
+        return words[0].text if words and not words[0].unset else match[0]
 
     put_in = _NAME.sub(value, text).replace("/", "//")
     try:
@@ -82,7 +95,12 @@ def arithmetic(text: str, variables: Variables) -> str | None:
 
 
 def calculation(command: str, variables: Variables) -> str | None:
-    """`expr A / B` of `$(expr A / B)`; None for any other command."""
+    """`expr A / B` of `$(expr A / B)`, and how many parts `echo $X | tr , \\n | wc -l` counts; None
+    for any other command."""
+    if (listed := _COUNTS_PARTS.fullmatch(command.strip())) is not None:
+        words = variables.get(listed[1], ())
+        known = words and not words[0].unset
+        return str(len(words[0].text.split(","))) if known else None
     program, _, terms = command.strip().partition(" ")
     return arithmetic(terms.replace("\\*", "*"), variables) if program == "expr" else None
 

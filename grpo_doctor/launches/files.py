@@ -77,13 +77,14 @@ def read_text(path: Path) -> str:
     return content.decode("utf-8", "replace")
 
 
-def read_mapping(path: Path, shown: str) -> Contents:
-    """A YAML or JSON file that holds keys and values; `shown` is its name for the user.
+def read_mapping(path: Path, shown: str, text: str | None = None) -> Contents:
+    """A YAML or JSON file that holds keys and values; `shown` is its name for the user, `text` what
+    is in it where a script writes it.
 
     Raises:
         UnreadableFileError: it can't be read, is damaged, or is not a mapping.
     """
-    text = read_text(path)
+    text = read_text(path) if text is None else text
     if path.suffix == ".json":
         try:
             content, lines = json.loads(text), _json_lines(text)

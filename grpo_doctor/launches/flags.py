@@ -63,6 +63,8 @@ class Options:
     twice: list[tuple[Option, Option]] = field(default_factory=list)
     """Options with two different values: what was said first, and what counts."""
     positional: list[Word] = field(default_factory=list)
+    open: list[Word] = field(default_factory=list)
+    """Variables without a value that may stand for any options."""
 
     def add(self, option: Option) -> None:
         """Takes one more."""
@@ -85,6 +87,8 @@ def parse(words: Sequence[Word], table: str) -> Options:
             parsed.append(
                 (aliases.get(name, name), source, [word.with_text(value)] if equals else [])
             )
+        elif is_open(word) and not (parsed and not parsed[-1][2]):
+            result.open.append(word)
         elif parsed:
             parsed[-1][2].append(word)
         else:
@@ -93,6 +97,11 @@ def parse(words: Sequence[Word], table: str) -> Options:
         text = " ".join([source.text, *(shlex.quote(word.text) for word in values)])
         result.add(Option(name, tuple(values), replace(source, text=text)))
     return result
+
+
+def is_open(word: Word) -> bool:
+    """Whether nothing but variables without a value stands here, for any number of words."""
+    return bool(word.unset) and not word.text and not word.source.text.startswith(('"', "'"))
 
 
 def _is_option(text: str, aliases: Mapping[str, str]) -> bool:
@@ -120,6 +129,8 @@ def overrides(words: Sequence[Word]) -> Options:
         elif (match := _OVERRIDE.match(word.text)) and (match[3] is not None or match[1] == "~"):
             value = (match[3] or "").strip("'\"")
             result.add(Option(match[2], (word.with_text(value),), word.source, match[1]))
+        elif is_open(word):
+            result.open.append(word)
         elif word.text:
             result.positional.append(word)
     return result

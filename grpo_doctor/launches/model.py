@@ -116,6 +116,9 @@ class Launch:
     settings: Mapping[str, Any] = field(default_factory=dict)
     sources: Mapping[str, Source] = field(default_factory=dict)
     """Of each of `settings`."""
+    open: Mapping[str, Problem] = field(default_factory=dict)
+    """Settings whose value is in a variable that nobody sets here, each with the sentence that says
+    so: no default holds for them."""
     options: Mapping[str, Any] = field(default_factory=dict)
     option_sources: Mapping[str, Source] = field(default_factory=dict)
     environment: Mapping[str, str] = field(default_factory=dict)
@@ -173,9 +176,10 @@ class Launch:
         """Why nothing can be said of its memory and settings; None for a known framework."""
         if self.is_supported:
             return None
-        if self.framework == "unknown":
-            return f"not modelled: {self.subcommand} is of no framework that is known here"
-        return f"not modelled: it trains with {_NAMES[self.framework]}, which is not supported"
+        if self.framework != "unknown":
+            return f"it trains with {_NAMES[self.framework]}, which is not supported"
+        missing = next((p.text for p in self.problems if p.kind == "unreadable"), None)
+        return missing or f"{self.subcommand} is of no framework that is known here"
 
     @property
     def processes(self) -> int:
@@ -192,6 +196,8 @@ class Launch:
 
     def value(self, knob: str, otherwise: Any = None) -> Any:
         """What holds: said here, else this version's default, else `otherwise`."""
+        if knob in self.open:
+            return otherwise
         value = self.setting(knob).value
         return otherwise if value is None and knob not in self.settings else value
 

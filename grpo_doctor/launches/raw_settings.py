@@ -55,6 +55,10 @@ class RawSettings:
     deepspeed: Contents | None = None
     own_config: bool = False
     """A configuration of the user's own decides which options there are."""
+    open: tuple[str, ...] = ()
+    """Variables without a value that may say any option."""
+    written: Mapping[str, str] = field(default_factory=dict)
+    """Files that the script writes before, by name."""
     problems: list[Problem] = field(default_factory=list)
 
     def take(self, name: str, value: Any, source: Source) -> None:
@@ -65,16 +69,19 @@ class RawSettings:
     def file(self, path: str, cwd: Path, source: Source) -> Contents | None:
         """A file that holds settings; a problem where it can't be read."""
         try:
-            return read_mapping(located(path, cwd, source), path)
+            text = self.written.get(path)
+            return read_mapping(located(path, cwd, source), path, text)
         except UnreadableFileError as problem:
             fix = "run check where the file is, or give its settings as flags"
             self.problems.append(Problem("unreadable", str(problem), fix, source))
             return None
 
 
-def collect(started: Started, program: Program, cwd: Path) -> RawSettings:
+def collect(
+    started: Started, program: Program, cwd: Path, written: Mapping[str, str]
+) -> RawSettings:
     """Reads the command's options and the files that they name, nearest last."""
-    raw = RawSettings(environment=dict(started.environment))
+    raw = RawSettings(environment=dict(started.environment), written=written)
     hydra = program.framework == "verl"
     options = overrides(program.words) if hydra else parse(program.words, program.table)
     _from_script(raw, program, cwd)
@@ -90,6 +97,7 @@ def collect(started: Started, program: Program, cwd: Path) -> RawSettings:
             raw.values.pop(option.name, None)
         else:
             raw.take(option.name, option.value, option.source)
+    raw.open = tuple(dict.fromkeys(name for word in options.open for name in word.unset))
     raw.problems += _contradictions(options)
     raw.problems += _unset(options)
     _from_launcher(raw, started, program, cwd)
@@ -182,14 +190,31 @@ def _contradictions(options: Options) -> Iterator[Problem]:
 def _unset(options: Options) -> Iterator[Problem]:
     for option in options.options.values():
         if option.unset:
-            names = ", ".join(f"${name}" for name in option.unset)
-            verb = "is" if len(option.unset) == 1 else "are"
+            first = option.unset[0].partition(" ")[0]
             yield Problem(
                 "unset-variable",
-                f"{names} {verb} not set here, so {option.name} is not known",
-                f"set it: {option.unset[0]}=... grpo-doctor check ...",
+                f"{unset_words(option.unset)}, so {option.name} is not known",
+                f"set it: {first}=... grpo-doctor check ..."
+                if first.isidentifier()
+                else f"give the value of {option.name} in its place",
                 option.source,
             )
+
+
+def unset_words(names: Sequence[str]) -> str:
+    """`$A is not set here`, or which values it may have."""
+    plain = [f"${name}" for name in names if name.isidentifier() or name.isdigit()]
+    verb = "is" if len(plain) == 1 else "are"
+    parts = [f"{', '.join(plain)} {verb} not set here"] if plain else []
+    for name in (name for name in names if f"${name}" not in plain):
+        variable, equals, values = name.partition(" = ")
+        is_choice = equals and variable.isidentifier()
+        parts.append(
+            f"${variable} is {values}, as only running it tells"
+            if is_choice
+            else f"{name} is known only where it runs"
+        )
+    return " and ".join(parts)
 
 
 def _from_launcher(raw: RawSettings, started: Started, program: Program, cwd: Path) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -26,7 +26,7 @@ from grpo_doctor.launches.option_lists import option_list
 from grpo_doctor.launches.option_values import check_values
 from grpo_doctor.launches.processes import processes
 from grpo_doctor.launches.programs import Program
-from grpo_doctor.launches.raw_settings import RawSettings, collect
+from grpo_doctor.launches.raw_settings import RawSettings, collect, unset_words
 from grpo_doctor.launches.words import Word
 
 _ALGORITHMS = (
@@ -105,7 +105,7 @@ def _launch(candidate: Candidate, inherited: Mapping[str, str], versions: dict[s
     program, started = candidate.program, candidate.started
     if program.framework not in SUPPORTED:
         return _outside(candidate, inherited)
-    raw = collect(started, program, candidate.folder)
+    raw = collect(started, program, candidate.folder, candidate.command.files)
     outer = {
         name: Word(text, Source(f"{name}={text}", file="the environment"))
         for name, text in inherited.items()
@@ -114,7 +114,7 @@ def _launch(candidate: Candidate, inherited: Mapping[str, str], versions: dict[s
     file_environment = {k: w for k, w in raw.environment.items() if _matters(k)}
     environment = {**file_environment, **outer, **own}
     version, assumptions = _version(raw, program, versions)
-    values, sources = settings(raw, program, version, environment)
+    values, sources, open_ = settings(raw, program, version, environment)
     started_by = processes(started, program, raw, environment)
     if any(word.text in ("...", "…") for word in program.words):
         text, fix = "the command has ... in place of options", "give all of them"
@@ -139,7 +139,10 @@ def _launch(candidate: Candidate, inherited: Mapping[str, str], versions: dict[s
         processes_per_node=_per_node(values, program, started_by.per_node),
         nodes=int(values.get("run.nodes", started_by.nodes)),
         processes_known=started_by.known and not _left_open(raw, values),
-        complete=not raw.own_config and not any(p.kind == "unreadable" for p in raw.problems),
+        open=open_,
+        complete=not raw.own_config
+        and not raw.open
+        and not any(p.kind == "unreadable" for p in raw.problems),
         visible_gpus=len(started_by.gpu_ids) if started_by.gpu_ids is not None else None,
         gpu_ids=started_by.gpu_ids,
         launcher=started.launcher or started_by.launcher,
@@ -148,7 +151,7 @@ def _launch(candidate: Candidate, inherited: Mapping[str, str], versions: dict[s
         model=values.get("model.name"),
         folder=candidate.folder,
         backend="megatron" if _is_megatron(program, values) else "",
-        assumptions=(*assumptions, *started_by.assumptions),
+        assumptions=(*assumptions, *started_by.assumptions, *_open_words(raw)),
         problems=(
             *check(raw, program, version),
             *check_values(raw, program, values),
@@ -209,6 +212,12 @@ def _per_node(values: Mapping[str, object], program: Program, per_node: int) -> 
         return per_node
     count = values.get("run.gpus_per_node")
     return count if isinstance(count, int) else 8
+
+
+def _open_words(raw: RawSettings) -> Iterator[str]:
+    """A sentence on variables that may say more options."""
+    if raw.open:
+        yield f"no more options than these; {unset_words(raw.open)}"
 
 
 def _left_open(raw: RawSettings, values: Mapping[str, object]) -> bool:

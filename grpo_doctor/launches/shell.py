@@ -1,103 +1,344 @@
 """Bash scripts, read and never run: the commands in them, with literal variables put in.
 
-Read are continued lines, quotes, comments, assignments, exports, arrays, defaults (`${X:-8}`) and
-sums (`$((A * B))`, `$(expr A / B)`). What only running it would tell, such as `$(nvidia-smi ...)`,
-counts as unset.
-Of an `if` all branches are read; what one branch sets, a later one does not change.
+Read are continued lines, quotes, comments, assignments, exports, arrays, defaults (`${X:-8}`),
+sums, functions, `source`, here-documents and what `set --` says. Of `if` and `case` the branch
+counts that runs; where only running would tell, all are read, and a variable that they leave with
+different values is open: it has no value, and its values are named. A loop is read for each of its
+first items. What only running a command would tell, such as `$(nvidia-smi ...)`, counts as unset.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
-from pathlib import PurePosixPath
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import takewhile
+from pathlib import Path
 
-from grpo_doctor.launches.expansion import arithmetic, braced, calculation, cut
+from grpo_doctor.launches.conditions import holds, matches, negated
+from grpo_doctor.launches.files import UnreadableFileError, located, read_text
 from grpo_doctor.launches.model import Source
+from grpo_doctor.launches.statements import DECLARES, Statements
 from grpo_doctor.launches.words import Command, Word
 
 _ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)(\+?)=(.*)", re.DOTALL)
-_ARRAY = re.compile(r"([A-Za-z_]\w*)(\+?)=\(")
-_REDIRECTION = re.compile(r"(?:\d|&)?(<<<|<<-?|>>|[<>])&?[ \t]*")
-_VARIABLE = re.compile(r"\$([A-Za-z_]\w*|[0-9@*#?!$])")
+_FUNCTION = re.compile(
+    r"(?:function[ \t]+([\w:-]+)[ \t]*(?:\([ \t]*\))?|([A-Za-z_][\w:-]*)[ \t]*\([ \t]*\))\s*\{"
+)
+_KEYWORD = re.compile(
+    r"(?:if|then|elif|else|fi|for|select|while|until|do|done|case|esac|\{|\}|!|time)(?=[\s;&|()]|$)"
+)
+_ESAC = re.compile(r"esac\b")
 _USED = re.compile(r"\$\{?[#!]?([A-Za-z_]\w*)")
 _EXPORTS_ALL = re.compile(r"^\s*set\s+(?:-\w*a|-o\s+allexport)", re.MULTILINE)
-_ABOVE = re.compile(r"[)\"](/\.\.(?:/\.\.)*)")
-_OPENING = frozenset({"if", "then", "else", "elif", "do", "while", "until", "{", "time", "!"})
-_CLOSING = frozenset({"fi", "done", "}", "esac"})
-_EXPORTS = frozenset({"export", "declare", "local", "readonly", "typeset"})
-_ENDS_WORD = frozenset(" \t\n;&|()<>")
+_READS = frozenset({"read", "mapfile", "readarray"})
+_MOST_ITEMS = 8  # of a loop
+_DEEPEST = 12  # of functions and scripts within each other
+Variables = dict[str, tuple[Word, ...]]
+State = tuple[Variables, dict[str, Word]]
 
 
-def commands(text: str, file: str | None, environment: Mapping[str, str]) -> Iterator[Command]:
+def commands(
+    text: str,
+    file: str | None,
+    environment: Mapping[str, str],
+    folder: Path | None = None,
+    arguments: Sequence[Word] = (),
+) -> Iterator[Command]:
     """Each command of a script that is not an assignment, in order.
 
     Args:
         text: the script.
         file: its name, for what is said of its lines; None for one line that a user typed.
         environment: what is set where the script is started.
+        folder: where it is started, for the scripts that it sources.
+        arguments: its own.
     """
-    return _Reader(text, file, environment).commands()
+    reader = _Reader(text, file, folder)
+    reader.variables = {
+        name: (Word(value, Source(f"{name}={value}", file="the environment")),)
+        for name, value in environment.items()
+    }
+    reader.inherited = frozenset(environment)
+    reader.arguments = tuple(arguments)
+    yield from reader.run()
 
 
-class _Reader:
-    def __init__(self, text: str, file: str | None, environment: Mapping[str, str]) -> None:
-        self.text = text.replace("\r\n", "\n")
-        self.file = file
-        self.at = 0
-        self.variables: dict[str, tuple[Word, ...]] = {
-            name: (Word(value, Source(f"{name}={value}", file="the environment")),)
-            for name, value in environment.items()
-        }
-        self.inherited = frozenset(environment)
+class _Reader(Statements):
+    def __init__(self, text: str, file: str | None, folder: Path | None) -> None:
+        super().__init__(text.replace("\r\n", "\n"), file)
+        self.folder = folder
+        self.inherited: frozenset[str] = frozenset()
         self.exported: dict[str, Word] = {}
-        self.later_branch = 0
-        self.unset: list[str] = []
+        self.functions: dict[str, tuple[str, int]] = {}
+        self.written: dict[str, str] = {}
+        self.depth = 0
+        self.status: bool | None = True
+        """Of the last command; None where nobody knows."""
+        self.is_test = False
+        self.used = frozenset(_USED.findall(self.text))
+        self.exports_all = _EXPORTS_ALL.search(self.text) is not None
 
-    def commands(self) -> Iterator[Command]:
-        while self.at < len(self.text):
-            command = self._command(self._statement())
-            if command is not None:
-                yield command
+    # -- control flow
 
-    def _source(self, begin: int) -> Source:
-        line = self.text.count("\n", 0, begin) + 1 if self.file else None
-        return Source(self.text[begin : self.at].strip(), file=self.file, line=line)
+    def run(self, until: frozenset[str] = frozenset()) -> Iterator[Command]:
+        """Statements up to a keyword of `until`, at which it stays."""
+        while self.to_statement(until):
+            if (match := _FUNCTION.match(self.text, self.at)) is not None:
+                yield from self._function(match)
+            elif (match := _KEYWORD.match(self.text, self.at)) is not None:
+                if match[0] in until:
+                    return
+                compound = self._COMPOUND.get(match[0])
+                if match[0] in "!{":
+                    yield from self._chain()
+                    continue
+                self.at = match.end()
+                if compound is not None:
+                    yield from compound(self)
+            else:
+                yield from self._chain()
 
-    # -- statements
+    def _keyword(self) -> str:
+        match = _KEYWORD.match(self.text, self.at)
+        self.at = match.end() if match else len(self.text)
+        return match[0] if match else ""
 
-    def _command(self, words: list[Word]) -> Command | None:
-        while words and words[0].text in _OPENING:
-            self.later_branch += words[0].text in ("else", "elif")
-            words = words[1:]
-        if not words or words[0].text in _CLOSING:
-            if words and words[0].text == "fi":
-                self.later_branch = 0
-            return None
+    def _if(self) -> Iterator[Command]:
+        before, is_taken, keyword = self._state(), False, "if"
+        ends: list[State] = []
+        was_live = self.is_live
+        while keyword in ("if", "elif", "else"):
+            holds_: bool | None = True
+            if keyword != "else":
+                yield from self.run(frozenset({"then"}))
+                self._keyword()
+                holds_ = self.status if self.is_test else None
+            self.is_live = was_live and not is_taken and holds_ is not False
+            is_open = self.is_live and (holds_ is None or bool(ends))
+            if is_open:
+                self._restore(before)
+            yield from self.run(frozenset({"elif", "else", "fi"}))
+            if is_open:
+                ends.append(self._state())
+            is_taken |= self.is_live and holds_ is True
+            keyword = self._keyword()
+        self.is_live = was_live
+        if ends:
+            self._merge(ends if is_taken else [*ends, before])
+
+    def _case(self) -> Iterator[Command]:
+        self.skip_blanks()
+        subject = (self.word() or [Word("", Source(""))])[0]
+        self.at = self.after(r"\bin\b")
+        before, is_taken, was_live = self._state(), False, self.is_live
+        ends: list[State] = []
+        while self.to_statement(frozenset()) and not re.compile(r"esac\b").match(
+            self.text, self.at
+        ):
+            patterns = [text.strip() for text in self.balanced("(", ")").split("|")]
+            found = [matches(subject, text) for text in patterns]
+            hit = True if True in found else None if None in found else False
+            self.is_live = was_live and not is_taken and hit is not False
+            is_open = self.is_live and (hit is None or bool(ends))
+            if is_open:
+                self._restore(before)
+            yield from self.run(frozenset({";;", "esac"}))
+            if is_open:
+                ends.append(self._state())
+            is_taken |= self.is_live and hit is True
+        self.at += len("esac")
+        self.is_live = was_live
+        if ends:
+            self._merge(ends if is_taken else [*ends, before])
+
+    def _for(self) -> Iterator[Command]:
+        self.skip_blanks()
+        items: list[Word] = []
+        name = ""
+        if self.is_sum():
+            self.at += 2
+            self.balanced("(", ")")
+        else:
+            head = self.statement()
+            name = head[0].text if head else ""
+            items = head[2:] if len(head) > 1 and head[1].text == "in" else list(self.arguments)
+        self.to_statement(frozenset())
+        self._keyword()
+        begin = self.at
+        open_item = Word("", self.source(begin), (f"{name} of a loop",))
+        was_live = self.is_live
+        for item in items[:_MOST_ITEMS] or [open_item]:
+            self.at = begin
+            if self.is_live and name:
+                self.variables[name] = (item if not item.unset else open_item,)
+            yield from self.run(frozenset({"done"}))
+            self.is_live = was_live
+        self._keyword()
+
+    def _while(self) -> Iterator[Command]:
+        begin = self.at
+        was_live = self.is_live
+        for _ in range(4 * _MOST_ITEMS):
+            self.at = begin
+            yield from self.run(frozenset({"do"}))
+            self._keyword()
+            again = self.status if self.is_test else None
+            before, given = self._state(), self.arguments
+            self.is_live = was_live and again is not False
+            yield from self.run(frozenset({"done"}))
+            if self.is_live and again is None:
+                self._merge([self._state(), before])
+            self.is_live = was_live
+            if again is not True or (self._state(), self.arguments) == (before, given):
+                break
+        self._keyword()
+
+    def _function(self, match: re.Match[str]) -> Iterator[Command]:
+        self.at = match.end()
+        if self.is_live:
+            self.functions[match[1] or match[2]] = (self.text, self.at)
+        was_live, self.is_live = self.is_live, False
+        yield from self.block()
+        self.is_live = was_live
+
+    _COMPOUND: Mapping[str, Callable[[_Reader], Iterator[Command]]] = {
+        "if": _if, "case": _case, "for": _for, "select": _for, "while": _while, "until": _while,
+    }  # fmt: skip
+
+    def _state(self) -> State:
+        return dict(self.variables), dict(self.exported)
+
+    def _restore(self, state: State) -> None:
+        self.variables.clear()
+        self.variables.update(state[0])
+        self.exported = dict(state[1])
+
+    def _merge(self, states: Sequence[State]) -> None:
+        """What holds after branches of which one runs: what differs is open."""
+        self._restore(states[0])
+        for name in dict.fromkeys(name for variables, _ in states for name in variables):
+            values = [variables.get(name) for variables, _ in states]
+            if any(_texts(value) != _texts(values[0]) for value in values):
+                self.variables[name] = _open(name, values)
+        for _, exported in states[1:]:
+            self.exported |= exported
+        for name in self.exported:
+            self.exported[name] = self.variables.get(name, (self.exported[name],))[0]
+
+    # -- simple commands
+
+    def _chain(self) -> Iterator[Command]:
+        """Commands that `&&` and `||` join."""
+        was_live = self.is_live
+        before: bool | None = True
+        joined, skips = "", False
+        while True:
+            self.is_live = was_live and not skips
+            guarded = self._state() if before is None and self.is_live else None
+            yield from self._simple_or_block()
+            if guarded is not None:
+                self._merge([self._state(), guarded])
+            self.is_live = was_live
+            known = self.status if self.is_test else True
+            if skips or (before is None and known is (joined == "&&")):
+                known = self.status = before
+                self.is_test = self.is_test or skips
+            if self.ended not in ("&&", "||"):
+                return
+            before, joined = known, self.ended
+            skips = known is (joined == "||")
+            self.skip_blanks()
+
+    def _simple_or_block(self) -> Iterator[Command]:
+        match = _KEYWORD.match(self.text, self.at)
+        if match is not None and match[0] == "!":
+            self.at = match.end()
+            self.skip_blanks()
+            yield from self._simple()
+            self.status = negated(self.status)
+        elif match is not None and match[0] == "{":
+            self.at = match.end()
+            yield from self.block()
+            self.statement()
+            self.is_test = False
+        else:
+            yield from self._simple()
+
+    def block(self) -> Iterator[Command]:
+        """What stands between braces."""
+        yield from self.run(frozenset({"}"}))
+        self._keyword()
+
+    def _simple(self) -> Iterator[Command]:
+        self.here_text, self.target = None, ""
+        if self.is_sum():
+            self.at += 2
+            self.balanced("(", ")")
+            self.at += self.text.startswith(")", self.at)
+            self.status, self.is_test = None, True
+            self.statement()
+            return
+        words = self.test() if self.text.startswith("[[", self.at) else self.statement()
+        if not words:
+            return
+        name = words[0].text
+        self.is_test = name in ("[", "[[", "test", "true", "false", ":")
+        if self.is_test:
+            inside = words[1:] if name == "test" else words[1:-1]
+            self.status = holds(inside) if name[0] in "[t" and name != "true" else name != "false"
+        if self.is_live and not self.is_test:
+            yield from self._command(words)
+
+    def _command(self, words: list[Word]) -> Iterator[Command]:
         own: dict[str, Word] = {}
         while words and (match := _ASSIGNMENT.fullmatch(words[0].text)):
-            own[match[1]] = words[0].with_text(match[3])
+            own[match[1]] = self._added(match, words[0])
             words = words[1:]
+        name = words[0].text if words else ""
         if not words:
-            for name, word in own.items():
-                self._assign(name, word)
-            return None
-        if words[0].text in _EXPORTS:
-            self._declare(words[0].text, words[1:])
-            return None
-        return Command(tuple(words), {**self.exported, **own}, self._not_exported(own))
+            for key, word in own.items():
+                self._assign(key, word)
+        elif name in self.functions and self.depth < _DEEPEST:
+            yield from self._call(name, words[1:])
+        elif name in ("source", ".") and len(words) > 1:
+            yield from self._sourced(words)
+        elif not self._built_in(name, words[1:]):
+            self._keep_file(words)
+            environment = {**self.exported, **own}
+            yield Command(tuple(words), environment, self._not_exported(own), self.written)
+
+    def _built_in(self, name: str, words: list[Word]) -> bool:
+        """Whether it is a command of the shell that changes variables alone."""
+        if name in DECLARES:
+            self._declare(name, words)
+        elif name == "set" and words and words[0].text == "--":
+            self.arguments = tuple(words[1:])
+        elif name == "shift":
+            by = words[0].text if words else ""
+            self.arguments = self.arguments[int(by) if by.isdigit() else 1 :]
+        elif name == "unset":
+            for word in words:
+                self.variables.pop(word.text, None)
+                self.exported.pop(word.text, None)
+        elif name in _READS:
+            names = [word.text for word in words if word.text.isidentifier()]
+            self.variables |= {word: _open(word, ()) for word in names}
+        else:
+            return False
+        return True
+
+    def _added(self, match: re.Match[str], word: Word) -> Word:
+        before = self.variables.get(match[1], ()) if match[2] else ()
+        return word.with_text(f"{before[0].text if before else ''}{match[3]}")
 
     def _not_exported(self, own: Mapping[str, Word]) -> dict[str, Word]:
-        if _EXPORTS_ALL.search(self.text):
+        if self.exports_all:
             return {}
-        visible = {*self.exported, *self.inherited, *own, *_USED.findall(self.text)}
+        visible = {*self.exported, *self.inherited, *own, *self.used}
         return {n: words[0] for n, words in self.variables.items() if words and n not in visible}
 
     def _assign(self, name: str, word: Word) -> None:
-        if self.later_branch and name in self.variables:
-            return
-        if not word.unset:
-            self.variables[name] = (word,)
+        self.variables[name] = (word,)
         if name in self.exported:
             self.exported[name] = word
 
@@ -106,178 +347,60 @@ class _Reader:
             match = _ASSIGNMENT.fullmatch(word.text)
             name = match[1] if match else word.text
             if match:
-                self._assign(name, word.with_text(match[3]))
-            if how == "export" and name in self.variables:
+                self._assign(name, self._added(match, word))
+            if how == "export" and self.variables.get(name):
                 self.exported[name] = self.variables[name][0]
 
-    def _statement(self) -> list[Word]:
-        words: list[Word] = []
-        while self.at < len(self.text):
-            letter = self.text[self.at]
-            if letter in " \t" or self.text.startswith("\\\n", self.at):
-                self.at += 1 if letter in " \t" else 2
-            elif letter == "#":
-                self._skip_line()
-            elif self.text.startswith("&>", self.at) or _REDIRECTION.match(self.text, self.at):
-                self._redirection()
-            elif letter in _ENDS_WORD:
-                self.at += 1
-                if words or letter == "\n":
-                    return words
-            elif (match := _ARRAY.match(self.text, self.at)) and not words:
-                self._array(match)
-            else:
-                words += self._word()
-        return words
+    def _call(self, name: str, arguments: list[Word]) -> Iterator[Command]:
+        kept = self.text, self.at, self.arguments, self.ended
+        self.text, self.at = self.functions[name]
+        self.arguments = tuple(arguments)
+        self.depth += 1
+        yield from self.run(frozenset({"}"}))
+        self.depth -= 1
+        self.text, self.at, self.arguments, self.ended = kept
 
-    def _skip_line(self) -> None:
-        end = self.text.find("\n", self.at)
-        self.at = len(self.text) if end < 0 else end
+    def _sourced(self, words: list[Word]) -> Iterator[Command]:
+        """The commands of a script that runs in this one's own shell."""
+        if words[1].unset or self.folder is None or self.depth >= _DEEPEST:
+            return
+        try:
+            path = located(words[1].text, self.folder, words[1].source)
+            inner = _Reader(read_text(path), words[1].text, self.folder)
+        except UnreadableFileError:
+            return
+        inner.variables, inner.exported, inner.functions = (
+            self.variables,
+            self.exported,
+            self.functions,
+        )
+        inner.written, inner.inherited, inner.depth = self.written, self.inherited, self.depth + 1
+        inner.arguments = tuple(words[2:]) or self.arguments
+        inner.used |= self.used
+        yield from inner.run()
+        self.exported = inner.exported
 
-    def _redirection(self) -> None:
-        match = _REDIRECTION.match(self.text, self.at)
-        self.at = match.end() if match else self.at + 2
-        target = self._word()
-        if match and match[1] in ("<<", "<<-") and target:
-            end = re.compile(rf"^\s*{re.escape(target[0].text)}[ \t]*$", re.MULTILINE)
-            last = end.search(self.text, self.at)
-            self.at = last.end() if last else len(self.text)
+    def _keep_file(self, words: list[Word]) -> None:
+        """Text that `cat`, `tee` or `echo` puts into a file."""
+        name, text = words[0].text, self.here_text
+        target = self.target or (words[-1].text if name == "tee" else "")
+        if name in ("echo", "printf") and text is None and self.target:
+            text = " ".join(word.text for word in words[1:] if word.text != "-e") + "\n"
+        if text is not None and target:
+            self.written[target] = text
 
-    def _array(self, match: re.Match[str]) -> None:
-        self.at = match.end()
-        items = list(self.variables.get(match[1], ())) if match[2] else []
-        while self.at < len(self.text) and self.text[self.at] != ")":
-            letter = self.text[self.at]
-            if letter == "#":
-                self._skip_line()
-            elif letter in _ENDS_WORD or self.text.startswith("\\\n", self.at):
-                self.at += 1 if letter in _ENDS_WORD else 2
-            else:
-                items += self._word()
-        self.at += 1
-        if not (self.later_branch and match[1] in self.variables and not match[2]):
-            self.variables[match[1]] = tuple(items)
 
-    # -- words
+def _texts(words: tuple[Word, ...] | None) -> tuple[tuple[str, tuple[str, ...]], ...] | None:
+    return None if words is None else tuple((word.text, word.unset) for word in words)
 
-    def _word(self) -> list[Word]:
-        """The word that begins here: several where an array stands in it, none where nothing."""
-        begin, text, quoted = self.at, "", False
-        array_words: list[Word] = []
-        self.unset = []
-        while self.at < len(self.text) and self.text[self.at] not in _ENDS_WORD:
-            letter = self.text[self.at]
-            if self.text.startswith("\\\n", self.at):
-                break
-            if letter == "\\":
-                text += self.text[self.at + 1 : self.at + 2]
-                self.at += 2
-            elif letter == "'" or self.text.startswith("$'", self.at):
-                self.at += 1 if letter == "'" else 2
-                text += self._until("'")
-                quoted = True
-            elif letter == '"':
-                self.at += 1
-                inside, words = self._double_quoted()
-                text, quoted = text + inside, quoted or not words
-                array_words += words
-            elif letter in "$`":
-                value, words = self._dollar()
-                text += value
-                array_words += words
-            else:
-                text += letter
-                self.at += 1
-        unset = tuple(dict.fromkeys(self.unset))
-        source = self._source(begin)
-        if array_words and not text:
-            return array_words
-        if not text and not quoted and not unset:
-            return []
-        if not quoted and not unset and source.text.startswith("$") and " " in text:
-            return [Word(part, source) for part in text.split()]
-        return [Word(text, source, unset)]
 
-    def _until(self, mark: str) -> str:
-        end = self.text.find(mark, self.at)
-        end = len(self.text) if end < 0 else end
-        text, self.at = self.text[self.at : end], end + 1
-        return text
-
-    def _double_quoted(self) -> tuple[str, list[Word]]:
-        text, array_words = "", []
-        while self.at < len(self.text) and self.text[self.at] != '"':
-            letter = self.text[self.at]
-            if letter == "\\" and self.text[self.at + 1 : self.at + 2] in tuple('$"`\\\n'):
-                text += self.text[self.at + 1].strip("\n")
-                self.at += 2
-            elif letter in "$`":
-                value, words = self._dollar()
-                text += value
-                array_words += words
-            else:
-                text += letter
-                self.at += 1
-        self.at += 1
-        return text, array_words
-
-    def _dollar(self) -> tuple[str, list[Word]]:
-        """What begins with `$` or a backquote: its text, or the words of a whole array."""
-        begin = self.at
-        if self.text[begin] == "`":
-            self.at += 1
-            command = self._until("`")
-            return self._substituted(command, f"`{command}`")
-        if self.text.startswith("$((", begin):
-            self.at += 3
-            sum_text = self._balanced("(", ")")
-            self.at += self.text.startswith(")", self.at)
-            value = arithmetic(sum_text, self.variables)
-            return self._unknown(f"$(({sum_text}))") if value is None else (value, [])
-        if self.text.startswith("$(", begin):
-            self.at += 2
-            command = self._balanced("(", ")")
-            return self._substituted(command, f"$({command})")
-        if self.text.startswith("${", begin):
-            self.at += 2
-            return self._braced(self._balanced("{", "}"))
-        match = _VARIABLE.match(self.text, begin)
-        self.at = match.end() if match else begin + 1
-        return self._braced(match[1]) if match else ("$", [])
-
-    def _substituted(self, command: str, written: str) -> tuple[str, list[Word]]:
-        """`$(...)`: the script's own folder and a sum are known without running anything."""
-        if "dirname" in command and ("$0" in command or "BASH_SOURCE" in command) and self.file:
-            above = "".join(_ABOVE.findall(command)).count("..")
-            folders = PurePosixPath(self.file).parents
-            return str(folders[min(above, len(folders) - 1)]), []
-        value = calculation(command, self.variables)
-        return self._unknown(written) if value is None else (value, [])
-
-    def _balanced(self, opening: str, closing: str) -> str:
-        begin, depth = self.at, 1
-        while self.at < len(self.text) and depth:
-            depth += {opening: 1, closing: -1}.get(self.text[self.at], 0)
-            self.at += 1
-        return self.text[begin : self.at - 1]
-
-    def _braced(self, text: str) -> tuple[str, list[Word]]:
-        if (shortened := cut(text, self.variables)) is not None:
-            return shortened, []
-        name, otherwise, is_array = braced(text)
-        if name in ("@", "*"):
-            return "", []  # our script has no arguments
-        words = self.variables.get(name or "", ())
-        if words:
-            return ("", list(words)) if is_array else (words[0].text, [])
-        if name is not None and otherwise:
-            inner = _Reader(otherwise, None, {})
-            inner.variables = self.variables
-            return " ".join(word.text for word in inner._statement()), []
-        if text.endswith("-"):  # ${X:-}: nothing, and meant so
-            return "", []
-        return self._unknown(name or text)
-
-    def _unknown(self, name: str) -> tuple[str, list[Word]]:
-        self.unset.append(name)
-        return "", []
+def _open(name: str, values: Sequence[tuple[Word, ...] | None]) -> tuple[Word, ...]:
+    """What is the same in all values of a variable, and a word for what is not."""
+    given = [value or () for value in values]
+    alike = zip(*given, strict=False) if given else ()
+    same = list(takewhile(lambda words: len({(w.text, w.unset) for w in words}) == 1, alike))
+    ends = [" ".join(word.text for word in value[len(same) :]) for value in given]
+    said = f"{name} = {' or '.join(dict.fromkeys(text or 'nothing' for text in ends))}"
+    source = next((value[-1].source for value in given if value), Source(f"${name}"))
+    unset = said[:120] if ends else f"{name} of a command"
+    return (*(words[0] for words in same), Word("", source, (unset,)))

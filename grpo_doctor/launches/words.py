@@ -25,12 +25,14 @@ class Word:
 class Command:
     """A simple command: its words, and the environment that it or its script sets.
 
-    `not_exported` are variables that its script sets for itself alone, and uses nowhere.
+    `not_exported` are variables that its script sets for itself alone, and uses nowhere; `files`
+    are the texts that it has written before, by name.
     """
 
     words: tuple[Word, ...]
     environment: Mapping[str, Word] = field(default_factory=dict)
     not_exported: Mapping[str, Word] = field(default_factory=dict)
+    files: Mapping[str, str] = field(default_factory=dict)
 
 
 def from_arguments(arguments: Sequence[str]) -> tuple[Word, ...]:

@@ -13,16 +13,17 @@ _FENCE = re.compile(r"^```(?:bash|shell|sh)[^\n]*\n(.*?)^```", re.MULTILINE | re
 _COMMENT = re.compile(r"(?:^|\s)#.*")
 _SWIFT = r"(?:(?:swift|megatron) rlhf\b|swift[/.]cli[/.](?:_megatron[/.])?rlhf)"
 _VERL = r"(?:\bverl[./](?:trainer[./]main_ppo|experimental[\w./]*main)|\brecipe[./]\w+[\w./]*main)"
-_TRAINS: tuple[tuple[str, str], ...] = (
-    ("slime", r"\btrain(?:_async)?\.py\b[\s\S]*--(?:rollout-num-gpus|rollout-batch-size)"),
-    ("nemo-rl", r"run_grpo\w*\.py|nemo_rl|run_\w+\.py --config"),
-    ("skyrl", r"skyrl[\w.]*(?:entrypoints|main_\w+)|skyrl_train|skyrl\.train"),
-    ("areal", r"\bareal\b"),
-    ("prime-rl", r"\brl @|prime_rl|uv run rl\b"),
-    ("ms-swift", rf"{_SWIFT}[\s\S]*--rlhf_type[ =\\\n]+grpo"),
-    ("openrlhf", r"openrlhf[./]cli[./]train_ppo_ray[\s\S]*(?:group_norm|dr_grpo)"),
-    ("verl", rf"{_VERL}[\s\S]*adv_estimator\s*="),
-    ("trl", r"\btrl grpo\b|GRPOTrainer"),
+# All words of a row stand somewhere in the text.
+_TRAINS: tuple[tuple[str, tuple[str, ...]], ...] = (
+    ("slime", (r"\btrain(?:_async)?\.py\b", r"--(?:rollout-num-gpus|rollout-batch-size)")),
+    ("nemo-rl", (r"run_grpo\w*\.py|nemo_rl|run_\w+\.py --config",)),
+    ("skyrl", (r"skyrl[\w.]*(?:entrypoints|main_\w+)|skyrl_train|skyrl\.train",)),
+    ("areal", (r"-m areal\.|\bareal\.\w+ ",)),
+    ("prime-rl", (r"\brl @|prime_rl|uv run rl\b",)),
+    ("ms-swift", (_SWIFT, r"--rlhf_type[ =\\\n]+grpo")),
+    ("openrlhf", (r"openrlhf[./]cli[./]train_ppo_ray", r"group_norm|dr_grpo")),
+    ("verl", (_VERL, r"adv_estimator\s*=")),
+    ("trl", (r"\btrl grpo\b|accelerate launch[\s\S]*grpo\w*\.py",)),
 )
 SUPPORTED = ("ms-swift", "openrlhf", "verl", "trl")
 
@@ -43,7 +44,9 @@ class Script:
         plain = "\n".join(_COMMENT.sub("", line) for line in self.text.splitlines())
         if re.search(r"adv_estimator\s*=", plain) and not _grpo_of_verl(plain):
             return ""
-        return next((name for name, words in _TRAINS if re.search(words, plain)), "")
+        return next(
+            (name for name, words in _TRAINS if all(re.search(word, plain) for word in words)), ""
+        )
 
 
 def _grpo_of_verl(text: str) -> bool:

@@ -104,7 +104,7 @@ def test_a_script_is_of_the_framework_that_it_imports(
 def test_a_framework_that_is_not_supported_is_named(command: str, framework: str) -> None:
     launch = read([command])
     assert launch.framework == framework
-    assert "not modelled" in (launch.outside or "")
+    assert "is not supported" in (launch.outside or "")
 
 
 @pytest.mark.parametrize(

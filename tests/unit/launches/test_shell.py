@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -66,9 +68,78 @@ def test_the_environment_of_a_command_is_what_was_exported_and_its_own_prefix() 
     assert set(second.environment) == {"A", "B"}
 
 
-def test_the_first_branch_of_an_if_counts_and_later_ones_do_not_change_it() -> None:
-    script = 'if [ "$1" = big ]; then\n  LEN=8192\nelse\n  LEN=1024\nfi\ntrain --len $LEN\n'
-    assert words(script)[-1] == ["train", "--len", "8192"]
+BRANCHES = 'if [ "$X" = big ]; then\n LEN=8192\nelse\n LEN=1024\nfi\n'
+CASES = 'case "$X" in\n big|huge) LEN=8192 ;;\n (*) LEN=1024\nesac\n'
+
+
+@pytest.mark.parametrize("script", [BRANCHES, CASES])
+@pytest.mark.parametrize(
+    ("start", "text", "unset"),
+    [
+        ("X=big\n", "8192", ()),
+        ("X=small\n", "1024", ()),
+        ("X=${X:-big}\n", "8192", ()),
+        ("", "", ("LEN = 8192 or 1024",)),
+        ("X=$(uname)\n", "", ("LEN = 8192 or 1024",)),
+    ],
+)
+def test_of_branches_the_one_counts_that_runs(
+    script: str, start: str, text: str, unset: tuple[str, ...]
+) -> None:
+    for branches in (script, script.replace("\n", ";").replace(";;;", ";;")):
+        (command,) = read(start + branches + "\ntrain $LEN")
+        assert [(word.text, word.unset) for word in command.words[1:]] == [(text, unset)]
+
+
+@pytest.mark.parametrize(
+    ("script", "expected"),
+    [
+        ("A=1\nif false; then A=2; elif true; then A=3; else A=4; fi; train $A", "train 3"),
+        ("N=9; [[ $N -gt 8 && -n $N ]] && A=2 || A=3; train $A", "train 2"),
+        ('[ -z "$A" ] && A=7; [ -n "$B" ] || B=2; train $A $B', "train 7 2"),
+        ('if [[ -z "${A}" ]]; then A=1; fi; train $A', "train 1"),
+        ('if [ $# -lt 1 ]; then A=none; else A=$1; fi; train "$A"', "train none"),
+        ("A=x; [ $A = y ] && { A=z; train no; }; train $A", "train x"),
+        ("if [ $((2 * 4)) -eq 8 ] && ! [ a = b ]; then train yes; fi", "train yes"),
+        ("L=(a 'b c'); L+=(d); train \"${L[@]}\" ${#L[@]} ${L[1]}", "train a|b c|d 3 b c"),
+        ('P=(python -u); "${P[@]}" -m x', "python -u -m x"),
+        ("declare -a L=(a b)\nlocal M=(c)\ntrain ${L[@]} ${M[@]}", "train a b c"),
+        ("for i in 1 2; do train $i; done", "train 1;train 2"),
+        ("for ((i=0; i<2; i++)); do train; done", "train"),
+        ("set -- a b; shift; train $1 $# $@", "train b 1 b"),
+        ("go() { train $1; }\ngo a\nfunction to { go $2; }\nto x y", "train a;train y"),
+        ("while [ $# -gt 0 ]; do shift; done; while read x; do A=1; done; train", "train"),
+        ("A=a; A+=b; train $A ${A^^} ${A/a/c} ${A:+d} ${B:+e}", "train ab AB cb d"),
+        ("train $(basename /a/b.sh .sh) $(dirname /a/b)", "train b /a"),
+        ("G=0,1,2; train $(echo $G | tr ',' '\\n' | wc -l)", "train 3"),
+        ("train ${A:?needed}x 2>&1 | tee log.txt", "train x;tee log.txt"),
+        ("if [ -f x ]; then train a; else train b; fi", "train a;train b"),
+        ("case a in b) train no;; a) case c in c) train yes;; esac;; esac", "train yes"),
+        ("(cd x; train) & wait", "cd x;train;wait"),
+        ("cat > c.yaml <<-'E'\n\ta: $A\n\tE\ntrain", "cat;train"),
+    ],
+)
+def test_what_a_shell_would_run(script: str, expected: str) -> None:
+    joined = [" ".join(command) for command in words(script)]
+    assert joined == expected.replace("|", " ").split(";")
+
+
+def test_here_documents_and_echo_write_files() -> None:
+    script = (
+        "N=4\ncat <<EOF > a.yaml\nn: $N\nEOF\ncat > b.json <<'EOF'\n$N\nEOF\n"
+        "echo 'x: 1' > c.yaml\ntee d.yaml <<E >/dev/null\ny: 2\nE\ntrain"
+    )
+    files = dict(read(script)[-1].files)
+    assert files.pop("/dev/null", None) in (None, "y: 2\n")
+    assert files == {"a.yaml": "n: 4\n", "b.json": "$N\n", "c.yaml": "x: 1\n"}
+
+
+def test_a_sourced_script_sets_variables(tmp_path: Path) -> None:
+    (tmp_path / "env.sh").write_text("export A=1\nB=$C\ngo() { train $B $1; }\n")
+    text = "C=3\nsource env.sh\ngo x\n. gone.sh\n"
+    (command,) = commands(text, "run.sh", {}, tmp_path)
+    assert [word.text for word in command.words] == ["train", "3", "x"]
+    assert command.environment["A"].text == "1"
 
 
 def test_the_folder_of_a_script_is_known() -> None:

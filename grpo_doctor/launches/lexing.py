@@ -1,0 +1,227 @@
+"""Words of a shell's text, with variables, arrays, sums and defaults put in."""
+
+from __future__ import annotations
+
+import re
+from pathlib import PurePosixPath
+
+from grpo_doctor.launches.expansion import arithmetic, braced, calculation, changed
+from grpo_doctor.launches.model import Source
+from grpo_doctor.launches.words import Word
+
+ENDS_WORD = frozenset(" \t\n;&|()<>")
+_VARIABLE = re.compile(r"\$([A-Za-z_]\w*|[0-9@*#?!$])")
+_ABOVE = re.compile(r"[)\"](/\.\.(?:/\.\.)*)")
+_PATHS = ("basename", "dirname", "realpath", "readlink", "echo")
+
+
+class Lexer:
+    """Reads words from `text` at `at`; `unset` collects what has no value in the word at hand."""
+
+    def __init__(self, text: str, file: str | None) -> None:
+        self.text = text
+        self.file = file
+        self.at = 0
+        self.variables: dict[str, tuple[Word, ...]] = {}
+        self.arguments: tuple[Word, ...] = ()
+        self.unset: list[str] = []
+
+    def source(self, begin: int) -> Source:
+        """Where the text from `begin` on stands."""
+        line = self.text.count("\n", 0, begin) + 1 if self.file else None
+        return Source(self.text[begin : self.at].strip(), file=self.file, line=line)
+
+    def inside(self, text: str) -> Lexer:
+        """A reader of a text that stands inside this one, with the same variables."""
+        inner = Lexer(text, self.file)
+        inner.variables, inner.arguments = self.variables, self.arguments
+        return inner
+
+    def words(self) -> list[Word]:
+        """All words of the text."""
+        found: list[Word] = []
+        while self.at < len(self.text):
+            if self.text[self.at] in ENDS_WORD or self.text.startswith("\\\n", self.at):
+                self.at += 1 if self.text[self.at] in ENDS_WORD else 2
+            else:
+                found += self.word()
+        return found
+
+    def word(self) -> list[Word]:
+        """The word that begins here: several where an array stands in it, none where nothing."""
+        begin, text, quoted = self.at, "", False
+        array_words: list[Word] = []
+        self.unset = []
+        while self.at < len(self.text) and self.text[self.at] not in ENDS_WORD:
+            letter = self.text[self.at]
+            if self.text.startswith("\\\n", self.at):
+                break
+            if letter == "\\":
+                text += self.text[self.at + 1 : self.at + 2]
+                self.at += 2
+            elif letter == "'" or self.text.startswith("$'", self.at):
+                self.at += 1 if letter == "'" else 2
+                text += self._until("'")
+                quoted = True
+            elif letter == '"':
+                self.at += 1
+                inside, words = self.double_quoted()
+                text, quoted = text + inside, quoted or not words
+                array_words += words
+            elif letter in "$`":
+                value, words = self._dollar()
+                text += value
+                array_words += words
+            else:
+                text += letter
+                self.at += 1
+        unset = tuple(dict.fromkeys(self.unset))
+        source = self.source(begin)
+        if array_words and not text:
+            return array_words
+        if not text and not unset and (not quoted or "[@]" in source.text or "$@" in source.text):
+            return []
+        if not quoted and not unset and source.text.startswith("$") and " " in text:
+            return [Word(part, source) for part in text.split()]
+        return [Word(text, source, unset)]
+
+    def _until(self, mark: str) -> str:
+        end = self.text.find(mark, self.at)
+        end = len(self.text) if end < 0 else end
+        text, self.at = self.text[self.at : end], end + 1
+        return text
+
+    def double_quoted(self, end: str = '"') -> tuple[str, list[Word]]:
+        """Text up to `end`, variables put in; and the words of an array in it."""
+        text, array_words = "", []
+        while self.at < len(self.text) and self.text[self.at] != end:
+            letter = self.text[self.at]
+            if letter == "\\" and self.text[self.at + 1 : self.at + 2] in tuple('$"`\\\n'):
+                text += self.text[self.at + 1].strip("\n")
+                self.at += 2
+            elif letter in "$`":
+                value, words = self._dollar()
+                text += value
+                array_words += words
+            else:
+                text += letter
+                self.at += 1
+        self.at += 1
+        return text, array_words
+
+    def _dollar(self) -> tuple[str, list[Word]]:
+        """What begins with `$` or a backquote: its text, or the words of a whole array."""
+        begin = self.at
+        if self.text[begin] == "`":
+            self.at += 1
+            command = self._until("`")
+            return self._substituted(command, f"`{command}`")
+        if self.text.startswith("$((", begin):
+            self.at += 3
+            sum_text = self.balanced("(", ")")
+            self.at += self.text.startswith(")", self.at)
+            value = arithmetic(self._put_in(sum_text), self.variables)
+            return self._unknown(f"$(({sum_text}))") if value is None else (value, [])
+        if self.text.startswith("$(", begin):
+            self.at += 2
+            command = self.balanced("(", ")")
+            return self._substituted(command, f"$({command})")
+        if self.text.startswith("${", begin):
+            self.at += 2
+            return self._braced(self.balanced("{", "}"))
+        match = _VARIABLE.match(self.text, begin)
+        self.at = match.end() if match else begin + 1
+        return self._braced(match[1]) if match else ("$", [])
+
+    def _put_in(self, sum_text: str) -> str:
+        """A sum whose `${X:-8}` have their values."""
+        if "${" not in sum_text and "$(" not in sum_text:
+            return sum_text
+        inner = self.inside(sum_text)
+        text, _ = inner.double_quoted("\0")
+        return "" if inner.unset else text
+
+    def _substituted(self, command: str, written: str) -> tuple[str, list[Word]]:
+        """`$(...)`: the script's own folder, a part of a path and a sum need no running."""
+        if "dirname" in command and ("$0" in command or "BASH_SOURCE" in command) and self.file:
+            above = "".join(_ABOVE.findall(command)).count("..")
+            folders = PurePosixPath(self.file).parents
+            return str(folders[min(above, len(folders) - 1)]), []
+        program = command.strip().partition(" ")[0]
+        if program in _PATHS and not set(command) & set("|;&<>`"):
+            words = [w for w in self.inside(command).words()[1:] if not w.text.startswith("-")]
+            if words and not any(word.unset for word in words):
+                return _path(program, words), []
+        value = calculation(command, self.variables)
+        return self._unknown(written) if value is None else (value, [])
+
+    def balanced(self, opening: str, closing: str) -> str:
+        """The text up to the mark that closes what is open here."""
+        begin, depth = self.at, 1
+        while self.at < len(self.text) and depth:
+            depth += {opening: 1, closing: -1}.get(self.text[self.at], 0)
+            self.at += 1
+        return self.text[begin : self.at - 1]
+
+    def value(self, name: str) -> tuple[Word, ...] | None:
+        """The words of a variable or of the script's arguments; None where nobody sets it."""
+        if name in ("@", "*"):
+            return self.arguments
+        if name == "#":
+            return (Word(str(len(self.arguments)), Source("$#")),)
+        if name.isdigit() and name != "0":
+            return self.arguments[int(name) - 1 : int(name)] or None
+        return self.variables.get(name)
+
+    def _braced(self, text: str) -> tuple[str, list[Word]]:
+        name, mark, more, index = braced(text)
+        if name is None:
+            return self._unknown(text)
+        words = self.value(name)
+        if text.startswith("#") and text != "#":
+            is_known = index in ("@", "*") and words is not None and not _open(words)
+            return (str(len(words or ())), []) if is_known else self._unknown(text)
+        if index in ("@", "*") or name in ("@", "*"):
+            is_meant = words is None and mark in (":-", "-", "+")
+            return (
+                self._unknown(name) if words is None and not is_meant else ("", list(words or ()))
+            )
+        return self._one_of(name, words, mark, more, index)
+
+    def _one_of(
+        self, name: str, words: tuple[Word, ...] | None, mark: str, more: str, index: str
+    ) -> tuple[str, list[Word]]:
+        if index.isdigit() and words is not None:
+            words = words[int(index) : int(index) + 1]
+        if mark == "+":
+            return self._otherwise(more) if words and words[0].text else ("", [])
+        has_value = words and (words[0].text or words[0].unset or mark in ("", "-", "?"))
+        if not has_value and mark in (":-", ":=", "-", "="):
+            return self._otherwise(more)
+        if not words:
+            return self._unknown(name) if words is None else ("", [])
+        self.unset += words[0].unset
+        text = changed(words[0].text, mark, more) if words[0].text else ""
+        return (text, []) if text is not None else self._unknown(name)
+
+    def _otherwise(self, text: str) -> tuple[str, list[Word]]:
+        inner = self.inside(text)
+        words = inner.words()
+        self.unset += [unset for word in words for unset in word.unset]
+        return " ".join(word.text for word in words), []
+
+    def _unknown(self, name: str) -> tuple[str, list[Word]]:
+        self.unset.append(name)
+        return "", []
+
+
+def _open(words: tuple[Word, ...]) -> bool:
+    return any(word.unset for word in words)
+
+
+def _path(program: str, words: list[Word]) -> str:
+    if program == "basename":
+        return PurePosixPath(words[0].text).name.removesuffix(words[1].text if words[1:] else "")
+    if program == "dirname":
+        return str(PurePosixPath(words[0].text).parent)
+    return " ".join(word.text for word in words)
