@@ -39,7 +39,7 @@ def settings(
         for row in knobs.TABLES[program.table]
         if (option := raw.names.get(row.key)) is not None
         and option.unset
-        and (BY_NAME[row.knob].kind != "text" or not option.value)
+        and (BY_NAME[row.knob].kind not in ("str", "words") or not option.value)
     }
     values = {k: v for k, v in values.items() if k not in raw.names or not raw.names[k].unset or v}
     if raw.deepspeed is not None:

@@ -68,7 +68,9 @@ def unwrap(words: tuple[Word, ...]) -> Started | None:
     """The program that a command starts in the end; None for a command that starts no training."""
     environment: dict[str, Word] = {}
     while words:
-        name = _base(words[0].text)
+        if _is_unknown(words[0]) and len(words) > 1:
+            words = words if words[1].text == "-m" else words[1:]
+        name = "python" if _is_unknown(words[0]) else _base(words[0].text)
         peel = _python if name.startswith("python") else _PEELERS.get(name)
         if peel is not None:
             started = peel(words)

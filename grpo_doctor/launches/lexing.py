@@ -12,6 +12,7 @@ from grpo_doctor.launches.words import Word
 ENDS_WORD = frozenset(" \t\n;&|()<>")
 _VARIABLE = re.compile(r"\$([A-Za-z_]\w*|[0-9@*#?!$])")
 _ABOVE = re.compile(r"[)\"](/\.\.(?:/\.\.)*)")
+_WITHOUT_NPU = re.compile(r"npu[\s\S]*\|\|\s*echo\s+['\"]?(\w+)['\"]?\s*$")  # GPUs are what we know
 _PATHS = ("basename", "dirname", "realpath", "readlink", "echo")
 
 
@@ -147,6 +148,8 @@ class Lexer:
             above = "".join(_ABOVE.findall(command)).count("..")
             folders = PurePosixPath(self.file).parents
             return str(folders[min(above, len(folders) - 1)]), []
+        if (without := _WITHOUT_NPU.search(command)) is not None:
+            return without[1], []
         program = command.strip().partition(" ")[0]
         if program in _PATHS and not set(command) & set("|;&<>`"):
             words = [w for w in self.inside(command).words()[1:] if not w.text.startswith("-")]

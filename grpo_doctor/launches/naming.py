@@ -26,14 +26,18 @@ _BESIDE: Mapping[str, frozenset[str]] = {
 }
 # Where the new option takes another kind of value.
 _OTHER_VALUES = frozenset({"vllm_mode"})
+_OF_A_VERSION = ("renamed-flag", "removed-flag", "newer-flag")
 _KEYS_OF_A_FORK = 3  # who mistypes does so once or twice
 _OPEN = ("hydra.", "ray_kwargs.", "ray_init.", "actor_rollout_ref.model.override_config.")
 # `--no_x` is for booleans that are true by default; argparse takes any beginning that is one's own.
 _ABBREVIATES = ("ms-swift", "trl", "openrlhf")
 
 
-def check(raw: RawSettings, program: Program, version: str | None) -> Iterator[Problem]:
-    """A problem for each option on the command line that this version refuses."""
+def check(
+    raw: RawSettings, program: Program, version: str | None, *, is_stated: bool
+) -> Iterator[Problem]:
+    """A problem for each option on the command line that this version refuses; of a version that
+    nobody stated, what other versions take is no end."""
     listed = option_list(program.listed) if program.listed else None
     if listed is None or raw.own_config:
         return
@@ -43,6 +47,9 @@ def check(raw: RawSettings, program: Program, version: str | None) -> Iterator[P
     for problem in problems:
         if fork and problem.kind == "unknown-flag":
             yield replace(problem, text=f"{problem.text} (or is it a fork of verl?)", ends=False)
+        elif not is_stated and problem.kind in _OF_A_VERSION:
+            text = f"{problem.text}; no version that is known here takes all of these options"
+            yield replace(problem, text=text, ends=False)
         else:
             yield problem
 
@@ -114,7 +121,7 @@ def _override(listed: OptionList, option: Option, version: str | None) -> Iterat
     exists = listed.takes(name, version)
     owner = f"verl {version or listed.read[-1]}"
     if sign == "+":
-        if exists and not isinstance(option.value, list):
+        if exists and _has_default(name, version):
             text = f"{owner} has {name} already, and Hydra refuses to add it again"
             yield Problem("contradiction", text, f"{name}={option.value}", option.source, ends=True)
         return
@@ -135,6 +142,12 @@ def _override(listed: OptionList, option: Option, version: str | None) -> Iterat
         text = f"{owner} has no {name}: Hydra takes a new key with + alone"
         fix = f"+{name}={option.value}"
         yield Problem("unknown-flag", text, fix, option.source, ends=True)
+
+
+def _has_default(key: str, version: str | None) -> bool:
+    """Whether a key is known to hold a value: Hydra lets + set one that is null or missing."""
+    rows = (row for row in knobs.TABLES["verl"] if row.key == key)
+    return any(knobs.default("verl", version, row.knob) is not None for row in rows)
 
 
 _VERL = Program("verl", "train", "verl", "verl", ())

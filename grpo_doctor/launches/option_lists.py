@@ -102,14 +102,12 @@ class OptionList:
         close = difflib.get_close_matches(last, valid, n=1, cutoff=_NEAR)
         return valid[close[0]] if close else None
 
-    def newest_that_takes(self, options: Iterable[str], added: Iterable[str] = ()) -> str:
-        """The newest version that refuses fewest of the options; `added` must not be there yet."""
+    def newest_that_takes(self, options: Iterable[str]) -> str:
+        """The newest version that refuses fewest of the options."""
         known_options = [option for option in options if self.ever(option)]
-        new = [option for option in added if self.ever(option)]
 
         def refused(version: str) -> int:
-            lacking = sum(not self.takes(option, version) for option in known_options)
-            return lacking + sum(self.takes(option, version) for option in new)
+            return sum(not self.takes(option, version) for option in known_options)
 
         return min(reversed(self.read), key=refused)
 

@@ -153,7 +153,7 @@ def _launch(candidate: Candidate, inherited: Mapping[str, str], versions: dict[s
         backend="megatron" if _is_megatron(program, values) else "",
         assumptions=(*assumptions, *started_by.assumptions, *_open_words(raw)),
         problems=(
-            *check(raw, program, version),
+            *check(raw, program, version, is_stated=program.framework in versions),
             *check_values(raw, program, values),
             *raw.problems,
         ),
@@ -243,8 +243,9 @@ def _version(
     if listed is None or len(listed.read) == 1:
         return None, []
     plain = [name for name, option in raw.names.items() if option.sign in ("", "~")]
-    added = [name for name, option in raw.names.items() if option.sign == "+"]
-    version = listed.newest_that_takes(plain, added)
+    version = listed.newest_that_takes(plain)
+    if raw.values.get("actor_rollout_ref.rollout.mode") == "sync":
+        version = min(version, "0.6.1")  # the last that rolls out so
     older = version != listed.read[-1]
     why = ", the newest that takes these options" if older else ", the newest that is known here"
     sentence = f"{program.framework} {version}{why}; state --version {program.framework}=X"

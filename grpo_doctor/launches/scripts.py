@@ -41,6 +41,7 @@ _TRAINERS: Mapping[str, Trainer] = {
     "GRPO": "grpo", "RLOO": "rloo", "SFT": "sft", "OnlineDPO": "online-dpo", "DPO": "dpo",
     "KTO": "kto", "ORPO": "orpo", "CPO": "cpo", "PPO": "ppo", "GKD": "gkd", "Reward": "rm",
 }  # fmt: skip
+_PPO_OF_VERL = {"RayPPOTrainer", "run_ppo", "TaskRunner", "main_ppo", "core_algos"}
 _TRAINER = re.compile(
     r"\w*?(GRPO|RLOO|SFT|OnlineDPO|DPO|KTO|ORPO|CPO|PPO|GKD|Reward)(?:Trainer|Config)"
 )
@@ -77,7 +78,7 @@ def by_source(path: Path) -> Script | None:
     trainer: Trainer = "grpo" if "grpo" in trainers else first
     modules = set(imported.values())
     framework = next((_BY_MODULE[name] for name in _BY_MODULE if name in modules), None)
-    if framework is None and "verl" in modules and "hydra" in modules:
+    if framework is None and "hydra" in modules and _PPO_OF_VERL & set(imported):
         framework = "verl"
     if framework is None and trainers and not {"GRPOTrainer", "GRPOConfig"} & imported.keys():
         framework = "trl"  # `from trl import *` under another name

@@ -9,6 +9,7 @@ from grpo_doctor.launches.words import Word
 
 DECLARES = frozenset({"export", "declare", "local", "readonly", "typeset"})
 _ARRAY = re.compile(r"([A-Za-z_]\w*)(\+?)=\(")
+_PLACEHOLDER = re.compile(r"<[A-Za-z][\w ./-]*>")  # what a page leaves to its reader
 _REDIRECTION = re.compile(r"(?:\d|&)?(<<<|<<-?|>>|[<>])[&|]?[ \t]*")
 
 
@@ -77,6 +78,9 @@ class Statements(Lexer):
                 self.at += 1 if letter in " \t" else 2
             elif letter == "#":
                 self.skip_line()
+            elif (match := _PLACEHOLDER.match(self.text, self.at)) is not None:
+                begin, self.at = self.at, match.end()
+                words.append(Word("", self.source(begin), (match[0],)))
             elif self.text.startswith("&>", self.at) or _REDIRECTION.match(self.text, self.at):
                 self._redirection()
             elif letter in ENDS_WORD:

@@ -70,7 +70,8 @@ def ask(script: Script) -> Answer:
 
 def _of_another(starts: str, framework: str, fixes: list[str]) -> list[str]:
     if starts and starts not in SUPPORTED:
-        return fixes
+        words = (*_OWN.values(), r"--\w|\btorchrun\b")
+        return [fix for fix in fixes if any(re.search(word, fix) for word in words)]
     if starts and framework in SUPPORTED and starts != framework:
         return [f"read as {framework}"]
     others = [pattern for name, pattern in _OWN.items() if name != framework]

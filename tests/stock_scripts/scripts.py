@@ -67,10 +67,18 @@ def scripts_in(folder: Path) -> Iterator[Script]:
             yield Script(name, shown, shown, folder, path.read_text("utf-8", "replace"))
         elif path.suffix == ".md":
             for number, block in enumerate(_FENCE.findall(path.read_text("utf-8", "replace")), 1):
-                if block.strip() and not block.lstrip().startswith("-"):
+                if _is_whole(block):
                     yield Script(name, f"{shown} block {number}", block, folder, block)
         elif path.suffix == ".ipynb":
             yield from _cells(name, path, shown, folder)
+
+
+def _is_whole(block: str) -> bool:
+    """Whether a block is no mere part of a launch: options alone, or with `...` for the rest."""
+    first = block.lstrip()[:1]
+    return first not in ("", "-") and not re.search(
+        r"(?:^|\s)(?:\.\.\.|…)\s*\\?$", block, re.MULTILINE
+    )
 
 
 def _cells(name: str, path: Path, shown: str, folder: Path) -> Iterator[Script]:

@@ -17,7 +17,8 @@ def check(view: View) -> Flaw | None:
     limit, length = view.integer("train.max_tokens_per_gpu"), view.length
     if not view.value("train.dynamic_batch"):
         return None
-    room = (limit or 0) * view.degree("parallel.context")
+    divided = [v for k, v in view.launch.options.items() if "ulysses" in k and str(v).isdigit()]
+    room = (limit or 0) * max(view.degree("parallel.context"), *map(int, divided), 1)
     if not limit or not length or length <= room:
         return None
     return fatal_flaw(

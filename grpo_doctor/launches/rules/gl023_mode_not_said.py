@@ -16,7 +16,8 @@ def check(view: View) -> Flaw | None:
     """use_vllm without a mode."""
     if not view.at_least("3.12.0") or view.launch.options.get("use_ray"):
         return None
-    if not view.launch.settings.get("vllm.use") or "vllm_mode" in view.launch.options:
+    options = view.launch.options  # with Ray its groups of GPUs say it
+    if not view.launch.settings.get("vllm.use") or {"vllm_mode", "use_ray"} & options.keys():
         return None
     return fatal_flaw(
         headline="--use_vllm needs --vllm_mode",

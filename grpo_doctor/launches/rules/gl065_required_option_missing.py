@@ -31,7 +31,9 @@ def check(view: View) -> Flaw | None:
     launch = view.launch
     if not launch.options or _is_open(view):
         return None
-    required = _REQUIRED.get(launch.framework, {})
+    required = dict(_REQUIRED.get(launch.framework, {}))
+    if launch.options.get("use_gym_env"):  # the environment gives the reward
+        required.pop("reward", None)
     missing = {
         what: options[0]
         for what, options in required.items()

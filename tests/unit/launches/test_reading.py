@@ -12,6 +12,9 @@ from hypothesis import strategies as st
 
 from grpo_doctor.errors import UsageError
 from grpo_doctor.launches import Launch, read
+from grpo_doctor.launches.judge import judge
+from grpo_doctor.launches.view import View
+from tests.unit.launches.pairs import EIGHT, QWEN_7B
 
 SWIFT = "swift rlhf --rlhf_type grpo --model Qwen/Qwen2.5-7B "
 
@@ -87,7 +90,7 @@ def test_a_script_is_of_the_framework_that_it_imports(
     launch = read([f"{start}t.py"], cwd=tmp_path)
     assert (launch.framework, launch.trainer) == (framework, trainer)
     supported = framework in ("trl", "verl")
-    assert (launch.is_supported, launch.outside is None) == (supported, supported)
+    assert (launch.is_supported, launch.outside is None) == (supported, framework == "trl")
     assert supported or (dict(launch.settings), launch.problems) == ({}, ())
 
 
@@ -322,6 +325,49 @@ WORDS = st.sampled_from(
         *("--x=1", "--=", "=", "", " ", "$X", "nan", "-1", "1e400", "--config-name", "[1]", "'"),
     ]
 )
+
+
+UNKNOWN = ("$N", "${N}", "$(nproc)", "$((N * 2))", "${A[0]}", "$(nvidia-smi -L | wc -l)")
+LAUNCHES = {
+    "swift rlhf --rlhf_type grpo --dataset d --reward_funcs accuracy --model Qwen/Qwen2.5-7B": (
+        "--num_generations", "--per_device_train_batch_size", "--gradient_accumulation_steps",
+        "--vllm_tensor_parallel_size", "--max_completion_length", "--vllm_gpu_memory_utilization",
+        "--deepspeed", "--tuner_type", "--use_vllm", "--rlhf_type", "--vllm_mode",
+    ),
+    "trl grpo --dataset_name d --reward_funcs accuracy_reward --model_name_or_path Qwen/Qwen3-4B": (
+        "--num_generations", "--generation_batch_size", "--num_processes", "--use_vllm",
+    ),
+    "python -m verl.trainer.main_ppo algorithm.adv_estimator=grpo data.train_batch_size=8 "
+    "actor_rollout_ref.rollout.name=vllm actor_rollout_ref.actor.use_dynamic_bsz=True": (
+        "actor_rollout_ref.rollout.n=", "data.train_batch_size=", "trainer.nnodes=",
+        "trainer.n_gpus_per_node=", "actor_rollout_ref.actor.ppo_mini_batch_size=",
+        "actor_rollout_ref.rollout.tensor_model_parallel_size=", "algorithm.adv_estimator=",
+        "actor_rollout_ref.model.path=", "actor_rollout_ref.actor.ppo_max_token_len_per_gpu=",
+    ),
+    "python -m openrlhf.cli.train_ppo_ray --pretrain m --prompt_data d --reward_pretrain r": (
+        "--rollout_batch_size", "--train_batch_size", "--vllm_num_engines", "--actor_num_nodes",
+        "--actor_num_gpus_per_node", "--vllm_tensor_parallel_size", "--advantage_estimator",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("value", UNKNOWN)
+@pytest.mark.parametrize("command", LAUNCHES)
+def test_a_value_that_is_unknown_brings_no_refusal(command: str, value: str) -> None:
+    """Of a launch that is not refused as it stands, none is once a value is in a variable."""
+
+    def refused(text: str) -> list[str]:
+        view = View(read([text]), EIGHT, QWEN_7B)
+        return [each.flaw.headline for each in judge(view) if each.flaw.ends or each.flaw.first]
+
+    known = refused(command)
+    for option in LAUNCHES[command]:
+        text = f"{command} {option}{'' if option.endswith('=') else ' '}{value}"
+        assert set(refused(text)) <= set(known), text
+    everything = " ".join(
+        f"{option}{'' if option.endswith('=') else ' '}{value}" for option in LAUNCHES[command]
+    )
+    assert set(refused(f"{command} {everything}")) <= set(known)
 
 
 @given(st.lists(WORDS, max_size=12))
