@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -40,9 +39,6 @@ Trainer = Literal[
 other ways without a critic, `rm` for a reward model; `none` for a server."""
 Role = Literal["train", "rollout server"]
 _ORDER = {knob.name: position for position, knob in enumerate(KNOBS)}
-
-
-_TRAINER_OF_VERL = re.compile(r"verl[./]trainer[./]main_|recipe[./]dapo[./]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,8 +174,6 @@ class Launch:
     @property
     def outside(self) -> str | None:
         """Why nothing can be said of its memory and settings; None for a known framework."""
-        if self.framework == "verl" and not _TRAINER_OF_VERL.search(self.subcommand):
-            return f"{self.subcommand} is another trainer than verl.trainer.main_ppo"
         if self.is_supported:
             return None
         if self.framework != "unknown":

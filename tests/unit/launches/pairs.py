@@ -18,7 +18,7 @@ EIGHT = Host(cards_per_node=8, card_bytes=80 * GIB)
 
 SWIFT = "NPROC_PER_NODE=4 swift rlhf --rlhf_type grpo --model Qwen/Qwen2.5-7B-Instruct "
 VLLM = SWIFT + "--use_vllm true --vllm_mode colocate "
-SERVED = SWIFT + "--use_vllm true --vllm_mode server --vllm_server_host 127.0.0.1 "
+SERVED = SWIFT + "--use_vllm true --vllm_mode server --vllm_server_host 10.0.0.2 "
 MEGATRON = "NPROC_PER_NODE=8 megatron rlhf --rlhf_type grpo --model Qwen/Qwen3-30B-A3B "
 TRL = (
     "accelerate launch --num_processes 4 -m trl.scripts.grpo --model_name_or_path Qwen/Qwen2.5-7B "

@@ -52,10 +52,10 @@ EDGES = (
     Edge("GL030", OURS + f"--use_vllm true --vllm_mode colocate {SHARE} 0.9", SOUND),
     Edge("GL030", SERVE + f"{SERVED_SHARE} 0.95", SOUND),
     Edge("GL030", VLLM + f"{SHARE} 0", SOUND),
-    Edge("GL031", VLLM + f"{SHARE} 0.5", SOUND, Host(card_bytes=31_376_341_000)),
-    Edge("GL031", VLLM + f"{SHARE} 0.5", FLAWED, Host(card_bytes=31_376_339_000)),
+    Edge("GL031", VLLM + f"{SHARE} 0.5", SOUND, Host(card_bytes=35_031_836_000)),
+    Edge("GL031", VLLM + f"{SHARE} 0.5", FLAWED, Host(card_bytes=35_031_835_000)),
     Edge("GL031", VLLM + f"{SHARE} 0.5", FLAWED, Host(card_bytes=16 * GIB)),
-    Edge("GL031", VLLM + f"{SHARE} 0.5 {TENSOR} 4", FLAWED, Host(card_bytes=7 * GIB)),
+    Edge("GL031", VLLM + f"{SHARE} 0.5 {TENSOR} 4", FLAWED, Host(card_bytes=8 * GIB)),
     Edge(
         "GL031",
         VLLM + f"{SHARE} 0.5 {TENSOR} 4 --vllm_pipeline_parallel_size 2",
