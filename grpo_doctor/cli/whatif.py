@@ -172,6 +172,8 @@ def _answer(
 
 
 def _lines(answer: WhatifDocument) -> list[str]:
+    from grpo_doctor_reports import formatting  # noqa: PLC0415 - after usage errors
+
     steps = answer.steps
     lines = [f"{answer.source}, {steps} step{'' if steps == 1 else 's'}"]
     for setting in answer.settings:
@@ -183,18 +185,19 @@ def _lines(answer: WhatifDocument) -> list[str]:
         return [*lines, "", f"Unknown: {answer.reason}."]
     lines += ["", f"{'':14}{'now':>12}{'then':>12}{'change':>12}"]
     for phase, seconds in answer.phases.items():
-        old, new = _rounded(seconds.before_s, 4), _rounded(seconds.after_s, 4)
-        change = f"{new - old:+.4f} s" if new != old else ""
-        lines.append(f"{phase:14}{old:>10.4f} s{new:>10.4f} s{change:>12}".rstrip())
+        old, new = formatting.seconds(seconds.before_s), formatting.seconds(seconds.after_s)
+        more = seconds.after_s - seconds.before_s
+        change = ("+" if more > 0 else "") + formatting.seconds(more) if new != old else ""
+        lines.append(f"{phase:14}{old:>12}{new:>12}{change:>12}".rstrip())
     predicted, step = answer.predicted, answer.step_time_s or 0.0
     then = step * (1 + predicted.mid / 100)
+    low, mid, high = (
+        formatting.signed_percent(value) for value in (predicted.low, predicted.mid, predicted.high)
+    )
     lines += [
-        f"{'step':14}{step:>10.4f} s{then:>10.4f} s{predicted.mid:>+10.1f}%",
+        f"{'step':14}{formatting.seconds(step):>12}{formatting.seconds(then):>12}{mid:>12}",
         "",
-        (
-            f"Between {predicted.low:+.1f}% and {predicted.high:+.1f}% of the step time; "
-            f"{answer.basis}."
-        ),
+        f"Between {low} and {high} of the step time; {answer.basis}.",
     ]
     return [*lines, f"Assumed: {answer.assumed}."] if answer.assumed else lines
 

@@ -27,6 +27,9 @@ from grpo_doctor.whatif import (
     predict_settings,
 )
 
+# Waits of less of a phase are not told apart from its work.
+_SEEN = 0.01
+
 
 @dataclass(frozen=True)
 class RunView(Readings):
@@ -150,13 +153,14 @@ class RunView(Readings):
         """The phases' own work: seconds per step, and percent of the step."""
         steps, ranks = self.analysis.used_work.shape[:2]
         source = f"spans, mean of {steps} steps on {ranks} rank{'s' * (ranks != 1)}"
-        return tuple(
-            row
-            for phase in phases
-            for row in (
-                Evidence(f"{phase} per step", self.seconds(phase), "s", f"{phase} {source}"),
-                Evidence(f"{phase} of the step", 100 * self.share(phase), "%", f"{phase} {source}"),
-            )
+        return tuple(row for phase in phases for row in self._phase_evidence(phase, source))
+
+    def _phase_evidence(self, phase: str, source: str) -> tuple[Evidence, Evidence]:
+        share, whole = self.share(phase), self.analysis.share(phase)
+        work = ", without waits" if whole - share > _SEEN * whole else ""
+        return (
+            Evidence(f"{phase} per step{work}", self.seconds(phase), "s", f"{phase} {source}"),
+            Evidence(f"{phase} of the step{work}", 100 * share, "%", f"{phase} {source}"),
         )
 
     def setting(

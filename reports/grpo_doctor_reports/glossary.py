@@ -6,7 +6,7 @@ from typing import Final
 
 TERMS: Final = (
     ("step", "One optimizer step: rollout, reward, log-probs, training, update, weight sync."),
-    ("used steps", "All that ended on every rank, but for the warm-up: what every mean is over."),
+    ("used steps", "Steps that ended uncut on every rank, after warm-up: what all means are over."),
     ("step time", "From a step's begin to its end, the mean over ranks and used steps."),
     ("saving", "`16 → 12 s per step`: the step time now, and predicted with the fix."),
     ("work", "Time a rank spends on its own work: computing, copying, reading. Drawn solid."),
@@ -26,7 +26,7 @@ TERMS: Final = (
     ("what if", "Fixes replayed together. Not a sum: fixes may hide or need each other."),
     ("fix", "A concrete change: a flag, an edit of a file, a line of code, a command."),
     ("next step", "Advice where no such change is known: what to check, or to change by hand."),
-    ("cost", "The share of step time that a finding wastes, in GPU-hours and money too."),
+    ("cost", "Time per step that a finding wastes; `up to`: all of a phase that is needed."),
     ("same math", "The fix changes speed only: same numbers, same algorithm."),
     ("changes numerics", "Results differ by rounding or reduction order."),
     ("changes the algorithm", "Training sees other data, or another objective. Check the curves."),

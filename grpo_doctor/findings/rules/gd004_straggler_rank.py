@@ -13,16 +13,17 @@ lost, on as many GPUs as the job has.
 
 ## Evidence shown
 
-How long the other ranks wait per step; which share of all waiting would vanish had this rank come
-together with the next to last; in how many steps; and in which phase it works longer than the
-median of the others. A rank that comes late because it has waited for another itself is not blamed
-for that: the other one is.
+How long the other ranks wait per step, also as a mean of all ranks as in the step bar; which share
+of all waiting would vanish had this rank come together with the next to last; in how many steps;
+and in which phase it works longer than the median of the others. A rank that comes late because it
+has waited for another itself is not blamed for that: the other one is.
 
 ## Fix
 
 Look at that rank: its GPU's clocks and throttling, its link, other programs on its cores, the share
 of the data it gets. The prediction replays the run with this rank's work at the median of the
-others, phase by phase.
+others in the phases that are named. The cost is what that gains: of the waits only what those
+phases cause.
 
 ## When it is wrong
 
@@ -134,11 +135,8 @@ def check(view: RunView) -> Answer:
 
 def counterfactual(view: RunView) -> tuple[Change, ...]:
     """The late rank's slower phases at the median of the others, in each step."""
-    analysis = view.analysis
-    column = int(np.argmax(view.blame.explained_s))
-    rank = analysis.ranks[column]
-    excess = work_above_others(analysis.used_own_work, view.model.ranks.index(rank))
-    phases = tuple(phase for code, phase in enumerate(PHASES) if excess[code] > 0)
+    rank = view.analysis.ranks[int(np.argmax(view.blame.explained_s))]
+    phases = tuple(slow_phases(view, rank))
     return (AsOthers(phases, rank),) if phases else ()
 
 
@@ -149,8 +147,15 @@ def _evidence(view: RunView, column: int, phases: dict[str, float]) -> tuple[Evi
     source = f"collectives matched over {ranks} ranks, {steps} steps"
     spans = f"phase spans, rank {rank} less the median of the others"
     return (
-        Evidence(f"each other rank waits for rank {rank}, per step", wait_s, "s", source),
-        Evidence("the same as the mean of all ranks", wait_s * (ranks - 1) / ranks, "s", source),
+        Evidence(
+            f"each other rank waits for rank {rank}, per step, in all phases", wait_s, "s", source
+        ),
+        Evidence(
+            "the same as a mean of all ranks, as in the step bar",
+            wait_s * (ranks - 1) / ranks,
+            "s",
+            source,
+        ),
         Evidence(
             f"rank {rank}'s part of all waiting", 100 * float(blame.shares[column]), "%", source
         ),
