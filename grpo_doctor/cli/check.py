@@ -20,12 +20,12 @@ if TYPE_CHECKING:
     from grpo_doctor_reports.schema.check import CheckDocument
 
 NAME = "check"
-SUMMARY = "say whether a launch fits and is sane, before it is started"
+SUMMARY = "say whether a launch fits in memory and can start, before it is started"
 DESCRIPTION = """\
-Reads a launch as you would type it and says whether it fits into memory, what is wrong with it, and
-which flags mend it. LAUNCH is the bundled trainer's arguments, a command or a bash script of
-ms-swift (also `megatron rlhf`), TRL, verl or OpenRLHF, or a rollout server. Nothing is started,
-nothing imported, and nothing fetched.
+Reads a launch as you would type it and says whether it fits in memory, what is wrong, and which
+flags fix it. LAUNCH is the bundled trainer's arguments, a command or a bash script of ms-swift
+(also `megatron rlhf`), TRL, verl or OpenRLHF, or a rollout server. It knows GRPO-type training; of
+other trainings and frameworks it says "Not modelled". Nothing is started, imported or fetched.
 """
 EPILOG = """\
 examples:
@@ -35,10 +35,10 @@ examples:
   grpo-doctor check --gpus 8x3090 --version ms-swift=3.4.0 -- train.sh
   grpo-doctor check --gpus 8xH100 --rollout-gpus 2xH100 --with rollout.sh -- train.sh
   grpo-doctor check --gpus 8xH100 --solve train.micro_batch -- train.sh
-  grpo-doctor check --format github -- scripts/grpo.sh      a line per flaw, in a pull request
+  grpo-doctor check --format github -- scripts/grpo.sh      a line per problem, in a pull request
 
-exit codes: 0 it fits, or memory could not be estimated and nothing is wrong; 9 it does not fit, or
-would not start; 2 wrong usage, no launch that is known; 4 the answer can't be written; 6 --fail-on.
+exit codes: 0 yes, perhaps, unknown or not modelled; 9 it does not fit, or would not start; 2 wrong
+usage, no launch found; 4 the answer can't be written; 6 --fail-on.
 """
 DOES_NOT_FIT = 9
 _FORMATS = ("text", "github", "sarif")
@@ -47,6 +47,7 @@ _PACKAGES = ("ms-swift", "trl", "verl", "openrlhf", "vllm", "sglang", "transform
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declares the command's arguments."""
+    parser.add_argument("launch", nargs="*", metavar="SCRIPT", help="as LAUNCH after --")
     parser.add_argument(
         "--gpus", metavar="NxNAME", help="GPUs of each host, such as 8xA100-80G; those present"
     )
@@ -77,7 +78,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--fail-on",
         choices=SEVERITIES,
-        help="end with 6 where a flaw is this grave or graver",
+        help="exit with code 6 if any problem is at least this severe",
     )
     parser.add_argument("--json", action="store_true", help="as JSON (schema 2)")
     parser.add_argument("--format", choices=_FORMATS, default="text", help="text by default")
@@ -85,8 +86,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def execute(options: argparse.Namespace) -> int:
     """Reads, judges, prints; returns the exit code."""
-    if options.job_arguments is None:
-        raise UsageError("give the launch after `--`: grpo-doctor check -- swift rlhf ...")
+    job = [*options.launch, *(options.job_arguments or ())]
+    if not job and options.job_arguments is None:
+        raise UsageError("give a script, or a command after `--`: grpo-doctor check -- swift rlhf")
     if options.nodes is not None and options.nodes < 1:
         raise UsageError(f"--nodes {options.nodes}: give 1 or more.")
     versions = dict(_version(text) for text in options.versions)
@@ -99,7 +101,7 @@ def execute(options: argparse.Namespace) -> int:
     environment = dict(os.environ)
     if options.gpus:  # they are of another machine than this shell's
         environment.pop("CUDA_VISIBLE_DEVICES", None)
-    launch = _read(options.job_arguments, versions, environment, options.companions)
+    launch = _read(job, versions, environment, options.companions)
     request = Request(
         gpus=gpus,
         is_here=options.gpus is None,
@@ -181,7 +183,7 @@ def _gpus(text: str) -> Gpus:
     if not (cross and count.strip().isdigit()):
         count, name = "1", text
     if int(count) < 1 or not name.strip():
-        raise UsageError(f"{text}: give the number and the name of the GPUs, such as 8xA100-80G.")
+        raise UsageError(f"{text}: give the number and name of the GPUs, such as 8xA100-80G.")
     shown = text[-len(name) :].strip()
     return Gpus(int(count), shown, card_bytes(shown))
 

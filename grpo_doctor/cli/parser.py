@@ -54,9 +54,10 @@ class Parser(argparse.ArgumentParser):
         unknown = arguments.split()[0].partition("=")[0]
         options = [option for action in self._actions for option in action.option_strings]
         close = _did_you_mean(unknown, options)
-        if close or not self.prog.endswith(" run"):
+        if close or not self.prog.endswith((" run", " check")):
             return close
-        return f". Put the job's own arguments after `--`: {self.prog} -- {arguments}"
+        job = arguments if self.prog.endswith(" run") else "..."
+        return f". Put the job's own arguments after `--`: {self.prog} -- {job}"
 
 
 def _did_you_mean(word: str, known: Sequence[str]) -> str:

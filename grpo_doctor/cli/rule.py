@@ -8,21 +8,24 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from grpo_doctor.cli.output import STDOUT, document_json, write_bytes
+from grpo_doctor.errors import UsageError
 
 if TYPE_CHECKING:
     from grpo_doctor.findings.view import RuleFile
+    from grpo_doctor.launches.rule import Rule as LaunchRule
 
 NAME = "rule"
 SUMMARY = "list the rules, or explain one of them"
 DESCRIPTION = """\
-Without RULE lists every rule. With one it says what the rule means, why the thing costs time, which
-evidence is shown, what the fix is, when the rule is wrong, and what a recording must hold for it.
+Without RULE lists every rule: GD of a recording, GL of a launch (`grpo-doctor check`). With one it
+says what the rule means, which evidence is shown, what the fix is, and when the rule is wrong.
 """
 EPILOG = """\
 examples:
   grpo-doctor rule                     all of them
   grpo-doctor rule GD004               one, also by its name: grpo-doctor rule straggler-rank
-  grpo-doctor rule learning            one family
+  grpo-doctor rule GL001               a rule of `check`
+  grpo-doctor rule learning            one family; `launch` has the rules of `check`
   grpo-doctor rule --json | jq '.rules[].id'
 
 exit codes: 0; 2 wrong usage, or no rule of that name; 4 the text can't be written.
@@ -40,15 +43,48 @@ def execute(options: argparse.Namespace) -> int:
     from grpo_doctor.findings.rules import ALL  # noqa: PLC0415 - after usage errors
     from grpo_doctor.findings.selection import find  # noqa: PLC0415
 
-    chosen = find(options.rule) if options.rule else ALL
+    word = options.rule
+    of_launches = _of_launches(word)
+    chosen = ALL if not word else find(word) if not of_launches else ()
     if options.json:
-        document = {"schema": 1, "rules": [_entry(rule) for rule in chosen]}
-        write_bytes(document_json(document), STDOUT)
-    elif options.rule and len(chosen) == 1:
+        entries = [*map(_entry, chosen), *map(_launch_entry, of_launches)]
+        write_bytes(document_json({"schema": 1, "rules": entries}), STDOUT)
+    elif word and len(chosen) == 1:
         write_bytes(_explained(chosen[0]).encode(), STDOUT)
+    elif word and len(of_launches) == 1 and not chosen:
+        write_bytes(_explained_launch(of_launches[0]).encode(), STDOUT)
     else:
-        write_bytes(_listed(chosen).encode(), STDOUT)
+        write_bytes(_listed(chosen, of_launches).encode(), STDOUT)
     return 0
+
+
+def _of_launches(word: str | None) -> tuple[LaunchRule, ...]:
+    """The rules of launches that a word names; all where there is none."""
+    from grpo_doctor.launches.rules import load  # noqa: PLC0415
+
+    if not word:
+        return load()
+    named = word.upper()
+    if named.startswith("GL") and named[2:].isdigit():
+        named = f"GL{int(named[2:]):03}"
+    if word.lower() == "launch" or named == "GL":
+        return load()
+    chosen = tuple(rule for rule in load() if named == rule.id or word.lower() == rule.slug)
+    if named.startswith("GL") and not chosen:
+        raise UsageError(f"no rule is called {word!r}. `grpo-doctor rule launch` lists all.")
+    return chosen
+
+
+def _launch_entry(rule: LaunchRule) -> dict[str, Any]:
+    title, _, text = rule.text.partition("\n")
+    return {"id": rule.id, "slug": rule.slug, "title": title, "family": "launch", "needs": [],
+            "text": text.strip()}  # fmt: skip
+
+
+def _explained_launch(rule: LaunchRule) -> str:
+    title, _, text = rule.text.partition("\n")
+    known = ", ".join(rule.domain.frameworks)
+    return f"{rule.id}: {title}\n\n{text.strip()}\n\nFor launches of: {known}\n"
 
 
 def _entry(rule: RuleFile) -> dict[str, Any]:
@@ -73,7 +109,9 @@ def _explained(rule: RuleFile) -> str:
     return markdown("\n".join(lines), sys.stdout)
 
 
-def _listed(rules: Sequence[RuleFile]) -> str:
-    width = max(len(rule.RULE.family) for rule in rules)
-    lines = [f"{r.RULE.id}  {r.RULE.family:<{width}}  {r.RULE.title}" for r in rules]
+def _listed(rules: Sequence[RuleFile], of_launches: Sequence[LaunchRule]) -> str:
+    rows = [(r.RULE.id, str(r.RULE.family), r.RULE.title) for r in rules]
+    rows += [(r.id, "launch", r.text.partition(".\n")[0]) for r in of_launches]
+    width = max(len(family) for _, family, _ in rows)
+    lines = [f"{name}  {family:<{width}}  {title}" for name, family, title in rows]
     return "\n".join([*lines, "", "grpo-doctor rule ID says more about one.", ""])

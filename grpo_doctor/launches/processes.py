@@ -90,7 +90,7 @@ def _deepspeed(options: Mapping[str, Word], gpu_ids: tuple[str, ...] | None) -> 
     return Processes(count, _number(_of(options, "num_nodes"), 1), "deepspeed", gpu_ids)
 
 
-_NPROC_UNSAID = "one process for each visible GPU; state NPROC_PER_NODE, without it there is one"
+_NPROC_UNSAID = "one process per visible GPU; set NPROC_PER_NODE, without it there is one"
 
 
 def _swift(environment: Mapping[str, Word], gpu_ids: tuple[str, ...] | None) -> Processes:
@@ -103,7 +103,7 @@ def _swift(environment: Mapping[str, Word], gpu_ids: tuple[str, ...] | None) -> 
         return Processes(ONE_EACH, 1, "", gpu_ids, (_NPROC_UNSAID,))
     assumptions: tuple[str, ...] = ()
     if per_node is None and "NPROC_PER_NODE" in environment:
-        assumptions = ("one process for each visible GPU; state NPROC_PER_NODE",)
+        assumptions = ("one process per visible GPU; set NPROC_PER_NODE",)
     count = _number(per_node, ONE_EACH if assumptions else 1)
     counts = [environment[n] for n in ("NPROC_PER_NODE", "NNODES") if n in environment]
     known = not any(word.unset for word in counts)
@@ -121,7 +121,7 @@ def _accelerate(
     nodes = _number(options.get("num_machines"), 1)
     assumptions: tuple[str, ...] = ()
     if total == ONE_EACH:
-        assumptions = ("one process for each visible GPU; state --num_processes",)
+        assumptions = ("one process per visible GPU; set --num_processes",)
     return Processes(max(total // max(nodes, 1), 0), nodes, "accelerate", gpu_ids, assumptions)
 
 

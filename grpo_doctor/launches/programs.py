@@ -44,7 +44,7 @@ _SWIFT: Mapping[str, tuple[Role, str, str]] = {
 _SWIFT_FILE = re.compile(r"(?:^|[./])swift[./]cli[./](?:_megatron[./])?(\w+?)(?:\.py)?$")
 _TRL_FILE = re.compile(r"(?:^|[./])trl[./]scripts[./](\w+?)(?:\.py)?$")
 _VERL = re.compile(
-    r"(?:^|[./])(verl[./]trainer[./]main_\w+|verl[./]experimental[./].*|recipe[./]\w+[./].*main\w*)$"
+    r"(?:^|[./])(verl[./]trainer[./](?:main_\w+|\w*sft_trainer\w*)|verl[./]experimental[./].*|recipe[./]\w+[./].*main\w*)$"
 )
 _OPENRLHF = re.compile(r"(?:^|[./])openrlhf[./]cli[./](train_\w+?)(?:\.py)?$")
 _MODULES: Mapping[str, tuple[Framework, Role, str, str]] = {

@@ -247,8 +247,12 @@ def _version(
     if raw.values.get("actor_rollout_ref.rollout.mode") == "sync":
         version = min(version, "0.6.1")  # the last that rolls out so
     older = version != listed.read[-1]
-    why = ", the newest that takes these options" if older else ", the newest that is known here"
-    sentence = f"{program.framework} {version}{why}; state --version {program.framework}=X"
+    dashes = "" if program.framework == "verl" else "--"
+    gone = [f"{dashes}{n}" for n in plain if listed.ever(n) and not listed.takes(n, None)]
+    lacks = f" ({listed.read[-1]} has no {', '.join(gone[:3])})" if gone else ""
+    why = f"that takes these options{lacks}" if older else "that check knows"
+    sentence = f"{program.framework} {version}, the newest version {why}"
+    sentence += f"; for yours: --version {program.framework}=X"
     return version, [sentence]
 
 

@@ -29,5 +29,7 @@ def card_bytes(name: str) -> int:
             if size is None or abs(float(size.group(1)) - variant) < 0.12 * variant:
                 return round(variant * _GIB)
     if size is None:
-        raise UsageError(f"the card {name!r} is unknown: say its memory, as in `--gpus 8x80G`")
+        raise UsageError(
+            f"unknown GPU {name!r}: pass a name, --gpus 8xA100-80G, or its memory, --gpus 8x80G"
+        )
     return round(float(size.group(1)) * _GIB * _VISIBLE_SHARE)

@@ -155,19 +155,18 @@ def _batch(setup: Setup, launch: Launch, assumptions: list[str]) -> Setup:
     if vision is not None and pixels is None:
         pixels = _USUAL_PIXELS
         tokens = _USUAL_PIXELS // vision.pixels_per_token
-        assumptions.append(
-            f"images of up to {_USUAL_PIXELS} pixels, {tokens} tokens, though the processor allows "
-            "more; state data.max_pixels"
-        )
+        images = f"images of up to {_USUAL_PIXELS} pixels, {tokens} tokens (more are allowed)"
+        assumptions.append(_assumed(launch, images, "data.max_pixels", _USUAL_PIXELS))
     setup = replace(setup, max_pixels=pixels if vision else None)
     prompt = value("data.max_length")
     if prompt is None:
         prompt = _TEXT_PROMPT + setup.image_tokens
-        assumptions.append(f"prompts of up to {prompt} tokens; state data.max_length")
+        prompts = f"prompts of up to {prompt} tokens"
+        assumptions.append(_assumed(launch, prompts, "data.max_length", prompt))
     completion = value("rollout.max_completion_length")
     if completion is None:
-        completion = 512
-        assumptions.append("completions of 512 tokens; state rollout.max_completion_length")
+        completion, knob = 512, "rollout.max_completion_length"
+        assumptions.append(_assumed(launch, "completions of 512 tokens", knob, completion))
     micro_batch = int(value("train.micro_batch") or 1)
     if value("train.dynamic_batch") and value("train.max_tokens_per_gpu"):
         micro_batch = max(1, int(value("train.max_tokens_per_gpu")) // (prompt + completion))
@@ -185,6 +184,12 @@ def _batch(setup: Setup, launch: Launch, assumptions: list[str]) -> Setup:
         reference=bool(value("train.beta")),
         old_vision_tower=_has_old_vision_tower(launch),
     )
+
+
+def _assumed(launch: Launch, what: str, knob: str, value: int) -> str:
+    """What is assumed, and the framework's own option for it."""
+    spelling = "MAX_PIXELS=N" if knob == "data.max_pixels" else launch.spell(knob, value)
+    return f"{what}; to change that: {spelling}" if spelling else f"{what}; no option limits them"
 
 
 def _has_old_vision_tower(launch: Launch) -> bool:

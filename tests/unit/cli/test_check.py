@@ -186,9 +186,9 @@ def test_the_largest_value_that_fits(capsys: pytest.CaptureFixture[str]) -> None
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["check"], "give the launch after `--`"),
+        (["check"], "give a script, or a command after `--`"),
         (["check", "--", "ls"], "no training command"),
-        (["check", "--gpus", "4xFoo", "--", "swift", "rlhf"], "say its memory"),
+        (["check", "--gpus", "4xFoo", "--", "swift", "rlhf"], "or its memory, --gpus 8x80G"),
         (["check", "--gpus", "0x24G", "--", "swift", "rlhf"], "such as 8xA100-80G"),
         (["check", "--version", "swift", "--", "swift", "rlhf"], "PACKAGE=VERSION"),
         (["check", "--nodes", "0", "--", "swift", "rlhf"], "give 1 or more"),

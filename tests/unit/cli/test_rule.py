@@ -9,6 +9,7 @@ import pytest
 
 from grpo_doctor.cli import main
 from grpo_doctor.findings.rules import ALL
+from grpo_doctor.launches.rules import load
 from grpo_doctor.trace.write import write_trace
 from tests.unit.findings.example_runs import offloaded
 
@@ -84,3 +85,27 @@ def test_a_family_of_several_is_listed_and_nothing_else(capfd: pytest.CaptureFix
     listed = capfd.readouterr().out.splitlines()
     assert [line[:5] for line in listed if line.startswith("GD")] == ["GD005", "GD075"]
     assert listed[-1] == "grpo-doctor rule ID says more about one."
+
+
+@pytest.mark.parametrize("word", ["GL001", "gl1", "one-process-many-gpus"])
+def test_a_rule_of_launches_is_explained_too(word: str, capfd: pytest.CaptureFixture[str]) -> None:
+    assert main(["rule", word]) == 0
+    text = capfd.readouterr().out
+    assert text.startswith("GL001: One process sees several GPUs.")
+    assert "For launches of: " in text
+
+
+def test_ids_that_nobody_has_get_the_nearest(capfd: pytest.CaptureFixture[str]) -> None:
+    assert main(["rule", "GD4"]) == 2
+    assert "Did you mean GD004?" in capfd.readouterr().err
+    assert main(["rule", "GL999"]) == 2
+    assert "`grpo-doctor rule launch` lists all" in capfd.readouterr().err
+
+
+def test_every_rule_of_launches_is_listed(capfd: pytest.CaptureFixture[str]) -> None:
+    assert main(["rule", "launch", "--json"]) == 0
+    listed = json.loads(capfd.readouterr().out)["rules"]
+    assert [entry["id"] for entry in listed] == [rule.id for rule in load()]
+    assert main(["rule"]) == 0
+    out = capfd.readouterr().out
+    assert all(f"{entry['id']}  launch" in out for entry in listed)

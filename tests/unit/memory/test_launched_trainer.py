@@ -248,18 +248,20 @@ def test_images_take_their_place_in_prompts_and_what_is_assumed_is_said() -> Non
     seeing = job("MAX_PIXELS=1600 " + SWIFT, shape=SEEING)
     assert seeing.trainer is not None
     assert (seeing.trainer.max_pixels, seeing.trainer.prompt_tokens) == (1600, 512 + 100)
-    assert seeing.assumptions == ("prompts of up to 612 tokens; state data.max_length",)
+    assert seeing.assumptions == ("prompts of up to 612 tokens; to change that: --max_length 612",)
     unsaid = job(SWIFT + "--max_length 9", shape=SEEING)
     assert unsaid.trainer is not None
     assert unsaid.trainer.max_pixels == 1_003_520
     (assumption,) = unsaid.assumptions
-    assert assumption.startswith("images of up to 1003520 pixels, 62720 tokens, though the ")
+    assert assumption.startswith(
+        "images of up to 1003520 pixels, 62720 tokens (more are allowed); to change "
+    )
     blind = job("MAX_PIXELS=1600 " + OPENRLHF)
     assert blind.trainer is not None
     assert blind.trainer.max_pixels is None
     assert blind.assumptions == (
-        "prompts of up to 512 tokens; state data.max_length",
-        "completions of 512 tokens; state rollout.max_completion_length",
+        "prompts of up to 512 tokens; no option limits them",
+        "completions of 512 tokens; to change that: --rollout.max_new_tokens 512",
     )
 
 
