@@ -53,7 +53,6 @@ def report_environment() -> Environment:
         accounting_sentence=time_words.accounting_sentence,
         alone_words=alone_words,
         by_reason=by_reason,
-        clock_sentence=time_words.clock_sentence,
         cost_detail=cost_detail,
         cost_words=cost_words,
         digest=digest,

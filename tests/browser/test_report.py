@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from grpo_doctor.document import build_document
 from grpo_doctor_reports import render_html
 from tests.browser.acting import show, show_all, wait_for_value
 from tests.demo_reports import DEMOS
 from tests.demo_reports.documents import wide_document
+from tests.large_runs import large_run
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -128,6 +130,40 @@ def test_no_page_that_is_opened_on_a_telephone_scrolls_sideways(
 def test_verdict_bar_and_top_findings_fit_on_the_first_screen(tab: Tab, reports: Reports) -> None:
     tab.open(reports / "slow.html", width=1_440, height=900)
     assert tab.evaluate("document.querySelector('.cards').getBoundingClientRect().bottom") < 900
+
+
+_LAYOUT = """(() => {
+  const of = (selector, read) => [...document.querySelectorAll(selector)].map(read);
+  const box = (one) => one.getBoundingClientRect();
+  const gap = (one) => [...one.children].slice(1).reduce((most, child, at) =>
+    Math.max(most, box(child).top - box(one.children[at]).bottom), 0);
+  const brand = document.querySelector(".brand");
+  return {
+    holes: of(".card > div, .card", (one) => gap(one)).filter((most) => most > 40),
+    large: of(".cards:not(.alone) .card:is(.low, .info)", (one) => box(one).height / box(one).width)
+      .filter((slope) => slope > 0.2),
+    clipped: of(".scroll", (one) => one.clientWidth && one.scrollWidth - one.clientWidth)
+      .filter((beyond) => beyond > 0),
+    navRows: new Set(of(".topbar nav a", (one) => box(one).top)).size,
+    brandCut: brand.scrollWidth > brand.clientWidth,
+  };
+})()"""
+
+
+@pytest.mark.parametrize("width", [800, 1_440])
+@pytest.mark.parametrize("name", ["slow", "crowded", "killed", "idle ranks"])
+def test_cards_have_no_holes_tables_fit_and_the_top_bar_names_the_run(
+    tab: Tab, reports: Reports, tmp_path: Path, name: str, width: int
+) -> None:
+    page = reports / f"{name}.html" if name in DEMOS else tmp_path / "page.html"
+    if name not in DEMOS:
+        page.write_text(render_html(build_document(large_run(8, 20))), encoding="utf-8")
+    tab.open(page, width=width)
+    tab.evaluate("document.querySelectorAll('details').forEach((one) => { one.open = true; })")
+    major = "document.querySelector('.card:not(.low, .info)')"
+    tab.evaluate(f"{major}?.append('one card is higher '.repeat(50))")
+    layout = tab.evaluate(_LAYOUT)
+    assert layout == {"holes": [], "large": [], "clipped": [], "navRows": 1, "brandCut": False}
 
 
 def test_charts_out_of_view_are_drawn_too_for_paper_and_pictures_of_the_whole_page(
