@@ -12,6 +12,7 @@ from grpo_doctor.analysis.steps import NS_PER_S
 from grpo_doctor.findings.rule import Evidence, Fix, NotApplicable
 from grpo_doctor.findings.signals import Signal, sampled
 from grpo_doctor.findings.view import RunView
+from grpo_doctor.knobs.values import spelled
 from grpo_doctor.launches.launcher import unwrap
 from grpo_doctor.launches.programs import recognize
 from grpo_doctor.launches.words import from_arguments
@@ -62,6 +63,11 @@ class Program:
         """Whether it is TRL's command of 1.16 or later, which is vLLM's own."""
         versioned = self.table == "trl server" and self.version is not None
         return versioned and knobs.spell(self.table, self.version, "vllm.server_port", 1) is None
+
+    def shown(self, knob: str) -> Any:
+        """Its value, a default marked as one."""
+        value = self.value(knob)
+        return value if knob in self.settings or value is None else f"{spelled(value)} (default)"
 
     def value(self, knob: str) -> Any:
         """What was said, else what this version does by default; None where neither is known."""
@@ -140,7 +146,7 @@ class Load:
         where = f"for {self.program.name}"
         return Fix(
             knob,
-            self.program.value(knob),
+            self.program.shown(knob),
             value,
             f"{where}: {text}",
             None,

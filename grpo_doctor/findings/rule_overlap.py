@@ -7,15 +7,24 @@ rules only one may ask the other: see that the one that is asked never defers ba
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 import numpy as np
 
 from grpo_doctor.findings.learning import with_lost_steps
 from grpo_doctor.findings.readings import UntimedError
-from grpo_doctor.findings.rule import Finding, NotApplicable, NotRun, Outcome, RuleError
+from grpo_doctor.findings.rule import (
+    Finding,
+    NotApplicable,
+    NotRun,
+    Outcome,
+    RuleError,
+)
 from grpo_doctor.findings.signals import PHASES, STEPS, Signal
 from grpo_doctor.findings.view import RuleFile, RunView
+from grpo_doctor.knobs.values import spelled
 from grpo_doctor.trace.model import Kind, Origin, Trace
+from grpo_doctor_reports.severity import SEVERITIES
 
 _RECORD = re.compile(
     r"record with `grpo-doctor run`(?: on the GPU's machine)?(?: on (a kernel [^,;()]+))?"
@@ -43,13 +52,36 @@ def _ask(rule: RuleFile, view: RunView) -> Outcome:
             return NotRun(
                 tuple(dict.fromkeys(s.why(view.analysis) or _remedy(s, view.trace) for s in absent))
             )
-        narrowed = view.narrowed(rule.RULE)
-        return with_lost_steps(rule.check(narrowed), rule.RULE, narrowed)
+        return _on_facts(rule, view.narrowed(rule.RULE))
     except UntimedError as untimed:
         assert origin is not None
         return NotRun((f"{untimed}: {_instead(origin)}",))
     except Exception as error:  # noqa: BLE001 - a rule's defect must not cost the report
         return RuleError(type(error).__name__, str(error))
+
+
+def _on_facts(rule: RuleFile, view: RunView) -> Outcome:
+    """What the rule finds without any default; its fixes may start from one, which is marked."""
+    answer = rule.check(view)
+    defaults = dict(view.defaults)
+    if not isinstance(answer, Finding) or not defaults:
+        return with_lost_steps(answer, rule.RULE, view)
+    on_facts = rule.check(view.without_defaults())
+    if not isinstance(on_facts, Finding):
+        return NotRun(
+            tuple(
+                f"the setting {name}: the run does not say it, and a default is no fact"
+                for name in defaults
+            )
+        )
+    fixes = tuple(
+        replace(fix, before=f"{spelled(fix.before)} (default)") if fix.knob in defaults else fix
+        for fix in answer.fixes
+    )
+    severity = max(answer.severity, on_facts.severity, key=SEVERITIES.index)
+    return with_lost_steps(
+        replace(on_facts, fixes=fixes, severity=severity), rule.RULE, view.without_defaults()
+    )
 
 
 def _remedy(signal: Signal, trace: Trace) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Protocol
 
@@ -39,6 +39,9 @@ class RunView(Readings):
     """
 
     unrestricted: RunView | None = None
+    facts_alone: bool = False
+    defaults: dict[str, Any] = field(default_factory=dict, compare=False)
+    """The settings of which a default was read, by canonical name."""
 
     @classmethod
     def of(cls, trace: Trace) -> RunView:
@@ -48,6 +51,10 @@ class RunView(Readings):
     def narrowed(self, rule: Rule) -> RunView:
         """What this rule sees of the run: touching what it does not declare raises."""
         return RunView(self.analysis, rule.declared, self.unrestricted or self)
+
+    def without_defaults(self) -> RunView:
+        """The same, with settings that were given or read alone."""
+        return replace(self, facts_alone=True)
 
     @cached_property
     def model(self) -> StepModel:
@@ -105,8 +112,14 @@ class RunView(Readings):
         return seconds / self.step_s if self.step_s else 0.0
 
     def knob(self, name: str) -> Any:
-        """What holds for a setting, a default too, which is no fact of this run (`Run.setting`)."""
-        return self.trace.run.setting(name).value
+        """What holds for a setting. A default that no job confirmed is noted in `defaults`, and
+        with `facts_alone` it is unknown: no finding may rest on it."""
+        run = self.trace.run
+        value = run.setting(name).value
+        if value is None or run.settings.is_known(name):
+            return value
+        self.defaults[name] = value
+        return None if self.facts_alone else value
 
     @cached_property
     def job(self) -> Job:

@@ -42,7 +42,7 @@ def read_facts(folder: Path) -> RunFacts:
     command = texts(run.get("command"))
     version = text_or_none(job.get("framework_version"))
     config = mapping(job.get("config"))
-    launch = None if config else _launch(command, folder)
+    launch = None if config else _launch(command, run, folder)
     framework = str(job.get("framework") or framework_of(command, bool(run.get("bundled"))))
     if launch is not None and framework == "unknown":
         framework = launch.framework
@@ -87,16 +87,33 @@ def framework_of(command: Sequence[str], bundled: bool) -> str:
     return "unknown"
 
 
-def _launch(command: Sequence[str], folder: Path) -> Launch | None:
+def _launch(command: Sequence[str], run: Mapping[str, Any], folder: Path) -> Launch | None:
     """What the command says, for a job that did not say its settings itself; files that it names
-    are looked for in the folder in which the run's own was made by default."""
+    are looked for where it was started. A file that was written since is not what ran."""
     parent = folder.resolve().parent
-    cwd = parent.parent if parent.name == _RUNS else folder
+    started_in = text_or_none(run.get("cwd"))
+    cwd = Path(started_in) if started_in else parent.parent if parent.name == _RUNS else folder
     try:
         launch = read(command, environment={}, cwd=cwd)
     except (GrpoDoctorError, ValueError, RecursionError):
         return None
+    started_ns = whole(run.get("started_unix_ns"))
+    files = {cwd / word for word in command} | {
+        cwd / source.file
+        for source in (*launch.sources.values(), *launch.option_sources.values())
+        if source.file
+    }
+    if started_ns and any(_written_ns(file) > started_ns for file in files):
+        return None
     return launch if launch.role == "train" else None
+
+
+def _written_ns(path: Path) -> int:
+    """When a file was written last; 0 for none."""
+    try:
+        return path.stat().st_mtime_ns if path.is_file() else 0
+    except (OSError, ValueError):
+        return 0
 
 
 def _knobs(

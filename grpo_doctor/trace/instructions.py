@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from grpo_doctor import knobs
 from grpo_doctor.knobs.advice import Job, Place
 from grpo_doctor.launches.place import place_of
 from grpo_doctor.trace.model import Run, Trace
@@ -22,5 +21,5 @@ def place_of_run(trace: Trace) -> Place:
 def job_of(run: Run, place: Place) -> Job:
     """What decides how this run's settings are changed."""
     versions = {**run.versions, run.framework: run.framework_version}
-    mode = run.knobs.get(_MODE, knobs.default(run.framework, run.framework_version, _MODE))
+    mode = run.setting(_MODE).value
     return Job(run.framework, versions, {**run.knobs, _MODE: mode}, place)

@@ -37,7 +37,7 @@ within host memory and the finding stands only for the setting.
 from __future__ import annotations
 
 from grpo_doctor.findings import signals
-from grpo_doctor.findings.knob_access import edits_of
+from grpo_doctor.findings.knob_access import edits_of, integer
 from grpo_doctor.findings.rule import Answer, Evidence, Finding, Fix, NotApplicable, Passed, Rule
 from grpo_doctor.findings.severity import Severity, severity_of
 from grpo_doctor.findings.span_counts import gpu_means
@@ -61,6 +61,7 @@ LINK_BYTES_PER_S = 25e9
 _PRESET = "deepspeed.preset"
 _PARAMETERS = "deepspeed.offload_param"
 _PASSES = ("train", "logprob")
+_ACCUMULATION = "train.grad_accumulation"
 _FETCHES = "times that all weights come from the host, per step"
 
 
@@ -77,6 +78,7 @@ def check(view: RunView) -> Answer:
     # Seconds in which the link was busy at its full speed; unknown traffic claims no cost.
     cost = 0.0 if traffic is None else share * min(1.0, traffic / LINK_BYTES_PER_S)
     unmeasured: Severity = "medium" if view.has_gpu else "low"
+    often = "for each pass" if fetched is None else f"{fetched} times per step"
     text, source = "to the GPU during the passes", "gpu.pcie_rx during train and logprob"
     return Finding(
         severity=unmeasured if traffic is None else severity_of(cost),
@@ -85,10 +87,10 @@ def check(view: RunView) -> Answer:
         phases=tuple(phase for phase in _PASSES if view.share(phase)),
         evidence=(
             *view.phase_evidence("train"),
-            Evidence(_FETCHES, fetched, "", "settings"),
+            *([] if fetched is None else [Evidence(_FETCHES, fetched, "", "settings")]),
             *([] if traffic is None else [Evidence(text, round(traffic / 1e9, 2), "GB/s", source)]),
         ),
-        cause=f"The parameters live in host memory and are fetched {fetched} times per step; the "
+        cause=f"The parameters live in host memory and are fetched {often}; the "
         f"passes over the model take {seconds:.3g} s of {view.step_s:.3g} s.",
         fixes=(_fix(view),),
     )
@@ -99,10 +101,12 @@ def counterfactual(view: RunView) -> tuple[Change, ...]:
     return edits_of(_outcome(view))
 
 
-def _fetches(view: RunView) -> int:
+def _fetches(view: RunView) -> int | None:
     """Per micro-step: forward, backward, and the recomputed forward; per step, all micro-steps."""
-    passes = 3 if view.knob("train.gradient_checkpointing") else 2
-    return passes * max(1, int(view.knob("train.grad_accumulation") or 1))
+    recomputed, steps = view.knob("train.gradient_checkpointing"), integer(view, _ACCUMULATION)
+    if recomputed is None or steps is None:
+        return None
+    return (3 if recomputed else 2) * max(1, steps)
 
 
 def _traffic(view: RunView) -> float | None:

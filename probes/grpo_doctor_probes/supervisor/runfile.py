@@ -95,6 +95,7 @@ class RunFile:
             "command": redact_command(self.arguments or ["(no arguments)"]),
             "bundled": self.launch.bundled,
             "launched": redact_command(self.launch.command),
+            "cwd": str(Path.cwd()),
             "world_size": self.launch.world_size,
             "host": os.uname().nodename,
             "supervisor_pid": os.getpid(),

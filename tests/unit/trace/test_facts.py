@@ -60,6 +60,34 @@ def test_a_command_that_is_known_only_by_its_script_has_its_framework(tmp_path: 
     assert read_facts(tmp_path).run.framework == "unknown"
 
 
+def test_a_script_that_is_of_no_framework_or_not_here_has_none(tmp_path: Path) -> None:
+    (tmp_path / "plain.py").write_text("import torch.distributed\n")
+    (tmp_path / "of_trl.py").write_text("from trl import GRPOTrainer\n")
+    folder = tmp_path / "recorded"
+    folder.mkdir()
+    for script, cwd, framework in (
+        ("plain.py", str(tmp_path), "unknown"),
+        ("of_trl.py", str(tmp_path), "trl"),
+        ("of_trl.py", str(folder), "unknown"),
+        ("of_trl.py", None, "unknown"),
+        ("gone.py", str(tmp_path), "unknown"),
+    ):
+        write(folder, "run.json", command=["torchrun", "--nproc_per_node", "2", script], cwd=cwd)
+        run = read_facts(folder).run
+        assert (run.framework, run.facts) == (framework, {}), script
+
+
+def test_a_script_that_was_written_after_the_start_is_not_what_ran(tmp_path: Path) -> None:
+    script = tmp_path / "train.sh"
+    script.write_text("swift rlhf --rlhf_type grpo --model m --num_generations 4\n")
+    written = script.stat().st_mtime_ns
+    for started, framework in ((written + 1, "ms-swift"), (written - 1, "unknown")):
+        write(tmp_path, "run.json", command=["bash", str(script)], started_unix_ns=started)
+        run = read_facts(tmp_path).run
+        assert run.framework == framework
+        assert ("rollout.num_generations" in run.facts) is (framework == "ms-swift")
+
+
 def test_no_files_at_all(tmp_path: Path) -> None:
     facts = read_facts(tmp_path)
     assert facts.run.id == tmp_path.name
