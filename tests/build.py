@@ -59,6 +59,7 @@ class TraceBuilder:
         self.open_ranks: set[int] = set()
         self.roles: dict[int, str] = {}  # of processes that do not train
         self.servers: list[RolloutServer] = []
+        self.run_facts: dict[str, Any] = {}
         self._names = Interned()
         self._args: list[Mapping[str, Any]] = []
         self._rows: dict[str, list[Any]] = {name: [] for name in DTYPES}
@@ -207,6 +208,7 @@ class TraceBuilder:
                 config=self.config,
                 knobs=self.knobs,
                 servers=tuple(self.servers),
+                **self.run_facts,
             ),
             processes=tuple(
                 Process(

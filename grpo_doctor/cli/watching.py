@@ -14,7 +14,7 @@ from grpo_doctor.cli.beside import Beside
 from grpo_doctor.cli.console import put, say
 from grpo_doctor.errors import OutputError
 from grpo_doctor_probes.outlet import has_room
-from grpo_doctor_probes.rundir import FLIGHT
+from grpo_doctor_probes.rundir import FLIGHT, HOOKS_VARIABLE
 from grpo_doctor_probes.supervisor import flightenv, keepstacks
 from grpo_doctor_probes.supervisor.deaths import DeathWatch
 from grpo_doctor_probes.supervisor.flightenv import timeout_s
@@ -24,6 +24,7 @@ from grpo_doctor_probes.supervisor.liveline import LiveLine
 from grpo_doctor_probes.supervisor.members import Members
 from grpo_doctor_probes.supervisor.obituary import as_facts, obituary
 from grpo_doctor_probes.supervisor.standing import Headers, Lengths, carrying_stack, place_of
+from grpo_doctor_probes.supervisor.unhooked import HookWatch
 from grpo_doctor_probes.supervisor.watchdog import Hang, Watchdog
 
 if TYPE_CHECKING:
@@ -89,6 +90,8 @@ class Watching:
         self._deaths = DeathWatch()
         self._members = Members(job.pid, folder, self._deaths)
         self._live = LiveLine(sys.stderr) if sys.stderr and not options.no_live else None
+        hooked = launch.environment.get(HOOKS_VARIABLE) == "1"
+        self._hooks = HookWatch(folder, say) if hooked else None
         self._watchdog: Watchdog | None = None
         self._hangs: list[Hang] = []
         self._defect = False
@@ -125,6 +128,8 @@ class Watching:
     def _tick(self, samples: Mapping[str, float], now_ns: int) -> None:
         self._members.refresh(now_ns)
         headers = self._headers.read(self._members.ranks)
+        if self._hooks is not None:
+            self._hooks.look(self._members.everyone, self._members.ranks, now_ns)
         if self._live is not None:
             self._live.tick(headers, samples)
         if self._watchdog is not None and self._job.is_ending:
@@ -170,7 +175,8 @@ class Watching:
             facts["hangs"] = [_facts(hang) for hang in self._hangs]
         remarks = [hang.answer.summary for hang in self._hangs[-1:]]
         if end.state in ("failed", "killed"):
-            remarks += obituary(deaths, phases)
+            facts["ended"] = obituary(deaths, phases)
+            remarks += facts["ended"]
         return Aftermath(facts, tuple(remarks))
 
     def _last_phases(self) -> dict[int, str]:

@@ -89,7 +89,8 @@ def _remedy(signal: Signal, trace: Trace) -> str:
     origin = trace.run.origin
     recorded_by_us = "grpo-doctor run" in signal.text or "grpo_doctor_probes" in signal.text
     if origin is None and trace.run.exit.state != "unknown":  # that was just done
-        marked = bool(np.isin(trace.spans.kind, (Kind.STEP, Kind.SPAN)).any())
+        recorded = any(process.role != "job" for process in trace.processes)
+        marked = recorded and bool(np.isin(trace.spans.kind, (Kind.STEP, Kind.SPAN)).any())
         if not marked and signal in (STEPS, PHASES) and trace.run.framework != "bundled":
             if trace.run.framework_failed:
                 return "steps and phases: the run failed, and none was recorded"

@@ -2,22 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path, PurePath
-from typing import Any
+from typing import Any, TypeVar
+
+import msgspec
 
 from grpo_doctor import knobs
 from grpo_doctor.errors import GrpoDoctorError
 from grpo_doctor.launches import Launch, read
-from grpo_doctor.trace.jsonfile import mapping, moment, read_object, text_or_none, texts, whole
-from grpo_doctor.trace.model import Exit, Run
+from grpo_doctor.trace.jsonfile import (
+    mapping,
+    moment,
+    read_lines,
+    read_object,
+    text_or_none,
+    texts,
+    whole,
+)
+from grpo_doctor.trace.model import Exit, Run, Uncaught, Unhooked
 from grpo_doctor_probes import clock
-from grpo_doctor_probes.rundir import JOB_JSON, RUN_JSON
+from grpo_doctor_probes.rundir import ERRORS_JSONL, JOB_JSON, RUN_JSON, UNHOOKED_JSONL
 
 _EXIT_STATES = ("finished", "failed", "interrupted", "killed", "hung", "running")
 _SAME_PROCESS_NS = 2_000_000_000
 _RUNS = "grpo-doctor-out"
+_MOST_ROWS = 1000
+_Row = TypeVar("_Row", Uncaught, Unhooked)
+_WITH_THE_JOB_NS = 10_000_000_000
+_OF_LAUNCHERS = ("ChildFailedError", "CalledProcessError")
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +53,8 @@ def read_facts(folder: Path) -> RunFacts:
     """Reads both files; either may be missing or damaged."""
     run, run_problem = read_object(folder / RUN_JSON)
     job, job_problem = read_object(folder / JOB_JSON)
+    errors, errors_problem = read_lines(folder / ERRORS_JSONL)
+    unhooked, unhooked_problem = read_lines(folder / UNHOOKED_JSONL)
     end = mapping(run.get("end"))
     command = texts(run.get("command"))
     version = text_or_none(job.get("framework_version"))
@@ -59,6 +76,9 @@ def read_facts(folder: Path) -> RunFacts:
             knobs=dict(launch.settings)
             if launch is not None and launch.framework == framework
             else _knobs(framework, version, config, command),
+            uncaught=tuple(_own_errors(errors, moment(end.get("ended_ns")))),
+            unhooked=tuple(_objects(unhooked, Unhooked)),
+            ended=texts(run.get("ended")),
             versions={k: str(v) for k, v in mapping(job.get("versions")).items()},
         ),
         host=str(run.get("host") or "unknown"),
@@ -66,8 +86,25 @@ def read_facts(folder: Path) -> RunFacts:
         clock={"clock_id": run.get("clock_id"), "clocks": [run.get("clock")]},
         start_ns=moment(run.get("started_ns")),
         end_ns=moment(end.get("ended_ns")),
-        problems=tuple(p for p in (run_problem, job_problem) if p),
+        problems=tuple(
+            p for p in (run_problem, job_problem, errors_problem, unhooked_problem) if p
+        ),
     )
+
+
+def _objects(rows: Sequence[Mapping[str, Any]], kind: type[_Row]) -> Iterator[_Row]:
+    for row in rows[:_MOST_ROWS]:
+        with suppress(msgspec.ValidationError):
+            yield msgspec.convert(row, kind)
+
+
+def _own_errors(rows: Sequence[Mapping[str, Any]], ended_ns: int | None) -> Iterator[Uncaught]:
+    """Errors of ranks, and of a process without a rank that ended with the job; not those with
+    which a launcher reports its ranks'."""
+    for error in _objects(rows, Uncaught):
+        late = ended_ns is not None and 0 <= ended_ns - error.at_ns <= _WITH_THE_JOB_NS
+        if (error.rank is not None or late) and not error.text.startswith(_OF_LAUNCHERS):
+            yield error
 
 
 def framework_of(command: Sequence[str], bundled: bool) -> str:

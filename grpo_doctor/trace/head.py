@@ -28,6 +28,8 @@ from grpo_doctor.trace.model import (
     Run,
     Series,
     Trace,
+    Uncaught,
+    Unhooked,
 )
 
 # Whole numbers are refused where arithmetic with them would leave 64 bits.
@@ -67,6 +69,9 @@ class HeadRun(msgspec.Struct, frozen=True):
     exit: HeadExit = HeadExit()
     origin: HeadOrigin | None = None
     servers: tuple[HeadServer, ...] = ()
+    uncaught: tuple[Uncaught, ...] = ()
+    unhooked: tuple[Unhooked, ...] = ()
+    ended: tuple[str, ...] = ()
 
 
 class HeadClock(msgspec.Struct, frozen=True):

@@ -202,6 +202,29 @@ class RolloutServer:
 
 
 @dataclass(frozen=True, slots=True)
+class Uncaught:
+    """An error that ended a Python of the job; `rank` is None where it had none. `at_ns` is of its
+    host's clock."""
+
+    text: str
+    pid: int = 0
+    rank: int | None = None
+    host: str = ""
+    at_ns: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Unhooked:
+    """A process that the hooks did not get into; why and what to do, without a full stop."""
+
+    reason: str
+    remedy: str
+    pid: int = 0
+    rank: int | None = None
+    command: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Run:
     """Facts of the run. `config` is what the job said, under its framework's own names; `knobs` are
     what it said, or where it said nothing its command, under canonical names: read them through
@@ -224,6 +247,9 @@ class Run:
     libraries: tuple[str, ...] = ()
     origin: Origin | None = None
     servers: tuple[RolloutServer, ...] = ()
+    uncaught: tuple[Uncaught, ...] = ()
+    unhooked: tuple[Unhooked, ...] = ()
+    ended: tuple[str, ...] = ()  # who ended first and who followed, of a run that failed
 
     def __post_init__(self) -> None:
         """Hides secrets, whatever wrote the recording: no reader and no renderer has to."""

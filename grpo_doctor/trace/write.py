@@ -21,7 +21,16 @@ from numpy.typing import NDArray
 from grpo_doctor import __version__
 from grpo_doctor.files import replacing
 from grpo_doctor.trace import events
-from grpo_doctor.trace.model import FORMAT, Metrics, Origin, Process, Series, Trace
+from grpo_doctor.trace.model import (
+    FORMAT,
+    Metrics,
+    Origin,
+    Process,
+    Series,
+    Trace,
+    Uncaught,
+    Unhooked,
+)
 
 EVENTS_LINE = '"traceEvents":['
 _FLUSH_LINES = 20_000
@@ -100,6 +109,8 @@ def _document_head(trace: Trace) -> dict[str, Any]:
             **({"libraries": list(run.libraries)} if run.libraries else {}),
             "exit": asdict(run.exit),
             **({} if run.origin is None else {"origin": _origin(run.origin)}),
+            **{key: rows for key in ("uncaught", "unhooked") if (rows := _rows(getattr(run, key)))},
+            **({"ended": list(run.ended)} if run.ended else {}),
             **({"servers": [asdict(server) for server in run.servers]} if run.servers else {}),
         },
         "config": events.finite(run.config),
@@ -110,6 +121,10 @@ def _document_head(trace: Trace) -> dict[str, Any]:
         "metrics": _metrics(trace.metrics),
         "loss": asdict(trace.loss),
     }
+
+
+def _rows(values: Sequence[Uncaught | Unhooked]) -> list[dict[str, Any]]:
+    return [asdict(value) for value in values]
 
 
 def _origin(origin: Origin) -> dict[str, Any]:

@@ -1,9 +1,14 @@
-"""The error that leaves a phase, as it passes: what a rank that dies says last."""
+"""The error that leaves a phase, as it passes, or ends the process: what a rank says last."""
 
 from __future__ import annotations
 
+import os
+from time import monotonic_ns
+
+from grpo_doctor_probes import sidecar
 from grpo_doctor_probes.events import instant
 from grpo_doctor_probes.redact import redact_text
+from grpo_doctor_probes.rundir import ERRORS_JSONL
 
 PREFIX = "error/"
 CUT = "cut/"
@@ -32,8 +37,7 @@ def note_failure(key: object, error: BaseException) -> None:
     _Noted.last = id(error)
     _Noted.count += 1
     phase = str(key[0] if isinstance(key, tuple) else key).partition("/")[0]
-    first = (str(error).strip().splitlines() or [""])[0]
-    instant(f"{PREFIX}{phase}/{type(error).__name__}: {redact_text(first)}"[:_LONGEST])
+    instant(f"{PREFIX}{phase}/{_in_one_line(error)}"[:_LONGEST])
 
 
 def note_cut(error: BaseException) -> None:
@@ -41,3 +45,23 @@ def note_cut(error: BaseException) -> None:
     if not isinstance(error, _STEERING) and _Noted.cuts < _MOST:
         _Noted.cuts += 1
         instant(f"{CUT}{type(error).__name__}"[:_LONGEST])
+
+
+def note_uncaught(error: BaseException, run_dir: str) -> None:
+    """Appends the error that ends this process to the run directory. Raises OSError."""
+    facts = {
+        "text": _in_one_line(error)[:_LONGEST],
+        "pid": os.getpid(),
+        "host": os.uname().nodename,
+        "rank": sidecar.number("RANK"),
+        "at_ns": monotonic_ns(),
+    }
+    sidecar.append_line(f"{run_dir}/{ERRORS_JSONL}", facts)
+
+
+def _in_one_line(error: BaseException) -> str:
+    """`TYPE: first line`; of one that carries another process's traceback, that one's last line."""
+    lines = str(error).strip().splitlines() or [""]
+    if any(line.lstrip().startswith('File "') for line in lines):
+        return redact_text(lines[-1].strip())
+    return f"{type(error).__name__}: {redact_text(lines[0])}"

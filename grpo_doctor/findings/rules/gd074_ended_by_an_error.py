@@ -2,7 +2,7 @@
 
 ## What it means
 
-A rank raised an error that nobody caught, and the job ended before its last step.
+A rank raised an error that nobody caught, and that ended the job.
 
 ## Why it costs
 
@@ -10,8 +10,9 @@ All since the last checkpoint is lost, and a job that is started again as it was
 
 ## Evidence shown
 
-The error as it left its phase: rank, phase, type and first line. Where several ranks failed it is
-the first of them; the others usually report the connection that they lost.
+The error as it left its phase, or as it ended its process: rank, phase, type and first line. Where
+several ranks failed it is the first of them; the others usually report the connection that they
+lost. Without a recorded error: which rank ended first, and how.
 
 ## Fix
 
@@ -20,7 +21,7 @@ time is predicted: a run that ended has none.
 
 ## When it is wrong
 
-Errors outside of every phase are not recorded, nor are those of a rank that was killed. An error
+The error of a rank that was killed is not recorded, nor one in a process without hooks. An error
 that was caught within the job and followed by another, unrecorded one is taken for the reason.
 
 ## References
@@ -82,10 +83,10 @@ counterfactual = no_counterfactual  # there is no step time to change
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """An error as it left a phase of a rank; `at_ns` on the trace's clock."""
+    """An error as it left a phase of a rank, or, without a phase, as it ended a process."""
 
     at_ns: int
-    rank: int
+    rank: int | None
     phase: str
     text: str
 
@@ -95,21 +96,24 @@ def check(view: RunView) -> Answer:
     exit_ = view.trace.run.exit
     if exit_.state != "failed":
         return NotApplicable(f"the run was not ended by an error ({exit_.state})")
-    failed = failures(view)
+    failed = failures(view) or uncaught(view)
+    if not failed and not view.trace.run.ended:
+        return NotApplicable("no error was recorded: the ranks' own log says why the run ended")
     if not failed:
-        return NotApplicable("no error left a phase: the ranks' own log says why the run ended")
+        return _without_error(view)
     causes = (f for f in failed if not any(words in f.text.lower() for words in _FOLLOWS))
     first = next(causes, failed[0])
     return Finding(
         severity="high",
         confidence=0.9,
-        phases=(first.phase,),
-        ranks=(first.rank,),
+        phases=(first.phase,) if first.phase else (),
+        ranks=() if first.rank is None else (first.rank,),
         evidence=(
-            Evidence("error", first.text, "", f"as it left {first.phase} of rank {first.rank}"),
-            Evidence("ranks that failed", len({f.rank for f in failed}), "", "errors in phases"),
+            Evidence("error", first.text, "", _source(first)),
+            Evidence("ranks that failed", len({f.rank for f in failed}), "", "recorded errors"),
+            *_order(view),
         ),
-        cause=f"Rank {first.rank} ended in {first.phase}: {first.text}",
+        cause=f"{_who(first)} ended{_inside(first)}: {first.text}",
         fixes=_fixes(view, first),
         headline=_headline(first),
     )
@@ -117,9 +121,51 @@ def check(view: RunView) -> Answer:
 
 def _headline(first: Failure) -> str:
     if OUT_OF_MEMORY in first.text.lower():
-        return f"Rank {first.rank} ran out of memory in {first.phase}"
-    name = first.text.partition(":")[0]
-    return f"Rank {first.rank} ended the run in {first.phase}: {name}"
+        return f"{_who(first)} ran out of memory{_inside(first)}"
+    name = first.text.partition(":")[0] if first.phase else first.text
+    return f"{_who(first)} ended the run{_inside(first)}: {name}"
+
+
+def _who(failure: Failure) -> str:
+    return "The script" if failure.rank is None else f"Rank {failure.rank}"
+
+
+def _inside(failure: Failure) -> str:
+    return f" in {failure.phase}" if failure.phase else ""
+
+
+def _source(failure: Failure) -> str:
+    of = "the process" if failure.rank is None else f"rank {failure.rank}"
+    return f"as it left {failure.phase} of {of}" if failure.phase else f"as it ended {of}"
+
+
+def _order(view: RunView) -> tuple[Evidence, ...]:
+    """Who ended first, as the supervisor saw it."""
+    text = "; ".join(view.trace.run.ended)
+    return (Evidence("order of the ends", text, "", "pidfd, /proc"),) if text else ()
+
+
+def _without_error(view: RunView) -> Finding:
+    """No Python error was recorded: a rank was killed, crashed, or left with an exit code."""
+    first = view.trace.run.ended[0]
+    name = first.partition(" (")[0]
+    where = f"read the last lines of {name} in the job's log"
+    return Finding(
+        severity="high",
+        confidence=0.8,
+        evidence=_order(view),
+        cause=f"{first[:1].upper()}{first[1:]}.",
+        fixes=(view.advice(where, _ENDED, safety="needs-code"),),
+        headline=first[:1].upper() + first[1:],
+    )
+
+
+def uncaught(view: RunView) -> list[Failure]:
+    """The last error that ended each rank, in order of time; of a process without a rank alone."""
+    errors = sorted(view.trace.run.uncaught, key=lambda error: error.at_ns)
+    last = {e.rank: Failure(e.at_ns, e.rank, "", e.text) for e in errors}
+    of_ranks = [failure for rank, failure in last.items() if rank is not None]
+    return sorted(of_ranks or last.values(), key=lambda f: f.at_ns)
 
 
 def failures(view: RunView) -> list[Failure]:
@@ -141,7 +187,7 @@ def failures(view: RunView) -> list[Failure]:
 
 
 def _fixes(view: RunView, failure: Failure) -> tuple[Fix, ...]:
-    if OUT_OF_MEMORY in failure.text.lower():
+    if failure.phase and OUT_OF_MEMORY in failure.text.lower():
         settings = fixes_for_memory(view, failure.phase)
         if settings:
             return tuple(settings)
@@ -151,5 +197,6 @@ def _fixes(view: RunView, failure: Failure) -> tuple[Fix, ...]:
 def _fix(view: RunView, failure: Failure) -> Fix:
     text = next((fix for words, fix in KNOWN if words in failure.text.lower()), "")
     risk = "" if text else "The first error is the reason; later ones follow from it."
-    text = text or f"read the traceback of rank {failure.rank} in the job's log"
+    whose = "" if failure.rank is None else f" of rank {failure.rank}"
+    text = text or f"read the traceback{whose} in the job's log"
     return view.advice(text, _ENDED, safety="needs-code", risk=risk)

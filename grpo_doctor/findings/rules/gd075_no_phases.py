@@ -6,6 +6,9 @@ The job was recorded, but nothing in it said where a step begins and what it spe
 framework is none of those that bring phases by themselves, or their hooks could not get in. Only
 its machine and its processes were sampled from outside.
 
+`grpo-doctor run` sees within seconds which processes its hooks did not get into. It prints the
+reason at that time, and this finding repeats it.
+
 ## Why it costs
 
 Nothing by itself. But without phases nobody can say where the time of a step goes, and nearly all
@@ -13,15 +16,15 @@ rules have to stay silent.
 
 ## Evidence shown
 
-What the samplers saw in the meantime: the job's processes with their processor time and memory, the
-GPUs, the host.
+The processes without hooks, if there are any. What the samplers saw in the meantime: the job's
+processes with their CPU time and memory, the GPUs, the host.
 
 ## Fix
 
-Five lines around the parts of the training loop, under `grpo-doctor run` as before. A job of TRL,
-ms-swift, verl or OpenRLHF needs none of them: `grpo-doctor run -- COMMAND` gives it phases, unless
-`--no-hooks` was said, its Python was started with `-I` or `-E`, or its script replaces
-`PYTHONPATH`.
+Where a script replaces `PYTHONPATH`, keep `:$PYTHONPATH` at the end of its assignment. Or install
+grpo-doctor into the environment of the job: its `.pth` file needs no `PYTHONPATH`, and works with
+`-I` and `-E` too. A job of TRL, ms-swift, verl or OpenRLHF needs nothing else. Only the script of
+another framework needs five lines around the parts of its training loop.
 
 ## When it is wrong
 
@@ -46,16 +49,16 @@ from grpo_doctor.launches.words import from_arguments
 from grpo_doctor.whatif import Withheld
 
 _PEAKS = {
-    "job.processes": ("processes of the job, at most", ""),
-    "job.rss": ("memory of the job, at most", "bytes"),
-    "rank.rss": ("memory of the fullest rank, at most", "bytes"),
-    "gpu.memory_used": ("memory of the fullest GPU, at most", "bytes"),
+    "job.processes": ("most processes of the job", ""),
+    "job.rss": ("peak memory of the job", "bytes"),
+    "rank.rss": ("peak memory of any rank", "bytes"),
+    "gpu.memory_used": ("peak memory of any GPU", "bytes"),
 }
 _MEANS = {
-    "job.cpu": ("processor time of the job, of one core", "%"),
-    "rank.cpu": ("processor time of a rank, of one core", "%"),
-    "gpu.util": ("GPU busy by its driver", "%"),
-    "host.cpu": ("host's processors busy", "%"),
+    "job.cpu": ("CPU usage of the job (100% = one core)", "%"),
+    "rank.cpu": ("highest CPU usage of a rank (100% = one core)", "%"),
+    "gpu.util": ("highest GPU utilization", "%"),
+    "host.cpu": ("CPU usage of the host", "%"),
 }
 RULE = Rule(*identity(__name__, __doc__), family="visibility", needs=(), uses=(*_PEAKS, *_MEANS))
 _FIVE_LINES = """from grpo_doctor_probes import phase, step
@@ -64,7 +67,7 @@ for number, batch in enumerate(batches):
         with phase("rollout"): generate(batch)
         with phase("train"): train(batch)"""
 _WITHHELD = Withheld("without phases there is no step to shorten")
-_NAMES = {"trl": "TRL", "verl": "verl", "openrlhf": "OpenRLHF"}
+_NAMES = {"trl": "TRL", "ms-swift": "ms-swift", "verl": "verl", "openrlhf": "OpenRLHF"}
 counterfactual = no_counterfactual  # there is no step time to change
 
 
@@ -76,6 +79,8 @@ def check(view: RunView) -> Answer:
         return NotApplicable("the bundled trainer marks its phases")
     if np.nansum(view.analysis.seconds[:, :, :-1]) > 0:
         return Passed("phases were recorded")
+    if view.trace.run.unhooked:
+        return _lost(view)
     if view.trace.run.framework_failed:
         return NotApplicable("the run failed, and no phase was recorded")
     framework = _framework(view)
@@ -83,12 +88,39 @@ def check(view: RunView) -> Answer:
         severity="info",
         confidence=1.0,
         evidence=_evidence(view),
-        cause=f"The command starts {framework}, but none of its hooks took effect."
+        cause=f"The command starts {framework}, and {_why_none(view)}."
         if framework
-        else "The command is of no framework that brings phases by itself, and marks none.",
+        else "This command uses no supported framework and has no phase markers.",
         fixes=(_without_hooks(view, framework) if framework else _by_hand(view),),
         headline=f"{framework} ran without its phases" if framework else "",
     )
+
+
+def _lost(view: RunView) -> Finding:
+    """Some processes ran without hooks: the first reason, and how to get them in."""
+    unhooked = view.trace.run.unhooked
+    first = unhooked[0]
+    named = ", ".join(f"rank {u.rank}" if u.rank is not None else f"pid {u.pid}" for u in unhooked)
+    return Finding(
+        severity="medium",
+        confidence=1.0,
+        ranks=tuple(sorted({u.rank for u in unhooked if u.rank is not None})),
+        evidence=(
+            Evidence("processes without hooks", named[:200], "", "/proc of the running job"),
+            Evidence("command of the first", first.command, "", "/proc of the running job"),
+            *_evidence(view),
+        ),
+        cause=f"grpo-doctor's hooks did not get into these processes: {first.reason}.",
+        fixes=(view.advice(first.remedy, _WITHHELD, safety="same-math"),),
+        headline=f"No phases: {first.reason}",
+    )
+
+
+def _why_none(view: RunView) -> str:
+    unseen = [note for note in view.trace.loss.notes if note.startswith("phase `")]
+    if unseen:
+        return "its functions have other names in this version than its hooks know"
+    return "none of its hooks took effect"
 
 
 def _evidence(view: RunView) -> tuple[Evidence, ...]:
@@ -109,11 +141,11 @@ def _evidence(view: RunView) -> tuple[Evidence, ...]:
 
 
 def _framework(view: RunView) -> str:
-    """The framework that the command starts; empty for a script of the user's own."""
+    """The framework that the command starts, or that its script uses; empty without one."""
     started = unwrap(from_arguments(view.trace.run.command))
     program = recognize(started) if started else None
     if program is None or program.role != "train" or program.script is not None:
-        return ""
+        return _NAMES.get(view.trace.run.framework, "")
     return _NAMES.get(program.framework, program.framework)
 
 

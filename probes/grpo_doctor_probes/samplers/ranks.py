@@ -33,8 +33,8 @@ class RankSampler:
     (how many it may run on), and `rank.cpu_wait`, the share of the time in which its main thread
     was ready to run and had no processor.
 
-    A job in which no process has a rank, a plain script, is sampled as a whole: `job.cpu`,
-    `job.rss` and `job.processes`, and each known library that it loads is named.
+    The job as a whole, from the same readings: `job.cpu`, `job.rss` and `job.processes`. Each known
+    library that a job without ranks loads is named.
 
     Memory that processes share, such as pages that a forked worker has not written to, is counted
     in each of them. Processes are looked for once a second.
@@ -50,6 +50,7 @@ class RankSampler:
         self._tree = JobTree(job_root_pid, run_dir, host, proc)
         self._groups: list[RankGroup] = []
         self._usage: dict[int, Stat] = {}
+        self._earlier: dict[int, Stat] = {}
         self._waited_ns: dict[int, int] = {}
         self._sampled_ns: int | None = None
         self._live: set[Track] = set()
@@ -68,14 +69,14 @@ class RankSampler:
         if not self._sample_pace.due(now_ns):
             return reading
         begun_ns = time.thread_time_ns()
+        self._read_usage()
         for group in self._groups:
             reading.values.update(self._sample(group, now_ns))
-        if not self._groups and self._tree.processes:
+        if self._tree.processes:
             reading.values.update(self._sample_job(now_ns))
         self._sampled_ns = now_ns
-        for pid in self._usage.keys() - self._tree.processes.keys():
-            del self._usage[pid]
-            self._waited_ns.pop(pid, None)
+        for pid in self._waited_ns.keys() - self._usage.keys():
+            del self._waited_ns[pid]
         for track in self._live - reading.values.keys():
             reading.values[track] = None
         self._live = {track for track, value in reading.values.items() if value is not None}
@@ -137,20 +138,25 @@ class RankSampler:
         share = (waited - previous) / (now_ns - self._sampled_ns)
         return {_track("rank.cpu_wait", "%", group): 100.0 * min(1.0, max(0.0, share))}
 
+    def _read_usage(self) -> None:
+        """Each process once, so that the job is never less than one of its ranks."""
+        self._earlier, self._usage = self._usage, {}
+        for pid, process in tuple(self._tree.processes.items()):
+            usage = process.usage()
+            if usage is None:
+                self._tree.drop(pid)
+            else:
+                self._usage[pid] = usage
+
     def _add(self, total: _Sum, pid: int, *, is_main: bool) -> None:
-        process = self._tree.processes.get(pid)
-        if process is None:
-            return
-        usage = process.usage()
+        usage = self._usage.get(pid)
         if usage is None:
-            self._tree.drop(pid)
             return
         total.rss_bytes += usage.rss_bytes
         if is_main:
             total.threads = usage.threads
-            total.processors = process.processors()
-        previous = self._usage.get(pid)
-        self._usage[pid] = usage
+            total.processors = self._tree.processes[pid].processors()
+        previous = self._earlier.get(pid)
         if previous is not None:
             total.sampled = True
             total.cpu_ticks += usage.cpu_ticks - previous.cpu_ticks

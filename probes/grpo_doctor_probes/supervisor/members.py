@@ -66,6 +66,11 @@ class Members:
         return {group.main: group.rank for group in self.groups}
 
     @property
+    def everyone(self) -> tuple[int, ...]:
+        """All processes of the job, the launcher included."""
+        return tuple(self._tree.processes)
+
+    @property
     def pids(self) -> list[int]:
         """All that have not ended, but for the launcher; a number given away is not ours."""
         processes = [p for pid, p in self._tree.processes.items() if pid != self._job_pid]

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
+from grpo_doctor.trace.jsonfile import read_lines
 from grpo_doctor_probes import failures, phase, step
 from tests.unit.probes.conftest import Recorded
 
@@ -30,6 +33,28 @@ def test_the_innermost_phase_is_named_once(recording: Recorded) -> None:
     with pytest.raises(RuntimeError), phase("train"), phase("reward/judge"):
         fail(RuntimeError("two devices\nsecond line"))
     assert noted(recording) == ["error/reward/RuntimeError: two devices"]
+
+
+REMOTE = 'ray::main()\n  File "/x/train.py", line 3, in main\nValueError: boom\n'
+
+
+@pytest.mark.parametrize(
+    ("error", "text"),
+    [
+        (ValueError("two devices\nsecond line"), "ValueError: two devices"),
+        (RuntimeError(REMOTE), "ValueError: boom"),
+        (KeyError("image"), "KeyError: 'image'"),
+        (OSError(), "OSError: "),
+        (ValueError("\x80" * 500), "ValueError: " + "\x80" * 148),
+    ],
+)
+def test_the_error_that_ends_a_process_is_one_line_in_the_run_directory(
+    error: Exception, text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RANK", "3")
+    failures.note_uncaught(error, str(tmp_path))
+    (row,), problem = read_lines(tmp_path / "errors.jsonl")
+    assert (row["text"], row["rank"], row["pid"], problem) == (text, 3, os.getpid(), None)
 
 
 def test_what_steers_a_program_is_no_failure(recording: Recorded) -> None:

@@ -6,6 +6,8 @@ a module of the user's, and then does what Python would have done without it: im
 own `sitecustomize`.
 """
 
+import atexit
+import mmap
 import os
 import sys
 import time
@@ -15,6 +17,7 @@ _FOLDER = os.path.dirname(os.path.abspath(__file__))  # noqa: PTH100, PTH120 - n
 PACKAGES = frozenset(
     "transformers accelerate deepspeed trl swift verl openrlhf vllm sglang ray".split()  # noqa: SIM905
 )
+_KEPT: "list[object]" = []
 
 
 class FirstImport:
@@ -97,6 +100,27 @@ def _go_before_others() -> None:
             sys.meta_path.insert(0, finder)
 
 
+def _leave_a_mark() -> None:
+    """Maps this file, so that /proc/PID/maps shows whether the hooks are in a process."""
+    untracked = {"trackfd": False} if sys.version_info >= (3, 13) else {}
+    with open(os.path.join(_FOLDER, "sitecustomize.py"), "rb") as file:  # noqa: PTH118, PTH123
+        _KEPT.append(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ, **untracked))
+
+
+def _note_uncaught(run_dir: str) -> None:
+    """Python keeps the error that ends it in `sys`; nothing of the job's own is replaced."""
+    error = getattr(sys, "last_value", None)
+    if not isinstance(error, Exception):
+        return
+    try:
+        _load_package()
+        from grpo_doctor_probes.failures import note_uncaught  # noqa: PLC0415
+
+        note_uncaught(error, run_dir)
+    except Exception:  # noqa: BLE001 - a guest never raises into its host
+        return
+
+
 def _choose_run_dir() -> None:
     """Names a run directory where `grpo-doctor run` is not there to; children inherit it.
 
@@ -116,6 +140,8 @@ def _watch_imports() -> None:
     if not os.environ.get("GRPO_DOCTOR_RUN_DIR"):
         _choose_run_dir()
     sys.meta_path.insert(0, FirstImport())
+    atexit.register(_note_uncaught, os.environ["GRPO_DOCTOR_RUN_DIR"])
+    _leave_a_mark()
 
 
 try:

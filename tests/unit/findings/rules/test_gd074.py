@@ -1,10 +1,12 @@
 from __future__ import annotations
 
+import random
+
 import pytest
 
 from grpo_doctor.findings.rule import NotApplicable
 from grpo_doctor.findings.rules import gd074_ended_by_an_error as rule
-from grpo_doctor.trace.model import Exit, Kind
+from grpo_doctor.trace.model import Exit, Kind, Uncaught
 from tests.build import TraceBuilder
 from tests.unit.findings.example_runs import SETTINGS
 from tests.unit.findings.recorded import finding_by, judged
@@ -38,6 +40,45 @@ def test_the_error_is_named_with_its_rank_phase_and_remedy() -> None:
     assert finding.evidence[0].value == DEVICES
     assert finding.cause.startswith("Rank 1 ended in train: RuntimeError: Expected all tensors")
     assert "NPROC_PER_NODE" in finding.fixes[0].spelling
+
+
+def plain(*errors: Uncaught, ended: tuple[str, ...] = (), state: str = "failed") -> TraceBuilder:
+    """A script without phases."""
+    build = TraceBuilder(ranks=0, exit=Exit(state=state, code=1))
+    build.run_facts = {"uncaught": errors, "ended": ended}
+    return build
+
+
+@pytest.mark.parametrize("order", range(6))
+def test_without_phases_the_error_that_ended_the_first_rank_is_the_reason(order: int) -> None:
+    errors = [
+        Uncaught("ValueError: boom", 11, 1, at_ns=20),
+        Uncaught(LOST, 10, 0, at_ns=10),
+        Uncaught("KeyError: 'tried again'", 9, 1, at_ns=5),
+    ]
+    random.Random(order).shuffle(errors)
+    finding = finding_by(rule, plain(*errors, ended=("rank 1 (pid 11) ended first",)))
+    assert (finding.ranks, finding.phases) == ((1,), ())
+    assert finding.cause == "Rank 1 ended: ValueError: boom"
+    assert finding.headline == "Rank 1 ended the run: ValueError: boom"
+    assert [e.value for e in finding.evidence] == [
+        "ValueError: boom", 2, "rank 1 (pid 11) ended first",
+    ]  # fmt: skip
+
+
+def test_a_script_without_ranks_is_named_as_such() -> None:
+    finding = finding_by(rule, plain(Uncaught("OutOfMemoryError: CUDA out of memory.", 7)))
+    assert (finding.headline, finding.ranks) == ("The script ran out of memory", ())
+
+
+@pytest.mark.parametrize(
+    "how", ["by SIGSEGV", "with exit code 7", "by SIGKILL; the kernel says: x"]
+)
+def test_without_any_error_it_is_who_ended_first(how: str) -> None:
+    sentences = (f"rank 1 (pid 11) ended first, {how}", "then rank 0 (pid 10) 0.1 s later")
+    finding = finding_by(rule, plain(ended=sentences))
+    assert finding.cause == f"Rank 1 (pid 11) ended first, {how}."
+    assert "last lines of rank 1" in finding.fixes[0].spelling
 
 
 def test_lost_connections_are_not_the_reason_even_if_they_are_seen_first() -> None:

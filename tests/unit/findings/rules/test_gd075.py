@@ -10,7 +10,7 @@ from grpo_doctor.document import build_document
 from grpo_doctor.findings import RunView, run_rules
 from grpo_doctor.findings.rule import Finding, NotApplicable
 from grpo_doctor.findings.rules import gd075_no_phases
-from grpo_doctor.trace.model import Exit, Trace
+from grpo_doctor.trace.model import Exit, Trace, Unhooked
 from tests.build import TraceBuilder
 from tests.unit.findings.example_runs import run
 
@@ -78,12 +78,42 @@ def test_a_framework_that_failed_at_its_start_is_not_told_to_mark_phases(
     assert isinstance(gd075_no_phases.check(RunView.of(replace(trace, run=run))), answer)
 
 
+LOST = Unhooked("PYTHONPATH was replaced by /src", "Keep `:$PYTHONPATH`", 7, 1, "python train.py")
+
+
+@pytest.mark.parametrize("state", ["finished", "failed", "killed", "interrupted"])
+@pytest.mark.parametrize(
+    "command", ["python3 plain.py", "bash run.sh", "swift rlhf --rlhf_type grpo",
+                "python3 -m verl.trainer.main_ppo", "python3 -m openrlhf.cli.train_ppo_ray"],
+)  # fmt: skip
+def test_lost_hooks_are_the_cause_whatever_was_started_and_however_it_ended(
+    command: str, state: str
+) -> None:
+    trace = started(*command.split())
+    lost = replace(trace.run, unhooked=(LOST, replace(LOST, pid=8, rank=0)), exit=Exit(state, 1))
+    finding = finding_in(replace(trace, run=lost))
+    assert finding.headline == "No phases: PYTHONPATH was replaced by /src"
+    assert (finding.ranks, finding.evidence[0].value) == ((0, 1), "rank 1, rank 0")
+    assert [fix.spelling for fix in finding.fixes] == ["Keep `:$PYTHONPATH`"]
+
+
+@pytest.mark.parametrize("framework", ["trl", "ms-swift", "verl", "openrlhf"])
+@pytest.mark.parametrize("note", ["", "phase `train` is not seen in this version of x 9"])
+def test_users_of_a_framework_are_never_told_to_mark_phases(framework: str, note: str) -> None:
+    trace = started("torchrun", "train.py")
+    run = replace(trace.run, framework=framework)
+    loss = replace(trace.loss, notes=(note,) if note else ())
+    finding = finding_in(replace(trace, run=run, loss=loss))
+    assert not any("with phase" in fix.spelling for fix in finding.fixes)
+    assert ("other names in this version" in finding.cause) == bool(note)
+
+
 def test_nobody_is_told_to_record_what_was_just_recorded() -> None:
     document = build_document(started("python3", "plain.py"))
     texts = [text for rule in document.not_run for text in rule.signals]
     assert not [text for text in texts if "record with" in text]
     assert "steps and phases: the job marks none, see GD075" in texts
-    assert any("`grpo-doctor run` saw none" in text for text in texts)
+    assert not any("mark them" in text for text in texts)
     expected = "No phase data: this script marks no phases, so only system metrics were recorded."
     assert document.summary.verdict == expected
 

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import runpy
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
+from grpo_doctor.trace.jsonfile import read_lines
 from grpo_doctor_probes.hooks.boot import ADAPTERS
 from grpo_doctor_probes.supervisor.launch import STARTUP
 from tests.unit.probes.hooks.hooked_job import TRAINER, run_job, span_names, step_numbers
@@ -25,6 +28,31 @@ def test_a_job_has_steps_and_phases_without_an_edit(tmp_path: Path) -> None:
     trace = recorded_in(tmp_path)
     assert step_numbers(trace) == [1, 2, 3]
     assert [n for n in span_names(trace) if n in ("dataload", "train")] == ["dataload", "train"] * 3
+
+
+@pytest.mark.parametrize(
+    ("program", "code", "text"),
+    [
+        ("raise ValueError('boom')", 1, "ValueError: boom"),
+        ("import sys; sys.excepthook = lambda *_: None; 1 / 0", 1, "ZeroDivisionError: "),
+        ("import sys\ntry:\n    1 / 0\nexcept ZeroDivisionError:\n    sys.exit(7)", 7, ""),
+        ("raise KeyboardInterrupt", -2, ""),
+        ("import os; os._exit(3)", 3, ""),
+        ("print('well')", 0, ""),
+    ],
+)
+def test_the_error_that_ends_a_script_is_kept_and_its_exit_code_and_output_are_its_own(
+    program: str, code: int, text: str, tmp_path: Path
+) -> None:
+    alone = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=False
+    )
+    result = run_job(tmp_path, program, environment={"GRPO_DOCTOR_RUN_DIR": str(tmp_path)})
+    assert (result.returncode, result.stdout) == (alone.returncode, alone.stdout)
+    assert result.returncode == code
+    assert result.stderr.splitlines()[-1:] == alone.stderr.splitlines()[-1:]
+    rows, _ = read_lines(tmp_path / "errors.jsonl")
+    assert [str(row["text"])[: len(text)] for row in rows] == ([text] if text else [])
 
 
 def test_the_users_own_sitecustomize_still_runs_and_is_the_one_that_is_imported(

@@ -73,8 +73,24 @@ def sampler(job: Processes) -> RankSampler:
 
 
 def read(sampler: RankSampler, at_s: float) -> dict[tuple[str, int | None], float | None]:
-    values = sampler.read(round(at_s * S)).values
-    return {(track.name, track.rank): value for track, value in values.items()}
+    """Of ranks alone."""
+    values = sampler.read(round(at_s * S)).values.items()
+    return {(track.name, track.rank): value for track, value in values if track.rank is not None}
+
+
+def test_the_job_is_never_less_than_its_ranks(job: Processes, sampler: RankSampler) -> None:
+    """Whoever starts or ends between two scans: all sums are of one reading of each process."""
+    job.has(JOB, 1, cpu_s=1, pages=2)
+    for number in range(1, 5):
+        job.has(20 + number, rank=number % 2, cpu_s=number, pages=5 * number)
+        if number == 3:
+            job.has(21, rank=1, state="Z")
+        values = sampler.read((100 + number) * S).values
+        of_ranks = [v or 0.0 for t, v in values.items() if t.name == "rank.rss"]
+        whole = {t.name: v or 0.0 for t, v in values.items() if t.rank is None}
+        assert whole["job.rss"] >= sum(of_ranks) + 2 * PAGE
+        assert whole["job.processes"] == 1 + (number if number < 3 else number - 1)
+    sampler.close()
 
 
 def test_a_rank_is_its_main_process_and_its_workers(job: Processes, sampler: RankSampler) -> None:
@@ -177,7 +193,9 @@ def test_ranks_are_sampled_five_times_a_second_and_looked_for_once(
     sampler.close()
 
 
-def test_a_job_without_ranks_is_sampled_as_a_whole(job: Processes, sampler: RankSampler) -> None:
+def test_a_job_is_sampled_as_a_whole_with_ranks_and_without(
+    job: Processes, sampler: RankSampler
+) -> None:
     job.has(JOB, 1, cpu_s=1, pages=2, maps="/site-packages/torch/lib/libtorch.so\n")
     job.has(20, cpu_s=5, pages=3)
     first = sampler.read(100 * S)
@@ -199,9 +217,6 @@ def test_a_job_without_ranks_is_sampled_as_a_whole(job: Processes, sampler: Rank
     third = sampler.read(104 * S)
     assert third.libraries == []
     assert {track.name for track, value in third.values.items() if value is not None} == {
-        "rank.rss", "rank.threads", "rank.processors",
-    }  # fmt: skip
-    assert {track.name for track, value in third.values.items() if value is None} == {
-        "job.rss", "job.processes", "job.cpu",
+        "rank.rss", "rank.threads", "rank.processors", "job.rss", "job.processes", "job.cpu",
     }  # fmt: skip
     sampler.close()
