@@ -187,7 +187,8 @@ def _without_steps(analysis: Analysis) -> str:
         return "No step was recorded"
     if run.framework == "bundled":
         return "The trainer ended before it recorded anything: see its output"
-    return "No phase data: this script marks no phases, so only system metrics were recorded"
+    why = "" if run.unhooked or run.framework != "unknown" else "this script marks no phases, so "
+    return f"No phase data: {why}only system metrics were recorded"
 
 
 def _marked(analysis: Analysis) -> bool:

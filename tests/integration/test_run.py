@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import time
+import venv
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -103,6 +104,48 @@ def test_a_command_without_phases_is_all_init(tmp_path: Path) -> None:
     assert trace.names == ("init",)
     assert 0.3e9 <= trace.spans.end_ns[0] - trace.spans.start_ns[0] <= 30e9
     assert any(series.name == "host.cpu" for series in trace.series)
+
+
+# Passes for a script that loads torch; ends with an error once it was found without hooks, or soon.
+PLAIN_SCRIPT = """
+import mmap, os, sys, time
+file = open("torch/lib/libtorch.so")
+torch = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+until = time.monotonic() + float(sys.argv[1])
+while time.monotonic() < until and not os.path.exists("run/unhooked.jsonl"):
+    time.sleep(0.05)
+raise ValueError("boom")
+"""
+
+
+@pytest.mark.parametrize("keeps", [True, False])
+def test_a_script_that_replaces_the_path_is_told_and_one_that_keeps_it_has_its_error(
+    keeps: bool, tmp_path: Path
+) -> None:
+    venv.create(tmp_path / "other", with_pip=False, symlinks=True)
+    (tmp_path / "torch" / "lib").mkdir(parents=True)
+    (tmp_path / "torch" / "lib" / "libtorch.so").write_text("machine code")
+    (tmp_path / "train.py").write_text(PLAIN_SCRIPT)
+    (tmp_path / "train.sh").write_text(
+        f"export PYTHONPATH=/src{':$PYTHONPATH' if keeps else ''}\n"
+        f"exec other/bin/python train.py {5 if keeps else PATIENCE_S}\n"
+    )
+    done = subprocess.run(
+        run_command("-o", "run", "--json", job=["bash", "train.sh"]),
+        capture_output=True, text=True, timeout=PATIENCE_S, check=False, cwd=tmp_path,
+    )  # fmt: skip
+    assert done.returncode == 1
+    lost = [line for line in done.stderr.splitlines() if "no phases of" in line]
+    assert len(lost) == (not keeps)
+    findings = {
+        finding["id"]: finding["title"]
+        for finding in json.loads((tmp_path / "run" / "findings.json").read_text())["findings"]
+    }
+    if keeps:
+        assert findings["GD074"] == "The script ended the run: ValueError: boom"
+    else:
+        assert "PYTHONPATH was replaced by /src" in lost[0]
+        assert findings["GD075"] == "PYTHONPATH was replaced by /src"
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGUSR1])

@@ -67,6 +67,7 @@ for number, batch in enumerate(batches):
         with phase("rollout"): generate(batch)
         with phase("train"): train(batch)"""
 _WITHHELD = Withheld("without phases there is no step to shorten")
+UNKNOWN = "the reason isn't known"
 _NAMES = {"trl": "TRL", "ms-swift": "ms-swift", "verl": "verl", "openrlhf": "OpenRLHF"}
 counterfactual = no_counterfactual  # there is no step time to change
 
@@ -112,7 +113,7 @@ def _lost(view: RunView) -> Finding:
         ),
         cause=f"grpo-doctor's hooks did not get into these processes: {first.reason}.",
         fixes=(view.advice(first.remedy, _WITHHELD, safety="same-math"),),
-        headline=f"No phases: {first.reason}",
+        headline=first.reason if first.reason != UNKNOWN else "",
     )
 
 

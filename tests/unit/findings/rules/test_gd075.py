@@ -92,7 +92,10 @@ def test_lost_hooks_are_the_cause_whatever_was_started_and_however_it_ended(
     trace = started(*command.split())
     lost = replace(trace.run, unhooked=(LOST, replace(LOST, pid=8, rank=0)), exit=Exit(state, 1))
     finding = finding_in(replace(trace, run=lost))
-    assert finding.headline == "No phases: PYTHONPATH was replaced by /src"
+    assert finding.headline == "PYTHONPATH was replaced by /src"
+    verdict = build_document(replace(trace, run=lost)).summary.verdict
+    assert "No phase data: this" not in verdict
+    assert ("PYTHONPATH was replaced" in verdict) == (state in ("finished", "interrupted"))
     assert (finding.ranks, finding.evidence[0].value) == ((0, 1), "rank 1, rank 0")
     assert [fix.spelling for fix in finding.fixes] == ["Keep `:$PYTHONPATH`"]
 
