@@ -9,7 +9,7 @@ import numpy as np
 
 from grpo_doctor.analysis import Analysis
 from grpo_doctor.analysis.learning import METRICS, curve
-from grpo_doctor.analysis.learning.curves import Curve, Numbers
+from grpo_doctor.analysis.learning.curves import Curve, Mask, Numbers
 from grpo_doctor.analysis.learning.shape import (
     broken,
     end_points,
@@ -172,22 +172,31 @@ def reward_spread(view: RunView) -> Curve:
 
 
 def flat_from(view: RunView) -> int | None:
-    """The step from which on all completions of a step have one reward, the same in each step."""
+    """The step from which on, but for one in five, all completions of a step have one reward, the
+    same in each step."""
     reward, spread = finite(view, "reward"), reward_spread(view)
     if not len(spread):
         alike = len(reward) >= FLAT_POINTS and np.ptp(reward.values) <= EQUAL
         return int(reward.steps[0]) if alike else None
-    shared = np.intersect1d(reward.steps, spread.steps)
-    reward = reward.where(np.isin(reward.steps, shared))
-    spread = spread.where(np.isin(spread.steps, shared))
-    if len(shared) < FLAT_POINTS:
+    reward, flat = flat_steps(view)
+    if len(reward) < FLAT_POINTS:
         return None
-    last = float(reward.values[-1])
-    level = np.abs(reward.values - last) <= EQUAL * max(1.0, abs(last))
-    begins = onset(reward, level & (spread.values <= EQUAL))
+    begins = onset(reward, flat)
     if begins is None or (reward.steps >= begins).sum() < FLAT_POINTS:
         return None
     return begins
+
+
+def flat_steps(view: RunView) -> tuple[Curve, Mask]:
+    """The reward, and at which of its steps all completions have the one that they have at last."""
+    reward, spread = finite(view, "reward"), reward_spread(view)
+    if len(spread):
+        shared = np.intersect1d(reward.steps, spread.steps)
+        reward = reward.where(np.isin(reward.steps, shared))
+        spread = spread.where(np.isin(spread.steps, shared))
+    last = float(reward.values[-1]) if len(reward) else 0.0
+    flat: Mask = np.abs(reward.values - last) <= EQUAL * max(1.0, abs(last))
+    return reward, flat & (spread.values <= EQUAL) if len(spread) else flat
 
 
 def missing_share(view: RunView) -> Curve:

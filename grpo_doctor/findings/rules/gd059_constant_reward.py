@@ -41,6 +41,7 @@ from grpo_doctor.findings.learning import (
     FLAT_REWARD,
     finite,
     flat_from,
+    flat_steps,
     from_step,
     learning_phases,
     learning_share,
@@ -75,15 +76,20 @@ def check(view: RunView) -> Answer:
             return Passed(f"the mean reward varies from {low:.3g} to {high:.3g}")
         deviation = float(spread.values.mean())
         return Passed(f"rewards of one step differ by {deviation:.3g} on average")
-    share = float((reward.steps >= since).mean())
+    judged, is_flat = flat_steps(view)
+    flat = int((is_flat & (judged.steps >= since)).sum())
+    share = flat / len(judged)
     always = since == reward.steps[0]
     if not always and share < MIN_FLAT_SHARE:
-        return Passed(f"the reward is flat in the last {percent(share)} of the steps only")
+        return Passed(f"the reward is flat in {percent(share)} of the steps, towards the end")
     last = float(reward.values[-1])
     rose = not always and last > float(reward.values[0]) + EQUAL
     fell = not always and last < float(reward.values[0]) - EQUAL
     cost = share * learning_share(view)
+    of = int((judged.steps >= since).sum())
     when = "at every step" if always else f"from step {since} on"
+    if flat < of:
+        when = f"at {flat} of {of} steps" + ("" if always else f" from step {since} on")
     return Finding(
         severity="medium" if rose else "high",
         confidence=0.95,

@@ -3,7 +3,7 @@
 ## What it means
 
 At some steps the norm of the gradient is many times its usual size; or it has grown tenfold over
-the run. A norm that is NaN, or exactly 0, is GD064.
+the run. A norm that is NaN, or 0 throughout, is GD064.
 
 ## Why it costs
 

@@ -3,12 +3,12 @@
 ## What it means
 
 The loss, the gradient norm, the KL divergence, the entropy or another metric of learning is NaN or
-infinite; or the gradient norm is exactly 0, or the loss the same number, at every step.
+infinite; or the gradient norm is 0, or the loss the same number, at every step.
 
 ## Why it costs
 
 A NaN gradient ruins the weights or, where the framework notices, loses the step. With a gradient of
-exactly 0 no weight changes. Either way the steps that follow teach nothing.
+0 no weight changes. Either way the steps that follow teach nothing.
 
 ## Evidence shown
 
@@ -24,7 +24,8 @@ gradients and that not every completion is masked out.
 
 In float16 with a loss scale, single infinite norms are how the scale is found, and the step is
 skipped by design. A loss of exactly 0 is usual, and not judged: with one update per rollout the
-advantages of a group cancel out. A reward that is no number is GD058, one reward for all GD059.
+advantages of a group cancel out. A log that rounds to three digits shows a tiny gradient norm as 0.
+A reward that is no number is GD058, one reward for all GD059.
 
 ## References
 
@@ -154,9 +155,9 @@ def _no_gradient(view: RunView, norms: Curve) -> Answer:
                 else ()
             ),
         ),
-        cause=f"The gradient norm is exactly 0 {when}: {why}.",
+        cause=f"The gradient norm is 0 {when}: {why}.",
         fixes=(learning_advice(view, _NO_GRADIENT, safety="needs-code"),),
-        headline=f"The gradient norm is exactly 0 {when}",
+        headline=f"The gradient norm is 0 {when}",
         ruins=count >= SURE_POINTS,
     )
 
