@@ -139,7 +139,7 @@ def _terminal(actor: Actor, hold: Blocked) -> Candidate:
         evidence=(_held_item(actor, hold), *standstill(actor)),
         sink=Sink.PIPE,
         fixes=(Fix("Take breakpoint() and input() out of what runs on ranks."),),
-        confirm=(f"grpo-doctor attach {actor.pid}  # again: is it still at this line?",),
+        confirm=(f"grpo-doctor attach {actor.pid}  # again, to see whether it moved",),
     )
 
 
@@ -270,6 +270,6 @@ def _by_place(scene: Scene, actor: Actor) -> Candidate:
         sink=Sink.NOTHING if hidden or not actor.place.frames else Sink.LINE,
         liveness="timed" if sleeping else "unseen",
         fixes=(Fix(_SLEEP_FIX if activity == "sleeps" else _WAIT_FIX),),
-        confirm=(f"grpo-doctor attach {actor.pid}  # again: is it still at this line?",),
+        confirm=(f"grpo-doctor attach {actor.pid}  # again, to see whether it moved",),
         can_go_on=_CAN_GO_ON.get(activity, ""),
     )
