@@ -14,6 +14,7 @@ _BAR = 30
 _MOST_FLAWS = 8
 _MOST_ENTRIES = 4
 _GIB = 2**30
+_STATES = {"tight": "may not fit", "oom": "does not fit", "invalid": "does not start"}
 _LEVELS = {"high": "error", "medium": "warning", "low": "note", "info": "note"}
 _SARIF = "https://json.schemastore.org/sarif-2.1.0.json"
 
@@ -63,8 +64,9 @@ def _text(document: CheckDocument) -> Iterator[str]:
 
 def _pool(pool: PoolMemory) -> Iterator[str]:
     capacity = pool.capacity_bytes
-    unit = "host" if pool.role == "host" else "card"
-    yield f"{pool.role}, {capacity / _GIB:.1f} GiB per {unit}: {pool.state}"
+    unit = "host" if pool.role == "host" else "GPU"
+    state = _STATES.get(pool.state, pool.state)
+    yield f"{pool.role}, {capacity / _GIB:.1f} GiB per {unit}: {state}"
     widest = max([capacity, *(phase.high_bytes for phase in pool.phases)])
     for phase in pool.phases:
         bar = "#" * max(1, round(_BAR * phase.bytes / widest))

@@ -1,4 +1,4 @@
-"""The ledger beside what a recorded step took, and every further answer corrected by it.
+"""The ledger next to what a recorded step took, and every further answer corrected by it.
 
 What an instrument outside the process shows only grows while PyTorch's allocator, or the C library,
 keeps what was freed. So the first step is compared: what was there before it, and what the first

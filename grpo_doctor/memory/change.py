@@ -1,4 +1,4 @@
-"""What to change: ledgers of changed setups beside the ledger of this one."""
+"""What to change: ledgers of changed setups against the ledger of this one."""
 
 from __future__ import annotations
 

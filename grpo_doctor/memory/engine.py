@@ -136,8 +136,8 @@ def _refusals(
     refusals = []
     if engine.cache_bytes is None and needed > budget:
         refusals.append(
-            f"{engine.name} may take {budget / GIB:.1f} GiB and needs {needed / GIB:.1f} GiB for "
-            "weights and buffers alone: it will not start"
+            f"{engine.name} may use {budget / GIB:.1f} GiB, but its weights and buffers alone need "
+            f"{needed / GIB:.1f} GiB"
         )
     elif cache < sequence:
         refusals.append(
@@ -146,5 +146,5 @@ def _refusals(
         )
     heads = setup.model.heads
     if heads % engine.tensor_parallel:
-        refusals.append(f"{heads} heads can't be divided by {engine.tensor_parallel} cards")
+        refusals.append(f"{heads} heads are not divisible by {engine.tensor_parallel} GPUs")
     return tuple(refusals)

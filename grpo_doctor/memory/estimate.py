@@ -189,8 +189,8 @@ def _start_refusals(setup: Setup, states: States, fixed: Sequence[Component]) ->
     if setup.offload_weights or budget <= free:
         return ()
     refusal = (
-        f"vLLM wants {budget / GIB:.1f} GiB free at its start, and beside the trainer's weights "
-        f"{max(0, free) / GIB:.1f} GiB are"
+        f"vLLM needs {budget / GIB:.1f} GiB free at startup, but only {max(0, free) / GIB:.1f} GiB "
+        "is left after loading the trainer's weights"
     )
     return (refusal,)
 

@@ -1,4 +1,4 @@
-"""Version facts and calibrated factors: numbers in files beside this module."""
+"""Version facts and calibrated factors: numbers in files next to this module."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ def launched_shape(launch: Launch) -> ModelShape:
     """The shape of the model that a launch names."""
     name = model_name(launch)
     if not name:
-        raise UsageError("the launch names no model: its memory can't be told")
+        raise UsageError("the launch names no model")
     return model_shape(name)
 
 

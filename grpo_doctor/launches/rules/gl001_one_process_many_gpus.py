@@ -3,7 +3,7 @@
 A launcher starts one process per GPU. Where one process sees several, DeepSpeed has nobody to
 divide states with: ZeRO-3 puts the whole model on one card, or ms-swift spreads its layers over
 the cards (`device_map`), where only one card works at a time; with vLLM or DeepSpeed it refuses
-to start. Lowering the batch does not mend that.
+to start. A smaller batch will not help.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def _unsaid(view: View, cards: int) -> Flaw:
     return Flaw(
         severity="medium",
         headline=f"NPROC_PER_NODE is not set: ms-swift starts one process on {cards} GPUs",
-        evidence=("everything else here is judged as with one process per GPU",),
+        evidence=("the rest of this check assumes one process per GPU",),
         fixes=(_fix(view, cards),),
         source=view.source("deepspeed.preset", "deepspeed.stage"),
     )

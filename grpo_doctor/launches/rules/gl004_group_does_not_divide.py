@@ -37,7 +37,7 @@ def check(view: View) -> Flaw | None:
     fixes = [view.flags("rollout.num_generations", valid)] if valid else []
     fixes.append(view.flags("train.micro_batch", batches))
     return fatal_flaw(
-        headline=f"{group} generations do not divide a rollout of {total} completions",
+        headline=f"a rollout of {total} completions is not divisible by num_generations {group}",
         evidence=(
             f"{micro} per device x {ranks} processes x {steps} steps per generation = {total}",
         ),

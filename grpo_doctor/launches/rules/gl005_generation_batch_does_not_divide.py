@@ -32,7 +32,7 @@ def check(view: View) -> Flaw | None:
     step = micro * view.processes
     valid = [step * factor for factor in (1, 2, 4, 8)]
     return fatal_flaw(
-        headline=f"a generation batch of {batch} is no multiple of the global batch of {step}",
+        headline=f"a generation batch of {batch} is not divisible by the global batch of {step}",
         evidence=(f"{micro} per device x {view.processes} processes = {step}",),
         fixes=(view.flags("rollout.completions", valid),),
         source=view.source("rollout.completions"),

@@ -26,7 +26,8 @@ def check(view: View) -> Flaw | None:
         return None
     valid = [number for number in range(1, 65) if number * ranks % group == 0][:3]
     return fatal_flaw(
-        headline=f"{group} generations do not divide an evaluation batch of {batch * ranks}",
+        headline=f"an evaluation batch of {batch * ranks} is not divisible by "
+        f"num_generations {group}",
         evidence=(f"{batch} per device x {ranks} processes = {batch * ranks}",),
         fixes=(view.flags("eval.micro_batch", valid), "or --eval_strategy no"),
         source=view.source("eval.micro_batch", "rollout.num_generations"),

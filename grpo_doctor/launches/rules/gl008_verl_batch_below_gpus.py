@@ -26,7 +26,7 @@ def check(view: View) -> Flaw | None:
         if (prompts + more) * group % ranks == 0
     ]
     return fatal_flaw(
-        headline=f"{prompts * group} completions do not divide over {ranks} GPUs",
+        headline=f"{prompts * group} completions are not divisible by {ranks} GPUs",
         evidence=(f"{prompts} prompts x {group} completions; {ranks} GPUs",),
         fixes=(view.flag("rollout.prompts", valid[0]),) if valid else (),
         source=view.source("rollout.prompts"),

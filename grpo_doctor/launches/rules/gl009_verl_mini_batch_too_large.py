@@ -17,7 +17,7 @@ def check(view: View) -> Flaw | None:
     if not mini or not batch or mini <= batch:
         return None
     return fatal_flaw(
-        headline=f"a mini batch of {mini} prompts out of a batch of {batch}",
+        headline=f"the mini batch of {mini} prompts is larger than the batch of {batch}",
         evidence=(f"ppo_mini_batch_size {mini}, train_batch_size {batch}",),
         fixes=(view.flag("train.prompts_per_step", batch), view.flag("rollout.prompts", mini)),
         source=view.source("train.prompts_per_step", "rollout.prompts"),

@@ -22,7 +22,7 @@ def check(view: View) -> Flaw | None:
     if not limit or not length or length <= room:
         return None
     return fatal_flaw(
-        headline=f"sequences of up to {length} tokens, micro batches of up to {room}",
+        headline=f"sequences have up to {length} tokens, but micro batches hold {room}",
         evidence=(f"max_prompt_length + max_response_length = {length}",),
         fixes=(view.flag("train.max_tokens_per_gpu", length),),
         source=view.source("train.max_tokens_per_gpu", "rollout.max_completion_length"),

@@ -25,7 +25,7 @@ def check(view: View) -> Flaw | None:
     if batch % step == 0:
         return None
     return fatal_flaw(
-        headline=f"a training batch of {batch} is no multiple of {step}",
+        headline=f"a training batch of {batch} is not divisible by {step}",
         evidence=(f"{micro} per micro batch x {ranks} ranks = {step}",),
         fixes=(view.flags("train.completions_per_step", [step * n for n in (1, 2, 4, 8)]),),
         source=view.source("train.completions_per_step", "train.micro_batch"),

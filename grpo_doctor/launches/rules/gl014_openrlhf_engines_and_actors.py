@@ -23,7 +23,8 @@ def check(view: View) -> Flaw | None:
         return None
     valid = [number for number in divisors(view.processes) if number <= 8]
     return fatal_flaw(
-        headline=f"{engines} engines of {tensor} GPUs on {view.processes} GPUs of actors",
+        headline=f"{engines} engines of {tensor} GPUs do not match "
+        f"{view.processes} GPUs of the actor",
         evidence=(f"{engines} x {tensor} = {engines * tensor}, not {view.processes}",),
         fixes=(
             view.flag("vllm.data_parallel_size", max(1, view.processes // tensor)),

@@ -18,7 +18,7 @@ def check(view: View) -> Flaw | None:
     if view.value("rollout.async"):
         return fatal_flaw(
             headline="asynchronous rollouts and vLLM's sleep exclude each other",
-            evidence=("the engine would sleep while it is to roll out",),
+            evidence=("the engine would sleep while it has to generate",),
             fixes=(view.flag("vllm.sleep_level", 0),),
             source=view.source("vllm.sleep_level"),
         )

@@ -18,7 +18,8 @@ def check(view: View) -> Flaw | None:
     copy = view.degree("parallel.tensor", "parallel.pipeline", "parallel.context")
     if view.processes % copy:
         return fatal_flaw(
-            headline=f"one copy of the model takes {copy} GPUs, and there are {view.processes}",
+            headline=f"one copy of the model takes {copy} GPUs: "
+            f"{view.processes} is not divisible by that",
             evidence=("tensor x pipeline x context parallelism must divide the GPUs",),
             fixes=(view.flags("parallel.tensor", divisors(view.processes, 8)),),
             source=view.source("parallel.tensor", "parallel.pipeline", "parallel.context"),
@@ -27,7 +28,7 @@ def check(view: View) -> Flaw | None:
     experts = view.model.experts if view.model else None
     if experts and experts % expert:
         return fatal_flaw(
-            headline=f"{experts} experts do not divide over {expert} ranks",
+            headline=f"{experts} experts are not divisible by {expert} ranks",
             evidence=(f"the model has {experts} experts per layer",),
             fixes=(view.flags("parallel.expert", divisors(experts, 8)),),
             source=view.source("parallel.expert"),

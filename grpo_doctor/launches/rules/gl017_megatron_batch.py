@@ -21,7 +21,7 @@ def check(view: View) -> Flaw | None:
         return None
     step = micro * ranks
     return fatal_flaw(
-        headline=f"a global batch of {batch} is no multiple of {step}",
+        headline=f"a global batch of {batch} is not divisible by {step}",
         evidence=(f"{micro} per micro batch x {ranks} data-parallel ranks = {step}",),
         fixes=(view.flags("train.completions_per_step", [step * n for n in (1, 2, 4, 8)]),),
         source=view.source("train.completions_per_step", "train.micro_batch"),

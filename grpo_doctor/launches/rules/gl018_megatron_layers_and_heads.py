@@ -21,7 +21,7 @@ def check(view: View) -> Flaw | None:
     tensor, pipeline = view.degree("parallel.tensor"), view.degree("parallel.pipeline")
     if model.heads % tensor:
         return fatal_flaw(
-            headline=f"{model.heads} attention heads do not divide over {tensor} tensor ranks",
+            headline=f"{model.heads} attention heads are not divisible by {tensor} tensor ranks",
             evidence=(f"the model has {model.heads} attention heads",),
             fixes=(view.flags("parallel.tensor", divisors(model.heads, 8)),),
             source=view.source("parallel.tensor"),
@@ -30,7 +30,7 @@ def check(view: View) -> Flaw | None:
     if model.layers % pipeline == 0 or uneven:
         return None
     return fatal_flaw(
-        headline=f"{model.layers} layers do not divide into {pipeline} stages",
+        headline=f"{model.layers} layers are not divisible by {pipeline} stages",
         evidence=(f"the model has {model.layers} layers",),
         fixes=(
             view.flags("parallel.pipeline", divisors(model.layers, 8)),

@@ -17,7 +17,7 @@ def check(view: View) -> Flaw | None:
     if view.model is None or not tensor or view.model.heads % tensor == 0:
         return None
     return fatal_flaw(
-        headline=f"{view.model.heads} attention heads do not divide over {tensor} GPUs",
+        headline=f"{view.model.heads} attention heads are not divisible by {tensor} GPUs",
         evidence=(f"the model has {view.model.heads} attention heads",),
         fixes=(view.flags("vllm.tensor_parallel_size", divisors(view.model.heads, 8)),),
         source=view.source("vllm.tensor_parallel_size"),

@@ -19,7 +19,7 @@ def check(view: View) -> Flaw | None:
         copies = view.degree("vllm.data_parallel_size")
         if cards is None or engine * copies <= cards:
             return None
-        return _flaw(view, f"{engine * copies} GPUs for the server, which sees {cards}", cards)
+        return _flaw(view, f"the server needs {engine * copies} GPUs of {cards}", cards)
     ranks = view.processes
     if (
         not view.colocated
@@ -28,7 +28,7 @@ def check(view: View) -> Flaw | None:
         or ranks % engine == 0
     ):
         return None
-    text = f"engines of {engine} GPUs do not divide {ranks} training processes"
+    text = f"{ranks} training processes are not divisible by engines of {engine} GPUs"
     return _flaw(view, text, ranks)
 
 

@@ -21,9 +21,9 @@ def check(view: View) -> Flaw | None:
         return None
     length, completion = view.length, view.completion
     if completion and completion >= room:
-        text = f"completions of {completion} tokens, and {room} for prompt and completion together"
+        text = f"completions of {completion} tokens, but {room} for prompt and completion together"
     elif length and length > room:
-        text = f"prompt and completion of {length} tokens, and the engine takes {room}"
+        text = f"prompt and completion have {length} tokens, but the engine takes {room}"
     else:
         return None
     needed = length or (completion or 0) + 1024

@@ -28,7 +28,7 @@ def check(view: View) -> Flaw | None:
         return None
     return Flaw(
         severity="high",
-        headline=f"{length} tokens for a model of {context}",
+        headline=f"{length} tokens are more than the {context} positions of the model",
         evidence=(f"the model has {context} positions",),
         fixes=(view.flag(knob, context if knob.startswith("vllm") else context // 2),),
         source=view.source(knob),

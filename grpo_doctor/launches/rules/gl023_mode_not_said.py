@@ -1,4 +1,4 @@
-"""Whether vLLM runs inside or beside is not said.
+"""vLLM's mode is not set.
 
 Since 3.12 ms-swift has no default for --vllm_mode and refuses to start with --use_vllm alone.
 """
@@ -22,6 +22,6 @@ def check(view: View) -> Flaw | None:
     return fatal_flaw(
         headline="--use_vllm needs --vllm_mode",
         evidence=("since ms-swift 3.12 there is no default",),
-        fixes=("--vllm_mode colocate", "or --vllm_mode server, with `swift rollout` beside it"),
+        fixes=("--vllm_mode colocate", "or --vllm_mode server, with `swift rollout` on other GPUs"),
         source=view.source("vllm.use"),
     )

@@ -24,7 +24,7 @@ def check(view: View) -> Flaw | None:
     command = "swift rollout" if swift else "trl vllm-serve"
     return Flaw(
         severity="high" if swift else "medium",
-        headline="server mode, and no server is named",
+        headline="server mode, but no server is given",
         evidence=(
             "vllm_mode is server"
             if view.sets("vllm.mode")

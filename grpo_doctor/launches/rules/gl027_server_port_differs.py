@@ -21,7 +21,7 @@ def check(view: View) -> Flaw | None:
         return None
     return fatal_flaw(
         headline=f"the server listens on port {theirs}, the trainer asks port {ours}",
-        evidence=("the trainer would wait for its timeout",),
+        evidence=("the trainer would wait until its timeout",),
         fixes=(view.flag("vllm.server_port", theirs),),
         source=view.source("vllm.server_port"),
     )

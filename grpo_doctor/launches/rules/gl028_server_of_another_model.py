@@ -1,4 +1,4 @@
-"""The server rolls out another model.
+"""The server has another model.
 
 The trainer sends its weights by name to the server at every step. Where that has another model,
 names or shapes differ, and the first transfer fails; a different folder of the same model is
@@ -24,7 +24,7 @@ def check(view: View) -> Flaw | None:
         return None
     return Flaw(
         severity="medium",
-        headline=f"{ours} is trained, {theirs} rolls out",
+        headline=f"the trainer has {ours}, the server has {theirs}",
         evidence=("weights go to the server by their names",),
         fixes=(f"--model {view.launch.model} at the server",),
         source=server.sources.get("model.name"),

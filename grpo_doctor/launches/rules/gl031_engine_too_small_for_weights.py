@@ -31,7 +31,7 @@ def check(view: View) -> Flaw | None:
     if needed <= 0.95:
         fixes.insert(0, view.flag("vllm.gpu_memory_utilization", round(needed + 0.05, 2)))
     ends = weights > share * card
-    holds = "does not hold its weights" if ends else "leaves little beside its weights"
+    holds = "does not hold its weights" if ends else "leaves little in addition to its weights"
     return Flaw(
         severity="high" if ends else "medium",
         ends=ends,

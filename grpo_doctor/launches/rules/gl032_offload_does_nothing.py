@@ -19,7 +19,7 @@ def check(view: View) -> Flaw | None:
     if not on:
         return None
     if not view.value("vllm.use"):
-        why = "they act while vLLM rolls out, and it is not used"
+        why = "they act while vLLM generates, and it is not used"
     elif not view.colocated:
         why = "they make room for a vLLM on the same GPU, and it is elsewhere"
     elif "offload.optimizer" in on and view.value("deepspeed.offload_optimizer"):

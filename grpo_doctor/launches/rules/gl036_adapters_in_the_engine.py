@@ -17,7 +17,7 @@ def check(view: View) -> Flaw | None:
         return None
     if view.value("train.type") == "full":
         return fatal_flaw(
-            headline="vLLM is to take adapters, and all weights are trained",
+            headline="vLLM is set to take adapters, but all weights are trained",
             evidence=("full training makes no adapters",),
             fixes=(f"leave out {view.flag('vllm.enable_lora', True)}",),
             source=view.source("vllm.enable_lora"),
@@ -26,7 +26,7 @@ def check(view: View) -> Flaw | None:
     if not rank or not limit or rank <= limit:
         return None
     return fatal_flaw(
-        headline=f"adapters of rank {rank}, and vLLM takes up to {limit}",
+        headline=f"adapters have rank {rank}, but vLLM takes at most {limit}",
         evidence=(f"max_lora_rank is {limit}",),
         fixes=(view.flag("vllm.max_lora_rank", rank),),
         source=view.source("train.lora_rank", "vllm.max_lora_rank"),

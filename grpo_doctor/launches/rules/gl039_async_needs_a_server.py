@@ -19,7 +19,7 @@ def check(view: View) -> Flaw | None:
         return None
     return fatal_flaw(
         headline="asynchronous rollouts need a server",
-        evidence=(f"vllm_mode is {view.value('vllm.mode') or 'not said'}",),
+        evidence=(f"vllm_mode is {view.value('vllm.mode') or 'not set'}",),
         fixes=(
             "--vllm_mode server, with `swift rollout` on GPUs of its own",
             "or --async_generate false",

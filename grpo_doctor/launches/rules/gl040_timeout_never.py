@@ -23,7 +23,7 @@ def check(view: View) -> Flaw | None:
         return Flaw(
             severity="low" if explicit else "info",
             headline=f"a stuck collective is reported after {seconds // _DAY_S} days",
-            evidence=("said" if explicit else "this framework's default",),
+            evidence=("as set" if explicit else "this framework's default",),
             fixes=(view.flag("run.collective_timeout_s", 3600),),
             source=view.source("run.collective_timeout_s"),
         )

@@ -15,7 +15,7 @@ def check(view: View) -> Flaw | None:
     if not (view.launch.settings.get("train.bf16") and view.launch.settings.get("train.fp16")):
         return None
     return fatal_flaw(
-        headline="bf16 and fp16 at once",
+        headline="bf16 and fp16 are both on",
         evidence=("at most one can be true",),
         fixes=("--fp16 false",),
         source=view.source("train.fp16"),

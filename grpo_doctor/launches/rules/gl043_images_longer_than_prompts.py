@@ -27,7 +27,7 @@ def check(view: View) -> Flaw | None:
     swift = view.launch.framework == "ms-swift"
     return Flaw(
         severity="high" if limit else "medium",
-        headline=f"an image takes up to {tokens} tokens, a prompt may have {room}",
+        headline=f"an image takes up to {tokens} tokens, but a prompt may have {room}",
         evidence=(
             f"max_pixels {limit}" if limit else f"nothing limits images: {_DEFAULT_PIXELS} pixels",
         ),

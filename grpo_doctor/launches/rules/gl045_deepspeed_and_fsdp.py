@@ -21,7 +21,7 @@ def check(view: View) -> Flaw | None:
         return None
     deepspeed = view.value("deepspeed.preset") if stage is None else f"ZeRO-{stage}"
     return fatal_flaw(
-        headline="DeepSpeed and FSDP at once",
+        headline="DeepSpeed and FSDP are both on",
         evidence=(f"{strategy}, and {deepspeed}",),
         fixes=("leave out --deepspeed", "or leave out --fsdp"),
         source=view.source("parallel.strategy", "deepspeed.preset"),

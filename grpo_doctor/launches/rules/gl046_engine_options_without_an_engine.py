@@ -29,8 +29,8 @@ def check(view: View) -> Flaw | None:
     )
     return Flaw(
         severity="high" if ends else "medium",
-        headline="vLLM's options are given, and vLLM is not used",
-        evidence=("use_vllm is off: transformers rolls out, many times slower",),
+        headline="vLLM's options are given, but vLLM is not used",
+        evidence=("use_vllm is off: transformers generates, many times slower",),
         fixes=(view.flag("vllm.use", True),),
         source=view.source(*ignored),
         ends=ends,

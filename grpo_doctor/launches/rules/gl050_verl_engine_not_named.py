@@ -1,4 +1,4 @@
-"""verl is not told what rolls out.
+"""verl has no rollout engine.
 
 Since 0.6 actor_rollout_ref.rollout.name has no default: verl ends with `Missing mandatory value`.
 """
@@ -20,7 +20,7 @@ def check(view: View) -> Flaw | None:
     if not view.launch.subcommand.endswith("main_ppo") or _KEY in view.launch.options:
         return None
     return fatal_flaw(
-        headline="actor_rollout_ref.rollout.name is not said",
+        headline="actor_rollout_ref.rollout.name is not set",
         evidence=("since verl 0.6 it has no default",),
         fixes=(f"{_KEY}=vllm", f"or {_KEY}=sglang"),
     )

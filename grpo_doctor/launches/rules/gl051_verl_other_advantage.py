@@ -1,7 +1,7 @@
 """verl computes advantages as in PPO.
 
-algorithm.adv_estimator is gae by default: verl trains a critic beside the actor, as large again,
-and the group of n completions is not compared. GRPO has to be asked for.
+algorithm.adv_estimator is gae by default: verl trains a critic in addition to the actor, as large
+again, and the group of n completions is not compared. GRPO has to be asked for.
 """
 
 from __future__ import annotations

@@ -32,7 +32,7 @@ def check(view: View) -> Flaw | None:
         fixes.append(view.flag("checkpoint.save_only_model", True))
     return Flaw(
         severity="high" if size > free else "medium",
-        headline=f"a checkpoint takes {size / 1e9:.0f} GB, and {free / 1e9:.0f} GB are free",
+        headline=f"a checkpoint takes {size / 1e9:.0f} GB, but {free / 1e9:.0f} GB are free",
         evidence=(
             f"{limit} are kept, and one is being written" if limit else "all of them are kept",
         ),

@@ -21,7 +21,7 @@ def check(view: View) -> Flaw | None:
         return None
     return Flaw(
         severity="medium",
-        headline=f"shared memory has {size / 2**20:.0f} MiB",
+        headline=f"shared memory (shm) has only {size / 2**20:.0f} MiB",
         evidence=("loader processes and NCCL keep what they pass on there",),
         fixes=("docker run --shm-size=16g ...", "or --ipc=host"),
     )

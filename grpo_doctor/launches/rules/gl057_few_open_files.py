@@ -19,7 +19,7 @@ def check(view: View) -> Flaw | None:
         return None
     return Flaw(
         severity="low",
-        headline=f"{limit} files may be open",
+        headline=f"the limit of open files is {limit}",
         evidence=("Ray, NCCL and servers need a socket for each pair",),
         fixes=("ulimit -n 65536",),
     )

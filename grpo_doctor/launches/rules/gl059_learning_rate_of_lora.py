@@ -22,7 +22,7 @@ def check(view: View) -> Flaw | None:
     return Flaw(
         severity="low",
         headline=f"a learning rate of {rate:g} with all weights trained",
-        evidence=("1e-6 is usual; above 1e-5 the policy falls apart",),
+        evidence=("1e-6 is usual; above 1e-5 training usually diverges",),
         fixes=(view.flag("train.learning_rate", 1e-6),),
         source=view.source("train.learning_rate"),
     )

@@ -1,4 +1,4 @@
-"""transformers rolls out.
+"""Generation uses transformers.
 
 Without vLLM completions come from transformers' generate, token by token in Python; with ZeRO-3
 each token would gather the whole model again if ds3_gather_for_generation were off.
@@ -34,7 +34,7 @@ def check(view: View) -> Flaw | None:
         )
     return Flaw(
         severity="info",
-        headline="transformers rolls out: vLLM is many times faster",
+        headline="generation uses transformers; vLLM is many times faster",
         evidence=("use_vllm is off",),
         fixes=(view.flag("vllm.use", True),),
         source=view.source("vllm.use"),

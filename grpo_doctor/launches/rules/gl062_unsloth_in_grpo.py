@@ -2,7 +2,7 @@
 
 unsloth loads a model by its own code and onto one card. ms-swift takes it for supervised training;
 of GRPO its maintainers say that it is not supported (ms-swift issue 3183): seven processes ran out
-of memory. What unsloth's kernels take is not in the ledger of memory.
+of memory. The memory estimate does not know unsloth's kernels.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ def check(view: View) -> Flaw | None:
         return None
     return fatal_flaw(
         headline="ms-swift does not train GRPO through unsloth",
-        evidence=("ms-swift issue 3183; the ledger of memory does not hold for it",),
+        evidence=("ms-swift issue 3183; the memory estimate does not apply to it",),
         fixes=("--tuner_backend peft",),
         source=launch.option_sources.get("tuner_backend"),
     )

@@ -122,7 +122,7 @@ def test_without_gpus_the_rules_still_speak(
 ) -> None:
     monkeypatch.setattr("grpo_doctor.cli.check._present", lambda: None)
     assert check(SMALL + " --num_generations 7") == 9
-    assert "7 generations do not divide" in lines(capsys)[0]
+    assert "is not divisible by num_generations 7" in lines(capsys)[0]
     assert check(SMALL) == 0
     assert "memory not estimated: pass the GPUs, such as --gpus 8xA100-80G" in lines(capsys)[0]
 
@@ -157,8 +157,7 @@ def test_github_and_sarif_point_to_the_line(
     (tmp_path / "run.sh").write_text(script)
     assert check("run.sh", "--gpus", "4x24G", "--format", "github") == 9
     assert any(
-        line.startswith("::error file=run.sh,line=3::7 generations do not divide")
-        for line in lines(capsys)
+        line.startswith("::error file=run.sh,line=3::a rollout of ") for line in lines(capsys)
     )
     assert check("run.sh", "--gpus", "4x24G", "--format", "sarif") == 9
     run = json.loads(capsys.readouterr().out)["runs"][0]
@@ -172,7 +171,7 @@ def test_a_server_beside_the_trainer(capsys: pytest.CaptureFixture[str]) -> None
     server = "swift rollout --model Qwen/Qwen2.5-7B-Instruct --vllm_tensor_parallel_size 8"
     options = ("--gpus", "8xA100-80G", "--rollout-gpus", "4xA100-80G", "--with", server)
     assert check(command, *options, "--version", "ms-swift=4.6.0") == 9
-    assert "28 attention heads do not divide over 8" in "\n".join(lines(capsys))
+    assert "28 attention heads are not divisible by 8" in "\n".join(lines(capsys))
 
 
 def test_the_largest_value_that_fits(capsys: pytest.CaptureFixture[str]) -> None:

@@ -131,8 +131,9 @@ def test_what_was_not_read_is_unknown(command: str, capsys: pytest.CaptureFixtur
 
 MANY = (
     (
-        f"{SWIFT}grpo --use_vllm true --vllm_mode colocate --sleep_level 1 --vllm_max_model_len 2048 "
-        "--max_completion_length 2048 --temperature 0 --bf16 true --fp16 true --num_generations 7 "
+        f"{SWIFT}grpo --use_vllm true --vllm_mode colocate --sleep_level 1 "
+        "--vllm_max_model_len 2048 --max_completion_length 2048 --temperature 0 --bf16 true "
+        "--fp16 true --num_generations 7 "
         "--learning_rate 1e-3 --tuner_type full --ref_model x --offload_model true --save_steps 5"
     ),
     (

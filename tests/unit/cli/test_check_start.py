@@ -31,7 +31,7 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_launch_that_does_not_fit_is_said_in_a_line() -> None:
     line = warning([TOO_LARGE])
     assert line is not None
-    assert line.startswith("check: No: out of memory at the start: vLLM wants")
+    assert line.startswith("check: No: out of memory at the start: vLLM needs")
     assert "\n" not in line
 
 
@@ -67,6 +67,9 @@ def test_run_says_it_and_starts_the_job(
     quiet = ["--no-hooks", "--no-watchdog", "--no-live", "--no-report"]
     folder = tmp_path / "run"
     assert main(["run", "-o", str(folder), *quiet, *more, "--", *ODD]) == 7
-    line = "check: No: 8 generations do not divide a rollout of 4" in capsys.readouterr().err
+    line = (
+        "check: No: a rollout of 4 completions is not divisible by num_generations 8"
+        in capsys.readouterr().err
+    )
     assert line == (not more)
     assert json.loads((folder / "run.json").read_text())["end"]["code"] == 7

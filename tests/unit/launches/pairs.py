@@ -78,7 +78,7 @@ PAIRS = (
         "GL004",
         VLLM + "--per_device_train_batch_size 1 --num_generations 8",
         VLLM + "--per_device_train_batch_size 2 --num_generations 8",
-        "8 generations do not divide a rollout of 4",
+        "a rollout of 4 completions is not divisible by num_generations 8",
     ),
     Pair(
         "GL004",
@@ -99,7 +99,7 @@ PAIRS = (
         "GL009",
         VERL + "data.train_batch_size=64",
         VERL + "data.train_batch_size=64 actor_rollout_ref.actor.ppo_mini_batch_size=64",
-        "a mini batch of 256",
+        "mini batch of 256 prompts is larger",
     ),
     Pair(
         "GL010",
@@ -118,19 +118,19 @@ PAIRS = (
         VERL + "actor_rollout_ref.actor.use_dynamic_bsz=True data.max_prompt_length=2048 "
         "data.max_response_length=20000",
         VERL + "actor_rollout_ref.actor.use_dynamic_bsz=True data.max_response_length=8000",
-        "sequences of up to 22048 tokens",
+        "sequences have up to 22048 tokens",
     ),
     Pair(
         "GL013",
         OPENRLHF + "--train.batch_size 100 --train.micro_batch_size 2",
         OPENRLHF + "--train.batch_size 128 --train.micro_batch_size 2",
-        "no multiple of 16",
+        "not divisible by 16",
     ),
     Pair(
         "GL014",
         OPENRLHF + "--train.colocate_all --vllm.num_engines 4 --vllm.tensor_parallel_size 1",
         OPENRLHF + "--train.colocate_all --vllm.num_engines 4 --vllm.tensor_parallel_size 2",
-        "4 engines of 1 GPUs on 8",
+        "4 engines of 1 GPUs do not match 8",
     ),
     Pair(
         "GL015",
@@ -149,14 +149,14 @@ PAIRS = (
         "GL017",
         MEGATRON + "--micro_batch_size 3 --global_batch_size 16",
         MEGATRON + "--micro_batch_size 1 --global_batch_size 16",
-        "no multiple of 24",
+        "not divisible by 24",
         model=QWEN_MOE,
     ),
     Pair(
         "GL018",
         MEGATRON + "--pipeline_model_parallel_size 5",
         MEGATRON + "--pipeline_model_parallel_size 4",
-        "48 layers do not divide into 5",
+        "48 layers are not divisible by 5",
         model=QWEN_MOE,
     ),
     Pair(
@@ -169,7 +169,7 @@ PAIRS = (
         "GL020",
         VLLM + "--vllm_tensor_parallel_size 3",
         VLLM + "--vllm_tensor_parallel_size 2",
-        "do not divide 4 training processes",
+        "4 training processes are not divisible by",
     ),
     Pair(
         "GL021",
@@ -181,10 +181,10 @@ PAIRS = (
         "GL022",
         VLLM + "--vllm_max_model_len 65536",
         VLLM + "--vllm_max_model_len 32768",
-        "65536 tokens for a model of 32768",
+        "65536 tokens are more than the 32768 positions",
     ),
     Pair("GL023", SWIFT + "--use_vllm true --tuner_type lora", VLLM, "--vllm_mode"),
-    Pair("GL024", SWIFT + "--use_vllm true --vllm_mode server", SERVED, "no server is named"),
+    Pair("GL024", SWIFT + "--use_vllm true --vllm_mode server", SERVED, "no server is given"),
     Pair(
         "GL025",
         SHOWN,
@@ -211,7 +211,7 @@ PAIRS = (
         "GL028",
         SERVED,
         SERVED,
-        "Qwen2.5-3B-Instruct rolls out",
+        "the server has Qwen2.5-3B-Instruct",
         fails_with="CUDA_VISIBLE_DEVICES=4 swift rollout --model Qwen/Qwen2.5-3B-Instruct",
         passes_with="CUDA_VISIBLE_DEVICES=4 swift rollout --model /models/Qwen2.5-7B-Instruct/",
     ),
@@ -250,7 +250,7 @@ PAIRS = (
         "GL036",
         VLLM + "--vllm_enable_lora true --lora_rank 64",
         VLLM + "--vllm_enable_lora true --lora_rank 64 --vllm_max_lora_rank 64",
-        "adapters of rank 64",
+        "adapters have rank 64",
     ),
     Pair("GL037", TRL + "--lora_r 16", TRL + "--use_peft --lora_r 16", "do nothing"),
     Pair(
@@ -261,7 +261,7 @@ PAIRS = (
     ),
     Pair("GL039", VLLM + "--async_generate true", SERVED + "--async_generate true", "a server"),
     Pair("GL040", VLLM, VLLM + "--ddp_timeout 3600", "208 days"),
-    Pair("GL041", VLLM + "--bf16 true --fp16 true", VLLM + "--bf16 true", "at once"),
+    Pair("GL041", VLLM + "--bf16 true --fp16 true", VLLM + "--bf16 true", "are both on"),
     Pair(
         "GL042",
         VLLM,
@@ -282,7 +282,7 @@ PAIRS = (
         "GL045",
         VLLM + "--deepspeed zero2 --fsdp 'full_shard auto_wrap'",
         VLLM + "--deepspeed zero2",
-        "at once",
+        "are both on",
     ),
     Pair(
         "GL046", SWIFT + "--vllm_max_model_len 4096", VLLM + "--vllm_max_model_len 4096", "not used"
@@ -305,7 +305,7 @@ PAIRS = (
         VLLM + "--use_liger_kernel true",
         "--padding_free true",
     ),
-    Pair("GL050", VERL.replace("actor_rollout_ref.rollout.name=vllm ", ""), VERL, "is not said"),
+    Pair("GL050", VERL.replace("actor_rollout_ref.rollout.name=vllm ", ""), VERL, "is not set"),
     Pair("GL051", VERL.replace("algorithm.adv_estimator=grpo ", ""), VERL, "PPO with a critic"),
     Pair(
         "GL052",
@@ -325,7 +325,7 @@ PAIRS = (
         "GL054",
         VLLM + "--tuner_type full",
         VLLM + "--tuner_type full",
-        "and 50 GB are free",
+        "but 50 GB are free",
         Host(cards_per_node=4, free_disk_bytes=50_000_000_000),
         passing_host=Host(cards_per_node=4, free_disk_bytes=5_000_000_000_000),
     ),
@@ -356,7 +356,7 @@ PAIRS = (
         VLLM + "--tuner_type lora --learning_rate 1e-4",
         "0.0001 with all weights",
     ),
-    Pair("GL060", SWIFT, VLLM, "transformers rolls out"),
+    Pair("GL060", SWIFT, VLLM, "generation uses transformers"),
     Pair(
         "GL061",
         f"{POOL}{REWARDS}/made_anew.py",

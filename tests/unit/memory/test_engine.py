@@ -63,7 +63,7 @@ def test_images_make_the_first_forward_pass_longer() -> None:
         (SEQUENCE, None),
         (SEQUENCE - 1, "has no room for one sequence of 1300 tokens"),
         (0, "has no room for one sequence of 1300 tokens"),
-        (-1, "vllm may take 0.0 GiB and needs 0.0 GiB for weights and buffers alone"),
+        (-1, "vllm may use 0.0 GiB, but its weights and buffers alone need 0.0 GiB"),
     ],
 )
 def test_an_engine_refuses_a_share_that_holds_no_sequence(room: int, words: str | None) -> None:
@@ -86,7 +86,7 @@ def test_no_cache_is_less_than_none() -> None:
 def test_heads_that_do_not_divide_are_refused() -> None:
     assert budgeted(10 * SEQUENCE, tensor_parallel=4).refusals == ()
     assert budgeted(10 * SEQUENCE, tensor_parallel=3).refusals == (
-        "4 heads can't be divided by 3 cards",
+        "4 heads are not divisible by 3 GPUs",
     )
 
 

@@ -226,14 +226,14 @@ def test_a_verdict_follows_the_interval() -> None:
 )
 def test_cards_by_name_and_size(name: str, gib: float | None) -> None:
     if gib is None:
-        with pytest.raises(UsageError, match="say its memory"):
+        with pytest.raises(UsageError, match="or its memory, --gpus 8x80G"):
             card_bytes(name)
     else:
         assert card_bytes(name) / GIB == pytest.approx(gib, rel=1e-3)
 
 
 def test_a_card_that_nobody_knows_is_asked_for_its_memory() -> None:
-    with pytest.raises(UsageError, match="say its memory"):
+    with pytest.raises(UsageError, match="or its memory, --gpus 8x80G"):
         card_bytes("Frobnicator 9000")
 
 

@@ -77,7 +77,7 @@ def test_72b_whole_on_every_card_will_not_start() -> None:
     undivided = replace(LARGE, rollout_engine=replace(LARGE.rollout_engine, tensor_parallel=1))
     ledger = ledger_of(undivided)
     assert ledger.state == "invalid"
-    assert "it will not start" in ledger.train.refusals[0]
+    assert "its weights and buffers alone need" in ledger.train.refusals[0]
     assert "vllm.tensor_parallel_size" in knobs(fixes(undivided))
 
 
