@@ -94,8 +94,10 @@ class HookWatch:
             environ = procfs.read(self._proc / str(pid) / "environ")
         except OSError:
             return
-        variables = procfs.variables(environ)
-        reason, remedy = explain(process.arguments, variables)
+        reason, remedy = explain(process.arguments, procfs.variables(environ))
+        if self.found and "::" in process.arguments[0]:
+            # A title is written over the variables; its environment is that of who started it.
+            reason, remedy = self.found[0].reason, self.found[0].remedy
         command = command_text(process.arguments)[:200]
         own = Unhooked(pid, rank, command, reason, remedy)
         if reason not in {known.reason for known in self.found}:

@@ -5,7 +5,8 @@ actor's process, pickled by value. So it is hooked there, where it arrives: what
 wrapped would have to be unpickled on hosts that may not have this tool.
 
 Workers of a cluster that the job starts inherit its environment. Those of one that ran before
-(`ray start`) are given this tool's part of it with the job's runtime environment.
+(`ray start`) are given this tool's part of it with the job's runtime environment, by `ray.init` or
+by `ray job submit`.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from grpo_doctor_probes.hooks.table import Adapter
 from grpo_doctor_probes.hooks.wrapping import on_result, replacing
 
 _LOADING, _CONNECTING = "ray._private.function_manager", "ray._private.worker"
+_SUBMITTING = "ray.dashboard.modules.job.sdk"
 _SUBMITTED = "RAY_JOB_CONFIG_JSON_ENV_VAR"
 _STARTUP = os.path.join(os.path.dirname(os.path.dirname(__file__)), "startup")  # noqa: PTH118, PTH120
 
@@ -46,20 +48,34 @@ def _with_environment(args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str
         find = sys.modules["ray._private.services"].canonicalize_bootstrap_address
         if not isinstance(job_environment, (dict, type(None))) or find(address) is None:
             return kwargs
-        runtime_env = dict(job_environment or {})
-        variables = dict(runtime_env.get("env_vars") or {})
-        # Ray puts the worker's own value in the place of ${...}.
-        path = variables.get("PYTHONPATH", "${PYTHONPATH}")
-        ours = {name: text for name, text in os.environ.items() if name.startswith("GRPO_DOCTOR")}
-        ours["PYTHONPATH"] = f"{_STARTUP}{os.pathsep}{path}"
         # What `ray job submit` was given may not be given again: Ray would refuse to start.
-        submitted = _submitted_variables()
-        ours = {name: text for name, text in ours.items() if name not in submitted}
-        runtime_env["env_vars"] = {**variables, **ours}
+        return {**kwargs, "runtime_env": _with_ours(job_environment, _submitted_variables())}
     except Exception:  # noqa: BLE001 - a guest never raises into its host
         recorder.note_error()
         return kwargs
-    return {**kwargs, "runtime_env": runtime_env}
+
+
+def _around_submit(submit: Callable[..., Any]) -> Callable[..., Any]:
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
+        try:
+            kwargs = {**kwargs, "runtime_env": _with_ours(kwargs.get("runtime_env"), {})}
+        except Exception:  # noqa: BLE001 - a guest never raises into its host
+            recorder.note_error()
+        return submit(*args, **kwargs)
+
+    return wrapper
+
+
+def _with_ours(job_environment: dict[str, Any] | None, given: dict[str, str]) -> dict[str, Any]:
+    """A runtime environment with this tool's variables, but for those that were given before."""
+    runtime_env = dict(job_environment or {})
+    variables = dict(runtime_env.get("env_vars") or {})
+    # Ray puts the worker's own value in the place of ${...}.
+    path = variables.get("PYTHONPATH", "${PYTHONPATH}")
+    ours = {name: text for name, text in os.environ.items() if name.startswith("GRPO_DOCTOR")}
+    ours["PYTHONPATH"] = f"{_STARTUP}{os.pathsep}{path}"
+    ours = {name: text for name, text in ours.items() if name not in given}
+    return {**runtime_env, "env_vars": {**variables, **ours}}
 
 
 def _submitted_variables() -> dict[str, str]:
@@ -79,5 +95,6 @@ ADAPTER = Adapter(
             "FunctionActorManager._load_actor_class_from_local": on_result(_hook),
         }),
         _CONNECTING: replacing({"init": _around_init}),
+        _SUBMITTING: replacing({"JobSubmissionClient.submit_job": _around_submit}),
     },
 )  # fmt: skip

@@ -124,6 +124,37 @@ def test_a_path_that_the_job_gives_its_workers_is_kept(tmp_path: Path) -> None:
     assert worker_environment["env_vars"]["PYTHONPATH"] == f"{STARTUP}:/mine"
 
 
+SUBMITTING = """
+class JobSubmissionClient:
+    def submit_job(self, *, entrypoint, runtime_env=None):
+        return runtime_env
+"""
+
+
+@pytest.mark.parametrize("own", ["None", "{}", "{'working_dir': '.', 'env_vars': {'A': '1'}}"])
+def test_a_job_that_is_submitted_is_given_the_variables(own: str, tmp_path: Path) -> None:
+    program = (
+        "from ray.dashboard.modules.job.sdk import JobSubmissionClient; import json; "
+        f"print(json.dumps(JobSubmissionClient().submit_job(entrypoint='x', runtime_env={own})))"
+    )
+    result = run_job(tmp_path, program, modules={"ray.dashboard.modules.job.sdk": SUBMITTING})
+    given = json.loads(result.stdout)
+    variables = given.pop("env_vars")
+    assert variables["PYTHONPATH"] == f"{STARTUP}:${{PYTHONPATH}}"
+    assert (variables["GRPO_DOCTOR"], variables.get("A")) == ("1", "1" if "A" in own else None)
+    assert list(given) == (["working_dir"] if "working_dir" in own else [])
+
+
+@pytest.mark.parametrize("own", ["'env.yaml'", "7", "{'env_vars': 'A=1'}"])
+def test_what_ray_would_refuse_itself_reaches_it_as_it_is(own: str, tmp_path: Path) -> None:
+    program = (
+        "from ray.dashboard.modules.job.sdk import JobSubmissionClient; "
+        f"print(JobSubmissionClient().submit_job(entrypoint='x', runtime_env={own}) == {own})"
+    )
+    result = run_job(tmp_path, program, modules={"ray.dashboard.modules.job.sdk": SUBMITTING})
+    assert (result.stdout, result.stderr) == ("True\n", "")
+
+
 def test_what_the_job_was_submitted_with_is_not_said_again(tmp_path: Path) -> None:
     """Ray refuses a variable that is in both."""
     submitted = {"GRPO_DOCTOR": "1", "PYTHONPATH": "/theirs"}
