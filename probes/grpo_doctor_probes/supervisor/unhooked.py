@@ -19,7 +19,7 @@ from grpo_doctor_probes.supervisor.launch import STARTUP
 
 PERIOD_NS = 1_000_000_000
 SURE_NS = 2_000_000_000  # shorter lives, such as a script's question for its GPUs, train nothing
-_MARK, _TORCH = b"/hooks/startup/sitecustomize.py", b"/torch/lib/"
+_MARK, _TORCH = b"/hooks/startup/sitecustomize.py", b"/libtorch"
 _MAPS_BYTES = 4 << 20
 # Those that train or call who trains; engines and servers share the environment of their ranks.
 _JUDGED = ("unknown", "ray", "rank")
