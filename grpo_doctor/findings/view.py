@@ -257,12 +257,3 @@ class RuleFile(Protocol):
 
     def check(self, view: RunView) -> Answer:
         """Judges a run that has all signals the rule needs."""
-
-    def counterfactual(self, view: RunView) -> Sequence[Change]:
-        """The changes of the step model that undo what the rule found."""
-
-
-def no_counterfactual(view: RunView) -> tuple[Change, ...]:
-    """That of a rule whose cost no change of the step model undoes."""
-    del view
-    return ()

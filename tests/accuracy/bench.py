@@ -82,13 +82,13 @@ def predict_fix(analysis: Analysis, fix: Fix) -> Prediction | Withheld:
 
 
 def _predicted_by_rule(analysis: Analysis, name: str) -> Prediction | Withheld:
-    """A rule's own counterfactual, whether it finds enough to say so or not."""
-    from grpo_doctor.findings.rules import ALL
+    """What a rule would have changed, whether it finds enough to say so or not."""
+    from grpo_doctor.findings.rules import gd004_straggler_rank, gd076_prompts_trained_again
     from grpo_doctor.findings.view import RunView
 
+    rules = {"GD004": gd004_straggler_rank, "GD076": gd076_prompts_trained_again}
     view = RunView(analysis)
-    rule = next(rule for rule in ALL if rule.RULE.id == name)
-    return view.predict(rule.counterfactual(view), f"as {name} would have it")
+    return view.predict(rules[name].edits_to_fix(view), f"as {name} would have it")
 
 
 def _run(shop: Workshop, fix: Fix, flags: Flags, inputs: Path, folder: Path, seed: int) -> Analysis:

@@ -45,7 +45,7 @@ from grpo_doctor.findings.rule import Answer, Evidence, Finding, NotApplicable, 
 from grpo_doctor.findings.severity import severity_of
 from grpo_doctor.findings.view import RunView, identity
 from grpo_doctor.findings.wording import percent
-from grpo_doctor.whatif import Edit, Withheld, without
+from grpo_doctor.whatif import Withheld
 
 RULE = Rule(
     *identity(__name__, __doc__),
@@ -100,11 +100,6 @@ def check(view: RunView) -> Answer:
         f"the rollout's way and back{of_that}; {room.text}.",
         fixes=(offload_off(view, room),),
     )
-
-
-def counterfactual(view: RunView) -> tuple[Edit, ...]:
-    """No offload at all."""
-    return (without("offload"),) if view.share("offload") else ()
 
 
 def _zero_offload(view: RunView) -> Answer:

@@ -38,7 +38,7 @@ waited comes in bursts (GD030), this rule keeps silent.
 from __future__ import annotations
 
 from grpo_doctor.findings import signals
-from grpo_doctor.findings.knob_access import MAX_HOST_CPU_PCT, edits_of, integer
+from grpo_doctor.findings.knob_access import MAX_HOST_CPU_PCT, integer
 from grpo_doctor.findings.loading import LOADER_COUNTERS, enough_workers, loading
 from grpo_doctor.findings.rule import Answer, Evidence, Finding, Fix, Passed, Rule
 from grpo_doctor.findings.rule_overlap import finding_of
@@ -47,7 +47,6 @@ from grpo_doctor.findings.severity import MEDIUM_SHARE, severity_of
 from grpo_doctor.findings.view import RunView, identity
 from grpo_doctor.findings.wording import percent
 from grpo_doctor.whatif import Prediction, Withheld
-from grpo_doctor.whatif.edits import Change
 
 RULE = Rule(
     *identity(__name__, __doc__),
@@ -108,12 +107,6 @@ def check(view: RunView) -> Answer:
         f"prompts{f', with {processes} per rank' if processes else ''}.",
         fixes=(_fix(view, workers),),
     )
-
-
-def counterfactual(view: RunView) -> tuple[Change, ...]:
-    """As many loader processes as advised, each as fast as those of this run."""
-    target = enough_workers(view, integer(view, _KNOB))
-    return () if target is None else edits_of(_outcome(view, target))
 
 
 def _fix(view: RunView, workers: int | None) -> Fix:

@@ -67,7 +67,7 @@ def check(view: RunView) -> Answer:
     if share < MIN_SHARE:
         return Passed(f"the rollout takes {percent(share)} of the step")
     fix = _fix(view)
-    bound = view.predict(counterfactual(view), "without any rollout")
+    bound = view.predict(edits_to_fix(view), "without any rollout")
     return Finding(
         # Without a GPU it is a fact to know, not a problem to fix.
         severity=severity_of(share) if view.has_gpu else "info",
@@ -82,7 +82,7 @@ def check(view: RunView) -> Answer:
     )
 
 
-def counterfactual(view: RunView) -> tuple[Edit, ...]:
+def edits_to_fix(view: RunView) -> tuple[Edit, ...]:
     """No rollout at all: a bound on what any engine could gain."""
     return (without("rollout"),) if view.share("rollout") else ()
 

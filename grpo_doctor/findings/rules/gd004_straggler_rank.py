@@ -133,7 +133,7 @@ def check(view: RunView) -> Answer:
     )
 
 
-def counterfactual(view: RunView) -> tuple[Change, ...]:
+def edits_to_fix(view: RunView) -> tuple[Change, ...]:
     """The late rank's slower phases at the median of the others, in each step."""
     rank = view.analysis.ranks[int(np.argmax(view.blame.explained_s))]
     phases = tuple(slow_phases(view, rank))
@@ -173,7 +173,7 @@ def _evidence(view: RunView, column: int, phases: dict[str, float]) -> tuple[Evi
 
 
 def _fix(view: RunView, rank: int, phases: dict[str, float]) -> Fix:
-    edits = counterfactual(view)
+    edits = edits_to_fix(view)
     outcome = (
         view.predict(edits, f"with rank {rank} as fast as the median of the others")
         if phases and edits

@@ -36,7 +36,7 @@ from grpo_doctor.analysis.per_step import gap_seconds, unattributed_span_seconds
 from grpo_doctor.findings import signals
 from grpo_doctor.findings.rule import Answer, Evidence, Finding, Passed, Rule
 from grpo_doctor.findings.severity import severity_of
-from grpo_doctor.findings.view import RunView, identity, no_counterfactual
+from grpo_doctor.findings.view import RunView, identity
 from grpo_doctor.findings.wording import PROFILE, percent
 from grpo_doctor.phases import UNATTRIBUTED
 from grpo_doctor.trace.model import Origin
@@ -55,7 +55,6 @@ _NAME_IT = (
     'put `with grpo_doctor_probes.phase("rollout"):`, or another one, around what has no '
     f"name yet: of a rank, {PROFILE}"
 )
-counterfactual = no_counterfactual  # unnamed time may be needed
 
 
 def check(view: RunView) -> Answer:

@@ -48,7 +48,7 @@ from grpo_doctor.findings.rule import Answer, Evidence, Finding, Fix, Passed, Ru
 from grpo_doctor.findings.severity import Severity
 from grpo_doctor.findings.view import RunView, identity
 from grpo_doctor.findings.wording import percent
-from grpo_doctor.whatif import Edit, Withheld, without
+from grpo_doctor.whatif import Withheld
 from grpo_doctor.whatif.room import GIB
 
 RULE = Rule(
@@ -86,11 +86,6 @@ def check(view: RunView) -> Answer:
         f"{fullest.peak_bytes / GIB:.1f} of {total / GIB:.1f} GiB.",
         fixes=_fixes(view, free),
     )
-
-
-def counterfactual(view: RunView) -> tuple[Edit, ...]:
-    """The part that can be replayed: no offload."""
-    return (without("offload"),) if view.share("offload") else ()
 
 
 def _severity(free: float) -> Severity:

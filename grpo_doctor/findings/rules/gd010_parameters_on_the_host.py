@@ -37,13 +37,13 @@ within host memory and the finding stands only for the setting.
 from __future__ import annotations
 
 from grpo_doctor.findings import signals
-from grpo_doctor.findings.knob_access import edits_of, integer
+from grpo_doctor.findings.knob_access import integer
 from grpo_doctor.findings.rule import Answer, Evidence, Finding, Fix, NotApplicable, Passed, Rule
 from grpo_doctor.findings.severity import Severity, severity_of
 from grpo_doctor.findings.span_counts import gpu_means
 from grpo_doctor.findings.view import RunView, identity
 from grpo_doctor.findings.wording import percent
-from grpo_doctor.whatif import Change, Prediction, Withheld
+from grpo_doctor.whatif import Prediction, Withheld
 
 RULE = Rule(
     *identity(__name__, __doc__),
@@ -94,11 +94,6 @@ def check(view: RunView) -> Answer:
         f"passes over the model take {seconds:.3g} s of {view.step_s:.3g} s.",
         fixes=(_fix(view),),
     )
-
-
-def counterfactual(view: RunView) -> tuple[Change, ...]:
-    """What the model for the preset changes, where there is one."""
-    return edits_of(_outcome(view))
 
 
 def _fetches(view: RunView) -> int | None:

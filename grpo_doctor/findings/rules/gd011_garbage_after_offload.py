@@ -37,13 +37,13 @@ from __future__ import annotations
 
 from grpo_doctor.findings import signals
 from grpo_doctor.findings.device_memory import OFFLOAD_ROOM
-from grpo_doctor.findings.knob_access import by_model, edits_of
+from grpo_doctor.findings.knob_access import by_model
 from grpo_doctor.findings.memory_fixes import offload_off_if_it_fits
 from grpo_doctor.findings.rule import Answer, Evidence, Finding, NotApplicable, Passed, Rule
 from grpo_doctor.findings.severity import severity_of
 from grpo_doctor.findings.view import RunView, identity
 from grpo_doctor.findings.wording import percent
-from grpo_doctor.whatif import Change, Prediction, Withheld, without
+from grpo_doctor.whatif import Prediction, Withheld, without
 
 RULE = Rule(
     *identity(__name__, __doc__),
@@ -93,11 +93,6 @@ def check(view: RunView) -> Answer:
             *offload_off_if_it_fits(view, or_unknown=True),
         ),
     )
-
-
-def counterfactual(view: RunView) -> tuple[Change, ...]:
-    """No collection after offloads."""
-    return edits_of(_outcome(view))
 
 
 def _outcome(view: RunView) -> Prediction | Withheld:

@@ -37,7 +37,6 @@ that others use too, the waiting may be theirs.
 from __future__ import annotations
 
 from grpo_doctor.findings import signals
-from grpo_doctor.findings.knob_access import edits_of
 from grpo_doctor.findings.memory_fixes import SHARE_RISK, VLLM_SHARE, larger_share
 from grpo_doctor.findings.rollout_engine import (
     MEANS,
@@ -51,7 +50,7 @@ from grpo_doctor.findings.rule import Answer, Evidence, Finding, Fix, Passed, Ru
 from grpo_doctor.findings.severity import severity_of
 from grpo_doctor.findings.view import RunView, identity
 from grpo_doctor.findings.wording import percent
-from grpo_doctor.whatif import Change, Prediction, Withheld
+from grpo_doctor.whatif import Prediction, Withheld
 
 RULE = Rule(
     *identity(__name__, __doc__),
@@ -93,11 +92,6 @@ def check(view: RunView) -> Answer:
         f"for room and {_preemptions(view):.3g} per rollout are thrown out and computed again.",
         fixes=(_fix(view),),
     )
-
-
-def counterfactual(view: RunView) -> tuple[Change, ...]:
-    """What the model for a larger cache changes, where there is one."""
-    return edits_of(_outcome(view))
 
 
 def _preemptions(view: RunView) -> float:

@@ -36,12 +36,11 @@ vLLM can't capture needs eager mode. On a machine without a GPU there are no gra
 from __future__ import annotations
 
 from grpo_doctor.findings import signals
-from grpo_doctor.findings.knob_access import edits_of
 from grpo_doctor.findings.rollout_engine import mean_of
 from grpo_doctor.findings.rule import Answer, Evidence, Finding, NotApplicable, Passed, Rule
 from grpo_doctor.findings.view import RunView, identity
 from grpo_doctor.findings.wording import percent
-from grpo_doctor.whatif import Change, Prediction, Withheld
+from grpo_doctor.whatif import Prediction, Withheld
 
 RULE = Rule(
     *identity(__name__, __doc__),
@@ -79,11 +78,6 @@ def check(view: RunView) -> Answer:
         + (f"; one takes {1000 * step_s:.1f} ms." if step_s is not None else "."),
         fixes=(view.setting(_KNOB, False, _outcome(view), safety="same-math", risk=risk),),
     )
-
-
-def counterfactual(view: RunView) -> tuple[Change, ...]:
-    """What the model for graphs changes, where there is one."""
-    return edits_of(_outcome(view))
 
 
 def _outcome(view: RunView) -> Prediction | Withheld:

@@ -39,13 +39,12 @@ import numpy as np
 
 from grpo_doctor.analysis.rows import CODES
 from grpo_doctor.findings import signals
-from grpo_doctor.findings.knob_access import edits_of
 from grpo_doctor.findings.rollout_engine import COMPLETIONS, RUNNING, Tail, length_at, lengths, tail
 from grpo_doctor.findings.rule import Answer, Evidence, Finding, Fix, Passed, Rule
 from grpo_doctor.findings.severity import severity_of
 from grpo_doctor.findings.view import RunView, identity
 from grpo_doctor.findings.wording import percent
-from grpo_doctor.whatif import Change, Prediction, Withheld
+from grpo_doctor.whatif import Prediction, Withheld
 
 LONGEST, MEAN = "completions/max_length", "completions/mean_length"
 RULE = Rule(
@@ -109,11 +108,6 @@ def check(view: RunView) -> Answer:
         ),
         fixes=(_fix(view),),
     )
-
-
-def counterfactual(view: RunView) -> tuple[Change, ...]:
-    """What the model for shorter completions changes, where there is one."""
-    return edits_of(_outcome(view))
 
 
 def _counts(end: Tail | None) -> float:

@@ -39,7 +39,6 @@ from __future__ import annotations
 import math
 
 from grpo_doctor.findings import signals
-from grpo_doctor.findings.knob_access import edits_of
 from grpo_doctor.findings.rollout_engine import (
     engine_signal,
     peak_of,
@@ -51,7 +50,7 @@ from grpo_doctor.findings.rule import Answer, Evidence, Finding, Fix, Passed, Ru
 from grpo_doctor.findings.severity import severity_of
 from grpo_doctor.findings.view import RunView, identity
 from grpo_doctor.findings.wording import percent
-from grpo_doctor.whatif import Change, Prediction, Withheld
+from grpo_doctor.whatif import Prediction, Withheld
 
 RULE = Rule(
     *identity(__name__, __doc__),
@@ -91,11 +90,6 @@ def check(view: RunView) -> Answer:
             + ("" if cache is None else f" with the cache {cache:.0f}% full")
         )
     return _too_few_requests(view, queued, peak, cache)
-
-
-def counterfactual(view: RunView) -> tuple[Change, ...]:
-    """What the model for the engine's batch changes, where there is one."""
-    return edits_of(_outcome(view)) if queued_share(view) >= MIN_QUEUED else ()
 
 
 def _slots_full(view: RunView, peak: float) -> bool:

@@ -37,12 +37,11 @@ can't be cached per block (Mamba) may have to do without.
 from __future__ import annotations
 
 from grpo_doctor.findings import signals
-from grpo_doctor.findings.knob_access import edits_of
 from grpo_doctor.findings.rollout_engine import engine_signal, lengths, mean_of, per_rollout
 from grpo_doctor.findings.rule import Answer, Evidence, Finding, Fix, NotApplicable, Passed, Rule
 from grpo_doctor.findings.view import RunView, identity
 from grpo_doctor.findings.wording import percent
-from grpo_doctor.whatif import Change, Withheld
+from grpo_doctor.whatif import Withheld
 
 RULE = Rule(
     *identity(__name__, __doc__),
@@ -74,11 +73,6 @@ def check(view: RunView) -> Answer:
     if not prompts or not generated:
         return Passed("no prompt tokens were counted")
     return _judged(view, group, prompts, generated)
-
-
-def counterfactual(view: RunView) -> tuple[Change, ...]:
-    """What the model for the prefix cache changes, where there is one."""
-    return edits_of(view.what_if(vllm__enable_prefix_caching=True))
 
 
 def _judged(view: RunView, group: int, prompts: float, generated: float) -> Answer:

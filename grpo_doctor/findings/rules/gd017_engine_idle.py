@@ -33,13 +33,11 @@ seen to lose.
 from __future__ import annotations
 
 from grpo_doctor.findings import signals
-from grpo_doctor.findings.knob_access import edits_of
 from grpo_doctor.findings.rollout_engine import (
     MIN_OVERLAP,
     generating,
     hidden,
     overlap_fix,
-    overlapped,
     side_evidence,
     sides,
 )
@@ -47,7 +45,6 @@ from grpo_doctor.findings.rule import Answer, Finding, NotApplicable, Passed, Ru
 from grpo_doctor.findings.severity import severity_of
 from grpo_doctor.findings.view import RunView, identity
 from grpo_doctor.findings.wording import percent
-from grpo_doctor.whatif import Change
 
 RULE = Rule(
     *identity(__name__, __doc__),
@@ -81,8 +78,3 @@ def check(view: RunView) -> Answer:
         f"works {percent(shares.trainer)} of it.",
         fixes=(fix,),
     )
-
-
-def counterfactual(view: RunView) -> tuple[Change, ...]:
-    """Both sides at once."""
-    return edits_of(overlapped(view))

@@ -37,13 +37,11 @@ import numpy as np
 
 from grpo_doctor.analysis.accounting import ROLLOUT_WAIT_SPAN
 from grpo_doctor.findings import signals
-from grpo_doctor.findings.knob_access import edits_of
 from grpo_doctor.findings.rollout_engine import (
     MIN_OVERLAP,
     generating,
     hidden,
     overlap_fix,
-    overlapped,
     side_evidence,
     sides,
 )
@@ -52,7 +50,6 @@ from grpo_doctor.findings.severity import severity_of
 from grpo_doctor.findings.span_counts import gpu_means
 from grpo_doctor.findings.view import RunView, identity
 from grpo_doctor.findings.wording import percent
-from grpo_doctor.whatif import Change
 
 RULE = Rule(
     *identity(__name__, __doc__),
@@ -94,11 +91,6 @@ def check(view: RunView) -> Answer:
         f"and work {percent(shares.trainer)} of it.",
         fixes=(fix,),
     )
-
-
-def counterfactual(view: RunView) -> tuple[Change, ...]:
-    """Both sides at once."""
-    return edits_of(overlapped(view))
 
 
 def _busy_in_rollout(view: RunView) -> float | None:

@@ -40,13 +40,12 @@ from __future__ import annotations
 
 from grpo_doctor.findings import signals
 from grpo_doctor.findings.device_memory import fullest_in
-from grpo_doctor.findings.knob_access import edits_of
 from grpo_doctor.findings.rule import Answer, Evidence, Finding, NotApplicable, Passed, Rule
 from grpo_doctor.findings.severity import severity_of
 from grpo_doctor.findings.span_counts import seconds_just_after, seconds_just_before
 from grpo_doctor.findings.view import RunView, identity
 from grpo_doctor.findings.wording import percent
-from grpo_doctor.whatif import Change, Edit, Prediction, Withheld
+from grpo_doctor.whatif import Edit, Prediction, Withheld
 from grpo_doctor.whatif.room import GIB
 
 RULE = Rule(
@@ -78,11 +77,6 @@ def check(view: RunView) -> Answer:
     if not after:
         return _cache_first(view, before)
     return Passed(f"waking before a sync takes {percent(share, 1)} of the step")
-
-
-def counterfactual(view: RunView) -> tuple[Change, ...]:
-    """Nothing copied back before a sync."""
-    return edits_of(_outcome(view))
 
 
 def _evidence(view: RunView, before: float, after: float) -> tuple[Evidence, ...]:

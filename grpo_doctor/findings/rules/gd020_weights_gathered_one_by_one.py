@@ -35,13 +35,12 @@ were recorded only the number of collectives is known, and the finding is a ques
 from __future__ import annotations
 
 from grpo_doctor.findings import signals
-from grpo_doctor.findings.knob_access import edits_of
 from grpo_doctor.findings.rule import Answer, Finding, Fix, NotApplicable, Passed, Rule
 from grpo_doctor.findings.severity import severity_of
 from grpo_doctor.findings.span_counts import gather_evidence, gathers
 from grpo_doctor.findings.view import RunView, identity
 from grpo_doctor.findings.wording import percent
-from grpo_doctor.whatif import Change, Prediction, Withheld
+from grpo_doctor.whatif import Prediction, Withheld
 
 RULE = Rule(
     *identity(__name__, __doc__), family="sync", needs=(signals.STEPS, signals.PHASES), min_ranks=2
@@ -82,11 +81,6 @@ def check(view: RunView) -> Answer:
         + (f", whose fixed part alone is {gathering.fixed_s:.3g} s." if gathering.seconds else "."),
         fixes=(_fix(view),),
     )
-
-
-def counterfactual(view: RunView) -> tuple[Change, ...]:
-    """What the model for larger groups changes, where there is one."""
-    return edits_of(_outcome(view))
 
 
 def _outcome(view: RunView) -> Prediction | Withheld:

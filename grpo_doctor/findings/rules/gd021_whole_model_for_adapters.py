@@ -36,12 +36,11 @@ embeddings, some experts).
 from __future__ import annotations
 
 from grpo_doctor.findings import signals
-from grpo_doctor.findings.knob_access import edits_of
 from grpo_doctor.findings.rule import Answer, Evidence, Finding, Fix, NotApplicable, Passed, Rule
 from grpo_doctor.findings.severity import severity_of
 from grpo_doctor.findings.view import RunView, identity
 from grpo_doctor.findings.wording import percent
-from grpo_doctor.whatif import Change, Prediction, Withheld
+from grpo_doctor.whatif import Prediction, Withheld
 
 RULE = Rule(
     *identity(__name__, __doc__),
@@ -77,11 +76,6 @@ def check(view: RunView) -> Answer:
         "merged weights of which only the adapters have changed.",
         fixes=(_fix(view),),
     )
-
-
-def counterfactual(view: RunView) -> tuple[Change, ...]:
-    """What the model for adapters changes, where there is one."""
-    return edits_of(_outcome(view))
 
 
 def _parts(view: RunView) -> tuple[Evidence, ...]:

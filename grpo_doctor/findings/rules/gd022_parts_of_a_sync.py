@@ -38,13 +38,12 @@ from __future__ import annotations
 from grpo_doctor.analysis.gpu import GpuMemory
 from grpo_doctor.findings import signals
 from grpo_doctor.findings.device_memory import fullest_in
-from grpo_doctor.findings.knob_access import edits_of
 from grpo_doctor.findings.rule import Answer, Evidence, Finding, NotApplicable, Passed, Rule
 from grpo_doctor.findings.severity import severity_of
 from grpo_doctor.findings.span_counts import Gathers, gather_evidence, gathers
 from grpo_doctor.findings.view import RunView, identity
 from grpo_doctor.findings.wording import percent
-from grpo_doctor.whatif import Change, Prediction, Withheld
+from grpo_doctor.whatif import Prediction, Withheld
 from grpo_doctor.whatif.room import GIB
 
 RULE = Rule(
@@ -76,11 +75,6 @@ def check(view: RunView) -> Answer:
     if (parts or 1) <= 1:
         return _one_part(view, peak)
     return _cut(view, parts, peak[0] if peak else None)
-
-
-def counterfactual(view: RunView) -> tuple[Change, ...]:
-    """What the model for fewer parts changes, where there is one."""
-    return edits_of(_fewer(view)) if (view.knob(_KNOB) or 1) > 1 else ()
 
 
 def _one_part(view: RunView, peak: tuple[float, GpuMemory] | None) -> Answer:

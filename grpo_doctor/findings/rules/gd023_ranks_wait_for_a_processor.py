@@ -47,7 +47,7 @@ from grpo_doctor.analysis.sampled import held, mean_over
 from grpo_doctor.findings import signals
 from grpo_doctor.findings.rule import Answer, Evidence, Finding, Fix, Passed, Rule
 from grpo_doctor.findings.severity import Severity, severity_of
-from grpo_doctor.findings.view import RunView, identity, no_counterfactual
+from grpo_doctor.findings.view import RunView, identity
 from grpo_doctor.findings.wording import percent
 from grpo_doctor.whatif import Withheld
 
@@ -75,8 +75,6 @@ OTHERS_PCT = 25.0
 # waiting 7 to 20% of the time. More needs more threads than there are processors.
 MIN_OWN_WAIT = 0.30
 _UNKNOWN = Withheld("how the work would spread over more processors was not measured")
-# Nobody knows which part of the work would get a processor sooner.
-counterfactual = no_counterfactual
 
 
 def check(view: RunView) -> Answer:

@@ -40,7 +40,6 @@ import numpy as np
 
 from grpo_doctor.analysis.sampled import values_in
 from grpo_doctor.findings import signals
-from grpo_doctor.findings.knob_access import edits_of
 from grpo_doctor.findings.rule import Answer, Evidence, Finding, Passed, Rule
 from grpo_doctor.findings.rule_overlap import finding_of
 from grpo_doctor.findings.rules import gd023_ranks_wait_for_a_processor
@@ -49,7 +48,7 @@ from grpo_doctor.findings.span_counts import stepping_columns
 from grpo_doctor.findings.view import RunView, identity
 from grpo_doctor.findings.wording import percent
 from grpo_doctor.phases import PHASES
-from grpo_doctor.whatif import Change, Edit, Prediction, Withheld
+from grpo_doctor.whatif import Edit, Prediction, Withheld
 
 _SECONDS, _LONGEST = "gc/seconds", "gc/longest_s"
 RULE = Rule(
@@ -91,11 +90,6 @@ def check(view: RunView) -> Answer:
         f"Python collects garbage, for up to {_longest(view):.2g} s at a time.",
         fixes=(view.edit(_CODE, _outcome(view), safety="needs-code", risk=_RISK),),
     )
-
-
-def counterfactual(view: RunView) -> tuple[Change, ...]:
-    """Each rank's work without its own collections."""
-    return edits_of(_outcome(view))
 
 
 def _severity(view: RunView, share: float) -> Severity:

@@ -45,7 +45,7 @@ from grpo_doctor.analysis.sampled import held, mean_over
 from grpo_doctor.findings import signals
 from grpo_doctor.findings.rule import Answer, Evidence, Finding, Fix, Passed, Rule
 from grpo_doctor.findings.severity import Severity, severity_of
-from grpo_doctor.findings.view import RunView, identity, no_counterfactual
+from grpo_doctor.findings.view import RunView, identity
 from grpo_doctor.findings.wording import percent
 from grpo_doctor.trace.model import Gpu
 from grpo_doctor.whatif import Withheld
@@ -72,7 +72,6 @@ MIN_HOT_LOSS = 0.05
 MIN_LIMITED_TIME, MIN_LIMITED_LOSS = 0.50, 0.20
 BUSY_UTIL_PCT = 50.0
 _UNKNOWN = Withheld("which part of this run's kernels follows the clock was not measured")
-counterfactual = no_counterfactual  # how this run's kernels follow the clock is unknown
 
 
 @dataclass(frozen=True, slots=True)

@@ -43,7 +43,7 @@ from grpo_doctor.findings import signals
 from grpo_doctor.findings.rule import Answer, Evidence, Finding, NotApplicable, Passed, Rule
 from grpo_doctor.findings.severity import severity_of
 from grpo_doctor.findings.span_counts import gpu_means
-from grpo_doctor.findings.view import RunView, identity, no_counterfactual
+from grpo_doctor.findings.view import RunView, identity
 from grpo_doctor.findings.wording import percent
 from grpo_doctor.whatif import Withheld
 
@@ -70,7 +70,6 @@ SLOW_BYTES_PER_S, GOOD_BYTES_PER_S = 6 * GB, 20 * GB
 BUSY_BYTES_PER_S, LINK_BYTES_PER_S = 12 * GB, 25 * GB
 MIN_SHARE = 0.05
 _MOVING = ("train", "logprob", "optimizer", "sync", "offload")
-counterfactual = no_counterfactual  # how fast the link could be is unknown
 
 
 def check(view: RunView) -> Answer:

@@ -58,7 +58,7 @@ from grpo_doctor.findings.sides import (
     slowest_part,
     tools_of_trajectories,
 )
-from grpo_doctor.findings.view import RunView, identity, no_counterfactual
+from grpo_doctor.findings.view import RunView, identity
 from grpo_doctor.findings.wording import percent
 from grpo_doctor.whatif import Withheld
 
@@ -74,7 +74,6 @@ MIN_SHARE = 0.1
 # something is generated too: it comes after that.
 _MOST = 0.8
 _WITHHELD = Withheld("how both sides scale with their GPUs was not measured")
-counterfactual = no_counterfactual  # the other side's speed with more GPUs is unknown
 
 
 def check(view: RunView) -> Answer:

@@ -112,16 +112,6 @@ def check(view: RunView) -> Answer:
     )
 
 
-def counterfactual(view: RunView) -> tuple[Edit, ...]:
-    """No burst, or what the replay of a longer queue leaves."""
-    bursts = _bursts(view)
-    if bursts is None:
-        return ()
-    if _restarts(view, bursts, integer(view, _WORKERS)):
-        return (Edit(("dataload",), 1 - bursts.excess_s / view.seconds("dataload")),)
-    return _longer_queue(view)[1]
-
-
 def _bursts(view: RunView) -> _Bursts | None:
     analysis = view.analysis
     waits: NDArray[np.float64] = analysis.used_work[:, :, CODES["dataload"]].mean(axis=1)

@@ -40,7 +40,7 @@ from __future__ import annotations
 import numpy as np
 
 from grpo_doctor.findings import signals
-from grpo_doctor.findings.knob_access import edits_of, halved, integer
+from grpo_doctor.findings.knob_access import halved, integer
 from grpo_doctor.findings.loading import (
     LOADER_TIMES,
     Loading,
@@ -53,7 +53,6 @@ from grpo_doctor.findings.severity import severity_of
 from grpo_doctor.findings.view import RunView, identity
 from grpo_doctor.findings.wording import percent
 from grpo_doctor.whatif import Edit, Prediction, Withheld
-from grpo_doctor.whatif.edits import Change
 
 RULE = Rule(
     *identity(__name__, __doc__),
@@ -93,11 +92,6 @@ def check(view: RunView) -> Answer:
         f"{percent(waited, 1)} of the step is waited for images of "
         f"{_pixels(view, images) / 1e6:.2g} megapixels, as the model gets them"
     )
-
-
-def counterfactual(view: RunView) -> tuple[Change, ...]:
-    """Files of the size that the model gets, else smaller images by the model of that setting."""
-    return _stored_edits(view) or edits_of(view.what_if(data__max_pixels=SMALLER))
 
 
 def _waited(view: RunView, loaded: Loading, images: float, waited: float) -> Finding:

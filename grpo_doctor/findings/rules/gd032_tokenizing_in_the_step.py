@@ -36,7 +36,7 @@ rollouts have to tokenize what tools return, when they return it.
 from __future__ import annotations
 
 from grpo_doctor.findings import signals
-from grpo_doctor.findings.knob_access import by_model, edits_of
+from grpo_doctor.findings.knob_access import by_model
 from grpo_doctor.findings.loading import (
     LOADER_COUNTERS,
     LOADER_TIMES,
@@ -54,7 +54,6 @@ from grpo_doctor.findings.wording import percent
 from grpo_doctor.phases import phase_of
 from grpo_doctor.trace.model import Trace
 from grpo_doctor.whatif import Prediction, Withheld
-from grpo_doctor.whatif.edits import Change
 
 # What spans are called that do it: the last part of `rollout/encode`.
 PREPARING = ("tokenize", "encode", "prepare_inputs", "process_inputs", "collate", "chat_template")
@@ -126,11 +125,6 @@ def check(view: RunView) -> Answer:
         f"({percent(share)}).",
         fixes=tuple(_fixes(view, 0.0 if fixed_alike(starved, _KNOB) else loader_s)),
     )
-
-
-def counterfactual(view: RunView) -> tuple[Change, ...]:
-    """Loader processes that do it beside the step."""
-    return edits_of(_with_workers(view)) if _loader_seconds(view) else ()
 
 
 def _loader_seconds(view: RunView) -> float:

@@ -41,7 +41,7 @@ from __future__ import annotations
 import numpy as np
 
 from grpo_doctor.findings import signals
-from grpo_doctor.findings.knob_access import by_model, edits_of, integer
+from grpo_doctor.findings.knob_access import by_model, integer
 from grpo_doctor.findings.reward_functions import (
     BUILT_IN,
     FUNCTION_COUNTERS,
@@ -61,7 +61,6 @@ from grpo_doctor.findings.severity import severity_of
 from grpo_doctor.findings.view import RunView, identity
 from grpo_doctor.findings.wording import PROFILE, percent
 from grpo_doctor.whatif import Prediction, Withheld, without
-from grpo_doctor.whatif.edits import Change
 
 RULE = Rule(
     *identity(__name__, __doc__),
@@ -113,12 +112,6 @@ def check(view: RunView) -> Answer:
         fixes=tuple(_fixes(view, first)),
         headline=f"Reward `{first.name}` is slow" if first else "",
     )
-
-
-def counterfactual(view: RunView) -> tuple[Change, ...]:
-    """More processes, for functions that take them."""
-    first = _dominating(functions(view))
-    return edits_of(_more_processes(view)) if _takes_processes(view, first) else ()
 
 
 def _better_told(view: RunView, first: Scoring | None, share: float) -> str | None:

@@ -38,7 +38,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from grpo_doctor.findings import signals
-from grpo_doctor.findings.knob_access import MAX_HOST_CPU_PCT, by_model, edits_of, halved, integer
+from grpo_doctor.findings.knob_access import MAX_HOST_CPU_PCT, by_model, halved, integer
 from grpo_doctor.findings.reward_functions import (
     BUILT_IN,
     FUNCTION_COUNTERS,
@@ -55,7 +55,7 @@ from grpo_doctor.findings.span_counts import times_per_step
 from grpo_doctor.findings.view import RunView, identity
 from grpo_doctor.findings.wording import percent
 from grpo_doctor.whatif import Prediction, Withheld
-from grpo_doctor.whatif.edits import Change, Edit
+from grpo_doctor.whatif.edits import Edit
 
 RULE = Rule(
     *identity(__name__, __doc__),
@@ -134,12 +134,6 @@ def check(view: RunView) -> Answer:
         fixes=(_fix(view, plan),),
         headline="Completions are scored one at a time" if single else "",
     )
-
-
-def counterfactual(view: RunView) -> tuple[Change, ...]:
-    """All functions at once."""
-    plan = _plan(view)
-    return () if plan is None else (edits_of(_outcome(view, plan)) or _edits(plan))
 
 
 def _plan(view: RunView) -> _Plan | None:

@@ -100,7 +100,7 @@ def check(view: RunView) -> Answer:
     )
 
 
-def counterfactual(view: RunView) -> tuple[Change, ...]:
+def edits_to_fix(view: RunView) -> tuple[Change, ...]:
     """Its work spread over all ranks, or its pace that of the others."""
     top = scorer_imbalance(view)
     if top is None or not top.counts:
@@ -113,7 +113,7 @@ def counterfactual(view: RunView) -> tuple[Change, ...]:
 
 
 def _fix(view: RunView, rank: int, alone: bool) -> Fix:
-    edits = counterfactual(view)
+    edits = edits_to_fix(view)
     if alone:
         outcome = view.predict(edits, f"with rank {rank}'s scoring spread over all ranks")
         text = "score each rank's own completions on that rank, and gather the scores"

@@ -106,7 +106,7 @@ def check(view: RunView) -> Answer:
     return Passed(f"no call ends at a limit; the longest takes {longest:.3g} s")
 
 
-def counterfactual(view: RunView) -> tuple[Edit, ...]:
+def edits_to_fix(view: RunView) -> tuple[Edit, ...]:
     """The calls that ran into the limit at their usual length."""
     worst = _worst(_calls_of_functions(view))
     return () if worst is None else (Edit((f"reward/{worst.name}",), worst.factor),)
@@ -152,7 +152,7 @@ def _nearness(view: RunView, calls: _Calls) -> float:
 
 
 def _limited(view: RunView, calls: _Calls) -> Finding:
-    edits = counterfactual(view)
+    edits = edits_to_fix(view)
     scenario = f"with the calls of {calls.name} that ran into a limit at their usual length"
     outcome = view.predict(edits, scenario, at_least=halved(edits))
     text = (

@@ -45,7 +45,6 @@ from grpo_doctor.analysis.intervals import union
 from grpo_doctor.analysis.rows import CODES
 from grpo_doctor.findings import signals
 from grpo_doctor.findings.device_memory import DEVICE_MEMORY, fullest, model_size, on_cpu, peak_in
-from grpo_doctor.findings.knob_access import edits_of
 from grpo_doctor.findings.memory_fixes import MICRO_BATCH, PASSES, in_passes_of
 from grpo_doctor.findings.rule import Answer, Evidence, Finding, Fix, NotApplicable, Passed, Rule
 from grpo_doctor.findings.severity import severity_of
@@ -58,7 +57,6 @@ from grpo_doctor.findings.span_counts import (
 from grpo_doctor.findings.view import RunView, identity
 from grpo_doctor.findings.wording import percent
 from grpo_doctor.whatif import Prediction, Withheld
-from grpo_doctor.whatif.edits import Change
 from grpo_doctor.whatif.models.passes import measured_passes
 
 RULE = Rule(
@@ -125,12 +123,6 @@ def check(view: RunView) -> Answer:
         f"{percent(free)} of their memory is free.",
         fixes=(_fix(view, plan),),
     )
-
-
-def counterfactual(view: RunView) -> tuple[Change, ...]:
-    """Fewer, larger passes."""
-    plan = _plan(view)
-    return () if plan is None else edits_of(_outcome(view, plan))
 
 
 def _by_prediction(view: RunView, plan: _Plan) -> Answer:

@@ -38,14 +38,12 @@ is a guess: a framework may cut its micro-batches to their own width.
 from __future__ import annotations
 
 from grpo_doctor.findings import signals
-from grpo_doctor.findings.knob_access import edits_of
 from grpo_doctor.findings.rule import Answer, Evidence, Finding, Fix, NotApplicable, Passed, Rule
 from grpo_doctor.findings.severity import severity_of
 from grpo_doctor.findings.span_counts import LENGTHS, padding
 from grpo_doctor.findings.view import RunView, identity
 from grpo_doctor.findings.wording import percent
 from grpo_doctor.whatif import Prediction, Withheld
-from grpo_doctor.whatif.edits import Change
 
 RULE = Rule(
     *identity(__name__, __doc__),
@@ -103,11 +101,6 @@ def check(view: RunView) -> Answer:
         f"{percent(sum(view.share(phase) for phase in phases))} of the step.",
         fixes=tuple(_fixes(view, outcome)),
     )
-
-
-def counterfactual(view: RunView) -> tuple[Change, ...]:
-    """The passes without the padding that the fix takes away."""
-    return () if padding(view) is None else edits_of(_outcome(view))
 
 
 def _passes(view: RunView) -> tuple[str, ...]:

@@ -102,7 +102,7 @@ def check(view: RunView) -> Answer:
     return _finding(view, room, share, severity_of(share), confidence=0.8)
 
 
-def counterfactual(view: RunView) -> tuple[Change, ...]:
+def edits_to_fix(view: RunView) -> tuple[Change, ...]:
     """The passes without their gathers."""
     return tuple(Add(phase, -seconds) for phase, seconds in _gather_seconds(view).items())
 
@@ -172,7 +172,7 @@ def _fix(view: RunView) -> Fix:
     outcome: Prediction | Withheld = Withheld(
         "gathers of another ZeRO stage can't be told from this run's collectives"
     )
-    edits = counterfactual(view)
+    edits = edits_to_fix(view)
     if edits and not view.trace.gpus:
         half = tuple(Add(edit.phase, edit.seconds / 2) for edit in edits if isinstance(edit, Add))
         outcome = view.predict(edits, "without the gathers of its passes", at_least=half)

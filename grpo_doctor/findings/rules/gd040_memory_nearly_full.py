@@ -45,7 +45,7 @@ from grpo_doctor.analysis.gpu import GpuMemory
 from grpo_doctor.analysis.sampled import series_named
 from grpo_doctor.findings import signals
 from grpo_doctor.findings.device_memory import fullest
-from grpo_doctor.findings.memory_fixes import changes_for_memory, fixes_for_memory
+from grpo_doctor.findings.memory_fixes import fixes_for_memory
 from grpo_doctor.findings.rule import Answer, Evidence, Finding, Fix, Passed, Rule
 from grpo_doctor.findings.rule_overlap import finding_of
 from grpo_doctor.findings.rules import gd074_ended_by_an_error
@@ -54,7 +54,6 @@ from grpo_doctor.findings.signals import Signal
 from grpo_doctor.findings.view import RunView, identity
 from grpo_doctor.findings.wording import percent
 from grpo_doctor.whatif import Withheld
-from grpo_doctor.whatif.edits import Change
 from grpo_doctor.whatif.room import GIB
 
 RAN_OUT, RETRIES = "memory/out_of_memory/", "memory/alloc_retries"
@@ -132,11 +131,6 @@ def _ended_for_memory(view: RunView) -> bool:
     """Whether another rule names the error that memory ran out with, and advises the same."""
     end = finding_of(gd074_ended_by_an_error, view)
     return end is not None and gd074_ended_by_an_error.OUT_OF_MEMORY in end.cause.lower()
-
-
-def counterfactual(view: RunView) -> tuple[Change, ...]:
-    """What the first fix costs in time, where a model knows it."""
-    return changes_for_memory(view, _state(view).where)
 
 
 def _state(view: RunView) -> _State:

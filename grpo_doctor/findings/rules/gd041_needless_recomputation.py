@@ -44,7 +44,6 @@ from grpo_doctor.findings.device_memory import (
     room_for,
     weight_bytes,
 )
-from grpo_doctor.findings.knob_access import edits_of
 from grpo_doctor.findings.rule import Answer, Finding, NotApplicable, Passed, Rule
 from grpo_doctor.findings.severity import severity_of
 from grpo_doctor.findings.signals import Signal, sampled
@@ -52,7 +51,6 @@ from grpo_doctor.findings.span_counts import micro_batches_per_step
 from grpo_doctor.findings.view import RunView, identity
 from grpo_doctor.findings.wording import percent
 from grpo_doctor.whatif import Prediction, Withheld
-from grpo_doctor.whatif.edits import Change
 
 _SIZES = ("model_hidden_size", "model_intermediate_size", "model_num_hidden_layers")
 RULE = Rule(
@@ -104,11 +102,6 @@ def check(view: RunView) -> Answer:
     outcome = _outcome(view)
     gain = -outcome.mid / 100 if isinstance(outcome, Prediction) else RECOMPUTED * share
     return _finding(view, room, gain, outcome)
-
-
-def counterfactual(view: RunView) -> tuple[Change, ...]:
-    """Training without the second forward pass."""
-    return edits_of(_outcome(view))
 
 
 def _finding(view: RunView, room: Fit, gain: float, outcome: Prediction | Withheld) -> Answer:

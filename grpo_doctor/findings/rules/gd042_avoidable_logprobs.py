@@ -38,13 +38,12 @@ choice, and this rule does not question it.
 from __future__ import annotations
 
 from grpo_doctor.findings import signals
-from grpo_doctor.findings.knob_access import by_model, edits_of
+from grpo_doctor.findings.knob_access import by_model
 from grpo_doctor.findings.rule import Answer, Evidence, Finding, Fix, NotApplicable, Passed, Rule
 from grpo_doctor.findings.severity import severity_of
 from grpo_doctor.findings.view import RunView, identity
 from grpo_doctor.findings.wording import percent
 from grpo_doctor.whatif import Prediction, Withheld, without
-from grpo_doctor.whatif.edits import Change
 
 RULE = Rule(
     *identity(__name__, __doc__),
@@ -89,15 +88,6 @@ def check(view: RunView) -> Answer:
         f"{'next to ' if REFERENCE in avoidable else ''}nothing.",
         fixes=tuple(_fix(view, span) for span in avoidable),
     )
-
-
-def counterfactual(view: RunView) -> tuple[Change, ...]:
-    """Without the passes that the loss does not need."""
-    spans = (OLD,) if _on_policy(view) and _share(view, OLD) >= MIN_SHARE else ()
-    if _weightless(view) and _share(view, REFERENCE) >= MIN_SHARE:
-        outcome = _without_reference(view)
-        return (*edits_of(outcome), *(without(span) for span in spans))
-    return tuple(without(span) for span in spans)
 
 
 def _share(view: RunView, span: str) -> float:

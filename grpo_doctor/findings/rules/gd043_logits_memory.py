@@ -42,7 +42,7 @@ from grpo_doctor.findings.device_memory import fullest, model_size, peak_in
 from grpo_doctor.findings.memory_fixes import MICRO_BATCH, PASSES, in_passes_of
 from grpo_doctor.findings.rule import Answer, Evidence, Finding, Fix, NotApplicable, Passed, Rule
 from grpo_doctor.findings.signals import Signal
-from grpo_doctor.findings.view import RunView, identity, no_counterfactual
+from grpo_doctor.findings.view import RunView, identity
 from grpo_doctor.findings.wording import percent
 from grpo_doctor.whatif import Withheld
 from grpo_doctor.whatif.room import GIB
@@ -72,7 +72,6 @@ MIN_PART = 0.10
 MUCH = 0.25
 # Only a GPU that training nearly fills is short of what they take.
 FULL = 0.85
-counterfactual = no_counterfactual  # it frees memory
 
 
 def check(view: RunView) -> Answer:

@@ -100,7 +100,7 @@ def check(view: RunView) -> Answer:
     )
 
 
-def counterfactual(view: RunView) -> tuple[Change, ...]:
+def edits_to_fix(view: RunView) -> tuple[Change, ...]:
     """No logging of completions."""
     return tuple(without(name) for name in _logging_seconds(view))
 
@@ -151,7 +151,7 @@ def _less_often(view: RunView, evaluations: _Evaluations) -> Fix:
 
 def _logs(view: RunView, logging: dict[str, float], share: float) -> Finding:
     names = " and ".join(logging)
-    outcome = view.predict(counterfactual(view), f"without {names}")
+    outcome = view.predict(edits_to_fix(view), f"without {names}")
     risk = "Completions are what shows reward hacking: look at some now and then."
     return Finding(
         severity=severity_of(share),

@@ -53,7 +53,7 @@ from grpo_doctor.findings.learning import (
 from grpo_doctor.findings.learning_fixes import learning_advice, learning_setting
 from grpo_doctor.findings.rule import Answer, Evidence, Finding, Fix, NotApplicable, Passed, Rule
 from grpo_doctor.findings.severity import Severity, graded
-from grpo_doctor.findings.view import RunView, identity, no_counterfactual
+from grpo_doctor.findings.view import RunView, identity
 from grpo_doctor.findings.wording import percent
 
 POINTS = 5
@@ -70,7 +70,6 @@ GRADES: dict[Severity, float] = {"high": 0.67, "medium": 0.50, "low": 0.33}
 _SAMPLING = "rollout.dynamic_sampling"
 _GENERATIONS = "rollout.num_generations"
 _ENOUGH = 16
-counterfactual = no_counterfactual  # rollouts that teach are not shorter ones
 
 
 def check(view: RunView) -> Answer:

@@ -44,7 +44,7 @@ from grpo_doctor.findings.learning import finite, metric, reward_rises, source
 from grpo_doctor.findings.learning_fixes import learning_advice, learning_setting
 from grpo_doctor.findings.rule import Answer, Evidence, Finding, Fix, Passed, Rule
 from grpo_doctor.findings.severity import Severity, graded
-from grpo_doctor.findings.view import RunView, identity, no_counterfactual
+from grpo_doctor.findings.view import RunView, identity
 from grpo_doctor.findings.wording import percent
 from grpo_doctor.whatif import Withheld
 
@@ -68,7 +68,6 @@ SETTLED = 20
 _LIMIT = "rollout.max_completion_length"
 _MASK = "train.mask_truncated"
 _LONGER = Withheld("how long the completions would get is not known")
-counterfactual = no_counterfactual  # what a higher limit makes of the lengths is not known
 
 
 def check(view: RunView) -> Answer:

@@ -59,7 +59,7 @@ from grpo_doctor.findings.learning import (
 from grpo_doctor.findings.learning_fixes import clip_higher, learning_advice, slower, stay_close
 from grpo_doctor.findings.rule import Answer, Evidence, Finding, Passed, Rule
 from grpo_doctor.findings.severity import Severity
-from grpo_doctor.findings.view import RunView, identity, no_counterfactual
+from grpo_doctor.findings.view import RunView, identity
 
 POINTS = 20
 RULE = Rule(
@@ -83,7 +83,6 @@ PROJECTION_POINTS = 40
 # 0.05 nats: e^0.05, one token in twenty has any choice. Less at the start is another matter.
 MIN_START = 0.05
 _SMOOTH_SHARE = 0.05
-counterfactual = no_counterfactual  # it changes what is learned
 
 
 def check(view: RunView) -> Answer:

@@ -42,7 +42,7 @@ from grpo_doctor.findings.learning import finite, from_step, metric, source, ste
 from grpo_doctor.findings.learning_fixes import clip_gradients, fewer_iterations, slower
 from grpo_doctor.findings.rule import Answer, Evidence, Finding, Fix, NotApplicable, Passed, Rule
 from grpo_doctor.findings.severity import Severity, graded
-from grpo_doctor.findings.view import RunView, identity, no_counterfactual
+from grpo_doctor.findings.view import RunView, identity
 from grpo_doctor.findings.wording import percent
 
 POINTS = 10
@@ -51,7 +51,6 @@ RULE = Rule(*identity(__name__, __doc__), family="learning", needs=(metric("clip
 GRADES: dict[Severity, float] = {"high": 0.40, "medium": 0.20, "low": 0.10}
 # Steps in a row that are no odd batch.
 WHILE = 3
-counterfactual = no_counterfactual  # it changes what is learned
 
 
 def check(view: RunView) -> Answer:

@@ -42,7 +42,7 @@ from grpo_doctor.findings.learning_fixes import (
     slower,
 )
 from grpo_doctor.findings.rule import Answer, Evidence, Finding, Passed, Rule
-from grpo_doctor.findings.view import RunView, identity, no_counterfactual
+from grpo_doctor.findings.view import RunView, identity
 from grpo_doctor.findings.wording import percent
 
 POINTS = 10
@@ -56,8 +56,6 @@ MIN_RATIO = 3.0
 MIN_STEPS_SHARE = 0.80
 # Below one token in fifty, clipping shapes nothing.
 MIN_CLIPPED = 0.02
-_WIDE = "the upper bound is wide already: a lower learning rate, fewer passes per rollout"
-counterfactual = no_counterfactual  # it changes what is learned
 
 
 def check(view: RunView) -> Answer:

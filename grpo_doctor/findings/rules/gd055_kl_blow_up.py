@@ -47,7 +47,7 @@ from grpo_doctor.findings.learning import (
 from grpo_doctor.findings.learning_fixes import clip_gradients, slower, stay_close
 from grpo_doctor.findings.rule import Answer, Evidence, Finding, Passed, Rule
 from grpo_doctor.findings.severity import Severity, graded
-from grpo_doctor.findings.view import RunView, identity, no_counterfactual
+from grpo_doctor.findings.view import RunView, identity
 
 POINTS = 10
 RULE = Rule(
@@ -59,7 +59,6 @@ RULE = Rule(
 # Nats per token. Runs that end well stay below 0.1 to 0.3; at 0.5 the sampled tokens are 1.6 times
 # likelier than under the reference on average, at 2 more than 7 times.
 GRADES: dict[Severity, float] = {"high": 2.0, "medium": 0.5}
-counterfactual = no_counterfactual  # it changes what is learned
 
 
 def check(view: RunView) -> Answer:

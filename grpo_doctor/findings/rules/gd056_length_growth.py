@@ -51,7 +51,7 @@ from grpo_doctor.findings.learning import (
 from grpo_doctor.findings.learning_fixes import learning_advice, learning_setting
 from grpo_doctor.findings.rule import Answer, Evidence, Finding, Fix, Passed, Rule
 from grpo_doctor.findings.severity import Severity, graded
-from grpo_doctor.findings.view import RunView, identity, no_counterfactual
+from grpo_doctor.findings.view import RunView, identity
 from grpo_doctor.findings.wording import percent
 
 POINTS = 20
@@ -70,7 +70,6 @@ PAYS = 0.80
 _LOSS = "train.loss_type"
 # Losses that divide by a constant or by all tokens of the batch: length earns a token nothing.
 CONSTANT_LOSSES = ("dr_grpo", "dapo")
-counterfactual = no_counterfactual  # what keeps completions short is not a setting of speed
 
 
 def check(view: RunView) -> Answer:

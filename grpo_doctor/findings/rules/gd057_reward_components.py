@@ -43,7 +43,7 @@ from grpo_doctor.findings.learning import EQUAL
 from grpo_doctor.findings.learning_fixes import learning_advice, learning_setting
 from grpo_doctor.findings.rule import Answer, Evidence, Finding, Fix, NotApplicable, Passed, Rule
 from grpo_doctor.findings.signals import REWARD_COMPONENTS, Signal
-from grpo_doctor.findings.view import RunView, identity, no_counterfactual
+from grpo_doctor.findings.view import RunView, identity
 from grpo_doctor.findings.wording import percent
 
 POINTS = 10
@@ -61,7 +61,6 @@ RULE = Rule(
 # difference. Two functions that both count were seen at two to one.
 MIN_PART = 0.80
 _WEIGHTS = "reward.weights"
-counterfactual = no_counterfactual  # it changes what is learned
 
 
 @dataclass(frozen=True, slots=True)

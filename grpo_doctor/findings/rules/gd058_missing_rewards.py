@@ -51,7 +51,7 @@ from grpo_doctor.findings.learning_fixes import learning_advice
 from grpo_doctor.findings.rule import Answer, Evidence, Finding, NotApplicable, Passed, Rule
 from grpo_doctor.findings.severity import Severity
 from grpo_doctor.findings.signals import REWARD_COMPONENTS
-from grpo_doctor.findings.view import RunView, identity, no_counterfactual
+from grpo_doctor.findings.view import RunView, identity
 from grpo_doctor.findings.wording import percent
 
 RULE = Rule(
@@ -66,7 +66,6 @@ _NUMBERS = (
     "return a number from the reward function for every completion: 0 where the answer can't be "
     "read, no None, no division by zero"
 )
-counterfactual = no_counterfactual  # a reward is there to be computed
 
 
 def check(view: RunView) -> Answer:

@@ -52,7 +52,7 @@ from grpo_doctor.findings.learning import (
 )
 from grpo_doctor.findings.learning_fixes import learning_advice, slower
 from grpo_doctor.findings.rule import Answer, Evidence, Finding, Fix, Passed, Rule
-from grpo_doctor.findings.view import RunView, identity, no_counterfactual
+from grpo_doctor.findings.view import RunView, identity
 from grpo_doctor.findings.wording import percent
 
 RULE = Rule(
@@ -63,7 +63,6 @@ RULE = Rule(
 )
 # A few flat steps at the end of a solved task are no matter; a fifth of the run is.
 MIN_FLAT_SHARE = 0.20
-counterfactual = no_counterfactual  # steps that teach are not shorter
 
 
 def check(view: RunView) -> Answer:

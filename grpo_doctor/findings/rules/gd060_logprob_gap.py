@@ -39,7 +39,7 @@ from grpo_doctor.findings.learning import finite, from_step, metric, source, ste
 from grpo_doctor.findings.learning_fixes import learning_advice, learning_setting
 from grpo_doctor.findings.rule import Answer, Evidence, Finding, Fix, Passed, Rule
 from grpo_doctor.findings.severity import Severity, graded
-from grpo_doctor.findings.view import RunView, identity, no_counterfactual
+from grpo_doctor.findings.view import RunView, identity
 
 POINTS = 3
 RULE = Rule(*identity(__name__, __doc__), family="learning", needs=(metric("gap", POINTS),))
@@ -47,7 +47,6 @@ RULE = Rule(*identity(__name__, __doc__), family="learning", needs=(metric("gap"
 # at 0.1 the ratio of a token is off by a tenth on average, half of the usual clipping bound.
 GRADES: dict[Severity, float] = {"high": 0.30, "medium": 0.10, "low": 0.05}
 _CORRECTION = "rollout.importance_correction"
-counterfactual = no_counterfactual  # it changes what is learned
 
 
 def check(view: RunView) -> Answer:

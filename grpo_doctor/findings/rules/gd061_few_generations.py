@@ -41,7 +41,7 @@ from grpo_doctor.findings import signals
 from grpo_doctor.findings.learning import finite, source
 from grpo_doctor.findings.learning_fixes import learning_setting
 from grpo_doctor.findings.rule import Answer, Evidence, Finding, NotApplicable, Passed, Rule
-from grpo_doctor.findings.view import RunView, identity, no_counterfactual
+from grpo_doctor.findings.view import RunView, identity
 from grpo_doctor.findings.wording import percent
 
 RULE = Rule(
@@ -53,7 +53,6 @@ MIN_GENERATIONS = 5
 MEDIUM_GENERATIONS = 3
 TARGET = 8
 _KNOB = "rollout.num_generations"
-counterfactual = no_counterfactual  # the number of completions per step stays the same
 
 
 def check(view: RunView) -> Answer:

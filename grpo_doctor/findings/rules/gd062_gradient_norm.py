@@ -40,7 +40,7 @@ from grpo_doctor.findings.learning import MOST_STEPS, finite, metric, source
 from grpo_doctor.findings.learning_fixes import clip_gradients, slower
 from grpo_doctor.findings.rule import Answer, Evidence, Finding, NotApplicable, Passed, Rule
 from grpo_doctor.findings.severity import Severity
-from grpo_doctor.findings.view import RunView, identity, no_counterfactual
+from grpo_doctor.findings.view import RunView, identity
 
 POINTS = 20
 RULE = Rule(*identity(__name__, __doc__), family="learning", needs=(metric("grad_norm", POINTS),))
@@ -55,7 +55,6 @@ MIN_LOG_DEVIATION = 0.10
 MAX_CLIPPED_SPIKES = 1
 GROWTH = 10.0
 MIN_RISING = 0.60
-counterfactual = no_counterfactual  # it changes what is learned
 
 
 def check(view: RunView) -> Answer:

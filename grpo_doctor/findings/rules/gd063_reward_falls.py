@@ -46,7 +46,7 @@ from grpo_doctor.findings.learning import (
 )
 from grpo_doctor.findings.learning_fixes import learning_advice, slower, stay_close
 from grpo_doctor.findings.rule import Answer, Evidence, Finding, Passed, Rule
-from grpo_doctor.findings.view import RunView, identity, no_counterfactual
+from grpo_doctor.findings.view import RunView, identity
 
 POINTS = 40
 RULE = Rule(
@@ -61,7 +61,6 @@ MIN_ERRORS = 6.0
 # deviation between completions.
 MIN_LOST_SHARE = 0.50
 MIN_OF_DEVIATION = 0.25
-counterfactual = no_counterfactual  # it changes what is learned
 
 
 def check(view: RunView) -> Answer:

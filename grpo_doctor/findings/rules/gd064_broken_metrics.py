@@ -53,7 +53,7 @@ from grpo_doctor.findings.learning import (
 )
 from grpo_doctor.findings.learning_fixes import learning_advice
 from grpo_doctor.findings.rule import Answer, Evidence, Finding, Fix, Passed, Rule
-from grpo_doctor.findings.view import RunView, identity, no_counterfactual
+from grpo_doctor.findings.view import RunView, identity
 
 # What an update is made of; one that has no number for them has not taught anything.
 _OF_UPDATES = {
@@ -78,7 +78,6 @@ _NO_GRADIENT = (
     "check that parameters require gradients (with LoRA and gradient checkpointing: "
     "enable_input_require_grads), that not every completion is masked out, and upgrade DeepSpeed"
 )
-counterfactual = no_counterfactual  # it changes what is learned
 
 
 def check(view: RunView) -> Answer:

@@ -103,7 +103,7 @@ def check(view: RunView) -> Answer:
     )
 
 
-def counterfactual(view: RunView) -> tuple[Edit, ...]:
+def edits_to_fix(view: RunView) -> tuple[Edit, ...]:
     """Checkpoints as much rarer as advised."""
     saving = find_saving(view)
     if saving is None or not view.share("checkpoint"):
@@ -147,7 +147,7 @@ def _each(every: int) -> str:
 
 
 def _fix(view: RunView, saving: Saving, best: int) -> Fix:
-    edits = counterfactual(view)
+    edits = edits_to_fix(view)
     outcome: Prediction | Withheld = (
         view.predict(
             edits, f"with a checkpoint every {best} steps instead of {_each(saving.every)}"

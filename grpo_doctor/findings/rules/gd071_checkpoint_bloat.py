@@ -41,7 +41,7 @@ import numpy as np
 
 from grpo_doctor.findings.rule import Answer, Evidence, Finding, Fix, Passed, Rule
 from grpo_doctor.findings.signals import sampled
-from grpo_doctor.findings.view import RunView, identity, no_counterfactual
+from grpo_doctor.findings.view import RunView, identity
 from grpo_doctor.findings.wording import percent
 from grpo_doctor.whatif import Withheld
 from grpo_doctor.whatif.room import GIB
@@ -68,7 +68,6 @@ MEDIUM_GIB = 50.0
 MAX_HALF_BYTES = 3.0
 HALF_DTYPES = ("bfloat16", "float16", "bf16", "fp16", "half")
 _UNKNOWN = Withheld("how fast this disk writes smaller files is not known")
-counterfactual = no_counterfactual  # the disk's speed on smaller files is not known
 
 
 @dataclass(frozen=True, slots=True)

@@ -43,7 +43,7 @@ from grpo_doctor.findings import signals
 from grpo_doctor.findings.rule import Answer, Evidence, Finding, Fix, Passed, Rule
 from grpo_doctor.findings.severity import severity_of
 from grpo_doctor.findings.signals import any_of, sampled
-from grpo_doctor.findings.view import RunView, identity, no_counterfactual
+from grpo_doctor.findings.view import RunView, identity
 from grpo_doctor.findings.wording import percent
 from grpo_doctor.whatif import Withheld
 from grpo_doctor.whatif.room import GIB
@@ -69,7 +69,6 @@ MIN_SWAPPED_GIB = 1.0
 # per second on an SSD and of a second on a disk.
 MIN_FAULTS = 100.0
 _UNKNOWN = Withheld("which part of a step is stalled on memory is not known")
-counterfactual = no_counterfactual  # stalls hit any phase
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,7 +37,7 @@ import numpy as np
 
 from grpo_doctor.findings.rule import Answer, Evidence, Finding, NotApplicable, Passed, Rule
 from grpo_doctor.findings.signals import sampled
-from grpo_doctor.findings.view import RunView, identity, no_counterfactual
+from grpo_doctor.findings.view import RunView, identity
 from grpo_doctor.findings.wording import percent
 from grpo_doctor.whatif import Withheld
 from grpo_doctor.whatif.room import GIB
@@ -58,7 +58,6 @@ _RISK = (
     "Takes its share of the host's memory as it fills. In Kubernetes it is an emptyDir volume of "
     "medium Memory at /dev/shm."
 )
-counterfactual = no_counterfactual  # it is no matter of time
 
 
 def check(view: RunView) -> Answer:

@@ -41,7 +41,7 @@ from grpo_doctor.analysis.steps import ERROR_PREFIX
 from grpo_doctor.findings.memory_fixes import fixes_for_memory
 from grpo_doctor.findings.rule import Answer, Evidence, Finding, Fix, NotApplicable, Rule
 from grpo_doctor.findings.signals import Signal
-from grpo_doctor.findings.view import RunView, identity, no_counterfactual
+from grpo_doctor.findings.view import RunView, identity
 from grpo_doctor.trace.model import Kind
 from grpo_doctor.whatif import Withheld
 
@@ -78,7 +78,6 @@ KNOWN: tuple[tuple[str, str], ...] = (
     ("less than desired gpu memory utilization", _LESS_FOR_VLLM),
     (OUT_OF_MEMORY, "shorter completions, fewer of them per pass, or more GPUs"),
 )
-counterfactual = no_counterfactual  # there is no step time to change
 
 
 @dataclass(frozen=True, slots=True)

@@ -42,7 +42,7 @@ from __future__ import annotations
 import numpy as np
 
 from grpo_doctor.findings.rule import Answer, Evidence, Finding, Fix, NotApplicable, Passed, Rule
-from grpo_doctor.findings.view import RunView, identity, no_counterfactual
+from grpo_doctor.findings.view import RunView, identity
 from grpo_doctor.launches.launcher import unwrap
 from grpo_doctor.launches.programs import recognize
 from grpo_doctor.launches.words import from_arguments
@@ -69,7 +69,6 @@ for number, batch in enumerate(batches):
 _WITHHELD = Withheld("without phases there is no step to shorten")
 UNKNOWN = "the reason isn't known"
 _NAMES = {"trl": "TRL", "ms-swift": "ms-swift", "verl": "verl", "openrlhf": "OpenRLHF"}
-counterfactual = no_counterfactual  # there is no step time to change
 
 
 def check(view: RunView) -> Answer:

@@ -128,7 +128,7 @@ def check(view: RunView) -> Answer:
     )
 
 
-def counterfactual(view: RunView) -> tuple[Change, ...]:
+def edits_to_fix(view: RunView) -> tuple[Change, ...]:
     """The passes without the repeated tokens."""
     tokens = _tokens(view)
     return () if tokens is None else edits_of(_outcome(view, tokens))

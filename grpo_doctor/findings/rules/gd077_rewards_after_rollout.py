@@ -43,7 +43,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from grpo_doctor.findings import signals
-from grpo_doctor.findings.knob_access import edits_of, halved
+from grpo_doctor.findings.knob_access import halved
 from grpo_doctor.findings.reward_functions import reward_seconds, typical
 from grpo_doctor.findings.rule import Answer, Evidence, Finding, NotApplicable, Passed, Rule
 from grpo_doctor.findings.severity import severity_of
@@ -52,7 +52,7 @@ from grpo_doctor.findings.span_counts import seconds_just_after
 from grpo_doctor.findings.view import RunView, identity
 from grpo_doctor.findings.wording import percent
 from grpo_doctor.whatif import Prediction, Withheld
-from grpo_doctor.whatif.edits import Change, Edit
+from grpo_doctor.whatif.edits import Edit
 
 _TRL = ("completions/mean_length", "completions/max_length")
 _VERL = ("response_length/mean", "response_length/max")
@@ -133,12 +133,6 @@ def _advice(view: RunView) -> str:
         "score each completion when it is done, in processes beside the engine, and wait for the "
         "last ones only"
     )
-
-
-def counterfactual(view: RunView) -> tuple[Change, ...]:
-    """Rewards without what fits into the rollout."""
-    plan = _plan(view)
-    return () if plan is None else edits_of(_outcome(view, plan))
 
 
 def _plan(view: RunView) -> _Plan | None:

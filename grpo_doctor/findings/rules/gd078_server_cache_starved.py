@@ -64,7 +64,7 @@ from grpo_doctor.findings.rules.gd012_cache_starved import (
     MIN_ROLLOUT_SHARE,
 )
 from grpo_doctor.findings.severity import severity_of
-from grpo_doctor.findings.view import RunView, identity, no_counterfactual
+from grpo_doctor.findings.view import RunView, identity
 from grpo_doctor.findings.wording import percent
 from grpo_doctor.whatif import Withheld
 
@@ -87,7 +87,6 @@ _SIZES = (
     "num_gpu_blocks_override", "kv_cache_memory_bytes", "kv_cache_memory", "max_total_tokens",
 )  # fmt: skip
 _REASON = "how much of the server's memory is its cache was not recorded"
-counterfactual = no_counterfactual  # how much more cache a server would have is unknown
 
 
 def check(view: RunView) -> Answer:

@@ -61,7 +61,7 @@ from grpo_doctor.findings.rules.gd015_rollout_under_batched import (
     MIN_ROLLOUT_SHARE,
 )
 from grpo_doctor.findings.severity import severity_of
-from grpo_doctor.findings.view import RunView, identity, no_counterfactual
+from grpo_doctor.findings.view import RunView, identity
 from grpo_doctor.findings.wording import percent
 from grpo_doctor.whatif import Withheld
 
@@ -75,7 +75,6 @@ _SLOTS = "vllm.max_num_seqs"
 # Peaks are sampled once a second: so near to its limit a server has been at it.
 _REACHED = 0.9
 _REASON = "how the server's speed grows with its batch was not measured"
-counterfactual = no_counterfactual  # how a server's speed grows with its batch is unknown
 
 
 def check(view: RunView) -> Answer:

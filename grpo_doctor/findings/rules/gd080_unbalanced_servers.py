@@ -60,7 +60,7 @@ from grpo_doctor.findings.rollout_servers import (
 )
 from grpo_doctor.findings.rule import Answer, Evidence, Finding, NotApplicable, Passed, Rule
 from grpo_doctor.findings.severity import severity_of
-from grpo_doctor.findings.view import RunView, identity, no_counterfactual
+from grpo_doctor.findings.view import RunView, identity
 from grpo_doctor.findings.wording import percent
 from grpo_doctor.trace.model import Series
 from grpo_doctor.whatif import Withheld
@@ -80,7 +80,6 @@ MIN_COST = 0.03
 # idle server only where both were seen twice.
 _SEEN_TWICE_NS = 2_000_000_000
 _UNKNOWN = Withheld("which requests went to which server was not recorded")
-counterfactual = no_counterfactual  # how long an even share would have taken is unknown
 
 
 def check(view: RunView) -> Answer:

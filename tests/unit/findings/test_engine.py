@@ -3,7 +3,7 @@ from __future__ import annotations
 import ast
 import dataclasses
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,7 @@ from grpo_doctor.findings import RunView, run_rules, signals
 from grpo_doctor.findings.rule import Answer, Finding, Passed, Rule, RuleError
 from grpo_doctor.findings.severity import severity_of
 from grpo_doctor.findings.signals import Signal
-from grpo_doctor.whatif import Edit, Prediction
+from grpo_doctor.whatif import Prediction
 from tests.build import TraceBuilder
 from tests.unit.findings.example_runs import healthy, run
 
@@ -36,9 +36,6 @@ class Fake:
         if isinstance(self.answer, Exception):
             raise self.answer
         return self.answer
-
-    def counterfactual(self, view: RunView) -> Sequence[Edit]:
-        return ()
 
 
 def of_cost(share: float) -> Finding:

@@ -137,7 +137,7 @@ def test_the_straggler_is_named_with_its_own_host() -> None:
 
 def test_what_would_change_are_the_phases_in_which_it_is_slower() -> None:
     view = RunView.of(chained().build())
-    assert gd004_straggler_rank.counterfactual(view) == (AsOthers(("train",), 0),)
+    assert gd004_straggler_rank.edits_to_fix(view) == (AsOthers(("train",), 0),)
 
 
 def test_a_rank_that_is_slow_in_everything_has_no_phase_to_name() -> None:

@@ -2,8 +2,6 @@ from __future__ import annotations
 
 import pytest
 
-from grpo_doctor.findings import RunView
-from grpo_doctor.findings.rules import gd019_engine_woken_wrongly
 from tests.build import TraceBuilder
 from tests.unit.findings.example_runs import GIB
 from tests.unit.findings.rules.saying import (
@@ -110,13 +108,3 @@ def test_memory_is_full_at_nine_tenths(sync_gib: float, full: bool) -> None:
         assert "memory is 90% full meanwhile" in finding_in(build, "GD019").cause
     else:
         assert "with memory at most 90% full" in passed(build, "GD019")
-
-
-@pytest.mark.parametrize(
-    ("knobs", "changes"), [(LEVEL_1, True), (LEVEL_2, False), (with_knobs(), False)]
-)
-def test_only_weights_that_are_restored_can_be_left_asleep(
-    knobs: dict[str, object], changes: bool
-) -> None:
-    view = RunView.of(waking(1.5, 0.3, knobs).build())
-    assert bool(gd019_engine_woken_wrongly.counterfactual(view)) is changes

@@ -2,8 +2,6 @@ from __future__ import annotations
 
 import pytest
 
-from grpo_doctor.findings import RunView
-from grpo_doctor.findings.rules import gd022_parts_of_a_sync
 from tests.build import TraceBuilder
 from tests.unit.findings.example_runs import GIB
 from tests.unit.findings.recorded import memory
@@ -118,10 +116,3 @@ def test_sixteen_parts_are_many(count: int, many: bool) -> None:
         assert value(finding_in(build, "GD022"), "gathers per step") == 16
     else:
         assert passed(build, "GD022") == "15 parts of 20 ms each"
-
-
-@pytest.mark.parametrize(("parts", "changes"), [(200, True), (1, False), (None, False)])
-def test_only_what_is_sent_in_parts_can_be_sent_in_fewer(parts: int | None, changes: bool) -> None:
-    knobs = WHOLE if parts is None else {**WHOLE, "sync.move_model_batches": parts}
-    view = RunView.of(gathering(200, 0.006, knobs=knobs).build())
-    assert bool(gd022_parts_of_a_sync.counterfactual(view)) is changes

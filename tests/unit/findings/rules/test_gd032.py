@@ -116,4 +116,3 @@ def test_loading_that_nobody_else_tells_of_gets_processes(
     assert finding.severity != "low"
     assert fix.predicted is not None
     assert f"with dataload.num_workers {processes}" in fix.predicted.basis
-    assert rule.counterfactual(RunView.of(build.build())) != ()

@@ -87,7 +87,7 @@ def test_which_rank_is_to_be_looked_at_and_where() -> None:
 
 def test_only_one_rank_that_scores_for_all_would_change() -> None:
     changes = [
-        bool(rule.counterfactual(RunView.of(build.build())))
+        bool(rule.edits_to_fix(RunView.of(build.build())))
         for build in (sick(), slow_at_it(uncoupled()), well(), run(ranks=1))
     ]
     assert changes == [True, True, False, False]

@@ -112,8 +112,8 @@ def test_a_limit_is_a_length_at_which_long_calls_end(seconds: list[float], limit
 
 
 def test_calls_that_end_at_no_limit_would_not_change() -> None:
-    assert rule.counterfactual(RunView.of(sick().build())) != ()
-    assert rule.counterfactual(RunView.of(well().build())) == ()
+    assert rule.edits_to_fix(RunView.of(sick().build())) != ()
+    assert rule.edits_to_fix(RunView.of(well().build())) == ()
     rare = [0.2] * 60 + [0.6] * 3  # at a limit, but a thousandth of the run
     assert isinstance(judged(rule, calls(rare)), Passed)
-    assert rule.counterfactual(RunView.of(calls(rare).build())) == ()
+    assert rule.edits_to_fix(RunView.of(calls(rare).build())) == ()

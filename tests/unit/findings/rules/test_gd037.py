@@ -4,7 +4,6 @@ from typing import Any
 
 import pytest
 
-from grpo_doctor.findings import RunView
 from grpo_doctor.findings.rule import Finding, NotApplicable, Passed
 from grpo_doctor.findings.rules import gd037_small_micro_batch as rule
 from tests.build import TraceBuilder
@@ -159,14 +158,12 @@ def test_on_a_cpu_passes_whose_time_is_their_own_are_to_be_larger() -> None:
     assert finding.cost == pytest.approx(-predicted.mid / 100)
     # Of 4.4 s per step 2.4 s are fixed; of two passes a quarter of that.
     assert finding.cost == pytest.approx(1.8 / 4.4, rel=0.1)
-    assert rule.counterfactual(RunView.of(on_cpu(0.3, 0.0001).build())) != ()
 
 
 def test_on_a_cpu_passes_whose_time_is_their_places_stay() -> None:
     answer = judged(rule, on_cpu(0.001, 0.01))
     assert isinstance(answer, Passed)
     assert answer.note.startswith("8 passes of 1: larger passes would change the step by -")
-    assert rule.counterfactual(RunView.of(run(knobs=SETTINGS).build())) == ()
 
 
 @pytest.mark.parametrize(("fixed_s", "severity"), [(0.05, "low"), (0.1, "medium")])

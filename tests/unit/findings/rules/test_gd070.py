@@ -74,9 +74,9 @@ def test_ranks_that_died_at_different_steps() -> None:
 
 def test_what_checkpoints_at_the_advised_interval_would_take() -> None:
     view = RunView.of(sick().build())
-    (edit,) = rule.counterfactual(view)
+    (edit,) = rule.edits_to_fix(view)
     assert edit == Edit(("checkpoint",), 2 / 20)
-    assert rule.counterfactual(RunView.of(saved(12, 600.0).build())) == ()
+    assert rule.edits_to_fix(RunView.of(saved(12, 600.0).build())) == ()
 
 
 def test_a_step_that_only_asks_whether_a_checkpoint_is_due_writes_none() -> None:
