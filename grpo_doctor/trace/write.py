@@ -21,16 +21,7 @@ from numpy.typing import NDArray
 from grpo_doctor import __version__
 from grpo_doctor.files import replacing
 from grpo_doctor.trace import events
-from grpo_doctor.trace.model import (
-    FORMAT,
-    Metrics,
-    Origin,
-    Process,
-    Series,
-    Trace,
-    Uncaught,
-    Unhooked,
-)
+from grpo_doctor.trace.model import FORMAT, Metrics, Origin, Process, Series, Trace
 
 EVENTS_LINE = '"traceEvents":['
 _FLUSH_LINES = 20_000
@@ -109,7 +100,8 @@ def _document_head(trace: Trace) -> dict[str, Any]:
             **({"libraries": list(run.libraries)} if run.libraries else {}),
             "exit": asdict(run.exit),
             **({} if run.origin is None else {"origin": _origin(run.origin)}),
-            **{key: rows for key in ("uncaught", "unhooked") if (rows := _rows(getattr(run, key)))},
+            **({"uncaught": [asdict(error) for error in run.uncaught]} if run.uncaught else {}),
+            **({"unhooked": [asdict(process) for process in run.unhooked]} if run.unhooked else {}),
             **({"ended": list(run.ended)} if run.ended else {}),
             **({"servers": [asdict(server) for server in run.servers]} if run.servers else {}),
         },
@@ -121,10 +113,6 @@ def _document_head(trace: Trace) -> dict[str, Any]:
         "metrics": _metrics(trace.metrics),
         "loss": asdict(trace.loss),
     }
-
-
-def _rows(values: Sequence[Uncaught | Unhooked]) -> list[dict[str, Any]]:
-    return [asdict(value) for value in values]
 
 
 def _origin(origin: Origin) -> dict[str, Any]:

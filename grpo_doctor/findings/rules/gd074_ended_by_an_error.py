@@ -102,13 +102,14 @@ def check(view: RunView) -> Answer:
         return _without_error(view)
     causes = (f for f in failed if not any(words in f.text.lower() for words in _FOLLOWS))
     first = next(causes, failed[0])
+    left = f"{first.phase} of rank {first.rank}" if first.phase else "the process"
     return Finding(
         severity="high",
         confidence=0.9,
         phases=(first.phase,) if first.phase else (),
         ranks=() if first.rank is None else (first.rank,),
         evidence=(
-            Evidence("error", first.text, "", _source(first)),
+            Evidence("error", first.text, "", f"as it left {left}"),
             Evidence("ranks that failed", len({f.rank for f in failed}), "", "recorded errors"),
             *_order(view),
         ),
@@ -133,11 +134,6 @@ def _inside(failure: Failure) -> str:
     return f" in {failure.phase}" if failure.phase else ""
 
 
-def _source(failure: Failure) -> str:
-    of = "the process" if failure.rank is None else f"rank {failure.rank}"
-    return f"as it left {failure.phase} of {of}" if failure.phase else f"as it ended {of}"
-
-
 def _order(view: RunView) -> tuple[Evidence, ...]:
     """Who ended first, as the supervisor saw it."""
     text = "; ".join(view.trace.run.ended)
@@ -147,15 +143,15 @@ def _order(view: RunView) -> tuple[Evidence, ...]:
 def _without_error(view: RunView) -> Finding:
     """No Python error was recorded: a rank was killed, crashed, or left with an exit code."""
     first = view.trace.run.ended[0]
-    name = first.partition(" (")[0]
-    where = f"read the last lines of {name} in the job's log"
+    where = f"read the last lines of {first.partition(' (')[0]} in the job's log"
+    headline = first[:1].upper() + first[1:]
     return Finding(
         severity="high",
         confidence=0.8,
         evidence=_order(view),
-        cause=f"{first[:1].upper()}{first[1:]}.",
+        cause=f"{headline}.",
         fixes=(view.advice(where, _ENDED, safety="needs-code"),),
-        headline=first[:1].upper() + first[1:],
+        headline=headline,
     )
 
 

@@ -11,7 +11,10 @@ from typing import Any
 import pytest
 
 from grpo_doctor.trace.facts import framework_of, read_facts
-from grpo_doctor.trace.model import Exit
+from grpo_doctor.trace.merge import merge
+from grpo_doctor.trace.model import Exit, Uncaught, Unhooked
+from grpo_doctor.trace.read import read_trace
+from grpo_doctor.trace.write import write_trace
 from grpo_doctor_probes import clock
 
 
@@ -150,3 +153,40 @@ def test_settings_that_no_job_said_are_read_from_its_command_and_the_files_it_na
     assert (run.knobs["rollout.num_generations"], run.knobs["deepspeed.stage"]) == (8, 3)
     write(folder, "job.json", framework="ms-swift", config={"num_generations": 16})
     assert dict(read_facts(folder).run.knobs) == {"rollout.num_generations": 16}
+
+
+def _lines(folder: Path, name: str, *rows: Any) -> None:
+    (folder / name).write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+
+
+def test_errors_that_ended_the_job_are_those_of_ranks_or_of_what_ended_with_it(
+    tmp_path: Path,
+) -> None:
+    write(tmp_path, "run.json", end={"state": "failed", "code": 1, "ended_ns": 60_000_000_000})
+    of_rank = {"text": "ValueError: a", "rank": 1}
+    late = {"text": "KeyError: 'b'", "at_ns": 59 * 10**9}
+    _lines(
+        tmp_path, "errors.jsonl", of_rank, late,
+        {"text": "ImportError: a probe of the script", "at_ns": 5 * 10**9},
+        {"text": "ChildFailedError: ====", "at_ns": 59 * 10**9},
+        {"rank": 1}, {"text": 7}, {"text": "x", "rank": "one"},
+    )  # fmt: skip
+    assert [error.text for error in read_facts(tmp_path).run.uncaught] == [
+        "ValueError: a", "KeyError: 'b'",
+    ]  # fmt: skip
+
+
+def test_processes_without_hooks_survive_the_trace_file(tmp_path: Path) -> None:
+    row: dict[str, Any] = {
+        "reason": "PYTHONPATH was unset", "remedy": "Keep it", "pid": 7, "rank": 1, "command": "x",
+    }  # fmt: skip
+    write(tmp_path, "run.json", started_ns=1, ended=["rank 1 ended first"])
+    _lines(tmp_path, "unhooked.jsonl", row, {"reason": 1})
+    _lines(tmp_path, "errors.jsonl", {"text": "ValueError: a", "rank": 0, "pid": 3, "host": "h"})
+    (tmp_path / "ranks").mkdir()
+    merged = merge(tmp_path)
+    write_trace(merged, tmp_path / "trace.json")
+    again = read_trace(tmp_path / "trace.json").run
+    assert again.unhooked == merged.run.unhooked == (Unhooked(**row),)
+    assert again.uncaught == merged.run.uncaught == (Uncaught("ValueError: a", 3, 0, "h"),)
+    assert again.ended == ("rank 1 ended first",)
