@@ -88,12 +88,12 @@ def _on_gpu(gpu: GpuMemory, peak: float, more: float) -> Fit:
     verb = "fits into" if fits else "does not fit into"
     return Fit(
         fits,
-        f"{gib(more)} GiB more beside a peak of {peak / GIB:.1f} GiB {verb} "
+        f"{gib(more)} GiB more on top of a peak of {peak / GIB:.1f} GiB {verb} "
         f"{percent(USABLE)} of {total / GIB:.1f} GiB",
         (
             Evidence("peak GPU memory", round(peak / GIB, 2), "GiB", "gpu.memory_used"),
             Evidence("GPU memory", round(total / GIB, 2), "GiB", gpu.gpu.name),
-            Evidence("needed beside it", round(more / GIB, 3), "GiB", "computed"),
+            Evidence("needed in addition", round(more / GIB, 3), "GiB", "computed"),
         ),
     )
 
@@ -112,7 +112,7 @@ def _on_host(view: RunView, more: float) -> Fit | None:
         "host, where this model is",
         (
             Evidence("least free host memory", round(min(unused) / GIB, 2), "GiB", _AVAILABLE),
-            Evidence("needed beside it", round(more * ranks / GIB, 3), "GiB", "computed"),
+            Evidence("needed in addition", round(more * ranks / GIB, 3), "GiB", "computed"),
         ),
     )
 

@@ -13,6 +13,7 @@ from grpo_doctor.analysis.learning.curves import Curve, Mask, Numbers
 from grpo_doctor.analysis.learning.shape import (
     broken,
     end_points,
+    ends,
     error_of_mean,
     onset,
     rising,
@@ -138,6 +139,29 @@ def source(metric_curve: Curve) -> str:
     return f"{metric_curve.key}, {every - lost} of {every} steps: NaN at {lost}"
 
 
+def over_run(what: str, shown: Curve, unit: str = "") -> tuple[Evidence, ...]:
+    """How a curve begins and ends, with its trend in one line, and both ends as numbers."""
+    first, last = ends(shown)
+    factor, written = (100, "%") if unit == "%" else (1, f" {unit}".rstrip())
+    begins, finishes = (f"{factor * value:.3g}{written}" for value in (first, last))
+    rises, where = rising(shown.values), source(shown)
+    falls = rises <= -RISES and last < first
+    trend = "falling" if falls else "rising" if rises >= RISES and last > first else "no trend"
+    return (
+        Evidence(
+            f"{what}, over the run", f"{begins} at first, {finishes} at last ({trend})", "", where
+        ),
+        Evidence(f"{what}, last tenth of the run", factor * last, unit, where),
+        Evidence(f"{what}, first tenth of the run", factor * first, unit, where),
+    )
+
+
+def falls(shown: Curve) -> bool:
+    """Whether a curve goes down over the run, to three quarters of its start or less."""
+    first, last = ends(shown)
+    return last <= FALLS * first and rising(shown.values) <= -RISES
+
+
 def step_evidence(text: str, step: int | None, metric_curve: Curve) -> tuple[Evidence, ...]:
     """A step number, where there is such a step."""
     return () if step is None else (Evidence(text, step, "", source(metric_curve)),)
@@ -217,6 +241,7 @@ def missing_share(view: RunView) -> Curve:
 # first in their errors. Tenths, which ends are elsewhere, are too few points for rewards of small
 # batches: of 100 steps of 16 completions, from 0.13 to 0.35, they saw no rise.
 RISES = 0.30
+FALLS = 0.75
 ERRORS = 3.0
 THIRD = 3
 LEAST_POINTS = 5

@@ -118,7 +118,7 @@ class Load:
                 Evidence("requests that wait", round(100 * self.queued_share, 1), "%", source),
                 Evidence("most requests at once", self.running_peak, "", RUNNING),
             ],
-            "cache": [Evidence("cache at its fullest", self.cache_peak_pct, "%", CACHE)],
+            "cache": [Evidence("peak cache usage", self.cache_peak_pct, "%", CACHE)],
             "preemptions": [Evidence("preemptions per step", self.preemptions, "", source)],
         }
         return tuple(row for name in names for row in rows[name] if row.value is not None)

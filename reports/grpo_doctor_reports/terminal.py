@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from textwrap import indent
 
 from rich.console import RenderableType
 from rich.padding import Padding
@@ -200,7 +201,8 @@ def _finding(finding: Finding, evidence: int, width: int) -> Iterator[Renderable
     if remedy is None:
         return
     if fix is not None:
-        yield Command(f"{' ' * _INDENT}fix   {digest.fix_line(fix)}")
+        lines = f"fix   {digest.fix_line(fix)}".replace("\n", "\n      ")
+        yield Command(indent(lines, " " * _INDENT))
     elif step is not None:
         yield sentence(f"next  {step.text}", width=width, indent=_INDENT)
     safety = digest.safety_words(remedy.safety)

@@ -24,8 +24,8 @@ run says nothing about vLLM's speed on this model.
 
 ## When it is wrong
 
-vLLM needs GPU memory beside the trainer. It samples with other kernels, so the probabilities of its
-tokens differ slightly from the trainer's, which shows as noise in the importance ratio. On a
+vLLM needs GPU memory next to the trainer. It samples with other kernels, so the probabilities of
+its tokens differ slightly from the trainer's, which shows as noise in the importance ratio. On a
 machine without a GPU vLLM is rarely an option.
 
 ## References
@@ -53,7 +53,7 @@ RULE = Rule(
 # With vLLM, rollouts of published runs take 11-70% of a step; below three tenths another engine
 # is not the first thing to change.
 MIN_SHARE = 0.30
-_RISK = "vLLM takes GPU memory beside the trainer and samples with slightly other probabilities."
+_RISK = "vLLM takes GPU memory of its own and samples with slightly different probabilities."
 
 
 def check(view: RunView) -> Answer:

@@ -220,6 +220,6 @@ def _where_to_look(view: RunView, rank: int, phases: dict[str, float]) -> str:
             f"`nvidia-smi -i {uuid} -q -d PERFORMANCE,CLOCK,TEMPERATURE`"
         )
     return (
-        f"look at rank {rank} on {host} beside another rank: what else runs on its cores (top), "
+        f"look at rank {rank} on {host} next to another rank: what else runs on its cores (top), "
         "and its share of the data"
     )

@@ -53,7 +53,7 @@ MIN_NAMED = 0.5
 _UNKNOWN = Withheld("what the time is spent on is not known")
 _NAME_IT = (
     'put `with grpo_doctor_probes.phase("rollout"):`, or another one, around what has no '
-    f"name yet: of a rank, {PROFILE}"
+    f"name yet: {PROFILE} on a rank"
 )
 
 
@@ -76,7 +76,7 @@ def check(view: RunView) -> Answer:
     of_it = f"in `{name}`" if is_named else where
     part = named_s if is_named else gap
     function = name.rpartition("/")[2]
-    faster = f"make `{function}` faster or call it less often: of a rank, {PROFILE}"
+    faster = f"make `{function}` faster or call it less often: {PROFILE} on a rank"
     return Finding(
         severity=severity_of(share),
         confidence=1.0,

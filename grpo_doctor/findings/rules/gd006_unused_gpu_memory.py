@@ -2,7 +2,7 @@
 
 ## What it means
 
-At no moment of the run did even the fullest GPU come near its size.
+At no moment of the run did even the most-used GPU come near its size.
 
 ## Why it costs
 
@@ -12,7 +12,7 @@ computed twice.
 
 ## Evidence shown
 
-The peak of the fullest GPU, the GPU's size, and what was never used.
+The peak of the most-used GPU, the GPU's size, and what was never used.
 
 ## Fix
 
@@ -72,17 +72,19 @@ def check(view: RunView) -> Answer:
     total = fullest.gpu.memory_total_bytes
     free = fullest.free_bytes / total
     if free < MIN_FREE_SHARE:
-        return Passed(f"the fullest GPU reaches {percent(1 - free)} of its memory")
+        return Passed(f"the most-used GPU reaches {percent(1 - free)} of its memory")
     source = f"gpu.memory_used of GPU {fullest.gpu.index} on {fullest.gpu.host}"
     return Finding(
         severity=_severity(free),
         confidence=0.7,
         evidence=(
-            Evidence("peak of the fullest GPU", round(fullest.peak_bytes / GIB, 2), "GiB", source),
+            Evidence(
+                "peak of the most-used GPU", round(fullest.peak_bytes / GIB, 2), "GiB", source
+            ),
             Evidence("its size", round(total / GIB, 2), "GiB", fullest.gpu.name),
             Evidence("never used", round(100 * free, 1), "%", source),
         ),
-        cause=f"The fullest of {len(view.gpu_memory)} GPUs never holds more than "
+        cause=f"The most-used of {len(view.gpu_memory)} GPUs never holds more than "
         f"{fullest.peak_bytes / GIB:.1f} of {total / GIB:.1f} GiB.",
         fixes=_fixes(view, free),
     )
@@ -114,7 +116,7 @@ def _larger_batch(view: RunView, free: float) -> list[Fix]:
     if free < DOUBLING_NEEDS or not micro or not passes or passes % 2:
         return []
     risk = (
-        "Instead of a larger rollout engine, not beside it: each is sized for all of the free "
+        "Instead of a larger rollout engine, not in addition: each is sized for all of the free "
         "memory. The same completions per optimizer step; longer ones than in this run need more."
     )
     return [in_passes_of(view, 2 * micro, passes // 2, _UNKNOWN, risk=risk)]

@@ -24,9 +24,9 @@ predicted only from a model that this run supports.
 
 ## When it is wrong
 
-A model whose share does not fit beside its activations needs the offload; then a larger micro-batch
-with fewer accumulation steps makes fewer passes. On a machine without a GPU the "link" is a copy
-within host memory and the finding stands only for the setting.
+A model whose share does not fit next to its activations needs the offload; then a larger micro-
+batch with fewer accumulation steps makes fewer passes. On a machine without a GPU the "link" is a
+copy within host memory and the finding stands only for the setting.
 
 ## References
 

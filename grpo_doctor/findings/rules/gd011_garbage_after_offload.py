@@ -20,7 +20,7 @@ setting, and how long the collector stopped the process in a step.
 
 `offload.gc_collect` off; or, where GPU memory has room for what is moved, the offload itself, which
 takes the collection with it. PyTorch's cache is shared by all of the process; only an engine that
-allocates outside of it, vLLM beside the trainer, needs memory handed back, and sleeping does that.
+allocates outside of it, vLLM next to the trainer, needs memory handed back, and sleeping does that.
 
 ## When it is wrong
 
@@ -77,7 +77,7 @@ def check(view: RunView) -> Answer:
         Evidence("collection after offloads", 100 * share, "% of the step", f"{_SPAN} spans"),
     ]
     outcome = _outcome(view)
-    risk = "The moment at which vLLM wakes needs the most memory: watch it."
+    risk = "Memory peaks when vLLM wakes up; watch for OOM there."
     return Finding(
         severity=severity_of(share) if known else "low",
         confidence=0.9 if known else 0.4,

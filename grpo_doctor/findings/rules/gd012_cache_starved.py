@@ -106,7 +106,7 @@ def _preempted_share(view: RunView) -> float:
 
 def _evidence(view: RunView, full: float, queued: float, preempted: float) -> tuple[Evidence, ...]:
     return (
-        Evidence("cache at its fullest", round(full, 1), "%", "counter engine/kv_cache_peak_pct"),
+        Evidence("peak cache usage", round(full, 1), "%", "counter engine/kv_cache_peak_pct"),
         *request_evidence(view, queued),
         Evidence("preemptions per rollout", _preemptions(view), "", MEANS),
         Evidence("requests preempted", round(100 * preempted, 1), "%", MEANS),
@@ -125,7 +125,9 @@ def _target(view: RunView) -> float | None:
 def _outcome(view: RunView) -> Prediction | Withheld:
     target = _target(view)
     if target is None:
-        return Withheld("how much room the cache could have was not recorded, or there is none")
+        if not view.gpu_memory or view.knob("vllm.mode") == "server":
+            return Withheld("how much room the cache could have was not recorded")
+        return Withheld("no memory is free for a larger cache")
     return view.what_if(vllm__gpu_memory_utilization=target)
 
 
@@ -136,5 +138,5 @@ def _fix(view: RunView) -> Fix:
     spelled = view.spell(VLLM_SHARE, 0.9)
     flag = f" ({spelled.split()[0]})" if spelled else ""
     text = f"give the engine more memory{flag}, or roll out fewer completions at once"
-    risk = "The trainer's own memory has to fit beside it."
+    risk = "The trainer's own memory must fit as well."
     return view.advice(text, outcome, safety="same-math", risk=risk)

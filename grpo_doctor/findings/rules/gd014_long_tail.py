@@ -14,7 +14,7 @@ whole GPU, and in a synchronous step all ranks. Nothing else runs until the long
 
 The time per step in which at most a tenth of the most requests were still running; how much later
 the slowest rank finishes its rollout than the mean, less what one constantly slow rank would
-explain; the longest completion beside the mean.
+explain; the longest and the mean completion.
 
 ## Fix
 

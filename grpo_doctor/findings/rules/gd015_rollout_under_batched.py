@@ -169,6 +169,6 @@ def _evidence(
     return (
         *request_evidence(view, queued),
         Evidence("most requests at once", peak, "", "counter engine/running_requests_peak"),
-        *([Evidence("cache at its fullest", round(cache, 1), "%", cached)] if cache else []),
+        *([Evidence("peak cache usage", round(cache, 1), "%", cached)] if cache else []),
         *view.phase_evidence("rollout"),
     )

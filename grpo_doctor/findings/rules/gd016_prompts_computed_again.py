@@ -97,7 +97,7 @@ def _judged(view: RunView, group: int, prompts: float, generated: float) -> Answ
         phases=("rollout",),
         evidence=_evidence(view, prompts, generated, again, cached),
         cause=f"Each rollout computes {again:.0f} prompt tokens that others of their group "
-        f"have computed already, beside {generated:.0f} tokens that it generates.",
+        f"have computed already, in addition to {generated:.0f} tokens that it generates.",
         fixes=(_fix(view, on=on),),
     )
 

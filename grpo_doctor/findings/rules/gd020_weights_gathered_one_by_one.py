@@ -23,8 +23,8 @@ this. The cost shown is the fixed part only: the bytes have to move in any case.
 
 ## When it is wrong
 
-A model that does not fit whole beside the engine's memory needs parts. Where no `sync/gather` spans
-were recorded only the number of collectives is known, and the finding is a question.
+A model that does not fit whole next to the engine's memory needs parts. Where no `sync/gather`
+spans were recorded only the number of collectives is known, and the finding is a question.
 
 ## References
 
@@ -90,7 +90,7 @@ def _outcome(view: RunView) -> Prediction | Withheld:
 
 
 def _fix(view: RunView) -> Fix:
-    outcome, risk = _outcome(view), "Each group has to fit beside the engine's memory."
+    outcome, risk = _outcome(view), "Each group must fit next to the engine's memory."
     if view.spell(_KNOB, GROUPS) is not None:
         return view.setting(_KNOB, GROUPS, outcome, safety="same-math", risk=risk)
     text = "send the weights in buckets of some hundred megabytes, not one by one"

@@ -9,7 +9,7 @@ gathered; or there are so many that the parts' fixed cost shows, and memory has 
 ## Why it costs
 
 Under ZeRO-3 a rank that gathers a part holds all of it: with one part that is the whole model
-beside the engine, and the run ends or the engine gets a smaller share for it. Each part costs a
+next to the engine, and the run ends or the engine gets a smaller share for it. Each part costs a
 round of collectives and a call to the engine, whatever its size.
 
 ## Evidence shown
@@ -129,7 +129,7 @@ def _fewer(view: RunView) -> Prediction | Withheld:
 def _too_many(view: RunView, gathering: Gathers, parts: int, full: float | None) -> Finding:
     share = gathering.fixed_s / view.step_s
     room = "GPU memory was not sampled" if full is None else f"memory is {percent(full)} full"
-    risk = f"Each part has to fit beside the engine: {room} during sync."
+    risk = f"Each part must fit next to the engine: {room} during sync."
     fix = view.setting(_KNOB, _fewer_parts(view), _fewer(view), safety="same-math", risk=risk)
     return Finding(
         severity=severity_of(share, proven=False),

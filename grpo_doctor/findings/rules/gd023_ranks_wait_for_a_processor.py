@@ -27,7 +27,7 @@ measured.
 
 A thread that spins in a collective waits for a CPU too and loses nothing by it. Without a GPU the
 CPUs do all of the work and are full in any run: there, waiting up to 30% of the time is no finding
-unless other processes fill the CPUs or ranks are pinned beside idle ones, and more is of low
+unless other processes fill the CPUs or ranks are pinned next to idle ones, and more is of low
 severity.
 
 ## References
@@ -205,7 +205,7 @@ def _fix(view: RunView, ranks: tuple[int, ...], why: _Why) -> Fix:
         risk = "Look for a container's CPU limit as well."
         return view.advice(text, _UNKNOWN, safety="same-math", risk=risk)
     text = (
-        f"on {process.host}: top shows what runs beside the ranks; set OMP_NUM_THREADS to the "
+        f"on {process.host}: top shows what else runs there; set OMP_NUM_THREADS to the "
         "processors per rank, and start fewer loader and reward processes"
     )
     return view.advice(text, _UNKNOWN, safety="same-math", risk="Loaders then take longer.")

@@ -12,8 +12,8 @@ wait for the slowest GPU.
 
 ## Evidence shown
 
-Which share of the busy time the driver names a reason; the clock during it, beside the fastest that
-GPUs of this kind run in this job; power; the ranks on these GPUs.
+Which share of the busy time the driver names a reason; the clock during it, next to the fastest
+that GPUs of this kind run in this job; power; the ranks on these GPUs.
 
 ## Fix
 

@@ -24,7 +24,7 @@ GPU. No gain is predicted: the speed that this machine's link could reach was no
 ## When it is wrong
 
 Which link the card has is not recorded: all is judged by PCIe 4 x16, so on PCIe 5 or NVLink-C2C a
-busy link costs less than is said, and is never called grave. Ranks that share a switch or a
+busy link costs less than that, and is never called severe. Ranks that share a switch or a
 socket's memory also share their bandwidth. Samples of the traffic
 are windows of 20 ms once a second: short phases are seen by few of them.
 

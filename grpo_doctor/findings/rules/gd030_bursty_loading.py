@@ -26,7 +26,7 @@ each batch.
 
 ## When it is wrong
 
-A network file system that stalls now and then looks the same and is not mended by either. A larger
+A network file system that stalls now and then looks the same and is not fixed by either. A larger
 queue needs host memory for each batch in it, decoded images included.
 
 ## References

@@ -7,8 +7,8 @@ Chat templates, tokenizing or the preparation of inputs run on the main thread, 
 ## Why it costs
 
 They are plain CPU work of one thread and depend on nothing that the step computes, so all of it
-can be done before or beside the step. On the main thread no GPU does anything meanwhile, and every
-rank repeats it in each epoch, some frameworks for the rollout, the log-probs and the loss anew.
+can be done before or during the step. On the main thread no GPU does anything meanwhile, and every
+rank repeats it in each epoch, some frameworks for the rollout, the log-probs and the loss again.
 
 ## Evidence shown
 

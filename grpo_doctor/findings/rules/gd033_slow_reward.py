@@ -102,7 +102,11 @@ def check(view: RunView) -> Answer:
         confidence=0.9 if first else 0.75,
         cost=share,
         phases=("reward",),
-        evidence=(*view.phase_evidence("reward"), *_evidence(scorings)),
+        evidence=(
+            *view.phase_evidence("reward"),
+            Evidence("scoring per step, on a typical rank", seconds, "s", "reward spans"),
+            *_evidence(scorings),
+        ),
         cause=f"Each step spends {seconds:.3g} s of {view.step_s:.3g} s on scoring"
         + (
             f", {percent(_part(first, scorings))} of it in {first.name}."
@@ -155,9 +159,8 @@ def _fixes(view: RunView, first: Scoring | None) -> list[Fix]:
         outcome = _more_processes(view)
         fixes.append(view.setting(_KNOB, _WORKERS, outcome, safety="same-math", risk=risk))
     scorers = any(p.role == _SCORES for p in view.trace.processes)
-    where = "a process that scores" if scorers else "a rank in reward"
-    task = f"make {first.name} faster" if first else "find what is slow"
-    text = f"{task}: of {where}, {PROFILE}"
+    where = "a process that scores" if scorers else "a rank while it is scoring"
+    text = f"profile {first.name if first else 'the reward functions'}: {PROFILE} on {where}"
     fixes.append(view.advice(text, Withheld(_bound(view, first)), safety="needs-code"))
     return fixes
 

@@ -18,7 +18,7 @@ part of them, and the peak of memory in training.
 
 ## Fix
 
-ZeRO-2, if whole weights fit beside the peak into 90% of the device. If they do not, the answer
+ZeRO-2, if whole weights fit on top of the peak into 90% of the device. If they do not, the answer
 says so, with the bytes that are lacking. What the passes would take without gathers is predicted
 only where the gathers themselves were seen.
 

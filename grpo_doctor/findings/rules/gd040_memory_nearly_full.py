@@ -2,8 +2,8 @@
 
 ## What it means
 
-The fullest GPU comes within a few percent of its size, the allocator had to give cached memory back
-and ask again, or the run ended because memory ran out.
+The most-used GPU comes within a few percent of its size, the allocator had to give cached memory
+back and ask again, or the run ended because memory ran out.
 
 ## Why it costs
 
@@ -111,11 +111,13 @@ def check(view: RunView) -> Answer:
     if state.ran_out is None and not state.retries and state.filled < FULL:
         if state.gpu is None:
             return Passed("no allocation had to be tried again")
-        return Passed(f"the fullest GPU reaches {percent(state.filled)} of its memory, no retries")
+        return Passed(
+            f"the most-used GPU reaches {percent(state.filled)} of its memory, no retries"
+        )
     if state.ran_out is None and not state.retries and state.phase == "rollout":
         return Passed(f"vLLM fills {percent(state.filled)} of a GPU in rollouts, as it is told to")
     if state.ran_out is None and _ended_for_memory(view):
-        return Passed(f"{percent(state.filled)} of the fullest GPU: GD074 says what became of it")
+        return Passed(f"{percent(state.filled)} of the most-used GPU's memory: see GD074")
     return Finding(
         severity=_severity(state),
         confidence=0.95 if state.ran_out else (0.85 if state.retries else 0.5),
@@ -177,7 +179,7 @@ def _cause(state: _State) -> str:
     if state.gpu is not None:
         total = state.gpu.gpu.memory_total_bytes
         parts.append(
-            f"the fullest GPU reaches {state.gpu.peak_bytes / GIB:.1f} of {total / GIB:.1f} GiB"
+            f"the most-used GPU reaches {state.gpu.peak_bytes / GIB:.1f} of {total / GIB:.1f} GiB"
             + (f", in {state.phase}" if state.phase else "")
         )
     text = "; ".join(parts)
@@ -191,7 +193,7 @@ def _evidence(state: _State) -> list[Evidence]:
     if state.gpu is not None:
         total, source = state.gpu.gpu.memory_total_bytes, "gpu.memory_used"
         peak = round(state.gpu.peak_bytes / GIB, 2)
-        evidence.append(Evidence("peak of the fullest GPU", peak, "GiB", source))
+        evidence.append(Evidence("peak of the most-used GPU", peak, "GiB", source))
         evidence.append(Evidence("its size", round(total / GIB, 2), "GiB", state.gpu.gpu.name))
     if state.retries:
         evidence.append(Evidence("retries of the allocator", state.retries, "", RETRIES))

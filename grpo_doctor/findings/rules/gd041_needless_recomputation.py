@@ -17,7 +17,7 @@ the model's sizes and the places of a micro-batch.
 
 ## Fix
 
-`train.gradient_checkpointing` off, if what activations need fits beside the peak into 90% of the
+`train.gradient_checkpointing` off, if what activations need fits on top of the peak into 90% of the
 device. The gain is that of one forward pass, as a log-prob pass of this run measured it or from the
 arithmetic.
 

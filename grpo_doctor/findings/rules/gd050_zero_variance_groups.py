@@ -14,13 +14,13 @@ and uses rollouts, the same share bought no gradient; the batch that is left is 
 
 The mean share of such groups, that of the first and of the last tenth of the run, and the time per
 step that went into them. Steps without any reward, and those after the reward stopped to differ at
-all, are told by their own rules and not counted here.
+all, have their own rules and are not counted here.
 
 ## Fix
 
 Sample again until the groups differ, where the framework can; else take out prompts that the model
 always or never solves, or raise the number of completions per prompt. What is said as cost is what
-those rollouts take today; filling the batch anew takes longer per step and learns more from it, so
+those rollouts take today; refilling the batch takes longer per step and learns more from it, so
 no gain in step time is predicted.
 
 ## When it is wrong
@@ -39,7 +39,7 @@ from __future__ import annotations
 import numpy as np
 
 from grpo_doctor.analysis.learning import Curve
-from grpo_doctor.analysis.learning.shape import ends, error_of_mean
+from grpo_doctor.analysis.learning.shape import error_of_mean
 from grpo_doctor.findings.learning import (
     FLAT_REWARD,
     MISSING_RATIO,
@@ -48,6 +48,7 @@ from grpo_doctor.findings.learning import (
     learning_share,
     metric,
     missing_share,
+    over_run,
     source,
 )
 from grpo_doctor.findings.learning_fixes import learning_advice, learning_setting
@@ -92,8 +93,8 @@ def check(view: RunView) -> Answer:
         cost=cost,
         phases=("rollout", "reward", "train") if cost else (),
         evidence=_evidence(view, scored, share, cost),
-        cause=f"In {percent(share)} of the groups all completions have the same reward: "
-        "their rollouts bought no gradient.",
+        cause=f"{percent(share)} of the groups have identical rewards, so they contribute no "
+        "gradient.",
         fixes=_fixes(view),
     )
 
@@ -111,13 +112,9 @@ def without_missing(view: RunView) -> Curve:
 def _evidence(
     view: RunView, zero_variance: Curve, share: float, cost: float
 ) -> tuple[Evidence, ...]:
-    first, last = ends(zero_variance)
-    where = source(zero_variance)
-    evidence = [
-        Evidence("groups with equal rewards", 100 * share, "%", where),
-        Evidence("first tenth of the run", 100 * first, "%", where),
-        Evidence("last tenth of the run", 100 * last, "%", where),
-    ]
+    name = "groups with equal rewards"
+    whole = Evidence(f"{name}, mean of the run", 100 * share, "%", source(zero_variance))
+    evidence = [*over_run(name, zero_variance, "%"), whole]
     if cost:
         spans = "their share of rollout, reward, log-prob and train spans"
         evidence.append(Evidence("spent on them, per step", cost * view.step_s, "s", spans))

@@ -3,32 +3,32 @@
 ## What it means
 
 A share of the completions reaches the limit without an end token. Their answers are missing, so
-most reward functions give them the lowest score whatever they were about to say.
+most reward functions give them the lowest score.
 
 ## Why it costs
 
-Right reasoning that ran out of room is punished like wrong reasoning, which teaches to be short or
-nothing at all; and the longest completions of a batch, which set the time of its rollout, are those
-that are thrown away.
+Right reasoning that ran out of room is punished like wrong reasoning, which teaches the model to be
+short, or nothing at all. The longest completions of a batch set the time of its rollout, and they
+are the ones that are thrown away.
 
 ## Evidence shown
 
-The mean share that was cut off, that of the first and of the last tenth of the run, the mean
-length, and the limit if it was recorded.
+The share that was cut off in the first and in the last tenth of the run, its trend and mean,
+the mean length, and the limit if it was recorded. The last tenth is judged: what it does now.
 
 ## Fix
 
 A limit twice as high, if memory and time allow it; leaving what was cut off out of the loss; or a
 reward that falls off smoothly towards the limit. A longer limit makes rollouts longer by an amount
-that this run does not tell, so nothing is predicted.
+that this run does not show, so nothing is predicted. While the share falls the model is learning to
+end, and the fix is to wait.
 
 ## When it is wrong
 
 A limit that is meant to force brevity shows here by design. Where the reward rises all the same, or
-the run is too short to see that, the finding is of low severity; in fewer than 20 steps only a
-majority is one at all. A model that never ends,
-such as a base model without a chat template or with a wrong end token, needs that mended and not
-more room.
+the share falls, or the run is too short to show it, severity is low; in fewer than 20
+steps only a majority is one at all. A model that never ends, such as a base model without a chat
+template or with a wrong end token, needs that fixed and not more room.
 
 ## References
 
@@ -40,7 +40,7 @@ from __future__ import annotations
 
 from grpo_doctor.analysis.learning import Curve
 from grpo_doctor.analysis.learning.shape import ends
-from grpo_doctor.findings.learning import finite, metric, reward_rises, source
+from grpo_doctor.findings.learning import falls, finite, metric, over_run, reward_rises, source
 from grpo_doctor.findings.learning_fixes import learning_advice, learning_setting
 from grpo_doctor.findings.rule import Answer, Evidence, Finding, Fix, Passed, Rule
 from grpo_doctor.findings.severity import Severity, graded
@@ -71,14 +71,14 @@ _LONGER = Withheld("how long the completions would get is not known")
 
 
 def check(view: RunView) -> Answer:
-    """Takes the mean of the run, or of its last tenth if that is worse."""
+    """Judges the last tenth of the run: what the model does now."""
     truncated = finite(view, "truncated")
     first, last = ends(truncated)
     mean = float(truncated.values.mean())
-    share = max(mean, last)
-    severity = _capped(view, graded(share, GRADES))
+    severity = _capped(view, graded(last, GRADES))
     if severity is None:
-        return Passed(f"{percent(mean, 1)} of the completions are cut off")
+        now = f"{percent(last, 1)} of the completions are cut off in the last tenth of the run"
+        return Passed(f"{now}, {percent(first, 1)} in its first")
     never = min(mean, first, last) >= NEVER_ENDS
     if len(truncated) < SETTLED and not never and mean < GRADES["high"]:
         return Passed(
@@ -87,14 +87,22 @@ def check(view: RunView) -> Answer:
         )
     limit = view.knob(_LIMIT)
     at = f" of {limit} tokens" if limit else ""
+    reached = f"of the completions reach the limit{at} without an end token"
+    cause = f"{percent(last)} {reached} in the last tenth of the run, {percent(first)} in its first"
+    if falls(truncated):
+        text = "wait, and raise the limit only if the share that is cut off stops falling"
+        fixes: tuple[Fix, ...] = (learning_advice(view, text),)
+        cause += f", {percent(float(truncated.values[-1]))} in its last step: it is falling"
+        severity = "low"
+    else:
+        fixes = _fixes(view, never, stopped=first < GRADES["high"] and last >= NEVER_ENDS)
     return Finding(
         severity=severity,
         confidence=0.95,
         phases=("rollout",),
-        evidence=_evidence(view, truncated, (mean, first, last)),
-        cause=f"{percent(share)} of the completions reach the limit{at} without an end token"
-        + (", and nearly none ends by itself at any time." if never else "."),
-        fixes=_fixes(view, never, stopped=first < GRADES["high"] and last >= NEVER_ENDS),
+        evidence=_evidence(view, truncated, mean),
+        cause=cause + (", and nearly none ends by itself at any time." if never else "."),
+        fixes=fixes,
         headline="No completion ends before the length limit" if never else "",
     )
 
@@ -107,14 +115,9 @@ def _capped(view: RunView, severity: Severity | None) -> Severity | None:
     return severity if enough or severity is None else "low"
 
 
-def _evidence(
-    view: RunView, truncated: Curve, shares: tuple[float, float, float]
-) -> tuple[Evidence, ...]:
-    texts = ("cut off", "first tenth of the run", "last tenth of the run")
-    evidence = [
-        Evidence(text, round(100 * share, 1), "%", source(truncated))
-        for text, share in zip(texts, shares, strict=True)
-    ]
+def _evidence(view: RunView, truncated: Curve, mean: float) -> tuple[Evidence, ...]:
+    whole = Evidence("cut off, mean of the run", round(100 * mean, 1), "%", source(truncated))
+    evidence = [*over_run("cut off", truncated, "%"), whole]
     length = finite(view, "length")
     if len(length):
         mean = round(float(length.values.mean()), 1)
@@ -133,7 +136,9 @@ def _fixes(view: RunView, never: bool, *, stopped: bool) -> tuple[Fix, ...]:
         if not limit or limit >= SHORT:
             return tuple(fixes)
     if stopped and not never:
-        text = "go back to a checkpoint of before completions stopped to end: more room is no help"
+        text = (
+            "go back to a checkpoint from before completions stopped ending: more room is no help"
+        )
         fixes.append(learning_advice(view, text))
     elif limit:
         risk = "Rollouts, the key-value cache and the logits grow with it."
@@ -141,7 +146,7 @@ def _fixes(view: RunView, never: bool, *, stopped: bool) -> tuple[Fix, ...]:
             view.setting(_LIMIT, 2 * limit, _LONGER, safety="changes-algorithm", risk=risk)
         )
     if view.knob(_MASK) is not True:
-        risk = "They are generated all the same, and less is learned from each step."
+        risk = "Truncated completions are still generated but no longer contribute to the loss."
         fixes.append(learning_setting(view, _MASK, True, risk=risk))
     return tuple(fixes) or (
         learning_advice(view, "let the reward fall off smoothly towards the limit"),

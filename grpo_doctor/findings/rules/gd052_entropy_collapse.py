@@ -28,7 +28,7 @@ the step time.
 A task with one right answer is solved with little entropy: while the reward still rises the finding
 is of low severity, and of medium if it rose before. A policy that starts with hardly any entropy
 has little to lose and is not judged. A fall to where the entropy has been before, and came back
-from, foretells nothing.
+from, predicts nothing.
 
 ## References
 

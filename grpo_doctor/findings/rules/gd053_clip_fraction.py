@@ -12,7 +12,7 @@ often moves in steps too large for what one batch can tell: the usual forerunner
 
 ## Evidence shown
 
-The mean share of clipped tokens, that of the first and of the last tenth of the run, and the step
+The share of clipped tokens in the first and the last tenth of the run, its trend, and the step
 from which on it stayed above the threshold; where the whole run clips little, the steps that
 clipped most.
 
@@ -38,7 +38,7 @@ import numpy as np
 
 from grpo_doctor.analysis.learning import Curve
 from grpo_doctor.analysis.learning.shape import ends, onset, smooth
-from grpo_doctor.findings.learning import finite, from_step, metric, source, step_evidence
+from grpo_doctor.findings.learning import finite, from_step, metric, over_run, source, step_evidence
 from grpo_doctor.findings.learning_fixes import clip_gradients, fewer_iterations, slower
 from grpo_doctor.findings.rule import Answer, Evidence, Finding, Fix, NotApplicable, Passed, Rule
 from grpo_doctor.findings.severity import Severity, graded
@@ -54,17 +54,15 @@ WHILE = 3
 
 
 def check(view: RunView) -> Answer:
-    """Takes the mean of the run, or of its last tenth if that is worse."""
+    """Judges the last tenth of the run, and steps in a row that are worse."""
     if view.knob("train.importance_level") == "sequence":
         return NotApplicable("ratios are per sequence, which clips much by design")
     clip = finite(view, "clip")
-    first, last = ends(clip)
-    mean = float(clip.values.mean())
-    share = max(mean, last)
-    severity = graded(share, GRADES)
+    _, last = ends(clip)
+    severity = graded(last, GRADES)
     worst, at = _worst(clip)
     if severity is None and worst < GRADES["medium"]:
-        return Passed(f"{percent(mean, 1)} of the tokens are clipped")
+        return Passed(f"{percent(last, 1)} of the tokens are clipped in the last tenth of the run")
     if severity is None:
         return _for_a_while(view, clip, worst, at)
     since = onset(clip, smooth(clip.values, 3) >= GRADES["low"])
@@ -73,12 +71,11 @@ def check(view: RunView) -> Answer:
         confidence=0.9,
         phases=("train",),
         evidence=(
-            Evidence("tokens clipped", 100 * mean, "%", source(clip)),
-            Evidence("first tenth of the run", 100 * first, "%", source(clip)),
-            Evidence("last tenth of the run", 100 * last, "%", source(clip)),
+            *over_run("tokens clipped", clip, "%"),
             *step_evidence("a tenth or more from step", since, clip),
         ),
-        cause=f"{percent(share)} of the tokens are clipped and have no gradient.",
+        cause=f"{percent(last)} of the tokens are clipped in the last tenth of the run and have no "
+        "gradient.",
         fixes=_fixes(view),
         steps=from_step(clip, since),
     )

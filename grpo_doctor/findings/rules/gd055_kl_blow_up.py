@@ -40,6 +40,7 @@ from grpo_doctor.findings.learning import (
     finite,
     from_step,
     metric,
+    over_run,
     reward_rises,
     source,
     step_evidence,
@@ -75,7 +76,7 @@ def check(view: RunView) -> Answer:
     return Finding(
         severity=severity,
         confidence=0.9,
-        evidence=_evidence(numbers, (first, last), since),
+        evidence=_evidence(numbers, since),
         cause=f"{goes}.",
         fixes=(*slower(view), *stay_close(view), *clip_gradients(view)),
         headline="" if since is None else f"{RULE.title} at step {since}",
@@ -83,12 +84,9 @@ def check(view: RunView) -> Answer:
     )
 
 
-def _evidence(
-    numbers: Curve, shown: tuple[float, float], since: int | None
-) -> tuple[Evidence, ...]:
+def _evidence(numbers: Curve, since: int | None) -> tuple[Evidence, ...]:
     return (
-        Evidence("KL divergence, first tenth of the run", shown[0], "nats", source(numbers)),
-        Evidence("KL divergence, last tenth of the run", shown[1], "nats", source(numbers)),
+        *over_run("KL divergence", numbers, "nats"),
         Evidence("largest", float(numbers.values.max()), "nats", source(numbers)),
         *step_evidence("above 0.5 nats from step", since, numbers),
     )

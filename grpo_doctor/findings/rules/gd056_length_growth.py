@@ -44,6 +44,7 @@ from grpo_doctor.findings.learning import (
     from_step,
     learning_share,
     metric,
+    over_run,
     reward_rises,
     source,
     step_evidence,
@@ -90,8 +91,7 @@ def check(view: RunView) -> Answer:
     added = max(0.0, 1 - first / float(length.values.mean()))
     cost = added * learning_share(view)
     evidence = [
-        Evidence("mean length, first tenth of the run", first, "tokens", source(length)),
-        Evidence("mean length, last tenth of the run", last, "tokens", source(length)),
+        *over_run("mean length", length, "tokens"),
     ]
     evidence += step_evidence("half as long again from step", since, length)
     if cost:

@@ -35,9 +35,9 @@ engines report log-probs after that: then the gap is by intention.
 from __future__ import annotations
 
 from grpo_doctor.analysis.learning.shape import ends, onset, smooth
-from grpo_doctor.findings.learning import finite, from_step, metric, source, step_evidence
+from grpo_doctor.findings.learning import finite, from_step, metric, over_run, step_evidence
 from grpo_doctor.findings.learning_fixes import learning_advice, learning_setting
-from grpo_doctor.findings.rule import Answer, Evidence, Finding, Fix, Passed, Rule
+from grpo_doctor.findings.rule import Answer, Finding, Fix, Passed, Rule
 from grpo_doctor.findings.severity import Severity, graded
 from grpo_doctor.findings.view import RunView, identity
 
@@ -50,12 +50,14 @@ _CORRECTION = "rollout.importance_correction"
 
 
 def check(view: RunView) -> Answer:
-    """Judges the larger of the run's median and of its last tenth."""
+    """Judges the last tenth of the run."""
     gap = finite(view, "gap")
     first, last = ends(gap)
-    severity = graded(max(first, last), GRADES)
+    severity = graded(last, GRADES)
     if severity is None:
-        return Passed(f"log-probs differ by {last:.2g} nats per token")
+        return Passed(
+            f"log-probs differ by {last:.2g} nats per token at last, {first:.2g} at first"
+        )
     grows = last > 2 * first
     since = onset(gap, smooth(gap.values, 3) >= GRADES["low"])
     return Finding(
@@ -63,11 +65,10 @@ def check(view: RunView) -> Answer:
         confidence=0.9,
         phases=("rollout", "sync"),
         evidence=(
-            Evidence("difference, first tenth of the run", first, "nats", source(gap)),
-            Evidence("difference, last tenth of the run", last, "nats", source(gap)),
+            *over_run("difference", gap, "nats"),
             *step_evidence("0.05 or more from step", since, gap),
         ),
-        cause=f"Engine and trainer differ by {max(first, last):.2g} nats per token on average"
+        cause=f"Engine and trainer differ by {last:.2g} nats per token on average"
         + (", more and more." if grows else "."),
         fixes=_fixes(view, grows),
         steps=from_step(gap, since),

@@ -1,4 +1,4 @@
-"""Too few completions per prompt for a group's statistics.
+"""Group size too small for reliable advantages.
 
 ## What it means
 

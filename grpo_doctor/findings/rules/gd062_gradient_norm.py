@@ -36,7 +36,7 @@ import numpy as np
 from grpo_doctor.analysis.learning import Curve
 from grpo_doctor.analysis.learning.curves import Mask, Numbers
 from grpo_doctor.analysis.learning.shape import MAD_TO_SD, ends, rising
-from grpo_doctor.findings.learning import MOST_STEPS, finite, metric, source
+from grpo_doctor.findings.learning import MOST_STEPS, finite, metric, over_run, source
 from grpo_doctor.findings.learning_fixes import clip_gradients, slower
 from grpo_doctor.findings.rule import Answer, Evidence, Finding, NotApplicable, Passed, Rule
 from grpo_doctor.findings.severity import Severity
@@ -96,13 +96,11 @@ def spiking(values: Numbers) -> Mask:
 def _finding(
     view: RunView, every: Curve, at: Curve | None, headline: str, severity: Severity
 ) -> Finding:
-    first, last = ends(every)
     evidence = [
+        *over_run("gradient norm", every),
         Evidence("steps", len(every), "", source(every)),
         Evidence("usual norm", float(np.median(every.values)), "", source(every)),
         Evidence("largest norm", float(every.values.max()), "", source(every)),
-        Evidence("first tenth of the run", first, "", source(every)),
-        Evidence("last tenth of the run", last, "", source(every)),
     ]
     steps = () if at is None else tuple(at.steps[:MOST_STEPS].tolist())
     if steps:

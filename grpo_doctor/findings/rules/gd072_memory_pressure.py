@@ -157,5 +157,5 @@ def _fixes(view: RunView) -> tuple[Fix, ...]:
         if view.knob(name) is True:
             risk = "Takes GPU memory instead."
             fixes.append(view.setting(name, False, _UNKNOWN, safety="same-math", risk=risk))
-    text = "find who holds the memory: smem -tk, or ps -eo pid,rss,args --sort -rss"
+    text = "find which process holds the memory: smem -tk, or ps -eo pid,rss,args --sort -rss"
     return tuple(fixes) or (view.advice(text, _UNKNOWN, safety="same-math"),)

@@ -127,10 +127,10 @@ def _advice(view: RunView) -> str:
     if view.trace.run.framework == "bundled":
         return (
             "set per_completion = True on each reward function whose score depends on its own "
-            "completion alone: completions are then scored as they end, beside the rollout"
+            "completion alone: completions are then scored as they end, during the rollout"
         )
     return (
-        "score each completion when it is done, in processes beside the engine, and wait for the "
+        "score each completion when it is done, in processes next to the engine, and wait for the "
         "last ones only"
     )
 

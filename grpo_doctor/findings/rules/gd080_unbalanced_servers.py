@@ -21,7 +21,7 @@ none.
 Give each request to the server with the fewest open ones; where a router keeps the requests of a
 prefix together, let it do so only up to a difference that costs less than a prompt computed again.
 With servers of unlike size, shares in proportion to it. The cost is the time that the busiest
-server works longer than the mean, or that requests wait beside an idle server, whichever is more;
+server works longer than the mean, or that requests wait next to an idle server, whichever is more;
 never more than the ranks wait for rollouts. Nothing is predicted: which requests went where was not
 recorded.
 
@@ -99,7 +99,7 @@ def check(view: RunView) -> Answer:
     if cost < MIN_COST:
         return Passed(
             f"the server with the fewest has {percent(min(shares))} of the {unit}, and requests "
-            f"wait beside an idle one for {percent(beside_idle, 1)} of the steps"
+            f"wait next to an idle one for {percent(beside_idle, 1)} of the steps"
         )
     text = "give each request to the server with the fewest open ones"
     risk = "Completions of one prompt on several servers compute its prefix on each."
@@ -114,7 +114,9 @@ def check(view: RunView) -> Answer:
                 for load, share, part in zip(servers, shares, busy)
                 for row in _evidence(load, unit, share, part)
             ),
-            Evidence("a queue beside an idle server", 100 * beside_idle, "% of the steps", RUNNING),
+            Evidence(
+                "a queue next to an idle server", 100 * beside_idle, "% of the steps", RUNNING
+            ),
             *view.phase_evidence("rollout"),
         ),
         cause=_cause(servers, unit, shares, beside_idle),
@@ -187,6 +189,6 @@ def _cause(servers: list[Load], unit: str, shares: list[float], beside_idle: flo
     )
     if beside_idle >= MIN_COST:
         words += (
-            f"; requests wait at one beside an idle one for {percent(beside_idle)} of the steps"
+            f"; requests wait at one next to an idle one for {percent(beside_idle)} of the steps"
         )
     return f"{words}."

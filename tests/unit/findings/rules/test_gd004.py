@@ -132,7 +132,7 @@ def test_the_straggler_is_named_with_its_own_host() -> None:
     build = run(slow={2: {"rollout": 2.0}}, hosts=hosts, memory_gib=None)
     finding = finding_in(build, "GD004")
     assert "for rank 2 on host-c, in" in finding.cause
-    assert finding.fixes[0].spelling.startswith("look at rank 2 on host-c beside another rank")
+    assert finding.fixes[0].spelling.startswith("look at rank 2 on host-c next to another rank")
 
 
 def test_what_would_change_are_the_phases_in_which_it_is_slower() -> None:

@@ -33,7 +33,7 @@ def well() -> TraceBuilder:
 def test_retries_in_most_steps_are_grave() -> None:
     finding = finding_by(rule, sick())
     assert finding.severity == "high"
-    assert number(finding, "peak of the fullest GPU") == 79.0
+    assert number(finding, "peak of the most-used GPU") == 79.0
     assert number(finding, "steps with a retry") > 50
     assert finding.phases == ("train",)
     fix = finding.fixes[0]
@@ -118,7 +118,7 @@ def test_a_run_that_memory_ended_is_told_of_once(error: str, ran_out: bool, repo
     else:
         answer = judged(rule, build)
         assert isinstance(answer, Passed)
-        assert answer.note == "99% of the fullest GPU: GD074 says what became of it"
+        assert answer.note == "99% of the most-used GPU's memory: see GD074"
 
 
 def retrying(*samples: tuple[float, float]) -> TraceBuilder:
@@ -153,4 +153,4 @@ def test_memory_is_full_from_ninety_seven_percent_on(train: float, is_full: bool
         assert finding_by(rule, full(train=train)).severity == "low"
     else:
         answer = judged(rule, full(train=train))
-        assert answer == Passed("the fullest GPU reaches 97% of its memory, no retries")
+        assert answer == Passed("the most-used GPU reaches 97% of its memory, no retries")

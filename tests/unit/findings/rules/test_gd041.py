@@ -44,7 +44,7 @@ def well() -> TraceBuilder:
 def test_activations_that_fit_need_not_be_computed_twice() -> None:
     finding = finding_by(rule, sick())
     needed = 1000 * 36 * (16 * 2048 + 4 * 11008) * 2 / 2**30
-    assert number(finding, "needed beside it") == pytest.approx(needed, abs=0.001)
+    assert number(finding, "needed in addition") == pytest.approx(needed, abs=0.001)
     assert 0.05 < finding.cost < 0.25
     assert finding.fixes[0].spelling == "--gradient_checkpointing false"
     assert finding.severity in ("low", "medium")

@@ -21,7 +21,7 @@ def well() -> TraceBuilder:
 def test_the_share_is_said_in_time_of_the_step() -> None:
     finding = finding_in(sick(), "GD050")
     assert finding.severity == "medium"
-    assert value(finding, "groups with equal rewards") == pytest.approx(60, abs=2)
+    assert value(finding, "mean of the run") == pytest.approx(60, abs=2)
     # Rollout 5, reward 0.2, log-probs 1 and train 3 of 9.85 s.
     assert finding.cost == pytest.approx(0.6 * 9.2 / 9.85, abs=0.02)
     assert value(finding, "spent on them") == pytest.approx(0.6 * 9.2, abs=0.3)

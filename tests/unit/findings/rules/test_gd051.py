@@ -24,7 +24,7 @@ def well() -> TraceBuilder:
 def test_the_limit_is_doubled() -> None:
     finding = finding_in(sick(), "GD051")
     assert finding.severity == "medium"
-    assert value(finding, "cut off") == pytest.approx(20, abs=1)
+    assert value(finding, "mean of the run") == pytest.approx(20, abs=1)
     assert finding.fixes[0].spelling == "--max_completion_length 1024"
     assert finding.fixes[0].before == "512 (default)"
     assert "limit" not in {row.text for row in finding.evidence}
@@ -49,6 +49,21 @@ def test_a_late_rise_counts() -> None:
     assert value(finding, "last tenth") == 40
 
 
+@pytest.mark.parametrize(("at_last", "found"), [(0.4, True), (0.1, True), (0.04, False)])
+def test_a_model_that_learns_to_end_is_told_to_wait(at_last: float, found: bool) -> None:
+    build = learner(
+        {**FLAT, RATIO: lambda t, v, r: 0.98 - (0.98 - at_last) * np.minimum(1, 1.2 * t)}
+    )
+    if not found:
+        assert "4.0% of the completions are cut off in the last tenth" in passed(build, "GD051")
+        return
+    finding = finding_in(build, "GD051")
+    assert finding.severity == "low"
+    assert "it is falling" in finding.cause
+    assert str(finding.evidence[0].value).endswith(f"{100 * at_last:.0f}% at last (falling)")
+    assert finding.to_paste == ()
+
+
 def test_a_model_that_never_ends_gets_other_advice() -> None:
     finding = finding_in(learner({RATIO: 1.0}), "GD051")
     assert "end token" in finding.fixes[0].spelling
@@ -59,7 +74,7 @@ def test_a_model_that_stopped_to_end_does_not_need_more_room() -> None:
     finding = finding_in(
         learner({**FLAT, RATIO: lambda t, v, r: np.where(t > 0.4, 1.0, 0.1)}), "GD051"
     )
-    assert "checkpoint of before" in finding.fixes[0].spelling
+    assert "checkpoint from before" in finding.fixes[0].spelling
     assert all(fix.knob != "rollout.max_completion_length" for fix in finding.fixes)
 
 

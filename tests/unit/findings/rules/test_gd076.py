@@ -112,4 +112,4 @@ def test_two_completions_of_a_prompt_have_to_meet_in_a_pass(micro: int, meet: bo
 @pytest.mark.parametrize("group", ["auto", 0])
 def test_without_a_number_of_completions_nobody_knows(group: object) -> None:
     build = tokens(512.0, 64.0, {**OFF, "rollout.num_generations": group})
-    assert "are not known" in not_applicable(build, RULE)
+    assert "not known" in not_applicable(build, RULE)
