@@ -104,7 +104,7 @@ def check(view: RunView) -> Answer:
         phases=("reward",),
         evidence=(
             *view.phase_evidence("reward"),
-            Evidence("scoring per step, on a typical rank", seconds, "s", "reward spans"),
+            *([Evidence("scoring per step", seconds, "s", "reward/* spans")] if scorings else []),
             *_evidence(scorings),
         ),
         cause=f"Each step spends {seconds:.3g} s of {view.step_s:.3g} s on scoring"
