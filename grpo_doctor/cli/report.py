@@ -31,7 +31,7 @@ EPILOG = """\
 examples:
   grpo-doctor report                                   the newest run, report.html into its folder
   grpo-doctor report grpo-doctor-out/20261121-100000   this one
-  grpo-doctor report trace.json -o /tmp/report.html
+  grpo-doctor report trace.json -o slow-run.html
   grpo-doctor report trace.json --format text          for the terminal
   grpo-doctor report trace.json --json | jq .findings  for programs
   grpo-doctor report train.log --format text           verl's or OpenRLHF's output
