@@ -178,7 +178,7 @@ def _setup(trace: Trace, fullest: _Fullest) -> tuple[Setup, list[str]]:
         nodes=hosts,
         launcher="torchrun",
         model=str(run.facts.get("model.name") or "") or None,
-        backend="megatron" if run.knobs.get("parallel.strategy") == "megatron" else "",
+        backend="megatron" if run.facts.get("parallel.strategy") == "megatron" else "",
     )
     machine = Machine(fullest.capacity_bytes, per_node, nodes=hosts)
     shape, assumed = _shape(run)

@@ -79,11 +79,19 @@ class Settings:
 
 @dataclass(frozen=True, slots=True)
 class Needs:
-    """Settings without effect while each of `parents` is known to have a value in `off`."""
+    """Settings without effect while each of `parents` is known to have a value in `off`, or where
+    there are values `on`, one that is none of them."""
 
     settings: tuple[str, ...]
     parents: tuple[str, ...]
-    off: tuple[Any, ...]
+    off: tuple[Any, ...] = ()
+    on: tuple[Any, ...] = ()
+
+    def are_taken_away(self, settings: Settings) -> bool:
+        """Whether nothing of what these settings need is there."""
+        values = [settings.settled(name) for name in self.parents if settings.is_known(name)]
+        is_off = [value not in self.on if self.on else value in self.off for value in values]
+        return len(values) == len(self.parents) and all(is_off)
 
 
 _ZERO = "deepspeed.stage"
@@ -101,7 +109,7 @@ _OF_ZERO = (
 )
 NEEDS: tuple[Needs, ...] = (
     Needs(("vllm.[!u]*", "sync.move_model_batches"), ("vllm.use",), (False,)),
-    Needs(("vllm.*",), ("rollout.engine",), ("hf", "transformers")),
+    Needs(("vllm.*",), ("rollout.engine",), on=(None, "vllm", "sglang", "trtllm")),
     Needs(("vllm.server_*", "vllm.group_port"), ("vllm.mode",), ("colocate",)),
     Needs(("vllm.max_lora_rank",), ("vllm.enable_lora",), (False,)),
     Needs(("train.lora_*", "vllm.enable_lora"), ("train.type",), ("full",)),
@@ -154,7 +162,4 @@ _NEEDS_OF: Mapping[str, tuple[Needs, ...]] = {
 
 def is_active(knob: str, settings: Settings) -> bool:
     """Whether a setting may have an effect: no setting that it needs is known to be off."""
-    return not any(
-        all(settings.is_known(name) and settings.settled(name) in need.off for name in need.parents)
-        for need in _NEEDS_OF.get(knob, ())
-    )
+    return not any(need.are_taken_away(settings) for need in _NEEDS_OF.get(knob, ()))

@@ -65,7 +65,7 @@ def _settings(comparison: ComparisonDocument) -> Iterator[RenderableType]:
     for setting in shown:
         yield _indented(words.setting_change(setting))
     if more:
-        yield _indented(f"{len(more)} more are in --html and --json")
+        yield _indented(f"{len(more)} more: see --html or --json")
     if reason := words.not_predicted(comparison.fixes):
         yield _indented(reason)
 

@@ -40,11 +40,11 @@ def test_what_was_given_is_a_fact_where_nothing_else_is_known(framework: str, na
 
 @pytest.mark.parametrize(("need", "name"), CHILDREN, ids=lambda part: str(part)[:40])
 def test_a_setting_is_no_fact_while_what_it_needs_is_off(need: Needs, name: str) -> None:
-    for value in need.off:
+    for value in need.off or ("elsewhere",):
         off = {**dict.fromkeys(need.parents, value), name: "x"}
         setting = Settings("unknown", None, off, Provenance.READ)[name]
         assert (setting.value, setting.fact, setting.active) == ("x", None, False)
-    on = {**dict.fromkeys(need.parents, "elsewhere"), name: "x"}
+    on = {**dict.fromkeys(need.parents, need.on[-1] if need.on else "elsewhere"), name: "x"}
     assert Settings("unknown", None, on, Provenance.READ)[name].fact == "x"
 
 

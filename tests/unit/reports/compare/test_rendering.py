@@ -120,7 +120,7 @@ def test_the_first_settings_come_first_and_the_others_on_demand(document: dict[s
     text = comparison_text({**document, "settings": settings}, 100, color=False)
     page = comparison_page({**document, "settings": settings}).decode()
     assert [name for name in names if name in text] == names[:8]
-    assert "32 more are in --html and --json" in text
+    assert "32 more: see --html or --json" in text
     assert text.index(names[7]) < text.index("change (95% interval)")
     assert all(name in page for name in names)
     assert page.index(names[7]) < page.index("32 more</summary>") < page.index(names[8])
