@@ -11,15 +11,6 @@ TRAINERS = ("ms-swift", "trl", "verl", "openrlhf", "bundled")
 GROUPED = ("grpo", "rloo", "reinforce")
 """Policy gradients on sampled completions without a critic."""
 SAMPLED = (*GROUPED, "ppo")
-_NAMES = {
-    "bundled": "the bundled trainer",
-    "trl": "TRL",
-    "openrlhf": "OpenRLHF",
-    "nemo-rl": "NeMo RL",
-    "skyrl": "SkyRL",
-    "areal": "AReaL",
-    "unsloth": "Unsloth",
-}
 _WHAT = {
     "sft": "SFT trains on given answers and samples none",
     "pt": "pre-training samples no completions",
@@ -89,13 +80,7 @@ class Domain:
         if self.holds(launch):
             return None
         if launch.outside is not None:
-            return launch.outside
-        if launch.framework not in self.frameworks:
-            known = ", ".join(_NAMES.get(name, name) for name in TRAINERS)
-            name = _NAMES.get(launch.framework, launch.framework)
-            if name == "unknown":
-                return f"{launch.subcommand} uses no framework that {knower} knows: {known}"
-            return f"{name} is not a framework that {knower} knows: {known}"
+            return f"{launch.outside}; {knower} knows ms-swift, TRL, verl and OpenRLHF"
         other = "the kind of training is not clear from the command"
         return f"{_WHAT.get(kind_of(launch), other)}; {knower} knows GRPO-type training"
 

@@ -77,6 +77,14 @@ def read_text(path: Path) -> str:
     return content.decode("utf-8", "replace")
 
 
+def tree_of(path: Path | None) -> ast.Module | None:
+    """A Python file as syntax; None where it can't be read or is no Python."""
+    try:
+        return ast.parse(read_text(path)) if path is not None else None
+    except (UnreadableFileError, SyntaxError, ValueError, RecursionError):
+        return None
+
+
 def read_mapping(path: Path, shown: str, text: str | None = None) -> Contents:
     """A YAML or JSON file that holds keys and values; `shown` is its name for the user, `text` what
     is in it where a script writes it.

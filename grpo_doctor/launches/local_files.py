@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from grpo_doctor.launches.files import UnreadableFileError, located, read_text, resolved
+from grpo_doctor.launches.files import located, resolved
 from grpo_doctor.launches.model import Launch, Source
 
 _DATA = (".jsonl", ".json", ".csv", ".parquet", ".arrow", ".txt")
@@ -60,14 +60,6 @@ def texts(value: Any) -> list[str]:
     if not isinstance(value, str):
         return []
     return [part for part in re.split(r"[\s,'\"\[\]]+", value) if part]
-
-
-def tree_of(path: Path) -> ast.Module | None:
-    """A Python file as syntax; None where it can't be read or is no Python."""
-    try:
-        return ast.parse(read_text(path))
-    except (UnreadableFileError, SyntaxError, ValueError, RecursionError):
-        return None
 
 
 def top_level_names(tree: ast.Module) -> set[str] | None:

@@ -136,6 +136,8 @@ class Launch:
     """GPUs that the command is given on each host; None: all there are."""
     gpu_ids: tuple[str, ...] | None = None
     """CUDA_VISIBLE_DEVICES, as said."""
+    submitted: bool = False
+    """Whether a Ray cluster runs it, whose size nobody says."""
     launcher: str = ""
     """What starts the processes: `torchrun`, `accelerate`, `deepspeed`, `ray`; empty for none."""
     algorithm: str = "grpo"

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from grpo_doctor.launches.files import UnreadableFileError, read_text
+from grpo_doctor.launches.files import tree_of
 from grpo_doctor.launches.model import Source, Unsendable
 
 _POOLS = ("reward_model.reward_manager", "reward.reward_manager.name")
@@ -29,7 +29,7 @@ def of_verl(
     """The custom reward function in the file at `path`, if a pool of processes calls it."""
     name = str(next((options[f"{k}.name"] for k in _OF_VERL if options.get(f"{k}.name")),
                     "compute_score"))  # fmt: skip
-    tree = _tree(path)
+    tree = tree_of(path)
     if tree is None or not any(options.get(key) == "prime" for key in _POOLS):
         return ()
     reason = _Reader(tree).refused(ast.Name(name), ())
@@ -47,17 +47,8 @@ def verl_file(options: Mapping[str, Any]) -> str | None:
 
 def of_script(path: Path, shown: str) -> tuple[Unsendable, ...]:
     """What a script hands to a trainer that spawns its rollouts."""
-    tree = _tree(path)
+    tree = tree_of(path)
     return () if tree is None else tuple(_Reader(tree, spawned=True).sent(shown))
-
-
-def _tree(path: Path | None) -> ast.Module | None:
-    if path is None:
-        return None
-    try:
-        return ast.parse(read_text(path))
-    except (UnreadableFileError, SyntaxError, ValueError, RecursionError):
-        return None
 
 
 class _Reader:

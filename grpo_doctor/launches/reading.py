@@ -150,6 +150,7 @@ def _launch(candidate: Candidate, inherited: Mapping[str, str], versions: dict[s
         trainer=_trainer(program, algorithm),
         model=values.get("model.name"),
         folder=candidate.folder,
+        submitted=started.launcher == "ray",
         backend="megatron" if _is_megatron(program, values) else "",
         assumptions=(*assumptions, *started_by.assumptions, *_open_words(raw)),
         problems=(

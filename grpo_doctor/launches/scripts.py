@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from grpo_doctor.launches.files import UnreadableFileError, read_text
+from grpo_doctor.launches.files import tree_of
 from grpo_doctor.launches.model import Framework, Trainer
 from grpo_doctor.launches.words import Word
 
@@ -67,9 +67,8 @@ def by_name(name: str, words: Sequence[Word]) -> Framework | None:
 
 def by_source(path: Path) -> Script | None:
     """What the source at `path` says; None where it can't be read."""
-    try:
-        tree = ast.parse(read_text(path))
-    except (UnreadableFileError, SyntaxError, ValueError, RecursionError):
+    tree = tree_of(path)
+    if tree is None:
         return None
     imported = dict(_imported(tree))
     used = {*imported, *_used(tree)}

@@ -87,10 +87,6 @@ class View:
         *alternatives, last = [self.flag(knob, texts[0]), *texts[1:]]
         return f"{', '.join(alternatives)} or {last}" if alternatives else last
 
-    def is_framework(self, *names: str) -> bool:
-        """Whether it is a training command of one of these."""
-        return self.launch.role == "train" and self.launch.framework in names
-
     def at_least(self, version: str) -> bool:
         """Whether the framework's version, the newest where unknown, is this one or later."""
         own = version_of(self.launch.version)

@@ -44,7 +44,8 @@ def check(view: View) -> Flaw | None:
 def _is_unsaid(view: View) -> bool:
     environment = view.launch.environment
     counts_set = "NPROC_PER_NODE" in environment or "NNODES" in environment
-    return view.is_framework("ms-swift") and not view.launch.launcher and not counts_set
+    swift = view.launch.framework == "ms-swift"
+    return swift and not view.launch.launcher and not counts_set
 
 
 def _unsaid(view: View, cards: int) -> Flaw:

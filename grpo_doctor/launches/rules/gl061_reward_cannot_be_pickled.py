@@ -18,7 +18,8 @@ DOMAIN = Domain(("trl", "verl"), SAMPLED)
 def check(view: View) -> Flaw | None:
     """What the launch's own code hands to processes that are started for it."""
     launch = view.launch
-    if view.is_framework("verl") and not view.at_least("0.5.0") and _scores_in_a_pool(launch):
+    verl = launch.framework == "verl"
+    if verl and not view.at_least("0.5.0") and _scores_in_a_pool(launch):
         return Flaw(
             severity="high",
             headline=f"verl {launch.version} can't send a custom reward function to its pool: "
@@ -30,7 +31,6 @@ def check(view: View) -> Flaw | None:
     if not launch.unsendable:
         return None
     first = launch.unsendable[0]
-    verl = launch.framework == "verl"
     end = "every reward is 0" if verl else "TRL refuses to start"
     fixes = ["a function at the top level of the file, or an object of a class there"]
     if verl:

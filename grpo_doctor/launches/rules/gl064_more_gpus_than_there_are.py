@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from grpo_doctor.launches.domain import kind_of
-from grpo_doctor.launches.rule import OPENRLHF, Flaw, View, fatal_flaw
+from grpo_doctor.launches.rule import OPENRLHF, Flaw, View
 
 DOMAIN = replace(OPENRLHF, whole=True)
 
@@ -32,16 +32,17 @@ def check(view: View) -> Flaw | None:
     if needed <= there:
         return None
     colocate = view.flag("vllm.mode", "colocate")
-    return fatal_flaw(
+    open_ = view.launch.submitted and hosts is None
+    return Flaw(
+        severity="medium" if open_ else "high",
+        ends=not open_,
+        unverified=open_,
         headline=f"OpenRLHF needs {needed} GPUs of {there}",
         evidence=(
             ", ".join(f"{count} for {name}" for name, count in groups),
             "Ray waits for the missing GPUs and does not say so",
         ),
-        fixes=(
-            f"{colocate} shares the GPUs",
-            "or pass --nodes N if there are more hosts",
-        ),
+        fixes=(f"{colocate} shares the GPUs", "or pass --nodes N if there are more hosts"),
         source=view.source("vllm.data_parallel_size", "run.gpus_per_node"),
     )
 

@@ -12,51 +12,44 @@ from dataclasses import replace
 from grpo_doctor.launches.rule import TRAINS, Flaw, View, fatal_flaw
 
 DOMAIN = replace(TRAINS, whole=True)
-_DATA = ("--dataset", "dataset", "cached_dataset", "load_data_args", "load_args")
-_REWARD = ("--reward_funcs", "reward_funcs", "reward_model", "use_gym_env", "teacher_model",
-           "teacher_model_server", "teacher_adapters")  # fmt: skip
 _REQUIRED: Mapping[str, Mapping[str, tuple[str, ...]]] = {
-    "ms-swift": {"training dataset": _DATA, "reward": _REWARD},
-    "trl": {"training dataset": ("--dataset_name", "dataset_name", "datasets")},
-    "openrlhf": {
-        "prompts": ("--prompt_data", "prompt_data", "data.prompt_dataset"),
-        "model": ("--pretrain", "pretrain", "actor.model_name_or_path"),
+    "ms-swift": {
+        "training dataset": ("dataset", "cached_dataset", "load_data_args", "load_args"),
+        "reward": ("reward_funcs", "reward_model", "use_gym_env", "teacher_model",
+                   "teacher_model_server", "teacher_adapters"),
     },
-}
-"""What each framework needs, the option for it, and all options that give it."""
+    "trl": {"training dataset": ("dataset_name", "datasets")},
+    "openrlhf": {
+        "prompts": ("prompt_data", "data.prompt_dataset"),
+        "model": ("pretrain", "actor.model_name_or_path"),
+    },
+}  # fmt: skip
+"""What each framework needs, and the options that give it."""
 
 
 def check(view: View) -> Flaw | None:
     """What nobody gives, where all of the launch could be read."""
-    launch = view.launch
-    if not launch.options or _is_open(view):
+    launch, given = view.launch, view.launch.options
+    if not given or any(problem.kind == "unset-variable" for problem in launch.problems):
         return None
-    required = dict(_REQUIRED.get(launch.framework, {}))
-    if launch.options.get("use_gym_env"):  # the environment gives the reward
-        required.pop("reward", None)
-    missing = {
-        what: options[0]
-        for what, options in required.items()
-        if not (what == "reward" and view.value("vllm.mode") == "server")  # the server may have it
-        and not any(full.startswith(name) for full in options[1:] for name in launch.options)
-    }
+    missing = [
+        (
+            what,
+            next((name for name in names if "." in name), names[0]) if _dotted(view) else names[0],
+        )
+        for what, names in _REQUIRED.get(launch.framework, {}).items()
+        if not any(full.startswith(name) for full in names for name in given)
+        and not (what == "reward" and view.value("vllm.mode") == "server")  # the server may have it
+    ]
     if not missing:
         return None
-    listed = " and ".join(f"no {what}" for what in missing)
-    flags = [_spelled(view, what, flag) for what, flag in missing.items()]
     return fatal_flaw(
-        headline=f"{listed}: pass {' and '.join(flags)}",
+        headline=f"{' and '.join(f'no {what}' for what, _ in missing)}: "
+        f"pass {' and '.join(f'--{name}' for _, name in missing)}",
         evidence=(f"{launch.framework} ends at its start without",),
-        fixes=tuple(f"{flag} ..." for flag in flags),
+        fixes=tuple(f"--{name} ..." for _, name in missing),
     )
 
 
-def _is_open(view: View) -> bool:
-    """Whether more options may come from a variable that is not set here."""
-    return any(problem.kind == "unset-variable" for problem in view.launch.problems)
-
-
-def _spelled(view: View, what: str, flag: str) -> str:
-    dotted = any("." in name for name in view.launch.options)
-    names = _REQUIRED[view.launch.framework][what]
-    return f"--{names[-1]}" if dotted and view.launch.framework == "openrlhf" else flag
+def _dotted(view: View) -> bool:
+    return any("." in name for name in view.launch.options)

@@ -10,13 +10,8 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterator
 
-from grpo_doctor.launches.local_files import (
-    local_files,
-    registered,
-    texts,
-    top_level_names,
-    tree_of,
-)
+from grpo_doctor.launches.files import tree_of
+from grpo_doctor.launches.local_files import local_files, registered, texts, top_level_names
 from grpo_doctor.launches.rule import SAMPLES, Flaw, View
 
 DOMAIN = SAMPLES

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import shlex
 from importlib.metadata import PackageNotFoundError
@@ -349,6 +350,7 @@ def test_the_disk_is_the_one_that_checkpoints_go_to(
 def installed(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
     """What is installed here: what the test puts in."""
     packages: dict[str, str] = {}
+    importlib.import_module("grpo_doctor.cli.parser")  # it asks for grpo-doctor's own version
 
     def version(name: str) -> str:
         if name not in packages:

@@ -221,8 +221,10 @@ def test_vllm_does_not_start_where_less_than_its_share_is_free(
     assert bool(refusals) is refused
     if refused:
         assert refusals == (
-            "vLLM needs 0.5 GiB free at startup, but only 0.5 GiB is left after loading the "
-            "trainer's weights",
+            (
+                "vLLM needs 0.5 GiB free at startup, but only 0.5 GiB is left after loading the "
+                "trainer's weights"
+            ),
         )
 
 

@@ -29,6 +29,7 @@ EDGES = (
     Edge("GL064", APART, SOUND, Host()),
     Edge("GL064", GROUPED, FLAWED, cards(3)),
     Edge("GL064", GROUPED, SOUND, cards(4)),
+    Edge("GL064", f"ray job submit -- {GROUPED}", FLAWED, cards(3)),  # reported, and not a no
     Edge("GL064", f"{GROUPED} --agent_func_path a.py", SOUND, cards(3)),
     Edge("GL064", OLD, FLAWED, cards(4)),  # PPO: with a critic
     Edge("GL064", OLD, SOUND, cards(5)),
