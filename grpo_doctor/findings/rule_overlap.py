@@ -94,7 +94,7 @@ def _remedy(signal: Signal, trace: Trace) -> str:
         if not marked and signal in (STEPS, PHASES) and trace.run.framework != "bundled":
             if trace.run.framework_failed:
                 return "steps and phases: the run failed, and none was recorded"
-            return "steps and phases: the job marks none, see GD075"
+            return "steps and phases: none were recorded, see GD075"
         return _RECORD.sub(_saw_none, signal.text)
     if origin is None or (not recorded_by_us and (signal is not STEPS or len(trace.spans))):
         return signal.text

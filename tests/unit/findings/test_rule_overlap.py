@@ -73,13 +73,13 @@ FAILED = Exit(state="failed", code=1)
     ("signal", "build", "message"),
     [
         (STEPS, short(), "at least 3 steps after the warm-up: record a longer run"),
-        (STEPS, unmarked(), "steps and phases: the job marks none, see GD075"),
-        (PHASES, unmarked(), "steps and phases: the job marks none, see GD075"),
+        (STEPS, unmarked(), "steps and phases: none were recorded, see GD075"),
+        (PHASES, unmarked(), "steps and phases: none were recorded, see GD075"),
         (STEPS, unmarked(exit=FAILED), "steps and phases: the run failed, and none was recorded"),
         (
             STEPS,
             unmarked("unknown", exit=FAILED),
-            "steps and phases: the job marks none, see GD075",
+            "steps and phases: none were recorded, see GD075",
         ),
         (STEPS, unmarked("bundled"), STEPS.text),
         (SETTINGS, unmarked(), SETTINGS.text),
@@ -125,7 +125,7 @@ def test_what_someone_elses_file_lacks_is_to_be_recorded_by_us(
 
 def test_two_signals_that_come_the_same_way_are_said_once() -> None:
     answer = outcome(asking(STEPS, PHASES, SETTINGS), unmarked())
-    assert answer == NotRun(("steps and phases: the job marks none, see GD075", SETTINGS.text))
+    assert answer == NotRun(("steps and phases: none were recorded, see GD075", SETTINGS.text))
 
 
 def test_a_rule_about_ranks_is_asked_of_as_many_as_it_wants() -> None:

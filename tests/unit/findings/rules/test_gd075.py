@@ -115,7 +115,7 @@ def test_nobody_is_told_to_record_what_was_just_recorded() -> None:
     document = build_document(started("python3", "plain.py"))
     texts = [text for rule in document.not_run for text in rule.signals]
     assert not [text for text in texts if "record with" in text]
-    assert "steps and phases: the job marks none, see GD075" in texts
+    assert "steps and phases: none were recorded, see GD075" in texts
     assert not any("mark them" in text for text in texts)
     expected = "No phase data: this script marks no phases, so only system metrics were recorded."
     assert document.summary.verdict == expected
