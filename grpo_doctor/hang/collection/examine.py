@@ -202,7 +202,7 @@ def _until_it_moves(visit: Visit, wishes: Wishes, progress: Callable[[str], None
 def _look_again(visit: Visit, wishes: Wishes, progress: Callable[[str], None]) -> bool:
     if visit.seconds() + wishes.seconds_between >= wishes.at_most_s:
         return False
-    progress(f"again in {wishes.seconds_between:.1f} s")
+    progress(f"another sample in {wishes.seconds_between:.1f} s")
     with visit.part("pause"):
         time.sleep(wishes.seconds_between)
     _look(visit)

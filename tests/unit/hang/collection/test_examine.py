@@ -223,7 +223,7 @@ def test_a_third_look_is_taken_where_two_do_not_tell(
     assert [look.at_ns for look in evidence.looks] == AT_LOOK[:looks]
     assert [len(rows) for rows in (evidence.stacks, evidence.limits)] == [looks, looks]
     assert played.of("blocked")[-1] == [AT_LOOK[looks - 1]]
-    assert played.messages.count("again in 1.5 s") == looks - 1
+    assert played.messages.count("another sample in 1.5 s") == looks - 2
     assert played.clock.slept == [1.5] * (looks - 1)
 
 
