@@ -9,7 +9,6 @@ from grpo_doctor.errors import TraceError
 from grpo_doctor.importers import (
     areal,
     openrlhf_log,
-    swift_log,
     trainer_console,
     trainer_state,
     verl_log,
@@ -37,7 +36,6 @@ class Importer(Protocol):
 
 _IMPORTERS: tuple[Importer, ...] = (
     trainer_state,
-    swift_log,
     kineto,
     areal,
     verl_log,

@@ -13,7 +13,7 @@ from grpo_doctor.errors import TraceError
 from grpo_doctor.importers.fatal import FatalLines
 from grpo_doctor.importers.reconstruct import reconstruct
 from grpo_doctor.importers.rows import RUN_TIME, Table, dictionary, is_row, of_rewards, step_of
-from grpo_doctor.importers.swift_log import wall_of
+from grpo_doctor.importers.swift_speed import wall_of
 from grpo_doctor.importers.text import command_of, lines
 from grpo_doctor.importers.trainer_log import facts, numbers, of_step_times, step_log
 from grpo_doctor.trace.model import Trace
@@ -55,7 +55,11 @@ def load(path: Path) -> Trace:
             continue
         numbered = step_of(row)
         if numbered is not None:
+            if numbered < step:  # resumed into the same file
+                by_step = {number: rows for number, rows in by_step.items() if number < numbered}
             step = numbered
+        elif swift:  # a row without its end
+            continue
         elif "loss" in row or of_rewards(row):
             step, counted = step + 1, True
         by_step.setdefault(step, []).append(row)
