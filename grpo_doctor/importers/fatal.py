@@ -54,7 +54,9 @@ class FatalLines:
             self._keep(number, raised[0])
 
     def _keep(self, number: int, text: str) -> None:
-        self.number, self.text, self._in_traceback = number, text.strip(" .")[:_LONGEST], False
+        text = text.strip(" .")
+        self.text = text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…"
+        self.number, self._in_traceback = number, False
 
     @property
     def interrupted(self) -> bool:

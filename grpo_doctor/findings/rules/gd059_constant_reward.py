@@ -108,7 +108,9 @@ def check(view: RunView) -> Answer:
         if len(spread)
         else f"The mean reward is {last:.4g} {when}, so hardly any advantage differs from zero.",
         fixes=_lost(view, since) if fell else (_fix(view, rose, since),),
-        headline=_headline(last, since, when, rose=rose, fell=fell),
+        headline=_headline(last, since, when, rose=rose, fell=fell)
+        if len(spread)
+        else f"The mean reward is {last:.4g} {when}",
         steps=() if always else from_step(reward, since),
         ruins=always,
     )

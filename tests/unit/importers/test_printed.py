@@ -165,7 +165,7 @@ def test_nan_is_the_headline_with_its_first_step(
 
 def test_zero_rewards_and_zero_gradients_are_found(form: Form, tmp_path: Path) -> None:
     rewards = judged(tmp_path, form([row | {"reward": 0.0} for row in rows()]))
-    assert "The reward is 0 for every completion at every step" in rewards.summary.verdict
+    assert "The mean reward is 0 at every step" in rewards.summary.verdict
     gradients = judged(tmp_path, form([row | {"grad_norm": 0.0} for row in rows()]))
     assert "The gradient norm is 0 at all 12 steps" in gradients.summary.verdict
 

@@ -73,7 +73,8 @@ def test_a_constant_mean_of_varying_rewards_is_alive() -> None:
 
 def test_without_deviations_one_mean_for_all_is_enough() -> None:
     finding = finding_in(learner({"reward": 0.0, "reward_std": None}), "GD059")
-    assert finding.cause.startswith("The mean reward is 0 at every step")
+    assert finding.headline == "The mean reward is 0 at every step"
+    assert finding.cause.startswith(finding.headline)
     assert finding.ruins
     extremes = {"critic/score/mean": 0.5, "critic/score/max": 1.0, "critic/score/min": 0.0}
     verl = {"reward": None, "reward_std": None, **extremes}
