@@ -56,7 +56,7 @@ def cost_entry(analysis: Analysis, finding: Finding, price: Price | None) -> Cos
         money=_money(spent, price),
         money_per_day=_money(daily, price),
         currency=price.currency if price else "",
-        at_most=needed_share(analysis, finding) > 0,
+        at_most=finding.is_bound or needed_share(analysis, finding) > 0,
     )
 
 

@@ -97,7 +97,8 @@ def _problem(analysis: Analysis, step_s: float, rule: Rule, finding: Finding) ->
         verb = "takes" if len(finding.phases) == 1 else "take"
         return f"{now} per step, {phases} {verb} {formatting.share(taken)} of it: {cause}"
     if finding.cost >= 0.01:
-        return f"{now} per step, {percent(finding.cost)} of it lost: {cause}"
+        most = "up to " if finding.is_bound else ""
+        return f"{now} per step, {most}{percent(finding.cost)} of it lost: {cause}"
     return f"{now} per step: {cause}"
 
 

@@ -48,14 +48,15 @@ def whatif_entry(view: RunView, results: Results) -> WhatifEntry:
     of steps: then there is nothing in it."""
     base = ground(view.model)
     fixes = _candidates(results) if isinstance(base, Ground) else []
+    grave = _together(results, fixes)
     return WhatifEntry(
         step_time_s=number(view.analysis.step_s),
         steps=len(view.model.measured_s),
         law_error_pct=number(100 * base.off, PERCENT_DIGITS) if isinstance(base, Ground) else None,
         fixes=[_fix(index, candidate) for index, candidate in enumerate(fixes)],
-        sets=_sets(base, fixes) if isinstance(base, Ground) else [],
+        sets=_sets(base, fixes, grave) if isinstance(base, Ground) else [],
         chosen=_chosen(results, fixes),
-        together=_together(results, fixes),
+        together=grave,
         unknown=_unknown(results) if view.analysis.step_s else [],
         note=NOTE if isinstance(base, Ground) else base.reason,
     )
@@ -85,7 +86,11 @@ def _chosen(results: Results, fixes: Sequence[_Candidate]) -> list[int]:
 
 def _together(results: Results, fixes: Sequence[_Candidate]) -> list[int]:
     """The remedies of all grave findings, where that is more than one."""
-    grave = [found for found in results.findings if found[1].severity in ("high", "medium")]
+    grave = [
+        found
+        for found in results.findings
+        if found[1].severity in ("high", "medium") and found[1].gain > 0
+    ]
     chosen = _remedies(grave, fixes)
     return chosen if len(chosen) > 1 else []
 
@@ -128,7 +133,7 @@ def _fix(index: int, candidate: _Candidate) -> WhatifFix:
     )
 
 
-def _sets(base: Ground, fixes: Sequence[_Candidate]) -> list[WhatifSet]:
+def _sets(base: Ground, fixes: Sequence[_Candidate], grave: Sequence[int]) -> list[WhatifSet]:
     rows = max(1, len(base.model.seconds))
     largest = len(fixes)
     while largest > 1 and rows << largest > _ROWS_OF_ALL_SETS:
@@ -140,6 +145,8 @@ def _sets(base: Ground, fixes: Sequence[_Candidate]) -> list[WhatifSet]:
             if any(a.excludes(b) for a, b in itertools.combinations(several, 2)):
                 continue
             sets.append(_set(base, chosen, [candidate.predicted for candidate in several]))
+    if len(grave) > largest:
+        sets.append(_set(base, tuple(grave), [fixes[index].predicted for index in grave]))
     return sets
 
 

@@ -89,8 +89,8 @@ class Fix:
 # Where nothing is predicted a cost is a bound: it counts for no more than its severity says.
 _MOST_UNPREDICTED: dict[Severity, float] = {
     "high": 1.0,
-    "medium": HIGH_SHARE,
-    "low": MEDIUM_SHARE,
+    "medium": MEDIUM_SHARE,
+    "low": 0.01,
     "info": 0.0,
 }
 
@@ -139,6 +139,12 @@ class Finding:
         """What the remedy is predicted to gain, in percent of the step time; 0: not predicted."""
         predicted = self.remedy.predicted if self.remedy else None
         return -predicted.mid if predicted else 0.0
+
+    @property
+    def is_bound(self) -> bool:
+        """Whether the cost is a bound: its rule says less of it, and no gain is predicted."""
+        predicted = self.remedy is not None and self.remedy.predicted is not None
+        return self.cost >= HIGH_SHARE and self.severity != "high" and not predicted
 
     @property
     def recoverable(self) -> float:

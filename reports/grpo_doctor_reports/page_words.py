@@ -24,6 +24,7 @@ from grpo_doctor_reports.whatif import (
     alone_words,
     joint_flags,
     joint_words,
+    same_gain,
     together_words,
 )
 
@@ -68,6 +69,7 @@ def report_environment() -> Environment:
         markdown=markdown,
         path_sentence=time_words.path_sentence,
         phases_of=phases_drawn,
+        same_gain=same_gain,
         seldom_words=time_words.seldom_words,
         setup_parts=setup_parts,
         severities=severities,

@@ -45,6 +45,17 @@ def together_words(whatif: WhatIf | None) -> str:
     )
 
 
+def same_gain(whatif: WhatIf, fix: WhatifFix) -> str:
+    """Return the fix before this one that it adds nothing to, as both remove the same; or ``."""
+    mids = {joint.fixes: joint.mid for joint in whatif.sets}
+    own = mids.get((fix.index,), 0.0)
+    for other in whatif.fixes:
+        both, before = mids.get((other.index, fix.index)), mids.get((other.index,), 0.0)
+        if both is not None and own < -1 and both > min(before, own) - 1 and before < own / 2:
+            return other.spelling or other.label
+    return ""
+
+
 def whatif_facts(whatif: WhatIf) -> dict[str, Any]:
     """Return every set in words by its fixes (`0,2`), as the script looks it up."""
     return {

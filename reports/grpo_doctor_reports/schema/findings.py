@@ -56,8 +56,8 @@ class NextStepEntry(Part, frozen=True):
 
 class CostEntry(Part, frozen=True):
     """What a finding wastes: in the recorded steps, and in a day of such steps. GPU-hours are null
-    without sampled GPUs, money is null without them or without a price. `at_most`: it is what a
-    phase takes that the step needs, and how much of that can go is not known."""
+    without sampled GPUs, money is null without them or without a price. `at_most`: it is a
+    bound, such as all of a phase that the step needs; how much of it can go is not known."""
 
     share: float | None = None
     seconds_per_step: float | None = None

@@ -7,6 +7,7 @@ from grpo_doctor_reports.document import read_document
 from grpo_doctor_reports.whatif import (
     joint_flags,
     joint_words,
+    same_gain,
     together_words,
     whatif_facts,
 )
@@ -54,6 +55,13 @@ def test_the_fixes_of_several_findings_have_one_sum() -> None:
     words = "GD003 and GD003, both fixed: 10 s → 6.50 s per step, −35% (−37% to +1%)"
     assert together_words(whatif) == words
     assert together_words(read()) == together_words(None) == ""
+
+
+def test_fixes_that_remove_the_same_say_so() -> None:
+    alike = read(sets=[change([0], -43.0), change([1], -43.2), change([0, 1], -43.4)])
+    assert [same_gain(alike, fix) for fix in alike.fixes] == ["", "--a"]
+    apart = read(sets=[change([0], -43.0), change([1], -20.0), change([0, 1], -60.0)])
+    assert [same_gain(apart, fix) for fix in apart.fixes] == ["", ""]
 
 
 def test_flags_share_a_line_and_all_else_keeps_its_own() -> None:
