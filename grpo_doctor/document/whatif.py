@@ -32,11 +32,6 @@ class _Candidate:
     fix: Fix
     predicted: Prediction
 
-    def is_of(self, fix: Fix | None) -> bool:
-        """Whether it is this change."""
-        change = (self.fix.knob, self.fix.after, self.fix.spelling)
-        return fix is not None and change == (fix.knob, fix.after, fix.spelling)
-
     def excludes(self, other: _Candidate) -> bool:
         """Whether both set one thing to different values."""
         same = self.fix.knob is not None and self.fix.knob == other.fix.knob
@@ -48,15 +43,17 @@ def whatif_entry(view: RunView, results: Results) -> WhatifEntry:
     of steps: then there is nothing in it."""
     base = ground(view.model)
     fixes = _candidates(results) if isinstance(base, Ground) else []
-    grave = _together(results, fixes)
+    named = [found for found in [foremost(results.findings)] if found]
+    grave = [found for found in results.findings if found[1].is_grave and found[1].gain > 0]
+    several = _remedies(grave, fixes) if len(grave) > 1 else []
     return WhatifEntry(
         step_time_s=number(view.analysis.step_s),
         steps=len(view.model.measured_s),
         law_error_pct=number(100 * base.off, PERCENT_DIGITS) if isinstance(base, Ground) else None,
         fixes=[_fix(index, candidate) for index, candidate in enumerate(fixes)],
-        sets=_sets(base, fixes, grave) if isinstance(base, Ground) else [],
-        chosen=_chosen(results, fixes),
-        together=grave,
+        sets=_sets(base, fixes, several) if isinstance(base, Ground) else [],
+        chosen=_remedies(named, fixes),
+        together=several,
         unknown=_unknown(results) if view.analysis.step_s else [],
         note=NOTE if isinstance(base, Ground) else base.reason,
     )
@@ -71,39 +68,26 @@ def _candidates(results: Results) -> list[_Candidate]:
             for position, fix in enumerate(offered):
                 if fix.predicted is not None:
                     candidate = _Candidate(rule, finding, position, fix, fix.predicted)
-                    candidates.setdefault((fix.knob, str(fix.after), fix.spelling), candidate)
+                    candidates.setdefault(_change(fix), candidate)
     named = foremost(results.findings)
     remedy = named[1].remedy if named else None
     best = sorted(candidates.values(), key=lambda c: (c.fix is not remedy, c.predicted.mid))
     return [candidate for candidate in candidates.values() if candidate in best[:MOST_FIXES]]
 
 
-def _chosen(results: Results, fixes: Sequence[_Candidate]) -> list[int]:
-    """What the headline names."""
-    named = foremost(results.findings)
-    return _remedies([named] if named else [], fixes)
-
-
-def _together(results: Results, fixes: Sequence[_Candidate]) -> list[int]:
-    """The remedies of all grave findings, where that is more than one."""
-    grave = [
-        found
-        for found in results.findings
-        if found[1].severity in ("high", "medium") and found[1].gain > 0
-    ]
-    chosen = _remedies(grave, fixes)
-    return chosen if len(chosen) > 1 else []
-
-
 def _remedies(findings: Sequence[tuple[Rule, Finding]], fixes: Sequence[_Candidate]) -> list[int]:
     """The number of each finding's remedy that can be ticked with those before it."""
+    places = {_change(candidate.fix): index for index, candidate in enumerate(fixes)}
     chosen: list[int] = []
     for _, finding in findings:
-        for index, candidate in enumerate(fixes):
-            excluded = any(candidate.excludes(fixes[other]) for other in chosen)
-            if candidate.is_of(finding.remedy) and index not in chosen and not excluded:
-                chosen.append(index)
-    return sorted(chosen)
+        index = places.get(_change(finding.remedy)) if finding.remedy else None
+        if index is not None and not any(fixes[index].excludes(fixes[n]) for n in chosen):
+            chosen.append(index)
+    return sorted(set(chosen))
+
+
+def _change(fix: Fix) -> tuple[object, ...]:
+    return fix.knob, str(fix.after), fix.spelling
 
 
 def _label(rule: Rule, finding: Finding, fix: Fix) -> str:

@@ -21,8 +21,7 @@ def priority(rule: Rule, finding: Finding) -> tuple[object, ...]:
     weight = finding.recoverable
     if rule.family != "learning" and not finding.cost and not finding.gain:
         weight = _WEIGHT[finding.severity]
-    grave = finding.severity in ("high", "medium")
-    only_learning = rule.family == "learning" and not (weight and grave)
+    only_learning = rule.family == "learning" and not (weight and finding.is_grave)
     return (
         rule.id != ENDED_BY_AN_ERROR,
         not finding.ruins,

@@ -141,6 +141,11 @@ class Finding:
         return -predicted.mid if predicted else 0.0
 
     @property
+    def is_grave(self) -> bool:
+        """Whether it is worth acting on at once."""
+        return self.severity in ("high", "medium")
+
+    @property
     def is_bound(self) -> bool:
         """Whether the cost is a bound: its rule says less of it, and no gain is predicted."""
         predicted = self.remedy is not None and self.remedy.predicted is not None

@@ -26,14 +26,6 @@ def cost_words(cost: CostEntry) -> list[str]:
     return words
 
 
-def cost_detail(cost: CostEntry) -> str:
-    """Return what is beyond the step: `9.6 GPU-hours a day; 0.4 GPU-hours in this recording`."""
-    amounts = [_hours(cost.gpu_hours)] if cost.gpu_hours else []
-    amounts += [money(cost.money, cost.currency)] if cost.money else []
-    recorded = f"{', '.join(amounts)} in this recording" if amounts else ""
-    return "; ".join(filter(None, [", ".join(cost_words(cost)[1:]), recorded]))
-
-
 def money(amount: float, currency: str) -> str:
     """Return an amount with its currency: `$12.30`, `1,204 CHF`."""
     shown = f"{amount:,.0f}" if abs(amount) >= 100 else f"{amount:,.2f}"

@@ -184,6 +184,13 @@ def cost_beside_gain(finding: Finding) -> str:
     return f"costs {', '.join(dict.fromkeys([*words[:1], *words[-1:]]))}" if words else ""
 
 
+def beyond_cost(finding: Finding, predicted: PredictedEntry | None) -> str:
+    """Return why a fix gains more than its finding costs: a step is work and waits for it."""
+    gained = -(predicted.mid or 0.0) if predicted else 0.0
+    cost = 100 * (finding.cost.share or 0.0)
+    return "more than the cost, as other ranks wait less too" if gained > cost + 1 > 1 else ""
+
+
 def gain(predicted: PredictedEntry | None) -> Gain | None:
     """Return a prediction in words, None where nothing was predicted."""
     if predicted is None or predicted.mid is None:

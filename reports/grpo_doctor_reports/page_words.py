@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from jinja2 import Environment
 
 from grpo_doctor_reports import digest, formatting, time_words
-from grpo_doctor_reports.costs import cost_detail, cost_words
+from grpo_doctor_reports.costs import cost_words
 from grpo_doctor_reports.families import families, severities
 from grpo_doctor_reports.finding_model import Check
 from grpo_doctor_reports.findings import measured
@@ -21,7 +21,6 @@ from grpo_doctor_reports.pasting import markdown
 from grpo_doctor_reports.run_facts import framework_words, setting_pairs
 from grpo_doctor_reports.severity import severity_class
 from grpo_doctor_reports.whatif import (
-    alone_words,
     joint_flags,
     joint_words,
     same_gain,
@@ -52,9 +51,7 @@ def report_environment() -> Environment:
     )
     environment.globals.update(
         accounting_sentence=time_words.accounting_sentence,
-        alone_words=alone_words,
         by_reason=by_reason,
-        cost_detail=cost_detail,
         cost_words=cost_words,
         digest=digest,
         families=families,

@@ -104,11 +104,6 @@ def joint_words(whatif: WhatIf, fixes: tuple[int, ...]) -> dict[str, Any] | None
     return None if chosen is None else set_words(chosen, whatif)
 
 
-def alone_words(whatif: WhatIf, fix: WhatifFix) -> dict[str, Any] | None:
-    """Return what one fix brings by itself."""
-    return joint_words(whatif, (fix.index,))
-
-
 def joint_flags(whatif: WhatIf, fixes: tuple[int, ...]) -> str:
     """Return what to type for all of them: flags on one line, all else on lines of its own."""
     spellings = [fix.spelling for fix in whatif.fixes if fix.index in fixes and fix.spelling]

@@ -33,7 +33,8 @@ def _micro_batch(case: Case) -> Effect:
     new_batch = case.after.get(BATCH, batch)
     new_passes = case.after.get(_PASSES, passes)
     if not batch or not passes or not new_batch or not new_passes:
-        raise UnsupportedError("the size or the number of the micro-batches was not recorded")
+        lacking = "size" if not batch or not new_batch else "number"
+        raise UnsupportedError(f"the {lacking} of the micro-batches was not recorded")
     if batch * passes != new_batch * new_passes:
         raise UnsupportedError(
             f"{new_passes} micro-batches of {new_batch} are another batch than {passes} of {batch}"

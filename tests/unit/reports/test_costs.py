@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from grpo_doctor_reports.costs import cost_detail, cost_words, money
+from grpo_doctor_reports.costs import cost_words, money
 from grpo_doctor_reports.document import read_document
 from grpo_doctor_reports.schema.findings import CostEntry
 
@@ -20,15 +20,11 @@ def test_a_cost_is_said_as_far_as_it_is_known() -> None:
     full = cost(share=0.12, gpu_hours=0.5, gpu_hours_per_day=9.6, money=1.25, money_per_day=24.0,
                 currency="EUR")  # fmt: skip
     assert cost_words(full) == ["12% of step time", "9.60 GPU-hours a day", "€24.00 a day"]
-    assert cost_detail(full) == (
-        "9.60 GPU-hours a day, €24.00 a day; 0.500 GPU-hours, €1.25 in this recording"
-    )
 
 
 def test_what_costs_nothing_or_is_not_known_is_not_said() -> None:
     assert cost_words(cost()) == []
     assert cost_words(cost(share=0.0, money=None)) == []
-    assert cost_detail(cost()) == ""
 
 
 @pytest.mark.parametrize(

@@ -330,3 +330,26 @@ def test_what_trained_it(framework: str, version: str | None, sentence: list[str
     assert setup_parts(read(run=run)) == sentence
     more = {**run, "model": "m", "parallelism": "DP 2", "gpus": [{"name": "H100"}]}
     assert setup_parts(read(run=more)) == ["m", "1 × H100", "DP 2", *sentence]
+
+
+@pytest.mark.parametrize(
+    ("share", "mid", "cost", "beyond"),
+    [
+        (0.51, -54.0, "", "more than the cost, as other ranks wait less too"),
+        (0.51, -51.4, "", ""),
+        (0.11, -6.8, "costs 298 ms a step (11%)", ""),
+        (0.11, None, "costs 298 ms a step (11%)", ""),
+        (None, -12.0, "", ""),
+    ],
+)
+def test_a_cost_is_said_once(
+    share: float | None, mid: float | None, cost: str, beyond: str
+) -> None:
+    predicted = {"mid": mid, "unit": "step_time_pct"}
+    entry = {
+        "cost": {"share": share, "seconds_per_step": 0.298},
+        "fixes": [{"spelling": "--a 1", "predicted": predicted}],
+    }
+    (finding,) = read(findings=[entry]).findings
+    assert digest.cost_beside_gain(finding) == cost
+    assert digest.beyond_cost(finding, finding.fixes[0].predicted) == beyond

@@ -10,12 +10,11 @@ from typing import Any
 import pytest
 
 from grpo_doctor_reports import digest, formatting, key_numbers, render_html, time_words
-from grpo_doctor_reports.costs import cost_detail, money
+from grpo_doctor_reports.costs import money
 from grpo_doctor_reports.document import read_document
 from grpo_doctor_reports.finding_model import Check
 from grpo_doctor_reports.page_words import by_reason, phase_class, phases_drawn
 from grpo_doctor_reports.pasting import markdown
-from grpo_doctor_reports.schema.findings import CostEntry
 from grpo_doctor_reports.schema.views import CollectiveEntry
 from grpo_doctor_reports.time_model import CriticalPath, Segment
 
@@ -122,15 +121,6 @@ def test_money_has_cents_below_a_hundred() -> None:
     assert money(-1204.0, "CHF") == "−1,204 CHF".replace("−", "-")
     assert money(2.0, "¥") == "¥2.00"
     assert money(2.0, "") == "2.00"
-
-
-def test_the_detail_of_a_cost_is_what_is_known() -> None:
-    cost = CostEntry(share=0.1, seconds_per_step=1.2, gpu_hours=0.4, gpu_hours_per_day=9.6)
-    assert cost_detail(cost) == "9.60 GPU-hours a day; 0.400 GPU-hours in this recording"
-    assert cost_detail(CostEntry(share=0.1, gpu_hours=0.4)) == (
-        "0.400 GPU-hours; 0.400 GPU-hours in this recording"
-    )
-    assert cost_detail(CostEntry(share=0.1)) == ""
 
 
 def test_only_steps_with_an_end_after_their_begin_are_read() -> None:

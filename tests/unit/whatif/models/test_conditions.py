@@ -25,20 +25,20 @@ from tests.unit.whatif.models.runs import (
 
 
 @pytest.mark.parametrize(
-    ("settings", "after"),
+    ("settings", "after", "lacking"),
     [
-        ({"train.micro_batch": 2}, {"train__micro_batch": 4}),
-        ({"train.grad_accumulation": 2}, {"train__grad_accumulation": 4}),
-        ({}, {"train__micro_batch": 4, "train__grad_accumulation": 2}),
-        (BATCHES, {"train__micro_batch": 0}),
-        (BATCHES, {"train__micro_batch": 4, "train__grad_accumulation": 0}),
+        ({"train.micro_batch": 2}, {"train__micro_batch": 4}, "number"),
+        ({"train.grad_accumulation": 2}, {"train__grad_accumulation": 4}, "size"),
+        ({}, {"train__micro_batch": 4, "train__grad_accumulation": 2}, "size"),
+        (BATCHES, {"train__micro_batch": 0}, "size"),
+        (BATCHES, {"train__micro_batch": 4, "train__grad_accumulation": 0}, "number"),
     ],
 )
 def test_a_batch_of_which_a_part_is_unknown_or_none_is_not_guessed(
-    settings: dict[str, Any], after: dict[str, Any]
+    settings: dict[str, Any], after: dict[str, Any], lacking: str
 ) -> None:
     build = run({"train": 8.0}, settings, framework="homemade")
-    assert "number of the micro-batches was not recorded" in reason(build, **after)
+    assert f"the {lacking} of the micro-batches was not recorded" in reason(build, **after)
 
 
 def test_passes_without_counts_are_of_one_size() -> None:
