@@ -50,7 +50,7 @@ def candidates_in(
 ) -> Iterator[Candidate]:
     """Each command that trains or serves, scripts that scripts start included; what can't be read
     goes into `problems`."""
-    if not arguments or arguments[0].startswith("-"):
+    if not depth and (not arguments or arguments[0].startswith("-")):
         words = from_arguments(arguments)
         yield Candidate(Command(words), Started("bundled", words), bundled(words), cwd)
         return

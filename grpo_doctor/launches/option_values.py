@@ -26,11 +26,16 @@ def check_values(
             text = f"{option.source.text} has no value: a shell variable that is not set?"
             fix = f"give {option.source.text} a value, or leave it out"
             yield Problem("missing-value", text, fix, option.source, ends=True)
-        elif program.framework == "verl" and str(option.value).lower() in ("true", "false"):
-            continue  # Hydra takes a bool as a number
+        elif program.framework == "verl" and _is_for_hydra(kind, str(option.value).lower()):
+            continue
         elif kind in ("int", "float", "bool") and not row.values and _is_text(option.value):
             text = f"{option.source.text}: {row.key} takes {_TAKES[kind]}"
             yield Problem("bad-value", text, f"give it {_TAKES[kind]}", option.source, ends=True)
+
+
+def _is_for_hydra(kind: str, value: str) -> bool:
+    """Whether it may be right as text: a bool as a number, what another key holds, a range."""
+    return kind == "float" or value in ("true", "false") or "${" in value
 
 
 def _is_text(value: object) -> bool:

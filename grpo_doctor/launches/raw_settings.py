@@ -23,6 +23,10 @@ from grpo_doctor.launches.programs import Program
 from grpo_doctor.launches.words import Word
 
 _FILES = (".yaml", ".yml", ".json")
+_SAID_TWICE = {
+    "CUDA_VISIBLE_DEVICES": ("gpu_ids", "include"),
+    "NPROC_PER_NODE": ("nproc_per_node", "num_gpus"),
+}
 _BLOCKS = ("ENV", "env")
 # What memory and divisibility depend on: unknown where a script computes it.
 _DECISIVE = (
@@ -96,6 +100,7 @@ def collect(
         if option.sign == "~":
             raw.values.pop(option.name, None)
         else:
+            raw.problems += _overridden(raw, option, program)
             raw.take(option.name, option.value, option.source)
     raw.open = tuple(dict.fromkeys(name for word in options.open for name in word.unset))
     raw.problems += _contradictions(options)
@@ -185,6 +190,34 @@ def _contradictions(options: Options) -> Iterator[Problem]:
             f"leave out {before.source.text}",
             last.source,
         )
+
+
+def _overridden(raw: RawSettings, option: Option, program: Program) -> Iterator[Problem]:
+    """What a file says otherwise; a script of the user's may use neither or both."""
+    before = raw.sources.get(option.name)
+    if before is None or program.script is not None or option.unset:
+        return
+    if str(raw.values[option.name]).lower() != str(option.value).lower():
+        yield Problem(
+            "contradiction",
+            f"{option.source.text}, but {before.text} in {before}: "
+            f"in {program.framework} the command line counts",
+            f"leave out {option.source.text}, or change {before}",
+            option.source,
+        )
+
+
+def told_twice(started: Started, environment: Mapping[str, Word]) -> Iterator[Problem]:
+    """GPUs, or processes, that the launcher is told otherwise than the environment says."""
+    for name, options in _SAID_TWICE.items():
+        word = environment.get(name)
+        option = next((started.options[key] for key in options if key in started.options), None)
+        if word is None or option is None or word.unset or option.unset:
+            continue
+        value = option.text.rpartition(":")[2]
+        if value not in ("all", word.text):
+            text = f"{name}={word.text}, but {started.launcher} is told {option.text}: that counts"
+            yield Problem("contradiction", text, f"leave out {name}", word.source)
 
 
 def _unset(options: Options) -> Iterator[Problem]:

@@ -26,7 +26,7 @@ from grpo_doctor.launches.option_lists import option_list
 from grpo_doctor.launches.option_values import check_values
 from grpo_doctor.launches.processes import processes
 from grpo_doctor.launches.programs import Program
-from grpo_doctor.launches.raw_settings import RawSettings, collect, unset_words
+from grpo_doctor.launches.raw_settings import RawSettings, collect, told_twice, unset_words
 from grpo_doctor.launches.words import Word
 
 _ALGORITHMS = (
@@ -157,6 +157,7 @@ def _launch(candidate: Candidate, inherited: Mapping[str, str], versions: dict[s
             *check(raw, program, version, is_stated=program.framework in versions),
             *check_values(raw, program, values),
             *raw.problems,
+            *told_twice(started, environment),
         ),
         unsendable=_unsendable(program, raw, candidate.folder),
     )

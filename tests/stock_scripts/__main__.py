@@ -45,9 +45,7 @@ def section(answers: Sequence[Answer]) -> str:
     names = dict.fromkeys(answer.script.repository for answer in answers)
     rows += [_row(name, [a for a in answers if a.script.repository == name]) for name in names]
     rows.append(_row("all", answers))
-    noes = [
-        f"- {a.script.repository} `{a.script.name}`: {a.headline}" for a in answers if a.said_no
-    ]
+    noes = [_no(answer) for answer in answers if answer.said_no]
     refused = [
         f"- {a.script.repository} `{a.script.name}`: {a.headline[:200]}"
         for a in answers
@@ -62,10 +60,28 @@ def section(answers: Sequence[Answer]) -> str:
 _HOW = (
     "Written by `python -m tests.stock_scripts DIR... --write docs/accuracy.md`, where each DIR is "
     "a checkout of a repository. Looked at are its shell scripts, the shell blocks of its Markdown "
-    "pages and the shell cells of its notebooks. Each is read and checked for eight H100 of 80 GB, "
+    "pages, the shell cells of its notebooks and the examples in Python that call GRPOTrainer. Each is read and checked for eight H100 of 80 GB, "
     "or as many as it asks for. Whether it starts GRPO, and with what, is decided by its words and "
     "not by the reader that is measured."
 )
+
+
+# Why a no is true: what was looked up or tried, by what it says.
+_WHY = {
+    "Hydra refuses": "Hydra 1.3.2 with verl's own configuration refuses the same overrides",
+    "Hydra takes a new key": "the repository's own configuration has no such key",
+    "needs --vllm_mode": "ms-swift raises that vllm_mode is required when use_vllm is true",
+    "pass --": "the page shows some of the options alone, and ms-swift needs these",
+    "for the server, which sees": "CUDA_VISIBLE_DEVICES has one GPU, the engine asks for two",
+    "no micro batch": "a comment after a backslash ends the command, or arguments were to give it",
+    "out of memory": "an estimate; nobody has measured this script",
+    "does not hold its weights": "an estimate of the weights of each GPU",
+}
+
+
+def _no(answer: Answer) -> str:
+    why = next((why for words, why in _WHY.items() if words in answer.headline), "not looked at")
+    return f"- {answer.script.repository} `{answer.script.name}`: {answer.headline} ({why})"
 
 
 def _row(name: str, answers: Sequence[Answer]) -> str:

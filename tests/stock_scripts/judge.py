@@ -9,12 +9,13 @@ from dataclasses import dataclass
 from grpo_doctor.cli.check_memory import Gpus, Request
 from grpo_doctor.cli.checking import check
 from grpo_doctor.errors import GrpoDoctorError
-from grpo_doctor.launches import read
+from grpo_doctor.launches import Launch, read
 from grpo_doctor.memory import card_bytes
 from tests.stock_scripts.scripts import SUPPORTED, Script
 
 _CARD = "H100-80G"
 _CARDS = 8
+_NEEDS = re.compile(r"needs (\d+) GPUs of")
 # Words that only one framework's commands have.
 _OWN = {
     "ms-swift": r"NPROC_PER_NODE|\bswift (?:rlhf|rollout)",
@@ -44,12 +45,9 @@ def ask(script: Script) -> Answer:
     starts, begin = script.starts, time.perf_counter()
     try:
         launch = read([script.argument], cwd=script.folder, environment={"HOME": "/root"})
-        cards = max(launch.visible_gpus or _CARDS, launch.processes_per_node)
-        request = Request(
-            gpus=Gpus(cards, _CARD, card_bytes(_CARD)), is_here=False, rollout_gpus=None,
-            nodes=None, host_bytes=None, solve=None,
-        )  # fmt: skip
-        document = check(launch, request)
+        document = check(launch, _request(script, launch))
+        if (needed := _NEEDS.search(document.headline)) is not None:
+            document = check(launch, _request(script, launch, int(needed[1])))
     except GrpoDoctorError as error:
         return Answer(script, starts, "refused", "", str(error), time.perf_counter() - begin)
     except Exception as error:  # noqa: BLE001 - a crash is what is counted here
@@ -66,6 +64,14 @@ def ask(script: Script) -> Answer:
         document.verdict in ("oom", "invalid"),
         tuple(dict.fromkeys(_of_another(starts, launch.framework, fixes))),
     )
+
+
+def _request(script: Script, launch: Launch, gpus: int = 0) -> Request:
+    """The GPUs that a script asks for: eight on each host, of 80 GB unless its name says other."""
+    cards = max(launch.visible_gpus or _CARDS, launch.processes_per_node)
+    card = "H20" if re.search(r"96gb|h20(?!0)", script.name.lower()) else _CARD
+    nodes = -(-gpus // cards) if gpus else None
+    return Request(gpus=Gpus(cards, card, card_bytes(card)), is_here=False, nodes=nodes)
 
 
 def _of_another(starts: str, framework: str, fixes: list[str]) -> list[str]:

@@ -10,11 +10,13 @@ from pathlib import Path
 
 _SUFFIXES = (".sh", ".slurm", ".sbatch")
 _FENCE = re.compile(r"^```(?:bash|shell|sh)[^\n]*\n(.*?)^```", re.MULTILINE | re.DOTALL)
+_EXAMPLES = re.compile(r"(?:^|/)(?:examples|python_scripts)/")
 _COMMENT = re.compile(r"(?:^|\s)#.*")
 _SWIFT = r"(?:(?:swift|megatron) rlhf\b|swift[/.]cli[/.](?:_megatron[/.])?rlhf)"
 _VERL = r"(?:\bverl[./](?:trainer[./]main_ppo|experimental[\w./]*main)|\brecipe[./]\w+[\w./]*main)"
 # All words of a row stand somewhere in the text.
 _TRAINS: tuple[tuple[str, tuple[str, ...]], ...] = (
+    ("unsloth", (r"(?:from|import) unsloth", r"GRPOTrainer\(")),
     ("slime", (r"\btrain(?:_async)?\.py\b", r"--(?:rollout-num-gpus|rollout-batch-size)")),
     ("nemo-rl", (r"run_grpo\w*\.py|nemo_rl|run_\w+\.py --config",)),
     ("skyrl", (r"skyrl[\w.]*(?:entrypoints|main_\w+)|skyrl_train|skyrl\.train",)),
@@ -23,7 +25,7 @@ _TRAINS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("ms-swift", (_SWIFT, r"--rlhf_type[ =\\\n]+grpo")),
     ("openrlhf", (r"openrlhf[./]cli[./]train_ppo_ray", r"group_norm|dr_grpo")),
     ("verl", (_VERL, r"adv_estimator\s*=")),
-    ("trl", (r"\btrl grpo\b|accelerate launch[\s\S]*grpo\w*\.py",)),
+    ("trl", (r"\btrl grpo\b|accelerate launch[\s\S]*grpo\w*\.py|GRPOTrainer\(",)),
 )
 SUPPORTED = ("ms-swift", "openrlhf", "verl", "trl")
 
@@ -69,6 +71,10 @@ def scripts_in(folder: Path) -> Iterator[Script]:
             for number, block in enumerate(_FENCE.findall(path.read_text("utf-8", "replace")), 1):
                 if _is_whole(block):
                     yield Script(name, f"{shown} block {number}", block, folder, block)
+        elif path.suffix == ".py" and _EXAMPLES.search(shown):
+            text = path.read_text("utf-8", "replace")
+            if "GRPOTrainer(" in text:
+                yield Script(name, shown, f"python {shown}", folder, text)
         elif path.suffix == ".ipynb":
             yield from _cells(name, path, shown, folder)
 

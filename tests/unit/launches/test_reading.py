@@ -259,6 +259,34 @@ def test_what_is_missing_contradictory_or_of_the_wrong_kind_is_said() -> None:
     assert launch.settings["train.beta"] == 0.2
 
 
+@pytest.mark.parametrize(
+    ("command", "words", "beta"),
+    [
+        ("trl grpo --config c.yaml --beta 0.2", "--beta 0.2, but beta: 0.1 in c.yaml:1", 0.2),
+        ("trl grpo --config c.yaml --beta 0.1", None, 0.1),
+        ("swift rlhf c.yaml --beta 0.2", "in ms-swift the command line counts", 0.2),
+        ("swift rlhf c.yaml --beta $B", None, None),
+        ("cat > d.yaml <<E\nbeta: 0.3\nE\ntrl grpo --config d.yaml", None, 0.3),
+        ("CUDA_VISIBLE_DEVICES=0,1 accelerate launch --gpu_ids 2,3 t.py", "is told 2,3", 0.5),
+        ("CUDA_VISIBLE_DEVICES=0,1 accelerate launch --gpu_ids 0,1 t.py", None, 0.5),
+        ("CUDA_VISIBLE_DEVICES=0 deepspeed --include localhost:1 t.py", "that counts", 0.5),
+        ("NPROC_PER_NODE=2 torchrun --nproc_per_node 4 t.py", "NPROC_PER_NODE=2, but", 0.5),
+    ],
+)
+def test_which_of_two_contradicting_settings_wins_is_said(
+    tmp_path: Path, command: str, words: str | None, beta: float | None
+) -> None:
+    (tmp_path / "c.yaml").write_text("beta: 0.1\n")
+    (tmp_path / "t.py").write_text("from trl import GRPOConfig, GRPOTrainer\nGRPOConfig(beta=0.5)")
+    launch = read([command], cwd=tmp_path)
+    said = [problem.text for problem in launch.problems if problem.kind == "contradiction"]
+    assert (len(said), all(words in text for text in said if words)) == (
+        int(words is not None),
+        True,
+    )
+    assert launch.settings.get("train.beta") == beta
+
+
 def test_a_script_with_a_server_and_a_line_that_is_cut_off(tmp_path: Path) -> None:
     script = tmp_path / "run.sh"
     script.write_text(
