@@ -11,6 +11,7 @@ from grpo_doctor.launches.words import Word
 
 ENDS_WORD = frozenset(" \t\n;&|()<>")
 _VARIABLE = re.compile(r"\$([A-Za-z_]\w*|[0-9@*#?!$])")
+_LIST = re.compile(r"\[@\]|\$\{?@")
 _ABOVE = re.compile(r"[)\"](/\.\.(?:/\.\.)*)")
 _WITHOUT_NPU = re.compile(r"npu[\s\S]*\|\|\s*echo\s+['\"]?(\w+)['\"]?\s*$")  # GPUs are what we know
 _PATHS = ("basename", "dirname", "realpath", "readlink", "echo")
@@ -80,7 +81,11 @@ class Lexer:
         source = self.source(begin)
         if array_words and not text:
             return array_words
-        if not text and not unset and (not quoted or "[@]" in source.text or "$@" in source.text):
+        if (
+            not text
+            and not unset
+            and (not quoted or "[@]" in source.text or "$@" in source.text or "{@" in source.text)
+        ):
             return []
         if not quoted and not unset and source.text.startswith("$") and " " in text:
             return [Word(part, source) for part in text.split()]
@@ -185,11 +190,19 @@ class Lexer:
             is_known = index in ("@", "*") and words is not None and not _open(words)
             return (str(len(words or ())), []) if is_known else self._unknown(text)
         if index in ("@", "*") or name in ("@", "*"):
-            is_meant = words is None and mark in (":-", "-", "+")
-            return (
-                self._unknown(name) if words is None and not is_meant else ("", list(words or ()))
-            )
+            if words is None and mark not in (":-", "-", "+"):
+                return self._unknown(name)
+            is_cut = mark == ":" and more.isdigit()
+            return self._list(words or (), int(more) - (name in "@*") if is_cut else 0, index)
         return self._one_of(name, words, mark, more, index)
+
+    def _list(self, words: tuple[Word, ...], begin: int, index: str) -> tuple[str, list[Word]]:
+        """The words of an array; with `[*]` they become one."""
+        words = words[max(begin, 0) :]
+        if index != "*":
+            return "", list(words)
+        self.unset += [unset for word in words for unset in word.unset]
+        return " ".join(word.text for word in words), []
 
     def _one_of(
         self, name: str, words: tuple[Word, ...] | None, mark: str, more: str, index: str

@@ -60,7 +60,8 @@ def section(answers: Sequence[Answer]) -> str:
 _HOW = (
     "Written by `python -m tests.stock_scripts DIR... --write docs/accuracy.md`, where each DIR is "
     "a checkout of a repository. Looked at are its shell scripts, the shell blocks of its Markdown "
-    "pages, the shell cells of its notebooks and the examples in Python that call GRPOTrainer. Each is read and checked for eight H100 of 80 GB, "
+    "pages, the shell cells of its notebooks and the examples in Python that call GRPOTrainer. "
+    "Each is read and checked for eight H100 of 80 GB, "
     "or as many as it asks for. Whether it starts GRPO, and with what, is decided by its words and "
     "not by the reader that is measured."
 )
@@ -74,6 +75,7 @@ _WHY = {
     "pass --": "the page shows some of the options alone, and ms-swift needs these",
     "for the server, which sees": "CUDA_VISIBLE_DEVICES has one GPU, the engine asks for two",
     "no micro batch": "a comment after a backslash ends the command, or arguments were to give it",
+    "One process": "the page starts one process and says nothing of GPUs; eight were given",
     "out of memory": "an estimate; nobody has measured this script",
     "does not hold its weights": "an estimate of the weights of each GPU",
 }
