@@ -87,6 +87,8 @@ def _is_training(started: Started, program: Program, cwd: Path) -> bool:
     here and was named by the user."""
     if program.script is None or started.launcher or program.trainer != "unknown":
         return True
+    if program.framework not in ("trl", "unknown"):
+        return True
     path = located(program.script.text, cwd, program.script.source)
     return not path.is_file() and program.script.source.argument is not None
 

@@ -51,7 +51,7 @@ def section(answers: Sequence[Answer]) -> str:
         for a in answers
         if a.state != "read" and a.starts in SUPPORTED
     ]
-    parts = ["## Launch scripts of the frameworks' own repositories", _HOW, "\n".join(rows)]
+    parts = ["# Launch scripts of the frameworks' own repositories", _HOW, "\n".join(rows)]
     for title, lines in (("Each no:", noes), ("Each GRPO launch that was refused:", refused)):
         parts += [title, "\n".join(lines)] if lines else []
     return "\n\n".join(parts)
@@ -73,7 +73,7 @@ _WHY = {
     "Hydra takes a new key": "the repository's own configuration has no such key",
     "needs --vllm_mode": "ms-swift raises that vllm_mode is required when use_vllm is true",
     "pass --": "the page shows some of the options alone, and ms-swift needs these",
-    "for the server, which sees": "CUDA_VISIBLE_DEVICES has one GPU, the engine asks for two",
+    "the server needs": "CUDA_VISIBLE_DEVICES has one GPU, the engine asks for two",
     "no micro batch": "a comment after a backslash ends the command, or arguments were to give it",
     "One process": "the page starts one process and says nothing of GPUs; eight were given",
     "out of memory": "an estimate; nobody has measured this script",

@@ -89,6 +89,8 @@ def test_a_script_is_of_the_framework_that_it_imports(
     (tmp_path / "t.py").write_text(source)
     launch = read([f"{start}t.py"], cwd=tmp_path)
     assert (launch.framework, launch.trainer) == (framework, trainer)
+    if framework not in ("trl", "unknown"):
+        assert read(["uv run python t.py"], cwd=tmp_path).framework == framework
     supported = framework in ("trl", "verl")
     assert (launch.is_supported, launch.outside is None) == (supported, supported)
     assert supported or (dict(launch.settings), launch.problems) == ({}, ())
