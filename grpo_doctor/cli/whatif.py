@@ -134,12 +134,14 @@ def _answer(
 ) -> WhatifDocument:
     from msgspec.structs import replace  # noqa: PLC0415 - after usage errors
 
-    from grpo_doctor import knobs  # noqa: PLC0415
+    from grpo_doctor.knobs.advice import instruct  # noqa: PLC0415
+    from grpo_doctor.trace.instructions import job_of, place_of_run  # noqa: PLC0415
     from grpo_doctor.whatif import Withheld  # noqa: PLC0415
     from grpo_doctor.whatif.replay import by_phase  # noqa: PLC0415
     from grpo_doctor_reports.schema import whatif as parts  # noqa: PLC0415
 
     run = analysis.trace.run
+    job = job_of(run, place_of_run(analysis.trace))
     answer = parts.WhatifDocument(
         run=run.id,
         source=analysis.trace.source,
@@ -150,7 +152,7 @@ def _answer(
                 knob=name,
                 before=before[name],
                 after=value,
-                spelling=knobs.spell(run.framework, run.framework_version, name, value),
+                spelling=how.sentence if (how := instruct(job, name, value)) else None,
             )
             for name, value in after.items()
         ],

@@ -103,7 +103,7 @@ def check(view: RunView) -> Answer:
         confidence=0.8 if restarts else 0.7,
         cost=bursts.share,
         phases=("dataload",),
-        evidence=_evidence(view, bursts, workers),
+        evidence=_evidence(view, bursts),
         cause=f"{len(bursts.numbers)} of {bursts.steps} steps wait much longer for data than the "
         f"usual {bursts.usual_s:.2g} s, {why}.",
         fixes=(_persistent(view, bursts) if restarts else _prefetch(view),),
@@ -146,7 +146,7 @@ def _restarts(view: RunView, bursts: _Bursts, workers: int | None) -> bool:
     return replayed_wait(view, workers=workers or 1, prefetch=ahead) is None
 
 
-def _evidence(view: RunView, bursts: _Bursts, workers: int | None) -> tuple[Evidence, ...]:
+def _evidence(view: RunView, bursts: _Bursts) -> tuple[Evidence, ...]:
     source = f"dataload spans, {bursts.steps} steps"
     evidence = [
         Evidence("steps that wait long for data", len(bursts.numbers), "", source),
@@ -155,12 +155,14 @@ def _evidence(view: RunView, bursts: _Bursts, workers: int | None) -> tuple[Evid
     ]
     if bursts.distance is not None:
         evidence.append(Evidence("distance between them", bursts.distance, "steps", source))
-    for text, value in (
-        ("loader processes per rank", workers),
-        ("batches each has ready at most", integer(view, _AHEAD)),
+    for text, knob in (
+        ("loader processes per rank", _WORKERS),
+        ("batches each has ready at most", _AHEAD),
     ):
-        if value is not None:
-            evidence.append(Evidence(text, value, "", "settings, or the framework's defaults"))
+        if (value := integer(view, knob)) is not None:
+            known = view.trace.run.settings.is_known(knob)
+            where = "settings" if known else "default of the framework"
+            evidence.append(Evidence(text, value, "", where))
     return tuple(evidence)
 
 
