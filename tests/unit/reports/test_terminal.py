@@ -84,6 +84,10 @@ def test_what_is_to_be_pasted_is_whole_at_any_width(width: int) -> None:
     document["findings"][1].update(fixes=[], next_steps=[advised])
     lines = render_text(document, width=width, color=False).splitlines()
     assert f"    fix   {command.strip()}" in lines
+    finding["fixes"] = [{"spelling": "from x import y\nwith y():\n    y()"}]
+    lines = render_text(document, width=width, color=False).splitlines()
+    at = lines.index("    fix   from x import y")
+    assert lines[at + 1 : at + 3] == ["          with y():", "              y()"]
     assert any("`grpo-doctor attach -o evidence --confirm`" in line for line in lines)
 
 
