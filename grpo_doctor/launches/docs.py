@@ -43,7 +43,8 @@ _FORMS = (
     ("`vllm serve`, `python -m sglang.launch_server`", "flags"),
     (
         "a bash script",
-        "all of the above in it; variables where they are literal: `$(...)` is never run",
+        "all of the above in it, by its arrays, functions, branches, loops and here-documents, and "
+        "what it sources; `$(...)` is never run, and a value that depends on it is open",
     ),
     ("one argument with spaces", "a command as text"),
 )
