@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING
 from grpo_doctor.cli.check_memory import MemoryCheck, Request
 from grpo_doctor.errors import GrpoDoctorError
 from grpo_doctor.launches import Launch
-from grpo_doctor.launches.domain import EVERY_COMMAND, unread
+from grpo_doctor.launches.domain import unread
 from grpo_doctor.launches.judge import Judged, judge
 from grpo_doctor.launches.model import Source
-from grpo_doctor.launches.rule import Flaw
+from grpo_doctor.launches.rule import EVERY_COMMAND, Flaw
 from grpo_doctor.launches.view import Host, ModelFacts, View
 from grpo_doctor_reports.schema import check as parts
 

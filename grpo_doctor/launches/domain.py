@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from grpo_doctor.launches.model import Launch, Problem, Role
 
@@ -83,21 +83,3 @@ class Domain:
             return f"{launch.outside}; {knower} knows ms-swift, TRL, verl and OpenRLHF"
         other = "the kind of training is not clear from the command"
         return f"{_WHAT.get(kind_of(launch), other)}; {knower} knows GRPO-type training"
-
-
-TRAINS = Domain()
-SAMPLES = Domain(trainings=SAMPLED)
-SWIFT_AND_TRL = Domain(("ms-swift", "trl"))
-LIKE_TRL = Domain(("trl", "ms-swift", "bundled"))
-"""They count a rollout in completions per process, as TRL does."""
-SWIFT = Domain(("ms-swift",))
-VERL = Domain(("verl",), SAMPLED)
-OPENRLHF = Domain(("openrlhf",), SAMPLED)
-NOT_OPENRLHF = Domain(("bundled", "ms-swift", "trl", "verl"), SAMPLED)
-PLAIN_SWIFT_AND_TRL, PLAIN_LIKE_TRL, PLAIN_SWIFT, PLAIN_VERL = (
-    replace(domain, backends=("",)) for domain in (SWIFT_AND_TRL, LIKE_TRL, SWIFT, VERL)
-)
-"""Without Megatron."""
-MEGATRON = replace(SAMPLES, backends=("megatron",))
-SWIFT_MEGATRON = replace(SWIFT, backends=("megatron",))
-EVERY_COMMAND = Domain((*TRAINERS, "vllm", "sglang"), SAMPLED, ("train", "rollout server"))

@@ -3,55 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from grpo_doctor.launches.domain import (
-    EVERY_COMMAND,
-    LIKE_TRL,
-    MEGATRON,
-    NOT_OPENRLHF,
-    OPENRLHF,
-    PLAIN_LIKE_TRL,
-    PLAIN_SWIFT,
-    PLAIN_SWIFT_AND_TRL,
-    PLAIN_VERL,
-    SAMPLED,
-    SAMPLES,
-    SWIFT,
-    SWIFT_AND_TRL,
-    SWIFT_MEGATRON,
-    TRAINS,
-    VERL,
-    Domain,
-)
+from grpo_doctor.launches.domain import SAMPLED, TRAINERS, Domain
 from grpo_doctor.launches.model import Source
 from grpo_doctor.launches.view import View, divisors
 from grpo_doctor_reports.severity import Severity
 
-__all__ = [
-    "EVERY_COMMAND",
-    "LIKE_TRL",
-    "MEGATRON",
-    "NOT_OPENRLHF",
-    "OPENRLHF",
-    "PLAIN_LIKE_TRL",
-    "PLAIN_SWIFT",
-    "PLAIN_SWIFT_AND_TRL",
-    "PLAIN_VERL",
-    "SAMPLED",
-    "SAMPLES",
-    "SWIFT",
-    "SWIFT_AND_TRL",
-    "SWIFT_MEGATRON",
-    "TRAINS",
-    "VERL",
-    "Domain",
-    "Flaw",
-    "Rule",
-    "View",
-    "divisors",
-    "fatal_flaw",
-]
+__all__ = ["SAMPLED", "Domain", "View", "divisors"]
+
+TRAINS = Domain()
+SAMPLES = Domain(trainings=SAMPLED)
+SWIFT_AND_TRL = Domain(("ms-swift", "trl"))
+LIKE_TRL = Domain(("trl", "ms-swift", "bundled"))
+"""They count a rollout in completions per process, as TRL does."""
+SWIFT = Domain(("ms-swift",))
+VERL = Domain(("verl",), SAMPLED)
+OPENRLHF = Domain(("openrlhf",), SAMPLED)
+NOT_OPENRLHF = Domain(("bundled", "ms-swift", "trl", "verl"), SAMPLED)
+PLAIN_SWIFT_AND_TRL, PLAIN_LIKE_TRL, PLAIN_SWIFT, PLAIN_VERL = (
+    replace(domain, backends=("",)) for domain in (SWIFT_AND_TRL, LIKE_TRL, SWIFT, VERL)
+)
+"""Without Megatron."""
+MEGATRON = replace(SAMPLES, backends=("megatron",))
+SWIFT_MEGATRON = replace(SWIFT, backends=("megatron",))
+EVERY_COMMAND = Domain((*TRAINERS, "vllm", "sglang"), SAMPLED, ("train", "rollout server"))
 
 
 @dataclass(frozen=True, slots=True)
