@@ -43,8 +43,7 @@ _FORMS = (
     ("`vllm serve`, `python -m sglang.launch_server`", "flags"),
     (
         "a bash script",
-        "all of the above in it, by its arrays, functions, branches, loops and here-documents, and "
-        "what it sources; `$(...)` is never run, and a value that depends on it is open",
+        "all of the above, with arrays, functions, branches, loops; `$(...)` is never run",
     ),
     ("one argument with spaces", "a command as text"),
 )
