@@ -180,12 +180,12 @@ def test_step_by_step_has_every_step_in_a_bar_and_names_the_worst(run: Drawn) ->
     longest, middle = float(lengths.max()), float(np.median(lengths))
     assert run.steps_chart.data["median"] == pytest.approx(middle, rel=1e-5)
     assert run.steps_chart.summary.startswith(
-        f"Of {formatting.count(run.used, 'step')}, step {int(run.steps * WORST_STEP)} is the "
-        f"longest with {formatting.seconds(longest)}, "
-        f"{formatting.signed_percent(100 * (longest / middle - 1))} against the median of "
-        f"{formatting.seconds(middle)}"
+        f"Slowest of {formatting.count(run.used, 'step')}: step {int(run.steps * WORST_STEP)}, "
+        f"{formatting.seconds(longest)} "
+        f"({formatting.signed_percent(100 * (longest / middle - 1))} vs. the median of "
+        f"{formatting.seconds(middle)})"
     )
-    assert "Beside them 1 warmup." in run.steps_chart.summary
+    assert "Excludes 1 warmup." in run.steps_chart.summary
 
 
 def test_the_heatmap_names_the_rank_that_works_longest(run: Drawn) -> None:
