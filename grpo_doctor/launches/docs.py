@@ -77,8 +77,8 @@ Wrong usage ends with 2, and `--fail-on SEVERITY` with 6. No line has a percenta
 the interval holds about half of the measurements, so no table stands behind one.
 
 Each rule and the memory model declare the frameworks and kinds of training that they know
-(`DOMAIN` in their files). The memory model knows GRPO and what differs from it in the loss alone:
-DAPO, GSPO, Dr. GRPO, REINFORCE++, RLOO of ms-swift, verl and OpenRLHF. SFT, DPO, KTO, PPO, GKD,
+(the second argument of `@rule`). The memory model knows GRPO and what differs from it in the loss
+alone: DAPO, GSPO, Dr. GRPO, REINFORCE++, RLOO of ms-swift, verl and OpenRLHF. SFT, DPO, KTO, PPO, GKD,
 reward models, TRL's RLOO, critics and reward models on the GPUs are not modelled.
 
 ## Options of each version
@@ -90,7 +90,7 @@ or with the nearest one that there is. The lists are made from the packages them
 _RULES = """
 ## What is wrong with a launch
 
-Each rule is a file in `grpo_doctor/launches/rules/`.
+Each rule is a function in `grpo_doctor/launches/rules/`, in the file of its family.
 """
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
@@ -62,7 +63,7 @@ def fatal_flaw(
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """A sanity rule. `text` is the docstring of its file, and begins with the rule's title."""
+    """A sanity rule. `text` is its docstring, which begins with the rule's title."""
 
     id: str
     slug: str
@@ -73,3 +74,18 @@ class Rule:
     def check(self, view: View) -> Flaw | None:
         """What is wrong with the launch; nothing where the rule does not know its kind."""
         return self.find(view) if self.domain.holds(view.launch) else None
+
+
+RULES: list[Rule] = []
+Find = Callable[[View], Flaw | None]
+
+
+def rule(number: str, domain: Domain) -> Callable[[Find], Find]:
+    """Enters a function as a rule of this number; its slug is the name of the function."""
+
+    def enter(find: Find) -> Find:
+        slug = find.__name__.replace("_", "-")
+        RULES.append(Rule(number, slug, inspect.cleandoc(find.__doc__ or ""), domain, find))
+        return find
+
+    return enter

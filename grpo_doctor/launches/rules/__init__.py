@@ -1,25 +1,26 @@
-"""The sanity rules, one file each, found by their name: `gl001_slug.py`."""
+"""The sanity rules, by family; `@rule` enters each."""
 
 from __future__ import annotations
 
-import importlib
-import pkgutil
 from functools import cache
 
-from grpo_doctor.launches.rule import Rule
+from grpo_doctor.launches.rule import RULES, Rule
+from grpo_doctor.launches.rules import (
+    batches,
+    endings,
+    engines,
+    inputs,
+    layouts,
+    lengths,
+    processes,
+    servers,
+    training,
+)
+
+FAMILIES = (batches, endings, engines, inputs, layouts, lengths, processes, servers, training)
 
 
 @cache
 def load() -> tuple[Rule, ...]:
     """All rules, by number."""
-    return tuple(
-        _rule(name) for name in sorted(file.name for file in pkgutil.iter_modules(__path__))
-    )
-
-
-def _rule(name: str) -> Rule:
-    module = importlib.import_module(f"{__name__}.{name}")
-    number, _, slug = name.partition("_")
-    return Rule(
-        number.upper(), slug.replace("_", "-"), module.__doc__ or "", module.DOMAIN, module.check
-    )
+    return tuple(sorted(RULES, key=lambda each: each.id))

@@ -1,0 +1,318 @@
+"""Batches and groups that must be divisible by each other."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from grpo_doctor.launches.rule import (
+    OPENRLHF,
+    PLAIN_LIKE_TRL,
+    PLAIN_SWIFT_AND_TRL,
+    PLAIN_VERL,
+    SWIFT_AND_TRL,
+    SWIFT_MEGATRON,
+    TRAINS,
+    VERL,
+    Flaw,
+    View,
+    divisors,
+    fatal_flaw,
+    rule,
+)
+
+_COUNTED_SINCE = {"trl": "0.17.0", "ms-swift": "3.3.0", "bundled": "0.1.0"}
+
+
+@rule("GL004", PLAIN_LIKE_TRL)
+def group_does_not_divide(view: View) -> Flaw | None:
+    """The rollout is no whole number of groups.
+
+    GRPO compares the completions of one prompt with each other, so a rollout must hold whole
+    groups. It holds per-device batch x processes x steps per generation completions; the framework
+    refuses to start where the number of generations does not divide that. Before TRL 0.17 and
+    ms-swift 3.3 gradient accumulation did not count.
+    """
+    group, micro, ranks = (
+        view.integer("rollout.num_generations"),
+        view.integer("train.micro_batch"),
+        view.processes,
+    )
+    if not group or not micro or not ranks:
+        return None
+    if view.launch.framework == "bundled" and view.launch.model is None:
+        return None  # its own small model comes with other defaults
+    ranks = max(1, ranks // view.degree("parallel.context"))
+    steps = view.steps_per_generation
+    if not view.at_least(_COUNTED_SINCE[view.launch.framework]):
+        steps = 1
+    total = view.integer("rollout.completions") or micro * ranks * steps
+    if total % group == 0 and (total >= group):
+        return None
+    valid = [number for number in divisors(total) if number > 1]
+    batches = [b for b in range(1, 65) if b * ranks * steps % group == 0][:3]
+    fixes = [view.flags("rollout.num_generations", valid)] if valid else []
+    fixes.append(view.flags("train.micro_batch", batches))
+    return fatal_flaw(
+        headline=f"a rollout of {total} completions is not divisible by num_generations {group}",
+        evidence=(
+            f"{micro} per device x {ranks} processes x {steps} steps per generation = {total}",
+        ),
+        fixes=tuple(fix for fix in fixes if fix),
+        source=view.source("rollout.num_generations", "train.micro_batch"),
+    )
+
+
+@rule("GL005", SWIFT_AND_TRL)
+def generation_batch_does_not_divide(view: View) -> Flaw | None:
+    """The generation batch is no whole number of steps.
+
+    A generation batch is handed out in steps of per-device batch x processes completions. Where
+    that does not divide it, TRL and ms-swift refuse to start; so they do where
+    generation_batch_size and steps_per_generation are both given.
+    """
+    batch, micro = (
+        view.launch.settings.get("rollout.completions"),
+        view.integer("train.micro_batch"),
+    )
+    if not batch:
+        return None
+    if view.sets("rollout.steps_per_generation"):
+        return fatal_flaw(
+            headline="generation_batch_size and steps_per_generation exclude each other",
+            evidence=("each of the two follows from the other",),
+            fixes=("leave out --generation_batch_size",),
+            source=view.source("rollout.completions"),
+        )
+    if not micro or not view.processes or batch % (micro * view.processes) == 0:
+        return None
+    step = micro * view.processes
+    valid = [step * factor for factor in (1, 2, 4, 8)]
+    return fatal_flaw(
+        headline=f"a generation batch of {batch} is not divisible by the global batch of {step}",
+        evidence=(f"{micro} per device x {view.processes} processes = {step}",),
+        fixes=(view.flags("rollout.completions", valid),),
+        source=view.source("rollout.completions"),
+    )
+
+
+@rule("GL006", TRAINS)
+def group_of_one(view: View) -> Flaw | None:
+    """A group of one completion.
+
+    The advantage of a completion is its reward against the others of its prompt. With one
+    completion per prompt there are no others: every advantage is 0 and nothing is learned. verl's
+    and OpenRLHF's default is one.
+    """
+    group = view.integer("rollout.num_generations")
+    if group is None or group > 1:
+        return None
+    if any(key.startswith("teacher_model") for key in view.launch.options):
+        return None  # distillation learns from the teacher, not from a group
+    if view.launch.algorithm not in ("grpo", "rloo", "group_norm", "dr_grpo"):
+        return None
+    if view.launch.framework == "openrlhf" and view.launch.algorithm == "grpo":
+        return None  # nobody said group_norm
+    return Flaw(
+        severity="high",
+        headline="one completion per prompt: every advantage is 0",
+        evidence=(f"{view.launch.algorithm} with {group} generation",),
+        fixes=(view.flag("rollout.num_generations", 8),),
+        source=view.source("rollout.num_generations"),
+        ends=view.launch.framework in ("trl", "ms-swift", "openrlhf"),
+    )
+
+
+@rule("GL007", PLAIN_SWIFT_AND_TRL)
+def evaluation_batch_does_not_divide(view: View) -> Flaw | None:
+    """The evaluation batch is no whole number of groups.
+
+    An evaluation generates as well. The evaluation batch per device x processes must hold whole
+    groups, else the framework refuses to start, though training alone would run.
+    """
+    strategy = view.launch.options.get("eval_strategy", "no")
+    group = view.integer("rollout.num_generations")
+    batch, ranks = view.integer("eval.micro_batch"), view.processes
+    if strategy in ("no", None):
+        return None
+    if view.launch.framework == "ms-swift" and view.at_least("3.5.0"):
+        return None
+    if "num_generations_eval" in view.launch.options:
+        return None
+    if not group or not batch or not ranks or batch * ranks % group == 0:
+        return None
+    valid = [number for number in range(1, 65) if number * ranks % group == 0][:3]
+    return fatal_flaw(
+        headline=f"an evaluation batch of {batch * ranks} is not divisible by "
+        f"num_generations {group}",
+        evidence=(f"{batch} per device x {ranks} processes = {batch * ranks}",),
+        fixes=(view.flags("eval.micro_batch", valid), "or --eval_strategy no"),
+        source=view.source("eval.micro_batch", "rollout.num_generations"),
+    )
+
+
+_MOST = 4096  # prompts more that are tried
+
+
+@rule("GL008", PLAIN_VERL)
+def verl_batch_below_gpus(view: View) -> Flaw | None:
+    """verl cannot hand its batch to all GPUs.
+
+    verl divides train_batch_size x n completions over all GPUs and refuses to start where they do
+    not divide it.
+    """
+    prompts, group = view.integer("rollout.prompts"), view.integer("rollout.num_generations")
+    ranks = view.processes
+    if not prompts or not group or not ranks:
+        return None
+    if view.value("train.dynamic_batch") or prompts * group % ranks == 0:
+        return None
+    valid = [
+        prompts + more
+        for more in range(1, min(ranks, _MOST) + 1)
+        if (prompts + more) * group % ranks == 0
+    ]
+    return fatal_flaw(
+        headline=f"{prompts * group} completions are not divisible by {ranks} GPUs",
+        evidence=(f"{prompts} prompts x {group} completions; {ranks} GPUs",),
+        fixes=(view.flag("rollout.prompts", valid[0]),) if valid else (),
+        source=view.source("rollout.prompts"),
+    )
+
+
+@rule("GL009", VERL)
+def verl_mini_batch_too_large(view: View) -> Flaw | None:
+    """The mini batch is larger than the batch.
+
+    verl makes its mini batches out of one training batch: ppo_mini_batch_size must not be above
+    train_batch_size.
+    """
+    mini, batch = view.integer("train.prompts_per_step"), view.integer("rollout.prompts")
+    if not mini or not batch or mini <= batch:
+        return None
+    return fatal_flaw(
+        headline=f"the mini batch of {mini} prompts is larger than the batch of {batch}",
+        evidence=(f"ppo_mini_batch_size {mini}, train_batch_size {batch}",),
+        fixes=(view.flag("train.prompts_per_step", batch), view.flag("rollout.prompts", mini)),
+        source=view.source("train.prompts_per_step", "rollout.prompts"),
+    )
+
+
+@rule("GL010", PLAIN_VERL)
+def verl_mini_batch_below_gpus(view: View) -> Flaw | None:
+    """The mini batch leaves GPUs without a completion.
+
+    verl multiplies ppo_mini_batch_size by n and divides by the data-parallel ranks. Where nothing
+    is left it ends with `ppo_mini_batch_size 0 should be larger than 0 after normalization`, which
+    reaches the user as ActorDiedError; where what is left is no multiple of the micro batch, it
+    ends as well.
+    """
+    mini, group = view.integer("train.prompts_per_step"), view.integer("rollout.num_generations")
+    ranks = view.processes
+    if not mini or not group or not ranks:
+        return None
+    ranks = max(1, ranks // view.degree("parallel.context"))
+    share, micro = mini * group // ranks, view.integer("train.micro_batch")
+    dynamic = bool(view.value("train.dynamic_batch"))
+    if share > 0 and (dynamic or not micro or share % micro == 0 or view.at_least("0.8.0")):
+        return None
+    valid = [
+        n for n in range(1, 4097) if n * group % ranks == 0 and _divides(micro, n * group // ranks)
+    ]
+    shares_text = "none" if share == 0 else f"{share}, no multiple of the micro batch of {micro}"
+    return fatal_flaw(
+        headline=f"of a mini batch of {mini} prompts each rank gets {shares_text}",
+        evidence=(
+            f"{mini} prompts x {group} completions / {ranks} ranks = {mini * group / ranks:g}",
+        ),
+        fixes=(view.flag("train.prompts_per_step", min(valid, key=lambda n: abs(n - mini))),)
+        if valid
+        else (),
+        source=view.source("train.prompts_per_step", "train.micro_batch"),
+    )
+
+
+def _divides(micro: int | None, share: int) -> bool:
+    return share > 0 and (not micro or share % micro == 0)
+
+
+_KEYS = (
+    ("actor_rollout_ref.actor.ppo_micro_batch_size", "the actor"),
+    ("actor_rollout_ref.rollout.log_prob_micro_batch_size", "the rollout's log-probs"),
+)
+
+
+@rule("GL011", replace(VERL, whole=True))
+def verl_no_micro_batch(view: View) -> Flaw | None:
+    """verl has no micro batch.
+
+    Without use_dynamic_bsz verl needs the micro batch of the actor and that of the log-probs, and
+    refuses to start without: its configuration has no default for either.
+    """
+    if view.value("train.dynamic_batch"):
+        return None
+    if not view.launch.subcommand.endswith("main_ppo"):
+        return None
+    options = view.launch.options
+    lacking = [
+        (key, owner)
+        for key, owner in _KEYS
+        if options.get(f"{key}_per_gpu") is None and options.get(key) is None
+    ]
+    if not lacking:
+        return None
+    return fatal_flaw(
+        headline=f"no micro batch for {' and '.join(owner for _, owner in lacking)}",
+        evidence=("use_dynamic_bsz is off, and these have no default",),
+        fixes=(
+            *(f"{key}_per_gpu=1" for key, _ in lacking),
+            f"or {view.flag('train.dynamic_batch', True)}",
+        ),
+    )
+
+
+@rule("GL013", OPENRLHF)
+def openrlhf_batch_does_not_divide(view: View) -> Flaw | None:
+    """OpenRLHF cannot divide its training batch.
+
+    DeepSpeed takes the batch of one step as micro batch x accumulation x ranks, and OpenRLHF
+    computes the accumulation from the others: it must come out whole, and a rollout must have a
+    completion for every rank.
+    """
+    batch, micro = view.integer("train.completions_per_step"), view.integer("train.micro_batch")
+    ranks = view.processes
+    if not batch or not micro or not ranks:
+        return None
+    if view.value("train.dynamic_batch"):
+        return None
+    ranks = max(1, ranks // view.degree("parallel.context", "parallel.tensor"))
+    step = micro * ranks
+    if batch % step == 0:
+        return None
+    return fatal_flaw(
+        headline=f"a training batch of {batch} is not divisible by {step}",
+        evidence=(f"{micro} per micro batch x {ranks} ranks = {step}",),
+        fixes=(view.flags("train.completions_per_step", [step * n for n in (1, 2, 4, 8)]),),
+        source=view.source("train.completions_per_step", "train.micro_batch"),
+    )
+
+
+@rule("GL017", SWIFT_MEGATRON)
+def megatron_batch(view: View) -> Flaw | None:
+    """Megatron cannot divide its global batch.
+
+    The global batch is micro batch x data-parallel ranks x a whole number of accumulation steps.
+    """
+    batch, micro = view.integer("train.completions_per_step"), view.integer("train.micro_batch")
+    if not batch or not micro or not view.processes:
+        return None
+    copy = view.degree("parallel.tensor", "parallel.pipeline", "parallel.context")
+    ranks = view.processes // copy
+    if ranks == 0 or batch % (micro * ranks) == 0:
+        return None
+    step = micro * ranks
+    return fatal_flaw(
+        headline=f"a global batch of {batch} is not divisible by {step}",
+        evidence=(f"{micro} per micro batch x {ranks} data-parallel ranks = {step}",),
+        fixes=(view.flags("train.completions_per_step", [step * n for n in (1, 2, 4, 8)]),),
+        source=view.source("train.completions_per_step", "train.micro_batch"),
+    )

@@ -1,0 +1,283 @@
+"""What a launch needs to exist: options, files, rewards, versions."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+
+from grpo_doctor.knobs.model import Version, version_of
+from grpo_doctor.launches.files import tree_of
+from grpo_doctor.launches.local_files import local_files, registered, texts, top_level_names
+from grpo_doctor.launches.model import Launch
+from grpo_doctor.launches.pickling import verl_file
+from grpo_doctor.launches.rule import (
+    EVERY_COMMAND,
+    SAMPLED,
+    SAMPLES,
+    TRAINS,
+    Domain,
+    Flaw,
+    View,
+    fatal_flaw,
+    rule,
+)
+
+# framework, its versions from and before, package, versions of it that work: from, before.
+_PAIRS = (
+    ("ms-swift", "4.6.0", "9", "trl", "0.26.0", "1.0.0"),
+    ("ms-swift", "4.6.0", "9", "transformers", "0", "5.20.0"),
+    ("ms-swift", "4.0.0", "4.1.0", "trl", "0.20.0", "0.29.0"),
+    ("ms-swift", "4.0.0", "4.1.0", "transformers", "0", "5.3.0"),
+    ("ms-swift", "3.12.0", "4.0.0", "trl", "0.17.0", "0.25.0"),
+    ("ms-swift", "3.8.0", "3.9.0", "trl", "0.17.0", "0.21.0"),
+    ("ms-swift", "3.5.0", "3.6.0", "trl", "0.13.0", "0.20.0"),
+    ("trl", "1.16.0", "1.17.0", "vllm", "0.22.0", "0.31.1"),
+    ("verl", "0.9.1", "0.9.2", "vllm", "0.24.0", "0.25.0"),
+    ("verl", "0.9.1", "0.9.2", "transformers", "5.5.3", "5.11.0"),
+)
+
+
+@rule("GL042", EVERY_COMMAND)
+def versions_exclude_each_other(view: View) -> Flaw | None:
+    """Versions that exclude each other.
+
+    Each release works with a range of the packages below it. Outside of it an import fails, or a
+    signature: ms-swift 4.6 with TRL 1.0 and later or transformers 5.20 and later; TRL 1.16 with a
+    vLLM above 0.31; verl 0.9.1 with a vLLM other than 0.24.
+    """
+    own = version_of(view.launch.version)
+    if own is None or view.launch.framework not in view.launch.versions:
+        return None
+    for framework, since, until, package, lowest, below in _PAIRS:
+        beside = view.package(package)
+        if framework != view.launch.framework or beside is None:
+            continue
+        concerned = _version(since) <= own < _version(until)
+        if not concerned or _version(lowest) <= beside < _version(below):
+            continue
+        has = view.launch.versions[package]
+        return fatal_flaw(
+            headline=f"{framework} {view.launch.version} does not work with {package} {has}",
+            evidence=(f"it needs {package} from {lowest} on, before {below}",),
+            fixes=(f"pip install '{package}>={lowest},<{below}'",),
+        )
+    return None
+
+
+def _version(text: str) -> Version:
+    return version_of(text) or ()
+
+
+@rule("GL061", Domain(("trl", "verl"), SAMPLED))
+def reward_cannot_be_pickled(view: View) -> Flaw | None:
+    """A reward function that can't be sent to another process.
+
+    verl's `prime` reward manager scores in a pool of processes, and TRL's AsyncGRPOTrainer spawns a
+    process that rolls out and scores. Pickle sends a function by its name: a lambda, a function
+    made by another, and an object of a class inside a function have none. TRL refuses to start;
+    verl prints an error for each completion and gives it 0, and before 0.5 it wrapped every
+    function in one of these.
+    """
+    launch = view.launch
+    verl = launch.framework == "verl"
+    if verl and not view.at_least("0.5.0") and _scores_in_a_pool(launch):
+        return Flaw(
+            severity="high",
+            headline=f"verl {launch.version} can't send a custom reward function to its pool: "
+            "every reward is 0",
+            evidence=("reward_manager is prime", "before 0.5 each is wrapped in a local function"),
+            fixes=("reward_model.reward_manager=naive", "or verl 0.5 and later"),
+            source=launch.option_sources.get("reward_model.reward_manager"),
+        )
+    if not launch.unsendable:
+        return None
+    first = launch.unsendable[0]
+    end = "every reward is 0" if verl else "TRL refuses to start"
+    fixes = ["a function at the top level of the file, or an object of a class there"]
+    if verl:
+        fixes.append(
+            "or reward_model.reward_manager=naive"
+            if not view.at_least("0.7.1")
+            else "or reward.reward_manager.name=naive"
+        )
+    return Flaw(
+        severity="high",
+        headline=f"{first.name} can't be sent to another process: {end}",
+        evidence=tuple(f"{each.name}: {each.reason}" for each in launch.unsendable),
+        fixes=tuple(fixes),
+        source=first.source,
+        ends=not verl,
+    )
+
+
+def _scores_in_a_pool(launch: Launch) -> bool:
+    return launch.options.get("reward_model.reward_manager") == "prime" and bool(
+        verl_file(launch.options)
+    )
+
+
+@rule("GL063", EVERY_COMMAND)
+def not_exported(view: View) -> Flaw | None:
+    """Variables are set, but not exported.
+
+    `NPROC_PER_NODE=8` on a line of its own sets a variable of the shell, which the command on the
+    next line does not see: ms-swift starts one process then. The line lacks `export`, or a
+    backslash at its end that makes it part of the command. A variable that the script itself uses
+    (`$NPROC_PER_NODE`) is not meant.
+    """
+    sources = view.launch.not_exported
+    if not sources:
+        return None
+    names = " and ".join([*filter(None, [", ".join([*sources][:-1])]), [*sources][-1]])
+    plural = len(sources) > 1
+    return Flaw(
+        severity="medium",
+        headline=f"{names} {'are' if plural else 'is'} set, but not exported",
+        evidence=(f"the command does not see {'them' if plural else 'it'}",),
+        fixes=(
+            f"export {' '.join(sources)}",
+            "or end each of these lines with a backslash, so that it is part of the command",
+        ),
+        source=next(iter(sources.values())),
+    )
+
+
+_REQUIRED: Mapping[str, Mapping[str, tuple[str, ...]]] = {
+    "ms-swift": {
+        "training dataset": ("dataset", "cached_dataset", "load_data_args", "load_args"),
+        "reward": ("reward_funcs", "reward_model", "use_gym_env", "teacher_model",
+                   "teacher_model_server", "teacher_adapters"),
+    },
+    "trl": {"training dataset": ("dataset_name", "datasets")},
+    "openrlhf": {
+        "prompts": ("prompt_data", "data.prompt_dataset"),
+        "model": ("pretrain", "actor.model_name_or_path"),
+    },
+}  # fmt: skip
+
+
+@rule("GL065", replace(TRAINS, whole=True))
+def required_option_missing(view: View) -> Flaw | None:
+    """A required option is missing.
+
+    ms-swift ends while it reads its arguments if there is no dataset, and before the first step if
+    there is no reward. `trl grpo` ends without a dataset; OpenRLHF ends without a model or prompts.
+    """
+    launch, given = view.launch, view.launch.options
+    if not given or any(problem.kind == "unset-variable" for problem in launch.problems):
+        return None
+    missing = [
+        (
+            what,
+            next((name for name in names if "." in name), names[0]) if _dotted(view) else names[0],
+        )
+        for what, names in _REQUIRED.get(launch.framework, {}).items()
+        if not any(full.startswith(name) for full in names for name in given)
+        and not (what == "reward" and view.value("vllm.mode") == "server")  # the server may have it
+    ]
+    if not missing:
+        return None
+    return fatal_flaw(
+        headline=f"{' and '.join(f'no {what}' for what, _ in missing)}: "
+        f"pass {' and '.join(f'--{name}' for _, name in missing)}",
+        evidence=(f"{launch.framework} ends at its start without",),
+        fixes=tuple(f"--{name} ..." for _, name in missing),
+    )
+
+
+def _dotted(view: View) -> bool:
+    return any("." in name for name in view.launch.options)
+
+
+@rule("GL066", SAMPLES)
+def file_not_found(view: View) -> Flaw | None:
+    """A file that the launch names is not there.
+
+    Data, plugins, reward functions and models that are given as paths are looked up where the
+    launch would be started. With --gpus the launch may be for another machine: then a missing file
+    is reported and not counted as an error. Names of a hub and addresses are not checked.
+    """
+    missing = [file for file in local_files(view.launch) if not file.path.exists()]
+    if not missing:
+        return None
+    here = view.host.is_here
+    state = "does not exist" if here else "is not on this machine"
+    sentences = [f"{file.text} ({file.option}) {state}" for file in missing]
+    return Flaw(
+        severity="high" if here else "medium",
+        headline=sentences[0],
+        evidence=tuple(sentences[1:]),
+        fixes=("correct the path", "or run check in the folder that the job starts in"),
+        source=missing[0].source,
+        ends=here,
+        unverified=not here,
+    )
+
+
+_SWIFT = ("toolbench", "math", "accuracy", "format", "react_format", "cosine", "repetition",
+          "soft_overlong")  # fmt: skip
+_TRL = ("accuracy_reward", "reasoning_accuracy_reward", "think_format_reward",
+        "get_soft_overlong_punishment")  # fmt: skip
+
+
+@rule("GL067", SAMPLES)
+def reward_not_known(view: View) -> Flaw | None:
+    """A reward function that nothing defines.
+
+    ms-swift takes its built-in rewards and those that a file of --external_plugins puts into
+    `orms`; `trl grpo` takes its own and dotted names. verl and OpenRLHF call a function of the
+    given file. A name that none of these has ends the job.
+    """
+    launch = view.launch
+    names = texts(launch.options.get("reward_funcs"))
+    if launch.framework == "ms-swift":
+        plugins = list(_from_plugins(view))
+        known = [*_SWIFT, *(name for name in plugins if name)]
+        strange = [name for name in names if name not in known]
+        return _flaw(view, strange[0], known, None in plugins) if strange else None
+    if launch.framework == "trl":
+        strange = [name for name in names if name not in _TRL and "." not in name]
+        own = not launch.complete or not strange
+        return None if own else _flaw(view, strange[0], list(_TRL), unread=False)
+    return _of_a_file(view)
+
+
+def _from_plugins(view: View) -> Iterator[str | None]:
+    """The rewards that plugins add; None where some of them can't be read."""
+    for file in local_files(view.launch):
+        if file.option in ("external_plugins", "custom_register_path"):
+            tree = tree_of(file.path)
+            names = registered(tree, "orms") if tree is not None else None
+            yield from names if names is not None else (None,)
+
+
+def _of_a_file(view: View) -> Flaw | None:
+    """The function that verl calls by its name, or OpenRLHF by a fixed one."""
+    for file in local_files(view.launch):
+        parent = file.option.removesuffix(".path")
+        if parent.endswith("custom_reward_function"):
+            name = str(view.launch.options.get(f"{parent}.name") or "compute_score")
+        elif file.option in ("remote_rm_url", "reward.remote_url"):
+            name = "reward_func"
+        else:
+            continue
+        tree = tree_of(file.path)
+        names = top_level_names(tree) if tree is not None else None
+        if names is not None and name not in names:
+            close = difflib.get_close_matches(name, sorted(names))
+            return _flaw(view, name, close, False, file.text)
+    return None
+
+
+def _flaw(view: View, name: str, known: list[str], unread: bool, file: str = "") -> Flaw:
+    where = f"{file} does not define" if file else f"{view.launch.framework} does not know"
+    return Flaw(
+        severity="medium" if unread else "high",
+        headline=f"{where} the reward function {name}",
+        evidence=("a plugin that may define it could not be read",) if unread else (),
+        fixes=(f"one of {', '.join(known)}" if known else f"define {name} in it",),
+        source=view.launch.option_sources.get("reward_funcs"),
+        ends=not unread,
+        unverified=unread,
+    )

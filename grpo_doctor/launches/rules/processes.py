@@ -1,0 +1,237 @@
+"""Processes and GPUs: how many there are, and what shares them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from grpo_doctor.launches.domain import kind_of
+from grpo_doctor.launches.rule import LIKE_TRL, OPENRLHF, SAMPLES, Flaw, View, fatal_flaw, rule
+
+_WORDS = {2: "two", 3: "three", 4: "four", 5: "five", 6: "six", 7: "seven", 8: "eight"}
+
+
+@rule("GL001", LIKE_TRL)
+def one_process_many_gpus(view: View) -> Flaw | None:
+    """One process sees several GPUs.
+
+    A launcher starts one process per GPU. Where one process sees several, DeepSpeed has nobody to
+    divide states with: ZeRO-3 puts the whole model on one card, or ms-swift spreads its layers over
+    the cards (`device_map`), where only one card works at a time; with vLLM or DeepSpeed it refuses
+    to start. A smaller batch will not help.
+    """
+    cards = view.cards
+    if cards is None or cards < 2:
+        return None
+    if view.processes != 1:
+        return _unsaid(view, cards) if _is_unsaid(view) else None
+    stage = view.value("deepspeed.stage")
+    strategy = view.value("parallel.strategy")
+    sharding = f"ZeRO-{stage}" if stage is not None else strategy
+    evidence = [f"{cards} GPUs are visible, and {_started(view)} 1 process"]
+    if sharding:
+        evidence.append(f"{sharding} divides states among processes: with one it divides nothing")
+    else:
+        evidence.append("the others stay idle, or hold layers that wait for each other")
+    pointless = bool(sharding) or bool(view.value("vllm.use"))
+    return Flaw(
+        severity="high" if pointless else "medium",
+        headline=f"one process on {_WORDS.get(cards, cards)} GPUs",
+        evidence=tuple(evidence),
+        fixes=(_fix(view, cards), "or show it one GPU: CUDA_VISIBLE_DEVICES=0"),
+        source=view.source("deepspeed.preset", "deepspeed.stage"),
+        ends=pointless and view.launch.framework == "ms-swift",
+        first=pointless,
+    )
+
+
+def _is_unsaid(view: View) -> bool:
+    environment = view.launch.environment
+    counts_set = "NPROC_PER_NODE" in environment or "NNODES" in environment
+    swift = view.launch.framework == "ms-swift"
+    return swift and not view.launch.launcher and not counts_set
+
+
+def _unsaid(view: View, cards: int) -> Flaw:
+    return Flaw(
+        severity="medium",
+        headline=f"NPROC_PER_NODE is not set: ms-swift starts one process on {cards} GPUs",
+        evidence=("the rest of this check assumes one process per GPU",),
+        fixes=(_fix(view, cards),),
+        source=view.source("deepspeed.preset", "deepspeed.stage"),
+    )
+
+
+def _started(view: View) -> str:
+    processes = view.launch.environment.get("NPROC_PER_NODE")
+    if processes:
+        return f"NPROC_PER_NODE={processes} starts"
+    return f"{view.launch.launcher} starts" if view.launch.launcher else "the command is"
+
+
+def _fix(view: View, cards: int) -> str:
+    if view.launch.framework == "ms-swift":
+        return f"NPROC_PER_NODE={cards} swift {view.launch.subcommand} ..."
+    if view.launch.launcher == "accelerate" or view.launch.framework == "trl":
+        return f"accelerate launch --num_processes {cards} ..."
+    return f"torchrun --nproc_per_node {cards} ..."
+
+
+@rule("GL002", SAMPLES)
+def more_processes_than_gpus(view: View) -> Flaw | None:
+    """More processes than GPUs.
+
+    Each training process takes a GPU of its own by its local rank. The processes beyond the last
+    GPU end with `invalid device ordinal`, and the others wait for them until their timeout.
+    """
+    per_node, cards = view.launch.processes_per_node, view.cards
+    if cards is None or per_node <= cards:
+        return None
+    return fatal_flaw(
+        headline=f"{per_node} processes on {cards} GPU{'s' * (cards != 1)}",
+        evidence=(f"{per_node} processes per host, {cards} visible GPUs per host",),
+        fixes=(f"start {cards} processes per host, or show it {per_node} GPUs",),
+        source=view.source("run.gpus_per_node"),
+    )
+
+
+@rule("GL003", SAMPLES)
+def idle_gpus(view: View) -> Flaw | None:
+    """Fewer processes than GPUs.
+
+    GPUs without a process stay idle for the whole run. Where a rollout server uses them, that is
+    meant; say so with --with, or with CUDA_VISIBLE_DEVICES before each of the two commands. The
+    vLLM of ms-swift before 3.5 takes a GPU that no process trains on.
+    """
+    cards, started = view.cards, view.processes_per_node
+    if cards is None or started is None:
+        return None
+    if (
+        started <= 1
+        or started >= cards
+        or view.launch.server
+        or view.value("vllm.mode") == "server"
+        or view.engine_has_own_card
+    ):
+        return None
+    return Flaw(
+        severity="low",
+        headline=f"{cards - started} of {cards} GPUs have no process",
+        evidence=(f"{started} processes per host, {cards} visible GPUs per host",),
+        fixes=(f"start {cards} processes per host",),
+    )
+
+
+@rule("GL064", replace(OPENRLHF, whole=True))
+def more_gpus_than_there_are(view: View) -> Flaw | None:
+    """OpenRLHF's groups need more GPUs than there are.
+
+    Actor, reference, critic, reward model and each vLLM engine take GPUs of their own, unless they
+    are colocated. Ray waits for GPUs that are missing and says nothing: the job never starts. A
+    reward model has a group with 8 GPUs by default, unless rewards come from a URL, a file or an
+    agent.
+    """
+    cards, hosts = view.host.cards_per_node, view.host.nodes
+    if (
+        cards is None
+        or view.launch.subcommand != "train_ppo_ray"
+        or not view.launch.processes_known
+    ):
+        return None
+    if hosts is None and view.launch.nodes > 1:
+        return None  # groups may be on different hosts
+    groups = [(name, count) for name, count in _groups(view) if count]
+    needed, there = sum(count for _, count in groups), cards * (hosts or 1)
+    if needed <= there:
+        return None
+    colocate = view.flag("vllm.mode", "colocate")
+    open_ = view.launch.submitted and hosts is None
+    return Flaw(
+        severity="medium" if open_ else "high",
+        ends=not open_,
+        unverified=open_,
+        headline=f"OpenRLHF needs {needed} GPUs of {there}",
+        evidence=(
+            ", ".join(f"{count} for {name}" for name, count in groups),
+            "Ray waits for the missing GPUs and does not say so",
+        ),
+        fixes=(f"{colocate} shares the GPUs", "or pass --nodes N if there are more hosts"),
+        source=view.source("vllm.data_parallel_size", "run.gpus_per_node"),
+    )
+
+
+def _groups(view: View) -> Iterator[tuple[str, int]]:
+    together = _is_on(view, "colocate_all_models", "train.colocate_all")
+    engines = view.launch.settings.get("vllm.data_parallel_size") or 0
+    critic = kind_of(view.launch) == "ppo"
+    yield "the actor", view.launch.processes
+    if not together or view.value("rollout.async"):
+        yield "vLLM", engines * view.degree("vllm.tensor_parallel_size")
+    if view.value("train.beta") and not (
+        together or _is_on(view, "colocate_actor_ref", "train.colocate_actor_ref")
+    ):
+        yield "the reference model", _size(view, "ref")
+    apart = critic and _is_on(view, "colocate_critic_reward", "train.colocate_critic_reward")
+    if critic and (apart or not together):
+        yield "the critic", _size(view, "critic")
+    remote = ("remote_rm_url", "reward.remote_url", "agent_func_path", "train.agent_func_path")
+    if not together and not apart and not any(name in view.launch.options for name in remote):
+        yield "the reward model", _size(view, "reward")
+
+
+def _size(view: View, group: str) -> int:
+    """GPUs of a group; 0 where what the launch says is no number."""
+    product = 1
+    options = view.launch.options
+    for name, default in (("num_nodes", 1), ("num_gpus_per_node", 8)):
+        text = options.get(f"{group}_{name}", options.get(f"{group}.{name}"))
+        product *= int(str(text)) if str(text).isdigit() else default if text is None else 0
+    return product
+
+
+def _is_on(view: View, *names: str) -> bool:
+    return any(str(view.launch.options.get(name, False)).lower() == "true" for name in names)
+
+
+_LEAST_BYTES = 1 << 30
+
+
+@rule("GL056", SAMPLES)
+def small_shared_memory(view: View) -> Flaw | None:
+    """Shared memory is small.
+
+    Loader processes hand batches over in shared memory, and NCCL keeps buffers there: a container's
+    default of 64 MB ends with a bus error.
+    """
+    size = view.host.shm_bytes
+    if size is None or size >= _LEAST_BYTES:
+        return None
+    if not view.value("dataload.num_workers") and view.processes == 1:
+        return None
+    return Flaw(
+        severity="medium",
+        headline=f"shared memory (shm) has only {size / 2**20:.0f} MiB",
+        evidence=("loader processes and NCCL keep what they pass on there",),
+        fixes=("docker run --shm-size=16g ...", "or --ipc=host"),
+    )
+
+
+_LEAST = 4096
+
+
+@rule("GL057", SAMPLES)
+def few_open_files(view: View) -> Flaw | None:
+    """Few files may be open.
+
+    Sockets of Ray, of NCCL and of rollout servers, and what loader processes share, count as open
+    files. A limit of 1024 ends with `Too many open files`.
+    """
+    limit = view.host.open_files
+    if limit is None or limit >= _LEAST or view.processes == 1:
+        return None
+    return Flaw(
+        severity="low",
+        headline=f"the limit of open files is {limit}",
+        evidence=("Ray, NCCL and servers need a socket for each pair",),
+        fixes=("ulimit -n 65536",),
+    )
