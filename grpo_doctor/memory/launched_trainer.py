@@ -181,9 +181,17 @@ def _batch(setup: Setup, launch: Launch, assumptions: list[str]) -> Setup:
         padding_free=bool(value("train.padding_free")),
         loss=_loss(launch),
         whole_row_logits=_whole_rows(launch, setup),
-        reference=bool(value("train.beta")),
+        reference=bool(value("train.beta")) and not _reference_on_host(launch),
         old_vision_tower=_has_old_vision_tower(launch),
     )
+
+
+def _reference_on_host(launch: Launch) -> bool:
+    """Whether verl keeps the reference's weights on the host but for its own log-probs."""
+    keys = (
+        f"actor_rollout_ref.ref.{engine}.param_offload" for engine in ("fsdp_config", "megatron")
+    )
+    return any(str(launch.options.get(key)).lower() == "true" for key in keys)
 
 
 def _assumed(launch: Launch, what: str, knob: str, value: int) -> str:
