@@ -78,8 +78,8 @@ the interval holds about half of the measurements, so no table stands behind one
 
 Each rule and the memory model declare the frameworks and kinds of training that they know
 (the second argument of `@rule`). The memory model knows GRPO and what differs from it in the loss
-alone: DAPO, GSPO, Dr. GRPO, REINFORCE++, RLOO of ms-swift, verl and OpenRLHF. SFT, DPO, KTO, PPO, GKD,
-reward models, TRL's RLOO, critics and reward models on the GPUs are not modelled.
+alone: DAPO, GSPO, Dr. GRPO, REINFORCE++, RLOO of ms-swift, verl and OpenRLHF. SFT, DPO, KTO, PPO,
+GKD, reward models, TRL's RLOO, critics and reward models on the GPUs are not modelled.
 
 ## Options of each version
 
