@@ -37,8 +37,8 @@ examples:
   grpo-doctor check --gpus 8xH100 --solve train.micro_batch -- train.sh
   grpo-doctor check --format github -- scripts/grpo.sh      a line per problem, in a pull request
 
-exit codes: 0 yes, perhaps, unknown or not modelled; 9 it does not fit, or would not start; 2 wrong
-usage, no launch found; 4 the answer can't be written; 6 --fail-on.
+exit codes: 0 it probably fits, it may fit, unknown or not modelled; 9 it probably does not fit, or
+would not start; 2 wrong usage, no launch found; 4 the answer can't be written; 6 --fail-on.
 """
 DOES_NOT_FIT = 9
 _FORMATS = ("text", "github", "sarif")

@@ -114,13 +114,13 @@ def _fits(worst: Pool, unverified: Flaw | None) -> str:
         f"in the {phase.name} phase{rank}"
     )
     if worst.state == "oom":
-        return f"No: out of memory: {peak}"
+        return f"It probably does not fit: {peak}"
     if worst.state == "tight":
-        likely = "it likely fits" if phase.bytes <= of else "it may not fit"
-        return f"Perhaps: {likely}: {peak}"
+        likely = "It may fit" if phase.bytes <= of else "It may not fit"
+        return f"{likely}: {peak}"
     if unverified is not None:
-        return f"Fits in memory, not verified: {unverified.headline}; {peak}"
-    return f"Yes: it fits: {peak}"
+        return f"It probably fits; not verified: {unverified.headline}; {peak}"
+    return f"It probably fits: {peak}"
 
 
 # -- the machine and the model

@@ -60,15 +60,15 @@ what is installed, else the newest that takes all the options that were given.
 - `--json` prints the [document](schemas/check.json); `--format github` a line for each flaw that
   points to the line of the script, `--format sarif` the same for code scanning.
 - `--solve train.micro_batch` adds the largest value of a setting that still fits.
-- `grpo-doctor run` prints the first line if it is a no, and starts the job in any case;
-  `--no-check` leaves it out. After one recorded step `report` compares the estimate with what was
+- `grpo-doctor run` prints the first line where the exit code would be 9, and starts the job in any
+  case; `--no-check` leaves it out. After one recorded step `report` compares the estimate with what was
   measured: [memory.md](memory.md#after-one-recorded-step).
 
 | first line | `verdict` | exit code | when |
 |---|---|---|---|
-| Yes | `fits` | 0 | the whole interval of the estimate is below the memory of the GPU |
-| Perhaps | `tight` | 0 | the memory of the GPU is inside the interval |
-| No | `oom` | 9 | the whole interval is above it |
+| It probably fits | `fits` | 0 | the whole interval of the estimate is below the GPU memory |
+| It may fit, It may not fit | `tight` | 0 | the GPU memory is inside the interval |
+| It probably does not fit | `oom` | 9 | the whole interval is above it |
 | No | `invalid` | 9 | the job ends at its start, or cannot do its work |
 | Not modelled | `not-modelled` | 0 | another kind of training, framework or engine: no numbers |
 | Unknown | `unknown` | 0 | a file that holds settings was not read, or no memory estimate |

@@ -114,6 +114,10 @@ _BYTES = 2  # of a weight in bfloat16
 _LEAST_BESIDE = 1.15  # working memory, graphs and a cache for a few sequences
 
 
+# With these an engine's GPU holds less than the model divided by tensor and pipeline stages.
+_OTHER_SHARES = ("quant", "fp8", "kv_cache_memory_bytes", "expert_parallel", "data_parallel_size")
+
+
 @rule("GL031", EVERY_COMMAND)
 def engine_too_small_for_weights(view: View) -> Flaw | None:
     """The engine's share is smaller than the weights.
@@ -125,7 +129,7 @@ def engine_too_small_for_weights(view: View) -> Flaw | None:
     if view.model is None or not share or not card or not (view.colocated or _serves(view)):
         return None
     options = str(view.launch.options)
-    if "quant" in options or "fp8" in options or "kv_cache_memory_bytes" in options:
+    if any(word in options for word in _OTHER_SHARES):
         return None
     divided = view.degree("vllm.tensor_parallel_size", "vllm.pipeline_parallel_size")
     weights = view.model.parameters * _BYTES / divided
