@@ -1,7 +1,7 @@
 """The part of `trace.json` before its events, typed, and the model made from both.
 
 Unknown keys are skipped: a newer version may add some. Numbers that a stranger wrote as something
-else are refused by name. Most keys are the names of the model's own fields.
+else are refused by name. What the model keeps as it is written is decoded into its own types.
 """
 
 from __future__ import annotations
@@ -9,69 +9,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import msgspec
 import numpy as np
+from msgspec import field
 from msgspec.structs import asdict
 
 from grpo_doctor.trace.decode import EventBlocks
-from grpo_doctor.trace.jsonfile import MAX_TIME_NS, MAX_WHOLE, number
-from grpo_doctor.trace.model import (
-    Exit,
-    Gpu,
-    Loss,
-    Metrics,
-    Origin,
-    Process,
-    RolloutServer,
-    Run,
-    Series,
-    Trace,
-    Uncaught,
-    Unhooked,
-)
-
-# Whole numbers are refused where arithmetic with them would leave 64 bits.
-Whole = Annotated[int, msgspec.Meta(ge=-MAX_WHOLE, le=MAX_WHOLE)]
-Time = Annotated[int, msgspec.Meta(ge=-MAX_TIME_NS, le=MAX_TIME_NS)]
-
-
-class HeadExit(msgspec.Struct, frozen=True):
-    state: str = "unknown"
-    code: Whole | None = None
-    signal: str | None = None
-
-
-class HeadOrigin(msgspec.Struct, frozen=True):
-    what: str
-    limits: tuple[str, ...] = ()
-    phases: tuple[str, ...] = ()
-    durations_only: bool = False
-
-
-class HeadServer(msgspec.Struct, frozen=True):
-    host: str = "unknown"
-    pid: Whole = 0
-    command: tuple[str, ...] = ()
-
-
-class HeadRun(msgspec.Struct, frozen=True):
-    id: str = ""
-    command: tuple[str, ...] = ()
-    framework: str = "unknown"
-    framework_version: str | None = None
-    world_size: Whole = 0
-    started_unix_ns: Whole = 0
-    duration_ns: Time = 0
-    notes: tuple[str, ...] = ()
-    libraries: tuple[str, ...] = ()
-    exit: HeadExit = HeadExit()
-    origin: HeadOrigin | None = None
-    servers: tuple[HeadServer, ...] = ()
-    uncaught: tuple[Uncaught, ...] = ()
-    unhooked: tuple[Unhooked, ...] = ()
-    ended: tuple[str, ...] = ()
+from grpo_doctor.trace.jsonfile import Time, Whole, number
+from grpo_doctor.trace.model import Gpu, Loss, Metrics, Process, Run, Series, Trace
 
 
 class HeadClock(msgspec.Struct, frozen=True):
@@ -93,27 +40,9 @@ class HeadProcess(msgspec.Struct, frozen=True):
     clock: HeadClock = HeadClock()
 
 
-class HeadGpu(msgspec.Struct, frozen=True):
-    uuid: str
-    name: str = "GPU"
-    index: Whole = 0
-    host: str = "unknown"
-    memory_total_bytes: Whole = 0
-    mig: str | None = None
-    visible: bool = True
-    missing: tuple[str, ...] = ()
-
-
 class HeadMetrics(msgspec.Struct, frozen=True):
     steps: tuple[Whole, ...] = ()
     values: dict[str, list[float | str | None]] = {}
-
-
-class HeadLoss(msgspec.Struct, frozen=True):
-    dropped_events: Whole = 0
-    missing_ranks: tuple[Whole, ...] = ()
-    truncated: bool = False
-    notes: tuple[str, ...] = ()
 
 
 class Facts(msgspec.Struct, frozen=True):
@@ -121,14 +50,14 @@ class Facts(msgspec.Struct, frozen=True):
 
     format: Whole
     version: str = ""
-    run: HeadRun = HeadRun()
+    run: Run = field(default_factory=Run)
     config: dict[str, Any] = {}
     knobs: dict[str, Any] = {}
     versions: dict[str, str] = {}
     processes: tuple[HeadProcess, ...] = ()
-    gpus: tuple[HeadGpu, ...] = ()
+    gpus: tuple[Gpu, ...] = ()
     metrics: HeadMetrics = HeadMetrics()
-    loss: HeadLoss = HeadLoss()
+    loss: Loss = field(default_factory=Loss)
 
     @property
     def last_seen(self) -> list[tuple[int, int]]:
@@ -176,39 +105,22 @@ def trace_from(
     """The model of a decoded file; what reading it lost is added to what the recording lost."""
     facts = head.grpoDoctor
     assert facts is not None
-    run = facts.run
     return Trace(
         source=path.name,
-        run=Run(
-            config=facts.config,
-            knobs=facts.knobs,
-            versions=facts.versions,
-            **{
-                **asdict(run),
-                "exit": Exit(**asdict(run.exit)),
-                "origin": _origin(run.origin),
-                "servers": tuple(RolloutServer(**asdict(server)) for server in run.servers),
-            },
-        ),
+        run=replace(facts.run, config=facts.config, knobs=facts.knobs, versions=facts.versions),
         processes=tuple(_process(i, p) for i, p in enumerate(facts.processes)),
-        gpus=tuple(Gpu(**asdict(gpu)) for gpu in facts.gpus),
+        gpus=facts.gpus,
         names=events.names,
         args=events.args,
         spans=events.spans(),
         series=tuple(_series(t) for t in head.grpoDoctorSeries.tracks),
         metrics=_metrics(facts.metrics),
         loss=replace(
-            Loss(**asdict(facts.loss)),
+            facts.loss,
             truncated=facts.loss.truncated or truncated,
             notes=tuple(dict.fromkeys([*facts.loss.notes, *notes])),
         ),
     )
-
-
-def _origin(origin: HeadOrigin | None) -> Origin | None:
-    if origin is None:
-        return None
-    return Origin(**{**asdict(origin), "phases": frozenset(origin.phases)})
 
 
 def _process(index: int, process: HeadProcess) -> Process:

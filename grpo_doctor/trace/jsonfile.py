@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import time
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 
@@ -17,6 +17,8 @@ BARE_NAN = re.compile(rb"(?<=[:\[,])\s*-?(?:NaN|Infinity)(?=\s*[,}\]])")
 MAX_WHOLE = 1 << 62
 # Times since boot, 36 years: sums and differences of a few of them fit 64 bits.
 MAX_TIME_NS = 1 << 60
+Whole = Annotated[int, msgspec.Meta(ge=-MAX_WHOLE, le=MAX_WHOLE)]
+Time = Annotated[int, msgspec.Meta(ge=-MAX_TIME_NS, le=MAX_TIME_NS)]
 # A line that crosses a page of the file grows in two steps, microseconds apart on a quiet machine.
 _WRITTEN_S = 0.05
 _ROW = msgspec.json.Decoder(dict[str, Any])

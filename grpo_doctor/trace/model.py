@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from grpo_doctor.knobs.provenance import Provenance, Setting, Settings
+from grpo_doctor.trace.jsonfile import Time, Whole
 from grpo_doctor_probes.redact import redact_command, redact_mapping, redact_text
 
 if TYPE_CHECKING:
@@ -68,10 +69,10 @@ class Gpu:
     """One GPU or MIG instance that was sampled."""
 
     uuid: str
-    name: str
-    index: int
-    host: str
-    memory_total_bytes: int
+    name: str = "GPU"
+    index: Whole = 0
+    host: str = "unknown"
+    memory_total_bytes: Whole = 0
     mig: str | None = None
     visible: bool = True
     missing: tuple[str, ...] = ()
@@ -152,8 +153,8 @@ class Metrics:
 class Loss:
     """What a recording lacks. Anything here is said in the report."""
 
-    dropped_events: int = 0
-    missing_ranks: tuple[int, ...] = ()
+    dropped_events: Whole = 0
+    missing_ranks: tuple[Whole, ...] = ()
     truncated: bool = False
     notes: tuple[str, ...] = ()
 
@@ -168,7 +169,7 @@ class Exit:
     """How the job ended: `finished failed interrupted killed hung running unknown`."""
 
     state: str = "unknown"
-    code: int | None = None
+    code: Whole | None = None
     signal: str | None = None
 
 
@@ -183,9 +184,9 @@ class Origin:
     """
 
     what: str
-    limits: tuple[str, ...]
-    phases: frozenset[str]
-    durations_only: bool
+    limits: tuple[str, ...] = ()
+    phases: frozenset[str] = frozenset()
+    durations_only: bool = False
     fatal: str = ""
 
 
@@ -193,9 +194,9 @@ class Origin:
 class RolloutServer:
     """A server that joined the run, as it was started; `pid` is that of its series."""
 
-    host: str
-    pid: int
-    command: tuple[str, ...]
+    host: str = "unknown"
+    pid: Whole = 0
+    command: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "command", tuple(redact_command(self.command)))
@@ -232,24 +233,24 @@ class Run:
     loss. `libraries` are known ones that a job without ranks has loaded. `origin` is None for what
     grpo-doctor recorded itself."""
 
-    id: str
+    id: str = ""
     command: tuple[str, ...] = ()
     framework: str = "unknown"
     framework_version: str | None = None
-    world_size: int = 0
-    started_unix_ns: int = 0
-    duration_ns: int = 0
-    exit: Exit = field(default_factory=Exit)
-    config: Mapping[str, Any] = field(default_factory=dict)
-    knobs: Mapping[str, Any] = field(default_factory=dict)
-    versions: Mapping[str, str] = field(default_factory=dict)
+    world_size: Whole = 0
+    started_unix_ns: Whole = 0
+    duration_ns: Time = 0
     notes: tuple[str, ...] = ()
     libraries: tuple[str, ...] = ()
+    exit: Exit = field(default_factory=Exit)
     origin: Origin | None = None
-    servers: tuple[RolloutServer, ...] = ()
     uncaught: tuple[Uncaught, ...] = ()
     unhooked: tuple[Unhooked, ...] = ()
     ended: tuple[str, ...] = ()  # who ended first and who followed, of a run that failed
+    servers: tuple[RolloutServer, ...] = ()
+    config: Mapping[str, Any] = field(default_factory=dict)
+    knobs: Mapping[str, Any] = field(default_factory=dict)
+    versions: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         """Hides secrets, whatever wrote the recording: no reader and no renderer has to."""

@@ -21,10 +21,11 @@ from numpy.typing import NDArray
 from grpo_doctor import __version__
 from grpo_doctor.files import replacing
 from grpo_doctor.trace import events
-from grpo_doctor.trace.model import FORMAT, Metrics, Origin, Process, Series, Trace
+from grpo_doctor.trace.model import FORMAT, Metrics, Process, Series, Trace
 
 EVENTS_LINE = '"traceEvents":['
 _FLUSH_LINES = 20_000
+_ONLY_WHERE_KNOWN = ("libraries", "origin", "uncaught", "unhooked", "ended", "servers")
 
 
 def write_trace(trace: Trace, path: Path) -> None:
@@ -84,39 +85,22 @@ def _lines(trace: Trace, spans: Any, lane: Any, tracks: dict[int, set[int]]) -> 
 
 def _document_head(trace: Trace) -> dict[str, Any]:
     """The `grpoDoctor` object: all facts that are no events."""
-    run = trace.run
+    run = asdict(trace.run)
+    settings = {key: run.pop(key) for key in ("config", "knobs", "versions")}
+    if trace.run.origin:
+        run["origin"]["phases"] = sorted(trace.run.origin.phases)
     return {
         "format": FORMAT,
         "version": __version__,
-        "run": {
-            "id": run.id,
-            "command": list(run.command),
-            "framework": run.framework,
-            "framework_version": run.framework_version,
-            "world_size": run.world_size,
-            "started_unix_ns": run.started_unix_ns,
-            "duration_ns": run.duration_ns,
-            "notes": list(run.notes),
-            **({"libraries": list(run.libraries)} if run.libraries else {}),
-            "exit": asdict(run.exit),
-            **({} if run.origin is None else {"origin": _origin(run.origin)}),
-            **({"uncaught": [asdict(error) for error in run.uncaught]} if run.uncaught else {}),
-            **({"unhooked": [asdict(process) for process in run.unhooked]} if run.unhooked else {}),
-            **({"ended": list(run.ended)} if run.ended else {}),
-            **({"servers": [asdict(server) for server in run.servers]} if run.servers else {}),
-        },
-        "config": events.finite(run.config),
-        "knobs": events.finite(run.knobs),
-        "versions": dict(run.versions),
+        "run": {key: value for key, value in run.items() if value or key not in _ONLY_WHERE_KNOWN},
+        "config": events.finite(settings["config"]),
+        "knobs": events.finite(settings["knobs"]),
+        "versions": settings["versions"],
         "processes": [_process(p) for p in trace.processes],
         "gpus": [asdict(gpu) for gpu in trace.gpus],
         "metrics": _metrics(trace.metrics),
         "loss": asdict(trace.loss),
     }
-
-
-def _origin(origin: Origin) -> dict[str, Any]:
-    return {**asdict(origin), "phases": sorted(origin.phases)}
 
 
 def _process(process: Process) -> dict[str, Any]:
