@@ -78,24 +78,21 @@ def room_for(view: RunView, more: float, *phases: str) -> Fit | None:
     memory = view.gpu_memory
     if memory:
         gpu = max(memory, key=lambda m: peak_in(m, *phases) / m.gpu.memory_total_bytes)
-        return _on_gpu(gpu, peak_in(gpu, *phases), more)
+        peak = peak_in(gpu, *phases)
+        total = float(gpu.gpu.memory_total_bytes)
+        fits = peak + more <= USABLE * total
+        verb = "fits into" if fits else "does not fit into"
+        return Fit(
+            fits,
+            f"{gib(more)} GiB more on top of a peak of {peak / GIB:.1f} GiB {verb} "
+            f"{percent(USABLE)} of {total / GIB:.1f} GiB",
+            (
+                Evidence("peak GPU memory", round(peak / GIB, 2), "GiB", "gpu.memory_used"),
+                Evidence("GPU memory", round(total / GIB, 2), "GiB", gpu.gpu.name),
+                Evidence("needed in addition", round(more / GIB, 3), "GiB", "computed"),
+            ),
+        )
     return _on_host(view, more) if on_cpu(view.analysis) else None
-
-
-def _on_gpu(gpu: GpuMemory, peak: float, more: float) -> Fit:
-    total = float(gpu.gpu.memory_total_bytes)
-    fits = peak + more <= USABLE * total
-    verb = "fits into" if fits else "does not fit into"
-    return Fit(
-        fits,
-        f"{gib(more)} GiB more on top of a peak of {peak / GIB:.1f} GiB {verb} "
-        f"{percent(USABLE)} of {total / GIB:.1f} GiB",
-        (
-            Evidence("peak GPU memory", round(peak / GIB, 2), "GiB", "gpu.memory_used"),
-            Evidence("GPU memory", round(total / GIB, 2), "GiB", gpu.gpu.name),
-            Evidence("needed in addition", round(more / GIB, 3), "GiB", "computed"),
-        ),
-    )
 
 
 def _on_host(view: RunView, more: float) -> Fit | None:

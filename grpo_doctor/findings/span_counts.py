@@ -79,10 +79,6 @@ def _neighbours(view: RunView, phase: str, other: str, *, after: bool) -> float:
         same = step[1:] == step[:-1]  # what another step begins with is no neighbour
         beside = np.r_[in_other[1:] & same, False] if after else np.r_[False, in_other[:-1] & same]
         per_rank_ns.append(intersect(windows, track.pieces.select(in_phase & beside)).total_ns)
-    return _mean_s(view, per_rank_ns)
-
-
-def _mean_s(view: RunView, per_rank_ns: list[int]) -> float:
     steps = len(view.analysis.steps.used)
     if not steps or not per_rank_ns:
         return 0.0

@@ -37,7 +37,7 @@ machine without a GPU vLLM is rarely an option.
 from __future__ import annotations
 
 from grpo_doctor.findings import signals
-from grpo_doctor.findings.rule import Answer, Evidence, Finding, Fix, NotApplicable, Passed, Rule
+from grpo_doctor.findings.rule import Answer, Evidence, Finding, NotApplicable, Passed, Rule
 from grpo_doctor.findings.severity import severity_of
 from grpo_doctor.findings.view import RunView, identity
 from grpo_doctor.findings.wording import percent
@@ -66,7 +66,11 @@ def check(view: RunView) -> Answer:
         return NotApplicable("vLLM is in use")
     if share < MIN_SHARE:
         return Passed(f"the rollout takes {percent(share)} of the step")
-    fix = _fix(view)
+    reason = Withheld("this run says nothing about vLLM's speed on this model")
+    mode = ("vllm.mode", "colocate")
+    with_mode = view.spell(*mode) and view.knob("vllm.mode") is None
+    settings = [("vllm.use", True), *([mode] if with_mode else [])]
+    fix = view.settings(settings, reason, safety="changes-numerics", risk=_RISK)
     bound = view.predict(edits_to_fix(view), "without any rollout")
     return Finding(
         # Without a GPU it is a fact to know, not a problem to fix.
@@ -85,14 +89,6 @@ def check(view: RunView) -> Answer:
 def edits_to_fix(view: RunView) -> tuple[Edit, ...]:
     """No rollout at all: a bound on what any engine could gain."""
     return (without("rollout"),) if view.share("rollout") else ()
-
-
-def _fix(view: RunView) -> Fix:
-    reason = Withheld("this run says nothing about vLLM's speed on this model")
-    mode = ("vllm.mode", "colocate")
-    with_mode = view.spell(*mode) and view.knob("vllm.mode") is None
-    settings = [("vllm.use", True), *([mode] if with_mode else [])]
-    return view.settings(settings, reason, safety="changes-numerics", risk=_RISK)
 
 
 def _tokens(view: RunView) -> tuple[Evidence, ...]:

@@ -43,7 +43,6 @@ from grpo_doctor.findings.severity import Severity, severity_of
 from grpo_doctor.findings.span_counts import gpu_means
 from grpo_doctor.findings.view import RunView, identity
 from grpo_doctor.findings.wording import percent
-from grpo_doctor.whatif import Prediction, Withheld
 
 RULE = Rule(
     *identity(__name__, __doc__),
@@ -110,12 +109,8 @@ def _traffic(view: RunView) -> float | None:
     return max(means, default=None)
 
 
-def _outcome(view: RunView) -> Prediction | Withheld:
-    return view.what_if(deepspeed__offload_param=False)
-
-
 def _fix(view: RunView) -> Fix:
-    outcome = _outcome(view)
+    outcome = view.what_if(deepspeed__offload_param=False)
     risk = (
         "Needs each rank's share of the weights in GPU memory (2 bytes per parameter, divided by "
         "the ranks); if that does not fit, try zero2_offload with fewer completions at once."

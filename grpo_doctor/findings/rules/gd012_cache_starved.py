@@ -87,7 +87,13 @@ def check(view: RunView) -> Answer:
         confidence=0.9 if preempted >= MIN_PREEMPTED else 0.7,
         cost=cost,
         phases=("rollout",),
-        evidence=_evidence(view, full, queued, preempted),
+        evidence=(
+            Evidence("peak cache usage", round(full, 1), "%", "counter engine/kv_cache_peak_pct"),
+            *request_evidence(view, queued),
+            Evidence("preemptions per rollout", _preemptions(view), "", MEANS),
+            Evidence("requests preempted", round(100 * preempted, 1), "%", MEANS),
+            *view.phase_evidence("rollout"),
+        ),
         cause=f"With the cache {full:.0f}% full, {percent(queued)} of the engine's requests wait "
         f"for room and {_preemptions(view):.3g} per rollout are thrown out and computed again.",
         fixes=(_fix(view),),
@@ -102,16 +108,6 @@ def _preempted_share(view: RunView) -> float:
     """Preemptions per request that ran; the most that ran at once stands in for all of them."""
     peak = peak_of(view, "running_requests_peak") + peak_of(view, "waiting_requests_peak")
     return _preemptions(view) / max(1.0, peak)
-
-
-def _evidence(view: RunView, full: float, queued: float, preempted: float) -> tuple[Evidence, ...]:
-    return (
-        Evidence("peak cache usage", round(full, 1), "%", "counter engine/kv_cache_peak_pct"),
-        *request_evidence(view, queued),
-        Evidence("preemptions per rollout", _preemptions(view), "", MEANS),
-        Evidence("requests preempted", round(100 * preempted, 1), "%", MEANS),
-        *view.phase_evidence("rollout"),
-    )
 
 
 def _target(view: RunView) -> float | None:

@@ -89,7 +89,16 @@ def check(view: RunView) -> Answer:
             f"{percent(queued)} of the requests wait; at most {peak:.0f} run at once"
             + ("" if cache is None else f" with the cache {cache:.0f}% full")
         )
-    return _too_few_requests(view, queued, peak, cache)
+    return Finding(
+        severity="low",
+        confidence=0.6,
+        cost=0.0,  # what a larger batch would bring was not measured
+        phases=("rollout",),
+        evidence=_evidence(view, queued, peak, cache),
+        cause=f"An engine decodes at most {peak:.0f} requests at once and fills {cache:.0f}% of "
+        f"its cache, while the rollout takes {percent(view.share('rollout'))} of the step.",
+        fixes=(_more_requests(view),),
+    )
 
 
 def _slots_full(view: RunView, peak: float) -> bool:
@@ -135,19 +144,6 @@ def _more_slots(view: RunView) -> Fix:
         text = f"for the vLLM server: --max-num-seqs {_needed(view)}"
         return view.edit(text, _outcome(view), safety="same-math", risk=risk)
     return view.setting(_SLOTS, _needed(view), _outcome(view), safety="same-math", risk=risk)
-
-
-def _too_few_requests(view: RunView, queued: float, peak: float, cache: float) -> Finding:
-    return Finding(
-        severity="low",
-        confidence=0.6,
-        cost=0.0,  # what a larger batch would bring was not measured
-        phases=("rollout",),
-        evidence=_evidence(view, queued, peak, cache),
-        cause=f"An engine decodes at most {peak:.0f} requests at once and fills {cache:.0f}% of "
-        f"its cache, while the rollout takes {percent(view.share('rollout'))} of the step.",
-        fixes=(_more_requests(view),),
-    )
 
 
 def _more_requests(view: RunView) -> Fix:

@@ -40,7 +40,6 @@ from grpo_doctor.findings.rule import Answer, Evidence, Finding, Fix, NotApplica
 from grpo_doctor.findings.severity import severity_of
 from grpo_doctor.findings.view import RunView, identity
 from grpo_doctor.findings.wording import percent
-from grpo_doctor.whatif import Prediction, Withheld
 
 RULE = Rule(
     *identity(__name__, __doc__),
@@ -87,12 +86,8 @@ def _parts(view: RunView) -> tuple[Evidence, ...]:
     )
 
 
-def _outcome(view: RunView) -> Prediction | Withheld:
-    return view.what_if(vllm__enable_lora=True)
-
-
 def _fix(view: RunView) -> Fix:
-    outcome = _outcome(view)
+    outcome = view.what_if(vllm__enable_lora=True)
     risk = "Decoding with adapters is slower by some percent to a third: compare the whole step."
     if view.knob("vllm.mode") == "server":
         text = "start the server with adapters enabled and send it those alone"

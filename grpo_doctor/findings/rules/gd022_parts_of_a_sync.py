@@ -40,7 +40,7 @@ from grpo_doctor.findings import signals
 from grpo_doctor.findings.device_memory import fullest_in
 from grpo_doctor.findings.rule import Answer, Evidence, Finding, NotApplicable, Passed, Rule
 from grpo_doctor.findings.severity import severity_of
-from grpo_doctor.findings.span_counts import Gathers, gather_evidence, gathers
+from grpo_doctor.findings.span_counts import gather_evidence, gathers
 from grpo_doctor.findings.view import RunView, identity
 from grpo_doctor.findings.wording import percent
 from grpo_doctor.whatif import Prediction, Withheld
@@ -115,19 +115,7 @@ def _cut(view: RunView, parts: int, full: float | None) -> Answer:
         return Passed(f"{gather.count:.0f} parts of {1000 * each:.0f} ms each")
     if fixed < MIN_FIXED_SHARE:
         return Passed(f"the fixed part of {parts} parts is {percent(fixed, 1)} of the step")
-    return _too_many(view, gather, parts, full)
-
-
-def _fewer_parts(view: RunView) -> int:
-    return max(1, int(view.knob(_KNOB)) // 4)
-
-
-def _fewer(view: RunView) -> Prediction | Withheld:
-    return view.what_if(sync__move_model_batches=_fewer_parts(view))
-
-
-def _too_many(view: RunView, gathering: Gathers, parts: int, full: float | None) -> Finding:
-    share = gathering.fixed_s / view.step_s
+    share = gather.fixed_s / view.step_s
     room = "GPU memory was not sampled" if full is None else f"memory is {percent(full)} full"
     risk = f"Each part must fit next to the engine: {room} during sync."
     fix = view.setting(_KNOB, _fewer_parts(view), _fewer(view), safety="same-math", risk=risk)
@@ -136,9 +124,17 @@ def _too_many(view: RunView, gathering: Gathers, parts: int, full: float | None)
         confidence=0.7 if full is not None else 0.5,
         cost=share,
         phases=("sync",),
-        evidence=(Evidence("parts", parts, "", "settings"), *gather_evidence(view, gathering)),
+        evidence=(Evidence("parts", parts, "", "settings"), *gather_evidence(view, gather)),
         cause=f"The weights go to the engine in {parts} parts, whose fixed cost alone is "
-        f"{gathering.fixed_s:.3g} s of each {view.step_s:.3g} s step; {room}.",
+        f"{gather.fixed_s:.3g} s of each {view.step_s:.3g} s step; {room}.",
         fixes=(fix,),
         headline="The weights are sent in more parts than memory needs",
     )
+
+
+def _fewer_parts(view: RunView) -> int:
+    return max(1, int(view.knob(_KNOB)) // 4)
+
+
+def _fewer(view: RunView) -> Prediction | Withheld:
+    return view.what_if(sync__move_model_batches=_fewer_parts(view))

@@ -93,7 +93,7 @@ def check(view: RunView) -> Answer:
         return Passed(
             f"scoring takes {percent(share, 1)} of the step, {seconds:.2g} s, on a typical rank"
         )
-    first = _dominating(scorings)
+    first = scorings[0] if scorings and _part(scorings[0], scorings) > DOMINATES else None
     better_rule = _better_told(view, first, share)
     if better_rule is not None:
         return Passed(f"scoring takes {percent(share, 1)} of the step; see {better_rule}")
@@ -105,7 +105,10 @@ def check(view: RunView) -> Answer:
         evidence=(
             *view.phase_evidence("reward"),
             *([Evidence("scoring per step", seconds, "s", "reward/* spans")] if scorings else []),
-            *_evidence(scorings),
+            *[
+                Evidence(f"{f.name} per step", typical(f.own_s), "s", f"{f.span} on a typical rank")
+                for f in scorings[:SHOWN]
+            ],
         ),
         cause=f"Each step spends {seconds:.3g} s of {view.step_s:.3g} s on scoring"
         + (
@@ -135,20 +138,9 @@ def _better_told(view: RunView, first: Scoring | None, share: float) -> str | No
     return None
 
 
-def _dominating(scorings: list[Scoring]) -> Scoring | None:
-    return scorings[0] if scorings and _part(scorings[0], scorings) > DOMINATES else None
-
-
 def _part(scoring: Scoring, scorings: list[Scoring]) -> float:
     total = sum(typical(f.own_s) for f in scorings)
     return typical(scoring.own_s) / total if total else 0.0
-
-
-def _evidence(scorings: list[Scoring]) -> list[Evidence]:
-    return [
-        Evidence(f"{f.name} per step", typical(f.own_s), "s", f"{f.span} on a typical rank")
-        for f in scorings[:SHOWN]
-    ]
 
 
 def _fixes(view: RunView, first: Scoring | None) -> list[Fix]:
@@ -156,7 +148,8 @@ def _fixes(view: RunView, first: Scoring | None) -> list[Fix]:
     if _takes_processes(view, first):
         each = "" if _spreads_any(view) else " per rank"
         risk = f"Takes {_WORKERS} processes{each} and their CPU time."
-        outcome = _more_processes(view)
+        reason = Withheld("no model predicts what more processes do to these functions")
+        outcome = by_model(view, reason, reward__num_workers=_WORKERS)
         fixes.append(view.setting(_KNOB, _WORKERS, outcome, safety="same-math", risk=risk))
     scorers = any(p.role == _SCORES for p in view.trace.processes)
     where = "a process that scores" if scorers else "a rank while it is scoring"
@@ -174,11 +167,6 @@ def _takes_processes(view: RunView, first: Scoring | None) -> bool:
 def _spreads_any(view: RunView) -> bool:
     """Whether its workers are the job's, and call the user's functions too."""
     return view.trace.run.framework == "verl"
-
-
-def _more_processes(view: RunView) -> Prediction | Withheld:
-    reason = Withheld("no model predicts what more processes do to these functions")
-    return by_model(view, reason, reward__num_workers=_WORKERS)
 
 
 def _bound(view: RunView, first: Scoring | None) -> str:

@@ -160,10 +160,6 @@ def _divisible(view: RunView, scoring: Scoring, processes: int) -> bool:
     return workers is not None and workers <= processes and scoring.name in BUILT_IN
 
 
-def _edits(plan: _Plan) -> tuple[Edit, ...]:
-    return (Edit(("reward",), plan.remaining),)
-
-
 def _evidence(view: RunView, plan: _Plan) -> tuple[Evidence, ...]:
     fixes = [
         Evidence(f"{f.name} per step", typical(f.own_s), "s", f"{f.span}, a typical rank")
@@ -185,7 +181,7 @@ def _outcome(view: RunView, plan: _Plan) -> Prediction | Withheld:
     if cpu is not None and cpu > MAX_HOST_CPU_PCT and not view.series("rank.cpu"):
         # Whose the load is was not sampled: the functions may compute as much as they wait.
         return Withheld(f"the host's CPUs are {cpu:.0f}% busy already")
-    edits = _edits(plan)
+    edits = (Edit(("reward",), plan.remaining),)
     scenario = f"with its rewards at once ({plan.processes} processes)"
     own = view.predict(edits, scenario, at_least=halved(edits))
     if integer(view, _KNOB) is None:

@@ -39,7 +39,6 @@ from __future__ import annotations
 from grpo_doctor.findings import signals
 from grpo_doctor.findings.device_memory import (
     DEVICE_MEMORY,
-    Fit,
     model_size,
     room_for,
     weight_bytes,
@@ -50,7 +49,7 @@ from grpo_doctor.findings.signals import Signal, sampled
 from grpo_doctor.findings.span_counts import micro_batches_per_step
 from grpo_doctor.findings.view import RunView, identity
 from grpo_doctor.findings.wording import percent
-from grpo_doctor.whatif import Prediction, Withheld
+from grpo_doctor.whatif import Prediction
 
 _SIZES = ("model_hidden_size", "model_intermediate_size", "model_num_hidden_layers")
 RULE = Rule(
@@ -99,12 +98,8 @@ def check(view: RunView) -> Answer:
         return NotApplicable("what activations would need can't be told")
     if not room.fits:
         return Passed(f"recomputing is needed: {room.text}")
-    outcome = _outcome(view)
+    outcome = view.what_if(train__gradient_checkpointing=False)
     gain = -outcome.mid / 100 if isinstance(outcome, Prediction) else RECOMPUTED * share
-    return _finding(view, room, gain, outcome)
-
-
-def _finding(view: RunView, room: Fit, gain: float, outcome: Prediction | Withheld) -> Answer:
     if gain < RECOMPUTED * MIN_TRAIN_SHARE:
         return Passed(f"keeping activations would save {percent(gain, 1)} of the step")
     risk = "Longer completions than in this run need more memory; then the run ends."
@@ -128,7 +123,3 @@ def _activation_bytes(view: RunView) -> float:
         return 0.0
     per_place = HIDDEN_COPIES * size.hidden + INNER_COPIES * size.intermediate
     return places / passes * size.layers * per_place * weight_bytes(view)
-
-
-def _outcome(view: RunView) -> Prediction | Withheld:
-    return view.what_if(train__gradient_checkpointing=False)

@@ -43,7 +43,7 @@ from grpo_doctor.findings.rule import Answer, Evidence, Finding, Fix, NotApplica
 from grpo_doctor.findings.severity import severity_of
 from grpo_doctor.findings.view import RunView, identity
 from grpo_doctor.findings.wording import percent
-from grpo_doctor.whatif import Prediction, Withheld, without
+from grpo_doctor.whatif import without
 
 RULE = Rule(
     *identity(__name__, __doc__),
@@ -123,15 +123,11 @@ def _evidence(view: RunView, avoidable: dict[str, float]) -> tuple[Evidence, ...
     return tuple(passes)
 
 
-def _without_reference(view: RunView) -> Prediction | Withheld:
-    own = view.predict((without(REFERENCE),), f"without {REFERENCE}")
-    return by_model(view, own, train__beta=0.0)
-
-
 def _fix(view: RunView, span: str) -> Fix:
     if span == REFERENCE:
         risk = "The policy may move away from the reference a little sooner."
-        outcome = _without_reference(view)
+        own = view.predict((without(REFERENCE),), f"without {REFERENCE}")
+        outcome = by_model(view, own, train__beta=0.0)
         return view.setting("train.beta", 0.0, outcome, safety="changes-algorithm", risk=risk)
     outcome = view.predict((without(OLD),), f"without {OLD}")
     text = "a version or trainer that takes the ratio as 1 where a rollout feeds one step"

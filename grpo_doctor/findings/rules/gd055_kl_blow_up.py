@@ -34,7 +34,6 @@ steps.
 
 from __future__ import annotations
 
-from grpo_doctor.analysis.learning import Curve
 from grpo_doctor.analysis.learning.shape import ends, onset, smooth
 from grpo_doctor.findings.learning import (
     finite,
@@ -76,17 +75,13 @@ def check(view: RunView) -> Answer:
     return Finding(
         severity=severity,
         confidence=0.9,
-        evidence=_evidence(numbers, since),
+        evidence=(
+            *over_run("KL divergence", numbers, "nats"),
+            Evidence("largest", float(numbers.values.max()), "nats", source(numbers)),
+            *step_evidence("above 0.5 nats from step", since, numbers),
+        ),
         cause=f"{goes}.",
         fixes=(*slower(view), *stay_close(view), *clip_gradients(view)),
         headline="" if since is None else f"{RULE.title} at step {since}",
         steps=from_step(numbers, since),
-    )
-
-
-def _evidence(numbers: Curve, since: int | None) -> tuple[Evidence, ...]:
-    return (
-        *over_run("KL divergence", numbers, "nats"),
-        Evidence("largest", float(numbers.values.max()), "nats", source(numbers)),
-        *step_evidence("above 0.5 nats from step", since, numbers),
     )

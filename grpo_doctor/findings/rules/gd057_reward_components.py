@@ -91,7 +91,16 @@ def check(view: RunView) -> Answer:
         return Passed(f"{lead.name} has {percent(lead.spread / total)} of the deviation")
     if dead:
         return _dead(view, rewards, dead, lead, total)
-    return _alone(view, rewards, lead, total)
+    part = percent(lead.spread / total)
+    return Finding(
+        severity="low",
+        confidence=0.7,
+        phases=("reward",),
+        evidence=_evidence(rewards, [lead], total),
+        cause=f"{lead.name} has {part} of the deviation of all reward functions together.",
+        fixes=(_weigh_less(view, rewards, lead),),
+        headline=f"Reward `{lead.name}` decides alone",
+    )
 
 
 def _components(view: RunView) -> list[Component]:
@@ -152,19 +161,6 @@ def _dead(
         cause=f"{headline}, which adds nothing to any advantage.{also}",
         fixes=(learning_advice(view, text),),
         headline=headline,
-    )
-
-
-def _alone(view: RunView, rewards: list[Component], lead: Component, total: float) -> Finding:
-    part = percent(lead.spread / total)
-    return Finding(
-        severity="low",
-        confidence=0.7,
-        phases=("reward",),
-        evidence=_evidence(rewards, [lead], total),
-        cause=f"{lead.name} has {part} of the deviation of all reward functions together.",
-        fixes=(_weigh_less(view, rewards, lead),),
-        headline=f"Reward `{lead.name}` decides alone",
     )
 
 

@@ -96,7 +96,16 @@ def check(view: RunView) -> Answer:
             return Passed("the gradient norm is 0, as all rewards are equal, see GD059")
         return _no_gradient(view, norms)
     if loss is not None and len(loss) >= FLAT_POINTS and loss.values[0] and not np.ptp(loss.values):
-        return _constant_loss(view, loss)
+        headline = f"The loss is {loss.values[0]:.4g} at all {len(loss)} steps"
+        text = "check that the loss that is logged is the one that is trained on"
+        return Finding(
+            severity="medium",
+            confidence=0.7,
+            evidence=(Evidence("loss", float(loss.values[0]), "", source(loss)),),
+            cause=f"{headline}: a loss over batches that differ does not stay the same.",
+            fixes=(learning_advice(view, text, safety="needs-code"),),
+            headline=headline,
+        )
     return Passed(f"a number at every step in {', '.join(c.key for c in curves.values())}")
 
 
@@ -158,17 +167,4 @@ def _no_gradient(view: RunView, norms: Curve) -> Answer:
         fixes=(learning_advice(view, _NO_GRADIENT, safety="needs-code"),),
         headline=f"The gradient norm is 0 {when}",
         ruins=count >= SURE_POINTS,
-    )
-
-
-def _constant_loss(view: RunView, loss: Curve) -> Finding:
-    headline = f"The loss is {loss.values[0]:.4g} at all {len(loss)} steps"
-    text = "check that the loss that is logged is the one that is trained on"
-    return Finding(
-        severity="medium",
-        confidence=0.7,
-        evidence=(Evidence("loss", float(loss.values[0]), "", source(loss)),),
-        cause=f"{headline}: a loss over batches that differ does not stay the same.",
-        fixes=(learning_advice(view, text, safety="needs-code"),),
-        headline=headline,
     )

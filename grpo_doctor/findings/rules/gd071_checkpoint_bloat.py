@@ -87,9 +87,16 @@ class Written:
 
 def check(view: RunView) -> Answer:
     """Looks at the dtype on disk, and at the optimizer's part."""
-    written = _written(view)
+    weights, optimizer = _values(view, _WEIGHTS), _values(view, _OPTIMIZER)
+    numbers = _values(view, _COUNT)
+    per_weight = None
+    if numbers and np.mean(numbers) > 0:
+        per_weight = float(np.mean(weights) / np.mean(numbers))
+    written = Written(len(weights), float(np.mean(weights)), float(np.mean(optimizer)), per_weight)
     wide = _wide(view, written)
-    on_disk = _count_on_disk(view, written.count)
+    limit, on_disk = view.knob(_LIMIT), written.count
+    if isinstance(limit, int) and limit > 0:
+        on_disk = min(on_disk, limit)
     heavy = (
         written.optimizer >= MIN_OPTIMIZER_PART * written.each
         and on_disk >= MIN_CHECKPOINTS
@@ -120,20 +127,6 @@ def check(view: RunView) -> Answer:
 
 def _values(view: RunView, name: str) -> list[float]:
     return [v for s in view.series(name) for v in s.values[np.isfinite(s.values)].tolist()]
-
-
-def _written(view: RunView) -> Written:
-    weights, optimizer = _values(view, _WEIGHTS), _values(view, _OPTIMIZER)
-    numbers = _values(view, _COUNT)
-    per_weight = None
-    if numbers and np.mean(numbers) > 0:
-        per_weight = float(np.mean(weights) / np.mean(numbers))
-    return Written(len(weights), float(np.mean(weights)), float(np.mean(optimizer)), per_weight)
-
-
-def _count_on_disk(view: RunView, count: int) -> int:
-    limit = view.knob(_LIMIT)
-    return min(count, limit) if isinstance(limit, int) and limit > 0 else count
 
 
 def _wide(view: RunView, written: Written) -> bool:

@@ -51,7 +51,6 @@ from grpo_doctor.findings.signals import Signal
 from grpo_doctor.findings.span_counts import seconds_just_after
 from grpo_doctor.findings.view import RunView, identity
 from grpo_doctor.findings.wording import percent
-from grpo_doctor.whatif import Prediction, Withheld
 from grpo_doctor.whatif.edits import Edit
 
 _TRL = ("completions/mean_length", "completions/max_length")
@@ -103,7 +102,9 @@ def check(view: RunView) -> Answer:
         return Passed(
             f"{percent(share, 1)} of the step could be scored while completions are generated"
         )
-    outcome = _outcome(view, plan)
+    edits = (Edit(("reward",), 1 - plan.hidden_s / plan.reward_s),)
+    scenario = "with completions scored as they are done (cautious end: half of that fits in)"
+    outcome = view.predict(edits, scenario, at_least=halved(edits))
     risk = "Rewards that compare completions need their whole group."
     return Finding(
         severity=severity_of(share),
@@ -167,9 +168,3 @@ def _lengths(view: RunView) -> tuple[float, float] | None:
         if valid.any():
             return float(means[valid].mean()), float(longest[valid].mean())
     return None
-
-
-def _outcome(view: RunView, plan: _Plan) -> Prediction | Withheld:
-    edits = (Edit(("reward",), 1 - plan.hidden_s / plan.reward_s),)
-    scenario = "with completions scored as they are done (cautious end: half of that fits in)"
-    return view.predict(edits, scenario, at_least=halved(edits))

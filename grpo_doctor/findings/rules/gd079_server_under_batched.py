@@ -104,28 +104,25 @@ def _judged(view: RunView, servers: tuple[Load, ...], share: float) -> Answer:
             f"requests wait though only {worst.running_peak:.0f} of {slots:.0f} run: "
             "for their first pass, not a slot"
         )
-    return _finding(view, worst, share * queued, slots)
-
-
-def _slots(load: Load) -> float | None:
-    slots = load.program.value(_SLOTS) if load.program else None
-    return float(slots) if isinstance(slots, int) and slots > 0 else None
-
-
-def _finding(view: RunView, load: Load, cost: float, slots: float | None) -> Finding:
+    cost = share * queued
     limit = [] if slots is None else [Evidence("limit of requests", slots, "", "its command")]
-    room = "" if load.cache_peak_pct is None else f", and its cache is {load.cache_peak_pct:.0f}%"
+    room = "" if worst.cache_peak_pct is None else f", and its cache is {worst.cache_peak_pct:.0f}%"
     return Finding(
         # Without a GPU decoding is bound by computing, so the cost is only a bound.
         severity=severity_of(cost, proven=view.has_gpu),
         confidence=0.85 if slots is not None and view.has_gpu else 0.6,
         cost=cost,
         phases=("rollout",),
-        evidence=(*load.evidence("requests", "cache"), *limit, *view.phase_evidence("rollout")),
-        cause=f"{percent(load.queued_share)} of the requests at {load.name} wait: at most "
-        f"{load.running_peak:.0f} run at once" + (f"{room} full at its peak." if room else "."),
-        fixes=(_fix(view, load),),
+        evidence=(*worst.evidence("requests", "cache"), *limit, *view.phase_evidence("rollout")),
+        cause=f"{percent(worst.queued_share)} of the requests at {worst.name} wait: at most "
+        f"{worst.running_peak:.0f} run at once" + (f"{room} full at its peak." if room else "."),
+        fixes=(_fix(view, worst),),
     )
+
+
+def _slots(load: Load) -> float | None:
+    slots = load.program.value(_SLOTS) if load.program else None
+    return float(slots) if isinstance(slots, int) and slots > 0 else None
 
 
 def _fix(view: RunView, load: Load) -> Fix:

@@ -46,7 +46,26 @@ def _more_sequences(case: Case) -> Effect:
         target = _with_limit(places, float(limit), float(case.after[_SEQS]), held_back)
     if case.changed(_MEMORY):
         target = _below_limit(case, places, target * _more_cache(case, held_back))
-    return _waves(case, places, target)
+    if round(target) == round(places):
+        return NOTHING
+    lengths = rollout_lengths(case)
+    if lengths is None:
+        raise UnsupportedError("how long completions are was not recorded")
+    now, then = decode_steps(lengths, round(places)), decode_steps(lengths, round(target))
+    if not now:
+        return NOTHING
+    part = GENERATE if case.work_s(GENERATE) else "rollout"
+    bound = then / now
+    mid = 1 + _FLAT[case.has_gpu] * (bound - 1)
+    best, worst = Edit((part,), min(bound, 1.0)), Edit((part,), max(bound, 1.0))
+    return Effect(
+        (Edit((part,), mid),),
+        f"{round(target)} instead of {round(places)} sequences at once need {then:.0f} instead of "
+        f"{now:.0f} passes, and a pass takes at most in proportion longer",
+        _ERROR,
+        at_least=(worst,),
+        at_most=(best,),
+    )
 
 
 def _with_limit(places: float, before: float, after: float, held_back: bool) -> float:
@@ -89,29 +108,6 @@ def _more_cache(case: Case, held_back: bool) -> float:
     return float(after / before)
 
 
-def _waves(case: Case, places: float, target: float) -> Effect:
-    if round(target) == round(places):
-        return NOTHING
-    lengths = rollout_lengths(case)
-    if lengths is None:
-        raise UnsupportedError("how long completions are was not recorded")
-    now, then = decode_steps(lengths, round(places)), decode_steps(lengths, round(target))
-    if not now:
-        return NOTHING
-    part = GENERATE if case.work_s(GENERATE) else "rollout"
-    bound = then / now
-    mid = 1 + _FLAT[case.has_gpu] * (bound - 1)
-    best, worst = Edit((part,), min(bound, 1.0)), Edit((part,), max(bound, 1.0))
-    return Effect(
-        (Edit((part,), mid),),
-        f"{round(target)} instead of {round(places)} sequences at once need {then:.0f} instead of "
-        f"{now:.0f} passes, and a pass takes at most in proportion longer",
-        _ERROR,
-        at_least=(worst,),
-        at_most=(best,),
-    )
-
-
 MODELS = (CostModel("engine batch", (_SEQS, _MEMORY), _more_sequences),)
 
 
@@ -133,7 +129,9 @@ def rollout_lengths(case: Case) -> Lengths | None:
     if counted:
         return np.sort(np.concatenate(counted))
     shortest, mean = case.metric("completions/min_length"), case.metric("completions/mean_length")
-    count = _completions(case)
+    size, passes = case.knob("train.micro_batch"), case.knob("rollout.steps_per_generation")
+    passes = passes or case.knob("train.grad_accumulation")
+    count = int(size * passes) if size and passes else 0
     if not len(longest) or not len(mean) or not count:
         return None
     low = float(shortest.mean()) if len(shortest) else 1.0
@@ -150,12 +148,6 @@ def _bin(case: Case, name: str, longest: Lengths) -> Lengths | None:
     low, high = float(matched[1]), float(matched[2])
     top = min(high, float(longest.mean())) if len(longest) else high
     return np.linspace(low, max(low, top), min(count, _MOST))
-
-
-def _completions(case: Case) -> int:
-    size, passes = case.knob("train.micro_batch"), case.knob("rollout.steps_per_generation")
-    passes = passes or case.knob("train.grad_accumulation")
-    return int(size * passes) if size and passes else 0
 
 
 def spread(low: float, mean: float, high: float, count: int) -> Lengths:
