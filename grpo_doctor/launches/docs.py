@@ -61,8 +61,8 @@ what is installed, else the newest that takes all the options that were given.
   points to the line of the script, `--format sarif` the same for code scanning.
 - `--solve train.micro_batch` adds the largest value of a setting that still fits.
 - `grpo-doctor run` prints the first line where the exit code would be 9, and starts the job in any
-  case; `--no-check` leaves it out. After one recorded step `report` compares the estimate with what was
-  measured: [memory.md](memory.md#after-one-recorded-step).
+  case; `--no-check` leaves it out. After one recorded step `report` compares the estimate with what
+  was measured: [memory.md](memory.md#after-one-recorded-step).
 
 | first line | `verdict` | exit code | when |
 |---|---|---|---|
