@@ -94,63 +94,42 @@ class Needs:
         return len(values) == len(self.parents) and all(is_off)
 
 
-_ZERO = "deepspeed.stage"
-_OF_ZERO_3 = (
-    "deepspeed.offload_param",
-    "deepspeed.prefetch_bucket_size",
-    "deepspeed.persistence_threshold",
-    "deepspeed.hpz_partition_size",
+def _needs(settings: str, parents: str, off: tuple[Any, ...] = (), **on: tuple[Any, ...]) -> Needs:
+    return Needs(tuple(settings.split()), tuple(parents.split()), off, **on)
+
+
+_ZERO_3 = (
+    "deepspeed.offload_param deepspeed.prefetch_bucket_size deepspeed.persistence_threshold "
+    "deepspeed.hpz_partition_size"
 )
-_OF_ZERO = (
-    *_OF_ZERO_3,
-    "deepspeed.offload_optimizer",
-    "deepspeed.pin_memory",
-    "deepspeed.overlap_comm",
-)
+_ZERO = f"{_ZERO_3} deepspeed.offload_optimizer deepspeed.pin_memory deepspeed.overlap_comm"
+_BELOW_3 = (None, 0, 1, 2, "zero0", "zero1", "zero2")
+_MEGATRON = "parallel.distributed_optimizer parallel.recompute parallel.sequence"
 NEEDS: tuple[Needs, ...] = (
-    Needs(("vllm.[!u]*", "sync.move_model_batches"), ("vllm.use",), (False,)),
-    Needs(("vllm.*",), ("rollout.engine",), on=(None, "vllm", "sglang", "trtllm")),
-    Needs(("vllm.server_*", "vllm.group_port"), ("vllm.mode",), ("colocate",)),
-    Needs(("vllm.max_lora_rank",), ("vllm.enable_lora",), (False,)),
-    Needs(("train.lora_*", "vllm.enable_lora"), ("train.type",), ("full",)),
-    Needs(("train.lora_alpha", "train.lora_targets"), ("train.lora_rank",), (0,)),
-    Needs(_OF_ZERO, ("deepspeed.preset", _ZERO), (None, 0, "zero0")),
-    Needs(_OF_ZERO_3, (_ZERO,), (0, 1, 2)),
-    Needs(
-        ("sync.gather_for_generation",),
-        (_ZERO, "deepspeed.preset"),
-        (None, 0, 1, 2, "zero0", "zero1", "zero2"),
-    ),
-    Needs(
-        ("rollout.importance_mode", "rollout.importance_cap"),
-        ("rollout.importance_correction",),
-        (False,),
-    ),
-    Needs(("rollout.queue_size",), ("rollout.async",), (False,)),
-    Needs(("rollout.max_resample",), ("rollout.dynamic_sampling",), (False,)),
-    Needs(("train.max_tokens_per_gpu",), ("train.dynamic_batch",), (False,)),
-    Needs(("train.micro_batch",), ("train.dynamic_batch",), (True,)),
-    Needs(
-        ("dataload.prefetch_factor", "dataload.persistent_workers"), ("dataload.num_workers",), (0,)
-    ),
-    Needs(
-        ("parallel.reshard", "parallel.fsdp_*"), ("parallel.strategy",), ("megatron", "deepspeed")
-    ),
-    Needs(
-        (
-            "parallel.distributed_optimizer",
-            "parallel.recompute",
-            "parallel.sequence",
-            "parallel.virtual_pipeline",
-        ),
-        ("parallel.strategy",),
-        ("fsdp", "fsdp2", "deepspeed"),
-    ),
-    Needs(("parallel.virtual_pipeline",), ("parallel.pipeline",), (1,)),
-    Needs(("parallel.sequence",), ("parallel.tensor",), (1,)),
-    Needs(("eval.micro_batch",), ("eval.steps",), (0,)),
-    Needs(("model.reference", "sync.ref_model"), ("train.beta",), (0,)),
-)
+    _needs("vllm.[!u]* sync.move_model_batches", "vllm.use", (False,)),
+    _needs("vllm.*", "rollout.engine", on=(None, "vllm", "sglang", "trtllm")),
+    _needs("vllm.server_* vllm.group_port", "vllm.mode", ("colocate",)),
+    _needs("vllm.max_lora_rank", "vllm.enable_lora", (False,)),
+    _needs("train.lora_* vllm.enable_lora", "train.type", ("full",)),
+    _needs("train.lora_alpha train.lora_targets", "train.lora_rank", (0,)),
+    _needs(_ZERO, "deepspeed.preset deepspeed.stage", (None, 0, "zero0")),
+    _needs(_ZERO_3, "deepspeed.stage", (0, 1, 2)),
+    _needs("sync.gather_for_generation", "deepspeed.stage deepspeed.preset", _BELOW_3),
+    _needs("rollout.importance_mode rollout.importance_cap", "rollout.importance_correction",
+           (False,)),
+    _needs("rollout.queue_size", "rollout.async", (False,)),
+    _needs("rollout.max_resample", "rollout.dynamic_sampling", (False,)),
+    _needs("train.max_tokens_per_gpu", "train.dynamic_batch", (False,)),
+    _needs("train.micro_batch", "train.dynamic_batch", (True,)),
+    _needs("dataload.prefetch_factor dataload.persistent_workers", "dataload.num_workers", (0,)),
+    _needs("parallel.reshard parallel.fsdp_*", "parallel.strategy", ("megatron", "deepspeed")),
+    _needs(f"{_MEGATRON} parallel.virtual_pipeline", "parallel.strategy",
+           ("fsdp", "fsdp2", "deepspeed")),
+    _needs("parallel.virtual_pipeline", "parallel.pipeline", (1,)),
+    _needs("parallel.sequence", "parallel.tensor", (1,)),
+    _needs("eval.micro_batch", "eval.steps", (0,)),
+    _needs("model.reference sync.ref_model", "train.beta", (0,)),
+)  # fmt: skip
 """A setting is active only if none of these takes its effect away."""
 _NEEDS_OF: Mapping[str, tuple[Needs, ...]] = {
     knob.name: tuple(

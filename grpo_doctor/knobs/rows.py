@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Any
 
-from grpo_doctor.knobs.model import Gate, Spelling
+from grpo_doctor.knobs.model import Spelling
 
 
 class Rows:
@@ -14,25 +14,18 @@ class Rows:
     def __init__(self, first: str) -> None:
         self.first = first
 
-    def __call__(  # noqa: PLR0913 - a row has that many columns
+    def __call__(
         self,
         knob: str,
         key: str,
         default: Any,
         *later: tuple[str, Any],
         since: str | None = None,
-        until: str | None = None,
-        values: tuple[tuple[Any, Any], ...] = (),
-        gate: Gate | None = None,
-        beside: tuple[tuple[str, Any], ...] = (),
-        inside: str | None = None,
-        item: int | None = None,
-        new: bool = False,
+        **more: Any,
     ) -> Spelling:
-        """A row; `later` are (from version, default) pairs."""
+        """A row; `later` are (from version, default) pairs, `more` the other columns by name."""
         begins = since or self.first
-        defaults = ((begins, default), *later)
-        return Spelling(knob, key, begins, until, defaults, values, gate, beside, inside, item, new)
+        return Spelling(knob, key, begins, defaults=((begins, default), *later), **more)
 
 
 def inherited(

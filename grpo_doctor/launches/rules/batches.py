@@ -132,9 +132,7 @@ def evaluation_batch_does_not_divide(view: View) -> Flaw | None:
     strategy = view.launch.options.get("eval_strategy", "no")
     group = view.integer("rollout.num_generations")
     batch, ranks = view.integer("eval.micro_batch"), view.processes
-    if strategy in ("no", None):
-        return None
-    if view.launch.framework == "ms-swift" and view.at_least("3.5.0"):
+    if strategy in ("no", None) or (view.launch.framework == "ms-swift" and view.at_least("3.5.0")):
         return None
     if "num_generations_eval" in view.launch.options:
         return None
@@ -248,9 +246,7 @@ def verl_no_micro_batch(view: View) -> Flaw | None:
     Without use_dynamic_bsz verl needs the micro batch of the actor and that of the log-probs, and
     refuses to start without: its configuration has no default for either.
     """
-    if view.value("train.dynamic_batch"):
-        return None
-    if not view.launch.subcommand.endswith("main_ppo"):
+    if view.value("train.dynamic_batch") or not view.launch.subcommand.endswith("main_ppo"):
         return None
     options = view.launch.options
     lacking = [
@@ -280,9 +276,7 @@ def openrlhf_batch_does_not_divide(view: View) -> Flaw | None:
     """
     batch, micro = view.integer("train.completions_per_step"), view.integer("train.micro_batch")
     ranks = view.processes
-    if not batch or not micro or not ranks:
-        return None
-    if view.value("train.dynamic_batch"):
+    if not batch or not micro or not ranks or view.value("train.dynamic_batch"):
         return None
     ranks = max(1, ranks // view.degree("parallel.context", "parallel.tensor"))
     step = micro * ranks

@@ -93,9 +93,7 @@ def no_room_beside_the_engine(view: View) -> Flaw | None:
     What is left must hold the trainer: with 0.9, the default, a tenth of the card.
     """
     share = view.value("vllm.gpu_memory_utilization")
-    if not view.colocated or view.sleeps or not share:
-        return None
-    if share <= _MOST_WITHOUT_SLEEP:
+    if not view.colocated or view.sleeps or not share or share <= _MOST_WITHOUT_SLEEP:
         return None
     origin = "" if view.sets("vllm.gpu_memory_utilization") else ", this framework's default"
     return Flaw(
@@ -288,9 +286,7 @@ def verl_synchronous_rollout(view: View) -> Flaw | None:
 
     Since 0.7 rollouts are asynchronous servers; mode=sync ends the launch.
     """
-    if not view.at_least("0.7.0"):
-        return None
-    if view.launch.options.get(_VERL_SYNCHRONOUS_KEY) != "sync":
+    if not view.at_least("0.7.0") or view.launch.options.get(_VERL_SYNCHRONOUS_KEY) != "sync":
         return None
     return fatal_flaw(
         headline="verl has no rollout.mode=sync since 0.7",
@@ -307,9 +303,7 @@ def slow_rollout(view: View) -> Flaw | None:
     Without vLLM completions come from transformers' generate, token by token in Python; with ZeRO-3
     each token would gather the whole model again if ds3_gather_for_generation were off.
     """
-    if view.value("vllm.use"):
-        return None
-    if not view.launch.options:
+    if view.value("vllm.use") or not view.launch.options:
         return None
     if any(view.sets(knob) for knob in ("vllm.mode", "vllm.gpu_memory_utilization")):
         return None

@@ -220,9 +220,7 @@ def trainer_options_of_the_server(view: View) -> Flaw | None:
     of memory, its parallelism or its length does nothing there.
     """
     ignored = [knob for knob in _KNOBS if view.sets(knob)]
-    if not ignored or view.value("vllm.mode") != "server":
-        return None
-    if not view.value("vllm.use"):
+    if not ignored or view.value("vllm.mode") != "server" or not view.value("vllm.use"):
         return None
     command = "swift rollout" if view.launch.framework == "ms-swift" else "trl vllm-serve"
     return Flaw(

@@ -179,9 +179,7 @@ def liger_with_what_it_lacks(view: View) -> Flaw | None:
     ms-swift's Liger loss for GRPO works on padded batches of whole sequences: it refuses
     padding_free, sequence parallelism, a two-sided delta and an entropy mask.
     """
-    if not view.at_least("4.0.0"):
-        return None
-    if not view.launch.settings.get("train.use_liger"):
+    if not view.at_least("4.0.0") or not view.launch.settings.get("train.use_liger"):
         return None
     refused = {
         "train.padding_free": bool(view.value("train.padding_free")),
