@@ -63,6 +63,10 @@ class View:
         value = self.value(knob)
         return value if isinstance(value, int) and not isinstance(value, bool) else None
 
+    def integers(self, *knobs: str) -> tuple[int | None, ...]:
+        """The same of several."""
+        return tuple(map(self.integer, knobs))
+
     def degree(self, *knobs: str) -> int:
         """What these kinds of parallelism divide together; each is 1 where it is not set."""
         return math.prod(self.integer(knob) or 1 for knob in knobs)

@@ -20,6 +20,7 @@ from grpo_doctor.launches.rule import (
     rule,
 )
 
+_SOME = (1, 2, 4, 8)
 _COUNTED_SINCE = {"trl": "0.17.0", "ms-swift": "3.3.0", "bundled": "0.1.0"}
 
 
@@ -32,26 +33,21 @@ def group_does_not_divide(view: View) -> Flaw | None:
     refuses to start where the number of generations does not divide that. Before TRL 0.17 and
     ms-swift 3.3 gradient accumulation did not count.
     """
-    group, micro, ranks = (
-        view.integer("rollout.num_generations"),
-        view.integer("train.micro_batch"),
-        view.processes,
-    )
+    group, micro = view.integers("rollout.num_generations", "train.micro_batch")
+    ranks, launch = view.processes, view.launch
     if not group or not micro or not ranks:
         return None
-    if view.launch.framework == "bundled" and view.launch.model is None:
+    if launch.framework == "bundled" and launch.model is None:
         return None  # its own small model comes with other defaults
     ranks = max(1, ranks // view.degree("parallel.context"))
-    steps = view.steps_per_generation
-    if not view.at_least(_COUNTED_SINCE[view.launch.framework]):
-        steps = 1
+    steps = view.steps_per_generation if view.at_least(_COUNTED_SINCE[launch.framework]) else 1
     total = view.integer("rollout.completions") or micro * ranks * steps
-    if total % group == 0 and (total >= group):
+    if total % group == 0 and total >= group:
         return None
-    valid = [number for number in divisors(total) if number > 1]
-    batches = [b for b in range(1, 65) if b * ranks * steps % group == 0][:3]
-    fixes = [view.flags("rollout.num_generations", valid)] if valid else []
-    fixes.append(view.flags("train.micro_batch", batches))
+    fixes = (
+        view.flags("rollout.num_generations", divisors(total)[1:]),
+        view.flags("train.micro_batch", _batches(group, ranks * steps)),
+    )
     return fatal_flaw(
         headline=f"a rollout of {total} completions is not divisible by num_generations {group}",
         evidence=(
@@ -62,6 +58,11 @@ def group_does_not_divide(view: View) -> Flaw | None:
     )
 
 
+def _batches(group: int, times: int) -> list[int]:
+    """Batches per device of which so many are a whole number of groups."""
+    return [number for number in range(1, 65) if number * times % group == 0][:3]
+
+
 @rule("GL005", SWIFT_AND_TRL)
 def generation_batch_does_not_divide(view: View) -> Flaw | None:
     """The generation batch is no whole number of steps.
@@ -70,10 +71,7 @@ def generation_batch_does_not_divide(view: View) -> Flaw | None:
     that does not divide it, TRL and ms-swift refuse to start; so they do where
     generation_batch_size and steps_per_generation are both given.
     """
-    batch, micro = (
-        view.launch.settings.get("rollout.completions"),
-        view.integer("train.micro_batch"),
-    )
+    batch = view.launch.settings.get("rollout.completions")
     if not batch:
         return None
     if view.sets("rollout.steps_per_generation"):
@@ -83,14 +81,14 @@ def generation_batch_does_not_divide(view: View) -> Flaw | None:
             fixes=("leave out --generation_batch_size",),
             source=view.source("rollout.completions"),
         )
-    if not micro or not view.processes or batch % (micro * view.processes) == 0:
+    micro, ranks = view.integer("train.micro_batch"), view.processes
+    step = (micro or 0) * (ranks or 0)
+    if not step or batch % step == 0:
         return None
-    step = micro * view.processes
-    valid = [step * factor for factor in (1, 2, 4, 8)]
     return fatal_flaw(
         headline=f"a generation batch of {batch} is not divisible by the global batch of {step}",
-        evidence=(f"{micro} per device x {view.processes} processes = {step}",),
-        fixes=(view.flags("rollout.completions", valid),),
+        evidence=(f"{micro} per device x {ranks} processes = {step}",),
+        fixes=(view.flags("rollout.completions", [step * n for n in _SOME]),),
         source=view.source("rollout.completions"),
     )
 
@@ -138,17 +136,19 @@ def evaluation_batch_does_not_divide(view: View) -> Flaw | None:
         return None
     if not group or not batch or not ranks or batch * ranks % group == 0:
         return None
-    valid = [number for number in range(1, 65) if number * ranks % group == 0][:3]
+    total = batch * ranks
     return fatal_flaw(
-        headline=f"an evaluation batch of {batch * ranks} is not divisible by "
-        f"num_generations {group}",
-        evidence=(f"{batch} per device x {ranks} processes = {batch * ranks}",),
-        fixes=(view.flags("eval.micro_batch", valid), "or --eval_strategy no"),
+        headline=f"an evaluation batch of {total} is not divisible by num_generations {group}",
+        evidence=(f"{batch} per device x {ranks} processes = {total}",),
+        fixes=(
+            view.flags("eval.micro_batch", _batches(group, ranks)),
+            "or --eval_strategy no",
+        ),
         source=view.source("eval.micro_batch", "rollout.num_generations"),
     )
 
 
-_MOST = 4096  # prompts more that are tried
+_MOST = 4096  # prompts that are tried
 
 
 @rule("GL008", PLAIN_VERL)
@@ -158,17 +158,14 @@ def verl_batch_below_gpus(view: View) -> Flaw | None:
     verl divides train_batch_size x n completions over all GPUs and refuses to start where they do
     not divide it.
     """
-    prompts, group = view.integer("rollout.prompts"), view.integer("rollout.num_generations")
+    prompts, group = view.integers("rollout.prompts", "rollout.num_generations")
     ranks = view.processes
-    if not prompts or not group or not ranks:
+    if not prompts or not group or not ranks or view.value("train.dynamic_batch"):
         return None
-    if view.value("train.dynamic_batch") or prompts * group % ranks == 0:
+    if prompts * group % ranks == 0:
         return None
-    valid = [
-        prompts + more
-        for more in range(1, min(ranks, _MOST) + 1)
-        if (prompts + more) * group % ranks == 0
-    ]
+    more = range(prompts + 1, prompts + min(ranks, _MOST) + 1)
+    valid = [number for number in more if number * group % ranks == 0]
     return fatal_flaw(
         headline=f"{prompts * group} completions are not divisible by {ranks} GPUs",
         evidence=(f"{prompts} prompts x {group} completions; {ranks} GPUs",),
@@ -184,7 +181,7 @@ def verl_mini_batch_too_large(view: View) -> Flaw | None:
     verl makes its mini batches out of one training batch: ppo_mini_batch_size must not be above
     train_batch_size.
     """
-    mini, batch = view.integer("train.prompts_per_step"), view.integer("rollout.prompts")
+    mini, batch = view.integers("train.prompts_per_step", "rollout.prompts")
     if not mini or not batch or mini <= batch:
         return None
     return fatal_flaw(
@@ -204,33 +201,26 @@ def verl_mini_batch_below_gpus(view: View) -> Flaw | None:
     reaches the user as ActorDiedError; where what is left is no multiple of the micro batch, it
     ends as well.
     """
-    mini, group = view.integer("train.prompts_per_step"), view.integer("rollout.num_generations")
+    mini, group = view.integers("train.prompts_per_step", "rollout.num_generations")
     ranks = view.processes
     if not mini or not group or not ranks:
         return None
     ranks = max(1, ranks // view.degree("parallel.context"))
-    share, micro = mini * group // ranks, view.integer("train.micro_batch")
-    dynamic = bool(view.value("train.dynamic_batch"))
-    if share > 0 and (dynamic or not micro or share % micro == 0 or view.at_least("0.8.0")):
+    share, micro = mini * group // ranks, view.integer("train.micro_batch") or 1
+    unlimited = view.value("train.dynamic_batch") or view.at_least("0.8.0")
+    if share > 0 and (share % micro == 0 or unlimited):
         return None
-    valid = [
-        n for n in range(1, 4097) if n * group % ranks == 0 and _divides(micro, n * group // ranks)
-    ]
+    valid = [n for n in range(1, _MOST + 1) if n * group % (ranks * micro) == 0]
+    nearest = min(valid, key=lambda n: abs(n - mini), default=None)
     shares_text = "none" if share == 0 else f"{share}, no multiple of the micro batch of {micro}"
     return fatal_flaw(
         headline=f"of a mini batch of {mini} prompts each rank gets {shares_text}",
         evidence=(
             f"{mini} prompts x {group} completions / {ranks} ranks = {mini * group / ranks:g}",
         ),
-        fixes=(view.flag("train.prompts_per_step", min(valid, key=lambda n: abs(n - mini))),)
-        if valid
-        else (),
+        fixes=(view.flag("train.prompts_per_step", nearest),) if nearest else (),
         source=view.source("train.prompts_per_step", "train.micro_batch"),
     )
-
-
-def _divides(micro: int | None, share: int) -> bool:
-    return share > 0 and (not micro or share % micro == 0)
 
 
 _KEYS = (
@@ -274,18 +264,22 @@ def openrlhf_batch_does_not_divide(view: View) -> Flaw | None:
     computes the accumulation from the others: it must come out whole, and a rollout must have a
     completion for every rank.
     """
-    batch, micro = view.integer("train.completions_per_step"), view.integer("train.micro_batch")
-    ranks = view.processes
-    if not batch or not micro or not ranks or view.value("train.dynamic_batch"):
+    if not view.processes or view.value("train.dynamic_batch"):
         return None
-    ranks = max(1, ranks // view.degree("parallel.context", "parallel.tensor"))
-    step = micro * ranks
-    if batch % step == 0:
+    ranks = max(1, view.processes // view.degree("parallel.context", "parallel.tensor"))
+    return _of_a_step(view, "training", ranks, "ranks")
+
+
+def _of_a_step(view: View, kind: str, ranks: int, who: str) -> Flaw | None:
+    """The batch of a step must be micro batch x ranks x a whole number."""
+    batch, micro = view.integers("train.completions_per_step", "train.micro_batch")
+    step = (micro or 0) * ranks
+    if not batch or not step or batch % step == 0:
         return None
     return fatal_flaw(
-        headline=f"a training batch of {batch} is not divisible by {step}",
-        evidence=(f"{micro} per micro batch x {ranks} ranks = {step}",),
-        fixes=(view.flags("train.completions_per_step", [step * n for n in (1, 2, 4, 8)]),),
+        headline=f"a {kind} batch of {batch} is not divisible by {step}",
+        evidence=(f"{micro} per micro batch x {ranks} {who} = {step}",),
+        fixes=(view.flags("train.completions_per_step", [step * n for n in _SOME]),),
         source=view.source("train.completions_per_step", "train.micro_batch"),
     )
 
@@ -296,17 +290,5 @@ def megatron_batch(view: View) -> Flaw | None:
 
     The global batch is micro batch x data-parallel ranks x a whole number of accumulation steps.
     """
-    batch, micro = view.integer("train.completions_per_step"), view.integer("train.micro_batch")
-    if not batch or not micro or not view.processes:
-        return None
     copy = view.degree("parallel.tensor", "parallel.pipeline", "parallel.context")
-    ranks = view.processes // copy
-    if ranks == 0 or batch % (micro * ranks) == 0:
-        return None
-    step = micro * ranks
-    return fatal_flaw(
-        headline=f"a global batch of {batch} is not divisible by {step}",
-        evidence=(f"{micro} per micro batch x {ranks} data-parallel ranks = {step}",),
-        fixes=(view.flags("train.completions_per_step", [step * n for n in (1, 2, 4, 8)]),),
-        source=view.source("train.completions_per_step", "train.micro_batch"),
-    )
+    return _of_a_step(view, "global", (view.processes or 0) // copy, "data-parallel ranks")
