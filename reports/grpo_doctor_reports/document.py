@@ -32,7 +32,6 @@ def read_document(document: schema.AnyDocument) -> Report:
     """
     parts = schema.read(document, ReportDocument, SCHEMA, "grpo-doctor report --json")
     summary, views = parts.summary, parts.views
-    heatmap, steps = read_heatmap(views.heatmap), read_steps(views.steps)
     return Report(
         tool=parts.tool.name or "grpo-doctor",
         version=parts.tool.version,
@@ -45,12 +44,12 @@ def read_document(document: schema.AnyDocument) -> Report:
             replace(with_bounded_kinds(entry), start_s=max(0.0, entry.start_s))
             for entry in views.waterfall
         ],
-        heatmap=heatmap,
+        heatmap=read_heatmap(views.heatmap),
         timeline=read_timeline(views.timeline),
         curves=read_curves(views.metrics),
         evaluation=read_evaluation(views.evaluation),
-        steps=steps,
-        step_buckets=read_step_buckets(views.step_buckets, steps, heatmap),
+        steps=read_steps(views.steps),
+        step_buckets=read_step_buckets(views.step_buckets),
         paths=read_paths(views),
         collectives=read_collectives(views.collectives),
         whatif=read_whatif(parts.whatif),

@@ -2,24 +2,16 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from statistics import median
 from typing import Any
 
 from msgspec.structs import replace
 
 from grpo_doctor_reports.palette import order_of
 from grpo_doctor_reports.schema import timeline as parts
-from grpo_doctor_reports.schema.part import Numbers
-from grpo_doctor_reports.schema.views import Heatmap
-from grpo_doctor_reports.thinning import known_mean
-from grpo_doctor_reports.time_model import StepTime
 from grpo_doctor_reports.timeline_model import Bucket, RankBuckets, StepBuckets, Timeline, Worst
 from grpo_doctor_reports.views import fitted, matrix
 
 _STEADY = "steady"
-_UNUSED = ("warmup", "open")  # steps that no mean is over
-_MOST_BANDS = 15_000  # of a document without exact windows; the page stays below 2.5 MB
 
 
 def read_timeline(part: parts.Timeline) -> Timeline:
@@ -29,7 +21,7 @@ def read_timeline(part: parts.Timeline) -> Timeline:
         replace(track, t_s=track.t_s[:length], v=track.v[:length])
         for track, length in zip(part.tracks, lengths, strict=True)
     ]
-    exact = _read_exact(part.exact) if part.exact.lanes else _from_bands(part)
+    exact = _read_exact(part.exact)
     ends = [end for lane in exact.lanes for end in lane.end_s]
     sampled = (t for track in tracks for t in track.t_s if t is not None)
     return Timeline(
@@ -41,13 +33,9 @@ def read_timeline(part: parts.Timeline) -> Timeline:
     )
 
 
-def read_step_buckets(
-    part: parts.StepBuckets, steps: list[StepTime], heatmap: Heatmap
-) -> StepBuckets:
-    """Return the buckets; for a document without them those of its steps, one each."""
+def read_step_buckets(part: parts.StepBuckets) -> StepBuckets:
+    """Return the buckets, each list as long as there are buckets."""
     buckets = _read_buckets(part)
-    if not buckets:
-        return _of_steps(steps, heatmap)
     width = len(buckets)
     columns = (
         fitted(part.worst_seconds, width),
@@ -86,47 +74,6 @@ def _read_buckets(part: parts.Buckets) -> list[Bucket]:
     ]
 
 
-def _of_steps(steps: list[StepTime], heatmap: Heatmap) -> StepBuckets:
-    is_timed = bool(steps)
-    if not steps:
-        lengths = column_means(heatmap.step_seconds, len(heatmap.steps))
-        steps = [
-            StepTime(number, float(number) - 0.5, float(number) + 0.5, seconds, _STEADY, None)
-            for number, seconds in zip(heatmap.steps, lengths, strict=True)
-            if seconds is not None
-        ]
-    numbers = [step.number for step in steps]
-
-    def of_each(rows: list[Numbers]) -> Numbers:
-        means = dict(zip(heatmap.steps, column_means(rows, len(heatmap.steps)), strict=True))
-        return [means.get(number) for number in numbers]
-
-    steady = [step for step in steps if step.kind == _STEADY] or steps
-    among = {step.number for step in steady}
-    phases = {name: of_each(rows) for name, rows in heatmap.phase_seconds.items()}
-    return StepBuckets(
-        buckets=[
-            Bucket(s.number, s.number, 1, s.kind not in _UNUSED, s.kind, s.start_s, s.end_s)
-            for s in steps
-        ],
-        seconds=[step.seconds for step in steps],
-        worst=[Worst(step.seconds, step.number, step.slowest_rank) for step in steps],
-        phases_s=phases,
-        waits_s={name: of_each(rows) for name, rows in heatmap.phase_wait_seconds.items()},
-        median_s=median([step.seconds for step in steady] or [0.0]),
-        median_phases_s={
-            name: median(values)
-            for name, row in phases.items()
-            if (
-                values := [
-                    v for v, n in zip(row, numbers, strict=True) if v is not None and n in among
-                ]
-            )
-        },
-        is_timed=is_timed,
-    )
-
-
 def _read_exact(part: parts.Exact) -> parts.Exact:
     lanes = []
     for lane in part.lanes:
@@ -152,51 +99,6 @@ def _read_exact(part: parts.Exact) -> parts.Exact:
         spans_left_out=max(0, part.spans_left_out),
         longest_left_out_s=max(0.0, part.longest_left_out_s),
     )
-
-
-def _from_bands(part: parts.Timeline) -> parts.Exact:
-    """What a document without exact windows knows: the bands, as one window."""
-    end_s = max([part.end_s, *(band.end_s or 0.0 for band in part.bands)])
-    names = sorted({band.phase for band in part.bands})
-
-    def length_s(band: parts.Band) -> float:
-        return (end_s if band.end_s is None else band.end_s) - band.start_s
-
-    longest_first = sorted(part.bands, key=length_s, reverse=True)
-    left_out = longest_first[_MOST_BANDS:]
-    by_rank: dict[int, list[parts.Band]] = defaultdict(list)
-    for band in longest_first[:_MOST_BANDS]:
-        by_rank[band.rank].append(band)
-    lanes = []
-    for rank in sorted(by_rank):
-        bands = sorted(by_rank[rank], key=lambda band: (band.start_s, band.phase.count("/")))
-        starts = [max(0.0, band.start_s) for band in bands]
-        ends = [end_s if band.end_s is None else band.end_s for band in bands]
-        lanes.append(
-            parts.ExactLane(
-                rank=rank,
-                name=[names.index(band.phase) for band in bands],
-                depth=[min(8, band.phase.count("/")) for band in bands],
-                start_s=starts,
-                end_s=[max(pair) for pair in zip(starts, ends, strict=True)],
-                meeting=[-1] * len(bands),
-                open=[at for at, band in enumerate(bands) if band.open],
-            )
-        )
-    windows = [parts.ExactWindow(why="whole", end_s=end_s)] if lanes and end_s > 0 else []
-    longest_s = max(0.0, length_s(left_out[0])) if left_out else 0.0
-    return parts.Exact(
-        windows=windows,
-        names=names,
-        lanes=lanes,
-        spans_left_out=len(left_out),
-        longest_left_out_s=longest_s,
-    )
-
-
-def column_means(rows: list[Numbers], width: int) -> Numbers:
-    """Return the mean of each of `width` columns, None where nothing is known."""
-    return [known_mean([row[at] for row in rows]) for at in range(width)]
 
 
 def _in_order(by_phase: dict[str, Any]) -> dict[str, Any]:

@@ -35,8 +35,6 @@ class StepBuckets:
     """Means over ranks; of each phase one number per bucket, None where it is not known.
 
     Medians are over the steady steps, each by itself.
-
-    `is_timed` is False for documents without the times of steps: their axis counts steps.
     """
 
     buckets: list[Bucket]
@@ -46,7 +44,6 @@ class StepBuckets:
     waits_s: dict[str, Numbers]
     median_s: float
     median_phases_s: dict[str, float]
-    is_timed: bool = True
 
 
 @dataclass(frozen=True, slots=True)

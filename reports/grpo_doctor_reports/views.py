@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import zip_longest
 from typing import Any, TypeVar
 
 from msgspec.structs import replace
@@ -11,7 +10,6 @@ from grpo_doctor_reports.model import Curve, Evaluation
 from grpo_doctor_reports.palette import order_of
 from grpo_doctor_reports.schema import views as parts
 from grpo_doctor_reports.schema.part import Numbers
-from grpo_doctor_reports.thinning import known_mean
 
 Item = TypeVar("Item")
 
@@ -28,20 +26,7 @@ def read_heatmap(part: parts.Heatmap) -> parts.Heatmap:
         phase_seconds={name: phases[name] for name in sorted(phases, key=order_of)},
         phase_wait_seconds={name: rows for name, rows in waits.items() if rows},
         steps_total=max(width, part.steps_total),
-        means=_read_means(part),
     )
-
-
-def _read_means(part: parts.Heatmap) -> parts.RankMeans:
-    """Return the ranks whose own work is known; for an older document, means of its cells."""
-    if not part.means.ranks:
-        own = [
-            known_mean([None if s is None else s - (w or 0.0) for s, w in zip_longest(*rows)])
-            for rows in zip_longest(part.step_seconds, part.wait_seconds, fillvalue=())
-        ]
-        waits = [known_mean(row) for row in part.wait_seconds]
-        return parts.RankMeans(ranks=part.ranks, own_seconds=own, wait_seconds=waits)
-    return part.means
 
 
 def read_curves(part: parts.MetricsView) -> list[Curve]:

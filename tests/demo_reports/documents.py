@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from tests.demo_reports.added import slowest_of_each
 from tests.demo_reports.crowd import crowd_checks, crowd_findings
+from tests.demo_reports.drawn import exact_of, with_drawn
 from tests.demo_reports.findings import NOT_RUN, PASSED
 from tests.demo_reports.hostile import hostile_copy
 from tests.demo_reports.measurements import Shape, simulate, tracks_of
@@ -21,6 +22,7 @@ from tests.demo_reports.slow import (
     demo_document,
     rank_entry,
     run_of,
+    undrawn_document,
 )
 
 _HEALTHY = Shape(
@@ -99,7 +101,7 @@ def killed_document() -> dict[str, Any]:
             "heatmap": {"ranks": [], "steps": [], "step_seconds": []},
             "timeline": {
                 "end_s": 734.0,
-                "bands": bands,
+                "exact": exact_of(bands, 734.0),
                 "tracks": tracks_of(shape, 734.0, bands),
                 "thinned": False,
             },
@@ -138,7 +140,7 @@ def wide_document(ranks: int = 64, steps: int = 2_000) -> dict[str, Any]:
     shape = Shape(ranks, steps, {**SLOW.phases_s, "eval": 0.9}, slow_rank=5, slow_factor=1.3)
     few = simulate(replace(shape, steps=_SIMULATED), random.Random(4))
     spans = {(r, s): few[r, s % _SIMULATED] for r in range(ranks) for s in range(steps)}
-    document = demo_document(shape, spans=spans)
+    document = undrawn_document(shape, spans)
     views = document["views"]
     heatmap, timeline = views["heatmap"], views["timeline"]
     means = [sum(column) / ranks for column in zip(*heatmap["step_seconds"], strict=True)]
@@ -153,6 +155,7 @@ def wide_document(ranks: int = 64, steps: int = 2_000) -> dict[str, Any]:
         rows[:] = [[round(row[at], 4) for at in indices] for row in rows]
     timeline["bands"] = [band for band in timeline["bands"] if band["rank"] < _BAND_RANKS]
     timeline["tracks"] = timeline["tracks"][:_TRACKS]
+    document["views"] = with_drawn(views)
     document["findings"] += crowd_findings(document["summary"]["step_time_s"])
     return document
 

@@ -132,7 +132,7 @@ def _heatmap(shape: Shape, spans: Spans) -> dict[str, Any]:
 
 
 def timeline_of(shape: Shape, spans: Spans, gap_s: float) -> dict[str, Any]:
-    """Return bands of every rank and sampled tracks, starting with 20 s of init."""
+    """Return bands of every rank (for `with_drawn`) and sampled tracks, from 20 s of init on."""
     bands, end_s = [], 20.0
     for rank in range(shape.ranks):
         now = 20.0

@@ -15,6 +15,7 @@ from tests.demo_reports.added import (
     whatif_of,
 )
 from tests.demo_reports.crowd import cost_of
+from tests.demo_reports.drawn import with_drawn
 from tests.demo_reports.findings import (
     NOT_APPLICABLE,
     NOT_RUN,
@@ -60,9 +61,14 @@ _FIXES: Final = {
 }
 
 
-def demo_document(shape: Shape = SLOW, seed: int = 0, spans: Spans | None = None) -> dict[str, Any]:
+def demo_document(shape: Shape = SLOW, seed: int = 0) -> dict[str, Any]:
     """Return an ms-swift run with offload, data and straggler findings."""
-    spans = spans or simulate(shape, random.Random(seed))
+    document = undrawn_document(shape, simulate(shape, random.Random(seed)))
+    return {**document, "views": with_drawn(document["views"])}
+
+
+def undrawn_document(shape: Shape, spans: Spans) -> dict[str, Any]:
+    """Return the same run of these spans, its views without what `with_drawn` adds."""
     gap_s = 0.6
     summary = summary_of(shape, spans, unattributed_s=gap_s)
     step_s = float(summary["step_time_s"])

@@ -3,9 +3,9 @@
 const LEAST_PART = 1e-5; // of the whole axis: closer than this there is nothing to see
 
 const knots = {
-  // Seconds and step numbers at the same moments; null where the document has no times of steps.
+  // Seconds and step numbers at the same moments; null where the document has no steps.
   steps: once(() => {
-    if (!facts.steps || facts.steps.start === null) return null;
+    if (!facts.steps) return null;
     const [number, start, end] = [facts.steps.number, facts.steps.start, facts.steps.end].map(unpack);
     const last = number.length - 1;
     return ascending([...start, end[last]], [...number.map((one) => one - 0.5), number[last] + 0.5]);
@@ -43,7 +43,7 @@ function along([from, to], value) {
 
 function wholeTime() {
   const end = facts.lanes?.end ?? facts.strips?.end;
-  return [0, end ?? (facts.steps?.end != null ? Math.max(...unpack(facts.steps.end)) : 1)];
+  return [0, end ?? (facts.steps ? Math.max(...unpack(facts.steps.end)) : 1)];
 }
 
 function wholeSteps() {

@@ -36,7 +36,7 @@ _WORDS = {
 def lanes_chart(report: Report, pool: NumberPool) -> Chart | None:
     """Return the lanes, None where no rank's phases were recorded."""
     timeline, steps = report.timeline, report.step_buckets
-    has_means = steps.is_timed and bool(steps.buckets)
+    has_means = bool(steps.buckets)
     if not timeline.exact.lanes and not timeline.ranks.buckets:
         return None
     if not any(lane.name for lane in timeline.exact.lanes) and not has_means:

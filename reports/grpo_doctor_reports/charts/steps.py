@@ -12,9 +12,8 @@ from grpo_doctor_reports.model import Report
 from grpo_doctor_reports.packing import NumberPool
 from grpo_doctor_reports.palette import color_of
 from grpo_doctor_reports.schema.views import Heatmap
+from grpo_doctor_reports.thinning import known_mean
 from grpo_doctor_reports.time_model import StepTime
-from grpo_doctor_reports.timeline import column_means
-from grpo_doctor_reports.timeline_model import StepBuckets
 
 _STEADY: Final = "steady"
 _WORST: Final = 100  # as many worst steps can be stepped through
@@ -25,11 +24,9 @@ def steps_chart(report: Report, pool: NumberPool) -> Chart | None:
     """Return the chart of all steps, None where no step is known.
 
     Bars are drawn from buckets of steps, `buckets`; the other members are single steps, for
-    stepping through the worst. Without `views.steps` the heatmap's steps stand in: their times are
-    unknown, so that `start` and `end` are null and the axis counts steps.
+    stepping through the worst.
     """
-    timed = bool(report.steps)
-    steps = report.steps or _counted(report.step_buckets)
+    steps = report.steps
     if not steps:
         return None
     steady = [step for step in steps if step.kind == _STEADY] or steps
@@ -40,8 +37,8 @@ def steps_chart(report: Report, pool: NumberPool) -> Chart | None:
     return Chart(
         data={
             "number": pool.add_integers([step.number for step in steps]),
-            "start": pool.add_times([s.start_s for s in steps], steps[-1].end_s) if timed else None,
-            "end": pool.add_times([s.end_s for s in steps], steps[-1].end_s) if timed else None,
+            "start": pool.add_times([s.start_s for s in steps], steps[-1].end_s),
+            "end": pool.add_times([s.end_s for s in steps], steps[-1].end_s),
             "seconds": pool.add([step.seconds for step in steps]),
             "slowest": pool.add_integers(
                 [-1 if s.slowest_rank is None else s.slowest_rank for s in steps]
@@ -54,7 +51,7 @@ def steps_chart(report: Report, pool: NumberPool) -> Chart | None:
             "buckets": _buckets(report, pool),
         },
         summary=_summary(report, steady, middle),
-        note=_note(report, timed),
+        note=_note(report),
     )
 
 
@@ -66,17 +63,13 @@ def slowest_ranks(heatmap: Heatmap) -> list[int]:
     return [rank for _, rank in sorted(works, reverse=True)[:count]]
 
 
-def _counted(buckets: StepBuckets) -> list[StepTime]:
-    lengths = zip(buckets.buckets, buckets.seconds, strict=True)
-    return [StepTime(b.first, 0.0, 0.0, s, _STEADY, None) for b, s in lengths if s is not None]
-
-
 def _phases(report: Report, steps: list[StepTime], pool: NumberPool) -> list[dict[str, Any]]:
     """Each phase of the single steps, beside its median over the steady ones."""
     heatmap, medians = report.heatmap, report.step_buckets.median_phases_s
     phases = []
     for phase, rows in heatmap.phase_seconds.items():
-        means = dict(zip(heatmap.steps, column_means(rows, len(heatmap.steps)), strict=True))
+        columns = (known_mean([row[at] for row in rows]) for at in range(len(heatmap.steps)))
+        means = dict(zip(heatmap.steps, columns, strict=True))
         if phase in medians:
             phases.append(
                 {
@@ -94,7 +87,6 @@ def _buckets(report: Report, pool: NumberPool) -> dict[str, Any]:
     names = phases_of_buckets(steps, report.timeline.ranks)
     return {
         **buckets_data(steps.buckets, report.timeline.end_s, pool),
-        "timed": steps.is_timed,
         "names": [{"name": name, "color": color_of(name)} for name in names],
         "stacks": step_stacks(steps, names, pool),
         "seconds": pool.add(steps.seconds),
@@ -124,9 +116,7 @@ def _summary(report: Report, steady: list[StepTime], middle: float) -> str:
     )
 
 
-def _note(report: Report, timed: bool) -> str:
-    if not timed:
-        return "When the steps were is not in the document; the axis counts them."
+def _note(report: Report) -> str:
     widest = max((bucket.steps for bucket in report.step_buckets.buckets), default=1)
     closest = (
         "Zoom in for one bar per step."

@@ -91,16 +91,6 @@ class Exact(Part, frozen=True):
     longest_left_out_s: float = 0.0
 
 
-class Band(Part, frozen=True):
-    """A stretch that one rank spent in one phase; seconds since the trace began."""
-
-    rank: int = 0
-    phase: Name = ""
-    start_s: float = 0.0
-    end_s: float | None = None
-    open: bool = False
-
-
 class TrackEntry(Part, frozen=True):
     """A sampled series, thinned so that no peak is lost; group is gpu, host or rank."""
 
@@ -115,12 +105,10 @@ class TrackEntry(Part, frozen=True):
 class Timeline(Part, frozen=True):
     """The run over time.
 
-    `bands` are exact: of the whole run, or, where `thinned`, of as many windows of `exact` as fit
-    and of what never ended. `tracks_left_out` counts series without a track.
+    `thinned` says that it is long, or that series are left out; `tracks_left_out` counts those.
     """
 
     end_s: float = 0.0
-    bands: list[Band] = []
     tracks: list[TrackEntry] = []
     tracks_left_out: int = 0
     thinned: bool = False

@@ -6,7 +6,6 @@ from grpo_doctor.analysis import Analysis, analyse
 from grpo_doctor.document.views.buckets import rank_buckets, step_buckets
 from grpo_doctor.document.views.exact import MAX_SPANS, exact, exact_windows
 from grpo_doctor.document.views.heatmap import heatmap
-from grpo_doctor.document.views.timeline import timeline
 from grpo_doctor.trace.model import Kind
 from tests.build import TraceBuilder
 from tests.large_runs import large_run, slow_rank
@@ -96,15 +95,6 @@ def test_no_bucket_mixes_steps_that_the_summary_leaves_out(long: Analysis) -> No
     assert buckets.steps[0] == 1
     assert all(buckets.used[1:])
     assert max(buckets.steps) == 2
-
-
-def test_bands_of_a_long_run_are_exact_and_within_windows(long: Analysis) -> None:
-    drawn = timeline(long)
-    windows = [(window.start_s, window.end_s) for window in drawn.exact.windows]
-    assert drawn.thinned
-    assert 0 < len(drawn.bands) <= 4_000
-    assert {band.rank for band in drawn.bands} == {0, 1, 2, 3}
-    assert all(any(a <= band.start_s < b for a, b in windows) for band in drawn.bands)
 
 
 def test_lanes_of_many_ranks_share_what_the_page_can_hold(long: Analysis) -> None:

@@ -50,18 +50,6 @@ def test_captions_are_over_the_steps_that_the_summary_is_over() -> None:
     assert "A column of a lane is the mean of up to 2 steps" in chart.note
 
 
-def test_of_more_bands_than_fit_the_shortest_are_counted() -> None:
-    bands = [
-        {"rank": 0, "phase": "train", "start_s": float(at), "end_s": at + 0.5 + 0.25 * (at % 2)}
-        for at in range(20_000)
-    ]
-    read = report(timeline={"end_s": 20_000.0, "bands": bands})
-    assert len(read.timeline.exact.lanes[0].name) == 15_000
-    chart = lanes_chart(read, NumberPool())
-    assert chart is not None
-    assert chart.note == "5,000 spans of at most 500 ms are not drawn."
-
-
 def test_steps_that_share_a_bar_are_said() -> None:
     steps = [{"number": 2, "start_s": 9.0, "end_s": 13.0, "seconds": 2.5, "kind": "steady"}]
     buckets = {**BUCKETS, "seconds": [9.0, 2.0, 3.0], "median_seconds": 2.5}
@@ -106,50 +94,6 @@ def test_the_worst_of_a_bucket_is_as_far_known_as_it_was_said() -> None:
     assert steps.median_s == 0.0
 
 
-def step(number: int, start_s: float, seconds: float, kind: str = "steady") -> dict[str, Any]:
-    return {"number": number, "start_s": start_s, "end_s": start_s + seconds, "kind": kind}
-
-
-HEATMAP: dict[str, Any] = {
-    "ranks": [0, 1], "steps": [1, 2, 3], "step_seconds": [[9.0, 2.0, None], [7.0, 4.0, None]],
-    "phase_seconds": {"train": [[5.0, 1.0, None], [5.0, 2.0, None]], "sync": [[None] * 3] * 2},
-    "phase_wait_seconds": {"train": [[1.0, 0.0, None], [0.0, 1.0, None]]},
-}  # fmt: skip
-
-
-def test_without_buckets_each_step_is_one() -> None:
-    steps = [step(1, 0.0, 9.0, "warmup"), step(2, 9.0, 4.0), step(4, 13.0, 1.0, "open"),
-             step(5, 14.0, 2.0, "eval")]  # fmt: skip
-    buckets = report(steps=steps, heatmap=HEATMAP).step_buckets
-    assert [(b.first, b.last, b.steps, b.used) for b in buckets.buckets] == [
-        (1, 1, 1, False), (2, 2, 1, True), (4, 4, 1, False), (5, 5, 1, True),
-    ]  # fmt: skip
-    assert buckets.seconds == [9.0, 4.0, 1.0, 2.0]
-    assert [worst.step for worst in buckets.worst] == [1, 2, 4, 5]
-    assert buckets.phases_s["train"] == [5.0, 1.5, None, None]
-    assert buckets.waits_s["train"] == [0.5, 0.5, None, None]
-    assert (buckets.median_s, buckets.median_phases_s) == (4.0, {"train": 1.5})
-    assert buckets.is_timed
-
-
-def test_without_steps_either_those_of_the_heatmap_stand_beside_each_other() -> None:
-    buckets = report(heatmap=HEATMAP).step_buckets
-    assert [(bucket.first, bucket.start_s, bucket.end_s) for bucket in buckets.buckets] == [
-        (1, 0.5, 1.5), (2, 1.5, 2.5),
-    ]  # fmt: skip
-    assert buckets.seconds == [8.0, 3.0]
-    assert (buckets.median_s, buckets.median_phases_s) == (5.5, {"train": 3.25})
-    assert not buckets.is_timed
-    nothing = report().step_buckets
-    assert (nothing.buckets, nothing.median_s, nothing.is_timed) == ([], 0.0, False)
-
-
-def test_without_a_steady_step_the_median_is_of_all() -> None:
-    steps = [step(1, 0.0, 9.0, "warmup"), step(2, 9.0, 3.0, "warmup")]
-    buckets = report(steps=steps, heatmap=HEATMAP).step_buckets
-    assert (buckets.median_s, buckets.median_phases_s) == (6.0, {"train": 3.25})
-
-
 def test_windows_without_length_and_lanes_without_names_are_left_out() -> None:
     windows = [{"why": "worst", "start_s": 1.0, "end_s": end} for end in (1.0, 2.0, 0.5)]
     spans = {"depth": [0], "start_s": [1.0], "end_s": [2.0], "meeting": [-1]}
@@ -172,33 +116,3 @@ def test_what_a_lane_marks_is_within_it() -> None:
     (buckets,) = report(timeline={"exact": exact}).timeline.exact.lanes
     assert (buckets.name, buckets.depth) == ([1, 0, 0], [0, 0, 1])
     assert (buckets.open, buckets.wait_s) == ([0, 2], [1.0, 2.0])
-
-
-def band(rank: int, phase: str, start_s: float, end_s: float | None, **more: Any) -> dict[str, Any]:
-    return {"rank": rank, "phase": phase, "start_s": start_s, "end_s": end_s, **more}
-
-
-def test_bands_are_one_window_of_the_whole_run_each_rank_a_lane() -> None:
-    deep = "/".join("abcdefghijk")
-    bands = [
-        band(1, "train/forward", 2.0, 3.0), band(1, "train", 2.0, 5.0), band(1, deep, 4.0, 4.5),
-        band(0, "rollout", -1.0, 2.0), band(0, "train", 3.0, None, open=True),
-        band(0, "sync", 2.5, 2.0),
-    ]  # fmt: skip
-    exact = report(timeline={"end_s": 4.0, "bands": bands}).timeline.exact
-    (window,) = exact.windows
-    assert (window.why, window.start_s, window.end_s) == ("whole", 0.0, 5.0)
-    first, second = exact.lanes
-    assert ([exact.names[name] for name in first.name], first.start_s, first.end_s, first.open) == (
-        ["rollout", "sync", "train"], [0.0, 2.5, 3.0], [2.0, 2.5, 5.0], [2],
-    )  # fmt: skip
-    assert [exact.names[name] for name in second.name] == ["train", "train/forward", deep]
-    assert second.depth == [0, 1, 8]
-    assert second.meeting == [-1, -1, -1]
-
-
-def test_bands_of_no_length_are_no_window() -> None:
-    exact = report(timeline={"bands": [band(0, "train", 0.0, 0.0)]}).timeline.exact
-    assert exact.windows == []
-    assert len(exact.lanes) == 1
-    assert report(timeline={"end_s": 5.0}).timeline.exact.windows == []

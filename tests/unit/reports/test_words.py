@@ -145,12 +145,8 @@ def test_a_tool_and_a_framework_without_a_name() -> None:
     assert read(run={"framework_version": "0.25"}).run.framework_version == "0.25"
 
 
-def band(phase: str) -> dict[str, Any]:
-    return {"rank": 0, "phase": phase, "start_s": 0.0, "end_s": 1.0, "open": False}
-
-
 def test_the_legend_has_the_phases_that_are_drawn_in_the_order_of_the_palette() -> None:
-    report = read(views={"timeline": {"bands": [band("train"), band("rollout"), band("mine")]}})
+    report = read(views={"timeline": {"exact": {"names": ["train", "rollout", "mine"]}}})
     assert phases_drawn(report) == ["rollout", "train"]
     assert phases_drawn(read()) == []
     assert phase_class("rollout/generate") == "phase-rollout"

@@ -18,9 +18,8 @@ const stepBuckets = once(() => {
 // Columns of this width of the chart: bars of the mean by phase, and the worst step of each.
 function stepColumns(element) {
   const buckets = stepBuckets();
-  const isTimed = facts.steps.buckets.timed;
-  const scale = isTimed ? timeUnit().divisor : 1;
-  const [from, to] = rangeOf(isTimed ? "time" : "step");
+  const scale = timeUnit().divisor;
+  const [from, to] = rangeOf("time");
   const width = Math.max(100, element.clientWidth - 72);
   const [start, end] = [buckets.start, buckets.end].map((moments) => moments.map((moment) => moment / scale));
   return columnsOf(buckets, start, end, [from, to], (to - from) / width).map((column) => {
@@ -58,7 +57,6 @@ function litBoxes(columns, bottom) {
 
 painters.steps = (element) => {
   const { names, kinds } = stepBuckets();
-  const isTimed = facts.steps.buckets.timed;
   const columns = stepColumns(element);
   element.columns = columns;
   const top = Math.max(1e-9, ...columns.map(({ worst, seconds }) => worst ?? seconds ?? 0));
@@ -84,14 +82,13 @@ painters.steps = (element) => {
     marker: { size: 9, opacity: 0 }, text: columns.map((column) => lines(columnWords(column))),
   };
   const { name } = timeUnit();
-  const range = isTimed ? {} : { range: rangeOf("step"), tickformat: "d" };
   return Plotly.react(element, [...bars, ...apart, lit, worst, points], layout({
     height: element.clientHeight, margin: { l: 64, r: 8, t: 6, b: 38 }, hovermode: "x", hoverdistance: 40, dragmode: "zoom",
-    xaxis: timeAxis(isTimed ? `time since the recording began, ${name}` : "step", range),
+    xaxis: timeAxis(`time since the recording began, ${name}`),
     yaxis: axis({ range: [below, 1.06 * top], nticks: 4, ticksuffix: " s ", automargin: false }),
     shapes: shapers.steps(),
   }), CONFIG).then(() => {
-    followAxis(element, isTimed ? "time" : "step");
+    followAxis(element, "time");
     if (element.dataset.clicks) return;
     element.dataset.clicks = "yes";
     element.on("plotly_click", ({ points: [{ pointNumber }] }) => {

@@ -5,6 +5,7 @@ from __future__ import annotations
 from grpo_doctor_reports.document import read_document
 from grpo_doctor_reports.model import Report
 from grpo_doctor_reports.packing import NumberPool
+from tests.demo_reports.drawn import with_drawn
 
 
 def unpacked(pool: NumberPool, index: int) -> list[float | None]:
@@ -21,4 +22,4 @@ def unpacked(pool: NumberPool, index: int) -> list[float | None]:
 
 def report(**views: object) -> Report:
     """A document with these views."""
-    return read_document({"schema": 1, "views": views})
+    return read_document({"schema": 1, "views": with_drawn(views)})

@@ -10,13 +10,15 @@ from grpo_doctor_reports.charts.chart import Chart
 from grpo_doctor_reports.charts.lanes import lanes_chart, lanes_shown
 from grpo_doctor_reports.document import read_document
 from grpo_doctor_reports.packing import NumberPool
+from tests.demo_reports.drawn import with_drawn
 from tests.unit.reports.charts.packed import report, unpacked
 
 
 def test_a_rank_that_left_no_phase_is_named() -> None:
     bands = [{"rank": 0, "phase": "train", "start_s": 0.0, "end_s": 9.0}]
     ranks = [{"rank": rank} for rank in (0, 60, 61, 62, 63)]
-    document = {"schema": 1, "run": {"ranks": ranks}, "views": {"timeline": {"bands": bands}}}
+    views = with_drawn({"timeline": {"bands": bands}})
+    document = {"schema": 1, "run": {"ranks": ranks}, "views": views}
     chart = lanes_chart(read_document(document), NumberPool())
     assert chart is not None
     assert chart.note == "Ranks 60\u201363 not drawn: no phase of theirs was recorded."
@@ -77,13 +79,6 @@ def test_the_height_is_that_of_the_lanes_within_bounds(lanes: int, body: int) ->
     with_means = drawn(timeline=timeline, steps=[step(1)])
     assert with_means.data["height"] == HEAD + MEAN + body
     assert with_means.data["mean"] is not None
-
-
-def test_steps_without_times_have_no_mean_over_time() -> None:
-    heatmap = {"ranks": [0], "steps": [1], "step_seconds": [[1.0]]}
-    chart = drawn(timeline={"bands": [band(0)]}, heatmap=heatmap)
-    assert chart.data["mean"] is None
-    assert chart.data["height"] == HEAD + LEAST
 
 
 RANKS = buckets([1, 1], ranks=[4, 2], phase_seconds={"train": [[1.0, 1.0], [1.0, 1.0]]})
@@ -152,10 +147,12 @@ def test_ranks_without_a_phase_are_named_one_or_several() -> None:
         document = {
             "schema": 1,
             "run": {"ranks": [{"rank": rank} for rank in (0, 1, *silent)]},
-            "views": {
-                "timeline": {"bands": [band(0)]},
-                "heatmap": {"means": {"ranks": [1], "own_seconds": [1.0]}},
-            },
+            "views": with_drawn(
+                {
+                    "timeline": {"bands": [band(0)]},
+                    "heatmap": {"means": {"ranks": [1], "own_seconds": [1.0]}},
+                }
+            ),
         }
         chart = lanes_chart(read_document(document), NumberPool())
         assert chart is not None

@@ -40,23 +40,9 @@ def test_a_steps_phases_stand_next_to_the_median_of_steady_steps() -> None:
     assert [phase["median"] for phase in chart.data["phases"]] == [2.0]
 
 
-def test_steps_without_times_come_from_the_heatmap_and_say_so() -> None:
-    heatmap = {"ranks": [0], "steps": [4, 5], "step_seconds": [[1.0, 3.0]]}
-    chart = steps_chart(report(heatmap=heatmap), NumberPool())
-    assert chart is not None
-    assert chart.data["start"] is None
-    assert chart.data["worst"] == [1, 0]
-    assert "the axis counts them" in chart.note
-
-
 def test_the_slowest_ranks_are_those_that_work_longest_not_those_that_wait() -> None:
-    heatmap = {
-        "ranks": [0, 1, 2],
-        "steps": [1],
-        "step_seconds": [[9.0], [9.0], [9.0]],
-        "wait_seconds": [[5.0], [0.5], [8.0]],
-    }
-    assert slowest_ranks(report(heatmap=heatmap).heatmap) == [1]
+    means = {"ranks": [0, 1, 2], "own_seconds": [4.0, 8.5, 1.0], "wait_seconds": [5.0, 0.5, 8.0]}
+    assert slowest_ranks(report(heatmap={"means": means}).heatmap) == [1]
 
 
 def drawn(pool: NumberPool | None = None, **views: Any) -> Chart:
@@ -120,7 +106,6 @@ def test_buckets_have_a_mean_and_their_worst_step() -> None:
     names = ("seconds", "worst", "worstStep", "worstRank")
     assert [unpacked(pool, data[name]) for name in names] == [[9, 2], [9, 3], [1, 4], [-1, 5]]
     assert [name["name"] for name in data["names"]] == ["train", "unattributed"]
-    assert data["timed"]
     assert chart.summary.startswith("Slowest of 3 steps: step 4, 3 s (+50% vs. ")
     assert chart.summary.endswith(" Excludes 1 warmup.")
     assert chart.note.endswith(" Even zoomed in, up to 3 steps share one.")
