@@ -65,17 +65,14 @@ class MemoryCheck:
             unknown = unknown or "pass the GPUs, such as --gpus 8xA100-80G"
             self.reason = f"memory not estimated: {unknown}"
             return
-        try:
-            self._estimate(_machine(launch, request, gpus))
-        except (GrpoDoctorError, ZeroDivisionError, ValueError) as problem:
-            self.reason = f"memory not estimated: {problem}"
-
-    def _estimate(self, machine: Machine) -> None:
         from grpo_doctor.memory import estimate, setup_of  # noqa: PLC0415
 
-        self.ledger = estimate(self.launch, machine)
-        self.job = setup_of(self.launch, machine)
-        self.assumptions = self.ledger.assumptions
+        try:
+            machine = _machine(launch, request, gpus)
+            self.ledger, self.job = estimate(launch, machine), setup_of(launch, machine)
+            self.assumptions = self.ledger.assumptions
+        except (GrpoDoctorError, ZeroDivisionError, ValueError) as problem:
+            self.reason = f"memory not estimated: {problem}"
 
     @property
     def state(self) -> str:

@@ -77,15 +77,12 @@ def _verdict(launch: Launch, flaws: Sequence[Judged], memory: MemoryCheck) -> tu
         return "not-modelled", f"Not modelled: {outside}"
     if memory.ledger is None:
         return "unknown", f"{_notes(flaws)}; {memory.reason}"
-    return memory.state, _fits(memory.ledger.worst, _unverified(flaws))
+    unverified = next((judged.flaw for judged in flaws if judged.flaw.unverified), None)
+    return memory.state, _fits(memory.ledger.worst, unverified)
 
 
 def _sentence(text: str) -> str:
     return text[:1].upper() + text[1:]
-
-
-def _unverified(flaws: Sequence[Judged]) -> Flaw | None:
-    return next((judged.flaw for judged in flaws if judged.flaw.unverified), None)
 
 
 def _notes(flaws: Sequence[Judged]) -> str:

@@ -122,16 +122,12 @@ def spell(
     that never changed are given, so that no printed flag is refused.
     """
     rows = _rows(framework, version, knob)
-    if version_of(version) is None and not _unbroken(rows):
+    ends = [row.until for row in rows]
+    unbroken = bool(rows) and ends == [*(row.since for row in rows[1:]), None]
+    if version_of(version) is None and not unbroken:
         return None
     texts = {say(syntax or syntax_of(framework), row, BY_NAME[knob].kind, value) for row in rows}
     return texts.pop() if len(texts) == 1 else None
-
-
-def _unbroken(rows: Sequence[Spelling]) -> bool:
-    """Whether each row begins where the one before ends, and the last has no end."""
-    ends = [row.until for row in rows]
-    return bool(rows) and ends == [*(row.since for row in rows[1:]), None]
 
 
 def _rows(framework: str, version: str | None, knob: str) -> list[Spelling]:

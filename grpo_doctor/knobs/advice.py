@@ -15,14 +15,9 @@ from grpo_doctor.knobs import deepspeed
 _SERVERS: Mapping[str, tuple[tuple[str, str, str], ...]] = {
     "bundled": (("bundled server", "bundled", "`python -m grpo_doctor_trainer.serve`"),),
     "ms-swift": (("ms-swift server", "ms-swift", "`swift rollout`"),),
-    "trl": (
-        ("trl server", "trl", "`trl vllm-serve`"),
-        ("vllm", "vllm", "`vllm serve`"),
-    ),
+    "trl": (("trl server", "trl", "`trl vllm-serve`"), ("vllm", "vllm", "`vllm serve`")),
 }
 _FILES = (".json", ".jsonc")
-
-
 _SWITCHES_OF_VLLM = ("vllm.use", "vllm.mode")
 Form = Literal["flag", "python argument", "config file", "words"]
 
@@ -128,24 +123,17 @@ def _own(job: Job, knob: str, value: Any) -> Instruction | None:
         else:
             text = knobs.spell(job.framework, job.version, knob, value, "python") or text
     sentence = f"{where}: {text}" if where else text
-    if _is_one_key_of_many(job.framework, knob):
+    rows = knobs.FRAMEWORKS.get(job.framework, ())
+    if any(row.knob == knob and row.inside is not None for row in rows):
+        # The option takes JSON, which a second one on the command line would replace.
         merged = "with the keys it has already"
         sentence, where = f"{sentence} ({merged})", f"{where}, {merged}" if where else merged
     return Instruction(sentence, text, where, form)
 
 
-def _is_one_key_of_many(framework: str, knob: str) -> bool:
-    """Whether the option takes JSON, which a second one on the command line would replace."""
-    rows = knobs.FRAMEWORKS.get(framework, ())
-    return any(row.knob == knob and row.inside is not None for row in rows)
-
-
-def _reads_deepspeed(framework: str) -> bool:
-    return any(row.knob == "deepspeed.preset" for row in knobs.FRAMEWORKS.get(framework, ()))
-
-
 def _in_deepspeed(job: Job, knob: str, value: Any) -> Instruction | None:
-    if not _reads_deepspeed(job.framework):
+    rows = knobs.FRAMEWORKS.get(job.framework, ())
+    if not any(row.knob == "deepspeed.preset" for row in rows):
         return None
     now = deepspeed.preset_in_force(job.framework, job.settings)
     if (preset := deepspeed.preset_with(now, knob, value)) is not None:

@@ -17,6 +17,9 @@ from grpo_doctor.launches.words import Command, Word, from_arguments
 _SHELLS = ("bash", "sh", "source", ".", "zsh")
 _STARTS_SCRIPTS = (*_SHELLS, "nohup", "sbatch", "exec", "time", "sudo", "setsid")
 _BROKEN = re.compile(r"--[A-Za-z]")
+_BACKSLASH = (
+    "end the line before it with a backslash, with nothing after that and no comment between"
+)
 _MAX_DEPTH = 4  # of scripts that start scripts
 
 
@@ -71,7 +74,12 @@ def candidates_in(
         if started is not None and program is not None and _is_training(started, program, cwd):
             yield Candidate(command, started, program, cwd)
         elif _BROKEN.match(command.words[0].text):
-            problems.append(_broken_line(command))
+            word = command.words[0]
+            text = (
+                f"{word.source} begins a command with {word.text}: the line before it ends the "
+                "launch, so this and what follows is not part of it"
+            )
+            problems.append(Problem("broken-line", text, _BACKSLASH, word.source, ends=True))
 
 
 def _moved(command: Command, cwd: Path) -> Path:
@@ -91,18 +99,6 @@ def _is_training(started: Started, program: Program, cwd: Path) -> bool:
         return True
     path = located(program.script.text, cwd, program.script.source)
     return not path.is_file() and program.script.source.argument is not None
-
-
-def _broken_line(command: Command) -> Problem:
-    word = command.words[0]
-    return Problem(
-        "broken-line",
-        f"{word.source} begins a command with {word.text}: the line before it ends the launch, so "
-        "this and what follows is not part of it",
-        "end the line before it with a backslash, with nothing after that and no comment between",
-        word.source,
-        ends=True,
-    )
 
 
 def _commands(
@@ -150,15 +146,7 @@ def _inline(words: Sequence[Word]) -> str | None:
 def _script_in(words: Sequence[Word]) -> Word | None:
     """The script that a command starts, `bash -x run.sh 8`, also by way of `nohup` or `sbatch`."""
     plain = [word for word in words if not word.text.startswith("-")]
-    while plain and plain[0].text in (
-        *_SHELLS,
-        "nohup",
-        "sbatch",
-        "exec",
-        "time",
-        "sudo",
-        "setsid",
-    ):
+    while plain and plain[0].text in _STARTS_SCRIPTS:
         plain = plain[1:]
     if plain and plain[0].text.endswith((".sh", ".bash", ".slurm", ".sbatch")):
         return plain[0]

@@ -85,6 +85,15 @@ def tree_of(path: Path | None) -> ast.Module | None:
         return None
 
 
+def json_object(text: str) -> dict[str, Any]:
+    """What JSON says that stands on a command line; empty where it is no object."""
+    try:
+        content = json.loads(text[:_MAX_BYTES])
+    except ValueError:
+        return {}
+    return content if isinstance(content, dict) else {}
+
+
 def read_mapping(path: Path, shown: str, text: str | None = None) -> Contents:
     """A YAML or JSON file that holds keys and values; `shown` is its name for the user, `text` what
     is in it where a script writes it.
@@ -151,8 +160,10 @@ def read_python(path: Path, shown: str) -> Contents:
     computed: list[str] = []
     made = False
     for node in ast.walk(tree):
-        name = _called(node)
-        if not isinstance(node, ast.Call) or name is None:
+        if not isinstance(node, ast.Call):
+            continue
+        name = ast.unparse(node.func).rpartition(".")[2]
+        if name not in _CONFIGS:
             continue
         made = made or name != "LoraConfig"
         keywords = _LORA if name == "LoraConfig" else {}
@@ -169,13 +180,6 @@ def read_python(path: Path, shown: str) -> Contents:
     if not made and "Parser" not in ast.unparse(tree):
         computed.append("**")
     return Contents(shown, values, lines, tuple(computed))
-
-
-def _called(node: ast.AST) -> str | None:
-    if not isinstance(node, ast.Call):
-        return None
-    name = ast.unparse(node.func).rpartition(".")[2]
-    return name if name in _CONFIGS else None
 
 
 def _constants(tree: ast.Module) -> dict[str, Any]:

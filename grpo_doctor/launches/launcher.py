@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import PurePosixPath
 
+from grpo_doctor.launches.files import json_object
 from grpo_doctor.launches.words import Word
 
 
@@ -46,7 +46,6 @@ _SWITCHES: Mapping[str, frozenset[str]] = {
         "enable_each_rank_log bind_cores_to_rank"
     ),
 }
-_JSON_LIMIT = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,9 +178,8 @@ def _launched(launcher: str, words: tuple[Word, ...]) -> Started | None:
 
 
 def _accelerate(words: tuple[Word, ...]) -> Started | None:
-    if len(words) < 2 or words[1].text != "launch":
-        return None
-    return _launched("accelerate", words[2:])
+    is_launch = len(words) > 1 and words[1].text == "launch"
+    return _launched("accelerate", words[2:]) if is_launch else None
 
 
 def _ray(words: tuple[Word, ...]) -> Started | None:
@@ -193,21 +191,13 @@ def _ray(words: tuple[Word, ...]) -> Started | None:
     environment: dict[str, Word] = {}
     options, _ = _options(words[3:at], "torchrun")
     if (runtime := options.get("runtime_env_json")) is not None:
-        variables = _environment_of(runtime.text)
-        environment = {name: runtime.with_text(value) for name, value in variables.items()}
+        variables = json_object(runtime.text).get("env_vars")
+        if isinstance(variables, dict):
+            environment = {k: runtime.with_text(str(v)) for k, v in variables.items()}
     inner = unwrap(words[at + 1 :])
     if inner is None:
         return None
     return replace(inner, launcher="ray", environment={**environment, **inner.environment})
-
-
-def _environment_of(text: str) -> dict[str, str]:
-    try:
-        content = json.loads(text[:_JSON_LIMIT])
-    except ValueError:
-        return {}
-    environment = content.get("env_vars") if isinstance(content, dict) else None
-    return {str(k): str(v) for k, v in environment.items()} if isinstance(environment, dict) else {}
 
 
 def _plain(words: tuple[Word, ...]) -> Started:

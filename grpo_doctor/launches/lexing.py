@@ -39,12 +39,25 @@ class Lexer:
         inner.variables, inner.arguments = self.variables, self.arguments
         return inner
 
-    def words(self) -> list[Word]:
-        """All words of the text."""
+    def blank(self, letters: str | frozenset[str]) -> int:
+        """How much begins here that means nothing: one of the letters, or a line continued."""
+        if self.text.startswith("\\\n", self.at):
+            return 2
+        return int(self.at < len(self.text) and self.text[self.at] in letters)
+
+    def skip_line(self) -> None:
+        """Moves to the end of the line."""
+        end = self.text.find("\n", self.at)
+        self.at = len(self.text) if end < 0 else end
+
+    def words(self, until: str = "") -> list[Word]:
+        """All words of the text, or of what a mark ends, in which comments may stand."""
         found: list[Word] = []
-        while self.at < len(self.text):
-            if self.text[self.at] in ENDS_WORD or self.text.startswith("\\\n", self.at):
-                self.at += 1 if self.text[self.at] in ENDS_WORD else 2
+        while self.at < len(self.text) and self.text[self.at] != until:
+            if until and self.text[self.at] == "#":
+                self.skip_line()
+            elif blank := self.blank(ENDS_WORD):
+                self.at += blank
             else:
                 found += self.word()
         return found
@@ -123,9 +136,8 @@ class Lexer:
             command = self._until("`")
             return self._substituted(command, f"`{command}`")
         if self.text.startswith("$((", begin):
-            self.at += 3
-            sum_text = self.balanced("(", ")")
-            self.at += self.text.startswith(")", self.at)
+            self.at += 1
+            sum_text = self.sum_text()
             value = arithmetic(self._put_in(sum_text), self.variables)
             return self._unknown(f"$(({sum_text}))") if value is None else (value, [])
         if self.text.startswith("$(", begin):
@@ -170,6 +182,13 @@ class Lexer:
             depth += {opening: 1, closing: -1}.get(self.text[self.at], 0)
             self.at += 1
         return self.text[begin : self.at - 1]
+
+    def sum_text(self) -> str:
+        """What stands between the `((` that begins here and its `))`."""
+        self.at += 2
+        text = self.balanced("(", ")")
+        self.at += self.text.startswith(")", self.at)
+        return text
 
     def value(self, name: str) -> tuple[Word, ...] | None:
         """The words of a variable or of the script's arguments; None where nobody sets it."""

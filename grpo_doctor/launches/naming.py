@@ -79,13 +79,12 @@ def _takes(listed: OptionList, framework: str, name: str, version: str | None) -
 
 
 def _refused(listed: OptionList, program: Program, option: Option, version: str | None) -> Problem:
-    name, written = option.name, option.source.text
-    shown = f"--{name}"
+    name, shown = option.name, f"--{option.name}"
     owner = f"{program.framework} {version or listed.read[-1]}"
     new = _renamed(listed, program, name, version)
     if new is not None:
         text = f"{shown} is --{new} in {owner}"
-        value = "" if new in _OTHER_VALUES else f" {written.partition(' ')[2]}"
+        value = "" if new in _OTHER_VALUES else f" {option.source.text.partition(' ')[2]}"
         return Problem("renamed-flag", text, f"--{new}{value}", option.source, ends=True)
     if (removed := listed.removed_in(name, version)) is not None:
         text = f"{shown} is gone since {program.framework} {removed}"
@@ -121,7 +120,10 @@ def _override(listed: OptionList, option: Option, version: str | None) -> Iterat
     exists = listed.takes(name, version)
     owner = f"verl {version or listed.read[-1]}"
     if sign == "+":
-        if exists and _has_default(name, version):
+        # Hydra lets + set a key that is null or missing.
+        knobs_of = [row.knob for row in knobs.TABLES["verl"] if row.key == name]
+        known = [knobs.default("verl", version, knob) for knob in knobs_of]
+        if exists and any(value is not None for value in known):
             text = f"{owner} has {name} already, and Hydra refuses to add it again"
             yield Problem("contradiction", text, f"{name}={option.value}", option.source, ends=True)
         return
@@ -142,12 +144,6 @@ def _override(listed: OptionList, option: Option, version: str | None) -> Iterat
         text = f"{owner} has no {name}: Hydra takes a new key with + alone"
         fix = f"+{name}={option.value}"
         yield Problem("unknown-flag", text, fix, option.source, ends=True)
-
-
-def _has_default(key: str, version: str | None) -> bool:
-    """Whether a key is known to hold a value: Hydra lets + set one that is null or missing."""
-    rows = (row for row in knobs.TABLES["verl"] if row.key == key)
-    return any(knobs.default("verl", version, row.knob) is not None for row in rows)
 
 
 _VERL = Program("verl", "train", "verl", "verl", ())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 
 from grpo_doctor.knobs import TABLES
@@ -10,6 +11,7 @@ from grpo_doctor.launches.model import Problem
 from grpo_doctor.launches.programs import Program
 from grpo_doctor.launches.raw_settings import RawSettings
 
+_FOR_HYDRA = re.compile(r"^(?:true|false)\Z|\$\{", re.IGNORECASE)
 _TAKES = {"int": "a whole number", "float": "a number", "bool": "true or false"}
 
 
@@ -26,16 +28,13 @@ def check_values(
             text = f"{option.source.text} has no value: a shell variable that is not set?"
             fix = f"give {option.source.text} a value, or leave it out"
             yield Problem("missing-value", text, fix, option.source, ends=True)
-        elif program.framework == "verl" and _is_for_hydra(kind, str(option.value).lower()):
-            continue
+        elif program.framework == "verl" and (
+            kind == "float" or _FOR_HYDRA.search(str(option.value))
+        ):
+            continue  # right as text: a bool as a number, what another key holds, a range
         elif kind in ("int", "float", "bool") and not row.values and _is_text(option.value):
             text = f"{option.source.text}: {row.key} takes {_TAKES[kind]}"
             yield Problem("bad-value", text, f"give it {_TAKES[kind]}", option.source, ends=True)
-
-
-def _is_for_hydra(kind: str, value: str) -> bool:
-    """Whether it may be right as text: a bool as a number, what another key holds, a range."""
-    return kind == "float" or value in ("true", "false") or "${" in value
 
 
 def _is_text(value: object) -> bool:

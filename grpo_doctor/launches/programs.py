@@ -41,6 +41,9 @@ _SWIFT: Mapping[str, tuple[Role, str, str]] = {
     "sft": ("train", "ms-swift", ""),
     "pt": ("train", "ms-swift", ""),
 }
+_MEGATRON: Mapping[str, tuple[Role, str, str]] = dict.fromkeys(
+    ("rlhf", "sft", "pt"), ("train", "ms-swift megatron", "ms-swift-megatron")
+)
 _SWIFT_FILE = re.compile(r"(?:^|[./])swift[./]cli[./](?:_megatron[./])?(\w+?)(?:\.py)?$")
 _TRL_FILE = re.compile(r"(?:^|[./])trl[./]scripts[./](\w+?)(?:\.py)?$")
 _VERL = re.compile(
@@ -65,13 +68,15 @@ def recognize(started: Started, folder: Path | None = None) -> Program | None:
         folder: where it is started, to read a script's source; without it a script is `unknown`.
     """
     name, words = started.name, started.words
+    first = words[0].text if words else ""
     if name in ("swift", "megatron"):
-        first = words[0].text if words else ""
         return _swift(first, words[1:], megatron=name == "megatron")
     if name == "trl":
-        return _trl(words[0].text if words else "", words[1:])
+        return _trl(first, words[1:])
     if name in ("vllm", "sglang"):
-        return _engine(name, words)
+        framework: Framework = "vllm" if name == "vllm" else "sglang"
+        made = Program(framework, _SERVER, framework, framework, words[1:], "serve")
+        return made if first == "serve" else None
     return _module(name.removesuffix(".py"), words) or _own(started, words, folder)
 
 
@@ -85,8 +90,10 @@ def _module(name: str, words: tuple[Word, ...]) -> Program | None:
         framework, role, table, listed = _MODULES[name]
         return Program(framework, role, table, listed, words)
     if match := _SWIFT_FILE.search(name):
-        command, remaining = (match[1], words) if match[1] != "main" else _shifted(words)
-        return _swift(command, remaining, megatron="_megatron" in name)
+        command = match[1]
+        if command == "main":
+            command, words = words[0].text if words else "", words[1:]
+        return _swift(command, words, megatron="_megatron" in name)
     for pattern, make in ((_TRL_FILE, _trl), (_OPENRLHF, _openrlhf), (_VERL, _verl)):
         if match := pattern.search(name):
             return make(match[1], words)
@@ -119,21 +126,12 @@ def _openrlhf(command: str, words: tuple[Word, ...]) -> Program:
     return Program("openrlhf", "train", "openrlhf", listed, words, command)
 
 
-def _shifted(words: tuple[Word, ...]) -> tuple[str, tuple[Word, ...]]:
-    return (words[0].text, words[1:]) if words else ("", ())
-
-
 def _swift(command: str, words: tuple[Word, ...], *, megatron: bool) -> Program | None:
     command = command.replace("_", "-")
-    if megatron:
-        if command not in ("rlhf", "sft", "pt"):
-            return None
-        return Program(
-            "ms-swift", "train", "ms-swift megatron", "ms-swift-megatron", words, command
-        )
-    if command not in _SWIFT:
+    commands = _MEGATRON if megatron else _SWIFT
+    if command not in commands:
         return None
-    role, table, listed = _SWIFT[command]
+    role, table, listed = commands[command]
     return Program("ms-swift", role, table, listed or None, words, command)
 
 
@@ -164,10 +162,3 @@ def _verl(name: str, words: tuple[Word, ...]) -> Program:
             listed = "verl-megatron" if value == "megatron" and listed else None
     megatron = listed == "verl-megatron" or any(word.text == _STRATEGY for word in words)
     return Program("verl", "train", "verl megatron" if megatron else "verl", listed, words, name)
-
-
-def _engine(name: str, words: tuple[Word, ...]) -> Program | None:
-    if not words or words[0].text != "serve":
-        return None
-    framework: Framework = "vllm" if name == "vllm" else "sglang"
-    return Program(framework, _SERVER, framework, framework, words[1:], "serve")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,6 +11,7 @@ from grpo_doctor.knobs import TABLES
 from grpo_doctor.launches.files import (
     Contents,
     UnreadableFileError,
+    json_object,
     located,
     read_mapping,
     read_python,
@@ -271,17 +271,9 @@ def _from_deepspeed(raw: RawSettings, cwd: Path) -> None:
     if not isinstance(value, str) or source is None:
         return
     if value.lstrip().startswith("{"):
-        raw.values["deepspeed"] = _json_object(value) or value
+        raw.values["deepspeed"] = json_object(value) or value
     elif value.endswith(_FILES):
         raw.deepspeed = raw.file(value, cwd, source)
-
-
-def _json_object(text: str) -> Mapping[str, Any] | None:
-    try:
-        content = json.loads(text)
-    except ValueError:
-        return None
-    return content if isinstance(content, dict) else None
 
 
 def first_text(value: Any) -> str:

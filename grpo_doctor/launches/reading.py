@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,14 +13,7 @@ from grpo_doctor.launches import pickling
 from grpo_doctor.launches.canonical import settings
 from grpo_doctor.launches.commands import Candidate, candidates_in, rank
 from grpo_doctor.launches.files import located, resolved
-from grpo_doctor.launches.model import (
-    SUPPORTED,
-    Launch,
-    Problem,
-    Source,
-    Trainer,
-    Unsendable,
-)
+from grpo_doctor.launches.model import SUPPORTED, Launch, Problem, Source, Trainer, Unsendable
 from grpo_doctor.launches.naming import check
 from grpo_doctor.launches.option_lists import option_list
 from grpo_doctor.launches.option_values import check_values
@@ -30,11 +23,8 @@ from grpo_doctor.launches.raw_settings import RawSettings, collect, told_twice, 
 from grpo_doctor.launches.words import Word
 
 _ALGORITHMS = (
-    "rlhf_type",
-    "algorithm.adv_estimator",
-    "algo.advantage.estimator",
-    "advantage_estimator",
-)
+    "rlhf_type", "algorithm.adv_estimator", "algo.advantage.estimator", "advantage_estimator",
+)  # fmt: skip
 _PREFIXES = ("CUDA_", "NCCL_", "PYTORCH_", "VLLM_", "SWIFT_", "RAY_", "MASTER_", "OMP_", "TORCH_")
 _VARIABLES = (
     "NPROC_PER_NODE NNODES NODE_RANK MAX_PIXELS MIN_PIXELS IMAGE_MAX_TOKEN_NUM VIDEO_MAX_PIXELS "
@@ -72,11 +62,8 @@ def read(
     chosen = min(candidates, key=rank)
     launch = _launch(chosen, inherited, dict(versions or {}))
     remaining = [c for c in candidates if c is not chosen]
-    servers = [
-        _launch(c, inherited, dict(versions or {}))
-        for c in remaining
-        if c.program.role == "rollout server"
-    ]
+    served = [c for c in remaining if c.program.role == "rollout server"]
+    servers = [_launch(c, inherited, dict(versions or {})) for c in served]
     trains = sum(rank(c) == rank(chosen) for c in remaining)
     more = (f"only the first of {trains + 1} training commands is judged",) if trains else ()
     return replace(
@@ -120,6 +107,9 @@ def _launch(candidate: Candidate, inherited: Mapping[str, str], versions: dict[s
         text, fix = "the command has ... in place of options", "give all of them"
         raw.problems.append(Problem("unreadable", text, fix))
     algorithm = _algorithm(raw, program)
+    more_open = [f"no more options than these; {unset_words(raw.open)}"] if raw.open else []
+    is_megatron = "megatron" in (program.listed or program.table)
+    is_megatron = is_megatron or values.get("parallel.strategy") == "megatron"
     return Launch(
         framework=program.framework,
         version=version,
@@ -151,8 +141,8 @@ def _launch(candidate: Candidate, inherited: Mapping[str, str], versions: dict[s
         model=values.get("model.name"),
         folder=candidate.folder,
         submitted=started.launcher == "ray",
-        backend="megatron" if _is_megatron(program, values) else "",
-        assumptions=(*assumptions, *started_by.assumptions, *_open_words(raw)),
+        backend="megatron" if is_megatron else "",
+        assumptions=(*assumptions, *started_by.assumptions, *more_open),
         problems=(
             *check(raw, program, version, is_stated=program.framework in versions),
             *check_values(raw, program, values),
@@ -216,22 +206,11 @@ def _per_node(values: Mapping[str, object], program: Program, per_node: int) -> 
     return count if isinstance(count, int) else 8
 
 
-def _open_words(raw: RawSettings) -> Iterator[str]:
-    """A sentence on variables that may say more options."""
-    if raw.open:
-        yield f"no more options than these; {unset_words(raw.open)}"
-
-
 def _left_open(raw: RawSettings, values: Mapping[str, object]) -> bool:
     """Whether Ray's number of hosts or GPUs is said by a variable that is not set here."""
     keys = ("trainer.nnodes", "trainer.n_gpus_per_node", "actor.num_nodes", "actor_num_nodes")
     unset = any(key in raw.names and raw.names[key].unset for key in keys)
     return unset or bool(values and raw.values.get("use_ray"))
-
-
-def _is_megatron(program: Program, values: Mapping[str, object]) -> bool:
-    table = program.listed or program.table
-    return "megatron" in table or values.get("parallel.strategy") == "megatron"
 
 
 def _version(

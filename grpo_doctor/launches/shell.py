@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import takewhile
 from pathlib import Path
 
@@ -27,6 +28,7 @@ _FUNCTION = re.compile(
 _KEYWORD = re.compile(
     r"(?:if|then|elif|else|fi|for|select|while|until|do|done|case|esac|\{|\}|!|time)(?=[\s;&|()]|$)"
 )
+_IN = re.compile(r"\bin\b")
 _ESAC = re.compile(r"esac\b")
 _USED = re.compile(r"\$\{?[#!]?([A-Za-z_]\w*)")
 _EXPORTS_ALL = re.compile(r"^\s*set\s+(?:-\w*a|-o\s+allexport)", re.MULTILINE)
@@ -61,6 +63,16 @@ def commands(
     reader.inherited = frozenset(environment)
     reader.arguments = tuple(arguments)
     yield from reader.run()
+
+
+@dataclass(slots=True)
+class _Branches:
+    """Those of an `if` or `case`: what held before, whether one ran, the states that may follow."""
+
+    before: State
+    was_live: bool
+    is_taken: bool = False
+    ends: list[State] = field(default_factory=list)
 
 
 class _Reader(Statements):
@@ -104,60 +116,54 @@ class _Reader(Statements):
         return match[0] if match else ""
 
     def _if(self) -> Iterator[Command]:
-        before, is_taken, keyword = self._state(), False, "if"
-        ends: list[State] = []
-        was_live = self.is_live
+        branches, keyword = _Branches(self._state(), self.is_live), "if"
         while keyword in ("if", "elif", "else"):
-            holds_: bool | None = True
+            is_hit: bool | None = True
             if keyword != "else":
                 yield from self.run(frozenset({"then"}))
                 self._keyword()
-                holds_ = self.status if self.is_test else None
-            self.is_live = was_live and not is_taken and holds_ is not False
-            is_open = self.is_live and (holds_ is None or bool(ends))
-            if is_open:
-                self._restore(before)
-            yield from self.run(frozenset({"elif", "else", "fi"}))
-            if is_open:
-                ends.append(self._state())
-            is_taken |= self.is_live and holds_ is True
+                is_hit = self.status if self.is_test else None
+            yield from self._branch(branches, is_hit, frozenset({"elif", "else", "fi"}))
             keyword = self._keyword()
-        self.is_live = was_live
-        if ends:
-            self._merge(ends if is_taken else [*ends, before])
+        self._after_branches(branches)
 
     def _case(self) -> Iterator[Command]:
         self.skip_blanks()
         subject = (self.word() or [Word("", Source(""))])[0]
-        self.at = self.after(r"\bin\b")
-        before, is_taken, was_live = self._state(), False, self.is_live
-        ends: list[State] = []
-        while self.to_statement(frozenset()) and not re.compile(r"esac\b").match(
-            self.text, self.at
-        ):
+        match = _IN.search(self.text, self.at)
+        self.at = match.end() if match else len(self.text)
+        branches = _Branches(self._state(), self.is_live)
+        while self.to_statement(frozenset()) and not _ESAC.match(self.text, self.at):
             patterns = [text.strip() for text in self.balanced("(", ")").split("|")]
             found = [matches(subject, text) for text in patterns]
             hit = True if True in found else None if None in found else False
-            self.is_live = was_live and not is_taken and hit is not False
-            is_open = self.is_live and (hit is None or bool(ends))
-            if is_open:
-                self._restore(before)
-            yield from self.run(frozenset({";;", "esac"}))
-            if is_open:
-                ends.append(self._state())
-            is_taken |= self.is_live and hit is True
+            yield from self._branch(branches, hit, frozenset({";;", "esac"}))
         self.at += len("esac")
-        self.is_live = was_live
-        if ends:
-            self._merge(ends if is_taken else [*ends, before])
+        self._after_branches(branches)
+
+    def _branch(
+        self, of: _Branches, is_hit: bool | None, until: frozenset[str]
+    ) -> Iterator[Command]:
+        self.is_live = of.was_live and not of.is_taken and is_hit is not False
+        is_open = self.is_live and (is_hit is None or bool(of.ends))
+        if is_open:
+            self._restore(of.before)
+        yield from self.run(until)
+        if is_open:
+            of.ends.append(self._state())
+        of.is_taken |= self.is_live and is_hit is True
+
+    def _after_branches(self, of: _Branches) -> None:
+        self.is_live = of.was_live
+        if of.ends:
+            self._merge(of.ends if of.is_taken else [*of.ends, of.before])
 
     def _for(self) -> Iterator[Command]:
         self.skip_blanks()
         items: list[Word] = []
         name = ""
         if self.is_sum():
-            self.at += 2
-            self.balanced("(", ")")
+            self.sum_text()
         else:
             head = self.statement()
             name = head[0].text if head else ""
@@ -272,9 +278,7 @@ class _Reader(Statements):
     def _simple(self) -> Iterator[Command]:
         self.here_text, self.target = None, ""
         if self.is_sum():
-            self.at += 2
-            self.balanced("(", ")")
-            self.at += self.text.startswith(")", self.at)
+            self.sum_text()
             self.status, self.is_test = None, True
             self.statement()
             return
@@ -356,7 +360,7 @@ class _Reader(Statements):
         self.text, self.at = self.functions[name]
         self.arguments = tuple(arguments)
         self.depth += 1
-        yield from self.run(frozenset({"}"}))
+        yield from self.block()
         self.depth -= 1
         self.text, self.at, self.arguments, self.ended = kept
 
@@ -369,12 +373,9 @@ class _Reader(Statements):
             inner = _Reader(read_text(path), words[1].text, self.folder)
         except UnreadableFileError:
             return
-        inner.variables, inner.exported, inner.functions = (
-            self.variables,
-            self.exported,
-            self.functions,
-        )
-        inner.written, inner.inherited, inner.depth = self.written, self.inherited, self.depth + 1
+        inner.variables, inner.exported = self.variables, self.exported
+        inner.functions, inner.written = self.functions, self.written
+        inner.inherited, inner.depth = self.inherited, self.depth + 1
         inner.arguments = tuple(words[2:]) or self.arguments
         inner.used |= self.used
         yield from inner.run()

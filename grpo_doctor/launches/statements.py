@@ -36,10 +36,8 @@ class Statements(Lexer):
                 return False
             if letter == "#":
                 self.skip_line()
-            elif self.text.startswith("\\\n", self.at):
-                self.at += 2
-            elif letter in " \t\n;&|)" or (letter == "(" and not self.is_sum()):
-                self.at += 1
+            elif blank := self.blank(" \t\n;&|)" if self.is_sum() else " \t\n;&|()"):
+                self.at += blank
             else:
                 return True
         return False
@@ -53,8 +51,8 @@ class Statements(Lexer):
         words: list[Word] = []
         while self.at < len(self.text):
             begin = self.at
-            if self.text[begin] in " \t\n" or self.text.startswith("\\\n", begin):
-                self.at += 1
+            if blank := self.blank(" \t\n"):
+                self.at += blank
             elif self.text[begin : begin + 2] in ("&&", "||"):
                 self.at += 2
                 words.append(Word(self.text[begin : self.at], self.source(begin)))
@@ -74,8 +72,8 @@ class Statements(Lexer):
         self.ended = ""
         while self.at < len(self.text):
             letter = self.text[self.at]
-            if letter in " \t" or self.text.startswith("\\\n", self.at):
-                self.at += 1 if letter in " \t" else 2
+            if blank := self.blank(" \t"):
+                self.at += blank
             elif letter == "#":
                 self.skip_line()
             elif (match := _PLACEHOLDER.match(self.text, self.at)) is not None:
@@ -118,22 +116,10 @@ class Statements(Lexer):
         text = re.sub(r"^\t+", "", text, flags=re.MULTILINE) if strips else text
         self.here_text = text if is_quoted else self.inside(text).double_quoted("\0")[0]
 
-    def skip_line(self) -> None:
-        """Moves to the end of the line."""
-        end = self.text.find("\n", self.at)
-        self.at = len(self.text) if end < 0 else end
-
     def skip_blanks(self) -> None:
         """Moves to what is no space."""
-        while self.at < len(self.text) and (
-            self.text[self.at] in " \t\n" or self.text.startswith("\\\n", self.at)
-        ):
-            self.at += 1
-
-    def after(self, pattern: str) -> int:
-        """Where what matches the pattern ends."""
-        match = re.compile(pattern).search(self.text, self.at)
-        return match.end() if match else len(self.text)
+        while blank := self.blank(" \t\n"):
+            self.at += blank
 
     def _redirection(self) -> None:
         match = _REDIRECTION.match(self.text, self.at)
@@ -150,14 +136,7 @@ class Statements(Lexer):
     def _array(self, match: re.Match[str]) -> None:
         self.at = match.end()
         items = list(self.variables.get(match[1], ())) if match[2] else []
-        while self.at < len(self.text) and self.text[self.at] != ")":
-            letter = self.text[self.at]
-            if letter == "#":
-                self.skip_line()
-            elif letter in ENDS_WORD or self.text.startswith("\\\n", self.at):
-                self.at += 1 if letter in ENDS_WORD else 2
-            else:
-                items += self.word()
+        items += self.words(until=")")
         self.at += 1
         if self.is_live:
             self.variables[match[1]] = tuple(items)

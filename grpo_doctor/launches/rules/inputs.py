@@ -9,7 +9,6 @@ from dataclasses import replace
 from grpo_doctor.knobs.model import Version, version_of
 from grpo_doctor.launches.files import tree_of
 from grpo_doctor.launches.local_files import local_files, registered, texts, top_level_names
-from grpo_doctor.launches.model import Launch
 from grpo_doctor.launches.pickling import verl_file
 from grpo_doctor.launches.rule import (
     EVERY_COMMAND,
@@ -81,7 +80,8 @@ def reward_cannot_be_pickled(view: View) -> Flaw | None:
     """
     launch = view.launch
     verl = launch.framework == "verl"
-    if verl and not view.at_least("0.5.0") and _scores_in_a_pool(launch):
+    in_a_pool = launch.options.get("reward_model.reward_manager") == "prime"
+    if verl and not view.at_least("0.5.0") and in_a_pool and verl_file(launch.options):
         return Flaw(
             severity="high",
             headline=f"verl {launch.version} can't send a custom reward function to its pool: "
@@ -96,11 +96,9 @@ def reward_cannot_be_pickled(view: View) -> Flaw | None:
     end = "every reward is 0" if verl else "TRL refuses to start"
     fixes = ["a function at the top level of the file, or an object of a class there"]
     if verl:
-        fixes.append(
-            "or reward_model.reward_manager=naive"
-            if not view.at_least("0.7.1")
-            else "or reward.reward_manager.name=naive"
-        )
+        renamed = view.at_least("0.7.1")
+        key = "reward.reward_manager.name" if renamed else "reward_model.reward_manager"
+        fixes.append(f"or {key}=naive")
     return Flaw(
         severity="high",
         headline=f"{first.name} can't be sent to another process: {end}",
@@ -108,12 +106,6 @@ def reward_cannot_be_pickled(view: View) -> Flaw | None:
         fixes=tuple(fixes),
         source=first.source,
         ends=not verl,
-    )
-
-
-def _scores_in_a_pool(launch: Launch) -> bool:
-    return launch.options.get("reward_model.reward_manager") == "prime" and bool(
-        verl_file(launch.options)
     )
 
 
@@ -167,11 +159,9 @@ def required_option_missing(view: View) -> Flaw | None:
     launch, given = view.launch, view.launch.options
     if not given or any(problem.kind == "unset-variable" for problem in launch.problems):
         return None
+    dotted = any("." in name for name in given)
     missing = [
-        (
-            what,
-            next((name for name in names if "." in name), names[0]) if _dotted(view) else names[0],
-        )
+        (what, next((name for name in names if dotted and "." in name), names[0]))
         for what, names in _REQUIRED.get(launch.framework, {}).items()
         if not any(full.startswith(name) for full in names for name in given)
         and not (what == "reward" and view.value("vllm.mode") == "server")  # the server may have it
@@ -184,10 +174,6 @@ def required_option_missing(view: View) -> Flaw | None:
         evidence=(f"{launch.framework} ends at its start without",),
         fixes=tuple(f"--{name} ..." for _, name in missing),
     )
-
-
-def _dotted(view: View) -> bool:
-    return any("." in name for name in view.launch.options)
 
 
 @rule("GL066", SAMPLES)
