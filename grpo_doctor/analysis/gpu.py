@@ -166,16 +166,12 @@ def offloaded_bytes(trace: Trace, tracks: tuple[PhaseTrack, ...]) -> Offloaded |
         series = memory.get(gpu_of.get(track.rank, ""))
         if series is None:
             continue
-        leaving = _before_rollout(track)
+        # Pieces of offload that a rollout or a weight sync follows.
+        following = np.isin(track.phase[1:], (CODES["rollout"], CODES["sync"]))
+        leaving = np.flatnonzero((track.phase[:-1] == CODES["offload"]) & following)
         before = value_at(series, track.pieces.start_ns[leaving])
         after = value_at(series, track.pieces.end_ns[leaving] + _SETTLE_NS)
         drop = (before - after)[np.isfinite(before - after)]
         if len(drop):
             drops.append(float(np.median(drop)))
     return Offloaded(max(drops), f"drop of {MEMORY}") if drops and max(drops) > 0 else None
-
-
-def _before_rollout(track: PhaseTrack) -> np.ndarray[tuple[int], np.dtype[np.intp]]:
-    """Pieces of offload that a rollout or a weight sync follows."""
-    following = np.isin(track.phase[1:], (CODES["rollout"], CODES["sync"]))
-    return np.flatnonzero((track.phase[:-1] == CODES["offload"]) & following)

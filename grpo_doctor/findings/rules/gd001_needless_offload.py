@@ -7,22 +7,19 @@ ZeRO keeps them there for good, and the copying is a visible part of every step.
 
 ## Why it costs
 
-A copy runs at the speed of the link to the host, a few gigabytes per second from pageable memory
-and some tens from pinned memory, while the GPU waits. It buys GPU memory for the rollout. Where
-that memory is not needed, the time is spent for nothing. ZeRO's offload also moves the optimizer's
-arithmetic to the CPU.
+A copy runs at the speed of the link to the host, a few gigabytes per second from pageable and some
+tens from pinned memory, while the GPU waits. Where the rollout does not need the memory, that is
+for nothing. ZeRO's offload also moves the optimizer's arithmetic to the CPU.
 
 ## Evidence shown
 
-The time in `offload` spans per step and its share, less what is spent there on collecting garbage,
-which is a finding of its own; the bytes that move, from the trainer's counter
-or from the drop in GPU memory; the peak of GPU memory while they are away, and the GPU's size.
+The time in `offload` per step, without garbage collection (GD011); the bytes that move, counted or
+from the drop in GPU memory; the peak of GPU memory while they are away.
 
 ## Fix
 
-Switch off what is switched on: `offload.optimizer`, `offload.model`, or the `_offload` variant of
-the DeepSpeed preset. Where GPU memory was sampled this is advised only if the peak during rollouts
-plus the offloaded bytes stays below 90% of the GPU; otherwise the fix names what to check first.
+Switch off `offload.optimizer`, `offload.model`, or the preset's `_offload`; where GPU memory was
+sampled, only if the bytes fit on top of the rollouts' peak into 90% of the GPU.
 
 ## When it is wrong
 

@@ -6,22 +6,19 @@ The main thread waits until the next prompts are read, decoded and tokenized.
 
 ## Why it costs
 
-Loading needs no GPU and nothing of the step before, so loader processes can do it during the
-rest of the step. What is left in `dataload` is the part that they did not get done in time, or all
-of it when there are none.
+Loading needs no GPU and nothing of the step before: loader processes can do it during the rest of
+the step. What is left in `dataload` they did not get done in time.
 
 ## Evidence shown
 
-The time in `dataload` per step, less any wait for other ranks; the number of loader processes; what
-one of them needs for a step's prompts and what most of that is, where loaders time themselves; how
-busy the host's CPUs were, where that was sampled.
+The time in `dataload` per step, without waits for other ranks; the loader processes, and what one
+of them needs for a step's prompts; how busy the host's CPUs were.
 
 ## Fix
 
-More loader processes, as many as would hide the loading behind the rest of the step. The
-prediction takes the loader's effort per step, recorded or as it was seen (with w loader processes
-that never catch up, w times the step), spreads it over the new number, and hides it behind the rest
-of the step as far as the host's cores allow.
+More loader processes, as many as hide the loading behind the rest of the step. The prediction
+spreads the loader's effort per step, recorded or as seen (w processes that never catch up: w times
+the step), over them, as far as the host's cores allow.
 
 ## When it is wrong
 

@@ -2,9 +2,8 @@
 
 ## What it means
 
-At the collectives all ranks wait for each other, and it is nearly always the same rank they wait
-for: it explains nearly all of the waiting, or it is the last one in nearly every step while the
-others spread as well.
+Nearly always the ranks wait for the same one at their collectives: it explains nearly all of the
+waiting, or is last in nearly every step while the others spread as well.
 
 ## Why it costs
 
@@ -13,17 +12,15 @@ lost, on as many GPUs as the job has.
 
 ## Evidence shown
 
-How long the other ranks wait per step, also as a mean of all ranks as in the step bar; which share
-of all waiting would vanish had this rank come together with the next to last; in how many steps;
-and in which phase it works longer than the median of the others. A rank that comes late because it
-has waited for another itself is not blamed for that: the other one is.
+How long the other ranks wait per step; which share of all waiting would vanish had this rank come
+with the next to last; in how many steps; in which phase it works longer than the median of the
+others. A rank that was late because it waited itself is not blamed.
 
 ## Fix
 
-Look at that rank: its GPU's clocks and throttling, its link, other programs on its cores, the share
-of the data it gets. The prediction replays the run with this rank's work at the median of the
-others in the phases that are named. The cost is what that gains: of the waits only what those
-phases cause.
+Look at that rank: its GPU's clocks and throttling, its link, other programs on its cores, its share
+of the data. The prediction replays its work at the median of the others in the phases that are
+named; the cost is what that gains.
 
 ## When it is wrong
 

@@ -16,9 +16,8 @@ or span of the user's own that most of it is in, if there is one.
 
 ## Fix
 
-A callback that is named: make it faster, or call it less often. Else name the time: put
-`grpo_doctor_probes.phase` around the code in question, or look at the main thread with a sampling
-profiler while the job runs. Nothing is predicted, because the time may well be needed.
+A callback that is named: make it faster, or call it less often. Else put `grpo_doctor_probes.phase`
+around the code, or look at the main thread with a sampling profiler.
 
 ## When it is wrong
 

@@ -16,9 +16,8 @@ The peak of the most-used GPU, the GPU's size, and what was never used.
 
 ## Fix
 
-In this order: offload off, if it is on; a larger share for vLLM, up to what was free less a tenth
-of the GPU; micro-batches twice as large and half as many, if half of the memory is free. No gain is
-predicted: the run does not say how its kernels scale.
+In this order: offload off; a larger share for vLLM, up to what was free less a tenth of the GPU;
+micro-batches twice as large and half as many, if half of the memory is free.
 
 ## When it is wrong
 

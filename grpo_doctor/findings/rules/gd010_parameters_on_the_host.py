@@ -19,8 +19,7 @@ the link in a step, and, where a GPU was sampled, the traffic to it during train
 ## Fix
 
 The DeepSpeed preset without parameter offload: `zero3` where GPU memory has room, else
-`zero2_offload`, which leaves the optimizer on the host but the weights on the GPU. A gain is
-predicted only from a model that this run supports.
+`zero2_offload`, which leaves the optimizer on the host but the weights on the GPU.
 
 ## When it is wrong
 
@@ -71,7 +70,9 @@ def check(view: RunView) -> Answer:
     share = sum(view.share(phase) for phase in _PASSES)
     if share < MIN_SHARE:
         return Passed(f"the passes over the model take {percent(share, 1)} of the step")
-    traffic = _traffic(view)
+    # Mean bytes per second to the GPUs while their ranks are in a pass; None if not sampled.
+    means = [mean for mean, _ in gpu_means(view, "gpu.pcie_rx", *_PASSES)]
+    traffic = max(means, default=None)
     seconds = sum(view.seconds(phase) for phase in _PASSES)
     fetched = _fetches(view)
     # Seconds in which the link was busy at its full speed; unknown traffic claims no cost.
@@ -101,12 +102,6 @@ def _fetches(view: RunView) -> int | None:
     if recomputed is None or steps is None:
         return None
     return (3 if recomputed else 2) * max(1, steps)
-
-
-def _traffic(view: RunView) -> float | None:
-    """Mean bytes per second to the GPUs while their ranks are in a pass; None if not sampled."""
-    means = [mean for mean, _ in gpu_means(view, "gpu.pcie_rx", *_PASSES)]
-    return max(means, default=None)
 
 
 def _fix(view: RunView) -> Fix:

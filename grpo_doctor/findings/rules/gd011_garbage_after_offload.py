@@ -2,8 +2,7 @@
 
 ## What it means
 
-After each move of weights or optimizer state the trainer runs Python's garbage collector and hands
-back the CUDA cache.
+After each offload Python's garbage is collected and the CUDA cache handed back to the driver.
 
 ## Why it costs
 

@@ -7,21 +7,18 @@ and computed again.
 
 ## Why it costs
 
-A decoding step reads all weights once, however many requests share it. What waits is decoded in
-later steps of its own, so the rollout takes more waves than it needs. A preempted request computes
-its prompt and all its tokens again.
+A decoding step reads all weights once, however many requests share it: what waits is decoded in
+more steps. A preempted request computes its prompt and all its tokens again.
 
 ## Evidence shown
 
-How full the cache is at its peak, how many requests run and how many wait in the mean over the
-engine's steps, and preemptions per rollout.
+How full the cache is at its peak, how many requests run and wait, and preemptions per rollout.
 
 ## Fix
 
-A larger `vllm.gpu_memory_utilization`, as far as GPU memory was free during the whole run. Without
-room, fewer or shorter completions at once; a smaller `vllm.max_model_len` changes nothing, as the
-cache is handed out in pages. The cost shown counts a decoding step as equally long with and without
-the waiting requests, which is an upper bound for large models and long contexts.
+A larger `vllm.gpu_memory_utilization`, as far as memory was free during the whole run; else fewer
+or shorter completions at once. A smaller `vllm.max_model_len` changes nothing: the cache is handed
+out in pages. The cost is an upper bound for large models and long contexts.
 
 ## When it is wrong
 

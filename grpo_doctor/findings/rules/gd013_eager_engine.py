@@ -13,14 +13,12 @@ many decoding steps as its longest completion has tokens.
 
 ## Evidence shown
 
-The setting, the rollout's share of the step, how many decoding steps a rollout has and how long one
-takes, and how busy the GPU was meanwhile.
+The rollout's share, decoding steps per rollout and how long one takes, how busy the GPU was.
 
 ## Fix
 
-`vllm.enforce_eager` off. No gain is predicted unless a model is known for it: the part of a
-decoding step that is launching was not measured. Published gains go from 3% to 15% of the step for
-7B and larger models, and are larger for small ones.
+`vllm.enforce_eager` off. Published gains go from 3% to 15% of the step for 7B and larger models,
+and are larger for small ones.
 
 ## When it is wrong
 

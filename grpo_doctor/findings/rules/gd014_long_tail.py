@@ -12,15 +12,13 @@ whole GPU, and in a synchronous step all ranks. Nothing else runs until the long
 
 ## Evidence shown
 
-The time per step in which at most a tenth of the most requests were still running; how much later
-the slowest rank finishes its rollout than the mean, less what one constantly slow rank would
-explain; the longest and the mean completion.
+The time per step with at most a tenth of the most requests running; how much later the slowest rank
+finishes than the mean; the longest and the mean completion.
 
 ## Fix
 
 A smaller `rollout.max_completion_length`, where nearly all completions end well before it; else
-more prompts per rollout, so that the tail is a smaller part of it, or an asynchronous rollout. A
-gain is predicted only from a model that this run supports.
+more prompts per rollout, so that the tail is a smaller part of it, or an asynchronous rollout.
 
 ## When it is wrong
 

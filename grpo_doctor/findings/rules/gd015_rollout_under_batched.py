@@ -7,20 +7,17 @@ a rollout has so few requests that the cache stays nearly empty.
 
 ## Why it costs
 
-A decoding step reads all weights once, for one request or for hundreds. Until the batch is large
-enough to keep the GPU computing, more requests at once come almost for free, and the rollout is
-done in fewer decoding steps.
+A decoding step reads all weights once, for one request or for hundreds: until the GPU computes all
+the time, more requests at once come almost for free.
 
 ## Evidence shown
 
-Requests running and waiting in the mean over the engine's steps, the most that ran at once, and how
-full the cache was at its peak.
+Requests running and waiting, the most that ran at once, and the peak of the cache.
 
 ## Fix
 
-Where requests wait: `vllm.max_num_seqs` at the number that one rollout has. Where there are too
-few: more completions per rollout (`rollout.steps_per_generation`), or fewer GPUs per engine. The
-cost counts a decoding step as equally long with and without the waiting requests, an upper bound.
+Where requests wait: `vllm.max_num_seqs` at the number that one rollout has. Else more completions
+per rollout (`rollout.steps_per_generation`), or fewer GPUs per engine. The cost is a bound.
 
 ## When it is wrong
 

@@ -7,21 +7,18 @@ computed once for all of them; here it is off, or nearly nothing is found in it.
 
 ## Why it costs
 
-The first pass over a prompt computes all of its tokens, images included, and no token of any
-completion can be sampled before. A group of 8 does that eight times instead of once. With prompts
-of a few words that is nothing; with long ones or with images it may be most of what the engine
-computes.
+The first pass over a prompt computes all of its tokens, images included, before any token of a
+completion can be sampled: a group of 8 does that eight times. With long prompts or images it may be
+most of what the engine computes.
 
 ## Evidence shown
 
-The setting, prompt tokens and generated tokens per rollout, how many prompt tokens were computed
-again, and which share of the looked-up tokens the cache had.
+Prompt and generated tokens per rollout, prompt tokens computed again, hits of the cache.
 
 ## Fix
 
 `vllm.enable_prefix_caching` on. Where it is on and finds little, the prompts of a group probably go
-to different engines, or differ at their beginning. No gain is predicted unless a model is known:
-the time of the first passes was not measured apart from decoding.
+to different engines, or differ at their beginning.
 
 ## When it is wrong
 
@@ -76,10 +73,16 @@ def check(view: RunView) -> Answer:
 
 
 def _judged(view: RunView, group: int, prompts: float, generated: float) -> Answer:
-    each = _prompt_length(view, prompts)
+    # Tokens of a mean prompt: all of a rollout's over its completions; None if not counted.
+    rollouts = len(per_rollout(view, "prompt_tokens"))
+    completions = sum(lengths(view).values())
+    each = prompts * rollouts / completions if completions else None
     if each is not None and each < BLOCKS * BLOCK_TOKENS:
         return Passed(f"prompts have {each:.0f} tokens, and the cache keeps whole blocks of 16")
-    cached = _hit_share(view)
+    # The share of the looked-up prompt tokens that the cache had; None if it was never asked.
+    queried = mean_of(view, "prefix_cache_queried_tokens")
+    hit = mean_of(view, "prefix_cache_hit_tokens")
+    cached = hit / queried if queried and hit is not None else None
     on = view.knob(_KNOB) is not False
     shared = (group - 1) / group * prompts
     again = shared - (cached or 0.0) * prompts if on and cached is not None else shared
@@ -100,20 +103,6 @@ def _judged(view: RunView, group: int, prompts: float, generated: float) -> Answ
         f"have computed already, in addition to {generated:.0f} tokens that it generates.",
         fixes=(_fix(view, on=on),),
     )
-
-
-def _prompt_length(view: RunView, prompts: float) -> float | None:
-    """Tokens of a mean prompt: all of a rollout's over its completions; None if not counted."""
-    rollouts = len(per_rollout(view, "prompt_tokens"))
-    completions = sum(lengths(view).values())
-    return prompts * rollouts / completions if completions else None
-
-
-def _hit_share(view: RunView) -> float | None:
-    """The share of the looked-up prompt tokens that the cache had; None if it was never asked."""
-    queried = mean_of(view, "prefix_cache_queried_tokens")
-    hit = mean_of(view, "prefix_cache_hit_tokens")
-    return hit / queried if queried and hit is not None else None
 
 
 def _fix(view: RunView, *, on: bool) -> Fix:

@@ -14,9 +14,8 @@ Which shares of the step the engine and the trainer work, and how much of the tw
 
 ## Fix
 
-Roll out the next batch while this one is trained on (`rollout.async`), where the framework can; or
-give the trainer the server's GPUs and let vLLM share them (`vllm.mode colocate` with sleep). The
-prediction lets both sides go on at once, so that the longer one decides.
+Roll out the next batch while this one is trained on (`rollout.async`); or let vLLM share the
+trainer's GPUs (`vllm.mode colocate` with sleep). In the prediction the longer side decides.
 
 ## When it is wrong
 

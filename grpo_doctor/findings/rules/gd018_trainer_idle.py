@@ -2,8 +2,7 @@
 
 ## What it means
 
-vLLM runs as a server on devices of its own, and the ranks wait for its completions for most of the
-step.
+vLLM runs as a server on devices of its own, and the ranks wait most of the step for completions.
 
 ## Why it costs
 
@@ -11,14 +10,12 @@ The trainer's GPUs, usually the larger part of the job, hold weights and wait fo
 
 ## Evidence shown
 
-Which shares of the step the engine and the trainer work, how much of the two could overlap, and how
-busy the trainer's GPUs were during rollouts, where they were sampled.
+Which shares of the step both sides work, what could overlap, and how busy the GPUs were.
 
 ## Fix
 
-Roll out the next batch while this one is trained on (`rollout.async`), where the framework can; or
-move GPUs from the trainer to the server; or share them (`vllm.mode colocate` with sleep). The
-prediction lets both sides go on at once, so that the longer one decides.
+Roll out the next batch while this one is trained on (`rollout.async`); or move GPUs to the server;
+or share them (`vllm.mode colocate` with sleep). In the prediction the longer side decides.
 
 ## When it is wrong
 

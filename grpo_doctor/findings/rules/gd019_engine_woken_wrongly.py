@@ -19,10 +19,9 @@ sleep level; where GPU memory was sampled, its peak during `sync`.
 
 ## Fix
 
-`vllm.sleep_level` 2 where all weights are sent anyway: it drops the old ones instead of keeping
-them. For the order: wake the weights, send, and only then wake the cache (vLLM's `wake_up` takes
-`tags`). The prediction removes the waking that precedes a sync; its cautious end half of it, since
-memory still has to be mapped.
+`vllm.sleep_level` 2 where all weights are sent anyway: it drops the old ones. For the order: wake
+the weights, send, and only then wake the cache (vLLM's `wake_up` takes `tags`). The prediction
+removes the waking before a sync, at its cautious end half of it.
 
 ## When it is wrong
 

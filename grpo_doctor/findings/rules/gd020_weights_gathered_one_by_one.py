@@ -12,14 +12,12 @@ shrink with the parameter, and a model has hundreds of small ones. Ranks meet at
 
 ## Evidence shown
 
-How many gathers a step has, how long they take together, which part of that even the smallest ones
-take, and the time in `sync`.
+Gathers per step, their time together, the part that even the smallest take, and `sync`.
 
 ## Fix
 
-Larger groups: `sync.move_model_batches` where the framework has it, `sync.bucket_mb` or
-`sync.flattened` where it sends buckets; else a newer version, as most frameworks have changed
-this. The cost shown is the fixed part only: the bytes have to move in any case.
+Larger groups: `sync.move_model_batches`, `sync.bucket_mb` or `sync.flattened`; else a newer
+version, as most frameworks have changed this. The cost is the fixed part: the bytes have to move.
 
 ## When it is wrong
 

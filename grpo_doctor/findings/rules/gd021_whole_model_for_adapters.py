@@ -2,8 +2,7 @@
 
 ## What it means
 
-Training is LoRA, and before each rollout the adapters are merged into all weights and all of them
-are sent to vLLM.
+Training is LoRA, and before each rollout adapters are merged and all weights are sent to vLLM.
 
 ## Why it costs
 
@@ -12,14 +11,12 @@ loaded, at every rollout, to change what the adapters alone would say.
 
 ## Evidence shown
 
-The time in `sync` per step and its share, what of it is gathering, loading and sending; the
-settings.
+The time in `sync` per step, and what of it is gathering, loading and sending the weights.
 
 ## Fix
 
-`vllm.enable_lora`: vLLM loads the base once and gets only the adapters. With `vllm.sleep_level` 2
-the base would be dropped, so that goes to 1. No gain is predicted unless a model is known: what is
-saved in `sync` is known, what the adapter kernels cost in decoding is not.
+`vllm.enable_lora`: vLLM loads the base once and gets only the adapters. `vllm.sleep_level` 2 would
+drop the base, so that goes to 1.
 
 ## When it is wrong
 

@@ -14,13 +14,11 @@ round of collectives and a call to the engine, whatever its size.
 
 ## Evidence shown
 
-The setting, GPU memory at its peak during `sync`, the gathers per step, their time, and what even
-the smallest of them take, which bounds the fixed part from above.
+GPU memory's peak during `sync`, gathers per step, their time, and what the smallest ones take.
 
 ## Fix
 
-More parts where memory is short, fewer where it is not. What fewer parts bring is predicted only
-from a model that this run supports; more parts bring room, not time.
+More parts where memory is short, fewer where it is not; more parts bring room, not time.
 
 ## When it is wrong
 

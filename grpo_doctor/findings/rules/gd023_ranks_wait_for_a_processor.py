@@ -17,11 +17,9 @@ many CPUs it may use; how busy the host's were, and their pressure; the CPU time
 
 ## Fix
 
-Where a rank may use few processors while the host has idle ones: give it its share (`taskset`,
-`numactl`, `--cpus-per-task`, the container's limit). Where the host is full: fewer threads per rank
-(`OMP_NUM_THREADS`), fewer loader and reward processes; or, where most of what runs there is not of
-this job, other programs elsewhere. No gain is predicted: how the work would spread was not
-measured.
+Where a rank may use few processors of an idle host: give it its share (`taskset`, `numactl`,
+`--cpus-per-task`, the container's limit). Where the host is full: fewer threads per rank
+(`OMP_NUM_THREADS`), fewer loader and reward processes; or other programs elsewhere.
 
 ## When it is wrong
 

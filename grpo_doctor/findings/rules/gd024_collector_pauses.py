@@ -17,10 +17,9 @@ Seconds in collections per step and rank, their share of the step, and the longe
 
 ## Fix
 
-`gc.freeze()` once everything is loaded takes what exists out of every later collection;
-`gc.disable()`, and a collection of young objects alone at the end of each step, the same on all
-ranks, keep the rest short. The prediction
-shortens each rank's work by its own collections; its cautious end by half of them.
+`gc.freeze()` once everything is loaded takes what exists out of later collections; `gc.disable()`,
+with a collection of young objects at the end of each step on all ranks, keeps the rest short. The
+prediction shortens each rank's work by its own collections, at its cautious end by half.
 
 ## When it is wrong
 

@@ -18,8 +18,7 @@ that GPUs of this kind run in this job; power; the ranks on these GPUs.
 ## Fix
 
 Heat and power brakes are the machine's: cooling, fans, power cabling, a neighbour's load. The power
-limit can be raised where it was lowered (`nvidia-smi -pl`). No gain is predicted: which part of
-this run's kernels follows the clock was not measured.
+limit can be raised where it was lowered (`nvidia-smi -pl`).
 
 ## When it is wrong
 

@@ -18,8 +18,7 @@ Bytes offloaded per second of `offload`; traffic to and from the GPU in the phas
 ## Fix
 
 Slow copies: see which link the card has (`nvidia-smi -q`), and pin the host's memory
-(`deepspeed.pin_memory`). A busy link: move less, that is, keep optimizer state or parameters on the
-GPU. No gain is predicted: the speed that this machine's link could reach was not measured.
+(`deepspeed.pin_memory`). A busy link: keep optimizer state or parameters on the GPU.
 
 ## When it is wrong
 

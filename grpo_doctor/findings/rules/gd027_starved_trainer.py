@@ -13,18 +13,16 @@ as long as the slower side, whatever the other does.
 
 ## Evidence shown
 
-How long the ranks wait for samples and the rollout for room, as shares of the step; what takes the
-rollout loop's own time, where it was recorded: generating, tools, rewards; what part of a
-trajectory's time its tools take; how long the rollout is paused for new weights and waits for the
-reward. From the framework's own metrics, where it logs them: how stale samples are, how many are in
-the queue and how many were dropped, and what share of what was generated is never trained on.
+How long the ranks wait for samples and the rollout for room; what takes the rollout loop's time
+(generating, tools, rewards, pauses for new weights) and the tools' part of a trajectory. From the
+framework's metrics: staleness of samples, how many are queued and dropped, and what share of what
+was generated is never trained on.
 
 ## Fix
 
 Move GPUs from the side that waits to the other one, until neither waits: how many is said where
 both numbers are known, as if each side's time were inverse to its GPUs. Where the reward is at work
 most of the time, or tools take more of a trajectory than generating, make those faster first.
-Nothing is predicted: how both sides scale with their GPUs was not measured.
 
 ## When it is wrong
 

@@ -2,9 +2,8 @@
 
 ## What it means
 
-Most steps find their prompts ready, and some wait long for them: the loader processes are fast
-enough on average, and the queue between them and the step is too short for one slow batch; or they
-are ended and started again after each pass over the data.
+Most steps find their prompts ready, and some wait long: the loaders' queue is too short for one
+slow batch, or loader processes are started again after each pass over the data.
 
 ## Why it costs
 
@@ -14,15 +13,13 @@ batches may be ready ahead, the step waits although the processes were idle befo
 
 ## Evidence shown
 
-How many steps wait, how long they wait beyond the usual, at which distance they follow each other,
-and the loader's settings.
+How many steps wait, how long beyond the usual and at which distance; the loader's settings.
 
 ## Fix
 
-Where the waits follow each other at one distance that is not the number of processes, and loader
-processes do not outlive a pass over the data: `dataload.persistent_workers`. Otherwise a larger
-`dataload.prefetch_factor`; its gain is a replay of the loader's queue with the recorded seconds of
-each batch.
+Where the waits follow each other at one distance that is not the number of processes, and these do
+not outlive a pass: `dataload.persistent_workers`. Else a larger `dataload.prefetch_factor`; its
+gain is a replay of the loader's queue with the recorded seconds of each batch.
 
 ## When it is wrong
 

@@ -14,14 +14,12 @@ log-prob pass and in training. Without a limit one photograph can take more than
 
 ## Evidence shown
 
-Seconds per step that one loader process spends on images, and their part of all loading; images,
-pixels and places per image.
+A loader process's seconds per step on images, their part; images, pixels and places per image.
 
 ## Fix
 
-For time in loading: images scaled down once, on disk, which takes both the reading and the decoding
-off every epoch; the replay takes decoding to go with the pixels of the files. For both: a smaller
-`data.max_pixels`, of which only cutting up and the model's own work go down.
+For time in loading: images scaled down once, on disk; the replay takes decoding to go with their
+pixels. For both: a smaller `data.max_pixels`, which makes only cutting up and the model faster.
 
 ## When it is wrong
 

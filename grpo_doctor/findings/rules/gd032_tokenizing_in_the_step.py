@@ -12,8 +12,7 @@ rank repeats it in each epoch, some frameworks for the rollout, the log-probs an
 
 ## Evidence shown
 
-Seconds per step in spans that prepare inputs, or in the loader's own counts where it has no
-process of its own, and their share of the step.
+Seconds per step in spans that prepare inputs, or in the counts of a loader without a process.
 
 ## Fix
 

@@ -2,8 +2,7 @@
 
 ## What it means
 
-Every rank spends a visible part of each step on scoring completions, and one function may be most
-of it.
+Every rank spends a visible part of each step on scoring, and one function may be most of it.
 
 ## Why it costs
 
@@ -13,15 +12,13 @@ of it needs to be as slow as it was first written.
 
 ## Evidence shown
 
-The time in `reward` per step and its share, and for each function what it takes and what part of
-all scoring that is.
+The time in `reward` per step, what each function takes, and its part of all scoring.
 
 ## Fix
 
-Make the function that dominates faster: compile patterns once, keep answers of pure functions,
-send requests to a server all at once, start no process per completion. The bundled trainer's own
-functions take more processes, `reward.num_workers`. What the code could save is not in a trace, so
-only the bound is said: the step without that function.
+Make the function that dominates faster: compile patterns once, keep answers of pure functions, send
+requests all at once, start no process per completion. The bundled trainer's own functions take more
+processes, `reward.num_workers`. Only the bound is said: the step without that function.
 
 ## When it is wrong
 

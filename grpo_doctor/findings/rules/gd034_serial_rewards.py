@@ -13,8 +13,7 @@ many.
 
 ## Evidence shown
 
-What each function takes per step, their sum, what the ranks waited for it, and how many processes
-run them.
+What each function takes per step, what was waited for all, and how many processes run them.
 
 ## Fix
 

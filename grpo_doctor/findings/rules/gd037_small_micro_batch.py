@@ -42,12 +42,11 @@ import numpy as np
 
 from grpo_doctor.analysis.gpu import busy_percent
 from grpo_doctor.analysis.intervals import union
-from grpo_doctor.analysis.rows import CODES
 from grpo_doctor.findings import signals
 from grpo_doctor.findings.device_memory import DEVICE_MEMORY, fullest, model_size, on_cpu, peak_in
 from grpo_doctor.findings.memory_fixes import MICRO_BATCH, PASSES, in_passes_of
-from grpo_doctor.findings.rule import Answer, Evidence, Finding, Fix, NotApplicable, Passed, Rule
-from grpo_doctor.findings.severity import severity_of
+from grpo_doctor.findings.rule import Answer, Evidence, Finding, NotApplicable, Passed, Rule
+from grpo_doctor.findings.severity import Severity, severity_of
 from grpo_doctor.findings.span_counts import (
     MICRO_BATCH_SPAN,
     micro_batches_per_step,
@@ -88,6 +87,12 @@ class _Plan:
     passes: int
     factor: int  # how much larger
 
+    def outcome(self, view: RunView) -> Prediction | Withheld:
+        return view.what_if(
+            train__micro_batch=self.micro * self.factor,
+            train__grad_accumulation=self.passes // self.factor,
+        )
+
 
 def check(view: RunView) -> Answer:
     """Looks at the passes of a step, the device during training, and the memory left."""
@@ -108,26 +113,19 @@ def check(view: RunView) -> Answer:
         return Passed(f"in training the GPUs have room, and {busyness}")
     idle = share * (1 - busy[0] / 100)
     sure = busy[1] == "gpu.sm_active"
-    return Finding(
-        severity="low" if not sure else ("medium" if idle >= MIN_TRAIN_SHARE else "low"),
-        confidence=0.75 if sure else 0.5,
-        cost=idle if sure else 0.0,
-        phases=("train",),
-        evidence=(
-            *_evidence(view, plan),
-            Evidence("GPUs busy in training", busy[0], "%", busy[1]),
-            Evidence("GPU memory free in training", 100 * free, "%", "gpu.memory_used"),
-        ),
-        cause=f"An optimizer step is {plan.passes} passes of {plan.micro} "
-        f"completion{'s' * (plan.micro != 1)}; the GPUs are {busy[0]:.0f}% busy in them and "
-        f"{percent(free)} of their memory is free.",
-        fixes=(_fix(view, plan),),
+    why = f"; the GPUs are {busy[0]:.0f}% busy in them and {percent(free)} of their memory is free."
+    evidence = (
+        Evidence("GPUs busy in training", busy[0], "%", busy[1]),
+        Evidence("GPU memory free in training", 100 * free, "%", "gpu.memory_used"),
     )
+    severity: Severity = "medium" if sure and idle >= MIN_TRAIN_SHARE else "low"
+    confidence = 0.75 if sure else 0.5
+    return _finding(view, plan, why, severity, confidence, idle if sure else 0.0, evidence)
 
 
 def _by_prediction(view: RunView, plan: _Plan) -> Answer:
     """On a CPU nothing says how busy the chip is; the passes of this run may."""
-    outcome = _outcome(view, plan)
+    outcome = plan.outcome(view)
     if not isinstance(outcome, Prediction):
         return _by_arithmetic(view, plan, outcome)
     change = f"larger passes would change the step by {outcome.mid:.1f}%"
@@ -138,15 +136,9 @@ def _by_prediction(view: RunView, plan: _Plan) -> Answer:
         cautious = f"{change}, at the cautious end by {outcome.high:.1f}%"
         return _by_arithmetic(view, plan, Withheld(cautious))
     gain = -outcome.mid / 100
-    return Finding(
-        severity=severity_of(gain) if gain < MIN_TRAIN_SHARE else "medium",
-        confidence=0.6,
-        cost=gain,
-        phases=("train",),
-        evidence=_evidence(view, plan),
-        cause=f"An optimizer step is {plan.passes} passes of {plan.micro} "
-        f"completion{'s' * (plan.micro != 1)}, and much of a pass does not depend on its size.",
-        fixes=(_fix(view, plan),),
+    severity = severity_of(gain) if gain < MIN_TRAIN_SHARE else "medium"
+    return _finding(
+        view, plan, ", and much of a pass does not depend on its size.", severity, 0.6, gain
     )
 
 
@@ -164,21 +156,13 @@ def _by_arithmetic(view: RunView, plan: _Plan, withheld: Withheld) -> Answer:
     if plan.micro > FEW or overhead < MOSTLY:
         return Passed(f"the arithmetic of a pass takes at least {percent(1 - overhead)} of it")
     cost = view.share("train") * overhead * (1 - 1 / plan.factor)
-    return Finding(
-        severity="low" if cost < MIN_TRAIN_SHARE else "medium",
-        confidence=0.6,
-        cost=cost,
-        phases=("train",),
-        evidence=(
-            *_evidence(view, plan),
-            Evidence("of it arithmetic, at most", needed / passes, "s", "6 x weights x places"),
-        ),
-        cause=f"An optimizer step is {plan.passes} passes of {plan.micro} "
-        f"completion{'s' * (plan.micro != 1)}. A pass takes {1000 * seconds / passes:.3g} ms, and "
-        f"its arithmetic {1000 * needed / passes:.2g} ms at most: the rest is the same for a "
-        "larger one.",
-        fixes=(_fix(view, plan),),
+    why = (
+        f". A pass takes {1000 * seconds / passes:.3g} ms, and its arithmetic "
+        f"{1000 * needed / passes:.2g} ms at most: the rest is the same for a larger one."
     )
+    arithmetic = Evidence("of it arithmetic, at most", needed / passes, "s", "6 x weights x places")
+    severity: Severity = "low" if cost < MIN_TRAIN_SHARE else "medium"
+    return _finding(view, plan, why, severity, 0.6, cost, (arithmetic,))
 
 
 def _plan(view: RunView) -> _Plan | None:
@@ -210,26 +194,32 @@ def _busy_in_training(view: RunView) -> tuple[float, str] | None:
     return busy_percent(view.trace, union(starts, ends)) if len(starts) else None
 
 
-def _evidence(view: RunView, plan: _Plan) -> tuple[Evidence, ...]:
+def _finding(  # noqa: PLR0913
+    view: RunView,
+    plan: _Plan,
+    why: str,
+    severity: Severity,
+    confidence: float,
+    cost: float,
+    more: tuple[Evidence, ...] = (),
+) -> Finding:
     spans = view.span_seconds(MICRO_BATCH_SPAN)
     seconds = (spans or view.seconds("train")) / max(1.0, micro_batches_per_step(view))
-    steps = view.analysis.used_work[:, :, CODES["train"]].shape[0]
-    return (
-        Evidence("passes per optimizer step", plan.passes, "", PASSES),
-        Evidence("completions in each", plan.micro, "", MICRO_BATCH),
-        Evidence("one pass", seconds, "s", f"train spans, mean of {steps} steps"),
-    )
-
-
-def _outcome(view: RunView, plan: _Plan) -> Prediction | Withheld:
-    return view.what_if(
-        train__micro_batch=plan.micro * plan.factor,
-        train__grad_accumulation=plan.passes // plan.factor,
-    )
-
-
-def _fix(view: RunView, plan: _Plan) -> Fix:
-    outcome = _outcome(view, plan)
-    larger, fewer = plan.micro * plan.factor, plan.passes // plan.factor
+    steps = len(view.analysis.used_work)
     risk = "The same completions per optimizer step; longer ones than in this run need more memory."
-    return in_passes_of(view, larger, fewer, outcome, risk=risk)
+    larger, fewer = plan.micro * plan.factor, plan.passes // plan.factor
+    return Finding(
+        severity=severity,
+        confidence=confidence,
+        cost=cost,
+        phases=("train",),
+        evidence=(
+            Evidence("passes per optimizer step", plan.passes, "", PASSES),
+            Evidence("completions in each", plan.micro, "", MICRO_BATCH),
+            Evidence("one pass", seconds, "s", f"train spans, mean of {steps} steps"),
+            *more,
+        ),
+        cause=f"An optimizer step is {plan.passes} passes of {plan.micro} "
+        f"completion{'s' * (plan.micro != 1)}{why}",
+        fixes=(in_passes_of(view, larger, fewer, plan.outcome(view), risk=risk),),
+    )

@@ -13,8 +13,7 @@ more of a batch can be padding.
 
 ## Evidence shown
 
-Tokens and places of the micro-batches, or the mean and the longest completion; the time in training
-and in log-prob passes.
+Tokens and places, or the mean and the longest completion; time in training and log-prob passes.
 
 ## Fix
 

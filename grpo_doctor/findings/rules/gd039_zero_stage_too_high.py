@@ -13,14 +13,12 @@ optimizer state are spread: nothing is gathered within a pass.
 
 ## Evidence shown
 
-The stage, the time in gathering collectives per step, what whole weights need beyond this rank's
-part of them, and the peak of memory in training.
+The stage, seconds in gathers, what whole weights need in addition, the peak in training.
 
 ## Fix
 
-ZeRO-2, if whole weights fit on top of the peak into 90% of the device. If they do not, the answer
-says so, with the bytes that are lacking. What the passes would take without gathers is predicted
-only where the gathers themselves were seen.
+ZeRO-2, if whole weights fit on top of the peak into 90% of the device; else the answer says what is
+lacking. A prediction needs gathers that were seen.
 
 ## When it is wrong
 

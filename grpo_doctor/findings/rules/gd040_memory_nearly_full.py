@@ -13,8 +13,7 @@ longer completion, or a batch of larger images, then ends the run.
 
 ## Evidence shown
 
-The peak, the GPU's size and the phase it was in; retries of the allocator, and the phase in which
-memory ran out, where they were counted.
+The GPU's peak, size and phase; retries of the allocator, the phase in which memory ran out.
 
 ## Fix
 

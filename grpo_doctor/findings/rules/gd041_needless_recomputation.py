@@ -12,14 +12,12 @@ arithmetic of training all weights, and up to a third with adapters, whose backw
 
 ## Evidence shown
 
-The time in training, the memory that training left free, and what kept activations would need, from
-the model's sizes and the places of a micro-batch.
+The time in training, the memory that training left free, and what kept activations would need.
 
 ## Fix
 
 `train.gradient_checkpointing` off, if what activations need fits on top of the peak into 90% of the
-device. The gain is that of one forward pass, as a log-prob pass of this run measured it or from the
-arithmetic.
+device. The gain is one forward pass, measured in a log-prob pass or from the arithmetic.
 
 ## When it is wrong
 

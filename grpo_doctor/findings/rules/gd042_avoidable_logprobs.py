@@ -14,8 +14,7 @@ gradient needs no old log-probs. The reference model also takes its weights' mem
 
 ## Evidence shown
 
-Seconds per step in `logprob/old` and `logprob/reference`, optimizer steps per rollout, and the
-weight of the KL term.
+Seconds in `logprob/old` and `logprob/reference`, steps per rollout, the weight of the KL term.
 
 ## Fix
 

@@ -13,14 +13,12 @@ cache, and their peak decides whether the run fits.
 
 ## Evidence shown
 
-Vocabulary, completion tokens of a micro-batch and the bytes that follow; the GPU's size and its
-peak in training.
+Vocabulary, completion tokens of a micro-batch, the bytes that follow; the GPU's size and peak.
 
 ## Fix
 
-A loss that is computed in chunks or in a fused kernel, `train.use_liger`, which holds one chunk at
-a time; otherwise a smaller micro-batch with as many more passes. No gain in time is predicted: what
-it frees has to be used for something first.
+A loss in chunks or in a fused kernel, `train.use_liger`, which holds one chunk at a time; otherwise
+a smaller micro-batch with as many more passes.
 
 ## When it is wrong
 

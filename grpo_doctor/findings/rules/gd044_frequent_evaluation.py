@@ -2,8 +2,7 @@
 
 ## What it means
 
-Evaluations between the steps, or writing completions to the log within them, take a visible part of
-the run.
+Evaluations, or writing completions to the log within steps, take a visible part of the run.
 
 ## Why it costs
 
@@ -13,13 +12,11 @@ and written while the other ranks go on to their next collective and wait there.
 
 ## Evidence shown
 
-The time in `eval` over the whole run and how often it happens; seconds per step in spans that log
-completions.
+The time in `eval` over the run and how often; seconds per step in spans that log completions.
 
 ## Fix
 
-Evaluate less often, `eval.steps`: at twice the distance it costs half. Log no completions, or those
-of some steps.
+Evaluate less often, `eval.steps`: twice the distance costs half. Log no or few completions.
 
 ## When it is wrong
 

@@ -12,16 +12,14 @@ and uses rollouts, the same share bought no gradient; the batch that is left is 
 
 ## Evidence shown
 
-The mean share of such groups, that of the first and of the last tenth of the run, and the time per
-step that went into them. Steps without any reward, and those after the reward stopped to differ at
-all, have their own rules and are not counted here.
+The share of such groups over the run and in its first and last tenth; the time per step that went
+into them. Steps without a reward or with one reward have rules of their own.
 
 ## Fix
 
 Sample again until the groups differ, where the framework can; else take out prompts that the model
-always or never solves, or raise the number of completions per prompt. What is said as cost is what
-those rollouts take today; refilling the batch takes longer per step and learns more from it, so
-no gain in step time is predicted.
+always or never solves, or raise the completions per prompt. The cost is what those rollouts take
+today; refilling the batch takes longer per step and learns more from it.
 
 ## When it is wrong
 

@@ -19,8 +19,7 @@ the mean length, and the limit if it was recorded. The last tenth is judged: wha
 ## Fix
 
 A limit twice as high, if memory and time allow it; leaving what was cut off out of the loss; or a
-reward that falls off smoothly towards the limit. A longer limit makes rollouts longer by an amount
-that this run does not show, so nothing is predicted. While the share falls the model is learning to
+reward that falls off smoothly towards the limit. While the share falls the model is learning to
 end, and the fix is to wait.
 
 ## When it is wrong

@@ -12,16 +12,14 @@ burns time. It seldom recovers by itself, so the checkpoint before it is the one
 
 ## Evidence shown
 
-The entropy at the begin and at the end of the run; the step at which it fell below the floor of a
-tenth of its start, not to come back to a fifth, or at which it will arrive there: the better of a
-line and an exponential through the second half of the run. Also whether the reward still rose
-meanwhile.
+The entropy at the begin and at the end; the step at which it fell below a tenth of its start, not
+to come back to a fifth, or at which it will arrive there: the better of a line and an exponential
+through the second half of the run. Also whether the reward still rose.
 
 ## Fix
 
-In this order: a higher upper clipping bound, which lets rare tokens gain; a lower learning rate;
-a KL term, or entropy in the loss where the framework has it. They change what is learned and not
-the step time.
+In this order: a higher upper clipping bound, which lets rare tokens gain; a lower learning rate; a
+KL term, or entropy in the loss where the framework has it.
 
 ## When it is wrong
 

@@ -12,14 +12,12 @@ often moves in steps too large for what one batch can tell: the usual forerunner
 
 ## Evidence shown
 
-The share of clipped tokens in the first and the last tenth of the run, its trend, and the step
-from which on it stayed above the threshold; where the whole run clips little, the steps that
-clipped most.
+The share of clipped tokens in the first and last tenth of the run, its trend, and the step from
+which it stayed above the threshold; else the steps that clipped most.
 
 ## Fix
 
-A lower learning rate, fewer passes over each rollout, gradient clipping. They change what is
-learned, not the step time.
+A lower learning rate, fewer passes over each rollout, and clipping of the gradients at 1.
 
 ## When it is wrong
 
@@ -60,7 +58,10 @@ def check(view: RunView) -> Answer:
     clip = finite(view, "clip")
     _, last = ends(clip)
     severity = graded(last, GRADES)
-    worst, at = _worst(clip)
+    # What each of so many steps in a row reaches, at most, and those steps.
+    minima = np.lib.stride_tricks.sliding_window_view(clip.values, WHILE).min(axis=1)
+    first = int(np.argmax(minima))
+    worst, at = float(minima[first]), tuple(clip.steps[first : first + WHILE].tolist())
     if severity is None and worst < GRADES["medium"]:
         return Passed(f"{percent(last, 1)} of the tokens are clipped in the last tenth of the run")
     if severity is None:
@@ -79,13 +80,6 @@ def check(view: RunView) -> Answer:
         fixes=_fixes(view),
         steps=from_step(clip, since),
     )
-
-
-def _worst(clip: Curve) -> tuple[float, tuple[int, ...]]:
-    """What each of so many steps in a row reaches, at most, and those steps."""
-    minima = np.lib.stride_tricks.sliding_window_view(clip.values, WHILE).min(axis=1)
-    first = int(np.argmax(minima))
-    return float(minima[first]), tuple(clip.steps[first : first + WHILE].tolist())
 
 
 def _for_a_while(view: RunView, clip: Curve, worst: float, at: tuple[int, ...]) -> Finding:

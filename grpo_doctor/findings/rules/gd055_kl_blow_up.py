@@ -16,8 +16,7 @@ which on it stayed above the threshold. NaN is no large value: GD064 reports it.
 
 ## Fix
 
-A lower learning rate; a KL term twice as heavy; gradient clipping. They change what is learned, not
-the step time.
+A lower learning rate; a KL term twice as heavy; clipping of the gradients at a norm of 1.
 
 ## When it is wrong
 

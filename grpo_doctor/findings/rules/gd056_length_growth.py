@@ -19,8 +19,7 @@ grows with them, and how the changes of length and reward from step to step go t
 ## Fix
 
 A loss that does not favour length in wrong answers (normalized by a constant, or over all tokens of
-the batch), a length penalty in the reward, or a lower limit. They change what is learned; the cost
-says what the added tokens take.
+the batch), a length penalty in the reward, or a lower limit.
 
 ## When it is wrong
 

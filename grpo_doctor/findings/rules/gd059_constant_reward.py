@@ -13,8 +13,7 @@ from what a KL term pulls back.
 
 ## Evidence shown
 
-The reward, its deviation over completions, the step from which on it is flat, and the share of all
-steps that are.
+The reward, its deviation, the step from which on it is flat, and the share of steps that are.
 
 ## Fix
 

@@ -13,8 +13,7 @@ collapse after days. A gap that grows says that weights do not arrive as they sh
 
 ## Evidence shown
 
-The mean absolute difference per token in the first and the last tenth of the run, and the step from
-which on it stayed above the threshold.
+The mean difference per token in the first and last tenth, and since when it is large.
 
 ## Fix
 

@@ -18,8 +18,7 @@ deviation, and, for a reward between 0 and 1, the share of groups expected to ha
 
 ## Fix
 
-More completions per prompt. With the same number of completions per step that means fewer prompts
-per step, so the step time stays about the same; nothing is predicted.
+More completions per prompt. With as many per step that means fewer prompts, and the same time.
 
 ## When it is wrong
 

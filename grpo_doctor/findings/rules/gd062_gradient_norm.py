@@ -12,8 +12,7 @@ replaces the direction of many good ones in the optimizer's memory.
 
 ## Evidence shown
 
-The usual norm (median), its largest value, the steps that are spikes, and the medians of the first
-and the last tenth of the run.
+The median norm, the largest, the spikes, and the medians of the first and last tenth of the run.
 
 ## Fix
 

@@ -12,15 +12,12 @@ root of the time of one checkpoint and of the time between failures.
 
 ## Evidence shown
 
-The share of all recorded steps spent in checkpoints, the number of checkpoints before the last
-step, the seconds of each, the steps between them, and the interval that is best if the job dies
-once a day.
+The share of all steps spent in checkpoints, their number, seconds and distance, and the interval
+that is best if the job dies once a day.
 
 ## Fix
 
-That interval, as a number of steps. Steps with a checkpoint are excluded from the steady ones that
-are replayed, so the cost says what can be saved and no gain is predicted, unless every step writes
-one.
+That interval, as a number of steps. A gain is predicted only where every step writes one.
 
 ## When it is wrong
 

@@ -14,8 +14,7 @@ which ends the run.
 
 ## Evidence shown
 
-The bytes of weights and optimizer of one checkpoint, the bytes per weight on disk, the number of
-checkpoints written, and what they come to together.
+Bytes of weights and optimizer, bytes per weight, checkpoints that are kept, and all together.
 
 ## Fix
 

@@ -17,9 +17,8 @@ The size of /dev/shm, the most that was in use, and what was left.
 
 ## Fix
 
-A larger one: `docker run --shm-size 16g` or `--ipc=host`; in Kubernetes a memory-backed emptyDir
-at /dev/shm. Meanwhile fewer loader processes and batches prepared ahead. It is a matter of failure
-and not of time: nothing is predicted.
+A larger one: `docker run --shm-size 16g` or `--ipc=host`; in Kubernetes a memory-backed emptyDir at
+/dev/shm. Meanwhile fewer loader processes and batches prepared ahead.
 
 ## When it is wrong
 
@@ -62,7 +61,13 @@ _RISK = (
 
 def check(view: RunView) -> Answer:
     """Compares the fullest moment of each host with the size."""
-    pairs = _pairs(view)
+    # Most in use and size, in bytes, of each host.
+    sizes = {s.host: float(np.nanmax(s.values)) for s in view.series(_SIZE)}
+    pairs = [
+        (float(np.nanmax(s.values)), sizes[s.host], s.host)
+        for s in view.series(_USED)
+        if sizes.get(s.host, 0.0) > 0
+    ]
     if not pairs:
         return NotApplicable("shared memory has no size on this host")
     used, size, host = max(pairs, key=lambda pair: pair[0] / pair[1])
@@ -84,13 +89,3 @@ def check(view: RunView) -> Answer:
         + (", which has a container's default size." if size <= DEFAULT_BYTES else "."),
         fixes=(view.edit(text, reason, safety="same-math", risk=_RISK),),
     )
-
-
-def _pairs(view: RunView) -> list[tuple[float, float, str]]:
-    """Most in use and size, in bytes, of each host."""
-    sizes = {s.host: float(np.nanmax(s.values)) for s in view.series(_SIZE)}
-    return [
-        (float(np.nanmax(s.values)), sizes[s.host], s.host)
-        for s in view.series(_USED)
-        if sizes.get(s.host, 0.0) > 0
-    ]

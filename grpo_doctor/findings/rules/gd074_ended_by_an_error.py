@@ -10,14 +10,12 @@ All since the last checkpoint is lost, and a job that is started again as it was
 
 ## Evidence shown
 
-The error as it left its phase, or as it ended its process: rank, phase, type and first line. Where
-several ranks failed it is the first of them; the others usually report the connection that they
-lost. Without a recorded error: which rank ended first, and how.
+The first error, as it left its phase or ended its process: rank, phase, type and first line. Others
+usually report the connection that they lost. Without an error: which rank ended first.
 
 ## Fix
 
-For errors that GRPO jobs are known for, what helped there; for all others the place to look. No
-time is predicted: a run that ended has none.
+For errors that GRPO jobs are known for, what helped there; else the place to look.
 
 ## When it is wrong
 

@@ -2,22 +2,17 @@
 
 ## What it means
 
-The job was recorded, but nothing in it said where a step begins and what it spends its time on: its
-framework is none of those that bring phases by themselves, or their hooks could not get in. Only
-its machine and its processes were sampled from outside.
-
-`grpo-doctor run` sees within seconds which processes its hooks did not get into. It prints the
-reason at that time, and this finding repeats it.
+Nothing in the recording says where a step begins and what it spends its time on: the framework is
+none of those that bring phases by themselves, or their hooks could not get in. `grpo-doctor run`
+prints the reason within seconds, and this finding repeats it.
 
 ## Why it costs
 
-Nothing by itself. But without phases nobody can say where the time of a step goes, and nearly all
-rules have to stay silent.
+Without phases nobody can say where the time of a step goes, and nearly all rules stay silent.
 
 ## Evidence shown
 
-The processes without hooks, if there are any. What the samplers saw in the meantime: the job's
-processes with their CPU time and memory, the GPUs, the host.
+Processes without hooks; the job's processes with their CPU time and memory, the GPUs, the host.
 
 ## Fix
 

@@ -18,10 +18,9 @@ of tokens that repeats others, and the time in training and log-prob passes.
 
 ## Fix
 
-`train.share_prompts` where the framework has it: keys and values of a prompt are computed once and
+`train.share_prompts` where the framework has it: a prompt's keys and values are computed once and
 all its completions attend to them, with the same gradients. A micro-batch has to hold more than one
-completion of a prompt. Elsewhere it needs code. The gain is a replay of the passes without the
-repeated tokens; the cautious end is half of that.
+completion of a prompt. The replay leaves out the repeated tokens, at its cautious end half of them.
 
 ## When it is wrong
 

@@ -13,8 +13,7 @@ rollout.
 
 ## Evidence shown
 
-Seconds per step of the rollout and of the rewards that follow it, the mean and the longest
-completion, and how much of the scoring would fit in before the rollout ends.
+Seconds per step of rollout and rewards, the mean and longest completion, and what would fit in.
 
 ## Fix
 

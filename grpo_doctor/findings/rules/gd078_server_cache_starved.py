@@ -7,9 +7,8 @@ begun are thrown out (preempted, or retracted, as SGLang calls it) and computed 
 
 ## Why it costs
 
-A decoding step reads all weights once, however many requests share it. What waits is decoded in
-later steps of its own, so the rollout takes more waves than it needs. A preempted request computes
-its prompt and all its tokens again.
+A decoding step reads all weights once, however many requests share it: what waits is decoded in
+more steps. A preempted request computes its prompt and all its tokens again.
 
 ## Evidence shown
 
@@ -23,9 +22,7 @@ A larger share of the GPU's memory for the server, in the flag that it was start
 `--vllm_gpu_memory_utilization` of `swift rollout`, `--mem-fraction-static` of SGLang. Where the
 command itself fixes how large the cache is, it is that to leave out or to raise. Where nearly all
 of the memory is the server's already, only more servers or fewer and shorter completions at once
-help. The cost counts a decoding step as equally long with and without the waiting requests, and
-each preempted request as computed twice, which is an upper bound. Nothing is predicted: how much of
-the memory is cache, the server does not say.
+help. The cost is an upper bound.
 
 ## When it is wrong
 

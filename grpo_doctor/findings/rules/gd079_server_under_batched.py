@@ -6,22 +6,18 @@ Requests wait at a server although its cache has room: its limit of requests at 
 
 ## Why it costs
 
-A decoding step reads all weights once, for one request or for hundreds. Until the batch is large
-enough to keep the GPU computing, more requests at once come almost for free, and the rollout is
-done in fewer decoding steps.
+A decoding step reads all weights once, for one request or for hundreds: until the GPU computes all
+the time, more requests at once come almost for free.
 
 ## Evidence shown
 
-Of the server with most requests waiting, with its host and process: requests running and waiting in
-the mean over the steps, the most that ran at once, how full the cache was at its peak, and the
-limit where its command says one.
+Of the server with most requests waiting: requests running and waiting, the most at once, the peak
+of its cache, and the limit where its command says one.
 
 ## Fix
 
 As many as ran and waited at once, in the server's own flag: `--max-num-seqs` of `vllm serve`,
-`--vllm_max_num_seqs` of `swift rollout`, `--max-running-requests` of SGLang. The cost counts a
-decoding step as equally long with and without the waiting requests, an upper bound. Nothing is
-predicted: how a server's speed grows with its batch was not measured.
+`--vllm_max_num_seqs` of `swift rollout`, `--max-running-requests` of SGLang. The cost is a bound.
 
 ## When it is wrong
 

@@ -12,18 +12,15 @@ requests in a queue wait although there is room elsewhere.
 
 ## Evidence shown
 
-For each server, with its host and process, which share of all generated tokens it has and for which
-part of the steps it has requests; for which part requests wait at one server while another one has
-none.
+For each server which share of all tokens it has and for which part of the steps it has requests;
+for which part requests wait at one while another has none.
 
 ## Fix
 
 Give each request to the server with the fewest open ones; where a router keeps the requests of a
-prefix together, let it do so only up to a difference that costs less than a prompt computed again.
-With servers of unlike size, shares in proportion to it. The cost is the time that the busiest
-server works longer than the mean, or that requests wait next to an idle server, whichever is more;
-never more than the ranks wait for rollouts. Nothing is predicted: which requests went where was not
-recorded.
+prefix together, only up to a difference that costs less than a prompt computed again. With servers
+of unlike size, shares in proportion. The cost is what the busiest server works longer than the
+mean, or the time that requests wait next to an idle one if that is more, within the rollout.
 
 ## When it is wrong
 

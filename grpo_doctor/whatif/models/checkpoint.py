@@ -18,7 +18,10 @@ def _less_often(case: Case) -> Effect:
         return Effect((without("checkpoint"),), "", _ERROR)
     if not before:
         raise UnsupportedError("how often this run saves was not recorded")
-    interval = _steps_per_checkpoint(case)
+    # Used steps per checkpoint, as they came: the last step of a short run saves too.
+    model = case.model
+    steps = set(model.step_of[model.stretch[model.part("checkpoint")]].tolist())
+    interval = len(model.measured_s) / len(steps) if steps else None
     if interval is None:
         raise UnsupportedError("no checkpoint was written in the used steps")
     return Effect(
@@ -26,13 +29,6 @@ def _less_often(case: Case) -> Effect:
         f"a checkpoint costs what it did here, where one in {interval:.3g} used steps had one",
         _ERROR,
     )
-
-
-def _steps_per_checkpoint(case: Case) -> float | None:
-    """Used steps per checkpoint, as they came: the last step of a short run saves too."""
-    model = case.model
-    steps = set(model.step_of[model.stretch[model.part("checkpoint")]].tolist())
-    return len(model.measured_s) / len(steps) if steps else None
 
 
 def _only_model(case: Case) -> Effect:
