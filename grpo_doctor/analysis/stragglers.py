@@ -15,7 +15,7 @@ from grpo_doctor.analysis.rows import CODES, UNATTRIBUTED_CODE, RankRows
 from grpo_doctor.analysis.steps import NS_PER_S, Steps
 from grpo_doctor.analysis.waits import Waits
 from grpo_doctor.phases import PHASES
-from grpo_doctor.trace.model import Kind, Trace
+from grpo_doctor.trace.model import Kind, Run, Trace
 
 # What one rank does for all by design: who waits for that waits for the duty, not for a slow rank.
 DUTY_PHASES = ("checkpoint", "eval")
@@ -53,16 +53,23 @@ _WORTH_FOLLOWING = 0.001
 
 
 def duties(trace: Trace, mains: Sequence[RankRows], waits: Waits) -> tuple[Intervals, ...]:
-    """When each rank was at checkpoints, evaluations and logs, without its waits for others."""
+    """When each rank was at checkpoints, evaluations, logs, or alone at sending weights to an
+    engine of its own, without its waits for others."""
     spans = trace.spans
-    phases = [CODES[phase] for phase in DUTY_PHASES]
     names = [trace.names.index(name) for name in DUTY_SPANS if name in trace.names]
     busy = []
-    for main, waited in zip(mains, waits.per_rank, strict=True):
+    for index, (main, waited) in enumerate(zip(mains, waits.per_rank, strict=True)):
+        sends = index == 0 and _first_rank_sends(trace.run)
+        phases = [CODES[phase] for phase in (*DUTY_PHASES, *["sync"] * sends)]
         is_duty = np.isin(main.phase, phases) | np.isin(spans.name[main.rows], names)
         rows = main.rows[is_duty & (spans.kind[main.rows] == Kind.SPAN)]
         busy.append(subtract(union(spans.start_ns[rows], spans.end_ns[rows]), waited).intervals)
     return tuple(busy)
+
+
+def _first_rank_sends(run: Run) -> bool:
+    """Whether the first rank alone sends the weights, to engines in processes of their own."""
+    return run.framework == "openrlhf" or run.facts.get("vllm.mode") == "server"
 
 
 def find_blame(steps: Steps, waits: Waits, at_duty: Sequence[Intervals]) -> Blame:

@@ -28,8 +28,8 @@ A rollout server with fewer slots than requests answers one rank last, which is 
 doing, and not said of it. With NCCL a collective returns to Python at once and its rank waits
 elsewhere, so waits are seen only where the host blocks; then this rule stays silent rather than
 guess. Where the late rank changes from step to step, the cause is the spread of completion lengths
-and this rule does not apply. What one rank does for all, checkpoints, evaluations and logs, is no
-lateness: those times belong to GD070 and GD044.
+and this rule does not apply. What one rank does for all, checkpoints, evaluations, logs,
+and weights that the first rank sends to engines in other processes, is no lateness.
 
 ## References
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import random
+from typing import Any
 
 import pytest
 
@@ -89,9 +90,11 @@ def test_a_few_steps_do_not_make_always() -> None:
     assert "ranks wait" in passed(spread(1.3, steps=5), "GD004")
 
 
-def saving(train_s: tuple[float, float] = (3.0, 3.0)) -> TraceBuilder:
+def saving(
+    train_s: tuple[float, float] = (3.0, 3.0), duty: str = "checkpoint", **run: Any
+) -> TraceBuilder:
     """Rank 0 writes a checkpoint in every step, and the ranks meet after the next passes."""
-    build = TraceBuilder(ranks=2)
+    build = TraceBuilder(ranks=2, **run)
     meets = max(train_s[0] + 2.0, train_s[1])
     for number in range(12):
         at = 10.0 * number
@@ -100,12 +103,30 @@ def saving(train_s: tuple[float, float] = (3.0, 3.0)) -> TraceBuilder:
             build.span(rank, "train", begin, begin + train)
             build.collective(rank, number, begin + train, at + meets)
             build.step(rank, number, at, {}, end_s=at + 9.9)
-        build.span(0, "checkpoint", at, at + 2.0)
+        build.span(0, duty, at, at + 2.0)
     return build
 
 
 def test_who_writes_the_checkpoints_is_not_late() -> None:
     assert "ranks wait 0.0% of the step" in passed(saving(), "GD004")
+
+
+@pytest.mark.parametrize(
+    ("framework", "mode", "blamed"),
+    [
+        ("openrlhf", None, False), ("trl", "server", False), ("ms-swift", "server", False),
+        ("trl", "colocate", True), ("verl", None, True),
+    ],
+)  # fmt: skip
+def test_who_alone_sends_the_weights_is_not_late(
+    framework: str, mode: str | None, blamed: bool
+) -> None:
+    knobs = {"vllm.use": True, "vllm.mode": mode} if mode else {}
+    build = saving(duty="sync", framework=framework, knobs=knobs)
+    if blamed:
+        assert finding_in(build, "GD004").ranks == (0,)
+    else:
+        assert "ranks wait 0.0% of the step" in passed(build, "GD004")
 
 
 def test_who_writes_the_checkpoints_can_be_slow_besides() -> None:
