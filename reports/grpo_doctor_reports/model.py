@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from grpo_doctor_reports.finding_model import Checks, Finding
+from grpo_doctor_reports.schema.findings import WhatifEntry
 from grpo_doctor_reports.schema.memory import MemoryCompared
 from grpo_doctor_reports.schema.part import Numbers
 from grpo_doctor_reports.schema.report import RunEntry, Summary
+from grpo_doctor_reports.schema.timeline import StepBuckets, Timeline
 from grpo_doctor_reports.schema.views import CollectiveEntry, Heatmap, WaterfallEntry
 from grpo_doctor_reports.time_model import Accounting, CriticalPath, StepTime
-from grpo_doctor_reports.timeline_model import StepBuckets, Timeline
-from grpo_doctor_reports.whatif_model import WhatIf
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +66,6 @@ class Report:
     step_buckets: StepBuckets
     paths: list[CriticalPath]  # of the median step, then of the worst
     collectives: list[CollectiveEntry]
-    whatif: WhatIf | None
+    whatif: WhatifEntry | None
     hangs: list[HangPage]
     memory: MemoryCompared

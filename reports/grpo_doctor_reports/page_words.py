@@ -97,5 +97,5 @@ def phase_class(phase: str) -> str:
 def phases_drawn(report: Report) -> list[str]:
     """Return the known phases that the timeline shows, in the order of the palette."""
     exact, ranks = report.timeline.exact, report.timeline.ranks
-    present = {*exact.names, *ranks.phases_s, *report.step_buckets.phases_s}
+    present = {*exact.names, *ranks.phase_seconds, *report.step_buckets.phase_seconds}
     return [phase for phase in PHASE_COLORS if phase in present]

@@ -8,13 +8,12 @@ from msgspec.structs import replace
 
 from grpo_doctor_reports.palette import order_of
 from grpo_doctor_reports.schema import timeline as parts
-from grpo_doctor_reports.timeline_model import Bucket, RankBuckets, StepBuckets, Timeline, Worst
 from grpo_doctor_reports.views import fitted, matrix
 
 _STEADY = "steady"
 
 
-def read_timeline(part: parts.Timeline) -> Timeline:
+def read_timeline(part: parts.Timeline) -> parts.Timeline:
     """Return what is drawn over time, in seconds since the start of the run."""
     lengths = [min(len(track.t_s), len(track.v)) for track in part.tracks]
     tracks = [
@@ -24,7 +23,8 @@ def read_timeline(part: parts.Timeline) -> Timeline:
     exact = _read_exact(part.exact)
     ends = [end for lane in exact.lanes for end in lane.end_s]
     sampled = (t for track in tracks for t in track.t_s if t is not None)
-    return Timeline(
+    return replace(
+        part,
         end_s=max(0.0, part.end_s, max(ends, default=0.0), max(sampled, default=0.0)),
         ranks=_read_rank_buckets(part.ranks),
         exact=exact,
@@ -33,45 +33,53 @@ def read_timeline(part: parts.Timeline) -> Timeline:
     )
 
 
-def read_step_buckets(part: parts.StepBuckets) -> StepBuckets:
+def read_step_buckets(part: parts.StepBuckets) -> parts.StepBuckets:
     """Return the buckets, each list as long as there are buckets."""
-    buckets = _read_buckets(part)
-    width = len(buckets)
-    columns = (
-        fitted(part.worst_seconds, width),
-        fitted(part.worst_step, width, missing=0),
-        fitted(part.worst_rank, width),
-    )
-    return StepBuckets(
-        buckets=buckets,
+    shared = _shared(part)
+    width = len(shared["first"])
+    phases = {name: fitted(row, width) for name, row in part.phase_seconds.items()}
+    return replace(
+        part,
+        **shared,
         seconds=fitted(part.seconds, width),
-        worst=[Worst(seconds, step, rank) for seconds, step, rank in zip(*columns, strict=True)],
-        phases_s=_in_order({n: fitted(row, width) for n, row in part.phase_seconds.items()}),
-        waits_s={name: fitted(row, width) for name, row in part.wait_seconds.items()},
-        median_s=max(0.0, part.median_seconds or 0.0),
-        median_phases_s=part.median_phase_seconds,
+        worst_seconds=fitted(part.worst_seconds, width),
+        worst_step=fitted(part.worst_step, width, missing=0),
+        worst_rank=fitted(part.worst_rank, width),
+        phase_seconds=_in_order(phases),
+        wait_seconds={name: fitted(row, width) for name, row in part.wait_seconds.items()},
+        median_seconds=max(0.0, part.median_seconds or 0.0),
     )
 
 
-def _read_rank_buckets(part: parts.RankBuckets) -> RankBuckets:
-    buckets = _read_buckets(part)
-    height, width = len(part.ranks), len(buckets)
-    return RankBuckets(
-        buckets=buckets,
-        ranks=part.ranks if buckets else [],
-        phases_s=_in_order(
-            {name: matrix(rows, height, width) for name, rows in part.phase_seconds.items()}
-        ),
-        waits_s={name: matrix(rows, height, width) for name, rows in part.wait_seconds.items()},
+def _read_rank_buckets(part: parts.RankBuckets) -> parts.RankBuckets:
+    shared = _shared(part)
+    height, width = len(part.ranks), len(shared["first"])
+    phases = {name: matrix(rows, height, width) for name, rows in part.phase_seconds.items()}
+    return replace(
+        part,
+        **shared,
+        ranks=part.ranks if width else [],
+        phase_seconds=_in_order(phases),
+        wait_seconds={
+            name: matrix(rows, height, width) for name, rows in part.wait_seconds.items()
+        },
     )
 
 
-def _read_buckets(part: parts.Buckets) -> list[Bucket]:
-    columns = (part.first, part.last, part.steps, part.used, part.kind, part.start_s, part.end_s)
-    return [
-        Bucket(first, last, max(1, steps), used, kind or _STEADY, start or 0.0, end or start or 0.0)
-        for first, last, steps, used, kind, start, end in zip(*columns, strict=False)
-    ]
+def _shared(part: parts.Buckets) -> dict[str, Any]:
+    """Where the buckets are; what one list lacks is no bucket."""
+    whens, whats = (part.start_s, part.end_s), (part.used, part.kind)
+    width = min(len(column) for column in (part.first, part.last, part.steps, *whats, *whens))
+    starts = [start or 0.0 for start in part.start_s[:width]]
+    return {
+        "first": part.first[:width],
+        "last": part.last[:width],
+        "steps": [max(1, steps) for steps in part.steps[:width]],
+        "used": part.used[:width],
+        "kind": [kind or _STEADY for kind in part.kind[:width]],
+        "start_s": starts,
+        "end_s": [end or start for end, start in zip(part.end_s, starts, strict=False)],
+    }
 
 
 def _read_exact(part: parts.Exact) -> parts.Exact:

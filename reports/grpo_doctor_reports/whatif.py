@@ -4,34 +4,29 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from msgspec.structs import replace
+
 from grpo_doctor_reports import formatting
 from grpo_doctor_reports.schema.findings import WhatifEntry, WhatifFix, WhatifSet
-from grpo_doctor_reports.whatif_model import WhatIf, WhatIfSet
 
 _FIXES: Final = 12
 _SETS: Final = 4_096
 _FASTEST_PCT: Final = -100.0
 
 
-def read_whatif(part: WhatifEntry) -> WhatIf | None:
+def read_whatif(part: WhatifEntry) -> WhatifEntry | None:
     """Return the sets, None where the document predicts and withholds nothing."""
     if not part.fixes and not part.unknown:
         return None
-    sets = [_read_set(entry, entry.mid) for entry in part.sets[:_SETS] if entry.mid is not None]
-    return WhatIf(
-        step_time_s=part.step_time_s,
-        steps=part.steps,
-        law_error_pct=part.law_error_pct,
-        fixes=part.fixes[:_FIXES],
-        sets=sets,
-        chosen=tuple(part.chosen),
-        together=tuple(part.together),
-        unknown=part.unknown,
-        note=part.note,
-    )
+    sets = [
+        replace(entry, fixes=sorted(set(entry.fixes)))
+        for entry in part.sets[:_SETS]
+        if entry.mid is not None
+    ]
+    return replace(part, fixes=part.fixes[:_FIXES], sets=sets)
 
 
-def together_words(whatif: WhatIf | None) -> str:
+def together_words(whatif: WhatifEntry | None) -> str:
     """Return what the gravest findings' remedies bring together; `` where there are not several."""
     words = joint_words(whatif, whatif.together) if whatif and len(whatif.together) > 1 else None
     if whatif is None or words is None:
@@ -45,9 +40,9 @@ def together_words(whatif: WhatIf | None) -> str:
     )
 
 
-def same_gain(whatif: WhatIf, fix: WhatifFix) -> str:
+def same_gain(whatif: WhatifEntry, fix: WhatifFix) -> str:
     """Return the fix before this one that it adds nothing to, as both remove the same; or ``."""
-    mids = {joint.fixes: joint.mid for joint in whatif.sets}
+    mids = {tuple(joint.fixes): joint.mid or 0.0 for joint in whatif.sets}
     own = mids.get((fix.index,), 0.0)
     for other in whatif.fixes:
         both, before = mids.get((other.index, fix.index)), mids.get((other.index,), 0.0)
@@ -56,7 +51,7 @@ def same_gain(whatif: WhatIf, fix: WhatifFix) -> str:
     return ""
 
 
-def whatif_facts(whatif: WhatIf) -> dict[str, Any]:
+def whatif_facts(whatif: WhatifEntry) -> dict[str, Any]:
     """Return every set in words by its fixes (`0,2`), as the script looks it up."""
     return {
         "now": formatting.seconds(whatif.step_time_s),
@@ -67,7 +62,7 @@ def whatif_facts(whatif: WhatIf) -> dict[str, Any]:
     }
 
 
-def set_words(joint: WhatIfSet, whatif: WhatIf) -> dict[str, Any]:
+def set_words(joint: WhatifSet, whatif: WhatifEntry) -> dict[str, Any]:
     """Return a set's step time, interval and change as text, and as fractions of the step now."""
     low, high = (
         (joint.low, joint.high) if None not in (joint.low, joint.high) else (joint.mid, joint.mid)
@@ -84,7 +79,7 @@ def set_words(joint: WhatIfSet, whatif: WhatIf) -> dict[str, Any]:
     }
 
 
-def _time(change_pct: float | None, whatif: WhatIf) -> str:
+def _time(change_pct: float | None, whatif: WhatifEntry) -> str:
     if whatif.step_time_s is None or change_pct is None:
         return formatting.NOTHING
     return formatting.seconds(whatif.step_time_s * _fraction(change_pct))
@@ -94,17 +89,13 @@ def _fraction(change_pct: float | None) -> float:
     return round(1 + max(_FASTEST_PCT, change_pct or 0.0) / 100, 5)
 
 
-def _read_set(entry: WhatifSet, mid: float) -> WhatIfSet:
-    return WhatIfSet(tuple(sorted(set(entry.fixes))), entry.low, mid, entry.high)
-
-
-def joint_words(whatif: WhatIf, fixes: tuple[int, ...]) -> dict[str, Any] | None:
+def joint_words(whatif: WhatifEntry, fixes: list[int]) -> dict[str, Any] | None:
     """Return a set in words, None where it was not predicted."""
     chosen = next((joint for joint in whatif.sets if joint.fixes == fixes), None)
     return None if chosen is None else set_words(chosen, whatif)
 
 
-def joint_flags(whatif: WhatIf, fixes: tuple[int, ...]) -> str:
+def joint_flags(whatif: WhatifEntry, fixes: list[int]) -> str:
     """Return what to type for all of them: flags on one line, all else on lines of its own."""
     spellings = [fix.spelling for fix in whatif.fixes if fix.index in fixes and fix.spelling]
     flags = [spelling for spelling in spellings if _is_flag(spelling)]

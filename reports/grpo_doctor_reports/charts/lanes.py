@@ -17,8 +17,7 @@ from grpo_doctor_reports.charts.exact import exact_data, phases_of_spans
 from grpo_doctor_reports.model import Report
 from grpo_doctor_reports.packing import NumberPool
 from grpo_doctor_reports.palette import color_of, ink_on, order_of
-from grpo_doctor_reports.schema.timeline import Exact, ExactWindow
-from grpo_doctor_reports.timeline_model import StepBuckets, Timeline
+from grpo_doctor_reports.schema.timeline import Exact, ExactWindow, StepBuckets, Timeline
 
 _NAMED = 4
 _BUTTONS = 8
@@ -36,8 +35,8 @@ _WORDS = {
 def lanes_chart(report: Report, pool: NumberPool) -> Chart | None:
     """Return the lanes, None where no rank's phases were recorded."""
     timeline, steps = report.timeline, report.step_buckets
-    has_means = bool(steps.buckets)
-    if not timeline.exact.lanes and not timeline.ranks.buckets:
+    has_means = bool(steps.first)
+    if not timeline.exact.lanes and not timeline.ranks.first:
         return None
     if not any(lane.name for lane in timeline.exact.lanes) and not has_means:
         return None
@@ -56,12 +55,12 @@ def lanes_chart(report: Report, pool: NumberPool) -> Chart | None:
     }
     if has_means:
         data["mean"] = {
-            **buckets_data(steps.buckets, timeline.end_s, pool),
+            **buckets_data(steps, timeline.end_s, pool),
             "stacks": step_stacks(steps, phases, pool),
         }
-    if timeline.ranks.buckets:
+    if timeline.ranks.first:
         data["ranks"] = {
-            **buckets_data(timeline.ranks.buckets, timeline.end_s, pool),
+            **buckets_data(timeline.ranks, timeline.end_s, pool),
             "ranks": pool.add_integers(timeline.ranks.ranks),
             "stacks": rank_stacks(timeline.ranks, phases, pool),
         }
@@ -136,8 +135,8 @@ def _note(report: Report) -> str:
 
 
 def _means_note(steps: StepBuckets, timeline: Timeline) -> str:
-    widest = max((bucket.steps for bucket in timeline.ranks.buckets), default=1)
-    all_ranks = max((bucket.steps for bucket in steps.buckets), default=1)
+    widest = max(timeline.ranks.steps, default=1)
+    all_ranks = max(steps.steps, default=1)
     if widest <= 1:
         return ""
     mean = "" if all_ranks == widest else f", {all_ranks} for the mean of all ranks"

@@ -30,7 +30,7 @@ def steps_chart(report: Report, pool: NumberPool) -> Chart | None:
     if not steps:
         return None
     steady = [step for step in steps if step.kind == _STEADY] or steps
-    middle = report.step_buckets.median_s
+    middle = report.step_buckets.median_seconds or 0.0
     kinds = sorted({step.kind for step in steps})
     ranked = sorted(range(len(steps)), key=lambda at: -steps[at].seconds)
     worst = [at for at in ranked if steps[at] in steady][:_WORST]
@@ -65,7 +65,7 @@ def slowest_ranks(heatmap: Heatmap) -> list[int]:
 
 def _phases(report: Report, steps: list[StepTime], pool: NumberPool) -> list[dict[str, Any]]:
     """Each phase of the single steps, beside its median over the steady ones."""
-    heatmap, medians = report.heatmap, report.step_buckets.median_phases_s
+    heatmap, medians = report.heatmap, report.step_buckets.median_phase_seconds
     phases = []
     for phase, rows in heatmap.phase_seconds.items():
         columns = (known_mean([row[at] for row in rows]) for at in range(len(heatmap.steps)))
@@ -86,23 +86,21 @@ def _buckets(report: Report, pool: NumberPool) -> dict[str, Any]:
     steps = report.step_buckets
     names = phases_of_buckets(steps, report.timeline.ranks)
     return {
-        **buckets_data(steps.buckets, report.timeline.end_s, pool),
+        **buckets_data(steps, report.timeline.end_s, pool),
         "names": [{"name": name, "color": color_of(name)} for name in names],
         "stacks": step_stacks(steps, names, pool),
         "seconds": pool.add(steps.seconds),
-        "worst": pool.add([worst.seconds for worst in steps.worst]),
-        "worstStep": pool.add_integers([worst.step for worst in steps.worst]),
-        "worstRank": pool.add_integers(
-            [-1 if worst.rank is None else worst.rank for worst in steps.worst]
-        ),
+        "worst": pool.add(steps.worst_seconds),
+        "worstStep": pool.add_integers(steps.worst_step),
+        "worstRank": pool.add_integers([-1 if rank is None else rank for rank in steps.worst_rank]),
     }
 
 
 def _summary(report: Report, steady: list[StepTime], middle: float) -> str:
     worst = max(steady, key=lambda step: step.seconds)
     kinds: Counter[str] = Counter()
-    for bucket in report.step_buckets.buckets:
-        kinds[bucket.kind] += bucket.steps
+    for kind, steps in zip(report.step_buckets.kind, report.step_buckets.steps, strict=True):
+        kinds[kind] += steps
     counted = kinds.pop(_STEADY, 0)
     many = counted or len(steady)
     apart = ", ".join(f"{count:,} {kind}" for kind, count in sorted(kinds.items()) if counted)
@@ -117,7 +115,7 @@ def _summary(report: Report, steady: list[StepTime], middle: float) -> str:
 
 
 def _note(report: Report) -> str:
-    widest = max((bucket.steps for bucket in report.step_buckets.buckets), default=1)
+    widest = max(report.step_buckets.steps, default=1)
     closest = (
         "Zoom in for one bar per step."
         if widest == 1

@@ -30,8 +30,8 @@ def test_lists_of_a_damaged_document_are_made_equally_long() -> None:
     read = report(step_buckets=damaged, timeline={"end_s": 19.0, "exact": exact})
     steps = read.step_buckets
     assert steps.seconds == [9.0, None, None]
-    assert steps.phases_s == {"train": [9.0, 2.0, 3.0]}
-    assert [bucket.start_s for bucket in steps.buckets] == [0.0, 9.0, 13.0]
+    assert steps.phase_seconds == {"train": [9.0, 2.0, 3.0]}
+    assert steps.start_s == [0.0, 9.0, 13.0]
     (drawn,) = read.timeline.exact.lanes
     assert (drawn.name, drawn.depth, drawn.open, drawn.wait_s) == ([0, 0], [0, 0], [], [])
     assert lanes_chart(read, NumberPool()) is not None
@@ -80,18 +80,18 @@ def test_a_track_is_as_long_as_both_of_its_lists() -> None:
 def test_buckets_have_a_kind_a_length_and_times_whatever_is_missing() -> None:
     buckets = {"first": [1, 2, 3], "last": [1, 2], "steps": [0, 5], "used": [True, True],
                "kind": ["", "eval"], "start_s": [None, 4.0], "end_s": [None, None]}  # fmt: skip
-    first, second = report(step_buckets=buckets).step_buckets.buckets
-    assert (first.steps, first.kind, first.start_s, first.end_s) == (1, "steady", 0.0, 0.0)
-    assert (second.steps, second.kind, second.start_s, second.end_s) == (5, "eval", 4.0, 4.0)
+    read = report(step_buckets=buckets).step_buckets
+    assert (read.first, read.last, read.used) == ([1, 2], [1, 2], [True, True])
+    assert (read.steps, read.kind) == ([1, 5], ["steady", "eval"])
+    assert (read.start_s, read.end_s) == ([0.0, 4.0], [0.0, 4.0])
 
 
 def test_the_worst_of_a_bucket_is_as_far_known_as_it_was_said() -> None:
     worst = {"worst_seconds": [9.0], "worst_step": [7], "worst_rank": [None, 4]}
     steps = report(step_buckets={**BUCKETS, **worst, "median_seconds": -1.0}).step_buckets
-    assert [(bucket.seconds, bucket.step, bucket.rank) for bucket in steps.worst] == [
-        (9.0, 7, None), (None, 0, 4), (None, 0, None),
-    ]  # fmt: skip
-    assert steps.median_s == 0.0
+    assert steps.worst_seconds == [9.0, None, None]
+    assert (steps.worst_step, steps.worst_rank) == ([7, 0, 0], [None, 4, None])
+    assert steps.median_seconds == 0.0
 
 
 def test_windows_without_length_and_lanes_without_names_are_left_out() -> None:

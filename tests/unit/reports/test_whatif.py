@@ -4,6 +4,7 @@ from __future__ import annotations
 from typing import Any
 
 from grpo_doctor_reports.document import read_document
+from grpo_doctor_reports.schema.findings import WhatifEntry
 from grpo_doctor_reports.whatif import (
     joint_flags,
     joint_words,
@@ -11,7 +12,6 @@ from grpo_doctor_reports.whatif import (
     together_words,
     whatif_facts,
 )
-from grpo_doctor_reports.whatif_model import WhatIf
 
 
 def fix(index: int, spelling: str) -> dict[str, Any]:
@@ -22,7 +22,7 @@ def change(fixes: list[int], mid: float | None) -> dict[str, Any]:
     return {"fixes": fixes, "low": None if mid is None else mid - 2, "mid": mid, "high": 1.0}
 
 
-def read(**parts: Any) -> WhatIf:
+def read(**parts: Any) -> WhatifEntry:
     entry = {"step_time_s": 10.0, "fixes": [fix(0, "--a"), fix(1, "--b 2")], **parts}
     whatif = read_document({"schema": 1, "whatif": entry}).whatif
     assert whatif is not None
@@ -41,12 +41,12 @@ def test_a_set_is_looked_up_as_it_was_predicted_and_never_added_up() -> None:
         "now": "10 s", "time": "6.50 s", "interval": "6.30 s to 10.1 s", "change": "−35%",
         "range": "−37% to +1%", "low": 0.63, "mid": 0.65, "high": 1.01,
     }  # fmt: skip
-    assert joint_flags(whatif, (0, 1)) == "--a --b 2"
+    assert joint_flags(whatif, [0, 1]) == "--a --b 2"
 
 
 def test_a_set_that_was_not_predicted_is_not_there() -> None:
     whatif = read(sets=[change([0], -20.0), change([0, 1], None)])
-    assert joint_words(whatif, (0, 1)) is None
+    assert joint_words(whatif, [0, 1]) is None
     assert together_words(read(sets=[change([0], -20.0)], together=[0, 1])) == ""
 
 
@@ -66,7 +66,7 @@ def test_fixes_that_remove_the_same_say_so() -> None:
 
 def test_flags_share_a_line_and_all_else_keeps_its_own() -> None:
     whatif = read(fixes=[fix(0, "a:\n  b: 1"), fix(1, "--c"), fix(2, "call f()"), fix(3, "-d 1")])
-    assert joint_flags(whatif, (0, 1, 2, 3)) == "--c -d 1\na:\n  b: 1\ncall f()"
+    assert joint_flags(whatif, [0, 1, 2, 3]) == "--c -d 1\na:\n  b: 1\ncall f()"
 
 
 def test_an_unknown_effect_says_why() -> None:

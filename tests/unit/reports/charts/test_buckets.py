@@ -18,7 +18,7 @@ TWO: dict[str, Any] = {
 
 def test_where_buckets_are_is_kept_to_the_step() -> None:
     pool = NumberPool()
-    data = buckets_data(report(step_buckets=TWO).step_buckets.buckets, 15.0, pool)
+    data = buckets_data(report(step_buckets=TWO).step_buckets, 15.0, pool)
     assert data.pop("kinds") == ["steady", "warmup"]
     assert {name: unpacked(pool, at) for name, at in data.items()} == {
         "first": [1, 2], "last": [1, 4], "steps": [1, 3], "used": [0, 1], "kind": [1, 0],
