@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from grpo_doctor_reports import formatting
 from grpo_doctor_reports.costs import cost_words
 from grpo_doctor_reports.finding_model import Finding
-from grpo_doctor_reports.model import HangPage, Report
+from grpo_doctor_reports.model import Report
 from grpo_doctor_reports.palette import UNATTRIBUTED
 from grpo_doctor_reports.run_facts import any_value
 from grpo_doctor_reports.schema.findings import FixEntry, NextStepEntry, PredictedEntry
-from grpo_doctor_reports.schema.report import PhaseEntry
+from grpo_doctor_reports.schema.report import HangEntry, PhaseEntry
 
 TOP_FINDINGS = 3
 _DIED = ("failed", "killed", "interrupted", "hung")
@@ -71,7 +71,7 @@ def verdict(report: Report) -> str:
     return f"{formatting.count(report.summary.steps, 'step')} recorded; no verdict was given."
 
 
-def deadly_hang(report: Report) -> HangPage | None:
+def deadly_hang(report: Report) -> HangEntry | None:
     """Return the watchdog's last verdict on a run that then was ended, None where none ended it."""
     if report.run.exit.state not in _DIED:
         return None

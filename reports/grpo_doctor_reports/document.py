@@ -14,7 +14,6 @@ from grpo_doctor_reports.accounting import (
 )
 from grpo_doctor_reports.finding_model import Check, Checks
 from grpo_doctor_reports.findings import read_findings
-from grpo_doctor_reports.hang_pages import read_hang_pages
 from grpo_doctor_reports.model import Report
 from grpo_doctor_reports.palette import order_of
 from grpo_doctor_reports.run_facts import read_run
@@ -53,7 +52,7 @@ def read_document(document: schema.AnyDocument) -> Report:
         paths=read_paths(views),
         collectives=read_collectives(views.collectives),
         whatif=read_whatif(parts.whatif),
-        hangs=read_hang_pages(parts.hangs),
+        hangs=parts.hangs,
         memory=parts.memory,
     )
 

@@ -8,7 +8,7 @@ from grpo_doctor_reports.finding_model import Checks, Finding
 from grpo_doctor_reports.schema.findings import WhatifEntry
 from grpo_doctor_reports.schema.memory import MemoryCompared
 from grpo_doctor_reports.schema.part import Numbers
-from grpo_doctor_reports.schema.report import RunEntry, Summary
+from grpo_doctor_reports.schema.report import HangEntry, RunEntry, Summary
 from grpo_doctor_reports.schema.timeline import StepBuckets, Timeline
 from grpo_doctor_reports.schema.views import CollectiveEntry, Heatmap, WaterfallEntry
 from grpo_doctor_reports.time_model import Accounting, CriticalPath, StepTime
@@ -35,18 +35,6 @@ class Evaluation:
 
 
 @dataclass(frozen=True, slots=True)
-class HangPage:
-    """A verdict on a stuck moment of this run; `page` is a relative path that is safe to link."""
-
-    page: str
-    shown: str
-    headline: str
-    state: str
-    next_steps: list[str]
-    taken_unix_ns: int
-
-
-@dataclass(frozen=True, slots=True)
 class Report:
     """The whole document."""
 
@@ -67,5 +55,5 @@ class Report:
     paths: list[CriticalPath]  # of the median step, then of the worst
     collectives: list[CollectiveEntry]
     whatif: WhatifEntry | None
-    hangs: list[HangPage]
+    hangs: list[HangEntry]
     memory: MemoryCompared

@@ -13,6 +13,7 @@ from grpo_doctor_reports.families import families, severities
 from grpo_doctor_reports.finding_model import Check
 from grpo_doctor_reports.findings import measured
 from grpo_doctor_reports.glossary import KEYS, PHASE_MEANINGS, TERMS
+from grpo_doctor_reports.hang_pages import is_linkable
 from grpo_doctor_reports.jinja import template_environment
 from grpo_doctor_reports.key_numbers import key_numbers, setup_parts
 from grpo_doctor_reports.model import Report
@@ -49,6 +50,7 @@ def report_environment() -> Environment:
         phase_class=phase_class,
         severity_class=severity_class,
     )
+    environment.tests["linkable"] = is_linkable
     environment.globals.update(
         accounting_sentence=time_words.accounting_sentence,
         by_reason=by_reason,
