@@ -48,39 +48,34 @@ def verl_file(options: Mapping[str, Any]) -> str | None:
 def of_script(path: Path, shown: str) -> tuple[Unsendable, ...]:
     """What a script hands to a trainer that spawns its rollouts."""
     tree = tree_of(path)
-    return () if tree is None else tuple(_Reader(tree, spawned=True).sent(shown))
+    return () if tree is None else tuple(_Reader(tree, spawned=True).sent(shown, tree.body))
 
 
 class _Reader:
     def __init__(self, tree: ast.Module, *, spawned: bool = False) -> None:
-        self.tree = tree
         self.followed: set[ast.expr] = set()
-        self.module = dict(_bound(tree.body))
-        guarded = [node for node in tree.body if spawned and _is_main_guard(node)]
-        self.guarded = dict(_bound(guarded)).keys()
+        self.module = _bound(tree.body)
+        branches = [node for node in tree.body if isinstance(node, ast.If)]
+        guarded = [node for node in branches if "__name__" in ast.unparse(node.test)]
+        self.guarded = _bound(guarded).keys() if spawned else {}
 
-    def sent(self, shown: str) -> Iterator[Unsendable]:
-        """The unsendable among the arguments of each trainer that spawns."""
-        for scopes, call in self._calls(self.tree.body, ()):
-            for word in call.keywords:
-                if word.arg not in _SENT:
-                    continue
-                listed = isinstance(word.value, ast.List | ast.Tuple)
-                for node in word.value.elts if listed else [word.value]:  # type: ignore[attr-defined]
-                    reason = self.refused(node, scopes)
-                    if reason:
-                        source = Source(ast.unparse(node), file=shown, line=node.lineno)
-                        yield Unsendable(ast.unparse(node), reason, source)
-
-    def _calls(
-        self, body: Sequence[ast.stmt], scopes: tuple[Names, ...]
-    ) -> Iterator[tuple[tuple[Names, ...], ast.Call]]:
-        """Each call of such a trainer, with the names of the functions around it, nearest last."""
+    def sent(
+        self, shown: str, body: Sequence[ast.stmt], scopes: tuple[Names, ...] = ()
+    ) -> Iterator[Unsendable]:
+        """The unsendable among the arguments of each trainer that spawns; `scopes` are the names of
+        the functions around it, nearest last."""
         for node in _outside_functions(body):
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-                yield from self._calls(node.body, (*scopes, dict(_bound(node.body))))
+                yield from self.sent(shown, node.body, (*scopes, _bound(node.body)))
             elif isinstance(node, ast.Call) and ast.unparse(node.func).endswith(_SPAWNS):
-                yield scopes, node
+                for word in node.keywords:
+                    values = word.value
+                    listed = isinstance(values, ast.List | ast.Tuple)
+                    for value in values.elts if listed else [values]:  # type: ignore[attr-defined]
+                        reason = self.refused(value, scopes) if word.arg in _SENT else None
+                        if reason:
+                            source = Source(ast.unparse(value), file=shown, line=value.lineno)
+                            yield Unsendable(source.text, reason, source)
 
     def refused(self, node: ast.expr, scopes: tuple[Names, ...]) -> str | None:
         """Why pickle refuses a value; None where it takes it or nothing is known of it."""
@@ -88,23 +83,31 @@ class _Reader:
             return "a lambda has no name by which another process finds it"
         if isinstance(node, ast.Call):
             return self._made(node, scopes)
-        if not isinstance(node, ast.Name):
-            return None
-        return self._refused_name(node.id, scopes)
+        return self._refused_name(node.id, scopes) if isinstance(node, ast.Name) else None
 
     def _refused_name(self, name: str, scopes: tuple[Names, ...]) -> str | None:
-        local = next((names for names in reversed(scopes) if name in names), None)
-        bound = (local or self.module).get(name)
+        bound, is_local = self._look_up(name, scopes)
         if isinstance(bound, ast.expr):
-            if bound in self.followed:  # a = b, b = a
-                return None
+            is_new = bound not in self.followed  # a = b, b = a
             self.followed.add(bound)
-            return self.refused(bound, scopes)
-        if local is not None:
+            return self.refused(bound, scopes) if is_new else None
+        if is_local:
             return f"{name} is defined inside a function"
         if name in self.guarded:
             return f"{name} is defined under `if __name__ == '__main__'`, which a child skips"
-        return self._decorated(bound) if bound is not None else None
+        for decorator in bound.decorator_list if bound is not None else ():
+            name = ast.unparse(decorator.func if isinstance(decorator, ast.Call) else decorator)
+            inner = _returned_inside(self.module.get(name))
+            if inner:
+                return f"@{name} puts {inner} in its place, which is defined inside {name}"
+        return None
+
+    def _look_up(
+        self, name: str, scopes: tuple[Names, ...]
+    ) -> tuple[ast.expr | Definition | None, bool]:
+        """What a name stands for, and whether that is inside a function."""
+        local = next((names for names in reversed(scopes) if name in names), None)
+        return (self.module if local is None else local).get(name), local is not None
 
     def _made(self, call: ast.Call, scopes: tuple[Names, ...]) -> str | None:
         """Of what a call returns: `partial` of something, a closure, an object of a local class."""
@@ -112,20 +115,11 @@ class _Reader:
         if name.rpartition(".")[2] == "partial":
             arguments = [*call.args, *(word.value for word in call.keywords)]
             return next((r for part in arguments if (r := self.refused(part, scopes))), None)
-        local = next((names for names in reversed(scopes) if name in names), None)
-        maker = (local or self.module).get(name)
+        maker, is_local = self._look_up(name, scopes)
         if isinstance(maker, ast.ClassDef):
-            return f"the class {name} is defined inside a function" if local else None
+            return f"the class {name} is defined inside a function" if is_local else None
         inner = _returned_inside(maker)
         return f"{name}() returns {inner}, which is defined inside it" if inner else None
-
-    def _decorated(self, definition: Definition) -> str | None:
-        for decorator in definition.decorator_list:
-            name = ast.unparse(decorator.func if isinstance(decorator, ast.Call) else decorator)
-            inner = _returned_inside(self.module.get(name))
-            if inner:
-                return f"@{name} puts {inner} in its place, which is defined inside {name}"
-        return None
 
 
 def _outside_functions(body: Sequence[ast.AST]) -> Iterator[ast.AST]:
@@ -136,13 +130,15 @@ def _outside_functions(body: Sequence[ast.AST]) -> Iterator[ast.AST]:
             yield from _outside_functions(list(ast.iter_child_nodes(node)))
 
 
-def _bound(body: Sequence[ast.stmt]) -> Iterator[tuple[str, ast.expr | Definition]]:
+def _bound(body: Sequence[ast.stmt]) -> dict[str, ast.expr | Definition]:
     """The names that a body binds to functions, classes and values."""
+    names: dict[str, ast.expr | Definition] = {}
     for node in _outside_functions(body):
         if isinstance(node, Definition):
-            yield node.name, node
+            names[node.name] = node
         elif isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
-            yield node.targets[0].id, node.value
+            names[node.targets[0].id] = node.value
+    return names
 
 
 def _returned_inside(maker: ast.expr | Definition | None) -> str | None:
@@ -150,7 +146,7 @@ def _returned_inside(maker: ast.expr | Definition | None) -> str | None:
     which gives it the name of what it replaces."""
     if not isinstance(maker, ast.FunctionDef):
         return None
-    names = dict(_bound(maker.body))
+    names = _bound(maker.body)
     for node in _outside_functions(maker.body):
         value = node.value if isinstance(node, ast.Return) else None
         if isinstance(value, ast.Lambda):
@@ -159,14 +155,8 @@ def _returned_inside(maker: ast.expr | Definition | None) -> str | None:
         inner = names.get(called.id) if isinstance(called, ast.Name) else None
         if isinstance(inner, ast.Lambda):
             return "a lambda"
-        if isinstance(inner, Definition) and "wraps" not in _decorators(inner):
+        if isinstance(inner, Definition) and not any(
+            "wraps" in ast.unparse(decorator) for decorator in inner.decorator_list
+        ):
             return inner.name
     return None
-
-
-def _decorators(definition: Definition) -> str:
-    return " ".join(ast.unparse(decorator) for decorator in definition.decorator_list)
-
-
-def _is_main_guard(node: ast.stmt) -> bool:
-    return isinstance(node, ast.If) and "__name__" in ast.unparse(node.test)

@@ -98,16 +98,14 @@ def _swift(environment: Mapping[str, Word], gpu_ids: tuple[str, ...] | None) -> 
 
     What people paste seldom has the variables in front of it, so that it isn't judged by them.
     """
-    per_node, nodes = _of(environment, "NPROC_PER_NODE"), _of(environment, "NNODES")
-    if "NPROC_PER_NODE" not in environment and "NNODES" not in environment:
-        return Processes(ONE_EACH, 1, "", gpu_ids, (_NPROC_UNSAID,))
-    assumptions: tuple[str, ...] = ()
-    if per_node is None and "NPROC_PER_NODE" in environment:
-        assumptions = ("one process per visible GPU; set NPROC_PER_NODE",)
-    count = _number(per_node, ONE_EACH if assumptions else 1)
     counts = [environment[n] for n in ("NPROC_PER_NODE", "NNODES") if n in environment]
-    known = not any(word.unset for word in counts)
-    return Processes(count, _number(nodes, 1), "torchrun", gpu_ids, assumptions, known)
+    if not counts:
+        return Processes(ONE_EACH, 1, "", gpu_ids, (_NPROC_UNSAID,))
+    open_ = "NPROC_PER_NODE" in environment and bool(environment["NPROC_PER_NODE"].unset)
+    assumptions = ("one process per visible GPU; set NPROC_PER_NODE",) if open_ else ()
+    count = _number(_of(environment, "NPROC_PER_NODE"), ONE_EACH if open_ else 1)
+    nodes, known = _number(_of(environment, "NNODES"), 1), not any(word.unset for word in counts)
+    return Processes(count, nodes, "torchrun", gpu_ids, assumptions, known)
 
 
 def _accelerate(
@@ -119,9 +117,7 @@ def _accelerate(
     options |= {name: word.text for name, word in started.options.items()}
     total = _number(options.get("num_processes"), ONE_EACH)
     nodes = _number(options.get("num_machines"), 1)
-    assumptions: tuple[str, ...] = ()
-    if total == ONE_EACH:
-        assumptions = ("one process per visible GPU; set --num_processes",)
+    assumptions = ("one process per visible GPU; set --num_processes",) if total == ONE_EACH else ()
     return Processes(max(total // max(nodes, 1), 0), nodes, "accelerate", gpu_ids, assumptions)
 
 

@@ -93,13 +93,8 @@ def _launch(candidate: Candidate, inherited: Mapping[str, str], versions: dict[s
     if program.framework not in SUPPORTED:
         return _outside(candidate, inherited)
     raw = collect(started, program, candidate.folder, candidate.command.files)
-    outer = {
-        name: Word(text, Source(f"{name}={text}", file="the environment"))
-        for name, text in inherited.items()
-    }
-    own = {k: w for k, w in candidate.command.environment.items() if _matters(k)}
     file_environment = {k: w for k, w in raw.environment.items() if _matters(k)}
-    environment = {**file_environment, **outer, **own}
+    environment = {**file_environment, **_environment(candidate, inherited)}
     version, assumptions = _version(raw, program, versions)
     values, sources, open_ = settings(raw, program, version, environment)
     started_by = processes(started, program, raw, environment)
@@ -153,13 +148,23 @@ def _launch(candidate: Candidate, inherited: Mapping[str, str], versions: dict[s
     )
 
 
+def _environment(candidate: Candidate, inherited: Mapping[str, str]) -> dict[str, Word]:
+    outer = {
+        name: Word(text, Source(f"{name}={text}", file="the environment"))
+        for name, text in inherited.items()
+    }
+    return outer | {k: w for k, w in candidate.command.environment.items() if _matters(k)}
+
+
 def _outside(candidate: Candidate, inherited: Mapping[str, str]) -> Launch:
     """A launch of which nothing is known but how many processes it starts."""
     program, started = candidate.program, candidate.started
-    outer = {name: Word(text, Source(f"{name}={text}")) for name, text in inherited.items()}
-    own = {k: w for k, w in candidate.command.environment.items() if _matters(k)}
-    environment = {**outer, **own}
+    environment = _environment(candidate, inherited)
     started_by = processes(started, program, RawSettings(), environment)
+    word, missing = program.script, None
+    if word is not None and not located(word.text, candidate.folder, word.source).is_file():
+        text = f"{word.text} is not here, so its framework is not known"
+        missing = Problem("unreadable", text, "run check where the script is", word.source)
     return Launch(
         framework=program.framework,
         version=None,
@@ -176,16 +181,8 @@ def _outside(candidate: Candidate, inherited: Mapping[str, str]) -> Launch:
         algorithm="",
         trainer=program.trainer,
         assumptions=started_by.assumptions,
-        problems=_missing(program, candidate.folder),
+        problems=(missing,) if missing is not None else (),
     )
-
-
-def _missing(program: Program, folder: Path) -> tuple[Problem, ...]:
-    word = program.script
-    if word is None or located(word.text, folder, word.source).is_file():
-        return ()
-    text = f"{word.text} is not here, so its framework is not known"
-    return (Problem("unreadable", text, "run check where the script is", word.source),)
 
 
 def _unsendable(program: Program, raw: RawSettings, folder: Path) -> tuple[Unsendable, ...]:

@@ -11,7 +11,6 @@ from dataclasses import replace
 from grpo_doctor.launches import Launch
 from grpo_doctor.memory.cards import card_bytes
 from grpo_doctor.memory.change import Change, fixes, relief, room, solve
-from grpo_doctor.memory.checkpoints import checkpoint_bytes
 from grpo_doctor.memory.edits import Edit
 from grpo_doctor.memory.estimate import ledger_of, server_ledger
 from grpo_doctor.memory.from_launch import Job, setup_of
@@ -35,7 +34,6 @@ __all__ = [
     "RolloutEngine",
     "Setup",
     "card_bytes",
-    "checkpoint_bytes",
     "estimate",
     "fixes",
     "ledger_of",

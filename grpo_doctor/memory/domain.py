@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 from grpo_doctor.launches import Launch
 from grpo_doctor.launches.domain import GROUPED, Domain
@@ -16,17 +15,11 @@ DOMAIN = Domain(
 _KNOWER = "the memory model"
 _ENGINES = ("", "vllm", "sglang")
 _STRATEGIES = ("", "fsdp", "fsdp2", "megatron", "full_shard", "full_shard auto_wrap")
-_OTHER_MODELS = frozenset(
-    (
-        "reward_pretrain",
-        "reward.model_name_or_path",
-        "reward_model.enable",
-        "reward.reward_model.enable",
-        "teacher_model",
-        "reward_model",
-        "reward_model_name_or_path",
-    )
-)
+_OFF = ("", "false", "none", "null", "[]")
+_OTHER_MODELS = frozenset({
+    "reward_pretrain", "reward.model_name_or_path", "reward_model.enable", "teacher_model",
+    "reward.reward_model.enable", "reward_model", "reward_model_name_or_path",
+})  # fmt: skip
 
 
 def not_modelled(launch: Launch) -> str | None:
@@ -41,7 +34,8 @@ def not_modelled(launch: Launch) -> str | None:
 
 def _unknown_parts(launch: Launch) -> Iterator[tuple[str, str]]:
     """What of a launch the model leaves out, and what it knows of that kind."""
-    on = [f"{name}={value}".lower() for name, value in launch.options.items() if _on(value)]
+    texts = {name: str(value).lower() for name, value in launch.options.items()}
+    on = [f"{name}={text}".lower() for name, text in texts.items() if text not in _OFF]
     names = {text.partition("=")[0] for text in on}
     verl = launch.framework == "verl"
     if (verl or launch.framework == "openrlhf") and not launch.processes_known:
@@ -58,7 +52,3 @@ def _unknown_parts(launch: Launch) -> Iterator[tuple[str, str]]:
         yield "ms-swift with Ray groups or unsloth", "neither"
     if names & _OTHER_MODELS:
         yield "a reward or teacher model on the GPUs", "policy, reference and rollout engine"
-
-
-def _on(value: Any) -> bool:
-    return str(value).lower() not in ("", "false", "none", "null", "[]")

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from grpo_doctor.memory.facts import Calibration, facts, holds_since
 from grpo_doctor.memory.ledger import Component
-from grpo_doctor.memory.setup import GIB, RolloutEngine, Setup
+from grpo_doctor.memory.setup import GIB, Setup
 from grpo_doctor.memory.states import quantized_bytes
 
 
@@ -51,7 +51,8 @@ def engine_of(setup: Setup, factors: Calibration, used: int = 0) -> Engine:
                   source, "vllm.tensor_parallel_size", spread),
         Component("engine cache and buffers", max(0, round(cache) + working), share, source, knob,
                   spread),
-        Component("CUDA graphs", graphs, "outside the budget", _graph_source(engine),
+        Component("CUDA graphs", graphs, "outside the budget",
+                  facts()["vllm"]["graph_bytes"]["source"] if engine.name == "vllm" else "SGLang",
                   "vllm.enforce_eager", factors.spread_overhead),
     )  # fmt: skip
     return Engine(
@@ -92,28 +93,18 @@ def _row(setup: Setup) -> int:
 
 def _profile_bytes(setup: Setup) -> int:
     """The largest forward pass that the engine tries at its start: logits and one layer's MLP."""
-    model = setup.model
-    batched = max(8192, setup.image_tokens)
-    logits = 4 * setup.rollout_engine.max_sequences * model.vocabulary
-    inner = model.intermediate
-    return round(
-        logits + 2 * batched * (2 * inner + 4 * model.hidden) / setup.rollout_engine.tensor_parallel
-    )
+    model, engine = setup.model, setup.rollout_engine
+    logits = 4 * engine.max_sequences * model.vocabulary
+    layer = 2 * max(8192, setup.image_tokens) * (2 * model.intermediate + 4 * model.hidden)
+    return round(logits + layer / engine.tensor_parallel)
 
 
 def _graph_bytes(setup: Setup) -> int:
     engine = setup.rollout_engine
-    if engine.eager:
-        return 0
-    if engine.name == "vllm" and holds_since(
-        engine.version, facts()["vllm"]["graphs_inside_share"]["since"]
-    ):
+    inside = facts()["vllm"]["graphs_inside_share"]["since"]
+    if engine.eager or (engine.name == "vllm" and holds_since(engine.version, inside)):
         return 0
     return int(facts()[engine.name]["graph_bytes"]["per_layer"]) * setup.model.layers
-
-
-def _graph_source(engine: RolloutEngine) -> str:
-    return str(facts()["vllm"]["graph_bytes"]["source"]) if engine.name == "vllm" else "SGLang"
 
 
 def _asleep(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Any
 
 from grpo_doctor.errors import UsageError
 from grpo_doctor.launches import Launch
@@ -16,13 +16,8 @@ from grpo_doctor.memory.setup import Engine, Loss, Recompute, Setup
 _TEXT_PROMPT = 512
 _USUAL_PIXELS = 1_003_520
 """1280 tokens of Qwen's; its processors allow 12,845,056 pixels, which few images have."""
-_OPTIMIZERS = {
-    "8bit": "adamw_8bit",
-    "muon": "muon",
-    "galore": "galore",
-    "sgd": "sgd",
-    "adafactor": "sgd",
-}
+_OPTIMIZERS = {"8bit": "adamw_8bit", "muon": "muon", "galore": "galore", "sgd": "sgd",
+               "adafactor": "sgd"}  # fmt: skip
 """The optimizer whose state a name with such a part has; the first that fits counts."""
 _SHORT_TYPES = frozenset({"bfloat16", "float16", "bf16", "fp16", "auto", "half"})
 
@@ -56,6 +51,8 @@ def trainer_of(
         engine, per_node = "device_map", visible
     rank = value("train.lora_rank", 0) or 0
     kind = value("train.type") or ("lora" if launch.sets("train.lora_rank") and rank else "full")
+    targets = str(value("train.lora_targets") or "all-linear")
+    mlp = any(word in targets for word in ("all-linear", "gate_proj", "up_proj", "down_proj"))
     setup = Setup(
         model,
         machine.card_bytes,
@@ -67,7 +64,7 @@ def trainer_of(
         method="lora" if "lora" in str(kind) else "full",
         base_bits=4 if kind == "qlora" else quantized_bits(model_name(launch)) or 16,
         lora_rank=rank or 8,
-        lora_targets=_lora_targets(value("train.lora_targets")),
+        lora_targets="all-linear" if mlp else "attention",
         freeze_vision=bool(value("train.freeze_vit", launch.framework == "ms-swift")),
         freeze_aligner=bool(value("train.freeze_aligner", launch.framework == "ms-swift")),
         trained_dtype_bytes=_dtype_bytes(launch),
@@ -92,12 +89,6 @@ def _engine(launch: Launch) -> tuple[Engine, int]:
     if strategy.startswith("fsdp") or strategy in ("full_shard", "full_shard auto_wrap"):
         return "fsdp", 0
     return "torch", 0
-
-
-def _lora_targets(modules: Any) -> Literal["all-linear", "attention"]:
-    words = str(modules or "all-linear")
-    mlp = any(word in words for word in ("all-linear", "gate_proj", "up_proj", "down_proj"))
-    return "all-linear" if mlp else "attention"
 
 
 def _dtype_bytes(launch: Launch) -> int:
@@ -168,30 +159,24 @@ def _batch(setup: Setup, launch: Launch, assumptions: list[str]) -> Setup:
         completion, knob = 512, "rollout.max_completion_length"
         assumptions.append(_assumed(launch, "completions of 512 tokens", knob, completion))
     micro_batch = int(value("train.micro_batch") or 1)
-    if value("train.dynamic_batch") and value("train.max_tokens_per_gpu"):
+    dynamic = value("train.dynamic_batch")
+    if dynamic and value("train.max_tokens_per_gpu"):
         micro_batch = max(1, int(value("train.max_tokens_per_gpu")) // (prompt + completion))
+    # verl keeps the reference's weights on the host but for its own log-probs
+    keys = [f"actor_rollout_ref.ref.{name}.param_offload" for name in ("fsdp_config", "megatron")]
+    on_host = any(str(launch.options.get(key)).lower() == "true" for key in keys)
     return replace(
         setup,
         prompt_tokens=int(prompt),
         completion_tokens=int(completion),
         micro_batch=micro_batch,
-        logprob_micro_batch=None
-        if value("train.dynamic_batch")
-        else value("train.logprob_micro_batch"),
+        logprob_micro_batch=None if dynamic else value("train.logprob_micro_batch"),
         padding_free=bool(value("train.padding_free")),
         loss=_loss(launch),
         whole_row_logits=_whole_rows(launch, setup),
-        reference=bool(value("train.beta")) and not _reference_on_host(launch),
+        reference=bool(value("train.beta")) and not on_host,
         old_vision_tower=_has_old_vision_tower(launch),
     )
-
-
-def _reference_on_host(launch: Launch) -> bool:
-    """Whether verl keeps the reference's weights on the host but for its own log-probs."""
-    keys = (
-        f"actor_rollout_ref.ref.{engine}.param_offload" for engine in ("fsdp_config", "megatron")
-    )
-    return any(str(launch.options.get(key)).lower() == "true" for key in keys)
 
 
 def _assumed(launch: Launch, what: str, knob: str, value: int) -> str:

@@ -52,6 +52,10 @@ def _shape(
     layers = int(text["num_hidden_layers"])
     if min(hidden, heads, layers, int(text["vocab_size"])) < 1:
         raise ValueError("sizes below 1")
+    tied = [
+        where["tie_word_embeddings"] for where in (config, text) if "tie_word_embeddings" in where
+    ]
+    positions = text.get("max_position_embeddings")
     return ModelShape(
         name=name,
         hidden=hidden,
@@ -61,13 +65,13 @@ def _shape(
         head_dim=int(text.get("head_dim") or hidden // heads),
         intermediate=int(text.get("intermediate_size") or 4 * hidden),
         vocabulary=int(text["vocab_size"]),
-        tied=_tied(config, text, kind),
+        tied=bool(saying[0]["tie_word_embeddings"]) if saying else kind in TIED_BY_DEFAULT,
         source=source,
         qkv_bias=kind in QKV_BIAS or bool(text.get("attention_bias")),
         output_bias=bool(text.get("attention_bias", False)) and kind not in QKV_BIAS,
         query_key_norm=kind in QUERY_KEY_NORM,
         norms_per_layer=4 if kind in FOUR_NORMS else 2,
-        max_positions=_optional_int(text.get("max_position_embeddings")),
+        max_positions=int(positions) if isinstance(positions, (int, float)) else None,
         experts=_experts(text, layers),
         latent=_latent(text),
         vision=_vision(config, kind),
@@ -84,13 +88,6 @@ def _text_config(config: Mapping[str, Any]) -> Mapping[str, Any]:
         if isinstance(nested, Mapping) and "hidden_size" in nested:
             return nested
     return config
-
-
-def _tied(config: Mapping[str, Any], text: Mapping[str, Any], kind: str) -> bool:
-    for where in (config, text):
-        if "tie_word_embeddings" in where:
-            return bool(where["tie_word_embeddings"])
-    return kind in TIED_BY_DEFAULT
 
 
 def _experts(text: Mapping[str, Any], layers: int) -> Experts | None:
@@ -125,24 +122,18 @@ def _latent(text: Mapping[str, Any]) -> LatentAttention | None:
 
 def _vision(config: Mapping[str, Any], kind: str) -> Vision | None:
     thinker = config.get("thinker_config")
-    if isinstance(thinker, Mapping):
-        return _vision(thinker, kind)
+    config = thinker if isinstance(thinker, Mapping) else config
     tower = config.get("vision_config")
     if not isinstance(tower, Mapping):
         return None
-    return _tower(str(config.get("model_type") or kind), tower)
-
-
-def _tower(family: str, tower: Mapping[str, Any]) -> Vision:
+    family = str(config.get("model_type") or kind)
     patch = int(tower.get("patch_size") or 14)
     if family.startswith("qwen2_vl"):
         width = int(tower["embed_dim"])
         ratio = int(tower.get("mlp_ratio") or 4)
         return Vision("qwen2_vl", width, int(tower["depth"]), width * ratio, patch, 2, 0, 2)
-    width, layers = (
-        int(tower["hidden_size"]),
-        int(tower.get("depth") or tower.get("num_hidden_layers") or 0),
-    )
+    width = int(tower["hidden_size"])
+    layers = int(tower.get("depth") or tower.get("num_hidden_layers") or 0)
     inner = int(tower.get("intermediate_size") or 4 * width)
     if family.startswith("qwen2_5"):
         return Vision("qwen2_5_vl", width, layers, inner, patch, 2, 0, 2)
@@ -154,7 +145,3 @@ def _tower(family: str, tower: Mapping[str, Any]) -> Vision:
     if family.startswith("internvl"):
         return Vision("intern_vit", width, layers, inner, patch, 2, side * side + 1)
     return Vision("siglip", width, layers, inner, patch, 4, side * side)
-
-
-def _optional_int(value: Any) -> int | None:
-    return int(value) if isinstance(value, (int, float)) else None

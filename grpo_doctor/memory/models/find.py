@@ -25,8 +25,6 @@ _QUANTIZED = (
     (re.compile(r"gptq-int8|int8|8bit"), 8),
     (re.compile(r"int4|4bit|awq|gptq|nf4"), 4),
 )
-
-
 _LONG_2507 = 262_144
 """Positions of Qwen3's releases of July 2025, elsewhere alike: their config.json."""
 

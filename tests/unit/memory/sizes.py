@@ -18,7 +18,6 @@ from grpo_doctor.memory import (
     Machine,
     Setup,
     card_bytes,
-    checkpoint_bytes,
     fixes,
     ledger_of,
     model_shape,
@@ -110,7 +109,6 @@ def of_job(name: str) -> dict[str, Any]:
     setup = JOBS[name]
     usual = _lines(ledger_of(setup))
     totals: dict[str, Any] = {"as it is": usual, "advised": _advised(setup)}
-    totals["checkpoint"] = [checkpoint_bytes(setup, only_model=only) for only in (True, False)]
     totals["server"] = _lines(server_ledger(setup))
     for changed, variant in _variants(setup):
         lines = _lines(ledger_of(variant))

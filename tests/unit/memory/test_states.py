@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from grpo_doctor.memory import Setup, checkpoint_bytes
+from grpo_doctor.memory import Setup
 from grpo_doctor.memory.facts import calibration, holds_since
 from grpo_doctor.memory.setup import Share, share_of
 from grpo_doctor.memory.states import States, frozen_bytes, states_of
@@ -267,13 +267,9 @@ def test_gradients_stay_between_steps_in_buffers_of_zero_3_and_megatron(
     assert set(states.optimizer) <= set(states.between_steps)
 
 
-def test_experts_are_in_states_and_checkpoints_too() -> None:
+def test_experts_are_in_states_too() -> None:
     mixed = {"model": MIXED}
     assert entries(mixed)["trained weights"] == 2 * (WITH_EXPERTS + OF_EXPERTS)
-    lora = replace(LORA, model=MIXED)
-    assert checkpoint_bytes(lora, only_model=True) == 2 * (3_200 + 1_248 + 3 * 4_096)
-    assert checkpoint_bytes(lora, only_model=False) == 6 * (3_200 + 1_248 + 3 * 4_096)
-    assert checkpoint_bytes(replace(ALONE, trained_dtype_bytes=4), only_model=False) == 12 * ALL
 
 
 @pytest.mark.parametrize(
