@@ -52,9 +52,7 @@ def _shape(
     layers = int(text["num_hidden_layers"])
     if min(hidden, heads, layers, int(text["vocab_size"])) < 1:
         raise ValueError("sizes below 1")
-    tied = [
-        where["tie_word_embeddings"] for where in (config, text) if "tie_word_embeddings" in where
-    ]
+    saying = [where for where in (config, text) if "tie_word_embeddings" in where]
     positions = text.get("max_position_embeddings")
     return ModelShape(
         name=name,
