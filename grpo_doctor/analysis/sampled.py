@@ -30,6 +30,13 @@ def mean_over(series: Series, inside: Intervals) -> float | None:
     return float((values[overlap.left] * length).sum() / length.sum())
 
 
+def highest_mean(trace: Trace, name: str, inside: Intervals) -> float | None:
+    """A series' mean within some intervals, of the host, GPU or rank where it is highest; None
+    where nothing was sampled there."""
+    means = (mean_over(series, inside) for series in series_named(trace, name))
+    return max((mean for mean in means if mean is not None), default=None)
+
+
 def max_over(series: Series, inside: Intervals) -> float | None:
     """The largest value within some intervals; None where nothing was sampled there."""
     stretches, values = held(series)

@@ -10,9 +10,9 @@ from grpo_doctor.analysis import Analysis
 from grpo_doctor.analysis.gpu import GpuMemory
 from grpo_doctor.analysis.sampled import series_named
 from grpo_doctor.findings.rule import Evidence
+from grpo_doctor.findings.severity import percent
 from grpo_doctor.findings.signals import GPU_MEMORY, Signal, any_of
 from grpo_doctor.findings.view import RunView
-from grpo_doctor.findings.wording import percent
 from grpo_doctor.whatif.room import GIB, USABLE, Room, room_for_offloaded
 
 _AVAILABLE = "host.memory_available"

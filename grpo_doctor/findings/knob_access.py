@@ -22,6 +22,15 @@ def by_model(
     return otherwise if isinstance(outcome, NoModel) else outcome
 
 
+def busy_host(view: RunView) -> Withheld | None:
+    """Why nothing is predicted of more processes: the host is busy, and with whose load nobody
+    sampled."""
+    cpu = view.highest_mean("host.cpu")
+    if cpu is None or cpu <= MAX_HOST_CPU_PCT or view.series("rank.cpu"):
+        return None
+    return Withheld(f"the host's CPUs are {cpu:.0f}% busy already")
+
+
 def edits_of(outcome: Prediction | Withheld) -> tuple[Change, ...]:
     """The edits behind an outcome; none where nothing was predicted."""
     return outcome.edits if isinstance(outcome, Prediction) else ()

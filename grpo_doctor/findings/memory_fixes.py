@@ -9,7 +9,6 @@ from grpo_doctor.findings.device_memory import Fit, room_without_offload
 from grpo_doctor.findings.rule import Fix, Safety
 from grpo_doctor.findings.view import RunView
 from grpo_doctor.whatif import Prediction, Withheld, without
-from grpo_doctor.whatif.edits import Change
 from grpo_doctor.whatif.room import USABLE
 
 MICRO_BATCH, PASSES = "train.micro_batch", "train.grad_accumulation"
@@ -32,13 +31,10 @@ def larger_share(view: RunView, free: float) -> float | None:
 
 def fixes_for_memory(view: RunView, where: str | None) -> list[Fix]:
     """What a run may set if memory is short in the phase `where`; empty where nothing is known."""
-    return [_fix(view, settings, risk) for settings, risk in _savings(view, where)]
-
-
-def changes_for_memory(view: RunView, where: str | None) -> tuple[Change, ...]:
-    """What the first setting whose cost a model knows changes."""
-    outcomes = (_outcome(view, settings) for settings, _ in _savings(view, where))
-    return next((o.edits for o in outcomes if isinstance(o, Prediction)), ())
+    return [
+        _joined(view, settings, _outcome(view, settings), risk)
+        for settings, risk in _savings(view, where)
+    ]
 
 
 def _savings(view: RunView, where: str | None) -> Iterator[tuple[Settings, str]]:
@@ -76,24 +72,16 @@ def _outcome(view: RunView, settings: Settings) -> Prediction | Withheld:
     return outcome
 
 
-def _fix(view: RunView, settings: Settings, risk: str) -> Fix:
-    safety: Safety = "changes-numerics" if settings[0][0] == MICRO_BATCH else "same-math"
-    return _joined(view, settings, _outcome(view, settings), safety, risk)
-
-
 def in_passes_of(
     view: RunView, micro: int, passes: int, outcome: Prediction | Withheld, *, risk: str
 ) -> Fix:
     """The same completions per optimizer step in `passes` of `micro` completions each."""
-    return _joined(
-        view, ((MICRO_BATCH, micro), (PASSES, passes)), outcome, "changes-numerics", risk
-    )
+    return _joined(view, ((MICRO_BATCH, micro), (PASSES, passes)), outcome, risk)
 
 
-def _joined(
-    view: RunView, settings: Settings, outcome: Prediction | Withheld, safety: Safety, risk: str
-) -> Fix:
+def _joined(view: RunView, settings: Settings, outcome: Prediction | Withheld, risk: str) -> Fix:
     """All settings as one fix."""
+    safety: Safety = "changes-numerics" if settings[0][0] == MICRO_BATCH else "same-math"
     spelled = [row for row in settings if row[0] != PASSES or not _passes_follow(view)]
     return view.settings(spelled, outcome, safety=safety, risk=risk)
 

@@ -14,7 +14,7 @@ from grpo_doctor.analysis.intervals import Intervals
 from grpo_doctor.analysis.learning import Curve, curve
 from grpo_doctor.analysis.learning.curves import components, curve_of_key
 from grpo_doctor.analysis.per_step import counted, counted_mean
-from grpo_doctor.analysis.sampled import counter_sum, mean_over, series_named
+from grpo_doctor.analysis.sampled import counter_sum, highest_mean, series_named
 from grpo_doctor.analysis.stragglers import Blame
 from grpo_doctor.analysis.waits import Waits
 from grpo_doctor.errors import GrpoDoctorError
@@ -62,9 +62,9 @@ class Readings:
     def highest_mean(self, name: str, inside: Intervals | None = None) -> float | None:
         """A series' mean over the used steps, or `inside` them, of the host, GPU or rank where it
         is highest; None where nothing was sampled then."""
+        self.read(name)
         windows = self.analysis.used_windows if inside is None else inside
-        means = [mean_over(series, windows) for series in self.series(name)]
-        return max((mean for mean in means if mean is not None), default=None)
+        return highest_mean(self.analysis.trace, name, windows)
 
     def series_names(self, pattern: str) -> list[str]:
         """The names of recorded series that match, such as `engine/completions_of_*`."""

@@ -1,4 +1,4 @@
-"""How grave a finding is."""
+"""How grave a share of the step time is, and how it is written."""
 
 from __future__ import annotations
 
@@ -25,3 +25,8 @@ def severity_of(share: float, *, proven: bool = True) -> Severity:
 def graded(value: float, grades: Mapping[Severity, float]) -> Severity | None:
     """The gravest severity whose threshold the value reaches; None below all."""
     return next((severity for severity, threshold in grades.items() if value >= threshold), None)
+
+
+def percent(share: float, digits: int = 0) -> str:
+    """A share as `12%`."""
+    return f"{100 * share:.{digits}f}%"

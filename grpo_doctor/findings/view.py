@@ -180,12 +180,15 @@ class RunView(Readings):
         self,
         name: str,
         value: Any,
-        outcome: Prediction | Withheld,
+        outcome: Prediction | Withheld | None = None,
         *,
         safety: Safety,
         risk: str,
     ) -> Fix:
-        """A fix that sets one knob as this run takes it; what it takes nowhere is in words."""
+        """A fix that sets one knob as this run takes it; what it takes nowhere is in words. Without
+        an `outcome` it is what the models say of this setting."""
+        if outcome is None:
+            outcome = self.what_if(**{name.replace(".", "__"): value})
         return self.settings([(name, value)], outcome, safety=safety, risk=risk)
 
     def settings(

@@ -39,9 +39,8 @@ from grpo_doctor.findings import signals
 from grpo_doctor.findings.device_memory import OFFLOAD_ROOM, room_without_offload
 from grpo_doctor.findings.memory_fixes import SWITCHES, offload_off, switched_on
 from grpo_doctor.findings.rule import Answer, Evidence, Finding, NotApplicable, Passed, Rule
-from grpo_doctor.findings.severity import severity_of
+from grpo_doctor.findings.severity import percent, severity_of
 from grpo_doctor.findings.view import RunView, identity
-from grpo_doctor.findings.wording import percent
 from grpo_doctor.whatif import Withheld
 
 RULE = Rule(

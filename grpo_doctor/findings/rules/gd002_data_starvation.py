@@ -35,15 +35,14 @@ waited comes in bursts (GD030), this rule keeps silent.
 from __future__ import annotations
 
 from grpo_doctor.findings import signals
-from grpo_doctor.findings.knob_access import MAX_HOST_CPU_PCT, integer
+from grpo_doctor.findings.knob_access import busy_host, integer
 from grpo_doctor.findings.loading import LOADER_COUNTERS, enough_workers, loading
 from grpo_doctor.findings.rule import Answer, Evidence, Finding, Fix, Passed, Rule
 from grpo_doctor.findings.rule_overlap import finding_of
 from grpo_doctor.findings.rules import gd030_bursty_loading
-from grpo_doctor.findings.severity import MEDIUM_SHARE, severity_of
+from grpo_doctor.findings.severity import MEDIUM_SHARE, percent, severity_of
 from grpo_doctor.findings.view import RunView, identity
-from grpo_doctor.findings.wording import percent
-from grpo_doctor.whatif import Prediction, Withheld
+from grpo_doctor.whatif import Withheld
 
 RULE = Rule(
     *identity(__name__, __doc__),
@@ -113,15 +112,7 @@ def _fix(view: RunView, workers: int | None) -> Fix:
         reason = Withheld("it depends on what the loader does")
         return view.advice(text, reason, safety="same-math")
     risk = f"Takes {target} process{'es' * (target != 1)} per rank, with CPU time and memory."
-    return view.setting(_KNOB, target, _outcome(view, target), safety="same-math", risk=risk)
-
-
-def _outcome(view: RunView, target: int) -> Prediction | Withheld:
-    cpu = view.highest_mean("host.cpu")
-    if cpu is not None and cpu > MAX_HOST_CPU_PCT and not view.series("rank.cpu"):
-        # Whose the load is, and so what cores there will be, was not sampled.
-        return Withheld(f"the host's CPUs are {cpu:.0f}% busy already")
-    return view.what_if(dataload__num_workers=target)
+    return view.setting(_KNOB, target, busy_host(view), safety="same-math", risk=risk)
 
 
 def _have_time(view: RunView, workers: int | None) -> bool:

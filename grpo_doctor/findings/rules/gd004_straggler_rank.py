@@ -47,9 +47,9 @@ from grpo_doctor.analysis.stragglers import waited_in, work_above_others
 from grpo_doctor.findings import signals
 from grpo_doctor.findings.reward_functions import FUNCTION_COUNTERS, scorer_imbalance
 from grpo_doctor.findings.rule import Answer, Evidence, Finding, Fix, Passed, Rule
-from grpo_doctor.findings.severity import severity_of
+from grpo_doctor.findings.severity import percent, severity_of
 from grpo_doctor.findings.view import RunView, identity
-from grpo_doctor.findings.wording import STACKS, percent
+from grpo_doctor.findings.wording import STACKS
 from grpo_doctor.phases import PHASES
 from grpo_doctor.whatif import AsOthers, Change, Withheld
 

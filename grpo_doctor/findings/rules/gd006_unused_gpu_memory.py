@@ -44,9 +44,8 @@ from grpo_doctor.findings.memory_fixes import (
     offload_off_if_it_fits,
 )
 from grpo_doctor.findings.rule import Answer, Evidence, Finding, Fix, Passed, Rule
-from grpo_doctor.findings.severity import Severity
+from grpo_doctor.findings.severity import Severity, percent
 from grpo_doctor.findings.view import RunView, identity
-from grpo_doctor.findings.wording import percent
 from grpo_doctor.whatif import Withheld
 from grpo_doctor.whatif.room import GIB
 

@@ -38,10 +38,9 @@ from __future__ import annotations
 from grpo_doctor.findings import signals
 from grpo_doctor.findings.knob_access import integer
 from grpo_doctor.findings.rule import Answer, Evidence, Finding, Fix, NotApplicable, Passed, Rule
-from grpo_doctor.findings.severity import Severity, severity_of
+from grpo_doctor.findings.severity import Severity, percent, severity_of
 from grpo_doctor.findings.span_counts import gpu_means
 from grpo_doctor.findings.view import RunView, identity
-from grpo_doctor.findings.wording import percent
 
 RULE = Rule(
     *identity(__name__, __doc__),

@@ -39,9 +39,8 @@ from grpo_doctor.findings.device_memory import OFFLOAD_ROOM
 from grpo_doctor.findings.knob_access import by_model
 from grpo_doctor.findings.memory_fixes import offload_off_if_it_fits
 from grpo_doctor.findings.rule import Answer, Evidence, Finding, NotApplicable, Passed, Rule
-from grpo_doctor.findings.severity import severity_of
+from grpo_doctor.findings.severity import percent, severity_of
 from grpo_doctor.findings.view import RunView, identity
-from grpo_doctor.findings.wording import percent
 from grpo_doctor.whatif import Prediction, Withheld, without
 
 RULE = Rule(

@@ -44,10 +44,9 @@ from grpo_doctor.findings.rollout_engine import (
     request_evidence,
 )
 from grpo_doctor.findings.rule import Answer, Evidence, Finding, Fix, Passed, Rule
-from grpo_doctor.findings.severity import severity_of
+from grpo_doctor.findings.severity import percent, severity_of
 from grpo_doctor.findings.view import RunView, identity
-from grpo_doctor.findings.wording import percent
-from grpo_doctor.whatif import Prediction, Withheld
+from grpo_doctor.whatif import Withheld
 
 RULE = Rule(
     *identity(__name__, __doc__),
@@ -107,27 +106,15 @@ def _preempted_share(view: RunView) -> float:
     return _preemptions(view) / max(1.0, peak)
 
 
-def _target(view: RunView) -> float | None:
-    """The share that the engine may have: what it has and what no GPU ever used, less a tenth."""
-    memory = view.gpu_memory
-    if not memory or view.knob("vllm.mode") == "server":
-        return None
-    return larger_share(view, min(m.free_bytes / m.gpu.memory_total_bytes for m in memory))
-
-
-def _outcome(view: RunView) -> Prediction | Withheld:
-    target = _target(view)
-    if target is None:
-        if not view.gpu_memory or view.knob("vllm.mode") == "server":
-            return Withheld("how much room the cache could have was not recorded")
-        return Withheld("no memory is free for a larger cache")
-    return view.what_if(vllm__gpu_memory_utilization=target)
-
-
 def _fix(view: RunView) -> Fix:
-    target, outcome = _target(view), _outcome(view)
-    if target is not None:
-        return view.setting(VLLM_SHARE, target, outcome, safety="same-math", risk=SHARE_RISK)
+    memory = view.gpu_memory
+    outcome = Withheld("how much room the cache could have was not recorded")
+    if memory and view.knob("vllm.mode") != "server":
+        free = min(m.free_bytes / m.gpu.memory_total_bytes for m in memory)
+        target = larger_share(view, free)
+        if target is not None:
+            return view.setting(VLLM_SHARE, target, safety="same-math", risk=SHARE_RISK)
+        outcome = Withheld("no memory is free for a larger cache")
     spelled = view.spell(VLLM_SHARE, 0.9)
     flag = f" ({spelled.split()[0]})" if spelled else ""
     text = f"give the engine more memory{flag}, or roll out fewer completions at once"

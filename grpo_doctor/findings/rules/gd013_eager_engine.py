@@ -36,9 +36,8 @@ from __future__ import annotations
 from grpo_doctor.findings import signals
 from grpo_doctor.findings.rollout_engine import mean_of
 from grpo_doctor.findings.rule import Answer, Evidence, Finding, NotApplicable, Passed, Rule
+from grpo_doctor.findings.severity import percent
 from grpo_doctor.findings.view import RunView, identity
-from grpo_doctor.findings.wording import percent
-from grpo_doctor.whatif import Prediction, Withheld
 
 RULE = Rule(
     *identity(__name__, __doc__),
@@ -74,12 +73,8 @@ def check(view: RunView) -> Answer:
         cause=f"The rollout is {percent(share)} of the step, and each of its decoding steps is "
         "launched kernel by kernel"
         + (f"; one takes {1000 * step_s:.1f} ms." if step_s is not None else "."),
-        fixes=(view.setting(_KNOB, False, _outcome(view), safety="same-math", risk=risk),),
+        fixes=(view.setting(_KNOB, False, safety="same-math", risk=risk),),
     )
-
-
-def _outcome(view: RunView) -> Prediction | Withheld:
-    return view.what_if(vllm__enforce_eager=False)
 
 
 def _decoding_step_s(view: RunView) -> float | None:

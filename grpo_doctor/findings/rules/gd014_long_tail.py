@@ -39,10 +39,9 @@ from grpo_doctor.analysis.rows import CODES
 from grpo_doctor.findings import signals
 from grpo_doctor.findings.rollout_engine import COMPLETIONS, RUNNING, Tail, length_at, lengths, tail
 from grpo_doctor.findings.rule import Answer, Evidence, Finding, Fix, Passed, Rule
-from grpo_doctor.findings.severity import severity_of
+from grpo_doctor.findings.severity import percent, severity_of
 from grpo_doctor.findings.view import RunView, identity
-from grpo_doctor.findings.wording import percent
-from grpo_doctor.whatif import Prediction, Withheld
+from grpo_doctor.whatif import Withheld
 
 LONGEST, MEAN = "completions/max_length", "completions/mean_length"
 RULE = Rule(
@@ -83,7 +82,9 @@ def check(view: RunView) -> Answer:
     end = tail(view, LEFT)
     ratio = _ratio(view)
     apart = _apart_s(view) if ratio is not None and ratio >= MIN_RATIO else 0.0
-    emptied = _counts(end)
+    emptied = 0.0
+    if end is not None and end.peak >= MIN_PEAK and end.share >= MIN_TAIL_OF_ROLLOUT:
+        emptied = end.seconds
     seconds = max(emptied, apart)
     share = seconds / view.step_s
     if share < MIN_SHARE:
@@ -106,12 +107,6 @@ def check(view: RunView) -> Answer:
         ),
         fixes=(_fix(view),),
     )
-
-
-def _counts(end: Tail | None) -> float:
-    if end is None or end.peak < MIN_PEAK or end.share < MIN_TAIL_OF_ROLLOUT:
-        return 0.0
-    return end.seconds
 
 
 def _ratio(view: RunView) -> float | None:
@@ -158,27 +153,13 @@ def _evidence(
     return (*ends, *view.phase_evidence("rollout"))
 
 
-def _shorter(view: RunView) -> int | None:
-    """A limit that nearly all completions stay below; None if that is no real cut."""
-    now, counts = view.knob(_KNOB), lengths(view)
-    limit = length_at(counts, COVERED)
-    if now is None or limit is None or limit > 0.75 * now:
-        return None
-    return limit
-
-
-def _outcome(view: RunView) -> Prediction | Withheld:
-    limit = _shorter(view)
-    if limit is not None:
-        return view.what_if(rollout__max_completion_length=limit)
-    return Withheld("this run does not say how its rollout time grows with more prompts")
-
-
 def _fix(view: RunView) -> Fix:
-    limit, outcome = _shorter(view), _outcome(view)
-    if limit is not None:
+    # A limit that nearly all completions stay below, where that is a real cut.
+    now, limit = view.knob(_KNOB), length_at(lengths(view), COVERED)
+    if now is not None and limit is not None and limit <= 0.75 * now:
         risk = f"{percent(1 - COVERED)} of this run's completions are longer and would be cut off."
-        return view.setting(_KNOB, limit, outcome, safety="changes-algorithm", risk=risk)
+        return view.setting(_KNOB, limit, safety="changes-algorithm", risk=risk)
+    outcome = Withheld("this run does not say how its rollout time grows with more prompts")
     risk = "The later steps train on completions of slightly older weights."
     more = "roll out more prompts at once and train several steps on them"
     if view.spell("rollout.async", True) is None:

@@ -44,10 +44,9 @@ from grpo_doctor.findings.rollout_engine import (
     request_evidence,
 )
 from grpo_doctor.findings.rule import Answer, Evidence, Finding, Fix, Passed, Rule
-from grpo_doctor.findings.severity import severity_of
+from grpo_doctor.findings.severity import percent, severity_of
 from grpo_doctor.findings.view import RunView, identity
-from grpo_doctor.findings.wording import percent
-from grpo_doctor.whatif import Prediction, Withheld
+from grpo_doctor.whatif import Withheld
 
 RULE = Rule(
     *identity(__name__, __doc__),
@@ -126,21 +125,17 @@ def _too_few_slots(view: RunView, queued: float, peak: float, cache: float | Non
     )
 
 
-def _needed(view: RunView) -> int:
-    """Slots for all requests of one rollout: the most that ran and waited at once."""
-    return math.ceil(sum(peak_of(view, f"{n}_requests_peak") for n in ("running", "waiting")))
-
-
-def _outcome(view: RunView) -> Prediction | Withheld:
-    return view.what_if(vllm__max_num_seqs=_needed(view))
-
-
 def _more_slots(view: RunView) -> Fix:
+    # For all requests of one rollout: the most that ran and waited at once.
+    slots = math.ceil(sum(peak_of(view, f"{n}_requests_peak") for n in ("running", "waiting")))
     risk = "More requests at once need more of the cache: watch for preemptions."
     if _is_server(view):
-        text = f"for the vLLM server: --max-num-seqs {_needed(view)}"
-        return view.edit(text, _outcome(view), safety="same-math", risk=risk)
-    return view.setting(_SLOTS, _needed(view), _outcome(view), safety="same-math", risk=risk)
+        text, outcome = (
+            f"for the vLLM server: --max-num-seqs {slots}",
+            view.what_if(vllm__max_num_seqs=slots),
+        )
+        return view.edit(text, outcome, safety="same-math", risk=risk)
+    return view.setting(_SLOTS, slots, safety="same-math", risk=risk)
 
 
 def _more_requests(view: RunView) -> Fix:

@@ -41,9 +41,8 @@ from grpo_doctor.findings.rollout_engine import (
     sides,
 )
 from grpo_doctor.findings.rule import Answer, Finding, NotApplicable, Passed, Rule
-from grpo_doctor.findings.severity import severity_of
+from grpo_doctor.findings.severity import percent, severity_of
 from grpo_doctor.findings.view import RunView, identity
-from grpo_doctor.findings.wording import percent
 
 RULE = Rule(
     *identity(__name__, __doc__),

@@ -34,11 +34,10 @@ from __future__ import annotations
 
 from grpo_doctor.findings import signals
 from grpo_doctor.findings.rule import Answer, Finding, Fix, NotApplicable, Passed, Rule
-from grpo_doctor.findings.severity import severity_of
+from grpo_doctor.findings.severity import percent, severity_of
 from grpo_doctor.findings.span_counts import gather_evidence, gathers
 from grpo_doctor.findings.view import RunView, identity
-from grpo_doctor.findings.wording import percent
-from grpo_doctor.whatif import Prediction, Withheld
+from grpo_doctor.whatif import Withheld
 
 RULE = Rule(
     *identity(__name__, __doc__), family="sync", needs=(signals.STEPS, signals.PHASES), min_ranks=2
@@ -81,16 +80,11 @@ def check(view: RunView) -> Answer:
     )
 
 
-def _outcome(view: RunView) -> Prediction | Withheld:
-    if view.spell(_KNOB, GROUPS) is None:
-        return Withheld("this framework has no setting for it")
-    return view.what_if(sync__move_model_batches=GROUPS)
-
-
 def _fix(view: RunView) -> Fix:
-    outcome, risk = _outcome(view), "Each group must fit next to the engine's memory."
+    risk = "Each group must fit next to the engine's memory."
     if view.spell(_KNOB, GROUPS) is not None:
-        return view.setting(_KNOB, GROUPS, outcome, safety="same-math", risk=risk)
+        return view.setting(_KNOB, GROUPS, safety="same-math", risk=risk)
+    outcome = Withheld("this framework has no setting for it")
     text = "send the weights in buckets of some hundred megabytes, not one by one"
     if view.spell("sync.flattened", True) is not None:
         return view.setting("sync.flattened", True, outcome, safety="same-math", risk=risk)

@@ -37,11 +37,10 @@ from grpo_doctor.analysis.gpu import GpuMemory
 from grpo_doctor.findings import signals
 from grpo_doctor.findings.device_memory import fullest_in
 from grpo_doctor.findings.rule import Answer, Evidence, Finding, NotApplicable, Passed, Rule
-from grpo_doctor.findings.severity import severity_of
+from grpo_doctor.findings.severity import percent, severity_of
 from grpo_doctor.findings.span_counts import gather_evidence, gathers
 from grpo_doctor.findings.view import RunView, identity
-from grpo_doctor.findings.wording import percent
-from grpo_doctor.whatif import Prediction, Withheld
+from grpo_doctor.whatif import Withheld
 from grpo_doctor.whatif.room import GIB
 
 RULE = Rule(
@@ -113,14 +112,13 @@ def _cut(view: RunView, parts: int, full: float | None) -> Answer:
         return Passed(f"{gather.count:.0f} parts of {1000 * each:.0f} ms each")
     if fixed < MIN_FIXED_SHARE:
         return Passed(f"the fixed part of {parts} parts is {percent(fixed, 1)} of the step")
-    share = gather.fixed_s / view.step_s
     room = "GPU memory was not sampled" if full is None else f"memory is {percent(full)} full"
     risk = f"Each part must fit next to the engine: {room} during sync."
-    fix = view.setting(_KNOB, _fewer_parts(view), _fewer(view), safety="same-math", risk=risk)
+    fix = view.setting(_KNOB, max(1, parts // 4), safety="same-math", risk=risk)
     return Finding(
-        severity=severity_of(share, proven=False),
+        severity=severity_of(fixed, proven=False),
         confidence=0.7 if full is not None else 0.5,
-        cost=share,
+        cost=fixed,
         phases=("sync",),
         evidence=(Evidence("parts", parts, "", "settings"), *gather_evidence(view, gather)),
         cause=f"The weights go to the engine in {parts} parts, whose fixed cost alone is "
@@ -128,11 +126,3 @@ def _cut(view: RunView, parts: int, full: float | None) -> Answer:
         fixes=(fix,),
         headline="The weights are sent in more parts than memory needs",
     )
-
-
-def _fewer_parts(view: RunView) -> int:
-    return max(1, int(view.knob(_KNOB)) // 4)
-
-
-def _fewer(view: RunView) -> Prediction | Withheld:
-    return view.what_if(sync__move_model_batches=_fewer_parts(view))

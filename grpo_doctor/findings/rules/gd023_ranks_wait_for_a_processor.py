@@ -44,9 +44,8 @@ from grpo_doctor.analysis.intervals import Intervals, intersect, union
 from grpo_doctor.analysis.sampled import held, mean_over
 from grpo_doctor.findings import signals
 from grpo_doctor.findings.rule import Answer, Evidence, Finding, Fix, Passed, Rule
-from grpo_doctor.findings.severity import Severity, severity_of
+from grpo_doctor.findings.severity import Severity, percent, severity_of
 from grpo_doctor.findings.view import RunView, identity
-from grpo_doctor.findings.wording import percent
 from grpo_doctor.whatif import Withheld
 
 _WAIT = "rank.cpu_wait"

@@ -42,10 +42,9 @@ from grpo_doctor.findings import signals
 from grpo_doctor.findings.rule import Answer, Evidence, Finding, Passed, Rule
 from grpo_doctor.findings.rule_overlap import finding_of
 from grpo_doctor.findings.rules import gd023_ranks_wait_for_a_processor
-from grpo_doctor.findings.severity import Severity, severity_of
+from grpo_doctor.findings.severity import Severity, percent, severity_of
 from grpo_doctor.findings.span_counts import stepping_columns
 from grpo_doctor.findings.view import RunView, identity
-from grpo_doctor.findings.wording import percent
 from grpo_doctor.phases import PHASES
 from grpo_doctor.whatif import Edit, Prediction, Withheld
 

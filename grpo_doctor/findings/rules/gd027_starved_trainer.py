@@ -42,7 +42,7 @@ from collections.abc import Mapping
 from grpo_doctor.analysis.accounting import ROLLOUT_WAIT_SPAN
 from grpo_doctor.findings import signals
 from grpo_doctor.findings.rule import Answer, Evidence, Finding, NotApplicable, Passed, Rule
-from grpo_doctor.findings.severity import severity_of
+from grpo_doctor.findings.severity import percent, severity_of
 from grpo_doctor.findings.sides import (
     GENERATE_SPAN,
     METRICS,
@@ -57,7 +57,6 @@ from grpo_doctor.findings.sides import (
     tools_of_trajectories,
 )
 from grpo_doctor.findings.view import RunView, identity
-from grpo_doctor.findings.wording import percent
 from grpo_doctor.whatif import Withheld
 
 RULE = Rule(

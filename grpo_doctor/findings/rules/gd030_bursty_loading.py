@@ -43,9 +43,8 @@ from grpo_doctor.findings import signals
 from grpo_doctor.findings.knob_access import halved, integer
 from grpo_doctor.findings.loading import LOADER_COUNTERS, replayed_wait
 from grpo_doctor.findings.rule import Answer, Evidence, Finding, Fix, NotApplicable, Passed, Rule
-from grpo_doctor.findings.severity import severity_of
+from grpo_doctor.findings.severity import percent, severity_of
 from grpo_doctor.findings.view import RunView, identity
-from grpo_doctor.findings.wording import percent
 from grpo_doctor.whatif import Edit, Prediction, Withheld
 
 RULE = Rule(

@@ -46,13 +46,12 @@ from grpo_doctor.findings.loading import (
 from grpo_doctor.findings.rule import Answer, Evidence, Finding, Fix, Passed, Rule
 from grpo_doctor.findings.rule_overlap import finding_of, fixed_alike
 from grpo_doctor.findings.rules import gd002_data_starvation
-from grpo_doctor.findings.severity import severity_of
+from grpo_doctor.findings.severity import percent, severity_of
 from grpo_doctor.findings.signals import Signal
 from grpo_doctor.findings.view import RunView, identity
-from grpo_doctor.findings.wording import percent
 from grpo_doctor.phases import phase_of
 from grpo_doctor.trace.model import Trace
-from grpo_doctor.whatif import Prediction, Withheld
+from grpo_doctor.whatif import Withheld
 
 # What spans are called that do it: the last part of `rollout/encode`.
 PREPARING = ("tokenize", "encode", "prepare_inputs", "process_inputs", "collate", "chat_template")
@@ -133,11 +132,6 @@ def _loader_seconds(view: RunView) -> float:
     return load.parts["tokenize_s"] + load.parts["join_s"]
 
 
-def _with_workers(view: RunView) -> Prediction | Withheld:
-    reason = Withheld("no model predicts what loader processes do to this run")
-    return by_model(view, reason, dataload__num_workers=enough_workers(view, 0) or USUAL)
-
-
 def _fixes(view: RunView, loader_s: float) -> list[Fix]:
     reason = Withheld("how much of the preparation can be stored depends on the framework")
     risk = "The stored tokens are those of one tokenizer and chat template."
@@ -146,5 +140,6 @@ def _fixes(view: RunView, loader_s: float) -> list[Fix]:
         return [beforehand]
     target = enough_workers(view, 0) or USUAL
     risk = f"Takes {target} process{'es' * (target != 1)} per rank, with CPU time and memory."
-    outcome = _with_workers(view)
+    reason = Withheld("no model predicts what loader processes do to this run")
+    outcome = by_model(view, reason, dataload__num_workers=target)
     return [view.setting(_KNOB, target, outcome, safety="same-math", risk=risk), beforehand]

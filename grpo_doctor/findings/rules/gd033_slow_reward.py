@@ -54,9 +54,9 @@ from grpo_doctor.findings.rules import (
     gd034_serial_rewards,
     gd036_reward_timeouts,
 )
-from grpo_doctor.findings.severity import severity_of
+from grpo_doctor.findings.severity import percent, severity_of
 from grpo_doctor.findings.view import RunView, identity
-from grpo_doctor.findings.wording import PROFILE, percent
+from grpo_doctor.findings.wording import PROFILE
 from grpo_doctor.whatif import Prediction, Withheld, without
 
 RULE = Rule(

@@ -37,7 +37,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from grpo_doctor.findings import signals
-from grpo_doctor.findings.knob_access import MAX_HOST_CPU_PCT, by_model, halved, integer
+from grpo_doctor.findings.knob_access import busy_host, by_model, halved, integer
 from grpo_doctor.findings.reward_functions import (
     BUILT_IN,
     FUNCTION_COUNTERS,
@@ -48,11 +48,10 @@ from grpo_doctor.findings.reward_functions import (
     typical,
 )
 from grpo_doctor.findings.rule import Answer, Evidence, Finding, Fix, NotApplicable, Passed, Rule
-from grpo_doctor.findings.severity import severity_of
+from grpo_doctor.findings.severity import percent, severity_of
 from grpo_doctor.findings.signals import Signal
 from grpo_doctor.findings.span_counts import times_per_step
 from grpo_doctor.findings.view import RunView, identity
-from grpo_doctor.findings.wording import percent
 from grpo_doctor.whatif import Prediction, Withheld
 from grpo_doctor.whatif.edits import Edit
 
@@ -176,10 +175,9 @@ def _evidence(view: RunView, plan: _Plan) -> tuple[Evidence, ...]:
 
 
 def _outcome(view: RunView, plan: _Plan) -> Prediction | Withheld:
-    cpu = view.highest_mean("host.cpu")
-    if cpu is not None and cpu > MAX_HOST_CPU_PCT and not view.series("rank.cpu"):
-        # Whose the load is was not sampled: the functions may compute as much as they wait.
-        return Withheld(f"the host's CPUs are {cpu:.0f}% busy already")
+    busy = busy_host(view)
+    if busy is not None:
+        return busy
     edits = (Edit(("reward",), plan.remaining),)
     scenario = f"with its rewards at once ({plan.processes} processes)"
     own = view.predict(edits, scenario, at_least=halved(edits))

@@ -45,9 +45,9 @@ from grpo_doctor.findings.reward_functions import (
 from grpo_doctor.findings.rule import Answer, Evidence, Finding, Fix, NotApplicable, Passed, Rule
 from grpo_doctor.findings.rule_overlap import finding_of
 from grpo_doctor.findings.rules import gd004_straggler_rank
-from grpo_doctor.findings.severity import severity_of
+from grpo_doctor.findings.severity import percent, severity_of
 from grpo_doctor.findings.view import RunView, identity
-from grpo_doctor.findings.wording import STACKS, percent
+from grpo_doctor.findings.wording import STACKS
 from grpo_doctor.whatif.edits import AsOthers, Change, Edit
 
 RULE = Rule(

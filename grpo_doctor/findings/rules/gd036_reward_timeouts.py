@@ -44,10 +44,9 @@ from grpo_doctor.findings import signals
 from grpo_doctor.findings.knob_access import halved, number
 from grpo_doctor.findings.reward_functions import BUILT_IN, call_seconds, function_names
 from grpo_doctor.findings.rule import Answer, Evidence, Finding, Passed, Rule
-from grpo_doctor.findings.severity import severity_of
+from grpo_doctor.findings.severity import percent, severity_of
 from grpo_doctor.findings.signals import Signal
 from grpo_doctor.findings.view import RunView, identity
-from grpo_doctor.findings.wording import percent
 from grpo_doctor.whatif import Withheld
 from grpo_doctor.whatif.edits import Edit
 

@@ -46,7 +46,7 @@ from grpo_doctor.findings import signals
 from grpo_doctor.findings.device_memory import DEVICE_MEMORY, fullest, model_size, on_cpu, peak_in
 from grpo_doctor.findings.memory_fixes import MICRO_BATCH, PASSES, in_passes_of
 from grpo_doctor.findings.rule import Answer, Evidence, Finding, NotApplicable, Passed, Rule
-from grpo_doctor.findings.severity import Severity, severity_of
+from grpo_doctor.findings.severity import Severity, percent, severity_of
 from grpo_doctor.findings.span_counts import (
     MICRO_BATCH_SPAN,
     micro_batches_per_step,
@@ -54,7 +54,6 @@ from grpo_doctor.findings.span_counts import (
     stepping_columns,
 )
 from grpo_doctor.findings.view import RunView, identity
-from grpo_doctor.findings.wording import percent
 from grpo_doctor.whatif import Prediction, Withheld
 from grpo_doctor.whatif.models.passes import measured_passes
 

@@ -38,11 +38,10 @@ from __future__ import annotations
 
 from grpo_doctor.findings import signals
 from grpo_doctor.findings.rule import Answer, Evidence, Finding, Fix, NotApplicable, Passed, Rule
-from grpo_doctor.findings.severity import severity_of
+from grpo_doctor.findings.severity import percent, severity_of
 from grpo_doctor.findings.span_counts import LENGTHS, padding
 from grpo_doctor.findings.view import RunView, identity
-from grpo_doctor.findings.wording import percent
-from grpo_doctor.whatif import Prediction, Withheld
+from grpo_doctor.whatif import Withheld
 
 RULE = Rule(
     *identity(__name__, __doc__),
@@ -76,14 +75,14 @@ def check(view: RunView) -> Answer:
             f"{percent(share)} of what is trained on is padding, of which {percent(avoidable)} "
             f"could be left out: {percent(cost, 1)} of the step"
         )
-    outcome = _outcome(view)
-    if isinstance(outcome, Prediction):
+    fix = _fix(view)
+    if fix.predicted is not None:
         # What padding takes and what leaving it out gives back differ where passes are short.
-        cost = min(cost, -outcome.mid / 100)
+        cost = min(cost, -fix.predicted.mid / 100)
         if cost < MIN_GAIN:
             return Passed(
                 f"{percent(share)} of what is trained on is padding; leaving out what can be would "
-                f"change the step by {outcome.mid:+.1f}%"
+                f"change the step by {fix.predicted.mid:+.1f}%"
             )
     return Finding(
         severity=severity_of(cost) if padded.counted else "low",
@@ -98,7 +97,7 @@ def check(view: RunView) -> Answer:
         cause=f"{percent(share)} of the places in a step's micro-batches are padding, and they go "
         f"through {' and '.join(phases)}, "
         f"{percent(sum(view.share(phase) for phase in phases))} of the step.",
-        fixes=tuple(_fixes(view, outcome)),
+        fixes=(fix,),
     )
 
 
@@ -125,20 +124,13 @@ def _avoidable(view: RunView, share: float) -> float:
     return max(0.0, 1 - grouped / places)
 
 
-def _fixes(view: RunView, outcome: Prediction | Withheld) -> list[Fix]:
+def _fix(view: RunView) -> Fix:
     if view.spell(_FREE, True) is not None:
         risk = "Needs flash attention."
-        return [view.setting(_FREE, True, outcome, safety="changes-numerics", risk=risk)]
+        return view.setting(_FREE, True, safety="changes-numerics", risk=risk)
     if _groups(view):
         risk = "The same completions per optimizer step, in other micro-batches."
-        return [view.setting(_GROUPED, True, outcome, safety="changes-numerics", risk=risk)]
+        return view.setting(_GROUPED, True, safety="changes-numerics", risk=risk)
     text = "micro-batches of completions of like length, or packed sequences"
-    return [view.advice(text, outcome, safety="changes-numerics")]
-
-
-def _outcome(view: RunView) -> Prediction | Withheld:
-    if view.spell(_FREE, True) is not None:
-        return view.what_if(train__padding_free=True)
-    if _groups(view):
-        return view.what_if(train__group_by_length=True)
-    return Withheld("how much padding another grouping would leave was not counted")
+    reason = Withheld("how much padding another grouping would leave was not counted")
+    return view.advice(text, reason, safety="changes-numerics")

@@ -48,11 +48,10 @@ from grpo_doctor.findings.device_memory import (
     weight_bytes,
 )
 from grpo_doctor.findings.rule import Answer, Evidence, Finding, Fix, NotApplicable, Passed, Rule
-from grpo_doctor.findings.severity import Severity, severity_of
+from grpo_doctor.findings.severity import Severity, percent, severity_of
 from grpo_doctor.findings.signals import Signal
 from grpo_doctor.findings.span_counts import phase_windows, stepping_columns
 from grpo_doctor.findings.view import RunView, identity
-from grpo_doctor.findings.wording import percent
 from grpo_doctor.trace.model import Kind
 from grpo_doctor.whatif import Prediction, Withheld
 from grpo_doctor.whatif.edits import Add, Change

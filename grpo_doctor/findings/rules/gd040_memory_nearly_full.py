@@ -48,10 +48,9 @@ from grpo_doctor.findings.memory_fixes import fixes_for_memory
 from grpo_doctor.findings.rule import Answer, Evidence, Finding, Fix, Passed, Rule
 from grpo_doctor.findings.rule_overlap import finding_of
 from grpo_doctor.findings.rules import gd074_ended_by_an_error
-from grpo_doctor.findings.severity import Severity
+from grpo_doctor.findings.severity import Severity, percent
 from grpo_doctor.findings.signals import Signal
 from grpo_doctor.findings.view import RunView, identity
-from grpo_doctor.findings.wording import percent
 from grpo_doctor.whatif import Withheld
 from grpo_doctor.whatif.room import GIB
 

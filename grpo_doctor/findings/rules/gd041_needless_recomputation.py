@@ -42,11 +42,10 @@ from grpo_doctor.findings.device_memory import (
     weight_bytes,
 )
 from grpo_doctor.findings.rule import Answer, Finding, NotApplicable, Passed, Rule
-from grpo_doctor.findings.severity import severity_of
+from grpo_doctor.findings.severity import percent, severity_of
 from grpo_doctor.findings.signals import Signal, sampled
 from grpo_doctor.findings.span_counts import micro_batches_per_step
 from grpo_doctor.findings.view import RunView, identity
-from grpo_doctor.findings.wording import percent
 from grpo_doctor.whatif import Prediction
 
 _SIZES = ("model_hidden_size", "model_intermediate_size", "model_num_hidden_layers")

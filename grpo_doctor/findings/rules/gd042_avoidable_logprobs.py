@@ -39,9 +39,8 @@ from __future__ import annotations
 from grpo_doctor.findings import signals
 from grpo_doctor.findings.knob_access import by_model
 from grpo_doctor.findings.rule import Answer, Evidence, Finding, Fix, NotApplicable, Passed, Rule
-from grpo_doctor.findings.severity import severity_of
+from grpo_doctor.findings.severity import percent, severity_of
 from grpo_doctor.findings.view import RunView, identity
-from grpo_doctor.findings.wording import percent
 from grpo_doctor.whatif import without
 
 RULE = Rule(

@@ -39,9 +39,9 @@ from grpo_doctor.findings import signals
 from grpo_doctor.findings.device_memory import fullest, model_size, peak_in
 from grpo_doctor.findings.memory_fixes import MICRO_BATCH, PASSES, in_passes_of
 from grpo_doctor.findings.rule import Answer, Evidence, Finding, Fix, NotApplicable, Passed, Rule
+from grpo_doctor.findings.severity import percent
 from grpo_doctor.findings.signals import Signal
 from grpo_doctor.findings.view import RunView, identity
-from grpo_doctor.findings.wording import percent
 from grpo_doctor.whatif import Withheld
 from grpo_doctor.whatif.room import GIB
 
@@ -76,7 +76,9 @@ def check(view: RunView) -> Answer:
     """Computes the logits of a micro-batch and compares them with the GPU."""
     if view.knob("train.use_liger") is True:
         return NotApplicable("the loss is computed in chunks")
-    gpu, needed, tokens = fullest(view), _logits_bytes(view), _tokens(view)
+    gpu, tokens, vocabulary = fullest(view), _tokens(view), model_size(view).vocabulary or 0
+    copies = COPIES.get(view.trace.run.framework, PLAIN_COPIES)
+    needed = float(tokens * vocabulary * BYTES * copies)
     if gpu is None or not needed:
         micro = isinstance(view.knob(MICRO_BATCH), int)
         unknown = "the limit of completions" if micro else "the micro-batch"
@@ -88,7 +90,6 @@ def check(view: RunView) -> Answer:
             f"logits take at most {needed / GIB:.2f} GiB, {percent(part, 1)} of a GPU that "
             f"training fills to {percent(filled)}"
         )
-    vocabulary = model_size(view).vocabulary or 0
     return Finding(
         severity="medium" if part >= MUCH else "low",
         confidence=0.6,
@@ -96,20 +97,16 @@ def check(view: RunView) -> Answer:
         evidence=(
             Evidence("vocabulary", vocabulary, "", "the job's description"),
             Evidence("completion tokens in a micro-batch, at most", tokens, "", "settings"),
-            Evidence("copies assumed", _copies(view), "", "how this trainer computes its loss"),
+            Evidence("copies assumed", copies, "", "how this trainer computes its loss"),
             Evidence("logits", round(needed / GIB, 2), "GiB", "computed"),
             Evidence("GPU memory", round(total / GIB, 2), "GiB", gpu.gpu.name),
             Evidence("filled in training", 100 * filled, "%", "gpu.memory_used"),
         ),
-        cause=f"{tokens} completion tokens x {vocabulary} words x {_copies(view)} copies are "
+        cause=f"{tokens} completion tokens x {vocabulary} words x {copies} copies are "
         f"{needed / GIB:.1f} GiB, {percent(part)} of a GPU that training fills to "
         f"{percent(filled)}.",
         fixes=(_fix(view),),
     )
-
-
-def _copies(view: RunView) -> int:
-    return COPIES.get(view.trace.run.framework, PLAIN_COPIES)
 
 
 def _tokens(view: RunView) -> int:
@@ -117,10 +114,6 @@ def _tokens(view: RunView) -> int:
     if not isinstance(micro, int) or not isinstance(longest, int):
         return 0
     return micro * longest
-
-
-def _logits_bytes(view: RunView) -> float:
-    return float(_tokens(view) * (model_size(view).vocabulary or 0) * BYTES * _copies(view))
 
 
 def _fix(view: RunView) -> Fix:

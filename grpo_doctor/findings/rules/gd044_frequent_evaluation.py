@@ -40,9 +40,8 @@ from grpo_doctor.analysis.per_step import named_seconds
 from grpo_doctor.analysis.rows import CODES
 from grpo_doctor.findings import signals
 from grpo_doctor.findings.rule import Answer, Evidence, Finding, Fix, NotApplicable, Passed, Rule
-from grpo_doctor.findings.severity import severity_of
+from grpo_doctor.findings.severity import percent, severity_of
 from grpo_doctor.findings.view import RunView, identity
-from grpo_doctor.findings.wording import percent
 from grpo_doctor.phases import phase_of
 from grpo_doctor.trace.model import Trace
 from grpo_doctor.whatif import Withheld

@@ -51,9 +51,8 @@ from grpo_doctor.findings.learning import (
 )
 from grpo_doctor.findings.learning_fixes import learning_advice, learning_setting
 from grpo_doctor.findings.rule import Answer, Evidence, Finding, Fix, NotApplicable, Passed, Rule
-from grpo_doctor.findings.severity import Severity, graded
+from grpo_doctor.findings.severity import Severity, graded, percent
 from grpo_doctor.findings.view import RunView, identity
-from grpo_doctor.findings.wording import percent
 
 POINTS = 5
 RULE = Rule(

@@ -39,9 +39,8 @@ from grpo_doctor.analysis.learning.shape import ends, onset, smooth
 from grpo_doctor.findings.learning import finite, from_step, metric, over_run, source, step_evidence
 from grpo_doctor.findings.learning_fixes import clip_gradients, fewer_iterations, slower
 from grpo_doctor.findings.rule import Answer, Evidence, Finding, Fix, NotApplicable, Passed, Rule
-from grpo_doctor.findings.severity import Severity, graded
+from grpo_doctor.findings.severity import Severity, graded, percent
 from grpo_doctor.findings.view import RunView, identity
-from grpo_doctor.findings.wording import percent
 
 POINTS = 10
 RULE = Rule(*identity(__name__, __doc__), family="learning", needs=(metric("clip", POINTS),))

@@ -42,8 +42,8 @@ from grpo_doctor.findings.learning_fixes import (
     slower,
 )
 from grpo_doctor.findings.rule import Answer, Evidence, Finding, Passed, Rule
+from grpo_doctor.findings.severity import percent
 from grpo_doctor.findings.view import RunView, identity
-from grpo_doctor.findings.wording import percent
 
 POINTS = 10
 RULE = Rule(

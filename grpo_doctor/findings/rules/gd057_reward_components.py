@@ -42,9 +42,9 @@ from grpo_doctor.analysis.learning import components
 from grpo_doctor.findings.learning import EQUAL
 from grpo_doctor.findings.learning_fixes import learning_advice, learning_setting
 from grpo_doctor.findings.rule import Answer, Evidence, Finding, Fix, NotApplicable, Passed, Rule
+from grpo_doctor.findings.severity import percent
 from grpo_doctor.findings.signals import REWARD_COMPONENTS, Signal
 from grpo_doctor.findings.view import RunView, identity
-from grpo_doctor.findings.wording import percent
 
 POINTS = 10
 _TEXT = (

@@ -51,8 +51,8 @@ from grpo_doctor.findings.learning import (
 )
 from grpo_doctor.findings.learning_fixes import learning_advice, slower
 from grpo_doctor.findings.rule import Answer, Evidence, Finding, Fix, Passed, Rule
+from grpo_doctor.findings.severity import percent
 from grpo_doctor.findings.view import RunView, identity
-from grpo_doctor.findings.wording import percent
 
 RULE = Rule(
     *identity(__name__, __doc__),

@@ -40,8 +40,8 @@ from grpo_doctor.findings import signals
 from grpo_doctor.findings.learning import finite, source
 from grpo_doctor.findings.learning_fixes import learning_setting
 from grpo_doctor.findings.rule import Answer, Evidence, Finding, NotApplicable, Passed, Rule
+from grpo_doctor.findings.severity import percent
 from grpo_doctor.findings.view import RunView, identity
-from grpo_doctor.findings.wording import percent
 
 RULE = Rule(
     *identity(__name__, __doc__), family="learning", needs=(signals.SETTINGS,), uses=("reward",)

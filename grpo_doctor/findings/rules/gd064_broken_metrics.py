@@ -52,7 +52,7 @@ from grpo_doctor.findings.learning import (
     when_bad,
 )
 from grpo_doctor.findings.learning_fixes import learning_advice
-from grpo_doctor.findings.rule import Answer, Evidence, Finding, Fix, Passed, Rule
+from grpo_doctor.findings.rule import Answer, Evidence, Finding, Passed, Rule
 from grpo_doctor.findings.view import RunView, identity
 
 # What an update is made of; one that has no number for them has not taught anything.
@@ -117,8 +117,13 @@ def _no_number(view: RunView, lost: list[tuple[str, Curve]]) -> Finding:
     gone = share > most or broken(worst) or lost_for_good(worst)
     ruined = name in _OF_UPDATES and gone
     also = [f"`{c.key}` is {when_bad(c)}" for _, c in lost]
+    of_update = name in ("loss", "grad_norm")
+    text = f"look at the batch of step {first}: rewards, log-probs and masks of no tokens"
+    fixes = [learning_advice(view, text, safety="needs-code")]
+    if of_update:
+        fixes.append(learning_advice(view, _PRECISION, safety="changes-numerics"))
     return Finding(
-        severity="high" if ruined else "medium" if name in ("grad_norm", "loss") else "low",
+        severity="high" if ruined else "medium" if of_update else "low",
         confidence=0.9,
         evidence=tuple(
             Evidence(
@@ -127,19 +132,11 @@ def _no_number(view: RunView, lost: list[tuple[str, Curve]]) -> Finding:
             for _, c in lost
         ),
         cause=f"{'; '.join(also)}.",
-        fixes=_fixes(view, name, first),
+        fixes=tuple(fixes),
         headline=f"{_OF_UPDATES.get(name, f'`{worst.key}`')} is {when_bad(worst)}",
         steps=from_step(worst.where(worst.bad), first),
         ruins=ruined,
     )
-
-
-def _fixes(view: RunView, name: str, first: int) -> tuple[Fix, ...]:
-    text = f"look at the batch of step {first}: rewards, log-probs and masks of no tokens"
-    fixes = (learning_advice(view, text, safety="needs-code"),)
-    if name not in ("loss", "grad_norm"):
-        return fixes
-    return (*fixes, learning_advice(view, _PRECISION, safety="changes-numerics"))
 
 
 def _no_gradient(view: RunView, norms: Curve) -> Answer:

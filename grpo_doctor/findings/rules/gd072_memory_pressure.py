@@ -41,10 +41,9 @@ import numpy as np
 from grpo_doctor.analysis.sampled import max_over
 from grpo_doctor.findings import signals
 from grpo_doctor.findings.rule import Answer, Evidence, Finding, Fix, Passed, Rule
-from grpo_doctor.findings.severity import severity_of
+from grpo_doctor.findings.severity import percent, severity_of
 from grpo_doctor.findings.signals import any_of, sampled
 from grpo_doctor.findings.view import RunView, identity
-from grpo_doctor.findings.wording import percent
 from grpo_doctor.whatif import Withheld
 from grpo_doctor.whatif.room import GIB
 

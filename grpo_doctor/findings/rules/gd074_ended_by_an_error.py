@@ -184,12 +184,8 @@ def _fixes(view: RunView, failure: Failure) -> tuple[Fix, ...]:
         settings = fixes_for_memory(view, failure.phase)
         if settings:
             return tuple(settings)
-    return (_fix(view, failure),)
-
-
-def _fix(view: RunView, failure: Failure) -> Fix:
     text = next((fix for words, fix in KNOWN if words in failure.text.lower()), "")
     risk = "" if text else "The first error is the reason; later ones follow from it."
     whose = "" if failure.rank is None else f" of rank {failure.rank}"
     text = text or f"read the traceback{whose} in the job's log"
-    return view.advice(text, _ENDED, safety="needs-code", risk=risk)
+    return (view.advice(text, _ENDED, safety="needs-code", risk=risk),)

@@ -79,11 +79,14 @@ def check(view: RunView) -> Answer:
     if view.trace.run.framework_failed:
         return NotApplicable("the run failed, and no phase was recorded")
     framework = _framework(view)
+    why = "none of its hooks took effect"
+    if any(note.startswith("phase `") for note in view.trace.loss.notes):
+        why = "its functions have other names in this version than its hooks know"
     return Finding(
         severity="info",
         confidence=1.0,
         evidence=_evidence(view),
-        cause=f"The command starts {framework}, and {_why_none(view)}."
+        cause=f"The command starts {framework}, and {why}."
         if framework
         else "This command uses no supported framework and has no phase markers.",
         fixes=(_without_hooks(view, framework) if framework else _by_hand(view),),
@@ -109,13 +112,6 @@ def _lost(view: RunView) -> Finding:
         fixes=(view.advice(first.remedy, _WITHHELD, safety="same-math"),),
         headline=first.reason if first.reason != UNKNOWN else "",
     )
-
-
-def _why_none(view: RunView) -> str:
-    unseen = [note for note in view.trace.loss.notes if note.startswith("phase `")]
-    if unseen:
-        return "its functions have other names in this version than its hooks know"
-    return "none of its hooks took effect"
 
 
 def _evidence(view: RunView) -> tuple[Evidence, ...]:

@@ -41,10 +41,9 @@ from dataclasses import dataclass
 from grpo_doctor.findings import signals
 from grpo_doctor.findings.knob_access import by_model, edits_of, halved, integer
 from grpo_doctor.findings.rule import Answer, Evidence, Finding, Fix, NotApplicable, Passed, Rule
-from grpo_doctor.findings.severity import severity_of
+from grpo_doctor.findings.severity import percent, severity_of
 from grpo_doctor.findings.signals import Signal, any_of, sampled
 from grpo_doctor.findings.view import RunView, identity
-from grpo_doctor.findings.wording import percent
 from grpo_doctor.whatif import Prediction, Withheld
 from grpo_doctor.whatif.edits import Change, Edit
 

@@ -60,9 +60,8 @@ from grpo_doctor.findings.rules.gd012_cache_starved import (
     MIN_QUEUED,
     MIN_ROLLOUT_SHARE,
 )
-from grpo_doctor.findings.severity import severity_of
+from grpo_doctor.findings.severity import percent, severity_of
 from grpo_doctor.findings.view import RunView, identity
-from grpo_doctor.findings.wording import percent
 from grpo_doctor.whatif import Withheld
 
 RULE = Rule(

@@ -56,9 +56,8 @@ from grpo_doctor.findings.rollout_servers import (
     server_signal,
 )
 from grpo_doctor.findings.rule import Answer, Evidence, Finding, NotApplicable, Passed, Rule
-from grpo_doctor.findings.severity import severity_of
+from grpo_doctor.findings.severity import percent, severity_of
 from grpo_doctor.findings.view import RunView, identity
-from grpo_doctor.findings.wording import percent
 from grpo_doctor.trace.model import Series
 from grpo_doctor.whatif import Withheld
 

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from grpo_doctor.analysis import Analysis
-from grpo_doctor.analysis.sampled import mean_over, series_named, values_in
+from grpo_doctor.analysis.sampled import series_named, values_in
 from grpo_doctor.errors import GrpoDoctorError
 from grpo_doctor.whatif.edits import Change
 from grpo_doctor.whatif.prediction import REMOVAL_ERROR, Spread
@@ -58,12 +58,6 @@ class Case:
     def _samples(self, counter: str) -> list[NDArray[np.float64]]:
         inside = self.analysis.used_windows
         return [values_in(series, inside) for series in series_named(self.analysis.trace, counter)]
-
-    def sampled_mean(self, name: str) -> float | None:
-        """The largest mean of a sampled series over the used steps; None without any."""
-        inside = self.analysis.used_windows
-        means = (mean_over(s, inside) for s in series_named(self.analysis.trace, name))
-        return max((mean for mean in means if mean is not None), default=None)
 
     def metric(self, name: str) -> NDArray[np.float64]:
         """A training metric over the recorded steps, unknown ones left out."""

@@ -13,7 +13,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from grpo_doctor.analysis.sampled import mean_over, series_named
+from grpo_doctor.analysis.sampled import highest_mean, mean_over, series_named
 from grpo_doctor.whatif.edits import Edit, Hide
 from grpo_doctor.whatif.loader_queue import waits_for_data
 from grpo_doctor.whatif.models.cost_model import NOTHING, Case, CostModel, Effect, UnsupportedError
@@ -99,8 +99,8 @@ def load_s(case: Case, workers: int) -> float | None:
 def _computing(case: Case) -> tuple[float, float]:
     """Seconds per step for which all cores of the busiest host compute for the job, and how many
     cores that are. What others compute on the host is not counted: it may go."""
-    cores = case.sampled_mean("rank.processors")
     inside, hosts = case.analysis.used_windows, dict[str, float]()
+    cores = highest_mean(case.analysis.trace, "rank.processors", inside)
     for series in series_named(case.analysis.trace, "rank.cpu"):
         mean = mean_over(series, inside)
         hosts[series.host] = hosts.get(series.host, 0.0) + (mean or 0.0)

@@ -9,7 +9,6 @@ import pytest
 from grpo_doctor.findings import RunView
 from grpo_doctor.findings.device_memory import Fit
 from grpo_doctor.findings.memory_fixes import (
-    changes_for_memory,
     fixes_for_memory,
     in_passes_of,
     offload_off,
@@ -115,9 +114,8 @@ def test_where_passes_follow_from_their_size_that_alone_is_set(
     assert (larger.spelling, larger.typed) == (flag, flag)
 
 
-def test_a_run_without_steps_has_no_changes() -> None:
+def test_a_run_without_steps_has_no_predictions() -> None:
     view = RunView.of(TraceBuilder(knobs=COLOCATED).build())
-    assert changes_for_memory(view, "rollout") == ()
     for fix in fixes_for_memory(view, "rollout"):
         assert fix.predicted is None
 
