@@ -24,6 +24,7 @@ _OF_REWARDS = re.compile(
     r"reward|rewards/.+|completions?[/_](?:mean_)?length|critic/(?:score|rewards)/mean"
     r"|rollout/reward_mean|response_length/mean"
 )
+# The row that the trainer adds at its end is of the whole run.
 RUN_TIME = "train_runtime"
 
 

@@ -25,14 +25,10 @@ _WALL = (
 )
 
 
-def wall_of(rows: dict[int, list[dict[str, Any]]]) -> tuple[dict[int, float], str]:
-    """The seconds of each step by `train_speed`, where the rows have it, and what they cover."""
-    return _wall_seconds(rows), _WALL
-
-
-def _wall_seconds(by_step: dict[int, list[dict[str, Any]]]) -> dict[int, float]:
-    """The seconds of each step, the mean since the row before; none where the log is too coarse, or
-    goes on from a checkpoint: then nobody says since which step the speed is meant."""
+def wall_of(by_step: dict[int, list[dict[str, Any]]]) -> tuple[dict[int, float], str]:
+    """The seconds of each step by `train_speed`, the mean since the row before, and what they
+    cover; no seconds where the log is too coarse, or goes on from a checkpoint: then nobody says
+    since which step the speed is meant."""
     seconds: dict[int, float] = {}
     before, before_s, before_error_s = 0, 0.0, 0.0
     for step, rows in by_step.items():
@@ -42,10 +38,10 @@ def _wall_seconds(by_step: dict[int, list[dict[str, Any]]]) -> dict[int, float]:
         elapsed_s, error_s = elapsed
         length = elapsed_s - before_s
         if length <= 0 or error_s + before_error_s > _MOST_ERROR * length:
-            return {}
+            return {}, _WALL
         seconds[step] = length / (step - before)
         before, before_s, before_error_s = step, elapsed_s, error_s
-    return seconds
+    return seconds, _WALL
 
 
 def _elapsed(step: int, row: dict[str, Any]) -> tuple[float, float] | None:

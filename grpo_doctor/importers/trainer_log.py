@@ -46,8 +46,6 @@ _SPANS = {
     "reward/log_completions": ("log_metrics",),
     "train": ("compute_loss",),
 }
-# The row that the trainer adds at its end is of the whole run.
-RUN_TIME = "train_runtime"
 
 
 def numbers(row: Mapping[str, Any]) -> dict[str, float]:

@@ -10,8 +10,9 @@ import msgspec
 
 from grpo_doctor.errors import TraceError
 from grpo_doctor.importers.reconstruct import reconstruct
+from grpo_doctor.importers.rows import RUN_TIME
 from grpo_doctor.importers.text import read_all
-from grpo_doctor.importers.trainer_log import RUN_TIME, facts, numbers, of_step_times, step_log
+from grpo_doctor.importers.trainer_log import facts, numbers, of_step_times, step_log
 from grpo_doctor.trace.jsonfile import BAD_JSON, BARE_NAN, whole
 from grpo_doctor.trace.model import Trace
 

@@ -104,22 +104,10 @@ def _document_head(trace: Trace) -> dict[str, Any]:
 
 
 def _process(process: Process) -> dict[str, Any]:
-    return {
-        "pid": process.pid,
-        "os_pid": process.os_pid,
-        "host": process.host,
-        "rank": process.rank,
-        "role": process.role,
-        "state": process.state,
-        "local_rank": process.local_rank,
-        "start_ns": process.start_ns,
-        "end_ns": process.end_ns,
-        "clock": {
-            "offset_ns": process.clock_offset_ns,
-            "error_ns": process.clock_error_ns,
-            "method": process.clock_method,
-        },
-    }
+    facts = asdict(process)
+    del facts["index"]
+    clock = {key: facts.pop(f"clock_{key}") for key in ("offset_ns", "error_ns", "method")}
+    return {**facts, "clock": clock}
 
 
 def _series(trace: Trace, series: Series) -> dict[str, Any]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from msgspec.structs import replace
 
 from grpo_doctor_reports import schema
@@ -17,6 +19,7 @@ from grpo_doctor_reports.findings import read_findings
 from grpo_doctor_reports.model import Report
 from grpo_doctor_reports.palette import order_of
 from grpo_doctor_reports.run_facts import read_run
+from grpo_doctor_reports.schema.findings import RuleEntry, RuleErrorEntry
 from grpo_doctor_reports.schema.report import SCHEMA, PhaseEntry, ReportDocument
 from grpo_doctor_reports.timeline import read_step_buckets, read_timeline
 from grpo_doctor_reports.views import read_curves, read_evaluation, read_heatmap
@@ -58,25 +61,19 @@ def read_document(document: schema.AnyDocument) -> Report:
 
 
 def _read_checks(parts: ReportDocument) -> Checks:
+    def check(rule: RuleEntry, note: str, **more: Any) -> Check:
+        return Check(rule.id, rule.slug, rule.title, note, **more)
+
+    def error(rule: RuleErrorEntry) -> str:
+        return ": ".join(filter(None, (rule.exception, rule.message)))
+
     return Checks(
-        passed=[Check(rule.id, rule.slug, rule.title, rule.note) for rule in parts.passed],
-        not_run=[
-            Check(rule.id, rule.slug, rule.title, rule.missing, signals=rule.signals)
-            for rule in parts.not_run
-        ],
+        passed=[check(rule, rule.note) for rule in parts.passed],
+        not_run=[check(rule, rule.missing, signals=rule.signals) for rule in parts.not_run],
         not_applicable=[
-            Check(rule.id, rule.slug, rule.title, rule.reason, left_out=rule.left_out)
-            for rule in parts.not_applicable
+            check(rule, rule.reason, left_out=rule.left_out) for rule in parts.not_applicable
         ],
-        failed=[
-            Check(
-                rule.id,
-                rule.slug,
-                rule.title,
-                ": ".join(filter(None, (rule.exception, rule.message))),
-            )
-            for rule in parts.rule_errors
-        ],
+        failed=[check(rule, error(rule)) for rule in parts.rule_errors],
     )
 
 
