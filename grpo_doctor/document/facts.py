@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import PurePath
+from typing import TypeVar
 
+import msgspec
 import numpy as np
 
 from grpo_doctor.document.clocks import clock_entry
@@ -20,6 +22,7 @@ from grpo_doctor_reports.schema.report import (
     RunEntry,
 )
 
+_Entry = TypeVar("_Entry", ExitState, GpuEntry, LossEntry)
 _OPEN_KINDS = (Kind.SPAN, Kind.COLLECTIVE, Kind.COLLECTIVE_WAIT)
 
 
@@ -42,24 +45,14 @@ def run_entry(trace: Trace) -> RunEntry:
         world_size=run.world_size,
         started_unix_ns=run.started_unix_ns,
         duration_s=seconds(run.duration_ns),
-        exit=ExitState(state=run.exit.state, code=run.exit.code, signal=run.exit.signal),
+        exit=_as(run.exit, ExitState),
         knobs={name: value for name, value in knobs.items() if name in facts},
         provenance=dict.fromkeys(facts, run.settings.provenance.value),
         without_effect={name: value for name, value in knobs.items() if name not in facts},
         versions=dict(run.versions),
-        gpus=[
-            GpuEntry(
-                uuid=gpu.uuid,
-                name=gpu.name,
-                index=gpu.index,
-                host=gpu.host,
-                memory_total_bytes=gpu.memory_total_bytes,
-            )
-            for gpu in trace.gpus
-            if gpu.visible
-        ],
+        gpus=[_as(gpu, GpuEntry) for gpu in trace.gpus if gpu.visible],
         ranks=rank_entries(trace),
-        loss=_loss(trace),
+        loss=_as(trace.loss, LossEntry),
         notes=list(trace.run.notes),
         clock=clock_entry(trace),
     )
@@ -106,11 +99,6 @@ def _open_spans(trace: Trace, process: Process) -> list[OpenSpan]:
     ]
 
 
-def _loss(trace: Trace) -> LossEntry:
-    loss = trace.loss
-    return LossEntry(
-        dropped_events=loss.dropped_events,
-        missing_ranks=list(loss.missing_ranks),
-        truncated=loss.truncated,
-        notes=list(loss.notes),
-    )
+def _as(fact: object, kind: type[_Entry]) -> _Entry:
+    """A fact of the recording as the document's entry, whose members are named as its own."""
+    return msgspec.convert(fact, kind, from_attributes=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from dataclasses import dataclass, replace
 
+import msgspec
 import numpy as np
 
 from grpo_doctor.analysis import Analysis
@@ -79,12 +80,7 @@ def memory_entry(analysis: Analysis) -> MemoryCompared:
         longest_row_tokens=setup.prompt_tokens + setup.completion_tokens if extends else None,
         longest_bytes=anchored.bytes(setup) if extends else None,
         additions=[
-            MemoryAddition(
-                phase=addition.phase,
-                entries=list(addition.entries),
-                predicted_bytes=addition.predicted_bytes,
-                measured_bytes=addition.measured_bytes,
-            )
+            msgspec.convert(addition, MemoryAddition, from_attributes=True)
             for addition in anchored.additions
         ],
         advice=_advice(trace, setup, anchored, fullest.capacity_bytes) if extends else [],

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import msgspec
 import numpy as np
+from msgspec.structs import replace
 
 from grpo_doctor.analysis import Analysis
 from grpo_doctor.analysis.intervals import overlaps
@@ -24,17 +26,10 @@ def waterfall(analysis: Analysis) -> list[WaterfallEntry]:
         if entry.seconds <= 0:
             continue
         entries.append(
-            WaterfallEntry(
+            replace(
+                msgspec.convert(entry, WaterfallEntry, from_attributes=True),
                 phase=(*PHASES, UNATTRIBUTED)[code],
                 start_s=round(now, SECONDS_DIGITS),
-                seconds=entry.seconds,
-                p10_s=entry.p10_s,
-                p90_s=entry.p90_s,
-                steps=entry.steps,
-                work_seconds=entry.work_seconds,
-                wait_seconds=entry.wait_seconds,
-                transfer_seconds=entry.transfer_seconds,
-                idle_seconds=entry.idle_seconds,
             )
         )
         now += entry.seconds
