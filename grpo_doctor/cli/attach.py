@@ -108,7 +108,10 @@ def execute(options: argparse.Namespace) -> int:
     evidence = scene.evidence
     diagnosis, moves = with_hosts(diagnose_scene(scene), evidence.job), False
     if not options.json:
-        _print(diagnosis)
+        from grpo_doctor.cli.rendering import verdict_text  # noqa: PLC0415
+
+        text = verdict_text(diagnosis.as_json(), sys.stdout)
+        write_bytes(text.encode("utf-8", "replace"), STDOUT)
     if options.confirm:
         from grpo_doctor.cli.confirming import confirm  # noqa: PLC0415
 
@@ -138,7 +141,9 @@ def _exit_code(options: argparse.Namespace, evidence: Evidence, diagnosis: Diagn
 
 
 def _check(options: argparse.Namespace) -> None:
-    pids = options.pids or [path for path in options.replay or () if _is_pid(path)]
+    # A PID may stand where --replay takes bundles.
+    names = [path for path in options.replay or () if not path.exists()]
+    pids = options.pids or [path for path in names if str(path).isdecimal()]
     if sum(map(bool, (pids, options.dumps, options.replay))) > 1:
         raise UsageError("PID, --dumps and --replay are mutually exclusive; give one.")
     for pid in options.pids:
@@ -157,11 +162,6 @@ def _check(options: argparse.Namespace) -> None:
     low, high = _SECONDS
     if not low <= options.seconds <= high:
         raise UsageError(f"--seconds {options.seconds:g}: give {low:g} to {high:g} seconds.")
-
-
-def _is_pid(bundle: Path) -> bool:
-    """Whether a PID stands where --replay takes bundles."""
-    return str(bundle).isdecimal() and not bundle.exists()
 
 
 def _is_other_archive(out: Path) -> bool:
@@ -190,12 +190,6 @@ def _evidence(options: argparse.Namespace) -> Evidence:
     from grpo_doctor.cli.visit import visit  # noqa: PLC0415
 
     return visit(options.pids, inject=not options.no_inject, seconds_between=options.seconds)
-
-
-def _print(diagnosis: Diagnosis) -> None:
-    from grpo_doctor.cli.rendering import verdict_text  # noqa: PLC0415
-
-    write_bytes(verdict_text(diagnosis.as_json(), sys.stdout).encode("utf-8", "replace"), STDOUT)
 
 
 def _keep(options: argparse.Namespace, evidence: Evidence, diagnosis: Diagnosis) -> None:

@@ -196,17 +196,8 @@ def _present() -> Gpus | None:
     folder = Path("/proc/driver/nvidia/gpus")
     try:
         texts = [(entry / "information").read_text() for entry in folder.iterdir()]
-    except OSError:
-        return None
-    names = [
-        line.partition(":")[2].strip()
-        for text in texts
-        for line in text.splitlines()
-        if line.startswith("Model:")
-    ]
-    if not names:
-        return None
-    try:
-        return Gpus(len(names), names[0], card_bytes(names[0]))
-    except UsageError:
+        lines = [line for text in texts for line in text.splitlines()]
+        names = [line.partition(":")[2].strip() for line in lines if line.startswith("Model:")]
+        return Gpus(len(names), names[0], card_bytes(names[0])) if names else None
+    except (OSError, UsageError):
         return None

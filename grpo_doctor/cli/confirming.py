@@ -22,17 +22,14 @@ def confirm(diagnosis: Diagnosis, job: Job, *, ask: bool) -> tuple[Diagnosis, bo
         say("nothing here can be undone safely; nothing was changed")
     for undo in diagnosis.undo:
         question = clean(undo.text, PROSE_LIMIT)
-        if ask and not _yes(question):
-            say("left unchanged")
-            continue
+        if ask:
+            put(f"grpo-doctor: {question} [y/N] ")
+            if sys.stdin.readline().strip().lower() not in {"y", "yes"}:
+                say("left unchanged")
+                continue
         say(f"{question} Yes; watching whether the job moves ...")
         job_moved = undoing.carry_out(undo, job)
         diagnosis = undoing.confirmed(diagnosis, undo, job_moved=job_moved)
         say(clean(diagnosis.verdict.evidence[0].text, PROSE_LIMIT))
         return diagnosis, job_moved
     return diagnosis, False
-
-
-def _yes(question: str) -> bool:
-    put(f"grpo-doctor: {question} [y/N] ")
-    return sys.stdin.readline().strip().lower() in {"y", "yes"}

@@ -75,7 +75,9 @@ def finish(folder: Path, end: Ended, aftermath: Aftermath, *, report: bool) -> F
     report_path: Path | None = None
     if document is not None:
         report_path = folder / REPORT_HTML
-        _put_digest(document)
+        from grpo_doctor.cli.rendering import digest  # noqa: PLC0415
+
+        put(f"\n{digest(document, sys.stderr)}\n")
     _say_end(end, aftermath)
     _say_results(folder, trace_path, report_path)
     exit_code = end.code or (OutputError.exit_code if problem else 0)
@@ -110,12 +112,6 @@ def _write_report(folder: Path) -> ReportDocument:
     write_bytes(msgspec.json.format(msgspec.json.encode(findings)), str(folder / FINDINGS_JSON))
     write_bytes(page(document), str(folder / REPORT_HTML))
     return document
-
-
-def _put_digest(document: ReportDocument) -> None:
-    from grpo_doctor.cli.rendering import digest  # noqa: PLC0415
-
-    put(f"\n{digest(document, sys.stderr)}\n")
 
 
 def _say_end(end: Ended, aftermath: Aftermath) -> None:

@@ -15,6 +15,10 @@ from grpo_doctor_reports.prometheus import render_prometheus
 from grpo_doctor_reports.pull_request import render_annotations, render_markdown
 from grpo_doctor_reports.schema import AnyDocument
 
+_RENDERERS = {
+    "markdown": render_markdown, "github": render_annotations, "prometheus": render_prometheus,
+}  # fmt: skip
+
 
 @contextmanager
 def _errors_as_ours() -> Iterator[None]:
@@ -39,12 +43,7 @@ def digest(document: AnyDocument, stream: TextIO | None) -> str:
 @_errors_as_ours()
 def text_in(form: str, document: AnyDocument) -> str:
     """The report as `markdown` for a comment, `github` annotations or a `prometheus` textfile."""
-    renderers = {
-        "markdown": render_markdown,
-        "github": render_annotations,
-        "prometheus": render_prometheus,
-    }
-    return renderers[form](document)
+    return _RENDERERS[form](document)
 
 
 def markdown(text: str, stream: TextIO | None) -> str:

@@ -151,7 +151,9 @@ def execute(options: argparse.Namespace) -> int:
     )
 
     if arguments and arguments[0].startswith("-") and {"-h", "--help"} & set(arguments):
-        return _trainer_help()
+        from grpo_doctor_probes.supervisor.launch import TRAINER  # noqa: PLC0415
+
+        return subprocess.call([sys.executable, "-m", TRAINER, "--help"])
     folder = _make_folder(options)
     try:
         launch = plan(
@@ -171,7 +173,10 @@ def execute(options: argparse.Namespace) -> int:
         remove_if_unused(folder)
         raise LaunchError(str(problem)) from problem
     if options.json:
-        _print_json(finished)
+        try:
+            write_bytes(document_json(finished.as_json()), STDOUT)
+        except OutputError as problem:  # said, and the exit code stays the job's
+            say(str(problem))
     return finished.exit_code
 
 
@@ -233,15 +238,15 @@ def _run(
     options: argparse.Namespace, launch: Launch, arguments: Sequence[str], folder: Path
 ) -> Finished:
     from grpo_doctor.cli.watching import Watching, with_flight_recorder  # noqa: PLC0415
-    from grpo_doctor_probes.samplers import (  # noqa: PLC0415
-        Sampling,
-        named_servers,
-        serving_at,
-    )
+    from grpo_doctor_probes.samplers import Sampling, named_servers, serving_at  # noqa: PLC0415
     from grpo_doctor_probes.supervisor import Job, RunFile  # noqa: PLC0415
 
     if not options.no_check and options.join is None:
-        _say_what_is_wrong(arguments, options.nproc)
+        from grpo_doctor.cli.check_start import warning  # noqa: PLC0415
+
+        line = warning(arguments, options.nproc)
+        if line is not None:
+            say(line)
     say(f"recording into {folder}")
     facts: dict[str, Any] = {}
     if not options.no_watchdog:
@@ -268,29 +273,8 @@ def _run(
     return finish(folder, end, aftermath, report=not options.no_report)
 
 
-def _say_what_is_wrong(arguments: Sequence[str], ranks: int | None) -> None:
-    from grpo_doctor.cli.check_start import warning  # noqa: PLC0415
-
-    line = warning(arguments, ranks)
-    if line is not None:
-        say(line)
-
-
 def _try_write(run_file: RunFile, end: Ended | None, facts: Mapping[str, Any]) -> None:
     try:
         run_file.write(end, facts)
     except OSError as problem:
         say(f"can't write run.json: {problem}; the recording continues without it")
-
-
-def _print_json(finished: Finished) -> None:
-    try:
-        write_bytes(document_json(finished.as_json()), STDOUT)
-    except OutputError as problem:  # said, and the exit code stays the job's
-        say(str(problem))
-
-
-def _trainer_help() -> int:
-    from grpo_doctor_probes.supervisor.launch import TRAINER  # noqa: PLC0415
-
-    return subprocess.call([sys.executable, "-m", TRAINER, "--help"])

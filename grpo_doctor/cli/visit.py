@@ -31,7 +31,8 @@ def visit(pids: Sequence[int], *, inject: bool, seconds_between: float) -> Evide
         PermissionNeededError: nothing of it may be read; the message has the remedy.
         UsageError: there are several, or these processes are of several; the message lists them.
     """
-    _keep_accounts_of_children()
+    # Some parents leave SIGCHLD ignored, and then every program that is asked seems to end well.
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     try:
         jobs = discover.find_jobs(pids)
         if len(jobs) > 1:
@@ -44,12 +45,6 @@ def visit(pids: Sequence[int], *, inject: bool, seconds_between: float) -> Evide
         raise NoJobError(str(problem)) from problem
     except discover.NoPermissionError as problem:
         raise PermissionNeededError(str(problem)) from problem
-
-
-def _keep_accounts_of_children() -> None:
-    """Where SIGCHLD is ignored, as some parents leave it, every program that is asked something
-    seems to have ended well."""
-    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
 
 
 @contextmanager

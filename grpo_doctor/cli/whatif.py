@@ -95,12 +95,12 @@ def _settings(analysis: Analysis, pairs: Sequence[tuple[str, str]]) -> dict[str,
 
 def _setting(analysis: Analysis, name: str, text: str) -> tuple[str, Any]:
     """The knob's canonical name and the value, parsed."""
-    from grpo_doctor.knobs import FRAMEWORKS, KNOBS  # noqa: PLC0415
+    from grpo_doctor import knobs  # noqa: PLC0415
     from grpo_doctor.knobs.values import parse  # noqa: PLC0415
     from grpo_doctor.whatif.models import BY_KNOB, NONE_IS_A_VALUE  # noqa: PLC0415
 
-    kinds = {setting.name: setting.kind for setting in KNOBS}
-    keys = {row.key: row.knob for row in FRAMEWORKS.get(analysis.trace.run.framework, ())}
+    kinds = {setting.name: setting.kind for setting in knobs.KNOBS}
+    keys = {row.key: row.knob for row in knobs.FRAMEWORKS.get(analysis.trace.run.framework, ())}
     canonical = name if name in kinds else keys.get(name.replace("-", "_"))
     if canonical is None:
         close = difflib.get_close_matches(name, [*kinds, *keys], n=1, cutoff=0.5)
@@ -108,21 +108,17 @@ def _setting(analysis: Analysis, name: str, text: str) -> tuple[str, Any]:
         raise UsageError(f"--set {name}: no setting of that name is known. {hint}")
     takes = _TAKES.get(kinds[canonical], "a text")
     may_be_unset = takes == "a text" or canonical in NONE_IS_A_VALUE
-    value = None if name in kinds else _as_read(analysis, name.replace("-", "_"), canonical, text)
+    value = None
+    if name not in kinds:  # the framework's own flag: some take other values than the setting has
+        run, key = analysis.trace.run, name.replace("-", "_")
+        said = knobs.canonical(run.framework, run.framework_version, {key: text})
+        value = said.get(canonical)
     value = parse(kinds[canonical], text) if value is None else value
     if value is None and not (may_be_unset and text.lower() in _UNSET):
         raise UsageError(f"--set {name}={text}: {canonical} takes {takes}.")
     if isinstance(value, int | float) and value < 0 and canonical in BY_KNOB:
         raise UsageError(f"--set {name}={text}: {canonical} takes no number below 0.")
     return canonical, value
-
-
-def _as_read(analysis: Analysis, key: str, canonical: str, text: str) -> Any:
-    """What the framework's own flag says: some take other values than the setting has."""
-    from grpo_doctor import knobs  # noqa: PLC0415
-
-    run = analysis.trace.run
-    return knobs.canonical(run.framework, run.framework_version, {key: text}).get(canonical)
 
 
 def _answer(
@@ -209,8 +205,6 @@ def _rounded(seconds: float, digits: int) -> float:
 
 
 def _text(value: Any) -> str:
-    if value is None:
-        return "unset"
-    if isinstance(value, float):
-        return f"{value:g}"
-    return str(value).lower() if isinstance(value, bool) else str(value)
+    from grpo_doctor.knobs.values import spelled  # noqa: PLC0415
+
+    return "unset" if value is None else spelled(value)

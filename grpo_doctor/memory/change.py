@@ -62,12 +62,10 @@ def fixes(
     if _fits(before):
         return None
 
-    def same_experiment(edit: Edit) -> bool:
-        return edit.experiment == "same" and allowed(edit)
-
-    return _smallest(setup, server, same_experiment, before) or _smallest(
-        setup, server, allowed, before
+    same = _smallest(
+        setup, server, lambda edit: edit.experiment == "same" and allowed(edit), before
     )
+    return same or _smallest(setup, server, allowed, before)
 
 
 def _smallest(

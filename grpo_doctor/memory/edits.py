@@ -30,13 +30,10 @@ class Edit:
     experiment: Literal["same", "another"] = "same"
 
 
-def _engine(**names: str) -> dict[str, Apply]:
-    def applied(field: str) -> Apply:
-        return lambda setup, value: replace(
-            setup, rollout_engine=replace(setup.rollout_engine, **{field: value})
-        )
-
-    return {f"vllm.{knob}": applied(field) for knob, field in names.items()}
+def _engine(field: str) -> Apply:
+    return lambda setup, value: replace(
+        setup, rollout_engine=replace(setup.rollout_engine, **{field: value})
+    )
 
 
 def _plain(field: str) -> Apply:
@@ -44,14 +41,12 @@ def _plain(field: str) -> Apply:
 
 
 _APPLY: dict[str, Apply] = {
-    **_engine(
-        gpu_memory_utilization="memory_share",
-        tensor_parallel_size="tensor_parallel",
-        max_model_len="max_model_len",
-        max_num_seqs="max_sequences",
-        sleep_level="sleep_level",
-        enforce_eager="eager",
-    ),
+    UTILIZATION: _engine("memory_share"),
+    "vllm.tensor_parallel_size": _engine("tensor_parallel"),
+    "vllm.max_model_len": _engine("max_model_len"),
+    "vllm.max_num_seqs": _engine("max_sequences"),
+    "vllm.sleep_level": _engine("sleep_level"),
+    "vllm.enforce_eager": _engine("eager"),
     "offload.model": _plain("offload_weights"),
     "offload.optimizer": _plain("offload_optimizer"),
     "deepspeed.stage": lambda setup, stage: replace(setup, engine="deepspeed", zero_stage=stage),
@@ -101,7 +96,8 @@ def apply(setup: Setup, knob: str, value: Any) -> Setup:
 
 def relieving(setup: Setup) -> Iterator[Edit]:
     """Edits that take memory off the cards, where they are not in force already."""
-    yield from _engine_relief(setup)
+    if setup.rollout == "colocate":
+        yield from _colocated_relief(setup)
     yield from _state_relief(setup)
     if setup.micro_batch > 1:
         for half in sorted({setup.micro_batch // 2, 1}):
@@ -120,14 +116,6 @@ def relieving(setup: Setup) -> Iterator[Edit]:
         yield Edit("data.max_pixels", 401_408, "none; images lose detail", 4, "another")
     if setup.method == "full":
         yield Edit("train.type", "lora", "none; another experiment", 5, "another")
-
-
-def _engine_relief(setup: Setup) -> Iterator[Edit]:
-    if setup.rollout == "colocate":
-        yield from _colocated_relief(setup)
-    vllm = setup.rollout in ("colocate", "server")
-    if vllm and setup.zero_stage == 3 and (setup.sync_groups or 1) < 16:
-        yield Edit("sync.move_model_batches", 16, "a second or two per weight sync", 1)
 
 
 def _colocated_relief(setup: Setup) -> Iterator[Edit]:
@@ -152,6 +140,9 @@ def _colocated_relief(setup: Setup) -> Iterator[Edit]:
 
 
 def _state_relief(setup: Setup) -> Iterator[Edit]:
+    vllm = setup.rollout in ("colocate", "server")
+    if vllm and setup.zero_stage == 3 and (setup.sync_groups or 1) < 16:
+        yield Edit("sync.move_model_batches", 16, "a second or two per weight sync", 1)
     if setup.engine in ("torch", "deepspeed") and setup.ranks > 1:
         for stage in (2, 3):
             if setup.zero_stage < stage:
