@@ -15,7 +15,7 @@ from grpo_doctor_reports.schema.views import (
     WaterfallEntry,
 )
 from grpo_doctor_reports.schema.views import CriticalPath as PathPart
-from grpo_doctor_reports.time_model import Accounting, CriticalPath, Segment, StepTime
+from grpo_doctor_reports.time_model import CriticalPath, Segment, StepTime
 
 KINDS: Final = ("work", "wait", "transfer", "idle")
 _STEPS: Final = 1_000
@@ -43,19 +43,21 @@ def with_bounded_kinds(phase: Phase) -> Phase:
     )
 
 
-def read_accounting(summary: Summary) -> Accounting:
-    """Return what the summary says about kinds of time and about excluded steps."""
-    shares = [(kind, summary.accounting[kind]) for kind in KINDS if kind in summary.accounting]
-    apart = dict(summary.set_apart)
-    warmup = apart.pop("warmup", [])
-    left_out = summary.left_out or {"warm-up": warmup}
-    return Accounting(
-        shares=[(kind, max(0.0, share)) for kind, share in shares],
-        steady_from=summary.steady.first_step,
-        steady_reason=summary.steady.reason,
-        left_out=_numbered(left_out),
-        included=_numbered(apart),
-    )
+def kind_shares(summary: Summary) -> list[tuple[str, float]]:
+    """Return the shares (0 to 1) of the ranks' time by kind, in the order of the kinds."""
+    shares = summary.accounting
+    return [(kind, max(0.0, shares[kind])) for kind in KINDS if kind in shares]
+
+
+def steps_left_out(summary: Summary) -> list[tuple[str, list[int]]]:
+    """Return the steps that no mean holds, as ("warm-up", [1, 2])."""
+    return _numbered(summary.left_out or {"warm-up": summary.set_apart.get("warmup", [])})
+
+
+def steps_included(summary: Summary) -> list[tuple[str, list[int]]]:
+    """Return the steps of a kind of their own that are in all means, as ("checkpoint", [25])."""
+    apart = {why: steps for why, steps in summary.set_apart.items() if why != "warmup"}
+    return _numbered(apart)
 
 
 def _numbered(steps: dict[str, list[int]]) -> list[tuple[str, list[int]]]:

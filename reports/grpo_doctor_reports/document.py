@@ -8,7 +8,6 @@ from msgspec.structs import replace
 
 from grpo_doctor_reports import schema
 from grpo_doctor_reports.accounting import (
-    read_accounting,
     read_collectives,
     read_paths,
     read_steps,
@@ -39,7 +38,6 @@ def read_document(document: schema.AnyDocument) -> Report:
         version=parts.tool.version,
         run=read_run(parts.run),
         summary=replace(summary, phases=_read_phases(summary.phases)),
-        accounting=read_accounting(summary),
         findings=read_findings(parts.findings),
         checks=_read_checks(parts),
         waterfall=[

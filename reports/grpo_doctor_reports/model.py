@@ -11,7 +11,7 @@ from grpo_doctor_reports.schema.part import Numbers
 from grpo_doctor_reports.schema.report import HangEntry, RunEntry, Summary
 from grpo_doctor_reports.schema.timeline import StepBuckets, Timeline
 from grpo_doctor_reports.schema.views import CollectiveEntry, Heatmap, WaterfallEntry
-from grpo_doctor_reports.time_model import Accounting, CriticalPath, StepTime
+from grpo_doctor_reports.time_model import CriticalPath, StepTime
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,6 @@ class Report:
     version: str
     run: RunEntry
     summary: Summary
-    accounting: Accounting
     findings: list[Finding]
     checks: Checks
     waterfall: list[WaterfallEntry]

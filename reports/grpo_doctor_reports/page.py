@@ -9,6 +9,7 @@ from typing import Any
 from markupsafe import Markup
 
 from grpo_doctor_reports import assets
+from grpo_doctor_reports.accounting import kind_shares
 from grpo_doctor_reports.charts.chart import Chart
 from grpo_doctor_reports.charts.curves import curves_chart
 from grpo_doctor_reports.charts.heatmap import heatmap_chart
@@ -77,7 +78,7 @@ def render_html(document: AnyDocument) -> str:
 
 
 def _has_step(report: Report, charts: Charts) -> bool:
-    times = (charts.waterfall, report.accounting.shares, report.paths, report.collectives)
+    times = (charts.waterfall, kind_shares(report.summary), report.paths, report.collectives)
     return any(times)
 
 

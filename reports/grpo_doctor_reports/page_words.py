@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from jinja2 import Environment
 
 from grpo_doctor_reports import digest, formatting, time_words
+from grpo_doctor_reports.accounting import kind_shares
 from grpo_doctor_reports.costs import cost_words
 from grpo_doctor_reports.families import families, severities
 from grpo_doctor_reports.finding_model import Check
@@ -62,6 +63,7 @@ def report_environment() -> Environment:
         joint_flags=joint_flags,
         joint_words=joint_words,
         key_numbers=key_numbers,
+        kind_shares=kind_shares,
         keys=KEYS,
         lanes_of=time_words.lanes_of,
         longest_collective=time_words.longest_collective,

@@ -1,23 +1,8 @@
-"""Where the time of a step went, as types: accounting, steps, critical path."""
+"""Where the time of a step went, as types: steps, critical paths."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-
-
-@dataclass(frozen=True, slots=True)
-class Accounting:
-    """Shares (0 to 1) of the ranks' time by kind, the steps that no mean holds (`left_out`), and
-    those of a kind of their own that are in all means (`included`).
-
-    Both are (why, step numbers), for example ("checkpoint", [25, 50]).
-    """
-
-    shares: list[tuple[str, float]]
-    steady_from: int | None
-    steady_reason: str
-    left_out: list[tuple[str, list[int]]]
-    included: list[tuple[str, list[int]]]
 
 
 @dataclass(frozen=True, slots=True)

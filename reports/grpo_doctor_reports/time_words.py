@@ -6,9 +6,10 @@ from collections import defaultdict
 from typing import Final
 
 from grpo_doctor_reports import formatting
+from grpo_doctor_reports.accounting import steps_included, steps_left_out
 from grpo_doctor_reports.model import Report
 from grpo_doctor_reports.schema.views import CollectiveEntry, WaterfallEntry
-from grpo_doctor_reports.time_model import Accounting, CriticalPath, Segment
+from grpo_doctor_reports.time_model import CriticalPath, Segment
 
 _LANES: Final = 12
 _NUMBERS_SHOWN: Final = 90  # characters; a run may have thousands of checkpoint steps
@@ -40,14 +41,14 @@ def path_sentence(path: CriticalPath) -> str:
     return f"Critical path: {phases}{through}{'; of that ' + ', '.join(losses) if losses else ''}."
 
 
-def accounting_sentence(accounting: Accounting) -> str:
+def accounting_sentence(shares: list[tuple[str, float]]) -> str:
     """Return the shares in words."""
-    return ", ".join(f"{kind} {formatting.share(share)}" for kind, share in accounting.shares)
+    return ", ".join(f"{kind} {formatting.share(share)}" for kind, share in shares)
 
 
 def time_notes(report: Report) -> list[tuple[str, str]]:
     """Return what bears on how far the numbers can be trusted: (label, sentence)."""
-    summary, clock, accounting = report.summary, report.run.clock, report.accounting
+    summary, clock, steady = report.summary, report.run.clock, report.summary.steady
     notes = []
     if summary.gpu_truly_busy_pct is not None:
         by = f", judged by {summary.gpu_busy_by.replace('_', ' ')}" if summary.gpu_busy_by else ""
@@ -56,13 +57,13 @@ def time_notes(report: Report) -> list[tuple[str, str]]:
             "GPU", f"Effective utilization {formatting.percent(summary.gpu_truly_busy_pct)}{by}."
             + (against if summary.gpu_busy_pct is not None else ""),
         ))  # fmt: skip
-    if accounting.steady_from is not None:
-        reason = f": {accounting.steady_reason}" if accounting.steady_reason else ""
-        notes.append(("Steady", f"from step {accounting.steady_from}{reason}"))
-    if accounting.left_out:
-        notes.append(("Excluded", f"from all means: {_steps_named(accounting.left_out)}."))
-    if accounting.included:
-        notes.append(("Included", f"in all means: {_steps_named(accounting.included)}."))
+    if steady.first_step is not None:
+        reason = f": {steady.reason}" if steady.reason else ""
+        notes.append(("Steady", f"from step {steady.first_step}{reason}"))
+    if left_out := steps_left_out(summary):
+        notes.append(("Excluded", f"from all means: {_steps_named(left_out)}."))
+    if included := steps_included(summary):
+        notes.append(("Included", f"in all means: {_steps_named(included)}."))
     if clock is not None:
         notes.append(("Clocks", clock_sentence(report)))
     return notes

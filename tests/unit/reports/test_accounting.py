@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from grpo_doctor_reports import time_words
+from grpo_doctor_reports.accounting import kind_shares
 from grpo_doctor_reports.document import read_document
 from grpo_doctor_reports.model import Report
 from grpo_doctor_reports.schema.views import WaterfallEntry
@@ -31,7 +32,7 @@ def test_shares_come_in_one_order_and_set_apart_steps_are_said() -> None:
         "gpu_busy_pct": 97.0, "gpu_truly_busy_pct": 41.0, "gpu_busy_by": "sm_active",
     }  # fmt: skip
     report = read(summary=summary)
-    assert report.accounting.shares == [("work", 0.7), ("wait", 0.2), ("idle", 0.1)]
+    assert kind_shares(report.summary) == [("work", 0.7), ("wait", 0.2), ("idle", 0.1)]
     assert time_words.time_notes(report) == [
         ("GPU", "Effective utilization 41%, judged by sm active. The driver reports 97%."),
         ("Steady", "from step 3: compiled"),
@@ -174,8 +175,8 @@ def test_clocks_are_spoken_of_where_the_document_does() -> None:
 
 
 def test_shares_are_one_sentence() -> None:
-    accounting = read(summary={"accounting": {"wait": 0.25, "work": 0.75}}).accounting
-    assert time_words.accounting_sentence(accounting) == "work 75%, wait 25%"
+    shares = kind_shares(read(summary={"accounting": {"wait": 0.25, "work": 0.75}}).summary)
+    assert time_words.accounting_sentence(shares) == "work 75%, wait 25%"
 
 
 @pytest.mark.parametrize(
