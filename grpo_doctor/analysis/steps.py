@@ -123,14 +123,15 @@ def _open_what_was_cut_short(
     """A step did not end, it was ended, where an exception left it, such as that of Ctrl-C: an
     unwinding stack closes its spans all the same. The last step of a rank also where the run was
     ended for hanging, or where an error that ended the run lies in it."""
-    for rank, moment_ns in _noted(trace, CUT_PREFIX):
+    for rank, moment_ns, _ in noted(trace, CUT_PREFIX):
         for column in (c for c, main in enumerate(ranks) if main.rank == rank):
             inside = (start[:, column] <= moment_ns) & (moment_ns <= end[:, column])
             closed[inside, column] = False
     state = trace.run.exit.state
     if state not in _DIED or not len(start):
         return
-    errors_ns = dict(sorted(_noted(trace, ERROR_PREFIX))) if state != "hung" else {}
+    errors = [] if state == "hung" else sorted(noted(trace, ERROR_PREFIX))
+    errors_ns = {rank: moment_ns for rank, moment_ns, _ in errors}
     for column, main in enumerate(ranks):
         last = int(start[:, column].argmax())
         begin_ns, finish_ns = start[last, column], end[last, column]
@@ -139,13 +140,17 @@ def _open_what_was_cut_short(
             closed[last, column] = False
 
 
-def _noted(trace: Trace, prefix: str) -> list[tuple[int, int]]:
-    """The rank and the moment of each instant whose name begins so."""
+def noted(trace: Trace, prefix: str) -> list[tuple[int, int, str]]:
+    """The rank and the moment of each instant whose name begins so, and the rest of its name."""
     spans = trace.spans
     names = [number for number, name in enumerate(trace.names) if name.startswith(prefix)]
     rows = np.flatnonzero((spans.kind == Kind.INSTANT) & np.isin(spans.name, names))
     ranks = {process.index: process.rank for process in trace.processes}
-    return [(ranks.get(int(spans.process[row]), -1), int(spans.start_ns[row])) for row in rows]
+    return [
+        (rank, int(spans.start_ns[row]), trace.names[spans.name[row]].removeprefix(prefix))
+        for row in rows
+        if (rank := ranks.get(int(spans.process[row]))) is not None
+    ]
 
 
 def warmup_steps(seconds: NDArray[np.float64]) -> int:

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from grpo_doctor.findings.view import RunView
-from grpo_doctor.whatif import Change, Edit, NoModel, Prediction, Withheld
+from grpo_doctor.whatif import Edit, NoModel, Prediction, Withheld
 
 # Above it more processes would take the CPU from each other and from the ranks.
 MAX_HOST_CPU_PCT = 85.0
@@ -29,11 +29,6 @@ def busy_host(view: RunView) -> Withheld | None:
     if cpu is None or cpu <= MAX_HOST_CPU_PCT or view.series("rank.cpu"):
         return None
     return Withheld(f"the host's CPUs are {cpu:.0f}% busy already")
-
-
-def edits_of(outcome: Prediction | Withheld) -> tuple[Change, ...]:
-    """The edits behind an outcome; none where nothing was predicted."""
-    return outcome.edits if isinstance(outcome, Prediction) else ()
 
 
 def halved(edits: Sequence[Edit]) -> tuple[Edit, ...]:

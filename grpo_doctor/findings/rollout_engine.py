@@ -13,11 +13,12 @@ from numpy.typing import NDArray
 from grpo_doctor.analysis.intervals import overlaps
 from grpo_doctor.analysis.sampled import held, values_in
 from grpo_doctor.analysis.steps import NS_PER_S
-from grpo_doctor.findings.rule import Evidence, Fix
+from grpo_doctor.findings.rule import Evidence, Finding
+from grpo_doctor.findings.severity import severity_of
 from grpo_doctor.findings.signals import Signal, sampled
 from grpo_doctor.findings.span_counts import phase_windows, stepping_columns
 from grpo_doctor.findings.view import RunView
-from grpo_doctor.whatif import Prediction, Withheld
+from grpo_doctor.whatif import Withheld
 from grpo_doctor.whatif.models.rollout import GENERATING
 
 RUNNING = "engine/running_requests"
@@ -162,37 +163,45 @@ def sides(view: RunView) -> Sides | None:
     return Sides(engine, max(0.0, 1.0 - engine - view.share("sync")))
 
 
-def overlapped(view: RunView) -> Prediction | Withheld:
-    """What it would bring to roll out while training."""
-    if view.knob("rollout.async") is True:
-        return Withheld("rollouts are asynchronous already")
-    return view.what_if(rollout__async=True)
-
-
-def generating(view: RunView) -> tuple[str, ...]:
-    """The phases that an asynchronous rollout takes out of the trainer's step."""
-    return tuple(phase for phase in GENERATING if view.analysis.share(phase))
-
-
-def overlap_fix(view: RunView, otherwise: str) -> Fix:
-    """Rolls out the next batch while this one is trained on; else what the words say."""
-    outcome = overlapped(view)
+def idle_side(  # noqa: PLR0913
+    view: RunView,
+    sides: Sides,
+    lost: float,
+    cause: str,
+    *,
+    or_else: str,
+    proven: bool,
+    more: tuple[Evidence, ...] = (),
+) -> Finding:
+    """One side waits for the other: roll out the next batch while this one is trained on."""
     risk = "Each step then trains on completions of the weights before the last update."
+    outcome = view.what_if(rollout__async=True)
+    if view.knob("rollout.async") is True:
+        outcome = Withheld("rollouts are asynchronous already")
     if view.spell("rollout.async", True) is not None:
-        return view.setting("rollout.async", True, outcome, safety="changes-algorithm", risk=risk)
-    return view.advice(otherwise, outcome, safety="changes-algorithm", risk=risk)
-
-
-def hidden(fix: Fix) -> float:
-    """The share of the step that a fix is predicted to hide; 0 where it is not."""
-    return max(0.0, -fix.predicted.mid / 100) if fix.predicted else 0.0
-
-
-def side_evidence(view: RunView, sides: Sides) -> tuple[Evidence, ...]:
-    """Both sides' shares, and what could overlap."""
+        fix = view.setting("rollout.async", True, outcome, safety="changes-algorithm", risk=risk)
+    else:
+        text = "roll out the next batch while this one is trained on (this framework has no flag "
+        text += f"for it), or {or_else}"
+        fix = view.advice(text, outcome, safety="changes-algorithm", risk=risk)
     source = f"phase spans, mean of {len(view.analysis.step_seconds)} steps"
-    return (
-        Evidence("the engine works", round(100 * sides.engine, 1), "% of the step", source),
-        Evidence("the trainer works", round(100 * sides.trainer, 1), "% of the step", source),
-        Evidence("could overlap at most", round(100 * sides.overlap, 1), "% of the step", source),
+    shares = {
+        "the engine works": sides.engine,
+        "the trainer works": sides.trainer,
+        "could overlap at most": sides.overlap,
+    }
+    return Finding(
+        severity=severity_of(lost, proven=proven),
+        confidence=0.9 if proven else 0.8,
+        cost=max(lost, -fix.predicted.mid / 100 if fix.predicted else 0.0),
+        phases=tuple(phase for phase in GENERATING if view.analysis.share(phase)),
+        evidence=(
+            *(
+                Evidence(text, round(100 * share, 1), "% of the step", source)
+                for text, share in shares.items()
+            ),
+            *more,
+        ),
+        cause=cause,
+        fixes=(fix,),
     )

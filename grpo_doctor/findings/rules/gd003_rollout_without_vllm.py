@@ -37,7 +37,7 @@ from grpo_doctor.findings import signals
 from grpo_doctor.findings.rule import Answer, Evidence, Finding, NotApplicable, Passed, Rule
 from grpo_doctor.findings.severity import percent, severity_of
 from grpo_doctor.findings.view import RunView, identity
-from grpo_doctor.whatif import Edit, Prediction, Withheld, without
+from grpo_doctor.whatif import Prediction, Withheld, without
 
 TOKENS = "rollout/tokens"
 RULE = Rule(
@@ -67,7 +67,7 @@ def check(view: RunView) -> Answer:
     with_mode = view.spell(*mode) and view.knob("vllm.mode") is None
     settings = [("vllm.use", True), *([mode] if with_mode else [])]
     fix = view.settings(settings, reason, safety="changes-numerics", risk=_RISK)
-    bound = view.predict(edits_to_fix(view), "without any rollout")
+    bound = view.predict((without("rollout"),), "without any rollout")
     return Finding(
         # Without a GPU it is a fact to know, not a problem to fix.
         severity=severity_of(share) if view.has_gpu else "info",
@@ -80,11 +80,6 @@ def check(view: RunView) -> Answer:
         + ("" if view.has_gpu else " No GPU was sampled; on a CPU this is the usual way."),
         fixes=(fix,),
     )
-
-
-def edits_to_fix(view: RunView) -> tuple[Edit, ...]:
-    """No rollout at all: a bound on what any engine could gain."""
-    return (without("rollout"),) if view.share("rollout") else ()
 
 
 def _tokens(view: RunView) -> tuple[Evidence, ...]:

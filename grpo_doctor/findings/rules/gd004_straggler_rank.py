@@ -143,25 +143,17 @@ def _evidence(view: RunView, column: int, phases: dict[str, float]) -> tuple[Evi
     wait_s = float(blame.explained_s[column]) / steps / (ranks - 1)
     source = f"collectives matched over {ranks} ranks, {steps} steps"
     spans = f"phase spans, rank {rank} less the median of the others"
+    part, late = 100 * float(blame.shares[column]), 100 * float(blame.late_share[column])
+    text = f"each other rank waits for rank {rank}, per step, in all phases"
+    mean, mean_s = (
+        "the same as a mean of all ranks, as in the step bar",
+        wait_s * (ranks - 1) / ranks,
+    )
     return (
-        Evidence(
-            f"each other rank waits for rank {rank}, per step, in all phases", wait_s, "s", source
-        ),
-        Evidence(
-            "the same as a mean of all ranks, as in the step bar",
-            wait_s * (ranks - 1) / ranks,
-            "s",
-            source,
-        ),
-        Evidence(
-            f"rank {rank}'s part of all waiting", 100 * float(blame.shares[column]), "%", source
-        ),
-        Evidence(
-            f"steps in which rank {rank} is late",
-            100 * float(blame.late_share[column]),
-            "%",
-            source,
-        ),
+        Evidence(text, wait_s, "s", source),
+        Evidence(mean, mean_s, "s", source),
+        Evidence(f"rank {rank}'s part of all waiting", part, "%", source),
+        Evidence(f"steps in which rank {rank} is late", late, "%", source),
         *(
             Evidence(f"rank {rank} longer in {phase}, per step", seconds, "s", spans)
             for phase, seconds in phases.items()

@@ -107,9 +107,8 @@ def _judged(view: RunView, group: int, prompts: float, generated: float) -> Answ
 
 def _fix(view: RunView, *, on: bool) -> Fix:
     if not on:
-        outcome = view.what_if(vllm__enable_prefix_caching=True)
         risk = "Takes no memory of its own: unused blocks of the cache are kept until needed."
-        return view.setting(_KNOB, True, outcome, safety="same-math", risk=risk)
+        return view.setting(_KNOB, True, safety="same-math", risk=risk)
     text = "send all completions of a prompt to one engine, and put what differs to its end"
     reason = Withheld("why the cache finds little was not recorded")
     return view.advice(text, reason, safety="needs-code")

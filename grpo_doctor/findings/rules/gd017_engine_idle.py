@@ -32,26 +32,15 @@ seen to lose.
 from __future__ import annotations
 
 from grpo_doctor.findings import signals
-from grpo_doctor.findings.rollout_engine import (
-    MIN_OVERLAP,
-    generating,
-    hidden,
-    overlap_fix,
-    side_evidence,
-    sides,
-)
-from grpo_doctor.findings.rule import Answer, Finding, NotApplicable, Passed, Rule
-from grpo_doctor.findings.severity import percent, severity_of
+from grpo_doctor.findings.rollout_engine import MIN_OVERLAP, idle_side, sides
+from grpo_doctor.findings.rule import Answer, NotApplicable, Passed, Rule
+from grpo_doctor.findings.severity import percent
 from grpo_doctor.findings.view import RunView, identity
 
 RULE = Rule(
     *identity(__name__, __doc__),
     family="rollout",
     needs=(signals.STEPS, signals.PHASES, signals.SETTINGS),
-)
-_OTHERWISE = (
-    "roll out the next batch while this one is trained on (this framework has no flag for it), "
-    "or let vLLM share the trainer's GPUs instead of having its own"
 )
 
 
@@ -64,15 +53,12 @@ def check(view: RunView) -> Answer:
         return Passed(f"the engine works {percent(shares.engine)} of the step")
     if shares.overlap < MIN_OVERLAP:
         return Passed(f"at most {percent(shares.overlap)} of the step could overlap")
-    fix = overlap_fix(view, _OTHERWISE)
-    return Finding(
-        # What overlapping brings differs in sign by job.
-        severity=severity_of(shares.overlap, proven=False),
-        confidence=0.8,
-        cost=max(shares.overlap, hidden(fix)),
-        phases=generating(view),
-        evidence=side_evidence(view, shares),
-        cause=f"The server works {percent(shares.engine)} of each step and waits while the trainer "
+    return idle_side(
+        view,
+        shares,
+        shares.overlap,
+        f"The server works {percent(shares.engine)} of each step and waits while the trainer "
         f"works {percent(shares.trainer)} of it.",
-        fixes=(fix,),
+        or_else="let vLLM share the trainer's GPUs instead of having its own",
+        proven=False,  # what overlapping brings differs in sign by job
     )

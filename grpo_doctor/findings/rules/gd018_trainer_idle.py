@@ -34,16 +34,9 @@ import numpy as np
 
 from grpo_doctor.analysis.accounting import ROLLOUT_WAIT_SPAN
 from grpo_doctor.findings import signals
-from grpo_doctor.findings.rollout_engine import (
-    MIN_OVERLAP,
-    generating,
-    hidden,
-    overlap_fix,
-    side_evidence,
-    sides,
-)
-from grpo_doctor.findings.rule import Answer, Evidence, Finding, NotApplicable, Passed, Rule
-from grpo_doctor.findings.severity import percent, severity_of
+from grpo_doctor.findings.rollout_engine import MIN_OVERLAP, idle_side, sides
+from grpo_doctor.findings.rule import Answer, Evidence, NotApplicable, Passed, Rule
+from grpo_doctor.findings.severity import percent
 from grpo_doctor.findings.span_counts import gpu_means
 from grpo_doctor.findings.view import RunView, identity
 
@@ -55,10 +48,6 @@ RULE = Rule(
 )
 # A GPU that does nothing but hold memory and keep an NCCL connection alive shows less than this.
 IDLE_UTIL_PCT = 20.0
-_OTHERWISE = (
-    "roll out the next batch while this one is trained on (this framework has no flag for it), "
-    "or move GPUs from the trainer to the server"
-)
 
 
 def check(view: RunView) -> Answer:
@@ -73,23 +62,18 @@ def check(view: RunView) -> Answer:
     # However long the rollout: what more engines or colocation could give back is all of the wait.
     if shares.engine < 2 * MIN_OVERLAP:
         return Passed(f"the trainer waits {percent(shares.engine)} of the step for completions")
-    busy = _busy_in_rollout(view)
-    idle = busy is not None and busy < IDLE_UTIL_PCT
-    of_gpus = [] if busy is None else [Evidence("trainer's GPUs in rollout", busy, "%", "gpu.util")]
-    fix = overlap_fix(view, _OTHERWISE)
-    return Finding(
-        severity=severity_of(shares.engine, proven=idle),
-        confidence=0.9 if idle else 0.8,
-        cost=max(shares.engine, hidden(fix)),
-        phases=generating(view),
-        evidence=(*side_evidence(view, shares), *of_gpus),
-        cause=f"The ranks wait {percent(shares.engine)} of each step for the server's completions "
+    # Mean utilization of the ranks' own GPUs during rollouts; None where it was not sampled.
+    means = [mean for mean, _ in gpu_means(view, "gpu.util", "rollout")]
+    busy = round(float(np.mean(means)), 1) if means else None
+    return idle_side(
+        view,
+        shares,
+        shares.engine,
+        f"The ranks wait {percent(shares.engine)} of each step for the server's completions "
         f"and work {percent(shares.trainer)} of it.",
-        fixes=(fix,),
+        or_else="move GPUs from the trainer to the server",
+        proven=busy is not None and busy < IDLE_UTIL_PCT,
+        more=()
+        if busy is None
+        else (Evidence("trainer's GPUs in rollout", busy, "%", "gpu.util"),),
     )
-
-
-def _busy_in_rollout(view: RunView) -> float | None:
-    """Mean utilization of the ranks' own GPUs during rollouts; None where it was not sampled."""
-    busy = [mean for mean, _ in gpu_means(view, "gpu.util", "rollout")]
-    return round(float(np.mean(busy)), 1) if busy else None

@@ -54,7 +54,7 @@ from grpo_doctor.findings.span_counts import phase_windows, stepping_columns
 from grpo_doctor.findings.view import RunView, identity
 from grpo_doctor.trace.model import Kind
 from grpo_doctor.whatif import Prediction, Withheld
-from grpo_doctor.whatif.edits import Add, Change
+from grpo_doctor.whatif.edits import Add
 
 RULE = Rule(
     *identity(__name__, __doc__),
@@ -97,11 +97,6 @@ def check(view: RunView) -> Answer:
     if share < MIN_SHARE:
         return Passed(f"ZeRO-2 would fit, but gathers take {percent(share, 1)} of the step")
     return _finding(view, room, share, severity_of(share), confidence=0.8)
-
-
-def edits_to_fix(view: RunView) -> tuple[Change, ...]:
-    """The passes without their gathers."""
-    return tuple(Add(phase, -seconds) for phase, seconds in _gather_seconds(view).items())
 
 
 def _unseen(view: RunView, room: Fit) -> Answer:
@@ -169,9 +164,12 @@ def _fix(view: RunView) -> Fix:
     outcome: Prediction | Withheld = Withheld(
         "gathers of another ZeRO stage can't be told from this run's collectives"
     )
-    edits = edits_to_fix(view)
-    if edits and not view.trace.gpus:
-        half = tuple(Add(edit.phase, edit.seconds / 2) for edit in edits if isinstance(edit, Add))
+    gathers = _gather_seconds(view)
+    if gathers and not view.trace.gpus:
+        edits, half = (
+            tuple(Add(phase, -part * seconds) for phase, seconds in gathers.items())
+            for part in (1, 0.5)
+        )
         outcome = view.predict(edits, "without the gathers of its passes", at_least=half)
     risk = f"Each rank holds {gib(_more_bytes(view))} GiB more of weights."
     preset = str(view.knob("deepspeed.preset") or "")

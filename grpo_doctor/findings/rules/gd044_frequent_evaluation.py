@@ -43,9 +43,8 @@ from grpo_doctor.findings.rule import Answer, Evidence, Finding, Fix, NotApplica
 from grpo_doctor.findings.severity import percent, severity_of
 from grpo_doctor.findings.view import RunView, identity
 from grpo_doctor.phases import phase_of
-from grpo_doctor.trace.model import Trace
 from grpo_doctor.whatif import Withheld
-from grpo_doctor.whatif.edits import Change, without
+from grpo_doctor.whatif.edits import without
 
 RULE = Rule(*identity(__name__, __doc__), family="training", needs=(signals.STEPS, signals.PHASES))
 # A tenth of a run for knowing how it goes is usual; logging should not be seen at all.
@@ -96,21 +95,13 @@ def check(view: RunView) -> Answer:
     )
 
 
-def edits_to_fix(view: RunView) -> tuple[Change, ...]:
-    """No logging of completions."""
-    return tuple(without(name) for name in _logging_seconds(view))
-
-
-def logging_spans(trace: Trace) -> list[str]:
-    """The names of spans within a phase that log completions."""
-    return [n for n in trace.names if phase_of(n) and n.rpartition("/")[2] in _LOGGING]
-
-
 def _logging_seconds(view: RunView) -> dict[str, float]:
-    """Per step, on the rank that logs: the others wait for it."""
+    """Spans within a phase that log completions; per step, on the rank that logs: the others wait
+    for it."""
     seconds_of = {
         name: float(named_seconds(view.analysis, name).mean(axis=0).max(initial=0.0))
-        for name in logging_spans(view.trace)
+        for name in view.trace.names
+        if phase_of(name) and name.rpartition("/")[2] in _LOGGING
     }
     return {name: seconds for name, seconds in seconds_of.items() if seconds}
 
@@ -147,7 +138,7 @@ def _less_often(view: RunView, evaluations: _Evaluations) -> Fix:
 
 def _logs(view: RunView, logging: dict[str, float], share: float) -> Finding:
     names = " and ".join(logging)
-    outcome = view.predict(edits_to_fix(view), f"without {names}")
+    outcome = view.predict(tuple(map(without, logging)), f"without {names}")
     risk = "Completions are what shows reward hacking: look at some now and then."
     return Finding(
         severity=severity_of(share),

@@ -33,14 +33,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import numpy as np
-
-from grpo_doctor.analysis.steps import ERROR_PREFIX
+from grpo_doctor.analysis.steps import ERROR_PREFIX, noted
 from grpo_doctor.findings.memory_fixes import fixes_for_memory
 from grpo_doctor.findings.rule import Answer, Evidence, Finding, Fix, NotApplicable, Rule
 from grpo_doctor.findings.signals import Signal
 from grpo_doctor.findings.view import RunView, identity
-from grpo_doctor.trace.model import Kind
 from grpo_doctor.whatif import Withheld
 
 RULE = Rule(
@@ -163,19 +160,11 @@ def uncaught(view: RunView) -> list[Failure]:
 
 def failures(view: RunView) -> list[Failure]:
     """The last recorded error of each rank, in order of time."""
-    trace = view.trace
-    spans = trace.spans
     last: dict[int, Failure] = {}
-    errors = {n for n, name in enumerate(trace.names) if name.startswith(ERROR_PREFIX)}
-    ranks = {process.index: process.rank for process in trace.processes}
-    for row in np.flatnonzero(spans.kind == Kind.INSTANT):
-        name, rank = int(spans.name[row]), ranks.get(int(spans.process[row]))
-        if name not in errors or rank is None:
-            continue
-        phase, _, text = trace.names[name].removeprefix(ERROR_PREFIX).partition("/")
-        failure = Failure(int(spans.start_ns[row]), rank, phase, text)
-        if rank not in last or last[rank].at_ns <= failure.at_ns:
-            last[rank] = failure
+    for rank, at_ns, error in noted(view.trace, ERROR_PREFIX):
+        phase, _, text = error.partition("/")
+        if rank not in last or last[rank].at_ns <= at_ns:
+            last[rank] = Failure(at_ns, rank, phase, text)
     return sorted(last.values(), key=lambda f: f.at_ns)
 
 

@@ -39,13 +39,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from grpo_doctor.findings import signals
-from grpo_doctor.findings.knob_access import by_model, edits_of, halved, integer
+from grpo_doctor.findings.knob_access import by_model, halved, integer
 from grpo_doctor.findings.rule import Answer, Evidence, Finding, Fix, NotApplicable, Passed, Rule
 from grpo_doctor.findings.severity import percent, severity_of
 from grpo_doctor.findings.signals import Signal, any_of, sampled
 from grpo_doctor.findings.view import RunView, identity
-from grpo_doctor.whatif import Prediction, Withheld
-from grpo_doctor.whatif.edits import Change, Edit
+from grpo_doctor.whatif.edits import Edit
 
 _PROMPTS, _COMPLETIONS = "rollout/prompt_tokens", "rollout/tokens"
 _LENGTHS = ("prompt_length/mean", "response_length/mean")
@@ -107,7 +106,6 @@ def check(view: RunView) -> Answer:
             f"{percent(tokens.repeated)} of what the passes compute repeats a prompt: "
             f"{percent(cost, 1)} of the step"
         )
-    outcome = _outcome(view, tokens)
     return Finding(
         severity=severity_of(cost),
         confidence=0.7,
@@ -122,14 +120,8 @@ def check(view: RunView) -> Answer:
         ),
         cause=f"{percent(tokens.repeated)} of the tokens that go through {' and '.join(phases)} "
         f"repeat a prompt that {tokens.copies} completions share.",
-        fixes=(_fix(view, outcome),),
+        fixes=(_fix(view, tokens),),
     )
-
-
-def edits_to_fix(view: RunView) -> tuple[Change, ...]:
-    """The passes without the repeated tokens."""
-    tokens = _tokens(view)
-    return () if tokens is None else edits_of(_outcome(view, tokens))
 
 
 def _tokens(view: RunView) -> _Tokens | None:
@@ -146,14 +138,11 @@ def _tokens(view: RunView) -> _Tokens | None:
     return _Tokens(prompt, completion, copies, " and ".join(_LENGTHS))
 
 
-def _outcome(view: RunView, tokens: _Tokens) -> Prediction | Withheld:
+def _fix(view: RunView, tokens: _Tokens) -> Fix:
     edits = (Edit(_PHASES, 1 - tokens.repeated),)
     scenario = "with each prompt computed once in a pass (cautious end: half of that helps)"
     own = view.predict(edits, scenario, at_least=halved(edits))
-    return by_model(view, own, train__share_prompts=True)
-
-
-def _fix(view: RunView, outcome: Prediction | Withheld) -> Fix:
+    outcome = by_model(view, own, train__share_prompts=True)
     if view.spell(_SHARED, True) is not None:
         risk = "The same gradients but for rounding; needs attention with masks of its own."
         return view.setting(_SHARED, True, outcome, safety="changes-numerics", risk=risk)
