@@ -6,9 +6,8 @@ At no moment of the run did even the most-used GPU come near its size.
 
 ## Why it costs
 
-Memory is what GRPO buys speed with: a larger cache lets vLLM keep more completions in flight, a
-larger micro-batch makes fewer and larger kernels, and activations that are kept need not be
-computed twice.
+Memory is what GRPO buys speed with: a larger cache keeps more completions in flight, larger
+micro-batches make larger kernels, and activations that are kept need not be computed twice.
 
 ## Evidence shown
 

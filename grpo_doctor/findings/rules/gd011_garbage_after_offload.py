@@ -6,9 +6,8 @@ After each offload Python's garbage is collected and the CUDA cache handed back 
 
 ## Why it costs
 
-A full collection walks every object of the process, a few hundred milliseconds in one that has
-loaded a model, and runs while all ranks wait. Emptying the cache waits for the GPU and makes the
-next allocations ask the driver again. Both happen twice per rollout.
+A full collection of a process that has loaded a model takes a few hundred milliseconds while all
+ranks wait; an empty cache makes the next allocations ask the driver. Both happen twice per rollout.
 
 ## Evidence shown
 

@@ -7,9 +7,8 @@ launched from Python.
 
 ## Why it costs
 
-A decoding step of a small model or a small batch is some hundred short kernels. Launching them one
-by one takes 5 to 15 ms of the CPU, replaying a captured graph well under one, and a rollout is as
-many decoding steps as its longest completion has tokens.
+A decoding step of a small model or batch is some hundred short kernels: launching them takes 5 to
+15 ms of the CPU, replaying a graph well under one, for each token of the longest completion.
 
 ## Evidence shown
 

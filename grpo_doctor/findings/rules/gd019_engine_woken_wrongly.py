@@ -8,9 +8,8 @@ sent, so that both have to fit at once.
 
 ## Why it costs
 
-Copying weights back that the next sync overwrites is time for nothing, at every rollout. A cache
-that is there while weights are gathered leaves the gather no room, and the share of memory given to
-the cache has to be smaller for it.
+Old weights that the next sync overwrites are copied for nothing, at every rollout. A cache that is
+there while weights are gathered leaves the gather no room, and has to be smaller for it.
 
 ## Evidence shown
 

@@ -8,9 +8,8 @@ gathered; or there are so many that the parts' fixed cost shows, and memory has 
 
 ## Why it costs
 
-Under ZeRO-3 a rank that gathers a part holds all of it: with one part that is the whole model
-next to the engine, and the run ends or the engine gets a smaller share for it. Each part costs a
-round of collectives and a call to the engine, whatever its size.
+With one part a rank under ZeRO-3 gathers the whole model next to the engine, and the run ends or
+the engine gets a smaller share. Each part costs collectives and a call, whatever its size.
 
 ## Evidence shown
 

@@ -7,9 +7,8 @@ process runs.
 
 ## Why it costs
 
-A full collection visits every container object there is: a process that holds a model, a tokenizer
-and a dataset has millions, and is stopped for some hundred milliseconds at a time. Ranks collect at
-different moments, so that in a synchronous step their pauses add up.
+A full collection visits every container object, millions with a model and a dataset, and stops the
+process for some hundred milliseconds. Ranks collect at different moments, so their pauses add up.
 
 ## Evidence shown
 

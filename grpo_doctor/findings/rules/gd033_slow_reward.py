@@ -6,9 +6,8 @@ Every rank spends a visible part of each step on scoring, and one function may b
 
 ## Why it costs
 
-Between the rollout and the training step every GPU waits for the scores. Reward functions are
-plain code: they parse formulas, run programs, ask servers; none of that needs the GPU, and little
-of it needs to be as slow as it was first written.
+Between rollout and training every GPU waits for the scores. Reward functions parse formulas, run
+programs, ask servers: little of that needs to be as slow as it was first written.
 
 ## Evidence shown
 

@@ -7,9 +7,8 @@ answer until a limit; or the longest call comes near the limit at which the run 
 
 ## Why it costs
 
-The batch waits for its slowest call. One answer that never comes costs the whole limit, in every
-step in which it happens, and what the limit returns in its place is a wrong score. With retries it
-is paid again.
+The batch waits for its slowest call: one answer that never comes costs the whole limit, in every
+step and with every retry, and what the limit returns in its place is a wrong score.
 
 ## Evidence shown
 

@@ -7,9 +7,8 @@ memory left for larger ones.
 
 ## Why it costs
 
-Each pass has costs that do not depend on its size: starting the kernels of every layer, gathering
-its weights under ZeRO-3, once per pass. Small matrix products leave most of a GPU's units without
-work.
+Each pass starts the kernels of every layer, and gathers its weights under ZeRO-3, whatever its
+size. Small matrix products leave most of a GPU's units without work.
 
 ## Evidence shown
 

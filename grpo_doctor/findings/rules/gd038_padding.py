@@ -7,9 +7,8 @@ and a large part of what the model computes is padding.
 
 ## Why it costs
 
-Padding goes through every layer like a token does, forward and backward, and takes memory for
-activations and logits; its results are thrown away. Lengths in GRPO are spread widely, so half and
-more of a batch can be padding.
+Padding goes through every layer like a token does and takes memory; its results are thrown away.
+Lengths in GRPO are spread widely, so half and more of a batch can be padding.
 
 ## Evidence shown
 

@@ -8,8 +8,7 @@ the memory this saves is not needed.
 ## Why it costs
 
 Every micro-batch gathers all weights twice, every log-prob pass and every rollout with the trained
-model once more, through all layers. With ZeRO-2 each rank holds the weights, and only gradients and
-optimizer state are spread: nothing is gathered within a pass.
+model once more. With ZeRO-2 nothing is gathered within a pass.
 
 ## Evidence shown
 

@@ -7,9 +7,8 @@ back and ask again, or the run ended because memory ran out.
 
 ## Why it costs
 
-An allocation that fails first makes PyTorch wait for all streams, free its whole cache and ask the
-driver again: a retry costs tens of milliseconds and every following allocation is a new one. One
-longer completion, or a batch of larger images, then ends the run.
+An allocation that fails makes PyTorch wait for all streams, free its whole cache and ask the driver
+again, which takes tens of milliseconds. One longer completion then ends the run.
 
 ## Evidence shown
 

@@ -8,8 +8,7 @@ several copies, and that is a large part of a GPU that is nearly full.
 ## Why it costs
 
 With a vocabulary of 150,000 a token's logits are 0.3 MB in half precision, and a plain loss holds
-them, their logarithms and two gradients. What they take can't hold a larger micro-batch or vLLM's
-cache, and their peak decides whether the run fits.
+them, their logarithms and two gradients: memory that a larger micro-batch or cache could use.
 
 ## Evidence shown
 

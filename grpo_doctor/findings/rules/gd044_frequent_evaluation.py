@@ -6,9 +6,8 @@ Evaluations, or writing completions to the log within steps, take a visible part
 
 ## Why it costs
 
-An evaluation in GRPO generates completions for its whole data set with every reward: it is a
-rollout without a training step. Completions that are logged are gathered from all ranks, decoded
-and written while the other ranks go on to their next collective and wait there.
+An evaluation in GRPO is a rollout with rewards and without a training step. Completions that are
+logged are gathered, decoded and written while the other ranks wait at their next collective.
 
 ## Evidence shown
 

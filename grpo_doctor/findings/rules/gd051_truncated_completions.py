@@ -7,9 +7,8 @@ most reward functions give them the lowest score.
 
 ## Why it costs
 
-Right reasoning that ran out of room is punished like wrong reasoning, which teaches the model to be
-short, or nothing at all. The longest completions of a batch set the time of its rollout, and they
-are the ones that are thrown away.
+Right reasoning that ran out of room is punished like wrong reasoning, which teaches to be short, or
+nothing. The longest completions set the time of a rollout, and these are thrown away.
 
 ## Evidence shown
 

@@ -7,9 +7,8 @@ deviation. With two or three completions both are little more than noise, with f
 
 ## Why it costs
 
-With two completions and scaled advantages the better one always gets the same positive number and
-the worse one the same negative, however small their difference: noise in the reward is learned like
-truth. Groups in which all are right or all wrong get frequent, and teach nothing.
+With two completions and scaled advantages the better one gets the same number however small the
+difference: noise is learned like truth. Groups of all right or all wrong teach nothing.
 
 ## Evidence shown
 

@@ -6,9 +6,8 @@ A noticeable share of the run went into writing checkpoints while training stood
 
 ## Why it costs
 
-Checkpoints pay off when a run dies, by the time since the last one. Saving so often that it costs
-more than the expected loss is insurance at too high a price: what is best grows with the square
-root of the time of one checkpoint and of the time between failures.
+Saving so often that it costs more than the loss to expect is insurance at too high a price: what is
+best grows with the square root of a checkpoint's time and of that between failures.
 
 ## Evidence shown
 

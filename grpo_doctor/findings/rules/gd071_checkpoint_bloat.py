@@ -8,9 +8,8 @@ are on disk with four bytes each although the model computes in two.
 ## Why it costs
 
 AdamW's state is two numbers per trained weight, in float32 four times the bytes of a bfloat16
-model, and six with a float32 copy of the weights. It is of use to the one checkpoint that the run
-is resumed from. Larger files take longer to write, while training waits, and fill the disk,
-which ends the run.
+model, and only the checkpoint that is resumed needs it. Larger files take longer to write, while
+training waits, and fill the disk, which ends the run.
 
 ## Evidence shown
 

@@ -7,9 +7,8 @@ that are in use are read again and again.
 
 ## Why it costs
 
-A page that comes back from disk takes a thousand times as long as one in memory, and it is any
-process that waits: a rank, a loader, the engine. The next step is the kernel's out-of-memory
-killer, which ends the run.
+A page from disk takes a thousand times as long as one in memory, for any process: a rank, a loader,
+the engine. Next comes the kernel's out-of-memory killer, which ends the run.
 
 ## Evidence shown
 

@@ -7,9 +7,8 @@ within a host, has hardly any room left.
 
 ## Why it costs
 
-The process that asks for one page too many dies of a bus error, with no message of its own: a
-loader "killed by signal", an NCCL error at start, an engine that hangs. Containers get 64 MiB
-unless told otherwise.
+The process that asks for one page too many dies of a bus error without a message: a loader "killed
+by signal", an NCCL error, an engine that hangs. Containers get 64 MiB by default.
 
 ## Evidence shown
 

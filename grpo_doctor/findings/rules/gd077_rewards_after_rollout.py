@@ -7,9 +7,8 @@ rewards could have been computed while the engine went on with the others.
 
 ## Why it costs
 
-Rollouts end in a tail of a few long completions, and most reward functions use a processor or a
-network, not the GPU. What they take is added to each step, though there was time for it within the
-rollout.
+Rollouts end in a tail of a few long completions, and most rewards use a processor or a network, not
+the GPU: what they take is added to each step, though there was time for it.
 
 ## Evidence shown
 
