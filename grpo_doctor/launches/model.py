@@ -23,14 +23,9 @@ SUPPORTED: frozenset[Framework] = frozenset(
 )
 """Frameworks whose options are known: of any other launch nothing but its processes is said."""
 _NAMES: Mapping[Framework, str] = {
-    "slime": "slime",
-    "miles": "miles",
-    "nemo-rl": "NeMo RL",
-    "skyrl": "SkyRL",
-    "areal": "AReaL",
-    "prime-rl": "prime-rl",
-    "unsloth": "Unsloth",
-}
+    "nemo-rl": "NeMo RL", "skyrl": "SkyRL", "areal": "AReaL", "unsloth": "Unsloth",
+}  # fmt: skip
+"""Where that is another word."""
 Trainer = Literal[
     "grpo", "rloo", "reinforce", "ppo", "gkd", "sft", "pt", "dpo", "kto", "orpo", "cpo", "simpo",
     "rm", "online-dpo", "none", "unknown",
@@ -60,17 +55,9 @@ class Source:
 
 
 ProblemKind = Literal[
-    "renamed-flag",
-    "removed-flag",
-    "newer-flag",
-    "unknown-flag",
-    "missing-value",
-    "bad-value",
-    "contradiction",
-    "broken-line",
-    "unset-variable",
-    "unreadable",
-]
+    "renamed-flag", "removed-flag", "newer-flag", "unknown-flag", "missing-value", "bad-value",
+    "contradiction", "broken-line", "unset-variable", "unreadable",
+]  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,7 +166,8 @@ class Launch:
         if self.is_supported:
             return None
         if self.framework != "unknown":
-            return f"it trains with {_NAMES[self.framework]}, which is not supported"
+            name = _NAMES.get(self.framework, self.framework)
+            return f"it trains with {name}, which is not supported"
         missing = next((p.text for p in self.problems if p.kind == "unreadable"), None)
         return missing or f"{self.subcommand} is of no framework that is known here"
 

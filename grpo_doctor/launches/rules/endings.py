@@ -38,7 +38,7 @@ def timeout_never(view: View) -> Flaw | None:
     )
 
 
-_CHECKPOINTS_FILL_FULL_BYTES = 14  # weights in 2, master weights and two moments in 12
+_FULL_BYTES = 14  # weights in 2, master weights and two moments in 12
 _WEIGHTS_BYTES = 2
 
 
@@ -56,7 +56,7 @@ def checkpoints_fill_the_disk(view: View) -> Flaw | None:
     if view.value("train.type") == "lora" or (view.value("checkpoint.save_steps") or 0) <= 0:
         return None
     alone = bool(view.value("checkpoint.save_only_model"))
-    size = model.parameters * (_WEIGHTS_BYTES if alone else _CHECKPOINTS_FILL_FULL_BYTES)
+    size = model.parameters * (_WEIGHTS_BYTES if alone else _FULL_BYTES)
     limit = view.integer("checkpoint.save_total_limit")
     needed = size * (limit + 1 if limit else 2)
     if needed <= free:
@@ -76,7 +76,6 @@ def checkpoints_fill_the_disk(view: View) -> Flaw | None:
 
 
 _MANY_BYTES = 30e9
-_CHECKPOINTS_WITHOUT_FULL_BYTES = 14
 
 
 @rule("GL055", NOT_OPENRLHF)
@@ -91,12 +90,10 @@ def checkpoints_without_limit(view: View) -> Flaw | None:
         return None
     if view.value("train.type") == "lora" or view.value("checkpoint.save_only_model"):
         return None
-    if (
-        view.integer("checkpoint.save_total_limit")
-        or (view.value("checkpoint.save_steps") or 0) <= 0
-    ):
+    steps = view.value("checkpoint.save_steps") or 0
+    if view.integer("checkpoint.save_total_limit") or steps <= 0:
         return None
-    size = model.parameters * _CHECKPOINTS_WITHOUT_FULL_BYTES
+    size = model.parameters * _FULL_BYTES
     if size < _MANY_BYTES:
         return None
     return Flaw(

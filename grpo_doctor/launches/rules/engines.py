@@ -243,9 +243,8 @@ def engine_options_without_an_engine(view: View) -> Flaw | None:
     ignored = [knob for knob in _KNOBS if view.sets(knob)]
     if view.value("vllm.use") or not ignored:
         return None
-    ends = (
-        view.launch.framework == "ms-swift" and view.sets("vllm.mode") and view.at_least("3.12.0")
-    )
+    swift = view.launch.framework == "ms-swift"
+    ends = swift and view.sets("vllm.mode") and view.at_least("3.12.0")
     return Flaw(
         severity="high" if ends else "medium",
         headline="vLLM's options are given, but vLLM is not used",

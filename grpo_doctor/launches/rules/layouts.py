@@ -16,6 +16,16 @@ from grpo_doctor.launches.rule import (
 )
 
 
+def _divided(
+    view: View, knob: str, number: int, headline: str, evidence: str, *others: str
+) -> Flaw:
+    """What is to be divided by a knob is not: its divisors are the fix."""
+    fixes = (view.flags(knob, divisors(number, 8)), *others)
+    return fatal_flaw(
+        headline=headline, evidence=(evidence,), fixes=fixes, source=view.source(knob)
+    )
+
+
 @rule("GL014", OPENRLHF)
 def openrlhf_engines_and_actors(view: View) -> Flaw | None:
     """Engines and actors do not share the same GPUs.
@@ -23,10 +33,7 @@ def openrlhf_engines_and_actors(view: View) -> Flaw | None:
     With all models colocated OpenRLHF puts engine and actor on the same GPUs, so engines x tensor
     parallelism must be the actors' GPUs; it refuses to start otherwise.
     """
-    engines, tensor = (
-        view.integer("vllm.data_parallel_size"),
-        view.integer("vllm.tensor_parallel_size"),
-    )
+    engines, tensor = view.integers("vllm.data_parallel_size", "vllm.tensor_parallel_size")
     if not view.colocated or view.value("rollout.async"):
         return None
     if not engines or not tensor or not view.processes or engines * tensor == view.processes:
@@ -65,12 +72,9 @@ def megatron_layout(view: View) -> Flaw | None:
     expert = view.degree("parallel.expert")
     experts = view.model.experts if view.model else None
     if experts and experts % expert:
-        return fatal_flaw(
-            headline=f"{experts} experts are not divisible by {expert} ranks",
-            evidence=(f"the model has {experts} experts per layer",),
-            fixes=(view.flags("parallel.expert", divisors(experts, 8)),),
-            source=view.source("parallel.expert"),
-        )
+        text = f"{experts} experts are not divisible by {expert} ranks"
+        has = f"the model has {experts} experts per layer"
+        return _divided(view, "parallel.expert", experts, text, has)
     return None
 
 
@@ -89,24 +93,17 @@ def megatron_layers_and_heads(view: View) -> Flaw | None:
         return None
     tensor, pipeline = view.degree("parallel.tensor"), view.degree("parallel.pipeline")
     if model.heads % tensor:
-        return fatal_flaw(
-            headline=f"{model.heads} attention heads are not divisible by {tensor} tensor ranks",
-            evidence=(f"the model has {model.heads} attention heads",),
-            fixes=(view.flags("parallel.tensor", divisors(model.heads, 8)),),
-            source=view.source("parallel.tensor"),
-        )
+        has = f"{model.heads} attention heads"
+        text = f"{has} are not divisible by {tensor} tensor ranks"
+        return _divided(view, "parallel.tensor", model.heads, text, f"the model has {has}")
     uneven = any(word in key for key in view.launch.options for word in _UNEVEN)
     if model.layers % pipeline == 0 or uneven:
         return None
-    return fatal_flaw(
-        headline=f"{model.layers} layers are not divisible by {pipeline} stages",
-        evidence=(f"the model has {model.layers} layers",),
-        fixes=(
-            view.flags("parallel.pipeline", divisors(model.layers, 8)),
-            "or give the first and last stage their own number of layers",
-        ),
-        source=view.source("parallel.pipeline"),
-    )
+    has = f"{model.layers} layers"
+    text = f"{has} are not divisible by {pipeline} stages"
+    own = "or give the first and last stage their own number of layers"
+    knob, layers = "parallel.pipeline", model.layers
+    return _divided(view, knob, layers, text, f"the model has {has}", own)
 
 
 @rule("GL019", EVERY_COMMAND)
@@ -119,12 +116,10 @@ def tensor_parallel_and_heads(view: View) -> Flaw | None:
     tensor = view.integer("vllm.tensor_parallel_size")
     if view.model is None or not tensor or view.model.heads % tensor == 0:
         return None
-    return fatal_flaw(
-        headline=f"{view.model.heads} attention heads are not divisible by {tensor} GPUs",
-        evidence=(f"the model has {view.model.heads} attention heads",),
-        fixes=(view.flags("vllm.tensor_parallel_size", divisors(view.model.heads, 8)),),
-        source=view.source("vllm.tensor_parallel_size"),
-    )
+    has = f"{view.model.heads} attention heads"
+    text = f"{has} are not divisible by {tensor} GPUs"
+    knob = "vllm.tensor_parallel_size"
+    return _divided(view, knob, view.model.heads, text, f"the model has {has}")
 
 
 @rule("GL020", EVERY_COMMAND)
@@ -134,32 +129,21 @@ def tensor_parallel_and_gpus(view: View) -> Flaw | None:
     An engine on the trainer's GPUs takes tensor parallelism x pipeline stages of them, so that must
     divide the number of training processes; a server must not need more GPUs than it is given.
     """
+    must = "tensor parallelism x pipeline stages must divide the GPUs"
     engine = view.degree("vllm.tensor_parallel_size", "vllm.pipeline_parallel_size")
     if view.launch.role == "rollout server":
         cards = view.launch.visible_gpus or view.host.server_cards or view.host.cards_per_node
         copies = view.degree("vllm.data_parallel_size")
         if cards is None or engine * copies <= cards:
             return None
-        return _flaw(view, f"the server needs {engine * copies} GPUs of {cards}", cards)
+        text = f"the server needs {engine * copies} GPUs of {cards}"
+        return _divided(view, "vllm.tensor_parallel_size", cards, text, must)
     ranks = view.processes
-    if (
-        not view.colocated
-        or not ranks
-        or view.launch.framework == "openrlhf"
-        or ranks % engine == 0
-    ):
+    openrlhf = view.launch.framework == "openrlhf"
+    if not view.colocated or openrlhf or not ranks or ranks % engine == 0:
         return None
     text = f"{ranks} training processes are not divisible by engines of {engine} GPUs"
-    return _flaw(view, text, ranks)
-
-
-def _flaw(view: View, headline: str, cards: int) -> Flaw:
-    return fatal_flaw(
-        headline=headline,
-        evidence=("tensor parallelism x pipeline stages must divide the GPUs",),
-        fixes=(view.flags("vllm.tensor_parallel_size", divisors(cards, 8)),),
-        source=view.source("vllm.tensor_parallel_size"),
-    )
+    return _divided(view, "vllm.tensor_parallel_size", ranks, text, must)
 
 
 @rule("GL045", PLAIN_SWIFT_AND_TRL)

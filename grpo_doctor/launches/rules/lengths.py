@@ -85,11 +85,7 @@ def longer_than_the_context(view: View) -> Flaw | None:
     max_model_len above that; beyond it text is noise.
     """
     context = view.model.max_positions if view.model else None
-    if (
-        not context
-        or "rope_scaling" in view.launch.options
-        or "hf_overrides" in view.launch.options
-    ):
+    if not context or {"rope_scaling", "hf_overrides"} & view.launch.options.keys():
         return None
     knob = "vllm.max_model_len"
     length = view.launch.settings.get(knob)

@@ -106,13 +106,8 @@ def idle_gpus(view: View) -> Flaw | None:
     cards, started = view.cards, view.processes_per_node
     if cards is None or started is None:
         return None
-    if (
-        started <= 1
-        or started >= cards
-        or view.launch.server
-        or view.value("vllm.mode") == "server"
-        or view.engine_has_own_card
-    ):
+    served = view.launch.server or view.value("vllm.mode") == "server" or view.engine_has_own_card
+    if served or not 1 < started < cards:
         return None
     return Flaw(
         severity="low",
@@ -131,21 +126,17 @@ def more_gpus_than_there_are(view: View) -> Flaw | None:
     reward model has a group with 8 GPUs by default, unless rewards come from a URL, a file or an
     agent.
     """
-    cards, hosts = view.host.cards_per_node, view.host.nodes
-    if (
-        cards is None
-        or view.launch.subcommand != "train_ppo_ray"
-        or not view.launch.processes_known
-    ):
+    cards, hosts, launch = view.host.cards_per_node, view.host.nodes, view.launch
+    if cards is None or launch.subcommand != "train_ppo_ray" or not launch.processes_known:
         return None
-    if hosts is None and view.launch.nodes > 1:
+    if hosts is None and launch.nodes > 1:
         return None  # groups may be on different hosts
     groups = [(name, count) for name, count in _groups(view) if count]
     needed, there = sum(count for _, count in groups), cards * (hosts or 1)
     if needed <= there:
         return None
     colocate = view.flag("vllm.mode", "colocate")
-    open_ = view.launch.submitted and hosts is None
+    open_ = launch.submitted and hosts is None
     return Flaw(
         severity="medium" if open_ else "high",
         ends=not open_,

@@ -279,8 +279,7 @@ def unsloth_in_grpo(view: View) -> Flaw | None:
     processes ran out of memory. The memory estimate does not know unsloth's kernels.
     """
     launch = view.launch
-    unsloth = launch.options.get("tuner_backend") == "unsloth"
-    if not unsloth:
+    if launch.options.get("tuner_backend") != "unsloth":
         return None
     return fatal_flaw(
         headline="ms-swift does not train GRPO through unsloth",
