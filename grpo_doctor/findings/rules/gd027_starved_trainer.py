@@ -70,6 +70,7 @@ MIN_SHARE = 0.1
 # A reward that is at work for most of the time is what samples wait for, however much of the time
 # something is generated too: it comes after that.
 _MOST = 0.8
+_TOOLS = "a trajectory's time in tools"
 _WITHHELD = Withheld("how both sides scale with their GPUs was not measured")
 
 
@@ -104,19 +105,13 @@ def _starved_trainer(view: RunView, sides: Sides) -> Finding:
                 Evidence(f"rollout loop in {name}", 100 * part, "%", "spans of the rollout loop")
                 for name, part in busy.items()
             ),
-            *_tool_evidence(in_tools),
+            *([] if in_tools is None else [Evidence(_TOOLS, 100 * in_tools, "%", "metrics")]),
             *evidence_of(view, sides),
         ),
         cause=f"The ranks that train wait {percent(share)} of each step for samples"
         + (f"; the rollout must get {faster:.2g} times as fast to keep up." if faster else "."),
         fixes=(view.advice(text, _WITHHELD, safety="same-math", risk=risk),),
     )
-
-
-def _tool_evidence(in_tools: float | None) -> tuple[Evidence, ...]:
-    if in_tools is None:
-        return ()
-    return (Evidence("a trajectory's time in tools", 100 * in_tools, "%", "metrics"),)
 
 
 def _idle_rollout(view: RunView, sides: Sides) -> Finding:

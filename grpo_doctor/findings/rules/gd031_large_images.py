@@ -92,7 +92,8 @@ def check(view: RunView) -> Answer:
 
 
 def _waited(view: RunView, loaded: Loading, images: float, waited: float) -> Finding:
-    own = sum(loaded.parts[part] for part in _IMAGE_WORK)
+    own, part = sum(loaded.parts[part] for part in _IMAGE_WORK), loaded.share(*_IMAGE_WORK)
+    source, text = "dataload/read_s and process_s", "images in all that loaders do"
     return Finding(
         severity=severity_of(waited),
         confidence=0.85,
@@ -101,16 +102,11 @@ def _waited(view: RunView, loaded: Loading, images: float, waited: float) -> Fin
         evidence=(
             *view.phase_evidence("dataload"),
             Evidence("a loader process's time on images, per step", own, "s", "dataload/*_s"),
-            Evidence(
-                "images in all that loaders do",
-                100 * loaded.share(*_IMAGE_WORK),
-                "%",
-                "dataload/read_s and process_s",
-            ),
+            Evidence(text, 100 * part, "%", source),
             *_image_evidence(view, images),
         ),
         cause=f"Each step waits {view.seconds('dataload'):.3g} s for its prompts, and "
-        f"{percent(loaded.share(*_IMAGE_WORK))} of what loading does is images: "
+        f"{percent(part)} of what loading does is images: "
         f"{loaded.parts['read_s']:.3g} s per step reading and decoding, "
         f"{loaded.parts['process_s']:.3g} s cutting them up.",
         fixes=(*_smaller(view, loaded, images), _on_disk(view, loaded, images)),
@@ -188,20 +184,14 @@ def _on_disk(view: RunView, loaded: Loading, images: float) -> Fix:
 def _image_evidence(view: RunView, images: float) -> tuple[Evidence, ...]:
     limit = view.knob(_KNOB)
     tokens = view.counted_mean("dataload/image_tokens") or 0.0
+    stored, text = view.counted_mean("dataload/decoded_pixels"), "pixels per image, as stored"
     return (
         Evidence("images per step and rank", images, "", "dataload/images"),
-        *_stored_evidence(view, images),
+        *([Evidence(text, stored / images, "", "dataload/decoded_pixels")] if stored else []),
         Evidence("pixels per image, scaled", _pixels(view, images), "", "dataload/pixels"),
         Evidence("places per image", tokens / images, "", "dataload/image_tokens"),
         Evidence("largest area", limit if limit is not None else "no limit", "", _KNOB),
     )
-
-
-def _stored_evidence(view: RunView, images: float) -> list[Evidence]:
-    stored = view.counted_mean("dataload/decoded_pixels")
-    if not stored:
-        return []
-    return [Evidence("pixels per image, as stored", stored / images, "", "dataload/decoded_pixels")]
 
 
 def _pixels(view: RunView, images: float) -> float:

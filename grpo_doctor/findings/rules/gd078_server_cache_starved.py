@@ -103,7 +103,9 @@ def check(view: RunView) -> Answer:
     queued, preempted = worst.queued_share, _preempted_share(worst)
     if queued < MIN_QUEUED and preempted < MIN_PREEMPTED:
         return Passed(f"{percent(queued)} of the requests wait, {percent(preempted)} are preempted")
-    cost = share * _held_back(worst)
+    cost, thrown_out = share * _held_back(worst), ""
+    if worst.preemptions:
+        thrown_out = f", and {worst.preemptions:.3g} per step are thrown out and computed again"
     return Finding(
         # Waiting alone may be the batch that the GPU can take: grave only with work thrown away.
         severity=severity_of(cost, proven=preempted >= MIN_PREEMPTED),
@@ -116,7 +118,7 @@ def check(view: RunView) -> Answer:
             *view.phase_evidence("rollout"),
         ),
         cause=f"With the cache of {worst.name} {worst.cache_peak_pct:.0f}% full, "
-        f"{percent(queued)} of its requests wait for room" + _preemptions(worst) + ".",
+        f"{percent(queued)} of its requests wait for room{thrown_out}.",
         fixes=(_fix(view, worst),),
     )
 
@@ -129,12 +131,6 @@ def _held_back(load: Load) -> float:
 def _preempted_share(load: Load) -> float:
     """Preemptions per request; the most that ran and waited at once stand in for all of a step."""
     return (load.preemptions or 0.0) / max(1.0, load.running_peak + load.waiting_peak)
-
-
-def _preemptions(load: Load) -> str:
-    if not load.preemptions:
-        return ""
-    return f", and {load.preemptions:.3g} per step are thrown out and computed again"
 
 
 def _fix(view: RunView, load: Load) -> Fix:
