@@ -147,13 +147,13 @@ class step(phase):  # noqa: N801
         active = recorder.ACTIVE
         if active is None:
             return
-        if error is not None:
-            recorder.quietly(_note_cut, error)
         try:
-            end_ns = monotonic_ns()
             level = getattr(self, "_level", None)
             if level is None or level.thread.owner is not active:
-                return
+                return  # of the process that forked this one
+            if error is not None:
+                recorder.quietly(_note_cut, error)
+            end_ns = monotonic_ns()
             # Just before the end: a counter counts to the step in which it lies.
             active.write_pauses(end_ns - 1)
             level.thread.leave(level)
