@@ -76,7 +76,9 @@ _WHY = {
     "the server needs": "CUDA_VISIBLE_DEVICES has one GPU, the engine asks for two",
     "no micro batch": "a comment after a backslash ends the command, or arguments were to give it",
     "One process": "the page starts one process and says nothing of GPUs; eight were given",
-    "out of memory": "an estimate; nobody has measured this script",
+    "in the sync phase": "by ms-swift 4.6's source: without --move_model_batches all weights are "
+    "gathered on each GPU at once (rollout_mixin.split_batches)",
+    "does not fit": "an estimate; nobody has measured this script",
     "does not hold its weights": "an estimate of the weights of each GPU",
 }
 
