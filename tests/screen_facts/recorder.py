@@ -24,6 +24,7 @@ from tests.screen_facts.cases import Case
 from tests.screen_facts.screens import path_of
 
 JOBS = Path(__file__).with_name("jobs")
+ROOT = Path(__file__).parents[2]
 BIN = Path(sys.executable).parent
 WITHIN_THE_STEP_S = 0.15
 START_S = 600.0
@@ -51,8 +52,11 @@ def record(case: Case, work: Path) -> Path | None:
         job.wait(START_S)
     kept = path_of(case)
     text = (run / "trace.json").read_text(encoding="utf-8")
-    for place, name in ((str(JOBS), "/jobs"), (str(work), "/work"), (str(BIN), "/usr/bin")):
-        text = text.replace(place, name)
+    for place, name in (
+        (JOBS, "/jobs"), (work, "/data"), (BIN, "/usr/bin"), (ENVIRONMENTS, "/environments"),
+        (ROOT, "/checkout"),
+    ):  # fmt: skip
+        text = text.replace(str(place), name)
     kept.parent.mkdir(exist_ok=True)
     with gzip.GzipFile(kept, "wb", mtime=0) as file:
         file.write(text.encode())
