@@ -99,7 +99,7 @@ def test_every_process_of_the_engine_is_known_and_none_is_harmed(served: Stage) 
 
 def test_a_long_generation_is_slow_and_its_tokens_are_counted(served: Stage) -> None:
     """Longer than any wait before it, and in the end more than the cache has room for."""
-    served.ask(prompts=36, tokens=1000)  # 20 s at 1,700 tokens/s; a look takes seconds
+    served.ask(prompts=108, tokens=1000)  # 50 s at 2,100 tokens/s; a look takes seconds
     until(lambda: served.running() > 2, served.logs)
     served.ask(**SHORT, pool=True)
     time.sleep(GENERATES_S)
