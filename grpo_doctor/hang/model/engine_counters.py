@@ -50,9 +50,12 @@ class Counted:
 
 
 def counted(looks: Sequence[EngineLook]) -> Counted | None:
-    """Compares the first and last answers of an engine's fronts; None without two of any."""
+    """Compares the first and last answers of an engine's fronts; None without two of any.
+
+    They are asked by several threads, and an engine that is busy may answer the first one last.
+    """
     fronts: dict[tuple[int, str], list[tuple[int, dict[str, float]]]] = defaultdict(list)
-    for look in looks:
+    for look in sorted(looks, key=lambda look: look.at_ns):
         values = _by_name(look.values or {})
         if "num_requests_running" in values:
             fronts[look.pid, look.url].append((look.at_ns, values))
