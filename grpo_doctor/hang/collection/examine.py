@@ -185,10 +185,9 @@ def _third_look(
 
 def _until_it_moves(visit: Visit, wishes: Wishes, progress: Callable[[str], None]) -> None:
     """Where nothing moved between two looks and nothing stands for long, a step may well sleep for
-    that long: more looks show whether it moves. Engines count their tokens between the first two
-    looks, and that says it already.
+    that long: more looks show whether it moves.
     """
-    while len(visit.looks) < MOST_LOOKS and not any(visit.engines):
+    while len(visit.looks) < MOST_LOOKS:
         verdict = diagnose(visit.evidence()).verdict
         if (
             verdict.state != "slow"

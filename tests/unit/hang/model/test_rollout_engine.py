@@ -367,3 +367,11 @@ def test_counters_of_two_fronts_are_added_up() -> None:
         1.0,
     )
     assert counted(looks[:2]) is None
+
+
+def test_answers_that_came_in_another_order_count_the_same() -> None:
+    looks = [
+        EngineLook(pid, at_ns, f"http://x:{pid}", {**BUSY, "generation_tokens_total": made})
+        for pid, at_ns, made in [(1, 0, 10.0), (2, 0, 20.0), (1, SECOND, 13.0), (2, SECOND, 24.0)]
+    ]
+    assert counted(looks[::-1]) == counted(looks)
