@@ -223,7 +223,7 @@ def _version(
     plain = [name for name, option in raw.names.items() if option.sign in ("", "~")]
     version = listed.newest_that_takes(plain)
     if raw.values.get("actor_rollout_ref.rollout.mode") == "sync":
-        version = min(version, "0.6.1")  # the last that rolls out so
+        version = min(version, "0.6.1", key=listed.version)  # the last that rolls out so
     older = version != listed.read[-1]
     dashes = "" if program.framework == "verl" else "--"
     gone = [f"{dashes}{n}" for n in plain if listed.ever(n) and not listed.takes(n, None)]
