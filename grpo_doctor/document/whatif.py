@@ -44,8 +44,8 @@ def whatif_entry(view: RunView, results: Results) -> WhatifEntry:
     base = ground(view.model)
     fixes = _candidates(results) if isinstance(base, Ground) else []
     named = [found for found in [foremost(results.findings)] if found]
-    grave = [found for found in results.findings if found[1].is_grave and found[1].gain > 0]
-    several = _remedies(grave, fixes) if len(grave) > 1 else []
+    severe = [found for found in results.findings if found[1].is_severe and found[1].gain > 0]
+    several = _remedies(severe, fixes) if len(severe) > 1 else []
     return WhatifEntry(
         step_time_s=number(view.analysis.step_s),
         steps=len(view.model.measured_s),
@@ -117,7 +117,7 @@ def _fix(index: int, candidate: _Candidate) -> WhatifFix:
     )
 
 
-def _sets(base: Ground, fixes: Sequence[_Candidate], grave: Sequence[int]) -> list[WhatifSet]:
+def _sets(base: Ground, fixes: Sequence[_Candidate], severe: Sequence[int]) -> list[WhatifSet]:
     rows = max(1, len(base.model.seconds))
     largest = len(fixes)
     while largest > 1 and rows << largest > _ROWS_OF_ALL_SETS:
@@ -129,8 +129,8 @@ def _sets(base: Ground, fixes: Sequence[_Candidate], grave: Sequence[int]) -> li
             if any(a.excludes(b) for a, b in itertools.combinations(several, 2)):
                 continue
             sets.append(_set(base, chosen, [candidate.predicted for candidate in several]))
-    if len(grave) > largest:
-        sets.append(_set(base, tuple(grave), [fixes[index].predicted for index in grave]))
+    if len(severe) > largest:
+        sets.append(_set(base, tuple(severe), [fixes[index].predicted for index in severe]))
     return sets
 
 

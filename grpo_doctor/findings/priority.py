@@ -16,12 +16,12 @@ def priority(rule: Rule, finding: Finding) -> tuple[object, ...]:
     """A sort key, smallest first.
 
     What ended or ruined the run; then what costs time, by how much of it can come back; of what
-    teaches less than it could, the gravest, after all that costs more time than it.
+    teaches less than it could, the most severe, after all that costs more time than it.
     """
     weight = finding.recoverable
     if rule.family != "learning" and not finding.cost and not finding.gain:
         weight = _WEIGHT[finding.severity]
-    only_learning = rule.family == "learning" and not (weight and finding.is_grave)
+    only_learning = rule.family == "learning" and not (weight and finding.is_severe)
     return (
         rule.id != ENDED_BY_AN_ERROR,
         not finding.ruins,

@@ -141,7 +141,7 @@ class Finding:
         return -predicted.mid if predicted else 0.0
 
     @property
-    def is_grave(self) -> bool:
+    def is_severe(self) -> bool:
         """Whether it is worth acting on at once."""
         return self.severity in ("high", "medium")
 

@@ -118,10 +118,10 @@ def test_a_next_step_can_be_ticked_and_counts_in_the_sum_of_grave_findings() -> 
     run = view()
     found = results(run, ("a", 1, removal(run, "sync")), (None, None, removal(run, "reward")))
     advice = replace(found.findings[1][1].fixes[0], form="words")
-    grave = [replace(finding, severity="medium") for _, finding in found.findings]
-    grave[1] = replace(grave[1], fixes=(advice,))
+    severe = [replace(finding, severity="medium") for _, finding in found.findings]
+    severe[1] = replace(severe[1], fixes=(advice,))
     rules = [rule for rule, _ in found.findings]
-    entry = whatif_entry(run, replace(found, findings=tuple(zip(rules, grave, strict=True))))
+    entry = whatif_entry(run, replace(found, findings=tuple(zip(rules, severe, strict=True))))
     offered = [(fix.next_step, fix.spelling) for fix in entry.fixes]
     assert offered == [(False, "--flag 0"), (True, "")]
     assert entry.chosen == [0]
