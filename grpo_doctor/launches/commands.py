@@ -16,7 +16,7 @@ from grpo_doctor.launches.words import Command, Word, from_arguments
 
 _SHELLS = ("bash", "sh", "source", ".", "zsh")
 _STARTS_SCRIPTS = (*_SHELLS, "nohup", "sbatch", "exec", "time", "sudo", "setsid")
-_BROKEN = re.compile(r"--[A-Za-z]")
+_BROKEN = re.compile(r"--[A-Za-z]|[+~]{0,2}[A-Za-z_]\w*(?:\.\w+)+=")
 _BACKSLASH = (
     "end the line before it with a backslash, with nothing after that and no comment between"
 )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from grpo_doctor.launches.domain import unread
 from grpo_doctor.launches.model import Launch, Problem
@@ -26,11 +26,30 @@ class Judged:
 
 def judge(view: View) -> tuple[Judged, ...]:
     """Everything that is wrong, what comes first first."""
-    flaws = [*_problems(view.launch, "train"), *_rules(view, "train")]
+    flaws = [*_problems(view.launch, "train"), *_in_every_version(view)]
     for companion in view.launch.companions:
         flaws += _problems(companion, "server")
         flaws += _rules(View(companion, view.host, view.model), "server")
     return tuple(sorted(flaws, key=_order))
+
+
+def _in_every_version(view: View) -> Iterator[Judged]:
+    """What the rules find; an end that the oldest version possible does not know is no end."""
+    oldest = view.launch.oldest
+    ends = {j.id for j in _rules(replace(view, launch=oldest), "train")} if oldest else None
+    for judged in _rules(view, "train"):
+        if oldest is None or ends is None or judged.id in ends:
+            yield judged
+            continue
+        doubt = f"not so in {oldest.framework} {oldest.version}, which takes these options too"
+        fix = f"or state the version: --version {oldest.framework}=X"
+        flaw = judged.flaw
+        severity = "medium" if flaw.severity == "high" else flaw.severity
+        evidence, fixes = (*flaw.evidence, doubt), (*flaw.fixes, fix)
+        flaw = replace(
+            flaw, severity=severity, evidence=evidence, fixes=fixes, ends=False, first=False
+        )
+        yield replace(judged, flaw=flaw)
 
 
 def _order(judged: Judged) -> tuple[bool, bool, bool, int, str]:

@@ -143,6 +143,9 @@ class Launch:
     unsendable: tuple[Unsendable, ...] = ()
     companions: tuple[Launch, ...] = field(default=())
     """Other commands of the same run: the server of a trainer."""
+    oldest: Launch | None = None
+    """How the oldest version reads it that takes the same options, where nobody states one and the
+    newest does not take them."""
 
     def engine_has_own_card(self, started: int, cards: int) -> bool:
         """Whether ms-swift before 3.5 puts vLLM on a GPU that no process trains on.

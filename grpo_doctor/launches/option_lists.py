@@ -96,14 +96,12 @@ class OptionList:
         close = difflib.get_close_matches(last, valid, n=1, cutoff=_NEAR)
         return valid[close[0]] if close else None
 
-    def newest_that_takes(self, options: Iterable[str]) -> str:
-        """The newest version that refuses fewest of the options."""
+    def that_take(self, options: Iterable[str]) -> list[str]:
+        """The versions that refuse fewest of the options, the oldest first."""
         known_options = [option for option in options if self.ever(option)]
-
-        def refused(version: str) -> int:
-            return sum(not self.takes(option, version) for option in known_options)
-
-        return min(reversed(self.read), key=refused)
+        refused = [sum(not self.takes(o, version) for o in known_options) for version in self.read]
+        fewest = min(refused)
+        return [v for v, count in zip(self.read, refused, strict=True) if count == fewest]
 
 
 @cache

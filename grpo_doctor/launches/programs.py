@@ -103,6 +103,7 @@ def _module(name: str, words: tuple[Word, ...]) -> Program | None:
 def _own(started: Started, words: tuple[Word, ...], folder: Path | None) -> Program | None:
     """A script or module of the user's, or of a framework that is not supported."""
     is_script = started.name.endswith(".py")
+    is_launched = started.launcher in ("torchrun", "accelerate", "deepspeed")
     path = started.name if is_script else f"{started.name.replace('.', '/')}.py"
     source = None
     if folder is not None and started.at is not None:
@@ -118,7 +119,9 @@ def _own(started: Started, words: tuple[Word, ...], folder: Path | None) -> Prog
     named = by_name(started.name.removesuffix(".py"), words)
     if named is not None:
         return Program(named, "train", "", None, words)
-    return Program("unknown", "train", "", None, words, script=started.at) if is_script else None
+    if not (is_script or is_launched):
+        return None
+    return Program("unknown", "train", "", None, words, script=started.at)
 
 
 def _openrlhf(command: str, words: tuple[Word, ...]) -> Program:

@@ -60,15 +60,17 @@ def read(
     if not candidates:
         raise UsageError(_nothing_known(arguments, problems))
     chosen = min(candidates, key=rank)
-    launch = _launch(chosen, inherited, dict(versions or {}))
+    launch, oldest = _launch(chosen, inherited, dict(versions or {}))
     remaining = [c for c in candidates if c is not chosen]
     served = [c for c in remaining if c.program.role == "rollout server"]
-    servers = [_launch(c, inherited, dict(versions or {})) for c in served]
+    servers = [_launch(c, inherited, dict(versions or {}))[0] for c in served]
+    older = {**(versions or {}), launch.framework: oldest} if oldest else None
     trains = sum(rank(c) == rank(chosen) for c in remaining)
     more = (f"only the first of {trains + 1} training commands is judged",) if trains else ()
     return replace(
         launch,
         companions=tuple(servers) if launch.role == "train" else (),
+        oldest=_launch(chosen, inherited, older)[0] if older else None,
         assumptions=(*launch.assumptions, *more),
         problems=(*problems, *launch.problems),
     )
@@ -88,14 +90,17 @@ def _nothing_known(arguments: Sequence[str], problems: Sequence[Problem]) -> str
     return f"no training command in `{shown}`: known are {_COMMANDS}, and servers.{hint}"
 
 
-def _launch(candidate: Candidate, inherited: Mapping[str, str], versions: dict[str, str]) -> Launch:
+def _launch(
+    candidate: Candidate, inherited: Mapping[str, str], versions: dict[str, str]
+) -> tuple[Launch, str | None]:
+    """A launch, and the oldest version that it may be for where an older one is assumed."""
     program, started = candidate.program, candidate.started
     if program.framework not in SUPPORTED:
-        return _outside(candidate, inherited)
+        return _outside(candidate, inherited), None
     raw = collect(started, program, candidate.folder, candidate.command.files)
     file_environment = {k: w for k, w in raw.environment.items() if _matters(k)}
     environment = {**file_environment, **_environment(candidate, inherited)}
-    version, assumptions = _version(raw, program, versions)
+    version, oldest, assumptions = _version(raw, program, versions)
     values, sources, open_ = settings(raw, program, version, environment)
     started_by = processes(started, program, raw, environment)
     if any(word.text in ("...", "…") for word in program.words):
@@ -105,7 +110,7 @@ def _launch(candidate: Candidate, inherited: Mapping[str, str], versions: dict[s
     more_open = [f"no more options than these; {unset_words(raw.open)}"] if raw.open else []
     is_megatron = "megatron" in (program.listed or program.table)
     is_megatron = is_megatron or values.get("parallel.strategy") == "megatron"
-    return Launch(
+    launch = Launch(
         framework=program.framework,
         version=version,
         role=program.role,
@@ -146,6 +151,7 @@ def _launch(candidate: Candidate, inherited: Mapping[str, str], versions: dict[s
         ),
         unsendable=_unsendable(program, raw, candidate.folder),
     )
+    return launch, oldest
 
 
 def _environment(candidate: Candidate, inherited: Mapping[str, str]) -> dict[str, Word]:
@@ -162,7 +168,8 @@ def _outside(candidate: Candidate, inherited: Mapping[str, str]) -> Launch:
     environment = _environment(candidate, inherited)
     started_by = processes(started, program, RawSettings(), environment)
     word, missing = program.script, None
-    if word is not None and not located(word.text, candidate.folder, word.source).is_file():
+    path = started.name if started.name.endswith(".py") else f"{started.name.replace('.', '/')}.py"
+    if word is not None and not located(path, candidate.folder, word.source).is_file():
         text = f"{word.text} is not here, so its framework is not known"
         missing = Problem("unreadable", text, "run check where the script is", word.source)
     return Launch(
@@ -212,16 +219,18 @@ def _left_open(raw: RawSettings, values: Mapping[str, object]) -> bool:
 
 def _version(
     raw: RawSettings, program: Program, versions: Mapping[str, str]
-) -> tuple[str | None, list[str]]:
-    """The version that was stated, else the newest that takes the options."""
+) -> tuple[str | None, str | None, list[str]]:
+    """The version that was stated, else the newest that takes the options, and the oldest where
+    the newest of all does not."""
     stated = versions.get(program.framework)
     if stated is not None or program.framework == "bundled":
-        return stated, []
+        return stated, None, []
     listed = option_list(program.listed) if program.listed else None
     if listed is None or len(listed.read) == 1:
-        return None, []
+        return None, None, []
     plain = [name for name, option in raw.names.items() if option.sign in ("", "~")]
-    version = listed.newest_that_takes(plain)
+    taking = listed.that_take(plain)
+    oldest, version = taking[0], taking[-1]
     if raw.values.get("actor_rollout_ref.rollout.mode") == "sync":
         version = min(version, "0.6.1", key=listed.version)  # the last that rolls out so
     older = version != listed.read[-1]
@@ -231,7 +240,7 @@ def _version(
     why = f"that takes these options{lacks}" if older else "that check knows"
     sentence = f"{program.framework} {version}, the newest version {why}"
     sentence += f"; for yours: --version {program.framework}=X"
-    return version, [sentence]
+    return version, oldest if older and oldest != version else None, [sentence]
 
 
 _KINDS: Mapping[str, Trainer] = {

@@ -303,6 +303,26 @@ def test_a_script_with_a_server_and_a_line_that_is_cut_off(tmp_path: Path) -> No
     assert "run.sh:3 begins a command with --beta" in problems(launch)["broken-line"]
 
 
+@pytest.mark.parametrize("end", [" \\ ", " \\\t# GRPO", ""])
+def test_a_line_that_does_not_go_on_ends_overrides_too(tmp_path: Path, end: str) -> None:
+    script = tmp_path / "run.sh"
+    script.write_text(
+        f"python3 -m verl.trainer.main_ppo algorithm.adv_estimator=grpo{end}\n"
+        "  +actor_rollout_ref.rollout.n=8 \\\n  data.train_files=x\n"
+    )
+    launch = read([str(script)])
+    assert launch.problems[0].ends
+    assert "run.sh:2 begins a command with +actor" in problems(launch)["broken-line"]
+
+
+def test_a_module_that_is_not_here_has_no_framework() -> None:
+    launch = read(["accelerate launch --num_processes 8 -m open_r1.grpo --config c.yaml"])
+    assert launch.framework == "unknown"
+    assert "open_r1.grpo is not here" in problems(launch)["unreadable"]
+    with pytest.raises(UsageError):
+        read(["python -m http.server"])
+
+
 def test_files_that_a_launch_names(tmp_path: Path) -> None:
     (tmp_path / "ds.json").write_text(
         json.dumps({"zero_optimization": {"stage": 3, "offload_optimizer": {"device": "cpu"}}})

@@ -85,3 +85,16 @@ def test_what_ends_the_job_comes_before_the_rest_and_grave_flaws_before_light_on
         assert graves == sorted(graves), pair.rule
         several += [len(set(ends)) > 1, len(set(graves)) > 1]
     assert any(several)
+
+
+def test_what_only_the_newest_possible_version_refuses_is_no_end() -> None:
+    command = (
+        "NPROC_PER_NODE=7 swift rlhf --rlhf_type grpo --model m --dataset d --reward_funcs format "
+        "--use_vllm true --vllm_device auto --num_generations 7 --async_generate true"
+    )
+    found = {j.id: j.flaw for j in flaws_of(command)}["GL039"]
+    assert not found.ends
+    assert found.severity == "medium"
+    assert "not so in ms-swift 3.2.0, which takes these options too" in found.evidence
+    stated = judge(View(launch(command, {"ms-swift": "3.6.0"}), EIGHT, QWEN_7B))
+    assert {j.id: j.flaw for j in stated}["GL039"].ends
