@@ -74,7 +74,7 @@ _WHY = {
     "needs --vllm_mode": "ms-swift raises that vllm_mode is required when use_vllm is true",
     "pass --": "the page shows some of the options alone, and ms-swift needs these",
     "the server needs": "CUDA_VISIBLE_DEVICES has one GPU, the engine asks for two",
-    "begins a command": "a comment, after a backslash or on a line between, ends the command in bash",
+    "begins a command": "a comment, after a backslash or between lines, ends the command in bash",
     "no micro batch": "arguments of the script were to give it",
     "One process": "the page starts one process and says nothing of GPUs; eight were given",
     "in the sync phase": "by ms-swift 4.6's source: without --move_model_batches all weights are "
