@@ -17,8 +17,9 @@ For each such metric the first step without a number and at how many steps that 
 ## Fix
 
 Look at the batch of the first such step: its rewards, log-probs and masks; a mean over no tokens is
-NaN. bfloat16 or float32 in place of float16. For a gradient of 0: check that the parameters require
-gradients and that not every completion is masked out.
+NaN. bfloat16 or float32 in place of float16. For a gradient of 0: where the rewards of each group
+are equal, make rewards or prompts by which completions differ; else check that the parameters
+require gradients and that not every completion is masked out.
 
 ## When it is wrong
 
@@ -77,6 +78,10 @@ _PRECISION = "bfloat16 or float32 in place of float16"
 _NO_GRADIENT = (
     "check that parameters require gradients (with LoRA and gradient checkpointing: "
     "enable_input_require_grads), that not every completion is masked out, and upgrade DeepSpeed"
+)
+_NO_ADVANTAGE = (
+    "read the completions and rewards of one group; use rewards that grade completions finer, "
+    "or prompts that are neither always nor never solved"
 )
 
 
@@ -144,11 +149,10 @@ def _no_gradient(view: RunView, norms: Curve) -> Answer:
     alike = bool(len(spread)) and float(spread.values.max()) <= EQUAL
     count = len(norms)
     when = f"at all {count} steps" if count > 1 else f"at the only step, {norms.steps[0]}"
-    why = (
-        "all completions have the same reward, so no advantage is left"
-        if alike
-        else "no weight changes"
-    )
+    why = ": all completions of a prompt have the same reward" if alike else ""
+    fix = learning_advice(view, _NO_GRADIENT, safety="needs-code")
+    if alike:
+        fix = learning_advice(view, _NO_ADVANTAGE)
     return Finding(
         severity="high" if count >= SURE_POINTS else "medium",
         confidence=0.9 if count >= SURE_POINTS else 0.6,
@@ -160,8 +164,8 @@ def _no_gradient(view: RunView, norms: Curve) -> Answer:
                 else ()
             ),
         ),
-        cause=f"The gradient norm is 0 {when}: {why}.",
-        fixes=(learning_advice(view, _NO_GRADIENT, safety="needs-code"),),
-        headline=f"The gradient norm is 0 {when}",
+        cause=f"The gradient norm is 0 {when}{why or ': no weight changes'}.",
+        fixes=(fix,),
+        headline=f"The gradient norm is 0 {when}{why}",
         ruins=count >= SURE_POINTS,
     )
