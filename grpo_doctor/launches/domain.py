@@ -24,6 +24,7 @@ _WHAT = {
     "ppo": "PPO trains a critic in addition to the policy",
     "gkd": "GKD needs a teacher model in addition to the policy",
     "recipe": "this program of verl has a trainer of its own",
+    "own": "the script trains with a GRPO trainer of its own, not TRL's",
     "rloo of TRL": "RLOO of TRL has defaults of its own",
 }
 
@@ -73,7 +74,7 @@ class Domain:
         trains = launch.role != "train" or kind_of(launch) in self.trainings
         known = launch.framework in self.frameworks and launch.backend in self.backends
         read = launch.complete or not self.whole
-        return known and launch.role in self.roles and trains and read
+        return known and launch.role in self.roles and trains and read and not launch.outside
 
     def outside(self, launch: Launch, knower: str) -> str | None:
         """A sentence that says what of the launch is not known, and what is; None inside."""

@@ -126,7 +126,7 @@ def _options(words: tuple[Word, ...], kind: str) -> tuple[dict[str, Word], tuple
         name = name.replace("-", "_")
         if equals:
             options[name] = words[0].with_text(value)
-        elif name in _SWITCHES[kind] or len(words) == 1:
+        elif name in _SWITCHES[kind] or len(words) == 1 or words[1].text.startswith("--"):
             options[name] = words[0].with_text("true")
         else:
             options[name] = words[1]

@@ -28,10 +28,11 @@ _NAMES: Mapping[Framework, str] = {
 """Where that is another word."""
 Trainer = Literal[
     "grpo", "rloo", "reinforce", "ppo", "gkd", "sft", "pt", "dpo", "kto", "orpo", "cpo", "simpo",
-    "rm", "online-dpo", "none", "unknown",
+    "rm", "online-dpo", "own", "none", "unknown",
 ]  # fmt: skip
 """What a command trains: `grpo` where advantages come from a group of completions, `reinforce` for
-other ways without a critic, `rm` for a reward model; `none` for a server."""
+other ways without a critic, `rm` for a reward model, `own` for a trainer class of the user's;
+`none` for a server."""
 Role = Literal["train", "rollout server"]
 _ORDER = {knob.name: position for position, knob in enumerate(KNOBS)}
 
@@ -143,6 +144,10 @@ class Launch:
     unsendable: tuple[Unsendable, ...] = ()
     companions: tuple[Launch, ...] = field(default=())
     """Other commands of the same run: the server of a trainer."""
+    is_placed: bool = False
+    """Whether another program chooses its host: `srun`, `ssh` or Ray."""
+    too_old: str | None = None
+    """A sentence where its version is older than those that are known."""
     oldest: Launch | None = None
     """How the oldest version reads it that takes the same options, where nobody states one and the
     newest does not take them."""
@@ -167,7 +172,7 @@ class Launch:
     def outside(self) -> str | None:
         """Why nothing can be said of its memory and settings; None for a known framework."""
         if self.is_supported:
-            return None
+            return self.too_old
         if self.framework != "unknown":
             name = _NAMES.get(self.framework, self.framework)
             return f"it trains with {name}, which is not supported"

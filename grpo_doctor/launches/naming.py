@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from typing import Literal
 
 from grpo_doctor import knobs
 from grpo_doctor.launches.flags import Option
@@ -28,16 +30,20 @@ _BESIDE: Mapping[str, frozenset[str]] = {
 _OTHER_VALUES = frozenset({"vllm_mode"})
 _OF_A_VERSION = ("renamed-flag", "removed-flag", "newer-flag")
 _KEYS_OF_A_FORK = 3  # who mistypes does so once or twice
+Known = Literal["stated", "read", "assumed"]
+"""Where a version is from: the user, a copy of the framework in the folder, or its options."""
+_OLDER = ("verl", "openrlhf")  # their GRPO is older than the first version that was read
+_TYPED_WRONG = 0.9
 _OPEN = ("hydra.", "ray_kwargs.", "ray_init.", "actor_rollout_ref.model.override_config.")
 # `--no_x` is for booleans that are true by default; argparse takes any beginning that is one's own.
 _ABBREVIATES = ("ms-swift", "trl", "openrlhf")
 
 
 def check(
-    raw: RawSettings, program: Program, version: str | None, *, is_stated: bool
+    raw: RawSettings, program: Program, version: str | None, known: Known
 ) -> Iterator[Problem]:
     """A problem for each option on the command line that this version refuses; of a version that
-    nobody stated, what other versions take is no end."""
+    nobody stated, what other versions take is no end, and of an assumed one what none takes."""
     listed = option_list(program.listed) if program.listed else None
     if listed is None or raw.own_config:
         return
@@ -47,11 +53,26 @@ def check(
     for problem in problems:
         if fork and problem.kind == "unknown-flag":
             yield replace(problem, text=f"{problem.text} (or is it a fork of verl?)", ends=False)
-        elif not is_stated and problem.kind in _OF_A_VERSION:
+        elif known == "assumed" and program.framework in _OLDER and _is_strange(problem):
+            span = f"no version from {listed.read[0]} to {listed.read[-1]} has it"
+            yield replace(
+                problem, text=f"{problem.text} ({span}: an older one, a fork?)", ends=False
+            )
+        elif known != "stated" and problem.kind in _OF_A_VERSION:
             text = f"{problem.text}; no version that is known here takes all of these options"
             yield replace(problem, text=text, ends=False)
         else:
             yield problem
+
+
+def _is_strange(problem: Problem) -> bool:
+    """Whether no version has the option, nor one that is spelled nearly so."""
+    if problem.kind != "unknown-flag" or problem.source is None:
+        return False
+    names = (text.split("=")[0].split()[0] for text in (problem.source.text, problem.fix))
+    given, fix = (name.lstrip("+-").rpartition(".") for name in names)
+    alike = difflib.SequenceMatcher(None, given[2], fix[2]).ratio() >= _TYPED_WRONG
+    return given == fix or not alike  # the same name: as a new key, with +
 
 
 def _refusals(

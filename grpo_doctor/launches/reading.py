@@ -9,12 +9,13 @@ from dataclasses import replace
 from pathlib import Path
 
 from grpo_doctor.errors import UsageError
+from grpo_doctor.knobs.model import version_of
 from grpo_doctor.launches import pickling
 from grpo_doctor.launches.canonical import settings
 from grpo_doctor.launches.commands import Candidate, candidates_in, rank
-from grpo_doctor.launches.files import located, resolved
+from grpo_doctor.launches.files import UnreadableFileError, located, read_text, resolved
 from grpo_doctor.launches.model import SUPPORTED, Launch, Problem, Source, Trainer, Unsendable
-from grpo_doctor.launches.naming import check
+from grpo_doctor.launches.naming import Known, check
 from grpo_doctor.launches.option_lists import option_list
 from grpo_doctor.launches.option_values import check_values
 from grpo_doctor.launches.processes import processes
@@ -100,7 +101,10 @@ def _launch(
     raw = collect(started, program, candidate.folder, candidate.command.files)
     file_environment = {k: w for k, w in raw.environment.items() if _matters(k)}
     environment = {**file_environment, **_environment(candidate, inherited)}
-    version, oldest, assumptions = _version(raw, program, versions)
+    version, oldest, assumptions = _version(raw, program, versions, candidate.folder)
+    copied = version is not None and version == _copy(program, candidate.folder)
+    known: Known = "stated" if program.framework in versions else "read" if copied else "assumed"
+    too_old = _too_old(program, version)
     values, sources, open_ = settings(raw, program, version, environment)
     started_by = processes(started, program, raw, environment)
     if any(word.text in ("...", "…") for word in program.words):
@@ -141,15 +145,18 @@ def _launch(
         model=values.get("model.name"),
         folder=candidate.folder,
         submitted=started.launcher == "ray",
+        is_placed=started.launcher == "ray"
+        or any(w.text in ("srun", "ssh") for w in candidate.command.words[:1]),
         backend="megatron" if is_megatron else "",
         assumptions=(*assumptions, *started_by.assumptions, *more_open),
         problems=(
-            *check(raw, program, version, is_stated=program.framework in versions),
+            *(() if too_old else check(raw, program, version, known)),
             *check_values(raw, program, values),
             *raw.problems,
             *told_twice(started, environment),
         ),
         unsendable=_unsendable(program, raw, candidate.folder),
+        too_old=too_old,
     )
     return launch, oldest
 
@@ -217,14 +224,38 @@ def _left_open(raw: RawSettings, values: Mapping[str, object]) -> bool:
     return unset or bool(values and raw.values.get("use_ray"))
 
 
+_COPY = "verl/version/version"
+
+
+def _copy(program: Program, folder: Path) -> str | None:
+    """The version of the verl that `python -m` takes from the folder it is started in."""
+    if program.framework != "verl" or not (folder / _COPY).is_file():
+        return None
+    try:
+        return read_text(folder / _COPY).strip()[:20] or None
+    except UnreadableFileError:
+        return None
+
+
+def _too_old(program: Program, version: str | None) -> str | None:
+    listed = option_list(program.listed) if program.listed else None
+    if listed is None or len(listed.read) == 1 or (number := version_of(version)) is None:
+        return None
+    if number >= listed.version(listed.read[0]):
+        return None
+    return f"{program.framework} {version} is older than {listed.read[0]}, the first that is known"
+
+
 def _version(
-    raw: RawSettings, program: Program, versions: Mapping[str, str]
+    raw: RawSettings, program: Program, versions: Mapping[str, str], folder: Path
 ) -> tuple[str | None, str | None, list[str]]:
-    """The version that was stated, else the newest that takes the options, and the oldest where
-    the newest of all does not."""
+    """The version that was stated or that the folder has a copy of, else the newest that takes the
+    options, and the oldest where the newest of all does not."""
     stated = versions.get(program.framework)
     if stated is not None or program.framework == "bundled":
         return stated, None, []
+    if (copied := _copy(program, folder)) is not None:
+        return copied, None, [f"verl {copied}, as {_COPY} of this folder says"]
     listed = option_list(program.listed) if program.listed else None
     if listed is None or len(listed.read) == 1:
         return None, None, []

@@ -72,16 +72,23 @@ def by_source(path: Path) -> Script | None:
         return None
     imported = dict(_imported(tree))
     used = {*imported, *_used(tree)}
+    modules = set(imported.values())
+    if "trl" in modules and any(_is_own(name, module) for name, module in imported.items()):
+        return Script("trl", "own")
     trainers = [_TRAINERS[match[1]] for name in used if (match := _TRAINER.fullmatch(name))]
     first: Trainer = min(trainers, default="unknown")
     trainer: Trainer = "grpo" if "grpo" in trainers else first
-    modules = set(imported.values())
     framework = next((_BY_MODULE[name] for name in _BY_MODULE if name in modules), None)
     if framework is None and "hydra" in modules and _PPO_OF_VERL & set(imported):
         framework = "verl"
-    if framework is None and trainers and not {"GRPOTrainer", "GRPOConfig"} & imported.keys():
+    if framework is None and any(_TRAINER.fullmatch(name) for name in used - imported.keys()):
         framework = "trl"  # `from trl import *` under another name
     return Script(framework or "unknown", trainer)
+
+
+def _is_own(name: str, module: str) -> bool:
+    """Whether it is a GRPO trainer that is neither TRL's nor that of a library on top of it."""
+    return name.endswith("GRPOTrainer") and module not in _BY_MODULE
 
 
 def _imported(tree: ast.Module) -> Iterator[tuple[str, str]]:
@@ -90,9 +97,10 @@ def _imported(tree: ast.Module) -> Iterator[tuple[str, str]]:
         if isinstance(node, ast.Import):
             for alias in node.names:
                 yield alias.name, alias.name.partition(".")[0]
-        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+        elif isinstance(node, ast.ImportFrom):
+            package = "" if node.level else (node.module or "").partition(".")[0]
             for alias in node.names:
-                yield alias.name, node.module.partition(".")[0]
+                yield alias.name, package
 
 
 def _used(tree: ast.Module) -> Iterator[str]:

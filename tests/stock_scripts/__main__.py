@@ -63,7 +63,10 @@ _HOW = (
     "pages, the shell cells of its notebooks and the examples in Python that call GRPOTrainer. "
     "Each is read and checked for eight H100 of 80 GB, "
     "or as many as it asks for. Whether it starts GRPO, and with what, is decided by its words and "
-    "not by the reader that is measured."
+    "not by the reader that is measured. The ten repositories of users, from Jiayi-Pan/TinyZero to "
+    "tulerfeng/Video-R1, were first checked after the frameworks' own were right: 31 no, all false "
+    "(19 for a copy of verl 0.1, 6 for a trainer class of the script's own, 6 for servers on other "
+    "hosts). Corrected since, so these are no blind test any more."
 )
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from grpo_doctor.launches.rule import (
     EVERY_COMMAND,
     MEGATRON,
@@ -134,10 +136,17 @@ def tensor_parallel_and_gpus(view: View) -> Flaw | None:
     if view.launch.role == "rollout server":
         cards = view.launch.visible_gpus or view.host.server_cards or view.host.cards_per_node
         copies = view.degree("vllm.data_parallel_size")
-        if cards is None or engine * copies <= cards:
+        hosts = view.launch.options.get("nnodes", 1)
+        alone = view.launch.framework in ("trl", "ms-swift") or view.launch.visible_gpus
+        needed = engine * copies
+        if cards is None or needed <= cards * (hosts if isinstance(hosts, int) else 1):
             return None
-        text = f"the server needs {engine * copies} GPUs of {cards}"
-        return _divided(view, "vllm.tensor_parallel_size", cards, text, must)
+        text = f"the server needs {needed} GPUs of {cards}"
+        flaw = _divided(view, "vllm.tensor_parallel_size", cards, text, must)
+        if alone:
+            return flaw
+        fixes = (*flaw.fixes, "or start it in a Ray cluster of more hosts")
+        return replace(flaw, severity="medium", fixes=fixes, ends=False, unverified=True)
     ranks = view.processes
     openrlhf = view.launch.framework == "openrlhf"
     if not view.colocated or openrlhf or not ranks or ranks % engine == 0:

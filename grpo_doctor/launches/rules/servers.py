@@ -84,7 +84,7 @@ def server_on_the_same_gpus(view: View) -> Flaw | None:
     if server is None or view.host.server_cards is not None:
         return None
     address = str(view.launch.options.get("vllm_server_host", "127.0.0.1"))
-    if view.nodes > 1 or address not in _HERE:
+    if view.nodes > 1 or address not in _HERE or server.is_placed:
         return None  # the server may have a host of its own
     if server.gpu_ids is None and view.launch.gpu_ids is None:
         shared = "both see all GPUs"

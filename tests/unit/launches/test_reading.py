@@ -449,3 +449,52 @@ def test_what_is_in_a_pipe_is_left_to_the_job(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "config.yaml")
     launch = read(["trl", "grpo", "--config", "config.yaml"], cwd=tmp_path)
     assert "no regular file" in problems(launch)["unreadable"]
+
+
+def test_a_copy_of_verl_in_the_folder_says_its_version(tmp_path: Path) -> None:
+    command = (
+        "python3 -m verl.trainer.main_ppo algorithm.adv_estimator=grpo "
+        "actor_rollout_ref.actor.fsdp_config.grad_offload=true"
+    )
+    assert not any(problem.ends for problem in read([command], cwd=tmp_path).problems)
+    copy = tmp_path / "verl/version"
+    copy.mkdir(parents=True)
+    for version, outside in (("0.1\n", "verl 0.1 is older than 0.4.0"), ("0.8.0.dev", None)):
+        (copy / "version").write_text(version)
+        launch = read([command], cwd=tmp_path)
+        assert launch.version == version.strip()
+        assert (launch.outside or "").startswith(outside or "")
+        assert bool(launch.problems) == (outside is None)
+    typed = read(["python3 -m verl.trainer.main_ppo trainer.n_gpu_per_node=4"], cwd=tmp_path)
+    assert problems(typed)["unknown-flag"]
+    assert any(problem.ends for problem in typed.problems)
+
+
+@pytest.mark.parametrize(
+    "line", ["from mine import Qwen2VLGRPOTrainer", "from .t import GRPOTrainer"]
+)
+def test_a_trainer_of_the_scripts_own_is_not_that_of_trl(tmp_path: Path, line: str) -> None:
+    (tmp_path / "grpo.py").write_text(f"from trl import GRPOConfig\n{line}\n")
+    options = "--num_generations 8 --per_device_train_batch_size 1"
+    launch = read([f"torchrun --nproc_per_node 4 grpo.py {options}"], cwd=tmp_path)
+    assert launch.trainer == "own"
+    assert {judged.id for judged in judge(View(launch, EIGHT, QWEN_7B))} == {"unreadable"}
+
+
+def test_srun_may_give_a_server_a_host_of_its_own(tmp_path: Path) -> None:
+    train = f"{SWIFT}--use_vllm true --vllm_mode server"
+    for begin, same in (("", True), ("srun --nodes=1 ", False)):
+        script = tmp_path / "run.sh"
+        script.write_text(f"{begin}swift rollout --model m &\n{train}\n")
+        found = {judged.id for judged in judge(View(read([str(script)]), EIGHT, QWEN_7B))}
+        assert ("GL025" in found) == same
+
+
+def test_an_option_whose_value_is_not_known_does_not_eat_the_next(tmp_path: Path) -> None:
+    (tmp_path / "t.py").write_text("")
+    script = tmp_path / "run.sh"
+    script.write_text(
+        'LAUNCH="accelerate launch --main_process_ip $HEAD --main_process_port 6000"\n'
+        'srun bash -c "$LAUNCH t.py"\n'
+    )
+    assert read([str(script)], cwd=tmp_path).subcommand == "t.py"
