@@ -57,6 +57,7 @@ def candidates_in(
         words = from_arguments(arguments)
         yield Candidate(Command(words), Started("bundled", words), bundled(words), cwd)
         return
+    launched = False
     for command in _commands(arguments, environment, cwd, problems):
         nested = _inline(command.words)
         given: Sequence[str] = [nested] if nested is not None else ()
@@ -72,8 +73,9 @@ def candidates_in(
         started = unwrap(command.words)
         program = recognize(started, cwd) if started is not None else None
         if started is not None and program is not None and _is_training(started, program, cwd):
+            launched = True
             yield Candidate(command, started, program, cwd)
-        elif _BROKEN.match(command.words[0].text):
+        elif launched and _BROKEN.match(command.words[0].text):
             word = command.words[0]
             text = (
                 f"{word.source} begins a command with {word.text}: the line before it ends the "

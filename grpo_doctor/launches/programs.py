@@ -104,15 +104,17 @@ def _own(started: Started, words: tuple[Word, ...], folder: Path | None) -> Prog
     """A script or module of the user's, or of a framework that is not supported."""
     is_script = started.name.endswith(".py")
     is_launched = started.launcher in ("torchrun", "accelerate", "deepspeed")
-    path = started.name if is_script else f"{started.name.replace('.', '/')}.py"
+    at = started.at
+    if at is not None and not is_script:
+        at = at.with_text(f"{started.name.replace('.', '/')}.py")
     source = None
-    if folder is not None and started.at is not None:
-        source = by_source(located(path, folder, started.at.source))
+    if folder is not None and at is not None:
+        source = by_source(located(at.text, folder, at.source))
     if source is not None and source.framework != "unknown":
         hydra = source.framework == "verl"
         table = source.framework if source.framework in ("trl", "verl") else ""
         subcommand = started.name if hydra else source.trainer
-        script = None if hydra else started.at
+        script = None if hydra else at
         return Program(
             source.framework, "train", table, None, words, subcommand, script, source.trainer
         )
@@ -121,7 +123,7 @@ def _own(started: Started, words: tuple[Word, ...], folder: Path | None) -> Prog
         return Program(named, "train", "", None, words)
     if not (is_script or is_launched):
         return None
-    return Program("unknown", "train", "", None, words, script=started.at)
+    return Program("unknown", "train", "", None, words, script=at)
 
 
 def _openrlhf(command: str, words: tuple[Word, ...]) -> Program:

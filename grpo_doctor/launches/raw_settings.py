@@ -162,9 +162,10 @@ def _from_hydra(raw: RawSettings, options: Options, cwd: Path) -> None:
     }
     folder = own.get("--config-path", own.get("-cp", own.get("--config-dir")))
     name = own.get("--config-name", own.get("-cn"))
+    named = (options.options.get(flag) for flag in ("--config-name", "-cn"))
+    raw.own_config = folder is not None or any(option.unset for option in named if option)
     if folder is None:
         return
-    raw.own_config = True
     file = f"{(name or 'ppo_trainer').removesuffix('.yaml')}.yaml"
     path = Path(folder.removeprefix("file://")) / file
     if (cwd / path).is_file():

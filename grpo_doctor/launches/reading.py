@@ -175,8 +175,7 @@ def _outside(candidate: Candidate, inherited: Mapping[str, str]) -> Launch:
     environment = _environment(candidate, inherited)
     started_by = processes(started, program, RawSettings(), environment)
     word, missing = program.script, None
-    path = started.name if started.name.endswith(".py") else f"{started.name.replace('.', '/')}.py"
-    if word is not None and not located(path, candidate.folder, word.source).is_file():
+    if word is not None and not located(word.text, candidate.folder, word.source).is_file():
         text = f"{word.text} is not here, so its framework is not known"
         missing = Problem("unreadable", text, "run check where the script is", word.source)
     return Launch(

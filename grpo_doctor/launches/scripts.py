@@ -42,9 +42,10 @@ _TRAINERS: Mapping[str, Trainer] = {
     "KTO": "kto", "ORPO": "orpo", "CPO": "cpo", "PPO": "ppo", "GKD": "gkd", "Reward": "rm",
 }  # fmt: skip
 _PPO_OF_VERL = {"RayPPOTrainer", "run_ppo", "TaskRunner", "main_ppo", "core_algos"}
-_TRAINER = re.compile(
-    r"\w*?(GRPO|RLOO|SFT|OnlineDPO|DPO|KTO|ORPO|CPO|PPO|GKD|Reward)(?:Trainer|Config)"
+_OF_TRL = re.compile(
+    r"(?:Async)?(GRPO|RLOO|SFT|OnlineDPO|DPO|KTO|ORPO|CPO|PPO|GKD|Reward)(?:Trainer|Config)"
 )
+_TRAINER = re.compile(rf"\w*?{_OF_TRL.pattern}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +82,8 @@ def by_source(path: Path) -> Script | None:
     framework = next((_BY_MODULE[name] for name in _BY_MODULE if name in modules), None)
     if framework is None and "hydra" in modules and _PPO_OF_VERL & set(imported):
         framework = "verl"
-    if framework is None and any(_TRAINER.fullmatch(name) for name in used - imported.keys()):
+    made = {node.name for node in ast.walk(tree) if isinstance(node, ast.ClassDef)}
+    if framework is None and any(_OF_TRL.fullmatch(n) for n in used - imported.keys() - made):
         framework = "trl"  # `from trl import *` under another name
     return Script(framework or "unknown", trainer)
 

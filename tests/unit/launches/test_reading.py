@@ -318,7 +318,7 @@ def test_a_line_that_does_not_go_on_ends_overrides_too(tmp_path: Path, end: str)
 def test_a_module_that_is_not_here_has_no_framework() -> None:
     launch = read(["accelerate launch --num_processes 8 -m open_r1.grpo --config c.yaml"])
     assert launch.framework == "unknown"
-    assert "open_r1.grpo is not here" in problems(launch)["unreadable"]
+    assert "open_r1/grpo.py is not here" in problems(launch)["unreadable"]
     with pytest.raises(UsageError):
         read(["python -m http.server"])
 
@@ -498,3 +498,33 @@ def test_an_option_whose_value_is_not_known_does_not_eat_the_next(tmp_path: Path
         'srun bash -c "$LAUNCH t.py"\n'
     )
     assert read([str(script)], cwd=tmp_path).subcommand == "t.py"
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "from .config import PPOConfig\nPPOConfig()",
+        "class CustomRewardTrainer: ...\nCustomRewardTrainer()",
+        "from mine import Lab\nLab().RayPPOTrainer()",
+    ],
+)
+def test_trainers_of_others_do_not_make_a_module_one_of_trl(tmp_path: Path, source: str) -> None:
+    (tmp_path / "work").mkdir()
+    (tmp_path / "work/main.py").write_text(source)
+    assert read(["torchrun -m work.main"], cwd=tmp_path).framework == "unknown"
+
+
+def test_what_looks_broken_before_the_launch_ends_nothing(tmp_path: Path) -> None:
+    script = tmp_path / "run.sh"
+    script.write_text(f"vf-install wordle (-p PATH | --from-repo)\n{SWIFT}--use_vllm true\n")
+    assert "broken-line" not in problems(read([str(script)]))
+
+
+def test_a_configuration_that_is_not_known_is_not_the_usual_one(tmp_path: Path) -> None:
+    script = tmp_path / "run.sh"
+    script.write_text(
+        'python3 -m verl.trainer.main_ppo algorithm.adv_estimator=grpo --config-name "$1"\n'
+    )
+    launch = read([str(script)])
+    assert not launch.complete
+    assert not any(judged.flaw.ends for judged in judge(View(launch, EIGHT, QWEN_7B)))
