@@ -1,18 +1,18 @@
-"""A rollout server as a user starts it, for tests: its own process, in a session of its own."""
+"""vLLM's own server as the trainer says to start it, for tests: in a session of its own."""
 
 from __future__ import annotations
 
 import os
-import re
+import shlex
 import signal
 import subprocess
 import sys
-import time
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from grpo_doctor_probes.procstat import read_stat
+from tests.ports import free_port
 
 START_S = 240
 SHARED_MEMORY = Path("/dev/shm")
@@ -20,43 +20,57 @@ SHARED_MEMORY = Path("/dev/shm")
 
 @dataclass
 class Server:
-    """A server process and its files."""
+    """A server process and what it was started with."""
 
     process: subprocess.Popen[bytes]
     port: int
     folder: Path
+    command: str
 
     @property
     def flags(self) -> tuple[str, ...]:
         """What a trainer needs to use it."""
-        return ("--use_vllm", "true", "--vllm_mode", "server", "--vllm_server_port", str(self.port))
+        where = ("--vllm_server_port", str(self.port), "--vllm_server_timeout", str(START_S))
+        return ("--use_vllm", "true", "--vllm_mode", "server", *where)
 
     @property
-    def log(self) -> Path:
-        return self.folder / "grpo-doctor-out" / "serve" / f"serve-{self.port}.log"
+    def printed(self) -> str:
+        return (self.folder / "server.txt").read_text()
 
 
 def environment(folder: Path) -> dict[str, str]:
     recorded = {"GRPO_DOCTOR_RUN_DIR": str(folder / "run"), "OMP_NUM_THREADS": "1"}
-    return os.environ | recorded
+    return os.environ | recorded | {"VLLM_CPU_OMP_THREADS_BIND": "nobind"}
 
 
-def started(folder: Path, *flags: str) -> Server:
-    """Starts a server, and comes back when it has a port; it goes on to load its engine."""
-    printed = folder / "server.txt"
-    with printed.open("wb") as output:
+def started(folder: Path, *options: str) -> Server:
+    """Starts a server for the embedded model by the trainer's own command, and more options."""
+    import torch
+
+    from grpo_doctor_trainer.flags import parse
+    from grpo_doctor_trainer.model.load import load_model
+    from grpo_doctor_trainer.rollout.vllm.server import start_command, write_embedded
+
+    port = free_port()
+    where = ("--output_dir", str(folder), "--vllm_server_port", str(port))
+    config = parse(["--use_vllm", "true", "--vllm_mode", "server", *where], 1)
+    loaded = load_model(config, torch.float32)
+    write_embedded(config, loaded)
+    command = start_command(config, torch.device("cpu"), 2048)
+    return run_command(f"{command} {shlex.join(options)}", folder, port)
+
+
+def run_command(command: str, folder: Path, port: int) -> Server:
+    """Starts a server as a shell would."""
+    variable, *words = shlex.split(command)
+    name, _, value = variable.partition("=")
+    assert words[0] == "python"
+    with (folder / "server.txt").open("wb") as output:
         process = subprocess.Popen(
-            [sys.executable, "-m", "grpo_doctor_trainer.serve", "--port", "0", *flags],
-            cwd=folder, env=environment(folder), start_new_session=True,
-            stdout=output, stderr=output,
+            [sys.executable, *words[1:]], cwd=folder, env=environment(folder) | {name: value},
+            start_new_session=True, stdout=output, stderr=output,
         )  # fmt: skip
-    ends = time.monotonic() + START_S
-    while time.monotonic() < ends:
-        if match := re.search(r"http://127\.0\.0\.1:(\d+)", printed.read_text()):
-            return Server(process, int(match[1]), folder)
-        assert process.poll() is None, printed.read_text()
-        time.sleep(0.1)
-    raise AssertionError(printed.read_text())
+    return Server(process, port, folder, command)
 
 
 def kill_session(process: subprocess.Popen[bytes]) -> None:
@@ -74,12 +88,3 @@ def members(session: int) -> list[str]:
             if stat.session == session and not stat.dead:
                 commands.append((entry / "cmdline").read_bytes().replace(b"\0", b" ").decode())
     return commands
-
-
-def engine_memory() -> set[Path]:
-    """What tensor-parallel engines of servers have in shared memory.
-
-    The name of theirs begins with an identifier; that of an engine in a rank, of which a job of
-    another test may have some, begins with the group.
-    """
-    return {path for pattern in ("?*-tp:*", "*vllm*") for path in SHARED_MEMORY.glob(pattern)}

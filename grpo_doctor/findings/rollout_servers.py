@@ -27,7 +27,6 @@ _NAMES = {
     "sglang": "SGLang",
     "trl server": "`trl vllm-serve`",
     "ms-swift server": "`swift rollout`",
-    "bundled server": "`python -m grpo_doctor_trainer.serve`",
 }
 
 WITHIN_RANKS = NotApplicable("the rollout engine is within the ranks")

@@ -52,7 +52,6 @@ TABLES: Mapping[str, tuple[Spelling, ...]] = {
     **FRAMEWORKS,
     "deepspeed": deepspeed.SPELLINGS,
     "vllm": vllm.SPELLINGS,
-    "bundled server": servers.BUNDLED,
     "ms-swift server": servers.SWIFT,
     "trl server": servers.TRL,
     "sglang": servers.SGLANG,

@@ -13,7 +13,7 @@ from grpo_doctor.knobs import deepspeed
 
 # Where a server's options go: the table, whose version counts, and how the program is called.
 _SERVERS: Mapping[str, tuple[tuple[str, str, str], ...]] = {
-    "bundled": (("bundled server", "bundled", "`python -m grpo_doctor_trainer.serve`"),),
+    "bundled": (("vllm", "vllm", "`vllm serve`"),),
     "ms-swift": (("ms-swift server", "ms-swift", "`swift rollout`"),),
     "trl": (("trl server", "trl", "`trl vllm-serve`"), ("vllm", "vllm", "`vllm serve`")),
 }

@@ -1,7 +1,7 @@
 """The options of the programs that serve rollouts beside a trainer, where they have their own.
 
-`trl vllm-serve` of 0.18 to 1.15 (later it hands over to vLLM's own command), `swift rollout` from
-3.7 on, and the bundled trainer's server.
+`trl vllm-serve` of 0.18 to 1.15 (later it hands over to vLLM's own command), and `swift rollout`
+from 3.7 on.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ from grpo_doctor.knobs.swift import engine_key
 
 _trl = Rows("0.18.0")
 _swift = Rows("3.7.0")
-_bundled = Rows("0.1.0")
 _sglang = Rows("0.4.0")
 _END = "1.16.0"
 
@@ -45,17 +44,6 @@ SWIFT: tuple[Spelling, ...] = (
     _swift("vllm.enable_prefix_caching", "vllm_enable_prefix_caching", False, ("3.10.0", None)),
     _swift("vllm.enable_lora", "vllm_enable_lora", False, since="3.10.0"),
     _swift("vllm.disable_custom_all_reduce", "vllm_disable_custom_all_reduce", True),
-)
-BUNDLED: tuple[Spelling, ...] = (
-    _bundled("model.name", "model", None),
-    _bundled("vllm.server_host", "host", "127.0.0.1"),
-    _bundled("vllm.server_port", "port", 8000),
-    _bundled("vllm.gpu_memory_utilization", "gpu_memory_utilization", 0.9),
-    _bundled("vllm.tensor_parallel_size", "tensor_parallel_size", 1),
-    _bundled("vllm.max_model_len", "max_model_len", None),
-    _bundled("vllm.max_num_seqs", "max_num_seqs", None),
-    _bundled("vllm.enforce_eager", "enforce_eager", False),
-    _bundled("vllm.enable_prefix_caching", "enable_prefix_caching", True),
 )
 SGLANG: tuple[Spelling, ...] = (
     _sglang("model.name", "model_path", None),

@@ -56,7 +56,6 @@ _MODULES: Mapping[str, tuple[Framework, Role, str, str]] = {
     "vllm.entrypoints.cli.main": ("vllm", _SERVER, "vllm", "vllm"),
     "sglang.launch_server": ("sglang", _SERVER, "sglang", "sglang"),
     "grpo_doctor_trainer": ("bundled", "train", "bundled", "bundled"),
-    "grpo_doctor_trainer.serve": ("bundled", _SERVER, "bundled server", "bundled-server"),
 }
 
 

@@ -45,7 +45,7 @@ ELSEWHERE: tuple[tuple[str, str], ...] = (
     ("memory that runs out", "tests/integration/test_trainer_memory.py"),
     ("an engine that hangs or gets other weights", "tests/integration/test_vllm_colocate.py"),
     (
-        "a server that is killed, tensor parallel, weights by file and by collective",
+        "vLLM's own server: weights by file, killed, tensor parallel, waited for",
         "tests/integration/test_vllm_server.py",
     ),
     (

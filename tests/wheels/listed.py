@@ -18,7 +18,6 @@ import yaml  # type: ignore[import-untyped]
 
 from grpo_doctor.launches.option_lists import FOLDER
 from grpo_doctor_trainer.config import TrainerConfig
-from grpo_doctor_trainer.config.server import ServeConfig
 from tests.wheels import definitions
 from tests.wheels.definitions import sources
 from tests.wheels.fetch import VERSIONS, NoWheelError, wheel
@@ -83,11 +82,8 @@ def write(vllm: str | None, sglang: str | None, transformers: str | None) -> int
             for option in names:
                 versions_by_option.setdefault(option, []).append(version)
         _save(name, read, versions_by_option)
-    for name, config in (("bundled", TrainerConfig), ("bundled-server", ServeConfig)):
-        fields = dataclasses.fields(config)
-        names = [f.name for f in fields]
-        names += [str(f.metadata["alias"]) for f in fields if f.metadata.get("alias")]
-        _save(name, ["0.1.0"], {option: ["0.1.0"] for option in names})
+    names = [option.name for option in dataclasses.fields(TrainerConfig)]
+    _save("bundled", ["0.1.0"], {option: ["0.1.0"] for option in names})
     if vllm:
         _save("vllm", ["0.32.0"], {option: ["0.32.0"] for option in _vllm(Path(vllm))})
     if transformers:

@@ -36,7 +36,6 @@ _BY_MODULE: Mapping[str, Kind] = {
     "trl.scripts.vllm_serve": "server",
     "swift.cli.rollout": "server",
     "swift.cli.deploy": "server",
-    "grpo_doctor_trainer.serve": "server",
     "vllm.entrypoints.openai.api_server": "server",
     "vllm.entrypoints.api_server": "server",
     "grpo_doctor": "ourselves",

@@ -1,5 +1,4 @@
-"""Asks rollout engines how they are: /health and /metrics of vLLM and SGLang servers, /statistics
-of the bundled trainer's.
+"""Asks rollout engines how they are: /health and /metrics of vLLM and SGLang servers.
 
 Only ports that a server is known to answer HTTP on are asked: a request to the port of a store or
 of a collective library would disturb the job.
@@ -8,7 +7,6 @@ of a collective library would disturb the job.
 from __future__ import annotations
 
 import http.client
-import json
 import math
 import re
 import time
@@ -47,12 +45,6 @@ _OUR_NAMES = {theirs: ours for ours, names in _NAMES for theirs in names.split()
 _SAME_MODEL = re.compile(r'\b(?:tp_rank|pp_rank|moe_ep_rank)="[^"]*",?')
 _OF_A_PRIORITY = re.compile(r'\bpriority="[^"]')
 _SLEEP, _AWAKE = "engine_sleep_state", 'sleep_state="awake"'
-_STATISTICS = {
-    "running": "num_requests_running",
-    "waiting": "num_requests_waiting",
-    "kv_cache": "kv_cache_usage",
-    "preemptions": "num_preemptions_total",
-}
 
 
 class _Address(NamedTuple):
@@ -108,21 +100,6 @@ def parse_metrics(text: str) -> dict[str, float]:
     return values
 
 
-def parse_statistics(text: str) -> dict[str, float]:
-    """The same numbers of the bundled trainer's server. Raises ValueError where there are none."""
-    try:
-        statistics = json.loads(text)
-    except RecursionError as error:
-        raise ValueError("JSON of too many levels") from error
-    if not isinstance(statistics, dict):
-        raise ValueError("no JSON object")
-    return {
-        ours: float(statistics[theirs])
-        for theirs, ours in _STATISTICS.items()
-        if isinstance(statistics.get(theirs), (int, float)) and math.isfinite(statistics[theirs])
-    }
-
-
 def _addresses(member: Member, is_front: bool, proc: Path) -> list[_Address]:
     """The ports to ask: the one of its command, a usual one, or where a known server has clients.
 
@@ -161,15 +138,14 @@ def _ask(address: _Address) -> EngineLook:
     except (OSError, ValueError) as error:
         problem = f"{url}/health gave no answer: {error}"
         return EngineLook(address.pid, at_ns, url, problem=problem)
-    values = {"healthy": float(status == http.client.OK and '"status":"failed"' not in text)}
-    for path, parse in (("/metrics", parse_metrics), ("/statistics", parse_statistics)):
-        try:
-            status, text = within(_AT_MOST_S, partial(ask, path))
-            if status == http.client.OK:
-                return EngineLook(address.pid, at_ns, url, {**values, **parse(text)})
-        except (OSError, ValueError, OverflowError) as error:  # the last of a number like 10**400
-            problem = f"{url}{path} gave no answer: {error}"
-            return EngineLook(address.pid, at_ns, url, values, problem)
+    values = {"healthy": float(status == http.client.OK)}
+    try:
+        status, text = within(_AT_MOST_S, partial(ask, "/metrics"))
+        if status == http.client.OK:
+            values |= parse_metrics(text)
+    except (OSError, ValueError) as error:
+        problem = f"{url}/metrics gave no answer: {error}"
+        return EngineLook(address.pid, at_ns, url, values, problem)
     return EngineLook(address.pid, at_ns, url, values)
 
 

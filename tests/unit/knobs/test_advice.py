@@ -67,7 +67,7 @@ def test_options_of_a_server_go_to_the_server() -> None:
     swift = sentence("ms-swift", SERVER, *eager, **{"ms-swift": "4.6.0"})
     assert swift == "for `swift rollout`: --vllm_enforce_eager false"
     bundled = sentence("bundled", SERVER, "vllm.max_num_seqs", 8, bundled="0.1.0")
-    assert bundled == "for `python -m grpo_doctor_trainer.serve`: --max_num_seqs 8"
+    assert bundled == "for `vllm serve`: --max-num-seqs 8"
     # Beside the trainer: the flag is the trainer's own.
     assert sentence("trl", {"vllm.mode": "colocate"}, *eager, trl="1.16.0") is None
 

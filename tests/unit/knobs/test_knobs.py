@@ -11,7 +11,6 @@ from grpo_doctor.knobs.model import version_of
 from grpo_doctor.knobs.names import BY_NAME
 from grpo_doctor.knobs.syntax import options_of
 from grpo_doctor_trainer.config import TrainerConfig
-from grpo_doctor_trainer.config.server import ServeConfig
 
 SWIFT = "ms-swift"
 
@@ -22,12 +21,6 @@ def test_every_bundled_spelling_is_an_option_of_the_trainer() -> None:
         assert spelling.key in options
         if spelling.knob not in ("rollout.importance_correction", "reward.weights"):  # none: off
             assert spelling.default((0, 1, 0)) == options[spelling.key].default, spelling.key
-
-
-def test_every_server_spelling_is_an_option_of_the_bundled_server() -> None:
-    options = {option.name: option for option in dataclasses.fields(ServeConfig)}
-    for spelling in knobs.TABLES["bundled server"]:
-        assert spelling.default((0, 1, 0)) == options[spelling.key].default, spelling.key
 
 
 def test_every_spelling_names_a_knob_and_no_version_has_two_names_for_it() -> None:

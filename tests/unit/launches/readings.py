@@ -205,7 +205,6 @@ COMMANDS = (
     "python -m vllm.entrypoints.openai.api_server --model m -dp=2",
     "sglang serve --model m --tp 4 --ep 2 --mem-fraction-statc 0.8",
     "python -m grpo_doctor_trainer --model m --max_step 3",
-    "python -m grpo_doctor_trainer.serve --model m",
     "swit rlhf",
     "toruchrun x",
 )

@@ -78,14 +78,12 @@ class Options:
                 declared.metadata = MappingProxyType(metadata)
 
 
-def option(  # noqa: PLR0913 - what an option is made of, by name
+def option(
     default: _T,
     text: str,
     *,
     choices: tuple[str, ...] = (),
     embedded: Any = None,
-    alias: str | None = None,
-    default_text: str | None = None,
     **limits: Any,
 ) -> _T:
     """Declares one option, in a class of `Options`.
@@ -95,8 +93,6 @@ def option(  # noqa: PLR0913 - what an option is made of, by name
         text: its help.
         choices: the only valid values, when there are few.
         embedded: its default with the embedded tiny model, where that differs.
-        alias: a second spelling on the command line, without dashes.
-        default_text: what `--help` says of the default in place of its value.
         **limits: those of `Limits`, if it has some.
     """
     metadata = {
@@ -104,8 +100,6 @@ def option(  # noqa: PLR0913 - what an option is made of, by name
         "limits": Limits(**limits) if limits else None,
         "choices": choices,
         "embedded": embedded,
-        "alias": alias,
-        "default_text": default_text,
     }
     if isinstance(default, list):
         return cast("_T", field(default_factory=default.copy, metadata=metadata))

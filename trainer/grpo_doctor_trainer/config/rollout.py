@@ -90,8 +90,8 @@ class VllmOptions(Options, heading="vllm"):
     use_vllm: bool = option(False, "roll out with vLLM instead of transformers")
     vllm_mode: str = option(
         "colocate",
-        "colocate: an engine in each rank, on its device; server: engines of their own, started "
-        "with python -m grpo_doctor_trainer.serve",
+        "colocate: an engine in each rank, on its device; server: vLLM's own server, whose command "
+        "the trainer shows while it waits for it",
         choices=("colocate", "server"),
     )
     vllm_tensor_parallel_size: int = option(
@@ -133,16 +133,17 @@ class VllmOptions(Options, heading="vllm"):
     move_model_batches: int | None = option(
         None, "parts in which weights are gathered and sent to the engine; none: all at once", ge=1
     )
-    overlap_sync: bool = option(
-        True,
-        "server: gather the next of --move_model_batches parts while one is sent (not over NCCL)",
-    )
     vllm_server_host: str = option("127.0.0.1", "server: where it runs")
     vllm_server_port: int = option(8000, "server: its HTTP port", ge=1, le=65535, only_if="served")
     vllm_server_timeout: float = option(240.0, "server: seconds to wait for it to come up", gt=0)
+    vllm_weights_dir: str | None = option(
+        None,
+        "server: folder through which it gets the weights; both must see it; none: /dev/shm, then "
+        "--output_dir",
+    )
     vllm_timeout: float = option(
         1800.0,
-        "seconds until a silent engine is an error that names its log; server, with several ranks: "
+        "seconds until a silent engine is an error; server, with several ranks: "
         "at most 0.9 of --ddp_timeout",
         gt=0,
     )

@@ -13,7 +13,6 @@ from grpo_doctor_trainer.logs.trackers import check_trackers
 
 if TYPE_CHECKING:
     from grpo_doctor_trainer.config import TrainerConfig
-    from grpo_doctor_trainer.config.server import ServeConfig
 
 DEEPSPEED_PRESETS = ("zero0", "zero1", "zero2", "zero3", "zero2_offload", "zero3_offload")
 """The values of `--deepspeed` that are no file."""
@@ -53,19 +52,6 @@ def validate(config: TrainerConfig, world_size: int) -> None:
             "--rollout_importance_sampling_mode corrects for vLLM's log-probs: add "
             "--use_vllm true, or leave it out"
         )
-
-
-def check_served_model(config: ServeConfig) -> None:
-    """Looks whether a `--model` of the server's that is a path can be one.
-
-    Raises:
-        ConfigError: there is no such folder, or no config.json in it.
-    """
-    model = config.model
-    if model is None or not model.startswith(("/", ".", "~")):
-        return
-    if not (Path(model).expanduser() / "config.json").is_file():
-        raise ConfigError(f"--model {model}: no such folder, or no config.json in it")
 
 
 def check_vision_options(config: TrainerConfig) -> None:

@@ -24,7 +24,6 @@ from grpo_doctor_probes.discover.commands import (
         ("python /opt/venv/bin/trl vllm-serve --model m", "server"),
         ("python -m vllm.entrypoints.cli.main serve m", "server"),
         ("python -X dev -m sglang.launch_server --model m", "server"),
-        ("python -m grpo_doctor_trainer.serve", "server"),
         ("python -m grpo_doctor_trainer --model m", "unknown"),
         ("python /opt/venv/bin/grpo-doctor run -- torchrun train.py", "ourselves"),
         ("VLLM::APIServer_1", "server"),

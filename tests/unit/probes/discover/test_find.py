@@ -69,9 +69,7 @@ def test_what_is_left_out_or_no_python_stays_unknown() -> None:
     assert candidates == {}
 
 
-@pytest.mark.parametrize(
-    ("above", "kind"), [("python -m grpo_doctor_trainer.serve", None), ("bash", "server")]
-)
+@pytest.mark.parametrize(("above", "kind"), [("vllm serve m", None), ("bash", "server")])
 def test_what_a_server_starts_is_not_one_more(above: str, kind: str | None) -> None:
     family = [process(70, 50, above), process(80, 70, SERVES), ENGINE]
     candidates: dict[int, Candidate] = {}

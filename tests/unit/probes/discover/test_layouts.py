@@ -139,7 +139,7 @@ def test_the_bundled_trainer_with_its_server_and_reward_workers(host: FakeProc) 
     )
     code = "from grpo_doctor_trainer.rewards.worker import main; main()"
     host.add(120, 110, ["python", "-c", code, "[]"], rank_environment(0, 1))
-    host.add(200, 50, "python -m grpo_doctor_trainer.serve --model m", torch=True)
+    host.add(200, 50, "vllm serve m", torch=True)
     host.add(201, 200, "VLLM::EngineCore", torch=True)
     host.listens(200, 8000)
     host.connects(110, 200, 8000)

@@ -14,7 +14,7 @@ from typing import ClassVar
 import pytest
 
 from grpo_doctor_probes.evidence import Job, Member, Role
-from grpo_doctor_probes.look.httpengines import engines, parse_metrics, parse_statistics
+from grpo_doctor_probes.look.httpengines import engines, parse_metrics
 
 TEXT = b'vllm:num_requests_running{engine="0",model_name="m"} 3.0\n'
 
@@ -62,7 +62,7 @@ def member(role: Role, command: str, pid: int = 0, parent: int = 1) -> Member:
 
 
 def test_a_server_without_a_port_in_its_command_is_asked_where_its_clients_are(port: int) -> None:
-    commands = ("vllm serve model", "python -m grpo_doctor_trainer.serve --port 0")
+    commands = ("vllm serve model", "python -m vllm.entrypoints.openai.api_server --port 0")
     for command in commands:
         (engine,) = engines(Job("here", (member("server", command),)))
         assert engine.url == f"http://127.0.0.1:{port}"
@@ -104,22 +104,7 @@ def test_an_engine_that_listens_on_ipv6(host: str, monkeypatch: pytest.MonkeyPat
     [
         ({}, {"healthy": 1.0, "num_requests_running": 3.0}, ""),
         ({"/health": (503, b"")}, {"healthy": 0.0, "num_requests_running": 3.0}, ""),
-        (
-            {"/health": (200, b'{"status":"failed"}')},
-            {"healthy": 0.0, "num_requests_running": 3.0},
-            "",
-        ),
-        (
-            {"/metrics": (404, b""), "/statistics": (200, b'{"running": 2}')},
-            {"healthy": 1.0, "num_requests_running": 2.0},
-            "",
-        ),
-        ({"/metrics": (404, b""), "/statistics": (404, b"")}, {"healthy": 1.0}, ""),
-        (
-            {"/metrics": (404, b""), "/statistics": (200, b"[]")},
-            {"healthy": 1.0},
-            "/statistics gave no answer: no JSON object",
-        ),
+        ({"/metrics": (404, b"")}, {"healthy": 1.0}, ""),
     ],
 )
 def test_what_an_engine_answers(
@@ -154,6 +139,3 @@ def test_an_engine_says_that_it_is_asleep(awake: str, asleep: float | None) -> N
 def test_numbers_that_no_bundle_could_hold_are_left_out() -> None:
     text = "vllm:num_requests_running 2.0\nvllm:kv_cache_usage_perc 1e999\n"
     assert parse_metrics(text) == {"num_requests_running": 2.0}
-    assert parse_statistics('{"running": 2, "kv_cache": NaN, "waiting": Infinity}') == {
-        "num_requests_running": 2.0
-    }

@@ -15,7 +15,7 @@ from grpo_doctor_probes.evidence import Job, Member
 from grpo_doctor_probes.kmsg import parse_record
 from grpo_doctor_probes.look.gpus import throttle_reasons
 from grpo_doctor_probes.look.host import HIDDEN, disks, messages, select
-from grpo_doctor_probes.look.httpengines import parse_metrics, parse_statistics
+from grpo_doctor_probes.look.httpengines import parse_metrics
 from grpo_doctor_probes.look.logs import last_lines
 from grpo_doctor_probes.look.recorded import open_spans
 from tests.unit.probes.conftest import Recorded
@@ -100,15 +100,6 @@ def test_metrics_of_two_engines_and_of_other_names() -> None:
         "num_requests_waiting": 2.0,
         "kv_cache_usage": 0.9,
     }
-
-
-def test_statistics_of_the_bundled_server() -> None:
-    values = parse_statistics('{"running":2,"waiting":0,"kv_cache":0.5,"prefix_hits":9,"x":"y"}')
-    assert values == {"num_requests_running": 2, "num_requests_waiting": 0, "kv_cache_usage": 0.5}
-    with pytest.raises(ValueError, match="no JSON"):
-        parse_statistics("[]")
-    with pytest.raises(ValueError, match="levels"):
-        parse_statistics("[" * 200_000)
 
 
 def test_why_clocks_are_down() -> None:

@@ -9,7 +9,6 @@ import pytest
 
 from grpo_doctor_trainer.config import TrainerConfig
 from grpo_doctor_trainer.config.option import check_limits
-from grpo_doctor_trainer.config.server import ServeConfig
 from grpo_doctor_trainer.errors import ConfigError
 
 
@@ -78,9 +77,3 @@ def test_limits_of_vllm_matter_where_its_options_do(
 )
 def test_values_at_their_limits_are_allowed(values: dict[str, Any]) -> None:
     check_limits(dataclasses.replace(TrainerConfig(), **values))
-
-
-def test_the_server_may_take_any_free_port() -> None:
-    check_limits(ServeConfig(port=0))
-    with pytest.raises(ConfigError, match=r"--port 65536 must be between 0 and 65535: 0 takes"):
-        check_limits(ServeConfig(port=65536))

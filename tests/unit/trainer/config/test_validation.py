@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from grpo_doctor_trainer.config import EMBEDDED_VL, TrainerConfig
-from grpo_doctor_trainer.config.server import ServeConfig
-from grpo_doctor_trainer.config.validation import check_served_model, pixel_limit
+from grpo_doctor_trainer.config.validation import pixel_limit
 from grpo_doctor_trainer.errors import ConfigError
 from grpo_doctor_trainer.flags import parse
 
@@ -192,19 +191,6 @@ def test_the_variable_for_pixels_holds_where_no_option_is(
     monkeypatch.setenv("MAX_PIXELS", "-3")
     with pytest.raises(ConfigError, match="the variable MAX_PIXELS -3 must be"):
         pixel_limit(TrainerConfig())
-
-
-@pytest.mark.parametrize(("model", "refused"), [("org/name", False), (None, False), ("/x", True)])
-def test_a_served_model_that_is_a_path_holds_a_configuration(
-    model: str | None, *, refused: bool, tmp_path: Path
-) -> None:
-    (tmp_path / "config.json").touch()
-    check_served_model(ServeConfig(model=str(tmp_path)))
-    if not refused:
-        check_served_model(ServeConfig(model=model))
-        return
-    with pytest.raises(ConfigError, match="no such folder, or no config"):
-        check_served_model(ServeConfig(model=model))
 
 
 @pytest.mark.parametrize(

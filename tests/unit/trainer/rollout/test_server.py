@@ -1,4 +1,4 @@
-"""The rollout with a server, against a real server around an engine that counts."""
+"""The rollout with a server, over real HTTP against a vLLM that counts."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ pytest.importorskip("transformers", reason="needs the trainer extra")
 
 from PIL import Image  # noqa: E402
 
+from grpo_doctor_trainer.config import TrainerConfig  # noqa: E402
 from grpo_doctor_trainer.data.batch import PromptBatch  # noqa: E402
 from grpo_doctor_trainer.errors import RolloutError  # noqa: E402
 from grpo_doctor_trainer.flags import parse  # noqa: E402
 from grpo_doctor_trainer.model.load import load_model  # noqa: E402
 from grpo_doctor_trainer.ranks.group import Ranks  # noqa: E402
-from grpo_doctor_trainer.rollout.vllm.requests import as_prompts  # noqa: E402
-from grpo_doctor_trainer.rollout.vllm.server import ServerRollout  # noqa: E402
-from grpo_doctor_trainer.rollout.vllm.statistics import totals  # noqa: E402
-from grpo_doctor_trainer.serve.protocol import Completion  # noqa: E402
-from grpo_doctor_trainer.serve.state import RolloutStatistics, model_shape  # noqa: E402
-from grpo_doctor_trainer.serve.web import WebServer  # noqa: E402
-from tests.unit.trainer.serve.served import CountingEngine, serving  # noqa: E402
+from grpo_doctor_trainer.rollout.vllm import client, server  # noqa: E402
+from grpo_doctor_trainer.rollout.vllm.requests import as_bodies  # noqa: E402
+from grpo_doctor_trainer.rollout.vllm.sampling import Completion  # noqa: E402
+from grpo_doctor_trainer.rollout.vllm.statistics import RolloutStatistics, totals  # noqa: E402
+from tests.unit.trainer.rollout.fake_server import FakeVllm, serving  # noqa: E402
 
-ALONE = Ranks(rank=0, world_size=1, local_rank=0, device=torch.device("cpu"), threads=1)
+CPU = torch.device("cpu")
+ALONE = Ranks(rank=0, world_size=1, local_rank=0, device=CPU, threads=1)
 SHORT = ("--max_length", "20", "--max_completion_length", "4", "--vllm_server_timeout", "5")
 
 
@@ -40,18 +40,16 @@ def loaded() -> Any:
 
 
 @pytest.fixture
-def facts(loaded: Any) -> dict[str, Any]:
-    shape = model_shape(loaded.policy.config)
-    return {"shape": shape, "max_model_len": 24, "dtype": "float32", "device": "cpu"}
+def make(loaded: Any, tmp_path: Path) -> Any:
+    def rollout_with(address: str, *flags: str) -> server.ServerRollout:
+        where = ("--vllm_server_port", address.rpartition(":")[2], "--output_dir", str(tmp_path))
+        served = ("--use_vllm", "true", "--vllm_mode", "server", *where, *SHORT)
+        folder = ("--vllm_weights_dir", str(tmp_path / "weights"))
+        engine: Any = SimpleNamespace(module=loaded.policy, device=CPU, zero_stage=None)
+        config = parse([*served, *folder, *flags], 1)
+        return server.ServerRollout(engine, loaded, config, ALONE)
 
-
-def rollout_with(server: WebServer, loaded: Any, *flags: str) -> ServerRollout:
-    where = ("--vllm_server_port", str(server.server_address[1]))
-    config = parse(["--use_vllm", "true", "--vllm_mode", "server", *where, *SHORT, *flags], 1)
-    engine: Any = SimpleNamespace(
-        module=loaded.policy, model=loaded.policy, device=torch.device("cpu"), zero_stage=None
-    )
-    return ServerRollout(engine, loaded, config, ALONE)
+    return rollout_with
 
 
 def batch(*prompts: list[int]) -> PromptBatch:
@@ -64,48 +62,25 @@ def batch(*prompts: list[int]) -> PromptBatch:
     return PromptBatch([row for row in rows for _ in range(2)], [""] * len(every), tokens, mask)
 
 
-def test_completions_that_have_ended_come_before_the_others(
-    loaded: Any, facts: dict[str, Any], tmp_path: Path
-) -> None:
-    (end,) = loaded.end_tokens
-    heard: dict[int, list[int]] = {}
-    two_heard = threading.Event()
-
-    class Patient(CountingEngine):
-        def step(self) -> list[tuple[str, Completion]]:
-            assert self.steps < 2 or two_heard.wait(60)
-            return super().step()
-
-    def hear(ended: Mapping[int, list[int]]) -> None:
-        heard.update(ended)
-        if {2, 3} <= heard.keys():
-            two_heard.set()
-
-    with serving(Patient(), tmp_path, **facts) as server:
-        rollout = rollout_with(server, loaded)
-        rollout.sync()
-        completed = rollout.generate(batch([7], [end - 2]), hear)
-        rollout.close()
-    assert heard[2] == heard[3] == [end - 1, end]
-    for row, tokens in heard.items():
-        assert completed.tokens.completion_tokens[row, : len(tokens)].tolist() == tokens
-
-
 def test_a_rollout_sends_weights_and_pads_what_comes_back(
-    loaded: Any, facts: dict[str, Any], tmp_path: Path
+    make: Any, loaded: Any, tmp_path: Path
 ) -> None:
-    engine = CountingEngine()
+    vllm = FakeVllm()
     (end,) = loaded.end_tokens
     pad = loaded.tokenizer.pad_token_id
-    with serving(engine, tmp_path, **facts) as server:
-        rollout = rollout_with(server, loaded, "--move_model_batches", "3")
+    with serving(vllm) as address:
+        rollout = make(address, "--move_model_batches", "3")
         rollout.sync()
         with rollout.awake():
             made = rollout.generate(batch([7, 8, 9], [end - 2]))
         rollout.close()
         rollout.close()
-        assert not list(tmp_path.rglob("*.safetensors"))
-    assert set(engine.names) == set(loaded.policy.state_dict())
+    assert vllm.names == set(loaded.policy.state_dict())
+    assert not list(tmp_path.rglob("part-*.safetensors"))
+    pause = vllm.asked.index("/pause")
+    assert vllm.asked[pause : pause + 4] == [
+        "/pause", "/collective_rpc", "/update_weight_version", "/resume",
+    ]  # fmt: skip
     tokens = made.tokens
     assert tokens.completion_tokens.tolist() == [
         [10, 11, 12, 13], [10, 11, 12, 13], [end - 1, end, pad, pad], [end - 1, end, pad, pad],
@@ -113,78 +88,172 @@ def test_a_rollout_sends_weights_and_pads_what_comes_back(
     assert tokens.completion_mask.tolist() == [[1] * 4, [1] * 4, [1, 1, 0, 0], [1, 1, 0, 0]]
     assert tokens.prompt_mask.tolist() == [[1, 1, 1]] * 2 + [[0, 0, 1]] * 2
     assert made.logprobs is not None
-    seeds = (-made.logprobs[:, 0]).tolist()  # as the engine got them
-    assert seeds == [(seeds[0] + number) % 100 for number in range(4)]
+    assert made.logprobs[0].tolist() == [-(token % 7) for token in (10, 11, 12, 13)]
+    seeds = [body["sampling_params"]["seed"] for body in vllm.bodies[1:]]
+    assert abs(seeds[1] - seeds[0]) == 2  # each completion has a seed of its own
 
 
-def test_a_server_that_does_not_fit_is_told(
-    loaded: Any, facts: dict[str, Any], tmp_path: Path
+def test_completions_that_have_ended_come_before_the_others(make: Any) -> None:
+    vllm = FakeVllm()
+    vllm.held = {7: threading.Event()}
+    heard: dict[int, list[int]] = {}
+
+    def hear(ended: Mapping[int, list[int]]) -> None:
+        heard.update(ended)
+        if {2, 3} <= heard.keys():
+            vllm.held[7].set()
+
+    with serving(vllm) as address:
+        rollout = make(address)
+        rollout.sync()
+        completed = rollout.generate(batch([7], [9]), hear)
+        rollout.close()
+    assert list(heard) == [2, 3, 0, 1]
+    for row, tokens in heard.items():
+        assert completed.tokens.completion_tokens[row, : len(tokens)].tolist() == tokens
+
+
+def test_the_engine_is_sampled_while_it_generates() -> None:
+    vllm = FakeVllm()
+    vllm.held = {7: threading.Event()}
+    looks: list[Any] = []
+
+    def hear(_: Mapping[int, list[int]]) -> None:
+        looks.append(1)
+        if len(looks) == 6:
+            vllm.held[7].set()
+
+    ask = [{"token_ids": [7], "sampling_params": {"n": 1, "max_tokens": 2}}]
+    with serving(vllm) as address:
+        one = client.VllmServer(address, "COMMAND", 60)
+        _, statistics = one.generate(ask, "default", hear)
+        assert statistics is not None
+        assert (statistics.running_peak, statistics.kv_cache_peak) == (1, 0.25)
+        assert one.generate(ask, "default")[1] is None  # too short to say anything
+
+
+@pytest.mark.parametrize(
+    ("settings", "missing", "message"),
+    [
+        ({}, "/server_info", "has no /server_info: it was started without RL endpoints"),
+        ({}, "/inference/v1/generate", "has no /inference/v1/generate"),
+        ({"logprobs_mode": "raw_logprobs"}, "", "raw_logprobs instead of processed_logprobs"),
+        ({"generation_config": "auto"}, "", "generation_config auto instead of vllm"),
+    ],
+)
+def test_a_server_without_what_is_needed_is_told_the_command(
+    make: Any, settings: dict[str, str], missing: str, message: str
 ) -> None:
-    mismatched = facts | {"shape": facts["shape"] | {"hidden_size": 64}, "model": "some/model"}
+    vllm = FakeVllm(**settings)
+    vllm.missing = {missing}
+    with serving(vllm) as address, pytest.raises(RolloutError) as error:
+        make(address)
+    assert message in str(error.value)
+    assert "start it with: VLLM_SERVER_DEV_MODE=1 python -m vllm" in str(error.value)
+    assert "--enable-scale-out" in str(error.value)
+
+
+def test_a_server_for_shorter_sequences_is_refused(make: Any) -> None:
     with (
-        serving(CountingEngine(), tmp_path, **mismatched) as server,
-        pytest.raises(
-            RolloutError, match=r"another model \(some/model\): hidden_size 128 here and 64"
-        ),
+        serving(FakeVllm()) as address,
+        pytest.raises(RolloutError, match=r"24 tokens at most.* need 29.*--max-model-len 29"),
     ):
-        rollout_with(server, loaded)
-    with (
-        serving(CountingEngine(), tmp_path, **facts) as server,
-        pytest.raises(RolloutError, match=r"takes 24 tokens at most.* need 29.*--max_model_len 29"),
-    ):
-        rollout_with(server, loaded, "--max_length", "25")
+        make(address, "--max_length", "25")
 
 
-def test_a_server_that_was_started_anew_is_noticed(
-    loaded: Any, facts: dict[str, Any], tmp_path: Path
+def test_no_server_in_time_is_an_error_with_the_command(make: Any) -> None:
+    with pytest.raises(RolloutError, match=r"after 0.1 s. Start it: VLLM_SERVER_DEV_MODE=1"):
+        make("http://127.0.0.1:1", "--vllm_server_timeout", "0.1")
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"version": "default"}, "has weights default and not .*: another trainer uses it, or it"),
+        ({"reason": "abort"}, r"gave up a completion \(abort\)"),
+        ({"missing": {"/inference/v1/generate"}}, "has no /inference/v1/generate"),
+    ],
+)
+def test_what_goes_wrong_in_a_rollout_is_named(
+    make: Any, change: dict[str, Any], message: str
 ) -> None:
-    with serving(CountingEngine(), tmp_path, **facts) as server:
-        rollout = rollout_with(server, loaded)
+    vllm = FakeVllm()
+    with serving(vllm) as address:
+        rollout = make(address)
         rollout.sync()
-        server.service.health = server.service.health.__class__("ready", "", 2, "/the/log")
-        with pytest.raises(RolloutError, match="another trainer uses it, or it was started anew"):
-            rollout.generate(batch([7]))
+        vars(vllm).update(change)
+        with pytest.raises(RolloutError, match=message):
+            rollout.generate(batch([7], [8]))
+        rollout.close()
 
 
-def test_a_server_that_died_is_an_error_in_every_call(
-    loaded: Any, facts: dict[str, Any], tmp_path: Path
-) -> None:
-    with serving(CountingEngine(), tmp_path, **facts) as server:
-        rollout = rollout_with(server, loaded)
+def test_a_server_that_died_is_an_error_in_every_call(make: Any) -> None:
+    with serving(FakeVllm()) as address:
+        rollout = make(address)
         rollout.sync()
-    with pytest.raises(RolloutError, match=r"is gone while it generated .*Its log: /the/log"):
-        rollout.generate(batch([7]))
-    with pytest.raises(RolloutError, match=r"--weights_dir|is gone"):
-        rollout.sync()
+    for call in (rollout.sync, lambda: rollout.generate(batch([7]))):
+        with pytest.raises(RolloutError, match=r"is gone .*start it with: VLLM_SERVER"):
+            call()
     rollout.close()
 
 
-def test_prompts_with_images_go_as_text_and_png() -> None:
+def test_an_engine_that_makes_no_token_is_an_error() -> None:
+    vllm = FakeVllm()
+    vllm.held = {7: threading.Event()}
+    ask = [{"token_ids": [7], "sampling_params": {"n": 1, "max_tokens": 2}}]
+    with serving(vllm) as address:
+        one = client.VllmServer(address, "COMMAND", 0.5)
+        with pytest.raises(RolloutError, match=r"made no token for 0.5 s .*COMMAND"):
+            one.generate(ask, "default")
+
+
+def test_prompts_with_images_go_as_text_and_png(loaded: Any) -> None:
     picture = Image.new("RGB", (3, 2), (250, 10, 20))
     plain = batch([5, 6], [7])
-    prompts = as_prompts(
-        PromptBatch(
-            plain.rows,
-            ["look"] * 2 + ["no"] * 2,
-            plain.tokens,
-            plain.mask,
-            pictures=[[picture], [picture], [], []],
-        )
-    )
-    assert [(p.copies, p.tokens, p.text) for p in prompts] == [(2, [], "look"), (2, [7], "")]
-    with Image.open(io.BytesIO(base64.b64decode(prompts[0].images[0]))) as sent:
-        assert sent.format == "PNG"
+    pictures = [[picture], [picture], [], []]
+    texts = ["look"] * 2 + ["no"] * 2
+    prompts = PromptBatch(plain.rows, texts, plain.tokens, plain.mask, pictures=pictures)
+    first, second = as_bodies(prompts, parse([], 1), loaded, None)
+    assert (first["sampling_params"]["n"], second["sampling_params"]["seed"]) == (2, None)
+    assert (loaded.tokenizer.decode(first["token_ids"]), second["token_ids"]) == ("look", [7])
+    (part,) = first["content_parts"]
+    kind, _, data = part["url"].partition(",")
+    assert (part["type"], kind) == ("image_url", "data:image/png;base64")
+    with Image.open(io.BytesIO(base64.b64decode(data))) as sent:
         assert sent.tobytes() == picture.tobytes()
+
+
+def test_a_folder_that_a_killed_run_left_is_taken_over(loaded: Any, tmp_path: Path) -> None:
+    config = parse(["--vllm_weights_dir", str(tmp_path)], 1)
+    folder = server.weights_folder(config, loaded.policy)
+    (folder / "part-00009.safetensors").write_text("old")
+    assert server.weights_folder(config, loaded.policy) == folder
+    assert not list(folder.iterdir())
+    assert folder.stat().st_mode & 0o777 == 0o700
+    (tmp_path / "file").touch()
+    nowhere = parse(["--vllm_weights_dir", str(tmp_path / "file")], 1)
+    with pytest.raises(RolloutError, match=r"no folder has room .*--vllm_weights_dir"):
+        server.weights_folder(nowhere, loaded.policy)
+
+
+def test_the_command_for_a_gpu_is_vllm_serve() -> None:
+    config = TrainerConfig(model="my org/m", torch_dtype="bfloat16")
+    command = server.start_command(config, torch.device("cuda"), 100)
+    assert command == (
+        "VLLM_SERVER_DEV_MODE=1 vllm serve 'my org/m' --host 127.0.0.1 --port 8000 "
+        "--enable-scale-out --generation-config vllm --logprobs-mode processed_logprobs "
+        "--dtype bfloat16 --max-model-len 100"
+    )
 
 
 def test_what_is_the_whole_engines_is_counted_once() -> None:
     statistics = RolloutStatistics(9, 4.5, 2, 0.5, 0.25, 1, 40, 30, 12)
     completions = [Completion([7] * 4, [], 3), Completion([7] * 2, [], 3)]
-    main = totals(statistics, completions, whole_engine=True)
+    main = totals(statistics, completions)
     assert main["running_requests_peak"] == 9
     assert main["kv_cache_peak_pct"] == 25
     assert (main["prompt_tokens"], main["generated_tokens"]) == (6, 6)
-    secondary = totals(statistics, completions, whole_engine=False)
+    secondary = totals(None, completions)
     assert "preemptions" not in secondary
     assert secondary["generated_tokens"] == 6
     assert secondary.items() <= main.items()

@@ -53,16 +53,14 @@ def test_a_prompt_that_leaves_no_room_is_refused_before_generation() -> None:
 def test_sampling_is_the_trainers() -> None:
     loaded: Any = SimpleNamespace(end_tokens=(3, 4), vision=None)
     flags = ("--top_p", "0.9", "--temperature", "0.7", "--repetition_penalty", "1.1")
-    options = sampling.sampling_options(sampling.sampling_of(config(*flags), loaded))
+    options = sampling.sampling_options(config(*flags), loaded)
     assert (options["top_k"], options["top_p"], options["temperature"]) == (0, 0.9, 0.7)
     assert options["repetition_penalty"] == 1.1
     assert (options["stop_token_ids"], options["max_tokens"]) == ([3, 4], 8)
-    assert (options["logit_bias"], options["seed"]) == (None, None)
-    some = sampling.sampling_of(config("--top_k", "5"), loaded)
-    assert sampling.sampling_options(some, seed=7)["top_k"] == 5
-    assert sampling.sampling_options(some, seed=7)["seed"] == 7
+    assert options["logit_bias"] is None
+    assert sampling.sampling_options(config("--top_k", "5"), loaded)["top_k"] == 5
     loaded.vision = SimpleNamespace(placeholders=[9])
-    with_images = sampling.sampling_options(sampling.sampling_of(config(), loaded))
+    with_images = sampling.sampling_options(config(), loaded)
     assert with_images["logit_bias"] == {9: -100.0}
 
 

@@ -20,8 +20,8 @@ from grpo_doctor_trainer.rollout.vllm.engine_log import (
     explained,
     failure_message,
 )
+from grpo_doctor_trainer.rollout.vllm.sampling import Completion
 from grpo_doctor_trainer.rollout.vllm.statistics import EngineStatistics, totals
-from grpo_doctor_trainer.serve.protocol import Completion
 
 
 def test_statistics_of_a_rollout_and_nothing_left_for_the_next() -> None:

@@ -1,206 +1,317 @@
-"""The trainer's side of the HTTP connection: one request at a time, each with a deadline."""
+"""vLLM's own server, as the trainer asks it: `vllm serve` with its RL endpoints.
+
+Completions come from `/inference/v1/generate`, new weights go by `/collective_rpc` between `/pause`
+and `/resume`, and `/metrics` shows how the engine is. These endpoints are there with
+`VLLM_SERVER_DEV_MODE=1` and `--enable-scale-out`.
+"""
 
 from __future__ import annotations
 
-import http.client
-import socket
+import asyncio
+import json
+import re
 import time
-from contextlib import closing
-from typing import TYPE_CHECKING, Any, TypeVar
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Any
+
+import aiohttp
+import msgspec
+from msgspec import Struct
 
 from grpo_doctor_trainer.errors import RolloutError
-from grpo_doctor_trainer.serve import protocol
-from grpo_doctor_trainer.serve.state import VERSION, Health
+from grpo_doctor_trainer.rollout.vllm.sampling import Completion
+from grpo_doctor_trainer.rollout.vllm.statistics import EngineSnapshot, Tally, write_load
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Coroutine, Sequence
 
     from grpo_doctor_trainer.rollout import OnEnded
+    from grpo_doctor_trainer.rollout.vllm.statistics import RolloutStatistics
 
-_T = TypeVar("_T")
-_HEALTH_TIMEOUT_S = 10.0
-_POLL_S = 0.5
-_TELL_S = 15.0  # how often a wait says that it goes on
-# A machine that vanished sends nothing: seconds without traffic, between probes, and probes.
-_KEEPALIVE = ((socket.TCP_KEEPIDLE, 20), (socket.TCP_KEEPINTVL, 10), (socket.TCP_KEEPCNT, 3))
+_SHORT_S = 10.0
+_RETRY_S = 0.5
+_REMIND_S = 15.0
+_LOOK_S = 0.25
+_FEWEST_LOOKS = 3  # peaks and means of fewer samples say nothing
+_METRIC = re.compile(r"^vllm:(\w+)(?:\{[^\n]*\})? (\S+)$", re.MULTILINE)
+_NEEDED = {"logprobs_mode": "processed_logprobs", "generation_config": "vllm"}
+_NOT_THERE = {HTTPStatus.FORBIDDEN, HTTPStatus.NOT_FOUND, HTTPStatus.METHOD_NOT_ALLOWED}
 
 
-class ServerClient:
-    """Talks to one server.
+class _Token(Struct):
+    logprob: float
+
+
+class _Tokens(Struct):
+    content: list[_Token]
+
+
+class _Version(Struct):
+    version: str
+
+
+class _Choice(Struct):
+    token_ids: list[int]
+    logprobs: _Tokens
+    finish_reason: str | None
+    weight_versions: list[_Version] | None = None
+
+
+class _Usage(Struct):
+    prompt_tokens: int
+
+
+class _Generated(Struct):
+    choices: list[_Choice]
+    usage: _Usage
+
+
+class VllmServer:
+    """One server.
 
     Args:
-        host: where it runs.
-        port: its HTTP port.
-        patience_s: seconds of silence until it is an error.
+        address: where it listens, as `http://host:port`.
+        command: starts such a server; messages show it.
+        patience_s: seconds without a new token until it is an error.
     """
 
-    def __init__(self, host: str, port: int, patience_s: float) -> None:
-        self._host, self._port, self._patience = host, port, patience_s
-        self.log = ""
+    def __init__(self, address: str, command: str, patience_s: float) -> None:
+        self.address, self.command, self._patience_s = address, command, patience_s
 
-    @property
-    def address(self) -> str:
-        """Where the server is."""
-        return f"http://{self._host}:{self._port}"
-
-    def health(self) -> Health:
-        """Asks how the server is.
-
-        Raises:
-            OSError: nothing answers there.
-            RolloutError: something else answers there.
-        """
-        health = self._ask("GET", "/health", b"", Health, _HEALTH_TIMEOUT_S)
-        self.log = health.log
-        if health.protocol != VERSION:
-            raise self._error(
-                f"speaks version {health.protocol} of the protocol, this trainer "
-                f"{VERSION}: install the same grpo-doctor on both"
-            )
-        return health
-
-    def wait_until_ready(self, seconds: float, tell: Callable[[str], None]) -> Health:
-        """Waits for the server to come up.
+    def wait_until_ready(self, seconds: float, report: Callable[[str], None]) -> dict[str, Any]:
+        """Waits for the server to come up, and has it make its first tokens.
 
         Args:
             seconds: until it is an error.
-            tell: is given a line now and then while it waits.
+            report: is given a line now and then while it waits.
+
+        Returns:
+            its settings, as vLLM's `ModelConfig` names them.
 
         Raises:
-            RolloutError: it has failed, or is not there in time.
+            RolloutError: it is not there in time, or was started without what is needed.
         """
-        started = reported = time.monotonic()
-        while True:
-            try:
-                health = self.health()
-                if health.status == "ready":
-                    return health
-                if health.status == "failed":
-                    raise self._error(f"failed to start: {health.detail}")
-                state = f"{health.detail}; log {health.log}"
-            except OSError as error:
-                state = f"nothing answers ({error})"
-            now = time.monotonic()
-            if now - started > seconds:
-                raise self._error(
-                    f"is not ready after {seconds:g} s: {state}. Start it with "
-                    f"`python -m grpo_doctor_trainer.serve --port {self._port}` and the same "
-                    "--model, or raise --vllm_server_timeout"
-                )
-            if now - reported > _TELL_S:
-                reported = now
-                tell(f"waiting for the server at {self.address}, {now - started:.0f} s: {state}")
-            time.sleep(_POLL_S)
+        return asyncio.run(self._wait_until_ready(seconds, report))
+
+    def load(self, folder: str, version: str) -> None:
+        """Has the server load all weights from a folder.
+
+        Args:
+            folder: has safetensors files that the server can read.
+            version: marks the completions that are made with these weights.
+
+        Raises:
+            RolloutError: it did not load them.
+        """
+        asyncio.run(self._load(folder, version))
 
     def generate(
-        self,
-        request: protocol.GenerateRequest,
-        progress: Callable[[protocol.Progress], None],
-        on_ended: OnEnded | None = None,
-    ) -> protocol.Generated:
+        self, requests: Sequence[dict[str, Any]], version: str, on_ended: OnEnded | None = None
+    ) -> tuple[list[Completion], RolloutStatistics | None]:
         """Has prompts completed.
 
         Args:
-            request: the prompts of this rank.
-            progress: is called about once a second while the engine makes steps.
-            on_ended: with `tell_ended`, is given completions as they end.
+            requests: one body per prompt; the completions of each follow those of the one before.
+            version: of the weights that the completions must come from.
+            on_ended: is given the completions of a prompt when the last of them has ended.
+
+        Returns:
+            the completions, and what the engine did meanwhile; none where that was too short.
 
         Raises:
-            RolloutError: the server refused, failed, died or fell silent.
+            RolloutError: the server refused, failed, died, fell silent or has other weights.
         """
-        return self._call(lambda: self._generate(request, progress, on_ended), "while it generated")
+        return asyncio.run(self._generate(requests, version, on_ended))
 
-    def call(self, path: str, message: Any, kind: type[_T]) -> _T:
-        """Sends a message and waits for the answer.
+    async def _wait_until_ready(
+        self, seconds: float, report: Callable[[str], None]
+    ) -> dict[str, Any]:
+        started, reported = time.monotonic(), 0.0
+        async with _session() as session:
+            while not await self._is_up(session):
+                now = time.monotonic()
+                if now - started > seconds:
+                    raise RolloutError(
+                        f"no vLLM server is ready at {self.address} after {seconds:g} s. Start it: "
+                        f"{self.command}; or raise --vllm_server_timeout"
+                    )
+                if now - reported > _REMIND_S:
+                    reported = now
+                    report(f"waiting for vLLM at {self.address}; start it: {self.command}")
+                await asyncio.sleep(_RETRY_S)
+            answer = await self._ask(session, "GET", "/server_info?config_format=json")
+            settings: dict[str, Any] = json.loads(answer)["vllm_config"]["model_config"]
+            for name, value in _NEEDED.items():
+                if (found := settings.get(name)) != value:
+                    raise self._failure(f"has {name} {found} instead of {value}")
+            # The first tokens wait for kernels to be compiled: here, not in the first rollout.
+            first = {"token_ids": [0], "sampling_params": {"max_tokens": 2, "ignore_eos": True}}
+            await self._ask(session, "POST", "/inference/v1/generate", first, self._patience_s)
+        return settings
 
-        Args:
-            path: of the server.
-            message: the body of the request.
-            kind: of the answer.
+    async def _is_up(self, session: aiohttp.ClientSession) -> bool:
+        try:
+            async with session.get(f"{self.address}/health", timeout=_within(_SHORT_S)) as answer:
+                return bool(answer.ok)
+        except (aiohttp.ClientError, asyncio.TimeoutError):
+            return False
 
-        Raises:
-            RolloutError: the server refused, failed, died or fell silent.
-        """
-        body = protocol.encode(message)
-        return self._call(
-            lambda: self._ask("POST", path, body, kind, self._patience), f"during {path}"
+    async def _load(self, folder: str, version: str) -> None:
+        reload = {"method": "reload_weights", "kwargs": {"weights_path": folder}}
+        async with _session() as session:
+            # A pause clears the caches too, which were computed with the old weights.
+            await self._ask(session, "POST", "/pause?mode=wait", {}, self._patience_s)
+            await self._ask(session, "POST", "/collective_rpc", reload, self._patience_s)
+            await self._ask(session, "POST", "/update_weight_version", {"new_version": version})
+            await self._ask(session, "POST", "/resume", {})
+
+    async def _generate(
+        self, requests: Sequence[dict[str, Any]], version: str, on_ended: OnEnded | None
+    ) -> tuple[list[Completion], RolloutStatistics | None]:
+        completions: dict[int, Completion] = {}
+        asked: dict[asyncio.Task[list[Completion]], int] = {}
+        total = 0
+        async with _session() as session:
+            for request in requests:
+                task = asyncio.create_task(self._complete(session, request, version))
+                asked[task] = total
+                total += request["sampling_params"]["n"]
+            watch = _Watch(self._patience_s)
+            try:
+                while asked:
+                    waiting = asyncio.wait(asked, timeout=_LOOK_S, return_when="FIRST_COMPLETED")
+                    done, _ = await waiting
+                    ended = {
+                        number: completion
+                        for task in done
+                        for number, completion in enumerate(task.result(), asked.pop(task))
+                    }
+                    completions |= ended
+                    if on_ended is not None:
+                        on_ended({number: each.tokens for number, each in ended.items()})
+                    await watch.look(self._ask(session, "GET", "/metrics"), len(completions))
+                    if watch.silent:
+                        raise self._failure(
+                            f"has made no token for {self._patience_s:g} s (--vllm_timeout)"
+                        )
+            finally:
+                for task in asked:
+                    task.cancel()
+                await asyncio.gather(*asked, return_exceptions=True)
+        return [completions[number] for number in range(total)], watch.statistics()
+
+    async def _complete(
+        self, session: aiohttp.ClientSession, request: dict[str, Any], version: str
+    ) -> list[Completion]:
+        text = await self._ask(session, "POST", "/inference/v1/generate", request, None)
+        answer = msgspec.json.decode(text, type=_Generated)
+        for choice in answer.choices:
+            if choice.finish_reason not in {"stop", "length"}:
+                raise self._failure(f"gave up a completion ({choice.finish_reason})")
+            other = {each.version for each in choice.weight_versions or ()} - {version}
+            if other:
+                raise self._failure(
+                    f"has weights {other.pop()} and not {version}: another trainer uses it, or it "
+                    "was restarted. Give this run a server of its own"
+                )
+        return [
+            Completion(
+                choice.token_ids,
+                [token.logprob for token in choice.logprobs.content],
+                answer.usage.prompt_tokens,
+            )
+            for choice in answer.choices
+        ]
+
+    async def _ask(
+        self,
+        session: aiohttp.ClientSession,
+        method: str,
+        path: str,
+        body: dict[str, Any] | None = None,
+        seconds: float | None = _SHORT_S,
+    ) -> str:
+        timeout, page = _within(seconds), path.partition("?")[0]
+        try:
+            async with session.request(
+                method, self.address + path, json=body, timeout=timeout
+            ) as answer:
+                text: str = await answer.text()
+                if answer.status in _NOT_THERE:
+                    raise self._failure(f"has no {page}: it was started without RL endpoints")
+                if not answer.ok:
+                    raise self._failure(f"failed at {page} ({answer.status}): {text[:300]}")
+                return text
+        except asyncio.TimeoutError as error:
+            raise self._failure(f"did not answer {page} within {seconds:g} s") from error
+        except aiohttp.ClientError as error:
+            raise self._failure(f"is gone ({error or type(error).__name__})") from error
+
+    def _failure(self, what: str) -> RolloutError:
+        return RolloutError(
+            f"the vLLM server at {self.address} {what}. What led to it is in its output; start it "
+            f"with: {self.command}"
         )
 
-    def own_address(self) -> str:
-        """Gives the address of this machine as seen from the server's."""
-        with socket.create_connection((self._host, self._port), _HEALTH_TIMEOUT_S) as connection:
-            return str(connection.getsockname()[0])
 
-    def _call(self, function: Callable[[], _T], when: str) -> _T:
+class _Watch:
+    """Samples the engine during a rollout."""
+
+    def __init__(self, patience_s: float) -> None:
+        self._patience_s = patience_s
+        self._last_look_s = self._last_news_s = time.monotonic()
+        self._news: tuple[float, ...] = ()
+        self._first: EngineSnapshot | None = None
+        self._last = EngineSnapshot()
+        self._tally = Tally()
+
+    @property
+    def silent(self) -> bool:
+        return time.monotonic() - self._last_news_s > self._patience_s
+
+    async def look(self, metrics: Coroutine[Any, Any, str], completions: int) -> None:
+        """Reads `/metrics` if it is time to; `completions` have come by now."""
+        now = time.monotonic()
+        if now - self._last_look_s < _LOOK_S / 2 and self._first is not None:
+            metrics.close()
+            return
+        self._last_look_s = now
         try:
-            return function()
-        except TimeoutError as error:
-            raise self._error(
-                f"has been silent for {self._patience:g} s {when}. If it only needs longer, raise "
-                "--vllm_timeout"
-            ) from error
-        except (OSError, http.client.HTTPException) as error:
-            raise self._error(
-                f"is gone {when} ({type(error).__name__}: {error}). Start it again, and the "
-                "trainer with --resume_from_checkpoint"
-            ) from error
+            text = await metrics
+        except RolloutError:
+            return  # the requests themselves say what is wrong
+        values: dict[str, float] = {}
+        for name, value in _METRIC.findall(text):
+            values[name] = values.get(name, 0.0) + float(value)
+        news = (values.get("generation_tokens_total", 0.0), float(completions))
+        if news != self._news:
+            self._news, self._last_news_s = news, now
+        self._last = EngineSnapshot(
+            running=int(values.get("num_requests_running", 0)),
+            waiting=int(values.get("num_requests_waiting", 0)),
+            kv_cache=values.get("kv_cache_usage_perc", 0.0),
+            preemptions=int(values.get("num_preemptions_total", 0)),
+            prefix_queries=int(values.get("prefix_cache_queries_total", 0)),
+            prefix_hits=int(values.get("prefix_cache_hits_total", 0)),
+            steps=int(values.get("iteration_tokens_total_count", 0)),
+        )
+        if self._first is None:
+            self._first = self._last
+            self._tally = Tally(self._first)
+        if self._last.running:
+            self._tally.add(self._last)
+            write_load(self._last)
 
-    def _generate(
-        self,
-        request: protocol.GenerateRequest,
-        progress: Callable[[protocol.Progress], None],
-        on_ended: OnEnded | None,
-    ) -> protocol.Generated:
-        with closing(self._connect(self._patience)) as connection:
-            response = self._send(connection, "POST", "/generate", protocol.encode(request))
-            for line in response:
-                event = self._decoded(protocol.Event, line)
-                if event.progress is not None:
-                    progress(event.progress)
-                if on_ended is not None:
-                    on_ended(event.ended)
-                if event.error is not None:
-                    raise self._error(f"could not generate: {event.error}")
-                if event.result is not None:
-                    return event.result
-            raise ConnectionResetError("it ended in the middle of its answer")
+    def statistics(self) -> RolloutStatistics | None:
+        """What the engine did; none of too few samples."""
+        if self._tally.samples < _FEWEST_LOOKS:
+            return None
+        return self._tally.statistics(self._last)
 
-    def _ask(self, method: str, path: str, body: bytes, kind: type[_T], timeout_s: float) -> _T:
-        with closing(self._connect(timeout_s)) as connection:
-            response = self._send(connection, method, path, body)
-            return self._decoded(kind, response.read())
 
-    def _connect(self, timeout_s: float) -> http.client.HTTPConnection:
-        connection = http.client.HTTPConnection(self._host, self._port, timeout=timeout_s)
-        connection.connect()
-        for option, value in _KEEPALIVE:
-            connection.sock.setsockopt(socket.IPPROTO_TCP, option, value)
-        connection.sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-        return connection
+def _session() -> aiohttp.ClientSession:
+    return aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0))
 
-    def _send(
-        self, connection: http.client.HTTPConnection, method: str, path: str, body: bytes
-    ) -> http.client.HTTPResponse:
-        connection.request(method, path, body or None, {"Content-Type": protocol.JSON_TYPE})
-        response = connection.getresponse()
-        if response.status != http.client.OK:
-            text = response.read()
-            try:
-                reason = protocol.decode(protocol.Failure, text).error
-            except protocol.ProtocolError:
-                reason = text[:200].decode("utf-8", "replace")
-            raise self._error(f"refused {method} {path} ({response.status}): {reason}")
-        return response
 
-    def _decoded(self, kind: type[_T], body: bytes) -> _T:
-        try:
-            return protocol.decode(kind, body)
-        except protocol.ProtocolError as error:
-            raise self._error(
-                f"does not answer like a grpo-doctor rollout server ({error}). Check "
-                "--vllm_server_host and --vllm_server_port"
-            ) from error
-
-    def _error(self, trouble: str) -> RolloutError:
-        log = f" Its log: {self.log}" if self.log else ""
-        return RolloutError(f"the vLLM server at {self.address} {trouble}.{log}")
+def _within(seconds: float | None) -> aiohttp.ClientTimeout:
+    return aiohttp.ClientTimeout(total=seconds)

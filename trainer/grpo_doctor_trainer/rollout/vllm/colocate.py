@@ -28,7 +28,11 @@ from grpo_doctor_trainer.rollout.vllm.requests import (
     check_read,
     longest_sequence,
 )
-from grpo_doctor_trainer.rollout.vllm.sampling import read_output, sampling_of, sampling_parameters
+from grpo_doctor_trainer.rollout.vllm.sampling import (
+    read_output,
+    sampling_options,
+    sampling_parameters,
+)
 from grpo_doctor_trainer.rollout.vllm.shm_cleanup import remove_for_rank
 from grpo_doctor_trainer.rollout.vllm.statistics import EngineStatistics
 
@@ -42,7 +46,7 @@ if TYPE_CHECKING:
     from grpo_doctor_trainer.ranks.engine import Engine
     from grpo_doctor_trainer.ranks.group import Ranks
     from grpo_doctor_trainer.rollout import Completions, OnEnded
-    from grpo_doctor_trainer.serve.protocol import Completion
+    from grpo_doctor_trainer.rollout.vllm.sampling import Completion
 
 _SEEDS = 2**31
 
@@ -145,13 +149,13 @@ class ColocatedRollout:
     def _sample(
         self, requests: list[dict[str, Any]], own: slice, on_ended: OnEnded | None
     ) -> list[Completion]:
-        sampling = sampling_of(self._config, self._loaded)
+        options = sampling_options(self._config, self._loaded)
         answers: dict[str, Completion] = {}
         doing = f"generating completions for {len(requests)} prompts"
         with explained(doing, self.log), self._deadline.waiting(doing) as heard:
             for number, request in enumerate(requests):
                 # Not one for all: vLLM completes the options per request in place.
-                parameters = sampling_parameters(sampling)
+                parameters = sampling_parameters(options)
                 self._vllm.add_request(str(number), request, parameters, lora_request=self._lora)
             while self._vllm.has_unfinished_requests():
                 finished = {

@@ -1,4 +1,4 @@
-"""vLLM's own output: to a file per rank or server, and one message when something fails."""
+"""vLLM's own output: to a file per rank, and one message when something fails."""
 
 from __future__ import annotations
 
@@ -9,8 +9,7 @@ import traceback
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from grpo_doctor_trainer.errors import ConfigError, RolloutError
-from grpo_doctor_trainer.logs.console import LOG
+from grpo_doctor_trainer.errors import RolloutError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -84,54 +83,19 @@ def log_to_file(path: Path) -> None:
 
 @contextmanager
 def console_to_file(path: Path) -> Iterator[int]:
-    """Sends stdout and stderr there too, what C++ writes included; gives the real stderr."""
-    target = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
-    with _console_at(target) as (_, stderr):
-        yield stderr
-
-
-@contextmanager
-def server_output_to_file(log: Path) -> Iterator[None]:
-    """Sends stdout and stderr of this process and those it starts to a file.
-
-    The trainer's logger goes on to the terminal, and to the file.
-
-    Raises:
-        ConfigError: the file cannot be written.
-    """
-    try:
-        log.parent.mkdir(parents=True, exist_ok=True)
-        target = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND, 0o600)
-    except OSError as error:
-        raise ConfigError(
-            f"--output_dir: the log {log} cannot be written ({error.strerror}); give another folder"
-        ) from error
-    handlers = LOG.handlers
-    with (
-        _console_at(target) as (stdout, _),
-        os.fdopen(os.dup(stdout), "w", encoding="utf-8", buffering=1) as terminal,
-    ):
-        LOG.handlers = [logging.StreamHandler(terminal), logging.StreamHandler(sys.stdout)]
-        try:
-            yield
-        finally:
-            LOG.handlers = handlers
-
-
-@contextmanager
-def _console_at(target: int) -> Iterator[tuple[int, int]]:
-    """Points stdout and stderr at a descriptor, which it closes; gives copies of the real ones.
+    """Sends stdout and stderr there too, what C++ writes included; gives the real stderr.
 
     The descriptors themselves are moved, because vLLM's workers and compilers write to them
     directly.
     """
     sys.stdout.flush()
     sys.stderr.flush()
+    target = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
     copies = os.dup(1), os.dup(2)
     try:
         os.dup2(target, 1)
         os.dup2(target, 2)
-        yield copies
+        yield copies[1]
     finally:
         sys.stdout.flush()
         sys.stderr.flush()

@@ -220,5 +220,9 @@ def cache_bytes(config: TrainerConfig, ranks: Ranks) -> int | None:
     if ranks.device.type != "cpu":
         return None
     ranks_here = int(os.environ.get("LOCAL_WORLD_SIZE", ranks.world_size))
-    share = config.vllm_gpu_memory_utilization / ranks_here
-    return int(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") * share)
+    return int(host_memory() * config.vllm_gpu_memory_utilization / ranks_here)
+
+
+def host_memory() -> int:
+    """Bytes of this machine's memory."""
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")

@@ -13,12 +13,15 @@ from torch.nn.utils.rnn import pad_sequence
 from grpo_doctor_trainer.data.experience import TokenBatch
 from grpo_doctor_trainer.errors import RolloutError
 from grpo_doctor_trainer.rollout import Completions
-from grpo_doctor_trainer.serve.protocol import Prompt
+from grpo_doctor_trainer.rollout.vllm.sampling import sampling_options
 
 if TYPE_CHECKING:
     from grpo_doctor_trainer.config import TrainerConfig
     from grpo_doctor_trainer.data.batch import PromptBatch
-    from grpo_doctor_trainer.serve.protocol import Completion
+    from grpo_doctor_trainer.model.load import LoadedModel
+    from grpo_doctor_trainer.rollout.vllm.sampling import Completion
+
+_FINAL_ONLY = 2  # vLLM's RequestOutputKind
 
 
 def as_requests(prompts: PromptBatch) -> list[dict[str, Any]]:
@@ -39,29 +42,39 @@ def as_requests(prompts: PromptBatch) -> list[dict[str, Any]]:
     return requests
 
 
-def as_prompts(batch: PromptBatch) -> list[Prompt]:
-    """Gives each prompt once, with the number of its completions, in their order.
+def as_bodies(
+    batch: PromptBatch, config: TrainerConfig, loaded: LoadedModel, seed: int | None
+) -> list[dict[str, Any]]:
+    """Gives each prompt once, as a vLLM server takes it, with the number of its completions.
 
-    A prompt with images goes as text: the engine puts in their placeholders by itself.
+    Args:
+        batch: of this rank, one prompt per completion.
+        config: the options.
+        loaded: the policy, and how its prompts become tokens.
+        seed: of the first completion, the next has the next; none: the engine's own randomness.
     """
-    prompts = []
+    options = sampling_options(config, loaded) | {"output_kind": _FINAL_ONLY}
+    bodies: list[dict[str, Any]] = []
     for _, lines in itertools.groupby(range(len(batch.rows)), key=lambda i: id(batch.rows[i])):
         same = list(lines)
         first = same[0]
-        pictures = batch.pictures[first] if batch.pictures else []
-        if pictures:
-            images = [_png(picture) for picture in pictures]
-            prompts.append(Prompt(len(same), text=batch.texts[first], images=images))
+        own = {"n": len(same), "seed": None if seed is None else seed + first}
+        body: dict[str, Any] = {"sampling_params": options | own}
+        if pictures := batch.pictures[first] if batch.pictures else []:
+            # One placeholder per image: the server widens it by what its image processor says.
+            text = batch.texts[first]
+            body["token_ids"] = loaded.tokenizer(text, add_special_tokens=False)["input_ids"]
+            body["content_parts"] = [{"type": "image_url", "url": _png(each)} for each in pictures]
         else:
-            tokens = batch.tokens[first][batch.mask[first].bool()].tolist()
-            prompts.append(Prompt(len(same), tokens))
-    return prompts
+            body["token_ids"] = batch.tokens[first][batch.mask[first].bool()].tolist()
+        bodies.append(body)
+    return bodies
 
 
 def _png(picture: Any) -> str:
     buffer = io.BytesIO()
     picture.save(buffer, "PNG")
-    return base64.b64encode(buffer.getvalue()).decode("ascii")
+    return "data:image/png;base64," + base64.b64encode(buffer.getvalue()).decode("ascii")
 
 
 def longest_sequence(config: TrainerConfig, context: int | None) -> int:

@@ -7,31 +7,33 @@ ranks agree on the outcome (`rollout/agree`); what a rank spends there it waits 
 
 from __future__ import annotations
 
+import os
 import random
-from contextlib import AbstractContextManager, nullcontext
-from typing import TYPE_CHECKING, TypeVar, cast
+import shlex
+import shutil
+from contextlib import AbstractContextManager, nullcontext, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import torch
+from safetensors.torch import save_file
 from torch import distributed as dist
 
 from grpo_doctor_trainer.errors import RolloutError
 from grpo_doctor_trainer.logs.console import LOG
 from grpo_doctor_trainer.phases import phase
 from grpo_doctor_trainer.ranks.group import gather_rows, worst_on_any_rank
-from grpo_doctor_trainer.rollout.vllm.client import ServerClient
+from grpo_doctor_trainer.rollout.vllm.client import VllmServer
+from grpo_doctor_trainer.rollout.vllm.local_engine import engine_folder, host_memory
 from grpo_doctor_trainer.rollout.vllm.requests import (
+    as_bodies,
     as_completions,
-    as_prompts,
     check_length,
     check_read,
     longest_sequence,
 )
-from grpo_doctor_trainer.rollout.vllm.sampling import sampling_of
-from grpo_doctor_trainer.rollout.vllm.statistics import write_load, write_totals
-from grpo_doctor_trainer.rollout.vllm.transfer import make_transfer
+from grpo_doctor_trainer.rollout.vllm.statistics import write_totals
 from grpo_doctor_trainer.rollout.vllm.weights import policy_weights
-from grpo_doctor_trainer.serve.protocol import GenerateRequest
-from grpo_doctor_trainer.serve.state import model_shape
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -42,12 +44,11 @@ if TYPE_CHECKING:
     from grpo_doctor_trainer.ranks.engine import Engine
     from grpo_doctor_trainer.ranks.group import Ranks
     from grpo_doctor_trainer.rollout import Completions, OnEnded
-    from grpo_doctor_trainer.rollout.vllm.transfer import WeightTransfer
-    from grpo_doctor_trainer.rollout.vllm.weight_checks import Part
-    from grpo_doctor_trainer.serve.protocol import Generated
-    from grpo_doctor_trainer.serve.state import Health
+    from grpo_doctor_trainer.rollout.vllm.sampling import Completion
+    from grpo_doctor_trainer.rollout.vllm.statistics import RolloutStatistics
 
 _T = TypeVar("_T")
+_SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 - a private folder is made in it
 # Ranks that are done wait for the others in a collective: the server's silence has to be noticed
 # before that one gives up, to be what is reported.
 _OF_DDP_TIMEOUT = 0.9
@@ -66,21 +67,19 @@ class ServerRollout:
         self, engine: Engine, loaded: LoadedModel, config: TrainerConfig, ranks: Ranks
     ) -> None:
         self._engine, self._loaded, self._config, self._ranks = engine, loaded, config, ranks
+        self._longest = longest_sequence(config, loaded.context)
         patience = config.vllm_timeout
         if ranks.world_size > 1:
             patience = min(patience, _OF_DDP_TIMEOUT * config.ddp_timeout)
-        self._client = ServerClient(config.vllm_server_host, config.vllm_server_port, patience)
-        self._sampling = sampling_of(config, loaded)
-        self._transfer: WeightTransfer | None = None
+        address = f"http://{config.vllm_server_host}:{config.vllm_server_port}"
+        command = start_command(config, engine.device, self._longest)
+        self._server = VllmServer(address, command, patience)
+        self._folder: Path | None = None
         self._syncs = 0
         # Tells this run's weights from another's, should two use one server.
         own = torch.tensor([[random.SystemRandom().getrandbits(62)]])
         self._run = f"{int(gather_rows(own, ranks)[0]):016x}"
-        health = self._together(self._reach, "init/agree")
-        self._seeded = health.device == "cpu"
-        self._longest = health.max_model_len
-        if ranks.is_main:
-            self._introduce(health)
+        self._together(self._reach, "init/agree")
 
     def sync(self) -> None:
         """Sends the weights, from rank 0; under ZeRO-3 all ranks gather them."""
@@ -94,104 +93,91 @@ class ServerRollout:
 
     def generate(self, prompts: PromptBatch, on_ended: OnEnded | None = None) -> Completions:
         """Has this rank's prompts completed."""
-        generated = self._together(lambda: self._generate(prompts, on_ended), "rollout/agree")
-        write_totals(generated.statistics, generated.completions, whole_engine=self._ranks.is_main)
+        completions, statistics = self._together(
+            lambda: self._generate(prompts, on_ended), "rollout/agree"
+        )
+        write_totals(statistics if self._ranks.is_main else None, completions)
         pad_token = self._loaded.tokenizer.pad_token_id
-        return as_completions(prompts, generated.completions, pad_token, self._engine.device)
+        return as_completions(prompts, completions, pad_token, self._engine.device)
 
     def close(self) -> None:
-        """Leaves nothing of this run with the server."""
-        transfer, self._transfer = self._transfer, None
-        if transfer is not None:
-            transfer.close()
+        """Removes the folder of weights."""
+        folder, self._folder = self._folder, None
+        if folder is not None:
+            shutil.rmtree(folder, ignore_errors=True)
 
     @property
     def _version(self) -> str:
         return f"{self._run}-{self._syncs}"
 
-    def _reach(self) -> Health:
-        main, timeout_s = self._ranks.is_main, self._config.vllm_server_timeout
-        health = self._client.wait_until_ready(timeout_s, LOG.info if main else lambda _: None)
-        self._check(health)
+    def _reach(self) -> None:
+        config, main = self._config, self._ranks.is_main
+        if main and config.embedded:
+            write_embedded(config, self._loaded)
+        model = self._server.wait_until_ready(
+            config.vllm_server_timeout, LOG.info if main else lambda _: None
+        )
+        if model["max_model_len"] < self._longest:
+            raise RolloutError(
+                f"the vLLM server at {self._server.address} takes {model['max_model_len']} tokens "
+                f"at most, and --max_length and --max_completion_length need {self._longest}. "
+                f"Start it with --max-model-len {self._longest}, or lower them"
+            )
         if main:
-            config = self._config
-            self._transfer = make_transfer(
-                self._client, health, self._engine.device, config.vllm_timeout,
-                overlapped=config.overlap_sync and (config.move_model_batches or 1) > 1,
-            )  # fmt: skip
-        return health
-
-    def _check(self, health: Health) -> None:
-        address = self._client.address
-        own = model_shape(self._engine.module.config)
-        if own != health.shape:
-            differing = ", ".join(
-                f"{name} {own.get(name)} here and {health.shape.get(name)} there"
-                for name in sorted(own.keys() | health.shape.keys())
-                if own.get(name) != health.shape.get(name)
-            )
-            raise RolloutError(
-                f"the vLLM server at {address} serves another model "
-                f"({health.model or 'the embedded one'}): {differing}. Start it with the "
-                f"trainer's --model. Its log: {health.log}"
-            )
-        needed = longest_sequence(self._config, self._loaded.context)
-        if health.max_model_len < needed:
-            raise RolloutError(
-                f"the vLLM server at {address} takes {health.max_model_len} tokens at most, and "
-                f"--max_length and --max_completion_length need {needed}. Start it with "
-                f"--max_model_len {needed}, or lower them. Its log: {health.log}"
-            )
-
-    def _introduce(self, health: Health) -> None:
-        transfer = "" if self._transfer is None else self._transfer.describe()
-        LOG.info(
-            "vLLM server %s: vLLM %s on %s, weights by %s, log %s",
-            self._client.address, health.vllm, health.device, transfer, health.log,
-        )  # fmt: skip
-        if health.dtype != self._config.torch_dtype:
-            LOG.warning(
-                "the server computes in %s and the trainer in %s: log-probs will differ. Start it "
-                "with --torch_dtype %s",
-                health.dtype, self._config.torch_dtype, self._config.torch_dtype,
-            )  # fmt: skip
+            LOG.info("vLLM server %s serves %s", self._server.address, model["model"])
+            if (dtype := str(model["dtype"]).removeprefix("torch.")) != config.torch_dtype:
+                LOG.warning(
+                    "the server computes in %s and the trainer in %s: log-probs will differ. Start "
+                    "it with --dtype %s", dtype, config.torch_dtype, config.torch_dtype,
+                )  # fmt: skip
 
     def _send_weights(self) -> None:
-        transfer, failed = self._transfer, None
-        if transfer is None and self._engine.zero_stage != 3:
+        main, failed = self._ranks.is_main, None
+        if not main and self._engine.zero_stage != 3:
             return
-        parts = policy_weights(self._engine, self._config)
-        if transfer is not None:
-            transfer.begin(self._version)
+        parts = enumerate(policy_weights(self._engine, self._config))
         while True:
             with phase("sync/gather"):
-                part = next(parts, None)
-            if part is None:
+                number, part = next(parts, (-1, []))
+            if number < 0:
                 break
             # Gathering is a collective: after an error of its own rank 0 takes part to the end.
-            if transfer is not None and failed is None:
-                failed = _attempt(transfer, part)
+            if main and failed is None:
+                failed = self._leave(number, part)
         if failed is not None:
             raise RolloutError(failed)
-        if transfer is not None:
-            transfer.finish()
+        if main:
+            with phase("sync/load"):
+                self._server.load(str(self._folder), self._version)
 
-    def _generate(self, prompts: PromptBatch, on_ended: OnEnded | None) -> Generated:
+    def _leave(self, number: int, part: list[tuple[str, torch.Tensor]]) -> str | None:
+        """Writes a part of the weights for the server, over that of the last sync."""
+        try:
+            with phase("sync/send"):
+                if self._folder is None:
+                    self._folder = weights_folder(self._config, self._engine.module)
+                save_file(_apart(part), self._folder / f"part-{number:05d}.safetensors")
+        except RolloutError as error:
+            return str(error)
+        except Exception as error:  # noqa: BLE001 - safetensors has errors of its own
+            return (
+                f"the weights for the vLLM server could not be written to {self._folder}: {error}. "
+                "Give a folder with room that both see: --vllm_weights_dir"
+            )
+        return None
+
+    def _generate(
+        self, prompts: PromptBatch, on_ended: OnEnded | None
+    ) -> tuple[list[Completion], RolloutStatistics | None]:
         check_length(prompts, self._config, self._longest)
         # On a GPU the order in which ranks' requests arrive changes the last digits, and with them
         # now and then a token: seeds could not make a run repeatable, and cost time there.
-        seed = int(torch.randint(2**31, ())) if self._seeded else None
-        request = GenerateRequest(
-            weights=self._version,
-            prompts=as_prompts(prompts),
-            sampling=self._sampling,
-            seed=seed,
-            tell_ended=on_ended is not None,
-        )
+        seed = int(torch.randint(2**31, ())) if self._engine.device.type == "cpu" else None
+        bodies = as_bodies(prompts, self._config, self._loaded, seed)
         with phase("rollout/generate"):
-            generated = self._client.generate(request, write_load, on_ended)
-        check_read(prompts, generated.completions)
-        return generated
+            completions, statistics = self._server.generate(bodies, self._version, on_ended)
+        check_read(prompts, completions)
+        return completions, statistics
 
     def _together(self, function: Callable[[], _T], agreeing: str) -> _T:
         """Runs a function on every rank; what fails on one is raised on all."""
@@ -203,16 +189,6 @@ class ServerRollout:
         with phase(agreeing):
             raise_together(message, self._ranks)
         return cast("_T", value)
-
-
-def _attempt(transfer: WeightTransfer, part: Part) -> str | None:
-    try:
-        with phase("sync/send"):
-            transfer.add(part)
-    except RolloutError as error:
-        transfer.abandon()
-        return str(error)
-    return None
 
 
 def raise_together(message: str | None, ranks: Ranks) -> None:
@@ -234,3 +210,84 @@ def raise_together(message: str | None, ranks: Ranks) -> None:
         message = message or next(filter(None, messages))
     if message is not None:
         raise RolloutError(message)
+
+
+def start_command(config: TrainerConfig, device: torch.device, longest: int) -> str:
+    """Spells the command that starts a server for this run.
+
+    Args:
+        config: the options; `torch_dtype` is resolved.
+        device: of the trainer; the server is taken to have the same.
+        longest: prompt and completion together, in tokens.
+    """
+    model = str(_embedded_folder(config) if config.embedded else config.model)
+    # The CPU build has no `vllm` command, and would take most of the host's memory.
+    cpu = device.type == "cpu"
+    size = int(host_memory() * config.vllm_gpu_memory_utilization)
+    start = ["python", "-m", "vllm.entrypoints.openai.api_server", "--model"]
+    words = [
+        *(start if cpu else ["vllm", "serve"]), model,
+        "--host", config.vllm_server_host, "--port", str(config.vllm_server_port),
+        "--enable-scale-out", "--generation-config", "vllm",
+        "--logprobs-mode", "processed_logprobs",
+        "--dtype", config.torch_dtype, "--max-model-len", str(longest),
+        *(["--enforce-eager", "--kv-cache-memory-bytes", str(size)] if cpu else []),
+    ]  # fmt: skip
+    return f"VLLM_SERVER_DEV_MODE=1 {shlex.join(words)}"
+
+
+def weights_folder(config: TrainerConfig, model: Any) -> Path:
+    """Makes a private folder with room for all weights of a model.
+
+    A run that was killed leaves its folder, which the next one with the same port takes over.
+
+    Raises:
+        RolloutError: no folder has room, or another user's is in its place.
+    """
+    size = sum(w.element_size() * getattr(w, "ds_numel", w.numel()) for w in model.parameters())
+    given = config.vllm_weights_dir
+    parents = [Path(given)] if given else [_SHARED_MEMORY, engine_folder(config)]
+    name = f"grpo-doctor-weights-{os.getuid()}-{config.vllm_server_port}"
+    for parent in parents:
+        with suppress(OSError):
+            parent.mkdir(parents=True, exist_ok=True)
+            folder = parent.resolve() / name
+            shutil.rmtree(folder, ignore_errors=True)
+            if shutil.disk_usage(parent).free > size * 1.05:
+                folder.mkdir(mode=0o700)
+                return folder
+    raise RolloutError(
+        f"no folder has room for {size:,} bytes of weights for the vLLM server "
+        f"({', '.join(map(str, parents))}). Give one that both see: --vllm_weights_dir"
+    )
+
+
+def _embedded_folder(config: TrainerConfig) -> Path:
+    return engine_folder(config) / "served"
+
+
+def write_embedded(config: TrainerConfig, loaded: LoadedModel) -> None:
+    """Writes an embedded model for the server to start with; its weights come with each sync."""
+    folder = _embedded_folder(config)
+    if loaded.processor is None:
+        from grpo_doctor_trainer.model.tiny import tiny_model as make  # noqa: PLC0415
+    else:
+        from grpo_doctor_trainer.model.tiny_vl import (  # noqa: PLC0415
+            tiny_vl_model as make,
+        )
+    make(loaded.tokenizer, config.embedded_width).save_pretrained(folder)
+    loaded.saved_with_weights.save_pretrained(folder)
+
+
+def _apart(part: list[tuple[str, torch.Tensor]]) -> dict[str, torch.Tensor]:
+    """Gives the tensors on the CPU, each with memory of its own, as safetensors wants them."""
+    storages: set[int] = set()
+    tensors = {}
+    for name, tensor in part:
+        copy = tensor.detach().to("cpu").contiguous()
+        storage = copy.untyped_storage()
+        if storage.data_ptr() in storages or storage.nbytes() != copy.nbytes:
+            copy = copy.clone()  # tied to one before, or a slice of something larger
+        storages.add(copy.untyped_storage().data_ptr())
+        tensors[name] = copy
+    return tensors

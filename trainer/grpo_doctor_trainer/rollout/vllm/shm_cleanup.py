@@ -1,7 +1,6 @@
 """Shared memory that tensor-parallel engines of vLLM's CPU build leave behind when they are killed.
 
-An engine inside the ranks names it by their numbers alone, and does not start where there is some;
-that of a server has a name of its own, and would fill the memory.
+An engine inside the ranks names it by their numbers alone, and does not start where there is some.
 """
 
 from __future__ import annotations
@@ -25,19 +24,10 @@ def remove_for_rank(first: int, size: int, member: int, folder: Path = SHARED_ME
     """
     ranks = "-".join(str(rank) for rank in range(first, first + size))
     ending = f"-[{ranks}]-cpushm_{member}"
-    _remove([path for path in folder.glob("-tp:*") if path.name.endswith(ending)])
-
-
-def remove_of_servers(folder: Path = SHARED_MEMORY) -> None:
-    """Removes what servers left, this one's too, once its workers have ended."""
-    _remove(list(folder.glob("vllm_dist_*-cpushm_*")))
-
-
-def _remove(paths: list[Path]) -> None:
-    """Removes what no process has mapped. Who makes shared memory maps it at once."""
+    paths = [path for path in folder.glob("-tp:*") if path.name.endswith(ending)]
     mapped = _mapped_files() if paths else set()
     for path in paths:
-        if str(path) not in mapped:
+        if str(path) not in mapped:  # who makes shared memory maps it at once
             with suppress(OSError):  # another user's
                 path.unlink()
 

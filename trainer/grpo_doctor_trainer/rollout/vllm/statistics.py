@@ -2,33 +2,120 @@
 
 An engine inside a rank writes `engine/running_requests`, `engine/waiting_requests` and
 `engine/kv_cache_pct` while it generates, at most every 50 ms; of a server the trainer writes them
-about once a second. At the end of a rollout, once: peaks and means of these, preemptions, tokens,
+some times a second. At the end of a rollout, once: peaks and means of these, preemptions, tokens,
 prefix cache, and how many completions there were of each length.
 """
 
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from msgspec.structs import replace
-
 from grpo_doctor_probes import counter
-from grpo_doctor_trainer.serve.state import EngineSnapshot, RolloutStatistics
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from grpo_doctor_trainer.serve.protocol import Completion, Progress
+    from grpo_doctor_trainer.rollout.vllm.sampling import Completion
 
 _EVERY_S = 0.05
 
 
-class EngineWatch:
-    """Keeps the latest numbers of an engine; what vLLM calls a stat logger, by its methods.
+@dataclass(frozen=True)
+class EngineSnapshot:
+    """The engine at one moment; totals count from its start.
 
-    vLLM's numbers are read with defaults: it says of them that they may change.
+    Attributes:
+        running: sequences that are decoded.
+        waiting: sequences that wait for room.
+        kv_cache: share of the KV cache in use, 0 to 1.
+        preemptions: sequences that had to give up their room and start again, in total.
+        prefix_queries: prompt tokens looked up in the prefix cache, in total.
+        prefix_hits: those found there, in total.
+        steps: forward passes, in total.
+    """
+
+    running: int = 0
+    waiting: int = 0
+    kv_cache: float = 0.0
+    preemptions: int = 0
+    prefix_queries: int = 0
+    prefix_hits: int = 0
+    steps: int = 0
+
+
+@dataclass(frozen=True)
+class RolloutStatistics:
+    """The engine during one rollout, whoever else it worked for meanwhile.
+
+    Attributes:
+        running_peak: most sequences decoded at once; and their mean.
+        waiting_peak: most sequences that waited for room; and their mean.
+        kv_cache_peak: largest share of the KV cache in use, 0 to 1.
+        preemptions: sequences that had to start again for lack of room.
+        prefix_queries: prompt tokens looked up in the prefix cache.
+        prefix_hits: those found there.
+        steps: forward passes of the engine.
+    """
+
+    running_peak: int
+    running_mean: float
+    waiting_peak: int
+    waiting_mean: float
+    kv_cache_peak: float
+    preemptions: int
+    prefix_queries: int
+    prefix_hits: int
+    steps: int
+
+
+@dataclass
+class Tally:
+    """Sums up samples of an engine while it works for one rollout.
+
+    Attributes:
+        before: the engine when that begins.
+        samples: how many there are.
+    """
+
+    before: EngineSnapshot = field(default_factory=EngineSnapshot)
+    samples: int = 0
+    _running_peak: int = 0
+    _running_sum: int = 0
+    _waiting_peak: int = 0
+    _waiting_sum: int = 0
+    _kv_cache_peak: float = 0.0
+
+    def add(self, now: EngineSnapshot) -> None:
+        """Takes in the engine at a moment."""
+        self.samples += 1
+        self._running_peak = max(self._running_peak, now.running)
+        self._running_sum += now.running
+        self._waiting_peak = max(self._waiting_peak, now.waiting)
+        self._waiting_sum += now.waiting
+        self._kv_cache_peak = max(self._kv_cache_peak, now.kv_cache)
+
+    def statistics(self, now: EngineSnapshot) -> RolloutStatistics:
+        """Sums up what there was from `before` to now."""
+        return RolloutStatistics(
+            running_peak=self._running_peak,
+            running_mean=self._running_sum / max(1, self.samples),
+            waiting_peak=self._waiting_peak,
+            waiting_mean=self._waiting_sum / max(1, self.samples),
+            kv_cache_peak=self._kv_cache_peak,
+            preemptions=now.preemptions - self.before.preemptions,
+            prefix_queries=now.prefix_queries - self.before.prefix_queries,
+            prefix_hits=now.prefix_hits - self.before.prefix_hits,
+            steps=now.steps - self.before.steps,
+        )
+
+
+class EngineStatistics:
+    """Gathers over one rollout of an engine inside this rank, and writes its counters.
+
+    What vLLM calls a stat logger, by its methods. vLLM's numbers are read with defaults: it says of
+    them that they may change.
 
     Attributes:
         now: the engine as of its last step.
@@ -36,8 +123,10 @@ class EngineWatch:
 
     def __init__(self) -> None:
         self.now = EngineSnapshot()
+        self._shown_at = 0.0
+        self._tally = Tally()
 
-    def __call__(self, *_config_and_index: Any) -> EngineWatch:
+    def __call__(self, *_config_and_index: Any) -> EngineStatistics:
         """Gives itself: vLLM asks a factory for the logger of each engine, and there is one."""
         return self
 
@@ -59,7 +148,12 @@ class EngineWatch:
             preemptions=preemptions,
             prefix_queries=last.prefix_queries + getattr(prefix, "queries", 0),
             prefix_hits=last.prefix_hits + getattr(prefix, "hits", 0),
+            steps=last.steps + 1,
         )
+        self._tally.add(self.now)
+        if (now := time.monotonic()) - self._shown_at >= _EVERY_S:
+            self._shown_at = now
+            write_load(self.now)
 
     def log_engine_initialized(self) -> None:
         """Has nothing to say; called by vLLM."""
@@ -69,68 +163,6 @@ class EngineWatch:
 
     def record_sleep_state(self, *_: Any, **_more: Any) -> None:
         """Sleep is a phase of its own; called by vLLM."""
-
-
-@dataclass
-class Tally:
-    """Sums up the steps of an engine while it works for one rollout.
-
-    Attributes:
-        before: the engine when that begins.
-        steps: how many forward passes it has made since then.
-    """
-
-    before: EngineSnapshot = field(default_factory=EngineSnapshot)
-    steps: int = 0
-    _running_peak: int = 0
-    _running_sum: int = 0
-    _waiting_peak: int = 0
-    _waiting_sum: int = 0
-    _kv_cache_peak: float = 0.0
-
-    def add(self, now: EngineSnapshot) -> None:
-        """Takes in the engine after a step."""
-        self.steps += 1
-        self._running_peak = max(self._running_peak, now.running)
-        self._running_sum += now.running
-        self._waiting_peak = max(self._waiting_peak, now.waiting)
-        self._waiting_sum += now.waiting
-        self._kv_cache_peak = max(self._kv_cache_peak, now.kv_cache)
-
-    def statistics(self, now: EngineSnapshot) -> RolloutStatistics:
-        """Sums up what there was from `before` to now."""
-        return RolloutStatistics(
-            running_peak=self._running_peak,
-            running_mean=self._running_sum / max(1, self.steps),
-            waiting_peak=self._waiting_peak,
-            waiting_mean=self._waiting_sum / max(1, self.steps),
-            kv_cache_peak=self._kv_cache_peak,
-            preemptions=now.preemptions - self.before.preemptions,
-            prefix_queries=now.prefix_queries - self.before.prefix_queries,
-            prefix_hits=now.prefix_hits - self.before.prefix_hits,
-            steps=self.steps,
-        )
-
-
-class EngineStatistics(EngineWatch):
-    """Gathers over one rollout of an engine inside this rank, and writes its counters."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._shown_at = 0.0
-        self._tally = Tally()
-
-    def record(
-        self, scheduler_stats: Any | None, iteration_stats: Any | None, *_: Any, **_more: Any
-    ) -> None:
-        """Takes in one step of the engine; called by vLLM."""
-        super().record(scheduler_stats, iteration_stats)
-        if scheduler_stats is None:
-            return
-        self._tally.add(self.now)
-        if (now := time.monotonic()) - self._shown_at >= _EVERY_S:
-            self._shown_at = now
-            write_load(self.now)
 
     def finish(self, completions: Sequence[Completion]) -> None:
         """Writes the counters of one rollout, which gave these, and starts the next."""
@@ -142,30 +174,27 @@ class EngineStatistics(EngineWatch):
         return self._tally.statistics(self.now)
 
 
-def write_totals(
-    statistics: RolloutStatistics, completions: Sequence[Completion], *, whole_engine: bool = True
-) -> None:
+def write_totals(statistics: RolloutStatistics | None, completions: Sequence[Completion]) -> None:
     """Writes the counters of one rollout of one rank; arguments as in `totals`."""
-    for name, value in totals(statistics, completions, whole_engine=whole_engine).items():
+    for name, value in totals(statistics, completions).items():
         counter(f"engine/{name}", value)
 
 
 def totals(
-    statistics: RolloutStatistics, completions: Sequence[Completion], *, whole_engine: bool = True
+    statistics: RolloutStatistics | None, completions: Sequence[Completion]
 ) -> dict[str, float]:
     """Sums up one rollout of one rank, by the counters' names without `engine/`.
 
     Args:
-        statistics: of the engine, while it worked for this rank.
+        statistics: of the whole engine; none where they are not this rank's to record.
         completions: those of this rank.
-        whole_engine: whether what the engine did for all ranks is this rank's to record.
     """
     lengths = [len(completion.tokens) for completion in completions]
     own = {
         "prompt_tokens": float(sum(completion.prompt_tokens for completion in completions)),
         "generated_tokens": float(sum(lengths)),
     } | _histogram(lengths)
-    if not whole_engine:
+    if statistics is None:
         return own
     return {
         "steps": float(statistics.steps),
@@ -180,7 +209,7 @@ def totals(
     } | own
 
 
-def write_load(now: EngineSnapshot | Progress) -> None:
+def write_load(now: EngineSnapshot) -> None:
     """Writes how an engine is at a moment."""
     counter("engine/running_requests", float(now.running))
     counter("engine/waiting_requests", float(now.waiting))

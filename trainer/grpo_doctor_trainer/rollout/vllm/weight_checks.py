@@ -1,75 +1,16 @@
-"""Whether an engine took the weights that were sent: in this process, and on a server.
-
-A server says which tensors its workers were handed, as a signature that both ends compute. For each
-tensor the bits of all elements are added up as whole numbers, on the device where the tensor is; a
-checksum over names, shapes, dtypes and sums does not depend on the order of tensors. It finds lost,
-stale, cut or damaged weights. It is no protection against somebody who wants to deceive.
-"""
+"""Whether an engine in this process took the weights that were sent."""
 
 from __future__ import annotations
 
-import hashlib
 import logging
 from typing import TYPE_CHECKING, Any
 
-import torch
-
-from grpo_doctor_probes import counter
 from grpo_doctor_trainer.errors import RolloutError
 
 if TYPE_CHECKING:
-    from grpo_doctor_trainer.rollout.vllm.client import ServerClient
-    from grpo_doctor_trainer.serve.protocol import WeightsTaken
+    import torch
 
-Part = list[tuple[str, torch.Tensor]]
-"""Some weights, by their names in a checkpoint."""
 _LOG = logging.getLogger("vllm.grpo_doctor_trainer")  # to the engine's log file
-_WHOLE_NUMBERS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
-
-
-class Signature:
-    """Grows tensor by tensor."""
-
-    def __init__(self) -> None:
-        self._lines: list[str] = []
-
-    @property
-    def tensors(self) -> int:
-        """Counts the tensors so far."""
-        return len(self._lines)
-
-    def add(self, name: str, tensor: torch.Tensor) -> None:
-        """Takes in one tensor of any dtype."""
-        bits = tensor.detach().contiguous().view(_WHOLE_NUMBERS[tensor.element_size()])
-        shape = "x".join(map(str, tensor.shape))
-        dtype = str(tensor.dtype).removeprefix("torch.")
-        # Whole numbers wrap around in any order of addition, where floats would round.
-        self._lines.append(f"{name} {dtype} {shape} {int(bits.sum(dtype=torch.int64))}")
-
-    def value(self) -> str:
-        """Gives the signature of all tensors so far, 32 hexadecimal digits."""
-        joined = "\n".join(sorted(self._lines)).encode()
-        return hashlib.blake2b(joined, digest_size=16).hexdigest()
-
-
-def check_signature(signature: Signature, receipt: WeightsTaken, client: ServerClient) -> None:
-    """Checks that the server's workers took what was sent.
-
-    Args:
-        signature: of what was sent.
-        receipt: what the server's workers were handed.
-        client: of the server, for the message.
-
-    Raises:
-        RolloutError: they did not.
-    """
-    counter("sync/tensors", float(receipt.tensors))
-    if receipt.signature != signature.value():
-        raise RolloutError(
-            f"the vLLM server at {client.address} got other weights than were sent "
-            f"({receipt.tensors} tensors for {signature.tensors}, or other values). "
-            f"Its log: {client.log}"
-        )
 
 
 def note_loads(model: Any, loaded: set[str]) -> None:
