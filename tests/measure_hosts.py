@@ -12,7 +12,8 @@ from grpo_doctor.hang.collection import bundle
 from grpo_doctor.hang.diagnose import diagnose
 from grpo_doctor.hang.multihost import with_hosts
 from grpo_doctor.hang.verdict import encoded_document
-from grpo_doctor_reports.hang import hang_page, hang_text
+from grpo_doctor_reports.hang.page import hang_page
+from grpo_doctor_reports.hang.terminal import hang_text
 from tests.evidence import EvidenceBuilder
 from tests.several_hosts import on_hosts
 

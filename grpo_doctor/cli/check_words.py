@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from grpo_doctor import __version__
-from grpo_doctor_reports.annotations import annotation, level_of
+from grpo_doctor_reports.markdown import annotation, level_of
 from grpo_doctor_reports.schema.check import ChangeOfLaunch, CheckDocument, FlawSeen, PoolMemory
 
 _BAR = 30

@@ -8,11 +8,13 @@ from typing import TextIO
 
 from grpo_doctor.cli.output import color_wanted, terminal_width
 from grpo_doctor.errors import OutputError
-from grpo_doctor_reports import ReportError, compare, render_html, render_text
-from grpo_doctor_reports.hang import hang_page, hang_text
-from grpo_doctor_reports.markdown import markdown_text
+from grpo_doctor_reports import ReportError, console, render_html, render_text
+from grpo_doctor_reports.compare import page as compare_page
+from grpo_doctor_reports.compare import terminal as compare_terminal
+from grpo_doctor_reports.hang.page import hang_page
+from grpo_doctor_reports.hang.terminal import hang_text
+from grpo_doctor_reports.markdown import render_annotations, render_markdown
 from grpo_doctor_reports.prometheus import render_prometheus
-from grpo_doctor_reports.pull_request import render_annotations, render_markdown
 from grpo_doctor_reports.schema import AnyDocument
 
 _RENDERERS = {
@@ -48,18 +50,18 @@ def text_in(form: str, document: AnyDocument) -> str:
 
 def markdown(text: str, stream: TextIO | None) -> str:
     """Markdown for a terminal, coloured if `stream` is one that shows colours."""
-    return markdown_text(text, terminal_width(), color_wanted(stream))
+    return console.markdown_text(text, terminal_width(), color_wanted(stream))
 
 
 # Two runs, and the verdict on a job, as pages. OutputError if a page's parts are not installed.
-comparison_page = _errors_as_ours()(compare.comparison_page)
+comparison_page = _errors_as_ours()(compare_page.comparison_page)
 verdict_page = _errors_as_ours()(hang_page)
 
 
 @_errors_as_ours()
 def comparison_text(document: AnyDocument, stream: TextIO | None) -> str:
     """Two runs for a terminal, coloured if `stream` is one that shows colours."""
-    return compare.comparison_text(document, terminal_width(), color_wanted(stream))
+    return compare_terminal.comparison_text(document, terminal_width(), color_wanted(stream))
 
 
 @_errors_as_ours()

@@ -18,7 +18,6 @@ from grpo_doctor.compare.settings import setting_changes
 from grpo_doctor.phases import PHASES, UNATTRIBUTED
 from grpo_doctor.trace.model import Trace
 from grpo_doctor_reports import formatting
-from grpo_doctor_reports.compare.ratio import change_ratio
 from grpo_doctor_reports.schema.compare import (
     SCHEMA,
     Change,
@@ -91,7 +90,7 @@ def _step_words(step: Change) -> str:
     interval = f"95% interval {_signed(step.low_pct)}% to {_signed(step.high_pct)}%"
     if step.verdict == times.SAME:
         return f"No significant difference in step time ({interval})"
-    ratio = change_ratio(step.change_pct, step.low_pct, step.high_pct)
+    ratio = formatting.change_ratio(step.change_pct, step.low_pct, step.high_pct)
     if ratio is None:
         less = "less" if step.verdict == times.FASTER else "more"
         size = _signed(abs(step.change_pct or 0.0)).removeprefix("+")

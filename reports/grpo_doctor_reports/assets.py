@@ -1,14 +1,18 @@
-"""The page's own style and script, and plotly.js out of the installed plotly package."""
+"""The page's own style and script, its templates, and plotly.js out of the installed package."""
 
 from __future__ import annotations
 
 import base64
 import hashlib
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
 from typing import Final
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
 
 from grpo_doctor_reports.errors import AssetError
 from grpo_doctor_reports.packing import pack_text
@@ -138,3 +142,40 @@ def _read(name: str) -> str:
         raise AssetError(
             f"The report's asset {name} is not installed; install grpo-doctor again. ({error})"
         ) from error
+
+
+_QUOTED: Final = re.compile(r"`([^`]+)`")
+
+
+def code(text: str) -> Markup:
+    """Return text, escaped, with what stands between backticks as code."""
+    parts = _QUOTED.split(text)
+    shown = (Markup("<code>{}</code>").format(part) if at % 2 else Markup.escape(part)
+             for at, part in enumerate(parts))  # fmt: skip
+    return Markup("").join(shown)
+
+
+def still_page(environment: Environment, template: str, style: str, **context: object) -> bytes:
+    """Return a page without charts as UTF-8."""
+    script = still_script()
+    page = environment.get_template(template).render(
+        script=Markup(script),  # noqa: S704 (our own file; its hash is in the policy)
+        style=Markup(style),  # noqa: S704 (our own file)
+        policy=policy(csp_hash(script)),
+        **context,
+    )
+    return page.encode("utf-8")
+
+
+def template_environment() -> Environment:
+    """Return an environment that escapes everything and refuses names that are not there."""
+    environment = Environment(
+        loader=PackageLoader("grpo_doctor_reports"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters["code"] = code
+    environment.globals["first_script"] = Markup(first_script())  # noqa: S704 (our own file)
+    return environment

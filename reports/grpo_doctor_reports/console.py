@@ -8,6 +8,7 @@ from io import StringIO
 from typing import Final, Literal
 
 from rich.console import Console, RenderableType
+from rich.markdown import Markdown
 from rich.padding import Padding
 from rich.text import Text
 
@@ -71,3 +72,9 @@ def as_text(
         console.print(part, soft_wrap=isinstance(part, Command))
     lines = out.getvalue().replace(_FIRM_SPACE, " ").splitlines()
     return "\n".join(lines if colors else (line.rstrip() for line in lines)).strip("\n") + "\n"
+
+
+def markdown_text(text: str, width: int, color: bool) -> str:
+    """Headings, lists and paragraphs, wrapped to `width` columns; links keep their addresses."""
+    drawn = Markdown(text, hyperlinks=False)
+    return as_text(lambda _: [drawn], width=width, colors="standard" if color else None)

@@ -1,21 +1,31 @@
-"""The report in few words: what page and terminal both say on their first screen.
+"""The report in few words: what page, terminal and Markdown say on their first screen.
 
 Only wording and grouping of what the document holds; nothing is judged here.
 """
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Final
 
 from grpo_doctor_reports import formatting
-from grpo_doctor_reports.costs import cost_words
-from grpo_doctor_reports.finding_model import Finding
-from grpo_doctor_reports.model import Report
-from grpo_doctor_reports.palette import UNATTRIBUTED
-from grpo_doctor_reports.run_facts import any_value
-from grpo_doctor_reports.schema.findings import FixEntry, NextStepEntry, PredictedEntry
-from grpo_doctor_reports.schema.report import HangEntry, PhaseEntry
+from grpo_doctor_reports.palette import UNATTRIBUTED, order_of
+from grpo_doctor_reports.schema.compare import Side
+from grpo_doctor_reports.schema.findings import (
+    CostEntry,
+    EvidenceEntry,
+    FindingEntry,
+    FixEntry,
+    NextStepEntry,
+    PredictedEntry,
+    RuleErrorEntry,
+)
+from grpo_doctor_reports.schema.report import HangEntry, PhaseEntry, ReportDocument, RunEntry
+from grpo_doctor_reports.severity import SEVERITIES, severity_class
+from grpo_doctor_reports.time_words import with_bounded_kinds
 
 TOP_FINDINGS = 3
 _DIED = ("failed", "killed", "interrupted", "hung")
@@ -62,7 +72,7 @@ class Gain:
     interval: str
 
 
-def verdict(report: Report) -> str:
+def verdict(report: ReportDocument) -> str:
     """Return the one sentence, or what can be said where the document has none."""
     if report.summary.verdict:
         return report.summary.verdict
@@ -71,7 +81,7 @@ def verdict(report: Report) -> str:
     return f"{formatting.count(report.summary.steps, 'step')} recorded; no verdict was given."
 
 
-def deadly_hang(report: Report) -> HangEntry | None:
+def deadly_hang(report: ReportDocument) -> HangEntry | None:
     """Return the watchdog's last verdict on a run that then was ended, None where none ended it."""
     if report.run.exit.state not in _DIED:
         return None
@@ -79,10 +89,14 @@ def deadly_hang(report: Report) -> HangEntry | None:
     return stuck[-1] if stuck else None
 
 
-def step_bar(report: Report) -> list[BarPart]:
+def step_bar(report: ReportDocument) -> list[BarPart]:
     """Return the parts of a step in phase order; their fractions add up to at most 1."""
     summary = report.summary
-    phases = {name: phase for name, phase in summary.phases.items() if phase.seconds > 0}
+    phases = {
+        name: with_bounded_kinds(summary.phases[name])
+        for name in sorted(summary.phases, key=order_of)
+        if summary.phases[name].seconds > 0
+    }
     uncovered = summary.unattributed_seconds or 0.0
     if uncovered > 0 and UNATTRIBUTED not in phases:
         phases[UNATTRIBUTED] = PhaseEntry(seconds=uncovered, work_seconds=uncovered)
@@ -114,7 +128,7 @@ def bar_sentence(parts: list[BarPart]) -> str:
     )
 
 
-def losses(report: Report) -> list[str]:
+def losses(report: ReportDocument) -> list[str]:
     """Return one sentence per thing that the recording lost."""
     loss = report.run.loss
     lines = []
@@ -128,7 +142,7 @@ def losses(report: Report) -> list[str]:
     return lines + [note for note in loss.notes if note]
 
 
-def stalls(report: Report) -> list[str]:
+def stalls(report: ReportDocument) -> list[str]:
     """Return who was still inside what when the recording ended, longest first."""
     groups: dict[str, list[tuple[int, float]]] = defaultdict(list)
     for rank in report.run.ranks:
@@ -152,7 +166,7 @@ def _stall(name: str, members: list[tuple[int, float]]) -> str:
     return f"{subject} in {name or 'an unnamed span'} for {span} when the recording ended."
 
 
-def main_fix(finding: Finding) -> FixEntry | None:
+def main_fix(finding: FindingEntry) -> FixEntry | None:
     """Return the fix to show first: the first with a prediction, else the first; None where only
     a next step has one."""
     with_gain = [fix for fix in finding.fixes if gain(fix.predicted)]
@@ -161,19 +175,19 @@ def main_fix(finding: Finding) -> FixEntry | None:
     return next(iter(with_gain or finding.fixes), None)
 
 
-def main_step(finding: Finding) -> NextStepEntry | None:
+def main_step(finding: FindingEntry) -> NextStepEntry | None:
     """Return the advice to show where there is no fix: as of fixes."""
     with_gain = [step for step in finding.next_steps if gain(step.predicted)]
     return next(iter(with_gain or finding.next_steps), None)
 
 
-def main_gain(finding: Finding) -> Gain | None:
+def main_gain(finding: FindingEntry) -> Gain | None:
     """Return what the fix to show first would bring, else what curing the cause would."""
     remedy = main_fix(finding) or main_step(finding)
     return gain(remedy.predicted) if remedy else None
 
 
-def cost_beside_gain(finding: Finding) -> str:
+def cost_beside_gain(finding: FindingEntry) -> str:
     """Return what a finding costs, once: nothing where the gain beside it says the same."""
     words = cost_words(finding.cost)
     remedy = main_fix(finding) or main_step(finding)
@@ -184,7 +198,7 @@ def cost_beside_gain(finding: Finding) -> str:
     return f"costs {', '.join(dict.fromkeys([*words[:1], *words[-1:]]))}" if words else ""
 
 
-def beyond_cost(finding: Finding, predicted: PredictedEntry | None) -> str:
+def beyond_cost(finding: FindingEntry, predicted: PredictedEntry | None) -> str:
     """Return why a fix gains more than its finding costs: a step is work and waits for it."""
     gained = -(predicted.mid or 0.0) if predicted else 0.0
     cost = 100 * (finding.cost.share or 0.0)
@@ -236,10 +250,210 @@ def certainty(confidence: float) -> str:
 
 def knob_change(fix: FixEntry) -> str:
     """Return `knob: from → to`, as much of it as is known."""
-    change = " → ".join(filter(None, map(any_value, (fix.before, fix.after))))
+    change = " → ".join(filter(None, map(formatting.any_value, (fix.before, fix.after))))
     return ": ".join(filter(None, (fix.knob, change)))
 
 
 def safety_words(safety: str) -> str:
     """Return what a fix may change, in words."""
     return _SAFETY_WORDS.get(safety, safety)
+
+
+_OUTLIER = 1.2  # times p90: a step as long as that is said beside it
+_NOTHING = (formatting.NOTHING, "0")
+
+
+@dataclass(frozen=True, slots=True)
+class KeyNumber:
+    """One of the headline numbers; `detail` is the small print under it."""
+
+    label: str
+    value: str
+    detail: str
+
+
+def key_numbers(report: ReportDocument) -> list[KeyNumber]:
+    """Return the headline numbers, in the order in which they are read."""
+    summary, run = report.summary, report.run
+    numbers = [
+        KeyNumber("Step time", formatting.seconds(summary.step_time_s), _spread(report)),
+        _tokens(report),
+        KeyNumber("GPU busy", formatting.percent(summary.gpu_busy_pct), _gpu_truly(report)),
+        KeyNumber("Steps", formatting.number(summary.steps), _steps_detail(report)),
+        KeyNumber("Ranks", formatting.number(run.world_size or len(run.ranks)), _hosts(run)),
+        KeyNumber("Exit", run.exit.state, _exit_detail(run)),
+    ]
+    return [number for number in numbers if number.value not in _NOTHING]
+
+
+def setup_parts(report: ReportDocument) -> list[str]:
+    """Return what was trained, on what, and how it was spread: each where it is known."""
+    run = report.run
+    framework = run.framework if run.framework != "unknown" else ""
+    if framework == "bundled":
+        framework = "bundled trainer"
+    version = f" {run.framework_version}" if framework and run.framework_version else ""
+    return [
+        part for part in (run.model, gpus_words(run), run.parallelism, framework + version) if part
+    ]
+
+
+def gpus_words(run: RunEntry) -> str:
+    """Return `8 × NVIDIA H100 on 2 hosts`; without GPUs, how many ranks ran on CPUs."""  # noqa: RUF002
+    hosts = f" on {formatting.count(len(run.hosts), 'host')}" if len(run.hosts) > 1 else ""
+    if not run.gpus:
+        ranks = run.world_size or len(run.ranks)
+        return f"{formatting.count(ranks, 'rank')} without a GPU{hosts}" if ranks else ""
+    names = {gpu.name for gpu in run.gpus}
+    kind = names.pop() if len(names) == 1 else "GPUs of several kinds"
+    return f"{len(run.gpus)} × {kind}{hosts}"  # noqa: RUF001 (a multiplication sign)
+
+
+def _tokens(report: ReportDocument) -> KeyNumber:
+    total, per_gpu = report.summary.tokens_per_s, report.summary.tokens_per_s_per_gpu
+    if per_gpu is None:
+        return KeyNumber("Tokens/s", formatting.compact(total), "of completions")
+    detail = "" if total is None else f"{formatting.compact(total)} in all"
+    return KeyNumber("Tokens/s/GPU", formatting.compact(per_gpu), detail)
+
+
+def _spread(report: ReportDocument) -> str:
+    summary = report.summary
+    low, high, step_s = summary.step_time_p10_s, summary.step_time_p90_s, summary.step_time_s
+    if low is None or high is None:
+        return ""
+    spread = f"p10{formatting.NOTHING}p90 {formatting.seconds(low)} to {formatting.seconds(high)}"
+    longest, outside = summary.longest_step, step_s is not None and not low <= step_s <= high
+    if longest.seconds is None or not (outside or longest.seconds > _OUTLIER * high):
+        return spread
+    return f"{spread}; step {longest.number} took {formatting.seconds(longest.seconds)}"
+
+
+def _gpu_truly(report: ReportDocument) -> str:
+    summary = report.summary
+    if summary.gpu_truly_busy_pct is None:
+        return ""
+    by = f" by {summary.gpu_busy_by.replace('_', ' ')}" if summary.gpu_busy_by else " in truth"
+    return f"{formatting.percent(summary.gpu_truly_busy_pct)}{by}"
+
+
+def _steps_detail(report: ReportDocument) -> str:
+    summary = report.summary
+    parts = []
+    if summary.steps_total > summary.steps:
+        parts.append(f"used of {summary.steps_total:,}")
+    if summary.warmup_steps:
+        parts.append(f"{summary.warmup_steps:,} warm-up")
+    return ", ".join(parts)
+
+
+def _hosts(run: RunEntry) -> str:
+    return f"on {formatting.count(len(run.hosts), 'host')}" if run.hosts else ""
+
+
+def _exit_detail(run: RunEntry) -> str:
+    end = run.exit
+    parts = [end.signal] if end.signal else []
+    if end.code is not None and (end.code != 0 or end.state != "finished"):
+        parts.append(f"code {end.code}")
+    if run.duration_s is not None:
+        parts.append(f"after {formatting.seconds(run.duration_s)}")
+    return " ".join(parts)
+
+
+_CURRENCIES = {"USD": "$", "EUR": "€", "GBP": "£"}
+
+
+def cost_words(cost: CostEntry) -> list[str]:
+    """Return what is known: seconds and share of a step, GPU-hours, money; largest unit last."""
+    words = []
+    if cost.seconds_per_step and cost.share:
+        up_to = "up to " if cost.at_most else ""
+        share = formatting.share(cost.share)
+        words.append(f"{up_to}{formatting.seconds(cost.seconds_per_step)} a step ({share})")
+    elif cost.share:
+        words.append(f"{formatting.share(cost.share)} of step time")
+    if cost.gpu_hours_per_day:
+        words.append(f"{_hours(cost.gpu_hours_per_day)} a day")
+    elif cost.gpu_hours:
+        words.append(_hours(cost.gpu_hours))
+    if cost.money_per_day:
+        words.append(f"{money(cost.money_per_day, cost.currency)} a day")
+    return words
+
+
+def money(amount: float, currency: str) -> str:
+    """Return an amount with its currency: `$12.30`, `1,204 CHF`."""
+    shown = f"{amount:,.0f}" if abs(amount) >= 100 else f"{amount:,.2f}"
+    sign = _CURRENCIES.get(currency, currency if len(currency) == 1 else "")
+    return f"{sign}{shown}" if sign else f"{shown} {currency}".strip()
+
+
+def _hours(hours: float | None) -> str:
+    return f"{formatting.number(hours)} GPU-hours"
+
+
+def framework_words(run: RunEntry | Side) -> str:
+    """Return `ms-swift 4.6.0`; empty where no known framework was seen."""
+    known = run.framework if run.framework != "unknown" else ""
+    return f"{known} {run.framework_version or ''}".strip() if known else ""
+
+
+def setting_pairs(members: Mapping[str, object]) -> list[tuple[str, str]]:
+    """Return names and values as text, by name."""
+    return sorted((name, formatting.any_value(value)) for name, value in members.items())
+
+
+_RULE_ID = re.compile(r"[A-Z]{2}\d{3,6}")
+
+
+def numbered(findings: list[FindingEntry]) -> list[tuple[str, FindingEntry]]:
+    """Return the findings with an anchor each: unique in the page, safe as an HTML id."""
+    anchors: list[str] = []
+    for position, finding in enumerate(findings, start=1):
+        plain = finding.id if _RULE_ID.fullmatch(finding.id) else "finding"
+        is_free = plain != "finding" and plain not in anchors
+        anchors.append(plain if is_free else f"{plain}-{position}")
+    return list(zip(anchors, findings, strict=True))
+
+
+def measured(entry: EvidenceEntry) -> str:
+    """Return the value of a piece of evidence with its unit, for people."""
+    value = formatting.finite(entry.value)
+    if value is not None:
+        return formatting.quantity(value, entry.unit)
+    return f"{formatting.any_value(entry.value)} {entry.unit}".strip()
+
+
+_TITLES: Final = {
+    "offload": "Offload",
+    "rollout": "Rollout",
+    "sync": "Weight sync",
+    "data": "Data",
+    "reward": "Reward",
+    "training": "Training",
+    "system": "System",
+    "learning": "Learning",
+    "visibility": "Visibility",
+}
+
+
+def error_words(error: RuleErrorEntry) -> str:
+    """Return how a rule failed."""
+    return ": ".join(filter(None, (error.exception, error.message)))
+
+
+def families(
+    findings: list[tuple[str, FindingEntry]],
+) -> dict[str, list[tuple[str, FindingEntry]]]:
+    """Return the findings by what they are about, in their order, each with its anchor."""
+    groups: dict[str, list[tuple[str, FindingEntry]]] = {}
+    for anchor, finding in findings:
+        groups.setdefault(_TITLES.get(finding.family, "Other"), []).append((anchor, finding))
+    return groups
+
+
+def severities(findings: list[FindingEntry]) -> list[tuple[str, int]]:
+    """Return the severities that occur, most severe first, and how often."""
+    occurring = [severity_class(finding.severity) for finding in findings]
+    return [(severity, count) for severity in SEVERITIES if (count := occurring.count(severity))]

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from datetime import datetime, timezone
 from typing import Final
+
+from grpo_doctor_reports.text_safety import clean
 
 NOTHING: Final = "–"  # noqa: RUF001 (an en dash is what an empty cell shows)
 MINUS: Final = "\u2212"
@@ -124,6 +128,17 @@ def listed(items: Sequence[str], most: int) -> str:
     return ", ".join(items[:most]) + more
 
 
+def any_value(value: object) -> str:
+    """Return a setting's value as safe text: strings as they are, the rest as JSON."""
+    if value is None:
+        return ""
+    if isinstance(value, str):
+        return clean(value)
+    if isinstance(value, float):
+        return f"{value:g}"
+    return clean(json.dumps(value, ensure_ascii=False, default=str))
+
+
 def utc(unix_ns: int | None) -> str:
     """Return a Unix time in nanoseconds as a UTC minute."""
     if not unix_ns:
@@ -180,3 +195,40 @@ _FORMATS: Final[dict[str, Callable[[float], str]]] = {
     "1": number,
     "": number,
 }
+
+
+# From here on a percentage of the time is far from one of the speed: -33% is 1.5x as fast.
+LARGE: Final = 1.5
+_WHOLE_FROM: Final = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class Ratio:
+    """`2.4x` with its interval: of the speed where `is_faster`, else of the time."""
+
+    is_faster: bool
+    low: str
+    mid: str
+    high: str
+
+
+def change_ratio(
+    change_pct: float | None, low_pct: float | None, high_pct: float | None
+) -> Ratio | None:
+    """Return a change of time in percent as a ratio; None where it is small, or may be none."""
+    if change_pct is None or low_pct is None or high_pct is None:
+        return None
+    if min(change_pct, low_pct, high_pct) <= -100:  # no time at all is left: no ratio says that
+        return None
+    is_faster = change_pct < 0
+    mid, *ends = (
+        1 / times if is_faster else times
+        for times in (1 + pct / 100 for pct in (change_pct, low_pct, high_pct))
+    )
+    if mid < LARGE or min(ends) < 1:
+        return None
+    return Ratio(is_faster, _shown(min(ends)), _shown(mid), _shown(max(ends)))
+
+
+def _shown(ratio: float) -> str:
+    return f"{ratio:.0f}x" if ratio >= _WHOLE_FROM else f"{ratio:.1f}x"

@@ -37,6 +37,12 @@ def color_of(phase: str) -> str:
     return PHASE_COLORS.get(phase.partition("/")[0], PHASE_COLORS[UNATTRIBUTED])
 
 
+def phase_class(phase: str) -> str:
+    """Return the CSS class of a phase's colour; unknown phases share the grey."""
+    name = phase.partition("/")[0]
+    return f"phase-{name if name in PHASE_COLORS else UNATTRIBUTED}"
+
+
 def ink_on(phase: str) -> str:
     """Return the text colour, dark or light, that reads better on the colour of `phase`."""
     background = relative_luminance(color_of(phase))

@@ -8,9 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from grpo_doctor_reports import digest
-from grpo_doctor_reports.document import read_document
-from grpo_doctor_reports.model import Report
 from grpo_doctor_reports.schema import AnyDocument
+from grpo_doctor_reports.schema.report import ReportDocument, read_report
 
 
 def render_prometheus(document: AnyDocument) -> str:
@@ -19,11 +18,11 @@ def render_prometheus(document: AnyDocument) -> str:
     Raises:
         DocumentError: the document has another schema, or a part of the wrong type.
     """
-    report = read_document(document)
+    report = read_report(document)
     return "\n".join(_lines(report)) + "\n"
 
 
-def _lines(report: Report) -> Iterator[str]:
+def _lines(report: ReportDocument) -> Iterator[str]:
     labels = {"run": report.run.id, "framework": report.run.framework}
     phases = [
         ({**labels, "phase": part.phase, "role": "trainer", "kind": kind}, seconds)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from statistics import fmean
 from textwrap import indent
 
 from rich.console import RenderableType
@@ -11,17 +12,15 @@ from rich.table import Table
 from rich.text import Text
 
 from grpo_doctor_reports import digest, formatting
+from grpo_doctor_reports.charts.chart import bin_edges
+from grpo_doctor_reports.charts.curves import best_words, from_to, known, trained_metric
 from grpo_doctor_reports.console import Command, as_text, sentence
-from grpo_doctor_reports.document import read_document
-from grpo_doctor_reports.evaluation import best_words, from_to, sparkline, trained_metric
-from grpo_doctor_reports.finding_model import Finding
-from grpo_doctor_reports.findings import measured
-from grpo_doctor_reports.key_numbers import key_numbers
-from grpo_doctor_reports.memory_words import memory_sentences
-from grpo_doctor_reports.model import Report
 from grpo_doctor_reports.palette import color_of
-from grpo_doctor_reports.run_facts import framework_words
 from grpo_doctor_reports.schema import AnyDocument
+from grpo_doctor_reports.schema.findings import FindingEntry
+from grpo_doctor_reports.schema.memory import MemoryAdvice, MemoryCompared
+from grpo_doctor_reports.schema.part import Numbers
+from grpo_doctor_reports.schema.report import ReportDocument, read_report
 from grpo_doctor_reports.severity import severity_class
 from grpo_doctor_reports.whatif import together_words
 
@@ -29,6 +28,7 @@ _NARROWEST = 40
 _NOTES = 5
 _WIDEST = 120
 _WORK, _TRANSFER, _WAIT = "█", "▒", "░"
+_BLOCKS = "▁▂▃▄▅▆▇█"
 _EIGHTHS = ("", "▏", "▎", "▍", "▌", "▋", "▊", "▉")
 _SEVERITY_STYLES = {"high": "bold red", "medium": "bold yellow", "low": "bold", "info": "bold"}
 _INDENT = 4
@@ -50,7 +50,7 @@ def render_text(document: AnyDocument, *, width: int, color: bool) -> str:
     Raises:
         DocumentError: the document has another schema, or a part of the wrong type.
     """
-    report = read_document(document)
+    report = read_report(document)
     return as_text(
         lambda columns: _body(report, columns),
         width=max(_NARROWEST, min(_WIDEST, width)),
@@ -58,7 +58,7 @@ def render_text(document: AnyDocument, *, width: int, color: bool) -> str:
     )
 
 
-def _body(report: Report, width: int) -> Iterator[RenderableType]:
+def _body(report: ReportDocument, width: int) -> Iterator[RenderableType]:
     yield Text(_head(report), style="dim")
     yield from _losses(report)
     style = "" if report.summary.tone == "unjudged" else "bold"
@@ -78,28 +78,28 @@ def _body(report: Report, width: int) -> Iterator[RenderableType]:
         yield sentence(line, width=width, style="dim")
 
 
-def _head(report: Report) -> str:
+def _head(report: ReportDocument) -> str:
     run = report.run
-    tool = f"{report.tool} {report.version}".strip()
-    facts = [tool, run.id, framework_words(run), run.source]
+    tool = f"{report.tool.name or 'grpo-doctor'} {report.tool.version}".strip()
+    facts = [tool, run.id, digest.framework_words(run), run.source]
     return " · ".join(filter(None, dict.fromkeys(facts)))
 
 
-def _losses(report: Report) -> Iterator[Text]:
+def _losses(report: ReportDocument) -> Iterator[Text]:
     losses = digest.losses(report)
     if losses:
         yield Text("\n! Incomplete recording: " + " ".join(losses), style="bold yellow")
 
 
-def _key_numbers(report: Report) -> str:
+def _key_numbers(report: ReportDocument) -> str:
     return " · ".join(
         f"{item.label} {item.value}" + (f" ({item.detail})" if item.detail else "")
-        for item in key_numbers(report)
+        for item in digest.key_numbers(report)
         if item.value != formatting.NOTHING
     )
 
 
-def _step_bar(report: Report, width: int) -> Iterator[RenderableType]:
+def _step_bar(report: ReportDocument, width: int) -> Iterator[RenderableType]:
     parts = digest.step_bar(report)
     if not parts:
         yield Text(digest.bar_sentence(parts))
@@ -149,22 +149,34 @@ def _eighths(cells: float) -> str:
     return _WORK * full + _EIGHTHS[eighths]
 
 
-def _evaluation(report: Report, width: int) -> Iterator[RenderableType]:
+def _evaluation(report: ReportDocument, width: int) -> Iterator[RenderableType]:
     """How evaluations went, under the metric of training that they evaluate."""
-    if report.evaluation is None:
+    evaluation, series = report.views.evaluation, report.views.metrics.series
+    best = best_words(evaluation) if evaluation else ""
+    if evaluation is None or not best:
         return
-    trained = trained_metric(report.evaluation)
-    curves = [curve for curve in report.curves if curve.name == trained and curve.values]
+    trained = trained_metric(evaluation)
+    curves = [(trained, series[trained])] if known(series.get(trained, [])) else []
     table = Table(box=None, show_header=False, padding=(0, 2, 0, 0), pad_edge=False)
-    for name, curve in (*((trained, c) for c in curves), ("evaluation", report.evaluation.curve)):
-        first, last = from_to(curve.values)
-        table.add_row(name, first, sparkline(curve, min(_SPARKS, width - _NUMBERS)), last)
+    for name, values in (*curves, ("evaluation", evaluation.values)):
+        first, last = from_to(values)
+        table.add_row(name, first, sparkline(values, min(_SPARKS, width - _NUMBERS)), last)
     yield Text("")
     yield table
-    yield Text(best_words(report.evaluation).capitalize() + ".", style="dim")
+    yield Text(best.capitalize() + ".", style="dim")
 
 
-def _findings(report: Report, width: int) -> Iterator[RenderableType]:
+def sparkline(values: Numbers, width: int) -> str:
+    """Return a curve in at most `width` blocks, each the mean of its neighbours."""
+    numbers = known(values)
+    edges = bin_edges(len(numbers), min(width, len(numbers)))
+    means = [fmean(numbers[start:end]) for start, end in edges]
+    low, span = min(means), max(means) - min(means)
+    top = len(_BLOCKS) - 1
+    return "".join(_BLOCKS[round(top * (mean - low) / span) if span else 0] for mean in means)
+
+
+def _findings(report: ReportDocument, width: int) -> Iterator[RenderableType]:
     shown = report.findings[: digest.TOP_FINDINGS]
     if not shown:
         yield Text("\nNo findings.")
@@ -184,7 +196,7 @@ def _findings(report: Report, width: int) -> Iterator[RenderableType]:
         yield _indented(Text(f"and {formatting.number(len(unlisted))} more: {ids}", style="dim"))
 
 
-def _finding(finding: Finding, evidence: int, width: int) -> Iterator[RenderableType]:
+def _finding(finding: FindingEntry, evidence: int, width: int) -> Iterator[RenderableType]:
     line = Text("\n")
     line.append(
         f"{finding.id} {finding.severity}", style=_SEVERITY_STYLES[severity_class(finding.severity)]
@@ -192,7 +204,7 @@ def _finding(finding: Finding, evidence: int, width: int) -> Iterator[Renderable
     line.append(f"  {finding.title}")
     yield line
     for item in finding.evidence[:evidence]:
-        yield _indented(Text(f"{item.text}: {measured(item)}", style="dim"))
+        yield _indented(Text(f"{item.text}: {digest.measured(item)}", style="dim"))
     cost = digest.cost_beside_gain(finding)
     if cost:
         yield _indented(Text(cost))
@@ -210,7 +222,7 @@ def _finding(finding: Finding, evidence: int, width: int) -> Iterator[Renderable
     yield _indented(Text(f"gain  {gain}"))
 
 
-def _one_line(finding: Finding, width: int) -> Text:
+def _one_line(finding: FindingEntry, width: int) -> Text:
     """A finding with its cost and gain on one line: the title gives way, the numbers stay."""
     gain = digest.main_gain(finding)
     cost = [f"costs {formatting.share(finding.cost.share)}"] if finding.cost.share else []
@@ -220,7 +232,7 @@ def _one_line(finding: Finding, width: int) -> Text:
     return title.append(f"  {numbers}", style="bold") if numbers else title
 
 
-def _together(report: Report) -> Iterator[Text]:
+def _together(report: ReportDocument) -> Iterator[Text]:
     words = together_words(report.whatif)
     if words:
         yield Text(f"\n{words}", style="bold")
@@ -230,20 +242,19 @@ def _indented(text: Text) -> Padding:
     return Padding(text, (0, 0, 0, _INDENT))
 
 
-def _checks(report: Report) -> list[str]:
+def _checks(report: ReportDocument) -> list[str]:
     """What the rules came to, in sentences; what was skipped, with what it lacked."""
-    checks = report.checks
-    unasked = sum(check.left_out for check in checks.not_applicable)
+    unasked = sum(check.left_out for check in report.not_applicable)
     counts = [
-        f"{formatting.count(len(checks.passed), 'check')} passed",
-        f"{len(checks.not_run):,} could not be made",
-        f"{len(checks.not_applicable) - unasked:,} did not apply",
+        f"{formatting.count(len(report.passed), 'check')} passed",
+        f"{len(report.not_run):,} could not be made",
+        f"{len(report.not_applicable) - unasked:,} did not apply",
         *([f"{unasked:,} {'was' if unasked == 1 else 'were'} left out"] if unasked else []),
     ]
     findings = formatting.count(len(report.findings), "finding")
     missing = list(
         dict.fromkeys(
-            text for check in checks.not_run for text in check.signals or [check.note] if text
+            text for check in report.not_run for text in check.signals or [check.missing] if text
         )
     )
     more = len(missing) - _WANTED
@@ -252,7 +263,8 @@ def _checks(report: Report) -> list[str]:
         *(f"Missing: {_in_brackets(text)}." for text in missing[:_WANTED]),
         *([f"The page and --json name {more} more that {'is' if more == 1 else 'are'} missing."]
           if more > 0 else []),
-        *(f"{check.id} failed, please report it: {check.note}" for check in checks.failed),
+        *(f"{check.id} failed, please report it: {digest.error_words(check)}"
+          for check in report.rule_errors),
     ]  # fmt: skip
 
 
@@ -260,3 +272,42 @@ def _in_brackets(signal: str) -> str:
     """`GPU samples: record on its machine` as `GPU samples (record on its machine)`."""
     name, colon, remedy = signal.partition(": ")
     return f"{name} ({remedy})" if colon else signal
+
+
+def memory_sentences(memory: MemoryCompared) -> list[str]:
+    """Return what was measured and predicted of memory, and what follows from it."""
+    size = formatting.size
+    if memory.measured_bytes is None or memory.predicted_bytes is None:
+        outside = memory.reason.startswith("not modelled")
+        return [f"Memory: {memory.reason}."] if outside else []
+    lines = [_peak(memory)]
+    if memory.row_tokens and memory.longest_row_tokens and memory.longest_bytes:
+        longest = formatting.number(memory.longest_row_tokens)
+        needed = size(memory.longest_bytes)
+        lines.append(f"At the maximum sequence length ({longest} tokens) it would need {needed}.")
+    fitting = [_with_size(item, memory.measured_bytes) for item in memory.advice if item.fits]
+    if fitting:
+        lines.append(f"Measured usage leaves room for one of: {', '.join(fitting)}.")
+    refused = [item.spelling for item in memory.advice if item.fits_by_ledger and not item.fits]
+    if refused:
+        names = ", ".join(refused)
+        lines.append(f"Predicted to fit, but too large judging by measured usage: {names}.")
+    return lines
+
+
+def _with_size(item: MemoryAdvice, now: int) -> str:
+    more = item.bytes is None or item.bytes > now
+    return f"{item.spelling} ({formatting.size(item.bytes) if more else 'no more than now'})"
+
+
+def _peak(memory: MemoryCompared) -> str:
+    size = formatting.size
+    rows = f", at {memory.row_tokens} tokens per sequence" if memory.row_tokens else ""
+    low, high = memory.low_bytes or 0, memory.high_bytes or 0
+    wrong = not low <= (memory.measured_bytes or 0) <= high
+    return (
+        f"Memory, first step: rank {memory.rank} peaked at {size(memory.measured_bytes)} of "
+        f"{size(memory.capacity_bytes)} (predicted: {size(memory.predicted_bytes)}, "
+        f"{size(low)} to {size(high)}{rows})"
+        + (": the prediction is wrong for this run." * wrong or ".")
+    )

@@ -3,24 +3,72 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from typing import Final
+from typing import Final, TypeVar
+
+from msgspec.structs import replace
 
 from grpo_doctor_reports import formatting
-from grpo_doctor_reports.accounting import steps_included, steps_left_out
-from grpo_doctor_reports.model import Report
-from grpo_doctor_reports.schema.views import CollectiveEntry, WaterfallEntry
-from grpo_doctor_reports.time_model import CriticalPath, Segment
+from grpo_doctor_reports.schema.report import PhaseEntry, ReportDocument, Summary
+from grpo_doctor_reports.schema.views import (
+    CollectiveEntry,
+    CriticalPath,
+    PathSegment,
+    WaterfallEntry,
+)
 
+KINDS: Final = ("work", "wait", "transfer", "idle")
 _LANES: Final = 12
 _NUMBERS_SHOWN: Final = 90  # characters; a run may have thousands of checkpoint steps
 
+Phase = TypeVar("Phase", PhaseEntry, WaterfallEntry)
 
-def lanes_of(path: CriticalPath) -> list[tuple[str, list[Segment]]]:
-    """Return the path's pieces by lane, the lanes by when the path first reaches them."""
-    lanes: dict[str, list[Segment]] = defaultdict(list)
+
+def with_bounded_kinds(phase: Phase) -> Phase:
+    """Return a phase whose kinds add up to its seconds; what no kind names is work."""
+    total = work = max(0.0, phase.seconds)
+    kinds = []
+    for seconds in (phase.wait_seconds, phase.transfer_seconds, phase.idle_seconds):
+        kinds.append(min(work, max(0.0, seconds)))
+        work -= kinds[-1]
+    wait, transfer, idle = kinds
+    return replace(
+        phase,
+        seconds=total,
+        work_seconds=work,
+        wait_seconds=wait,
+        transfer_seconds=transfer,
+        idle_seconds=idle,
+    )
+
+
+def kind_shares(summary: Summary) -> list[tuple[str, float]]:
+    """Return the shares (0 to 1) of the ranks' time by kind, in the order of the kinds."""
+    shares = summary.accounting
+    return [(kind, max(0.0, shares[kind])) for kind in KINDS if kind in shares]
+
+
+def lanes_of(path: CriticalPath) -> list[tuple[str, list[PathSegment]]]:
+    """Return the path's pieces by lane, from its begin, the lanes by when it first reaches them."""
+    begins_s = min((segment.start_s for segment in path.segments), default=0.0)
+    lanes: dict[str, list[PathSegment]] = defaultdict(list)
     for segment in path.segments:
-        lanes[segment.lane].append(segment)
+        if segment.end_s > segment.start_s:
+            rank = "" if segment.rank is None else str(segment.rank)
+            piece = replace(
+                segment,
+                start_s=segment.start_s - begins_s,
+                end_s=segment.end_s - begins_s,
+                kind=segment.kind if segment.kind in KINDS else "work",
+            )
+            lanes[f"{segment.lane} {rank}".strip() or "unknown"].append(piece)
     return list(lanes.items())[:_LANES]
+
+
+def path_length(path: CriticalPath) -> float:
+    """Return the seconds of a path: of its step, or to the end of its last piece."""
+    begins_s = min((segment.start_s for segment in path.segments), default=0.0)
+    ends_s = max((segment.end_s for segment in path.segments), default=0.0)
+    return max(path.seconds, ends_s - begins_s)
 
 
 def path_sentence(path: CriticalPath) -> str:
@@ -28,15 +76,16 @@ def path_sentence(path: CriticalPath) -> str:
     by_phase: dict[str, float] = defaultdict(float)
     by_kind: dict[str, float] = defaultdict(float)
     for segment in path.segments:
-        by_phase[segment.phase] += segment.seconds
-        by_kind[segment.kind] += segment.seconds
+        seconds = max(0.0, segment.end_s - segment.start_s)
+        by_phase[segment.phase] += seconds
+        by_kind[segment.kind] += seconds
     longest = sorted(by_phase.items(), key=lambda item: -item[1])[:4]
     phases = ", ".join(f"{phase} {formatting.seconds(seconds)}" for phase, seconds in longest)
     losses = [
         f"{kind} {formatting.seconds(by_kind[kind])}" for kind in ("transfer", "idle", "wait")
         if by_kind.get(kind)
     ]  # fmt: skip
-    lanes = len({segment.lane for segment in path.segments})
+    lanes = len({(segment.lane, segment.rank) for segment in path.segments})
     through = f", through {formatting.count(lanes, 'rank or engine', 'ranks and engines')}"
     return f"Critical path: {phases}{through}{'; of that ' + ', '.join(losses) if losses else ''}."
 
@@ -46,7 +95,7 @@ def accounting_sentence(shares: list[tuple[str, float]]) -> str:
     return ", ".join(f"{kind} {formatting.share(share)}" for kind, share in shares)
 
 
-def time_notes(report: Report) -> list[tuple[str, str]]:
+def time_notes(report: ReportDocument) -> list[tuple[str, str]]:
     """Return what bears on how far the numbers can be trusted: (label, sentence)."""
     summary, clock, steady = report.summary, report.run.clock, report.summary.steady
     notes = []
@@ -60,20 +109,22 @@ def time_notes(report: Report) -> list[tuple[str, str]]:
     if steady.first_step is not None:
         reason = f": {steady.reason}" if steady.reason else ""
         notes.append(("Steady", f"from step {steady.first_step}{reason}"))
-    if left_out := steps_left_out(summary):
-        notes.append(("Excluded", f"from all means: {_steps_named(left_out)}."))
-    if included := steps_included(summary):
-        notes.append(("Included", f"in all means: {_steps_named(included)}."))
+    if left_out := _steps_named(summary.left_out):
+        notes.append(("Excluded", f"from all means: {left_out}."))
+    apart = {why: steps for why, steps in summary.set_apart.items() if why != "warmup"}
+    if included := _steps_named(apart):
+        notes.append(("Included", f"in all means: {included}."))
     if clock is not None:
         notes.append(("Clocks", clock_sentence(report)))
     return notes
 
 
-def _steps_named(kinds: list[tuple[str, list[int]]]) -> str:
+def _steps_named(kinds: dict[str, list[int]]) -> str:
     """Return `warm-up step 1, checkpoint steps 10, 20`."""
     return ", ".join(
         f"{why} step{'s' * (len(steps) > 1)} {cut(formatting.int_ranges(steps))}"
-        for why, steps in kinds
+        for why, steps in kinds.items()
+        if steps
     )
 
 
@@ -87,7 +138,7 @@ def seldom_words(bar: WaterfallEntry, steps: int) -> str:
     return f"mean {'above p90' if bar.seconds > high else 'below p10'}: single steps differ"
 
 
-def clock_sentence(report: Report) -> str:
+def clock_sentence(report: ReportDocument) -> str:
     """Return how far the ranks' clocks may be apart."""
     clock = report.run.clock
     if clock is None:

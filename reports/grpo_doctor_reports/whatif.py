@@ -1,37 +1,21 @@
-"""Read the predicted sets of fixes, and put each into words; nothing is predicted here."""
+"""The predicted sets of fixes in words; nothing is predicted here."""
 
 from __future__ import annotations
 
 from typing import Any, Final
 
-from msgspec.structs import replace
-
 from grpo_doctor_reports import formatting
 from grpo_doctor_reports.schema.findings import WhatifEntry, WhatifFix, WhatifSet
 
-_FIXES: Final = 12
-_SETS: Final = 4_096
 _FASTEST_PCT: Final = -100.0
 
 
-def read_whatif(part: WhatifEntry) -> WhatifEntry | None:
-    """Return the sets, None where the document predicts and withholds nothing."""
-    if not part.fixes and not part.unknown:
-        return None
-    sets = [
-        replace(entry, fixes=sorted(set(entry.fixes)))
-        for entry in part.sets[:_SETS]
-        if entry.mid is not None
-    ]
-    return replace(part, fixes=part.fixes[:_FIXES], sets=sets)
-
-
-def together_words(whatif: WhatifEntry | None) -> str:
+def together_words(whatif: WhatifEntry) -> str:
     """Return what the gravest findings' remedies bring together; `` where there are not several."""
-    words = joint_words(whatif, whatif.together) if whatif and len(whatif.together) > 1 else None
-    if whatif is None or words is None:
-        return ""
     ids = [fix.finding for fix in whatif.fixes if fix.index in whatif.together]
+    words = joint_words(whatif, whatif.together) if len(ids) > 1 else None
+    if words is None:
+        return ""
     named = f"{', '.join(ids[:-1])} and {ids[-1]}"
     both = "both" if len(ids) == 2 else f"all {len(ids)}"
     return (
@@ -56,7 +40,9 @@ def whatif_facts(whatif: WhatifEntry) -> dict[str, Any]:
     return {
         "now": formatting.seconds(whatif.step_time_s),
         "sets": {
-            ",".join(map(str, joint.fixes)): set_words(joint, whatif) for joint in whatif.sets
+            ",".join(map(str, joint.fixes)): set_words(joint, whatif)
+            for joint in whatif.sets
+            if joint.mid is not None
         },
         "spellings": {str(fix.index): fix.spelling for fix in whatif.fixes},
     }
@@ -91,7 +77,8 @@ def _fraction(change_pct: float | None) -> float:
 
 def joint_words(whatif: WhatifEntry, fixes: list[int]) -> dict[str, Any] | None:
     """Return a set in words, None where it was not predicted."""
-    chosen = next((joint for joint in whatif.sets if joint.fixes == fixes), None)
+    predicted = (joint for joint in whatif.sets if joint.mid is not None)
+    chosen = next((joint for joint in predicted if joint.fixes == fixes), None)
     return None if chosen is None else set_words(chosen, whatif)
 
 

@@ -72,6 +72,7 @@ def added_summary() -> dict[str, Any]:
     return {
         "accounting": {"work": 0.71, "wait": 0.16, "transfer": 0.09, "idle": 0.04},
         "steady": {"first_step": 3, "reason": "two steps were 31% slower while kernels compiled"},
+        "left_out": {"warm-up": [1, 2]},
         "set_apart": {"warmup": [1, 2], "checkpoint": [25, 50], "eval": []},
         "gpu_truly_busy_pct": 41.0,
         "gpu_busy_by": "power",

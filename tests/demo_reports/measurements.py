@@ -8,6 +8,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from grpo_doctor.phases import PHASES
+
 # A phase after which every rank waits for the slowest.
 _MEETING_PHASES = frozenset({"train", "sync"})
 _MOST_SAMPLES = 2_000
@@ -126,7 +128,7 @@ def _heatmap(shape: Shape, spans: Spans) -> dict[str, Any]:
         "wait_seconds": rows(lambda _, __, wait: wait),
         "phase_seconds": {
             phase: rows(lambda name, work, wait, p=phase: work + wait if name == p else 0.0)
-            for phase in shape.phases_s
+            for phase in sorted(shape.phases_s, key=PHASES.index)
         },
     }
 

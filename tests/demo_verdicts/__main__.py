@@ -5,7 +5,8 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from grpo_doctor_reports.hang import hang_page, hang_text
+from grpo_doctor_reports.hang.page import hang_page
+from grpo_doctor_reports.hang.terminal import hang_text
 from tests.demo_verdicts import VISITS
 
 

@@ -17,7 +17,7 @@ from grpo_doctor.document.numbers import SECONDS_DIGITS, column, number, seconds
 from grpo_doctor.document.views.spread import known_mean, slowest_of_each
 from grpo_doctor.phases import PHASES, UNATTRIBUTED
 from grpo_doctor_reports.schema.part import Numbers
-from grpo_doctor_reports.schema.timeline import RankBuckets, StepBuckets
+from grpo_doctor_reports.schema.views import RankBuckets, StepBuckets
 
 MAX_STEP_BUCKETS = 1000
 # Of ranks times buckets: each has a number per phase, and the page stays below 2.5 MB.

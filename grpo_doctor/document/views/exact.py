@@ -14,7 +14,7 @@ from grpo_doctor.analysis.intervals import Intervals, Rows, overlaps, union
 from grpo_doctor.document.numbers import SECONDS_DIGITS, seconds
 from grpo_doctor.trace.columns import Interned
 from grpo_doctor.trace.model import Kind
-from grpo_doctor_reports.schema.timeline import Exact, ExactLane, ExactWindow
+from grpo_doctor_reports.schema.views import Exact, ExactLane, ExactWindow
 
 # A span is about five bytes of the page.
 MAX_SPANS = 15_000

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from grpo_doctor.analysis.intervals import Intervals, overlaps, union
 from grpo_doctor.document.numbers import SECONDS_DIGITS, significant_column
 from grpo_doctor.trace.model import Kind, Process, Trace
-from grpo_doctor_reports.schema.timeline import TrackEntry
+from grpo_doctor_reports.schema.views import TrackEntry
 
 # What generates. A Ray job's actors carry the phases of the ranks themselves.
 _ROLES = ("rollout", "engine", "rollout-loop")

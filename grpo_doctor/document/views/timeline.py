@@ -10,7 +10,7 @@ from grpo_doctor.document.views.buckets import rank_buckets
 from grpo_doctor.document.views.exact import exact, exact_windows
 from grpo_doctor.document.views.roles import role_tracks
 from grpo_doctor.document.views.tracks import track_entries
-from grpo_doctor_reports.schema.timeline import Timeline
+from grpo_doctor_reports.schema.views import Timeline
 
 _LONG = 4000  # stretches of ranks in phases
 

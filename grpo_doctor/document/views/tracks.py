@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from grpo_doctor.document.numbers import SECONDS_DIGITS, significant_column
 from grpo_doctor.trace.model import Series, Trace
-from grpo_doctor_reports.schema.timeline import TrackEntry
+from grpo_doctor_reports.schema.views import TrackEntry
 
 MAX_POINTS = 500
 # A page with 64 GPUs would hold 500 tracks; a reader looks at these few, in this order.

@@ -6,80 +6,93 @@ Evaluations are drawn over the metric that they evaluate, where training logged 
 from __future__ import annotations
 
 from grpo_doctor_reports import formatting
-from grpo_doctor_reports.charts.chart import Chart, line_values
-from grpo_doctor_reports.evaluation import best_words, from_to, trained_metric
-from grpo_doctor_reports.model import Curve, Evaluation
+from grpo_doctor_reports.charts.chart import Chart, line_values, thin_line
 from grpo_doctor_reports.packing import NumberPool
-from grpo_doctor_reports.thinning import thin_line
+from grpo_doctor_reports.schema.part import Numbers
+from grpo_doctor_reports.schema.views import Evaluation, MetricsView
 
 _CURVES_SHOWN = 24
 _POINTS = 250
 _FLAT_NAMED = 16
 _FIRST = ("reward", "loss", "reward_std", "kl", "entropy", "completion_length", "grad_norm")
+_EVALUATED = "eval_"
 
 
 def curves_chart(
-    curves: list[Curve], pool: NumberPool, evaluation: Evaluation | None = None
+    metrics: MetricsView, pool: NumberPool, evaluation: Evaluation | None = None
 ) -> Chart | None:
     """Return the small multiples, None without any metric."""
-    lost = [curve for curve in curves if curve.lost]
-    curves = [curve for curve in curves if curve.values]
-    if not curves:
+    series = {name: values for name, values in metrics.series.items() if known(values)}
+    if not series:
         return None
-    over = _drawn_over(curves, evaluation)
-    evaluated = evaluation.curve.name if evaluation and over else ""
-    trained = [curve for curve in curves if curve.name != evaluated]
-    ordered = sorted(trained, key=lambda curve: _rank(curve.name))
-    moving = [curve for curve in ordered if not _is_flat(curve)]
-    flat = [curve for curve in ordered if _is_flat(curve)] if moving else []
+    trained = trained_metric(evaluation) if evaluation and best_words(evaluation) else ""
+    over = evaluation if trained in series else None
+    ordered = sorted(series.keys() - {over.metric if over else ""}, key=_rank)
+    moving = [name for name in ordered if not _is_flat(name, series[name])]
+    flat = [name for name in ordered if _is_flat(name, series[name])] if moving else []
     shown = (moving or ordered)[:_CURVES_SHOWN]
-    return Chart(
-        data={
-            "curves": [
-                _curve(curve, pool, evaluation if curve.name == over else None) for curve in shown
-            ]
-        },
-        summary="; ".join(_summaries(shown, evaluation)) + ".",
-        note=_note(len(ordered) - len(flat) - len(shown), flat, lost),
+    summaries = [_summary(name, metrics) for name in shown[:3]]
+    if evaluation and (best := best_words(evaluation)):
+        first, last = from_to(evaluation.values)
+        summaries.append(f"evaluation goes from {first} to {last}, {best}")
+    curves = [_curve(name, metrics, pool, over if name == trained else None) for name in shown]
+    left_out = len(ordered) - len(flat) - len(shown)
+    return Chart({"curves": curves}, "; ".join(summaries) + ".", _note(left_out, flat, metrics))
+
+
+def known(values: Numbers) -> list[float]:
+    """Return the values that there are."""
+    return [value for value in values if value is not None]
+
+
+def from_to(values: Numbers) -> tuple[str, str]:
+    """Return the first and the last known value."""
+    numbers = known(values)
+    return formatting.number(numbers[0]), formatting.number(numbers[-1])
+
+
+def trained_metric(evaluation: Evaluation) -> str:
+    """Return what the same metric is called in training: `reward` for `eval_reward`."""
+    return evaluation.metric.removeprefix(_EVALUATED)
+
+
+def best_words(evaluation: Evaluation) -> str:
+    """Return `best 0.47 after step 30, saved`: with a checkpoint; empty where none is known."""
+    best = dict(zip(evaluation.steps, evaluation.values, strict=True)).get(
+        evaluation.best_step or 0
     )
-
-
-def _drawn_over(curves: list[Curve], evaluation: Evaluation | None) -> str:
-    """The metric of training that evaluations are drawn over; empty for none."""
-    trained = trained_metric(evaluation) if evaluation else ""
-    return trained if trained in {curve.name for curve in curves} else ""
+    if evaluation.best_step is None or best is None:
+        return ""
+    saved = ", saved" if evaluation.best_saved else ""
+    return f"best {formatting.number(best)} after step {evaluation.best_step}{saved}"
 
 
 def _evaluated(evaluation: Evaluation, pool: NumberPool) -> dict[str, object]:
-    curve = evaluation.curve
     return {
-        "x": pool.add_integers(curve.steps),
-        "v": pool.add(curve.values),
+        "x": pool.add_integers(evaluation.steps),
+        "v": pool.add(evaluation.values),
         "best": evaluation.best_step,
-        "last": from_to(curve.values)[1],
+        "last": from_to(evaluation.values)[1],
         "words": best_words(evaluation),
     }
 
 
-def _summaries(shown: list[Curve], evaluation: Evaluation | None) -> list[str]:
-    summaries = [_summary(curve) for curve in shown[:3]]
-    if evaluation is None:
-        return summaries
-    first, last = from_to(evaluation.curve.values)
-    return [*summaries, f"evaluation goes from {first} to {last}, {best_words(evaluation)}"]
+def _is_flat(name: str, values: Numbers) -> bool:
+    numbers = known(values)
+    return len(numbers) > 1 and min(numbers) == max(numbers) and name not in _FIRST
 
 
-def _is_flat(curve: Curve) -> bool:
-    values = [value for value in curve.values if value is not None]
-    return len(values) > 1 and min(values) == max(values) and curve.name not in _FIRST
-
-
-def _note(left_out: int, flat: list[Curve], lost: list[Curve]) -> str:
-    words = [f"{curve.name} at {formatting.count(curve.lost, 'step')}" for curve in lost]
+def _note(left_out: int, flat: list[str], metrics: MetricsView) -> str:
+    lost = metrics.steps_without_number
+    drawn = [name for name, values in metrics.series.items() if name in lost and known(values)]
+    words = [
+        f"{name} at {formatting.count(lost[name], 'step')}"
+        for name in (*drawn, *sorted(lost.keys() - set(drawn)))
+    ]
     notes = [f"NaN or infinite: {formatting.listed(words, _FLAT_NAMED)}."] if words else []
     notes += [f"{formatting.count(left_out, 'more metric')} not drawn."] if left_out else []
     if flat:
-        values = [f"{curve.name} {from_to(curve.values)[1]}" for curve in flat]
+        values = [f"{name} {from_to(metrics.series[name])[1]}" for name in flat]
         notes.append(f"The same throughout: {formatting.listed(values, _FLAT_NAMED)}.")
     return " ".join(notes)
 
@@ -88,18 +101,23 @@ def _rank(name: str) -> tuple[int, str]:
     return (_FIRST.index(name) if name in _FIRST else len(_FIRST)), name
 
 
-def _curve(curve: Curve, pool: NumberPool, evaluation: Evaluation | None) -> dict[str, object]:
-    line = thin_line([float(step) for step in curve.steps], curve.values, _POINTS)
+def _curve(
+    name: str, metrics: MetricsView, pool: NumberPool, evaluation: Evaluation | None
+) -> dict[str, object]:
+    values = metrics.series[name]
+    line = thin_line([float(step) for step in metrics.steps], values, _POINTS)
+    lost = " (NaN elsewhere)" if name in metrics.steps_without_number else ""
     return {
-        "label": curve.name,
-        "last": from_to(curve.values)[1] + (" (NaN elsewhere)" if curve.lost else ""),
+        "label": name,
+        "last": from_to(values)[1] + lost,
         "x": pool.add_integers([int(step) for step in line.times if step is not None]),
         **line_values(line, pool),
         **({"evaluation": _evaluated(evaluation, pool)} if evaluation else {}),
     }
 
 
-def _summary(curve: Curve) -> str:
-    first, last = from_to(curve.values)
-    lost = f" (no number at {formatting.count(curve.lost, 'step')})" if curve.lost else ""
-    return f"{curve.name} goes from {first} to {last}{lost}"
+def _summary(name: str, metrics: MetricsView) -> str:
+    first, last = from_to(metrics.series[name])
+    lost = metrics.steps_without_number.get(name)
+    without = f" (no number at {formatting.count(lost, 'step')})" if lost else ""
+    return f"{name} goes from {first} to {last}{without}"

@@ -5,11 +5,10 @@ from __future__ import annotations
 from statistics import fmean
 
 from grpo_doctor_reports import formatting
-from grpo_doctor_reports.charts.chart import Chart
+from grpo_doctor_reports.charts.chart import Chart, slowest_columns
 from grpo_doctor_reports.packing import NumberPool
 from grpo_doctor_reports.schema.part import Numbers
 from grpo_doctor_reports.schema.views import Heatmap
-from grpo_doctor_reports.thinning import slowest_columns
 
 _ROWS = 128
 _CELLS = 10_000  # per matrix; 13 matrices of it are about 150 kB in the page

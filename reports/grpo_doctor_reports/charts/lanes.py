@@ -1,23 +1,28 @@
-"""The run over time: the mean of all ranks, then a lane for each."""
+"""The run over time: the mean of all ranks, then a lane for each.
+
+Everywhere means of neighbouring steps are drawn, and every span in a few windows.
+"""
 
 from __future__ import annotations
 
+from itertools import accumulate
+from statistics import median
 from typing import Any
 
 from grpo_doctor_reports import formatting
-from grpo_doctor_reports.charts.buckets import (
-    buckets_data,
-    phases_of_buckets,
-    rank_stacks,
-    shares,
-    step_stacks,
-)
 from grpo_doctor_reports.charts.chart import Chart
-from grpo_doctor_reports.charts.exact import exact_data, phases_of_spans
-from grpo_doctor_reports.model import Report
 from grpo_doctor_reports.packing import NumberPool
-from grpo_doctor_reports.palette import color_of, ink_on, order_of
-from grpo_doctor_reports.schema.timeline import Exact, ExactWindow, StepBuckets, Timeline
+from grpo_doctor_reports.palette import UNATTRIBUTED, color_of, ink_on, order_of
+from grpo_doctor_reports.schema.part import Numbers
+from grpo_doctor_reports.schema.report import ReportDocument
+from grpo_doctor_reports.schema.views import (
+    Buckets,
+    Exact,
+    ExactWindow,
+    RankBuckets,
+    StepBuckets,
+    Timeline,
+)
 
 _NAMED = 4
 _BUTTONS = 8
@@ -32,9 +37,9 @@ _WORDS = {
 }
 
 
-def lanes_chart(report: Report, pool: NumberPool) -> Chart | None:
+def lanes_chart(report: ReportDocument, pool: NumberPool) -> Chart | None:
     """Return the lanes, None where no rank's phases were recorded."""
-    timeline, steps = report.timeline, report.step_buckets
+    timeline, steps = report.views.timeline, report.views.step_buckets
     has_means = bool(steps.first)
     if not timeline.exact.lanes and not timeline.ranks.first:
         return None
@@ -83,12 +88,12 @@ def _phases(steps: StepBuckets, timeline: Timeline) -> list[str]:
     return sorted(names, key=order_of)
 
 
-def _summary(report: Report) -> str:
-    count, shares_of_phases = shares(report.step_buckets)
+def _summary(report: ReportDocument) -> str:
+    count, shares_of_phases = shares(report.views.step_buckets)
     if not shares_of_phases:
-        return _of_spans(report.timeline)
-    lanes = len(lanes_shown(report.timeline))
-    ranks = formatting.count(max(len(report.heatmap.means.ranks), lanes), "rank")
+        return _of_spans(report.views.timeline)
+    lanes = len(lanes_shown(report.views.timeline))
+    ranks = formatting.count(max(len(report.views.heatmap.means.ranks), lanes), "rank")
     phases = [
         f"{name} {formatting.share(share)}"
         + (f" ({formatting.share(wait)} waiting)" if wait >= 0.005 else "")
@@ -115,11 +120,11 @@ def _of_spans(timeline: Timeline) -> str:
     return f"Recorded phases of {ranks} over {formatting.seconds(timeline.end_s)}: {phases}."
 
 
-def _note(report: Report) -> str:
-    timeline, steps = report.timeline, report.step_buckets
+def _note(report: ReportDocument) -> str:
+    timeline, steps = report.views.timeline, report.views.step_buckets
     notes = [_means_note(steps, timeline), _exact_note(timeline.exact)]
-    lanes, total = lanes_shown(timeline), len(report.heatmap.means.ranks)
-    silent = {rank.rank for rank in report.run.ranks} - {*lanes, *report.heatmap.means.ranks}
+    lanes, total = lanes_shown(timeline), len(report.views.heatmap.means.ranks)
+    silent = {rank.rank for rank in report.run.ranks} - {*lanes, *report.views.heatmap.means.ranks}
     if silent:
         notes.append(
             f"{'Rank' if len(silent) == 1 else 'Ranks'} {formatting.int_ranges(silent)} not drawn: "
@@ -175,3 +180,124 @@ def _exact_note(exact: Exact) -> str:
 
 def _is_whole(exact: Exact) -> bool:
     return any(window.why == "whole" for window in exact.windows)
+
+
+def buckets_data(buckets: Buckets, end_s: float, pool: NumberPool) -> dict[str, Any]:
+    """Return where in the pool the buckets' steps and times are."""
+    kinds = sorted(set(buckets.kind))
+    return {
+        "first": pool.add_integers(buckets.first),
+        "last": pool.add_integers(buckets.last),
+        "steps": pool.add_integers(buckets.steps),
+        "used": pool.add_integers([int(used) for used in buckets.used]),
+        "kind": pool.add_integers([kinds.index(kind) for kind in buckets.kind]),
+        "kinds": kinds,
+        "start": pool.add_times(buckets.start_s, end_s),
+        "end": pool.add_times(buckets.end_s, end_s),
+    }
+
+
+def step_stacks(steps: StepBuckets, phases: list[str], pool: NumberPool) -> list[dict[str, Any]]:
+    """Return per phase where its seconds per bucket are, and how much of them is waiting."""
+    return [
+        _stack(phases.index(name), values, steps.wait_seconds.get(name), pool)
+        for name, values in steps.phase_seconds.items()
+    ]
+
+
+def rank_stacks(ranks: RankBuckets, phases: list[str], pool: NumberPool) -> list[dict[str, Any]]:
+    """Return the same with the buckets of all ranks one after another."""
+    return [
+        _stack(
+            phases.index(name),
+            [value for row in rows for value in row],
+            [value for row in ranks.wait_seconds[name] for value in row]
+            if name in ranks.wait_seconds
+            else None,
+            pool,
+        )
+        for name, rows in ranks.phase_seconds.items()
+    ]
+
+
+def phases_of_buckets(steps: StepBuckets, ranks: RankBuckets) -> list[str]:
+    """Return the phases of both, in the order in which they are stacked."""
+    return sorted({*steps.phase_seconds, *ranks.phase_seconds, UNATTRIBUTED}, key=order_of)
+
+
+def shares(steps: StepBuckets) -> tuple[int, list[tuple[str, float, float]]]:
+    """Return over how many steps the means are, and of each phase its share and that of its wait.
+
+    Steps that the summary leaves out (warm-up, for example) are left out here too, unless there
+    are no others.
+    """
+    chosen = [at for at, used in enumerate(steps.used) if used]
+    chosen = chosen or list(range(len(steps.used)))
+    totals = {name: _sum(values, chosen, steps) for name, values in steps.phase_seconds.items()}
+    waits = {name: _sum(values, chosen, steps) for name, values in steps.wait_seconds.items()}
+    all_s = _sum(steps.seconds, chosen, steps)
+    if all_s <= 0:
+        return 0, []
+    count = sum(steps.steps[at] for at in chosen)
+    return count, [(n, totals[n] / all_s, waits.get(n, 0.0) / all_s) for n in totals]
+
+
+def _sum(values: Numbers, chosen: list[int], steps: StepBuckets) -> float:
+    return sum((values[at] or 0.0) * steps.steps[at] for at in chosen)
+
+
+def _stack(
+    phase: int, values: Numbers, waits: Numbers | None, pool: NumberPool
+) -> dict[str, int | None]:
+    has_waits = waits is not None and any(waits)
+    return {
+        "phase": phase,
+        "v": pool.add(values),
+        "wait": pool.add(waits) if waits is not None and has_waits else None,
+    }
+
+
+def exact_data(exact: Exact, phases: list[str], pool: NumberPool) -> dict[str, Any]:
+    """Return where in the pool the spans are; lanes follow each other in each array."""
+    lanes, calls = exact.lanes, set(exact.collectives)
+    lengths = [window.end_s - window.start_s for window in exact.windows]
+    scale_s = median(lengths) if lengths else 1.0  # times are exact to 1/100,000 of a window
+    starts = [start for lane in lanes for start in lane.start_s]
+    ends = [end for lane in lanes for end in lane.end_s]
+    waits = [edge for lane in lanes for edge in lane.wait_s]
+    offsets = [0, *accumulate(len(lane.name) for lane in lanes)][: len(lanes)]
+    return {
+        "windows": [
+            {"why": w.why, "step": w.step, "start": w.start_s, "end": w.end_s}
+            for w in exact.windows
+        ],
+        "names": [
+            {"name": name, "phase": _phase_of(name, phases), "call": name in calls}
+            for name in exact.names
+        ],
+        "ranks": pool.add_integers([lane.rank for lane in lanes]),
+        "counts": pool.add_integers([len(lane.name) for lane in lanes]),
+        "name": pool.add_integers([name for lane in lanes for name in lane.name]),
+        "depth": pool.add_integers([depth for lane in lanes for depth in lane.depth]),
+        "start": pool.add_times(starts, scale_s),
+        "length": pool.add_times([e - s for s, e in zip(starts, ends, strict=True)], scale_s),
+        "meeting": pool.add_integers([number for lane in lanes for number in lane.meeting]),
+        "open": pool.add_integers(
+            [offset + at for offset, lane in zip(offsets, lanes, strict=True) for at in lane.open]
+        ),
+        "waitCounts": pool.add_integers([len(lane.wait_s) // 2 for lane in lanes]),
+        "waitStart": pool.add_times(waits[::2], scale_s),
+        "waitLength": pool.add_times(
+            [e - s for s, e in zip(waits[::2], waits[1::2], strict=True)], scale_s
+        ),
+    }
+
+
+def phases_of_spans(exact: Exact) -> set[str]:
+    """Return the first parts of the names of spans that are no collectives."""
+    return {name.partition("/")[0] for name in {*exact.names} - {*exact.collectives}}
+
+
+def _phase_of(name: str, phases: list[str]) -> int:
+    root = name.partition("/")[0]
+    return phases.index(root) if root in phases else -1

@@ -6,40 +6,37 @@ from collections import Counter
 from typing import Any, Final
 
 from grpo_doctor_reports import formatting
-from grpo_doctor_reports.charts.buckets import buckets_data, phases_of_buckets, step_stacks
-from grpo_doctor_reports.charts.chart import Chart, rounded
-from grpo_doctor_reports.model import Report
+from grpo_doctor_reports.charts.chart import Chart, known_mean, rounded
+from grpo_doctor_reports.charts.lanes import buckets_data, phases_of_buckets, step_stacks
 from grpo_doctor_reports.packing import NumberPool
 from grpo_doctor_reports.palette import color_of
-from grpo_doctor_reports.schema.views import Heatmap
-from grpo_doctor_reports.thinning import known_mean
-from grpo_doctor_reports.time_model import StepTime
+from grpo_doctor_reports.schema.views import Heatmap, StepEntry, Views
 
 _STEADY: Final = "steady"
 _WORST: Final = 100  # as many worst steps can be stepped through
 _RANKS_NAMED: Final = 8
 
 
-def steps_chart(report: Report, pool: NumberPool) -> Chart | None:
+def steps_chart(views: Views, pool: NumberPool) -> Chart | None:
     """Return the chart of all steps, None where no step is known.
 
     Bars are drawn from buckets of steps, `buckets`; the other members are single steps, for
     stepping through the worst.
     """
-    steps = report.steps
+    steps = views.steps
     if not steps:
         return None
     steady = [step for step in steps if step.kind == _STEADY] or steps
-    middle = report.step_buckets.median_seconds or 0.0
+    middle = views.step_buckets.median_seconds or 0.0
     kinds = sorted({step.kind for step in steps})
-    ranked = sorted(range(len(steps)), key=lambda at: -steps[at].seconds)
+    ranked = sorted(range(len(steps)), key=lambda at: -_length(steps[at]))
     worst = [at for at in ranked if steps[at] in steady][:_WORST]
     return Chart(
         data={
             "number": pool.add_integers([step.number for step in steps]),
             "start": pool.add_times([s.start_s for s in steps], steps[-1].end_s),
             "end": pool.add_times([s.end_s for s in steps], steps[-1].end_s),
-            "seconds": pool.add([step.seconds for step in steps]),
+            "seconds": pool.add([_length(step) for step in steps]),
             "slowest": pool.add_integers(
                 [-1 if s.slowest_rank is None else s.slowest_rank for s in steps]
             ),
@@ -47,12 +44,16 @@ def steps_chart(report: Report, pool: NumberPool) -> Chart | None:
             "kinds": kinds,
             "worst": worst,
             "median": rounded(middle),
-            "phases": _phases(report, steps, pool),
-            "buckets": _buckets(report, pool),
+            "phases": _phases(views, steps, pool),
+            "buckets": _buckets(views, pool),
         },
-        summary=_summary(report, steady, middle),
-        note=_note(report),
+        summary=_summary(views, steady, middle),
+        note=_note(views),
     )
+
+
+def _length(step: StepEntry) -> float:
+    return step.end_s - step.start_s if step.seconds is None else step.seconds
 
 
 def slowest_ranks(heatmap: Heatmap) -> list[int]:
@@ -63,9 +64,9 @@ def slowest_ranks(heatmap: Heatmap) -> list[int]:
     return [rank for _, rank in sorted(works, reverse=True)[:count]]
 
 
-def _phases(report: Report, steps: list[StepTime], pool: NumberPool) -> list[dict[str, Any]]:
+def _phases(views: Views, steps: list[StepEntry], pool: NumberPool) -> list[dict[str, Any]]:
     """Each phase of the single steps, beside its median over the steady ones."""
-    heatmap, medians = report.heatmap, report.step_buckets.median_phase_seconds
+    heatmap, medians = views.heatmap, views.step_buckets.median_phase_seconds
     phases = []
     for phase, rows in heatmap.phase_seconds.items():
         columns = (known_mean([row[at] for row in rows]) for at in range(len(heatmap.steps)))
@@ -82,11 +83,11 @@ def _phases(report: Report, steps: list[StepTime], pool: NumberPool) -> list[dic
     return phases
 
 
-def _buckets(report: Report, pool: NumberPool) -> dict[str, Any]:
-    steps = report.step_buckets
-    names = phases_of_buckets(steps, report.timeline.ranks)
+def _buckets(views: Views, pool: NumberPool) -> dict[str, Any]:
+    steps = views.step_buckets
+    names = phases_of_buckets(steps, views.timeline.ranks)
     return {
-        **buckets_data(steps, report.timeline.end_s, pool),
+        **buckets_data(steps, views.timeline.end_s, pool),
         "names": [{"name": name, "color": color_of(name)} for name in names],
         "stacks": step_stacks(steps, names, pool),
         "seconds": pool.add(steps.seconds),
@@ -96,26 +97,26 @@ def _buckets(report: Report, pool: NumberPool) -> dict[str, Any]:
     }
 
 
-def _summary(report: Report, steady: list[StepTime], middle: float) -> str:
-    worst = max(steady, key=lambda step: step.seconds)
+def _summary(views: Views, steady: list[StepEntry], middle: float) -> str:
+    worst = max(steady, key=_length)
     kinds: Counter[str] = Counter()
-    for kind, steps in zip(report.step_buckets.kind, report.step_buckets.steps, strict=True):
+    for kind, steps in zip(views.step_buckets.kind, views.step_buckets.steps, strict=True):
         kinds[kind] += steps
     counted = kinds.pop(_STEADY, 0)
     many = counted or len(steady)
     apart = ", ".join(f"{count:,} {kind}" for kind, count in sorted(kinds.items()) if counted)
-    change = formatting.signed_percent(100 * (worst.seconds / middle - 1)) if middle > 0 else ""
+    change = formatting.signed_percent(100 * (_length(worst) / middle - 1)) if middle > 0 else ""
     longer = f" ({change} vs. the median of {formatting.seconds(middle)})" if change else ""
     by = "" if worst.slowest_rank is None else f", on rank {worst.slowest_rank}"
     return (
         f"Slowest of {formatting.count(many, 'step')}: step {worst.number}, "
-        f"{formatting.seconds(worst.seconds)}{longer}{by}."
+        f"{formatting.seconds(_length(worst))}{longer}{by}."
         + (f" Excludes {apart}." if apart else "")
     )
 
 
-def _note(report: Report) -> str:
-    widest = max(report.step_buckets.steps, default=1)
+def _note(views: Views) -> str:
+    widest = max(views.step_buckets.steps, default=1)
     closest = (
         "Zoom in for one bar per step."
         if widest == 1

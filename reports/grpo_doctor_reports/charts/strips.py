@@ -7,11 +7,10 @@ from statistics import fmean
 from typing import Any
 
 from grpo_doctor_reports import formatting
-from grpo_doctor_reports.charts.chart import Chart, line_values
+from grpo_doctor_reports.charts.chart import Chart, line_values, thin_line
 from grpo_doctor_reports.packing import NumberPool
 from grpo_doctor_reports.schema.part import Numbers
-from grpo_doctor_reports.schema.timeline import Timeline, TrackEntry
-from grpo_doctor_reports.thinning import thin_line
+from grpo_doctor_reports.schema.views import Timeline, TrackEntry
 
 _POINTS = 10_000  # over all tracks; merged points are three numbers each
 _POINTS_PER_TRACK = (40, 600)

@@ -12,9 +12,9 @@ from rich.text import Text
 
 from grpo_doctor_reports import formatting
 from grpo_doctor_reports.compare import words
-from grpo_doctor_reports.compare.document import read_comparison
 from grpo_doctor_reports.console import as_text
-from grpo_doctor_reports.schema import AnyDocument, ComparisonDocument
+from grpo_doctor_reports.schema import AnyDocument
+from grpo_doctor_reports.schema.compare import ComparisonDocument, read_comparison
 
 _NARROWEST: Final = 60
 _WIDEST: Final = 110

@@ -5,8 +5,7 @@ from __future__ import annotations
 import shlex
 
 from grpo_doctor_reports import formatting
-from grpo_doctor_reports.compare.ratio import change_ratio
-from grpo_doctor_reports.run_facts import any_value, framework_words
+from grpo_doctor_reports.digest import framework_words
 from grpo_doctor_reports.schema.compare import (
     Change,
     ComparisonDocument,
@@ -30,7 +29,7 @@ def change(changed: Change) -> str:
     """Return the change with its interval, a large one as a ratio; or why there is none."""
     if changed.change_pct is None:
         return changed.note or "unknown"
-    ratio = change_ratio(changed.change_pct, changed.low_pct, changed.high_pct)
+    ratio = formatting.change_ratio(changed.change_pct, changed.low_pct, changed.high_pct)
     if ratio is not None:
         return (
             f"{ratio.mid} as {'fast' if ratio.is_faster else 'long'} ({ratio.low} to {ratio.high})"
@@ -68,7 +67,9 @@ def setting_value(value: object, origin: str = "") -> str:
     """Return the value of a setting as text, `not set` for none, `(default)` after a default."""
     if origin == _WITHOUT_EFFECT:
         return "no effect"
-    return (any_value(value) or "not set") + (" (default)" if origin == "default" else "")
+    return (formatting.any_value(value) or "not set") + (
+        " (default)" if origin == "default" else ""
+    )
 
 
 def setting_change(setting: SettingChange) -> str:

@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from grpo_doctor_reports.hang import words
-from grpo_doctor_reports.hang.model import Visit, Wait
-from grpo_doctor_reports.schema.attach import Point
+from grpo_doctor_reports.hang.words import Wait
+from grpo_doctor_reports.schema.attach import AttachDocument, Point
 
 DEEPEST: Final = 4  # rows of waiting above the culprits; what waits further behind is one box
 WIDEST: Final = 4  # boxes side by side that are readable on 800 pixels
@@ -48,15 +48,16 @@ class Graph:
     cycle: tuple[str, ...]
 
 
-def make_graph(visit: Visit) -> Graph:
+def make_graph(visit: AttachDocument) -> Graph:
     """Return the visit's graph with at most WIDEST boxes at each of DEEPEST + 1 depths."""
-    points = _points(visit)
-    ring = tuple(point for point in dict.fromkeys(visit.cycle) if point in points)
-    together = _merge_alike(points, visit.waits, frozenset(ring))
-    depth = _depths(visit.waits, together, frozenset(ring))
+    waits = words.waits_of(visit.graph)
+    points = _points(visit, waits)
+    ring = tuple(point for point in dict.fromkeys(visit.graph.cycle) if point in points)
+    together = _merge_alike(points, waits, frozenset(ring))
+    depth = _depths(waits, together, frozenset(ring))
     together = _merge_crowds(points, together, depth, frozenset(ring))
     ring, together = _shorten(ring, together)
-    depth = _depths(visit.waits, together, frozenset(ring))
+    depth = _depths(waits, together, frozenset(ring))
     members: dict[str, list[Point]] = {}
     for id_, first in together.items():
         members.setdefault(first, []).append(points[id_])
@@ -67,12 +68,12 @@ def make_graph(visit: Visit) -> Graph:
     boxes = tuple(
         replace(box, label=f"{box.label}{_on_host(members[box.key], hosts)}") for box in made
     )
-    return Graph(boxes, tuple(_links(visit.waits, together)), ring)
+    return Graph(boxes, tuple(_links(waits, together)), ring)
 
 
-def _points(visit: Visit) -> dict[str, Point]:
-    points = {point.id: point for point in visit.points}
-    for wait in visit.waits:
+def _points(visit: AttachDocument, waits: Sequence[Wait]) -> dict[str, Point]:
+    points = {point.id: point for point in visit.graph.nodes[: words.MOST_POINTS]}
+    for wait in waits:
         for id_ in (*wait.sources, *wait.targets):
             points.setdefault(id_, Point(id_, id_, "", guilty=False))
     return points
@@ -174,17 +175,17 @@ def _links(waits: Sequence[Wait], together: dict[str, str]) -> Iterable[Link]:
         yield Link(*ends, label=", ".join(sorted(common)[:2]))
 
 
-def _details(visit: Visit) -> dict[str, str]:
+def _details(visit: AttachDocument) -> dict[str, str]:
     return {
         f"rank:{process.rank}": process.where
-        for process in visit.processes
+        for process in visit.ranks
         if process.rank is not None and process.role == "rank" and process.where
     }
 
 
-def _hosts(visit: Visit) -> dict[str, str]:
+def _hosts(visit: AttachDocument) -> dict[str, str]:
     """The host of each rank, where there are several."""
-    return {f"rank:{rank}": host.name for host in visit.hosts for rank in host.ranks}
+    return {f"rank:{rank}": host.name for host in visit.job.hosts for rank in host.ranks}
 
 
 def _on_host(members: list[Point], hosts: dict[str, str]) -> str:

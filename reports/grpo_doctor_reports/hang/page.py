@@ -8,11 +8,10 @@ from jinja2 import Environment
 
 from grpo_doctor_reports import assets, formatting
 from grpo_doctor_reports.hang import words
-from grpo_doctor_reports.hang.document import read_visit
 from grpo_doctor_reports.hang.graph import make_graph
 from grpo_doctor_reports.hang.layout import draw
-from grpo_doctor_reports.jinja import still_page, template_environment
 from grpo_doctor_reports.schema import AnyDocument
+from grpo_doctor_reports.schema.attach import read_verdict
 
 
 def hang_page(document: AnyDocument) -> bytes:
@@ -25,15 +24,15 @@ def hang_page(document: AnyDocument) -> bytes:
         DocumentError: the document has another schema, or a part of the wrong type.
         AssetError: a file of the page is not installed.
     """
-    visit = read_visit(document)
+    visit = read_verdict(document)
     drawing = draw(make_graph(visit))
     style = assets.hang_style()
-    return still_page(_environment(), "hang.html.j2", style, visit=visit, drawing=drawing)
+    return assets.still_page(_environment(), "hang.html.j2", style, visit=visit, drawing=drawing)
 
 
 @cache
 def _environment() -> Environment:
-    environment = template_environment()
+    environment = assets.template_environment()
     environment.filters.update(
         count=formatting.count,
         ranges=words.ranges,

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Final
 
 from rich.console import RenderableType
@@ -12,11 +13,8 @@ from rich.text import Text
 
 from grpo_doctor_reports.console import Command, as_text, sentence, unbroken
 from grpo_doctor_reports.hang import words
-from grpo_doctor_reports.hang.document import read_visit
-from grpo_doctor_reports.hang.model import Visit
-from grpo_doctor_reports.hang.rows import Column, Row, laid_out
 from grpo_doctor_reports.schema import AnyDocument
-from grpo_doctor_reports.schema.attach import Fix, Item
+from grpo_doctor_reports.schema.attach import AttachDocument, Fix, Item, read_verdict
 
 _NARROWEST: Final = 20
 _WIDEST: Final = 110
@@ -44,7 +42,7 @@ def hang_text(document: AnyDocument, width: int, color: bool) -> str:
     Raises:
         DocumentError: the document has another schema, or a part of the wrong type.
     """
-    visit = read_visit(document)
+    visit = read_verdict(document)
     return as_text(
         lambda columns: _lines(visit, columns),
         width=max(_NARROWEST, min(_WIDEST, width)),
@@ -52,12 +50,12 @@ def hang_text(document: AnyDocument, width: int, color: bool) -> str:
     )
 
 
-def _lines(visit: Visit, width: int) -> Iterator[RenderableType]:
+def _lines(visit: AttachDocument, width: int) -> Iterator[RenderableType]:
     yield Command(words.headline(visit), style=_STYLES[words.state(visit)])
     yield from _body(visit, width)
 
 
-def _body(visit: Visit, width: int) -> Iterator[RenderableType]:
+def _body(visit: AttachDocument, width: int) -> Iterator[RenderableType]:
     yield Text(" · ".join(words.facts(visit)), style="dim")
     yield from _section("Why", words.why(visit), width)
     yield from _section(words.CAN_IT_GO_ON, _optional(visit.verdict.can_go_on), width)
@@ -85,7 +83,7 @@ def _section(
         yield sentence(line, width=width, indent=2)
 
 
-def _how_to_confirm(visit: Visit, width: int) -> Iterator[RenderableType]:
+def _how_to_confirm(visit: AttachDocument, width: int) -> Iterator[RenderableType]:
     if visit.verdict.confirm:
         yield _title("How to confirm")
         for line in visit.verdict.confirm:
@@ -101,7 +99,7 @@ def _indented(text: Text, by: int = 2) -> Padding:
     return Padding(text, (0, 0, 0, by))
 
 
-def _what_to_do(visit: Visit) -> Iterator[RenderableType]:
+def _what_to_do(visit: AttachDocument) -> Iterator[RenderableType]:
     fixes = visit.verdict.fixes
     if not fixes:
         return
@@ -120,7 +118,7 @@ def _fix(fix: Fix, number: str) -> Iterator[RenderableType]:
         yield Command(" " * (len(number) + 6) + fix.spelling)
 
 
-def _evidence(visit: Visit, width: int) -> Iterator[RenderableType]:
+def _evidence(visit: AttachDocument, width: int) -> Iterator[RenderableType]:
     groups = words.evidence(visit)
     if not groups:
         return
@@ -136,42 +134,43 @@ def _first_named(source: str, items: list[Item]) -> Iterator[Row]:
         yield Row(("", f"{len(items) - _ITEMS} more in --json and in the page"), "dim")
 
 
-def _processes(visit: Visit, width: int) -> Iterator[RenderableType]:
+def _processes(visit: AttachDocument, width: int) -> Iterator[RenderableType]:
     rows = words.rows_of(visit)
-    if not rows and not visit.ranks_missing:
+    if not rows and not visit.job.ranks_missing:
         return
     yield _title("Processes")
-    hosts = (Column(24),) if visit.hosts else ()
+    hosts = (Column(24),) if visit.job.hosts else ()
     columns = (Column(26), *hosts, Column(0), Column())
     yield from laid_out(columns, list(_process_rows(visit)), width)
 
 
-def _process_rows(visit: Visit) -> Iterator[Row]:
+def _process_rows(visit: AttachDocument) -> Iterator[Row]:
     rows = words.rows_of(visit)
     for row in rows[:_ROWS]:
         waits = f"{'; ' if row.frame else ''}waits for {row.waiting_for}" if row.waiting_for else ""
-        host = [row.hosts] if visit.hosts else []
+        host = [row.hosts] if visit.job.hosts else []
         cells = (row.name, *host, row.state, f"{row.frame}{waits}")
         yield Row(cells, "bold" if row.guilty else "")
-    empty = [""] if visit.hosts else []
+    empty = [""] if visit.job.hosts else []
     if len(rows) > _ROWS:
         yield Row(("", *empty, "", f"{len(rows) - _ROWS} more in --json and in the page"), "dim")
-    if visit.ranks_missing:
-        ranks = words.ranks_named(visit.ranks_missing)
+    if visit.job.ranks_missing:
+        ranks = words.ranks_named(visit.job.ranks_missing)
         yield Row((ranks, *empty, "missing", words.not_seen(visit)))
 
 
-def _hosts(visit: Visit, width: int) -> Iterator[RenderableType]:
-    if not visit.hosts:
+def _hosts(visit: AttachDocument, width: int) -> Iterator[RenderableType]:
+    hosts = visit.job.hosts
+    if not hosts:
         return
     yield _title("Hosts")
-    rows = [Row((host.name, words.ranks_of(host))) for host in visit.hosts[:_ROWS]]
-    if len(visit.hosts) > _ROWS:
-        rows.append(Row(("", f"{len(visit.hosts) - _ROWS} more in --json and in the page"), "dim"))
+    rows = [Row((host.name, words.ranks_of(host))) for host in hosts[:_ROWS]]
+    if len(hosts) > _ROWS:
+        rows.append(Row(("", f"{len(hosts) - _ROWS} more in --json and in the page"), "dim"))
     yield from laid_out((Column(40), Column()), rows, width)
 
 
-def _not_seen(visit: Visit, width: int) -> Iterator[RenderableType]:
+def _not_seen(visit: AttachDocument, width: int) -> Iterator[RenderableType]:
     if not visit.problems:
         return
     yield _title("What could not be seen")
@@ -180,3 +179,48 @@ def _not_seen(visit: Visit, width: int) -> Iterator[RenderableType]:
         yield sentence(text, width=width, indent=2)
     if len(visit.problems) > _ITEMS:
         yield _indented(Text(f"{len(visit.problems) - _ITEMS} more in --json", style="dim"))
+
+
+_SIDE_BY_SIDE: Final = 60
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """How a column looks. `widest` 0: as wide as it needs to be, and never broken."""
+
+    widest: int | None = None
+    style: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A row; the last cell is the one that may be long."""
+
+    cells: tuple[str, ...]
+    style: str = ""
+
+
+def laid_out(
+    columns: Sequence[Column], rows: Sequence[Row], width: int
+) -> Iterator[RenderableType]:
+    """The rows as they fit into so many columns of a terminal."""
+    if width >= _SIDE_BY_SIDE:
+        yield _table(columns, rows)
+        return
+    for row in rows:
+        if head := "  ".join(cell for cell in row.cells[:-1] if cell):
+            yield Padding(Text(head, style=row.style or columns[0].style), (0, 0, 0, 2))
+        yield Padding(Text(row.cells[-1], style=row.style), (0, 0, 0, 4))
+
+
+def _table(columns: Sequence[Column], rows: Sequence[Row]) -> Table:
+    table = Table(box=None, show_header=False, padding=(0, 2, 0, 0), pad_edge=False)
+    for column in columns:
+        is_firm = column.widest == 0
+        table.add_column(
+            max_width=None if is_firm else column.widest, no_wrap=is_firm, style=column.style
+        )
+    for row in rows:
+        head, *tail = row.cells
+        table.add_row(Text(f"  {head}"), *map(Text, tail), style=row.style)
+    return table

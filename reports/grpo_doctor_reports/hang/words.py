@@ -10,14 +10,24 @@ from typing import Final
 from msgspec.structs import replace
 
 from grpo_doctor_reports import formatting
-from grpo_doctor_reports.hang.model import Visit
-from grpo_doctor_reports.schema.attach import Host, Item, Process, StackGroup
+from grpo_doctor_reports.schema.attach import (
+    AttachDocument,
+    Host,
+    Item,
+    Process,
+    StackGroup,
+    WaitGraph,
+)
+from grpo_doctor_reports.text_safety import clean
 
 STATES: Final = ("healthy", "slow", "stuck", "dead")
+MOST_POINTS: Final = 4_096  # a job of 4,096 ranks has one process of each here at most
+MOST_ENDS: Final = 262_144  # of waits
 CAN_IT_GO_ON: Final = "Can this job go on?"
 _INSTALLED: Final = re.compile(
     r"(?<=\()/\S{0,200}?/(?:site-packages|dist-packages|lib/python3\.\d{1,2})/(?!site-|dist-)"
 )
+_RANKS: Final = re.compile(r"rank:(\d{1,9}(?:-\d{1,9})?(?:,\d{1,9}(?:-\d{1,9})?)*)", re.ASCII)
 _CYCLE_LINES: Final = 8  # of a longer cycle the middle is left out
 _NAMED_HOSTS: Final = 2  # of one row
 _MANY_ROWS: Final = 20  # then who waits for whom is left to the graph
@@ -39,6 +49,43 @@ class Row:
     hosts: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """Each of `sources` waits for each of `targets`, none for itself."""
+
+    sources: tuple[str, ...]
+    targets: tuple[str, ...]
+    kind: str
+    label: str
+
+
+def waits_of(graph: WaitGraph) -> list[Wait]:
+    """Return the waits with their ends spread: few characters can stand for many ranks, so it is
+    these that are counted."""
+    waits: list[Wait] = []
+    room = MOST_ENDS
+    for edge in graph.edges:
+        sources, targets = _ends(edge.source), _ends(edge.target)
+        room -= len(sources) + len(targets)
+        if room < 0:
+            break
+        waits.append(Wait(sources, targets, edge.kind, edge.label))
+    return waits
+
+
+def _ends(end: str) -> tuple[str, ...]:
+    """The points of an end: `rank:0-2,7` is four of them."""
+    ranks = _RANKS.fullmatch(end)
+    if not ranks:
+        return (clean(end),)
+    points: list[str] = []
+    for run in ranks[1].split(","):
+        first, _, last = run.partition("-")
+        beyond = min(int(last or first), int(first) + MOST_POINTS) + 1
+        points += [f"rank:{rank}" for rank in range(int(first), beyond)]
+    return tuple(points[:MOST_POINTS])
+
+
 def ranges(ranks: Iterable[int]) -> str:
     """Return `0-2, 5`, with plain hyphens: it is copied into commands and searched for."""
     return formatting.int_ranges(ranks).replace(formatting.NOTHING, "-")
@@ -50,7 +97,7 @@ def ranks_named(ranks: Iterable[int]) -> str:
     return f"{'rank' if len(numbers) == 1 else 'ranks'} {ranges(numbers)}"
 
 
-def headline(visit: Visit) -> str:
+def headline(visit: AttachDocument) -> str:
     """Return the verdict as one line that names the rank and the reason."""
     verdict = visit.verdict
     if verdict.summary:
@@ -59,12 +106,12 @@ def headline(visit: Visit) -> str:
     return f"The job is {verdict.state or 'not understood'}: {ranks}, {verdict.cause or 'unknown'}."
 
 
-def state(visit: Visit) -> str:
+def state(visit: AttachDocument) -> str:
     """Return the state as a CSS class and style name; an unknown one counts as stuck."""
     return visit.verdict.state if visit.verdict.state in STATES else "stuck"
 
 
-def facts(visit: Visit) -> list[str]:
+def facts(visit: AttachDocument) -> list[str]:
     """Return state, class, confidence, phase, and whose job it is."""
     verdict = visit.verdict
     sure = "" if verdict.confidence is None else f"{formatting.share(verdict.confidence)} sure"
@@ -73,17 +120,17 @@ def facts(visit: Visit) -> list[str]:
     return [part for part in words if part]
 
 
-def job(visit: Visit) -> str:
+def job(visit: AttachDocument) -> str:
     """Return `8 of 8 ranks of ms-swift on host`."""
-    ranks, size = len(visit.ranks_seen), visit.world_size
+    ranks, size = len(visit.job.ranks_seen), visit.job.world_size
     count = f"{ranks} of {size} ranks" if size is not None else formatting.count(ranks, "rank")
-    framework = "" if visit.framework in {"", "unknown"} else f" of {visit.framework}"
-    return f"{count}{framework}{f' on {visit.host}' if visit.host else ''}"
+    framework = "" if visit.job.framework in {"", "unknown"} else f" of {visit.job.framework}"
+    return f"{count}{framework}{f' on {visit.job.host}' if visit.job.host else ''}"
 
 
-def why(visit: Visit) -> list[str]:
+def why(visit: AttachDocument) -> list[str]:
     """Return where in the code the guilty stand, or the cycle of who waits for whom."""
-    if visit.cycle:
+    if visit.graph.cycle:
         return list(_cycle(visit))
     guilty = set(visit.verdict.culprits)
     rows = [row for row in rows_of(visit) if row.guilty]
@@ -101,34 +148,34 @@ def _stands(row: Row) -> str:
     return f"{row.name}{pid}: {row.state or 'state unknown'}{frame}{waits}"
 
 
-def _cycle(visit: Visit) -> Iterator[str]:
-    labels = {point.id: point.label or point.id for point in visit.points}
-    ring = list(visit.cycle)
+def _cycle(visit: AttachDocument) -> Iterator[str]:
+    labels = {point.id: point.label or point.id for point in visit.graph.nodes}
+    ring, waits = list(visit.graph.cycle), waits_of(visit.graph)
     for at, source in enumerate(ring):
         if len(ring) > _CYCLE_LINES and _CYCLE_LINES - 2 <= at < len(ring) - 1:
             if at == _CYCLE_LINES - 2:
                 yield f"and so on, to {labels.get(ring[-1], ring[-1])}"
             continue
         target = ring[(at + 1) % len(ring)]
-        wait = next((w for w in visit.waits if source in w.sources and target in w.targets), None)
+        wait = next((w for w in waits if source in w.sources and target in w.targets), None)
         how = f" in {wait.label or wait.kind}" if wait and (wait.label or wait.kind) else ""
         back = ", which closes the cycle" if at == len(ring) - 1 else ""
         yield f"{labels.get(source, source)} waits for {labels.get(target, target)}{how}{back}"
 
 
-def rows_of(visit: Visit) -> list[Row]:
+def rows_of(visit: AttachDocument) -> list[Row]:
     """Return the processes, those in the same state at the same place together; guilty first."""
     present = [
-        process for process in visit.processes if process.state != "missing"
+        process for process in visit.ranks if process.state != "missing"
     ]  # said in a row of its own
     rows = _grouped(visit, present)
     if len(rows) <= _MANY_ROWS:
         return rows
-    another = "each another" if visit.points else "each another; see --json"
+    another = "each another" if visit.graph.nodes else "each another; see --json"
     return _grouped(visit, [replace(p, waiting_for=p.waiting_for and another) for p in present])
 
 
-def _grouped(visit: Visit, processes: Iterable[Process]) -> list[Row]:
+def _grouped(visit: AttachDocument, processes: Iterable[Process]) -> list[Row]:
     guilty = set(visit.verdict.culprits)
     groups: dict[tuple[str, str, str, str, bool], list[Process]] = {}
     for process in processes:
@@ -163,11 +210,13 @@ def is_command(line: str) -> bool:
     return not line.endswith((".", "?"))
 
 
-def not_seen(visit: Visit) -> str:
+def not_seen(visit: AttachDocument) -> str:
     """Return where ranks were looked for in vain, or that they have been there."""
-    if visit.verdict.state == "dead" and set(visit.ranks_missing) <= set(visit.verdict.culprits):
+    if visit.verdict.state == "dead" and set(visit.job.ranks_missing) <= set(
+        visit.verdict.culprits
+    ):
         return "no process any more"
-    return "not on the hosts that were looked at" if visit.hosts else "not on this host"
+    return "not on the hosts that were looked at" if visit.job.hosts else "not on this host"
 
 
 def ranks_of(host: Host) -> str:
@@ -175,7 +224,7 @@ def ranks_of(host: Host) -> str:
     return ranks_named(host.ranks) if host.ranks else "no rank"
 
 
-def evidence(visit: Visit) -> list[tuple[str, list[Item]]]:
+def evidence(visit: AttachDocument) -> list[tuple[str, list[Item]]]:
     """Return the evidence by source, sources in the order in which they are first named."""
     groups: dict[str, list[Item]] = {source: [] for source in _SOURCES_FIRST}
     for item in visit.verdict.evidence:
@@ -190,7 +239,7 @@ def item_words(item: Item) -> str:
     return f"rank {item.rank}: {item.text}"
 
 
-def stacks(visit: Visit) -> list[StackGroup]:
+def stacks(visit: AttachDocument) -> list[StackGroup]:
     """Return the stacks, those of the guilty first."""
     guilty = set(visit.verdict.culprits)
     return sorted(visit.stacks, key=lambda stack: not guilty.intersection(stack.ranks))
@@ -201,20 +250,20 @@ def short_frame(frame: str) -> str:
     return _INSTALLED.sub("", frame)
 
 
-def cost(visit: Visit) -> str:
+def cost(visit: AttachDocument) -> str:
     """Return for how long was looked, and what that cost the job, as a sentence."""
-    if visit.seconds is None:
+    if visit.cost.seconds is None:
         return ""
-    looked = f"Inspection took {formatting.seconds(visit.seconds)}"
-    if visit.max_pause_ms is None:
+    looked = f"Inspection took {formatting.seconds(visit.cost.seconds)}"
+    if visit.cost.max_pause_ms is None:
         return f"{looked}."
-    if visit.max_pause_ms <= 0:
+    if visit.cost.max_pause_ms <= 0:
         return f"{looked}; no rank was paused for it."
-    pause_ms = max(0.1, visit.max_pause_ms)
+    pause_ms = max(0.1, visit.cost.max_pause_ms)
     pause = f"{pause_ms:.1f} ms" if pause_ms < 10 else f"{pause_ms:.0f} ms"
     return f"{looked}; no rank was paused for longer than {pause}."
 
 
-def healthy(visit: Visit) -> bool:
+def healthy(visit: AttachDocument) -> bool:
     """Return whether there is nothing to fix."""
     return state(visit) in {"healthy", "slow"}

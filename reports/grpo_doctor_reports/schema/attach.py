@@ -9,7 +9,7 @@ from typing import Annotated
 
 from msgspec import Meta, field
 
-from grpo_doctor_reports.schema.part import Name, Part
+from grpo_doctor_reports.schema.part import AnyDocument, Name, Part, read
 
 SCHEMA = 1
 
@@ -164,3 +164,12 @@ class AttachDocument(Part, frozen=True):
     stacks: tuple[StackGroup, ...] = ()
     undo: tuple[Undo, ...] = ()
     problems: tuple[Problem, ...] = ()
+
+
+def read_verdict(document: AnyDocument) -> AttachDocument:
+    """The document as typed values; every string in it is cleaned.
+
+    Raises:
+        DocumentError: it has another schema, or a part of it is damaged.
+    """
+    return read(document, AttachDocument, SCHEMA, "grpo-doctor attach --json")

@@ -10,7 +10,7 @@ from typing import Any
 
 from msgspec import field
 
-from grpo_doctor_reports.schema.part import Name, Numbers, Part, Prose
+from grpo_doctor_reports.schema.part import AnyDocument, Name, Numbers, Part, Prose, read
 from grpo_doctor_reports.schema.report import Tool
 
 SCHEMA = 1
@@ -131,3 +131,12 @@ class ComparisonDocument(Part, frozen=True):
     fixes: list[FixResult] = []
     findings: list[FindingChange] = []
     steps: dict[Name, dict[Name, Numbers]] = {}
+
+
+def read_comparison(document: AnyDocument) -> ComparisonDocument:
+    """The document as typed values; every string in it is cleaned.
+
+    Raises:
+        DocumentError: it has another schema, or a part of it is damaged.
+    """
+    return read(document, ComparisonDocument, SCHEMA, "grpo-doctor compare --json")

@@ -7,7 +7,7 @@ escape, a NaN or a list where text belongs.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache, partial
 from math import isfinite
 from typing import Annotated, Any, TypeVar
@@ -31,6 +31,10 @@ class Part(msgspec.Struct, frozen=True, kw_only=True):
     """An object of a document. Members that are absent or null have their defaults, so that a part
     of a document can be drawn too."""
 
+    def damage(self) -> Iterable[str]:
+        """What is wrong with it that no type says, each with its place."""
+        return ()
+
 
 Kind = TypeVar("Kind", bound=Part)
 AnyDocument = Mapping[str, Any] | Part
@@ -52,13 +56,18 @@ def read(document: AnyDocument, kind: type[Kind], schema: int, command: str) -> 
     members = msgspec.to_builtins(document) if isinstance(document, Part) else document
     _check_schema(members, schema, command)
     try:
-        return msgspec.convert(_tamer_of(kind)(members), kind)
+        parts = msgspec.convert(_tamer_of(kind)(members), kind)
     except msgspec.ValidationError as problem:
         reason, _, path = str(problem).partition(" - at `$")
         part = clean(path.rstrip("`").lstrip(".")) or "it"
-        raise DocumentError(
-            f"The document is damaged: {part}: {clean(reason)}. Write it again with `{command}`."
-        ) from problem
+        raise _damaged(f"{part}: {clean(reason)}", command) from problem
+    for damage in parts.damage():
+        raise _damaged(damage, command)
+    return parts
+
+
+def _damaged(damage: str, command: str) -> DocumentError:
+    return DocumentError(f"The document is damaged: {damage}. Write it again with `{command}`.")
 
 
 def _check_schema(document: object, schema: int, command: str) -> None:

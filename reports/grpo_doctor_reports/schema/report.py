@@ -6,6 +6,7 @@ finite or null, strings come from the recording and are not to be trusted.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from msgspec import field
@@ -19,7 +20,7 @@ from grpo_doctor_reports.schema.findings import (
     WhatifEntry,
 )
 from grpo_doctor_reports.schema.memory import MemoryCompared
-from grpo_doctor_reports.schema.part import Name, Part, Prose
+from grpo_doctor_reports.schema.part import AnyDocument, Name, Part, Prose, read
 from grpo_doctor_reports.schema.views import Views
 
 SCHEMA = 1
@@ -35,7 +36,7 @@ class Tool(Part, frozen=True):
 class ExitState(Part, frozen=True):
     """How the job ended: finished, failed, interrupted, killed, hung, running or unknown."""
 
-    state: Name = ""
+    state: Name = "unknown"
     code: int | None = None
     signal: Name | None = None
 
@@ -213,3 +214,16 @@ class ReportDocument(Part, frozen=True):
     whatif: WhatifEntry = field(default_factory=WhatifEntry)
     hangs: list[HangEntry] = []
     memory: MemoryCompared = field(default_factory=MemoryCompared)
+
+    def damage(self) -> Iterable[str]:
+        """What is wrong with its charts."""
+        return self.views.damage()
+
+
+def read_report(document: AnyDocument) -> ReportDocument:
+    """The document as typed values; every string in it is cleaned.
+
+    Raises:
+        DocumentError: it has another schema, or a part of it is damaged.
+    """
+    return read(document, ReportDocument, SCHEMA, "grpo-doctor report --json")

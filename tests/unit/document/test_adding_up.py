@@ -11,11 +11,9 @@ import pytest
 from grpo_doctor.document import build_document
 from grpo_doctor.trace.model import Trace
 from grpo_doctor_reports import digest, time_words
-from grpo_doctor_reports.document import read_document
-from grpo_doctor_reports.finding_model import Finding
-from grpo_doctor_reports.key_numbers import key_numbers
-from grpo_doctor_reports.model import Report
-from grpo_doctor_reports.schema.report import ReportDocument
+from grpo_doctor_reports.digest import key_numbers
+from grpo_doctor_reports.schema.findings import FindingEntry
+from grpo_doctor_reports.schema.report import ReportDocument, read_report
 from tests.first_screens import runs as first_screens
 from tests.large_runs import large_run
 from tests.unit.document.said import RUNS as SAID
@@ -40,8 +38,8 @@ def document(name: str) -> ReportDocument:
 
 
 @cache
-def report(name: str) -> Report:
-    return read_document(document(name))
+def report(name: str) -> ReportDocument:
+    return read_report(document(name))
 
 
 @pytest.fixture(params=RUNS)
@@ -80,7 +78,7 @@ def test_a_mean_outside_of_p10_to_p90_has_a_word_beside_it(name: str) -> None:
     if low is not None and mean is not None and high is not None and not low <= mean <= high:
         spread = next(item for item in key_numbers(shown) if item.label == "Step time").detail
         assert f"step {summary.longest_step.number} took" in spread
-    for bar in shown.waterfall:
+    for bar in shown.views.waterfall:
         if bar.p10_s is not None and bar.p90_s is not None:
             within = bar.p10_s <= bar.seconds <= bar.p90_s
             assert within or time_words.seldom_words(bar, summary.steps)
@@ -144,6 +142,6 @@ def test_fixes_of_several_grave_findings_have_a_sum_no_smaller_than_the_best(nam
         )
 
 
-def _predicted(finding: Finding) -> float | None:
+def _predicted(finding: FindingEntry) -> float | None:
     remedy = digest.main_fix(finding) or digest.main_step(finding)
     return remedy.predicted.mid if remedy is not None and remedy.predicted is not None else None

@@ -20,8 +20,8 @@ from grpo_doctor_reports.charts.heatmap import heatmap_chart
 from grpo_doctor_reports.charts.lanes import lanes_chart
 from grpo_doctor_reports.charts.steps import steps_chart
 from grpo_doctor_reports.charts.waterfall import waterfall_chart
-from grpo_doctor_reports.document import read_document
 from grpo_doctor_reports.packing import NumberPool
+from grpo_doctor_reports.schema.report import read_report
 from grpo_doctor_reports.schema.views import Views
 from tests.large_runs import WORST_STEP, large_run, slow_rank
 
@@ -60,13 +60,13 @@ def run(request: pytest.FixtureRequest) -> Drawn:
     ranks, steps, sub_spans = request.param
     analysis = analyse(large_run(ranks, steps, sub_spans=sub_spans))
     made = views(analysis)
-    report = read_document({"schema": SCHEMA, "views": msgspec.to_builtins(made)})
+    report = read_report({"schema": SCHEMA, "views": msgspec.to_builtins(made)})
     pool = NumberPool()
     charts = [
         lanes_chart(report, pool),
-        steps_chart(report, pool),
-        heatmap_chart(report.heatmap, pool),
-        waterfall_chart(report.waterfall),
+        steps_chart(report.views, pool),
+        heatmap_chart(report.views.heatmap, pool),
+        waterfall_chart(report.views.waterfall),
     ]
     lanes, by_step, heatmap, waterfall = [chart for chart in charts if chart is not None]
     return Drawn(ranks, steps, analysis, made, pool, lanes, by_step, heatmap, waterfall)

@@ -15,10 +15,12 @@ import msgspec
 
 from grpo_doctor.compare import compare
 from grpo_doctor_reports import render_html, render_text
-from grpo_doctor_reports.compare import comparison_page, comparison_text
-from grpo_doctor_reports.hang import hang_page, hang_text
+from grpo_doctor_reports.compare.page import comparison_page
+from grpo_doctor_reports.compare.terminal import comparison_text
+from grpo_doctor_reports.hang.page import hang_page
+from grpo_doctor_reports.hang.terminal import hang_text
+from grpo_doctor_reports.markdown import render_annotations, render_markdown
 from grpo_doctor_reports.prometheus import render_prometheus
-from grpo_doctor_reports.pull_request import render_annotations, render_markdown
 from tests.demo_reports import DEMOS
 from tests.demo_verdicts import VISITS
 from tests.unit.findings.example_runs import healthy, offloaded

@@ -6,19 +6,18 @@ from typing import Any
 import pytest
 
 from grpo_doctor_reports import time_words
-from grpo_doctor_reports.accounting import kind_shares
-from grpo_doctor_reports.document import read_document
-from grpo_doctor_reports.model import Report
-from grpo_doctor_reports.schema.views import WaterfallEntry
+from grpo_doctor_reports.schema.report import ReportDocument, read_report
+from grpo_doctor_reports.schema.views import CriticalPath, PathSegment, WaterfallEntry
+from grpo_doctor_reports.time_words import kind_shares, with_bounded_kinds
 
 
-def read(**parts: Any) -> Report:
-    return read_document({"schema": 1, **parts})
+def read(**parts: Any) -> ReportDocument:
+    return read_report({"schema": 1, **parts})
 
 
 def test_a_phases_kinds_never_exceed_its_seconds() -> None:
     row = {"seconds": 10.0, "wait_seconds": 4.0, "transfer_seconds": 3.0, "idle_seconds": 9.0}
-    phase = read(summary={"phases": {"train": row}}).summary.phases["train"]
+    phase = with_bounded_kinds(read(summary={"phases": {"train": row}}).summary.phases["train"])
     kinds = (phase.work_seconds, phase.wait_seconds, phase.transfer_seconds, phase.idle_seconds)
     assert kinds == (0.0, 4.0, 3.0, 3.0)
 
@@ -60,92 +59,49 @@ def test_a_critical_path_begins_at_nought_and_names_its_lanes() -> None:
         {"lane": "rank", "rank": 5, "phase": "sync", "start_s": 104.0, "end_s": 105.0,
          "kind": "transfer"},
     ]  # fmt: skip
-    path = read(views={"critical_path": {"step": 7, "segments": segments}}).paths[0]
-    assert (path.name, path.step, path.seconds) == ("median", 7, 5.0)
-    assert [segment.start_s for segment in path.segments] == [2.0, 0.0, 4.0]
-    assert [lane for lane, _ in time_words.lanes_of(path)] == ["rank 5", "engine"]
+    path = read(views={"critical_path": {"step": 7, "segments": segments}}).views.critical_path
+    assert path is not None
+    assert time_words.path_length(path) == 5.0
+    lanes = [(lane, [part.start_s for part in parts]) for lane, parts in time_words.lanes_of(path)]
+    assert lanes == [("rank 5", [2.0, 4.0]), ("engine", [0.0])]
     assert time_words.path_sentence(path) == (
         "Critical path: train 2 s, rollout 2 s, sync 1 s, through 2 ranks and engines; "
         "of that transfer 1 s."
     )
 
 
-def test_a_step_without_times_or_that_ends_before_it_begins_is_left_out() -> None:
-    steps = [{"number": 1, "start_s": 5.0, "end_s": 4.0}, {"number": 2, "start_s": 5.0},
-             {"number": 3, "start_s": 5.0, "end_s": 7.0, "seconds": None}]  # fmt: skip
-    assert [(s.number, s.seconds) for s in read(views={"steps": steps}).steps] == [(3, 2.0)]
+def leg(start_s: float, end_s: float, **lane: Any) -> PathSegment:
+    return PathSegment(**{"lane": "rank", "rank": 0, "start_s": start_s, "end_s": end_s, **lane})
 
 
-def test_collectives_come_longest_first() -> None:
-    rows = [{"name": "a", "seconds": 1.0}, {"name": "b", "seconds": 2.0, "last_rank": 0}]
-    collectives = read(views={"collectives": rows}).collectives
-    assert [(segment.name, segment.last_rank) for segment in collectives] == [("b", 0), ("a", None)]
-
-
-def of_path(*segments: dict[str, Any], **part: Any) -> Any:
-    (path,) = read(views={"critical_path": {"segments": list(segments), **part}}).paths
-    return path
-
-
-def leg(start_s: float | None, end_s: float | None) -> dict[str, Any]:
-    return {"lane": "rank", "rank": 0, "start_s": start_s, "end_s": end_s}
-
-
-def test_pieces_without_length_are_left_out_and_one_without_a_begin_is_at_nought() -> None:
-    path = of_path(leg(10.0, 10.0), leg(None, 13.0), leg(11.0, 12.0), leg(12.0, 11.0))
-    assert [(segment.start_s, segment.seconds) for segment in path.segments] == [
-        (0.0, 3.0),
-        (1.0, 1.0),
-    ]
-    assert path.seconds == 3.0
+def test_pieces_without_length_are_left_out() -> None:
+    path = CriticalPath(segments=[leg(10.0, 10.0), leg(11.0, 12.0), leg(12.0, 11.0)])
+    ((_, parts),) = time_words.lanes_of(path)
+    assert [(part.start_s, part.end_s) for part in parts] == [(1.0, 2.0)]
+    assert time_words.lanes_of(CriticalPath(segments=[leg(1.0, 1.0)])) == []
 
 
 def test_a_path_is_as_long_as_its_step_or_its_last_piece() -> None:
-    assert of_path(leg(2.0, 4.0), leg(5.0, 6.0), seconds=3.0).seconds == 4.0
-    assert of_path(leg(2.0, 4.0), seconds=9.0).seconds == 9.0
-
-
-@pytest.mark.parametrize(("count", "left_out"), [(400, 0), (401, 1), (500, 100)])
-def test_of_a_path_four_hundred_pieces_are_read(count: int, left_out: int) -> None:
-    path = of_path(*(leg(float(at), at + 1.0) for at in range(count)))
-    assert (len(path.segments), path.left_out) == (400, left_out)
-
-
-def test_a_path_of_nothing_is_none() -> None:
-    assert read(views={"critical_path": {"segments": [leg(1.0, 1.0)]}}).paths == []
-    views = {"critical_path": {"segments": [leg(0.0, 1.0)]},
-            "critical_path_worst": {"segments": [leg(0.0, 2.0)]}}  # fmt: skip
-    assert [(path.name, path.seconds) for path in read(views=views).paths] == [
-        ("median", 1.0), ("worst", 2.0),
-    ]  # fmt: skip
+    legs = [leg(2.0, 4.0), leg(5.0, 6.0)]
+    assert time_words.path_length(CriticalPath(segments=legs, seconds=3.0)) == 4.0
+    assert time_words.path_length(CriticalPath(segments=legs, seconds=9.0)) == 9.0
 
 
 def test_lanes_are_ranks_engines_or_unknown() -> None:
-    lanes: list[dict[str, Any]] = [
-        {"lane": "rank", "rank": 5}, {"lane": "engine", "rank": None}, {"rank": 7}, {"rank": None},
-    ]  # fmt: skip
-    path = of_path(*({**leg(0.0, 1.0), "lane": "", **lane} for lane in lanes))
-    assert [segment.lane for segment in path.segments] == ["rank 5", "engine", "7", "unknown"]
+    legs = [leg(0.0, 1.0, rank=5), leg(0.0, 1.0, lane="engine", rank=None),
+            leg(0.0, 1.0, lane="", rank=7), leg(0.0, 1.0, lane="", rank=None)]  # fmt: skip
+    lanes = [lane for lane, _ in time_words.lanes_of(CriticalPath(segments=legs))]
+    assert lanes == ["rank 5", "engine", "7", "unknown"]
 
 
 def test_kinds_share_a_phases_seconds_in_this_order() -> None:
     row = {"seconds": -1.0, "wait_seconds": 1.0}
-    phase = read(summary={"phases": {"train": row}}).summary.phases["train"]
+    phase = with_bounded_kinds(read(summary={"phases": {"train": row}}).summary.phases["train"])
     assert (phase.seconds, phase.work_seconds, phase.wait_seconds) == (0.0, 0.0, 0.0)
     row = {"seconds": 10.0, "wait_seconds": -4.0, "transfer_seconds": 3.0}
-    phase = read(summary={"phases": {"train": row}}).summary.phases["train"]
+    phase = with_bounded_kinds(read(summary={"phases": {"train": row}}).summary.phases["train"])
     kinds = (phase.work_seconds, phase.wait_seconds, phase.transfer_seconds)
     assert kinds == (7.0, 0.0, 3.0)
-
-
-def test_a_step_may_say_its_own_length() -> None:
-    steps = [
-        {"number": 1, "start_s": 5.0, "end_s": 7.0, "seconds": 1.5},
-        {"number": 2, "start_s": 7.0, "end_s": 7.0},
-        {"number": 3, "start_s": 8.0, "end_s": 9.0, "seconds": -1.0},
-    ]
-    rows = read(views={"steps": steps}).steps
-    assert [(step.number, step.seconds) for step in rows] == [(1, 1.5), (2, 0.0), (3, 0.0)]
 
 
 @pytest.mark.parametrize(
@@ -156,7 +112,7 @@ def test_a_step_may_say_its_own_length() -> None:
         ({"gpu_truly_busy_pct": 41.0, "gpu_busy_by": "power"},
          [("GPU", "Effective utilization 41%, judged by power.")]),
         ({"steady": {"first_step": 0}}, [("Steady", "from step 0")]),
-        ({"set_apart": {"eval": [3], "warmup": [1, 2]}},
+        ({"set_apart": {"eval": [3], "warmup": [1, 2]}, "left_out": {"warm-up": [1, 2]}},
          [("Excluded", "from all means: warm-up steps 1–2."),
           ("Included", "in all means: eval step 3.")]),
     ],

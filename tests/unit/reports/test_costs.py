@@ -4,13 +4,13 @@ from typing import Any
 
 import pytest
 
-from grpo_doctor_reports.costs import cost_words, money
-from grpo_doctor_reports.document import read_document
+from grpo_doctor_reports.digest import cost_words, money
 from grpo_doctor_reports.schema.findings import CostEntry
+from grpo_doctor_reports.schema.report import read_report
 
 
 def cost(**members: Any) -> CostEntry:
-    return read_document({"schema": 1, "findings": [{"cost": members}]}).findings[0].cost
+    return read_report({"schema": 1, "findings": [{"cost": members}]}).findings[0].cost
 
 
 def test_a_cost_is_said_as_far_as_it_is_known() -> None:

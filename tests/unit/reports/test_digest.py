@@ -6,14 +6,13 @@ from typing import Any
 import pytest
 
 from grpo_doctor_reports import digest, render_text
-from grpo_doctor_reports.document import read_document
-from grpo_doctor_reports.key_numbers import gpus_words, key_numbers, setup_parts
-from grpo_doctor_reports.model import Report
+from grpo_doctor_reports.digest import gpus_words, key_numbers, setup_parts
+from grpo_doctor_reports.schema.report import ReportDocument, read_report
 from tests.demo_reports import DEMOS
 
 
-def read(**parts: Any) -> Report:
-    return read_document({"schema": 1, **parts})
+def read(**parts: Any) -> ReportDocument:
+    return read_report({"schema": 1, **parts})
 
 
 def test_the_bar_never_overflows_and_ends_with_unattributed() -> None:
@@ -82,7 +81,7 @@ def test_a_fix_without_spelling_shows_its_knob() -> None:
 
 
 def test_key_numbers_of_a_killed_run() -> None:
-    shown = {item.label: item for item in key_numbers(read_document(DEMOS["killed"]()))}
+    shown = {item.label: item for item in key_numbers(read_report(DEMOS["killed"]()))}
     assert shown["Exit"].value == "killed"
     assert shown["Exit"].detail == "SIGKILL after 12 min 14 s"
     assert "Step time" not in shown  # there is none, so nothing is shown

@@ -2,25 +2,27 @@ from __future__ import annotations
 
 from typing import Any
 
-from grpo_doctor_reports.document import read_document
-from grpo_doctor_reports.families import families, severities
-from grpo_doctor_reports.finding_model import Finding
+from grpo_doctor_reports.digest import families, numbered, severities
+from grpo_doctor_reports.schema.findings import FindingEntry
+from grpo_doctor_reports.schema.report import read_report
 
 
-def findings_of(*rows: tuple[str, str, str]) -> list[Finding]:
+def findings_of(*rows: tuple[str, str, str]) -> list[FindingEntry]:
     listed: list[dict[str, Any]] = [
         {"id": rule, "family": family, "severity": severity} for rule, family, severity in rows
     ]
-    return read_document({"schema": 1, "findings": listed}).findings
+    return read_report({"schema": 1, "findings": listed}).findings
+
+
+def of(*rows: tuple[str, str, str]) -> list[tuple[str, FindingEntry]]:
+    return numbered(findings_of(*rows))
 
 
 def test_families_come_in_the_order_of_their_gravest_finding() -> None:
     groups = families(
-        findings_of(
-            ("GD003", "data", "high"), ("GD004", "rollout", "high"), ("GD005", "data", "low")
-        )
+        of(("GD003", "data", "high"), ("GD004", "rollout", "high"), ("GD005", "data", "low"))
     )
-    assert [(title, [f.id for f in members]) for title, members in groups.items()] == [
+    assert [(title, [anchor for anchor, _ in members]) for title, members in groups.items()] == [
         ("Data", ["GD003", "GD005"]),
         ("Rollout", ["GD004"]),
     ]
@@ -28,7 +30,7 @@ def test_families_come_in_the_order_of_their_gravest_finding() -> None:
 
 def test_a_family_that_is_not_ours_is_other() -> None:
     for name in ('"><x', ""):
-        assert list(families(findings_of(("GD003", name, "high")))) == ["Other"]
+        assert list(families(of(("GD003", name, "high")))) == ["Other"]
 
 
 def test_severities_that_occur_are_counted_gravest_first() -> None:

@@ -9,9 +9,9 @@ from msgspec import structs
 
 from grpo_doctor.document import ReportDocument
 from grpo_doctor_reports import digest, render_text
-from grpo_doctor_reports.document import read_document
+from grpo_doctor_reports.digest import gpus_words, key_numbers
 from grpo_doctor_reports.formatting import seconds
-from grpo_doctor_reports.key_numbers import gpus_words, key_numbers
+from grpo_doctor_reports.schema.report import read_report
 from tests.first_screens import SCREENS
 
 _WORDS = 24  # what is read in five seconds
@@ -38,7 +38,7 @@ def test_the_line_at_the_top_is_the_right_answer(name: str) -> None:
 
 @pytest.mark.parametrize("name", SCREENS)
 def test_the_first_card_says_what_to_type(name: str) -> None:
-    screen, report = SCREENS[name], read_document(document_of(name))
+    screen, report = SCREENS[name], read_report(document_of(name))
     hang = digest.deadly_hang(report)
     if hang is not None:
         typed, step = "", next(iter(hang.next_steps), "")
@@ -57,7 +57,7 @@ def test_the_first_card_says_what_to_type(name: str) -> None:
 def test_page_and_terminal_say_the_same_numbers(name: str) -> None:
     document = document_of(name)
     summary, text = document.summary, render_text(document, width=120, color=False)
-    numbers = {item.label: item.value for item in key_numbers(read_document(document))}
+    numbers = {item.label: item.value for item in key_numbers(read_report(document))}
     assert summary.verdict in re.sub(r"\s+", " ", text)
     for label, value in numbers.items():
         assert f"{label} {value}" in re.sub(r"\s+", " ", text)
@@ -76,7 +76,7 @@ def test_a_machine_without_gpus_shows_no_gpu_numbers() -> None:
     document = document_of("nothing wrong")
     summary = structs.replace(document.summary, gpu_busy_pct=None, tokens_per_s_per_gpu=None)
     run = structs.replace(document.run, gpus=[])
-    report = read_document(structs.replace(document, run=run, summary=summary))
+    report = read_report(structs.replace(document, run=run, summary=summary))
     assert gpus_words(report.run) == "8 ranks without a GPU"
     labels = [item.label for item in key_numbers(report)]
     assert labels == ["Step time", "Tokens/s", "Steps", "Ranks", "Exit"]

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from grpo_doctor_reports import render_html
-from grpo_doctor_reports.hang_pages import is_linkable
+from grpo_doctor_reports.page import is_linkable
 
 
 def is_linked(page: str) -> bool:

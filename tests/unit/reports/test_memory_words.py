@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from grpo_doctor_reports.document import read_document
-from grpo_doctor_reports.memory_words import memory_sentences
+from grpo_doctor_reports.schema.report import read_report
+from grpo_doctor_reports.terminal import memory_sentences
 
 GIB = 2**30
 CARD = {
@@ -18,7 +18,7 @@ PEAK = "Memory, first step: rank 3 peaked at 60 GiB of 80 GiB (predicted: 50 GiB
 
 
 def sentences(**memory: Any) -> list[str]:
-    return memory_sentences(read_document({"schema": 1, "memory": memory}).memory)
+    return memory_sentences(read_report({"schema": 1, "memory": memory}).memory)
 
 
 @pytest.mark.parametrize(

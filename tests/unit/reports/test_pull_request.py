@@ -5,7 +5,7 @@ import pytest
 from markdown_it import MarkdownIt
 
 from grpo_doctor_reports import ReportError
-from grpo_doctor_reports.pull_request import render_annotations, render_markdown
+from grpo_doctor_reports.markdown import render_annotations, render_markdown
 from tests.demo_reports import DEMOS
 
 

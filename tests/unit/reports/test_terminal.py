@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from grpo_doctor_reports import ReportError, render_html, render_text
-from grpo_doctor_reports.pull_request import render_markdown
+from grpo_doctor_reports.markdown import render_markdown
 from tests.demo_reports import DEMOS
 
 

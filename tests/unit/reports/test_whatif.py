@@ -3,8 +3,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from grpo_doctor_reports.document import read_document
 from grpo_doctor_reports.schema.findings import WhatifEntry
+from grpo_doctor_reports.schema.report import read_report
 from grpo_doctor_reports.whatif import (
     joint_flags,
     joint_words,
@@ -24,18 +24,11 @@ def change(fixes: list[int], mid: float | None) -> dict[str, Any]:
 
 def read(**parts: Any) -> WhatifEntry:
     entry = {"step_time_s": 10.0, "fixes": [fix(0, "--a"), fix(1, "--b 2")], **parts}
-    whatif = read_document({"schema": 1, "whatif": entry}).whatif
-    assert whatif is not None
-    return whatif
-
-
-def test_nothing_predicted_and_nothing_withheld_is_no_panel() -> None:
-    assert read_document({"schema": 1}).whatif is None
-    assert read_document({"schema": 1, "whatif": {}}).whatif is None
+    return read_report({"schema": 1, "whatif": entry}).whatif
 
 
 def test_a_set_is_looked_up_as_it_was_predicted_and_never_added_up() -> None:
-    sets = [change([0], -20.0), change([1], -30.0), change([1, 0], -35.0)]
+    sets = [change([0], -20.0), change([1], -30.0), change([0, 1], -35.0)]
     whatif = read(sets=sets)
     assert whatif_facts(whatif)["sets"]["0,1"] == {
         "now": "10 s", "time": "6.50 s", "interval": "6.30 s to 10.1 s", "change": "−35%",
@@ -54,7 +47,7 @@ def test_the_fixes_of_several_findings_have_one_sum() -> None:
     whatif = read(sets=[change([0, 1], -35.0)], together=[0, 1])
     words = "GD003 and GD003, both fixed: 10 s → 6.50 s per step, −35% (−37% to +1%)"
     assert together_words(whatif) == words
-    assert together_words(read()) == together_words(None) == ""
+    assert together_words(read()) == ""
 
 
 def test_fixes_that_remove_the_same_say_so() -> None:

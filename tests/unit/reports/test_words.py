@@ -9,18 +9,18 @@ from typing import Any
 
 import pytest
 
-from grpo_doctor_reports import digest, formatting, key_numbers, render_html, time_words
-from grpo_doctor_reports.costs import money
-from grpo_doctor_reports.document import read_document
-from grpo_doctor_reports.finding_model import Check
-from grpo_doctor_reports.page_words import by_reason, phase_class, phases_drawn
-from grpo_doctor_reports.pasting import markdown
-from grpo_doctor_reports.schema.views import CollectiveEntry
-from grpo_doctor_reports.time_model import CriticalPath, Segment
+from grpo_doctor_reports import digest, formatting, render_html, time_words
+from grpo_doctor_reports.digest import money
+from grpo_doctor_reports.markdown import finding_markdown
+from grpo_doctor_reports.page import by_reason, phases_drawn
+from grpo_doctor_reports.palette import phase_class
+from grpo_doctor_reports.schema.findings import NotRunEntry, PassedEntry, RuleEntry
+from grpo_doctor_reports.schema.report import read_report
+from grpo_doctor_reports.schema.views import CollectiveEntry, CriticalPath, PathSegment
 
 
 def read(**parts: Any) -> Any:
-    return read_document({"schema": 1, **parts})
+    return read_report({"schema": 1, **parts})
 
 
 @pytest.mark.parametrize(
@@ -123,19 +123,9 @@ def test_money_has_cents_below_a_hundred() -> None:
     assert money(2.0, "") == "2.00"
 
 
-def test_only_steps_with_an_end_after_their_begin_are_read() -> None:
-    times = [(0, 5.0, 4.0), (1, 3.0, 3.0), (2, 1.0, 2.5), (3, None, 2.0), (4, 2.0, None)]
-    steps = [{"number": n, "start_s": start, "end_s": end} for n, start, end in times]
-    rows = read(views={"steps": steps}).steps
-    assert [(step.number, step.seconds, step.kind) for step in rows] == [
-        (2, 1.5, "steady"),
-        (1, 0.0, "steady"),
-    ]
-
-
 def test_a_tool_and_a_framework_without_a_name() -> None:
-    assert read().tool == "grpo-doctor"
-    assert read(tool={"name": "other"}).tool == "other"
+    assert "<footer>\n<p>Drawn by grpo-doctor " in render_html({"schema": 1})
+    assert "<p>Drawn by other " in render_html({"schema": 1, "tool": {"name": "other"}})
     run = {"framework": "trl", "framework_version": None}
     assert "<dd>trl</dd>" in render_html({"schema": 1, "run": run})
     assert "<dd>no known framework</dd>" in render_html(
@@ -155,12 +145,15 @@ def test_the_legend_has_the_phases_that_are_drawn_in_the_order_of_the_palette() 
 
 def test_what_many_checks_lack_is_said_once() -> None:
     lacks = {"A": ["steps", "GPU"], "B": ["steps"], "C": ["steps"], "D": ["steps"], "E": ["GPU"]}
-    checks = [Check(name, name, "", "; ".join(lacking), lacking) for name, lacking in lacks.items()]
-    checks.append(Check("F", "F", "", "an older document", []))
+    checks: list[RuleEntry] = [
+        NotRunEntry(id=name, missing="; ".join(lacking), signals=lacking)
+        for name, lacking in lacks.items()
+    ]
+    checks += [NotRunEntry(id="F", missing="something"), PassedEntry(id="G", note="fine")]
     groups = [(why, [(one.id, own) for one, own in group]) for why, group in by_reason(checks)]
     assert groups == [
         ("steps", [("A", "GPU"), ("B", ""), ("C", ""), ("D", "")]),
-        ("", [("E", "GPU"), ("F", "an older document")]),
+        ("", [("E", "GPU"), ("F", "something"), ("G", "fine")]),
     ]
     assert by_reason([]) == []
 
@@ -181,7 +174,7 @@ def test_a_group_that_has_a_number_for_a_name_is_called_a_group() -> None:
 
 def test_a_fix_in_markdown_cannot_end_its_block() -> None:
     finding = {"id": "GD001", "fixes": [{"spelling": "a ``` b ```` c"}, {"spelling": "x"}]}
-    lines = markdown(read(findings=[finding]).findings[0]).splitlines()
+    lines = finding_markdown(read(findings=[finding]).findings[0]).splitlines()
     assert lines.count("`````") == 2
     assert lines.count("```") == 2
 
@@ -219,24 +212,20 @@ def test_what_a_fix_changes_is_said_as_far_as_it_is_known() -> None:
     ]  # fmt: skip
 
 
-def segment(lane: str, phase: str, seconds: float, kind: str) -> Segment:
-    return Segment(lane, phase, phase, 0.0, seconds, kind)
-
-
 def test_a_path_is_told_by_phase_with_what_is_no_work() -> None:
     segments = [
-        segment("rank 0", "train", 1.0, "work"),
-        segment("rank 1", "rollout", 3.0, "work"),
-        segment("rank 0", "train", 1.5, "wait"),
-        segment("rank 0", "sync", 0.5, "transfer"),
+        PathSegment(lane="rank", rank=0, phase="train", start_s=0.0, end_s=1.0),
+        PathSegment(lane="rank", rank=1, phase="rollout", start_s=1.0, end_s=4.0),
+        PathSegment(lane="rank", rank=0, phase="train", start_s=4.0, end_s=5.5, kind="wait"),
+        PathSegment(lane="rank", rank=0, phase="sync", start_s=5.5, end_s=6.0, kind="transfer"),
     ]
-    path = CriticalPath("median", 0, 6.0, segments, 0)
+    path = CriticalPath(seconds=6.0, segments=segments)
     assert time_words.path_sentence(path) == (
         "Critical path: rollout 3 s, train 2.50 s, sync 500 ms, through 2 ranks and engines; "
         "of that transfer 500 ms, wait 1.50 s."
     )
     assert [lane for lane, _ in time_words.lanes_of(path)] == ["rank 0", "rank 1"]
-    alone = CriticalPath("median", 0, 1.0, segments[:1], 0)
+    alone = CriticalPath(seconds=1.0, segments=segments[:1])
     assert time_words.path_sentence(alone).endswith("train 1 s, through 1 rank or engine.")
 
 
@@ -277,4 +266,4 @@ def test_how_a_run_ended_in_numbers() -> None:
     ]
     for end, sentence in ends:
         run = read(run={"exit": end, "duration_s": 5.0}).run
-        assert key_numbers._exit_detail(run) == sentence
+        assert digest._exit_detail(run) == sentence

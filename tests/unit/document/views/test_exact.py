@@ -10,7 +10,7 @@ from grpo_doctor.analysis import Analysis, analyse
 from grpo_doctor.document.views import exact as module
 from grpo_doctor.document.views.exact import Window, exact, exact_windows
 from grpo_doctor.trace.model import Kind
-from grpo_doctor_reports.schema.timeline import Exact
+from grpo_doctor_reports.schema.views import Exact
 from tests.build import SECOND, TraceBuilder
 
 LENGTHS = (5.0, 9.0, 6.0, 7.0, 8.0)

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from grpo_doctor_reports.document import read_document
-from grpo_doctor_reports.model import Report
 from grpo_doctor_reports.packing import NumberPool
+from grpo_doctor_reports.schema.report import ReportDocument, read_report
 from tests.demo_reports.drawn import with_drawn
 
 
@@ -20,6 +19,12 @@ def unpacked(pool: NumberPool, index: int) -> list[float | None]:
     return values
 
 
-def report(**views: object) -> Report:
-    """A document with these views."""
-    return read_document({"schema": 1, "views": with_drawn(views)})
+def report(**views: object) -> ReportDocument:
+    """A document with these views; columns of buckets that are not given have no values."""
+    drawn = with_drawn(views)
+    if buckets := drawn.get("step_buckets"):
+        count = len(buckets["first"])
+        empty = {key: [None] * count for key in ("seconds", "worst_seconds", "worst_rank")}
+        columns: dict[str, object] = {**empty, "worst_step": [0] * count}
+        drawn["step_buckets"] = {**columns, **buckets}
+    return read_report({"schema": 1, "views": drawn})

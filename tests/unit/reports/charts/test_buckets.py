@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from grpo_doctor_reports.charts.buckets import buckets_data, rank_stacks, shares, step_stacks
+from grpo_doctor_reports.charts.lanes import buckets_data, rank_stacks, shares, step_stacks
 from grpo_doctor_reports.packing import NumberPool
 from tests.unit.reports.charts.packed import report, unpacked
 
@@ -18,7 +18,7 @@ TWO: dict[str, Any] = {
 
 def test_where_buckets_are_is_kept_to_the_step() -> None:
     pool = NumberPool()
-    data = buckets_data(report(step_buckets=TWO).step_buckets, 15.0, pool)
+    data = buckets_data(report(step_buckets=TWO).views.step_buckets, 15.0, pool)
     assert data.pop("kinds") == ["steady", "warmup"]
     assert {name: unpacked(pool, at) for name, at in data.items()} == {
         "first": [1, 2], "last": [1, 4], "steps": [1, 3], "used": [0, 1], "kind": [1, 0],
@@ -33,22 +33,24 @@ def test_shares_are_over_the_steps_that_are_used_each_counting_once() -> None:
     }  # fmt: skip
     steps = report(step_buckets={
         **more, "seconds": [50.0, 2.0, 4.0],
-        "phase_seconds": {"train": [40.0, 1.0, None], "rollout": [10.0, 0.5, 1.0]},
+        "phase_seconds": {"rollout": [10.0, 0.5, 1.0], "train": [40.0, 1.0, None]},
         "wait_seconds": {"rollout": [5.0, 0.25, None]},
-    }).step_buckets  # fmt: skip
+    }).views.step_buckets  # fmt: skip
     assert shares(steps) == (4, [("rollout", 0.25, 0.075), ("train", 0.3, 0.0)])
 
 
 def test_where_no_step_is_used_all_are_shown() -> None:
     buckets = {**TWO, "used": [False, False], "seconds": [1.0, 1.0]}
-    steps = report(step_buckets={**buckets, "phase_seconds": {"train": [1.0, 0.0]}}).step_buckets
+    steps = report(
+        step_buckets={**buckets, "phase_seconds": {"train": [1.0, 0.0]}}
+    ).views.step_buckets
     assert shares(steps) == (4, [("train", 0.25, 0.0)])
 
 
-@pytest.mark.parametrize("seconds", [[0.0, 0.0], [None, None], []])
+@pytest.mark.parametrize("seconds", [[0.0, 0.0], [None, None]])
 def test_without_a_length_there_are_no_shares(seconds: list[float | None]) -> None:
     steps = report(step_buckets={**TWO, "seconds": seconds, "phase_seconds": {"train": [1.0, 1.0]}})
-    assert shares(steps.step_buckets) == (0, [])
+    assert shares(steps.views.step_buckets) == (0, [])
 
 
 def test_waiting_is_stacked_where_there_is_some() -> None:
@@ -57,7 +59,7 @@ def test_waiting_is_stacked_where_there_is_some() -> None:
         **TWO, "seconds": [2.0, 2.0],
         "phase_seconds": {"rollout": [1.0, 2.0], "train": [1.0, None], "sync": [0.5, 0.5]},
         "wait_seconds": {"rollout": [0.0, 0.5], "train": [0.0, None]},
-    }).step_buckets  # fmt: skip
+    }).views.step_buckets  # fmt: skip
     rollout, train, sync = step_stacks(steps, ["rollout", "train", "sync"], pool)
     assert [stack["phase"] for stack in (rollout, train, sync)] == [0, 1, 2]
     assert rollout["wait"] is not None
@@ -73,7 +75,7 @@ def test_the_buckets_of_ranks_follow_each_other() -> None:
         **TWO, "ranks": [0, 5],
         "phase_seconds": {"rollout": [[1.0, 2.0], [3.0, 4.0]], "train": [[1.0, 1.0], [1.0, 1.0]]},
         "wait_seconds": {"rollout": [[0.0, 0.5], [0.25, 0.0]]},
-    }}).timeline.ranks  # fmt: skip
+    }}).views.timeline.ranks  # fmt: skip
     rollout, train = rank_stacks(ranks, ["rollout", "train"], pool)
     assert rollout["v"] is not None
     assert unpacked(pool, rollout["v"]) == [1.0, 2.0, 3.0, 4.0]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from grpo_doctor_reports.charts.curves import curves_chart
@@ -12,7 +14,7 @@ from tests.unit.reports.charts.packed import report, unpacked
 def test_reward_and_loss_come_first_and_the_rest_is_counted() -> None:
     series = {f"m{at:02}": [1.0, 2.0] for at in range(30)}
     metrics = {"steps": [1, 2], "series": {**series, "loss": [3.0, 1.0], "reward": [None, 0.5]}}
-    chart = curves_chart(report(metrics=metrics).curves, NumberPool())
+    chart = curves_chart(report(metrics=metrics).views.metrics, NumberPool())
     assert chart is not None
     assert [curve["label"] for curve in chart.data["curves"]][:3] == ["reward", "loss", "m00"]
     assert chart.note == "8 more metrics not drawn."
@@ -21,7 +23,9 @@ def test_reward_and_loss_come_first_and_the_rest_is_counted() -> None:
 
 def test_a_metric_that_never_changes_is_said_instead_of_drawn() -> None:
     series = {"reward": [1.0, 1.0], "kl": [0.1, 0.2], "learning_rate": [0.003, 0.003]}
-    chart = curves_chart(report(metrics={"steps": [1, 2], "series": series}).curves, NumberPool())
+    chart = curves_chart(
+        report(metrics={"steps": [1, 2], "series": series}).views.metrics, NumberPool()
+    )
     assert chart is not None
     assert [curve["label"] for curve in chart.data["curves"]] == ["reward", "kl"]
     assert chart.note == "The same throughout: learning_rate 0.00300."
@@ -38,9 +42,9 @@ EVALUATION = {
 
 def test_evaluations_are_drawn_over_the_reward_of_training() -> None:
     series = {"eval_reward": [None, 0.25], "loss": [1.0, 2.0], "reward": [0.1, 0.2]}
-    views = report(metrics={"steps": [1, 2], "series": series}, evaluation=EVALUATION)
+    views = report(metrics={"steps": [1, 2], "series": series}, evaluation=EVALUATION).views
     pool = NumberPool()
-    chart = curves_chart(views.curves, pool, views.evaluation)
+    chart = curves_chart(views.metrics, pool, views.evaluation)
     assert chart is not None
     reward, loss = chart.data["curves"]
     assert (reward["label"], loss["label"]) == ("reward", "loss")
@@ -56,14 +60,24 @@ def test_evaluations_are_drawn_over_the_reward_of_training() -> None:
 
 def test_evaluations_without_a_reward_of_training_have_their_own_chart() -> None:
     series = {"eval_reward": [None, 0.25], "loss": [1.0, 2.0]}
-    views = report(metrics={"steps": [1, 2], "series": series}, evaluation=EVALUATION)
-    chart = curves_chart(views.curves, NumberPool(), views.evaluation)
+    views = report(metrics={"steps": [1, 2], "series": series}, evaluation=EVALUATION).views
+    chart = curves_chart(views.metrics, NumberPool(), views.evaluation)
     assert chart is not None
     assert [curve["label"] for curve in chart.data["curves"]] == ["loss", "eval_reward"]
 
 
-def test_a_best_step_that_was_not_evaluated_is_no_evaluation() -> None:
-    assert report(evaluation={**EVALUATION, "best_step": 5}).evaluation is None
+@pytest.mark.parametrize(
+    "odd", [{"best_step": 5}, {"best_step": None}, {"values": [0.2, None, 0.5]}]
+)
+def test_a_best_step_without_a_value_is_no_evaluation(odd: dict[str, Any]) -> None:
+    views = report(
+        metrics={"steps": [1, 2], "series": {"reward": [0.1, 0.2]}},
+        evaluation={**EVALUATION, **odd},
+    ).views
+    chart = curves_chart(views.metrics, NumberPool(), views.evaluation)
+    assert chart is not None
+    assert "evaluation" not in chart.data["curves"][0]
+    assert chart.summary == "reward goes from 0.100 to 0.200."
 
 
 RISES: list[float | None] = [1.0, 2.0]
@@ -71,8 +85,8 @@ RISES: list[float | None] = [1.0, 2.0]
 
 def drawn(steps: int, **series: list[float | None]) -> tuple[list[str], str]:
     """What is drawn, and the note."""
-    views = report(metrics={"steps": list(range(steps)), "series": series})
-    chart = curves_chart(views.curves, NumberPool())
+    views = report(metrics={"steps": list(range(steps)), "series": series}).views
+    chart = curves_chart(views.metrics, NumberPool())
     assert chart is not None
     return [curve["label"] for curve in chart.data["curves"]], chart.note
 
@@ -109,7 +123,7 @@ def test_metrics_that_everybody_looks_at_come_first() -> None:
 def test_a_curve_has_its_steps_and_its_last_known_value() -> None:
     pool = NumberPool()
     series = {"steps": [5, 7, 9], "series": {"loss": [3.0, 1.5, None]}}
-    chart = curves_chart(report(metrics=series).curves, pool)
+    chart = curves_chart(report(metrics=series).views.metrics, pool)
     assert chart is not None
     (curve,) = chart.data["curves"]
     assert unpacked(pool, curve["x"]) == [5, 7, 9]
@@ -122,7 +136,7 @@ def test_a_curve_has_its_steps_and_its_last_known_value() -> None:
 def test_a_long_curve_is_thinned(steps: int, points: int) -> None:
     pool = NumberPool()
     series = {"steps": list(range(steps)), "series": {"loss": [float(at) for at in range(steps)]}}
-    chart = curves_chart(report(metrics=series).curves, pool)
+    chart = curves_chart(report(metrics=series).views.metrics, pool)
     assert chart is not None
     (curve,) = chart.data["curves"]
     assert len(unpacked(pool, curve["x"])) == len(unpacked(pool, curve["v"])) == points
@@ -131,6 +145,8 @@ def test_a_long_curve_is_thinned(steps: int, points: int) -> None:
 
 def test_three_curves_are_spoken_of() -> None:
     series = {name: [1.0, 2.0] for name in ("reward", "loss", "kl", "entropy")}
-    chart = curves_chart(report(metrics={"steps": [1, 2], "series": series}).curves, NumberPool())
+    chart = curves_chart(
+        report(metrics={"steps": [1, 2], "series": series}).views.metrics, NumberPool()
+    )
     assert chart is not None
     assert chart.summary == ("reward goes from 1 to 2; loss goes from 1 to 2; kl goes from 1 to 2.")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from grpo_doctor_reports.charts.exact import exact_data, phases_of_spans
+from grpo_doctor_reports.charts.lanes import exact_data, phases_of_spans
 from grpo_doctor_reports.packing import NumberPool
 from tests.unit.reports.charts.packed import report, unpacked
 
@@ -29,7 +29,7 @@ EXACT: dict[str, Any] = {
 
 def test_lanes_follow_each_other_in_each_array() -> None:
     pool = NumberPool()
-    exact = report(timeline={"exact": EXACT}).timeline.exact
+    exact = report(timeline={"exact": EXACT}).views.timeline.exact
     data = exact_data(exact, ["rollout", "train"], pool)
     assert data.pop("windows") == [
         {"why": "median", "step": 3, "start": 10.0, "end": 12.0},
@@ -58,4 +58,7 @@ def test_lanes_follow_each_other_in_each_array() -> None:
 
 
 def test_calls_of_collectives_are_no_phases() -> None:
-    assert phases_of_spans(report(timeline={"exact": EXACT}).timeline.exact) == {"train", "odd"}
+    assert phases_of_spans(report(timeline={"exact": EXACT}).views.timeline.exact) == {
+        "train",
+        "odd",
+    }

@@ -13,7 +13,7 @@ from tests.unit.reports.charts.packed import report, unpacked
 
 
 def drawn(pool: NumberPool | None = None, **heatmap: Any) -> Chart | None:
-    return heatmap_chart(report(heatmap=heatmap).heatmap, pool or NumberPool())
+    return heatmap_chart(report(heatmap=heatmap).views.heatmap, pool or NumberPool())
 
 
 TWO: dict[str, Any] = {
@@ -62,8 +62,8 @@ def test_what_is_known_nowhere_is_no_choice() -> None:
 @pytest.mark.parametrize(
     "heatmap",
     [
-        {"ranks": [], "steps": [1], "step_seconds": [[1.0]]},
-        {"ranks": [0], "steps": [], "step_seconds": [[1.0]]},
+        {"ranks": [], "steps": [1]},
+        {"ranks": [0], "steps": [], "step_seconds": [[]]},
         {"ranks": [0], "steps": [1], "step_seconds": [[None]]},
     ],
 )

@@ -8,8 +8,8 @@ import pytest
 
 from grpo_doctor_reports.charts.chart import Chart
 from grpo_doctor_reports.charts.lanes import lanes_chart, lanes_shown
-from grpo_doctor_reports.document import read_document
 from grpo_doctor_reports.packing import NumberPool
+from grpo_doctor_reports.schema.report import read_report
 from tests.demo_reports.drawn import with_drawn
 from tests.unit.reports.charts.packed import report, unpacked
 
@@ -19,7 +19,7 @@ def test_a_rank_that_left_no_phase_is_named() -> None:
     ranks = [{"rank": rank} for rank in (0, 60, 61, 62, 63)]
     views = with_drawn({"timeline": {"bands": bands}})
     document = {"schema": 1, "run": {"ranks": ranks}, "views": views}
-    chart = lanes_chart(read_document(document), NumberPool())
+    chart = lanes_chart(read_report(document), NumberPool())
     assert chart is not None
     assert chart.note == "Ranks 60\u201363 not drawn: no phase of theirs was recorded."
 
@@ -101,7 +101,7 @@ def test_lanes_without_a_span_are_a_chart_where_steps_have_times() -> None:
 
 def test_every_rank_of_either_kind_has_a_lane() -> None:
     timeline = {"ranks": RANKS, "bands": [band(2), band(9)]}
-    assert lanes_shown(report(timeline=timeline).timeline) == [2, 4, 9]
+    assert lanes_shown(report(timeline=timeline).views.timeline) == [2, 4, 9]
 
 
 def test_shares_are_said_from_a_two_thousandth_and_waiting_from_a_two_hundredth() -> None:
@@ -154,7 +154,7 @@ def test_ranks_without_a_phase_are_named_one_or_several() -> None:
                 }
             ),
         }
-        chart = lanes_chart(read_document(document), NumberPool())
+        chart = lanes_chart(read_report(document), NumberPool())
         assert chart is not None
         assert chart.note == f"{subject} not drawn: no phase of theirs was recorded."
 

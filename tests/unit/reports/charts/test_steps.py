@@ -20,7 +20,7 @@ def step(number: int, seconds: float, kind: str = "steady") -> dict[str, object]
 
 def test_the_worst_steps_are_steady_ones_longest_first_against_their_median() -> None:
     steps = [step(1, 9.0, "warmup"), step(2, 2.0), step(3, 6.0), step(4, 2.5)]
-    chart = steps_chart(report(steps=steps), NumberPool())
+    chart = steps_chart(report(steps=steps).views, NumberPool())
     assert chart is not None
     assert chart.data["worst"] == [2, 3, 1]
     assert chart.data["median"] == 2.5
@@ -35,18 +35,18 @@ def test_a_steps_phases_stand_next_to_the_median_of_steady_steps() -> None:
                "phase_seconds": {"train": [[5.0, 1.0, 2.0], [5.0, 1.0, 4.0]]}}  # fmt: skip
     steps = [step(1, 9.0, "warmup"), step(2, 2.0), step(3, 6.0)]
     pool = NumberPool()
-    chart = steps_chart(report(heatmap=heatmap, steps=steps), pool)
+    chart = steps_chart(report(heatmap=heatmap, steps=steps).views, pool)
     assert chart is not None
     assert [phase["median"] for phase in chart.data["phases"]] == [2.0]
 
 
 def test_the_slowest_ranks_are_those_that_work_longest_not_those_that_wait() -> None:
     means = {"ranks": [0, 1, 2], "own_seconds": [4.0, 8.5, 1.0], "wait_seconds": [5.0, 0.5, 8.0]}
-    assert slowest_ranks(report(heatmap={"means": means}).heatmap) == [1]
+    assert slowest_ranks(report(heatmap={"means": means}).views.heatmap) == [1]
 
 
 def drawn(pool: NumberPool | None = None, **views: Any) -> Chart:
-    chart = steps_chart(report(**views), pool or NumberPool())
+    chart = steps_chart(report(**views).views, pool or NumberPool())
     assert chart is not None
     return chart
 
@@ -133,6 +133,6 @@ def test_phases_without_a_median_are_not_compared() -> None:
 def test_an_eighth_of_the_ranks_is_named_up_to_eight(ranks: int, numbers: list[int]) -> None:
     own: list[float | None] = [float(rank) for rank in range(ranks)]
     means = {"ranks": list(range(ranks)), "own_seconds": own}
-    assert slowest_ranks(report(heatmap={"means": means}).heatmap) == numbers
+    assert slowest_ranks(report(heatmap={"means": means}).views.heatmap) == numbers
     unknown = {"ranks": [0, 1], "own_seconds": [None, 1.0]}
-    assert slowest_ranks(report(heatmap={"means": unknown}).heatmap) == [1]
+    assert slowest_ranks(report(heatmap={"means": unknown}).views.heatmap) == [1]

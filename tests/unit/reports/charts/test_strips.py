@@ -24,7 +24,7 @@ def test_what_never_changes_is_said_instead_of_drawn() -> None:
         track("host.shm_size", "bytes", [2.0**30, 2.0**30], "host"),
     ]
     timeline = {"end_s": 1.0, "tracks": tracks, "tracks_left_out": 2}
-    chart = strips_chart(report(timeline=timeline).timeline, NumberPool())
+    chart = strips_chart(report(timeline=timeline).views.timeline, NumberPool())
     assert chart is not None
     assert [group["key"] for group in chart.data["groups"]] == ["host"]
     assert [strip["title"] for strip in chart.data["groups"][0]["strips"]] == ["CPU, of all cores"]
@@ -41,7 +41,7 @@ def track(name: str, values: list[float | None], unit: str = "%", **more: Any) -
 
 def drawn(*tracks: dict[str, Any], pool: NumberPool | None = None, left_out: int = 0) -> Chart:
     timeline = {"end_s": 9.0, "tracks": list(tracks), "tracks_left_out": left_out}
-    chart = strips_chart(report(timeline=timeline).timeline, pool or NumberPool())
+    chart = strips_chart(report(timeline=timeline).views.timeline, pool or NumberPool())
     assert chart is not None
     return chart
 

@@ -6,11 +6,14 @@ from typing import Any
 
 from grpo_doctor_reports.charts.chart import Chart
 from grpo_doctor_reports.charts.waterfall import waterfall_chart
+from grpo_doctor_reports.time_words import with_bounded_kinds
 from tests.unit.reports.charts.packed import report
 
 
 def drawn(*bars: dict[str, Any]) -> Chart:
-    chart = waterfall_chart(report(waterfall=list(bars)).waterfall)
+    chart = waterfall_chart(
+        [with_bounded_kinds(bar) for bar in report(waterfall=list(bars)).views.waterfall]
+    )
     assert chart is not None
     return chart
 

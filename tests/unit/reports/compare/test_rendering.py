@@ -11,10 +11,10 @@ import pytest
 
 from grpo_doctor.compare import compare
 from grpo_doctor_reports import formatting
-from grpo_doctor_reports.compare import comparison_page, comparison_text
-from grpo_doctor_reports.compare.document import read_comparison
-from grpo_doctor_reports.compare.drawing import HEIGHT, phase_bars, steps_drawing
+from grpo_doctor_reports.compare.page import HEIGHT, comparison_page, phase_bars, steps_drawing
+from grpo_doctor_reports.compare.terminal import comparison_text
 from grpo_doctor_reports.errors import DocumentError
+from grpo_doctor_reports.schema.compare import read_comparison
 from tests.build import TraceBuilder
 from tests.unit.findings.example_runs import healthy, offloaded
 

@@ -7,10 +7,16 @@ from typing import Any
 
 import pytest
 
-from grpo_doctor_reports.compare import comparison_page, comparison_text, words
-from grpo_doctor_reports.compare.document import read_comparison
-from grpo_doctor_reports.compare.drawing import curve_of
-from grpo_doctor_reports.schema.compare import Change, ComparisonDocument, FixResult, SettingChange
+from grpo_doctor_reports.compare import words
+from grpo_doctor_reports.compare.page import comparison_page, curve_of
+from grpo_doctor_reports.compare.terminal import comparison_text
+from grpo_doctor_reports.schema.compare import (
+    Change,
+    ComparisonDocument,
+    FixResult,
+    SettingChange,
+    read_comparison,
+)
 
 
 def read(**parts: Any) -> ComparisonDocument:

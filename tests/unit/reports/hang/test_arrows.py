@@ -8,7 +8,8 @@ from collections.abc import Iterable
 
 import pytest
 
-from grpo_doctor_reports.hang.arrows import (
+from grpo_doctor_reports.hang.graph import Box, Graph, Link
+from grpo_doctor_reports.hang.layout import (
     BOX_WIDTH,
     SIDEWAYS_GAP,
     WAY_BACK,
@@ -16,7 +17,6 @@ from grpo_doctor_reports.hang.arrows import (
     PlacedBox,
     make_arrows,
 )
-from grpo_doctor_reports.hang.graph import Box, Graph, Link
 
 HEIGHT = 40.0
 LANE = 20.0

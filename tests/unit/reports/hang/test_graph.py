@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from grpo_doctor_reports.hang.arrows import PlacedBox
-from grpo_doctor_reports.hang.document import read_visit
+from grpo_doctor_reports.hang import words
 from grpo_doctor_reports.hang.graph import LONGEST_CYCLE, WIDEST, Graph, make_graph
-from grpo_doctor_reports.hang.layout import draw
+from grpo_doctor_reports.hang.layout import PlacedBox, draw
+from grpo_doctor_reports.schema.attach import read_verdict
 from tests.demo_verdicts import VISITS
 
 READABLE_PX = 1_250  # 13 px become 7.8 px on a page of 800 px; wider ones scroll
@@ -23,7 +23,9 @@ def graph_of(edges: list[tuple[str, str]], guilty: tuple[str, ...] = (), **graph
     nodes = [{"id": first, "label": first.replace(":", " "), "role": first.partition(":")[0],
               "guilty": first in guilty} for first in ids]  # fmt: skip
     waits = [{"source": a, "target": b, "kind": "collective"} for a, b in edges]
-    return make_graph(read_visit({"schema": 1, "graph": {"nodes": nodes, "edges": waits, **graph}}))
+    return make_graph(
+        read_verdict({"schema": 1, "graph": {"nodes": nodes, "edges": waits, **graph}})
+    )
 
 
 def labels(graph: Graph) -> set[str]:
@@ -92,7 +94,7 @@ def check_drawing(graph: Graph, at_most_px: float) -> None:
     "name", [name for name in VISITS if name not in {"nothing", "healthy", "slow"}]
 )
 def test_every_demo_is_drawn_without_overlaps(name: str) -> None:
-    check_drawing(make_graph(read_visit(VISITS[name]())), READABLE_PX)
+    check_drawing(make_graph(read_verdict(VISITS[name]())), READABLE_PX)
 
 
 @pytest.mark.parametrize("seed", range(15))
@@ -109,12 +111,12 @@ def test_any_graph_is_drawn_without_overlaps(seed: int) -> None:
 
 
 def test_nothing_is_drawn_of_nothing() -> None:
-    assert draw(make_graph(read_visit({"schema": 1}))) is None
+    assert draw(make_graph(read_verdict({"schema": 1}))) is None
 
 
 def of_edges(edges: list[tuple[str, str]]) -> Graph:
     waits = [{"source": a, "target": b, "kind": "p2p"} for a, b in edges]
-    return make_graph(read_visit({"schema": 1, "graph": {"edges": waits}}))
+    return make_graph(read_verdict({"schema": 1, "graph": {"edges": waits}}))
 
 
 def test_an_edge_of_many_ranks_is_all_of_them() -> None:
@@ -131,10 +133,12 @@ def test_an_end_that_is_no_list_of_ranks_is_harmless(end: str) -> None:
 
 def test_a_short_text_cannot_stand_for_more_ranks_than_there_are() -> None:
     edges = [("rank:0-999999999", "rank:0-999999999")] * 500
-    visit = read_visit({"schema": 1, "graph": {"edges": [
+    visit = read_verdict({"schema": 1, "graph": {"edges": [
         {"source": a, "target": b, "kind": "p2p"} for a, b in edges
     ]}})  # fmt: skip
-    assert sum(len(wait.sources) + len(wait.targets) for wait in visit.waits) < 300_000
+    assert (
+        sum(len(wait.sources) + len(wait.targets) for wait in words.waits_of(visit.graph)) < 300_000
+    )
 
 
 @pytest.mark.parametrize("size", [LONGEST_CYCLE, LONGEST_CYCLE + 1])
@@ -181,7 +185,7 @@ def crowd(count: int, guilty: int | None = None) -> list[str]:
     """Points beside each other of which no two are alike."""
     nodes = [{"id": f"pid:{at}", "label": f"pid {at}", "role": f"role {at}", "guilty": at == guilty}
              for at in range(count)]  # fmt: skip
-    graph = make_graph(read_visit({"schema": 1, "graph": {"nodes": nodes}}))
+    graph = make_graph(read_verdict({"schema": 1, "graph": {"nodes": nodes}}))
     return [box.label for box in graph.boxes]
 
 
@@ -198,13 +202,13 @@ def test_the_guilty_keep_a_box_of_their_own_in_a_crowd() -> None:
 def test_a_box_of_ranks_and_others_is_named_by_its_ranks() -> None:
     roles = [{"id": end, "role": "one", "label": end} for end in ("rank:0", "rank:1", "pid:7")]
     waits = [{"source": node["id"], "target": "file:/lock"} for node in roles]
-    graph = make_graph(read_visit({"schema": 1, "graph": {"nodes": roles, "edges": waits}}))
+    graph = make_graph(read_verdict({"schema": 1, "graph": {"nodes": roles, "edges": waits}}))
     assert labels(graph) == {"ranks 0-1 and 1 more", "file:/lock"}
     assert [box.is_process for box in graph.boxes] == [True, False]
 
 
 def waits_of(*edges: dict[str, str]) -> list[tuple[str, str, str]]:
-    graph = make_graph(read_visit({"schema": 1, "graph": {"edges": list(edges)}}))
+    graph = make_graph(read_verdict({"schema": 1, "graph": {"edges": list(edges)}}))
     return [(link.source, link.target, link.label) for link in graph.links]
 
 
@@ -226,7 +230,7 @@ def test_a_wait_for_itself_is_not_drawn() -> None:
 def of_ranks(**parts: Any) -> dict[str, str]:
     """Labels and details of two ranks that wait for a third."""
     edges = [{"source": "rank:0-1", "target": "rank:2", "kind": "p2p"}]
-    graph = make_graph(read_visit({"schema": 1, "graph": {"edges": edges}, **parts}))
+    graph = make_graph(read_verdict({"schema": 1, "graph": {"edges": edges}, **parts}))
     return {box.label: box.detail for box in graph.boxes}
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from grpo_doctor_reports.hang import hang_page, hang_text
+from grpo_doctor_reports.hang.page import hang_page
+from grpo_doctor_reports.hang.terminal import hang_text
 from tests.demo_verdicts import VISITS
 
 

@@ -6,9 +6,8 @@ from itertools import pairwise
 
 import pytest
 
-from grpo_doctor_reports.hang.arrows import BOX_WIDTH, SIDEWAYS_GAP, PlacedBox
 from grpo_doctor_reports.hang.graph import Box, Graph, Link
-from grpo_doctor_reports.hang.layout import Drawing, draw
+from grpo_doctor_reports.hang.layout import BOX_WIDTH, SIDEWAYS_GAP, Drawing, PlacedBox, draw
 
 MARGIN, GAP, BETWEEN = 4, 36, 62
 LOW = 2 * 12 + 18  # a box with one line of words

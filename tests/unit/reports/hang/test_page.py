@@ -7,8 +7,8 @@ from html.parser import HTMLParser
 import pytest
 
 from grpo_doctor_reports import assets
-from grpo_doctor_reports.hang import hang_page
-from grpo_doctor_reports.jinja import code
+from grpo_doctor_reports.assets import code
+from grpo_doctor_reports.hang.page import hang_page
 from tests.demo_reports import ATTACKS
 from tests.demo_verdicts import VISITS
 from tests.demo_verdicts.__main__ import main

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 from rich.console import Console
 
-from grpo_doctor_reports.hang.rows import Column, Row, laid_out
+from grpo_doctor_reports.hang.terminal import Column, Row, laid_out
 
 COLUMNS = (Column(), Column())
 ROWS = (Row(("rank 0", "waits in reward")), Row(("", "and in train")))

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from grpo_doctor_reports import DocumentError
-from grpo_doctor_reports.hang import hang_text
+from grpo_doctor_reports.hang.terminal import hang_text
 from tests.demo_verdicts import VISITS
 
 _ESCAPES = re.compile(r"\x1b\[[0-9;]*m")

@@ -7,15 +7,14 @@ from typing import Any
 import pytest
 
 from grpo_doctor_reports.hang import words
-from grpo_doctor_reports.hang.document import read_visit
-from grpo_doctor_reports.hang.model import Visit
+from grpo_doctor_reports.schema.attach import AttachDocument, read_verdict
 
 
-def visit(**parts: Any) -> Visit:
-    return read_visit({"schema": 1, **parts})
+def visit(**parts: Any) -> AttachDocument:
+    return read_verdict({"schema": 1, **parts})
 
 
-def judged(**verdict: Any) -> Visit:
+def judged(**verdict: Any) -> AttachDocument:
     return visit(verdict=verdict)
 
 
@@ -229,7 +228,7 @@ def test_why_a_rank_was_not_seen(
 
 def test_ranks_of_a_host() -> None:
     hosts = [{"name": "a", "ranks": [0, 1]}, {"name": "b"}]
-    assert [words.ranks_of(host) for host in visit(job={"hosts": hosts}).hosts] == [
+    assert [words.ranks_of(host) for host in visit(job={"hosts": hosts}).job.hosts] == [
         "ranks 0-1", "no rank",
     ]  # fmt: skip
 

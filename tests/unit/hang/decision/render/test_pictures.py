@@ -13,8 +13,9 @@ from grpo_doctor.hang.model.nodes import ProcessNode, RankNode
 from grpo_doctor.hang.model.waiting.graph import Graph, Link
 from grpo_doctor.hang.verdict import RankState, encoded_document
 from grpo_doctor_probes.evidence import Role
-from grpo_doctor_reports.hang.document import read_visit
 from grpo_doctor_reports.hang.graph import make_graph
+from grpo_doctor_reports.hang.words import waits_of
+from grpo_doctor_reports.schema.attach import read_verdict
 from tests.evidence import EvidenceBuilder, Process, collective
 from tests.unit.hang.causes.proposed import case_of
 from tests.verdicts import REWARD
@@ -54,8 +55,8 @@ def test_two_camps_of_many_ranks_make_a_small_document() -> None:
         build.calls(rank, "broadcast")
     document = encoded_document(diagnose(build.build()))
     assert len(document) < LARGEST
-    visit = read_visit(json.loads(document))
-    (there,) = [wait for wait in visit.waits if "rank:0" in wait.sources]
+    visit = read_verdict(json.loads(document))
+    (there,) = [wait for wait in waits_of(visit.graph) if "rank:0" in wait.sources]
     assert len(there.sources) == len(there.targets) == CAMP
     assert len(make_graph(visit).boxes) <= 4  # the ring of one of each camp, and the rest
 
