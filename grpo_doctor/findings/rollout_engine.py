@@ -51,28 +51,6 @@ def peak_of(view: RunView, name: str) -> float:
     return float(per_rollout(view, name).max(initial=0.0))
 
 
-def request_evidence(view: RunView, queued: float) -> tuple[Evidence, ...]:
-    """How many requests ran and waited, in the mean over the engine's steps."""
-    running, waiting = _requests(view)
-    return (
-        Evidence("requests running", round(running or 0.0, 1), "", MEANS),
-        Evidence("requests waiting", round(waiting or 0.0, 1), "", MEANS),
-        Evidence("requests that wait", round(100 * queued, 1), "%", MEANS),
-    )
-
-
-def queued_share(view: RunView) -> float:
-    """The share of the engine's requests that were waiting, in the mean over its steps."""
-    running, waiting = _requests(view)
-    if running is None or waiting is None or running + waiting <= 0:
-        return 0.0
-    return waiting / (running + waiting)
-
-
-def _requests(view: RunView) -> tuple[float | None, float | None]:
-    return mean_of(view, "running_requests_mean"), mean_of(view, "waiting_requests_mean")
-
-
 @dataclass(frozen=True, slots=True)
 class Tail:
     """The part of the rollouts in which few requests were left. Means over engines.

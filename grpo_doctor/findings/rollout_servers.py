@@ -1,4 +1,4 @@
-"""What rollout servers said of themselves during the steps, and the flags that each takes."""
+"""What rollout engines, within the ranks or as servers, said of themselves, and their flags."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ from grpo_doctor import knobs
 from grpo_doctor.analysis.intervals import overlaps
 from grpo_doctor.analysis.sampled import held, max_over, mean_over
 from grpo_doctor.analysis.steps import NS_PER_S
-from grpo_doctor.findings.rule import Evidence, Fix, NotApplicable
-from grpo_doctor.findings.signals import Signal, sampled
+from grpo_doctor.findings.rollout_engine import MEANS, mean_of, peak_of, per_rollout
+from grpo_doctor.findings.rule import Answer, Evidence, Fix, NotApplicable, Passed
+from grpo_doctor.findings.signals import Signal, all_of, any_of, sampled
 from grpo_doctor.findings.view import RunView
 from grpo_doctor.knobs.values import spelled
 from grpo_doctor.launches.launcher import unwrap
@@ -22,6 +23,9 @@ RUNNING, WAITING = "server.requests_running", "server.requests_waiting"
 CACHE, PREEMPTIONS = "server.kv_cache", "server.preemptions"
 TOKENS = "server.generated_tokens"
 _HOW = "start the server with `grpo-doctor run --join RUN`; SGLang also takes --enable-metrics"
+_ENGINE_HOW = "the bundled trainer records it with --use_vllm true; elsewhere feed it to `counter`"
+# What `engines` reads where it was recorded.
+ENGINES = ("engine/*", RUNNING, WAITING, CACHE, PREEMPTIONS, TOKENS)
 _NAMES = {
     "vllm": "`vllm serve`",
     "sglang": "SGLang",
@@ -41,6 +45,16 @@ def engine_within_ranks(view: RunView) -> bool:
 def server_signal(name: str) -> Signal:
     """A series of rollout servers, and how to get it."""
     return sampled(name, _HOW)
+
+
+def engine_or_server(counter: str, *names: str) -> Signal:
+    """A counter of an engine within the ranks, or all of these series of a rollout server."""
+    series = ", ".join(f"`{name}`" for name in names)
+    return any_of(
+        f"`{counter}` ({_ENGINE_HOW}), or {series} of a rollout server: {_HOW}",
+        sampled(counter, ""),
+        all_of(*(server_signal(name) for name in names)),
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,10 +90,11 @@ class Program:
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """One server over the used steps; without a `pid` all that the run asked, as one.
+    """One engine over the used steps; a server without a `pid` is all that the run asked, as one.
 
-    Means are over time; `preemptions` are per step, `tokens` generated per second. What was not
-    said is None.
+    Means are over time, of an engine that the ranks recorded (`counted`) over its own steps, and
+    its `preemptions` are per rollout; else they are per step, and `tokens` per second. What was
+    not said is None.
     """
 
     host: str
@@ -91,11 +106,14 @@ class Load:
     waiting_peak: float
     cache_peak_pct: float | None
     preemptions: float | None
-    tokens: float | None
+    tokens: float | None = None
+    counted: bool = False
 
     @property
     def name(self) -> str:
-        """Which server: its program, host and process."""
+        """Which engine: a server by its program, host and process."""
+        if self.counted:
+            return "the engine"
         if self.pid is None:
             return "the rollout server"
         program = self.program.name if self.program else "the server"
@@ -107,18 +125,33 @@ class Load:
         requests = self.running + self.waiting
         return self.waiting / requests if requests > 0 else 0.0
 
+    @property
+    def preempted_share(self) -> float:
+        """Preemptions per request; the most that ran and waited at once stand in for all."""
+        return (self.preemptions or 0.0) / max(1.0, self.running_peak + self.waiting_peak)
+
+    @property
+    def period(self) -> str:
+        """What `preemptions` are counted over."""
+        return "rollout" if self.counted else "step"
+
     def evidence(self, *names: str) -> tuple[Evidence, ...]:
         """What it said: `requests`, `cache`, `preemptions`."""
-        source = f"/metrics of {self.name}, mean over the steps"
+        source = MEANS if self.counted else f"/metrics of {self.name}, mean over the steps"
+        at_once, filled = RUNNING, CACHE
+        if self.counted:
+            at_once, filled = "counter engine/running_requests_peak", _COUNTED_CACHE
         rows = {
             "requests": [
                 Evidence("requests running", round(self.running, 1), "", source),
                 Evidence("requests waiting", round(self.waiting, 1), "", source),
                 Evidence("requests that wait", round(100 * self.queued_share, 1), "%", source),
-                Evidence("most requests at once", self.running_peak, "", RUNNING),
+                Evidence("most requests at once", self.running_peak, "", at_once),
             ],
-            "cache": [Evidence("peak cache usage", self.cache_peak_pct, "%", CACHE)],
-            "preemptions": [Evidence("preemptions per step", self.preemptions, "", source)],
+            "cache": [Evidence("peak cache usage", self.cache_peak_pct, "%", filled)],
+            "preemptions": [
+                Evidence(f"preemptions per {self.period}", self.preemptions, "", source)
+            ],
         }
         return tuple(row for name in names for row in rows[name] if row.value is not None)
 
@@ -155,6 +188,42 @@ class Load:
             typed=text,
             where=where,
         )
+
+
+_COUNTED_CACHE = "counter engine/kv_cache_peak_pct"
+
+
+def engines(view: RunView) -> tuple[Load, ...]:
+    """The engine that the ranks counted for, if they did, and the servers, unless the engine is
+    within the ranks: a server that joined is then for something else."""
+    counted = _counted(view)
+    servers = () if engine_within_ranks(view) else loads(view)
+    return servers if counted is None else (counted, *servers)
+
+
+def unheard(view: RunView) -> Answer:
+    """What is said where no engine is left to judge."""
+    if engine_within_ranks(view):
+        return WITHIN_RANKS
+    return Passed("no engine said during the steps how many requests it had")
+
+
+def _counted(view: RunView) -> Load | None:
+    cache = per_rollout(view, "kv_cache_peak_pct")
+    if not len(cache) and not len(per_rollout(view, "running_requests_peak")):
+        return None
+    return Load(
+        host="",
+        pid=None,
+        program=None,
+        running=mean_of(view, "running_requests_mean") or 0.0,
+        waiting=mean_of(view, "waiting_requests_mean") or 0.0,
+        running_peak=peak_of(view, "running_requests_peak"),
+        waiting_peak=peak_of(view, "waiting_requests_peak"),
+        cache_peak_pct=float(cache.max()) if len(cache) else None,
+        preemptions=mean_of(view, "preemptions"),
+        counted=True,
+    )
 
 
 def loads(view: RunView) -> tuple[Load, ...]:

@@ -62,3 +62,9 @@ def any_of(text: str, *signals: Signal) -> Signal:
     """At least one of several."""
     reads = tuple(name for signal in signals for name in signal.reads)
     return Signal(text, lambda a: any(signal.present(a) for signal in signals), reads)
+
+
+def all_of(*signals: Signal) -> Signal:
+    """All of several, as one alternative of `any_of`."""
+    reads = tuple(name for signal in signals for name in signal.reads)
+    return Signal("", lambda a: all(signal.present(a) for signal in signals), reads)

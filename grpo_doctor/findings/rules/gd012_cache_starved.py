@@ -1,9 +1,10 @@
-"""The engine's KV cache is too small.
+"""The KV cache of a rollout engine is too small.
 
 ## What it means
 
-vLLM's cache is full during rollouts: requests wait for room, and some that had begun are thrown out
-and computed again.
+The cache of an engine, within the ranks or of a server, is full during rollouts: requests wait for
+room, and some that had begun are thrown out (preempted, or retracted, as SGLang calls it) and
+computed again.
 
 ## Why it costs
 
@@ -12,36 +13,46 @@ more steps. A preempted request computes its prompt and all its tokens again.
 
 ## Evidence shown
 
-How full the cache is at its peak, how many requests run and wait, and preemptions per rollout.
+Of the engine that holds most requests back, a server with its host and process: how full its cache
+is at its peak, how many requests run and wait in the mean, and preemptions.
 
 ## Fix
 
-A larger `vllm.gpu_memory_utilization`, as far as memory was free during the whole run; else fewer
-or shorter completions at once. A smaller `vllm.max_model_len` changes nothing: the cache is handed
-out in pages. The cost is an upper bound for large models and long contexts.
+An engine within the ranks: a larger `vllm.gpu_memory_utilization`, as far as memory was free during
+the whole run. A server: a larger share of its GPU's memory, in the flag that it was started with
+(`--gpu-memory-utilization` of `vllm serve`, `--vllm_gpu_memory_utilization` of `swift rollout`,
+`--mem-fraction-static` of SGLang). Where the command itself fixes how large the cache is, leave
+that out or raise it. Else fewer or shorter completions at once, or more servers. A smaller
+`vllm.max_model_len` changes nothing: the cache is handed out in pages.
 
 ## When it is wrong
 
-A rollout whose batch already saturates the GPU gains little by more requests at once. In a server
-that others use too, the waiting may be theirs.
+The cost is an upper bound: a batch that saturates the GPU gains little by more requests at once. In
+a server that others use too, the waiting may be theirs; and a judge's server that joined the run
+looks like one of rollouts, unless the run says that its engine is within its ranks. `/metrics` is
+asked once a second: a shorter peak is not seen.
 
 ## References
 
 - https://docs.vllm.ai/en/latest/configuration/optimization/#preemption
 - https://docs.vllm.ai/en/latest/configuration/conserving_memory/
+- https://docs.vllm.ai/en/latest/usage/metrics/
+- https://docs.sglang.io/references/production_metrics.html
 """
 
 from __future__ import annotations
 
 from grpo_doctor.findings import signals
 from grpo_doctor.findings.memory_fixes import SHARE_RISK, VLLM_SHARE, larger_share
-from grpo_doctor.findings.rollout_engine import (
-    MEANS,
-    engine_signal,
-    mean_of,
-    peak_of,
-    queued_share,
-    request_evidence,
+from grpo_doctor.findings.rollout_servers import (
+    CACHE,
+    ENGINES,
+    RUNNING,
+    WAITING,
+    Load,
+    engine_or_server,
+    engines,
+    unheard,
 )
 from grpo_doctor.findings.rule import Answer, Evidence, Finding, Fix, Passed, Rule
 from grpo_doctor.findings.severity import percent, severity_of
@@ -51,8 +62,12 @@ from grpo_doctor.whatif import Withheld
 RULE = Rule(
     *identity(__name__, __doc__),
     family="rollout",
-    needs=(signals.STEPS, signals.PHASES, engine_signal("kv_cache_peak_pct")),
-    uses=(signals.GPU_MEMORY, "engine/*"),
+    needs=(
+        signals.STEPS,
+        signals.PHASES,
+        engine_or_server("engine/kv_cache_peak_pct", CACHE, RUNNING, WAITING),
+    ),
+    uses=(signals.GPU_MEMORY, *ENGINES),
 )
 # vLLM hands its cache out in blocks and lets a request wait when the next block is not there:
 # from nine tenths on the cache, and not the number of slots, is what holds requests back.
@@ -63,50 +78,66 @@ MIN_QUEUED = 0.05
 MIN_PREEMPTED = 0.02
 # A rollout that is a tenth of the step has nothing to give.
 MIN_ROLLOUT_SHARE = 0.10
+# vLLM's own default of 0.9 to 0.92 leaves room for CUDA graphs and NCCL; a server that has the card
+# to itself has been seen to start with 0.95. SGLang's share is without activations.
+_USUAL, _MOST = 0.9, 0.95
+# With these a server's cache has a size of its own, whatever its share of the memory.
+_SIZES = (
+    "num_gpu_blocks_override", "kv_cache_memory_bytes", "kv_cache_memory", "max_total_tokens",
+)  # fmt: skip
+_REASON = "how much of the server's memory is its cache was not recorded"
 
 
 def check(view: RunView) -> Answer:
-    """Compares waiting and preempted requests with running ones while the cache is full."""
-    full = peak_of(view, "kv_cache_peak_pct")
-    queued, preempted = queued_share(view), _preempted_share(view)
+    """Compares waiting and preempted requests of each engine with running ones."""
+    every = engines(view)
+    if not every:
+        return unheard(view)
     share = view.share("rollout")
     if share < MIN_ROLLOUT_SHARE:
         return Passed(f"the rollout takes {percent(share)} of the step")
-    if full < FULL_PCT:
-        return Passed(f"the cache is at most {full:.0f}% full")
+    known = [(load.cache_peak_pct, load) for load in every if load.cache_peak_pct is not None]
+    if not known:
+        return Passed("no engine said during the steps how full its cache is")
+    full = [load for peak, load in known if peak >= FULL_PCT]
+    if not full:
+        return Passed(f"the cache is at most {max(peak for peak, _ in known):.0f}% full")
+    worst = max(full, key=_held_back)
+    queued, preempted = worst.queued_share, worst.preempted_share
     if queued < MIN_QUEUED and preempted < MIN_PREEMPTED:
         return Passed(f"{percent(queued)} of the requests wait, {percent(preempted)} are preempted")
-    cost = share * min(1.0, queued + preempted)
+    cost, thrown_out = share * _held_back(worst), ""
+    if worst.preemptions:
+        often = f"{worst.preemptions:.3g} per {worst.period}"
+        thrown_out = f", and {often} are thrown out and computed again"
     return Finding(
-        # Waiting alone may be the batch that the GPU can take: grave only with work thrown away.
+        # Waiting alone may be the batch that the GPU can take: high only with work thrown away.
         severity=severity_of(cost, proven=preempted >= MIN_PREEMPTED),
         confidence=0.9 if preempted >= MIN_PREEMPTED else 0.7,
         cost=cost,
         phases=("rollout",),
         evidence=(
-            Evidence("peak cache usage", round(full, 1), "%", "counter engine/kv_cache_peak_pct"),
-            *request_evidence(view, queued),
-            Evidence("preemptions per rollout", _preemptions(view), "", MEANS),
-            Evidence("requests preempted", round(100 * preempted, 1), "%", MEANS),
+            *worst.evidence("cache", "requests", "preemptions"),
+            *_several(len(full), len(known)),
             *view.phase_evidence("rollout"),
         ),
-        cause=f"With the cache {full:.0f}% full, {percent(queued)} of the engine's requests wait "
-        f"for room and {_preemptions(view):.3g} per rollout are thrown out and computed again.",
-        fixes=(_fix(view),),
+        cause=f"With the cache of {worst.name} {worst.cache_peak_pct:.0f}% full, "
+        f"{percent(queued)} of its requests wait for room{thrown_out}.",
+        fixes=(_of_the_ranks(view) if worst.counted else _of_a_server(view, worst),),
     )
 
 
-def _preemptions(view: RunView) -> float:
-    return mean_of(view, "preemptions") or 0.0
+def _several(full: int, known: int) -> tuple[Evidence, ...]:
+    text = "engines with a full cache"
+    return (Evidence(text, full, f"of {known}", CACHE),) if known > 1 else ()
 
 
-def _preempted_share(view: RunView) -> float:
-    """Preemptions per request that ran; the most that ran at once stands in for all of them."""
-    peak = peak_of(view, "running_requests_peak") + peak_of(view, "waiting_requests_peak")
-    return _preemptions(view) / max(1.0, peak)
+def _held_back(load: Load) -> float:
+    """The share of a rollout that waiting takes, and computing again, of what is left, at most."""
+    return 1 - (1 - load.queued_share) / (1 + load.preempted_share)
 
 
-def _fix(view: RunView) -> Fix:
+def _of_the_ranks(view: RunView) -> Fix:
     memory = view.gpu_memory
     outcome = Withheld("how much room the cache could have was not recorded")
     if memory and view.knob("vllm.mode") != "server":
@@ -115,8 +146,31 @@ def _fix(view: RunView) -> Fix:
         if target is not None:
             return view.setting(VLLM_SHARE, target, safety="same-math", risk=SHARE_RISK)
         outcome = Withheld("no memory is free for a larger cache")
-    spelled = view.spell(VLLM_SHARE, 0.9)
+    spelled = view.spell(VLLM_SHARE, _USUAL)
     flag = f" ({spelled.split()[0]})" if spelled else ""
     text = f"give the engine more memory{flag}, or roll out fewer completions at once"
     risk = "The trainer's own memory must fit as well."
     return view.advice(text, outcome, safety="same-math", risk=risk)
+
+
+def _of_a_server(view: RunView, load: Load) -> Fix:
+    program = load.program
+    sized = [name for name in _SIZES if program is not None and name in program.options]
+    if sized:
+        words = " and ".join(f"`--{name.replace('_', '-')}`" for name in sized)
+        text = f"start the server without {words}, or with more: that fixes how large its cache is"
+        return view.advice(text, Withheld(_REASON), safety="same-math")
+    now = program.value(VLLM_SHARE) if program else None
+    ceiling = _USUAL if program and program.table == "sglang" else _MOST
+    target = next((t for t in (_USUAL, ceiling) if isinstance(now, float | int) and now < t), None)
+    fewer = "add a server, or roll out fewer completions at once: nearly all memory is the server's"
+    if target is None and now is not None:
+        return view.advice(fewer, Withheld(_REASON), safety="same-math")
+    risk = "The server fails at its start if this share is not free then; step back by 0.05."
+    fix = load.setting(view, VLLM_SHARE, target, reason=_REASON, risk=risk) if target else None
+    if fix is not None:
+        return fix
+    text = "give the rollout server more of its GPU's memory"
+    spelled = load.spelled(view, VLLM_SHARE, _USUAL) or view.spell(VLLM_SHARE, _USUAL)
+    text += f" ({spelled.rsplit(maxsplit=1)[0]})" if spelled else ""
+    return view.advice(text, Withheld(_REASON), safety="same-math", risk=risk)

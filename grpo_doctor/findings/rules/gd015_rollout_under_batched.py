@@ -1,9 +1,9 @@
-"""The engine decodes fewer requests at once than it could.
+"""A rollout engine decodes fewer requests at once than it could.
 
 ## What it means
 
-Requests wait although the cache has room, because `vllm.max_num_seqs` lets no more of them run; or
-a rollout has so few requests that the cache stays nearly empty.
+Requests wait although the cache has room, because the engine's limit of requests at once is
+reached; or a rollout has so few requests that the cache stays nearly empty.
 
 ## Why it costs
 
@@ -12,23 +12,29 @@ the time, more requests at once come almost for free.
 
 ## Evidence shown
 
-Requests running and waiting, the most that ran at once, and the peak of the cache.
+Of the engine with most requests waiting, a server with its host and process: requests running and
+waiting, the most at once, the peak of its cache, and the limit where a server's command says one.
 
 ## Fix
 
-Where requests wait: `vllm.max_num_seqs` at the number that one rollout has. Else more completions
-per rollout (`rollout.steps_per_generation`), or fewer GPUs per engine. The cost is a bound.
+Where requests wait: as many as ran and waited at once, `vllm.max_num_seqs`, of a server in its own
+flag (`--max-num-seqs` of `vllm serve`, `--vllm_max_num_seqs` of `swift rollout`,
+`--max-running-requests` of SGLang). Else more completions per rollout
+(`rollout.steps_per_generation`), or fewer GPUs per engine. The cost is a bound.
 
 ## When it is wrong
 
 With long contexts the cache fills before the slots do; then the limit protects from preemption.
-Where the limit is not known, requests that wait for `vllm.max_num_batched_tokens` look the same. On
-a CPU decoding is bound by computing, and more requests at once may bring nothing.
+Where the limit is not known, requests that wait for `--max-num-batched-tokens` or for new weights
+look the same. On a CPU decoding is bound by computing, and more requests at once may bring nothing.
+A judge's server that joined the run looks like one of rollouts, unless the run says that its engine
+is within its ranks.
 
 ## References
 
 - https://docs.vllm.ai/en/latest/configuration/optimization/
 - https://docs.vllm.ai/en/latest/configuration/engine_args/
+- https://docs.sglang.io/advanced_features/hyperparameter_tuning.html
 """
 
 from __future__ import annotations
@@ -36,12 +42,14 @@ from __future__ import annotations
 import math
 
 from grpo_doctor.findings import signals
-from grpo_doctor.findings.rollout_engine import (
-    engine_signal,
-    peak_of,
-    per_rollout,
-    queued_share,
-    request_evidence,
+from grpo_doctor.findings.rollout_servers import (
+    ENGINES,
+    RUNNING,
+    WAITING,
+    Load,
+    engine_or_server,
+    engines,
+    unheard,
 )
 from grpo_doctor.findings.rule import Answer, Evidence, Finding, Fix, Passed, Rule
 from grpo_doctor.findings.severity import percent, severity_of
@@ -51,38 +59,107 @@ from grpo_doctor.whatif import Withheld
 RULE = Rule(
     *identity(__name__, __doc__),
     family="rollout",
-    needs=(signals.STEPS, signals.PHASES, engine_signal("running_requests_peak")),
-    uses=("engine/*",),
+    needs=(
+        signals.STEPS,
+        signals.PHASES,
+        engine_or_server("engine/running_requests_peak", RUNNING, WAITING),
+    ),
+    uses=ENGINES,
 )
 # With a tenth of the requests waiting a rollout has at least a wave more than it needs.
 MIN_QUEUED = 0.10
-# At nine tenths the cache, not the number of slots, holds requests back: that is another finding.
+# At nine tenths the cache, not the number of slots, holds requests back: that is GD012.
 CACHE_FULL_PCT = 90.0
 # Decoding on current GPUs stays bound by reading weights up to 64 requests and more; with half of
 # that and a cache that is a quarter full, doubling the requests fits and costs little time.
 FEW_REQUESTS = 32
 NEARLY_EMPTY_PCT = 25.0
 MIN_ROLLOUT_SHARE = 0.20
+# A server's peaks are sampled once a second: so near to its limit it has been at it.
+_REACHED = 0.9
 _SLOTS, _PER_ROLLOUT = "vllm.max_num_seqs", "rollout.steps_per_generation"
+_REASON = "how the server's speed grows with its batch was not measured"
 
 
 def check(view: RunView) -> Answer:
     """Looks for waiting requests beside a cache with room, then for too few requests."""
-    share, queued = view.share("rollout"), queued_share(view)
-    full = per_rollout(view, "kv_cache_peak_pct")
-    cache = float(full.max()) if len(full) else None
-    peak = peak_of(view, "running_requests_peak")
+    every, share = engines(view), view.share("rollout")
+    if not every:
+        return unheard(view)
     if share < MIN_ROLLOUT_SHARE:
         return Passed(f"the rollout takes {percent(share)} of the step")
-    if cache is not None and cache >= CACHE_FULL_PCT:
-        return Passed(f"the cache is {cache:.0f}% full: there is no room for more requests")
-    if queued >= MIN_QUEUED and not _slots_full(view, peak):
-        return Passed(f"requests wait though only {peak:.0f} run: for their first pass, not a slot")
-    if queued >= MIN_QUEUED:
-        return _too_few_slots(view, queued, peak, cache)
-    if not view.has_gpu or cache is None or cache > NEARLY_EMPTY_PCT or peak > FEW_REQUESTS:
+    roomy = [load for load in every if (load.cache_peak_pct or 0.0) < CACHE_FULL_PCT]
+    if not roomy:
+        return Passed("the cache is full: there is no room for more requests")
+    worst = max(roomy, key=lambda load: load.queued_share)
+    slots, peak = _slots(view, worst), worst.running_peak
+    if worst.queued_share < MIN_QUEUED:
+        return _few_requests(view, worst)
+    if _has_free_slots(view, worst, slots):
+        of = "" if slots is None else f" of {slots:.0f}"
         return Passed(
-            f"{percent(queued)} of the requests wait; at most {peak:.0f} run at once"
+            f"requests wait though only {peak:.0f}{of} run: for their first pass, not a slot"
+        )
+    cost = share * worst.queued_share
+    limit = [] if slots is None else [Evidence("limit of requests", slots, "", "its settings")]
+    full = worst.cache_peak_pct
+    room = "" if full is None else f", and its cache is {full:.0f}% full at its peak"
+    sure = view.has_gpu and (worst.counted or slots is not None)
+    return Finding(
+        # Without a GPU decoding is bound by computing, so the cost is only a bound.
+        severity=severity_of(cost, proven=view.has_gpu),
+        confidence=0.85 if sure else 0.6,
+        cost=cost,
+        phases=("rollout",),
+        evidence=(*worst.evidence("requests", "cache"), *limit, *view.phase_evidence("rollout")),
+        cause=f"{percent(worst.queued_share)} of the requests at {worst.name} wait: at most "
+        f"{peak:.0f} run at once{room}.",
+        fixes=(_more_slots(view, worst),),
+    )
+
+
+def _slots(view: RunView, load: Load) -> float | None:
+    """How many requests may run at once; None where that is not known."""
+    if load.counted:
+        slots = None if _is_server(view) else view.knob(_SLOTS)
+    else:
+        slots = load.program.value(_SLOTS) if load.program else None
+    return float(slots) if isinstance(slots, int) and slots > 0 else None
+
+
+def _has_free_slots(view: RunView, load: Load, slots: float | None) -> bool:
+    """Whether fewer ran than may; requests also wait for the tokens that one pass computes. The
+    bundled trainer's default is all of a rollout, so there nothing waits for a slot."""
+    if slots is None:
+        return load.counted and not _is_server(view) and view.trace.run.framework == "bundled"
+    return load.running_peak < (1.0 if load.counted else _REACHED) * slots
+
+
+def _is_server(view: RunView) -> bool:
+    return bool(view.knob("vllm.mode") == "server")
+
+
+def _more_slots(view: RunView, load: Load) -> Fix:
+    needed = math.ceil(load.running_peak + load.waiting_peak)
+    risk = "More requests at once need more of the cache: watch for preemptions."
+    if load.counted and not _is_server(view):
+        return view.setting(_SLOTS, needed, safety="same-math", risk=risk)
+    if load.counted:
+        text = f"for the vLLM server: --max-num-seqs {needed}"
+        outcome = view.what_if(vllm__max_num_seqs=needed)
+        return view.edit(text, outcome, safety="same-math", risk=risk)
+    fix = load.setting(view, _SLOTS, needed, reason=_REASON, risk=risk)
+    text = f"let the rollout server run {needed} requests at once"
+    return fix or view.advice(text, Withheld(_REASON), safety="same-math", risk=risk)
+
+
+def _few_requests(view: RunView, load: Load) -> Answer:
+    """Whether an engine that the ranks counted for is nearly empty with all that it gets."""
+    peak, cache, queued = load.running_peak, load.cache_peak_pct, percent(load.queued_share)
+    few = load.counted and view.has_gpu and peak <= FEW_REQUESTS
+    if not few or cache is None or cache > NEARLY_EMPTY_PCT:
+        return Passed(
+            f"{queued} of the requests wait; at most {peak:.0f} run at once"
             + ("" if cache is None else f" with the cache {cache:.0f}% full")
         )
     return Finding(
@@ -90,52 +167,11 @@ def check(view: RunView) -> Answer:
         confidence=0.6,
         cost=0.0,  # what a larger batch would bring was not measured
         phases=("rollout",),
-        evidence=_evidence(view, queued, peak, cache),
+        evidence=(*load.evidence("requests", "cache"), *view.phase_evidence("rollout")),
         cause=f"An engine decodes at most {peak:.0f} requests at once and fills {cache:.0f}% of "
         f"its cache, while the rollout takes {percent(view.share('rollout'))} of the step.",
         fixes=(_more_requests(view),),
     )
-
-
-def _slots_full(view: RunView, peak: float) -> bool:
-    """Whether as many ran as may; requests also wait for the tokens that one pass computes. The
-    bundled trainer's default is all of a rollout, so there nothing waits for a slot."""
-    slots = None if _is_server(view) else view.knob(_SLOTS)
-    if not slots:
-        return _is_server(view) or view.trace.run.framework != "bundled"
-    return peak >= float(slots)
-
-
-def _is_server(view: RunView) -> bool:
-    return bool(view.knob("vllm.mode") == "server")
-
-
-def _too_few_slots(view: RunView, queued: float, peak: float, cache: float | None) -> Finding:
-    cost = view.share("rollout") * queued
-    return Finding(
-        # Without a GPU decoding is bound by computing, so the cost is only a bound.
-        severity=severity_of(cost, proven=view.has_gpu),
-        confidence=0.85 if view.has_gpu else 0.6,
-        cost=cost,
-        phases=("rollout",),
-        evidence=_evidence(view, queued, peak, cache),
-        cause=f"{percent(queued)} of the engine's requests wait for a slot: at most {peak:.0f} run "
-        f"at once, and the cache is at most {cache or 0.0:.0f}% full.",
-        fixes=(_more_slots(view),),
-    )
-
-
-def _more_slots(view: RunView) -> Fix:
-    # For all requests of one rollout: the most that ran and waited at once.
-    slots = math.ceil(sum(peak_of(view, f"{n}_requests_peak") for n in ("running", "waiting")))
-    risk = "More requests at once need more of the cache: watch for preemptions."
-    if _is_server(view):
-        text, outcome = (
-            f"for the vLLM server: --max-num-seqs {slots}",
-            view.what_if(vllm__max_num_seqs=slots),
-        )
-        return view.edit(text, outcome, safety="same-math", risk=risk)
-    return view.setting(_SLOTS, slots, safety="same-math", risk=risk)
 
 
 def _more_requests(view: RunView) -> Fix:
@@ -148,15 +184,3 @@ def _more_requests(view: RunView) -> Fix:
         )
     text = "roll out more prompts at once, or give each engine fewer GPUs"
     return view.advice(text, outcome, safety="changes-algorithm", risk=risk)
-
-
-def _evidence(
-    view: RunView, queued: float, peak: float, cache: float | None
-) -> tuple[Evidence, ...]:
-    cached = "counter engine/kv_cache_peak_pct"
-    return (
-        *request_evidence(view, queued),
-        Evidence("most requests at once", peak, "", "counter engine/running_requests_peak"),
-        *([Evidence("peak cache usage", round(cache, 1), "%", cached)] if cache else []),
-        *view.phase_evidence("rollout"),
-    )

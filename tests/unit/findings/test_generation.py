@@ -8,7 +8,6 @@ from grpo_doctor.findings.rollout_engine import (
     lengths,
     mean_of,
     per_rollout,
-    queued_share,
     tail,
 )
 from tests.build import TraceBuilder
@@ -24,12 +23,6 @@ def test_samples_are_those_of_the_steps_and_all_engines() -> None:
     assert len(per_rollout(counters, "steps")) == 6 * 4
     assert mean_of(counters, "steps") == 100
     assert mean_of(counters, "never") is None
-
-
-def test_the_queued_share_is_of_all_requests() -> None:
-    counters = view(running_requests_mean=30.0, waiting_requests_mean=10.0)
-    assert queued_share(counters) == pytest.approx(0.25)
-    assert queued_share(view(running_requests_mean=30.0)) == 0
 
 
 def test_lengths_are_added_up_by_bucket() -> None:
@@ -66,8 +59,3 @@ def test_an_engine_that_ran_nothing_has_no_tail() -> None:
     end = tail(RunView.of(build.build()), 0.1)
     assert end is not None
     assert (end.peak, end.share, end.seconds) == (8.0, 0.0, 0.0)
-
-
-def test_no_requests_at_all_are_no_queue() -> None:
-    assert queued_share(view(running_requests_mean=0.0, waiting_requests_mean=0.0)) == 0
-    assert queued_share(view(running_requests_mean=0.0, waiting_requests_mean=2.0)) == 1
