@@ -9,19 +9,21 @@ import argparse
 import dataclasses
 import difflib
 import math
-import types
 import typing
 from typing import TYPE_CHECKING, Any, NoReturn
+
+import msgspec
 
 from grpo_doctor_trainer.config import EMBEDDED_VL, TrainerConfig
 from grpo_doctor_trainer.config.validation import validate
 from grpo_doctor_trainer.errors import ConfigError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
-_BOOLEANS = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
 _NONE = "none"
+_WORDS = {"yes": "true", "no": "false"}
+_METAVARS = {bool: "true|false", int: "N", float: "X", str: "TEXT"}
 _PROGRAM = "grpo_doctor_trainer"
 _LAUNCH = "python -m torch.distributed.run --nproc_per_node 2 -m grpo_doctor_trainer"
 _DESCRIPTION = """\
@@ -121,11 +123,13 @@ def build_parser() -> Parser:
 
 
 def _argument(option: dataclasses.Field[Any], hint: Any) -> dict[str, Any]:
-    kind, optional, many = _unwrap(hint)
+    parts = [part for part in typing.get_args(hint) if part is not type(None)] or [hint]
+    kind, many = parts[0], typing.get_origin(hint) is list
+    choices = option.metadata["choices"]
     keywords: dict[str, Any] = {
         "help": _help(option),
-        "type": _converter(kind, optional, option.metadata["choices"]),
-        "metavar": _metavar(kind, option.metadata["choices"]),
+        "type": _converter(option, kind, optional=hint == kind | None),
+        "metavar": "{" + ",".join(choices) + "}" if choices else _METAVARS[kind],
     }
     if many:
         keywords["nargs"] = "+"
@@ -134,48 +138,34 @@ def _argument(option: dataclasses.Field[Any], hint: Any) -> dict[str, Any]:
     return keywords
 
 
-def _unwrap(hint: Any) -> tuple[type, bool, bool]:
-    """Splits `int | None` and `list[int]` into the type, whether None is allowed, whether many."""
-    if isinstance(hint, types.UnionType) or typing.get_origin(hint) is typing.Union:
-        kind = next(part for part in typing.get_args(hint) if part is not type(None))
-        return kind, True, False
-    if typing.get_origin(hint) is list:
-        return typing.get_args(hint)[0], False, True
-    return hint, False, False
+def _converter(
+    option: dataclasses.Field[Any], kind: type, *, optional: bool
+) -> Callable[[str], Any]:
+    choices, reason = option.metadata["choices"], option.metadata["reason"]
+    allowed: Any = typing.Literal[choices] if choices else kind
+    if kind in {int, float}:
+        allowed = typing.Annotated[kind, option.metadata["limits"]]
 
-
-def _converter(kind: type, optional: bool, choices: tuple[str, ...]) -> Any:
     def convert(text: str) -> Any:
         if optional and text.lower() == _NONE:
             return None
-        if choices and text not in choices:
-            close = difflib.get_close_matches(text, choices, n=1)
-            hint = f"; did you mean {close[0]}?" if close else ""
-            raise argparse.ArgumentTypeError(f"{text!r} is not one of {', '.join(choices)}{hint}")
-        if kind is bool:
-            return _boolean(text)
-        noun = {int: "a whole number", float: "a finite number"}.get(kind)
         try:
-            value = kind(text)
-        except ValueError:
-            raise argparse.ArgumentTypeError(f"{text!r} is not {noun}") from None
+            value = msgspec.convert(_WORDS.get(text.lower(), text), allowed, strict=False)
+        except msgspec.ValidationError as error:
+            needed = f"one of {', '.join(choices)}" if choices else _needed(error)
+            close = difflib.get_close_matches(text, choices, n=1)
+            hint = f": {reason}" if reason else f"; did you mean {close[0]}?" if close else ""
+            raise argparse.ArgumentTypeError(f"expected {needed}, got {text!r}{hint}") from None
         if kind is float and not math.isfinite(value):
-            raise argparse.ArgumentTypeError(f"{text!r} is not {noun}")
+            raise argparse.ArgumentTypeError(f"expected a finite number, got {text!r}")
         return value
 
     return convert
 
 
-def _boolean(text: str) -> bool:
-    if text.lower() not in _BOOLEANS:
-        raise argparse.ArgumentTypeError(f"{text!r} is neither true nor false")
-    return _BOOLEANS[text.lower()]
-
-
-def _metavar(kind: type, choices: tuple[str, ...]) -> str:
-    if choices:
-        return "{" + ",".join(choices) + "}"
-    return {bool: "true|false", int: "N", float: "X", str: "TEXT"}[kind]
+def _needed(error: msgspec.ValidationError) -> str:
+    expected = str(error).removeprefix("Expected ").partition(", got")[0]
+    return expected.replace("`", "").replace("bool", "true or false")
 
 
 def _help(option: dataclasses.Field[Any]) -> str:

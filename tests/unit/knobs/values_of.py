@@ -17,9 +17,10 @@ SAMPLES: dict[Kind, tuple[Any, ...]] = {
     "str": ("lora", "some/file.json"),
     "words": ("1.0 0.5",),
 }
-# Texts that these options check against a list of their own.
-TEXTS = {
+# Values that these options check against a list or limits of their own.
+TEXTS: dict[str, tuple[Any, ...]] = {
     "deepspeed.preset": ("zero2", "zero3_offload"),
+    "vllm.sleep_level": (1, 2),
     "vllm.mode": ("colocate", "server"),
     "vllm.dtype": ("bfloat16", "float32"),
     "vllm.kv_cache_dtype": ("fp8", "bfloat16"),

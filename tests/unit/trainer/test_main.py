@@ -64,7 +64,7 @@ def test_a_mistake_in_the_flags_is_said_once_and_the_others_wait_for_that(
     naps: list[float] = []
     monkeypatch.setattr(time, "sleep", naps.append)
     assert exit_code(monkeypatch, None, rank, "--max_steps", "ten") == 2
-    assert ("is not a whole number" in capsys.readouterr().err) == speaks
+    assert ("expected int, got" in capsys.readouterr().err) == speaks
     assert naps == waited
 
 

@@ -63,9 +63,7 @@ class RolloutOptions(Options, heading="rollout"):
         embedded=1.0,
     )
     top_p: float = option(1.0, "nucleus sampling; 1: off", gt=0, le=1)
-    top_k: int = option(
-        -1, "sample from the k likeliest tokens; -1: from all", ge=1, special=(-1, "for all tokens")
-    )
+    top_k: int = option(-1, "sample from the k likeliest tokens; -1 or 0: from all", ge=-1)
     repetition_penalty: float = option(1.0, "above 1 makes repetitions unlikelier", gt=0)
     ds3_gather_for_generation: bool = option(
         True,
@@ -104,7 +102,6 @@ class VllmOptions(Options, heading="vllm"):
         gt=0,
         le=1,
         reason="it is a share of the memory, such as 0.5",
-        only_if="colocated",
         embedded=0.02,
     )
     vllm_max_model_len: int | None = option(
@@ -128,13 +125,12 @@ class VllmOptions(Options, heading="vllm"):
         "memory and drops the KV cache, 2 drops both",
         ge=0,
         le=2,
-        only_if="colocated",
     )
     move_model_batches: int | None = option(
         None, "parts in which weights are gathered and sent to the engine; none: all at once", ge=1
     )
     vllm_server_host: str = option("127.0.0.1", "server: where it runs")
-    vllm_server_port: int = option(8000, "server: its HTTP port", ge=1, le=65535, only_if="served")
+    vllm_server_port: int = option(8000, "server: its HTTP port", ge=1, le=65535)
     vllm_server_timeout: float = option(240.0, "server: seconds to wait for it to come up", gt=0)
     vllm_weights_dir: str | None = option(
         None,

@@ -22,6 +22,7 @@ class ModelOptions(Options, heading="model"):
     embedded_width: int = option(
         128,
         "embedded models: width of a layer, a multiple of 64; weights grow with its square",
+        gt=0,
         multiple_of=_WIDTH_STEP,
     )
     train_type: str = option(
@@ -136,9 +137,8 @@ class LengthOptions(Options, heading="length"):
 
     max_steps: int = option(
         -1,
-        "optimizer steps; -1: from --num_train_epochs",
-        ge=1,
-        special=(-1, "to use --num_train_epochs"),
+        "optimizer steps; -1 or 0: from --num_train_epochs",
+        ge=-1,
         embedded=80,
     )
     num_train_epochs: float = option(1.0, "passes over the dataset, without --max_steps", gt=0)

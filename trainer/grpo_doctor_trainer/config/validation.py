@@ -7,7 +7,6 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from grpo_doctor_trainer.config.option import check_limits
 from grpo_doctor_trainer.errors import ConfigError
 from grpo_doctor_trainer.logs.trackers import check_trackers
 
@@ -28,7 +27,7 @@ _MOST_SHOWN = 12
 
 
 def validate(config: TrainerConfig, world_size: int) -> None:
-    """Holds the trainer's options against their limits and each other; imports no torch.
+    """Holds the trainer's options against each other; imports no torch.
 
     Args:
         config: the options.
@@ -37,7 +36,6 @@ def validate(config: TrainerConfig, world_size: int) -> None:
     Raises:
         ConfigError: for the first value that cannot work; says which could.
     """
-    check_limits(config)
     _check_batch(config, world_size)
     _check_deepspeed(config)
     _check_rewards(config)

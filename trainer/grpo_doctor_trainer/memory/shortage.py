@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import gc
 import re
+import shlex
+import sys
 from typing import TYPE_CHECKING
 
 import torch
 
 from grpo_doctor_probes import counter
 from grpo_doctor_trainer.errors import OutOfMemoryError
-from grpo_doctor_trainer.memory.advice import advice
 from grpo_doctor_trainer.phases import phase_of
 from grpo_doctor_trainer.ranks.engine import local_weights, stepped_optimizer
 
@@ -87,7 +88,7 @@ def explain_out_of_memory(
         lines.append("  " + _cuda_numbers(device))
     if large := _largest_tensors(device):
         lines.append("  largest tensors: " + "; ".join(large))
-    lines += [f"  try {line}" for line in advice(where, config)]
+    lines += [f"  {line}" for line in _what_helps(where, config, device)]
     return OutOfMemoryError("\n".join(lines))
 
 
@@ -123,6 +124,19 @@ def human(size: float) -> str:
         if size >= step:
             return f"{size / step:.1f} {unit}"
     return f"{size:.0f} bytes"
+
+
+def _what_helps(where: str, config: TrainerConfig, device: torch.device) -> list[str]:
+    lines = []
+    size, passes = config.per_device_train_batch_size, config.gradient_accumulation_steps
+    if where in {"train", "logprob"} and size % 2 == 0:
+        smaller = f"--per_device_train_batch_size {size // 2}"
+        more = f"--gradient_accumulation_steps {passes * 2}"
+        lines.append(f"try {smaller} {more}: the same step in smaller passes")
+    if device.type == "cuda":
+        command = f"grpo-doctor check -- {shlex.join(sys.argv[1:])}"
+        lines.append(f"run `{command}`: it names the flags that make this fit")
+    return lines or ["give the job more host memory, or start fewer ranks"]
 
 
 def _optimizer_tensors(engine: Engine, weights: list[torch.Tensor]) -> Iterator[torch.Tensor]:

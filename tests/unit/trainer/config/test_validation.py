@@ -59,18 +59,16 @@ def test_passes_are_whole_steps() -> None:
         ("temperature", "0"),
         ("top_p", "0"),
         ("top_p", "1.1"),
-        ("top_k", "0"),
         ("top_k", "-2"),
         ("warmup_ratio", "1.5"),
         ("save_total_limit", "0"),
-        ("max_steps", "0"),
         ("num_train_epochs", "0"),
         ("epsilon", "0"),
         ("epsilon_high", "0"),
     ],
 )
 def test_out_of_range_names_the_flag(flag: str, value: str) -> None:
-    assert f"--{flag}" in message_of(f"--{flag}", value)
+    assert message_of(f"--{flag}", value).startswith(f"--{flag}: expected ")
 
 
 def test_one_weight_per_reward() -> None:
@@ -104,17 +102,9 @@ def test_few_divisors_near_the_wish_are_listed_at_once() -> None:
 )
 @pytest.mark.parametrize("value", ["nan", "inf", "-inf"])
 def test_what_is_no_finite_number_is_refused(flag: str, value: str) -> None:
-    assert "is not a finite number" in message_of(f"--{flag}={value}")
-
-
-@pytest.mark.parametrize("width", ["0", "100", "-64"])
-def test_a_width_that_heads_cannot_share(width: str) -> None:
-    message = message_of("--embedded_width", width)
-    assert message == f"--embedded_width {width} must be a multiple of 64"
-
-
-def test_a_seed_that_some_rank_could_not_take() -> None:
-    assert "--seed 4294967296 must be between" in message_of("--seed", "4294967296")
+    message = message_of(f"--{flag}={value}")
+    assert message.startswith(f"--{flag}: expected ")
+    assert f", got '{value}'" in message
 
 
 def test_what_corrects_for_vllm_needs_vllm() -> None:
@@ -145,7 +135,6 @@ ADAPTERS = (*COLOCATED, "--vllm_enable_lora", "true")
         (("--reward_timeout", "60", "--ddp_timeout", "60"), "must be below --ddp_timeout 60"),
         (("--deepspeed", "zero9"), "is neither one of zero0"),
         (("--deepspeed", "gone.json"), "there is no such file"),
-        (("--max_pixels", "0"), "--max_pixels 0 must be at least 1"),
         (
             ("--freeze_vit", "true", "--freeze_aligner", "true", "--freeze_llm", "true"),
             "leave no weight to train",

@@ -11,9 +11,9 @@ import pytest
 torch = pytest.importorskip("torch", reason="needs the trainer extra")
 pytest.importorskip("deepspeed", reason="needs the trainer extra")
 
+from grpo_doctor_trainer.config import TrainerConfig  # noqa: E402
 from grpo_doctor_trainer.flags import parse  # noqa: E402
 from grpo_doctor_trainer.memory import shortage  # noqa: E402
-from grpo_doctor_trainer.memory.advice import advice  # noqa: E402
 from grpo_doctor_trainer.memory.shortage import (  # noqa: E402
     explain_out_of_memory,
     holdings,
@@ -80,34 +80,33 @@ def test_the_message_says_where_what_and_which_option(monkeypatch: pytest.Monkey
     )
     assert "it holds weights 4.0 MB, gradients 4.0 MB, optimizer state 8.0 MB" in message
     assert "try --per_device_train_batch_size 8 --gradient_accumulation_steps 2" in message
-    assert "try --gradient_checkpointing true" in message
     assert "largest tensors: " in message
     assert counted == {"memory/out_of_memory/train": 2.0**60}
 
 
 @pytest.mark.parametrize(
-    ("where", "flags", "option"),
+    ("where", "size", "device", "begins"),
     [
-        ("init", "", "--deepspeed zero3"),
-        ("rollout", "", "--max_completion_length below 8"),
-        ("rollout", "--use_vllm true", "--vllm_gpu_memory_utilization below 0.02"),
-        ("logprob", "", "--beta 0"),
-        ("optimizer", "", "--train_type lora"),
-        ("optimizer", "--deepspeed none", "--deepspeed zero2"),
-        ("sync", "--use_vllm true", "--move_model_batches above 1"),
-        ("offload", "--use_vllm true", "--sleep_level 1"),
-        ("checkpoint", "", "--save_only_model true"),
-        ("dataload", "", "--dataloader_num_workers below 1"),
+        ("train", "16", "cpu", ["try --per_device_train_batch_size 8 --gradient_accumulation_st"]),
+        (
+            "logprob",
+            "16",
+            "cuda",
+            ["try --per_device_train_batch_size 8", "run `grpo-doctor"],
+        ),
+        ("train", "1", "cpu", ["give the job more host memory"]),
+        ("rollout", "16", "cuda", ["run `grpo-doctor check -- --model 'my model'`: it names"]),
+        ("init", "16", "cpu", ["give the job more host memory"]),
     ],
 )
-def test_each_phase_has_its_option(where: str, flags: str, option: str) -> None:
-    assert any(line.startswith(option) or option in line for line in advice(
-        where, parse(flags.split(), 2)))  # fmt: skip
-
-
-def test_what_is_set_already_is_not_advised() -> None:
-    flags = ["--offload_model", "true", "--offload_optimizer", "true"]
-    assert not any("--offload" in line for line in advice("rollout", parse(flags, 2)))
+def test_what_helps_is_said(
+    where: str, size: str, device: str, begins: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.argv", ["grpo_doctor_trainer", "--model", "my model"])
+    config = TrainerConfig(per_device_train_batch_size=int(size))
+    lines = shortage._what_helps(where, config, torch.device(device))
+    assert len(lines) == len(begins)
+    assert all(line.startswith(start) for line, start in zip(lines, begins, strict=True))
 
 
 @pytest.mark.parametrize(
@@ -136,7 +135,7 @@ def test_before_anything_is_built_there_is_little_to_say(alive: list[Any]) -> No
     lines = explained(MemoryError("no more"))
     assert lines[0] == "rank 3 ran out of memory in phase init on cpu"
     assert lines[1] == "  it holds nothing that is counted: the models were still being loaded"
-    assert lines[2].startswith("  try --deepspeed")
+    assert lines[2] == "  give the job more host memory, or start fewer ranks"
 
 
 def test_the_three_largest_tensors_are_named_from_a_megabyte(alive: list[Any]) -> None:
