@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -74,6 +75,7 @@ def reconstruct(path: Path, facts: LogFacts, log: StepLog) -> Trace:
     rows = Laid()
     for step in log.steps.values():
         rows.add(step)
+    whole = all(b - a == 1 for a, b in itertools.pairwise(log.steps))  # no row is of several steps
     metrics = {number: step.metrics for number, step in log.steps.items() if step.metrics}
     return Trace(
         source=str(path),
@@ -83,7 +85,7 @@ def reconstruct(path: Path, facts: LogFacts, log: StepLog) -> Trace:
             framework=facts.framework,
             framework_version=facts.framework_version,
             world_size=facts.world_size,
-            duration_ns=rows.now_ns,
+            duration_ns=rows.now_ns if whole else 0,
             config=facts.config,
             knobs=facts.knobs,
             versions=facts.versions,

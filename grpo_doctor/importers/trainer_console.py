@@ -13,9 +13,9 @@ from grpo_doctor.errors import TraceError
 from grpo_doctor.importers.fatal import FatalLines
 from grpo_doctor.importers.reconstruct import reconstruct
 from grpo_doctor.importers.rows import RUN_TIME, Table, dictionary, is_row, of_rewards, step_of
-from grpo_doctor.importers.swift_speed import wall_of
+from grpo_doctor.importers.step_times import ProgressBar, wall_of
 from grpo_doctor.importers.text import command_of, lines
-from grpo_doctor.importers.trainer_log import facts, numbers, of_step_times, step_log
+from grpo_doctor.importers.trainer_log import STEP_TIME, facts, numbers, of_step_times, step_log
 from grpo_doctor.trace.model import Trace
 
 _WHAT = "a console log of TRL or ms-swift"
@@ -39,10 +39,11 @@ def load(path: Path) -> Trace:
     """The steps of the log; a row that is cut off has the values before the cut."""
     by_step: dict[int, list[dict[str, Any]]] = {}
     command: tuple[str, ...] = ()
-    fatal = FatalLines()
+    fatal, bar = FatalLines(), ProgressBar()
     cut_off = swift = counted = False
     step = 0
     for number, line, row, whole in _lines(path):
+        bar.read(line)
         if not row:
             fatal.read(number, line)
             for program in () if command else _COMMANDS:
@@ -62,8 +63,13 @@ def load(path: Path) -> Trace:
             continue
         elif "loss" in row or of_rewards(row):
             step, counted = step + 1, True
+            bar.mark(step)
         by_step.setdefault(step, []).append(row)
     wall, said = wall_of(by_step) if swift else ({}, "")
+    if counted and not any(STEP_TIME in row for rows in by_step.values() for row in rows):
+        steps, wall, said = bar.times(by_step)
+        by_step = {steps.get(step, step): rows for step, rows in by_step.items()}
+        counted = not steps
     log = step_log({step: list(map(numbers, rows)) for step, rows in by_step.items()}, wall)
     notes = [said if wall else of_step_times(log), *((_COUNTED,) if counted else ())]
     of_job = facts(_WHAT, path, log.steps.values(), notes)

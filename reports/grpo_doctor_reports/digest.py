@@ -280,7 +280,7 @@ def key_numbers(report: ReportDocument) -> list[KeyNumber]:
         _tokens(report),
         KeyNumber("GPU busy", formatting.percent(summary.gpu_busy_pct), _gpu_truly(report)),
         KeyNumber("Steps", formatting.number(summary.steps), _steps_detail(report)),
-        KeyNumber("Ranks", formatting.number(run.world_size or len(run.ranks)), _hosts(run)),
+        KeyNumber("Ranks", formatting.number(_ranks(run) or None), _hosts(run)),
         KeyNumber("Exit", run.exit.state, _exit_detail(run)),
     ]
     return [number for number in numbers if number.value not in _NOTHING]
@@ -302,8 +302,8 @@ def gpus_words(run: RunEntry) -> str:
     """Return `8 × NVIDIA H100 on 2 hosts`; without GPUs, how many ranks ran on CPUs."""  # noqa: RUF002
     hosts = f" on {formatting.count(len(run.hosts), 'host')}" if len(run.hosts) > 1 else ""
     if not run.gpus:
-        ranks = run.world_size or len(run.ranks)
-        return f"{formatting.count(ranks, 'rank')} without a GPU{hosts}" if ranks else ""
+        without = " without a GPU" if run.hosts else ""  # a log does not say
+        return f"{formatting.count(_ranks(run), 'rank')}{without}{hosts}" if _ranks(run) else ""
     names = {gpu.name for gpu in run.gpus}
     kind = names.pop() if len(names) == 1 else "GPUs of several kinds"
     return f"{len(run.gpus)} × {kind}{hosts}"  # noqa: RUF001 (a multiplication sign)
@@ -345,6 +345,11 @@ def _steps_detail(report: ReportDocument) -> str:
     if summary.warmup_steps:
         parts.append(f"{summary.warmup_steps:,} warm-up")
     return ", ".join(parts)
+
+
+def _ranks(run: RunEntry) -> int:
+    """How many there were; 0 where a log does not say."""
+    return run.world_size or (len(run.ranks) if run.hosts else 0)
 
 
 def _hosts(run: RunEntry) -> str:

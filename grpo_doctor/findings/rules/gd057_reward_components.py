@@ -70,6 +70,7 @@ class Component:
     name: str
     mean: float
     spread: float
+    varies: bool
     points: int
     key: str
 
@@ -111,8 +112,9 @@ def _components(view: RunView) -> list[Component]:
         if spread is None or len(spread.finite) < POINTS or not len(mean.finite):
             continue
         usual = abs(weight) * float(np.percentile(spread.finite.values, 90))
-        at = float(mean.finite.values.mean())
-        rewards.append(Component(name, at, usual, len(spread.finite), spread.key))
+        at, varies = mean.finite.values, bool(np.ptp(mean.finite.values) > EQUAL)
+        points = len(spread.finite)
+        rewards.append(Component(name, float(at.mean()), usual, varies, points, spread.key))
     return rewards
 
 
@@ -130,7 +132,7 @@ def _evidence(
 ) -> tuple[Evidence, ...]:
     """Of each function; those that the finding is about come first, as a digest shows few."""
     evidence = []
-    for reward in [*first, *(reward for reward in rewards if reward not in first)]:
+    for reward in dict.fromkeys([*first, *rewards]):
         where = f"{reward.key}, {reward.points} steps"
         part = 100 * reward.spread / total
         evidence += [
@@ -150,6 +152,8 @@ def _dead(
     noun, verb = ("Reward", "returns") if len(culprits) == 1 else ("Rewards", "return")
     value = "0" if all(abs(reward.mean) <= EQUAL for reward in culprits) else "the same"
     headline = f"{noun} {names} always {verb} {value}"
+    if any(reward.varies for reward in culprits):
+        headline = f"{noun} {names} {verb} the same for all completions of a step"
     too = lead.spread >= MIN_PART * total and len(rewards) > len(dead) + 1
     also = f" Of the others `{lead.name}` decides alone." if too else ""
     text = f"print what {names} gets and returns for a few completions"
@@ -157,7 +161,7 @@ def _dead(
         severity="medium" if never else "info",
         confidence=0.9,
         phases=("reward",),
-        evidence=_evidence(rewards, dead, total),
+        evidence=_evidence(rewards, [*culprits, *dead], total),
         cause=f"{headline}, which adds nothing to any advantage.{also}",
         fixes=(learning_advice(view, text),),
         headline=headline,

@@ -34,6 +34,8 @@ the rollouts, as a contrast of one good and one bad answer: then small groups ar
 from __future__ import annotations
 
 import math
+import re
+from collections.abc import Mapping
 
 from grpo_doctor.findings import signals
 from grpo_doctor.findings.learning import finite, source
@@ -58,6 +60,8 @@ def check(view: RunView) -> Answer:
     count = view.knob(_KNOB)
     if not isinstance(count, int) or count < 1:
         return NotApplicable("the number of completions per prompt was not recorded")
+    if (estimator := _without_groups(view)) is not None:
+        return NotApplicable(f"advantages of {estimator} do not come from a group")
     if count >= MIN_GENERATIONS:
         return Passed(f"{count} completions per prompt")
     evidence = [
@@ -80,3 +84,18 @@ def check(view: RunView) -> Answer:
         f"{percent(1 / math.sqrt(count))} of the deviation of its rewards.",
         fixes=(learning_setting(view, _KNOB, TARGET, risk=risk),),
     )
+
+
+_ESTIMATORS = re.compile(r"(?:adv|advantage)[._]?estimator[=\s]+['\"]?(\w+)")
+_OF_GROUPS = re.compile(r"grpo|group|rloo|dr_|opo|gpg|passk")
+
+
+def _without_groups(view: RunView) -> str | None:
+    """How verl or OpenRLHF computes advantages, where that is by a critic or a running mean."""
+    run = view.trace.run
+    algorithm = run.config.get("algorithm")
+    said = algorithm.get("adv_estimator") if isinstance(algorithm, Mapping) else None
+    said = said or run.config.get("advantage_estimator")
+    if said is None and (match := _ESTIMATORS.search(" ".join(run.command))):
+        said = match[1]
+    return None if said is None or _OF_GROUPS.search(str(said)) else str(said)

@@ -281,7 +281,8 @@ def test_what_is_not_known_is_no_headline() -> None:
 
 def test_ranks_are_those_of_the_job_or_those_that_were_seen() -> None:
     ranks = [{"rank": 0}, {"rank": 1}]
-    assert numbers({"ranks": ranks})["Ranks"] == ("2", "")
+    assert "Ranks" not in numbers({"ranks": ranks[:1]})  # a log of a job of any size
+    assert numbers({"ranks": ranks, "hosts": ["a", "b"]})["Ranks"] == ("2", "on 2 hosts")
     job = {"ranks": ranks, "world_size": 8, "hosts": ["a"]}
     assert numbers(job)["Ranks"] == ("8", "on 1 host")
 
@@ -304,7 +305,9 @@ def test_how_a_run_ended_is_told_where_it_was_not_well(exit_: dict[str, Any], de
     ("run", "sentence"),
     [
         ({}, ""),
-        ({"ranks": [{"rank": 0}]}, "1 rank without a GPU"),
+        ({"ranks": [{"rank": 0}]}, ""),
+        ({"world_size": 16, "ranks": [{"rank": 0}]}, "16 ranks"),
+        ({"ranks": [{"rank": 0}], "hosts": ["a"]}, "1 rank without a GPU"),
         ({"world_size": 4, "hosts": ["a", "b"]}, "4 ranks without a GPU on 2 hosts"),
         ({"gpus": [{"name": "H100"}], "hosts": ["a"]}, "1 × H100"),
         ({"gpus": [{"name": "H100"}] * 2, "hosts": ["a", "b"]}, "2 × H100 on 2 hosts"),

@@ -88,3 +88,10 @@ def test_a_function_whose_deviation_is_not_known_is_left_out(change: float | Non
     few = np.where(np.arange(80) < 5, 0.1, math.nan)
     assert "two are" in not_applicable(learner({"rewards/format/std": few}), "GD057")
     assert "two are" in not_applicable(learner({"rewards/format/mean": math.nan}), "GD057")
+
+
+def test_what_is_equal_within_a_step_alone_is_not_always_the_same() -> None:
+    series = {"rewards/other/mean": [-0.1 * (step % 5) for step in range(80)]}
+    finding = finding_in(learner({**OTHER, **series}), "GD057")
+    assert finding.headline == "Reward `other` returns the same for all completions of a step"
+    assert finding.evidence[0].text.startswith("other:")

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from tests.build import TraceBuilder
@@ -52,3 +54,20 @@ def test_only_rewards_of_right_or_wrong_say_how_many_groups_are_equal(
 def test_what_is_no_number_of_completions_is_not_judged(count: object) -> None:
     build = learner(framework="unknown", knobs={"rollout.num_generations": count})
     assert "was not recorded" in not_applicable(build, "GD061")
+
+
+@pytest.mark.parametrize(
+    ("config", "judged"),
+    [
+        ({"algorithm": {"adv_estimator": "gae"}}, False),
+        ({"algorithm": {"adv_estimator": "grpo"}}, True),
+        ({"advantage_estimator": "reinforce"}, False),
+        ({"advantage_estimator": "group_norm"}, True),
+    ],
+)
+def test_advantages_that_come_from_no_group(config: dict[str, Any], judged: bool) -> None:
+    build = learner(knobs={"rollout.num_generations": 1}, config=config)
+    if judged:
+        finding_in(build, "GD061")
+    else:
+        assert "do not come from a group" in not_applicable(build, "GD061")

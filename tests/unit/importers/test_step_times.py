@@ -148,3 +148,32 @@ def test_nan_in_a_log_of_ms_swift_stays_nan(tmp_path: Path) -> None:
     metrics = swift_log(tmp_path, swift_row(1, 7.5, kl=math.nan)).metrics
     assert math.isnan(metrics.values["kl"][0])
     assert "kl" not in metrics.absent
+
+
+def bar(step: int, seconds: int, total: int = 200, name: str = "") -> str:
+    clock = f"{seconds // 60:02}:{seconds % 60:02}"
+    return f"{name} {100 * step // total:3}%|##  | {step}/{total} [{clock}<1:00:00, 7.00s/it]"
+
+
+def trl(bars: list[str], path: Path) -> Trace:
+    row = "{{'loss': 0.1, 'grad_norm': 0.2, 'reward': 0.{0}, 'reward_std': 0.1}}"
+    text = "".join(f"{each}\n{row.format(n)}\n" for n, each in enumerate(bars, 1))
+    path.write_text(bar(13, 2, 13, "Map:") + "\n" + bar(0, 0) + "\n" + text)
+    return load(path)
+
+
+def test_a_progress_bar_times_and_numbers_the_rows_of_trl(tmp_path: Path) -> None:
+    bars = [f"{bar(n, 8 * n)}\r{bar(1, 2, 9)}{bar(n, 8 * n)}" for n in (10, 20, 30)]
+    trace = trl(bars, tmp_path / "job.log")
+    assert trace.metrics.steps.tolist() == [10, 20, 30]
+    lengths = [e - s for s, e in zip(trace.spans.start_ns, trace.spans.end_ns, strict=True)]
+    assert lengths == pytest.approx([8e9] * 3)
+    assert any("by its progress bar" in note for note in trace.run.notes)
+    assert trace.run.duration_ns == 0  # each row is of ten steps: nobody knows the others
+
+
+@pytest.mark.parametrize("bars", [[bar(1, 3), bar(2, 6)], [bar(5, 40), bar(5, 80)], ["", ""]])
+def test_a_bar_that_is_coarse_or_lags_says_nothing(tmp_path: Path, bars: list[str]) -> None:
+    trace = trl(bars, tmp_path / "job.log")
+    assert trace.metrics.steps.tolist() == [1, 2]
+    assert any("no step times" in note for note in trace.run.notes)
