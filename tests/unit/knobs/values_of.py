@@ -21,6 +21,7 @@ SAMPLES: dict[Kind, tuple[Any, ...]] = {
 TEXTS: dict[str, tuple[Any, ...]] = {
     "deepspeed.preset": ("zero2", "zero3_offload"),
     "vllm.sleep_level": (1, 2),
+    "rollout.num_generations": (2, 64),
     "vllm.mode": ("colocate", "server"),
     "vllm.dtype": ("bfloat16", "float32"),
     "vllm.kv_cache_dtype": ("fp8", "bfloat16"),
