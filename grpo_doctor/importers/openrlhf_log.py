@@ -13,7 +13,7 @@ from grpo_doctor import knobs
 from grpo_doctor.importers.fatal import FatalLines
 from grpo_doctor.importers.laid import LoggedStep
 from grpo_doctor.importers.reconstruct import NO_STARTS, LogFacts, StepLog, reconstruct
-from grpo_doctor.importers.text import NUMBER, command_of, contains, is_log, lines
+from grpo_doctor.importers.text import NUMBER, command_of, contains, is_log, lines, unwrapped
 from grpo_doctor.trace.model import Trace
 
 _STEP_LINE = re.compile(r"Global step (\d+): \{")
@@ -56,7 +56,7 @@ def load(path: Path) -> Trace:
     vllm: str | None = None
     beside = cut_off = False
     fatal = FatalLines()
-    for number, line, whole in lines(path):
+    for number, line, whole in unwrapped(lines(path), _STEP_LINE):
         if match := _STEP_LINE.search(line):
             fatal.step()
             beside |= _ASYNC in line[: match.start()]

@@ -6,7 +6,7 @@ import gzip
 import re
 import shlex
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from io import BufferedReader
 from pathlib import Path
 from typing import cast
@@ -30,6 +30,8 @@ _ACTOR = re.compile(r"^\s{0,80}(\(\w[^()]{0,200}pid=\d{1,10}[^()]{0,200}\))\s?")
 NUMBER = (
     r"(?:[A-Za-z_][\w.]*\()?([-+]?(?:\d+\.?\d*(?:[eE][-+]?\d+)?|\.\d+|[Nn]a[Nn]|[Ii]nf(?:inity)?))"
 )
+_NARROWEST, _WIDEST, _MOST_PARTS = 60, 1000, 200  # characters of a terminal, lines of a row
+_OF_PAIRS = re.compile(r"(?![(\[])[ -]*(?:\S+ - )*\S* ?-? ?")
 UNREADABLE = (OSError, EOFError, zlib.error)
 
 
@@ -120,6 +122,38 @@ def lines(path: Path) -> Iterator[tuple[int, str, bool]]:
         yield number + 1, "", False
     except OSError as problem:
         raise TraceError(f"can't read {path}: {problem.strerror or problem}.") from problem
+
+
+def unwrapped(
+    found: Iterable[tuple[int, str, bool]], begins: re.Pattern[str]
+) -> Iterator[tuple[int, str, bool]]:
+    """The lines; what begins with `begins` and was broken at a terminal's width is one again."""
+    record: list[tuple[int, str, bool]] = []
+    width = 0
+    for number, line, whole in found:
+        width = max(width, len(line))
+        if record and len(record[-1][1]) == width and _goes_on(record, line):
+            record.append((number, line, whole))
+            continue
+        if record:
+            yield _as_one(record)
+        record = [(number, line, whole)] if begins.search(line) else []
+        if not record:
+            yield number, line, whole
+    if record:
+        yield _as_one(record)
+
+
+def _goes_on(record: list[tuple[int, str, bool]], line: str) -> bool:
+    """Whether a line is the rest of a dictionary, or of pairs like `k:1 - l:2`."""
+    if not _NARROWEST <= len(record[-1][1]) <= _WIDEST or len(record) >= _MOST_PARTS:
+        return False
+    opened = sum(part.count("{") - part.count("}") for _, part, _ in record)
+    return opened > 0 or bool("{" not in record[0][1] and _OF_PAIRS.fullmatch(line))
+
+
+def _as_one(record: list[tuple[int, str, bool]]) -> tuple[int, str, bool]:
+    return record[0][0], "".join(part for _, part, _ in record), record[-1][2]
 
 
 def without_actor(line: str) -> tuple[str, str]:

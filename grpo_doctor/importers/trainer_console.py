@@ -3,6 +3,7 @@ lines, as wandb's, and the table that a notebook shows, be it pasted as Markdown
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -14,12 +15,13 @@ from grpo_doctor.importers.fatal import FatalLines
 from grpo_doctor.importers.reconstruct import reconstruct
 from grpo_doctor.importers.rows import RUN_TIME, Table, dictionary, is_row, of_rewards, step_of
 from grpo_doctor.importers.step_times import ProgressBar, wall_of
-from grpo_doctor.importers.text import command_of, lines
+from grpo_doctor.importers.text import command_of, lines, unwrapped
 from grpo_doctor.importers.trainer_log import STEP_TIME, facts, numbers, of_step_times, step_log
 from grpo_doctor.trace.model import Trace
 
 _WHAT = "a console log of TRL or ms-swift"
 _OF_OTHERS = "a log of training metrics"
+_ROW = re.compile(r"""\{(['"])[\w/() -]{2,60}\1: ?['"]?[-+\dnN]""")
 _COUNTED = "The log does not number its steps; its rows are counted from 1."
 _OWN = ("trl", "ms-swift")
 _COMMANDS = ("trl grpo", "swift rlhf", "cli/rlhf.py", "train_grpo.py")
@@ -95,7 +97,7 @@ def load(path: Path) -> Trace:
 def _lines(path: Path) -> Iterator[tuple[int, str, dict[str, Any], bool]]:
     """Each line with the row that it holds, which may be empty."""
     table = Table()
-    for number, line, whole in lines(path):
+    for number, line, whole in unwrapped(lines(path), _ROW):
         row = dictionary(line)
         if is_row(row):
             yield number, line, row, whole or line.rstrip().endswith("}")

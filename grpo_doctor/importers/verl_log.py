@@ -12,7 +12,15 @@ from grpo_doctor import knobs
 from grpo_doctor.importers.fatal import FatalLines
 from grpo_doctor.importers.laid import LoggedStep
 from grpo_doctor.importers.reconstruct import NO_STARTS, LogFacts, StepLog, reconstruct
-from grpo_doctor.importers.text import NUMBER, command_of, contains, is_log, lines, without_actor
+from grpo_doctor.importers.text import (
+    NUMBER,
+    command_of,
+    contains,
+    is_log,
+    lines,
+    unwrapped,
+    without_actor,
+)
 from grpo_doctor.trace.model import Trace
 
 # `k:v` pairs after the number tell it from other programs' words.
@@ -95,7 +103,7 @@ def load(path: Path) -> Trace:
 def _joined(path: Path) -> Iterator[tuple[int, str, bool]]:
     """The lines; those of a step that was broken into several as one."""
     step: tuple[int, str, bool] | None = None
-    for number, line, whole in lines(path):
+    for number, line, whole in unwrapped(lines(path), _STEP_LINE):
         if step is not None and (more := _MORE.match(line)):
             step = (step[0], f"{step[1].rstrip(' -')} - {line[more.end() :]}", whole)
             continue

@@ -7,9 +7,12 @@ import math
 import random
 from collections.abc import Callable
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from grpo_doctor.document import ReportDocument, build_document
 from grpo_doctor.errors import TraceError
@@ -245,3 +248,22 @@ def test_a_notebook_keeps_its_table_as_html(tmp_path: Path) -> None:
     path = tmp_path / "train.ipynb"
     path.write_text(json.dumps({"cells": [cell]}, indent=1))
     assert load(path).metrics.steps.tolist() == list(range(1, STEPS + 1))
+
+
+@pytest.mark.parametrize("form", [verl, openrlhf, trl, trl_as_text, swift, wandb])
+@given(width=st.integers(min_value=80, max_value=220))
+def test_rows_that_a_terminal_broke_are_read_as_whole(form: Form, width: int) -> None:
+    text = form(rows()) + ENDS[1] + "\n"
+    parts = [
+        line[at : at + width] for line in text.splitlines() for at in range(0, len(line), width)
+    ]
+    with TemporaryDirectory() as folder:
+        whole, broken = Path(folder) / "whole.txt", Path(folder) / "broken.txt"
+        whole.write_text(text)
+        broken.write_text("\n".join(parts) + "\n")
+        expected, read = load(whole), load(broken)
+    assert read.metrics.steps.tolist() == expected.metrics.steps.tolist()
+    assert read.metrics.values.keys() == expected.metrics.values.keys()
+    for key, values in expected.metrics.values.items():
+        np.testing.assert_array_equal(read.metrics.values[key], values)
+    assert bool(read.run.origin and read.run.origin.fatal)
