@@ -109,8 +109,9 @@ def execute(options: argparse.Namespace) -> int:
     diagnosis, moves = with_hosts(diagnose_scene(scene), evidence.job), False
     if not options.json:
         from grpo_doctor.cli.rendering import verdict_text  # noqa: PLC0415
+        from grpo_doctor.hang.verdict import builtins  # noqa: PLC0415
 
-        text = verdict_text(diagnosis.as_json(), sys.stdout)
+        text = verdict_text(builtins(diagnosis), sys.stdout)
         write_bytes(text.encode("utf-8", "replace"), STDOUT)
     if options.confirm:
         from grpo_doctor.cli.confirming import confirm  # noqa: PLC0415
@@ -197,8 +198,9 @@ def _keep(options: argparse.Namespace, evidence: Evidence, diagnosis: Diagnosis)
     if options.output or options.html:
         from grpo_doctor.cli.rendering import verdict_page  # noqa: PLC0415
         from grpo_doctor.hang.collection.bundle import with_host  # noqa: PLC0415
+        from grpo_doctor.hang.verdict import builtins  # noqa: PLC0415
 
-        page = verdict_page(diagnosis.as_json())
+        page = verdict_page(builtins(diagnosis))
         if options.html:
             html = with_host(options.html, evidence.job)
             write_bytes(page, str(html))

@@ -9,6 +9,7 @@ import msgspec
 
 from grpo_doctor.hang.collection.bundle.packing import PAGE, VERDICT
 from grpo_doctor_probes.supervisor.watchdog import FOLDER
+from grpo_doctor_reports.schema.attach import SCHEMA, AttachDocument
 from grpo_doctor_reports.schema.report import HangEntry
 
 _MOST = 50
@@ -16,21 +17,6 @@ _MOST_STEPS = 3
 # The page has these as well; in a report the process has gone.
 _OF_A_PROCESS = re.compile(r"\bkill\b|\bpid\b|/proc/\d", re.IGNORECASE)
 _LARGEST_BYTES = 32 << 20
-
-
-class _Fix(msgspec.Struct):
-    text: str = ""
-
-
-class _Verdict(msgspec.Struct):
-    state: str = ""
-    summary: str = ""
-    fixes: list[_Fix] = []
-
-
-class _VerdictFile(msgspec.Struct):
-    verdict: _Verdict
-    taken_unix_ns: int = 0
 
 
 def hang_entries(recording: Path) -> list[HangEntry]:
@@ -60,10 +46,10 @@ def _entry(page: Path, recording: Path) -> HangEntry:
     )
 
 
-def _read(path: Path) -> _VerdictFile:
+def _read(path: Path) -> AttachDocument:
     try:
-        if path.stat().st_size > _LARGEST_BYTES:
-            return _VerdictFile(_Verdict())
-        return msgspec.json.decode(path.read_bytes(), type=_VerdictFile)
+        if path.stat().st_size <= _LARGEST_BYTES:
+            return msgspec.json.decode(path.read_bytes(), type=AttachDocument)
     except (OSError, msgspec.MsgspecError):
-        return _VerdictFile(_Verdict())
+        pass
+    return AttachDocument(schema=SCHEMA)

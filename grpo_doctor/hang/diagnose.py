@@ -28,7 +28,7 @@ from grpo_doctor.hang.model.nodes import Node, RankNode
 from grpo_doctor.hang.model.scene import Scene, build
 from grpo_doctor.hang.model.waiting import waits
 from grpo_doctor.hang.model.waiting.graph import Graph
-from grpo_doctor.hang.verdict import Diagnosis, Verdict
+from grpo_doctor.hang.verdict import SCHEMA, Cost, Diagnosis, JobSeen, Verdict, WaitGraph
 from grpo_doctor_probes.evidence import Evidence
 
 
@@ -120,24 +120,31 @@ def _diagnosis(
     evidence = scene.evidence
     job = evidence.job
     return Diagnosis(
-        host=job.host,
-        framework=job.framework,
-        world_size=job.world_size,
-        ranks_seen=tuple(sorted(scene.by_rank)),
-        ranks_missing=job.ranks_missing,
+        schema=SCHEMA,
+        job=JobSeen(
+            host=job.host,
+            framework=job.framework,
+            world_size=job.world_size,
+            ranks_seen=tuple(sorted(scene.by_rank)),
+            ranks_missing=job.ranks_missing,
+        ),
         verdict=with_outlook(
             with_layout(scene, with_spelled_fixes(verdict, job.framework)),
             root.can_go_on if root is not None else "",
         ),
         ranks=rank_states(scene, graph),
-        seconds=round(evidence.cost.seconds, 3),
-        max_pause_ms=round(evidence.cost.max_pause_ms, 3),
+        cost=Cost(
+            seconds=round(evidence.cost.seconds, 3),
+            max_pause_ms=round(evidence.cost.max_pause_ms, 3),
+        ),
         taken_unix_ns=evidence.taken_unix_ns,
-        nodes=nodes_of(scene, graph, guilty),
-        edges=edges_of(graph),
-        cycle=tuple(node.id for node in graph.cycle())
-        if verdict.cause in ("group-order-cycle", "collective-mismatch")
-        else (),
+        graph=WaitGraph(
+            nodes=nodes_of(scene, graph, guilty),
+            edges=edges_of(graph),
+            cycle=tuple(node.id for node in graph.cycle())
+            if verdict.cause in ("group-order-cycle", "collective-mismatch")
+            else (),
+        ),
         stacks=groups_of(scene),
         undo=root.undo if root is not None else (),
         problems=unseen(scene),

@@ -13,7 +13,18 @@ from grpo_doctor.hang.model.matching import Ruling
 from grpo_doctor.hang.model.nodes import RankNode
 from grpo_doctor.hang.model.scene import Scene
 from grpo_doctor.hang.model.waiting import waits
-from grpo_doctor.hang.verdict import Diagnosis, Fix, Item, RankState, State, Verdict
+from grpo_doctor.hang.verdict import (
+    SCHEMA,
+    Cost,
+    Diagnosis,
+    Fix,
+    Item,
+    JobSeen,
+    RankState,
+    State,
+    Verdict,
+    WaitGraph,
+)
 from grpo_doctor.hang.wording import ranks_text, sentence, verb
 
 _XID = "dmesg -T | grep -i xid  # on the host of the rank named above"
@@ -36,23 +47,27 @@ def diagnose(scene: Scene) -> Diagnosis:
     size = scene.evidence.job.world_size or scene.matching.world_size
     missing = tuple(rank for rank in range(size or 0) if rank not in heard)
     return Diagnosis(
-        host=scene.evidence.job.host,
-        framework=scene.evidence.job.framework,
-        world_size=size,
-        ranks_seen=heard,
-        ranks_missing=missing,
+        schema=SCHEMA,
+        job=JobSeen(
+            host=scene.evidence.job.host,
+            framework=scene.evidence.job.framework,
+            world_size=size,
+            ranks_seen=heard,
+            ranks_missing=missing,
+        ),
         verdict=with_layout(
             scene, with_spelled_fixes(_verdict(scene, ruling), scene.evidence.job.framework)
         ),
         ranks=tuple(_rank(scene, rank) for rank in heard),
-        seconds=round(scene.evidence.cost.seconds, 3),
-        max_pause_ms=0.0,
+        cost=Cost(seconds=round(scene.evidence.cost.seconds, 3), max_pause_ms=0.0),
         taken_unix_ns=scene.evidence.taken_unix_ns,
-        nodes=nodes_of(scene, graph, guilty),
-        edges=edges_of(graph),
-        cycle=tuple(node.id for node in graph.cycle())
-        if ruling.cause == "group-order-cycle"
-        else (),
+        graph=WaitGraph(
+            nodes=nodes_of(scene, graph, guilty),
+            edges=edges_of(graph),
+            cycle=tuple(node.id for node in graph.cycle())
+            if ruling.cause == "group-order-cycle"
+            else (),
+        ),
         problems=unseen(scene),
     )
 

@@ -10,7 +10,7 @@ import msgspec
 from grpo_doctor.hang.model.hosts import home_of
 from grpo_doctor.hang.multihost.processes import Hosts, kernel_message, real, space_of
 from grpo_doctor.hang.multihost.visits import is_old
-from grpo_doctor.hang.verdict import Diagnosis, HostSeen, Item, RankState, Verdict
+from grpo_doctor.hang.verdict import Diagnosis, HostSeen, Item, RankState, Verdict, WaitGraph
 from grpo_doctor.hang.wording import ranks_text, seconds_text
 from grpo_doctor_probes.evidence import Job
 
@@ -27,25 +27,29 @@ def with_hosts(diagnosis: Diagnosis, job: Job) -> Diagnosis:
     of_rank = {m.rank: m.host for m in job.members if m.role == "rank" and m.rank is not None}
     lost = job.ranks_missing[:_MOST_LOST]
     of_rank |= {rank: host for rank in lost if (host := home_of(job, rank))}
-    replace = msgspec.structs.replace
+    replace, graph = msgspec.structs.replace, diagnosis.graph
+    placements = tuple(HostSeen(placement.host, placement.ranks) for placement in job.placements)
     return replace(
         diagnosis,
+        job=replace(diagnosis.job, hosts=placements),
         verdict=_careful(_verdict(diagnosis.verdict, hosts, of_rank), job, of_rank),
         ranks=tuple(_rank(state, hosts) for state in diagnosis.ranks),
-        nodes=tuple(
-            replace(node, id=hosts.id(node.id), label=hosts.sentence(node.label))
-            for node in diagnosis.nodes
+        graph=WaitGraph(
+            nodes=tuple(
+                replace(node, id=hosts.id(node.id), label=hosts.sentence(node.label))
+                for node in graph.nodes
+            ),
+            edges=tuple(
+                replace(
+                    edge,
+                    source=hosts.id(edge.source),
+                    target=hosts.id(edge.target),
+                    label=hosts.sentence(edge.label),
+                )
+                for edge in graph.edges
+            ),
+            cycle=tuple(map(hosts.id, graph.cycle)),
         ),
-        edges=tuple(
-            replace(
-                edge,
-                source=hosts.id(edge.source),
-                target=hosts.id(edge.target),
-                label=hosts.sentence(edge.label),
-            )
-            for edge in diagnosis.edges
-        ),
-        cycle=tuple(map(hosts.id, diagnosis.cycle)),
         stacks=tuple(
             replace(group, pids=tuple(map(real, group.pids)), title=hosts.sentence(group.title))
             for group in diagnosis.stacks
@@ -59,8 +63,9 @@ def with_hosts(diagnosis: Diagnosis, job: Job) -> Diagnosis:
             )
             for undo in diagnosis.undo
         ),
-        problems=tuple((hosts.sentence(text), remedy) for text, remedy in diagnosis.problems),
-        hosts=tuple(HostSeen(placement.host, placement.ranks) for placement in job.placements),
+        problems=tuple(
+            replace(problem, what=hosts.sentence(problem.what)) for problem in diagnosis.problems
+        ),
     )
 
 

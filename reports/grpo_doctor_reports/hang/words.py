@@ -114,7 +114,7 @@ def state(visit: AttachDocument) -> str:
 def facts(visit: AttachDocument) -> list[str]:
     """Return state, class, confidence, phase, and whose job it is."""
     verdict = visit.verdict
-    sure = "" if verdict.confidence is None else f"{formatting.share(verdict.confidence)} sure"
+    sure = f"{formatting.share(verdict.confidence)} sure" if verdict.confidence else ""
     phase = f"in {verdict.phase}" if verdict.phase else ""
     words = [verdict.state, verdict.cause, sure if verdict.cause else "", phase, job(visit)]
     return [part for part in words if part]

@@ -50,13 +50,13 @@ class Undo(Part, kw_only=False, frozen=True):
 
 class Verdict(Part, rename={"cause": "class"}, frozen=True):
     """What is wrong. `state`: healthy, slow, stuck or dead; `class` is empty for a healthy job;
-    `confidence` from 0 to 1."""
+    `confidence` from 0 to 1, 0 where it was not said."""
 
     state: Name = ""
     cause: Name = ""
     culprits: tuple[int, ...] = ()
     victims: tuple[int, ...] = ()
-    confidence: float | None = None
+    confidence: float = 0.0
     phase: Name | None = None
     summary: Sentence = ""
     evidence: tuple[Item, ...] = ()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from grpo_doctor.hang.verdict import Diagnosis, RankState, State, Verdict
+from grpo_doctor.hang.verdict import SCHEMA, Cost, Diagnosis, JobSeen, RankState, State, Verdict
 from grpo_doctor_probes.evidence import Job, Member
 
 Captured = pytest.CaptureFixture[str]
@@ -25,5 +25,9 @@ def diagnosis(state: State = "stuck", **fields: object) -> Diagnosis:
         state=state, cause=cause, culprits=(1,), victims=(0,), confidence=0.9, summary=SUMMARY
     )
     ranks = (RankState(1, 4_701, "rank", "stopped", "train.py:3", ""),)
-    default = Diagnosis("node-7", "unknown", 2, (0, 1), (), verdict, ranks, 2.0, 0.5)
+    default = Diagnosis(
+        schema=SCHEMA,
+        job=JobSeen(host="node-7", framework="unknown", world_size=2, ranks_seen=(0, 1)),
+        verdict=verdict, ranks=ranks, cost=Cost(seconds=2.0, max_pause_ms=0.5),
+    )  # fmt: skip
     return msgspec.structs.replace(default, **fields)

@@ -19,7 +19,7 @@ import pytest
 from grpo_doctor.cli import main
 from grpo_doctor.hang.collection.examine import Wishes
 from grpo_doctor.hang.model.hosts import commands
-from grpo_doctor.hang.verdict import Diagnosis, State
+from grpo_doctor.hang.verdict import Diagnosis, JobSeen, State
 from grpo_doctor_probes import discover
 from grpo_doctor_probes.evidence import Evidence, Job, PythonThread, Stack
 from tests.unit.cli.attached import SUMMARY, Captured, diagnosis, job
@@ -193,7 +193,7 @@ def test_json_alone_is_on_standard_output(plays: Callable[..., None], capsys: Ca
 def test_names_that_are_no_unicode_do_not_break_the_json(
     plays: Callable[..., None], capsys: Captured
 ) -> None:
-    plays(job(), verdict=diagnosis(host="node\udcff"))
+    plays(job(), verdict=diagnosis(job=JobSeen(host="node\udcff")))
     assert main(["attach", "--json"]) == 3
     assert json.loads(capsys.readouterr().out)["job"]["host"] == "node?"
     assert main(["attach"]) == 3

@@ -20,7 +20,8 @@ def keep(folder: Path, number: int, verdict: str) -> None:
 
 
 def test_each_verdict_is_linked_with_its_words(tmp_path: Path) -> None:
-    verdict = {"verdict": {"state": "stuck", "summary": "Rank 1 sleeps."}, "taken_unix_ns": 7}
+    said = {"state": "stuck", "summary": "Rank 1 sleeps."}
+    verdict = {"schema": 1, "verdict": said, "taken_unix_ns": 7}
     keep(tmp_path, 0, json.dumps(verdict))
     assert hang_entries(tmp_path) == [
         HangEntry(
@@ -44,13 +45,13 @@ def test_a_trace_alone_has_none(tmp_path: Path) -> None:
 def test_next_steps_are_three_that_need_no_process(tmp_path: Path) -> None:
     texts = ["kill rank 1", "", "look at /proc/7/stack", "a", "stop pid 7", "b", "c", "d"]
     fixes = [{"text": text} for text in texts]
-    keep(tmp_path, 0, json.dumps({"verdict": {"fixes": fixes}}))
+    keep(tmp_path, 0, json.dumps({"schema": 1, "verdict": {"fixes": fixes}}))
     (entry,) = hang_entries(tmp_path)
     assert entry.next_steps == ["a", "b", "c"]
 
 
 def test_a_verdict_is_read_up_to_its_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    text = json.dumps({"verdict": {"summary": "Rank 1 sleeps."}})
+    text = json.dumps({"schema": 1, "verdict": {"summary": "Rank 1 sleeps."}})
     keep(tmp_path, 0, text)
     for limit, headline in ((len(text), "Rank 1 sleeps."), (len(text) - 1, "")):
         monkeypatch.setattr(hangs, "_LARGEST_BYTES", limit)

@@ -15,7 +15,7 @@ import pytest
 
 from grpo_doctor.errors import NoJobError, OutputError
 from grpo_doctor.hang.confirm import carry_out, confirmed, still
-from grpo_doctor.hang.verdict import Diagnosis, RankState, Undo, Verdict
+from grpo_doctor.hang.verdict import SCHEMA, Cost, Diagnosis, JobSeen, RankState, Undo, Verdict
 from grpo_doctor_probes.evidence import Job, Look, Member, ProcessLook, Thread
 
 # Rank 0 sends a byte every 20 ms; rank 1 reads one before it goes on: it waits for rank 0.
@@ -226,7 +226,11 @@ def diagnosis() -> Diagnosis:
         summary="Rank 1 is stopped.",
     )
     ranks = (RankState(1, 4_711, "rank", "stopped", "", ""),)
-    return Diagnosis("node-7", "unknown", 2, (0, 1), (), verdict, ranks, 2.0, 0.5)
+    return Diagnosis(
+        schema=SCHEMA,
+        job=JobSeen(host="node-7", framework="unknown", world_size=2, ranks_seen=(0, 1)),
+        verdict=verdict, ranks=ranks, cost=Cost(seconds=2.0, max_pause_ms=0.5),
+    )  # fmt: skip
 
 
 def test_what_it_showed_goes_into_the_verdict() -> None:

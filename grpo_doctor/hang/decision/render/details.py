@@ -13,7 +13,7 @@ from grpo_doctor import knobs
 from grpo_doctor.hang.catalogue import BY_NAME
 from grpo_doctor.hang.model.parallelism import Coordinates, coordinates, groups_of, sizes
 from grpo_doctor.hang.model.scene import Scene
-from grpo_doctor.hang.verdict import Fix, Item, Verdict
+from grpo_doctor.hang.verdict import Fix, Item, Problem, Verdict
 from grpo_doctor.hang.wording import ranks_text
 
 _MOST = 4  # culprits whose places are said
@@ -82,7 +82,7 @@ def with_outlook(verdict: Verdict, of_case: str = "") -> Verdict:
     return msgspec.structs.replace(verdict, can_go_on=of_case or entry.can_go_on)
 
 
-def unseen(scene: Scene) -> tuple[tuple[str, str], ...]:
+def unseen(scene: Scene) -> tuple[Problem, ...]:
     """Each problem of the visit and of the recordings once, with its remedy."""
     ranks: dict[tuple[str, str], list[int]] = {}
     unranked: list[tuple[str, str]] = []
@@ -108,7 +108,8 @@ def unseen(scene: Scene) -> tuple[tuple[str, str], ...]:
         (f"{ranks_text(tuple(sorted(set(affected))))}: {text}", remedy)
         for (text, remedy), affected in ranks.items()
     ]
-    return tuple(dict.fromkeys((*unranked, *ranked)))
+    every = dict.fromkeys((*unranked, *ranked))
+    return tuple(Problem(what, remedy) for what, remedy in every)
 
 
 def _of_process(scene: Scene, pid: int | None, text: str) -> str:

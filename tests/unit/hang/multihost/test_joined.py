@@ -13,6 +13,7 @@ from grpo_doctor.hang.collection import bundle
 from grpo_doctor.hang.diagnose import diagnose
 from grpo_doctor.hang.multihost import DifferentJobsError, joined, with_hosts
 from grpo_doctor.hang.multihost.join import hosts_text
+from grpo_doctor.hang.verdict import builtins
 from grpo_doctor_probes.evidence import Evidence, Placement, Problem
 from tests.evidence import EvidenceBuilder, frames
 from tests.several_hosts import later, on_hosts
@@ -71,8 +72,8 @@ def test_the_order_of_the_bundles_never_matters(case: type) -> None:
 
 
 def test_nothing_but_the_hosts_numbers_is_left_of_the_joining() -> None:
-    text = str(judged(on_hosts(stopped(), 4)).as_json()["verdict"])
-    text += str(judged(on_hosts(stopped(), 4)).as_json()["stacks"])
+    text = str(builtins(judged(on_hosts(stopped(), 4)).verdict))
+    text += str(builtins(judged(on_hosts(stopped(), 4)).stacks))
     assert "000000000" not in text
 
 
@@ -131,7 +132,7 @@ def test_hosts_of_one_name_are_kept_apart() -> None:
 def test_a_missing_host_is_named_by_its_ranks_and_never_called_dead() -> None:
     parts = on_hosts(asleep_in_reward(rank=11, ranks=12), 4, hosts=("node0", "node1", "node2"))
     diagnosis = judged(parts[:2])
-    assert diagnosis.ranks_missing == (8, 9, 10, 11)
+    assert diagnosis.job.ranks_missing == (8, 9, 10, 11)
     assert not diagnosis.verdict.cause.endswith("dead")
     assert not set(diagnosis.verdict.culprits) & set(range(8))
     assert "ranks 8-11" in diagnosis.verdict.summary

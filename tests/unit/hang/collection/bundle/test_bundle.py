@@ -18,7 +18,7 @@ import pytest
 from grpo_doctor.errors import OutputError, TraceError
 from grpo_doctor.hang.collection import bundle
 from grpo_doctor.hang.collection.bundle import files, packing
-from grpo_doctor.hang.verdict import Diagnosis, Verdict
+from grpo_doctor.hang.verdict import SCHEMA, Cost, Diagnosis, JobSeen, Verdict
 from grpo_doctor_probes.evidence import (
     Evidence,
     FlightDump,
@@ -61,7 +61,11 @@ def make_diagnosis(summary: str = "Rank 1 is stopped.") -> Diagnosis:
     verdict = Verdict(
         state="stuck", cause="rank-stopped", culprits=(1,), confidence=0.9, summary=summary
     )
-    return Diagnosis("node-7", "unknown", 2, (0, 1), (), verdict, (), 2.0, 0.5)
+    return Diagnosis(
+        schema=SCHEMA,
+        job=JobSeen(host="node-7", framework="unknown", world_size=2, ranks_seen=(0, 1)),
+        verdict=verdict, ranks=(), cost=Cost(seconds=2.0, max_pause_ms=0.5),
+    )  # fmt: skip
 
 
 def test_what_is_written_is_read_again(tmp_path: Path) -> None:

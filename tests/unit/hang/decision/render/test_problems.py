@@ -13,7 +13,8 @@ def problems_of(*problems: Problem, hosts: int = 1) -> tuple[tuple[str, str], ..
     evidence: Evidence = EvidenceBuilder().build()
     places = tuple(Placement(f"node{number}") for number in range(hosts))
     job = replace(evidence.job, placements=places)
-    return diagnose(replace(evidence, job=job, problems=problems)).problems
+    unseen = diagnose(replace(evidence, job=job, problems=problems)).problems
+    return tuple((problem.what, problem.remedy) for problem in unseen)
 
 
 def test_ranks_that_say_the_same_are_named_together() -> None:
@@ -45,7 +46,8 @@ def test_a_recording_that_can_t_be_read_is_told_with_its_rank_or_file() -> None:
         FlightDump("file:/tmp/dump_7", 3, None, "", data=bad),
     )
     problems = diagnose(replace(evidence, dumps=dumps)).problems
-    subjects = {text.partition(":")[0] for text, _ in problems}
+    texts = [problem.what for problem in problems]
+    subjects = {text.partition(":")[0] for text in texts}
     assert {"rank 2", "/tmp/dump_7"} <= subjects
     assert len(problems) == 3
-    assert not [text for text, _ in problems if text.startswith(("rank 3", "ranks"))]
+    assert not [text for text in texts if text.startswith(("rank 3", "ranks"))]

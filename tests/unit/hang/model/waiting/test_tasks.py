@@ -100,7 +100,7 @@ def test_an_actor_that_does_not_answer_is_named_with_its_method() -> None:
     assert diagnosis.verdict.culprits == ()
     assert f"RolloutActor.generate (pid {ROLLOUT})" in diagnosis.verdict.summary
     assert "train.py:72" in diagnosis.verdict.summary
-    assert [node.id for node in diagnosis.nodes if node.guilty] == [f"pid:{ROLLOUT}"]
+    assert [node.id for node in diagnosis.graph.nodes if node.guilty] == [f"pid:{ROLLOUT}"]
 
 
 def test_a_stopped_actor_is_named() -> None:
