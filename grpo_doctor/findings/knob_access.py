@@ -36,14 +36,13 @@ def halved(edits: Sequence[Edit]) -> tuple[Edit, ...]:
     return tuple(replace(edit, factor=(1 + edit.factor) / 2) for edit in edits)
 
 
-def number(view: RunView, name: str) -> float | None:
+def number(value: Any) -> float | None:
     """A setting that must be a number; None where it is something else, such as `auto`."""
-    value = view.knob(name)
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
     return value if is_number and math.isfinite(value) else None
 
 
-def integer(view: RunView, name: str) -> int | None:
+def integer(value: Any) -> int | None:
     """A setting that must be a whole number; None where it is something else."""
-    value = number(view, name)
+    value = number(value)
     return value if isinstance(value, int) else None

@@ -30,7 +30,7 @@ def learning_advice(
 
 def slower(view: RunView, divisor: int = 5) -> tuple[Fix, ...]:
     """A lower learning rate, as a value where the present one is known."""
-    now = view.knob(_RATE)
+    now = view.now(_RATE)
     risk = "Learning takes more steps."
     if not isinstance(now, (int, float)) or now <= 0:
         text = f"a learning rate of a {'fifth' if divisor == 5 else f'1/{divisor}'}"
@@ -41,7 +41,7 @@ def slower(view: RunView, divisor: int = 5) -> tuple[Fix, ...]:
 
 def clip_higher(view: RunView) -> tuple[Fix, ...]:
     """A wider upper clipping bound, unless there is one already."""
-    now = view.knob(_HIGH) or view.knob(_EPSILON) or 0.2
+    now = view.now(_HIGH) or view.now(_EPSILON) or 0.2
     if not isinstance(now, (int, float)) or now >= CLIP_HIGH:
         return ()
     risk = "Updates that raise rare tokens get larger."
@@ -50,7 +50,7 @@ def clip_higher(view: RunView) -> tuple[Fix, ...]:
 
 def stay_close(view: RunView, factor: float = 2.0) -> tuple[Fix, ...]:
     """A KL term, or a heavier one."""
-    now = view.knob(_BETA)
+    now = view.now(_BETA)
     if not isinstance(now, (int, float)):
         return ()
     beta = float(f"{now * factor:.2g}") if now else KL_BETA
@@ -61,7 +61,7 @@ def stay_close(view: RunView, factor: float = 2.0) -> tuple[Fix, ...]:
 
 def clip_gradients(view: RunView) -> tuple[Fix, ...]:
     """Gradient clipping at 1, unless it is that low already."""
-    now = view.knob(_NORM)
+    now = view.now(_NORM)
     if isinstance(now, (int, float)) and 0 < now <= 1:
         return ()
     risk = "Large gradients are scaled down."
@@ -70,7 +70,7 @@ def clip_gradients(view: RunView) -> tuple[Fix, ...]:
 
 def fewer_iterations(view: RunView) -> tuple[Fix, ...]:
     """Each rollout trained on once."""
-    now = view.knob(_ITERATIONS)
+    now = view.now(_ITERATIONS)
     if not isinstance(now, int) or now <= 1:
         return ()
     risk = "The same number of optimizer steps then needs more rollouts."

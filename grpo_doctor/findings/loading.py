@@ -71,8 +71,8 @@ def replayed_wait(
     `efforts` are other seconds for each batch, shape (used steps, ranks). None without recorded
     ones, or where the loader as it was can't be replayed.
     """
-    now = integer(view, "dataload.num_workers")
-    ahead = integer(view, "dataload.prefetch_factor") or 2
+    now = integer(view.now("dataload.num_workers"))
+    ahead = integer(view.now("dataload.prefetch_factor")) or 2
     recorded = sum(batch_seconds(view).values(), start=np.zeros(1))
     if now is None or not recorded.any():
         return None

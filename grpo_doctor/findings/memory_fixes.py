@@ -22,7 +22,7 @@ _MORE_PASSES = "The same completions per optimizer step, in more passes."
 def larger_share(view: RunView, free: float) -> float | None:
     """The share of the GPU that vLLM may have: what it has and the `free` share that was never
     used, less a tenth, in twentieths. None where that is no more than it has, or not known."""
-    now = view.knob(VLLM_SHARE)
+    now = view.now(VLLM_SHARE)
     if now is None:
         return None
     target = math.floor(20 * min(USABLE, now + free - (1 - USABLE))) / 20
@@ -38,10 +38,10 @@ def fixes_for_memory(view: RunView, where: str | None) -> list[Fix]:
 
 
 def _savings(view: RunView, where: str | None) -> Iterator[tuple[Settings, str]]:
-    share, micro = view.knob(VLLM_SHARE), view.knob(MICRO_BATCH)
-    passes = view.knob(PASSES)
+    share, micro = view.now(VLLM_SHARE), view.now(MICRO_BATCH)
+    passes = view.now(PASSES)
     # Old versions of ms-swift have no mode: theirs is what is called colocate now.
-    colocated = view.knob("vllm.use") is True and view.knob("vllm.mode") != "server"
+    colocated = view.now("vllm.use") is True and view.now("vllm.mode") != "server"
     if colocated and share and where in _VLLMS:
         less = max(0.1, round(share - 0.1, 2))
         yield ((VLLM_SHARE, less),), "A smaller cache for vLLM."
@@ -51,14 +51,14 @@ def _savings(view: RunView, where: str | None) -> Iterator[tuple[Settings, str]]
             yield (half, (PASSES, passes * 2)), _MORE_PASSES
         elif passes is None and _passes_follow(view):
             yield (half,), _MORE_PASSES
-    if view.knob("train.gradient_checkpointing") is False:
+    if view.now("train.gradient_checkpointing") is False:
         on = (("train.gradient_checkpointing", True),)
         yield on, "Computes the layers again in the backward pass."
-    preset = view.knob("deepspeed.preset")
+    preset = view.now("deepspeed.preset")
     if isinstance(preset, str) and "zero2" in preset and len(view.analysis.ranks) > 1:
         stage = (("deepspeed.preset", preset.replace("zero2", "zero3")),)
         yield stage, "Gathers the weights in every pass."
-    elif colocated and view.knob("offload.optimizer") is False and where == "rollout":
+    elif colocated and view.now("offload.optimizer") is False and where == "rollout":
         yield (("offload.optimizer", True),), "Moves optimizer state in every step."
 
 
@@ -97,7 +97,7 @@ SWITCHES = {"offload.optimizer": "the optimizer's state", "offload.model": "weig
 
 def switched_on(view: RunView) -> list[str]:
     """The knobs of this run that move something out of the way of a rollout."""
-    return [name for name in SWITCHES if view.knob(name) is True]
+    return [name for name in SWITCHES if view.now(name) is True]
 
 
 def offload_off_if_it_fits(view: RunView, *, or_unknown: bool = False) -> tuple[Fix, ...]:
@@ -116,7 +116,7 @@ def offload_off(view: RunView, room: Fit) -> Fix:
         else f"Check first that GPU memory suffices during a rollout: {room.text}."
     )
     on = switched_on(view)
-    if not on and view.knob("vllm.sleep_level"):
+    if not on and view.now("vllm.sleep_level"):
         return view.setting("vllm.sleep_level", 0, outcome, safety="same-math", risk=risk)
     if not on:
         text = "switch off what moves weights or optimizer state to the host around a rollout"

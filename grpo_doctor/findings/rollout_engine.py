@@ -135,7 +135,7 @@ def sides(view: RunView) -> Sides | None:
 
     Weights are sent while neither side can work, so `sync` belongs to none.
     """
-    if view.knob("vllm.use") is False or view.knob("vllm.mode") != "server":
+    if view.now("vllm.use") is False or view.knob("vllm.mode") != "server":
         return None
     engine = view.share("rollout")
     return Sides(engine, max(0.0, 1.0 - engine - view.share("sync")))
@@ -154,7 +154,7 @@ def idle_side(  # noqa: PLR0913
     """One side waits for the other: roll out the next batch while this one is trained on."""
     risk = "Each step then trains on completions of the weights before the last update."
     outcome = view.what_if(rollout__async=True)
-    if view.knob("rollout.async") is True:
+    if view.now("rollout.async") is True:
         outcome = Withheld("rollouts are asynchronous already")
     if view.spell("rollout.async", True) is not None:
         fix = view.setting("rollout.async", True, outcome, safety="changes-algorithm", risk=risk)

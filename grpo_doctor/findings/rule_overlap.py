@@ -7,7 +7,6 @@ rules only one may ask the other: see that the one that is asked never defers ba
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 
 import numpy as np
 
@@ -22,9 +21,7 @@ from grpo_doctor.findings.rule import (
 )
 from grpo_doctor.findings.signals import PHASES, STEPS, Signal
 from grpo_doctor.findings.view import RuleFile, RunView
-from grpo_doctor.knobs.values import spelled
 from grpo_doctor.trace.model import Kind, Origin, Trace
-from grpo_doctor_reports.severity import SEVERITIES
 
 _RECORD = re.compile(
     r"record with `grpo-doctor run`(?: on the GPU's machine)?(?: on (a kernel [^,;()]+))?"
@@ -61,27 +58,12 @@ def _ask(rule: RuleFile, view: RunView) -> Outcome:
 
 
 def _on_facts(rule: RuleFile, view: RunView) -> Outcome:
-    """What the rule finds without any default; its fixes may start from one, which is marked."""
+    """What the rule says; a finding that rests on a default is none."""
     answer = rule.check(view)
-    defaults = dict(view.defaults)
-    if not isinstance(answer, Finding) or not defaults:
-        return with_lost_steps(answer, rule.RULE, view)
-    on_facts = rule.check(view.without_defaults())
-    if not isinstance(on_facts, Finding):
-        return NotRun(
-            tuple(
-                f"the setting {name}: the run does not say it, and a default is no fact"
-                for name in defaults
-            )
-        )
-    fixes = tuple(
-        replace(fix, before=f"{spelled(fix.before)} (default)") if fix.knob in defaults else fix
-        for fix in answer.fixes
-    )
-    severity = max(answer.severity, on_facts.severity, key=SEVERITIES.index)
-    return with_lost_steps(
-        replace(on_facts, fixes=fixes, severity=severity), rule.RULE, view.without_defaults()
-    )
+    if isinstance(answer, Finding) and view.assumed:
+        unsaid = "the run does not say it, and a default is no fact"
+        return NotRun(tuple(f"the setting {name}: {unsaid}" for name in sorted(view.assumed)))
+    return with_lost_steps(answer, rule.RULE, view)
 
 
 def _remedy(signal: Signal, trace: Trace) -> str:

@@ -161,7 +161,7 @@ LENGTHS: Signal = any_of(
 def micro_batches_per_step(view: RunView) -> float:
     """Micro-batches per step: their spans, else the setting; 0 where neither is known."""
     spans = times_per_step(view, MICRO_BATCH_SPAN)
-    return spans or float(integer(view, "train.grad_accumulation") or 0)
+    return spans or float(integer(view.knob("train.grad_accumulation")) or 0)
 
 
 @dataclass(frozen=True, slots=True)

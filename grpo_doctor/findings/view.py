@@ -39,9 +39,8 @@ class RunView(Readings):
     """
 
     unrestricted: RunView | None = None
-    facts_alone: bool = False
-    defaults: dict[str, Any] = field(default_factory=dict, compare=False)
-    """The settings of which a default was read, by canonical name."""
+    assumed: set[str] = field(default_factory=set, compare=False)
+    """The settings of which `knob` gave a default, by canonical name."""
 
     @classmethod
     def of(cls, trace: Trace) -> RunView:
@@ -51,10 +50,6 @@ class RunView(Readings):
     def narrowed(self, rule: Rule) -> RunView:
         """What this rule sees of the run: touching what it does not declare raises."""
         return RunView(self.analysis, rule.declared, self.unrestricted or self)
-
-    def without_defaults(self) -> RunView:
-        """The same, with settings that were given or read alone."""
-        return replace(self, facts_alone=True)
 
     @cached_property
     def model(self) -> StepModel:
@@ -112,14 +107,23 @@ class RunView(Readings):
         return seconds / self.step_s if self.step_s else 0.0
 
     def knob(self, name: str) -> Any:
-        """What holds for a setting. A default that no job confirmed is noted in `defaults`, and
-        with `facts_alone` it is unknown: no finding may rest on it."""
-        run = self.trace.run
-        value = run.setting(name).value
-        if value is None or run.settings.is_known(name):
-            return value
-        self.defaults[name] = value
-        return None if self.facts_alone else value
+        """What holds for a setting that a finding rests on: with a default that no job confirmed
+        there is none."""
+        if self.is_default(name):
+            self.assumed.add(name)
+        return self.now(name)
+
+    def now(self, name: str) -> Any:
+        """What holds for a setting, a default too: for a fix to start from, or to keep silent."""
+        return self.trace.run.setting(name).value
+
+    def fact(self, name: str) -> Any:
+        """A setting that was given or read; None where there is a default at most."""
+        return None if self.is_default(name) else self.now(name)
+
+    def is_default(self, name: str) -> bool:
+        """Whether what holds for a setting is a default that no job confirmed."""
+        return self.now(name) is not None and not self.trace.run.settings.is_known(name)
 
     @cached_property
     def job(self) -> Job:
@@ -142,7 +146,7 @@ class RunView(Readings):
     def what_if(self, **after: Any) -> Prediction | Withheld:
         """Replays other settings, by the models of `whatif`; dots in names are spelled `__`."""
         settings = {name.replace("__", "."): value for name, value in after.items()}
-        before = {name: self.knob(name) for name in settings}
+        before = {name: self.now(name) for name in settings}
         return predict_settings(self.analysis, self.model, before, settings)
 
     def span_seconds(self, name: str) -> float:
@@ -203,7 +207,9 @@ class RunView(Readings):
         ways = [instruct(self.job, *setting) for setting in settings]
         known = [way for way in ways if way is not None]
         name, value = settings[0]
-        before = self.knob(name)
+        before = self.now(name)
+        if self.is_default(name):
+            before = f"{spelled(before)} (default)"
         if len(known) < len(ways):
             words = " and ".join(map(self._in_words, settings))
             return _judged(
@@ -218,7 +224,7 @@ class RunView(Readings):
         reason = f"no flag known for {self.framework}"
         if name.startswith("deepspeed.") and not self.job.has_deepspeed:
             reason = "needs DeepSpeed, which this run does not use: see `accelerate config`"
-        elif name.startswith("vllm.") and self.knob("vllm.use") is False:
+        elif name.startswith("vllm.") and self.now("vllm.use") is False:
             reason = "needs vLLM, which this run does not use"
         return f"set {name} to {spelled(value)} ({reason})"
 

@@ -37,7 +37,7 @@ from __future__ import annotations
 
 from grpo_doctor.findings import signals
 from grpo_doctor.findings.device_memory import OFFLOAD_ROOM, room_without_offload
-from grpo_doctor.findings.memory_fixes import SWITCHES, offload_off, switched_on
+from grpo_doctor.findings.memory_fixes import SWITCHES, offload_off
 from grpo_doctor.findings.rule import Answer, Evidence, Finding, NotApplicable, Passed, Rule
 from grpo_doctor.findings.severity import percent, severity_of
 from grpo_doctor.findings.view import RunView, identity
@@ -80,7 +80,7 @@ def check(view: RunView) -> Answer:
             f"{percent((share - moving) / share, 1)} of that is garbage collection: see GD011"
         )
     text = "of that collecting garbage, per step"
-    moved = " and ".join(SWITCHES[name] for name in switched_on(view)) or "state"
+    moved = " and ".join(text for name, text in SWITCHES.items() if view.fact(name) is True)
     of_that = f", {collecting:.3g} s of it collecting garbage" if collecting else ""
     return Finding(
         severity=severity_of(moving),
@@ -92,8 +92,8 @@ def check(view: RunView) -> Answer:
             *([Evidence(text, collecting, "s", f"{COLLECTING} spans")] if collecting else []),
             *room.evidence,
         ),
-        cause=f"Each step spends {seconds:.3g} s of {step:.3g} s on moving {moved} out of "
-        f"the rollout's way and back{of_that}; {room.text}.",
+        cause=f"Each step spends {seconds:.3g} s of {step:.3g} s on moving {moved or 'state'} out "
+        f"of the rollout's way and back{of_that}; {room.text}.",
         fixes=(offload_off(view, room),),
     )
 
@@ -102,7 +102,7 @@ def _zero_offload(view: RunView) -> Answer:
     share = view.share("optimizer")
     if share < MIN_ZERO_OPTIMIZER_SHARE:
         return Passed(f"with ZeRO-Offload the optimizer takes {percent(share, 1)} of the step")
-    preset = str(view.knob("deepspeed.preset") or "")
+    preset = str(view.now("deepspeed.preset") or "")
     reason = Withheld("a replay can't know how long the optimizer would take on the GPU")
     risk = "Check first that the optimizer's state fits into GPU memory."
     if preset.endswith("_offload"):

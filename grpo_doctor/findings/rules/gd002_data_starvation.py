@@ -72,7 +72,7 @@ _PARTS = {
 def check(view: RunView) -> Answer:
     """Compares the ranks' own time in `dataload` with the step."""
     share = view.share("dataload")
-    workers = integer(view, _KNOB)
+    workers, said = integer(view.now(_KNOB)), integer(view.fact(_KNOB))
     if share < MIN_SHARE or (workers and view.seconds("dataload") < MIN_S):
         duration = f"{1000 * view.seconds('dataload'):.1f} ms"
         return Passed(f"data loading takes {percent(share, 1)} of the step, {duration}")
@@ -84,11 +84,10 @@ def check(view: RunView) -> Answer:
     bursts = finding_of(gd030_bursty_loading, view)
     if bursts is not None and bursts.cost >= MOSTLY * share:
         return Passed(f"data loading takes {percent(share, 1)} of the step, in bursts: see GD030")
-    processes = f"{workers} loader process{'es' * (workers != 1)}" if workers is not None else None
+    processes = f"{said} loader process{'es' * (said != 1)}" if said is not None else None
     evidence = list(view.phase_evidence("dataload"))
-    if processes is not None:
-        source = "settings" if _KNOB in view.trace.run.facts else "default of the framework"
-        evidence.append(Evidence("loader processes per rank", workers, "", source))
+    if said is not None:
+        evidence.append(Evidence("loader processes per rank", said, "", "settings"))
     cpu = view.highest_mean("host.cpu")
     if cpu is not None:
         evidence.append(Evidence("host CPU busy", round(cpu, 1), "%", "host.cpu over the steps"))

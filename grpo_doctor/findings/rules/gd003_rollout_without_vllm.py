@@ -63,7 +63,7 @@ def check(view: RunView) -> Answer:
         return Passed(f"the rollout takes {percent(share)} of the step")
     reason = Withheld("this run says nothing about vLLM's speed on this model")
     mode = ("vllm.mode", "colocate")
-    with_mode = view.spell(*mode) and view.knob("vllm.mode") is None
+    with_mode = view.spell(*mode) and view.now("vllm.mode") is None
     settings = [("vllm.use", True), *([mode] if with_mode else [])]
     fix = view.settings(settings, reason, safety="changes-numerics", risk=_RISK)
     bound = view.predict((without("rollout"),), "without any rollout")

@@ -102,7 +102,7 @@ def check(view: RunView) -> Answer:
     fix, cost = _fix(view, rank, phases), share
     if fix.predicted is not None:  # others may wait for more than that rank's own work
         cost = min(share, max(0.0, -fix.predicted.mid / 100))
-    if view.knob("vllm.mode") == "server" and next(iter(phases), None) == "rollout":
+    if view.now("vllm.mode") == "server" and next(iter(phases), None) == "rollout":
         return Passed(f"the server answers rank {rank} last: its queue decides that, not the rank")
     scorer = scorer_imbalance(view) if tuple(phases) == ("reward",) else None
     if scorer is not None and scorer.counts and scorer.alone and scorer.rank == rank:

@@ -103,13 +103,13 @@ def _fixes(view: RunView, free: float) -> tuple[Fix, ...]:
 
 def _more_for_vllm(view: RunView, free: float) -> list[Fix]:
     target = larger_share(view, free)
-    if view.knob("vllm.use") is not True or view.knob("vllm.mode") == "server" or target is None:
+    if view.now("vllm.use") is not True or view.now("vllm.mode") == "server" or target is None:
         return []
     return [view.setting(VLLM_SHARE, target, _UNKNOWN, safety="same-math", risk=SHARE_RISK)]
 
 
 def _larger_batch(view: RunView, free: float) -> list[Fix]:
-    micro, passes = view.knob(MICRO_BATCH), view.knob(PASSES)
+    micro, passes = view.now(MICRO_BATCH), view.now(PASSES)
     if free < DOUBLING_NEEDS or not micro or not passes or passes % 2:
         return []
     risk = (

@@ -97,7 +97,8 @@ def check(view: RunView) -> Answer:
 
 def _fetches(view: RunView) -> int | None:
     """Per micro-step: forward, backward, and the recomputed forward; per step, all micro-steps."""
-    recomputed, steps = view.knob("train.gradient_checkpointing"), integer(view, _ACCUMULATION)
+    recomputed = view.fact("train.gradient_checkpointing")
+    steps = integer(view.fact(_ACCUMULATION))
     if recomputed is None or steps is None:
         return None
     return (3 if recomputed else 2) * max(1, steps)
@@ -109,7 +110,7 @@ def _fix(view: RunView) -> Fix:
         "Needs each rank's share of the weights in GPU memory (2 bytes per parameter, divided by "
         "the ranks); if that does not fit, try zero2_offload with fewer completions at once."
     )
-    if str(view.knob(_PRESET)) == "zero3_offload":
+    if str(view.now(_PRESET)) == "zero3_offload":
         return view.setting(_PRESET, "zero3", outcome, safety="same-math", risk=risk)
     if view.spell(_PARAMETERS, False) is not None:
         return view.setting(_PARAMETERS, False, outcome, safety="same-math", risk=risk)

@@ -140,7 +140,7 @@ def _held_back(load: Load) -> float:
 def _of_the_ranks(view: RunView) -> Fix:
     memory = view.gpu_memory
     outcome = Withheld("how much room the cache could have was not recorded")
-    if memory and view.knob("vllm.mode") != "server":
+    if memory and view.now("vllm.mode") != "server":
         free = min(m.free_bytes / m.gpu.memory_total_bytes for m in memory)
         target = larger_share(view, free)
         if target is not None:

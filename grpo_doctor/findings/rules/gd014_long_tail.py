@@ -155,7 +155,7 @@ def _evidence(
 
 def _fix(view: RunView) -> Fix:
     # A limit that nearly all completions stay below, where that is a real cut.
-    now, limit = view.knob(_KNOB), length_at(lengths(view), COVERED)
+    now, limit = view.now(_KNOB), length_at(lengths(view), COVERED)
     if now is not None and limit is not None and limit <= 0.75 * now:
         risk = f"{percent(1 - COVERED)} of this run's completions are longer and would be cut off."
         return view.setting(_KNOB, limit, safety="changes-algorithm", risk=risk)

@@ -101,7 +101,8 @@ def check(view: RunView) -> Answer:
             f"requests wait though only {peak:.0f}{of} run: for their first pass, not a slot"
         )
     cost = share * worst.queued_share
-    limit = [] if slots is None else [Evidence("limit of requests", slots, "", "its settings")]
+    said = slots is not None and (not worst.counted or view.fact(_SLOTS) is not None)
+    limit = [Evidence("limit of requests", slots, "", "its settings")] if said else []
     full = worst.cache_peak_pct
     room = "" if full is None else f", and its cache is {full:.0f}% full at its peak"
     sure = view.has_gpu and (worst.counted or slots is not None)
@@ -121,7 +122,7 @@ def check(view: RunView) -> Answer:
 def _slots(view: RunView, load: Load) -> float | None:
     """How many requests may run at once; None where that is not known."""
     if load.counted:
-        slots = None if _is_server(view) else view.knob(_SLOTS)
+        slots = None if _is_server(view) else view.now(_SLOTS)
     else:
         slots = load.program.value(_SLOTS) if load.program else None
     return float(slots) if isinstance(slots, int) and slots > 0 else None
@@ -136,7 +137,7 @@ def _has_free_slots(view: RunView, load: Load, slots: float | None) -> bool:
 
 
 def _is_server(view: RunView) -> bool:
-    return bool(view.knob("vllm.mode") == "server")
+    return bool(view.now("vllm.mode") == "server")
 
 
 def _more_slots(view: RunView, load: Load) -> Fix:
@@ -176,7 +177,7 @@ def _few_requests(view: RunView, load: Load) -> Answer:
 
 def _more_requests(view: RunView) -> Fix:
     outcome = Withheld("this run does not say how its engine's speed grows with its batch")
-    now = view.knob(_PER_ROLLOUT) or view.knob("train.grad_accumulation")
+    now = view.now(_PER_ROLLOUT) or view.now("train.grad_accumulation")
     risk = "The later steps of a rollout train on completions of slightly older weights."
     if now and view.spell(_PER_ROLLOUT, 2 * int(now)):
         return view.setting(

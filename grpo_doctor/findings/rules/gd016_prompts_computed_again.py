@@ -83,7 +83,7 @@ def _judged(view: RunView, group: int, prompts: float, generated: float) -> Answ
     queried = mean_of(view, "prefix_cache_queried_tokens")
     hit = mean_of(view, "prefix_cache_hit_tokens")
     cached = hit / queried if queried and hit is not None else None
-    on = view.knob(_KNOB) is not False
+    on = view.now(_KNOB) is not False
     shared = (group - 1) / group * prompts
     again = shared - (cached or 0.0) * prompts if on and cached is not None else shared
     if on and (cached is None or cached * prompts >= MIN_FOUND * shared):

@@ -61,14 +61,14 @@ _KNOB = "vllm.sleep_level"
 def check(view: RunView) -> Answer:
     """Looks at what is moved just before, and just after, the weights are sent."""
     level = view.knob(_KNOB)
-    if not level or view.knob("vllm.use") is False:
+    if not level or view.now("vllm.use") is False:
         return NotApplicable("the rollout engine does not sleep")
     before = seconds_just_before(view, "offload", "sync")
     after = seconds_just_after(view, "offload", "sync")
     if not before:
         return Passed("nothing is woken before the weights are sent")
     share = before / view.step_s
-    restored = level == 1 and view.knob("vllm.enable_lora") is not True
+    restored = level == 1 and view.now("vllm.enable_lora") is not True
     if restored and share >= MIN_SHARE:
         return _restored(view, before, after)
     if not after:

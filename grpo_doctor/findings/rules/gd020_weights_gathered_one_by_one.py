@@ -63,7 +63,7 @@ def check(view: RunView) -> Answer:
     note = f"sync takes {percent(share, 1)} of the step, in {gathering.count:.0f} gathers"
     if share < MIN_SYNC_SHARE or gathering.count < MANY:
         return Passed(note)
-    if view.knob(_KNOB) is not None:
+    if view.now(_KNOB) is not None:
         return Passed(f"{note}; {_KNOB} is set, which is another rule's question")
     if gathering.seconds and fixed < MIN_FIXED_SHARE:
         return Passed(f"{note}, whose fixed part is {percent(fixed, 1)} of the step")

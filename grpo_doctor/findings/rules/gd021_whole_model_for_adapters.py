@@ -50,9 +50,9 @@ _KNOB, _SLEEP = "vllm.enable_lora", "vllm.sleep_level"
 
 def check(view: RunView) -> Answer:
     """Looks at the settings, then at what the sync takes."""
-    if view.knob("train.type") != "lora" or view.knob("vllm.use") is False:
+    if view.knob("train.type") != "lora" or view.now("vllm.use") is False:
         return NotApplicable("no adapters are trained for a rollout engine of its own")
-    if view.knob(_KNOB) is True:
+    if view.now(_KNOB) is True:
         return NotApplicable("only adapters are sent")
     share = view.share("sync")
     if share < MIN_SHARE:
@@ -85,8 +85,8 @@ def _parts(view: RunView) -> tuple[Evidence, ...]:
 def _fix(view: RunView) -> Fix:
     outcome = view.what_if(vllm__enable_lora=True)
     risk = "Decoding with adapters is slower by some percent to a third: compare the whole step."
-    if view.knob("vllm.mode") == "server":
+    if view.now("vllm.mode") == "server":
         text = "start the server with adapters enabled and send it those alone"
         return view.advice(text, outcome, safety="same-math", risk=risk)
-    light = [(_SLEEP, 1)] if view.knob(_SLEEP) == 2 and view.spell(_SLEEP, 1) else []
+    light = [(_SLEEP, 1)] if view.now(_SLEEP) == 2 and view.spell(_SLEEP, 1) else []
     return view.settings([(_KNOB, True), *light], outcome, safety="same-math", risk=risk)

@@ -79,7 +79,7 @@ class _Bursts:
 
 def check(view: RunView) -> Answer:
     """Looks for few steps with far more than the usual wait."""
-    workers = integer(view, _WORKERS)
+    workers = integer(view.now(_WORKERS))
     if workers == 0:
         return NotApplicable("there are no loader processes; GD002 says what that costs")
     bursts = _bursts(view)
@@ -135,10 +135,10 @@ def _bursts(view: RunView) -> _Bursts | None:
 def _restarts(view: RunView, bursts: _Bursts, workers: int | None) -> bool:
     # Processes that are too slow make every batch of one of them late: a distance of their number.
     slow = bursts.distance is None or bursts.distance <= (workers or 1)
-    if view.knob(_PERSISTENT) is not False or slow:
+    if view.fact(_PERSISTENT) is not False or slow:
         return False
     # Where batches were timed and their queue gives these waits, it is the batches.
-    ahead = integer(view, _AHEAD) or 2
+    ahead = integer(view.now(_AHEAD)) or 2
     return replayed_wait(view, workers=workers or 1, prefetch=ahead) is None
 
 
@@ -155,10 +155,8 @@ def _evidence(view: RunView, bursts: _Bursts) -> tuple[Evidence, ...]:
         ("loader processes per rank", _WORKERS),
         ("batches each has ready at most", _AHEAD),
     ):
-        if (value := integer(view, knob)) is not None:
-            known = view.trace.run.settings.is_known(knob)
-            where = "settings" if known else "default of the framework"
-            evidence.append(Evidence(text, value, "", where))
+        if (value := integer(view.fact(knob))) is not None:
+            evidence.append(Evidence(text, value, "", "settings"))
     return tuple(evidence)
 
 
@@ -174,7 +172,7 @@ def _persistent(view: RunView, bursts: _Bursts) -> Fix:
 
 
 def _prefetch(view: RunView) -> Fix:
-    ahead = integer(view, _AHEAD) or 2
+    ahead = integer(view.now(_AHEAD)) or 2
     target, edits = _longer_queue(view)
     outcome: Prediction | Withheld = Withheld("how long each batch takes was not recorded")
     if edits:
@@ -186,7 +184,7 @@ def _prefetch(view: RunView) -> Fix:
 
 def _longer_queue(view: RunView) -> tuple[int, tuple[Edit, ...]]:
     """The smallest queue that takes at least half of the wait away, and what it leaves."""
-    ahead, workers = integer(view, _AHEAD) or 2, integer(view, _WORKERS) or 1
+    ahead, workers = integer(view.now(_AHEAD)) or 2, integer(view.now(_WORKERS)) or 1
     wait_now = view.seconds("dataload")
     larger = [target for target in TARGETS if target > ahead] or [2 * ahead]
     for target in larger:

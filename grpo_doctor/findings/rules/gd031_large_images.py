@@ -148,7 +148,7 @@ def _stored_edits(view: RunView) -> tuple[Edit, ...]:
         np.nan_to_num(view.counted(f"dataload/{name}"))
         for name in ("decoded_pixels", "pixels", "images")
     )
-    workers, wait_now = integer(view, "dataload.num_workers"), view.seconds("dataload")
+    workers, wait_now = integer(view.now("dataload.num_workers")), view.seconds("dataload")
     if not stored.any() or workers is None or not wait_now:
         return ()
     target = np.minimum(pixels, images * SMALLER)
@@ -156,7 +156,7 @@ def _stored_edits(view: RunView) -> tuple[Edit, ...]:
     seconds["read_s"] = seconds["read_s"] * np.minimum(1.0, target / np.maximum(stored, 1))
     seconds["process_s"] = seconds["process_s"] * target / np.maximum(pixels, 1)
     efforts = sum(seconds.values(), start=np.zeros(1))
-    ahead = integer(view, "dataload.prefetch_factor") or 2
+    ahead = integer(view.now("dataload.prefetch_factor")) or 2
     wait = replayed_wait(view, workers=workers, prefetch=ahead, efforts=efforts)
     return () if wait is None else (Edit(("dataload",), min(1.0, wait / wait_now)),)
 
@@ -182,7 +182,7 @@ def _on_disk(view: RunView, loaded: Loading, images: float) -> Fix:
 
 
 def _image_evidence(view: RunView, images: float) -> tuple[Evidence, ...]:
-    limit = view.knob(_KNOB)
+    limit = view.fact(_KNOB)
     tokens = view.counted_mean("dataload/image_tokens") or 0.0
     stored, text = view.counted_mean("dataload/decoded_pixels"), "pixels per image, as stored"
     return (
@@ -202,7 +202,7 @@ def _places_share(view: RunView) -> float | None:
     """Image places in the tokens of a training step; each completion has its prompt's images."""
     places = view.counted_mean("dataload/image_tokens")
     tokens = view.counted_mean("train/tokens")
-    group = integer(view, "rollout.num_generations")
+    group = integer(view.knob("rollout.num_generations"))
     if not places or not tokens or not group:
         return None
     return float(min(1.0, places * group / tokens))

@@ -155,7 +155,7 @@ def _fixes(view: RunView, first: Scoring | None) -> list[Fix]:
 
 
 def _takes_processes(view: RunView, first: Scoring | None) -> bool:
-    workers = integer(view, _KNOB)
+    workers = integer(view.now(_KNOB))
     built_in = first is not None and first.name in BUILT_IN
     return workers is not None and workers < _WORKERS and (built_in or _spreads_any(view))
 

@@ -154,7 +154,7 @@ def _plan(view: RunView) -> _Plan | None:
 
 def _divisible(view: RunView, scoring: Scoring, processes: int) -> bool:
     """Whether more processes share this function's batch: the bundled trainer's own ones do."""
-    workers = integer(view, _KNOB)
+    workers = integer(view.fact(_KNOB))
     return workers is not None and workers <= processes and scoring.name in BUILT_IN
 
 
@@ -169,8 +169,8 @@ def _evidence(view: RunView, plan: _Plan) -> tuple[Evidence, ...]:
     if plan.calls >= SINGLE_CALLS:
         text = f"calls of {plan.scorings[0].name} per step"
         fixes.append(Evidence(text, plan.calls, "", plan.scorings[0].span))
-    if integer(view, _KNOB) is not None:
-        fixes.append(Evidence("processes that run them", integer(view, _KNOB), "", _KNOB))
+    if integer(view.fact(_KNOB)) is not None:
+        fixes.append(Evidence("processes that run them", integer(view.fact(_KNOB)), "", _KNOB))
     return tuple(fixes)
 
 
@@ -181,14 +181,14 @@ def _outcome(view: RunView, plan: _Plan) -> Prediction | Withheld:
     edits = (Edit(("reward",), plan.remaining),)
     scenario = f"with its rewards at once ({plan.processes} processes)"
     own = view.predict(edits, scenario, at_least=halved(edits))
-    if integer(view, _KNOB) is None:
+    if integer(view.now(_KNOB)) is None:
         return own
     return by_model(view, own, reward__num_workers=plan.processes)
 
 
 def _fix(view: RunView, plan: _Plan) -> Fix:
     outcome = _outcome(view, plan)
-    if integer(view, _KNOB) is not None and plan.calls < SINGLE_CALLS:
+    if integer(view.now(_KNOB)) is not None and plan.calls < SINGLE_CALLS:
         risk = f"Takes {plan.processes} processes per rank."
         return view.setting(_KNOB, plan.processes, outcome, safety="same-math", risk=risk)
     names = ", ".join(f.name for f in plan.scorings)

@@ -142,7 +142,7 @@ def _calls(view: RunView, name: str) -> _Calls | None:
 
 
 def _nearness(view: RunView, calls: _Calls) -> float:
-    limit = number(view, _KNOB)
+    limit = number(view.knob(_KNOB))
     # The bundled trainer's own functions have the limit for each completion, not for the call.
     if not limit or calls.name in BUILT_IN:
         return 0.0
@@ -174,7 +174,7 @@ def _limited(view: RunView, calls: _Calls) -> Finding:
 
 
 def _near_limit(view: RunView, calls: _Calls) -> Finding:
-    limit, nearness = number(view, _KNOB) or 0.0, _nearness(view, calls)
+    limit, nearness = number(view.knob(_KNOB)) or 0.0, _nearness(view, calls)
     reason = Withheld("it saves no time, it keeps the run alive")
     risk = "A function that hangs is found later."
     return Finding(

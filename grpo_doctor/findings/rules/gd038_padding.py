@@ -60,7 +60,7 @@ _PHASES = ("train", "logprob")
 
 def check(view: RunView) -> Answer:
     """Compares tokens with places, and what is computed on them with the step."""
-    if view.knob(_FREE) is True:
+    if view.now(_FREE) is True:
         return NotApplicable("sequences are packed")
     padded = padding(view)
     if padded is None:
@@ -109,12 +109,12 @@ def _passes(view: RunView) -> tuple[str, ...]:
 def _groups(view: RunView) -> bool:
     """Whether grouping by length is what there is to set, and it is not set."""
     packs = view.spell(_FREE, True) is not None
-    return not packs and view.spell(_GROUPED, True) is not None and not view.knob(_GROUPED)
+    return not packs and view.spell(_GROUPED, True) is not None and not view.now(_GROUPED)
 
 
 def _avoidable(view: RunView, share: float) -> float:
     """The part of the places that the fix leaves out: where it groups, what was counted."""
-    if view.knob(_GROUPED) is True:
+    if view.now(_GROUPED) is True:
         return 0.0
     places = view.counted_mean("train/token_places")
     grouped = view.counted_mean("train/token_places_by_length")

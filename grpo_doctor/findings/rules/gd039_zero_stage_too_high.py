@@ -171,7 +171,7 @@ def _fix(view: RunView) -> Fix:
         )
         outcome = view.predict(edits, "without the gathers of its passes", at_least=half)
     risk = f"Each rank holds {gib(_more_bytes(view))} GiB more of weights."
-    preset = str(view.knob("deepspeed.preset") or "")
+    preset = str(view.now("deepspeed.preset") or "")
     if "zero3" in preset:
         after = preset.replace("zero3", "zero2")
         return view.setting("deepspeed.preset", after, outcome, safety="same-math", risk=risk)

@@ -96,8 +96,8 @@ def _on_policy(view: RunView) -> bool:
     """Whether each rollout feeds exactly one optimizer step, and nothing else asks for the pass."""
     iterations, passes = view.knob("train.num_iterations"), view.knob("train.grad_accumulation")
     fed = view.knob("rollout.steps_per_generation")
-    corrected = view.knob("rollout.importance_correction")
-    mode = view.knob("rollout.importance_mode")
+    corrected = view.now("rollout.importance_correction")
+    mode = view.now("rollout.importance_mode")
     if corrected is True or mode not in (None, "none"):
         return False
     return iterations == 1 and bool(passes) and fed in (None, passes)

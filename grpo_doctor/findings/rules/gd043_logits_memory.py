@@ -73,7 +73,7 @@ FULL = 0.85
 
 def check(view: RunView) -> Answer:
     """Computes the logits of a micro-batch and compares them with the GPU."""
-    if view.knob("train.use_liger") is True:
+    if view.now("train.use_liger") is True:
         return NotApplicable("the loss is computed in chunks")
     gpu, tokens, vocabulary = fullest(view), _tokens(view), model_size(view).vocabulary or 0
     copies = COPIES.get(view.trace.run.framework, PLAIN_COPIES)
@@ -120,7 +120,7 @@ def _fix(view: RunView) -> Fix:
     if view.spell("train.use_liger", True) is not None:
         risk = "Needs the liger-kernel package; its numbers differ in the last digits."
         return view.setting("train.use_liger", True, reason, safety="changes-numerics", risk=risk)
-    micro, passes = view.knob(MICRO_BATCH), view.knob(PASSES)
+    micro, passes = view.now(MICRO_BATCH), view.now(PASSES)
     if isinstance(micro, int) and isinstance(passes, int) and micro % 2 == 0:
         risk = "The same completions per optimizer step, in more passes."
         return in_passes_of(view, micro // 2, passes * 2, reason, risk=risk)

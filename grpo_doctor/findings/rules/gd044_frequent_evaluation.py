@@ -124,7 +124,7 @@ def _evaluations(view: RunView) -> _Evaluations:
 
 
 def _less_often(view: RunView, evaluations: _Evaluations) -> Fix:
-    every = view.knob("eval.steps")
+    every = view.now("eval.steps")
     reason = Withheld("how often to evaluate is up to you")
     risk = "You see later whether training helps."
     if not isinstance(every, int | float) or every < 1:

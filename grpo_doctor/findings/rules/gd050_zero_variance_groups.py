@@ -120,10 +120,10 @@ def _evidence(
 
 def _fixes(view: RunView) -> tuple[Fix, ...]:
     fixes: list[Fix] = []
-    if view.knob(_SAMPLING) is not True and view.spell(_SAMPLING, True) is not None:
+    if view.now(_SAMPLING) is not True and view.spell(_SAMPLING, True) is not None:
         risk = "Steps take longer, as more is sampled until the batch is full."
         fixes.append(learning_setting(view, _SAMPLING, True, risk=risk))
-    generations = view.knob(_GENERATIONS)
+    generations = view.now(_GENERATIONS)
     if isinstance(generations, int) and 1 < generations < _ENOUGH:
         risk = "The same number of completions then covers half as many prompts per step."
         fixes.append(learning_setting(view, _GENERATIONS, 2 * generations, risk=risk))

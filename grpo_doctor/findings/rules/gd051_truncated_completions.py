@@ -82,7 +82,7 @@ def check(view: RunView) -> Answer:
             f"{percent(mean, 1)} of the completions are cut off in {len(truncated)} steps; how "
             f"long they get is judged from {SETTLED} on"
         )
-    limit = view.knob(_LIMIT)
+    limit = view.fact(_LIMIT)
     at = f" of {limit} tokens" if limit else ""
     reached = f"of the completions reach the limit{at} without an end token"
     cause = f"{percent(last)} {reached} in the last tenth of the run, {percent(first)} in its first"
@@ -119,13 +119,13 @@ def _evidence(view: RunView, truncated: Curve, mean: float) -> tuple[Evidence, .
     if len(length):
         mean = round(float(length.values.mean()), 1)
         evidence.append(Evidence("mean length", mean, "tokens", source(length)))
-    if view.knob(_LIMIT):
-        evidence.append(Evidence("limit", view.knob(_LIMIT), "tokens", "settings"))
+    if view.fact(_LIMIT):
+        evidence.append(Evidence("limit", view.fact(_LIMIT), "tokens", "settings"))
     return tuple(evidence)
 
 
 def _fixes(view: RunView, never: bool, *, stopped: bool) -> tuple[Fix, ...]:
-    limit = view.knob(_LIMIT)
+    limit = view.now(_LIMIT)
     fixes: list[Fix] = []
     if never:
         text = "check the chat template and the end token: print a few completions to their end"
@@ -142,7 +142,7 @@ def _fixes(view: RunView, never: bool, *, stopped: bool) -> tuple[Fix, ...]:
         fixes.append(
             view.setting(_LIMIT, 2 * limit, _LONGER, safety="changes-algorithm", risk=risk)
         )
-    if view.knob(_MASK) is not True:
+    if view.now(_MASK) is not True:
         risk = "Truncated completions are still generated but no longer contribute to the loss."
         fixes.append(learning_setting(view, _MASK, True, risk=risk))
     return tuple(fixes) or (

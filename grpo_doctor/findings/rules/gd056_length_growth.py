@@ -113,7 +113,7 @@ def check(view: RunView) -> Answer:
 
 def _fixes(view: RunView) -> tuple[Fix, ...]:
     fixes: list[Fix] = []
-    if view.knob(_LOSS) not in CONSTANT_LOSSES and view.spell(_LOSS, CONSTANT_LOSSES[0]):
+    if view.now(_LOSS) not in CONSTANT_LOSSES and view.spell(_LOSS, CONSTANT_LOSSES[0]):
         risk = "Losses and gradients get another size: look at the learning rate."
         fixes.append(learning_setting(view, _LOSS, CONSTANT_LOSSES[0], risk=risk))
     text = "let the reward fall with length, or normalize the loss by a constant"

@@ -79,7 +79,7 @@ def _fixes(view: RunView, grows: bool) -> tuple[Fix, ...]:
     if grows:
         text = "compare the engine's weights with the trainer's after a sync: some may not arrive"
         fixes.append(learning_advice(view, text, safety="needs-code"))
-    if view.knob(_CORRECTION) is not True and view.spell(_CORRECTION, True) is not None:
+    if view.now(_CORRECTION) is not True and view.spell(_CORRECTION, True) is not None:
         risk = "Needs the engine's log-probs."
         fixes.append(learning_setting(view, _CORRECTION, True, risk=risk))
     text = "run engine and trainer in the same precision: fp16 for both, or a float32 head"

@@ -98,7 +98,7 @@ def check(view: RunView) -> Answer:
     heavy = (
         written.optimizer >= MIN_OPTIMIZER_PART * written.each
         and on_disk >= MIN_CHECKPOINTS
-        and view.knob(_ONLY_MODEL) is not True
+        and view.now(_ONLY_MODEL) is not True
     )
     if not wide and not heavy:
         part = percent(written.optimizer / written.each) if written.each else "0%"

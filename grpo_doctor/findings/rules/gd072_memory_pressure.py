@@ -147,12 +147,12 @@ def _evidence(pressure: Pressure) -> tuple[Evidence, ...]:
 
 def _fixes(view: RunView) -> tuple[Fix, ...]:
     fixes = []
-    workers = view.knob(_WORKERS)
+    workers = view.now(_WORKERS)
     if isinstance(workers, int) and workers > 1:
         risk = "Loading may become what the step waits for."
         fixes.append(view.setting(_WORKERS, workers // 2, _UNKNOWN, safety="same-math", risk=risk))
     for name in ("offload.optimizer", "offload.model"):
-        if view.knob(name) is True:
+        if view.now(name) is True:
             risk = "Takes GPU memory instead."
             fixes.append(view.setting(name, False, _UNKNOWN, safety="same-math", risk=risk))
     text = "find which process holds the memory: smem -tk, or ps -eo pid,rss,args --sort -rss"

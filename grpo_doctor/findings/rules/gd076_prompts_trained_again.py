@@ -91,11 +91,11 @@ class _Tokens:
 
 def check(view: RunView) -> Answer:
     """Compares the repeated tokens with all, and the passes with the step."""
-    if view.knob(_SHARED) is True:
+    if view.now(_SHARED) is True:
         return NotApplicable("a prompt is computed once for its completions in a pass")
     tokens = _tokens(view)
     if tokens is None:
-        unknown = "their tokens" if integer(view, _GROUP) else "completions per prompt"
+        unknown = "their tokens" if integer(view.knob(_GROUP)) else "completions per prompt"
         return NotApplicable(f"{unknown} are not known")
     if tokens.copies < 2:
         return NotApplicable("no pass holds two completions of one prompt")
@@ -125,10 +125,10 @@ def check(view: RunView) -> Answer:
 
 
 def _tokens(view: RunView) -> _Tokens | None:
-    group = integer(view, _GROUP)
+    group = integer(view.knob(_GROUP))
     if group is None or group < 1:
         return None
-    copies = max(1, min(group, integer(view, _MICRO) or group))
+    copies = max(1, min(group, integer(view.knob(_MICRO)) or group))
     prompts, completions = view.counted_mean(_PROMPTS), view.counted_mean(_COMPLETIONS)
     if prompts is not None and completions is not None:
         return _Tokens(prompts, completions, copies, f"{_PROMPTS} and {_COMPLETIONS}")
