@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from grpo_doctor_trainer.errors import RewardError
-from grpo_doctor_trainer.rewards.accuracy import warm_up
+from grpo_doctor_trainer.rewards.accuracy import math_verify
 from grpo_doctor_trainer.rewards.built_in import BUILT_IN
 
 if TYPE_CHECKING:
@@ -143,7 +143,7 @@ def prepare(functions: Iterable[RewardFunction]) -> None:
         RewardError: what a built-in function needs is missing.
     """
     if any(function.source == "accuracy" for function in functions):
-        warm_up()
+        math_verify()
 
 
 def file_of(function: RewardFunction) -> str | None:

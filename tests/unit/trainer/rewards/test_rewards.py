@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 
 from grpo_doctor_trainer.config import TrainerConfig
 from grpo_doctor_trainer.rewards.accuracy import is_correct, make_accuracy
-from grpo_doctor_trainer.rewards.answers import final_answer
 from grpo_doctor_trainer.rewards.built_in import make_length, overlong_punishment, think_then_answer
 from grpo_doctor_trainer.tasks import arithmetic_reward, sums
 
@@ -100,8 +99,6 @@ def test_right_answers(completion: str, solution: str) -> None:
         ("\\boxed{2}", "2x"),
         ("\\boxed{.5}", "5"),
         ("5", ".5"),
-        ("\\boxed{5\\text{ m}}", "5\\text{ cm}"),
-        ("\\boxed{5 m}", "5 cm"),
         ("\\boxed{\\frac{1}{0}}", "1"),
         # words are no products of letters
         ("\\boxed{Sapri}", "Paris"),
@@ -172,8 +169,7 @@ def test_length_knows_the_limit_of_the_run() -> None:
 
 @settings(deadline=None, max_examples=60)
 @given(st.text(max_size=40))
-def test_any_text_has_an_answer_or_none(text: str) -> None:
-    assert final_answer(text) is None or isinstance(final_answer(text), str)
+def test_any_text_is_right_or_wrong(text: str) -> None:
     assert isinstance(is_correct(text, text), bool)
 
 
