@@ -1,4 +1,4 @@
-"""Experiment trackers, on rank 0: TensorBoard, Weights & Biases, SwanLab."""
+"""Experiment trackers, on rank 0, by accelerate: TensorBoard, Weights & Biases, SwanLab."""
 
 from __future__ import annotations
 
@@ -6,13 +6,15 @@ import dataclasses
 import difflib
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING
 
 from grpo_doctor_trainer.errors import ConfigError
 from grpo_doctor_trainer.logs.console import LOG
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
+
+    from accelerate.tracking import GeneralTracker
 
     from grpo_doctor_trainer.config import TrainerConfig
 
@@ -22,33 +24,23 @@ _PROJECT = "grpo-doctor"
 _PREFIX = "train/"  # as transformers' integrations write it, so that curves of both lie together
 
 
-class Tracker(Protocol):
-    """One place to send metrics to."""
-
-    def log(self, number: int, values: Mapping[str, float]) -> None:
-        """Sends the metrics of one step."""
-
-    def close(self) -> None:
-        """Sends what is left."""
-
-
 class Trackers:
     """All trackers of a run. One that fails is given up with a warning: training goes on."""
 
-    def __init__(self, trackers: Mapping[str, Tracker]) -> None:
+    def __init__(self, trackers: Mapping[str, GeneralTracker]) -> None:
         self._trackers = dict(trackers)
 
     def log(self, number: int, values: Mapping[str, float]) -> None:
         """Sends the metrics of one step, under transformers' prefix."""
         prefixed = {f"{_PREFIX}{name}": value for name, value in values.items()}
-        self._each("took no more metrics", lambda tracker: tracker.log(number, prefixed))
+        self._each("took no more metrics", lambda tracker: tracker.log(prefixed, number))
 
     def close(self) -> None:
         """Ends all of them. Can be called twice."""
-        self._each("could not finish", lambda tracker: tracker.close())
+        self._each("could not finish", lambda tracker: tracker.finish())
         self._trackers = {}
 
-    def _each(self, failure: str, act: Callable[[Tracker], None]) -> None:
+    def _each(self, failure: str, act: Callable[[GeneralTracker], None]) -> None:
         for name, tracker in list(self._trackers.items()):
             try:
                 act(tracker)
@@ -91,75 +83,32 @@ def make_trackers(config: TrainerConfig, steps_done: int = 0) -> Trackers:
     One that cannot start (no login, no network, a folder that cannot be written) is left out with
     a warning.
     """
-    makers: dict[str, Callable[[TrainerConfig], Tracker]] = {
-        "tensorboard": lambda config: _TensorBoard(config, steps_done),
-        "wandb": _Wandb,
-        "swanlab": _SwanLab,
-    }
-    started: dict[str, Tracker] = {}
+    started: dict[str, GeneralTracker] = {}
     for name in wanted_trackers(config):
         try:
-            started[name] = makers[name](config)
+            tracker = _tracker(name, config, steps_done)
+            tracker.start()
+            if name == "tensorboard":  # its hyperparameters would be a run of their own
+                options = (f"    {n}: {v}" for n, v in dataclasses.asdict(config).items())
+                tracker.tracker.add_text("args", "\n".join(options))
+            else:
+                tracker.store_init_configuration(dataclasses.asdict(config))
+            started[name] = tracker
         except Exception as error:  # noqa: BLE001 - whatever a tracker raises, training goes on
             LOG.warning("--report_to %s: no tracking (%s: %s)", name, type(error).__name__, error)
     return Trackers(started)
 
 
-class _TensorBoard:
-    def __init__(self, config: TrainerConfig, steps_done: int) -> None:
-        from torch.utils.tensorboard import SummaryWriter  # noqa: PLC0415 - optional
+def _tracker(name: str, config: TrainerConfig, steps_done: int) -> GeneralTracker:
+    from accelerate import tracking  # noqa: PLC0415 - flags are checked without torch
 
-        folder = Path(config.logging_dir or Path(config.output_dir) / "runs")
-        folder = folder / config.run_name if config.run_name else folder
-        self._writer: Any = SummaryWriter(folder, purge_step=steps_done + 1 if steps_done else None)
-        lines = (f"    {name}: {value}" for name, value in dataclasses.asdict(config).items())
-        self._writer.add_text("args", "\n".join(lines))
-
-    def log(self, number: int, values: Mapping[str, float]) -> None:
-        for name, value in values.items():
-            self._writer.add_scalar(name, value, number)
-
-    def close(self) -> None:
-        self._writer.close()
-
-
-class _Wandb:
-    def __init__(self, config: TrainerConfig) -> None:
-        import wandb  # noqa: PLC0415 - optional
-
-        self._run: Any = wandb.init(
-            name=config.run_name, dir=_folder(config), config=dataclasses.asdict(config)
-        )
-        self._run.define_metric(f"{_PREFIX}*", step_metric=f"{_PREFIX}global_step")
-
-    def log(self, number: int, values: Mapping[str, float]) -> None:
-        self._run.log({**values, f"{_PREFIX}global_step": number})
-
-    def close(self) -> None:
-        self._run.finish()
-
-
-class _SwanLab:
-    def __init__(self, config: TrainerConfig) -> None:
-        import swanlab  # noqa: PLC0415 - optional
-
-        self._run: Any = swanlab.init(
-            project=_PROJECT,
-            experiment_name=config.run_name,
-            logdir=str(Path(_folder(config)) / "swanlab"),
-            config=dataclasses.asdict(config),
-        )
-
-    def log(self, number: int, values: Mapping[str, float]) -> None:
-        self._run.log(dict(values), step=number)
-
-    def close(self) -> None:
-        import swanlab  # noqa: PLC0415 - optional
-
-        swanlab.finish()
-
-
-def _folder(config: TrainerConfig) -> str:
     folder = Path(config.output_dir)
+    if name == "tensorboard":
+        logs = Path(config.logging_dir or folder / "runs")
+        purge_step = steps_done + 1 if steps_done else None
+        return tracking.TensorBoardTracker(config.run_name or "", logs, purge_step=purge_step)
     folder.mkdir(parents=True, exist_ok=True)
-    return str(folder)
+    if name == "wandb":
+        return tracking.WandBTracker(None, name=config.run_name, dir=str(folder))
+    logs = folder / "swanlab"
+    return tracking.SwanLabTracker(_PROJECT, experiment_name=config.run_name, logdir=str(logs))

@@ -203,10 +203,10 @@ class Kept:
         self.records: list[tuple[int, dict[str, float]]] = []
         self.closed = 0
 
-    def log(self, number: int, values: Mapping[str, float]) -> None:
-        self.records.append((number, dict(values)))
+    def log(self, values: Mapping[str, float], step: int) -> None:
+        self.records.append((step, dict(values)))
 
-    def close(self) -> None:
+    def finish(self) -> None:
         self.closed += 1
 
 
@@ -222,7 +222,7 @@ def test_evaluations_are_told_the_best_is_marked_and_named_at_the_end(
     recorded: dict[int, dict[str, Any]], capsys: pytest.CaptureFixture[str]
 ) -> None:
     set_up_console(0)
-    tracker = Kept()
+    tracker: Any = Kept()
     log = StepLog(TrainerConfig(save_steps=9), 8, writes=True, trackers=Trackers({"kept": tracker}))
     for number, reward in ((2, 0.25), (4, 0.75), (6, math.nan), (8, 0.75)):
         log.evaluated(number, evaluation(reward))
@@ -277,7 +277,7 @@ def test_other_ranks_keep_evaluations_and_say_nothing(
 
 
 def test_steps_go_to_trackers_at_the_interval(recorded: dict[int, dict[str, Any]]) -> None:
-    tracker = Kept()
+    tracker: Any = Kept()
     config = TrainerConfig(logging_steps=2)
     log = StepLog(config, 5, writes=True, trackers=Trackers({"kept": tracker}))
     for number in range(1, 6):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -58,11 +59,11 @@ class Broken:
     def __init__(self) -> None:
         self.calls = 0
 
-    def log(self, number: int, values: object) -> None:
+    def log(self, values: object, step: int) -> None:
         self.calls += 1
         raise ConnectionError("no route to host")
 
-    def close(self) -> None:
+    def finish(self) -> None:
         self.calls += 1
 
 
@@ -70,7 +71,7 @@ def test_a_tracker_that_fails_is_given_up_with_one_warning(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     set_up_console(0)
-    broken = Broken()
+    broken: Any = Broken()
     trackers = Trackers({"wandb": broken})
     for number in (1, 2):
         trackers.log(number, {"loss": 0.0})
