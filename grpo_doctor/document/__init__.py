@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import grpo_doctor
-from grpo_doctor.document.cost import Price
 from grpo_doctor.document.facts import rank_entries, run_entry
 from grpo_doctor.document.memory import memory_entry
 from grpo_doctor.document.results import (
+    Price,
     finding_entries,
     not_applicable_entries,
     not_run_entries,

@@ -1,19 +1,19 @@
-"""The document's `run`: facts, ranks, and what was lost."""
+"""The document's `run`: what was trained, facts, ranks, and what was lost."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import PurePath
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 import numpy as np
 
-from grpo_doctor.document.clocks import clock_entry
-from grpo_doctor.document.numbers import finite, seconds
-from grpo_doctor.document.setup import model_name, parallelism
-from grpo_doctor.trace.model import Kind, Process, Trace
+from grpo_doctor.document.numbers import finite, number, seconds
+from grpo_doctor.knobs.provenance import Provenance
+from grpo_doctor.trace.model import Kind, Process, Run, Trace
 from grpo_doctor_reports.schema.report import (
+    ClockEntry,
     ExitState,
     GpuEntry,
     LossEntry,
@@ -102,3 +102,90 @@ def _open_spans(trace: Trace, process: Process) -> list[OpenSpan]:
 def _as(fact: object, kind: type[_Entry]) -> _Entry:
     """A fact of the recording as the document's entry, whose members are named as its own."""
     return msgspec.convert(fact, kind, from_attributes=True)
+
+
+_DIGITS = 3
+
+
+def clock_entry(trace: Trace) -> ClockEntry:
+    """The largest error of any rank's clock, and how the clocks were aligned."""
+    ranks = [p for p in trace.processes if p.carries_steps]
+    methods = list(dict.fromkeys(p.clock_method for p in ranks))
+    errors = [p.clock_error_ns for p in ranks if p.clock_error_ns is not None]
+    unknown = sorted(p.rank for p in ranks if p.clock_error_ns is None)
+    worst_ms = max(errors) / 1e6 if errors and not unknown else None
+    origin = trace.run.origin
+    if origin and origin.durations_only:
+        text = f"{origin.what} has durations and no clock"
+    elif not ranks:
+        text = "no rank recorded anything"
+    elif unknown:
+        numbers = ", ".join(map(str, unknown[:8])) + (" and others" if len(unknown) > 8 else "")
+        text = (
+            f"the clock of rank{'s' * (len(unknown) > 1)} {numbers} could not be aligned: "
+            "who waits for whom is not said there"
+        )
+    elif worst_ms:
+        text = f"aligned by {methods[-1]} to {worst_ms:.3g} ms: shorter waits are not said"
+    else:
+        text = "all ranks read the same clock"
+    return ClockEntry(max_error_ms=number(worst_ms, _DIGITS), methods=methods, text=text)
+
+
+_DIVIDED = {
+    "parallel.tensor": "tensor",
+    "parallel.pipeline": "pipeline",
+    "parallel.context": "context",
+    "parallel.expert": "expert",
+}
+_ENGINE_DIVIDED = {"vllm.tensor_parallel_size": "tensor", "vllm.data_parallel_size": "data"}
+
+
+def model_name(run: Run) -> str:
+    """The hub's name of the model, or the last part of its folder; empty where unknown."""
+    name = str(run.facts.get("model.name") or "")
+    return name if name.count("/") == 1 and not name.startswith(("/", ".")) else PurePath(name).name
+
+
+def parallelism(run: Run) -> str:
+    """`ZeRO-3, LoRA; vLLM colocate, tensor 2`: what the settings say; empty where they don't."""
+    facts = run.facts
+    trainer = [*_sharding(facts), *_divided(facts, _DIVIDED)]
+    if not trainer and run.world_size > 1:
+        says_all = run.settings.provenance is Provenance.READ
+        trainer = ["data parallel"] if run.knobs and says_all else []
+    if trains_adapters(run):
+        trainer.append("LoRA")
+    engine = []
+    if facts.get("vllm.use") is True:
+        engine = [f"vLLM {facts.get('vllm.mode') or ''}".strip(), *_divided(facts, _ENGINE_DIVIDED)]
+    return "; ".join(", ".join(part) for part in (trainer, engine) if part)
+
+
+def trains_adapters(run: Run) -> bool:
+    """Whether it is known that LoRA adapters were trained: it was said, or a rank was said where
+    nothing else, such as a default, chooses to train all weights."""
+    kind = run.setting("train.type")
+    if kind.provenance.is_fact:
+        return bool(kind.value == "lora")
+    return kind.value != "full" and _number(run.facts.get("train.lora_rank")) > 0
+
+
+def _sharding(knobs: Mapping[str, Any]) -> list[str]:
+    stage, preset = knobs.get("deepspeed.stage"), str(knobs.get("deepspeed.preset") or "")
+    if stage is None and preset[:4] == "zero" and preset[4:5].isdigit():
+        stage = preset[4]
+    strategy = str(knobs.get("parallel.strategy") or "")
+    sharding = [f"ZeRO-{stage}"] if stage is not None else []
+    if strategy and not (sharding and strategy.lower() == "deepspeed"):
+        sharding.append(strategy.upper() if strategy.startswith("fsdp") else strategy)
+    return sharding
+
+
+def _divided(knobs: Mapping[str, Any], names: Mapping[str, str]) -> list[str]:
+    sizes = {word: _number(knobs.get(name)) for name, word in names.items()}
+    return [f"{word} {size}" for word, size in sizes.items() if size > 1]
+
+
+def _number(value: object) -> int:
+    return value if isinstance(value, int) and not isinstance(value, bool) else 0

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from grpo_doctor.analysis import Analysis
-from grpo_doctor.document.cost import needed_share
+from grpo_doctor.document.results import needed_share
 from grpo_doctor.findings import Results
 from grpo_doctor.findings.priority import ENDED_BY_AN_ERROR, foremost
 from grpo_doctor.findings.rule import Finding, Rule

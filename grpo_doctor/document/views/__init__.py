@@ -5,15 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from grpo_doctor.analysis import Analysis
-from grpo_doctor.document.views.buckets import step_buckets
-from grpo_doctor.document.views.collectives import collective_entries
-from grpo_doctor.document.views.critical import median_path, worst_path
-from grpo_doctor.document.views.evaluation import evaluation
-from grpo_doctor.document.views.heatmap import heatmap
-from grpo_doctor.document.views.metrics import metrics_view
-from grpo_doctor.document.views.steps import step_entries
-from grpo_doctor.document.views.timeline import timeline
-from grpo_doctor.document.views.waterfall import waterfall
+from grpo_doctor.document.views.critical import collective_entries, median_path, worst_path
+from grpo_doctor.document.views.metrics import evaluation, metrics_view
+from grpo_doctor.document.views.steps import heatmap, step_buckets, step_entries, waterfall
+from grpo_doctor.document.views.timeline import timeline_view
 from grpo_doctor_reports.schema.views import Views
 
 
@@ -22,7 +17,7 @@ def views(analysis: Analysis, named_steps: Sequence[Sequence[int]] = ()) -> View
     return Views(
         waterfall=waterfall(analysis),
         heatmap=heatmap(analysis),
-        timeline=timeline(analysis, named_steps),
+        timeline=timeline_view(analysis, named_steps),
         metrics=metrics_view(analysis.trace),
         evaluation=evaluation(analysis),
         steps=step_entries(analysis),

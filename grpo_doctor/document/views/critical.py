@@ -1,4 +1,4 @@
-"""Critical paths of two steps: the median one and the longest."""
+"""What made a step so long: the critical paths of two steps, and collectives."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ import numpy as np
 
 from grpo_doctor.analysis import Analysis
 from grpo_doctor.analysis.critical import Segment, critical_path, joined
-from grpo_doctor.document.numbers import seconds
-from grpo_doctor_reports.schema.views import CriticalPath, PathSegment
+from grpo_doctor.analysis.groups import entry_times, group_times
+from grpo_doctor.document.numbers import SECONDS_DIGITS, seconds
+from grpo_doctor_reports.schema.views import CollectiveEntry, CriticalPath, PathSegment
 
 # More than a screen shows; a step with a collective per layer has thousands.
 MAX_SEGMENTS = 400
@@ -64,4 +65,27 @@ def thinned(path: list[Segment], limit: int) -> list[Segment]:
     return [
         path[row]._replace(start_ns=start, end_ns=end)
         for row, start, end in zip(longest.tolist(), begins, ends, strict=True)
+    ]
+
+
+MAX_ENTRIES = 30
+
+
+def collective_entries(analysis: Analysis) -> list[CollectiveEntry]:
+    """The longest kinds of collective; [] where none could be matched.
+
+    First those in which ranks block, then those of which only entry times are known.
+    """
+    return [
+        CollectiveEntry(
+            group=times.group,
+            name=times.name,
+            phase=times.phase,
+            count=round(times.per_step, 3),
+            seconds=round(times.seconds, SECONDS_DIGITS),
+            skew_seconds=round(times.skew_s, SECONDS_DIGITS),
+            transfer_seconds=round(times.transfer_s, SECONDS_DIGITS),
+            last_rank=times.last_rank,
+        )
+        for times in (*group_times(analysis), *entry_times(analysis))[:MAX_ENTRIES]
     ]

@@ -1,13 +1,16 @@
-"""Training metrics by step."""
+"""Training metrics by step, and evaluations during training."""
 
 from __future__ import annotations
 
 import numpy as np
 
+from grpo_doctor.analysis import Analysis
+from grpo_doctor.analysis.learning import curve
 from grpo_doctor.analysis.learning.curves import curve_of_key
+from grpo_doctor.analysis.rows import CODES
 from grpo_doctor.document.numbers import significant_column
 from grpo_doctor.trace.model import Trace
-from grpo_doctor_reports.schema.views import MetricsView
+from grpo_doctor_reports.schema.views import Evaluation, MetricsView
 
 MAX_POINTS = 1000
 MAX_SERIES = 256
@@ -27,3 +30,37 @@ def metrics_view(trace: Trace) -> MetricsView:
         series={name: significant_column(values[rows], 6) for name, values in chosen},
         steps_without_number=dict(list(lost.items())[:MAX_SERIES]),
     )
+
+
+MAX_POINTS = 1000
+# A metric, and whether more of it is better; the loss of GRPO says little, the reward all.
+_METRICS = (("eval_reward", True), ("eval_loss", False))
+# A step that only asks whether a checkpoint is due writes none.
+_LEAST_S = 1e-3
+
+
+def evaluation(analysis: Analysis) -> Evaluation | None:
+    """The rewards of all evaluations, or their losses; None where none was recorded."""
+    for metric, more_is_better in _METRICS:
+        recorded = curve(analysis.trace, metric)
+        if recorded is None or not len(recorded.finite):
+            continue
+        points = recorded.finite
+        best = int(np.argmax(points.values if more_is_better else -points.values))
+        spread = np.linspace(0, len(points) - 1, min(len(points), MAX_POINTS)).round()
+        rows = np.union1d(spread.astype(np.intp), [best])
+        best_step = int(points.steps[best])
+        return Evaluation(
+            metric=points.key,
+            steps=points.steps[rows].tolist(),
+            values=significant_column(points.values[rows], 6),
+            best_step=best_step,
+            best_saved=_saved(analysis, best_step),
+        )
+    return None
+
+
+def _saved(analysis: Analysis, step: int) -> bool:
+    """Whether any rank wrote a checkpoint in this step."""
+    rows = analysis.seconds[analysis.steps.numbers == step, :, CODES["checkpoint"]]
+    return bool((np.nan_to_num(rows) > _LEAST_S).any())

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from grpo_doctor.compare.interval import NEEDS_STEPS, change_of_mean, change_of_ratio
+from grpo_doctor.compare.times import NEEDS_STEPS, change_of_mean, change_of_ratio
 
 
 def steps(mean: float, count: int, seed: int, *, memory: float = 0.0) -> NDArray[np.float64]:

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from grpo_doctor.analysis import analyse
-from grpo_doctor.document.cost import Price, cost_entry, needed_share
+from grpo_doctor.document.results import Price, cost_entry, needed_share
 from grpo_doctor.findings.rule import Finding, Fix
 from grpo_doctor.whatif import Prediction
 from tests.unit.findings.example_runs import run, without_vllm

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from grpo_doctor.analysis import analyse
-from grpo_doctor.document.views.evaluation import MAX_POINTS, evaluation
+from grpo_doctor.document.views.metrics import MAX_POINTS, evaluation
 from grpo_doctor_reports.schema.views import Evaluation
 from tests.build import TraceBuilder
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from grpo_doctor.document.clocks import clock_entry
-from grpo_doctor.document.facts import rank_entries, run_entry
+from grpo_doctor.document.facts import clock_entry, rank_entries, run_entry
 from grpo_doctor.trace.model import Kind, Loss, Trace
 from tests.build import TraceBuilder
 from tests.unit.findings.example_runs import run

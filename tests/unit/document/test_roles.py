@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from grpo_doctor.document.views.roles import MAX_PROCESSES, role_tracks
+from grpo_doctor.document.views.timeline import MAX_PROCESSES, role_tracks
 from tests.build import TraceBuilder
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from grpo_doctor.document.setup import model_name, parallelism
+from grpo_doctor.document.facts import model_name, parallelism
 from grpo_doctor.trace.model import Run
 
 

@@ -3,9 +3,8 @@ from __future__ import annotations
 import pytest
 
 from grpo_doctor.analysis import Analysis, analyse
-from grpo_doctor.document.views.buckets import rank_buckets, step_buckets
-from grpo_doctor.document.views.exact import MAX_SPANS, exact, exact_windows
-from grpo_doctor.document.views.heatmap import heatmap
+from grpo_doctor.document.views.steps import heatmap, rank_buckets, step_buckets
+from grpo_doctor.document.views.timeline import MAX_SPANS, exact, exact_windows
 from grpo_doctor.trace.model import Kind
 from tests.build import TraceBuilder
 from tests.large_runs import large_run, slow_rank

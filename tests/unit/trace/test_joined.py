@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from grpo_doctor.document.views.tracks import track_entries
+from grpo_doctor.document.views.timeline import track_entries
 from grpo_doctor.errors import TraceError
 from grpo_doctor.trace.events import series_pid
 from grpo_doctor.trace.joined import series_within_run

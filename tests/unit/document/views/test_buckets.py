@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from grpo_doctor.analysis import Analysis, analyse
-from grpo_doctor.document.views import buckets as module
-from grpo_doctor.document.views.buckets import rank_buckets, slowest_columns, step_buckets
+from grpo_doctor.document.views import steps as module
+from grpo_doctor.document.views.steps import rank_buckets, slowest_columns, step_buckets
 from grpo_doctor.trace.model import Kind
 from tests.build import TraceBuilder
 

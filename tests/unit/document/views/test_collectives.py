@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from grpo_doctor.analysis import analyse
-from grpo_doctor.document.views.collectives import MAX_ENTRIES, collective_entries
+from grpo_doctor.document.views.critical import MAX_ENTRIES, collective_entries
 from grpo_doctor.trace.model import Kind
 from tests.build import TraceBuilder
 

@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from grpo_doctor.analysis import Analysis, analyse
-from grpo_doctor.document.views import exact as module
-from grpo_doctor.document.views.exact import Window, exact, exact_windows
+from grpo_doctor.document.views import timeline as module
+from grpo_doctor.document.views.timeline import Window, exact, exact_windows
 from grpo_doctor.trace.model import Kind
 from grpo_doctor_reports.schema.views import Exact
 from tests.build import SECOND, TraceBuilder

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from grpo_doctor.analysis import analyse
-from grpo_doctor.document.views.heatmap import MAX_RANKS, heatmap
+from grpo_doctor.document.views.steps import MAX_RANKS, heatmap
 from tests.build import TraceBuilder
 
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from grpo_doctor.document.views.roles import MAX_PROCESSES, role_tracks
+from grpo_doctor.document.views.timeline import MAX_PROCESSES, role_tracks
 from grpo_doctor.trace.model import Kind
 from tests.build import TraceBuilder
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from grpo_doctor.document.views.spread import known_mean, slowest_of_each
+from grpo_doctor.document.views.steps import known_mean, slowest_of_each
 
 NAN, INF = float("nan"), float("inf")
 

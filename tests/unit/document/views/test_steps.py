@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from grpo_doctor.analysis import Analysis, analyse
-from grpo_doctor.document.views.heatmap import MAX_STEPS
-from grpo_doctor.document.views.steps import step_entries
+from grpo_doctor.document.views.steps import MAX_STEPS, step_entries
 from grpo_doctor.trace.model import Kind
 from tests.build import TraceBuilder
 

@@ -7,8 +7,7 @@ import importlib
 import pytest
 
 from grpo_doctor.analysis import analyse
-from grpo_doctor.document.views.timeline import timeline
-from grpo_doctor.document.views.tracks import MAX_TRACKS
+from grpo_doctor.document.views.timeline import MAX_TRACKS, timeline_view
 from tests.build import TraceBuilder
 
 MODULE = importlib.import_module("grpo_doctor.document.views.timeline")  # its function has its name
@@ -27,7 +26,7 @@ def test_a_run_of_many_stretches_is_long(
     limit: int, thinned: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(MODULE, "_LONG", limit)
-    drawn = timeline(analyse(steps().build()))
+    drawn = timeline_view(analyse(steps().build()))
     assert drawn.thinned is thinned
     assert drawn.end_s == 59.0
 
@@ -37,10 +36,10 @@ def test_curves_that_are_left_out_thin_a_timeline_too(count: int, thinned: bool)
     build = steps()
     for number in range(count):
         build.series(f"s{number}", "%", [0, 1], [1, 2])
-    drawn = timeline(analyse(build.build()))
+    drawn = timeline_view(analyse(build.build()))
     assert (drawn.thinned, drawn.tracks_left_out) == (thinned, int(thinned))
 
 
 def test_a_run_without_spans_is_as_long_as_it_was() -> None:
-    drawn = timeline(analyse(TraceBuilder().build()))
+    drawn = timeline_view(analyse(TraceBuilder().build()))
     assert (drawn.end_s, drawn.exact.windows, drawn.thinned) == (0.0, [], False)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from grpo_doctor.analysis import analyse
-from grpo_doctor.document.views.waterfall import waterfall
+from grpo_doctor.document.views.steps import waterfall
 from tests.build import TraceBuilder
 
 

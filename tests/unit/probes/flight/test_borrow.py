@@ -102,7 +102,6 @@ def test_a_thread_in_the_midst_of_work_is_left_to_put_itself_back(target: Target
 KILLED = """
 import sys, time
 from tests.unit.probes.flight.sleeper import Target
-from tests.unit.probes.flight.test_borrow import call_nanosleep
 from grpo_doctor_probes.flight.borrow import Borrowed
 class Found(Target):
     pid = int(sys.argv[1])
