@@ -1,10 +1,9 @@
 """Hands a batch to the processes that run the reward functions, and puts their scores together.
 
 They are started once, by exec, so nothing of the trainer is in them: no threads that a fork would
-have cut off, no process group, no CUDA. A function of the user's belongs to one worker for the
+have cut off, no process group, no CUDA. A function belongs to one worker for the
 whole run and is called with the whole batch, because it may compare completions and keep state,
-unless it says that it looks at each completion alone; a built-in one is loaded in all of them and
-its batch is cut into parts.
+unless it says that it looks at each completion alone, as the built-in ones do.
 
 Functions that look at each completion alone can be called before the batch is whole: `submit` and
 `advance` never wait, and leave what goes wrong to `begin`.
@@ -18,16 +17,13 @@ from typing import TYPE_CHECKING, Any
 
 from grpo_doctor_trainer.errors import RewardError
 from grpo_doctor_trainer.rewards.calls import Answer, Call, Scored
-from grpo_doctor_trainer.rewards.pending import Pending
 from grpo_doctor_trainer.rewards.workers import Workers
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from grpo_doctor_trainer.config import TrainerConfig
-    from grpo_doctor_trainer.rewards.registry import RewardFunction
-
-_PARTS_PER_WORKER = 4  # so that one with hard answers does not keep the others waiting
+    from grpo_doctor_trainer.rewards.registry import CallStyle, RewardFunction
 
 
 class Pool:
@@ -38,14 +34,12 @@ class Pool:
     """
 
     def __init__(self, functions: Sequence[RewardFunction], config: TrainerConfig) -> None:
-        users = [function.name for function in functions if not function.is_built_in]
-        self._home = {name: i % config.reward_num_workers for i, name in enumerate(users)}
+        self._home = {f.name: n % config.reward_num_workers for n, f in enumerate(functions)}
         self._workers = Workers(functions, config, self._home)
         self._styles = {
             function.name: self._workers.styles[function.name] for function in functions
         }
         self._pending = {name: Pending(name, style) for name, style in self._styles.items()}
-        self._shared: list[list[Call]] = []
         self._answers: list[Answer] = []
         self._early: set[int] = set()
         self._whole_since_s = 0.0
@@ -140,46 +134,52 @@ class Pool:
     def _queue(self, calls: list[Call]) -> None:
         awaited: dict[int, list[Call]] = {}
         for call in calls:
-            home, is_async = self._home.get(call.name), self._styles[call.name].is_async
-            if home is None:
-                queue = self._workers[0].pinned if len(self._workers) == 1 else self._shared
-                queue.extend([part] for part in self._cut(call))
-            elif home in awaited and is_async:
+            home, is_async = self._home[call.name], self._styles[call.name].is_async
+            if is_async and home in awaited:
                 awaited[home].append(call)  # together with those that wait already
-            else:
-                job = [call]
-                if is_async:
-                    awaited[home] = job
-                self._workers[home].pinned.append(job)
-
-    def _cut(self, call: Call) -> list[Call]:
-        count, workers = call.completions, len(self._workers)
-        size = count if workers == 1 else math.ceil(count / (workers * _PARTS_PER_WORKER))
-        return [
-            Call(
-                call.name,
-                {name: values[first : first + size] for name, values in call.columns.items()},
-                call.indices[first : first + size],
-            )
-            for first in range(0, count, size)
-        ]
+                continue
+            job = [call]
+            if is_async:
+                awaited[home] = job
+            self._workers[home].jobs.append(job)
 
     def _feed(self) -> None:
         for index, worker in self._workers.idle():
-            queue = worker.pinned or self._shared
-            if calls := queue.pop(0) if queue else self._early_job(index):
+            if calls := worker.jobs.pop(0) if worker.jobs else self._early_job(index):
                 self._workers.give(worker, calls)
 
     def _early_job(self, worker: int) -> list[Call]:
         """What a worker can do of a batch that is not whole: all that waits for a function."""
-        names = [name for name, pending in self._pending.items() if pending]
-        own = [name for name in names if self._home.get(name) == worker]
-        if together := [name for name in own if self._styles[name].is_async]:
-            return [self._pending[name].take_all() for name in together]
-        if own:
-            return [self._pending[own[0]].take_all()]
-        for name in names:
-            if name not in self._home:
-                pending = self._pending[name]
-                return [pending.take(math.ceil(len(pending) / len(self._workers)))]
-        return []
+        own = [name for name, home in self._home.items() if home == worker and self._pending[name]]
+        together = [name for name in own if self._styles[name].is_async]
+        return [self._pending[name].take_all() for name in together or own[:1]]
+
+
+class Pending:
+    """What one function has not been called with yet, in the order in which it ended."""
+
+    def __init__(self, name: str, style: CallStyle) -> None:
+        self._name = name
+        self._style = style
+        self._indices: list[int] = []
+        self._columns: dict[str, list[Any]] = {}
+
+    def __len__(self) -> int:
+        return len(self._indices)
+
+    def add(self, inputs: Mapping[str, list[Any]], indices: Sequence[int]) -> None:
+        """Takes in completions of the batch.
+
+        Args:
+            inputs: all the columns there are, each with one entry per completion.
+            indices: where these completions are in the batch.
+        """
+        self._indices += indices
+        for name, values in self._style.of(inputs).items():
+            self._columns.setdefault(name, []).extend(values)
+
+    def take_all(self) -> Call:
+        """Makes a call of all."""
+        call = Call(self._name, self._columns, tuple(self._indices))
+        self._indices, self._columns = [], {}
+        return call

@@ -3,10 +3,17 @@
 from __future__ import annotations
 
 import contextlib
+import json
+import os
 import pickle
+import signal
 import subprocess
+import sys
+import tempfile
+import threading
 import time
-from multiprocessing.connection import wait
+from dataclasses import dataclass, field
+from multiprocessing.connection import Connection, Pipe, wait
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from grpo_doctor_trainer.errors import RewardError
@@ -18,9 +25,8 @@ from grpo_doctor_trainer.rewards.calls import (
     took_too_long,
     why_not_sent,
 )
-from grpo_doctor_trainer.rewards.process import WorkerProcess, start_worker
 from grpo_doctor_trainer.rewards.registry import file_of
-from grpo_doctor_trainer.rewards.worker_status import ASK_SIGNAL
+from grpo_doctor_trainer.rewards.worker_status import ASK_SIGNAL, WorkerStatus
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -31,6 +37,12 @@ if TYPE_CHECKING:
 _LOOK_S = 0.25
 _STACK_S = 1.0
 _END_S = 2.0
+_PATIENCE_S = 10.0
+_START = (
+    "import json, sys; sys.path[:] = json.loads(sys.argv[1]); "
+    "from grpo_doctor_trainer.rewards.worker import main; "
+    "main(*map(int, sys.argv[2:5]), parent_thread_lasts=sys.argv[5] == '1')"
+)
 
 
 class Workers:
@@ -39,7 +51,7 @@ class Workers:
     Args:
         functions: what they run.
         config: the options.
-        homes: functions of the user's, and which process each belongs to; the others are in all.
+        homes: which process each function belongs to.
 
     Raises:
         RewardError: a function cannot be loaded.
@@ -54,7 +66,7 @@ class Workers:
         self.styles: dict[str, CallStyle] = {}
         try:
             for index in range(config.reward_num_workers):
-                own = [f for f in functions if homes.get(f.name, index) == index]
+                own = [f for f in functions if homes[f.name] == index]
                 self._workers.append(start_worker())
                 self._workers[-1].connection.send((config, own))
             for worker in self._workers:
@@ -219,3 +231,67 @@ class Workers:
         for worker in self._workers:
             worker.end()
         self._workers = []
+
+
+@dataclass
+class WorkerProcess:
+    """A process with its pipe, and what it has to do.
+
+    Attributes:
+        process: the process.
+        connection: the pipe to it.
+        status: what it leaves there.
+        jobs: what it has to do; the calls of a job run together.
+        running: the calls that it has not answered yet.
+        since: when it began with them, or with the present completion (time.monotonic).
+        progress: the completion of the call that it is at.
+        prepared: whether it has said that it is ready for calls.
+    """
+
+    process: subprocess.Popen[bytes]
+    connection: Connection
+    status: WorkerStatus
+    jobs: list[list[Call]] = field(default_factory=list)
+    running: list[Call] = field(default_factory=list)
+    since: float = 0.0
+    progress: int = -1
+    prepared: bool = False
+
+    def kill(self) -> None:
+        """Ends the process and what it started; if it has ended, its exit code stays."""
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.wait(_PATIENCE_S)
+
+    def end(self) -> None:
+        """Kills the process and lets go of its pipe and file."""
+        self.kill()
+        self.connection.close()
+        os.close(self.status.descriptor)
+
+
+def start_worker() -> WorkerProcess:
+    """Starts a process that imports the reward code alone.
+
+    Raises:
+        RewardError: the machine has no room for one more.
+    """
+    ours, theirs = Pipe()
+    with tempfile.TemporaryFile() as file:
+        status = WorkerStatus(os.dup(file.fileno()))
+    lasts = threading.current_thread() is threading.main_thread()
+    numbers = (theirs.fileno(), status.descriptor, os.getpid(), int(lasts))
+    try:
+        process = subprocess.Popen(
+            [sys.executable, "-c", _START, json.dumps(sys.path), *map(str, numbers)],
+            stdin=subprocess.DEVNULL,
+            pass_fds=numbers[:2],
+            start_new_session=True,  # Ctrl-C is for the rank; and all it starts can be killed
+        )
+    except OSError as error:
+        raise RewardError(
+            f"no process for the reward functions can be started: {error}; "
+            "--reward_num_workers 0 runs them in the trainer's own"
+        ) from error
+    theirs.close()
+    return WorkerProcess(process, ours, status)

@@ -13,14 +13,14 @@ import pytest
 torch = pytest.importorskip("torch", reason="needs the trainer extra")
 
 from grpo_doctor_trainer.errors import ConfigError, RolloutError  # noqa: E402
-from grpo_doctor_trainer.rollout.vllm import unloaded  # noqa: E402
+from grpo_doctor_trainer.rollout.vllm import local_engine  # noqa: E402
 from grpo_doctor_trainer.rollout.vllm.local_engine import (  # noqa: E402
     cache_bytes,
     engine_options,
+    remove_for_rank,
     require_vllm,
 )
 from grpo_doctor_trainer.rollout.vllm.requests import longest_sequence  # noqa: E402
-from grpo_doctor_trainer.rollout.vllm.shm_cleanup import remove_for_rank  # noqa: E402
 from tests.unit.trainer.rollout.colocated import CPU, config  # noqa: E402
 
 
@@ -58,7 +58,7 @@ def test_the_options_become_those_of_the_engine() -> None:
     )  # fmt: skip
     assert options["tensor_parallel_size"] == 2
     assert options["max_num_seqs"] == 7
-    assert options["load_format"] == unloaded.FORMAT
+    assert options["load_format"] == local_engine.UNLOADED
     assert not options["enforce_eager"]
     assert not options["enable_sleep_mode"]
     assert "kv_cache_memory_bytes" not in options

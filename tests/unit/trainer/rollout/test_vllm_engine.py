@@ -14,7 +14,7 @@ torch = pytest.importorskip("torch", reason="needs the trainer extra")
 
 from grpo_doctor_trainer.errors import RolloutError  # noqa: E402
 from grpo_doctor_trainer.model.tiny import tiny_model, tiny_tokenizer  # noqa: E402
-from grpo_doctor_trainer.rollout.vllm import unloaded  # noqa: E402
+from grpo_doctor_trainer.rollout.vllm import local_engine  # noqa: E402
 from grpo_doctor_trainer.rollout.vllm.colocate import ColocatedRollout  # noqa: E402
 from grpo_doctor_trainer.rollout.vllm.deadline import EngineDeadline  # noqa: E402
 from grpo_doctor_trainer.rollout.vllm.loading import WeightLoader  # noqa: E402
@@ -92,9 +92,9 @@ def test_a_model_without_weights_keeps_the_buffers_that_no_sync_brings(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     fake_vllm.install(monkeypatch)
-    unloaded.register_format()
+    local_engine.register_format()
     model = torch.nn.BatchNorm1d(2)  # `running_var`, made as ones
-    fake_vllm.LOADERS[unloaded.FORMAT]().load_weights(model, None)
+    fake_vllm.LOADERS[local_engine.UNLOADED]().load_weights(model, None)
     assert model.weight.tolist() == [7, 7]
     assert model.state_dict()["running_var"].tolist() == [1, 1]
 

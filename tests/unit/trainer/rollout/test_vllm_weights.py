@@ -13,7 +13,7 @@ peft = pytest.importorskip("peft", reason="needs the trainer extra")
 from grpo_doctor_trainer.errors import RolloutError  # noqa: E402
 from grpo_doctor_trainer.model.tiny import tiny_model, tiny_tokenizer  # noqa: E402
 from grpo_doctor_trainer.rollout.vllm.colocate import watch_steps  # noqa: E402
-from grpo_doctor_trainer.rollout.vllm.weight_checks import (  # noqa: E402
+from grpo_doctor_trainer.rollout.vllm.loading import (  # noqa: E402
     check_loaded,
     missing_weights,
     note_loads,

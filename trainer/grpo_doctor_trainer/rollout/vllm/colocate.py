@@ -18,6 +18,7 @@ from grpo_doctor_trainer.rollout.vllm.loading import WeightLoader
 from grpo_doctor_trainer.rollout.vllm.local_engine import (
     end_engine,
     engine_folder,
+    remove_for_rank,
     require_vllm,
     start_engine,
 )
@@ -33,7 +34,6 @@ from grpo_doctor_trainer.rollout.vllm.sampling import (
     sampling_options,
     sampling_parameters,
 )
-from grpo_doctor_trainer.rollout.vllm.shm_cleanup import remove_for_rank
 from grpo_doctor_trainer.rollout.vllm.statistics import EngineStatistics
 
 if TYPE_CHECKING:

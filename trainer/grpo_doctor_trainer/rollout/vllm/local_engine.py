@@ -1,5 +1,10 @@
 """An engine inside a rank: what it needs, how it starts, and how it ends so that another can start.
 
+Its weights all come with the first sync, so nothing is read from disk. vLLM's own format for that,
+`dummy`, fills every tensor that a checkpoint could have with random values. That includes buffers
+which no checkpoint has and no sync brings, such as the scale and the mean with which vLLM 0.32
+normalizes the pixels of an image: prompts with images were then sampled from noise.
+
 vLLM is imported here alone where an engine is started: its imports take seconds.
 """
 
@@ -8,7 +13,7 @@ from __future__ import annotations
 import copy
 import importlib.util
 import os
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +22,6 @@ import torch
 from grpo_doctor_trainer.config.validation import VLLM_LORA_RANKS
 from grpo_doctor_trainer.errors import ConfigError, RolloutError
 from grpo_doctor_trainer.model.adapters import base_model
-from grpo_doctor_trainer.rollout.vllm import unloaded
 from grpo_doctor_trainer.rollout.vllm.deadline import EngineDeadline
 from grpo_doctor_trainer.rollout.vllm.engine_log import console_to_file, explained, log_to_file
 from grpo_doctor_trainer.rollout.vllm.requests import longest_sequence
@@ -29,6 +33,11 @@ if TYPE_CHECKING:
     from grpo_doctor_trainer.model.load import LoadedModel
     from grpo_doctor_trainer.ranks.group import Ranks
     from grpo_doctor_trainer.rollout.vllm.statistics import EngineStatistics
+
+
+UNLOADED = "grpo_doctor_unloaded"
+"""The value of `--load-format` that reads no weights."""
+SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 - vLLM's choice
 
 
 def require_vllm(config: TrainerConfig, device: torch.device, *, with_images: bool = False) -> None:
@@ -92,11 +101,56 @@ def start_engine(
             from vllm.engine.arg_utils import EngineArgs  # noqa: PLC0415 - takes seconds
             from vllm.v1.engine.llm_engine import LLMEngine  # noqa: PLC0415
 
-            unloaded.register_format()
+            register_format()
             options = engine_options(
                 config, model=model, context=loaded.context, cache_bytes=cache_bytes(config, ranks)
             )
             return LLMEngine.from_engine_args(EngineArgs(**options), stat_loggers=[statistics])
+
+
+def register_format() -> None:
+    """Tells vLLM of `--load-format grpo_doctor_unloaded`: `dummy`, but buffers stay as made."""
+    from vllm.model_executor.model_loader import register_model_loader  # noqa: PLC0415 - seconds
+    from vllm.model_executor.model_loader.dummy_loader import DummyModelLoader  # noqa: PLC0415
+
+    @register_model_loader(UNLOADED)
+    class UnloadedModel(DummyModelLoader):  # type: ignore[misc]
+        def load_weights(self, model: Any, model_config: Any) -> None:
+            made = [(buffer, buffer.clone()) for buffer in model.buffers()]
+            super().load_weights(model, model_config)
+            for buffer, value in made:
+                buffer.copy_(value)
+
+
+def remove_for_rank(first: int, size: int, member: int, folder: Path = SHARED_MEMORY) -> None:
+    """Removes shared memory of a killed tensor-parallel engine that is in the way of one rank.
+
+    The CPU build names it by the ranks alone, and does not start where there is some. Each rank
+    removes where it will write itself: the others may be further on already.
+
+    Args:
+        first: the first rank of the engine.
+        size: how many ranks it has.
+        member: this rank's number among them.
+        folder: where shared memory is.
+    """
+    ranks = "-".join(str(rank) for rank in range(first, first + size))
+    ending = f"-[{ranks}]-cpushm_{member}"
+    paths = [path for path in folder.glob("-tp:*") if path.name.endswith(ending)]
+    mapped = _mapped_files() if paths else set()
+    for path in paths:
+        if str(path) not in mapped:  # who makes shared memory maps it at once
+            with suppress(OSError):  # another user's
+                path.unlink()
+
+
+def _mapped_files() -> set[str]:
+    paths: set[str] = set()
+    for maps in Path("/proc").glob("[0-9]*/maps"):
+        with suppress(OSError):  # it has ended, or is another user's
+            lines = maps.read_text(encoding="utf-8", errors="replace").splitlines()
+            paths.update(line.split(maxsplit=5)[-1] for line in lines)
+    return paths
 
 
 def end_engine(vllm: Any) -> None:
@@ -189,7 +243,7 @@ def engine_options(
         "enforce_eager": config.vllm_enforce_eager or cache_bytes is not None,
         "enable_prefix_caching": config.vllm_enable_prefix_caching,
         # The first sync brings all weights; with adapters alone the base has to be read.
-        "load_format": "auto" if config.vllm_enable_lora else unloaded.FORMAT,
+        "load_format": "auto" if config.vllm_enable_lora else UNLOADED,
         "seed": config.seed,
         "generation_config": "vllm",  # sampling is the trainer's matter, not the model folder's
         "logprobs_mode": "processed_logprobs",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from grpo_doctor_trainer.rewards.pending import Pending
+from grpo_doctor_trainer.rewards.pool import Pending
 from grpo_doctor_trainer.rewards.registry import CallStyle
 
 
@@ -14,17 +14,14 @@ def pending_of(columns: tuple[str, ...] | None) -> Pending:
     return pending
 
 
-def test_those_that_wait_longest_are_taken_first() -> None:
+def test_all_that_wait_are_taken_in_their_order() -> None:
     pending = pending_of(None)
     assert len(pending) == 3
-    call = pending.take(2)
-    assert (call.name, call.indices, call.completions) == ("mine", (2, 0), 2)
-    assert call.columns == {"completions": ["c", "a"], "level": [3, 1]}
-    assert len(pending) == 1
-    remaining = pending.take_all()
-    assert (remaining.indices, remaining.columns) == ((1,), {"completions": ["b"], "level": [2]})
+    call = pending.take_all()
+    assert (call.name, call.indices, call.completions) == ("mine", (2, 0, 1), 3)
+    assert call.columns == {"completions": ["c", "a", "b"], "level": [3, 1, 2]}
     assert not pending
-    assert pending.take(5).indices == ()
+    assert pending.take_all().indices == ()
 
 
 def test_a_function_gets_the_columns_that_it_takes() -> None:
