@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from grpo_doctor_trainer.checkpoint import Checkpointer, Progress
     from grpo_doctor_trainer.config import TrainerConfig
     from grpo_doctor_trainer.data.batch import PromptBatch
-    from grpo_doctor_trainer.evaluation import Evaluation
+    from grpo_doctor_trainer.data.evaluated import Evaluation
     from grpo_doctor_trainer.logs.steplog import StepLog
     from grpo_doctor_trainer.memory.offload import Offload
     from grpo_doctor_trainer.ranks.engine import Engine

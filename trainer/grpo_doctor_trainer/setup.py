@@ -11,9 +11,9 @@ import torch
 from grpo_doctor_trainer.checkpoint import Checkpointer, Progress, check_writable, find_checkpoint
 from grpo_doctor_trainer.config import EMBEDDED_VL
 from grpo_doctor_trainer.data.checking import usable_rows
+from grpo_doctor_trainer.data.evaluated import make_evaluation
 from grpo_doctor_trainer.data.prompts import prompt_loader, steps_in
 from grpo_doctor_trainer.data.rows import load_rows
-from grpo_doctor_trainer.evaluation import make_evaluation
 from grpo_doctor_trainer.logs.console import LOG
 from grpo_doctor_trainer.logs.introduction import introduce
 from grpo_doctor_trainer.logs.steplog import StepLog

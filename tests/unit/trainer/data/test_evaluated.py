@@ -9,9 +9,9 @@ import pytest
 import torch
 
 from grpo_doctor_trainer.config import TrainerConfig
+from grpo_doctor_trainer.data.evaluated import make_evaluation
 from grpo_doctor_trainer.data.rows import Row, load_rows
 from grpo_doctor_trainer.errors import DatasetError
-from grpo_doctor_trainer.evaluation import make_evaluation
 from grpo_doctor_trainer.flags import parse
 from grpo_doctor_trainer.model.load import LoadedModel, load_model
 from grpo_doctor_trainer.model.tiny import tiny_tokenizer
