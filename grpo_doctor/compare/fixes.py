@@ -6,7 +6,7 @@ from typing import Any
 
 from grpo_doctor.compare.run import ComparedRun
 from grpo_doctor.compare.settings import affects_step, changed_knobs, option_changes
-from grpo_doctor.whatif import Ground, Prediction, Withheld, ground, together
+from grpo_doctor.whatif import Ground, Prediction, Settings, Withheld, ground, together
 from grpo_doctor.whatif.models import BY_KNOB
 from grpo_doctor.whatif.prediction import RUN_ERROR
 from grpo_doctor_reports.schema.compare import Change, FixResult
@@ -112,7 +112,7 @@ def _has_model(before: ComparedRun, name: str, changed: Changed) -> bool:
 
 
 def _by_models(before: ComparedRun, changed: Changed) -> Prediction | Withheld:
-    return before.view.what_if(**{n.replace(".", "__"): new for n, (_, new) in changed.items()})
+    return before.view.gain(Settings(tuple((name, new) for name, (_, new) in changed.items())))
 
 
 def _advised(before: ComparedRun, changed: Changed) -> list[str]:

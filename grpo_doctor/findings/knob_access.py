@@ -1,25 +1,15 @@
-"""How rules read a run's settings, and what they ask of the models about others."""
+"""Settings as numbers, and whether a host has room for more processes."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 from grpo_doctor.findings.view import RunView
-from grpo_doctor.whatif import Edit, NoModel, Prediction, Withheld
+from grpo_doctor.whatif import Withheld
 
 # Above it more processes would take the CPU from each other and from the ranks.
 MAX_HOST_CPU_PCT = 85.0
-
-
-def by_model(
-    view: RunView, otherwise: Prediction | Withheld, **after: Any
-) -> Prediction | Withheld:
-    """What a model predicts of these settings (dots as `__`); `otherwise` where there is none."""
-    outcome = view.what_if(**after)
-    return otherwise if isinstance(outcome, NoModel) else outcome
 
 
 def busy_host(view: RunView) -> Withheld | None:
@@ -29,11 +19,6 @@ def busy_host(view: RunView) -> Withheld | None:
     if cpu is None or cpu <= MAX_HOST_CPU_PCT or view.series("rank.cpu"):
         return None
     return Withheld(f"the host's CPUs are {cpu:.0f}% busy already")
-
-
-def halved(edits: Sequence[Edit]) -> tuple[Edit, ...]:
-    """The cautious end of a prediction: half of what each edit does."""
-    return tuple(replace(edit, factor=(1 + edit.factor) / 2) for edit in edits)
 
 
 def number(value: Any) -> float | None:

@@ -8,13 +8,13 @@ from collections.abc import Iterator
 from grpo_doctor.findings.device_memory import Fit, room_without_offload
 from grpo_doctor.findings.rule import Fix, Safety
 from grpo_doctor.findings.view import RunView
-from grpo_doctor.whatif import Prediction, Withheld, without
+from grpo_doctor.whatif import Prediction, Replay, Settings, WhatIf, Withheld, without
 from grpo_doctor.whatif.room import USABLE
 
 MICRO_BATCH, PASSES = "train.micro_batch", "train.grad_accumulation"
 VLLM_SHARE = "vllm.gpu_memory_utilization"
 SHARE_RISK = "vLLM fails at start if this share is not free then; step back by 0.05."
-Settings = tuple[tuple[str, object], ...]
+Pairs = tuple[tuple[str, object], ...]
 _VLLMS = ("rollout", "sync", "init")
 _MORE_PASSES = "The same completions per optimizer step, in more passes."
 
@@ -32,12 +32,12 @@ def larger_share(view: RunView, free: float) -> float | None:
 def fixes_for_memory(view: RunView, where: str | None) -> list[Fix]:
     """What a run may set if memory is short in the phase `where`; empty where nothing is known."""
     return [
-        _joined(view, settings, _outcome(view, settings), risk)
+        _joined(view, settings, _cost(view, settings), risk)
         for settings, risk in _savings(view, where)
     ]
 
 
-def _savings(view: RunView, where: str | None) -> Iterator[tuple[Settings, str]]:
+def _savings(view: RunView, where: str | None) -> Iterator[tuple[Pairs, str]]:
     share, micro = view.now(VLLM_SHARE), view.now(MICRO_BATCH)
     passes = view.now(PASSES)
     # Old versions of ms-swift have no mode: theirs is what is called colocate now.
@@ -62,28 +62,28 @@ def _savings(view: RunView, where: str | None) -> Iterator[tuple[Settings, str]]
         yield (("offload.optimizer", True),), "Moves optimizer state in every step."
 
 
-def _outcome(view: RunView, settings: Settings) -> Prediction | Withheld:
+def _cost(view: RunView, settings: Pairs) -> WhatIf:
     if not len(view.analysis.step_seconds):
         return Withheld("the run has no whole step")
-    outcome = view.what_if(**{name.replace(".", "__"): value for name, value in settings})
+    outcome = view.gain(Settings(settings))
     if isinstance(outcome, Prediction) and outcome.high > 0:
         cost = f"{outcome.mid:+.1f}% of the step by {outcome.grounds}"
         return Withheld(f"it costs time and gives memory: {cost}")
-    return outcome
+    return Settings(settings)
 
 
 def in_passes_of(
-    view: RunView, micro: int, passes: int, outcome: Prediction | Withheld, *, risk: str
+    view: RunView, micro: int, passes: int, change: WhatIf | None = None, *, risk: str
 ) -> Fix:
     """The same completions per optimizer step in `passes` of `micro` completions each."""
-    return _joined(view, ((MICRO_BATCH, micro), (PASSES, passes)), outcome, risk)
+    return _joined(view, ((MICRO_BATCH, micro), (PASSES, passes)), change, risk)
 
 
-def _joined(view: RunView, settings: Settings, outcome: Prediction | Withheld, risk: str) -> Fix:
+def _joined(view: RunView, settings: Pairs, change: WhatIf | None, risk: str) -> Fix:
     """All settings as one fix."""
     safety: Safety = "changes-numerics" if settings[0][0] == MICRO_BATCH else "same-math"
     spelled = [row for row in settings if row[0] != PASSES or not _passes_follow(view)]
-    return view.settings(spelled, outcome, safety=safety, risk=risk)
+    return view.settings(spelled, change or Settings(settings), safety=safety, risk=risk)
 
 
 def _passes_follow(view: RunView) -> bool:
@@ -109,7 +109,7 @@ def offload_off_if_it_fits(view: RunView, *, or_unknown: bool = False) -> tuple[
 
 def offload_off(view: RunView, room: Fit) -> Fix:
     """Switches off all that is on, with the replay of a run without offload spans."""
-    outcome = view.predict((without("offload"),), "without its offload spans")
+    change = Replay((without("offload"),), "without its offload spans")
     risk = (
         f"Needs the memory back: {room.text}."
         if room.fits
@@ -117,8 +117,8 @@ def offload_off(view: RunView, room: Fit) -> Fix:
     )
     on = switched_on(view)
     if not on and view.now("vllm.sleep_level"):
-        return view.setting("vllm.sleep_level", 0, outcome, safety="same-math", risk=risk)
+        return view.setting("vllm.sleep_level", 0, change, safety="same-math", risk=risk)
     if not on:
         text = "switch off what moves weights or optimizer state to the host around a rollout"
-        return view.advice(text, outcome, safety="same-math", risk=risk)
-    return view.settings([(name, False) for name in on], outcome, safety="same-math", risk=risk)
+        return view.advice(text, change, safety="same-math", risk=risk)
+    return view.settings([(name, False) for name in on], change, safety="same-math", risk=risk)

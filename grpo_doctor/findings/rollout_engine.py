@@ -18,7 +18,7 @@ from grpo_doctor.findings.severity import severity_of
 from grpo_doctor.findings.signals import Signal, sampled
 from grpo_doctor.findings.span_counts import phase_windows, stepping_columns
 from grpo_doctor.findings.view import RunView
-from grpo_doctor.whatif import Withheld
+from grpo_doctor.whatif import Settings, WhatIf, Withheld
 from grpo_doctor.whatif.models.rollout import GENERATING
 
 RUNNING = "engine/running_requests"
@@ -153,15 +153,15 @@ def idle_side(  # noqa: PLR0913
 ) -> Finding:
     """One side waits for the other: roll out the next batch while this one is trained on."""
     risk = "Each step then trains on completions of the weights before the last update."
-    outcome = view.what_if(rollout__async=True)
+    change: WhatIf = Settings((("rollout.async", True),))
     if view.now("rollout.async") is True:
-        outcome = Withheld("rollouts are asynchronous already")
+        change = Withheld("rollouts are asynchronous already")
     if view.spell("rollout.async", True) is not None:
-        fix = view.setting("rollout.async", True, outcome, safety="changes-algorithm", risk=risk)
+        fix = view.setting("rollout.async", True, change, safety="changes-algorithm", risk=risk)
     else:
         text = "roll out the next batch while this one is trained on (this framework has no flag "
         text += f"for it), or {or_else}"
-        fix = view.advice(text, outcome, safety="changes-algorithm", risk=risk)
+        fix = view.advice(text, change, safety="changes-algorithm", risk=risk)
     source = f"phase spans, mean of {len(view.analysis.step_seconds)} steps"
     shares = {
         "the engine works": sides.engine,
@@ -171,7 +171,7 @@ def idle_side(  # noqa: PLR0913
     return Finding(
         severity=severity_of(lost, proven=proven),
         confidence=0.9 if proven else 0.8,
-        cost=max(lost, -fix.predicted.mid / 100 if fix.predicted else 0.0),
+        cost=max(lost, view.gained(change)),
         phases=tuple(phase for phase in GENERATING if view.analysis.share(phase)),
         evidence=(
             *(

@@ -18,6 +18,7 @@ from grpo_doctor.launches.launcher import unwrap
 from grpo_doctor.launches.programs import recognize
 from grpo_doctor.launches.words import from_arguments
 from grpo_doctor.trace.model import RolloutServer, Series
+from grpo_doctor.whatif import Withheld
 
 RUNNING, WAITING = "server.requests_running", "server.requests_waiting"
 CACHE, PREEMPTIONS = "server.kv_cache", "server.preemptions"
@@ -183,10 +184,10 @@ class Load:
             f"{where}: {text}",
             None,
             "same-math",
-            f"{risk} Gain not predicted: {reason}.",
-            unpredicted=reason,
+            risk,
             typed=text,
             where=where,
+            change=Withheld(reason),
         )
 
 

@@ -8,7 +8,7 @@ from typing import Any, Literal
 from grpo_doctor.findings.severity import HIGH_SHARE, MEDIUM_SHARE, Severity
 from grpo_doctor.findings.signals import Signal
 from grpo_doctor.knobs.advice import Form
-from grpo_doctor.whatif import Prediction
+from grpo_doctor.whatif import Prediction, WhatIf, Withheld
 
 Safety = Literal["same-math", "changes-numerics", "changes-algorithm", "needs-code"]
 Family = Literal[
@@ -57,6 +57,9 @@ class Evidence:
     source: str
 
 
+_NOTHING_SAID = Withheld("")
+
+
 @dataclass(frozen=True, slots=True)
 class Fix:
     """A change of a knob, or (knob None) what `spelling` says.
@@ -64,8 +67,8 @@ class Fix:
     Its `spelling` can be pasted as it is: a flag, a line of a file, of code or of a shell. Of one
     that goes elsewhere than into the job's own command only `typed` is, at the place `where`. Where
     nothing can be pasted (`form` is `words`) it is advice on what to look at or to change: the next
-    step of the user. `predicted` is from a replay; where nothing was predicted `unpredicted` may
-    give the reason, and `risk` repeats it.
+    step of the user. The engine replays `change`: what that says is `predicted`, or `unpredicted`
+    has the reason why nothing is, and `risk` repeats it.
     """
 
     knob: str | None
@@ -79,6 +82,7 @@ class Fix:
     form: Form = "flag"
     typed: str = ""
     where: str = ""
+    change: WhatIf = _NOTHING_SAID
 
     @property
     def pasted(self) -> bool:

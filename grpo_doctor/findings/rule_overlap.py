@@ -7,6 +7,7 @@ rules only one may ask the other: see that the one that is asked never defers ba
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 import numpy as np
 
@@ -58,11 +59,13 @@ def _ask(rule: RuleFile, view: RunView) -> Outcome:
 
 
 def _on_facts(rule: RuleFile, view: RunView) -> Outcome:
-    """What the rule says; a finding that rests on a default is none."""
+    """What the rule says, with what its fixes bring; a finding that rests on a default is none."""
     answer = rule.check(view)
     if isinstance(answer, Finding) and view.assumed:
         unsaid = "the run does not say it, and a default is no fact"
         return NotRun(tuple(f"the setting {name}: {unsaid}" for name in sorted(view.assumed)))
+    if isinstance(answer, Finding):
+        answer = replace(answer, fixes=tuple(map(view.predicted, answer.fixes)))
     return with_lost_steps(answer, rule.RULE, view)
 
 

@@ -18,11 +18,15 @@ from grpo_doctor.knobs.values import spelled
 from grpo_doctor.trace.instructions import job_of, place_of_run
 from grpo_doctor.trace.model import Process, Trace
 from grpo_doctor.whatif import (
-    Change,
+    NoModel,
     Prediction,
+    Replay,
+    Settings,
     StepModel,
+    WhatIf,
     Withheld,
     build_model,
+    halved,
     predict,
     predict_settings,
 )
@@ -137,17 +141,44 @@ class RunView(Readings):
         how = instruct(self.job, name, value)
         return how.sentence if how else None
 
-    def predict(
-        self, edits: Sequence[Change], scenario: str, at_least: Sequence[Change] | None = None
-    ) -> Prediction | Withheld:
-        """Replays a change; see `whatif.predict`."""
-        return predict(self.model, edits, scenario, at_least=at_least)
+    @cached_property
+    def gains(self) -> dict[WhatIf, Prediction | Withheld]:
+        """What was replayed so far."""
+        return self.unrestricted.gains if self.unrestricted else {}
 
-    def what_if(self, **after: Any) -> Prediction | Withheld:
-        """Replays other settings, by the models of `whatif`; dots in names are spelled `__`."""
-        settings = {name.replace("__", "."): value for name, value in after.items()}
-        before = {name: self.now(name) for name in settings}
-        return predict_settings(self.analysis, self.model, before, settings)
+    def gain(self, change: WhatIf) -> Prediction | Withheld:
+        """What a change brings: replayed once, however many ask."""
+        if change not in self.gains:
+            self.gains[change] = self._replayed(change)
+        return self.gains[change]
+
+    def _replayed(self, change: WhatIf) -> Prediction | Withheld:
+        match change:
+            case Withheld():
+                return change
+            case Replay(edits, scenario, half):
+                return predict(
+                    self.model, edits, scenario, at_least=halved(edits) if half else None
+                )
+        after = dict(change.after)
+        before = {name: self.now(name) for name in after}
+        outcome = predict_settings(self.analysis, self.model, before, after)
+        if isinstance(outcome, NoModel) and change.otherwise is not None:
+            return self.gain(change.otherwise)
+        return outcome
+
+    def gained(self, change: WhatIf) -> float:
+        """What a change gains, as a share of the step; 0 where that is not predicted."""
+        outcome = self.gain(change)
+        return -outcome.mid / 100 if isinstance(outcome, Prediction) else 0.0
+
+    def predicted(self, fix: Fix) -> Fix:
+        """A fix with what its change brings, or why nobody knows."""
+        outcome = self.gain(fix.change)
+        if isinstance(outcome, Prediction):
+            return replace(fix, predicted=outcome)
+        risk = f"{fix.risk} Gain not predicted: {outcome.reason}.".strip()
+        return replace(fix, risk=risk, unpredicted=outcome.reason)
 
     def span_seconds(self, name: str) -> float:
         """A span's time per step, such as that of `sync/gather`; 0 where there is none."""
@@ -184,26 +215,25 @@ class RunView(Readings):
         self,
         name: str,
         value: Any,
-        outcome: Prediction | Withheld | None = None,
+        change: WhatIf | None = None,
         *,
         safety: Safety,
         risk: str,
     ) -> Fix:
         """A fix that sets one knob as this run takes it; what it takes nowhere is in words. Without
-        an `outcome` it is what the models say of this setting."""
-        if outcome is None:
-            outcome = self.what_if(**{name.replace(".", "__"): value})
-        return self.settings([(name, value)], outcome, safety=safety, risk=risk)
+        a `change` it is this setting."""
+        return self.settings([(name, value)], change, safety=safety, risk=risk)
 
     def settings(
         self,
         settings: Sequence[tuple[str, Any]],
-        outcome: Prediction | Withheld,
+        change: WhatIf | None = None,
         *,
         safety: Safety,
         risk: str,
     ) -> Fix:
         """A fix that sets the first of some knobs, and the others with it."""
+        change = change or Settings(tuple(settings))
         ways = [instruct(self.job, *setting) for setting in settings]
         known = [way for way in ways if way is not None]
         name, value = settings[0]
@@ -212,12 +242,11 @@ class RunView(Readings):
             before = f"{spelled(before)} (default)"
         if len(known) < len(ways):
             words = " and ".join(map(self._in_words, settings))
-            return _judged(
-                Fix(name, before, value, words, None, safety, risk, form="words"), outcome
-            )
+            in_words = Fix(name, before, value, words, None, safety, risk, form="words")
+            return replace(in_words, change=change)
         how = joined(known)
         fix = Fix(name, before, value, how.sentence, None, safety, risk, form=how.form)
-        return _judged(replace(fix, typed=how.text, where=how.where), outcome)
+        return replace(fix, typed=how.text, where=how.where, change=change)
 
     def _in_words(self, setting: tuple[str, Any]) -> str:
         name, value = setting
@@ -228,25 +257,14 @@ class RunView(Readings):
             reason = "needs vLLM, which this run does not use"
         return f"set {name} to {spelled(value)} ({reason})"
 
-    def advice(
-        self, text: str, outcome: Prediction | Withheld, *, safety: Safety, risk: str = ""
-    ) -> Fix:
+    def advice(self, text: str, change: WhatIf, *, safety: Safety, risk: str = "") -> Fix:
         """What to look at or to change, where nothing can be pasted. It names no process by its
         number: by the time that it is read the process may be gone."""
-        return _judged(Fix(None, None, None, text, None, safety, risk, form="words"), outcome)
+        return Fix(None, None, None, text, None, safety, risk, form="words", change=change)
 
-    def edit(
-        self, text: str, outcome: Prediction | Withheld, *, safety: Safety, risk: str = ""
-    ) -> Fix:
+    def edit(self, text: str, change: WhatIf, *, safety: Safety, risk: str = "") -> Fix:
         """A fix that is no single setting, in the letters to paste: flags, code, a command."""
-        return _judged(Fix(None, None, None, text, None, safety, risk), outcome)
-
-
-def _judged(fix: Fix, outcome: Prediction | Withheld) -> Fix:
-    if isinstance(outcome, Prediction):
-        return replace(fix, predicted=outcome)
-    risk = f"{fix.risk} Gain not predicted: {outcome.reason}.".strip()
-    return replace(fix, risk=risk, unpredicted=outcome.reason)
+        return Fix(None, None, None, text, None, safety, risk, change=change)
 
 
 def identity(name: str, doc: str | None) -> tuple[str, str, str]:

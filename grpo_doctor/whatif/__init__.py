@@ -2,11 +2,24 @@
 
 from __future__ import annotations
 
-from grpo_doctor.whatif.edits import Add, AsOthers, Change, Edit, Hide, Overlap, every, without
+from grpo_doctor.whatif.edits import (
+    Add,
+    AsOthers,
+    Change,
+    Edit,
+    Hide,
+    Overlap,
+    every,
+    halved,
+    without,
+)
 from grpo_doctor.whatif.prediction import (
     Ground,
     NoModel,
     Prediction,
+    Replay,
+    Settings,
+    WhatIf,
     Withheld,
     ground,
     predict,
@@ -27,11 +40,15 @@ __all__ = [
     "NoModel",
     "Overlap",
     "Prediction",
+    "Replay",
+    "Settings",
     "StepModel",
+    "WhatIf",
     "Withheld",
     "build_model",
     "every",
     "ground",
+    "halved",
     "predict",
     "predict_settings",
     "replay",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import chain
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -81,6 +81,29 @@ class Withheld:
 @dataclass(frozen=True, slots=True)
 class NoModel(Withheld):
     """No prediction, because no model speaks of these settings."""
+
+
+@dataclass(frozen=True, slots=True)
+class Replay:
+    """A change of the steps' work, in words too ("without its offload"); with `half` the cautious
+    end of the prediction is half of it."""
+
+    edits: tuple[Change, ...]
+    scenario: str
+    half: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """Other values of settings, by canonical name, and what is changed where no model speaks of
+    them."""
+
+    after: tuple[tuple[str, Any], ...]
+    otherwise: Replay | Withheld | None = None
+
+
+# What is to be predicted; or why nothing can be said.
+WhatIf = Replay | Settings | Withheld
 
 
 @dataclass(frozen=True, slots=True)

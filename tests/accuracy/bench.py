@@ -82,13 +82,18 @@ def predict_fix(analysis: Analysis, fix: Fix) -> Prediction | Withheld:
 
 
 def _predicted_by_rule(analysis: Analysis, name: str) -> Prediction | Withheld:
-    """What a rule would have changed, whether it finds enough to say so or not."""
-    from grpo_doctor.findings.rules import gd004_straggler_rank, gd076_prompts_trained_again
+    """What a rule would change: the straggler's whether it finds enough to say so or not."""
+    from grpo_doctor.findings.engine import run_rules
+    from grpo_doctor.findings.rules import gd004_straggler_rank
+    from grpo_doctor.findings.selection import find
     from grpo_doctor.findings.view import RunView
 
-    rules = {"GD004": gd004_straggler_rank, "GD076": gd076_prompts_trained_again}
     view = RunView(analysis)
-    return view.predict(rules[name].edits_to_fix(view), f"as {name} would have it")
+    if name == "GD004":
+        return view.gain(gd004_straggler_rank.change_of(view))
+    found = run_rules(view, find(name)).findings
+    remedy = found[0][1].remedy if found else None
+    return Withheld(f"{name} finds nothing") if remedy is None else view.gain(remedy.change)
 
 
 def _run(shop: Workshop, fix: Fix, flags: Flags, inputs: Path, folder: Path, seed: int) -> Analysis:

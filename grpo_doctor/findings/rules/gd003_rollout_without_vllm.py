@@ -36,7 +36,7 @@ from grpo_doctor.findings import signals
 from grpo_doctor.findings.rule import Answer, Evidence, Finding, NotApplicable, Passed, Rule
 from grpo_doctor.findings.severity import percent, severity_of
 from grpo_doctor.findings.view import RunView, identity
-from grpo_doctor.whatif import Prediction, Withheld, without
+from grpo_doctor.whatif import Prediction, Replay, Withheld, without
 
 TOKENS = "rollout/tokens"
 RULE = Rule(
@@ -66,7 +66,7 @@ def check(view: RunView) -> Answer:
     with_mode = view.spell(*mode) and view.now("vllm.mode") is None
     settings = [("vllm.use", True), *([mode] if with_mode else [])]
     fix = view.settings(settings, reason, safety="changes-numerics", risk=_RISK)
-    bound = view.predict((without("rollout"),), "without any rollout")
+    bound = view.gain(Replay((without("rollout"),), "without any rollout"))
     return Finding(
         # Without a GPU it is a fact to know, not a problem to fix.
         severity=severity_of(share) if view.has_gpu else "info",

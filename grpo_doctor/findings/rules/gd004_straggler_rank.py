@@ -46,12 +46,12 @@ from grpo_doctor.analysis.rows import UNATTRIBUTED_CODE
 from grpo_doctor.analysis.stragglers import waited_in, work_above_others
 from grpo_doctor.findings import signals
 from grpo_doctor.findings.reward_functions import FUNCTION_COUNTERS, scorer_imbalance
-from grpo_doctor.findings.rule import Answer, Evidence, Finding, Fix, Passed, Rule
+from grpo_doctor.findings.rule import Answer, Evidence, Finding, Passed, Rule
 from grpo_doctor.findings.severity import percent, severity_of
 from grpo_doctor.findings.view import RunView, identity
 from grpo_doctor.findings.wording import STACKS
 from grpo_doctor.phases import PHASES
-from grpo_doctor.whatif import AsOthers, Change, Withheld
+from grpo_doctor.whatif import AsOthers, Prediction, Replay, WhatIf, Withheld
 
 RULE = Rule(
     *identity(__name__, __doc__),
@@ -76,6 +76,7 @@ MIN_PHASE_PART = 0.25
 MIN_ERRORS = 3.0
 # What is slow here is the user's own Python: its stack says more than the GPU's state.
 PYTHON_PHASES = ("dataload", "reward")
+_RISK = "Find the cause first: a slow GPU, busy cores, or more work than the others have."
 
 
 def check(view: RunView) -> Answer:
@@ -99,9 +100,9 @@ def check(view: RunView) -> Answer:
         )
     phases = slow_phases(view, rank)
     at = view.model.ranks.index(rank)
-    fix, cost = _fix(view, rank, phases), share
-    if fix.predicted is not None:  # others may wait for more than that rank's own work
-        cost = min(share, max(0.0, -fix.predicted.mid / 100))
+    change, cost = change_of(view), share
+    if isinstance(view.gain(change), Prediction):  # others may wait for more than its own work
+        cost = min(share, max(0.0, view.gained(change)))
     if view.now("vllm.mode") == "server" and next(iter(phases), None) == "rollout":
         return Passed(f"the server answers rank {rank} last: its queue decides that, not the rank")
     scorer = scorer_imbalance(view) if tuple(phases) == ("reward",) else None
@@ -123,18 +124,23 @@ def check(view: RunView) -> Answer:
         cause=f"{percent(explained)} of all waiting is for rank {rank} "
         f"on {view.process_of(rank).host}, in {percent(often)} of the steps; "
         + (f"per step it takes longer in {excess}." if excess else "its phases do not say why."),
-        fixes=(fix,),
+        fixes=(
+            view.advice(_where_to_look(view, rank, phases), change, safety="same-math", risk=_RISK),
+        ),
         headline=f"Rank {rank} is slow in {' and '.join(phases)}"
         if phases
         else f"Rank {rank} is the straggler",
     )
 
 
-def edits_to_fix(view: RunView) -> tuple[Change, ...]:
+def change_of(view: RunView) -> WhatIf:
     """The late rank's slower phases at the median of the others, in each step."""
     rank = view.analysis.ranks[int(np.argmax(view.blame.explained_s))]
-    phases = tuple(slow_phases(view, rank))
-    return (AsOthers(phases, rank),) if phases else ()
+    phases = slow_phases(view, rank)
+    if not phases:
+        return Withheld("which phase of this rank is slower could not be told")
+    scenario = f"with rank {rank} as fast as the median of the others"
+    return Replay((AsOthers(tuple(phases), rank),), scenario)
 
 
 def _evidence(view: RunView, column: int, phases: dict[str, float]) -> tuple[Evidence, ...]:
@@ -159,17 +165,6 @@ def _evidence(view: RunView, column: int, phases: dict[str, float]) -> tuple[Evi
             for phase, seconds in phases.items()
         ),
     )
-
-
-def _fix(view: RunView, rank: int, phases: dict[str, float]) -> Fix:
-    edits = edits_to_fix(view)
-    outcome = (
-        view.predict(edits, f"with rank {rank} as fast as the median of the others")
-        if phases and edits
-        else Withheld("which phase of this rank is slower could not be told")
-    )
-    risk = "Find the cause first: a slow GPU, busy cores, or more work than the others have."
-    return view.advice(_where_to_look(view, rank, phases), outcome, safety="same-math", risk=risk)
 
 
 def slow_phases(view: RunView, rank: int) -> dict[str, float]:

@@ -41,6 +41,7 @@ from grpo_doctor.findings.rule import Answer, Evidence, Finding, Fix, NotApplica
 from grpo_doctor.findings.severity import Severity, percent, severity_of
 from grpo_doctor.findings.span_counts import gpu_means
 from grpo_doctor.findings.view import RunView, identity
+from grpo_doctor.whatif import Settings
 
 RULE = Rule(
     *identity(__name__, __doc__),
@@ -105,14 +106,14 @@ def _fetches(view: RunView) -> int | None:
 
 
 def _fix(view: RunView) -> Fix:
-    outcome = view.what_if(deepspeed__offload_param=False)
+    change = Settings(((_PARAMETERS, False),))
     risk = (
         "Needs each rank's share of the weights in GPU memory (2 bytes per parameter, divided by "
         "the ranks); if that does not fit, try zero2_offload with fewer completions at once."
     )
     if str(view.now(_PRESET)) == "zero3_offload":
-        return view.setting(_PRESET, "zero3", outcome, safety="same-math", risk=risk)
+        return view.setting(_PRESET, "zero3", change, safety="same-math", risk=risk)
     if view.spell(_PARAMETERS, False) is not None:
-        return view.setting(_PARAMETERS, False, outcome, safety="same-math", risk=risk)
+        return view.setting(_PARAMETERS, False, change, safety="same-math", risk=risk)
     text = 'take "offload_param" out of zero_optimization in the DeepSpeed configuration'
-    return view.advice(text, outcome, safety="same-math", risk=risk)
+    return view.advice(text, change, safety="same-math", risk=risk)

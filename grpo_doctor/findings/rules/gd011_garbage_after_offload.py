@@ -35,12 +35,11 @@ from __future__ import annotations
 
 from grpo_doctor.findings import signals
 from grpo_doctor.findings.device_memory import OFFLOAD_ROOM
-from grpo_doctor.findings.knob_access import by_model
 from grpo_doctor.findings.memory_fixes import offload_off_if_it_fits
 from grpo_doctor.findings.rule import Answer, Evidence, Finding, NotApplicable, Passed, Rule
 from grpo_doctor.findings.severity import percent, severity_of
 from grpo_doctor.findings.view import RunView, identity
-from grpo_doctor.whatif import Prediction, Withheld, without
+from grpo_doctor.whatif import Replay, Settings, Withheld, without
 
 RULE = Rule(
     *identity(__name__, __doc__),
@@ -73,7 +72,9 @@ def check(view: RunView) -> Answer:
         Evidence("collection after offloads, per step", collecting, "s", f"{_SPAN} spans"),
         Evidence("collection after offloads", 100 * share, "% of the step", f"{_SPAN} spans"),
     ]
-    outcome = _outcome(view)
+    own = Replay((without(_SPAN),), "without collecting garbage after its offloads")
+    unknown = Withheld("how long the collections take was not recorded")
+    change = Settings(((_KNOB, False),), own) if known else unknown
     risk = "Memory peaks when vLLM wakes up; watch for OOM there."
     return Finding(
         severity=severity_of(share) if known else "low",
@@ -86,14 +87,7 @@ def check(view: RunView) -> Answer:
         if known
         else "Garbage is collected after each offload; how long that takes was not recorded.",
         fixes=(
-            view.setting(_KNOB, False, outcome, safety="same-math", risk=risk),
+            view.setting(_KNOB, False, change, safety="same-math", risk=risk),
             *offload_off_if_it_fits(view, or_unknown=True),
         ),
     )
-
-
-def _outcome(view: RunView) -> Prediction | Withheld:
-    if _SPAN not in view.trace.names:
-        return Withheld("how long the collections take was not recorded")
-    own = view.predict((without(_SPAN),), "without collecting garbage after its offloads")
-    return by_model(view, own, offload__gc_collect=False)

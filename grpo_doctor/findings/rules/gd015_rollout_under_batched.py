@@ -54,7 +54,7 @@ from grpo_doctor.findings.rollout_servers import (
 from grpo_doctor.findings.rule import Answer, Evidence, Finding, Fix, Passed, Rule
 from grpo_doctor.findings.severity import percent, severity_of
 from grpo_doctor.findings.view import RunView, identity
-from grpo_doctor.whatif import Withheld
+from grpo_doctor.whatif import Settings, Withheld
 
 RULE = Rule(
     *identity(__name__, __doc__),
@@ -147,8 +147,7 @@ def _more_slots(view: RunView, load: Load) -> Fix:
         return view.setting(_SLOTS, needed, safety="same-math", risk=risk)
     if load.counted:
         text = f"for the vLLM server: --max-num-seqs {needed}"
-        outcome = view.what_if(vllm__max_num_seqs=needed)
-        return view.edit(text, outcome, safety="same-math", risk=risk)
+        return view.edit(text, Settings(((_SLOTS, needed),)), safety="same-math", risk=risk)
     fix = load.setting(view, _SLOTS, needed, reason=_REASON, risk=risk)
     text = f"let the rollout server run {needed} requests at once"
     return fix or view.advice(text, Withheld(_REASON), safety="same-math", risk=risk)

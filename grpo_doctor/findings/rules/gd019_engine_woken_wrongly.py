@@ -42,7 +42,7 @@ from grpo_doctor.findings.rule import Answer, Evidence, Finding, NotApplicable, 
 from grpo_doctor.findings.severity import percent, severity_of
 from grpo_doctor.findings.span_counts import seconds_just_after, seconds_just_before
 from grpo_doctor.findings.view import RunView, identity
-from grpo_doctor.whatif import Edit, Prediction, Withheld
+from grpo_doctor.whatif import Edit, Prediction, Replay, Settings, WhatIf, Withheld
 from grpo_doctor.whatif.room import GIB
 
 RULE = Rule(
@@ -85,23 +85,15 @@ def _evidence(view: RunView, before: float, after: float) -> tuple[Evidence, ...
     )
 
 
-def _outcome(view: RunView) -> Prediction | Withheld:
-    lawful = view.what_if(vllm__sleep_level=2)
-    moved, before = view.seconds("offload"), seconds_just_before(view, "offload", "sync")
-    if isinstance(lawful, Prediction) or not moved or view.knob(_KNOB) != 1:
-        return lawful
-    part = min(1.0, before / moved)
-    return view.predict(
-        (Edit(("offload",), 1 - part),),
-        "without waking old weights before a sync (cautious end: half of it stays)",
-        at_least=(Edit(("offload",), 1 - part / 2),),
-    )
-
-
 def _restored(view: RunView, before: float, after: float) -> Finding:
     share = before / view.step_s
     risk = "All weights have to be sent before each rollout, which this run does."
-    fix = view.setting(_KNOB, 2, _outcome(view), safety="same-math", risk=risk)
+    change: WhatIf = Settings(((_KNOB, 2),))
+    if not isinstance(view.gain(change), Prediction):
+        kept = 1 - min(1.0, before / view.seconds("offload"))
+        scenario = "without waking old weights before a sync (cautious end: half of it stays)"
+        change = Replay((Edit(("offload",), kept),), scenario, half=True)
+    fix = view.setting(_KNOB, 2, change, safety="same-math", risk=risk)
     return Finding(
         severity=severity_of(share, proven=False),  # told by its place alone
         confidence=0.7,

@@ -36,6 +36,7 @@ from grpo_doctor.findings import signals
 from grpo_doctor.findings.rule import Answer, Evidence, Finding, Fix, NotApplicable, Passed, Rule
 from grpo_doctor.findings.severity import percent, severity_of
 from grpo_doctor.findings.view import RunView, identity
+from grpo_doctor.whatif import Settings
 
 RULE = Rule(
     *identity(__name__, __doc__),
@@ -83,10 +84,10 @@ def _parts(view: RunView) -> tuple[Evidence, ...]:
 
 
 def _fix(view: RunView) -> Fix:
-    outcome = view.what_if(vllm__enable_lora=True)
+    change = Settings(((_KNOB, True),))
     risk = "Decoding with adapters is slower by some percent to a third: compare the whole step."
     if view.now("vllm.mode") == "server":
         text = "start the server with adapters enabled and send it those alone"
-        return view.advice(text, outcome, safety="same-math", risk=risk)
+        return view.advice(text, change, safety="same-math", risk=risk)
     light = [(_SLEEP, 1)] if view.now(_SLEEP) == 2 and view.spell(_SLEEP, 1) else []
-    return view.settings([(_KNOB, True), *light], outcome, safety="same-math", risk=risk)
+    return view.settings([(_KNOB, True), *light], change, safety="same-math", risk=risk)

@@ -45,7 +45,7 @@ from grpo_doctor.findings.severity import Severity, percent, severity_of
 from grpo_doctor.findings.span_counts import stepping_columns
 from grpo_doctor.findings.view import RunView, identity
 from grpo_doctor.phases import PHASES
-from grpo_doctor.whatif import Edit, Prediction, Withheld
+from grpo_doctor.whatif import Edit, Replay
 
 _SECONDS, _LONGEST = "gc/seconds", "gc/longest_s"
 RULE = Rule(
@@ -85,7 +85,7 @@ def check(view: RunView) -> Answer:
         ),
         cause=f"Each rank is stopped for {mean:.3g} s of each {view.step_s:.3g} s step while "
         f"Python collects garbage, for up to {_longest(view):.2g} s at a time.",
-        fixes=(view.edit(_CODE, _outcome(view), safety="needs-code", risk=_RISK),),
+        fixes=(view.edit(_CODE, _change(view, seconds), safety="needs-code", risk=_RISK),),
     )
 
 
@@ -115,10 +115,10 @@ def _longest(view: RunView) -> float:
     return max(longest, default=0.0)
 
 
-def _outcome(view: RunView) -> Prediction | Withheld:
-    shares = {rank: min(0.9, s / view.step_s) for rank, s in _by_rank(view).items()}
-    return view.predict(
+def _change(view: RunView, seconds: dict[int, float]) -> Replay:
+    shares = {rank: min(0.9, s / view.step_s) for rank, s in seconds.items()}
+    return Replay(
         tuple(Edit(PHASES, 1 - share, (rank,)) for rank, share in shares.items()),
         "with each rank's work shorter by its collections (cautious end: half of them stay)",
-        tuple(Edit(PHASES, 1 - share / 2, (rank,)) for rank, share in shares.items()),
+        half=True,
     )

@@ -40,12 +40,12 @@ from numpy.typing import NDArray
 
 from grpo_doctor.analysis.rows import CODES
 from grpo_doctor.findings import signals
-from grpo_doctor.findings.knob_access import halved, integer
+from grpo_doctor.findings.knob_access import integer
 from grpo_doctor.findings.loading import LOADER_COUNTERS, replayed_wait
 from grpo_doctor.findings.rule import Answer, Evidence, Finding, Fix, NotApplicable, Passed, Rule
 from grpo_doctor.findings.severity import percent, severity_of
 from grpo_doctor.findings.view import RunView, identity
-from grpo_doctor.whatif import Edit, Prediction, Withheld
+from grpo_doctor.whatif import Edit, Replay, WhatIf, Withheld
 
 RULE = Rule(
     *identity(__name__, __doc__),
@@ -162,24 +162,21 @@ def _evidence(view: RunView, bursts: _Bursts) -> tuple[Evidence, ...]:
 
 def _persistent(view: RunView, bursts: _Bursts) -> Fix:
     share = bursts.excess_s / view.seconds("dataload")
-    outcome = view.predict(
-        (Edit(("dataload",), 1 - share),),
-        "with the usual wait for data where processes are started again",
-        at_least=(Edit(("dataload",), 1 - share / 2),),
-    )
+    scenario = "with the usual wait for data where processes are started again"
+    change = Replay((Edit(("dataload",), 1 - share),), scenario, half=True)
     risk = "Keeps the processes and their memory for the whole run."
-    return view.setting(_PERSISTENT, True, outcome, safety="same-math", risk=risk)
+    return view.setting(_PERSISTENT, True, change, safety="same-math", risk=risk)
 
 
 def _prefetch(view: RunView) -> Fix:
     ahead = integer(view.now(_AHEAD)) or 2
     target, edits = _longer_queue(view)
-    outcome: Prediction | Withheld = Withheld("how long each batch takes was not recorded")
+    change: WhatIf = Withheld("how long each batch takes was not recorded")
     if edits:
         scenario = f"with {target} instead of {ahead} batches ready per loader process"
-        outcome = view.predict(edits, scenario, at_least=halved(edits))
+        change = Replay(edits, scenario, half=True)
     risk = f"Takes host memory for {target} batches per loader process."
-    return view.setting(_AHEAD, target, outcome, safety="same-math", risk=risk)
+    return view.setting(_AHEAD, target, change, safety="same-math", risk=risk)
 
 
 def _longer_queue(view: RunView) -> tuple[int, tuple[Edit, ...]]:

@@ -38,7 +38,7 @@ from __future__ import annotations
 import numpy as np
 
 from grpo_doctor.findings import signals
-from grpo_doctor.findings.knob_access import halved, integer
+from grpo_doctor.findings.knob_access import integer
 from grpo_doctor.findings.loading import (
     LOADER_TIMES,
     Loading,
@@ -49,7 +49,7 @@ from grpo_doctor.findings.loading import (
 from grpo_doctor.findings.rule import Answer, Evidence, Finding, Fix, NotApplicable, Passed, Rule
 from grpo_doctor.findings.severity import percent, severity_of
 from grpo_doctor.findings.view import RunView, identity
-from grpo_doctor.whatif import Edit, Prediction, Withheld
+from grpo_doctor.whatif import Edit, Prediction, Replay, Settings, WhatIf, Withheld
 
 RULE = Rule(
     *identity(__name__, __doc__),
@@ -136,10 +136,10 @@ _RISK = "What the reward asks for must stay readable at that size."
 def _smaller(view: RunView, loaded: Loading, images: float) -> list[Fix]:
     if _pixels(view, images) <= SMALLER or loaded.parts["process_s"] < loaded.parts["read_s"] / 4:
         return []
-    outcome = view.what_if(data__max_pixels=SMALLER)
+    outcome = view.gain(Settings(((_KNOB, SMALLER),)))
     if isinstance(outcome, Prediction) and outcome.mid > -MIN_GAIN_PCT:
         return []
-    return [view.setting(_KNOB, SMALLER, outcome, safety="changes-algorithm", risk=_RISK)]
+    return [view.setting(_KNOB, SMALLER, safety="changes-algorithm", risk=_RISK)]
 
 
 def _stored_edits(view: RunView) -> tuple[Edit, ...]:
@@ -164,18 +164,18 @@ def _stored_edits(view: RunView) -> tuple[Edit, ...]:
 def _on_disk(view: RunView, loaded: Loading, images: float) -> Fix:
     target = min(_pixels(view, images), float(SMALLER))
     edits = _stored_edits(view)
-    outcome: Prediction | Withheld = Withheld(
+    change: WhatIf = Withheld(
         f"how large the files are was not recorded; {loaded.parts['read_s']:.3g} s of one loader "
         "process per step go into reading them as they are"
     )
     if edits:
         scenario = f"reading files of {target:.0f} pixels"
-        outcome = view.predict(edits, scenario, at_least=halved(edits))
+        change = Replay(edits, scenario, half=True)
     text = f"scale the images down once, on disk, to {target:.0f} pixels at most, and store JPEG"
     shrinks = _pixels(view, images) > SMALLER
     return view.advice(
         text,
-        outcome,
+        change,
         safety="changes-algorithm" if shrinks else "same-math",
         risk=f"{_RISK} Keep the originals." if shrinks else "Keep the originals.",
     )

@@ -35,7 +35,6 @@ rollouts have to tokenize what tools return, when they return it.
 from __future__ import annotations
 
 from grpo_doctor.findings import signals
-from grpo_doctor.findings.knob_access import by_model
 from grpo_doctor.findings.loading import (
     LOADER_COUNTERS,
     LOADER_TIMES,
@@ -51,7 +50,7 @@ from grpo_doctor.findings.signals import Signal
 from grpo_doctor.findings.view import RunView, identity
 from grpo_doctor.phases import phase_of
 from grpo_doctor.trace.model import Trace
-from grpo_doctor.whatif import Withheld
+from grpo_doctor.whatif import Settings, Withheld
 
 # What spans are called that do it: the last part of `rollout/encode`.
 PREPARING = ("tokenize", "encode", "prepare_inputs", "process_inputs", "collate", "chat_template")
@@ -141,5 +140,5 @@ def _fixes(view: RunView, loader_s: float) -> list[Fix]:
     target = enough_workers(view, 0) or USUAL
     risk = f"Takes {target} process{'es' * (target != 1)} per rank, with CPU time and memory."
     reason = Withheld("no model predicts what loader processes do to this run")
-    outcome = by_model(view, reason, dataload__num_workers=target)
-    return [view.setting(_KNOB, target, outcome, safety="same-math", risk=risk), beforehand]
+    change = Settings(((_KNOB, target),), reason)
+    return [view.setting(_KNOB, target, change, safety="same-math", risk=risk), beforehand]

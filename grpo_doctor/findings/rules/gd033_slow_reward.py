@@ -37,7 +37,7 @@ from __future__ import annotations
 import numpy as np
 
 from grpo_doctor.findings import signals
-from grpo_doctor.findings.knob_access import by_model, integer
+from grpo_doctor.findings.knob_access import integer
 from grpo_doctor.findings.reward_functions import (
     BUILT_IN,
     FUNCTION_COUNTERS,
@@ -56,7 +56,7 @@ from grpo_doctor.findings.rules import (
 from grpo_doctor.findings.severity import percent, severity_of
 from grpo_doctor.findings.view import RunView, identity
 from grpo_doctor.findings.wording import PROFILE
-from grpo_doctor.whatif import Prediction, Withheld, without
+from grpo_doctor.whatif import Prediction, Replay, Settings, Withheld, without
 
 RULE = Rule(
     *identity(__name__, __doc__),
@@ -145,8 +145,8 @@ def _fixes(view: RunView, first: Scoring | None) -> list[Fix]:
         each = "" if _spreads_any(view) else " per rank"
         risk = f"Takes {_WORKERS} processes{each} and their CPU time."
         reason = Withheld("no model predicts what more processes do to these functions")
-        outcome = by_model(view, reason, reward__num_workers=_WORKERS)
-        fixes.append(view.setting(_KNOB, _WORKERS, outcome, safety="same-math", risk=risk))
+        change = Settings(((_KNOB, _WORKERS),), reason)
+        fixes.append(view.setting(_KNOB, _WORKERS, change, safety="same-math", risk=risk))
     scorers = any(p.role == _SCORES for p in view.trace.processes)
     where = "a process that scores" if scorers else "a rank while it is scoring"
     text = f"profile {first.name if first else 'the reward functions'}: {PROFILE} on {where}"
@@ -167,7 +167,7 @@ def _spreads_any(view: RunView) -> bool:
 
 def _bound(view: RunView, first: Scoring | None) -> str:
     span = first.span if first else "reward"
-    bound = view.predict((without(span),), f"without {span}")
+    bound = view.gain(Replay((without(span),), f"without {span}"))
     reason = "what its code could save is not in a trace"
     if isinstance(bound, Prediction):
         return f"{reason}; without {span} at all the step would be {-bound.mid:.0f}% shorter"

@@ -37,7 +37,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from grpo_doctor.findings import signals
-from grpo_doctor.findings.knob_access import busy_host, by_model, halved, integer
+from grpo_doctor.findings.knob_access import busy_host, integer
 from grpo_doctor.findings.reward_functions import (
     BUILT_IN,
     FUNCTION_COUNTERS,
@@ -52,8 +52,7 @@ from grpo_doctor.findings.severity import percent, severity_of
 from grpo_doctor.findings.signals import Signal
 from grpo_doctor.findings.span_counts import times_per_step
 from grpo_doctor.findings.view import RunView, identity
-from grpo_doctor.whatif import Prediction, Withheld
-from grpo_doctor.whatif.edits import Edit
+from grpo_doctor.whatif import Edit, Replay, Settings, WhatIf
 
 RULE = Rule(
     *identity(__name__, __doc__),
@@ -174,27 +173,26 @@ def _evidence(view: RunView, plan: _Plan) -> tuple[Evidence, ...]:
     return tuple(fixes)
 
 
-def _outcome(view: RunView, plan: _Plan) -> Prediction | Withheld:
+def _change(view: RunView, plan: _Plan) -> WhatIf:
     busy = busy_host(view)
     if busy is not None:
         return busy
-    edits = (Edit(("reward",), plan.remaining),)
     scenario = f"with its rewards at once ({plan.processes} processes)"
-    own = view.predict(edits, scenario, at_least=halved(edits))
+    own = Replay((Edit(("reward",), plan.remaining),), scenario, half=True)
     if integer(view.now(_KNOB)) is None:
         return own
-    return by_model(view, own, reward__num_workers=plan.processes)
+    return Settings(((_KNOB, plan.processes),), own)
 
 
 def _fix(view: RunView, plan: _Plan) -> Fix:
-    outcome = _outcome(view, plan)
+    change = _change(view, plan)
     if integer(view.now(_KNOB)) is not None and plan.calls < SINGLE_CALLS:
         risk = f"Takes {plan.processes} processes per rank."
-        return view.setting(_KNOB, plan.processes, outcome, safety="same-math", risk=risk)
+        return view.setting(_KNOB, plan.processes, change, safety="same-math", risk=risk)
     names = ", ".join(f.name for f in plan.scorings)
     text = (
         f"score all completions of a batch at once in {names}: a pool of {POOL} processes"
         if plan.calls >= SINGLE_CALLS
         else f"run {names} at once: one function with a pool of processes, or async functions"
     )
-    return view.advice(text, outcome, safety="needs-code", risk="Functions must share no state.")
+    return view.advice(text, change, safety="needs-code", risk="Functions must share no state.")

@@ -39,6 +39,7 @@ from grpo_doctor.analysis.stragglers import waited_in
 from grpo_doctor.findings import signals
 from grpo_doctor.findings.reward_functions import (
     FUNCTION_COUNTERS,
+    ScorerImbalance,
     reward_seconds,
     scorer_imbalance,
 )
@@ -48,7 +49,7 @@ from grpo_doctor.findings.rules import gd004_straggler_rank
 from grpo_doctor.findings.severity import percent, severity_of
 from grpo_doctor.findings.view import RunView, identity
 from grpo_doctor.findings.wording import STACKS
-from grpo_doctor.whatif.edits import AsOthers, Change, Edit
+from grpo_doctor.whatif import AsOthers, Edit, Replay
 
 RULE = Rule(
     *identity(__name__, __doc__),
@@ -94,35 +95,26 @@ def check(view: RunView) -> Answer:
         cause=f"Rank {rank} spends {top.seconds:.3g} s per step in reward, every other rank at "
         f"most {top.others_s:.2g} s"
         + (": it alone scores." if top.alone else ", though all of them call the functions."),
-        fixes=(_fix(view, rank, top.alone),),
+        fixes=(_fix(view, top),),
         headline=f"Rank {rank} {'alone scores' if top.alone else 'is slow at scoring'}"
         " while the others wait",
     )
 
 
-def edits_to_fix(view: RunView) -> tuple[Change, ...]:
-    """Its work spread over all ranks, or its pace that of the others."""
-    top = scorer_imbalance(view)
-    if top is None or not top.counts:
-        return ()
-    if not top.alone:
-        return (AsOthers(("reward",), top.rank),)
-    # The others' own part is at most what it was: an even share is the mean.
-    even = float(reward_seconds(view).mean())
-    return (Edit(("reward",), even / top.seconds, (top.rank,)),)
-
-
-def _fix(view: RunView, rank: int, alone: bool) -> Fix:
-    edits = edits_to_fix(view)
-    if alone:
-        outcome = view.predict(edits, f"with rank {rank}'s scoring spread over all ranks")
+def _fix(view: RunView, top: ScorerImbalance) -> Fix:
+    rank = top.rank
+    if top.alone:
+        # The others' own part is at most what it was: an even share is the mean.
+        even = float(reward_seconds(view).mean())
+        scenario = f"with rank {rank}'s scoring spread over all ranks"
+        change = Replay((Edit(("reward",), even / top.seconds, (rank,)),), scenario)
         text = "score each rank's own completions on that rank, and gather the scores"
         risk = "A function that compares completions of different ranks has to stay in one place."
-        return view.advice(text, outcome, safety="needs-code", risk=risk)
-    process = view.process_of(rank)
-    outcome = view.predict(edits, f"with rank {rank} scoring as fast as the median of the others")
+        return view.advice(text, change, safety="needs-code", risk=risk)
+    scenario = f"with rank {rank} scoring as fast as the median of the others"
+    change = Replay((AsOthers(("reward",), rank),), scenario)
     text = (
-        f"look at what rank {rank} on {process.host} does in reward that the others do not: "
-        f"{STACKS}"
+        f"look at what rank {rank} on {view.process_of(rank).host} does in reward that the others "
+        f"do not: {STACKS}"
     )
-    return view.advice(text, outcome, safety="needs-code", risk="Find the cause first.")
+    return view.advice(text, change, safety="needs-code", risk="Find the cause first.")

@@ -40,14 +40,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from grpo_doctor.findings import signals
-from grpo_doctor.findings.knob_access import halved, number
+from grpo_doctor.findings.knob_access import number
 from grpo_doctor.findings.reward_functions import BUILT_IN, call_seconds, function_names
 from grpo_doctor.findings.rule import Answer, Evidence, Finding, Passed, Rule
 from grpo_doctor.findings.severity import percent, severity_of
 from grpo_doctor.findings.signals import Signal
 from grpo_doctor.findings.view import RunView, identity
-from grpo_doctor.whatif import Withheld
-from grpo_doctor.whatif.edits import Edit
+from grpo_doctor.whatif import Edit, Replay, Withheld
 
 RULE = Rule(
     *identity(__name__, __doc__),
@@ -104,12 +103,6 @@ def check(view: RunView) -> Answer:
     return Passed(f"no call ends at a limit; the longest takes {longest:.3g} s")
 
 
-def edits_to_fix(view: RunView) -> tuple[Edit, ...]:
-    """The calls that ran into the limit at their usual length."""
-    worst = _worst(_calls_of_functions(view))
-    return () if worst is None else (Edit((f"reward/{worst.name}",), worst.factor),)
-
-
 def _worst(calls: list[_Calls]) -> _Calls | None:
     """The function whose calls that end at a limit cost most, if that is enough."""
     limited = [c for c in calls if c.limited and c.cost >= MIN_SHARE]
@@ -150,15 +143,14 @@ def _nearness(view: RunView, calls: _Calls) -> float:
 
 
 def _limited(view: RunView, calls: _Calls) -> Finding:
-    edits = edits_to_fix(view)
     scenario = f"with the calls of {calls.name} that ran into a limit at their usual length"
-    outcome = view.predict(edits, scenario, at_least=halved(edits))
+    change = Replay((Edit((f"reward/{calls.name}",), calls.factor),), scenario, half=True)
     text = (
         f"in {calls.name}: a limit a little above its slowest honest answer instead of "
         f"{calls.longest_s:.3g} s, and all requests of a batch at once"
     )
     risk = "Answers that come later than the new limit are lost."
-    fix = view.advice(text, outcome, safety="needs-code", risk=risk)
+    fix = view.advice(text, change, safety="needs-code", risk=risk)
     return Finding(
         severity=severity_of(calls.cost),
         confidence=0.75,

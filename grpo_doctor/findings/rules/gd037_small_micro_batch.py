@@ -53,7 +53,7 @@ from grpo_doctor.findings.span_counts import (
     stepping_columns,
 )
 from grpo_doctor.findings.view import RunView, identity
-from grpo_doctor.whatif import Prediction, Withheld
+from grpo_doctor.whatif import Prediction, Settings, Withheld
 from grpo_doctor.whatif.models.passes import measured_passes
 
 RULE = Rule(
@@ -85,11 +85,10 @@ class _Plan:
     passes: int
     factor: int  # how much larger
 
-    def outcome(self, view: RunView) -> Prediction | Withheld:
-        return view.what_if(
-            train__micro_batch=self.micro * self.factor,
-            train__grad_accumulation=self.passes // self.factor,
-        )
+    @property
+    def larger(self) -> tuple[int, int]:
+        """Completions in each of fewer passes, and how many these are."""
+        return self.micro * self.factor, self.passes // self.factor
 
 
 def check(view: RunView) -> Answer:
@@ -123,7 +122,7 @@ def check(view: RunView) -> Answer:
 
 def _by_prediction(view: RunView, plan: _Plan) -> Answer:
     """On a CPU nothing says how busy the chip is; the passes of this run may."""
-    outcome = plan.outcome(view)
+    outcome = view.gain(Settings(tuple(zip((MICRO_BATCH, PASSES), plan.larger, strict=True))))
     if not isinstance(outcome, Prediction):
         return _by_arithmetic(view, plan, outcome)
     change = f"larger passes would change the step by {outcome.mid:.1f}%"
@@ -205,7 +204,6 @@ def _finding(  # noqa: PLR0913
     seconds = (spans or view.seconds("train")) / max(1.0, micro_batches_per_step(view))
     steps = len(view.analysis.used_work)
     risk = "The same completions per optimizer step; longer ones than in this run need more memory."
-    larger, fewer = plan.micro * plan.factor, plan.passes // plan.factor
     return Finding(
         severity=severity,
         confidence=confidence,
@@ -219,5 +217,5 @@ def _finding(  # noqa: PLR0913
         ),
         cause=f"An optimizer step is {plan.passes} passes of {plan.micro} "
         f"completion{'s' * (plan.micro != 1)}{why}",
-        fixes=(in_passes_of(view, larger, fewer, plan.outcome(view), risk=risk),),
+        fixes=(in_passes_of(view, *plan.larger, risk=risk),),
     )

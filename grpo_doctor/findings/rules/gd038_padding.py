@@ -40,7 +40,7 @@ from grpo_doctor.findings.rule import Answer, Evidence, Finding, Fix, NotApplica
 from grpo_doctor.findings.severity import percent, severity_of
 from grpo_doctor.findings.span_counts import LENGTHS, padding
 from grpo_doctor.findings.view import RunView, identity
-from grpo_doctor.whatif import Withheld
+from grpo_doctor.whatif import Prediction, Withheld
 
 RULE = Rule(
     *identity(__name__, __doc__),
@@ -75,13 +75,14 @@ def check(view: RunView) -> Answer:
             f"could be left out: {percent(cost, 1)} of the step"
         )
     fix = _fix(view)
-    if fix.predicted is not None:
+    outcome = view.gain(fix.change)
+    if isinstance(outcome, Prediction):
         # What padding takes and what leaving it out gives back differ where passes are short.
-        cost = min(cost, -fix.predicted.mid / 100)
+        cost = min(cost, -outcome.mid / 100)
         if cost < MIN_GAIN:
             return Passed(
                 f"{percent(share)} of what is trained on is padding; leaving out what can be would "
-                f"change the step by {fix.predicted.mid:+.1f}%"
+                f"change the step by {outcome.mid:+.1f}%"
             )
     return Finding(
         severity=severity_of(cost) if padded.counted else "low",

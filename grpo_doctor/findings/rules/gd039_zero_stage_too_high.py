@@ -52,8 +52,7 @@ from grpo_doctor.findings.signals import Signal
 from grpo_doctor.findings.span_counts import phase_windows, stepping_columns
 from grpo_doctor.findings.view import RunView, identity
 from grpo_doctor.trace.model import Kind
-from grpo_doctor.whatif import Prediction, Withheld
-from grpo_doctor.whatif.edits import Add
+from grpo_doctor.whatif import Add, Replay, WhatIf, Withheld
 
 RULE = Rule(
     *identity(__name__, __doc__),
@@ -160,19 +159,16 @@ def _gather_seconds(view: RunView) -> dict[str, float]:
 
 
 def _fix(view: RunView) -> Fix:
-    outcome: Prediction | Withheld = Withheld(
+    change: WhatIf = Withheld(
         "gathers of another ZeRO stage can't be told from this run's collectives"
     )
     gathers = _gather_seconds(view)
     if gathers and not view.trace.gpus:
-        edits, half = (
-            tuple(Add(phase, -part * seconds) for phase, seconds in gathers.items())
-            for part in (1, 0.5)
-        )
-        outcome = view.predict(edits, "without the gathers of its passes", at_least=half)
+        edits = tuple(Add(phase, -seconds) for phase, seconds in gathers.items())
+        change = Replay(edits, "without the gathers of its passes", half=True)
     risk = f"Each rank holds {gib(_more_bytes(view))} GiB more of weights."
     preset = str(view.now("deepspeed.preset") or "")
     if "zero3" in preset:
         after = preset.replace("zero3", "zero2")
-        return view.setting("deepspeed.preset", after, outcome, safety="same-math", risk=risk)
-    return view.setting("deepspeed.stage", 2, outcome, safety="same-math", risk=risk)
+        return view.setting("deepspeed.preset", after, change, safety="same-math", risk=risk)
+    return view.setting("deepspeed.stage", 2, change, safety="same-math", risk=risk)

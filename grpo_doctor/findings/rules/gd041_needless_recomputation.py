@@ -46,7 +46,7 @@ from grpo_doctor.findings.severity import percent, severity_of
 from grpo_doctor.findings.signals import Signal, sampled
 from grpo_doctor.findings.span_counts import micro_batches_per_step
 from grpo_doctor.findings.view import RunView, identity
-from grpo_doctor.whatif import Prediction
+from grpo_doctor.whatif import Prediction, Settings
 
 _SIZES = ("model_hidden_size", "model_intermediate_size", "model_num_hidden_layers")
 RULE = Rule(
@@ -95,7 +95,7 @@ def check(view: RunView) -> Answer:
         return NotApplicable("what activations would need can't be told")
     if not room.fits:
         return Passed(f"recomputing is needed: {room.text}")
-    outcome = view.what_if(train__gradient_checkpointing=False)
+    outcome = view.gain(Settings(((_KNOB, False),)))
     gain = -outcome.mid / 100 if isinstance(outcome, Prediction) else RECOMPUTED * share
     if gain < RECOMPUTED * MIN_TRAIN_SHARE:
         return Passed(f"keeping activations would save {percent(gain, 1)} of the step")
@@ -108,7 +108,7 @@ def check(view: RunView) -> Answer:
         evidence=(*view.phase_evidence("train"), *room.evidence),
         cause="The backward pass computes every layer again, and there is room to keep what it "
         f"needs: {room.text}.",
-        fixes=(view.setting(_KNOB, False, outcome, safety="same-math", risk=risk),),
+        fixes=(view.setting(_KNOB, False, safety="same-math", risk=risk),),
     )
 
 

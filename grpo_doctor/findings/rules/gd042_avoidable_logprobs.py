@@ -37,11 +37,10 @@ choice, and this rule does not question it.
 from __future__ import annotations
 
 from grpo_doctor.findings import signals
-from grpo_doctor.findings.knob_access import by_model
 from grpo_doctor.findings.rule import Answer, Evidence, Finding, Fix, NotApplicable, Passed, Rule
 from grpo_doctor.findings.severity import percent, severity_of
 from grpo_doctor.findings.view import RunView, identity
-from grpo_doctor.whatif import without
+from grpo_doctor.whatif import Replay, Settings, without
 
 RULE = Rule(
     *identity(__name__, __doc__),
@@ -124,10 +123,10 @@ def _evidence(view: RunView, avoidable: dict[str, float]) -> tuple[Evidence, ...
 def _fix(view: RunView, span: str) -> Fix:
     if span == REFERENCE:
         risk = "The policy may move away from the reference a little sooner."
-        own = view.predict((without(REFERENCE),), f"without {REFERENCE}")
-        outcome = by_model(view, own, train__beta=0.0)
-        return view.setting("train.beta", 0.0, outcome, safety="changes-algorithm", risk=risk)
-    outcome = view.predict((without(OLD),), f"without {OLD}")
+        own = Replay((without(REFERENCE),), f"without {REFERENCE}")
+        change = Settings((("train.beta", 0.0),), own)
+        return view.setting("train.beta", 0.0, change, safety="changes-algorithm", risk=risk)
     text = "a version or trainer that takes the ratio as 1 where a rollout feeds one step"
     risk = "Some frameworks compute old log-probs always; there it needs a change of their code."
-    return view.advice(text, outcome, safety="needs-code", risk=risk)
+    old = Replay((without(OLD),), f"without {OLD}")
+    return view.advice(text, old, safety="needs-code", risk=risk)

@@ -42,8 +42,7 @@ from grpo_doctor.findings.rule import Answer, Evidence, Finding, Fix, NotApplica
 from grpo_doctor.findings.severity import percent, severity_of
 from grpo_doctor.findings.view import RunView, identity
 from grpo_doctor.phases import phase_of
-from grpo_doctor.whatif import Withheld
-from grpo_doctor.whatif.edits import without
+from grpo_doctor.whatif import Replay, Withheld, without
 
 RULE = Rule(*identity(__name__, __doc__), family="training", needs=(signals.STEPS, signals.PHASES))
 # A tenth of a run for knowing how it goes is usual; logging should not be seen at all.
@@ -137,7 +136,7 @@ def _less_often(view: RunView, evaluations: _Evaluations) -> Fix:
 
 def _logs(view: RunView, logging: dict[str, float], share: float) -> Finding:
     names = " and ".join(logging)
-    outcome = view.predict(tuple(map(without, logging)), f"without {names}")
+    change = Replay(tuple(map(without, logging)), f"without {names}")
     risk = "Completions are what shows reward hacking: look at some now and then."
     return Finding(
         severity=severity_of(share),
@@ -150,6 +149,6 @@ def _logs(view: RunView, logging: dict[str, float], share: float) -> Finding:
         ),
         cause=f"Writing completions to the log takes {sum(logging.values()):.3g} s of each "
         f"{view.step_s:.3g} s step.",
-        fixes=(view.setting("log.completions", False, outcome, safety="same-math", risk=risk),),
+        fixes=(view.setting("log.completions", False, change, safety="same-math", risk=risk),),
         headline="Logging completions costs steps",
     )

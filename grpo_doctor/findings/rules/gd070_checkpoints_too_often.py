@@ -41,7 +41,7 @@ from grpo_doctor.findings import signals
 from grpo_doctor.findings.rule import Answer, Evidence, Finding, Fix, NotApplicable, Passed, Rule
 from grpo_doctor.findings.severity import percent, severity_of
 from grpo_doctor.findings.view import RunView, identity
-from grpo_doctor.whatif import Edit, Prediction, Withheld
+from grpo_doctor.whatif import Edit, Replay, WhatIf, Withheld
 
 RULE = Rule(*identity(__name__, __doc__), family="system", needs=(signals.STEPS, signals.PHASES))
 # At the best interval for one failure a day, checkpoints of 10 s take 0.8% of the run, of a minute
@@ -98,14 +98,6 @@ def check(view: RunView) -> Answer:
     )
 
 
-def edits_to_fix(view: RunView) -> tuple[Edit, ...]:
-    """Checkpoints as much rarer as advised."""
-    saving = find_saving(view)
-    if saving is None or not view.share("checkpoint"):
-        return ()
-    return (Edit(("checkpoint",), min(1.0, saving.every / best_interval(saving))),)
-
-
 def find_saving(view: RunView) -> Saving | None:
     """Reads the checkpoint phase of every closed step but the last; None without an interval."""
     steps, seconds = view.analysis.steps, view.analysis.seconds
@@ -142,14 +134,10 @@ def _each(every: int) -> str:
 
 
 def _fix(view: RunView, saving: Saving, best: int) -> Fix:
-    edits = edits_to_fix(view)
-    outcome: Prediction | Withheld = (
-        view.predict(
-            edits, f"with a checkpoint every {best} steps instead of {_each(saving.every)}"
-        )
-        if edits
-        else Withheld("steps with a checkpoint are excluded; the cost is what can be saved")
-    )
+    change: WhatIf = Withheld("steps with a checkpoint are excluded; the cost is what can be saved")
+    if view.share("checkpoint"):
+        scenario = f"with a checkpoint every {best} steps instead of {_each(saving.every)}"
+        change = Replay((Edit(("checkpoint",), min(1.0, saving.every / best)),), scenario)
     minutes = best * saving.step_s / 60
     risk = f"Up to {minutes:.3g} minutes of work are lost when the run dies."
-    return view.setting(_KNOB, best, outcome, safety="same-math", risk=risk)
+    return view.setting(_KNOB, best, change, safety="same-math", risk=risk)

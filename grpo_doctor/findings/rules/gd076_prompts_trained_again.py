@@ -39,12 +39,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from grpo_doctor.findings import signals
-from grpo_doctor.findings.knob_access import by_model, halved, integer
+from grpo_doctor.findings.knob_access import integer
 from grpo_doctor.findings.rule import Answer, Evidence, Finding, Fix, NotApplicable, Passed, Rule
 from grpo_doctor.findings.severity import percent, severity_of
 from grpo_doctor.findings.signals import Signal, any_of, sampled
 from grpo_doctor.findings.view import RunView, identity
-from grpo_doctor.whatif.edits import Edit
+from grpo_doctor.whatif import Edit, Replay, Settings
 
 _PROMPTS, _COMPLETIONS = "rollout/prompt_tokens", "rollout/tokens"
 _LENGTHS = ("prompt_length/mean", "response_length/mean")
@@ -139,13 +139,12 @@ def _tokens(view: RunView) -> _Tokens | None:
 
 
 def _fix(view: RunView, tokens: _Tokens) -> Fix:
-    edits = (Edit(_PHASES, 1 - tokens.repeated),)
     scenario = "with each prompt computed once in a pass (cautious end: half of that helps)"
-    own = view.predict(edits, scenario, at_least=halved(edits))
-    outcome = by_model(view, own, train__share_prompts=True)
+    own = Replay((Edit(_PHASES, 1 - tokens.repeated),), scenario, half=True)
+    change = Settings(((_SHARED, True),), own)
     if view.spell(_SHARED, True) is not None:
         risk = "The same gradients but for rounding; needs attention with masks of its own."
-        return view.setting(_SHARED, True, outcome, safety="changes-numerics", risk=risk)
+        return view.setting(_SHARED, True, change, safety="changes-numerics", risk=risk)
     text = "a forward pass that computes the prompt of a group once, for all its completions"
     risk = "This framework has no switch for it."
-    return view.advice(text, outcome, safety="needs-code", risk=risk)
+    return view.advice(text, change, safety="needs-code", risk=risk)

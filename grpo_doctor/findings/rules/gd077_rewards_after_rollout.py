@@ -41,14 +41,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from grpo_doctor.findings import signals
-from grpo_doctor.findings.knob_access import halved
 from grpo_doctor.findings.reward_functions import reward_seconds, typical
 from grpo_doctor.findings.rule import Answer, Evidence, Finding, NotApplicable, Passed, Rule
 from grpo_doctor.findings.severity import percent, severity_of
 from grpo_doctor.findings.signals import Signal
 from grpo_doctor.findings.span_counts import seconds_just_after
 from grpo_doctor.findings.view import RunView, identity
-from grpo_doctor.whatif.edits import Edit
+from grpo_doctor.whatif import Edit, Replay
 
 _TRL = ("completions/mean_length", "completions/max_length")
 _VERL = ("response_length/mean", "response_length/max")
@@ -99,9 +98,8 @@ def check(view: RunView) -> Answer:
         return Passed(
             f"{percent(share, 1)} of the step could be scored while completions are generated"
         )
-    edits = (Edit(("reward",), 1 - plan.hidden_s / plan.reward_s),)
     scenario = "with completions scored as they are done (cautious end: half of that fits in)"
-    outcome = view.predict(edits, scenario, at_least=halved(edits))
+    change = Replay((Edit(("reward",), 1 - plan.hidden_s / plan.reward_s),), scenario, half=True)
     risk = "Rewards that compare completions need their whole group."
     return Finding(
         severity=severity_of(share),
@@ -117,7 +115,7 @@ def check(view: RunView) -> Answer:
         ),
         cause=f"Each step scores for {plan.reward_s:.3g} s after its rollout, whose mean "
         f"completion was done {plan.spread * plan.rollout_s:.3g} s before the longest.",
-        fixes=(view.advice(_advice(view), outcome, safety="needs-code", risk=risk),),
+        fixes=(view.advice(_advice(view), change, safety="needs-code", risk=risk),),
     )
 
 

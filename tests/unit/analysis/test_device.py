@@ -14,6 +14,7 @@ from grpo_doctor.analysis.rows import CODES
 from grpo_doctor.document.judged import not_judged
 from grpo_doctor.document.summary import phase_entries
 from grpo_doctor.findings.rule import Finding, NotApplicable, Passed
+from grpo_doctor.findings.rule_overlap import ask
 from grpo_doctor.findings.rules import gd042_avoidable_logprobs as gd042
 from grpo_doctor.findings.view import RunView
 from grpo_doctor.trace.merge import merge
@@ -154,7 +155,7 @@ def test_by_the_host_alone_the_next_phase_that_needs_a_result_pays(tmp_path: Pat
 def test_rules_and_predictions_are_about_what_the_gpu_took(tmp_path: Path) -> None:
     trace = with_tiny_beta(recorded(tmp_path / "with", TRAINING, REFERENCE=300))
     assert isinstance(gd042.check(RunView.of(without_events(trace))), NotApplicable | Passed)
-    finding = gd042.check(RunView.of(trace))
+    finding = ask(gd042, RunView.of(trace))
     assert isinstance(finding, Finding)
     assert finding.cost == pytest.approx(0.3 / 2.0, abs=1e-3)
     step_s = analyse(recorded(tmp_path / "without", TRAINING, REFERENCE=0)).step_s

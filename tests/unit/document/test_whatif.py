@@ -8,7 +8,7 @@ import pytest
 from grpo_doctor.document.whatif import whatif_entry
 from grpo_doctor.findings import Results, RunView
 from grpo_doctor.findings.rule import Finding, Fix, Rule
-from grpo_doctor.whatif import Prediction, Withheld, without
+from grpo_doctor.whatif import Prediction, Replay, Withheld, without
 from grpo_doctor_reports.schema.findings import WhatifUnknown
 from tests.build import TraceBuilder
 
@@ -34,7 +34,7 @@ def results(run: RunView, *fixes: tuple[str | None, object, Prediction | None]) 
 
 
 def removal(run: RunView, part: str) -> Prediction:
-    entry = run.predict((without(part),), f"without {part}")
+    entry = run.gain(Replay((without(part),), f"without {part}"))
     assert not isinstance(entry, Withheld)
     return entry
 
@@ -97,7 +97,7 @@ def test_of_fixes_without_a_prediction_those_that_have_a_reason_are_told() -> No
 def test_of_eight_fixes_the_seven_that_gain_most_are_kept() -> None:
     run = view()
     fixes = [(f"knob.{part}", 1, removal(run, part)) for part in PARTS[:7]]
-    small = run.predict((without("nothing"),), "so")
+    small = run.gain(Replay((without("nothing"),), "so"))
     assert not isinstance(small, Withheld)
     entry = whatif_entry(run, results(run, *fixes, ("knob.none", 1, small)))
     assert [fix.finding for fix in entry.fixes] == [f"GD{n:03d}" for n in range(7)]
@@ -106,7 +106,7 @@ def test_of_eight_fixes_the_seven_that_gain_most_are_kept() -> None:
 
 def test_what_the_headline_names_is_kept_and_chosen_however_little_it_gains() -> None:
     run = view()
-    small = run.predict((without("nothing"),), "so")
+    small = run.gain(Replay((without("nothing"),), "so"))
     assert not isinstance(small, Withheld)
     fixes = [(f"knob.{part}", 1, removal(run, part)) for part in PARTS[:7]]
     entry = whatif_entry(run, results(run, ("knob.none", 1, small), *fixes))

@@ -6,7 +6,8 @@ from collections.abc import Callable
 from typing import Any
 
 from grpo_doctor.findings import RunView
-from grpo_doctor.findings.rule import Answer, Finding
+from grpo_doctor.findings.rule import Finding, Outcome
+from grpo_doctor.findings.rule_overlap import ask
 from grpo_doctor.findings.view import RuleFile
 from grpo_doctor.phases import phase_of
 from grpo_doctor.trace.model import Kind
@@ -69,12 +70,12 @@ def memory(build: TraceBuilder, gib: dict[str, float], otherwise: float = 20.0) 
     return build
 
 
-def judged(rule: RuleFile, build: TraceBuilder) -> Answer:
+def judged(rule: RuleFile, build: TraceBuilder) -> Outcome:
     """What a rule says of a run that has its signals."""
     view = RunView.of(build.build())
     missing = [signal.text for signal in rule.RULE.needs if not signal.present(view.analysis)]
     assert not missing, missing
-    return rule.check(view)
+    return ask(rule, view)
 
 
 def finding_by(rule: RuleFile, build: TraceBuilder) -> Finding:

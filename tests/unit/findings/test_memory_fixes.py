@@ -137,7 +137,7 @@ def test_what_moves_memory_out_of_the_way_is_switched_off_by_its_own_setting(
     fix = offload_off(view, Fit(True, "enough"))
     assert (fix.knob, fix.after) == changed
     assert fix.pasted is (fix.knob is not None)
-    assert fix.predicted is not None
+    assert view.predicted(fix).predicted is not None
 
 
 def test_room_that_was_not_seen_is_to_be_checked_first() -> None:

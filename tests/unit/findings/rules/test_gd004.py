@@ -8,7 +8,7 @@ import pytest
 from grpo_doctor.findings import RunView
 from grpo_doctor.findings.rules import gd004_straggler_rank
 from grpo_doctor.trace.model import Kind
-from grpo_doctor.whatif import AsOthers
+from grpo_doctor.whatif import AsOthers, Replay
 from tests.build import TraceBuilder
 from tests.unit.findings.rules.saying import finding_in, mid, passed, run, value, with_knobs
 
@@ -157,8 +157,9 @@ def test_the_straggler_is_named_with_its_own_host() -> None:
 
 
 def test_what_would_change_are_the_phases_in_which_it_is_slower() -> None:
-    view = RunView.of(chained().build())
-    assert gd004_straggler_rank.edits_to_fix(view) == (AsOthers(("train",), 0),)
+    change = gd004_straggler_rank.change_of(RunView.of(chained().build()))
+    assert isinstance(change, Replay)
+    assert change.edits == (AsOthers(("train",), 0),)
 
 
 def test_a_rank_that_is_slow_in_everything_has_no_phase_to_name() -> None:

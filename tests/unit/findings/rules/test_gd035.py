@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import pytest
 
-from grpo_doctor.findings import RunView
 from grpo_doctor.findings.rule import NotApplicable, Passed
 from grpo_doctor.findings.rules import gd004_straggler_rank
 from grpo_doctor.findings.rules import gd035_reward_on_one_rank as rule
@@ -83,14 +82,6 @@ def test_a_run_without_rewards_is_not_asked() -> None:
 
 def test_which_rank_is_to_be_looked_at_and_where() -> None:
     assert "rank 1 on host-a" in finding_by(rule, slow_at_it(uncoupled())).next_steps[0].spelling
-
-
-def test_only_one_rank_that_scores_for_all_would_change() -> None:
-    changes = [
-        bool(rule.edits_to_fix(RunView.of(build.build())))
-        for build in (sick(), slow_at_it(uncoupled()), well(), run(ranks=1))
-    ]
-    assert changes == [True, True, False, False]
 
 
 def test_the_host_of_the_rank_that_is_slow_is_named() -> None:

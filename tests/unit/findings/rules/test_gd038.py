@@ -65,7 +65,7 @@ def test_padding_whose_removal_gives_little_back_is_no_finding(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     little = Prediction(-3.0, -1.0, 2.0, "a model that found passes to take the same time")
-    monkeypatch.setattr(RunView, "what_if", lambda *_, **__: little)
+    monkeypatch.setattr(RunView, "gain", lambda *_: little)
     answer = judged(rule, sick())
     assert isinstance(answer, Passed)
     assert "change the step by -1.0%" in answer.note

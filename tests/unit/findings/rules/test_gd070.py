@@ -2,9 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from grpo_doctor.findings import RunView
 from grpo_doctor.findings.rules import gd070_checkpoints_too_often as rule
-from grpo_doctor.whatif.edits import Edit
+from grpo_doctor.whatif import Edit, Replay
 from tests.build import TraceBuilder
 from tests.unit.findings.rules.saying import finding_in, missing, not_applicable, passed, value
 
@@ -73,10 +72,9 @@ def test_ranks_that_died_at_different_steps() -> None:
 
 
 def test_what_checkpoints_at_the_advised_interval_would_take() -> None:
-    view = RunView.of(sick().build())
-    (edit,) = rule.edits_to_fix(view)
-    assert edit == Edit(("checkpoint",), 2 / 20)
-    assert rule.edits_to_fix(RunView.of(saved(12, 600.0).build())) == ()
+    (fix,) = finding_in(sick(), "GD070").fixes
+    assert isinstance(fix.change, Replay)
+    assert fix.change.edits == (Edit(("checkpoint",), 2 / 20),)
 
 
 def test_a_step_that_only_asks_whether_a_checkpoint_is_due_writes_none() -> None:

@@ -18,6 +18,7 @@ import pytest
 from grpo_doctor.findings import RunView, docs, rules, run_rules
 from grpo_doctor.findings.engine import Results
 from grpo_doctor.findings.rule import Finding
+from grpo_doctor.findings.rule_overlap import ask
 from grpo_doctor.findings.view import RuleFile
 from grpo_doctor.trace.columns import in_order
 from grpo_doctor.trace.model import Trace
@@ -141,8 +142,7 @@ def test_the_order_of_ranks_changes_no_verdict(rule: str) -> None:
 
 @pytest.mark.parametrize("rule", EXAMPLES)
 def test_predictions_are_intervals_of_a_replay(rule: str) -> None:
-    view = RunView.of(sick(rule)[0])
-    finding = BY_ID[rule].check(view)
+    finding = ask(BY_ID[rule], RunView.of(sick(rule)[0]))
     assert isinstance(finding, Finding)
     for fix in finding.fixes:
         if fix.predicted is None:
