@@ -14,7 +14,6 @@ from grpo_doctor.analysis.rows import CODES
 from grpo_doctor.document.judged import not_judged
 from grpo_doctor.document.summary import phase_entries
 from grpo_doctor.findings.rule import Finding, NotApplicable, Passed
-from grpo_doctor.findings.rule_overlap import ask
 from grpo_doctor.findings.rules import gd042_avoidable_logprobs as gd042
 from grpo_doctor.findings.view import RunView
 from grpo_doctor.trace.merge import merge
@@ -155,12 +154,13 @@ def test_by_the_host_alone_the_next_phase_that_needs_a_result_pays(tmp_path: Pat
 def test_rules_and_predictions_are_about_what_the_gpu_took(tmp_path: Path) -> None:
     trace = with_tiny_beta(recorded(tmp_path / "with", TRAINING, REFERENCE=300))
     assert isinstance(gd042.check(RunView.of(without_events(trace))), NotApplicable | Passed)
-    finding = ask(gd042, RunView.of(trace))
+    view = RunView.of(trace)
+    finding = gd042.check(view)
     assert isinstance(finding, Finding)
     assert finding.cost == pytest.approx(0.3 / 2.0, abs=1e-3)
     step_s = analyse(recorded(tmp_path / "without", TRAINING, REFERENCE=0)).step_s
     assert step_s is not None
-    predicted = finding.fixes[0].predicted
+    predicted = view.predicted(finding.fixes[0]).predicted
     assert predicted is not None
     # 20 ms that the host took beside the pass are seen without it, which no replay knows.
     truth = 100 * (step_s / 2.0 - 1)
