@@ -34,7 +34,10 @@ def check_values(
             continue  # right as text: a bool as a number, what another key holds, a range
         elif kind in ("int", "float", "bool") and not row.values and _is_text(option.value):
             text = f"{option.source.text}: {row.key} takes {_TAKES[kind]}"
-            yield Problem("bad-value", text, f"give it {_TAKES[kind]}", option.source, ends=True)
+            ends = program.framework != "verl" or kind != "bool"
+            if not ends:  # Hydra takes any text, and none but an empty one is false
+                text += ", and this text counts as true"
+            yield Problem("bad-value", text, f"give it {_TAKES[kind]}", option.source, ends=ends)
 
 
 def _is_text(value: object) -> bool:

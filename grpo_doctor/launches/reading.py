@@ -18,7 +18,7 @@ from grpo_doctor.launches.model import SUPPORTED, Launch, Problem, Source, Train
 from grpo_doctor.launches.naming import Known, check
 from grpo_doctor.launches.option_lists import option_list
 from grpo_doctor.launches.option_values import check_values
-from grpo_doctor.launches.processes import processes
+from grpo_doctor.launches.processes import Processes, processes
 from grpo_doctor.launches.programs import Program
 from grpo_doctor.launches.raw_settings import RawSettings, collect, told_twice, unset_words
 from grpo_doctor.launches.words import Word
@@ -88,7 +88,10 @@ def _nothing_known(arguments: Sequence[str], problems: Sequence[Problem]) -> str
     first = next((text for text in arguments if "=" not in text), "")
     close = difflib.get_close_matches(first, ["swift", "trl", "torchrun", "accelerate"], n=1)
     hint = f" Did you mean {close[0]}?" if close and close[0] != first else ""
-    return f"no training command in `{shown}`: known are {_COMMANDS}, and servers.{hint}"
+    said = f"no training command in `{shown}`: known are {_COMMANDS}, and servers.{hint}"
+    if len(arguments) == 1 and first.endswith((".sh", ".slurm", ".sbatch")):
+        said += f" If it takes arguments, give them too: grpo-doctor check {first} ARGUMENTS"
+    return said
 
 
 def _launch(
@@ -101,8 +104,9 @@ def _launch(
     raw = collect(started, program, candidate.folder, candidate.command.files)
     file_environment = {k: w for k, w in raw.environment.items() if _matters(k)}
     environment = {**file_environment, **_environment(candidate, inherited)}
-    version, oldest, assumptions = _version(raw, program, versions, candidate.folder)
-    copied = version is not None and version == _copy(program, candidate.folder)
+    copy = _copy(candidate) if program.framework == "verl" else None
+    version, oldest, assumptions = _version(raw, program, versions, copy)
+    copied = version is not None and version == copy
     known: Known = "stated" if program.framework in versions else "read" if copied else "assumed"
     too_old = _too_old(program, version)
     values, sources, open_ = settings(raw, program, version, environment)
@@ -130,7 +134,7 @@ def _launch(
             for name, word in candidate.command.not_exported.items()
             if _matters(name) and name not in environment
         },
-        processes_per_node=_per_node(values, program, started_by.per_node),
+        processes_per_node=_per_node(values, program, started_by),
         nodes=int(values.get("run.nodes", started_by.nodes)),
         processes_known=started_by.known and not _left_open(raw, values),
         open=open_,
@@ -209,9 +213,9 @@ def _unsendable(program: Program, raw: RawSettings, folder: Path) -> tuple[Unsen
     return pickling.of_verl(raw.values, raw.sources, resolved(folder, path))
 
 
-def _per_node(values: Mapping[str, object], program: Program, per_node: int) -> int:
-    if program.framework not in ("verl", "openrlhf"):
-        return per_node
+def _per_node(values: Mapping[str, object], program: Program, started_by: Processes) -> int:
+    if program.framework not in ("verl", "openrlhf") or started_by.launcher != "ray":
+        return started_by.per_node
     count = values.get("run.gpus_per_node")
     return count if isinstance(count, int) else 8
 
@@ -226,14 +230,22 @@ def _left_open(raw: RawSettings, values: Mapping[str, object]) -> bool:
 _COPY = "verl/version/version"
 
 
-def _copy(program: Program, folder: Path) -> str | None:
+def _copy(candidate: Candidate) -> str | None:
     """The version of the verl that `python -m` takes from the folder it is started in."""
-    if program.framework != "verl" or not (folder / _COPY).is_file():
+    at = candidate.started.at
+    if at is None:
         return None
     try:
-        return read_text(folder / _COPY).strip()[:20] or None
+        return read_text(located(_COPY, candidate.folder, at.source)).strip()[:20] or None
     except UnreadableFileError:
         return None
+
+
+def _before(version: str) -> str | None:
+    """The release before a version of verl in development, which may be as that."""
+    known = option_list("verl")
+    earlier = [v for v in known.read if known.version(v) < known.version(version)] if known else []
+    return earlier[-1] if earlier else None
 
 
 def _too_old(program: Program, version: str | None) -> str | None:
@@ -246,16 +258,17 @@ def _too_old(program: Program, version: str | None) -> str | None:
 
 
 def _version(
-    raw: RawSettings, program: Program, versions: Mapping[str, str], folder: Path
+    raw: RawSettings, program: Program, versions: Mapping[str, str], copy: str | None
 ) -> tuple[str | None, str | None, list[str]]:
     """The version that was stated or that the folder has a copy of, else the newest that takes the
     options, and the oldest where the newest of all does not."""
     stated = versions.get(program.framework)
     if stated is not None or program.framework == "bundled":
         return stated, None, []
-    if (copied := _copy(program, folder)) is not None:
-        return copied, None, [f"verl {copied}, as {_COPY} of this folder says"]
     listed = option_list(program.listed) if program.listed else None
+    if copy is not None:
+        oldest = _before(copy) if ".dev" in copy else None
+        return copy, oldest, [f"verl {copy}, as the copy in {_COPY} says"]
     if listed is None or len(listed.read) == 1:
         return None, None, []
     plain = [name for name, option in raw.names.items() if option.sign in ("", "~")]

@@ -66,9 +66,11 @@ _HOW = (
     "not by the reader that is measured. First answers, before anything was corrected for them: on "
     "ten repositories of users (TinyZero, Visual-RFT, Search-R1, RAGEN, EasyR1, simpleRL-reason, "
     "open-r1, VLM-R1, rllm, Video-R1) 31 no of 504 launches, all false (19 for a copy of verl 0.1, "
-    "6 for a trainer class of the script's own, 6 for servers on other hosts); then, on 13 more "
-    "(from BytedTsinghua-SIA/DAPO to willccbb/verifiers), 5 no of 856 launches, 4 of them false. "
-    "The two that are left stand in notebooks that install an older verl."
+    "6 for a trainer class of the script's own, 6 for servers on other hosts); on 13 more (from "
+    "BytedTsinghua-SIA/DAPO to willccbb/verifiers) 5 no of 856, 4 of them false; on 14 more (from "
+    "Agent-RL/ReCall to microsoft/agent-lightning) 28 no of 1871, 20 of them false (12 for copies "
+    "of verl in a subfolder, whose versions were missing). What is left of these is a page or "
+    "notebook that would be started in another folder than here."
 )
 
 
@@ -79,8 +81,10 @@ _WHY = {
     "needs --vllm_mode": "ms-swift raises that vllm_mode is required when use_vllm is true",
     "pass --": "the page shows some of the options alone, and ms-swift needs these",
     "the server needs": "CUDA_VISIBLE_DEVICES has one GPU, the engine asks for two",
+    "sglang may use": "DeepSeek-V3.2's 685 GB of FP8 weights do not fit into eight H100; the number "
+    "is that of bfloat16",
     "begins a command": "a comment, after a backslash or between lines, ends the command in bash",
-    "rollout.name is not set": "true of verl since 0.6; the notebook installs an older one",
+    "rollout.name is not set": "true of verl since 0.6; the page is of an older copy",
     "no micro batch": "arguments of the script were to give it",
     "One process": "the page starts one process and says nothing of GPUs; eight were given",
     "in the sync phase": "by ms-swift 4.6's source: without --move_model_batches all weights are "

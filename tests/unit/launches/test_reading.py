@@ -465,6 +465,12 @@ def test_a_copy_of_verl_in_the_folder_says_its_version(tmp_path: Path) -> None:
         assert launch.version == version.strip()
         assert (launch.outside or "").startswith(outside or "")
         assert bool(launch.problems) == (outside is None)
+    (copy / "version").write_text("0.7.0.dev")
+    synchronous = read([f"{command} actor_rollout_ref.rollout.mode=sync"], cwd=tmp_path)
+    assert synchronous.oldest is not None
+    assert synchronous.oldest.version == "0.6.1"
+    found = {j.id: j.flaw for j in judge(View(synchronous, EIGHT, QWEN_7B))}
+    assert not found["GL052"].ends
     typed = read(["python3 -m verl.trainer.main_ppo trainer.n_gpu_per_node=4"], cwd=tmp_path)
     assert problems(typed)["unknown-flag"]
     assert any(problem.ends for problem in typed.problems)
@@ -528,3 +534,23 @@ def test_a_configuration_that_is_not_known_is_not_the_usual_one(tmp_path: Path) 
     launch = read([str(script)])
     assert not launch.complete
     assert not any(judged.flaw.ends for judged in judge(View(launch, EIGHT, QWEN_7B)))
+
+
+def test_a_copy_above_the_script_is_the_one_that_it_starts(tmp_path: Path) -> None:
+    (tmp_path / "fork/verl/version").mkdir(parents=True)
+    (tmp_path / "fork/verl/version/version").write_text("0.2.0")
+    (tmp_path / "fork/examples").mkdir()
+    (tmp_path / "fork/examples/run.sh").write_text("python3 -m verl.trainer.main_ppo a.b=1\n")
+    assert read(["fork/examples/run.sh"], cwd=tmp_path).version == "0.2.0"
+
+
+def test_deepspeed_starts_a_process_for_each_gpu_that_it_includes() -> None:
+    launch = read(["deepspeed --include localhost:0,1,4,5 --module openrlhf.cli.train_ppo --a 1"])
+    assert (launch.processes_per_node, launch.gpu_ids) == (4, ("0", "1", "4", "5"))
+
+
+def test_a_word_that_is_no_truth_value_is_true_to_hydra() -> None:
+    key = "actor_rollout_ref.model.enable_gradient_checkpointing"
+    launch = read([f"python3 -m verl.trainer.main_ppo {key}=Flase"], versions={"verl": "0.9.1"})
+    assert "this text counts as true" in problems(launch)["bad-value"]
+    assert not any(problem.ends for problem in launch.problems)
