@@ -77,6 +77,7 @@ def test_a_rollout_sends_weights_and_pads_what_comes_back(
         rollout.close()
     assert vllm.names == set(loaded.policy.state_dict())
     assert not list(tmp_path.rglob("part-*.safetensors"))
+    assert vllm.asked[:3] == ["/health", "/server_info", "/resume"]
     pause = vllm.asked.index("/pause")
     assert vllm.asked[pause : pause + 4] == [
         "/pause", "/collective_rpc", "/update_weight_version", "/resume",

@@ -144,6 +144,8 @@ class VllmServer:
             for name, value in _NEEDED.items():
                 if (found := settings.get(name)) != value:
                     raise self._failure(f"has {name} {found} instead of {value}")
+            # A trainer that was killed during a sync leaves the server paused.
+            await self._ask(session, "POST", "/resume", {})
             # The first tokens wait for kernels to be compiled: here, not in the first rollout.
             first = {"token_ids": [0], "sampling_params": {"max_tokens": 2, "ignore_eos": True}}
             await self._ask(session, "POST", "/inference/v1/generate", first, self._patience_s)
