@@ -23,20 +23,26 @@ class Tokens:
     images: int
 
 
-def tokens_of(setup: Setup, factors: Calibration, micro_batch: int | None = None) -> Tokens:
-    """How many tokens the largest micro-batch has."""
+def tokens_of(
+    setup: Setup, factors: Calibration, micro_batch: int | None = None, budget: int | None = None
+) -> Tokens:
+    """How many tokens the largest micro-batch of so many rows, or up to a budget, has."""
     batch = micro_batch or setup.micro_batch
     longest = setup.prompt_tokens + setup.completion_tokens
     images = min(setup.image_tokens, setup.prompt_tokens)
     rows = batch * (2 if setup.paired else 1)
     if setup.is_grpo:
         many = float(rows)
-        if setup.padding_free:  # of long-tailed lengths one row makes a batch large
+        if budget:  # what is counted is without padding
+            budget = budget if setup.padding_free else round(budget / factors.usual_share)
+            many = max(1.0, budget * setup.context_parallel / longest)
+        elif setup.padding_free:  # of long-tailed lengths one row makes a batch large
             many = 1 + (rows - 1) * factors.usual_share
+        scored = longest if setup.scores_prompts else setup.completion_tokens
         return Tokens(
             round(many * longest / setup.context_parallel),
-            round(many * setup.completion_tokens / setup.context_parallel),
-            images * batch,
+            round(many * scored / setup.context_parallel),
+            round(images * (many if budget else batch)),
         )
     if setup.packing:
         everything = rows * longest
@@ -96,7 +102,7 @@ def _selective_layer_bytes(setup: Setup) -> float:
 
 def train_activations(setup: Setup, factors: Calibration) -> tuple[Component, ...]:
     """The worst moment of forward and backward pass, without the states."""
-    tokens = tokens_of(setup, factors)
+    tokens = tokens_of(setup, factors, budget=setup.train_tokens)
     waste = fragmentation(setup, factors)
     model = setup.model
     divided = setup.tensor_parallel
@@ -107,7 +113,7 @@ def train_activations(setup: Setup, factors: Calibration) -> tuple[Component, ..
     pairs = _scored_pairs(setup, tokens) / divided
     each_pair = facts()["eager_attention_bytes_per_score"]
     layer = tokens.all * layer_bytes_per_token(setup) / divided + pairs * each_pair["peak"]
-    checkpoint = tokens.all * 2 * model.hidden / divided
+    checkpoint = tokens.all * 2 * model.hidden / (divided if setup.sequence_parallel else 1)
     entries: list[Component] = []
     spread = _spread(setup, factors)
 
@@ -146,7 +152,7 @@ def train_activations(setup: Setup, factors: Calibration) -> tuple[Component, ..
 
 def logprob_activations(setup: Setup, factors: Calibration) -> tuple[Component, ...]:
     """The worst moment of a forward pass without gradients that scores completions."""
-    tokens = tokens_of(setup, factors, setup.logprob_micro_batch)
+    tokens = tokens_of(setup, factors, setup.logprob_micro_batch, setup.logprob_tokens)
     waste = fragmentation(setup, factors)
     each = 0 if setup.loss in ("fused", "none") else facts()["logprob_bytes_per_logit"]["bytes"]
     logits = tokens.scored * setup.model.vocabulary * each / setup.tensor_parallel
@@ -165,7 +171,7 @@ def logprob_activations(setup: Setup, factors: Calibration) -> tuple[Component, 
 def _spread(setup: Setup, factors: Calibration) -> float:
     """Wider where nobody says how long rows are: of data, or of completions that are not padded."""
     if setup.is_grpo:
-        mixed = setup.padding_free and setup.micro_batch > 1
+        mixed = setup.padding_free and setup.micro_batch > 1 and not setup.train_tokens
         return factors.spread_rollout_rows if mixed else factors.spread_activations
     known_rows = setup.packing or setup.longest_row_tokens is not None
     return factors.spread_activations if known_rows else factors.spread_unknown_rows
@@ -183,7 +189,8 @@ def _loss_bytes(setup: Setup, tokens: Tokens) -> float:
     each = facts()["loss_bytes_per_logit"][setup.loss]["bytes"]
     if setup.whole_row_logits and setup.is_grpo and each:
         prompts = 4 * (tokens.all - tokens.scored)  # logits and their gradient, cut off afterwards
-        return float((tokens.scored * each + prompts) * setup.model.vocabulary)
+        logits = (tokens.scored * each + prompts) * setup.model.vocabulary
+        return float(logits / setup.tensor_parallel)
     if setup.loss == "fused":
         return 8.0 * tokens.scored * setup.model.hidden
     return float(tokens.scored * setup.model.vocabulary * each / setup.tensor_parallel)

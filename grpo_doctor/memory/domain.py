@@ -16,6 +16,16 @@ _KNOWER = "the memory model"
 _ENGINES = ("", "vllm", "sglang")
 _STRATEGIES = ("", "fsdp", "fsdp2", "megatron", "full_shard", "full_shard auto_wrap")
 _OFF = ("", "false", "none", "null", "[]")
+
+
+_UNUSUAL = {
+    "deepspeed.hpz_partition_size": (
+        "1", "ZeRO++ keeps a second copy of the weights", "ZeRO without it"
+    ),
+    "parallel.virtual_pipeline": ("1", "virtual pipeline stages interleave", "one stage per rank"),
+    "train.freeze_llm": ("false", "the language model is frozen", "one that is trained"),
+}  # fmt: skip
+"""Usual values of settings, what another value means, and what the model knows."""
 _OTHER_MODELS = frozenset({
     "reward_pretrain", "reward.model_name_or_path", "reward_model.enable", "teacher_model",
     "reward.reward_model.enable", "reward_model", "reward_model_name_or_path",
@@ -52,3 +62,17 @@ def _unknown_parts(launch: Launch) -> Iterator[tuple[str, str]]:
         yield "ms-swift with Ray groups or unsloth", "neither"
     if names & _OTHER_MODELS:
         yield "a reward or teacher model on the GPUs", "policy, reference and rollout engine"
+    yield from _unknown_settings(launch)
+
+
+def _unknown_settings(launch: Launch) -> Iterator[tuple[str, str]]:
+    kernels = launch.settings.get("vllm.quantization")
+    if kernels and str(kernels).lower() not in _OFF:
+        yield f"the engine's weights are quantized to {kernels}", "the precision of the checkpoint"
+    for knob, (usual, what, known) in _UNUSUAL.items():
+        if str(launch.settings.get(knob, usual)).lower() != usual:
+            yield what, known
+    if launch.settings.get("train.bf16") is False and not launch.settings.get("train.fp16"):
+        yield "training computes in float32", "16 bits"
+    if "separate_async" in str(launch.options.get("trainer.v1.trainer_mode")):
+        yield "rollouts run on GPUs of their own", "verl's engines on the trainer's GPUs"

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from grpo_doctor.memory.facts import Calibration, facts, holds_since
 from grpo_doctor.memory.ledger import Component
-from grpo_doctor.memory.setup import GIB, Setup
+from grpo_doctor.memory.setup import GIB, RolloutEngine, Setup
 from grpo_doctor.memory.states import quantized_bytes
 
 
@@ -47,7 +47,7 @@ def engine_of(setup: Setup, factors: Calibration, used: int = 0) -> Engine:
     share = f"{engine.memory_share:g} x {setup.card_bytes / GIB:.1f} GiB - weights"
     source = "vllm/v1/worker/gpu_worker.py"
     awake = (
-        Component("engine weights", weights, f"2 B x parameters / {engine.tensor_parallel}",
+        Component("engine weights", weights, f"2 B x parameters / {_divided_by(engine)}",
                   source, "vllm.tensor_parallel_size", spread),
         Component("engine cache and buffers", max(0, round(cache) + working), share, source, knob,
                   spread),
@@ -75,16 +75,22 @@ def least_share(setup: Setup) -> float:
 def cache_bytes_per_token(setup: Setup) -> int:
     """Keys and values of one token on one card; heads are copied where there are too few."""
     model = setup.model
-    divided = min(setup.rollout_engine.tensor_parallel, max(1, model.kv_heads))
+    engine = setup.rollout_engine
+    divided = min(engine.tensor_parallel, max(1, model.kv_heads))
+    width = 2 * model.key_width // divided
     if model.latent:
-        return 2 * model.layers * (model.latent.cache_rank + model.latent.rotary_dim)
-    return 4 * model.layers * model.key_width // divided
+        width = model.latent.cache_rank + model.latent.rotary_dim
+    return engine.cache_element_bytes * width * model.layers // engine.pipeline_parallel
 
 
 def weight_bytes(setup: Setup) -> int:
     """The engine's own copy of the weights on one card."""
     each = 2.0 if setup.base_bits >= 16 else quantized_bytes(setup.base_bits)
-    return round(setup.model.parameters * each / setup.rollout_engine.tensor_parallel)
+    return round(setup.model.parameters * each / _divided_by(setup.rollout_engine))
+
+
+def _divided_by(engine: RolloutEngine) -> int:
+    return engine.tensor_parallel * engine.pipeline_parallel
 
 
 def _row(setup: Setup) -> int:
@@ -95,7 +101,11 @@ def _profile_bytes(setup: Setup) -> int:
     """The largest forward pass that the engine tries at its start: logits and one layer's MLP."""
     model, engine = setup.model, setup.rollout_engine
     logits = 4 * engine.max_sequences * model.vocabulary
-    layer = 2 * max(8192, setup.image_tokens) * (2 * model.intermediate + 4 * model.hidden)
+    layer = (
+        2
+        * max(engine.max_batched_tokens, setup.image_tokens)
+        * (2 * model.intermediate + 4 * model.hidden)
+    )
     return round(logits + layer / engine.tensor_parallel)
 
 

@@ -156,7 +156,7 @@ def _generation(setup: Setup, factors: Calibration) -> tuple[Component, ...]:
 
 def _models_beside(setup: Setup, factors: Calibration) -> list[Component]:
     """A reference model, teachers and reward models in the same processes."""
-    divided = setup.data_parallel if setup.zero_stage == 3 or setup.engine == "fsdp" else 1
+    divided = setup.shards if setup.zero_stage == 3 or setup.engine == "fsdp" else 1
     split = setup.tensor_parallel * setup.pipeline_parallel
     models = list(setup.beside)
     if setup.reference and setup.method == "full":

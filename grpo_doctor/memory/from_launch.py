@@ -59,11 +59,12 @@ def _rollout(setup: Setup, launch: Launch, machine: Machine) -> Setup:
     steps = facts()["sync_gathers_everything"].get(launch.framework)
     gathers_all = steps is not None and latest(steps, launch.version)
     rows = int(value("rollout.steps_per_generation") or value("train.grad_accumulation") or 1)
+    sampled = int(value("rollout.completions") or 0) // setup.ranks
     return replace(
         setup,
         rollout=rollout,
         rollout_engine=_rollout_engine(launch, machine.vllm_version),
-        completions_per_rank=setup.micro_batch * rows,
+        completions_per_rank=sampled or setup.micro_batch * rows,
         offload_weights=bool(value("offload.model")),
         offload_optimizer=bool(value("offload.optimizer")),
         sync_groups=None if gathers_all else value("sync.move_model_batches"),
@@ -88,8 +89,11 @@ def _rollout_engine(launch: Launch, version: str | None) -> RolloutEngine:
         memory_share=float(share),
         cache_bytes=value("vllm.kv_cache_memory_bytes"),
         tensor_parallel=int(value("vllm.tensor_parallel_size") or 1),
+        pipeline_parallel=int(value("vllm.pipeline_parallel_size") or 1),
         max_model_len=value("vllm.max_model_len"),
         max_sequences=int(value("vllm.max_num_seqs") or 256),
+        max_batched_tokens=int(value("vllm.max_num_batched_tokens") or 8192),
+        cache_element_bytes=1 if "fp8" in str(value("vllm.kv_cache_dtype")) else 2,
         eager=bool(value("vllm.enforce_eager")),
         sleep_level=int(value("vllm.sleep_level") or 0),
     )

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
 
 from grpo_doctor.errors import UsageError
 from grpo_doctor.launches import Launch
-from grpo_doctor.memory.facts import facts, holds_since, latest
+from grpo_doctor.memory.facts import facts, latest
+from grpo_doctor.memory.launched_batch import with_batch
 from grpo_doctor.memory.machine import Machine
 from grpo_doctor.memory.models import ModelShape, model_shape, quantized_bits
-from grpo_doctor.memory.setup import Engine, Loss, Recompute, Setup
+from grpo_doctor.memory.setup import Engine, Recompute, Setup
 
-_TEXT_PROMPT = 512
-_USUAL_PIXELS = 1_003_520
-"""1280 tokens of Qwen's; its processors allow 12,845,056 pixels, which few images have."""
 _OPTIMIZERS = {"8bit": "adamw_8bit", "muon": "muon", "galore": "galore", "sgd": "sgd",
                "adafactor": "sgd"}  # fmt: skip
 """The optimizer whose state a name with such a part has; the first that fits counts."""
@@ -76,7 +72,7 @@ def trainer_of(
         host_bytes=machine.host_bytes,
         loader_workers=int(value("dataload.num_workers") or 0),
     )
-    return _batch(_layout(setup, launch), launch, assumptions)
+    return with_batch(_layout(setup, launch), launch, assumptions)
 
 
 def _engine(launch: Launch) -> tuple[Engine, int]:
@@ -114,7 +110,11 @@ def _layout(setup: Setup, launch: Launch) -> Setup:
         recompute = granularity if granularity in ("full", "none") else "selective"
     return replace(
         setup,
+        shard_ranks=max(0, int(value("parallel.fsdp_size") or 0)) or None,
+        reshards=bool(value("parallel.reshard", True)),
+        wraps_tables=launch.framework == "verl" and value("parallel.strategy") == "fsdp2",
         tensor_parallel=int(value("parallel.tensor") or 1),
+        sequence_parallel=bool(value("parallel.sequence", True)),
         pipeline_parallel=int(value("parallel.pipeline") or 1),
         expert_parallel=int(value("parallel.expert") or 1),
         context_parallel=int(value("parallel.context") or 1),
@@ -137,78 +137,3 @@ def _share_on_host(launch: Launch) -> float:
         return float(share) if on in ("true", "1") else 0.0
     except (TypeError, ValueError):
         return 1.0
-
-
-def _batch(setup: Setup, launch: Launch, assumptions: list[str]) -> Setup:
-    value = launch.value
-    vision = setup.model.vision
-    pixels = value("data.max_pixels")
-    if vision is not None and pixels is None:
-        pixels = _USUAL_PIXELS
-        tokens = _USUAL_PIXELS // vision.pixels_per_token
-        images = f"images of up to {_USUAL_PIXELS} pixels, {tokens} tokens (more are allowed)"
-        assumptions.append(_assumed(launch, images, "data.max_pixels", _USUAL_PIXELS))
-    setup = replace(setup, max_pixels=pixels if vision else None)
-    prompt = value("data.max_length")
-    if prompt is None:
-        prompt = _TEXT_PROMPT + setup.image_tokens
-        prompts = f"prompts of up to {prompt} tokens"
-        assumptions.append(_assumed(launch, prompts, "data.max_length", prompt))
-    completion = value("rollout.max_completion_length")
-    if completion is None:
-        completion, knob = 512, "rollout.max_completion_length"
-        assumptions.append(_assumed(launch, "completions of 512 tokens", knob, completion))
-    micro_batch = int(value("train.micro_batch") or 1)
-    dynamic = value("train.dynamic_batch")
-    if dynamic and value("train.max_tokens_per_gpu"):
-        micro_batch = max(1, int(value("train.max_tokens_per_gpu")) // (prompt + completion))
-    # verl keeps the reference's weights on the host but for its own log-probs
-    keys = [f"actor_rollout_ref.ref.{name}.param_offload" for name in ("fsdp_config", "megatron")]
-    on_host = any(str(launch.options.get(key)).lower() == "true" for key in keys)
-    return replace(
-        setup,
-        prompt_tokens=int(prompt),
-        completion_tokens=int(completion),
-        micro_batch=micro_batch,
-        logprob_micro_batch=None if dynamic else value("train.logprob_micro_batch"),
-        padding_free=bool(value("train.padding_free")),
-        loss=_loss(launch),
-        whole_row_logits=_whole_rows(launch, setup),
-        reference=bool(value("train.beta")) and not on_host,
-        old_vision_tower=_has_old_vision_tower(launch),
-    )
-
-
-def _assumed(launch: Launch, what: str, knob: str, value: int) -> str:
-    """What is assumed, and the framework's own option for it."""
-    spelling = "MAX_PIXELS=N" if knob == "data.max_pixels" else launch.spell(knob, value)
-    return f"{what}; to change that: {spelling}" if spelling else f"{what}; no option limits them"
-
-
-def _has_old_vision_tower(launch: Launch) -> bool:
-    """Without flash attention and before transformers 4.53, or the release that came with it."""
-    if "flash" in str(launch.value("model.attention")):
-        return False
-    until: Mapping[str, str] = facts()["old_vision_tower"]["until"]
-    stated = launch.versions.get("transformers")
-    if stated:
-        return not holds_since(stated, until["transformers"])
-    return launch.framework in until and not holds_since(launch.version, until[launch.framework])
-
-
-def _whole_rows(launch: Launch, setup: Setup) -> bool:
-    rule = facts()["whole_row_logits"].get(launch.framework)
-    if rule is None:
-        return False
-    adapters = setup.method == "lora" and not holds_since(launch.version, rule["lora_until"])
-    return bool(setup.model.vision or launch.value("train.padding_free") or adapters)
-
-
-def _loss(launch: Launch) -> Loss:
-    if launch.value("train.use_liger"):
-        return "fused"
-    if launch.backend == "megatron" or launch.value("parallel.strategy") == "megatron":
-        return "parallel"
-    kernels: Mapping[str, list[list[Any]]] = facts()["grpo_loss"]["since"]
-    steps = kernels.get(launch.framework)
-    return latest(steps, launch.version) if steps else "bfloat16"

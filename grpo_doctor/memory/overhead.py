@@ -59,9 +59,10 @@ def buffers(setup: Setup, factors: Calibration) -> tuple[Component, ...]:
         )  # fmt: skip
     gathered = gathered_bytes(setup)
     if gathered:
+        formula = "two layers and the tables x 2 B" if setup.reshards else "parameters x 2 B"
         entries.append(
             Component("gathered parameters", gathered, "min(1e9, parameters) x 2 B"
-                      if setup.engine == "deepspeed" else "two layers and a table x 2 B",
+                      if setup.engine == "deepspeed" else formula,
                       facts()["deepspeed"]["live_parameters"]["source"]
                       if setup.engine == "deepspeed" else "torch.distributed.fsdp",
                       "deepspeed.stage", factors.spread_overhead)
@@ -73,7 +74,10 @@ def gathered_bytes(setup: Setup) -> int:
     """Whole parameters that ZeRO-3 or FSDP hold for the layers at work."""
     model = setup.model
     if setup.engine == "fsdp" and setup.data_parallel > 1:
-        return 2 * (2 * model.layer_parameters + model.embedding_parameters)
+        if not setup.reshards:
+            return 2 * model.parameters
+        tables = model.embedding_parameters if setup.wraps_tables else model.table_parameters
+        return 2 * (2 * model.layer_parameters + tables)
     if setup.engine == "deepspeed" and setup.zero_stage == 3:
         live = int(facts()["deepspeed"]["live_parameters"]["elements"])
         return 2 * min(model.parameters, max(live, model.layer_parameters))

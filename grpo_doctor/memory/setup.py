@@ -29,8 +29,11 @@ class RolloutEngine:
     cache_bytes: int | None = None
     """`kv_cache_memory_bytes`, which counts instead of the share."""
     tensor_parallel: int = 1
+    pipeline_parallel: int = 1
     max_model_len: int | None = None
     max_sequences: int = 256
+    max_batched_tokens: int = 8192
+    cache_element_bytes: int = 2
     eager: bool = False
     sleep_level: int = 0
 
@@ -64,7 +67,15 @@ class Setup:
     zero_stage: int = 0
     zero_offload_optimizer: bool = False
     zero_offload_parameters: bool = False
+    shard_ranks: int | None = None
+    """Ranks among which FSDP divides, where several groups of them hold the same."""
+    reshards: bool = True
+    """FSDP gives gathered weights back after the forward pass."""
+    wraps_tables: bool = True
+    """FSDP gathers the embedding apart from the head, and only while it is used."""
     tensor_parallel: int = 1
+    sequence_parallel: bool = True
+    """Tensor parallelism divides what is outside of matrix products too."""
     pipeline_parallel: int = 1
     expert_parallel: int = 1
     context_parallel: int = 1
@@ -74,6 +85,9 @@ class Setup:
     # what a micro-batch is
     micro_batch: int = 1
     logprob_micro_batch: int | None = None
+    train_tokens: int | None = None
+    """Tokens up to which rows fill a rank's micro-batch, instead of `micro_batch` rows."""
+    logprob_tokens: int | None = None
     prompt_tokens: int = 512
     completion_tokens: int = 0
     """0: the loss is over the whole sequence."""
@@ -92,6 +106,8 @@ class Setup:
     loss: Loss = "float32"
     whole_row_logits: bool = False
     """Logits of prompts are computed too and cut off."""
+    scores_prompts: bool = False
+    """Log-probs of prompts are computed like those of completions."""
     expandable_segments: bool = False
     # what stands beside the trained model
     reference: bool = False
@@ -118,6 +134,12 @@ class Setup:
         if self.engine == "device_map":
             return 1
         return max(1, self.ranks // (self.tensor_parallel * self.pipeline_parallel))
+
+    @property
+    def shards(self) -> int:
+        """Into how many parts ZeRO-3 or FSDP divide the weights."""
+        ranks = self.data_parallel
+        return min(ranks, self.shard_ranks) if self.shard_ranks and self.engine == "fsdp" else ranks
 
     @property
     def is_grpo(self) -> bool:

@@ -85,7 +85,7 @@ def _billions(count: float) -> str:
 def _divided(setup: Setup, share: Share, factors: Calibration) -> States:
     """Plain, DDP, ZeRO or FSDP."""
     trained = share.trained + share.trained_experts
-    stage, ranks = zero_stage(setup), setup.data_parallel
+    stage, ranks = zero_stage(setup), setup.shards
     weights_by = ranks if stage == 3 else 1
     gradients_by = ranks if stage >= 2 else 1
     each = trained_bytes(setup)

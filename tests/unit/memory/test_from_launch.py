@@ -210,15 +210,6 @@ def test_asynchronous_openrlhf_has_its_engines_elsewhere() -> None:
     assert trainer(command + "--train.colocate_all --train.async_enable").rollout == "server"
 
 
-def test_a_dynamic_batch_bounds_log_probs_too() -> None:
-    command = (
-        "python -m openrlhf.cli.train_ppo_ray --actor.model_name_or_path Qwen/Qwen3-8B "
-        "--rollout.micro_batch_size 8 --train.max_tokens_per_gpu 16384"
-    )
-    assert trainer(command).logprob_micro_batch == 8
-    assert trainer(command + " --train.dynamic_batch_enable").logprob_micro_batch is None
-
-
 def test_qwen3_of_july_2025_reads_longer() -> None:
     setup = trainer("NPROC_PER_NODE=8 " + SWIFT.replace("Qwen2-7B", "Qwen3-4B") + " ")
     assert setup.model.max_positions == 40_960

@@ -179,11 +179,16 @@ DYNAMIC = OPENRLHF + "--train.dynamic_batch_enable "
         (SWIFT + "--max_length 700 --max_completion_length 300 --per_device_train_batch_size 3",
          {"prompt_tokens": 700, "completion_tokens": 300, "micro_batch": 3}),
         (SWIFT, {"prompt_tokens": 512, "completion_tokens": 512, "micro_batch": 1}),
-        # 512 tokens of a prompt and as many of a completion.
-        (DYNAMIC + "--train.max_tokens_per_gpu 5000", {"micro_batch": 4}),
-        (DYNAMIC + "--train.max_tokens_per_gpu 50", {"micro_batch": 1}),
-        (DYNAMIC + "--train.max_tokens_per_gpu 5000 --rollout.micro_batch_size 8",
-         {"logprob_micro_batch": None}),
+        (DYNAMIC + "--train.max_tokens_per_gpu 5000",
+         {"train_tokens": 5000, "logprob_tokens": 5000}),
+        (DYNAMIC + "--train.max_tokens_per_gpu 5000 --rollout.max_tokens_per_gpu 9000",
+         {"train_tokens": 5000, "logprob_tokens": 9000}),
+        (VERL + "actor_rollout_ref.actor.use_dynamic_bsz=True "
+         "actor_rollout_ref.ref.log_prob_max_token_len_per_gpu=99999",
+         {"train_tokens": 16384, "logprob_tokens": 99999}),
+        (OPENRLHF, {"prompt_tokens": 512, "completion_tokens": 2048 - 512, "train_tokens": None}),
+        (OPENRLHF + "--rollout.max_new_tokens 1900",
+         {"prompt_tokens": 148, "completion_tokens": 1900}),
         (OPENRLHF + "--train.max_tokens_per_gpu 5000 --rollout.micro_batch_size 8 "
          "--train.micro_batch_size 2", {"micro_batch": 2, "logprob_micro_batch": 8}),
         (SWIFT + "--use_liger_kernel true", {"loss": "fused"}),
@@ -197,6 +202,9 @@ DYNAMIC = OPENRLHF + "--train.dynamic_batch_enable "
         (SWIFT, {"padding_free": False, "whole_row_logits": False}),
         (SWIFT + "--padding_free true", {"padding_free": True, "whole_row_logits": True}),
         (TRL + "--padding_free true", {"whole_row_logits": False}),
+        (VERL, {"whole_row_logits": True, "scores_prompts": True}),
+        (VERL + "actor_rollout_ref.model.use_remove_padding=False",
+         {"whole_row_logits": True, "scores_prompts": False}),
     ],
 )  # fmt: skip
 def test_what_a_micro_batch_is(command: str, expected: dict[str, Any]) -> None:
@@ -259,10 +267,7 @@ def test_images_take_their_place_in_prompts_and_what_is_assumed_is_said() -> Non
     blind = job("MAX_PIXELS=1600 " + OPENRLHF)
     assert blind.trainer is not None
     assert blind.trainer.max_pixels is None
-    assert blind.assumptions == (
-        "prompts of up to 512 tokens; no option limits them",
-        "completions of 512 tokens; to change that: --rollout.max_new_tokens 512",
-    )
+    assert blind.assumptions == ("prompts of up to 512 tokens; no option limits them",)
 
 
 # -- rollouts

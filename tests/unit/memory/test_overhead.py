@@ -73,7 +73,7 @@ def test_sources_are_those_of_what_gathers() -> None:
         for engine in ("deepspeed", "fsdp")
     )
     assert (zero.formula, fsdp.formula) == (
-        "min(1e9, parameters) x 2 B", "two layers and a table x 2 B",
+        "min(1e9, parameters) x 2 B", "two layers and the tables x 2 B",
     )  # fmt: skip
     assert "stage3" in zero.source
     assert "fsdp" in fsdp.source
