@@ -81,8 +81,8 @@ _WHY = {
     "needs --vllm_mode": "ms-swift raises that vllm_mode is required when use_vllm is true",
     "pass --": "the page shows some of the options alone, and ms-swift needs these",
     "the server needs": "CUDA_VISIBLE_DEVICES has one GPU, the engine asks for two",
-    "sglang may use": "DeepSeek-V3.2's 685 GB of FP8 weights do not fit into eight H100; the number "
-    "is that of bfloat16",
+    "sglang may use": "685 GB of FP8 weights do not fit into eight H100 either; the number is that "
+    "of bfloat16",
     "begins a command": "a comment, after a backslash or between lines, ends the command in bash",
     "rollout.name is not set": "true of verl since 0.6; the page is of an older copy",
     "no micro batch": "arguments of the script were to give it",
