@@ -20,31 +20,16 @@ from grpo_doctor_reports.palette import PHASE_COLORS, ink_on
 
 _SCRIPTS: Final = (
     "page.js",
-    "clipboard.js",
     "data.js",
-    "view.js",
     "axis.js",
-    "ranks.js",
-    "light.js",
-    "stepper.js",
-    "whatif.js",
-    "findings.js",
-    "drawer.js",
-    "keys.js",
-    "charts/canvas.js",
-    "charts/buckets.js",
-    "charts/exact.js",
-    "charts/lanes.js",
-    "charts/lanehand.js",
-    "charts/steps.js",
-    "charts/waterfall.js",
-    "charts/heatmap.js",
-    "charts/strips.js",
-    "charts/curves.js",
+    "reading.js",
+    *(f"charts/{name}.js" for name in ("canvas", "exact", "lanes", "lanehand", "steps")),
+    *(f"charts/{name}.js" for name in ("waterfall", "heatmap", "strips", "curves")),
     "boot.js",
 )
-_FIRST_SCRIPT: Final = "first.js"
-_STILL_SCRIPTS: Final = ("page.js", "clipboard.js", "still.js")
+# Runs before anything is drawn, so that what only a script brings has its room from the start.
+_FIRST_SCRIPT: Final = 'document.documentElement.classList.add("scripted");\n'
+_STILL_SCRIPTS: Final = ("page.js", "still.js")
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,12 +38,6 @@ class PlotlySource:
 
     packed: str
     csp_hash: str
-
-
-@cache
-def first_script() -> str:
-    """Return the script that every page runs before its first paint."""
-    return _read(_FIRST_SCRIPT)
 
 
 @cache
@@ -127,7 +106,7 @@ def csp_hash(source: str) -> str:
 
 def policy(*scripts: str) -> str:
     """Return the content-security-policy of a page: it runs these, by hash, and `first_script`."""
-    allowed = " ".join([csp_hash(first_script()), *scripts])
+    allowed = " ".join([csp_hash(_FIRST_SCRIPT), *scripts])
     return (
         f"default-src 'none'; script-src {allowed}; style-src 'unsafe-inline'; "
         "img-src data:; base-uri 'none'; form-action 'none'"
@@ -177,5 +156,5 @@ def template_environment() -> Environment:
         lstrip_blocks=True,
     )
     environment.filters["code"] = code
-    environment.globals["first_script"] = Markup(first_script())  # noqa: S704 (our own file)
+    environment.globals["first_script"] = Markup(_FIRST_SCRIPT)  # noqa: S704 (our own file)
     return environment

@@ -18,9 +18,7 @@ _EXACT_STEPS = 100_000  # a time axis is exact to one part in this many: far bel
 class NumberPool:
     """Arrays of numbers, each as `[decimals, first, difference, difference, ...]` of integers.
 
-    Charts refer to an array by its index. In the page they are bytes: one says null, positive or
-    negative, then the sizes' lowest bytes, the next ones, and so on. Equal bytes beside each other
-    take a fifth less after gzip than decimal digits do.
+    Charts refer to an array by its index. In the page they are gzipped JSON.
     """
 
     def __init__(self) -> None:
@@ -47,19 +45,8 @@ class NumberPool:
         return self._arrays
 
     def packed(self) -> str:
-        """Return all arrays as base64 of gzipped bytes.
-
-        First four bytes with the length of a JSON list of [decimals, items, bytes per item] for
-        each array, then that list, then the arrays' bytes.
-        """
-        bodies = [_planes(array[1:]) for array in self._arrays]
-        facts = [
-            [array[0], len(array) - 1, len(planes) - 1]
-            for array, planes in zip(self._arrays, bodies, strict=True)
-        ]
-        header = json.dumps(facts, separators=(",", ":")).encode()
-        body = b"".join(plane for planes in bodies for plane in planes)
-        return _base64(len(header).to_bytes(4, "little") + header + body)
+        """Return all arrays as `pack_text` packs them."""
+        return pack_text(json.dumps(self._arrays, separators=(",", ":")))
 
     def _store(self, values: Iterable[float | None], decimals: int) -> int:
         array: list[int | None] = [decimals]
@@ -77,19 +64,7 @@ class NumberPool:
 
 def pack_text(text: str) -> str:
     """Return base64 of the gzipped UTF-8 of `text`; the same text gives the same bytes."""
-    return _base64(text.encode())
-
-
-def _base64(content: bytes) -> str:
-    return base64.b64encode(gzip.compress(content, 9, mtime=0)).decode()
-
-
-def _planes(values: Sequence[int | None]) -> list[bytes]:
-    """Signs, then as many planes of bytes as the largest size needs."""
-    sizes = [abs(value or 0) for value in values]
-    count = (max(sizes, default=0).bit_length() + 7) // 8
-    signs = bytes(0 if value is None else 2 if value < 0 else 1 for value in values)
-    return [signs, *(bytes(size >> 8 * at & 255 for size in sizes) for at in range(count))]
+    return base64.b64encode(gzip.compress(text.encode(), 9, mtime=0)).decode()
 
 
 def script_json(value: Any) -> str:

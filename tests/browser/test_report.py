@@ -245,7 +245,7 @@ def test_paper_is_light_also_for_those_who_read_in_the_dark(tab: Tab, reports: R
     tab.dark(True)
     tab.open(reports / "slow.html", width=1_440)
     show_all(tab)
-    ink = "getComputedStyle(document.documentElement).getPropertyValue('--ink')"
+    ink = "getComputedStyle(document.body).color"
     dark_ink = tab.evaluate(ink)
     tab.evaluate("dispatchEvent(new Event('beforeprint'))")
     assert tab.evaluate(ink) != dark_ink

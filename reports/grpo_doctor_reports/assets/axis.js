@@ -1,24 +1,14 @@
-// One axis for all charts over the run. Charts count in seconds ("time"), in step numbers ("step")
-// or in columns of the heatmap ("column"); knots tie the three together.
+// One axis for all charts over the run. Charts count in seconds ("time") or in step numbers ("step");
+// knots tie the two together.
 const LEAST_PART = 1e-5; // of the whole axis: closer than this there is nothing to see
 
-const knots = {
-  // Seconds and step numbers at the same moments; null where the document has no steps.
-  steps: once(() => {
-    if (!facts.steps) return null;
-    const [number, start, end] = [facts.steps.number, facts.steps.start, facts.steps.end].map(unpack);
-    const last = number.length - 1;
-    return ascending([...start, end[last]], [...number.map((one) => one - 0.5), number[last] + 0.5]);
-  }),
-  columns: once(() => {
-    const number = unpack(facts.heatmap.steps);
-    const last = number.length - 1;
-    return ascending(
-      [...number.map((one) => one - 0.5), number[last] + 0.5],
-      [...number.keys(), last + 1].map((at) => at - 0.5),
-    );
-  }),
-};
+// Seconds and step numbers at the same moments; null where the document has no steps.
+const knots = once(() => {
+  if (!facts.steps) return null;
+  const [number, start, end] = [facts.steps.number, facts.steps.start, facts.steps.end].map(unpack);
+  const last = number.length - 1;
+  return ascending([...start, end[last]], [...number.map((one) => one - 0.5), number[last] + 0.5]);
+});
 
 function once(compute) {
   let value;
@@ -61,10 +51,7 @@ function timeUnit() {
 // What a chart of this kind shows now, in its own unit.
 function rangeOf(kind) {
   if (kind === "time") return (view.time ?? wholeTime()).map((one) => one / timeUnit().divisor);
-  const steps = view.step ?? wholeSteps();
-  if (kind === "step") return steps;
-  const [from, to] = steps.map((one) => along(knots.columns(), one));
-  return to - from >= 1 ? [from, to] : [Math.round(from) - 0.5, Math.round(from) + 0.5];
+  return view.step ?? wholeSteps();
 }
 
 function fitted([from, to], [first, last]) {
@@ -75,15 +62,13 @@ function fitted([from, to], [first, last]) {
 
 // Zooms every chart to a range that is given in the unit of `kind`.
 function zoom(kind, range) {
-  const tied = knots.steps();
+  const tied = knots();
   const [x, y] = tied ?? [[], []];
   if (kind === "time") {
     view.time = fitted(range.map((one) => one * timeUnit().divisor), wholeTime());
     if (tied) view.step = view.time && fitted(atLeastOneStep(view.time.map((one) => along([x, y], one))), wholeSteps());
   } else {
-    const back = () => { const [number, column] = knots.columns(); return [column, number]; };
-    const steps = kind === "step" ? range : range.map((one) => along(back(), one));
-    view.step = fitted(atLeastOneStep(steps), wholeSteps());
+    view.step = fitted(atLeastOneStep(range), wholeSteps());
     if (tied) view.time = view.step && fitted(view.step.map((one) => along([y, x], one)), wholeTime());
   }
   tell("range");
@@ -113,7 +98,7 @@ function zoomBy(factor, around) {
 }
 
 function axisKind() {
-  return facts.lanes || facts.strips || knots.steps() ? "time" : "step";
+  return facts.lanes || facts.strips || knots() ? "time" : "step";
 }
 
 function axisInUse() {
@@ -162,7 +147,7 @@ function moveAlong(element) {
   const isThere = Math.abs(from - wanted[0]) + Math.abs(to - wanted[1]) <= 1e-9 * Math.abs(to - from);
   if (isThere && element.drawnFocus === view.focus) return;
   element.drawnFocus = view.focus;
-  const extra = axisExtras[chart]?.(wanted, element) ?? {};
+  const extra = axisExtras[chart]?.(wanted) ?? {};
   return Plotly.relayout(element, { "xaxis.range": wanted, ...extra, shapes: shapers[chart]?.(element) ?? [] });
 }
 

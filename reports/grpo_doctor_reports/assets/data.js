@@ -9,40 +9,19 @@ function inflate(id) {
   return new Response(new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip")));
 }
 
-// The pool of `NumberPool.packed`: of each array its decimals and where its bytes begin.
-async function readNumbers() {
-  const content = new Uint8Array(await (await inflate("numbers")).arrayBuffer());
-  const begins = 4 + new DataView(content.buffer).getUint32(0, true);
-  let place = begins;
-  const arrays = JSON.parse(new TextDecoder().decode(content.subarray(4, begins))).map(([decimals, items, planes]) => {
-    const array = { decimals, items, planes, place };
-    place += items * (1 + planes);
-    return array;
-  });
-  return { content, arrays };
-}
-
-// Array `index` of the pool, null where there is no value.
+// Array `index` of the pool: [decimals, first, difference, difference, ...] of `NumberPool`, null where there is no value.
 const unpacked = new Map();
 function unpack(index) {
-  if (!unpacked.has(index)) unpacked.set(index, unpackAnew(index));
-  return unpacked.get(index);
-}
-
-function unpackAnew(index) {
-  const { content } = numbers;
-  const { decimals, items, planes, place } = numbers.arrays[index];
-  const scale = 10 ** Math.abs(decimals);
-  const values = new Array(items);
-  let sum = 0;
-  for (let at = 0; at < items; at += 1) {
-    const sign = content[place + at]; // 0 null, 1 positive, 2 negative
-    let size = 0;
-    for (let plane = planes; plane > 0; plane -= 1) size = 256 * size + content[place + plane * items + at];
-    sum += sign === 2 ? -size : size;
-    values[at] = sign === 0 ? null : decimals >= 0 ? sum / scale : sum * scale;
+  if (!unpacked.has(index)) {
+    const [decimals, ...differences] = numbers[index];
+    const scale = 10 ** Math.abs(decimals);
+    let sum = 0;
+    unpacked.set(index, differences.map((difference) => {
+      sum += difference ?? 0;
+      return difference === null ? null : decimals >= 0 ? sum / scale : sum * scale;
+    }));
   }
-  return values;
+  return unpacked.get(index);
 }
 
 // Plotly reads text as pseudo-HTML; what it shows must be what was written.
@@ -55,7 +34,9 @@ function lines(texts) {
 }
 
 function token(name) {
-  return getComputedStyle(root).getPropertyValue(`--${name}`).trim();
+  const value = getComputedStyle(root).getPropertyValue(`--${name}`).trim();
+  const [, light, dark] = /^light-dark\((.+), (.+)\)$/.exec(value) ?? [null, value, value];
+  return isDark() ? dark : light;
 }
 
 // Three digits, as everywhere on the page: `4.70 s`, `1,350 MHz`.
@@ -115,3 +96,38 @@ function layout(more) {
 
 // A double click shows the whole run in every chart, not only where it was made.
 const CONFIG = { displayModeBar: false, displaylogo: false, responsive: true, doubleClick: false };
+
+// What the reader has chosen to see, and who wants to know when that changes.
+const view = {
+  time: null, // [from, to] in seconds; null: the whole run
+  step: null, // [from, to] in step numbers; null: all
+  finding: null, // anchor of the finding that is lit
+  ranks: null, // Set of ranks; null: all
+  focus: null, // index into facts.steps of the step that is looked at
+};
+const listeners = {};
+
+function when(what, react) {
+  (listeners[what] ??= []).push(react);
+}
+
+function choose(what, value) {
+  if (view[what] === value) return;
+  view[what] = value;
+  tell(what);
+}
+
+function tell(what) {
+  (listeners[what] ?? []).forEach((react) => react());
+}
+
+// An element with text in it; nothing here reads markup.
+function make(tag, attributes = {}, ...children) {
+  const element = document.createElement(tag);
+  for (const [name, value] of Object.entries(attributes)) {
+    if (name === "style") Object.entries(value).forEach(([key, one]) => element.style.setProperty(key, one));
+    else element.setAttribute(name, value);
+  }
+  element.append(...children);
+  return element;
+}

@@ -13,17 +13,13 @@ from grpo_doctor_reports.packing import NumberPool, script_json
 
 def unpack(pool: NumberPool, index: int) -> list[float | None]:
     """What the page's script does with an array of the pool."""
-    content = gzip.decompress(base64.b64decode(pool.packed()))
-    begins = 4 + int.from_bytes(content[:4], "little")
-    facts = json.loads(content[4:begins])
-    begins += sum(items * (1 + planes) for _, items, planes in facts[:index])
-    decimals, items, planes = facts[index]
+    arrays = json.loads(gzip.decompress(base64.b64decode(pool.packed())))
+    decimals, *differences = arrays[index]
     values: list[float | None] = []
     total = 0
-    for at in range(items):
-        sign, *digits = content[begins + at : begins + (1 + planes) * items : items]
-        total += int.from_bytes(bytes(digits), "little") * (-1 if sign == 2 else 1)
-        values.append(total / 10.0**decimals if sign else None)
+    for difference in differences:
+        total += difference or 0
+        values.append(None if difference is None else total / 10.0**decimals)
     return values
 
 

@@ -46,5 +46,8 @@ function stepTicks([from, to]) {
   return to - from < 6 ? { tick0: 0, dtick: 1 } : { tick0: null, dtick: null, tickmode: "auto" };
 }
 
-axisExtras.curves = (range) =>
-  Object.fromEntries(Object.entries(stepTicks(range)).map(([name, value]) => [`xaxis.${name}`, value]));
+axisExtras.curves = stepExtras;
+
+function stepExtras(range) {
+  return Object.fromEntries(Object.entries(stepTicks(range)).map(([name, value]) => [`xaxis.${name}`, value]));
+}

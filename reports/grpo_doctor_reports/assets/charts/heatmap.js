@@ -14,19 +14,6 @@ function colorRange(values) {
   return [low, top > low ? top : low + 1e-9];
 }
 
-function columnTicks([from, to], element) {
-  const steps = unpack(facts.heatmap.steps);
-  const first = Math.max(0, Math.ceil(from));
-  const last = Math.min(steps.length, Math.floor(to) + 1);
-  const at = evenly(first, last, Math.max(2, Math.floor(element.clientWidth / 80)));
-  return { tickvals: at, ticktext: at.map((one) => String(steps[one] ?? "")) };
-}
-
-axisExtras.heatmap = (range, element) => {
-  const { tickvals, ticktext } = columnTicks(range, element);
-  return { "xaxis.tickvals": tickvals, "xaxis.ticktext": ticktext };
-};
-
 // Runs of neighbours among places in order, as [first, last].
 function runsOf(places) {
   const runs = [];
@@ -47,7 +34,7 @@ function frames(rows, steps) {
   const y = [];
   for (const [top, bottom] of down) {
     for (const [left, right] of across) {
-      const [x0, x1, y0, y1] = [left - 0.5, right + 0.5, top - 0.5, bottom + 0.5];
+      const [x0, x1, y0, y1] = [steps[left] - 0.5, steps[right] + 0.5, top - 0.5, bottom + 0.5];
       x.push(x0, x1, x1, x0, x0, null);
       y.push(y0, y0, y1, y1, y0, null);
     }
@@ -56,7 +43,8 @@ function frames(rows, steps) {
   return [{ ...frame, line: { color: token("page"), width: 5 } }, { ...frame, line: { color: token("high"), width: 2 } }];
 }
 
-shapers.heatmap = () => focusFrame("column");
+axisExtras.heatmap = stepExtras;
+shapers.heatmap = () => focusFrame("step");
 
 painters.heatmap = (element) => {
   const { ranks, options } = facts.heatmap;
@@ -70,10 +58,10 @@ painters.heatmap = (element) => {
   const [zmin, zmax] = colorRange(rows.flatMap(({ z }) => z));
   const height = Math.min(560, Math.max(150, 74 + 22 * rows.length));
   element.style.setProperty("--plot-height", `${height}px`);
-  const range = rangeOf("column");
+  const range = rangeOf("step");
   const y = evenly(0, rows.length, Math.max(2, Math.floor(height / 16)));
   const trace = {
-    type: "heatmap", z: rows.map(({ z }) => z), text: hover, hoverinfo: "text", zmin, zmax, hoverongaps: false,
+    type: "heatmap", x: steps, z: rows.map(({ z }) => z), text: hover, hoverinfo: "text", zmin, zmax, hoverongaps: false,
     xgap: width < 200 ? 1 : 0, ygap: rows.length < 40 ? 1 : 0,
     colorscale: [0, 1, 2, 3, 4].map((at) => [at / 4, token(`heat-${at}`)]),
     colorbar: {
@@ -84,18 +72,17 @@ painters.heatmap = (element) => {
   return Plotly.react(element, [trace, ...frames(rows, steps)], layout({
     height, hovermode: "closest", dragmode: "zoom", margin: { l: 64, r: 8, t: 4, b: 38 },
     xaxis: axis({
-      ...columnTicks(range, element), range, fixedrange: false, showgrid: false, automargin: false,
+      ...stepTicks(range), tickformat: "d", range, fixedrange: false, showgrid: false, automargin: false,
       title: { text: "step", font: { size: 11, color: token("muted") }, standoff: 6 },
     }),
     yaxis: axis({ tickvals: y, ticktext: y.map((at) => `rank ${rows[at]?.rank ?? ""} `), showgrid: false, automargin: false, range: [rows.length - 0.5, -0.5] }),
     shapes: shapers.heatmap(),
   }), CONFIG).then(() => {
-    followAxis(element, "column");
+    followAxis(element, "step");
     if (element.dataset.clicks) return;
     element.dataset.clicks = "yes";
     element.on("plotly_click", ({ points }) => {
-      const number = unpack(facts.heatmap.steps)[points[0].x];
-      const at = facts.steps ? unpack(facts.steps.number).indexOf(number) : -1;
+      const at = facts.steps ? unpack(facts.steps.number).indexOf(points[0].x) : -1;
       if (at >= 0) focusStep(at);
     });
   });

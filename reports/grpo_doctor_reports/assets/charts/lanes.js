@@ -25,10 +25,9 @@ function focusFrame(kind) {
   if (view.focus === null || !facts.steps) return [];
   const line = { color: token("ink"), width: 1.5 };
   const frame = { type: "rect", xref: "x", yref: "paper", y0: 0, y1: 1, line, layer: "above" };
-  if (kind !== "time") {
-    const number = stepFacts(view.focus).number;
-    const at = (value) => (kind === "column" ? along(knots.columns(), value) : value);
-    return [{ ...frame, x0: at(number - 0.5), x1: at(number + 0.5) }];
+  if (kind === "step") {
+    const { number } = stepFacts(view.focus);
+    return [{ ...frame, x0: number - 0.5, x1: number + 0.5 }];
   }
   const { divisor } = timeUnit();
   return [{ ...frame, x0: unpack(facts.steps.start)[view.focus] / divisor, x1: unpack(facts.steps.end)[view.focus] / divisor }];

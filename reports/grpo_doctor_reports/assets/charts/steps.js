@@ -6,7 +6,7 @@ function kindColor(kind) {
 shapers.steps = () => {
   const { median } = facts.steps;
   const middle = { type: "line", xref: "paper", x0: 0, x1: 1, y0: median, y1: median, line: { color: token("ink"), width: 1, dash: "dot" } };
-  return [middle, ...focusFrame(knots.steps() ? "time" : "step")];
+  return [middle, ...focusFrame(knots() ? "time" : "step")];
 };
 
 const stepBuckets = once(() => {
