@@ -121,6 +121,10 @@ class Finding:
     steps: tuple[int, ...] = ()
     ruins: bool = False
 
+    def sets(self, knob: str) -> bool:
+        """Whether it advises a setting of this knob."""
+        return any(fix.knob == knob for fix in self.fixes)
+
     @property
     def to_paste(self) -> tuple[Fix, ...]:
         """The fixes that can be pasted."""

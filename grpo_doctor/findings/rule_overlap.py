@@ -1,8 +1,4 @@
-"""What rules say of the same run: each is asked once, and no illness is told twice.
-
-A rule defers where another one names the same cost with the same fix, or a better one. Of two such
-rules only one may ask the other: see that the one that is asked never defers back.
-"""
+"""What rules say of the same run: each is asked once, after those that it defers to."""
 
 from __future__ import annotations
 
@@ -20,6 +16,8 @@ from grpo_doctor.findings.rule import (
     Outcome,
     RuleError,
 )
+from grpo_doctor.findings.rules import ALL
+from grpo_doctor.findings.shared import DEFERS_TO
 from grpo_doctor.findings.signals import PHASES, STEPS, Signal
 from grpo_doctor.findings.view import RuleFile, RunView
 from grpo_doctor.trace.model import Kind, Origin, Trace
@@ -28,13 +26,17 @@ _RECORD = re.compile(
     r"record with `grpo-doctor run`(?: on the GPU's machine)?(?: on (a kernel [^,;()]+))?"
 )
 
+BY_ID = {rule.RULE.id: rule for rule in ALL}
+
 
 def ask(rule: RuleFile, view: RunView) -> Outcome:
     """What the rule answers, or why it could not; never raises."""
-    answers = view.answers
-    if rule.RULE.id not in answers:
-        answers[rule.RULE.id] = _ask(rule, view)
-    return answers[rule.RULE.id]
+    answers, rule_id = view.answers, rule.RULE.id
+    if rule_id not in answers:
+        for first in DEFERS_TO.get(rule_id, ()):
+            ask(BY_ID[first], view)
+        answers[rule_id] = _ask(rule, view)
+    return answers[rule_id]
 
 
 def _ask(rule: RuleFile, view: RunView) -> Outcome:
@@ -97,17 +99,3 @@ def _saw_none(advice: re.Match[str]) -> str:
 
 def _instead(origin: Origin) -> str:
     return f"not in {origin.what}; record with `grpo-doctor run -- ...`"
-
-
-def finding_of(rule: RuleFile, view: RunView) -> Finding | None:
-    """What another rule finds; None where it can't judge this run or finds nothing.
-
-    An error in the other rule is its own to report: here it finds nothing.
-    """
-    answer = ask(rule, view)
-    return answer if isinstance(answer, Finding) else None
-
-
-def fixed_alike(finding: Finding | None, knob: str) -> bool:
-    """Whether a finding already advises a setting of this knob."""
-    return finding is not None and any(fix.knob == knob for fix in finding.fixes)

@@ -12,7 +12,7 @@ from grpo_doctor.analysis.gpu import rank_gpus
 from grpo_doctor.analysis.per_step import named_seconds
 from grpo_doctor.analysis.rows import CODES
 from grpo_doctor.findings.readings import Readings, UntimedError
-from grpo_doctor.findings.rule import Answer, Evidence, Fix, Outcome, Rule, Safety
+from grpo_doctor.findings.rule import Answer, Evidence, Finding, Fix, Outcome, Rule, Safety
 from grpo_doctor.knobs.advice import Job, instruct, joined
 from grpo_doctor.knobs.values import spelled
 from grpo_doctor.trace.instructions import job_of, place_of_run
@@ -64,6 +64,12 @@ class RunView(Readings):
     def answers(self) -> dict[str, Outcome]:
         """What rules have answered so far, by their number."""
         return self.unrestricted.answers if self.unrestricted else {}
+
+    def found(self, rule_id: str) -> Finding | None:
+        """What a rule found that the one that reads this defers to (`shared.DEFERS_TO`); None
+        where it finds nothing or can't judge this run."""
+        answer = self.answers.get(rule_id)
+        return answer if isinstance(answer, Finding) else None
 
     @property
     def trace(self) -> Trace:

@@ -38,8 +38,6 @@ from grpo_doctor.findings import signals
 from grpo_doctor.findings.knob_access import busy_host, integer
 from grpo_doctor.findings.loading import LOADER_COUNTERS, enough_workers, loading
 from grpo_doctor.findings.rule import Answer, Evidence, Finding, Fix, Passed, Rule
-from grpo_doctor.findings.rule_overlap import finding_of
-from grpo_doctor.findings.rules import gd030_bursty_loading
 from grpo_doctor.findings.severity import MEDIUM_SHARE, percent, severity_of
 from grpo_doctor.findings.view import RunView, identity
 from grpo_doctor.whatif import Withheld
@@ -81,7 +79,7 @@ def check(view: RunView) -> Answer:
             f"data loading takes {percent(share, 1)} of the step, while its processes have time to "
             "spare: that is handing over, not loading"
         )
-    bursts = finding_of(gd030_bursty_loading, view)
+    bursts = view.found("GD030")
     if bursts is not None and bursts.cost >= MOSTLY * share:
         return Passed(f"data loading takes {percent(share, 1)} of the step, in bursts: see GD030")
     processes = f"{said} loader process{'es' * (said != 1)}" if said is not None else None

@@ -42,15 +42,14 @@ from __future__ import annotations
 import numpy as np
 
 from grpo_doctor.analysis.learning.shape import error_of_mean
-from grpo_doctor.analysis.rows import UNATTRIBUTED_CODE
-from grpo_doctor.analysis.stragglers import waited_in, work_above_others
+from grpo_doctor.analysis.stragglers import waited_in
 from grpo_doctor.findings import signals
 from grpo_doctor.findings.reward_functions import FUNCTION_COUNTERS, scorer_imbalance
 from grpo_doctor.findings.rule import Answer, Evidence, Finding, Passed, Rule
 from grpo_doctor.findings.severity import percent, severity_of
+from grpo_doctor.findings.straggler import slow_phases
 from grpo_doctor.findings.view import RunView, identity
 from grpo_doctor.findings.wording import STACKS
-from grpo_doctor.phases import PHASES
 from grpo_doctor.whatif import AsOthers, Prediction, Replay, WhatIf, Withheld
 
 RULE = Rule(
@@ -69,8 +68,6 @@ MIN_STEPS_SHARE = 0.50
 # Where the others spread as well (lengths of completions), what one of them explains falls with
 # their number; but of R equal ranks the same one is last in k steps with a chance of R^(1-k).
 MIN_ALWAYS_SHARE, MIN_ALWAYS_EXPLAINED, ALWAYS_NEEDS_STEPS = 0.90, 0.25, 6
-# Phases that make up less of the rank's extra work are not named.
-MIN_PHASE_PART = 0.25
 # A rank that is slow takes longer by three standard errors of the steps' mean: of healthy runs of 8
 # to 40 steps on two busy cores none had more than 2.4, though one rank explained 85% of the waits.
 MIN_ERRORS = 3.0
@@ -165,14 +162,6 @@ def _evidence(view: RunView, column: int, phases: dict[str, float]) -> tuple[Evi
             for phase, seconds in phases.items()
         ),
     )
-
-
-def slow_phases(view: RunView, rank: int) -> dict[str, float]:
-    """The phases in which a rank works longer than the median of the others, by how much."""
-    excess = work_above_others(view.analysis.used_own_work, view.model.ranks.index(rank))
-    extra = np.maximum(excess[:UNATTRIBUTED_CODE], 0)
-    order = [code for code in np.argsort(-extra) if extra[code] > MIN_PHASE_PART * extra.sum()]
-    return {PHASES[code]: float(extra[code]) for code in order}
 
 
 def _always_last(view: RunView, rank: int, explained: float, often: float) -> bool:

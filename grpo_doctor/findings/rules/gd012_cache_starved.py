@@ -56,6 +56,7 @@ from grpo_doctor.findings.rollout_servers import (
 )
 from grpo_doctor.findings.rule import Answer, Evidence, Finding, Fix, Passed, Rule
 from grpo_doctor.findings.severity import percent, severity_of
+from grpo_doctor.findings.shared import CACHE_FULL_PCT
 from grpo_doctor.findings.view import RunView, identity
 from grpo_doctor.whatif import Withheld
 
@@ -69,9 +70,6 @@ RULE = Rule(
     ),
     uses=(signals.GPU_MEMORY, *ENGINES),
 )
-# vLLM hands its cache out in blocks and lets a request wait when the next block is not there:
-# from nine tenths on the cache, and not the number of slots, is what holds requests back.
-FULL_PCT = 90.0
 # One request in twenty waiting lengthens a rollout by at most as much, which is within its spread.
 MIN_QUEUED = 0.05
 # A preempted request is computed twice; one in fifty is 2% of the tokens.
@@ -99,7 +97,7 @@ def check(view: RunView) -> Answer:
     known = [(load.cache_peak_pct, load) for load in every if load.cache_peak_pct is not None]
     if not known:
         return Passed("no engine said during the steps how full its cache is")
-    full = [load for peak, load in known if peak >= FULL_PCT]
+    full = [load for peak, load in known if peak >= CACHE_FULL_PCT]
     if not full:
         return Passed(f"the cache is at most {max(peak for peak, _ in known):.0f}% full")
     worst = max(full, key=_held_back)

@@ -53,6 +53,7 @@ from grpo_doctor.findings.rollout_servers import (
 )
 from grpo_doctor.findings.rule import Answer, Evidence, Finding, Fix, Passed, Rule
 from grpo_doctor.findings.severity import percent, severity_of
+from grpo_doctor.findings.shared import CACHE_FULL_PCT
 from grpo_doctor.findings.view import RunView, identity
 from grpo_doctor.whatif import Settings, Withheld
 
@@ -68,8 +69,6 @@ RULE = Rule(
 )
 # With a tenth of the requests waiting a rollout has at least a wave more than it needs.
 MIN_QUEUED = 0.10
-# At nine tenths the cache, not the number of slots, holds requests back: that is GD012.
-CACHE_FULL_PCT = 90.0
 # Decoding on current GPUs stays bound by reading weights up to 64 requests and more; with half of
 # that and a cache that is a quarter full, doubling the requests fits and costs little time.
 FEW_REQUESTS = 32

@@ -40,6 +40,7 @@ from grpo_doctor.findings import signals
 from grpo_doctor.findings.device_memory import fullest_in
 from grpo_doctor.findings.rule import Answer, Evidence, Finding, NotApplicable, Passed, Rule
 from grpo_doctor.findings.severity import percent, severity_of
+from grpo_doctor.findings.shared import SYNC_FULL
 from grpo_doctor.findings.span_counts import seconds_just_after, seconds_just_before
 from grpo_doctor.findings.view import RunView, identity
 from grpo_doctor.whatif import Edit, Prediction, Replay, Settings, WhatIf, Withheld
@@ -53,8 +54,6 @@ RULE = Rule(
 )
 # Mapping memory takes some 0.1 s of a step of 10 s; three times that is a copy.
 MIN_SHARE = 0.03
-# Above it a gather's next bucket fails or makes the allocator give memory back and ask again.
-FULL = 0.90
 _KNOB = "vllm.sleep_level"
 
 
@@ -112,7 +111,7 @@ def _cache_first(view: RunView, before: float) -> Answer:
     if peak is None:
         return Passed("all is woken before the sync; GPU memory was not sampled then")
     full, memory = peak
-    if full < FULL:
+    if full < SYNC_FULL:
         return Passed(f"all is woken before the sync, with memory at most {percent(full)} full")
     size = round(memory.phase_peak_bytes["sync"] / GIB, 2)
     source = f"gpu.memory_used of GPU {memory.gpu.index}"

@@ -37,6 +37,7 @@ from grpo_doctor.findings import signals
 from grpo_doctor.findings.device_memory import fullest_in
 from grpo_doctor.findings.rule import Answer, Evidence, Finding, NotApplicable, Passed, Rule
 from grpo_doctor.findings.severity import percent, severity_of
+from grpo_doctor.findings.shared import SYNC_FULL
 from grpo_doctor.findings.span_counts import gather_evidence, gathers
 from grpo_doctor.findings.view import RunView, identity
 from grpo_doctor.whatif import Withheld
@@ -48,8 +49,6 @@ RULE = Rule(
     needs=(signals.STEPS, signals.PHASES, signals.SETTINGS),
     uses=(signals.GPU_MEMORY,),
 )
-# Ten samples a second miss short peaks: at nine tenths seen, the real one is nearer to the end.
-FULL = 0.90
 # With so much room a part four times as large fits: parts are at most the model, which is here.
 ROOM = 0.75
 MIN_FIXED_SHARE = 0.03
@@ -79,7 +78,7 @@ def _one_part(view: RunView, peak: tuple[float, GpuMemory] | None) -> Answer:
     if peak is None:
         return Passed("sent in one part; GPU memory was not sampled during sync")
     full, memory = peak
-    if full < FULL:
+    if full < SYNC_FULL:
         return Passed(f"sent in one part, with memory at most {percent(full)} full")
     size = round(memory.phase_peak_bytes["sync"] / GIB, 2)
     risk = "Takes a little longer: each part has a fixed cost."

@@ -39,8 +39,6 @@ import numpy as np
 from grpo_doctor.analysis.sampled import values_in
 from grpo_doctor.findings import signals
 from grpo_doctor.findings.rule import Answer, Evidence, Finding, Passed, Rule
-from grpo_doctor.findings.rule_overlap import finding_of
-from grpo_doctor.findings.rules import gd023_ranks_wait_for_a_processor
 from grpo_doctor.findings.severity import Severity, percent, severity_of
 from grpo_doctor.findings.span_counts import stepping_columns
 from grpo_doctor.findings.view import RunView, identity
@@ -92,7 +90,7 @@ def check(view: RunView) -> Answer:
 def _severity(view: RunView, share: float) -> Severity:
     """A pause lasts longer where the thread that collects waits for a CPU: that
     part of it is not the collector's."""
-    in_line = finding_of(gd023_ranks_wait_for_a_processor, view)
+    in_line = view.found("GD023")
     return severity_of(share * (1 - in_line.cost) if in_line is not None else share)
 
 

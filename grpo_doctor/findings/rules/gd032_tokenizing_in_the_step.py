@@ -43,8 +43,6 @@ from grpo_doctor.findings.loading import (
     loading,
 )
 from grpo_doctor.findings.rule import Answer, Evidence, Finding, Fix, Passed, Rule
-from grpo_doctor.findings.rule_overlap import finding_of, fixed_alike
-from grpo_doctor.findings.rules import gd002_data_starvation
 from grpo_doctor.findings.severity import percent, severity_of
 from grpo_doctor.findings.signals import Signal
 from grpo_doctor.findings.view import RunView, identity
@@ -97,7 +95,7 @@ def check(view: RunView) -> Answer:
     share = view.of_step(seconds)
     if share < MIN_SHARE:
         return Passed(f"preparing inputs takes {percent(share, 1)} of the step on the main thread")
-    starved = finding_of(gd002_data_starvation, view) if loader_s else None
+    starved = view.found("GD002") if loader_s else None
     if starved is not None and sum(spans.values()) < MIN_SHARE * view.step_s:
         loaded = loading(view)
         if loaded is None or loaded.share("tokenize_s", "join_s") < MOSTLY:
@@ -120,7 +118,7 @@ def check(view: RunView) -> Answer:
         evidence=tuple(evidence),
         cause=f"{seconds:.3g} s of each {view.step_s:.3g} s step prepare inputs on the main thread "
         f"({percent(share)}).",
-        fixes=tuple(_fixes(view, 0.0 if fixed_alike(starved, _KNOB) else loader_s)),
+        fixes=tuple(_fixes(view, 0.0 if starved and starved.sets(_KNOB) else loader_s)),
     )
 
 

@@ -47,13 +47,8 @@ from grpo_doctor.findings.reward_functions import (
     typical,
 )
 from grpo_doctor.findings.rule import Answer, Evidence, Finding, Fix, NotApplicable, Passed, Rule
-from grpo_doctor.findings.rule_overlap import finding_of
-from grpo_doctor.findings.rules import (
-    gd024_collector_pauses,
-    gd034_serial_rewards,
-    gd036_reward_timeouts,
-)
 from grpo_doctor.findings.severity import percent, severity_of
+from grpo_doctor.findings.shared import MIN_SCORING_S
 from grpo_doctor.findings.view import RunView, identity
 from grpo_doctor.findings.wording import PROFILE
 from grpo_doctor.whatif import Prediction, Replay, Settings, Withheld, without
@@ -66,9 +61,6 @@ RULE = Rule(
 )
 # Rules that compare strings take far less than a percent; a twentieth is worth a profile.
 MIN_SHARE = 0.05
-# Over 10,000 steps, a long run, that is five minutes: less than a profile takes. Tiny models score
-# for 3 to 20 ms of steps of 50 to 300.
-MIN_SECONDS_PER_STEP = 0.03
 # One function dominates where it takes half as much again as all others together.
 DOMINATES = 0.60
 SHOWN = 4
@@ -85,7 +77,7 @@ def check(view: RunView) -> Answer:
     # What is left of the phase, decoding and gathering, is no function's.
     seconds = min(typical(per_rank), sum(typical(f.seen_s) for f in scorings) or np.inf)
     share = view.of_step(seconds)
-    if share < MIN_SHARE or seconds < MIN_SECONDS_PER_STEP:
+    if share < MIN_SHARE or seconds < MIN_SCORING_S:
         return Passed(
             f"scoring takes {percent(share, 1)} of the step, {seconds:.2g} s, on a typical rank"
         )
@@ -120,17 +112,15 @@ def check(view: RunView) -> Answer:
 def _better_told(view: RunView, first: Scoring | None, share: float) -> str | None:
     """The rule that says why scoring takes so long, and what to do: functions in turn of which
     none is most of it, or that take more processes; collections; or calls that end at a limit."""
-    if first is None or _takes_processes(view, first):
-        serial = finding_of(gd034_serial_rewards, view)
-        if serial is not None:
-            return gd034_serial_rewards.RULE.id
-    collecting = finding_of(gd024_collector_pauses, view)
+    if (first is None or _takes_processes(view, first)) and view.found("GD034") is not None:
+        return "GD034"
+    collecting = view.found("GD024")
     # What does not fit into the rest of the step is collected while scoring.
     if collecting is not None and collecting.cost - (1 - share) >= share / 2:
-        return gd024_collector_pauses.RULE.id
-    limited = finding_of(gd036_reward_timeouts, view)
+        return "GD024"
+    limited = view.found("GD036")
     if limited is not None and share - limited.cost < MIN_SHARE:
-        return gd036_reward_timeouts.RULE.id
+        return "GD036"
     return None
 
 

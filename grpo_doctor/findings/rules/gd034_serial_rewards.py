@@ -49,6 +49,7 @@ from grpo_doctor.findings.reward_functions import (
 )
 from grpo_doctor.findings.rule import Answer, Evidence, Finding, Fix, NotApplicable, Passed, Rule
 from grpo_doctor.findings.severity import percent, severity_of
+from grpo_doctor.findings.shared import MIN_SCORING_S
 from grpo_doctor.findings.signals import Signal
 from grpo_doctor.findings.span_counts import times_per_step
 from grpo_doctor.findings.view import RunView, identity
@@ -69,8 +70,6 @@ RULE = Rule(
 )
 # What running at once would save, as a share of the step.
 MIN_SHARE = 0.05
-# As for GD033: five minutes of 10,000 steps pay for no change.
-MIN_SAVED_S_PER_STEP = 0.03
 # A function that takes less than this part of all scoring needs no process of its own.
 MIN_PART = 0.05
 # The ranks waited for nearly the sum: nothing ran at once.
@@ -110,7 +109,7 @@ def check(view: RunView) -> Answer:
         return NotApplicable("one reward function, called once per batch")
     share = view.of_step(plan.saved_s)
     count = len(plan.scorings)
-    worth = share >= MIN_SHARE and plan.saved_s >= MIN_SAVED_S_PER_STEP
+    worth = share >= MIN_SHARE and plan.saved_s >= MIN_SCORING_S
     if not worth or plan.waited_s < SERIAL * plan.sum_s:
         return Passed(
             f"more of {count} function{'s' * (count != 1)} at once could save "

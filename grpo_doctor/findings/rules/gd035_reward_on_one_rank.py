@@ -44,9 +44,8 @@ from grpo_doctor.findings.reward_functions import (
     scorer_imbalance,
 )
 from grpo_doctor.findings.rule import Answer, Evidence, Finding, Fix, NotApplicable, Passed, Rule
-from grpo_doctor.findings.rule_overlap import finding_of
-from grpo_doctor.findings.rules import gd004_straggler_rank
 from grpo_doctor.findings.severity import percent, severity_of
+from grpo_doctor.findings.straggler import slow_phases
 from grpo_doctor.findings.view import RunView, identity
 from grpo_doctor.findings.wording import STACKS
 from grpo_doctor.whatif import AsOthers, Edit, Replay
@@ -73,8 +72,8 @@ def check(view: RunView) -> Answer:
             f"the rank that scores longest has {percent(top.part)} of all scoring, "
             f"{percent(top.share, 1)} of the step more than any other"
         )
-    late = None if top.alone else finding_of(gd004_straggler_rank, view)
-    slow = gd004_straggler_rank.slow_phases(view, rank) if late is not None else {}
+    late = None if top.alone else view.found("GD004")
+    slow = slow_phases(view, rank) if late is not None else {}
     if late is not None and rank in late.ranks and "reward" in slow:
         return Passed(f"all ranks score, and rank {rank} is slow at it: see GD004")
     waits = np.delete(view.used_waited.sum(axis=2).mean(axis=0), top.column)

@@ -45,9 +45,8 @@ from grpo_doctor.findings import signals
 from grpo_doctor.findings.device_memory import fullest
 from grpo_doctor.findings.memory_fixes import fixes_for_memory
 from grpo_doctor.findings.rule import Answer, Evidence, Finding, Fix, Passed, Rule
-from grpo_doctor.findings.rule_overlap import finding_of
-from grpo_doctor.findings.rules import gd074_ended_by_an_error
 from grpo_doctor.findings.severity import Severity, percent
+from grpo_doctor.findings.shared import OUT_OF_MEMORY
 from grpo_doctor.findings.signals import Signal
 from grpo_doctor.findings.view import RunView, identity
 from grpo_doctor.whatif import Withheld
@@ -128,8 +127,8 @@ def check(view: RunView) -> Answer:
 
 def _ended_for_memory(view: RunView) -> bool:
     """Whether another rule names the error that memory ran out with, and advises the same."""
-    end = finding_of(gd074_ended_by_an_error, view)
-    return end is not None and gd074_ended_by_an_error.OUT_OF_MEMORY in end.cause.lower()
+    end = view.found("GD074")
+    return end is not None and OUT_OF_MEMORY in end.cause.lower()
 
 
 def _state(view: RunView) -> _State:

@@ -36,6 +36,7 @@ from dataclasses import dataclass
 from grpo_doctor.analysis.steps import ERROR_PREFIX, noted
 from grpo_doctor.findings.memory_fixes import fixes_for_memory
 from grpo_doctor.findings.rule import Answer, Evidence, Finding, Fix, NotApplicable, Rule
+from grpo_doctor.findings.shared import OUT_OF_MEMORY
 from grpo_doctor.findings.signals import Signal
 from grpo_doctor.findings.view import RunView, identity
 from grpo_doctor.whatif import Withheld
@@ -64,7 +65,6 @@ _WHOLE_BATCHES = (
 _LESS_FOR_VLLM = (
     "lower the engine's share of the GPU, or end what else holds its memory (nvidia-smi)"
 )
-OUT_OF_MEMORY = "out of memory"
 # Words of the error: what helped. The first that fits is told.
 KNOWN: tuple[tuple[str, str], ...] = (
     ("to be on the same device", _ONE_DEVICE),  # kernels for GPUs

@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
-from typing import Any, cast
+import inspect
+import re
+from graphlib import TopologicalSorter
+from types import ModuleType, SimpleNamespace
+from typing import cast
 
 import pytest
 
 from grpo_doctor.findings import RunView, run_rules
 from grpo_doctor.findings.rule import Finding, Passed
-from grpo_doctor.findings.rule_overlap import finding_of, fixed_alike
+from grpo_doctor.findings.rule_overlap import ask
 from grpo_doctor.findings.rules import (
+    ALL,
     gd002_data_starvation,
     gd004_straggler_rank,
     gd033_slow_reward,
 )
+from grpo_doctor.findings.shared import DEFERS_TO
 from grpo_doctor.findings.view import RuleFile
 from tests.build import TraceBuilder
-from tests.unit.findings.example_runs import HEALTHY, SETTINGS, run, starved, straggling
-from tests.unit.findings.recorded import count, finding_by, inside, judged
+from tests.unit.findings.example_runs import HEALTHY, SETTINGS, run, straggling
+from tests.unit.findings.recorded import count, inside, judged
 from tests.unit.findings.rules.saying import counted, finding_in, passed, step_s
 from tests.unit.findings.rules.test_gd023 import TIMES
 from tests.unit.findings.rules.test_gd030 import RESTARTS, loads
@@ -28,48 +33,34 @@ def view_of(build: TraceBuilder) -> RunView:
     return RunView.of(build.build())
 
 
-def test_another_rules_finding_is_what_it_would_say_itself() -> None:
-    view = view_of(straggling())
-    ((_, finding),) = run_rules(view_of(straggling()), [gd004_straggler_rank]).findings
-    assert finding_of(gd004_straggler_rank, view) == finding
-    assert finding_of(gd004_straggler_rank, view_of(run())) is None
-
-
-def test_a_rule_that_lacks_its_signals_finds_nothing() -> None:
-    build = TraceBuilder(ranks=2)  # without collectives
-    for step in range(6):
-        for rank in (0, 1):
-            build.step(rank, step, 10.0 * step, {"train": 4.0 + rank}, end_s=10.0 * step + 9)
-    assert finding_of(gd004_straggler_rank, view_of(build)) is None
-    assert finding_of(gd004_straggler_rank, view_of(run(ranks=1))) is None
-
-
-def test_a_rule_that_fails_finds_nothing() -> None:
-    def broken(view: RunView) -> Any:
-        raise ZeroDivisionError
-
-    rule = SimpleNamespace(RULE=gd002_data_starvation.RULE, check=broken)
-    assert finding_of(cast(RuleFile, rule), view_of(run())) is None
-
-
-def test_a_rule_is_asked_once_however_many_want_its_answer() -> None:
+def test_a_rule_is_asked_after_those_that_it_defers_to_and_all_of_them_once() -> None:
     view, views = view_of(run()), []
 
     def check(view: RunView) -> Passed:
-        views.append(view)
+        views.append((view, set(view.answers)))
         return Passed("")
 
     rule = cast(RuleFile, SimpleNamespace(RULE=gd002_data_starvation.RULE, check=check))
-    assert finding_of(rule, view) is finding_of(rule, view) is None
+    assert ask(rule, view) is ask(rule, view)
     assert run_rules(view, [rule]).passed == ((rule.RULE, Passed("")),)
-    assert [narrow.unrestricted for narrow in views] == [view]
+    assert [(narrow.unrestricted, asked) for narrow, asked in views] == [(view, {"GD030"})]
 
 
-def test_the_same_knob_is_the_same_fix() -> None:
-    answer = finding_by(gd002_data_starvation, starved())
-    assert fixed_alike(answer, "dataload.num_workers")
-    assert not fixed_alike(answer, "dataload.prefetch_factor")
-    assert not fixed_alike(None, "dataload.num_workers")
+def test_what_another_rule_finds_is_what_it_says_itself() -> None:
+    view = view_of(straggling())
+    assert view.found("GD004") is None
+    ((_, finding),) = run_rules(view, [gd004_straggler_rank]).findings
+    assert view.found("GD004") is finding
+
+
+def test_a_rule_reads_only_those_that_it_defers_to_and_none_defers_back() -> None:
+    for rule in ALL:
+        source = inspect.getsource(cast(ModuleType, rule))
+        read = set(re.findall(r'view\.found\("(GD\d{3})"\)', source))
+        assert read == set(DEFERS_TO.get(rule.RULE.id, ())), rule.RULE.id
+        assert "findings.rules" not in source
+    graph = TopologicalSorter(DEFERS_TO)
+    graph.prepare()  # raises where two defer to each other
 
 
 def test_waits_in_bursts_are_not_told_as_too_few_processes() -> None:
