@@ -12,7 +12,17 @@ from grpo_doctor.analysis.gpu import rank_gpus
 from grpo_doctor.analysis.per_step import named_seconds
 from grpo_doctor.analysis.rows import CODES
 from grpo_doctor.findings.readings import Readings, UntimedError
-from grpo_doctor.findings.rule import Answer, Evidence, Finding, Fix, Outcome, Rule, Safety
+from grpo_doctor.findings.rule import (
+    Answer,
+    Evidence,
+    Family,
+    Finding,
+    Fix,
+    Outcome,
+    Rule,
+    Safety,
+)
+from grpo_doctor.findings.signals import PHASES, STEPS, Signal
 from grpo_doctor.knobs.advice import Job, instruct, joined
 from grpo_doctor.knobs.values import spelled
 from grpo_doctor.trace.instructions import job_of, place_of_run
@@ -273,12 +283,31 @@ class RunView(Readings):
         return Fix(None, None, None, text, None, safety, risk, change=change)
 
 
-def identity(name: str, doc: str | None) -> tuple[str, str, str]:
-    """A rule's id, slug and title: its file is `gdNNN_slug`, and the docstring begins with the
-    title."""
+def rule(
+    name: str,
+    doc: str | None,
+    family: Family,
+    *needs: Signal,
+    uses: tuple[str | Signal, ...] = (),
+    min_ranks: int = 1,
+) -> Rule:
+    """The rule of a file called `gdNNN_slug`, whose docstring begins with the title."""
     number, _, slug = name.rpartition(".")[2].partition("_")
     title, _, _ = (doc or slug.replace("_", " ")).partition("\n")
-    return number.upper(), slug.replace("_", "-"), title.removesuffix(".")
+    words = number.upper(), slug.replace("_", "-"), title.removesuffix(".")
+    return Rule(*words, family, needs, min_ranks, uses)
+
+
+def timed_rule(
+    name: str,
+    doc: str | None,
+    family: Family,
+    *needs: Signal,
+    uses: tuple[str | Signal, ...] = (),
+    min_ranks: int = 1,
+) -> Rule:
+    """A rule about the time of steps, which needs these and their phases first."""
+    return rule(name, doc, family, STEPS, PHASES, *needs, uses=uses, min_ranks=min_ranks)
 
 
 class RuleFile(Protocol):

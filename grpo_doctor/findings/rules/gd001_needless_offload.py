@@ -35,20 +35,14 @@ steps looks emptier than it will be.
 
 from __future__ import annotations
 
-from grpo_doctor.findings import signals
 from grpo_doctor.findings.device_memory import OFFLOAD_ROOM, room_without_offload
 from grpo_doctor.findings.memory_fixes import SWITCHES, offload_off
-from grpo_doctor.findings.rule import Answer, Evidence, Finding, NotApplicable, Passed, Rule
+from grpo_doctor.findings.rule import Answer, Evidence, Finding, NotApplicable, Passed
 from grpo_doctor.findings.severity import percent, severity_of
-from grpo_doctor.findings.view import RunView, identity
+from grpo_doctor.findings.view import RunView, timed_rule
 from grpo_doctor.whatif import Withheld
 
-RULE = Rule(
-    *identity(__name__, __doc__),
-    family="offload",
-    needs=(signals.STEPS, signals.PHASES),
-    uses=OFFLOAD_ROOM,
-)
+RULE = timed_rule(__name__, __doc__, "offload", uses=OFFLOAD_ROOM)
 # Below a twentieth, switching it off is lost in the spread of generation lengths.
 MIN_SHARE = 0.05
 # An optimizer step on the GPU takes a few percent; with ZeRO-Offload a tenth says it is the CPU's.

@@ -34,20 +34,14 @@ waited comes in bursts (GD030), this rule keeps silent.
 
 from __future__ import annotations
 
-from grpo_doctor.findings import signals
 from grpo_doctor.findings.knob_access import busy_host, integer
 from grpo_doctor.findings.loading import LOADER_COUNTERS, enough_workers, loading
-from grpo_doctor.findings.rule import Answer, Evidence, Finding, Fix, Passed, Rule
+from grpo_doctor.findings.rule import Answer, Evidence, Finding, Fix, Passed
 from grpo_doctor.findings.severity import MEDIUM_SHARE, percent, severity_of
-from grpo_doctor.findings.view import RunView, identity
+from grpo_doctor.findings.view import RunView, timed_rule
 from grpo_doctor.whatif import Withheld
 
-RULE = Rule(
-    *identity(__name__, __doc__),
-    family="data",
-    needs=(signals.STEPS, signals.PHASES),
-    uses=(LOADER_COUNTERS, "host.cpu", "rank.cpu"),
-)
+RULE = timed_rule(__name__, __doc__, "data", uses=(LOADER_COUNTERS, "host.cpu", "rank.cpu"))
 # Text prompts load in under a percent of a GRPO step; a twentieth is never a matter of course.
 MIN_SHARE = 0.05
 # Taking a batch that is ready out of a loader's queue costs 3 to 5 ms of pickling and waking up:

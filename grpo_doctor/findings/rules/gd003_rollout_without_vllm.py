@@ -33,18 +33,13 @@ machine without a GPU vLLM is rarely an option.
 from __future__ import annotations
 
 from grpo_doctor.findings import signals
-from grpo_doctor.findings.rule import Answer, Evidence, Finding, NotApplicable, Passed, Rule
+from grpo_doctor.findings.rule import Answer, Evidence, Finding, NotApplicable, Passed
 from grpo_doctor.findings.severity import percent, severity_of
-from grpo_doctor.findings.view import RunView, identity
+from grpo_doctor.findings.view import RunView, timed_rule
 from grpo_doctor.whatif import Prediction, Replay, Withheld, without
 
 TOKENS = "rollout/tokens"
-RULE = Rule(
-    *identity(__name__, __doc__),
-    family="rollout",
-    needs=(signals.STEPS, signals.PHASES, signals.SETTINGS),
-    uses=(TOKENS,),
-)
+RULE = timed_rule(__name__, __doc__, "rollout", signals.SETTINGS, uses=(TOKENS,))
 # With vLLM, rollouts of published runs take 11-70% of a step; below three tenths another engine
 # is not the first thing to change.
 MIN_SHARE = 0.30

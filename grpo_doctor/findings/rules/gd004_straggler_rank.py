@@ -45,19 +45,15 @@ from grpo_doctor.analysis.learning.shape import error_of_mean
 from grpo_doctor.analysis.stragglers import waited_in
 from grpo_doctor.findings import signals
 from grpo_doctor.findings.reward_functions import FUNCTION_COUNTERS, scorer_imbalance
-from grpo_doctor.findings.rule import Answer, Evidence, Finding, Passed, Rule
+from grpo_doctor.findings.rule import Answer, Evidence, Finding, Passed
 from grpo_doctor.findings.severity import percent, severity_of
 from grpo_doctor.findings.straggler import slow_phases
-from grpo_doctor.findings.view import RunView, identity
+from grpo_doctor.findings.view import RunView, timed_rule
 from grpo_doctor.findings.wording import STACKS
 from grpo_doctor.whatif import AsOthers, Prediction, Replay, WhatIf, Withheld
 
-RULE = Rule(
-    *identity(__name__, __doc__),
-    family="system",
-    needs=(signals.STEPS, signals.PHASES, signals.COLLECTIVES),
-    min_ranks=2,
-    uses=(FUNCTION_COUNTERS,),
+RULE = timed_rule(
+    __name__, __doc__, "system", signals.COLLECTIVES, uses=(FUNCTION_COUNTERS,), min_ranks=2
 )
 # Ranks of one job differ by a few percent in any run; waiting below a twentieth is that.
 MIN_WAIT_SHARE = 0.05

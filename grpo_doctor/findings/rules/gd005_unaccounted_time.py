@@ -32,18 +32,15 @@ a while, shows here too.
 from __future__ import annotations
 
 from grpo_doctor.analysis.per_step import gap_seconds, unattributed_span_seconds
-from grpo_doctor.findings import signals
-from grpo_doctor.findings.rule import Answer, Evidence, Finding, Passed, Rule
+from grpo_doctor.findings.rule import Answer, Evidence, Finding, Passed
 from grpo_doctor.findings.severity import percent, severity_of
-from grpo_doctor.findings.view import RunView, identity
+from grpo_doctor.findings.view import RunView, timed_rule
 from grpo_doctor.findings.wording import PROFILE
 from grpo_doctor.phases import UNATTRIBUTED
 from grpo_doctor.trace.model import Origin
 from grpo_doctor.whatif import Withheld
 
-RULE = Rule(
-    *identity(__name__, __doc__), family="visibility", needs=(signals.STEPS, signals.PHASES)
-)
+RULE = timed_rule(__name__, __doc__, "visibility")
 # The bundled trainer leaves under 2%; a framework's own bookkeeping between phases may take as
 # much again.
 MIN_SHARE = 0.05

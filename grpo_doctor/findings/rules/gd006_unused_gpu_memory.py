@@ -42,18 +42,13 @@ from grpo_doctor.findings.memory_fixes import (
     larger_share,
     offload_off_if_it_fits,
 )
-from grpo_doctor.findings.rule import Answer, Evidence, Finding, Fix, Passed, Rule
+from grpo_doctor.findings.rule import Answer, Evidence, Finding, Fix, Passed
 from grpo_doctor.findings.severity import Severity, percent
-from grpo_doctor.findings.view import RunView, identity
+from grpo_doctor.findings.view import RunView, timed_rule
 from grpo_doctor.whatif import Withheld
 from grpo_doctor.whatif.room import GIB
 
-RULE = Rule(
-    *identity(__name__, __doc__),
-    family="rollout",
-    needs=(signals.STEPS, signals.PHASES, signals.GPU_MEMORY),
-    uses=OFFLOAD_ROOM,
-)
+RULE = timed_rule(__name__, __doc__, "rollout", signals.GPU_MEMORY, uses=OFFLOAD_ROOM)
 # A tenth is kept free on purpose, and sampled peaks are a little low.
 MIN_FREE_SHARE = 0.25
 # With half of the memory free, even doubling all that is used would fit.

@@ -37,18 +37,13 @@ from __future__ import annotations
 
 from grpo_doctor.findings import signals
 from grpo_doctor.findings.knob_access import integer
-from grpo_doctor.findings.rule import Answer, Evidence, Finding, Fix, NotApplicable, Passed, Rule
+from grpo_doctor.findings.rule import Answer, Evidence, Finding, Fix, NotApplicable, Passed
 from grpo_doctor.findings.severity import Severity, percent, severity_of
 from grpo_doctor.findings.span_counts import gpu_means
-from grpo_doctor.findings.view import RunView, identity
+from grpo_doctor.findings.view import RunView, timed_rule
 from grpo_doctor.whatif import Settings
 
-RULE = Rule(
-    *identity(__name__, __doc__),
-    family="offload",
-    needs=(signals.STEPS, signals.PHASES, signals.SETTINGS),
-    uses=("gpu.pcie_rx",),
-)
+RULE = timed_rule(__name__, __doc__, "offload", signals.SETTINGS, uses=("gpu.pcie_rx",))
 # What the passes take when they are all of the cost's possible room: below a tenth of the step even
 # halving them is lost in the spread of generation lengths.
 MIN_SHARE = 0.10

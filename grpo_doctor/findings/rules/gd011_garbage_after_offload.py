@@ -36,17 +36,12 @@ from __future__ import annotations
 from grpo_doctor.findings import signals
 from grpo_doctor.findings.device_memory import OFFLOAD_ROOM
 from grpo_doctor.findings.memory_fixes import offload_off_if_it_fits
-from grpo_doctor.findings.rule import Answer, Evidence, Finding, NotApplicable, Passed, Rule
+from grpo_doctor.findings.rule import Answer, Evidence, Finding, NotApplicable, Passed
 from grpo_doctor.findings.severity import percent, severity_of
-from grpo_doctor.findings.view import RunView, identity
+from grpo_doctor.findings.view import RunView, timed_rule
 from grpo_doctor.whatif import Replay, Settings, Withheld, without
 
-RULE = Rule(
-    *identity(__name__, __doc__),
-    family="offload",
-    needs=(signals.STEPS, signals.PHASES, signals.SETTINGS),
-    uses=OFFLOAD_ROOM,
-)
+RULE = timed_rule(__name__, __doc__, "offload", signals.SETTINGS, uses=OFFLOAD_ROOM)
 # Two collections of a process with a model take some 0.4 s; of a step of 10 s that is 4%, and half
 # of it is the least that is worth a flag.
 MIN_SHARE = 0.02

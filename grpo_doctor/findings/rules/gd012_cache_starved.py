@@ -54,20 +54,17 @@ from grpo_doctor.findings.rollout_servers import (
     engines,
     unheard,
 )
-from grpo_doctor.findings.rule import Answer, Evidence, Finding, Fix, Passed, Rule
+from grpo_doctor.findings.rule import Answer, Evidence, Finding, Fix, Passed
 from grpo_doctor.findings.severity import percent, severity_of
 from grpo_doctor.findings.shared import CACHE_FULL_PCT
-from grpo_doctor.findings.view import RunView, identity
+from grpo_doctor.findings.view import RunView, timed_rule
 from grpo_doctor.whatif import Withheld
 
-RULE = Rule(
-    *identity(__name__, __doc__),
-    family="rollout",
-    needs=(
-        signals.STEPS,
-        signals.PHASES,
-        engine_or_server("engine/kv_cache_peak_pct", CACHE, RUNNING, WAITING),
-    ),
+RULE = timed_rule(
+    __name__,
+    __doc__,
+    "rollout",
+    engine_or_server("engine/kv_cache_peak_pct", CACHE, RUNNING, WAITING),
     uses=(signals.GPU_MEMORY, *ENGINES),
 )
 # One request in twenty waiting lengthens a rollout by at most as much, which is within its spread.

@@ -34,16 +34,11 @@ from __future__ import annotations
 
 from grpo_doctor.findings import signals
 from grpo_doctor.findings.rollout_engine import mean_of
-from grpo_doctor.findings.rule import Answer, Evidence, Finding, NotApplicable, Passed, Rule
+from grpo_doctor.findings.rule import Answer, Evidence, Finding, NotApplicable, Passed
 from grpo_doctor.findings.severity import percent
-from grpo_doctor.findings.view import RunView, identity
+from grpo_doctor.findings.view import RunView, timed_rule
 
-RULE = Rule(
-    *identity(__name__, __doc__),
-    family="rollout",
-    needs=(signals.STEPS, signals.PHASES, signals.SETTINGS),
-    uses=("engine/steps",),
-)
+RULE = timed_rule(__name__, __doc__, "rollout", signals.SETTINGS, uses=("engine/steps",))
 # Of a smaller rollout even the largest published gain is 3% of the step.
 MIN_SHARE = 0.20
 # Launching takes 5 ms and more per decoding step; one of 50 ms is the GPU's time, not Python's.

@@ -38,25 +38,22 @@ import numpy as np
 from grpo_doctor.analysis.rows import CODES
 from grpo_doctor.findings import signals
 from grpo_doctor.findings.rollout_engine import COMPLETIONS, RUNNING, Tail, length_at, lengths, tail
-from grpo_doctor.findings.rule import Answer, Evidence, Finding, Fix, Passed, Rule
+from grpo_doctor.findings.rule import Answer, Evidence, Finding, Fix, Passed
 from grpo_doctor.findings.severity import percent, severity_of
-from grpo_doctor.findings.view import RunView, identity
+from grpo_doctor.findings.view import RunView, timed_rule
 from grpo_doctor.whatif import Withheld
 
 LONGEST, MEAN = "completions/max_length", "completions/mean_length"
-RULE = Rule(
-    *identity(__name__, __doc__),
-    family="rollout",
-    needs=(
-        signals.STEPS,
-        signals.PHASES,
-        signals.any_of(
-            f"`{RUNNING}` (the bundled trainer records it with --use_vllm true), or the metrics "
-            f"`{LONGEST}` and `{MEAN}`",
-            signals.sampled(RUNNING, ""),
-            signals.Signal(
-                "", lambda a: {LONGEST, MEAN} <= set(a.trace.metrics.values), (LONGEST, MEAN)
-            ),
+RULE = timed_rule(
+    __name__,
+    __doc__,
+    "rollout",
+    signals.any_of(
+        f"`{RUNNING}` (the bundled trainer records it with --use_vllm true), or the metrics "
+        f"`{LONGEST}` and `{MEAN}`",
+        signals.sampled(RUNNING, ""),
+        signals.Signal(
+            "", lambda a: {LONGEST, MEAN} <= set(a.trace.metrics.values), (LONGEST, MEAN)
         ),
     ),
     uses=(COMPLETIONS,),

@@ -41,7 +41,6 @@ from __future__ import annotations
 
 import math
 
-from grpo_doctor.findings import signals
 from grpo_doctor.findings.rollout_servers import (
     ENGINES,
     RUNNING,
@@ -51,20 +50,17 @@ from grpo_doctor.findings.rollout_servers import (
     engines,
     unheard,
 )
-from grpo_doctor.findings.rule import Answer, Evidence, Finding, Fix, Passed, Rule
+from grpo_doctor.findings.rule import Answer, Evidence, Finding, Fix, Passed
 from grpo_doctor.findings.severity import percent, severity_of
 from grpo_doctor.findings.shared import CACHE_FULL_PCT
-from grpo_doctor.findings.view import RunView, identity
+from grpo_doctor.findings.view import RunView, timed_rule
 from grpo_doctor.whatif import Settings, Withheld
 
-RULE = Rule(
-    *identity(__name__, __doc__),
-    family="rollout",
-    needs=(
-        signals.STEPS,
-        signals.PHASES,
-        engine_or_server("engine/running_requests_peak", RUNNING, WAITING),
-    ),
+RULE = timed_rule(
+    __name__,
+    __doc__,
+    "rollout",
+    engine_or_server("engine/running_requests_peak", RUNNING, WAITING),
     uses=ENGINES,
 )
 # With a tenth of the requests waiting a rollout has at least a wave more than it needs.

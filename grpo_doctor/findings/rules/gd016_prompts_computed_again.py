@@ -35,15 +35,17 @@ from __future__ import annotations
 
 from grpo_doctor.findings import signals
 from grpo_doctor.findings.rollout_engine import engine_signal, lengths, mean_of, per_rollout
-from grpo_doctor.findings.rule import Answer, Evidence, Finding, Fix, NotApplicable, Passed, Rule
+from grpo_doctor.findings.rule import Answer, Evidence, Finding, Fix, NotApplicable, Passed
 from grpo_doctor.findings.severity import percent
-from grpo_doctor.findings.view import RunView, identity
+from grpo_doctor.findings.view import RunView, timed_rule
 from grpo_doctor.whatif import Withheld
 
-RULE = Rule(
-    *identity(__name__, __doc__),
-    family="rollout",
-    needs=(signals.STEPS, signals.PHASES, signals.SETTINGS, engine_signal("prompt_tokens")),
+RULE = timed_rule(
+    __name__,
+    __doc__,
+    "rollout",
+    signals.SETTINGS,
+    engine_signal("prompt_tokens"),
     uses=("engine/*",),
 )
 # The first pass takes a prompt's tokens all at once, 10 to 50 times cheaper each than decoding one:

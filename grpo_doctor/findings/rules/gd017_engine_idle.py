@@ -33,15 +33,11 @@ from __future__ import annotations
 
 from grpo_doctor.findings import signals
 from grpo_doctor.findings.rollout_engine import MIN_OVERLAP, idle_side, sides
-from grpo_doctor.findings.rule import Answer, NotApplicable, Passed, Rule
+from grpo_doctor.findings.rule import Answer, NotApplicable, Passed
 from grpo_doctor.findings.severity import percent
-from grpo_doctor.findings.view import RunView, identity
+from grpo_doctor.findings.view import RunView, timed_rule
 
-RULE = Rule(
-    *identity(__name__, __doc__),
-    family="rollout",
-    needs=(signals.STEPS, signals.PHASES, signals.SETTINGS),
-)
+RULE = timed_rule(__name__, __doc__, "rollout", signals.SETTINGS)
 
 
 def check(view: RunView) -> Answer:

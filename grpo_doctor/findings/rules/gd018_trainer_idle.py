@@ -35,17 +35,12 @@ import numpy as np
 from grpo_doctor.analysis.accounting import ROLLOUT_WAIT_SPAN
 from grpo_doctor.findings import signals
 from grpo_doctor.findings.rollout_engine import MIN_OVERLAP, idle_side, sides
-from grpo_doctor.findings.rule import Answer, Evidence, NotApplicable, Passed, Rule
+from grpo_doctor.findings.rule import Answer, Evidence, NotApplicable, Passed
 from grpo_doctor.findings.severity import percent
 from grpo_doctor.findings.span_counts import gpu_means
-from grpo_doctor.findings.view import RunView, identity
+from grpo_doctor.findings.view import RunView, timed_rule
 
-RULE = Rule(
-    *identity(__name__, __doc__),
-    family="rollout",
-    needs=(signals.STEPS, signals.PHASES, signals.SETTINGS),
-    uses=("gpu.util",),
-)
+RULE = timed_rule(__name__, __doc__, "rollout", signals.SETTINGS, uses=("gpu.util",))
 # A GPU that does nothing but hold memory and keep an NCCL connection alive shows less than this.
 IDLE_UTIL_PCT = 20.0
 

@@ -38,20 +38,15 @@ from __future__ import annotations
 
 from grpo_doctor.findings import signals
 from grpo_doctor.findings.device_memory import fullest_in
-from grpo_doctor.findings.rule import Answer, Evidence, Finding, NotApplicable, Passed, Rule
+from grpo_doctor.findings.rule import Answer, Evidence, Finding, NotApplicable, Passed
 from grpo_doctor.findings.severity import percent, severity_of
 from grpo_doctor.findings.shared import SYNC_FULL
 from grpo_doctor.findings.span_counts import seconds_just_after, seconds_just_before
-from grpo_doctor.findings.view import RunView, identity
+from grpo_doctor.findings.view import RunView, timed_rule
 from grpo_doctor.whatif import Edit, Prediction, Replay, Settings, WhatIf, Withheld
 from grpo_doctor.whatif.room import GIB
 
-RULE = Rule(
-    *identity(__name__, __doc__),
-    family="sync",
-    needs=(signals.STEPS, signals.PHASES, signals.SETTINGS),
-    uses=(signals.GPU_MEMORY,),
-)
+RULE = timed_rule(__name__, __doc__, "sync", signals.SETTINGS, uses=(signals.GPU_MEMORY,))
 # Mapping memory takes some 0.1 s of a step of 10 s; three times that is a copy.
 MIN_SHARE = 0.03
 _KNOB = "vllm.sleep_level"

@@ -32,16 +32,13 @@ spans were recorded only the number of collectives is known, and the finding is 
 
 from __future__ import annotations
 
-from grpo_doctor.findings import signals
-from grpo_doctor.findings.rule import Answer, Finding, Fix, NotApplicable, Passed, Rule
+from grpo_doctor.findings.rule import Answer, Finding, Fix, NotApplicable, Passed
 from grpo_doctor.findings.severity import percent, severity_of
 from grpo_doctor.findings.span_counts import gather_evidence, gathers
-from grpo_doctor.findings.view import RunView, identity
+from grpo_doctor.findings.view import RunView, timed_rule
 from grpo_doctor.whatif import Withheld
 
-RULE = Rule(
-    *identity(__name__, __doc__), family="sync", needs=(signals.STEPS, signals.PHASES), min_ranks=2
-)
+RULE = timed_rule(__name__, __doc__, "sync", min_ranks=2)
 # Published per-parameter syncs took 4 times as long as packed ones; a sync of a twentieth of the
 # step then has 4% to give.
 MIN_SYNC_SHARE = 0.05

@@ -33,16 +33,12 @@ embeddings, some experts).
 from __future__ import annotations
 
 from grpo_doctor.findings import signals
-from grpo_doctor.findings.rule import Answer, Evidence, Finding, Fix, NotApplicable, Passed, Rule
+from grpo_doctor.findings.rule import Answer, Evidence, Finding, Fix, NotApplicable, Passed
 from grpo_doctor.findings.severity import percent, severity_of
-from grpo_doctor.findings.view import RunView, identity
+from grpo_doctor.findings.view import RunView, timed_rule
 from grpo_doctor.whatif import Settings
 
-RULE = Rule(
-    *identity(__name__, __doc__),
-    family="sync",
-    needs=(signals.STEPS, signals.PHASES, signals.SETTINGS),
-)
+RULE = timed_rule(__name__, __doc__, "sync", signals.SETTINGS)
 # Adapter kernels slow decoding by a tenth and more: a sync below a twentieth of the step would be
 # changed for a loss.
 MIN_SHARE = 0.05

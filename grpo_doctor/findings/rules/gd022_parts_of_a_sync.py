@@ -35,20 +35,15 @@ from __future__ import annotations
 from grpo_doctor.analysis.gpu import GpuMemory
 from grpo_doctor.findings import signals
 from grpo_doctor.findings.device_memory import fullest_in
-from grpo_doctor.findings.rule import Answer, Evidence, Finding, NotApplicable, Passed, Rule
+from grpo_doctor.findings.rule import Answer, Evidence, Finding, NotApplicable, Passed
 from grpo_doctor.findings.severity import percent, severity_of
 from grpo_doctor.findings.shared import SYNC_FULL
 from grpo_doctor.findings.span_counts import gather_evidence, gathers
-from grpo_doctor.findings.view import RunView, identity
+from grpo_doctor.findings.view import RunView, timed_rule
 from grpo_doctor.whatif import Withheld
 from grpo_doctor.whatif.room import GIB
 
-RULE = Rule(
-    *identity(__name__, __doc__),
-    family="sync",
-    needs=(signals.STEPS, signals.PHASES, signals.SETTINGS),
-    uses=(signals.GPU_MEMORY,),
-)
+RULE = timed_rule(__name__, __doc__, "sync", signals.SETTINGS, uses=(signals.GPU_MEMORY,))
 # With so much room a part four times as large fits: parts are at most the model, which is here.
 ROOM = 0.75
 MIN_FIXED_SHARE = 0.03

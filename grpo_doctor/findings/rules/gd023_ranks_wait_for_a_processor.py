@@ -43,20 +43,17 @@ import numpy as np
 from grpo_doctor.analysis.intervals import Intervals, intersect, union
 from grpo_doctor.analysis.sampled import held, mean_over
 from grpo_doctor.findings import signals
-from grpo_doctor.findings.rule import Answer, Evidence, Finding, Fix, Passed, Rule
+from grpo_doctor.findings.rule import Answer, Evidence, Finding, Fix, Passed
 from grpo_doctor.findings.severity import Severity, percent, severity_of
-from grpo_doctor.findings.view import RunView, identity
+from grpo_doctor.findings.view import RunView, timed_rule
 from grpo_doctor.whatif import Withheld
 
 _WAIT = "rank.cpu_wait"
-RULE = Rule(
-    *identity(__name__, __doc__),
-    family="system",
-    needs=(
-        signals.STEPS,
-        signals.PHASES,
-        signals.sampled(_WAIT, "record with `grpo-doctor run` on a kernel that has schedstats"),
-    ),
+RULE = timed_rule(
+    __name__,
+    __doc__,
+    "system",
+    signals.sampled(_WAIT, "record with `grpo-doctor run` on a kernel that has schedstats"),
     uses=("host.cpu", "host.psi_cpu", "rank.cpu", "rank.processors"),
 )
 # A rank with a core of its own waits for under 1% of the time; samplers, loaders and

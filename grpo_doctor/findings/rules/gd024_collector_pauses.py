@@ -38,22 +38,19 @@ import numpy as np
 
 from grpo_doctor.analysis.sampled import values_in
 from grpo_doctor.findings import signals
-from grpo_doctor.findings.rule import Answer, Evidence, Finding, Passed, Rule
+from grpo_doctor.findings.rule import Answer, Evidence, Finding, Passed
 from grpo_doctor.findings.severity import Severity, percent, severity_of
 from grpo_doctor.findings.span_counts import stepping_columns
-from grpo_doctor.findings.view import RunView, identity
+from grpo_doctor.findings.view import RunView, timed_rule
 from grpo_doctor.phases import PHASES
 from grpo_doctor.whatif import Edit, Replay
 
 _SECONDS, _LONGEST = "gc/seconds", "gc/longest_s"
-RULE = Rule(
-    *identity(__name__, __doc__),
-    family="system",
-    needs=(
-        signals.STEPS,
-        signals.PHASES,
-        signals.sampled(_SECONDS, "the recorder writes it per step, from this version on"),
-    ),
+RULE = timed_rule(
+    __name__,
+    __doc__,
+    "system",
+    signals.sampled(_SECONDS, "the recorder writes it per step, from this version on"),
     uses=(_LONGEST,),
 )
 # Runs of the bundled trainer spend 0.1-0.4% of a step collecting; five times that is a process

@@ -42,20 +42,19 @@ from numpy.typing import NDArray
 from grpo_doctor.analysis.intervals import Intervals, intersect
 from grpo_doctor.analysis.sampled import held, mean_over
 from grpo_doctor.findings import signals
-from grpo_doctor.findings.rule import Answer, Evidence, Finding, Fix, Passed, Rule
+from grpo_doctor.findings.rule import Answer, Evidence, Finding, Fix, Passed
 from grpo_doctor.findings.severity import Severity, percent, severity_of
-from grpo_doctor.findings.view import RunView, identity
+from grpo_doctor.findings.view import RunView, rule
 from grpo_doctor.trace.model import Gpu
 from grpo_doctor.whatif import Withheld
 
-RULE = Rule(
-    *identity(__name__, __doc__),
-    family="system",
-    needs=(
-        signals.STEPS,
-        signals.sampled("gpu.throttle", "record with `grpo-doctor run` on the GPU's machine"),
-        signals.sampled("gpu.sm_clock", "record with `grpo-doctor run` on the GPU's machine"),
-    ),
+RULE = rule(
+    __name__,
+    __doc__,
+    "system",
+    signals.STEPS,
+    signals.sampled("gpu.throttle", "record with `grpo-doctor run` on the GPU's machine"),
+    signals.sampled("gpu.sm_clock", "record with `grpo-doctor run` on the GPU's machine"),
     uses=("gpu.power", "gpu.util"),
 )
 # nvmlClocksEventReasons: slowdowns by hardware (0x8), software thermal (0x20), hardware thermal

@@ -39,23 +39,20 @@ import numpy as np
 
 from grpo_doctor.analysis.gpu import COUNTER
 from grpo_doctor.findings import signals
-from grpo_doctor.findings.rule import Answer, Evidence, Finding, NotApplicable, Passed, Rule
+from grpo_doctor.findings.rule import Answer, Evidence, Finding, NotApplicable, Passed
 from grpo_doctor.findings.severity import percent, severity_of
 from grpo_doctor.findings.span_counts import gpu_means
-from grpo_doctor.findings.view import RunView, identity
+from grpo_doctor.findings.view import RunView, timed_rule
 from grpo_doctor.whatif import Withheld
 
-RULE = Rule(
-    *identity(__name__, __doc__),
-    family="system",
-    needs=(
-        signals.STEPS,
-        signals.PHASES,
-        signals.any_of(
-            f"`gpu.pcie_rx` (record with `grpo-doctor run` on the GPU's machine), or `{COUNTER}`",
-            signals.sampled("gpu.pcie_rx", ""),
-            signals.sampled(COUNTER, ""),
-        ),
+RULE = timed_rule(
+    __name__,
+    __doc__,
+    "system",
+    signals.any_of(
+        f"`gpu.pcie_rx` (record with `grpo-doctor run` on the GPU's machine), or `{COUNTER}`",
+        signals.sampled("gpu.pcie_rx", ""),
+        signals.sampled(COUNTER, ""),
     ),
     uses=("gpu.pcie_tx",),
 )

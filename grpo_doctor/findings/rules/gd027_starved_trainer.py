@@ -40,8 +40,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from grpo_doctor.analysis.accounting import ROLLOUT_WAIT_SPAN
-from grpo_doctor.findings import signals
-from grpo_doctor.findings.rule import Answer, Evidence, Finding, NotApplicable, Passed, Rule
+from grpo_doctor.findings.rule import Answer, Evidence, Finding, NotApplicable, Passed
 from grpo_doctor.findings.severity import percent, severity_of
 from grpo_doctor.findings.sides import (
     GENERATE_SPAN,
@@ -56,15 +55,10 @@ from grpo_doctor.findings.sides import (
     slowest_part,
     tools_of_trajectories,
 )
-from grpo_doctor.findings.view import RunView, identity
+from grpo_doctor.findings.view import RunView, timed_rule
 from grpo_doctor.whatif import Withheld
 
-RULE = Rule(
-    *identity(__name__, __doc__),
-    family="rollout",
-    needs=(signals.STEPS, signals.PHASES),
-    uses=METRICS,
-)
+RULE = timed_rule(__name__, __doc__, "rollout", uses=METRICS)
 # Below it moving a whole GPU would only move the wait to the other side.
 MIN_SHARE = 0.1
 # A reward that is at work for most of the time is what samples wait for, however much of the time

@@ -42,17 +42,12 @@ from grpo_doctor.analysis.rows import CODES
 from grpo_doctor.findings import signals
 from grpo_doctor.findings.knob_access import integer
 from grpo_doctor.findings.loading import LOADER_COUNTERS, replayed_wait
-from grpo_doctor.findings.rule import Answer, Evidence, Finding, Fix, NotApplicable, Passed, Rule
+from grpo_doctor.findings.rule import Answer, Evidence, Finding, Fix, NotApplicable, Passed
 from grpo_doctor.findings.severity import percent, severity_of
-from grpo_doctor.findings.view import RunView, identity
+from grpo_doctor.findings.view import RunView, timed_rule
 from grpo_doctor.whatif import Edit, Replay, WhatIf, Withheld
 
-RULE = Rule(
-    *identity(__name__, __doc__),
-    family="data",
-    needs=(signals.STEPS, signals.PHASES, signals.SETTINGS),
-    uses=(LOADER_COUNTERS,),
-)
+RULE = timed_rule(__name__, __doc__, "data", signals.SETTINGS, uses=(LOADER_COUNTERS,))
 # What all bursts together take of the run; less is lost in the spread of generation lengths.
 MIN_SHARE = 0.03
 # A burst is this many times the usual wait, and a twentieth of a step.

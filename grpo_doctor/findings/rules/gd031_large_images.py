@@ -37,7 +37,6 @@ from __future__ import annotations
 
 import numpy as np
 
-from grpo_doctor.findings import signals
 from grpo_doctor.findings.knob_access import integer
 from grpo_doctor.findings.loading import (
     LOADER_TIMES,
@@ -46,17 +45,12 @@ from grpo_doctor.findings.loading import (
     loading,
     replayed_wait,
 )
-from grpo_doctor.findings.rule import Answer, Evidence, Finding, Fix, NotApplicable, Passed, Rule
+from grpo_doctor.findings.rule import Answer, Evidence, Finding, Fix, NotApplicable, Passed
 from grpo_doctor.findings.severity import percent, severity_of
-from grpo_doctor.findings.view import RunView, identity
+from grpo_doctor.findings.view import RunView, timed_rule
 from grpo_doctor.whatif import Edit, Prediction, Replay, Settings, WhatIf, Withheld
 
-RULE = Rule(
-    *identity(__name__, __doc__),
-    family="data",
-    needs=(signals.STEPS, signals.PHASES, LOADER_TIMES),
-    uses=("dataload/*", "train/tokens"),
-)
+RULE = timed_rule(__name__, __doc__, "data", LOADER_TIMES, uses=("dataload/*", "train/tokens"))
 # The part of the step that is waited for images; less is not worth a change of the data.
 MIN_SHARE = 0.05
 # "It is the images" needs them to be most of what loaders do.

@@ -42,10 +42,10 @@ from grpo_doctor.findings.loading import (
     enough_workers,
     loading,
 )
-from grpo_doctor.findings.rule import Answer, Evidence, Finding, Fix, Passed, Rule
+from grpo_doctor.findings.rule import Answer, Evidence, Finding, Fix, Passed
 from grpo_doctor.findings.severity import percent, severity_of
 from grpo_doctor.findings.signals import Signal
-from grpo_doctor.findings.view import RunView, identity
+from grpo_doctor.findings.view import RunView, timed_rule
 from grpo_doctor.phases import phase_of
 from grpo_doctor.trace.model import Trace
 from grpo_doctor.whatif import Settings, Withheld
@@ -64,18 +64,15 @@ def preparing_spans(trace: Trace) -> list[str]:
 
 
 _SPANS = Signal("", lambda a: bool(preparing_spans(a.trace)))
-RULE = Rule(
-    *identity(__name__, __doc__),
-    family="data",
-    needs=(
-        signals.STEPS,
-        signals.PHASES,
-        signals.any_of(
-            "seconds of preparing inputs: spans such as `rollout/encode` or `dataload/tokenize`, "
-            "or the counter `dataload/tokenize_s` of a loader that times itself",
-            LOADER_TIMES,
-            _SPANS,
-        ),
+RULE = timed_rule(
+    __name__,
+    __doc__,
+    "data",
+    signals.any_of(
+        "seconds of preparing inputs: spans such as `rollout/encode` or `dataload/tokenize`, "
+        "or the counter `dataload/tokenize_s` of a loader that times itself",
+        LOADER_TIMES,
+        _SPANS,
     ),
     uses=(LOADER_COUNTERS,),
 )

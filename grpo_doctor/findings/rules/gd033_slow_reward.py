@@ -36,7 +36,6 @@ from __future__ import annotations
 
 import numpy as np
 
-from grpo_doctor.findings import signals
 from grpo_doctor.findings.knob_access import integer
 from grpo_doctor.findings.reward_functions import (
     BUILT_IN,
@@ -46,19 +45,14 @@ from grpo_doctor.findings.reward_functions import (
     reward_seconds,
     typical,
 )
-from grpo_doctor.findings.rule import Answer, Evidence, Finding, Fix, NotApplicable, Passed, Rule
+from grpo_doctor.findings.rule import Answer, Evidence, Finding, Fix, NotApplicable, Passed
 from grpo_doctor.findings.severity import percent, severity_of
 from grpo_doctor.findings.shared import MIN_SCORING_S
-from grpo_doctor.findings.view import RunView, identity
+from grpo_doctor.findings.view import RunView, timed_rule
 from grpo_doctor.findings.wording import PROFILE
 from grpo_doctor.whatif import Prediction, Replay, Settings, Withheld, without
 
-RULE = Rule(
-    *identity(__name__, __doc__),
-    family="reward",
-    needs=(signals.STEPS, signals.PHASES),
-    uses=(FUNCTION_COUNTERS,),
-)
+RULE = timed_rule(__name__, __doc__, "reward", uses=(FUNCTION_COUNTERS,))
 # Rules that compare strings take far less than a percent; a twentieth is worth a profile.
 MIN_SHARE = 0.05
 # One function dominates where it takes half as much again as all others together.

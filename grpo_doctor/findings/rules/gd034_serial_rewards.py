@@ -36,7 +36,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from grpo_doctor.findings import signals
 from grpo_doctor.findings.knob_access import busy_host, integer
 from grpo_doctor.findings.reward_functions import (
     BUILT_IN,
@@ -47,24 +46,21 @@ from grpo_doctor.findings.reward_functions import (
     reward_seconds,
     typical,
 )
-from grpo_doctor.findings.rule import Answer, Evidence, Finding, Fix, NotApplicable, Passed, Rule
+from grpo_doctor.findings.rule import Answer, Evidence, Finding, Fix, NotApplicable, Passed
 from grpo_doctor.findings.severity import percent, severity_of
 from grpo_doctor.findings.shared import MIN_SCORING_S
 from grpo_doctor.findings.signals import Signal
 from grpo_doctor.findings.span_counts import times_per_step
-from grpo_doctor.findings.view import RunView, identity
+from grpo_doctor.findings.view import RunView, timed_rule
 from grpo_doctor.whatif import Edit, Replay, Settings, WhatIf
 
-RULE = Rule(
-    *identity(__name__, __doc__),
-    family="reward",
-    needs=(
-        signals.STEPS,
-        signals.PHASES,
-        Signal(
-            "a span for each reward function, `reward/NAME`, by grpo_doctor_probes.phase",
-            lambda a: bool(function_names(a.trace)),
-        ),
+RULE = timed_rule(
+    __name__,
+    __doc__,
+    "reward",
+    Signal(
+        "a span for each reward function, `reward/NAME`, by grpo_doctor_probes.phase",
+        lambda a: bool(function_names(a.trace)),
     ),
     uses=(FUNCTION_COUNTERS, "host.cpu", "rank.cpu"),
 )

@@ -43,19 +43,15 @@ from grpo_doctor.findings.reward_functions import (
     reward_seconds,
     scorer_imbalance,
 )
-from grpo_doctor.findings.rule import Answer, Evidence, Finding, Fix, NotApplicable, Passed, Rule
+from grpo_doctor.findings.rule import Answer, Evidence, Finding, Fix, NotApplicable, Passed
 from grpo_doctor.findings.severity import percent, severity_of
 from grpo_doctor.findings.straggler import slow_phases
-from grpo_doctor.findings.view import RunView, identity
+from grpo_doctor.findings.view import RunView, timed_rule
 from grpo_doctor.findings.wording import STACKS
 from grpo_doctor.whatif import AsOthers, Edit, Replay
 
-RULE = Rule(
-    *identity(__name__, __doc__),
-    family="reward",
-    needs=(signals.STEPS, signals.PHASES),
-    min_ranks=2,
-    uses=(FUNCTION_COUNTERS, signals.COLLECTIVES),
+RULE = timed_rule(
+    __name__, __doc__, "reward", uses=(FUNCTION_COUNTERS, signals.COLLECTIVES), min_ranks=2
 )
 _WAITS = "matched collectives"
 

@@ -39,26 +39,22 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from grpo_doctor.findings import signals
 from grpo_doctor.findings.knob_access import number
 from grpo_doctor.findings.reward_functions import BUILT_IN, call_seconds, function_names
-from grpo_doctor.findings.rule import Answer, Evidence, Finding, Passed, Rule
+from grpo_doctor.findings.rule import Answer, Evidence, Finding, Passed
 from grpo_doctor.findings.severity import percent, severity_of
 from grpo_doctor.findings.signals import Signal
-from grpo_doctor.findings.view import RunView, identity
+from grpo_doctor.findings.view import RunView, timed_rule
 from grpo_doctor.whatif import Edit, Replay, Withheld
 
-RULE = Rule(
-    *identity(__name__, __doc__),
-    family="reward",
-    needs=(
-        signals.STEPS,
-        signals.PHASES,
-        Signal(
-            "a span for each reward function, `reward/NAME`, or a counter `reward/NAME_s` with the "
-            "seconds of each call",
-            lambda a: bool(function_names(a.trace)),
-        ),
+RULE = timed_rule(
+    __name__,
+    __doc__,
+    "reward",
+    Signal(
+        "a span for each reward function, `reward/NAME`, or a counter `reward/NAME_s` with the "
+        "seconds of each call",
+        lambda a: bool(function_names(a.trace)),
     ),
     uses=("reward/*",),
 )

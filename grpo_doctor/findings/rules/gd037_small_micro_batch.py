@@ -44,7 +44,7 @@ from grpo_doctor.analysis.intervals import union
 from grpo_doctor.findings import signals
 from grpo_doctor.findings.device_memory import DEVICE_MEMORY, fullest, model_size, on_cpu, peak_in
 from grpo_doctor.findings.memory_fixes import MICRO_BATCH, PASSES, in_passes_of
-from grpo_doctor.findings.rule import Answer, Evidence, Finding, NotApplicable, Passed, Rule
+from grpo_doctor.findings.rule import Answer, Evidence, Finding, NotApplicable, Passed
 from grpo_doctor.findings.severity import Severity, percent, severity_of
 from grpo_doctor.findings.span_counts import (
     MICRO_BATCH_SPAN,
@@ -52,15 +52,12 @@ from grpo_doctor.findings.span_counts import (
     phase_windows,
     stepping_columns,
 )
-from grpo_doctor.findings.view import RunView, identity
+from grpo_doctor.findings.view import RunView, timed_rule
 from grpo_doctor.whatif import Prediction, Settings, Withheld
 from grpo_doctor.whatif.models.passes import measured_passes
 
-RULE = Rule(
-    *identity(__name__, __doc__),
-    family="training",
-    needs=(signals.STEPS, signals.PHASES, signals.SETTINGS, DEVICE_MEMORY),
-    uses=("train/token_places",),
+RULE = timed_rule(
+    __name__, __doc__, "training", signals.SETTINGS, DEVICE_MEMORY, uses=("train/token_places",)
 )
 # Training has to be a visible part of the step.
 MIN_TRAIN_SHARE = 0.15

@@ -35,19 +35,13 @@ is a guess: a framework may cut its micro-batches to their own width.
 
 from __future__ import annotations
 
-from grpo_doctor.findings import signals
-from grpo_doctor.findings.rule import Answer, Evidence, Finding, Fix, NotApplicable, Passed, Rule
+from grpo_doctor.findings.rule import Answer, Evidence, Finding, Fix, NotApplicable, Passed
 from grpo_doctor.findings.severity import percent, severity_of
 from grpo_doctor.findings.span_counts import LENGTHS, padding
-from grpo_doctor.findings.view import RunView, identity
+from grpo_doctor.findings.view import RunView, timed_rule
 from grpo_doctor.whatif import Prediction, Withheld
 
-RULE = Rule(
-    *identity(__name__, __doc__),
-    family="training",
-    needs=(signals.STEPS, signals.PHASES, LENGTHS),
-    uses=("train/*",),
-)
+RULE = timed_rule(__name__, __doc__, "training", LENGTHS, uses=("train/*",))
 # A quarter of padding is what lengths that differ by a third give; that is nobody's fault.
 MIN_PADDING = 0.25
 # Padding's part of the step, if time goes with places.

@@ -46,29 +46,26 @@ from grpo_doctor.findings.device_memory import (
     room_for,
     weight_bytes,
 )
-from grpo_doctor.findings.rule import Answer, Evidence, Finding, Fix, NotApplicable, Passed, Rule
+from grpo_doctor.findings.rule import Answer, Evidence, Finding, Fix, NotApplicable, Passed
 from grpo_doctor.findings.severity import Severity, percent, severity_of
 from grpo_doctor.findings.signals import Signal
 from grpo_doctor.findings.span_counts import phase_windows, stepping_columns
-from grpo_doctor.findings.view import RunView, identity
+from grpo_doctor.findings.view import RunView, timed_rule
 from grpo_doctor.trace.model import Kind
 from grpo_doctor.whatif import Add, Replay, WhatIf, Withheld
 
-RULE = Rule(
-    *identity(__name__, __doc__),
-    family="training",
-    needs=(
-        signals.STEPS,
-        signals.PHASES,
-        signals.SETTINGS,
-        DEVICE_MEMORY,
-        Signal(
-            "the model's size: grpo_doctor_probes.describe(config={'model_parameters': ...})",
-            lambda a: bool(a.trace.run.config.get("model_parameters")),
-        ),
+RULE = timed_rule(
+    __name__,
+    __doc__,
+    "training",
+    signals.SETTINGS,
+    DEVICE_MEMORY,
+    Signal(
+        "the model's size: grpo_doctor_probes.describe(config={'model_parameters': ...})",
+        lambda a: bool(a.trace.run.config.get("model_parameters")),
     ),
-    min_ranks=2,
     uses=(signals.COLLECTIVES,),
+    min_ranks=2,
 )
 # Gathers that are seen; below it ZeRO-3 costs nothing that a change would show.
 MIN_SHARE = 0.05

@@ -44,11 +44,11 @@ from grpo_doctor.analysis.sampled import series_named
 from grpo_doctor.findings import signals
 from grpo_doctor.findings.device_memory import fullest
 from grpo_doctor.findings.memory_fixes import fixes_for_memory
-from grpo_doctor.findings.rule import Answer, Evidence, Finding, Fix, Passed, Rule
+from grpo_doctor.findings.rule import Answer, Evidence, Finding, Fix, Passed
 from grpo_doctor.findings.severity import Severity, percent
 from grpo_doctor.findings.shared import OUT_OF_MEMORY
 from grpo_doctor.findings.signals import Signal
-from grpo_doctor.findings.view import RunView, identity
+from grpo_doctor.findings.view import RunView, rule
 from grpo_doctor.whatif import Withheld
 from grpo_doctor.whatif.room import GIB
 
@@ -65,17 +65,16 @@ def _ran_out(analysis: Analysis) -> bool:
     return any(series.name.startswith(RAN_OUT) for series in analysis.trace.series)
 
 
-RULE = Rule(
-    *identity(__name__, __doc__),
-    family="training",
-    needs=(
-        signals.any_of(
-            "GPU memory samples (record with `grpo-doctor run` on the GPU's machine), or counters "
-            "`memory/alloc_retries` and `memory/out_of_memory/PHASE` of the trainer",
-            signals.GPU_MEMORY,
-            Signal("", lambda a: bool(series_named(a.trace, RETRIES)), (RETRIES,)),
-            Signal("", _ran_out, (f"{RAN_OUT}*",)),
-        ),
+RULE = rule(
+    __name__,
+    __doc__,
+    "training",
+    signals.any_of(
+        "GPU memory samples (record with `grpo-doctor run` on the GPU's machine), or counters "
+        "`memory/alloc_retries` and `memory/out_of_memory/PHASE` of the trainer",
+        signals.GPU_MEMORY,
+        Signal("", lambda a: bool(series_named(a.trace, RETRIES)), (RETRIES,)),
+        Signal("", _ran_out, (f"{RAN_OUT}*",)),
     ),
 )
 # vLLM's default share is 0.9, and the CUDA context and NCCL take 1 to 3% more; above this what is

@@ -41,32 +41,28 @@ from grpo_doctor.findings.device_memory import (
     room_for,
     weight_bytes,
 )
-from grpo_doctor.findings.rule import Answer, Finding, NotApplicable, Passed, Rule
+from grpo_doctor.findings.rule import Answer, Finding, NotApplicable, Passed
 from grpo_doctor.findings.severity import percent, severity_of
 from grpo_doctor.findings.signals import Signal, sampled
 from grpo_doctor.findings.span_counts import micro_batches_per_step
-from grpo_doctor.findings.view import RunView, identity
+from grpo_doctor.findings.view import RunView, timed_rule
 from grpo_doctor.whatif import Prediction, Settings
 
 _SIZES = ("model_hidden_size", "model_intermediate_size", "model_num_hidden_layers")
-RULE = Rule(
-    *identity(__name__, __doc__),
-    family="training",
-    needs=(
-        signals.STEPS,
-        signals.PHASES,
-        signals.SETTINGS,
-        DEVICE_MEMORY,
-        Signal(
-            "the model's sizes: grpo_doctor_probes.describe(config={'model_hidden_size': ..., "
-            "'model_intermediate_size': ..., 'model_num_hidden_layers': ...})",
-            lambda a: all(a.trace.run.config.get(name) for name in _SIZES),
-        ),
-        sampled(
-            "train/token_places",
-            "a counter with the tokens and padding of each micro-batch; the bundled trainer "
-            "records it",
-        ),
+RULE = timed_rule(
+    __name__,
+    __doc__,
+    "training",
+    signals.SETTINGS,
+    DEVICE_MEMORY,
+    Signal(
+        "the model's sizes: grpo_doctor_probes.describe(config={'model_hidden_size': ..., "
+        "'model_intermediate_size': ..., 'model_num_hidden_layers': ...})",
+        lambda a: all(a.trace.run.config.get(name) for name in _SIZES),
+    ),
+    sampled(
+        "train/token_places",
+        "a counter with the tokens and padding of each micro-batch; the bundled trainer records it",
     ),
     uses=("train/token_places",),
 )

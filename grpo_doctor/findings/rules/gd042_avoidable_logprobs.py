@@ -37,16 +37,12 @@ choice, and this rule does not question it.
 from __future__ import annotations
 
 from grpo_doctor.findings import signals
-from grpo_doctor.findings.rule import Answer, Evidence, Finding, Fix, NotApplicable, Passed, Rule
+from grpo_doctor.findings.rule import Answer, Evidence, Finding, Fix, NotApplicable, Passed
 from grpo_doctor.findings.severity import percent, severity_of
-from grpo_doctor.findings.view import RunView, identity
+from grpo_doctor.findings.view import RunView, timed_rule
 from grpo_doctor.whatif import Replay, Settings, without
 
-RULE = Rule(
-    *identity(__name__, __doc__),
-    family="training",
-    needs=(signals.STEPS, signals.PHASES, signals.SETTINGS),
-)
+RULE = timed_rule(__name__, __doc__, "training", signals.SETTINGS)
 # Below it the pass is cheaper than talking about it.
 MIN_SHARE = 0.03
 # The published default is 0.04; a fortieth of it moves no gradient that one would see.

@@ -37,26 +37,22 @@ from __future__ import annotations
 from grpo_doctor.findings import signals
 from grpo_doctor.findings.device_memory import fullest, model_size, peak_in
 from grpo_doctor.findings.memory_fixes import MICRO_BATCH, PASSES, in_passes_of
-from grpo_doctor.findings.rule import Answer, Evidence, Finding, Fix, NotApplicable, Passed, Rule
+from grpo_doctor.findings.rule import Answer, Evidence, Finding, Fix, NotApplicable, Passed
 from grpo_doctor.findings.severity import percent
 from grpo_doctor.findings.signals import Signal
-from grpo_doctor.findings.view import RunView, identity
+from grpo_doctor.findings.view import RunView, timed_rule
 from grpo_doctor.whatif import Withheld
 from grpo_doctor.whatif.room import GIB
 
-RULE = Rule(
-    *identity(__name__, __doc__),
-    family="training",
-    needs=(
-        signals.STEPS,
-        signals.PHASES,
-        signals.SETTINGS,
-        signals.GPU_MEMORY,
-        Signal(
-            "the size of the vocabulary: "
-            "grpo_doctor_probes.describe(config={'model_vocab_size': ...})",
-            lambda a: bool(a.trace.run.config.get("model_vocab_size")),
-        ),
+RULE = timed_rule(
+    __name__,
+    __doc__,
+    "training",
+    signals.SETTINGS,
+    signals.GPU_MEMORY,
+    Signal(
+        "the size of the vocabulary: grpo_doctor_probes.describe(config={'model_vocab_size': ...})",
+        lambda a: bool(a.trace.run.config.get("model_vocab_size")),
     ),
 )
 # Logits in half precision: themselves and their gradient in the bundled trainer; logarithms and a

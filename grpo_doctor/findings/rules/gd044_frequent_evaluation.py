@@ -37,14 +37,13 @@ import numpy as np
 
 from grpo_doctor.analysis.per_step import named_seconds
 from grpo_doctor.analysis.rows import CODES
-from grpo_doctor.findings import signals
-from grpo_doctor.findings.rule import Answer, Evidence, Finding, Fix, NotApplicable, Passed, Rule
+from grpo_doctor.findings.rule import Answer, Evidence, Finding, Fix, NotApplicable, Passed
 from grpo_doctor.findings.severity import percent, severity_of
-from grpo_doctor.findings.view import RunView, identity
+from grpo_doctor.findings.view import RunView, timed_rule
 from grpo_doctor.phases import phase_of
 from grpo_doctor.whatif import Replay, Withheld, without
 
-RULE = Rule(*identity(__name__, __doc__), family="training", needs=(signals.STEPS, signals.PHASES))
+RULE = timed_rule(__name__, __doc__, "training")
 # A tenth of a run for knowing how it goes is usual; logging should not be seen at all.
 MIN_EVAL_SHARE = 0.10
 MIN_LOG_SHARE = 0.03

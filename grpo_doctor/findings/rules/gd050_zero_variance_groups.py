@@ -50,15 +50,16 @@ from grpo_doctor.findings.learning import (
     source,
 )
 from grpo_doctor.findings.learning_fixes import learning_advice, learning_setting
-from grpo_doctor.findings.rule import Answer, Evidence, Finding, Fix, NotApplicable, Passed, Rule
+from grpo_doctor.findings.rule import Answer, Evidence, Finding, Fix, NotApplicable, Passed
 from grpo_doctor.findings.severity import Severity, graded, percent
-from grpo_doctor.findings.view import RunView, identity
+from grpo_doctor.findings.view import RunView, rule
 
 POINTS = 5
-RULE = Rule(
-    *identity(__name__, __doc__),
-    family="learning",
-    needs=(metric("zero_variance", POINTS),),
+RULE = rule(
+    __name__,
+    __doc__,
+    "learning",
+    metric("zero_variance", POINTS),
     uses=(*FLAT_REWARD, MISSING_RATIO),
 )
 # With binary rewards and 8 completions a prompt of pass rate 0.75 gives such a group in 10% of

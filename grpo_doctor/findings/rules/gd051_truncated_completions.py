@@ -40,18 +40,13 @@ from grpo_doctor.analysis.learning import Curve
 from grpo_doctor.analysis.learning.shape import ends
 from grpo_doctor.findings.learning import falls, finite, metric, over_run, reward_rises, source
 from grpo_doctor.findings.learning_fixes import learning_advice, learning_setting
-from grpo_doctor.findings.rule import Answer, Evidence, Finding, Fix, Passed, Rule
+from grpo_doctor.findings.rule import Answer, Evidence, Finding, Fix, Passed
 from grpo_doctor.findings.severity import Severity, graded, percent
-from grpo_doctor.findings.view import RunView, identity
+from grpo_doctor.findings.view import RunView, rule
 from grpo_doctor.whatif import Withheld
 
 POINTS = 3
-RULE = Rule(
-    *identity(__name__, __doc__),
-    family="learning",
-    needs=(metric("truncated", POINTS),),
-    uses=("length", "reward"),
-)
+RULE = rule(__name__, __doc__, "learning", metric("truncated", POINTS), uses=("length", "reward"))
 # One in twenty is the tail of any length distribution. One in seven outweighs most groups' best
 # answer at 8 completions per prompt; at a half the reward is about length and nothing else.
 GRADES: dict[Severity, float] = {"high": 0.50, "medium": 0.15, "low": 0.05}

@@ -55,17 +55,12 @@ from grpo_doctor.findings.learning import (
     step_evidence,
 )
 from grpo_doctor.findings.learning_fixes import clip_higher, learning_advice, slower, stay_close
-from grpo_doctor.findings.rule import Answer, Evidence, Finding, Passed, Rule
+from grpo_doctor.findings.rule import Answer, Evidence, Finding, Passed
 from grpo_doctor.findings.severity import Severity
-from grpo_doctor.findings.view import RunView, identity
+from grpo_doctor.findings.view import RunView, rule
 
 POINTS = 20
-RULE = Rule(
-    *identity(__name__, __doc__),
-    family="learning",
-    needs=(metric("entropy", POINTS),),
-    uses=("reward",),
-)
+RULE = rule(__name__, __doc__, "learning", metric("entropy", POINTS), uses=("reward",))
 # Runs that go well lose half of their entropy early and then hold it; below a tenth the
 # completions of a group are near copies.
 FLOOR_SHARE = 0.10

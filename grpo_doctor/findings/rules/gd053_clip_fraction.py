@@ -38,12 +38,12 @@ from grpo_doctor.analysis.learning import Curve
 from grpo_doctor.analysis.learning.shape import ends, onset, smooth
 from grpo_doctor.findings.learning import finite, from_step, metric, over_run, source, step_evidence
 from grpo_doctor.findings.learning_fixes import clip_gradients, fewer_iterations, slower
-from grpo_doctor.findings.rule import Answer, Evidence, Finding, Fix, NotApplicable, Passed, Rule
+from grpo_doctor.findings.rule import Answer, Evidence, Finding, Fix, NotApplicable, Passed
 from grpo_doctor.findings.severity import Severity, graded, percent
-from grpo_doctor.findings.view import RunView, identity
+from grpo_doctor.findings.view import RunView, rule
 
 POINTS = 10
-RULE = Rule(*identity(__name__, __doc__), family="learning", needs=(metric("clip", POINTS),))
+RULE = rule(__name__, __doc__, "learning", metric("clip", POINTS))
 # PPO's own runs clip 5 to 20% of actions; language models, token by token, 0.1 to 5%.
 GRADES: dict[Severity, float] = {"high": 0.40, "medium": 0.20, "low": 0.10}
 # Steps in a row that are no odd batch.

@@ -41,16 +41,12 @@ from grpo_doctor.findings.learning_fixes import (
     learning_advice,
     slower,
 )
-from grpo_doctor.findings.rule import Answer, Evidence, Finding, Passed, Rule
+from grpo_doctor.findings.rule import Answer, Evidence, Finding, Passed
 from grpo_doctor.findings.severity import percent
-from grpo_doctor.findings.view import RunView, identity
+from grpo_doctor.findings.view import RunView, rule
 
 POINTS = 10
-RULE = Rule(
-    *identity(__name__, __doc__),
-    family="learning",
-    needs=(metric("clip_low", POINTS), metric("clip_high", POINTS)),
-)
+RULE = rule(__name__, __doc__, "learning", metric("clip_low", POINTS), metric("clip_high", POINTS))
 # Three to one, in four of five steps: a coin's luck does neither over ten steps.
 MIN_RATIO = 3.0
 MIN_STEPS_SHARE = 0.80

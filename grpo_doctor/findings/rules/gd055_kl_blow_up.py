@@ -44,17 +44,12 @@ from grpo_doctor.findings.learning import (
     step_evidence,
 )
 from grpo_doctor.findings.learning_fixes import clip_gradients, slower, stay_close
-from grpo_doctor.findings.rule import Answer, Evidence, Finding, Passed, Rule
+from grpo_doctor.findings.rule import Answer, Evidence, Finding, Passed
 from grpo_doctor.findings.severity import Severity, graded
-from grpo_doctor.findings.view import RunView, identity
+from grpo_doctor.findings.view import RunView, rule
 
 POINTS = 10
-RULE = Rule(
-    *identity(__name__, __doc__),
-    family="learning",
-    needs=(metric("kl", POINTS),),
-    uses=("reward",),
-)
+RULE = rule(__name__, __doc__, "learning", metric("kl", POINTS), uses=("reward",))
 # Nats per token. Runs that end well stay below 0.1 to 0.3; at 0.5 the sampled tokens are 1.6 times
 # likelier than under the reference on average, at 2 more than 7 times.
 GRADES: dict[Severity, float] = {"high": 2.0, "medium": 0.5}

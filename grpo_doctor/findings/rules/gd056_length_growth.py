@@ -49,16 +49,12 @@ from grpo_doctor.findings.learning import (
     step_evidence,
 )
 from grpo_doctor.findings.learning_fixes import learning_advice, learning_setting
-from grpo_doctor.findings.rule import Answer, Evidence, Finding, Fix, Passed, Rule
+from grpo_doctor.findings.rule import Answer, Evidence, Finding, Fix, Passed
 from grpo_doctor.findings.severity import Severity, graded, percent
-from grpo_doctor.findings.view import RunView, identity
+from grpo_doctor.findings.view import RunView, rule
 
 POINTS = 20
-RULE = Rule(
-    *identity(__name__, __doc__),
-    family="learning",
-    needs=(metric("length", POINTS), metric("reward", POINTS)),
-)
+RULE = rule(__name__, __doc__, "learning", metric("length", POINTS), metric("reward", POINTS))
 # Batches of other prompts differ by a tenth or two in mean length; half as much again does not
 # come from that. The rank correlation keeps a single long batch at the end from counting.
 GRADES: dict[Severity, float] = {"medium": 2.0, "low": 1.5}

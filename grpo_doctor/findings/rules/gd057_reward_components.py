@@ -41,20 +41,21 @@ import numpy as np
 from grpo_doctor.analysis.learning import components
 from grpo_doctor.findings.learning import EQUAL
 from grpo_doctor.findings.learning_fixes import learning_advice, learning_setting
-from grpo_doctor.findings.rule import Answer, Evidence, Finding, Fix, NotApplicable, Passed, Rule
+from grpo_doctor.findings.rule import Answer, Evidence, Finding, Fix, NotApplicable, Passed
 from grpo_doctor.findings.severity import percent
 from grpo_doctor.findings.signals import REWARD_COMPONENTS, Signal
-from grpo_doctor.findings.view import RunView, identity
+from grpo_doctor.findings.view import RunView, rule
 
 POINTS = 10
 _TEXT = (
     f"metrics `rewards/<function>/mean` and `rewards/<function>/std` at {POINTS} steps or more: "
     "grpo_doctor_probes.metrics(step, values)"
 )
-RULE = Rule(
-    *identity(__name__, __doc__),
-    family="learning",
-    needs=(Signal(_TEXT, lambda a: bool(components(a.trace)), (REWARD_COMPONENTS,)),),
+RULE = rule(
+    __name__,
+    __doc__,
+    "learning",
+    Signal(_TEXT, lambda a: bool(components(a.trace)), (REWARD_COMPONENTS,)),
 )
 # Variances add, not deviations: with four to one in deviation the others have a seventeenth of the
 # variance of the sum, and turn the order of two completions only where the first sees hardly any

@@ -48,15 +48,16 @@ from grpo_doctor.findings.learning import (
     step_evidence,
 )
 from grpo_doctor.findings.learning_fixes import learning_advice
-from grpo_doctor.findings.rule import Answer, Evidence, Finding, NotApplicable, Passed, Rule
+from grpo_doctor.findings.rule import Answer, Evidence, Finding, NotApplicable, Passed
 from grpo_doctor.findings.severity import Severity, percent
 from grpo_doctor.findings.signals import REWARD_COMPONENTS
-from grpo_doctor.findings.view import RunView, identity
+from grpo_doctor.findings.view import RunView, rule
 
-RULE = Rule(
-    *identity(__name__, __doc__),
-    family="learning",
-    needs=(metric_even_nan("reward"),),
+RULE = rule(
+    __name__,
+    __doc__,
+    "learning",
+    metric_even_nan("reward"),
     uses=(MISSING_RATIO, REWARD_COMPONENTS),
 )
 # One step is enough: a healthy run has none. The grades are shares of all completions.

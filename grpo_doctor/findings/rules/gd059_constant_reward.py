@@ -50,16 +50,11 @@ from grpo_doctor.findings.learning import (
     step_evidence,
 )
 from grpo_doctor.findings.learning_fixes import learning_advice, slower
-from grpo_doctor.findings.rule import Answer, Evidence, Finding, Fix, Passed, Rule
+from grpo_doctor.findings.rule import Answer, Evidence, Finding, Fix, Passed
 from grpo_doctor.findings.severity import percent
-from grpo_doctor.findings.view import RunView, identity
+from grpo_doctor.findings.view import RunView, rule
 
-RULE = Rule(
-    *identity(__name__, __doc__),
-    family="learning",
-    needs=(metric("reward", FLAT_POINTS),),
-    uses=FLAT_REWARD,
-)
+RULE = rule(__name__, __doc__, "learning", metric("reward", FLAT_POINTS), uses=FLAT_REWARD)
 # A few flat steps at the end of a solved task are no matter; a fifth of the run is.
 MIN_FLAT_SHARE = 0.20
 

@@ -36,12 +36,12 @@ from __future__ import annotations
 from grpo_doctor.analysis.learning.shape import ends, onset, smooth
 from grpo_doctor.findings.learning import finite, from_step, metric, over_run, step_evidence
 from grpo_doctor.findings.learning_fixes import learning_advice, learning_setting
-from grpo_doctor.findings.rule import Answer, Finding, Fix, Passed, Rule
+from grpo_doctor.findings.rule import Answer, Finding, Fix, Passed
 from grpo_doctor.findings.severity import Severity, graded
-from grpo_doctor.findings.view import RunView, identity
+from grpo_doctor.findings.view import RunView, rule
 
 POINTS = 3
-RULE = Rule(*identity(__name__, __doc__), family="learning", needs=(metric("gap", POINTS),))
+RULE = rule(__name__, __doc__, "learning", metric("gap", POINTS))
 # Nats per token, mean of |engine - trainer|. Float32 differs by 1e-6, bfloat16 by 0.005 to 0.03;
 # at 0.1 the ratio of a token is off by a tenth on average, half of the usual clipping bound.
 GRADES: dict[Severity, float] = {"high": 0.30, "medium": 0.10, "low": 0.05}

@@ -40,13 +40,11 @@ from collections.abc import Mapping
 from grpo_doctor.findings import signals
 from grpo_doctor.findings.learning import finite, source
 from grpo_doctor.findings.learning_fixes import learning_setting
-from grpo_doctor.findings.rule import Answer, Evidence, Finding, NotApplicable, Passed, Rule
+from grpo_doctor.findings.rule import Answer, Evidence, Finding, NotApplicable, Passed
 from grpo_doctor.findings.severity import percent
-from grpo_doctor.findings.view import RunView, identity
+from grpo_doctor.findings.view import RunView, rule
 
-RULE = Rule(
-    *identity(__name__, __doc__), family="learning", needs=(signals.SETTINGS,), uses=("reward",)
-)
+RULE = rule(__name__, __doc__, "learning", signals.SETTINGS, uses=("reward",))
 # The mean of n completions is off by 1/sqrt(n) of their deviation: 71% for two, 50% for four,
 # 35% for eight, the frameworks' default. Four do work in many runs: that is only said.
 MIN_GENERATIONS = 5

@@ -37,12 +37,12 @@ from grpo_doctor.analysis.learning.curves import Mask, Numbers
 from grpo_doctor.analysis.learning.shape import MAD_TO_SD, ends, rising
 from grpo_doctor.findings.learning import MOST_STEPS, finite, metric, over_run, source
 from grpo_doctor.findings.learning_fixes import clip_gradients, slower
-from grpo_doctor.findings.rule import Answer, Evidence, Finding, NotApplicable, Passed, Rule
+from grpo_doctor.findings.rule import Answer, Evidence, Finding, NotApplicable, Passed
 from grpo_doctor.findings.severity import Severity
-from grpo_doctor.findings.view import RunView, identity
+from grpo_doctor.findings.view import RunView, rule
 
 POINTS = 20
-RULE = Rule(*identity(__name__, __doc__), family="learning", needs=(metric("grad_norm", POINTS),))
+RULE = rule(__name__, __doc__, "learning", metric("grad_norm", POINTS))
 # What is left of a gradient whose advantages are all zero: rounding, 1e-17 to 1e-9 in float32.
 NO_GRADIENT = 1e-6
 # Norms are log-normal and heavy-tailed, so the logarithm is judged: eight of its deviations and ten

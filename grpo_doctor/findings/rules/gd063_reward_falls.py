@@ -45,16 +45,11 @@ from grpo_doctor.findings.learning import (
     step_evidence,
 )
 from grpo_doctor.findings.learning_fixes import learning_advice, slower, stay_close
-from grpo_doctor.findings.rule import Answer, Evidence, Finding, Passed, Rule
-from grpo_doctor.findings.view import RunView, identity
+from grpo_doctor.findings.rule import Answer, Evidence, Finding, Passed
+from grpo_doctor.findings.view import RunView, rule
 
 POINTS = 40
-RULE = Rule(
-    *identity(__name__, __doc__),
-    family="learning",
-    needs=(metric("reward", POINTS),),
-    uses=("reward_std",),
-)
+RULE = rule(__name__, __doc__, "learning", metric("reward", POINTS), uses=("reward_std",))
 # The peak is the best of many windows, so luck alone puts it two to three errors above the rest.
 MIN_ERRORS = 6.0
 # Half of what was gained, and a difference that a single batch would show: a quarter of the

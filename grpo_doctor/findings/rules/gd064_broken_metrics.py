@@ -53,8 +53,8 @@ from grpo_doctor.findings.learning import (
     when_bad,
 )
 from grpo_doctor.findings.learning_fixes import learning_advice
-from grpo_doctor.findings.rule import Answer, Evidence, Finding, Passed, Rule
-from grpo_doctor.findings.view import RunView, identity
+from grpo_doctor.findings.rule import Answer, Evidence, Finding, Passed
+from grpo_doctor.findings.view import RunView, rule
 
 # What an update is made of; one that has no number for them has not taught anything.
 _OF_UPDATES = {
@@ -64,12 +64,7 @@ _OF_UPDATES = {
     "entropy": "The entropy",
 }
 _OTHERS = ("clip", "gap", "length", "truncated", "zero_variance", "reward_std", "eval_loss")
-RULE = Rule(
-    *identity(__name__, __doc__),
-    family="learning",
-    needs=(any_metric(*_OF_UPDATES, *_OTHERS),),
-    uses=FLAT_REWARD,
-)
+RULE = rule(__name__, __doc__, "learning", any_metric(*_OF_UPDATES, *_OTHERS), uses=FLAT_REWARD)
 # One lost gradient in a hundred may be a loss scale being found.
 MAX_LOST_GRADIENTS = 0.01
 # A gradient of 0 at one or two steps may be one easy batch.

@@ -37,13 +37,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from grpo_doctor.analysis.rows import CODES
-from grpo_doctor.findings import signals
-from grpo_doctor.findings.rule import Answer, Evidence, Finding, Fix, NotApplicable, Passed, Rule
+from grpo_doctor.findings.rule import Answer, Evidence, Finding, Fix, NotApplicable, Passed
 from grpo_doctor.findings.severity import percent, severity_of
-from grpo_doctor.findings.view import RunView, identity
+from grpo_doctor.findings.view import RunView, timed_rule
 from grpo_doctor.whatif import Edit, Replay, WhatIf, Withheld
 
-RULE = Rule(*identity(__name__, __doc__), family="system", needs=(signals.STEPS, signals.PHASES))
+RULE = timed_rule(__name__, __doc__, "system")
 # At the best interval for one failure a day, checkpoints of 10 s take 0.8% of the run, of a minute
 # 1.9%, of five minutes 4.2%: below three hundredths there is little to save, and above
 # it only an interval that is too short for the length of a checkpoint is a finding.

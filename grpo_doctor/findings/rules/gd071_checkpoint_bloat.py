@@ -37,23 +37,22 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from grpo_doctor.findings.rule import Answer, Evidence, Finding, Fix, Passed, Rule
+from grpo_doctor.findings.rule import Answer, Evidence, Finding, Fix, Passed
 from grpo_doctor.findings.severity import percent
 from grpo_doctor.findings.signals import sampled
-from grpo_doctor.findings.view import RunView, identity
+from grpo_doctor.findings.view import RunView, rule
 from grpo_doctor.whatif import Withheld
 from grpo_doctor.whatif.room import GIB
 
 _WEIGHTS, _OPTIMIZER = "checkpoint/weights_bytes", "checkpoint/optimizer_bytes"
 _COUNT = "checkpoint/weights"
 _LIMIT, _ONLY_MODEL = "checkpoint.save_total_limit", "checkpoint.save_only_model"
-RULE = Rule(
-    *identity(__name__, __doc__),
-    family="system",
-    needs=(
-        sampled(_WEIGHTS, "record it with grpo_doctor_probes.counter after each checkpoint"),
-        sampled(_OPTIMIZER, "record it with grpo_doctor_probes.counter after each checkpoint"),
-    ),
+RULE = rule(
+    __name__,
+    __doc__,
+    "system",
+    sampled(_WEIGHTS, "record it with grpo_doctor_probes.counter after each checkpoint"),
+    sampled(_OPTIMIZER, "record it with grpo_doctor_probes.counter after each checkpoint"),
     uses=("checkpoint/*",),
 )
 # Less than half of a checkpoint is no bloat, and fewer than three with state are no habit.

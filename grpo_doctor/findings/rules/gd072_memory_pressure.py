@@ -39,10 +39,10 @@ import numpy as np
 
 from grpo_doctor.analysis.sampled import max_over
 from grpo_doctor.findings import signals
-from grpo_doctor.findings.rule import Answer, Evidence, Finding, Fix, Passed, Rule
+from grpo_doctor.findings.rule import Answer, Evidence, Finding, Fix, Passed
 from grpo_doctor.findings.severity import percent, severity_of
 from grpo_doctor.findings.signals import any_of, sampled
-from grpo_doctor.findings.view import RunView, identity
+from grpo_doctor.findings.view import RunView, rule
 from grpo_doctor.whatif import Withheld
 from grpo_doctor.whatif.room import GIB
 
@@ -50,13 +50,12 @@ _RUN = "record with `grpo-doctor run`"
 _PSI, _SWAP, _FAULTS = "host.psi_memory", "host.swap_used", "host.major_faults"
 _AVAILABLE = "host.memory_available"
 _WORKERS = "dataload.num_workers"
-RULE = Rule(
-    *identity(__name__, __doc__),
-    family="system",
-    needs=(
-        signals.STEPS,
-        any_of(f"`{_PSI}` or `{_SWAP}`: {_RUN}", sampled(_PSI, _RUN), sampled(_SWAP, _RUN)),
-    ),
+RULE = rule(
+    __name__,
+    __doc__,
+    "system",
+    signals.STEPS,
+    any_of(f"`{_PSI}` or `{_SWAP}`: {_RUN}", sampled(_PSI, _RUN), sampled(_SWAP, _RUN)),
     uses=(_AVAILABLE, _FAULTS),
 )
 # A host with room has none at all; a twentieth of the time stalled can be felt.

@@ -33,20 +33,16 @@ from __future__ import annotations
 
 import numpy as np
 
-from grpo_doctor.findings.rule import Answer, Evidence, Finding, NotApplicable, Passed, Rule
+from grpo_doctor.findings.rule import Answer, Evidence, Finding, NotApplicable, Passed
 from grpo_doctor.findings.severity import percent
 from grpo_doctor.findings.signals import sampled
-from grpo_doctor.findings.view import RunView, identity
+from grpo_doctor.findings.view import RunView, rule
 from grpo_doctor.whatif import Withheld
 from grpo_doctor.whatif.room import GIB
 
 _USED, _SIZE = "host.shm_used", "host.shm_size"
 _RUN = "record with `grpo-doctor run`"
-RULE = Rule(
-    *identity(__name__, __doc__),
-    family="system",
-    needs=(sampled(_USED, _RUN), sampled(_SIZE, _RUN)),
-)
+RULE = rule(__name__, __doc__, "system", sampled(_USED, _RUN), sampled(_SIZE, _RUN))
 # Batches come in pieces of many megabytes: at nine tenths the next one may not fit.
 MIN_USED_SHARE = 0.80
 HIGH_USED_SHARE = 0.95

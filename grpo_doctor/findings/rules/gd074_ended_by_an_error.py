@@ -35,20 +35,19 @@ from dataclasses import dataclass
 
 from grpo_doctor.analysis.steps import ERROR_PREFIX, noted
 from grpo_doctor.findings.memory_fixes import fixes_for_memory
-from grpo_doctor.findings.rule import Answer, Evidence, Finding, Fix, NotApplicable, Rule
+from grpo_doctor.findings.rule import Answer, Evidence, Finding, Fix, NotApplicable
 from grpo_doctor.findings.shared import OUT_OF_MEMORY
 from grpo_doctor.findings.signals import Signal
-from grpo_doctor.findings.view import RunView, identity
+from grpo_doctor.findings.view import RunView, rule
 from grpo_doctor.whatif import Withheld
 
-RULE = Rule(
-    *identity(__name__, __doc__),
-    family="system",
-    needs=(
-        Signal(
-            "how the job ended: start it with `grpo-doctor run`",
-            lambda a: a.trace.run.exit.state != "unknown",
-        ),
+RULE = rule(
+    __name__,
+    __doc__,
+    "system",
+    Signal(
+        "how the job ended: start it with `grpo-doctor run`",
+        lambda a: a.trace.run.exit.state != "unknown",
     ),
 )
 _FOLLOWS = ("connection closed by peer", "connection reset by peer", "remote process exited")

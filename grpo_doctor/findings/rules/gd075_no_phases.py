@@ -36,8 +36,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from grpo_doctor.findings.rule import Answer, Evidence, Finding, Fix, NotApplicable, Passed, Rule
-from grpo_doctor.findings.view import RunView, identity
+from grpo_doctor.findings.rule import Answer, Evidence, Finding, Fix, NotApplicable, Passed
+from grpo_doctor.findings.view import RunView, rule
 from grpo_doctor.launches.launcher import unwrap
 from grpo_doctor.launches.programs import recognize
 from grpo_doctor.launches.words import from_arguments
@@ -55,7 +55,7 @@ _MEANS = {
     "gpu.util": ("highest GPU utilization", "%"),
     "host.cpu": ("CPU usage of the host", "%"),
 }
-RULE = Rule(*identity(__name__, __doc__), family="visibility", needs=(), uses=(*_PEAKS, *_MEANS))
+RULE = rule(__name__, __doc__, "visibility", uses=(*_PEAKS, *_MEANS))
 _FIVE_LINES = """from grpo_doctor_probes import phase, step
 for number, batch in enumerate(batches):
     with step(number):

@@ -40,28 +40,25 @@ from dataclasses import dataclass
 
 from grpo_doctor.findings import signals
 from grpo_doctor.findings.knob_access import integer
-from grpo_doctor.findings.rule import Answer, Evidence, Finding, Fix, NotApplicable, Passed, Rule
+from grpo_doctor.findings.rule import Answer, Evidence, Finding, Fix, NotApplicable, Passed
 from grpo_doctor.findings.severity import percent, severity_of
 from grpo_doctor.findings.signals import Signal, any_of, sampled
-from grpo_doctor.findings.view import RunView, identity
+from grpo_doctor.findings.view import RunView, timed_rule
 from grpo_doctor.whatif import Edit, Replay, Settings
 
 _PROMPTS, _COMPLETIONS = "rollout/prompt_tokens", "rollout/tokens"
 _LENGTHS = ("prompt_length/mean", "response_length/mean")
-RULE = Rule(
-    *identity(__name__, __doc__),
-    family="training",
-    needs=(
-        signals.STEPS,
-        signals.PHASES,
-        signals.SETTINGS,
-        any_of(
-            f"tokens of prompts and of completions: counters `{_PROMPTS}` and `{_COMPLETIONS}` per "
-            "rollout (the bundled trainer records both; a prompt counts once per completion), or "
-            f"metrics `{_LENGTHS[0]}` and `{_LENGTHS[1]}` (verl logs both)",
-            sampled(_PROMPTS, ""),
-            Signal("", lambda a: a.trace.metrics.values.keys() >= set(_LENGTHS), _LENGTHS),
-        ),
+RULE = timed_rule(
+    __name__,
+    __doc__,
+    "training",
+    signals.SETTINGS,
+    any_of(
+        f"tokens of prompts and of completions: counters `{_PROMPTS}` and `{_COMPLETIONS}` per "
+        "rollout (the bundled trainer records both; a prompt counts once per completion), or "
+        f"metrics `{_LENGTHS[0]}` and `{_LENGTHS[1]}` (verl logs both)",
+        sampled(_PROMPTS, ""),
+        Signal("", lambda a: a.trace.metrics.values.keys() >= set(_LENGTHS), _LENGTHS),
     ),
     uses=(_COMPLETIONS,),
 )

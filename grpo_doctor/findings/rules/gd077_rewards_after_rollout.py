@@ -42,27 +42,24 @@ import numpy as np
 
 from grpo_doctor.findings import signals
 from grpo_doctor.findings.reward_functions import reward_seconds, typical
-from grpo_doctor.findings.rule import Answer, Evidence, Finding, NotApplicable, Passed, Rule
+from grpo_doctor.findings.rule import Answer, Evidence, Finding, NotApplicable, Passed
 from grpo_doctor.findings.severity import percent, severity_of
 from grpo_doctor.findings.signals import Signal
 from grpo_doctor.findings.span_counts import seconds_just_after
-from grpo_doctor.findings.view import RunView, identity
+from grpo_doctor.findings.view import RunView, timed_rule
 from grpo_doctor.whatif import Edit, Replay
 
 _TRL = ("completions/mean_length", "completions/max_length")
 _VERL = ("response_length/mean", "response_length/max")
-RULE = Rule(
-    *identity(__name__, __doc__),
-    family="reward",
-    needs=(
-        signals.STEPS,
-        signals.PHASES,
-        signals.any_of(
-            f"lengths of completions: metrics `{_TRL[0]}` and `{_TRL[1]}`, or verl's `{_VERL[0]}` "
-            f"and `{_VERL[1]}`",
-            Signal("", lambda a: a.trace.metrics.values.keys() >= set(_TRL), _TRL),
-            Signal("", lambda a: a.trace.metrics.values.keys() >= set(_VERL), _VERL),
-        ),
+RULE = timed_rule(
+    __name__,
+    __doc__,
+    "reward",
+    signals.any_of(
+        f"lengths of completions: metrics `{_TRL[0]}` and `{_TRL[1]}`, or verl's `{_VERL[0]}` "
+        f"and `{_VERL[1]}`",
+        Signal("", lambda a: a.trace.metrics.values.keys() >= set(_TRL), _TRL),
+        Signal("", lambda a: a.trace.metrics.values.keys() >= set(_VERL), _VERL),
     ),
 )
 # What is sure to be saved, as a share of the step: less does not pay for a change of code.

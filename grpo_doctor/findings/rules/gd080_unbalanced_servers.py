@@ -41,7 +41,6 @@ import numpy as np
 
 from grpo_doctor.analysis.intervals import Intervals, intersect, none, union
 from grpo_doctor.analysis.sampled import held
-from grpo_doctor.findings import signals
 from grpo_doctor.findings.rollout_servers import (
     CACHE,
     PREEMPTIONS,
@@ -55,17 +54,14 @@ from grpo_doctor.findings.rollout_servers import (
     series_of_server,
     server_signal,
 )
-from grpo_doctor.findings.rule import Answer, Evidence, Finding, NotApplicable, Passed, Rule
+from grpo_doctor.findings.rule import Answer, Evidence, Finding, NotApplicable, Passed
 from grpo_doctor.findings.severity import percent, severity_of
-from grpo_doctor.findings.view import RunView, identity
+from grpo_doctor.findings.view import RunView, timed_rule
 from grpo_doctor.trace.model import Series
 from grpo_doctor.whatif import Withheld
 
-RULE = Rule(
-    *identity(__name__, __doc__),
-    family="rollout",
-    needs=(signals.STEPS, signals.PHASES, server_signal(RUNNING)),
-    uses=(WAITING, CACHE, PREEMPTIONS, TOKENS),
+RULE = timed_rule(
+    __name__, __doc__, "rollout", server_signal(RUNNING), uses=(WAITING, CACHE, PREEMPTIONS, TOKENS)
 )
 # Lengths are random: of 64 completions on each of two servers, one seldom has a third less than its
 # share. With half of it, it is not chance.
