@@ -23,7 +23,7 @@ from grpo_doctor.memory.ledger import Ledger
 from grpo_doctor.memory.setup import Setup
 
 BEGIN = "<!-- section memory -->"
-HEADING = """## How near memory is foretold
+HEADING = """## How near the memory estimate comes
 
 Written by `python -m benchmarks.memory_accuracy --points FILE --alloc PROGRAM --write FILE`. The
 points are what people reported of their jobs: logs, tables, comments in scripts, issues, many
@@ -38,9 +38,9 @@ here: it reads AgileRL's own manifests and sizes LoRA with asynchronous rollouts
 
 First answer, with factors from the literature and before any record was looked at closely:
 training 13% / 50% of 206 points, GRPO 34% / 45% of 5, outcomes 50 of 67. Since then formulas were
-mended where points showed what they lacked (buffers of losses, fused kernels of Megatron, eager
+corrected where points showed what they lacked (buffers of losses, fused kernels of Megatron, eager
 attention, lengths of unpacked rows, prompts' logits, rollouts by transformers), and 19 records more
-were set aside (rerankers and embeddings whose rows nobody told, GRPO without any length, unsloth),
+were set aside (rerankers and embeddings of unstated lengths, GRPO without any length, unsloth),
 so even the held-out numbers say less than a new source would. Which jobs are furthest off, and what
 is missing there: [memory.md](memory.md#where-it-is-furthest-off).
 """
@@ -81,9 +81,12 @@ def report(
 ) -> str:
     """The section of the document."""
     measured = [point for point in points if point.measured_bytes]
+    others = held_out(points)
     columns: dict[str, Errors] = {
         "ours": {p.identity: _off(p, predicted_bytes(p, ledgers[p.identity])) for p in measured},
-        "ours, held out": held_out(points),
+        "ours, held out": {
+            p.identity: _off(p, predicted_bytes(p, others[p.identity])) for p in measured
+        },
         **{
             name: {p.identity: _off(p, formula(p.setup)) for p in measured}
             for name, formula in estimators.items()
@@ -99,7 +102,7 @@ def report(
         _table("quality", measured, columns, lambda point: str(point.record["quality"])),
         _table("source", measured, columns, lambda point: point.source, fewest=5),
         _outcomes(points, ledgers, estimators),
-        _intervals(measured, ledgers),
+        _intervals(measured, others),
         _reasons(unreadable),
     ]
     return "\n\n".join(sections)
@@ -139,7 +142,7 @@ def _cell(errors: Iterable[float]) -> str:
 
 
 def _outcomes(points: Sequence[Point], ledgers: dict[str, Ledger], estimators: Peers) -> str:
-    """How often `fits` and OOM were foretold, and what each estimator would have said."""
+    """How often `fits` and OOM were right, and what each estimator would have said."""
     judged = [point for point in points if point.fitted is not None]
     ours = sum((ledgers[p.identity].probability >= 0.5) == p.fitted for p in judged)
     sure = [p.identity for p in judged if p.fitted is False and ledgers[p.identity].state == "fits"]
@@ -163,7 +166,10 @@ def _intervals(points: Sequence[Point], ledgers: dict[str, Ledger]) -> str:
         outside = ledger.train.peak.bytes - predicted_bytes(point, ledger)
         interval = ledger.train.peak.interval
         inside += interval.low <= point.measured_bytes + outside <= interval.high
-    return f"The 80% interval holds {100 * inside / max(1, len(points)):.0f}% of the measurements."
+    return (
+        f"The 80% interval, held out, holds {100 * inside / max(1, len(points)):.0f}% of the "
+        "measurements."
+    )
 
 
 def _reasons(unreadable: Sequence[tuple[str, str]]) -> str:
@@ -186,12 +192,12 @@ def _worst(points: Sequence[Point], ledgers: dict[str, Ledger], count: int) -> l
     ]
 
 
-def replace_section(path: Path, text: str) -> None:
+def replace_section(path: Path, text: str, begin: str = BEGIN, heading: str = HEADING) -> None:
     """Puts the text under the section's heading; what others wrote stays."""
     document = path.read_text("utf-8")
-    section = wrapped(f"{BEGIN}\n\n{HEADING}\n{text}\n")
-    if BEGIN in document:
-        tail = re.compile(re.escape(BEGIN) + r".*?(?=\n<!-- section |\Z)", re.DOTALL)
+    section = wrapped(f"{begin}\n\n{heading}\n{text}\n")
+    if begin in document:
+        tail = re.compile(re.escape(begin) + r".*?(?=\n<!-- section |\Z)", re.DOTALL)
         document = tail.sub(lambda _: section, document)
     else:
         document = document.rstrip("\n") + "\n\n" + section

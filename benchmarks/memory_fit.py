@@ -52,16 +52,15 @@ def fit(points: Iterable[Point], start: Calibration | None = None) -> Calibratio
     return best
 
 
-def held_out(points: Sequence[Point]) -> dict[str, float]:
-    """Each point's error with factors fitted on the points of all other sources, by id."""
-    sources = {point.source for point in points if point.measured_bytes is not None}
-    errors: dict[str, float] = {}
-    for source in sorted(sources):
+def held_out(points: Sequence[Point]) -> dict[str, Ledger]:
+    """Each point's ledger with factors fitted on the points of all other sources, by id."""
+    ledgers: dict[str, Ledger] = {}
+    for source in sorted({point.source for point in points}):
         factors = fit(point for point in points if point.source != source)
         for point in points:
-            if point.source == source and point.measured_bytes is not None:
-                errors[point.identity] = error(point, factors)
-    return errors
+            if point.source == source:
+                ledgers[point.identity] = ledger_of(point.setup, factors)
+    return ledgers
 
 
 def _loss(points: Sequence[Point], factors: Calibration) -> float:

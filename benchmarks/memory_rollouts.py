@@ -24,8 +24,14 @@ def grpo(setup: Setup, config: Config) -> Setup:
         completion_tokens=completion,
         packing=False,
         loss="parallel" if is_megatron(config) else "inplace" if verl else "bfloat16",
-        whole_row_logits=setup.framework == "ms-swift"
-        and (setup.model.vision is not None or (_is_old_swift(config) and setup.method == "lora")),
+        whole_row_logits=verl
+        or (
+            setup.framework == "ms-swift"
+            and (
+                setup.model.vision is not None or (_is_old_swift(config) and setup.method == "lora")
+            )
+        ),
+        scores_prompts=verl or is_megatron(config) or setup.framework == "openrlhf",
         reference=float(config.get("beta", 0.04)) > 0 and setup.method == "full",
         rollout=_rollout(setup, config),
         completions_per_rank=setup.micro_batch

@@ -1,0 +1,128 @@
+"""How near the ledger's boundary between `runs` and `out of memory` comes to published ones.
+
+`python -m benchmarks.memory_boundaries [--write docs/accuracy.md]`
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from dataclasses import dataclass
+from itertools import takewhile
+from pathlib import Path
+
+from benchmarks.memory_accuracy import replace_section
+from grpo_doctor.launches import read
+from grpo_doctor.memory import Ledger, Machine, card_bytes, estimate
+
+BEGIN = "<!-- section boundaries -->"
+HEADING = """## Where jobs begin to run out of memory
+
+Written by `python -m benchmarks.memory_boundaries --write docs/accuracy.md`. The authors of verl's
+tuning scripts ([examples/tuning](https://github.com/volcengine/verl/tree/main/examples/tuning), for
+GRPO with LoRA on GSM8K) tried prompts per GPU until one more ran out of memory; of three models
+they give the largest batch alone. Nothing was fitted on these. The ledger's boundary is the largest
+number with which every phase needs no more than the card; how long GSM8K's answers are it does not
+know. First answer, before it read the older names that these scripts use: no boundary, 32 prompts
+and 128 were said to fit alike.
+"""
+_MOST = 400
+_GOAL = 0.15
+_COMMAND = (
+    "python3 -m verl.trainer.main_ppo algorithm.adv_estimator=grpo data.max_prompt_length=512 "
+    "data.max_response_length=1024 data.train_batch_size={rows} "
+    "actor_rollout_ref.model.path=Qwen/Qwen2.5-{size}-Instruct "
+    "actor_rollout_ref.model.lora_rank=32 actor_rollout_ref.model.target_modules=all-linear "
+    "actor_rollout_ref.model.use_remove_padding=True "
+    "actor_rollout_ref.actor.ppo_mini_batch_size={rows} "
+    "actor_rollout_ref.actor.ppo_micro_batch_size={rows} "
+    "actor_rollout_ref.actor.use_kl_loss=True actor_rollout_ref.actor.entropy_coeff=0.001 "
+    "actor_rollout_ref.actor.fsdp_config.param_offload=True "
+    "actor_rollout_ref.actor.fsdp_config.optimizer_offload=True "
+    "actor_rollout_ref.actor.ulysses_sequence_parallel_size={context} "
+    "actor_rollout_ref.rollout.name=vllm actor_rollout_ref.rollout.n=5 "
+    "actor_rollout_ref.rollout.tensor_model_parallel_size={gpus} "
+    "actor_rollout_ref.rollout.gpu_memory_utilization={share} "
+    "actor_rollout_ref.rollout.max_num_seqs=512 actor_rollout_ref.rollout.max_model_len=1536 "
+    "actor_rollout_ref.rollout.max_num_batched_tokens=1536 "
+    "actor_rollout_ref.rollout.log_prob_micro_batch_size={rows} "
+    "actor_rollout_ref.ref.log_prob_micro_batch_size={rows} "
+    "actor_rollout_ref.ref.fsdp_config.param_offload=True trainer.n_gpus_per_node={gpus}"
+)
+
+
+@dataclass(frozen=True)
+class Boundary:
+    """Prompts per GPU with which a script of verl's runs, and with which it does not."""
+
+    size: str
+    gpus: int
+    context: int
+    share: float
+    runs: int
+    fails: int | None = None
+
+    def ledger(self, prompts: int) -> Ledger:
+        """Of the script with so many prompts per GPU, on H100 cards."""
+        command = _COMMAND.format(
+            size=self.size, gpus=self.gpus, context=self.context, share=self.share,
+            rows=prompts * self.gpus,
+        )  # fmt: skip
+        return estimate(read([command]), Machine(card_bytes("H100-80G"), self.gpus))
+
+    def predicted(self) -> int:
+        """The largest number that is predicted to run."""
+        return sum(1 for _ in takewhile(lambda n: _runs(self.ledger(n)), range(1, _MOST)))
+
+
+BOUNDARIES = (
+    Boundary("0.5B", 1, 1, 0.1, 116),
+    Boundary("1.5B", 1, 1, 0.1, 128),
+    Boundary("3B", 1, 1, 0.1, 62),
+    Boundary("7B", 1, 1, 0.2, 100, 101),
+    Boundary("14B", 2, 2, 0.25, 58, 59),
+    Boundary("32B", 4, 2, 0.3, 44, 45),
+    Boundary("72B", 8, 2, 0.4, 22, 23),
+)
+
+
+def _runs(ledger: Ledger) -> bool:
+    pool = ledger.train
+    return all(phase.needed_bytes <= pool.capacity_bytes for phase in pool.phases)
+
+
+def report() -> str:
+    """The section of the document."""
+    rows = [
+        "| model, GPUs | runs | fails | predicted to run | off | verdict at both |",
+        "|---" * 6 + "|",
+    ]
+    near = 0
+    for boundary in BOUNDARIES:
+        predicted = boundary.predicted()
+        off = predicted / boundary.runs - 1
+        near += boundary.fails is not None and abs(off) <= _GOAL
+        ends = (boundary.runs, boundary.fails or boundary.runs)
+        verdicts = " / ".join(boundary.ledger(prompts).state for prompts in ends)
+        rows.append(
+            f"| {boundary.size}, {boundary.gpus} H100 | {boundary.runs} | {boundary.fails or '-'} "
+            f"| {predicted} | {100 * off:+.0f}% | {verdicts} |"
+        )
+    pairs = sum(boundary.fails is not None for boundary in BOUNDARIES)
+    return "\n".join(rows) + f"\n\nOf {pairs} pairs {near} are met within {100 * _GOAL:.0f}%."
+
+
+def main() -> int:
+    """Prints the boundaries, or writes them down."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--write", type=Path, help="the document whose section is replaced")
+    arguments = parser.parse_args()
+    text = report()
+    print(text)
+    if arguments.write:
+        replace_section(arguments.write, text, BEGIN, HEADING)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
