@@ -1,6 +1,4 @@
-"""What the rollout engine said of itself (requests, cache, lengths), and how long a server and its
-trainer work while the other stands still.
-"""
+"""What the rollout engine said of itself: requests, cache, lengths."""
 
 from __future__ import annotations
 
@@ -13,13 +11,9 @@ from numpy.typing import NDArray
 from grpo_doctor.analysis.intervals import overlaps
 from grpo_doctor.analysis.sampled import held, values_in
 from grpo_doctor.analysis.steps import NS_PER_S
-from grpo_doctor.findings.rule import Evidence, Finding
-from grpo_doctor.findings.severity import severity_of
 from grpo_doctor.findings.signals import Signal, sampled
 from grpo_doctor.findings.span_counts import phase_windows, stepping_columns
 from grpo_doctor.findings.view import RunView
-from grpo_doctor.whatif import Settings, WhatIf, Withheld
-from grpo_doctor.whatif.models.rollout import GENERATING
 
 RUNNING = "engine/running_requests"
 MEANS = "counters engine/..., mean over rollouts"
@@ -110,76 +104,3 @@ def length_at(counts: dict[int, float], share: float) -> int | None:
         if cumulative >= share * total:
             return end
     return None
-
-
-# Published one-step-off runs gain 23-40% and one lost time; where less than a seventh of the step
-# could overlap, the older weights are not worth it.
-MIN_OVERLAP = 0.15
-
-
-@dataclass(frozen=True, slots=True)
-class Sides:
-    """Shares of the step: the engine's own work, the trainer's, and what could overlap."""
-
-    engine: float
-    trainer: float
-
-    @property
-    def overlap(self) -> float:
-        """The shorter side: at most so much of the step would be hidden behind the other."""
-        return min(self.engine, self.trainer)
-
-
-def sides(view: RunView) -> Sides | None:
-    """Splits the step where the engine is a server; None for an engine within the ranks.
-
-    Weights are sent while neither side can work, so `sync` belongs to none.
-    """
-    if view.now("vllm.use") is False or view.knob("vllm.mode") != "server":
-        return None
-    engine = view.share("rollout")
-    return Sides(engine, max(0.0, 1.0 - engine - view.share("sync")))
-
-
-def idle_side(  # noqa: PLR0913
-    view: RunView,
-    sides: Sides,
-    lost: float,
-    cause: str,
-    *,
-    or_else: str,
-    proven: bool,
-    more: tuple[Evidence, ...] = (),
-) -> Finding:
-    """One side waits for the other: roll out the next batch while this one is trained on."""
-    risk = "Each step then trains on completions of the weights before the last update."
-    change: WhatIf = Settings((("rollout.async", True),))
-    if view.now("rollout.async") is True:
-        change = Withheld("rollouts are asynchronous already")
-    if view.spell("rollout.async", True) is not None:
-        fix = view.setting("rollout.async", True, change, safety="changes-algorithm", risk=risk)
-    else:
-        text = "roll out the next batch while this one is trained on (this framework has no flag "
-        text += f"for it), or {or_else}"
-        fix = view.advice(text, change, safety="changes-algorithm", risk=risk)
-    source = f"phase spans, mean of {len(view.analysis.step_seconds)} steps"
-    shares = {
-        "the engine works": sides.engine,
-        "the trainer works": sides.trainer,
-        "could overlap at most": sides.overlap,
-    }
-    return Finding(
-        severity=severity_of(lost, proven=proven),
-        confidence=0.9 if proven else 0.8,
-        cost=max(lost, view.gained(change)),
-        phases=tuple(phase for phase in GENERATING if view.analysis.share(phase)),
-        evidence=(
-            *(
-                Evidence(text, round(100 * share, 1), "% of the step", source)
-                for text, share in shares.items()
-            ),
-            *more,
-        ),
-        cause=cause,
-        fixes=(fix,),
-    )

@@ -11,6 +11,7 @@ from tests.unit.findings.rules.saying import (
     passed,
     run,
     step_s,
+    step_starts,
     value,
     with_knobs,
 )
@@ -49,10 +50,6 @@ def test_ms_swift_has_a_flag_and_the_bundled_trainer_words() -> None:
     assert "no flag" in fix.spelling
 
 
-def test_an_engine_that_works_longer_is_the_other_rules() -> None:
-    assert "engine works" in passed(run({**HEALTHY, "rollout": 9.0}, knobs=SERVER), "GD017")
-
-
 def test_little_to_overlap_passes() -> None:
     phases = {**HEALTHY, "rollout": 0.5, "train": 9.0}
     assert "could overlap" in passed(run(phases, knobs=SERVER), "GD017")
@@ -64,14 +61,10 @@ def test_an_engine_within_the_ranks_is_no_server() -> None:
     assert "not a server" in not_applicable(run(TRAINING, knobs=knobs), "GD017")
 
 
-@pytest.mark.parametrize(("rollout_s", "rule"), [(5.0, "GD017"), (5.1, "GD018")])
-def test_sides_that_work_as_long_are_the_engines_idling(rollout_s: float, rule: str) -> None:
-    build = even({"rollout": rollout_s}, knobs=SERVER)
-    for each in ("GD017", "GD018"):
-        if each == rule:
-            assert finding_in(build, each).phases == ("rollout",)
-        else:
-            assert "of the step" in passed(build, each)
+@pytest.mark.parametrize(("rollout_s", "idle"), [(5.0, "rollout server"), (5.1, "trainer")])
+def test_sides_that_work_as_long_are_the_engines_idling(rollout_s: float, idle: str) -> None:
+    finding = finding_in(even({"rollout": rollout_s}, knobs=SERVER), "GD017")
+    assert (finding.phases, finding.headline.split(" is ")[0]) == (("rollout",), f"The {idle}")
 
 
 @pytest.mark.parametrize(("rollout_s", "enough"), [(1.5, True), (1.49, False)])
@@ -81,3 +74,41 @@ def test_three_twentieths_of_the_step_have_to_overlap(rollout_s: float, enough: 
         assert finding_in(build, "GD017").cost == 0.15
     else:
         assert passed(build, "GD017") == "at most 15% of the step could overlap"
+
+
+GENERATING = {**HEALTHY, "rollout": 9.0}
+
+
+def generating(util: float | None = 0.0) -> TraceBuilder:
+    """Nine seconds of rollout, with the trainer's GPUs that busy."""
+    build = run(GENERATING, knobs=SERVER)
+    if util is not None:
+        times, values = [], []
+        for start in step_starts(GENERATING):
+            times += [start, start + 9.4]
+            values += [util, 95.0]
+        for rank in range(4):
+            build.series("gpu.util", "%", times, values, scope="gpu", gpu=f"GPU-{rank}")
+    return build
+
+
+def test_gpus_that_were_seen_idle_make_it_grave() -> None:
+    finding = finding_in(generating(), "GD017")
+    assert finding.cost == pytest.approx(9.0 * 1.01 / step_s(GENERATING), rel=0.01)
+    assert value(finding, "GPUs in rollout") < 2
+    assert (finding.severity, finding.confidence) == ("high", 0.9)
+
+
+def test_without_samples_it_is_not() -> None:
+    finding = finding_in(generating(None), "GD017")
+    assert (finding.severity, finding.confidence) == ("medium", 0.8)
+
+
+def test_gpus_that_work_meanwhile_are_not_idle() -> None:
+    assert finding_in(generating(80.0), "GD017").severity == "medium"
+
+
+def test_a_run_that_overlaps_already_is_left_to_gd027() -> None:
+    build = generating(None)
+    build.span(0, "rollout/wait", 0.1, 0.2)
+    assert "see GD027" in not_applicable(build, "GD017")
