@@ -179,7 +179,8 @@ class _Span:
         cls, kind: int, name: str, describe: Callable[[], tuple[str, int] | None]
     ) -> _Span | None:
         """Begins a span at the (group, sequence number) that `describe` gives, if it gives one."""
-        if recorder.ACTIVE is None and recorder.start_if_asked() is None:
+        active = recorder.ACTIVE or recorder.start_if_asked()
+        if active is None or active.is_lost(monotonic_ns()):
             return None
         try:
             name_and_sequence = describe()
@@ -194,6 +195,8 @@ class _Span:
             return
         try:
             end_ns = monotonic_ns()
+            if end_ns > self._active.check_at_ns and self._active.is_lost(end_ns):
+                return
             self._level.thread.leave(self._level)
             self._active.append(self._word, self._start_ns, end_ns, float(self.sequence))
         except Exception:  # noqa: BLE001 - a guest never raises into its host

@@ -10,6 +10,7 @@ import atexit
 import os
 import sys
 from _thread import allocate_lock, get_native_id  # `threading` costs 7 ms
+from time import monotonic_ns
 
 from grpo_doctor_probes import layout, sidecar
 from grpo_doctor_probes.entrytimes import EntryTimes, cuda_in_use
@@ -39,6 +40,8 @@ _LAST_SLOT = layout.THREAD_SLOTS - 1
 # Argument values that differ from step to step would fill the table that all names share.
 _MAX_VARIANTS = 64
 _PATIENCE_S = 1.0
+# One look at the length of a file in a millisecond costs 0.1%; in between nothing is looked at.
+_CHECK_EVERY_NS = 1_000_000
 _CUDA_TRIES = 8  # steps whose thread or runtime is not fit for GPU times; then there are none
 
 
@@ -70,6 +73,7 @@ class Recorder:
             os.unlink(path)  # noqa: PTH108 - pathlib costs 8 ms of import in the job
             raise
         self.segment = self.file.segment
+        self.check_at_ns = 0
         self.local = local()
         self.free_slots = list(range(_LAST_SLOT - 1, -1, -1))
         self.cuda: GpuTimer | None = None
@@ -83,6 +87,22 @@ class Recorder:
             from grpo_doctor_probes.torchprofile import TorchProfile  # noqa: PLC0415 - seldom
 
             self.profile = TorchProfile.if_asked(run_dir, rank)
+
+    def is_lost(self, now_ns: int) -> bool:
+        """Whether somebody made the file shorter, which ends the recording and not the job.
+
+        Asked before each store into the file, where `check_at_ns` has come.
+        """
+        if self.file.is_whole():
+            self.check_at_ns = now_ns + _CHECK_EVERY_NS
+            return False
+        self.check_at_ns = 0
+        global ACTIVE  # noqa: PLW0603
+        if ACTIVE is self:
+            ACTIVE = None
+            _Start.refused = "its file was made shorter by another program"
+            _say(f"recording of this process ended: {_Start.refused}")
+        return True
 
     def thread(self) -> ThreadState:
         """This thread's state, made on its first span."""
@@ -119,6 +139,8 @@ class Recorder:
         identity = self.name_ids.get(key)
         if identity is not None:
             return identity
+        if self.is_lost(monotonic_ns()):
+            return 0
         substitute, variants = 0, 0
         if isinstance(key, tuple):
             substitute = self.name_id(key[0])
@@ -132,10 +154,14 @@ class Recorder:
 
     def write(self, kind: int, name_id: int, start_ns: int, end_ns: int, value: float) -> None:
         """Appends one record of this thread that is no span; see `append`."""
+        if monotonic_ns() > self.check_at_ns and self.is_lost(monotonic_ns()):
+            return
         self.append(self.thread().level.word(kind, name_id), start_ns, end_ns, value)
 
     def append(self, word: int, start_ns: int, end_ns: int, value: float = 0.0) -> None:
         """Appends one record; drops and counts it when there is no room."""
+        if end_ns > self.check_at_ns and self.is_lost(monotonic_ns()):
+            return
         rows, starts, ends, values, words = self.segment
         while (row := next(rows, None)) is None:
             rows, starts, ends, values, words = self.segment = self.file.exchange(rows)
@@ -165,7 +191,8 @@ class Recorder:
 
     def note_error(self) -> None:
         """Counts an internal error where the report will find it."""
-        self.file.state[layout.STATE_ERRORS] += 1
+        if not self.is_lost(monotonic_ns()):
+            self.file.state[layout.STATE_ERRORS] += 1
 
     def close(self) -> None:
         """Marks an orderly end in the file and notes the clocks once more. Raises OSError."""

@@ -114,9 +114,18 @@ class SpanFile:
         finally:
             self._lock.release()
 
+    def is_whole(self) -> bool:
+        """Whether the file is as long as its mappings: a store beyond its end is a SIGBUS."""
+        descriptor = self._descriptor
+        if descriptor < 0:
+            return False
+        mapped = layout.HEADER_BYTES + self._allocated * layout.SEGMENT_BYTES
+        return os.fstat(descriptor).st_size >= mapped
+
     def close(self) -> None:
         """Marks an orderly end. The mappings stay: late threads may still write."""
-        self.state[layout.STATE_CLOSED_NS] = time.monotonic_ns()
+        if self.is_whole():
+            self.state[layout.STATE_CLOSED_NS] = time.monotonic_ns()
         with self._lock:
             self._max_segments = 0  # the number of a closed descriptor soon means another file
             descriptor, self._descriptor = self._descriptor, -1

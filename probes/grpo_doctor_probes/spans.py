@@ -47,6 +47,9 @@ class phase:  # noqa: N801 - reads like the built-in context managers it sits be
             if active is None:
                 return
         try:
+            start_ns = monotonic_ns()
+            if start_ns > active.check_at_ns and active.is_lost(start_ns):
+                return
             try:
                 thread = active.local.state
                 level = thread.level
@@ -67,12 +70,12 @@ class phase:  # noqa: N801 - reads like the built-in context managers it sits be
 
     def __exit__(self, kind: Any, error: BaseException | None, traceback: Any) -> None:
         active = recorder.ACTIVE
-        if active is None:
+        end_ns = monotonic_ns()
+        if active is None or (end_ns > active.check_at_ns and active.is_lost(end_ns)):
             return
         if error is not None:
             recorder.quietly(_note, self._key, error)
         try:
-            end_ns = monotonic_ns()
             level = self._level
             thread = level.thread
             if thread.in_order is active and thread.level is level.next:
@@ -136,6 +139,8 @@ class step(phase):  # noqa: N801
         if active.profile is not None:
             recorder.quietly(active.profile.before_step, int(self._number), phase)
         super().__enter__()
+        if recorder.ACTIVE is not active:
+            return
         try:
             active.pauses.forget()
             active.file.state[layout.STATE_STEP] = max(0, int(self._number) + 1)
@@ -151,6 +156,8 @@ class step(phase):  # noqa: N801
             level = getattr(self, "_level", None)
             if level is None or level.thread.owner is not active:
                 return  # of the process that forked this one
+            if active.is_lost(monotonic_ns()):
+                return
             if error is not None:
                 recorder.quietly(_note_cut, error)
             end_ns = monotonic_ns()

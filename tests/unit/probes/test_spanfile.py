@@ -5,6 +5,8 @@ from __future__ import annotations
 import errno
 import os
 import resource
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -210,7 +212,7 @@ def test_late_threads_may_write_after_the_end(tmp_path: Path) -> None:
             active.write(layout.INSTANT, 0, 1, 1, 0.0)
     assert (tmp_path / "other").stat().st_size == 0
     assert unrelated.closed
-    assert live.read_header(spans_file(tmp_path)).dropped > 0
+    assert live.read_header(spans_file(tmp_path)).segments == 1
 
 
 def test_damage_is_left_out_and_counted(tmp_path: Path) -> None:
@@ -236,3 +238,43 @@ def test_recording_does_not_grow_the_process_past_its_files(tmp_path: Path) -> N
     record(20_000)
     grown_kib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
     assert grown_kib <= 3 * layout.SEGMENT_BYTES // 1024 + 1024
+
+
+AFTER_A_CUT = {
+    "a phase ends": "",
+    "a step ends": "with g.step(2):\n    cut()",
+    "a phase begins": "cut()\nwith g.phase('late'): pass",
+    "a new name": "cut()\ng.counter('fresh', 1.0)",
+    "an event": "g.instant('known'); cut(); g.instant('known')",
+    "a new thread": "cut()\nt = threading.Thread(target=g.instant, args='x')\nt.start(); t.join()",
+    "an exception": "cut()\ntry:\n    with g.phase('p'): raise ValueError\nexcept ValueError: pass",
+    "a full segment": f"cut()\nfor n in range({2 * SEGMENT}): g.counter('known', n)",
+    "a child": "cut()\npid = os.fork()\nif not pid: os._exit(0)\nos.waitpid(pid, 0)",
+    "a decorated call": "f = g.phase('d')(lambda: 0)\nf(); cut(); f()",
+}
+
+
+@pytest.mark.parametrize("operation", AFTER_A_CUT.values(), ids=AFTER_A_CUT)
+def test_a_file_that_is_cut_from_outside_costs_the_recording_alone(
+    tmp_path: Path, operation: str
+) -> None:
+    source = f"""
+import glob, os, threading, time
+import grpo_doctor_probes as g
+def cut():
+    for path in glob.glob({str(tmp_path)!r} + "/ranks/*.spans"):
+        os.truncate(path, 0)
+    begin = time.monotonic()
+    while time.monotonic() - begin < 0.002: pass  # the file is looked at once a millisecond
+with g.step(0), g.phase("rollout"): g.instant("known"); g.counter("known", 0)
+with g.step(1), g.phase("rollout"):
+    {"cut()" if not operation else "pass"}
+{operation}
+print("END")
+"""
+    environment = {**os.environ, "GRPO_DOCTOR_RUN_DIR": str(tmp_path)}
+    ended = subprocess.run(
+        [sys.executable, "-c", source], env=environment, capture_output=True, text=True, check=False
+    )
+    assert (ended.returncode, ended.stdout) == (0, "END\n")
+    assert ended.stderr.count("made shorter by another program") <= 1
