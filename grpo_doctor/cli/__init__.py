@@ -27,7 +27,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         say(getattr(options, "interrupted", _NOTHING_LOST) if options else "interrupted.")
         return _INTERRUPTED
     except MemoryError:
-        say("not enough memory for this recording; use a machine with more, or a shorter one.")
+        say("not enough memory for this input; use a machine with more, or a smaller one.")
+        return GrpoDoctorError.exit_code
+    except RecursionError:
+        say("the input nests too deeply to be read; check the file that you gave.")
         return GrpoDoctorError.exit_code
 
 

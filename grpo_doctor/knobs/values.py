@@ -79,7 +79,7 @@ def _contents(raw: Any) -> Mapping[str, Any] | None:
     if isinstance(raw, str):
         try:
             raw = json.loads(raw)
-        except ValueError:
+        except (ValueError, RecursionError):
             return None
     return raw if isinstance(raw, Mapping) else None
 

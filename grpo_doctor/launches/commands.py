@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from grpo_doctor.bounded import SCRIPT, Budget
 from grpo_doctor.launches import shell
 from grpo_doctor.launches.files import UnreadableFileError, located, read_text, resolved
 from grpo_doctor.launches.launcher import Started, unwrap
@@ -34,6 +35,14 @@ class Candidate:
     """Where it is started."""
 
 
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What one launch may still cost, and what of it can't be read."""
+
+    problems: list[Problem] = field(default_factory=list)
+    budget: Budget = field(default_factory=lambda: Budget(SCRIPT))
+
+
 def rank(candidate: Candidate) -> int:
     """A framework's own command before a script of the user's, a known one before an unknown, and
     training before serving."""
@@ -48,17 +57,17 @@ def candidates_in(
     arguments: Sequence[str],
     environment: Mapping[str, str],
     cwd: Path,
-    problems: list[Problem],
+    reading: Reading,
     depth: int = 0,
 ) -> Iterator[Candidate]:
     """Each command that trains or serves, scripts that scripts start included; what can't be read
-    goes into `problems`."""
+    goes into its problems."""
     if not depth and (not arguments or arguments[0].startswith("-")):
         words = from_arguments(arguments)
         yield Candidate(Command(words), Started("bundled", words), bundled(words), cwd)
         return
     launched = False
-    for command in _commands(arguments, environment, cwd, problems):
+    for command in _commands(arguments, environment, cwd, reading):
         nested = _inline(command.words)
         given: Sequence[str] = [nested] if nested is not None else ()
         if nested is None:
@@ -68,7 +77,8 @@ def candidates_in(
                 given = [script.text, *(w.text for w in _after(command.words, script))]
         if given and depth < _MAX_DEPTH:
             set_ = {k: w.text for k, w in command.environment.items() if not w.unset}
-            yield from candidates_in(given, {**environment, **set_}, cwd, problems, depth + 1)
+            inner = {**environment, **set_}
+            yield from candidates_in(given, inner, cwd, reading, depth + 1)
             continue
         started = unwrap(command.words)
         program = recognize(started, cwd) if started is not None else None
@@ -81,7 +91,9 @@ def candidates_in(
                 f"{word.source} begins a command with {word.text}: the line before it ends the "
                 "launch, so this and what follows is not part of it"
             )
-            problems.append(Problem("broken-line", text, _BACKSLASH, word.source, ends=True))
+            reading.problems.append(
+                Problem("broken-line", text, _BACKSLASH, word.source, ends=True)
+            )
 
 
 def _moved(command: Command, cwd: Path) -> Path:
@@ -104,10 +116,13 @@ def _is_training(started: Started, program: Program, cwd: Path) -> bool:
 
 
 def _commands(
-    arguments: Sequence[str], environment: Mapping[str, str], cwd: Path, problems: list[Problem]
+    arguments: Sequence[str],
+    environment: Mapping[str, str],
+    cwd: Path,
+    reading: Reading,
 ) -> Iterator[Command]:
     if len(arguments) == 1 and " " in arguments[0].strip():
-        yield from shell.commands(arguments[0], None, environment, cwd)
+        yield from shell.commands(arguments[0], None, environment, cwd, budget=reading.budget)
         return
     words = from_arguments(arguments)
     own: dict[str, Word] = {}
@@ -121,11 +136,13 @@ def _commands(
         try:
             text = read_text(resolved(cwd, script.text))
         except UnreadableFileError as problem:
-            problems.append(Problem("unreadable", str(problem), "Give a script that is here."))
+            reading.problems.append(
+                Problem("unreadable", str(problem), "Give a script that is here.")
+            )
             return
         inner = {**environment, **{name: word.text for name, word in own.items()}}
         given = _after(words, script)
-        for command in shell.commands(text, script.text, inner, cwd, given):
+        for command in shell.commands(text, script.text, inner, cwd, given, reading.budget):
             yield replace(command, environment={**own, **command.environment})
     else:
         yield Command(words, own)

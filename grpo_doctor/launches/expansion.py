@@ -41,6 +41,7 @@ _CASES: Mapping[str, Callable[[str], str]] = {
     "^": lambda value: value[:1].upper() + value[1:],
     ",": lambda value: value[:1].lower() + value[1:],
 }
+_LONGEST = 1 << 16  # text that a replacement makes
 _MAX_LETTERS = 200  # of a sum that is worth working out
 
 
@@ -68,6 +69,7 @@ def changed(value: str, mark: str, more: str) -> str | None:
     if mark in ("/", "//"):
         pattern, _, other = more.partition("/")
         is_plain = pattern and not set(pattern + other) & set("*?[$#%\\")
+        is_plain = is_plain and len(value) + value.count(pattern) * len(other) <= _LONGEST
         return value.replace(pattern, other, -1 if mark == "//" else 1) if is_plain else None
     pattern = more.strip("'\"")
     plain = pattern.strip("*")

@@ -6,14 +6,14 @@ import ast
 import json
 import os
 import stat
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from grpo_doctor.bounded import JSON, PYTHON, SCRIPT, nests_deeper
 from grpo_doctor.launches.model import Source
 
-_MAX_BYTES = 4 << 20
 # Calls whose keyword arguments are a run's settings, by the end of their name.
 _CONFIGS = ("GRPOConfig", "RLOOConfig", "LoraConfig")
 _LORA = {"r": "lora_r", "target_modules": "lora_target_modules"}
@@ -69,29 +69,62 @@ def read_text(path: Path) -> str:
         with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb") as file:
             if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
                 raise UnreadableFileError(f"{path} is no regular file: it was not read")
-            content = file.read(_MAX_BYTES + 1)
+            content = file.read(SCRIPT.bytes + 1)
     except OSError as problem:
         raise UnreadableFileError(f"{path}: {problem.strerror}") from problem
-    if len(content) > _MAX_BYTES:
-        raise UnreadableFileError(f"{path} is larger than {_MAX_BYTES >> 20} MiB")
+    if len(content) > SCRIPT.bytes:
+        raise UnreadableFileError(f"{path} is larger than {SCRIPT.bytes >> 20} MiB")
     return content.decode("utf-8", "replace")
 
 
 def tree_of(path: Path | None) -> ast.Module | None:
     """A Python file as syntax; None where it can't be read or is no Python."""
     try:
-        return ast.parse(read_text(path)) if path is not None else None
-    except (UnreadableFileError, SyntaxError, ValueError, RecursionError):
+        return parsed(read_text(path), str(path)) if path is not None else None
+    except UnreadableFileError:
         return None
+
+
+def parsed(text: str, shown: str) -> ast.Module:
+    """Python as syntax that is shallow enough to be walked and printed.
+
+    Raises:
+        UnreadableFileError: it is no Python, or larger or deeper than any script.
+    """
+    if len(text) > PYTHON.bytes:
+        raise UnreadableFileError(f"{shown} is larger than {PYTHON.bytes >> 10} KiB")
+    try:
+        tree = ast.parse(text)
+    except (RecursionError, MemoryError) as problem:  # the parser's own stack
+        raise UnreadableFileError(_too_deep(shown, PYTHON.depth)) from problem
+    except (SyntaxError, ValueError) as problem:
+        raise UnreadableFileError(f"{shown} is no Python: {problem}") from problem
+    if _expressions_nest_deeper(tree, PYTHON.depth):
+        raise UnreadableFileError(_too_deep(shown, PYTHON.depth))
+    return tree
+
+
+def _expressions_nest_deeper(tree: ast.Module, depth: int) -> bool:
+    nodes: list[ast.AST] = [node for node in ast.walk(tree) if isinstance(node, ast.stmt)]
+    for _ in range(depth):
+        inner = (child for node in nodes for child in ast.iter_child_nodes(node))
+        nodes = [child for child in inner if not isinstance(child, ast.stmt)]
+        if not nodes:
+            return False
+    return True
+
+
+def _too_deep(shown: str, depth: int) -> str:
+    return f"{shown} nests more than {depth} levels: it was not read"
 
 
 def json_object(text: str) -> dict[str, Any]:
     """What JSON says that stands on a command line; empty where it is no object."""
     try:
-        content = json.loads(text[:_MAX_BYTES])
-    except ValueError:
+        content = json.loads(text[: JSON.bytes])
+    except (ValueError, RecursionError):
         return {}
-    return content if isinstance(content, dict) else {}
+    return content if isinstance(content, dict) and not nests_deeper(content, JSON.depth) else {}
 
 
 def read_mapping(path: Path, shown: str, text: str | None = None) -> Contents:
@@ -107,6 +140,10 @@ def read_mapping(path: Path, shown: str, text: str | None = None) -> Contents:
             content, lines = json.loads(text), _json_lines(text)
         except ValueError as problem:
             raise UnreadableFileError(f"{shown} is no JSON: {problem}") from problem
+        except RecursionError as problem:
+            raise UnreadableFileError(_too_deep(shown, JSON.depth)) from problem
+        if nests_deeper(content, JSON.depth):
+            raise UnreadableFileError(_too_deep(shown, JSON.depth))
     else:
         content, lines = _yaml(text, shown)
     if not isinstance(content, dict):
@@ -116,22 +153,15 @@ def read_mapping(path: Path, shown: str, text: str | None = None) -> Contents:
 
 def _yaml(text: str, shown: str) -> tuple[Any, dict[str, int]]:
     try:
-        import yaml  # type: ignore[import-untyped] # noqa: PLC0415 - training images have it, the base install has not
+        # It needs PyYAML, which training images have and the base install has not.
+        from grpo_doctor.launches.yaml_text import read_yaml  # noqa: PLC0415
     except ImportError as missing:
         raise UnreadableFileError(f"{shown}: {NO_YAML}") from missing
     try:
-        node = yaml.compose(text, Loader=yaml.SafeLoader)
-        return yaml.safe_load(text), dict(_yaml_lines("", node))
-    except (yaml.YAMLError, ValueError, RecursionError) as problem:
+        return read_yaml(text)
+    except (ValueError, RecursionError) as problem:
         reason = " ".join(str(problem).split())[:200]
         raise UnreadableFileError(f"{shown} is no YAML: {reason}") from problem
-
-
-def _yaml_lines(path: str, node: Any) -> Iterator[tuple[str, int]]:
-    for key, value in getattr(node, "value", ()) if type(node).__name__ == "MappingNode" else ():
-        name = f"{path}.{key.value}" if path else str(key.value)
-        yield name, key.start_mark.line + 1
-        yield from _yaml_lines(name, value)
 
 
 def _json_lines(text: str) -> dict[str, int]:
@@ -150,10 +180,7 @@ def read_python(path: Path, shown: str) -> Contents:
     Raises:
         UnreadableFileError: it can't be read or is no Python.
     """
-    try:
-        tree = ast.parse(read_text(path))
-    except (SyntaxError, ValueError, RecursionError) as problem:
-        raise UnreadableFileError(f"{shown} is no Python: {problem}") from problem
+    tree = parsed(read_text(path), shown)
     constants = _constants(tree)
     values: dict[str, Any] = {}
     lines: dict[str, int] = {}

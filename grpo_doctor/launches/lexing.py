@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 import re
+from bisect import bisect_left
 from pathlib import PurePosixPath
 
+from grpo_doctor.bounded import SCRIPT, Budget
 from grpo_doctor.launches.expansion import arithmetic, braced, calculation, changed
 from grpo_doctor.launches.model import Source
 from grpo_doctor.launches.words import Word
@@ -14,15 +17,18 @@ _VARIABLE = re.compile(r"\$([A-Za-z_]\w*|[0-9@*#?!$])")
 _LIST = re.compile(r"\[@\]|\$\{?@")
 _ABOVE = re.compile(r"[)\"](/\.\.(?:/\.\.)*)")
 _WITHOUT_NPU = re.compile(r"npu[\s\S]*\|\|\s*echo\s+['\"]?(\w+)['\"]?\s*$")  # GPUs are what we know
+_LONGEST_COMMAND = 4000  # of a substitution whose value the text alone says
+_WORD = 16  # what a word costs, next to its letters
 _PATHS = ("basename", "dirname", "realpath", "readlink", "echo")
 
 
 class Lexer:
     """Reads words from `text` at `at`; `unset` collects what has no value in the word at hand."""
 
-    def __init__(self, text: str, file: str | None) -> None:
+    def __init__(self, text: str, file: str | None, budget: Budget | None = None) -> None:
         self.text = text
         self.file = file
+        self.budget = budget or Budget(SCRIPT)
         self.at = 0
         self.variables: dict[str, tuple[Word, ...]] = {}
         self.arguments: tuple[Word, ...] = ()
@@ -30,12 +36,12 @@ class Lexer:
 
     def source(self, begin: int) -> Source:
         """Where the text from `begin` on stands."""
-        line = self.text.count("\n", 0, begin) + 1 if self.file else None
+        line = bisect_left(_line_ends(self.text), begin) + 1 if self.file else None
         return Source(self.text[begin : self.at].strip(), file=self.file, line=line)
 
     def inside(self, text: str) -> Lexer:
         """A reader of a text that stands inside this one, with the same variables."""
-        inner = Lexer(text, self.file)
+        inner = Lexer(text, self.file, self.budget)
         inner.variables, inner.arguments = self.variables, self.arguments
         return inner
 
@@ -90,6 +96,7 @@ class Lexer:
             else:
                 text += letter
                 self.at += 1
+        self.budget.spend(_WORD + self.at - begin)
         unset = tuple(dict.fromkeys(self.unset))
         source = self.source(begin)
         if array_words and not text:
@@ -131,6 +138,13 @@ class Lexer:
     def _dollar(self) -> tuple[str, list[Word]]:
         """What begins with `$` or a backquote: its text, or the words of a whole array."""
         begin = self.at
+        with self.budget.deeper():
+            text, words = self._expanded()
+        self.budget.spend(self.at - begin + len(text) + _WORD * len(words))
+        return text, words
+
+    def _expanded(self) -> tuple[str, list[Word]]:
+        begin = self.at
         if self.text[begin] == "`":
             self.at += 1
             command = self._until("`")
@@ -161,6 +175,8 @@ class Lexer:
 
     def _substituted(self, command: str, written: str) -> tuple[str, list[Word]]:
         """`$(...)`: the script's own folder, a part of a path and a sum need no running."""
+        if len(command) > _LONGEST_COMMAND:
+            return self._unknown(written[:_LONGEST_COMMAND])
         if "dirname" in command and ("$0" in command or "BASH_SOURCE" in command) and self.file:
             above = "".join(_ABOVE.findall(command)).count("..")
             folders = PurePosixPath(self.file).parents
@@ -248,6 +264,11 @@ class Lexer:
     def _unknown(self, name: str) -> tuple[str, list[Word]]:
         self.unset.append(name)
         return "", []
+
+
+@functools.lru_cache(maxsize=16)
+def _line_ends(text: str) -> list[int]:
+    return [match.start() for match in re.finditer("\n", text)]
 
 
 def _open(words: tuple[Word, ...]) -> bool:

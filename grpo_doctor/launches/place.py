@@ -9,8 +9,8 @@ from pathlib import Path
 from grpo_doctor.errors import GrpoDoctorError
 from grpo_doctor.knobs.advice import Place
 from grpo_doctor.knobs.syntax import options_of
-from grpo_doctor.launches.commands import Candidate, candidates_in, rank
-from grpo_doctor.launches.files import UnreadableFileError, read_text, resolved
+from grpo_doctor.launches.commands import Candidate, Reading, candidates_in, rank
+from grpo_doctor.launches.files import UnreadableFileError, parsed, read_text, resolved
 
 _SHELL = (".sh", ".bash", ".slurm", ".sbatch")
 # The configuration that a script of one's own makes, and what makes it from a command line.
@@ -65,7 +65,7 @@ def _in_script(path: Path, framework: str, given: frozenset[str], until_ns: int)
 def _candidate(command: Sequence[str], folders: Sequence[Path]) -> Candidate | None:
     for folder in folders:
         try:
-            found = sorted(candidates_in(command, {}, folder, []), key=rank)
+            found = sorted(candidates_in(command, {}, folder, Reading()), key=rank)
         except (GrpoDoctorError, UnreadableFileError, OSError, ValueError, RecursionError):
             continue
         if found and (
@@ -80,8 +80,8 @@ def _parsed(path: Path, until_ns: int) -> ast.Module | None:
     try:
         if path.stat().st_mtime_ns > until_ns:
             return None
-        return ast.parse(read_text(path))
-    except (UnreadableFileError, OSError, SyntaxError, ValueError, RecursionError):
+        return parsed(read_text(path), str(path))
+    except (UnreadableFileError, OSError):
         return None
 
 

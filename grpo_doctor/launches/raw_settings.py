@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from grpo_doctor.bounded import OPTIONS, TooCostlyError
 from grpo_doctor.knobs import TABLES
 from grpo_doctor.launches.files import (
     Contents,
@@ -88,6 +89,11 @@ def collect(
     raw = RawSettings(environment=dict(started.environment), written=written)
     hydra = program.framework == "verl"
     options = overrides(program.words) if hydra else parse(program.words, program.table)
+    if (count := len(options.options) + len(options.twice)) > OPTIONS.items:
+        raise TooCostlyError(
+            f"this command has {count:,} options, and no more than {OPTIONS.items:,} are read. "
+            "Give the training command itself."
+        )
     _from_script(raw, program, cwd)
     if hydra:
         _from_hydra(raw, options, cwd)

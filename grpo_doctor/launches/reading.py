@@ -12,7 +12,7 @@ from grpo_doctor.errors import UsageError
 from grpo_doctor.knobs.model import version_of
 from grpo_doctor.launches import pickling
 from grpo_doctor.launches.canonical import settings
-from grpo_doctor.launches.commands import Candidate, candidates_in, rank
+from grpo_doctor.launches.commands import Candidate, Reading, candidates_in, rank
 from grpo_doctor.launches.files import UnreadableFileError, located, read_text, resolved
 from grpo_doctor.launches.model import SUPPORTED, Launch, Problem, Source, Trainer, Unsendable
 from grpo_doctor.launches.naming import Known, check
@@ -56,10 +56,10 @@ def read(
     """
     folder = cwd or Path()
     inherited = {k: v for k, v in (environment or {}).items() if _matters(k)}
-    problems: list[Problem] = []
-    candidates = list(candidates_in(arguments, dict(environment or {}), folder, problems))
+    reading = Reading()
+    candidates = list(candidates_in(arguments, dict(environment or {}), folder, reading))
     if not candidates:
-        raise UsageError(_nothing_known(arguments, problems))
+        raise UsageError(_nothing_known(arguments, reading.problems))
     chosen = min(candidates, key=rank)
     launch, oldest = _launch(chosen, inherited, dict(versions or {}))
     remaining = [c for c in candidates if c is not chosen]
@@ -73,7 +73,7 @@ def read(
         companions=tuple(servers) if launch.role == "train" else (),
         oldest=_launch(chosen, inherited, older)[0] if older else None,
         assumptions=(*launch.assumptions, *more),
-        problems=(*problems, *launch.problems),
+        problems=(*reading.problems, *launch.problems),
     )
 
 

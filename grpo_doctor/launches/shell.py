@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from itertools import takewhile
 from pathlib import Path
 
+from grpo_doctor.bounded import SCRIPT, Budget
 from grpo_doctor.launches.conditions import holds, matches, negated
 from grpo_doctor.launches.files import UnreadableFileError, located, read_text
 from grpo_doctor.launches.model import Source
@@ -31,7 +32,7 @@ _KEYWORD = re.compile(
 _IN = re.compile(r"\bin\b")
 _ESAC = re.compile(r"esac\b")
 _USED = re.compile(r"\$\{?[#!]?([A-Za-z_]\w*)")
-_EXPORTS_ALL = re.compile(r"^\s*set\s+(?:-\w*a|-o\s+allexport)", re.MULTILINE)
+_EXPORTS_ALL = re.compile(r"^[ \t]*set[ \t]+(?:-\w*a|-o\s+allexport)", re.MULTILINE)
 _READS = frozenset({"read", "mapfile", "readarray"})
 _MOST_ITEMS = 8  # of a loop
 _DEEPEST = 12  # of functions and scripts within each other
@@ -39,12 +40,13 @@ Variables = dict[str, tuple[Word, ...]]
 State = tuple[Variables, dict[str, Word]]
 
 
-def commands(
+def commands(  # noqa: PLR0913 - what a script is started with
     text: str,
     file: str | None,
     environment: Mapping[str, str],
     folder: Path | None = None,
     arguments: Sequence[Word] = (),
+    budget: Budget | None = None,
 ) -> Iterator[Command]:
     """Each command of a script that is not an assignment, in order.
 
@@ -54,8 +56,9 @@ def commands(
         environment: what is set where the script is started.
         folder: where it is started, for the scripts that it sources.
         arguments: its own.
+        budget: what reading it may cost; that of one script where left out.
     """
-    reader = _Reader(text, file, folder)
+    reader = _Reader(text, file, folder, budget or Budget(SCRIPT))
     reader.variables = {
         name: (Word(value, Source(f"{name}={value}", file="the environment")),)
         for name, value in environment.items()
@@ -76,8 +79,9 @@ class _Branches:
 
 
 class _Reader(Statements):
-    def __init__(self, text: str, file: str | None, folder: Path | None) -> None:
-        super().__init__(text.replace("\r\n", "\n"), file)
+    def __init__(self, text: str, file: str | None, folder: Path | None, budget: Budget) -> None:
+        super().__init__(text.replace("\r\n", "\n"), file, budget)
+        self.budget.spend(len(text) // 16)
         self.folder = folder
         self.inherited: frozenset[str] = frozenset()
         self.exported: dict[str, Word] = {}
@@ -94,6 +98,10 @@ class _Reader(Statements):
 
     def run(self, until: frozenset[str] = frozenset()) -> Iterator[Command]:
         """Statements up to a keyword of `until`, at which it stays."""
+        with self.budget.deeper():
+            yield from self._statements(until)
+
+    def _statements(self, until: frozenset[str]) -> Iterator[Command]:
         while self.to_statement(until):
             if (match := _FUNCTION.match(self.text, self.at)) is not None:
                 yield from self._function(match)
@@ -212,6 +220,7 @@ class _Reader(Statements):
     }  # fmt: skip
 
     def _state(self) -> State:
+        self.budget.spend(len(self.variables) + len(self.exported))
         return dict(self.variables), dict(self.exported)
 
     def _restore(self, state: State) -> None:
@@ -222,6 +231,7 @@ class _Reader(Statements):
     def _merge(self, states: Sequence[State]) -> None:
         """What holds after branches of which one runs: what differs is open."""
         self._restore(states[0])
+        self.budget.spend(sum(len(words) for each, _ in states for words in each.values()))
         for name in dict.fromkeys(name for variables, _ in states for name in variables):
             values = [variables.get(name) for variables, _ in states]
             if any(_texts(value) != _texts(values[0]) for value in values):
@@ -308,6 +318,7 @@ class _Reader(Statements):
             yield from self._sourced(words)
         elif not self._built_in(name, words[1:]):
             self._keep_file(words)
+            self.budget.spend(len(self.variables) + len(self.used) + len(self.inherited))
             environment = {**self.exported, **own}
             yield Command(tuple(words), environment, self._not_exported(own), self.written)
 
@@ -370,7 +381,7 @@ class _Reader(Statements):
             return
         try:
             path = located(words[1].text, self.folder, words[1].source)
-            inner = _Reader(read_text(path), words[1].text, self.folder)
+            inner = _Reader(read_text(path), words[1].text, self.folder, self.budget)
         except UnreadableFileError:
             return
         inner.variables, inner.exported = self.variables, self.exported

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from grpo_doctor.bounded import Budget
 from grpo_doctor.launches.lexing import ENDS_WORD, Lexer
 from grpo_doctor.launches.words import Word
 
@@ -20,8 +21,8 @@ class Statements(Lexer):
     that it writes. While `is_live` is false, nothing that it assigns is kept.
     """
 
-    def __init__(self, text: str, file: str | None) -> None:
-        super().__init__(text, file)
+    def __init__(self, text: str, file: str | None, budget: Budget) -> None:
+        super().__init__(text, file, budget)
         self.is_live = True
         self.ended = ""
         self.here_text: str | None = None
@@ -30,6 +31,12 @@ class Statements(Lexer):
 
     def to_statement(self, until: frozenset[str]) -> bool:
         """Moves to where the next statement begins; False at the end."""
+        begin = self.at
+        is_there = self._reaches_statement(until)
+        self.budget.spend(1 + self.at - begin)
+        return is_there
+
+    def _reaches_statement(self, until: frozenset[str]) -> bool:
         while self.at < len(self.text):
             letter = self.text[self.at]
             if self.text.startswith(";;", self.at) and ";;" in until:

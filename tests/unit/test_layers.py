@@ -38,7 +38,7 @@ LAYERS = {
         {"trace"},
         {"launches"},
         {"knobs"},
-        {"phases", "errors", "files", "markdown", "__init__"},
+        {"phases", "bounded", "errors", "files", "markdown", "__init__"},
     ),
     "grpo_doctor.hang": (
         {"docs", "confirm"},

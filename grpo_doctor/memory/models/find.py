@@ -12,6 +12,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from grpo_doctor.bounded import JSON, nests_deeper
 from grpo_doctor.errors import GrpoDoctorError
 from grpo_doctor.memory.facts import shipped
 from grpo_doctor.memory.models.config import shape_of
@@ -93,9 +94,9 @@ def _config_files(name: str, home: Path) -> Iterator[Path]:
 def _read(path: Path) -> Mapping[str, Any] | None:
     try:
         config = json.loads(path.read_text("utf-8"))
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return None
-    return config if isinstance(config, dict) else None
+    return config if isinstance(config, dict) and not nests_deeper(config, JSON.depth) else None
 
 
 @lru_cache(maxsize=1)
