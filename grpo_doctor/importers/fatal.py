@@ -11,7 +11,7 @@ _FATAL = re.compile(
     r"Watchdog caught collective operation timeout|CUDA out of memory|OutOfMemoryError"
     r"|CUDA error: |NCCL (?:error|failure)|ncclSystemError|ncclRemoteError|ncclUnhandledCudaError"
     r"|ChildFailedError|RayTaskError|RayActorError|ActorDiedError|OwnerDiedError"
-    r"|exitcode *:? *-?[1-9]|Signal \d+ \(SIG\w+\) received|oom-kill|Out of memory: Killed"
+    r"|exitcode {0,9}:? {0,9}-?[1-9]|Signal \d+ \(SIG\w+\) received|oom-kill|Out of memory: Killed"
     r"|Segmentation fault|Fatal Python error|terminate called after|\(core dumped\)"
     r"|^\s*(?:\S+: line \d+: +\d+ )?Killed\b"
 )

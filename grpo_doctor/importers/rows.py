@@ -11,10 +11,10 @@ from grpo_doctor.importers.text import NUMBER
 # Newer versions of transformers print numbers as text; JSON has double quotes.
 _PAIR = re.compile(rf"""(['"])([^'"{{}}]+)\1: ?['"]?{NUMBER}\)?['"]?(?=\s*[,}}])""")
 _TEXT = re.compile(r"""(['"])(global_step/max_steps|elapsed_time)\1: ?['"]([^'"]+)['"]""")
-_GAP = re.compile(r"\s*\|\s*|\t+|\s{2,}")
-_SLASH = re.compile(r"\s*/\s*")
+_GAP = re.compile(r"\s{0,99}\|\s*|\t+|\s{2,}")
+_SLASH = re.compile(r"\s{0,9}/\s{0,9}")
 _RULE = re.compile(r"[\s|:-]+")
-_CELL = re.compile(r"<t([hd])[^>]*>\s*(.*?)\s*</t[hd]>")
+_CELL = re.compile(r"<t([hd])[^<>]*>([^<]*)</t[hd]>")
 _NAMES = {"Training Loss": "loss", "Validation Loss": "eval_loss", "Step": "step"}
 # Names of a step's number; wandb's rows have a prefix of their own.
 _STEPS = ("step", "global_step", "_step")
@@ -71,7 +71,7 @@ class Table:
     def read(self, line: str) -> dict[str, Any]:
         """The row that ends with this line; empty for any other line."""
         if tags := _CELL.findall(line):
-            self._cells += [text for _, text in tags]
+            self._cells += [text.strip() for _, text in tags]
             self._heading = tags[-1][0] == "h"
         if "</tr>" in line:
             cells, self._cells = self._cells, []

@@ -25,7 +25,7 @@ _WALL = (
     "between them are in it."
 )
 # tqdm's, with the end of what stands before it: Trainer's own bars have no name, `Map:` has.
-_BAR = re.compile(r"(\S?)\s*\d+%\|[^|\r]*\|\s*(\d+)/(\d+) \[([\d:]+)<")
+_BAR = re.compile(r"(\S?)\s{0,9}\b\d{1,3}%\|[^|\r]*\|\s{0,9}(\d{1,12})/(\d{1,12}) \[([\d:]{1,20})<")
 _SHORTEST_S = 20.0  # whole seconds are 5% of it
 
 

@@ -11,15 +11,16 @@ from io import BufferedReader
 from pathlib import Path
 from typing import cast
 
+from grpo_doctor.bounded import LOG, LOG_LINE
 from grpo_doctor.errors import TraceError
 
 HEAD_BYTES = 64 << 10
 _BLOCK_BYTES = 1 << 20
-_LARGEST_BYTES = 1 << 30
+_LARGEST_BYTES = LOG.bytes
 _OVERLAP_BYTES = 4 << 10
 _GZIP = b"\x1f\x8b"
 # A log of a job holds no line of this length; a file without line ends must not fill memory.
-_LONGEST_LINE_BYTES = 16 << 20
+_LONGEST_LINE_BYTES = LOG_LINE.bytes
 # `[2026-03-25 11:39:14] ...` and `[INFO] ...` begin logs.
 _JSON = re.compile(rb'\s*(?:\{\s*"|\[\s*[\{\]]|\xef\xbb\xbf)')
 _COLOUR = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
@@ -28,7 +29,8 @@ _COLOUR = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 _ACTOR = re.compile(r"^\s{0,80}(\(\w[^()]{0,200}pid=\d{1,10}[^()]{0,200}\))\s?")
 # A number as frameworks print it: 0.5, 1e-06, nan, np.float64(2.0), tensor(0.5, device='cuda:0').
 NUMBER = (
-    r"(?:[A-Za-z_][\w.]*\()?([-+]?(?:\d+\.?\d*(?:[eE][-+]?\d+)?|\.\d+|[Nn]a[Nn]|[Ii]nf(?:inity)?))"
+    r"(?:[A-Za-z_][\w.]*\()?"
+    r"([-+]?(?:\d+(?:\.\d*)?(?:[eE][-+]?\d+)?|\.\d+|[Nn]a[Nn]|[Ii]nf(?:inity)?))"
 )
 _NARROWEST, _WIDEST, _MOST_PARTS = 60, 1000, 200  # characters of a terminal, lines of a row
 _OF_PAIRS = re.compile(r"(?![(\[])[ -]*(?:\S+ - )*\S* ?-? ?")

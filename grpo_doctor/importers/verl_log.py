@@ -26,7 +26,7 @@ from grpo_doctor.trace.model import Trace
 # `k:v` pairs after the number tell it from other programs' words.
 _STEP_LINE = re.compile(r"step:(\d+) - (?=[\w./@-]+:)|^\s*step:(\d+)[\s-]*$")
 _STEP_BYTES = re.compile(
-    rb"step:\d+ - [\w./@-]+:[-+\dni]|step:\d+[\s-]*\n[\s-]*\w+/[\w./@-]+:[-+\dni]"
+    rb"step:\d+ - [\w./@-]+:[-+\dni]|step:\d+[\s-]{0,99}\n[\s-]{0,99}\w+/[\w./@-]+:[-+\dni]"
 )
 # Where a paste or a narrow terminal broke the line.
 _MORE = re.compile(rf"[\s-]*(?=\w+/[\w./@-]+:{NUMBER}(?:\s|$))")

@@ -14,6 +14,7 @@ from typing import IO
 
 import msgspec
 
+from grpo_doctor.bounded import EVENT
 from grpo_doctor.errors import TraceError
 from grpo_doctor.trace.decode import EventBlocks
 from grpo_doctor.trace.head import Facts, FormatHead, Head, trace_from
@@ -161,6 +162,8 @@ def _whole_lines(first: bytes, blocks: _Blocks) -> Iterator[bytes]:
         if end:
             yield text[:end]
         tail = text[end:]
+        if len(tail) > EVENT.bytes:
+            raise OSError(f"one of its lines has over {EVENT.bytes >> 20} MiB")
     yield tail
 
 

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from grpo_doctor.bounded import SPANS
 from grpo_doctor.errors import TraceError
 from grpo_doctor.trace.jsonfile import MAX_TIME_NS
 from grpo_doctor.trace.segments import RECORD, Segment, live_segments, settled_segments
@@ -17,7 +18,7 @@ from grpo_doctor_probes import layout
 from grpo_doctor_probes.live import Header, parse_header, read_header
 
 _LAST_KIND = layout.CUDA_SPAN
-_MAX_BYTES = 16 << 30
+_MAX_BYTES = SPANS.bytes
 _MAX_COUNT = 1 << 48
 
 

@@ -398,6 +398,32 @@ def _log_of_verl_configuration(folder: Path, size: int) -> list[str]:
     return _log(folder, f"{_VERL_STEP}{{'actor_rollout_ref'\n" + "a}\n" * size)
 
 
+@_attack(50_000)
+def _log_of_blanks_after_steps(folder: Path, size: int) -> list[str]:
+    return _log(folder, _VERL_STEP.replace("critic/score", "c") + "step:1" + "\n" * size)
+
+
+@_attack(50_000)
+def _log_of_open_cells(folder: Path, size: int) -> list[str]:
+    return _log(folder, "{'loss': 0.1, 'reward': 0.5}\n" + "<td>" * size + " " * size + "\n")
+
+
+@_attack(50_000)
+def _log_of_blanks(folder: Path, size: int) -> list[str]:
+    blanks = " " * size
+    rows = (
+        f"a{blanks}b\n{blanks}%|x\nexitcode{blanks}x\n<td>{blanks}</td></tr>\nstep:1 -{blanks}x\n"
+    )
+    return _log(folder, "{'loss': 0.1, 'reward': 0.5}\n" + rows)
+
+
+@_attack(50_000)
+def _log_of_digits(folder: Path, size: int) -> list[str]:
+    digits = "1" * size
+    rows = f"{digits}%|x\n{{'loss': 0.1, 'reward': {digits}x}}\nGlobal step 2: {{'a': {digits}x}}\n"
+    return _log(folder, "{'loss': 0.1, 'reward': 0.5}\n" + rows)
+
+
 @_attack(20)
 def _gzip_without_line_ends(folder: Path, size: int) -> list[str]:
     with gzip.open(folder / "a.log.gz", "wb", compresslevel=9) as file:

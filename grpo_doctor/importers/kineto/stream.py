@@ -14,6 +14,7 @@ from typing import Any
 
 import msgspec
 
+from grpo_doctor.bounded import EVENT
 from grpo_doctor.errors import TraceError
 from grpo_doctor.importers.text import UNREADABLE, opened, read_block
 from grpo_doctor.trace.jsonfile import BAD_JSON, BARE_NAN, object_in
@@ -28,7 +29,7 @@ _KINETO_BETWEEN = b"\n  },\n  {"
 _MOST_ENDS = 16
 _SEARCHED_BYTES = 1 << 16
 # An event, with its arguments and stacks, and what stands before the events.
-_MOST_EVENT_BYTES = 64 << 20
+_MOST_EVENT_BYTES = EVENT.bytes
 
 
 class Event(msgspec.Struct, gc=False):

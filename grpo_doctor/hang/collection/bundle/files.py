@@ -14,13 +14,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import IO
 
+from grpo_doctor.bounded import BUNDLE, TAR_HEADER
 from grpo_doctor.errors import OutputError, TraceError
 from grpo_doctor.files import replacing
 from grpo_doctor.hang.collection.bundle.packing import (
     ARCHIVES,
     EVIDENCE,
-    MAX_EVIDENCE_BYTES,
-    MAX_FILE_BYTES,
     PAGE,
     README,
     VERDICT,
@@ -53,6 +52,11 @@ _NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9._\-]+")
 _LONGEST_NAME = 64
 _ALL_HOSTS = "all-hosts"
 _MOST_OF_A_NAME = 10_000
+MAX_FILE_BYTES = MAX_EVIDENCE_BYTES = BUNDLE.bytes
+_NAME_TYPES = (
+    tarfile.XHDTYPE, tarfile.XGLTYPE, tarfile.SOLARIS_XHDTYPE,
+    tarfile.GNUTYPE_LONGNAME, tarfile.GNUTYPE_LONGLINK,
+)  # fmt: skip
 
 
 def read(path: Path) -> Evidence:
@@ -106,12 +110,31 @@ def _from_archive(content: bytes) -> bytes:
     """The evidence file of a tar: by its last name, whatever folder it claims to be in."""
     with gzip.GzipFile(fileobj=io.BytesIO(content)) as stream:
         bounded = _Bounded(stream, MAX_FILE_BYTES)
-        with tarfile.open(fileobj=bounded, mode="r|") as archive:
+        with tarfile.open(fileobj=bounded, mode="r|", tarinfo=_bounded_headers()) as archive:
             for entry in archive:
                 if entry.isreg() and Path(entry.name).name == EVIDENCE:
                     file = archive.extractfile(entry)
                     return file.read(MAX_FILE_BYTES) if file else b""
     raise UnreadableError(f"there is no {EVIDENCE} in it; give what `attach -o` wrote")
+
+
+def _bounded_headers() -> type[tarfile.TarInfo]:
+    """Headers of an archive that has few, and names of usual lengths before them."""
+    entries, name_bytes = BUNDLE.items, TAR_HEADER.bytes
+
+    class Header(tarfile.TarInfo):
+        @classmethod
+        def frombuf(cls, buf: bytes | bytearray, encoding: str, errors: str) -> Header:
+            nonlocal entries, name_bytes
+            info = super().frombuf(buf, encoding, errors)
+            entries -= 1
+            if info.type in _NAME_TYPES:
+                name_bytes -= max(info.size, TAR_HEADER.bytes // 16)
+            if entries < 0 or name_bytes < 0:
+                raise UnreadableError("it has more or longer names than any bundle")
+            return info
+
+    return Header
 
 
 class _Bounded(io.RawIOBase):

@@ -12,6 +12,7 @@ from typing import Final
 import msgspec
 
 from grpo_doctor import __version__
+from grpo_doctor.bounded import DUMP, DUMPS
 from grpo_doctor.hang.verdict import encoded
 from grpo_doctor_probes.evidence import (
     Blocked,
@@ -36,10 +37,8 @@ SCHEMA: Final = 1
 MAX_PACKED_DUMP_BYTES: Final = 800_000
 
 # What a stranger's bundle may make us hold: 64 ranks of everything need a hundredth of it.
-MAX_FILE_BYTES: Final = 256 * 1024**2
-MAX_EVIDENCE_BYTES: Final = 256 * 1024**2
-MAX_DUMP_BYTES: Final = 64 * 1024**2
-MAX_ALL_DUMPS_BYTES: Final = 512 * 1024**2
+MAX_DUMP_BYTES: Final = DUMP.bytes
+MAX_ALL_DUMPS_BYTES: Final = DUMPS.bytes
 MAX_RANKS: Final = 200_000
 _UNCONFIRMED = re.compile(r"(\d{1,15}) bytes are not confirmed by the other end")
 _SENT_AGAIN = re.compile(r"sent again (\d{1,9}) times")
