@@ -22,7 +22,6 @@ from grpo_doctor_trainer.rollout.vllm.loading import (  # noqa: E402
 from grpo_doctor_trainer.rollout.vllm.weights import (  # noqa: E402
     adapter_weights,
     policy_weights,
-    stream_weights,
 )
 
 
@@ -46,6 +45,11 @@ def options_for_weights(train_type: str, parts: int | None = None) -> Any:
     return SimpleNamespace(train_type=train_type, move_model_batches=parts)
 
 
+def sent_by(model: Any, train_type: str) -> dict[str, Any]:
+    parts = policy_weights(engine_of(model), options_for_weights(train_type))
+    return {name: tensor for part in parts for name, tensor in part}
+
+
 @pytest.mark.parametrize("parts", [None, 1, 3, 1000])
 def test_weights_come_under_their_own_names_in_parts(parts: int | None) -> None:
     model = tiny_model(tiny_tokenizer())
@@ -61,7 +65,7 @@ def test_merged_weights_give_what_adapters_give_and_leave_the_policy_alone() -> 
     policy = adapted()
     before = {name: weight.detach().clone() for name, weight in policy.named_parameters()}
     merged = tiny_model(tiny_tokenizer())
-    merged.load_state_dict(dict(stream_weights(engine_of(policy), options_for_weights("lora"))))
+    merged.load_state_dict(sent_by(policy, "lora"))
     tokens = torch.arange(40).view(2, 20)
     with torch.no_grad():
         torch.testing.assert_close(merged(tokens).logits, policy(tokens).logits)
@@ -72,7 +76,7 @@ def test_merged_weights_give_what_adapters_give_and_leave_the_policy_alone() -> 
 
 def test_merged_weights_are_those_of_pefts_own_merge() -> None:
     policy = adapted()
-    mine = dict(stream_weights(engine_of(policy), options_for_weights("lora")))
+    mine = sent_by(policy, "lora")
     theirs = policy.merge_and_unload().state_dict()
     assert mine.keys() == theirs.keys()
     assert all(mine[name].equal(theirs[name]) for name in mine)
@@ -83,7 +87,7 @@ def test_a_tied_head_comes_under_both_names() -> None:
 
     settings = tiny_model(tiny_tokenizer()).config
     settings.tie_word_embeddings = True
-    sent = dict(stream_weights(engine_of(Qwen2ForCausalLM(settings)), options_for_weights("full")))
+    sent = sent_by(Qwen2ForCausalLM(settings), "full")
     assert sent["lm_head.weight"].equal(sent["model.embed_tokens.weight"])
 
 

@@ -10,7 +10,7 @@ from safetensors.torch import save_file
 
 from grpo_doctor_trainer.errors import RolloutError
 from grpo_doctor_trainer.phases import phase
-from grpo_doctor_trainer.rollout.vllm.weights import adapter_weights, policy_weights, stream_weights
+from grpo_doctor_trainer.rollout.vllm.weights import adapter_weights, policy_weights
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -86,7 +86,8 @@ class WeightLoader:
             copies = self._engine.zero_stage == 3
             pairs = [
                 (name, tensor.clone() if copies else tensor)
-                for name, tensor in stream_weights(self._engine, self._config)
+                for part in policy_weights(self._engine, self._config)
+                for name, tensor in part
             ]
         if not self._checked:
             _keep_vectors(vectors, pairs)

@@ -73,19 +73,6 @@ def policy_weights(
             yield [pair for weight in part for pair in _as_in_checkpoint(engine, weight)]
 
 
-def stream_weights(engine: Engine, config: TrainerConfig) -> Iterator[tuple[str, torch.Tensor]]:
-    """Gives the same tensors one by one: only one merged copy is there at a time.
-
-    Under ZeRO-3 a tensor is valid only until the next part is asked for.
-    """
-    for part in _parts(engine, config):
-        with _gathered(engine, part):
-            for weight in part:
-                with torch.no_grad():  # not around the yield: the receiver has a mode of its own
-                    pairs = list(_as_in_checkpoint(engine, weight))
-                yield from pairs
-
-
 def adapter_weights(engine: Engine, config: TrainerConfig) -> dict[str, torch.Tensor]:
     """Gives copies of the LoRA tensors under PEFT's names; under ZeRO-3 every rank has to call it.
 
