@@ -147,6 +147,7 @@ def _answer(
             parts.SettingChanged(
                 knob=name,
                 before=before[name],
+                default=before[name] is not None and not run.settings.is_known(name),
                 after=value,
                 spelling=how.sentence if (how := instruct(job, name, value)) else None,
             )
@@ -176,7 +177,8 @@ def _lines(answer: WhatifDocument) -> list[str]:
     lines = [f"{answer.source}, {steps} step{'' if steps == 1 else 's'}"]
     for setting in answer.settings:
         flag = f"  ({setting.spelling})" if setting.spelling else ""
-        change = f"{_text(setting.before)} to {_text(setting.after)}{flag}"
+        default = " (default)" if setting.default else ""
+        change = f"{_text(setting.before)}{default} to {_text(setting.after)}{flag}"
         changes = setting.before != setting.after
         lines.append(f"  {setting.knob}: {change if changes else 'as it is'}")
     if answer.predicted is None:

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from grpo_doctor.findings.rules import ALL
+from grpo_doctor.findings.shared import BUNDLED_ONLY
 from grpo_doctor.findings.view import RuleFile
 from grpo_doctor.markdown import wrapped
 
@@ -20,6 +21,10 @@ SECTIONS = (
     "References",
 )
 INDEX = "README.md"
+_BUNDLED = (
+    "Of all trainers only the bundled one writes this by itself. For another one, write the "
+    "counters with `grpo_doctor_probes.counter`."
+)
 _NOTE = "<!-- Made by `python -m grpo_doctor.findings.docs`; edit the rule's file instead. -->"
 
 
@@ -30,6 +35,8 @@ def rule_text(rule: RuleFile) -> str:
     needs = "\n".join(f"- {signal.text}" for signal in meta.needs)
     used = ", ".join(f"`{name}`" for name in sorted(meta.used))
     more = f"\nWhere it was recorded, this is used too: {used}.\n" if used else ""
+    if meta.id in BUNDLED_ONLY:
+        more += f"\n{_BUNDLED}\n"
     return wrapped(
         f"# {meta.id}: {meta.title}\n\n{_NOTE}\n\n"
         f"`{meta.slug}`, family {meta.family}\n\n{body.strip()}\n\n"

@@ -63,7 +63,7 @@ def preparing_spans(trace: Trace) -> list[str]:
     ]
 
 
-_SPANS = Signal("", lambda a: bool(preparing_spans(a.trace)))
+_SPANS = Signal("", lambda a: bool(preparing_spans(a.trace)), ("spans",))
 RULE = timed_rule(
     __name__,
     __doc__,

@@ -13,10 +13,14 @@ SCHEMA = 1
 
 
 class SettingChanged(Part, frozen=True, rename={"before": "from", "after": "to"}):
-    """A setting by its canonical name; `spelling` is how this framework and version takes it."""
+    """A setting by its canonical name; `spelling` is how this framework and version takes it.
+
+    `default`: what it changes from was neither given nor read from the job.
+    """
 
     knob: Name = ""
     before: Any = None
+    default: bool = False
     after: Any = None
     spelling: Block | None = None
 

@@ -38,6 +38,13 @@ def test_a_table_by_phase_with_the_interval(
     assert "Assumed: that memory suffices" in out
 
 
+def test_a_start_value_that_the_run_does_not_say_is_marked(
+    recording: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert whatif(recording, "--set", "train.beta=0.1") == 0
+    assert "train.beta: 0.04 (default) to 0.1" in capsys.readouterr().out
+
+
 @pytest.mark.parametrize("name", ["offload_optimizer", "--offload_optimizer", "offload-optimizer"])
 def test_the_frameworks_own_flag_is_understood(
     recording: str, name: str, capsys: pytest.CaptureFixture[str]

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import pytest
 
+import grpo_doctor_probes
 from grpo_doctor.analysis import analyse
+from grpo_doctor.findings.rules import ALL
+from grpo_doctor.findings.shared import BUNDLED_ONLY
 from grpo_doctor.findings.signals import COLLECTIVES, PHASES, STEPS, any_of, sampled
 from tests.build import TraceBuilder
 
@@ -44,3 +50,25 @@ def test_one_of_several_signals_is_enough() -> None:
     ]
     assert texts == [True, True, False, False]
     assert either.reads == ("a", "b")
+
+
+# What trainers log by themselves, by their own names.
+LOGGED = re.compile(r"(completions|rewards|prompt_length|response_length)/.*")
+
+
+def test_what_a_rule_needs_is_written_for_other_trainers_too_or_it_is_declared() -> None:
+    probes = Path(grpo_doctor_probes.__file__).parent
+    written = "\n".join(path.read_text(encoding="utf-8") for path in probes.rglob("*.py"))
+
+    def has_writer(name: str) -> bool:
+        canonical = not {"/", "."} & set(name)  # of a metric, or of a part of a recording
+        spelled = (f'"{name}"', f'Field("{name.removeprefix("gpu.")}"')
+        return canonical or bool(LOGGED.fullmatch(name)) or any(s in written for s in spelled)
+
+    alone = {
+        rule.RULE.id
+        for rule in ALL
+        for signal in rule.RULE.needs
+        if signal.reads and not any(map(has_writer, signal.reads))
+    }
+    assert alone == set(BUNDLED_ONLY)
