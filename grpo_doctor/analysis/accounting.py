@@ -72,7 +72,7 @@ _OPEN = (Kind.SPAN, Kind.COLLECTIVE, Kind.COLLECTIVE_WAIT)
 
 
 def has_engine(trace: Trace) -> bool:
-    """Whether completions are made by a server beside the ranks, which then only wait for it."""
+    """Whether completions are made by a server next to the ranks, which then only wait for it."""
     return bool(trace.run.setting("vllm.mode").fact == "server")
 
 
@@ -89,7 +89,7 @@ def engine_waits(trace: Trace, main: RankRows) -> Intervals:
 def idle(
     trace: Trace, steps: Steps, column: int, main: RankRows, accounted: tuple[Intervals, Intervals]
 ) -> Intervals:
-    """One rank's idle time within its steps, beside its waits and transfers, `accounted`."""
+    """One rank's idle time within its steps, next to its waits and transfers, `accounted`."""
     spans, rows = trace.spans, main.rows
     windows, _ = steps.windows(column)
     rows = rows[np.isin(spans.kind[rows], _OPEN)]

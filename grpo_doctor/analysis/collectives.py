@@ -109,7 +109,7 @@ def group_part(key: Keys) -> NDArray[np.int64]:
 
 
 def _restarts(trace: Trace) -> NDArray[np.int64]:
-    """Of each process, how many processes its rank had before: sequences start anew then."""
+    """Of each process, how many processes its rank had before: sequences start again then."""
     earlier: dict[int, int] = {}
     result = np.zeros(len(trace.processes), dtype=np.int64)
     for process in sorted(trace.processes, key=lambda p: (p.start_ns or 0, p.index)):

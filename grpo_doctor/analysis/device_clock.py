@@ -23,7 +23,7 @@ from grpo_doctor.trace.columns import in_order
 from grpo_doctor.trace.model import Kind, Spans, Trace
 
 # Both events are recorded outside of the host's times, some 5 us from them. What is taken off too
-# much is mended where the host waits next; what is left too much would add up over a run.
+# much is corrected where the host waits next; what is left too much would add up over a run.
 _OUTSIDE_NS = 50_000
 # Below it a difference of the two clocks is a thread that had to wait for Python's lock.
 _TELLING_NS = 1_000_000

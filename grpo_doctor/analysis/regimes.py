@@ -1,7 +1,7 @@
 """Which steps are like each other: warm-up, checkpoints and evaluation apart from steady ones.
 
 The means of a summary stay over all steps after the warm-up: a checkpoint every tenth step is part
-of what a step costs, and its finding has to see it. What is told apart here is said beside them.
+of what a step costs, and its finding has to see it. What is told apart here is said next to them.
 """
 
 from __future__ import annotations

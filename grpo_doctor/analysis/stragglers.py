@@ -28,7 +28,7 @@ class Blame:
     """Waiting within the used steps, by who caused it. R ranks, U used steps.
 
     `waited_s` sums all ranks' waits. `explained_s` (R,) is the part that would vanish if that rank
-    came together with the next to last: a rank that is late only beside another one explains
+    came together with the next to last: a rank that is late only next to another one explains
     little, and one that is late because it waited itself explains only the rest.
     `late_share` (R,) is the share of used steps in which that part passes 1% of the step.
     In none of them is the part of a wait that is for a duty of one rank: see `duties`.

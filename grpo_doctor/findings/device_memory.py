@@ -48,13 +48,13 @@ class Fit:
     evidence: tuple[Evidence, ...] = ()
 
 
-def fullest(view: RunView) -> GpuMemory | None:
+def most_used(view: RunView) -> GpuMemory | None:
     """The GPU whose peak is the largest part of its memory."""
     memories = view.gpu_memory
     return max(memories, key=lambda m: m.peak_bytes / m.gpu.memory_total_bytes, default=None)
 
 
-def fullest_in(view: RunView, phase: str) -> tuple[float, GpuMemory] | None:
+def most_used_in(view: RunView, phase: str) -> tuple[float, GpuMemory] | None:
     """The GPU that a phase fills most, after the share of its memory; None if none was sampled."""
     peaks = [
         (memory.phase_peak_bytes[phase] / memory.gpu.memory_total_bytes, memory)
@@ -99,7 +99,7 @@ def _on_host(view: RunView, more: float) -> Fit | None:
     unused = [float(np.nanmin(s.values)) for s in view.series(_AVAILABLE)]
     if not unused:
         return None
-    ranks = max(1, len(view.analysis.ranks))  # at most all of them on the fullest host
+    ranks = max(1, len(view.analysis.ranks))  # at most all of them on the most-used host
     fits = more * ranks <= HOST_USABLE * min(unused)
     verb = "fits into" if fits else "does not fit into"
     return Fit(
@@ -160,7 +160,7 @@ OFFLOAD_ROOM = (GPU_MEMORY, "offload/bytes")
 
 
 def room_without_offload(view: RunView) -> Fit:
-    """Compares the fullest GPU's peak during rollouts, plus the offloaded bytes, with its size."""
+    """Compares the most-used GPU's rollout peak, plus the offloaded bytes, with its size."""
     view.read(*OFFLOAD_ROOM)
     room = room_for_offloaded(view.analysis)
     return Fit(room.fits, room.text, _room_evidence(room))
@@ -171,9 +171,9 @@ def _room_evidence(room: Room) -> tuple[Evidence, ...]:
         return ()
     text, amount = "offloaded per rollout and rank", round(room.moved.bytes / GIB, 3)
     moved = Evidence(text, amount, "GiB", room.moved.source)
-    if room.fullest is None:
+    if room.most_used is None:
         return (moved,)
-    gpu = room.fullest.gpu
+    gpu = room.most_used.gpu
     where = f"gpu.memory_used of GPU {gpu.index} during rollout"
     peak, total = room.peak_bytes / GIB, gpu.memory_total_bytes / GIB
     return (

@@ -28,7 +28,7 @@ from grpo_doctor.whatif import Withheld
 LEARNING_PHASES = ("rollout", "reward", "logprob", "train")
 # Rewards within this of each other are equal; the trainers' own advantage epsilon is 1e-4.
 EQUAL = 1e-6
-# What `flat_from` and `missing_share` read, beside the reward itself.
+# What `flat_from` and `missing_share` read, in addition to the reward.
 _RANGE = ("critic/score/max", "critic/score/min")
 FLAT_REWARD = ("reward", "reward_std", *_RANGE)
 MISSING_RATIO = METRICS["reward_missing"][0].key

@@ -8,7 +8,7 @@ from grpo_doctor_reports.severity import SEVERITIES
 
 # What ended a run comes before all that only made it slow.
 ENDED_BY_AN_ERROR = "GD074"
-# What a finding without a cost in time weighs beside those with one; learning weighs less than any.
+# What a finding without a cost in time weighs; learning weighs less than any.
 _WEIGHT = {"high": HIGH_SHARE, "medium": MEDIUM_SHARE, "low": 0.01, "info": 0.0}
 
 

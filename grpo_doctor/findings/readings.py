@@ -1,4 +1,4 @@
-"""What a rule reads of a recording beside its spans and settings: only what it declares."""
+"""What a rule reads of a recording in addition to its spans and settings: only what it declares."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How grave a share of the step time is, and how it is written."""
+"""How severe a share of the step time is, and how it is written."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ MEDIUM_SHARE = 0.08
 
 
 def severity_of(share: float, *, proven: bool = True) -> Severity:
-    """How grave a cost is, given as a share of the step time; at most medium if it is a bound."""
+    """How severe a cost is, given as a share of the step time; at most medium if it is a bound."""
     if share >= HIGH_SHARE and proven:
         return "high"
     return "medium" if share >= MEDIUM_SHARE else "low"
 
 
 def graded(value: float, grades: Mapping[Severity, float]) -> Severity | None:
-    """The gravest severity whose threshold the value reaches; None below all."""
+    """The highest severity whose threshold the value reaches; None below all."""
     return next((severity for severity, threshold in grades.items() if value >= threshold), None)
 
 

@@ -93,7 +93,7 @@ def sides_of(view: RunView) -> Sides:
 def loop_shares(view: RunView, names: tuple[str, ...]) -> Mapping[str, float]:
     """What part of the steps' time something of a kind was going on in rollout loops, by span.
 
-    The mean over the loops that have any such span: a server beside them has none.
+    The mean over the loops that have any such span: a server next to them has none.
     """
     windows = view.analysis.used_windows
     shares = {}

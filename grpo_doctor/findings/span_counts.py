@@ -146,7 +146,7 @@ def gather_evidence(view: RunView, gathering: Gathers) -> tuple[Evidence, ...]:
 MICRO_BATCH_SPAN = "train/micro_batch"
 TOKENS: Signal = sampled(
     "train/tokens",
-    "a counter with the tokens of a step, without padding, beside train/token_places with padding; "
+    "a counter with the tokens of a step, without padding, and train/token_places with padding; "
     "the bundled trainer records both",
 )
 _LENGTHS = ("completions/mean_length", "completions/max_length")

@@ -109,7 +109,7 @@ class RunView(Readings):
         return origin is None or phase in origin.phases
 
     def must_time(self, phase: str) -> None:
-        """Raises UntimedError where nobody can tell of a phase, so that the rule has no answer."""
+        """Raises UntimedError where a phase's time is unknown, so that the rule has no answer."""
         if not self.times(phase):
             raise UntimedError(f"the time in `{phase}`")
 

@@ -191,7 +191,7 @@ def predict_on(  # noqa: PLR0913 - versions of one change
     """The same on a model that was replayed before.
 
     `mid` is the change of the mean step. `low` and `high` hold nine in ten of what runs of as many
-    steps after the change would show beside this one: steps are drawn again, those that were
+    steps after the change would show next to this one: steps are drawn again, those that were
     replayed and those of such a run, in blocks where neighbours are alike, and the model's own
     error, what its fit leaves open and the error of the unchanged replay are added in squares, for
     they are independent; `at_least` and `at_most` are ends from which all that is counted. Changes

@@ -16,18 +16,18 @@ USABLE = 0.90
 class Room:
     """`fits` is None where it can't be told; `text` says why, or with which numbers.
 
-    `peak_bytes` is the most that `fullest` held during a rollout.
+    `peak_bytes` is the most that `most_used` held during a rollout.
     """
 
     fits: bool | None
     text: str
     moved: Offloaded | None = None
-    fullest: GpuMemory | None = None
+    most_used: GpuMemory | None = None
     peak_bytes: float = 0.0
 
 
 def room_for_offloaded(analysis: Analysis) -> Room:
-    """Compares the fullest GPU's peak during rollouts, plus the offloaded bytes, with its size."""
+    """Compares the most-used GPU's rollout peak, plus the offloaded bytes, with its size."""
     memory = analysis.gpu_memory
     moved = offloaded_bytes(analysis.trace, analysis.tracks)
     if not memory:
@@ -41,12 +41,12 @@ def room_for_offloaded(analysis: Analysis) -> Room:
     if not moved:
         return Room(None, "how many bytes are offloaded was not recorded")
     peaks = [(m.phase_peak_bytes.get("rollout", m.peak_bytes), m) for m in memory]
-    peak, fullest = max(peaks, key=lambda p: p[0] / p[1].gpu.memory_total_bytes)
-    total = fullest.gpu.memory_total_bytes
+    peak, most_used = max(peaks, key=lambda p: p[0] / p[1].gpu.memory_total_bytes)
+    total = most_used.gpu.memory_total_bytes
     fits = peak + moved.bytes <= USABLE * total
     verb = "fits into" if fits else "does not fit into"
     text = (
         f"a rollout's peak of {peak / GIB:.1f} GiB plus {moved.bytes / GIB:.2f} GiB offloaded "
         f"{verb} {100 * USABLE:.0f}% of {total / GIB:.1f} GiB"
     )
-    return Room(fits, text, moved, fullest, peak)
+    return Room(fits, text, moved, most_used, peak)

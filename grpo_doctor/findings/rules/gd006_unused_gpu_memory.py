@@ -32,7 +32,7 @@ this run need more. A model that is small for its GPU can't fill it.
 from __future__ import annotations
 
 from grpo_doctor.findings import signals
-from grpo_doctor.findings.device_memory import OFFLOAD_ROOM
+from grpo_doctor.findings.device_memory import OFFLOAD_ROOM, most_used
 from grpo_doctor.findings.memory_fixes import (
     MICRO_BATCH,
     PASSES,
@@ -59,25 +59,24 @@ _UNKNOWN = Withheld("this run does not say how its kernels scale with their batc
 
 
 def check(view: RunView) -> Answer:
-    """Looks at the fullest GPU's peak."""
-    fullest = max(view.gpu_memory, key=lambda m: m.peak_bytes / m.gpu.memory_total_bytes)
-    total = fullest.gpu.memory_total_bytes
-    free = fullest.free_bytes / total
+    """Looks at the most-used GPU's peak."""
+    memory = most_used(view)
+    assert memory is not None  # the rule needs it
+    total = memory.gpu.memory_total_bytes
+    free = memory.free_bytes / total
     if free < MIN_FREE_SHARE:
         return Passed(f"the most-used GPU reaches {percent(1 - free)} of its memory")
-    source = f"gpu.memory_used of GPU {fullest.gpu.index} on {fullest.gpu.host}"
+    source = f"gpu.memory_used of GPU {memory.gpu.index} on {memory.gpu.host}"
     return Finding(
         severity=_severity(free),
         confidence=0.7,
         evidence=(
-            Evidence(
-                "peak of the most-used GPU", round(fullest.peak_bytes / GIB, 2), "GiB", source
-            ),
-            Evidence("its size", round(total / GIB, 2), "GiB", fullest.gpu.name),
+            Evidence("peak of the most-used GPU", round(memory.peak_bytes / GIB, 2), "GiB", source),
+            Evidence("its size", round(total / GIB, 2), "GiB", memory.gpu.name),
             Evidence("never used", round(100 * free, 1), "%", source),
         ),
         cause=f"The most-used of {len(view.gpu_memory)} GPUs never holds more than "
-        f"{fullest.peak_bytes / GIB:.1f} of {total / GIB:.1f} GiB.",
+        f"{memory.peak_bytes / GIB:.1f} of {total / GIB:.1f} GiB.",
         fixes=_fixes(view, free),
     )
 

@@ -90,7 +90,7 @@ def check(view: RunView) -> Answer:
             + (f", {percent(end.share)} of the rollout" if end is not None else "")
         )
     return Finding(
-        # Grave only where the engine itself was nearly empty.
+        # High only where the engine itself was nearly empty.
         severity=severity_of(share, proven=emptied >= apart),
         confidence=0.9 if emptied >= apart else 0.6,
         cost=share,

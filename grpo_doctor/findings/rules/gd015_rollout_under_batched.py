@@ -77,7 +77,7 @@ _REASON = "how the server's speed grows with its batch was not measured"
 
 
 def check(view: RunView) -> Answer:
-    """Looks for waiting requests beside a cache with room, then for too few requests."""
+    """Looks for waiting requests while the cache has room, then for too few requests."""
     every, share = engines(view), view.share("rollout")
     if not every:
         return unheard(view)

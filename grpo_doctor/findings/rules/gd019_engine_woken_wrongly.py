@@ -37,7 +37,7 @@ looks the same.
 from __future__ import annotations
 
 from grpo_doctor.findings import signals
-from grpo_doctor.findings.device_memory import fullest_in
+from grpo_doctor.findings.device_memory import most_used_in
 from grpo_doctor.findings.rule import Answer, Evidence, Finding, NotApplicable, Passed
 from grpo_doctor.findings.severity import percent, severity_of
 from grpo_doctor.findings.shared import SYNC_FULL
@@ -71,7 +71,7 @@ def check(view: RunView) -> Answer:
 
 
 def _evidence(view: RunView, before: float, after: float) -> tuple[Evidence, ...]:
-    source = f"offload spans beside sync, mean of {len(view.analysis.step_seconds)} steps"
+    source = f"offload spans next to sync, mean of {len(view.analysis.step_seconds)} steps"
     return (
         Evidence("moved just before sync, per step", before, "s", source),
         Evidence("moved between sync and what follows, per step", after, "s", source),
@@ -102,7 +102,7 @@ def _restored(view: RunView, before: float, after: float) -> Finding:
 
 
 def _cache_first(view: RunView, before: float) -> Answer:
-    peak = fullest_in(view, "sync")
+    peak = most_used_in(view, "sync")
     if peak is None:
         return Passed("all is woken before the sync; GPU memory was not sampled then")
     full, memory = peak

@@ -34,7 +34,7 @@ from __future__ import annotations
 
 from grpo_doctor.analysis.gpu import GpuMemory
 from grpo_doctor.findings import signals
-from grpo_doctor.findings.device_memory import fullest_in
+from grpo_doctor.findings.device_memory import most_used_in
 from grpo_doctor.findings.rule import Answer, Evidence, Finding, NotApplicable, Passed
 from grpo_doctor.findings.severity import percent, severity_of
 from grpo_doctor.findings.shared import SYNC_FULL
@@ -61,7 +61,7 @@ def check(view: RunView) -> Answer:
         return NotApplicable("no weights are sent to a rollout engine")
     if view.spell(_KNOB, PARTS) is None:
         return NotApplicable(f"{view.framework} has no such setting")
-    parts, peak = view.knob(_KNOB), fullest_in(view, "sync")
+    parts, peak = view.knob(_KNOB), most_used_in(view, "sync")
     if (parts or 1) <= 1:
         return _one_part(view, peak)
     return _cut(view, parts, peak[0] if peak else None)

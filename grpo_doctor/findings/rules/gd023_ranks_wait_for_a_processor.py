@@ -134,9 +134,9 @@ def _own_pct(view: RunView) -> float | None:
 
 def _severity(view: RunView, worst: float, why: _Why) -> Severity:
     """A full host without a GPU is what training on processors looks like."""
-    grave = severity_of(worst)
-    if why == "confined" or grave == "low":
-        return grave
+    severity = severity_of(worst)
+    if why == "confined" or severity == "low":
+        return severity
     return "medium" if view.has_gpu or why == "others" else "low"
 
 

@@ -21,7 +21,7 @@ was generated is never trained on.
 ## Fix
 
 Move GPUs from the side that waits to the other one, until neither waits: how many is said where
-both numbers are known, as if each side's time were inverse to its GPUs. Where the reward is at work
+both numbers are known, as if each side's time were inverse to its GPUs. Where the reward runs
 most of the time, or tools take more of a trajectory than generating, make those faster first.
 
 ## When it is wrong
@@ -61,7 +61,7 @@ from grpo_doctor.whatif import Withheld
 RULE = timed_rule(__name__, __doc__, "rollout", uses=METRICS)
 # Below it moving a whole GPU would only move the wait to the other side.
 MIN_SHARE = 0.1
-# A reward that is at work for most of the time is what samples wait for, however much of the time
+# A reward that runs for most of the time is what samples wait for, however much of the time
 # something is generated too: it comes after that.
 _MOST = 0.8
 _TOOLS = "a trajectory's time in tools"
@@ -144,7 +144,7 @@ def _what_to_do(
     if reward >= _MOST or reward > max(generating, tools):
         return (
             f"make {_detailed(view, 'the reward', REWARD_SPAN)} faster, or score more samples at "
-            f"once: it is at work for {percent(reward)} of the time"
+            f"once: it runs for {percent(reward)} of the time"
         )
     if tools > generating if in_tools is None else in_tools > 1 - in_tools:
         reason = (

@@ -23,7 +23,7 @@ let images be scaled on disk. What more loader processes bring is replayed.
 
 A framework that tokenizes on another thread of the same process shows its spans elsewhere, and is
 not meant. Where the loader has no process and reading is most of what it does, GD002 and GD031
-tell of it; where tokenizing is, this rule adds to GD002 that it can be done beforehand. Multi-turn
+report it; where tokenizing is, this rule adds to GD002 that it can be done beforehand. Multi-turn
 rollouts have to tokenize what tools return, when they return it.
 
 ## References
@@ -98,7 +98,7 @@ def check(view: RunView) -> Answer:
         if loaded is None or loaded.share("tokenize_s", "join_s") < MOSTLY:
             return Passed(
                 f"preparing inputs takes {percent(share, 1)} of the step, a part of the loading "
-                "that GD002 tells of"
+                "that GD002 reports"
             )
     evidence = [Evidence(f"{name} per step", s, "s", "its spans") for name, s in spans.items() if s]
     if loader_s:

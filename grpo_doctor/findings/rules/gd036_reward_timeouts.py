@@ -114,7 +114,7 @@ def _calls(view: RunView, name: str) -> _Calls | None:
     ranks = call_seconds(view, name)
     if not ranks:
         return None
-    # One rank's usual length is no limit, however long it is beside the others'.
+    # One rank's usual length is no limit, however long it is next to the others'.
     usual = np.concatenate([np.full(len(calls), np.median(calls)) for calls in ranks])
     seconds = np.concatenate(ranks)
     longest = float(seconds.max())

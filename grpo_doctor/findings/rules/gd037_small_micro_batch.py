@@ -42,7 +42,7 @@ import numpy as np
 from grpo_doctor.analysis.gpu import busy_percent
 from grpo_doctor.analysis.intervals import union
 from grpo_doctor.findings import signals
-from grpo_doctor.findings.device_memory import DEVICE_MEMORY, fullest, model_size, on_cpu, peak_in
+from grpo_doctor.findings.device_memory import DEVICE_MEMORY, model_size, most_used, on_cpu, peak_in
 from grpo_doctor.findings.memory_fixes import MICRO_BATCH, PASSES, in_passes_of
 from grpo_doctor.findings.rule import Answer, Evidence, Finding, NotApplicable, Passed
 from grpo_doctor.findings.severity import Severity, percent, severity_of
@@ -95,7 +95,7 @@ def check(view: RunView) -> Answer:
         return NotApplicable(_why_no_plan(view))
     if share < MIN_TRAIN_SHARE:
         return Passed(f"training takes {percent(share, 1)} of the step, in {plan.passes} passes")
-    gpu = fullest(view)
+    gpu = most_used(view)
     if gpu is None:
         return _by_prediction(view, plan)
     free = 1 - peak_in(gpu, "train", "optimizer") / gpu.gpu.memory_total_bytes

@@ -42,7 +42,7 @@ from grpo_doctor.analysis import Analysis
 from grpo_doctor.analysis.gpu import GpuMemory
 from grpo_doctor.analysis.sampled import series_named
 from grpo_doctor.findings import signals
-from grpo_doctor.findings.device_memory import fullest
+from grpo_doctor.findings.device_memory import most_used
 from grpo_doctor.findings.memory_fixes import fixes_for_memory
 from grpo_doctor.findings.rule import Answer, Evidence, Finding, Fix, Passed
 from grpo_doctor.findings.severity import Severity, percent
@@ -101,7 +101,7 @@ class _State:
 
 
 def check(view: RunView) -> Answer:
-    """Looks at the fullest GPU, at retries, and at how the run ended."""
+    """Looks at the most-used GPU, at retries, and at how the run ended."""
     state = _state(view)
     if state.ran_out is None and not state.retries and state.filled < FULL:
         if state.gpu is None:
@@ -131,7 +131,7 @@ def _ended_for_memory(view: RunView) -> bool:
 
 
 def _state(view: RunView) -> _State:
-    gpu = fullest(view)
+    gpu = most_used(view)
     phases = gpu.phase_peak_bytes if gpu else {}
     # A sample holds until the next one, so the peak of a phase is seen in the one after it too.
     peak = max(phases.values(), default=0.0)

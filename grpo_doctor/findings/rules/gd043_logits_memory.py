@@ -35,7 +35,7 @@ silent.
 from __future__ import annotations
 
 from grpo_doctor.findings import signals
-from grpo_doctor.findings.device_memory import fullest, model_size, peak_in
+from grpo_doctor.findings.device_memory import model_size, most_used, peak_in
 from grpo_doctor.findings.memory_fixes import MICRO_BATCH, PASSES, in_passes_of
 from grpo_doctor.findings.rule import Answer, Evidence, Finding, Fix, NotApplicable, Passed
 from grpo_doctor.findings.severity import percent
@@ -71,7 +71,7 @@ def check(view: RunView) -> Answer:
     """Computes the logits of a micro-batch and compares them with the GPU."""
     if view.now("train.use_liger") is True:
         return NotApplicable("the loss is computed in chunks")
-    gpu, tokens, vocabulary = fullest(view), _tokens(view), model_size(view).vocabulary or 0
+    gpu, tokens, vocabulary = most_used(view), _tokens(view), model_size(view).vocabulary or 0
     copies = COPIES.get(view.trace.run.framework, PLAIN_COPIES)
     needed = float(tokens * vocabulary * BYTES * copies)
     if gpu is None or not needed:

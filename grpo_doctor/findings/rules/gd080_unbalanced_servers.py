@@ -68,14 +68,14 @@ RULE = timed_rule(
 FEW = 0.5
 # Below it even perfect shares shorten the step by less than it varies.
 MIN_COST = 0.03
-# Each server is asked once a second, at a moment of its own: a queue is known to stand beside an
+# Each server is asked once a second, at a moment of its own: a queue is known to stand next to an
 # idle server only where both were seen twice.
 _SEEN_TWICE_NS = 2_000_000_000
 _UNKNOWN = Withheld("which requests went to which server was not recorded")
 
 
 def check(view: RunView) -> Answer:
-    """Compares the servers' tokens, and looks for a queue beside a server with nothing to do."""
+    """Compares the servers' tokens, and looks for a queue next to a server with nothing to do."""
     if engine_within_ranks(view):
         return WITHIN_RANKS
     servers = [load for load in loads(view) if load.pid is not None]

@@ -17,7 +17,7 @@ class Arithmetic:
 
     @property
     def attention_share(self) -> float:
-        """What attention costs beside all weights, per token of width."""
+        """What attention costs next to all weights, per token of width."""
         return self.attention / (self.layers + self.head)
 
     def layers_share(self, width: float) -> float:

@@ -46,7 +46,7 @@ def _micro_batch(case: Case) -> Effect:
         raise UnsupportedError(f"passes {ratio:.3g} times as large are too far from those measured")
     if case.has_gpu:
         raise UnsupportedError(
-            "kernels run beside the host's spans, so a pass's own time is not known"
+            "kernels run outside the host's spans, so a pass's own time is not known"
         )
     line = fit(measured_passes(case.analysis))
     if line is None:

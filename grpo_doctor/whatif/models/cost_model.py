@@ -66,7 +66,7 @@ class Case:
 
     @property
     def has_gpu(self) -> bool:
-        """Whether any GPU was sampled: kernels then run beside the host's spans."""
+        """Whether any GPU was sampled: kernels then run outside the host's spans."""
         return bool(self.analysis.trace.gpus)
 
 

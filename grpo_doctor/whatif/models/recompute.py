@@ -27,10 +27,10 @@ def _effect(case: Case) -> Effect:
         raise UnsupportedError("no train span was recorded")
     if case.before[_KNOB] is None:
         raise UnsupportedError("whether this run computes its layers again was not recorded")
-    fullest = [m.peak_bytes / m.gpu.memory_total_bytes for m in case.analysis.gpu_memory]
+    most_used = [m.peak_bytes / m.gpu.memory_total_bytes for m in case.analysis.gpu_memory]
     off = case.after[_KNOB] is False
-    if off and fullest and max(fullest) > _FULL_GPU:
-        raise UnsupportedError(f"GPU memory is {100 * max(fullest):.0f}% full as it is")
+    if off and most_used and max(most_used) > _FULL_GPU:
+        raise UnsupportedError(f"GPU memory is {100 * max(most_used):.0f}% full as it is")
     forward = _forward_s(case)
     if forward is not None and forward < train / 2:
         seconds, error, how = forward, _MEASURED_ERROR, "the log-probs' own passes"

@@ -1,8 +1,9 @@
 """Reward processes: functions that are called at once instead of one after the other.
 
 The bundled trainer gives each function of the user's to one process (the place-th modulo their
-number) and cuts built-in ones into parts for whoever is free. A function's own seconds are
-recorded whatever ran beside it, so the wall time with n processes is that of the fullest one.
+number) and cuts built-in ones into parts for whichever process is free. A function's own seconds
+are recorded whatever ran at the same time, so the wall time with n processes is that of the busiest
+one.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ def _workers(case: Case) -> Effect:
         return NOTHING
     change = Edit(tuple(f"reward/{name}" for name in seconds), wall / now if now else 1.0)
     names = ", ".join(f"{name} {s:.3g} s" for name, s in seconds.items())
-    return Effect((change,), f"the functions take no longer beside each other ({names})", _ERROR)
+    return Effect((change,), f"the functions take no longer side by side ({names})", _ERROR)
 
 
 def function_seconds(case: Case) -> dict[str, float]:
@@ -59,7 +60,7 @@ def wall_s(seconds: Mapping[str, float], workers: int) -> float:
     for index, name in enumerate(users):
         loads[index % count] += seconds[name]
     shared = sum(seconds[name] for name in seconds if name in BUILT_IN)
-    # Parts go to whoever is free first, so they fill up the emptier processes.
+    # Parts go to the process that is free first, so they fill up the emptier processes.
     return max(*loads, (sum(loads) + shared) / count)
 
 

@@ -1,4 +1,4 @@
-"""Shorter completions, and rollouts beside training instead of before it."""
+"""Shorter completions, and rollouts during training instead of before it."""
 
 from __future__ import annotations
 

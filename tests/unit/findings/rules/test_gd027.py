@@ -56,7 +56,7 @@ def test_a_reward_at_work_all_the_time_is_what_samples_wait_for_while_others_are
         build.span(2, "reward/queue", 10.0 * number, 10.0 * number + 5)
         build.span(2, "rollout/queue", 10.0 * number, 10.0 * number + 1)
     finding = finding_in(build, "GD027")
-    text = "make the reward (most of it judge) faster, or score more samples at once: it is at work"
+    text = "make the reward (most of it judge) faster, or score more samples at once: it runs"
     assert finding.fixes[0].spelling.startswith(text)
     assert value(finding, "generating waits for the reward") == pytest.approx(40.0)
 

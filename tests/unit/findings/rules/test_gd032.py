@@ -83,7 +83,7 @@ def mixed(spans_s: float, texts_s: float, images_s: float, *, waits_s: float = 2
 @pytest.mark.parametrize(
     ("spans_s", "texts_s", "images_s", "is_found"),
     [
-        (0.49, 1.0, 4.0, False),  # the texts are a fifth of what GD002 tells of
+        (0.49, 1.0, 4.0, False),  # the texts are a fifth of what GD002 reports
         (0.5, 1.0, 4.0, True),  # spans of a twentieth of the step are not loading
         (0.1, 2.0, 2.0, True),
         (0.1, 2.0, 2.01, False),
@@ -98,7 +98,7 @@ def test_what_is_a_part_of_slow_loading_is_not_told_twice(
         assert answer.severity == "low"
     else:
         assert isinstance(answer, Passed)
-        assert "GD002 tells of" in answer.note
+        assert "GD002 reports" in answer.note
 
 
 @pytest.mark.parametrize(

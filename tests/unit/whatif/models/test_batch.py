@@ -107,7 +107,7 @@ def test_beside_a_gpu_a_passes_span_is_not_its_time() -> None:
     patient = passes(WIDTHS)
     patient.gpu("GPU-0")
     after = {"train__micro_batch": 4, "train__grad_accumulation": 2}
-    assert "kernels run beside" in reason(patient, **after)
+    assert "kernels run outside" in reason(patient, **after)
 
 
 def test_padding_is_left_out_once() -> None:
