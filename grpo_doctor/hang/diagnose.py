@@ -78,7 +78,7 @@ def _without_cause(scene: Scene, graph: Graph, stall: Stall) -> Verdict:
     starters = launchers(scene)
     if starters:
         over = all(actor.motion.kind == "gone" for actor in starters)
-        return job_ended() if over else not_started(scene, starters)
+        return job_ended(starters) if over else not_started(scene, starters)
     alive = [actor for actor in scene.by_rank.values() if actor.motion.kind != "gone"]
     waiting = any(actor.waits or actor.motion.kind == "still" for actor in alive)
     if 0 < len(alive) < len(scene.by_rank) and not waiting:
@@ -89,7 +89,7 @@ def _without_cause(scene: Scene, graph: Graph, stall: Stall) -> Verdict:
     if stall.working:
         return slow_work(scene, stall)
     if all(actor.motion.kind == "gone" for actor in scene.by_rank.values()):
-        return job_ended()
+        return job_ended(scene.by_rank.values())
     return undecided(scene, stall)
 
 

@@ -177,6 +177,8 @@ def _state(state: str, cause: str) -> str:
     """A job that is not known to be stuck, and for no known cause slow, is not known to be well."""
     if state in ("slow", "healthy") and cause == "unknown":
         return "unknown"
+    if state == "dead" and not cause:  # all of it ended meanwhile
+        return "gone"
     return state if state in ("healthy", "slow", "stuck", "dead") else "unknown"
 
 

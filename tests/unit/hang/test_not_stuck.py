@@ -49,7 +49,15 @@ def test_a_job_that_ends_meanwhile() -> None:
     for rank in range(4):
         build.rank(rank).state = "X"
     outcome = verdict(build)
-    assert (outcome.state, outcome.summary) == ("healthy", "The job ended while it was looked at.")
+    assert outcome.state == "dead"
+    assert outcome.summary == "The job ended while it was looked at. No rank is left."
+
+
+def test_a_job_whose_ranks_all_exit_with_0_is_healthy() -> None:
+    build = EvidenceBuilder(recorded=False)
+    for rank in range(4):
+        build.rank(rank).state, build.rank(rank).exit_code = "Z", 0
+    assert verdict(build).state == "healthy"
 
 
 def test_a_rank_that_ended_a_moment_ago_is_not_dead() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from grpo_doctor.hang.causes.description import in_phase, motion_item, stack_item, working_class
 from grpo_doctor.hang.decision.render.stalled import hidden
@@ -144,14 +144,23 @@ def _progress_text(scene: Scene, got_on: bool) -> str:
     )
 
 
-def job_ended() -> Verdict:
-    """No rank is left, and none of them is known to have failed."""
+def job_ended(left: Iterable[Actor]) -> Verdict:
+    """No process of the job is left: dead, unless each is known to have ended in order."""
+    codes = {actor.look.exit_code if actor.look is not None else None for actor in left}
+    summary = "The job ended while it was looked at."
+    if codes == {0}:
+        return Verdict(
+            state="healthy",
+            cause="",
+            confidence=0.9,
+            summary=f"{summary} Every rank exited with code 0.",
+        )
     return Verdict(
-        state="healthy",
+        state="dead",
         cause="",
         confidence=0.6,
-        summary="The job ended while it was looked at.",
-        confirm=("Its log's last lines say whether it came to its end in order.",),
+        summary=f"{summary} No rank is left.",
+        confirm=("Read the last lines of its log: they say whether the job finished or failed.",),
     )
 
 

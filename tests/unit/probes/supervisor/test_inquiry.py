@@ -117,6 +117,7 @@ def test_it_is_asked_about_the_pids_and_told_where_to_put_the_bundle(tmp_path: P
         ({"state": "dead", "class": "rank-dead"}, "dead", True),
         ({"state": "slow", "class": "reward-busy"}, "slow", False),
         ({"state": "healthy", "class": ""}, "healthy", False),
+        ({"state": "dead", "class": ""}, "gone", False),
         ({"state": "slow", "class": "unknown"}, "unknown", False),
         ({"state": "from a later version", "class": ""}, "unknown", False),
     ],
