@@ -86,8 +86,9 @@ accessibility: $(READY) ## axe-core and layout shift on every page: AXE=axe.min.
 hooks: $(READY) ## look up every hooked function in the wheels of the frameworks (150 MB); VLLM=wheel or folder: in vLLM too
 	$(BIN)/python -m tests.wheels --hooks --check $(if $(VLLM),--vllm $(VLLM))
 
-test-torch-contract: $(READY) ## read CUDA wheels of torch: what a dump does under which lock (3 GB of downloads)
-	$(BIN)/python -m tests.torch_contract 2.8.0 2.13.0 2.14.1 2.15.0
+test-torch-contract: $(READY) ## read wheels of torch: where its recorder is, and its layout (7 GB of downloads)
+	$(BIN)/python -m tests.torch_contract 2.8.0 2.9.1 2.10.0 2.11.0 2.12.1 2.13.0 2.14.1 2.15.0
+	$(BIN)/python -m tests.torch_contract 2.8.0 2.11.0 2.13.0 2.15.0 --machine aarch64
 
 gpu: $(READY) ## what only a GPU can tell, one card is enough; written to docs/measurements.md
 	$(BIN)/python -m tests.gpu --write docs/measurements.md

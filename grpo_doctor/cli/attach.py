@@ -24,10 +24,10 @@ stuck, which rank holds it up, where in the code, why, and what to do. The job n
 any torch.distributed job of any framework, in any Python environment.
 
 Without PID it finds the job; one PID of it, of a rank or the launcher, is enough to say which.
-It only reads. If the job seems not to move, NCCL's flight recorder is read out of memory; of gloo
-ranks one idle thread is stopped for some milliseconds (up to a tenth of a second where the recorder
-is full) to ask for it. Threads of GPU ranks that use a core are stopped for less than a millisecond
-to see whether they compute or wait for the GPU. --no-inject leaves all of that out.
+It only reads and never runs code in the job. If the job seems not to move, torch's flight recorders
+are read out of memory. Threads of GPU ranks that use a core are stopped for less than a millisecond
+to see whether they compute or wait for the GPU; a rank that nothing else explains is stopped for
+about a second to read its C++ frames. --no-stop leaves both out.
 """
 EPILOG = """\
 examples:
@@ -84,8 +84,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--html", type=given_path, metavar="FILE", help="write the verdict as a page"
     )
     parser.add_argument("--json", action="store_true", help="print the verdict as JSON (schema 1)")
-    parser.add_argument(
-        "--no-inject", action="store_true", help="never stop a thread: /proc and stacks alone"
+    parser.add_argument("--no-stop", action="store_true", help="never stop a thread, even to read")
+    parser.add_argument(  # its name before attach became read-only
+        "--no-inject", dest="no_stop", action="store_true", help=argparse.SUPPRESS
     )
     parser.add_argument(
         "--confirm", action="store_true", help="undo what stops the job, if that does no harm"
@@ -190,7 +191,7 @@ def _evidence(options: argparse.Namespace) -> Evidence:
         return replayed(options.replay)
     from grpo_doctor.cli.visit import visit  # noqa: PLC0415
 
-    return visit(options.pids, inject=not options.no_inject, seconds_between=options.seconds)
+    return visit(options.pids, stop=not options.no_stop, seconds_between=options.seconds)
 
 
 def _keep(options: argparse.Namespace, evidence: Evidence, diagnosis: Diagnosis) -> None:

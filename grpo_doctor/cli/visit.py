@@ -23,7 +23,7 @@ _ERASED = "\r\x1b[K"
 _COMMAND_CHARACTERS = 60
 
 
-def visit(pids: Sequence[int], *, inject: bool, seconds_between: float) -> Evidence:
+def visit(pids: Sequence[int], *, stop: bool, seconds_between: float) -> Evidence:
     """Looks at the job of these processes; none: at the one job on this host.
 
     Raises:
@@ -37,7 +37,7 @@ def visit(pids: Sequence[int], *, inject: bool, seconds_between: float) -> Evide
         jobs = discover.find_jobs(pids)
         if len(jobs) > 1:
             raise UsageError(several(jobs, named=bool(pids)))
-        wishes = Wishes(inject=inject, seconds_between=seconds_between)
+        wishes = Wishes(stop=stop, seconds_between=seconds_between)
         job = replace(jobs[0], placements=(placement_of(jobs[0]),))
         with _telling() as tell:
             return examine_job(job, wishes, tell)

@@ -1,4 +1,4 @@
-"""Dumps out of real ranks that nobody prepared, and what the ranks are like afterwards."""
+"""Recorders of real ranks that nobody prepared, read at work and stuck, and the ranks after it."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from typing import Any
 
 import pytest
 
-from grpo_doctor_probes.evidence import FlightDump, Member, ProcessLook
-from grpo_doctor_probes.flight import inject
+from grpo_doctor_probes.evidence import FlightDump, Member
+from grpo_doctor_probes.flight import read_recorders
 from grpo_doctor_probes.procstat import state_of
 
 pytest.importorskip("torch", reason="needs torch to run ranks")
@@ -26,7 +26,6 @@ pytestmark = [pytest.mark.slow, pytest.mark.heavy]
 ROOT = Path(__file__).parents[2]
 DONE = 200  # collectives before a rank gets stuck
 STUCK = ("working", "asleep", "holding_the_gil", "busy")
-LOOK = ProcessLook(0, 0, "S")
 
 
 @dataclass
@@ -64,7 +63,8 @@ def member(pid: int, rank: int) -> Member:
 
 
 def dump_of(ranks: Ranks, rank: int) -> FlightDump:
-    return inject(member(ranks.pids[rank], rank), LOOK, at_most_s=20)
+    (dump,) = read_recorders(member(ranks.pids[rank], rank), at_most_s=20)
+    return dump
 
 
 def entries(dump: FlightDump) -> list[dict[str, Any]]:
@@ -109,7 +109,7 @@ def test_ranks_hand_over_their_recorder_at_work_and_stuck_and_compute_the_same()
 
 
 def two_at_once(ranks: Ranks) -> None:
-    """Both get the dump, or a reason that names the other."""
+    """Nobody is in the way of another reader."""
     dumps: list[FlightDump] = []
     threads = [
         threading.Thread(target=lambda: dumps.extend(dump_of(ranks, 1) for _ in range(10)))
@@ -119,6 +119,5 @@ def two_at_once(ranks: Ranks) -> None:
         thread.start()
     for thread in threads:
         thread.join()
-    assert len(dumps) == 20
-    assert {d.problem for d in dumps if not d.data and "tracing it" not in d.problem} == set()
-    assert sum(bool(dump.data) for dump in dumps) >= 10
+    assert len({dump.data for dump in dumps}) == 1
+    assert [dump.problem for dump in dumps] == [""] * 20

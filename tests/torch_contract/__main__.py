@@ -1,4 +1,4 @@
-"""Reads torch's CUDA wheels: `python -m tests.torch_contract 2.13.0 2.14.1`.
+"""Reads torch's wheels: `python -m tests.torch_contract 2.13.0 2.14.1`.
 
 Downloads one wheel after the other (500 to 900 MB each, deleted when it is read; half a minute),
 without its dependencies, and needs no GPU: headers and symbol tables are read, nothing is run.
@@ -18,6 +18,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from grpo_doctor_probes.flight.ring import MUTEX_BYTES
 from tests.torch_contract.promises import TABLE, read_wheel
 
 
@@ -26,37 +27,40 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.torch_contract", description=__doc__)
     parser.add_argument("versions", nargs="+", metavar="VERSION", help="as in `torch==VERSION`")
     parser.add_argument("--python", default="3.11", help="whose wheel, default 3.11")
+    parser.add_argument("--machine", choices=MUTEX_BYTES, default="x86_64")
     parser.add_argument("--write", action="store_true", help="into torches.json")
     arguments = parser.parse_args()
     failed = 0
     for version in arguments.versions:
         with tempfile.TemporaryDirectory() as folder:
-            wheel = _download(version, arguments.python, Path(folder))
+            wheel = _download(version, arguments, Path(folder))
             if wheel is None:
                 failed = 1
                 continue
             row = asdict(read_wheel(wheel))
         sys.stdout.write(f"{version}: {json.dumps(row, indent=1)}\n")
         if arguments.write:
-            _write(version, row)
+            _write(f"{version} {arguments.machine}", row)
     return failed
 
 
-def _write(version: str, row: dict[str, Any]) -> None:
-    """Puts a row into the table, in the order of versions."""
+def _write(torch: str, row: dict[str, Any]) -> None:
+    """Puts a row into the table, in the order of machines and versions."""
     table = json.loads(TABLE.read_text()) if TABLE.exists() else {}
-    rows = sorted({**table, version: row}.items(), key=lambda item: _numbers(item[0]))
+    rows = sorted({**table, torch: row}.items(), key=lambda item: _numbers(item[0]))
     TABLE.write_text(json.dumps(dict(rows), indent=1) + "\n")
 
 
-def _numbers(version: str) -> tuple[int, ...]:
-    return tuple(int(part) for part in version.split("."))
+def _numbers(torch: str) -> tuple[str, tuple[int, ...]]:
+    version, _, machine = torch.partition(" ")
+    return machine, tuple(int(part) for part in version.split("."))
 
 
-def _download(version: str, python: str, folder: Path) -> Path | None:
+def _download(version: str, wanted: argparse.Namespace, folder: Path) -> Path | None:
     """The wheel; of the index alone, as other places have builds without CUDA."""
     pip = [sys.executable, "-m", "pip", "download", "-q", "--disable-pip-version-check"]
-    few = ["--no-deps", "--only-binary=:all:", "--python-version", python, "-d", str(folder)]
+    which = ["--python-version", wanted.python, "--platform", f"manylinux_2_28_{wanted.machine}"]
+    few = ["--no-deps", "--only-binary=:all:", *which, "-d", str(folder)]
     environment = {**os.environ, "PIP_FIND_LINKS": "", "PIP_CONFIG_FILE": os.devnull}
     done = subprocess.run(
         [*pip, *few, f"torch=={version}"],

@@ -1,4 +1,4 @@
-"""What one wheel promises: of its headers what a dump does, of its library what is where."""
+"""What one wheel promises: of its headers what a recorder has, of its libraries what is where."""
 
 from __future__ import annotations
 
@@ -9,38 +9,37 @@ import zipfile
 from dataclasses import dataclass
 from pathlib import Path
 
-from grpo_doctor_probes.memory.cplusplus import static_pointer
+from grpo_doctor_probes.flight.recorders import ANCHORS
+from grpo_doctor_probes.memory.elf import MACHINE_NAMES
+from grpo_doctor_probes.memory.statics import static_pointer
 from tests.torch_contract.binary import Binary
 
 TABLE = Path(__file__).with_name("torches.json")
 _C10D = "torch/include/torch/csrc/distributed/c10d/"
-_NCCL = "dump_nccl_trace_json"
-_FR = "dump_fr_trace_json"
+_LIBRARIES = ("libtorch_cpu.so", "libtorch_cuda.so")  # a wheel for CPUs has the first one alone
 _NAMES = re.compile(r"\b([a-z]\w*_|isP2P_)(?=\s*(?:,|\{|$))")
 _SETTINGS = re.compile(
     rb"TORCH_(?:(?:NCCL|FR)_(?:\w*_FILE|\w*DUMP_ON_TIMEOUT|\w*BUFFER_SIZE|ENABLE_TIMING)"
     rb"|INCLUDE_[A-Z_]+)\x00"
 )
 _NEW = re.compile(rb"\xbf(.{4})\xe8", re.DOTALL)  # mov $size, %edi; call operator new
+_GETTER_BYTES = 160
 
 
 @dataclass(frozen=True)
 class Promises:
     """What the table holds of a torch.
 
-    `without_entries_locks`, `..._queries`: whether a dump without entries takes the recorder's
-    mutex or asks for an event. `queries_under_mutex`: whether one with entries does so holding it.
-    `calls`: what the dump function calls, by name. `recorder_found`: the code leads to the pointer
-    that the symbol table names. `members`, `entry_members`: in the order of their addresses.
+    `anchors`: the functions whose code leads to a recorder's pointer, as the symbol table has it.
+    `lost`: those that are there, and whose code does not. `queries_under_mutex`: whether a dump
+    with entries asks for events holding the recorder's mutex. `recorder_bytes`: of one recorder.
+    `members`, `entry_members`: in the order of their addresses.
     """
 
-    symbols: tuple[str, ...]
-    without_entries_locks: bool
-    without_entries_queries: bool
+    machine: str
+    anchors: tuple[str, ...]
+    lost: tuple[str, ...]
     queries_under_mutex: bool
-    calls: tuple[str, ...]
-    calls_communicators: bool
-    recorder_found: bool
     recorder_bytes: int
     members: tuple[str, ...]
     entry_members: tuple[str, ...]
@@ -52,36 +51,54 @@ def read_wheel(wheel: Path) -> Promises:
     with zipfile.ZipFile(wheel) as archive, tempfile.TemporaryDirectory() as folder:
         detail = archive.read(_C10D + "FlightRecorderDetail.hpp").decode()
         header = archive.read(_C10D + "FlightRecorder.hpp").decode()
-        gpu = Binary(Path(archive.extract("torch/lib/libtorch_cuda.so", folder)))
-        cpu = Binary(Path(archive.extract("torch/lib/libtorch_cpu.so", folder)))
-        return _promises(detail, header, gpu, cpu)
+        there = [name for name in _LIBRARIES if f"torch/lib/{name}" in archive.namelist()]
+        libraries = {
+            name: Binary(Path(archive.extract(f"torch/lib/{name}", folder))) for name in there
+        }
+        return _promises(detail, header, libraries)
 
 
-def _promises(detail: str, header: str, gpu: Binary, cpu: Binary) -> Promises:
-    dump = body_of(detail, "::dump_json(")
-    guarded = body_of(dump, "if (includeCollectives)")
-    without = dump.replace(guarded, "") + "".join(
-        body_of(detail, f"::{name}(") for name in ("getPgConfigJson", "getPgStatusJson")
-    )
-    exported = [name for name in gpu.exported(_NCCL) + cpu.exported(_FR) if "getTrace" not in name]
-    function = next(gpu.symbols[name] for name in exported if _NCCL in name)
-    guard = static_pointer(gpu, function)
-    pointer = gpu.only("FlightRecorder", "CUDAEvent", "3getEvE8instance", start="_ZZN")
-    getter = gpu.only("FlightRecorder", "CUDAEvent", "3getEv", start="_ZN")
-    sizes = _NEW.search(gpu.read(getter, 160))
+def _promises(detail: str, header: str, libraries: dict[str, Binary]) -> Promises:
+    machine = MACHINE_NAMES[libraries[_LIBRARIES[0]].machine]
+    led = {}
+    for _, name, function in ANCHORS:
+        if name in libraries and function in libraries[name].symbols:
+            binary = libraries[name]
+            guard = static_pointer(binary, binary.symbols[function], machine)
+            led[function] = guard == _recorder(binary, "_ZZN", "3getEvE8instance") - 8
+    texts = [binary.texts(_SETTINGS) for binary in libraries.values()]
     return Promises(
-        symbols=tuple(sorted(exported)),
-        without_entries_locks="mutex_" in without,
-        without_entries_queries="query" in without or "update_state" in without,
+        machine=machine,
+        anchors=tuple(name for name, right in led.items() if right),
+        lost=tuple(name for name, right in led.items() if not right),
         queries_under_mutex=_queries_under_mutex(body_of(detail, "::dump_entries(")),
-        calls=tuple(gpu.calls(function, 400)),
-        calls_communicators=gpu.imports("ncclCommDump"),
-        recorder_found=guard == pointer - 8,
-        recorder_bytes=struct.unpack("<i", sizes[1])[0] if sizes else 0,
+        recorder_bytes=_recorder_bytes(libraries[_LIBRARIES[0]], machine),
         members=_members(_after(header, "\n  bool enabled_ = false;")),
         entry_members=_members(body_of(header, "struct Entry {").replace("\n    ", "\n  ")),
-        settings=_settings(gpu.texts(_SETTINGS) | cpu.texts(_SETTINGS)),
+        settings=_settings(set().union(*texts)),
     )
+
+
+def _recorder(binary: Binary, start: str, end: str) -> int:
+    """The address of the one symbol of a recorder that begins and ends so. Raises ValueError."""
+    addresses = {
+        address
+        for name, address in binary.symbols.items()
+        if name.startswith(f"{start}4c10d14FlightRecorder") and name.endswith(end)
+    }
+    (address,) = addresses
+    return address
+
+
+def _recorder_bytes(binary: Binary, machine: str) -> int:
+    """How many bytes the getter asks `operator new` for."""
+    code = binary.read(_recorder(binary, "_ZN", "3getEv"), _GETTER_BYTES)
+    if machine == "x86_64":
+        match = _NEW.search(code)
+        return int(struct.unpack("<i", match[1])[0]) if match else 0
+    words = (word for (word,) in struct.iter_unpack("<I", code))
+    sizes = (word >> 5 & 0xFFFF for word in words if word & 0xFFE0001F == 0xD2800000)  # mov x0, #n
+    return next(sizes, 0)
 
 
 def _settings(names: set[str]) -> tuple[str, ...]:

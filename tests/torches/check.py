@@ -139,7 +139,6 @@ def _attach(torch: str, folder: Path, arguments: Sequence[str]) -> Answer:
 
 def _dumps(folder: Path) -> dict[str, str]:
     return {
-        f"{dump.rank}/{dump.backend}": dump.problem
-        or f"{dump.source}, {len(dump.data)} bytes, {dump.pause_ms:.1f} ms"
+        f"{dump.rank}/{dump.backend}": dump.problem or f"{dump.source}, {len(dump.data)} bytes"
         for dump in bundle.read(folder).dumps
     }

@@ -13,20 +13,18 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from grpo_doctor.hang.collection.recordings import ask_ras, ask_recorders, inject_into
+from grpo_doctor.hang.collection.recordings import ask_ras, ask_recorders
 from grpo_doctor.hang.collection.spinning import look_closer
 from grpo_doctor.hang.collection.visit import Visit
 from grpo_doctor.hang.decision.stall import stall_of
 from grpo_doctor.hang.diagnose import diagnose
 from grpo_doctor.hang.model import scene
 from grpo_doctor.hang.model.process.actor import Actor
-from grpo_doctor.hang.model.waiting.starvation import answers_late
 from grpo_doctor_probes import flight, look
 from grpo_doctor_probes.evidence import CallArguments, Cost, Evidence, Job, Problem
 
 STACKS_S = 6.0  # py-spy takes 10 ms a process, a second when 64 of them share two cores
 NATIVE_S = 3.0
-LATE_S = 6.0  # for ranks that get hardly any CPU, where nothing else decides
 TRIES_LOCK = frozenset({"acquire", "_acquire", "_poll_until_acquired"})
 P2P = frozenset({"send", "recv", "isend", "irecv", "send_object_list", "recv_object_list"})
 ROOTED = frozenset(
@@ -43,12 +41,12 @@ MOST_LOOKS = 4
 
 @dataclass(frozen=True, slots=True)
 class Wishes:
-    """How to look. `inject`: a stuck rank may be asked for its flight recorder by a ptrace call.
+    """How to look. `stop`: threads may be stopped for as long as it takes to read where they are.
 
     `seconds_between` two looks; the visit ends after about `at_most_s` whatever is outstanding.
     """
 
-    inject: bool = True
+    stop: bool = True
     seconds_between: float = 1.2
     at_most_s: float = 60.0
 
@@ -59,7 +57,7 @@ def examine_job(job: Job, wishes: Wishes, progress: Callable[[str], None]) -> Ev
     visit = Visit(_with_fronts(job))
     try:
         _two_looks(visit, wishes, progress)
-        look_closer(visit, progress, stop=wishes.inject, wait_s=wishes.seconds_between)
+        look_closer(visit, progress, stop=wishes.stop, wait_s=wishes.seconds_between)
         _closer(visit, wishes, progress)
     except KeyboardInterrupt:
         if not visit.looks:
@@ -156,19 +154,15 @@ def _closer(visit: Visit, wishes: Wishes, progress: Callable[[str], None]) -> No
     if not stall.stalled:
         return
     remaining_s = max(wishes.at_most_s - visit.seconds(), 1.0)
-    slow = {actor.pid for actor in scene_now.by_rank.values() if answers_late(actor)}
-    progress("asking the flight recorders")
+    progress("reading the flight recorders")
     with visit.part("recorders"):
-        ask_recorders(visit, inject=wishes.inject, at_most_s=remaining_s, spared=slow)
+        ask_recorders(visit, at_most_s=remaining_s)
     with visit.part("arguments"):
         _arguments(visit)
     spinning = [actor for actor in scene_now.by_rank.values() if actor.device_wait]
     _third_look(visit, [*stall.suspects, *spinning], wishes, progress)
     with visit.part("arguments"):
         _lock_files(visit)
-    if slow and wishes.inject and diagnose(visit.evidence()).verdict.cause == "unknown":
-        with visit.part("recorders"):
-            inject_into(visit, time.monotonic() + LATE_S)
     _native(visit, wishes, progress)
 
 
@@ -212,7 +206,7 @@ def _look_again(visit: Visit, wishes: Wishes, progress: Callable[[str], None]) -
 
 def _native(visit: Visit, wishes: Wishes, progress: Callable[[str], None]) -> None:
     """C and C++ frames of ranks that nothing else explains. This stops them for about a second."""
-    if visit.seconds() + NATIVE_S > wishes.at_most_s:
+    if not wishes.stop or visit.seconds() + NATIVE_S > wishes.at_most_s:
         return
     pids = unexplained(visit.evidence())[:MOST_NATIVE]
     if not pids:

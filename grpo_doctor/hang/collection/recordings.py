@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Container
 
 from grpo_doctor.hang.collection.visit import Visit
 from grpo_doctor.hang.model.process.observations import index
@@ -11,30 +10,24 @@ from grpo_doctor_probes import flight
 from grpo_doctor_probes.evidence import FlightDump
 
 ASK_S = 1.5  # for pipes and servers
-INJECT_S = 2.0  # for one rank
+READ_S = 2.0  # for the memory of one rank
 RAS_S = 6.0  # with a lost process NCCL itself waits for seconds; without NCCL there is no answer
-SPARED = "its flight recorder was not asked: it has so little CPU or memory that this takes long"
 SLACK_NS = 2_000_000_000  # a dump may be written while the last ranks still arrive
 # A host that spins has just run, however long it has spun. What torch writes at a time-out (after
 # 10 minutes under NCCL) of a job that goes on is seldom that young.
 SPUN_NS = 1_800_000_000_000
 
 
-def ask_recorders(
-    visit: Visit, *, inject: bool, at_most_s: float, spared: Container[int] = ()
-) -> None:
-    """Files written since the job stands; then each other rank's memory, or a call into it; then
-    agents and servers.
-
-    Processes in `spared` are not called into.
+def ask_recorders(visit: Visit, *, at_most_s: float) -> None:
+    """Files written since the job stands; then each other rank's memory; then agents and servers
+    that the job was started with.
     """
     until = time.monotonic() + at_most_s
     ask_ras(visit, min(RAS_S, at_most_s))
     since = time.time_ns() - _stood_ns(visit) - SLACK_NS
     files = flight.dump_files(flight.known_dump_files(visit.job))
     visit.dumps += [dump for dump in files if dump.at_unix_ns >= since and dump.data]
-    if inject:
-        inject_into(visit, until, spared)
+    _read_memory(visit, until)
     # Last: torch's own dump asks for CUDA events, under its recorder's mutex from 2.14 on.
     if _open(visit):
         visit.dumps += flight.ask_servers(visit.job, min(ASK_S, at_most_s))
@@ -67,19 +60,15 @@ def _open(visit: Visit) -> set[int]:
     return {m.pid for m in visit.job.ranks() if m.pid not in pids and m.rank not in heard}
 
 
-def inject_into(visit: Visit, until: float, spared: Container[int] = ()) -> None:
-    """One rank after the other, so that never two are stopped at once."""
+def _read_memory(visit: Visit, until: float) -> None:
     waiting = _open(visit)
     for member in visit.job.ranks():
         process = visit.looks[-1].of(member.pid)
         if member.pid not in waiting or process is None or process.state in ("Z", "X"):
             continue
-        if member.pid in spared:
-            visit.dumps.append(FlightDump("ptrace", member.rank, member.pid, problem=SPARED))
-            continue
         remaining_s = until - time.monotonic()
         if remaining_s <= 0.05:
-            problem = "there was no time left to ask this rank's flight recorder"
-            visit.dumps.append(FlightDump("ptrace", member.rank, member.pid, problem=problem))
+            problem = "there was no time left to read this rank's flight recorder"
+            visit.dumps.append(FlightDump("memory", member.rank, member.pid, problem=problem))
             continue
-        visit.dumps += flight.inject_all(member, process, at_most_s=min(INJECT_S, remaining_s))
+        visit.dumps += flight.read_recorders(member, at_most_s=min(READ_S, remaining_s))

@@ -89,7 +89,7 @@ class Visit:
     def _longest_pause_ms(self) -> float:
         pauses = [stack.pause_ms for look in self.stacks for stack in look]
         pauses += [position.pause_ms for position in self.positions]
-        return max(pauses + [dump.pause_ms for dump in self.dumps], default=0.0)
+        return max(pauses, default=0.0)
 
     def _refused(self) -> list[Problem]:
         """What single records say they could not see: each text once, with the process where one

@@ -135,9 +135,9 @@ class OpenSpanSeen:
 class FlightDump:
     """A flight-recorder dump as it is, not yet parsed and not trusted.
 
-    `source`: `ptrace`, `memory` (read without a call), `file:PATH`, `pipe:PATH`, `server:SOCKET`,
-    `agent:PATH`. `backend`: which of torch's two recorders was asked: `fr` (gloo, CPU, hooks),
-    `nccl`, or `` for a file.
+    `source`: `memory`, `file:PATH`, `pipe:PATH`, `server:SOCKET`; in old bundles `ptrace`.
+    `backend`: which of torch's two recorders it is: `fr` (gloo, CPU, hooks), `nccl`, or `` for a
+    file.
     `at_unix_ns` is when it was taken (a file's mtime). `data` is JSON or a pickle, empty with
     `problem`. `rank` is None where neither the process nor the file's name tells it.
     """
@@ -148,7 +148,6 @@ class FlightDump:
     backend: str = ""
     at_unix_ns: int = 0
     data: bytes = b""
-    pause_ms: float = 0.0
     problem: str = ""
 
 

@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from pathlib import Path, PurePath
 
 from grpo_doctor_probes.evidence import FlightDump
-from grpo_doctor_probes.flight.recorders import MAX_DUMP_BYTES
 from grpo_doctor_probes.printable import PATH_LIMIT, printable
 
 _RANK = re.compile(
@@ -19,6 +18,7 @@ _GLUED = re.compile(r"(?<=[a-z])rank[_.=-]?(\d+)", re.IGNORECASE)  # tracerank3
 _NUMBER = re.compile(r"\d+")
 _ENDINGS = re.compile(r"(\.(json|pkl|pickle|gz|bin|dump|txt|trace|pt))+$", re.IGNORECASE)
 MAX_FILES = 4096
+MAX_DUMP_BYTES = 64 << 20
 _GZIP, _PICKLE = b"\x1f\x8b", b"\x80"
 _ARCHIVES = {b"PK\x03\x04": "zip", b"\x28\xb5\x2f\xfd": "zstd", b"\xfd7zXZ": "xz", b"BZh": "bzip2"}
 _TAR, _TAR_AT = b"ustar", 257

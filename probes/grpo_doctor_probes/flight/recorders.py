@@ -1,96 +1,166 @@
-"""Torch's flight recorders and how they are asked, by what a process has loaded.
+"""Torch's flight recorders of a process, read out of its memory: no thread stops, none is called.
 
-Neither function takes Python's lock: JSON dumps have no stacks. Each leaves its result behind (the
-text, KBs to a MB), as freeing it would be one more call into the job.
-
-Of NCCL's recorder no entries are asked for. For each it would ask CUDA whether the operation is
-done (`cudaEventQuery`): that waits for a thread which synchronizes, from torch 2.14 on with the
-recorder's mutex in hand, and in a thread without a device it opens a context of 0.5 GB on GPU 0.
-Without entries it makes no call of CUDA's and takes no lock: groups and their counters remain.
-Gloo's operations have no events, so all of that recorder may be had.
+There are two: NCCL's, and that of gloo, the CPU and hooked backends. Each hangs on a pointer that
+is static in a function of torch's and that no library exports. The code of an exported function
+leads to it (`memory.statics`), and `ring` reads what is there.
 """
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+import time
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
-from grpo_doctor_probes.flight.machine import Call
-from grpo_doctor_probes.memory.access import Mapping, Memory
-from grpo_doctor_probes.memory.elf import library
+from grpo_doctor_probes.bounded import within
+from grpo_doctor_probes.discover.permission import why_refused
+from grpo_doctor_probes.evidence import FlightDump, Member
+from grpo_doctor_probes.flight.ring import LAYOUTS, UnknownRecorderError, is_on, read_ring
+from grpo_doctor_probes.memory.access import Mapping, Memory, mapped
+from grpo_doctor_probes.memory.elf import MACHINE_NAMES, ElfError, library
+from grpo_doctor_probes.memory.statics import static_pointer
+from grpo_doctor_probes.procstat import read_stat
 
-MAX_DUMP_BYTES = 64 << 20
 CPU_LIBRARY = "libtorch_cpu.so"
-_GPU_LIBRARY = "libtorch_cuda.so"  # not libtorch_hip.so: there a dump calls each communicator
-NCCL_BACKEND = "nccl"
+GPU_LIBRARY = "libtorch_cuda.so"
 _STRING = "RKNSt7__cxx1112basic_stringIcSt11char_traitsIcESaIcEEE"  # const std::string&
-_FR = "_ZN4c10d18dump_fr_trace_jsonB5cxx11Ebb"  # (collectives, only active): 2.8 to 2.14
-# 2.15: and the backend, whose ring is to be dumped. No ABI tag: the string tells.
-_FR_OF_BACKEND = "_ZN4c10d18dump_fr_trace_jsonEbb" + _STRING
-_BACKEND = b"gloo"  # torch's own default for it
-_NCCL = "_ZN4c10d20dump_nccl_trace_jsonB5cxx11Ebb"
-_RESULT_BYTES = 32  # sizeof(std::string): pointer, length, 16 bytes for short texts
-_TEXT = struct.Struct("<QQ16s")
+# Backend, library, and an exported function whose code reads the recorder's pointer.
+ANCHORS = (
+    ("fr", CPU_LIBRARY, "_ZN4c10d18dump_fr_trace_jsonB5cxx11Ebb"),  # torch 2.8 to 2.14
+    ("fr", CPU_LIBRARY, "_ZN4c10d17getFlightRecorderE" + _STRING),  # 2.15
+    ("nccl", GPU_LIBRARY, "_ZN4c10d20dump_nccl_trace_jsonB5cxx11Ebb"),
+)
+_OFF = "its flight recorder is off; start the job with TORCH_FR_BUFFER_SIZE=2000 to have it"
+_PIPE = "start the job with TORCH_NCCL_DEBUG_INFO_PIPE_FILE=PREFIX, and attach asks there"
+_TOO_OLD = (
+    "no flight recorder of {} can be read from outside, only of 2.8 and newer; start the job with "
+    "TORCH_NCCL_TRACE_BUFFER_SIZE=2000 and TORCH_NCCL_DUMP_ON_TIMEOUT=1 to get dump files"
+)
 
 
 @dataclass(frozen=True)
 class Recorder:
-    """A recorder to ask: `backend` as in FlightDump."""
+    """A recorder of a process. `anchor` is the address of the function whose code leads to it."""
 
     backend: str
-    function: int
-    takes_backend: bool = False
-
-    @property
-    def has_events(self) -> bool:
-        """Whether its entries belong to a device that would be asked for them."""
-        return self.backend == NCCL_BACKEND
-
-    def call(self, scratch: int) -> Call:
-        """The call that dumps what may be had, with `scratch` as the address of its scratch."""
-        arguments = [int(not self.has_events), 0]
-        backend = scratch + _RESULT_BYTES
-        if self.takes_backend:
-            arguments.append(backend)
-        text = bytes(_RESULT_BYTES) + _TEXT.pack(backend + 16, len(_BACKEND), _BACKEND)
-        return Call(self.function, arguments, result=scratch, scratch=text)
+    machine: str
+    anchor: int
 
 
-def loaded(maps: Sequence[Mapping], name: str) -> Mapping | None:
-    """Where library `name` begins."""
-    return next((m for m in maps if m.name == name and m.offset == 0), None)
+class NoRecorderError(Exception):
+    """There is nothing to read; the message says why, and what would help."""
 
 
-def recorders(maps: Sequence[Mapping], memory: Memory) -> tuple[Recorder, ...]:
-    """The recorders of a process, that of gloo and CPU first; () where torch is too old.
+def read_recorders(member: Member, *, at_most_s: float = 2.0) -> tuple[FlightDump, ...]:
+    """The dump of each recorder that the process has, or one that says why there is none.
+
+    It takes 0.1 s for 2,000 entries. Who reads the memory of a process may have to wait for a lock
+    that a thread hanging in the kernel has: that is given up after `at_most_s`. Never raises
+    OSError.
+    """
+    try:
+        return within(at_most_s, lambda: _read(member))
+    except TimeoutError:
+        return (_dump(member, problem="its memory gave no answer in time"),)
+    except NoRecorderError as error:  # without torch: so is one that has given back its memory
+        return (_dump(member, problem=_why_ended(member) or str(error)),)
+    except (FileNotFoundError, ProcessLookupError):
+        return (_dump(member, problem="the process ended"),)
+    except PermissionError:
+        return (_dump(member, problem=_why_ended(member) or why_refused(member.pid)),)
+    except (ElfError, OSError) as error:
+        reason = _why_ended(member) or f"its libraries can't be read: {error}"
+        return (_dump(member, problem=reason),)
+
+
+def _read(member: Member) -> tuple[FlightDump, ...]:
+    reason = _why_ended(member)
+    if reason:
+        raise NoRecorderError(reason)
+    with Memory(member.pid) as memory:
+        maps = mapped(member.pid)
+        recorders = find_recorders(maps, memory)
+        if not recorders:
+            torch = f"torch {member.torch}" if member.torch else "its torch"
+            raise NoRecorderError(_TOO_OLD.format(torch))
+        dumps = tuple(_dump_of(member, memory, recorder) for recorder in recorders)
+    made = tuple(dump for dump in dumps if dump.data or dump.problem)
+    return made or (_dump(member, problem="it has made no process group yet"),)
+
+
+def find_recorders(maps: Sequence[Mapping], memory: Memory) -> tuple[Recorder, ...]:
+    """The recorders that its libraries have, that of gloo and CPU first; () where torch is too old.
 
     Raises:
+        NoRecorderError: torch is not loaded, or is built for an unknown processor.
         ElfError, OSError: a library's symbols can't be read.
     """
-    available = []
-    if function := _address_of(_FR, CPU_LIBRARY, maps, memory):
-        available.append(Recorder("fr", function))
-    elif function := _address_of(_FR_OF_BACKEND, CPU_LIBRARY, maps, memory):
-        available.append(Recorder("fr", function, takes_backend=True))
-    if function := _address_of(_NCCL, _GPU_LIBRARY, maps, memory):
-        available.append(Recorder(NCCL_BACKEND, function))
-    return tuple(available)
+    torch = next(_beginnings(maps, CPU_LIBRARY), None)
+    if torch is None:
+        raise NoRecorderError("it has not loaded torch")
+    number = library(memory.read, torch.start).machine
+    machine = MACHINE_NAMES.get(number, f"ELF machine {number}")
+    if machine not in LAYOUTS:
+        raise NoRecorderError(f"its torch is built for {machine}, of which no layout is known")
+    return tuple(
+        Recorder(backend, machine, address)
+        for backend, name, function in ANCHORS
+        for mapping in _beginnings(maps, name)
+        if (address := library(memory.read, mapping.start).address_of(function))
+    )
 
 
-def _address_of(function: str, name: str, maps: Sequence[Mapping], memory: Memory) -> int | None:
-    mapping = loaded(maps, name)
-    return library(memory.read, mapping.start).address_of(function) if mapping else None
+def _beginnings(maps: Sequence[Mapping], name: str) -> Iterator[Mapping]:
+    """Where library `name` begins: once, or never."""
+    yield from [mapping for mapping in maps if mapping.name == name and mapping.offset == 0][:1]
 
 
-def result(memory: Memory, scratch: int) -> bytes:
-    """The text that a call returned.
+def _dump_of(member: Member, memory: Memory, recorder: Recorder) -> FlightDump:
+    """What a recorder has, or why it can't be told; neither where it was not made yet."""
+    data, problem = b"", ""
+    try:
+        at = recorder_at(memory, recorder)
+        if at is not None and is_on(memory, recorder.machine, at):
+            data = read_ring(memory, recorder.machine, at)
+        elif at is not None:
+            problem = _OFF
+    except UnknownRecorderError as error:
+        help_ = f"; {_PIPE}" if recorder.backend == "nccl" else ""
+        problem = f"its flight recorder can't be read: {error}{help_}"
+    return _dump(member, recorder.backend, data, problem)
+
+
+def recorder_at(memory: Memory, recorder: Recorder) -> int | None:
+    """The address of a recorder; None where the process has made none yet.
 
     Raises:
-        ValueError: it is over MAX_DUMP_BYTES, so probably no text at all.
-        OSError: it is not where it should be.
+        UnknownRecorderError: it can't be told.
+        OSError: the memory can't be read.
     """
-    address, size, _short = _TEXT.unpack(memory.read(scratch, _TEXT.size))
-    if size > MAX_DUMP_BYTES:
-        raise ValueError(f"the dump is {size >> 20} MB; over {MAX_DUMP_BYTES >> 20} MB is refused")
-    return memory.read(address, size)
+    guard = static_pointer(memory, recorder.anchor, recorder.machine)
+    if guard is None:
+        raise UnknownRecorderError("torch's code has another form than in torch 2.8 to 2.15")
+    made, address = struct.unpack("<BxxxxxxxQ", memory.read(guard, 16))
+    return address if made and address else None
+
+
+def _why_ended(member: Member) -> str:
+    """That the process has ended, where it has: while it dies all is refused and its memory empty.
+
+    "" where it is still there.
+    """
+    try:
+        stat = read_stat(Path(f"/proc/{member.pid}"))
+    except OSError:
+        return "the process ended"
+    if member.started_ticks and stat.started_ticks != member.started_ticks:
+        return "the process ended, and another one has its number"
+    if stat.dead or not stat.virtual_bytes:
+        return "the process is dead, its parent has not collected it yet"
+    return ""
+
+
+def _dump(member: Member, backend: str = "", data: bytes = b"", problem: str = "") -> FlightDump:
+    now = time.time_ns()
+    return FlightDump("memory", member.rank, member.pid, backend, now, data, problem=problem)

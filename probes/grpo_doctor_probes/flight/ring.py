@@ -1,12 +1,13 @@
-"""NCCL's flight recorder read out of the memory of its process, without any call into it.
+"""A flight recorder read out of the memory of its process, as JSON.
 
-Nothing is stopped, nothing is locked, nobody's CUDA is asked. What comes out is the JSON that
-torch's own `dump_nccl_trace_json` gives, but that no event is queried: an operation counts as done
-since torch's watchdog saw it, which looks ten times a second unless it is itself stuck.
+What comes out is what torch's own `dump_fr_trace_json` gives, but that no event is queried: an
+operation counts as done since torch's watchdog saw it, which looks ten times a second unless it is
+itself stuck.
 
-The layout is that of torch 2.13 to 2.15 (`tests/torch_contract` reads the wheels). Another one is
-told by what does not fit: sizes, flags, the numbers of the entries. The recorder may be at work
-meanwhile: what was read counts only if it has recorded nothing in between.
+Torch has had two layouts: of 2.8 and 2.9, and of 2.10 to 2.15 (`tests/torch_contract` reads the
+wheels). Which one it is, or that it is another, is told by what does not fit: sizes, flags, the
+numbers of the entries. The recorder may be at work meanwhile: what was read counts only if it has
+recorded nothing in between.
 """
 
 from __future__ import annotations
@@ -14,86 +15,131 @@ from __future__ import annotations
 import json
 import struct
 import time
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import accumulate
 from typing import Any
 
-from grpo_doctor_probes.bounded import within
-from grpo_doctor_probes.evidence import FlightDump, Member
-from grpo_doctor_probes.flight import recorderlock
-from grpo_doctor_probes.flight.borrow import TargetProcess
-from grpo_doctor_probes.flight.recorderlock import UnknownRecorderError, look
-from grpo_doctor_probes.flight.recorders import Recorder
 from grpo_doctor_probes.memory.access import Memory
 from grpo_doctor_probes.memory.cplusplus import NotAnObjectError, Reader
 
-RECORDER_BYTES = (288, 296)  # 2.15 knows its rank too
+# Members in the order of their addresses, and the bytes from each to the next.
+MUTEX_BYTES = {"x86_64": 40, "aarch64": 48}
+EPOCHS = ("reset_epoch_", "reset_epoch_start_idx_")  # since torch 2.10
 RECORDER_MEMBERS = (
-    ("enabled_", 0), ("mutex_", 8), ("entries_", 48), ("max_entries_", 72), ("next_", 80),
-    ("id_", 88), ("reset_epoch_", 96), ("all_pg_status_", 160), ("pg_name_to_ranks_", 208),
-    ("comm_lib_version_", 256),
+    ("enabled_", 8), ("mutex_", 0), ("entries_", 24), ("max_entries_", 8), ("next_", 8),
+    ("id_", 8), ("reset_epoch_", 8), ("reset_epoch_start_idx_", 56), ("all_pg_status_", 48),
+    ("pg_name_to_ranks_", 48), ("comm_lib_version_", 32),
 )  # fmt: skip
-ENTRY_BYTES = 512
 ENTRY_MEMBERS = (
-    ("id_", 0), ("reset_epoch_", 8), ("pg_id_", 16), ("pg_name_", 24), ("collective_seq_id_", 88),
-    ("p2p_seq_id_", 96), ("op_id_", 104), ("profiling_name_", 112), ("time_created_", 176),
-    ("timeout_ms_", 184), ("isP2P_", 192), ("duration_", 196), ("time_discovered_started_", 208),
-    ("time_discovered_completed_", 224), ("input_dims_", 240), ("input_dtypes_", 288),
-    ("output_dims_", 312), ("output_dtypes_", 360), ("sizes_", 384), ("thread_id_", 464),
-    ("thread_name_", 472), ("retired_", 504),
+    ("id_", 8), ("reset_epoch_", 8), ("pg_id_", 8), ("pg_name_", 64), ("collective_seq_id_", 8),
+    ("p2p_seq_id_", 8), ("op_id_", 8), ("profiling_name_", 32), ("traceback_", 16), ("start_", 8),
+    ("end_", 8), ("time_created_", 8), ("timeout_ms_", 8), ("isP2P_", 4), ("duration_", 12),
+    ("time_discovered_started_", 16), ("time_discovered_completed_", 16), ("input_dims_", 48),
+    ("input_dtypes_", 24), ("output_dims_", 48), ("output_dtypes_", 24), ("sizes_", 80),
+    ("thread_id_", 8), ("thread_name_", 32), ("retired_", 8),
 )  # fmt: skip
-_AT = dict(RECORDER_MEMBERS)
-_IN = dict(ENTRY_MEMBERS)
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Where the members of a recorder and of its entries are, and how many bytes each has."""
+
+    recorder: dict[str, int]
+    recorder_bytes: int
+    entry: dict[str, int]
+    entry_bytes: int
+
+
+def _layout(machine: str, left_out: Sequence[str] = ()) -> Layout:
+    def placed(members: Sequence[tuple[str, int]]) -> tuple[dict[str, int], int]:
+        sizes = {
+            name: size or MUTEX_BYTES[machine] for name, size in members if name not in left_out
+        }
+        ends = list(accumulate(sizes.values()))
+        return dict(zip(sizes, [0, *ends])), ends[-1]
+
+    return Layout(*placed(RECORDER_MEMBERS), *placed(ENTRY_MEMBERS))
+
+
+LAYOUTS = {machine: (_layout(machine), _layout(machine, EPOCHS)) for machine in MUTEX_BYTES}
 _VERSION = "2.10"  # of the format
-_HEAD_BYTES = 288
 _MOST_ENTRIES = 20_000  # ten times torch's default
+_MOST_ROOM = 1 << 32
 _TRIES, _AGAIN_S = 5, 0.01
 _HELD_S = 0.05
+_FLAGS = struct.Struct("<BB6x")  # enabled, C++ stacks
+_MUTEX = struct.Struct("<iIiIi")  # pthread_mutex_t: lock, count, owner, users, kind
+_RING = struct.Struct("<QQQQQQ")  # entries: begin, end, room; most entries, next, id
+_PLAIN_KIND = 0  # of a std::mutex
 _TYPES = (
     "Byte", "Char", "Short", "Int", "Long", "Half", "Float", "Double", "ComplexHalf",
     "ComplexFloat", "ComplexDouble", "Bool", "QInt8", "QUInt8", "QInt32", "BFloat16", "QUInt4x2",
     "QUInt2x4", "Bits1x8", "Bits2x4", "Bits4x2", "Bits8", "Bits16", "Float8_e5m2",
     "Float8_e4m3fn", "Float8_e5m2fnuz", "Float8_e4m3fnuz", "UInt16", "UInt32", "UInt64",
 )  # fmt: skip
-_LOCKED_AT_MOST_S = 0.3  # a record holds the mutex for microseconds
-_READS_WITHIN_S = 5.0  # 0.1 s for 2,000 entries, and more on a machine with no core to spare
 
 
-def read_ring(memory: Memory, machine: str, recorder: int) -> bytes:
+class UnknownRecorderError(Exception):
+    """What is there is not laid out as a recorder; the message says what was met."""
+
+
+def is_on(memory: Memory, machine: str, at: int) -> bool:
+    """Whether the recorder records. Raises UnknownRecorderError, OSError."""
+    return _state(memory, machine, at)[0]
+
+
+def _state(memory: Memory, machine: str, at: int) -> tuple[bool, bool]:
+    """Whether it records, and whether its mutex is held."""
+    ring_at = _FLAGS.size + MUTEX_BYTES[machine]
+    raw = memory.read(at, ring_at + _RING.size)
+    on, stacks = _FLAGS.unpack_from(raw)
+    lock, _count, owner, _users, kind = _MUTEX.unpack_from(raw, _FLAGS.size)
+    begin, end, room, max_entries, next_entry, _id = _RING.unpack_from(raw, ring_at)
+    plausible = on <= 1 and stacks <= 1 and 0 <= lock <= 2 and owner >= 0 and kind == _PLAIN_KIND
+    if not (plausible and begin <= end <= room and next_entry <= max_entries < _MOST_ROOM):
+        raise UnknownRecorderError("it is laid out otherwise than in torch 2.8 to 2.15")
+    return bool(on), lock != 0
+
+
+def read_ring(memory: Memory, machine: str, at: int) -> bytes:
     """What the recorder at that address has, as JSON.
 
     Raises:
         UnknownRecorderError: it is laid out otherwise, or it never stood still.
         OSError: the memory can't be read.
     """
-    problem: Exception | None = None
     for _ in range(_TRIES):
-        before = memory.read(recorder, _HEAD_BYTES)
-        locked = look(memory, machine, recorder).locked
-        try:
-            recording = _recording(memory, recorder, before)
-        except (NotAnObjectError, OSError, struct.error) as error:
-            problem = error
-        else:
+        _, locked = _state(memory, machine, at)
+        problems = []
+        for layout in LAYOUTS[machine]:
+            head = memory.read(at, layout.recorder_bytes)
+            try:
+                recording = _recording(memory, layout, at, head)
+            except (NotAnObjectError, OSError, struct.error) as error:
+                problems.append(str(error))
+                continue
             if locked:  # for good, as by who waits for CUDA, or for the microseconds of a record
                 time.sleep(_HELD_S)
-            if memory.read(recorder, _HEAD_BYTES) == before:
+            if memory.read(at, len(head)) == head:
                 return json.dumps(recording).encode()
+            break
         time.sleep(_AGAIN_S)
-    if problem is not None:
-        message = f"it is laid out otherwise than in torch 2.13 to 2.15: {problem}"
+    if len(problems) == len(LAYOUTS[machine]):
+        message = f"it is laid out otherwise than in torch 2.8 to 2.15: {problems[0]}"
         raise UnknownRecorderError(message)
-    raise UnknownRecorderError("it was at work each time that it was read")
+    raise UnknownRecorderError("it was at work each time that it was read; run attach again")
 
 
-def _recording(memory: Memory, recorder: int, head: bytes) -> dict[str, Any]:
-    reader = Reader(memory, recorder, head)
+def _recording(memory: Memory, layout: Layout, at: int, head: bytes) -> dict[str, Any]:
+    reader, members = Reader(memory, at, head), layout.recorder
     recording: dict[str, Any] = {
         "version": _VERSION,
-        "comm_lib_version": reader.string(recorder + _AT["comm_lib_version_"]),
-        "pg_config": _groups(reader, recorder + _AT["pg_name_to_ranks_"]),
-        "pg_status": _statuses(reader, recorder + _AT["all_pg_status_"]),
+        "comm_lib_version": reader.string(at + members["comm_lib_version_"]),
+        "pg_config": _groups(reader, at + members["pg_name_to_ranks_"]),
+        "pg_status": _statuses(reader, at + members["all_pg_status_"]),
     }
-    entries = _entries(memory, reader, recorder)
+    entries = _entries(memory, reader, layout, at)
     if entries:  # torch leaves it out as well
         recording["entries"] = entries
     return {**recording, "nccl_comm_state": {}}
@@ -121,48 +167,53 @@ def _statuses(reader: Reader, at: int) -> dict[str, dict[str, str]]:
     return statuses
 
 
-def _entries(memory: Memory, reader: Reader, recorder: int) -> list[dict[str, Any]]:
+def _entries(memory: Memory, reader: Reader, layout: Layout, at: int) -> list[dict[str, Any]]:
     """Those since the last reset, the oldest first."""
-    begin, end, _room = struct.unpack("<QQQ", reader.bytes_at(recorder + _AT["entries_"], 24))
-    following, newest, epoch = (
-        reader.word(recorder + _AT[name]) for name in ("next_", "id_", "reset_epoch_")
-    )
-    count, remainder = divmod(end - begin, ENTRY_BYTES)
+    members, members_of_entry = layout.recorder, layout.entry
+    begin, end, _room = struct.unpack("<QQQ", reader.bytes_at(at + members["entries_"], 24))
+    following, newest = (reader.word(at + members[name]) for name in ("next_", "id_"))
+    count, remainder = divmod(end - begin, layout.entry_bytes)
     if remainder or not 0 <= count <= _MOST_ENTRIES or following > count:
         raise NotAnObjectError(f"a ring of {end - begin} bytes")
     within = Reader(memory, begin, memory.read(begin, end - begin) if count else b"")
     order = [*range(following, count), *range(following)]
-    addresses = [begin + ENTRY_BYTES * number for number in order]
-    current = [at for at in addresses if within.word(at + _IN["reset_epoch_"]) == epoch]
-    entries = [_entry(within, at) for at in current]
+    addresses = [begin + layout.entry_bytes * number for number in order]
+    if "reset_epoch_" in members:
+        epoch = reader.word(at + members["reset_epoch_"])
+        in_entry = members_of_entry["reset_epoch_"]
+        addresses = [entry for entry in addresses if within.word(entry + in_entry) == epoch]
+    entries = [_entry(within, members_of_entry, entry) for entry in addresses]
     expected = list(range(newest - len(entries), newest))
     if [entry["record_id"] for entry in entries] != expected:
         raise NotAnObjectError("entries out of their order")
     return entries
 
 
-def _entry(reader: Reader, at: int) -> dict[str, Any]:
+def _entry(reader: Reader, members: dict[str, int], at: int) -> dict[str, Any]:
     def number(name: str) -> int:
-        return reader.word(at + _IN[name])
+        return reader.word(at + members[name])
 
     def text(name: str, further: int = 0) -> str:
-        return reader.string(at + _IN[name] + further)
+        return reader.string(at + members[name] + further)
 
     def flag(name: str) -> bool:
-        value = reader.bytes_at(at + _IN[name], 1)[0]
+        value = reader.bytes_at(at + members[name], 1)[0]
         if value > 1:
             raise NotAnObjectError(f"{name} is {value}")
         return bool(value)
 
+    def types(name: str) -> list[str]:
+        return [_type(code) for code in reader.vector(at + members[name], "b")]
+
     started, completed = (
-        _optional(reader.bytes_at(at + _IN[name], 16), "<qB")
+        _optional(reader.bytes_at(at + members[name], 16), "<qB")
         for name in ("time_discovered_started_", "time_discovered_completed_")
     )
     state = "scheduled" if started is None else "started"
-    duration = _optional(reader.bytes_at(at + _IN["duration_"], 8), "<fB")
-    sizes = list(reader.small_vector(at + _IN["sizes_"]))
-    inputs = _shapes(reader.small_vector(at + _IN["input_dims_"]), sizes)
-    outputs = _shapes(reader.small_vector(at + _IN["output_dims_"]), sizes)
+    duration = _optional(reader.bytes_at(at + members["duration_"], 8), "<fB")
+    sizes = list(reader.small_vector(at + members["sizes_"]))
+    inputs = _shapes(reader.small_vector(at + members["input_dims_"]), sizes)
+    outputs = _shapes(reader.small_vector(at + members["output_dims_"]), sizes)
     entry: dict[str, Any] = {
         "record_id": number("id_"),
         "pg_id": number("pg_id_"),
@@ -175,9 +226,11 @@ def _entry(reader: Reader, at: int) -> dict[str, Any]:
         "profiling_name": text("profiling_name_"),
         "time_created_ns": number("time_created_"),
         "input_sizes": inputs,
-        "input_dtypes": [_type(code) for code in reader.vector(at + _IN["input_dtypes_"], "b")],
+        "input_dtypes": types("input_dtypes_"),
         "output_sizes": outputs,
-        "output_dtypes": [_type(code) for code in reader.vector(at + _IN["output_dtypes_"], "b")],
+        "output_dtypes": [
+            _type(code) for code in reader.vector(at + members["output_dtypes_"], "b")
+        ],
         "state": state if completed is None else "completed",
         "time_discovered_started_ns": started or 0,
         "time_discovered_completed_ns": completed or 0,
@@ -211,37 +264,3 @@ def _shapes(dimensions: tuple[int, ...], sizes: list[int]) -> list[list[int]]:
 
 def _type(code: int) -> str:
     return _TYPES[code] if 0 <= code < len(_TYPES) else f"dtype {code}"
-
-
-def dump_from_memory(
-    process: TargetProcess, recorder: Recorder, member: Member, deadline: float
-) -> FlightDump | None:
-    """The dump, or one that says why there is none; None for a recorder that may be asked.
-
-    Raises OSError where the memory can't be read.
-    """
-    if not recorder.has_events:
-        return None
-    empty = FlightDump("ptrace", member.rank, member.pid, recorder.backend, time.time_ns())
-    try:
-        data = within(_READS_WITHIN_S, lambda: _ring_json(process, recorder))
-    except TimeoutError:
-        return replace(empty, problem="its memory gave no answer in time")
-    if data:
-        return replace(empty, source="memory", data=data)
-    until = min(deadline, time.monotonic() + _LOCKED_AT_MOST_S)
-    machine, function = process.machine.name, recorder.function
-    reason = recorderlock.why_not(process.memory, process.pid, machine, function, until)
-    return replace(empty, problem=reason) if reason else None
-
-
-def _ring_json(process: TargetProcess, recorder: Recorder) -> bytes:
-    """All that a recorder has, out of memory; nothing where that can't be told."""
-    machine = process.machine.name
-    try:
-        at = recorderlock.recorder_at(process.memory, machine, recorder.function)
-        if at is None or not recorderlock.look(process.memory, machine, at).on:
-            return b""
-        return read_ring(process.memory, machine, at)
-    except UnknownRecorderError:
-        return b""

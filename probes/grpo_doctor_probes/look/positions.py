@@ -8,22 +8,17 @@ C stack are read, and both are looked up in what the process has mapped.
 from __future__ import annotations
 
 import contextlib
-import platform
 import struct
 import threading
 import time
 from collections.abc import Callable, Sequence
 
 from grpo_doctor_probes.evidence import Look, Position, ProcessLook
-from grpo_doctor_probes.flight.aarch64 import Aarch64
-from grpo_doctor_probes.flight.machine import NT_PRSTATUS, Machine
-from grpo_doctor_probes.flight.ptrace import Tracee
-from grpo_doctor_probes.flight.x86_64 import X8664
 from grpo_doctor_probes.look.limits import frozen
+from grpo_doctor_probes.look.registers import Place, is_known_processor, place_of
 from grpo_doctor_probes.memory.access import Mapping, Memory, mapped
 from grpo_doctor_probes.stoppable import why_not_thread
 
-_MACHINES: dict[str, Machine] = {"x86_64": X8664(), "aarch64": Aarch64()}
 # Drivers and collective libraries that a host may spin in, of NVIDIA and AMD.
 _DEVICE_LIBRARIES = ("libcuda.so", "libcudart", "libnccl", "libamdhip64", "librccl", "libhsa-")
 # What anything else spins through: it says nothing of who does.
@@ -32,10 +27,8 @@ _BUSY_SHARE = 0.3  # of one core
 _TICKS_PER_S = 100.0
 _SAMPLES = 3
 _BETWEEN_S = 0.013  # no multiple of anything that a program does by the clock
-_STOPS_WITHIN_S = 0.5  # microseconds, but for a machine with far more threads than cores
 _MOST_BESIDE = 3  # threads of one process, the busiest ones
 _STACK_BYTES = 2048
-_LINK_REGISTER = 30  # of aarch64: the return address of a function that calls none
 
 
 def positions(before: Look, after: Look, *, at_most_s: float) -> tuple[Position, ...]:
@@ -43,8 +36,7 @@ def positions(before: Look, after: Look, *, at_most_s: float) -> tuple[Position,
 
     A process with a thread that must not be stopped (`stoppable`) is left alone. Never raises.
     """
-    machine = _MACHINES.get(platform.machine())
-    if machine is None:
+    if not is_known_processor():
         return ()
     deadline = time.monotonic() + at_most_s
     sampled: list[Position] = []
@@ -54,7 +46,7 @@ def positions(before: Look, after: Look, *, at_most_s: float) -> tuple[Position,
         if tids and left_s > 0:
             # The kernel lets go of whatever a thread of ours has traced when that ends. Who reads
             # the maps of a process may wait for a lock that a thread hanging in the kernel has.
-            arguments = (machine, process.pid, tids, sampled.append)
+            arguments = (process.pid, tids, sampled.append)
             sampler = threading.Thread(target=_sample, args=arguments, daemon=True)
             sampler.start()
             sampler.join(left_s)
@@ -80,9 +72,7 @@ def _busy(before: ProcessLook | None, after: ProcessLook) -> list[int]:
     return chosen + [tid for used, tid in shares[:_MOST_BESIDE] if used >= _BUSY_SHARE]
 
 
-def _sample(
-    machine: Machine, pid: int, tids: Sequence[int], tell: Callable[[Position], None]
-) -> None:
+def _sample(pid: int, tids: Sequence[int], tell: Callable[[Position], None]) -> None:
     try:
         maps = mapped(pid)
         if not any(mapping.name.startswith(_DEVICE_LIBRARIES) for mapping in maps) or frozen(pid):
@@ -93,7 +83,7 @@ def _sample(
                 if count:
                     time.sleep(_BETWEEN_S)
                 for tid in tids:
-                    position = _position(machine, pid, tid, code, memory)
+                    position = _position(pid, tid, code, memory)
                     tell(position)
                     if position.problem:
                         return  # one that has not stopped yet is let go of at the end of this
@@ -101,52 +91,30 @@ def _sample(
         tell(Position(pid, tids[0], time.monotonic_ns(), problem=error.strerror or str(error)))
 
 
-def _position(
-    machine: Machine, pid: int, tid: int, code: Sequence[Mapping], memory: Memory
-) -> Position:
+def _position(pid: int, tid: int, code: Sequence[Mapping], memory: Memory) -> Position:
     at_ns = time.monotonic_ns()
     problem = why_not_thread(pid, tid)
     if problem:
         return Position(pid, tid, at_ns, problem=f"it {problem}")
     try:
-        reading = _registers(tid)
+        place = place_of(tid)
     except OSError as error:
         return Position(pid, tid, at_ns, problem=error.strerror or str(error))
-    if reading is None:
+    if place is None:
         return Position(pid, tid, at_ns, problem="it did not stop in time")
-    registers, pause_ms = reading
-    at = machine.position(registers)
-    library = _library(code, at)
-    returns = [at, *_returns(machine, registers, memory)]
+    library = _library(code, place.instruction)
+    returns = [place.instruction, *_returns(place, memory)]
     callers = (name for word in returns if (name := _library(code, word)))
     caller = next((name for name in callers if not name.startswith(_OF_THE_SYSTEM)), "")
-    return Position(pid, tid, at_ns, library or "", caller, round(pause_ms, 3))
+    return Position(pid, tid, at_ns, library or "", caller, round(place.pause_ms, 3))
 
 
-def _registers(tid: int) -> tuple[bytes, float] | None:
-    """Stops the thread for as long as it takes to read them, in ms; None if it does not in time."""
-    tracee = Tracee(tid)
-    tracee.interrupt()
-    stop = tracee.wait(time.monotonic() + _STOPS_WITHIN_S)
-    if stop is None or stop.kind == "gone":
-        return None
-    stopped = time.monotonic()
-    try:
-        registers = tracee.register_set(NT_PRSTATUS)
-    finally:
-        with contextlib.suppress(OSError):
-            tracee.detach(stop.signal if stop.kind == "signal" else 0)
-    return registers, (time.monotonic() - stopped) * 1e3
-
-
-def _returns(machine: Machine, registers: bytes, memory: Memory) -> tuple[int, ...]:
+def _returns(place: Place, memory: Memory) -> tuple[int, ...]:
     """What may be return addresses: the words at the top of its stack, innermost first."""
-    link = ()
-    if machine.name == "aarch64":
-        link = struct.unpack_from("<Q", registers, 8 * _LINK_REGISTER)
+    link = () if place.link is None else (place.link,)
     for size in (_STACK_BYTES, 128):
         with contextlib.suppress(OSError):
-            words = memory.read(machine.stack(registers), size)
+            words = memory.read(place.stack, size)
             return (*link, *struct.unpack(f"<{size // 8}Q", words))
     return link
 

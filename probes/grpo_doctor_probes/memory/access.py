@@ -48,11 +48,9 @@ def mapped(pid: int, proc: Path = Path("/proc")) -> tuple[Mapping, ...]:
 class Memory:
     """The memory of a process, to read. Opening it asks for the same right as tracing does."""
 
-    _flags = os.O_RDONLY
-
     def __init__(self, pid: int, proc: Path = Path("/proc")) -> None:
         """Opens the memory of `pid`. Raises OSError: no such process, or no right to."""
-        self._file = os.open(proc / str(pid) / "mem", self._flags | os.O_CLOEXEC)
+        self._file = os.open(proc / str(pid) / "mem", os.O_RDONLY | os.O_CLOEXEC)
 
     def __enter__(self: _Self) -> _Self:
         """Itself."""
@@ -75,14 +73,3 @@ class Memory:
             chunks.append(chunk)
             at += len(chunk)
         return b"".join(chunks)
-
-
-class WritableMemory(Memory):
-    """The memory of a process, to read and write."""
-
-    _flags = os.O_RDWR
-
-    def write(self, address: int, data: bytes) -> None:
-        """Writes `data` at `address`. Raises OSError where not all of it fits."""
-        if os.pwrite(self._file, data, address) != len(data):
-            raise OSError(f"the process has no memory for {len(data)} bytes at {address:#x}")

@@ -21,7 +21,7 @@ _PAIR = struct.Struct("<QQ")
 _SYMBOL = struct.Struct("<IBBHQQ")
 _LOAD, _DYNAMIC = 1, 2
 _PLAIN = (0, 1, 2)  # none, data, function; not 10, whose address is of code that chooses one
-_DT_STRTAB, _DT_SYMTAB, _DT_GNU_HASH, _DT_FINI = 5, 6, 0x6FFFFEF5, 13
+_DT_STRTAB, _DT_SYMTAB, _DT_GNU_HASH = 5, 6, 0x6FFFFEF5
 _MAX_CHAIN = 10_000  # of one hash bucket; real libraries have a handful
 
 
@@ -31,10 +31,7 @@ class ElfError(Exception):
 
 @dataclass(frozen=True)
 class Library:
-    """A loaded library: `bias` is what to add to its own addresses; `machine` is its ELF number.
-
-    `last` is the address of what it runs last of all, 0 if it has none.
-    """
+    """A loaded library: `bias` is what to add to its own addresses; `machine` is its ELF number."""
 
     read: Read
     bias: int
@@ -42,7 +39,6 @@ class Library:
     symbols: int
     strings: int
     hashes: int
-    last: int = 0
 
     def address_of(self, name: str) -> int | None:
         """The address of exported code or data in the process, None if there is none."""
@@ -113,8 +109,7 @@ def library(read: Read, start: int) -> Library:
         raise ElfError("has no GNU symbol hash table")
     # glibc rewrites these entries to addresses when it loads the library; musl and the vdso do not.
     symbols, strings, hashes = (at if at >= bias else at + bias for at in tables if at is not None)
-    last = entries.get(_DT_FINI, 0)
-    return Library(read, bias, machine, symbols, strings, hashes, last and bias + last)
+    return Library(read, bias, machine, symbols, strings, hashes)
 
 
 def _dynamic_entries(raw: bytes) -> dict[int, int]:

@@ -74,12 +74,14 @@ def test_where_no_stack_could_be_read_it_is_a_matter_of_permission(
     assert main(["attach"]) == code
 
 
-@pytest.mark.parametrize(("arguments", "inject"), [([], True), (["--no-inject"], False)])
+@pytest.mark.parametrize(
+    ("arguments", "stop"), [([], True), (["--no-stop"], False), (["--no-inject"], False)]
+)
 def test_threads_are_only_stopped_where_that_was_not_forbidden(
     plays: Callable[..., None],
     monkeypatch: pytest.MonkeyPatch,
     arguments: list[str],
-    inject: bool,
+    stop: bool,
 ) -> None:
     requests: list[Wishes] = []
 
@@ -90,7 +92,7 @@ def test_threads_are_only_stopped_where_that_was_not_forbidden(
     plays(job())
     monkeypatch.setattr("grpo_doctor.cli.visit.examine_job", examine_job)
     assert main(["attach", "1", "--seconds", "0.2", *arguments]) == 3
-    assert requests == [Wishes(inject=inject, seconds_between=0.2)]
+    assert requests == [Wishes(stop=stop, seconds_between=0.2)]
 
 
 @pytest.mark.parametrize(

@@ -5,12 +5,12 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Protocol, TypeVar
 
 from grpo_doctor.hang.model.process.device import Closer
 from grpo_doctor.hang.model.process.known_code import Call
-from grpo_doctor.hang.model.process.progress import Motion, motion, wakes_between
+from grpo_doctor.hang.model.process.progress import Motion, motion
 from grpo_doctor_probes.evidence import (
     Blocked,
     Evidence,
@@ -19,11 +19,8 @@ from grpo_doctor_probes.evidence import (
     OpenSpanSeen,
     ProcessLook,
     Stack,
-    Thread,
 )
 
-# A thread that was borrowed for a call woke three times; a process may have two recorders.
-_MOST_WAKES_OF_CALLS = 8
 # Of torch's own C++: innermost functions of a wait for other ranks.
 _NATIVE_WAITS: tuple[tuple[Call, re.Pattern[str]], ...] = (
     ("p2p", re.compile(r"^c10d::\w+::(Send|Recv)Work::wait|^gloo::.*::wait(Send|Recv)")),
@@ -92,14 +89,11 @@ def index(evidence: Evidence) -> dict[int, Observation]:
     blocked, spans = _of_each(evidence.blocked), _of_each(evidence.spans)
     positions, digests = _of_each(evidence.positions), _of_each(evidence.locals_seen)
     ranks = {member.pid for member in evidence.job.ranks()}
-    calls = [dump for dump in evidence.dumps if dump.source == "ptrace"]
-    called = {dump.pid for dump in calls if dump.pause_ms or not dump.problem}
     by_pid: dict[int, Observation] = {}
     for pid in {member.pid for member in evidence.job.members}:
         own = tuple(look[pid] for look in limits if pid in look)
-        history = tuple(look.get(pid) for look in looks)
         by_pid[pid] = Observation(
-            looks=_without_our_calls(history) if pid in called else history,
+            looks=tuple(look.get(pid) for look in looks),
             stacks=tuple(look.get(pid, ()) for look in stacks),
             limits=own,
             blocked=blocked.get(pid, ()),
@@ -108,46 +102,6 @@ def index(evidence: Evidence) -> dict[int, Observation]:
             frozen=bool(limits) and pid in limits[-1] and limits[-1][pid].frozen,
         )
     return by_pid
-
-
-def _without_our_calls(looks: tuple[ProcessLook | None, ...]) -> tuple[ProcessLook | None, ...]:
-    """A third look comes after its flight recorder was asked by a call in one of its threads: of
-    who slept until then the look before says when it ran last.
-    """
-    if len(looks) < 3 or looks[0] is None or looks[1] is None or looks[-1] is None:
-        return looks
-    first = {thread.tid: thread for thread in looks[0].threads}
-    before = {thread.tid: thread for thread in looks[1].threads}
-    since_ns = looks[-1].at_ns - looks[1].at_ns
-    slept = [
-        tid
-        for tid, thread in before.items()
-        if tid in first and wakes_between(first[tid], thread) == 0
-    ]
-    woken = [
-        thread
-        for thread in looks[-1].threads
-        if thread.tid in slept and wakes_between(before[thread.tid], thread)
-    ]
-    # What others send wakes two at least: the thread of the connection, and who waits for it.
-    if len(woken) != 1:
-        return looks
-    threads = tuple(
-        _as_before(before[thread.tid], thread, since_ns) if thread is woken[0] else thread
-        for thread in looks[-1].threads
-    )
-    return (*looks[:-1], replace(looks[-1], threads=threads))
-
-
-def _as_before(before: Thread, now: Thread, since_ns: int) -> Thread:
-    if wakes_between(before, now) > _MOST_WAKES_OF_CALLS:
-        return now
-    return replace(
-        now,
-        voluntary=before.voluntary,
-        involuntary=before.involuntary,
-        last_ran_ns=before.last_ran_ns + since_ns if before.last_ran_ns else 0,
-    )
 
 
 def _of_each(rows: Iterable[Row]) -> dict[int, tuple[Row, ...]]:

@@ -19,7 +19,6 @@ from grpo_doctor_probes.evidence import (
     Limits,
     Look,
     Member,
-    ProcessLook,
     RasAnswer,
     Stack,
 )
@@ -142,10 +141,8 @@ class Played:
         self.questions.append(("ras", at_most_s))
         return (RasAnswer("127.0.0.1:28028", FIRST_NS, problem="refused"),)
 
-    def inject_all(
-        self, member: Member, look: ProcessLook, *, at_most_s: float
-    ) -> tuple[FlightDump, ...]:
-        self.questions.append(("inject_all", member.pid, at_most_s))
+    def read_recorders(self, member: Member, *, at_most_s: float) -> tuple[FlightDump, ...]:
+        self.questions.append(("read_recorders", member.pid, at_most_s))
         self.clock.passed_s += self.recorder_s
         return (self.recorders[member.pid],) if member.pid in self.recorders else ()
 
@@ -167,7 +164,7 @@ class Played:
         for name in ("gpus", "engines", "logs", "open_spans"):
             monkeypatch.setattr(f"grpo_doctor_probes.look.{name}", self.nothing)
         for name in (
-            "dump_files", "known_dump_files", "ras", "inject_all", "ask_servers", "ask_pipes",
+            "dump_files", "known_dump_files", "ras", "read_recorders", "ask_servers", "ask_pipes",
         ):  # fmt: skip
             monkeypatch.setattr(f"grpo_doctor_probes.flight.{name}", getattr(self, name))
         for name in _MODULES:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from grpo_doctor.hang.collection.examine import MOST_LOOKS, Wishes, examine_dumps, examine_job
-from grpo_doctor_probes.evidence import Evidence, Limits, Member, Role, Stack
+from grpo_doctor_probes.evidence import Evidence, Member, Role, Stack
 from tests.evidence import BETWEEN_S, FIRST_NS, SECOND, TORCH, EvidenceBuilder, collective, frames
 from tests.unit.hang.collection.played import Clock, Played
 
@@ -115,7 +115,7 @@ def test_a_visit_that_is_interrupted_tells_what_it_has_seen(play: Play) -> None:
 
 # What only a job that seems to stand is asked.
 
-RECORDERS = ["ask_pipes", "ask_servers", "inject_all"]
+RECORDERS = ["ask_pipes", "ask_servers", "read_recorders"]
 
 
 def asked_for_recordings(played: Played) -> tuple[bool, list[str]]:
@@ -139,13 +139,13 @@ def test_where_nobody_gets_on_or_stands_nccl_alone_is_asked(play: Play) -> None:
     assert asked_for_recordings(played) == (True, [])
 
 
-@pytest.mark.parametrize("inject", [True, False])
-def test_a_job_that_stands_is_asked_for_its_recordings(inject: bool, play: Play) -> None:
+@pytest.mark.parametrize("stop", [True, False])
+def test_a_job_that_stands_is_asked_for_its_recordings(stop: bool, play: Play) -> None:
     played = play(stands())
-    evidence = examine(played, replace(WISHES, inject=inject))
-    assert [dump.pid for dump in evidence.dumps] == ([100, 101] if inject else [])
+    evidence = examine(played, replace(WISHES, stop=stop))
+    assert [dump.pid for dump in evidence.dumps] == [100, 101]
     assert played.of("ras") == [[6.0]]
-    assert "asking the flight recorders" in played.messages
+    assert "reading the flight recorders" in played.messages
 
 
 @pytest.mark.parametrize(
@@ -159,36 +159,7 @@ def test_recorders_are_given_what_is_left_of_the_visit_but_a_second_always(
     build = played.build
     build.rank(0).stack, build.rank(0).still_s = REWARD, 30.0
     examine(played, replace(WISHES, at_most_s=at_most_s))
-    assert played.of("inject_all")[0] == [100, given_s]
-
-
-# Ranks that get hardly any core or memory.
-
-
-def lacks_memory(build: EvidenceBuilder, rank: int) -> None:
-    full = Limits(100 + rank, memory_limit_bytes=1000, memory_used_bytes=990)
-    build.rank(rank).limits = (full, full)
-
-
-def test_a_rank_that_would_answer_late_is_spared(play: Play) -> None:
-    build = stands()
-    lacks_memory(build, 0)
-    played = play(build)
-    evidence = examine(played)
-    assert [pid for pid, _ in played.of("inject_all")] == [101]
-    assert [dump.pid for dump in evidence.dumps if dump.problem] == [100]
-
-
-@pytest.mark.parametrize(("inject", "calls"), [(True, [[100, 2.0], [101, 2.0]]), (False, [])])
-def test_it_is_asked_after_all_where_nothing_else_tells_the_reason(
-    inject: bool, calls: list[list[float]], play: Play
-) -> None:
-    build = EvidenceBuilder(ranks=2)
-    for rank in (0, 1):
-        lacks_memory(build, rank)
-    played = play(build)
-    examine(played, replace(WISHES, inject=inject))
-    assert played.of("inject_all") == calls
+    assert played.of("read_recorders")[0] == [100, given_s]
 
 
 # A third look, and one into C++.
@@ -239,13 +210,16 @@ def in_unknown_code() -> EvidenceBuilder:
     return EvidenceBuilder(ranks=2, recorded=False)
 
 
-@pytest.mark.parametrize(("at_most_s", "looked_into"), [(4.5, [[(100,)]]), (4.25, [])])
+@pytest.mark.parametrize(
+    ("at_most_s", "stop", "looked_into"),
+    [(4.5, True, [[(100,)]]), (4.25, True, []), (4.5, False, [])],
+)
 def test_the_native_stack_of_one_that_nothing_explains_is_read_while_there_is_time(
-    at_most_s: float, looked_into: list[list[tuple[int]]], play: Play
+    at_most_s: float, stop: bool, looked_into: list[list[tuple[int]]], play: Play
 ) -> None:
     played = play(in_unknown_code())
     played.native = {100: Stack(100, FIRST_NS, native=True)}
-    evidence = examine(played, replace(WISHES, at_most_s=at_most_s))
+    evidence = examine(played, replace(WISHES, at_most_s=at_most_s, stop=stop))
     assert played.of("native_stacks") == looked_into
     assert [stack.pid for stack in evidence.stacks[-1] if stack.native] == [100] * len(looked_into)
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from grpo_doctor.hang.collection.recordings import SPARED, ask_ras, ask_recorders
+from grpo_doctor.hang.collection.recordings import ask_ras, ask_recorders
 from grpo_doctor.hang.collection.visit import Visit
 from grpo_doctor_probes.evidence import FlightDump, Locals, Position
 from tests.evidence import FIRST_NS, SECOND, UNIX_NS, EvidenceBuilder, frames
@@ -27,8 +27,8 @@ def play(monkeypatch: pytest.MonkeyPatch) -> Play:
     return put
 
 
-def ask(visit: Visit, *, inject: bool = True, at_most_s: float = 60.0, spared: int = 0) -> None:
-    ask_recorders(visit, inject=inject, at_most_s=at_most_s, spared=(spared,))
+def ask(visit: Visit, *, at_most_s: float = 60.0) -> None:
+    ask_recorders(visit, at_most_s=at_most_s)
 
 
 def file(
@@ -126,10 +126,10 @@ def test_a_host_that_spins_may_have_done_so_for_half_an_hour(
 
 
 def questioned_pids(played: Played) -> list[int]:
-    return [pid for pid, _ in played.of("inject_all")]
+    return [pid for pid, _ in played.of("read_recorders")]
 
 
-def test_who_has_written_a_file_is_not_called_into(play: Play) -> None:
+def test_who_has_written_a_file_is_not_read(play: Play) -> None:
     played = play(EvidenceBuilder(ranks=4))
     played.files = (file(1, 0.0), file(None, 0.0, pid=102), file(3, 0.0, data=b""))
     ask(played.visited())
@@ -148,7 +148,7 @@ def test_a_rank_of_unknown_number_is_asked_and_known_by_its_process(play: Play) 
 
 
 @pytest.mark.parametrize("state", ["Z", "X"])
-def test_who_has_ended_or_was_not_seen_is_not_called_into(state: str, play: Play) -> None:
+def test_who_has_ended_or_was_not_seen_is_not_read(state: str, play: Play) -> None:
     build = EvidenceBuilder(ranks=4)
     build.rank(1).state = state
     played = play(build)
@@ -161,24 +161,10 @@ def test_who_has_ended_or_was_not_seen_is_not_called_into(state: str, play: Play
     assert questioned_pids(played) == [100, 103]
 
 
-def test_who_is_spared_is_not_called_into_and_says_so(play: Play) -> None:
-    played = play(EvidenceBuilder(ranks=3))
-    visit = played.visited()
-    ask(visit, spared=101)
-    assert questioned_pids(played) == [100, 102]
-    assert [(dump.rank, dump.problem) for dump in visit.dumps if dump.problem] == [(1, SPARED)]
-
-
-def test_without_leave_nobody_is_called_into(play: Play) -> None:
-    played = play(EvidenceBuilder(ranks=2))
-    ask(played.visited(), inject=False)
-    assert [name for name, *_ in played.questions] == ["ras", "ask_servers", "ask_pipes"]
-
-
 def test_servers_and_pipes_come_last_and_only_for_who_was_not_heard_of(play: Play) -> None:
     played = play(EvidenceBuilder(ranks=2))
     ask(played.visited())
-    assert [name for name, *_ in played.questions] == ["ras", "inject_all", "inject_all"]
+    assert [name for name, *_ in played.questions] == ["ras", "read_recorders", "read_recorders"]
     played = play(EvidenceBuilder(ranks=2))
     del played.recorders[101]
     ask(played.visited())
@@ -208,7 +194,7 @@ def test_the_time_that_is_left_is_given_to_one_rank_after_the_other(
     played.recorder_s = 1.5
     visit = played.visited()
     ask(visit, at_most_s=at_most_s)
-    assert [seconds for _, seconds in played.of("inject_all")] == given_s
+    assert [seconds for _, seconds in played.of("read_recorders")] == given_s
     without = [dump.rank for dump in visit.dumps if "no time left" in dump.problem]
     assert without == list(range(len(given_s), 3))
 
@@ -220,5 +206,9 @@ def test_nothing_is_waited_for_longer_than_the_visit_may_take(
     at_most_s: float, ras_s: float, others_s: float, play: Play
 ) -> None:
     played = play(EvidenceBuilder(ranks=1))
-    ask(played.visited(), inject=False, at_most_s=at_most_s)
-    assert played.questions == [("ras", ras_s), ("ask_servers", others_s), ("ask_pipes", others_s)]
+    played.recorders = {}
+    ask(played.visited(), at_most_s=at_most_s)
+    assert played.questions == [
+        ("ras", ras_s), ("read_recorders", 100, min(at_most_s, 2.0)),
+        ("ask_servers", others_s), ("ask_pipes", others_s),
+    ]  # fmt: skip

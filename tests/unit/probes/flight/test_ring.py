@@ -12,40 +12,106 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from grpo_doctor_probes.flight import inject, injection, recorderlock, recorders
-from grpo_doctor_probes.flight.borrow import TargetProcess
-from grpo_doctor_probes.flight.recorderlock import UnknownRecorderError
-from grpo_doctor_probes.flight.ring import ENTRY_BYTES, ENTRY_MEMBERS, read_ring
-from grpo_doctor_probes.memory.access import mapped
-from tests.unit.probes.flight.sleeper import MACHINE, lender_of
-from tests.unit.probes.flight.test_injection import LOOK, member
+from grpo_doctor_probes.evidence import FlightDump, Member
+from grpo_doctor_probes.flight import read_recorders, recorders
+from grpo_doctor_probes.flight.ring import (
+    LAYOUTS,
+    MUTEX_BYTES,
+    UnknownRecorderError,
+    is_on,
+    read_ring,
+)
+from grpo_doctor_probes.memory.access import Memory, mapped
 
-pytest.importorskip("torch.distributed", reason="needs torch to run a rank")
-pytestmark = pytest.mark.skipif(MACHINE.name != "x86_64", reason="it is read on x86-64 only")
+MACHINE = os.uname().machine
+NEW, OLD = LAYOUTS["x86_64"]
 
 RANK = """
 import sys
 import torch, torch.distributed as dist
-dist.init_process_group("gloo", init_method="file://" + sys.argv[1], rank=0, world_size=1)
+from torch._C import _distributed_c10d
+folder, rounds = sys.argv[1], int(sys.argv[2])
+dist.init_process_group("gloo", init_method=f"file://{folder}/store", rank=0, world_size=1)
 other = dist.new_group([0], group_desc="a group with a description of its own")
-for _ in range(int(sys.argv[2])):
+for _ in range(rounds):
     dist.all_reduce(torch.ones(3, 5, dtype=torch.bfloat16))
     dist.broadcast(torch.ones(4, dtype=torch.int64), 0, group=other)
     dist.all_gather([torch.ones(2, 3, 4)], torch.ones(2, 3, 4))
     dist.barrier()
 print("done", flush=True)
-sys.stdin.readline()
+for _ in sys.stdin:
+    with open(folder + "/said", "wb") as file:
+        file.write(_distributed_c10d._dump_fr_trace_json(True, False))
+    print("said", flush=True)
 """
 
 
+@dataclass
+class Rank:
+    """A rank and what it says of itself."""
+
+    process: subprocess.Popen[bytes]
+    folder: Path
+
+    @property
+    def member(self) -> Member:
+        return Member(self.process.pid, 1, 0, "rank", "python", "train.py", rank=5)
+
+    def says(self) -> dict[str, Any]:
+        """Torch's own dump, made in the rank."""
+        assert self.process.stdin
+        assert self.process.stdout
+        self.process.stdin.write(b"say\n")
+        self.process.stdin.flush()
+        assert self.process.stdout.readline() == b"said\n"
+        said: dict[str, Any] = json.loads((self.folder / "said").read_bytes())
+        return said
+
+    def dump(self) -> FlightDump:
+        (dump,) = read_recorders(self.member, at_most_s=60)
+        return dump
+
+    def read(self) -> dict[str, Any]:
+        with Memory(self.process.pid) as memory:
+            read: dict[str, Any] = json.loads(read_ring(memory, MACHINE, self.recorder()))
+        return read
+
+    def recorder(self) -> int:
+        with Memory(self.process.pid) as memory:
+            (recorder,) = recorders.find_recorders(mapped(self.process.pid), memory)
+            at = recorders.recorder_at(memory, recorder)
+        assert at
+        return at
+
+    def first_entry(self) -> int:
+        with Memory(self.process.pid) as memory:
+            return int.from_bytes(memory.read(self.recorder() + 48, 8), "little")
+
+    @contextmanager
+    def with_bytes(self, at: int, value: bytes) -> Iterator[None]:
+        """The rank's memory with other bytes there for a while."""
+        with open(f"/proc/{self.process.pid}/mem", "r+b", buffering=0) as memory:  # noqa: PTH123
+            memory.seek(at)
+            original = memory.read(len(value))
+            memory.seek(at)
+            memory.write(value)
+            try:
+                yield
+            finally:
+                memory.seek(at)
+                memory.write(original)
+
+
 @contextmanager
-def rank(folder: Path, rounds: int, ring: int) -> Iterator[int]:
-    command = [sys.executable, "-c", RANK, str(folder / "store"), str(rounds)]
+def rank(folder: Path, rounds: int, ring: int) -> Iterator[Rank]:
+    pytest.importorskip("torch.distributed", reason="needs torch to run a rank")
+    command = [sys.executable, "-c", RANK, str(folder), str(rounds)]
     environment = {**os.environ, "TORCH_FR_BUFFER_SIZE": str(ring), "OMP_NUM_THREADS": "1"}
     with subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment
@@ -53,87 +119,59 @@ def rank(folder: Path, rounds: int, ring: int) -> Iterator[int]:
         assert process.stdout
         assert process.stdout.readline() == b"done\n"
         try:
-            yield process.pid
+            yield Rank(process, folder)
         finally:
             process.kill()
 
 
 @pytest.fixture(scope="module")
-def working(tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
+def working(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rank]:
     """A rank of which some entries were overwritten."""
-    with rank(tmp_path_factory.mktemp("rank"), 7, 10) as pid:
-        yield pid
+    with rank(tmp_path_factory.mktemp("rank"), 7, 10) as started:
+        yield started
 
 
-def recorder_of(lender: TargetProcess) -> int:
-    (recorder,) = recorders.recorders(mapped(lender.pid), lender.memory)
-    answer = recorderlock.recorder_at(lender.memory, MACHINE.name, recorder.function)
-    assert answer
-    return answer
-
-
-def read(pid: int) -> dict[str, Any]:
-    with lender_of(pid) as lender:
-        answer: dict[str, Any] = json.loads(
-            read_ring(lender.memory, MACHINE.name, recorder_of(lender))
-        )
-    return answer
-
-
-def test_it_is_what_torch_says(working: int) -> None:
-    recording = json.loads(inject(member(working), LOOK, at_most_s=60).data)
-    assert len(recording["entries"]) == 10
-    assert recording["entries"][-1]["record_id"] == 27
-    assert read(working) == recording
-
-
-def test_the_recorder_of_a_device_is_read_and_nothing_is_called(
-    working: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def borrow(*_: object, **__: object) -> None:
-        raise AssertionError("a thread was borrowed")
-
-    monkeypatch.setattr(recorders, "NCCL_BACKEND", "fr")  # this rank has no other one
-    monkeypatch.setattr(injection, "Borrowed", borrow)
-    dump = inject(member(working), LOOK, at_most_s=60)
-    assert (dump.source, dump.pause_ms, dump.problem) == ("memory", 0.0, "")
-    assert json.loads(dump.data) == read(working)
+def test_it_is_what_torch_says(working: Rank) -> None:
+    dump = working.dump()
+    assert (dump.source, dump.backend, dump.rank, dump.problem) == ("memory", "fr", 5, "")
+    assert dump.pid == working.process.pid
+    said = working.says()
+    assert [entry["record_id"] for entry in said["entries"]] == list(range(18, 28))
+    assert json.loads(dump.data) == said
 
 
 @pytest.mark.slow
 def test_a_ring_that_is_not_full_yet(tmp_path: Path) -> None:
-    with rank(tmp_path, 1, 100) as pid:
-        recording = json.loads(inject(member(pid), LOOK, at_most_s=60).data)
-        assert [entry["record_id"] for entry in recording["entries"]] == [0, 1, 2, 3]
-        assert read(pid) == recording
+    with rank(tmp_path, 1, 100) as started:
+        said = started.says()
+        assert [entry["record_id"] for entry in said["entries"]] == [0, 1, 2, 3]
+        assert started.read() == said
 
 
-def test_gloos_entries_have_no_events_to_be_asked(working: int) -> None:
-    with lender_of(working) as lender:
-        memory, recorder = lender.memory, recorder_of(lender)
-        begin = int.from_bytes(memory.read(recorder + 48, 8), "little")
+@pytest.mark.slow
+def test_a_recorder_that_is_off_says_how_to_have_it_on(tmp_path: Path) -> None:
+    with rank(tmp_path, 1, 0) as started:
+        dump = started.dump()
+    assert dump.data == b""
+    assert "start the job with TORCH_FR_BUFFER_SIZE=2000" in dump.problem
+
+
+def test_one_whose_mutex_is_held_is_read_all_the_same(working: Rank) -> None:
+    whole = working.read()
+    with working.with_bytes(working.recorder() + 8, struct.pack("<iIi", 1, 0, 77)):
+        assert working.read() == whole
+
+
+def test_gloos_entries_have_no_events_to_be_asked(working: Rank) -> None:
+    first = working.first_entry()
+    with Memory(working.process.pid) as memory:
         for number in range(10):
-            assert memory.read(begin + ENTRY_BYTES * number + 160, 16) == bytes(16)
-
-
-@contextmanager
-def written(lender: TargetProcess, at: int, value: bytes) -> Iterator[None]:
-    """The rank's memory with other bytes there for a while."""
-    original = lender.memory.read(at, len(value))
-    lender.memory.write(at, value)
-    try:
-        yield
-    finally:
-        lender.memory.write(at, original)
-
-
-def entries_in(lender: TargetProcess) -> Any:
-    answer = json.loads(read_ring(lender.memory, MACHINE.name, recorder_of(lender)))
-    return answer.get("entries")
+            at = first + NEW.entry_bytes * number + NEW.entry["start_"]
+            assert memory.read(at, 16) == bytes(16)
 
 
 STARTED, COMPLETED, DURATION, RETIRED = (
-    dict(ENTRY_MEMBERS)[name]
+    NEW.entry[name]
     for name in ("time_discovered_started_", "time_discovered_completed_", "duration_", "retired_")
 )
 SINCE, UNTIL, LENGTH = (
@@ -153,20 +191,19 @@ SINCE, UNTIL, LENGTH = (
     ],
 )
 def test_what_torchs_watchdog_has_seen_of_an_operation(
-    working: int, members: dict[int, bytes], expected: tuple[Any, ...]
+    working: Rank, members: dict[int, bytes], expected: tuple[Any, ...]
 ) -> None:
-    with lender_of(working) as lender, ExitStack() as stack:
-        begin = int.from_bytes(lender.memory.read(recorder_of(lender) + 48, 8), "little")
-        for member_, value in {STARTED: bytes(9), COMPLETED: bytes(9), DURATION: bytes(5)}.items():
-            at = begin + member_
-            stack.enter_context(written(lender, at, members.get(member_, value)))
-        first = next(entry for entry in entries_in(lender) if entry["record_id"] == 20)
+    first = working.first_entry()
+    with ExitStack() as stack:
+        for member, value in {STARTED: bytes(9), COMPLETED: bytes(9), DURATION: bytes(5)}.items():
+            stack.enter_context(working.with_bytes(first + member, members.get(member, value)))
+        entry = next(e for e in working.read()["entries"] if e["record_id"] == 20)
     keys = ("state", "time_discovered_started_ns", "time_discovered_completed_ns")
-    assert (*(first[key] for key in keys), first.get("duration_ms")) == expected
+    assert (*(entry[key] for key in keys), entry.get("duration_ms")) == expected
 
 
 @pytest.mark.parametrize(
-    ("member_", "value"),
+    ("member", "value"),
     [
         (STARTED, struct.pack("<qB", 1234, 2)),
         (DURATION, struct.pack("<fB", 0.5, 2)),
@@ -174,24 +211,21 @@ def test_what_torchs_watchdog_has_seen_of_an_operation(
     ],
 )
 def test_a_flag_that_is_neither_yes_nor_no_is_of_another_layout(
-    working: int, member_: int, value: bytes
+    working: Rank, member: int, value: bytes
 ) -> None:
-    with lender_of(working) as lender:
-        begin = int.from_bytes(lender.memory.read(recorder_of(lender) + 48, 8), "little")
-        with (
-            written(lender, begin + member_, value),
-            pytest.raises(UnknownRecorderError, match="laid out otherwise"),
-        ):
-            entries_in(lender)
+    with (
+        working.with_bytes(working.first_entry() + member, value),
+        pytest.raises(UnknownRecorderError, match="laid out otherwise"),
+    ):
+        working.read()
 
 
-def test_a_ring_without_entries_is_left_out(working: int) -> None:
-    with lender_of(working) as lender:
-        recorder = recorder_of(lender)
-        begin = lender.memory.read(recorder + 48, 8)
-        with written(lender, recorder + 56, begin), written(lender, recorder + 80, bytes(8)):
-            assert entries_in(lender) is None
-        assert len(entries_in(lender)) == 10
+def test_a_ring_without_entries_is_left_out(working: Rank) -> None:
+    recorder = working.recorder()
+    begin = struct.pack("<Q", working.first_entry())
+    with working.with_bytes(recorder + 56, begin), working.with_bytes(recorder + 80, bytes(8)):
+        assert "entries" not in working.read()
+    assert len(working.read()["entries"]) == 10
 
 
 @pytest.mark.parametrize(
@@ -205,14 +239,103 @@ def test_a_ring_without_entries_is_left_out(working: int) -> None:
     ],
     ids=["begin", "numbers", "map", "mutex", "next"],
 )
-def test_another_layout_is_told(working: int, at: int, value: bytes) -> None:
-    with lender_of(working) as lender:
-        recorder = recorder_of(lender)
-        original = lender.memory.read(recorder + at, len(value))
-        lender.memory.write(recorder + at, value)
-        try:
-            with pytest.raises(UnknownRecorderError, match="laid out otherwise"):
-                read_ring(lender.memory, MACHINE.name, recorder)
-        finally:
-            lender.memory.write(recorder + at, original)
-    assert len(read(working)["entries"]) == 10
+def test_another_layout_is_told(working: Rank, at: int, value: bytes) -> None:
+    with (
+        working.with_bytes(working.recorder() + at, value),
+        pytest.raises(UnknownRecorderError, match="laid out otherwise"),
+    ):
+        working.read()
+    assert len(working.read()["entries"]) == 10
+
+
+# Layouts, and memory that is made up.
+
+RECORDER = 0x50000
+WHOLE: dict[str, int] = {
+    "on": 1, "stacks": 0, "lock": 0, "owner": 0, "kind": 0,
+    "begin": 0, "end": 0, "room": 0, "most": 2000, "next": 0,
+}  # fmt: skip
+
+
+class Memories:
+    """A memory in which each part is as it was put there; a part is read again as the next one."""
+
+    def __init__(self, machine: str, *heads: bytes, size: int) -> None:
+        self.heads = [head.ljust(size, b"\0") for head in heads]
+        self.machine = machine
+
+    def read(self, address: int, size: int) -> bytes:
+        head = self.heads.pop(0) if len(self.heads) > 1 else self.heads[0]
+        return head[address - RECORDER :][:size].ljust(size, b"\0")
+
+
+def head(machine: str = "x86_64", **change: int) -> bytes:
+    """The first bytes of a recorder without entries."""
+    facts = {**WHOLE, **change}
+    mutex = struct.pack("<iIiIi", facts["lock"], 0, facts["owner"], 0, facts["kind"])
+    flags = struct.pack("<BB6x", facts["on"], facts["stacks"])
+    ring = struct.pack("<6Q", *(facts[n] for n in ("begin", "end", "room", "most", "next")), 0)
+    return flags + mutex.ljust(MUTEX_BYTES[machine], b"\0") + ring
+
+
+def memory(machine: str = "x86_64", *heads: bytes) -> Any:
+    return Memories(machine, *heads, size=LAYOUTS[machine][0].recorder_bytes)
+
+
+@pytest.mark.parametrize("machine", ["x86_64", "aarch64"])
+@pytest.mark.parametrize(
+    ("change", "on"),
+    [
+        ({}, True),
+        ({"on": 0}, False),
+        ({"stacks": 1}, True),
+        ({"lock": 1, "owner": 77}, True),
+        ({"begin": 8000, "end": 8512, "room": 9000, "next": 2000}, True),
+        ({"most": (1 << 32) - 1}, True),
+    ],
+)
+def test_whether_it_records(machine: str, change: dict[str, int], on: bool) -> None:
+    assert is_on(memory(machine, head(machine, **change)), machine, RECORDER) is on
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"on": 2}, {"stacks": 2}, {"lock": 3}, {"lock": -1}, {"owner": -1}, {"kind": 1},
+        {"begin": 1}, {"end": 1}, {"next": 2001}, {"most": 1 << 32},
+    ],
+    ids=str,
+)  # fmt: skip
+def test_what_does_not_fit_is_no_recorder(change: dict[str, int]) -> None:
+    with pytest.raises(UnknownRecorderError, match="laid out otherwise"):
+        is_on(memory("x86_64", head("x86_64", **change)), "x86_64", RECORDER)
+
+
+def with_maps(machine: str, number: int, *, newest: int = 0) -> bytes:
+    """A recorder of the layout with that number, that has no entries and no groups."""
+    layout = LAYOUTS[machine][number]
+    made = bytearray(head(machine).ljust(layout.recorder_bytes, b"\0"))
+    made[layout.recorder["id_"] : layout.recorder["id_"] + 8] = struct.pack("<Q", newest)
+    for name in ("all_pg_status_", "pg_name_to_ranks_"):
+        at = layout.recorder[name] + 8
+        empty = struct.pack("<QQQQQ", 0, 0, RECORDER + at, RECORDER + at, 0)
+        made[at : at + len(empty)] = empty
+    text = layout.recorder["comm_lib_version_"]
+    made[text : text + 32] = struct.pack("<QQ16s", RECORDER + text + 16, 6, b"2.21.5")
+    return bytes(made)
+
+
+@pytest.mark.parametrize("machine", ["x86_64", "aarch64"])
+@pytest.mark.parametrize("number", [0, 1], ids=["2.10 to 2.15", "2.8 and 2.9"])
+def test_each_layout_is_known_from_the_other(machine: str, number: int) -> None:
+    recording = json.loads(
+        read_ring(memory(machine, with_maps(machine, number)), machine, RECORDER)
+    )
+    assert recording["comm_lib_version"] == "2.21.5"
+    assert (recording["pg_config"], recording["pg_status"]) == ({}, {})
+
+
+def test_one_that_records_at_each_look_is_given_up() -> None:
+    states = [with_maps("x86_64", 0, newest=number) for number in range(100)]
+    with pytest.raises(UnknownRecorderError, match="at work each time"):
+        read_ring(memory("x86_64", *states), "x86_64", RECORDER)

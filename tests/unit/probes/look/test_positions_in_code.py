@@ -11,8 +11,8 @@ from functools import partial
 import pytest
 
 from grpo_doctor_probes.evidence import Look, Position, ProcessLook, Thread
-from grpo_doctor_probes.flight.ptrace import Stop
 from grpo_doctor_probes.look.positions import positions
+from grpo_doctor_probes.look.registers import Stop
 from grpo_doctor_probes.memory.access import Mapping
 
 PID = 70
@@ -65,7 +65,7 @@ class Tracee:
         assert 0 < deadline - time.monotonic() < 60
         return self._world.stops.get(self._tid, Stop("event", 5))
 
-    def register_set(self, _: int) -> bytes:
+    def registers(self) -> bytes:
         return self._world.registers(self._tid)
 
     def detach(self, number: int) -> None:
@@ -101,7 +101,7 @@ def traced(monkeypatch: pytest.MonkeyPatch) -> Traced:
     world = Traced(mappings=[mapping(name, start) for name, start in IN.items()])
     world.mappings.append(mapping("libcuda.so.1", DATA_OF_CUDA, "rw-p"))
     module = sys.modules["grpo_doctor_probes.look.positions"]  # its name is a function's as well
-    monkeypatch.setattr(module, "Tracee", partial(Tracee, world))
+    monkeypatch.setattr("grpo_doctor_probes.look.registers.Tracee", partial(Tracee, world))
     monkeypatch.setattr(module, "Memory", partial(Memory, world))
     monkeypatch.setattr(module, "mapped", lambda _: tuple(world.mappings))
     monkeypatch.setattr(module, "frozen", lambda _: "")

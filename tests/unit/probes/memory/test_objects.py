@@ -82,7 +82,14 @@ def tree(count: int) -> Reader:
 
 def test_maps_are_walked_in_order() -> None:
     assert list(tree(3).nodes(1000)) == [1132, 1232, 1332]
-    assert list(reader().nodes(1000)) == []
+    assert list(reader((1008, words(0, 0, 1008, 1008, 0))).nodes(1000)) == []
+
+
+def test_memory_of_zeros_is_no_map_and_no_text() -> None:
+    with pytest.raises(NotAnObjectError, match="never made"):
+        list(reader((1008, words(0, 0, 0, 0, 0))).nodes(1000))
+    with pytest.raises(NotAnObjectError, match="nowhere"):
+        reader((1000, words(0, 0))).string(1000)
 
 
 @pytest.mark.parametrize(

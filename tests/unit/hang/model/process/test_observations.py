@@ -7,10 +7,8 @@ from dataclasses import replace
 import pytest
 
 from grpo_doctor.hang.model.process.observations import index, native_calls
-from grpo_doctor.hang.model.process.progress import Motion
 from grpo_doctor_probes.evidence import (
     Evidence,
-    FlightDump,
     Frame,
     Limits,
     Look,
@@ -18,114 +16,8 @@ from grpo_doctor_probes.evidence import (
     PythonThread,
     Stack,
 )
-from tests.evidence import FIRST_NS, SECOND, EvidenceBuilder
+from tests.evidence import FIRST_NS, EvidenceBuilder
 from tests.verdicts import REWARD
-
-
-def third_look(
-    build: EvidenceBuilder, *, wakes: int, dump: FlightDump | None, threads: int = 1
-) -> Evidence:
-    """Rank 0, and a look 1.3 s after its recorder was asked: so many threads woke so often since,
-    and slept before.
-    """
-    evidence = build.build()
-    evidence = replace(
-        evidence, looks=tuple(_with_threads(look, threads) for look in evidence.looks)
-    )
-    last = evidence.looks[-1]
-    at_ns = last.at_ns + int(1.5 * SECOND)
-    woken = last.processes[0].threads
-    if wakes:
-        ran_ns = last.at_ns + int(0.2 * SECOND)
-        woken = tuple(
-            replace(thread, voluntary=thread.voluntary + wakes, last_ran_ns=ran_ns)
-            for thread in woken
-        )
-    look = replace(last.processes[0], at_ns=at_ns, threads=woken)
-    return replace(
-        evidence,
-        looks=(*evidence.looks, Look(at_ns, (look,))),
-        stacks=(*evidence.stacks, evidence.stacks[-1]),
-        dumps=(dump,) if dump is not None else (),
-    )
-
-
-def _with_threads(look: Look, count: int) -> Look:
-    process = look.processes[0]
-    main = process.threads[0]
-    more = tuple(replace(main, tid=main.tid + number) for number in range(1, count))
-    return replace(look, processes=(replace(process, threads=(main, *more)),))
-
-
-def motion(evidence: Evidence) -> Motion:
-    return index(evidence)[100].motion
-
-
-ASKED = FlightDump("ptrace", 0, 100, "fr", data=b"{}")
-
-
-@pytest.mark.parametrize("wakes", [0, 1, 3, 6])
-def test_a_thread_that_was_borrowed_for_a_call_slept_all_the_time(wakes: int) -> None:
-    movement = motion(third_look(EvidenceBuilder(ranks=1), wakes=wakes, dump=ASKED))
-    assert (movement.kind, movement.wakes) == ("still", 0)
-    # Whether it slept on after the call nobody knows; until the look before it did.
-    assert movement.still_s == pytest.approx(10.0 if wakes else 11.5)
-
-
-@pytest.mark.parametrize(
-    "dump", [None, replace(ASKED, source="file:/d/0"), replace(ASKED, data=b"", problem="spared")]
-)
-def test_who_wakes_without_a_call_polls(dump: FlightDump | None) -> None:
-    movement = motion(third_look(EvidenceBuilder(ranks=1), wakes=3, dump=dump))
-    assert movement.kind == "polling"
-    assert movement.still_s == pytest.approx(1.3)
-
-
-def test_a_call_that_failed_woke_its_thread_as_well() -> None:
-    failed = replace(ASKED, data=b"", problem="the recorder was locked", pause_ms=6.0)
-    assert motion(third_look(EvidenceBuilder(ranks=1), wakes=3, dump=failed)).kind == "still"
-
-
-def test_more_than_calls_explain_is_motion() -> None:
-    assert motion(third_look(EvidenceBuilder(ranks=1), wakes=40, dump=ASKED)).kind == "polling"
-
-
-def test_who_woke_before_the_call_as_well_polls() -> None:
-    build = EvidenceBuilder(ranks=1)
-    build.rank(0).wakes = 5
-    assert motion(third_look(build, wakes=5, dump=ASKED)).kind == "polling"
-
-
-def test_what_wakes_two_threads_came_from_the_others() -> None:
-    movement = motion(third_look(EvidenceBuilder(ranks=1), wakes=3, dump=ASKED, threads=2))
-    assert movement.kind == "polling"
-    assert movement.still_s == pytest.approx(1.3)
-
-
-def test_of_one_that_woke_eight_times_calls_may_be_the_reason() -> None:
-    for wakes, kind in ((8, "still"), (9, "polling")):
-        movement = motion(third_look(EvidenceBuilder(ranks=1), wakes=wakes, dump=ASKED))
-        assert movement.kind == kind
-
-
-@pytest.mark.parametrize("missing", [0, 1, 2])
-def test_a_process_that_a_look_did_not_find_has_nothing_to_be_held_against(missing: int) -> None:
-    evidence = third_look(EvidenceBuilder(ranks=1), wakes=3, dump=ASKED)
-    looks = tuple(
-        replace(look, processes=()) if number == missing else look
-        for number, look in enumerate(evidence.looks)
-    )
-    kinds = ("unknown", "polling", "gone")
-    assert motion(replace(evidence, looks=looks)).kind == kinds[missing]
-
-
-def test_a_thread_that_was_not_there_at_first_was_not_borrowed() -> None:
-    """Of two that woke one is new: the other was borrowed for the call."""
-    evidence = third_look(EvidenceBuilder(ranks=1), wakes=3, dump=ASKED, threads=2)
-    first = evidence.looks[0]
-    (process,) = first.processes
-    alone = replace(first, processes=(replace(process, threads=process.threads[:1]),))
-    assert motion(replace(evidence, looks=(alone, *evidence.looks[1:]))).kind == "still"
 
 
 @pytest.mark.parametrize(

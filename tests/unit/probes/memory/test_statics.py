@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from grpo_doctor_probes.memory.cplusplus import static_pointer
+from grpo_doctor_probes.memory.statics import static_pointer
 
 HERE, CALLED, GUARD = 0x10000, 0x18000, 0x40000
 
@@ -38,8 +38,8 @@ def getter(start: int, guard: int = GUARD, pointer: int = GUARD + 8) -> bytes:
     return code + relative(start + len(code), pointer) + b"\xc3"
 
 
-def guard_in(contents: dict[int, bytes]) -> int | None:
-    return static_pointer(Bytes(contents), HERE)
+def guard_in(contents: dict[int, bytes], machine: str = "x86_64") -> int | None:
+    return static_pointer(Bytes(contents), HERE, machine)
 
 
 def test_in_the_function_itself() -> None:
@@ -58,6 +58,52 @@ def test_in_a_function_that_it_calls() -> None:
 def test_a_load_of_something_else_is_no_object() -> None:
     assert guard_in({HERE: getter(HERE, pointer=GUARD + 24)}) is None
     assert guard_in({HERE: b"\xc3"}) is None
+
+
+# In the words of aarch64: code of `FlightRecorder::get` as it is in torch's wheels.
+ADRP, ADD, LDAR, LDARB, LDR, BL = (
+    0x90000000, 0x91000000, 0xC8DFFC00, 0x08DFFC00, 0xF9400000, 0x94000000
+)  # fmt: skip
+
+
+def arm(*instructions: int) -> bytes:
+    return struct.pack(f"<{len(instructions)}I", *instructions)
+
+
+def adrp(register: int, pages: int) -> int:
+    pages &= 0x1FFFFF
+    return ADRP | (pages & 3) << 29 | (pages >> 2) << 5 | register
+
+
+def arm_getter(pages: int, load: int = LDAR, pointer: int = 0x6D8, between: int = 0) -> bytes:
+    """A guard at 0x6d0 of a page so far away, and a pointer."""
+    found = [adrp(20, pages), ADD | 0x6D0 << 10 | 20 << 5, load | 1, adrp(19, pages)]
+    return arm(*found, *([between] if between else []), LDR | (pointer // 8) << 10 | 19 << 5)
+
+
+@pytest.mark.parametrize(
+    ("code", "guard"),
+    [
+        (arm_getter(0x30), HERE + 0x306D0),
+        (arm_getter(-8), HERE - 0x8000 + 0x6D0),
+        (arm_getter(0x30, LDARB), HERE + 0x306D0),
+        (arm_getter(0x30, pointer=0x6E0), None),
+        (arm_getter(0x30, load=LDR), None),  # read without acquire semantics: no guard
+        (arm_getter(0x30, between=BL | 4), HERE + 0x306D0),  # a call keeps registers from 19 on
+        (arm(adrp(0, 0x30), BL | 4) + arm_getter(0x30)[4:8] + arm(LDAR | 1), None),
+        (b"", None),
+    ],
+)
+def test_in_code_of_arm(code: bytes, guard: int | None) -> None:
+    assert guard_in({HERE: code}, "aarch64") == guard
+
+
+@pytest.mark.parametrize("back", [False, True])
+def test_in_a_function_that_code_of_arm_calls(back: bool) -> None:
+    called = HERE - 0x8000 if back else CALLED
+    call = BL | ((called - HERE - 4) // 4 & 0x3FFFFFF)
+    parts = {HERE: arm(0xD503201F, call), called: arm_getter(2)}
+    assert guard_in(parts, "aarch64") == called + 0x2000 + 0x6D0
 
 
 SOURCE = """
@@ -83,7 +129,7 @@ def test_in_what_the_compiler_makes(tmp_path: Path) -> None:
         def read(self, at: int, size: int) -> bytes:
             return ctypes.string_at(at, size)
 
-    guard = static_pointer(Own(), address)
+    guard = static_pointer(Own(), address, "x86_64")
     assert guard
     assert ctypes.string_at(guard, 1) == b"\0"
     made = get()

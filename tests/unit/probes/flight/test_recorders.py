@@ -1,0 +1,170 @@
+"""Which processes have a recorder to read, and what is said of those that have none."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import shutil
+import struct
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from grpo_doctor_probes.evidence import FlightDump, Member
+from grpo_doctor_probes.flight import read_recorders, recorders
+from grpo_doctor_probes.procstat import read_stat
+
+FR, _, NCCL = (function for _, _, function in recorders.ANCHORS)
+# What compilers make of a recorder that is static in a function, and nothing else of it.
+SOURCE = """
+struct Recorder { bool on; long rest[60]; };
+extern "C" __attribute__((visibility("default"))) Recorder *NAME() {
+    static Recorder *instance = new Recorder{ON};
+    return instance;
+}
+"""
+NONE = "int other(void) { return 0; }"
+PROCESS = """
+import ctypes, sys
+for path in sys.argv[2:]:
+    library = ctypes.CDLL(path)
+    for name in sys.argv[1].split(","):
+        if hasattr(library, name): getattr(library, name)()
+print("ready", flush=True)
+sys.stdin.readline()
+"""
+
+
+def library(folder: Path, name: str, function: str = "", on: str = "true") -> Path:
+    """A library of that name; `function` leads to a recorder."""
+    if shutil.which("g++") is None or os.uname().machine != "x86_64":
+        pytest.skip("needs g++ for x86-64 to build a library that stands in for torch's")
+    source, built = folder / "recorder.cpp", folder / name
+    source.write_text(SOURCE.replace("NAME", function).replace("ON", on) if function else NONE)
+    flags = ["-shared", "-fPIC", "-O2", "-Wl,--hash-style=gnu"]
+    subprocess.run(["g++", *flags, "-o", built, source], check=True)
+    return built
+
+
+@contextmanager
+def process(*libraries: Path, called: str = "") -> Iterator[int]:
+    """A process that has them loaded and has called these functions."""
+    command = [sys.executable, "-c", PROCESS, called, *map(str, libraries)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as started:
+        assert started.stdout
+        assert started.stdout.readline() == b"ready\n"
+        try:
+            yield started.pid
+        finally:
+            started.kill()
+
+
+def member(pid: int, started_ticks: int = 0, torch: str = "") -> Member:
+    return Member(pid, 1, started_ticks, "rank", "python", "train.py", rank=5, torch=torch)
+
+
+def problem_of(pid: int, torch: str = "") -> str:
+    (dump,) = read_recorders(member(pid, torch=torch), at_most_s=60)
+    assert (dump.source, dump.rank, dump.pid, dump.data) == ("memory", 5, pid, b"")
+    assert dump.at_unix_ns > 0
+    return dump.problem
+
+
+def test_without_torch_there_is_none() -> None:
+    with process() as pid:
+        assert problem_of(pid) == "it has not loaded torch"
+
+
+@pytest.mark.parametrize(("torch", "words"), [("2.7.1", "torch 2.7.1 "), ("", "its torch ")])
+def test_a_torch_that_is_too_old_says_what_to_set_next_time(
+    tmp_path: Path, torch: str, words: str
+) -> None:
+    with process(library(tmp_path, "libtorch_cpu.so")) as pid:
+        problem = problem_of(pid, torch)
+    assert words in problem
+    assert "TORCH_NCCL_TRACE_BUFFER_SIZE=2000" in problem
+
+
+@pytest.mark.parametrize(
+    ("called", "on", "words"),
+    [
+        ("", "true", "it has made no process group yet"),
+        (FR, "false", "TORCH_FR_BUFFER_SIZE=2000"),
+        (FR, "true", "laid out otherwise than in torch 2.8 to 2.15"),
+    ],
+    ids=["never made", "off", "unknown"],
+)
+def test_a_recorder_that_cannot_be_read_says_why(
+    tmp_path: Path, called: str, on: str, words: str
+) -> None:
+    with process(library(tmp_path, "libtorch_cpu.so", FR, on), called=called) as pid:
+        assert words in problem_of(pid)
+
+
+def test_nccls_recorder_that_is_unknown_names_the_pipe(tmp_path: Path) -> None:
+    cpu = library(tmp_path, "libtorch_cpu.so", FR)
+    gpu = library(tmp_path, "libtorch_cuda.so", NCCL)
+    with process(cpu, gpu, called=NCCL) as pid:
+        (dump,) = read_recorders(member(pid), at_most_s=60)
+    assert dump.backend == "nccl"
+    assert "TORCH_NCCL_DEBUG_INFO_PIPE_FILE" in dump.problem
+
+
+def test_code_that_is_not_understood_is_told(tmp_path: Path) -> None:
+    source, built = tmp_path / "plain.c", tmp_path / "libtorch_cpu.so"
+    source.write_text(f"int {FR}(void) {{ return 0; }}")
+    subprocess.run(["gcc", "-shared", "-fPIC", "-o", built, source], check=True)
+    with process(built) as pid:
+        assert "another form than in torch 2.8 to 2.15" in problem_of(pid)
+
+
+def test_a_process_that_has_ended_is_told_from_one_that_has_its_number(tmp_path: Path) -> None:
+    with process() as pid:
+        ticks = read_stat(Path(f"/proc/{pid}")).started_ticks
+        assert read_recorders(member(pid, ticks))[0].problem == "it has not loaded torch"
+        assert "another one has its number" in read_recorders(member(pid, ticks + 1))[0].problem
+        os.kill(pid, 9)
+        os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
+        assert "its parent has not collected it yet" in problem_of(pid)
+    assert problem_of(pid) == "the process ended"
+
+
+def test_who_may_not_be_read_says_what_would_help(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(_: int) -> None:
+        raise PermissionError(1, "no")
+
+    monkeypatch.setattr(recorders, "Memory", refuse)
+    monkeypatch.setattr(recorders, "why_refused", lambda _: "run it as root")
+    assert problem_of(os.getpid()) == "run it as root"
+
+
+def test_a_memory_that_gives_no_answer_holds_nobody_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    never = threading.Event()
+
+    def hang(_: Member) -> tuple[FlightDump, ...]:
+        never.wait()
+        return ()
+
+    monkeypatch.setattr(recorders, "_read", hang)
+    (dump,) = read_recorders(member(os.getpid()), at_most_s=0.1)
+    never.set()
+    assert dump.problem == "its memory gave no answer in time"
+
+
+def test_memory_that_is_no_library_is_told(tmp_path: Path) -> None:
+    no_library = tmp_path / "libtorch_cpu.so"
+    no_library.write_bytes(bytes(4096))
+    with no_library.open("r+b") as file:
+        libc = ctypes.CDLL(None, use_errno=True)
+        libc.mmap.restype = ctypes.c_void_p
+        at = libc.mmap(None, ctypes.c_size_t(4096), 1, 2, file.fileno(), ctypes.c_long(0))
+    assert struct.unpack("<i", ctypes.string_at(at, 4)) == (0,)
+    try:
+        assert "its libraries can't be read: is not a 64-bit" in problem_of(os.getpid())
+    finally:
+        libc.munmap(ctypes.c_void_p(at), ctypes.c_size_t(4096))
