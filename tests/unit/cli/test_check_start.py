@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -50,6 +52,33 @@ def test_nothing_that_goes_wrong_with_it_is_the_jobs_trouble(
 
     monkeypatch.setattr(check_start, "launch_here", broken)
     assert warning([TOO_LARGE]) is None
+
+
+def endless(arguments: object) -> tuple[Launch, None]:
+    while True:
+        pass
+
+
+def greedy(arguments: object) -> tuple[Launch, None]:
+    raise RuntimeError(len(bytearray(2 << 30)))
+
+
+@pytest.mark.parametrize("reader", [endless, greedy])
+def test_what_costs_too_much_to_read_does_not_hold_the_job_up(
+    reader: Callable[[object], tuple[Launch, None]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(check_start, "launch_here", reader)
+    line = warning([TOO_LARGE])
+    assert line is not None
+    assert line.startswith("check: the launch was not checked, as reading it takes more than")
+    with pytest.raises(ChildProcessError):
+        os.waitpid(-1, os.WNOHANG)
+
+
+def test_a_script_that_names_itself_is_given_up(tmp_path: Path) -> None:
+    script = tmp_path / "again.sh"
+    script.write_text(f"bash {script} $1\n" * 60)
+    warning(["bash", str(script)])  # with what answer is not the point: it comes back
 
 
 @pytest.mark.parametrize("more", [[], ["--no-check"]])
