@@ -154,7 +154,7 @@ class Load:
                 Evidence(f"preemptions per {self.period}", self.preemptions, "", source)
             ],
         }
-        return tuple(row for name in names for row in rows[name] if row.value is not None)
+        return tuple(row for name in names for row in rows[name])
 
     def spelled(self, view: RunView, knob: str, value: Any) -> str | None:
         """A setting as the server's own command takes it; None where that is not known."""

@@ -49,12 +49,22 @@ class Rule:
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """One measured number: what it is, and which part of the recording it is from."""
+    """One measured number: what it is, and which part of the recording it is from.
+
+    The engine leaves out what has no value: it was not recorded.
+    """
 
     text: str
     value: float | int | str | None
     unit: str
     source: str
+
+
+def scaled(value: float | None, factor: float = 1.0, digits: int | None = None) -> float | None:
+    """A number for evidence in another unit, or rounded; None where there is none."""
+    if value is None:
+        return None
+    return factor * value if digits is None else round(factor * value, digits)
 
 
 _NOTHING_SAID = Withheld("")

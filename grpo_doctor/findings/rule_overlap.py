@@ -67,7 +67,9 @@ def _on_facts(rule: RuleFile, view: RunView) -> Outcome:
         unsaid = "the run does not say it, and a default is no fact"
         return NotRun(tuple(f"the setting {name}: {unsaid}" for name in sorted(view.assumed)))
     if isinstance(answer, Finding):
-        answer = replace(answer, fixes=tuple(map(view.predicted, answer.fixes)))
+        known = tuple(row for row in answer.evidence if row.value is not None)
+        fixes = tuple(map(view.predicted, answer.fixes))
+        answer = replace(answer, evidence=known, fixes=fixes)
     return with_lost_steps(answer, rule.RULE, view)
 
 

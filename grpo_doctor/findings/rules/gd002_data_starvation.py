@@ -36,7 +36,7 @@ from __future__ import annotations
 
 from grpo_doctor.findings.knob_access import busy_host, integer
 from grpo_doctor.findings.loading import LOADER_COUNTERS, enough_workers, loading
-from grpo_doctor.findings.rule import Answer, Evidence, Finding, Fix, Passed
+from grpo_doctor.findings.rule import Answer, Evidence, Finding, Fix, Passed, scaled
 from grpo_doctor.findings.severity import MEDIUM_SHARE, percent, severity_of
 from grpo_doctor.findings.view import RunView, timed_rule
 from grpo_doctor.whatif import Withheld
@@ -77,19 +77,18 @@ def check(view: RunView) -> Answer:
     if bursts is not None and bursts.cost >= MOSTLY * share:
         return Passed(f"data loading takes {percent(share, 1)} of the step, in bursts: see GD030")
     processes = f"{said} loader process{'es' * (said != 1)}" if said is not None else None
-    evidence = list(view.phase_evidence("dataload"))
-    if said is not None:
-        evidence.append(Evidence("loader processes per rank", said, "", "settings"))
-    cpu = view.highest_mean("host.cpu")
-    if cpu is not None:
-        evidence.append(Evidence("host CPU busy", round(cpu, 1), "%", "host.cpu over the steps"))
-    evidence += _loader_evidence(view)
+    cpu = scaled(view.highest_mean("host.cpu"), digits=1)
     return Finding(
         severity=severity_of(share),
         confidence=0.9 if processes is not None else 0.7,
         cost=share,
         phases=("dataload",),
-        evidence=tuple(evidence),
+        evidence=(
+            *view.phase_evidence("dataload"),
+            Evidence("loader processes per rank", said, "", "settings"),
+            Evidence("host CPU busy", cpu, "%", "host.cpu over the steps"),
+            *_loader_evidence(view),
+        ),
         cause=f"Each step waits {view.seconds('dataload'):.3g} s of {view.step_s:.3g} s for its "
         f"prompts{f', with {processes} per rank' if processes else ''}.",
         fixes=(_fix(view, workers),),

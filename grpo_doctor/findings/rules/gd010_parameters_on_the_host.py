@@ -37,7 +37,7 @@ from __future__ import annotations
 
 from grpo_doctor.findings import signals
 from grpo_doctor.findings.knob_access import integer
-from grpo_doctor.findings.rule import Answer, Evidence, Finding, Fix, NotApplicable, Passed
+from grpo_doctor.findings.rule import Answer, Evidence, Finding, Fix, NotApplicable, Passed, scaled
 from grpo_doctor.findings.severity import Severity, percent, severity_of
 from grpo_doctor.findings.span_counts import gpu_means
 from grpo_doctor.findings.view import RunView, timed_rule
@@ -82,8 +82,8 @@ def check(view: RunView) -> Answer:
         phases=tuple(phase for phase in _PASSES if view.share(phase)),
         evidence=(
             *view.phase_evidence("train"),
-            *([] if fetched is None else [Evidence(_FETCHES, fetched, "", "settings")]),
-            *([] if traffic is None else [Evidence(text, round(traffic / 1e9, 2), "GB/s", source)]),
+            Evidence(_FETCHES, fetched, "", "settings"),
+            Evidence(text, scaled(traffic, 1e-9, 2), "GB/s", source),
         ),
         cause=f"The parameters live in host memory and are fetched {often}; the "
         f"passes over the model take {seconds:.3g} s of {view.step_s:.3g} s.",

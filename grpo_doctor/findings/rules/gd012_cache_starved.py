@@ -97,6 +97,7 @@ def check(view: RunView) -> Answer:
     full = [load for peak, load in known if peak >= CACHE_FULL_PCT]
     if not full:
         return Passed(f"the cache is at most {max(peak for peak, _ in known):.0f}% full")
+    several = len(full) if len(known) > 1 else None
     worst = max(full, key=_held_back)
     queued, preempted = worst.queued_share, worst.preempted_share
     if queued < MIN_QUEUED and preempted < MIN_PREEMPTED:
@@ -113,18 +114,13 @@ def check(view: RunView) -> Answer:
         phases=("rollout",),
         evidence=(
             *worst.evidence("cache", "requests", "preemptions"),
-            *_several(len(full), len(known)),
+            Evidence("engines with a full cache", several, f"of {len(known)}", CACHE),
             *view.phase_evidence("rollout"),
         ),
         cause=f"With the cache of {worst.name} {worst.cache_peak_pct:.0f}% full, "
         f"{percent(queued)} of its requests wait for room{thrown_out}.",
         fixes=(_of_the_ranks(view) if worst.counted else _of_a_server(view, worst),),
     )
-
-
-def _several(full: int, known: int) -> tuple[Evidence, ...]:
-    text = "engines with a full cache"
-    return (Evidence(text, full, f"of {known}", CACHE),) if known > 1 else ()
 
 
 def _held_back(load: Load) -> float:

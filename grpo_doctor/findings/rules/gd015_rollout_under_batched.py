@@ -97,7 +97,7 @@ def check(view: RunView) -> Answer:
         )
     cost = share * worst.queued_share
     said = slots is not None and (not worst.counted or view.fact(_SLOTS) is not None)
-    limit = [Evidence("limit of requests", slots, "", "its settings")] if said else []
+    limit = Evidence("limit of requests", slots if said else None, "", "its settings")
     full = worst.cache_peak_pct
     room = "" if full is None else f", and its cache is {full:.0f}% full at its peak"
     sure = view.has_gpu and (worst.counted or slots is not None)
@@ -107,7 +107,7 @@ def check(view: RunView) -> Answer:
         confidence=0.85 if sure else 0.6,
         cost=cost,
         phases=("rollout",),
-        evidence=(*worst.evidence("requests", "cache"), *limit, *view.phase_evidence("rollout")),
+        evidence=(*worst.evidence("requests", "cache"), limit, *view.phase_evidence("rollout")),
         cause=f"{percent(worst.queued_share)} of the requests at {worst.name} wait: at most "
         f"{peak:.0f} run at once{room}.",
         fixes=(_more_slots(view, worst),),

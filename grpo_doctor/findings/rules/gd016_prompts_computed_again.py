@@ -35,7 +35,7 @@ from __future__ import annotations
 
 from grpo_doctor.findings import signals
 from grpo_doctor.findings.rollout_engine import engine_signal, lengths, mean_of, per_rollout
-from grpo_doctor.findings.rule import Answer, Evidence, Finding, Fix, NotApplicable, Passed
+from grpo_doctor.findings.rule import Answer, Evidence, Finding, Fix, NotApplicable, Passed, scaled
 from grpo_doctor.findings.severity import percent
 from grpo_doctor.findings.view import RunView, timed_rule
 from grpo_doctor.whatif import Withheld
@@ -120,12 +120,11 @@ def _evidence(
     view: RunView, prompts: float, generated: float, again: float, cached: float | None
 ) -> tuple[Evidence, ...]:
     source = "counters engine/..., mean over rollouts"
-    of_cache = [] if cached is None else [Evidence("found in the cache", 100 * cached, "%", source)]
     return (
         Evidence("prompt tokens per rollout", round(prompts), "tokens", source),
         Evidence("of them computed again", round(again), "tokens", source),
         Evidence("generated per rollout", round(generated), "tokens", source),
         Evidence("completions per prompt", view.knob("rollout.num_generations"), "", "settings"),
-        *of_cache,
+        Evidence("found in the cache", scaled(cached, 100), "%", source),
         *view.phase_evidence("rollout"),
     )

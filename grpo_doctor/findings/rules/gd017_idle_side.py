@@ -95,14 +95,16 @@ def _trainer_waits(view: RunView, engine: float, trainer: float) -> Answer:
     means = [mean for mean, _ in gpu_means(view, "gpu.util", "rollout")]
     busy = round(float(np.mean(means)), 1) if means else None
     proven = busy is not None and busy < IDLE_UTIL_PCT
-    gpus = [] if busy is None else [Evidence("trainer's GPUs in rollout", busy, "%", "gpu.util")]
     fix = _overlapped(view, "move GPUs from the trainer to the server")
     return Finding(
         severity=severity_of(engine, proven=proven),
         confidence=0.9 if proven else 0.8,
         cost=max(engine, view.gained(fix.change)),
         phases=_phases(view),
-        evidence=(*_shares(view, engine, trainer), *gpus),
+        evidence=(
+            *_shares(view, engine, trainer),
+            Evidence("trainer's GPUs in rollout", busy, "%", "gpu.util"),
+        ),
         cause=f"The ranks wait {percent(engine)} of each step for the server's completions "
         f"and work {percent(trainer)} of it.",
         fixes=(fix,),

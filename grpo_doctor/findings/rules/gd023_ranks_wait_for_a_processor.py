@@ -43,7 +43,7 @@ import numpy as np
 from grpo_doctor.analysis.intervals import Intervals, intersect, union
 from grpo_doctor.analysis.sampled import held, mean_over
 from grpo_doctor.findings import signals
-from grpo_doctor.findings.rule import Answer, Evidence, Finding, Fix, Passed
+from grpo_doctor.findings.rule import Answer, Evidence, Finding, Fix, Passed, scaled
 from grpo_doctor.findings.severity import Severity, percent, severity_of
 from grpo_doctor.findings.view import RunView, timed_rule
 from grpo_doctor.whatif import Withheld
@@ -165,25 +165,18 @@ def _while_waiting(view: RunView) -> Intervals:
 
 def _evidence(view: RunView, waits: dict[int, float], host: float | None) -> tuple[Evidence, ...]:
     worst = max(waits, key=lambda r: (waits[r], -r))
-    evidence = [
+    allowed, used = _by_rank(view, "rank.processors"), _by_rank(view, "rank.cpu")
+    own, pressure = _own_pct(view), view.highest_mean("host.psi_cpu", _while_waiting(view))
+    workers = "processor time of it and its workers (100%: one processor)"
+    return (
         Evidence(f"rank {worst} waits for a CPU", round(waits[worst], 1), "%", _WAIT),
         Evidence("mean of all ranks", round(float(np.mean([*waits.values()])), 1), "%", _WAIT),
-    ]
-    allowed, used = _by_rank(view, "rank.processors"), _by_rank(view, "rank.cpu")
-    if worst in allowed:
-        evidence.append(Evidence("processors it may use", allowed[worst], "", "rank.processors"))
-    if worst in used:
-        text = "processor time of it and its workers (100%: one processor)"
-        evidence.append(Evidence(text, round(used[worst], 1), "%", "rank.cpu"))
-    if host is not None:
-        evidence.append(Evidence("host's processors busy then", round(host, 1), "%", "host.cpu"))
-    own = _own_pct(view)
-    if own is not None:
-        evidence.append(Evidence("of that this job's own", round(own, 1), "%", "rank.cpu"))
-    pressure = view.highest_mean("host.psi_cpu", _while_waiting(view))
-    if pressure is not None:
-        evidence.append(Evidence("processor pressure", round(pressure, 1), "%", "host.psi_cpu"))
-    return tuple(evidence)
+        Evidence("processors it may use", allowed.get(worst), "", "rank.processors"),
+        Evidence(workers, scaled(used.get(worst), digits=1), "%", "rank.cpu"),
+        Evidence("host's processors busy then", scaled(host, digits=1), "%", "host.cpu"),
+        Evidence("of that this job's own", scaled(own, digits=1), "%", "rank.cpu"),
+        Evidence("processor pressure", scaled(pressure, digits=1), "%", "host.psi_cpu"),
+    )
 
 
 def _fix(view: RunView, ranks: tuple[int, ...], why: _Why) -> Fix:

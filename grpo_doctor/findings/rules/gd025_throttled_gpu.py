@@ -178,13 +178,12 @@ def _evidence(view: RunView, worst: _Slowed) -> tuple[Evidence, ...]:
     power = next((s for s in view.series("gpu.power") if s.gpu == uuid), None)
     watts = None if power is None else mean_over(power, _busy(view, uuid))
     label = f"GPU {worst.gpu.index}"
-    drawn = [] if watts is None else [Evidence(f"{label} power", round(watts), "W", "gpu.power")]
     reason = "gpu.throttle while gpu.util is 50% or more"
     return (
         Evidence(f"{label} throttled", round(100 * worst.time, 1), "% of its busy time", reason),
         Evidence("its clock then", round(worst.clock), "MHz", "gpu.sm_clock"),
         Evidence("clock of the fastest of its kind", round(worst.usual), "MHz", "gpu.sm_clock"),
-        *drawn,
+        Evidence(f"{label} power", None if watts is None else round(watts), "W", "gpu.power"),
     )
 
 

@@ -40,7 +40,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from grpo_doctor.analysis.accounting import ROLLOUT_WAIT_SPAN
-from grpo_doctor.findings.rule import Answer, Evidence, Finding, NotApplicable, Passed
+from grpo_doctor.findings.rule import Answer, Evidence, Finding, NotApplicable, Passed, scaled
 from grpo_doctor.findings.severity import percent, severity_of
 from grpo_doctor.findings.sides import (
     GENERATE_SPAN,
@@ -99,7 +99,7 @@ def _starved_trainer(view: RunView, sides: Sides) -> Finding:
                 Evidence(f"rollout loop in {name}", 100 * part, "%", "spans of the rollout loop")
                 for name, part in busy.items()
             ),
-            *([] if in_tools is None else [Evidence(_TOOLS, 100 * in_tools, "%", "metrics")]),
+            Evidence(_TOOLS, scaled(in_tools, 100), "%", "metrics"),
             *evidence_of(view, sides),
         ),
         cause=f"The ranks that train wait {percent(share)} of each step for samples"

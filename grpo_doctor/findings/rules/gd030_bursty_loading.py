@@ -139,20 +139,15 @@ def _restarts(view: RunView, bursts: _Bursts, workers: int | None) -> bool:
 
 def _evidence(view: RunView, bursts: _Bursts) -> tuple[Evidence, ...]:
     source = f"dataload spans, {bursts.steps} steps"
-    evidence = [
+    workers, ahead = (integer(view.fact(knob)) for knob in (_WORKERS, _AHEAD))
+    return (
         Evidence("steps that wait long for data", len(bursts.numbers), "", source),
         Evidence("waited beyond the usual, mean per step", bursts.excess_s, "s", source),
         Evidence("usual wait", bursts.usual_s, "s", source),
-    ]
-    if bursts.distance is not None:
-        evidence.append(Evidence("distance between them", bursts.distance, "steps", source))
-    for text, knob in (
-        ("loader processes per rank", _WORKERS),
-        ("batches each has ready at most", _AHEAD),
-    ):
-        if (value := integer(view.fact(knob))) is not None:
-            evidence.append(Evidence(text, value, "", "settings"))
-    return tuple(evidence)
+        Evidence("distance between them", bursts.distance, "steps", source),
+        Evidence("loader processes per rank", workers, "", "settings"),
+        Evidence("batches each has ready at most", ahead, "", "settings"),
+    )
 
 
 def _persistent(view: RunView, bursts: _Bursts) -> Fix:

@@ -153,19 +153,18 @@ def _divisible(view: RunView, scoring: Scoring, processes: int) -> bool:
 
 
 def _evidence(view: RunView, plan: _Plan) -> tuple[Evidence, ...]:
-    fixes = [
-        Evidence(f"{f.name} per step", typical(f.own_s), "s", f"{f.span}, a typical rank")
-        for f in plan.scorings
-    ]
-    source = "reward spans, a typical rank"
-    fixes.append(Evidence("waited for all of them, per step", plan.waited_s, "s", source))
-    fixes.append(Evidence("the slowest, or its part of a pool", plan.ideal_s, "s", source))
-    if plan.calls >= SINGLE_CALLS:
-        text = f"calls of {plan.scorings[0].name} per step"
-        fixes.append(Evidence(text, plan.calls, "", plan.scorings[0].span))
-    if integer(view.fact(_KNOB)) is not None:
-        fixes.append(Evidence("processes that run them", integer(view.fact(_KNOB)), "", _KNOB))
-    return tuple(fixes)
+    source, first = "reward spans, a typical rank", plan.scorings[0]
+    single = plan.calls if plan.calls >= SINGLE_CALLS else None
+    return (
+        *(
+            Evidence(f"{f.name} per step", typical(f.own_s), "s", f"{f.span}, a typical rank")
+            for f in plan.scorings
+        ),
+        Evidence("waited for all of them, per step", plan.waited_s, "s", source),
+        Evidence("the slowest, or its part of a pool", plan.ideal_s, "s", source),
+        Evidence(f"calls of {first.name} per step", single, "", first.span),
+        Evidence("processes that run them", integer(view.fact(_KNOB)), "", _KNOB),
+    )
 
 
 def _change(view: RunView, plan: _Plan) -> WhatIf:

@@ -108,15 +108,14 @@ def _capped(view: RunView, severity: Severity | None) -> Severity | None:
 
 
 def _evidence(view: RunView, truncated: Curve, mean: float) -> tuple[Evidence, ...]:
-    whole = Evidence("cut off, mean of the run", round(100 * mean, 1), "%", source(truncated))
-    evidence = [*over_run("cut off", truncated, "%"), whole]
     length = finite(view, "length")
-    if len(length):
-        mean = round(float(length.values.mean()), 1)
-        evidence.append(Evidence("mean length", mean, "tokens", source(length)))
-    if view.fact(_LIMIT):
-        evidence.append(Evidence("limit", view.fact(_LIMIT), "tokens", "settings"))
-    return tuple(evidence)
+    tokens = round(float(length.values.mean()), 1) if len(length) else None
+    return (
+        *over_run("cut off", truncated, "%"),
+        Evidence("cut off, mean of the run", round(100 * mean, 1), "%", source(truncated)),
+        Evidence("mean length", tokens, "tokens", source(length)),
+        Evidence("limit", view.fact(_LIMIT) or None, "tokens", "settings"),
+    )
 
 
 def _fixes(view: RunView, never: bool, *, stopped: bool) -> tuple[Fix, ...]:

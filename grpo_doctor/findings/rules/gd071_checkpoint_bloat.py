@@ -137,15 +137,13 @@ def _wide(view: RunView, written: Written) -> bool:
 
 def _evidence(written: Written, on_disk: int) -> tuple[Evidence, ...]:
     where = f"checkpoint/* counters, mean of {written.count}"
-    evidence = [
+    return (
         Evidence("weights of one", written.weights / GIB, "GiB", where),
         Evidence("optimizer state of one", written.optimizer / GIB, "GiB", where),
         Evidence("checkpoints kept", on_disk, "", where),
         Evidence("together", on_disk * written.each / GIB, "GiB", where),
-    ]
-    if written.per_weight is not None:
-        evidence.append(Evidence("bytes per weight on disk", written.per_weight, "", where))
-    return tuple(evidence)
+        Evidence("bytes per weight on disk", written.per_weight, "", where),
+    )
 
 
 def _lighter(view: RunView) -> tuple[Fix, ...]:

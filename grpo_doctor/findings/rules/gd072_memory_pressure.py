@@ -39,7 +39,7 @@ import numpy as np
 
 from grpo_doctor.analysis.sampled import max_over
 from grpo_doctor.findings import signals
-from grpo_doctor.findings.rule import Answer, Evidence, Finding, Fix, Passed
+from grpo_doctor.findings.rule import Answer, Evidence, Finding, Fix, Passed, scaled
 from grpo_doctor.findings.severity import percent, severity_of
 from grpo_doctor.findings.signals import any_of, sampled
 from grpo_doctor.findings.view import RunView, rule
@@ -129,19 +129,14 @@ def _pressure(view: RunView) -> Pressure:
 
 
 def _evidence(pressure: Pressure) -> tuple[Evidence, ...]:
-    evidence = []
-    if pressure.stalled is not None:
-        evidence.append(
-            Evidence("stalled for memory", 100 * pressure.stalled, "%", f"{_PSI}, steps")
-        )
-    if pressure.swap_peak is not None and pressure.swap_before is not None:
-        evidence.append(Evidence("swap at the begin", pressure.swap_before / GIB, "GiB", _SWAP))
-        evidence.append(Evidence("swap at its peak", pressure.swap_peak / GIB, "GiB", _SWAP))
-    if pressure.faults is not None:
-        evidence.append(Evidence("major page faults", pressure.faults, "1/s", f"{_FAULTS}, steps"))
-    if pressure.available is not None:
-        evidence.append(Evidence("least available", pressure.available / GIB, "GiB", _AVAILABLE))
-    return tuple(evidence)
+    before, peak = (scaled(p, 1 / GIB) for p in (pressure.swap_before, pressure.swap_peak))
+    return (
+        Evidence("stalled for memory", scaled(pressure.stalled, 100), "%", f"{_PSI}, steps"),
+        Evidence("swap at the begin", None if peak is None else before, "GiB", _SWAP),
+        Evidence("swap at its peak", peak, "GiB", _SWAP),
+        Evidence("major page faults", pressure.faults, "1/s", f"{_FAULTS}, steps"),
+        Evidence("least available", scaled(pressure.available, 1 / GIB), "GiB", _AVAILABLE),
+    )
 
 
 def _fixes(view: RunView) -> tuple[Fix, ...]:
