@@ -5,14 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from msgspec.structs import replace
+
 from grpo_doctor.analysis import Analysis
 from grpo_doctor.document.numbers import SHARE_DIGITS, finite, number, significant
 from grpo_doctor.findings import Results
-from grpo_doctor.findings.rule import Evidence, Finding, Fix, Rule
+from grpo_doctor.findings.rule import Finding, Fix, Rule
 from grpo_doctor.whatif import Prediction
 from grpo_doctor_reports.schema.findings import (
     CostEntry,
-    EvidenceEntry,
     FindingEntry,
     FixEntry,
     NextStepEntry,
@@ -135,20 +136,15 @@ def _finding(rule: Rule, finding: Finding, cost: CostEntry) -> FindingEntry:
         phases=list(finding.phases),
         ranks=list(finding.ranks),
         steps=list(finding.steps),
-        evidence=[_evidence(evidence) for evidence in finding.evidence],
+        evidence=[
+            replace(evidence, value=significant(evidence.value))
+            if isinstance(evidence.value, float)
+            else evidence
+            for evidence in finding.evidence
+        ],
         cause=finding.cause,
         fixes=[_fix(fix) for fix in finding.to_paste],
         next_steps=[_next_step(fix) for fix in finding.next_steps],
-    )
-
-
-def _evidence(evidence: Evidence) -> EvidenceEntry:
-    value = evidence.value
-    return EvidenceEntry(
-        text=evidence.text,
-        value=significant(value) if isinstance(value, float) else value,
-        unit=evidence.unit,
-        source=evidence.source,
     )
 
 

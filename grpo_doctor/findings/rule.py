@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias
 
 from grpo_doctor.findings.severity import HIGH_SHARE, MEDIUM_SHARE, Severity
 from grpo_doctor.findings.signals import Signal
 from grpo_doctor.knobs.advice import Form
 from grpo_doctor.whatif import Prediction, WhatIf, Withheld
+from grpo_doctor_reports.schema import findings
 
 Safety = Literal["same-math", "changes-numerics", "changes-algorithm", "needs-code"]
 Family = Literal[
@@ -47,17 +48,8 @@ class Rule:
         return self.used.union(*(signal.reads for signal in self.needs))
 
 
-@dataclass(frozen=True, slots=True)
-class Evidence:
-    """One measured number: what it is, and which part of the recording it is from.
-
-    The engine leaves out what has no value: it was not recorded.
-    """
-
-    text: str
-    value: float | int | str | None
-    unit: str
-    source: str
+# One measured number. The engine leaves out what has no value: it was not recorded.
+Evidence: TypeAlias = findings.Evidence
 
 
 def scaled(value: float | None, factor: float = 1.0, digits: int | None = None) -> float | None:

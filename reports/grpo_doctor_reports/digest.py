@@ -16,7 +16,7 @@ from grpo_doctor_reports.palette import UNATTRIBUTED, order_of
 from grpo_doctor_reports.schema.compare import Side
 from grpo_doctor_reports.schema.findings import (
     CostEntry,
-    EvidenceEntry,
+    Evidence,
     FindingEntry,
     FixEntry,
     NextStepEntry,
@@ -422,7 +422,7 @@ def numbered(findings: list[FindingEntry]) -> list[tuple[str, FindingEntry]]:
     return list(zip(anchors, findings, strict=True))
 
 
-def measured(entry: EvidenceEntry) -> str:
+def measured(entry: Evidence) -> str:
     """Return the value of a piece of evidence with its unit, for people."""
     value = formatting.finite(entry.value)
     if value is not None:

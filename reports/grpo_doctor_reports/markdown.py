@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 from grpo_doctor_reports import digest, formatting
 from grpo_doctor_reports.schema import AnyDocument
-from grpo_doctor_reports.schema.findings import EvidenceEntry, FindingEntry, FixEntry
+from grpo_doctor_reports.schema.findings import Evidence, FindingEntry, FixEntry
 from grpo_doctor_reports.schema.report import ReportDocument, read_report
 
 _MARKS = {"high": "🔴", "medium": "🟠", "low": "🟡"}
@@ -132,7 +132,7 @@ def finding_markdown(finding: FindingEntry) -> str:
     return "\n".join(lines)
 
 
-def _evidence(item: EvidenceEntry) -> str:
+def _evidence(item: Evidence) -> str:
     source = f" ({_text(item.source)})" if item.source else ""
     return f"- {_text(item.text)}: {_text(digest.measured(item))}{source}"
 

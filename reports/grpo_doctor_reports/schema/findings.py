@@ -9,8 +9,8 @@ from msgspec import field
 from grpo_doctor_reports.schema.part import Block, Name, Part, Prose
 
 
-class EvidenceEntry(Part, frozen=True):
-    """A measured number and where it is from."""
+class Evidence(Part, kw_only=False, frozen=True):
+    """One measured number: what it is, and which part of the recording it is from."""
 
     text: Prose = ""
     value: Any = None
@@ -82,7 +82,7 @@ class FindingEntry(Part, frozen=True):
     phases: list[Name] = []
     ranks: list[int] = []
     steps: list[int] = []
-    evidence: list[EvidenceEntry] = []
+    evidence: list[Evidence] = []
     cause: Block = ""
     fixes: list[FixEntry] = []
     next_steps: list[NextStepEntry] = []

@@ -23,13 +23,9 @@ BY_ID = {rule.RULE.id: rule for rule in ALL}
 def shares(finding: Finding) -> list[float]:
     """All percentages that the evidence can mean: as they are, and of one number in another."""
     rows = [e for e in finding.evidence if isinstance(e.value, int | float) and e.value]
-    stated = [float(e.value) for e in rows if e.unit.startswith("%")]  # type: ignore[arg-type]
+    stated = [float(e.value) for e in rows if e.unit.startswith("%")]
     pairs = itertools.permutations(rows, 2)
-    return stated + [
-        100 * float(a.value) / float(b.value)  # type: ignore[arg-type]
-        for a, b in pairs
-        if a.unit == b.unit
-    ]
+    return stated + [100 * float(a.value) / float(b.value) for a, b in pairs if a.unit == b.unit]
 
 
 @pytest.mark.parametrize("rule", EXAMPLES)
