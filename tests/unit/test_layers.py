@@ -232,3 +232,17 @@ def test_the_reports_know_the_same_phases() -> None:
     # Reports import nothing of ours, so the vocabulary stands twice; this keeps it one.
     assert palette.PHASE_ORDER == phases.PHASES
     assert palette.UNATTRIBUTED == phases.UNATTRIBUTED
+
+
+# What judges may use of the reports: types of documents, and words for numbers.
+NO_PAINTERS = ("schema", "severity", "formatting")
+
+
+def test_nothing_but_the_commands_imports_a_painter() -> None:
+    for path in modules("grpo_doctor"):
+        if path.relative_to(PACKAGES["grpo_doctor"]).parts[0] == "cli":
+            continue
+        for name in imports(path):
+            package, _, module = name.partition(".")
+            if package == "grpo_doctor_reports" and module:
+                assert module.startswith(NO_PAINTERS), f"{path.relative_to(ROOT)} imports {name}"
