@@ -33,24 +33,30 @@ def port() -> int:
     return free_port()
 
 
-@pytest.fixture(scope="module")
-def stuck(port: int, tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[int]]:
-    """The ranks of a job in which nothing has moved for some seconds."""
-    environment = {**os.environ, "NCCL_RAS_ADDR": f"127.0.0.1:{port}"}
-    folder = tmp_path_factory.mktemp("job")
-    job = subprocess.Popen(
+@contextmanager
+def job(port: int, folder: Path, entries: int) -> Iterator[list[int]]:
+    """Ranks that have stood for some seconds, with room for so many entries in their recorders."""
+    own = {"NCCL_RAS_ADDR": f"127.0.0.1:{port}", "TORCH_FR_BUFFER_SIZE": str(entries)}
+    started = subprocess.Popen(
         [sys.executable, str(JOB), str(RANKS), str(folder)],
-        stdout=subprocess.PIPE, text=True, env=environment,
+        stdout=subprocess.PIPE, text=True, env={**os.environ, **own},
     )  # fmt: skip
-    assert job.stdout
-    pids = [int(pid) for pid in job.stdout.readline().split()]
+    assert started.stdout
+    pids = [int(pid) for pid in started.stdout.readline().split()]
     try:
         wait_until_still(pids)
         yield pids
     finally:
         for pid in pids:
             os.kill(pid, signal.SIGKILL)
-        job.communicate()
+        started.communicate()
+
+
+@pytest.fixture(scope="module")
+def stuck(port: int, tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[int]]:
+    """The ranks of a job without recorders."""
+    with job(port, tmp_path_factory.mktemp("job"), 0) as pids:
+        yield pids
 
 
 def wait_until_still(pids: list[int]) -> None:
@@ -76,9 +82,9 @@ def answering(port: int, kind: str, *pids: int) -> Iterator[None]:
         server.communicate()
 
 
-def verdict(pids: list[int], *options: str) -> dict[str, Any]:
+def verdict(pids: list[int]) -> dict[str, Any]:
     done = subprocess.run(
-        [sys.executable, "-m", "grpo_doctor", "attach", "--json", *options, str(pids[0])],
+        [sys.executable, "-m", "grpo_doctor", "attach", "--json", str(pids[0])],
         capture_output=True, text=True, timeout=PATIENCE_S, check=False,
     )  # fmt: skip
     assert done.stdout, done.stderr
@@ -95,7 +101,7 @@ def test_without_recorders_the_launches_tell_who_is_behind(
     stuck: list[int], port: int, kind: str
 ) -> None:
     with answering(port, kind, *stuck):
-        ruling = verdict(stuck, "--no-inject")
+        ruling = verdict(stuck)
     assert ruling["culprits"] == [GUILTY], ruling
     assert ruling["class"] == "collective-skipped"
     (text,) = ras_texts(ruling)
@@ -105,7 +111,7 @@ def test_without_recorders_the_launches_tell_who_is_behind(
 
 def test_equal_launches_blame_nobody(stuck: list[int], port: int) -> None:
     with answering(port, "even", *stuck):
-        ruling = verdict(stuck, "--no-inject")
+        ruling = verdict(stuck)
     assert (ruling["class"], ruling["culprits"]) == ("unknown", []), ruling
     assert "does not show there" in "".join(ras_texts(ruling))
 
@@ -115,22 +121,23 @@ def test_the_mesh_of_another_job_at_the_same_port_is_not_believed(
 ) -> None:
     strangers = [pid + 10**6 for pid in stuck]
     with answering(port, "behind", *strangers):
-        ruling = verdict(stuck, "--no-inject")
+        ruling = verdict(stuck)
     assert (ruling["class"], ruling["culprits"]) == ("unknown", []), ruling
 
 
 def test_a_rank_that_nccl_cannot_reach_is_named(stuck: list[int], port: int) -> None:
     """As 2.28.9 says it, in JSON that lacks a comma."""
     with answering(port, "lost", stuck[1], stuck[GUILTY]):
-        ruling = verdict(stuck, "--no-inject")
+        ruling = verdict(stuck)
     assert ruling["culprits"] == [GUILTY], ruling
     assert ruling["class"] == "network-silent"
     assert ras_texts(ruling) == [f"process {stuck[GUILTY]} on 127.0.0.1: unresponsive"]
 
 
-def test_the_recorders_and_nccl_agree(stuck: list[int], port: int) -> None:
-    alone = verdict(stuck)
-    with answering(port, "behind", *stuck):
-        together = verdict(stuck)
+def test_the_recorders_and_nccl_agree(port: int, tmp_path: Path) -> None:
+    with job(port, tmp_path, 2000) as recorded:
+        alone = verdict(recorded)
+        with answering(port, "behind", *recorded):
+            together = verdict(recorded)
     assert alone["culprits"] == together["culprits"] == [GUILTY]
     assert together["confidence"] >= alone["confidence"]

@@ -3,7 +3,7 @@
     python job.py FOLDER RANKS GUILTY
 
 Says its torch and the ranks' process numbers. On SIGUSR2 a rank writes its recorder into FOLDER, as
-JSON and as pickle. A second thread of it waits for that, in a call in which none is borrowed.
+JSON and as pickle. A second thread of it waits for that.
 """
 
 from __future__ import annotations
