@@ -10,7 +10,7 @@ PIP_ARGS ?=
 # More than the cores of a small machine: one process in three has the tests that mostly wait, the others those that
 # compute (tests/scheduling.py). The targets below compute.
 WORKERS ?= 5
-test-fast test-heavy test-watchdog test-vllm frameworks: WORKERS = 2
+test-fast test-heavy test-watchdog test-vllm frameworks fuzz: WORKERS = 2
 PYTEST_ARGS ?=
 # A test starts many processes; without bytecode each compiles all it imports, a second or more.
 export PYTHONDONTWRITEBYTECODE =
@@ -21,7 +21,7 @@ PYTEST = $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-re
 READY := $(VENV)/.ready
 VLLM_READY := $(VENV)/.vllm-ready
 
-.PHONY: demo demo-fixed test test-fast test-heavy test-faults test-attach test-watchdog test-wheels case-studies test-vllm accuracy replay gpu accessibility hooks frameworks frameworks-all test-torch-contract lint format bench docs site first-screens picture clean help
+.PHONY: demo demo-fixed test test-fast test-heavy test-faults test-attach test-watchdog test-wheels case-studies test-vllm accuracy replay gpu accessibility hooks frameworks frameworks-all test-torch-contract lint format bench fuzz docs site first-screens picture clean help
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 14
@@ -117,6 +117,9 @@ accuracy: $(READY) ## how right it is, written to docs/accuracy.md: rules, predi
 
 replay: $(READY) ## what `attach` would say today of every recorded job, held to the truth (a minute)
 	$(BIN)/python -m tests.corpus replay
+
+fuzz: $(READY) ## changed pieces of real files into every reader, half an hour: an answer or a sentence
+	$(PYTEST) --hypothesis-profile fuzz --timeout 7200 tests/security/test_fuzz.py
 
 docs: $(READY) ## write docs/ (rules, whatif, knobs, check, hang, trainer_matrix, schemas) from the code
 	$(BIN)/python -m grpo_doctor.findings.docs

@@ -22,6 +22,8 @@ from tests.scheduling import FileScheduling, readers_of
 settings.register_profile("busy", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 # `make test-fast` draws a fifth of the examples that `make test` does.
 settings.register_profile("fast", settings.get_profile("busy"), max_examples=20)
+# `make fuzz`: half an hour of drawing.
+settings.register_profile("fuzz", settings.get_profile("busy"), max_examples=3000)
 settings.load_profile("busy")
 
 # Files that take 12 s or more, the longest first: the last to begin decides when the processes end.

@@ -7,6 +7,7 @@ import itertools
 import sys
 from collections.abc import Sequence
 
+from grpo_doctor.cli.confined import in_child, is_wanted
 from grpo_doctor.cli.console import say
 from grpo_doctor.errors import GrpoDoctorError, UsageError
 
@@ -19,6 +20,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     options: argparse.Namespace | None = None
     try:
         options = _parsed(list(sys.argv[1:] if argv is None else argv))
+        # With arguments given we are part of another program, which is not doubled.
+        if argv is None and is_wanted(options) and (code := in_child()) is not None:
+            return code
         return int(options.run(options))
     except GrpoDoctorError as error:
         say(str(error))

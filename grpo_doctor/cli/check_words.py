@@ -24,7 +24,8 @@ def render(document: CheckDocument, form: str) -> bytes:
     if form == "sarif":
         return json.dumps(_sarif(document), indent=1).encode() + b"\n"
     lines = _github(document) if form == "github" else _text(document)
-    return "".join(f"{line}\n" for line in lines).encode()
+    whole = (line.replace("\n", " ") for line in lines)  # a value of a script may have several
+    return "".join(f"{line}\n" for line in whole).encode("utf-8", "replace")
 
 
 # -- text

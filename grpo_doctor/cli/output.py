@@ -14,6 +14,7 @@ import msgspec
 
 from grpo_doctor.errors import OutputError, UsageError
 from grpo_doctor.files import replacing
+from grpo_doctor_probes.printable import escaped_json, visible
 from grpo_doctor_reports.schema import AnyDocument
 
 STDOUT = "-"
@@ -60,7 +61,7 @@ def check_output(output: str | Path, *recordings: Path) -> None:
 
 def _write_stdout(content: bytes) -> None:
     try:
-        _write_whole(sys.stdout.buffer, content)
+        _write_whole(sys.stdout.buffer, _harmless(content))
         sys.stdout.flush()
     except BrokenPipeError:
         # The reader (head, less) has what it wanted. Python would complain again at exit.
@@ -68,6 +69,17 @@ def _write_stdout(content: bytes) -> None:
     except (OSError, ValueError, AttributeError) as problem:
         reason = getattr(problem, "strerror", None) or "it is closed"
         raise OutputError(f"can't write to standard output: {reason}.") from problem
+
+
+def _harmless(content: bytes) -> bytes:
+    """What may go to a terminal: text and JSON without characters that act on it; pages as is."""
+    begin = content[:64].lstrip()[:1]
+    if begin == b"<":
+        return content
+    text = content.decode("utf-8", "replace")
+    if begin in (b"{", b"["):
+        return escaped_json(text).encode()
+    return visible(text, colored=sys.stdout.isatty()).encode()
 
 
 def _write_whole(stream: BinaryIO, content: bytes) -> None:

@@ -9,6 +9,7 @@ from typing import Any, NoReturn
 
 from grpo_doctor import __version__
 from grpo_doctor.cli import attach, check, compare, report, rule, run, schema, selftest, whatif
+from grpo_doctor_probes.printable import visible
 
 COMMANDS = (run, check, attach, report, compare, rule, whatif, schema, selftest)
 
@@ -37,7 +38,8 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """Prints one line and exits with 2."""
-        self.exit(2, f"{self.prog}: {message}{self._nearest(message)}\nTry: {self.prog} --help\n")
+        text = f"{self.prog}: {message}{self._nearest(message)}"
+        self.exit(2, f"{visible(' '.join(text.split()))}\nTry: {self.prog} --help\n")
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:
         if action.choices is not None and value not in action.choices:

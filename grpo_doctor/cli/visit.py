@@ -19,7 +19,6 @@ from grpo_doctor_probes.evidence import Evidence, Job
 from grpo_doctor_probes.placement import placement_of
 
 _MOST_LISTED = 20
-_ERASED = "\r\x1b[K"
 _COMMAND_CHARACTERS = 60
 
 
@@ -56,9 +55,9 @@ def _telling() -> Iterator[Callable[[str], None]]:
         return
     room = terminal_width() - 1
     try:
-        yield lambda words: put(_ERASED + f"grpo-doctor: {words} ..."[:room])
+        yield lambda words: put(f"grpo-doctor: {words} ..."[:room], over=True)
     finally:
-        put(_ERASED)
+        put("", over=True)
 
 
 def several(jobs: Sequence[Job], *, named: bool = False) -> str:

@@ -220,7 +220,7 @@ class _Reader(Statements):
     }  # fmt: skip
 
     def _state(self) -> State:
-        self.budget.spend(len(self.variables) + len(self.exported))
+        self.budget.spend((len(self.variables) + len(self.exported)) // 8)
         return dict(self.variables), dict(self.exported)
 
     def _restore(self, state: State) -> None:
@@ -231,10 +231,11 @@ class _Reader(Statements):
     def _merge(self, states: Sequence[State]) -> None:
         """What holds after branches of which one runs: what differs is open."""
         self._restore(states[0])
-        self.budget.spend(sum(len(words) for each, _ in states for words in each.values()))
+        self.budget.spend(2 * sum(len(each) for each, _ in states))
         for name in dict.fromkeys(name for variables, _ in states for name in variables):
             values = [variables.get(name) for variables, _ in states]
-            if any(_texts(value) != _texts(values[0]) for value in values):
+            first = values[0]
+            if any(value is not first and _texts(value) != _texts(first) for value in values):
                 self.variables[name] = _open(name, values)
         for _, exported in states[1:]:
             self.exported |= exported
@@ -318,7 +319,7 @@ class _Reader(Statements):
             yield from self._sourced(words)
         elif not self._built_in(name, words[1:]):
             self._keep_file(words)
-            self.budget.spend(len(self.variables) + len(self.used) + len(self.inherited))
+            self.budget.spend((len(self.variables) + len(self.used) + len(self.inherited)) // 8)
             environment = {**self.exported, **own}
             yield Command(tuple(words), environment, self._not_exported(own), self.written)
 

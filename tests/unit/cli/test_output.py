@@ -95,7 +95,7 @@ def test_standard_output_that_is_closed_or_full_is_named(monkeypatch: pytest.Mon
             raise OSError(28, "No space left on device")
 
     for raw, words in ((Closed(), "it is closed"), (Full(), "No space left on device")):
-        monkeypatch.setattr(sys, "stdout", SimpleNamespace(buffer=raw))
+        monkeypatch.setattr(sys, "stdout", SimpleNamespace(isatty=lambda: False, buffer=raw))
         with pytest.raises(OutputError, match=f"can't write to standard output: {words}"):
             write_bytes(b"x", "-")
 
@@ -111,7 +111,7 @@ def test_standard_output_that_takes_parts_gets_all(monkeypatch: pytest.MonkeyPat
         def flush(self) -> None:
             sizes.append(b"|")
 
-    stream = SimpleNamespace(buffer=Slow(), flush=lambda: None)
+    stream = SimpleNamespace(isatty=lambda: False, buffer=Slow(), flush=lambda: None)
     monkeypatch.setattr(sys, "stdout", stream)
     write_bytes(b"12345678\n", "-")
     assert sizes == [b"123", b"456", b"78\n", b"|"]

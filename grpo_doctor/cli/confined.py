@@ -1,0 +1,56 @@
+"""Reading the files of strangers where nobody watches: in a child that can't fill the machine."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import resource
+import sys
+
+from grpo_doctor.cli.console import say
+from grpo_doctor.errors import GrpoDoctorError
+
+MOST_BYTES = 4 << 30
+MOST_S = 600
+_READERS = ("check", "report")
+_FOR_CI = ("github", "sarif")
+
+
+def is_wanted(options: argparse.Namespace) -> bool:
+    """Whether the command reads files, and its answer goes to a pull request."""
+    in_ci = os.environ.get("CI", "").lower() in ("true", "1")
+    return options.name in _READERS and (in_ci or options.format in _FOR_CI)
+
+
+def in_child() -> int | None:
+    """Goes on in a child with limits, where this returns None; here, how the child ended."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    child = os.fork()
+    if not child:
+        os.environ["OPENBLAS_NUM_THREADS"] = "1"  # each thread takes address space
+        _limit(resource.RLIMIT_AS, MOST_BYTES)
+        _limit(resource.RLIMIT_CPU, MOST_S)
+        return None
+    code = os.waitstatus_to_exitcode(_status_of(child))
+    if code >= 0:
+        return code
+    say(
+        f"reading this was stopped (signal {-code}): in CI it may take {MOST_BYTES >> 30} GiB and "
+        f"{MOST_S // 60} minutes. Check the file, or run the same command without CI=true."
+    )
+    return GrpoDoctorError.exit_code
+
+
+def _limit(kind: int, most: int) -> None:
+    _, hard = resource.getrlimit(kind)
+    limit = most if hard == resource.RLIM_INFINITY else min(most, hard)
+    resource.setrlimit(kind, (limit, hard))
+
+
+def _status_of(child: int) -> int:
+    while True:
+        try:
+            return os.waitpid(child, 0)[1]
+        except KeyboardInterrupt:  # the child has it as well, and answers
+            continue
