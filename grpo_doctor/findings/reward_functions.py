@@ -15,8 +15,6 @@ from grpo_doctor.trace.model import Trace
 
 # Spans within `reward` that are no reward functions.
 OTHERS = ("log_completions", "decode", "gather", "advantages")
-# The bundled trainer's own functions score each completion by itself, in parts.
-BUILT_IN = ("accuracy", "format", "length", "arithmetic")
 _PREFIX = "reward/"
 # The seconds of each call of a function.
 FUNCTION_COUNTERS = "reward/*_s"

@@ -45,6 +45,8 @@ GPU_MEMORY = Signal(
     lambda a: bool(a.gpu_memory),
     ("GPU memory",),
 )
+# The mean and the longest completion of a step, as TRL and ms-swift log them.
+LENGTHS_LOGGED = ("completions/mean_length", "completions/max_length")
 # The metrics of single reward functions.
 REWARD_COMPONENTS = "rewards/*"
 SETTINGS = Signal(
@@ -56,6 +58,11 @@ SETTINGS = Signal(
 def sampled(name: str, how: str) -> Signal:
     """A series or counter of this name; `how` says what records it."""
     return Signal(f"`{name}`: {how}", lambda a: bool(series_named(a.trace, name)), (name,))
+
+
+def logged(*keys: str) -> Signal:
+    """These metrics, by their framework's own names, as one alternative of `any_of`."""
+    return Signal("", lambda a: a.trace.metrics.values.keys() >= set(keys), keys)
 
 
 def any_of(text: str, *signals: Signal) -> Signal:

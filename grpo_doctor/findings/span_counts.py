@@ -13,7 +13,7 @@ from grpo_doctor.analysis.sampled import mean_over
 from grpo_doctor.analysis.steps import NS_PER_S
 from grpo_doctor.findings.knob_access import integer
 from grpo_doctor.findings.rule import Evidence
-from grpo_doctor.findings.signals import Signal, any_of, sampled
+from grpo_doctor.findings.signals import LENGTHS_LOGGED, Signal, any_of, logged, sampled
 from grpo_doctor.findings.view import RunView
 from grpo_doctor.trace.model import Kind
 
@@ -149,12 +149,11 @@ TOKENS: Signal = sampled(
     "a counter with the tokens of a step, without padding, and train/token_places with padding; "
     "the bundled trainer records both",
 )
-_LENGTHS = ("completions/mean_length", "completions/max_length")
 LENGTHS: Signal = any_of(
     "lengths: counters `train/tokens` and `train/token_places`, or metrics "
     "`completions/mean_length` and `completions/max_length`",
     TOKENS,
-    Signal("", lambda a: a.trace.metrics.values.keys() >= set(_LENGTHS), _LENGTHS),
+    logged(*LENGTHS_LOGGED),
 )
 
 
@@ -184,7 +183,7 @@ def padding(view: RunView) -> Padding | None:
     if tokens is not None and places:
         source = "train/tokens and train/token_places"
         return Padding(max(0.0, 1 - tokens / places), counted=True, source=source)
-    mean, longest = (view.metric_values(key) for key in _LENGTHS)
+    mean, longest = (view.metric_values(key) for key in LENGTHS_LOGGED)
     if mean is None or longest is None:
         return None
     valid = (mean > 0) & (longest > 0)

@@ -43,7 +43,7 @@ from grpo_doctor.findings.severity import percent, severity_of
 from grpo_doctor.findings.view import RunView, timed_rule
 from grpo_doctor.whatif import Withheld
 
-LONGEST, MEAN = "completions/max_length", "completions/mean_length"
+MEAN, LONGEST = signals.LENGTHS_LOGGED
 RULE = timed_rule(
     __name__,
     __doc__,
@@ -52,9 +52,7 @@ RULE = timed_rule(
         f"`{RUNNING}` (the bundled trainer records it with --use_vllm true), or the metrics "
         f"`{LONGEST}` and `{MEAN}`",
         signals.sampled(RUNNING, ""),
-        signals.Signal(
-            "", lambda a: {LONGEST, MEAN} <= set(a.trace.metrics.values), (LONGEST, MEAN)
-        ),
+        signals.logged(*signals.LENGTHS_LOGGED),
     ),
     uses=(COMPLETIONS,),
 )

@@ -38,7 +38,6 @@ import numpy as np
 
 from grpo_doctor.findings.knob_access import integer
 from grpo_doctor.findings.reward_functions import (
-    BUILT_IN,
     FUNCTION_COUNTERS,
     Scoring,
     functions,
@@ -51,6 +50,7 @@ from grpo_doctor.findings.shared import MIN_SCORING_S
 from grpo_doctor.findings.view import RunView, timed_rule
 from grpo_doctor.findings.wording import PROFILE
 from grpo_doctor.whatif import Prediction, Replay, Settings, Withheld, without
+from grpo_doctor.whatif.models.reward import BUILT_IN
 
 RULE = timed_rule(__name__, __doc__, "reward", uses=(FUNCTION_COUNTERS,))
 # Rules that compare strings take far less than a percent; a twentieth is worth a profile.

@@ -38,7 +38,6 @@ from dataclasses import dataclass
 
 from grpo_doctor.findings.knob_access import busy_host, integer
 from grpo_doctor.findings.reward_functions import (
-    BUILT_IN,
     FUNCTION_COUNTERS,
     Scoring,
     function_names,
@@ -53,6 +52,7 @@ from grpo_doctor.findings.signals import Signal
 from grpo_doctor.findings.span_counts import times_per_step
 from grpo_doctor.findings.view import RunView, timed_rule
 from grpo_doctor.whatif import Edit, Replay, Settings, WhatIf
+from grpo_doctor.whatif.models.reward import BUILT_IN
 
 RULE = timed_rule(
     __name__,

@@ -42,7 +42,7 @@ from grpo_doctor.findings import signals
 from grpo_doctor.findings.knob_access import integer
 from grpo_doctor.findings.rule import Answer, Evidence, Finding, Fix, NotApplicable, Passed
 from grpo_doctor.findings.severity import percent, severity_of
-from grpo_doctor.findings.signals import Signal, any_of, sampled
+from grpo_doctor.findings.signals import any_of, logged, sampled
 from grpo_doctor.findings.view import RunView, timed_rule
 from grpo_doctor.whatif import Edit, Replay, Settings
 
@@ -58,7 +58,7 @@ RULE = timed_rule(
         "rollout (the bundled trainer records both; a prompt counts once per completion), or "
         f"metrics `{_LENGTHS[0]}` and `{_LENGTHS[1]}` (verl logs both)",
         sampled(_PROMPTS, ""),
-        Signal("", lambda a: a.trace.metrics.values.keys() >= set(_LENGTHS), _LENGTHS),
+        logged(*_LENGTHS),
     ),
     uses=(_COMPLETIONS,),
 )

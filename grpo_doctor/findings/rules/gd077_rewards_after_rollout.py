@@ -44,12 +44,11 @@ from grpo_doctor.findings import signals
 from grpo_doctor.findings.reward_functions import reward_seconds, typical
 from grpo_doctor.findings.rule import Answer, Evidence, Finding, NotApplicable, Passed
 from grpo_doctor.findings.severity import percent, severity_of
-from grpo_doctor.findings.signals import Signal
 from grpo_doctor.findings.span_counts import seconds_just_after
 from grpo_doctor.findings.view import RunView, timed_rule
 from grpo_doctor.whatif import Edit, Replay
 
-_TRL = ("completions/mean_length", "completions/max_length")
+_TRL = signals.LENGTHS_LOGGED
 _VERL = ("response_length/mean", "response_length/max")
 RULE = timed_rule(
     __name__,
@@ -58,8 +57,8 @@ RULE = timed_rule(
     signals.any_of(
         f"lengths of completions: metrics `{_TRL[0]}` and `{_TRL[1]}`, or verl's `{_VERL[0]}` "
         f"and `{_VERL[1]}`",
-        Signal("", lambda a: a.trace.metrics.values.keys() >= set(_TRL), _TRL),
-        Signal("", lambda a: a.trace.metrics.values.keys() >= set(_VERL), _VERL),
+        signals.logged(*_TRL),
+        signals.logged(*_VERL),
     ),
 )
 # What is sure to be saved, as a share of the step: less does not pay for a change of code.

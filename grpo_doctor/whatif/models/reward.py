@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from grpo_doctor.whatif.edits import Edit
 from grpo_doctor.whatif.models.cost_model import NOTHING, Case, CostModel, Effect, UnsupportedError
 
+# The bundled trainer's own functions score each completion by itself, in parts.
 BUILT_IN = ("accuracy", "format", "length", "arithmetic")
 _KNOB = "reward.num_workers"
 _ERROR = 0.15
