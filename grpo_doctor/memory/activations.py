@@ -5,11 +5,20 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from grpo_doctor.memory.facts import Calibration, facts
+from grpo_doctor.memory.layers import (
+    SOURCE,
+    backward_bytes,
+    computes_in_float32,
+    kept_bytes,
+    scored_bytes,
+    selective_bytes,
+)
 from grpo_doctor.memory.ledger import Component
-from grpo_doctor.memory.models import ModelShape
 from grpo_doctor.memory.setup import Setup
 
-_KORTHIKANTI = "arXiv 2205.05198, with flash attention and gated MLPs"
+_ENTROPY_ROWS = 128
+_TILE, _TILE_ROWS = 65_536, 4096
+"""Bytes of a row in TRL's fused kernel, and how many rows it takes at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,55 +74,10 @@ def fragmentation(setup: Setup, factors: Calibration) -> float:
     return factors.fragmentation_fixed if fixed else factors.fragmentation_varied
 
 
-def layer_bytes_per_token(setup: Setup) -> float:
-    """What one decoder layer keeps of a token for its backward pass.
-
-    Queries, keys, values and their rotated copies, the norms' float32 casts, the MLP's four
-    intermediate results; experts have the MLP's for each that a token is sent to.
-    """
-    model = setup.model
-    hidden, query, key = model.hidden, model.query_width, model.key_width
-    if setup.engine == "megatron":
-        # With fused norms, rotations and SwiGLU their inputs alone are kept, in 16 bits.
-        return 2 * (3 * hidden + 2 * (query + 2 * key) + query + _mlp_elements(model, 3))
-    attention = 2 * hidden + query + 2 * key + (query + 2 * key) + query + hidden
-    normed = 4 * query if model.query_key_norm else 0
-    elements = attention + 2 * hidden + _mlp_elements(model, 4)
-    if setup.method == "lora" and setup.lora_targets == "attention" and not model.experts:
-        elements -= query + hidden + model.intermediate  # frozen layers need not keep their input
-    return 2 * elements + 16 * hidden + normed
-
-
-def _mlp_elements(model: ModelShape, results: int) -> float:
-    """What is kept of a token in an MLP with so many intermediate results, or in its experts."""
-    experts = model.experts
-    if experts is None:
-        return float(results * model.intermediate)
-    inner = results * (experts.active * experts.intermediate + experts.shared_intermediate)
-    return float(inner + 2 * experts.active * model.hidden)
-
-
-def _selective_layer_bytes(setup: Setup) -> float:
-    """Where outputs of attention and of every other matrix product are kept (torchtitan)."""
-    model = setup.model
-    products = model.query_width + 2 * model.key_width + 2 * model.hidden + 2 * model.intermediate
-    return 2 * (products / 2 + model.hidden + model.query_width)
-
-
 def train_activations(setup: Setup, factors: Calibration) -> tuple[Component, ...]:
     """The worst moment of forward and backward pass, without the states."""
     tokens = tokens_of(setup, factors, budget=setup.train_tokens)
     waste = fragmentation(setup, factors)
-    model = setup.model
-    divided = setup.tensor_parallel
-    layers = max(1, model.layers // setup.pipeline_parallel)
-    in_flight = setup.pipeline_parallel
-    if setup.engine == "device_map":
-        layers, in_flight = max(1, model.layers // setup.ranks), 1
-    pairs = _scored_pairs(setup, tokens) / divided
-    each_pair = facts()["eager_attention_bytes_per_score"]
-    layer = tokens.all * layer_bytes_per_token(setup) / divided + pairs * each_pair["peak"]
-    checkpoint = tokens.all * 2 * model.hidden / (divided if setup.sequence_parallel else 1)
     entries: list[Component] = []
     spread = _spread(setup, factors)
 
@@ -121,28 +85,15 @@ def train_activations(setup: Setup, factors: Calibration) -> tuple[Component, ..
         spare = max(0, round(size * (waste - factors.fragmentation_pressed)))
         entries.append(Component(name, round(size * waste), formula, source, knob, spread, spare))
 
-    loss = _loss_bytes(setup, tokens)
-    stacked = f"{tokens.all} tokens x 2 B x {model.hidden} x {layers} layers"
+    kept, formula = _kept(setup, tokens)
+    name, knob = "activations", "train.gradient_checkpointing"
     if setup.recompute == "full":
-        on_host = setup.activations_on_host
-        add("checkpoints", 0 if on_host else checkpoint * layers * in_flight, stacked, _KORTHIKANTI,
-            "train.micro_batch")  # fmt: skip
-    else:
-        each = layer_bytes_per_token(setup)
-        if setup.recompute == "selective" and setup.engine != "megatron":
-            each = _selective_layer_bytes(setup)
-        add("activations",
-            (tokens.all * each / divided + pairs * each_pair["kept"]) * layers * in_flight,
-            f"{tokens.all} tokens x {each / 1024:.0f} KiB x {layers} layers",
-            _KORTHIKANTI, "train.gradient_checkpointing")  # fmt: skip
-    if setup.recompute == "full" and layer > loss:
-        add("one layer, recomputed", layer,
-            f"{tokens.all} tokens x {layer_bytes_per_token(setup) / 1024:.0f} KiB", _KORTHIKANTI,
-            "train.micro_batch")  # fmt: skip
-    elif loss:
-        each = facts()["loss_bytes_per_logit"][setup.loss]["bytes"]
-        add("logits and loss", loss, f"{tokens.scored} tokens x {model.vocabulary} x {each} B",
-            facts()["loss_bytes_per_logit"][setup.loss]["source"], "train.use_liger")  # fmt: skip
+        name, knob = "checkpoints", "train.micro_batch"
+    add(name, kept, formula, SOURCE, knob)
+    moments = (_head(setup, tokens), _layer(setup, tokens), _tables(setup, kept))
+    name, size, formula, source, knob = max(moments, key=lambda moment: moment[1])
+    if size:
+        add(name, size, formula, source, knob)
     vision = _vision_bytes(setup, tokens)
     if vision:
         add("vision tower", vision, f"{tokens.images} image tokens x 4 patches",
@@ -150,19 +101,98 @@ def train_activations(setup: Setup, factors: Calibration) -> tuple[Component, ..
     return tuple(entries)
 
 
+Moment = tuple[str, float, str, str, str]
+"""What is at work at one moment of the backward pass: name, bytes, formula, source, knob."""
+
+
+def _kept(setup: Setup, tokens: Tokens) -> tuple[float, str]:
+    """What forward passes keep: of each layer its input, or what its backward pass needs."""
+    model, divided = setup.model, setup.tensor_parallel
+    layers, in_flight = max(1, model.layers // setup.pipeline_parallel), setup.pipeline_parallel
+    if setup.engine == "device_map":
+        layers, in_flight = max(1, model.layers // setup.ranks), 1
+    residual = 4 if computes_in_float32(setup) else 2
+    last = 0 if setup.engine == "megatron" else (6 if setup.method == "lora" else 8) * model.hidden
+    if setup.recompute == "full":
+        shared = divided if setup.sequence_parallel else 1
+        stacked = 0 if setup.activations_on_host else layers * in_flight
+        size = tokens.all * (residual * model.hidden * stacked + last) / shared
+        return size, f"{tokens.all} tokens x {residual} B x {model.hidden} x {layers} layers"
+    each = kept_bytes(setup)
+    if setup.recompute == "selective" and setup.engine != "megatron":
+        each = selective_bytes(setup)
+    pairs = _scored_pairs(setup, tokens) * facts()["eager_attention_bytes_per_score"]["kept"]
+    size = ((tokens.all * each + pairs) * layers * in_flight + tokens.all * last) / divided
+    return size, f"{tokens.all} tokens x {each / 1024:.0f} KiB x {layers} layers"
+
+
+def _head(setup: Setup, tokens: Tokens) -> Moment:
+    """The loss, or the trained head's own backward pass."""
+    fact = facts()["loss_bytes_per_logit"][setup.loss]
+    size = _loss_bytes(setup, tokens)
+    if _trains_tables(setup) and setup.loss not in ("fused", "none", "parallel", "triton"):
+        size = max(size, 2.0 * tokens.scored * setup.model.vocabulary + _table_bytes(setup))
+    formula = f"{tokens.scored} tokens x {setup.model.vocabulary} x {fact['bytes']} B"
+    return "logits and loss", size, formula, fact["source"], "train.use_liger"
+
+
+def _layer(setup: Setup, tokens: Tokens) -> Moment:
+    """One layer's backward pass, after its forward pass was repeated."""
+    model, divided = setup.model, setup.tensor_parallel
+    each = backward_bytes(setup) + (kept_bytes(setup) if setup.recompute == "full" else 0)
+    pairs = _scored_pairs(setup, tokens) * facts()["eager_attention_bytes_per_score"]["peak"]
+    size = (tokens.all * each + pairs) / divided
+    if setup.method == "full" and setup.engine != "megatron":
+        size += 2 * model.hidden * model.intermediate  # a gradient before it is added
+    if _trains_tables(setup) and model.tied:
+        size += _table_bytes(setup)
+    if setup.engine == "fsdp" and setup.data_parallel > 1 and setup.method == "full":
+        size += 4 * model.layer_parameters  # two gradients on their way, beside what is gathered
+    formula = f"{tokens.all} tokens x {each / 1024:.0f} KiB"
+    name = "one layer, recomputed" if setup.recompute == "full" else "one layer's gradients"
+    return name, size, formula, SOURCE, "train.micro_batch"
+
+
+def _tables(setup: Setup, kept: float) -> Moment:
+    """Gradients of the tables at the end of the backward pass, when nothing is kept any more."""
+    size = 0.0
+    if _trains_tables(setup):
+        size = (3 if setup.model.tied else 1) * _table_bytes(setup) - kept
+    formula = f"{setup.model.vocabulary} x {setup.model.hidden}"
+    return (
+        "gradients of tables",
+        max(0.0, size),
+        formula,
+        "torch embedding_dense_backward",
+        "train.type",
+    )
+
+
+def _trains_tables(setup: Setup) -> bool:
+    return setup.method == "full" and setup.engine != "megatron"
+
+
+def _table_bytes(setup: Setup) -> float:
+    each = 4 if computes_in_float32(setup) else 2
+    return float(each * setup.model.embedding_parameters)
+
+
 def logprob_activations(setup: Setup, factors: Calibration) -> tuple[Component, ...]:
     """The worst moment of a forward pass without gradients that scores completions."""
     tokens = tokens_of(setup, factors, setup.logprob_micro_batch, setup.logprob_tokens)
     waste = fragmentation(setup, factors)
-    each = 0 if setup.loss in ("fused", "none") else facts()["logprob_bytes_per_logit"]["bytes"]
+    fact = facts()["loss_bytes_per_logit"][setup.loss]
+    each = fact["scored"]
     logits = tokens.scored * setup.model.vocabulary * each / setup.tensor_parallel
-    layer = tokens.all * layer_bytes_per_token(setup) / 2 / setup.tensor_parallel
+    if setup.loss == "triton":
+        logits = _TILE * min(tokens.scored, _TILE_ROWS)
+    layer = tokens.all * scored_bytes(setup) / setup.tensor_parallel
     name = "logits" if logits > layer else "one layer"
     size = max(logits, layer)
     return (
         Component(name, round(size * waste),
                   f"{tokens.scored} tokens x {setup.model.vocabulary} x {each} B",
-                  facts()["logprob_bytes_per_logit"]["source"], "train.logprob_micro_batch",
+                  fact["source"], "train.logprob_micro_batch",
                   factors.spread_activations,
                   max(0, round(size * (waste - factors.fragmentation_pressed)))),
     )  # fmt: skip
@@ -179,21 +209,30 @@ def _spread(setup: Setup, factors: Calibration) -> float:
 
 def _scored_pairs(setup: Setup, tokens: Tokens) -> float:
     """Scores of all heads, one for each pair of tokens of a row."""
-    if setup.attention == "fused":
+    if setup.attention != "eager":
         return 0.0
     rows = setup.micro_batch * (2 if setup.paired else 1)
     return float(setup.model.heads * tokens.all**2 / rows)
 
 
 def _loss_bytes(setup: Setup, tokens: Tokens) -> float:
+    """Logits and what becomes of them, until their gradient is there."""
+    vocabulary, hidden, scored = setup.model.vocabulary, setup.model.hidden, tokens.scored
     each = facts()["loss_bytes_per_logit"][setup.loss]["bytes"]
-    if setup.whole_row_logits and setup.is_grpo and each:
-        prompts = 4 * (tokens.all - tokens.scored)  # logits and their gradient, cut off afterwards
-        logits = (tokens.scored * each + prompts) * setup.model.vocabulary
-        return float(logits / setup.tensor_parallel)
     if setup.loss == "fused":
-        return 8.0 * tokens.scored * setup.model.hidden
-    return float(tokens.scored * setup.model.vocabulary * each / setup.tensor_parallel)
+        return 8.0 * scored * hidden
+    if setup.loss == "triton":
+        head = 6 if _trains_tables(setup) else 0
+        return float(
+            _TILE * min(scored, _TILE_ROWS) + 4 * hidden * scored + head * vocabulary * hidden
+        )
+    if setup.loss == "bfloat16":  # its entropy is in float32, a chunk at a time; one row's softmax
+        chunks = 4 * scored + 6 * min(_ENTROPY_ROWS, scored)
+        each = max(chunks, (2 + 4 / setup.micro_batch) * scored) / max(1, scored)
+    if setup.whole_row_logits and setup.is_grpo and each:
+        prompts = 4 * (tokens.all - scored)  # logits and their gradient, cut off afterwards
+        return float((scored * each + prompts) * vocabulary / setup.tensor_parallel)
+    return float(scored * vocabulary * each / setup.tensor_parallel)
 
 
 def _vision_bytes(setup: Setup, tokens: Tokens) -> float:

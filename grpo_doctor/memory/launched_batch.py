@@ -8,7 +8,7 @@ from typing import Any
 
 from grpo_doctor.launches import Launch
 from grpo_doctor.memory.facts import facts, holds_since, latest
-from grpo_doctor.memory.setup import Loss, Setup
+from grpo_doctor.memory.setup import Attention, Loss, Setup
 
 _TEXT_PROMPT = 512
 _USUAL_PIXELS = 1_003_520
@@ -28,6 +28,7 @@ def with_batch(setup: Setup, launch: Launch, assumptions: list[str]) -> Setup:
         micro_batch=int(value("train.micro_batch") or 1),
         logprob_micro_batch=value("train.logprob_micro_batch"),
         padding_free=padding_free,
+        attention=_attention(launch),
         loss=_loss(launch),
         whole_row_logits=_whole_rows(launch, setup),
         scores_prompts=launch.framework == "openrlhf"
@@ -137,6 +138,13 @@ def _whole_rows(launch: Launch, setup: Setup) -> bool:
         return False
     adapters = setup.method == "lora" and not holds_since(launch.version, rule["lora_until"])
     return bool(setup.model.vision or launch.value("train.padding_free") or adapters)
+
+
+def _attention(launch: Launch) -> Attention:
+    name = str(launch.value("model.attention") or "")
+    if "flash" in name or launch.framework in ("verl", "openrlhf"):
+        return "flash"
+    return "eager" if "eager" in name else "fused"
 
 
 def _loss(launch: Launch) -> Loss:

@@ -11,11 +11,20 @@ GIB = 1 << 30
 Engine = Literal["torch", "deepspeed", "fsdp", "megatron", "device_map"]
 """What holds the trained model: plain or DDP, DeepSpeed, FSDP, Megatron, layers over the cards."""
 Loss = Literal[
-    "amp", "float32", "bfloat16", "inplace", "triton", "fused", "parallel", "divergence", "none"
+    "amp",
+    "float32",
+    "flash",
+    "bfloat16",
+    "inplace",
+    "triton",
+    "fused",
+    "parallel",
+    "divergence",
+    "none",
 ]
 """How logits become a loss; `memory_facts.json` has the bytes of each."""
 Rollout = Literal["none", "generate", "colocate", "server"]
-Attention = Literal["fused", "eager"]
+Attention = Literal["fused", "flash", "eager"]
 Recompute = Literal["full", "selective", "none"]
 
 
@@ -102,7 +111,7 @@ class Setup:
     vision_recompute: bool = True
     activations_on_host: bool = False
     attention: Attention = "fused"
-    """`eager` keeps scores of all pairs of tokens."""
+    """`fused` is PyTorch's own; `eager` keeps scores of all pairs of tokens."""
     loss: Loss = "float32"
     whole_row_logits: bool = False
     """Logits of prompts are computed too and cut off."""

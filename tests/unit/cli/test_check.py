@@ -232,7 +232,8 @@ def test_what_fits_has_room_and_what_does_not_gets_changes(
     assert fits["headline"].startswith("It probably fits: peak ")
     assert fits["headline"].endswith(" of 79.2 GiB per GPU, in the rollout phase")
     assert "train.micro_batch" not in knobs(fits["room"])  # it would not move the peak
-    large = checked(capsys, SMALL.partition(" --use_vllm")[0], "--gpus", "8xA100-80G", *NEWEST)
+    longer = SMALL.partition(" --use_vllm")[0] + " --max_completion_length 4096"
+    large = checked(capsys, longer, "--gpus", "8xA100-80G", *NEWEST)
     assert "train.micro_batch" in knobs(large["room"])
     full = checked(capsys, FULL, "--gpus", "8x24G", *NEWEST)
     assert (full["verdict"], full["room"]) == ("oom", [])

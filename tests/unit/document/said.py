@@ -24,7 +24,8 @@ from tests.unit.findings.registry import EXAMPLES
 RECORDED = Path(__file__).with_name("said.json")
 # What other places write down: the charts' numbers, and what each rule says.
 _LEFT_OUT = ("tool", "views", "passed", "not_run", "not_applicable")
-_OFFLOADED = {"deepspeed.offload_optimizer": True, "deepspeed.preset": "zero2_offload"}
+_OFFLOADED = {"deepspeed.offload_optimizer": True, "deepspeed.preset": "zero2_offload",
+              "train.micro_batch": 32}  # fmt: skip
 _SIZES: dict[str, Any] = {
     "model_hidden_size": 128,
     "model_intermediate_size": 256,
@@ -42,9 +43,9 @@ RUNS: dict[str, Callable[[], Trace]] = {
     "odd 1": lambda: recording(1),
     "odd 3": lambda: recording(3),
     "ended by an error": lambda: EXAMPLES["GD074"][0]().build(),
-    "on a card": lambda: recorded_memory().build(),
+    "on a card": lambda: recorded_memory(trained=19.0).build(),
     "on a nearly full card": lambda: recorded_memory(trained=71.9, knobs=_OFFLOADED).build(),
-    "short rows": lambda: _with_places(recorded_memory()).build(),
+    "short rows": lambda: _with_places(recorded_memory(trained=16.5)).build(),
     "on a CPU": lambda: recorded_memory(gpu=False, device="cpu").build(),
     "sizes alone": lambda: recorded_memory(knobs={"model.name": ""}, **_SIZES).build(),
 }

@@ -80,8 +80,10 @@ MOVES = (  # jobs; knob; two values of it; the phases that take more with the se
     ("verl verl-by-tokens", "train.gradient_checkpointing", False, True, "", "train"),
     ("ms-swift trl openrlhf", "train.gradient_checkpointing", False, True, "", "train"),
     ("verl-Megatron megatron", "parallel.recompute", "full", "none", "train", ""),
+    ("by-generate trl", "model.attention", "eager", "flash_attention_2", "", "train"),
     ("verl", "train.activation_offload", False, True, "", "train"),
-    ("ms-swift trl verl megatron", "train.use_liger", False, True, "", "logprob train"),
+    ("ms-swift verl megatron", "train.use_liger", False, True, "", "logprob train"),
+    ("trl", "train.use_liger", False, True, "", "train"),  # its kernel has no logits either
     ("ms-swift verl openrlhf", "train.padding_free", False, True, "", "logprob train"),
     ("verl-Megatron", "train.padding_free", False, True, "", "logprob train"),
     ("ms-swift trl", "deepspeed.preset", "zero2", "zero3", "", ALL),
@@ -152,7 +154,7 @@ WITHOUT = {
 }
 """By reason, the settings on which no phase depends."""
 ELSEWHERE = (
-    "model.name model.reference model.attention parallel.strategy vllm.use vllm.mode "
+    "model.name model.reference parallel.strategy vllm.use vllm.mode "
     "rollout.engine rollout.async deepspeed.offload_param sync.gather_for_generation "
     "vllm.enforce_eager"
 )

@@ -99,7 +99,7 @@ def test_eager_attention_holds_scores_and_their_gradients_of_one_layer() -> None
     long = replace(FULL, prompt_tokens=8192, loss="none")
     eager = entries(replace(long, attention="eager"))["one layer, recomputed"]
     fused = entries(long)["one layer, recomputed"]
-    assert eager - fused == pytest.approx(1.1 * 18 * SEVEN.heads * 8192**2, rel=0.01)
+    assert eager - fused == pytest.approx(1.2 * 18 * SEVEN.heads * 8192**2, rel=0.01)
 
 
 @pytest.mark.parametrize(
