@@ -7,8 +7,6 @@ import sys
 
 BENCHMARKS = (
     "recorder",
-    "trace_reader",
-    "report",
     "scale",
     "overhead",
     "trainer_speed",

@@ -130,15 +130,18 @@ def _table(
     rows = [f"| {title} | points | {' | '.join(columns)} |", "|---" * (len(columns) + 2) + "|"]
     for name, members in sorted(groups.items(), key=lambda pair: -len(pair[1])):
         if len(members) >= fewest:
-            cells = [_cell(errors[p.identity] for p in members) for errors in columns.values()]
+            cells = [cell(errors[p.identity] for p in members) for errors in columns.values()]
             rows.append(f"| {name} | {len(members)} | {' | '.join(cells)} |")
     return "\n".join(rows)
 
 
-def _cell(errors: Iterable[float]) -> str:
-    sizes = sorted(abs(value) for value in errors)
+def cell(errors: Iterable[float], digits: int = 0) -> str:
+    """The median error and the 90th percentile."""
+    sizes = sorted(100 * abs(value) for value in errors)
+    if not sizes:
+        return "-"
     high = sizes[min(len(sizes) - 1, int(0.9 * len(sizes)))]
-    return f"{100 * statistics.median(sizes):.0f}% / {100 * high:.0f}%"
+    return f"{statistics.median(sizes):.{digits}f}% / {high:.{digits}f}%"
 
 
 def _outcomes(points: Sequence[Point], ledgers: dict[str, Ledger], estimators: Peers) -> str:
