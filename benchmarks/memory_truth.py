@@ -239,7 +239,7 @@ def accuracy_table() -> str:
     return "\n".join(lines)
 
 
-def terms_table() -> str:
+def terms_list() -> str:
     """Each entry of some ledgers with its formula and source, and how far its term is off."""
     seven = "Qwen/Qwen2.5-7B"
     examples = (
@@ -258,16 +258,15 @@ def terms_table() -> str:
             same = [off for key, offs in found.items() if key.startswith(term) for off, *_ in offs]
             rows.setdefault(
                 entry.name,
-                f"| {entry.name} | {entry.formula} | {entry.source} | {cell(same, 1)} |",
+                f"- **{entry.name}**, {cell(same, 1)}: {entry.formula} ({entry.source})",
             )
-    head = "| entry | formula, in an example | source | median error / 90th percentile |"
-    return "\n".join([head, "|---|---|---|---|", *rows.values()])
+    return "\n".join(rows.values())
 
 
 def write(docs: Path) -> None:
     """Replaces the tables of both documents."""
     for (name, section), table in zip(
-        _PAGES.items(), (accuracy_table(), terms_table()), strict=True
+        _PAGES.items(), (accuracy_table(), terms_list()), strict=True
     ):
         page = docs / name
         begin, end = (
