@@ -40,6 +40,7 @@ _LOSSES = {
     "cross entropy": "float32", "rows": "bfloat16", "trl": "triton", "bundled": "bfloat16",
     "none": "none",
 }  # fmt: skip
+_KERNELS = {"fused": "flash", "masked": "fused", "eager": "eager"}
 STATES = ("trained weights", "frozen weights", "gradients", "optimizer states")
 _PASSING = "kept for backward", "unsharded"
 _OURS = {
@@ -107,7 +108,7 @@ class Point:
             "prompt_tokens": self.prompt if grpo else self.prompt + self.completion,
             "completion_tokens": self.completion if grpo else 0,
             "recompute": self.recompute, "loss": _LOSSES[self.loss],
-            "attention": "eager" if self.attention == "eager" else "fused",
+            "attention": _KERNELS[self.attention],
         }  # fmt: skip
         return Setup(self.shape, 80 * GIB, **settings)
 
