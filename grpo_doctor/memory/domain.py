@@ -26,6 +26,7 @@ _UNUSUAL = {
     "train.freeze_llm": ("false", "the language model is frozen", "one that is trained"),
 }  # fmt: skip
 """Usual values of settings, what another value means, and what the model knows."""
+_OFFLOADED = frozenset({"activation_cpu_offload", "activation_offloading", "cpu_offloading"})
 _OTHER_MODELS = frozenset({
     "reward_pretrain", "reward.model_name_or_path", "reward_model.enable", "teacher_model",
     "reward.reward_model.enable", "reward_model", "reward_model_name_or_path",
@@ -58,6 +59,10 @@ def _unknown_parts(launch: Launch) -> Iterator[tuple[str, str]]:
         yield f"{strategy} trains", "FSDP and Megatron"
     if verl and any("quant" in text or "fp8" in text for text in on):
         yield "weights of 8 or 4 bits", "16 bits with verl"
+    if any(name.startswith("fp8") for name in names) and not verl:
+        yield "training computes in 8 bits", "16 bits"
+    if names & _OFFLOADED:
+        yield "activations are moved to the host", "verl's way to do that"
     if "use_ray" in names or "tuner_backend=unsloth" in on:
         yield "ms-swift with Ray groups or unsloth", "neither"
     if names & _OTHER_MODELS:

@@ -58,7 +58,7 @@ def trainer_of(
         framework=launch.framework,
         version=launch.version,
         method="lora" if "lora" in str(kind) else "full",
-        base_bits=4 if kind == "qlora" else quantized_bits(model_name(launch)) or 16,
+        base_bits=_base_bits(launch),
         lora_rank=rank or 8,
         lora_targets="all-linear" if mlp else "attention",
         freeze_vision=bool(value("train.freeze_vit", launch.framework == "ms-swift")),
@@ -73,6 +73,17 @@ def trainer_of(
         loader_workers=int(value("dataload.num_workers") or 0),
     )
     return with_batch(_layout(setup, launch), launch, assumptions)
+
+
+def _base_bits(launch: Launch) -> int:
+    """Bits of a frozen weight, as the launch loads it or as the model's name says."""
+    options = {name.rpartition(".")[2]: str(text) for name, text in launch.options.items()}
+    loaded = options.get("quant_bits", "")
+    if launch.value("train.type") == "qlora" or options.get("load_in_4bit", "").lower() == "true":
+        return 4
+    if options.get("load_in_8bit", "").lower() == "true":
+        return 8
+    return int(loaded) if loaded.isdecimal() else quantized_bits(model_name(launch)) or 16
 
 
 def _engine(launch: Launch) -> tuple[Engine, int]:

@@ -219,6 +219,17 @@ def test_what_is_not_modelled_is_named(knob: str) -> None:
     assert words not in str(not_modelled(read([JOBS[job]])))
 
 
+@pytest.mark.parametrize(
+    ("job", "option", "words"),
+    [
+        ("megatron", "--fp8_format hybrid", "training computes in 8 bits"),
+        ("megatron", "--cpu_offloading true", "activations are moved to the host"),
+    ],
+)
+def test_options_that_are_not_modelled_are_named(job: str, option: str, words: str) -> None:
+    assert words in str(not_modelled(read([f"{JOBS[job]} {option}"])))
+
+
 def test_of_every_setting_it_is_said_what_it_moves() -> None:
     said = {knob for _, knob, *_ in MOVES} | set(REFUSED) | set(ELSEWHERE.split())
     without = " ".join(WITHOUT.values()).split()
