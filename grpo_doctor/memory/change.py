@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from grpo_doctor.errors import UsageError
-from grpo_doctor.memory.edits import SOLVABLE, UTILIZATION, Edit, apply, relieving, spending
+from grpo_doctor.memory.edits import SIZES, SOLVABLE, UTILIZATION, Edit, apply, relieving, spending
 from grpo_doctor.memory.estimate import ledger_of
 from grpo_doctor.memory.ledger import Ledger
 from grpo_doctor.memory.setup import Setup
@@ -137,9 +137,10 @@ def _with_largest_share(
     return edits
 
 
-def _cost(edits: Sequence[Edit]) -> tuple[int, float]:
-    shares = [edit.value for edit in edits if edit.knob == UTILIZATION]
-    return sum(edit.slowdown for edit in edits), -sum(shares)
+def _cost(edits: Sequence[Edit]) -> tuple[int, float, float]:
+    shares = sum(edit.value for edit in edits if edit.knob == UTILIZATION)
+    sizes = sum(edit.value for edit in edits if edit.knob in SIZES)
+    return sum(edit.slowdown for edit in edits), -shares, -sizes
 
 
 def _longer(

@@ -10,6 +10,8 @@ from grpo_doctor.errors import UsageError
 from grpo_doctor.memory.engine import least_share
 from grpo_doctor.memory.setup import Setup
 
+_PARTS = (2, 4, 8, 1024)
+SIZES = ("train.micro_batch", "train.max_tokens_per_gpu")
 UTILIZATION = "vllm.gpu_memory_utilization"
 _DIVIDED = "gradients divided among ranks"
 Apply = Callable[[Setup, Any], Setup]
@@ -54,6 +56,7 @@ _APPLY: dict[str, Apply] = {
     "deepspeed.offload_param": _plain("zero_offload_parameters"),
     "train.micro_batch": _plain("micro_batch"),
     "train.logprob_micro_batch": _plain("logprob_micro_batch"),
+    "train.max_tokens_per_gpu": _plain("train_tokens"),
     "train.gradient_checkpointing": lambda setup, on: replace(
         setup, recompute="full" if on else "none"
     ),
@@ -75,6 +78,7 @@ SOLVABLE: dict[str, Sequence[float]] = {
     "vllm.max_num_seqs": tuple(2**power for power in range(11)),
     "train.micro_batch": tuple(range(1, 129)),
     "train.logprob_micro_batch": tuple(range(1, 257)),
+    "train.max_tokens_per_gpu": tuple(1024 * step for step in range(1, 129)),
     "train.lora_rank": tuple(2**power for power in range(2, 11)),
     "rollout.max_completion_length": tuple(256 * step for step in range(1, 257)),
     "data.max_length": tuple(256 * step for step in range(1, 257)),
@@ -99,10 +103,7 @@ def relieving(setup: Setup) -> Iterator[Edit]:
     if setup.rollout == "colocate":
         yield from _colocated_relief(setup)
     yield from _state_relief(setup)
-    if setup.micro_batch > 1:
-        for half in sorted({setup.micro_batch // 2, 1}):
-            yield Edit("train.micro_batch", half, "more, smaller passes; raise "
-                       "train.grad_accumulation in step", 2)  # fmt: skip
+    yield from _batch_relief(setup)
     if setup.recompute == "none" and setup.engine != "megatron":
         yield Edit("train.gradient_checkpointing", True, "a third more computing in training", 3)
     if setup.loss not in ("fused", "none", "parallel", "triton"):
@@ -116,6 +117,18 @@ def relieving(setup: Setup) -> Iterator[Edit]:
         yield Edit("data.max_pixels", 401_408, "none; images lose detail", 4, "another")
     if setup.method == "full":
         yield Edit("train.type", "lora", "none; another experiment", 5, "another")
+
+
+def _batch_relief(setup: Setup) -> Iterator[Edit]:
+    if setup.micro_batch > 1 and not setup.train_tokens:
+        for part in sorted({max(1, setup.micro_batch // share) for share in _PARTS}):
+            yield Edit("train.micro_batch", part, "more, smaller passes; raise "
+                       "train.grad_accumulation in step", 2)  # fmt: skip
+    longest = setup.prompt_tokens + setup.completion_tokens
+    for share in _PARTS[:-1] if setup.train_tokens else ():
+        if (setup.train_tokens or 0) // share >= longest:
+            yield Edit("train.max_tokens_per_gpu", (setup.train_tokens or 0) // share,
+                       "more, smaller passes", 2)  # fmt: skip
 
 
 def _colocated_relief(setup: Setup) -> Iterator[Edit]:

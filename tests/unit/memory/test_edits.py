@@ -31,7 +31,14 @@ def offered(setup: Setup) -> list[tuple[str, Any]]:
         ({}, []),
         ({"micro_batch": 2}, [("train.micro_batch", 1)]),
         ({"micro_batch": 3}, [("train.micro_batch", 1)]),
-        ({"micro_batch": 8}, [("train.micro_batch", 1), ("train.micro_batch", 4)]),
+        ({"micro_batch": 8}, [("train.micro_batch", size) for size in (1, 2, 4)]),
+        (
+            {"micro_batch": 8, "train_tokens": 4000},
+            [
+                ("train.max_tokens_per_gpu", 2000),
+                ("train.max_tokens_per_gpu", 1000),
+            ],
+        ),
         ({"recompute": "none"}, [("train.gradient_checkpointing", True)]),
         ({"recompute": "none", "engine": "megatron"}, []),
         ({"recompute": "selective"}, []),
