@@ -20,14 +20,14 @@ _FULL = (errno.ENOSPC, errno.EDQUOT)
 def replacing(path: Path) -> Iterator[IO[bytes]]:
     """A file that takes `path`'s place when the block ends well; otherwise nothing has changed.
 
-    A symbolic link keeps pointing: what it points to is replaced. A device or a pipe, such as
-    /dev/stdout, is written to as it is.
+    A symbolic link keeps pointing: what it points to is replaced, unless the link is another
+    user's. A device or a pipe, such as /dev/stdout, is written to as it is.
 
     Raises:
         OutputError: the file can't be written.
     """
     try:
-        with _in_place(path) if _is_special(path) else _beside(path.resolve()) as file:
+        with _in_place(path) if _is_special(path) else _beside(_target(path)) as file:
             yield file
     except OSError as problem:
         raise OutputError(f"can't write {path}: {_why(path, problem)}") from problem
@@ -42,6 +42,13 @@ def _why(path: Path, problem: OSError) -> str:
 
 def _is_special(path: Path) -> bool:
     return path.exists() and not path.is_file() and not path.is_dir()
+
+
+def _target(path: Path) -> Path:
+    # A link of another user would choose which of our files is replaced.
+    if path.is_symlink() and path.lstat().st_uid not in (0, os.geteuid()):
+        raise PermissionError(errno.EPERM, "it is a link of another user")
+    return path.resolve()
 
 
 @contextmanager

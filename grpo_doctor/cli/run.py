@@ -215,6 +215,7 @@ def _check_join(options: argparse.Namespace, arguments: Sequence[str]) -> None:
 
 def _make_folder(options: argparse.Namespace) -> Path:
     from grpo_doctor_probes.supervisor import create_joined_dir, create_run_dir  # noqa: PLC0415
+    from grpo_doctor_probes.supervisor.runfile import DEFAULT_PARENT  # noqa: PLC0415
 
     join: Path | None = options.join
     folder: Path | None = join or options.output
@@ -228,8 +229,9 @@ def _make_folder(options: argparse.Namespace) -> Path:
         )
         raise UsageError(what_to_do.format(problem)) from problem
     except OSError as problem:
+        where = Path(DEFAULT_PARENT).absolute()
         raise OutputError(
-            f"can't make the run directory {folder or ''}: {problem.strerror}. "
+            f"can't make the run directory {folder or where}: {problem.strerror}. "
             f"Choose another with {'--join RUN' if join else '-o DIR'}."
         ) from problem
 

@@ -38,6 +38,25 @@ def test_a_symbolic_link_keeps_pointing(tmp_path: Path) -> None:
     assert target.read_text() == "new"
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root gives links away")
+@pytest.mark.parametrize(("owner", "us", "taken"), [(1000, 0, False), (0, 1000, True)])
+def test_a_link_of_another_user_is_refused_unless_it_is_roots(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, owner: int, us: int, taken: bool
+) -> None:
+    target, link = tmp_path / "target", tmp_path / "link"
+    target.write_text("old")
+    link.symlink_to(target)
+    os.lchown(link, owner, owner)
+    monkeypatch.setattr(os, "geteuid", lambda: us)
+    if taken:
+        with replacing(link) as file:
+            file.write(b"new")
+    else:
+        with pytest.raises(OutputError, match="a link of another user"), replacing(link):
+            pass
+    assert target.read_text() == ("new" if taken else "old")
+
+
 def test_a_pipe_is_written_to_and_stays_a_pipe(tmp_path: Path) -> None:
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
