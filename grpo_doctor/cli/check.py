@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from grpo_doctor.cli.choosing import SEVERITIES, fail_on_code
 from grpo_doctor.cli.output import STDOUT, document_json, write_bytes
 from grpo_doctor.errors import UsageError
+from grpo_doctor_probes.redact import redact_command
 
 if TYPE_CHECKING:
     from grpo_doctor.cli.check_memory import Gpus
@@ -86,7 +87,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def execute(options: argparse.Namespace) -> int:
     """Reads, judges, prints; returns the exit code."""
-    job = [*options.launch, *(options.job_arguments or ())]
+    job = redact_command([*options.launch, *(options.job_arguments or ())])
     if not job and options.job_arguments is None:
         raise UsageError("give a script, or a command after `--`: grpo-doctor check -- swift rlhf")
     if options.nodes is not None and options.nodes < 1:

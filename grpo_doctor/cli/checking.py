@@ -7,7 +7,9 @@ import shutil
 from collections.abc import Sequence
 from dataclasses import astuple
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
+
+import msgspec
 
 from grpo_doctor.cli.check_memory import MemoryCheck, Request
 from grpo_doctor.errors import GrpoDoctorError
@@ -17,6 +19,7 @@ from grpo_doctor.launches.judge import Judged, judge
 from grpo_doctor.launches.model import Source
 from grpo_doctor.launches.rule import EVERY_COMMAND, Flaw
 from grpo_doctor.launches.view import Host, ModelFacts, View
+from grpo_doctor_probes.redact import redact_mapping, redact_text
 from grpo_doctor_reports.schema import check as parts
 
 if TYPE_CHECKING:
@@ -33,7 +36,7 @@ def check(launch: Launch, request: Request) -> parts.CheckDocument:
     verdict, headline = _verdict(launch, flaws, memory)
     first = any(judged.flaw.first for judged in flaws)
     known = verdict not in ("not-modelled", "unknown")
-    return parts.CheckDocument(
+    document = parts.CheckDocument(
         verdict=verdict,
         headline=headline,
         launch=_launch(launch, view.processes_per_node),
@@ -48,12 +51,36 @@ def check(launch: Launch, request: Request) -> parts.CheckDocument:
         solved=memory.solved(request.solve) if request.solve else None,
         assumptions=[*launch.assumptions, *memory.assumptions],
     )
+    return _without_secrets(document)
+
+
+_Part = TypeVar("_Part", bound=msgspec.Struct)
+
+
+def _without_secrets(part: _Part) -> _Part:
+    """The same part of a document; a launch may hold secrets anywhere in its words."""
+    values = {name: getattr(part, name) for name in part.__struct_fields__}
+    return msgspec.structs.replace(part, **{name: _hidden(v) for name, v in values.items()})
+
+
+def _hidden(value: object) -> object:
+    if isinstance(value, msgspec.Struct):
+        return _without_secrets(value)
+    if isinstance(value, list):
+        return [_hidden(item) for item in value]
+    if isinstance(value, dict):
+        plain = redact_mapping(
+            {k: v for k, v in value.items() if not isinstance(v, msgspec.Struct)}
+        )
+        return {k: plain.get(str(k), v) if k in plain else _hidden(v) for k, v in value.items()}
+    return redact_text(value) if isinstance(value, str) else value
 
 
 def first_line(launch: Launch, request: Request) -> tuple[str, str]:
     """The verdict and the headline alone, without looking for what to change."""
     _, flaws, memory = _judged(launch, request)
-    return _verdict(launch, flaws, memory)
+    verdict, headline = _verdict(launch, flaws, memory)
+    return verdict, redact_text(headline)
 
 
 def _judged(launch: Launch, request: Request) -> tuple[View, tuple[Judged, ...], MemoryCheck]:

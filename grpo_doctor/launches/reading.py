@@ -22,6 +22,7 @@ from grpo_doctor.launches.processes import Processes, processes
 from grpo_doctor.launches.programs import Program
 from grpo_doctor.launches.raw_settings import RawSettings, collect, told_twice, unset_words
 from grpo_doctor.launches.words import Word
+from grpo_doctor_probes.redact import redact_command
 
 _ALGORITHMS = (
     "rlhf_type", "algorithm.adv_estimator", "algo.advantage.estimator", "advantage_estimator",
@@ -84,7 +85,7 @@ def _matters(name: str) -> bool:
 def _nothing_known(arguments: Sequence[str], problems: Sequence[Problem]) -> str:
     if problems:
         return f"{problems[0].text}. {problems[0].fix}"
-    shown = " ".join(arguments)[:80]
+    shown = " ".join(redact_command(arguments))[:80]
     first = next((text for text in arguments if "=" not in text), "")
     close = difflib.get_close_matches(first, ["swift", "trl", "torchrun", "accelerate"], n=1)
     hint = f" Did you mean {close[0]}?" if close and close[0] != first else ""

@@ -117,7 +117,8 @@ _VALUE = re.compile(
 # `--hf_token VALUE` inside one argument, as in `bash -c "train --hf_token X"`.
 _OPTION = re.compile(
     rf"""(?<![A-Za-z0-9_\-])(?P<name>--?[A-Za-z][A-Za-z0-9_.\-]{{0,80}})"""
-    rf"""(?P<between>\s{{1,8}}(?:{_QUOTE})?)(?P<value>[^"'\s\\]+)"""
+    rf"""(?P<between>\s{{1,8}}(?:{_QUOTE})?|{_QUOTE}\s{{0,8}},\s{{0,8}}{_QUOTE})"""
+    rf"""(?P<value>[^"'\s\\]+)"""
 )
 _PASSWORD = re.compile(
     r"(?i)\b(with (?:the )?(?:password|passphrase|token|secret)\s+[\"']?)[^\s\"',;]+"
@@ -194,10 +195,11 @@ def redact_command(arguments: Sequence[str]) -> list[str]:
 
 def redact_mapping(values: Mapping[str, Any]) -> dict[str, Any]:
     """A configuration with secret values hidden, nested mappings included."""
-    return {str(key): _redact(str(key), value) for key, value in values.items()}
+    return {str(key): redacted(value, str(key)) for key, value in values.items()}
 
 
-def _redact(name: str, value: Any) -> Any:
+def redacted(value: Any, name: str = "") -> Any:
+    """A value of JSON or of a configuration, under its name, with secrets hidden."""
     if isinstance(value, Mapping):
         return redact_mapping(value)
     if isinstance(value, bool) or (isinstance(value, (int, float)) and _COUNT.search(name)):
@@ -207,5 +209,6 @@ def _redact(name: str, value: Any) -> Any:
     if isinstance(value, str):
         return redact_text(value)
     if isinstance(value, (list, tuple)):
-        return [_redact("", item) for item in value]
+        texts = all(isinstance(item, str) for item in value)  # it may be a command
+        return redact_command(value) if texts else [redacted(item) for item in value]
     return value

@@ -27,6 +27,7 @@ WAYS = (
     ["-H", f"Cookie: session={CANARY}"], [f"curl -H 'x-api-key: {CANARY}' host"],
     [f'{{"HF_TOKEN": "{CANARY}"}}'], [f"{{'HF_TOKEN': '{CANARY}'}}"],
     [f'{{\\"HF_TOKEN\\": \\"{CANARY}\\"}}'], [f"--kwargs={{'api_key':'{CANARY}'}}"],
+    [f"['--api_key', '{CANARY}']"], [f'["--token","{CANARY}"]'],
     [f"HF_TOKEN: {CANARY}"], [f"password: {CANARY}"], [f"failed with password {CANARY}"],
 )  # fmt: skip
 LETTERS = "Ab1Cd2Ef3Gh4Ij5Kl6Mn7Op8Qr9St0"
