@@ -109,24 +109,28 @@ def read_ring(memory: Memory, machine: str, at: int) -> bytes:
         UnknownRecorderError: it is laid out otherwise, or it never stood still.
         OSError: the memory can't be read.
     """
+    misfits: list[str] = []
     for _ in range(_TRIES):
         _, locked = _state(memory, machine, at)
         problems = []
         for layout in LAYOUTS[machine]:
             head = memory.read(at, layout.recorder_bytes)
+            recording = None
             try:
                 recording = _recording(memory, layout, at, head)
             except (NotAnObjectError, OSError, struct.error) as error:
                 problems.append(str(error))
-                continue
             if locked:  # for good, as by who waits for CUDA, or for the microseconds of a record
                 time.sleep(_HELD_S)
-            if memory.read(at, len(head)) == head:
+            if memory.read(at, len(head)) != head:  # it recorded meanwhile: nothing is known
+                problems.clear()
+                break
+            if recording is not None:
                 return json.dumps(recording).encode()
-            break
+        misfits += problems[:1]
         time.sleep(_AGAIN_S)
-    if len(problems) == len(LAYOUTS[machine]):
-        message = f"it is laid out otherwise than in torch 2.8 to 2.15: {problems[0]}"
+    if len(misfits) == _TRIES:
+        message = f"it is laid out otherwise than in torch 2.8 to 2.15: {misfits[0]}"
         raise UnknownRecorderError(message)
     raise UnknownRecorderError("it was at work each time that it was read; run attach again")
 

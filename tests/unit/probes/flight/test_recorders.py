@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import ctypes
 import os
 import shutil
-import struct
 import subprocess
 import sys
 import threading
@@ -156,15 +154,23 @@ def test_a_memory_that_gives_no_answer_holds_nobody_up(monkeypatch: pytest.Monke
     assert dump.problem == "its memory gave no answer in time"
 
 
+MAPS = """
+import mmap, sys
+with open(sys.argv[1], "rb") as file:
+    mapped = mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ)
+print("ready", mapped[:1], flush=True)
+sys.stdin.readline()
+"""
+
+
 def test_memory_that_is_no_library_is_told(tmp_path: Path) -> None:
     no_library = tmp_path / "libtorch_cpu.so"
     no_library.write_bytes(bytes(4096))
-    with no_library.open("r+b") as file:
-        libc = ctypes.CDLL(None, use_errno=True)
-        libc.mmap.restype = ctypes.c_void_p
-        at = libc.mmap(None, ctypes.c_size_t(4096), 1, 2, file.fileno(), ctypes.c_long(0))
-    assert struct.unpack("<i", ctypes.string_at(at, 4)) == (0,)
-    try:
-        assert "its libraries can't be read: is not a 64-bit" in problem_of(os.getpid())
-    finally:
-        libc.munmap(ctypes.c_void_p(at), ctypes.c_size_t(4096))
+    command = [sys.executable, "-c", MAPS, str(no_library)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as started:
+        assert started.stdout
+        assert started.stdout.readline().startswith(b"ready")
+        try:
+            assert "its libraries can't be read: is not a 64-bit" in problem_of(started.pid)
+        finally:
+            started.kill()
