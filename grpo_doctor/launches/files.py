@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import json
 import os
 import stat
@@ -85,6 +86,7 @@ def tree_of(path: Path | None) -> ast.Module | None:
         return None
 
 
+@functools.lru_cache(maxsize=4)
 def parsed(text: str, shown: str) -> ast.Module:
     """Python as syntax that is shallow enough to be walked and printed.
 
