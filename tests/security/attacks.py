@@ -484,8 +484,9 @@ def _tar(folder: Path, content: bytes) -> list[str]:
 
 @_attack(1 << 20)
 def _tar_with_giant_header(folder: Path, size: int) -> list[str]:
-    header = tarfile.TarInfo("x").create_pax_header({"comment": "x" * size}, "utf-8")
-    return _tar(folder, header)
+    info = tarfile.TarInfo("x")
+    info.pax_headers = {"comment": "x" * size}
+    return _tar(folder, info.tobuf(tarfile.PAX_FORMAT))
 
 
 @_attack(1 << 20)
