@@ -82,7 +82,7 @@ def train_activations(setup: Setup, factors: Calibration) -> tuple[Component, ..
     spread = _spread(setup, factors)
 
     def add(name: str, size: float, formula: str, source: str, knob: str | None) -> None:
-        spare = max(0, round(size * (waste - factors.fragmentation_pressed)))
+        spare = _spare(size, waste, factors, setup.train_tokens)
         entries.append(Component(name, round(size * waste), formula, source, knob, spread, spare))
 
     kept, formula = _kept(setup, tokens)
@@ -194,8 +194,16 @@ def logprob_activations(setup: Setup, factors: Calibration) -> tuple[Component, 
                   f"{tokens.scored} tokens x {setup.model.vocabulary} x {each} B",
                   fact["source"], "train.logprob_micro_batch",
                   factors.spread_activations,
-                  max(0, round(size * (waste - factors.fragmentation_pressed)))),
+                  _spare(size, waste, factors, setup.logprob_tokens)),
     )  # fmt: skip
+
+
+def _spare(size: float, waste: float, factors: Calibration, budget: int | None) -> int:
+    """What a pass can do without: what the allocator gives back, and where rows fill a budget of
+    tokens up to half of them. verl and OpenRLHF divide rows evenly over ceil(tokens / budget)
+    passes (verl's seqlen_balancing.rearrange_micro_batches)."""
+    least = size * factors.fragmentation_pressed / (2 if budget else 1)
+    return max(0, round(size * waste - least))
 
 
 def _spread(setup: Setup, factors: Calibration) -> float:

@@ -86,6 +86,8 @@ _SHAPES = re.compile(
     r"wandb_v1|esecret|rnd|dp\.(?:pt|st))"
     r"[_\-.](?=[A-Za-z0-9_\-]{0,40}[0-9])(?=[A-Za-z0-9_\-]{0,40}[A-Z])[A-Za-z0-9_\-]{28,}|"
     r"ATATT[A-Za-z0-9_\-=]{16,}|xai-[A-Za-z0-9]{16,}|pplx-[A-Za-z0-9]{16,}|sntry[su]_[A-Za-z0-9+/=_\-]{16,}|"
+    r"[A-Za-z0-9]{14}\.atlasv1\.[A-Za-z0-9_\-]{16,}|pscale_[a-z]{2,6}_[A-Za-z0-9_\-.]{16,}|"
+    r"FlyV1 [A-Za-z0-9_,+/=\-]{16,}|fo1_[A-Za-z0-9_\-]{16,}|"
     r"PMAK-[a-f0-9\-]{16,}|NRAK-[A-Z0-9]{16,}|glc_[A-Za-z0-9+/=]{16,}|glsa_[A-Za-z0-9_]{16,}|"
     r"AGE-SECRET-KEY-1[A-Z0-9]{16,}|SK[0-9a-f]{32}|key-[0-9a-f]{32}|"
     # wandb's, and no commit in a URL.

@@ -36,7 +36,7 @@ SHAPES = (
     "github_pat_11", "glpat-", "gldt-", "xoxb-", "xoxp-", "xapp-", "nvapi-", "npm_",
     "pypi-AgEIcHlwaS5vcmc", "dckr_pat_", "AIzaSyA", "ya29.", "GOCSPX-", "eyJ", "gsk_", "r8_",
     "rpa_", "lsv2_pt_", "xai-", "pplx-", "hvs.", "sq0csp-", "figd_", "phc_", "glsa_", "sntrys_",
-    "ATATT3x", "whsec_",
+    "ATATT3x", "whsec_", "Ab1Cd2Ef3Gh4Ij.atlasv1.", "pscale_tkn_", "FlyV1 fm2_", "fo1_",
 )  # fmt: skip
 
 
