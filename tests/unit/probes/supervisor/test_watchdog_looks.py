@@ -35,7 +35,7 @@ def test_a_look_is_given_its_time_at_the_end(
     tmp_path: Path, state: str, wait_s: float, *, is_told: bool
 ) -> None:
     job = Watched(tmp_path, state)
-    job.watchdog._command = saying(state)
+    job.watchdog._command = saying(state, "rank-dead" if state == "dead" else "")
     job.get_going()
     job.until_asked(60)
     job.watchdog.close(wait_s=wait_s)
