@@ -135,7 +135,7 @@ SITE := .site
 SITE_READY := $(SITE)/.ready
 site: $(SITE_READY) ## build site/ from docs/ (no link may break, no page fetches from another host)
 	@NO_MKDOCS_2_WARNING=1 $(SITE)/bin/python -m mkdocs build --strict --clean || \
-	  { echo "the site was not built: mend what the warnings above name, in docs/ or mkdocs.yml"; exit 1; }
+	  { echo "the site was not built: fix what the warnings above name, in docs/ or mkdocs.yml"; exit 1; }
 	@$(SITE)/bin/python -m tests.site.built site
 	@echo "look at it: $(SITE)/bin/python -m http.server --directory site"
 

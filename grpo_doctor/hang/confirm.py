@@ -146,7 +146,7 @@ def _thaw(freezer: Path) -> None:
 
 
 def _drain(pipe: Path, pid: int) -> None:
-    """Reads what is in a pipe of the process. What it held is lost to whoever was to read it."""
+    """Reads what is in a pipe of the process. Its reader loses what it held."""
     match = _PIPE.match(str(pipe))
     if match is None or int(match[1]) != pid:
         raise OutputError(f"{pipe} is not a pipe of process {pid}; nothing was read.")

@@ -15,7 +15,7 @@ _END = "<!-- End of what is made. -->\n"
 
 
 def updated(page: str, classes: Sequence[Class] = CLASSES) -> str:
-    """The page with what stands between its two marks written anew.
+    """The page with the text between its two marks replaced.
 
     Raises:
         ValueError: it has no such marks.
@@ -42,7 +42,7 @@ def _chapter(cause: Class) -> str:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Writes the file anew."""
+    """Rewrites the file."""
     path = Path(arguments[0]) if arguments else FILE
     path.write_text(updated(path.read_text(encoding="utf-8")), encoding="utf-8")
     return 0

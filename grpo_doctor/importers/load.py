@@ -49,7 +49,7 @@ def load(path: str | Path) -> Trace:
     """The trace at `path`: recorded by us, or made from what another program wrote.
 
     Raises:
-        TraceError: nothing there, nothing readable, or a format that nobody here knows.
+        TraceError: nothing there, nothing readable, or an unknown format.
     """
     path = Path(path)
     if path.is_file():

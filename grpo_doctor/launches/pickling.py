@@ -2,7 +2,7 @@
 
 verl's `prime` reward manager scores in a pool of processes, TRL's AsyncGRPOTrainer in a child that
 is spawned; both send the function itself. Pickle sends a function by the name under which the
-other side finds it: what has none, or is made anew by each call, can't be sent.
+other side finds it: what has none, or is made by each call, can't be sent.
 """
 
 from __future__ import annotations

@@ -60,7 +60,7 @@ _MODULES: Mapping[str, tuple[Framework, Role, str, str]] = {
 
 
 def recognize(started: Started, folder: Path | None = None) -> Program | None:
-    """The framework's command that was started; None for a program that nobody here knows.
+    """The framework's command that was started; None for an unknown program.
 
     Args:
         started: the program and its words.

@@ -19,7 +19,7 @@ _FIRM_SPACE: Final = "\ue000"
 
 
 class Command(Text):
-    """A line that is whole for whoever copies it or reads the first one alone: never wrapped."""
+    """A line that is never wrapped, so that it can be copied or read alone."""
 
 
 def sentence(text: str, *, width: int, style: str = "", indent: int = 0) -> RenderableType:

@@ -124,7 +124,7 @@ FIXES: tuple[Fix, ...] = (
         {"train.micro_batch": 8, "train.grad_accumulation": 2},
     ),
     Fix(
-        "straggler mended",
+        "straggler fixed",
         _of(_SMALL, reward_funcs=f"{REWARDS}:late_on_rank_1"),
         after_flags={"reward_funcs": f"{REWARDS}:even"},
         rule="GD004",

@@ -39,7 +39,7 @@ def late_on_rank_1(completions: list[str], **_columns: Any) -> list[float]:
 
 
 def even(completions: list[str], **_columns: Any) -> list[float]:
-    """The same where that rank has been mended."""
+    """The same where that rank has been fixed."""
     time.sleep(LATE_S / 12)
     return [float(len(completion)) for completion in completions]
 

@@ -1,4 +1,4 @@
-"""What `attach` said the first time of faults that nobody foresaw, before anything was mended.
+"""What `attach` said the first time of faults that nobody foresaw, before anything was fixed.
 
 Recorded once for each round, in `first_passes/`, because it cannot be measured again: for each
 fault the letters of what was right, D (detected), R (the rank) and C (the class).

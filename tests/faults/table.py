@@ -35,7 +35,7 @@ Which rank is to blame and at which step is drawn.
 with which the causes were written. The *unforeseen* ones, and later the *held out* ones, were
 written afterwards, from reports of hung jobs, by people who had not read how `attach` reasons, with
 their right answers fixed before it saw the faults. *First pass* is what the version of that day
-({commits}) said of them, recorded once; what it missed has been mended since, so *now* says less
+({commits}) said of them, recorded once; what it missed has been fixed since, so *now* says less
 about the next new fault than a first pass does.
 """
 _BINS = (0.0, 0.5, 0.7, 0.8, 0.9, 0.95, 1.001)

@@ -24,7 +24,7 @@ def main() -> int:
     add = parser.add_argument
     add("--only", nargs="+", default=[], metavar="PART", help="of the names")
     add("--others", action="store_true", help="also ask rldoctor and rlprobe (see neighbours.py)")
-    add("--seed", type=int, metavar="N", help="of runs that the rules were not mended on")
+    add("--seed", type=int, metavar="N", help="of runs that the rules were not fixed on")
     add("--keep", type=Path, metavar="DIR", help="keep the runs there")
     add("--kept", type=Path, metavar="DIR", help="run nothing: judge the runs kept there anew")
     add("--write", type=Path, metavar="PAGE", help="write the table there")

@@ -42,7 +42,7 @@ def _how(command: str) -> str:
         "strengths. `tests/labelled/registry.py` has what was done and what is true of it. An ill "
         "run counts as recalled if a rule names its illness; a finding counts as false unless the "
         "run has it or it follows from what the run has. Illnesses that need a GPU are not here. "
-        "The rules were mended on an earlier recording of these runs, some in other doses, so this "
+        "The rules were fixed on an earlier recording of these runs, some in other doses, so this "
         "is a set that they were fitted to: on runs of strangers they will be less right."
     )
 

@@ -47,7 +47,7 @@ def main() -> int:
 
 
 def _beside(results: list[Result]) -> None:
-    """What was said of the same cases before anything was mended for them, where it was wrong."""
+    """What was said of the same cases before anything was fixed for them, where it was wrong."""
     rows = {row["name"]: row for row in json.loads(FIRST_PASS.read_text())["results"]}
     now = {result.name: result for result in results if not result.skipped and result.name in rows}
     for name, result in now.items():

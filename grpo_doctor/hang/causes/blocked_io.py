@@ -241,8 +241,8 @@ def _socket(scene: Scene, actor: Actor, hold: Blocked) -> Candidate:
 
 
 def _answers(peers: Sequence[Actor], hold: Blocked) -> Liveness:
-    """Whether whoever may answer is of the job: of others nothing is seen, and a server in which a
-    thread sleeps until a time may answer then.
+    """Whether the processes that may answer belong to the job: others are not seen, and a server in
+    which a thread sleeps until a time may answer then.
     """
     if peers and all(peer.held for peer in peers):
         return "never-wakes"

@@ -121,7 +121,7 @@ def _since_the_wait(scene: Scene, age_s: float) -> bool:
 
 
 def _all_get_on(case: Case) -> bool:
-    """Whether whoever the others wait for is at work: then they wait for that."""
+    """Whether every rank that the others wait for is making progress."""
     kinds = {suspect.motion.kind for suspect in case.suspects}
     return kinds == {"working"}
 

@@ -124,7 +124,7 @@ def _not_joined(
 
 
 def _elsewhere(scene: Scene, unseen: tuple[int, ...], joining: list[Actor]) -> Candidate:
-    """Everybody here waits: whoever holds the job up is on a host that was not looked at."""
+    """All ranks here wait: the rank that holds the job up is on a host that was not looked at."""
     looks = commands(scene.evidence.job)
     for_them = f"for {ranks_text(unseen)}, {_not_here(scene, unseen)}"
     if any(actor.place.call == "store" for actor in joining):

@@ -39,7 +39,7 @@ def _unpaired(case: Case) -> Iterator[Candidate]:
         rank = partner_of(scene, actor)
         peer = scene.by_rank.get(rank) if rank is not None else None
         if peer is None and (case.suspects or scene.elsewhere):
-            continue  # whoever is elsewhere may be the partner
+            continue  # a rank on another host may be the partner
         if peer is None or (peer.waits and not _answers(scene, peer, actor)):
             partner = f" with rank {peer.rank}" if peer is not None else ""
             where = f", which is in {peer.place.operation}" if peer is not None else ""

@@ -68,8 +68,8 @@ def _lock_holders(scene: Scene, actor: Actor) -> list[Actor]:
 
 
 def nobody_is_at_it(scene: Scene, actor: Actor) -> bool:
-    """Whether an answer cannot be on its way: whoever could work it out is seen, is silent, and has
-    set no timer.
+    """Whether an answer cannot be on its way: each process that could compute it is seen,
+    is silent, and has set no timer.
 
     That is the process at the other end, and as it may have handed the request on, all others that
     the job has beside its ranks. Who waits for an answer from elsewhere in turn has handed it on to

@@ -18,8 +18,8 @@ MOMENT_S = 2.0  # collectives of a healthy step may take that long
 @dataclass(frozen=True, slots=True)
 class Stall:
     """`stalled`: some rank has stood still for longer than a moment; of ranks that are Ray actors
-    without a task, whoever has one. `suspects` are the ranks that others may wait for, `working`
-    those of them that get on.
+    without a task, one of those with a task. `suspects` are the ranks that others may wait for,
+    `working` those of them that make progress.
     """
 
     stalled: bool

@@ -187,7 +187,7 @@ class _Look:
         return not process.forked and same_rank
 
     def _unreadable(self, process: Process) -> Candidate | None:
-        """A child of a launcher is a rank, whoever's it is."""
+        """A child of a launcher is a rank, regardless of its owner."""
         parent = self._processes.get(process.parent)
         if parent is None or kind_of(parent.name, parent.arguments) != "launcher":
             return None

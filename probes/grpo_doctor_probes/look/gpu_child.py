@@ -1,6 +1,6 @@
 """The process that asks NVML for one look: it says what it is about to ask, then what it was told.
 
-So whoever reads these lines knows which call did not return.
+These lines thus say which call did not return.
 """
 
 from __future__ import annotations

@@ -206,7 +206,7 @@ def _digest(pid: int, deadline: float) -> Locals:
 
 
 def digest_of(frames: Sequence[dict[str, Any]]) -> str:
-    """Of places and variables, so that whoever has moved on has another one too."""
+    """Hash of places and variables: it changes when the thread moves on."""
     hashed = hashlib.sha256()
     for entry in frames:
         where = f"{entry.get('name')}\0{entry.get('filename')}\0{entry.get('line')}\n"

@@ -152,7 +152,7 @@ class ServerSampler:
             total, before = sum(totals), self._totals.get(name)
             self._totals[name] = (at_ns, total)
             if before is not None and at_ns > before[0]:
-                more = max(0.0, total - before[1])  # a server that is restarted counts anew
+                more = max(0.0, total - before[1])  # a restarted server counts from 0
                 values[track] = 1e9 * more / (at_ns - before[0])
         self._latest = values
 

@@ -2,7 +2,7 @@
 
     python -m grpo_doctor_probes.supervisor.keepstacks FOLDER PID...
 
-A program of its own, so that whoever starts it waits for nothing.
+A program of its own, so that its caller waits for nothing.
 """
 
 from __future__ import annotations

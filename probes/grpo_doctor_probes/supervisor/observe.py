@@ -75,7 +75,7 @@ class Observer:
             groups: the ranks' processes on this host.
             deaths: of the job's processes up to now.
             now_ns: CLOCK_MONOTONIC.
-            away_ns: for how long nobody could look before; then ages begin anew.
+            away_ns: for how long nobody could look before; then ages start again.
         """
         if away_ns:
             self._come_back(now_ns, away_ns)

@@ -137,7 +137,7 @@ function followWheel(element, valueAt) {
   }, { passive: false });
 }
 
-// Brings a drawn chart to the range and the step that are looked at; no more is drawn anew.
+// Brings a drawn chart to the range and the step that are looked at; nothing else is drawn again.
 function moveAlong(element) {
   if (!element.dataset.follows) return;
   const { chart, follows } = element.dataset;

@@ -14,7 +14,7 @@ class Case:
     """`flags` and `work` (see `user_code/advice_work.py`) are the handicap.
 
     Where the advice is to change code, it is `next_step`, a pattern that its text has to match, and
-    `rewritten` is the user's work after that. Nothing was mended on what came of an `unseen` one.
+    `rewritten` is the user's work after that. Nothing was fixed on what came of an `unseen` one.
     `printed` is what the report said when this was last tried, so that both jobs can run at once:
     where it says something else, that is what is applied.
     """

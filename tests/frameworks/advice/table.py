@@ -43,7 +43,7 @@ def section(pairs: Sequence[Pair], command: str, host: str) -> str:
             f"{holding} of {len(advised)} intervals hold the measured change "
             f"({100 * holding / max(1, len(advised)):.0f}%), and {_held_own(advised)} what their "
             "own pair measured; of the unseen rows, on which nothing was "
-            f"mended, {_held(unseen)} of {sum(1 for p in unseen if p.advice and not p.problem)}."
+            f"fixed, {_held(unseen)} of {sum(1 for p in unseen if p.advice and not p.problem)}."
             f"{f' Not run here: {missing}.' if missing else ''}"
         ),
         "",

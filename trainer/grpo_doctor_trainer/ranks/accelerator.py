@@ -50,7 +50,7 @@ def make_accelerator(config: TrainerConfig, ranks: Ranks, dtype: torch.dtype) ->
 
 
 def _forget_launchers_choices() -> None:
-    """Leaves the decisions to this trainer's flags, whoever launched it.
+    """Leaves the decisions to this trainer's flags, however it was launched.
 
     `accelerate launch` puts its own options and its configuration file into the environment, and
     Accelerator takes mixed precision, DeepSpeed, FSDP and more from there before its arguments.

@@ -1,6 +1,6 @@
 """The next token's logits from a decoder of the common kind, without the model's own Python.
 
-A model's forward pass makes masks, positions and rotary tables anew for each token, repeats keys
+A model's forward pass makes masks, positions and rotary tables again for each token, repeats keys
 and values for the heads that share them, and hands everything through its wrappers: with a small
 model more than half of a token's time. Here all that is made once per rollout. Weights are used
 through their own modules, so that adapters count.

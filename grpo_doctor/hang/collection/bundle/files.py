@@ -1,4 +1,4 @@
-"""Bundles on disk: written whole or not at all, for the user alone; read whoever made them, with
+"""Bundles on disk: written whole or not at all, for the user alone; read from any maker, with
 nothing unpacked to disk; found in folders, and named after hosts.
 """
 

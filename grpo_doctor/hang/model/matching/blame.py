@@ -121,7 +121,7 @@ def _of_camps(scene: Scene, meeting: Meeting) -> Iterator[Blame]:
 
 def _of_heads(scene: Scene) -> Iterator[Blame]:
     """Where the waits end at ranks of which nothing is known: an operation to which ranks came with
-    different calls never ends, whoever else is still missing.
+    different calls never ends, whichever other ranks are missing.
     """
     meetings = {
         meeting for unit in scene.waiting.heads for meeting in scene.waiting.meetings.of(unit)

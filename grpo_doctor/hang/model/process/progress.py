@@ -203,8 +203,8 @@ def _sleeps_in_a_loop(
 ) -> bool:
     """Whether it sleeps, looks at something and sleeps again, all in one function of its own.
 
-    Whoever asks whether a file is there stands in other library code each time, and does not move;
-    whoever is in a collective at one look and not at the other has got through it.
+    A thread that asks whether a file is there stands in other library code each time, and does not
+    move; a rank that is in a collective at one look and not at the other has completed it.
     """
     if not any(look.threads[0].syscall in _SLEEPS for look in (before, after)):
         return False

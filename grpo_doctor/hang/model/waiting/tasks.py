@@ -1,8 +1,8 @@
 """Jobs whose ranks are actors of Ray: who works on a task, in which thread, and who waits for whose
 answer. Pure.
 
-An actor without a task waits for its next call, so for its controller, and that for whoever has
-one: in its main thread, in a thread of a pool, or in a coroutine of its event loop.
+An actor without a task waits for its next call, so for its controller, and that for the actors
+with one: in its main thread, in a thread of a pool, or in a coroutine of its event loop.
 """
 
 from __future__ import annotations

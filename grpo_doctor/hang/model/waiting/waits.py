@@ -84,7 +84,7 @@ def absent(scene: Scene) -> tuple[int, ...]:
 
 
 def _by_stack(scene: Scene) -> Iterator[Link]:
-    """Ranks of which no recording tells: they wait for whoever is not in such a call."""
+    """Ranks of which no recording tells: they wait for the ranks outside such a call."""
     recorded = {wait.rank for wait in scene.matching.waits if wait.why != "joined"}
     absentees, shared = absent(scene), _Shared()
     for rank, actor in scene.by_rank.items():

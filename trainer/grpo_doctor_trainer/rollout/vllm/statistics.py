@@ -47,7 +47,7 @@ class EngineSnapshot:
 
 @dataclass(frozen=True)
 class RolloutStatistics:
-    """The engine during one rollout, whoever else it worked for meanwhile.
+    """The engine during one rollout, whatever other clients it served meanwhile.
 
     Attributes:
         running_peak: most sequences decoded at once; and their mean.
