@@ -5,8 +5,8 @@ long its main thread ran, how often it let go of its core, and when its latest s
 counts is what the suspicion goes by: spans of a rank that has some, else its main thread.
 
 The main thread of a stuck rank need not be at rest: it may poll, and a tool that stops it to read
-its stack wakes it up. What it did while it was looked at and found stuck is the example of what a stuck
-one does; only what goes beyond that is progress.
+its stack wakes it up. What it did while it was looked at and found stuck is the example of what a
+stuck one does; only what goes beyond that is progress.
 """
 
 from __future__ import annotations
