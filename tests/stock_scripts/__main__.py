@@ -69,8 +69,9 @@ _HOW = (
     "6 for a trainer class of the script's own, 6 for servers on other hosts); on 13 more (from "
     "BytedTsinghua-SIA/DAPO to willccbb/verifiers) 5 no of 856, 4 of them false; on 14 more (from "
     "Agent-RL/ReCall to microsoft/agent-lightning) 28 no of 1871, 20 of them false (12 for copies "
-    "of verl in a subfolder, whose versions were missing). What is left of these is a page or "
-    "notebook that would be started in another folder than here."
+    "of verl in a subfolder, whose versions were missing); on 13 more (from FlagOpen/FlagScale to "
+    "sail-sg/oat) 3 no of 728, all true. What is left is a page or notebook that would be started "
+    "in another folder than here."
 )
 
 
