@@ -3,13 +3,13 @@
 Fake tensors have sizes and no content. The model is transformers', the adapters PEFT's, the
 optimizer and FSDP2 torch's, the loss that of TRL or of the bundled trainer.
 """
-# ruff: noqa: SLF001, B010 - what is traced is private to the libraries, and replaced where fake
+# ruff: noqa: SLF001 - what is traced is private to the libraries, and replaced where fake
 
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable, Iterable
-from contextlib import nullcontext
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, contextmanager, nullcontext
 from functools import partial
 from typing import Any
 from unittest.mock import patch
@@ -80,21 +80,35 @@ class Tracker:
 def measure(point: Point, fake: bool = True) -> dict[str, int]:
     """The bytes of each term in the second of two micro-batches of the second step."""
     gc.collect()
+    threads = torch.get_num_threads()
     torch.set_num_threads(1)
-    for kernel in ("_forward_tile", "_backward_tile", "_addmm_fp32"):  # in place on a GPU
-        setattr(chunked_logprob, kernel, lambda *_a, **_k: None)
     logprobs._BLOCK_BYTES.clear()
-    # Fake rows look packed, for which transformers makes a mask that a real step does without.
-    setattr(masking_utils, "find_packed_sequence_indices", lambda _: None)
-    with FakeTensorMode() if fake else nullcontext():
-        model = _model(point)
-        if point.ranks > 1:
-            _divide(model, point)
-        trained = [p for p in model.parameters() if p.requires_grad]
-        fused = not point.optimizer.endswith("_foreach")
-        optimizer = torch.optim.AdamW(trained, lr=1e-5, foreach=not fused, fused=fused)
-        with Tracker(model, optimizer) as tracker:
-            return _steps(point, model, optimizer, tracker)
+    try:
+        with _patched(), FakeTensorMode() if fake else nullcontext():
+            model = _model(point)
+            if point.ranks > 1:
+                _divide(model, point)
+            trained = [p for p in model.parameters() if p.requires_grad]
+            fused = not point.optimizer.endswith("_foreach")
+            optimizer = torch.optim.AdamW(trained, lr=1e-5, foreach=not fused, fused=fused)
+            with Tracker(model, optimizer) as tracker:
+                return _steps(point, model, optimizer, tracker)
+    finally:
+        torch.set_num_threads(threads)
+        if distributed.is_initialized():
+            distributed.destroy_process_group()
+
+
+@contextmanager
+def _patched() -> Iterator[None]:
+    """Without what fake tensors can't do, or what a real step does not."""
+    with ExitStack() as stack:
+        for kernel in ("_forward_tile", "_backward_tile", "_addmm_fp32"):  # in place on a GPU
+            stack.enter_context(patch.object(chunked_logprob, kernel, lambda *_a, **_k: None))
+        # Fake rows look packed, for which transformers makes a mask.
+        none = patch.object(masking_utils, "find_packed_sequence_indices", lambda _: None)
+        stack.enter_context(none)
+        yield
 
 
 def _steps(
@@ -230,8 +244,6 @@ def _sizes(shape: ModelShape) -> dict[str, Any]:
 
 def _divide(model: Any, point: Point) -> None:
     """FSDP2 as frameworks apply it: each layer, then the rest."""
-    if distributed.is_initialized():
-        distributed.destroy_process_group()
     distributed.init_process_group("fake", store=FakeStore(), rank=0, world_size=point.ranks)
     with unset_fake_temporarily():
         mesh = init_device_mesh("cpu", (point.ranks,))
