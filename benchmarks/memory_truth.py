@@ -47,6 +47,7 @@ _OURS = {
     "optimizer moments": "optimizer states",
     "checkpoints": "kept for backward",
     "activations": "kept for backward",
+    "16-bit weights": "kept for backward",
     "gathered parameters": "unsharded",
 }
 _FIXED = ("CUDA context", "NCCL buffers", "workspaces")
@@ -110,7 +111,8 @@ class Point:
             "recompute": self.recompute, "loss": _LOSSES[self.loss],
             "attention": _KERNELS[self.attention],
         }  # fmt: skip
-        return Setup(self.shape, 80 * GIB, **settings)
+        # Only layers are wrapped here: the tables stay gathered with the root.
+        return Setup(self.shape, 80 * GIB, wraps_tables=False, **settings)
 
 
 def drawn(count: int, seed: int) -> Iterator[Point]:

@@ -94,6 +94,8 @@ def train_activations(setup: Setup, factors: Calibration) -> tuple[Component, ..
     name, size, formula, source, knob = max(moments, key=lambda moment: moment[1])
     if size:
         add(name, size, formula, source, knob)
+    if copies := _weight_copies(setup):
+        add(_COPIES, copies, f"{copies / 2e9:.2f}e9 x 2 B", _AUTOCAST, None)
     vision = _vision_bytes(setup, tokens)
     if vision:
         add("vision tower", vision, f"{tokens.images} image tokens x 4 patches",
@@ -103,6 +105,15 @@ def train_activations(setup: Setup, factors: Calibration) -> tuple[Component, ..
 
 Moment = tuple[str, float, str, str, str]
 """What is at work at one moment of the backward pass: name, bytes, formula, source, knob."""
+
+
+_COPIES, _AUTOCAST = "16-bit weights", "torch.autocast keeps its copies until it ends"
+
+
+def _weight_copies(setup: Setup) -> int:
+    """Copies of float32 weights of layers that autocast makes for its forward passes."""
+    layers = setup.model.layers // (setup.ranks if setup.engine == "device_map" else 1)
+    return 2 * setup.model.layer_parameters * max(1, layers) * computes_in_float32(setup)
 
 
 def _kept(setup: Setup, tokens: Tokens) -> tuple[float, str]:
@@ -140,8 +151,9 @@ def _layer(setup: Setup, tokens: Tokens) -> Moment:
     """One layer's backward pass, after its forward pass was repeated."""
     model, divided = setup.model, setup.tensor_parallel
     each = backward_bytes(setup) + (kept_bytes(setup) if setup.recompute == "full" else 0)
-    pairs = _scored_pairs(setup, tokens) * facts()["eager_attention_bytes_per_score"]["peak"]
-    size = (tokens.all * each + pairs) / divided
+    scores = facts()["eager_attention_bytes_per_score"]
+    again = scores["peak"] - (0 if setup.recompute == "full" else scores["kept"])
+    size = (tokens.all * each + _scored_pairs(setup, tokens) * again) / divided
     if setup.method == "full" and setup.engine != "megatron":
         size += 2 * model.hidden * model.intermediate  # a gradient before it is added
     if _trains_tables(setup) and model.tied:
@@ -189,7 +201,10 @@ def logprob_activations(setup: Setup, factors: Calibration) -> tuple[Component, 
     layer = tokens.all * scored_bytes(setup) / setup.tensor_parallel
     name = "logits" if logits > layer else "one layer"
     size = max(logits, layer)
+    copies = round(_weight_copies(setup) * waste)
+    made = Component(_COPIES, copies, "", _AUTOCAST, None, factors.spread_activations)
     return (
+        *((made,) if copies else ()),
         Component(name, round(size * waste),
                   f"{tokens.scored} tokens x {setup.model.vocabulary} x {each} B",
                   fact["source"], "train.logprob_micro_batch",
