@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from grpo_doctor.compare.run import ComparedRun
 from grpo_doctor.phases import PHASES, UNATTRIBUTED
-from grpo_doctor.whatif.blocks import block_length, draw_blocks
+from grpo_doctor.whatif.blocks import block_length, draw_blocks, thinned
 from grpo_doctor.whatif.small_samples import AT_97_5, widened
 from grpo_doctor_reports.schema.compare import Change, PhaseChange
 
@@ -34,10 +34,12 @@ def change_of_mean(before: Values, after: Values) -> Interval | None:
     """The mean of `after` less that of `before`, each of shape (steps,); None for too few steps."""
     if min(len(before), len(after)) < NEEDS_STEPS:
         return None
+    mid = float(after.mean() - before.mean())
+    before, after = thinned(before), thinned(after)
     lengths = block_length(before), block_length(after)
     draws = _means(after, lengths[1], 1) - _means(before, lengths[0], 0)
     blocks = min(len(before) // lengths[0], len(after) // lengths[1])
-    return _interval(float(after.mean() - before.mean()), draws, blocks)
+    return _interval(mid, draws, blocks)
 
 
 def change_of_ratio(before: tuple[Values, Values], after: tuple[Values, Values]) -> Interval | None:
@@ -49,10 +51,12 @@ def change_of_ratio(before: tuple[Values, Values], after: tuple[Values, Values])
     shortest = min(len(before[0]), len(after[0]))
     if shortest < NEEDS_STEPS or min(part.sum() for part in (*before, after[1])) <= 0:
         return None
+    mid = (after[0].sum() / after[1].sum()) / (before[0].sum() / before[1].sum()) - 1
+    before = thinned(before[0]), thinned(before[1])
+    after = thinned(after[0]), thinned(after[1])
     lengths = _of_ratio(*before), _of_ratio(*after)
     first, second = _ratios(*before, lengths[0], 0), _ratios(*after, lengths[1], 1)
     blocks = min(len(before[0]) // lengths[0], len(after[0]) // lengths[1])
-    mid = (after[0].sum() / after[1].sum()) / (before[0].sum() / before[1].sum()) - 1
     interval = _interval(float(100 * mid), 100 * (second / first - 1), blocks)
     return Interval(
         interval.mid, max(interval.low, -100.0), interval.high
