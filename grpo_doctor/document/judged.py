@@ -58,7 +58,7 @@ def _about_ranks(analysis: Analysis) -> list[str]:
     if origin and len(analysis.ranks) < 2:  # what the file can't tell of ranks is in its limits
         return []
     if steps.stepping.sum() == 1 and analysis.trace.run.world_size <= 1:
-        return ["Waiting: there is one rank only, with nobody to wait for."]
+        return ["Wait time: not measured, since there is only one rank."]
     questions = []
     missing = analysis.trace.loss.missing_ranks
     if missing:

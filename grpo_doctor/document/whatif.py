@@ -18,9 +18,9 @@ MOST_FIXES = 7
 # Replays of all sets take as long as one of so many rows: some 2 s.
 _ROWS_OF_ALL_SETS = 20_000_000
 NOTE = (
-    "Each number is the change of the mean step time, replayed from this run's own steps; several "
-    "fixes together are replayed together. The interval holds nine in ten of what runs after the "
-    "change would show, if the models hold; where work is only taken away it ends at no change."
+    "Each value is the predicted change in mean step time, from replaying this run's own steps "
+    "with the fix applied; several fixes together are replayed together. The interval is a 90% "
+    "prediction interval, if the models are right; where work is only removed it ends at no change."
 )
 
 

@@ -113,7 +113,7 @@ def offload_off(view: RunView, room: Fit) -> Fix:
     risk = (
         f"Needs the memory back: {room.text}."
         if room.fits
-        else f"Check first that GPU memory suffices during a rollout: {room.text}."
+        else f"Check first that GPU memory is large enough during a rollout: {room.text}."
     )
     on = switched_on(view)
     if not on and view.now("vllm.sleep_level"):

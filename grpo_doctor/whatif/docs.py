@@ -27,9 +27,9 @@ A setting changes the work of some spans by a local model, below. Several change
 together, so what two of them save twice counts once. Where a run has not measured what a model
 needs, the answer is *unknown*, with the reason.
 
-An interval holds nine in ten of what a run of as many steps after the change would show next to
+An interval holds 90% of what a run of as many steps after the change would show next to
 this one, if the model holds: steps are drawn again, in blocks of neighbours as long as their
-correlation asks for, and four errors, each of nine in ten, are added in squares: the model's own,
+correlation asks for, and four errors, each at 90%, are added in squares: the model's own,
 as a share of the change; what a fit to this run's data leaves open; how far the unchanged replay
 is off (above {tolerance:.0f}% nothing is predicted at all); and {run:.0f}% of the step, by which
 two runs of the same settings on the same machine are taken to differ beyond what their steps

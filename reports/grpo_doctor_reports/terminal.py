@@ -247,7 +247,7 @@ def _checks(report: ReportDocument) -> list[str]:
     unasked = sum(check.left_out for check in report.not_applicable)
     counts = [
         f"{formatting.count(len(report.passed), 'check')} passed",
-        f"{len(report.not_run):,} could not be made",
+        f"{len(report.not_run):,} could not run",
         f"{len(report.not_applicable) - unasked:,} did not apply",
         *([f"{unasked:,} {'was' if unasked == 1 else 'were'} left out"] if unasked else []),
     ]
@@ -261,7 +261,7 @@ def _checks(report: ReportDocument) -> list[str]:
     return [
         f"{findings}. {', '.join(counts[:-1])} and {counts[-1]}.",
         *(f"Missing: {_in_brackets(text)}." for text in missing[:_WANTED]),
-        *([f"The page and --json name {more} more that {'is' if more == 1 else 'are'} missing."]
+        *([f"{formatting.count(more, 'more input')} missing: see the page or --json."]
           if more > 0 else []),
         *(f"{check.id} failed, please report it: {digest.error_words(check)}"
           for check in report.rule_errors),

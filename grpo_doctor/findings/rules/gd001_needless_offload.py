@@ -73,9 +73,9 @@ def check(view: RunView) -> Answer:
             f"offload takes {percent(share, 1)} of the step; "
             f"{percent((share - moving) / share, 1)} of that is garbage collection: see GD011"
         )
-    text = "of that collecting garbage, per step"
+    text = "of that garbage collection, per step"
     moved = " and ".join(text for name, text in SWITCHES.items() if view.fact(name) is True)
-    of_that = f", {collecting:.3g} s of it collecting garbage" if collecting else ""
+    of_that = f", {collecting:.3g} s of it garbage collection" if collecting else ""
     return Finding(
         severity=severity_of(moving),
         confidence=_CONFIDENCE[room.fits],

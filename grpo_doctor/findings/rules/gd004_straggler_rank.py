@@ -12,7 +12,7 @@ lost, on as many GPUs as the job has.
 
 ## Evidence shown
 
-How long the other ranks wait per step; which share of all waiting would vanish had this rank come
+How long the other ranks wait per step; what share of all wait time would vanish had this rank come
 with the next to last; in how many steps; in which phase it works longer than the median of the
 others. A rank that was late because it waited itself is not blamed.
 
@@ -114,9 +114,9 @@ def check(view: RunView) -> Answer:
         phases=tuple(dict.fromkeys((*phases, *waited_in(view.used_waited, at)))),
         ranks=(rank,),
         evidence=_evidence(view, column, phases),
-        cause=f"{percent(explained)} of all waiting is for rank {rank} "
-        f"on {view.process_of(rank).host}, in {percent(often)} of the steps; "
-        + (f"per step it takes longer in {excess}." if excess else "its phases do not say why."),
+        cause=f"Rank {rank} (host {view.process_of(rank).host}) causes {percent(explained)} of all "
+        f"wait time and is late in {percent(often)} of the steps; "
+        + (f"per step it takes longer in {excess}." if excess else "its phases do not show why."),
         fixes=(
             view.advice(_where_to_look(view, rank, phases), change, safety="same-math", risk=_RISK),
         ),
@@ -143,15 +143,15 @@ def _evidence(view: RunView, column: int, phases: dict[str, float]) -> tuple[Evi
     source = f"collectives matched over {ranks} ranks, {steps} steps"
     spans = f"phase spans, rank {rank} less the median of the others"
     part, late = 100 * float(blame.shares[column]), 100 * float(blame.late_share[column])
-    text = f"each other rank waits for rank {rank}, per step, in all phases"
+    text = f"time each other rank waits for rank {rank}, per step, in all phases"
     mean, mean_s = (
-        "the same as a mean of all ranks, as in the step bar",
+        "the same, averaged over all ranks as in the step bar",
         wait_s * (ranks - 1) / ranks,
     )
     return (
         Evidence(text, wait_s, "s", source),
         Evidence(mean, mean_s, "s", source),
-        Evidence(f"rank {rank}'s part of all waiting", part, "%", source),
+        Evidence(f"share of wait time caused by rank {rank}", part, "%", source),
         Evidence(f"steps in which rank {rank} is late", late, "%", source),
         *(
             Evidence(f"rank {rank} longer in {phase}, per step", seconds, "s", spans)
@@ -180,7 +180,8 @@ def _where_to_look(view: RunView, rank: int, phases: dict[str, float]) -> str:
     slowest = next(iter(phases), None)
     if slowest in PYTHON_PHASES:
         return (
-            f"look at what rank {rank} on {host} does in {slowest} that the others do not: {STACKS}"
+            f"check what rank {rank} (host {host}) does in {slowest} that other ranks don't: "
+            f"{STACKS}"
         )
     uuid = view.rank_gpu(rank)
     if uuid:

@@ -22,7 +22,7 @@ allocates outside of it, vLLM next to the trainer, needs memory handed back, and
 
 ## When it is wrong
 
-A run that is short of memory at the moment at which vLLM wakes may need the cache emptied. Where no
+A run that is short of memory when vLLM wakes up may need the cache emptied. Where no
 `offload/collect` was recorded the cost is a guess, and the finding says less.
 
 ## References
@@ -60,7 +60,7 @@ def check(view: RunView) -> Answer:
     share = collecting / view.step_s
     known = _SPAN in view.trace.names
     if known and share < MIN_SHARE:
-        return Passed(f"collecting garbage after offloads takes {percent(share, 1)} of the step")
+        return Passed(f"garbage collection after offloads takes {percent(share, 1)} of the step")
     if not known and view.share("offload") < MIN_OFFLOAD_SHARE:
         return Passed(f"offload, collection included, takes {percent(view.share('offload'), 1)}")
     evidence = [
@@ -77,8 +77,8 @@ def check(view: RunView) -> Answer:
         cost=share if known else 0.0,
         phases=("offload",),
         evidence=tuple(evidence) if known else view.phase_evidence("offload"),
-        cause=f"Each step spends {collecting:.3g} s of {view.step_s:.3g} s on collecting garbage "
-        "after its offloads."
+        cause=f"Garbage collection after offload takes {collecting:.3g} s of each "
+        f"{view.step_s:.3g} s step."
         if known
         else "Garbage is collected after each offload; how long that takes was not recorded.",
         fixes=(

@@ -52,7 +52,7 @@ def _room(case: Case) -> str:
     room = room_for_offloaded(case.analysis)
     if room.fits is False:
         raise UnsupportedError(f"it would not fit: {room.text}")
-    return "" if room.fits else f"that memory suffices: {room.text}"
+    return "" if room.fits else f"that the model fits in memory: {room.text}"
 
 
 def _collect(case: Case) -> Effect:
@@ -60,7 +60,7 @@ def _collect(case: Case) -> Effect:
         raise UnsupportedError("how long a garbage collection takes was not measured here")
     if not case.work_s(COLLECT):
         raise UnsupportedError(f"the collections have no span `{COLLECT}` of their own")
-    return Effect((without(COLLECT),), "that memory suffices without", _ERROR)
+    return Effect((without(COLLECT),), "that the model fits in memory without it", _ERROR)
 
 
 def _sleep(case: Case) -> Effect:

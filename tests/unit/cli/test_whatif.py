@@ -35,7 +35,7 @@ def test_a_table_by_phase_with_the_interval(
     assert rows["step"] == ["10", "s", "8", "s", "−20%"]
     assert out.splitlines()[0].endswith("trace.json, 6 steps")
     assert "Between −2" in out
-    assert "Assumed: that memory suffices" in out
+    assert "Assumed: that the model fits in memory" in out
 
 
 def test_a_start_value_that_the_run_does_not_say_is_marked(

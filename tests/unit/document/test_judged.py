@@ -43,7 +43,7 @@ def test_one_rank() -> None:
     build = TraceBuilder()
     for number in range(5):
         build.step(0, number, 10.0 * number, {"train": 9.0})
-    assert open_questions(build) == "Waiting: there is one rank only, with nobody to wait for."
+    assert open_questions(build) == "Wait time: not measured, since there is only one rank."
 
 
 def test_no_phase() -> None:

@@ -31,7 +31,7 @@ def test_the_digest_has_what_the_first_screen_has() -> None:
         "fix   --offload_optimizer false",
         "gain  step time −12% (−13% to −8.1%), same math",
         "Also found:",
-        "4 findings. 6 checks passed, 2 could not be made and 2 did not apply.",
+        "4 findings. 6 checks passed, 2 could not run and 2 did not apply.",
     ):
         assert words in text, words
 
@@ -44,8 +44,8 @@ def test_forty_rules_stay_a_screenful_and_nothing_is_dropped_in_silence() -> Non
         "all 3 fixed: 48.6 s → 33.7 s per step, −31% (−35% to −21%)",
         "GD030 The model is copied to the host and back in every step  costs 11%, fix −9.9%",
         "and 7 more: GD034, GD035, GD036, GD037, GD038, GD039, GD040",
-        "15 findings. 14 checks passed, 8 could not be made and 3 did not apply.",
-        "The page and --json name 6 more that are missing.",
+        "15 findings. 14 checks passed, 8 could not run and 3 did not apply.",
+        "6 more inputs missing: see the page or --json.",
     ):
         assert words in text, words
 
@@ -155,7 +155,7 @@ def test_rules_that_nobody_asked_for_are_not_called_inapplicable() -> None:
     document = DEMOS["slow"]()
     document["not_applicable"][0]["left_out"] = True
     text = render_text(document, width=100, color=False)
-    assert "2 could not be made, 1 did not apply and 1 was left out." in " ".join(text.split())
+    assert "2 could not run, 1 did not apply and 1 was left out." in " ".join(text.split())
 
 
 def test_a_rule_that_failed_is_named_with_its_error() -> None:

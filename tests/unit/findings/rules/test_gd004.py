@@ -34,7 +34,7 @@ def test_who_is_late_because_it_waited_is_not_blamed() -> None:
     finding = finding_in(chained(), "GD004")
     assert finding.ranks == (0,)
     assert finding.phases == ("train",)
-    assert value(finding, "rank 0's part of all waiting") >= 90
+    assert value(finding, "share of wait time caused by rank 0") >= 90
     assert "Rank 0 is slow in train" in finding.headline
 
 
@@ -78,7 +78,7 @@ def test_who_is_always_last_is_named_though_the_others_spread_too() -> None:
     assert finding.ranks == (7,)
     assert finding.phases == ("rollout", "train")
     assert value(finding, "steps in which rank 7 is late") >= 90
-    assert 25 <= value(finding, "rank 7's part of all waiting") < 80
+    assert 25 <= value(finding, "share of wait time caused by rank 7") < 80
     assert finding.next_steps[0].predicted is not None
 
 
@@ -132,8 +132,8 @@ def test_who_alone_sends_the_weights_is_not_late(
 def test_who_writes_the_checkpoints_can_be_slow_besides() -> None:
     finding = finding_in(saving((6.0, 3.0)), "GD004")
     assert (finding.ranks, finding.phases) == ((0,), ("train",))
-    assert value(finding, "each other rank waits for rank 0, per step") == pytest.approx(3.0)
-    assert value(finding, "rank 0's part of all waiting") == pytest.approx(100)
+    assert value(finding, "time each other rank waits for rank 0, per step") == pytest.approx(3.0)
+    assert value(finding, "share of wait time caused by rank 0") == pytest.approx(100)
 
 
 def always_last() -> TraceBuilder:
@@ -152,7 +152,7 @@ def test_the_straggler_is_named_with_its_own_host() -> None:
     hosts = ["host-a", "host-b", "host-c", "host-d"]
     build = run(slow={2: {"rollout": 2.0}}, hosts=hosts, memory_gib=None)
     finding = finding_in(build, "GD004")
-    assert "for rank 2 on host-c, in" in finding.cause
+    assert "Rank 2 (host host-c) causes" in finding.cause
     assert finding.fixes[0].spelling.startswith("look at rank 2 on host-c next to another rank")
 
 
@@ -167,6 +167,6 @@ def test_a_rank_that_is_slow_in_everything_has_no_phase_to_name() -> None:
     finding = finding_in(run(slow={2: slow}), "GD004")
     assert finding.phases == ("train",)  # where the others wait for it
     assert finding.headline == "Rank 2 is the straggler"
-    assert finding.cause.endswith("its phases do not say why.")
+    assert finding.cause.endswith("its phases do not show why.")
     assert finding.fixes[0].predicted is None
     assert "which phase of this rank is slower could not be told" in finding.fixes[0].risk

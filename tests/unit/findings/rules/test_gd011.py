@@ -58,7 +58,7 @@ def test_what_is_collected_costs_no_more_once_nothing_is_offloaded() -> None:
     finding = finding_in(sick(), "GD001")
     assert finding.cost == pytest.approx(2.0 * 1.01 / step_s(OFFLOADED), rel=0.02)
     assert finding.gain == pytest.approx(100 * finding.cost, abs=0.1)
-    assert value(finding, "collecting garbage") == pytest.approx(1.2)
+    assert value(finding, "garbage collection") == pytest.approx(1.2)
 
 
 def test_without_spans_the_setting_is_a_question() -> None:

@@ -172,7 +172,7 @@ class TestStraggler:
         finding = finding_in(straggling(), "GD004")
         assert finding.ranks == (2,)
         assert finding.phases == ("rollout", "train")
-        assert "rank 2 on host-a" in finding.cause
+        assert "Rank 2 (host host-a)" in finding.cause
         assert finding.cost == pytest.approx(finding.gain / 100)
         (fix,) = finding.fixes
         assert mid(fix) == pytest.approx(-100 * 2 / 11.85, abs=0.3)
