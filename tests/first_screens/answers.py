@@ -49,7 +49,7 @@ SCREENS: Final = {
         runs.slow_reward,
         "Rank 1 scores its completions 4 s longer than the others, and they wait for it.",
         f"16.1 → 12.5 s per step, {MINUS}23%: rank 1 is slow in reward.",
-        next_step="look at what rank 1 on host-a does in reward",
+        next_step="check what rank 1 (host host-a) does in reward",
     ),
     "one rank is always last": Screen(
         runs.always_last,
