@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from grpo_doctor.compare.run import ComparedRun
 from grpo_doctor.phases import PHASES, UNATTRIBUTED
-from grpo_doctor.whatif.blocks import block_length, draw_blocks, thinned
+from grpo_doctor.whatif.blocks import block_length, draw_blocks, neighbor_means
 from grpo_doctor.whatif.small_samples import AT_97_5, widened
 from grpo_doctor_reports.schema.compare import Change, PhaseChange
 
@@ -35,7 +35,7 @@ def change_of_mean(before: Values, after: Values) -> Interval | None:
     if min(len(before), len(after)) < NEEDS_STEPS:
         return None
     mid = float(after.mean() - before.mean())
-    before, after = thinned(before), thinned(after)
+    before, after = neighbor_means(before), neighbor_means(after)
     lengths = block_length(before), block_length(after)
     draws = _means(after, lengths[1], 1) - _means(before, lengths[0], 0)
     blocks = min(len(before) // lengths[0], len(after) // lengths[1])
@@ -52,8 +52,8 @@ def change_of_ratio(before: tuple[Values, Values], after: tuple[Values, Values])
     if shortest < NEEDS_STEPS or min(part.sum() for part in (*before, after[1])) <= 0:
         return None
     mid = (after[0].sum() / after[1].sum()) / (before[0].sum() / before[1].sum()) - 1
-    before = thinned(before[0]), thinned(before[1])
-    after = thinned(after[0]), thinned(after[1])
+    before = neighbor_means(before[0]), neighbor_means(before[1])
+    after = neighbor_means(after[0]), neighbor_means(after[1])
     lengths = _of_ratio(*before), _of_ratio(*after)
     first, second = _ratios(*before, lengths[0], 0), _ratios(*after, lengths[1], 1)
     blocks = min(len(before[0]) // lengths[0], len(after[0]) // lengths[1])

@@ -84,7 +84,7 @@ def _money(gpu_hours: float | None, price: Price | None) -> float | None:
 def finding_entries(
     results: Results, analysis: Analysis, price: Price | None
 ) -> list[FindingEntry]:
-    """The findings, gravest first, each with what it wastes."""
+    """The findings, most severe first, each with what it wastes."""
     return [
         _finding(rule, finding, cost_entry(analysis, finding, price))
         for rule, finding in results.findings

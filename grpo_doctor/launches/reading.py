@@ -276,7 +276,7 @@ def _version(
     taking = listed.that_take(plain)
     oldest, version = taking[0], taking[-1]
     if raw.values.get("actor_rollout_ref.rollout.mode") == "sync":
-        version = min(version, "0.6.1", key=listed.version)  # the last that rolls out so
+        version = min(version, "0.6.1", key=listed.version)  # the last that generates this way
     older = version != listed.read[-1]
     dashes = "" if program.framework == "verl" else "--"
     gone = [f"{dashes}{n}" for n in plain if listed.ever(n) and not listed.takes(n, None)]

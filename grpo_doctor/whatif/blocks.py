@@ -17,7 +17,7 @@ _MOST_CORRELATED = 0.95
 _MOST_DRAWN = 4096  # values: a draw of a million steps by themselves takes 3 GB
 
 
-def thinned(values: NDArray[np.float64]) -> NDArray[np.float64]:
+def neighbor_means(values: NDArray[np.float64]) -> NDArray[np.float64]:
     """What is drawn from: the steps, shape (steps,), or of a long run means over as many
     neighbours each, shape (2049 to 4096,)."""
     size = -(-len(values) // _MOST_DRAWN)

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from grpo_doctor.analysis.intervals import Rows
-from grpo_doctor.whatif.blocks import block_length, draw_blocks, thinned
+from grpo_doctor.whatif.blocks import block_length, draw_blocks, neighbor_means
 from grpo_doctor.whatif.edits import Change, only_removes
 from grpo_doctor.whatif.replay import replay
 from grpo_doctor.whatif.small_samples import AT_95, widened
@@ -111,9 +111,9 @@ class Ground:
     """A model whose unchanged replay is near enough to what was measured.
 
     `before` is that replay, shape (steps,), and `off` how far it is off (`replay_error`). Another
-    run of as many steps is a draw from them (`thinned`), in `blocks` blocks of neighbours: `own`,
-    shape (draws, steps), are steps that this run might have had, and `changed` those that a run
-    after the change has, drawn by themselves.
+    run of as many steps is a draw from them (`neighbor_means`), in `blocks` blocks of neighbors:
+    `own`, shape (draws, steps), are steps that this run might have had, and `changed` those that a
+    run after the change has, drawn by themselves.
     """
 
     model: StepModel
@@ -148,7 +148,7 @@ def ground(model: StepModel) -> Ground | Withheld:
             f"replaying this run unchanged is {100 * off:.0f}% off its measured step time, "
             "so a replayed change would be no better"
         )
-    values = thinned(before)
+    values = neighbor_means(before)
     length, count = block_length(values), len(values)
     drawn = draw_blocks(count, length, 2 * _RESAMPLES, np.random.default_rng(0))
     return Ground(model, before, off, count // length, drawn[:_RESAMPLES], drawn[_RESAMPLES:])
@@ -235,7 +235,7 @@ def _end(
     if not change and not any(fitted):
         return change
     # The steps that are replayed are a draw themselves: what a run shows differs by both.
-    values = thinned(after)
+    values = neighbor_means(after)
     apart = values[base.changed].mean(axis=1) - values[base.own].mean(axis=1)
     percentile = 100 * float(np.percentile(apart, end)) / float(base.before.mean())
     drawn = percentile * widened(base.blocks, AT_95)

@@ -424,30 +424,31 @@ def _log_of_digits(folder: Path, size: int) -> list[str]:
     return _log(folder, "{'loss': 0.1, 'reward': 0.5}\n" + rows)
 
 
+def _pack(path: Path, head: bytes, piece: bytes, times: int) -> None:
+    """A small file that unpacks to `times` pieces."""
+    with gzip.open(path, "wb", compresslevel=9) as file:
+        file.write(head)
+        for _ in range(times):
+            file.write(piece)
+
+
 @_attack(20)
 def _gzip_without_line_ends(folder: Path, size: int) -> list[str]:
-    with gzip.open(folder / "a.log.gz", "wb", compresslevel=9) as file:
-        file.write(_VERL_STEP.encode())
-        for _ in range(size):
-            file.write(b"a" * (1 << 20))
+    _pack(folder / "a.log.gz", _VERL_STEP.encode(), b"a" * (1 << 20), size)
     return ["report", "a.log.gz", "--format", "text"]
 
 
 @_attack(20)
 def _trace_without_line_ends(folder: Path, size: int) -> list[str]:
-    with gzip.open(folder / "trace.json.gz", "wb", compresslevel=9) as file:
-        file.write(b'{"grpoDoctor": {"schema": 1},\n"traceEvents": [\n')
-        for _ in range(size):
-            file.write(b" " * (1 << 20))
+    head = b'{"grpoDoctor": {"schema": 1},\n"traceEvents": [\n'
+    _pack(folder / "trace.json.gz", head, b" " * (1 << 20), size)
     return ["report", "trace.json.gz", "--format", "text"]
 
 
 @_attack(20)
 def _kineto_without_events(folder: Path, size: int) -> list[str]:
-    with gzip.open(folder / "k.pt.trace.json.gz", "wb", compresslevel=9) as file:
-        file.write(b'{"schemaVersion": 1, "traceEvents": [')
-        for _ in range(size):
-            file.write(b'{"a":' * 200_000)
+    head = b'{"schemaVersion": 1, "traceEvents": ['
+    _pack(folder / "k.pt.trace.json.gz", head, b'{"a":' * 200_000, size)
     return ["report", "k.pt.trace.json.gz", "--format", "text"]
 
 
@@ -518,9 +519,7 @@ def _tar_with_many_long_names(folder: Path, size: int) -> list[str]:
 
 @_attack(20)
 def _evidence_that_unpacks(folder: Path, size: int) -> list[str]:
-    with gzip.open(folder / "evidence.json.gz", "wb", compresslevel=9) as file:
-        for _ in range(size):
-            file.write(b" " * (1 << 20))
+    _pack(folder / "evidence.json.gz", b"", b" " * (1 << 20), size)
     return ["attach", "--replay", "evidence.json.gz"]
 
 

@@ -62,7 +62,7 @@ def exact_windows(analysis: Analysis, named_steps: Sequence[Sequence[int]] = ())
 
     Args:
         analysis: the run.
-        named_steps: numbers of the steps that each finding is about, the gravest first.
+        named_steps: numbers of the steps that each finding is about, the most severe first.
     """
     rows = _drawn_rows(analysis)
     moments = [analysis.trace.spans.start_ns[lane] for lane in rows]

@@ -70,7 +70,7 @@ class CostEntry(Part, frozen=True):
 
 
 class FindingEntry(Part, frozen=True):
-    """Something that costs time, gravest first."""
+    """Something that costs time, most severe first."""
 
     id: Name = ""
     slug: Name = ""

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from grpo_doctor.analysis import analyse
 from grpo_doctor.whatif import Prediction, StepModel, build_model, predict, without
-from grpo_doctor.whatif.blocks import block_length, draw_blocks, thinned
+from grpo_doctor.whatif.blocks import block_length, draw_blocks, neighbor_means
 from tests.build import TraceBuilder
 
 _RUNS = 100
@@ -91,7 +91,7 @@ def test_blocks_are_of_neighbours_and_draw_each_step_as_often(
 @given(st.integers(1, 30_000), st.integers(0, 5))
 def test_long_runs_are_drawn_from_means_of_neighbours(steps: int, seed: int) -> None:
     values = np.random.default_rng(seed).uniform(1, 2, steps)
-    thin = thinned(values)
+    thin = neighbor_means(values)
     assert len(thin) == steps if steps <= 4096 else 2048 <= len(thin) <= 4096
     size = -(-steps // len(thin))
     assert thin[0] == pytest.approx(values[:size].mean())
@@ -101,8 +101,8 @@ def test_long_runs_are_drawn_from_means_of_neighbours(steps: int, seed: int) -> 
 def test_an_interval_of_a_long_run_is_that_of_its_single_steps() -> None:
     values = np.random.default_rng(7).normal(10, 1, 16_384)
     spreads = []
-    for drawn_from in (values, thinned(values)):
+    for drawn_from in (values, neighbor_means(values)):
         rows = draw_blocks(len(drawn_from), 1, 1000, np.random.default_rng(1))
         spreads.append(drawn_from[rows].mean(axis=1).std())
-    assert len(thinned(values)) == 4096
+    assert len(neighbor_means(values)) == 4096
     assert spreads[1] == pytest.approx(spreads[0], rel=0.1)
