@@ -117,7 +117,7 @@ def test_two_ranks_train_with_the_server(server: Server, tmp_path: Path) -> None
         [
             sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2",
             "-m", "grpo_doctor_trainer", *SMALL, *server.flags, "--deepspeed", "zero3",
-            "--move_model_batches", "3", "--max_steps", "3", "--max_completion_length", "200",
+            "--move_model_batches", "3", "--max_steps", "3", "--max_completion_length", "600",
         ],
         env=environment(tmp_path), cwd=tmp_path, capture_output=True, text=True, timeout=500,
         check=False,

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 _SHORT_S = 10.0
 _RETRY_S = 0.5
 _REMIND_S = 15.0
-_LOOK_S = 0.25
+_LOOK_S = 0.1
 _FEWEST_LOOKS = 3  # peaks and means of fewer samples say nothing
 _METRIC = re.compile(r"^vllm:(\w+)(?:\{[^\n]*\})? (\S+)$", re.MULTILINE)
 _NEEDED = {"logprobs_mode": "processed_logprobs", "generation_config": "vllm"}
