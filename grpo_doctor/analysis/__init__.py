@@ -50,6 +50,11 @@ class Analysis:
         return self.steps.used_cells(self.seconds)
 
     @cached_property
+    def has_phases(self) -> bool:
+        """Whether the used steps have time in any phase."""
+        return bool((self.used_seconds[:, :, :UNATTRIBUTED_CODE] > 0).any())
+
+    @cached_property
     def used_waited(self) -> Table:
         """`waited` of the used steps and stepping ranks."""
         return self.steps.used_cells(self.waited)
@@ -78,13 +83,13 @@ class Analysis:
         present = {phase for phase in DEVICE_PHASES if phase_totals[CODES[phase]] > 0}
         return frozenset(present - self.device_seconds.keys())
 
-    @property
-    def used_work(self) -> Table:
-        """`used_seconds` without `used_waited`: what a rank does without waiting for another.
+    def phase_work(self, phase: str) -> Table:
+        """Seconds of a phase without waiting for another rank, shape (used steps, ranks).
 
         Transfers and idle time are in it, as a change of a phase changes them too.
         """
-        return self.used_seconds - self.used_waited
+        code = UNATTRIBUTED_CODE if phase == UNATTRIBUTED else CODES[phase]
+        return self.used_seconds[:, :, code] - self.used_waited[:, :, code]
 
     @cached_property
     def duties(self) -> tuple[Intervals, ...]:
@@ -93,9 +98,9 @@ class Analysis:
 
     @cached_property
     def used_own_work(self) -> Table:
-        """`used_work` without `duties`: what ranks can be compared by."""
+        """`used_seconds` without waits and `duties`: what ranks can be compared by."""
         at_duty = phase_seconds(self.steps, self.tracks, self.duties)
-        return self.used_work - self.steps.used_cells(at_duty)
+        return self.used_seconds - self.used_waited - self.steps.used_cells(at_duty)
 
     @cached_property
     def transferred(self) -> Table:
@@ -141,8 +146,8 @@ class Analysis:
         if not self.step_s:
             return 0.0
         code = UNATTRIBUTED_CODE if phase == UNATTRIBUTED else CODES[phase]
-        table = self.used_work if work else self.used_seconds
-        return float(table[:, :, code].mean() / self.step_s)
+        table = self.phase_work(phase) if work else self.used_seconds[:, :, code]
+        return float(table.mean() / self.step_s)
 
     @cached_property
     def used_windows(self) -> Intervals:

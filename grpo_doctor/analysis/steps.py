@@ -76,7 +76,7 @@ class Steps:
         """The closed steps of one rank (its column) in time order, and the step row of each."""
         rows = np.flatnonzero(self.closed[:, rank])
         if used:
-            rows = np.intersect1d(rows, self.used)
+            rows = np.intersect1d(rows, self.used, assume_unique=True)
         rows = rows[np.argsort(self.start_ns[rows, rank], kind="stable")]
         start, end = self.start_ns[rows, rank], self.end_ns[rows, rank]
         if len(rows):  # damaged input: a step that began within another takes over

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from grpo_doctor.analysis.rows import CODES
 from grpo_doctor.findings.knob_access import integer
 from grpo_doctor.findings.signals import Signal, sampled
 from grpo_doctor.findings.view import RunView
@@ -93,7 +92,7 @@ def enough_workers(view: RunView, workers: int | None) -> int | None:
 
 
 def _mean_wait(view: RunView, efforts: NDArray[np.float64], workers: int, prefetch: int) -> float:
-    waits = view.analysis.used_work[:, :, CODES["dataload"]]
+    waits = view.analysis.phase_work("dataload")
     rests = np.maximum(0.0, view.analysis.step_seconds[:, None] - waits)
     ranks = [
         _of_rank(efforts[:, rank], rests[:, rank], workers, prefetch)

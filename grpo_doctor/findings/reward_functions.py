@@ -8,7 +8,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from grpo_doctor.analysis.per_step import named_seconds
-from grpo_doctor.analysis.rows import CODES
 from grpo_doctor.analysis.sampled import values_in
 from grpo_doctor.findings.view import RunView
 from grpo_doctor.trace.model import Trace
@@ -66,7 +65,7 @@ def typical(per_rank: NDArray[np.float64]) -> float:
 def reward_seconds(view: RunView) -> NDArray[np.float64]:
     """Each rank's own work in `reward` per step, shape (ranks,)."""
     view.must_time("reward")
-    mean: NDArray[np.float64] = view.analysis.used_work[:, :, CODES["reward"]].mean(axis=0)
+    mean: NDArray[np.float64] = view.analysis.phase_work("reward").mean(axis=0)
     return mean
 
 

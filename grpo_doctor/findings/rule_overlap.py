@@ -5,8 +5,6 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 
-import numpy as np
-
 from grpo_doctor.findings.learning import with_lost_steps
 from grpo_doctor.findings.readings import UntimedError
 from grpo_doctor.findings.rule import (
@@ -78,9 +76,8 @@ def _remedy(signal: Signal, trace: Trace) -> str:
     origin = trace.run.origin
     recorded_by_us = "grpo-doctor run" in signal.text or "grpo_doctor_probes" in signal.text
     if origin is None and trace.run.exit.state != "unknown":  # that was just done
-        recorded = any(process.role != "job" for process in trace.processes)
-        marked = recorded and bool(np.isin(trace.spans.kind, (Kind.STEP, Kind.SPAN)).any())
-        if not marked and signal in (STEPS, PHASES) and trace.run.framework != "bundled":
+        of_steps = signal in (STEPS, PHASES) and trace.run.framework != "bundled"
+        if of_steps and not _is_marked(trace):
             if trace.run.framework_failed:
                 return "steps and phases: the run failed, and none was recorded"
             return "steps and phases: none were recorded, see GD075"
@@ -92,6 +89,13 @@ def _remedy(signal: Signal, trace: Trace) -> str:
         return f"{subject}: the framework has to log it, in a run that is long enough"
     subject = "step times" if signal is STEPS else signal.text.partition(":")[0].partition(" (")[0]
     return f"{subject}: {_instead(origin)}"
+
+
+def _is_marked(trace: Trace) -> bool:
+    """Whether any process but the launcher recorded a step or a phase."""
+    kind = trace.spans.kind
+    recorded = any(process.role != "job" for process in trace.processes)
+    return recorded and bool(((kind == Kind.STEP) | (kind == Kind.SPAN)).any())
 
 
 def _saw_none(advice: re.Match[str]) -> str:

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-import numpy as np
-
 from grpo_doctor.analysis import Analysis
 from grpo_doctor.analysis.sampled import series_named
 from grpo_doctor.whatif.prediction import NEEDS_STEPS
@@ -33,7 +31,7 @@ STEPS = Signal(
 )
 PHASES = Signal(
     "phases: record with `grpo-doctor run`; mark them with grpo_doctor_probes.phase",
-    lambda a: bool(np.nansum(a.used_seconds[:, :, :-1]) > 0),
+    lambda a: a.has_phases,
 )
 COLLECTIVES = Signal(
     "collectives of several ranks: call grpo_doctor_probes.watch_collectives()",

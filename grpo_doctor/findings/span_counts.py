@@ -44,7 +44,7 @@ def gpu_means(view: RunView, name: str, *phases: str) -> list[tuple[float, str]]
 
 def times_per_step(view: RunView, name: str) -> float:
     """How many spans of this name a rank begins per step, the mean over steps and ranks."""
-    steps, ranks = view.analysis.used_work.shape[:2]
+    steps, ranks = view.analysis.used_seconds.shape[:2]
     return float(len(span_lengths(view, name)) / max(1, steps * ranks))
 
 
@@ -55,7 +55,7 @@ def collectives_per_step(view: RunView, phase: str) -> float:
         rows = view.analysis.mains[column].rows
         start = spans.start_ns[rows[spans.kind[rows] == Kind.COLLECTIVE]]
         count += int(covers(phase_windows(view, column, phase), start).sum())
-    steps, ranks = view.analysis.used_work.shape[:2]
+    steps, ranks = view.analysis.used_seconds.shape[:2]
     return float(count / max(1, steps * ranks))
 
 

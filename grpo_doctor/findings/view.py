@@ -10,7 +10,6 @@ from typing import Any, Protocol
 from grpo_doctor.analysis import analyse
 from grpo_doctor.analysis.gpu import rank_gpus
 from grpo_doctor.analysis.per_step import named_seconds
-from grpo_doctor.analysis.rows import CODES
 from grpo_doctor.findings.readings import Readings, UntimedError
 from grpo_doctor.findings.rule import (
     Answer,
@@ -116,7 +115,7 @@ class RunView(Readings):
     def seconds(self, phase: str) -> float:
         """A phase's own work per step, the mean over used steps and ranks; see `must_time`."""
         self.must_time(phase)
-        return float(self.analysis.used_work[:, :, CODES[phase]].mean())
+        return float(self.analysis.phase_work(phase).mean())
 
     def share(self, phase: str) -> float:
         """The share of the step time that a phase's own work takes."""
@@ -215,7 +214,7 @@ class RunView(Readings):
 
     def phase_evidence(self, *phases: str) -> tuple[Evidence, ...]:
         """The phases' own work: seconds per step, and percent of the step."""
-        steps, ranks = self.analysis.used_work.shape[:2]
+        steps, ranks = self.analysis.used_seconds.shape[:2]
         source = f"spans, mean of {steps} steps on {ranks} rank{'s' * (ranks != 1)}"
         return tuple(row for phase in phases for row in self._phase_evidence(phase, source))
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +22,14 @@ DTYPES: dict[str, Any] = {
     "value": np.float64,
     "open": np.bool_,
 }
+
+
+class SpanTable(NamedTuple):
+    """Spans, and what their `name` and `args` index."""
+
+    names: tuple[str, ...]
+    args: tuple[Mapping[str, Any], ...]
+    spans: Spans
 
 
 def spans_from(columns: dict[str, Any]) -> Spans:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from itertools import compress
 from operator import attrgetter
 from typing import Annotated, Any
@@ -52,7 +52,7 @@ _line_decoder = msgspec.json.Decoder(Event)
 
 
 class EventBlocks:
-    """Collects blocks of events; `spans()` joins them. Damaged events are counted, not fatal."""
+    """Collects blocks of events; `table()` joins them. Damaged events are counted, not fatal."""
 
     def __init__(self, last_seen: Sequence[tuple[int, int]]) -> None:
         """`last_seen` are the trace's processes: (pid in the file, last moment in ns)."""
@@ -62,17 +62,6 @@ class EventBlocks:
         self._args = columns.Interned({b"": 0, b"{}": 1})
         self._blocks: list[Spans] = []
         self._lost = {"damaged": 0, "not_numbers": 0, "strangers": 0, "negative": 0}
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """Span names by id."""
-        return self._names.names
-
-    @property
-    def args(self) -> tuple[Mapping[str, Any], ...]:
-        """Argument objects by id."""
-        texts = self._args.names[_NO_ARGS:]
-        return tuple(object_in(text.decode("utf-8", "replace")) for text in texts)
 
     @property
     def notes(self) -> list[str]:
@@ -85,9 +74,11 @@ class EventBlocks:
         }
         return [f"{self._lost[key]} {text}" for key, text in sentences.items() if self._lost[key]]
 
-    def spans(self) -> Spans:
+    def table(self) -> columns.SpanTable:
         """All rows so far, in the model's order."""
-        return columns.join(self._blocks)
+        texts = self._args.names[_NO_ARGS:]
+        args = tuple(object_in(text.decode("utf-8", "replace")) for text in texts)
+        return columns.SpanTable(self._names.names, args, columns.join(self._blocks))
 
     def add_lines(self, text: bytes) -> None:
         """Adds events, one per line, each but perhaps the last followed by a comma."""

@@ -16,7 +16,7 @@ import numpy as np
 from msgspec import field
 from msgspec.structs import asdict
 
-from grpo_doctor.trace.decode import EventBlocks
+from grpo_doctor.trace.columns import SpanTable
 from grpo_doctor.trace.jsonfile import Time, Whole, number
 from grpo_doctor.trace.model import Gpu, Loss, Metrics, Process, Run, Series, Trace
 
@@ -92,15 +92,17 @@ class FormatHead(msgspec.Struct, frozen=True):
 
 
 class Head(msgspec.Struct, frozen=True):
-    """The top-level object. `traceEvents` is set only where the whole file was decoded at once."""
+    """The top-level object. `traceEvents` is set only where the whole file was decoded at once;
+    `grpoDoctorSpans` are `PackedSpans`, which files of older versions do not have."""
 
     grpoDoctor: Facts | None = None  # noqa: N815 - the file's key
     grpoDoctorSeries: Tracks = Tracks()  # noqa: N815
+    grpoDoctorSpans: msgspec.Raw = msgspec.Raw(b"")  # noqa: N815
     traceEvents: msgspec.Raw = msgspec.Raw(b"")  # noqa: N815
 
 
 def trace_from(
-    path: Path, head: Head, events: EventBlocks, notes: Sequence[str], *, truncated: bool
+    path: Path, head: Head, table: SpanTable, notes: Sequence[str], *, truncated: bool
 ) -> Trace:
     """The model of a decoded file; what reading it lost is added to what the recording lost."""
     facts = head.grpoDoctor
@@ -110,9 +112,9 @@ def trace_from(
         run=replace(facts.run, config=facts.config, knobs=facts.knobs, versions=facts.versions),
         processes=tuple(_process(i, p) for i, p in enumerate(facts.processes)),
         gpus=facts.gpus,
-        names=events.names,
-        args=events.args,
-        spans=events.spans(),
+        names=table.names,
+        args=table.args,
+        spans=table.spans,
         series=tuple(_series(t) for t in head.grpoDoctorSeries.tracks),
         metrics=_metrics(facts.metrics),
         loss=replace(

@@ -16,10 +16,12 @@ import msgspec
 
 from grpo_doctor.bounded import EVENT
 from grpo_doctor.errors import TraceError
+from grpo_doctor.trace.columns import SpanTable
 from grpo_doctor.trace.decode import EventBlocks
 from grpo_doctor.trace.head import Facts, FormatHead, Head, trace_from
 from grpo_doctor.trace.jsonfile import BAD_JSON, BARE_NAN
 from grpo_doctor.trace.model import FORMAT, Trace
+from grpo_doctor.trace.packed import PackedSpans
 from grpo_doctor.trace.write import EVENTS_LINE
 
 _BLOCK_BYTES = 4 << 20
@@ -103,6 +105,9 @@ def _read(path: Path, blocks: _Blocks) -> Trace:
     if first_lines is None:
         return _read_at_once(path, head_text, notes)
     head, facts = _decode_head(path, head_text.rstrip().rstrip(b",") + b"}", notes)
+    del head_text
+    if table := _unpacked(path, head, facts, notes):
+        return trace_from(path, head, table, notes, truncated=False)
     events = EventBlocks(facts.last_seen)
     complete = False
     for lines in _whole_lines(first_lines, blocks):
@@ -112,7 +117,19 @@ def _read(path: Path, blocks: _Blocks) -> Trace:
     truncated = blocks.cut_off or not complete
     if truncated:
         notes.append(f"{path.name} is cut off: everything up to the cut is used")
-    return trace_from(path, head, events, [*notes, *events.notes], truncated=truncated)
+    return trace_from(path, head, events.table(), [*notes, *events.notes], truncated=truncated)
+
+
+def _unpacked(path: Path, head: Head, facts: Facts, notes: list[str]) -> SpanTable | None:
+    """The spans as columns; None where there are none, or damaged ones, which is noted."""
+    if not bytes(head.grpoDoctorSpans):
+        return None
+    try:
+        packed = msgspec.json.decode(head.grpoDoctorSpans, type=PackedSpans)
+        return packed.table(facts.last_seen)
+    except (*BAD_JSON, ValueError) as problem:
+        notes.append(f"{path.name}: the columns of its spans are damaged ({problem}): events read")
+        return None
 
 
 def _split_head(path: Path, blocks: _Blocks) -> tuple[bytes, bytes | None]:
@@ -210,7 +227,7 @@ def _read_at_once(path: Path, text: bytes, notes: list[str]) -> Trace:
         events.add_array(bytes(head.traceEvents).strip() or b"[]")
     except BAD_JSON as problem:
         raise TraceError(f"{path} is damaged: {problem}. {_INSTEAD}") from problem
-    return trace_from(path, head, events, [*notes, *events.notes], truncated=False)
+    return trace_from(path, head, events.table(), [*notes, *events.notes], truncated=False)
 
 
 _INSTEAD = (

@@ -20,9 +20,10 @@ from numpy.typing import NDArray
 
 from grpo_doctor import __version__
 from grpo_doctor.files import replacing
-from grpo_doctor.trace import events
+from grpo_doctor.trace import events, packed
 from grpo_doctor.trace.model import FORMAT, Metrics, Process, Series, Trace
 
+SPANS_KEY = "grpoDoctorSpans"
 EVENTS_LINE = '"traceEvents":['
 _FLUSH_LINES = 20_000
 _ONLY_WHERE_KNOWN = ("libraries", "origin", "uncaught", "unhooked", "ended", "servers")
@@ -68,7 +69,9 @@ def _write(trace: Trace, file: IO[str]) -> None:
     file.write("{\n")
     for key, value in head.items():
         file.write(f"{events.text(key)}:{events.text(value)},\n")
-    file.write(EVENTS_LINE + "\n")
+    file.write(f"{events.text(SPANS_KEY)}:")
+    file.writelines(packed.lines(trace, spans))
+    file.write(f",\n{EVENTS_LINE}\n")
     lines = _lines(trace, spans, lane, tracks)
     separator = ""
     while batch := list(islice(lines, _FLUSH_LINES)):

@@ -35,7 +35,6 @@ from __future__ import annotations
 
 import numpy as np
 
-from grpo_doctor.analysis.rows import CODES
 from grpo_doctor.findings import signals
 from grpo_doctor.findings.rollout_engine import COMPLETIONS, RUNNING, Tail, length_at, lengths, tail
 from grpo_doctor.findings.rule import Answer, Evidence, Finding, Fix, Passed
@@ -118,7 +117,7 @@ def _ratio(view: RunView) -> float | None:
 def _apart_s(view: RunView) -> float:
     """How much longer the slowest rank's rollout takes than the mean, beyond what any one rank is
     slower by in all steps."""
-    work = view.analysis.used_work[:, :, CODES["rollout"]]
+    work = view.analysis.phase_work("rollout")
     if work.shape[1] < 2:
         return 0.0
     return float(max(0.0, work.max(axis=1).mean() - work.mean(axis=0).max()))
@@ -138,7 +137,7 @@ def _evidence(
             Evidence("most requests at once", end.peak, "", source),
         ]
     if apart:
-        steps, ranks = view.analysis.used_work.shape[:2]
+        steps, ranks = view.analysis.used_seconds.shape[:2]
         source = f"rollout spans of {ranks} ranks, {steps} steps"
         ends.append(
             Evidence("the slowest rank's rollout over the mean, per step", apart, "s", source)

@@ -88,7 +88,7 @@ def check(view: RunView) -> Answer:
 def _offload_rate(view: RunView) -> float | None:
     """Bytes per second of a rank in `offload`: everything goes out and comes back."""
     moved = view.counter_sum(COUNTER)
-    steps, ranks = view.analysis.used_work.shape[:2]
+    steps, ranks = view.analysis.used_seconds.shape[:2]
     seconds = view.seconds("offload") * steps * ranks
     return 2 * moved / seconds if moved and seconds else None
 

@@ -38,7 +38,6 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from grpo_doctor.analysis.rows import CODES
 from grpo_doctor.findings import signals
 from grpo_doctor.findings.knob_access import integer
 from grpo_doctor.findings.loading import LOADER_COUNTERS, replayed_wait
@@ -105,7 +104,7 @@ def check(view: RunView) -> Answer:
 
 def _bursts(view: RunView) -> _Bursts | None:
     analysis = view.analysis
-    waits: NDArray[np.float64] = analysis.used_work[:, :, CODES["dataload"]].mean(axis=1)
+    waits: NDArray[np.float64] = analysis.phase_work("dataload").mean(axis=1)
     fetching = np.flatnonzero(waits > 0)
     if len(fetching) < MIN_STEPS:
         return None

@@ -140,7 +140,7 @@ def _by_arithmetic(view: RunView, plan: _Plan, withheld: Withheld) -> Answer:
     """Compares a pass with the time that a slow core needs for its arithmetic."""
     parameters = model_size(view).parameters
     places = view.counted_mean("train/token_places")
-    steps, ranks = view.analysis.used_work.shape[:2]
+    steps, ranks = view.analysis.used_seconds.shape[:2]
     recorded = measured_passes(view.analysis).seconds / (steps * ranks)
     passes, seconds = len(recorded) / (steps * ranks), float(recorded.sum())
     if not (parameters and places and seconds and on_cpu(view.analysis)):
@@ -199,7 +199,7 @@ def _finding(  # noqa: PLR0913
 ) -> Finding:
     spans = view.span_seconds(MICRO_BATCH_SPAN)
     seconds = (spans or view.seconds("train")) / max(1.0, micro_batches_per_step(view))
-    steps = len(view.analysis.used_work)
+    steps = len(view.analysis.used_seconds)
     risk = "The same completions per optimizer step; longer ones than in this run need more memory."
     return Finding(
         severity=severity,

@@ -35,7 +35,7 @@ def numbers(seed: int) -> dict[str, Any]:
     }
     of_phases = {
         f"{name} of phases": np.nansum(getattr(analysis, name), axis=(0, 1))
-        for name in ("used_seconds", "used_waited", "used_work", "used_own_work")
+        for name in ("used_seconds", "used_waited", "used_own_work")
     }
     sampled = {
         series.name: [
@@ -65,7 +65,10 @@ def numbers(seed: int) -> dict[str, Any]:
             "held": value_at(trace.series[-1], analysis.steps.end_ns[:, 0]),
             "gaps": {" ".join(pair): seconds for pair, seconds in gap_seconds(analysis).items()},
             "unattributed": unattributed_span_seconds(analysis),
-            "above others": [work_above_others(analysis.used_work, r) for r in range(RANKS)],
+            "above others": [
+                work_above_others(analysis.used_seconds - analysis.used_waited, r)
+                for r in range(RANKS)
+            ],
             "memory": analysis.gpu_memory,
             "busy": [analysis.gpu_busy, analysis.gpu_truly_busy],
             "GPUs": rank_gpus(trace),

@@ -78,7 +78,7 @@ def test_transfer_begins_with_the_last_arrival() -> None:
     assert analysis.transferred[0, 0, CODES["train"]] == pytest.approx(2)
     assert analysis.idled[0, 0, UNATTRIBUTED_CODE] == pytest.approx(1)
     # The rules' work has transfer and idle in it: a change of the phase changes those too.
-    assert analysis.used_work.sum() == pytest.approx(9 + 12)
+    assert (analysis.used_seconds - analysis.used_waited).sum() == pytest.approx(9 + 12)
 
 
 def test_a_span_of_the_users_own_is_work_and_not_idle() -> None:

@@ -189,7 +189,7 @@ def test_step_by_step_has_every_step_in_a_bar_and_names_the_worst(run: Drawn) ->
 
 
 def test_the_heatmap_names_the_rank_that_works_longest(run: Drawn) -> None:
-    work = run.analysis.used_work.sum(axis=2)
+    work = (run.analysis.used_seconds - run.analysis.used_waited).sum(axis=2)
     by_rank = work.mean(axis=0)
     slowest = slow_rank(run.ranks)
     assert int(by_rank.argmax()) == slowest

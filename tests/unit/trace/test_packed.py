@@ -1,0 +1,108 @@
+"""Spans as columns: the same as from events, whole where events are cut, refused where damaged."""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from grpo_doctor.trace.columns import DTYPES
+from grpo_doctor.trace.events import MAX_NAME
+from grpo_doctor.trace.model import Trace
+from grpo_doctor.trace.read import read_trace
+from grpo_doctor.trace.write import write_trace
+from tests.unit.trace.test_read import build
+from tests.unit.trace.test_round_trip import assert_same
+
+KEY = "grpoDoctorSpans"
+LINE = re.compile(rf'"{KEY}":.*?\n(?="traceEvents")', re.DOTALL)
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    path = tmp_path / "trace.json"
+    write_trace(build(), path)
+    return path
+
+
+def changed(path: Path, change: Callable[[Any], Any]) -> Trace:
+    """The trace after a change of its columns; the events stay."""
+    text = path.read_text()
+    packed = json.loads(text)[KEY]
+    change(packed)
+    path.write_text(LINE.sub(lambda _: f'"{KEY}":{json.dumps(packed)},\n', text))
+    return read_trace(path)
+
+
+def test_columns_and_events_hold_the_same_spans(path: Path) -> None:
+    columns = read_trace(path)
+    path.write_text(LINE.sub("", path.read_text()))
+    events = read_trace(path)
+    assert_same(columns, events)
+    for name in DTYPES.keys() - {"args", "name"}:
+        np.testing.assert_array_equal(getattr(columns.spans, name), getattr(events.spans, name))
+
+
+def test_events_that_are_cut_or_changed_cost_nothing(path: Path) -> None:
+    text = path.read_text()
+    path.write_text(text[: text.index('"traceEvents"') + 400])
+    assert_same(read_trace(path), build())
+
+
+def test_names_that_are_cut_to_one_text_are_one_name(tmp_path: Path) -> None:
+    long = "n" * MAX_NAME
+    trace = build()
+    path = tmp_path / "trace.json"
+    write_trace(replace(trace, names=(long + "a", long + "b", *trace.names[2:])), path)
+    names = read_trace(path).names
+    assert names.count(long) == 1
+    assert len(names) == len(trace.names) - 1
+
+
+def column(name: str, type_: str, *values: float) -> Callable[[Any], Any]:
+    data = base64.b64encode(np.array(values, dtype=type_).tobytes()).decode()
+    return lambda packed: packed["blocks"][0].update({name: {"type": type_, "data": data}})
+
+
+DAMAGE: dict[str, Callable[[Any], Any]] = {
+    "no blocks": lambda packed: packed.pop("blocks"),
+    "an unknown process": lambda packed: packed["blocks"][0].update(pid=77),
+    "a name twice": lambda packed: packed["names"].append(packed["names"][0]),
+    "an unknown type": lambda packed: packed["blocks"][0]["name"].update(type="O"),
+    "no Base64": lambda packed: packed["blocks"][0]["name"].update(data="?"),
+    "half an item": lambda packed: packed["blocks"][0]["start_ns"].update(type="i2", data="AAAA"),
+    "rows that are missing": column("kind", "u1", 1, 1),
+    "no rows": column("kind", "u1"),
+    "a name past the table": column("name", "i2", 999),
+    "a negative name": column("name", "i2", -1),
+    "arguments past the table": column("args", "i2", 999),
+    "an unknown kind": column("kind", "u1", 3),
+    "a negative duration": column("dur_ns", "i2", -1),
+    "a negative thread": column("thread", "i2", -1),
+    "a depth past 8 bits": column("depth", "i2", 256),
+    "a time past 36 years": column("dur_ns", "i8", 1 << 61),
+    "a value that is no number": column("value", "f8", float("nan")),
+    "a time that is no number": column("dur_ns", "f8", float("nan")),
+    "an infinite name": column("name", "f8", float("inf")),
+}
+
+
+@pytest.mark.parametrize("name", DAMAGE)
+def test_damaged_columns_are_said_and_the_events_are_read(path: Path, name: str) -> None:
+    trace = changed(path, DAMAGE[name])
+    (note,) = trace.loss.notes
+    assert note.startswith("trace.json: the columns of its spans are damaged (")
+    assert note.endswith("): events read")
+    assert_same(replace(trace, loss=build().loss), build())
+
+
+def test_one_value_for_many_rows_takes_no_more_memory_than_its_starts(path: Path) -> None:
+    trace = changed(path, column("start_ns", "i8", 5))
+    assert any("damaged" in note for note in trace.loss.notes)
