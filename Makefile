@@ -96,10 +96,11 @@ gpu: $(READY) ## what only a GPU can tell, one card is enough; written to docs/m
 test-fast: $(READY) ## most tests of `make test`, in two minutes: no training runs, no large traces, no browser, nothing costly
 	$(PYTEST) --hypothesis-profile fast -m "not slow and not costly and not browser and not perfetto and not vllm and not faults"
 
-lint: $(READY) ## ruff, its formatter and mypy --strict
+lint: $(READY) ## ruff, its formatter, mypy --strict, and the words of STYLE.md
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/python -m tests.words
 
 format: $(READY) ## let ruff fix and format
 	$(BIN)/ruff check --fix .

@@ -1,4 +1,4 @@
-"""Markdown whose lines fit beside another window."""
+"""Wrap long lines of Markdown."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _MARK: Final = re.compile(
 
 
 def wrapped(markdown: str) -> str:
-    """The same text with longer lines of prose broken; tables, code and headings stay."""
+    """Return the text with long lines of prose broken; tables, code and headings stay."""
     return "\n".join(line for old in _with_code_marked(markdown) for line in _lines(*old))
 
 
