@@ -90,8 +90,8 @@ test-torch-contract: $(READY) ## read wheels of torch: where its recorder is, an
 	$(BIN)/python -m tests.torch_contract 2.8.0 2.9.1 2.10.0 2.11.0 2.12.1 2.13.0 2.14.1 2.15.0
 	$(BIN)/python -m tests.torch_contract 2.8.0 2.11.0 2.13.0 2.15.0 --machine aarch64
 
-gpu: $(READY) ## what only a GPU can tell, one card is enough; written to docs/measurements.md
-	$(BIN)/python -m tests.gpu --write docs/measurements.md
+gpu: $(READY) ## what only a GPU can tell, one card is enough; written to benchmarks/results/measurements.md
+	$(BIN)/python -m tests.gpu --write benchmarks/results/measurements.md
 
 test-fast: $(READY) ## most tests of `make test`, in two minutes: no training runs, no large traces, no browser, nothing costly
 	$(PYTEST) --hypothesis-profile fast -m "not slow and not costly and not browser and not perfetto and not vllm and not faults"
@@ -109,12 +109,12 @@ format: $(READY) ## let ruff fix and format
 bench: $(READY) ## the benchmarks: ratios against peers in one run
 	$(BIN)/python -m benchmarks
 
-accuracy: $(READY) ## how right it is, written to docs/accuracy.md: rules, predictions, attach (75 minutes)
-	$(BIN)/python -m tests.labelled --write docs/accuracy.md
-	$(BIN)/python -m tests.accuracy --write docs/accuracy.md
-	$(BIN)/python -m tests.faults --write docs/accuracy.md
-	$(BIN)/python -m tests.corpus fit --write docs/accuracy.md
-	$(BIN)/python -m tests.nccl_rules.page --write docs/accuracy.md
+accuracy: $(READY) ## how right it is, written to benchmarks/results/accuracy.md: rules, predictions, attach (75 minutes)
+	$(BIN)/python -m tests.labelled --write benchmarks/results/accuracy.md
+	$(BIN)/python -m tests.accuracy --write benchmarks/results/accuracy.md
+	$(BIN)/python -m tests.faults --write benchmarks/results/accuracy.md
+	$(BIN)/python -m tests.corpus fit --write benchmarks/results/accuracy.md
+	$(BIN)/python -m tests.nccl_rules.page --write benchmarks/results/accuracy.md
 
 replay: $(READY) ## what `attach` would say today of every recorded job, held to the truth (a minute)
 	$(BIN)/python -m tests.corpus replay

@@ -1,4 +1,4 @@
-"""The bench's arithmetic, and its section of docs/accuracy.md."""
+"""The bench's arithmetic, and its section of benchmarks/results/accuracy.md."""
 
 from __future__ import annotations
 

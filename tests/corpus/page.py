@@ -1,4 +1,4 @@
-"""What the confidence is worth, for docs/accuracy.md."""
+"""What the confidence is worth, for benchmarks/results/accuracy.md."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The bench's results as a page: `docs/accuracy.md`."""
+"""The bench's results as a page: `benchmarks/results/accuracy.md`."""
 
 from __future__ import annotations
 

@@ -164,7 +164,7 @@ def _kept(folder: Path) -> list[Check]:
 
 
 def section(results: dict[str, Sequence[Check]] | dict[str, list[Check]], *, dry: bool) -> str:
-    """The results as a section of docs/measurements.md."""
+    """The results as a section of benchmarks/results/measurements.md."""
     today = datetime.now(timezone.utc).date()
     lines = [f"# {today}, on a GPU: `make gpu`", "", f"{machine()}."]
     if dry:

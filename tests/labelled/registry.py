@@ -134,7 +134,7 @@ def unlearning() -> Iterator[Case]:
         has={"GD052"}, may={"GD050", "GD051", "GD053", "GD056", "GD057", "GD059", "GD062", "GD063"},
     )  # fmt: skip
     yield from _three(
-        "the policy runs away from its reference", (0.01, 0.03, 0.1),
+        "the policy runs away from its reference", (0.02, 0.03, 0.1),
         lambda lr: Case("", (*LEARNING, "--learning_rate", str(lr), "--beta", "0.01")),
         has={"GD055"},
         may={"GD050", "GD051", "GD052", "GD053", "GD056", "GD057", "GD059", "GD062", "GD063"},

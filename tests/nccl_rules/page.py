@@ -1,6 +1,6 @@
 """The table of what was wrong under NCCL and in real frameworks: first answer beside today's.
 
-python -m tests.nccl_rules.page [--seeds FIRST:LAST] [--write docs/accuracy.md]
+python -m tests.nccl_rules.page [--seeds FIRST:LAST] [--write benchmarks/results/accuracy.md]
 """
 
 from __future__ import annotations

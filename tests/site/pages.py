@@ -40,10 +40,10 @@ def on_config(config: MkDocsConfig) -> MkDocsConfig:
     rules = [page for page in pages if re.fullmatch(r"rules/GD\d+\.md", page)]
     unnamed = sorted({*pages} - {*rules} - {*_named(config.nav)})
     for entry in config.nav or []:
-        if "Rules" in entry:
-            entry["Rules"] += rules
-        if "Reference" in entry:
-            entry["Reference"] += unnamed
+        for section in entry.get("Reference", []):
+            if "Rules" in section:
+                section["Rules"] += rules
+        entry.get("Reference", []).extend(unnamed)
     return config
 
 

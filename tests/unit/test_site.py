@@ -10,12 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from grpo_doctor.cli.parser import make_parser
+from grpo_doctor import cli
 from tests.site import attach_picture, built
 from tests.site.pages import INCLUDED, ROOT, linked
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 _STARTED = re.compile(r"(\$ )?([A-Z_]+=\S+ )*(ray job submit -- )?")
+_NUMBER = re.compile(r"\d+(?:[,.-]\d+)*")
 LINK = re.compile(r"\]\(([^)#\s]+)")
 
 
@@ -26,6 +27,21 @@ def test_readme_is_read_in_five_minutes() -> None:
 def test_readme_names_every_command() -> None:
     commands = ("run", "report", "attach", "check", "whatif", "compare", "rule", "selftest")
     assert [name for name in commands if f"grpo-doctor {name}" not in README] == []
+
+
+@pytest.mark.parametrize(
+    ("page", "records"),
+    [
+        (ROOT / "docs/accuracy.md", [*(ROOT / "benchmarks/results").glob("*.md")]),
+        (ROOT / "README.md", [ROOT / "docs/accuracy.md"]),
+    ],
+)
+def test_results_are_those_of_the_full_record(page: Path, records: list[Path]) -> None:
+    known = set(_NUMBER.findall("".join(record.read_text("utf-8") for record in records)))
+    rows = [row for row in page.read_text("utf-8").splitlines() if "| `python -m" in row]
+    assert len(rows) > 5
+    said = {number for row in rows for number in _NUMBER.findall(re.sub("`.*?`", "", row))}
+    assert {number for number in said if not number.startswith("2026-")} - known == set()
 
 
 def commands(page: Path) -> Iterator[list[str]]:
@@ -54,8 +70,7 @@ def test_examples_are_found() -> None:
     ("page", "example"), EXAMPLES, ids=lambda part: getattr(part, "name", None)
 )
 def test_examples_are_commands_that_exist(page: Path, example: list[str]) -> None:
-    _, unknown = make_parser().parse_known_args(example)
-    assert unknown == []
+    assert cli._parsed(example).name == example[0]
 
 
 @pytest.mark.parametrize("source", INCLUDED)

@@ -20,7 +20,6 @@ _RECORDINGS = (
     "after/trace.json", "runs/before/trace.json", "runs/after/trace.json",
     "grpo-doctor-out/20261121-100000/trace.json",
 )  # fmt: skip
-_ROOT = Path(__file__).parents[3]
 _LAUNCH = """\
 NPROC_PER_NODE=8 swift rlhf --rlhf_type grpo --model Qwen/Qwen2.5-0.5B-Instruct \\
     --dataset data.jsonl --reward_funcs format
@@ -86,16 +85,3 @@ def test_the_bundled_trainer_takes_the_flags_of_an_example_on_any_number_of_gpus
         if launch[0].startswith("--") and launch != ["--help"]:
             asked = ["check", "--gpus", f"{gpus}xA100-80G", "--", *launch]
             assert cli.main(asked) == 0, capfd.readouterr()
-
-
-def _in_docs() -> set[str]:
-    pages = [_ROOT / "README.md", *(_ROOT / "docs").rglob("*.md")]
-    fence = re.compile(r"^```[a-z]*\n(.*?)^```", re.DOTALL | re.MULTILINE)
-    text = "".join(block for page in pages for block in fence.findall(page.read_text("utf-8")))
-    commands = re.findall(r"^(?:\$ )?(grpo-doctor .+)$", re.sub(r"\\\n\s*", "", text), re.MULTILINE)
-    return {re.split(r" +# | \| | > |   +", command)[0].strip() for command in commands}
-
-
-@pytest.mark.parametrize("command", sorted(_in_docs()))
-def test_a_command_in_the_docs_is_one_that_the_program_takes(command: str) -> None:
-    assert cli._parsed(shlex.split(command)[1:]).name == command.split()[1]
