@@ -60,8 +60,8 @@ def section(answers: Sequence[Answer]) -> str:
 _HOW = (
     "Written by `python -m tests.stock_scripts DIR... --write benchmarks/results/accuracy.md`, "
     "where each DIR is a checkout of a repository. Looked at are its shell scripts, the shell "
-    "blocks of its Markdown pages, the shell cells of its notebooks and the examples in Python that call GRPOTrainer. "
-    "Each is read and checked for eight H100 of 80 GB, "
+    "blocks of its Markdown pages, the shell cells of its notebooks and the examples in Python "
+    "that call GRPOTrainer. Each is read and checked for eight H100 of 80 GB, "
     "or as many as it asks for. Whether it starts GRPO, and with what, is decided by its words and "
     "not by the reader that is measured. First answers, before anything was corrected for them: on "
     "ten repositories of users (TinyZero, Visual-RFT, Search-R1, RAGEN, EasyR1, simpleRL-reason, "
