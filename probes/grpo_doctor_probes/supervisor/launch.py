@@ -128,8 +128,8 @@ def _require_trainer() -> None:
     if missing:
         raise CannotStartError(
             f"the bundled trainer needs {', '.join(missing)}, which this Python does not have. "
-            "Install it: pip install 'grpo-doctor[trainer]'. To run your own trainer, give its "
-            "command: grpo-doctor run -- swift rlhf ..."
+            "Install it from the checkout: pip install '.[trainer]'. To run your own trainer, "
+            "give its command: grpo-doctor run -- swift rlhf ..."
         )
 
 

