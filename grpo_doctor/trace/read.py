@@ -214,7 +214,7 @@ def _typed(path: Path, text: bytes) -> Head:
     if version > FORMAT:
         raise TraceError(
             f"{path} is of trace format {version}; this grpo-doctor reads up to {FORMAT}. "
-            "Upgrade: pip install -U grpo-doctor"
+            "Upgrade: git pull in its checkout, then pip install ."
         )
     return msgspec.json.decode(text, type=Head)
 

@@ -74,7 +74,7 @@ def _section(name: str, rows: Sequence[Mapping[str, Any]]) -> Samples:
     if version > FORMAT:
         newer = (
             f"samples of {host} are of format {version}; this grpo-doctor reads up to {FORMAT}. "
-            "Upgrade: pip install -U grpo-doctor"
+            "Upgrade: git pull in its checkout, then pip install ."
         )
         return Samples(host, clock, (), (), (), (newer,))
     gpus = {g.uuid: g for row in rows if "memory_total_bytes" in row for g in [_gpu(host, row)]}

@@ -181,7 +181,7 @@ def test_a_newer_format_is_refused_even_if_its_types_changed(path: Path) -> None
         document["grpoDoctor"].update(format=FORMAT + 1, processes="elsewhere", run=[1])
 
     message = refused(path, changed(path, newer), f"format {FORMAT + 1}")
-    assert "pip install -U grpo-doctor" in message
+    assert "then pip install ." in message
 
 
 def test_unknown_keys_of_a_newer_version_are_skipped(path: Path) -> None:

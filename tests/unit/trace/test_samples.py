@@ -154,7 +154,7 @@ def test_a_clock_that_goes_back_is_damage(tmp_path: Path) -> None:
 def test_a_newer_format_is_left_out_and_said(tmp_path: Path) -> None:
     (samples,) = read(tmp_path, {**HEAD, "format": 2}, POWER, tick(5, t0=1))
     assert samples.series == ()
-    assert "pip install -U grpo-doctor" in samples.problems[0]
+    assert "then pip install ." in samples.problems[0]
 
 
 @pytest.mark.parametrize(

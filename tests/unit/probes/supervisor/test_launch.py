@@ -143,7 +143,7 @@ def test_errors_say_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     with pytest.raises(CannotStartError, match="start it with `python"):
         plan([str(script)], tmp_path)
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(CannotStartError, match=r"pip install 'grpo-doctor\[trainer\]'"):
+    with pytest.raises(CannotStartError, match=r"pip install '\.\[trainer\]'"):
         plan([], tmp_path)
 
 
