@@ -8,7 +8,7 @@ from pathlib import Path
 
 from tests.matrix.cells import TRAIN_TYPES, Cell
 
-NEEDS_GPU = "no such thing without a GPU"
+NEEDS_GPU = "it has no effect without a GPU"
 
 
 def everywhere(_cell: Cell) -> bool:

@@ -25,7 +25,7 @@ GAPS: tuple[Gap, ...] = (
     Gap(
         "images with vLLM, colocate and server",
         "vLLM's Qwen2.5-VL imports torchvision, and the package index has no build of it for a "
-        "torch without CUDA; one that is built for CUDA is bent to it for the colocated engine's "
+        "torch without CUDA; a build for CUDA is adapted for the colocated engine's "
         "comparison with the trainer, in `tests/integration/test_vllm_colocate.py`",
         images_with_vllm,
     ),
@@ -53,7 +53,7 @@ ELSEWHERE: tuple[tuple[str, str], ...] = (
         "tests/integration/test_trainer_evaluation.py",
     ),
     ("the same math as TRL", "tests/integration/test_trainer_equals_trl.py"),
-    ("a real size on GPUs (not run yet: no GPU was at hand)", "tests/gpu/test_trainer.py"),
+    ("a real size on GPUs (not run yet: there was no GPU)", "tests/gpu/test_trainer.py"),
 )
 
 

@@ -15,16 +15,15 @@ PAGE = Path(__file__).resolve().parents[2] / "docs" / "trainer_matrix.md"
 _HEAD = """\
 # What the trainer's tests run
 
-Written by `make docs` from `tests/matrix`, which is also what the tests run: each cell is a real
-training run on 2 ranks without a GPU, several rollouts long. A cell has two runs; those of LoRA and
-of full training with one engine have together every flag in every value listed, on text and again
-on images. `make test` runs the columns of transformers, `make test-vllm` those of vLLM, and CI runs
-both.
+`make docs` writes this page from `tests/matrix`, which the tests run. Each cell is a real training run
+on 2 ranks without a GPU, several rollouts long. A cell has two runs. For one engine, the runs with
+LoRA and with full training together cover every listed value of every flag, on text and again on
+images. `make test` runs the columns of transformers, `make test-vllm` those of vLLM; CI runs both.
 
 Each field has four letters: LoRA on text, full on text, LoRA on images, full on images.
-**C** runs in CI; **G** needs a GPU and has a test in tests/gpu; **n** is not run, for the reason
-below the tables; **·** means that the flag does nothing there. A table has the flags that do
-something in it.
+**C** runs in CI; **G** needs a GPU and has a test in tests/gpu; **n** is not run, with the reason
+below the tables; **·** means that the flag has no effect. A table lists the flags that have an
+effect in it.
 """
 _NAMES = {"transformers": "transformers", "colocate": "vLLM colocate", "server": "vLLM server"}
 _ENGINES = {"zero0": "0", "zero2": "2", "zero3": "3", "zero3_offload": "3+off"}
@@ -34,7 +33,7 @@ def page() -> str:
     lines = [_HEAD]
     for rollout in ROLLOUTS:
         lines += _table(rollout)
-    lines += ["## Beside the cells", "", "Not run in a cell:", ""]
+    lines += ["## Outside the cells", "", "Not run in a cell:", ""]
     lines += [f"- {gap.cells}: {gap.reason}." for gap in GAPS]
     lines += [f"- `--{flag.name}`: {flag.not_run}." for flag in FLAGS if flag.not_run]
     lines += ["", "Run outside the cells:", ""]
