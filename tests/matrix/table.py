@@ -18,7 +18,8 @@ _HEAD = """\
 `make docs` writes this page from `tests/matrix`, which the tests run. Each cell is a real training
 run on 2 ranks without a GPU, several rollouts long. A cell has two runs. For one engine, the runs
 with LoRA and with full training together cover every listed value of every flag, on text and again
-on images. `make test` runs the columns of transformers, `make test-vllm` those of vLLM; CI runs both.
+on images. `make test` runs the columns of transformers, `make test-vllm` those of vLLM; CI runs
+both.
 
 Each field has four letters: LoRA on text, full on text, LoRA on images, full on images.
 **C** runs in CI; **G** needs a GPU and has a test in tests/gpu; **n** is not run, with the reason
