@@ -17,7 +17,7 @@ from grpo_doctor.findings.view import RunView
 
 RUNNING = "engine/running_requests"
 MEANS = "counters engine/..., mean over rollouts"
-_HOW = "the bundled trainer records it with --use_vllm true; elsewhere feed it to `counter`"
+_HOW = "record with `grpo-doctor run`; vLLM 0.12 and newer is counted"
 COMPLETIONS = "engine/completions_of_*"
 _BUCKET = re.compile(r"engine/completions_of_(\d+)_to_(\d+)_tokens")
 

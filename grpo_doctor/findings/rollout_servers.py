@@ -24,7 +24,7 @@ RUNNING, WAITING = "server.requests_running", "server.requests_waiting"
 CACHE, PREEMPTIONS = "server.kv_cache", "server.preemptions"
 TOKENS = "server.generated_tokens"
 _HOW = "start the server with `grpo-doctor run --join RUN`; SGLang also takes --enable-metrics"
-_ENGINE_HOW = "the bundled trainer records it with --use_vllm true; elsewhere feed it to `counter`"
+_ENGINE_HOW = "record with `grpo-doctor run`; vLLM 0.12 and newer is counted"
 # What `engines` reads where it was recorded.
 ENGINES = ("engine/*", RUNNING, WAITING, CACHE, PREEMPTIONS, TOKENS)
 _NAMES = {

@@ -14,7 +14,7 @@ MIN_SCORING_S = 0.03
 OUT_OF_MEMORY = "out of memory"
 # Rules of which at least one signal is a counter that of all trainers only the bundled one writes;
 # elsewhere `grpo_doctor_probes.counter` has to be fed with it.
-BUNDLED_ONLY = ("GD016", "GD031", "GD071")
+BUNDLED_ONLY = ("GD031", "GD071")
 # The engine asks these first; a rule reads their findings by `RunView.found`. Each names the same
 # cost with the same fix, or a better one. No rule may defer back.
 DEFERS_TO: dict[str, tuple[str, ...]] = {

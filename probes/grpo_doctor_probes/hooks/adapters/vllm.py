@@ -13,10 +13,17 @@ from types import ModuleType
 from typing import Any
 
 from grpo_doctor_probes.decorate import timed
+from grpo_doctor_probes.hooks.engine_load import LOAD
 from grpo_doctor_probes.hooks.roles import with_role
 from grpo_doctor_probes.hooks.spans import HookedSpan, inside
 from grpo_doctor_probes.hooks.table import Adapter, Hook
-from grpo_doctor_probes.hooks.wrapping import after, before, by_arguments, replace, replacing
+from grpo_doctor_probes.hooks.wrapping import (
+    after,
+    before,
+    by_arguments,
+    replace,
+    replacing,
+)
 from grpo_doctor_probes.recorder import quietly
 from grpo_doctor_probes.sidecar import ROLE
 
@@ -24,6 +31,7 @@ _LLM = "vllm.entrypoints.llm"
 _OFFLINE = "vllm.entrypoints.rl.offline"
 _ASYNC = "vllm.v1.engine.async_llm"
 _CORE = "vllm.v1.engine.core"
+_SCHEDULER = "vllm.v1.core.sched.scheduler"
 _ENGINE = "engine"
 _GENERATE, _SYNC, _PAUSE, _OFFLOAD = "rollout/generate", "sync", "sync/pause", "offload"
 
@@ -40,10 +48,12 @@ class _LongSpan:
             self._span = HookedSpan(self._name)
             self._span.__enter__()
 
-    def end(self) -> None:
+    def end(self) -> bool:
+        """Ends it; whether it had begun."""
         span, self._span = self._span, None
         if span is not None:
             span.__exit__(None, None, None)
+        return span is not None
 
 
 _BUSY, _PAUSED = _LongSpan(_GENERATE), _LongSpan(_PAUSE)
@@ -94,9 +104,12 @@ def _around_step(step: Callable[..., Any]) -> Callable[..., Any]:
 
     def wrapper(self: Any, *args: Any, **kwargs: Any) -> Any:
         if ROLE.of_this_process() != _ENGINE:
-            return within(self, *args, **kwargs)
+            result = within(self, *args, **kwargs)
+            quietly(LOAD.sample, self.scheduler)
+            return result
         quietly(_begin_work, self)
         result = step(self, *args, **kwargs)
+        quietly(LOAD.sample, self.scheduler)
         quietly(_end_work, self)
         return result
 
@@ -109,8 +122,13 @@ def _begin_work(core: Any) -> None:
 
 
 def _end_work(core: Any, *_: Any, **__: Any) -> None:
-    if not core.scheduler.has_unfinished_requests():
-        _BUSY.end()
+    if not core.scheduler.has_unfinished_requests() and _BUSY.end():
+        LOAD.finish()
+
+
+def _patch_scheduler(module: ModuleType) -> None:
+    if replace(module, "Scheduler._preempt_request", before(LOAD.preempted)):
+        LOAD.counts_preemptions()
 
 
 def _begin_pause(*_: Any, **__: Any) -> None:
@@ -137,7 +155,14 @@ ADAPTER = Adapter(
         Hook(_CORE, "EngineCore.wake_up", _OFFLOAD, "0.12-"),
     ),
     {
-        _LLM: replacing({"LLM.collective_rpc": by_arguments(_span_of_rpc)}),
+        _LLM: replacing(
+            {
+                "LLM.collective_rpc": by_arguments(_span_of_rpc),
+                "LLM.generate": LOAD.around,
+                "LLM.chat": LOAD.around,
+            }
+        ),
+        _SCHEDULER: _patch_scheduler,
         _ASYNC: _patch_async,
         _CORE: _patch_core,
     },

@@ -20,6 +20,15 @@ class Scheduler:
     def has_unfinished_requests(self):
         return self.left > 0
 
+    def get_request_counts(self):
+        return self.left, 0
+
+    @property
+    def kv_cache_manager(self):
+        return self
+
+    usage = 0.25
+
 class EngineCore:
     def __init__(self):
         self.scheduler = Scheduler()
@@ -106,6 +115,8 @@ def test_a_trainers_own_engine_generates_sleeps_and_takes_weights(tmp_path: Path
     assert (result.stdout, result.stderr) == ("['a'] ['update_weight'] ['ping']\n", "")
     trace = recorded(tmp_path)
     assert span_names(trace) == ["rollout/generate", "sync", "offload", "offload"]
+    steps = next(series for series in trace.series if series.name == "engine/steps")
+    assert (steps.rank, steps.values.tolist()) == (0, [2.0])
     assert [p.role for p in trace.processes] == ["trainer"]
 
 

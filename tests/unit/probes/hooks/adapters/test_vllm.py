@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from grpo_doctor_probes.hooks.adapters.vllm import takes_weights
+from grpo_doctor_probes.hooks.engine_load import LOAD
 from grpo_doctor_probes.hooks.spans import open_spans
 from grpo_doctor_probes.sidecar import ROLE
 from tests.unit.probes.hooks.adapters.framework import Job, hooked
@@ -42,9 +43,13 @@ class EngineCore:
 
 class Scheduler:
     left = 0
+    kv_cache_manager = SimpleNamespace(usage=0.5)
 
     def has_unfinished_requests(self) -> bool:
         return self.left > 0
+
+    def get_request_counts(self) -> tuple[int, int]:
+        return self.left, 0
 
 
 @pytest.fixture
@@ -75,6 +80,46 @@ def test_in_its_own_process_generation_lasts_as_long_as_there_are_requests(
     core.abort_requests([1, 2])
     assert open_spans() == []
     assert (job.spans, job.errors) == (["rollout/generate"] * 2, 0)
+
+
+def test_what_the_engine_had_to_do_is_counted_once_for_each_time_it_had_requests(
+    job: Job, core: Any
+) -> None:
+    ROLE.take("engine")
+    for requests in (3, 2):
+        core.scheduler.left = requests
+        for _ in range(requests + 1):
+            core.step()
+    counted = [
+        row.value for row in job.recording.rows if row.name == "engine/running_requests_peak"
+    ]
+    assert counted == [2.0, 1.0]
+
+
+def test_a_scheduler_of_another_version_costs_the_counters_and_not_the_step(
+    job: Job, core: Any
+) -> None:
+    core.scheduler = SimpleNamespace(left=2)
+    assert core.step() == ["rollout/generate"]
+    assert (job.spans, job.errors) == (["rollout/generate"], 1)
+
+
+SCHEDULER = """
+class Scheduler:
+    def _preempt_request(self, request, timestamp):
+        return request
+"""
+
+
+def test_preemptions_are_counted_where_the_scheduler_reports_them(job: Job, core: Any) -> None:
+    LOAD.finish()
+    scheduler = hooked("vllm.v1.core.sched.scheduler", SCHEDULER).Scheduler()
+    assert scheduler._preempt_request("request", 1.0) == "request"
+    core.scheduler.left = 1
+    core.step()
+    LOAD.finish()
+    counted = [row.value for row in job.recording.rows if row.name == "engine/preemptions"]
+    assert counted[-1] == 1.0
 
 
 def test_a_pause_ends_generation_and_lasts_until_it_is_resumed(job: Job, core: Any) -> None:
