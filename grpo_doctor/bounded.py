@@ -25,8 +25,8 @@ class Bound:
 
 
 # The items of a script are letters read, words and variables copied, loops and calls included.
-SCRIPT = Bound("a shell script, with all that it starts or sources", 4 * _MIB, 2_000_000, 60)
-OPTIONS = Bound("the options of a command, repeated ones counted", 0, 1000)
+SCRIPT = Bound("a shell script, with everything that it starts or sources", 4 * _MIB, 2_000_000, 60)
+OPTIONS = Bound("the options of a command, including repeated ones", 0, 1000)
 PYTHON = Bound("a Python script", _MIB // 4, 0, 100)
 YAML = Bound("a YAML file, aliases expanded", _MIB // 2, 20_000, 50)
 JSON = Bound("a JSON file", 4 * _MIB, 0, 100)
