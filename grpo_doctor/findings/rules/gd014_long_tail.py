@@ -48,8 +48,7 @@ RULE = timed_rule(
     __doc__,
     "rollout",
     signals.any_of(
-        f"`{RUNNING}` (recorded of vLLM 0.12 and newer), or the metrics "
-        f"`{LONGEST}` and `{MEAN}`",
+        f"`{RUNNING}` (recorded of vLLM 0.12 and newer), or the metrics `{LONGEST}` and `{MEAN}`",
         signals.sampled(RUNNING, ""),
         signals.logged(*signals.LENGTHS_LOGGED),
     ),
