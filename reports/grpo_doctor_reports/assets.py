@@ -14,19 +14,11 @@ from typing import Final
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
+from grpo_doctor_reports.charts.figure import pack_text
 from grpo_doctor_reports.errors import AssetError
-from grpo_doctor_reports.packing import pack_text
 from grpo_doctor_reports.palette import PHASE_COLORS, ink_on
 
-_SCRIPTS: Final = (
-    "page.js",
-    "data.js",
-    "axis.js",
-    "reading.js",
-    *(f"charts/{name}.js" for name in ("canvas", "exact", "lanes", "lanehand", "steps")),
-    *(f"charts/{name}.js" for name in ("waterfall", "heatmap", "strips", "curves")),
-    "boot.js",
-)
+_SCRIPTS: Final = ("page.js", "data.js", "axis.js", "figures.js", "reading.js", "boot.js")
 # Runs before anything is drawn, so that what only a script brings has its room from the start.
 _FIRST_SCRIPT: Final = 'document.documentElement.classList.add("scripted");\n'
 _STILL_SCRIPTS: Final = ("page.js", "still.js")
@@ -114,7 +106,7 @@ def policy(*scripts: str) -> str:
 
 
 def _read(name: str) -> str:
-    file = resources.files("grpo_doctor_reports").joinpath("assets", *name.split("/"))
+    file = resources.files("grpo_doctor_reports").joinpath("assets", name)
     try:
         return file.read_text(encoding="utf-8")
     except OSError as error:

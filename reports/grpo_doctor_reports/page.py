@@ -10,18 +10,11 @@ from typing import Any
 
 from jinja2 import Environment
 from markupsafe import Markup
-from msgspec.structs import replace
 
 from grpo_doctor_reports import assets, digest, formatting, glossary, time_words, whatif
-from grpo_doctor_reports.charts.chart import Chart
-from grpo_doctor_reports.charts.curves import curves_chart
-from grpo_doctor_reports.charts.heatmap import heatmap_chart
-from grpo_doctor_reports.charts.lanes import lanes_chart, lanes_shown
-from grpo_doctor_reports.charts.steps import slowest_ranks, steps_chart
-from grpo_doctor_reports.charts.strips import strips_chart
-from grpo_doctor_reports.charts.waterfall import waterfall_chart
+from grpo_doctor_reports.charts import bars_of, charts_of
+from grpo_doctor_reports.charts.figure import Chart, TimeAxis, packed
 from grpo_doctor_reports.markdown import finding_markdown
-from grpo_doctor_reports.packing import NumberPool, script_json
 from grpo_doctor_reports.palette import PHASE_COLORS, phase_class
 from grpo_doctor_reports.schema import AnyDocument
 from grpo_doctor_reports.schema.findings import (
@@ -35,7 +28,8 @@ from grpo_doctor_reports.schema.report import ReportDocument, read_report
 from grpo_doctor_reports.severity import severity_class
 
 _STEPS_LIT = 2_000  # of one finding; more than this is every step
-_MANY = 4  # checks that lack the same: it is said once for all of them
+_CHARTS = ("waterfall", "steps", "heatmap", "lanes", "strips", "curves")
+_MANY = 4  # checks that lack the same: stated once for all of them
 _PART = r"[A-Za-z0-9_][A-Za-z0-9._-]{0,100}"  # no dot first: neither hidden nor a way up
 _RELATIVE_PAGE = re.compile(rf"(?:{_PART}/){{0,8}}{_PART}\.html")
 
@@ -52,24 +46,14 @@ def render_html(document: AnyDocument) -> str:
         AssetError: plotly's JavaScript is not installed.
     """
     report = read_report(document)
-    views, pool = report.views, NumberPool()
-    bars = [
-        replace(time_words.with_bounded_kinds(bar), start_s=max(0.0, bar.start_s))
-        for bar in views.waterfall
-    ]
-    charts = {
-        "waterfall": waterfall_chart(bars),
-        "steps": steps_chart(views, pool),
-        "heatmap": heatmap_chart(views.heatmap, pool),
-        "lanes": lanes_chart(report, pool),
-        "strips": strips_chart(views.timeline, pool),
-        "curves": curves_chart(views.metrics, pool, views.evaluation),
-    }
-    facts = _facts(report, charts)
+    views, bars, charts = report.views, bars_of(report), charts_of(report)
+    places = [(name, part) for name, chart in charts.items() for part in chart.figures]
+    figures = [charts[name].figures[part] for name, part in places]
     page: str = _environment().get_template("report.html.j2").render(
         report=report,
         findings=digest.numbered(report.findings),
-        charts=charts,
+        charts={**dict.fromkeys(_CHARTS), **charts},
+        place={place: at for at, place in enumerate(places)},
         bars=bars,
         paths={
             name: path
@@ -79,15 +63,12 @@ def render_html(document: AnyDocument) -> str:
             if path and time_words.lanes_of(path)
         },
         collectives=sorted(views.collectives, key=lambda calls: -calls.seconds),
-        ranks_known=facts["ranks"]["all"],
-        rank_example=_rank_example(facts["ranks"]["all"]),
         command=shlex.join(report.run.command),
         plotly=assets.plotly_source(),
         script=Markup(assets.script()),  # noqa: S704 (our own file; its hash is in the policy)
         style=Markup(assets.style()),  # noqa: S704 (our own file)
         policy=assets.policy(assets.csp_hash(assets.script()), assets.plotly_source().csp_hash),
-        facts=Markup(script_json(facts)),  # noqa: S704 (no < > & ' left in it)
-        numbers=pool.packed(),
+        facts=packed({**_facts(report, charts), "figures": figures}),
     )  # fmt: skip
     return page
 
@@ -121,33 +102,26 @@ def _environment() -> Environment:
     return environment
 
 
-def _facts(report: ReportDocument, charts: dict[str, Chart | None]) -> dict[str, Any]:
-    facts = {name: chart.data for name, chart in charts.items() if chart is not None}
-    facts["findings"] = {
-        anchor: {
-            "name": finding.id or "finding",
-            "title": finding.title,
-            "phases": finding.phases,
-            "ranks": finding.ranks,
-            "steps": finding.steps[:_STEPS_LIT],
-        }
-        for anchor, finding in digest.numbered(report.findings[:100])
+def _facts(report: ReportDocument, charts: dict[str, Chart]) -> dict[str, Any]:
+    """What the script knows of the run, next to the figures."""
+    end_s = report.views.timeline.end_s or max((s.end_s for s in report.views.steps), default=1.0)
+    divisor, unit = TimeAxis(end_s).unit
+    return {
+        "time": {"end": end_s, "divisor": divisor, "unit": unit},
+        "steps": charts["steps"].facts if "steps" in charts else None,
+        "labels": charts["heatmap"].facts["labels"] if "heatmap" in charts else [],
+        "findings": {
+            anchor: {
+                "name": finding.id or "finding",
+                "title": finding.title,
+                "phases": finding.phases,
+                "ranks": finding.ranks,
+                "steps": finding.steps[:_STEPS_LIT],
+            }
+            for anchor, finding in digest.numbered(report.findings[:100])
+        },
+        "whatif": whatif.whatif_facts(report.whatif),
     }
-    heatmap = report.views.heatmap
-    facts["ranks"] = {"all": _ranks(report), "slowest": slowest_ranks(heatmap)}
-    if report.whatif.fixes or report.whatif.unknown:
-        facts["whatif"] = whatif.whatif_facts(report.whatif)
-    return facts
-
-
-def _ranks(report: ReportDocument) -> list[int]:
-    ranks = {rank.rank for rank in report.run.ranks} | set(report.views.heatmap.ranks)
-    return sorted(ranks | set(lanes_shown(report.views.timeline)))
-
-
-def _rank_example(ranks: list[int]) -> str:
-    half = max(1, len(ranks) // 2)
-    return f"{ranks[0]}-{ranks[half - 1]}" if len(ranks) > 1 else "0"
 
 
 def is_linkable(page: str) -> bool:

@@ -12,8 +12,8 @@ from rich.table import Table
 from rich.text import Text
 
 from grpo_doctor_reports import digest, formatting
-from grpo_doctor_reports.charts.chart import bin_edges
 from grpo_doctor_reports.charts.curves import best_words, from_to, known, trained_metric
+from grpo_doctor_reports.charts.thinning import bin_edges
 from grpo_doctor_reports.console import Command, as_text, sentence
 from grpo_doctor_reports.palette import color_of
 from grpo_doctor_reports.schema import AnyDocument

@@ -115,7 +115,7 @@ def range_of(tab: Tab, chart: str) -> list[float]:
     """Return what the time axis of the first chart of this name shows."""
     return list(
         tab.evaluate(
-            f"((plot) => plot.shownRange ?? plot._fullLayout.xaxis.range.map(Number))"
+            f"((plot) => plot._fullLayout.xaxis.range.map(Number))"
             f"(document.querySelector('.plot[data-chart={chart}]'))"
         )
     )

@@ -11,7 +11,7 @@ import pytest
 from grpo_doctor.analysis import analyse
 from grpo_doctor.document.views import views
 from grpo_doctor_reports import render_html
-from tests.browser.acting import box_of, drag, press, range_of, show, text_of, wait_for_value
+from tests.browser.acting import box_of, click, drag, press, range_of, show, text_of, wait_for_value
 from tests.large_runs import large_run
 
 if TYPE_CHECKING:
@@ -22,7 +22,11 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.browser
 
-_LANES = "document.querySelector('[data-chart=lanes]')"
+_DRAG = "[data-chart=lanes] .nsewdrag"
+_CLOSE = (
+    "document.querySelector('[data-chart=lanes]')._fullData"
+    ".some(({ meta, visible }) => meta?.near && visible === true)"
+)
 
 
 @pytest.fixture(scope="module")
@@ -41,27 +45,19 @@ def long(tab: Tab, page: Path) -> Tab:
     return tab
 
 
-def test_what_is_drawn_has_the_shares_of_the_caption(long: Tab) -> None:
-    drawn = long.evaluate(f"{_LANES}.viewShares")
-    caption = text_of(long, "#timeline figcaption")
-    assert caption.startswith("Mean of 4 ranks over 1,999 steps: ")
-    assert drawn["steps"] == 1_999
-    for name, percent in re.findall(r"(\w+) ([\d.]+)%", caption.split(".  ")[0].split(" Drawn")[0]):
-        assert 100 * drawn["shares"][name] == pytest.approx(float(percent), abs=0.6)
-    assert sum(drawn["shares"].values()) == pytest.approx(1)
-
-
 def test_a_window_shows_every_span_and_0_the_run_again(long: Tab) -> None:
-    assert long.evaluate(f"{_LANES}.barsDrawn") == 0
+    assert long.evaluate(_CLOSE) is False
     full_range = range_of(long, "lanes")
     long.evaluate("document.querySelectorAll('#windows button')[2].click()")
-    # 4 ranks with 4 phases, 2 sub-spans and a collective in the worst step; and of its neighbours.
-    long.wait_for(lambda: long.evaluate(f"{_LANES}.barsDrawn") >= 28)
-    assert "span by span" in text_of(long, "#strips-readout")
+    wait_for_value(long, _CLOSE, True)
+    _point_at(long, 0.3, 0.75)
+    assert re.match(r"14 min \d+ s, rank 2: rollout", text_of(long, "#readout"))
     assert text_of(long, "#windows button:nth-of-type(3)") == "worst step 857"
     press(long, "0")
-    wait_for_value(long, f"{_LANES}.barsDrawn", 0)
+    wait_for_value(long, _CLOSE, False)
     assert range_of(long, "lanes") == full_range
+    _point_at(long, 0.3, 0.1)
+    assert "% of the step" in text_of(long, "#readout")
     assert long.problems() == []
 
 
@@ -80,7 +76,7 @@ def test_keys_wheel_and_dragging_move_the_timeline(long: Tab) -> None:
     long.wait_for(lambda: _width(long) < high - low)
     press(long, "0")
     long.wait_for(lambda: _width(long) == pytest.approx(high - low))
-    drag(long, ".lanes-body", 0.5, 0.75)
+    drag(long, _DRAG, 0.5, 0.75)
     long.wait_for(lambda: _width(long) < 0.4 * (high - low))
 
 
@@ -90,7 +86,7 @@ def _width(tab: Tab) -> float:
 
 
 def _ctrl_wheel(tab: Tab) -> None:
-    x, y, width, height = box_of(tab, ".lanes-body")
+    x, y, width, height = box_of(tab, _DRAG)
     tab.call(
         "Input.dispatchMouseEvent", type="mouseWheel", x=x + width / 2, y=y + height / 2,
         deltaX=0, deltaY=-120, modifiers=2,
@@ -98,19 +94,19 @@ def _ctrl_wheel(tab: Tab) -> None:
     tab.frame()
 
 
-def test_step_by_step_has_columns_to_see_at_2000_steps(long: Tab) -> None:
-    show(long, "steps")
-    steps = "document.querySelector('[data-chart=steps]')"
-    narrowest, covered, worst = long.evaluate(
-        f"(({{ columns, _fullLayout: {{ xaxis }} }}) => ["
-        "Math.min(...columns.slice(1, -1).map((c) => xaxis.d2p(c.end) - xaxis.d2p(c.start))),"
-        "columns.reduce((sum, c) => sum + c.count, 0),"
-        f"Math.max(...columns.filter((c) => c.used).map((c) => c.worst))])({steps})"
+def _point_at(tab: Tab, across: float, down: float) -> None:
+    x, y, width, height = box_of(tab, _DRAG)
+    tab.call(
+        "Input.dispatchMouseEvent", type="mouseMoved", x=x + across * width, y=y + down * height
     )
-    assert narrowest >= 2.9
-    assert covered == 2_000
-    longest = re.findall(r"step \d+, ([\d.]+) s", text_of(long, "#steps figcaption"))
-    assert worst == pytest.approx(float(longest[0]), rel=0.005)
+    tab.frame()
+
+
+def test_a_click_on_a_bar_leads_to_its_slowest_step(long: Tab) -> None:
+    show(long, "steps")
+    click(long, "[data-chart=steps] .nsewdrag")
+    long.wait_for(lambda: text_of(long, "#worst-label").startswith("step "))
+    assert _width(long) < 1
 
 
 def test_a_theme_that_changes_while_a_chart_is_painted_wins(tab: Tab, reports: Reports) -> None:

@@ -24,6 +24,6 @@ def path_of(case: Case) -> Path:
 
 def screen(case: Case) -> Screen:
     """Reads the recording and renders its report."""
-    document = build_document(grpo_doctor.load(path_of(case)))
+    document = build_document(grpo_doctor.load(path_of(case)).trace)
     text = render_text(document, width=_WIDTH, color=False)
     return Screen(case, Raw.read(path_of(case)), text, msgspec.to_builtins(document))

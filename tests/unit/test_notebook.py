@@ -7,9 +7,10 @@ from pathlib import Path
 import pytest
 
 import grpo_doctor
-from grpo_doctor.errors import TraceError
+from grpo_doctor.errors import TraceError, UsageError
 from grpo_doctor.trace.write import write_trace
 from tests.build import TraceBuilder
+from tests.unit.findings.example_runs import healthy
 
 
 def test_every_span_is_a_row(tmp_path: Path) -> None:
@@ -22,6 +23,17 @@ def test_every_span_is_a_row(tmp_path: Path) -> None:
     seconds = (rollouts.end_ns - rollouts.start_ns) / 1e9
     assert seconds.to_dict() == {0: pytest.approx(2.0), 1: pytest.approx(3.0)}
     assert not spans.open.any()
+
+
+def test_a_chart_of_the_report_is_a_figure(tmp_path: Path) -> None:
+    write_trace(healthy(), tmp_path / "trace.json")
+    run = grpo_doctor.load(tmp_path / "trace.json")
+    assert {"steps", "lanes", "heatmap", "waterfall"} <= set(run.figures)
+    steps = run.figure("steps")
+    assert steps.layout.xaxis.title.text == "time since the recording began, s"
+    assert all(run.figure(name).data for name in run.figures)
+    with pytest.raises(UsageError, match="no figure 'step'; this recording has: waterfall, steps"):
+        run.figure("step")
 
 
 def test_what_is_not_there_is_said(tmp_path: Path) -> None:

@@ -54,8 +54,8 @@ def known_mean(values: NDArray[np.float64], axis: int) -> NDArray[np.float64]:
 
 MAX_STEP_BUCKETS = 1000
 # Of ranks times buckets: each has a number per phase, and the page stays below 2.5 MB.
-MAX_CELLS = 10_000
-MAX_LANES = 2_048
+MAX_CELLS = 4_000
+MAX_LANES = 64
 # A lane is at most as many pixels wide.
 _MOST_LANE_BUCKETS = 500
 # 10 us of a step: what a lane of a few pixels can show, and sums stay right to 0.01%.

@@ -1,18 +1,14 @@
-// One axis for all charts over the run. Charts count in seconds ("time") or in step numbers ("step");
-// knots tie the two together.
+// One axis for all charts over the run. Charts count in time or in step numbers; knots tie the two.
 const LEAST_PART = 1e-5; // of the whole axis: closer than this there is nothing to see
 
 // Seconds and step numbers at the same moments; null where the document has no steps.
-const knots = once(() => {
-  if (!facts.steps) return null;
-  const [number, start, end] = [facts.steps.number, facts.steps.start, facts.steps.end].map(unpack);
+let tied;
+function knots() {
+  if (tied !== undefined || !facts.steps) return tied ?? null;
+  const { number, start, end } = facts.steps;
   const last = number.length - 1;
-  return ascending([...start, end[last]], [...number.map((one) => one - 0.5), number[last] + 0.5]);
-});
-
-function once(compute) {
-  let value;
-  return () => (value ??= { it: compute() }).it;
+  tied = ascending([...start, end[last]], [...number.map((one) => one - 0.5), number[last] + 0.5]);
+  return tied;
 }
 
 function ascending(x, y) {
@@ -21,37 +17,23 @@ function ascending(x, y) {
 }
 
 function along([from, to], value) {
-  if (value <= from[0]) return to[0];
-  let [low, high] = [0, from.length - 1];
-  if (value >= from[high]) return to[high];
-  while (high - low > 1) {
-    const middle = (low + high) >> 1;
-    if (from[middle] <= value) low = middle; else high = middle;
-  }
-  return to[low] + ((value - from[low]) / (from[high] - from[low])) * (to[high] - to[low]);
+  const beyond = from.findIndex((one) => one > value);
+  if (beyond === 0) return to[0];
+  if (beyond < 0) return to[to.length - 1];
+  const part = (value - from[beyond - 1]) / (from[beyond] - from[beyond - 1]);
+  return to[beyond - 1] + part * (to[beyond] - to[beyond - 1]);
 }
 
-function wholeTime() {
-  const end = facts.lanes?.end ?? facts.strips?.end;
-  return [0, end ?? (facts.steps ? Math.max(...unpack(facts.steps.end)) : 1)];
+// The whole of an axis, in the unit of the charts.
+function whole(kind) {
+  if (kind === "time") return [0, facts.time.end / facts.time.divisor];
+  if (facts.steps) return [facts.steps.number[0] - 0.5, facts.steps.number[facts.steps.number.length - 1] + 0.5];
+  return facts.figures.find(({ layout }) => layout.meta?.axis === "step")?.layout.xaxis.range ?? [0, 1];
 }
 
-function wholeSteps() {
-  const index = facts.steps?.number ?? facts.heatmap?.steps ?? facts.curves?.curves[0].x;
-  const number = index === undefined ? [0] : unpack(index);
-  return [number[0] - 0.5, number[number.length - 1] + 0.5];
-}
-
-function timeUnit() {
-  const [, end] = wholeTime();
-  if (end < 300) return { divisor: 1, name: "s" };
-  return end < 3 * 3600 ? { divisor: 60, name: "min" } : { divisor: 3600, name: "h" };
-}
-
-// What a chart of this kind shows now, in its own unit.
+// What charts of this kind show now.
 function rangeOf(kind) {
-  if (kind === "time") return (view.time ?? wholeTime()).map((one) => one / timeUnit().divisor);
-  return view.step ?? wholeSteps();
+  return view[kind] ?? whole(kind);
 }
 
 function fitted([from, to], [first, last]) {
@@ -60,17 +42,14 @@ function fitted([from, to], [first, last]) {
   return width >= last - first ? null : [start, start + width];
 }
 
-// Zooms every chart to a range that is given in the unit of `kind`.
+// Zooms every chart to a range of one kind; both kinds where they are tied.
 function zoom(kind, range) {
-  const tied = knots();
-  const [x, y] = tied ?? [[], []];
-  if (kind === "time") {
-    view.time = fitted(range.map((one) => one * timeUnit().divisor), wholeTime());
-    if (tied) view.step = view.time && fitted(atLeastOneStep(view.time.map((one) => along([x, y], one))), wholeSteps());
-  } else {
-    view.step = fitted(atLeastOneStep(range), wholeSteps());
-    if (tied) view.time = view.step && fitted(view.step.map((one) => along([y, x], one)), wholeTime());
-  }
+  const [seconds, steps] = knots() ?? [];
+  const times = seconds?.map((one) => one / facts.time.divisor);
+  const wanted = kind === "step" ? atLeastOneStep(range) : range;
+  view[kind] = fitted(wanted, whole(kind));
+  if (times && kind === "time") view.step = view.time && fitted(atLeastOneStep(view.time.map((one) => along([times, steps], one))), whole("step"));
+  if (times && kind === "step") view.time = view.step && fitted(view.step.map((one) => along([steps, times], one)), whole("time"));
   tell("range");
 }
 
@@ -84,71 +63,43 @@ function showWholeRun() {
 }
 
 function pan(part) {
-  if (!numbers) return;
-  const [from, to] = axisInUse();
+  const [from, to] = rangeOf(axisKind());
   zoom(axisKind(), [from + part * (to - from), to + part * (to - from)]);
 }
 
 // `around` stays where it is; the middle does without one.
 function zoomBy(factor, around) {
-  if (!numbers) return;
-  const [from, to] = axisInUse();
+  const [from, to] = rangeOf(axisKind());
   const still = around ?? (from + to) / 2;
   zoom(axisKind(), [still - factor * (still - from), still + factor * (to - still)]);
 }
 
 function axisKind() {
-  return facts.lanes || facts.strips || knots() ? "time" : "step";
+  return facts.figures.some(({ layout }) => layout.meta?.axis === "time") ? "time" : "step";
 }
-
-function axisInUse() {
-  return rangeOf(axisKind());
-}
-
-const shapers = {}; // chart name -> (element) => lines and frames over the chart
-const axisExtras = {}; // chart name -> (range) => more of the layout that depends on the range
-const movers = {}; // chart name -> painter of charts that another range changes altogether
 
 function followAxis(element, kind) {
-  if (element.dataset.follows) return;
-  element.dataset.follows = kind;
   element.on("plotly_relayout", (change) => {
     if ("xaxis.range[0]" in change) zoom(kind, [change["xaxis.range[0]"], change["xaxis.range[1]"]]);
   });
   element.on("plotly_doubleclick", showWholeRun);
-  if (kind === "time") {
-    followWheel(element, (event) => {
-      const { xaxis } = element._fullLayout;
-      return xaxis.p2d(event.clientX - element.getBoundingClientRect().left - xaxis._offset);
-    });
-  }
-}
-
-// The wheel zooms around the pointer with Ctrl, or once the chart has the focus; else it scrolls
-// the page. With Shift it moves.
-function followWheel(element, valueAt) {
+  // The wheel zooms around the pointer with Ctrl, or once the chart has the focus; else it scrolls
+  // the page. With Shift it moves.
   element.addEventListener("wheel", (event) => {
     const zooms = event.ctrlKey || event.metaKey || element.contains(document.activeElement);
-    if (!numbers || !(zooms || event.shiftKey)) return;
+    if (kind !== axisKind() || !(zooms || event.shiftKey)) return;
     event.preventDefault();
     const amount = event.deltaY || event.deltaX;
-    if (event.shiftKey) { pan(Math.sign(amount) * 0.1); return; }
-    zoomBy(Math.exp(Math.max(-120, Math.min(120, amount)) / 400), valueAt(event));
+    if (event.shiftKey) pan(Math.sign(amount) * 0.1);
+    else zoomBy(Math.exp(Math.max(-120, Math.min(120, amount)) / 400), pointOf(element, event).x);
   }, { passive: false });
 }
 
-// Brings a drawn chart to the range and the step that are looked at; nothing else is drawn again.
-function moveAlong(element) {
-  if (!element.dataset.follows) return;
-  const { chart, follows } = element.dataset;
-  if (movers[chart]) return movers[chart](element);
-  const wanted = rangeOf(follows);
-  const [from, to] = element._fullLayout.xaxis.range;
-  const isThere = Math.abs(from - wanted[0]) + Math.abs(to - wanted[1]) <= 1e-9 * Math.abs(to - from);
-  if (isThere && element.drawnFocus === view.focus) return;
-  element.drawnFocus = view.focus;
-  const extra = axisExtras[chart]?.(wanted) ?? {};
-  return Plotly.relayout(element, { "xaxis.range": wanted, ...extra, shapes: shapers[chart]?.(element) ?? [] });
+// Where the pointer is, in the units of a chart's axes.
+function pointOf(element, event) {
+  const { xaxis, yaxis } = element._fullLayout;
+  const { left, top } = element.getBoundingClientRect();
+  return { x: xaxis.p2d(event.clientX - left - xaxis._offset), y: yaxis.p2d(event.clientY - top - yaxis._offset) };
 }
 
 function setUpAxis() {
@@ -157,9 +108,16 @@ function setUpAxis() {
   when("range", () => {
     moveDrawn();
     const [from, to] = view.time ?? view.step ?? [];
-    const steps = `steps ${Math.round(from)} to ${Math.round(to)}`;
+    const moments = [from, to].map((one) => duration(one * facts.time.divisor));
     if (reset) reset.hidden = from === undefined;
-    if (label) label.textContent = from === undefined ? "whole run" : view.time ? `${duration(from)} to ${duration(to)}` : steps;
+    if (label) label.textContent = from === undefined ? "whole run" : view.time ? `${moments[0]} to ${moments[1]}` : `steps ${Math.round(from)} to ${Math.round(to)}`;
   });
   reset?.addEventListener("click", showWholeRun);
+  for (const button of document.querySelectorAll("#windows button")) {
+    const [start, end] = [Number(button.dataset.start), Number(button.dataset.end)];
+    const around = 0.02 * (end - start);
+    button.addEventListener("click", () => {
+      if (button.dataset.start) zoom("time", [start - around, end + around].map((one) => one / facts.time.divisor)); else leaveZoom();
+    });
+  }
 }

@@ -3,10 +3,7 @@
 let ready = null;
 const inView = new Set();
 
-const numbersRead = inflate("numbers").json().then((pool) => { numbers = pool; });
-
 async function load() {
-  await numbersRead;
   const script = document.createElement("script");
   script.textContent = await inflate("plotly").text(); // allowed by its hash in the page's policy
   document.head.append(script);
@@ -39,15 +36,14 @@ async function run(element) {
 }
 
 async function moveOnce(element) {
-  try { await moveAlong(element); } catch (error) { console.error(error); } // thrown, it would leave the chart running
+  try { await follow(element); } catch (error) { console.error(error); } // thrown, it would leave the chart running
 }
 
 async function paintOnce(element) {
-  const painter = painters[element.dataset.chart];
   try {
-    await (painter.needsNoPlotly ? numbersRead : (ready ??= load()));
+    await (ready ??= load());
     element.drawnFocus = view.focus;
-    await painter(element, Number(element.dataset.index));
+    await draw(element);
     element.classList.add("drawn");
   } catch (error) {
     element.classList.add("failed");
@@ -90,7 +86,7 @@ function setUpPaper() {
     await run(Object.assign(unseen, { isWanted: true }));
     idle(drawNext);
   };
-  addEventListener("load", () => idle(drawNext));
+  idle(drawNext);
 }
 
 function drawAll() {
@@ -105,22 +101,24 @@ function setUpTools() {
   place();
 }
 
+function start() {
+  setUpWhatif();
+  setUpAxis();
+  setUpStepper();
+  document.getElementById("heatmap-kind")?.addEventListener("change", () => repaint("heatmap"));
+  setUpLight();
+  setUpKeys();
+  setUpCharts();
+  setUpPaper();
+}
+
 setUpTheme(() => repaint());
 setUpTools();
 setUpCopyButtons();
 setUpFindings();
 setUpChecks();
 setUpDrawer();
-setUpWhatif();
-setUpAxis();
-setUpWindows();
-setUpRanks();
-setUpStepper();
-setUpHeatmap();
-setUpLight();
-setUpKeys();
-setUpCharts();
-setUpPaper();
 addEventListener("hashchange", openTarget);
 setUpPrinting(drawAll);
 openTarget();
+inflate("facts").json().then((packed) => { facts = unpackAll(packed); start(); });

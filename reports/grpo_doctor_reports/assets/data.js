@@ -1,7 +1,5 @@
-// What the charts draw from, and what they are drawn with.
-const facts = JSON.parse(document.getElementById("facts").textContent);
-const painters = {}; // chart name -> (element, index) => Plotly.react(...)
-let numbers = null;
+// What the charts draw from. `facts` are unpacked a moment after the page opens, before `start`.
+let facts = null;
 
 function inflate(id) {
   const packed = atob(document.getElementById(id).textContent);
@@ -9,28 +7,22 @@ function inflate(id) {
   return new Response(new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip")));
 }
 
-// Array `index` of the pool: [decimals, first, difference, difference, ...] of `NumberPool`, null where there is no value.
-const unpacked = new Map();
-function unpack(index) {
-  if (!unpacked.has(index)) {
-    const [decimals, ...differences] = numbers[index];
-    const scale = 10 ** Math.abs(decimals);
-    let sum = 0;
-    unpacked.set(index, differences.map((difference) => {
-      sum += difference ?? 0;
-      return difference === null ? null : decimals >= 0 ? sum / scale : sum * scale;
-    }));
-  }
-  return unpacked.get(index);
+// A `Column` of Python: [decimals, first, difference, difference, ...], null where there is no value.
+function unpack([decimals, ...differences]) {
+  const scale = 10 ** Math.abs(decimals);
+  let sum = 0;
+  return differences.map((difference) => {
+    sum += difference ?? 0;
+    return difference === null ? null : decimals >= 0 ? sum / scale : sum * scale;
+  });
 }
 
-// Plotly reads text as pseudo-HTML; what it shows must be what was written.
-function plain(text) {
-  return String(text).replace(/&/g, "&amp;").replace(/</g, "&lt;").replace(/>/g, "&gt;");
-}
-
-function lines(texts) {
-  return texts.map(plain).join("<br>");
+// The columns in a value as arrays; everything else stays as it is.
+function unpackAll(value) {
+  if (Array.isArray(value)) return value.map(unpackAll);
+  if (value === null || typeof value !== "object") return value;
+  if (Array.isArray(value.n)) return unpack(value.n);
+  return Object.fromEntries(Object.entries(value).map(([key, one]) => [key, unpackAll(one)]));
 }
 
 function token(name) {
@@ -39,70 +31,29 @@ function token(name) {
   return isDark() ? dark : light;
 }
 
-// Three digits, as everywhere on the page: `4.70 s`, `1,350 MHz`.
-function shown(value, unit) {
-  if (value === null) return "no value";
-  const size = Math.abs(value);
-  const isSmall = size > 0 && size < 1e-4;
-  const text = size >= 100 ? Math.round(value).toLocaleString("en-US")
-    : Number.isInteger(value) ? String(value) : isSmall ? value.toExponential(2) : value.toPrecision(3);
-  return unit ? `${text} ${unit}` : text;
-}
-
+// Three digits, as everywhere on the page: `4.70 s`, `12 min 04 s`.
 function duration(seconds) {
   if (seconds === null) return "no value";
   if (seconds === 0) return "0 s";
-  if (seconds < 0.9995) return shown(seconds * 1e3, "ms");
-  if (seconds < 120) return shown(seconds, "s");
+  const three = (value) => (value >= 100 ? String(Math.round(value)) : value.toPrecision(3));
+  if (seconds < 0.9995) return `${three(seconds * 1e3)} ms`;
+  if (seconds < 120) return `${three(seconds)} s`;
   const whole = Math.round(seconds);
   const two = (value) => String(value).padStart(2, "0");
   if (whole < 7200) return `${Math.floor(whole / 60)} min ${two(whole % 60)} s`;
   return `${Math.floor(whole / 3600)} h ${two(Math.floor((whole % 3600) / 60))} min`;
 }
 
-// What lies between the lows and highs of merged samples, as one pale area.
-function spreadTraces(line, x, more, color, lineCount = 1) {
-  if (line.low === undefined) return [];
-  const [low, high] = [unpack(line.low), unpack(line.high)];
-  const known = x.map((_, at) => at).filter((at) => low[at] !== null);
-  const back = [...known].reverse();
-  return [{
-    type: "scatter", mode: "lines", hoverinfo: "skip", line: { width: 0 }, fill: "toself", fillcolor: color,
-    opacity: Math.max(0.02, 0.16 / lineCount), ...more,
-    x: [...known.map((at) => x[at]), ...back.map((at) => x[at])],
-    y: [...known.map((at) => low[at]), ...back.map((at) => high[at])],
-  }];
+function percent(share) {
+  const value = 100 * share;
+  return value > 0 && value < 0.1 ? "<0.1%" : `${value.toFixed(value < 9.95 ? 1 : 0).replace(/\.0$/, "")}%`;
 }
-
-function axis(more) {
-  return {
-    gridcolor: token("line"), linecolor: token("line"), zeroline: false, ticks: "",
-    tickfont: { color: token("muted"), size: 11 }, fixedrange: true, automargin: true, ...more,
-  };
-}
-
-function layout(more) {
-  return {
-    paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)", showlegend: false,
-    font: { family: getComputedStyle(document.body).fontFamily, size: 12, color: token("ink") },
-    margin: { l: 8, r: 8, t: 8, b: 8 },
-    hoverlabel: {
-      bgcolor: token("surface"), bordercolor: token("muted"), align: "left",
-      font: { color: token("ink"), size: 12 },
-    },
-    ...more,
-  };
-}
-
-// A double click shows the whole run in every chart, not only where it was made.
-const CONFIG = { displayModeBar: false, displaylogo: false, responsive: true, doubleClick: false };
 
 // What the reader has chosen to see, and who wants to know when that changes.
 const view = {
   time: null, // [from, to] in seconds; null: the whole run
   step: null, // [from, to] in step numbers; null: all
-  finding: null, // anchor of the finding that is lit
-  ranks: null, // Set of ranks; null: all
+  finding: null, // anchor of the finding that is highlighted
   focus: null, // index into facts.steps of the step that is looked at
 };
 const listeners = {};

@@ -1,43 +1,3 @@
-// Which ranks the charts show: all, the slowest, or a list such as 0-7,12.
-
-function parseRanks(text) {
-  const known = facts.ranks.all;
-  const wanted = text.trim().toLowerCase();
-  if (wanted === "" || wanted === "all") return null;
-  if (wanted === "slowest") return new Set(facts.ranks.slowest);
-  const chosen = new Set();
-  for (const part of wanted.split(/[\s,;]+/).filter(Boolean)) {
-    const match = /^(\d{1,9})(?:[-–](\d{1,9}))?$/.exec(part);
-    if (!match) return undefined;
-    const [first, last] = [Number(match[1]), Number(match[2] ?? match[1])];
-    known.filter((rank) => rank >= first && rank <= last).forEach((rank) => chosen.add(rank));
-  }
-  return chosen.size ? chosen : undefined;
-}
-
-function isShown(rank) {
-  return view.ranks === null || view.ranks.has(rank);
-}
-
-function setUpRanks() {
-  const field = document.getElementById("rank-filter");
-  if (!field) return;
-  const found = document.getElementById("rank-found");
-  const all = facts.ranks.all.length;
-  let timer;
-  const apply = () => {
-    const ranks = parseRanks(field.value);
-    field.setAttribute("aria-invalid", String(ranks === undefined));
-    found.textContent = ranks === undefined ? "no such ranks" : `${ranks ? ranks.size : all} of ${all}`;
-    if (ranks !== undefined) choose("ranks", ranks);
-  };
-  field.addEventListener("input", () => { clearTimeout(timer); timer = setTimeout(apply, 200); });
-  field.addEventListener("change", () => { clearTimeout(timer); apply(); });
-  field.addEventListener("focus", () => field.select());
-  apply();
-  when("ranks", () => ["heatmap", "lanes", "strips"].forEach(repaint));
-}
-
 // A finding that is chosen marks what it is about, in every chart and table.
 function litFinding() {
   return view.finding === null ? null : facts.findings[view.finding];
@@ -48,28 +8,6 @@ function litPhase(phase) {
   if (!finding || !finding.phases.length) return true;
   const name = (one) => one.split("/")[0];
   return finding.phases.some((one) => name(one) === name(phase));
-}
-
-function litRank(rank) {
-  const finding = litFinding();
-  return !finding || !finding.ranks.length || finding.ranks.includes(rank);
-}
-
-function litStep(number) {
-  const finding = litFinding();
-  return !finding || !finding.steps.length || finding.steps.includes(number);
-}
-
-// Steps that are lit, as [from, to] in seconds; null: all of them.
-function litMoments() {
-  const steps = litFinding()?.steps ?? [];
-  if (!steps.length || !knots()) return null;
-  const [number, start, end] = [facts.steps.number, facts.steps.start, facts.steps.end].map(unpack);
-  return number.flatMap((one, at) => (steps.includes(one) ? [[start[at], end[at]]] : []));
-}
-
-function isLitTime(moments, from, to) {
-  return moments === null || moments.some(([start, end]) => from < end && to > start);
 }
 
 function lightUp(anchor) {
@@ -93,10 +31,11 @@ function showLit() {
   const chip = document.getElementById("light-off");
   if (chip) {
     chip.hidden = finding === null;
-    chip.textContent = finding ? `${finding.name} lit` : "";
-    chip.setAttribute("aria-label", finding ? `${finding.name} lit: ${finding.title}. Put it out` : "");
+    chip.textContent = finding ? `${finding.name} highlighted` : "";
+    chip.setAttribute("aria-label", finding ? `${finding.name} highlighted: ${finding.title}. Remove the highlight` : "");
   }
-  ["waterfall", "steps", "heatmap", "lanes", "strips", "curves"].forEach(repaint);
+  chooseLitMatrix();
+  repaint();
 }
 
 function setUpLight() {
@@ -122,11 +61,8 @@ function setUpLight() {
 
 // From one worst step to the next: the axis goes there, and its phases stand next to the median's.
 function stepFacts(at) {
-  const { number, seconds, slowest, kind, kinds } = facts.steps;
-  return {
-    number: unpack(number)[at], seconds: unpack(seconds)[at], slowest: unpack(slowest)[at],
-    kind: kinds[unpack(kind)[at]],
-  };
+  const { number, seconds, slowest, kinds } = facts.steps;
+  return { number: number[at], seconds: seconds[at], slowest: slowest[at], kind: kinds[at] };
 }
 
 function change(value, middle) {
@@ -138,19 +74,15 @@ function change(value, middle) {
 function focusStep(at) {
   choose("focus", at);
   if (at === null) { tell("range"); return; }
-  if (!knots()) {
-    const { number } = stepFacts(at);
-    zoom("step", [number - 3.5, number + 3.5]);
-    return;
-  }
-  const [start, end] = [unpack(facts.steps.start)[at], unpack(facts.steps.end)[at]];
-  const around = 0.35 * (end - start);
-  zoom("time", [start - around, end + around].map((one) => one / timeUnit().divisor));
+  const kind = axisKind();
+  const [start, end] = spanOf(kind, at);
+  const around = kind === "time" ? 0.35 * (end - start) : 3;
+  zoom(kind, [start - around, end + around]);
 }
 
 function stepWorst(direction) {
   const { worst } = facts.steps ?? { worst: [] };
-  if (!worst.length || !numbers) return; // numbers are unpacked a moment after the page opens
+  if (!worst.length) return;
   const now = worst.indexOf(view.focus);
   const next = now < 0 ? (direction > 0 ? 0 : worst.length - 1) : (now + direction + worst.length) % worst.length;
   focusStep(worst[next]);
@@ -175,22 +107,22 @@ function showFocus() {
 }
 
 function ordinal(place) {
-  return place === 1 ? "worst" : `worst but ${place - 1}`;
+  return place === 1 ? "worst" : `${place}${{ 2: "nd", 3: "rd" }[place] ?? "th"} worst`;
 }
 
 function stepHeading(step) {
-  const parts = [`${duration(step.seconds)}, ${change(step.seconds, facts.steps.median)} against the median of ${duration(facts.steps.median)}`];
+  const parts = [`${duration(step.seconds)}, ${change(step.seconds, facts.steps.median)} vs. the median of ${duration(facts.steps.median)}`];
   if (step.kind !== "steady") parts.push(step.kind);
-  if (step.slowest >= 0) parts.push(`rank ${step.slowest} was the slowest`);
+  if (step.slowest !== null) parts.push(`slowest rank: ${step.slowest}`);
   return make("h3", {}, `Step ${step.number}: `, make("span", { class: "count" }, parts.join("; ")));
 }
 
 function stepTable(at) {
   const rows = facts.steps.phases.map((phase) => {
-    const value = unpack(phase.v)[at];
+    const value = phase.seconds[at];
     return { ...phase, value, more: value === null ? 0 : value - phase.median };
   }).filter(({ value }) => value !== null).sort((a, b) => Math.abs(b.more) - Math.abs(a.more)).slice(0, 12);
-  if (!rows.length) return make("p", { class: "nothing" }, "The document has no phases of this step.");
+  if (!rows.length) return make("p", { class: "nothing" }, "No phases were recorded in this step.");
   const most = Math.max(...rows.map(({ more }) => Math.abs(more))) || 1;
   const head = make("tr", {}, ...["Phase, mean over ranks", "This step", "Median", "Difference", ""].map((text, place) =>
     make("th", { scope: "col", class: place && place < 4 ? "n" : "" }, text)));
@@ -355,10 +287,9 @@ function keyAction(key, target) {
   }[key];
 }
 
-// Where the pointer is over the timeline, in the unit of its axis.
+// Where the pointer last was over the timeline.
 function pointedAt() {
-  const moment = document.querySelector(".plot[data-chart=lanes]")?.hovered;
-  return moment ? moment / timeUnit().divisor : undefined;
+  return document.querySelector(".plot[data-chart=lanes]")?.hovered;
 }
 
 function leaveZoom() {

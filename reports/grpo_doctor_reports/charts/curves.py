@@ -6,21 +6,30 @@ Evaluations are drawn over the metric that they evaluate, where training logged 
 from __future__ import annotations
 
 from grpo_doctor_reports import formatting
-from grpo_doctor_reports.charts.chart import Chart, line_values, thin_line
-from grpo_doctor_reports.packing import NumberPool
+from grpo_doctor_reports.charts.figure import (
+    Chart,
+    Column,
+    Figure,
+    axis,
+    column,
+    figure,
+    line,
+    plain,
+    token,
+)
+from grpo_doctor_reports.charts.thinning import thin_line
 from grpo_doctor_reports.schema.part import Numbers
 from grpo_doctor_reports.schema.views import Evaluation, MetricsView
 
 _CURVES_SHOWN = 24
 _POINTS = 250
 _FLAT_NAMED = 16
+_HEIGHT_PX = 130
 _FIRST = ("reward", "loss", "reward_std", "kl", "entropy", "completion_length", "grad_norm")
 _EVALUATED = "eval_"
 
 
-def curves_chart(
-    metrics: MetricsView, pool: NumberPool, evaluation: Evaluation | None = None
-) -> Chart | None:
+def curves_chart(metrics: MetricsView, evaluation: Evaluation | None = None) -> Chart | None:
     """Return the small multiples, None without any metric."""
     series = {name: values for name, values in metrics.series.items() if known(values)}
     if not series:
@@ -35,9 +44,14 @@ def curves_chart(
     if evaluation and (best := best_words(evaluation)):
         first, last = from_to(evaluation.values)
         summaries.append(f"evaluation goes from {first} to {last}, {best}")
-    curves = [_curve(name, metrics, pool, over if name == trained else None) for name in shown]
+    overlaid = {name: over if name == trained else None for name in shown}
     left_out = len(ordered) - len(flat) - len(shown)
-    return Chart({"curves": curves}, "; ".join(summaries) + ".", _note(left_out, flat, metrics))
+    return Chart(
+        figures={name: _curve(name, metrics, points) for name, points in overlaid.items()},
+        summary="; ".join(summaries) + ".",
+        note=_note(left_out, flat, metrics),
+        facts={"curves": [_words(name, metrics, points) for name, points in overlaid.items()]},
+    )
 
 
 def known(values: Numbers) -> list[float]:
@@ -67,16 +81,6 @@ def best_words(evaluation: Evaluation) -> str:
     return f"best {formatting.number(best)} after step {evaluation.best_step}{saved}"
 
 
-def _evaluated(evaluation: Evaluation, pool: NumberPool) -> dict[str, object]:
-    return {
-        "x": pool.add_integers(evaluation.steps),
-        "v": pool.add(evaluation.values),
-        "best": evaluation.best_step,
-        "last": from_to(evaluation.values)[1],
-        "words": best_words(evaluation),
-    }
-
-
 def _is_flat(name: str, values: Numbers) -> bool:
     numbers = known(values)
     return len(numbers) > 1 and min(numbers) == max(numbers) and name not in _FIRST
@@ -101,19 +105,51 @@ def _rank(name: str) -> tuple[int, str]:
     return (_FIRST.index(name) if name in _FIRST else len(_FIRST)), name
 
 
-def _curve(
-    name: str, metrics: MetricsView, pool: NumberPool, evaluation: Evaluation | None
-) -> dict[str, object]:
-    values = metrics.series[name]
-    line = thin_line([float(step) for step in metrics.steps], values, _POINTS)
+def _words(name: str, metrics: MetricsView, evaluation: Evaluation | None) -> Figure:
     lost = " (NaN elsewhere)" if name in metrics.steps_without_number else ""
-    return {
-        "label": name,
-        "last": from_to(values)[1] + lost,
-        "x": pool.add_integers([int(step) for step in line.times if step is not None]),
-        **line_values(line, pool),
-        **({"evaluation": _evaluated(evaluation, pool)} if evaluation else {}),
-    }
+    words: Figure = {"label": name, "last": from_to(metrics.series[name])[1] + lost}
+    if evaluation:
+        last = from_to(evaluation.values)[1]
+        words["evaluation"] = {"last": last, "words": best_words(evaluation)}
+    return words
+
+
+def _curve(name: str, metrics: MetricsView, evaluation: Evaluation | None) -> Figure:
+    thin = thin_line([float(step) for step in metrics.steps], metrics.series[name], _POINTS)
+    color = token("link")
+    traces = thin.traces(
+        Column(thin.times), color, spread=0.16, connectgaps=True, marker={"color": color},
+        mode="markers" if len(known(thin.values)) == 1 else "lines", meta=[plain(name)],
+        hovertemplate="step %{x}<br>%{meta[0]} %{y:,.3~r}<extra></extra>",
+    )  # fmt: skip
+    first, last = metrics.steps[0] - 0.5, metrics.steps[-1] + 0.5
+    few: Figure = {"dtick": 1} if last - first < 6 else {}
+    return figure(
+        [*traces, *([_evaluations(evaluation)] if evaluation else [])],
+        _HEIGHT_PX,
+        hovermode="x",
+        margin={"l": 40, "r": 6, "t": 6, "b": 22},
+        xaxis=axis(nticks=5, showgrid=False, tickformat="d", fixedrange=False,
+                   range=[first, last], automargin=True, **few),
+        yaxis=axis(nticks=4, automargin=True),
+        meta={"axis": "step"},
+    )  # fmt: skip
+
+
+def _evaluations(evaluation: Evaluation) -> Figure:
+    """Points over the curve of training, the best of them larger and with a rim."""
+    best = [step == evaluation.best_step for step in evaluation.steps]
+    color = token("transfer")
+    marker = {
+        "color": color, "size": [11 if is_best else 6 for is_best in best],
+        "symbol": ["star" if is_best else "circle" for is_best in best],
+        "line": {"color": token("ink"), "width": [int(is_best) for is_best in best]},
+    }  # fmt: skip
+    return line(
+        Column(list(evaluation.steps)), column(evaluation.values), color, mode="lines+markers",
+        marker=marker, customdata=[", the best" if is_best else "" for is_best in best],
+        hovertemplate="after step %{x}<br>evaluation %{y:,.3~r}%{customdata}<extra></extra>",
+    )  # fmt: skip
 
 
 def _summary(name: str, metrics: MetricsView) -> str:

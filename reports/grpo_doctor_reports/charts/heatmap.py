@@ -5,37 +5,89 @@ from __future__ import annotations
 from statistics import fmean
 
 from grpo_doctor_reports import formatting
-from grpo_doctor_reports.charts.chart import Chart, slowest_columns
-from grpo_doctor_reports.packing import NumberPool
+from grpo_doctor_reports.charts.figure import (
+    Chart,
+    Column,
+    Figure,
+    axis,
+    axis_title,
+    column,
+    figure,
+    plain,
+    token,
+)
+from grpo_doctor_reports.charts.thinning import slowest_columns
 from grpo_doctor_reports.schema.part import Numbers
 from grpo_doctor_reports.schema.views import Heatmap
 
 _ROWS = 128
 _CELLS = 10_000  # per matrix; 13 matrices of it are about 150 kB in the page
+_ROW_PX, _LEAST_PX, _MOST_PX = 22, 150, 560
+_SEEN = 0.98  # of the values: colour stops there if a few slow steps would bleach the rest
 
 
-def heatmap_chart(heatmap: Heatmap, pool: NumberPool) -> Chart | None:
+def heatmap_chart(heatmap: Heatmap) -> Chart | None:
     """Return the chart, None where there are no ranks or no steps."""
     ranks, steps = heatmap.ranks[:_ROWS], heatmap.steps
     if not ranks or not steps:
         return None
     columns = slowest_columns(heatmap.step_seconds, len(steps), max(1, _CELLS // len(ranks)))
-    options = [
-        {"label": label, "z": pool.add(_flat(rows[:_ROWS], columns))}
+    matrices = {
+        label: [[row[at] for at in columns] for row in rows[:_ROWS]]
         for label, rows in _matrices(heatmap)
         if any(value is not None for row in rows for value in row)
-    ]
-    if not options:
+    }
+    if not matrices:
         return None
+    shown = [steps[at] for at in columns]
     return Chart(
-        data={
-            "ranks": ranks,
-            "steps": pool.add_integers([steps[at] for at in columns]),
-            "options": options,
-        },
+        figures={"heatmap": _figure(matrices, ranks, shown)},
         summary=_summary(heatmap),
         note=_note(heatmap, columns),
+        facts={"labels": list(matrices)},
     )
+
+
+def _figure(matrices: dict[str, list[Numbers]], ranks: list[int], steps: list[int]) -> Figure:
+    """All matrices as traces, of which the first is visible."""
+    names = [f"rank {rank}" for rank in ranks]
+    traces = [
+        {
+            "type": "heatmap", "x": Column(list(steps)), "y": names, "z": [*map(column, rows)],
+            "visible": at == 0, "hoverongaps": False, "xgap": int(len(steps) < 200),
+            "ygap": int(len(ranks) < 40), **_colors(rows),
+            "meta": [plain(label)],
+            "hovertemplate": "%{y}, step %{x}<br>%{meta[0]} %{z:,.3~r} s<extra></extra>",
+        }
+        for at, (label, rows) in enumerate(matrices.items())
+    ]  # fmt: skip
+    return figure(
+        traces,
+        min(_MOST_PX, max(_LEAST_PX, 74 + _ROW_PX * len(ranks))),
+        margin={"l": 64, "r": 8, "t": 4, "b": 38},
+        xaxis=axis(
+            tickformat="d", range=[steps[0] - 0.5, steps[-1] + 0.5], fixedrange=False,
+            showgrid=False, title=axis_title("step"),
+        ),
+        yaxis=axis(type="category", range=[len(ranks) - 0.5, -0.5], showgrid=False,
+                   fixedrange=False, ticksuffix=" "),
+        meta={"axis": "step", "ranks": ranks},
+    )  # fmt: skip
+
+
+def _colors(rows: list[Numbers]) -> Figure:
+    known = sorted(value for row in rows for value in row if value is not None)
+    high = known[min(len(known) - 1, int(len(known) * _SEEN))]
+    top = high if known[-1] > 1.6 * high else known[-1]
+    low = known[0] if known[0] > 0.5 * top else 0.0
+    return {
+        "zmin": low, "zmax": max(top, low + 1e-9),
+        "colorscale": [[at / 4, token(f"heat-{at}")] for at in range(5)],
+        "colorbar": {
+            "thickness": 9, "outlinewidth": 0, "ticks": "", "nticks": 5, "ticksuffix": " s",
+            "x": 1.005, "xpad": 6, "tickfont": {"size": 11, "color": token("muted")},
+        },
+    }  # fmt: skip
 
 
 def _matrices(heatmap: Heatmap) -> list[tuple[str, list[Numbers]]]:
@@ -61,10 +113,6 @@ def _without(rows: list[Numbers], waits: list[Numbers]) -> list[Numbers]:
     ]
 
 
-def _flat(rows: list[Numbers], columns: list[int]) -> Numbers:
-    return [row[at] for row in rows for at in columns]
-
-
 def _summary(heatmap: Heatmap) -> str:
     means = heatmap.means
     own = [(v, r) for v, r in zip(means.own_seconds, means.ranks, strict=False) if v is not None]
@@ -75,7 +123,7 @@ def _summary(heatmap: Heatmap) -> str:
         mean = formatting.seconds(fmean(value for value, _ in own))
         worst = f"{len(own):,} ranks, most on rank {rank} with {formatting.seconds(longest)}"
         of = f" of {worst}" if len(own) > 1 else ""
-        lines.append(f"Own work per step is {mean} in the mean{of}.")
+        lines.append(f"Own work per step is {mean} on average{of}.")
     if len(waits) > 1:
         (low_s, low_rank), (high_s, high_rank) = min(waits), max(waits)
         lines.append(

@@ -5,28 +5,45 @@ Everywhere means of neighbouring steps are drawn, and every span in a few window
 
 from __future__ import annotations
 
-from itertools import accumulate
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass, field
 from statistics import median
 from typing import Any
 
 from grpo_doctor_reports import formatting
-from grpo_doctor_reports.charts.chart import Chart
-from grpo_doctor_reports.packing import NumberPool
-from grpo_doctor_reports.palette import UNATTRIBUTED, color_of, ink_on, order_of
+from grpo_doctor_reports.charts.figure import (
+    Chart,
+    Column,
+    Figure,
+    TimeAxis,
+    axis,
+    boxes,
+    figure,
+    line,
+    token,
+)
+from grpo_doctor_reports.palette import color_of, order_of
 from grpo_doctor_reports.schema.part import Numbers
 from grpo_doctor_reports.schema.report import ReportDocument
 from grpo_doctor_reports.schema.views import (
-    Buckets,
     Exact,
+    ExactLane,
     ExactWindow,
-    RankBuckets,
     StepBuckets,
     Timeline,
 )
 
 _NAMED = 4
 _BUTTONS = 8
-_HEAD_PX, _MEAN_PX, _LANE_PX, _LEAST_PX, _MOST_PX = 36, 64, 40, 60, 560  # as in lanes.js
+_LANES = 64  # more would be thinner than six pixels
+_LANE_PX, _LEAST_PX, _MOST_PX, _AXIS_PX = 40, 80, 600, 44
+_HALF = 0.44  # of a lane; the rest is the gap to the next one
+_CLOSE = 30  # the view is close enough for spans where as many windows, or steps, fit into it
+_LINKED = 2_000  # collectives drawn from rank to rank
+_DEEPEST = 6
+_WAIT = {"shape": "/", "size": 5, "solidity": 0.35, "fgcolor": token("page"), "fillmode": "replace",
+         "bgcolor": "rgba(0,0,0,0)"}  # fmt: skip
 _WORDS = {
     "open": "the step that never ended",
     "median": "the median step",
@@ -37,55 +54,214 @@ _WORDS = {
 }
 
 
-def lanes_chart(report: ReportDocument, pool: NumberPool) -> Chart | None:
+def lanes_chart(report: ReportDocument) -> Chart | None:
     """Return the lanes, None where no rank's phases were recorded."""
     timeline, steps = report.views.timeline, report.views.step_buckets
-    has_means = bool(steps.first)
     if not timeline.exact.lanes and not timeline.ranks.first:
         return None
-    if not any(lane.name for lane in timeline.exact.lanes) and not has_means:
+    if not any(lane.name for lane in timeline.exact.lanes) and not steps.first:
         return None
-    phases, summary = _phases(steps, timeline), _summary(report)
-    data: dict[str, Any] = {
-        "end": timeline.end_s,
-        "height": _height_px(len(lanes_shown(timeline)), has_means),
-        "summary": summary,
-        "windows": _buttons(timeline.exact),
-        "phases": [
-            {"name": phase, "color": color_of(phase), "ink": ink_on(phase)} for phase in phases
-        ],
-        "exact": exact_data(timeline.exact, phases, pool),
-        "mean": None,
-        "ranks": None,
-    }
-    if has_means:
-        data["mean"] = {
-            **buckets_data(steps, timeline.end_s, pool),
-            "stacks": step_stacks(steps, phases, pool),
-        }
-    if timeline.ranks.first:
-        data["ranks"] = {
-            **buckets_data(timeline.ranks, timeline.end_s, pool),
-            "ranks": pool.add_integers(timeline.ranks.ranks),
-            "stacks": rank_stacks(timeline.ranks, phases, pool),
-        }
-    return Chart(data=data, summary=summary, note=_note(report))
+    summary = _summary(report)
+    return Chart(
+        figures={"lanes": _figure(timeline, steps)},
+        summary=summary,
+        note=_note(report),
+        facts={"windows": _buttons(timeline.exact)},
+    )
 
 
-def _height_px(lanes: int, has_means: bool) -> int:
-    """As the script computes it (`lanesHeight`), so that nothing moves when the chart is drawn."""
-    body = min(_MOST_PX, max(_LEAST_PX, _LANE_PX * lanes))
-    return _HEAD_PX + (_MEAN_PX if has_means else 0) + body
+@dataclass(slots=True)
+class _Boxes:
+    """Edges of boxes, and the name of what each stands for."""
+
+    x0: list[float] = field(default_factory=list)
+    x1: list[float] = field(default_factory=list)
+    y0: list[float] = field(default_factory=list)
+    y1: list[float] = field(default_factory=list)
+    names: list[str] = field(default_factory=list)
+
+    def add(self, x0: float, x1: float, y0: float, y1: float, name: str = "") -> None:
+        self.x0.append(x0)
+        self.x1.append(x1)
+        self.y0.append(y0)
+        self.y1.append(y1)
+        self.names.append(name)
+
+    def trace(
+        self, time: TimeAxis, scale_s: float, color: str, meta: Figure, **more: Any
+    ) -> Figure:
+        edges = [time.moments(edge, scale_s) for edge in (self.x0, self.x1)]
+        edges += [Column(list(edge), 3) for edge in (self.y0, self.y1)]
+        known = sorted({*self.names})
+        number = {name: at for at, name in enumerate(known)}
+        named = {"names": known, "name": Column([number[name] for name in self.names])}
+        return boxes(edges, color, meta={**meta, **named}, **more)
+
+
+def _figure(timeline: Timeline, steps: StepBuckets) -> Figure:
+    """Far away, a column per bucket that phases share by their seconds; close, every span."""
+    shown, time = lanes_shown(timeline), TimeAxis(timeline.end_s)
+    rows = {rank: at + bool(steps.first) for at, rank in enumerate(shown)}
+    labels = ["mean"] * bool(steps.first) + [f"rank {rank}" for rank in shown]
+    stride = -(-len(labels) // 40)
+    lanes = [lane for lane in timeline.exact.lanes if lane.rank in rows]
+    far = _far(timeline, steps, rows, time)
+    close_s = _close_s(timeline.exact, steps) if timeline.ranks.first else None
+    return figure(
+        [*far, *_near(timeline.exact, lanes, rows, time)],
+        _AXIS_PX + min(_MOST_PX, max(_LEAST_PX, _LANE_PX * len(labels))),
+        margin={"l": 64, "r": 8, "t": 4, "b": _AXIS_PX - 4},
+        hovermode=False,
+        xaxis=time.layout(),
+        yaxis=axis(
+            range=[len(labels) - 0.5, -0.5], showgrid=False, fixedrange=False,
+            tickvals=list(range(0, len(labels), stride)),
+            ticktext=[f"{label} " for label in labels[::stride]],
+        ),
+        meta={"axis": "time", "ranks": [*[None] * bool(steps.first), *shown], "labels": labels,
+              "close": None if close_s is None else close_s / time.unit[0]},
+    )  # fmt: skip
+
+
+def _close_s(exact: Exact, steps: StepBuckets) -> float | None:
+    """The longest view, in seconds, that shows single spans; None: every view."""
+    if not _is_whole(exact):
+        return _CLOSE * _window_s(exact)
+    lengths = [seconds for seconds in steps.seconds if seconds is not None]
+    return _CLOSE * median(lengths) if lengths and sum(steps.steps) > _CLOSE else None
+
+
+def _window_s(exact: Exact) -> float:
+    return median([window.end_s - window.start_s for window in exact.windows] or [1.0])
+
+
+def _far(
+    timeline: Timeline, steps: StepBuckets, rows: dict[int, int], time: TimeAxis
+) -> list[Figure]:
+    ranks = timeline.ranks
+    columns = [(0, steps.start_s, steps.end_s, steps.phase_seconds, steps.wait_seconds)]
+    columns = columns if steps.first else []
+    for at, rank in enumerate(ranks.ranks):
+        of_rank = [{name: table[at] for name, table in tables.items()}
+                   for tables in (ranks.phase_seconds, ranks.wait_seconds)]  # fmt: skip
+        if rank in rows:
+            columns.append((rows[rank], ranks.start_s, ranks.end_s, of_rank[0], of_rank[1]))
+    phases: dict[str, _Boxes] = defaultdict(_Boxes)
+    waits = _Boxes()
+    for row, starts, ends, seconds, waited in columns:
+        ordered = sorted(seconds, key=order_of)
+        for at, (start, end) in enumerate(zip(starts, ends, strict=True)):
+            if start is not None and end is not None:
+                _stack(phases, waits, (start, end), row,
+                       [(name, seconds[name][at] or 0.0, _at(waited.get(name), at))
+                        for name in ordered])  # fmt: skip
+    meta = {"far": True}
+    return [
+        *(phases[name].trace(time, time.end_s, color_of(name), {**meta, "phase": name})
+          for name in sorted(phases, key=order_of)),
+        *([waits.trace(time, time.end_s, token("page"), meta, fillpattern=_WAIT)] * bool(waits.x0)),
+    ]  # fmt: skip
+
+
+def _at(values: Numbers | None, at: int) -> float:
+    return (values[at] or 0.0) if values else 0.0
+
+
+def _stack(
+    phases: dict[str, _Boxes],
+    waits: _Boxes,
+    edges: tuple[float, float],
+    row: int,
+    parts: list[tuple[str, float, float]],
+) -> None:
+    """The phases of one column from the top down; the wait is the lower part of its phase."""
+    whole = sum(seconds for _, seconds, _ in parts)
+    top = row - _HALF
+    for name, seconds, wait in parts:
+        if seconds <= 0:
+            continue
+        bottom = top + 2 * _HALF * seconds / whole
+        phases[name].add(*edges, top, bottom, name)
+        if wait > 0:
+            waits.add(*edges, bottom - (bottom - top) * min(1.0, wait / seconds), bottom, name)
+        top = bottom
+
+
+def _near(
+    exact: Exact, lanes: list[ExactLane], rows: dict[int, int], time: TimeAxis
+) -> list[Figure]:
+    """Spans on the ground of their windows, each in the lower part of the one around it."""
+    scale_s, meta = _window_s(exact), {"near": True}
+    ground, waits, still_open = _Boxes(), _Boxes(), _Boxes()
+    layers: dict[tuple[int, str], _Boxes] = defaultdict(_Boxes)
+    deepest = max((min(d, _DEEPEST) for lane in lanes for d in lane.depth), default=0)
+    for lane in lanes:
+        row = rows[lane.rank]
+        for window in exact.windows:
+            ground.add(window.start_s, window.end_s, row - _HALF, row + _HALF)
+        open_places = {*lane.open}
+        for at, (code, depth) in enumerate(zip(lane.name, lane.depth, strict=True)):
+            if depth > _DEEPEST:
+                continue
+            name = exact.names[code]
+            is_call = name in exact.collectives
+            top = row - _HALF + 2 * _HALF * depth / (deepest + 1)
+            box = (lane.start_s[at], lane.end_s[at], top, row + _HALF, name)
+            layers[depth, "" if is_call else name.partition("/")[0]].add(*box)
+            if at in open_places:
+                still_open.add(*box)
+        for start, end in zip(lane.wait_s[::2], lane.wait_s[1::2], strict=True):
+            height = 2 * _HALF / (deepest + 1)
+            waits.add(start, end, row - _HALF, row - _HALF + height, "wait for other ranks")
+    traces = [ground.trace(time, scale_s, token("sunken"), {**meta, "ground": True})]
+    for depth, name in sorted(layers):
+        drawn = layers[depth, name]
+        color = color_of(name) if name else token("muted")
+        traces.append(drawn.trace(time, scale_s, color, {**meta, "phase": name or None}))
+        if depth or not name:  # paler, with an edge: it lies in another span
+            edge = {"width": 0.5, "color": token("page")}
+            traces.append(
+                drawn.trace(time, scale_s, token("page"), meta, opacity=0.3, outline=edge)
+            )
+    dashes = {"width": 1.5, "color": token("ink"), "dash": "2px,2px"}
+    traces += [waits.trace(time, scale_s, token("page"), meta, fillpattern=_WAIT)] * bool(waits.x0)
+    traces += [
+        still_open.trace(time, scale_s, "rgba(0,0,0,0)", {**meta, "open": True}, outline=dashes)
+    ] * bool(still_open.x0)
+    return [*traces, *_links(lanes, rows, time, scale_s)] if lanes else []
+
+
+def _links(
+    lanes: list[ExactLane], rows: dict[int, int], time: TimeAxis, scale_s: float
+) -> Iterator[Figure]:
+    """A line per collective from rank to rank, with a dot where the last rank arrives."""
+    meetings: dict[int, list[tuple[float, int]]] = defaultdict(list)
+    for lane in lanes:
+        for number, start_s in zip(lane.meeting, lane.start_s, strict=True):
+            if number >= 0:
+                meetings[number].append((start_s, rows[lane.rank]))
+    met = [points for points in meetings.values() if len(points) > 1]
+    if not 0 < len(met) <= _LINKED:
+        return
+    x = [at for points in met for at in (*(start for start, _ in points), None)]
+    y = [at for points in met for at in (*(float(row) for _, row in points), None)]
+    last = [max(points) for points in met]
+    yield line(
+        time.moments(x, scale_s), Column(y), token("ink"), hoverinfo="skip", opacity=0.4,
+        line={"width": 1, "color": token("ink")}, meta={"near": True},
+    )  # fmt: skip
+    yield line(
+        time.moments([start for start, _ in last], scale_s),
+        Column([float(row) for _, row in last]),
+        token("high"), mode="markers", marker={"size": 6, "color": token("high")},
+        hoverinfo="skip", meta={"near": True},
+    )  # fmt: skip
 
 
 def lanes_shown(timeline: Timeline) -> list[int]:
-    """Return the ranks that have a lane."""
-    return sorted({*timeline.ranks.ranks, *(lane.rank for lane in timeline.exact.lanes)})
-
-
-def _phases(steps: StepBuckets, timeline: Timeline) -> list[str]:
-    names = {*phases_of_buckets(steps, timeline.ranks), *phases_of_spans(timeline.exact)}
-    return sorted(names, key=order_of)
+    """Return the ranks that have a lane: those of the means first, where there are too many."""
+    known = dict.fromkeys((*timeline.ranks.ranks, *(lane.rank for lane in timeline.exact.lanes)))
+    return sorted(list(known)[:_LANES])
 
 
 def _summary(report: ReportDocument) -> str:
@@ -132,9 +308,8 @@ def _note(report: ReportDocument) -> str:
         )
     if len(lanes) < total:
         notes.append(
-            f"{formatting.count(total - len(lanes), 'rank')} of {total:,} have no lane: of each "
-            f"{formatting.number(total / len(lanes))} the one that works longest has. "
-            "The means are over all."
+            f"{len(lanes):,} of {total:,} ranks are drawn, the slowest of each "
+            f"{formatting.number(total / len(lanes))}; the mean is over all."
         )
     return " ".join(note for note in notes if note)
 
@@ -144,11 +319,8 @@ def _means_note(steps: StepBuckets, timeline: Timeline) -> str:
     all_ranks = max(steps.steps, default=1)
     if widest <= 1:
         return ""
-    mean = "" if all_ranks == widest else f", {all_ranks} for the mean of all ranks"
-    return (
-        f"A column of a lane is the mean of up to {widest} steps{mean}; its height is shared by "
-        "the phases."
-    )
+    mean = "" if all_ranks == widest else f" ({all_ranks} in the lane of the mean)"
+    return f"Zoomed out, a column is the mean of up to {widest} steps{mean}."
 
 
 def _buttons(exact: Exact) -> list[dict[str, Any]]:
@@ -182,49 +354,6 @@ def _is_whole(exact: Exact) -> bool:
     return any(window.why == "whole" for window in exact.windows)
 
 
-def buckets_data(buckets: Buckets, end_s: float, pool: NumberPool) -> dict[str, Any]:
-    """Return where in the pool the buckets' steps and times are."""
-    kinds = sorted(set(buckets.kind))
-    return {
-        "first": pool.add_integers(buckets.first),
-        "last": pool.add_integers(buckets.last),
-        "steps": pool.add_integers(buckets.steps),
-        "used": pool.add_integers([int(used) for used in buckets.used]),
-        "kind": pool.add_integers([kinds.index(kind) for kind in buckets.kind]),
-        "kinds": kinds,
-        "start": pool.add_times(buckets.start_s, end_s),
-        "end": pool.add_times(buckets.end_s, end_s),
-    }
-
-
-def step_stacks(steps: StepBuckets, phases: list[str], pool: NumberPool) -> list[dict[str, Any]]:
-    """Return per phase where its seconds per bucket are, and how much of them is waiting."""
-    return [
-        _stack(phases.index(name), values, steps.wait_seconds.get(name), pool)
-        for name, values in steps.phase_seconds.items()
-    ]
-
-
-def rank_stacks(ranks: RankBuckets, phases: list[str], pool: NumberPool) -> list[dict[str, Any]]:
-    """Return the same with the buckets of all ranks one after another."""
-    return [
-        _stack(
-            phases.index(name),
-            [value for row in rows for value in row],
-            [value for row in ranks.wait_seconds[name] for value in row]
-            if name in ranks.wait_seconds
-            else None,
-            pool,
-        )
-        for name, rows in ranks.phase_seconds.items()
-    ]
-
-
-def phases_of_buckets(steps: StepBuckets, ranks: RankBuckets) -> list[str]:
-    """Return the phases of both, in the order in which they are stacked."""
-    return sorted({*steps.phase_seconds, *ranks.phase_seconds, UNATTRIBUTED}, key=order_of)
-
-
 def shares(steps: StepBuckets) -> tuple[int, list[tuple[str, float, float]]]:
     """Return over how many steps the means are, and of each phase its share and that of its wait.
 
@@ -244,60 +373,3 @@ def shares(steps: StepBuckets) -> tuple[int, list[tuple[str, float, float]]]:
 
 def _sum(values: Numbers, chosen: list[int], steps: StepBuckets) -> float:
     return sum((values[at] or 0.0) * steps.steps[at] for at in chosen)
-
-
-def _stack(
-    phase: int, values: Numbers, waits: Numbers | None, pool: NumberPool
-) -> dict[str, int | None]:
-    has_waits = waits is not None and any(waits)
-    return {
-        "phase": phase,
-        "v": pool.add(values),
-        "wait": pool.add(waits) if waits is not None and has_waits else None,
-    }
-
-
-def exact_data(exact: Exact, phases: list[str], pool: NumberPool) -> dict[str, Any]:
-    """Return where in the pool the spans are; lanes follow each other in each array."""
-    lanes, calls = exact.lanes, set(exact.collectives)
-    lengths = [window.end_s - window.start_s for window in exact.windows]
-    scale_s = median(lengths) if lengths else 1.0  # times are exact to 1/100,000 of a window
-    starts = [start for lane in lanes for start in lane.start_s]
-    ends = [end for lane in lanes for end in lane.end_s]
-    waits = [edge for lane in lanes for edge in lane.wait_s]
-    offsets = [0, *accumulate(len(lane.name) for lane in lanes)][: len(lanes)]
-    return {
-        "windows": [
-            {"why": w.why, "step": w.step, "start": w.start_s, "end": w.end_s}
-            for w in exact.windows
-        ],
-        "names": [
-            {"name": name, "phase": _phase_of(name, phases), "call": name in calls}
-            for name in exact.names
-        ],
-        "ranks": pool.add_integers([lane.rank for lane in lanes]),
-        "counts": pool.add_integers([len(lane.name) for lane in lanes]),
-        "name": pool.add_integers([name for lane in lanes for name in lane.name]),
-        "depth": pool.add_integers([depth for lane in lanes for depth in lane.depth]),
-        "start": pool.add_times(starts, scale_s),
-        "length": pool.add_times([e - s for s, e in zip(starts, ends, strict=True)], scale_s),
-        "meeting": pool.add_integers([number for lane in lanes for number in lane.meeting]),
-        "open": pool.add_integers(
-            [offset + at for offset, lane in zip(offsets, lanes, strict=True) for at in lane.open]
-        ),
-        "waitCounts": pool.add_integers([len(lane.wait_s) // 2 for lane in lanes]),
-        "waitStart": pool.add_times(waits[::2], scale_s),
-        "waitLength": pool.add_times(
-            [e - s for s, e in zip(waits[::2], waits[1::2], strict=True)], scale_s
-        ),
-    }
-
-
-def phases_of_spans(exact: Exact) -> set[str]:
-    """Return the first parts of the names of spans that are no collectives."""
-    return {name.partition("/")[0] for name in {*exact.names} - {*exact.collectives}}
-
-
-def _phase_of(name: str, phases: list[str]) -> int:
-    root = name.partition("/")[0]
-    return phases.index(root) if root in phases else -1

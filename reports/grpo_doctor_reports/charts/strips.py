@@ -4,17 +4,28 @@ from __future__ import annotations
 
 from collections import defaultdict
 from statistics import fmean
-from typing import Any
 
 from grpo_doctor_reports import formatting
-from grpo_doctor_reports.charts.chart import Chart, line_values, thin_line
-from grpo_doctor_reports.packing import NumberPool
+from grpo_doctor_reports.charts.figure import (
+    Chart,
+    Column,
+    Figure,
+    TimeAxis,
+    axis,
+    boxes,
+    figure,
+    plain,
+    token,
+)
+from grpo_doctor_reports.charts.thinning import thin_line
+from grpo_doctor_reports.palette import color_of
 from grpo_doctor_reports.schema.part import Numbers
 from grpo_doctor_reports.schema.views import Timeline, TrackEntry
 
 _POINTS = 10_000  # over all tracks; merged points are three numbers each
 _POINTS_PER_TRACK = (40, 600)
 _TRACKS = 400
+_STRIP_PX, _GAP_PX, _AXIS_PX = 58, 26, 40
 _STRIPS = 30  # in one group; more named quantities than this are not ours
 _GROUPS = (("gpu", "GPUs"), ("host", "Hosts"), ("rank", "Processes"))
 _TITLES = {
@@ -54,7 +65,7 @@ _TITLES = {
 _ORDER = {name: at for at, name in enumerate(_TITLES)}
 
 
-def strips_chart(timeline: Timeline, pool: NumberPool) -> Chart | None:
+def strips_chart(timeline: Timeline) -> Chart | None:
     """Return all strips, None where nothing was sampled. What never changes is said, not drawn."""
     tracks = timeline.tracks[:_TRACKS]
     by_name = _by_name(tracks)
@@ -63,15 +74,18 @@ def strips_chart(timeline: Timeline, pool: NumberPool) -> Chart | None:
     if not by_name:
         return None
     limit = _points_per_track(len(moving))
-    groups = [
-        {"key": key, "title": title, "strips": strips}
+    groups = {
+        title: named
         for key, title in _group_titles(moving)
-        if (strips := _strips([t for t in moving if _group(t) == key], limit, timeline, pool))
-    ]
+        if (named := _in_order(_by_name([t for t in moving if _group(t) == key])))
+    }
     return Chart(
-        data={"end": timeline.end_s, "groups": groups},
+        figures={title: _group_figure(named, limit, timeline) for title, named in groups.items()},
         summary=_summary(timeline, moving),
         note=_note(timeline, moving, limit, flat),
+        facts={
+            title: [_TITLES.get(name, name) for name in named] for title, named in groups.items()
+        },
     )
 
 
@@ -103,29 +117,67 @@ def _group_titles(tracks: list[TrackEntry]) -> list[tuple[str, str]]:
     return [pair for pair in (*_GROUPS, ("other", "Other")) if pair[0] in present]
 
 
-def _strips(
-    tracks: list[TrackEntry], limit: int, timeline: Timeline, pool: NumberPool
-) -> list[dict[str, Any]]:
-    by_name = _by_name(tracks)
+def _in_order(by_name: dict[str, list[TrackEntry]]) -> dict[str, list[TrackEntry]]:
     ordered = sorted(by_name, key=lambda name: (_ORDER.get(name, len(_ORDER)), name))
-    return [_strip(name, by_name[name], limit, timeline, pool) for name in ordered[:_STRIPS]]
+    return {name: by_name[name] for name in ordered[:_STRIPS]}
 
 
-def _strip(
-    name: str, tracks: list[TrackEntry], limit: int, timeline: Timeline, pool: NumberPool
-) -> dict[str, Any]:
-    divisor, unit = _display_unit(tracks)
-    lines = []
-    for track in tracks:
-        line = thin_line(track.t_s, _scaled(track.v, divisor), limit)
-        lines.append(
-            {
-                "label": track.label or track.name,
-                "t": pool.add_times(line.times, timeline.end_s),
-                **line_values(line, pool),
-            }
+def _group_figure(named: dict[str, list[TrackEntry]], limit: int, timeline: Timeline) -> Figure:
+    """Strips under each other, over the phases of the first rank where every span is known."""
+    height = 8 + _AXIS_PX + len(named) * (_STRIP_PX + _GAP_PX)
+    inner = height - 8 - _AXIS_PX
+    time = TimeAxis(timeline.end_s)
+    traces = _phases_behind(timeline, time)
+    layout: Figure = {"yaxis": axis(range=[0, 1], visible=False, anchor="x"), "annotations": []}
+    for at, (name, tracks) in enumerate(named.items()):
+        top = 1 - ((at + 1) * _GAP_PX + at * _STRIP_PX) / inner
+        divisor, unit = _display_unit(tracks)
+        lines = [thin_line(t.t_s, _scaled(t.v, divisor), limit) for t in tracks]
+        for track, thin in zip(tracks, lines, strict=True):
+            traces += thin.traces(
+                time.moments(thin.times), token("ink"), spread=max(0.02, 0.16 / len(tracks)),
+                yaxis=f"y{at + 2}", meta=[plain(track.label or track.name), plain(unit)],
+                opacity=0.5 if len(tracks) > 1 else 1,
+                hovertemplate="%{meta[0]}: %{y:,.3~r} %{meta[1]}<br>at %{x:.4~r} "
+                f"{time.unit[1]}<extra></extra>",
+            )  # fmt: skip
+        most = max(v for thin in lines for v in (*thin.values, *thin.highs) if v is not None)
+        layout[f"yaxis{at + 2}"] = axis(
+            domain=[max(0.0, top - _STRIP_PX / inner), top], anchor="x",
+            **({"range": [0, 102], "tickvals": [0, 50, 100]} if unit == "%" and most <= 100
+               else {"rangemode": "tozero", "nticks": 3}),
+        )  # fmt: skip
+        layout["annotations"].append(_strip_title(_TITLES.get(name, name), unit, top))
+    spikes = {"showspikes": True, "spikemode": "across", "spikethickness": 1, "spikedash": "solid",
+              "spikecolor": token("muted"), "spikesnap": "cursor"}  # fmt: skip
+    margin = {"l": 64, "r": 8, "t": 8, "b": _AXIS_PX}
+    xaxis = time.layout(anchor="free", position=0, **spikes)
+    return figure(traces, height, margin=margin, xaxis=xaxis, meta={"axis": "time"}, **layout)
+
+
+def _strip_title(title: str, unit: str, top: float) -> Figure:
+    return {
+        "xref": "paper", "yref": "paper", "x": 0, "y": top, "xanchor": "left", "yanchor": "bottom",
+        "showarrow": False, "text": plain(f"{title}, {unit}" if unit else title),
+        "font": {"size": 11.5, "color": token("ink")},
+    }  # fmt: skip
+
+
+def _phases_behind(timeline: Timeline, time: TimeAxis) -> list[Figure]:
+    exact = timeline.exact
+    lane = next((lane for lane in exact.lanes if lane.name), None)
+    by_phase: dict[str, list[int]] = defaultdict(list)
+    for at, name in enumerate(lane.name if lane else []):
+        if lane and lane.depth[at] == 0 and exact.names[name] not in exact.collectives:
+            by_phase[exact.names[name].partition("/")[0]].append(at)
+    return [
+        boxes(
+            [time.moments([edges[at] for at in places]) for edges in (lane.start_s, lane.end_s)]
+            + [Column([float(y)] * len(places)) for y in (0, 1)],
+            color_of(phase), opacity=0.16, yaxis="y", meta={"phase": phase},
         )
-    return {"title": _TITLES.get(name, name), "unit": unit, "lines": lines}
+        for phase, places in by_phase.items() if lane
+    ]  # fmt: skip
 
 
 def _scaled(values: Numbers, divisor: float) -> Numbers:

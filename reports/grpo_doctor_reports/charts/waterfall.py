@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 from grpo_doctor_reports import formatting
-from grpo_doctor_reports.charts.chart import Chart, rounded
+from grpo_doctor_reports.charts.figure import Chart, Figure, axis, axis_title, figure, plain, token
 from grpo_doctor_reports.palette import color_of
 from grpo_doctor_reports.schema.views import WaterfallEntry
 
 _BARS_SHOWN = 40
+_ROW_PX = 30
+_PATTERNS = {
+    "transfer": {"shape": "|", "size": 6, "solidity": 0.6},
+    "wait": {"shape": "/", "size": 5, "solidity": 0.4},
+}
 
 
 def waterfall_chart(bars: list[WaterfallEntry]) -> Chart | None:
@@ -17,7 +22,7 @@ def waterfall_chart(bars: list[WaterfallEntry]) -> Chart | None:
     end_s = max(bar.start_s + bar.seconds for bar in bars)
     longest = max(bars, key=lambda bar: bar.seconds)
     return Chart(
-        data={"rows": [_row(bar) for bar in bars[:_BARS_SHOWN]]},
+        figures={"waterfall": _figure(bars[:_BARS_SHOWN])},
         summary=(
             f"The mean step ends after {formatting.seconds(end_s)}; its longest phase is "
             f"{longest.phase} with {formatting.seconds(longest.seconds)}, starting at "
@@ -26,19 +31,73 @@ def waterfall_chart(bars: list[WaterfallEntry]) -> Chart | None:
     )
 
 
-def _row(bar: WaterfallEntry) -> dict[str, object]:
-    return {
-        "phase": bar.phase,
-        "color": color_of(bar.phase),
-        "start": rounded(bar.start_s),
-        "work": rounded(bar.work_seconds),
-        "transfer": rounded(bar.transfer_seconds),
-        "wait": rounded(bar.wait_seconds + bar.idle_seconds),
-        "p10": None if bar.p10_s is None else rounded(bar.p10_s),
-        "p90": None if bar.p90_s is None else rounded(bar.p90_s),
-        "label": formatting.seconds(bar.seconds),
-        "hover": _hover(bar),
+def _figure(bars: list[WaterfallEntry]) -> Figure:
+    reach_s = max(max(_end_s(bar), bar.start_s + (bar.p90_s or 0.0)) for bar in bars)
+    return figure(
+        [trace for row, bar in enumerate(bars) for trace in _row(row, bar)],
+        60 + _ROW_PX * len(bars),
+        barmode="overlay",
+        margin={"l": 8, "r": 76, "t": 8, "b": 8},
+        xaxis=axis(
+            range=[0, reach_s or 1.0], title=axis_title("seconds since the step began"),
+            automargin=True,
+        ),
+        yaxis=axis(
+            range=[len(bars) - 0.4, -0.6], showgrid=False, automargin=True,
+            tickvals=list(range(len(bars))), ticktext=[f"{plain(bar.phase)} " for bar in bars],
+            tickfont={"color": token("ink"), "size": 12},
+        ),
+    )  # fmt: skip
+
+
+def _end_s(bar: WaterfallEntry) -> float:
+    return (
+        bar.start_s + bar.work_seconds + bar.transfer_seconds + bar.wait_seconds + bar.idle_seconds
+    )
+
+
+def _row(row: int, bar: WaterfallEntry) -> list[Figure]:
+    """Work, transfer, wait, then whiskers and label at the end."""
+    kinds = {
+        "work": bar.work_seconds,
+        "transfer": bar.transfer_seconds,
+        "wait": bar.wait_seconds + bar.idle_seconds,
     }
+    traces, start_s = [], bar.start_s
+    for kind, seconds in kinds.items():
+        if seconds > 0 or kind == "work":
+            traces.append(_bar(row, bar, kind, start_s, seconds))
+        start_s += seconds
+    p10_s, p90_s = (
+        0.0 if end is None else max(0.0, sign * (bar.start_s + end - start_s))
+        for end, sign in ((bar.p10_s, -1), (bar.p90_s, 1))
+    )
+    whiskers = {"type": "data", "symmetric": False, "color": token("ink"), "thickness": 1,
+                "width": 3, "array": [p90_s], "arrayminus": [p10_s]}  # fmt: skip
+    end = {"type": "scatter", "y": [row], "hoverinfo": "skip", "cliponaxis": False}
+    return [
+        *traces,
+        {**end, "mode": "markers", "x": [start_s], "marker": {"size": 0.1, "opacity": 0},
+         "error_x": whiskers},
+        {**end, "mode": "text", "x": [start_s + p90_s],
+         "text": [f"  {formatting.seconds(bar.seconds)}"], "textposition": "middle right",
+         "textfont": {"color": token("ink"), "size": 12}},
+    ]  # fmt: skip
+
+
+def _bar(row: int, bar: WaterfallEntry, kind: str, start_s: float, seconds: float) -> Figure:
+    color = color_of(bar.phase)
+    marker: Figure = {"color": color}
+    if kind in _PATTERNS:
+        marker["line"] = {"color": color, "width": 1}
+        marker["pattern"] = {
+            **_PATTERNS[kind], "fgcolor": color, "bgcolor": token("page"), "fillmode": "replace",
+        }  # fmt: skip
+    return {
+        "type": "bar", "orientation": "h", "y": [row], "base": [start_s], "x": [seconds],
+        "width": 0.62, "hovertext": ["<br>".join(map(plain, _hover(bar)))], "hoverinfo": "text",
+        "textposition": "none", "marker": marker, "meta": {"phase": bar.phase},
+    }  # fmt: skip
 
 
 def _hover(bar: WaterfallEntry) -> list[str]:

@@ -15,18 +15,17 @@ from grpo_doctor.document.summary import phase_entry
 from grpo_doctor.document.views import views
 from grpo_doctor.phases import PHASES, UNATTRIBUTED
 from grpo_doctor_reports import formatting
-from grpo_doctor_reports.charts.chart import Chart
+from grpo_doctor_reports.charts.figure import Chart
 from grpo_doctor_reports.charts.heatmap import heatmap_chart
 from grpo_doctor_reports.charts.lanes import lanes_chart
 from grpo_doctor_reports.charts.steps import steps_chart
 from grpo_doctor_reports.charts.waterfall import waterfall_chart
-from grpo_doctor_reports.packing import NumberPool
 from grpo_doctor_reports.schema.report import read_report
 from grpo_doctor_reports.schema.views import Views
 from tests.large_runs import WORST_STEP, large_run, slow_rank
+from tests.unit.reports.charts.built import boxes, traces
 
 NAMES = (*PHASES, UNATTRIBUTED)
-_PACKED_SHARE = 0.002  # three digits of a number are in the page
 
 
 @dataclass(frozen=True)
@@ -37,7 +36,6 @@ class Drawn:
     steps: int
     analysis: Analysis
     views: Views
-    pool: NumberPool
     lanes: Chart
     steps_chart: Chart
     heatmap: Chart
@@ -61,23 +59,14 @@ def run(request: pytest.FixtureRequest) -> Drawn:
     analysis = analyse(large_run(ranks, steps, sub_spans=sub_spans))
     made = views(analysis)
     report = read_report({"schema": SCHEMA, "views": msgspec.to_builtins(made)})
-    pool = NumberPool()
     charts = [
-        lanes_chart(report, pool),
-        steps_chart(report.views, pool),
-        heatmap_chart(report.views.heatmap, pool),
+        lanes_chart(report),
+        steps_chart(report.views),
+        heatmap_chart(report.views.heatmap),
         waterfall_chart(report.views.waterfall),
     ]
     lanes, by_step, heatmap, waterfall = [chart for chart in charts if chart is not None]
-    return Drawn(ranks, steps, analysis, made, pool, lanes, by_step, heatmap, waterfall)
-
-
-def unpack(pool: NumberPool, index: int) -> np.ndarray:
-    """What the page's script makes of an array of the pool."""
-    decimals, *differences = pool.arrays[index]
-    filled = [0 if difference is None else difference for difference in differences]
-    values = np.cumsum(filled) / 10.0 ** (decimals or 0)
-    return np.where([difference is None for difference in differences], np.nan, values)
+    return Drawn(ranks, steps, analysis, made, lanes, by_step, heatmap, waterfall)
 
 
 def summary_seconds(run: Drawn) -> dict[str, tuple[float, float]]:
@@ -101,7 +90,9 @@ def test_buckets_of_steps_add_up_to_the_summary(run: Drawn) -> None:
 
 def test_lanes_are_of_every_rank_and_add_up_to_the_summary(run: Drawn) -> None:
     lanes = run.views.timeline.ranks
-    assert lanes.ranks == list(range(run.ranks))
+    assert len(lanes.ranks) == min(64, run.ranks)
+    if run.ranks > 64:
+        return  # of several ranks the slowest
     weight = np.array(lanes.steps) * np.array(lanes.used)
     for name, (seconds, _) in summary_seconds(run).items():
         table = np.array(lanes.phase_seconds[name], dtype=float)
@@ -109,20 +100,19 @@ def test_lanes_are_of_every_rank_and_add_up_to_the_summary(run: Drawn) -> None:
 
 
 def test_what_the_page_draws_has_the_shares_of_the_summary(run: Drawn) -> None:
-    expected = summary_seconds(run)
-    step_s = run.analysis.step_s or 0.0
-    data = run.lanes.data
-    for part, ranks in ((data["mean"], 1), (data["ranks"], run.ranks)):
-        weight = unpack(run.pool, part["steps"]) * unpack(run.pool, part["used"])
-        for stack in part["stacks"]:
-            name = data["phases"][stack["phase"]]["name"]
-            table = unpack(run.pool, stack["v"]).reshape(ranks, -1)
-            share = float((table @ weight).mean()) / run.used / step_s
-            assert share == pytest.approx(expected[name][0] / step_s, abs=_PACKED_SHARE)
-            if stack["wait"] is not None:
-                table = unpack(run.pool, stack["wait"]).reshape(ranks, -1)
-                share = float((table @ weight).mean()) / run.used / step_s
-                assert share == pytest.approx(expected[name][1] / step_s, abs=_PACKED_SHARE)
+    """In the lane of the mean, whose columns phases share by their seconds."""
+    buckets = run.views.step_buckets
+    weight = {start: steps * used * (seconds or 0.0) for start, steps, used, seconds in zip(
+        buckets.start_s, buckets.steps, buckets.used, buckets.seconds, strict=True)}  # fmt: skip
+    for name, (seconds, _) in summary_seconds(run).items():
+        (drawn,) = traces(run.lanes.figures["lanes"], phase=name, far=True)
+        divisor = 1.0 if run.views.timeline.end_s < 300 else 60.0
+        starts = {round(start / divisor, 9): start for start in weight if start is not None}
+        mean = np.array(boxes(drawn), dtype=float)
+        mean = mean[mean[:, 3] < 0.5]
+        weights = [weight[starts[round(x, 9)]] for x in mean[:, 0].tolist()]
+        total = float(np.dot(mean[:, 3] - mean[:, 2], weights)) / 0.88
+        assert total / run.used == pytest.approx(seconds, rel=0.01)
 
 
 def test_the_caption_of_the_timeline_is_the_summary(run: Drawn) -> None:
@@ -178,7 +168,7 @@ def test_step_by_step_has_every_step_in_a_bar_and_names_the_worst(run: Drawn) ->
     assert buckets.worst_step[at] == int(run.steps * WORST_STEP)
     lengths = run.analysis.step_seconds
     longest, middle = float(lengths.max()), float(np.median(lengths))
-    assert run.steps_chart.data["median"] == pytest.approx(middle, rel=1e-5)
+    assert run.steps_chart.facts["median"] == pytest.approx(middle, rel=1e-5)
     assert run.steps_chart.summary.startswith(
         f"Slowest of {formatting.count(run.used, 'step')}: step {int(run.steps * WORST_STEP)}, "
         f"{formatting.seconds(longest)} "
@@ -195,11 +185,11 @@ def test_the_heatmap_names_the_rank_that_works_longest(run: Drawn) -> None:
     assert int(by_rank.argmax()) == slowest
     assert slowest in run.views.heatmap.ranks
     assert run.heatmap.summary.startswith(
-        f"Own work per step is {formatting.seconds(float(by_rank.mean()))} in the mean of "
+        f"Own work per step is {formatting.seconds(float(by_rank.mean()))} on average of "
         f"{formatting.count(run.ranks, 'rank')}, most on rank {slowest} with "
         f"{formatting.seconds(float(by_rank.max()))}."
     )
-    assert run.heatmap.data["options"][0]["label"] == "own work"
+    assert run.heatmap.facts["labels"][0] == "own work"
 
 
 def test_the_waterfall_ends_with_the_summarys_step(run: Drawn) -> None:

@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-import json
-
 import pytest
 
 from grpo_doctor_reports.charts.curves import curves_chart
@@ -10,10 +8,9 @@ from grpo_doctor_reports.charts.lanes import lanes_chart
 from grpo_doctor_reports.charts.steps import steps_chart
 from grpo_doctor_reports.charts.strips import strips_chart
 from grpo_doctor_reports.charts.waterfall import waterfall_chart
-from grpo_doctor_reports.packing import NumberPool
 from grpo_doctor_reports.schema.report import ReportDocument, read_report
 from tests.demo_reports import DEMOS
-from tests.unit.reports.charts.packed import report
+from tests.unit.reports.charts.built import report
 
 
 @pytest.fixture(scope="module")
@@ -22,30 +19,29 @@ def slow() -> ReportDocument:
 
 
 def test_nothing_to_draw_is_no_chart() -> None:
-    empty, pool = report(), NumberPool()
+    empty = report()
     assert waterfall_chart(empty.views.waterfall) is None
-    assert heatmap_chart(empty.views.heatmap, pool) is None
-    assert lanes_chart(empty, pool) is None
-    assert strips_chart(empty.views.timeline, pool) is None
-    assert steps_chart(empty.views, pool) is None
-    assert curves_chart(empty.views.metrics, pool) is None
+    assert heatmap_chart(empty.views.heatmap) is None
+    assert lanes_chart(empty) is None
+    assert strips_chart(empty.views.timeline) is None
+    assert steps_chart(empty.views) is None
+    assert curves_chart(empty.views.metrics) is None
 
 
 def test_the_waterfall_keeps_the_order_and_names_the_longest(slow: ReportDocument) -> None:
     chart = waterfall_chart(slow.views.waterfall)
     assert chart is not None
-    phases = [row["phase"] for row in chart.data["rows"]]
-    assert phases == [bar.phase for bar in slow.views.waterfall]
+    phases = chart.figures["waterfall"]["layout"]["yaxis"]["ticktext"]
+    assert phases == [f"{bar.phase} " for bar in slow.views.waterfall]
     assert "its longest phase is train with 15.7 s" in chart.summary
 
 
 def test_the_heatmap_shows_own_work_first_then_wait_step_and_each_phase(
     slow: ReportDocument,
 ) -> None:
-    chart = heatmap_chart(slow.views.heatmap, NumberPool())
+    chart = heatmap_chart(slow.views.heatmap)
     assert chart is not None
-    labels = [option["label"] for option in chart.data["options"]]
-    assert labels[:5] == ["own work", "wait", "step time", "dataload", "rollout"]
+    assert chart.facts["labels"][:5] == ["own work", "wait", "step time", "dataload", "rollout"]
     assert "most on rank 5 with" in chart.summary
 
 
@@ -59,24 +55,17 @@ def test_a_wide_heatmap_is_binned_and_says_so() -> None:
                 "step_seconds": [[1.0] * 1_000] * 100,
                 "steps_total": 1_000,
             }
-        ).views.heatmap,
-        NumberPool(),
+        ).views.heatmap
     )
     assert chart is not None
     assert chart.note == "Of every 10 steps the slowest is drawn."
 
 
 def test_strips_are_grouped_and_scaled_to_readable_units(slow: ReportDocument) -> None:
-    chart = strips_chart(slow.views.timeline, NumberPool())
+    chart = strips_chart(slow.views.timeline)
     assert chart is not None
-    groups = {group["key"]: group["strips"] for group in chart.data["groups"]}
-    assert list(groups) == ["gpu", "host", "rank"]
-    units = {strip["title"]: strip["unit"] for strip in groups["gpu"]}
-    assert units["GPU memory used"] == "GiB"
-    assert len(groups["gpu"][0]["lines"]) == 8
-
-
-def test_chart_data_is_json(slow: ReportDocument) -> None:
-    chart = strips_chart(slow.views.timeline, NumberPool())
-    assert chart is not None
-    json.dumps(chart.data, allow_nan=False)
+    assert list(chart.figures) == ["GPUs", "Hosts", "Processes"]
+    gpus = chart.figures["GPUs"]
+    assert "GPU memory used, GiB" in [title["text"] for title in gpus["layout"]["annotations"]]
+    lines = [t for t in gpus["data"] if t.get("yaxis") == "y2" and t.get("fill") != "toself"]
+    assert len(lines) == 8

@@ -150,7 +150,7 @@ def test_hostile_strings_add_no_element_and_no_attribute(pages: Pages) -> None:
     assert not any(name.startswith("on") for name in attributes)
     classes = {name for demo in ("slow", "killed") for name in _classes(Parsed(pages[demo]))}
     assert _classes(hostile) <= classes | {"info", "long", "phase-unattributed", "words"}
-    assert len(hostile.scripts) == 5
+    assert len(hostile.scripts) == 4
 
 
 def _classes(page: Parsed) -> set[str]:
@@ -182,12 +182,23 @@ def test_plotly_never_sees_a_template(pages: Pages) -> None:
 
 def test_facts_are_json_of_the_charts(pages: Pages) -> None:
     page = Parsed(pages["hostile"])
-    facts: dict[str, Any] = json.loads(
-        next(text for attributes, text in page.scripts if attributes.get("id") == "facts")
-    )
-    assert set(facts) == {
-        "waterfall", "steps", "heatmap", "lanes", "strips", "curves", "findings", "ranks", "whatif",
-    }  # fmt: skip
+    packed = next(text for attributes, text in page.scripts if attributes.get("id") == "facts")
+    facts: dict[str, Any] = json.loads(gzip.decompress(base64.b64decode(packed)))
+    assert set(facts) == {"time", "steps", "labels", "findings", "whatif", "figures"}
+    hostile = [attack for attack in ATTACKS if "%{" in attack]
+    templates = str(_values(facts["figures"], "hovertemplate"))
+    assert hostile
+    assert not any(attack in templates for attack in hostile)
+
+
+def _values(value: Any, key: str) -> list[Any]:
+    """What stands under a key, at any depth."""
+    if isinstance(value, list):
+        return [found for item in value for found in _values(item, key)]
+    if not isinstance(value, dict):
+        return []
+    own = [value[key]] if key in value else []
+    return own + [found for item in value.values() for found in _values(item, key)]
 
 
 def test_the_same_document_gives_the_same_page(pages: Pages) -> None:

@@ -4,21 +4,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from grpo_doctor_reports.charts.chart import bin_edges, slowest_columns, thin_line
+from grpo_doctor_reports.charts.thinning import bin_edges, slowest_columns, thin_line
 
 
 def test_a_short_line_is_left_alone() -> None:
     line = thin_line([0.0, 1.0, None], [1.0, None, 3.0], limit=10)
     assert (line.times, line.values) == ([0.0, 1.0], [1.0, None])
-    assert not line.is_merged
+    assert not line.lows
 
 
 @given(st.lists(st.floats(-1e6, 1e6) | st.none(), min_size=3, max_size=200), st.integers(1, 50))
 def test_a_thinned_line_keeps_its_extremes(values: list[float | None], limit: int) -> None:
     line = thin_line([float(at) for at in range(len(values))], values, limit)
     numbers = [value for value in values if value is not None]
-    assert len(line.times) <= max(limit, len(values) if not line.is_merged else 0)
-    if line.is_merged and numbers:
+    assert len(line.times) <= max(limit, len(values) if not line.lows else 0)
+    if line.lows and numbers:
         assert max(value for value in line.highs if value is not None) == max(numbers)
         assert min(value for value in line.lows if value is not None) == min(numbers)
 
@@ -34,7 +34,7 @@ def test_of_equal_bins_the_slowest_column_is_kept_so_that_no_outlier_is_lost() -
 def test_samples_that_fit_are_drawn_as_they_are(samples: int, merged: bool) -> None:
     times, values = [float(at) for at in range(samples)], [float(at) for at in range(samples)]
     line = thin_line([*times, None], [*values, 9.0], limit=4)
-    assert line.is_merged == merged
+    assert bool(line.lows) == merged
     if not merged:
         assert (line.times, line.values, line.lows, line.highs) == (times, values, [], [])
 

@@ -6,24 +6,13 @@ from typing import Any
 
 import pytest
 
-from grpo_doctor_reports.charts.lanes import buckets_data, rank_stacks, shares, step_stacks
-from grpo_doctor_reports.packing import NumberPool
-from tests.unit.reports.charts.packed import report, unpacked
+from grpo_doctor_reports.charts.lanes import lanes_chart, shares
+from tests.unit.reports.charts.built import boxes, numbers, report, traces
 
 TWO: dict[str, Any] = {
     "first": [1, 2], "last": [1, 4], "steps": [1, 3], "used": [False, True],
     "kind": ["warmup", "steady"], "start_s": [0.0, 9.0], "end_s": [9.0, 15.0],
 }  # fmt: skip
-
-
-def test_where_buckets_are_is_kept_to_the_step() -> None:
-    pool = NumberPool()
-    data = buckets_data(report(step_buckets=TWO).views.step_buckets, 15.0, pool)
-    assert data.pop("kinds") == ["steady", "warmup"]
-    assert {name: unpacked(pool, at) for name, at in data.items()} == {
-        "first": [1, 2], "last": [1, 4], "steps": [1, 3], "used": [0, 1], "kind": [1, 0],
-        "start": [0, 9], "end": [9, 15],
-    }  # fmt: skip
 
 
 def test_shares_are_over_the_steps_that_are_used_each_counting_once() -> None:
@@ -53,32 +42,21 @@ def test_without_a_length_there_are_no_shares(seconds: list[float | None]) -> No
     assert shares(steps.views.step_buckets) == (0, [])
 
 
-def test_waiting_is_stacked_where_there_is_some() -> None:
-    pool = NumberPool()
-    steps = report(step_buckets={
-        **TWO, "seconds": [2.0, 2.0],
-        "phase_seconds": {"rollout": [1.0, 2.0], "train": [1.0, None], "sync": [0.5, 0.5]},
-        "wait_seconds": {"rollout": [0.0, 0.5], "train": [0.0, None]},
-    }).views.step_buckets  # fmt: skip
-    rollout, train, sync = step_stacks(steps, ["rollout", "train", "sync"], pool)
-    assert [stack["phase"] for stack in (rollout, train, sync)] == [0, 1, 2]
-    assert rollout["wait"] is not None
-    assert unpacked(pool, rollout["wait"]) == [0.0, 0.5]
-    assert (train["wait"], sync["wait"]) == (None, None)
-    assert train["v"] is not None
-    assert unpacked(pool, train["v"]) == [1.0, None]
-
-
-def test_the_buckets_of_ranks_follow_each_other() -> None:
-    pool = NumberPool()
-    ranks = report(timeline={"ranks": {
-        **TWO, "ranks": [0, 5],
-        "phase_seconds": {"rollout": [[1.0, 2.0], [3.0, 4.0]], "train": [[1.0, 1.0], [1.0, 1.0]]},
-        "wait_seconds": {"rollout": [[0.0, 0.5], [0.25, 0.0]]},
-    }}).views.timeline.ranks  # fmt: skip
-    rollout, train = rank_stacks(ranks, ["rollout", "train"], pool)
-    assert rollout["v"] is not None
-    assert unpacked(pool, rollout["v"]) == [1.0, 2.0, 3.0, 4.0]
-    assert rollout["wait"] is not None
-    assert unpacked(pool, rollout["wait"]) == [0.0, 0.5, 0.25, 0.0]
-    assert train["wait"] is None
+def test_phases_share_a_lane_by_their_seconds_and_wait_is_the_lower_part() -> None:
+    read = report(
+        timeline={"end_s": 15.0, "ranks": {
+            **TWO, "ranks": [0, 5],
+            "phase_seconds": {"train": [[3.0, None], [1.0, 1.0]], "rollout": [[1.0, 2.0]] * 2},
+            "wait_seconds": {"train": [[1.5, None], [0.0, 0.0]]},
+        }},
+        step_buckets={**TWO, "phase_seconds": {"train": [2.0, 2.0]}},
+    )  # fmt: skip
+    chart = lanes_chart(read)
+    assert chart is not None
+    figure = chart.figures["lanes"]
+    assert figure["layout"]["meta"]["labels"] == ["mean", "rank 0", "rank 5"]
+    rollout, train = (traces(figure, phase=name, far=True)[0] for name in ("rollout", "train"))
+    assert boxes(rollout)[:2] == [(0, 9, 0.56, 0.78), (9, 15, 0.56, 1.44)]
+    assert boxes(train)[:3] == [(0, 9, -0.44, 0.44), (9, 15, -0.44, 0.44), (0, 9, 0.78, 1.44)]
+    (wait,) = (t for t in traces(figure, far=True) if "fillpattern" in t)
+    assert numbers(wait["boxes"][2]) == [1.11]

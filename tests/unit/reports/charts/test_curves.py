@@ -7,27 +7,24 @@ from typing import Any
 import pytest
 
 from grpo_doctor_reports.charts.curves import curves_chart
-from grpo_doctor_reports.packing import NumberPool
-from tests.unit.reports.charts.packed import report, unpacked
+from tests.unit.reports.charts.built import numbers, report
 
 
 def test_reward_and_loss_come_first_and_the_rest_is_counted() -> None:
     series = {f"m{at:02}": [1.0, 2.0] for at in range(30)}
     metrics = {"steps": [1, 2], "series": {**series, "loss": [3.0, 1.0], "reward": [None, 0.5]}}
-    chart = curves_chart(report(metrics=metrics).views.metrics, NumberPool())
+    chart = curves_chart(report(metrics=metrics).views.metrics)
     assert chart is not None
-    assert [curve["label"] for curve in chart.data["curves"]][:3] == ["reward", "loss", "m00"]
+    assert [curve["label"] for curve in chart.facts["curves"]][:3] == ["reward", "loss", "m00"]
     assert chart.note == "8 more metrics not drawn."
     assert chart.summary.startswith("reward goes from 0.500 to 0.500; loss goes from 3 to 1;")
 
 
 def test_a_metric_that_never_changes_is_said_instead_of_drawn() -> None:
     series = {"reward": [1.0, 1.0], "kl": [0.1, 0.2], "learning_rate": [0.003, 0.003]}
-    chart = curves_chart(
-        report(metrics={"steps": [1, 2], "series": series}).views.metrics, NumberPool()
-    )
+    chart = curves_chart(report(metrics={"steps": [1, 2], "series": series}).views.metrics)
     assert chart is not None
-    assert [curve["label"] for curve in chart.data["curves"]] == ["reward", "kl"]
+    assert [curve["label"] for curve in chart.facts["curves"]] == ["reward", "kl"]
     assert chart.note == "The same throughout: learning_rate 0.00300."
 
 
@@ -43,15 +40,14 @@ EVALUATION = {
 def test_evaluations_are_drawn_over_the_reward_of_training() -> None:
     series = {"eval_reward": [None, 0.25], "loss": [1.0, 2.0], "reward": [0.1, 0.2]}
     views = report(metrics={"steps": [1, 2], "series": series}, evaluation=EVALUATION).views
-    pool = NumberPool()
-    chart = curves_chart(views.metrics, pool, views.evaluation)
+    chart = curves_chart(views.metrics, views.evaluation)
     assert chart is not None
-    reward, loss = chart.data["curves"]
+    reward, loss = chart.facts["curves"]
     assert (reward["label"], loss["label"]) == ("reward", "loss")
-    over = reward["evaluation"]
-    assert unpacked(pool, over["x"]) == [2, 4, 6]
-    assert unpacked(pool, over["v"]) == [0.25, 0.75, 0.5]
-    assert (over["best"], over["words"]) == (4, "best 0.750 after step 4, saved")
+    assert reward["evaluation"] == {"last": "0.500", "words": "best 0.750 after step 4, saved"}
+    points = chart.figures["reward"]["data"][-1]
+    assert (numbers(points["x"]), numbers(points["y"])) == ([2, 4, 6], [0.25, 0.75, 0.5])
+    assert points["marker"]["symbol"] == ["circle", "star", "circle"]
     assert "evaluation" not in loss
     assert chart.summary.endswith(
         "evaluation goes from 0.250 to 0.500, best 0.750 after step 4, saved."
@@ -61,9 +57,9 @@ def test_evaluations_are_drawn_over_the_reward_of_training() -> None:
 def test_evaluations_without_a_reward_of_training_have_their_own_chart() -> None:
     series = {"eval_reward": [None, 0.25], "loss": [1.0, 2.0]}
     views = report(metrics={"steps": [1, 2], "series": series}, evaluation=EVALUATION).views
-    chart = curves_chart(views.metrics, NumberPool(), views.evaluation)
+    chart = curves_chart(views.metrics, views.evaluation)
     assert chart is not None
-    assert [curve["label"] for curve in chart.data["curves"]] == ["loss", "eval_reward"]
+    assert [curve["label"] for curve in chart.facts["curves"]] == ["loss", "eval_reward"]
 
 
 @pytest.mark.parametrize(
@@ -74,9 +70,9 @@ def test_a_best_step_without_a_value_is_no_evaluation(odd: dict[str, Any]) -> No
         metrics={"steps": [1, 2], "series": {"reward": [0.1, 0.2]}},
         evaluation={**EVALUATION, **odd},
     ).views
-    chart = curves_chart(views.metrics, NumberPool(), views.evaluation)
+    chart = curves_chart(views.metrics, views.evaluation)
     assert chart is not None
-    assert "evaluation" not in chart.data["curves"][0]
+    assert "evaluation" not in chart.facts["curves"][0]
     assert chart.summary == "reward goes from 0.100 to 0.200."
 
 
@@ -86,9 +82,9 @@ RISES: list[float | None] = [1.0, 2.0]
 def drawn(steps: int, **series: list[float | None]) -> tuple[list[str], str]:
     """What is drawn, and the note."""
     views = report(metrics={"steps": list(range(steps)), "series": series}).views
-    chart = curves_chart(views.metrics, NumberPool())
+    chart = curves_chart(views.metrics)
     assert chart is not None
-    return [curve["label"] for curve in chart.data["curves"]], chart.note
+    return [curve["label"] for curve in chart.facts["curves"]], chart.note
 
 
 @pytest.mark.parametrize(("count", "note"), [(24, ""), (25, "1 more metric not drawn.")])
@@ -121,32 +117,28 @@ def test_metrics_that_everybody_looks_at_come_first() -> None:
 
 
 def test_a_curve_has_its_steps_and_its_last_known_value() -> None:
-    pool = NumberPool()
     series = {"steps": [5, 7, 9], "series": {"loss": [3.0, 1.5, None]}}
-    chart = curves_chart(report(metrics=series).views.metrics, pool)
+    chart = curves_chart(report(metrics=series).views.metrics)
     assert chart is not None
-    (curve,) = chart.data["curves"]
-    assert unpacked(pool, curve["x"]) == [5, 7, 9]
-    assert unpacked(pool, curve["v"]) == [3.0, 1.5, None]
+    (curve,) = chart.facts["curves"]
+    (drawn,) = chart.figures["loss"]["data"]
+    assert (numbers(drawn["x"]), numbers(drawn["y"])) == ([5, 7, 9], [3.0, 1.5, None])
     assert curve["last"] == "1.50"
     assert chart.summary == "loss goes from 3 to 1.50."
 
 
 @pytest.mark.parametrize(("steps", "points"), [(250, 250), (251, 250)])
 def test_a_long_curve_is_thinned(steps: int, points: int) -> None:
-    pool = NumberPool()
     series = {"steps": list(range(steps)), "series": {"loss": [float(at) for at in range(steps)]}}
-    chart = curves_chart(report(metrics=series).views.metrics, pool)
+    chart = curves_chart(report(metrics=series).views.metrics)
     assert chart is not None
-    (curve,) = chart.data["curves"]
-    assert len(unpacked(pool, curve["x"])) == len(unpacked(pool, curve["v"])) == points
-    assert ("low" in curve) == (steps > points)
+    *area, drawn = chart.figures["loss"]["data"]
+    assert len(numbers(drawn["x"])) == len(numbers(drawn["y"])) == points
+    assert bool(area) == (steps > points)
 
 
 def test_three_curves_are_spoken_of() -> None:
     series = {name: [1.0, 2.0] for name in ("reward", "loss", "kl", "entropy")}
-    chart = curves_chart(
-        report(metrics={"steps": [1, 2], "series": series}).views.metrics, NumberPool()
-    )
+    chart = curves_chart(report(metrics={"steps": [1, 2], "series": series}).views.metrics)
     assert chart is not None
     assert chart.summary == ("reward goes from 1 to 2; loss goes from 1 to 2; kl goes from 1 to 2.")

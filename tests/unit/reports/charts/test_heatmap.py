@@ -6,14 +6,20 @@ from typing import Any
 
 import pytest
 
-from grpo_doctor_reports.charts.chart import Chart
+from grpo_doctor_reports.charts.figure import Chart
 from grpo_doctor_reports.charts.heatmap import heatmap_chart
-from grpo_doctor_reports.packing import NumberPool
-from tests.unit.reports.charts.packed import report, unpacked
+from tests.unit.reports.charts.built import numbers, report
 
 
-def drawn(pool: NumberPool | None = None, **heatmap: Any) -> Chart | None:
-    return heatmap_chart(report(heatmap=heatmap).views.heatmap, pool or NumberPool())
+def drawn(**heatmap: Any) -> Chart | None:
+    return heatmap_chart(report(heatmap=heatmap).views.heatmap)
+
+
+def cells(chart: Chart) -> dict[str, list[list[float | None]]]:
+    """Rows of each matrix by its label."""
+    traces = chart.figures["heatmap"]["data"]
+    shown = [[numbers(row) for row in trace["z"]] for trace in traces]
+    return dict(zip(chart.facts["labels"], shown, strict=True))
 
 
 TWO: dict[str, Any] = {
@@ -25,38 +31,32 @@ TWO: dict[str, Any] = {
 
 
 def test_own_work_is_what_is_not_waiting_and_never_below_nothing() -> None:
-    pool = NumberPool()
-    chart = drawn(pool, **TWO)
+    chart = drawn(**TWO)
     assert chart is not None
-    shown = {option["label"]: unpacked(pool, option["z"]) for option in chart.data["options"]}
-    assert shown == {
-        "own work": [1.5, 4.0, 0.0, None],
-        "wait": [0.5, None, 4.0, 1.0],
-        "step time": [2.0, 4.0, 3.0, None],
+    assert cells(chart) == {
+        "own work": [[1.5, 4.0], [0.0, None]],
+        "wait": [[0.5, None], [4.0, 1.0]],
+        "step time": [[2.0, 4.0], [3.0, None]],
     }
-    assert chart.data["ranks"] == [0, 7]
-    assert unpacked(pool, chart.data["steps"]) == [3, 4]
+    first, *others = chart.figures["heatmap"]["data"]
+    assert (first["y"], numbers(first["x"])) == (["rank 0", "rank 7"], [3, 4])
+    assert [trace["visible"] for trace in (first, *others)] == [True, False, False]
     assert chart.note == "Own work and phases exclude waiting for other ranks."
 
 
 def test_a_phase_is_without_its_own_waiting() -> None:
-    pool = NumberPool()
     phases = {"train": [[1.0, 2.0], [3.0, 4.0]], "rollout": [[1.0, 1.0], [1.0, 1.0]]}
     waits = {"train": [[0.25, None], [0.0, 1.0]]}
-    chart = drawn(pool, **TWO, phase_seconds=phases, phase_wait_seconds=waits)
+    chart = drawn(**TWO, phase_seconds=phases, phase_wait_seconds=waits)
     assert chart is not None
-    train, rollout = (
-        next(option for option in chart.data["options"] if option["label"] == name)
-        for name in ("train", "rollout")
-    )
-    assert unpacked(pool, train["z"]) == [0.75, 2.0, 3.0, 3.0]
-    assert unpacked(pool, rollout["z"]) == [1.0] * 4
+    assert cells(chart)["train"] == [[0.75, 2.0], [3.0, 3.0]]
+    assert cells(chart)["rollout"] == [[1.0, 1.0]] * 2
 
 
 def test_what_is_known_nowhere_is_no_choice() -> None:
     chart = drawn(ranks=[0], steps=[1], step_seconds=[[2.0]], wait_seconds=[[None]])
     assert chart is not None
-    assert [option["label"] for option in chart.data["options"]] == ["own work", "step time"]
+    assert chart.facts["labels"] == ["own work", "step time"]
 
 
 @pytest.mark.parametrize(
@@ -80,16 +80,16 @@ def summary(**means: Any) -> str:
 def test_who_works_longest_is_said_of_several_ranks() -> None:
     means = {"ranks": [0, 7], "own_seconds": [1.0, 2.0], "wait_seconds": [3.0, 0.5]}
     assert summary(**means) == (
-        "Own work per step is 1.50 s in the mean of 2 ranks, most on rank 7 with 2 s. "
+        "Own work per step is 1.50 s on average of 2 ranks, most on rank 7 with 2 s. "
         "Mean wait per step runs from 500 ms (rank 7) to 3 s (rank 0). "
     )
 
 
 def test_of_one_rank_there_is_nothing_to_compare() -> None:
     alone: dict[str, Any] = {"ranks": [0], "own_seconds": [1.0], "wait_seconds": [3.0]}
-    assert summary(**alone) == "Own work per step is 1 s in the mean. "
+    assert summary(**alone) == "Own work per step is 1 s on average. "
     means = {"ranks": [0, 7], "own_seconds": [1.0, None], "wait_seconds": [None, 0.5]}
-    assert summary(**means) == "Own work per step is 1 s in the mean. "
+    assert summary(**means) == "Own work per step is 1 s on average. "
     assert summary(ranks=[0, 7]) == ""
 
 
@@ -109,12 +109,19 @@ def test_the_longest_cell_is_named() -> None:
     ],
 )
 def test_what_stands_for_others_is_said(ranks: int, total: int, note: str) -> None:
-    pool = NumberPool()
     chart = drawn(
-        pool, ranks=list(range(ranks)), steps=[1, 2], step_seconds=[[1.0, 2.0]] * ranks,
+        ranks=list(range(ranks)), steps=[1, 2], step_seconds=[[1.0, 2.0]] * ranks,
         steps_total=total,
     )  # fmt: skip
     assert chart is not None
     assert chart.note == note
-    assert len(chart.data["ranks"]) == min(128, ranks)
-    assert len(unpacked(pool, chart.data["options"][0]["z"])) == 2 * min(128, ranks)
+    assert [len(row) for row in cells(chart)["step time"]] == [2] * min(128, ranks)
+
+
+def test_a_few_slow_steps_do_not_bleach_the_rest() -> None:
+    chart = drawn(
+        ranks=[0], steps=list(range(100)), step_seconds=[[2.0] * 50 + [3.0] * 49 + [99.0]]
+    )
+    assert chart is not None
+    trace = chart.figures["heatmap"]["data"][0]
+    assert (trace["zmin"], trace["zmax"]) == (2.0, 3.0)

@@ -6,12 +6,11 @@ from typing import Any
 
 import pytest
 
-from grpo_doctor_reports.charts.chart import Chart
+from grpo_doctor_reports.charts.figure import Chart
 from grpo_doctor_reports.charts.lanes import lanes_chart, lanes_shown
-from grpo_doctor_reports.packing import NumberPool
 from grpo_doctor_reports.schema.report import read_report
 from tests.demo_reports.drawn import with_drawn
-from tests.unit.reports.charts.packed import report, unpacked
+from tests.unit.reports.charts.built import boxes, numbers, report, traces
 
 
 def test_a_rank_that_left_no_phase_is_named() -> None:
@@ -19,7 +18,7 @@ def test_a_rank_that_left_no_phase_is_named() -> None:
     ranks = [{"rank": rank} for rank in (0, 60, 61, 62, 63)]
     views = with_drawn({"timeline": {"bands": bands}})
     document = {"schema": 1, "run": {"ranks": ranks}, "views": views}
-    chart = lanes_chart(read_report(document), NumberPool())
+    chart = lanes_chart(read_report(document))
     assert chart is not None
     assert chart.note == "Ranks 60\u201363 not drawn: no phase of theirs was recorded."
 
@@ -29,14 +28,14 @@ def test_an_open_band_is_marked_and_sub_spans_lie_in_their_phase() -> None:
         {"rank": 1, "phase": "rollout", "start_s": 3.0, "end_s": 9.0, "open": True},
         {"rank": 1, "phase": "rollout/generate", "start_s": 3.0, "end_s": 9.0, "open": True},
     ]
-    pool = NumberPool()
-    chart = lanes_chart(report(timeline={"end_s": 9.0, "bands": bands}), pool)
+    chart = lanes_chart(report(timeline={"end_s": 9.0, "bands": bands}))
     assert chart is not None
-    assert [phase["name"] for phase in chart.data["phases"]] == ["rollout", "unattributed"]
-    exact = chart.data["exact"]
-    assert [name["name"] for name in exact["names"]] == ["rollout", "rollout/generate"]
-    assert unpacked(pool, exact["depth"]) == [0, 1]
-    assert unpacked(pool, exact["open"]) == [0, 1]
+    outer, inner = traces(chart.figures["lanes"], phase="rollout")
+    assert (outer["meta"]["names"], inner["meta"]["names"]) == (["rollout"], ["rollout/generate"])
+    assert boxes(outer) == [(3, 9, -0.44, 0.44)]
+    assert boxes(inner) == [(3, 9, 0, 0.44)]
+    (still_open,) = traces(chart.figures["lanes"], open=True)
+    assert boxes(still_open) == [*boxes(outer), *boxes(inner)]
     assert chart.summary == "Recorded phases of 1 rank over 9 s: rollout 100%."
 
 
@@ -62,23 +61,27 @@ def buckets(steps: list[int], **more: Any) -> dict[str, Any]:
 
 
 def drawn(**views: Any) -> Chart:
-    chart = lanes_chart(report(**views), NumberPool())
+    chart = lanes_chart(report(**views))
     assert chart is not None
     return chart
 
 
-HEAD, MEAN, LANE, LEAST, MOST = 36, 64, 40, 60, 560
+AXIS, LANE, LEAST, MOST = 44, 40, 80, 600
 
 
 @pytest.mark.parametrize(
-    ("lanes", "body"), [(1, LEAST), (2, 2 * LANE), (14, MOST), (15, MOST), (100, MOST)]
+    ("lanes", "body"), [(1, LEAST), (3, 3 * LANE), (15, MOST), (16, MOST), (64, MOST)]
 )
 def test_the_height_is_that_of_the_lanes_within_bounds(lanes: int, body: int) -> None:
     timeline = {"bands": [band(rank) for rank in range(lanes)]}
-    assert drawn(timeline=timeline).data["height"] == HEAD + body
-    with_means = drawn(timeline=timeline, steps=[step(1)])
-    assert with_means.data["height"] == HEAD + MEAN + body
-    assert with_means.data["mean"] is not None
+    assert drawn(timeline=timeline).figures["lanes"]["layout"]["height"] == AXIS + body
+
+
+def test_sixty_four_lanes_are_drawn_those_of_the_means_first() -> None:
+    timeline = {"bands": [band(rank) for rank in range(70)], "ranks": {**RANKS, "ranks": [4, 69]}}
+    shown = lanes_shown(report(timeline=timeline).views.timeline)
+    assert len(shown) == 64
+    assert {4, 69} < set(shown)
 
 
 RANKS = buckets([1, 1], ranks=[4, 2], phase_seconds={"train": [[1.0, 1.0], [1.0, 1.0]]})
@@ -86,17 +89,16 @@ RANKS = buckets([1, 1], ranks=[4, 2], phase_seconds={"train": [[1.0, 1.0], [1.0,
 
 def test_lanes_of_means_alone_are_a_chart_where_steps_have_times() -> None:
     chart = drawn(timeline={"ranks": RANKS}, steps=[step(1)])
-    assert chart.data["ranks"] is not None
-    assert [phase["name"] for phase in chart.data["phases"]] == ["train", "unattributed"]
+    assert len(traces(chart.figures["lanes"], phase="train", far=True)) == 1
     empty = report(timeline={"ranks": RANKS})
-    assert lanes_chart(empty, NumberPool()) is None
-    assert lanes_chart(report(steps=[step(1)]), NumberPool()) is None
+    assert lanes_chart(empty) is None
+    assert lanes_chart(report(steps=[step(1)])) is None
 
 
 def test_lanes_without_a_span_are_a_chart_where_steps_have_times() -> None:
     exact = {"lanes": [{"rank": 0}]}
-    assert lanes_chart(report(timeline={"exact": exact}), NumberPool()) is None
-    assert drawn(timeline={"exact": exact}, steps=[step(1)]).data["mean"] is not None
+    assert lanes_chart(report(timeline={"exact": exact})) is None
+    assert drawn(timeline={"exact": exact}, steps=[step(1)]).figures
 
 
 def test_every_rank_of_either_kind_has_a_lane() -> None:
@@ -122,10 +124,7 @@ def test_the_mean_is_over_all_ranks_also_those_without_a_lane() -> None:
         timeline={"bands": [band(0)]}, step_buckets=steps, heatmap={"ranks": [0], "means": means}
     )
     assert chart.summary == "Mean of 3 ranks over 1 step: train 100%."
-    assert chart.note == (
-        "2 ranks of 3 have no lane: of each 3 the one that works longest has. "
-        "The means are over all."
-    )
+    assert chart.note == ("1 of 3 ranks are drawn, the slowest of each 3; the mean is over all.")
     alike = drawn(timeline={"bands": [band(rank) for rank in range(3)]}, heatmap={"means": means})
     assert alike.note == ""
 
@@ -154,24 +153,23 @@ def test_ranks_without_a_phase_are_named_one_or_several() -> None:
                 }
             ),
         }
-        chart = lanes_chart(read_report(document), NumberPool())
+        chart = lanes_chart(read_report(document))
         assert chart is not None
         assert chart.note == f"{subject} not drawn: no phase of theirs was recorded."
 
 
-COLUMN = "A column of a lane is the mean of up to 2 steps"
-SHARED = "; its height is shared by the phases."
+COLUMN = "Zoomed out, a column is the mean of up to 2 steps"
 
 
 @pytest.mark.parametrize(
     ("of_lanes", "of_all", "note"),
     [
         ([1, 1], [1, 1], ""),
-        ([2, 1], [1, 2], f"{COLUMN}{SHARED}"),
+        ([2, 1], [1, 2], f"{COLUMN}."),
         (
             [2, 2],
             [1, 3],
-            f"{COLUMN}, 3 for the mean of all ranks{SHARED}",
+            f"{COLUMN} (3 in the lane of the mean).",
         ),
         ([1, 1], [5, 5], ""),
     ],
@@ -200,11 +198,11 @@ def test_windows_are_gone_to_by_their_names_in_this_order() -> None:
         window("slow", 10),
     ]  # fmt: skip
     chart = exact(*windows)
-    assert [button["name"] for button in chart.data["windows"]] == [
+    assert [button["name"] for button in chart.facts["windows"]] == [
         "step that never ended 11", "median step 5", "worst step 7", "step 4", "step 6",
         "time before the steps", "time after the steps",
     ]  # fmt: skip
-    assert [button["start"] for button in chart.data["windows"]][:3] == [11.0, 5.0, 7.0]
+    assert [button["start"] for button in chart.facts["windows"]][:3] == [11.0, 5.0, 7.0]
     assert chart.note == (
         "Drawn span by span: the step that never ended 11; the median step 5; the worst step 7; "
         "step 4; step 6; the time before the steps; the time after the steps; the 2 next slowest "
@@ -213,7 +211,7 @@ def test_windows_are_gone_to_by_their_names_in_this_order() -> None:
 
 
 def test_eight_windows_have_a_button() -> None:
-    assert len(exact(*[window("named", at) for at in range(9)]).data["windows"]) == 8
+    assert len(exact(*[window("named", at) for at in range(9)]).facts["windows"]) == 8
 
 
 def test_of_the_whole_run_there_is_no_word_about_windows() -> None:
@@ -227,9 +225,37 @@ def test_spans_that_are_left_out_are_counted_with_the_longest() -> None:
     assert chart.note == "3 spans of at most 2 ms are not drawn."
 
 
-def test_means_of_ranks_are_packed_by_rank() -> None:
-    pool = NumberPool()
-    chart = lanes_chart(report(timeline={"ranks": RANKS}, steps=[step(1)]), pool)
-    assert chart is not None
-    assert unpacked(pool, chart.data["ranks"]["ranks"]) == [4, 2]
-    assert len(chart.data["ranks"]["stacks"]) == 1
+MEETING: dict[str, Any] = {
+    "windows": [window("median", 3, 10.0)],
+    "names": ["train", "all_reduce"],
+    "collectives": ["all_reduce"],
+    "lanes": [
+        {"rank": rank, "name": [0, 1], "depth": [0, 1], "start_s": [10.0, 10.5 + late],
+         "end_s": [11.0, 10.75], "meeting": [-1, 4], "wait_s": waits}
+        for rank, late, waits in ((1, 0.0, [10.5, 10.625]), (3, 0.125, []))
+    ],
+}  # fmt: skip
+
+
+def test_a_collective_is_linked_from_rank_to_rank_with_a_dot_on_the_last() -> None:
+    figure = drawn(timeline={"end_s": 20.0, "exact": MEETING}).figures["lanes"]
+    link, dot = figure["data"][-2:]
+    assert (numbers(link["x"]), numbers(link["y"])) == ([10.5, 10.625, None], [0, 1, None])
+    assert (numbers(dot["x"]), numbers(dot["y"])) == ([10.625], [1])
+    (wait,) = (t for t in traces(figure, near=True) if "fillpattern" in t)
+    assert boxes(wait) == [(10.5, 10.625, -0.44, 0.0)]
+    calls = (t for t in traces(figure, near=True) if t["meta"].get("names") == ["all_reduce"])
+    assert [box[2:] for box in boxes(next(calls))] == [(0, 0.44), (1, 1.44)]
+
+
+def test_single_spans_are_drawn_where_thirty_windows_or_steps_fit() -> None:
+    means = {"ranks": RANKS, "end_s": 600.0}
+    far = drawn(timeline={**means, "exact": MEETING}, steps=[step(1)]).figures["lanes"]
+    assert far["layout"]["meta"]["close"] == 30.0 / 60  # windows of a second, an axis in minutes
+    assert drawn(timeline={"exact": MEETING}).figures["lanes"]["layout"]["meta"]["close"] is None
+    whole = {**MEETING, "windows": [window("whole")]}
+    for many, close in ((31, 60.0), (30, None)):
+        steps = buckets([many], seconds=[2.0])
+        timeline = {"ranks": RANKS, "exact": whole}
+        layout = drawn(timeline=timeline, step_buckets=steps).figures["lanes"]["layout"]
+        assert layout["meta"]["close"] == close

@@ -6,10 +6,9 @@ from typing import Any
 
 import pytest
 
-from grpo_doctor_reports.charts.chart import Chart
-from grpo_doctor_reports.charts.steps import slowest_ranks, steps_chart
-from grpo_doctor_reports.packing import NumberPool
-from tests.unit.reports.charts.packed import report, unpacked
+from grpo_doctor_reports.charts.figure import Chart
+from grpo_doctor_reports.charts.steps import steps_chart
+from tests.unit.reports.charts.built import boxes, numbers, report, traces
 
 
 def step(number: int, seconds: float, kind: str = "steady") -> dict[str, object]:
@@ -20,10 +19,10 @@ def step(number: int, seconds: float, kind: str = "steady") -> dict[str, object]
 
 def test_the_worst_steps_are_steady_ones_longest_first_against_their_median() -> None:
     steps = [step(1, 9.0, "warmup"), step(2, 2.0), step(3, 6.0), step(4, 2.5)]
-    chart = steps_chart(report(steps=steps).views, NumberPool())
+    chart = steps_chart(report(steps=steps).views)
     assert chart is not None
-    assert chart.data["worst"] == [2, 3, 1]
-    assert chart.data["median"] == 2.5
+    assert chart.facts["worst"] == [2, 3, 1]
+    assert chart.facts["median"] == 2.5
     assert chart.summary == (
         "Slowest of 3 steps: step 3, 6 s (+140% vs. the median of 2.50 s), "
         "on rank 1. Excludes 1 warmup."
@@ -34,32 +33,24 @@ def test_a_steps_phases_stand_next_to_the_median_of_steady_steps() -> None:
     heatmap = {"ranks": [0, 1], "steps": [1, 2, 3], "step_seconds": [[9.0, 2.0, 6.0]] * 2,
                "phase_seconds": {"train": [[5.0, 1.0, 2.0], [5.0, 1.0, 4.0]]}}  # fmt: skip
     steps = [step(1, 9.0, "warmup"), step(2, 2.0), step(3, 6.0)]
-    pool = NumberPool()
-    chart = steps_chart(report(heatmap=heatmap, steps=steps).views, pool)
+    chart = steps_chart(report(heatmap=heatmap, steps=steps).views)
     assert chart is not None
-    assert [phase["median"] for phase in chart.data["phases"]] == [2.0]
+    assert [phase["median"] for phase in chart.facts["phases"]] == [2.0]
 
 
-def test_the_slowest_ranks_are_those_that_work_longest_not_those_that_wait() -> None:
-    means = {"ranks": [0, 1, 2], "own_seconds": [4.0, 8.5, 1.0], "wait_seconds": [5.0, 0.5, 8.0]}
-    assert slowest_ranks(report(heatmap={"means": means}).views.heatmap) == [1]
-
-
-def drawn(pool: NumberPool | None = None, **views: Any) -> Chart:
-    chart = steps_chart(report(**views).views, pool or NumberPool())
+def drawn(**views: Any) -> Chart:
+    chart = steps_chart(report(**views).views)
     assert chart is not None
     return chart
 
 
 def test_each_step_has_its_times_its_kind_and_its_slowest_rank() -> None:
-    pool = NumberPool()
     steps = [step(1, 9.0, "warmup"), {**step(2, 2.0), "slowest_rank": None}]
-    data = drawn(pool, steps=steps).data
-    shown = {name: unpacked(pool, data[name]) for name in ("number", "start", "end", "seconds")}
+    facts = drawn(steps=steps).facts
+    shown = {name: numbers(facts[name]) for name in ("number", "start", "end", "seconds")}
     assert shown == {"number": [1, 2], "start": [10, 20], "end": [19, 22], "seconds": [9, 2]}
-    assert unpacked(pool, data["slowest"]) == [1, -1]
-    assert data["kinds"] == ["steady", "warmup"]
-    assert unpacked(pool, data["kind"]) == [1, 0]
+    assert numbers(facts["slowest"]) == [1, None]
+    assert facts["kinds"] == ["warmup", "steady"]
 
 
 def test_a_step_whose_slowest_rank_is_unknown_is_said_without() -> None:
@@ -74,7 +65,7 @@ def test_a_step_whose_slowest_rank_is_unknown_is_said_without() -> None:
 
 def test_without_a_steady_step_all_are_compared() -> None:
     chart = drawn(steps=[step(1, 4.0, "warmup"), step(2, 2.0, "warmup")])
-    assert chart.data["worst"] == [0, 1]
+    assert chart.facts["worst"] == [0, 1]
     assert chart.summary == (
         "Slowest of 2 steps: step 1, 4 s (+33% vs. the median of 3 s), on rank 1."
     )
@@ -87,7 +78,7 @@ def test_without_a_median_there_is_nothing_to_compare_with() -> None:
 @pytest.mark.parametrize(("steady", "worst"), [(100, 100), (101, 100), (3, 3)])
 def test_a_hundred_worst_steps_can_be_stepped_through(steady: int, worst: int) -> None:
     steps = [step(at, 1.0 + at) for at in range(steady)]
-    assert drawn(steps=steps).data["worst"] == list(range(steady))[::-1][:worst]
+    assert drawn(steps=steps).facts["worst"] == list(range(steady))[::-1][:worst]
 
 
 BUCKETS: dict[str, Any] = {
@@ -99,40 +90,41 @@ BUCKETS: dict[str, Any] = {
 
 
 def test_buckets_have_a_mean_and_their_worst_step() -> None:
-    pool = NumberPool()
     steps = [step(1, 9.0, "warmup"), step(2, 2.0), step(3, 1.0), step(4, 3.0)]
-    chart = drawn(pool, steps=steps, step_buckets=BUCKETS)
-    data = chart.data["buckets"]
-    names = ("seconds", "worst", "worstStep", "worstRank")
-    assert [unpacked(pool, data[name]) for name in names] == [[9, 2], [9, 3], [1, 4], [-1, 5]]
-    assert [name["name"] for name in data["names"]] == ["train", "unattributed"]
+    chart = drawn(steps=steps, step_buckets=BUCKETS)
+    figure = chart.figures["steps"]
+    assert boxes(traces(figure, phase="train")[0]) == [(10, 19, 0, 4), (20, 26, 0, 1)]
+    mark, hover = figure["data"][-2:]
+    assert (numbers(mark["x"]), numbers(mark["y"])) == ([20, 26, None], [3, 3, None])
+    assert numbers(hover["customdata"]) == [1, 4]
+    assert hover["text"] == [
+        "step 1: 9 s, +350% vs. median<br>train 4 s<br>warmup, not in the mean",
+        "<br>".join(
+            [
+                "steps 2 to 4: mean 2 s, 0% vs. median",
+                "slowest: step 4, 3 s",
+                "slowest rank: 5",
+                "train 1 s",
+            ]
+        ),
+    ]
     assert chart.summary.startswith("Slowest of 3 steps: step 4, 3 s (+50% vs. ")
     assert chart.summary.endswith(" Excludes 1 warmup.")
-    assert chart.note.endswith(" Even zoomed in, up to 3 steps share one.")
+    assert chart.note == (
+        "Each bar is the mean of up to 3 steps; the line above it marks the slowest."
+    )
 
 
-def test_closer_each_step_has_a_bar_where_none_share_one() -> None:
-    assert drawn(steps=[step(1, 1.0)]).note.endswith(" Zoom in for one bar per step.")
+def test_where_each_step_has_a_bar_there_is_no_note() -> None:
+    assert drawn(steps=[step(1, 1.0)]).note == ""
 
 
 def test_phases_without_a_median_are_not_compared() -> None:
-    pool = NumberPool()
     phases = {"train": [[1.0, None], [3.0, None]], "sync": [[None, None]] * 2}
     heatmap = {
         "ranks": [0, 1], "steps": [1, 2], "step_seconds": [[1.0, 2.0]] * 2, "phase_seconds": phases,
     }  # fmt: skip
     steps = [step(1, 1.0), step(2, 2.0), step(3, 1.0)]
-    (phase,) = drawn(pool, steps=steps, heatmap=heatmap).data["phases"]
+    (phase,) = drawn(steps=steps, heatmap=heatmap).facts["phases"]
     assert (phase["name"], phase["median"]) == ("train", 2.0)
-    assert unpacked(pool, phase["v"]) == [2.0, None, None]
-
-
-@pytest.mark.parametrize(
-    ("ranks", "numbers"), [(1, [0]), (15, [14]), (16, [15, 14]), (200, list(range(199, 191, -1)))]
-)
-def test_an_eighth_of_the_ranks_is_named_up_to_eight(ranks: int, numbers: list[int]) -> None:
-    own: list[float | None] = [float(rank) for rank in range(ranks)]
-    means = {"ranks": list(range(ranks)), "own_seconds": own}
-    assert slowest_ranks(report(heatmap={"means": means}).views.heatmap) == numbers
-    unknown = {"ranks": [0, 1], "own_seconds": [None, 1.0]}
-    assert slowest_ranks(report(heatmap={"means": unknown}).views.heatmap) == [1]
+    assert numbers(phase["seconds"]) == [2.0, None, None]

@@ -6,10 +6,9 @@ from typing import Any
 
 import pytest
 
-from grpo_doctor_reports.charts.chart import Chart
+from grpo_doctor_reports.charts.figure import Chart, Figure
 from grpo_doctor_reports.charts.strips import strips_chart
-from grpo_doctor_reports.packing import NumberPool
-from tests.unit.reports.charts.packed import report, unpacked
+from tests.unit.reports.charts.built import boxes, numbers, report, traces
 
 
 def test_what_never_changes_is_said_instead_of_drawn() -> None:
@@ -24,10 +23,9 @@ def test_what_never_changes_is_said_instead_of_drawn() -> None:
         track("host.shm_size", "bytes", [2.0**30, 2.0**30], "host"),
     ]
     timeline = {"end_s": 1.0, "tracks": tracks, "tracks_left_out": 2}
-    chart = strips_chart(report(timeline=timeline).views.timeline, NumberPool())
+    chart = strips_chart(report(timeline=timeline).views.timeline)
     assert chart is not None
-    assert [group["key"] for group in chart.data["groups"]] == ["host"]
-    assert [strip["title"] for strip in chart.data["groups"][0]["strips"]] == ["CPU, of all cores"]
+    assert chart.facts == {"Hosts": ["CPU, of all cores"]}
     assert chart.note == (
         "2 more tracks not drawn; the trace has them. "
         "The same throughout: throttle reasons (bits) 0, swap used 0 B, shared memory size 1 GiB."
@@ -39,18 +37,20 @@ def track(name: str, values: list[float | None], unit: str = "%", **more: Any) -
     return {"name": name, "unit": unit, "group": "host", "t_s": times, "v": values, **more}
 
 
-def drawn(*tracks: dict[str, Any], pool: NumberPool | None = None, left_out: int = 0) -> Chart:
+def drawn(*tracks: dict[str, Any], left_out: int = 0) -> Chart:
     timeline = {"end_s": 9.0, "tracks": list(tracks), "tracks_left_out": left_out}
-    chart = strips_chart(report(timeline=timeline).views.timeline, pool or NumberPool())
+    chart = strips_chart(report(timeline=timeline).views.timeline)
     assert chart is not None
     return chart
 
 
 def titles(chart: Chart) -> list[tuple[str, list[str]]]:
-    return [
-        (group["title"], [strip["title"] for strip in group["strips"]])
-        for group in chart.data["groups"]
-    ]
+    return list(chart.facts.items())
+
+
+def lines(chart: Chart) -> list[Figure]:
+    """The lines of the hosts, without what lies behind them."""
+    return [t for t in chart.figures["Hosts"]["data"] if t.get("fill") != "toself"]
 
 
 MOVES: list[float | None] = [1.0, 2.0]
@@ -71,14 +71,12 @@ def test_groups_and_strips_have_an_order_of_their_own_the_unknown_last() -> None
 
 
 def test_lines_of_one_name_share_a_strip_and_are_called_by_their_label_or_name() -> None:
-    pool = NumberPool()
-    chart = drawn(
-        track("gpu.util", [1.0, None, 3.0], label="GPU 0"), track("gpu.util", MOVES), pool=pool
+    first, second = lines(
+        drawn(track("gpu.util", [1.0, None, 3.0], label="GPU 0"), track("gpu.util", MOVES))
     )
-    (strip,) = chart.data["groups"][0]["strips"]
-    assert [line["label"] for line in strip["lines"]] == ["GPU 0", "gpu.util"]
-    assert unpacked(pool, strip["lines"][0]["v"]) == [1.0, None, 3.0]
-    assert unpacked(pool, strip["lines"][0]["t"]) == [0.0, 1.0, 2.0]
+    assert (first["meta"], second["meta"]) == (["GPU 0", "%"], ["gpu.util", "%"])
+    assert first["yaxis"] == second["yaxis"] == "y2"
+    assert (numbers(first["y"]), numbers(first["x"])) == ([1.0, None, 3.0], [0.0, 1.0, 2.0])
 
 
 def test_one_sample_is_drawn_and_several_equal_ones_are_said() -> None:
@@ -92,12 +90,11 @@ def test_one_sample_is_drawn_and_several_equal_ones_are_said() -> None:
 
 
 def test_bytes_are_in_the_unit_that_reads_best() -> None:
-    pool = NumberPool()
     values = [None, -3.0 * 2**20, 1.0 * 2**20]
-    chart = drawn(track("a", values, "bytes/s"), track("b", [1.0, 1023.0], "bytes"), pool=pool)
-    a, b = chart.data["groups"][0]["strips"]
-    assert (a["unit"], b["unit"]) == ("MiB/s", "B")
-    assert unpacked(pool, a["lines"][0]["v"]) == [None, -3.0, 1.0]
+    chart = drawn(track("a", values, "bytes/s"), track("b", [1.0, 1023.0], "bytes"))
+    a, b = lines(chart)
+    assert (a["meta"][1], b["meta"][1]) == ("MiB/s", "B")
+    assert numbers(a["y"]) == [None, -3.0, 1.0]
 
 
 def test_the_first_three_quantities_that_we_know_are_said_in_the_mean() -> None:
@@ -130,20 +127,29 @@ def test_of_what_never_changes_thirty_are_named(count: int, more: str) -> None:
 
 @pytest.mark.parametrize(("samples", "points"), [(600, 600), (601, 600)])
 def test_a_long_track_is_thinned_and_that_is_said(samples: int, points: int) -> None:
-    pool = NumberPool()
-    chart = drawn(track("a", [float(at % 7) for at in range(samples)]), pool=pool)
-    (line,) = chart.data["groups"][0]["strips"][0]["lines"]
-    assert len(unpacked(pool, line["v"])) == points
-    assert ("low" in line) == (samples > points)
+    chart = drawn(track("a", [float(at % 7) for at in range(samples)]))
+    (line,) = lines(chart)
+    assert len(numbers(line["y"])) == points
+    assert len(chart.figures["Hosts"]["data"]) == 1 + (samples > points)
     thinned = "Lines are means between lows and highs; the trace has every sample."
     assert chart.note == (thinned if samples > points else "")
 
 
 def test_many_tracks_share_the_points() -> None:
-    pool = NumberPool()
     values: list[float | None] = [float(at % 7) for at in range(200)]
-    chart = drawn(*(track("a", values) for _ in range(100)), pool=pool)
-    lines = chart.data["groups"][0]["strips"][0]["lines"]
-    assert {len(unpacked(pool, line["v"])) for line in lines} == {100}
-    more = drawn(*(track("a", values) for _ in range(400)), pool=pool)
-    assert len(unpacked(pool, more.data["groups"][0]["strips"][0]["lines"][0]["v"])) == 40
+    chart = drawn(*(track("a", values) for _ in range(100)))
+    assert {len(numbers(line["y"])) for line in lines(chart)} == {100}
+    more = drawn(*(track("a", values) for _ in range(400)))
+    assert len(numbers(lines(more)[0]["y"])) == 40
+
+
+def test_the_phases_of_the_first_rank_lie_behind_the_strips() -> None:
+    bands = [{"rank": 0, "phase": "train", "start_s": 1.0, "end_s": 2.0},
+             {"rank": 1, "phase": "rollout", "start_s": 1.0, "end_s": 2.0}]  # fmt: skip
+    tracks = [{"name": "a", "t_s": [0.0, 1.0], "v": MOVES}]
+    timeline = report(timeline={"end_s": 9.0, "bands": bands, "tracks": tracks}).views.timeline
+    chart = strips_chart(timeline)
+    assert chart is not None
+    (behind,) = traces(chart.figures["Other"])
+    assert behind["meta"] == {"phase": "train"}
+    assert boxes(behind) == [(1.0, 2.0, 0.0, 1.0)]

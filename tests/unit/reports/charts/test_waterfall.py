@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from grpo_doctor_reports.charts.chart import Chart
+from grpo_doctor_reports.charts.figure import Chart
 from grpo_doctor_reports.charts.waterfall import waterfall_chart
 from grpo_doctor_reports.time_words import with_bounded_kinds
-from tests.unit.reports.charts.packed import report
+from tests.unit.reports.charts.built import report, traces
 
 
 def drawn(*bars: dict[str, Any]) -> Chart:
@@ -23,26 +23,24 @@ TRAIN = {"phase": "train", "start_s": 2.0, "seconds": 3.0, "wait_seconds": 0.5}
 
 def test_a_bar_has_work_transfer_and_all_that_is_neither() -> None:
     bar = {**TRAIN, "transfer_seconds": 0.25, "idle_seconds": 0.125, "p10_s": 2.5, "p90_s": 4.0}
-    (row,) = drawn(bar).data["rows"]
-    numbers = [row[name] for name in ("start", "work", "transfer", "wait", "p10", "p90")]
-    assert numbers == [2.0, 2.125, 0.25, 0.625, 2.5, 4.0]
-    assert row["label"] == "3 s"
-    assert row["hover"] == [
-        "train: 3 s",
-        "work 2.12 s, wait 500 ms",
-        "transfer 250 ms, idle 125 ms",
-        "starts at 2 s",
+    figure = drawn(bar).figures["waterfall"]
+    work, transfer, wait = traces(figure, phase="train")
+    assert [(part["base"], part["x"]) for part in (work, transfer, wait)] == [
+        ([2.0], [2.125]), ([4.125], [0.25]), ([4.375], [0.625]),
+    ]  # fmt: skip
+    whiskers, label = figure["data"][3:]
+    assert (whiskers["error_x"]["arrayminus"], whiskers["error_x"]["array"]) == ([0.5], [1.0])
+    assert label["text"] == ["  3 s"]
+    assert work["hovertext"][0].split("<br>") == [
+        "train: 3 s", "work 2.12 s, wait 500 ms", "transfer 250 ms, idle 125 ms", "starts at 2 s",
         "p10 2.50 s, p90 4 s",
-    ]
+    ]  # fmt: skip
 
 
-def test_what_is_zero_or_unknown_is_not_said() -> None:
+def test_what_is_zero_or_unknown_is_not_mentioned() -> None:
     for ends in ({}, {"p10_s": 2.5}, {"p90_s": 4.0}):
-        (row,) = drawn({**TRAIN, **ends}).data["rows"]
-        assert (row["p10"], row["p90"]) == (ends.get("p10_s"), ends.get("p90_s"))
-        assert row["hover"] == ["train: 3 s", "work 2.50 s, wait 500 ms", "starts at 2 s"]
-    (row,) = drawn({**TRAIN, "idle_seconds": 0.5}).data["rows"]
-    assert row["hover"][2] == "idle 500 ms"
+        bar, *_ = traces(drawn({**TRAIN, **ends}).figures["waterfall"], phase="train")
+        assert bar["hovertext"] == ["train: 3 s<br>work 2.50 s, wait 500 ms<br>starts at 2 s"]
 
 
 def test_the_step_ends_where_its_last_bar_does() -> None:
@@ -53,14 +51,9 @@ def test_the_step_ends_where_its_last_bar_does() -> None:
     )
 
 
-def test_forty_bars_are_drawn_and_all_are_spoken_of() -> None:
+def test_forty_bars_are_drawn_and_the_summary_is_of_all() -> None:
     bars = [{"phase": f"p{at}", "start_s": float(at), "seconds": 1.0} for at in range(41)]
     bars[40]["seconds"] = 5.0
     chart = drawn(*bars)
-    assert len(chart.data["rows"]) == 40
+    assert len(chart.figures["waterfall"]["layout"]["yaxis"]["ticktext"]) == 40
     assert "its longest phase is p40 with 5 s" in chart.summary
-
-
-def test_bars_are_drawn_to_six_digits() -> None:
-    (row,) = drawn({"phase": "train", "start_s": 1234.56789, "seconds": 1.0}).data["rows"]
-    assert row["start"] == 1234.57

@@ -1,4 +1,4 @@
-"""What every chart hands to the page, and how it draws less than was recorded."""
+"""Draw less than was recorded, without losing lows, highs and the slowest steps."""
 
 from __future__ import annotations
 
@@ -7,32 +7,8 @@ from itertools import pairwise
 from statistics import fmean
 from typing import Any
 
-from grpo_doctor_reports.packing import NumberPool
+from grpo_doctor_reports.charts.figure import Column, Figure, column, line
 from grpo_doctor_reports.schema.part import Numbers
-
-
-@dataclass(frozen=True, slots=True)
-class Chart:
-    """`data` goes to the script (JSON), `summary` and `note` to the reader.
-
-    The summary says in one line what the chart shows, for those who cannot see it; the note says
-    what was left out of the drawing, empty where nothing was.
-    """
-
-    data: dict[str, Any]
-    summary: str
-    note: str = ""
-
-
-def rounded(value: float) -> float:
-    """Return a number with the six digits that no chart shows more of."""
-    return float(f"{value:.6g}")
-
-
-def line_values(line: Line, pool: NumberPool) -> dict[str, int]:
-    """Return where in the pool a line's values are, with its bounds where points were merged."""
-    bounds = {"low": pool.add(line.lows), "high": pool.add(line.highs)} if line.is_merged else {}
-    return {"v": pool.add(line.values), **bounds}
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,10 +20,21 @@ class Line:
     lows: Numbers
     highs: Numbers
 
-    @property
-    def is_merged(self) -> bool:
-        """Return whether a point stands for several samples."""
-        return bool(self.lows)
+    def traces(self, x: Column, color: str, *, spread: float, **more: Any) -> list[Figure]:
+        """Return the line, over a pale area (of opacity `spread`) from the lows to the highs."""
+        drawn = line(x, column(self.values), color, **more)
+        known = [at for at, low in enumerate(self.lows) if low is not None]
+        if not known:
+            return [drawn]
+        around = [*known, *reversed(known)]
+        bounds = [self.lows[at] for at in known] + [self.highs[at] for at in reversed(known)]
+        edge = Column([x.values[at] for at in around], x.decimals)
+        axes = {"yaxis": more["yaxis"]} if "yaxis" in more else {}
+        area = line(
+            edge, column(bounds), color, line={"width": 0}, hoverinfo="skip", fill="toself",
+            fillcolor=color, opacity=spread, **axes,
+        )  # fmt: skip
+        return [area, drawn]
 
 
 def thin_line(times: Numbers, values: Numbers, limit: int) -> Line:
