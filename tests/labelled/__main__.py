@@ -10,7 +10,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from tests.labelled import table
-from tests.labelled.bench import Ask, judge_kept, run_cases
+from tests.labelled.bench import judge_kept, run_cases
 from tests.labelled.judge import Outcome, score
 from tests.labelled.registry import cases
 from tests.pages import put_section
@@ -23,7 +23,6 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.labelled", description=__doc__)
     add = parser.add_argument
     add("--only", nargs="+", default=[], metavar="PART", help="of the names")
-    add("--others", action="store_true", help="also ask rldoctor and rlprobe (see neighbours.py)")
     add("--seed", type=int, metavar="N", help="of runs that the rules were not fixed on")
     add("--keep", type=Path, metavar="DIR", help="keep the runs there")
     add("--kept", type=Path, metavar="DIR", help="run nothing: judge the runs kept there anew")
@@ -36,13 +35,12 @@ def main() -> int:
         for case in cases()
         if not arguments.only or any(part in case.title for part in arguments.only)
     ]
-    ask_others = _other_tools() if arguments.others else None
     if arguments.kept:
-        runs = judge_kept(chosen, arguments.kept, _say, ask_others)
+        runs = judge_kept(chosen, arguments.kept, _say)
     else:
         with tempfile.TemporaryDirectory(prefix="labelled-") as temporary:
             folder = arguments.keep or Path(temporary)
-            runs = run_cases(chosen, folder, _say, ask_others, arguments.seed)
+            runs = run_cases(chosen, folder, _say, arguments.seed)
     command = "python -m tests.labelled " + " ".join(sys.argv[1:])
     page = table.section(runs, command.strip())
     _say(page)
@@ -54,12 +52,6 @@ def main() -> int:
     for miss in misses:
         _say(f"goal missed: {miss}")
     return int(arguments.check and bool(misses))
-
-
-def _other_tools() -> Ask:
-    from tests.labelled.neighbours import ask
-
-    return ask
 
 
 def missed(runs: list[Outcome]) -> list[str]:
@@ -78,7 +70,6 @@ def _plain(run: Outcome) -> dict[str, object]:
     row = asdict(run)
     row["case"] = run.case.title
     row["wrong"], row["hit"] = sorted(run.wrong), run.hit
-    row["others"] = {name: sorted(ids) for name, ids in (run.others or {}).items()}
     return row
 
 

@@ -1,4 +1,4 @@
-"""Runs labelled cases and asks the rules, and the other tools, about each."""
+"""Runs labelled cases and asks the rules about each."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import re
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from grpo_doctor.findings import RunView, run_rules
@@ -19,7 +19,6 @@ from tests.labelled.judge import Outcome
 from tests.labelled.pictures import dataset
 from tests.recorded import TrainingFailedError, Workshop, workshop
 
-Ask = Callable[[Path], dict[str, frozenset[str]]]
 _BURN = "while True: pass"
 _MACHINE = "machine.json"
 # Above it a run has what `other programs on the cores` has, whoever they are.
@@ -29,31 +28,25 @@ PATIENCE_S = 900.0
 
 
 def run_cases(
-    cases: Sequence[Case],
-    folder: Path,
-    say: Callable[[str], None],
-    ask_others: Ask | None = None,
-    seed: int | None = None,
+    cases: Sequence[Case], folder: Path, say: Callable[[str], None], seed: int | None = None
 ) -> list[Outcome]:
     """Runs each in a folder of its own below `folder`; `seed` stands in for the trainer's own."""
     with workshop() as shop:
         model = _schooled(shop, folder / "base")
         rows = []
         for case in cases:
-            rows.append(_trained(shop, case, _folder_of(case, folder), model, ask_others, seed))
+            rows.append(_trained(shop, case, _folder_of(case, folder), model, seed))
             say(line(rows[-1]))
     return rows
 
 
-def judge_kept(
-    cases: Sequence[Case], folder: Path, say: Callable[[str], None], ask_others: Ask | None = None
-) -> list[Outcome]:
+def judge_kept(cases: Sequence[Case], folder: Path, say: Callable[[str], None]) -> list[Outcome]:
     """Asks the rules of today about runs that `run_cases` left in `folder`."""
     rows = []
     for case in cases:
         run_dir = _folder_of(case, folder) / "run"
         rows.append(
-            _judged(case, run_dir, 0.0, ask_others)
+            _judged(case, run_dir, 0.0)
             if run_dir.is_dir()
             else Outcome(case, {}, 0.0, failed="not kept")
         )
@@ -75,9 +68,7 @@ def _schooled(shop: Workshop, folder: Path) -> str:
     return str(checkpoint)
 
 
-def _trained(
-    shop: Workshop, case: Case, folder: Path, model: str, ask_others: Ask | None, seed: int | None
-) -> Outcome:
+def _trained(shop: Workshop, case: Case, folder: Path, model: str, seed: int | None) -> Outcome:
     folder.mkdir(parents=True)
     files: dict[str, str | bytes] = dict(case.files)
     if case.picture_edge:
@@ -100,17 +91,16 @@ def _trained(
             )
     except TrainingFailedError as problem:
         return Outcome(case, {}, time.monotonic() - began, failed=str(problem)[-600:])
-    return _judged(case, run_dir, time.monotonic() - began, ask_others)
+    return _judged(case, run_dir, time.monotonic() - began)
 
 
-def _judged(case: Case, run_dir: Path, seconds: float, ask_others: Ask | None) -> Outcome:
+def _judged(case: Case, run_dir: Path, seconds: float) -> Outcome:
     view = RunView.of(merge(run_dir))
     findings = run_rules(view).findings
     severities: dict[str, str] = {rule.id: finding.severity for rule, finding in findings}
-    ids_by_tool = _of_others(case, ask_others(run_dir)) if ask_others else None
     machine = json.loads((run_dir.parent / _MACHINE).read_text())
     busy = machine["busy_with_others_pct"] > BUSY_PCT
-    return Outcome(case, severities, seconds, view.analysis.step_s, ids_by_tool, busy=busy)
+    return Outcome(case, severities, seconds, view.analysis.step_s, busy=busy)
 
 
 def busy_pct() -> float:
@@ -125,15 +115,6 @@ def busy_pct() -> float:
     time.sleep(0.5)
     total_now, idle_now = times()
     return 100 * (1 - (idle_now - idle) / max(1, total_now - total))
-
-
-def _of_others(case: Case, ids_by_tool: Mapping[str, frozenset[str]]) -> dict[str, frozenset[str]]:
-    """What the tools said that look for this illness at all."""
-    from tests.labelled.neighbours import LOOKS_FOR
-
-    return {
-        name: ids for name, ids in ids_by_tool.items() if not case.has or case.has & LOOKS_FOR[name]
-    }
 
 
 @contextlib.contextmanager

@@ -10,7 +10,7 @@ from tests.labelled.case import ALWAYS_FAIR, OF_BUSY_MACHINES, Case
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What was found in one run: rule id to severity; `others`: what other tools said of it.
+    """What was found in one run: rule id to severity.
 
     `busy`: programs that are none of ours had the processors before it began.
     """
@@ -19,7 +19,6 @@ class Outcome:
     found: dict[str, str]
     seconds: float
     step_s: float | None = None
-    others: dict[str, frozenset[str]] | None = None
     failed: str = ""
     busy: bool = False
 

@@ -13,7 +13,6 @@ from tests.labelled.judge import Outcome, Score, by_name, score
 def section(runs: Sequence[Outcome], command: str) -> str:
     """Markdown: totals, a row per illness, and every run that was judged wrongly."""
     total = score(runs)
-    tools = sorted({name for row in runs for name in row.others or {}})
     failed = [f"- not run: {row.case.title}: {row.failed}" for row in runs if row.failed]
     wrong = [
         f"- {row.case.title}: found {', '.join(sorted(row.found)) or 'nothing'}; "
@@ -21,14 +20,7 @@ def section(runs: Sequence[Outcome], command: str) -> str:
         for row in runs
         if not row.failed and (not row.hit or row.wrong)
     ]
-    parts = [
-        "# How often the rules are right",
-        _how(command),
-        _totals(total),
-        _rows(runs, tools),
-    ]
-    if tools:
-        parts.append(_NOTE)
+    parts = ["# How often the rules are right", _how(command), _totals(total), _rows(runs)]
     if wrong or failed:
         parts += ["Judged wrongly:", "\n".join(wrong + failed)]
     return "\n\n".join(parts)
@@ -65,48 +57,15 @@ def _on_busy_machines(total: Score) -> str:
     )
 
 
-_NOTE = (
-    "The columns of other tools count runs of which they said something that means this illness "
-    "(`tests/labelled/neighbours.py` has the mapping); for healthy runs, runs of which they said "
-    "nothing. A hyphen: the tool does not look for it. traceml-ai 0.5 is not here: it takes no "
-    "launcher and has to start the job itself."
-)
-
-
-def _rows(runs: Sequence[Outcome], tools: Sequence[str]) -> str:
-    head = ["runs", "rule", "weak", "medium", "strong", *tools]
-    lines = ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
+def _rows(runs: Sequence[Outcome]) -> str:
+    lines = ["| runs | rule | weak | medium | strong |", "|---|---|---|---|---|"]
     for name, rows in by_name(runs).items():
         if name.startswith("healthy"):
             continue
         marks = {row.case.strength: "yes" if row.hit else "no" for row in rows}
-        cells = [
-            name, " or ".join(sorted(rows[0].case.has)),
-            *(marks.get(strength, "") for strength in ("weak", "medium", "strong")),
-            *(_other(rows, tool) for tool in tools),
-        ]  # fmt: skip
+        strengths = [marks.get(strength, "") for strength in ("weak", "medium", "strong")]
+        cells = [name, " or ".join(sorted(rows[0].case.has)), *strengths]
         lines.append("| " + " | ".join(cells) + " |")
     calm = [row for row in runs if not row.case.has and not row.failed]
-    silent = sum(row.hit for row in calm)
-    cells = [
-        "healthy",
-        "none",
-        f"{silent} of {len(calm)}",
-        "",
-        "",
-        *(_other(calm, t) for t in tools),
-    ]
-    return "\n".join([*lines, "| " + " | ".join(cells) + " |"])
-
-
-def _other(rows: Sequence[Outcome], tool: str) -> str:
-    """Runs that the tool got right, as "2 of 3"."""
-    judged = [row for row in rows if row.others is not None and tool in row.others]
-    if not judged:
-        return "-"
-    right = sum(
-        bool(row.others[tool] & row.case.has) if row.case.has else not row.others[tool]
-        for row in judged
-        if row.others is not None
-    )
-    return f"{right} of {len(judged)}"
+    lines.append(f"| healthy | none | {sum(row.hit for row in calm)} of {len(calm)} | | |")
+    return "\n".join(lines)
