@@ -1,4 +1,4 @@
-"""`grpo-doctor attach`: why does my job not move? Which rank, where in the code, and what to do."""
+"""`grpo-doctor attach`: why is my job stuck? Which rank, which line of code, and what to do."""
 
 from __future__ import annotations
 
@@ -17,41 +17,41 @@ if TYPE_CHECKING:
     from grpo_doctor_probes.evidence import Evidence
 
 NAME = "attach"
-SUMMARY = "say why a job is stuck: which rank, where in the code, what to do"
+SUMMARY = "show why a job is stuck: which rank, which line of code, what to do"
 DESCRIPTION = """\
-Inspects a training job on this host twice and says whether it is healthy, slow or
-stuck, which rank holds it up, where in the code, why, and what to do. The job needs no preparation:
+Samples a training job on this host twice and reports whether it is healthy, slow or stuck. It names
+the rank that blocks the job, the line of code, the cause and the fix. The job needs no preparation:
 any torch.distributed job of any framework, in any Python environment.
 
-Without PID it finds the job; one PID of it, of a rank or the launcher, is enough to say which.
-It only reads and never runs code in the job. If the job seems not to move, torch's flight recorders
-are read out of memory. Threads of GPU ranks that use a core are stopped for less than a millisecond
-to see whether they compute or wait for the GPU; a rank that nothing else explains is stopped for
-about a second to read its C++ frames. --no-stop leaves both out.
+Without PID, attach finds the job. With several jobs, give one PID of a rank or the launcher.
+attach only reads, and never runs code in the job. If the job seems stuck, attach reads torch's
+flight recorders from memory. It pauses threads of GPU ranks that use a core for less than a
+millisecond, to see whether they compute or wait for the GPU. It pauses a rank that nothing else
+explains for about a second, to read its C++ frames. --no-stop skips both.
 """
 EPILOG = """\
 examples:
   grpo-doctor attach                          the job on this host
   grpo-doctor attach 4711                     the job that process 4711 belongs to
   grpo-doctor attach --json | jq .verdict     for programs
-  grpo-doctor attach -o hang-1                keep it: a page, the evidence, the verdict
-  grpo-doctor attach --replay hang-1          explain it again, anywhere, when the job is gone
+  grpo-doctor attach -o hang-1                save the page, the evidence and the verdict
+  grpo-doctor attach --replay hang-1          explain it again, anywhere, without the job
   grpo-doctor attach --replay /shared/hang/*  the bundles of all hosts of a job, as one verdict
   grpo-doctor attach --dumps /shared/dumps    flight-recorder files alone, of a job that has died
   grpo-doctor attach --confirm                undo what stops it (asks first); does the job move?
 
-a job on several hosts: run it on all of them at the same time, each into its own folder on a disk
-that all share ({host} is replaced by the host's name), then join what they kept:
+a job on several hosts: run attach on all of them at the same time, each into its own folder on a
+shared disk ({host} is replaced by the host's name), then join the bundles:
   srun --jobid=4711 --overlap --nodes=2 --ntasks-per-node=1 \\
       grpo-doctor attach -o /shared/hang/{host}
   pdsh -w node1,node2 grpo-doctor attach -o /shared/hang/{host}
   mpirun --hostfile HOSTFILE --map-by ppr:1:node grpo-doctor attach -o /shared/hang/{host}
-  kubectl exec POD -- grpo-doctor attach -o /shared/hang/{host}      once for each pod, with &
+  kubectl exec POD -- grpo-doctor attach -o /shared/hang/{host}      once per pod, with &
   grpo-doctor attach --replay /shared/hang/*
 
-exit codes: 0 healthy or slow; 3 stuck or dead; 2 wrong usage, several jobs, no bundle or dump that
-can be read, or dumps that tell nothing; 4 no permission (the message has the remedy), or a result
-can't be written; 5 no job; 130 interrupted before there was a verdict, or before it was kept.
+exit codes: 0 healthy or slow; 3 stuck or dead; 2 wrong usage, several jobs, no readable bundle or
+dump, or dumps that show nothing; 4 no permission (the message has the fix), or a result can't be
+written; 5 no job; 130 interrupted before the verdict, or before it was saved.
 """
 _EXIT_CODES = {"healthy": 0, "slow": 0, "stuck": 3, "dead": 3}
 _UNTOUCHED = "interrupted; the job was not touched."
@@ -62,29 +62,29 @@ _OTHER_ARCHIVES = (".zip", ".tar", ".gz", ".bz2", ".xz", ".zst", ".7z")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declares the command's arguments."""
-    parser.add_argument("pids", metavar="PID", type=int, nargs="*", help="of the job's processes")
+    """Declare the command's arguments."""
+    parser.add_argument("pids", metavar="PID", type=int, nargs="*", help="a process of the job")
     parser.add_argument(
-        "--dumps", type=given_path, metavar="DIR", help="judge these dump files alone"
+        "--dumps", type=given_path, metavar="DIR", help="judge flight-recorder files alone"
     )
     parser.add_argument(
         "--replay",
         type=given_path,
         metavar="BUNDLE",
         nargs="+",
-        help="explain what -o has kept; several: of the job's hosts, or a folder of such",
+        help="explain saved bundles: of one host, of all hosts of a job, or a folder of bundles",
     )
     add_output(
         parser,
         "DIR",
-        "keep everything there; .tar.gz or .tgz: one file; {host}: the host's name",
+        "save everything there; .tar.gz or .tgz: one file; {host}: the host's name",
         "--out",
     )
     parser.add_argument(
         "--html", type=given_path, metavar="FILE", help="write the verdict as a page"
     )
     parser.add_argument("--json", action="store_true", help="print the verdict as JSON (schema 1)")
-    parser.add_argument("--no-stop", action="store_true", help="never stop a thread, even to read")
+    parser.add_argument("--no-stop", action="store_true", help="never pause a thread, even to read")
     parser.add_argument(  # its name before attach became read-only
         "--no-inject", dest="no_stop", action="store_true", help=argparse.SUPPRESS
     )
@@ -93,13 +93,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--yes", action="store_true", help="with --confirm: do not ask")
     parser.add_argument(
-        "--seconds", type=float, default=1.2, metavar="S", help="between two samples (default: 1.2)"
+        "--seconds",
+        type=float,
+        default=1.2,
+        metavar="S",
+        help="seconds between two samples (default: 1.2)",
     )
     parser.set_defaults(interrupted=_UNTOUCHED)
 
 
 def execute(options: argparse.Namespace) -> int:
-    """Looks, reasons, says; returns the exit code of the job's state."""
+    """Inspect the job, print the verdict, and return the exit code of the job's state."""
     _check(options)
     scene = _scene(options)
     options.interrupted = _LOOKED
@@ -125,13 +129,13 @@ def execute(options: argparse.Namespace) -> int:
         write_bytes(encoded_document(diagnosis), STDOUT)
     _keep(options, evidence, diagnosis)
     if not moves and _would_be_lost(options, diagnosis):
-        say("to keep this evidence, run the same command with -o DIR before you end the job")
+        say("to save this evidence, run the same command with -o DIR before you end the job")
     _tell_of_others(evidence, diagnosis)
     return _exit_code(options, evidence, diagnosis)
 
 
 def _exit_code(options: argparse.Namespace, evidence: Evidence, diagnosis: Diagnosis) -> int:
-    """Of the job's state; where nothing could be judged, of what would have to be given."""
+    """Return the exit code of the state or, where nothing could be judged, of what is missing."""
     verdict = diagnosis.verdict
     if (verdict.state, verdict.cause) == ("slow", "unknown"):
         if options.dumps:
@@ -167,7 +171,7 @@ def _check(options: argparse.Namespace) -> None:
 
 
 def _is_other_archive(out: Path) -> bool:
-    """Whether a file of a kind is meant that no bundle has; a folder may be called anything."""
+    """Return whether the path names an archive type that bundles do not have."""
     ours = out.name.endswith((".tar.gz", ".tgz"))
     return out.suffix.lower() in _OTHER_ARCHIVES and not ours and not out.is_dir()
 
@@ -195,7 +199,7 @@ def _evidence(options: argparse.Namespace) -> Evidence:
 
 
 def _keep(options: argparse.Namespace, evidence: Evidence, diagnosis: Diagnosis) -> None:
-    """Writes what was asked for."""
+    """Write the page and the bundle that the user asked for."""
     if options.output or options.html:
         from grpo_doctor.cli.rendering import verdict_page  # noqa: PLC0415
         from grpo_doctor.hang.collection.bundle import with_host  # noqa: PLC0415
@@ -214,13 +218,13 @@ def _keep(options: argparse.Namespace, evidence: Evidence, diagnosis: Diagnosis)
 
 
 def _would_be_lost(options: argparse.Namespace, diagnosis: Diagnosis) -> bool:
-    """Whether a hang is seen on a job that may be ended at once, and nothing of it is kept."""
+    """Return whether the evidence of a live hang is saved nowhere."""
     is_kept = options.output or options.html or options.json or options.replay or options.dumps
     return not is_kept and bool(_EXIT_CODES[diagnosis.verdict.state])
 
 
 def _tell_of_others(evidence: Evidence, diagnosis: Diagnosis) -> None:
-    """Where ranks of other hosts were not seen, and the verdict does not say so: how to see all."""
+    """Print how to inspect all hosts, if the verdict does not."""
     from grpo_doctor.hang.model.hosts import commands, unseen  # noqa: PLC0415
     from grpo_doctor.hang.wording import ranks_text  # noqa: PLC0415
 

@@ -21,21 +21,21 @@ _FILE = "file:"
 
 
 def dumped(folder: Path) -> Scene:
-    """What the files of `folder`, or this one file, hold.
+    """Return the job that the dump files of `folder`, or this one file, show.
 
     Raises:
-        UsageError: there is no such folder, or nothing in it is a dump.
-        NoJobError: it is empty.
+        UsageError: there is no such folder, or no file in it is a dump.
+        NoJobError: the folder is empty.
     """
     if not folder.exists():
         raise UsageError(
-            f"--dumps {folder}: there is no such folder. Give the one that the job wrote its dumps "
-            "to (TORCH_FR_DUMP_TEMP_FILE without the file's name)."
+            f"--dumps {folder}: there is no such folder. Give the folder of the job's dumps "
+            "(TORCH_FR_DUMP_TEMP_FILE without the file name)."
         )
     evidence = examine_dumps(folder)
     if not evidence.dumps:
         raise NoJobError(
-            f"--dumps {folder}: there is no flight-recorder file in it. Torch writes them where "
+            f"--dumps {folder}: no flight-recorder file in it. Torch writes these files if "
             "TORCH_NCCL_DUMP_ON_TIMEOUT=1 and TORCH_FR_BUFFER_SIZE=2000 are set."
         )
     _tell_of_a_wait(evidence)
@@ -46,7 +46,7 @@ def dumped(folder: Path) -> Scene:
 
 
 def _tell_of_a_wait(evidence: Evidence) -> None:
-    """What takes longer than a few seconds is said: recorders of a thousand ranks take minutes."""
+    """Print the expected time of a long read: recorders of a thousand ranks take minutes."""
     megabytes = sum(len(dump.data) for dump in evidence.dumps) / 1e6
     if megabytes >= _SAID_FROM_MB:
         seconds = math.ceil(megabytes / _MB_PER_S)
@@ -55,8 +55,8 @@ def _tell_of_a_wait(evidence: Evidence) -> None:
 
 def _nothing_usable(folder: Path, problems: tuple[DumpProblem, ...]) -> str:
     if any(problem.source.endswith((EVIDENCE, *ARCHIVES)) for problem in problems):
-        return f"--dumps {folder}: that is a bundle that attach has kept. Give it to --replay."
-    lines = [f"--dumps {folder}: no file there is a flight-recorder dump that can be used."]
+        return f"--dumps {folder}: that is a bundle of attach. Give it to --replay."
+    lines = [f"--dumps {folder}: no file there is a usable flight-recorder dump."]
     lines += [f"  {_line(problem)}" for problem in problems[:_MOST_NAMED]]
     if len(problems) > _MOST_NAMED:
         lines.append(f"  and {len(problems) - _MOST_NAMED} more")

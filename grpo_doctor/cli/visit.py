@@ -1,4 +1,4 @@
-"""Finding the one job to look at, and looking, with the user told what happens meanwhile."""
+"""Find the one job to inspect, and inspect it while progress is printed."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ _COMMAND_CHARACTERS = 60
 
 
 def visit(pids: Sequence[int], *, stop: bool, seconds_between: float) -> Evidence:
-    """Looks at the job of these processes; none: at the one job on this host.
+    """Inspect the job of these processes, or the only job on this host.
 
     Raises:
-        NoJobError: there is none.
-        PermissionNeededError: nothing of it may be read; the message has the remedy.
-        UsageError: there are several, or these processes are of several; the message lists them.
+        NoJobError: there is no job.
+        PermissionNeededError: the job can't be read; the message has the fix.
+        UsageError: there are several jobs; the message lists them.
     """
     # Some parents leave SIGCHLD ignored, and then every program that is asked seems to end well.
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
@@ -48,8 +48,7 @@ def visit(pids: Sequence[int], *, stop: bool, seconds_between: float) -> Evidenc
 
 @contextmanager
 def _telling() -> Iterator[Callable[[str], None]]:
-    """What takes progress words: one line that is taken back on a terminal, a line each elsewhere,
-    so that the verdict is the first thing that stays."""
+    """Yield a progress printer: one erased line on a terminal, one line per message elsewhere."""
     if not color_wanted(sys.stderr):
         yield lambda words: say(f"{words} ...")
         return
@@ -63,7 +62,7 @@ def _telling() -> Iterator[Callable[[str], None]]:
 def several(jobs: Sequence[Job], *, named: bool = False) -> str:
     """A list of jobs with the command for each; `named`: the user gave processes."""
     relation = "belong to the processes given" if named else "run here"
-    lines = [f"{len(jobs)} jobs {relation}; say which one:"]
+    lines = [f"{len(jobs)} jobs {relation}; choose one:"]
     lines += [_line(job) for job in jobs[:_MOST_LISTED]]
     if len(jobs) > _MOST_LISTED:
         lines.append(f"  and {len(jobs) - _MOST_LISTED} more")

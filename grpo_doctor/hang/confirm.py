@@ -50,7 +50,7 @@ def carry_out(undo: Undo, job: Job, within_s: float = _MOVES_WITHIN_S) -> bool:
     """
     member = job.member(undo.pid)
     if member is None or not still_there(member):
-        raise NoJobError(f"process {undo.pid} has ended since it was looked at; attach again.")
+        raise NoJobError(f"process {undo.pid} has exited since the inspection; run attach again.")
     watch = _watch(job, undo.pid)
     act = _act(undo)
     deadline = time.monotonic() + within_s
@@ -66,7 +66,7 @@ def confirmed(diagnosis: Diagnosis, undo: Undo, *, job_moved: bool) -> Diagnosis
     """The diagnosis with what the undoing has shown."""
     verdict = diagnosis.verdict
     rank = next((state.rank for state in diagnosis.ranks if state.pid == undo.pid), None)
-    words = "confirmed: the job moved" if job_moved else "the job did not move"
+    words = "confirmed: the job resumed" if job_moved else "the job did not resume"
     item = Item(SOURCE, rank, f"{words} after {_DONE[undo.kind]} (process {undo.pid})")
     sure = max(verdict.confidence, _CERTAIN) if job_moved else min(verdict.confidence, _REFUTED)
     verdict = msgspec.structs.replace(verdict, evidence=(item, *verdict.evidence), confidence=sure)
@@ -127,14 +127,14 @@ def _carefully(act: Callable[[], None], undo: Undo) -> None:
     try:
         act()
     except ProcessLookupError as problem:
-        raise NoJobError(f"process {undo.pid} has just ended; attach again.") from problem
+        raise NoJobError(f"process {undo.pid} has just exited; run attach again.") from problem
     except PermissionError as problem:
         raise PermissionNeededError(
-            f"this user may not touch process {undo.pid}; run it again with sudo."
+            f"no permission to change process {undo.pid}; run it again with sudo."
         ) from problem
     except OSError as problem:
         reason = problem.strerror or str(problem)
-        raise OutputError(f"can't do that to {undo.target or undo.pid}: {reason}.") from problem
+        raise OutputError(f"can't change {undo.target or undo.pid}: {reason}.") from problem
 
 
 def _thaw(freezer: Path) -> None:

@@ -35,9 +35,8 @@ def _classes(classes: Sequence[Class]) -> str:
 
 def _chapter(cause: Class) -> str:
     return (
-        f"### {cause.name}\n\n{cause.means}\n\n"
-        f"**Looks like:** {cause.looks_like}\n\n**What to do:** {cause.what_to_do}\n\n"
-        f"**Can the job go on?** {cause.can_go_on}"
+        f"### {cause.name}\n\n{cause.means}\n\n**Looks like:** {cause.looks_like}\n\n**What to "
+        f"do:** {cause.what_to_do}\n\n**Can the job recover?** {cause.can_go_on}"
     )
 
 

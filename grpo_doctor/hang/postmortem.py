@@ -78,7 +78,7 @@ def _of_usable(ruling: Ruling, unusable: frozenset[int]) -> Ruling:
     """
     if not ruling.cause and unusable:
         unread = ranks_text(sorted(unusable))
-        text = f"Nothing is known of {unread}: {ruling.summary}"
+        text = f"There is no usable recording of {unread}: {ruling.summary}"
         return msgspec.structs.replace(ruling, cause="unknown", unusual=False, summary=text)
     awaited = set(ruling.culprits) & unusable if ruling.grounds == "unrecorded" else set()
     if not awaited:
@@ -99,7 +99,7 @@ def _verdict(scene: Scene, ruling: Ruling) -> Verdict:
             state="slow",
             cause="unknown",
             confidence=UNKNOWN,
-            summary="The recordings have no entries, so nothing can be said about the job.",
+            summary="The recordings have no entries, so attach cannot judge the job.",
             confirm=(_LOOK,),
             fixes=(Fix(RECORDERS_OFF),),
         )

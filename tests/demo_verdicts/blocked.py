@@ -58,9 +58,9 @@ def stopped(world: int = 8, culprit: int = 3) -> dict[str, Any]:
                 f"grep State /proc/{pid}/status  # says T (stopped)",
                 f"kill -CONT {pid}  # and the job goes on",
             ],
-            "can_go_on": "Yes, as soon as the rank may run again; nothing is lost.",
+            "can_go_on": "Yes, as soon as the rank is resumed; nothing is lost.",
             "fixes": [
-                {"text": "Let it go on:", "knob": None, "spelling": f"kill -CONT {pid}"},
+                {"text": "Resume it:", "knob": None, "spelling": f"kill -CONT {pid}"},
                 {
                     "text": "Find out who stopped it: a debugger that was left, Ctrl-Z in "
                     "its terminal, or a batch system that suspends jobs.",
@@ -213,7 +213,7 @@ def unknown() -> dict[str, Any]:
                 {
                     "source": "proc",
                     "rank": None,
-                    "text": "nothing of ranks 0-1 moved between two looks",
+                    "text": "ranks 0-1 made no progress between two samples",
                 }
             ],
         },

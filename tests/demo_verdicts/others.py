@@ -175,7 +175,7 @@ def healthy() -> dict[str, Any]:
             "state": "healthy",
             "class": "",
             "confidence": 0.99,
-            "summary": "The job is healthy: both ranks went on between two looks, 1.2 s apart.",
+            "summary": "The job is healthy: both ranks made progress between two samples.",
         },
         ranks=[
             process(0, "running", "train_step, train.py:80"),

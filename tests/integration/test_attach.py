@@ -269,7 +269,7 @@ def test_ctrl_c_says_what_was_seen(stopped: Running) -> None:
 def test_undoing_confirms_it(stopped: Running) -> None:
     """The last one: the job moves after it, and is healthy."""
     document = stopped.document("--confirm", "--yes")
-    assert "confirmed: the job moved" in document["verdict"]["evidence"][0]["text"]
+    assert "confirmed: the job resumed" in document["verdict"]["evidence"][0]["text"]
     assert document["verdict"]["confidence"] >= 0.99
     start_s = time.monotonic()
     while "healthy" not in (done := stopped.attach()).stdout:

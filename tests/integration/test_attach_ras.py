@@ -106,7 +106,7 @@ def test_without_recorders_the_launches_tell_who_is_behind(
     assert ruling["class"] == "collective-skipped"
     (text,) = ras_texts(ruling)
     assert text.startswith("launched 9 AllReduce where most of the 4 ranks of the communicator")
-    assert text.endswith("launched 10; the same at two looks")
+    assert text.endswith("launched 10; the same in both samples")
 
 
 def test_equal_launches_blame_nobody(stuck: list[int], port: int) -> None:

@@ -144,7 +144,7 @@ def test_a_driver_that_waits_for_a_task_that_never_begins(tmp_path: Path) -> Non
         verdict = training.document(lambda view: "answer" in view["verdict"]["summary"])["verdict"]
     assert verdict["state"] == "slow"
     assert verdict["summary"].startswith("The driver")
-    assert "waits for an answer of Ray" in verdict["summary"]
+    assert "waits for a Ray result" in verdict["summary"]
 
 
 def test_a_long_rollout_is_healthy(tmp_path: Path) -> None:

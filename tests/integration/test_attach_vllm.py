@@ -136,7 +136,7 @@ def test_waking_a_stopped_core_confirms_it(served: Stage) -> None:
     served.signal(pid, signal.SIGSTOP)
     once_sure(served)
     document = served.attach("--confirm", "--yes")
-    assert "confirmed: the job moved" in document["verdict"]["evidence"][0]["text"]
+    assert "confirmed: the job resumed" in document["verdict"]["evidence"][0]["text"]
     served.moves()
 
 

@@ -29,7 +29,7 @@ from grpo_doctor.hang.verdict import Fix, Item, Undo
 from grpo_doctor_probes.evidence import Blocked
 
 _VERBS = {
-    "socket-receive": "waits for an answer from",
+    "socket-receive": "waits for a response from",
     "socket-send": "sends to",
     "socket-connect": "connects to",
     "socket-accept": "waits for a connection on",
@@ -39,11 +39,12 @@ _RESOLVES = ("getaddrinfo", "gethostbyname", "gethostbyaddr", "getfqdn")
 _HELD = ("gone", "stopped", "frozen")
 _STILL = ("still", "polling", *_HELD)
 _TERMINALS = ("/dev/pts/", "/dev/tty", "/dev/console", "/dev/ptmx")
+NO_PROCESS = "no process"
 _CALLS = {
     "sleep": "sleeps",
     "queue": "waits on a queue",
-    "asyncio": "waits for a future that nobody sets",
-    "http": "waits for an HTTP answer",
+    "asyncio": "waits for a future that is never set",
+    "http": "waits for an HTTP response",
     "lock": "waits for another thread",
     "pool": "waits for a pool",
     "poll": "polls",
@@ -55,7 +56,7 @@ _HOLDS = {"sleep": "sleeps", "poll": "waits in poll"}
 # No service is at the other end of these, whatever the phase of the rank says.
 _CAN_GO_ON = {
     "waits for another thread": "Only if another thread of its process still wakes it; nothing "
-    "outside of that process can.",
+    "outside that process can.",
     "sleeps": "Yes, when the sleep returns, unless it is in a polling loop.",
 }
 
@@ -106,7 +107,7 @@ def _through(scene: Scene, candidate: Candidate, actor: Actor, end: Actor) -> Ca
     if not end.motion.progresses:
         return through
     cause = "" if actor.long_work is not None else working_class(actor, end)
-    fixes = (Fix("Give the work a time limit, in the process that does it as well."),)
+    fixes = (Fix("Give the work a timeout, in the process that does it as well."),)
     return replace(through, cause=cause, liveness="computing", fixes=fixes)
 
 
@@ -125,21 +126,21 @@ def _does(end: Actor) -> str:
     server = place_of_server(end)
     if server is end.deed or end.held or end.motion.progresses:
         return doing(end)
-    return f"does not move at {place_text(server)}"
+    return f"makes no progress at {place_text(server)}"
 
 
 def _terminal(actor: Actor, hold: Blocked) -> Candidate:
     """`input()`, a debugger's prompt, or a terminal whose output was stopped."""
     debugs = any(_DEBUGGER.search(frame.file) for frame in actor.place.frames)
-    types = "waits for somebody to type, or for stopped output,"
-    activity = "stands in a debugger" if debugs else types
+    types = "waits for keyboard input, or for paused output,"
+    activity = "is in a debugger" if debugs else types
     return Candidate(
         cause="user-code-blocked",
         reason=f"{activity} at its terminal {hold.target}{in_phase(actor)}",
         evidence=(_held_item(actor, hold), *standstill(actor)),
         sink=Sink.PIPE,
-        fixes=(Fix("Take breakpoint() and input() out of what runs on ranks."),),
-        confirm=(f"grpo-doctor attach {actor.pid}  # again, to see whether it moved",),
+        fixes=(Fix("Remove breakpoint() and input() from code that runs on ranks."),),
+        confirm=(f"grpo-doctor attach {actor.pid}  # again, to see whether it made progress",),
     )
 
 
@@ -147,10 +148,11 @@ def _pipe(scene: Scene, actor: Actor, hold: Blocked) -> Candidate:
     writes = hold.kind == "pipe-write"
     peer_pids = [pid for pid in hold.peers if pid != actor.pid]
     peers = _peers_text(scene, hold)
+    reader, writer = (f"{peers} does not read", f"{peers} does not write to")
+    if peers == NO_PROCESS:
+        reader, writer = (f"{peers} reads", f"{peers} writes to")
     activity = (
-        f"writes to a full pipe that {peers} does not read"
-        if writes
-        else f"reads from a pipe that {peers} does not write to"
+        f"writes to a full pipe that {reader}" if writes else f"reads from a pipe that {writer}"
     )
     if peer_pids and set(hold.stopped_peers) >= set(peer_pids):
         return _behind_stopped(actor, hold, activity)
@@ -161,7 +163,7 @@ def _pipe(scene: Scene, actor: Actor, hold: Blocked) -> Candidate:
         evidence=(_held_item(actor, hold, peers), *standstill(actor)),
         sink=Sink.PIPE,
         liveness="never-wakes" if nobody or _ends_stand(scene, hold) else "unseen",
-        fixes=(Fix("Close the pipe's other ends after fork, and give the read a timeout."),),
+        fixes=(Fix("Close unused pipe ends after fork, and give the read a timeout."),),
         confirm=(f"lsof -p {actor.pid}",),
     )
     return _drained(candidate, actor, hold) if writes else candidate
@@ -170,15 +172,17 @@ def _pipe(scene: Scene, actor: Actor, hold: Blocked) -> Candidate:
 def _drained(candidate: Candidate, actor: Actor, hold: Blocked) -> Candidate:
     """What frees a writer: to read away what is in the pipe."""
     end = f"/proc/{actor.pid}/fd/{hold.fd}"
-    drain = Undo("drain", actor.pid, end, f"Read away what is in the full pipe of pid {actor.pid}?")
+    drain = Undo(
+        "drain", actor.pid, end, f"Read and discard the data in the full pipe of pid {actor.pid}?"
+    )
     fix = Fix(
-        "Read the other end while writing, both stdout and stderr: subprocess.communicate(), or "
-        "send them to a file."
+        "Read the other end while writing, both stdout and stderr: subprocess.communicate(), "
+        "or redirect them to a file."
     )
     return replace(
         candidate,
         fixes=(fix,),
-        confirm=(f"cat {end} > /dev/null  # drains it; the rank must move",),
+        confirm=(f"cat {end} > /dev/null  # drains it; the rank must resume",),
         undo=(drain,) if hold.fd >= 0 else (),
     )
 
@@ -200,7 +204,7 @@ def _behind_stopped(actor: Actor, hold: Blocked, activity: str) -> Candidate:
         evidence=(_held_item(actor, hold), *standstill(actor)),
         sink=Sink.PIPE,
         liveness="never-wakes",
-        can_go_on=f"Yes, as soon as pid {first} may run again; nothing is lost.",
+        can_go_on=f"Yes, as soon as pid {first} is resumed; nothing is lost.",
     )
     return candidate.continued(first)
 
@@ -211,7 +215,7 @@ def _peers_text(scene: Scene, hold: Blocked) -> str:
     ]
     if peers:
         return ", ".join(peers)
-    return "nobody" if hold.peers_known else "a process we cannot see"
+    return NO_PROCESS if hold.peers_known else "a process that attach cannot see"
 
 
 def _held_item(actor: Actor, hold: Blocked, peers: str = "") -> Item:
@@ -234,7 +238,7 @@ def _socket(scene: Scene, actor: Actor, hold: Blocked) -> Candidate:
         liveness=_answers(peers_seen(scene, hold), hold),
         fixes=(
             Fix("Give the request a timeout (requests: timeout=(5, 60))."),
-            Fix("Treat an answer that does not come as no reward, and go on."),
+            Fix("Treat a missing response as no reward, and continue."),
         ),
         confirm=(f"ss -tnp | grep pid={actor.pid}  # bytes waiting on either side",),
     )
@@ -261,7 +265,7 @@ def _by_place(scene: Scene, actor: Actor) -> Candidate:
         activity = _CALLS["lock"] if "futex" in actor.doer.wchan else ""
     elif not activity and actor.hold is not None:
         activity = _HOLDS.get(actor.hold.kind, "waits")
-    activity = activity or ("sleeps" if sleeping else "does not move")
+    activity = activity or ("sleeps" if sleeping else "makes no progress")
     hidden = asks_engine(actor) and bool(scene.engine_parts())
     return Candidate(
         cause=blocked_class(actor),
@@ -270,6 +274,6 @@ def _by_place(scene: Scene, actor: Actor) -> Candidate:
         sink=Sink.NOTHING if hidden or not actor.place.frames else Sink.LINE,
         liveness="timed" if sleeping else "unseen",
         fixes=(Fix(_SLEEP_FIX if activity == "sleeps" else _WAIT_FIX),),
-        confirm=(f"grpo-doctor attach {actor.pid}  # again, to see whether it moved",),
+        confirm=(f"grpo-doctor attach {actor.pid}  # again, to see whether it made progress",),
         can_go_on=_CAN_GO_ON.get(activity, ""),
     )

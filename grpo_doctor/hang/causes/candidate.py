@@ -111,9 +111,9 @@ class Candidate:
             still_s=actor.motion.still_s,
         )
 
-    def continued(self, pid: int, sign: str = "the rank must move at once") -> Candidate:
+    def continued(self, pid: int, sign: str = "the rank must resume immediately") -> Candidate:
         """The same of a stopped process: what lets it go on, and shows by a sign that it was it."""
-        go_on = Fix(f"kill -CONT {pid} lets it go on; then find out who stopped it.")
+        go_on = Fix(f"Resume it: kill -CONT {pid}. Then find out what stopped it.")
         return replace(
             self,
             fixes=(go_on, *self.fixes),

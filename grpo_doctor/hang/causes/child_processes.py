@@ -29,8 +29,8 @@ from grpo_doctor.hang.model.waiting.chain import family, has_succeeded, most_tel
 from grpo_doctor.hang.verdict import Fix, Item
 
 _LOST_FOR_EVER = (
-    "No: the task is lost, and its result never comes. End the job and start it from its last "
-    "checkpoint."
+    "No: the task is lost, and its result never arrives. End the job and restart it from its "
+    "last checkpoint."
 )
 _SHOWS_ITS_END = ("file", "fifo-open", "file-lock", "sleep")
 _ASKS = ("socket-receive", "socket-connect", "pipe-read")
@@ -57,11 +57,11 @@ def _starts(scene: Scene, actor: Actor) -> Candidate:
     child = f": {title(youngest)} {doing(youngest)}" if youngest is not None else ""
     return Candidate(
         cause="child-stuck",
-        reason=f"waits for a child that does not come to its own program{child}{in_phase(actor)}",
+        reason=f"waits for a child that does not start its own program{child}{in_phase(actor)}",
         evidence=(kernel_item(actor), *standstill(actor)),
         sink=Sink.KERNEL,
         node=youngest.node if youngest is not None else None,
-        fixes=(Fix("Look at the program that is started: it may lie on storage that hangs."),),
+        fixes=(Fix("Check the program that is started: it may be on storage that hangs."),),
         confirm=(f"ps -o pid,stat,wchan:20,args --ppid {actor.pid}",),
     ).of(actor)
 
@@ -119,7 +119,7 @@ def _child(scene: Scene, actor: Actor) -> Candidate | None:
     lost = _in_old_pool(actor) and all(rests(child) or child.held for child in children)
     hard = lost or any(child.held for child in children)
     says = _lost(actor) if lost else f"its child {title(deepest)} {doing(deepest)}"
-    reason = f"waits{in_phase(actor)}{' for ever' if hard else ''}: {says}"
+    reason = f"waits{in_phase(actor)}{' forever' if hard else ''}: {says}"
     items = tuple(process_item(child) for child in dict.fromkeys([deepest, *children]))
     if lost and not _takes_results(actor):
         items = (*_unpickled(scene), *items)
@@ -139,10 +139,10 @@ def _in_old_pool(actor: Actor) -> bool:
 def _lost(actor: Actor) -> str:
     """Why no result comes although all workers are idle."""
     if _takes_results(actor):
-        return "a pool worker died and its task is lost: all the others wait for work"
+        return "a pool worker died and its task is lost: all other workers are idle"
     return (
-        "all workers of its pool wait for work and the pool's own thread that takes their results "
-        "has ended, as it does by a result or an exception that can't be unpickled"
+        "all workers of its pool are idle, and the pool's result thread has ended, as it does "
+        "when a result or an exception can't be unpickled"
     )
 
 
@@ -186,7 +186,7 @@ def _awaited(scene: Scene, actor: Actor) -> list[Actor]:
 
 def _forked(actor: Actor, child: Actor) -> Candidate:
     reason = (
-        f"waits for its child {title(child)}, which waits for a lock that was taken when it was "
+        f"waits for its child {title(child)}, which waits for a lock that was held when it was "
         f"forked, at {place_text(child.place)}"
     )
     return replace(
@@ -195,7 +195,7 @@ def _forked(actor: Actor, child: Actor) -> Candidate:
         sink=Sink.KERNEL,
         liveness="never-wakes",
         node=child.node,
-        fixes=(Fix("Start the child with spawn, or fork before any thread is started."),),
+        fixes=(Fix("Start the child with spawn, or fork before starting any thread."),),
     )
 
 
@@ -207,7 +207,7 @@ def _waiting(actor: Actor, reason: str, items: tuple[Item, ...]) -> Candidate:
         sink=Sink.HELPER,
         fixes=(
             Fix("Give the wait a timeout (subprocess: timeout=, pool: .get(timeout))."),
-            Fix("End the child when the timeout is over."),
+            Fix("End the child when the timeout expires."),
         ),
         confirm=(f"ps -o pid,stat,wchan:20,etime,args --ppid {actor.pid}",),
     ).of(actor)

@@ -21,21 +21,21 @@ _CLASSES = {
 }
 _FIXES = {
     "collective-mismatch": (
-        "Make every rank call the same collective with the same sizes in the same order; a call "
-        "under `if rank == 0` or one that depends on a rank's own data is the usual reason."
+        "Make every rank call the same collective with the same sizes in the same order. The "
+        "usual cause is a call under `if rank == 0` or one that depends on the rank's own data."
     ),
     "collective-skipped": (
         "Make the number of collectives independent of a rank's own data: drop the last uneven "
         "batch, and move collectives out of branches that only some ranks take."
     ),
     "group-order-cycle": (
-        "Use the process groups in one order on all ranks, or finish the collective of the first "
-        "group (wait for it) before the other group's begins."
+        "Use the process groups in one order on all ranks, or wait for the first group's "
+        "collective before the other group's collective starts."
     ),
-    "p2p-unmatched": "Give every recv a send of the same pair and tag, in the same order.",
+    "p2p-unmatched": "Match every recv with a send of the same pair and tag, in the same order.",
     "weight-sync-blocked": (
-        "Finish the trainer's own gather before the transfer to the rollout engine begins, on all "
-        "ranks in the same order."
+        "Finish the trainer's own gather before the transfer to the rollout engine starts, on "
+        "all ranks in the same order."
     ),
 }
 
@@ -124,15 +124,15 @@ def _reason_of(scene: Scene, cause: str, blames: list[Blame]) -> str:
         }
         if len(sides) > 1:
             each = ", ".join(f"rank {rank} calls {text}" for text, rank in reversed(sides.items()))
-            return f"does not agree on the call{where}: {each}"
+            return f"disagrees about the call{where}: {each}"
         return f"calls {own}{where} where the others call {usual_call or 'another operation'}"
     if first.rank in called and usual_call and own != usual_call:
         return (
-            f"calls {own}{where} where the others call {usual_call}: it left that one out, or "
+            f"calls {own}{where} where the others call {usual_call}: it skipped that one, or "
             "calls the two in another order"
         )
-    stands = f", and is{where}" if where else ""
-    return f"left out a collective that the others call{stands}"
+    stands = f", and is now{where}" if where else ""
+    return f"skipped a collective that the others call{stands}"
 
 
 def _another_sequence(scene: Scene) -> Iterator[Candidate]:
@@ -140,7 +140,7 @@ def _another_sequence(scene: Scene) -> Iterator[Candidate]:
     odd, usual = _novel_sequence(scene.recordings, scene.by_rank)
     if odd:
         called = " > ".join(usual)
-        text = f"the others called {called} since the last of all ranks"
+        text = f"since the last collective of all ranks, the others called {called}"
         mistake = Candidate(
             cause="collective-skipped",
             culprits=odd,

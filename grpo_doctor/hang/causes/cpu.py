@@ -53,7 +53,10 @@ def _starved(scene: Scene, actor: Actor) -> Candidate | None:
         sink=Sink.HELPER,
         liveness="progressing",
         fixes=(
-            Fix("Raise the CPU quota or nice value, widen the core binding, end what else runs."),
+            Fix(
+                "Raise the CPU quota or nice priority, widen the core binding, or end other "
+                "processes."
+            ),
         ),
         confirm=(f"cat /proc/{actor.pid}/schedstat; sleep 1; cat /proc/{actor.pid}/schedstat",),
     ).of(actor)
@@ -77,13 +80,13 @@ def _by_limits(scene: Scene, actor: Actor, peers: list[Actor], delayed: bool) ->
     if throttled(actor):
         quota = f"{limits.quota_cores:.2g}" if limits.quota_cores else "?"
         share = actor.throttled_share
-        reasons.append(f"its CPU quota of {quota} cores holds it back {share:.0%} of the time")
+        reasons.append(f"its CPU quota of {quota} cores throttles it {share:.0%} of the time")
     if delayed and limits.nice >= NICE + min((peer.nice for peer in theirs), default=0):
         reasons.append(f"it has nice {limits.nice} and gets no core")
     sharing = _sharing(scene, actor)
     if actor.motion.delay_share >= DELAYED and sharing:
         cores = ", ".join(map(str, limits.cores))
-        reasons.append(f"bound to core {cores} together with {sharing} other ranks")
+        reasons.append(f"it is bound to core {cores} together with {sharing} other ranks")
     elif delayed and len(limits.cores) == 1 and any(len(peer.cores) > 1 for peer in theirs):
         reasons.append(f"it is bound to core {limits.cores[0]} alone and shares it")
     return reasons
@@ -118,13 +121,13 @@ def _busy(actor: Actor) -> Candidate:
     return Candidate(
         cause=busy_class(actor),
         culprits=ranks_of(actor),
-        reason=f"{doing} without an end in sight{in_phase(actor)}",
+        reason=f"{doing} with no end in sight{in_phase(actor)}",
         evidence=(
             Item(
                 "proc",
                 actor.rank,
-                f"pid {actor.pid} used {actor.motion.cpu_share:.0%} of a core and stood at the "
-                "same place at each look",
+                f"pid {actor.pid} used {actor.motion.cpu_share:.0%} of a core and was at the "
+                "same place in each sample",
             ),
             stack_item(actor),
         ),
@@ -134,7 +137,9 @@ def _busy(actor: Actor) -> Candidate:
         fixes=(
             Fix("Call gc.freeze() after setup, or collect less often.", "offload.gc_collect")
             if collecting
-            else Fix("Give this computation a limit: a timeout in a process of its own."),
+            else Fix("Limit this computation: run it in a separate process with a timeout."),
         ),
-        confirm=(f"py-spy record --pid {actor.pid} --duration 10  # which line it spends",),
+        confirm=(
+            f"py-spy record --pid {actor.pid} --duration 10  # shows which lines take the time",
+        ),
     )

@@ -12,9 +12,12 @@ from grpo_doctor.hang.model.waiting.chain import family, has_succeeded, rests
 from grpo_doctor.hang.verdict import Fix
 
 _FIXES = (
-    Fix("Load in the training process to see the worker's own error.", "dataload.num_workers"),
+    Fix("Load data in the training process to see the worker's own error.", "dataload.num_workers"),
     Fix("Give the DataLoader a timeout, so that a dead worker raises."),
-    Fix("Fork no worker after threads were started: multiprocessing_context='spawn'."),
+    Fix(
+        "Start workers with multiprocessing_context='spawn': do not fork after threads were "
+        "started."
+    ),
 )
 
 
@@ -49,7 +52,7 @@ def _loader(scene: Scene, actor: Actor) -> Iterator[Candidate]:
     worker = f"{title(guilty[0])} {doing(guilty[0])}" if guilty else "none is left"
     candidate = Candidate(
         cause="dataload-blocked",
-        reason=f"waits for its data loader's workers: {worker}",
+        reason=f"waits for its dataloader workers: {worker}",
         evidence=(stack_item(actor), *map(process_item, guilty[:4]), still_item(actor)),
         sink=Sink.HELPER,
         liveness="never-wakes" if halted else "unseen",

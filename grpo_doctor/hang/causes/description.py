@@ -85,7 +85,7 @@ def title(actor: Actor) -> str:
 def doing(actor: Actor) -> str:
     """What a process is at, after its name: `uses 98% of a core at sums.py:3, add`."""
     if actor.ended_meanwhile:
-        return "ended while we looked"
+        return "exited during the inspection"
     if actor.held:
         return _HELD[actor.motion.kind]
     where = place_text(actor.deed) if actor.deed.frames else ""
@@ -94,9 +94,9 @@ def doing(actor: Actor) -> str:
         return f"uses {actor.motion.cpu_share:.0%} of a core{where}"
     hold = actor.hold or next(iter(actor.blocked), None)
     if hold is None:
-        return f"does not move{where}"
+        return f"makes no progress{where}"
     target = f" {hold.target}" if hold.target else ""
-    return f"does not move{where} ({hold.kind.replace('-', ' ')}{target})"
+    return f"makes no progress{where} ({hold.kind.replace('-', ' ')}{target})"
 
 
 def process_item(actor: Actor) -> Item:

@@ -22,8 +22,10 @@ from grpo_doctor.hang.verdict import Fix, Item
 
 _THRASHES = 2  # preemptions between two answers, and not one token
 _LONGEST_PAUSE_S = 30.0  # asynchronous trainers pause an engine while they send weights
-_PATIENT = Fix("Give the client's requests a timeout, so that the trainer fails and says why.")
-_WAKE = Fix("Wake the engine up before it is asked.")
+_PATIENT = Fix(
+    "Give the client's requests a timeout, so that the trainer fails with an error message."
+)
+_WAKE = Fix("Wake up the engine before sending requests.")
 _RESUME = Fix("If it was paused for new weights, resume it (vLLM: POST /resume).")
 
 
@@ -64,21 +66,23 @@ def _without_tokens(
     core = engine.core
     share = Item("proc", core.rank, f"{title(core)} used {core.motion.cpu_share:.0%} of a core")
     if counts.asleep:
-        asleep = stalled(actor, engine, core, "is asleep and was asked to generate", share)
+        asleep = stalled(actor, engine, core, "is asleep but was asked to generate", share)
         return replace(asleep, fixes=(_WAKE, _PATIENT))
     full = f", {counts.cache:.0%} of its cache used" if counts.cache is not None else ""
     during = f"in {counts.seconds:.1f} s"
     if counts.preempted >= _THRASHES:
-        says = f"preempts without end{full}: {counts.preempted:.0f} times and no token {during}"
+        says = (
+            f"keeps preempting requests{full}: {counts.preempted:.0f} times and no token {during}"
+        )
         return replace(stalled(actor, engine, core, says, share), fixes=_room(scene, counts))
     if counts.queued and not counts.running:
-        says = f"lets {counts.queued:.0f} requests wait and runs none{full} {during}"
+        says = f"runs none of {counts.queued:.0f} queued requests{full} {during}"
         return replace(
             stalled(actor, engine, core, says, share),
             liveness=_never_wakes(_long_for_a_pause(actor, engine), engine.works),
             fixes=(_RESUME, *_room(scene, counts)),
         )
-    none = f"has made no token {during}" if counts.counts_tokens else "does not move"
+    none = f"generated no token {during}" if counts.counts_tokens else "makes no progress"
     says = f"{none} and has {counts.running:.0f} requests"
     return replace(
         stalled(actor, engine, core, says, share, *_stacks(engine)),
@@ -95,7 +99,7 @@ def _paused(scene: Scene, actor: Actor, engine: RolloutEngine) -> Candidate:
     """
     elsewhere = _calls_tool(scene, engine)
     receives = is_blocked_in(actor, "socket-receive", "pipe-read")
-    says = "takes no step: it is paused for new weights, or the request did not reach it"
+    says = "runs no engine step: it is paused for new weights, or the request did not reach it"
     return replace(
         stalled(actor, engine, engine.core, says, *_shares(engine), *_stacks(engine)),
         cause=_soft_cause(actor),
@@ -136,7 +140,7 @@ def _idle(actor: Actor, engine: RolloutEngine) -> Candidate:
     core = engine.core
     where = place_text(core.place)
     nothing = engine.counted is not None and not engine.counted.asked
-    does = "has no request" if nothing else "does not move"
+    does = "has no request" if nothing else "makes no progress"
     says = f"{does}{f', at {where}' if where else ''}{_wants(core)}"
     return replace(
         stalled(actor, engine, core, says, *_shares(engine), *_stacks(engine)),
@@ -152,7 +156,7 @@ def _wants(core: Actor) -> str:
     if hold is None or hold.kind != "file-lock":
         return ""
     holders = ", ".join(f"pid {pid}" for pid in hold.peers)
-    return f", and waits for the lock of {hold.target}{f', held by {holders}' if holders else ''}"
+    return f", and waits for the file lock {hold.target}{f', held by {holders}' if holders else ''}"
 
 
 def _long_for_a_pause(actor: Actor, engine: RolloutEngine) -> bool:
@@ -170,17 +174,17 @@ def _room(scene: Scene, counts: Counted) -> tuple[Fix, ...]:
     return (
         _with_value(
             framework,
-            "Give vLLM more room for its cache (vllm serve: --gpu-memory-utilization 0.9).",
+            "Give vLLM more memory for its cache (vllm serve: --gpu-memory-utilization 0.9).",
             "vllm.gpu_memory_utilization",
             0.9,
         ),
         _with_value(
             framework,
-            f"Let it hold fewer sequences at a time (vllm serve: --max-num-seqs {sequences}).",
+            f"Run fewer sequences at a time (vllm serve: --max-num-seqs {sequences}).",
             "vllm.max_num_seqs",
             sequences,
         ),
-        Fix("Ask for shorter completions: the longest has to fit.", "vllm.max_model_len"),
+        Fix("Request shorter completions: the longest must fit.", "vllm.max_model_len"),
     )
 
 

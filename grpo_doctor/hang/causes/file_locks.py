@@ -19,8 +19,10 @@ from grpo_doctor.hang.verdict import Fix, Item
 from grpo_doctor_probes.evidence import Blocked
 
 _LOCKS = (".lock", ".lck")
-_LET_IT_END = Fix("Let the process that is at work come to its end: it may have the lock.")
-_LEFT_BEHIND = Fix("End the process that holds it. If none does, it was left behind: look at it.")
+_LET_IT_END = Fix("Let the running process finish: it may hold the lock.")
+_LEFT_BEHIND = Fix(
+    "End the process that holds it. If no process holds it, the lock file is stale: check it."
+)
 
 
 def propose(case: Case) -> Iterator[Candidate]:
@@ -45,10 +47,10 @@ def _file_lock(scene: Scene, actor: Actor, hold: Blocked) -> Candidate:
     maybe = () if hold.peers else _may_have_it(scene, actor)
     held_by = f", held by {names}" if names else ""
     liveness: Liveness = "computing" if maybe else "unseen"
-    fact = f"flock on {hold.target}; held by {names or 'nobody we can see'}"
+    fact = f"flock on {hold.target}; held by {names or 'no visible process'}"
     candidate = Candidate(
         cause="lock-held",
-        reason=f"waits for the lock of {hold.target}{held_by},{in_phase(actor)}".rstrip(","),
+        reason=f"waits for the file lock {hold.target}{held_by},{in_phase(actor)}".rstrip(","),
         evidence=(Item("fd", actor.rank, fact), *map(process_item, maybe[:1]), *standstill(actor)),
         sink=Sink.HOLDER,
         liveness="never-wakes" if holders and asleep and not strangers else liveness,
@@ -57,15 +59,15 @@ def _file_lock(scene: Scene, actor: Actor, hold: Blocked) -> Candidate:
     ).of(actor)
     if not ranks:
         return candidate
-    keeps = f"keeps the lock {hold.target} while it waits in {holders[0].place.operation}"
+    keeps = f"holds the lock {hold.target} while it waits in {holders[0].place.operation}"
     return replace(candidate, culprits=ranks, reason=keeps)
 
 
 def _release(path: str) -> Fix:
     """A file that is nothing but a lock may be deleted; a database would lose its data."""
     if path.endswith(_LOCKS):
-        return Fix(f"End the process that holds {path}; if none does, delete that file.")
-    return Fix(f"End the process that holds {path}, or let it come to its end; keep the file.")
+        return Fix(f"End the process that holds {path}; if no process holds it, delete that file.")
+    return Fix(f"End the process that holds {path}, or let it finish; keep the file.")
 
 
 def _sleeps_on(scene: Scene, holder: Actor) -> bool:
@@ -92,16 +94,16 @@ def _may_have_it(scene: Scene, actor: Actor) -> tuple[Actor, ...]:
 def _polled(scene: Scene, actor: Actor) -> Candidate:
     """Libraries look for a lock file again and again: no call shows which one, and whose."""
     maybe = _may_have_it(scene, actor)
-    owner = f"has, perhaps {title(maybe[0])}," if maybe else "has or has left"
+    owner = f", perhaps {title(maybe[0])}, holds" if maybe else " left behind or still holds"
     candidate = Candidate(
         cause="lock-held",
-        reason=f"waits for a lock file that another process {owner}{in_phase(actor)}",
+        reason=f"waits for a lock file that another process{owner}{in_phase(actor)}",
         evidence=(*map(process_item, maybe[:1]), *standstill(actor)),
         sink=Sink.HELPER,
         liveness="computing" if maybe else "unseen",
         fixes=(
             _LET_IT_END if maybe else _LEFT_BEHIND,
-            Fix("Take such a lock on one rank of a host only, and with a timeout."),
+            Fix("Take such a lock on only one rank per host, and with a timeout."),
         ),
         confirm=(f"py-spy dump --locals --pid {actor.pid}  # the path of the lock file",),
     ).of(actor)

@@ -35,11 +35,11 @@ _XIDS = "dmesg -T | grep -i xid"
 _ERRORS = "nvidia-smi -q | grep -A4 -i -e xid -e ecc"
 _FIND_KERNEL = (
     Fix(f"Look for an Xid of this GPU ({_XIDS}) and reset or replace it."),
-    Fix("Start the next run with CUDA_LAUNCH_BLOCKING=1 on this rank to see which kernel it is."),
+    Fix("Start the next run with CUDA_LAUNCH_BLOCKING=1 on this rank to find the kernel."),
 )
 _LINKS = Fix(
-    "Check the links between the GPUs and hosts; NCCL_DEBUG=WARN in the next run names the one "
-    "that fails."
+    "Check the links between the GPUs and hosts; NCCL_DEBUG=WARN in the next run names the "
+    "failing one."
 )
 
 
@@ -166,10 +166,10 @@ def _uses_gpus(scene: Scene) -> bool:
 def _in_driver(actor: Actor) -> Candidate:
     return Candidate(
         cause="gpu-fault",
-        reason=f"sleeps in the GPU's driver and does not come back{in_phase(actor)}",
+        reason=f"sleeps in the GPU driver and does not return{in_phase(actor)}",
         sink=Sink.KERNEL,
         evidence=(kernel_item(actor), *standstill(actor)),
-        fixes=(Fix("Drain the host and reset or replace the GPU, then start again."),),
+        fixes=(Fix("Drain the host and reset or replace the GPU, then restart."),),
         confirm=("timeout 10 nvidia-smi  # hangs as well", "dmesg -T | grep -i -e nvrm -e xid"),
     ).of(actor)
 
@@ -179,7 +179,7 @@ def _hung(scene: Scene, rank: int, text: str, actor: Actor | None) -> Candidate:
     return Candidate(
         cause="gpu-fault",
         culprits=(rank,),
-        reason="has a GPU that does not finish what the GPUs of its peers have finished",
+        reason="has a GPU that does not finish an operation that its peers' GPUs have finished",
         evidence=(Item("flight recorder", rank, text), *_of_gpu(scene, rank), *items),
         sink=Sink.ORDER,
         liveness="device-hung",
@@ -201,7 +201,7 @@ def _busy_with_its_own(scene: Scene, actor: Actor) -> Candidate:
     return replace(
         Candidate(
             cause="gpu-fault",
-            reason=f"waits for a kernel of its own GPU that is no collective{in_phase(actor)}",
+            reason=f"waits for a kernel of its own GPU that is not a collective{in_phase(actor)}",
             sink=Sink.HELPER,
             liveness="device-hung" if idle else "computing",
             evidence=(*facts, motion_item(actor), stack_item(actor)),
@@ -223,7 +223,7 @@ def _by_power(scene: Scene) -> Iterator[Candidate]:
         yield Candidate(
             cause="user-code-busy",
             culprits=judged.ranks,
-            reason="computes on its GPU while the others' wait in the kernel of a collective",
+            reason="computes on its GPU while the others' GPUs wait in a collective kernel",
             whole=text,
             evidence=judged.items,
             sink=Sink.COUNTERS,
@@ -234,7 +234,7 @@ def _by_power(scene: Scene) -> Iterator[Candidate]:
             cause="network-silent",
             culprits=(),
             reason="waits in a collective",
-            whole="all GPUs are in the kernel of a collective, which does not end",
+            whole="all GPUs are in a collective kernel that does not end",
             evidence=judged.items,
             sink=Sink.COUNTERS,
             liveness="unseen",

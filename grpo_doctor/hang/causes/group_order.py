@@ -19,8 +19,8 @@ from grpo_doctor.hang.wording import ranks_text
 _MOST_ITEMS = 8
 _MEMBERS = ("global_ranks_in_group", "ranks")
 _CREATE_ALIKE = Fix(
-    "Call new_group for every group on every rank, members or not, in one order; build the lists "
-    "from the world size alone, not from a rank's own data or from a set or dict."
+    "Call new_group for every group on every rank, members or not, in one order. Build the "
+    "lists from the world size alone, not from a rank's own data or from a set or dict."
 )
 
 
@@ -53,9 +53,9 @@ def _ring(scene: Scene) -> Candidate | None:
     mistake = Candidate(
         cause="collective-skipped" if ahead else "group-order-cycle",
         culprits=culprits,
-        reason=f"left out a collective and is ahead of the others: {against}"
+        reason=f"skipped a collective and is ahead of the others: {against}"
         if ahead
-        else f"is in a ring of waits over {len(ring.groups)} process groups: {against}",
+        else f"is in a cycle of waits over {len(ring.groups)} process groups: {against}",
         evidence=tuple(
             Item(
                 RECORDER,
@@ -113,8 +113,8 @@ def _each_in_its_own(scene: Scene) -> Iterator[Candidate]:
         cause="group-order-cycle",
         culprits=ranks,
         reason=f"waits alone in {first.place.operation} at {where}",
-        whole=f"{ranks_text(ranks)} wait in as many process groups, each alone, at {where}: they "
-        "use their groups in different orders",
+        whole=f"{ranks_text(ranks)} each wait alone in a different process group at {where}: "
+        "they use their groups in different orders",
         evidence=tuple(
             Item(
                 RECORDER,
@@ -173,9 +173,9 @@ def _new_groups(scene: Scene) -> Iterator[Candidate]:
     mistake = Candidate(
         cause="group-order-cycle",
         culprits=wrong,
-        reason=f"creates process groups in another order{at_frame(first.place.user)}: its group "
-        f"{own.name} is of ranks {own.members}, where another rank creates group {other.name} of "
-        f"ranks {other.members}",
+        reason=f"creates process groups in another order{at_frame(first.place.user)}: its "
+        f"group {own.name} has ranks {own.members}, but another rank creates group "
+        f"{other.name} with ranks {other.members}",
         evidence=(*created, still_item(first)),
         sink=Sink.RING,
     )

@@ -46,7 +46,10 @@ def propose(case: Case) -> Iterator[Candidate]:
             continue
         oom = oom_items(scene, actor)
         if oom and not _waits_for_another(scene, owner):
-            reason = f"waits for its {actor.member.role} process, which was killed for memory"
+            reason = (
+                f"waits for its {actor.member.role} process, which was killed because "
+                "memory ran out"
+            )
             yield replace(out_of_memory((actor.rank,), oom, reason), sink=Sink.ENDED)
 
 
@@ -58,11 +61,13 @@ def _waits_for_memory(actor: Actor) -> Candidate:
         room = f": its control group uses {used} of {bytes_text(limits.memory_limit_bytes)}"
     return Candidate(
         cause="oom-killed",
-        reason=f"waits for memory that its control group does not give{room},{in_phase(actor)}",
+        reason=(
+            f"waits for memory that its control group does not provide{room},{in_phase(actor)}"
+        ),
         sink=Sink.KERNEL,
         liveness="never-wakes" if actor.motion.kind == "still" else "unseen",
         evidence=(kernel_item(actor), *standstill(actor)),
-        fixes=(Fix("Give the control group more memory, or need less of it."),),
+        fixes=(Fix("Give the control group more memory, or use less of it."),),
         confirm=("cat /sys/fs/cgroup/**/memory.events  # high, max and oom grow",),
     ).of(actor)
 
@@ -87,8 +92,8 @@ def _swapped(actor: Actor) -> Candidate:
             Item(
                 "proc",
                 actor.rank,
-                f"pid {actor.pid} had {faults_per_s:.0f} major page faults in a second; {swapped}, "
-                f"{bytes_text(look.rss_bytes)} is not",
+                f"pid {actor.pid} had {faults_per_s:.0f} major page faults per second; "
+                f"{swapped}, {bytes_text(look.rss_bytes)} is in memory",
             ),
             stack_item(actor),
         ),
@@ -96,8 +101,8 @@ def _swapped(actor: Actor) -> Candidate:
         liveness="progressing",
         fixes=(
             Fix("Keep optimizer state on the GPU.", "offload.optimizer"),
-            Fix("Fewer loader processes.", "dataload.num_workers"),
-            Fix("Give the job more memory on the host, or a higher limit."),
+            Fix("Use fewer dataloader processes.", "dataload.num_workers"),
+            Fix("Give the job more host memory, or a higher limit."),
         ),
         confirm=(f"grep VmSwap /proc/{actor.pid}/status; vmstat 1 5  # columns si and so",),
     ).of(actor)
@@ -128,8 +133,11 @@ def out_of_memory(
         sink=Sink.KILLED,
         liveness="dead",
         fixes=(
-            Fix("Give the job more memory, or use less of it: fewer loader processes, no offload."),
-            Fix("Fewer loader processes.", "dataload.num_workers"),
+            Fix(
+                "Give the job more memory, or use less of it: fewer dataloader processes, no "
+                "offload."
+            ),
+            Fix("Use fewer dataloader processes.", "dataload.num_workers"),
             Fix("Keep optimizer state on the GPU.", "offload.optimizer"),
         ),
         confirm=(LIST_KILLS,),
@@ -180,7 +188,7 @@ def unassigned_kills(scene: Scene) -> tuple[Item, ...]:
     rank that had a control group of its own has left no count behind.
     """
     return tuple(
-        Item("kernel", None, f"{text}; whether that was of this job is not known")
+        Item("kernel", None, f"{text}; unknown whether that process belonged to this job")
         for _, text in _lately(scene)[-_MOST_KILLS:]
     )
 

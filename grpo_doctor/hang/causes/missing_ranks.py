@@ -22,19 +22,19 @@ JOINING_HERE_S = 5.0  # after the last process was started; and as much again as
 _MOST_HOSTS = 4
 _START_HERE = (
     Fix("Start the missing rank, or correct WORLD_SIZE and MASTER_ADDR where it runs."),
-    Fix("If it was started, it has ended: look at the first traceback in its log."),
+    Fix("If it was started, it has exited: read the first traceback in its log."),
 )
 _START_THERE = Fix(
-    "Start the missing ranks, or correct WORLD_SIZE, MASTER_ADDR and the node number where they "
-    "run; look whether their host reaches the rendezvous address."
+    "Start the missing ranks, or correct WORLD_SIZE, MASTER_ADDR and the node number where "
+    "they run. Check that their host reaches the rendezvous address."
 )
 _START_ALIKE = Fix(
-    "Start all hosts with one world size (--nnodes and --nproc-per-node), and each with a node "
-    "number of its own (--node-rank)."
+    "Start all hosts with the same world size (--nnodes and --nproc-per-node), and each with "
+    "its own node number (--node-rank)."
 )
 _LOOK_AT_ALL = Fix(
-    "Look at all hosts at the same time: the first command of how to confirm keeps a bundle of "
-    "each in a folder that all of them see, the second joins the bundles to one verdict."
+    'Inspect all hosts at the same time: the first command under "how to confirm" saves a '
+    "bundle of each host in a shared folder, the second joins the bundles into one verdict."
 )
 
 
@@ -62,14 +62,14 @@ def _absent(scene: Scene, ranks: tuple[int, ...]) -> Candidate:
     joining = [actor for actor in scene.by_rank.values() if actor.place.call == "store"]
     if joining:
         never = joined_for_s(scene) > _joining_s(scene, ranks)
-        absent = _not_joined(ranks, joining, "has not come to the rendezvous", fact, never=never)
+        absent = _not_joined(ranks, joining, "has not joined the rendezvous", fact, never=never)
         return replace(
             absent,
             sink=Sink.PROCESS,
             fixes=_START_HERE,
             confirm=("pgrep -af python  # on every host: is the missing rank's process there?",),
         )
-    reason = "is dead: no process of it is left"
+    reason = "is dead: its process is gone"
     if any(actor.waits for actor in scene.by_rank.values()):
         oom = recent_oom(scene)
         if oom:
@@ -128,7 +128,7 @@ def _elsewhere(scene: Scene, unseen: tuple[int, ...], joining: list[Actor]) -> C
     looks = commands(scene.evidence.job)
     for_them = f"for {ranks_text(unseen)}, {_not_here(scene, unseen)}"
     if any(actor.place.call == "store" for actor in joining):
-        reason = "has not come to the rendezvous"
+        reason = "has not joined the rendezvous"
         never = joined_for_s(scene) > JOINING_S
         return replace(
             _not_joined(unseen, joining, reason, _counted(scene), never=never),
@@ -169,7 +169,11 @@ def _started_differently(scene: Scene, joining: list[Actor]) -> Iterator[Candida
         yield _wrongly_started(ranks, statement, f"WORLD_SIZE: {by_size}", joining)
     hosts, ranks = _claimed_twice(job.placements)
     if ranks:
-        nowhere = f", and {ranks_text(job.ranks_missing)} nowhere" if job.ranks_missing else ""
+        nowhere = (
+            f"; {ranks_text(job.ranks_missing)} {verb(job.ranks_missing, 'was')} not started"
+            if job.ranks_missing
+            else ""
+        )
         twice = f"{ranks_text(ranks)} {verb(ranks, 'was')} started twice"
         statement = f"{twice}, on {_hosts_text(hosts)}{nowhere}"
         fact = f"{ranks_text(ranks)}: processes on {_hosts_text(hosts)} at the same time"
@@ -203,7 +207,7 @@ def _at_one_time(claim: Sequence[Placement]) -> bool:
 def _seen_ranks(scene: Scene) -> str:
     """Who waits: those of this host, or of all that were looked at."""
     several = len(scene.evidence.job.placements) > 1
-    return "the ranks that were seen" if several else "the ranks of this host"
+    return "the inspected ranks" if several else "the ranks of this host"
 
 
 def _in(scene: Scene) -> str:
@@ -214,7 +218,7 @@ def _in(scene: Scene) -> str:
 def _not_here(scene: Scene, unseen: tuple[int, ...]) -> str:
     """`which are not on this host (probably on node2)`."""
     several = len(scene.evidence.job.placements) > 1
-    where = "on none of the hosts that were looked at" if several else "not on this host"
+    where = "not on any inspected host" if several else "not on this host"
     hosts = hosts_of(scene.evidence, unseen)
     probably = f" (probably on {_hosts_text(hosts)})" if hosts else ""
     return f"which {verb(unseen, 'is')} {where}{probably}"

@@ -32,12 +32,12 @@ def propose(case: Case) -> Iterator[Candidate]:
     behind = _behind(scene.matching) if front is None and broken else None
     if front is not None:
         operation = front.operation
-        everyone = f"all of {ranks_text(front.arrived)} are in {operation} and nobody is through"
+        everyone = f"all of {ranks_text(front.arrived)} are in {operation} and none has finished it"
     elif behind is not None:
         operation = behind[0].operation
         late = ranks_text(sorted(wait.rank for wait in behind))
         everyone = (
-            f"all ranks came to {operation}; {late} did not get through and the others wait for "
+            f"all ranks reached {operation}; {late} did not finish it, and the others wait for "
             "that in later operations"
         )
     else:
@@ -48,12 +48,12 @@ def propose(case: Case) -> Iterator[Candidate]:
         for connection in unsent[:4]
         if connection.pid in scene.by_pid
     )
-    stand = "came to" if behind else "are in"
-    silence = f"all ranks {stand} {operation} and nothing comes through the network{where}"
+    stand = "reached" if behind else "are in"
+    silence = f"all ranks {stand} {operation} and no data gets through the network{where}"
     yield Candidate(
         cause="network-silent",
         culprits=ranks,
-        reason="sends and gets no answer from the network",
+        reason="sends data without any response from the network",
         whole="" if len(ranks) == 1 and not where else silence,
         evidence=(Item("flight recorder", None, everyone), *connections, *even_items(scene)),
         sink=Sink.COUNTERS,
@@ -61,8 +61,8 @@ def propose(case: Case) -> Iterator[Candidate]:
         still_s=scene.patience.waited_s,
         fixes=(
             Fix(
-                "Check the link and firewall between the hosts. NCCL_SOCKET_IFNAME, "
-                "NCCL_IB_DISABLE=1 and NCCL_P2P_DISABLE=1 tell which transport it is."
+                "Check the link and firewall between the hosts. Test with NCCL_SOCKET_IFNAME, "
+                "NCCL_IB_DISABLE=1 and NCCL_P2P_DISABLE=1 to find the failing transport."
             ),
         ),
         confirm=("ss -tnoi  # unacknowledged bytes and retransmissions between the ranks",),

@@ -23,11 +23,11 @@ from grpo_doctor.hang.verdict import Fix, Item, Undo
 
 _AT_EXIT = ("_shutdown", "_exit_function", "_python_exit", "_run_exitfuncs", "shutdown")
 _COMMUNICATION = re.compile(r"(pt_)?(gloo|nccl|mpi|ucc|hccl)|NCCL", re.IGNORECASE)
-_DETACH = Fix("Detach the debugger that holds it.")
+_DETACH = Fix("Detach the debugger that stopped it.")
 _WANTS_TERMINAL = Fix(
-    "One that stops again at once wants its terminal: start it with `< /dev/null`."
+    "If it stops again immediately, it needs a terminal: start it with `< /dev/null`."
 )
-_READ_LOG = Fix("Look at the first traceback in its log, and start the job again.")
+_READ_LOG = Fix("Read the first traceback in its log, and restart the job.")
 
 
 def propose(case: Case) -> Iterator[Candidate]:
@@ -48,7 +48,7 @@ def propose(case: Case) -> Iterator[Candidate]:
 
 def _stopped(actor: Actor) -> Candidate:
     traced = actor.look is not None and actor.look.state == "t"
-    how = "held by a debugger" if traced else "stopped (SIGSTOP)"
+    how = "stopped by a debugger" if traced else "stopped (SIGSTOP)"
     candidate = Candidate(
         cause="rank-stopped",
         reason=f"is {how}{in_phase(actor)}",
@@ -57,7 +57,7 @@ def _stopped(actor: Actor) -> Candidate:
         liveness="stopped",
         fixes=(_WANTS_TERMINAL,),
     )
-    stopped = candidate.of(actor).continued(actor.pid, "the job must move at once")
+    stopped = candidate.of(actor).continued(actor.pid, "the job must resume immediately")
     return replace(stopped, fixes=(_DETACH, _WANTS_TERMINAL), undo=()) if traced else stopped
 
 
@@ -70,11 +70,14 @@ def _frozen(actor: Actor) -> Candidate:
         reason=f"is frozen by its control group{in_phase(actor)}",
         sink=Sink.PROCESS,
         liveness="stopped",
-        evidence=(Item("cgroup", actor.rank, f"{file or 'the freezer'} says frozen"),),
+        evidence=(Item("cgroup", actor.rank, f"{file or 'the freezer'} reports frozen"),),
         fixes=(
-            Fix("Thaw the control group; a paused container or a checkpointing job does this."),
+            Fix(
+                "Thaw the control group; a paused container or a job that is being "
+                "checkpointed is frozen like this."
+            ),
         ),
-        confirm=(f"echo {word} > {file}  # the job must move at once",) if file else (),
+        confirm=(f"echo {word} > {file}  # the job must resume immediately",) if file else (),
         undo=(undo,) if file else (),
     ).of(actor)
 
@@ -108,9 +111,9 @@ def _exited(scene: Scene, actor: Actor) -> Candidate:
     unclear = _first_is_unknown(scene)
     reason = f"is dead{f' ({how})' if how else ''}"
     if unclear:
-        reason = "is dead; which was first is not known"
+        reason = "is dead; which rank died first is unknown"
     elif code == 0:
-        reason = "has ended in order (exit code 0), while others still wait for it"
+        reason = "exited normally (exit code 0), but others still wait for it"
     sink = Sink.PROCESS if code or unclear else Sink.ENDED
     rank_dead = dead(ranks_of(actor), reason, (exit_item, *_last_words(scene, actor)), sink)
     return replace(rank_dead, either=unclear)
@@ -163,16 +166,18 @@ def _left_over(scene: Scene, actor: Actor) -> Candidate:
         Item(
             "proc",
             actor.rank,
-            f"pid {actor.pid} has the environment of the rank but none of the communication "
-            "threads that all other ranks have: it was forked from the rank and keeps its "
-            "connections open",
+            f"pid {actor.pid} has the rank's environment but none of the communication threads "
+            "that all other ranks have: it was forked from the rank and keeps its connections "
+            "open",
         ),
         stack_item(actor),
     )
     oom = recent_oom(scene)
     if oom:
         return out_of_memory(ranks_of(actor), (*items, *oom))
-    reason = f"is dead{f' ({how})' if how else ''}; only pid {actor.pid}, which it forked, lives"
+    reason = (
+        f"is dead{f' ({how})' if how else ''}; only its child process {actor.pid} is still running"
+    )
     check = f"ps -o pid,ppid,lstart,nlwp,args -p {actor.pid}  # its parent is gone"
     return replace(dead(ranks_of(actor), reason, items, Sink.PROCESS), confirm=(check,))
 
@@ -195,12 +200,14 @@ def _leaving(scene: Scene, actor: Actor) -> Candidate:
     wait = f" and waits for its thread{at_frame(thread)}" if thread is not None else ""
     return Candidate(
         cause="rank-dead",
-        reason=f"has left its program, by its end or an exception,{wait or ' and cannot end'}",
+        reason=(
+            f"has left its main program, normally or by an exception,{wait or ' and cannot exit'}"
+        ),
         sink=Sink.KERNEL,
         evidence=(*_last_words(scene, actor), stack_item(actor), still_item(actor)),
         fixes=(
             _READ_LOG,
-            Fix("Start helper threads with daemon=True, so that a rank that fails can end."),
+            Fix("Start helper threads with daemon=True, so that a failed rank can exit."),
         ),
         confirm=(f"py-spy dump --pid {actor.pid}  # no frame of the training loop is left",),
     ).of(actor)

@@ -31,14 +31,14 @@ _CLASSES: dict[int, str] = {
     4: "collective-mismatch",
     5: "collective-mismatch",
 }
-_WARN = Fix("Look for the first NCCL WARN in its log (NCCL_DEBUG=WARN), then restart.")
+_WARN = Fix("Find the first NCCL WARN in its log (NCCL_DEBUG=WARN), then restart.")
 _GIVEN_UP = (
-    "has been given up by NCCL: no answer for a minute",
-    Fix("The others cannot go on without it: restart from the last checkpoint."),
+    "is considered dead by NCCL: no response for a minute",
+    Fix("The others cannot continue without it: restart from the last checkpoint."),
 )
 _SILENT = (
-    "does not answer NCCL",
-    Fix("Look at its process: is it stopped? Can its host be reached?"),
+    "does not respond to NCCL",
+    Fix("Check its process: is it stopped? Can its host be reached?"),
 )
 _ON_ITS_HOST = "grpo-doctor attach  # on the host of this rank"
 _CONFIRM = "ncclras -v  # or: echo verbose status | nc localhost 28028; again after some seconds"
@@ -90,8 +90,8 @@ def even_items(scene: Scene) -> tuple[Item, ...]:
     if not findings(scene).even:
         return ()
     text = (
-        "every rank has launched the same collectives; a hang inside of one, on the network or "
-        "the GPUs, does not show there"
+        "every rank has launched the same collectives; RAS does not show a hang inside one, on "
+        "the network or the GPUs"
     )
     return (Item(SOURCE, None, text),)
 
@@ -113,8 +113,8 @@ def _behind(case: Case, rank: int, lags: list[Laggard]) -> Candidate:
         return Candidate(
             cause="unknown",
             culprits=(rank,),
-            reason=f"has not come to the {lag.operation} that the others are in; what it does is "
-            "not seen from this host",
+            reason=f"has not reached the {lag.operation} that the others are in; this host "
+            "cannot see what it does",
             evidence=items,
             sink=Sink.COUNTERS,
             liveness="computing",
@@ -123,7 +123,7 @@ def _behind(case: Case, rank: int, lags: list[Laggard]) -> Candidate:
     busy = actor.spins or actor.motion.kind in ("busy", "working")
     return Candidate(
         cause=busy_class(actor) if busy else blocked_class(actor),
-        reason=f"does not come to the next {lag.operation}{in_phase(actor)}",
+        reason=f"does not reach the next {lag.operation}{in_phase(actor)}",
         evidence=(*items, stack_item(actor)),
         sink=Sink.NOTHING,
         liveness="computing" if busy else "unseen",
@@ -134,7 +134,7 @@ def _behind(case: Case, rank: int, lags: list[Laggard]) -> Candidate:
 def _strayed(case: Case, rank: int, lag: Laggard, items: tuple[Item, ...]) -> Candidate:
     """It is in another call to the others than they are, or was and is on another host."""
     cause = "collective-mismatch" if lag.ahead or lag.instead else "collective-skipped"
-    reason = f"left out a {lag.operation} that the others call"
+    reason = f"skipped a {lag.operation} that the others call"
     if lag.ahead:
         reason = f"called one more {lag.operation} than the others"
     elif lag.instead:
@@ -166,8 +166,8 @@ def _words(lag: Laggard) -> str:
     """`launched 41 AllReduce where most of the 8 ranks launched 42; the same at two looks`."""
     name = "collectives" if lag.operation == "collective" else lag.operation
     return (
-        f"launched {lag.launched} {name} where most of the {lag.size} ranks of the communicator "
-        f"launched {lag.others}; the same at two looks"
+        f"launched {lag.launched} {name} where most of the {lag.size} ranks of the "
+        f"communicator launched {lag.others}; the same in both samples"
     )
 
 

@@ -46,15 +46,15 @@ def propose(case: Case) -> Iterator[Candidate]:
 def _asking(scene: Scene, actor: Actor) -> Candidate:
     workers = [pending for pending in tasks.pending(scene) if pending.pid != actor.pid]
     works = any(worker.motion.progresses for worker in workers)
-    source = _source(workers) if workers else "that no process of this host works out"
+    source = _source(workers) if workers else "that no process of this host computes"
     return Candidate(
         cause=blocked_class(actor),
-        reason=f"waits for an answer of Ray {source}{in_phase(actor)}",
+        reason=f"waits for a Ray result {source}{in_phase(actor)}",
         evidence=(*map(process_item, workers[:3]), *standstill(actor)),
         sink=Sink.ANSWER,
         liveness="computing" if works else "unseen",
         node=workers[0].node if workers else None,
-        fixes=(Fix("Give ray.get a timeout, and ask for no more resources than the cluster has."),),
+        fixes=(Fix("Give ray.get a timeout, and request no more resources than the cluster has."),),
         confirm=("ray list tasks --filter state!=FINISHED  # one that waits for resources?",),
     ).of(actor)
 
@@ -64,7 +64,7 @@ def _not_called(actor: Actor) -> Candidate:
     return Candidate(
         cause="collective-skipped",
         culprits=ranks_of(actor),
-        reason="has no task of Ray: its method has ended, or the driver has not called it",
+        reason="has no Ray task: its method has ended, or the driver has not called it",
         evidence=(Item("proc", actor.rank, title(actor)), stack_item(actor)),
         sink=Sink.ANSWER,
         fixes=(Fix("Call the method on all actors of the group before waiting for any of them."),),
@@ -124,7 +124,7 @@ def _callers(scene: Scene, actor: Actor) -> tuple[Item, ...]:
     """The driver and the controllers, which wait for this one's answer."""
     callers = [caller for caller in tasks.controllers(scene) if caller.pid != actor.pid]
     return tuple(
-        Item("proc", None, f"{title(caller)} waits for the answer{in_phase(caller)}")
+        Item("proc", None, f"{title(caller)} waits for the result{in_phase(caller)}")
         for caller in callers[:MOST_CALLERS]
     )
 
@@ -138,7 +138,9 @@ def _halted(actor: Actor) -> Candidate:
         liveness=_liveness(actor),
     ).of(actor)
     stopped = actor.motion.kind == "stopped"
-    return candidate.continued(actor.pid, "its task must go on at once") if stopped else candidate
+    return (
+        candidate.continued(actor.pid, "its task must resume immediately") if stopped else candidate
+    )
 
 
 def _in_coroutine(actor: Actor) -> Candidate:
@@ -147,12 +149,12 @@ def _in_coroutine(actor: Actor) -> Candidate:
     since = f", which last ran {seconds_text(quiet_s)} ago" if quiet_s is not None else ""
     return Candidate(
         cause="user-code-blocked",
-        reason="awaits something in a coroutine, of which no stack tells the line",
+        reason="awaits something in a coroutine; stacks do not show the line",
         evidence=(Item("proc", None, f"{title(actor)}: its event loop is idle{since}"),),
         sink=Sink.ANSWER,
         liveness="outside",  # a server may be what it awaits
-        fixes=(Fix("Give what is awaited a time limit: asyncio.wait_for(..., timeout=60)."),),
-        confirm=(f"ss -tnp | grep pid={actor.pid}  # whose answer it awaits",),
+        fixes=(Fix("Give the await a timeout: asyncio.wait_for(..., timeout=60)."),),
+        confirm=(f"ss -tnp | grep pid={actor.pid}  # whose response it awaits",),
     ).of(actor)
 
 

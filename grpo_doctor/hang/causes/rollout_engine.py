@@ -45,7 +45,7 @@ def _judged(scene: Scene, actor: Actor, engine: RolloutEngine) -> Candidate:
 def _dead(scene: Scene, actor: Actor, engine: RolloutEngine) -> Candidate:
     core = next((part for part in engine.dead if part is not engine.parts[0]), None)
     node = core or (engine.dead or engine.parts)[0]
-    says = "is dead" if engine.dead else "lives, its core is dead"
+    says = "is dead" if engine.dead else "is running, but its core is dead"
     items = tuple(Item("proc", part.rank, f"{title(part)} has ended") for part in engine.dead)
     candidate = stalled(actor, engine, node, says, *items)
     oom = oom_items(scene, node) if engine.dead else ()
@@ -59,10 +59,10 @@ def _dead(scene: Scene, actor: Actor, engine: RolloutEngine) -> Candidate:
         liveness="dead",
         still_s=scene.patience.waited_s if engine.again else candidate.still_s,
         fixes=(
-            Fix("Start the engine again and read its own log for the first error."),
-            Fix("If it ran out of memory, give it less.", "vllm.gpu_memory_utilization"),
+            Fix("Restart the engine and find the first error in its own log."),
+            Fix("If it ran out of memory, lower its memory share.", "vllm.gpu_memory_utilization"),
         ),
-        confirm=(f"{_HEALTH}  # alive; then ask for one token",),
+        confirm=(f"{_HEALTH}  # responds; then request one token",),
     )
 
 
@@ -75,7 +75,7 @@ def _halted(actor: Actor, engine: RolloutEngine, node: Actor) -> Candidate:
         return replace(candidate, fixes=(thaw,), confirm=())
     candidate = stalled(actor, engine, node, "is stopped (SIGSTOP)", item)
     stopped = replace(candidate, liveness="stopped", fixes=())
-    return stopped.continued(node.pid, "tokens must come at once")
+    return stopped.continued(node.pid, "tokens must flow immediately")
 
 
 def _waits_for_trainer(actor: Actor, engine: RolloutEngine) -> Actor | None:
@@ -92,17 +92,18 @@ def _waits_for_trainer(actor: Actor, engine: RolloutEngine) -> Actor | None:
 
 
 def _deadlocked(actor: Actor, engine: RolloutEngine, sender: Actor) -> Candidate:
-    says = f"waits in turn for the trainer, at {place_text(sender.place)}"
+    says = f"waits for the trainer, at {place_text(sender.place)}"
     return replace(
         stalled(actor, engine, sender, says, stack_item(sender)),
         cause="weight-sync-blocked",
         phase=actor.phase or "sync",
         fixes=(
             Fix(
-                "Join the group, or begin the transfer, before the engine's answer is awaited: "
-                "send that request from a thread, or wait for it after the collective."
+                "Join the group, or start the transfer, before waiting for the engine's "
+                "response: send that request from a thread, or wait for it after the "
+                "collective."
             ),
-            Fix("Check that both sides have the same address and number of members."),
+            Fix("Check that both sides use the same address and world size."),
         ),
     )
 
@@ -111,11 +112,11 @@ def _not_up_yet(actor: Actor) -> Candidate:
     """A job that has never got on, and a server that may load a model for minutes."""
     return Candidate(
         cause="",
-        reason=f"waits{in_phase(actor)} until its server is up",
+        reason=f"waits{in_phase(actor)} for its server to start",
         evidence=(stack_item(actor),),
         sink=Sink.HELPER,
         liveness="progressing",
-        confirm=(f"{_HEALTH}  # and look into the server's own log",),
+        confirm=(f"{_HEALTH}  # and read the server's own log",),
     ).of(actor)
 
 
@@ -124,15 +125,15 @@ def _unreachable(scene: Scene, actor: Actor, refused: tuple[Item, ...]) -> Candi
     began = scene.patience.longest_gap_s is None
     candidate = Candidate(
         cause="rollout-engine-dead",
-        reason=f"asks{in_phase(actor)} again and again for a rollout engine that is not there: "
-        "its address refuses connections",
+        reason="keeps retrying a rollout engine whose address refuses connections"
+        f"{in_phase(actor)}",
         evidence=(*refused, stack_item(actor)),
         sink=Sink.INTERPRETER,
         liveness="computing" if began else "unseen",
         phase="rollout",
         fixes=(
-            Fix("Start the engine's server, at the address that the trainer asks for."),
-            Fix("If it ended, read the end of its own log for the first error."),
+            Fix("Start the engine's server, at the address that the trainer uses."),
+            Fix("If it exited, find the first error at the end of its own log."),
         ),
         confirm=(f"{_HEALTH}  # from the rank's host",),
     )

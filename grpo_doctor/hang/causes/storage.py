@@ -33,11 +33,11 @@ _WAITS_FOR_DISK = (
 _WCHANS = ("nfs", "rpc_", "fuse", "lustre", "ll_", "ceph", "percpu_rwsem", "folio_wait", "io_sched")
 _FIXES = (
     Fix("Repair or unmount the file system; write checkpoints and caches to a local disk."),
-    Fix("Save less often and only the weights.", "checkpoint.save_only_model"),
+    Fix("Save less often, and only the weights.", "checkpoint.save_only_model"),
 )
 _FIFO_FIXES = (
     Fix("Start or fix the process that should open the FIFO's other end."),
-    Fix("Open it with O_NONBLOCK, or pass a regular file or a socket with a time limit instead."),
+    Fix("Open it with O_NONBLOCK, or pass a regular file or a socket with a timeout instead."),
 )
 
 
@@ -81,16 +81,16 @@ def _full_disk(scene: Scene, actor: Actor) -> Disk | None:
 
 
 def _without_room(actor: Actor, disk: Disk) -> Candidate:
-    room = bytes_text(disk.free_bytes) if disk.free_inodes else "no inode for another file"
+    room = bytes_text(disk.free_bytes) if disk.free_inodes else "no free inode"
     free_text = f"{disk.path} ({disk.kind}) has {room} left"
     return Candidate(
         cause="storage-blocked",
-        reason=f"writes to a disk that is full: {free_text}{in_phase(actor)}",
+        reason=f"writes to a full disk: {free_text}{in_phase(actor)}",
         evidence=(Item("disk", actor.rank, free_text), stack_item(actor)),
         sink=Sink.HOLDER,
         liveness="computing" if actor.motion.progresses else "unseen",
         fixes=(
-            Fix("Make room, and keep fewer checkpoints."),
+            Fix("Free disk space, and keep fewer checkpoints."),
             Fix("Save only the weights.", "checkpoint.save_only_model"),
         ),
         confirm=(f"df -h {disk.path}; df -i {disk.path}",),
@@ -112,7 +112,11 @@ def _blocked(scene: Scene, actor: Actor) -> Candidate:
     hold = actor.hold
     path = hold.target if hold is not None else ""
     fifo = hold is not None and hold.kind == "fifo-open"
-    wait = "opens a FIFO that nobody has at the other end" if fifo else "waits for the file system"
+    wait = (
+        "opens a FIFO that no process has open at the other end"
+        if fifo
+        else "waits for the file system"
+    )
     uninterruptible = _uninterruptible(actor)
     dataload = actor.phase == "dataload" and not uninterruptible
     never = fifo or (uninterruptible and not _may_flush(actor))
@@ -129,7 +133,7 @@ def _blocked(scene: Scene, actor: Actor) -> Candidate:
         liveness="never-wakes" if never else "unseen",
         fixes=_FIFO_FIXES if fifo else _FIXES,
         confirm=(
-            f"fuser -v {quote(path)}  # who has it open: nobody else"
+            f"fuser -v {quote(path)}  # shows no other process"
             if fifo
             else f"timeout 5 ls {quote(path.rpartition('/')[0] or '/')}  # hangs as well",
         ),

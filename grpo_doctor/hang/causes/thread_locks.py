@@ -67,7 +67,7 @@ def _gil_held(actor: Actor, thread: PythonThread, task: Thread, *, runs: bool) -
         fixes=(
             Fix(
                 "Release the GIL around the call (ctypes.CDLL, not PyDLL), or run it in a "
-                "process of its own with a timeout."
+                "separate process with a timeout."
             ),
         ),
         confirm=(f"py-spy dump --native --pid {actor.pid}  # the C function that holds it",),
@@ -153,9 +153,9 @@ def _waits_for_waiting(
     waiter = wanting[0]
     reason = (
         f"waits at {_line(main)} for thread {waiter.name or waiter.tid}, which wants a lock at "
-        f"{_line(waiter)} that no other thread can give back"
+        f"{_line(waiter)} that no other thread can release"
     )
-    fix = Fix("Give the lock back before you wait for a thread that takes it, or join.")
+    fix = Fix("Release the lock before you wait for, or join, a thread that takes it.")
     deadlock = _locked(actor, "thread-deadlock", reason, (main, *wanting))
     return replace(deadlock, sink=Sink.HOLDER, fixes=(fix,))
 
@@ -166,9 +166,11 @@ def _lock_in_collective(actor: Actor, main: PythonThread, holder: PythonThread) 
     """
     reason = (
         f"waits for a lock at {_line(main)} while thread {holder.name or holder.tid} is in "
-        f"{place_of(holder).operation} at {_line(holder)}, to which the others do not come"
+        f"{place_of(holder).operation} at {_line(holder)}, which the others never reach"
     )
-    fix = Fix("Call collectives from one thread, and without a lock that the main thread takes.")
+    fix = Fix(
+        "Call collectives from one thread, and not while holding a lock that the main thread takes."
+    )
     ring = _locked(actor, "group-order-cycle", reason, (main, holder))
     return replace(ring, sink=Sink.KERNEL, fixes=(fix,))
 

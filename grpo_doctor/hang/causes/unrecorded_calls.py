@@ -123,7 +123,7 @@ def _not_come(scene: Scene) -> Iterator[Candidate]:
     mistake = Candidate(
         cause="collective-skipped",
         culprits=tuple(sorted(rank for actor in few for rank in ranks_of(actor))),
-        reason=f"is in {own}, and did not come to {operation}{f' ({where})' if where else ''}",
+        reason=f"is in {own}, and did not reach {operation}{f' ({where})' if where else ''}",
         evidence=tuple(still_item(actor) for actor in (*few[:2], example)),
         sink=Sink.RING,
     )
@@ -150,7 +150,7 @@ def _operations(scene: Scene) -> Iterator[Candidate]:
     mistake = Candidate(
         cause="collective-mismatch",
         culprits=tuple(sorted(rank for actor in odd for rank in ranks_of(actor))),
-        reason=f"stands in {odd[0].place.operation}, the others in {usual}",
+        reason=f"is in {odd[0].place.operation}, the others in {usual}",
         evidence=tuple(map(still_item, odd[:3])),
         sink=Sink.COUNTERS,
     )

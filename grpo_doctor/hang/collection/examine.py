@@ -63,7 +63,9 @@ def examine_job(job: Job, wishes: Wishes, progress: Callable[[str], None]) -> Ev
         if not visit.looks:
             raise
         visit.problems.append(
-            Problem("The look was interrupted; the verdict rests on what was seen by then.")
+            Problem(
+                "The inspection was interrupted; the verdict uses what was collected until then."
+            )
         )
     return visit.evidence()
 
@@ -211,7 +213,7 @@ def _native(visit: Visit, wishes: Wishes, progress: Callable[[str], None]) -> No
     pids = unexplained(visit.evidence())[:MOST_NATIVE]
     if not pids:
         return  # nobody, or all that is named is on other hosts
-    progress("looking into the C++ frames of a rank that nothing explains")
+    progress("reading the C++ frames of an unexplained rank")
     with visit.part("native"):
         visit.stacks[-1] += look.native_stacks(pids, at_most_s=NATIVE_S)
 

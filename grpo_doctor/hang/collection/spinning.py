@@ -26,7 +26,7 @@ def look_closer(
     """
     if not _pids(visit, "busy", "spinning") and not _works_beneath(visit):
         return
-    progress("a closer look at ranks that use a core at one line")
+    progress("sampling ranks that use a core at one line")
     with visit.part("spinning"):
         if stop:
             before, after = (_of_ranks(visit, processes) for processes in visit.looks[-2:])

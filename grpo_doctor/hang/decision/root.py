@@ -159,7 +159,7 @@ def _of_library(root: Candidate, ranks: Sequence[Actor]) -> Candidate:
     return replace(
         root,
         cause=busy_class(first),
-        reason=f"waits{in_phase(first)} for threads of a library, which compute",
+        reason=f"waits{in_phase(first)} for library threads, which compute",
         whole="",
         fixes=(),
         confirm=(f"top -H -b -n 1 -p {first.pid}  # its threads, and how much each computes",),
@@ -168,4 +168,4 @@ def _of_library(root: Candidate, ranks: Sequence[Actor]) -> Candidate:
 
 def _item(actor: Actor) -> Item:
     share = f"{actor.motion.native_share:.0%} of a core"
-    return Item("proc", actor.rank, f"threads of libraries used {share} while its Python waited")
+    return Item("proc", actor.rank, f"library threads used {share} while its Python code waited")

@@ -21,7 +21,7 @@ from grpo_doctor.hang.model.waiting.graph import Graph
 from grpo_doctor.hang.verdict import State, Verdict
 
 _SUREST_OF_ONE_LOOK = 0.5
-_OPEN = "One look was taken, which does not tell whether the job gets on."
+_OPEN = "Only one sample was taken, which cannot show whether the job makes progress."
 
 
 def state_of(scene: Scene, graph: Graph, root: Candidate) -> State:
@@ -108,5 +108,7 @@ def as_of_one_look(scene: Scene, verdict: Verdict, root: Candidate | None) -> Ve
         verdict,
         state="slow",
         confidence=min(verdict.confidence, _SUREST_OF_ONE_LOOK),
-        summary=f"{verdict.summary.rstrip('.')}, as one look shows it." if has_cause else _OPEN,
+        summary=f"{verdict.summary.rstrip('.')}, judging by a single sample."
+        if has_cause
+        else _OPEN,
     )

@@ -21,7 +21,7 @@ _NS = 1_000_000_000
 _CLOCKS_NS = 60 * _NS  # clocks of hosts and file servers differ by less
 _LONGEST_WAIT_NS = 3600 * _NS  # torch ends a job after 10 (NCCL) or 30 minutes, if not told more
 _FOR_EVER = 1 << 63
-_RULED_OUT = "it is of another run or moment than most others: their collectives rule it out"
+_RULED_OUT = "it is from another run or time than most others: their collectives contradict it"
 
 
 class _Span(NamedTuple):
@@ -56,7 +56,7 @@ def of_one_world(recordings: Sequence[Recording]) -> tuple[list[Recording], list
         if world in ((), usual):
             usable.append(recording)
             continue
-        reason = f"it is of a job of {len(world)} ranks, most others are of one of {len(usual)}"
+        reason = f"it is from a job of {len(world)} ranks, most others are from one of {len(usual)}"
         problems.append(_exclusion(recording, reason))
     return usable, problems
 
@@ -88,15 +88,15 @@ def of_one_moment(
     written = [_written(recording) for recording in recordings if recording.rank is not None]
     for rank, age in _strangers(written, apart):
         apart[rank] = (
-            f"it was written {age} before the last calls of the others that are used"
+            f"it was written {age} before the last calls of the other files"
             if age.older
-            else f"its last call is {age} newer than the others that are used"
+            else f"its last call is {age} newer than those of the other files"
         )
     active = [span for recording in recordings if (span := _active(recording)) is not None]
     for rank, age in _strangers(active, apart):
         direction = "older" if age.older else "newer"
         apart[rank] = (
-            f"its calls are {age} {direction} than those of most others: it is of another run"
+            f"its calls are {age} {direction} than those of most others: it is from another run"
         )
     last_ns = {span.rank: span.low for span in written}
     at_once: set[int] = set()

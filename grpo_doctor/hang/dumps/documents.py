@@ -57,7 +57,7 @@ def load(data: bytes) -> Any:
     try:
         return unpickled(data)
     except UnsafePickleError as error:
-        message = f"it is not a flight recorder's: {error}. Nothing of it was run"
+        message = f"it is not a flight recorder's: {error}. Nothing of it was executed"
         raise NotADumpError(message) from error
     except EOFError as error:
         raise NotADumpError("it ends early") from error

@@ -56,7 +56,7 @@ def _entries(
         return (), () if raw is None else ("its entries are not a list",)
     problems = []
     if len(raw) > MOST_ENTRIES:
-        problems.append(f"of {len(raw):,} entries the last {MOST_ENTRIES:,} are used")
+        problems.append(f"of {len(raw):,} entries, only the last {MOST_ENTRIES:,} are used")
         raw = raw[-MOST_ENTRIES:]
     entries: list[Entry] = []
     bad = 0
@@ -66,7 +66,7 @@ def _entries(
         except (TypeError, ValueError, KeyError, AttributeError, OverflowError):
             bad += 1
     if bad:
-        problems.append(f"{bad:,} of its {len(raw):,} entries are damaged and left out")
+        problems.append(f"{bad:,} of its {len(raw):,} entries are damaged and were left out")
     return settled(entries, statuses), tuple(problems)
 
 

@@ -59,7 +59,7 @@ def _settled(
     identified = _eliminate(checked)
     by_rank: dict[int, list[Recording]] = defaultdict(list)
     unknown = [recording for recording in identified if recording.rank is None]
-    untold = "nothing in it tells which rank it is of"
+    untold = "nothing in it shows which rank it is from"
     problems += [DumpProblem(recording.sources[0], None, untold, NAME_IT) for recording in unknown]
     for recording in identified:
         if recording.rank is not None:
@@ -83,9 +83,9 @@ def _checked(recording: Recording, problems: list[DumpProblem]) -> Recording:
     if recording.rank is None or not possible or recording.rank in possible:
         return recording
     only = next(iter(possible)) if len(possible) == 1 else None
-    instead = f"it is of rank {only}" if only is not None else "its rank is not known"
+    instead = f"it is from rank {only}" if only is not None else "its rank is unknown"
     text = (
-        f"called rank {recording.rank}, but its process groups do not contain that rank: {instead}"
+        f"named rank {recording.rank}, but its process groups do not contain that rank: {instead}"
     )
     problems.append(DumpProblem(recording.sources[0], only, text, NAME_IT))
     return msgspec.structs.replace(recording, rank=only)

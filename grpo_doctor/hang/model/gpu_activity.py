@@ -40,9 +40,9 @@ def trouble(looks: Sequence[GpuLook], count: int) -> str:
     if last.problem:
         return f"cannot be opened: {last.problem}"
     if 0 < len(looks) < count and not any(map(is_silent, looks)):
-        return "was there at the first look and is not any more"
+        return "was there in the first sample and is gone now"
     if errors := _growth(look.ecc_uncorrected for look in looks):
-        return f"had {errors} new uncorrectable memory errors between the looks"
+        return f"had {errors} new uncorrectable memory errors between the samples"
     return ""
 
 
@@ -128,17 +128,20 @@ def numbers(looks: Sequence[GpuLook], doing: Doing) -> Iterator[str]:
             text += f" at {last.power_w:.0f} of {last.power_limit_w:.0f} W"
         if last.sm_active_pct is not None:
             text += f", on {last.sm_active_pct:.0f}% of its SMs"
-        yield text + (" in both looks" if doing != "unknown" and len(looks) > 1 else "")
+        yield text + (" in both samples" if doing != "unknown" and len(looks) > 1 else "")
     if _is_throttled(looks) and doing != "idle":
         reasons = f" ({', '.join(last.throttled_by)})" if last.throttled_by else ""
         yield f"has its clock at {last.sm_mhz:.0f} of {last.sm_max_mhz:.0f} MHz{reasons}"
     if last.ecc_uncorrected:
-        yield f"has {last.ecc_uncorrected} uncorrectable memory errors since its driver was loaded"
+        yield (
+            f"has had {last.ecc_uncorrected} uncorrectable memory errors since its driver "
+            "was loaded"
+        )
     if errors := _growth(look.nvlink_errors for look in looks):
-        yield f"had {errors} new NVLink errors between the looks"
+        yield f"had {errors} new NVLink errors between the samples"
 
 
 def silence_text(look: GpuLook) -> str:
     """What was asked and not answered, in words that follow the GPU's name."""
     inside = ", its caller in state D inside the driver" if look.silent_state == "D" else ""
-    return f"gives no answer to {look.silent_call} for {look.silent_s:.0f} s{inside}"
+    return f"has not responded to {look.silent_call} for {look.silent_s:.0f} s{inside}"

@@ -19,7 +19,7 @@ from grpo_doctor.hang.model.gpu_activity import (
     trouble,
 )
 from grpo_doctor.hang.verdict import Item
-from grpo_doctor.hang.wording import ranks_text
+from grpo_doctor.hang.wording import ranks_text, verb
 from grpo_doctor_probes.evidence import Evidence, GpuLook
 
 Conclusion = Literal["collective-wait", "one-computes", "host-behind", "idle", "unknown"]
@@ -147,15 +147,12 @@ def _items(
     conclusion: Conclusion, ranks: tuple[int, ...], gpus: Sequence[GpuState]
 ) -> tuple[Item, ...]:
     """The sentence for the whole, and the numbers of those that it is about, one of the others'."""
+    names = ranks_text(ranks)
     texts = {
-        "collective-wait": "all GPUs are busy and draw little power: they wait in a collective",
-        "one-computes": f"the GPU of {ranks_text(ranks)} computes while the others' wait"
-        if len(ranks) == 1
-        else f"the GPUs of {ranks_text(ranks)} compute while the others' wait",
-        "host-behind": f"{ranks_text(ranks)} has given its GPU nothing, for which the others' wait"
-        if len(ranks) == 1
-        else f"{ranks_text(ranks)} have given their GPUs nothing, for which the others' wait",
-        "idle": "no GPU has anything to do: the hosts have given them no work",
+        "collective-wait": "all GPUs are busy at low power: they wait in a collective",
+        "one-computes": f"{names} {verb(ranks, 'computes')} on the GPU while the others' GPUs wait",
+        "host-behind": f"{names} {verb(ranks, 'has')} queued no GPU work; the others' GPUs wait",
+        "idle": "no GPU has work: the hosts have queued none",
         "unknown": "",
     }
     subjects = [gpu for gpu in gpus if not set(gpu.ranks).isdisjoint(ranks)]

@@ -121,7 +121,7 @@ def _careful(verdict: Verdict, job: Job, of_rank: Mapping[int, str]) -> Verdict:
         return verdict
     ages = {host: seconds_text(old[host] / 1e9) for host in blamed}
     items = [
-        Item("time", None, f"{host} was looked at {age} before the others")
+        Item("time", None, f"{host} was inspected {age} before the others")
         for host, age in ages.items()
     ]
     return msgspec.structs.replace(

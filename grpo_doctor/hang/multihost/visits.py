@@ -15,7 +15,7 @@ from grpo_doctor_probes.printable import NAME_LIMIT, printable
 
 AT_ONCE_S = 60.0  # hosts that are reached one after the other by hand, and clocks that differ
 SLACK_S = 5.0  # between looks at the same time; clocks of hosts differ by less, as a rule
-_TOGETHER = "Look at all hosts at the same time; `grpo-doctor attach --help` has the commands."
+_TOGETHER = "Inspect all hosts at the same time; `grpo-doctor attach --help` has the commands."
 
 
 def apart_s(evidence: Evidence, other: Evidence) -> float:
@@ -37,14 +37,14 @@ def of_one_moment(
     problems: list[Problem] = []
     for evidence, moved in zip(evidences, _moved_since(evidences), strict=True):
         age = seconds_text((newest_ns - evidence.taken_unix_ns) / 1e9)
-        begin = f"The look at {evidence.job.host} is {age} older than the newest evidence"
+        begin = f"The evidence of {evidence.job.host} is {age} older than the newest evidence"
         if moved:
             words = f"{begin} and the job has moved since: it is left out."
             problems.append(Problem(words, _TOGETHER))
             continue
         usable.append(evidence)
         if is_old(evidence.taken_unix_ns, newest_ns):
-            problems.append(Problem(f"{begin}; its ranks may have gone on since.", _TOGETHER))
+            problems.append(Problem(f"{begin}; its ranks may have made progress since.", _TOGETHER))
     return tuple(usable), tuple(problems)
 
 
@@ -118,7 +118,7 @@ def newest_of_each_host(evidences: Sequence[Evidence]) -> Chosen:
             age = seconds_text(apart_s(newer, evidence))
             host = evidence.job.host
             problems.append(
-                Problem(f"Of {host} there are two bundles, {age} apart; the newer is used.")
+                Problem(f"There are two bundles of {host}, {age} apart; the newer is used.")
             )
     return Chosen(ordered(newest), tuple(problems))
 
@@ -198,11 +198,11 @@ def _rivalry(winner: Evidence, loser: Evidence, ranks: set[int]) -> Problem:
     winning, losing = winner.job.host, loser.job.host
     if apart_s(winner, loser) <= AT_ONCE_S:
         return Problem(
-            f"On {losing} and on {winning} there are processes of {listed} at the same time; those "
-            f"of {winning} are taken for the ranks.",
-            "Look whether both hosts were started with one node number.",
+            f"Processes of {listed} ran on {losing} and on {winning} at the same time; those "
+            f"on {winning} are taken for the ranks.",
+            "Check whether both hosts were started with the same node number.",
         )
-    text = f"{listed}: seen on {losing} before and on {winning} since; what is on {winning} counts"
+    text = f"{listed}: seen on {losing} first and on {winning} later; {winning} counts"
     return Problem(sentence(text))
 
 

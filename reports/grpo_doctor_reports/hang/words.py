@@ -23,7 +23,7 @@ from grpo_doctor_reports.text_safety import clean
 STATES: Final = ("healthy", "slow", "stuck", "dead")
 MOST_POINTS: Final = 4_096  # a job of 4,096 ranks has one process of each here at most
 MOST_ENDS: Final = 262_144  # of waits
-CAN_IT_GO_ON: Final = "Can this job go on?"
+CAN_IT_GO_ON: Final = "Can this job recover?"
 _INSTALLED: Final = re.compile(
     r"(?<=\()/\S{0,200}?/(?:site-packages|dist-packages|lib/python3\.\d{1,2})/(?!site-|dist-)"
 )
@@ -216,7 +216,7 @@ def not_seen(visit: AttachDocument) -> str:
         visit.verdict.culprits
     ):
         return "no process any more"
-    return "not on the hosts that were looked at" if visit.job.hosts else "not on this host"
+    return "not on any inspected host" if visit.job.hosts else "not on this host"
 
 
 def ranks_of(host: Host) -> str:

@@ -49,7 +49,7 @@ def test_undoing_goes_into_the_verdict(
     assert main(["attach", "--json", "--confirm", "--yes"]) == 3
     assert done == [undo]
     verdict = json.loads(capsys.readouterr().out)["verdict"]
-    assert ("confirmed: the job moved" in verdict["evidence"][0]["text"]) == moved
+    assert ("confirmed: the job resumed" in verdict["evidence"][0]["text"]) == moved
     assert (verdict["confidence"] >= 0.99) == moved
 
 
@@ -75,7 +75,7 @@ def test_a_job_that_moves_again_need_not_be_kept(
     plays(job(), verdict=diagnosis(undo=(Undo("continue", 4_701, "", "Continue?"),)))
     carried_out(monkeypatch, moved=moved)
     main(["attach", "--confirm", "--yes"])
-    assert ("to keep this evidence" in capsys.readouterr().err) != moved
+    assert ("to save this evidence" in capsys.readouterr().err) != moved
 
 
 def test_nothing_to_undo_is_said(plays: Callable[..., None], capsys: Captured) -> None:

@@ -72,7 +72,7 @@ def test_forty_files_that_are_no_dumps_are_named(count: int, last: str) -> None:
         Any, tuple(SimpleNamespace(source=f"file:{n}", what="is empty") for n in range(count))
     )
     lines = dumped._nothing_usable(Path("x"), problems).splitlines()
-    assert lines[0] == "--dumps x: no file there is a flight-recorder dump that can be used."
+    assert lines[0] == "--dumps x: no file there is a usable flight-recorder dump."
     assert lines[1] == "  0 is empty"
     assert lines[-1] == last
     assert len(lines) == 1 + min(count, 41)

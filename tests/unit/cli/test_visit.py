@@ -21,7 +21,7 @@ def job(*ranks: int | None, command: str = "python train.py", pid: int = 100) ->
 
 def test_a_line_has_the_command_that_attaches_to_it() -> None:
     (head, line) = several([job(0, 1)]).splitlines()
-    assert head == "1 jobs run here; say which one:"
+    assert head == "1 jobs run here; choose one:"
     assert "grpo-doctor attach 100 " in line
     assert "2 ranks (pid 100, 101), since " in line
     assert line.endswith("python train.py")
@@ -43,7 +43,7 @@ def test_many_jobs_are_counted() -> None:
     all_listed = several([job(0, pid=100 + n) for n in range(_MOST_LISTED)])
     assert "more" not in all_listed
     text = several([job(0, pid=100 + n) for n in range(_MOST_LISTED + 3)], named=True)
-    assert text.splitlines()[0].endswith("jobs belong to the processes given; say which one:")
+    assert text.splitlines()[0].endswith("jobs belong to the processes given; choose one:")
     assert text.endswith("  and 3 more")
 
 

@@ -154,12 +154,12 @@ def test_a_frozen_group_is_thawed(pair: tuple[int, int]) -> None:
 
 def test_another_process_of_the_same_number_is_left_alone(pair: tuple[int, int]) -> None:
     earlier = Member(pair[0], 1, started_ticks(pair[0]) - 1, "rank", "python", "", rank=0)
-    with pytest.raises(NoJobError, match="has ended"):
+    with pytest.raises(NoJobError, match="has exited"):
         carry_out(Undo("continue", pair[0], "", "Continue?"), Job("node-7", (earlier,), 1))
 
 
 def test_a_process_that_is_not_of_the_job_is_left_alone(pair: tuple[int, int]) -> None:
-    with pytest.raises(NoJobError, match="has ended"):
+    with pytest.raises(NoJobError, match="has exited"):
         carry_out(Undo("continue", 1, "", "Continue?"), job_of(*pair))
 
 
@@ -237,8 +237,8 @@ def test_what_it_showed_goes_into_the_verdict() -> None:
     undo = Undo("continue", 4_711, "", "Continue?")
     proven = confirmed(diagnosis(), undo, job_moved=True).verdict
     assert proven.evidence[0].rank == 1
-    assert proven.evidence[0].text.startswith("confirmed: the job moved after SIGCONT")
+    assert proven.evidence[0].text.startswith("confirmed: the job resumed after SIGCONT")
     assert proven.confidence >= 0.99
     refuted = confirmed(diagnosis(), undo, job_moved=False).verdict
-    assert refuted.evidence[0].text.startswith("the job did not move")
+    assert refuted.evidence[0].text.startswith("the job did not resume")
     assert refuted.confidence <= 0.3

@@ -50,7 +50,7 @@ def test_a_job_that_ends_meanwhile() -> None:
         build.rank(rank).state = "X"
     outcome = verdict(build)
     assert outcome.state == "dead"
-    assert outcome.summary == "The job ended while it was looked at. No rank is left."
+    assert outcome.summary == "The job ended during the inspection. No rank is left."
 
 
 def test_a_job_whose_ranks_all_exit_with_0_is_healthy() -> None:

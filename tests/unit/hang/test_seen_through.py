@@ -124,7 +124,7 @@ def test_a_rank_that_left_its_program_while_a_thread_keeps_it() -> None:
     with_thread(process, frames("loop /home/me/uploads.py:9"))
     outcome = verdict(build)
     assert (outcome.state, outcome.cause, outcome.culprits) == ("stuck", "rank-dead", (0,))
-    assert "has left its program" in outcome.summary
+    assert "has left its main program" in outcome.summary
     assert "uploads.py:9, loop" in outcome.summary
 
 
@@ -156,7 +156,7 @@ def test_a_prompt_at_a_terminal_is_no_storage() -> None:
     process.blocks("file", "/dev/pts/3", fd=0)
     outcome = verdict(build)
     assert (outcome.cause, outcome.culprits) == ("user-code-blocked", (1,))
-    assert "stands in a debugger at its terminal /dev/pts/3" in outcome.summary
+    assert "is in a debugger at its terminal /dev/pts/3" in outcome.summary
 
 
 @pytest.mark.parametrize(
@@ -246,7 +246,7 @@ def test_a_name_server_that_does_not_answer_is_called_that() -> None:
     build = EvidenceBuilder()
     resolves = frames(f"getaddrinfo {LIB}/socket.py:962", "ask /home/me/rewards.py:4")
     build.elsewhere(1, resolves).blocks("socket-receive", "10.0.0.1:4000 -> 10.0.0.2:53", fd=3)
-    assert "waits for an answer from the name server (DNS)" in verdict(build).summary
+    assert "waits for a response from the name server (DNS)" in verdict(build).summary
 
 
 def test_an_answer_of_a_rank_that_waits_is_no_long_work() -> None:

@@ -39,13 +39,13 @@ What grpo-doctor saw of a job, and its verdict:
     {summary}
 
 hang.html         opens in any browser, offline
-verdict.json      the same for programs
-evidence.json.gz  what the verdict was made from
+verdict.json      the verdict for programs
+evidence.json.gz  the evidence behind the verdict
 
 Explain it again, on any machine:    grpo-doctor attach --replay {name}
 
-What looks like a secret is taken out. Paths, host names, log lines and the names of your functions
-are in it: look before you post it.
+Text that looks like a secret was removed. The bundle contains paths, host names, log lines and the
+names of your functions: read it before you share it.
 """
 _HOST = "{host}"
 _NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9._\-]+")
@@ -73,7 +73,7 @@ def read(path: Path) -> Evidence:
         raise TraceError(f"can't read the bundle {path}: it is damaged: {problem}.") from problem
     except gzip.BadGzipFile as problem:
         raise TraceError(
-            f"{path} is no bundle: Not a gzipped file. Give what `attach -o` wrote."
+            f"{path} is not a bundle: Not a gzipped file. Give what `attach -o` wrote."
         ) from problem
     except OSError as problem:
         reason = problem.strerror or str(problem)
@@ -102,7 +102,7 @@ def _inflated(content: bytes) -> bytes:
     with gzip.GzipFile(fileobj=io.BytesIO(content)) as file:
         inflated = file.read(MAX_EVIDENCE_BYTES + 1)
     if len(inflated) > MAX_EVIDENCE_BYTES:
-        raise UnreadableError("it unpacks to more than any job's evidence has")
+        raise UnreadableError("it unpacks to more than any job's evidence")
     return inflated
 
 
@@ -131,7 +131,7 @@ def _bounded_headers() -> type[tarfile.TarInfo]:
             if info.type in _NAME_TYPES:
                 name_bytes -= max(info.size, TAR_HEADER.bytes // 16)
             if entries < 0 or name_bytes < 0:
-                raise UnreadableError("it has more or longer names than any bundle")
+                raise UnreadableError("it has more files or longer names than any bundle")
             return info
 
     return Header
@@ -192,7 +192,9 @@ def _make_folder(folder: Path) -> None:
         make_private(str(folder))
     except OSError as problem:
         reason = problem.strerror or str(problem)
-        raise OutputError(f"can't make {folder}: {reason}. Choose another with -o.") from problem
+        raise OutputError(
+            f"can't create {folder}: {reason}. Choose another folder with -o."
+        ) from problem
 
 
 def _archive(name: str, files: Mapping[str, bytes]) -> bytes:
@@ -228,7 +230,9 @@ def own_place(path: Path, job: Job) -> Path:
     places = (with_host(path, job, number) for number in range(1, _MOST_OF_A_NAME))
     chosen = next((folder for folder in places if _reserve(folder) or _is_free(folder, job)), None)
     if chosen is None:
-        raise OutputError(f"{with_host(path, job)} and all names like it are taken. Give another.")
+        raise OutputError(
+            f"{with_host(path, job)} and all similar names are taken. Choose another with -o."
+        )
     return chosen
 
 

@@ -111,15 +111,15 @@ def unpacked(content: bytes) -> Evidence:
         head = msgspec.json.decode(content, type=Head)
         if head.schema != SCHEMA:
             raise UnreadableError(
-                f"it has schema {head.schema} and this version reads schema {SCHEMA}; "
-                "use the grpo-doctor that wrote it, or a newer one"
+                f"it has schema {head.schema}, but this version reads schema {SCHEMA}; use the "
+                "grpo-doctor that wrote it, or a newer one"
             )
         evidence = msgspec.json.decode(content, type=Envelope).evidence
     except (msgspec.DecodeError, msgspec.ValidationError, RecursionError) as problem:
         raise UnreadableError(f"it is damaged: {problem}") from problem
     size = evidence.job.world_size or 0
     if size > MAX_RANKS:  # a list of all ranks is made later
-        raise UnreadableError(f"its job has {size} ranks, and no job has more than {MAX_RANKS}")
+        raise UnreadableError(f"its job has {size} ranks, more than the maximum of {MAX_RANKS}")
     return with_counts(replace(evidence, dumps=_unpacked_dumps(evidence.dumps)))
 
 
@@ -160,7 +160,9 @@ def _packed_dump(dump: FlightDump) -> FlightDump:
     if len(data) <= MAX_PACKED_DUMP_BYTES:
         return replace(dump, data=data)
     size = f"{len(dump.data) / 1e6:.1f} MB"
-    return replace(dump, data=b"", problem=f"its {size} were too large for the bundle, left out")
+    return replace(
+        dump, data=b"", problem=f"its {size} were too large for the bundle and were left out"
+    )
 
 
 def _unpacked_dumps(dumps: tuple[FlightDump, ...]) -> tuple[FlightDump, ...]:
@@ -180,7 +182,9 @@ def _inflated(data: bytes, limit: int) -> bytes:
     except zlib.error as problem:
         raise UnreadableError(f"a flight-recorder dump in it is damaged: {problem}") from problem
     if len(content) > limit:
-        raise UnreadableError("a flight-recorder dump in it unpacks to more than any recorder has")
+        raise UnreadableError(
+            "a flight-recorder dump in it unpacks to more than any recorder holds"
+        )
     if not inflater.eof:
-        raise UnreadableError("a flight-recorder dump in it is cut off")
+        raise UnreadableError("a flight-recorder dump in it is truncated")
     return content

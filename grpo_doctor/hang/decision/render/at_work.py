@@ -127,27 +127,27 @@ def _progress_text(scene: Scene, got_on: bool) -> str:
         subject = f"{working} of {count} ranks" if working < count else everybody
         waiting = f", the others have waited for {waited}" if 0 < working < count else ""
         if not working and called_since_first_look(scene):
-            return "the job is healthy: its ranks began collectives between two looks"
+            return "the job is healthy: its ranks started collectives between two samples"
         if not working:
             return "the job is healthy: processes that its ranks wait for made progress"
-        return f"the job is healthy: {subject} made progress between two looks{waiting}"
+        return f"the job is healthy: {subject} made progress between two samples{waiting}"
     if all(actor.motion.kind == "still" for actor in ranks):
         return f"slow: no rank has made progress for {waited}, which is not unusual yet"
     if any(actor.motion.kind in ("busy", "spinning") for actor in ranks):
         return (
-            "slow: no rank was seen to get on: some use a core at one line, as a long computation "
-            "does, and a wait for the GPU too"
+            "slow: no rank made visible progress: some use a core at one line, which is either "
+            "a long computation or a wait for the GPU"
         )
     return (
-        "slow: no rank was seen to get on: they woke now and then and did nothing between two "
-        "looks, which is not unusual yet"
+        "slow: no rank made visible progress: they woke now and then and did nothing between "
+        "two samples, which is not unusual yet"
     )
 
 
 def job_ended(left: Iterable[Actor]) -> Verdict:
     """No process of the job is left: dead, unless each is known to have ended in order."""
     codes = {actor.look.exit_code if actor.look is not None else None for actor in left}
-    summary = "The job ended while it was looked at."
+    summary = "The job ended during the inspection."
     if codes == {0}:
         return Verdict(
             state="healthy",
@@ -160,21 +160,21 @@ def job_ended(left: Iterable[Actor]) -> Verdict:
         cause="",
         confidence=0.6,
         summary=f"{summary} No rank is left.",
-        confirm=("Read the last lines of its log: they say whether the job finished or failed.",),
+        confirm=("Read the end of its log: it shows whether the job finished or failed.",),
     )
 
 
 def ending(ranks: tuple[int, ...], remaining: int) -> Verdict:
     """Some ranks ended in order, or nobody knows how, and none of the others waits for them yet."""
-    alive = f"{remaining} other{'s go' if remaining != 1 else ' goes'} on"
+    alive = f"{remaining} other{'s continue' if remaining != 1 else ' continues'}"
     return Verdict(
         state="slow",
         cause="",
         confidence=0.6,
         summary=sentence(
-            f"{ranks_text(ranks)} ended while the job was looked at, and {alive}: it may be ending"
+            f"{ranks_text(ranks)} exited during the inspection, and {alive}: the job may be ending"
         ),
-        confirm=("Look again in some seconds: by then it is gone, or ranks wait for who is.",),
+        confirm=("Run attach again in a few seconds, to see whether the job has ended.",),
     )
 
 
@@ -190,7 +190,7 @@ def slow_work(scene: Scene, stall: Stall) -> Verdict:
     for_s = f" for {seconds_text(since)}" if victims and since else ""
     doing = f"{_doing(first)}{in_phase(first)}{_rate(first)}"
     left_s = seconds_left(first.pid, first.long_work, scene.evidence.logs)
-    outlook = f", will take about {seconds_text(left_s)}" if left_s is not None else ""
+    outlook = f", with about {seconds_text(left_s)} left" if left_s is not None else ""
     # Long work has no class of its own, but for one line that burns a core in every look.
     at_it = first.long_work is None or first.motion.kind == "busy"
     held_up = bool(victims) and at_it and scene.patience.unusual()
@@ -206,7 +206,7 @@ def slow_work(scene: Scene, stall: Stall) -> Verdict:
             f"{waiting}{for_s}"
         ),
         evidence=tuple(i for actor in workers[:4] for i in (motion_item(actor), stack_item(actor))),
-        confirm=("Look again in a minute: a rank at work will stand elsewhere.",),
+        confirm=("Run attach again in a minute: a working rank will be at another line.",),
     )
 
 

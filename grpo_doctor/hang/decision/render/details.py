@@ -26,7 +26,7 @@ _VALUES: dict[str, Any] = {
     "vllm.gpu_memory_utilization": 0.6,
 }
 _FILE = "file:"
-_NVML = "The driver hangs: `timeout 10 nvidia-smi` does so too. Look for an Xid in dmesg."
+_NVML = "The driver hangs: `timeout 10 nvidia-smi` hangs too. Look for an Xid in dmesg."
 
 
 def layout_of(scene: Scene) -> dict[int, Coordinates]:

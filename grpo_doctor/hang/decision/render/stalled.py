@@ -30,9 +30,11 @@ _WATCH_POWER = "nvidia-smi dmon -s pu -c 10  # a hang is 100% busy at low, flat 
 _ENDPOINT = re.compile(r"--(?:rdzv[-_]endpoint|master[-_]addr)[= ](\S+)")
 _FIX_HOSTS = Fix(
     "Start the job on the other hosts too, with the same --nnodes, --rdzv-id and rendezvous "
-    "address; look whether they reach that address (nc -zv HOST PORT)."
+    "address. Check that they reach that address (nc -zv HOST PORT)."
 )
-_FIX_HERE = Fix("Look at the launcher's own output: what it waits for before it starts a rank.")
+_FIX_HERE = Fix(
+    "Read the launcher's own output: it shows what it waits for before it starts a rank."
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,8 +107,8 @@ def undecided(scene: Scene, stall: Stall) -> Verdict:
     chosen = (suspects or actors)[:3]
     operations = {actor.place.operation for actor in actors}
     together = not suspects and len(operations) == 1 and "" not in operations
-    where = f"all ranks stand in {operations.pop()}" if together else "no rank stands out"
-    subject = f"{ranks_text(ranks)} {verb(ranks, 'does')} not move" if ranks else where
+    where = f"all ranks are in {operations.pop()}" if together else "no rank stands out"
+    subject = f"{ranks_text(ranks)} {verb(ranks, 'makes')} no progress" if ranks else where
     return Verdict(
         state="stuck" if unusual else "slow",
         cause="unknown",
@@ -115,7 +117,7 @@ def undecided(scene: Scene, stall: Stall) -> Verdict:
         victims=tuple(sorted(rank for rank, actor in scene.by_rank.items() if actor.waits)),
         phase=next((actor.phase for actor in chosen if actor.phase), None),
         summary=sentence(
-            f"{subject}, and what was seen does not say why"
+            f"{subject}, and the evidence does not show why"
             f"{f'; waiting for {waits}' if waits else ''}{'' if unusual else ', not yet unusual'}"
         ),
         evidence=(
@@ -136,8 +138,8 @@ def _on_gpus(scene: Scene) -> Verdict:
         confidence=UNKNOWN,
         phase=next((actor.phase for actor in actors if actor.phase), None),
         summary=sentence(
-            "all ranks wait for their GPUs, each at one line of its code, which is a long "
-            "computation or a collective that does not end; no flight recorder tells which"
+            "all ranks wait for their GPUs, each at one line of its code: either a long "
+            "computation or a collective that does not end; no flight recorder shows which"
         ),
         evidence=(
             *(item for actor in actors[:3] for item in (motion_item(actor), stack_item(actor))),
@@ -168,8 +170,8 @@ def hidden(scene: Scene) -> Verdict:
         cause="unknown",
         confidence=UNKNOWN,
         summary=(
-            "Ranks use a core and their stacks can't be read, so nothing tells whether they "
-            "compute or wait for each other for ever."
+            "Ranks use a core and their stacks can't be read, so attach cannot tell whether "
+            "they compute or wait for each other forever."
         ),
         evidence=tuple(motion_item(actor) for actor in list(scene.by_rank.values())[:8]),
         fixes=(Fix(_ENABLE),),

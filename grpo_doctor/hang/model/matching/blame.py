@@ -90,7 +90,7 @@ def _of_sink(
 def _of_shifts(shifts: Iterable[Shift], scene: Scene) -> Iterator[Blame]:
     """A rank that is some collectives ahead of, or behind, its count."""
     for shift in shifts:
-        did = "issued" if shift.kind == "extra" else "left out"
+        did = "issued" if shift.kind == "extra" else "skipped"
         extra = " that the others did not" if shift.kind == "extra" else " that the others issued"
         also = f" and {shift.count - 1} more" if shift.count > 1 else ""
         where = f" at {shift.site}" if shift.site else ""
@@ -181,10 +181,10 @@ def _mistaken(scene: Scene) -> Iterator[Blame]:
                 continue
             ahead = usual == mine
             text = (
-                f"Rank {wait.rank} called {wait.operation}"
-                f"{f' at {wait.site}' if wait.site else ''} of the {scene.title(key)}, which "
-                f"{ranks_text(recorded.intersection(wait.on))} did not"
-                f"{': it is one ahead' if ahead else ', and earlier rounds did not have there'}."
+                f"Rank {wait.rank} called "
+                f"{wait.operation}{f' at {wait.site}' if wait.site else ''} of the "
+                f"{scene.title(key)}, which {ranks_text(recorded.intersection(wait.on))} did "
+                f"not{': it is one ahead' if ahead else ', unlike in earlier rounds'}."
             )
             grounds: Grounds = "unlike-before" if novel(scene, wait) else "either"
             yield Blame(wait.rank, grounds, "extra", text, key, sequence)
@@ -210,7 +210,7 @@ def _of_host(scene: Scene, rank: int, behind: Sequence[Wait]) -> Blame:
     waiters = f"{ranks_text(same)} {'wait' if len(same) > 1 else 'waits'}"
     title, number = scene.title(first.group), first.sequence
     if rank not in scene.heard:
-        text = f"Nothing was recorded of rank {rank}, and {waiters} for it in {first.operation}."
+        text = f"There is no recording of rank {rank}, and {waiters} for it in {first.operation}."
         return Blame(rank, "unrecorded", "not-recorded", text, first.group, number)
     if first.why == "p2p":
         reason: Reason = "not-sent" if first.operation.startswith("receive") else "not-received"
@@ -218,7 +218,7 @@ def _of_host(scene: Scene, rank: int, behind: Sequence[Wait]) -> Blame:
         text = f"Rank {rank} did not {verb} rank {first.rank}, which waits for it ({title})."
         return Blame(rank, "awaited", reason, text, first.group, number)
     text = (
-        f"Rank {rank} has not come to {first.operation}, number {number} of the {title}, in which "
+        f"Rank {rank} has not reached {first.operation}, number {number} of the {title}, in which "
         f"{waiters} for it."
     )
     return Blame(rank, "awaited", "not-arrived", text, first.group, number)

@@ -31,7 +31,9 @@ def hung(scene: Scene) -> Iterator[Blame]:
                 finishers[key] = sorted(r for r in tracks if tracks[r].done(unit.number))
             through = _through(scene, unit, finishers[key])
             if through and _went_on(scene, rank, through):
-                yield _blame(scene, unit, f"{ranks_text(through)} {verb(through, 'has')} ended it")
+                yield _blame(
+                    scene, unit, f"{ranks_text(through)} {verb(through, 'has')} finished it"
+                )
                 break
 
 
@@ -77,13 +79,13 @@ def not_begun(scene: Scene, meeting: Meeting) -> Iterator[Blame]:
         return
     for unit in late:
         peers = f"{ranks_text(ahead)} {verb(ahead, 'has')}"
-        yield _blame(scene, unit, f"{peers} begun it, and it has not")
+        yield _blame(scene, unit, f"{peers} started it, and it has not")
 
 
 def _blame(scene: Scene, unit: Unit, how: str) -> Blame:
     operation = scene.signatures.signature(unit.parts).text() if unit.parts else "a collective"
     text = (
-        f"The GPU of rank {unit.rank} does not end {operation}, number {unit.number} of the "
+        f"The GPU of rank {unit.rank} does not finish {operation}, number {unit.number} of the "
         f"{scene.title(unit.group)}: {how}."
     )
     return Blame(unit.rank, "shown", "device-hung", text, unit.group, unit.number)

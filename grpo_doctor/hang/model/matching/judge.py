@@ -97,13 +97,14 @@ def _nobody(matching: Matching, waits_ns: int | None, unusual: bool | None) -> R
     if together and unusual:
         members = tuple(sorted({r for standing in together for r in standing.arrived}))
         text = (
-            f"All members came to {together[0].operation} of the {together[0].group.title()}, agree"
-            f" on it, and nobody is through{_for(waits_ns)}: the network or a device holds it up."
+            f"All members reached {together[0].operation} of the {together[0].group.title()} "
+            f"and agree on it, but none has finished it{_for(waits_ns)}: the network or a "
+            "device blocks it."
         )
         return Ruling("network-silent", (), members, False, None, seconds, True, text)
     if not matching.heard:
         return Ruling("unknown", summary="No recording could be used.")
-    text = "Nobody is missing from a collective, and all agree on what they called."
+    text = "No rank is missing from a collective, and all ranks agree on their calls."
     if matching.waits:
         text = f"Ranks wait for each other{_for(waits_ns)}, which is not long for this job."
     return Ruling("", seconds=seconds, unusual=unusual, summary=text)
@@ -118,15 +119,15 @@ def _summary(leading: list[Blame], victims: tuple[int, ...], waits_ns: int | Non
         return leading[0].text
     culprits = ranks_text(blame.rank for blame in leading)
     if leading[0].grounds == "either":
-        return f"Either of {culprits} is wrong; the recordings do not tell which. {leading[0].text}"
+        return f"One of {culprits} is wrong; the recordings do not show which. {leading[0].text}"
     waiting = f" {ranks_text(victims).capitalize()} wait{_for(waits_ns)}." if victims else ""
-    return f"The cause is with {culprits}.{waiting} {leading[0].text}"
+    return f"The cause is on {culprits}.{waiting} {leading[0].text}"
 
 
 def _rings(matching: Matching) -> list[str]:
     titles = {standing.group.key: standing.group.title() for standing in matching.standings}
     return [
-        "Ranks wait in a ring: "
+        "Ranks wait in a cycle: "
         + "; ".join(
             f"rank {wait.rank} in {wait.operation} of the {titles.get(wait.group, wait.group)} "
             f"for rank {following}"

@@ -147,7 +147,7 @@ def _blame(scene: Scene, wait: Wait, grounds: Grounds, awaited: list[_Awaited]) 
         text += ". It had not called that before: it left the loop before the others did"
         return Blame(wait.rank, grounds, "fewer-batches", text + ".", wait.group, wait.sequence)
     if waiting is not None and _passed(scene, wait, waiting):
-        text += ", which it left out"
+        text += ", which it skipped"
         return Blame(wait.rank, grounds, "skipped", text + ".", waiting.group, waiting.sequence)
     return Blame(wait.rank, grounds, "out-of-order", text + ".", wait.group, wait.sequence)
 

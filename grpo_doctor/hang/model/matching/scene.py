@@ -36,7 +36,7 @@ class Scene:
     def title(self, key: str) -> str:
         """A group in words."""
         group = self.gathered.get(key)
-        return group.group.title() if group is not None else "group that only a counter tells of"
+        return group.group.title() if group is not None else "group known only from a counter"
 
     def is_off(self, rank: int, key: str | None) -> bool:
         """Whether a rank had called more or fewer collectives of this kind of group, before it came

@@ -72,7 +72,7 @@ class Patience:
         waited = seconds_text(max(waits))
         if not self.longest_gap_s or not self.familiar:
             return waited
-        return f"{waited}, where {seconds_text(self.longest_gap_s)} was the longest before"
+        return f"{waited}; longest previous wait was {seconds_text(self.longest_gap_s)}"
 
 
 def patience_of(actors: Sequence[Actor], matching: Matching) -> Patience:

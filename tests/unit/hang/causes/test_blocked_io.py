@@ -77,7 +77,7 @@ def test_who_writes_to_a_pipe_whose_reader_is_stopped_goes_on_when_that_does() -
     process.blocks("pipe-write", "pipe:[7]", 4711, fd=1, peers_known=True, stopped_peers=(4711,))
     diagnosis = diagnose(build.build())
     assert (diagnosis.verdict.state, diagnosis.verdict.culprits) == ("stuck", (1,))
-    assert diagnosis.verdict.fixes[0].text.startswith("kill -CONT 4711")
+    assert diagnosis.verdict.fixes[0].text.startswith("Resume it: kill -CONT 4711")
     assert [(step.kind, step.pid) for step in diagnosis.undo] == [("continue", 4711)]
     assert diagnosis.verdict.can_go_on.startswith("Yes, as soon as pid 4711")
 
@@ -125,7 +125,7 @@ def test_the_end_of_a_wait_is_told_unless_it_is_a_server_s_main_thread(
     label = only(propose, build)
     assert label.node == ProcessNode(300)
     assert (", which" in label.reason) == named
-    assert label.reason.startswith("waits in reward" if named else "waits for an answer from")
+    assert label.reason.startswith("waits in reward" if named else "waits for a response from")
 
 
 @pytest.mark.parametrize(
@@ -149,9 +149,9 @@ def test_what_waits_for_a_process_at_work_is_busy_unless_it_is_in_long_work(
 @pytest.mark.parametrize(
     ("threads", "does"),
     [
-        ([ANSWERS], "does not move at judge.py:22, answer"),
-        ([ANSWERS, ANSWERS], "does not move at judge.py:60, main (socket accept)"),
-        ([], "does not move at judge.py:60, main (socket accept)"),
+        ([ANSWERS], "makes no progress at judge.py:22, answer"),
+        ([ANSWERS, ANSWERS], "makes no progress at judge.py:60, main (socket accept)"),
+        ([], "makes no progress at judge.py:60, main (socket accept)"),
     ],
 )
 def test_what_a_server_does_is_what_its_only_thread_does_that_does_not_accept(
@@ -254,7 +254,7 @@ def test_whose_answer_is_waited_for(function: str, target: str, text: str) -> No
     stack = (*frames(f"{function} /usr/lib/python3.11/socket.py:9"), *REWARD)
     build.elsewhere(1, stack).blocks("socket-receive", target)
     where = "reward (rewards.py:31, check)"
-    assert only(propose, build).reason == f"waits for an answer from {text} in {where}"
+    assert only(propose, build).reason == f"waits for a response from {text} in {where}"
 
 
 @pytest.mark.parametrize(
@@ -292,7 +292,7 @@ def test_who_waits_for_a_connection_is_not_answered_from_outside() -> None:
 def test_a_wait_for_somebody_who_types(kind: str, target: str, terminal: bool) -> None:
     build = EvidenceBuilder()
     build.elsewhere(1, UPDATE).blocks(kind, target)
-    assert ("to type" in only(propose, build).reason) == terminal
+    assert ("keyboard input" in only(propose, build).reason) == terminal
 
 
 def line_of(call: str) -> tuple[Frame, ...]:
@@ -306,7 +306,7 @@ SLEEPS = "sleep /usr/lib/python3.11/time.py:1"
     ("stack", "wchan", "blocks", "text", "liveness"),
     [
         (UPDATE, "hrtimer_nanosleep", None, "sleeps at", "timed"),
-        (UPDATE, "futex_do_wait", None, "does not move at", "unseen"),
+        (UPDATE, "futex_do_wait", None, "makes no progress at", "unseen"),
         (line_of(SLEEPS), "", None, "sleeps at", "unseen"),
         (UPDATE, "", "sleep", "sleeps at", "unseen"),
         (UPDATE, "", "futex", "waits at", "unseen"),
@@ -328,7 +328,8 @@ def test_a_wait_by_its_stack(
 
 
 @pytest.mark.parametrize(
-    ("wchan", "text"), [("futex_do_wait", "waits for another thread"), ("wait_woken", "does not")]
+    ("wchan", "text"),
+    [("futex_do_wait", "waits for another thread"), ("wait_woken", "makes no progress")],
 )
 def test_a_thread_in_a_task_tells_more_than_the_main_one_that_waits_for_it(
     wchan: str, text: str

@@ -96,7 +96,7 @@ def test_a_pool_whose_thread_for_results_has_ended() -> None:
     build.logs.append(LogTail(101, "/run/job.log", 8.0, trace))
     outcome = expect(build, "child-stuck", 1).verdict
     assert "died" not in outcome.summary
-    assert "takes their results has ended" in outcome.summary
+    assert "result thread has ended" in outcome.summary
     assert ("log", trace[3]) in [(item.source, item.text) for item in outcome.evidence]
 
 
@@ -159,7 +159,7 @@ def test_of_several_programs_the_one_that_may_not_run_is_meant() -> None:
     build.processes[301].state = "T"
     label = only(propose, build)
     assert (label.node, label.liveness) == (ProcessNode(301), "never-wakes")
-    assert "for ever" in label.reason
+    assert "forever" in label.reason
 
 
 @pytest.mark.parametrize(
@@ -352,6 +352,6 @@ def test_a_child_that_does_not_come_to_its_own_program(
     for pid in children:
         build.child(1, "helper", pid=pid)
     label = proposed(propose, build)[0]
-    assert label.reason.startswith("waits for a child that does not come to its own program")
+    assert label.reason.startswith("waits for a child that does not start its own program")
     assert label.node == (None if youngest is None else ProcessNode(youngest))
-    assert (f"program: pid {youngest} (python helper.py) does" in label.reason) == bool(children)
+    assert (f"program: pid {youngest} (python helper.py) makes" in label.reason) == bool(children)

@@ -156,7 +156,7 @@ HERE = " at train.py:70, update"
             (0, 2),
             ((REDUCE, (0, 1)), (SEND, (2, 3))),
             (
-                f"does not agree on the call{HERE}: rank 0 calls all_reduce of [64] Float, "
+                f"disagrees about the call{HERE}: rank 0 calls all_reduce of [64] Float, "
                 "rank 2 calls broadcast"
             ),
         ),
@@ -171,24 +171,24 @@ HERE = " at train.py:70, update"
             (2,),
             ((REDUCE, (0, 1, 3)), (SEND, (2,))),
             (
-                f"calls broadcast{HERE} where the others call all_reduce of [64] Float: it left "
-                "that one out, or calls the two in another order"
+                f"calls broadcast{HERE} where the others call all_reduce of [64] Float: it skipped "
+                "that one, or calls the two in another order"
             ),
         ),
         (
             "skipped",
             (2,),
             ((REDUCE, (0, 1, 3)),),
-            f"left out a collective that the others call, and is{HERE}",
+            f"skipped a collective that the others call, and is now{HERE}",
         ),
-        ("skipped", (9,), ((REDUCE, (0, 1, 3)),), "left out a collective that the others call"),
+        ("skipped", (9,), ((REDUCE, (0, 1, 3)),), "skipped a collective that the others call"),
         (
             "skipped",
             (2,),
             ((REDUCE, (0, 1)), (REDUCE, (2, 3))),
-            f"left out a collective that the others call, and is{HERE}",
+            f"skipped a collective that the others call, and is now{HERE}",
         ),
-        ("skipped", (2,), ((SEND, (2,)),), "left out a collective that the others call, and is"),
+        ("skipped", (2,), ((SEND, (2,)),), "skipped a collective that the others call, and is now"),
         ("not-sent", (2,), ((REDUCE, (0, 1, 3)),), "has no partner for its send or receive"),
     ],
 )

@@ -76,7 +76,7 @@ def test_ranks_of_several_hosts_share_no_cores() -> None:
 def test_ranks_of_one_of_several_hosts_that_are_bound_to_one_core() -> None:
     outcome = crowded((0,), (0, 1, 2, 3))
     assert outcome.cause == "cpu-starved"
-    assert "bound to core 0 together with 1 other" in outcome.summary
+    assert "it is bound to core 0 together with 1 other" in outcome.summary
 
 
 def starved(
@@ -125,18 +125,18 @@ def starved(
         ({"niceness": (cpu.NICE, 1, 1)}, ["other processes use the cores"]),
         ({"niceness": (cpu.NICE + 1, 1, 1)}, ["it has nice"]),
         ({"niceness": (0, -cpu.NICE, 0)}, ["it has nice"]),
-        ({"cores": ((3,), (3,), (3,))}, ["bound to core 3 together with 2 other ranks"]),
-        ({"cores": ((3,), (3,), (4,))}, ["bound to core 3 together with 1 other ranks"]),
+        ({"cores": ((3,), (3,), (3,))}, ["it is bound to core 3 together with 2 other ranks"]),
+        ({"cores": ((3,), (3,), (4,))}, ["it is bound to core 3 together with 1 other ranks"]),
         ({"cores": ((3, 4), (3, 4), (5,))}, ["other processes use the cores"]),  # enough for both
         ({"cores": ((3,), (0, 1), (5,))}, ["it is bound to core 3 alone and shares it"]),
         ({"cores": ((3,), (4,), (5,))}, ["other processes use the cores"]),
         ({"cores": (tuple(range(8)),) * 3}, ["other processes use the cores"]),
         ({"cores": ((3,), (3,), (3,)), "delays": (0.1, 0.0, 0.0)}, []),
-        ({"cores": ((3,), (3,), (3,)), "delays": (DELAYED,) * 3}, ["bound to core 3"]),
+        ({"cores": ((3,), (3,), (3,)), "delays": (DELAYED,) * 3}, ["it is bound to core 3"]),
         ({"cores": (tuple(range(8)),) * 3, "delays": (DELAYED,) * 3}, []),
         ({"cores": ((0, 1),) * 3, "hosts": "aab"}, ["other processes use the cores"]),
         ({"cores": ((0,), (0,), (1,)), "hosts": "aab"}, ["other processes use the cores"]),
-        ({"cores": ((0,), (0,), (0,))}, ["bound to core 0 together with 2"]),
+        ({"cores": ((0,), (0,), (0,))}, ["it is bound to core 0 together with 2"]),
         ({"share": 0.2}, []),  # it runs or wants to for four fifths of the time
         ({"share": 0.25}, ["other processes use the cores"]),
         ({"share": 0.25, "kind": "polling"}, []),
@@ -158,11 +158,11 @@ def test_what_burns_a_core_collects_garbage_or_computes() -> None:
     build = EvidenceBuilder()
     build.elsewhere(2, COLLECTS).works(COLLECTS, moves=False)
     label = only(cpu.propose, build)
-    assert label.reason.startswith("collects garbage without an end in sight")
+    assert label.reason.startswith("collects garbage with no end in sight")
     assert label.fixes[0].knob == "offload.gc_collect"
     build.rank(2).works(UPDATE, moves=False)
     label = only(cpu.propose, build)
-    assert label.reason.startswith("computes without an end in sight")
+    assert label.reason.startswith("computes with no end in sight")
     assert label.fixes[0].knob is None
 
 

@@ -81,7 +81,7 @@ def test_which_worker_holds_its_rank_up(
     assert (label.cause, label.liveness) == ("dataload-blocked", liveness)
     assert label.node == (None if pid is None else ProcessNode(pid))
     problem = "none is left" if pid is None else f"pid {pid} (python dataloader.py)"
-    assert label.reason.startswith(f"waits for its data loader's workers: {problem}")
+    assert label.reason.startswith(f"waits for its dataloader workers: {problem}")
     stopped = workers[-1] == "T"
     assert [undo.kind for undo in label.undo] == ["continue"] * stopped
 

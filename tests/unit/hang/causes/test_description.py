@@ -76,7 +76,10 @@ LOCK = Blocked(101, 101, "file-lock")
 @pytest.mark.parametrize(
     ("actor", "text"),
     [
-        (process(ended_meanwhile=True, held=True, motion=motion("gone")), "ended while we looked"),
+        (
+            process(ended_meanwhile=True, held=True, motion=motion("gone")),
+            ("exited during the inspection"),
+        ),
         (process(held=True, motion=motion("gone")), "is dead"),
         (process(held=True, motion=motion("stopped")), "is stopped"),
         (process(held=True, motion=motion("frozen")), "is frozen"),
@@ -85,10 +88,10 @@ LOCK = Blocked(101, 101, "file-lock")
             process(motion=motion("working", cpu_share=0.5), deed=place(MINE)),
             "uses 50% of a core at rewards.py:31, check",
         ),
-        (process(), "does not move"),
-        (process(deed=place(MINE)), "does not move at rewards.py:31, check"),
-        (process(hold=PIPE, blocked=(LOCK,)), "does not move (pipe read pipe:[7])"),
-        (process(blocked=(LOCK, PIPE)), "does not move (file lock)"),
+        (process(), "makes no progress"),
+        (process(deed=place(MINE)), "makes no progress at rewards.py:31, check"),
+        (process(hold=PIPE, blocked=(LOCK,)), "makes no progress (pipe read pipe:[7])"),
+        (process(blocked=(LOCK, PIPE)), "makes no progress (file lock)"),
         (process(motion=motion("busy"), hold=PIPE), "uses 0% of a core"),
     ],
 )

@@ -67,9 +67,9 @@ def candidate_of(
 @pytest.mark.parametrize(
     ("case", "cause", "liveness", "words"),
     [
-        ({"counters": counted()}, STALLED, "unseen", "has made no token in 1.5 s and has 3"),
+        ({"counters": counted()}, STALLED, "unseen", "generated no token in 1.5 s and has 3"),
         ({"counters": counted(), "works": True}, STALLED, "computing", "no token"),
-        ({"counters": counted(counts_tokens=False)}, STALLED, "unseen", "does not move and"),
+        ({"counters": counted(counts_tokens=False)}, STALLED, "unseen", "makes no progress and"),
         (
             {"counters": counted(counts_tokens=False), "works": True},
             "",
@@ -87,9 +87,9 @@ def candidate_of(
             "unseen",
             "no token",
         ),
-        ({}, STALLED, "unseen", "does not move"),
+        ({}, STALLED, "unseen", "makes no progress"),
         ({"counters": counted(asked=False)}, STALLED, "unseen", "has no request"),
-        ({"takes_no_step": True}, STALLED, "never-wakes", "takes no step"),
+        ({"takes_no_step": True}, STALLED, "never-wakes", "runs no engine step"),
     ],
 )
 def test_what_an_engine_is_at(case: dict[str, Any], cause: str, liveness: str, words: str) -> None:
@@ -101,9 +101,13 @@ def test_what_an_engine_is_at(case: dict[str, Any], cause: str, liveness: str, w
 @pytest.mark.parametrize(
     ("preempted", "cache", "words"),
     [
-        (2.0, 0.97, "preempts without end, 97% of its cache used: 2 times and no token in 1.5 s"),
-        (2.0, None, "preempts without end: 2 times"),
-        (1.0, 0.97, "has made no token"),
+        (
+            2.0,
+            0.97,
+            ("keeps preempting requests, 97% of its cache used: 2 times and no token in 1.5 s"),
+        ),
+        (2.0, None, "keeps preempting requests: 2 times"),
+        (1.0, 0.97, "generated no token"),
     ],
 )
 def test_an_engine_that_throws_its_work_away(
@@ -131,7 +135,7 @@ def test_a_fix_is_spelled_for_a_framework_that_is_known(
 @pytest.mark.parametrize(
     ("queued", "running", "words"),
     [
-        (2.0, 0.0, "lets 2 requests wait and runs none"),
+        (2.0, 0.0, "runs none of 2 queued requests"),
         (2.0, 1.0, "no token"),
         (0.0, 0.0, "no token"),
     ],
@@ -181,10 +185,10 @@ def test_an_engine_that_is_paused(case: dict[str, Any], liveness: str) -> None:
 @pytest.mark.parametrize(
     ("hold", "words"),
     [
-        (LOCK, ", and waits for the lock of /cache/lock, held by pid 7, pid 8"),
-        (Blocked(300, 300, "file-lock", target="/l"), ", and waits for the lock of /l"),
-        (ASKS, "does not move"),
-        (None, "does not move"),
+        (LOCK, ", and waits for the file lock /cache/lock, held by pid 7, pid 8"),
+        (Blocked(300, 300, "file-lock", target="/l"), ", and waits for the file lock /l"),
+        (ASKS, "makes no progress"),
+        (None, "makes no progress"),
     ],
 )
 def test_an_idle_engine_may_wait_for_a_lock(hold: Blocked | None, words: str) -> None:

@@ -151,7 +151,7 @@ def test_all_ranks_want_a_lock_file_that_was_left_behind() -> None:
     polls(build, *range(build.world))
     outcome = expect(build, "lock-held", 0, 1, 2, 3, state="slow").verdict
     assert " ms" not in outcome.summary  # since a rank ran last: that tells nothing of its wait
-    assert any("left behind" in fix.text for fix in outcome.fixes)
+    assert any("is stale" in fix.text for fix in outcome.fixes)
     assert not any("delete" in fix.text for fix in outcome.fixes)  # nobody knows which file it is
 
 
@@ -165,7 +165,7 @@ def test_all_ranks_want_the_lock_of_somebody_at_work() -> None:
 @pytest.mark.parametrize(
     ("holders", "culprits", "words"),
     [
-        ((), (0,), "; held by nobody we can see"),
+        ((), (0,), "; held by no visible process"),
         ((102,), (2,), "; held by pid 102 (python python.py)"),  # a rank that waits
         ((103,), (0,), "; held by pid 103 (python python.py)"),  # one that does not
         ((300,), (0,), "; held by pid 300 (python helper.py)"),

@@ -37,7 +37,7 @@ def creating(*calls: tuple[str, str]) -> Verdict:
 def test_the_rank_whose_list_differs_from_the_others_is_named() -> None:
     mistake = creating(("2", FIRST), ("2", ALL), ("2", FIRST), ("3", SECOND))
     assert (mistake.state, mistake.cause, mistake.culprits) == ("stuck", "group-order-cycle", (1,))
-    assert "group 2 is of ranks [0, 1, 2, 3]" in mistake.summary
+    assert "group 2 has ranks [0, 1, 2, 3]" in mistake.summary
     assert "new_group" in mistake.fixes[0].text
 
 
@@ -100,7 +100,7 @@ def test_groups_whose_names_are_no_numbers_are_in_no_order() -> None:
 
 def test_a_group_is_held_against_that_of_the_same_name() -> None:
     mistake = creating(("2", FIRST), ("3", ALL), ("2", ALL), ("2", FIRST))
-    assert "its group 2 is of ranks [0, 1, 2, 3], where another rank creates group 2 of" in (
+    assert "its group 2 has ranks [0, 1, 2, 3], but another rank creates group 2 with" in (
         mistake.summary
     )
 
@@ -146,7 +146,7 @@ def test_who_turned_the_order_of_groups_around(
 ) -> None:
     (label,) = ring(TRAIN, TRAIN, TRAIN, blame=blame)
     assert (label.cause, label.culprits) == ("group-order-cycle", culprits)
-    ring_of = "is in a ring of waits over 2 process groups: all_reduce in group 1 at "
+    ring_of = "is in a cycle of waits over 2 process groups: all_reduce in group 1 at "
     assert label.reason.startswith(ring_of)
 
 
@@ -172,7 +172,7 @@ def test_a_rank_in_another_phase_than_all_others_is_ahead_of_them(
 ) -> None:
     (label,) = ring(*stacks, blame=blame)
     assert (label.cause == "collective-skipped") == ahead
-    assert label.reason.startswith("left out a collective and is ahead") == ahead
+    assert label.reason.startswith("skipped a collective and is ahead") == ahead
 
 
 def test_a_group_has_the_name_that_its_maker_gave_it() -> None:

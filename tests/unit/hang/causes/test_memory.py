@@ -221,15 +221,15 @@ def test_a_rank_that_waits_for_others_does_not_swap_for_them() -> None:
 @pytest.mark.parametrize(
     ("limits", "room"),
     [
-        (None, " does not give, at train.py:31, clip"),
-        (Limits(101), " does not give, at train.py:31, clip"),
+        (None, " does not provide, at train.py:31, clip"),
+        (Limits(101), " does not provide, at train.py:31, clip"),
         (
             Limits(101, memory_limit_bytes=2 * 10**9, memory_used_bytes=10**9),
-            " does not give: its control group uses 1.0 GB of 2.0 GB, at train.py:31, clip",
+            " does not provide: its control group uses 1.0 GB of 2.0 GB, at train.py:31, clip",
         ),
         (
             Limits(101, memory_limit_bytes=2 * 10**9),
-            " does not give: its control group uses 0 B of 2.0 GB, at train.py:31, clip",
+            " does not provide: its control group uses 0 B of 2.0 GB, at train.py:31, clip",
         ),
     ],
 )

@@ -36,7 +36,7 @@ def test_a_rank_that_never_came() -> None:
     for rank in (0, 2, 3):
         build.rank(rank).stack, build.rank(rank).still_s = joining, 60.0
     diagnosis = expect(build, "rank-missing", 1)
-    assert diagnosis.verdict.summary.startswith("Rank 1 has not come to the rendezvous")
+    assert diagnosis.verdict.summary.startswith("Rank 1 has not joined the rendezvous")
 
 
 def test_ranks_that_come_a_moment_later_are_waited_for() -> None:
@@ -178,8 +178,8 @@ def test_hosts_that_were_looked_at_are_told_from_the_one_that_was(
 ) -> None:
     placements = tuple(Placement(f"node{number}") for number in range(hosts))
     (label,) = propose_all(half_seen("barrier", "barrier", placements=placements))
-    assert label.whole.startswith("the ranks that were seen" if several else "the ranks of this")
-    assert ("on none of the hosts that were looked at" in label.whole) == several
+    assert label.whole.startswith("the inspected ranks" if several else "the ranks of this")
+    assert ("not on any inspected host" in label.whole) == several
 
 
 @pytest.mark.parametrize(("hosts", "text"), [(4, "n0, n1, n2, n3"), (5, "n0, n1 and 3 others")])
@@ -211,7 +211,7 @@ def test_hosts_that_were_started_with_other_world_sizes() -> None:
 
 @pytest.mark.parametrize(
     ("missing", "culprits", "nowhere"),
-    [((2, 3), (2, 3), ", and ranks 2, 3 nowhere"), ((), (0, 1), "")],
+    [((2, 3), (2, 3), "; ranks 2, 3 were not started"), ((), (0, 1), "")],
 )
 def test_hosts_that_were_started_as_the_same_node(
     missing: tuple[int, ...], culprits: tuple[int, ...], nowhere: str

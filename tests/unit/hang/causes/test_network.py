@@ -26,7 +26,7 @@ def test_a_rank_whose_network_is_cut_is_the_end_that_all_connections_in_trouble_
     build.rank(3).blocks("socket-receive", "10.0.0.1:4003 -> 10.0.0.2:5003", **TROUBLE)
     verdict = diagnose(build.build()).verdict
     assert (verdict.cause, verdict.culprits) == ("network-silent", (2,))
-    assert verdict.summary.startswith("Rank 2 sends and gets no answer")
+    assert verdict.summary.startswith("Rank 2 sends data without any response")
 
 
 def test_a_host_with_many_ranks_is_not_the_rank_of_it_that_was_seen() -> None:
@@ -46,7 +46,7 @@ def test_who_has_the_far_ends_is_cut_off_though_it_has_nothing_to_send(known: bo
     build.rank(3).blocks("socket-receive", "10.0.0.1:4003 -> 10.0.0.2:5003", *peers, **TROUBLE)
     verdict = diagnose(build.build()).verdict
     assert (verdict.cause, verdict.culprits) == ("network-silent", (2,) if known else ())
-    assert known or "nothing comes through the network to 10.0.0.2" in verdict.summary
+    assert known or "no data gets through the network to 10.0.0.2" in verdict.summary
 
 
 def _some_are_through(build: EvidenceBuilder) -> None:
@@ -63,7 +63,7 @@ def test_ranks_that_got_through_and_wait_in_their_next_operation_do_not_hide_the
     build.rank(3).blocks("socket-receive", "10.0.0.1:4003 -> 10.0.0.2:5003", 102, **TROUBLE)
     verdict = diagnose(build.build()).verdict
     assert (verdict.state, verdict.cause, verdict.culprits) == ("stuck", "network-silent", (2,))
-    assert "rank 2 did not get through and the others wait" in verdict.evidence[0].text
+    assert "rank 2 did not finish it, and the others wait" in verdict.evidence[0].text
 
 
 def test_the_root_of_a_broadcast_that_went_on_alone_has_made_no_call_too_many() -> None:
@@ -77,7 +77,7 @@ def test_the_root_of_a_broadcast_that_went_on_alone_has_made_no_call_too_many() 
     build.rank(3).blocks("socket-receive", "10.0.0.1:4003 -> 10.0.0.2:5003", 102, **TROUBLE)
     verdict = diagnose(build.build()).verdict
     assert (verdict.state, verdict.cause, verdict.culprits) == ("stuck", "network-silent", (2,))
-    assert "ranks 1-3 did not get through and the others wait" in verdict.evidence[0].text
+    assert "ranks 1-3 did not finish it, and the others wait" in verdict.evidence[0].text
     assert case_of(build).scene.matching.blame == ()
 
 
@@ -134,7 +134,7 @@ def test_a_collective_that_all_came_to_while_nobody_is_late(
         case_of(EvidenceBuilder()), standings=tuple(standing(kind) for kind in kinds)
     )
     assert [label.whole for label in labels(case)] == [
-        "all ranks are in all_reduce #40 and nothing comes through the network"
+        "all ranks are in all_reduce #40 and no data gets through the network"
     ] * count
 
 
@@ -159,7 +159,7 @@ def test_all_waits_lead_to_ranks_that_did_not_get_through(
     candidates = labels(with_matching(case_of(build), waits=waits, standings=standings))
     assert len(candidates) == count
     for label in candidates:
-        assert label.evidence[0].text.startswith("all ranks came to broadcast; rank 2 did not")
+        assert label.evidence[0].text.startswith("all ranks reached broadcast; rank 2 did not")
         assert label.liveness == "never-wakes"
 
 
@@ -199,7 +199,7 @@ def test_connections_count_on_which_something_was_not_confirmed_or_was_sent_agai
 def test_of_two_ends_that_are_in_as_much_trouble_both_are_named() -> None:
     label = troubled(EvidenceBuilder(), (1, FAR), (2, "10.0.0.2:5001 -> 10.0.0.1:4001"))
     assert label.culprits == (1, 2)
-    assert label.whole.startswith("all ranks are in all_reduce #40 and nothing")
+    assert label.whole.startswith("all ranks are in all_reduce #40 and no data")
 
 
 def test_a_rank_in_as_much_trouble_as_a_host_is_named_before_it() -> None:
@@ -212,7 +212,7 @@ def test_connections_of_which_an_end_is_not_known_do_not_count() -> None:
     rows = ((1, FAR), (3, "10.0.0.1:4003 -> 10.0.0.2:5003"))
     unknown = tuple((0, f"connection {number}") for number in range(3))
     label = troubled(EvidenceBuilder(), *rows, *unknown)
-    assert label.whole.endswith("nothing comes through the network to 10.0.0.2")
+    assert label.whole.endswith("no data gets through the network to 10.0.0.2")
 
 
 def test_connections_of_processes_of_no_rank_do_not_count() -> None:
@@ -222,7 +222,7 @@ def test_connections_of_processes_of_no_rank_do_not_count() -> None:
     for number in range(3):
         stranger.blocks("socket-receive", f"10.0.0.7:{number} -> 10.0.0.8:{number}", **TROUBLE)
     label = troubled(build, (1, FAR), (3, "10.0.0.1:4003 -> 10.0.0.2:5003"))
-    assert label.whole.endswith("nothing comes through the network to 10.0.0.2")
+    assert label.whole.endswith("no data gets through the network to 10.0.0.2")
 
 
 def on_two_hosts(*rows: tuple[int, str]) -> Case:
@@ -243,7 +243,7 @@ def test_between_hosts_that_were_seen_no_rank_is_to_blame_for_their_link() -> No
     rows = ((1, FAR), (2, "10.0.0.2:5001 -> 10.0.0.1:4001"))
     (label,) = labels(on_two_hosts(*rows))
     assert label.culprits == ()
-    assert label.whole.endswith("nothing comes through the network between a and b")
+    assert label.whole.endswith("no data gets through the network between a and b")
 
 
 def test_every_rank_of_the_host_that_no_other_reaches_is_named() -> None:
@@ -262,7 +262,7 @@ def test_every_rank_of_the_host_that_no_other_reaches_is_named() -> None:
     changed_evidence = replace(evidence, job=replace(evidence.job, members=members))
     (label,) = labels(with_matching(case_of(changed_evidence), standings=(standing("partial"),)))
     assert label.culprits == (2, 3)
-    assert label.whole.endswith("nothing comes through the network to b")
+    assert label.whole.endswith("no data gets through the network to b")
 
 
 def test_that_nccl_sees_no_difference_is_evidence_too() -> None:

@@ -88,7 +88,7 @@ def test_of_several_that_are_gone_who_was_first_may_not_be_known() -> None:
         build.rank(rank).state, build.rank(rank).exit_code = "Z", code
     outcome = verdict(build)
     assert (outcome.state, outcome.cause, outcome.culprits) == ("dead", "rank-dead", (0, 1))
-    assert "first is not known" in outcome.summary
+    assert "which rank died first is unknown" in outcome.summary
     assert "exit code" not in outcome.summary
     assert outcome.confidence <= 0.6
 
@@ -100,9 +100,7 @@ def test_a_rank_that_ends_while_the_others_go_on_is_the_end_of_the_job_perhaps()
     build.rank(1).state, build.rank(1).exit_code = "Z", 0
     outcome = verdict(build)
     assert (outcome.state, outcome.cause, outcome.culprits) == ("slow", "", ())
-    assert outcome.summary.startswith(
-        "Rank 1 ended while the job was looked at, and 3 others go on"
-    )
+    assert outcome.summary.startswith("Rank 1 exited during the inspection, and 3 others continue")
 
 
 def test_a_rank_without_a_stack_does_not_compute_without_end() -> None:
@@ -116,8 +114,8 @@ def test_a_rank_without_a_stack_does_not_compute_without_end() -> None:
 @pytest.mark.parametrize(
     ("state", "how", "fix", "undo"),
     [
-        ("T", "is stopped (SIGSTOP)", "kill -CONT 102", ["continue"]),
-        ("t", "is held by a debugger", "Detach the debugger", []),
+        ("T", "is stopped (SIGSTOP)", "Resume it: kill -CONT 102", ["continue"]),
+        ("t", "is stopped by a debugger", "Detach the debugger", []),
     ],
 )
 def test_who_holds_a_stopped_rank(state: str, how: str, fix: str, undo: list[str]) -> None:
@@ -144,10 +142,10 @@ def test_a_frozen_rank_is_thawed_where_the_file_is_known(
     row = Limits(100, frozen=True, freezer=file)
     build.elsewhere(0, REWARD).limits = (row, row)
     label = only(propose, build)
-    assert label.evidence[0].text == f"{file or 'the freezer'} says frozen"
+    assert label.evidence[0].text == f"{file or 'the freezer'} reports frozen"
     assert [step.kind for step in label.undo] == undo
     assert label.confirm == (
-        (f"echo {word} > {file}  # the job must move at once",) if word is not None else ()
+        (f"echo {word} > {file}  # the job must resume immediately",) if word is not None else ()
     )
 
 
@@ -158,17 +156,17 @@ def test_a_frozen_rank_is_thawed_where_the_file_is_known(
         ({1: 9}, {1: (Sink.PROCESS, False, "is dead (killed by SIGKILL)")}),
         ({1: 77}, {1: (Sink.PROCESS, False, "is dead (killed by signal 77)")}),
         ({1: None}, {1: (Sink.ENDED, False, "is dead")}),
-        ({1: 0}, {1: (Sink.ENDED, False, "has ended in order (exit code 0), while others")}),
+        ({1: 0}, {1: (Sink.ENDED, False, "exited normally (exit code 0), but others")}),
         (
             {1: 9, 2: None},
             {
-                1: (Sink.PROCESS, True, "is dead; which was first is not known"),
-                2: (Sink.PROCESS, True, "is dead; which was first is not known"),
+                1: (Sink.PROCESS, True, "is dead; which rank died first is unknown"),
+                2: (Sink.PROCESS, True, "is dead; which rank died first is unknown"),
             },
         ),
         (
             {1: 0, 2: None},
-            {1: (Sink.ENDED, False, "has ended in order"), 2: (Sink.ENDED, False, "is dead")},
+            {1: (Sink.ENDED, False, "exited normally"), 2: (Sink.ENDED, False, "is dead")},
         ),
     ],
 )
@@ -213,7 +211,7 @@ def communicates(process: Process, tid: int) -> None:
 
 def is_left_over(build: EvidenceBuilder) -> bool:
     labels = proposed(propose, build)
-    assert all("which it forked, lives" in label.reason for label in labels)
+    assert all("is still running" in label.reason for label in labels)
     return bool(labels)
 
 
@@ -262,7 +260,7 @@ def test_one_at_work_that_does_not_communicate_says_nothing_of_the_others() -> N
     build.elsewhere(1, UPDATE).works(UPDATE)
     build.rank(1).threads = []
     labels = {label.culprits: label.reason for label in proposed(propose, build)}
-    assert "which it forked, lives" in labels[2,]
+    assert "is still running" in labels[2,]
 
 
 def test_a_process_whose_threads_can_t_be_seen_is_the_rank() -> None:
@@ -298,7 +296,7 @@ def test_how_a_rank_ended_is_told_by_the_only_one_that_has(
         ended.state, ended.exit_code = "Z", code
         if of_nobody:
             ended.member = replace(ended.member, rank=None)
-    assert only(propose, build).reason.startswith(f"is dead{how}; only pid 102")
+    assert only(propose, build).reason.startswith(f"is dead{how}; only its child process 102")
 
 
 # A rank that is on its way out.
@@ -313,9 +311,9 @@ UPLOADS = frames("upload /home/me/logs.py:3", "run /home/me/logs.py:9")
 @pytest.mark.parametrize(
     ("threads", "words"),
     [
-        ((), " and cannot end"),
+        ((), " and cannot exit"),
         ((UPLOADS,), " and waits for its thread at logs.py:3, upload"),
-        ((UPLOADS, UPLOADS), " and cannot end"),
+        ((UPLOADS, UPLOADS), " and cannot exit"),
     ],
 )
 def test_a_rank_whose_program_has_ended_waits_for_what_is_left_of_it(
@@ -328,7 +326,7 @@ def test_a_rank_whose_program_has_ended_waits_for_what_is_left_of_it(
         rank.threads.append((shown, Thread(901 + number, "python", "S", "wait_woken")))
     label = only(propose, build)
     assert (label.cause, label.culprits) == ("rank-dead", (1,))
-    assert label.reason == f"has left its program, by its end or an exception,{words}"
+    assert label.reason == f"has left its main program, normally or by an exception,{words}"
 
 
 @pytest.mark.parametrize("how", ["works", "in its own function", "nobody waits"])

@@ -99,7 +99,7 @@ def test_of_a_rank_on_another_host_it_is_not_known_what_it_does() -> None:
     first_host = on_hosts(build.build(), 2)[0]
     outcome = diagnose(replace(first_host, ras=answers(build, 10, 10, 9, 10))).verdict
     assert (outcome.state, outcome.cause, outcome.culprits) == ("slow", "unknown", (2,))
-    assert "has not come to the AllReduce" in outcome.summary
+    assert "has not reached the AllReduce" in outcome.summary
 
 
 def test_who_is_ahead_of_ranks_that_may_be_computing_is_only_early() -> None:
@@ -146,7 +146,7 @@ INSTEAD = {"AllReduce": 9, "Broadcast": 6}
 @pytest.mark.parametrize(
     ("counts", "cause", "reason", "liveness"),
     [
-        (LESS, "collective-skipped", "left out a AllReduce that the others call", "never-wakes"),
+        (LESS, "collective-skipped", "skipped a AllReduce that the others call", "never-wakes"),
         (
             INSTEAD,
             "collective-mismatch",
@@ -175,7 +175,7 @@ def test_who_is_behind_is_told_whatever_the_others_do() -> None:
     build.rank(1).works(REWARD)
     build.rank(3).stack = REWARD
     (label,) = labelled(build, *ALIKE, LESS)
-    assert label.reason.startswith("does not come to the next AllReduce in reward")
+    assert label.reason.startswith("does not reach the next AllReduce in reward")
     assert (label.cause, label.liveness) == ("reward-blocked", "unseen")
 
 
@@ -215,10 +215,10 @@ def test_an_error_that_nccl_reports_is_one_of_its_rank_unless_its_peer_failed(
 @pytest.mark.parametrize(
     ("how", "is_here", "cause", "reason"),
     [
-        (DEAD, False, "rank-dead", "has been given up by NCCL"),
-        (DEAD, True, "network-silent", "has been given up by NCCL"),  # it lives
-        (SILENT, False, "network-silent", "does not answer NCCL"),
-        (SILENT, True, "network-silent", "does not answer NCCL"),
+        (DEAD, False, "rank-dead", "is considered dead by NCCL"),
+        (DEAD, True, "network-silent", "is considered dead by NCCL"),  # it lives
+        (SILENT, False, "network-silent", "does not respond to NCCL"),
+        (SILENT, True, "network-silent", "does not respond to NCCL"),
     ],
 )
 def test_a_rank_that_nccl_does_not_reach(

@@ -58,7 +58,7 @@ def test_an_actor_is_in_the_phase_of_its_stack_or_else_of_its_name(
 
 def test_the_driver_s_wait_for_the_answer_is_evidence() -> None:
     texts = [item.text for item in at_work().evidence if item.text.startswith(f"pid {DRIVER}")]
-    assert texts == [f"pid {DRIVER} (python train.py) waits for the answer at train.py:97, main"]
+    assert texts == [f"pid {DRIVER} (python train.py) waits for the result at train.py:97, main"]
 
 
 def test_a_controller_is_no_witness_against_itself() -> None:
@@ -66,7 +66,7 @@ def test_a_controller_is_no_witness_against_itself() -> None:
     job.generates_nothing()
     label = only(propose, job.build)
     assert label.node == ProcessNode(DRIVER)
-    assert not [item for item in label.evidence if "waits for the answer" in item.text]
+    assert not [item for item in label.evidence if "waits for the result" in item.text]
 
 
 @pytest.mark.parametrize(
@@ -152,13 +152,13 @@ def test_an_answer_that_nobody_of_this_host_works_out() -> None:
     label = only(propose, asking().build)
     assert (label.culprits, label.node, label.liveness) == ((1,), None, "unseen")
     assert label.reason == (
-        "waits for an answer of Ray that no process of this host works out at train.py:45, fetch"
+        "waits for a Ray result that no process of this host computes at train.py:45, fetch"
     )
 
 
 @pytest.mark.parametrize(
     ("works", "liveness", "does"),
-    [(False, "unseen", "does not move"), (True, "computing", "uses 90% of a core")],
+    [(False, "unseen", "makes no progress"), (True, "computing", "uses 90% of a core")],
 )
 def test_an_answer_that_another_process_works_out(works: bool, liveness: str, does: str) -> None:
     job = asking()
@@ -169,7 +169,7 @@ def test_an_answer_that_another_process_works_out(works: bool, liveness: str, do
     label = only(propose, job.build)
     assert (label.culprits, label.node, label.liveness) == ((1,), ProcessNode(ROLLOUT), liveness)
     assert label.reason.startswith(
-        f"waits for an answer of Ray from RolloutActor.generate (pid {ROLLOUT} "
+        f"waits for a Ray result from RolloutActor.generate (pid {ROLLOUT} "
         f"(ray::RolloutActor.generate)), which {does}"
     )
 
@@ -178,7 +178,7 @@ def test_an_answer_of_the_driver_s_is_one_of_a_process() -> None:
     job = asking()
     job.driver.stack = frames("ask_judge /home/me/train.py:31", "main /home/me/train.py:95")
     label = only(propose, job.build)
-    assert f"of Ray from a process (pid {DRIVER} (python train.py))" in label.reason
+    assert f"Ray result from a process (pid {DRIVER} (python train.py))" in label.reason
 
 
 def test_a_rank_without_a_task_while_others_are_in_a_collective() -> None:
@@ -210,6 +210,6 @@ def test_where_all_ask_the_driver_s_wait_is_told_with_the_idle_ranks() -> None:
     label = only(propose, job.build)
     assert (label.culprits, label.node, label.liveness) == ((), ProcessNode(DRIVER), "computing")
     assert label.whole == (
-        f"the driver (pid {DRIVER}) waits for an answer of Ray that no process of this host works "
-        "out at train.py:97, main; ranks 0-2 have no task until then"
+        f"the driver (pid {DRIVER}) waits for a Ray result that no process of this host "
+        "computes at train.py:97, main; ranks 0-2 have no task until then"
     )

@@ -112,13 +112,13 @@ def test_a_front_that_lives_without_its_core_is_named() -> None:
     build.logs = [LogTail(FRONT, "/home/me/serve.log", 9.0, (died,))]
     label = only(propose, build)
     assert (label.cause, label.node) == ("rollout-engine-dead", ProcessNode(FRONT))
-    assert label.reason.endswith("lives, its core is dead")
+    assert label.reason.endswith("is running, but its core is dead")
 
 
 @pytest.mark.parametrize(
     ("how", "says", "undo", "fix"),
     [
-        ("stopped", "is stopped (SIGSTOP)", ["continue"], "kill -CONT 401"),
+        ("stopped", "is stopped (SIGSTOP)", ["continue"], "Resume it: kill -CONT 401"),
         ("frozen", "is frozen by its control group", [], "Thaw the control group"),
     ],
 )
@@ -164,7 +164,7 @@ def test_a_worker_that_takes_weights_waits_in_turn_for_its_rank(
     if works:
         worker.works(stack, moves=False)
     label = only(propose, build)
-    assert ("waits in turn for the trainer" in label.reason) == in_turn
+    assert ("waits for the trainer" in label.reason) == in_turn
     if in_turn:
         assert (label.cause, label.node) == ("weight-sync-blocked", ProcessNode(WORKER))
         assert label.phase == "sync"

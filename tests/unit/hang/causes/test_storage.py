@@ -66,10 +66,10 @@ def test_a_checkpoint_on_a_disk_without_room_or_inodes(
     process.works(process.stack, moves=False)
     build.disks = [Disk("/ckpt", "ext4", total_gb * 10**9, free_bytes, free_inodes)]
     outcome = verdict(build)
-    assert ("disk that is full" in outcome.summary) == full
+    assert ("full disk" in outcome.summary) == full
     if full:
         assert (outcome.cause, outcome.culprits) == ("storage-blocked", (0,))
-        assert ("no inode" in outcome.summary) == (free_inodes == 0)
+        assert ("no free inode" in outcome.summary) == (free_inodes == 0)
 
 
 SAVES = frames("fsync /home/me/train.py:3", "save_checkpoint /home/me/train.py:8")
@@ -195,7 +195,7 @@ def test_a_full_disk_matters_to_who_writes(stack: tuple[Frame, ...], writes: boo
     build = EvidenceBuilder()
     build.elsewhere(0, stack)
     build.disks = [Disk("/ckpt", "ext4", 10**12, 1000, 50)]
-    assert ["disk that is full" in label.reason for label in proposed(propose, build)] == (
+    assert ["full disk" in label.reason for label in proposed(propose, build)] == (
         [True] if writes else []
     )
 

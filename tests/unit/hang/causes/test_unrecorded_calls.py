@@ -82,7 +82,7 @@ def test_who_does_not_make_a_group_has_left_it_out() -> None:
         build.elsewhere(rank, MAKES)
     outcome = verdict(build)
     assert (outcome.state, outcome.cause, outcome.culprits) == ("stuck", "collective-skipped", (1,))
-    assert "train.py:70, update, and did not come to new_group" in outcome.summary
+    assert "train.py:70, update, and did not reach new_group" in outcome.summary
 
 
 def test_who_does_not_come_to_a_barrier_that_is_not_recorded() -> None:
@@ -281,7 +281,7 @@ def test_the_few_that_do_not_come_to_a_barrier(
     assert [label.culprits for label in labels] == culprits
     for label in labels:
         assert label.reason == (
-            "is in all_reduce at train.py:70, update, and did not come to monitored_barrier "
+            "is in all_reduce at train.py:70, update, and did not reach monitored_barrier "
             "(train.py:90, check)"
         )
 
@@ -289,9 +289,9 @@ def test_the_few_that_do_not_come_to_a_barrier(
 @pytest.mark.parametrize(
     ("operations", "culprits", "reason"),
     [
-        (("barrier", "barrier", "gather"), [(2,)], "stands in gather, the others in barrier"),
-        (("gather", "gather", "barrier"), [(2,)], "stands in barrier, the others in gather"),
-        (("barrier", "gather"), [(0, 1)], "stands in barrier, the others in barrier"),
+        (("barrier", "barrier", "gather"), [(2,)], "is in gather, the others in barrier"),
+        (("gather", "gather", "barrier"), [(2,)], "is in barrier, the others in gather"),
+        (("barrier", "gather"), [(0, 1)], "is in barrier, the others in barrier"),
         (("barrier", "barrier"), [], ""),
     ],
 )

@@ -66,8 +66,8 @@ def test_who_waits_for_threads_that_compute_is_not_stuck() -> None:
         "user-code-busy",
         (RANK,),
     ), outcome
-    assert "train.py:12, build_prompts for threads of a library, which compute" in outcome.summary
-    assert any("threads of libraries used 360% of a core" in item.text for item in outcome.evidence)
+    assert "train.py:12, build_prompts for library threads, which compute" in outcome.summary
+    assert any("library threads used 360% of a core" in item.text for item in outcome.evidence)
 
 
 def test_nor_is_a_wait_for_them_one_for_a_lock() -> None:

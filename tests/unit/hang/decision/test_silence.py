@@ -140,7 +140,7 @@ def test_a_core_that_wants_the_lock_of_its_cache_is_named_with_who_has_it() -> N
     outcome = expect(build, "rollout-engine-stalled", 1).verdict
     assert f"pid {BELOW}" in outcome.summary
     assert "core.py:110" in outcome.summary
-    assert "the lock of /cache/kernels.lock, held by pid 4711" in outcome.summary
+    assert "the file lock /cache/kernels.lock, held by pid 4711" in outcome.summary
 
 
 def test_a_lock_whose_holder_has_set_a_timer_may_be_released() -> None:

@@ -52,7 +52,7 @@ def test_one_look_is_never_healthy() -> None:
     build = EvidenceBuilder()
     build.waited_s = 0.5
     outcome = once(build.build())
-    assert (outcome.state, outcome.summary.split(",")[0]) == ("slow", "One look was taken")
+    assert (outcome.state, outcome.summary.split(",")[0]) == ("slow", "Only one sample was taken")
 
 
 @pytest.mark.parametrize(
@@ -81,9 +81,9 @@ def test_what_one_look_leaves_of_a_verdict(
         assert (softened.state, softened.confidence) == ("slow", 0.5)
         has_cause = state in ("stuck", "dead") and cause != ""
         assert softened.summary == (
-            "Rank 1 stands, as one look shows it."
+            "Rank 1 stands, judging by a single sample."
             if has_cause
-            else "One look was taken, which does not tell whether the job gets on."
+            else "Only one sample was taken, which cannot show whether the job makes progress."
         )
 
 

@@ -147,7 +147,10 @@ def test_a_local_rank_in_the_name_is_found_out() -> None:
     (third,) = [d for d in dumps(pair) if d.rank == 3]
     recordings = read([dataclasses.replace(third, rank=1)])
     assert recordings.ranks[0].rank == 3
-    assert "does not" in recordings.problems[0].what or "do not" in recordings.problems[0].what
+    assert (
+        "makes no progress" in recordings.problems[0].what
+        or "do not" in recordings.problems[0].what
+    )
 
 
 def test_two_processes_of_one_rank_are_not_mixed(stuck: Job) -> None:

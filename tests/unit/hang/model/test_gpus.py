@@ -69,9 +69,9 @@ def test_what_follows_for_the_job(
 def test_the_numbers_are_the_evidence() -> None:
     judgement = judge(twice(gpu(0, *WAITS), gpu(1, *COMPUTES, sm_active_pct=88.0)))
     assert [item.text for item in judgement.items] == [
-        "the GPU of rank 1 computes while the others' wait",
-        "GPU 1 is 100% busy at 640 of 700 W, on 88% of its SMs in both looks",
-        "GPU 0 is 100% busy at 100 of 700 W in both looks",
+        "rank 1 computes on the GPU while the others' GPUs wait",
+        "GPU 1 is 100% busy at 640 of 700 W, on 88% of its SMs in both samples",
+        "GPU 0 is 100% busy at 100 of 700 W in both samples",
     ]
     assert [item.rank for item in judgement.items] == [None, 1, 0]
 
@@ -158,7 +158,7 @@ def test_a_silent_nvml_is_told_whatever_the_gpus_said_before() -> None:
     judgement = judge(evidence((silent,), (silent,)))
     (item,) = judgement.silence
     assert item.text == (
-        "NVML gives no answer to nvmlInit for 3 s, its caller in state D inside the driver"
+        "NVML has not responded to nvmlInit for 3 s, its caller in state D inside the driver"
     )
     assert judgement.gpus == ()
 

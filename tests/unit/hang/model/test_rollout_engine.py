@@ -143,7 +143,7 @@ def test_preemptions_without_a_token() -> None:
     build.metrics({**BUSY, "num_preemptions_total": 7.0}, num_preemptions_total=90.0)
     verdict = build.verdict()
     assert (verdict.state, verdict.cause) == ("stuck", "rollout-engine-stalled")
-    assert "preempts without end" in verdict.summary
+    assert "keeps preempting requests" in verdict.summary
     assert any("83 preempted meanwhile" in item.text for item in verdict.evidence)
     assert "--vllm_gpu_memory_utilization 0.9" in [fix.spelling for fix in verdict.fixes]
 
@@ -164,7 +164,7 @@ def test_requests_that_wait_and_none_that_runs() -> None:
     build.rank(0).still_s = build.core.still_s = build.waited_s = 40.0
     verdict = build.verdict()
     assert (verdict.state, verdict.cause) == ("stuck", "rollout-engine-stalled")
-    assert "lets 3 requests wait and runs none" in verdict.summary
+    assert "runs none of 3 queued requests" in verdict.summary
 
 
 def test_requests_that_have_just_come_to_a_core_that_rested_are_slow() -> None:
@@ -195,7 +195,7 @@ def idle(kind: Literal["socket-receive", "poll"]) -> Served:
 def test_an_engine_that_was_not_resumed() -> None:
     verdict = not_resumed("socket-receive")
     assert (verdict.state, verdict.cause) == ("stuck", "rollout-engine-stalled")
-    assert "takes no step" in verdict.summary
+    assert "runs no engine step" in verdict.summary
     assert "POST /resume" in verdict.fixes[0].text
 
 
@@ -342,7 +342,7 @@ def test_a_server_that_is_waited_for_at_the_start_is_no_hang(asker: str) -> None
         build.rank(rank).still_s = 600.0
     verdict = diagnose(build.build()).verdict
     assert (verdict.state, verdict.cause) == ("slow", "")
-    assert "until its server is up" in verdict.summary
+    assert "for its server to start" in verdict.summary
 
 
 def test_no_order_of_processes_matters() -> None:

@@ -39,7 +39,8 @@ def test_the_culprit_is_named_with_its_host_and_its_real_process(per_host: int) 
         host, pid = f"node{5 // per_host}", 100 + 5 % per_host
         assert diagnosis.verdict.summary.startswith(f"Rank 5 on {host} is stopped")
         assert (
-            f"kill -CONT {pid}  # on {host}: the job must move at once" in diagnosis.verdict.confirm
+            f"kill -CONT {pid}  # on {host}: the job must resume immediately"
+            in diagnosis.verdict.confirm
         )
         assert f"pid {pid} on {host}" in diagnosis.verdict.evidence[0].text
         row = next(row for row in diagnosis.ranks if row.rank == 5)
@@ -175,7 +176,10 @@ def test_two_hosts_that_were_started_as_one_node_are_the_cause() -> None:
     twin = replace(node0, job=replace(node0.job, host="node1", placements=(Placement("node1"),)))
     verdict = judged([node0, twin]).verdict
     assert verdict.cause == "rank-missing"
-    assert "Ranks 0-3 were started twice, on node0, node1, and ranks 4-7 nowhere" in verdict.summary
+    assert (
+        "Ranks 0-3 were started twice, on node0, node1; ranks 4-7 were not started"
+        in verdict.summary
+    )
 
 
 def test_what_could_not_be_seen_is_said_once_with_its_hosts() -> None:

@@ -112,5 +112,5 @@ def test_of_two_processes_of_a_rank_the_newer_counts(apart_s: float, rivals: boo
     assert [span.rank for span in settled.spans] == ([7, -1] if apart_s else [])
     (problem,) = chosen.problems
     assert ("at the same time" in problem.what) is rivals
-    assert ("since; what is on" in problem.what) is not rivals
+    assert ("later;" in problem.what) is not rivals
     assert "ranks 0, 1" in problem.what.lower()

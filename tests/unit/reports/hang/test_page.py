@@ -65,7 +65,7 @@ def test_the_verdict_comes_first() -> None:
     elements = Elements(page("stopped"))
     text = " ".join(" ".join(elements.text).split())
     body = text[text.index("Skip to the verdict") :]
-    order = ["Rank 3 is stopped", "Can this job go on?", "What to do now", "kill -CONT 4703",
+    order = ["Rank 3 is stopped", "Can this job recover?", "What to do now", "kill -CONT 4703",
              "How to confirm", "Who waits for whom", "Evidence", "Stacks", "Processes"]  # fmt: skip
     places = [body.rindex(words) if words in order[5:] else body.index(words) for words in order]
     assert places == sorted(places)

@@ -65,7 +65,7 @@ def test_a_cycle_of_64_ranks_is_told_in_a_few_lines() -> None:
 
 def test_it_says_in_this_order() -> None:
     text = shown("reward")
-    titles = ["Why", "Can this job go on?", "What to do now", "How to confirm",
+    titles = ["Why", "Can this job recover?", "What to do now", "How to confirm",
               "Evidence", "Processes", "What could not be seen", "Inspection took 2.1"]  # fmt: skip
     places = [text.index(f"\n{title}") for title in titles]
     assert places == sorted(places)

@@ -215,7 +215,7 @@ def test_what_ends_like_a_sentence_is_no_command() -> None:
         ("dead", [1], [], "no process any more"),
         ("dead", [1, 2], [], "not on this host"),
         ("stuck", [1], [], "not on this host"),
-        ("stuck", [1], [{"name": "a"}], "not on the hosts that were looked at"),
+        ("stuck", [1], [{"name": "a"}], "not on any inspected host"),
         ("dead", [1], [{"name": "a"}], "no process any more"),
     ],
 )

@@ -69,7 +69,9 @@ def test_a_dump_as_large_as_a_bundle_takes(
     monkeypatch.setattr(packing, "MAX_PACKED_DUMP_BYTES", len(zlib.compress(data, 6)) + more)
     (dump,) = restored(packing.packed(dumped(data))).dumps
     assert dump.data == (data if fits else b"")
-    assert dump.problem == ("" if fits else "its 2.5 MB were too large for the bundle, left out")
+    assert dump.problem == (
+        "" if fits else ("its 2.5 MB were too large for the bundle and were left out")
+    )
 
 
 @pytest.mark.parametrize(

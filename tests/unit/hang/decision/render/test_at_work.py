@@ -66,7 +66,7 @@ def test_a_wait_that_is_long_for_the_job_and_may_end_is_not_called_usual() -> No
     asks.blocks("sleep")
     outcome = verdict(build)
     assert outcome.state == "slow"
-    assert "40 s, where 0.1 s was the longest before; it may end" in outcome.summary
+    assert "40 s; longest previous wait was 0.1 s; it may end" in outcome.summary
 
 
 def test_the_words_do_not_depend_on_the_order_of_processes() -> None:
@@ -94,11 +94,19 @@ def working(ranks: int, at_work: int) -> EvidenceBuilder:
 @pytest.mark.parametrize(
     ("ranks", "at_work", "text"),
     [
-        (1, 1, "the only rank made progress between two looks"),
-        (2, 2, "both ranks made progress between two looks"),
-        (4, 4, "all 4 ranks made progress between two looks"),
-        (4, 3, "3 of 4 ranks made progress between two looks, the others have waited for 0.4 s"),
-        (2, 1, "1 of 2 ranks made progress between two looks, the others have waited for 0.4 s"),
+        (1, 1, "the only rank made progress between two samples"),
+        (2, 2, "both ranks made progress between two samples"),
+        (4, 4, "all 4 ranks made progress between two samples"),
+        (
+            4,
+            3,
+            ("3 of 4 ranks made progress between two samples, the others have waited for 0.4 s"),
+        ),
+        (
+            2,
+            1,
+            ("1 of 2 ranks made progress between two samples, the others have waited for 0.4 s"),
+        ),
     ],
 )
 def test_how_many_got_on(ranks: int, at_work: int, text: str) -> None:
@@ -110,8 +118,8 @@ def test_how_many_got_on(ranks: int, at_work: int, text: str) -> None:
     ("how", "text"),
     [
         ("still", "no rank has made progress for 0.4 s, which is not unusual yet"),
-        ("busy", "no rank was seen to get on: some use a core at one line"),
-        ("polling", "no rank was seen to get on: they woke now and then and did nothing"),
+        ("busy", "no rank made visible progress: some use a core at one line"),
+        ("polling", "no rank made visible progress: they woke now and then and did nothing"),
     ],
 )
 def test_what_ranks_did_that_were_not_seen_to_get_on(how: str, text: str) -> None:
@@ -194,11 +202,12 @@ def test_a_process_that_ranks_started_or_wait_for_gets_on_for_them(
 
 
 @pytest.mark.parametrize(
-    ("left", "text"), [(1, "and 1 other goes on: it may"), (2, "and 2 others go on: it may")]
+    ("left", "text"),
+    [(1, "and 1 other continues: the job may"), (2, "and 2 others continue: the job may")],
 )
 def test_how_many_go_on_when_some_have_ended(left: int, text: str) -> None:
     outcome = ending((0, 3), left)
-    assert outcome.summary.startswith("Ranks 0, 3 ended while the job was looked at, ")
+    assert outcome.summary.startswith("Ranks 0, 3 exited during the inspection, ")
     assert text in outcome.summary
 
 

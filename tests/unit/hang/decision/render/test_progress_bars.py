@@ -35,11 +35,11 @@ def _summary(function: str, written_s_ago: float) -> str:
 
 
 def test_slow_work_says_how_long() -> None:
-    assert "will take about 37 s" in _summary("evaluate", 1.0)
+    assert "with about 37 s left" in _summary("evaluate", 1.0)
 
 
 def test_a_bar_of_half_a_minute_ago_is_the_oldest_that_counts() -> None:
-    assert "will take about 37 s" in _summary("evaluate", FRESH_S)
+    assert "with about 37 s left" in _summary("evaluate", FRESH_S)
 
 
 def test_an_old_bar_says_nothing() -> None:

@@ -183,10 +183,13 @@ def open_verdict(job: EvidenceBuilder | Evidence, waited_s: float | None = 10.0)
 @pytest.mark.parametrize(
     ("stacks", "text"),
     [
-        ((collective("barrier"),) * 2, "All ranks stand in barrier, and what was seen does"),
-        ((collective("barrier"), collective("gather")), "No rank stands out, and what was seen"),
-        ((frames("main t.py:9"), collective("barrier")), "Rank 0 does not move, and what was"),
-        ((frames("main t.py:9"),) * 2, "Ranks 0, 1 do not move, and what was seen"),
+        ((collective("barrier"),) * 2, "All ranks are in barrier, and the evidence does"),
+        ((collective("barrier"), collective("gather")), "No rank stands out, and the evidence"),
+        (
+            (frames("main t.py:9"), collective("barrier")),
+            ("Rank 0 makes no progress, and the evidence"),
+        ),
+        ((frames("main t.py:9"),) * 2, "Ranks 0, 1 make no progress, and the evidence"),
     ],
 )
 def test_who_stands_where_nothing_says_why(

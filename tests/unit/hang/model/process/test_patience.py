@@ -87,7 +87,7 @@ def test_longer_than_ever_is_unusual(patience: Patience, pace: Pace, expected: b
         (Patience(), 3.0, "3.0 s"),
         (Patience(8.0), 3.0, "8.0 s"),
         (Patience(8.0), 9.0, "9.0 s"),
-        (Patience(8.0, 0.5), None, "8.0 s, where 0.5 s was the longest before"),
+        (Patience(8.0, 0.5), None, "8.0 s; longest previous wait was 0.5 s"),
         (Patience(8.0, 0.5, familiar=False), None, "8.0 s"),
         (Patience(8.0, 0.0), None, "8.0 s"),
     ],

@@ -132,7 +132,7 @@ def test_a_driver_may_wait_for_what_nobody_works_out() -> None:
     job.build.waited_s = 900.0
     verdict = job.diagnosis().verdict
     assert verdict.state == "stuck"
-    assert verdict.summary.startswith(f"The driver (pid {DRIVER}) waits for an answer of Ray")
+    assert verdict.summary.startswith(f"The driver (pid {DRIVER}) waits for a Ray result")
     assert "train.py:97" in verdict.summary
 
 
@@ -154,7 +154,7 @@ def test_a_rank_that_asks_for_a_lost_answer() -> None:
     job.calls(1, in_method(GET, "fetch /home/me/train.py:45"))
     verdict = job.diagnosis().verdict
     assert (verdict.state, verdict.culprits) == ("stuck", (1,))
-    assert "waits for an answer of Ray" in verdict.summary
+    assert "waits for a Ray result" in verdict.summary
     assert "train.py:45" in verdict.summary
 
 
@@ -169,7 +169,7 @@ def test_an_idle_rank_is_the_culprit_where_others_are_in_a_collective() -> None:
     verdict = job.diagnosis().verdict
     assert (verdict.state, verdict.cause) == ("stuck", "collective-skipped")
     assert verdict.culprits == (1,)
-    assert "has no task of Ray" in verdict.summary
+    assert "has no Ray task" in verdict.summary
 
 
 def test_a_task_may_be_done_by_another_thread_than_the_main_one() -> None:
