@@ -1,7 +1,8 @@
 """Removes secrets from commands, configurations and text before they are written anywhere.
 
 A value is a secret by the name in front of it (an option, a variable, a header, a member of JSON),
-by its shape (published token formats, as in gitleaks and detect-secrets), or by its place in a URL.
+by its shape (published token formats, as in gitleaks and detect-secrets; any long word in which
+letters and digits take turns), or by its place in a URL.
 Every pattern is linear in the length of the text.
 """
 
@@ -76,23 +77,33 @@ _SHAPES = re.compile(
     r"gh[pousr]_[A-Za-z0-9]{16,}|github_pat_[A-Za-z0-9_]{16,}|gl[a-z]{2,5}-[A-Za-z0-9_\-]{16,}|"
     r"(?:AKIA|ASIA|ABIA|ACCA|AGPA|AIDA|AROA)[A-Z0-9]{12,}|AIza[A-Za-z0-9_\-]{30,}|"
     r"ya29\.[A-Za-z0-9_\-]{16,}|GOCSPX-[A-Za-z0-9_\-]{16,}|"
-    r"xox[a-z]-[A-Za-z0-9\-]{10,}|xapp-[A-Za-z0-9\-]{10,}|"
+    r"xox[a-z]-[A-Za-z0-9\-]{8,}|xapp-[A-Za-z0-9\-]{10,}|"
     r"ms-[0-9a-f]{8}-[0-9a-f\-]{20,}|nvapi-[A-Za-z0-9_\-]{16,}|"
     r"eyJ[A-Za-z0-9_\-]{16,}(?:\.[A-Za-z0-9_\-]*)*|npm_[A-Za-z0-9]{20,}|pypi-[A-Za-z0-9_\-]{16,}|"
-    r"dckr_(?:pat|oat)_[A-Za-z0-9_\-]{16,}|SG\.[A-Za-z0-9_\-]{16,}\.[A-Za-z0-9_\-]{16,}|"
+    r"dckr_(?:pat|oat)_[A-Za-z0-9_\-]{16,}|SG\.[A-Za-z0-9_\-.=]{33,}|"
     r"sq0[a-z]{3}-[A-Za-z0-9_\-]{16,}|shp(?:at|ca|pa|ss)_[A-Fa-f0-9]{16,}|"
-    r"do[opr]_v1_[a-f0-9]{16,}|dapi[a-f0-9]{32}|hv[sbr]\.[A-Za-z0-9_\-]{16,}|"
+    r"(?:GR1348941|AQVN|ABSK|LTAI|sha256~|fio-u-|tk-us-|EAAA|FLWSECK_TEST-|"
+    r"HRKU-|NR[A-Z]{2}-|duffel_[a-z]{4}_|fm[12][a-z]?_|sm_[a-z]at_)"
+    r"[A-Za-z0-9_\-=+/.]{12,}|A3-[A-Z0-9]{6}-[A-Z0-9\-]{20,}|ZX[lh][A-Z][A-Za-z0-9_\-=+/]{30,}|"
+    r"[A-Za-z0-9_~.]{3}\dQ~[A-Za-z0-9_~.\-]{30,}|[sp]at\.[A-Za-z0-9_\-]{20,}\.[A-Za-z0-9.]{16,}|"
+    r"(?:sc|ext|scauth|authress)_[a-z0-9]{5,30}\.[a-z0-9]{4,6}\.acc[_\-][A-Za-z0-9+/=_.\-]{16,}|"
+    r"[A-Za-z0-9]{6}_[A-Za-z0-9]{29}_mmk|\d{15,16}[|%][A-Za-z0-9_\-]{27,}|"
+    r"hv[sbr]\.[A-Za-z0-9_\-]{16,}|access-[a-z]{7,12}-[0-9a-f\-]{30,}|"
     r"(?:gsk|r8|rpa|tgp_v1|lsv2_(?:pt|sk)|sgp|lin_api|ntn|phc|phx|fw|fly|figd|secret|key|pat|"
     r"wandb_v1|esecret|rnd|dp\.(?:pt|st))"
     r"[_\-.](?=[A-Za-z0-9_\-]{0,40}[0-9])(?=[A-Za-z0-9_\-]{0,40}[A-Z])[A-Za-z0-9_\-]{28,}|"
     r"ATATT[A-Za-z0-9_\-=]{16,}|xai-[A-Za-z0-9]{16,}|pplx-[A-Za-z0-9]{16,}|sntry[su]_[A-Za-z0-9+/=_\-]{16,}|"
-    r"[A-Za-z0-9]{14}\.atlasv1\.[A-Za-z0-9_\-]{16,}|pscale_[a-z]{2,6}_[A-Za-z0-9_\-.]{16,}|"
+    r"[A-Za-z0-9]{14}\.atlasv1\.[A-Za-z0-9_\-]{16,}|pscale_[a-z]{2,6}_[A-Za-z0-9_\-.=]{16,}|"
     r"FlyV1 [A-Za-z0-9_,+/=\-]{16,}|fo1_[A-Za-z0-9_\-]{16,}|"
-    r"PMAK-[a-f0-9\-]{16,}|NRAK-[A-Z0-9]{16,}|glc_[A-Za-z0-9+/=]{16,}|glsa_[A-Za-z0-9_]{16,}|"
-    r"AGE-SECRET-KEY-1[A-Z0-9]{16,}|SK[0-9a-f]{32}|key-[0-9a-f]{32}|"
-    # wandb's, and no commit in a URL.
-    r"\d{8,10}:AA[A-Za-z0-9_\-]{30,}|(?<![/@])[0-9a-f]{40})(?![A-Za-z0-9])"
+    r"glc_[A-Za-z0-9+/=]{16,}|glsa_[A-Za-z0-9_]{16,}|AGE-SECRET-KEY-1[A-Z0-9]{16,}|"
+    r"\d{8,10}:AA[A-Za-z0-9_\-]{30,})(?![A-Za-z0-9])"
 )
+# Long words: a path, a commit in a URL and a C++ symbol are passed over.
+_LONG_WORD = re.compile(
+    r"[/@][A-Za-z0-9._/@+\-]*|(?<![A-Za-z0-9_])_Z\w*|"
+    r"(?P<word>(?<![A-Za-z0-9])[A-Za-z0-9]{20,})[A-Za-z0-9_\-.=+~]*"
+)
+_DIGITS = re.compile(r"[0-9]+")
 _PRIVATE_KEY = re.compile(
     r"-----BEGIN [A-Z ]{0,30}PRIVATE KEY-----[A-Za-z0-9+/=\s\\]*(?:-----END [A-Z ]{0,30}KEY-----)?"
 )
@@ -128,6 +139,9 @@ _PASSWORD = re.compile(
 # Names that end like a secret and are none: `total_tokens` is a number.
 _COUNT = re.compile(r"tokens$", re.IGNORECASE)
 _RANDOM_LENGTH = 16
+# In a word of 20 letters and digits 3 numbers, in one of 40 a single one: there is one in
+# `Qwen2VLForConditionalGeneration`.
+_RANDOM_NUMBERS = 5
 
 
 def redact_text(text: str) -> str:
@@ -135,9 +149,17 @@ def redact_text(text: str) -> str:
     assignment, JSON, a header, an option or quotes around them."""
     text = _PRIVATE_KEY.sub(HIDDEN, text)
     text = _SHAPES.sub(HIDDEN, _WEBHOOK.sub(rf"\1/{HIDDEN}", text))
-    text = _USER_INFO.sub(_hide_user, text)
+    text = _LONG_WORD.sub(_hide_random, _USER_INFO.sub(_hide_user, text))
     text = _PASSWORD.sub(rf"\1{HIDDEN}", _BEARER.sub(rf"\1 {HIDDEN}", text))
     return _OPTION.sub(_hide_option, _hide_named(text))
+
+
+def _hide_random(match: re.Match[str]) -> str:
+    """Letters and digits that take turns so often are no word that somebody has chosen."""
+    word = match["word"] or ""
+    numbers = len(_DIGITS.findall(word))
+    is_random = numbers and numbers + len(word) // 10 >= _RANDOM_NUMBERS
+    return HIDDEN if is_random and not word.isdigit() else match[0]
 
 
 def _hide_user(match: re.Match[str]) -> str:

@@ -37,6 +37,9 @@ SHAPES = (
     "pypi-AgEIcHlwaS5vcmc", "dckr_pat_", "AIzaSyA", "ya29.", "GOCSPX-", "eyJ", "gsk_", "r8_",
     "rpa_", "lsv2_pt_", "xai-", "pplx-", "hvs.", "sq0csp-", "figd_", "phc_", "glsa_", "sntrys_",
     "ATATT3x", "whsec_", "Ab1Cd2Ef3Gh4Ij.atlasv1.", "pscale_tkn_", "FlyV1 fm2_", "fo1_",
+    "LTAI", "AQVN", "ABSK", "GR1348941", "sha256~", "fio-u-", "NRII-", "HRKU-AA", "EAAA", "EZTK",
+    "AKCp", "cmVmd", "pnu_", "lin_api_", "xkeysib-", "CLOJARS_", "s-s4t2af-", "FLWSECK_TEST-",
+    "live_pub_", "duffel_live_", "fm1r_", "sm_aat_", "sat.", "plaid=",
 )  # fmt: skip
 
 
@@ -67,7 +70,9 @@ def test_a_token_of_fixed_letters_is_hidden(token: str) -> None:
     """--input_key question|--label_key=answer|data.reward_fn_key=data_source|--pad_token <pad>|
     --max_tokens 5|loss_agg_mode=token-mean|--token_level true|https://github.com/a/b|
     git+ssh://git@github.com/a|key: value|--stop_token </s>|tokens: 12|--use_auth true|
-    password=None|https://github.com/a/b/blob/0123456789abcdef0123456789abcdef01234567/c.py|
+    password=None|Qwen2VLForConditionalGeneration|_ZN4c10d16ProcessGroupNCCL8WorkNCCL9isStartedEv|
+    models--a--b/snapshots/0123456789abcdef0123456789abcdef01234567|--rdzv_id 20260101123456789012|
+    https://github.com/a/b/blob/0123456789abcdef0123456789abcdef01234567/c.py|
     --task forward_pass|--system You are basic arithmetic|eos_token=<|PWD=/data|
     data.continuous_token=true|--deepspeed zero3|Process 12 got signal: 2|--tokenizer Qwen/Qwen3|
     num_tokens 4096|PASS: Dynamo works|--max_completion_length 512|a@b.com""".replace("\n    ", "")
