@@ -1,18 +1,19 @@
-"""Many looks in a row at one working gloo job: `python -m tests.many_looks`.
+"""Many looks in a row at one working gloo job: `python -m tests.many_looks --looks 1000`.
 
-Each look is a whole `attach`, and then the flight recorder of each rank is read, as of a job that
-stands. Says by rank how its memory grew, how long steps were without looks and with them, and
-whether the job computed to the last bit what an undisturbed one computes. 0 if nothing grew and
-nothing else came out.
+Each look is a whole `attach` in a process of its own, and then the flight recorder of each rank is
+read, as of a job that stands; every ten looks the job is left alone for a while. Says by rank how
+its memory grew, how long steps were with looks and in the rests, and whether the job computed to
+the last bit what an undisturbed one computes. 0 if nothing grew and nothing else came out.
 """
 
 from __future__ import annotations
 
 import argparse
 import hashlib
+import importlib
 import json
 import os
-import statistics
+import pkgutil
 import subprocess
 import sys
 import tempfile
@@ -24,13 +25,18 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import grpo_doctor.hang
+from grpo_doctor import cli
 from grpo_doctor_probes.evidence import Member
 from grpo_doctor_probes.flight import read_recorders
 
 RANKS = 2
 RING = 200  # entries: full before the first look
 WARM_UP = 300  # steps
-MOST_STEPS = 1 << 18
+MOST_STEPS = 1 << 20
+LOOKS_BETWEEN_RESTS = 10
+REST_S = 3.0
+PARTS = (0.5, 0.99, 0.999, 1.0)  # of the steps, that took at most so long
 ASKED_EVERY = 10  # steps: whether to end
 MOST_GROWTH_KB = 512  # of which a call into a rank took 960 each time, for the text of a full ring
 SECONDS_BETWEEN = "0.2"
@@ -45,12 +51,13 @@ class Looks:
     looks: int
     seconds: float = 0.0
     growth_kb: list[int] = field(default_factory=list)
+    growth_at_rests_kb: list[list[int]] = field(default_factory=list)
     states: dict[str, int] = field(default_factory=dict)
     problems: list[str] = field(default_factory=list)
     max_pause_ms: float = 0.0
     steps: int = 0
-    median_ms: tuple[float, float] = (0.0, 0.0)  # before the looks, and during
-    longest_ms: tuple[float, float] = (0.0, 0.0)
+    looked_at_ms: list[float] = field(default_factory=list)  # by `PARTS`
+    left_alone_ms: list[float] = field(default_factory=list)
     same_results: bool = False
 
     @property
@@ -63,27 +70,36 @@ class Looks:
 def look_often(looks: int) -> Looks:
     """Starts the job, looks so often, ends it, and computes the same again undisturbed."""
     result = Looks(looks)
+    for module in pkgutil.walk_packages(grpo_doctor.hang.__path__, "grpo_doctor.hang."):
+        importlib.import_module(module.name)
     with tempfile.TemporaryDirectory() as name, _job(Path(name)) as (pids, process):
         folder = Path(name)
         while _steps_done(folder) < WARM_UP:
             assert process.poll() is None, "the job ended before the first look"
             time.sleep(0.1)
-        first_step, before = _steps_done(folder), [_resident_kb(pid) for pid in pids]
+        before, rests = [_resident_kb(pid) for pid in pids], []
         began = time.monotonic()
-        for _ in range(looks):
+        for look in range(looks):
+            if look % LOOKS_BETWEEN_RESTS == 0:
+                result.growth_at_rests_kb.append(_growth_kb(pids, before))
+                rests.append(_rest(folder))
             _attach(pids[0], result)
             for rank, pid in enumerate(pids):
                 _read(rank, pid, result)
         result.seconds = round(time.monotonic() - began, 1)
-        result.growth_kb = [_resident_kb(pid) - kb for pid, kb in zip(pids, before)]
+        result.growth_kb = _growth_kb(pids, before)
+        last_step = _steps_done(folder)
         (folder / "end").touch()
         assert process.wait(timeout=120) == 0, "the job failed"
-        times = json.loads((folder / "0.json").read_text())
-        parts = times["ms"][100:first_step], times["ms"][first_step:]
-        result.steps = len(times["ms"])
-        result.median_ms, result.longest_ms = (
-            (round(of(parts[0]), 2), round(of(parts[1]), 2)) for of in (statistics.median, max)
-        )
+        took_ms = json.loads((folder / "0.json").read_text())["ms"]
+        result.steps = len(took_ms)
+        alone = [ms for begin, end in rests for ms in took_ms[begin:end]]
+        looked_at = [
+            ms
+            for (_, begin), (end, _) in zip(rests, [*rests[1:], (last_step, 0)])
+            for ms in took_ms[begin:end]
+        ]
+        result.left_alone_ms, result.looked_at_ms = _parts(alone), _parts(looked_at)
         digests = [json.loads((folder / f"{n}.json").read_text())["digest"] for n in range(RANKS)]
     with tempfile.TemporaryDirectory() as name, _job(Path(name), result.steps) as (_, process):
         assert process.wait(timeout=600) == 0
@@ -94,16 +110,38 @@ def look_often(looks: int) -> Looks:
     return result
 
 
+def _rest(folder: Path) -> tuple[int, int]:
+    """The steps of a while without looks; what was counted last may be `ASKED_EVERY` old."""
+    begin = _steps_done(folder) + ASKED_EVERY
+    time.sleep(REST_S)
+    return begin, _steps_done(folder)
+
+
+def _parts(took_ms: list[float]) -> list[float]:
+    ordered = sorted(took_ms)
+    return [round(ordered[max(0, int(part * len(ordered)) - 1)], 2) for part in PARTS]
+
+
+def _growth_kb(pids: list[int], before: list[int]) -> list[int]:
+    return [_resident_kb(pid) - kb for pid, kb in zip(pids, before)]
+
+
 def _attach(pid: int, result: Looks) -> None:
-    command = [sys.executable, "-m", "grpo_doctor", "attach", "--json"]
-    done = subprocess.run(
-        [*command, "--seconds", SECONDS_BETWEEN, str(pid)],
-        capture_output=True, text=True, timeout=120, check=False,
-    )  # fmt: skip
-    if not done.stdout:
-        result.problems.append(done.stderr.strip())
+    """In a copy of this process, which has read our code already: a look is short then."""
+    with tempfile.TemporaryFile() as file:
+        child = os.fork()
+        if not child:
+            os.dup2(file.fileno(), 1)
+            code = cli.main(["attach", "--json", "--seconds", SECONDS_BETWEEN, str(pid)])
+            sys.stdout.flush()
+            os._exit(code)
+        os.waitpid(child, 0)
+        file.seek(0)
+        said = file.read()
+    if not said:
+        result.problems.append("a look said nothing")
         return
-    document = json.loads(done.stdout)
+    document = json.loads(said)
     state = document["verdict"]["state"]
     result.states[state] = result.states.get(state, 0) + 1
     result.max_pause_ms = max(result.max_pause_ms, document["cost"]["max_pause_ms"])
@@ -181,7 +219,7 @@ def _train(folder: Path, rank: int, steps: int) -> None:
         part = torch.sin(value * (rank + 1) + count)
         dist.all_reduce(part)
         value = value + part / RANKS
-        time.sleep(0.005)
+        time.sleep(0 if steps else 0.005)
         took_ms[count] = (time.monotonic() - began) * 1e3
         count += 1
         if count % ASKED_EVERY == 0 and not steps:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import functools
 import json
-import os
 import stat
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -66,10 +65,10 @@ def read_text(path: Path) -> str:
         UnreadableFileError: it can't be read, or is too long to be a configuration.
     """
     try:
-        # Without waiting, and regular files alone: what is in a pipe is for the job to read.
-        with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb") as file:
-            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-                raise UnreadableFileError(f"{path} is no regular file: it was not read")
+        # What is in a pipe is for the job to read, and opening one lets its writer go on.
+        if not stat.S_ISREG(path.stat().st_mode):
+            raise UnreadableFileError(f"{path} is no regular file: it was not read")
+        with path.open("rb") as file:
             content = file.read(SCRIPT.bytes + 1)
     except OSError as problem:
         raise UnreadableFileError(f"{path}: {problem.strerror}") from problem

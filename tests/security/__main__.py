@@ -6,10 +6,11 @@ import sys
 import tempfile
 from pathlib import Path
 
-from tests.security.attacks import ATTACKS
+from tests.security.launch_attacks import LAUNCHES
 from tests.security.measured import cost
+from tests.security.recording_attacks import RECORDINGS
 
-for attack in ATTACKS:
+for attack in (*LAUNCHES, *RECORDINGS):
     if sys.argv[1:] and attack.name not in sys.argv[1:]:
         continue
     cells = []

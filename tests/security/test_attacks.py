@@ -7,8 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.security.attacks import ATTACKS, Attack
+from tests.security.attack import Attack
+from tests.security.launch_attacks import LAUNCHES
 from tests.security.measured import Cost, cost
+from tests.security.recording_attacks import RECORDINGS
 
 pytestmark = pytest.mark.heavy
 _MOST_S = 15.0
@@ -17,7 +19,7 @@ _MOST_BYTES = 800 << 20
 _NOISE_S = 1.0
 
 
-@pytest.mark.parametrize("attack", ATTACKS, ids=lambda attack: attack.name)
+@pytest.mark.parametrize("attack", [*LAUNCHES, *RECORDINGS], ids=lambda attack: attack.name)
 def test_twice_the_size_costs_at_most_twice(attack: Attack, tmp_path: Path) -> None:
     costs = [_cost(attack, tmp_path / str(double), attack.size * double) for double in (1, 2, 4)]
     for before, after in itertools.pairwise(costs):

@@ -16,6 +16,7 @@ import time
 
 from grpo_doctor_probes.procstat import state_of
 
+# Without `site`: what a `sitecustomize` of the user prints would be among the answers.
 _START = (
     "import sys; sys.path[:] = sys.argv.pop(1).split('\\n'); import importlib;"
     "importlib.import_module(sys.argv[1]).main(sys.argv[2:])"
@@ -40,7 +41,7 @@ class Child:
     def __init__(self, module: str, *arguments: str) -> None:
         _reap()
         self._process = subprocess.Popen(
-            [sys.executable, "-c", _START, "\n".join(sys.path), module, *arguments],
+            [sys.executable, "-I", "-S", "-c", _START, "\n".join(sys.path), module, *arguments],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,

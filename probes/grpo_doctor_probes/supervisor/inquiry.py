@@ -185,7 +185,7 @@ def _state(state: str, cause: str) -> str:
 def _document(printed: bytes) -> dict[str, Any]:
     """What `attach --json` printed; empty where that is not a document with a verdict."""
     with contextlib.suppress(ValueError):
-        document = json.loads(printed)
+        document = json.loads(printed[printed.find(b"{") :])
         if isinstance(document, dict) and isinstance(document.get("verdict"), dict):
             return document
     return {}

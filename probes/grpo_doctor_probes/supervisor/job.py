@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from grpo_doctor_probes.supervisor.launch import CannotStartError, Launch
@@ -26,6 +27,8 @@ _LISTENS_EVERY_S = 0.05
 HUNG_CODE = 3  # as `grpo-doctor attach` ends for a stuck job
 # si_code of a signal that the terminal sent to the whole foreground group: the job has it already.
 _SI_KERNEL = 0x80
+# A script without `#!` runs so, as a shell runs it; sockets of systemd are for this process number.
+_BY_SHELL = ("/bin/sh", "-c", '[ "$LISTEN_PID" ] && LISTEN_PID=$$; exec "$0" "$@"')
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,16 +72,23 @@ class Job:
                 signal.signal(signal.SIGCHLD, signal.SIG_IGN)
             signal.pthread_sigmask(signal.SIG_SETMASK, inherited)
 
-        try:
-            self._process = subprocess.Popen(
-                launch.command,
+        def started(command: Sequence[str]) -> subprocess.Popen[bytes]:
+            return subprocess.Popen(
+                command,
                 env=dict(launch.environment),
                 # `--config <(...)`, `7< file`, a job server: the job gets what we were given. What
                 # we opened ourselves closes by itself (PEP 446).
                 close_fds=False,
                 preexec_fn=as_found,  # noqa: PLW1509 - no other thread exists yet
             )
+
+        try:
+            by_shell = os.environ.get("LISTEN_PID") == str(os.getpid())
+            self._process = started([*(_BY_SHELL if by_shell else ()), *launch.command])
         except OSError as problem:
+            if problem.errno == errno.ENOEXEC:
+                self._process = started([*_BY_SHELL, *launch.command])
+                return
             signal.pthread_sigmask(signal.SIG_SETMASK, inherited)
             raise CannotStartError(
                 f"can't start {launch.command[0]!r}: {problem.strerror or problem}."

@@ -115,7 +115,7 @@ def unpacked(content: bytes) -> Evidence:
                 "grpo-doctor that wrote it, or a newer one"
             )
         evidence = msgspec.json.decode(content, type=Envelope).evidence
-    except (msgspec.DecodeError, msgspec.ValidationError, RecursionError) as problem:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as problem:
         raise UnreadableError(f"it is damaged: {problem}") from problem
     size = evidence.job.world_size or 0
     if size > MAX_RANKS:  # a list of all ranks is made later

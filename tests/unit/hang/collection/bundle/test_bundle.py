@@ -177,6 +177,7 @@ def test_a_dump_that_is_too_large_is_left_out_and_that_is_said(tmp_path: Path) -
         (gzip.compress(b"no json", mtime=0), "damaged"),
         (gzip.compress(b'{"schema": 2, "evidence": {}}', mtime=0), "schema 2"),
         (gzip.compress(b'{"schema": 1, "tool": "x", "evidence": {"job": 3}}', mtime=0), "damaged"),
+        (gzip.compress(b'{"schema": 1, "tool": "\x80", "evidence": {}}', mtime=0), "damaged"),
         (gzip.compress(b'{"schema": 1}', mtime=0)[:-9], "damaged"),
         (gzip.compress(b"[" * 100_000, mtime=0), "damaged"),
     ],
