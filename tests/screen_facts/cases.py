@@ -14,8 +14,9 @@ class Truth:
     """What its command made of a run; the product is never asked.
 
     `framework` is empty where the job uses none. `layout` holds the words that may name how
-    the run was spread. `faults` are the rules that the injected fault makes true;
-    `flags` says whether the command takes the framework's flags.
+    the run was spread. `faults` are the rules that the injected fault makes true, `costliest`
+    those of which one has to be the headline; `flags` says whether the command takes the
+    framework's flags. `settings` are values that the command gives, `model` its folder.
     """
 
     framework: str
@@ -28,6 +29,9 @@ class Truth:
     faults: frozenset[str] = frozenset()
     flags: bool = True
     says: tuple[str, ...] = ()
+    model: str = ""
+    costliest: frozenset[str] = frozenset()
+    settings: Mapping[str, object] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -60,10 +64,23 @@ def _bundled(reward: str, *flags: str) -> tuple[str, ...]:
 
 _ZERO2 = ("ZeRO-2",)
 _DATA = ("data parallel",)
+_SLOW_REWARD = frozenset({"GD033"})
+_FULL = {"train.type": "full", "train.dtype": "float32"}
+_LORA = {"train.type": "lora", "train.dtype": "float32"}
 CASES = (
     Case(
         "bundled-slow-reward",
-        Truth("bundled", "full", _ZERO2, 2, "finished", 20, faults=frozenset({"GD004", "GD011"})),
+        Truth(
+            "bundled",
+            "full",
+            _ZERO2,
+            2,
+            "finished",
+            20,
+            faults=frozenset({"GD004", "GD011"}),
+            costliest=frozenset({"GD004", "GD011"}),
+            settings=_FULL | {"offload.optimizer": True, "offload.gc_collect": True},
+        ),
         _bundled(
             "slow",
             "--offload_optimizer",
@@ -76,19 +93,44 @@ CASES = (
     ),
     Case(
         "bundled-lora",
-        Truth("bundled", "lora", _ZERO2, 1, "finished", 12),
+        Truth(
+            "bundled",
+            "lora",
+            _ZERO2,
+            1,
+            "finished",
+            12,
+            settings=_LORA | {"deepspeed.stage": 2, "train.max_steps": 12},
+        ),
         ("--train_type", "lora", "--max_steps", "12"),
         ("--nproc", "1"),
     ),
     Case(
         "bundled-zero3",
-        Truth("bundled", "full", ("ZeRO-3",), 4, "finished", 8),
+        Truth(
+            "bundled",
+            "full",
+            ("ZeRO-3",),
+            4,
+            "finished",
+            8,
+            costliest=frozenset({"GD039"}),
+            settings=_FULL | {"deepspeed.stage": 3, "vllm.use": False},
+        ),
         ("--deepspeed", "zero3", "--max_steps", "8"),
         ("--nproc", "4"),
     ),
     Case(
         "bundled-cut",
-        Truth("bundled", "full", _ZERO2, 2, "interrupted", faults=frozenset({"GD004"})),
+        Truth(
+            "bundled",
+            "full",
+            _ZERO2,
+            2,
+            "interrupted",
+            faults=frozenset({"GD004"}),
+            costliest=frozenset({"GD004"}),
+        ),
         _bundled("slow", "--max_steps", "200"),
         kill=("job", "SIGINT", 9),
     ),
@@ -137,47 +179,108 @@ CASES = (
     ),
     Case(
         "trl-full",
-        Truth("trl", "full", _DATA, 2, "finished", 10, flags=False),
+        Truth(
+            "trl",
+            "full",
+            _DATA,
+            2,
+            "finished",
+            10,
+            flags=False,
+            model="model",
+            costliest=_SLOW_REWARD,
+            settings={"train.max_steps": 10},
+        ),
         _torchrun(2, "trl_job.py", "{model}", "{folder}", "10"),
     ),
     Case(
         "trl-lora",
-        Truth("trl", "lora", (), 1, "finished", 10, flags=False),
+        Truth(
+            "trl",
+            "lora",
+            (),
+            1,
+            "finished",
+            10,
+            flags=False,
+            model="model",
+            costliest=_SLOW_REWARD,
+        ),
         ("python", "{jobs}/trl_job.py", "{model}", "{folder}", "10", "lora"),
     ),
     Case(
         "trl-raises",
-        Truth("trl", "full", _DATA, 2, "failed", flags=False, says=("RuntimeError",)),
+        Truth(
+            "trl", "full", _DATA, 2, "failed", flags=False, says=("RuntimeError",), model="model"
+        ),
         _torchrun(2, "trl_job.py", "{model}", "{folder}", "10", "raise"),
     ),
     Case(
         "swift-lora",
-        Truth("ms-swift", "lora", _DATA, 2, "finished", 6),
+        Truth(
+            "ms-swift",
+            "lora",
+            _DATA,
+            2,
+            "finished",
+            6,
+            model="model",
+            settings=_LORA | {"train.max_steps": 6, "vllm.use": False},
+        ),
         ("swift", "--max_steps", "6"),
         python="swift",
     ),
     Case(
         "swift-full",
-        Truth("ms-swift", "full", _DATA, 2, "finished", 6),
+        Truth(
+            "ms-swift",
+            "full",
+            _DATA,
+            2,
+            "finished",
+            6,
+            model="model",
+            costliest=_SLOW_REWARD,
+            settings=_FULL,
+        ),
         ("swift", "--max_steps", "6", "--tuner_type", "full"),
         python="swift",
     ),
     Case(
         "swift-cut",
-        Truth("ms-swift", "lora", _DATA, 2, "interrupted"),
+        Truth("ms-swift", "lora", _DATA, 2, "interrupted", model="model", settings=_LORA),
         ("swift", "--max_steps", "500"),
         python="swift",
         kill=("job", "SIGINT", 5),
     ),
     Case(
         "verl-fsdp",
-        Truth("verl", "full", ("FSDP2",), 2, "finished", 5, engine=True),
+        Truth(
+            "verl",
+            "full",
+            ("FSDP2",),
+            2,
+            "finished",
+            5,
+            engine=True,
+            model="model",
+            settings={"train.lora_rank": 0, "train.max_steps": 5, "train.dtype": "float32"},
+        ),
         ("verl", "trainer.total_training_steps=5"),
         python="verl",
     ),
     Case(
         "openrlhf-deepspeed",
-        Truth("openrlhf", "full", _ZERO2, 2, "finished", engine=True),
+        Truth(
+            "openrlhf",
+            "full",
+            _ZERO2,
+            2,
+            "finished",
+            engine=True,
+            model="model",
+            settings={"deepspeed.stage": 2},
+        ),
         ("openrlhf", "--data.max_samples", "24", "--train.num_episodes", "1"),
         python="openrlhf",
     ),

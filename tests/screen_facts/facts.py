@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -38,11 +39,12 @@ class Fact:
 
 @dataclass(frozen=True)
 class Screen:
-    """What the report shows first: the digest, and the document it was made of."""
+    """What the report shows first: digest and page, and the document they were made of."""
 
     case: Case
     raw: Raw
     text: str
+    page: str
     document: dict[str, Any]
 
     @property
@@ -58,6 +60,8 @@ class Screen:
         """All facts that can be judged by how the run was started, or by its events."""
         for part in (
             _header,
+            _page,
+            _settings,
             _ending,
             _averages,
             _bar,
@@ -106,6 +110,40 @@ def _header(screen: Screen) -> Iterator[Fact]:
         yield Fact("ranks", ranks[1], str(truth.ranks), int(ranks[1]) == truth.ranks)
     if hosts := re.search(r"on (\d+) hosts?\)", screen.flat):
         yield Fact("hosts", hosts[1], "1", hosts[1] == "1")
+
+
+def _page(screen: Screen) -> Iterator[Fact]:
+    """The page's header holds facts alone, and its numbers are those of the digest."""
+    truth = screen.case.truth
+    setup = html.unescape(screen.page.partition('<p class="setup">')[2].partition("</p>")[0])
+    shown = re.findall("<span>(.*?)</span>", setup)
+    framework = {"bundled": "bundled trainer", "": ""}.get(truth.framework, truth.framework)
+    known = {f"{truth.ranks} rank{'s' * (truth.ranks > 1)} without a GPU", truth.model}
+    known |= {
+        f"{framework} {VERSIONS.get(truth.framework, '')}",
+        screen.document["run"]["parallelism"],
+    }
+    for part in shown:
+        yield Fact("page header", part, ", ".join(sorted(known)), part in known)
+    if truth.model:
+        yield Fact("model", ", ".join(shown), truth.model, truth.model in shown)
+    headline = html.unescape(
+        screen.page.partition("<h1")[2].partition(">")[2].partition("</h1>")[0]
+    )
+    yield Fact("page headline", headline, screen.headline, headline == screen.headline)
+    numbers = screen.page.partition('class="key-numbers"')[2].partition("</dl>")[0]
+    for name, value in re.findall("<dt>(.*?)</dt><dd>([^<]*[^< ])", numbers):
+        plain = html.unescape(value)
+        yield Fact(f"page {name}", plain, "as in the digest", f"{name} {plain}" in screen.flat)
+
+
+def _settings(screen: Screen) -> Iterator[Fact]:
+    """What the command gave is known, and as given or read, not assumed."""
+    run = screen.document["run"]
+    for name, value in screen.case.truth.settings.items():
+        source, shown = run["provenance"].get(name), run["knobs"].get(name)
+        is_fact = shown == value and source in ("given", "read")
+        yield Fact(name, f"{shown} ({source})", str(value), is_fact)
 
 
 def _ending(screen: Screen) -> Iterator[Fact]:
@@ -213,6 +251,9 @@ def _choice(screen: Screen) -> Iterator[Fact]:
     if screen.case.truth.state == "finished":
         clean = "no problem found" in screen.headline.lower()
         yield Fact("no problem found", str(clean), f"{len(tops)} findings", clean <= (not tops))
+    if costliest := screen.case.truth.costliest:
+        first = screen.document["findings"][0]["id"] if screen.document["findings"] else ""
+        yield Fact("costs most", first, " or ".join(sorted(costliest)), first in costliest)
     wrong = screen.case.truth.faults or screen.case.truth.state in ("failed", "hung")
     if wrong:
         clean = "no problem found" in screen.flat.lower()

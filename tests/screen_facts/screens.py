@@ -8,7 +8,7 @@ import msgspec
 
 import grpo_doctor
 from grpo_doctor.document import build_document
-from grpo_doctor_reports import render_text
+from grpo_doctor_reports import render_html, render_text
 from tests.screen_facts.cases import Case
 from tests.screen_facts.facts import Screen
 from tests.screen_facts.raw import Raw
@@ -26,4 +26,5 @@ def screen(case: Case) -> Screen:
     """Reads the recording and renders its report."""
     document = build_document(grpo_doctor.load(path_of(case)).trace)
     text = render_text(document, width=_WIDTH, color=False)
-    return Screen(case, Raw.read(path_of(case)), text, msgspec.to_builtins(document))
+    page = render_html(document)
+    return Screen(case, Raw.read(path_of(case)), text, page, msgspec.to_builtins(document))
