@@ -19,5 +19,9 @@ def __getattr__(name: str) -> Any:
     if name == "load":
         return importlib.import_module("grpo_doctor.notebook").load
     if name == "__version__":
-        return importlib.import_module("importlib.metadata").version("grpo-doctor")
+        metadata = importlib.import_module("importlib.metadata")
+        try:
+            return metadata.version("grpo-doctor")
+        except metadata.PackageNotFoundError:  # a checkout on PYTHONPATH
+            return "0+not.installed"
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -8,10 +8,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from grpo_doctor.cli.console import say
-from grpo_doctor.cli.output import STDOUT, add_output, given_path, write_bytes
+from grpo_doctor.cli.output import STDOUT, add_output, given_path, write_binary, write_bytes
 from grpo_doctor.errors import PermissionNeededError, UsageError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from grpo_doctor.hang.model.scene import Scene
     from grpo_doctor.hang.verdict import Diagnosis
     from grpo_doctor_probes.evidence import Evidence
@@ -40,13 +42,15 @@ examples:
   grpo-doctor attach --dumps /shared/dumps    flight-recorder files alone, of a job that has died
   grpo-doctor attach --confirm                undo what stops it (asks first); does the job move?
 
-a job on several hosts: run attach on all of them at the same time, each into its own folder on a
-shared disk ({host} is replaced by the host's name), then join the bundles:
-  srun --jobid=4711 --overlap --nodes=2 --ntasks-per-node=1 \\
-      grpo-doctor attach -o /shared/hang/{host}
+a job on several hosts, with one command (grpo-doctor must be installed on them):
+  grpo-doctor attach --slurm 4711             all nodes of a Slurm job, by srun --overlap
+  grpo-doctor attach --ray                    all nodes of the Ray cluster of this machine
+  grpo-doctor attach --kube app=train/ml      the pods with this label in namespace ml
+
+elsewhere, run attach on all hosts at the same time, each into its own folder on a shared disk
+({host} is replaced by the host's name), then join the bundles:
   pdsh -w node1,node2 grpo-doctor attach -o /shared/hang/{host}
   mpirun --hostfile HOSTFILE --map-by ppr:1:node grpo-doctor attach -o /shared/hang/{host}
-  kubectl exec POD -- grpo-doctor attach -o /shared/hang/{host}      once per pod, with &
   grpo-doctor attach --replay /shared/hang/*
 
 exit codes: 0 healthy or slow; 3 stuck or dead; 2 wrong usage, several jobs, no readable bundle or
@@ -58,6 +62,7 @@ _UNTOUCHED = "interrupted; the job was not touched."
 _LOOKED = "interrupted; the job was not modified."
 _TOUCHED = "interrupted; the change that you agreed to may have been made: run attach again."
 _SECONDS = (0.2, 60.0)
+_CLUSTERS = ("slurm", "kube", "ray")
 _OTHER_ARCHIVES = (".zip", ".tar", ".gz", ".bz2", ".xz", ".zst", ".7z")
 
 
@@ -84,6 +89,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--html", type=given_path, metavar="FILE", help="write the verdict as a page"
     )
     parser.add_argument("--json", action="store_true", help="print the verdict as JSON (schema 1)")
+    _add_clusters(parser)
     parser.add_argument("--no-stop", action="store_true", help="never pause a thread, even to read")
     parser.add_argument(  # its name before attach became read-only
         "--no-inject", dest="no_stop", action="store_true", help=argparse.SUPPRESS
@@ -102,6 +108,28 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(interrupted=_UNTOUCHED)
 
 
+def _add_clusters(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("a job on several hosts")
+    group.add_argument("--slurm", metavar="JOBID", help="inspect all nodes of this Slurm job")
+    group.add_argument(
+        "--kube", metavar="SELECTOR[/NAMESPACE]", help="inspect all pods with these labels"
+    )
+    group.add_argument(
+        "--ray",
+        metavar="ADDRESS",
+        nargs="?",
+        const="auto",
+        help="inspect all nodes of this Ray cluster",
+    )
+    group.add_argument(
+        "--remote", metavar="COMMAND", help="how grpo-doctor is started on the other hosts"
+    )
+    group.add_argument(
+        "--host-timeout", type=float, default=60.0, metavar="S", help="for the first answer (60)"
+    )
+    parser.add_argument("--start-at", type=float, metavar="UNIX_S", help=argparse.SUPPRESS)
+
+
 def execute(options: argparse.Namespace) -> int:
     """Inspect the job, print the verdict, and return the exit code of the job's state."""
     _check(options)
@@ -111,8 +139,13 @@ def execute(options: argparse.Namespace) -> int:
     from grpo_doctor.hang.multihost import with_hosts  # noqa: PLC0415
 
     evidence = scene.evidence
+    to_stdout = options.output == Path(STDOUT)
+    if to_stdout:
+        from grpo_doctor.hang.collection.bundle.packing import packed  # noqa: PLC0415
+
+        write_binary(packed(evidence))
     diagnosis, moves = with_hosts(diagnose_scene(scene), evidence.job), False
-    if not options.json:
+    if not options.json and not to_stdout:
         from grpo_doctor.cli.rendering import verdict_text  # noqa: PLC0415
         from grpo_doctor.hang.verdict import builtins  # noqa: PLC0415
 
@@ -150,13 +183,18 @@ def _check(options: argparse.Namespace) -> None:
     # A PID may stand where --replay takes bundles.
     names = [path for path in options.replay or () if not path.exists()]
     pids = options.pids or [path for path in names if str(path).isdecimal()]
-    if sum(map(bool, (pids, options.dumps, options.replay))) > 1:
-        raise UsageError("PID, --dumps and --replay are mutually exclusive; give one.")
+    clusters = [getattr(options, name) for name in _CLUSTERS]
+    if sum(map(bool, (pids, options.dumps, options.replay, *clusters))) > 1:
+        raise UsageError(
+            "PID, --dumps, --replay, --slurm, --kube and --ray are mutually exclusive; give one."
+        )
     for pid in options.pids:
         if pid < 1:
             raise UsageError(f"{pid} is not a PID.")
-    if options.confirm and (options.dumps or options.replay):
-        raise UsageError("--confirm needs the job itself; with --dumps and --replay there is none.")
+    if options.confirm and any((options.dumps, options.replay, *clusters)):
+        raise UsageError("--confirm needs a job on this host; give it with or without a PID.")
+    if options.json and options.output == Path(STDOUT):
+        raise UsageError("--json and -o - both write to standard output; give one.")
     if options.yes and not options.confirm:
         raise UsageError("--yes answers what --confirm asks; give --confirm too.")
     if options.confirm and not options.yes and not (sys.stdin and sys.stdin.isatty()):
@@ -193,13 +231,37 @@ def _evidence(options: argparse.Namespace) -> Evidence:
         from grpo_doctor.cli.replaying import replayed  # noqa: PLC0415
 
         return replayed(options.replay)
+    if clusters := [name for name in _CLUSTERS if getattr(options, name)]:
+        return _of_cluster(options, clusters[0])
+    from grpo_doctor.cli.hosts import wait_for  # noqa: PLC0415
     from grpo_doctor.cli.visit import visit  # noqa: PLC0415
 
+    wait_for(options.start_at)
     return visit(options.pids, stop=not options.no_stop, seconds_between=options.seconds)
 
 
+def _of_cluster(options: argparse.Namespace, kind: str) -> Evidence:
+    from grpo_doctor.cli import hosts  # noqa: PLC0415
+
+    def look(program: Sequence[str], count: int) -> list[str]:
+        return hosts.look_command(program, options.seconds, stop=not options.no_stop, hosts=count)
+
+    where, remote = getattr(options, kind), options.remote
+    if kind == "slurm":
+        found = hosts.slurm(where, remote, look)
+    elif kind == "kube":
+        found = hosts.kubernetes(where, remote, look)
+    else:
+        from grpo_doctor.cli.ray_hosts import ray_cluster  # noqa: PLC0415
+
+        found = ray_cluster(where, remote, look)
+    return hosts.gathered(found, options.host_timeout)
+
+
 def _keep(options: argparse.Namespace, evidence: Evidence, diagnosis: Diagnosis) -> None:
-    """Write the page and the bundle that the user asked for."""
+    """Writes what was asked for."""
+    if options.output == Path(STDOUT):  # written already
+        options.output = None
     if options.output or options.html:
         from grpo_doctor.cli.rendering import verdict_page  # noqa: PLC0415
         from grpo_doctor.hang.collection.bundle import with_host  # noqa: PLC0415

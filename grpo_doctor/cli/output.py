@@ -59,9 +59,18 @@ def check_output(output: str | Path, *recordings: Path) -> None:
             raise UsageError(f"{output} is the recording itself; write to another file.")
 
 
+def write_binary(content: bytes) -> None:
+    """Writes to standard output as it is, for another program. Raises OutputError."""
+    _to_stdout(content)
+
+
 def _write_stdout(content: bytes) -> None:
+    _to_stdout(_harmless(content))
+
+
+def _to_stdout(content: bytes) -> None:
     try:
-        _write_whole(sys.stdout.buffer, _harmless(content))
+        _write_whole(sys.stdout.buffer, content)
         sys.stdout.flush()
     except BrokenPipeError:
         # The reader (head, less) has what it wanted. Python would complain again at exit.

@@ -54,7 +54,7 @@ def test_no_job_and_no_permission(
         (["1", "--dumps", "/tmp"], "give one"),
         (["--replay", "a", "--dumps", "b"], "give one"),
         (["--replay", "a", "4711"], "give one"),
-        (["--replay", "a", "--confirm", "--yes"], "needs the job"),
+        (["--replay", "a", "--confirm", "--yes"], "needs a job on this host"),
         (["--yes"], "give --confirm too"),
         (["--confirm"], "no terminal"),
         (["--seconds", "0"], "seconds"),
