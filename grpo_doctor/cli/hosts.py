@@ -160,7 +160,7 @@ def kubernetes(selector: str, remote: str | None, look: Look) -> Cluster:
     labels, _, last = selector.rpartition("/")
     space = [f"--namespace={last}"] if labels and _NAMESPACE.fullmatch(last) else []
     labels = labels if space else selector
-    if not labels or labels.startswith("-"):
+    if not labels or labels.startswith(("-", "/")):
         raise UsageError(f"--kube {selector}: give a label selector, such as app=train.")
     listing = [
         "kubectl",

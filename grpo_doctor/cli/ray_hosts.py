@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import shlex
 from dataclasses import dataclass
 from typing import Any
@@ -39,6 +40,8 @@ def ray_cluster(address: str, remote: str | None, look: Look) -> Cluster:
     Raises:
         UsageError: no Ray here, no cluster there, or one of another version.
     """
+    # Else Ray warns that tasks without a GPU will see all GPUs one day; these touch none.
+    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
     try:
         import ray  # type: ignore[import-not-found,unused-ignore]  # noqa: PLC0415 - the job's own
         from ray.util.scheduling_strategies import (  # type: ignore[import-not-found,unused-ignore]  # noqa: PLC0415

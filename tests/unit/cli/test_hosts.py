@@ -1,0 +1,271 @@
+"""One look on many hosts: whom it asks, whom it waits for, what it makes of the answers."""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from grpo_doctor.bounded import BUNDLE
+from grpo_doctor.cli import hosts, main
+from grpo_doctor.cli.hosts import Cluster, Program, Said, gathered, kubernetes, look_command, slurm
+from grpo_doctor.errors import NoJobError, PermissionNeededError, UsageError
+from grpo_doctor.hang.collection.bundle.packing import packed
+from tests.evidence import EvidenceBuilder
+from tests.several_hosts import on_hosts
+
+Output = pytest.CaptureFixture[str]
+EVIDENCE = on_hosts(EvidenceBuilder(ranks=8).build(), 2)
+SEEN = {evidence.job.host: Said(0, packed(evidence), "") for evidence in EVIDENCE}
+NO_JOB = Said(5, b"", "grpo-doctor: no training job on this host.")
+
+
+@dataclass
+class FakeHost:
+    """Answers at once, or never."""
+
+    name: str
+    said: Said | None
+    ended: threading.Event = field(default_factory=threading.Event)
+
+    def look(self) -> Said:
+        if self.said is None:
+            self.ended.wait(60)
+        return self.said or Said(-15, b"", "")
+
+    def end(self) -> None:
+        self.ended.set()
+
+
+def cluster(answers: dict[str, Said | None], *absent: str) -> Cluster:
+    return Cluster("job 7", [FakeHost(*item) for item in answers.items()], absent)
+
+
+def test_all_hosts_are_one_evidence(capsys: Output) -> None:
+    evidence = gathered(cluster(dict(SEEN)), 10.0)
+    assert [placement.host for placement in evidence.job.placements] == list(SEEN)
+    assert evidence.problems == ()
+    assert capsys.readouterr().err == "grpo-doctor: inspecting 4 hosts of job 7 ...\n"
+
+
+def test_a_host_that_never_answers_is_given_up_ended_and_named(
+    monkeypatch: pytest.MonkeyPatch, capsys: Output
+) -> None:
+    monkeypatch.setattr(hosts, "_LATE_S", 0.2)
+    asked = cluster({**SEEN, "node9": None})
+    evidence = gathered(asked, 30.0)
+    assert len(evidence.job.placements) == len(SEEN)
+    (problem,) = evidence.problems
+    assert problem.what == "node9 did not answer in time: it may be down or overloaded"
+    assert "node9 did not answer" in capsys.readouterr().err
+    last = asked.hosts[-1]
+    assert isinstance(last, FakeHost)
+    assert last.ended.is_set()
+
+
+def test_hosts_without_the_job_are_named_and_no_problem(capsys: Output) -> None:
+    evidence = gathered(cluster({**SEEN, "head": NO_JOB, "login": NO_JOB}), 10.0)
+    assert evidence.problems == ()
+    assert "no process of the job on head, login" in capsys.readouterr().err
+
+
+def test_a_banner_before_the_evidence_is_skipped() -> None:
+    first, second = list(SEEN.items())[:2]
+    banner = first[1]._replace(output=b"Welcome to node0\n" + first[1].output)
+    evidence = gathered(cluster({first[0]: banner, second[0]: second[1]}), 10.0)
+    assert len(evidence.job.placements) == 2
+
+
+@pytest.mark.parametrize(
+    ("said", "words"),
+    [
+        (Said(4, b"", "x\ngrpo-doctor: may not read pid 7: run it as root.\n"), "may not read pid"),
+        (Said(127, b"", "sh: grpo-doctor: not found"), "give its command with --remote"),
+        (Said(1, b"", "python: No module named grpo_doctor"), "Install it there"),
+        (Said(9, b"", ""), "attach ended with exit code 9 and no evidence"),
+        (Said(0, b"\x1f\x8b\x08rubbish", ""), "damaged"),
+    ],
+)
+def test_what_went_wrong_on_a_host_is_in_the_verdict(said: Said, words: str) -> None:
+    evidence = gathered(cluster({**SEEN, "node9": said}), 10.0)
+    assert any(words in problem.what for problem in evidence.problems), evidence.problems
+
+
+def test_an_answer_that_is_too_large_is_no_evidence(monkeypatch: pytest.MonkeyPatch) -> None:
+    many = Said(0, b"\x1f\x8b\x08" + bytes(BUNDLE.bytes), "")
+    evidence = gathered(cluster({**SEEN, "node9": many}), 10.0)
+    assert any("MiB, which is no evidence" in problem.what for problem in evidence.problems)
+
+
+def test_no_host_with_a_job() -> None:
+    with pytest.raises(NoJobError, match="none of the 2 hosts of job 7 has a training job"):
+        gathered(cluster({"a": NO_JOB, "b": NO_JOB}), 10.0)
+
+
+def test_no_host_that_may_be_read() -> None:
+    refused = Said(4, b"", "grpo-doctor: may not read")
+    with pytest.raises(PermissionNeededError, match="no host of job 7 could be inspected"):
+        gathered(cluster({"a": refused, "b": refused}), 10.0)
+    with pytest.raises(UsageError, match="no host of job 7 could be inspected: b: may not read"):
+        gathered(cluster({"a": NO_JOB, "b": refused}), 10.0)
+
+
+def test_what_the_cluster_says_of_absent_hosts_is_kept() -> None:
+    evidence = gathered(cluster(dict(SEEN), "pod c is Pending"), 10.0)
+    assert [problem.what for problem in evidence.problems] == ["pod c is Pending"]
+
+
+def program(text: str) -> Program:
+    return Program("here", [sys.executable, "-c", text])
+
+
+def test_a_program_gives_its_output_code_and_last_words() -> None:
+    text = (
+        "import sys; sys.stdout.write('out'); sys.stderr.write('a\\n' * 40_000 + 'z'); sys.exit(3)"
+    )
+    said = program(text).look()
+    assert (said.code, said.output, said.words[-3:]) == (3, b"out", "a\nz")
+    assert len(said.words) <= 20_000
+
+
+def test_a_program_that_does_not_exist() -> None:
+    said = Program("here", ["/nowhere/srun"]).look()
+    assert (said.code, said.output) == (127, b"")
+    assert "No such file" in said.words
+
+
+def test_a_program_that_is_given_up_ends() -> None:
+    here = program("import time; print('on', flush=True); time.sleep(600)")
+    answers: list[Said] = []
+    thread = threading.Thread(target=lambda: answers.append(here.look()))
+    thread.start()
+    while here._process is None:
+        time.sleep(0.01)
+    here.end()
+    thread.join(timeout=30)
+    assert answers[0].code == -15
+
+
+def listing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, name: str, script: str) -> None:
+    place = tmp_path / name
+    place.write_text(f"#!/bin/sh\n{script}\n")
+    place.chmod(0o700)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+
+
+def look(words: Sequence[str], count: int) -> list[str]:
+    return [*words, f"at {count}"]
+
+
+def commands(found: Cluster) -> list[list[str]]:
+    return [list(host.command) for host in found.hosts if isinstance(host, Program)]
+
+
+def test_the_nodes_of_a_slurm_job(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    script = "echo 'RUNNING|gpu[01-02],login|None'; echo 'RUNNING|gpu02|None'"
+    listing(monkeypatch, tmp_path, "squeue", script)
+    found = slurm("4711_3", "env X=1 grpo-doctor", look)
+    assert [host.name for host in found.hosts] == ["gpu01", "gpu02", "login"]
+    step = ["srun", "--jobid=4711_3", "--overlap", "--nodes=1", "--ntasks=1", "--quiet"]
+    assert commands(found)[1] == [*step, "--nodelist=gpu02", "env", "X=1", "grpo-doctor", "at 4"]
+    assert commands(slurm("4711", None, look))[0][7:10] == [sys.executable, "-m", "grpo_doctor"]
+
+
+@pytest.mark.parametrize(
+    ("job", "script", "words"),
+    [
+        ("4711; rm", "", "give the job's number"),
+        ("4711", "echo 'PENDING||Priority'", r"job 4711 is PENDING \(Priority\)"),
+        ("4711", "true", "job 4711 has ended or never was"),
+        ("4711", "echo 'slurm_load_jobs error: Invalid job id' >&2; exit 1", "Invalid job id"),
+        ("4711", "exit 3", "squeue failed: exit code 3"),
+    ],
+)
+def test_a_slurm_job_without_nodes(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, job: str, script: str, words: str
+) -> None:
+    listing(monkeypatch, tmp_path, "squeue", script)
+    with pytest.raises(UsageError, match=words):
+        slurm(job, None, look)
+
+
+def test_a_cluster_whose_programs_are_not_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "/nowhere")
+    with pytest.raises(UsageError, match="--slurm needs squeue, which is not on PATH"):
+        slurm("4711", None, look)
+
+
+@pytest.mark.parametrize(
+    ("selector", "labels", "space"),
+    [
+        ("app=train", "app=train", []),
+        ("app=train/ml", "app=train", ["--namespace=ml"]),
+        ("training.kubeflow.org/job-name=x", "training.kubeflow.org/job-name=x", []),
+        ("a.org/job=x/ml", "a.org/job=x", ["--namespace=ml"]),
+    ],
+)
+def test_the_pods_of_a_selector(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, selector: str, labels: str, space: list[str]
+) -> None:
+    asked = tmp_path / "asked"
+    script = f'printf "%s\\n" "$@" > {asked}; printf "w-0 Running\\nw-1 Failed\\n"'
+    listing(monkeypatch, tmp_path, "kubectl", script)
+    found = kubernetes(selector, None, look)
+    assert commands(found) == [["kubectl", "exec", *space, "w-0", "--", "grpo-doctor", "at 1"]]
+    assert found.absent == ("pod w-1 is Failed",)
+    words = asked.read_text().splitlines()
+    assert words[:2] == ["get", "pods"]
+    assert f"--selector={labels}" in words
+    assert [word for word in words if "namespace" in word] == space
+
+
+@pytest.mark.parametrize("selector", ["/ml", "-n", "-n/ml"])
+def test_no_selector(selector: str) -> None:
+    with pytest.raises(UsageError, match="give a label selector"):
+        kubernetes(selector, None, look)
+
+
+def test_no_running_pod(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    listing(monkeypatch, tmp_path, "kubectl", 'printf "w-1 Pending\\n"')
+    with pytest.raises(UsageError, match=r"no running pod has these labels\.\npod w-1 is Pending"):
+        kubernetes("app=train", None, look)
+
+
+@pytest.mark.parametrize(("count", "lead_s"), [(2, 3.0), (16, 8.0)])
+def test_all_hosts_are_to_look_at_one_moment(count: int, lead_s: float) -> None:
+    words = look_command(["grpo-doctor"], 1.5, stop=False, hosts=count)
+    moment_s = float(words[words.index("--start-at") + 1])
+    assert lead_s - 1 < moment_s - time.time() <= lead_s + 0.01
+    assert words[:4] == ["grpo-doctor", "attach", "--seconds", "1.5"]
+    assert words[-3:] == ["--no-stop", "-o", "-"]
+
+
+def test_a_moment_that_has_passed_or_is_far_away_is_not_waited_for() -> None:
+    begun_s = time.monotonic()
+    hosts.wait_for(None)
+    hosts.wait_for(time.time() - 5)
+    hosts.wait_for(time.time() + 3_600)
+    assert time.monotonic() - begun_s < 1
+    hosts.wait_for(time.time() + 0.2)
+    assert time.monotonic() - begun_s >= 0.15
+
+
+def test_options_that_exclude_each_other(capsys: Output) -> None:
+    assert main(["attach", "--slurm", "7", "--ray"]) == 2
+    assert main(["attach", "--json", "-o", "-"]) == 2
+    assert main(["attach", "--kube", "a=b", "--confirm", "--yes"]) == 2
+    words = capsys.readouterr().err
+    assert "mutually exclusive" in words
+    assert "both write to standard output" in words
+    assert "--confirm needs a job on this host" in words
+
+
+def test_no_ray_here(monkeypatch: pytest.MonkeyPatch, capsys: Output) -> None:
+    monkeypatch.setitem(sys.modules, "ray", None)
+    assert main(["attach", "--ray"]) == 2
+    assert "--ray needs Ray in the Python that runs grpo-doctor" in capsys.readouterr().err
