@@ -89,7 +89,7 @@ def _write_text_model(folder: Path, size: Size) -> None:
 def _write_vision_model(folder: Path, size: Size) -> None:
     from transformers import Qwen2_5_VLForConditionalGeneration  # noqa: PLC0415
 
-    from grpo_doctor_trainer.model.tiny_vl import tiny_processor, tiny_vl_model  # noqa: PLC0415
+    from grpo_doctor_trainer.model.tiny import tiny_processor, tiny_vl_model  # noqa: PLC0415
 
     processor = tiny_processor()
     processor.image_processor.size = {"shortest_edge": 28**2, "longest_edge": size.image**2}

@@ -49,7 +49,7 @@ def _slow_down_rows() -> None:
 
     The rank imports its reward functions before it starts loader processes, which are forks.
     """
-    from grpo_doctor_trainer.data.making import PromptMaker
+    from grpo_doctor_trainer.data.prompts import PromptMaker
 
     text: Any = PromptMaker._text
 

@@ -24,11 +24,11 @@ import sys, time
 import torch
 from grpo_doctor_probes import phase, step
 from grpo_doctor_trainer.config import TrainerConfig
-from grpo_doctor_trainer.data.batch import PromptBatch
+from grpo_doctor_trainer.data.prompts import PromptBatch
 from grpo_doctor_trainer.data.rows import Row
 from grpo_doctor_trainer.data.experience import TokenBatch
 from grpo_doctor_trainer.interrupts import Interrupted, catch_signals
-from grpo_doctor_trainer.rewards.registry import find_rewards
+from grpo_doctor_trainer.rewards.functions import find_rewards
 from grpo_doctor_trainer.rewards.scoring import Rewards
 
 catch_signals()
@@ -88,7 +88,7 @@ def test_workers_end_with_a_rank_that_is_killed(tmp_path: Path) -> None:
     process = start(tmp_path, ENDLESS, "hang")
     read_until(process, "here")
     workers = psutil.Process(process.pid).children()
-    assert len(workers) == 2
+    assert len(workers) == 1
     process.kill()
     process.communicate(timeout=PATIENCE_S)
     assert gone(workers)

@@ -29,13 +29,16 @@ from datasets import Dataset  # noqa: E402
 from trl import GRPOConfig, GRPOTrainer  # noqa: E402
 from trl.trainer.utils import add_fused_lm_head, split_tensor_dict  # noqa: E402
 
-from grpo_doctor_trainer.algorithm.advantages import group_advantages  # noqa: E402
 from grpo_doctor_trainer.algorithm.logprobs import (  # noqa: E402
     completion_logits,
     logprobs_in_parts,
     token_logprobs,
 )
-from grpo_doctor_trainer.algorithm.loss import grpo_loss, tokens_in_loss  # noqa: E402
+from grpo_doctor_trainer.algorithm.loss import (  # noqa: E402
+    group_advantages,
+    grpo_loss,
+    tokens_in_loss,
+)
 from grpo_doctor_trainer.config import TrainerConfig  # noqa: E402
 from grpo_doctor_trainer.data.experience import Experience, TokenBatch, mask_after_end  # noqa: E402
 from grpo_doctor_trainer.flags import parse  # noqa: E402

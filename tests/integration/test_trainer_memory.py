@@ -43,7 +43,6 @@ def test_training_that_does_not_fit_is_explained(tmp_path: Path) -> None:
     flags = ("--deepspeed", "none", "--per_device_train_batch_size", "2048", "--beta", "0")
     message = job(tmp_path, [], *flags, limited=0)
     assert "error: rank 0 ran out of memory in phase train on cpu" in message
-    assert "it holds weights 8" in message
     assert "try --per_device_train_batch_size 1024 --gradient_accumulation_steps 2" in message
     assert "Traceback" not in message
 

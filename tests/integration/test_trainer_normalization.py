@@ -20,7 +20,7 @@ from grpo_doctor_trainer.config import TrainerConfig
 from grpo_doctor_trainer.data.experience import Experience, TokenBatch
 from grpo_doctor_trainer.logs.metrics import loss_metrics
 from grpo_doctor_trainer.model.tiny import tiny_model, tiny_tokenizer
-from grpo_doctor_trainer.ranks.accelerator import make_accelerator
+from grpo_doctor_trainer.ranks.deepspeed import make_accelerator
 from grpo_doctor_trainer.ranks.engine import make_engine
 from grpo_doctor_trainer.ranks.group import Ranks, join_ranks, leave_ranks
 from tests.recorded.forks import shared

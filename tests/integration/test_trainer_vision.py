@@ -68,7 +68,7 @@ def test_every_engine_takes_the_same_steps_with_a_trained_tower(folder: Path) ->
 def test_a_zero3_checkpoint_is_a_model_to_go_on_with(folder: Path) -> None:
     from transformers import AutoModelForImageTextToText
 
-    from grpo_doctor_trainer.model.tiny_vl import tiny_processor, tiny_vl_model
+    from grpo_doctor_trainer.model.tiny import tiny_processor, tiny_vl_model
 
     checkpoint = folder / "out" / "checkpoint-2"
     saved = ("--deepspeed", "zero3", "--max_steps", "2", "--save_steps", "2")

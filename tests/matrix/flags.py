@@ -103,7 +103,6 @@ FLAGS: tuple[Flag, ...] = (
     ),
     Flag("reward_weights", ("1 0.5 0.1", "0.5 1 0.1")),
     Flag("reward_timeout", ("30",)),
-    Flag("overlap_rewards", ("true", "false")),
     # The first run has `accuracy`, whose parser each process would import anew.
     Flag("reward_num_workers", ("0", "2")),
     Flag("freeze_vit", ("true", "false"), with_images),

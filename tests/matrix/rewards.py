@@ -13,6 +13,3 @@ def brevity(completions: list[str], **_columns: Any) -> list[float]:
 async def digits(completions: list[str], **_columns: Any) -> list[float | None]:
     await asyncio.sleep(0)
     return [sum(c.isdigit() for c in text) / len(text) if text else None for text in completions]
-
-
-digits.per_completion = True  # type: ignore[attr-defined]

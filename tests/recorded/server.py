@@ -20,7 +20,7 @@ from typing import Any
 _MODULES = (
     "torch", "torch.distributed", "transformers", "accelerate", "deepspeed", "peft", "datasets",
     "grpo_doctor_trainer.loop", "grpo_doctor_trainer.setup", "grpo_doctor_trainer.model.tiny",
-    "grpo_doctor_trainer.model.tiny_vl", "transformers.models.qwen2.modeling_qwen2",
+    "grpo_doctor_trainer.model.tiny", "transformers.models.qwen2.modeling_qwen2",
     "transformers.models.qwen2_5_vl.modeling_qwen2_5_vl",
 )  # fmt: skip
 

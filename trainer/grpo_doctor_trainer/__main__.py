@@ -33,7 +33,7 @@ _SIGNAL_CODE = 128
 
 
 def main() -> int:
-    """Runs the trainer with the command line of this process; returns the exit code."""
+    """Run the trainer with the command line of this process; returns the exit code."""
     rank, world_size = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
     set_up_console(rank)
     try:
@@ -76,7 +76,7 @@ def _set_up_and_train(config: TrainerConfig, ranks: Ranks) -> None:
     with phase("init"):
         # After join_ranks, which tells DeepSpeed about the device.
         from grpo_doctor_trainer.loop import train  # noqa: PLC0415
-        from grpo_doctor_trainer.memory.shortage import (  # noqa: PLC0415
+        from grpo_doctor_trainer.memory import (  # noqa: PLC0415
             explain_out_of_memory,
             is_out_of_memory,
         )
@@ -91,7 +91,7 @@ def _set_up_and_train(config: TrainerConfig, ranks: Ranks) -> None:
         only_note_signals()
         if not is_out_of_memory(error):
             raise
-        raise explain_out_of_memory(error, config, ranks, run) from error
+        raise explain_out_of_memory(error, config, ranks) from error
     finally:
         only_note_signals()
         if run is not None:

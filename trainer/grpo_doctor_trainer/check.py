@@ -15,7 +15,7 @@ from grpo_doctor_trainer.logs.console import complain
 
 
 def main() -> int:
-    """Checks the command line of this process; returns the exit code."""
+    """Check the command line of this process; returns the exit code."""
     try:
         parse(sys.argv[1:], int(os.environ.get("WORLD_SIZE", "1")))
     except TrainerError as error:

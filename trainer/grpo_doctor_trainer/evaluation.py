@@ -1,8 +1,7 @@
 """Evaluation between steps: the policy answers the same rows each time, and is scored as ever.
 
 It samples as training does, one completion per row, from a seed of its own: two evaluations differ
-by the weights alone, and the run goes on as if none had been.
-"""
+by the weights alone, and the run continues as if none had been."""
 
 from __future__ import annotations
 
@@ -11,31 +10,22 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from grpo_doctor_trainer.algorithm.advantages import deviation
+from grpo_doctor_trainer.algorithm.loss import deviation
 from grpo_doctor_trainer.logs.completions import decode
 from grpo_doctor_trainer.phases import phase, within
 from grpo_doctor_trainer.ranks.group import gather_rows, settle
 from grpo_doctor_trainer.rewards.scoring import combine
-from grpo_doctor_trainer.rollout.seeded import seeded
+from grpo_doctor_trainer.rollout import seeded
 
 if TYPE_CHECKING:
-    from grpo_doctor_trainer.data.batch import PromptBatch
-    from grpo_doctor_trainer.data.evaluated import Evaluation
     from grpo_doctor_trainer.data.experience import TokenBatch
+    from grpo_doctor_trainer.data.prompts import Evaluation, PromptBatch
     from grpo_doctor_trainer.logs.metrics import Metrics
     from grpo_doctor_trainer.run import Run
 
 
 def evaluate_if_due(run: Run, number: int) -> None:
-    """Evaluates after every `--eval_steps` steps and after the last, as phase `eval`.
-
-    Args:
-        run: what the loop uses.
-        number: of the step that has been taken.
-
-    Raises:
-        TrainerError: as in training.
-    """
+    """Evaluate after every `--eval_steps` steps and after the last, as phase `eval`."""
     every = run.config.eval_steps
     if run.evaluation is None or (number % every and number != run.steps):
         return

@@ -50,16 +50,7 @@ _REMOVED = {
 
 
 def parse(arguments: Sequence[str], world_size: int) -> TrainerConfig:
-    """Turns the trainer's command line into a checked configuration.
-
-    Args:
-        arguments: the command line without the program.
-        world_size: how many ranks the job has.
-
-    Raises:
-        ConfigError: an unknown flag or a value that cannot work.
-        SystemExit: after `--help`, with code 0.
-    """
+    """Turn the trainer's command line into a checked configuration."""
     values = build_parser().given(arguments)
     values.pop("local_rank", None)
     config = TrainerConfig(**with_defaults(values))
@@ -68,7 +59,7 @@ def parse(arguments: Sequence[str], world_size: int) -> TrainerConfig:
 
 
 def with_defaults(flags: dict[str, Any]) -> dict[str, Any]:
-    """Adds what was not given and is not the same for every run."""
+    """Add what was not given and is not the same for every run."""
     # `--report_to none`, as for options of one value.
     values = {name: [] if value == [_NONE] else value for name, value in flags.items()}
     if values.get("model") in {None, EMBEDDED_VL}:
@@ -84,16 +75,11 @@ class Parser(argparse.ArgumentParser):
     """An argument parser whose complaints are `ConfigError`s; absent flags leave no attribute."""
 
     def error(self, message: str) -> NoReturn:
-        """Raises `ConfigError` instead of ending the process."""
+        """Raise `ConfigError` instead of ending the process."""
         raise ConfigError(message.removeprefix("argument "))
 
     def given(self, arguments: Sequence[str]) -> dict[str, Any]:
-        """Gives the values of the flags that are there.
-
-        Raises:
-            ConfigError: an unknown flag, or a value of another type or choice.
-            SystemExit: after `--help`, with code 0.
-        """
+        """Return the values of the flags that are there."""
         values, unknown = self.parse_known_args(list(arguments))
         if unknown:
             raise ConfigError(_unknown_message(unknown[0]))
@@ -101,7 +87,7 @@ class Parser(argparse.ArgumentParser):
 
 
 def build_parser() -> Parser:
-    """Builds the trainer's parser; absent flags leave no attribute."""
+    """Build the trainer's parser; absent flags leave no attribute."""
     parser = Parser(
         prog=_PROGRAM,
         usage=f"python -m {_PROGRAM} [--flag value ...]",

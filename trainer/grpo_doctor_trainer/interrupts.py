@@ -21,7 +21,7 @@ _received: list[int] = []
 
 
 def catch_signals() -> None:
-    """Turns the first SIGINT or SIGTERM into `Interrupted`; later ones change nothing."""
+    """Turn the first SIGINT or SIGTERM into `Interrupted`; later ones change nothing."""
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, _interrupt)
 
@@ -36,13 +36,13 @@ def only_note_signals() -> None:
 
 
 def stop_if_asked() -> None:
-    """Raises `Interrupted` again: Python drops what a signal raises inside a destructor."""
+    """Raise `Interrupted` again: Python drops what a signal raises inside a destructor."""
     if _received:
         raise Interrupted(_received[0])
 
 
 def interrupted_by() -> int | None:
-    """Gives the signal that asked this process to stop, if any."""
+    """Return the signal that asked this process to stop, if any."""
     return _received[0] if _received else None
 
 

@@ -8,13 +8,15 @@ from typing import TYPE_CHECKING
 import torch
 
 from grpo_doctor_probes import counter, step
-from grpo_doctor_trainer.algorithm.advantages import group_advantages
-from grpo_doctor_trainer.algorithm.importance import check_gap
 from grpo_doctor_trainer.algorithm.logprobs import logprobs_in_parts
-from grpo_doctor_trainer.algorithm.loss import grpo_loss, tokens_in_loss
+from grpo_doctor_trainer.algorithm.loss import (
+    check_gap,
+    group_advantages,
+    grpo_loss,
+    tokens_in_loss,
+)
 from grpo_doctor_trainer.checkpoint import Progress
-from grpo_doctor_trainer.data.experience import Experience
-from grpo_doctor_trainer.data.feed import Feed
+from grpo_doctor_trainer.data.experience import Experience, Feed
 from grpo_doctor_trainer.evaluation import evaluate_if_due
 from grpo_doctor_trainer.interrupts import stop_if_asked
 from grpo_doctor_trainer.logs.completions import decode, write_completions
@@ -24,21 +26,21 @@ from grpo_doctor_trainer.logs.metrics import (
     reward_metrics,
     tokens_of,
 )
-from grpo_doctor_trainer.memory.shortage import report_memory
+from grpo_doctor_trainer.memory import report_memory
 from grpo_doctor_trainer.model.load import reference_weights
 from grpo_doctor_trainer.phases import phase
 from grpo_doctor_trainer.ranks.group import gather_rows, settle
 from grpo_doctor_trainer.rewards.scoring import combine
 
 if TYPE_CHECKING:
-    from grpo_doctor_trainer.data.batch import PromptBatch
     from grpo_doctor_trainer.data.experience import TokenBatch
+    from grpo_doctor_trainer.data.prompts import PromptBatch
     from grpo_doctor_trainer.logs.metrics import Metrics
     from grpo_doctor_trainer.run import Run
 
 
 def train(run: Run) -> None:
-    """Runs every step of the run."""
+    """Run every step of the run."""
     config, engine = run.config, run.engine
     accumulation = config.gradient_accumulation_steps
     feed, values = run.start.feed, dict(run.start.metrics)
@@ -91,38 +93,28 @@ def train(run: Run) -> None:
 
 
 def collect(run: Run, number: int) -> tuple[Feed, Metrics]:
-    """Gathers experience for the next steps: prompts, completions, rewards, earlier log-probs.
-
-    Args:
-        run: what the loop uses.
-        number: of the step that comes next.
-    """
+    """Gather experience for the next steps: prompts, completions, rewards, earlier log-probs."""
     config = run.config
     with phase("dataload"):
         prompts = next(run.prompts)
 
     run.rollout.sync()
     with run.offload.during_rollout(), run.rollout.awake(), phase("rollout"):
-        on_ended = run.rewards.during_rollout(prompts, run.tokenizer)
-        completed = run.rollout.generate(prompts, on_ended)
+        completed = run.rollout.generate(prompts)
         counter("rollout/tokens", float(completed.tokens.completion_mask.sum()))
 
-    needs_logprobs = config.off_policy or config.beta > 0
-    meanwhile = run.rewards.overlap and needs_logprobs  # the last rewards beside the log-probs
     with phase("reward"):
         completions = decode(run.tokenizer, completed.tokens)
         run.rewards.begin(prompts, completed.tokens, completions)
-        if not meanwhile:
-            rewarded = reward(run, number, prompts, completed.tokens, completions)
 
     old = reference = None
-    if needs_logprobs:
+    if config.off_policy or config.beta > 0:  # while the reward functions run
         with phase("logprob"):
             old, reference = earlier_logprobs(run, completed.tokens)
             settle(run.ranks.device)
-    if meanwhile:
-        with phase("reward"):
-            rewarded = reward(run, number, prompts, completed.tokens, completions)
+
+    with phase("reward"):
+        rewarded = reward(run, number, prompts, completed.tokens, completions)
     advantages, mask, values = rewarded
     experience = Experience(completed.tokens, advantages, old, reference, completed.logprobs, mask)
     size, iterations = config.per_device_train_batch_size, config.num_iterations
@@ -132,14 +124,7 @@ def collect(run: Run, number: int) -> tuple[Feed, Metrics]:
 def reward(
     run: Run, number: int, prompts: PromptBatch, tokens: TokenBatch, completions: list[str]
 ) -> tuple[torch.Tensor, torch.Tensor | None, Metrics]:
-    """Waits for the scores and compares completions with their groups, which may span ranks.
-
-    Args:
-        run: what the loop uses.
-        number: of the step, for the log of completions.
-        prompts: of this rank, one per completion.
-        tokens: the completions of this rank.
-        completions: the same as text.
+    """Wait for the scores and compares completions with their groups, which may span ranks.
 
     Returns:
         the advantages, which completions are in the loss (none: all), and metrics.
@@ -171,11 +156,7 @@ def reward(
 def earlier_logprobs(
     run: Run, tokens: TokenBatch
 ) -> tuple[torch.Tensor | None, torch.Tensor | None]:
-    """Asks the sampling weights, if they will have changed by then, and the reference, if any.
-
-    Args:
-        run: what the loop uses.
-        tokens: the completions of this rank.
+    """Ask the sampling weights, if they will have changed by then, and the reference, if any.
 
     Returns:
         both [completions, tokens], float32; none where nothing compares with them.

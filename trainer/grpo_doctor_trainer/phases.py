@@ -43,6 +43,6 @@ class phase(grpo_doctor_probes.phase):  # noqa: N801 - reads like the recorder's
 
 
 def phase_of(error: BaseException) -> str | None:
-    """Gives the innermost phase that an error left."""
+    """Return the innermost phase that an error left."""
     name: str | None = vars(error).get(_NOTE)
     return name

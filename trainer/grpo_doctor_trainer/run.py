@@ -10,10 +10,9 @@ if TYPE_CHECKING:
 
     from grpo_doctor_trainer.checkpoint import Checkpointer, Progress
     from grpo_doctor_trainer.config import TrainerConfig
-    from grpo_doctor_trainer.data.batch import PromptBatch
-    from grpo_doctor_trainer.data.evaluated import Evaluation
+    from grpo_doctor_trainer.data.prompts import Evaluation, PromptBatch
     from grpo_doctor_trainer.logs.steplog import StepLog
-    from grpo_doctor_trainer.memory.offload import Offload
+    from grpo_doctor_trainer.memory import Offload
     from grpo_doctor_trainer.ranks.engine import Engine
     from grpo_doctor_trainer.ranks.group import Ranks
     from grpo_doctor_trainer.rewards.scoring import Rewards
@@ -30,7 +29,6 @@ class Run:
     prompts: Generator[PromptBatch, None, None]
     tokenizer: Any
     end_tokens: tuple[int, ...]
-    takes_images: bool
     engine: Engine
     reference: Any | None
     rollout: RolloutEngine
@@ -42,7 +40,7 @@ class Run:
     start: Progress
 
     def close(self) -> None:
-        """Ends what runs beside the loop; also after an error."""
+        """End what runs beside the loop; also after an error."""
         self.prompts.close()  # or its workers live until the last frame that saw them is gone
         self.rewards.close()
         self.rollout.close()

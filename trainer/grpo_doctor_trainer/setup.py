@@ -10,20 +10,17 @@ import torch
 
 from grpo_doctor_trainer.checkpoint import Checkpointer, Progress, check_writable, find_checkpoint
 from grpo_doctor_trainer.config import EMBEDDED_VL
-from grpo_doctor_trainer.data.checking import usable_rows
-from grpo_doctor_trainer.data.evaluated import make_evaluation
-from grpo_doctor_trainer.data.prompts import prompt_loader, steps_in
-from grpo_doctor_trainer.data.rows import load_rows
+from grpo_doctor_trainer.data.prompts import make_evaluation, prompt_loader, steps_in
+from grpo_doctor_trainer.data.rows import check_images, load_rows
 from grpo_doctor_trainer.logs.console import LOG
 from grpo_doctor_trainer.logs.introduction import introduce
-from grpo_doctor_trainer.logs.steplog import StepLog
-from grpo_doctor_trainer.logs.trackers import make_trackers
-from grpo_doctor_trainer.memory.offload import make_offload
+from grpo_doctor_trainer.logs.steplog import StepLog, make_trackers
+from grpo_doctor_trainer.memory import make_offload
 from grpo_doctor_trainer.model.load import load_model
 from grpo_doctor_trainer.model.sharing import reason_not_to_share
-from grpo_doctor_trainer.ranks.accelerator import default_dtype, make_accelerator
+from grpo_doctor_trainer.ranks.deepspeed import default_dtype, make_accelerator
 from grpo_doctor_trainer.ranks.engine import frozen_engine, make_engine
-from grpo_doctor_trainer.rewards.registry import find_rewards
+from grpo_doctor_trainer.rewards.functions import find_rewards
 from grpo_doctor_trainer.rewards.scoring import Rewards
 from grpo_doctor_trainer.run import Run
 
@@ -36,15 +33,7 @@ if TYPE_CHECKING:
 
 
 def set_up(config: TrainerConfig, ranks: Ranks) -> Run:
-    """Loads data and model and starts the engines.
-
-    Args:
-        config: the options of this run.
-        ranks: this process among the others.
-
-    Raises:
-        TrainerError: something the user gave cannot be used.
-    """
+    """Load data and model and starts the engines."""
     with ExitStack() as undo:  # what is started here ends with an error that comes after it
         run = _build(config, ranks, undo)
         undo.pop_all()
@@ -57,7 +46,7 @@ def _build(config: TrainerConfig, ranks: Ranks, undo: ExitStack) -> Run:
     resume = find_checkpoint(config, ranks)
     torch.manual_seed(config.seed)  # the same on every rank: LoRA adapters start equal
     rows = load_rows(config.dataset, config.seed, with_images=config.model == EMBEDDED_VL)
-    rows = usable_rows(rows, config, ranks)
+    check_images(rows, ranks)
     functions = find_rewards(config.reward_funcs, {name for row in rows for name in row.columns})
     rewards = Rewards(functions, config)  # its processes start before there are threads
     undo.callback(rewards.close)
@@ -73,9 +62,7 @@ def _build(config: TrainerConfig, ranks: Ranks, undo: ExitStack) -> Run:
     accelerator = make_accelerator(config, ranks, dtype)
     loaded = load_model(config, dtype, trained=resume.folder if resume else None)
     rollouts_done = resume.rollouts(config) if resume else 0
-    prompts = prompt_loader(
-        rows, loaded, config, rank=ranks.rank, ranks=ranks.world_size, skip=rollouts_done
-    )
+    prompts = prompt_loader(rows, loaded, config, ranks, skip=rollouts_done)
     undo.callback(prompts.close)
     engine = make_engine(accelerator, loaded.policy, config, ranks)
     reference = loaded.reference
@@ -94,7 +81,6 @@ def _build(config: TrainerConfig, ranks: Ranks, undo: ExitStack) -> Run:
         prompts=prompts,
         tokenizer=loaded.tokenizer,
         end_tokens=loaded.end_tokens,
-        takes_images=loaded.vision is not None,
         engine=engine,
         reference=reference,
         rollout=rollout,
@@ -115,7 +101,7 @@ def _build(config: TrainerConfig, ranks: Ranks, undo: ExitStack) -> Run:
 def with_sharing(
     config: TrainerConfig, engine: Engine, loaded: LoadedModel, ranks: Ranks
 ) -> TrainerConfig:
-    """Leaves `--share_prompts` as it is, or switches it off, with a sentence."""
+    """Leave `--share_prompts` as it is, or switches it off, with a sentence."""
     if not config.share_prompts:
         return config
     reason = reason_not_to_share(engine.module, engine.device, loaded.vision)
@@ -129,11 +115,7 @@ def with_sharing(
 def _make_rollout(
     config: TrainerConfig, engine: Engine, loaded: LoadedModel, ranks: Ranks
 ) -> RolloutEngine:
-    """Starts the rollout engine that the options ask for.
-
-    Raises:
-        RolloutError: vLLM is not installed, cannot start, or its server cannot be reached.
-    """
+    """Start the rollout engine that the options ask for."""
     # Each engine's imports take seconds, and vLLM may not be installed.
     if not config.use_vllm:
         from grpo_doctor_trainer.rollout.transformers import TransformersRollout  # noqa: PLC0415

@@ -24,13 +24,13 @@ _COLOURS = ((255, 255, 255), (255, 200, 0))
 
 
 def sums() -> list[dict[str, str]]:
-    """Makes every prompt with its solution; columns `prompt` and `solution`."""
+    """Make every prompt with its solution; columns `prompt` and `solution`."""
     terms = range(_LARGEST_TERM + 1)
     return [{"prompt": f"{a}+{b}", "solution": str(a + b)} for a in terms for b in terms]
 
 
 def squares() -> list[dict[str, Any]]:
-    """Makes every picture of 0 to 4 squares in two colours, and as many sums as there are.
+    """Make every picture of 0 to 4 squares in two colours, and as many sums as there are.
 
     Columns `prompt`, `solution` and `images`; a sum has none of the last.
     """
@@ -45,12 +45,7 @@ def squares() -> list[dict[str, Any]]:
 def arithmetic_reward(
     completions: list[str], solution: list[str], **_columns: object
 ) -> list[float]:
-    """Scores how close each completion is to its solution, from 0 to 1 (exactly the solution).
-
-    Args:
-        completions: as text.
-        solution: of each, digits.
-    """
+    """Score how close each completion is to its solution, from 0 to 1 (exactly the solution)."""
     return [
         _closeness(completion, answer)
         for completion, answer in zip(completions, solution, strict=True)
@@ -73,7 +68,7 @@ def _closeness(completion: str, solution: str) -> float:
 
 
 def _png(lit: int, colour: tuple[int, int, int]) -> bytes:
-    """Draws a square in each cell whose bit is set."""
+    """Draw a square in each cell whose bit is set."""
     from PIL import Image  # noqa: PLC0415 - the reward functions go without
 
     image = Image.new("RGB", (2 * _CELL, 2 * _CELL))

@@ -17,9 +17,8 @@ Seconds per step of rollout and rewards, the mean and longest completion, and wh
 ## Fix
 
 Score each completion when it is done, in processes of its own, and wait for those of the last ones
-only; with the bundled trainer that is `per_completion = True`, an attribute of the function. The
-replay takes the time between the mean completion's end and that of the longest as time in which to
-score, and nine tenths of the scoring at most; the cautious end is half of that.
+only. The replay takes the time between the mean completion's end and that of the longest as time in
+which to score, and nine tenths of the scoring at most; the cautious end is half of that.
 
 ## When it is wrong
 
@@ -67,6 +66,10 @@ MIN_SHARE = 0.05
 MIN_HIDDEN_S = 0.2
 # Those of the last completions can only be computed when these are done.
 MOST_HIDDEN = 0.90
+_ADVICE = (
+    "score each completion when it is done, in processes next to the engine, and wait for the "
+    "last ones only"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,19 +114,7 @@ def check(view: RunView) -> Answer:
         ),
         cause=f"Each step scores for {plan.reward_s:.3g} s after its rollout, whose mean "
         f"completion was done {plan.spread * plan.rollout_s:.3g} s before the longest.",
-        fixes=(view.advice(_advice(view), change, safety="needs-code", risk=risk),),
-    )
-
-
-def _advice(view: RunView) -> str:
-    if view.trace.run.framework == "bundled":
-        return (
-            "set per_completion = True on each reward function whose score depends on its own "
-            "completion alone: completions are then scored as they end, during the rollout"
-        )
-    return (
-        "score each completion when it is done, in processes next to the engine, and wait for the "
-        "last ones only"
+        fixes=(view.advice(_ADVICE, change, safety="needs-code", risk=risk),),
     )
 
 

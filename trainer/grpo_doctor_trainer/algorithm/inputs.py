@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from grpo_doctor_trainer.algorithm.shared_attention import ARGUMENT, install
+from grpo_doctor_trainer.algorithm.packing import ARGUMENT, install
 
 if TYPE_CHECKING:
     from grpo_doctor_trainer.algorithm.packing import Packing
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def model_inputs(batch: TokenBatch) -> dict[str, Any]:
-    """Makes the arguments of a forward pass over prompts and completions.
+    """Make the arguments of a forward pass over prompts and completions.
 
     The model's outputs may have one row more than the batch: the companion, which is the last.
 
@@ -56,7 +56,7 @@ def needs_companion(batch: TokenBatch) -> bool:
 
 
 def packed_inputs(batch: TokenBatch, packing: Packing) -> dict[str, Any]:
-    """Makes the arguments of a forward pass over one row, as `pack` laid it out.
+    """Make the arguments of a forward pass over one row, as `pack` laid it out.
 
     Returns:
         the same as `model_inputs`, for a row of [1, tokens], and the layout for the attention; the
@@ -98,7 +98,7 @@ def packed_inputs(batch: TokenBatch, packing: Packing) -> dict[str, Any]:
 def generation_inputs(
     tokens: torch.Tensor, mask: torch.Tensor, images: ImageFeatures | None, *, in_step: bool
 ) -> dict[str, Any]:
-    """Makes the inputs of `model.generate`, which finds the positions itself.
+    """Make the inputs of `model.generate`, which finds the positions itself.
 
     Args:
         tokens: [completions, prompt length], padded on the left.
@@ -126,7 +126,7 @@ def _without_placeholders(completions: torch.Tensor, layout: VisionLayout) -> to
 
 
 def _positions(images: ImageFeatures, completion_length: int) -> torch.Tensor:
-    """Goes on counting behind each prompt: [completions, 3, prompt and completion]."""
+    """Go on counting behind each prompt: [completions, 3, prompt and completion]."""
     rows = images.positions.size(0)
     following = images.positions.amax(dim=(1, 2)).view(rows, 1, 1) + 1
     counted = (following + torch.arange(completion_length)).expand(-1, 3, -1)
@@ -136,7 +136,7 @@ def _positions(images: ImageFeatures, completion_length: int) -> torch.Tensor:
 def _with_companion(
     tokens: torch.Tensor, mask: torch.Tensor, prompt_length: int, layout: VisionLayout
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Adds a row whose only token is an image of one embedding, at the end of the prompts."""
+    """Add a row whose only token is an image of one embedding, at the end of the prompts."""
     row, row_mask = torch.zeros_like(tokens[:1]), torch.zeros_like(mask[:1])
     row[:, prompt_length - 1], row_mask[:, prompt_length - 1] = layout.image_token, 1
     return torch.cat([tokens, row]), torch.cat([mask, row_mask])

@@ -1,17 +1,18 @@
 """Log-probabilities of the completions' tokens under a model, and the entropy of each choice.
 
 Logits are [completions, tokens, vocabulary]: with a real vocabulary the largest tensor of a step.
-What is computed of them is computed in blocks, so that beside the logits themselves and their
-gradient, both in the model's dtype, nothing of that size is ever held.
-"""
+They are computed in blocks. Where they are large, a block is dropped after use and recomputed in
+the backward pass."""
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
+from torch.nn.functional import linear
+from torch.utils.checkpoint import checkpoint
 
-from grpo_doctor_trainer.algorithm.head import HeadQuery, querying
 from grpo_doctor_trainer.algorithm.inputs import model_inputs, needs_companion, packed_inputs
 from grpo_doctor_trainer.algorithm.packing import pack
 
@@ -20,18 +21,93 @@ if TYPE_CHECKING:
 
     from grpo_doctor_trainer.data.experience import TokenBatch
 
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    Values = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
+
+# Logits up to this size are kept: computing them again takes longer than the memory is worth.
+KEPT_BYTES = {"cpu": 64 * 2**20}
+KEPT_BYTES_ELSEWHERE = 256 * 2**20
+# What models do to logits behind the last layer, as their configurations call it.
+_CHANGES = ("final_logit_softcapping", "logit_scale", "logits_scaling", "lm_head_multiplier")
+
+
+class HeadQuery:
+    """What the last layer is asked for.
+
+    Attributes:
+        tokens: [1, tokens], each the one that is predicted.
+        values: of logits [1, tokens, vocabulary] and such tokens, [1, tokens, any].
+        answered: whether the layer was called; a patched model may go around it.
+    """
+
+    def __init__(self, tokens: torch.Tensor, values: Values) -> None:
+        self.tokens = tokens
+        self.values = values
+        self.answered = False
+
+    def answer(self, head: torch.nn.Linear, hidden: torch.Tensor) -> torch.Tensor:
+        """Return the values of hidden states [1, tokens, width]."""
+        self.answered = True
+        count = hidden.size(1)
+        limit = KEPT_BYTES.get(hidden.device.type, KEPT_BYTES_ELSEWHERE)
+        size = max(1, limit // (head.out_features * hidden.element_size()))
+        if count <= size:
+            return self._values(head, hidden, self.tokens)
+        parts = []
+        for start in range(0, count, size):
+            block, tokens = hidden[:, start : start + size], self.tokens[:, start : start + size]
+            parts.append(
+                checkpoint(
+                    self._values, head, block, tokens,
+                    use_reentrant=False, preserve_rng_state=False,
+                )
+                if torch.is_grad_enabled()
+                else self._values(head, block, tokens)
+            )  # fmt: skip
+        return torch.cat(parts, dim=1)
+
+    def _values(
+        self, head: torch.nn.Linear, hidden: torch.Tensor, tokens: torch.Tensor
+    ) -> torch.Tensor:
+        return self.values(linear(hidden, head.weight, head.bias), tokens)
+
+
+def changes_logits(config: Any) -> bool:
+    """Whether a text model does something to logits behind its last layer."""
+    return any(getattr(config, name, None) not in {None, 1} for name in _CHANGES)
+
+
+@contextmanager
+def querying(model: Any, query: HeadQuery) -> Iterator[None]:
+    """Put the question in the place of the last layer's logits, if it is a plain one."""
+    module = getattr(model, "module", model)
+    head = module.get_output_embeddings()
+    changed = changes_logits(module.config.get_text_config())
+    if type(head) is not torch.nn.Linear or "forward" in vars(head) or changed:
+        yield
+        return
+
+    def forward(hidden: torch.Tensor) -> torch.Tensor:
+        return query.answer(head, hidden)
+
+    # On the instance, so that hooks around the call still run: ZeRO-3 gathers the weight there.
+    vars(head)["forward"] = forward
+    try:
+        yield
+    finally:
+        del vars(head)["forward"]
+
+
 # Of float32 logits worked on at once. A CPU is faster where a block stays in its cache.
 _BLOCK_BYTES = {"cpu": 2 * 2**20}
 _BLOCK_BYTES_ELSEWHERE = 128 * 2**20
 
 
 def completion_logits(model: Any, batch: TokenBatch, temperature: float = 1.0) -> torch.Tensor:
-    """Runs the model and gives the logits that predict each completion token.
-
-    Args:
-        model: what is called, an engine's or a plain one.
-        batch: prompts and completions.
-        temperature: of the sampling.
+    """Run the model and gives the logits that predict each completion token.
 
     Returns:
         [completions, tokens, vocabulary], divided by the temperature, in the model's dtype.
@@ -64,7 +140,7 @@ class TokenLogprobs(NamedTuple):
 def token_logprobs(
     logits: torch.Tensor, tokens: torch.Tensor, temperature: float = 1.0, *, entropy: bool = False
 ) -> TokenLogprobs:
-    """Gives the log-probability of each token, with gradient, and the entropy, without.
+    """Return the log-probability of each token, with gradient, and the entropy, without.
 
     log p(t) = x(t) - log sum exp(x), with x = logits / temperature, in float32.
 
@@ -87,16 +163,7 @@ def completion_logprobs(
     share_prompts: bool = False,
     entropy: bool = False,
 ) -> TokenLogprobs:
-    """Runs the model and gives the log-probability of each token of the completions.
-
-    Args:
-        model: what is called, an engine's or a plain one; to share, one that can (`model.sharing`).
-        batch: prompts and completions.
-        temperature: of the sampling.
-        share_prompts: compute what is equal in prompts once, and no padding. At padding there is 0
-            then, otherwise what the model says of it.
-        entropy: whether entropies are wanted.
-    """
+    """Run the model and gives the log-probability of each token of the completions."""
     packing = pack(batch, companion=needs_companion(batch)) if share_prompts else None
     if packing is None:
         logits = completion_logits(model, batch)
@@ -125,14 +192,7 @@ def logprobs_in_parts(
     *,
     share_prompts: bool = False,
 ) -> torch.Tensor:
-    """Gives the log-probabilities of a whole rollout without gradients, `part_size` at a time.
-
-    Args:
-        model: what is called.
-        batch: prompts and completions of the rollout.
-        temperature: of the sampling.
-        part_size: completions in one forward pass.
-        share_prompts: as in `completion_logprobs`.
+    """Return the log-probabilities of a whole rollout without gradients, `part_size` at a time.
 
     Returns:
         [completions, tokens], float32.
@@ -183,7 +243,7 @@ class _TokenLogprobs(torch.autograd.Function):
 
 
 def _blocks(logits: torch.Tensor) -> Iterator[tuple[slice, slice]]:
-    """Cuts [completions, tokens, vocabulary] into blocks of a bounded size, views all of them."""
+    """Cut [completions, tokens, vocabulary] into blocks of a bounded size, views all of them."""
     rows, length, vocabulary = logits.shape
     limit = _BLOCK_BYTES.get(logits.device.type, _BLOCK_BYTES_ELSEWHERE) // (4 * vocabulary)
     high = max(1, limit // max(1, length))

@@ -1,24 +1,177 @@
-"""The clipped GRPO loss, token by token."""
+"""The clipped GRPO loss, token by token: advantages, the correction for the rollout, statistics."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
 
-from grpo_doctor_trainer.algorithm.importance import rollout_gap
 from grpo_doctor_trainer.algorithm.logprobs import completion_logprobs
-from grpo_doctor_trainer.algorithm.statistics import LossStatistics, LossTerms, loss_statistics
-from grpo_doctor_trainer.ranks.group import sum_over_ranks
+from grpo_doctor_trainer.errors import RolloutError
+from grpo_doctor_trainer.ranks.group import gather_rows, sum_over_ranks
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
     from grpo_doctor_trainer.config import TrainerConfig
     from grpo_doctor_trainer.data.experience import Experience
     from grpo_doctor_trainer.ranks.group import Ranks
 
 
+_EPSILON = 1e-4  # TRL's, so that equal rewards give zero and not a division by zero
+
+
+def group_advantages(rewards: torch.Tensor, group_size: int, scale: str) -> torch.Tensor:
+    """Subtract the mean of each group and divides by a standard deviation.
+
+    A completion without a reward (NaN: no function applied to it) is left out of its group's mean
+    and deviation, and gets the advantage 0, as in TRL 1.16.
+
+    Args:
+        rewards: [groups x group_size], the completions of a group in a row.
+        group_size: completions per prompt.
+        scale: `group` divides by the deviation in the group, `batch` by that over all rewards,
+            `none` does not divide.
+
+    Returns:
+        [groups x group_size], the advantages.
+
+    Source:
+        DeepSeekMath (arXiv 2402.03300), equation 3 with outcome supervision; `none` is Dr. GRPO
+        (arXiv 2503.20783).
+    """
+    groups = rewards.view(-1, group_size)
+    centered = groups - groups.nanmean(dim=1, keepdim=True)
+    if scale == "group":
+        centered = centered / (deviation(groups, dim=1).unsqueeze(1) + _EPSILON)
+    elif scale == "batch":
+        centered = centered / (deviation(rewards) + _EPSILON)
+    return centered.view(-1).nan_to_num(nan=0.0)
+
+
+def deviation(values: torch.Tensor, dim: int = 0) -> torch.Tensor:
+    """Return the sample standard deviation of what is not NaN; NaN for fewer than two values.
+
+    Args:
+        values: [..., any], NaN where there is no value.
+        dim: over which to take it.
+    """
+    counts = (~values.isnan()).sum(dim=dim)
+    squares = (values - values.nanmean(dim=dim, keepdim=True)).square().nansum(dim=dim)
+    variance: torch.Tensor = squares / (counts - 1)
+    return torch.where(counts > 1, variance, torch.nan).sqrt()
+
+
+def groups_without_signal(rewards: torch.Tensor, group_size: int) -> float:
+    """Return the share of groups that teach nothing: all rewards are equal, or but one is missing.
+
+    With `--scale_rewards batch` TRL gives 0 or 1 here, for the deviation of the whole batch.
+
+    Args:
+        rewards: [groups x group_size], NaN for those without a reward.
+        group_size: completions per prompt.
+    """
+    spread = deviation(rewards.view(-1, group_size), dim=1)
+    return float((~(spread > 1e-8)).float().mean())
+
+
+_LARGEST_LOG_RATIO = 20.0  # exp(20) is far above any threshold, and still a float
+# In nats per token, the mean of |log engine - log trainer|. Equal weights in other kernels differ
+# by 1e-6 in float32 and by some hundredths in bfloat16 or with quantized weights. At 0.5 the
+# probability of a sampled token is wrong by a factor of 1.6 (e^0.5) on average: no rounding does
+# that, and no importance sampling within its usual threshold of 2 makes up for it.
+LARGEST_MEAN_GAP = 0.5
+_GAP = "sampling/sampling_logp_difference/mean"
+
+
+@dataclass(frozen=True)
+class RolloutGap:
+    """How the engine that sampled differs from the trainer, all [completions, tokens].
+
+    Attributes:
+        distance: |log trainer - log engine|.
+        weight: of each token's loss; the bare ratio where nothing is corrected.
+        mask: 1 for tokens in the loss whose log-prob the engine gave.
+    """
+
+    distance: torch.Tensor
+    weight: torch.Tensor
+    mask: torch.Tensor
+
+
+def rollout_gap(
+    logprobs: torch.Tensor,
+    sampling_logprobs: torch.Tensor,
+    mask: torch.Tensor,
+    mode: str | None,
+    threshold: float,
+) -> RolloutGap:
+    """Compare the log-probs of the same tokens under the same weights, and weighs the tokens.
+
+    Args:
+        logprobs: [completions, tokens] of the trainer, of the weights that sampled, no gradient.
+        sampling_logprobs: the same of the engine; NaN where it has none, which weighs 1.
+        mask: 1 for tokens in the loss.
+        mode: `token_truncate` cuts each ratio off at the threshold, `token_mask` drops tokens above
+            it; `sequence_truncate` uses the completion's geometric mean of the ratios, cut off, for
+            all its tokens; `sequence_mask` drops completions whose mean is above it and keeps the
+            tokens' own ratios in the others; none: only measured.
+        threshold: the largest weight.
+
+    Source:
+        The modes are ms-swift's, whose sequence ratio is the geometric mean. TRL 1.16's sequence
+        modes use the product over all tokens, which long completions push past any threshold; its
+        token modes are the same as these.
+    """
+    has_logprob = mask.bool() & sampling_logprobs.isfinite()
+    log_ratio = torch.where(has_logprob, logprobs - sampling_logprobs, 0.0)
+    ratio = log_ratio.clamp(-_LARGEST_LOG_RATIO, _LARGEST_LOG_RATIO).exp()
+    weight = ratio
+    if mode == "token_truncate":
+        weight = ratio.clamp(max=threshold)
+    elif mode == "token_mask":
+        weight = ratio * (ratio <= threshold)
+    elif mode is not None:
+        mean = log_ratio.sum(dim=1, keepdim=True) / mask.sum(dim=1, keepdim=True).clamp(min=1)
+        mean_ratio = mean.clamp(max=_LARGEST_LOG_RATIO).exp()
+        if mode == "sequence_truncate":
+            weight = mean_ratio.clamp(max=threshold).expand_as(ratio)
+        else:
+            weight = ratio * (mean_ratio <= threshold)
+    return RolloutGap(log_ratio.abs(), weight, has_logprob)
+
+
+def check_gap(config: TrainerConfig, metrics: Mapping[str, float]) -> None:
+    """Compare engine and trainer by the metrics of a step, before the step is taken.
+
+    With options that change the distribution that is sampled from, the two differ by intention and
+    nothing is compared.
+    """
+    gap = metrics.get(_GAP, 0.0)
+    if gap <= LARGEST_MEAN_GAP or _reshaped(config):
+        return
+    vllm_log = (
+        f"the server at {config.vllm_server_host}:{config.vllm_server_port}"
+        if config.vllm_mode == "server"
+        else f"the engines' logs are in {config.output_dir}/vllm"
+    )
+    raise RolloutError(
+        f"the vLLM engine does not sample from the weights that are trained: its log-probs differ "
+        f"from the trainer's by {gap:.2f} nats per token on average, where the same weights differ "
+        f"by less than 0.1. Usual causes: weights that did not arrive, images that the engine "
+        f"prepares in another way, another dtype or quantization in the engine ({vllm_log}). "
+        f"To do: --use_vllm false shows whether the engine is the cause; then another version of "
+        f"vLLM, --torch_dtype float32 on both sides, or --vllm_enable_lora false"
+    )
+
+
+def _reshaped(config: TrainerConfig) -> bool:
+    return config.top_p < 1 or config.top_k > 0 or config.repetition_penalty != 1
+
+
 def token_loss(logprobs: torch.Tensor, experience: Experience, config: TrainerConfig) -> LossTerms:
-    """Computes -w min(ratio A, clip(ratio, 1 - low, 1 + high) A) + beta KL for each token.
+    """Compute -w min(ratio A, clip(ratio, 1 - low, 1 + high) A) + beta KL for each token.
 
     The weight w is 1 without `--rollout_importance_sampling_mode`; as in TRL it weighs what was
     sampled, not the KL term.
@@ -63,13 +216,9 @@ def token_loss(logprobs: torch.Tensor, experience: Experience, config: TrainerCo
 
 
 def tokens_in_loss(micro_batches: list[Experience], ranks: Ranks) -> float:
-    """Counts the tokens of one optimizer step that are in the loss, per micro-batch and rank.
+    """Count the tokens of one optimizer step that are in the loss, per micro-batch and rank.
 
     `dapo` divides by it; every rank gets the same number.
-
-    Args:
-        micro_batches: those of one optimizer step on this rank.
-        ranks: this process among the others; a collective.
     """
     mine = torch.stack([batch.loss_mask.sum() for batch in micro_batches]).sum().float()
     return float(sum_over_ranks(mine, ranks)) / (len(micro_batches) * ranks.world_size)
@@ -78,7 +227,7 @@ def tokens_in_loss(micro_batches: list[Experience], ranks: Ranks) -> float:
 def reduce_loss(
     loss: torch.Tensor, mask: torch.Tensor, kind: str, *, longest: int, mean_tokens: float
 ) -> torch.Tensor:
-    """Makes one number of the losses of the tokens that `mask` marks.
+    """Make one number of the losses of the tokens that `mask` marks.
 
     The engine then takes the mean over micro-batches and ranks. So `grpo` and `dr_grpo` are the
     same for any split of the batch, and `dapo` is because of its divisor. `bnpo` is a mean over
@@ -107,13 +256,7 @@ def reduce_loss(
 def grpo_loss(
     model: Any, experience: Experience, config: TrainerConfig, mean_tokens: float
 ) -> tuple[torch.Tensor, LossStatistics]:
-    """Runs the model on one micro-batch.
-
-    Args:
-        model: of the engine, with gradient.
-        experience: the micro-batch.
-        config: the options of the loss.
-        mean_tokens: that of `tokens_in_loss`.
+    """Run the model on one micro-batch.
 
     Returns:
         the loss, with gradient, and what is worth knowing about it.
@@ -134,3 +277,111 @@ def grpo_loss(
         mean_tokens=mean_tokens,
     )
     return loss, loss_statistics(loss, terms, logprobs.entropies, experience)
+
+
+SUMS = (
+    *("loss", "micro_batches", "tokens", "loss_tokens", "entropy", "clipped_low", "clipped_high"),
+    *("kl_tokens", "kl", "gap_tokens", "gap", "weight"),
+)
+"""Of all micro-batches: losses, counts, and values of the tokens in the loss."""
+LOWEST = ("clipped_low", "weight")
+"""The least share of clipped tokens in a completion, the least weight of a token."""
+HIGHEST = ("clipped_high", "gap", "weight")
+"""The greatest share of clipped tokens in a completion, gap and weight of a token."""
+
+
+@dataclass(frozen=True)
+class LossTerms:
+    """The loss of each token and what is worth knowing about it, all [completions, tokens].
+
+    Attributes:
+        loss: what is minimized.
+        kl: the estimated divergence from the reference model; none without one.
+        clipped_low: whether clipping stops the gradient because the token became too unlikely.
+        clipped_high: the same because it became too likely.
+        gap: between the engine that sampled and the trainer; none where they are one.
+    """
+
+    loss: torch.Tensor
+    kl: torch.Tensor | None
+    clipped_low: torch.Tensor
+    clipped_high: torch.Tensor
+    gap: RolloutGap | None
+
+
+@dataclass(frozen=True)
+class LossStatistics:
+    """Of one micro-batch, of several, or of all ranks; float32, on the training device.
+
+    Attributes:
+        sums: [len(SUMS)].
+        lowest: [len(LOWEST)], inf where there was nothing to look at.
+        highest: [len(HIGHEST)], -inf where there was nothing to look at.
+    """
+
+    sums: torch.Tensor
+    lowest: torch.Tensor
+    highest: torch.Tensor
+
+    @classmethod
+    def joined(cls, parts: Sequence[LossStatistics]) -> LossStatistics:
+        """Put several together."""
+        return cls(
+            torch.stack([part.sums for part in parts]).sum(dim=0),
+            torch.stack([part.lowest for part in parts]).amin(dim=0),
+            torch.stack([part.highest for part in parts]).amax(dim=0),
+        )
+
+    def over(self, ranks: Ranks) -> LossStatistics:
+        """Put those of all ranks together, in one collective; the result is on the CPU."""
+        mine = torch.cat([self.sums, self.lowest, self.highest]).unsqueeze(0)
+        sizes = [len(SUMS), len(LOWEST), len(HIGHEST)]
+        every = gather_rows(mine, ranks).cpu()
+        return LossStatistics.joined([LossStatistics(*row.split(sizes)) for row in every])
+
+
+@torch.no_grad()
+def loss_statistics(
+    loss: torch.Tensor, terms: LossTerms, entropies: torch.Tensor, experience: Experience
+) -> LossStatistics:
+    """Look at one micro-batch.
+
+    Args:
+        loss: of the micro-batch, one number.
+        terms: the loss by token.
+        entropies: [completions, tokens], in nats.
+        experience: the micro-batch.
+    """
+    mask, tokens = experience.loss_mask, experience.tokens
+    lengths, zero = mask.sum(dim=1), loss.new_zeros(())
+    sums = {
+        "loss": loss.detach(),
+        "micro_batches": zero + 1,
+        "tokens": tokens.prompt_mask.sum() + tokens.completion_mask.sum(),
+        "loss_tokens": lengths.sum(),
+        "entropy": (entropies * mask).sum(),
+    }
+    lowest, highest = {}, {}
+    for name, clipped in (("clipped_low", terms.clipped_low), ("clipped_high", terms.clipped_high)):
+        counts = (clipped * mask).sum(dim=1)
+        shares = counts / lengths.clamp(min=1)
+        sums[name] = counts.sum()
+        lowest[name], highest[name] = _extremes(shares, lengths > 0)
+    if terms.kl is not None:
+        sums |= {"kl_tokens": sums["loss_tokens"], "kl": (terms.kl * mask).sum()}
+    if terms.gap is not None:
+        counted = terms.gap.mask
+        sums["gap_tokens"] = counted.sum()
+        for name, values in (("gap", terms.gap.distance), ("weight", terms.gap.weight)):
+            sums[name] = (values * counted).sum()
+            lowest[name], highest[name] = _extremes(values, counted)
+    return LossStatistics(
+        torch.stack([sums.get(name, zero).float() for name in SUMS]),
+        torch.stack([lowest.get(name, zero + torch.inf).float() for name in LOWEST]),
+        torch.stack([highest.get(name, zero - torch.inf).float() for name in HIGHEST]),
+    )
+
+
+def _extremes(values: torch.Tensor, counted: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    lowest = values.masked_fill(~counted, torch.inf).amin()
+    return lowest, values.masked_fill(~counted, -torch.inf).amax()

@@ -1,20 +1,103 @@
-"""Lines up a batch as one row without padding, in which a prompt stands once for its completions.
+"""Packs a batch into one row without padding, in which a prompt appears once for its completions.
 
     [ prompt 1 | prompt 2 | completion 1 | completion 2 | ... ]
 
-All that a model computes token by token then has nothing to do for padding, nor for the copies of a
-prompt. Attention alone needs to know which tokens belong together (`shared_attention`).
-"""
+Everything that a model computes per token skips padding and copies of a prompt. Only attention has
+to know which tokens belong together: prompts and completions are two calls of torch's attention,
+under the name that the model uses anyway, `sdpa`. Gradients are exact."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
+from torch.nn.functional import scaled_dot_product_attention
+from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from grpo_doctor_trainer.data.experience import TokenBatch
+
+
+IMPLEMENTATION = "sdpa"
+"""The only attention of transformers that can be told a layout."""
+ARGUMENT = "shared_prompts"
+"""The model's argument that carries the layout."""
+_UNKNOWN = ("sliding_window", "softcap", "s_aux", "position_bias")
+
+
+class SharedAttentionError(ValueError):
+    """A layer asks for more than this attention knows."""
+
+
+def install() -> None:
+    """Have transformers' `sdpa` look for a layout; once is enough, twice does no harm."""
+    before = ALL_ATTENTION_FUNCTIONS[IMPLEMENTATION]
+    if not hasattr(before, "without_layout"):
+        ALL_ATTENTION_FUNCTIONS[IMPLEMENTATION] = _looking_for_layout(before)
+
+
+def _looking_for_layout(before: Callable[..., Any]) -> Callable[..., Any]:
+    def attention(
+        module: Any, query: torch.Tensor, *tensors: Any, **options: Any
+    ) -> tuple[torch.Tensor, None]:
+        packing = options.pop(ARGUMENT, None)
+        if packing is None or not _causal(module, options):  # such as that of a vision tower
+            result: tuple[torch.Tensor, None] = before(module, query, *tensors, **options)
+            return result
+        for name in _UNKNOWN:
+            if options.get(name) is not None:
+                raise SharedAttentionError(f"a layer of the model uses {name}")
+        key, value, *_ = tensors
+        settings = {"dropout_p": options.get("dropout", 0.0), "scale": options.get("scaling")}
+        return _packed_attention(packing, query, key, value, settings), None
+
+    attention.without_layout = before  # type: ignore[attr-defined]
+    return attention
+
+
+def _causal(module: Any, options: dict[str, Any]) -> bool:
+    choice = options.get("is_causal")
+    return bool(getattr(module, "is_causal", True) if choice is None else choice)
+
+
+def _packed_attention(
+    packing: Packing, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, settings: Any
+) -> torch.Tensor:
+    """Return [1, tokens, heads, width of a head] of [1, heads, tokens, width of a head]."""
+    first = len(packing.prompts.flat)
+    queries, keys, values = (tensor[0] for tensor in (query, key, value))
+    prompt_keys = packing.prompts.spread(keys[:, :first])
+    prompt_values = packing.prompts.spread(values[:, :first])
+    of_prompts = scaled_dot_product_attention(
+        packing.prompts.spread(queries[:, :first]),
+        _repeated(prompt_keys, len(queries)),
+        _repeated(prompt_values, len(queries)),
+        is_causal=True,
+        **settings,
+    )
+    result = packing.prompts.gathered(of_prompts)
+    if queries.size(1) > first:
+        own_keys = packing.completions.spread(keys[:, first:])
+        own_values = packing.completions.spread(values[:, first:])
+        of_completions = scaled_dot_product_attention(
+            packing.completions.spread(queries[:, first:]),
+            _repeated(torch.cat([prompt_keys[packing.prompt_of], own_keys], dim=2), len(queries)),
+            _repeated(
+                torch.cat([prompt_values[packing.prompt_of], own_values], dim=2), len(queries)
+            ),
+            attn_mask=packing.visible,
+            **settings,
+        )
+        result = torch.cat([result, packing.completions.gathered(of_completions)])
+    return result.unsqueeze(0)
+
+
+def _repeated(tensor: torch.Tensor, heads: int) -> torch.Tensor:
+    """Return each query head its keys or values, which several share."""
+    return tensor.repeat_interleave(heads // tensor.size(1), dim=1)
 
 
 @dataclass(frozen=True)
@@ -35,12 +118,7 @@ class Segments:
 
     @classmethod
     def of(cls, lengths: torch.Tensor, device: torch.device) -> Segments:
-        """Lines texts up.
-
-        Args:
-            lengths: of each text, in host memory.
-            device: where the rest is to lie.
-        """
+        """Line texts up."""
         width = int(lengths.max()) if len(lengths) else 0
         filled = torch.arange(width) < lengths.unsqueeze(1)
         places = (filled.flatten().cumsum(0) - 1).clamp(min=0).view_as(filled)
@@ -49,14 +127,14 @@ class Segments:
         return cls(filled.to(device), places.to(device), flat.to(device), padded)
 
     def spread(self, values: torch.Tensor) -> torch.Tensor:
-        """Turns [heads, tokens, width of a head] into [texts, heads, longest, width of a head]."""
+        """Turn [heads, tokens, width of a head] into [texts, heads, longest, width of a head]."""
         if self.padded:
             values = values.index_select(1, self.places.flatten())
         rows, width = self.places.shape
         return values.view(len(values), rows, width, -1).transpose(0, 1)
 
     def gathered(self, values: torch.Tensor) -> torch.Tensor:
-        """Turns [texts, heads, longest, width of a head] into [tokens, heads, width of a head]."""
+        """Turn [texts, heads, longest, width of a head] into [tokens, heads, width of a head]."""
         values = values.transpose(1, 2).flatten(0, 1)
         return values.index_select(0, self.flat) if self.padded else values
 
@@ -89,17 +167,13 @@ class Packing:
     predicted: torch.Tensor = field(repr=False)
 
     def scattered(self, values: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
-        """Puts a value of each predicted token where the token is, 0 elsewhere."""
+        """Put a value of each predicted token where the token is, 0 elsewhere."""
         places = values.new_zeros(like.numel()).index_copy(0, self.predicted, values)
         return places.view_as(like)
 
 
 def pack(batch: TokenBatch, *, companion: bool = False) -> Packing | None:
-    """Finds prompts that are equal, whatever completions of a group the batch has.
-
-    Args:
-        batch: prompts and completions.
-        companion: whether a prompt of one token without completions follows the others.
+    """Find prompts that are equal, whatever completions of a group the batch has.
 
     Returns:
         the layout; none where a prompt has no token, so that nothing would predict the first of

@@ -13,8 +13,8 @@ it: safetensors, JSON, and `torch.load(weights_only=True)`.
 
 from __future__ import annotations
 
-from grpo_doctor_trainer.checkpoint.progress import Progress
 from grpo_doctor_trainer.checkpoint.resume import Resume, find_checkpoint
+from grpo_doctor_trainer.checkpoint.state import Progress
 from grpo_doctor_trainer.checkpoint.writer import Checkpointer, check_writable
 
 __all__ = ["Checkpointer", "Progress", "Resume", "check_writable", "find_checkpoint"]

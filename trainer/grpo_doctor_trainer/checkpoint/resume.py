@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from grpo_doctor_trainer.checkpoint.layout import (
+from grpo_doctor_trainer.checkpoint.state import Progress, from_plain, is_replicated, restore
+from grpo_doctor_trainer.checkpoint.writer import (
     FORMAT,
     OPTIMIZER,
     PROGRESS,
@@ -20,11 +21,9 @@ from grpo_doctor_trainer.checkpoint.layout import (
     rank_file,
     step_of,
 )
-from grpo_doctor_trainer.checkpoint.optimizer_state import is_replicated, restore
-from grpo_doctor_trainer.checkpoint.progress import Progress, from_plain
 from grpo_doctor_trainer.errors import CheckpointError
 from grpo_doctor_trainer.logs.console import LOG
-from grpo_doctor_trainer.ranks.deepspeed_config import zero_stage
+from grpo_doctor_trainer.ranks.deepspeed import zero_stage
 from grpo_doctor_trainer.ranks.group import from_main
 
 if TYPE_CHECKING:
@@ -41,8 +40,8 @@ _FREE_GROUPS = ("evaluation", "output", "vllm")
 _FREE = {
     *("max_steps", "num_train_epochs", "ddp_timeout", "gradient_checkpointing"),
     "deepspeed",  # its stage is compared by itself
-    *("dataloader_num_workers", "dataloader_prefetch_factor", "on_bad_image"),
-    *("overlap_rewards", "reward_timeout", "reward_num_workers", "ds3_gather_for_generation"),
+    *("dataloader_num_workers", "dataloader_prefetch_factor"),
+    *("reward_timeout", "reward_num_workers", "ds3_gather_for_generation"),
     *("offload_model", "offload_optimizer", "gc_collect_after_offload"),
 }
 _HELD = ("rollout_importance_sampling_mode", "rollout_importance_sampling_threshold")
@@ -66,15 +65,11 @@ class Resume:
         return int(self.state["step"])
 
     def rollouts(self, config: TrainerConfig) -> int:
-        """Counts the rollouts begun until then, each of which took a batch of prompts."""
+        """Count the rollouts begun until then, each of which took a batch of prompts."""
         return -(-self.step // config.steps_per_rollout)
 
     def check(self, config: TrainerConfig, ranks: Ranks) -> None:
-        """Refuses a launch that could not go on exactly where the checkpoint ends.
-
-        Raises:
-            CheckpointError: names each option that differs, from and to.
-        """
+        """Refuse a launch that could not go on exactly where the checkpoint ends."""
         if self.state["save_only_model"]:
             raise CheckpointError(
                 f"{self.folder} has weights but no optimizer state (--save_only_model true), so a "
@@ -110,16 +105,7 @@ class Resume:
             )
 
     def load(self, engine: Engine, layout: VisionLayout | None, ranks: Ranks) -> Progress:
-        """Puts back optimizer and random states of this rank; the weights are loaded before.
-
-        Args:
-            engine: made with the checkpoint's weights.
-            layout: of a vision-language model's inputs.
-            ranks: the ranks of this job.
-
-        Raises:
-            CheckpointError: a file is damaged, or belongs to other weights.
-        """
+        """Put back optimizer and random states of this rank; the weights are loaded before."""
         owner = 0 if is_replicated(engine) else ranks.rank
         restore(engine, self._read(self.folder / OPTIMIZER / rank_file(owner)))
         plain = self._read(self.folder / PROGRESS / rank_file(ranks.rank))
@@ -148,11 +134,7 @@ class Resume:
 
 
 def find_checkpoint(config: TrainerConfig, ranks: Ranks) -> Resume | None:
-    """Resolves `--resume_from_checkpoint`, on rank 0 for all; none: a new run.
-
-    Raises:
-        CheckpointError: it does not exist, or is not whole.
-    """
+    """Resolve `--resume_from_checkpoint`, on rank 0 for all; none: a new run."""
     choice = config.resume_from_checkpoint
     if choice is None:
         return None
@@ -167,11 +149,7 @@ def find_checkpoint(config: TrainerConfig, ranks: Ranks) -> Resume | None:
 
 
 def open_checkpoint(folder: Path) -> Resume:
-    """Reads a checkpoint's list of files and looks whether they are there.
-
-    Raises:
-        CheckpointError: the folder, its list or one of its files is missing or not whole.
-    """
+    """Read a checkpoint's list of files and looks whether they are there."""
     try:
         state = json.loads((folder / STATE_JSON).read_text(encoding="utf-8"))
         files, found_format = state["files"], state["format"]

@@ -5,38 +5,121 @@ from __future__ import annotations
 import dataclasses
 import errno
 import json
+import math
 import shutil
 import tempfile
 import time
+from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
 
-from grpo_doctor_trainer.checkpoint.layout import (
-    BEST_JSON,
-    FORMAT,
-    OPTIMIZER,
-    PREFIX,
-    PROGRESS,
-    STATE_JSON,
-    checkpoints_in,
-    rank_file,
-    report_sizes,
-)
-from grpo_doctor_trainer.checkpoint.optimizer_state import capture, is_replicated
-from grpo_doctor_trainer.checkpoint.progress import to_plain
+from grpo_doctor_probes import counter, instant
+from grpo_doctor_trainer.checkpoint.state import capture, is_replicated, to_plain
 from grpo_doctor_trainer.errors import CheckpointError
 from grpo_doctor_trainer.logs.console import LOG
 from grpo_doctor_trainer.phases import phase
 from grpo_doctor_trainer.ranks.group import worst_on_any_rank
 
 if TYPE_CHECKING:
-    from grpo_doctor_trainer.checkpoint.progress import Progress
+    from grpo_doctor_trainer.checkpoint.state import Progress
     from grpo_doctor_trainer.config import TrainerConfig
     from grpo_doctor_trainer.logs.metrics import Evaluated
     from grpo_doctor_trainer.ranks.engine import Engine
     from grpo_doctor_trainer.ranks.group import Ranks
+
+
+FORMAT = 1
+PREFIX = "checkpoint-"
+STATE_JSON = "trainer_state.json"
+BEST_JSON = "best_checkpoint.json"
+OPTIMIZER = "optimizer"
+PROGRESS = "resume"
+_WEIGHTS = (".safetensors", ".bin")
+
+
+def rank_file(rank: int) -> str:
+    """Name what one rank writes."""
+    return f"rank_{rank:05d}.pt"
+
+
+def step_of(path: Path) -> int | None:
+    """Return the step of a `checkpoint-N`, and none for other names."""
+    digits = path.name.removeprefix(PREFIX) if path.name.startswith(PREFIX) else ""
+    return int(digits) if digits.isdigit() else None
+
+
+def checkpoints_in(folder: Path) -> list[Path]:
+    """List checkpoints, the newest last.
+
+    By time, not by step: an earlier run in the same folder may have come further.
+    """
+    saved = [path for path in folder.glob(f"{PREFIX}*") if step_of(path) is not None]
+    return sorted(saved, key=lambda path: (path.stat().st_mtime_ns, step_of(path) or 0))
+
+
+def sizes_in(folder: Path) -> dict[str, int]:
+    """Return the bytes of `weights`, `optimizer`, `resume` and `other` in a checkpoint."""
+    sizes = Counter({"weights": 0, "optimizer": 0, "resume": 0, "other": 0})
+    for path in folder.rglob("*"):
+        if path.is_file():
+            sizes[_kind(path.relative_to(folder))] += path.stat().st_size
+    return dict(sizes)
+
+
+def report_sizes(folder: Path, weights: int, seconds: float) -> None:
+    """Record what was written and says it in one line.
+
+    The trace gets, on rank 0, counters `checkpoint/weights_bytes`, `checkpoint/optimizer_bytes`
+    (0: left out), `checkpoint/other_bytes` and `checkpoint/weights`, and an instant that names the
+    dtype.
+    """
+    sizes = sizes_in(folder)
+    dtype = _dtype(folder)
+    counter("checkpoint/weights_bytes", float(sizes["weights"]))
+    counter("checkpoint/optimizer_bytes", float(sizes["optimizer"]))
+    counter("checkpoint/other_bytes", float(sizes["resume"] + sizes["other"]))
+    counter("checkpoint/weights", float(weights))
+    instant(f"checkpoint/saved as {dtype}")
+    parts = [f"weights {_mega(sizes['weights'])} ({dtype})"]
+    if sizes["resume"]:
+        parts.append(f"optimizer {_mega(sizes['optimizer'])}")
+        parts.append(f"resume {_mega(sizes['resume'])}")
+    parts.append(f"tokenizer and rest {_mega(sizes['other'])}")
+    left_out = "" if sizes["resume"] else "; optimizer state left out"
+    LOG.info(
+        "saved %s: %s MB = %s%s; %.1f s",
+        folder, _mega(sum(sizes.values())), " + ".join(parts), left_out, seconds,
+    )  # fmt: skip
+
+
+def _kind(path: Path) -> str:
+    if path.parts[0] == OPTIMIZER:
+        return "optimizer"
+    if path.parts[0] == PROGRESS:
+        return "resume"
+    return "weights" if path.suffix in _WEIGHTS else "other"
+
+
+def _dtype(folder: Path) -> str:
+    """Name the dtype that most of the bytes on disk have: what was asked for proves nothing."""
+    from safetensors import safe_open  # noqa: PLC0415 - comes with transformers
+
+    sizes: Counter[str] = Counter()
+    for path in folder.glob("*.safetensors"):
+        with safe_open(path, framework="pt") as file:
+            for name in file.keys():  # noqa: SIM118 - no dictionary
+                part = file.get_slice(name)
+                sizes[part.get_dtype()] += math.prod(part.get_shape())
+    names = {"F32": "float32", "BF16": "bfloat16", "F16": "float16", "F64": "float64"}
+    kinds = [names.get(kind, kind) for kind, _ in sizes.most_common()]
+    return " and ".join(kinds) or "no weights"
+
+
+def _mega(size: int) -> str:
+    return f"{size / 1e6:.1f}"
+
 
 # What safetensors and torch.save say: torch closes its file in a destructor, and what that finds
 # (a position it did not expect, a stream in error) replaces the system's own words.
@@ -50,14 +133,7 @@ _SIGNS_OF_FULL_DISK = (
 
 
 class Checkpointer:
-    """Writes checkpoints and removes old ones; every rank calls it, at the same step.
-
-    Args:
-        config: the resolved options.
-        engine: what is trained.
-        beside: the tokenizer, or the processor of a vision-language model.
-        ranks: the ranks of this job.
-    """
+    """Writes checkpoints and removes old ones; every rank calls it, at the same step."""
 
     def __init__(self, config: TrainerConfig, engine: Engine, beside: Any, ranks: Ranks) -> None:
         self._config = config
@@ -76,11 +152,7 @@ class Checkpointer:
         return every > 0 and (number % every == 0 or number == total or is_best)
 
     def save(self, progress: Progress) -> Path:
-        """Writes the checkpoint of the step that `progress` has come to.
-
-        Raises:
-            CheckpointError: on every rank, if any rank could not write; nothing half-written stays.
-        """
+        """Write the checkpoint of the step that `progress` has come to."""
         started = time.perf_counter()
         final = self._folder / f"{PREFIX}{progress.number}"
         unfinished = self._folder / f".{final.name}.unfinished"
@@ -114,7 +186,7 @@ class Checkpointer:
         return final
 
     def _whole_state(self) -> dict[str, torch.Tensor] | None:
-        """Gives the whole weights on rank 0; under ZeRO-3 all ranks gather them, layer by layer."""
+        """Return the whole weights on rank 0; under ZeRO-3 all ranks gather them."""
         module = self._engine.module
         if self._engine.zero_stage != 3:
             return module.state_dict() if self._ranks.is_main else None
@@ -200,11 +272,7 @@ class Checkpointer:
 
 
 def check_writable(config: TrainerConfig) -> None:
-    """Writes into `--output_dir` before training does, hours later.
-
-    Raises:
-        CheckpointError: it cannot be written.
-    """
+    """Write into `--output_dir` before training does, hours later."""
     folder = Path(config.output_dir)
     try:
         folder.mkdir(parents=True, exist_ok=True)

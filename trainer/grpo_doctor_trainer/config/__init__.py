@@ -94,12 +94,7 @@ class TrainerConfig(
         return self.reward_weights or [1.0] * len(self.reward_funcs)
 
     def learning_rate_at(self, number: int, steps: int) -> float:
-        """Gives the learning rate of an optimizer step: a linear warm-up, then the rest.
-
-        Args:
-            number: of the step, from 1.
-            steps: of the whole run.
-        """
+        """Return the learning rate of an optimizer step: a linear warm-up, then the rest."""
         warmup = self.warmup_steps or math.ceil(self.warmup_ratio * steps)
         if number <= warmup:
             return self.learning_rate * number / warmup

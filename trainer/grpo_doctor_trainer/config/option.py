@@ -32,16 +32,7 @@ def option(
     reason: str = "",
     **limits: Any,
 ) -> _T:
-    """Declares one option, in a class of `Options`.
-
-    Args:
-        default: its value when a `--model` is given.
-        text: its help.
-        choices: the only valid values, when there are few.
-        embedded: its default with the embedded tiny model, where that differs.
-        reason: what a value outside of the limits would do, where that is not plain.
-        **limits: those of `msgspec.Meta`, if it has some.
-    """
+    """Declare one option, in a class of `Options`."""
     metadata = {
         "help": text,
         "limits": Meta(**limits),

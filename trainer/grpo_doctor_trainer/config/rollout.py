@@ -26,19 +26,14 @@ class RewardOptions(Options, heading="rewards"):
     )
     reward_timeout: float = option(
         60.0,
-        "seconds one call of a reward function may take for the rank's whole batch, and a built-in "
-        "one for each completion; then the run ends and says where it hung; 0: no limit",
+        "seconds that one call of a reward function may take for the rank's whole batch; then the "
+        "run ends and says where it hung; 0: no limit",
         ge=0,
-    )
-    overlap_rewards: bool = option(
-        True,
-        "score completions that have ended while others are generated: with built-in functions, "
-        "and with those that have an attribute per_completion = True, in --reward_num_workers",
     )
     reward_num_workers: int = option(
         1,
-        "processes per rank that run the reward functions, different ones at once; 0: in the "
-        "trainer's own process, where nothing ends a function that hangs in C code",
+        "processes per rank that run the reward functions, different ones at once and during the "
+        "log-probs; 0: in the trainer's own process, for a debugger, without --reward_timeout",
         ge=0,
     )
 

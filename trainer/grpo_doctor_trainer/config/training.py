@@ -62,12 +62,6 @@ class DataOptions(Options, heading="data"):
         "the variable MAX_PIXELS, else the model's own limit",
         ge=1,
     )
-    on_bad_image: str = option(
-        "stop",
-        "what to do with rows whose image cannot be read: stop before training, or skip them, "
-        "named in the log; URLs always stop",
-        choices=("stop", "skip"),
-    )
     dataloader_num_workers: int = option(1, "processes that tokenize ahead; 0: none", ge=0)
     dataloader_prefetch_factor: int = option(2, "batches each worker prepares ahead", ge=1)
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import difflib
 import math
 import os
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from grpo_doctor_trainer.errors import ConfigError
-from grpo_doctor_trainer.logs.trackers import check_trackers
 
 if TYPE_CHECKING:
     from grpo_doctor_trainer.config import TrainerConfig
@@ -27,15 +28,7 @@ _MOST_SHOWN = 12
 
 
 def validate(config: TrainerConfig, world_size: int) -> None:
-    """Holds the trainer's options against each other; imports no torch.
-
-    Args:
-        config: the options.
-        world_size: how many ranks the job has.
-
-    Raises:
-        ConfigError: for the first value that cannot work; says which could.
-    """
+    """Hold the trainer's options against each other; imports no torch."""
     _check_batch(config, world_size)
     _check_deepspeed(config)
     _check_rewards(config)
@@ -53,22 +46,14 @@ def validate(config: TrainerConfig, world_size: int) -> None:
 
 
 def check_vision_options(config: TrainerConfig) -> None:
-    """Looks whether something is left to train, and whether an area is a number.
-
-    Raises:
-        ConfigError: neither, or not both.
-    """
+    """Look whether something is left to train, and whether an area is a number."""
     if config.freeze_vit and config.freeze_aligner and config.freeze_llm:
         raise ConfigError(NOTHING_TO_TRAIN)
     pixel_limit(config)
 
 
 def pixel_limit(config: TrainerConfig) -> int | None:
-    """Resolves `--max_pixels`, which wins over the variable MAX_PIXELS.
-
-    Raises:
-        ConfigError: either is not a whole number above 0.
-    """
+    """Resolve `--max_pixels`, which wins over the variable MAX_PIXELS."""
     name, value = "--max_pixels", str(config.max_pixels)
     if config.max_pixels is None:
         name, value = f"the variable {_PIXELS_VARIABLE}", os.environ.get(_PIXELS_VARIABLE, "")
@@ -104,7 +89,7 @@ def _check_batch(config: TrainerConfig, world_size: int) -> None:
 
 
 def _nearest_divisors(target: int, batch: int) -> list[int]:
-    """Gives the divisors of the batch above 1 that are nearest to what was asked for."""
+    """Return the divisors of the batch above 1 that are nearest to what was asked for."""
     small = [n for n in range(1, math.isqrt(batch) + 1) if batch % n == 0]
     divisors = {n for divisor in small for n in (divisor, batch // divisor)} - {1}
     return sorted(sorted(divisors, key=lambda n: abs(n - target))[:_MOST_SHOWN])
@@ -202,3 +187,30 @@ def _check_server(config: TrainerConfig) -> None:
             f"--sleep_level {config.sleep_level} works with --vllm_mode colocate only: a server "
             "has devices of its own. Leave it out"
         )
+
+
+TRACKERS = ("tensorboard", "wandb", "swanlab")
+
+
+_NONE = "none"
+
+
+def wanted_trackers(config: TrainerConfig) -> list[str]:
+    """Return the names in `--report_to`, each once; ms-swift's `none` is no tracker."""
+    return [name for name in dict.fromkeys(config.report_to) if name.lower() != _NONE]
+
+
+def check_trackers(config: TrainerConfig) -> None:
+    """Look whether each tracker of `--report_to` exists and is installed."""
+    for name in wanted_trackers(config):
+        if name not in TRACKERS:
+            close = difflib.get_close_matches(name.lower(), TRACKERS, n=1)
+            hint = f"; did you mean {close[0]}?" if close else ""
+            raise ConfigError(
+                f"--report_to {name} is not one of {', '.join(TRACKERS)}, {_NONE}{hint}"
+            )
+        if find_spec(name) is None:
+            raise ConfigError(
+                f"--report_to {name}: the package {name} is not installed; pip install {name}, or "
+                "leave it out of --report_to"
+            )

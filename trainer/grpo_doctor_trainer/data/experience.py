@@ -1,4 +1,4 @@
-"""What a rollout leaves behind for training: tokens, advantages and earlier log-probs."""
+"""What a rollout leaves for training, and the micro-batches that are cut out of it."""
 
 from __future__ import annotations
 
@@ -43,17 +43,17 @@ class ImageFeatures:
         return tuple(len(images) for images in self.indices)
 
     def select(self, rows: torch.Tensor) -> ImageFeatures:
-        """Takes some completions; the images stay where they are."""
+        """Take some completions; the images stay where they are."""
         chosen = rows.cpu()
         indices = tuple(self.indices[row] for row in chosen.tolist())
         return dataclasses.replace(self, indices=indices, positions=self.positions[chosen])
 
     def trimmed(self, first: int) -> ImageFeatures:
-        """Drops the prompts' places before `first`, which are padding."""
+        """Drop the prompts' places before `first`, which are padding."""
         return dataclasses.replace(self, positions=self.positions[:, :, first:])
 
     def gathered(self) -> tuple[torch.Tensor, torch.Tensor]:
-        """Lines up the images of each completion, one after the other.
+        """Line up the images of each completion, one after the other.
 
         Returns:
             [patches, values of a patch] and [images, 3]; both empty where there is no image.
@@ -84,11 +84,11 @@ class TokenBatch:
     images: ImageFeatures | None = None
 
     def __len__(self) -> int:
-        """Counts the completions."""
+        """Count the completions."""
         return self.completion_tokens.size(0)
 
     def select(self, rows: torch.Tensor) -> TokenBatch:
-        """Takes some completions."""
+        """Take some completions."""
         return TokenBatch(
             self.prompt_tokens[rows],
             self.prompt_mask[rows],
@@ -98,12 +98,7 @@ class TokenBatch:
         )
 
     def trimmed(self, prompt: int, completion: int) -> TokenBatch:
-        """Keeps the last `prompt` and the first `completion` places: the rest must be padding.
-
-        Args:
-            prompt: tokens that are kept of each prompt, at its end.
-            completion: tokens that are kept of each completion, from its start.
-        """
+        """Keep the last `prompt` and the first `completion` places: the rest must be padding."""
         first = self.prompt_tokens.size(1) - prompt
         return TokenBatch(
             self.prompt_tokens[:, first:],
@@ -114,7 +109,7 @@ class TokenBatch:
         )
 
     def distinct_prompts(self) -> tuple[torch.Tensor, torch.Tensor]:
-        """Finds prompts that are equal in tokens and images.
+        """Find prompts that are equal in tokens and images.
 
         Returns:
             [prompts], the first completion of each, and [completions], the prompt of each; both in
@@ -135,16 +130,16 @@ class TokenBatch:
 
     @property
     def places(self) -> int:
-        """Counts tokens and padding."""
+        """Count tokens and padding."""
         return self.prompt_tokens.numel() + self.completion_tokens.numel()
 
     @property
     def filled(self) -> int:
-        """Counts tokens without padding."""
+        """Count tokens without padding."""
         return int(self.prompt_mask.sum() + self.completion_mask.sum())
 
     def parts(self, size: int) -> Iterator[TokenBatch]:
-        """Cuts the batch into parts of at most `size` completions."""
+        """Cut the batch into parts of at most `size` completions."""
         every = torch.arange(len(self))
         for start in range(0, len(self), size):
             yield self.select(every[start : start + size])
@@ -173,7 +168,7 @@ class Experience:
     kept: torch.Tensor | None = None
 
     def select(self, rows: torch.Tensor) -> Experience:
-        """Takes some completions."""
+        """Take some completions."""
         return Experience(
             self.tokens.select(rows),
             self.advantages[rows],
@@ -189,12 +184,7 @@ class Experience:
         )
 
     def trimmed(self, prompt: int, completion: int) -> Experience:
-        """Keeps the last `prompt` and the first `completion` places: the rest must be padding.
-
-        Args:
-            prompt: tokens that are kept of each prompt, at its end.
-            completion: tokens that are kept of each completion, from its start.
-        """
+        """Keep the last `prompt` and the first `completion` places: the rest must be padding."""
         old, reference, sampling = (
             None if values is None else values[:, :completion]
             for values in (self.old_logprobs, self.reference_logprobs, self.sampling_logprobs)
@@ -210,7 +200,7 @@ class Experience:
 
 
 def mask_after_end(tokens: torch.Tensor, end_tokens: tuple[int, ...]) -> torch.Tensor:
-    """Marks the tokens of each completion up to and including its first end token.
+    """Mark the tokens of each completion up to and including its first end token.
 
     Args:
         tokens: [completions, tokens].
@@ -222,3 +212,58 @@ def mask_after_end(tokens: torch.Tensor, end_tokens: tuple[int, ...]) -> torch.T
     ends = torch.isin(tokens, torch.tensor(end_tokens, device=tokens.device)).long()
     ended_before = ends.cumsum(dim=1) - ends
     return (ended_before == 0).long()
+
+
+@dataclass
+class Feed:
+    """The micro-batches of one rollout, `--num_iterations` times in a new order each.
+
+    Attributes:
+        experience: all completions of the rollout on this rank.
+        order: the completions in the order in which they are still to be trained on.
+        size: completions of a micro-batch.
+    """
+
+    experience: Experience
+    order: torch.Tensor
+    size: int
+
+    @classmethod
+    def shuffled(cls, experience: Experience, *, size: int, iterations: int) -> Feed:
+        """Draw the orders from torch's random state."""
+        orders = [torch.randperm(len(experience.tokens)) for _ in range(iterations)]
+        return cls(experience, torch.cat(orders), size)
+
+    @property
+    def empty(self) -> bool:
+        """Whether a new rollout is due."""
+        return len(self.order) == 0
+
+    def take(
+        self, count: int, *, by_length: bool = False, by_prompt: bool = False
+    ) -> list[Experience]:
+        """Take the next `count` micro-batches."""
+        device = self.experience.advantages.device
+        rows, self.order = self.order[: count * self.size], self.order[count * self.size :]
+        if by_length:
+            return [
+                self.experience.select(part.to(device)).trimmed(prompt, completion)
+                for part, prompt, completion in self._grouped(rows)
+            ]
+        if by_prompt and count > 1:
+            _, prompt_of = self.experience.tokens.select(rows.to(device)).distinct_prompts()
+            rows = rows[prompt_of.argsort(stable=True)]
+        return [self.experience.select(part.to(device)) for part in torch.split(rows, self.size)]
+
+    def places_by_length(self, count: int) -> int:
+        """Count the tokens and the padding that `take` would give with `by_length`."""
+        parts = self._grouped(self.order[: count * self.size])
+        return sum(len(part) * (prompt + completion) for part, prompt, completion in parts)
+
+    def _grouped(self, rows: torch.Tensor) -> list[tuple[torch.Tensor, int, int]]:
+        """Each micro-batch's completions, and its longest prompt and completion in tokens."""
+        tokens = self.experience.tokens
+        masks = (tokens.prompt_mask, tokens.completion_mask)
+        sizes = torch.stack([mask.sum(dim=1) for mask in masks], dim=1).cpu()[rows]
+        order = sizes.sum(dim=1).argsort(descending=True, stable=True)
+        return [(rows[p], *sizes[p].amax(dim=0).tolist()) for p in torch.split(order, self.size)]

@@ -1,4 +1,4 @@
-"""Images of a dataset: where they are, how they are read, and how large they may be."""
+"""Images of a dataset: where they are, how they are read, checked before training."""
 
 from __future__ import annotations
 
@@ -7,11 +7,15 @@ import binascii
 import io
 import warnings
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from PIL import Image
 
 from grpo_doctor_trainer.errors import DatasetError
+
+if TYPE_CHECKING:
+    pass
+
 
 ImageSource = Path | bytes
 """A file, or the content of one."""
@@ -25,17 +29,7 @@ class BadImageError(Exception):
 
 
 def image_sources(value: Any, folder: Path, location: str) -> list[ImageSource]:
-    """Finds the images that a column, or a part of a message, names.
-
-    Args:
-        value: one image or a list of them: a path, a data: URL, bytes, `{"bytes", "path"}` as in
-            parquet, or `{"url"}` as in messages; None is no image.
-        folder: what relative paths may start from: where the dataset is.
-        location: where the value stands, for messages.
-
-    Raises:
-        DatasetError: a value that is none of these.
-    """
+    """Find the images that a column, or a part of a message, names."""
     if value is None:
         return []
     if isinstance(value, list | tuple):
@@ -71,16 +65,12 @@ def _from_text(value: str, folder: Path, location: str) -> ImageSource:
 
 
 def source_name(source: ImageSource) -> str:
-    """Names an image for a message."""
+    """Name an image for a message."""
     return f"{len(source)} bytes in the dataset" if isinstance(source, bytes) else str(source)
 
 
 def probe(source: ImageSource) -> None:
-    """Reads an image's header only: a few hundred bytes.
-
-    Raises:
-        BadImageError: that already cannot be read.
-    """
+    """Read an image's header only: a few hundred bytes."""
     with _opened(source) as image:
         sides = image.size
     if max(sides) > _LARGEST_ASPECT * min(sides):
@@ -91,16 +81,9 @@ def probe(source: ImageSource) -> None:
 
 
 def read_image(source: ImageSource, max_pixels: int | None) -> tuple[Image.Image, int]:
-    """Decodes an image to RGB, and scales it down to an area of `max_pixels` at most.
+    """Decode an image to RGB, and scales it down to an area of `max_pixels` at most.
 
     Gives the pixels that were decoded for it, too.
-
-    Args:
-        source: the image.
-        max_pixels: the largest area in pixels; none: as it is.
-
-    Raises:
-        BadImageError: it cannot be read, or is damaged.
     """
     with _opened(source) as opened:
         try:
@@ -115,12 +98,7 @@ def read_image(source: ImageSource, max_pixels: int | None) -> tuple[Image.Image
 
 
 def scaled(size: tuple[int, int], max_pixels: int | None) -> tuple[int, int]:
-    """Gives the largest size of the same shape, to a pixel, whose area is at most `max_pixels`.
-
-    Args:
-        size: width and height in pixels.
-        max_pixels: the largest area; none: no limit.
-    """
+    """Return the largest size of the same shape, to a pixel, whose area is at most `max_pixels`."""
     width, height = size
     if max_pixels is None or width * height <= max_pixels:
         return size

@@ -1,23 +1,136 @@
-"""Reads datasets into rows of a prompt and the columns that rewards ask for."""
+"""Reads datasets into rows: a conversation, its images, and the columns that rewards ask for."""
 
 from __future__ import annotations
 
 import dataclasses
 import json
 import random
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from grpo_doctor_trainer.data.images import image_sources
-from grpo_doctor_trainer.data.messages import Conversation, conversation
+import torch
+
+from grpo_doctor_trainer.data.images import BadImageError, image_sources, probe, source_name
 from grpo_doctor_trainer.errors import DatasetError
+from grpo_doctor_trainer.phases import phase
+from grpo_doctor_trainer.ranks.group import sum_over_ranks
 from grpo_doctor_trainer.tasks import squares, sums
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from grpo_doctor_trainer.data.images import ImageSource
+    from grpo_doctor_trainer.ranks.group import Ranks
+
+
+IMAGE_TAG = "<image>"
+"""Where an image goes in a text, as ms-swift's datasets write it."""
+
+_IMAGE_KEYS = ("image", "path", "url", "image_url")
+_OTHER_KINDS = ("video", "audio", "video_url", "input_audio")
+
+
+@dataclass(frozen=True)
+class Conversation:
+    """Messages, and the images of their image parts in order."""
+
+    messages: list[dict[str, Any]]
+    images: list[ImageSource]
+
+
+def conversation(
+    value: Any, images: list[ImageSource], folder: Path, location: str
+) -> Conversation:
+    """Read a prompt: text, or messages whose content is text or a list of parts."""
+    if isinstance(value, str):
+        value = [{"role": "user", "content": value}]
+    if not isinstance(value, list) or not all(_is_message(message) for message in value):
+        raise DatasetError(
+            f'{location}: must be text, or a list of {{"role": ..., "content": ...}}'
+        )
+    # A last answer is the reference of supervised training: here the model has to give it.
+    while value and value[-1]["role"] == "assistant":
+        value = value[:-1]
+    if not value:
+        raise DatasetError(f"{location}: there is no message to answer")
+    parted = [(message["role"], _parts(message["content"], location)) for message in value]
+    every = [part for _, parts in parted for part in parts]
+    if not images and not any("source" in part for part in every):
+        if any(part["type"] == "image" for part in every):
+            raise DatasetError(f"{location}: a part asks for an image, and the row has no images")
+        return Conversation([_plain(role, parts) for role, parts in parted], [])
+    return _with_images(parted, images, folder, location)
+
+
+def _with_images(
+    parted: list[tuple[str, list[dict[str, Any]]]],
+    images: list[ImageSource],
+    folder: Path,
+    location: str,
+) -> Conversation:
+    split = [(role, [piece for part in parts for piece in _split(part)]) for role, parts in parted]
+    places = [piece for _, parts in split for piece in parts if piece["type"] == "image"]
+    if not places:
+        first = next((n for n, (role, _) in enumerate(split) if role == "user"), 0)
+        places = [{"type": "image"} for _ in images]
+        split[first][1][:0] = places
+    remaining, filled = list(images), []
+    unfilled = sum("source" not in piece for piece in places)
+    if unfilled != len(images):
+        raise DatasetError(
+            f"{location}: {unfilled} places for images ({IMAGE_TAG} or parts of type image), and "
+            f"{len(images)} images in the row's image column"
+        )
+    for piece in places:
+        own = piece.pop("source", None)
+        filled += [remaining.pop(0)] if own is None else image_sources(own, folder, location)
+    return Conversation([{"role": role, "content": parts} for role, parts in split], filled)
+
+
+def _parts(content: str | list[dict[str, Any]], location: str) -> list[dict[str, Any]]:
+    if isinstance(content, str):
+        return [{"type": "text", "text": content}]
+    return [_part(part, location) for part in content]
+
+
+def _part(part: dict[str, Any], location: str) -> dict[str, Any]:
+    kind = part.get("type") or ("text" if isinstance(part.get("text"), str) else None)
+    if kind == "text" and isinstance(part.get("text"), str):
+        return {"type": "text", "text": part["text"]}
+    if kind in ("image", "image_url"):
+        source = next((part[key] for key in _IMAGE_KEYS if part.get(key)), None)
+        return {"type": "image"} | ({} if source is None else {"source": source})
+    reason = f"{kind} cannot be trained on here" if kind in _OTHER_KINDS else f"not {part!r:.60}"
+    raise DatasetError(f"{location}: a part of a message must be text or an image; {reason}")
+
+
+def _split(part: dict[str, Any]) -> list[dict[str, Any]]:
+    """Cut a text at its `<image>` tags."""
+    if part["type"] != "text":
+        return [part]
+    parts: list[dict[str, Any]] = []
+    for number, text in enumerate(part["text"].split(IMAGE_TAG)):
+        if number:
+            parts.append({"type": "image"})
+        if text:
+            parts.append({"type": "text", "text": text})
+    return parts
+
+
+def _plain(role: str, parts: list[dict[str, Any]]) -> dict[str, Any]:
+    return {"role": role, "content": "".join(part["text"] for part in parts)}
+
+
+def _is_message(value: Any) -> bool:
+    if not isinstance(value, dict) or not isinstance(value.get("role"), str):
+        return False
+    content = value.get("content")
+    if isinstance(content, list):
+        return bool(content) and all(isinstance(part, dict) for part in content)
+    return isinstance(content, str)
+
 
 _LOCAL_KINDS = (".jsonl", ".json", ".parquet")
 _PROMPT_COLUMNS = ("prompt", "messages")
@@ -43,16 +156,7 @@ class Row:
 
 
 def load_rows(names: list[str], seed: int, *, with_images: bool = False) -> list[Row]:
-    """Reads and joins datasets; without any, makes the arithmetic task.
-
-    Args:
-        names: file paths or Hugging Face names, each with an optional `#N`: sample N rows.
-        seed: of that sampling.
-        with_images: without a dataset, whether to make the task with images.
-
-    Raises:
-        DatasetError: names the file, and the line and column where there is one.
-    """
+    """Read and joins datasets; without any, makes the arithmetic task."""
     if not names:
         generated = squares() if with_images else sums()
         return [_row(raw, f"generated row {n}", Path()) for n, raw in enumerate(generated, start=1)]
@@ -148,7 +252,7 @@ def _read_table(source: str) -> Iterator[tuple[str, Any]]:
 
 
 def _undecoded(table: Any) -> Any:
-    """Leaves images as bytes or paths: decoded, the whole dataset would be in memory."""
+    """Leave images as bytes or paths: decoded, the whole dataset would be in memory."""
     from datasets import Image, Sequence  # noqa: PLC0415 - imported already
 
     for name, feature in table.features.items():
@@ -185,4 +289,39 @@ def _row(raw: Any, location: str, folder: Path) -> Row:
 def _kind(value: Any) -> str:
     return {list: "a list", str: "text", dict: "an object", type(None): "null"}.get(
         type(value), f"a {type(value).__name__}"
+    )
+
+
+_READERS = 8  # a header is a few hundred bytes, so on a network disk this is waiting
+
+
+def check_images(rows: list[Row], ranks: Ranks) -> None:
+    """Read the header of every image before training, each rank its share; collective."""
+    if not any(row.images for row in rows):
+        return
+    with phase("init/images"), ThreadPoolExecutor(_READERS) as pool:
+        share = rows[ranks.rank :: ranks.world_size]
+        problems = [text for text in pool.map(problem, share) if text]
+    count = float(sum_over_ranks(torch.tensor([len(problems)], device=ranks.device), ranks)[0])
+    if count:
+        first = problems[0] if problems else "another rank names an image that cannot be read"
+        more = f"; {count - 1:.0f} more rows have such an image" if count > 1 else ""
+        raise DatasetError(f"{first}{more}. Fix it, or remove such rows from the dataset")
+
+
+def problem(row: Row) -> str | None:
+    """Say which image of a row cannot be read, and why; none if all can."""
+    for number, source in enumerate(row.images, start=1):
+        try:
+            probe(source)
+        except BadImageError as error:
+            return describe_image(row, number, str(error))
+    return None
+
+
+def describe_image(row: Row, number: int, reason: str) -> str:
+    """Name a bad image: its row, which of the row's images it is, its file, and the reason."""
+    return (
+        f"{row.location}: image {number} of {len(row.images)} "
+        f"({source_name(row.images[number - 1])}): {reason}"
     )

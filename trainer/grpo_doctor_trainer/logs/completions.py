@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from grpo_doctor_trainer.logs.console import LOG
-from grpo_doctor_trainer.rewards.registry import reward_names
+from grpo_doctor_trainer.rewards.functions import reward_names
 
 if TYPE_CHECKING:
     import torch
@@ -20,7 +20,7 @@ _SHOWN = 200
 
 
 def decode(tokenizer: Any, tokens: TokenBatch) -> list[str]:
-    """Gives each completion as text, without end, padding and other special tokens."""
+    """Return each completion as text, without end, padding and other special tokens."""
     token_rows = [
         row[: int(length)].tolist()
         for row, length in zip(
@@ -39,7 +39,7 @@ def write_completions(  # noqa: PLR0913 - one argument per column of the table
     scores: torch.Tensor,
     advantages: torch.Tensor,
 ) -> None:
-    """Appends the rows of rank 0 to `completions.jsonl` and shows the best and the worst.
+    """Append the rows of rank 0 to `completions.jsonl` and shows the best and the worst.
 
     Args:
         config: of the run.
@@ -87,7 +87,7 @@ def _shown(value: float | None, sign: str = "") -> str:
 
 
 def _one_line(text: str, *, from_end: bool) -> str:
-    r"""Shows line breaks as \n; of a long text only the end that says more."""
+    r"""Show line breaks as \n; of a long text only the end that says more."""
     quoted = "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
     if len(quoted) <= _SHOWN:
         return quoted or "(empty)"

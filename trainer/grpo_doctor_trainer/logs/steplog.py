@@ -2,29 +2,96 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from grpo_doctor_probes import metrics
+from grpo_doctor_trainer.config.validation import wanted_trackers
 from grpo_doctor_trainer.logs.console import LOG, sparkline
 from grpo_doctor_trainer.logs.metrics import best_of
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from accelerate.tracking import GeneralTracker
+
     from grpo_doctor_trainer.config import TrainerConfig
     from grpo_doctor_trainer.logs.metrics import Evaluated, Metrics
-    from grpo_doctor_trainer.logs.trackers import Trackers
+
+
+_PROJECT = "grpo-doctor"
+_PREFIX = "train/"  # as transformers' integrations write it, so that curves of both lie together
+
+
+class Trackers:
+    """All trackers of a run. One that fails is given up with a warning: training goes on."""
+
+    def __init__(self, trackers: Mapping[str, GeneralTracker]) -> None:
+        self._trackers = dict(trackers)
+
+    def log(self, number: int, values: Mapping[str, float]) -> None:
+        """Send the metrics of one step, under transformers' prefix."""
+        prefixed = {f"{_PREFIX}{name}": value for name, value in values.items()}
+        self._each("took no more metrics", lambda tracker: tracker.log(prefixed, number))
+
+    def close(self) -> None:
+        """End all of them. Can be called twice."""
+        self._each("could not finish", lambda tracker: tracker.finish())
+        self._trackers = {}
+
+    def _each(self, failure: str, act: Callable[[GeneralTracker], None]) -> None:
+        for name, tracker in list(self._trackers.items()):
+            try:
+                act(tracker)
+            except Exception as error:  # noqa: BLE001 - whatever a tracker raises, training goes on
+                del self._trackers[name]
+                LOG.warning("%s %s (%s: %s)", name, failure, type(error).__name__, error)
+
+
+def make_trackers(config: TrainerConfig, steps_done: int = 0) -> Trackers:
+    """Start what `--report_to` names; `check_trackers` has found their packages.
+
+    After a checkpoint of so many steps, TensorBoard's curves go on from there: what a run wrote
+    behind it before it ended is taken back.
+
+    One that cannot start (no login, no network, a folder that cannot be written) is left out with
+    a warning.
+    """
+    started: dict[str, GeneralTracker] = {}
+    for name in wanted_trackers(config):
+        try:
+            tracker = _tracker(name, config, steps_done)
+            tracker.start()
+            if name == "tensorboard":  # its hyperparameters would be a run of their own
+                options = (f"    {n}: {v}" for n, v in dataclasses.asdict(config).items())
+                tracker.tracker.add_text("args", "\n".join(options))
+            else:
+                tracker.store_init_configuration(dataclasses.asdict(config))
+            started[name] = tracker
+        except Exception as error:  # noqa: BLE001 - whatever a tracker raises, training goes on
+            LOG.warning("--report_to %s: no tracking (%s: %s)", name, type(error).__name__, error)
+    return Trackers(started)
+
+
+def _tracker(name: str, config: TrainerConfig, steps_done: int) -> GeneralTracker:
+    from accelerate import tracking  # noqa: PLC0415 - flags are checked without torch
+
+    folder = Path(config.output_dir)
+    if name == "tensorboard":
+        logs = Path(config.logging_dir or folder / "runs")
+        purge_step = steps_done + 1 if steps_done else None
+        return tracking.TensorBoardTracker(config.run_name or "", logs, purge_step=purge_step)
+    folder.mkdir(parents=True, exist_ok=True)
+    if name == "wandb":
+        return tracking.WandBTracker(None, name=config.run_name, dir=str(folder))
+    logs = folder / "swanlab"
+    return tracking.SwanLabTracker(_PROJECT, experiment_name=config.run_name, logdir=str(logs))
 
 
 class StepLog:
-    """Writes the metrics of steps, every `--logging_steps`, to all places.
-
-    Args:
-        config: the options.
-        total: steps of the run.
-        writes: whether this is the rank that writes; the others only keep the sums.
-        trackers: where else the metrics go.
-        saved: the sums that `state` gave, to go on from a checkpoint.
-    """
+    """Writes the metrics of steps, every `--logging_steps`, to all places."""
 
     def __init__(
         self,
@@ -47,7 +114,7 @@ class StepLog:
         self._saves = config.save_steps > 0
 
     def state(self) -> dict[str, Any]:
-        """Gives the sums, for a checkpoint."""
+        """Return the sums, for a checkpoint."""
         sums: dict[str, Any] = {"tokens": self._tokens, "rewards": list(self._rewards)}
         return sums | ({"evaluations": list(self._evaluations)} if self._evaluations else {})
 
@@ -57,12 +124,7 @@ class StepLog:
         return best_of(self._evaluations)
 
     def evaluated(self, number: int, values: Metrics) -> None:
-        """Logs an evaluation.
-
-        Args:
-            number: of the step after which it was.
-            values: its metrics.
-        """
+        """Log an evaluation."""
         self._evaluations.append((number, values["eval_reward"]))
         if not self._writes:
             return
@@ -78,13 +140,7 @@ class StepLog:
             self._trackers.log(number, values)
 
     def write(self, number: int, values: Metrics, seconds: float) -> None:
-        """Logs one step; `step_tokens` are the prompt and completion tokens trained on.
-
-        Args:
-            number: of the step, from 1.
-            values: its metrics.
-            seconds: that it took.
-        """
+        """Log one step; `step_tokens` are the prompt and completion tokens trained on."""
         values = dict(values)
         tokens = values.pop("step_tokens")
         self._tokens += tokens
@@ -101,7 +157,7 @@ class StepLog:
                 self._trackers.log(number, values)
 
     def finish(self) -> None:
-        """Writes the learning curve."""
+        """Write the learning curve."""
         # A step in which no reward function applied has no reward.
         rewards = [reward for reward in self._rewards if math.isfinite(reward)]
         if self._writes and len(rewards) > 1:
@@ -120,7 +176,7 @@ class StepLog:
         )  # fmt: skip
 
     def close(self) -> None:
-        """Ends the trackers; also after an error."""
+        """End the trackers; also after an error."""
         if self._trackers is not None:
             self._trackers.close()
 

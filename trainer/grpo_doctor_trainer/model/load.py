@@ -19,13 +19,13 @@ from transformers import (
 )
 
 from grpo_doctor_trainer.config import EMBEDDED_VL
-from grpo_doctor_trainer.errors import ModelError
-from grpo_doctor_trainer.model.adapters import load_adapters, with_adapters
-from grpo_doctor_trainer.model.tiny import tiny_model, tiny_tokenizer
-from grpo_doctor_trainer.model.tiny_vl import tiny_processor, tiny_vl_model
+from grpo_doctor_trainer.config.validation import NOTHING_TO_TRAIN
+from grpo_doctor_trainer.errors import ConfigError, ModelError
+from grpo_doctor_trainer.model.tiny import tiny_model, tiny_processor, tiny_tokenizer, tiny_vl_model
 from grpo_doctor_trainer.model.vision import (
     VisionProcessor,
     freeze_parts,
+    frozen_modules,
     is_vision_language,
     vision_layout,
 )
@@ -36,6 +36,52 @@ if TYPE_CHECKING:
     from grpo_doctor_trainer.config import TrainerConfig
     from grpo_doctor_trainer.model.vision import VisionLayout
     from grpo_doctor_trainer.ranks.engine import Engine
+
+
+def base_model(policy: Any) -> Any:
+    """Return the model below the adapters, or the policy itself where it has none."""
+    return policy.get_base_model() if hasattr(policy, "get_base_model") else policy
+
+
+def with_adapters(
+    policy: Any, saved_with_weights: Any, config: TrainerConfig, *, has_vision: bool
+) -> Any:
+    """Put new adapters on the trained parts."""
+    from peft import LoraConfig, get_peft_model  # noqa: PLC0415 - takes a second, and LoRA only
+
+    if config.embedded:
+        # Adapters are loaded on top of a base model, so the embedded one has to be somewhere.
+        base = Path(config.output_dir).resolve() / "embedded_model"
+        policy.name_or_path = str(base)
+        if not torch.distributed.is_initialized() or torch.distributed.get_rank() == 0:
+            policy.save_pretrained(base)
+            saved_with_weights.save_pretrained(base)
+    adapters = LoraConfig(
+        r=config.lora_rank,
+        lora_alpha=config.lora_alpha,
+        lora_dropout=0.0,  # dropout would make the log-probs of the same tokens differ
+        target_modules="all-linear",
+        exclude_modules=frozen_modules(config) if has_vision else None,
+        task_type="CAUSAL_LM",
+    )
+    try:
+        return get_peft_model(policy, adapters)
+    except ValueError as error:
+        if has_vision and "exclude" in str(error):  # PEFT found no module that is left
+            raise ConfigError(NOTHING_TO_TRAIN) from error
+        raise
+
+
+def load_adapters(policy: Any, folder: Path) -> None:
+    """Fill the adapters from a checkpoint."""
+    from peft import load_peft_weights, set_peft_model_state_dict  # noqa: PLC0415
+
+    weights = load_peft_weights(str(folder), device="cpu")
+    missing = set_peft_model_state_dict(policy, weights).unexpected_keys
+    if missing:
+        raise ModelError(
+            f"{folder}: its adapter has weights this model has no place for: {missing}"
+        )
 
 
 @dataclass(frozen=True)
@@ -69,17 +115,7 @@ class LoadedModel:
 def load_model(
     config: TrainerConfig, dtype: torch.dtype, trained: Path | None = None
 ) -> LoadedModel:
-    """Loads or makes everything on the CPU.
-
-    Args:
-        config: the options.
-        dtype: of the weights.
-        trained: a checkpoint with the policy's weights or adapters; the reference and the base
-            model below adapters still come from `--model`.
-
-    Raises:
-        ModelError: the model cannot be found or read.
-    """
+    """Load or makes everything on the CPU."""
     processor = _load_processor(config)
     tokenizer = processor.tokenizer if processor else _load_tokenizer(config)
     saved = dataclasses.replace(config, model=str(trained)) if trained else config
@@ -119,7 +155,7 @@ def load_model(
 
 @contextmanager
 def reference_weights(engine: Engine, reference: Any | None) -> Iterator[Any]:
-    """Gives the model to ask for reference log-probs: the copy, or the base below the adapters."""
+    """Return the model to ask for reference log-probs: the copy, or the base below the adapters."""
     if reference is not None:
         yield reference
         return
@@ -128,7 +164,7 @@ def reference_weights(engine: Engine, reference: Any | None) -> Iterator[Any]:
 
 
 def _load_processor(config: TrainerConfig) -> VisionProcessor | None:
-    """Gives what a vision-language model needs beside its weights; none for other models."""
+    """Return what a vision-language model needs beside its weights; none for other models."""
     if config.model is None:
         return None
     if config.model == EMBEDDED_VL:
@@ -150,7 +186,7 @@ def _load_processor(config: TrainerConfig) -> VisionProcessor | None:
 
 
 def _processors_chat_template(model: str) -> str | None:
-    """Reads the template from where processors keep it, which tokenizers do not look at."""
+    """Read the template from where processors keep it, which tokenizers do not look at."""
     from transformers import ProcessorMixin  # noqa: PLC0415 - vision-language models only
 
     try:

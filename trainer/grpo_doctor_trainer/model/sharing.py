@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from grpo_doctor_trainer.algorithm.logprobs import logprobs_in_parts
-from grpo_doctor_trainer.algorithm.shared_attention import IMPLEMENTATION
+from grpo_doctor_trainer.algorithm.packing import IMPLEMENTATION
 from grpo_doctor_trainer.data.experience import ImageFeatures, TokenBatch
 from grpo_doctor_trainer.model.vision import VisionLayout, rope_positions
 
@@ -27,12 +27,7 @@ _LENGTHS = torch.tensor([4, 2, 3])
 def reason_not_to_share(
     module: Any, device: torch.device, layout: VisionLayout | None = None
 ) -> str | None:
-    """Compares both ways without gradients; all ranks call it, ZeRO-3 gathers for it.
-
-    Args:
-        module: the policy without its wrapper.
-        device: where it computes.
-        layout: of a vision-language model's inputs.
+    """Compare both ways without gradients; all ranks call it, ZeRO-3 gathers for it.
 
     Returns:
         why the model cannot share prompts, to be put behind "because"; none if it can.
@@ -64,13 +59,13 @@ def reason_not_to_share(
 
 
 def largest_gap(module: Any) -> float:
-    """Gives the mean distance of log-probs, in nats, that rounding explains."""
+    """Return the mean distance of log-probs, in nats, that rounding explains."""
     dtype = next(iter(module.parameters())).dtype
     return _LARGEST_GAP.get(dtype, _LARGEST_GAP_ELSEWHERE)
 
 
 def probe(device: torch.device, layout: VisionLayout | None) -> TokenBatch:
-    """Makes a batch to ask a model both ways: equal prompts and padding, but no image."""
+    """Make a batch to ask a model both ways: equal prompts and padding, but no image."""
     longest = max(map(len, _PROMPTS))
     tokens = torch.zeros(len(_PROMPTS), longest, dtype=torch.long)
     mask = torch.zeros_like(tokens)

@@ -49,7 +49,7 @@ class VisionLayout:
     typed: bool
 
     def image_tokens(self, grid: Sequence[int]) -> int:
-        """Counts the embeddings of an image of so many patches in time, height and width."""
+        """Count the embeddings of an image of so many patches in time, height and width."""
         time, height, width = grid
         return time * height * width // self.merge**2
 
@@ -69,7 +69,7 @@ class VisionProcessor:
     image_processor: Any
 
     def save_pretrained(self, folder: str | Path) -> None:
-        """Writes the files from which AutoProcessor makes the whole processor."""
+        """Write the files from which AutoProcessor makes the whole processor."""
         self.tokenizer.save_pretrained(folder)
         self.image_processor.save_pretrained(folder)
 
@@ -80,11 +80,7 @@ def is_vision_language(model_config: Any) -> bool:
 
 
 def vision_layout(model: Any, *, companion: bool) -> VisionLayout:
-    """Reads the layout from a model of the Qwen2-VL family.
-
-    Raises:
-        ModelError: the model takes images in another way.
-    """
+    """Read the layout from a model of the Qwen2-VL family."""
     config = model.config
     vision = config.vision_config
     try:
@@ -101,11 +97,7 @@ def vision_layout(model: Any, *, companion: bool) -> VisionLayout:
 
 
 def freeze_parts(model: Any, config: TrainerConfig) -> None:
-    """Applies `--freeze_vit`, `--freeze_aligner` and `--freeze_llm` to the weights.
-
-    Raises:
-        ConfigError: no weight is left to train.
-    """
+    """Apply `--freeze_vit`, `--freeze_aligner` and `--freeze_llm` to the weights."""
     for name, weight in model.named_parameters():
         part = "freeze_llm"
         if "visual." in name:
@@ -116,7 +108,7 @@ def freeze_parts(model: Any, config: TrainerConfig) -> None:
 
 
 def frozen_modules(config: TrainerConfig) -> str | None:
-    """Gives the regular expression of the modules that get no LoRA adapters, if any."""
+    """Return the regular expression of the modules that get no LoRA adapters, if any."""
     parts = (
         (config.freeze_vit, _TOWER),
         (config.freeze_aligner, _ALIGNER),
@@ -128,15 +120,10 @@ def frozen_modules(config: TrainerConfig) -> str | None:
 def rope_positions(
     tokens: Sequence[int], grids: Sequence[Sequence[int]], layout: VisionLayout
 ) -> torch.Tensor:
-    """Gives each token of a prompt its place in time, height and width.
+    """Return each token of a prompt its place in time, height and width.
 
     Text counts up in all three. The tokens of an image share one place in time and lie in rows and
     columns; text goes on behind the longer side ("Qwen2-VL", arXiv:2409.12191, section 2.1).
-
-    Args:
-        tokens: of one prompt, placeholders expanded, without padding.
-        grids: patches of each image in time, height and width, in the order of the prompt.
-        layout: of the model's inputs.
 
     Returns:
         [3, tokens], int64.

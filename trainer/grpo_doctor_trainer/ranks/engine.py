@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import torch
 from torch.nn.parallel import DistributedDataParallel
 
-from grpo_doctor_trainer.ranks.deepspeed_config import fill_sizes
+from grpo_doctor_trainer.ranks.deepspeed import fill_sizes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -40,21 +40,21 @@ class Engine(Protocol):
     zero_stage: int | None
 
     def describe(self) -> str:
-        """Names the engine for the log."""
+        """Name the engine for the log."""
 
     @contextmanager
     def micro_batch(self, *, last: bool) -> Iterator[None]:
-        """Surrounds one forward and backward pass; the last one of a step adds up over ranks."""
+        """Surround one forward and backward pass; the last one of a step adds up over ranks."""
 
     def backward(self, loss: torch.Tensor) -> None:
-        """Adds the gradient of `loss` / accumulation steps to what is accumulated."""
+        """Add the gradient of `loss` / accumulation steps to what is accumulated."""
 
     def step(self, learning_rate: float) -> float:
-        """Clips, changes the weights, forgets the gradients; gives the norm before clipping."""
+        """Clip, changes the weights, forgets the gradients; gives the norm before clipping."""
 
 
 def make_engine(accelerator: Any, policy: Any, config: TrainerConfig, ranks: Ranks) -> Engine:
-    """Wraps the policy for training and makes its optimizer."""
+    """Wrap the policy for training and makes its optimizer."""
     policy.train()  # from_pretrained leaves it in eval mode, without gradient checkpointing
     groups = _parameter_groups(policy, config.weight_decay)
     optimizer = torch.optim.AdamW(groups, lr=config.learning_rate, betas=_ADAM_BETAS)
@@ -105,7 +105,7 @@ class DeepSpeedEngine:
         self.zero_stage: int | None = engine.zero_optimization_stage()
 
     def describe(self) -> str:
-        """Names the engine for the log."""
+        """Name the engine for the log."""
         offload = self.model.config["zero_optimization"]
         parts = [part for part in ("optimizer", "param") if offload.get(f"offload_{part}")]
         moved = f", {' and '.join(parts)} offload" if parts else ""
@@ -113,16 +113,16 @@ class DeepSpeedEngine:
 
     @contextmanager
     def micro_batch(self, *, last: bool) -> Iterator[None]:
-        """Says where the accumulation ends."""
+        """Say where the accumulation ends."""
         self.model.set_gradient_accumulation_boundary(is_boundary=last)
         yield
 
     def backward(self, loss: torch.Tensor) -> None:
-        """Runs the backward pass, scaled by DeepSpeed."""
+        """Run the backward pass, scaled by DeepSpeed."""
         self.model.backward(loss)
 
     def step(self, learning_rate: float) -> float:
-        """Runs DeepSpeed's step."""
+        """Run DeepSpeed's step."""
         for group in self.optimizer.param_groups:
             group["lr"] = learning_rate
         own_norm = _gradient_norm(self.module) if self.zero_stage == 0 else 0.0
@@ -151,22 +151,22 @@ class DdpEngine:
         self._clip_at = config.max_grad_norm or float("inf")
 
     def describe(self) -> str:
-        """Names the engine for the log."""
+        """Name the engine for the log."""
         return "no DeepSpeed (plain DDP)"
 
     @contextmanager
     def micro_batch(self, *, last: bool) -> Iterator[None]:
-        """Keeps gradients on this rank until the last pass."""
+        """Keep gradients on this rank until the last pass."""
         alone = last or not hasattr(self.model, "no_sync")
         with nullcontext() if alone else self.model.no_sync():
             yield
 
     def backward(self, loss: torch.Tensor) -> None:
-        """Runs the backward pass."""
+        """Run the backward pass."""
         torch.autograd.backward(loss / self._accumulation)
 
     def step(self, learning_rate: float) -> float:
-        """Clips and steps."""
+        """Clip and steps."""
         for group in self.optimizer.param_groups:
             group["lr"] = learning_rate
         norm = torch.nn.utils.clip_grad_norm_(self._trained, self._clip_at)
@@ -176,17 +176,17 @@ class DdpEngine:
 
 
 def stepped_optimizer(engine: Engine) -> Any:
-    """Gives the AdamW that DeepSpeed's optimizer drives, or the optimizer itself."""
+    """Return the AdamW that DeepSpeed's optimizer drives, or the optimizer itself."""
     return getattr(engine.optimizer, "optimizer", engine.optimizer)
 
 
 def local_weights(model: Any) -> list[torch.Tensor]:
-    """Gives what this rank holds of each weight: under ZeRO-3 a shell's part is its `ds_tensor`."""
+    """Return what this rank holds of each weight; under ZeRO-3 that is its `ds_tensor`."""
     return [getattr(weight, "ds_tensor", weight) for weight in model.parameters()]
 
 
 def frozen_engine(reference: Any, engine: Engine, accelerator: Any) -> Any:
-    """Puts the reference model where the policy is: on the device, or partitioned like it."""
+    """Put the reference model where the policy is: on the device, or partitioned like it."""
     if engine.zero_stage != 3:
         return reference.to(accelerator.device)
     import deepspeed  # noqa: PLC0415

@@ -36,7 +36,7 @@ class Ranks:
 
 
 def join_ranks(timeout_s: int) -> Ranks:
-    """Starts the process group: NCCL on GPUs, gloo without. Works without torchrun as one rank."""
+    """Start the process group: NCCL on GPUs, gloo without. Works without torchrun as one rank."""
     _stand_in_for_torchrun()
     # DeepSpeed's launcher calls it LOCAL_SIZE.
     ranks_here = os.environ.get("LOCAL_SIZE", os.environ["WORLD_SIZE"])
@@ -60,7 +60,7 @@ def join_ranks(timeout_s: int) -> Ranks:
 
 
 def settle(device: torch.device) -> None:
-    """Waits until the device has done what it was asked to.
+    """Wait until the device has done what it was asked to.
 
     At the end of a phase whose last kernels nothing else waits for: their time would be counted to
     the next phase. Almost nothing is lost, for the next phase needs the result.
@@ -70,13 +70,13 @@ def settle(device: torch.device) -> None:
 
 
 def leave_ranks() -> None:
-    """Destroys the process group, if there is one."""
+    """Destroy the process group, if there is one."""
     if dist.is_initialized():
         dist.destroy_process_group()
 
 
 def gather_rows(rows: torch.Tensor, ranks: Ranks) -> torch.Tensor:
-    """Joins the rows of all ranks in the order of ranks; every rank has the same number of them.
+    """Join the rows of all ranks in the order of ranks; every rank has the same number of them.
 
     Args:
         rows: [rows, columns] on the CPU.
@@ -94,14 +94,14 @@ def gather_rows(rows: torch.Tensor, ranks: Ranks) -> torch.Tensor:
 
 
 def sum_over_ranks(values: torch.Tensor, ranks: Ranks) -> torch.Tensor:
-    """Adds up one vector over all ranks; the result is on the CPU."""
+    """Add up one vector over all ranks; the result is on the CPU."""
     if ranks.world_size > 1:
         dist.all_reduce(values)
     return values.cpu()
 
 
 def from_main(text: str | None, ranks: Ranks) -> str | None:
-    """Gives every rank the text of rank 0; files may show up later on other machines."""
+    """Return every rank the text of rank 0; files may show up later on other machines."""
     texts = [text]
     if ranks.world_size > 1:
         dist.broadcast_object_list(texts, src=0, device=ranks.device)
@@ -109,7 +109,7 @@ def from_main(text: str | None, ranks: Ranks) -> str | None:
 
 
 def worst_on_any_rank(failed: bool, ranks: Ranks) -> bool:
-    """Tells every rank whether something failed on one of them."""
+    """Tell every rank whether something failed on one of them."""
     return bool(sum_over_ranks(torch.tensor([float(failed)], device=ranks.device), ranks)[0])
 
 

@@ -1,20 +1,21 @@
 r"""The reward `accuracy`: 1 if the final answer of a completion is the row's `solution`, else 0.
 
-The answer is what stands in the last `<answer>` or, in it or else in the text, in the last
-`\boxed{}`; without either math-verify looks for it. Equal texts are equal answers, words are
-compared as text alone, and everything else by math-verify, which leaves units out of account.
+The answer is the last `<answer>` or, in it or else in the text, the last `\boxed{}`; without either
+math-verify looks for it. Equal texts are equal answers, words are compared as text alone, and
+everything else by math-verify, which ignores units.
 """
 
 from __future__ import annotations
 
 import functools
 import logging
+import math
 import re
+import time
 from typing import TYPE_CHECKING, Any
 
 from grpo_doctor_trainer.errors import RewardError
 from grpo_doctor_trainer.logs.console import LOG
-from grpo_doctor_trainer.rewards.time_limit import TookTooLong, time_limit
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from grpo_doctor_trainer.config import TrainerConfig
 
 # A comparison takes milliseconds; what takes longer is a simplification that may never end.
-_SECONDS_PER_ANSWER = 2.0
+_SECONDS_PER_ANSWER = 2
 _LONGEST_ANSWER = 400
 _TAIL = 1000
 _ANSWER = re.compile(r"<answer>(.*?)</answer>", re.DOTALL)
@@ -34,32 +35,27 @@ _ENDLESS = re.compile(r"\^\{?\s*\d{4}|\*\*\s*\d{4}|\^\{?\s*\(?\d+\)?\}?\s*\^|\d{
 
 
 def make_accuracy(config: TrainerConfig) -> Callable[..., list[float | None]]:
-    """Makes the function: its limit for one answer is far below `--reward_timeout`."""
-    half = config.reward_timeout / 2 or _SECONDS_PER_ANSWER
-    limit_s = min(_SECONDS_PER_ANSWER, half)
+    """Make the function: after half of `--reward_timeout` it compares texts and numbers alone."""
+    half_s = config.reward_timeout / 2 or math.inf
 
     def accuracy(
         completions: list[str], solution: list[object], **_columns: object
     ) -> list[float | None]:
-        return [
-            None if right is None else float(is_correct(completion, str(right), limit_s))
-            for completion, right in zip(completions, solution, strict=True)
-        ]
+        ends_s = time.monotonic() + half_s
+        scores: list[float | None] = []
+        for completion, right in zip(completions, solution, strict=True):
+            thorough = time.monotonic() < ends_s
+            correct = right is not None and is_correct(completion, str(right), thorough=thorough)
+            scores.append(None if right is None else float(correct))
+        if time.monotonic() >= ends_s:
+            LOG.warning("accuracy: math-verify took over %g s; raise --reward_timeout", half_s)
+        return scores
 
     return accuracy
 
 
-def is_correct(completion: str, solution: str, limit_s: float = _SECONDS_PER_ANSWER) -> bool:
-    """Compares the final answer of a completion with a solution.
-
-    Args:
-        completion: any text.
-        solution: the answer, or a text that marks it; `####` before it marks it too.
-        limit_s: seconds after which the answer counts as wrong, with a line in the log.
-
-    Raises:
-        RewardError: math-verify is not installed, or does not work.
-    """
+def is_correct(completion: str, solution: str, *, thorough: bool = True) -> bool:
+    """Compare the final answer of a completion with a solution, in which `####` may mark it."""
     answer = _marked(completion)
     expected = _marked(solution)
     expected = solution.rpartition("####")[2] if expected is None else expected
@@ -68,21 +64,11 @@ def is_correct(completion: str, solution: str, limit_s: float = _SECONDS_PER_ANS
         return bool(_plain(expected))
     if _WORDS.fullmatch(_plain(expected)) or (answer and _WORDS.fullmatch(_plain(answer))):
         return False
-    numbers = _number(completion if answer is None else answer), _number(expected)
-    if numbers[0] is not None and numbers[1] is not None:
-        return _close(numbers[0], numbers[1])
-    math_verify()  # importing it is no part of the comparison
-    try:
-        with time_limit(limit_s):
-            return _same_mathematics(completion, answer, expected)
-    except TookTooLong:
-        LOG.warning(
-            "accuracy: comparing %.60r with %.60r took over %g s; counted as wrong",
-            answer or completion[-60:],
-            expected,
-            limit_s,
-        )
-        return False
+    given, right = _number(completion if answer is None else answer), _number(expected)
+    if given is not None and right is not None:
+        whole = given.is_integer() and right.is_integer()
+        return math.isclose(given, right, rel_tol=0 if whole else 1e-6)
+    return thorough and _same_mathematics(completion, answer, expected)
 
 
 def _number(text: str) -> float | None:
@@ -92,18 +78,11 @@ def _number(text: str) -> float | None:
         return None
 
 
-def _close(left: float, right: float) -> bool:
-    """Whole numbers must be equal, others to one part in a million."""
-    if left.is_integer() and right.is_integer():
-        return left == right
-    return abs(left - right) <= abs(right) / 1_000_000
-
-
 def _same_mathematics(completion: str, answer: str | None, expected: str) -> bool:
     given = _parsed(completion[-_TAIL:]) if answer is None else _formula(answer)
     right = _formula(expected)
-    # It warns of an endless comparison without its own limit; ours is around this.
-    return bool(given and right and math_verify().verify(right, given, timeout_seconds=None))
+    seconds = _SECONDS_PER_ANSWER
+    return bool(given and right and math_verify().verify(right, given, timeout_seconds=seconds))
 
 
 @functools.lru_cache(maxsize=4096)  # a solution comes once for each completion of its group
@@ -118,17 +97,13 @@ def _parsed(text: str) -> list[Any]:
     if _ENDLESS.search(text):
         return []
     # Its fallback is the text it could not read, which was compared here already.
-    parse = math_verify().parse
-    return list(parse(text, fallback_mode="no_fallback", parsing_timeout=None))
+    options = {"fallback_mode": "no_fallback", "parsing_timeout": _SECONDS_PER_ANSWER}
+    return list(math_verify().parse(text, **options))
 
 
 @functools.cache
 def math_verify() -> Any:
-    """Imports math-verify and sees that it works: a second that no time limit should count.
-
-    Raises:
-        RewardError: it is not installed, or does not work.
-    """
+    """Import math-verify and check that it reads LaTeX: with another antlr it reads nothing."""
     try:
         import math_verify  # noqa: PLC0415 - half a second of imports, in the worker alone
     except ImportError as error:
@@ -136,13 +111,9 @@ def math_verify() -> Any:
             "--reward_funcs accuracy compares answers with math-verify, which cannot be imported "
             f"({error}): pip install math-verify"
         ) from error
-    # Also where it says that a time limit is missing: there is one around each answer.
-    logging.getLogger("math_verify").setLevel(logging.ERROR)
-    # With another version of antlr than its own it reads nothing, and every answer is wrong.
-    half = math_verify.parse("$\\frac{1}{2}$", fallback_mode="no_fallback", parsing_timeout=None)
-    if not math_verify.verify(
-        half, math_verify.parse("0.5", parsing_timeout=None), timeout_seconds=None
-    ):
+    logging.getLogger("math_verify").setLevel(logging.CRITICAL)
+    half = math_verify.parse("$\\frac{1}{2}$", fallback_mode="no_fallback")
+    if not math_verify.verify(half, math_verify.parse("0.5")):
         raise RewardError(
             "--reward_funcs accuracy: math-verify is installed but cannot read LaTeX; "
             "pip install --force-reinstall math-verify"
@@ -157,28 +128,23 @@ def _marked(text: str) -> str | None:
 
 
 def _last_boxed(text: str) -> str | None:
-    start = text.rfind("\\boxed{")
-    if start < 0:
-        return None
-    begin = start + len("\\boxed{")
+    _, found, rest = text.rpartition("\\boxed{")
     depth = 1
-    for position in range(begin, len(text)):
-        depth += {"{": 1, "}": -1}.get(text[position], 0)
+    for position, character in enumerate(rest if found else ""):
+        depth += {"{": 1, "}": -1}.get(character, 0)
         if depth == 0:
-            return text[begin:position]
+            return rest[:position]
     return None
 
 
 def _plain(text: str) -> str:
-    """Reduces a text to what counts in a comparison of texts."""
-    words = " ".join(_TEXT_COMMAND.sub(r"\1", _bare(text)).split())
-    return (
-        words.rstrip(".").casefold() if _WORDS.search(words) else words.replace(" ", "").casefold()
-    )
+    """Reduce a text to what counts in a comparison of texts."""
+    words = " ".join(_TEXT_COMMAND.sub(r"\1", _bare(text)).split()).casefold()
+    return words.rstrip(".") if _WORDS.search(words) else words.replace(" ", "")
 
 
 def _bare(text: str) -> str:
-    r"""Takes off what only encloses a formula: `$`, `\(`, `\[` and the full stop."""
+    r"""Remove what only encloses a formula: `$`, `\(`, `\[` and the full stop."""
     bare = text.strip().removesuffix(".")
     for opening, closing in (("$$", "$$"), ("$", "$"), ("\\(", "\\)"), ("\\[", "\\]")):
         if len(bare) > len(opening) and bare.startswith(opening) and bare.endswith(closing):

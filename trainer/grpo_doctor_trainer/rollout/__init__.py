@@ -2,33 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import random
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Protocol
+
+import numpy as np
+import torch
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from contextlib import AbstractContextManager
 
-    import torch
-
-    from grpo_doctor_trainer.data.batch import PromptBatch
     from grpo_doctor_trainer.data.experience import TokenBatch
-
-
-OnEnded: TypeAlias = Callable[[Mapping[int, list[int]]], None]
-"""Called with the tokens of completions that have ended, by their number among the prompts, and now
-and then with none while the others are generated. It must not take long."""
+    from grpo_doctor_trainer.data.prompts import PromptBatch
 
 
 @dataclass(frozen=True)
 class Completions:
-    """What a rollout gives.
+    """The result of a rollout.
 
     Attributes:
         tokens: prompts and completions, on the training device.
         logprobs: [completions, completion length] float32, of each token as the engine sampled it,
-            after temperature and the other sampling options; none where the trainer's own forward
-            pass gives the same. Whatever at padding.
+            after temperature and the other sampling options; None where the trainer's own forward
+            pass gives the same. Values at padding are undefined.
     """
 
     tokens: TokenBatch
@@ -46,21 +44,35 @@ class RolloutEngine(Protocol):
     shares_weights: bool
 
     def sync(self) -> None:
-        """Takes over the policy's weights, as phase `sync`; nothing to do where they are shared."""
+        """Load the policy's weights, as phase `sync`; nothing to do where they are shared."""
 
     def awake(self) -> AbstractContextManager[None]:
-        """Holds the engine ready to generate: wakes it, and puts it to sleep at the end.
+        """Wake the engine and put it to sleep at the end, as phase `offload`.
 
-        Waking and sleeping are phase `offload`. Called inside `Offload.during_rollout`.
+        Called inside `Offload.during_rollout`.
         """
 
-    def generate(self, prompts: PromptBatch, on_ended: OnEnded | None = None) -> Completions:
-        """Makes one completion per entry of `prompts`; called inside phase `rollout`.
-
-        Args:
-            prompts: of this rank.
-            on_ended: is given completions before all have ended, where the engine can say so.
-        """
+    def generate(self, prompts: PromptBatch) -> Completions:
+        """Make one completion per entry of `prompts`; called inside phase `rollout`."""
 
     def close(self) -> None:
-        """Ends what the engine started: processes, threads, connections. Can be called twice."""
+        """End what the engine started: processes, threads, connections. Can be called twice."""
+
+
+@contextmanager
+def seeded(seed: int, device: torch.device) -> Iterator[None]:
+    """Seed the process's global generators, and restore their states afterwards.
+
+    vLLM in a rank draws from these: a seed per request would do the same, but makes it sample the
+    requests one by one.
+    """
+    python, numpy = random.getstate(), np.random.get_state()
+    with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
+        torch.manual_seed(seed)
+        random.seed(seed)
+        np.random.seed(seed)
+        try:
+            yield
+        finally:
+            random.setstate(python)
+            np.random.set_state(numpy)

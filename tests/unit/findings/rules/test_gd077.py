@@ -46,15 +46,6 @@ def test_what_fits_into_the_rollout_is_most_of_the_scoring() -> None:
     assert -18 < mid(finding.fixes[0]) < -8
 
 
-def test_the_bundled_trainer_has_an_attribute_for_it() -> None:
-    bundled, other = (
-        finding_in(lengths(run(SLOW, framework=name), 200.0, 800.0), RULE).fixes[0].spelling
-        for name in ("bundled", "trl")
-    )
-    assert "per_completion = True" in bundled
-    assert other.startswith("score each completion when it is done")
-
-
 def test_completions_of_one_length_leave_no_time_for_it() -> None:
     assert "of the step could be scored" in passed(well(), RULE)
 

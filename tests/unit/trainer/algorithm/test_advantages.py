@@ -7,7 +7,7 @@ import math
 import pytest
 import torch
 
-from grpo_doctor_trainer.algorithm.advantages import (
+from grpo_doctor_trainer.algorithm.loss import (
     deviation,
     group_advantages,
     groups_without_signal,

@@ -7,7 +7,7 @@ import math
 import pytest
 import torch
 
-from grpo_doctor_trainer.algorithm.importance import rollout_gap
+from grpo_doctor_trainer.algorithm.loss import rollout_gap
 
 MASK = torch.tensor([[1, 1, 1], [1, 1, 0]])
 RATIOS = torch.tensor([[4.0, 1.0, 0.5], [1.0, 0.25, 99.0]], dtype=torch.float64)

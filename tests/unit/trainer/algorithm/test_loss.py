@@ -11,12 +11,12 @@ import torch
 
 from grpo_doctor_trainer.algorithm.logprobs import logprobs_in_parts
 from grpo_doctor_trainer.algorithm.loss import (
+    SUMS,
     grpo_loss,
     reduce_loss,
     token_loss,
     tokens_in_loss,
 )
-from grpo_doctor_trainer.algorithm.statistics import SUMS
 from grpo_doctor_trainer.config import TrainerConfig
 from grpo_doctor_trainer.data.experience import Experience, TokenBatch
 from grpo_doctor_trainer.model.tiny import tiny_model, tiny_tokenizer

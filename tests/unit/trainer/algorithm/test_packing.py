@@ -8,12 +8,11 @@ from typing import Any
 import pytest
 import torch
 
-from grpo_doctor_trainer.algorithm import head
+from grpo_doctor_trainer.algorithm import logprobs as head
 from grpo_doctor_trainer.algorithm.logprobs import completion_logprobs, logprobs_in_parts
 from grpo_doctor_trainer.algorithm.packing import Segments, pack
 from grpo_doctor_trainer.data.experience import ImageFeatures, TokenBatch
-from grpo_doctor_trainer.model.tiny import tiny_model, tiny_tokenizer
-from grpo_doctor_trainer.model.tiny_vl import tiny_processor, tiny_vl_model
+from grpo_doctor_trainer.model.tiny import tiny_model, tiny_processor, tiny_tokenizer, tiny_vl_model
 from grpo_doctor_trainer.model.vision import rope_positions, vision_layout
 
 PAD, TEMPERATURE = 256, 0.8

@@ -7,13 +7,13 @@ import math
 import pytest
 import torch
 
-from grpo_doctor_trainer.algorithm.importance import RolloutGap
-from grpo_doctor_trainer.algorithm.statistics import (
+from grpo_doctor_trainer.algorithm.loss import (
     HIGHEST,
     LOWEST,
     SUMS,
     LossStatistics,
     LossTerms,
+    RolloutGap,
     loss_statistics,
 )
 from grpo_doctor_trainer.data.experience import Experience, TokenBatch

@@ -9,8 +9,8 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from grpo_doctor_trainer.checkpoint import layout
-from grpo_doctor_trainer.checkpoint.layout import checkpoints_in, report_sizes, step_of
+from grpo_doctor_trainer.checkpoint import writer as layout
+from grpo_doctor_trainer.checkpoint.writer import checkpoints_in, report_sizes, step_of
 from grpo_doctor_trainer.logs.console import set_up_console
 
 

@@ -8,7 +8,7 @@ from typing import Any, cast
 import pytest
 import torch
 
-from grpo_doctor_trainer.checkpoint.optimizer_state import (
+from grpo_doctor_trainer.checkpoint.state import (
     _like,
     capture,
     is_replicated,

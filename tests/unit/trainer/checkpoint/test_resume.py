@@ -19,7 +19,7 @@ from grpo_doctor_trainer.checkpoint import (  # noqa: E402
     Resume,
     find_checkpoint,
 )
-from grpo_doctor_trainer.checkpoint.optimizer_state import capture, restore  # noqa: E402
+from grpo_doctor_trainer.checkpoint.state import capture, restore  # noqa: E402
 from grpo_doctor_trainer.config import TrainerConfig  # noqa: E402
 from grpo_doctor_trainer.errors import CheckpointError  # noqa: E402
 from grpo_doctor_trainer.flags import parse  # noqa: E402

@@ -18,12 +18,12 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from grpo_doctor_trainer.checkpoint import Checkpointer, Progress, check_writable, layout
-from grpo_doctor_trainer.checkpoint.layout import sizes_in
-from grpo_doctor_trainer.checkpoint.progress import from_plain, to_plain, with_own_memory
+from grpo_doctor_trainer.checkpoint import Checkpointer, Progress, check_writable
+from grpo_doctor_trainer.checkpoint import writer as layout
+from grpo_doctor_trainer.checkpoint.state import from_plain, to_plain, with_own_memory
+from grpo_doctor_trainer.checkpoint.writer import sizes_in
 from grpo_doctor_trainer.config import TrainerConfig
-from grpo_doctor_trainer.data.experience import Experience, ImageFeatures, TokenBatch
-from grpo_doctor_trainer.data.feed import Feed
+from grpo_doctor_trainer.data.experience import Experience, Feed, ImageFeatures, TokenBatch
 from grpo_doctor_trainer.errors import CheckpointError
 from grpo_doctor_trainer.logs.console import set_up_console
 from grpo_doctor_trainer.model.tiny import tiny_model, tiny_tokenizer

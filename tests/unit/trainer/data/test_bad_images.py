@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import io
-import itertools
 import json
 from pathlib import Path
 
@@ -13,17 +12,14 @@ import torch
 from PIL import Image
 
 from grpo_doctor_trainer.config import TrainerConfig
-from grpo_doctor_trainer.data.checking import problem, usable_rows
 from grpo_doctor_trainer.data.prompts import prompt_loader
-from grpo_doctor_trainer.data.rows import Row, load_rows
+from grpo_doctor_trainer.data.rows import Row, check_images, load_rows, problem
 from grpo_doctor_trainer.errors import DatasetError
 from grpo_doctor_trainer.flags import parse
-from grpo_doctor_trainer.logs.console import set_up_console
 from grpo_doctor_trainer.model.load import LoadedModel, load_model
 from grpo_doctor_trainer.ranks.group import Ranks
 
 ALONE = Ranks(rank=0, world_size=1, local_rank=0, device=torch.device("cpu"), threads=1)
-SKIP = TrainerConfig(on_bad_image="skip", dataset=["rows.jsonl"])
 
 
 @pytest.fixture
@@ -48,39 +44,16 @@ def loaded() -> LoadedModel:
 
 def test_stopping_names_the_first_and_counts_the_rest(rows: list[Row]) -> None:
     with pytest.raises(DatasetError) as error:
-        usable_rows(rows, TrainerConfig(), ALONE)
+        check_images(rows, ALONE)
     message = str(error.value)
     assert "rows.jsonl, line 2: image 1 of 1 (" in message
-    assert "missing.png): there is no such file; so it is in 1 more rows" in message
-    assert "--on_bad_image skip" in message
+    assert "missing.png): there is no such file; 1 more rows have such an image" in message
+    check_images([rows[0], *load_rows([], seed=1)], ALONE)
 
 
-def test_skipping_leaves_out_and_names_each(
-    rows: list[Row], capsys: pytest.CaptureFixture[str]
-) -> None:
-    set_up_console(0)
-    usable = usable_rows(rows, SKIP, ALONE)
-    assert [row.messages[0]["content"] for row in usable if not row.images] == ["4"]
-    assert [row.location[-6:] for row in usable] == ["line 1", "line 4", "line 5"]
-    printed = capsys.readouterr().out
-    assert "skipped" in printed
-    assert "text.png): not an image" in printed
-    assert "skipped 2 of 5 rows for their images" in printed
-
-
-def test_nothing_left_is_an_error(rows: list[Row]) -> None:
-    with pytest.raises(DatasetError, match=r"no row of rows.jsonl is left: .*missing.png"):
-        usable_rows(rows[1:3], SKIP, ALONE)
-
-
-def test_rows_without_images_are_left_alone() -> None:
-    plain = load_rows([], seed=1)
-    assert usable_rows(plain, TrainerConfig(), ALONE) is plain
-
-
-def config_for(on_bad_image: str, workers: int) -> TrainerConfig:
+def config_for(workers: int) -> TrainerConfig:
     return dataclasses.replace(
-        parse(["--model", "embedded-vl", "--on_bad_image", on_bad_image], 1),
+        parse(["--model", "embedded-vl"], 1),
         per_device_train_batch_size=6, num_generations=2, dataloader_num_workers=workers,
     )  # fmt: skip
 
@@ -90,34 +63,15 @@ def test_damage_behind_the_header_ends_the_run_in_one_message(
     rows: list[Row], loaded: LoadedModel, workers: int
 ) -> None:
     usable = [rows[0], rows[3], rows[4]]
-    batches = prompt_loader(usable, loaded, config_for("stop", workers), rank=0, ranks=1)
+    batches = prompt_loader(usable, loaded, config_for(workers), ALONE)
     with pytest.raises(DatasetError, match=r"line 4: image 1 of 1 \(.*cut.png\): ") as error:
         next(batches)
     assert "Traceback" not in str(error.value)
 
 
-def test_the_next_row_stands_in_on_every_rank(
-    rows: list[Row], loaded: LoadedModel, capsys: pytest.CaptureFixture[str]
-) -> None:
-    set_up_console(0)
-    usable = [rows[0], rows[3], rows[4]]
-    config = dataclasses.replace(config_for("skip", 0), per_device_train_batch_size=3)
-    texts = []
-    for rank in (0, 1):  # three groups of two on two ranks: one of them spans both
-        batches = prompt_loader(usable, loaded, config, rank=rank, ranks=2)
-        texts.append([batch.rows for batch in itertools.islice(batches, 4)])
-    for first, second in zip(*texts, strict=True):
-        every = [row.messages[0]["content"] for row in first + second]
-        assert every[::2] == every[1::2]  # groups are of one prompt
-        assert "3" not in every
-    printed = capsys.readouterr().out
-    assert printed.count("cut.png") == 2  # once per loader
-    assert "the next row stands in for it" in printed
-
-
 def test_one_bad_row_alone_is_named_alone(rows: list[Row]) -> None:
     with pytest.raises(DatasetError) as error:
-        usable_rows(rows[:2], TrainerConfig(), ALONE)
+        check_images(rows[:2], ALONE)
     assert "more rows" not in str(error.value)
 
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from grpo_doctor_trainer.config import TrainerConfig
-from grpo_doctor_trainer.data.evaluated import make_evaluation
+from grpo_doctor_trainer.data.prompts import make_evaluation
 from grpo_doctor_trainer.data.rows import Row, load_rows
 from grpo_doctor_trainer.errors import DatasetError
 from grpo_doctor_trainer.flags import parse
@@ -82,18 +82,13 @@ def test_images_need_a_model_that_takes_them() -> None:
         make_evaluation([row], LOADED, CONFIG, ranks(0, 1))
 
 
-@pytest.mark.parametrize("damaged", ["skip", "stop"])
-def test_a_row_whose_image_is_damaged_ends_the_evaluation_or_is_stood_in_for(damaged: str) -> None:
+def test_a_row_whose_image_is_damaged_ends_the_evaluation() -> None:
     loaded = load_model(parse(["--model", "embedded-vl"], 1), torch.float32)
     first, *_, last = load_rows([], seed=1, with_images=True)
     (image,) = first.images
     assert isinstance(image, bytes)
     broken = dataclasses.replace(first, images=(image[:-40],), location="row 0")
-    config = dataclasses.replace(CONFIG, on_bad_image=damaged)
-    evaluation = make_evaluation([broken, last], loaded, config, ranks(0, 1))
+    evaluation = make_evaluation([broken, last], loaded, CONFIG, ranks(0, 1))
     assert evaluation is not None
-    if damaged == "stop":
-        with pytest.raises(DatasetError, match="row 0: image 1 of 1"):
-            evaluation.batch(range(2))
-    else:
-        assert [row.columns for row in evaluation.batch(range(2)).rows] == [last.columns] * 2
+    with pytest.raises(DatasetError, match="row 0: image 1 of 1"):
+        evaluation.batch(range(2))

@@ -10,8 +10,7 @@ import torch
 
 from grpo_doctor_trainer.algorithm.loss import grpo_loss
 from grpo_doctor_trainer.config import TrainerConfig
-from grpo_doctor_trainer.data.experience import Experience, TokenBatch
-from grpo_doctor_trainer.data.feed import Feed
+from grpo_doctor_trainer.data.experience import Experience, Feed, TokenBatch
 from grpo_doctor_trainer.model.tiny import tiny_model, tiny_tokenizer
 
 PROMPTS = (1, 3, 2, 1)

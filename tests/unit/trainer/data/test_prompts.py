@@ -9,20 +9,29 @@ import time
 from pathlib import Path
 
 import pytest
+import torch
 
 from grpo_doctor_trainer.config import TrainerConfig
 from grpo_doctor_trainer.data import prompts
-from grpo_doctor_trainer.data.batch import Made, PromptBatch
-from grpo_doctor_trainer.data.making import PromptMaker, prompt_limit
-from grpo_doctor_trainer.data.prompts import GroupSampler, PromptDataset, prompt_loader, steps_in
+from grpo_doctor_trainer.data.prompts import (
+    GroupSampler,
+    PromptBatch,
+    PromptDataset,
+    PromptMaker,
+    prompt_limit,
+    prompt_loader,
+    steps_in,
+)
 from grpo_doctor_trainer.data.rows import Row
 from grpo_doctor_trainer.errors import ConfigError, DatasetError
 from grpo_doctor_trainer.logs.console import set_up_console
 from grpo_doctor_trainer.model.load import LoadedModel
 from grpo_doctor_trainer.model.tiny import tiny_tokenizer
-from grpo_doctor_trainer.rewards.built_in import think_then_answer
+from grpo_doctor_trainer.ranks.group import Ranks
+from grpo_doctor_trainer.rewards.functions import think_then_answer
 
 ROWS = [Row([{"role": "user", "content": "+" * n}], {"number": n}) for n in range(1, 8)]
+ALONE = Ranks(rank=0, world_size=1, local_rank=0, device=torch.device("cpu"), threads=1)
 
 
 def rollouts(count: int, *, rank: int, ranks: int, per_rank: int, group: int) -> list[list[int]]:
@@ -74,9 +83,7 @@ def batches(workers: int, count: int, **options: int) -> list[PromptBatch]:
         num_generations=3,
         dataloader_num_workers=workers,
     )
-    loader = prompt_loader(
-        ROWS, LoadedModel(None, tiny_tokenizer(), None, ()), config, rank=0, ranks=1
-    )
+    loader = prompt_loader(ROWS, LoadedModel(None, tiny_tokenizer(), None, ()), config, ALONE)
     return list(itertools.islice(loader, count))
 
 
@@ -106,7 +113,7 @@ def test_a_long_prompt_loses_its_start() -> None:
     prompt = PromptMaker(tiny_tokenizer(), limit=3).make(ROWS[6], copies=2)
     assert prompt.copies == 2
     assert tiny_tokenizer().decode(prompt.tokens) == "+<|end|><|assistant|>"
-    assert prompt.cut == 7
+    assert prompt.cut
 
 
 def test_prompts_that_lose_their_start_are_counted_once(
@@ -155,9 +162,9 @@ def test_without_a_chat_template_the_text_is_taken_as_it_is() -> None:
 
 
 def test_the_dataset_makes_the_row_that_is_asked_for() -> None:
-    made = PromptDataset(ROWS, PromptMaker(tiny_tokenizer(), 9), skips_bad_images=False)[2, 3]
-    assert isinstance(made, Made)
-    assert (made.prompt.row, made.prompt.copies, made.skipped) == (ROWS[2], 3, ())
+    made = PromptDataset(ROWS, PromptMaker(tiny_tokenizer(), 9))[2, 3]
+    assert not isinstance(made, str)
+    assert (made.row, made.copies) == (ROWS[2], 3)
 
 
 @pytest.mark.parametrize(
@@ -228,7 +235,7 @@ def test_how_many_prompts_lost_their_start_is_said(capsys: pytest.CaptureFixture
 def test_a_prompt_that_just_fits_is_whole() -> None:
     uncut = PromptMaker(tiny_tokenizer(), limit=99).make(ROWS[1], copies=1)
     fits = PromptMaker(tiny_tokenizer(), limit=len(uncut.tokens)).make(ROWS[1], copies=1)
-    assert (fits.tokens, fits.cut) == (uncut.tokens, 0)
+    assert (fits.tokens, fits.cut) == (uncut.tokens, False)
 
 
 def test_images_need_a_model_that_takes_them_and_it_is_named() -> None:
@@ -238,14 +245,14 @@ def test_images_need_a_model_that_takes_them_and_it_is_named() -> None:
         with pytest.raises(
             DatasetError, match=re.escape(f"line 1 has an image, and --model {name}")
         ):
-            prompt_loader([row], loaded, TrainerConfig(model=model), rank=0, ranks=1)
+            prompt_loader([row], loaded, TrainerConfig(model=model), ALONE)
 
 
 def test_what_making_a_prompt_took_is_within_what_it_took() -> None:
     began = time.perf_counter()
     effort = PromptMaker(tiny_tokenizer(), limit=9).make(ROWS[1], copies=1).effort
-    assert 0 < effort.tokenize_s <= time.perf_counter() - began
-    assert (effort.images, effort.pixels, effort.image_tokens) == (0, 0, 0)
+    assert 0 < effort["tokenize_s"] <= time.perf_counter() - began
+    assert (effort["images"], effort["pixels"], effort["image_tokens"]) == (0, 0, 0)
 
 
 def test_rollouts_that_had_their_prompts_are_skipped() -> None:
@@ -253,5 +260,5 @@ def test_rollouts_that_had_their_prompts_are_skipped() -> None:
         per_device_train_batch_size=6, num_generations=3, dataloader_num_workers=0
     )
     loaded = LoadedModel(None, tiny_tokenizer(), None, ())
-    later = prompt_loader(ROWS, loaded, config, rank=0, ranks=1, skip=2)
+    later = prompt_loader(ROWS, loaded, config, ALONE, skip=2)
     assert next(later).texts == batches(workers=0, count=3)[2].texts

@@ -97,11 +97,9 @@ def test_how_many_weights_there_are_is_told_shortly(
     assert f", {short} weights, {short} trained" in intro(capsys, config_of(), weights=weights)[1]
 
 
-def test_an_engine_and_what_has_no_effect_are_told(capsys: pytest.CaptureFixture[str]) -> None:
-    flags = ("--use_vllm", "true", "--vllm_mode", "server", "--lora_rank", "4")
-    lines = intro(capsys, config_of(*flags))
+def test_the_engine_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+    lines = intro(capsys, config_of("--use_vllm", "true", "--vllm_mode", "server"))
     assert lines[3].startswith("  rollout  vLLM (server), ")
-    assert lines[5:] == ["  note     --lora_rank: no effect without --train_type lora"]
 
 
 def test_where_a_run_goes_on_is_told(capsys: pytest.CaptureFixture[str]) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from grpo_doctor_trainer.algorithm.statistics import HIGHEST, LOWEST, SUMS, LossStatistics
+from grpo_doctor_trainer.algorithm.loss import HIGHEST, LOWEST, SUMS, LossStatistics
 from grpo_doctor_trainer.config import TrainerConfig
 from grpo_doctor_trainer.logs import steplog
 from grpo_doctor_trainer.logs.console import set_up_console, sparkline
@@ -19,8 +19,7 @@ from grpo_doctor_trainer.logs.metrics import (
     reward_metrics,
     tokens_of,
 )
-from grpo_doctor_trainer.logs.steplog import StepLog
-from grpo_doctor_trainer.logs.trackers import Trackers
+from grpo_doctor_trainer.logs.steplog import StepLog, Trackers
 from grpo_doctor_trainer.ranks.group import Ranks
 
 FOUND = {

@@ -10,11 +10,12 @@ import pytest
 
 pytest.importorskip("torch", reason="needs the trainer extra")
 
+from grpo_doctor_trainer.config import validation as trackers_module
+from grpo_doctor_trainer.config.validation import wanted_trackers
 from grpo_doctor_trainer.errors import ConfigError
 from grpo_doctor_trainer.flags import parse
-from grpo_doctor_trainer.logs import trackers as trackers_module
 from grpo_doctor_trainer.logs.console import set_up_console
-from grpo_doctor_trainer.logs.trackers import Trackers, make_trackers
+from grpo_doctor_trainer.logs.steplog import Trackers, make_trackers
 
 
 def message_of(*flags: str) -> str:
@@ -34,7 +35,7 @@ def test_a_missing_package_is_told_before_anything_loads(monkeypatch: pytest.Mon
 
 
 def test_none_is_none() -> None:
-    assert trackers_module.wanted_trackers(parse(["--report_to", "none"], 2)) == []
+    assert wanted_trackers(parse(["--report_to", "none"], 2)) == []
 
 
 def test_tensorboard_gets_every_metric_with_its_step(tmp_path: Path) -> None:
@@ -116,7 +117,7 @@ def test_after_a_checkpoint_the_curves_go_on_and_what_came_behind_it_is_taken_ba
 @pytest.mark.parametrize("name", ["none", "None", "NONE"])
 def test_none_beside_others_is_left_out(name: str) -> None:
     config = parse(["--report_to", name, "tensorboard", "tensorboard"], 2)
-    assert trackers_module.wanted_trackers(config) == ["tensorboard"]
+    assert wanted_trackers(config) == ["tensorboard"]
 
 
 def test_a_name_like_none_of_them_has_no_hint() -> None:

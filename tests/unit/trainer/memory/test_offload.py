@@ -11,9 +11,9 @@ import pytest
 torch = pytest.importorskip("torch", reason="needs the trainer extra")
 pytest.importorskip("transformers", reason="needs the trainer extra")
 
+import grpo_doctor_trainer.memory as offload_module  # noqa: E402
 from grpo_doctor_trainer.flags import parse  # noqa: E402
-from grpo_doctor_trainer.memory import offload as offload_module  # noqa: E402
-from grpo_doctor_trainer.memory.offload import (  # noqa: E402
+from grpo_doctor_trainer.memory import (  # noqa: E402
     Offload,
     _Moved,
     _storages,

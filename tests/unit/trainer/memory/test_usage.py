@@ -6,7 +6,7 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="needs the trainer extra")
 
-from grpo_doctor_trainer.memory import shortage  # noqa: E402
+import grpo_doctor_trainer.memory as shortage  # noqa: E402
 
 
 def test_on_a_gpu_retries_and_peaks_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:

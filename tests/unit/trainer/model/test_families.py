@@ -16,12 +16,12 @@ import transformers
 from grpo_doctor_trainer.algorithm.inputs import generation_inputs
 from grpo_doctor_trainer.algorithm.logprobs import logprobs_in_parts
 from grpo_doctor_trainer.data.experience import TokenBatch
-from grpo_doctor_trainer.data.making import prompt_maker
-from grpo_doctor_trainer.data.prompts import prompt_loader
+from grpo_doctor_trainer.data.prompts import PromptMaker, prompt_loader
 from grpo_doctor_trainer.data.rows import load_rows
 from grpo_doctor_trainer.flags import parse
 from grpo_doctor_trainer.model.load import LoadedModel, load_model
-from grpo_doctor_trainer.model.tiny_vl import tiny_processor
+from grpo_doctor_trainer.model.tiny import tiny_processor
+from grpo_doctor_trainer.ranks.group import Ranks
 
 ROWS = load_rows([], seed=1, with_images=True)
 PICTURE, SUM = ROWS[7], ROWS[-1]
@@ -52,6 +52,7 @@ FAMILIES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
         },
     ),
 }  # fmt: skip
+ALONE = Ranks(rank=0, world_size=1, local_rank=0, device=torch.device("cpu"), threads=1)
 
 
 @pytest.fixture(scope="module", params=list(FAMILIES))
@@ -105,13 +106,13 @@ def batch(loaded: LoadedModel) -> TokenBatch:
         parse(["--model", "embedded-vl"], 1), per_device_train_batch_size=4, num_generations=2,
         gradient_accumulation_steps=1, dataloader_num_workers=0, steps_per_generation=1,
     )  # fmt: skip
-    prompts = next(prompt_loader([PICTURE, SUM], loaded, config, rank=0, ranks=1))
+    prompts = next(prompt_loader([PICTURE, SUM], loaded, config, ALONE))
     tokens = torch.randint(0, 250, (4, 5), generator=torch.Generator().manual_seed(3))
     return TokenBatch(prompts.tokens, prompts.mask, tokens, torch.ones_like(tokens), prompts.images)
 
 
 def test_the_processors_own_chat_template_is_used(loaded: LoadedModel) -> None:
-    prompt = prompt_maker(loaded, parse(["--model", "embedded-vl"], 1)).make(PICTURE, 1)
+    prompt = PromptMaker.of(loaded, parse(["--model", "embedded-vl"], 1)).make(PICTURE, 1)
     assert prompt.text.startswith("<|user|><|vision_start|><|image_pad|><|vision_end|>squares")
     assert prompt.text.endswith("<|assistant|>")
     assert loaded.vision is not None

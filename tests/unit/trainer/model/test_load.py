@@ -22,8 +22,7 @@ from grpo_doctor_trainer.model.load import (
     load_model,
     reference_weights,
 )
-from grpo_doctor_trainer.model.tiny import tiny_model, tiny_tokenizer
-from grpo_doctor_trainer.model.tiny_vl import tiny_processor, tiny_vl_model
+from grpo_doctor_trainer.model.tiny import tiny_model, tiny_processor, tiny_tokenizer, tiny_vl_model
 from grpo_doctor_trainer.model.vision import VisionLayout, vision_layout
 
 KINDS = [(), ("--model", "embedded-vl")]

@@ -18,20 +18,20 @@ from grpo_doctor_trainer.algorithm.logprobs import (
     token_logprobs,
 )
 from grpo_doctor_trainer.config import TrainerConfig
-from grpo_doctor_trainer.data.batch import PromptBatch
 from grpo_doctor_trainer.data.experience import ImageFeatures, TokenBatch, mask_after_end
-from grpo_doctor_trainer.data.making import PromptMaker, prompt_maker
-from grpo_doctor_trainer.data.prompts import prompt_loader
+from grpo_doctor_trainer.data.prompts import PromptBatch, PromptMaker, prompt_loader
 from grpo_doctor_trainer.data.rows import Row, load_rows
 from grpo_doctor_trainer.errors import ConfigError, DatasetError
 from grpo_doctor_trainer.flags import parse
 from grpo_doctor_trainer.model.load import LoadedModel, load_model
-from grpo_doctor_trainer.model.tiny_vl import tiny_processor, tiny_vl_model
+from grpo_doctor_trainer.model.tiny import tiny_processor, tiny_vl_model
 from grpo_doctor_trainer.model.vision import rope_positions
+from grpo_doctor_trainer.ranks.group import Ranks
 from grpo_doctor_trainer.rollout.transformers import TransformersRollout
 
 ROWS = load_rows([], seed=1, with_images=True)
 PICTURE, SUM = ROWS[7], ROWS[-1]
+ALONE = Ranks(rank=0, world_size=1, local_rank=0, device=torch.device("cpu"), threads=1)
 
 
 def flags(*more: str) -> TrainerConfig:
@@ -61,7 +61,7 @@ def batch_of(loaded: LoadedModel, rows: list[Row], copies: int = 2) -> PromptBat
         flags(), per_device_train_batch_size=len(rows) * copies, num_generations=copies,
         gradient_accumulation_steps=1, dataloader_num_workers=0, steps_per_generation=1,
     )  # fmt: skip
-    return next(prompt_loader(rows, loaded, config, rank=0, ranks=1))
+    return next(prompt_loader(rows, loaded, config, ALONE))
 
 
 def completed(prompts: PromptBatch) -> TokenBatch:
@@ -90,12 +90,11 @@ def test_the_model_is_the_same_each_time() -> None:
 def test_a_wider_model_sees_pictures_too() -> None:
     config = dataclasses.replace(flags(), embedded_width=192)
     wide = load_model(config, torch.float32)
-    prompt = prompt_maker(wide, config).make(PICTURE, 1)
-    assert prompt.vision is not None
+    prompt = PromptMaker.of(wide, config).make(PICTURE, 1)
     scored = wide.policy(
         input_ids=torch.tensor([prompt.tokens]),
-        pixel_values=prompt.vision.pixel_values,
-        image_grid_thw=prompt.vision.grid_thw,
+        pixel_values=prompt.pixel_values,
+        image_grid_thw=prompt.grid_thw,
     )
     assert scored.logits.shape[:2] == (1, len(prompt.tokens))
     assert wide.policy.config.get_text_config().hidden_size == 192
@@ -112,11 +111,9 @@ def test_a_saved_folder_loads_again(loaded: LoadedModel, tmp_path: Path) -> None
     assert (again.vision, again.end_tokens, again.context) == (
         loaded.vision, loaded.end_tokens, 2048,
     )  # fmt: skip
-    left, right = (prompt_maker(model, flags()).make(PICTURE, 1) for model in (loaded, again))
+    left, right = (PromptMaker.of(model, flags()).make(PICTURE, 1) for model in (loaded, again))
     assert (left.text, left.tokens) == (right.text, right.tokens)
-    assert left.vision is not None
-    assert right.vision is not None
-    assert left.vision.pixel_values.equal(right.vision.pixel_values)
+    assert left.pixel_values.equal(right.pixel_values)
 
 
 @pytest.mark.parametrize("kind", ["full", "lora"])
@@ -147,47 +144,44 @@ def test_freezing_everything_is_refused() -> None:
 
 
 def test_prompts_have_one_placeholder_in_text_and_all_in_tokens(loaded: LoadedModel) -> None:
-    prompt = prompt_maker(loaded, flags()).make(PICTURE, 1)
+    prompt = PromptMaker.of(loaded, flags()).make(PICTURE, 1)
     assert prompt.text.count("<|image_pad|>") == 1
     assert prompt.tokens.count(layout_of(loaded).image_token) == 4
-    assert prompt.vision is not None
-    assert prompt.vision.pixel_values.shape == (16, 1176)
-    assert prompt.vision.grid_thw.tolist() == [[1, 4, 4]]
+    assert prompt.pixel_values.shape == (16, 1176)
+    assert prompt.grid_thw.tolist() == [[1, 4, 4]]
 
 
 def test_max_pixels_comes_before_everything(loaded: LoadedModel) -> None:
-    prompt = prompt_maker(loaded, flags("--max_pixels", "784")).make(PICTURE, 1)
+    prompt = PromptMaker.of(loaded, flags("--max_pixels", "784")).make(PICTURE, 1)
     assert prompt.tokens.count(layout_of(loaded).image_token) == 1
 
 
 def test_pictures_are_kept_only_for_vllm(loaded: LoadedModel) -> None:
     config = dataclasses.replace(flags("--max_pixels", "900"), use_vllm=True)
-    vision = prompt_maker(loaded, config).make(PICTURE, 1).vision
-    assert vision is not None
-    assert [picture.size for picture in vision.pictures] == [(30, 30)]
+    prompt = PromptMaker.of(loaded, config).make(PICTURE, 1)
+    assert [picture.size for picture in prompt.pictures] == [(30, 30)]
     assert batch_of(loaded, [PICTURE]).pictures is None
 
 
 def test_a_prompt_with_images_that_is_too_long_is_refused(loaded: LoadedModel) -> None:
-    maker = prompt_maker(loaded, flags("--max_length", "10"))
+    maker = PromptMaker.of(loaded, flags("--max_length", "10"))
     with pytest.raises(DatasetError, match="generated row 8: the prompt has 17 tokens, 4 of them"):
         maker.make(PICTURE, 1)
     cut = maker.make(dataclasses.replace(SUM, messages=[{"role": "user", "content": "1" * 99}]), 1)
-    assert (len(cut.tokens), cut.cut) == (10, 92)
-    assert cut.vision is not None
-    assert cut.vision.positions[0].tolist() == list(range(10))
+    assert (len(cut.tokens), cut.cut) == (10, True)
+    assert cut.positions[0].tolist() == list(range(10))
 
 
 def test_the_models_own_placeholder_in_a_text_is_refused(loaded: LoadedModel) -> None:
     row = dataclasses.replace(SUM, messages=[{"role": "user", "content": "<|image_pad|>"}])
     with pytest.raises(DatasetError, match="1 places for 0 images"):
-        prompt_maker(loaded, flags()).make(row, 1)
+        PromptMaker.of(loaded, flags()).make(row, 1)
 
 
 def test_images_need_a_model_that_takes_them() -> None:
     text_model = LoadedModel(None, tiny_processor().tokenizer, None, ())
     with pytest.raises(DatasetError, match="generated row 1 has an image, and --model"):
-        prompt_loader(ROWS, text_model, flags(), rank=0, ranks=1)
+        prompt_loader(ROWS, text_model, flags(), ALONE)
 
 
 def test_positions_are_transformers_own(loaded: LoadedModel) -> None:
@@ -346,7 +340,7 @@ def test_workers_send_the_same_images(loaded: LoadedModel) -> None:
             flags(), per_device_train_batch_size=6, num_generations=3,
             dataloader_num_workers=workers,
         )  # fmt: skip
-        loader = prompt_loader(ROWS, loaded, config, rank=0, ranks=1)
+        loader = prompt_loader(ROWS, loaded, config, ALONE)
         return [batch.images for batch in itertools.islice(loader, 2)]
 
     for left, right in zip(batches(0), batches(1), strict=True):
@@ -360,6 +354,6 @@ def test_workers_send_the_same_images(loaded: LoadedModel) -> None:
 def test_without_a_chat_template_placeholders_stand_in_the_text() -> None:
     loaded = load_model(flags(), torch.float32)
     loaded.tokenizer.chat_template = None
-    prompt = prompt_maker(loaded, flags()).make(PICTURE, 1)
+    prompt = PromptMaker.of(loaded, flags()).make(PICTURE, 1)
     assert prompt.text == "<|image_pad|>squares?"
-    assert isinstance(prompt_maker(loaded, flags()), PromptMaker)
+    assert isinstance(PromptMaker.of(loaded, flags()), PromptMaker)

@@ -11,7 +11,7 @@ import pytest
 from grpo_doctor_trainer.config import TrainerConfig
 from grpo_doctor_trainer.config.validation import DEEPSPEED_PRESETS
 from grpo_doctor_trainer.errors import ConfigError
-from grpo_doctor_trainer.ranks.deepspeed_config import (
+from grpo_doctor_trainer.ranks.deepspeed import (
     deepspeed_config,
     fill_sizes,
     zero_stage,

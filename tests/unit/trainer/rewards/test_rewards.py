@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import logging
-import threading
-
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from grpo_doctor_trainer.config import TrainerConfig
 from grpo_doctor_trainer.rewards.accuracy import is_correct, make_accuracy
-from grpo_doctor_trainer.rewards.built_in import make_length, overlong_punishment, think_then_answer
+from grpo_doctor_trainer.rewards.functions import (
+    make_length,
+    overlong_punishment,
+    think_then_answer,
+)
 from grpo_doctor_trainer.tasks import arithmetic_reward, sums
 
 
@@ -71,7 +72,7 @@ from grpo_doctor_trainer.tasks import arithmetic_reward, sums
     ],
 )
 def test_right_answers(completion: str, solution: str) -> None:
-    assert is_correct(completion, solution, limit_s=60)  # a busy machine takes over 2 s
+    assert is_correct(completion, solution)
 
 
 @pytest.mark.parametrize(
@@ -128,27 +129,19 @@ def test_wrong_answers(completion: str, solution: str) -> None:
     ],
 )
 def test_what_cannot_be_computed_is_wrong_and_no_hang(answer: str) -> None:
-    assert not is_correct(f"\\boxed{{{answer}}}", "3", limit_s=1.0)
+    assert not is_correct(f"\\boxed{{{answer}}}", "3")
 
 
-def test_a_comparison_without_end_is_cut_off_and_said(caplog: pytest.LogCaptureFixture) -> None:
-    logger = logging.getLogger("grpo_doctor_trainer")
-    logger.propagate, before = True, logger.propagate
+def test_a_comparison_without_end_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("grpo_doctor_trainer.rewards.accuracy._SECONDS_PER_ANSWER", 1)
     endless = "+".join(f"\\sin({n})" for n in range(40))
-    try:
-        assert not is_correct(f"\\boxed{{{endless}}}", "1", limit_s=0.05)
-    finally:
-        logger.propagate = before
-    assert "took over 0.05 s; counted as wrong" in caplog.text
+    assert not is_correct(f"\\boxed{{{endless}}}", "1")
 
 
-def test_accuracy_works_in_any_thread() -> None:
-    verdicts: list[bool] = []
-    arguments = ("\\boxed{\\frac{2}{4}}", "1/2")
-    thread = threading.Thread(target=lambda: verdicts.append(is_correct(*arguments)))
-    thread.start()
-    thread.join()
-    assert verdicts == [True]
+def test_after_half_of_the_time_only_texts_and_numbers_are_compared() -> None:
+    accuracy = make_accuracy(TrainerConfig(reward_timeout=1e-9))
+    answers = ["\\boxed{\\frac{2}{4}}", "\\boxed{0.5}"]
+    assert accuracy(answers, ["0.5", "0.5"]) == [0.0, 1.0]
 
 
 def test_a_row_without_solution_is_not_applicable() -> None:

@@ -11,12 +11,12 @@ import pytest
 import torch
 
 from grpo_doctor_trainer.config import TrainerConfig
-from grpo_doctor_trainer.data.batch import PromptBatch
 from grpo_doctor_trainer.data.experience import TokenBatch
+from grpo_doctor_trainer.data.prompts import PromptBatch
 from grpo_doctor_trainer.data.rows import Row
 from grpo_doctor_trainer.errors import ConfigError, RewardError
 from grpo_doctor_trainer.flags import parse
-from grpo_doctor_trainer.rewards.registry import find_rewards, load
+from grpo_doctor_trainer.rewards.functions import find_rewards, load
 from grpo_doctor_trainer.rewards.scoring import Rewards, combine
 
 COLUMNS: dict[str, Any] = {"solution": "2", "level": 3}
@@ -277,18 +277,18 @@ def test_a_function_that_exits_raises_and_one_for_chats_gets_a_hint(score: Score
     ("text", "line"),
     [
         ("import time\ndef mine(completions):\n    time.sleep(600)\n", 3),
-        (AWAITS, 3),
+        (AWAITS, None),
         ("def mine(completions):\n    while sum(range(9)): pass\n", 2),
     ],
     ids=["sleeps", "awaits", "spins"],
 )  # fmt: skip
-@pytest.mark.parametrize("workers", [0, 1])
 def test_a_function_that_hangs_is_ended_by_name_and_line(
-    score: Score, text: str, line: int, workers: int
+    score: Score, text: str, line: int | None
 ) -> None:
-    message = refusal(score, text, workers=workers, reward_timeout=1.5)
+    message = refusal(score, text, reward_timeout=1.5)
     assert "gave no answer for 2 completions within 1.5 s (--reward_timeout)" in message
-    assert f"rewards.py, line {line}, in " in message
+    assert ("; it was at " in message) == (line is not None)
+    assert line is None or f"rewards.py, line {line}, in " in message
     assert "the first completion is '2'" in message
 
 

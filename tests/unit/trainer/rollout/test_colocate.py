@@ -13,11 +13,11 @@ import pytest
 torch = pytest.importorskip("torch", reason="needs the trainer extra")
 
 from grpo_doctor_trainer.errors import ConfigError, RolloutError  # noqa: E402
-from grpo_doctor_trainer.rollout.vllm import local_engine  # noqa: E402
-from grpo_doctor_trainer.rollout.vllm.local_engine import (  # noqa: E402
+from grpo_doctor_trainer.rollout.vllm import engine as local_engine  # noqa: E402
+from grpo_doctor_trainer.rollout.vllm.engine import (  # noqa: E402
     cache_bytes,
     engine_options,
-    remove_for_rank,
+    remove_leftovers,
     require_vllm,
 )
 from grpo_doctor_trainer.rollout.vllm.requests import longest_sequence  # noqa: E402
@@ -104,7 +104,7 @@ def test_memory_that_a_killed_engine_left_goes_and_what_another_has_stays(tmp_pa
     for path in (mine, mapped, *foreign, server):
         path.write_bytes(b"x")
     with mapped.open("r+b") as file, mmap.mmap(file.fileno(), 1):
-        remove_for_rank(2, 2, 1, tmp_path)
+        remove_leftovers(3, 2, tmp_path)
     assert not mine.exists()
     assert mapped.exists()
     assert all(path.exists() for path in foreign)

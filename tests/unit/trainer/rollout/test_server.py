@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import io
 import threading
-from collections.abc import Mapping
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -18,15 +17,13 @@ pytest.importorskip("transformers", reason="needs the trainer extra")
 from PIL import Image  # noqa: E402
 
 from grpo_doctor_trainer.config import TrainerConfig  # noqa: E402
-from grpo_doctor_trainer.data.batch import PromptBatch  # noqa: E402
+from grpo_doctor_trainer.data.prompts import PromptBatch  # noqa: E402
 from grpo_doctor_trainer.errors import RolloutError  # noqa: E402
 from grpo_doctor_trainer.flags import parse  # noqa: E402
 from grpo_doctor_trainer.model.load import load_model  # noqa: E402
 from grpo_doctor_trainer.ranks.group import Ranks  # noqa: E402
 from grpo_doctor_trainer.rollout.vllm import client, server  # noqa: E402
 from grpo_doctor_trainer.rollout.vllm.requests import as_bodies  # noqa: E402
-from grpo_doctor_trainer.rollout.vllm.sampling import Completion  # noqa: E402
-from grpo_doctor_trainer.rollout.vllm.statistics import RolloutStatistics, totals  # noqa: E402
 from tests.unit.trainer.rollout.fake_server import FakeVllm, serving  # noqa: E402
 
 CPU = torch.device("cpu")
@@ -94,42 +91,17 @@ def test_a_rollout_sends_weights_and_pads_what_comes_back(
     assert abs(seeds[1] - seeds[0]) == 2  # each completion has a seed of its own
 
 
-def test_completions_that_have_ended_come_before_the_others(make: Any) -> None:
-    vllm = FakeVllm()
-    vllm.held = {7: threading.Event()}
-    heard: dict[int, list[int]] = {}
-
-    def hear(ended: Mapping[int, list[int]]) -> None:
-        heard.update(ended)
-        if {2, 3} <= heard.keys():
-            vllm.held[7].set()
-
-    with serving(vllm) as address:
-        rollout = make(address)
-        rollout.sync()
-        completed = rollout.generate(batch([7], [9]), hear)
-        rollout.close()
-    assert list(heard) == [2, 3, 0, 1]
-    for row, tokens in heard.items():
-        assert completed.tokens.completion_tokens[row, : len(tokens)].tolist() == tokens
-
-
 def test_the_engine_is_sampled_while_it_generates() -> None:
     vllm = FakeVllm()
     vllm.held = {7: threading.Event()}
-    looks: list[Any] = []
-
-    def hear(_: Mapping[int, list[int]]) -> None:
-        looks.append(1)
-        if len(looks) == 6:
-            vllm.held[7].set()
-
+    threading.Timer(1.5, vllm.held[7].set).start()
     ask = [{"token_ids": [7], "sampling_params": {"n": 1, "max_tokens": 2}}]
     with serving(vllm) as address:
         one = client.VllmServer(address, "COMMAND", 60)
-        _, statistics = one.generate(ask, "default", hear)
-        assert statistics is not None
-        assert (statistics.running_peak, statistics.kv_cache_peak) == (1, 0.25)
+        _, work = one.generate(ask, "default")
+        assert work is not None
+        summary = work.summary()
+        assert (summary["running_requests_peak"], summary["kv_cache_peak_pct"]) == (1, 25)
         assert one.generate(ask, "default")[1] is None  # too short to say anything
 
 
@@ -245,16 +217,3 @@ def test_the_command_for_a_gpu_is_vllm_serve() -> None:
         "--enable-scale-out --generation-config vllm --logprobs-mode processed_logprobs "
         "--dtype bfloat16 --max-model-len 100"
     )
-
-
-def test_what_is_the_whole_engines_is_counted_once() -> None:
-    statistics = RolloutStatistics(9, 4.5, 2, 0.5, 0.25, 1, 40, 30, 12)
-    completions = [Completion([7] * 4, [], 3), Completion([7] * 2, [], 3)]
-    main = totals(statistics, completions)
-    assert main["running_requests_peak"] == 9
-    assert main["kv_cache_peak_pct"] == 25
-    assert (main["prompt_tokens"], main["generated_tokens"]) == (6, 6)
-    secondary = totals(None, completions)
-    assert "preemptions" not in secondary
-    assert secondary["generated_tokens"] == 6
-    assert secondary.items() <= main.items()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
@@ -13,8 +12,8 @@ torch = pytest.importorskip("torch", reason="needs the trainer extra")
 pytest.importorskip("transformers", reason="needs the trainer extra")
 
 from grpo_doctor_trainer.algorithm.logprobs import completion_logits, token_logprobs  # noqa: E402
-from grpo_doctor_trainer.data.batch import PromptBatch  # noqa: E402
 from grpo_doctor_trainer.data.experience import ImageFeatures  # noqa: E402
+from grpo_doctor_trainer.data.prompts import PromptBatch  # noqa: E402
 from grpo_doctor_trainer.flags import parse  # noqa: E402
 from grpo_doctor_trainer.model.load import load_model  # noqa: E402
 from grpo_doctor_trainer.model.vision import rope_positions  # noqa: E402
@@ -71,28 +70,6 @@ def test_log_probs_agree_with_those_of_generation_also_behind_padding(loaded: An
                 expected = next_token.log_softmax(0)[token]
                 assert chosen[row, column] == pytest.approx(float(expected), abs=1e-4)
                 sequence = torch.cat([sequence, token[None]])
-
-
-def test_what_has_ended_is_said_while_the_others_go_on(loaded: Any) -> None:
-    count, ends = 24, range(0, 384, 4)  # or hardly any would end by chance
-    batch = prompts(loaded.tokenizer, *["1+2"] * count)
-    rollout = make_rollout(replace(loaded, end_tokens=tuple(ends)), "--max_completion_length", "8")
-    torch.manual_seed(0)
-    alone = rollout.generate(batch).tokens
-    heard: list[Mapping[int, list[int]]] = []
-    torch.manual_seed(0)
-    made = rollout.generate(batch, heard.append).tokens
-    assert torch.equal(made.completion_tokens, alone.completion_tokens)
-    lengths = made.completion_mask.sum(dim=1).tolist()
-    completions = [
-        tokens[:length]
-        for tokens, length in zip(made.completion_tokens.tolist(), lengths, strict=True)
-    ]
-    ended = {row: tokens for row, tokens in enumerate(completions) if tokens[-1] in ends}
-    assert 1 < len(ended) < count
-    assert {row: tokens for some in heard for row, tokens in some.items()} == ended
-    assert len(heard) == max(lengths)
-    assert [lengths[row] for some in heard for row in some] == sorted(map(len, ended.values()))
 
 
 def both_ways(loaded: Any, batch: PromptBatch, *flags: str) -> list[Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -12,13 +12,10 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="needs the trainer extra")
 
-from grpo_doctor_trainer.errors import RolloutError  # noqa: E402
 from grpo_doctor_trainer.model.tiny import tiny_model, tiny_tokenizer  # noqa: E402
-from grpo_doctor_trainer.rollout.vllm import local_engine  # noqa: E402
-from grpo_doctor_trainer.rollout.vllm.colocate import ColocatedRollout  # noqa: E402
-from grpo_doctor_trainer.rollout.vllm.deadline import EngineDeadline  # noqa: E402
-from grpo_doctor_trainer.rollout.vllm.loading import WeightLoader  # noqa: E402
-from grpo_doctor_trainer.rollout.vllm.local_engine import start_engine  # noqa: E402
+from grpo_doctor_trainer.rollout.vllm import engine as local_engine  # noqa: E402
+from grpo_doctor_trainer.rollout.vllm.colocate import load_in_parts, reload_at_once  # noqa: E402
+from grpo_doctor_trainer.rollout.vllm.engine import start_engine  # noqa: E402
 from grpo_doctor_trainer.rollout.vllm.statistics import EngineStatistics  # noqa: E402
 from tests.unit.trainer.rollout import fake_vllm  # noqa: E402
 from tests.unit.trainer.rollout.colocated import CPU, config  # noqa: E402
@@ -50,42 +47,13 @@ def test_an_engine_starts_with_the_ranks_options_and_reports_its_steps(
     assert engine.arguments.distributed_executor_backend == "external_launcher"
     engine.step()
     engine.step()
-    counted = statistics.statistics()
-    assert (counted.steps, counted.waiting_peak, counted.preemptions) == (2, 2, 2)
-    assert (counted.prefix_queries, counted.prefix_hits) == (20, 8)
+    counted = statistics.work.summary()
+    assert (counted["steps"], counted["waiting_requests_peak"], counted["preemptions"]) == (2, 2, 2)
+    assert counted["prefix_cache_queried_tokens"] == 20
+    assert counted["prefix_cache_hit_tokens"] == 8
     statistics.finish([])
     engine.step()
-    assert statistics.statistics().prefix_queries == 10
-
-
-class OneByOne(fake_vllm.LLMEngine):
-    """Finishes the requests one in each step, the last one first, and nothing in the first step."""
-
-    def step(self) -> list[Any]:
-        self.calls.append("step")
-        if len(self.calls) == 1:
-            return []
-        key, (prompt, _) = self.requests.popitem()
-        return [self._output(key, prompt)]
-
-
-def test_a_rank_hears_of_its_own_completions_as_they_end(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    fake_vllm.install(monkeypatch)
-    rollout = object.__new__(ColocatedRollout)
-    rollout.log = tmp_path / "rank.log"
-    rollout._config, rollout._lora = config(), None
-    rollout._loaded = SimpleNamespace(end_tokens=(8,), vision=None)  # type: ignore[assignment]
-    rollout._deadline = EngineDeadline(60, rollout.log)
-    requests = [{"prompt_token_ids": [number]} for number in range(1, 5)]
-    own = slice(1, 3)  # the engine is shared with another rank, which has the others
-    heard: list[Mapping[int, list[int]]] = []
-    rollout._vllm = OneByOne(fake_vllm.EngineArgs(), [])
-    completions = rollout._sample(requests, own, heard.append)
-    assert heard == [{}, {}, {1: [7, 8]}, {0: [7, 8]}, {}]
-    rollout._vllm = OneByOne(fake_vllm.EngineArgs(), [])
-    assert rollout._sample(requests, own, None) == completions
+    assert statistics.work.summary()["prefix_cache_queried_tokens"] == 10
 
 
 def test_a_model_without_weights_keeps_the_buffers_that_no_sync_brings(
@@ -102,9 +70,8 @@ def test_a_model_without_weights_keeps_the_buffers_that_no_sync_brings(
 class Engine:
     """A `LLMEngine` around a model that takes over weights under their own names."""
 
-    def __init__(self, forgets: str = "") -> None:
+    def __init__(self) -> None:
         self.model = tiny_model(tiny_tokenizer())
-        self.forgets = forgets
         with torch.no_grad():
             for weight in self.model.parameters():
                 weight.zero_()
@@ -122,29 +89,18 @@ class Engine:
         parameters, loaded = dict(self.model.named_parameters()), set()
         with torch.no_grad():
             for name, tensor in weights:
-                if name != self.forgets and name in parameters:
+                if name in parameters:
                     parameters[name].copy_(tensor)
                     loaded.add(name)
         return loaded
 
 
-def loader(vllm: Engine, policy: Any, *, repacks: bool) -> WeightLoader:
-    engine: Any = SimpleNamespace(module=policy, zero_stage=None)
-    options: Any = SimpleNamespace(train_type="full", move_model_batches=3)
-    return WeightLoader(vllm, engine, options, repacks=repacks)
-
-
 @pytest.mark.parametrize("repacks", [False, True])
 def test_the_engine_has_the_policys_weights_after_a_sync(repacks: bool) -> None:
     policy, vllm = tiny_model(tiny_tokenizer()), Engine()
-    loader(vllm, policy, repacks=repacks).load()
+    engine: Any = SimpleNamespace(module=policy, zero_stage=None)
+    options: Any = SimpleNamespace(train_type="full", move_model_batches=3)
+    (reload_at_once if repacks else load_in_parts)(vllm, engine, options)
     parameters = dict(vllm.model.named_parameters())
     assert all(weight.equal(parameters[name]) for name, weight in policy.named_parameters())
     assert vllm.calls == (["reload_weights"] if repacks else [])
-
-
-@pytest.mark.parametrize("repacks", [False, True])
-def test_a_weight_that_the_engine_forgot_is_named(repacks: bool) -> None:
-    policy, vllm = tiny_model(tiny_tokenizer()), Engine(forgets="model.norm.weight")
-    with pytest.raises(RolloutError, match=r"sent nothing for model\.norm\.weight"):
-        loader(vllm, policy, repacks=repacks).load()

@@ -10,14 +10,14 @@ import pytest
 torch = pytest.importorskip("torch", reason="needs the trainer extra")
 
 from grpo_doctor_trainer.errors import RolloutError  # noqa: E402
-from grpo_doctor_trainer.rollout.seeded import seeded  # noqa: E402
-from grpo_doctor_trainer.rollout.vllm import requests, sampling  # noqa: E402
+from grpo_doctor_trainer.rollout import seeded  # noqa: E402
+from grpo_doctor_trainer.rollout.vllm import requests  # noqa: E402
 from grpo_doctor_trainer.rollout.vllm.colocate import EngineGroup  # noqa: E402
 from tests.unit.trainer.rollout.colocated import CPU, config  # noqa: E402
 
 
 def prompts(*lines: list[int]) -> Any:
-    from grpo_doctor_trainer.data.batch import PromptBatch
+    from grpo_doctor_trainer.data.prompts import PromptBatch
 
     longest = max(map(len, lines))
     tokens = torch.tensor([[0] * (longest - len(line)) + line for line in lines])
@@ -53,14 +53,14 @@ def test_a_prompt_that_leaves_no_room_is_refused_before_generation() -> None:
 def test_sampling_is_the_trainers() -> None:
     loaded: Any = SimpleNamespace(end_tokens=(3, 4), vision=None)
     flags = ("--top_p", "0.9", "--temperature", "0.7", "--repetition_penalty", "1.1")
-    options = sampling.sampling_options(config(*flags), loaded)
+    options = requests.sampling_options(config(*flags), loaded)
     assert (options["top_k"], options["top_p"], options["temperature"]) == (0, 0.9, 0.7)
     assert options["repetition_penalty"] == 1.1
     assert (options["stop_token_ids"], options["max_tokens"]) == ([3, 4], 8)
     assert options["logit_bias"] is None
-    assert sampling.sampling_options(config("--top_k", "5"), loaded)["top_k"] == 5
+    assert requests.sampling_options(config("--top_k", "5"), loaded)["top_k"] == 5
     loaded.vision = SimpleNamespace(placeholders=[9])
-    with_images = sampling.sampling_options(config(), loaded)
+    with_images = requests.sampling_options(config(), loaded)
     assert with_images["logit_bias"] == {9: -100.0}
 
 
@@ -74,7 +74,7 @@ def output(tokens: list[int], reason: str = "stop") -> Any:
 
 
 def test_outputs_stand_behind_their_prompts_padded_on_the_right() -> None:
-    sampled = [sampling.read_output(output(tokens)) for tokens in ([7, 8, 3], [3])]
+    sampled = [requests.read_output(output(tokens)) for tokens in ([7, 8, 3], [3])]
     made = requests.as_completions(prompts([1, 2], [9]), sampled, 0, CPU)
     assert made.tokens.completion_tokens.tolist() == [[7, 8, 3], [3, 0, 0]]
     assert made.tokens.completion_mask.tolist() == [[1, 1, 1], [1, 0, 0]]
@@ -85,11 +85,11 @@ def test_outputs_stand_behind_their_prompts_padded_on_the_right() -> None:
 
 def test_a_request_that_the_engine_gave_up_is_an_error() -> None:
     with pytest.raises(RolloutError, match="gave up a completion after 1 tokens"):
-        sampling.read_output(output([7], "abort"))
+        requests.read_output(output([7], "abort"))
 
 
 def test_prompts_that_the_engine_reads_in_another_way_are_an_error() -> None:
-    sampled = [sampling.read_output(output([7]))]
+    sampled = [requests.read_output(output([7]))]
     requests.check_read(prompts([1, 2]), sampled)
     with pytest.raises(RolloutError, match="as 2 tokens and the trainer as 3"):
         requests.check_read(prompts([1, 2, 3]), sampled)

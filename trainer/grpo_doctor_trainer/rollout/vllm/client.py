@@ -11,6 +11,7 @@ import asyncio
 import json
 import re
 import time
+from collections import Counter, defaultdict
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
@@ -19,14 +20,12 @@ import msgspec
 from msgspec import Struct
 
 from grpo_doctor_trainer.errors import RolloutError
-from grpo_doctor_trainer.rollout.vllm.sampling import Completion
-from grpo_doctor_trainer.rollout.vllm.statistics import EngineSnapshot, Tally, write_load
+from grpo_doctor_trainer.rollout.vllm.requests import Completion
+from grpo_doctor_trainer.rollout.vllm.statistics import EngineWork
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Sequence
 
-    from grpo_doctor_trainer.rollout import OnEnded
-    from grpo_doctor_trainer.rollout.vllm.statistics import RolloutStatistics
 
 _SHORT_S = 10.0
 _RETRY_S = 0.5
@@ -34,6 +33,12 @@ _REMIND_S = 15.0
 _LOOK_S = 0.1
 _FEWEST_LOOKS = 3  # peaks and means of fewer samples say nothing
 _METRIC = re.compile(r"^vllm:(\w+)(?:\{[^\n]*\})? (\S+)$", re.MULTILINE)
+_TOTALS = {
+    "steps": "iteration_tokens_total_count",
+    "preemptions": "num_preemptions_total",
+    "prefix_cache_queried_tokens": "prefix_cache_queries_total",
+    "prefix_cache_hit_tokens": "prefix_cache_hits_total",
+}
 _NEEDED = {"logprobs_mode": "processed_logprobs", "generation_config": "vllm"}
 _NOT_THERE = {HTTPStatus.FORBIDDEN, HTTPStatus.NOT_FOUND, HTTPStatus.METHOD_NOT_ALLOWED}
 
@@ -67,61 +72,32 @@ class _Generated(Struct):
 
 
 class VllmServer:
-    """One server.
-
-    Args:
-        address: where it listens, as `http://host:port`.
-        command: starts such a server; messages show it.
-        patience_s: seconds without a new token until it is an error.
-    """
+    """One server."""
 
     def __init__(self, address: str, command: str, patience_s: float) -> None:
         self.address, self.command, self._patience_s = address, command, patience_s
 
     def wait_until_ready(self, seconds: float, report: Callable[[str], None]) -> dict[str, Any]:
-        """Waits for the server to come up, and has it make its first tokens.
+        """Wait for the server, have it make its first tokens, and return its settings.
 
-        Args:
-            seconds: until it is an error.
-            report: is given a line now and then while it waits.
-
-        Returns:
-            its settings, as vLLM's `ModelConfig` names them.
-
-        Raises:
-            RolloutError: it is not there in time, or was started without what is needed.
+        The settings are named as in vLLM's `ModelConfig`. `report` gets a line now and then.
         """
         return asyncio.run(self._wait_until_ready(seconds, report))
 
     def load(self, folder: str, version: str) -> None:
-        """Has the server load all weights from a folder.
-
-        Args:
-            folder: has safetensors files that the server can read.
-            version: marks the completions that are made with these weights.
-
-        Raises:
-            RolloutError: it did not load them.
-        """
+        """Have the server load all weights from safetensors files; `version` marks completions."""
         asyncio.run(self._load(folder, version))
 
     def generate(
-        self, requests: Sequence[dict[str, Any]], version: str, on_ended: OnEnded | None = None
-    ) -> tuple[list[Completion], RolloutStatistics | None]:
-        """Has prompts completed.
-
-        Args:
-            requests: one body per prompt; the completions of each follow those of the one before.
-            version: of the weights that the completions must come from.
-            on_ended: is given the completions of a prompt when the last of them has ended.
+        self, requests: Sequence[dict[str, Any]], version: str
+    ) -> tuple[list[Completion], EngineWork | None]:
+        """Have prompts completed by the weights of this version, one request body per prompt.
 
         Returns:
-            the completions, and what the engine did meanwhile; none where that was too short.
-
-        Raises:
-            RolloutError: the server refused, failed, died, fell silent or has other weights.
+            the completions of each prompt after those of the one before, and what the engine did
+            meanwhile; None where that was too short.
         """
-        return asyncio.run(self._generate(requests, version, on_ended))
+        return asyncio.run(self._generate(requests, version))
 
     async def _wait_until_ready(
         self, seconds: float, report: Callable[[str], None]
@@ -168,39 +144,32 @@ class VllmServer:
             await self._ask(session, "POST", "/resume", {})
 
     async def _generate(
-        self, requests: Sequence[dict[str, Any]], version: str, on_ended: OnEnded | None
-    ) -> tuple[list[Completion], RolloutStatistics | None]:
-        completions: dict[int, Completion] = {}
-        asked: dict[asyncio.Task[list[Completion]], int] = {}
-        total = 0
+        self, requests: Sequence[dict[str, Any]], version: str
+    ) -> tuple[list[Completion], EngineWork | None]:
         async with _session() as session:
-            for request in requests:
-                task = asyncio.create_task(self._complete(session, request, version))
-                asked[task] = total
-                total += request["sampling_params"]["n"]
-            watch = _Watch(self._patience_s)
+            tasks = [
+                asyncio.create_task(self._complete(session, request, version))
+                for request in requests
+            ]
+            watch, waiting = _Watch(), set(tasks)
             try:
-                while asked:
-                    waiting = asyncio.wait(asked, timeout=_LOOK_S, return_when="FIRST_COMPLETED")
-                    done, _ = await waiting
-                    ended = {
-                        number: completion
-                        for task in done
-                        for number, completion in enumerate(task.result(), asked.pop(task))
-                    }
-                    completions |= ended
-                    if on_ended is not None:
-                        on_ended({number: each.tokens for number, each in ended.items()})
-                    await watch.look(self._ask(session, "GET", "/metrics"), len(completions))
-                    if watch.silent:
+                while waiting:
+                    done, waiting = await asyncio.wait(
+                        waiting, timeout=_LOOK_S, return_when="FIRST_COMPLETED"
+                    )
+                    for task in done:
+                        task.result()
+                    await watch.look(self._ask(session, "GET", "/metrics"), len(waiting))
+                    if time.monotonic() - watch.last_news_s > self._patience_s:
                         raise self._failure(
                             f"has made no token for {self._patience_s:g} s (--vllm_timeout)"
                         )
             finally:
-                for task in asked:
+                for task in waiting:
                     task.cancel()
-                await asyncio.gather(*asked, return_exceptions=True)
-        return [completions[number] for number in range(total)], watch.statistics()
+                await asyncio.gather(*waiting, return_exceptions=True)
+        completions = [completion for task in tasks for completion in task.result()]
+        return completions, watch.work if len(watch.work.loads) >= _FEWEST_LOOKS else None
 
     async def _complete(
         self, session: aiohttp.ClientSession, request: dict[str, Any], version: str
@@ -259,22 +228,15 @@ class VllmServer:
 class _Watch:
     """Samples the engine during a rollout."""
 
-    def __init__(self, patience_s: float) -> None:
-        self._patience_s = patience_s
-        self._last_look_s = self._last_news_s = time.monotonic()
+    def __init__(self) -> None:
+        self.work = EngineWork()
+        self.last_news_s = self._last_look_s = time.monotonic()
         self._news: tuple[float, ...] = ()
-        self._first: EngineSnapshot | None = None
-        self._last = EngineSnapshot()
-        self._tally = Tally()
 
-    @property
-    def silent(self) -> bool:
-        return time.monotonic() - self._last_news_s > self._patience_s
-
-    async def look(self, metrics: Coroutine[Any, Any, str], completions: int) -> None:
-        """Reads `/metrics` if it is time to; `completions` have come by now."""
+    async def look(self, metrics: Coroutine[Any, Any, str], waiting: int) -> None:
+        """Read `/metrics` if it is time to; so many requests are still waiting."""
         now = time.monotonic()
-        if now - self._last_look_s < _LOOK_S / 2 and self._first is not None:
+        if self._news and now - self._last_look_s < _LOOK_S / 2:
             metrics.close()
             return
         self._last_look_s = now
@@ -282,33 +244,19 @@ class _Watch:
             text = await metrics
         except RolloutError:
             return  # the requests themselves say what is wrong
-        values: dict[str, float] = {}
+        values: defaultdict[str, float] = defaultdict(float)
         for name, value in _METRIC.findall(text):
-            values[name] = values.get(name, 0.0) + float(value)
-        news = (values.get("generation_tokens_total", 0.0), float(completions))
+            values[name] += float(value)
+        totals = {name: values[metric] for name, metric in _TOTALS.items()}
+        if not self._news:
+            self.work = EngineWork(totals)
+        self.work.totals = Counter(totals)
+        news = (values["generation_tokens_total"], float(waiting))
         if news != self._news:
-            self._news, self._last_news_s = news, now
-        self._last = EngineSnapshot(
-            running=int(values.get("num_requests_running", 0)),
-            waiting=int(values.get("num_requests_waiting", 0)),
-            kv_cache=values.get("kv_cache_usage_perc", 0.0),
-            preemptions=int(values.get("num_preemptions_total", 0)),
-            prefix_queries=int(values.get("prefix_cache_queries_total", 0)),
-            prefix_hits=int(values.get("prefix_cache_hits_total", 0)),
-            steps=int(values.get("iteration_tokens_total_count", 0)),
-        )
-        if self._first is None:
-            self._first = self._last
-            self._tally = Tally(self._first)
-        if self._last.running:
-            self._tally.add(self._last)
-            write_load(self._last)
-
-    def statistics(self) -> RolloutStatistics | None:
-        """What the engine did; none of too few samples."""
-        if self._tally.samples < _FEWEST_LOOKS:
-            return None
-        return self._tally.statistics(self._last)
+            self._news, self.last_news_s = news, now
+        if running := values["num_requests_running"]:
+            self.work.add(running, values["num_requests_waiting"], values["kv_cache_usage_perc"])
+            self.work.write_load()
 
 
 def _session() -> aiohttp.ClientSession:

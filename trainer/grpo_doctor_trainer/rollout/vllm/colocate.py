@@ -6,19 +6,18 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import torch
+from safetensors.torch import save_file
 from torch import distributed as dist
 
 from grpo_doctor_trainer.errors import RolloutError
 from grpo_doctor_trainer.phases import phase
 from grpo_doctor_trainer.ranks.group import settle
-from grpo_doctor_trainer.rollout.seeded import seeded
-from grpo_doctor_trainer.rollout.vllm.deadline import EngineDeadline
-from grpo_doctor_trainer.rollout.vllm.engine_log import explained
-from grpo_doctor_trainer.rollout.vllm.loading import WeightLoader
-from grpo_doctor_trainer.rollout.vllm.local_engine import (
+from grpo_doctor_trainer.rollout import seeded
+from grpo_doctor_trainer.rollout.vllm.engine import (
+    EngineDeadline,
     end_engine,
     engine_folder,
-    remove_for_rank,
+    explained,
     require_vllm,
     start_engine,
 )
@@ -28,35 +27,30 @@ from grpo_doctor_trainer.rollout.vllm.requests import (
     check_length,
     check_read,
     longest_sequence,
-)
-from grpo_doctor_trainer.rollout.vllm.sampling import (
     read_output,
     sampling_options,
     sampling_parameters,
 )
 from grpo_doctor_trainer.rollout.vllm.statistics import EngineStatistics
+from grpo_doctor_trainer.rollout.vllm.weights import adapter_weights, policy_weights
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from grpo_doctor_trainer.config import TrainerConfig
-    from grpo_doctor_trainer.data.batch import PromptBatch
+    from grpo_doctor_trainer.data.prompts import PromptBatch
     from grpo_doctor_trainer.model.load import LoadedModel
     from grpo_doctor_trainer.ranks.engine import Engine
     from grpo_doctor_trainer.ranks.group import Ranks
-    from grpo_doctor_trainer.rollout import Completions, OnEnded
-    from grpo_doctor_trainer.rollout.vllm.sampling import Completion
+    from grpo_doctor_trainer.rollout import Completions
+    from grpo_doctor_trainer.rollout.vllm.requests import Completion
 
 _SEEDS = 2**31
 
 
 class ColocatedRollout:
-    """A vLLM engine in this process, or in those of `--vllm_tensor_parallel_size` ranks.
-
-    Raises:
-        RolloutError: vLLM is not installed, or the engine cannot start.
-    """
+    """A vLLM engine in this process, or in those of `--vllm_tensor_parallel_size` ranks."""
 
     shares_weights = False
 
@@ -76,22 +70,14 @@ class ColocatedRollout:
         self._deadline = EngineDeadline(config.vllm_timeout, self.log)
         self._group = EngineGroup(config.vllm_tensor_parallel_size, ranks)
         require_vllm(config, engine.device, with_images=loaded.vision is not None)
-        if self._group.size > 1 and engine.device.type == "cpu":
-            first = ranks.rank - self._group.member
-            remove_for_rank(first, self._group.size, self._group.member)
         self._vllm: Any = start_engine(config, loaded, ranks, self.log, self._statistics)
-        on_cpu = engine.device.type == "cpu"
-        self._weights = WeightLoader(self._vllm, engine, config, repacks=on_cpu)
+        self._engine = engine
         watch_steps(engine, self._trained)
         if config.sleep_level:
             self._sleep()
 
     def sync(self) -> None:
-        """Gives the engine the policy's weights, or its adapters; nothing if none has changed.
-
-        Raises:
-            RolloutError: the engine did not take them, or not in time.
-        """
+        """Return the engine the policy's weights, or its adapters; nothing if none has changed."""
         if not self._stale:
             return
         if self._asleep:
@@ -100,9 +86,13 @@ class ColocatedRollout:
             if self._config.vllm_enable_lora:
                 self._syncs += 1
                 folder = engine_folder(self._config) / f"adapter_{self._rank:05d}"
-                self._lora = self._weights.load_adapters(folder, self._syncs)
+                self._lora = load_adapters(
+                    self._vllm, self._engine, self._config, folder, self._syncs
+                )
+            elif self._device.type == "cpu":
+                reload_at_once(self._vllm, self._engine, self._config)
             else:
-                self._weights.load()
+                load_in_parts(self._vllm, self._engine, self._config)
             self._vllm.reset_prefix_cache()
             # vLLM's reloading clears the workers' images alone: its scheduler would ask for them.
             self._vllm.reset_encoder_cache()
@@ -111,7 +101,7 @@ class ColocatedRollout:
 
     @contextmanager
     def awake(self) -> Iterator[None]:
-        """Wakes the engine, with `--sleep_level`, and puts it to sleep at the end."""
+        """Wake the engine, with `--sleep_level`, and puts it to sleep at the end."""
         if not self._config.sleep_level:
             yield
             return
@@ -123,17 +113,13 @@ class ColocatedRollout:
         finally:
             self._sleep()
 
-    def generate(self, prompts: PromptBatch, on_ended: OnEnded | None = None) -> Completions:
-        """Samples one completion per entry of `prompts`.
-
-        Raises:
-            RolloutError: a prompt is too long, or the engine failed or fell silent.
-        """
+    def generate(self, prompts: PromptBatch) -> Completions:
+        """Sample one completion per entry of `prompts`."""
         check_length(prompts, self._config, self._longest)
         with self._waiting("sharing prompts with the other ranks of the engine"):
             requests, own, seed = self._group.share(as_requests(prompts))
         with phase("rollout/generate"), seeded(seed, self._device):
-            sampled = self._sample(requests, own, on_ended)
+            sampled = self._sample(requests)
         if self._group.member == 0:
             self._statistics.finish(sampled)
         check_read(prompts, sampled[own])
@@ -141,14 +127,12 @@ class ColocatedRollout:
         return as_completions(prompts, sampled[own], pad_token, self._device)
 
     def close(self) -> None:
-        """Ends the engine, with those of the other ranks."""
+        """End the engine, with those of the other ranks."""
         vllm, self._vllm = self._vllm, None
         if vllm is not None:
             end_engine(vllm)
 
-    def _sample(
-        self, requests: list[dict[str, Any]], own: slice, on_ended: OnEnded | None
-    ) -> list[Completion]:
+    def _sample(self, requests: list[dict[str, Any]]) -> list[Completion]:
         options = sampling_options(self._config, self._loaded)
         answers: dict[str, Completion] = {}
         doing = f"generating completions for {len(requests)} prompts"
@@ -158,19 +142,10 @@ class ColocatedRollout:
                 parameters = sampling_parameters(options)
                 self._vllm.add_request(str(number), request, parameters, lora_request=self._lora)
             while self._vllm.has_unfinished_requests():
-                finished = {
-                    output.request_id: read_output(output)
-                    for output in self._vllm.step()
-                    if output.finished
-                }
-                answers |= finished
+                for output in self._vllm.step():
+                    if output.finished:
+                        answers[output.request_id] = read_output(output)
                 heard()
-                if on_ended is not None:
-                    numbered = ((int(key), each.tokens) for key, each in finished.items())
-                    on_ended(
-                        {number - own.start: tokens for number, tokens in numbered
-                         if own.start <= number < own.stop}
-                    )  # fmt: skip
         if len(answers) != len(requests):
             raise RolloutError(
                 f"vLLM answered {len(answers)} of {len(requests)} prompts. Its log is {self.log}"
@@ -198,6 +173,56 @@ class ColocatedRollout:
         self._stale |= self._config.sleep_level == 2  # it has dropped its weights
 
 
+def load_adapters(
+    vllm: Any, engine: Engine, config: TrainerConfig, folder: Path, number: int
+) -> Any:
+    """Send the adapters alone, through a folder, which is how vLLM takes them.
+
+    vLLM identifies adapters by `number`: above 0, another one each time. Returns the `LoRARequest`
+    to generate with.
+    """
+    from vllm.lora.request import LoRARequest  # noqa: PLC0415 - may not be installed
+
+    with phase("sync/gather"):
+        tensors = adapter_weights(engine, config)
+    with phase("sync/load"):
+        folder.mkdir(parents=True, exist_ok=True)
+        engine.module.peft_config["default"].save_pretrained(folder)
+        contiguous = {name: tensor.cpu().contiguous() for name, tensor in tensors.items()}
+        save_file(contiguous, folder / "adapter_model.safetensors")
+        for old in vllm.list_loras():
+            vllm.remove_lora(old)
+        request = LoRARequest(f"policy-{number}", number, str(folder))
+        vllm.add_lora(request)
+    return request
+
+
+def reload_at_once(vllm: Any, engine: Engine, config: TrainerConfig) -> None:
+    """Send all weights by vLLM's reloading: its CPU build packs them afterwards."""
+    with phase("sync/gather"):
+        # Kept past their part: the engine waits with a layer until it has all of its tensors.
+        copies = engine.zero_stage == 3
+        pairs = [
+            (name, tensor.clone() if copies else tensor)
+            for part in policy_weights(engine, config)
+            for name, tensor in part
+        ]
+    with phase("sync/load"):
+        vllm.collective_rpc("reload_weights", kwargs={"weights_iterator": pairs})
+
+
+def load_in_parts(vllm: Any, engine: Engine, config: TrainerConfig) -> None:
+    """Send all weights, adapters merged, in `--move_model_batches` parts."""
+    parts = policy_weights(engine, config)
+    while True:
+        with phase("sync/gather"):
+            part = next(parts, None)
+        if part is None:
+            return
+        with phase("sync/load"):
+            vllm.apply_model(lambda model: model.load_weights(part))  # noqa: B023
+
+
 class EngineGroup:
     """The ranks that share this rank's engine; itself alone without tensor parallelism."""
 
@@ -214,7 +239,7 @@ class EngineGroup:
                     self._group = group
 
     def share(self, requests: list[Any]) -> tuple[list[Any], slice, int]:
-        """Joins the requests of all members.
+        """Join the requests of all members.
 
         Returns:
             all requests, in the same order on every member; which of them are this rank's; and a
@@ -231,7 +256,7 @@ class EngineGroup:
 
 
 def watch_steps(engine: Engine, stepped: Callable[[], None]) -> None:
-    """Calls `stepped` after each step of the optimizer that changes weights."""
+    """Call `stepped` after each step of the optimizer that changes weights."""
     # DeepSpeed's optimizers wrap torch's, and leave it alone where a step overflows.
     optimizer: Any = engine.optimizer
     while not hasattr(optimizer, "register_step_post_hook"):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import io
 import itertools
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -13,19 +14,75 @@ from torch.nn.utils.rnn import pad_sequence
 from grpo_doctor_trainer.data.experience import TokenBatch
 from grpo_doctor_trainer.errors import RolloutError
 from grpo_doctor_trainer.rollout import Completions
-from grpo_doctor_trainer.rollout.vllm.sampling import sampling_options
 
 if TYPE_CHECKING:
     from grpo_doctor_trainer.config import TrainerConfig
-    from grpo_doctor_trainer.data.batch import PromptBatch
+    from grpo_doctor_trainer.data.prompts import PromptBatch
     from grpo_doctor_trainer.model.load import LoadedModel
-    from grpo_doctor_trainer.rollout.vllm.sampling import Completion
 
 _FINAL_ONLY = 2  # vLLM's RequestOutputKind
+_NEVER = -100.0  # added to a logit
+
+
+@dataclass(frozen=True)
+class Completion:
+    """One completion.
+
+    Attributes:
+        tokens: with the end token if there is one.
+        logprobs: of each token, as sampled.
+        prompt_tokens: how many the engine read, those of images included.
+    """
+
+    tokens: list[int]
+    logprobs: list[float]
+    prompt_tokens: int
+
+
+def sampling_options(config: TrainerConfig, loaded: LoadedModel) -> dict[str, Any]:
+    """Name the sampling options as vLLM's `SamplingParams` does."""
+    never = () if loaded.vision is None else loaded.vision.placeholders
+    return {
+        "max_tokens": config.max_completion_length,
+        "temperature": config.temperature,
+        "top_p": config.top_p,
+        "top_k": max(config.top_k, 0),
+        "repetition_penalty": config.repetition_penalty,
+        # vLLM would take the tokenizer's end token alone; these are all of the trainer's.
+        "ignore_eos": True,
+        "stop_token_ids": list(loaded.end_tokens),
+        # Outside a prompt they mean nothing; vLLM has no list of tokens to leave out.
+        "logit_bias": dict.fromkeys(never, _NEVER) or None,
+        "logprobs": 0,  # of the sampled token, and of no others
+        "detokenize": False,
+    }
+
+
+def sampling_parameters(options: dict[str, Any]) -> Any:
+    """Return vLLM's `SamplingParams` for one request: it completes them in place."""
+    from vllm import SamplingParams  # noqa: PLC0415 - has been imported with the engine
+    from vllm.sampling_params import RequestOutputKind  # noqa: PLC0415
+
+    return SamplingParams(**options, output_kind=RequestOutputKind.FINAL_ONLY)
+
+
+def read_output(output: Any) -> Completion:
+    """Read vLLM's `RequestOutput`."""
+    completion = output.outputs[0]
+    if completion.finish_reason not in {"stop", "length"}:
+        raise RolloutError(
+            f"vLLM gave up a completion after {len(completion.token_ids)} tokens "
+            f"({completion.finish_reason}); its log says why"
+        )
+    tokens = list(completion.token_ids)
+    logprobs = [
+        float(at[token].logprob) for token, at in zip(tokens, completion.logprobs, strict=True)
+    ]
+    return Completion(tokens, logprobs, len(output.prompt_token_ids))
 
 
 def as_requests(prompts: PromptBatch) -> list[dict[str, Any]]:
-    """Gives one prompt per completion, as vLLM takes them.
+    """Return one prompt per completion, as vLLM takes them.
 
     An image prompt goes as text: the engine puts in as many placeholders as its own image processor
     says, which `check_read` compares.
@@ -45,14 +102,7 @@ def as_requests(prompts: PromptBatch) -> list[dict[str, Any]]:
 def as_bodies(
     batch: PromptBatch, config: TrainerConfig, loaded: LoadedModel, seed: int | None
 ) -> list[dict[str, Any]]:
-    """Gives each prompt once, as a vLLM server takes it, with the number of its completions.
-
-    Args:
-        batch: of this rank, one prompt per completion.
-        config: the options.
-        loaded: the policy, and how its prompts become tokens.
-        seed: of the first completion, the next has the next; none: the engine's own randomness.
-    """
+    """Return each prompt once, as a vLLM server takes it, with the number of its completions."""
     options = sampling_options(config, loaded) | {"output_kind": _FINAL_ONLY}
     bodies: list[dict[str, Any]] = []
     for _, lines in itertools.groupby(range(len(batch.rows)), key=lambda i: id(batch.rows[i])):
@@ -78,12 +128,7 @@ def _png(picture: Any) -> str:
 
 
 def longest_sequence(config: TrainerConfig, context: int | None) -> int:
-    """Gives the most tokens that prompt and completion may have together.
-
-    Args:
-        config: the options.
-        context: the most tokens that the model can take, if it says.
-    """
+    """Return the most tokens that prompt and completion may have together."""
     if config.vllm_max_model_len is not None:
         return config.vllm_max_model_len
     longest = config.max_length + config.max_completion_length
@@ -91,16 +136,7 @@ def longest_sequence(config: TrainerConfig, context: int | None) -> int:
 
 
 def check_length(prompts: PromptBatch, config: TrainerConfig, longest: int) -> None:
-    """Refuses prompts whose completions could outgrow the engine.
-
-    Args:
-        prompts: of one rollout.
-        config: the options.
-        longest: prompt and completion together, in tokens.
-
-    Raises:
-        RolloutError: says how long the prompt is and which flags decide.
-    """
+    """Refuse prompts whose completions could outgrow the engine."""
     prompt = int(prompts.mask.sum(dim=1).max())
     if prompt + config.max_completion_length > longest:
         fits = longest - config.max_completion_length
@@ -114,15 +150,7 @@ def check_length(prompts: PromptBatch, config: TrainerConfig, longest: int) -> N
 
 
 def check_read(prompts: PromptBatch, sampled: list[Completion]) -> None:
-    """Makes sure that engine and trainer see the same prompts; only image prompts can differ.
-
-    Args:
-        prompts: of this rank, one per completion.
-        sampled: the completions in the same order.
-
-    Raises:
-        RolloutError: the engine's image processor makes another number of tokens of an image.
-    """
+    """Make sure that engine and trainer see the same prompts; only image prompts can differ."""
     for length, completion in zip(prompts.mask.sum(dim=1).tolist(), sampled, strict=True):
         if length != completion.prompt_tokens:
             raise RolloutError(
@@ -135,13 +163,7 @@ def check_read(prompts: PromptBatch, sampled: list[Completion]) -> None:
 def as_completions(
     prompts: PromptBatch, sampled: list[Completion], pad_token: int, device: torch.device
 ) -> Completions:
-    """Puts the completions behind their prompts, padded on the right.
-
-    Args:
-        prompts: of this rank, one per completion.
-        sampled: the completions in the same order.
-        pad_token: what fills shorter ones up.
-        device: where the tensors go.
+    """Put the completions behind their prompts, padded on the right.
 
     Returns:
         tokens and log-probs on `device`; log-probs of padding are 0.

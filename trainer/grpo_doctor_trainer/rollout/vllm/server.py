@@ -21,10 +21,11 @@ from torch import distributed as dist
 
 from grpo_doctor_trainer.errors import RolloutError
 from grpo_doctor_trainer.logs.console import LOG
+from grpo_doctor_trainer.model.tiny import tiny_model, tiny_vl_model
 from grpo_doctor_trainer.phases import phase
 from grpo_doctor_trainer.ranks.group import gather_rows, worst_on_any_rank
 from grpo_doctor_trainer.rollout.vllm.client import VllmServer
-from grpo_doctor_trainer.rollout.vllm.local_engine import engine_folder, host_memory
+from grpo_doctor_trainer.rollout.vllm.engine import engine_folder, host_memory
 from grpo_doctor_trainer.rollout.vllm.requests import (
     as_bodies,
     as_completions,
@@ -39,13 +40,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from grpo_doctor_trainer.config import TrainerConfig
-    from grpo_doctor_trainer.data.batch import PromptBatch
+    from grpo_doctor_trainer.data.prompts import PromptBatch
     from grpo_doctor_trainer.model.load import LoadedModel
     from grpo_doctor_trainer.ranks.engine import Engine
     from grpo_doctor_trainer.ranks.group import Ranks
-    from grpo_doctor_trainer.rollout import Completions, OnEnded
-    from grpo_doctor_trainer.rollout.vllm.sampling import Completion
-    from grpo_doctor_trainer.rollout.vllm.statistics import RolloutStatistics
+    from grpo_doctor_trainer.rollout import Completions
+    from grpo_doctor_trainer.rollout.vllm.requests import Completion
+    from grpo_doctor_trainer.rollout.vllm.statistics import EngineWork
 
 _T = TypeVar("_T")
 _SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 - a private folder is made in it
@@ -55,11 +56,7 @@ _OF_DDP_TIMEOUT = 0.9
 
 
 class ServerRollout:
-    """Completions from a server that is given the weights before each rollout.
-
-    Raises:
-        RolloutError: the server is not there in time, or does not fit the model.
-    """
+    """Completions from a server that is given the weights before each rollout."""
 
     shares_weights = False
 
@@ -82,26 +79,24 @@ class ServerRollout:
         self._together(self._reach, "init/agree")
 
     def sync(self) -> None:
-        """Sends the weights, from rank 0; under ZeRO-3 all ranks gather them."""
+        """Send the weights, from rank 0; under ZeRO-3 all ranks gather them."""
         self._syncs += 1
         with phase("sync"):
             self._together(self._send_weights, "sync/agree")
 
     def awake(self) -> AbstractContextManager[None]:
-        """Does nothing: the server is awake, on devices of its own."""
+        """Do nothing: the server is awake, on devices of its own."""
         return nullcontext()
 
-    def generate(self, prompts: PromptBatch, on_ended: OnEnded | None = None) -> Completions:
-        """Has this rank's prompts completed."""
-        completions, statistics = self._together(
-            lambda: self._generate(prompts, on_ended), "rollout/agree"
-        )
-        write_totals(statistics if self._ranks.is_main else None, completions)
+    def generate(self, prompts: PromptBatch) -> Completions:
+        """Have this rank's prompts completed."""
+        completions, work = self._together(lambda: self._generate(prompts), "rollout/agree")
+        write_totals(work if self._ranks.is_main else None, completions)
         pad_token = self._loaded.tokenizer.pad_token_id
         return as_completions(prompts, completions, pad_token, self._engine.device)
 
     def close(self) -> None:
-        """Removes the folder of weights."""
+        """Remove the folder of weights."""
         folder, self._folder = self._folder, None
         if folder is not None:
             shutil.rmtree(folder, ignore_errors=True)
@@ -151,7 +146,7 @@ class ServerRollout:
                 self._server.load(str(self._folder), self._version)
 
     def _leave(self, number: int, part: list[tuple[str, torch.Tensor]]) -> str | None:
-        """Writes a part of the weights for the server, over that of the last sync."""
+        """Write a part of the weights for the server, over that of the last sync."""
         try:
             with phase("sync/send"):
                 if self._folder is None:
@@ -166,21 +161,19 @@ class ServerRollout:
             )
         return None
 
-    def _generate(
-        self, prompts: PromptBatch, on_ended: OnEnded | None
-    ) -> tuple[list[Completion], RolloutStatistics | None]:
+    def _generate(self, prompts: PromptBatch) -> tuple[list[Completion], EngineWork | None]:
         check_length(prompts, self._config, self._longest)
         # On a GPU the order in which ranks' requests arrive changes the last digits, and with them
         # now and then a token: seeds could not make a run repeatable, and cost time there.
         seed = int(torch.randint(2**31, ())) if self._engine.device.type == "cpu" else None
         bodies = as_bodies(prompts, self._config, self._loaded, seed)
         with phase("rollout/generate"):
-            completions, statistics = self._server.generate(bodies, self._version, on_ended)
+            completions, work = self._server.generate(bodies, self._version)
         check_read(prompts, completions)
-        return completions, statistics
+        return completions, work
 
     def _together(self, function: Callable[[], _T], agreeing: str) -> _T:
-        """Runs a function on every rank; what fails on one is raised on all."""
+        """Run a function on every rank; what fails on one is raised on all."""
         value, message = None, None
         try:
             value = function()
@@ -192,17 +185,10 @@ class ServerRollout:
 
 
 def raise_together(message: str | None, ranks: Ranks) -> None:
-    """Raises this rank's error, or that of the first rank that has one. A collective.
+    """Raise this rank's error, or that of the first rank that has one. A collective.
 
     Takes a message and not an exception: one that is kept in a variable holds on to all callers'
     variables, and with them to the workers of the data loader, which then outlive the run.
-
-    Args:
-        message: what went wrong on this rank, if anything did.
-        ranks: this process among the others.
-
-    Raises:
-        RolloutError: something went wrong on any rank.
     """
     if ranks.world_size > 1 and worst_on_any_rank(message is not None, ranks):
         messages: list[str | None] = [None] * ranks.world_size
@@ -213,13 +199,7 @@ def raise_together(message: str | None, ranks: Ranks) -> None:
 
 
 def start_command(config: TrainerConfig, device: torch.device, longest: int) -> str:
-    """Spells the command that starts a server for this run.
-
-    Args:
-        config: the options; `torch_dtype` is resolved.
-        device: of the trainer; the server is taken to have the same.
-        longest: prompt and completion together, in tokens.
-    """
+    """Spell the command that starts a server for this run."""
     model = str(_embedded_folder(config) if config.embedded else config.model)
     # The CPU build has no `vllm` command, and would take most of the host's memory.
     cpu = device.type == "cpu"
@@ -237,12 +217,9 @@ def start_command(config: TrainerConfig, device: torch.device, longest: int) -> 
 
 
 def weights_folder(config: TrainerConfig, model: Any) -> Path:
-    """Makes a private folder with room for all weights of a model.
+    """Make a private folder with room for all weights of a model.
 
     A run that was killed leaves its folder, which the next one with the same port takes over.
-
-    Raises:
-        RolloutError: no folder has room, or another user's is in its place.
     """
     size = sum(w.element_size() * getattr(w, "ds_numel", w.numel()) for w in model.parameters())
     given = config.vllm_weights_dir
@@ -267,20 +244,14 @@ def _embedded_folder(config: TrainerConfig) -> Path:
 
 
 def write_embedded(config: TrainerConfig, loaded: LoadedModel) -> None:
-    """Writes an embedded model for the server to start with; its weights come with each sync."""
-    folder = _embedded_folder(config)
-    if loaded.processor is None:
-        from grpo_doctor_trainer.model.tiny import tiny_model as make  # noqa: PLC0415
-    else:
-        from grpo_doctor_trainer.model.tiny_vl import (  # noqa: PLC0415
-            tiny_vl_model as make,
-        )
-    make(loaded.tokenizer, config.embedded_width).save_pretrained(folder)
-    loaded.saved_with_weights.save_pretrained(folder)
+    """Write an embedded model for the server to start with; its weights come with each sync."""
+    make = tiny_model if loaded.processor is None else tiny_vl_model
+    make(loaded.tokenizer, config.embedded_width).save_pretrained(_embedded_folder(config))
+    loaded.saved_with_weights.save_pretrained(_embedded_folder(config))
 
 
 def _apart(part: list[tuple[str, torch.Tensor]]) -> dict[str, torch.Tensor]:
-    """Gives the tensors on the CPU, each with memory of its own, as safetensors wants them."""
+    """Return the tensors on the CPU, each with memory of its own, as safetensors wants them."""
     storages: set[int] = set()
     tensors = {}
     for name, tensor in part:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from grpo_doctor_trainer.model.adapters import base_model
+from grpo_doctor_trainer.model.load import base_model
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -59,7 +59,7 @@ class _Weight:
 def policy_weights(
     engine: Engine, config: TrainerConfig
 ) -> Iterator[list[tuple[str, torch.Tensor]]]:
-    """Gives the whole weights in `--move_model_batches` parts, adapters merged.
+    """Return the whole weights in `--move_model_batches` parts, adapters merged.
 
     Under ZeRO-3 every rank has to call it, and take every part: each one is gathered from all ranks
     and valid only until the next is asked for.
@@ -74,7 +74,7 @@ def policy_weights(
 
 
 def adapter_weights(engine: Engine, config: TrainerConfig) -> dict[str, torch.Tensor]:
-    """Gives copies of the LoRA tensors under PEFT's names; under ZeRO-3 every rank has to call it.
+    """Return copies of the LoRA tensors under PEFT's names; under ZeRO-3 every rank has to call it.
 
     Returns:
         tensors by name, as `adapter_model.safetensors` has them; empty without `--train_type lora`.
@@ -109,7 +109,7 @@ def _weights(engine: Engine) -> list[_Weight]:
 
 
 def _parts(engine: Engine, config: TrainerConfig) -> list[list[_Weight]]:
-    """Cuts the weights, in their order, into at most `--move_model_batches` of about one size."""
+    """Cut the weights, in their order, into at most `--move_model_batches` of about one size."""
     every = _weights(engine)
     limit = config.move_model_batches or 1
     ends = itertools.accumulate(weight.size for weight in every)

@@ -1,16 +1,25 @@
-"""DeepSpeed's configuration: the presets of `--deepspeed`, or the user's own file."""
+"""DeepSpeed's configuration, and the Accelerator: the same one for every launcher."""
 
 from __future__ import annotations
 
 import json
+import logging
+import os
+from contextlib import suppress
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+import torch
+from accelerate import Accelerator, DeepSpeedPlugin
 
 from grpo_doctor_trainer.config.validation import DEEPSPEED_PRESETS
 from grpo_doctor_trainer.errors import ConfigError
 
 if TYPE_CHECKING:
     from grpo_doctor_trainer.config import TrainerConfig
+    from grpo_doctor_trainer.ranks.group import Ranks
+
 
 _OWN_SECTIONS = ("optimizer", "scheduler")
 
@@ -18,17 +27,7 @@ _OWN_SECTIONS = ("optimizer", "scheduler")
 def deepspeed_config(
     config: TrainerConfig, *, world_size: int, dtype: str, on_gpu: bool
 ) -> dict[str, Any]:
-    """Makes the whole configuration for `--deepspeed`, with nothing left on `auto` that we know.
-
-    Args:
-        config: the options; `config.deepspeed` is set.
-        world_size: the number of ranks.
-        dtype: `float32`, `bfloat16` or `float16`.
-        on_gpu: whether host memory should be pinned for copies to a device.
-
-    Raises:
-        ConfigError: the user's file cannot be used.
-    """
+    """Make the whole configuration for `--deepspeed`, with nothing left on `auto` that we know."""
     choice = config.deepspeed or "zero0"
     if choice in DEEPSPEED_PRESETS:
         settings: dict[str, Any] = {"zero_optimization": _zero(choice, on_gpu)}
@@ -52,11 +51,7 @@ def deepspeed_config(
 
 
 def zero_stage(config: TrainerConfig) -> int | None:
-    """Gives the stage that `--deepspeed` asks for, and none without DeepSpeed.
-
-    Raises:
-        ConfigError: the user's file cannot be used.
-    """
+    """Return the stage that `--deepspeed` asks for, and none without DeepSpeed."""
     if config.deepspeed is None:
         return None
     if config.deepspeed in DEEPSPEED_PRESETS:
@@ -65,7 +60,7 @@ def zero_stage(config: TrainerConfig) -> int | None:
 
 
 def fill_sizes(zero: dict[str, Any], hidden_size: int) -> None:
-    """Fills the sizes that are still `auto`, as accelerate does where it finds the hidden size.
+    """Fill the sizes that are still `auto`, as accelerate does where it finds the hidden size.
 
     It looks for that at the top of the model's configuration; a vision-language model has it below.
     """
@@ -129,3 +124,70 @@ def _fill(settings: dict[str, Any], name: str, value: Any, source: str) -> None:
             f"--deepspeed {source}: {name} is {written}, but the flags of this launch make it "
             f'{value}; write "auto" there, or change the flag'
         )
+
+
+def default_dtype(config: TrainerConfig, device: torch.device) -> torch.dtype:
+    """Resolve `--torch_dtype`."""
+    if config.torch_dtype == "auto":
+        return torch.bfloat16 if device.type == "cuda" else torch.float32
+    dtype: torch.dtype = getattr(torch, config.torch_dtype)
+    return dtype
+
+
+def make_accelerator(config: TrainerConfig, ranks: Ranks, dtype: torch.dtype) -> Any:
+    """Make the Accelerator. With DeepSpeed this comes before the model is loaded (ZeRO-3 init)."""
+    on_cpu = ranks.device.type == "cpu"
+    _forget_launchers_choices()
+    if config.deepspeed is None:
+        # Without cpu=True accelerate takes gloo ranks for a single process and wraps nothing.
+        return Accelerator(cpu=on_cpu)
+    os.environ["ACCELERATE_USE_DEEPSPEED"] = "true"
+    _quiet_deepspeed()
+    _import_muon_uncompiled()
+    settings = deepspeed_config(
+        config,
+        world_size=ranks.world_size,
+        dtype=str(dtype).removeprefix("torch."),
+        on_gpu=not on_cpu,
+    )
+    # Here not cpu=True: that quietly turns DeepSpeed into plain DDP.
+    return Accelerator(
+        deepspeed_plugin=DeepSpeedPlugin(hf_ds_config=settings),
+        gradient_accumulation_steps=config.gradient_accumulation_steps,
+    )
+
+
+def _forget_launchers_choices() -> None:
+    """Leave the decisions to this trainer's flags, however it was launched.
+
+    `accelerate launch` puts its own options and its configuration file into the environment, and
+    Accelerator takes mixed precision, DeepSpeed, FSDP and more from there before its arguments.
+    """
+    for name in [name for name in os.environ if name.startswith(("ACCELERATE_", "FSDP_"))]:
+        del os.environ[name]
+
+
+def _quiet_deepspeed() -> None:
+    import deepspeed  # noqa: PLC0415
+    from deepspeed.utils import logger  # noqa: PLC0415
+
+    logger.setLevel(logging.WARNING)
+    # A C++ extension for tensor-parallel inference on CPUs: compiled for half a minute at start-up,
+    # and never used in training.
+    deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
+
+
+def _import_muon_uncompiled() -> None:
+    """Import DeepSpeed's Muon, which nothing here trains with, without torch's compiler.
+
+    DeepSpeed imports it to look at any optimizer, and its decorated functions import Inductor at
+    once: 550 modules, 1.5 s of each rank's start-up.
+    """
+    with suppress(ImportError, AttributeError):  # a DeepSpeed without either is left as it is
+        compiler: Any = import_module("deepspeed.runtime.compiler")
+        compiles = compiler.compile
+        compiler.compile = lambda: lambda function: function
+        try:
+            import_module("deepspeed.runtime.zero.muon.original_muon")
+        finally:
+            compiler.compile = compiles

@@ -1,18 +1,11 @@
-"""`--offload_model` and `--offload_optimizer`: makes room on the device while the rollout runs.
-
-What moves: the optimizer's state tensors and its own copy of the weights, the reference model, and
-the policy where the rollout engine has weights of its own. On a machine without a device nothing
-can move, so the tensors, the policy's too, are copied to other host memory and back: a stand-in
-that costs what it copies and changes no value.
-
-With an engine of its own the order is: its weights are brought up to date while the policy is still
-there, the policy goes, the engine takes the room for its KV cache, and after the rollout the same
-backwards.
-"""
+"""Device memory: moved away during the rollout, counted, and explained when it runs out."""
 
 from __future__ import annotations
 
 import gc
+import re
+import shlex
+import sys
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -20,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from grpo_doctor_probes import counter
-from grpo_doctor_trainer.phases import phase
+from grpo_doctor_trainer.errors import OutOfMemoryError
+from grpo_doctor_trainer.phases import phase, phase_of
 from grpo_doctor_trainer.ranks.engine import local_weights, stepped_optimizer
 
 if TYPE_CHECKING:
@@ -28,6 +22,7 @@ if TYPE_CHECKING:
 
     from grpo_doctor_trainer.config import TrainerConfig
     from grpo_doctor_trainer.ranks.engine import Engine
+    from grpo_doctor_trainer.ranks.group import Ranks
     from grpo_doctor_trainer.rollout import RolloutEngine
 
 
@@ -50,7 +45,7 @@ class Offload:
 
     @contextmanager
     def during_rollout(self) -> Iterator[None]:
-        """Moves the tensors to host memory and, at the end, back to where they were."""
+        """Move the tensors to host memory and, at the end, back to where they were."""
         if not self.enabled:
             yield
             return
@@ -107,7 +102,7 @@ class _Moved:
 
 
 def _storages(tensors: list[torch.Tensor], frees: bool) -> list[torch.UntypedStorage]:
-    """Gives each storage once; of those that can be freed, only what is not on the host already."""
+    """Return each storage once; of those that can be freed, only those on the device."""
     storages = {}
     for tensor in tensors:
         storage = tensor.untyped_storage()
@@ -119,7 +114,7 @@ def _storages(tensors: list[torch.Tensor], frees: bool) -> list[torch.UntypedSto
 def make_offload(
     config: TrainerConfig, engine: Engine, reference: Any | None, rollout: RolloutEngine
 ) -> Offload:
-    """Decides what `during_rollout` moves."""
+    """Decide what `during_rollout` moves."""
     models: list[Any] = []
     if config.offload_model:
         stand_in = engine.device.type == "cpu"
@@ -145,3 +140,68 @@ def _states(engine: Engine) -> list[torch.Tensor]:
     policy = {weight.untyped_storage().data_ptr() for weight in local_weights(engine.module)}
     stepped = [weight for group in inner.param_groups for weight in group["params"]]
     return states + [w for w in stepped if w.untyped_storage().data_ptr() not in policy]
+
+
+# torch's CPU allocator raises a plain RuntimeError, and CUDA libraries have words of their own.
+_SIGNS = (
+    "can't allocate memory",
+    "cannot allocate memory",
+    "cuda out of memory",
+    "cuda error: out of memory",
+    "cublas_status_alloc_failed",
+    "not enough memory",
+    "failed to allocate",
+)
+_REQUESTED = re.compile(r"ried to allocate ([\d.]+) ?(bytes|[KMGT]iB)")
+_UNITS = {"bytes": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}
+
+
+def report_memory(device: torch.device) -> None:
+    """Record the allocator's counts of this process, after a step; nothing on a CPU.
+
+    `memory/alloc_retries` are the times, since the start, at which an allocation failed and was
+    tried again after all cached memory had been given back to the device; `memory/reserved_peak`
+    and `memory/allocated_peak` are the largest sizes in bytes since the start.
+    """
+    if device.type != "cuda":
+        return
+    stats = torch.cuda.memory_stats(device)
+    counter("memory/alloc_retries", float(stats.get("num_alloc_retries", 0)))
+    counter("memory/reserved_peak", float(stats.get("reserved_bytes.all.peak", 0)))
+    counter("memory/allocated_peak", float(stats.get("allocated_bytes.all.peak", 0)))
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether an error says that host or device memory ran out."""
+    if isinstance(error, MemoryError | torch.OutOfMemoryError):
+        return True
+    text = str(error).lower()
+    return isinstance(error, RuntimeError | OSError) and any(sign in text for sign in _SIGNS)
+
+
+def explain_out_of_memory(
+    error: BaseException, config: TrainerConfig, ranks: Ranks
+) -> OutOfMemoryError:
+    """Say in which phase and on which rank and device memory ran out, and what helps."""
+    where = phase_of(error) or "init"
+    on_host = isinstance(error, MemoryError) or "cpu" in str(error).lower()
+    device = torch.device("cpu") if on_host else ranks.device
+    match = _REQUESTED.search(str(error))
+    requested = float(match[1]) * _UNITS[match[2]] if match else 0.0
+    counter(f"memory/out_of_memory/{where}", requested)  # bytes, as far as the error says
+    more = f", asking for {match[0].removeprefix('ried to allocate ')} more" if match else ""
+    lines = [f"rank {ranks.rank} ran out of memory in phase {where} on {device}{more}"]
+    size, passes = config.per_device_train_batch_size, config.gradient_accumulation_steps
+    if where in {"train", "logprob"} and size % 2 == 0:
+        lines.append(
+            f"  try --per_device_train_batch_size {size // 2} --gradient_accumulation_steps "
+            f"{passes * 2}: the same step in smaller passes"
+        )
+    if device.type == "cuda":
+        free, total = torch.cuda.mem_get_info(device)
+        command = f"grpo-doctor check -- {shlex.join(sys.argv[1:])}"
+        lines.append(f"  {free / 2**30:.1f} of {total / 2**30:.1f} GiB are free")
+        lines.append(f"  run `{command}`: it names the flags that make this fit")
+    if len(lines) == 1:
+        lines.append("  give the job more host memory, or start fewer ranks")
+    return OutOfMemoryError("\n".join(lines))

@@ -1,18 +1,21 @@
-"""An engine inside a rank: what it needs, how it starts, and how it ends so that another can start.
+"""An engine inside a rank: what it needs, how it starts, how long it may be silent, how it ends.
 
 Its weights all come with the first sync, so nothing is read from disk. vLLM's own format for that,
-`dummy`, fills every tensor that a checkpoint could have with random values. That includes buffers
-which no checkpoint has and no sync brings, such as the scale and the mean with which vLLM 0.32
-normalizes the pixels of an image: prompts with images were then sampled from noise.
-
-vLLM is imported here alone where an engine is started: its imports take seconds.
+`dummy`, fills every tensor that a checkpoint could have with random values, including buffers that
+no checkpoint has and no sync brings, such as the scale and the mean with which vLLM 0.32 normalizes
+pixels: prompts with images were then sampled from noise.
 """
 
 from __future__ import annotations
 
 import copy
 import importlib.util
+import logging
 import os
+import sys
+import threading
+import time
+import traceback
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,37 +24,26 @@ import torch
 
 from grpo_doctor_trainer.config.validation import VLLM_LORA_RANKS
 from grpo_doctor_trainer.errors import ConfigError, RolloutError
-from grpo_doctor_trainer.model.adapters import base_model
-from grpo_doctor_trainer.rollout.vllm.deadline import EngineDeadline
-from grpo_doctor_trainer.rollout.vllm.engine_log import console_to_file, explained, log_to_file
+from grpo_doctor_trainer.model.load import base_model
 from grpo_doctor_trainer.rollout.vllm.requests import longest_sequence
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from grpo_doctor_trainer.config import TrainerConfig
     from grpo_doctor_trainer.model.load import LoadedModel
     from grpo_doctor_trainer.ranks.group import Ranks
     from grpo_doctor_trainer.rollout.vllm.statistics import EngineStatistics
 
-
 UNLOADED = "grpo_doctor_unloaded"
 """The value of `--load-format` that reads no weights."""
-SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 - vLLM's choice
+_SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 - vLLM's choice
+_FORMAT = "%(asctime)s %(levelname)s %(name)s:%(lineno)d %(message)s"
+_USER_ERROR = 2
 
 
 def require_vllm(config: TrainerConfig, device: torch.device, *, with_images: bool = False) -> None:
-    """Checks what can be known before the engine starts, which takes long.
-
-    Args:
-        config: the options.
-        device: of this rank.
-        with_images: whether the model takes images.
-
-    Raises:
-        RolloutError: vLLM, or what it needs for images, is not installed.
-        ConfigError: an option needs a device.
-    """
+    """Check what can be known before the engine starts, which takes long."""
     if importlib.util.find_spec("vllm") is None:
         raise RolloutError(
             "--use_vllm true needs vLLM, which is not installed here: in the checkout pip install "
@@ -79,19 +71,10 @@ def start_engine(
     log: Path,
     statistics: EngineStatistics,
 ) -> Any:
-    """Starts a `LLMEngine` in this process; every rank calls it.
-
-    Args:
-        config: the options; `torch_dtype` is resolved.
-        loaded: the policy.
-        ranks: this process among the others.
-        log: the file for all that vLLM prints.
-        statistics: gets what the engine reports of each of its steps.
-
-    Raises:
-        RolloutError: the engine cannot start, or not within `--vllm_timeout`.
-    """
+    """Start a `LLMEngine` in this process, whose output goes to `log`; every rank calls it."""
     model = model_source(config, loaded, ranks)
+    if config.vllm_tensor_parallel_size > 1 and ranks.device.type == "cpu":
+        remove_leftovers(ranks.rank, config.vllm_tensor_parallel_size)
     os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"  # the engine is this process
     os.environ.setdefault("VLLM_NO_USAGE_STATS", "1")
     log_to_file(log)
@@ -109,7 +92,7 @@ def start_engine(
 
 
 def register_format() -> None:
-    """Tells vLLM of `--load-format grpo_doctor_unloaded`: `dummy`, but buffers stay as made."""
+    """Register `--load-format grpo_doctor_unloaded`: `dummy`, but buffers stay as made."""
     from vllm.model_executor.model_loader import register_model_loader  # noqa: PLC0415 - seconds
     from vllm.model_executor.model_loader.dummy_loader import DummyModelLoader  # noqa: PLC0415
 
@@ -122,53 +105,33 @@ def register_format() -> None:
                 buffer.copy_(value)
 
 
-def remove_for_rank(first: int, size: int, member: int, folder: Path = SHARED_MEMORY) -> None:
-    """Removes shared memory of a killed tensor-parallel engine that is in the way of one rank.
+def remove_leftovers(rank: int, size: int, folder: Path = _SHARED_MEMORY) -> None:
+    """Remove shared memory of a killed tensor-parallel engine, where this rank will write.
 
-    The CPU build names it by the ranks alone, and does not start where there is some. Each rank
-    removes where it will write itself: the others may be further on already.
-
-    Args:
-        first: the first rank of the engine.
-        size: how many ranks it has.
-        member: this rank's number among them.
-        folder: where shared memory is.
+    The CPU build names it by the ranks alone, and does not start where there is some.
     """
-    ranks = "-".join(str(rank) for rank in range(first, first + size))
-    ending = f"-[{ranks}]-cpushm_{member}"
+    first = rank - rank % size
+    members = "-".join(str(member) for member in range(first, first + size))
+    ending = f"-[{members}]-cpushm_{rank - first}"
     paths = [path for path in folder.glob("-tp:*") if path.name.endswith(ending)]
-    mapped = _mapped_files() if paths else set()
+    mapped = ""
+    for maps in Path("/proc").glob("[0-9]*/maps") if paths else ():
+        with suppress(OSError):  # it has ended, or is another user's
+            mapped += maps.read_text(encoding="utf-8", errors="replace")
     for path in paths:
-        if str(path) not in mapped:  # who makes shared memory maps it at once
+        if f"{path}\n" not in mapped:  # a living engine maps its shared memory
             with suppress(OSError):  # another user's
                 path.unlink()
 
 
-def _mapped_files() -> set[str]:
-    paths: set[str] = set()
-    for maps in Path("/proc").glob("[0-9]*/maps"):
-        with suppress(OSError):  # it has ended, or is another user's
-            lines = maps.read_text(encoding="utf-8", errors="replace").splitlines()
-            paths.update(line.split(maxsplit=5)[-1] for line in lines)
-    return paths
-
-
 def end_engine(vllm: Any) -> None:
-    """Ends a `LLMEngine`: its weights, its KV cache and its process groups; with all its ranks.
+    """End a `LLMEngine`: its weights, its KV cache and its process groups; with all its ranks.
 
-    The ranks' own process group stays. It was there before the engine, and the trainer still needs
-    it; vLLM 0.32 would destroy it with its own.
+    The ranks' own process group stays, which the trainer still needs: vLLM 0.32 would destroy it
+    with its own.
     """
     from vllm.distributed import parallel_state  # noqa: PLC0415 - there is an engine
 
-    with _sparing_the_ranks(parallel_state):
-        vllm.engine_core.shutdown()
-        # Earlier versions leave this to who started the engine; a second time it does nothing.
-        parallel_state.cleanup_dist_env_and_memory()
-
-
-@contextmanager
-def _sparing_the_ranks(parallel_state: Any) -> Iterator[None]:
     names = vars(parallel_state)
     destroy_all = names["destroy_distributed_environment"]
 
@@ -179,18 +142,20 @@ def _sparing_the_ranks(parallel_state: Any) -> Iterator[None]:
 
     names["destroy_distributed_environment"] = destroy_own_group
     try:
-        yield
+        vllm.engine_core.shutdown()
+        # Earlier versions leave this to who started the engine; a second time it does nothing.
+        parallel_state.cleanup_dist_env_and_memory()
     finally:
         names["destroy_distributed_environment"] = destroy_all
 
 
 def engine_folder(config: TrainerConfig) -> Path:
-    """Names the folder of all that belongs to engines, in `--output_dir`."""
+    """Name the folder of all that belongs to engines, in `--output_dir`."""
     return (Path(config.output_dir) / "vllm").resolve()
 
 
 def model_source(config: TrainerConfig, loaded: LoadedModel, ranks: Ranks) -> str:
-    """Gives what vLLM loads: `--model` itself, or a folder of the embedded model.
+    """Return what vLLM loads: `--model` itself, or a folder of the embedded model.
 
     The embedded model is written without weights, which the first sync brings; with
     `--vllm_enable_lora` the base model was written when it got its adapters. Every rank calls it.
@@ -204,32 +169,19 @@ def model_source(config: TrainerConfig, loaded: LoadedModel, ranks: Ranks) -> st
         first = ranks.rank - ranks.local_rank  # one folder per machine: disks may not be shared
         folder = engine_folder(config) / f"model_{first:05d}"
         if ranks.local_rank == 0:
-            _write(base, loaded.saved_with_weights, folder)
+            settings = copy.deepcopy(base.config)
+            settings.architectures = [type(base).__name__]
+            settings.save_pretrained(folder)
+            loaded.saved_with_weights.save_pretrained(folder)
     if ranks.world_size > 1:
         torch.distributed.barrier()
     return str(folder)
 
 
-def _write(model: Any, companion: Any, folder: Path) -> None:
-    folder.mkdir(parents=True, exist_ok=True)
-    settings = copy.deepcopy(model.config)
-    settings.architectures = [type(model).__name__]
-    settings.save_pretrained(folder)
-    companion.save_pretrained(folder)
-
-
 def engine_options(
     config: TrainerConfig, *, model: str, context: int | None, cache_bytes: int | None
 ) -> dict[str, Any]:
-    """Names the options as vLLM's `EngineArgs` does.
-
-    Args:
-        config: the options; `torch_dtype` is resolved.
-        model: folder or Hugging Face name of the policy.
-        context: the most tokens that the model can take, if it says.
-        cache_bytes: size of the KV cache on a machine without a device; none: vLLM measures what
-            `--vllm_gpu_memory_utilization` leaves of the device.
-    """
+    """Name the options as vLLM's `EngineArgs` does; without `cache_bytes` vLLM measures it."""
     parallel = config.vllm_tensor_parallel_size
     options: dict[str, Any] = {
         "model": model,
@@ -259,17 +211,10 @@ def engine_options(
 
 
 def cache_bytes(config: TrainerConfig, ranks: Ranks) -> int | None:
-    """Gives the KV cache its size on a machine without a device.
+    """Return the size of the KV cache on a machine without a device, else None.
 
     vLLM's CPU build takes its share as that of the whole process, the trainer's memory included,
     so that a share that fits the machine may leave nothing for the cache.
-
-    Args:
-        config: the options.
-        ranks: this process among the others.
-
-    Returns:
-        none where there is a device.
     """
     if ranks.device.type != "cpu":
         return None
@@ -278,5 +223,95 @@ def cache_bytes(config: TrainerConfig, ranks: Ranks) -> int | None:
 
 
 def host_memory() -> int:
-    """Bytes of this machine's memory."""
+    """Return the bytes of this machine's memory."""
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
+class EngineDeadline:
+    """Ends the process where an engine in it is silent for too long.
+
+    An engine can hang where nothing else notices: in a collective that another rank never joins,
+    in a kernel, in a download. `console` is the real stderr, also while that is redirected.
+    """
+
+    def __init__(self, timeout_s: float, log: Path, console: int = 2) -> None:
+        self._timeout_s = timeout_s
+        self._log = log
+        self._console = console
+        self._ends_s = 0.0
+
+    @contextmanager
+    def waiting(self, doing: str) -> Iterator[Callable[[], None]]:
+        """Allow the body `timeout_s`; calling what this yields starts the time again."""
+        done = threading.Event()
+        self._heard()
+        threading.Thread(target=self._watch, args=(done, doing), daemon=True).start()
+        try:
+            yield self._heard
+        finally:
+            done.set()
+
+    def _heard(self) -> None:
+        self._ends_s = time.monotonic() + self._timeout_s
+
+    def _watch(self, done: threading.Event, doing: str) -> None:
+        while (left_s := self._ends_s - time.monotonic()) > 0:
+            if done.wait(left_s):
+                return
+        message = (
+            f"error: vLLM did not answer for {self._timeout_s:g} s while {doing} (--vllm_timeout). "
+            f"Its log is {self._log}. If that shows work in progress, raise --vllm_timeout; if "
+            "not, another rank has failed or stopped, or the engine hangs: look for the first rank "
+            "that reports an error.\n"
+        )
+        os.write(self._console, message.encode())
+        os._exit(_USER_ERROR)
+
+
+def log_to_file(path: Path) -> None:
+    """Send vLLM's log to `path`; call it before vllm is imported."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    os.environ["VLLM_CONFIGURE_LOGGING"] = "0"  # else it puts a handler on stdout at import
+    handler = logging.FileHandler(path, mode="w")
+    handler.setFormatter(logging.Formatter(_FORMAT))
+    logger = logging.getLogger("vllm")
+    for old in logger.handlers:
+        old.close()
+    logger.handlers = [handler]
+    logger.setLevel(logging.INFO)
+    logger.propagate = False
+
+
+@contextmanager
+def console_to_file(path: Path) -> Iterator[int]:
+    """Send stdout and stderr there too, those of C++ included; yield the real stderr."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    target = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+    copies = os.dup(1), os.dup(2)
+    try:
+        os.dup2(target, 1)
+        os.dup2(target, 2)
+        yield copies[1]
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        for descriptor, original in zip((1, 2), copies, strict=True):
+            os.dup2(original, descriptor)
+            os.close(original)
+        os.close(target)
+
+
+@contextmanager
+def explained(doing: str, log: Path) -> Iterator[None]:
+    """Turn whatever vLLM raises into one message; the traceback goes to the log."""
+    try:
+        yield
+    except RolloutError:
+        raise
+    except Exception as error:
+        with log.open("a") as file:
+            file.write(traceback.format_exc())
+        lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+        reason = " ".join((type(error).__name__ + ":", *lines[:3]))
+        raise RolloutError(f"vLLM failed while {doing}: {reason} All of it is in {log}") from error

@@ -1,1 +1,0 @@
-"""Device memory: making room during the rollout, and saying what ran out."""
