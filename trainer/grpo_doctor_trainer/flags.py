@@ -45,8 +45,10 @@ examples:
 """
 _REMOVED = {
     "overlap_sync": "weights go to vLLM's own server in files; leave it out",
+    "overlap_rewards": "reward processes always run during the log-probs; leave it out",
+    "on_bad_image": "an image that cannot be read stops the run; remove its row from the dataset",
 }
-"""Flags that there were, and what to do instead."""
+"""Flags of earlier versions, and what replaces them."""
 
 
 def parse(arguments: Sequence[str], world_size: int) -> TrainerConfig:
