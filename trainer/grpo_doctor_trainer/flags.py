@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import msgspec
 
 from grpo_doctor_trainer.config import EMBEDDED_VL, TrainerConfig
-from grpo_doctor_trainer.config.validation import validate
 from grpo_doctor_trainer.errors import ConfigError
+from grpo_doctor_trainer.validation import validate
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -19,7 +19,6 @@ from grpo_doctor_trainer.checkpoint.writer import (
     STATE_JSON,
     checkpoints_in,
     rank_file,
-    step_of,
 )
 from grpo_doctor_trainer.errors import CheckpointError
 from grpo_doctor_trainer.logs.console import LOG
@@ -69,30 +68,28 @@ class Resume:
         return -(-self.step // config.steps_per_rollout)
 
     def check(self, config: TrainerConfig, ranks: Ranks) -> None:
-        """Refuse a launch that could not go on exactly where the checkpoint ends."""
+        """Refuse a launch that could not continue exactly where the checkpoint ends."""
         if self.state["save_only_model"]:
-            raise CheckpointError(
-                f"{self.folder} has weights but no optimizer state (--save_only_model true), so a "
-                f"run cannot go on from it. {self._anew(config)}"
-            )
+            raise self._refusal(
+                "has weights but no optimizer state (--save_only_model true), so a run cannot "
+                "continue from it", config
+            )  # fmt: skip
         shape = (
             ("ranks", self.state["world_size"], ranks.world_size),
             ("DeepSpeed's ZeRO stage", self.state["zero_stage"], zero_stage(config)),
         )
         for name, before, now in shape:
             if before != now:
-                raise CheckpointError(
-                    f"{self.folder} was written with {name} {_spelled(before)}, this launch has "
-                    f"{_spelled(now)}: the optimizer state is cut into parts for the former. "
-                    f"Launch with {_spelled(before)} again. {self._anew(config)}"
-                )
-        changed = list(_changed(self.state["config"], dataclasses.asdict(config)))
-        if changed:
-            raise CheckpointError(
-                f"{self.folder} comes from a run with other options, and going on would be neither "
-                f"that run nor a new one: {', '.join(changed)}. Give the options as they were. "
-                f"{self._anew(config)}"
-            )
+                raise self._refusal(
+                    f"was written with {name} {_spelled(before)}, this launch has {_spelled(now)}: "
+                    f"the optimizer state is partitioned for the former. Launch with "
+                    f"{_spelled(before)} again", config
+                )  # fmt: skip
+        if changed := list(_changed(self.state["config"], dataclasses.asdict(config))):
+            raise self._refusal(
+                f"comes from a run with other options: {', '.join(changed)}. Give the options as "
+                "they were", config
+            )  # fmt: skip
         before = self.state["config"]["max_steps"]
         follows_length = config.lr_scheduler_type != "constant" or (
             config.warmup_ratio > 0 and not config.warmup_steps
@@ -100,9 +97,8 @@ class Resume:
         if before != config.max_steps and follows_length and ranks.is_main:
             LOG.warning(
                 "the run now has %d steps and had %d: its learning rate follows another curve",
-                config.max_steps,
-                before,
-            )
+                config.max_steps, before,
+            )  # fmt: skip
 
     def load(self, engine: Engine, layout: VisionLayout | None, ranks: Ranks) -> Progress:
         """Put back optimizer and random states of this rank; the weights are loaded before."""
@@ -121,15 +117,13 @@ class Resume:
             ) from error
         return saved
 
-    def _anew(self, config: TrainerConfig) -> str:
-        if config.train_type == "full":
-            return (
-                f"To start a new run from its weights: --model {self.folder}, without "
-                "--resume_from_checkpoint."
-            )
-        return (
-            "To start a new run from its weights, merge its adapter into the model (peft's "
-            "merge_and_unload) and give that as --model, without --resume_from_checkpoint."
+    def _refusal(self, reason: str, config: TrainerConfig) -> CheckpointError:
+        model = f"--model {self.folder}"
+        if config.train_type == "lora":
+            model = "merge its adapter into the model (peft's merge_and_unload), --model of that"
+        return CheckpointError(
+            f"{self.folder} {reason}. To start a new run from its weights: {model}, without "
+            "--resume_from_checkpoint."
         )
 
 
@@ -142,14 +136,14 @@ def find_checkpoint(config: TrainerConfig, ranks: Ranks) -> Resume | None:
         saved = checkpoints_in(Path(config.output_dir)) if ranks.is_main else []
         newest = from_main(str(saved[-1]) if saved else None, ranks)
         if newest is None:
-            LOG.info("no checkpoint in %s yet: starting anew", config.output_dir)
+            LOG.info("no checkpoint in %s yet: starting a new run", config.output_dir)
             return None
         choice = newest
     return open_checkpoint(Path(choice))
 
 
 def open_checkpoint(folder: Path) -> Resume:
-    """Read a checkpoint's list of files and looks whether they are there."""
+    """Read a checkpoint's list of files and check that they are there."""
     try:
         state = json.loads((folder / STATE_JSON).read_text(encoding="utf-8"))
         files, found_format = state["files"], state["format"]
@@ -169,27 +163,20 @@ def open_checkpoint(folder: Path) -> Resume:
         path = folder / name
         actual = path.stat().st_size if path.is_file() else None
         if actual != size:
-            flaw = "is missing" if actual is None else f"has {actual} bytes of {size}"
+            problem = "is missing" if actual is None else f"has {actual} bytes of {size}"
             raise CheckpointError(
-                f"{folder} is not whole: {name} {flaw}. Copy it again, or resume from another "
+                f"{folder} is not whole: {name} {problem}. Copy it again, or resume from another "
                 "checkpoint"
             )
     return Resume(folder, state)
 
 
 def _missing(folder: Path) -> str:
-    if folder.is_dir() and (inside := checkpoints_in(folder)):
-        return (
-            f"--resume_from_checkpoint {folder} is a folder of checkpoints; name one of them, such "
-            f"as {inside[-1]}"
-        )
-    if folder.is_dir():
-        return f"--resume_from_checkpoint {folder} is no checkpoint: it has no {STATE_JSON}"
-    siblings = checkpoints_in(folder.parent) if step_of(folder) is not None else []
-    hint = f" There are: {', '.join(path.name for path in siblings)}." if siblings else ""
+    near = checkpoints_in(folder) or checkpoints_in(folder.parent)
+    hint = f" There are: {', '.join(str(path) for path in near)}." if near else ""
     return (
-        f"--resume_from_checkpoint {folder}: there is no such folder.{hint} Give a checkpoint-N "
-        f"folder, or {LATEST} for the newest in --output_dir"
+        f"--resume_from_checkpoint {folder} is no checkpoint: it has no {STATE_JSON}.{hint} Give a "
+        f"checkpoint-N folder, or {LATEST} for the newest in --output_dir"
     )
 
 

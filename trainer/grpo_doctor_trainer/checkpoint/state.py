@@ -7,7 +7,6 @@ import random
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import torch
 
 from grpo_doctor_trainer.data.experience import Experience, Feed, ImageFeatures, TokenBatch
@@ -58,7 +57,7 @@ def to_plain(progress: Progress) -> dict[str, Any]:
 def from_plain(
     plain: dict[str, Any], device: torch.device, layout: VisionLayout | None
 ) -> Progress:
-    """Make the progress that `to_plain` wrote and sets this process's random states."""
+    """Make the progress that `to_plain` wrote and set this process's random states."""
     _set_random_states(plain["random"])
     feed = plain["feed"]
     return Progress(
@@ -90,40 +89,25 @@ def with_own_memory(value: Any) -> Any:
 
 
 def _feed(plain: dict[str, Any], device: torch.device, layout: VisionLayout | None) -> Feed:
+    def moved(values: dict[str, Any]) -> dict[str, Any]:
+        return {n: v.to(device) if torch.is_tensor(v) else v for n, v in values.items()}
+
     experience = dict(plain["experience"])
     tokens = dict(experience.pop("tokens"))
     images = tokens.pop("images")  # stay in host memory
     if images is not None:
         assert layout is not None
         images = ImageFeatures(**images, layout=layout)
-    batch = TokenBatch(**_moved(tokens, device), images=images)
-    return Feed(
-        Experience(tokens=batch, **_moved(experience, device)), plain["order"], plain["size"]
-    )
-
-
-def _moved(values: dict[str, Any], device: torch.device) -> dict[str, Any]:
-    return {
-        name: value.to(device) if torch.is_tensor(value) else value
-        for name, value in values.items()
-    }
+    batch = TokenBatch(**moved(tokens), images=images)
+    return Feed(Experience(tokens=batch, **moved(experience)), plain["order"], plain["size"])
 
 
 def _random_states() -> dict[str, Any]:
     version, numbers, gauss = random.getstate()
-    numpy_state = np.random.get_state(legacy=False)
-    assert isinstance(numpy_state, dict)
-    inner = numpy_state["state"]
     return {
         "torch": torch.get_rng_state(),
         "cuda": torch.cuda.get_rng_state() if torch.cuda.is_available() else None,
         "python": [version, list(numbers), gauss],
-        "numpy": {
-            "key": torch.from_numpy(inner["key"].astype(np.int64)),
-            "pos": int(inner["pos"]),
-            "has_gauss": int(numpy_state["has_gauss"]),
-            "gauss": float(numpy_state["gauss"]),
-        },
     }
 
 
@@ -133,18 +117,6 @@ def _set_random_states(states: dict[str, Any]) -> None:
         torch.cuda.set_rng_state(states["cuda"])
     version, numbers, gauss = states["python"]
     random.setstate((version, tuple(numbers), gauss))
-    saved = states["numpy"]
-    np.random.set_state(
-        {
-            "bit_generator": "MT19937",
-            "state": {"key": saved["key"].numpy().astype(np.uint32), "pos": saved["pos"]},
-            "has_gauss": saved["has_gauss"],
-            "gauss": saved["gauss"],
-        }
-    )
-
-
-_PLAIN = (bool, int, float)
 
 
 def is_replicated(engine: Engine) -> bool:
@@ -155,9 +127,9 @@ def is_replicated(engine: Engine) -> bool:
 def capture(engine: Engine) -> dict[str, Any]:
     """Return this rank's state, without copying it where that can be avoided.
 
-    Returns:
-        `masters`: the tensors AdamW steps, none where these are the model's weights; `state`:
-        AdamW's values for each of them; `loss_scale`: numbers of float16's loss scaling.
+    DeepSpeed's own checkpoints are pickles of its classes, which cannot be read safely. `masters`
+    are the tensors that AdamW steps (of float32, this rank's part, in ZeRO's flat layout), empty
+    where these are the model's weights; `state` has AdamW's values for each of them.
     """
     if getattr(engine.optimizer, "swap_optimizer", False):
         raise CheckpointError(
@@ -171,7 +143,6 @@ def capture(engine: Engine) -> dict[str, Any]:
             {name: with_own_memory(value) for name, value in states.get(master, {}).items()}
             for master in masters
         ],
-        "loss_scale": _loss_scale(engine.optimizer),
     }
 
 
@@ -190,10 +161,6 @@ def restore(engine: Engine, saved: dict[str, Any]) -> None:
         if copy is not master:
             master.copy_(copy)
         states[master] = _like(states.get(master, {}), values, master.device)
-    for owner in _scale_owners(engine.optimizer):
-        for name, value in saved["loss_scale"].items():
-            if hasattr(owner, name):
-                setattr(owner, name, value)
 
 
 def _stepped(engine: Engine) -> list[torch.Tensor]:
@@ -212,24 +179,6 @@ def _like(current: dict[str, Any], values: dict[str, Any], device: torch.device)
         old = current.get(name)
         if torch.is_tensor(old) and torch.is_tensor(value) and old.shape == value.shape:
             restored[name] = old.copy_(value)  # keeps pinned host memory pinned
-        else:
-            # AdamW's step counters stay on the CPU.
-            moves = torch.is_tensor(value) and value.dim() > 0
-            restored[name] = value.to(device) if moves else value
+        else:  # AdamW's step counters stay on the CPU
+            restored[name] = value.to(device) if torch.is_tensor(value) and value.dim() else value
     return restored
-
-
-def _loss_scale(optimizer: Any) -> dict[str, float]:
-    names = ("cur_scale", "cur_iter", "last_overflow_iter", "cur_hysteresis")
-    return {
-        name: value
-        for owner in _scale_owners(optimizer)
-        for name in names
-        if isinstance(value := getattr(owner, name, None), _PLAIN)
-    }
-
-
-def _scale_owners(optimizer: Any) -> list[Any]:
-    """What may hold the loss scale: of ZeRO a scaler, without ZeRO a config or the optimizer."""
-    parts = ("loss_scaler", "loss_scale_config")
-    return [optimizer, *(getattr(optimizer, part, None) for part in parts)]

@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from grpo_doctor_trainer.ranks.engine import Engine
     from grpo_doctor_trainer.ranks.group import Ranks
 
-
 FORMAT = 1
 PREFIX = "checkpoint-"
 STATE_JSON = "trainer_state.json"
@@ -37,15 +36,21 @@ BEST_JSON = "best_checkpoint.json"
 OPTIMIZER = "optimizer"
 PROGRESS = "resume"
 _WEIGHTS = (".safetensors", ".bin")
+_DTYPES = {"F32": "float32", "BF16": "bfloat16", "F16": "float16", "F64": "float64"}
+# What safetensors and torch.save say: torch closes its file in a destructor, and what that finds
+# (a position it did not expect, a stream in error) replaces the system's own words.
+_SIGNS_OF_FULL_DISK = (
+    *("no space left", "os error 28", "file write failed", "unexpected pos", "iostream error"),
+)
 
 
 def rank_file(rank: int) -> str:
-    """Name what one rank writes."""
+    """Name the file of one rank."""
     return f"rank_{rank:05d}.pt"
 
 
 def step_of(path: Path) -> int | None:
-    """Return the step of a `checkpoint-N`, and none for other names."""
+    """Return the step of a `checkpoint-N`, and None for other names."""
     digits = path.name.removeprefix(PREFIX) if path.name.startswith(PREFIX) else ""
     return int(digits) if digits.isdigit() else None
 
@@ -59,100 +64,27 @@ def checkpoints_in(folder: Path) -> list[Path]:
     return sorted(saved, key=lambda path: (path.stat().st_mtime_ns, step_of(path) or 0))
 
 
-def sizes_in(folder: Path) -> dict[str, int]:
-    """Return the bytes of `weights`, `optimizer`, `resume` and `other` in a checkpoint."""
-    sizes = Counter({"weights": 0, "optimizer": 0, "resume": 0, "other": 0})
-    for path in folder.rglob("*"):
-        if path.is_file():
-            sizes[_kind(path.relative_to(folder))] += path.stat().st_size
-    return dict(sizes)
-
-
-def report_sizes(folder: Path, weights: int, seconds: float) -> None:
-    """Record what was written and says it in one line.
-
-    The trace gets, on rank 0, counters `checkpoint/weights_bytes`, `checkpoint/optimizer_bytes`
-    (0: left out), `checkpoint/other_bytes` and `checkpoint/weights`, and an instant that names the
-    dtype.
-    """
-    sizes = sizes_in(folder)
-    dtype = _dtype(folder)
-    counter("checkpoint/weights_bytes", float(sizes["weights"]))
-    counter("checkpoint/optimizer_bytes", float(sizes["optimizer"]))
-    counter("checkpoint/other_bytes", float(sizes["resume"] + sizes["other"]))
-    counter("checkpoint/weights", float(weights))
-    instant(f"checkpoint/saved as {dtype}")
-    parts = [f"weights {_mega(sizes['weights'])} ({dtype})"]
-    if sizes["resume"]:
-        parts.append(f"optimizer {_mega(sizes['optimizer'])}")
-        parts.append(f"resume {_mega(sizes['resume'])}")
-    parts.append(f"tokenizer and rest {_mega(sizes['other'])}")
-    left_out = "" if sizes["resume"] else "; optimizer state left out"
-    LOG.info(
-        "saved %s: %s MB = %s%s; %.1f s",
-        folder, _mega(sum(sizes.values())), " + ".join(parts), left_out, seconds,
-    )  # fmt: skip
-
-
-def _kind(path: Path) -> str:
-    if path.parts[0] == OPTIMIZER:
-        return "optimizer"
-    if path.parts[0] == PROGRESS:
-        return "resume"
-    return "weights" if path.suffix in _WEIGHTS else "other"
-
-
-def _dtype(folder: Path) -> str:
-    """Name the dtype that most of the bytes on disk have: what was asked for proves nothing."""
-    from safetensors import safe_open  # noqa: PLC0415 - comes with transformers
-
-    sizes: Counter[str] = Counter()
-    for path in folder.glob("*.safetensors"):
-        with safe_open(path, framework="pt") as file:
-            for name in file.keys():  # noqa: SIM118 - no dictionary
-                part = file.get_slice(name)
-                sizes[part.get_dtype()] += math.prod(part.get_shape())
-    names = {"F32": "float32", "BF16": "bfloat16", "F16": "float16", "F64": "float64"}
-    kinds = [names.get(kind, kind) for kind, _ in sizes.most_common()]
-    return " and ".join(kinds) or "no weights"
-
-
-def _mega(size: int) -> str:
-    return f"{size / 1e6:.1f}"
-
-
-# What safetensors and torch.save say: torch closes its file in a destructor, and what that finds
-# (a position it did not expect, a stream in error) replaces the system's own words.
-_SIGNS_OF_FULL_DISK = (
-    "no space left",
-    "os error 28",
-    "file write failed",
-    "unexpected pos",
-    "iostream error",
-)
-
-
 class Checkpointer:
-    """Writes checkpoints and removes old ones; every rank calls it, at the same step."""
+    """Writes checkpoints and removes old ones; every rank calls it, at the same step.
 
-    def __init__(self, config: TrainerConfig, engine: Engine, beside: Any, ranks: Ranks) -> None:
+    `companion` is the tokenizer, or the processor of a vision-language model.
+    """
+
+    def __init__(self, config: TrainerConfig, engine: Engine, companion: Any, ranks: Ranks) -> None:
         self._config = config
         self._engine = engine
-        self._beside = beside
+        self._companion = companion
         self._ranks = ranks
         self._folder = Path(config.output_dir)
 
     def due(self, number: int, total: int, best: Evaluated | None = None) -> bool:
-        """Whether step `number` ends with a checkpoint.
-
-        Every `--save_steps`, the last, and those that an evaluation says are the best so far.
-        """
+        """Whether a step ends with a checkpoint: each `--save_steps`, the last, and the best."""
         every = self._config.save_steps
         is_best = best is not None and best[0] == number
         return every > 0 and (number % every == 0 or number == total or is_best)
 
     def save(self, progress: Progress) -> Path:
-        """Write the checkpoint of the step that `progress` has come to."""
+        """Write a checkpoint; where any rank cannot, all raise, and nothing half-written stays."""
         started = time.perf_counter()
         final = self._folder / f"{PREFIX}{progress.number}"
         unfinished = self._folder / f".{final.name}.unfinished"
@@ -168,7 +100,7 @@ class Checkpointer:
         except OSError as error:
             problem = error
         except Exception as error:  # safetensors and torch wrap the operating system's errors
-            if not _is_disk_full(error):
+            if not any(sign in str(error).lower() for sign in _SIGNS_OF_FULL_DISK):
                 raise
             problem = OSError(errno.ENOSPC, str(error))
         failed = worst_on_any_rank(problem is not None, self._ranks)
@@ -180,16 +112,15 @@ class Checkpointer:
         if worst_on_any_rank(problem is not None, self._ranks):
             if self._ranks.is_main:
                 shutil.rmtree(unfinished, ignore_errors=True)
-            raise CheckpointError(self._explain(final, problem))
+            raise CheckpointError(_explanation(final, problem))
         if self._ranks.is_main:
             report_sizes(final, count, time.perf_counter() - started)
         return final
 
     def _whole_state(self) -> dict[str, torch.Tensor] | None:
         """Return the whole weights on rank 0; under ZeRO-3 all ranks gather them."""
-        module = self._engine.module
         if self._engine.zero_stage != 3:
-            return module.state_dict() if self._ranks.is_main else None
+            return self._engine.module.state_dict() if self._ranks.is_main else None
         gathered: dict[str, torch.Tensor] | None = (
             self._engine.model._zero3_consolidated_16bit_state_dict(  # noqa: SLF001 - as accelerate does
                 exclude_frozen_parameters=self._config.train_type == "lora"
@@ -202,30 +133,25 @@ class Checkpointer:
     ) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         if not self._config.save_only_model:
+            own = rank_file(self._ranks.rank)
             with phase("checkpoint/optimizer"):
-                self._write_own_part(folder, progress)
+                for name in (OPTIMIZER, PROGRESS):
+                    (folder / name).mkdir(exist_ok=True)
+                if self._ranks.is_main or not is_replicated(self._engine):
+                    torch.save(capture(self._engine), folder / OPTIMIZER / own)
+                torch.save(to_plain(progress), folder / PROGRESS / own)
         if self._ranks.is_main:
             with phase("checkpoint/weights"):
                 self._engine.module.save_pretrained(folder, state_dict=weights)
-                self._beside.save_pretrained(folder)
-
-    def _write_own_part(self, folder: Path, progress: Progress) -> None:
-        own = rank_file(self._ranks.rank)
-        for name in (OPTIMIZER, PROGRESS):
-            (folder / name).mkdir(exist_ok=True)
-        if self._ranks.is_main or not is_replicated(self._engine):
-            torch.save(capture(self._engine), folder / OPTIMIZER / own)
-        torch.save(to_plain(progress), folder / PROGRESS / own)
+                self._companion.save_pretrained(folder)
 
     def _finish(self, unfinished: Path, final: Path, progress: Progress) -> None:
-        if not self._config.save_only_model:
-            for rank in range(self._ranks.world_size):
-                if not (unfinished / PROGRESS / rank_file(rank)).is_file():
-                    raise OSError(
-                        f"rank {rank} wrote to another disk than rank 0: --output_dir has to be a "
-                        "folder that all machines share, or leave its part out with "
-                        "--save_only_model true"
-                    )
+        for rank in () if self._config.save_only_model else range(self._ranks.world_size):
+            if not (unfinished / PROGRESS / rank_file(rank)).is_file():
+                raise OSError(
+                    f"rank {rank} wrote to another disk than rank 0: --output_dir has to be a "
+                    "folder that all machines share, or use --save_only_model true"
+                )
         files = (path for path in unfinished.rglob("*") if path.is_file())
         state = {
             "format": FORMAT,
@@ -236,9 +162,10 @@ class Checkpointer:
             "config": dataclasses.asdict(self._config),
             "files": {str(path.relative_to(unfinished)): path.stat().st_size for path in files},
         }
-        text = json.dumps(state, indent=2) + "\n"
-        (unfinished / STATE_JSON).write_text(text, encoding="utf-8")
-        _replace(unfinished, final)
+        (unfinished / STATE_JSON).write_text(json.dumps(state, indent=2) + "\n", encoding="utf-8")
+        if final.exists():  # of an earlier run in the same folder
+            shutil.rmtree(final)
+        unfinished.rename(final)
         best = None if progress.best is None else self._folder / f"{PREFIX}{progress.best[0]}"
         if progress.best is not None and best == final:
             facts = {"checkpoint": final.name, "eval_reward": progress.best[1]}
@@ -247,28 +174,26 @@ class Checkpointer:
 
     def _remove_old(self, keep: set[Path | None]) -> None:
         limit = self._config.save_total_limit
-        if limit is None:
-            return
         removable = [path for path in checkpoints_in(self._folder) if path not in keep]
-        for path in removable[: max(0, len(removable) - (limit - 1))]:
+        for path in removable[: max(0, len(removable) - (limit - 1))] if limit else ():
             try:
                 shutil.rmtree(path)
             except OSError as error:  # the new one is written, and that is what counts
                 LOG.warning("%s could not be removed whole: %s", path, error.strerror or error)
 
-    def _explain(self, final: Path, problem: OSError | None) -> str:
-        if problem is None:
-            return f"{final} was not written: another rank could not; see its message"
-        if problem.errno in {errno.ENOSPC, errno.EDQUOT}:
-            advice = (
-                "the disk is full. Free space, save less (--save_only_model true, "
-                "--save_total_limit 1), or choose another --output_dir"
-            )
-        elif problem.errno is None:
-            advice = str(problem)
-        else:
-            advice = f"{problem.strerror or problem}. Choose an --output_dir that can be written"
-        return f"{final} was not written: {advice}. Earlier checkpoints are intact."
+
+def _explanation(final: Path, problem: OSError | None) -> str:
+    if problem is None:
+        return f"{final} was not written: another rank could not; see its message"
+    advice = f"{problem.strerror or problem}. Choose an --output_dir that can be written"
+    if problem.errno in {errno.ENOSPC, errno.EDQUOT}:
+        advice = (
+            "the disk is full. Free space, save less (--save_only_model true, "
+            "--save_total_limit 1), or choose another --output_dir"
+        )
+    elif problem.errno is None:
+        advice = str(problem)
+    return f"{final} was not written: {advice}. Earlier checkpoints are intact."
 
 
 def check_writable(config: TrainerConfig) -> None:
@@ -284,12 +209,48 @@ def check_writable(config: TrainerConfig) -> None:
         ) from error
 
 
-def _replace(unfinished: Path, final: Path) -> None:
-    if final.exists():  # of an earlier run in the same folder
-        shutil.rmtree(final)
-    unfinished.rename(final)
+def sizes_in(folder: Path) -> dict[str, int]:
+    """Return the bytes of `weights`, `optimizer`, `resume` and `other` in a checkpoint."""
+    sizes = dict.fromkeys(("weights", OPTIMIZER, PROGRESS, "other"), 0)
+    for path in folder.rglob("*"):
+        kind = path.relative_to(folder).parts[0]
+        if kind not in {OPTIMIZER, PROGRESS}:
+            kind = "weights" if path.suffix in _WEIGHTS else "other"
+        sizes[kind] += path.stat().st_size if path.is_file() else 0
+    return sizes
 
 
-def _is_disk_full(error: Exception) -> bool:
-    text = str(error).lower()
-    return any(sign in text for sign in _SIGNS_OF_FULL_DISK)
+def report_sizes(folder: Path, weights: int, seconds: float) -> None:
+    """Record the bytes of a finished checkpoint by kind, and log them in one line.
+
+    The trace gets, on rank 0, counters `checkpoint/weights_bytes`, `checkpoint/optimizer_bytes`
+    (0: left out), `checkpoint/other_bytes` and `checkpoint/weights`, how many were handed over to
+    be saved, and an instant that names the dtype.
+    """
+    sizes, dtype = sizes_in(folder), _dtype(folder)
+    counter("checkpoint/weights_bytes", float(sizes["weights"]))
+    counter("checkpoint/optimizer_bytes", float(sizes[OPTIMIZER]))
+    counter("checkpoint/other_bytes", float(sizes[PROGRESS] + sizes["other"]))
+    counter("checkpoint/weights", float(weights))
+    instant(f"checkpoint/saved as {dtype}")
+    mega = {kind: f"{size / 1e6:.1f}" for kind, size in sizes.items()}
+    whole = f" + optimizer {mega[OPTIMIZER]} + resume {mega[PROGRESS]}"
+    LOG.info(
+        "saved %s: %.1f MB = weights %s (%s)%s + tokenizer and rest %s%s; %.1f s",
+        folder, sum(sizes.values()) / 1e6, mega["weights"], dtype,
+        whole if sizes[PROGRESS] else "", mega["other"],
+        "" if sizes[PROGRESS] else "; optimizer state left out", seconds,
+    )  # fmt: skip
+
+
+def _dtype(folder: Path) -> str:
+    """Name the dtype that most of the bytes on disk have: what was asked for proves nothing."""
+    from safetensors import safe_open  # noqa: PLC0415 - comes with transformers
+
+    sizes: Counter[str] = Counter()
+    for path in folder.glob("*.safetensors"):
+        with safe_open(path, framework="pt") as file:
+            for name in file.keys():  # noqa: SIM118 - no dictionary
+                part = file.get_slice(name)
+                sizes[part.get_dtype()] += math.prod(part.get_shape())
+    return " and ".join(_DTYPES.get(kind, kind) for kind, _ in sizes.most_common()) or "no weights"

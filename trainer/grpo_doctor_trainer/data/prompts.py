@@ -17,13 +17,13 @@ from torch.nn.functional import pad
 from torch.utils.data import DataLoader, Dataset
 
 from grpo_doctor_probes import counter
-from grpo_doctor_trainer.config.validation import pixel_limit
 from grpo_doctor_trainer.data.experience import ImageFeatures
 from grpo_doctor_trainer.data.images import BadImageError, read_image
 from grpo_doctor_trainer.data.rows import check_images, describe_image, load_rows
 from grpo_doctor_trainer.errors import ConfigError, DatasetError
 from grpo_doctor_trainer.logs.console import LOG
 from grpo_doctor_trainer.model.vision import VisionLayout, rope_positions
+from grpo_doctor_trainer.validation import pixel_limit
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import random
+import re
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -32,18 +33,15 @@ _IMAGE_KEYS = ("image", "path", "url", "image_url")
 _OTHER_KINDS = ("video", "audio", "video_url", "input_audio")
 
 
-@dataclass(frozen=True)
-class Conversation:
-    """Messages, and the images of their image parts in order."""
-
-    messages: list[dict[str, Any]]
-    images: list[ImageSource]
-
-
 def conversation(
     value: Any, images: list[ImageSource], folder: Path, location: str
-) -> Conversation:
-    """Read a prompt: text, or messages whose content is text or a list of parts."""
+) -> tuple[list[dict[str, Any]], list[ImageSource]]:
+    """Read a prompt: text, or messages whose content is text or a list of parts.
+
+    `images` of the row's image column take the places marked by `<image>` or by a part
+    `{"type": "image"}` without an image of its own; without such a place they go before the text of
+    the first user message. Returns the messages, and their images in order.
+    """
     if isinstance(value, str):
         value = [{"role": "user", "content": value}]
     if not isinstance(value, list) or not all(_is_message(message) for message in value):
@@ -60,7 +58,8 @@ def conversation(
     if not images and not any("source" in part for part in every):
         if any(part["type"] == "image" for part in every):
             raise DatasetError(f"{location}: a part asks for an image, and the row has no images")
-        return Conversation([_plain(role, parts) for role, parts in parted], [])
+        texts = ((role, "".join(part["text"] for part in parts)) for role, parts in parted)
+        return [{"role": role, "content": text} for role, text in texts], []
     return _with_images(parted, images, folder, location)
 
 
@@ -69,7 +68,7 @@ def _with_images(
     images: list[ImageSource],
     folder: Path,
     location: str,
-) -> Conversation:
+) -> tuple[list[dict[str, Any]], list[ImageSource]]:
     split = [(role, [piece for part in parts for piece in _split(part)]) for role, parts in parted]
     places = [piece for _, parts in split for piece in parts if piece["type"] == "image"]
     if not places:
@@ -86,7 +85,7 @@ def _with_images(
     for piece in places:
         own = piece.pop("source", None)
         filled += [remaining.pop(0)] if own is None else image_sources(own, folder, location)
-    return Conversation([{"role": role, "content": parts} for role, parts in split], filled)
+    return [{"role": role, "content": parts} for role, parts in split], filled
 
 
 def _parts(content: str | list[dict[str, Any]], location: str) -> list[dict[str, Any]]:
@@ -96,10 +95,11 @@ def _parts(content: str | list[dict[str, Any]], location: str) -> list[dict[str,
 
 
 def _part(part: dict[str, Any], location: str) -> dict[str, Any]:
-    kind = part.get("type") or ("text" if isinstance(part.get("text"), str) else None)
-    if kind == "text" and isinstance(part.get("text"), str):
+    is_text = isinstance(part.get("text"), str)
+    kind = part.get("type") or ("text" if is_text else None)
+    if kind == "text" and is_text:
         return {"type": "text", "text": part["text"]}
-    if kind in ("image", "image_url"):
+    if kind in {"image", "image_url"}:
         source = next((part[key] for key in _IMAGE_KEYS if part.get(key)), None)
         return {"type": "image"} | ({} if source is None else {"source": source})
     reason = f"{kind} cannot be trained on here" if kind in _OTHER_KINDS else f"not {part!r:.60}"
@@ -110,17 +110,12 @@ def _split(part: dict[str, Any]) -> list[dict[str, Any]]:
     """Cut a text at its `<image>` tags."""
     if part["type"] != "text":
         return [part]
-    parts: list[dict[str, Any]] = []
-    for number, text in enumerate(part["text"].split(IMAGE_TAG)):
-        if number:
-            parts.append({"type": "image"})
-        if text:
-            parts.append({"type": "text", "text": text})
-    return parts
-
-
-def _plain(role: str, parts: list[dict[str, Any]]) -> dict[str, Any]:
-    return {"role": role, "content": "".join(part["text"] for part in parts)}
+    pieces = re.split(f"({IMAGE_TAG})", part["text"])
+    return [
+        {"type": "image"} if piece == IMAGE_TAG else {"type": "text", "text": piece}
+        for piece in pieces
+        if piece
+    ]
 
 
 def _is_message(value: Any) -> bool:
@@ -182,45 +177,33 @@ def _sampled(name: str, seed: int) -> list[Row]:
 
 
 def _read(source: str) -> Iterator[Row]:
-    path = Path(source)
-    if path.suffix not in _LOCAL_KINDS:
-        if path.exists():
-            raise DatasetError(
-                f"--dataset {source}: only {', '.join(_LOCAL_KINDS)} files can be read"
-            )
-        raws = _read_table(source)
-    elif not path.is_file():
+    path, empty = Path(source), True
+    if path.exists() and path.suffix not in _LOCAL_KINDS:
+        raise DatasetError(f"--dataset {source}: only {', '.join(_LOCAL_KINDS)} files can be read")
+    if path.suffix in _LOCAL_KINDS and not path.is_file():
         raise DatasetError(f"--dataset {source}: there is no such file")
-    elif path.suffix == ".jsonl":
-        raws = _read_jsonl(path)
-    elif path.suffix == ".json":
-        raws = _read_json(path)
-    else:
-        raws = _read_table(str(path))
-    empty = True
-    for location, raw in raws:
+    is_json = path.suffix in {".jsonl", ".json"}
+    for location, raw in _read_json(path) if is_json else _read_table(source):
         empty = False
         yield _row(raw, location, path.parent)
     if empty:
         raise DatasetError(f"--dataset {source} has no rows")
 
 
-def _read_jsonl(path: Path) -> Iterator[tuple[str, Any]]:
+def _read_json(path: Path) -> Iterator[tuple[str, Any]]:
+    if path.suffix == ".json":
+        rows = _parse_json(path.read_bytes(), str(path))
+        if not isinstance(rows, list):
+            raise DatasetError(
+                f"{path} must hold a list of rows, not {_kind(rows)}; one row per line is .jsonl"
+            )
+        yield from ((f"{path}, row {number}", row) for number, row in enumerate(rows, start=1))
+        return
     with path.open("rb") as lines:
         for number, line in enumerate(lines, start=1):
             if line.strip():
                 location = f"{path}, line {number}"
                 yield location, _parse_json(line, location)
-
-
-def _read_json(path: Path) -> Iterator[tuple[str, Any]]:
-    rows = _parse_json(path.read_bytes(), str(path))
-    if not isinstance(rows, list):
-        raise DatasetError(
-            f"{path} must hold a list of rows, not {_kind(rows)}; one row per line is .jsonl"
-        )
-    for number, row in enumerate(rows, start=1):
-        yield f"{path}, row {number}", row
 
 
 def _parse_json(content: bytes, location: str) -> Any:
@@ -275,7 +258,7 @@ def _row(raw: Any, location: str, folder: Path) -> Row:
             f"columns here: {', '.join(raw) or 'none'}"
         )
     images = next((name for name in _IMAGE_COLUMNS if raw.get(name) is not None), "")
-    spoken: Conversation = conversation(
+    messages, found = conversation(
         raw[column],
         image_sources(raw.get(images), folder, f"{location}, column {images}"),
         folder,
@@ -283,7 +266,7 @@ def _row(raw: Any, location: str, folder: Path) -> Row:
     )
     used = (*_PROMPT_COLUMNS, *_IMAGE_COLUMNS)
     columns = {name: value for name, value in raw.items() if name not in used}
-    return Row(spoken.messages, columns, tuple(spoken.images), location)
+    return Row(messages, columns, tuple(found), location)
 
 
 def _kind(value: Any) -> str:

@@ -21,13 +21,11 @@ _SHOWN = 200
 
 def decode(tokenizer: Any, tokens: TokenBatch) -> list[str]:
     """Return each completion as text, without end, padding and other special tokens."""
-    token_rows = [
-        row[: int(length)].tolist()
-        for row, length in zip(
-            tokens.completion_tokens, tokens.completion_mask.sum(dim=1), strict=True
-        )
-    ]
-    texts: list[str] = tokenizer.batch_decode(token_rows, skip_special_tokens=True)
+    lengths = tokens.completion_mask.sum(dim=1).tolist()
+    rows = zip(tokens.completion_tokens.tolist(), lengths, strict=True)
+    texts: list[str] = tokenizer.batch_decode(
+        [row[:length] for row, length in rows], skip_special_tokens=True
+    )
     return texts
 
 
@@ -39,7 +37,7 @@ def write_completions(  # noqa: PLR0913 - one argument per column of the table
     scores: torch.Tensor,
     advantages: torch.Tensor,
 ) -> None:
-    """Append the rows of rank 0 to `completions.jsonl` and shows the best and the worst.
+    """Append the rows of rank 0 to `completions.jsonl` and show the best and the worst.
 
     Args:
         config: of the run.
@@ -61,34 +59,15 @@ def write_completions(  # noqa: PLR0913 - one argument per column of the table
         }
         for prompt, completion, row, advantage in values
     ]
-    folder = Path(config.output_dir)
-    folder.mkdir(parents=True, exist_ok=True)
-    with (folder / COMPLETIONS_JSONL).open("a", encoding="utf-8") as file:
+    path = Path(config.output_dir) / COMPLETIONS_JSONL
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("a", encoding="utf-8") as file:
         file.writelines(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
-    ranked = sorted(rows, key=lambda row: row["advantage"] or 0.0)
-    LOG.info("  completions of step %d: the best and the worst of %d", number, len(rows))
-    for title, row in (("best", ranked[-1]), ("worst", ranked[0])):
-        LOG.info("    %-5s  %s", title, _numbers(row))
-        LOG.info("      prompt      %s", _one_line(row["prompt"], from_end=True))
-        LOG.info("      completion  %s", _one_line(row["completion"], from_end=False))
+    rows.sort(key=lambda row: row["advantage"] or 0.0)
+    LOG.info("  completions of step %d, all %d in %s", number, len(rows), path)
+    for title, row in (("best", rows[-1]), ("worst", rows[0])):
+        LOG.info("    %-5s  %.*s", title, _SHOWN, json.dumps(row, ensure_ascii=False))
 
 
 def _or_none(value: float) -> float | None:
     return value if value == value else None  # noqa: PLR0124 - NaN, which JSON does not have
-
-
-def _numbers(row: dict[str, Any]) -> str:
-    scores = (f"{name} {_shown(value)}" for name, value in row["rewards"].items())
-    return "  ".join([f"advantage {_shown(row['advantage'], '+')}", *scores])
-
-
-def _shown(value: float | None, sign: str = "") -> str:
-    return "-" if value is None else f"{value:{sign}.3g}"
-
-
-def _one_line(text: str, *, from_end: bool) -> str:
-    r"""Show line breaks as \n; of a long text only the end that says more."""
-    quoted = "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
-    if len(quoted) <= _SHOWN:
-        return quoted or "(empty)"
-    return f"...{quoted[-_SHOWN:]}" if from_end else f"{quoted[:_SHOWN]}..."

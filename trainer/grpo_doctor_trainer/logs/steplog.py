@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from grpo_doctor_probes import metrics
-from grpo_doctor_trainer.config.validation import wanted_trackers
 from grpo_doctor_trainer.logs.console import LOG, sparkline
 from grpo_doctor_trainer.logs.metrics import best_of
+from grpo_doctor_trainer.validation import wanted_trackers
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

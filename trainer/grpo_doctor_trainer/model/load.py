@@ -19,7 +19,6 @@ from transformers import (
 )
 
 from grpo_doctor_trainer.config import EMBEDDED_VL
-from grpo_doctor_trainer.config.validation import NOTHING_TO_TRAIN
 from grpo_doctor_trainer.errors import ConfigError, ModelError
 from grpo_doctor_trainer.model.tiny import tiny_model, tiny_processor, tiny_tokenizer, tiny_vl_model
 from grpo_doctor_trainer.model.vision import (
@@ -29,6 +28,7 @@ from grpo_doctor_trainer.model.vision import (
     is_vision_language,
     vision_layout,
 )
+from grpo_doctor_trainer.validation import NOTHING_TO_TRAIN
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from grpo_doctor_trainer.config.validation import NOTHING_TO_TRAIN
 from grpo_doctor_trainer.errors import ConfigError, ModelError
+from grpo_doctor_trainer.validation import NOTHING_TO_TRAIN
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

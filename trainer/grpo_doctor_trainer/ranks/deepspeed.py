@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 from accelerate import Accelerator, DeepSpeedPlugin
 
-from grpo_doctor_trainer.config.validation import DEEPSPEED_PRESETS
 from grpo_doctor_trainer.errors import ConfigError
+from grpo_doctor_trainer.validation import DEEPSPEED_PRESETS
 
 if TYPE_CHECKING:
     from grpo_doctor_trainer.config import TrainerConfig

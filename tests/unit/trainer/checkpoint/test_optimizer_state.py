@@ -68,29 +68,6 @@ def test_copies_that_are_stepped_go_back_with_their_state(flat: bool) -> None:
         assert first["exp_avg"].equal(second["exp_avg"])
 
 
-def scaling(scale: float, steps: int, overflow: int | None) -> dict[str, Any]:
-    return {"cur_scale": scale, "cur_iter": steps, "last_overflow_iter": overflow}
-
-
-@pytest.mark.parametrize("part", ["loss_scaler", "loss_scale_config", ""])
-def test_the_scale_of_the_loss_goes_back_wherever_it_is_kept(part: str) -> None:
-    """Under ZeRO, without it, and without it in DeepSpeed 0.16."""
-
-    def engine(*numbers: Any) -> Engine:
-        state = scaling(*numbers)
-        return partitioned(1.0, **({part: SimpleNamespace(**state)} if part else state))
-
-    source, new = engine(64.0, 7, 3), engine(1.0, 0, None)
-    saved = capture(source)
-    assert saved["loss_scale"] == scaling(64.0, 7, 3)
-    restore(new, saved)
-    optimizer = cast("Any", new).optimizer
-    assert vars(getattr(optimizer, part) if part else optimizer).items() >= (
-        saved["loss_scale"].items()
-    )
-    assert capture(engine(64.0, 7, None))["loss_scale"] == {"cur_scale": 64.0, "cur_iter": 7}
-
-
 def test_copies_of_other_weights_are_refused_and_nothing_is_changed() -> None:
     saved = capture(partitioned(2.0))
     saved["masters"][1] = torch.zeros(3)

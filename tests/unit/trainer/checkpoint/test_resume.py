@@ -77,7 +77,7 @@ def test_latest_is_the_newest_and_not_the_highest(tmp_path: Path) -> None:
 def test_latest_without_any_starts_anew(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     set_up_console(0)
     assert resume_of(tmp_path, "latest") is None
-    assert f"no checkpoint in {tmp_path} yet: starting anew" in capsys.readouterr().out
+    assert f"no checkpoint in {tmp_path} yet: starting a new run" in capsys.readouterr().out
 
 
 def test_rollouts_begun_are_counted(tmp_path: Path) -> None:
@@ -93,10 +93,8 @@ def test_rollouts_begun_are_counted(tmp_path: Path) -> None:
 def test_a_wrong_folder_is_told_what_there_is(tmp_path: Path) -> None:
     saved = write(tmp_path)
     message = refusal(tmp_path, tmp_path / "checkpoint-5")
-    assert "there is no such folder. There are: checkpoint-4." in message
-    assert f"is a folder of checkpoints; name one of them, such as {saved}" in refusal(
-        tmp_path, tmp_path
-    )
+    assert f"There are: {saved}." in message
+    assert f"There are: {saved}." in refusal(tmp_path, tmp_path)
     (tmp_path / "empty").mkdir()
     assert "it has no trainer_state.json" in refusal(tmp_path, tmp_path / "empty")
 
@@ -258,14 +256,6 @@ def test_how_to_begin_anew_depends_on_what_was_trained(tmp_path: Path) -> None:
     assert f"--model {tmp_path}/checkpoint-4, without" in full
     lora = ("--train_type", "lora")
     assert "merge its adapter" in check(tmp_path, (*lora, "--seed", "1"), (*lora, "--seed", "2"))
-
-
-def test_another_name_than_that_of_a_checkpoint_is_told_no_others(tmp_path: Path) -> None:
-    write(tmp_path)
-    message = refusal(tmp_path, tmp_path / "final")
-    assert "there is no such folder. Give a checkpoint-N folder" in message
-    assert "There are" not in message
-    assert "There are" not in refusal(tmp_path, tmp_path / "other" / "checkpoint-5")
 
 
 def test_lists_and_nothing_are_spelled_as_flags_are(tmp_path: Path) -> None:

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from grpo_doctor_trainer.config import EMBEDDED_VL, TrainerConfig
-from grpo_doctor_trainer.config.validation import pixel_limit
 from grpo_doctor_trainer.errors import ConfigError
 from grpo_doctor_trainer.flags import parse
+from grpo_doctor_trainer.validation import pixel_limit
 
 
 def message_of(*arguments: str, ranks: int = 2) -> str:
@@ -84,12 +84,6 @@ def test_deepspeed_is_a_preset_or_a_file(tmp_path: Path) -> None:
     assert parse(["--deepspeed", str(mine)], 2).deepspeed == str(mine)
 
 
-def test_float16_needs_loss_scaling() -> None:
-    message = message_of("--torch_dtype", "float16", "--deepspeed", "none")
-    assert "add --deepspeed zero2" in message
-    assert parse(["--torch_dtype", "float16"], 2).torch_dtype == "float16"
-
-
 def test_few_divisors_near_the_wish_are_listed_at_once() -> None:
     arguments = ["--per_device_train_batch_size", "999999999", "--num_generations", "7"]
     listed = message_of(*arguments).rpartition("here: ")[2].split(", ")
@@ -130,8 +124,8 @@ ADAPTERS = (*COLOCATED, "--vllm_enable_lora", "true")
         ((*ADAPTERS, "--lora_rank", "17"), "raise --vllm_max_lora_rank to 17"),
         ((*ADAPTERS, "--vllm_max_lora_rank", "513"), "above what vLLM has kernels for: 512"),
         ((*ADAPTERS, "--sleep_level", "2"), "use --sleep_level 1"),
-        ((*SERVED, "--vllm_enable_lora", "true"), "a server gets the adapters merged"),
-        ((*SERVED, "--sleep_level", "1"), "--sleep_level 1 works with --vllm_mode colocate only"),
+        ((*SERVED, "--vllm_enable_lora", "true"), "and gets the adapters merged"),
+        ((*SERVED, "--sleep_level", "1"), "--sleep_level work with --vllm_mode colocate only"),
         (("--reward_timeout", "60", "--ddp_timeout", "60"), "must be below --ddp_timeout 60"),
         (("--deepspeed", "zero9"), "is neither one of zero0"),
         (("--deepspeed", "gone.json"), "there is no such file"),
@@ -155,7 +149,6 @@ def test_what_cannot_work_together(arguments: tuple[str, ...], words: str) -> No
         (*ADAPTERS, "--vllm_max_lora_rank", "512", "--sleep_level", "1"),
         (*SERVED, "--sleep_level", "0"),
         ("--reward_timeout", "59", "--ddp_timeout", "60"),
-        ("--deepspeed", "zero1", "--torch_dtype", "float16"),
         ("--max_pixels", "1"),
         ("--freeze_vit", "true", "--freeze_aligner", "true", "--freeze_llm", "false"),
         ("--reward_funcs", "accuracy", "--reward_weights", "2"),

@@ -11,7 +11,6 @@ import pytest
 from PIL import Image
 
 from grpo_doctor_trainer.config import TrainerConfig
-from grpo_doctor_trainer.config.validation import check_vision_options, pixel_limit
 from grpo_doctor_trainer.data.images import (
     BadImageError,
     image_sources,
@@ -20,6 +19,7 @@ from grpo_doctor_trainer.data.images import (
     scaled,
 )
 from grpo_doctor_trainer.errors import ConfigError, DatasetError
+from grpo_doctor_trainer.validation import pixel_limit
 
 
 def png(size: tuple[int, int] = (6, 4), mode: str = "RGB") -> bytes:
@@ -116,9 +116,4 @@ def test_the_flag_wins_over_the_variable(monkeypatch: pytest.MonkeyPatch) -> Non
     assert pixel_limit(TrainerConfig(max_pixels=70)) == 70
     monkeypatch.setenv("MAX_PIXELS", "many")
     with pytest.raises(ConfigError, match="the variable MAX_PIXELS many must be"):
-        check_vision_options(TrainerConfig())
-
-
-def test_freezing_everything_is_refused() -> None:
-    with pytest.raises(ConfigError, match="leave no weight to train"):
-        check_vision_options(TrainerConfig(freeze_llm=True))
+        pixel_limit(TrainerConfig())

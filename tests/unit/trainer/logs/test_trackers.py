@@ -10,12 +10,12 @@ import pytest
 
 pytest.importorskip("torch", reason="needs the trainer extra")
 
-from grpo_doctor_trainer.config import validation as trackers_module
-from grpo_doctor_trainer.config.validation import wanted_trackers
+from grpo_doctor_trainer import validation as trackers_module
 from grpo_doctor_trainer.errors import ConfigError
 from grpo_doctor_trainer.flags import parse
 from grpo_doctor_trainer.logs.console import set_up_console
 from grpo_doctor_trainer.logs.steplog import Trackers, make_trackers
+from grpo_doctor_trainer.validation import wanted_trackers
 
 
 def message_of(*flags: str) -> str:

@@ -43,7 +43,6 @@ def test_a_deepspeed_without_muon_is_left_as_it_is(monkeypatch: pytest.MonkeyPat
     [
         ("auto", "cpu", torch.float32),
         ("auto", "cuda", torch.bfloat16),
-        ("float16", "cpu", torch.float16),
         ("float32", "cuda", torch.float32),
     ],
 )

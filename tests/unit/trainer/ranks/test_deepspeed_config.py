@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 
 from grpo_doctor_trainer.config import TrainerConfig
-from grpo_doctor_trainer.config.validation import DEEPSPEED_PRESETS
 from grpo_doctor_trainer.errors import ConfigError
 from grpo_doctor_trainer.ranks.deepspeed import (
     deepspeed_config,
     fill_sizes,
     zero_stage,
 )
+from grpo_doctor_trainer.validation import DEEPSPEED_PRESETS
 
 
 def made(choice: str, *, dtype: str = "float32", on_gpu: bool = False) -> dict[str, Any]:

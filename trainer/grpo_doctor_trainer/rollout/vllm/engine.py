@@ -22,10 +22,10 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from grpo_doctor_trainer.config.validation import VLLM_LORA_RANKS
 from grpo_doctor_trainer.errors import ConfigError, RolloutError
 from grpo_doctor_trainer.model.load import base_model
 from grpo_doctor_trainer.rollout.vllm.requests import longest_sequence
+from grpo_doctor_trainer.validation import VLLM_LORA_RANKS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -23,6 +23,10 @@ NOTHING_TO_TRAIN = (
     "--freeze_vit, --freeze_aligner and --freeze_llm together leave no weight to train; "
     "set one of them to false"
 )
+TRACKERS = ("tensorboard", "wandb", "swanlab")
+
+
+_NONE = "none"
 _PIXELS_VARIABLE = "MAX_PIXELS"
 _MOST_SHOWN = 12
 
@@ -30,26 +34,24 @@ _MOST_SHOWN = 12
 def validate(config: TrainerConfig, world_size: int) -> None:
     """Hold the trainer's options against each other; imports no torch."""
     _check_batch(config, world_size)
-    _check_deepspeed(config)
+    _check_deepspeed(config.deepspeed)
     _check_rewards(config)
-    check_vision_options(config)
+    if config.freeze_vit and config.freeze_aligner and config.freeze_llm:
+        raise ConfigError(NOTHING_TO_TRAIN)
+    pixel_limit(config)
     if config.colocated:
         _check_colocated(config, world_size)
-    if config.served:
-        _check_server(config)
+    if config.served and (config.vllm_enable_lora or config.sleep_level):
+        raise ConfigError(
+            "--vllm_enable_lora and --sleep_level work with --vllm_mode colocate only: a server "
+            "has devices of its own and gets the adapters merged. Leave them out"
+        )
     check_trackers(config)
     if config.rollout_importance_sampling_mode is not None and not config.use_vllm:
         raise ConfigError(
             "--rollout_importance_sampling_mode corrects for vLLM's log-probs: add "
             "--use_vllm true, or leave it out"
         )
-
-
-def check_vision_options(config: TrainerConfig) -> None:
-    """Look whether something is left to train, and whether an area is a number."""
-    if config.freeze_vit and config.freeze_aligner and config.freeze_llm:
-        raise ConfigError(NOTHING_TO_TRAIN)
-    pixel_limit(config)
 
 
 def pixel_limit(config: TrainerConfig) -> int | None:
@@ -95,20 +97,12 @@ def _nearest_divisors(target: int, batch: int) -> list[int]:
     return sorted(sorted(divisors, key=lambda n: abs(n - target))[:_MOST_SHOWN])
 
 
-def _check_deepspeed(config: TrainerConfig) -> None:
-    choice = config.deepspeed
+def _check_deepspeed(choice: str | None) -> None:
     if choice is None or choice in DEEPSPEED_PRESETS:
-        if choice is None and config.torch_dtype == "float16":
-            raise ConfigError(
-                "--torch_dtype float16 needs loss scaling, which only DeepSpeed does here: "
-                "add --deepspeed zero2, or use --torch_dtype bfloat16"
-            )
         return
+    presets = ", ".join(DEEPSPEED_PRESETS)
     if not choice.endswith(".json"):
-        raise ConfigError(
-            f"--deepspeed {choice} is neither one of {', '.join(DEEPSPEED_PRESETS)} "
-            "nor a .json file"
-        )
+        raise ConfigError(f"--deepspeed {choice} is neither one of {presets} nor a .json file")
     if not Path(choice).is_file():
         raise ConfigError(f"--deepspeed {choice}: there is no such file")
 
@@ -129,7 +123,14 @@ def _check_rewards(config: TrainerConfig) -> None:
 
 
 def _check_colocated(config: TrainerConfig, world_size: int) -> None:
-    _check_tensor_parallel(config.vllm_tensor_parallel_size, world_size)
+    size = config.vllm_tensor_parallel_size
+    if world_size % size:
+        valid = [n for n in range(1, world_size + 1) if world_size % n == 0]
+        raise ConfigError(
+            f"--vllm_tensor_parallel_size {size} must divide the {world_size} "
+            f"rank{'s' * (world_size > 1)}: each engine spans that many; valid values here: "
+            f"{', '.join(map(str, valid))}"
+        )
     longest = config.vllm_max_model_len
     if longest is not None and longest <= config.max_completion_length:
         raise ConfigError(
@@ -138,22 +139,11 @@ def _check_colocated(config: TrainerConfig, world_size: int) -> None:
             f"{config.max_length + config.max_completion_length} (--max_length + "
             "--max_completion_length), or shorten the completions"
         )
-    _check_adapters(config)
-
-
-def _check_tensor_parallel(size: int, world_size: int) -> None:
-    if world_size % size:
-        valid = [n for n in range(1, world_size + 1) if world_size % n == 0]
-        raise ConfigError(
-            f"--vllm_tensor_parallel_size {size} must divide the {world_size} "
-            f"rank{'s' * (world_size > 1)}: each engine spans that many; valid values here: "
-            f"{', '.join(map(str, valid))}"
-        )
+    if config.vllm_enable_lora:
+        _check_adapters(config)
 
 
 def _check_adapters(config: TrainerConfig) -> None:
-    if not config.vllm_enable_lora:
-        return
     if config.train_type != "lora":
         raise ConfigError(
             f"--vllm_enable_lora sends the engine adapters, and --train_type {config.train_type} "
@@ -174,25 +164,6 @@ def _check_adapters(config: TrainerConfig) -> None:
             "--sleep_level 2 drops the engine's weights, and --vllm_enable_lora sends only the "
             "adapters afterwards; use --sleep_level 1, or leave --vllm_enable_lora out"
         )
-
-
-def _check_server(config: TrainerConfig) -> None:
-    if config.vllm_enable_lora:
-        raise ConfigError(
-            "--vllm_enable_lora true works with --vllm_mode colocate only: a server gets the "
-            "adapters merged into the weights. Leave it out"
-        )
-    if config.sleep_level:
-        raise ConfigError(
-            f"--sleep_level {config.sleep_level} works with --vllm_mode colocate only: a server "
-            "has devices of its own. Leave it out"
-        )
-
-
-TRACKERS = ("tensorboard", "wandb", "swanlab")
-
-
-_NONE = "none"
 
 
 def wanted_trackers(config: TrainerConfig) -> list[str]:
