@@ -65,7 +65,7 @@ def run_configs(
 
 
 def _work() -> None:
-    from grpo_doctor_trainer.ranks.group import join_ranks, leave_ranks
+    from grpo_doctor_trainer.ranks import join_ranks, leave_ranks
 
     ranks = join_ranks(200)
     outcomes: list[Outcome] = []

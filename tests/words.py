@@ -44,7 +44,6 @@ NOT_CLEAN = (
     ),
     "probes",
     "reports",
-    "trainer",
 )
 MOST_WORDS = 25
 SENTENCE_END = re.compile(r"[.?!:;](?:\s|$)|\n\s*(?:\n|[-*] )")

@@ -48,7 +48,7 @@ from grpo_doctor_trainer.logs.metrics import (  # noqa: E402
     reward_metrics,
 )
 from grpo_doctor_trainer.model.load import load_model  # noqa: E402
-from grpo_doctor_trainer.ranks.group import Ranks  # noqa: E402
+from grpo_doctor_trainer.ranks import Ranks  # noqa: E402
 from grpo_doctor_trainer.rewards.scoring import combine  # noqa: E402
 
 pytestmark = [

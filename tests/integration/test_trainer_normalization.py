@@ -18,11 +18,10 @@ import torch
 from grpo_doctor_trainer.algorithm.loss import grpo_loss, tokens_in_loss
 from grpo_doctor_trainer.config import TrainerConfig
 from grpo_doctor_trainer.data.experience import Experience, TokenBatch
+from grpo_doctor_trainer.engine import make_accelerator, make_engine
 from grpo_doctor_trainer.logs.metrics import loss_metrics
 from grpo_doctor_trainer.model.tiny import tiny_model, tiny_tokenizer
-from grpo_doctor_trainer.ranks.deepspeed import make_accelerator
-from grpo_doctor_trainer.ranks.engine import make_engine
-from grpo_doctor_trainer.ranks.group import Ranks, join_ranks, leave_ranks
+from grpo_doctor_trainer.ranks import Ranks, join_ranks, leave_ranks
 from tests.recorded.forks import shared
 
 pytestmark = [pytest.mark.slow, pytest.mark.heavy]

@@ -24,7 +24,7 @@ ROUNDS = 2
 def main() -> int:
     from grpo_doctor_trainer.errors import TrainerError
     from grpo_doctor_trainer.flags import parse
-    from grpo_doctor_trainer.ranks.group import join_ranks, leave_ranks
+    from grpo_doctor_trainer.ranks import join_ranks, leave_ranks
     from grpo_doctor_trainer.setup import set_up
 
     ranks = join_ranks(120)

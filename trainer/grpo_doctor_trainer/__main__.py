@@ -1,6 +1,6 @@
 """`python -m grpo_doctor_trainer`: parses the flags, trains, and ends with a meaningful exit code.
 
-0: done. 2: a mistake of the user, told in one message. 130 and 143: stopped by Ctrl-C and SIGTERM.
+0: done. 2: a mistake of the user, shown in one message. 130 and 143: stopped by Ctrl-C and SIGTERM.
 Anything else is a defect and keeps its traceback.
 """
 
@@ -25,7 +25,7 @@ from grpo_doctor_trainer.logs.console import LOG, complain, set_up_console
 
 if TYPE_CHECKING:
     from grpo_doctor_trainer.config import TrainerConfig
-    from grpo_doctor_trainer.ranks.group import Ranks
+    from grpo_doctor_trainer.ranks import Ranks
     from grpo_doctor_trainer.run import Run
 
 _USER_ERROR = 2
@@ -63,7 +63,7 @@ def _run(config: TrainerConfig) -> None:
         import torch  # noqa: F401, PLC0415 - init covers the imports
 
         watch_collectives()
-        from grpo_doctor_trainer.ranks.group import join_ranks, leave_ranks  # noqa: PLC0415
+        from grpo_doctor_trainer.ranks import join_ranks, leave_ranks  # noqa: PLC0415
 
         ranks = join_ranks(config.ddp_timeout)
     try:

@@ -60,8 +60,8 @@ class TrainerConfig:
     heading("model")
     model: str | None = option(
         None,
-        "Hugging Face name or local folder; none: an embedded tiny random Qwen2; "
-        "embedded-vl: an embedded tiny random Qwen2.5-VL",
+        "Hugging Face name or local folder; embedded-vl: an embedded tiny random Qwen2.5-VL; none: "
+        "an embedded tiny random Qwen2",
     )
     embedded_width: int = option(
         128,
@@ -167,7 +167,7 @@ class TrainerConfig:
     )
 
     heading("vllm")
-    use_vllm: bool = option(False, "roll out with vLLM instead of transformers")
+    use_vllm: bool = option(False, "generate with vLLM instead of transformers")
     vllm_mode: str = option(
         "colocate",
         "colocate: an engine in each rank, on its device; server: vLLM's own server, whose command "
@@ -227,7 +227,7 @@ class TrainerConfig:
     )
     rollout_importance_sampling_mode: str | None = option(
         None,
-        "corrects for log-probs that differ between engine and trainer, by a weight per token or "
+        "corrects for log-probs that differ between engine and trainer: a weight per token or "
         "per completion, cut off or set to 0 above the threshold",
         choices=("token_truncate", "token_mask", "sequence_truncate", "sequence_mask"),
     )
@@ -324,11 +324,10 @@ class TrainerConfig:
         False, "print a sample and write every completion to completions.jsonl"
     )
     resume_from_checkpoint: str | None = option(
-        None, "a checkpoint-N folder to go on from, or latest: the newest in --output_dir, if any"
+        None,
+        "a checkpoint-N folder to continue from, or latest: the newest in --output_dir, if any",
     )
-    report_to: list[str] = option(
-        [], "experiment trackers: tensorboard, wandb, swanlab; none: none"
-    )
+    report_to: list[str] = option([], "experiment trackers: tensorboard, wandb, swanlab")
     run_name: str | None = option(None, "name of the run in trackers")
     logging_dir: str | None = option(
         None, "folder of TensorBoard's files; none: runs in --output_dir"

@@ -28,20 +28,19 @@ _PROGRAM = "grpo_doctor_trainer"
 _LAUNCH = "python -m torch.distributed.run --nproc_per_node 2 -m grpo_doctor_trainer"
 _DESCRIPTION = """\
 GRPO, as one explicit loop (see loop.py). Without flags it trains an embedded tiny model on
-generated arithmetic, on any machine, in about a minute. Flags are spelled as in ms-swift."""
+generated arithmetic, on any machine, in about a minute. Flag names are those of ms-swift."""
 _EXAMPLES = f"""\
 examples:
-  the demo, on two CPU ranks
+  the demo, on two CPU ranks:
     {_LAUNCH}
 
-  a real model with LoRA on eight GPUs
+  a real model with LoRA on eight GPUs:
     python -m torch.distributed.run --nproc_per_node 8 -m grpo_doctor_trainer \\
-      --model Qwen/Qwen2.5-7B-Instruct --train_type lora --dataset math.jsonl \\
-      --reward_funcs accuracy format --deepspeed zero2 --per_device_train_batch_size 4 \\
-      --num_generations 8 --max_completion_length 1024
+      --model Qwen/Qwen2.5-7B-Instruct --dataset math.jsonl --deepspeed zero2 --use_vllm true
 
-  your own reward: def brevity(completions, **columns): return [-len(c) for c in completions]
-    {_LAUNCH} --reward_funcs accuracy rewards.py:brevity --reward_weights 1 0.01
+  your own reward; def brevity(completions, **columns): return [-len(c) for c in completions]
+    {_LAUNCH} \\
+      --reward_funcs accuracy rewards.py:brevity --reward_weights 1 0.01
 """
 _REMOVED = {
     "overlap_sync": "weights go to vLLM's own server in files; leave it out",
@@ -158,11 +157,12 @@ def _needed(error: msgspec.ValidationError) -> str:
 
 def _help(option: dataclasses.Field[Any]) -> str:
     default, embedded = option.default, option.metadata["embedded"]
-    shown = _NONE if default is dataclasses.MISSING or default is None else _spelled(default)
-    text = f"default {shown}"
+    text, _, meaning = option.metadata["help"].partition("; none: ")
+    if not meaning:  # of no value, if it has a meaning of its own
+        meaning = _NONE if default in {dataclasses.MISSING, None} else _spelled(default)
     if embedded is not None:
-        text = f"{text}; {_spelled(embedded)} with the embedded model"
-    return f"{option.metadata['help']} ({text})".replace("%", "%%")
+        meaning = f"{meaning}; {_spelled(embedded)} with the embedded model"
+    return f"{text} (default: {meaning})".replace("%", "%%")
 
 
 def _spelled(value: Any) -> str:

@@ -13,16 +13,16 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from grpo_doctor_probes import counter
+from grpo_doctor_trainer.engine import local_weights, stepped_optimizer
 from grpo_doctor_trainer.errors import OutOfMemoryError
 from grpo_doctor_trainer.phases import phase, phase_of
-from grpo_doctor_trainer.ranks.engine import local_weights, stepped_optimizer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from grpo_doctor_trainer.config import TrainerConfig
-    from grpo_doctor_trainer.ranks.engine import Engine
-    from grpo_doctor_trainer.ranks.group import Ranks
+    from grpo_doctor_trainer.engine import Engine
+    from grpo_doctor_trainer.ranks import Ranks
     from grpo_doctor_trainer.rollout import RolloutEngine
 
 

@@ -11,10 +11,10 @@ if TYPE_CHECKING:
     from grpo_doctor_trainer.checkpoint import Checkpointer, Progress
     from grpo_doctor_trainer.config import TrainerConfig
     from grpo_doctor_trainer.data.prompts import Evaluation, PromptBatch
+    from grpo_doctor_trainer.engine import Engine
     from grpo_doctor_trainer.logs.steplog import StepLog
     from grpo_doctor_trainer.memory import Offload
-    from grpo_doctor_trainer.ranks.engine import Engine
-    from grpo_doctor_trainer.ranks.group import Ranks
+    from grpo_doctor_trainer.ranks import Ranks
     from grpo_doctor_trainer.rewards.scoring import Rewards
     from grpo_doctor_trainer.rollout import RolloutEngine
 
@@ -40,7 +40,7 @@ class Run:
     start: Progress
 
     def close(self) -> None:
-        """End what runs beside the loop; also after an error."""
+        """End what runs alongside the loop; also after an error."""
         self.prompts.close()  # or its workers live until the last frame that saw them is gone
         self.rewards.close()
         self.rollout.close()

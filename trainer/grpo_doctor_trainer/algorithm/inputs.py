@@ -126,7 +126,7 @@ def _without_placeholders(completions: torch.Tensor, layout: VisionLayout) -> to
 
 
 def _positions(images: ImageFeatures, completion_length: int) -> torch.Tensor:
-    """Go on counting behind each prompt: [completions, 3, prompt and completion]."""
+    """Continue counting after each prompt: [completions, 3, prompt and completion]."""
     rows = images.positions.size(0)
     following = images.positions.amax(dim=(1, 2)).view(rows, 1, 1) + 1
     counted = (following + torch.arange(completion_length)).expand(-1, 3, -1)

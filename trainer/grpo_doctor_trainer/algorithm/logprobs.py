@@ -14,12 +14,12 @@ from torch.nn.functional import linear
 from torch.utils.checkpoint import checkpoint
 
 from grpo_doctor_trainer.algorithm.inputs import model_inputs, needs_companion, packed_inputs
-from grpo_doctor_trainer.algorithm.packing import pack
+from grpo_doctor_trainer.algorithm.packing import IMPLEMENTATION, pack
+from grpo_doctor_trainer.data.experience import ImageFeatures, TokenBatch
+from grpo_doctor_trainer.model.vision import VisionLayout, rope_positions
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-    from grpo_doctor_trainer.data.experience import TokenBatch
 
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 # Logits up to this size are kept: computing them again takes longer than the memory is worth.
 KEPT_BYTES = {"cpu": 64 * 2**20}
 KEPT_BYTES_ELSEWHERE = 256 * 2**20
-# What models do to logits behind the last layer, as their configurations call it.
+# What models do to logits after the last layer, by the names in their configurations.
 _CHANGES = ("final_logit_softcapping", "logit_scale", "logits_scaling", "lm_head_multiplier")
 
 
@@ -76,7 +76,7 @@ class HeadQuery:
 
 
 def changes_logits(config: Any) -> bool:
-    """Whether a text model does something to logits behind its last layer."""
+    """Whether a text model changes logits after its last layer."""
     return any(getattr(config, name, None) not in {None, 1} for name in _CHANGES)
 
 
@@ -251,3 +251,72 @@ def _blocks(logits: torch.Tensor) -> Iterator[tuple[slice, slice]]:
     for row in range(0, rows, high):
         for column in range(0, length, wide):
             yield slice(row, row + high), slice(column, column + wide)
+
+
+# In nats per token, on average. Float32 differs by 1e-6; weights of two bytes by some hundredths.
+_LARGEST_GAP = {torch.float32: 1e-3}
+_LARGEST_GAP_ELSEWHERE = 0.1
+_PROMPTS = ([11, 3, 7, 5, 9], [11, 3, 7, 5, 9], [4, 2, 8])
+_COMPLETIONS = torch.tensor([[6, 1, 10, 2], [12, 9, 5, 3], [7, 7, 1, 4]])
+_LENGTHS = torch.tensor([4, 2, 3])
+
+
+def reason_not_to_share(
+    module: Any, device: torch.device, layout: VisionLayout | None = None
+) -> str | None:
+    """Compare both ways without gradients; all ranks call it, ZeRO-3 gathers for it.
+
+    Returns:
+        why the model cannot share prompts, phrased to follow "because"; None if it can.
+    """
+    config = module.config.get_text_config()
+    used = getattr(config, "_attn_implementation", None)
+    if used != IMPLEMENTATION:
+        return f"its attention is {used}, and only {IMPLEMENTATION} supports shared prompts"
+    kinds = set(getattr(config, "layer_types", None) or ()) - {"full_attention"}
+    if kinds:
+        return f"it has layers of {', '.join(sorted(kinds))}"
+    batch = probe(device, layout)
+    training = module.training
+    module.eval()
+    try:
+        alone, shared = (
+            logprobs_in_parts(module, batch, 1.0, len(batch), share_prompts=share)
+            for share in (False, True)
+        )
+    except (IndexError, RuntimeError, TypeError, ValueError) as error:
+        return f"its layers do not take it ({str(error).strip().splitlines()[0]})"
+    finally:
+        module.train(training)
+    distances = (alone - shared).abs()[batch.completion_mask.bool()]
+    gap = float(distances.float().mean())
+    if not gap <= largest_gap(module):
+        return f"its log-probs would differ by {gap:.2g} nats per token"
+    return None
+
+
+def largest_gap(module: Any) -> float:
+    """Return the mean distance of log-probs, in nats, that rounding explains."""
+    dtype = next(iter(module.parameters())).dtype
+    return _LARGEST_GAP.get(dtype, _LARGEST_GAP_ELSEWHERE)
+
+
+def probe(device: torch.device, layout: VisionLayout | None) -> TokenBatch:
+    """Make a batch to ask a model both ways: equal prompts and padding, but no image."""
+    longest = max(map(len, _PROMPTS))
+    tokens = torch.zeros(len(_PROMPTS), longest, dtype=torch.long)
+    mask = torch.zeros_like(tokens)
+    positions = torch.zeros(len(_PROMPTS), 3, longest, dtype=torch.long)
+    for row, prompt in enumerate(_PROMPTS):
+        start = longest - len(prompt)
+        tokens[row, start:], mask[row, start:] = torch.tensor(prompt), 1
+        if layout is not None:
+            positions[row, :, start:] = rope_positions(prompt, [], layout)
+    images = None
+    if layout is not None:
+        none, grid = torch.zeros(0, layout.patch_values), torch.zeros(0, 3, dtype=torch.long)
+        images = ImageFeatures(none, grid, ((),) * len(_PROMPTS), positions, layout)
+    counted = (torch.arange(_COMPLETIONS.size(1)) < _LENGTHS.unsqueeze(1)).long()
+    return TokenBatch(
+        tokens.to(device), mask.to(device), _COMPLETIONS.to(device), counted.to(device), images
+    )

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 IMPLEMENTATION = "sdpa"
-"""The only attention of transformers that can be told a layout."""
+"""The only attention of transformers that takes a layout."""
 ARGUMENT = "shared_prompts"
 """The model's argument that carries the layout."""
 _UNKNOWN = ("sliding_window", "softcap", "s_aux", "position_bias")
@@ -102,7 +102,7 @@ def _repeated(tensor: torch.Tensor, heads: int) -> torch.Tensor:
 
 @dataclass(frozen=True)
 class Segments:
-    """Texts of different lengths that lie one behind the other.
+    """Texts of different lengths, one after the other.
 
     Attributes:
         filled: [texts, longest], whether a place of the padded form holds a token.

@@ -1,4 +1,4 @@
-"""Checkpoints: whole or not at all, and enough to go on as if nothing had happened.
+"""Checkpoints: whole or not at all, and enough to continue as if nothing had happened.
 
 `checkpoint-N/` holds
 - the weights (safetensors, in the training dtype, for `from_pretrained`) and the tokenizer;

@@ -1,4 +1,4 @@
-"""Finds a checkpoint, holds it against this launch, and goes on from it."""
+"""Finds a checkpoint, compares it with this launch, and continues from it."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ from grpo_doctor_trainer.checkpoint.writer import (
     checkpoints_in,
     rank_file,
 )
+from grpo_doctor_trainer.engine import zero_stage
 from grpo_doctor_trainer.errors import CheckpointError
 from grpo_doctor_trainer.logs.console import LOG
-from grpo_doctor_trainer.ranks.deepspeed import zero_stage
-from grpo_doctor_trainer.ranks.group import from_main
+from grpo_doctor_trainer.ranks import from_main
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from grpo_doctor_trainer.config import TrainerConfig
+    from grpo_doctor_trainer.engine import Engine
     from grpo_doctor_trainer.model.vision import VisionLayout
-    from grpo_doctor_trainer.ranks.engine import Engine
-    from grpo_doctor_trainer.ranks.group import Ranks
+    from grpo_doctor_trainer.ranks import Ranks
 
 LATEST = "latest"
 # Whole groups of options that change no number of the steps to come, and single ones.

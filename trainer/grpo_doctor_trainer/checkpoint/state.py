@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from grpo_doctor_trainer.data.experience import Experience, Feed, ImageFeatures, TokenBatch
+from grpo_doctor_trainer.engine import stepped_optimizer
 from grpo_doctor_trainer.errors import CheckpointError
 from grpo_doctor_trainer.logs.metrics import best_of
-from grpo_doctor_trainer.ranks.engine import stepped_optimizer
 
 if TYPE_CHECKING:
+    from grpo_doctor_trainer.engine import Engine
     from grpo_doctor_trainer.logs.metrics import Evaluated, Metrics
     from grpo_doctor_trainer.model.vision import VisionLayout
-    from grpo_doctor_trainer.ranks.engine import Engine
 
 
 @dataclass(frozen=True)

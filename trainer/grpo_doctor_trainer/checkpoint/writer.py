@@ -20,14 +20,14 @@ from grpo_doctor_trainer.checkpoint.state import capture, is_replicated, to_plai
 from grpo_doctor_trainer.errors import CheckpointError
 from grpo_doctor_trainer.logs.console import LOG
 from grpo_doctor_trainer.phases import phase
-from grpo_doctor_trainer.ranks.group import worst_on_any_rank
+from grpo_doctor_trainer.ranks import worst_on_any_rank
 
 if TYPE_CHECKING:
     from grpo_doctor_trainer.checkpoint.state import Progress
     from grpo_doctor_trainer.config import TrainerConfig
+    from grpo_doctor_trainer.engine import Engine
     from grpo_doctor_trainer.logs.metrics import Evaluated
-    from grpo_doctor_trainer.ranks.engine import Engine
-    from grpo_doctor_trainer.ranks.group import Ranks
+    from grpo_doctor_trainer.ranks import Ranks
 
 FORMAT = 1
 PREFIX = "checkpoint-"
@@ -67,7 +67,7 @@ def checkpoints_in(folder: Path) -> list[Path]:
 class Checkpointer:
     """Writes checkpoints and removes old ones; every rank calls it, at the same step.
 
-    `companion` is the tokenizer, or the processor of a vision-language model.
+    `companion` is the tokenizer, with a vision-language model also its image processor.
     """
 
     def __init__(self, config: TrainerConfig, engine: Engine, companion: Any, ranks: Ranks) -> None:
@@ -93,7 +93,7 @@ class Checkpointer:
         count = sum(weight.numel() for weight in (weights or {}).values())  # saving empties it
         if self._ranks.is_main:
             shutil.rmtree(unfinished, ignore_errors=True)  # of a run that was killed in here
-        worst_on_any_rank(False, self._ranks)  # nobody writes before that
+        worst_on_any_rank(False, self._ranks)  # no rank writes before that
         problem: OSError | None = None
         try:
             self._write(unfinished, progress, weights)

@@ -20,7 +20,7 @@ class ImageFeatures:
     """The images of several completions' prompts, as the vision tower takes them.
 
     Every image is here once, however many completions its prompt has. A batch of a vision-language
-    model has this also where no prompt has an image: its tokens need positions all the same.
+    model has this also where no prompt has an image: its tokens need positions anyway.
 
     Attributes:
         pixel_values: [patches of all images, values of a patch], float32, in host memory.

@@ -60,8 +60,8 @@ def _from_text(value: str, folder: Path, location: str) -> ImageSource:
         except binascii.Error as error:
             raise DatasetError(f"{location}: a data: URL that is not base64 ({error})") from None
     path = Path(value.removeprefix(_FILE_URL)).expanduser()
-    beside = folder / path
-    return beside if beside.exists() else path
+    relative = folder / path
+    return relative if relative.exists() else path
 
 
 def source_name(source: ImageSource) -> str:
@@ -122,7 +122,7 @@ def _reason(error: BaseException) -> str:
     if isinstance(error, FileNotFoundError):
         return "there is no such file"
     if isinstance(error, Image.UnidentifiedImageError):
-        return "not an image, or of a kind that Pillow cannot read"
+        return "not an image, or of a format that Pillow cannot read"
     if isinstance(error, OSError) and error.strerror:
         return error.strerror
     return str(error) or type(error).__name__

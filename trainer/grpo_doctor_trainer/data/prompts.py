@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from grpo_doctor_trainer.config import TrainerConfig
     from grpo_doctor_trainer.data.rows import Row
     from grpo_doctor_trainer.model.load import LoadedModel
-    from grpo_doctor_trainer.ranks.group import Ranks
+    from grpo_doctor_trainer.ranks import Ranks
 
 Key = tuple[int, int]  # which row, how many completions of it this rank makes
 

@@ -16,14 +16,14 @@ import torch
 from grpo_doctor_trainer.data.images import BadImageError, image_sources, probe, source_name
 from grpo_doctor_trainer.errors import DatasetError
 from grpo_doctor_trainer.phases import phase
-from grpo_doctor_trainer.ranks.group import sum_over_ranks
+from grpo_doctor_trainer.ranks import sum_over_ranks
 from grpo_doctor_trainer.tasks import squares, sums
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from grpo_doctor_trainer.data.images import ImageSource
-    from grpo_doctor_trainer.ranks.group import Ranks
+    from grpo_doctor_trainer.ranks import Ranks
 
 
 IMAGE_TAG = "<image>"

@@ -28,7 +28,7 @@ def complain(message: str) -> None:
 
 
 def sparkline(values: list[float], width: int = 60) -> str:
-    """Draw a curve as one line of block characters, averaging neighbours to fit `width`."""
+    """Draw a curve as one line of block characters, averaging neighbors to fit `width`."""
     if not values:
         return ""
     count = min(width, len(values))

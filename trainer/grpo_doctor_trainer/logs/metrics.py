@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     import torch
 
-    from grpo_doctor_trainer.ranks.group import Ranks
+    from grpo_doctor_trainer.ranks import Ranks
 
 Metrics = dict[str, float]
 Evaluated = tuple[int, float]

@@ -1,8 +1,9 @@
-"""Where the numbers of a step go: the log, the recorder, the experiment trackers."""
+"""Where a run is logged: the console, the recorder, experiment trackers, completions.jsonl."""
 
 from __future__ import annotations
 
 import dataclasses
+import json
 import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,15 +11,76 @@ from typing import TYPE_CHECKING, Any
 from grpo_doctor_probes import metrics
 from grpo_doctor_trainer.logs.console import LOG, sparkline
 from grpo_doctor_trainer.logs.metrics import best_of
+from grpo_doctor_trainer.rewards.functions import reward_names
 from grpo_doctor_trainer.validation import wanted_trackers
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    import torch
     from accelerate.tracking import GeneralTracker
 
     from grpo_doctor_trainer.config import TrainerConfig
+    from grpo_doctor_trainer.data.experience import TokenBatch
     from grpo_doctor_trainer.logs.metrics import Evaluated, Metrics
+
+
+COMPLETIONS_JSONL = "completions.jsonl"
+_SHOWN = 200
+
+
+def decode(tokenizer: Any, tokens: TokenBatch) -> list[str]:
+    """Return each completion as text, without end, padding and other special tokens."""
+    lengths = tokens.completion_mask.sum(dim=1).tolist()
+    rows = zip(tokens.completion_tokens.tolist(), lengths, strict=True)
+    texts: list[str] = tokenizer.batch_decode(
+        [row[:length] for row, length in rows], skip_special_tokens=True
+    )
+    return texts
+
+
+def write_completions(  # noqa: PLR0913 - one argument per column of the table
+    config: TrainerConfig,
+    number: int,
+    prompts: list[str],
+    completions: list[str],
+    scores: torch.Tensor,
+    advantages: torch.Tensor,
+) -> None:
+    """Append the rows of rank 0 to `completions.jsonl` and show the best and the worst.
+
+    Args:
+        config: of the run.
+        number: the step that the completions are for.
+        prompts: per completion, as the model saw it.
+        completions: as text.
+        scores: [completions, functions], NaN where a function does not apply.
+        advantages: [completions].
+    """
+    names = reward_names(config.reward_funcs)
+    values = zip(prompts, completions, scores.tolist(), advantages.tolist(), strict=True)
+    rows: list[dict[str, Any]] = [
+        {
+            "step": number,
+            "prompt": prompt,
+            "completion": completion,
+            "rewards": dict(zip(names, map(_or_none, row), strict=True)),
+            "advantage": _or_none(advantage),
+        }
+        for prompt, completion, row, advantage in values
+    ]
+    path = Path(config.output_dir) / COMPLETIONS_JSONL
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("a", encoding="utf-8") as file:
+        file.writelines(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
+    rows.sort(key=lambda row: row["advantage"] or 0.0)
+    LOG.info("  completions of step %d, all %d in %s", number, len(rows), path)
+    for title, row in (("best", rows[-1]), ("worst", rows[0])):
+        LOG.info("    %-5s  %.*s", title, _SHOWN, json.dumps(row, ensure_ascii=False))
+
+
+def _or_none(value: float) -> float | None:
+    return value if value == value else None  # noqa: PLR0124 - NaN, which JSON does not have
 
 
 _PROJECT = "grpo-doctor"
@@ -26,7 +88,7 @@ _PREFIX = "train/"  # as transformers' integrations write it, so that curves of 
 
 
 class Trackers:
-    """All trackers of a run. One that fails is given up with a warning: training goes on."""
+    """All trackers of a run. One that fails is given up with a warning: training continues."""
 
     def __init__(self, trackers: Mapping[str, GeneralTracker]) -> None:
         self._trackers = dict(trackers)
@@ -45,7 +107,7 @@ class Trackers:
         for name, tracker in list(self._trackers.items()):
             try:
                 act(tracker)
-            except Exception as error:  # noqa: BLE001 - whatever a tracker raises, training goes on
+            except Exception as error:  # noqa: BLE001 - whatever a tracker raises, training continues
                 del self._trackers[name]
                 LOG.warning("%s %s (%s: %s)", name, failure, type(error).__name__, error)
 
@@ -53,8 +115,8 @@ class Trackers:
 def make_trackers(config: TrainerConfig, steps_done: int = 0) -> Trackers:
     """Start what `--report_to` names; `check_trackers` has found their packages.
 
-    After a checkpoint of so many steps, TensorBoard's curves go on from there: what a run wrote
-    behind it before it ended is taken back.
+    After a checkpoint of so many steps, TensorBoard's curves continue from there: what a run
+    wrote after it is removed.
 
     One that cannot start (no login, no network, a folder that cannot be written) is left out with
     a warning.
@@ -70,7 +132,7 @@ def make_trackers(config: TrainerConfig, steps_done: int = 0) -> Trackers:
             else:
                 tracker.store_init_configuration(dataclasses.asdict(config))
             started[name] = tracker
-        except Exception as error:  # noqa: BLE001 - whatever a tracker raises, training goes on
+        except Exception as error:  # noqa: BLE001 - whatever a tracker raises, training continues
             LOG.warning("--report_to %s: no tracking (%s: %s)", name, type(error).__name__, error)
     return Trackers(started)
 

@@ -34,8 +34,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from grpo_doctor_trainer.config import TrainerConfig
+    from grpo_doctor_trainer.engine import Engine
     from grpo_doctor_trainer.model.vision import VisionLayout
-    from grpo_doctor_trainer.ranks.engine import Engine
 
 
 def base_model(policy: Any) -> Any:
@@ -108,7 +108,7 @@ class LoadedModel:
 
     @property
     def saved_with_weights(self) -> Any:
-        """What has to lie beside the weights to load them again: has `save_pretrained`."""
+        """What has to be saved with the weights to load them again: has `save_pretrained`."""
         return self.processor or self.tokenizer
 
 
@@ -164,7 +164,7 @@ def reference_weights(engine: Engine, reference: Any | None) -> Iterator[Any]:
 
 
 def _load_processor(config: TrainerConfig) -> VisionProcessor | None:
-    """Return what a vision-language model needs beside its weights; none for other models."""
+    """Return what a vision-language model needs in addition to its weights, else None."""
     if config.model is None:
         return None
     if config.model == EMBEDDED_VL:
@@ -186,7 +186,7 @@ def _load_processor(config: TrainerConfig) -> VisionProcessor | None:
 
 
 def _processors_chat_template(model: str) -> str | None:
-    """Read the template from where processors keep it, which tokenizers do not look at."""
+    """Read the template of the whole processor, which tokenizers do not look at."""
     from transformers import ProcessorMixin  # noqa: PLC0415 - vision-language models only
 
     try:

@@ -80,18 +80,13 @@ _IMAGE, _VIDEO = "<|image_pad|>", "<|video_pad|>"
 _VISION_TOKENS = (_VISION_START, _VISION_END, _IMAGE, _VIDEO)
 _PATCH, _MERGE, _FRAMES = 14, 2, 2  # Qwen2.5-VL's own: 28 x 28 pixels are one token
 _LARGEST_IMAGE = 16  # tokens
+_EACH_PART = "{% for part in message['content'] %}{% if part['type'] == 'image' %}{{ '"
 _VL_CHAT_TEMPLATE = (
-    "{% for message in messages %}"
-    "{{ '<|' + message['role'] + '|>' }}"
+    "{% for message in messages %}{{ '<|' + message['role'] + '|>' }}"
     "{% if message['content'] is string %}{{ message['content'] }}{% else %}"
-    "{% for part in message['content'] %}"
-    "{% if part['type'] == 'image' %}"
-    "{{ '" + _VISION_START + _IMAGE + _VISION_END + "' }}"
-    "{% else %}{{ part['text'] }}{% endif %}"
-    "{% endfor %}{% endif %}"
-    "{{ '<|end|>' }}"
-    "{% endfor %}"
-    "{% if add_generation_prompt %}{{ '<|assistant|>' }}{% endif %}"
+    + (_EACH_PART + _VISION_START + _IMAGE + _VISION_END)
+    + "' }}{% else %}{{ part['text'] }}{% endif %}{% endfor %}{% endif %}{{ '<|end|>' }}"
+    "{% endfor %}{% if add_generation_prompt %}{{ '<|assistant|>' }}{% endif %}"
 )
 
 

@@ -32,12 +32,12 @@ class VisionLayout:
     """How the inputs of a vision-language model are laid out.
 
     Attributes:
-        image_token: stands in the tokens for each embedding that the vision tower gives.
+        image_token: is in the tokens once for each embedding that the vision tower gives.
         placeholders: all tokens of that kind, also of videos; they mean nothing in a completion.
         merge: side of the square of patches that become one embedding.
         patch_values: values of one patch.
-        companion: whether a forward pass without an image has to run the vision tower all the
-            same, because the other ranks wait in it (see `inputs.py`).
+        companion: whether a forward pass without an image has to run the vision tower
+            anyway, because the other ranks wait in it (see `inputs.py`).
         typed: whether the model asks which tokens are images (transformers 5; 4 finds them itself).
     """
 
@@ -123,7 +123,7 @@ def rope_positions(
     """Return each token of a prompt its place in time, height and width.
 
     Text counts up in all three. The tokens of an image share one place in time and lie in rows and
-    columns; text goes on behind the longer side ("Qwen2-VL", arXiv:2409.12191, section 2.1).
+    columns; text continues after the longer side ("Qwen2-VL", arXiv:2409.12191, section 2.1).
 
     Returns:
         [3, tokens], int64.

@@ -24,7 +24,7 @@ _SET_PARENT_DEATH_SIGNAL = 1  # PR_SET_PDEATHSIG of linux/prctl.h
 
 
 def main(pipe: int, stack: int, parent: int) -> None:
-    """Load functions, send the columns they take, and answer calls until told to end."""
+    """Load functions, send the columns they take, and answer calls until asked to end."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_SET_PARENT_DEATH_SIGNAL, signal.SIGKILL)
     if os.getppid() != parent:  # it ended before that

@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from grpo_doctor_trainer.config import TrainerConfig
     from grpo_doctor_trainer.data.experience import ImageFeatures
     from grpo_doctor_trainer.data.prompts import PromptBatch
+    from grpo_doctor_trainer.engine import Engine
     from grpo_doctor_trainer.model.load import LoadedModel
-    from grpo_doctor_trainer.ranks.engine import Engine
 
 # Of a model's own settings for generation: those that the options replace, or that say nothing.
 _REPLACED = {

@@ -20,7 +20,7 @@ from grpo_doctor_trainer.algorithm.loss import (
 from grpo_doctor_trainer.config import TrainerConfig
 from grpo_doctor_trainer.data.experience import Experience, TokenBatch
 from grpo_doctor_trainer.model.tiny import tiny_model, tiny_tokenizer
-from grpo_doctor_trainer.ranks.group import Ranks
+from grpo_doctor_trainer.ranks import Ranks
 
 LOW, HIGH = 0.2, 0.3
 MASK = torch.tensor([[1, 1, 1, 1], [1, 1, 0, 0], [1, 0, 0, 0]])

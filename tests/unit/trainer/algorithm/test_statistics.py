@@ -17,7 +17,7 @@ from grpo_doctor_trainer.algorithm.loss import (
     loss_statistics,
 )
 from grpo_doctor_trainer.data.experience import Experience, TokenBatch
-from grpo_doctor_trainer.ranks.group import Ranks
+from grpo_doctor_trainer.ranks import Ranks
 
 # Prompts of 2 and 3 tokens, completions of 3, 1 and no token.
 PROMPTS = torch.tensor([[0, 1, 1], [1, 1, 1], [0, 1, 1]])

@@ -14,8 +14,8 @@ from grpo_doctor_trainer.checkpoint.state import (
     is_replicated,
     restore,
 )
+from grpo_doctor_trainer.engine import Engine
 from grpo_doctor_trainer.errors import CheckpointError
-from grpo_doctor_trainer.ranks.engine import Engine
 
 
 def test_moments_go_to_the_weights_device_and_counters_stay() -> None:

@@ -21,11 +21,11 @@ from grpo_doctor_trainer.checkpoint import (  # noqa: E402
 )
 from grpo_doctor_trainer.checkpoint.state import capture, restore  # noqa: E402
 from grpo_doctor_trainer.config import TrainerConfig  # noqa: E402
+from grpo_doctor_trainer.engine import Engine  # noqa: E402
 from grpo_doctor_trainer.errors import CheckpointError  # noqa: E402
 from grpo_doctor_trainer.flags import parse  # noqa: E402
 from grpo_doctor_trainer.logs.console import set_up_console  # noqa: E402
-from grpo_doctor_trainer.ranks.engine import Engine  # noqa: E402
-from grpo_doctor_trainer.ranks.group import Ranks  # noqa: E402
+from grpo_doctor_trainer.ranks import Ranks  # noqa: E402
 
 ALONE = Ranks(rank=0, world_size=1, local_rank=0, device=torch.device("cpu"), threads=1)
 

@@ -23,12 +23,12 @@ from grpo_doctor_trainer.checkpoint.state import from_plain, to_plain, with_own_
 from grpo_doctor_trainer.checkpoint.writer import sizes_in
 from grpo_doctor_trainer.config import TrainerConfig
 from grpo_doctor_trainer.data.experience import Experience, Feed, ImageFeatures, TokenBatch
+from grpo_doctor_trainer.engine import Engine
 from grpo_doctor_trainer.errors import CheckpointError
 from grpo_doctor_trainer.logs.console import set_up_console
 from grpo_doctor_trainer.model.tiny import tiny_model, tiny_tokenizer
 from grpo_doctor_trainer.model.vision import VisionLayout
-from grpo_doctor_trainer.ranks.engine import Engine
-from grpo_doctor_trainer.ranks.group import Ranks
+from grpo_doctor_trainer.ranks import Ranks
 
 TOKENIZER = tiny_tokenizer()
 ALONE = Ranks(rank=0, world_size=1, local_rank=0, device=torch.device("cpu"), threads=1)

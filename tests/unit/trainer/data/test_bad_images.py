@@ -17,7 +17,7 @@ from grpo_doctor_trainer.data.rows import Row, check_images, load_rows, problem
 from grpo_doctor_trainer.errors import DatasetError
 from grpo_doctor_trainer.flags import parse
 from grpo_doctor_trainer.model.load import LoadedModel, load_model
-from grpo_doctor_trainer.ranks.group import Ranks
+from grpo_doctor_trainer.ranks import Ranks
 
 ALONE = Ranks(rank=0, world_size=1, local_rank=0, device=torch.device("cpu"), threads=1)
 

@@ -15,7 +15,7 @@ from grpo_doctor_trainer.errors import DatasetError
 from grpo_doctor_trainer.flags import parse
 from grpo_doctor_trainer.model.load import LoadedModel, load_model
 from grpo_doctor_trainer.model.tiny import tiny_tokenizer
-from grpo_doctor_trainer.ranks.group import Ranks
+from grpo_doctor_trainer.ranks import Ranks
 
 LOADED = LoadedModel(torch.nn.Identity(), tiny_tokenizer(), None, ())
 ROWS = [Row([{"role": "user", "content": "+" * n}], {"solution": n}) for n in range(1, 12)]

@@ -20,10 +20,10 @@ def text(value: str) -> dict[str, str]:
 
 
 def read(value: Any, *images: ImageSource) -> tuple[list[Any], list[Any]]:
-    messages, images = conversation(
+    messages, found = conversation(
         value, list(images), Path("nowhere"), "rows.jsonl, line 2, column messages"
     )
-    return [message["content"] for message in messages], images
+    return [message["content"] for message in messages], found
 
 
 def test_without_images_content_stays_text() -> None:

@@ -27,7 +27,7 @@ from grpo_doctor_trainer.errors import ConfigError, DatasetError
 from grpo_doctor_trainer.logs.console import set_up_console
 from grpo_doctor_trainer.model.load import LoadedModel
 from grpo_doctor_trainer.model.tiny import tiny_tokenizer
-from grpo_doctor_trainer.ranks.group import Ranks
+from grpo_doctor_trainer.ranks import Ranks
 from grpo_doctor_trainer.rewards.functions import think_then_answer
 
 ROWS = [Row([{"role": "user", "content": "+" * n}], {"number": n}) for n in range(1, 8)]

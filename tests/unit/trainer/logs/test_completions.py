@@ -11,8 +11,8 @@ import torch
 
 from grpo_doctor_trainer.config import TrainerConfig
 from grpo_doctor_trainer.data.experience import TokenBatch, mask_after_end
-from grpo_doctor_trainer.logs.completions import decode, write_completions
 from grpo_doctor_trainer.logs.console import LOG
+from grpo_doctor_trainer.logs.steplog import decode, write_completions
 from grpo_doctor_trainer.model.tiny import tiny_tokenizer
 
 TOKENIZER = tiny_tokenizer()

@@ -14,9 +14,9 @@ from grpo_doctor_trainer.checkpoint.resume import Resume
 from grpo_doctor_trainer.config import TrainerConfig
 from grpo_doctor_trainer.flags import parse
 from grpo_doctor_trainer.logs.console import set_up_console
-from grpo_doctor_trainer.logs.introduction import introduce
-from grpo_doctor_trainer.ranks.group import Ranks
+from grpo_doctor_trainer.ranks import Ranks
 from grpo_doctor_trainer.run import Run
+from grpo_doctor_trainer.setup import introduce
 
 
 def config_of(*flags: str, ranks: int = 1) -> TrainerConfig:

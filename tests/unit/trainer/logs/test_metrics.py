@@ -20,7 +20,7 @@ from grpo_doctor_trainer.logs.metrics import (
     tokens_of,
 )
 from grpo_doctor_trainer.logs.steplog import StepLog, Trackers
-from grpo_doctor_trainer.ranks.group import Ranks
+from grpo_doctor_trainer.ranks import Ranks
 
 FOUND = {
     "reward": 0.5, "reward_std": 0.1, "loss": 0.25, "completions/mean_length": 4.0,

@@ -15,7 +15,7 @@ from grpo_doctor_trainer.memory import (  # noqa: E402
     is_out_of_memory,
 )
 from grpo_doctor_trainer.phases import phase, phase_of  # noqa: E402
-from grpo_doctor_trainer.ranks.group import Ranks  # noqa: E402
+from grpo_doctor_trainer.ranks import Ranks  # noqa: E402
 
 CPU = torch.device("cpu")
 THIRD = Ranks(rank=3, world_size=4, local_rank=3, device=CPU, threads=1)

@@ -21,7 +21,7 @@ from grpo_doctor_trainer.data.rows import load_rows
 from grpo_doctor_trainer.flags import parse
 from grpo_doctor_trainer.model.load import LoadedModel, load_model
 from grpo_doctor_trainer.model.tiny import tiny_processor
-from grpo_doctor_trainer.ranks.group import Ranks
+from grpo_doctor_trainer.ranks import Ranks
 
 ROWS = load_rows([], seed=1, with_images=True)
 PICTURE, SUM = ROWS[7], ROWS[-1]

@@ -9,15 +9,19 @@ import pytest
 import torch
 from transformers import Gemma3ForCausalLM, Gemma3TextConfig, MistralConfig, MistralForCausalLM
 
-from grpo_doctor_trainer.algorithm.logprobs import logprobs_in_parts
+from grpo_doctor_trainer.algorithm.logprobs import (
+    largest_gap,
+    logprobs_in_parts,
+    probe,
+    reason_not_to_share,
+)
 from grpo_doctor_trainer.algorithm.packing import install
 from grpo_doctor_trainer.data.prompts import PromptBatch
 from grpo_doctor_trainer.flags import parse
 from grpo_doctor_trainer.logs.console import LOG
-from grpo_doctor_trainer.model.sharing import largest_gap, probe, reason_not_to_share
 from grpo_doctor_trainer.model.tiny import tiny_model, tiny_processor, tiny_tokenizer, tiny_vl_model
 from grpo_doctor_trainer.model.vision import vision_layout
-from grpo_doctor_trainer.ranks.group import Ranks
+from grpo_doctor_trainer.ranks import Ranks
 from grpo_doctor_trainer.rollout.transformers import TransformersRollout
 from grpo_doctor_trainer.setup import with_sharing
 

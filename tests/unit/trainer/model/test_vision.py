@@ -26,7 +26,7 @@ from grpo_doctor_trainer.flags import parse
 from grpo_doctor_trainer.model.load import LoadedModel, load_model
 from grpo_doctor_trainer.model.tiny import tiny_processor, tiny_vl_model
 from grpo_doctor_trainer.model.vision import rope_positions
-from grpo_doctor_trainer.ranks.group import Ranks
+from grpo_doctor_trainer.ranks import Ranks
 from grpo_doctor_trainer.rollout.transformers import TransformersRollout
 
 ROWS = load_rows([], seed=1, with_images=True)

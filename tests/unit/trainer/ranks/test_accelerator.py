@@ -12,9 +12,9 @@ import pytest
 torch = pytest.importorskip("torch", reason="needs the trainer extra")
 pytest.importorskip("deepspeed", reason="needs the trainer extra")
 
+from grpo_doctor_trainer import engine as accelerator  # noqa: E402
 from grpo_doctor_trainer.config import TrainerConfig  # noqa: E402
-from grpo_doctor_trainer.ranks import deepspeed as accelerator  # noqa: E402
-from grpo_doctor_trainer.ranks.group import Ranks  # noqa: E402
+from grpo_doctor_trainer.ranks import Ranks  # noqa: E402
 
 _MUON = "deepspeed.runtime.zero.muon.original_muon"
 

@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 
 from grpo_doctor_trainer.config import TrainerConfig
-from grpo_doctor_trainer.errors import ConfigError
-from grpo_doctor_trainer.ranks.deepspeed import (
+from grpo_doctor_trainer.engine import (
     deepspeed_config,
     fill_sizes,
     zero_stage,
 )
+from grpo_doctor_trainer.errors import ConfigError
 from grpo_doctor_trainer.validation import DEEPSPEED_PRESETS
 
 

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 import torch
 
+from grpo_doctor_trainer import engine as engine_module
 from grpo_doctor_trainer.config import TrainerConfig
-from grpo_doctor_trainer.ranks import engine as engine_module
-from grpo_doctor_trainer.ranks.engine import DdpEngine, DeepSpeedEngine, make_engine
-from grpo_doctor_trainer.ranks.group import Ranks
+from grpo_doctor_trainer.engine import DdpEngine, DeepSpeedEngine, make_engine
+from grpo_doctor_trainer.ranks import Ranks
 
 
 def deepspeed(stage: int, norm: Any, **offload: Any) -> DeepSpeedEngine:

@@ -11,8 +11,8 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from grpo_doctor_trainer.ranks import group
-from grpo_doctor_trainer.ranks.group import Ranks
+from grpo_doctor_trainer import ranks as group
+from grpo_doctor_trainer.ranks import Ranks
 
 ALONE = Ranks(rank=0, world_size=1, local_rank=0, device=torch.device("cpu"), threads=1)
 ROWS = torch.tensor([[1.0, 2.0], [3.0, 4.0]])

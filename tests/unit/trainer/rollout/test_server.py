@@ -21,7 +21,7 @@ from grpo_doctor_trainer.data.prompts import PromptBatch  # noqa: E402
 from grpo_doctor_trainer.errors import RolloutError  # noqa: E402
 from grpo_doctor_trainer.flags import parse  # noqa: E402
 from grpo_doctor_trainer.model.load import load_model  # noqa: E402
-from grpo_doctor_trainer.ranks.group import Ranks  # noqa: E402
+from grpo_doctor_trainer.ranks import Ranks  # noqa: E402
 from grpo_doctor_trainer.rollout.vllm import client, server  # noqa: E402
 from grpo_doctor_trainer.rollout.vllm.requests import as_bodies  # noqa: E402
 from tests.unit.trainer.rollout.fake_server import FakeVllm, serving  # noqa: E402

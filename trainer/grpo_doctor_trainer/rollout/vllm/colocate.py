@@ -11,7 +11,7 @@ from torch import distributed as dist
 
 from grpo_doctor_trainer.errors import RolloutError
 from grpo_doctor_trainer.phases import phase
-from grpo_doctor_trainer.ranks.group import settle
+from grpo_doctor_trainer.ranks import settle
 from grpo_doctor_trainer.rollout import seeded
 from grpo_doctor_trainer.rollout.vllm.engine import (
     EngineDeadline,
@@ -40,9 +40,9 @@ if TYPE_CHECKING:
 
     from grpo_doctor_trainer.config import TrainerConfig
     from grpo_doctor_trainer.data.prompts import PromptBatch
+    from grpo_doctor_trainer.engine import Engine
     from grpo_doctor_trainer.model.load import LoadedModel
-    from grpo_doctor_trainer.ranks.engine import Engine
-    from grpo_doctor_trainer.ranks.group import Ranks
+    from grpo_doctor_trainer.ranks import Ranks
     from grpo_doctor_trainer.rollout import Completions
     from grpo_doctor_trainer.rollout.vllm.requests import Completion
 

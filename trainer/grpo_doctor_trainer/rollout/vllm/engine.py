@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from grpo_doctor_trainer.config import TrainerConfig
     from grpo_doctor_trainer.model.load import LoadedModel
-    from grpo_doctor_trainer.ranks.group import Ranks
+    from grpo_doctor_trainer.ranks import Ranks
     from grpo_doctor_trainer.rollout.vllm.statistics import EngineStatistics
 
 UNLOADED = "grpo_doctor_unloaded"

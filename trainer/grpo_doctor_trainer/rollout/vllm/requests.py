@@ -155,15 +155,15 @@ def check_read(prompts: PromptBatch, sampled: list[Completion]) -> None:
         if length != completion.prompt_tokens:
             raise RolloutError(
                 f"vLLM read an image prompt as {completion.prompt_tokens} tokens and the trainer "
-                f"as {length}: their image processors differ. Set --max_pixels so that images are "
-                "small enough for both, or use --use_vllm false"
+                f"as {length}: they prepare images differently. Set --max_pixels so that images "
+                "are small enough for both, or use --use_vllm false"
             )
 
 
 def as_completions(
     prompts: PromptBatch, sampled: list[Completion], pad_token: int, device: torch.device
 ) -> Completions:
-    """Put the completions behind their prompts, padded on the right.
+    """Put the completions after their prompts, padded on the right.
 
     Returns:
         tokens and log-probs on `device`; log-probs of padding are 0.

@@ -23,7 +23,7 @@ from grpo_doctor_trainer.errors import RolloutError
 from grpo_doctor_trainer.logs.console import LOG
 from grpo_doctor_trainer.model.tiny import tiny_model, tiny_vl_model
 from grpo_doctor_trainer.phases import phase
-from grpo_doctor_trainer.ranks.group import gather_rows, worst_on_any_rank
+from grpo_doctor_trainer.ranks import gather_rows, worst_on_any_rank
 from grpo_doctor_trainer.rollout.vllm.client import VllmServer
 from grpo_doctor_trainer.rollout.vllm.engine import engine_folder, host_memory
 from grpo_doctor_trainer.rollout.vllm.requests import (
@@ -41,9 +41,9 @@ if TYPE_CHECKING:
 
     from grpo_doctor_trainer.config import TrainerConfig
     from grpo_doctor_trainer.data.prompts import PromptBatch
+    from grpo_doctor_trainer.engine import Engine
     from grpo_doctor_trainer.model.load import LoadedModel
-    from grpo_doctor_trainer.ranks.engine import Engine
-    from grpo_doctor_trainer.ranks.group import Ranks
+    from grpo_doctor_trainer.ranks import Ranks
     from grpo_doctor_trainer.rollout import Completions
     from grpo_doctor_trainer.rollout.vllm.requests import Completion
     from grpo_doctor_trainer.rollout.vllm.statistics import EngineWork

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from grpo_doctor_trainer.config import TrainerConfig
-    from grpo_doctor_trainer.ranks.engine import Engine
+    from grpo_doctor_trainer.engine import Engine
 
 _ADAPTER_MARK = "lora_"
 _ADAPTER_NAME = "default"  # what PEFT calls the adapter of get_peft_model

@@ -101,7 +101,7 @@ def sum_over_ranks(values: torch.Tensor, ranks: Ranks) -> torch.Tensor:
 
 
 def from_main(text: str | None, ranks: Ranks) -> str | None:
-    """Return every rank the text of rank 0; files may show up later on other machines."""
+    """Return the text of rank 0 on every rank; files may show up later on other machines."""
     texts = [text]
     if ranks.world_size > 1:
         dist.broadcast_object_list(texts, src=0, device=ranks.device)
@@ -109,7 +109,7 @@ def from_main(text: str | None, ranks: Ranks) -> str | None:
 
 
 def worst_on_any_rank(failed: bool, ranks: Ranks) -> bool:
-    """Tell every rank whether something failed on one of them."""
+    """Return on every rank whether something failed on one of them."""
     return bool(sum_over_ranks(torch.tensor([float(failed)], device=ranks.device), ranks)[0])
 
 
