@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import shlex
+import socket
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,6 +13,7 @@ from grpo_doctor.cli.hosts import Cluster, Look, Said
 from grpo_doctor.errors import UsageError
 
 _TASK_S = 600
+_CONNECTS_S = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,14 +54,12 @@ def ray_cluster(address: str, remote: str | None, look: Look) -> Cluster:
             "--ray needs Ray in the Python that runs grpo-doctor: install grpo-doctor into the "
             f"job's environment and run it there ({problem})."
         ) from problem
+    _must_answer(address)
     try:
         ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
     except Exception as problem:
         reason = str(problem).strip().splitlines()[0][:300] if str(problem).strip() else "no answer"
-        raise UsageError(
-            f"--ray {address}: {reason}. Run it on a node of the cluster, with the job's Python, "
-            "or give its address, such as 10.0.0.1:6379."
-        ) from problem
+        raise _no_cluster(address, reason) from problem
     nodes = ray.nodes()
     alive = [node for node in nodes if node["Alive"]]
     gone = tuple(
@@ -90,3 +90,21 @@ def ray_cluster(address: str, remote: str | None, look: Look) -> Cluster:
         for node in alive
     ]
     return Cluster(f"the Ray cluster at {address}", hosts, gone)
+
+
+def _must_answer(address: str) -> None:
+    """Ray itself tries for minutes to reach an address where nothing listens."""
+    host, _, port = address.rpartition(":")
+    if not host or "/" in host or not port.isdecimal():
+        return
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), timeout=_CONNECTS_S).close()
+    except (OSError, OverflowError) as problem:
+        raise _no_cluster(address, getattr(problem, "strerror", None) or str(problem)) from problem
+
+
+def _no_cluster(address: str, reason: str) -> UsageError:
+    return UsageError(
+        f"--ray {address}: {reason}. Run it on a node of the cluster, with the job's Python, or "
+        "give its address, such as 10.0.0.1:6379."
+    )

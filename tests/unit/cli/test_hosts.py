@@ -8,6 +8,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
@@ -17,6 +18,7 @@ from grpo_doctor.cli.hosts import Cluster, Program, Said, gathered, kubernetes, 
 from grpo_doctor.errors import NoJobError, PermissionNeededError, UsageError
 from grpo_doctor.hang.collection.bundle.packing import packed
 from tests.evidence import EvidenceBuilder
+from tests.ports import free_port
 from tests.several_hosts import on_hosts
 
 Output = pytest.CaptureFixture[str]
@@ -269,3 +271,14 @@ def test_no_ray_here(monkeypatch: pytest.MonkeyPatch, capsys: Output) -> None:
     monkeypatch.setitem(sys.modules, "ray", None)
     assert main(["attach", "--ray"]) == 2
     assert "--ray needs Ray in the Python that runs grpo-doctor" in capsys.readouterr().err
+
+
+def test_nothing_listens_at_the_address_of_ray(
+    monkeypatch: pytest.MonkeyPatch, capsys: Output
+) -> None:
+    strategies = ModuleType("ray.util.scheduling_strategies")
+    vars(strategies)["NodeAffinitySchedulingStrategy"] = object
+    monkeypatch.setitem(sys.modules, "ray", ModuleType("ray"))
+    monkeypatch.setitem(sys.modules, "ray.util.scheduling_strategies", strategies)
+    assert main(["attach", "--ray", f"127.0.0.1:{free_port()}"]) == 2
+    assert "Connection refused. Run it on a node of the cluster" in capsys.readouterr().err

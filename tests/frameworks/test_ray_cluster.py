@@ -1,0 +1,124 @@
+"""`attach --ray` on a real Ray cluster of two nodes, which are namespaces of this machine.
+
+Needs Ray and root; the environment is that of `test_phases_openrlhf`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.frameworks import environments
+from tests.frameworks.recorded_jobs import ENVIRONMENTS
+from tests.integration.namespaced_hosts import Host, cluster, refusal
+
+PYTHON = environments.python_of(ENVIRONMENTS / "env-openrlhf")
+ROOT = Path(__file__).parents[2]
+NAMES, CULPRIT, STARTED_S, JUDGED_S = ("node-a", "node-b"), 3, 240.0, 120.0
+JOB = f"""
+import datetime, os, sys, time
+from pathlib import Path
+import ray
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+class PolicyWorker:
+    def join(self, rank, address):
+        import torch, torch.distributed as dist
+        self.rank = rank
+        os.environ.update(RANK=str(rank), WORLD_SIZE="4", LOCAL_RANK=str(rank % 2),
+                          LOCAL_WORLD_SIZE="2", MASTER_ADDR=address, MASTER_PORT="29622")
+        dist.init_process_group("gloo", timeout=datetime.timedelta(seconds=900))
+
+    def compute_rewards(self, step):
+        if self.rank == {CULPRIT} and step == 5:
+            Path(MARK).touch()
+            time.sleep(10_000)
+
+    def update_policy(self, step):
+        import torch, torch.distributed as dist
+        self.compute_rewards(step)
+        dist.all_reduce(torch.ones(1000))
+
+ray.init(address="auto", log_to_driver=False)
+nodes = sorted((n for n in ray.nodes() if n["Alive"]), key=lambda n: n["NodeManagerAddress"])
+on = [NodeAffinitySchedulingStrategy(nodes[r // 2]["NodeID"], soft=False) for r in range(4)]
+worker = ray.remote(num_cpus=0)(PolicyWorker)
+workers = [worker.options(scheduling_strategy=strategy).remote() for strategy in on]
+ray.get([w.join.remote(r, nodes[0]["NodeManagerAddress"]) for r, w in enumerate(workers)])
+for step in range(1_000):
+    ray.get([w.update_policy.remote(step) for w in workers])
+"""
+
+pytestmark = [
+    pytest.mark.heavy,
+    pytest.mark.timeout(900),
+    pytest.mark.skipif(not PYTHON.exists(), reason="no environment with Ray"),
+    pytest.mark.skipif(bool(refusal()), reason=refusal() or "runs here"),
+]
+
+
+@contextmanager
+def stuck_job(folder: Path) -> Iterator[tuple[list[Host], dict[str, str]]]:
+    """Two nodes of Ray with two ranks each, of which the last sleeps in its reward."""
+    paths = os.pathsep.join(str(ROOT / name) for name in (".", "probes", "reports"))
+    environment = {
+        **os.environ, "PYTHONPATH": paths, "GLOO_SOCKET_IFNAME": "eth0", "OMP_NUM_THREADS": "1",
+        "RAY_USAGE_STATS_ENABLED": "0", "PATH": f"{PYTHON.parent}{os.pathsep}{os.environ['PATH']}",
+    }  # fmt: skip
+    script, mark = folder / "train_ray.py", folder / "due"
+    script.write_text(JOB.replace("MARK", repr(str(mark))))
+    # A socket's path has at most 107 bytes: not below pytest's folder.
+    with tempfile.TemporaryDirectory(prefix="ray-") as place, cluster(NAMES, folder) as machines:
+        head, other = machines.hosts
+        start = [str(PYTHON), "-m", "ray.scripts.scripts", "start", "--num-cpus=2"]
+        start += ["--object-store-memory=100000000"]
+        own = [f"--node-ip-address={head.address}", "--include-dashboard=false"]
+        own += ["--head", "--port=6379", f"--temp-dir={place}"]
+        join = [f"--node-ip-address={other.address}", f"--address={head.address}:6379"]
+        for host, options in ((head, own), (other, join)):
+            subprocess.run(
+                host.inside(*start, *options), env=environment, check=True, capture_output=True
+            )
+        head.start([str(PYTHON), str(script)], folder / "log", environment)
+        ends_s = time.monotonic() + STARTED_S
+        while not mark.exists():
+            assert time.monotonic() < ends_s, (folder / "log").read_text()[-3_000:]
+            time.sleep(0.1)
+        yield machines.hosts, environment
+
+
+def attached(host: Host, environment: dict[str, str], address: str) -> tuple[int, str, str]:
+    done = subprocess.run(
+        host.inside(str(PYTHON), "-m", "grpo_doctor", "attach", "--json", "--ray", address),
+        env=environment, capture_output=True, text=True, check=False, timeout=JUDGED_S,
+    )  # fmt: skip
+    return done.returncode, done.stdout, done.stderr
+
+
+def test_one_command_names_the_rank_of_the_other_node(tmp_path: Path) -> None:
+    with stuck_job(tmp_path) as (hosts, environment):
+        address = f"{hosts[0].address}:6379"
+        ends_s = time.monotonic() + JUDGED_S
+        code, text, words = attached(hosts[0], environment, address)
+        while code != 3 and time.monotonic() < ends_s:
+            code, text, words = attached(hosts[0], environment, address)
+        assert code == 3, words
+        document: dict[str, Any] = json.loads(text)
+        verdict = document["verdict"]
+        assert (verdict["state"], verdict["class"]) == ("stuck", "reward-blocked")
+        assert verdict["culprits"] == [CULPRIT]
+        assert f"Rank {CULPRIT} on {NAMES[1]}" in verdict["summary"]
+        assert [host["ranks"] for host in document["job"]["hosts"]] == [[0, 1], [2, 3]]
+        assert "FutureWarning" not in words
+        code, _, words = attached(hosts[0], environment, f"{hosts[0].address}:6399")
+        assert code == 2
+        assert f"--ray {hosts[0].address}:6399" in words
