@@ -16,6 +16,7 @@ from unittest.mock import patch
 
 import torch
 import transformers
+from accelerate.utils import convert_outputs_to_fp32
 from peft import LoraConfig, get_peft_model
 from torch import distributed
 from torch._subclasses.fake_tensor import FakeTensorMode, unset_fake_temporarily
@@ -248,13 +249,21 @@ def _divide(model: Any, point: Point) -> None:
     with unset_fake_temporarily():
         mesh = init_device_mesh("cpu", (point.ranks,))
     policy = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
-    for layer in _backbone(model).layers:
-        fully_shard(layer, mesh=mesh, mp_policy=policy)
+    parts = list(_backbone(model).layers)
+    if point.wraps == "tables" and not point.shape.tied:
+        parts += [_backbone(model).embed_tokens, model.lm_head]
+    for part in parts:
+        fully_shard(part, mesh=mesh, mp_policy=policy)
     fully_shard(model, mesh=mesh, mp_policy=policy)
 
 
 def _loss(point: Point, model: Any, tokens: torch.Tensor) -> Any:
     mixed = point.method == "lora" or point.trained_bytes == 4
+    mixed = mixed and point.loss != "rows in 16 bits"
+    if point.loss == "rows":  # Accelerator.prepare_model: autocast around the model alone
+        forward: Any = convert_outputs_to_fp32(torch.autocast("cpu", torch.bfloat16)(model.forward))
+        with patch.object(model, "forward", forward):
+            return _rows_of_logits(model, tokens, point)
     with torch.autocast("cpu", torch.bfloat16) if mixed else nullcontext():
         return LOSSES[point.loss](model, tokens, point)
 
@@ -301,6 +310,33 @@ def _bundled(model: Any, tokens: torch.Tensor, point: Point) -> Any:
     return chosen.sum()
 
 
+class _CrossEntropy(torch.autograd.Function):
+    """flash_attn.ops.triton.cross_entropy: its kernels keep logits, and write their gradient."""
+
+    @staticmethod
+    def forward(ctx: Any, logits: Any, in_place: bool) -> Any:
+        ctx.save_for_backward(logits, logits.new_empty(len(logits), dtype=torch.float32))
+        ctx.in_place = in_place
+        return logits.new_empty(len(logits), dtype=torch.float32)
+
+    @staticmethod
+    def backward(ctx: Any, *_: Any) -> Any:
+        logits = ctx.saved_tensors[0]
+        return logits if ctx.in_place else torch.empty_like(logits), None
+
+
+def _verl(model: Any, tokens: torch.Tensor, point: Point) -> Any:
+    """verl 0.9 FSDPEngine.prepare_model_outputs, rows packed; its entropy is one compiled kernel,
+    which keeps its input alone, as the cross entropy does."""
+    output = model(input_ids=tokens.flatten()[None])
+    logits = output.logits.squeeze(0)
+    kernel: Callable[..., Any] = _CrossEntropy.apply
+    total = kernel(logits, point.loss == "verl").sum()
+    if point.loss == "verl, entropy":
+        total = total + kernel(logits, False).sum()
+    return total
+
+
 def _no_head(model: Any, tokens: torch.Tensor, point: Point) -> Any:
     hidden = _backbone(model)(**_inputs(point, tokens)).last_hidden_state
     return hidden.mean()
@@ -309,6 +345,9 @@ def _no_head(model: Any, tokens: torch.Tensor, point: Point) -> Any:
 LOSSES: dict[str, Callable[[Any, torch.Tensor, Point], Any]] = {
     "cross entropy": _cross_entropy,
     "rows": _rows_of_logits,
+    "rows in 16 bits": _rows_of_logits,
+    "verl": _verl,
+    "verl, entropy": _verl,
     "trl": _tiles_of_logits,
     "bundled": _bundled,
     "none": _no_head,

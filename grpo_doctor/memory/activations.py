@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from grpo_doctor.memory.facts import Calibration, facts
 from grpo_doctor.memory.layers import (
@@ -14,6 +15,7 @@ from grpo_doctor.memory.layers import (
     selective_bytes,
 )
 from grpo_doctor.memory.ledger import Component
+from grpo_doctor.memory.overhead import gathered
 from grpo_doctor.memory.setup import Setup
 
 _ENTROPY_ROWS = 128
@@ -90,11 +92,28 @@ def train_activations(setup: Setup, factors: Calibration) -> tuple[Component, ..
     if setup.recompute == "full":
         name, knob = "checkpoints", "train.micro_batch"
     add(name, kept, formula, SOURCE, knob)
-    moments = (_head(setup, tokens), _layer(setup, tokens), _tables(setup, kept))
-    name, size, formula, source, knob = max(moments, key=lambda moment: moment[1])
+    groups, copies = gathered(setup), float(_weight_copies(setup))
+    keeps_all = setup.recompute != "full"
+    freed = kept / setup.model.layers if keeps_all else 0
+    one = copies if keeps_all else copies / setup.model.layers
+    at_head = one if setup.loss == "upcast" else copies  # Accelerate's autocast ends before it
+    moments = (
+        (_head(setup, tokens), groups.head, at_head),
+        (_layer(setup, tokens, freed), groups.layer + max(0, groups.reducing - freed), one),
+        (_tables(setup, kept), 0, 0), (_NOTHING, groups.head_alone, 0),
+        (_NOTHING, max(groups.start, groups.end) - kept, 0),
+    )  # fmt: skip
+    (name, size, formula, source, knob), whole, copies = max(
+        moments, key=lambda moment: moment[0][1] + moment[1] + moment[2]
+    )
     if size:
         add(name, size, formula, source, knob)
-    if copies := _weight_copies(setup):
+    if whole > 0:
+        entries.append(
+            Component(_GATHERED, round(whole), "groups of FSDP at work x 2 to 8 B", _FSDP,
+                      "deepspeed.stage", factors.spread_overhead)
+        )  # fmt: skip
+    if copies:
         add(_COPIES, copies, f"{copies / 2e9:.2f}e9 x 2 B", _AUTOCAST, None)
     vision = _vision_bytes(setup, tokens)
     if vision:
@@ -105,6 +124,10 @@ def train_activations(setup: Setup, factors: Calibration) -> tuple[Component, ..
 
 Moment = tuple[str, float, str, str, str]
 """What is at work at one moment of the backward pass: name, bytes, formula, source, knob."""
+_GATHERED = "gathered parameters"
+_FSDP = "torch.distributed.fsdp foreach_all_gather, foreach_reduce"
+_NOTHING: Moment = ("", 0.0, "", "", "")
+"""Only FSDP moves something."""
 
 
 _COPIES, _AUTOCAST = "16-bit weights", "torch.autocast keeps its copies until it ends"
@@ -132,7 +155,7 @@ def _kept(setup: Setup, tokens: Tokens) -> tuple[float, str]:
     each = kept_bytes(setup)
     if setup.recompute == "selective" and setup.engine != "megatron":
         each = selective_bytes(setup)
-    pairs = _scored_pairs(setup, tokens) * facts()["eager_attention_bytes_per_score"]["kept"]
+    pairs = _scored_pairs(setup, tokens) * _score_bytes(setup)["kept"]
     size = ((tokens.all * each + pairs) * layers * in_flight + tokens.all * last) / divided
     return size, f"{tokens.all} tokens x {each / 1024:.0f} KiB x {layers} layers"
 
@@ -147,29 +170,55 @@ def _head(setup: Setup, tokens: Tokens) -> Moment:
     return "logits and loss", size, formula, fact["source"], "train.use_liger"
 
 
-def _layer(setup: Setup, tokens: Tokens) -> Moment:
+def _score_bytes(setup: Setup) -> dict[str, float]:
+    """Of eager attention; transformers 4.3x under autocast took more."""
+    scores: dict[str, Any] = facts()["eager_attention_bytes_per_score"]
+    return scores["amp"] if setup.loss == "amp" else scores
+
+
+def _layer(setup: Setup, tokens: Tokens, freed: float) -> Moment:
     """One layer's backward pass, after its forward pass was repeated."""
     model, divided = setup.model, setup.tensor_parallel
-    each = backward_bytes(setup) + (kept_bytes(setup) if setup.recompute == "full" else 0)
-    scores = facts()["eager_attention_bytes_per_score"]
-    again = scores["peak"] - (0 if setup.recompute == "full" else scores["kept"])
-    size = (tokens.all * each + _scored_pairs(setup, tokens) * again) / divided
+    each = backward_bytes(setup)
+    size = tokens.all * each / divided
+    if setup.recompute == "full":
+        each += kept_bytes(setup)
+        pairs = _scored_pairs(setup, tokens) * _score_bytes(setup)["peak"]
+        size = (tokens.all * each + pairs) / divided
     if setup.method == "full" and setup.engine != "megatron":
-        size += 2 * model.hidden * model.intermediate  # a gradient before it is added
-    if _trains_tables(setup) and model.tied:
-        size += _table_bytes(setup)
-    if setup.engine == "fsdp" and setup.data_parallel > 1 and setup.method == "full":
-        size += 4 * model.layer_parameters  # two gradients on their way, beside what is gathered
+        size += max(0, 2 * _arriving(setup) - freed)
+    if _trains_tables(setup) and setup.loss != "none" and (model.tied or setup.engine == "fsdp"):
+        size += _table_bytes(setup) * (setup.engine != "fsdp" or gathered(setup).root > 0)
+    else:
+        size += _merged_experts(setup)
     formula = f"{tokens.all} tokens x {each / 1024:.0f} KiB"
     name = "one layer, recomputed" if setup.recompute == "full" else "one layer's gradients"
     return name, size, formula, SOURCE, "train.micro_batch"
+
+
+def _merged_experts(setup: Setup) -> int:
+    """A layer's experts with their adapters, which PEFT adds up in 16 bits."""
+    experts = setup.model.experts
+    merges = setup.fused_experts and setup.lora_targets == "all-linear" and setup.method == "lora"
+    return 2 * setup.model.expert_parameters // experts.layers if experts and merges else 0
+
+
+def _arriving(setup: Setup) -> int:
+    """Elements of gradients before they are added to what is there: of FSDP a layer's."""
+    model, experts = setup.model, setup.model.experts
+    if setup.engine == "fsdp" and setup.data_parallel > 1:
+        return model.layer_parameters
+    if experts and setup.fused_experts:
+        return 2 * experts.count * model.hidden * experts.intermediate
+    return model.hidden * (experts.intermediate if experts else model.intermediate)
 
 
 def _tables(setup: Setup, kept: float) -> Moment:
     """Gradients of the tables at the end of the backward pass, when nothing is kept any more."""
     size = 0.0
     if _trains_tables(setup):
-        size = (3 if setup.model.tied else 1) * _table_bytes(setup) - kept
+        tied = setup.model.tied and setup.loss != "none"
+        size = (3 if tied else 1) * _table_bytes(setup) - kept
     formula = f"{setup.model.vocabulary} x {setup.model.hidden}"
     return (
         "gradients of tables",
@@ -198,13 +247,21 @@ def logprob_activations(setup: Setup, factors: Calibration) -> tuple[Component, 
     logits = tokens.scored * setup.model.vocabulary * each / setup.tensor_parallel
     if setup.loss == "triton":
         logits = _TILE * min(tokens.scored, _TILE_ROWS)
-    layer = tokens.all * scored_bytes(setup) / setup.tensor_parallel
+    if computes_in_float32(setup):
+        logits += 2 * setup.model.embedding_parameters  # the head's weights for autocast
+    pairs = _scored_pairs(setup, tokens) * _score_bytes(setup)["kept"]
+    layer = (tokens.all * scored_bytes(setup) + pairs) / setup.tensor_parallel
+    layer += _merged_experts(setup)
     name = "logits" if logits > layer else "one layer"
     size = max(logits, layer)
-    copies = round(_weight_copies(setup) * waste)
-    made = Component(_COPIES, copies, "", _AUTOCAST, None, factors.spread_activations)
+    groups = gathered(setup)
+    made = {
+        _COPIES: (_weight_copies(setup) * waste, _AUTOCAST, factors.spread_activations),
+        _GATHERED: (max(groups.start - size, groups.head), _FSDP, factors.spread_overhead),
+    }
     return (
-        *((made,) if copies else ()),
+        *(Component(n, round(b), "", source, None, spread)
+          for n, (b, source, spread) in made.items() if b),
         Component(name, round(size * waste),
                   f"{tokens.scored} tokens x {setup.model.vocabulary} x {each} B",
                   fact["source"], "train.logprob_micro_batch",
@@ -252,9 +309,9 @@ def _loss_bytes(setup: Setup, tokens: Tokens) -> float:
     if setup.loss == "bfloat16":  # its entropy is in float32, a chunk at a time; one row's softmax
         chunks = 4 * scored + 6 * min(_ENTROPY_ROWS, scored)
         each = max(chunks, (2 + 4 / setup.micro_batch) * scored) / max(1, scored)
+    whole = facts()["whole_row_logits"]["bytes"].get(setup.loss, 4)
     if setup.whole_row_logits and setup.is_grpo and each:
-        prompts = 4 * (tokens.all - scored)  # logits and their gradient, cut off afterwards
-        return float((scored * each + prompts) * vocabulary / setup.tensor_parallel)
+        each = max(each, whole * tokens.all / max(1, scored))
     return float(scored * vocabulary * each / setup.tensor_parallel)
 
 

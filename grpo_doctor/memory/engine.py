@@ -86,7 +86,9 @@ def cache_bytes_per_token(setup: Setup) -> int:
 def weight_bytes(setup: Setup) -> int:
     """The engine's own copy of the weights on one card."""
     each = 2.0 if setup.base_bits >= 16 else quantized_bytes(setup.base_bits)
-    return round(setup.model.parameters * each / _divided_by(setup.rollout_engine))
+    tables = setup.model.table_parameters  # in 16 bits always
+    whole = (setup.model.parameters - tables) * each + 2 * tables
+    return round(whole / _divided_by(setup.rollout_engine))
 
 
 def _divided_by(engine: RolloutEngine) -> int:

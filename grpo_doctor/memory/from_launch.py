@@ -113,7 +113,7 @@ def _server(
         ranks=engine.tensor_parallel,
         framework=launch.framework,
         version=launch.version,
-        base_bits=quantized_bits(model_name(launch)) or 16,
+        base_bits=quantized_bits(model_name(launch)) or model.bits,
         prompt_tokens=engine.max_model_len or model.max_positions or 4096,
         rollout="server",
         rollout_engine=engine,

@@ -8,7 +8,7 @@ from typing import Any
 
 from grpo_doctor.launches import Launch
 from grpo_doctor.memory.facts import facts, holds_since, latest
-from grpo_doctor.memory.setup import Attention, Loss, Setup
+from grpo_doctor.memory.setup import Attention, Engine, Loss, Setup
 
 _TEXT_PROMPT = 512
 _USUAL_PIXELS = 1_003_520
@@ -29,7 +29,7 @@ def with_batch(setup: Setup, launch: Launch, assumptions: list[str]) -> Setup:
         logprob_micro_batch=value("train.logprob_micro_batch"),
         padding_free=padding_free,
         attention=_attention(launch),
-        loss=_loss(launch),
+        loss=_loss(launch, setup.engine),
         whole_row_logits=_whole_rows(launch, setup),
         scores_prompts=launch.framework == "openrlhf"
         or setup.engine == "megatron"
@@ -147,11 +147,14 @@ def _attention(launch: Launch) -> Attention:
     return "eager" if "eager" in name else "fused"
 
 
-def _loss(launch: Launch) -> Loss:
+def _loss(launch: Launch, engine: Engine) -> Loss:
     if launch.value("train.use_liger"):
         return "fused"
     if launch.backend == "megatron" or launch.value("parallel.strategy") == "megatron":
         return "parallel"
-    kernels: Mapping[str, list[list[Any]]] = facts()["grpo_loss"]["since"]
-    steps = kernels.get(launch.framework)
-    return latest(steps, launch.version) if steps else "bfloat16"
+    steps = facts()["grpo_loss"]["since"].get(launch.framework)
+    loss: Loss = latest(steps, launch.version) if steps else "bfloat16"
+    if loss == "inplace" and launch.value("train.entropy_coefficient"):
+        return "entropy"
+    trl_s = launch.framework in ("trl", "ms-swift") and loss == "bfloat16"
+    return "upcast" if trl_s and engine != "deepspeed" else loss

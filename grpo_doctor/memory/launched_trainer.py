@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from grpo_doctor.errors import UsageError
 from grpo_doctor.launches import Launch
-from grpo_doctor.memory.facts import facts, latest
+from grpo_doctor.memory.facts import facts, holds_since, latest
 from grpo_doctor.memory.launched_batch import with_batch
 from grpo_doctor.memory.machine import Machine
 from grpo_doctor.memory.models import ModelShape, model_shape, quantized_bits
@@ -58,7 +58,7 @@ def trainer_of(
         framework=launch.framework,
         version=launch.version,
         method="lora" if "lora" in str(kind) else "full",
-        base_bits=_base_bits(launch),
+        base_bits=_base_bits(launch, model),
         lora_rank=rank or 8,
         lora_targets="all-linear" if mlp else "attention",
         freeze_vision=bool(value("train.freeze_vit", launch.framework == "ms-swift")),
@@ -68,6 +68,8 @@ def trainer_of(
         zero_stage=stage,
         zero_offload_optimizer=bool(value("deepspeed.offload_optimizer"))
         or bool(value("parallel.fsdp_offload")),
+        overlaps_reduction=bool(value("deepspeed.overlap_comm")),
+        fused_experts=holds_since(launch.versions.get("transformers"), "5"),
         zero_offload_parameters=bool(value("deepspeed.offload_param")),
         host_bytes=machine.host_bytes,
         loader_workers=int(value("dataload.num_workers") or 0),
@@ -75,7 +77,7 @@ def trainer_of(
     return with_batch(_layout(setup, launch), launch, assumptions)
 
 
-def _base_bits(launch: Launch) -> int:
+def _base_bits(launch: Launch, model: ModelShape) -> int:
     """Bits of a frozen weight, as the launch loads it or as the model's name says."""
     options = {name.rpartition(".")[2]: str(text) for name, text in launch.options.items()}
     loaded = options.get("quant_bits", "")
@@ -83,7 +85,7 @@ def _base_bits(launch: Launch) -> int:
         return 4
     if options.get("load_in_8bit", "").lower() == "true":
         return 8
-    return int(loaded) if loaded.isdecimal() else quantized_bits(model_name(launch)) or 16
+    return int(loaded) if loaded.isdecimal() else quantized_bits(model_name(launch)) or model.bits
 
 
 def _engine(launch: Launch) -> tuple[Engine, int]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from grpo_doctor.memory.facts import Calibration, facts
 from grpo_doctor.memory.ledger import Component
 from grpo_doctor.memory.setup import GIB, Setup, share_of
@@ -40,14 +42,16 @@ def _groups(setup: Setup) -> int:
 def buffers(setup: Setup, factors: Calibration) -> tuple[Component, ...]:
     """Inside the allocator: workspaces, buckets of ZeRO and DDP, gathered parameters."""
     entries = [_entry("workspaces", facts()["overhead"]["workspace_bytes"], factors)]
-    if setup.engine == "deepspeed" and setup.zero_stage in (1, 2):
-        trained = share_of(setup).trained
+    if setup.engine == "deepspeed" and setup.zero_stage:
         elements = facts()["deepspeed"]["bucket_elements"]
-        bucket = min(trained, elements.get(setup.framework, elements["default"]))
+        bucket = elements.get(setup.framework, elements["default"])
+        if setup.zero_stage == 3:  # `auto` of transformers
+            bucket = setup.model.hidden**2
+        copies = 2 if setup.overlaps_reduction else 1
         entries.append(
-            Component("ZeRO buckets", 2 * 2 * bucket, f"2 x {bucket / 1e9:.2f}e9 x 2 B",
-                      "deepspeed reduce_bucket_size, overlap_comm", "deepspeed.overlap_comm",
-                      factors.spread_overhead)
+            Component("ZeRO buckets", copies * 2 * bucket,
+                      f"{copies} x {bucket / 1e9:.2f}e9 x 2 B", elements["source"],
+                      "deepspeed.overlap_comm", factors.spread_overhead)
         )  # fmt: skip
     if setup.engine == "torch" and setup.ranks > 1:
         share = share_of(setup)
@@ -57,15 +61,11 @@ def buffers(setup: Setup, factors: Calibration) -> tuple[Component, ...]:
                       "DistributedDataParallel without gradient_as_bucket_view",
                       "deepspeed.stage", factors.spread_states)
         )  # fmt: skip
-    gathered = gathered_bytes(setup)
-    if gathered:
-        formula = "two layers and the tables x 2 B" if setup.reshards else "parameters x 2 B"
+    if setup.engine == "deepspeed" and setup.zero_stage == 3:
         entries.append(
-            Component("gathered parameters", gathered, "min(1e9, parameters) x 2 B"
-                      if setup.engine == "deepspeed" else formula,
-                      facts()["deepspeed"]["live_parameters"]["source"]
-                      if setup.engine == "deepspeed" else "torch.distributed.fsdp",
-                      "deepspeed.stage", factors.spread_overhead)
+            Component("gathered parameters", gathered_bytes(setup), "min(1e9, parameters) x 2 B",
+                      facts()["deepspeed"]["live_parameters"]["source"], "deepspeed.stage",
+                      factors.spread_overhead)
         )  # fmt: skip
     return tuple(entries)
 
@@ -73,15 +73,59 @@ def buffers(setup: Setup, factors: Calibration) -> tuple[Component, ...]:
 def gathered_bytes(setup: Setup) -> int:
     """Whole parameters that ZeRO-3 or FSDP hold for the layers at work."""
     model = setup.model
-    if setup.engine == "fsdp" and setup.data_parallel > 1:
-        if not setup.reshards:
-            return 2 * model.parameters
-        tables = model.embedding_parameters if setup.wraps_tables else model.table_parameters
-        return 2 * (2 * model.layer_parameters + tables)
     if setup.engine == "deepspeed" and setup.zero_stage == 3:
         live = int(facts()["deepspeed"]["live_parameters"]["elements"])
         return 2 * min(model.parameters, max(live, model.layer_parameters))
+    if setup.engine == "fsdp" and setup.data_parallel > 1:
+        return setup.trained_dtype_bytes * max(model.embedding_parameters, model.layer_parameters)
     return 0
+
+
+@dataclass(frozen=True, slots=True)
+class Gathered:
+    """What FSDP holds beside its shards: whole parameters, gradients on their way, in bytes."""
+
+    root: int = 0
+    """Elements of the root's group, which stays gathered through the backward pass."""
+    start: int = 0
+    """The root's group and the first layer, in the buffers that they are gathered into too."""
+    head: int = 0
+    head_alone: int = 0
+    """A head of its own while it is gathered, or its gradient is copied into float32."""
+    layer: int = 0
+    reducing: int = 0
+    """The gradients of the layer before, on their way."""
+    end: int = 0
+    """The root's gradients."""
+
+
+def gathered(setup: Setup) -> Gathered:
+    """Each moment of a pass through the model, as FSDP2 goes through its groups."""
+    model, shards = setup.model, setup.shards
+    if setup.engine != "fsdp" or setup.data_parallel == 1:
+        return Gathered()
+    layer, table = model.layer_parameters, model.embedding_parameters
+    apart = setup.wraps_tables and not model.tied
+    root = 0 if apart else model.table_parameters
+    group = root or table
+    held = 2 * root + (2 * layer if setup.reshards else 2 * layer * model.layers)
+    trained = setup.method == "full"
+    reduced = 4 + (2 if setup.trained_dtype_bytes == 2 else 0)
+    head = (6 * table + reduced * table // shards) if trained else 4 * table
+    end = 6 * group + reduced * group // shards
+    if root:
+        end = max(8 * root + 4 * layer, end)
+        if not model.tied:
+            end = max(6 * root, 5 * root + reduced * root // shards)
+    return Gathered(
+        root=root,
+        start=4 * (group + (layer if root else 0)),
+        head=held + 2 * (table if apart else 0),
+        head_alone=(held + max(head, 4 * table)) * apart,
+        layer=held + 2 * layer,
+        reducing=4 * layer * trained,
+        end=end * trained,
+    )
 
 
 def whole_model_bytes(setup: Setup) -> int:

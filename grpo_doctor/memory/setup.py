@@ -16,6 +16,8 @@ Loss = Literal[
     "flash",
     "bfloat16",
     "inplace",
+    "entropy",
+    "upcast",
     "triton",
     "fused",
     "parallel",
@@ -68,6 +70,8 @@ class Setup:
     lora_targets: Literal["all-linear", "attention"] = "all-linear"
     fully_trained_tables: int = 0
     """With LoRA: tables (embedding, head) that are trained whole."""
+    fused_experts: bool = False
+    """Experts are one parameter, as in transformers 5; adapters are multiplied out beside them."""
     freeze_vision: bool = True
     freeze_aligner: bool = True
     trained_dtype_bytes: int = 2
@@ -91,6 +95,8 @@ class Setup:
     distributed_optimizer: bool = True
     optimizer_offload_share: float = 0.0
     gather_for_generation: bool = True
+    overlaps_reduction: bool = False
+    """ZeRO reduces gradients while the backward pass goes on, from a second bucket."""
     # what a micro-batch is
     micro_batch: int = 1
     logprob_micro_batch: int | None = None
@@ -209,6 +215,9 @@ def _adapters(setup: Setup) -> tuple[int, int]:
             continue
         size = setup.lora_rank * (linear.inputs + linear.outputs) * linear.copies // stages
         if linear.part == "experts":
+            if setup.fused_experts and not linear.name.endswith("down_proj"):
+                # gate and up are one of twice the outputs, which PEFT gives twice the rank
+                size += setup.lora_rank * linear.outputs * linear.copies // stages
             experts += size // setup.expert_parallel
         else:
             dense += size // setup.tensor_parallel
@@ -221,5 +230,5 @@ def _is_target(linear: Linear, setup: Setup) -> bool:
     if linear.part == "aligner":
         return not setup.freeze_aligner and setup.lora_targets == "all-linear"
     if linear.name == "router":
-        return False
+        return setup.fused_experts and setup.lora_targets == "all-linear"
     return setup.lora_targets == "all-linear" or linear.name.endswith(("q_proj", "v_proj"))

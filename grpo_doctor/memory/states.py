@@ -155,9 +155,11 @@ def _scratch(
     if setup.engine == "deepspeed" and setup.zero_stage == 3:
         group = min(group, float(facts()["deepspeed"]["sub_group_elements"]["elements"]))
     entries = []
+    copied = 6 if setup.zero_stage in (1, 2) else 4  # they flatten them in 16 bits before
     if setup.engine == "deepspeed":
         entries.append(
-            _entry(factors, "float32 copy of gradients", 4 * group, f"{_billions(group)} x 4 B",
+            _entry(factors, "float32 copy of gradients", copied * group,
+                   f"{_billions(group)} x {copied} B",
                    "deepspeed stage_1_and_2.py, stage3.py", None)
         )  # fmt: skip
     if setup.optimizer.endswith("_foreach"):

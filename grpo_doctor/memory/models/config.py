@@ -73,8 +73,16 @@ def _shape(
         experts=_experts(text, layers),
         latent=_latent(text),
         vision=_vision(config, kind),
+        bits=_bits(config.get("quantization_config")),
         other_parameters=int(config.get("other_parameters") or 0),
     )
+
+
+def _bits(quantization: Any) -> int:
+    if not isinstance(quantization, Mapping):
+        return 16
+    usual = 8 if "fp8" in str(quantization.get("quant_method")) else 16
+    return int(quantization.get("bits") or usual)
 
 
 def _text_config(config: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -23,8 +23,9 @@ _VARIANT = re.compile(
     r"|gptq([-_]int[48])?|int[48]|bnb[-_]4bit|4bit|v\d+(\.\d+)?)$"
 )
 _QUANTIZED = (
-    (re.compile(r"gptq-int8|int8|8bit"), 8),
+    (re.compile(r"gptq-int8|int8|8bit|fp8"), 8),
     (re.compile(r"int4|4bit|awq|gptq|nf4"), 4),
+    (re.compile(r"bf16"), 16),
 )
 _LONG_2507 = 262_144
 """Positions of Qwen3's releases of July 2025, elsewhere alike: their config.json."""
@@ -68,7 +69,7 @@ def model_shape(name: str, *, home: Path | None = None) -> ModelShape:
 
 
 def quantized_bits(name: str) -> int | None:
-    """Bits per weight that a model's name promises: 4 of `...-AWQ`, 8 of `...-GPTQ-Int8`."""
+    """Bits per weight that a model's name promises: 4 of `...-AWQ`, 8 of `...-FP8`."""
     lower = name.lower()
     return next((bits for pattern, bits in _QUANTIZED if pattern.search(lower)), None)
 

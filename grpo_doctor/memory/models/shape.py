@@ -98,6 +98,8 @@ class ModelShape:
     experts: Experts | None = None
     latent: LatentAttention | None = None
     vision: Vision | None = None
+    bits: int = 16
+    """Of a weight in a linear layer of the checkpoint."""
     other_parameters: int = 0
     """Of modules that are loaded and held, and that this list of layers lacks (audio, MTP)."""
 

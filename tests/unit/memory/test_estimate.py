@@ -102,9 +102,9 @@ def test_an_engine_that_sleeps_leaves_its_cache_out_of_training_and_sync() -> No
             WEIGHTS // 16,
         ),
         ({"framework": "ms-swift", "engine": "fsdp", "ranks": 2}, WEIGHTS),
-        # Parameter by parameter: two layers of 1,500 and a table.
-        ({"framework": "trl", "engine": "fsdp", "ranks": 2}, 26_000),
-        ({"framework": "verl", "engine": "fsdp", "ranks": 2, "sync_groups": 16}, 26_000),
+        # Parameter by parameter: at most a table.
+        ({"framework": "trl", "engine": "fsdp", "ranks": 2}, 20_000),
+        ({"framework": "verl", "engine": "fsdp", "ranks": 2, "sync_groups": 16}, 20_000),
     ],
 )
 def test_weights_that_ranks_divide_are_gathered_for_an_engine(

@@ -80,9 +80,11 @@ MOVES = (  # jobs; knob; two values of it; the phases that take more with the se
     ("verl verl-by-tokens", "train.gradient_checkpointing", False, True, "", "train"),
     ("ms-swift trl openrlhf", "train.gradient_checkpointing", False, True, "", "train"),
     ("verl-Megatron megatron", "parallel.recompute", "full", "none", "train", ""),
-    ("by-generate trl", "model.attention", "eager", "flash_attention_2", "", "train"),
+    ("by-generate", "model.attention", "eager", "flash_attention_2", "", "logprob train"),
+    ("trl", "model.attention", "eager", "flash_attention_2", "", "logprob"),
     ("verl", "train.activation_offload", False, True, "", "train"),
-    ("ms-swift verl megatron", "train.use_liger", False, True, "", "logprob train"),
+    ("ms-swift megatron", "train.use_liger", False, True, "", "logprob train"),
+    ("verl", "train.use_liger", False, True, "", "logprob"),  # training peaks at FSDP's gradients
     ("trl", "train.use_liger", False, True, "", "train"),  # its kernel has no logits either
     ("ms-swift verl openrlhf", "train.padding_free", False, True, "", "logprob train"),
     ("verl-Megatron", "train.padding_free", False, True, "", "logprob train"),
@@ -90,14 +92,17 @@ MOVES = (  # jobs; knob; two values of it; the phases that take more with the se
     ("openrlhf", "deepspeed.stage", 2, 3, "", ALL),
     ("openrlhf", "deepspeed.offload_optimizer", False, True, "host", HELD),
     ("verl", "parallel.fsdp_size", 8, 4, ALL, ""),
-    ("verl", "parallel.reshard", False, True, "", ASLEEP),
+    ("verl", "parallel.reshard", False, True, "", "logprob train"),
+    ("verl", "train.entropy_coefficient", 0.0, 0.01, "train", ""),
+    ("openrlhf", "deepspeed.overlap_comm", False, True, "logprob train optimizer", ""),
     ("verl", "parallel.fsdp_offload", False, True, "host", HELD),
     ("verl", "run.nodes", 1, 2, "", ALL),
     ("verl-Megatron openrlhf", "run.nodes", 1, 2, "", HELD),
     ("verl", "run.gpus_per_node", 4, 8, "host", ALL),
     ("verl-Megatron megatron openrlhf", "parallel.tensor", 2, 4, "", ALL),
     ("verl-Megatron megatron", "parallel.pipeline", 1, 2, "", ALL),
-    ("verl ms-swift", "parallel.context", 1, 2, COMMUNICATOR, "logprob train"),
+    ("ms-swift", "parallel.context", 1, 2, COMMUNICATOR, "logprob train"),
+    ("verl", "parallel.context", 1, 2, f"{COMMUNICATOR} logprob", "train"),  # what FSDP gathers
     ("megatron", "parallel.expert", 1, 2, ALL, ""),  # of a dense model a communicator alone
     ("megatron", "parallel.sequence", False, True, "", "train"),
     ("megatron verl-Megatron", "parallel.distributed_optimizer", False, True, "", HELD),
@@ -146,8 +151,8 @@ WITHOUT = {
     "vllm.enable_lora vllm.max_lora_rank vllm.kv_cache_dtype vllm.disable_log_stats "
     "vllm.disable_custom_all_reduce vllm.data_parallel_size vllm.dtype",
     "the ledger counts the larger of both": "offload.gc_collect train.share_prompts "
-    "train.group_by_length train.entropy_coefficient sync.layered sync.flattened sync.ref_model "
-    "deepspeed.overlap_comm deepspeed.prefetch_bucket_size checkpoint.save_only_model",
+    "train.group_by_length sync.layered sync.flattened sync.ref_model "
+    "deepspeed.prefetch_bucket_size checkpoint.save_only_model",
     "below what is said of overhead": "sync.bucket_mb deepspeed.persistence_threshold "
     "deepspeed.pin_memory vllm.swap_space eval.micro_batch",
     "16 bits in both": "train.fp16",

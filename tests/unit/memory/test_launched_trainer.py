@@ -197,7 +197,8 @@ DYNAMIC = OPENRLHF + "--train.dynamic_batch_enable "
         (SWIFT + "--use_liger_kernel true", {"loss": "fused"}),
         (MEGATRON, {"loss": "parallel"}),
         (VERL + "actor_rollout_ref.actor.strategy=megatron", {"loss": "parallel"}),
-        (SWIFT, {"loss": "bfloat16"}),
+        (SWIFT, {"loss": "upcast"}),
+        (SWIFT + "--deepspeed zero2", {"loss": "bfloat16"}),
         (VERL, {"loss": "inplace"}),
         (OPENRLHF, {"loss": "flash", "attention": "flash"}),
         (SWIFT + "--attn_impl eager", {"attention": "eager"}),
@@ -220,7 +221,7 @@ def test_what_a_micro_batch_is(command: str, expected: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize(
     ("version", "loss"),
-    [("0.15.0", "float32"), ("0.16.0", "bfloat16"), ("1.15.9", "bfloat16"), ("1.16.0", "triton")],
+    [("0.15.0", "float32"), ("0.16.0", "upcast"), ("1.15.9", "upcast"), ("1.16.0", "triton")],
 )
 def test_a_loss_is_that_of_the_version(version: str, loss: str) -> None:
     assert setup(TRL, {"trl": version}).loss == loss

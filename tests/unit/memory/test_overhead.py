@@ -8,7 +8,14 @@ from typing import Any
 import pytest
 
 from grpo_doctor.memory.facts import calibration
-from grpo_doctor.memory.overhead import buffers, context, gathered_bytes, whole_model_bytes
+from grpo_doctor.memory.overhead import (
+    Gathered,
+    buffers,
+    context,
+    gathered,
+    gathered_bytes,
+    whole_model_bytes,
+)
 from grpo_doctor.memory.setup import GIB
 from tests.unit.memory.tiny import ALONE, EXPERTS, TINY
 
@@ -53,11 +60,13 @@ def test_words_say_how_many_groups_there_are() -> None:
         ({"ranks": 2, "method": "lora"}, {"DDP buckets": 4 * ADAPTERS}),
         ({"ranks": 2, "engine": "device_map"}, {}),
         ({"ranks": 2, "engine": "deepspeed"}, {}),
-        ({"ranks": 2, "engine": "deepspeed", "zero_stage": 1}, {"ZeRO buckets": 4 * ALL}),
-        ({"ranks": 2, "engine": "deepspeed", "zero_stage": 2}, {"ZeRO buckets": 4 * ALL}),
-        ({"ranks": 2, "engine": "fsdp", "zero_stage": 2}, {"gathered parameters": 26_000}),
-        # ZeRO-3 holds up to a billion parameters; FSDP two layers of 1,500 and a table.
-        ({"engine": "deepspeed", "zero_stage": 3}, {"gathered parameters": 2 * ALL}),
+        ({"ranks": 2, "engine": "deepspeed", "zero_stage": 1}, {"ZeRO buckets": 10**9}),
+        ({"ranks": 2, "engine": "deepspeed", "zero_stage": 2}, {"ZeRO buckets": 10**9}),
+        # ZeRO-3 holds up to a billion parameters; its bucket has the width squared.
+        (
+            {"engine": "deepspeed", "zero_stage": 3},
+            {"ZeRO buckets": 200, "gathered parameters": 2 * ALL},
+        ),
         ({"engine": "fsdp"}, {}),
         ({"engine": "torch", "zero_stage": 3}, {}),
     ],
@@ -67,23 +76,36 @@ def test_buckets_and_what_is_gathered(change: dict[str, Any], expected: dict[str
     assert sizes == {"workspaces": 128 << 20, **expected}
 
 
-def test_sources_are_those_of_what_gathers() -> None:
-    zero, fsdp = (
-        buffers(replace(ALONE, engine=engine, zero_stage=3, ranks=2), calibration())[-1]
-        for engine in ("deepspeed", "fsdp")
-    )
-    assert (zero.formula, fsdp.formula) == (
-        "min(1e9, parameters) x 2 B", "two layers and the tables x 2 B",
-    )  # fmt: skip
-    assert "stage3" in zero.source
-    assert "fsdp" in fsdp.source
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        # Tables of 20,000 with the root, layers of 1,500; 12 of each are reduced in float32.
+        ({}, Gathered(20_000, 86_000, 43_000, 0, 46_000, 6_000, 160_000)),
+        ({"trained_dtype_bytes": 4}, Gathered(20_000, 86_000, 43_000, 0, 46_000, 6_000, 140_000)),
+        ({"ranks": 8}, Gathered(20_000, 86_000, 43_000, 0, 46_000, 6_000, 120_000)),
+        ({"method": "lora"}, Gathered(20_000, 86_000, 43_000, 0, 46_000, 0, 0)),
+        ({"reshards": False}, Gathered(20_000, 86_000, 52_000, 0, 55_000, 6_000, 160_000)),
+        ({"wraps_tables": True}, Gathered(0, 40_000, 23_000, 93_000, 6_000, 6_000, 90_000)),
+        ({"model": replace(TINY, tied=True)},
+         Gathered(10_000, 46_000, 23_000, 0, 26_000, 6_000, 90_000)),
+        ({"ranks": 1}, Gathered()),
+        ({"engine": "deepspeed", "zero_stage": 3}, Gathered()),
+    ],
+)  # fmt: skip
+def test_fsdp_gathers_and_reduces_group_by_group(
+    change: dict[str, Any], expected: Gathered
+) -> None:
+    settings: dict[str, Any] = {"engine": "fsdp", "ranks": 2, "wraps_tables": False, **change}
+    assert gathered(replace(ALONE, **settings)) == expected
 
 
 @pytest.mark.parametrize(("framework", "elements"), [("ms-swift", 2e8), ("trl", 5e8)])
 def test_a_bucket_has_the_elements_of_its_framework(framework: str, elements: float) -> None:
-    wide = replace(TINY, vocabulary=50_000_000)  # tables of a billion
-    setup = replace(ALONE, model=wide, engine="deepspeed", zero_stage=2, framework=framework)
-    assert {e.name: e.bytes for e in buffers(setup, calibration())}["ZeRO buckets"] == 4 * elements
+    setup = replace(ALONE, engine="deepspeed", zero_stage=2, framework=framework)
+    for overlaps in (False, True):
+        entries = buffers(replace(setup, overlaps_reduction=overlaps), calibration())
+        sizes = {entry.name: entry.bytes for entry in entries}
+        assert sizes["ZeRO buckets"] == 2 * elements * (1 + overlaps)
 
 
 def test_a_layer_larger_than_a_billion_is_gathered_whole() -> None:

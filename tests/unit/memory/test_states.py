@@ -81,6 +81,13 @@ def test_full_training_holds_its_share_of_layers_and_a_table(
         ({"engine": "device_map", "ranks": 2}, ADAPTERS // 2, 0, ALL // 2),
         # The router has none; shared experts of 3 have 1,248, and the others 4,096 in each matrix.
         ({"model": MIXED}, 3_200 + 1_248, 3 * 4_096, WITH_EXPERTS + OF_EXPERTS),
+        # In transformers 5 the router of 576 too, and gate and up in one, of twice the rank.
+        (
+            {"model": MIXED, "fused_experts": True},
+            3_200 + 1_248 + 576,
+            15_360,
+            WITH_EXPERTS + OF_EXPERTS,
+        ),
         (
             {"model": MIXED, "expert_parallel": 4},
             3_200 + 1_248,
@@ -173,16 +180,16 @@ def test_plain_training_keeps_weights_gradients_and_moments_in_the_weights_type(
     ("change", "expected"),
     [
         ({"zero_stage": 0}, (2, 2, 8, 4, 4)),
-        ({"zero_stage": 1}, (2, 2, 4, 2, 2)),
-        ({"zero_stage": 2}, (2, 1, 4, 2, 2)),
+        ({"zero_stage": 1}, (2, 2, 4, 2, 3)),
+        ({"zero_stage": 2}, (2, 1, 4, 2, 3)),
         ({"zero_stage": 3}, (1, 1, 4, 2, 2)),
-        ({"zero_stage": 2, "zero_offload_parameters": True}, (2, 1, 4, 2, 2)),
+        ({"zero_stage": 2, "zero_offload_parameters": True}, (2, 1, 4, 2, 3)),
         ({"zero_stage": 3, "zero_offload_parameters": True}, (0, 1, 4, 2, 2)),
         ({"zero_stage": 1, "zero_offload_optimizer": True}, (2, 2)),
         ({"zero_stage": 2, "zero_offload_optimizer": True}, (2, 0)),
         ({"zero_stage": 3, "zero_offload_optimizer": True}, (1, 0)),
         ({"zero_stage": 0, "optimizer": "adamw_foreach"}, (2, 2, 8, 4, 4, 4)),
-        ({"zero_stage": 2, "trained_dtype_bytes": 4}, (2, 1, 4, 2, 2)),
+        ({"zero_stage": 2, "trained_dtype_bytes": 4}, (2, 1, 4, 2, 3)),
     ],
 )
 def test_zero_divides_over_two_ranks_and_offloads_what_its_stage_says(

@@ -95,7 +95,7 @@ def test_near_names_are_told_where_there_are_some(tmp_path: Path) -> None:
     ("name", "bits"),
     [
         ("m-AWQ", 4), ("m-GPTQ-Int8", 8), ("m-GPTQ", 4), ("m-int8", 8), ("m-bnb-4bit", 4),
-        ("m-8bit", 8), ("m-nf4", 4), ("m-7B", None),
+        ("m-8bit", 8), ("m-nf4", 4), ("m-7B", None), ("m-FP8", 8), ("m-BF16", 16),
     ],
 )  # fmt: skip
 def test_a_name_promises_bits(name: str, bits: int | None) -> None:
