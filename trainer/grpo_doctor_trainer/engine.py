@@ -1,16 +1,17 @@
 """What turns a loss into new weights: accelerate, with DeepSpeed or with plain DDP.
 
-Both engines keep the backward pass and the optimizer step apart, because these are two phases."""
+Both engines keep the backward pass and the optimizer step apart, because these are two phases.
+"""
 
 from __future__ import annotations
 
 import json
 import logging
 import os
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import torch
 from accelerate import Accelerator, DeepSpeedPlugin
@@ -20,16 +21,16 @@ from grpo_doctor_trainer.errors import ConfigError
 from grpo_doctor_trainer.validation import DEEPSPEED_PRESETS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from grpo_doctor_trainer.config import TrainerConfig
     from grpo_doctor_trainer.ranks import Ranks
 
 
 _ADAM_BETAS = (0.9, 0.95)  # ms-swift's defaults
 
+_OWN_SECTIONS = ("optimizer", "scheduler")
 
-class Engine(Protocol):
+
+class Engine:
     """Owns the wrapped model and its optimizer.
 
     Attributes:
@@ -38,26 +39,32 @@ class Engine(Protocol):
         optimizer: the optimizer that holds the state tensors.
         device: where it computes; with ZeRO-3 offload the weights may be elsewhere.
         zero_stage: DeepSpeed's ZeRO stage, or None without DeepSpeed.
+        name: for the log.
     """
 
     model: Any
     module: Any
     optimizer: torch.optim.Optimizer
     device: torch.device
-    zero_stage: int | None
+    zero_stage: int | None = None
+    name: str
 
-    def describe(self) -> str:
-        """Name the engine for the log."""
-
-    @contextmanager
-    def micro_batch(self, *, last: bool) -> Iterator[None]:
+    def micro_batch(self, *, last: bool) -> AbstractContextManager[None]:
         """Surround one forward and backward pass; the last one of a step adds up over ranks."""
+        raise NotImplementedError
 
     def backward(self, loss: torch.Tensor) -> None:
         """Add the gradient of `loss` / accumulation steps to what is accumulated."""
+        raise NotImplementedError
 
     def step(self, learning_rate: float) -> float:
-        """Clip, changes the weights, forgets the gradients; gives the norm before clipping."""
+        """Clip gradients, change the weights, and return the gradients' norm before clipping."""
+        for group in self.optimizer.param_groups:
+            group["lr"] = learning_rate
+        return self._stepped()
+
+    def _stepped(self) -> float:
+        raise NotImplementedError
 
 
 def make_engine(accelerator: Any, policy: Any, config: TrainerConfig, ranks: Ranks) -> Engine:
@@ -101,81 +108,62 @@ def _parameter_groups(policy: Any, weight_decay: float) -> list[dict[str, Any]]:
     return [group for group in groups if group["params"]]
 
 
-class DeepSpeedEngine:
+class DeepSpeedEngine(Engine):
     """DeepSpeed's engine, which accumulates, clips and keeps the optimizer by itself."""
 
     def __init__(self, engine: Any, device: torch.device) -> None:
-        self.model = engine
+        self.model, self.module, self.optimizer = engine, engine.module, engine.optimizer
         self.device = device
-        self.module = engine.module
-        self.optimizer = engine.optimizer
-        self.zero_stage: int | None = engine.zero_optimization_stage()
-
-    def describe(self) -> str:
-        """Name the engine for the log."""
-        offload = self.model.config["zero_optimization"]
-        parts = [part for part in ("optimizer", "param") if offload.get(f"offload_{part}")]
+        self.zero_stage = engine.zero_optimization_stage()
+        zero = engine.config["zero_optimization"]
+        parts = [part for part in ("optimizer", "param") if zero.get(f"offload_{part}")]
         moved = f", {' and '.join(parts)} offload" if parts else ""
-        return f"DeepSpeed ZeRO-{self.zero_stage}{moved}"
+        self.name = f"DeepSpeed ZeRO-{self.zero_stage}{moved}"
 
-    @contextmanager
-    def micro_batch(self, *, last: bool) -> Iterator[None]:
-        """Say where the accumulation ends."""
+    def micro_batch(self, *, last: bool) -> AbstractContextManager[None]:
+        """Set where the accumulation ends."""
         self.model.set_gradient_accumulation_boundary(is_boundary=last)
-        yield
+        return nullcontext()
 
     def backward(self, loss: torch.Tensor) -> None:
         """Run the backward pass, scaled by DeepSpeed."""
         self.model.backward(loss)
 
-    def step(self, learning_rate: float) -> float:
-        """Run DeepSpeed's step."""
-        for group in self.optimizer.param_groups:
-            group["lr"] = learning_rate
-        own_norm = _gradient_norm(self.module) if self.zero_stage == 0 else 0.0
+    def _stepped(self) -> float:
+        own_norm = 0.0
+        if self.zero_stage == 0:  # in float32 DeepSpeed gives none
+            gradients = [w.grad for w in self.module.parameters() if w.grad is not None]
+            norms = torch.stack([gradient.float().norm() for gradient in gradients])
+            own_norm = float(torch.linalg.vector_norm(norms))
         self.model.step()
-        norm = self.model.get_global_grad_norm()  # none with ZeRO-0 in float32
+        norm = self.model.get_global_grad_norm()
         return own_norm if norm is None else float(norm)
 
 
-def _gradient_norm(module: Any) -> float:
-    gradients = [weight.grad for weight in module.parameters() if weight.grad is not None]
-    return float(torch.linalg.vector_norm(torch.stack([g.float().norm() for g in gradients])))
-
-
-class DdpEngine:
+class DdpEngine(Engine):
     """torch's DistributedDataParallel, or the bare model on a single rank."""
 
-    zero_stage: int | None = None
+    name = "no DeepSpeed (plain DDP)"
 
     def __init__(self, accelerator: Any, model: Any, optimizer: Any, config: TrainerConfig) -> None:
-        self.model = model
-        self.device: torch.device = accelerator.device
-        self.module = accelerator.unwrap_model(model)
+        self.model, self.module = model, accelerator.unwrap_model(model)
+        self.device = accelerator.device
         self.optimizer = optimizer.optimizer
         self._trained = [weight for weight in self.module.parameters() if weight.requires_grad]
         self._accumulation = config.gradient_accumulation_steps
         self._clip_at = config.max_grad_norm or float("inf")
 
-    def describe(self) -> str:
-        """Name the engine for the log."""
-        return "no DeepSpeed (plain DDP)"
-
-    @contextmanager
-    def micro_batch(self, *, last: bool) -> Iterator[None]:
+    def micro_batch(self, *, last: bool) -> AbstractContextManager[None]:
         """Keep gradients on this rank until the last pass."""
         alone = last or not hasattr(self.model, "no_sync")
-        with nullcontext() if alone else self.model.no_sync():
-            yield
+        context: AbstractContextManager[None] = nullcontext() if alone else self.model.no_sync()
+        return context
 
     def backward(self, loss: torch.Tensor) -> None:
         """Run the backward pass."""
         torch.autograd.backward(loss / self._accumulation)
 
-    def step(self, learning_rate: float) -> float:
-        """Clip and steps."""
-        for group in self.optimizer.param_groups:
-            group["lr"] = learning_rate
+    def _stepped(self) -> float:
         norm = torch.nn.utils.clip_grad_norm_(self._trained, self._clip_at)
         self.optimizer.step()
         self.optimizer.zero_grad(set_to_none=True)
@@ -208,9 +196,6 @@ def frozen_engine(reference: Any, engine: Engine, accelerator: Any) -> Any:
     )
     wrapped.eval()
     return wrapped
-
-
-_OWN_SECTIONS = ("optimizer", "scheduler")
 
 
 def deepspeed_config(

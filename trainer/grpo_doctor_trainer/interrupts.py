@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from types import FrameType
 
+_received: list[int] = []
+
 
 class Interrupted(BaseException):
     """The process was asked to stop."""
@@ -15,9 +17,6 @@ class Interrupted(BaseException):
     def __init__(self, signal_number: int) -> None:
         super().__init__(signal_number)
         self.signal_number = signal_number
-
-
-_received: list[int] = []
 
 
 def catch_signals() -> None:

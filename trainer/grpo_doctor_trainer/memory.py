@@ -25,6 +25,19 @@ if TYPE_CHECKING:
     from grpo_doctor_trainer.ranks import Ranks
     from grpo_doctor_trainer.rollout import RolloutEngine
 
+# torch's CPU allocator raises a plain RuntimeError, and CUDA libraries have words of their own.
+_SIGNS = (
+    "can't allocate memory",
+    "cannot allocate memory",
+    "cuda out of memory",
+    "cuda error: out of memory",
+    "cublas_status_alloc_failed",
+    "not enough memory",
+    "failed to allocate",
+)
+_REQUESTED = re.compile(r"ried to allocate ([\d.]+) ?(bytes|[KMGT]iB)")
+_UNITS = {"bytes": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}
+
 
 @dataclass(frozen=True)
 class Offload:
@@ -140,20 +153,6 @@ def _states(engine: Engine) -> list[torch.Tensor]:
     policy = {weight.untyped_storage().data_ptr() for weight in local_weights(engine.module)}
     stepped = [weight for group in inner.param_groups for weight in group["params"]]
     return states + [w for w in stepped if w.untyped_storage().data_ptr() not in policy]
-
-
-# torch's CPU allocator raises a plain RuntimeError, and CUDA libraries have words of their own.
-_SIGNS = (
-    "can't allocate memory",
-    "cannot allocate memory",
-    "cuda out of memory",
-    "cuda error: out of memory",
-    "cublas_status_alloc_failed",
-    "not enough memory",
-    "failed to allocate",
-)
-_REQUESTED = re.compile(r"ried to allocate ([\d.]+) ?(bytes|[KMGT]iB)")
-_UNITS = {"bytes": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}
 
 
 def report_memory(device: torch.device) -> None:

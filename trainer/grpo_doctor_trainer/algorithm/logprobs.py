@@ -33,6 +33,16 @@ KEPT_BYTES_ELSEWHERE = 256 * 2**20
 # What models do to logits after the last layer, by the names in their configurations.
 _CHANGES = ("final_logit_softcapping", "logit_scale", "logits_scaling", "lm_head_multiplier")
 
+# Of float32 logits worked on at once. A CPU is faster where a block stays in its cache.
+_BLOCK_BYTES = {"cpu": 2 * 2**20}
+_BLOCK_BYTES_ELSEWHERE = 128 * 2**20
+# In nats per token, on average. Float32 differs by 1e-6; weights of two bytes by some hundredths.
+_LARGEST_GAP = {torch.float32: 1e-3}
+_LARGEST_GAP_ELSEWHERE = 0.1
+_PROMPTS = ([11, 3, 7, 5, 9], [11, 3, 7, 5, 9], [4, 2, 8])
+_COMPLETIONS = torch.tensor([[6, 1, 10, 2], [12, 9, 5, 3], [7, 7, 1, 4]])
+_LENGTHS = torch.tensor([4, 2, 3])
+
 
 class HeadQuery:
     """What the last layer is asked for.
@@ -99,11 +109,6 @@ def querying(model: Any, query: HeadQuery) -> Iterator[None]:
         yield
     finally:
         del vars(head)["forward"]
-
-
-# Of float32 logits worked on at once. A CPU is faster where a block stays in its cache.
-_BLOCK_BYTES = {"cpu": 2 * 2**20}
-_BLOCK_BYTES_ELSEWHERE = 128 * 2**20
 
 
 def completion_logits(model: Any, batch: TokenBatch, temperature: float = 1.0) -> torch.Tensor:
@@ -251,14 +256,6 @@ def _blocks(logits: torch.Tensor) -> Iterator[tuple[slice, slice]]:
     for row in range(0, rows, high):
         for column in range(0, length, wide):
             yield slice(row, row + high), slice(column, column + wide)
-
-
-# In nats per token, on average. Float32 differs by 1e-6; weights of two bytes by some hundredths.
-_LARGEST_GAP = {torch.float32: 1e-3}
-_LARGEST_GAP_ELSEWHERE = 0.1
-_PROMPTS = ([11, 3, 7, 5, 9], [11, 3, 7, 5, 9], [4, 2, 8])
-_COMPLETIONS = torch.tensor([[6, 1, 10, 2], [12, 9, 5, 3], [7, 7, 1, 4]])
-_LENGTHS = torch.tensor([4, 2, 3])
 
 
 def reason_not_to_share(

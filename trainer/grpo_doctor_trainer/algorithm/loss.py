@@ -21,6 +21,23 @@ if TYPE_CHECKING:
 
 _EPSILON = 1e-4  # TRL's, so that equal rewards give zero and not a division by zero
 
+_LARGEST_LOG_RATIO = 20.0  # exp(20) is far above any threshold, and still a float
+# In nats per token, the mean of |log engine - log trainer|. Equal weights in other kernels differ
+# by 1e-6 in float32 and by some hundredths in bfloat16 or with quantized weights. At 0.5 the
+# probability of a sampled token is wrong by a factor of 1.6 (e^0.5) on average: no rounding does
+# that, and no importance sampling within its usual threshold of 2 makes up for it.
+LARGEST_MEAN_GAP = 0.5
+_GAP = "sampling/sampling_logp_difference/mean"
+SUMS = (
+    *("loss", "micro_batches", "tokens", "loss_tokens", "entropy", "clipped_low", "clipped_high"),
+    *("kl_tokens", "kl", "gap_tokens", "gap", "weight"),
+)
+"""Of all micro-batches: losses, counts, and values of the tokens in the loss."""
+LOWEST = ("clipped_low", "weight")
+"""The least share of clipped tokens in a completion, the least weight of a token."""
+HIGHEST = ("clipped_high", "gap", "weight")
+"""The greatest share of clipped tokens in a completion, gap and weight of a token."""
+
 
 def group_advantages(rewards: torch.Tensor, group_size: int, scale: str) -> torch.Tensor:
     """Subtract the mean of each group and divides by a standard deviation.
@@ -74,15 +91,6 @@ def groups_without_signal(rewards: torch.Tensor, group_size: int) -> float:
     """
     spread = deviation(rewards.view(-1, group_size), dim=1)
     return float((~(spread > 1e-8)).float().mean())
-
-
-_LARGEST_LOG_RATIO = 20.0  # exp(20) is far above any threshold, and still a float
-# In nats per token, the mean of |log engine - log trainer|. Equal weights in other kernels differ
-# by 1e-6 in float32 and by some hundredths in bfloat16 or with quantized weights. At 0.5 the
-# probability of a sampled token is wrong by a factor of 1.6 (e^0.5) on average: no rounding does
-# that, and no importance sampling within its usual threshold of 2 makes up for it.
-LARGEST_MEAN_GAP = 0.5
-_GAP = "sampling/sampling_logp_difference/mean"
 
 
 @dataclass(frozen=True)
@@ -277,17 +285,6 @@ def grpo_loss(
         mean_tokens=mean_tokens,
     )
     return loss, loss_statistics(loss, terms, logprobs.entropies, experience)
-
-
-SUMS = (
-    *("loss", "micro_batches", "tokens", "loss_tokens", "entropy", "clipped_low", "clipped_high"),
-    *("kl_tokens", "kl", "gap_tokens", "gap", "weight"),
-)
-"""Of all micro-batches: losses, counts, and values of the tokens in the loss."""
-LOWEST = ("clipped_low", "weight")
-"""The least share of clipped tokens in a completion, the least weight of a token."""
-HIGHEST = ("clipped_high", "gap", "weight")
-"""The greatest share of clipped tokens in a completion, gap and weight of a token."""
 
 
 @dataclass(frozen=True)

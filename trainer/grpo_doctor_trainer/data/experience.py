@@ -169,28 +169,19 @@ class Experience:
 
     def select(self, rows: torch.Tensor) -> Experience:
         """Take some completions."""
-        return Experience(
-            self.tokens.select(rows),
-            self.advantages[rows],
-            *(
-                None if values is None else values[rows]
-                for values in (
-                    self.old_logprobs,
-                    self.reference_logprobs,
-                    self.sampling_logprobs,
-                    self.kept,
-                )
-            ),
-        )
+        chosen = {n: None if v is None else v[rows] for n, v in self._values().items()}
+        return Experience(self.tokens.select(rows), self.advantages[rows], **chosen)
 
     def trimmed(self, prompt: int, completion: int) -> Experience:
         """Keep the last `prompt` and the first `completion` places: the rest must be padding."""
-        old, reference, sampling = (
-            None if values is None else values[:, :completion]
-            for values in (self.old_logprobs, self.reference_logprobs, self.sampling_logprobs)
-        )
+        values = self._values() | {"kept": None}
+        cut = {n: None if v is None else v[:, :completion] for n, v in values.items()}
         tokens = self.tokens.trimmed(prompt, completion)
-        return Experience(tokens, self.advantages, old, reference, sampling, self.kept)
+        return Experience(tokens, self.advantages, **cut | {"kept": self.kept})
+
+    def _values(self) -> dict[str, torch.Tensor | None]:
+        names = ("old_logprobs", "reference_logprobs", "sampling_logprobs", "kept")
+        return {name: getattr(self, name) for name in names}
 
     @property
     def loss_mask(self) -> torch.Tensor:

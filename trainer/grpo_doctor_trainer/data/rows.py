@@ -32,6 +32,11 @@ IMAGE_TAG = "<image>"
 _IMAGE_KEYS = ("image", "path", "url", "image_url")
 _OTHER_KINDS = ("video", "audio", "video_url", "input_audio")
 
+_LOCAL_KINDS = (".jsonl", ".json", ".parquet")
+_PROMPT_COLUMNS = ("prompt", "messages")
+_IMAGE_COLUMNS = ("images", "image")
+_READERS = 8  # a header is a few hundred bytes, so on a network disk this is waiting
+
 
 def conversation(
     value: Any, images: list[ImageSource], folder: Path, location: str
@@ -125,11 +130,6 @@ def _is_message(value: Any) -> bool:
     if isinstance(content, list):
         return bool(content) and all(isinstance(part, dict) for part in content)
     return isinstance(content, str)
-
-
-_LOCAL_KINDS = (".jsonl", ".json", ".parquet")
-_PROMPT_COLUMNS = ("prompt", "messages")
-_IMAGE_COLUMNS = ("images", "image")
 
 
 @dataclass(frozen=True)
@@ -273,9 +273,6 @@ def _kind(value: Any) -> str:
     return {list: "a list", str: "text", dict: "an object", type(None): "null"}.get(
         type(value), f"a {type(value).__name__}"
     )
-
-
-_READERS = 8  # a header is a few hundred bytes, so on a network disk this is waiting
 
 
 def check_images(rows: list[Row], ranks: Ranks) -> None:

@@ -28,6 +28,9 @@ if TYPE_CHECKING:
 COMPLETIONS_JSONL = "completions.jsonl"
 _SHOWN = 200
 
+_PROJECT = "grpo-doctor"
+_PREFIX = "train/"  # as transformers' integrations write it, so that curves of both lie together
+
 
 def decode(tokenizer: Any, tokens: TokenBatch) -> list[str]:
     """Return each completion as text, without end, padding and other special tokens."""
@@ -81,10 +84,6 @@ def write_completions(  # noqa: PLR0913 - one argument per column of the table
 
 def _or_none(value: float) -> float | None:
     return value if value == value else None  # noqa: PLR0124 - NaN, which JSON does not have
-
-
-_PROJECT = "grpo-doctor"
-_PREFIX = "train/"  # as transformers' integrations write it, so that curves of both lie together
 
 
 class Trackers:

@@ -37,6 +37,21 @@ _CHAT_TEMPLATE = (
     "{% if add_generation_prompt %}{{ '<|assistant|>' }}{% endif %}"
 )
 
+_VL_SEED = 20_250_128
+_VISION_START, _VISION_END = "<|vision_start|>", "<|vision_end|>"
+_IMAGE, _VIDEO = "<|image_pad|>", "<|video_pad|>"
+_VISION_TOKENS = (_VISION_START, _VISION_END, _IMAGE, _VIDEO)
+_PATCH, _MERGE, _FRAMES = 14, 2, 2  # Qwen2.5-VL's own: 28 x 28 pixels are one token
+_LARGEST_IMAGE = 16  # tokens
+_EACH_PART = "{% for part in message['content'] %}{% if part['type'] == 'image' %}{{ '"
+_VL_CHAT_TEMPLATE = (
+    "{% for message in messages %}{{ '<|' + message['role'] + '|>' }}"
+    "{% if message['content'] is string %}{{ message['content'] }}{% else %}"
+    + (_EACH_PART + _VISION_START + _IMAGE + _VISION_END)
+    + "' }}{% else %}{{ part['text'] }}{% endif %}{% endfor %}{% endif %}{{ '<|end|>' }}"
+    "{% endfor %}{% if add_generation_prompt %}{{ '<|assistant|>' }}{% endif %}"
+)
+
 
 def tiny_tokenizer() -> Any:
     """Make a tokenizer with one token per byte, a chat template, and end and padding tokens."""
@@ -72,22 +87,6 @@ def tiny_model(tokenizer: Any, width: int = 128) -> Any:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(_MODEL_SEED)
         return Qwen2ForCausalLM(config)
-
-
-_VL_SEED = 20_250_128
-_VISION_START, _VISION_END = "<|vision_start|>", "<|vision_end|>"
-_IMAGE, _VIDEO = "<|image_pad|>", "<|video_pad|>"
-_VISION_TOKENS = (_VISION_START, _VISION_END, _IMAGE, _VIDEO)
-_PATCH, _MERGE, _FRAMES = 14, 2, 2  # Qwen2.5-VL's own: 28 x 28 pixels are one token
-_LARGEST_IMAGE = 16  # tokens
-_EACH_PART = "{% for part in message['content'] %}{% if part['type'] == 'image' %}{{ '"
-_VL_CHAT_TEMPLATE = (
-    "{% for message in messages %}{{ '<|' + message['role'] + '|>' }}"
-    "{% if message['content'] is string %}{{ message['content'] }}{% else %}"
-    + (_EACH_PART + _VISION_START + _IMAGE + _VISION_END)
-    + "' }}{% else %}{{ part['text'] }}{% endif %}{% endfor %}{% endif %}{{ '<|end|>' }}"
-    "{% endfor %}{% if add_generation_prompt %}{{ '<|assistant|>' }}{% endif %}"
-)
 
 
 def tiny_processor() -> VisionProcessor:

@@ -75,7 +75,7 @@ def test_damage_has_a_reason(tmp_path: Path) -> None:
     for source, reason in (
         (tmp_path / "missing.png", "there is no such file"),
         (tmp_path, "Is a directory"),
-        (b"not an image", "not an image, or of a kind that Pillow cannot read"),
+        (b"not an image", "not an image, or of a format that Pillow cannot read"),
         (b"", "not an image"),
     ):
         with pytest.raises(BadImageError, match=reason):

@@ -38,7 +38,7 @@ def intro(
     run = SimpleNamespace(
         config=config,
         ranks=ranks or Ranks(0, 1, 0, torch.device("cpu"), threads=1),
-        engine=SimpleNamespace(module=module, describe=lambda: "one process"),
+        engine=SimpleNamespace(module=module, name="one process"),
         rewards=SimpleNamespace(names=config.reward_funcs),
         takes_images=False,
         steps=20,

@@ -63,7 +63,7 @@ def test_the_norm_is_deepspeeds_and_of_the_gradients_where_it_has_none(
     ids=["none", "one", "both"],
 )
 def test_what_is_in_host_memory_is_named(offload: dict[str, Any], name: str) -> None:
-    assert deepspeed(3, None, **offload).describe() == name
+    assert deepspeed(3, None, **offload).name == name
 
 
 def alone(config: TrainerConfig, model: Any | None = None) -> DdpEngine:
@@ -92,7 +92,7 @@ def test_a_loss_counts_by_its_share_of_the_step() -> None:
     for _ in range(2):
         engine.backward(engine.module.bias.sum())
     assert engine.module.bias.grad.tolist() == [0.5]
-    assert engine.describe() == "no DeepSpeed (plain DDP)"
+    assert engine.name == "no DeepSpeed (plain DDP)"
 
 
 class Wrapped(torch.nn.Module):
@@ -192,6 +192,7 @@ def test_a_deepspeed_engine_is_driven_as_one(monkeypatch: pytest.MonkeyPatch) ->
 
         def __init__(self, policy: Any) -> None:
             self.module, self.optimizer, self.boundaries = policy, None, list[bool]()
+            self.config: dict[str, Any] = {"zero_optimization": {}}
 
         def zero_optimization_stage(self) -> int:
             return 2
