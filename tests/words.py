@@ -43,7 +43,6 @@ NOT_CLEAN = (
         )
     ),
     "probes",
-    "reports",
 )
 MOST_WORDS = 25
 SENTENCE_END = re.compile(r"[.?!:;](?:\s|$)|\n\s*(?:\n|[-*] )")

@@ -34,7 +34,7 @@ class PlotlySource:
 
 @cache
 def style() -> str:
-    """Return the page's style sheet, with one class per phase that sets its colour and its ink."""
+    """Return the page's style sheet, with one class per phase that sets its color and its ink."""
     classes = "".join(
         f".phase-{phase}{{--c:{color};--on-c:{ink_on(phase)}}}\n"
         for phase, color in PHASE_COLORS.items()

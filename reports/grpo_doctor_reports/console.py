@@ -53,7 +53,7 @@ def as_text(
     Args:
         draw: makes the renderables for a width in columns.
         width: columns to use.
-        colors: which ANSI colours to write; None: no escape sequence at all.
+        colors: which ANSI colors to write; None: no escape sequence at all.
     """
     out = StringIO()
     console = Console(

@@ -73,7 +73,7 @@ class Gain:
 
 
 def verdict(report: ReportDocument) -> str:
-    """Return the one sentence, or what can be said where the document has none."""
+    """Return the verdict, or a sentence about the steps where the document has none."""
     if report.summary.verdict:
         return report.summary.verdict
     if report.summary.steps == 0:
@@ -138,7 +138,7 @@ def losses(report: ReportDocument) -> list[str]:
     if loss.dropped_events:
         lines.append(f"{formatting.count(loss.dropped_events, 'event')} dropped while recording.")
     if loss.truncated:
-        lines.append("The recording is cut off; what came after the cut is unknown.")
+        lines.append("The recording is truncated: everything after the cut is unknown.")
     return lines + [note for note in loss.notes if note]
 
 
@@ -188,7 +188,7 @@ def main_gain(finding: FindingEntry) -> Gain | None:
 
 
 def cost_beside_gain(finding: FindingEntry) -> str:
-    """Return what a finding costs, once: nothing where the gain beside it says the same."""
+    """Return what a finding costs; empty where the gain next to it is the same."""
     words = cost_words(finding.cost)
     remedy = main_fix(finding) or main_step(finding)
     gained = remedy.predicted.mid if remedy and remedy.predicted else None
@@ -202,7 +202,7 @@ def beyond_cost(finding: FindingEntry, predicted: PredictedEntry | None) -> str:
     """Return why a fix gains more than its finding costs: a step is work and waits for it."""
     gained = -(predicted.mid or 0.0) if predicted else 0.0
     cost = 100 * (finding.cost.share or 0.0)
-    return "more than the cost, as other ranks wait less too" if gained > cost + 1 > 1 else ""
+    return "exceeds the cost, because other ranks also wait less" if gained > cost + 1 > 1 else ""
 
 
 def gain(predicted: PredictedEntry | None) -> Gain | None:
@@ -234,7 +234,7 @@ def gain_sentence(predicted: PredictedEntry | None) -> str:
 
 
 def fix_line(fix: FixEntry) -> str:
-    """Return what to type; the knob's change where no spelling is known."""
+    """Return what to type; the change of the setting where that is not known."""
     return fix.spelling or knob_change(fix)
 
 
@@ -249,7 +249,7 @@ def certainty(confidence: float) -> str:
 
 
 def knob_change(fix: FixEntry) -> str:
-    """Return `knob: from → to`, as much of it as is known."""
+    """Return `setting: from → to`, as much of it as is known."""
     change = " → ".join(filter(None, map(formatting.any_value, (fix.before, fix.after))))
     return ": ".join(filter(None, (fix.knob, change)))
 
@@ -259,7 +259,7 @@ def safety_words(safety: str) -> str:
     return _SAFETY_WORDS.get(safety, safety)
 
 
-_OUTLIER = 1.2  # times p90: a step as long as that is said beside it
+_OUTLIER = 1.2  # times p90: a longer step is named next to it
 _NOTHING = (formatting.NOTHING, "0")
 
 
@@ -312,8 +312,8 @@ def gpus_words(run: RunEntry) -> str:
 def _tokens(report: ReportDocument) -> KeyNumber:
     total, per_gpu = report.summary.tokens_per_s, report.summary.tokens_per_s_per_gpu
     if per_gpu is None:
-        return KeyNumber("Tokens/s", formatting.compact(total), "of completions")
-    detail = "" if total is None else f"{formatting.compact(total)} in all"
+        return KeyNumber("Tokens/s", formatting.compact(total), "completion tokens")
+    detail = "" if total is None else f"{formatting.compact(total)} in total"
     return KeyNumber("Tokens/s/GPU", formatting.compact(per_gpu), detail)
 
 
@@ -333,7 +333,7 @@ def _gpu_truly(report: ReportDocument) -> str:
     summary = report.summary
     if summary.gpu_truly_busy_pct is None:
         return ""
-    by = f" by {summary.gpu_busy_by.replace('_', ' ')}" if summary.gpu_busy_by else " in truth"
+    by = f" by {summary.gpu_busy_by.replace('_', ' ')}" if summary.gpu_busy_by else " effective"
     return f"{formatting.percent(summary.gpu_truly_busy_pct)}{by}"
 
 
@@ -341,7 +341,7 @@ def _steps_detail(report: ReportDocument) -> str:
     summary = report.summary
     parts = []
     if summary.steps_total > summary.steps:
-        parts.append(f"used of {summary.steps_total:,}")
+        parts.append(f"of {summary.steps_total:,} recorded")
     if summary.warmup_steps:
         parts.append(f"{summary.warmup_steps:,} warm-up")
     return ", ".join(parts)
@@ -375,15 +375,15 @@ def cost_words(cost: CostEntry) -> list[str]:
     if cost.seconds_per_step and cost.share:
         up_to = "up to " if cost.at_most else ""
         share = formatting.share(cost.share)
-        words.append(f"{up_to}{formatting.seconds(cost.seconds_per_step)} a step ({share})")
+        words.append(f"{up_to}{formatting.seconds(cost.seconds_per_step)} per step ({share})")
     elif cost.share:
         words.append(f"{formatting.share(cost.share)} of step time")
     if cost.gpu_hours_per_day:
-        words.append(f"{_hours(cost.gpu_hours_per_day)} a day")
+        words.append(f"{_hours(cost.gpu_hours_per_day)} per day")
     elif cost.gpu_hours:
         words.append(_hours(cost.gpu_hours))
     if cost.money_per_day:
-        words.append(f"{money(cost.money_per_day, cost.currency)} a day")
+        words.append(f"{money(cost.money_per_day, cost.currency)} per day")
     return words
 
 

@@ -1,8 +1,8 @@
-"""One colour per phase, the same in every chart, in both themes and on every page.
+"""One color per phase, the same in every chart, in both themes and on every page.
 
 The twelve were searched for, not picked: the largest smallest distance (OKLab, 0.116) between any
 two of the eleven phases under normal, protan, deutan and tritan vision, with a contrast of at least
-2:1 to a white and 2.7:1 to a near-black surface and muted chroma. Colour is never the only
+2:1 to a white and 2.7:1 to a near-black surface and muted chroma. Color is never the only
 carrier: bars are labelled, and wait is hatched.
 """
 
@@ -33,18 +33,18 @@ LIGHT_INK: Final = "#ffffff"
 
 
 def color_of(phase: str) -> str:
-    """Return the colour of `phase` or of the phase of a sub-span; an unknown one is grey."""
+    """Return the color of `phase` or of the phase of a sub-span; an unknown one is gray."""
     return PHASE_COLORS.get(phase.partition("/")[0], PHASE_COLORS[UNATTRIBUTED])
 
 
 def phase_class(phase: str) -> str:
-    """Return the CSS class of a phase's colour; unknown phases share the grey."""
+    """Return the CSS class of a phase's color; unknown phases share the gray."""
     name = phase.partition("/")[0]
     return f"phase-{name if name in PHASE_COLORS else UNATTRIBUTED}"
 
 
 def ink_on(phase: str) -> str:
-    """Return the text colour, dark or light, that reads better on the colour of `phase`."""
+    """Return the text color, dark or light, that reads better on the color of `phase`."""
     background = relative_luminance(color_of(phase))
     on_dark, on_light = (
         contrast(relative_luminance(ink), background) for ink in (DARK_INK, LIGHT_INK)
@@ -66,7 +66,7 @@ def contrast(first: float, second: float) -> float:
 
 
 def relative_luminance(color: str) -> float:
-    """Return the WCAG relative luminance (0 to 1) of a `#rrggbb` colour."""
+    """Return the WCAG relative luminance (0 to 1) of a `#rrggbb` color."""
     red, green, blue = (_linear(int(color[at : at + 2], 16) / 255) for at in (1, 3, 5))
     return 0.2126 * red + 0.7152 * green + 0.0722 * blue
 

@@ -36,7 +36,7 @@ _EVIDENCE, _FEW = 2, 5  # numbers under a finding; of more findings than a few o
 _ALSO = 5  # in one line each; the rest is counted, so that forty rules stay a screenful
 _IDS = 12
 _WANTED = 2
-_SPARKS, _NUMBERS = 40, 32  # a curve in blocks, and what stands beside it
+_SPARKS, _NUMBERS = 40, 32  # a curve in blocks, and the numbers next to it
 
 
 def render_text(document: AnyDocument, *, width: int, color: bool) -> str:
@@ -45,7 +45,7 @@ def render_text(document: AnyDocument, *, width: int, color: bool) -> str:
     Args:
         document: what `grpo-doctor report --json` prints.
         width: columns to use; held between 40 and 120.
-        color: whether to use ANSI colours (24 bit); without it no escape sequence is written.
+        color: whether to use ANSI colors (24 bit); without it no escape sequence is written.
 
     Raises:
         DocumentError: the document has another schema, or a part of the wrong type.
@@ -119,7 +119,7 @@ def _step_bar(report: ReportDocument, width: int) -> Iterator[RenderableType]:
             _bar(part, scale),
             formatting.seconds(part.seconds),
             formatting.share(part.fraction),
-            _beside(part),
+            _notes_of(part),
         )
     yield table
     moves = f"  {_TRANSFER} transfer" if any(part.transfer_s > 0 for part in parts) else ""
@@ -127,7 +127,7 @@ def _step_bar(report: ReportDocument, width: int) -> Iterator[RenderableType]:
     yield Text(f"{_WORK} work{moves}{waits}", style="dim")
 
 
-def _beside(part: digest.BarPart) -> str:
+def _notes_of(part: digest.BarPart) -> str:
     wait = [f"wait {formatting.seconds(part.wait_s)}"] if part.wait_s > 0 else []
     return ", ".join([*wait, *["host time"] * part.host_time])
 
@@ -167,7 +167,7 @@ def _evaluation(report: ReportDocument, width: int) -> Iterator[RenderableType]:
 
 
 def sparkline(values: Numbers, width: int) -> str:
-    """Return a curve in at most `width` blocks, each the mean of its neighbours."""
+    """Return a curve in at most `width` blocks, each the mean of its neighbors."""
     numbers = known(values)
     edges = bin_edges(len(numbers), min(width, len(numbers)))
     means = [fmean(numbers[start:end]) for start, end in edges]
@@ -246,12 +246,12 @@ def _checks(report: ReportDocument) -> list[str]:
     """What the rules came to, in sentences; what was skipped, with what it lacked."""
     unasked = sum(check.left_out for check in report.not_applicable)
     counts = [
+        formatting.count(len(report.findings), "finding"),
         f"{formatting.count(len(report.passed), 'check')} passed",
-        f"{len(report.not_run):,} could not run",
-        f"{len(report.not_applicable) - unasked:,} did not apply",
-        *([f"{unasked:,} {'was' if unasked == 1 else 'were'} left out"] if unasked else []),
+        f"{len(report.not_run):,} skipped (missing data)",
+        f"{len(report.not_applicable) - unasked:,} not applicable",
+        *([f"{unasked:,} deselected"] if unasked else []),
     ]
-    findings = formatting.count(len(report.findings), "finding")
     missing = list(
         dict.fromkeys(
             text for check in report.not_run for text in check.signals or [check.missing] if text
@@ -259,11 +259,11 @@ def _checks(report: ReportDocument) -> list[str]:
     )
     more = len(missing) - _WANTED
     return [
-        f"{findings}. {', '.join(counts[:-1])} and {counts[-1]}.",
+        " · ".join(counts),
         *(f"Missing: {_in_brackets(text)}." for text in missing[:_WANTED]),
-        *([f"{formatting.count(more, 'more input')} missing: see the page or --json."]
+        *([f"{formatting.count(more, 'more input')} missing; see the page or --json."]
           if more > 0 else []),
-        *(f"{check.id} failed, please report it: {digest.error_words(check)}"
+        *(f"{check.id} failed; please report this bug: {digest.error_words(check)}"
           for check in report.rule_errors),
     ]  # fmt: skip
 

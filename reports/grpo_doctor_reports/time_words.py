@@ -86,8 +86,8 @@ def path_sentence(path: CriticalPath) -> str:
         if by_kind.get(kind)
     ]  # fmt: skip
     lanes = len({(segment.lane, segment.rank) for segment in path.segments})
-    through = f", through {formatting.count(lanes, 'rank or engine', 'ranks and engines')}"
-    return f"Critical path: {phases}{through}{'; of that ' + ', '.join(losses) if losses else ''}."
+    across = f", across {formatting.count(lanes, 'rank or engine', 'ranks and engines')}"
+    return f"Critical path: {phases}{across}{'; includes ' + ', '.join(losses) if losses else ''}."
 
 
 def accounting_sentence(shares: list[tuple[str, float]]) -> str:
@@ -100,8 +100,8 @@ def time_notes(report: ReportDocument) -> list[tuple[str, str]]:
     summary, clock, steady = report.summary, report.run.clock, report.summary.steady
     notes = []
     if summary.gpu_truly_busy_pct is not None:
-        by = f", judged by {summary.gpu_busy_by.replace('_', ' ')}" if summary.gpu_busy_by else ""
-        against = f" The driver reports {formatting.percent(summary.gpu_busy_pct)}."
+        by = f" (by {summary.gpu_busy_by.replace('_', ' ')})" if summary.gpu_busy_by else ""
+        against = f" The GPU driver reports {formatting.percent(summary.gpu_busy_pct)}."
         notes.append((
             "GPU", f"Effective utilization {formatting.percent(summary.gpu_truly_busy_pct)}{by}."
             + (against if summary.gpu_busy_pct is not None else ""),
@@ -110,10 +110,10 @@ def time_notes(report: ReportDocument) -> list[tuple[str, str]]:
         reason = f": {steady.reason}" if steady.reason else ""
         notes.append(("Steady", f"from step {steady.first_step}{reason}"))
     if left_out := _steps_named(summary.left_out):
-        notes.append(("Excluded", f"from all means: {left_out}."))
+        notes.append(("Excluded", f"from all averages: {left_out}."))
     apart = {why: steps for why, steps in summary.set_apart.items() if why != "warmup"}
     if included := _steps_named(apart):
-        notes.append(("Included", f"in all means: {included}."))
+        notes.append(("Included", f"in all averages: {included}."))
     if clock is not None:
         notes.append(("Clocks", clock_sentence(report)))
     return notes
@@ -135,21 +135,21 @@ def seldom_words(bar: WaterfallEntry, steps: int) -> str:
     low, high = bar.p10_s, bar.p90_s
     if low is None or high is None or low <= bar.seconds <= high:
         return ""
-    return f"mean {'above p90' if bar.seconds > high else 'below p10'}: single steps differ"
+    return "mean above p90: a few long steps" if bar.seconds > high else "mean below p10"
 
 
 def clock_sentence(report: ReportDocument) -> str:
-    """Return how far the ranks' clocks may be apart."""
+    """Return the error of the ranks' clocks."""
     clock = report.run.clock
     if clock is None:
         return ""
     if clock.text:
         return clock.text
     if clock.max_error_ms is None:
-        return "How far the clocks of the ranks are apart is not known."
-    methods = f", aligned by {', '.join(clock.methods)}" if clock.methods else ""
+        return "Clock error between ranks: unknown."
+    methods = f" (aligned by {', '.join(clock.methods)})" if clock.methods else ""
     within = formatting.quantity(clock.max_error_ms, "ms")
-    return f"Moments of two ranks compare within {within}{methods}."
+    return f"Clock error between ranks: at most {within}{methods}."
 
 
 def longest_collective(collectives: list[CollectiveEntry]) -> float:

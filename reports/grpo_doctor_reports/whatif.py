@@ -11,7 +11,7 @@ _FASTEST_PCT: Final = -100.0
 
 
 def together_words(whatif: WhatifEntry) -> str:
-    """Return what the gravest findings' remedies bring together; `` where there are not several."""
+    """Return the joint gain of the most severe findings' fixes; empty for one fix."""
     ids = [fix.finding for fix in whatif.fixes if fix.index in whatif.together]
     words = joint_words(whatif, whatif.together) if len(ids) > 1 else None
     if words is None:
@@ -25,7 +25,7 @@ def together_words(whatif: WhatifEntry) -> str:
 
 
 def same_gain(whatif: WhatifEntry, fix: WhatifFix) -> str:
-    """Return the fix before this one that it adds nothing to, as both remove the same; or ``."""
+    """Return an earlier fix that removes the same time as this one; empty without one."""
     mids = {tuple(joint.fixes): joint.mid or 0.0 for joint in whatif.sets}
     own = mids.get((fix.index,), 0.0)
     for other in whatif.fixes:
@@ -44,7 +44,7 @@ def whatif_facts(whatif: WhatifEntry) -> dict[str, Any]:
             for joint in whatif.sets
             if joint.mid is not None
         },
-        "spellings": {str(fix.index): fix.spelling for fix in whatif.fixes},
+        "texts": {str(fix.index): fix.spelling for fix in whatif.fixes},
     }
 
 
@@ -84,9 +84,9 @@ def joint_words(whatif: WhatifEntry, fixes: list[int]) -> dict[str, Any] | None:
 
 def joint_flags(whatif: WhatifEntry, fixes: list[int]) -> str:
     """Return what to type for all of them: flags on one line, all else on lines of its own."""
-    spellings = [fix.spelling for fix in whatif.fixes if fix.index in fixes and fix.spelling]
-    flags = [spelling for spelling in spellings if _is_flag(spelling)]
-    commands = [spelling for spelling in spellings if not _is_flag(spelling)]
+    texts = [fix.spelling for fix in whatif.fixes if fix.index in fixes and fix.spelling]
+    flags = [spelling for spelling in texts if _is_flag(spelling)]
+    commands = [spelling for spelling in texts if not _is_flag(spelling)]
     return "\n".join([*([" ".join(flags)] if flags else []), *commands])
 
 

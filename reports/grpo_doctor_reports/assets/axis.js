@@ -50,7 +50,7 @@ function zoom(kind, range) {
   view[kind] = fitted(wanted, whole(kind));
   if (times && kind === "time") view.step = view.time && fitted(atLeastOneStep(view.time.map((one) => along([times, steps], one))), whole("step"));
   if (times && kind === "step") view.time = view.step && fitted(view.step.map((one) => along([steps, times], one)), whole("time"));
-  tell("range");
+  notify("range");
 }
 
 function atLeastOneStep([from, to]) {
@@ -59,7 +59,7 @@ function atLeastOneStep([from, to]) {
 
 function showWholeRun() {
   view.time = view.step = null;
-  tell("range");
+  notify("range");
 }
 
 function pan(part) {

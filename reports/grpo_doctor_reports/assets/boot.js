@@ -32,7 +32,7 @@ async function run(element) {
     element.isWanted = element.isBehind = false;
     await (paints ? paintOnce(element) : moveOnce(element));
   }
-  element.isRunning = false; // nothing is awaited since the last look, so that nothing is missed
+  element.isRunning = false; // nothing was awaited since the check, so that nothing is missed
 }
 
 async function moveOnce(element) {
@@ -76,7 +76,7 @@ function setUpCharts() {
   document.querySelectorAll(".plot").forEach((element) => watcher.observe(element));
 }
 
-// Nobody scrolls paper, or a picture of the whole page: what was never in view is drawn one by one.
+// Paper and a picture of the whole page are not scrolled: what was never in view is drawn one by one.
 function setUpPaper() {
   const idle = window.requestIdleCallback ?? ((run) => setTimeout(run, 500));
   const drawNext = async () => {

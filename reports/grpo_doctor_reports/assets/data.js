@@ -65,10 +65,10 @@ function when(what, react) {
 function choose(what, value) {
   if (view[what] === value) return;
   view[what] = value;
-  tell(what);
+  notify(what);
 }
 
-function tell(what) {
+function notify(what) {
   (listeners[what] ?? []).forEach((react) => react());
 }
 

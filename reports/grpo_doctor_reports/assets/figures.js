@@ -1,4 +1,4 @@
-// Draws the figures that Python built: colours from the theme, boxes as outlines, what is
+// Draws the figures that Python built: colors from the theme, boxes as outlines, what is
 // highlighted, and the range that all charts share.
 const TOKEN = "\u0001";
 const DIM = 0.25;

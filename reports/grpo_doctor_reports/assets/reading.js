@@ -73,7 +73,7 @@ function change(value, middle) {
 
 function focusStep(at) {
   choose("focus", at);
-  if (at === null) { tell("range"); return; }
+  if (at === null) { notify("range"); return; }
   const kind = axisKind();
   const [start, end] = spanOf(kind, at);
   const around = kind === "time" ? 0.35 * (end - start) : 3;
@@ -157,10 +157,10 @@ function setUpWhatif() {
 
 function showWhatif(boxes) {
   const ticked = boxes.filter((box) => box.checked).map((box) => Number(box.value)).sort((a, b) => a - b);
-  const { now, sets, spellings } = facts.whatif;
+  const { now, sets, texts } = facts.whatif;
   const found = Object.hasOwn(sets, ticked.join(",")) ? sets[ticked.join(",")] : null;
   const words = found ?? (ticked.length
-    ? { time: "unknown", change: "", interval: "these were not predicted together" }
+    ? { time: "unknown", change: "", interval: "not predicted together" }
     : { time: now, change: "no change", interval: "", mid: 1, low: 1, high: 1 });
   const put = (id, text) => { document.getElementById(id).textContent = text; };
   put("whatif-time", words.time);
@@ -171,7 +171,7 @@ function showWhatif(boxes) {
   bar.width = `${100 * Math.min(1, words.mid ?? 0)}%`;
   interval.left = `${100 * Math.min(1, words.low ?? 0)}%`;
   interval.width = `${100 * Math.max(0, Math.min(1, words.high ?? 0) - Math.min(1, words.low ?? 0))}%`;
-  const typed = ticked.map((index) => spellings[index]).filter(Boolean);
+  const typed = ticked.map((index) => texts[index]).filter(Boolean);
   const isFlag = (one) => one.startsWith("-") && !one.includes("\n");
   const flags = typed.filter(isFlag).join(" ");
   const line = [flags, ...typed.filter((one) => !isFlag(one))].filter(Boolean).join("\n");
@@ -229,7 +229,7 @@ function setUpChecks() {
   });
 }
 
-// The glossary beside what is being read; the words are those of the section at the end.
+// The glossary next to what is being read; the words are those of the section at the end.
 function setUpDrawer() {
   const drawer = document.getElementById("drawer");
   const words = document.getElementById("drawer-words");

@@ -97,7 +97,7 @@ def _note(left_out: int, flat: list[str], metrics: MetricsView) -> str:
     notes += [f"{formatting.count(left_out, 'more metric')} not drawn."] if left_out else []
     if flat:
         values = [f"{name} {from_to(metrics.series[name])[1]}" for name in flat]
-        notes.append(f"The same throughout: {formatting.listed(values, _FLAT_NAMED)}.")
+        notes.append(f"Constant: {formatting.listed(values, _FLAT_NAMED)}.")
     return " ".join(notes)
 
 

@@ -1,6 +1,6 @@
 """Figures in plotly's own format, each made once: the page draws them, a notebook shows them.
 
-A trace of `boxes` (edges x0, x1, y0, y1) becomes one outline, and a colour is the name of one of
+A trace of `boxes` (edges x0, x1, y0, y1) becomes one outline, and a color is the name of one of
 the page's tokens until it is drawn, so that the reader's theme decides. `meta` says what a trace or
 a layout is about: its phase, its axis.
 """
@@ -84,7 +84,7 @@ def _clamped(decimals: int) -> int:
 
 
 def token(name: str) -> str:
-    """Return what stands for a colour of the page's style sheet."""
+    """Return what stands for a color of the page's style sheet."""
     return f"{_MARK}{name}"
 
 
@@ -182,7 +182,7 @@ def _packed_column(value: Any) -> dict[str, list[int | None]]:
 
 
 def drawn(value: Any) -> Any:
-    """Return a figure as plotly takes it, in the colours of the light theme."""
+    """Return a figure as plotly takes it, in the colors of the light theme."""
     match value:
         case Column(values=values):
             return values

@@ -23,7 +23,7 @@ from grpo_doctor_reports.schema.views import Heatmap
 _ROWS = 128
 _CELLS = 10_000  # per matrix; 13 matrices of it are about 150 kB in the page
 _ROW_PX, _LEAST_PX, _MOST_PX = 22, 150, 560
-_SEEN = 0.98  # of the values: colour stops there if a few slow steps would bleach the rest
+_SEEN = 0.98  # of the values: color stops there if a few slow steps would bleach the rest
 
 
 def heatmap_chart(heatmap: Heatmap) -> Chart | None:
@@ -121,13 +121,13 @@ def _summary(heatmap: Heatmap) -> str:
     if own:
         longest, rank = max(own)
         mean = formatting.seconds(fmean(value for value, _ in own))
-        worst = f"{len(own):,} ranks, most on rank {rank} with {formatting.seconds(longest)}"
-        of = f" of {worst}" if len(own) > 1 else ""
-        lines.append(f"Own work per step is {mean} on average{of}.")
+        most = f"; rank {rank} has the most, {formatting.seconds(longest)}" if len(own) > 1 else ""
+        over = f" over {len(own):,} ranks" if len(own) > 1 else ""
+        lines.append(f"Own work averages {mean} per step{over}{most}.")
     if len(waits) > 1:
         (low_s, low_rank), (high_s, high_rank) = min(waits), max(waits)
         lines.append(
-            f"Mean wait per step runs from {formatting.seconds(low_s)} (rank {low_rank}) to "
+            f"Average wait per step ranges from {formatting.seconds(low_s)} (rank {low_rank}) to "
             f"{formatting.seconds(high_s)} (rank {high_rank})."
         )
     cells = [
@@ -139,7 +139,7 @@ def _summary(heatmap: Heatmap) -> str:
     if cells:
         value, rank, step = max(cells)
         cell = f"{formatting.seconds(value)} (rank {rank}, step {step})"
-        lines.append(f"The longest own work in a step is {cell}.")
+        lines.append(f"Most own work in one step: {cell}.")
     return " ".join(lines)
 
 
@@ -148,8 +148,10 @@ def _note(heatmap: Heatmap, columns: list[int]) -> str:
     notes = ["Own work and phases exclude waiting for other ranks."] if heatmap.wait_seconds else []
     if ranks > rows:
         every = formatting.number(ranks / rows, 2)
-        notes.append(f"{rows} of {ranks:,} ranks: of every {every} the one that works longest.")
+        notes.append(
+            f"Shows {rows} of {ranks:,} ranks: of every {every} the one with the most work."
+        )
     if heatmap.steps_total > len(columns):
         every = formatting.number(heatmap.steps_total / len(columns), 2)
-        notes.append(f"Of every {every} steps the slowest is drawn.")
+        notes.append(f"Shows the slowest of every {every} steps.")
     return " ".join(notes)

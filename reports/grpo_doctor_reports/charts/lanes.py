@@ -1,6 +1,6 @@
 """The run over time: the mean of all ranks, then a lane for each.
 
-Everywhere means of neighbouring steps are drawn, and every span in a few windows.
+Everywhere means of neighboring steps are drawn, and every span in a few windows.
 """
 
 from __future__ import annotations
@@ -302,10 +302,8 @@ def _note(report: ReportDocument) -> str:
     lanes, total = lanes_shown(timeline), len(report.views.heatmap.means.ranks)
     silent = {rank.rank for rank in report.run.ranks} - {*lanes, *report.views.heatmap.means.ranks}
     if silent:
-        notes.append(
-            f"{'Rank' if len(silent) == 1 else 'Ranks'} {formatting.int_ranges(silent)} not drawn: "
-            "no phase of theirs was recorded."
-        )
+        ranks = f"Rank{'s' * (len(silent) > 1)} {formatting.int_ranges(silent)}"
+        notes.append(f"{ranks} recorded no phases.")
     if len(lanes) < total:
         notes.append(
             f"{len(lanes):,} of {total:,} ranks are drawn, the slowest of each "
@@ -343,10 +341,10 @@ def _exact_note(exact: Exact) -> str:
         names = [_name(window) for why in _WORDS for window in exact.windows if window.why == why]
         slow = sum(window.why == "slow" for window in exact.windows)
         names += [f"the {formatting.count(slow, 'next slowest step')}"] if slow else []
-        notes.append(f"Drawn span by span: {'; '.join(names)}.")
+        notes.append(f"Every span is shown in {'; '.join(names)}.")
     if exact.spans_left_out:
         count, longest = formatting.count(exact.spans_left_out, "span"), exact.longest_left_out_s
-        notes.append(f"{count} of at most {formatting.seconds(longest)} are not drawn.")
+        notes.append(f"{count} of at most {formatting.seconds(longest)} are not shown.")
     return " ".join(notes)
 
 

@@ -130,7 +130,7 @@ def _kind_marks(buckets: StepBuckets, time: TimeAxis, below: float) -> list[Figu
 
 
 def _words(buckets: StepBuckets, at: int, middle: float) -> list[str]:
-    """What is said of a bar: its length, its slowest step, its phases."""
+    """What a bar shows: its length, its slowest step, its phases."""
     first, last, seconds = buckets.first[at], buckets.last[at], buckets.seconds[at]
     name = f"step {first}" if first == last else f"steps {first} to {last}"
     many, worst, rank = buckets.steps[at] > 1, buckets.worst_seconds[at], buckets.worst_rank[at]
@@ -146,10 +146,10 @@ def _words(buckets: StepBuckets, at: int, middle: float) -> list[str]:
         value, waits = buckets.phase_seconds[phase][at], buckets.wait_seconds.get(phase)
         wait = waits[at] if waits else None
         if value:
-            of = f", of which wait {formatting.seconds(wait)}" if wait else ""
+            of = f" ({formatting.seconds(wait)} waiting)" if wait else ""
             words.append(f"{plain(phase)} {formatting.seconds(value)}{of}")
     if buckets.kind[at] != _STEADY:
-        left_out = "" if buckets.used[at] else ", not in the mean"
+        left_out = "" if buckets.used[at] else ", not in the averages"
         words.append(plain(buckets.kind[at]) + left_out)
     return words
 
@@ -191,7 +191,8 @@ def _summary(views: Views, steady: list[StepEntry], middle: float) -> str:
         kinds[kind] += steps
     counted = kinds.pop(_STEADY, 0)
     many = counted or len(steady)
-    apart = ", ".join(f"{count:,} {kind}" for kind, count in sorted(kinds.items()) if counted)
+    apart = ", ".join(formatting.count(count, f"{'warm-up' if kind == 'warmup' else kind} step")
+                      for kind, count in sorted(kinds.items()) if counted)  # fmt: skip
     change = _against(_length(worst), middle) if middle > 0 else ""
     longer = f" ({change} vs. the median of {formatting.seconds(middle)})" if change else ""
     by = "" if worst.slowest_rank is None else f", on rank {worst.slowest_rank}"

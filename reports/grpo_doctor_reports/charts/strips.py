@@ -29,7 +29,7 @@ _STRIP_PX, _GAP_PX, _AXIS_PX = 58, 26, 40
 _STRIPS = 30  # in one group; more named quantities than this are not ours
 _GROUPS = (("gpu", "GPUs"), ("host", "Hosts"), ("rank", "Processes"))
 _TITLES = {
-    "gpu.util": "GPU utilisation",
+    "gpu.util": "GPU utilization",
     "gpu.sm_active": "SM active",
     "gpu.tensor_active": "tensor cores active",
     "gpu.power": "GPU power",
@@ -57,16 +57,16 @@ _TITLES = {
     "rank.rss": "resident memory",
     "rank.major_faults": "major page faults",
     "rank.threads": "threads",
-    "rank.cpu_wait": "ready, without a processor",
-    "rank.processors": "processors it may use",
-    "gc/seconds": "Python's garbage collector",
+    "rank.cpu_wait": "time waiting for a CPU",
+    "rank.processors": "CPUs it may use",
+    "gc/seconds": "Python garbage collection",
     "gc/longest_s": "longest garbage collection",
 }
 _ORDER = {name: at for at, name in enumerate(_TITLES)}
 
 
 def strips_chart(timeline: Timeline) -> Chart | None:
-    """Return all strips, None where nothing was sampled. What never changes is said, not drawn."""
+    """Return all strips, None where nothing was sampled. Constant series are listed, not drawn."""
     tracks = timeline.tracks[:_TRACKS]
     by_name = _by_name(tracks)
     flat = {name: every for name, every in by_name.items() if _is_flat(every)}
@@ -98,7 +98,7 @@ def _by_name(tracks: list[TrackEntry]) -> dict[str, list[TrackEntry]]:
 
 
 def _is_flat(tracks: list[TrackEntry]) -> bool:
-    """Whether no track changes; a single sample each is worth a look still."""
+    """Whether no track changes; tracks of one sample are drawn."""
     rows = [[value for value in track.v if value is not None] for track in tracks]
     return all(len(row) > 1 and min(row) == max(row) for row in rows)
 
@@ -214,13 +214,17 @@ def _note(
     notes = []
     left_out = timeline.tracks_left_out + max(0, len(timeline.tracks) - _TRACKS)
     if left_out:
-        notes.append(f"{formatting.count(left_out, 'more track')} not drawn; the trace has them.")
+        notes.append(
+            f"{formatting.count(left_out, 'more series', 'more series')} only in the trace."
+        )
     if any(len(track.v) > limit for track in moving):
-        notes.append("Lines are means between lows and highs; the trace has every sample.")
+        notes.append(
+            "Lines are averages, shaded from minimum to maximum; the trace has every sample."
+        )
     if flat:
         ordered = sorted(flat, key=lambda name: (_ORDER.get(name, len(_ORDER)), name))
         facts = [_flat_words(name, flat[name]) for name in ordered]
-        notes.append(f"The same throughout: {formatting.listed(facts, _STRIPS)}.")
+        notes.append(f"Constant: {formatting.listed(facts, _STRIPS)}.")
     return " ".join(notes)
 
 

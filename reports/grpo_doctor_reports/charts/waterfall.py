@@ -24,8 +24,8 @@ def waterfall_chart(bars: list[WaterfallEntry]) -> Chart | None:
     return Chart(
         figures={"waterfall": _figure(bars[:_BARS_SHOWN])},
         summary=(
-            f"The mean step ends after {formatting.seconds(end_s)}; its longest phase is "
-            f"{longest.phase} with {formatting.seconds(longest.seconds)}, starting at "
+            f"The mean step takes {formatting.seconds(end_s)}. Its longest phase is "
+            f"{longest.phase}: {formatting.seconds(longest.seconds)}, starting at "
             f"{formatting.seconds(longest.start_s)}."
         ),
     )

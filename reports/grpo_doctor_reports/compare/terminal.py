@@ -28,7 +28,7 @@ def comparison_text(document: AnyDocument, width: int, color: bool) -> str:
     Args:
         document: what `compare --json` prints.
         width: columns to use; held between 60 and 110.
-        color: whether to use ANSI colours; without it no escape sequence is written.
+        color: whether to use ANSI colors; without it no escape sequence is written.
 
     Raises:
         DocumentError: the document has another schema, or a part of the wrong type.
@@ -58,7 +58,7 @@ def _lines(comparison: ComparisonDocument) -> Iterator[RenderableType]:
 
 def _settings(comparison: ComparisonDocument) -> Iterator[RenderableType]:
     if not comparison.settings:
-        yield Text("\nNo setting that both runs recorded differs.")
+        yield Text("\nNo difference among the settings that both runs recorded.")
         return
     yield Text("\nChanged settings", style="bold")
     shown, more = words.shown_settings(comparison.settings)
@@ -84,7 +84,7 @@ def _totals(comparison: ComparisonDocument) -> Table:
 def _predictions(comparison: ComparisonDocument) -> Iterator[RenderableType]:
     for fix in words.predicted(comparison.fixes):
         yield Text("\nPredicted and measured", style="bold")
-        yield _indented(f"predicted {words.prediction(fix)} of the step time")
+        yield _indented(f"predicted {words.prediction(fix)} step time")
         measured = formatting.signed_percent(fix.measured_pct)
         yield _indented(f"measured  {measured}: {words.outcome(fix)}")
 

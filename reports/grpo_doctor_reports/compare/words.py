@@ -104,9 +104,9 @@ def prediction(fix: FixResult) -> str:
 
 
 def outcome(fix: FixResult) -> str:
-    """Return whether the prediction held; where that can't be said, why."""
+    """Return whether the prediction held; where that is unknown, why."""
     if fix.inside is None:
-        return f"could not be judged{f': {fix.note}' if fix.note else ''}"
+        return f"not evaluated{f': {fix.note}' if fix.note else ''}"
     place = _place(fix) if fix.inside else "not as predicted"
     return place if place == _AS_PREDICTED else f"{place}{_ratio(fix)}"
 

@@ -25,7 +25,7 @@ class Box:
     label: str
     detail: str
     is_process: bool
-    guilty: bool
+    culprit: bool
     depth: int
     in_cycle: bool = False
 
@@ -136,7 +136,7 @@ def _merge_crowds(
     depth: dict[str, int],
     ring: frozenset[str],
 ) -> dict[str, str]:
-    """Of more than WIDEST boxes at one depth the last ones become one; guilty ones come first."""
+    """Of more than WIDEST boxes at one depth the last ones become one; culprit ones come first."""
     levels: dict[int, list[str]] = {}
     for id_, level in depth.items():
         if id_ not in ring:
@@ -203,7 +203,7 @@ def _box(
         label=_label(members),
         detail=places.pop() if len(places) == 1 else "",
         is_process=all(point.id.startswith(("rank:", "pid:")) for point in members),
-        guilty=any(point.guilty for point in members),
+        culprit=any(point.guilty for point in members),
         depth=depth,
         in_cycle=in_cycle,
     )

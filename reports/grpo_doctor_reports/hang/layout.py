@@ -1,8 +1,8 @@
-"""Where the boxes and arrows of the wait-for graph stand, in pixels.
+"""Where the boxes and arrows of the wait-for graph are, in pixels.
 
-Who waits stands above what it waits for, so that the culprits are at the bottom. A short cycle is a
-row with the way back below it, a longer one a loop of two rows, clockwise. An arrow to the next row
-goes straight; one that would cross other rows goes around them in a lane beside them; within a row
+A waiting rank is above what it waits for, so culprits are at the bottom. A short cycle is a row
+with the way back below it, a longer one a loop of two rows, clockwise. An arrow to the next row
+goes straight; one that would cross other rows goes around them in a lane next to them; within a row
 it goes sideways to the next box, or below the row. The same graph always looks the same.
 """
 
@@ -141,7 +141,7 @@ def _straight(source: PlacedBox, target: PlacedBox, both_ways: bool) -> _Line:
 def _around(
     source: PlacedBox, target: PlacedBox, between: list[PlacedBox], on_right: bool, lane: int
 ) -> _Line:
-    """Beside everything between, the lanes next to each other."""
+    """Next to all boxes between, the lanes side by side."""
     out = _LANE * (lane + 1)
     x = max(b.x + b.width for b in between) + out if on_right else min(b.x for b in between) - out
     start, end = _ends(source, target)
@@ -256,8 +256,8 @@ def _rows(graph: Graph) -> list[list[Box]]:
     position: dict[str, float] = {key: float(at) for at, key in enumerate(graph.cycle)}
     for depth in sorted(rows):
         row = rows[depth]
-        centre = {box.key: _mean(_targets(box.key, graph.links, position)) for box in row}
-        row.sort(key=lambda box: (centre[box.key], not box.guilty, box.label))
+        center = {box.key: _mean(_targets(box.key, graph.links, position)) for box in row}
+        row.sort(key=lambda box: (center[box.key], not box.culprit, box.label))
         position.update({box.key: at - len(row) / 2 for at, box in enumerate(row)})
     return [rows[depth] for depth in sorted(rows, reverse=True)]
 

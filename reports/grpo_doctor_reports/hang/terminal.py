@@ -37,7 +37,7 @@ def hang_text(document: AnyDocument, width: int, color: bool) -> str:
     Args:
         document: what `attach --json` prints.
         width: columns to use for the rest; held between 20 and 110.
-        color: whether to use ANSI colours; without it no escape sequence is written.
+        color: whether to use ANSI colors; without it no escape sequence is written.
 
     Raises:
         DocumentError: the document has another schema, or a part of the wrong type.
@@ -131,7 +131,7 @@ def _first_named(source: str, items: list[Item]) -> Iterator[Row]:
     for at, item in enumerate(items[:_ITEMS]):
         yield Row((source if at == 0 else "", words.item_words(item)))
     if len(items) > _ITEMS:
-        yield Row(("", f"{len(items) - _ITEMS} more in --json and in the page"), "dim")
+        yield Row(("", f"{len(items) - _ITEMS} more on the page and in --json"), "dim")
 
 
 def _processes(visit: AttachDocument, width: int) -> Iterator[RenderableType]:
@@ -150,10 +150,10 @@ def _process_rows(visit: AttachDocument) -> Iterator[Row]:
         waits = f"{'; ' if row.frame else ''}waits for {row.waiting_for}" if row.waiting_for else ""
         host = [row.hosts] if visit.job.hosts else []
         cells = (row.name, *host, row.state, f"{row.frame}{waits}")
-        yield Row(cells, "bold" if row.guilty else "")
+        yield Row(cells, "bold" if row.culprit else "")
     empty = [""] if visit.job.hosts else []
     if len(rows) > _ROWS:
-        yield Row(("", *empty, "", f"{len(rows) - _ROWS} more in --json and in the page"), "dim")
+        yield Row(("", *empty, "", f"{len(rows) - _ROWS} more on the page and in --json"), "dim")
     if visit.job.ranks_missing:
         ranks = words.ranks_named(visit.job.ranks_missing)
         yield Row((ranks, *empty, "missing", words.not_seen(visit)))
@@ -166,14 +166,14 @@ def _hosts(visit: AttachDocument, width: int) -> Iterator[RenderableType]:
     yield _title("Hosts")
     rows = [Row((host.name, words.ranks_of(host))) for host in hosts[:_ROWS]]
     if len(hosts) > _ROWS:
-        rows.append(Row(("", f"{len(hosts) - _ROWS} more in --json and in the page"), "dim"))
+        rows.append(Row(("", f"{len(hosts) - _ROWS} more on the page and in --json"), "dim"))
     yield from laid_out((Column(40), Column()), rows, width)
 
 
 def _not_seen(visit: AttachDocument, width: int) -> Iterator[RenderableType]:
     if not visit.problems:
         return
-    yield _title("What could not be seen")
+    yield _title("What could not be inspected")
     for problem in visit.problems[:_ITEMS]:
         text = " ".join(filter(None, [problem.what, problem.remedy]))
         yield sentence(text, width=width, indent=2)

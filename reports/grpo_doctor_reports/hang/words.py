@@ -45,7 +45,7 @@ class Row:
     state: str
     frame: str
     waiting_for: str
-    guilty: bool
+    culprit: bool
     hosts: str = ""
 
 
@@ -103,7 +103,8 @@ def headline(visit: AttachDocument) -> str:
     if verdict.summary:
         return verdict.summary
     ranks = ranks_named(verdict.culprits) if verdict.culprits else "the job"
-    return f"The job is {verdict.state or 'not understood'}: {ranks}, {verdict.cause or 'unknown'}."
+    state_known = f"The job is {verdict.state}" if verdict.state else "The job's state is unknown"
+    return f"{state_known}: {ranks}, {verdict.cause or 'cause unknown'}."
 
 
 def state(visit: AttachDocument) -> str:
@@ -114,7 +115,7 @@ def state(visit: AttachDocument) -> str:
 def facts(visit: AttachDocument) -> list[str]:
     """Return state, class, confidence, phase, and whose job it is."""
     verdict = visit.verdict
-    sure = f"{formatting.share(verdict.confidence)} sure" if verdict.confidence else ""
+    sure = f"{formatting.share(verdict.confidence)} confidence" if verdict.confidence else ""
     phase = f"in {verdict.phase}" if verdict.phase else ""
     words = [verdict.state, verdict.cause, sure if verdict.cause else "", phase, job(visit)]
     return [part for part in words if part]
@@ -129,13 +130,13 @@ def job(visit: AttachDocument) -> str:
 
 
 def why(visit: AttachDocument) -> list[str]:
-    """Return where in the code the guilty stand, or the cycle of who waits for whom."""
+    """Return where in the code the culprits are, or the cycle of waits."""
     if visit.graph.cycle:
         return list(_cycle(visit))
-    guilty = set(visit.verdict.culprits)
-    rows = [row for row in rows_of(visit) if row.guilty]
-    if not rows and guilty:
-        return [f"{ranks_named(guilty)}: {not_seen(visit)}"]
+    culprit = set(visit.verdict.culprits)
+    rows = [row for row in rows_of(visit) if row.culprit]
+    if not rows and culprit:
+        return [f"{ranks_named(culprit)}: {not_seen(visit)}"]
     return [_stands(row) for row in rows]
 
 
@@ -159,35 +160,35 @@ def _cycle(visit: AttachDocument) -> Iterator[str]:
         target = ring[(at + 1) % len(ring)]
         wait = next((w for w in waits if source in w.sources and target in w.targets), None)
         how = f" in {wait.label or wait.kind}" if wait and (wait.label or wait.kind) else ""
-        back = ", which closes the cycle" if at == len(ring) - 1 else ""
+        back = ", closing the cycle" if at == len(ring) - 1 else ""
         yield f"{labels.get(source, source)} waits for {labels.get(target, target)}{how}{back}"
 
 
 def rows_of(visit: AttachDocument) -> list[Row]:
-    """Return the processes, those in the same state at the same place together; guilty first."""
+    """Return the processes, those in the same state at the same place together; culprits first."""
     present = [
         process for process in visit.ranks if process.state != "missing"
     ]  # said in a row of its own
     rows = _grouped(visit, present)
     if len(rows) <= _MANY_ROWS:
         return rows
-    another = "each another" if visit.graph.nodes else "each another; see --json"
+    another = "several targets (see the graph)" if visit.graph.nodes else "several targets"
     return _grouped(visit, [replace(p, waiting_for=p.waiting_for and another) for p in present])
 
 
 def _grouped(visit: AttachDocument, processes: Iterable[Process]) -> list[Row]:
-    guilty = set(visit.verdict.culprits)
+    culprit = set(visit.verdict.culprits)
     groups: dict[tuple[str, str, str, str, bool], list[Process]] = {}
     for process in processes:
-        is_guilty = process.role == "rank" and process.rank in guilty
-        key = (process.role, process.state, process.where, process.waiting_for, is_guilty)
+        is_culprit = process.role == "rank" and process.rank in culprit
+        key = (process.role, process.state, process.where, process.waiting_for, is_culprit)
         groups.setdefault(key, []).append(process)
     rows = []
     for key in sorted(groups, key=lambda key: (not key[4], key[0] != "rank")):
-        (role, state, frame, waiting_for, is_guilty), members = key, groups[key]
+        (role, state, frame, waiting_for, is_culprit), members = key, groups[key]
         name, wait = _name_of(role, members), _PLAINLY.get(waiting_for, waiting_for)
         pid = members[0].pid if len(members) == 1 else None
-        rows.append(Row(name, pid, state, frame, wait, is_guilty, _hosts(members)))
+        rows.append(Row(name, pid, state, frame, wait, is_culprit, _hosts(members)))
     return rows
 
 
@@ -211,11 +212,11 @@ def is_command(line: str) -> bool:
 
 
 def not_seen(visit: AttachDocument) -> str:
-    """Return where ranks were looked for in vain, or that they have been there."""
+    """Return where missing ranks were searched for, or that they existed."""
     if visit.verdict.state == "dead" and set(visit.job.ranks_missing) <= set(
         visit.verdict.culprits
     ):
-        return "no process any more"
+        return "the process no longer exists"
     return "not on any inspected host" if visit.job.hosts else "not on this host"
 
 
@@ -240,9 +241,9 @@ def item_words(item: Item) -> str:
 
 
 def stacks(visit: AttachDocument) -> list[StackGroup]:
-    """Return the stacks, those of the guilty first."""
-    guilty = set(visit.verdict.culprits)
-    return sorted(visit.stacks, key=lambda stack: not guilty.intersection(stack.ranks))
+    """Return the stacks, those of the culprits first."""
+    culprit = set(visit.verdict.culprits)
+    return sorted(visit.stacks, key=lambda stack: not culprit.intersection(stack.ranks))
 
 
 def short_frame(frame: str) -> str:
@@ -251,17 +252,17 @@ def short_frame(frame: str) -> str:
 
 
 def cost(visit: AttachDocument) -> str:
-    """Return for how long was looked, and what that cost the job, as a sentence."""
+    """Return how long the inspection took, and what it cost the job."""
     if visit.cost.seconds is None:
         return ""
-    looked = f"Inspection took {formatting.seconds(visit.cost.seconds)}"
+    took = f"Inspection took {formatting.seconds(visit.cost.seconds)}"
     if visit.cost.max_pause_ms is None:
-        return f"{looked}."
+        return f"{took}."
     if visit.cost.max_pause_ms <= 0:
-        return f"{looked}; no rank was paused for it."
+        return f"{took}; no rank was paused."
     pause_ms = max(0.1, visit.cost.max_pause_ms)
     pause = f"{pause_ms:.1f} ms" if pause_ms < 10 else f"{pause_ms:.0f} ms"
-    return f"{looked}; no rank was paused for longer than {pause}."
+    return f"{took}; no rank was paused for longer than {pause}."
 
 
 def healthy(visit: AttachDocument) -> bool:

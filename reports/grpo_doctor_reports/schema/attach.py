@@ -28,7 +28,7 @@ class Item(Part, kw_only=False, frozen=True):
 
 
 class Fix(Part, kw_only=False, frozen=True):
-    """What to do. `spelling` is the option as this framework takes it, where there is one."""
+    """What to do. The text to paste is in this framework's own syntax, where it has one."""
 
     text: Sentence = ""
     knob: Name | None = None

@@ -13,7 +13,7 @@ SCHEMA = 2
 
 
 class Said(Part, frozen=True):
-    """Where something was said: an argument, counted from 0, or a line of a file."""
+    """The source of a value: an argument, counted from 0, or a line of a file."""
 
     text: Block = ""
     argument: int | None = None
@@ -54,7 +54,7 @@ class FlawSeen(Part, frozen=True):
 
 
 class Entry(Part, frozen=True):
-    """One entry of a ledger: bytes, how they are worked out, and the setting that moves them."""
+    """One entry of a memory estimate: bytes, their formula, and the setting they depend on."""
 
     name: Name = ""
     bytes: int = 0
@@ -94,7 +94,7 @@ class Memory(Part, frozen=True):
 
 
 class SettingToChange(Part, frozen=True):
-    """A setting to change, spelled for this framework and version, and what that costs."""
+    """A setting to change, in the syntax of this framework and version, and its cost."""
 
     knob: Name = ""
     value: Any = None
@@ -121,7 +121,7 @@ class CheckDocument(Part, frozen=True):
     """The whole document.
 
     `verdict`: `fits` or `oom` where the whole interval is on that side of the capacity, `tight`
-    where the capacity is inside; `invalid` where the job ends at its start; `not-modelled` where
+    where the capacity is inside; `invalid` where the job ends at startup; `not-modelled` where
     check knows nothing of this kind of launch; `unknown` where a part could not be read, or memory
     was not estimated, for the reason in `not_estimated`. `fix` makes it fit; `relief` are single
     changes, the largest first; `room` is what a launch that fits could afford.

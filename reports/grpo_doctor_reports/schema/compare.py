@@ -58,7 +58,7 @@ class PhaseChange(Part, frozen=True):
 
 
 class SettingChange(Part, frozen=True):
-    """A setting that differs; `knob` null where it has no canonical name.
+    """A setting that differs; its canonical name is null where it has none.
 
     `before_from` and `after_from` say where a value comes from: `given` by the command, `read` from
     the running job, or the `default` of a command that leaves it out; `without effect` where
@@ -90,7 +90,7 @@ class MetricChange(Part, frozen=True):
 
 
 class FixResult(Part, frozen=True):
-    """A change of settings that was predicted from the run before, and what it brought."""
+    """A change of settings that was predicted from BEFORE, and its measured effect."""
 
     knobs: dict[Name, Any] = {}
     findings: list[Name] = []

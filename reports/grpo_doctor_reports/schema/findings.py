@@ -29,9 +29,9 @@ class PredictedEntry(Part, frozen=True):
 
 
 class FixEntry(Part, rename={"before": "from", "after": "to"}, frozen=True):
-    """A change to make, its `spelling` in the letters to paste: a flag, an edit, a command. Where
-    it does not go into the job's own command, `where` says to which program or file, and `typed` is
-    what of the spelling is typed there; both are empty elsewhere."""
+    """A change to make, verbatim as text to paste: a flag, an edit, a command. Where it does not go
+    into the job's own command, `where` names the program or file, and `typed` is the part of the
+    text that is typed there; both are empty elsewhere."""
 
     knob: Name | None = None
     before: Any = None
@@ -117,7 +117,7 @@ class NotApplicableEntry(RuleEntry, frozen=True):
 
 
 class RuleErrorEntry(RuleEntry, frozen=True):
-    """A rule that failed: a defect of the rule, and no word about the run."""
+    """A rule that failed: a bug in the rule; it judged nothing."""
 
     exception: Name = ""
     message: Prose = ""
@@ -126,7 +126,7 @@ class RuleErrorEntry(RuleEntry, frozen=True):
 class WhatifFix(Part, frozen=True):
     """A fix or a next step with a prediction: the change of the step time in percent. `fix` is its
     place among the finding's fixes, or (`next_step`) its next steps, `index` its number in the
-    sets. A next step has no spelling."""
+    sets. A next step has no text to paste."""
 
     index: int = 0
     finding: Name = ""

@@ -7,7 +7,7 @@ from grpo_doctor_reports.schema.part import Name, Part, Prose
 
 class MemoryAddition(Part, frozen=True):
     """What was there before the first step (`loaded`), or what the first pass through a phase added
-    to the most that was held before it. `entries` are the ledger's, largest first."""
+    to the peak before it. `entries` are those of the memory estimate, largest first."""
 
     phase: Name = ""
     entries: list[Name] = []
@@ -16,8 +16,8 @@ class MemoryAddition(Part, frozen=True):
 
 
 class MemoryAdvice(Part, frozen=True):
-    """A setting that trades memory for time: what would be held with it, by the ledger corrected by
-    this recording, and whether that fits; `fits_by_ledger` is what the ledger alone says."""
+    """A setting that trades memory for time: the bytes with it, estimated and corrected by this
+    recording, and whether they fit; `fits_by_ledger` is by the estimate alone."""
 
     knob: Name = ""
     spelling: Prose = ""
@@ -27,7 +27,7 @@ class MemoryAdvice(Part, frozen=True):
 
 
 class MemoryCompared(Part, frozen=True):
-    """The peak of the first step on the fullest rank, or in `reason` why there is nothing to
+    """The peak of the first step on the rank that uses most, or in `reason` why there is nothing to
     compare. `instrument` is what measured: `gpu.memory_used`.
 
     The prediction is for rows of `row_tokens`, as recorded. `longest_bytes` is what rows of

@@ -89,7 +89,7 @@ class ClockEntry(Part, frozen=True):
 class RunEntry(Part, frozen=True):
     """The facts of the run.
 
-    `knobs` are the settings that were given or read, and `provenance` says which of the two:
+    The settings are those that were given or read, and `provenance` says which of the two:
     `given` by the command, a file or a script, or `read` from the running job. Defaults are in
     neither. `without_effect` are settings that another one takes the effect from.
     """

@@ -11,7 +11,7 @@ from grpo_doctor_reports.schema.part import Name, Numbers, Part, Prose
 
 
 class Buckets(Part, frozen=True):
-    """Neighbouring steps taken together, one item per bucket in each list.
+    """Neighboring steps taken together, one item per bucket in each list.
 
     `used` says whether the summary's means are over them; no bucket has both sorts. `kind` is
     steady, or what most of those that are not steady are: warmup, eval, checkpoint or open.
@@ -84,7 +84,7 @@ class ExactLane(Part, frozen=True):
 
 
 class Exact(Part, frozen=True):
-    """Every span of some windows. Left out are the shortest, and none is longer than is said."""
+    """Every span of some windows, but for those of up to `longest_left_out_s`."""
 
     windows: list[ExactWindow] = []
     names: list[Name] = []
@@ -145,7 +145,7 @@ class RankMeans(Part, frozen=True):
 class Heatmap(Part, frozen=True):
     """Seconds by rank (outer list) and step (inner); null where a rank has no such step.
 
-    Of more ranks or steps than fit, each stands for its neighbours and is the slowest of them;
+    Of more ranks or steps than fit, each stands for its neighbors and is the slowest of them;
     `means` has all ranks, and `steps_total` is how many steps there are. What of a phase is not
     in `phase_wait_seconds` is the rank's own work.
     """

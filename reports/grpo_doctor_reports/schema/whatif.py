@@ -13,7 +13,7 @@ SCHEMA = 1
 
 
 class SettingChanged(Part, frozen=True, rename={"before": "from", "after": "to"}):
-    """A setting by its canonical name; `spelling` is how this framework and version takes it.
+    """A setting by its canonical name, and as this framework and version takes it.
 
     `default`: what it changes from was neither given nor read from the job.
     """
@@ -42,7 +42,7 @@ class PhaseSeconds(Part, frozen=True):
 
 
 class WhatifDocument(Part, frozen=True):
-    """The whole document. `predicted` is null where nothing can be said; `reason` says why."""
+    """The whole document. `predicted` is null without a prediction; `reason` says why."""
 
     schema: int = SCHEMA
     run: Name = ""

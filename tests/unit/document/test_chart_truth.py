@@ -175,7 +175,7 @@ def test_step_by_step_has_every_step_in_a_bar_and_names_the_worst(run: Drawn) ->
         f"({formatting.signed_percent(100 * (longest / middle - 1))} vs. the median of "
         f"{formatting.seconds(middle)})"
     )
-    assert "Excludes 1 warmup." in run.steps_chart.summary
+    assert "Excludes 1 warm-up step." in run.steps_chart.summary
 
 
 def test_the_heatmap_names_the_rank_that_works_longest(run: Drawn) -> None:
@@ -185,8 +185,8 @@ def test_the_heatmap_names_the_rank_that_works_longest(run: Drawn) -> None:
     assert int(by_rank.argmax()) == slowest
     assert slowest in run.views.heatmap.ranks
     assert run.heatmap.summary.startswith(
-        f"Own work per step is {formatting.seconds(float(by_rank.mean()))} on average of "
-        f"{formatting.count(run.ranks, 'rank')}, most on rank {slowest} with "
+        f"Own work averages {formatting.seconds(float(by_rank.mean()))} per step over "
+        f"{formatting.count(run.ranks, 'rank')}; rank {slowest} has the most, "
         f"{formatting.seconds(float(by_rank.max()))}."
     )
     assert run.heatmap.facts["labels"][0] == "own work"
@@ -194,4 +194,4 @@ def test_the_heatmap_names_the_rank_that_works_longest(run: Drawn) -> None:
 
 def test_the_waterfall_ends_with_the_summarys_step(run: Drawn) -> None:
     end = formatting.seconds(run.analysis.step_s)
-    assert run.waterfall.summary.startswith(f"The mean step ends after {end};")
+    assert run.waterfall.summary.startswith(f"The mean step takes {end}.")

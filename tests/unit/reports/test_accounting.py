@@ -33,10 +33,10 @@ def test_shares_come_in_one_order_and_set_apart_steps_are_said() -> None:
     report = read(summary=summary)
     assert kind_shares(report.summary) == [("work", 0.7), ("wait", 0.2), ("idle", 0.1)]
     assert time_words.time_notes(report) == [
-        ("GPU", "Effective utilization 41%, judged by sm active. The driver reports 97%."),
+        ("GPU", "Effective utilization 41% (by sm active). The GPU driver reports 97%."),
         ("Steady", "from step 3: compiled"),
-        ("Excluded", "from all means: warm-up step 1, unfinished steps 60–61."),
-        ("Included", "in all means: checkpoint steps 25, 50."),
+        ("Excluded", "from all averages: warm-up step 1, unfinished steps 60–61."),
+        ("Included", "in all averages: checkpoint steps 25, 50."),
     ]
 
 
@@ -44,8 +44,8 @@ def test_shares_come_in_one_order_and_set_apart_steps_are_said() -> None:
     ("clock", "sentence"),
     [
         ({"text": "one host, one clock"}, "one host, one clock"),
-        ({"max_error_ms": None, "methods": []}, "is not known"),
-        ({"max_error_ms": 0.2, "methods": ["ping"]}, "within 200 µs, aligned by ping"),
+        ({"max_error_ms": None, "methods": []}, "Clock error between ranks: unknown."),
+        ({"max_error_ms": 0.2, "methods": ["ping"]}, "at most 200 µs (aligned by ping)"),
     ],
 )
 def test_the_clocks_error_is_always_said(clock: dict[str, Any], sentence: str) -> None:
@@ -65,8 +65,8 @@ def test_a_critical_path_begins_at_nought_and_names_its_lanes() -> None:
     lanes = [(lane, [part.start_s for part in parts]) for lane, parts in time_words.lanes_of(path)]
     assert lanes == [("rank 5", [2.0, 4.0]), ("engine", [0.0])]
     assert time_words.path_sentence(path) == (
-        "Critical path: train 2 s, rollout 2 s, sync 1 s, through 2 ranks and engines; "
-        "of that transfer 1 s."
+        "Critical path: train 2 s, rollout 2 s, sync 1 s, across 2 ranks and engines; "
+        "includes transfer 1 s."
     )
 
 
@@ -110,11 +110,11 @@ def test_kinds_share_a_phases_seconds_in_this_order() -> None:
         ({"gpu_truly_busy_pct": 41.0}, [("GPU", "Effective utilization 41%.")]),
         ({"gpu_busy_pct": 97.0}, []),
         ({"gpu_truly_busy_pct": 41.0, "gpu_busy_by": "power"},
-         [("GPU", "Effective utilization 41%, judged by power.")]),
+         [("GPU", "Effective utilization 41% (by power).")]),
         ({"steady": {"first_step": 0}}, [("Steady", "from step 0")]),
         ({"set_apart": {"eval": [3], "warmup": [1, 2]}, "left_out": {"warm-up": [1, 2]}},
-         [("Excluded", "from all means: warm-up steps 1–2."),
-          ("Included", "in all means: eval step 3.")]),
+         [("Excluded", "from all averages: warm-up steps 1–2."),
+          ("Included", "in all averages: eval step 3.")]),
     ],
 )  # fmt: skip
 def test_only_what_is_known_bears_on_the_numbers(
@@ -140,8 +140,8 @@ def test_shares_are_one_sentence() -> None:
     [
         ({"seconds": 2.0, "p10_s": 0.0, "p90_s": 0.0, "steps": 1}, "in 1 of 29 steps"),
         ({"seconds": 2.0, "p10_s": 1.0, "p90_s": 3.0, "steps": 29}, ""),
-        ({"seconds": 4.0, "p10_s": 1.0, "p90_s": 3.0}, "mean above p90: single steps differ"),
-        ({"seconds": 0.5, "p10_s": 1.0, "p90_s": 3.0}, "mean below p10: single steps differ"),
+        ({"seconds": 4.0, "p10_s": 1.0, "p90_s": 3.0}, "mean above p90: a few long steps"),
+        ({"seconds": 0.5, "p10_s": 1.0, "p90_s": 3.0}, "mean below p10"),
         ({"seconds": 0.5}, ""),
     ],
 )

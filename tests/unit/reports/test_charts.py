@@ -33,7 +33,7 @@ def test_the_waterfall_keeps_the_order_and_names_the_longest(slow: ReportDocumen
     assert chart is not None
     phases = chart.figures["waterfall"]["layout"]["yaxis"]["ticktext"]
     assert phases == [f"{bar.phase} " for bar in slow.views.waterfall]
-    assert "its longest phase is train with 15.7 s" in chart.summary
+    assert "Its longest phase is train: 15.7 s" in chart.summary
 
 
 def test_the_heatmap_shows_own_work_first_then_wait_step_and_each_phase(
@@ -42,7 +42,7 @@ def test_the_heatmap_shows_own_work_first_then_wait_step_and_each_phase(
     chart = heatmap_chart(slow.views.heatmap)
     assert chart is not None
     assert chart.facts["labels"][:5] == ["own work", "wait", "step time", "dataload", "rollout"]
-    assert "most on rank 5 with" in chart.summary
+    assert "rank 5 has the most" in chart.summary
 
 
 def test_a_wide_heatmap_is_binned_and_says_so() -> None:
@@ -58,7 +58,7 @@ def test_a_wide_heatmap_is_binned_and_says_so() -> None:
         ).views.heatmap
     )
     assert chart is not None
-    assert chart.note == "Of every 10 steps the slowest is drawn."
+    assert chart.note == "Shows the slowest of every 10 steps."
 
 
 def test_strips_are_grouped_and_scaled_to_readable_units(slow: ReportDocument) -> None:

@@ -14,12 +14,12 @@ def cost(**members: Any) -> CostEntry:
 
 
 def test_a_cost_is_said_as_far_as_it_is_known() -> None:
-    assert cost_words(cost(share=0.12, seconds_per_step=4.0)) == ["4 s a step (12%)"]
+    assert cost_words(cost(share=0.12, seconds_per_step=4.0)) == ["4 s per step (12%)"]
     bound = cost(share=0.12, seconds_per_step=4.0, at_most=True)
-    assert cost_words(bound) == ["up to 4 s a step (12%)"]
+    assert cost_words(bound) == ["up to 4 s per step (12%)"]
     full = cost(share=0.12, gpu_hours=0.5, gpu_hours_per_day=9.6, money=1.25, money_per_day=24.0,
                 currency="EUR")  # fmt: skip
-    assert cost_words(full) == ["12% of step time", "9.60 GPU-hours a day", "€24.00 a day"]
+    assert cost_words(full) == ["12% of step time", "9.60 GPU-hours per day", "€24.00 per day"]
 
 
 def test_what_costs_nothing_or_is_not_known_is_not_said() -> None:
@@ -45,4 +45,4 @@ def test_from_a_hundred_there_are_no_cents(amount: float, words: str) -> None:
 
 def test_hours_of_the_recording_are_said_where_those_of_a_day_are_not() -> None:
     assert cost_words(cost(gpu_hours=0.5)) == ["0.500 GPU-hours"]
-    assert cost_words(cost(gpu_hours=0.5, gpu_hours_per_day=9.6)) == ["9.60 GPU-hours a day"]
+    assert cost_words(cost(gpu_hours=0.5, gpu_hours_per_day=9.6)) == ["9.60 GPU-hours per day"]

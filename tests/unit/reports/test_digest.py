@@ -58,7 +58,7 @@ def test_everything_lost_is_said() -> None:
     assert digest.losses(read(run={"loss": loss})) == [
         "Ranks 3–4 left no recording.",
         "1,204 events dropped while recording.",
-        "The recording is cut off; what came after the cut is unknown.",
+        "The recording is truncated: everything after the cut is unknown.",
         "n",
     ]
     assert digest.losses(read()) == []
@@ -257,16 +257,17 @@ def numbers(run: dict[str, Any] | None = None, **summary: Any) -> dict[str, tupl
         ({"step_time_s": 2.0, "step_time_p90_s": 3.0}, "Step time", ("2 s", "")),
         ({"step_time_s": 2.0, "step_time_p10_s": 1.0, "step_time_p90_s": 3.0}, "Step time",
          ("2 s", "p10–p90 1 s to 3 s")),
-        ({"tokens_per_s": 5.0}, "Tokens/s", ("5", "of completions")),
+        ({"tokens_per_s": 5.0}, "Tokens/s", ("5", "completion tokens")),
         ({"tokens_per_s_per_gpu": 5.0}, "Tokens/s/GPU", ("5", "")),
-        ({"tokens_per_s_per_gpu": 5.0, "tokens_per_s": 40.0}, "Tokens/s/GPU", ("5", "40 in all")),
+        ({"tokens_per_s_per_gpu": 5.0, "tokens_per_s": 40.0}, "Tokens/s/GPU", ("5", "40 in total")),
         ({"gpu_busy_pct": 90.0}, "GPU busy", ("90%", "")),
-        ({"gpu_busy_pct": 90.0, "gpu_truly_busy_pct": 40.0}, "GPU busy", ("90%", "40% in truth")),
+        ({"gpu_busy_pct": 90.0, "gpu_truly_busy_pct": 40.0}, "GPU busy", ("90%", "40% effective")),
         ({"gpu_busy_pct": 90.0, "gpu_truly_busy_pct": 40.0, "gpu_busy_by": "sm_active"}, "GPU busy",
          ("90%", "40% by sm active")),
         ({"steps": 5, "steps_total": 5}, "Steps", ("5", "")),
-        ({"steps": 5, "steps_total": 6}, "Steps", ("5", "used of 6")),
-        ({"steps": 5, "steps_total": 6, "warmup_steps": 1}, "Steps", ("5", "used of 6, 1 warm-up")),
+        ({"steps": 5, "steps_total": 6}, "Steps", ("5", "of 6 recorded")),
+        ({"steps": 5, "steps_total": 6, "warmup_steps": 1}, "Steps",
+         ("5", "of 6 recorded, 1 warm-up")),
     ],
 )  # fmt: skip
 def test_a_headline_number_has_in_small_print_what_is_known(
@@ -337,10 +338,10 @@ def test_what_trained_it(framework: str, version: str | None, sentence: list[str
 @pytest.mark.parametrize(
     ("share", "mid", "cost", "beyond"),
     [
-        (0.51, -54.0, "", "more than the cost, as other ranks wait less too"),
+        (0.51, -54.0, "", "exceeds the cost, because other ranks also wait less"),
         (0.51, -51.4, "", ""),
-        (0.11, -6.8, "costs 298 ms a step (11%)", ""),
-        (0.11, None, "costs 298 ms a step (11%)", ""),
+        (0.11, -6.8, "costs 298 ms per step (11%)", ""),
+        (0.11, None, "costs 298 ms per step (11%)", ""),
         (None, -12.0, "", ""),
     ],
 )

@@ -121,8 +121,8 @@ def test_the_page_reads_without_its_scripts(pages: Pages) -> None:
         "Peak memory rises by 10.6 GiB per GPU.",
         "missing: gpu.sm_active (GPM counters)",
         "rollout is colocated",
-        "The longest own work in a step is",
-        "mean GPU utilisation",
+        "Most own work in one step:",
+        "mean GPU utilization",
         "reward goes from",
         "Time a rank spends waiting for other ranks.",
     ):

@@ -10,7 +10,7 @@ def test_a_finding_as_markdown_has_cost_evidence_fix_and_gain() -> None:
     text = finding_markdown(read_report(DEMOS["slow"]()).findings[1])
     for words in (
         "**GD007 The optimizer is offloaded",
-        "Costs 4.67 s a step (9.7%), 18.6 GPU-hours a day, $46.56 a day.",
+        "Costs 4.67 s per step (9.7%), 18.6 GPU-hours per day, $46.56 per day.",
         "- offload, mean per step: 4.70 s (spans)",
         "```\n--offload_optimizer false\n```",
         "step time −12% (−13% to −8.1%); same math",

@@ -31,7 +31,7 @@ def test_the_digest_has_what_the_first_screen_has() -> None:
         "fix   --offload_optimizer false",
         "gain  step time −12% (−13% to −8.1%), same math",
         "Also found:",
-        "4 findings. 6 checks passed, 2 could not run and 2 did not apply.",
+        "4 findings · 6 checks passed · 2 skipped (missing data) · 2 not applicable",
     ):
         assert words in text, words
 
@@ -40,12 +40,12 @@ def test_forty_rules_stay_a_screenful_and_nothing_is_dropped_in_silence() -> Non
     text = digest("crowded")
     assert len(text.splitlines()) <= 55
     for words in (
-        "costs $67.20 a day",
+        "costs $67.20 per day",
         "all 3 fixed: 48.6 s → 33.7 s per step, −31% (−35% to −21%)",
         "GD030 The model is copied to the host and back in every step  costs 11%, fix −9.9%",
         "and 7 more: GD034, GD035, GD036, GD037, GD038, GD039, GD040",
-        "15 findings. 14 checks passed, 8 could not run and 3 did not apply.",
-        "6 more inputs missing: see the page or --json.",
+        "15 findings · 14 checks passed · 8 skipped (missing data) · 3 not applicable",
+        "6 more inputs missing; see the page or --json.",
     ):
         assert words in text, words
 
@@ -155,7 +155,7 @@ def test_rules_that_nobody_asked_for_are_not_called_inapplicable() -> None:
     document = DEMOS["slow"]()
     document["not_applicable"][0]["left_out"] = True
     text = render_text(document, width=100, color=False)
-    assert "2 could not run, 1 did not apply and 1 was left out." in " ".join(text.split())
+    assert "2 skipped (missing data) · 1 not applicable · 1 deselected" in " ".join(text.split())
 
 
 def test_a_rule_that_failed_is_named_with_its_error() -> None:
@@ -164,7 +164,7 @@ def test_a_rule_that_failed_is_named_with_its_error() -> None:
         {"id": "GD099", "slug": "x", "title": "X", "exception": "KeyError", "message": "'loss'"}
     ]
     text = render_text(document, width=100, color=False)
-    assert "GD099 failed, please report it: KeyError: 'loss'" in " ".join(text.split())
+    assert "GD099 failed; please report this bug: KeyError: 'loss'" in " ".join(text.split())
     page = render_html(document)
     assert "KeyError: &#39;loss&#39;" in page
     assert "1 rule failed" in render_html({**document, "findings": []})

@@ -128,9 +128,7 @@ def test_a_tool_and_a_framework_without_a_name() -> None:
     assert "<p>Drawn by other " in render_html({"schema": 1, "tool": {"name": "other"}})
     run = {"framework": "trl", "framework_version": None}
     assert "<dd>trl</dd>" in render_html({"schema": 1, "run": run})
-    assert "<dd>no known framework</dd>" in render_html(
-        {"schema": 1, "run": {"framework": "unknown"}}
-    )
+    assert "<dd>unknown</dd>" in render_html({"schema": 1, "run": {"framework": "unknown"}})
     assert read(run=run).run.exit.state == "unknown"
     assert read(run={"framework_version": "0.25"}).run.framework_version == "0.25"
 
@@ -221,12 +219,12 @@ def test_a_path_is_told_by_phase_with_what_is_no_work() -> None:
     ]
     path = CriticalPath(seconds=6.0, segments=segments)
     assert time_words.path_sentence(path) == (
-        "Critical path: rollout 3 s, train 2.50 s, sync 500 ms, through 2 ranks and engines; "
-        "of that transfer 500 ms, wait 1.50 s."
+        "Critical path: rollout 3 s, train 2.50 s, sync 500 ms, across 2 ranks and engines; "
+        "includes transfer 500 ms, wait 1.50 s."
     )
     assert [lane for lane, _ in time_words.lanes_of(path)] == ["rank 0", "rank 1"]
     alone = CriticalPath(seconds=1.0, segments=segments[:1])
-    assert time_words.path_sentence(alone).endswith("train 1 s, through 1 rank or engine.")
+    assert time_words.path_sentence(alone).endswith("train 1 s, across 1 rank or engine.")
 
 
 def test_bars_are_scaled_by_the_longest_collective() -> None:
@@ -245,11 +243,11 @@ def test_a_long_list_is_cut_and_one_that_fits_is_not() -> None:
     ("clock", "sentence"),
     [
         ({"text": "words"}, "words"),
-        ({}, "How far the clocks of the ranks are apart is not known."),
-        ({"max_error_ms": 2.5}, "Moments of two ranks compare within 2.50 ms."),
+        ({}, "Clock error between ranks: unknown."),
+        ({"max_error_ms": 2.5}, "Clock error between ranks: at most 2.50 ms."),
         (
             {"max_error_ms": 2.5, "methods": ["ntp", "same clock"]},
-            "Moments of two ranks compare within 2.50 ms, aligned by ntp, same clock.",
+            "Clock error between ranks: at most 2.50 ms (aligned by ntp, same clock).",
         ),
     ],
 )

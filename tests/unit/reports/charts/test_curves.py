@@ -25,7 +25,7 @@ def test_a_metric_that_never_changes_is_said_instead_of_drawn() -> None:
     chart = curves_chart(report(metrics={"steps": [1, 2], "series": series}).views.metrics)
     assert chart is not None
     assert [curve["label"] for curve in chart.facts["curves"]] == ["reward", "kl"]
-    assert chart.note == "The same throughout: learning_rate 0.00300."
+    assert chart.note == "Constant: learning_rate 0.00300."
 
 
 EVALUATION = {
@@ -99,7 +99,7 @@ def test_of_what_never_changes_sixteen_are_named(count: int, more: str) -> None:
     labels, note = drawn(3, kl=[1.0, 2.0, 3.0], **flat)
     assert labels == ["kl"]
     listing = ", ".join(f"f{at:02} 2" for at in range(16))
-    assert note == f"The same throughout: {listing}{more}."
+    assert note == f"Constant: {listing}{more}."
 
 
 def test_where_nothing_changes_all_is_drawn() -> None:

@@ -74,38 +74,38 @@ def test_without_a_rank_a_step_or_a_number_there_is_no_chart(heatmap: dict[str, 
 def summary(**means: Any) -> str:
     chart = drawn(**TWO, means=means)
     assert chart is not None
-    return chart.summary.removesuffix("The longest own work in a step is 4 s (rank 0, step 4).")
+    return chart.summary.removesuffix("Most own work in one step: 4 s (rank 0, step 4).")
 
 
 def test_who_works_longest_is_said_of_several_ranks() -> None:
     means = {"ranks": [0, 7], "own_seconds": [1.0, 2.0], "wait_seconds": [3.0, 0.5]}
     assert summary(**means) == (
-        "Own work per step is 1.50 s on average of 2 ranks, most on rank 7 with 2 s. "
-        "Mean wait per step runs from 500 ms (rank 7) to 3 s (rank 0). "
+        "Own work averages 1.50 s per step over 2 ranks; rank 7 has the most, 2 s. "
+        "Average wait per step ranges from 500 ms (rank 7) to 3 s (rank 0). "
     )
 
 
 def test_of_one_rank_there_is_nothing_to_compare() -> None:
     alone: dict[str, Any] = {"ranks": [0], "own_seconds": [1.0], "wait_seconds": [3.0]}
-    assert summary(**alone) == "Own work per step is 1 s on average. "
+    assert summary(**alone) == "Own work averages 1 s per step. "
     means = {"ranks": [0, 7], "own_seconds": [1.0, None], "wait_seconds": [None, 0.5]}
-    assert summary(**means) == "Own work per step is 1 s on average. "
+    assert summary(**means) == "Own work averages 1 s per step. "
     assert summary(ranks=[0, 7]) == ""
 
 
 def test_the_longest_cell_is_named() -> None:
     chart = drawn(**TWO)
     assert chart is not None
-    assert chart.summary.endswith("The longest own work in a step is 4 s (rank 0, step 4).")
+    assert chart.summary.endswith("Most own work in one step: 4 s (rank 0, step 4).")
 
 
 @pytest.mark.parametrize(
     ("ranks", "total", "note"),
     [
         (128, 2, ""),
-        (129, 2, "128 of 129 ranks: of every 1.0 the one that works longest."),
-        (256, 2, "128 of 256 ranks: of every 2 the one that works longest."),
-        (2, 3, "Of every 1.5 steps the slowest is drawn."),
+        (129, 2, "Shows 128 of 129 ranks: of every 1.0 the one with the most work."),
+        (256, 2, "Shows 128 of 256 ranks: of every 2 the one with the most work."),
+        (2, 3, "Shows the slowest of every 1.5 steps."),
     ],
 )
 def test_what_stands_for_others_is_said(ranks: int, total: int, note: str) -> None:

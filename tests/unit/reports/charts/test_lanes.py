@@ -20,7 +20,7 @@ def test_a_rank_that_left_no_phase_is_named() -> None:
     document = {"schema": 1, "run": {"ranks": ranks}, "views": views}
     chart = lanes_chart(read_report(document))
     assert chart is not None
-    assert chart.note == "Ranks 60\u201363 not drawn: no phase of theirs was recorded."
+    assert chart.note == "Ranks 60\u201363 recorded no phases."
 
 
 def test_an_open_band_is_marked_and_sub_spans_lie_in_their_phase() -> None:
@@ -155,7 +155,7 @@ def test_ranks_without_a_phase_are_named_one_or_several() -> None:
         }
         chart = lanes_chart(read_report(document))
         assert chart is not None
-        assert chart.note == f"{subject} not drawn: no phase of theirs was recorded."
+        assert chart.note == f"{subject} recorded no phases."
 
 
 COLUMN = "Zoomed out, a column is the mean of up to 2 steps"
@@ -204,7 +204,7 @@ def test_windows_are_gone_to_by_their_names_in_this_order() -> None:
     ]  # fmt: skip
     assert [button["start"] for button in chart.facts["windows"]][:3] == [11.0, 5.0, 7.0]
     assert chart.note == (
-        "Drawn span by span: the step that never ended 11; the median step 5; the worst step 7; "
+        "Every span is shown in the step that never ended 11; the median step 5; the worst step 7; "
         "step 4; step 6; the time before the steps; the time after the steps; the 2 next slowest "
         "steps."
     )
@@ -217,12 +217,12 @@ def test_eight_windows_have_a_button() -> None:
 def test_of_the_whole_run_there_is_no_word_about_windows() -> None:
     assert exact(window("whole")).note == ""
     assert exact().note == ""
-    assert exact(window("slow", 1)).note == "Drawn span by span: the 1 next slowest step."
+    assert exact(window("slow", 1)).note == "Every span is shown in the 1 next slowest step."
 
 
 def test_spans_that_are_left_out_are_counted_with_the_longest() -> None:
     chart = exact(window("whole"), spans_left_out=3, longest_left_out_s=0.002)
-    assert chart.note == "3 spans of at most 2 ms are not drawn."
+    assert chart.note == "3 spans of at most 2 ms are not shown."
 
 
 MEETING: dict[str, Any] = {

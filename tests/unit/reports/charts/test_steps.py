@@ -25,7 +25,7 @@ def test_the_worst_steps_are_steady_ones_longest_first_against_their_median() ->
     assert chart.facts["median"] == 2.5
     assert chart.summary == (
         "Slowest of 3 steps: step 3, 6 s (+140% vs. the median of 2.50 s), "
-        "on rank 1. Excludes 1 warmup."
+        "on rank 1. Excludes 1 warm-up step."
     )
 
 
@@ -98,7 +98,7 @@ def test_buckets_have_a_mean_and_their_worst_step() -> None:
     assert (numbers(mark["x"]), numbers(mark["y"])) == ([20, 26, None], [3, 3, None])
     assert numbers(hover["customdata"]) == [1, 4]
     assert hover["text"] == [
-        "step 1: 9 s, +350% vs. median<br>train 4 s<br>warmup, not in the mean",
+        "step 1: 9 s, +350% vs. median<br>train 4 s<br>warmup, not in the averages",
         "<br>".join(
             [
                 "steps 2 to 4: mean 2 s, 0% vs. median",
@@ -109,7 +109,7 @@ def test_buckets_have_a_mean_and_their_worst_step() -> None:
         ),
     ]
     assert chart.summary.startswith("Slowest of 3 steps: step 4, 3 s (+50% vs. ")
-    assert chart.summary.endswith(" Excludes 1 warmup.")
+    assert chart.summary.endswith(" Excludes 1 warm-up step.")
     assert chart.note == (
         "Each bar is the mean of up to 3 steps; the line above it marks the slowest."
     )

@@ -27,8 +27,8 @@ def test_what_never_changes_is_said_instead_of_drawn() -> None:
     assert chart is not None
     assert chart.facts == {"Hosts": ["CPU, of all cores"]}
     assert chart.note == (
-        "2 more tracks not drawn; the trace has them. "
-        "The same throughout: throttle reasons (bits) 0, swap used 0 B, shared memory size 1 GiB."
+        "2 more series only in the trace. "
+        "Constant: throttle reasons (bits) 0, swap used 0 B, shared memory size 1 GiB."
     )
 
 
@@ -63,7 +63,7 @@ def test_groups_and_strips_have_an_order_of_their_own_the_unknown_last() -> None
         track("rank.cpu", MOVES, group="rank"),
     )  # fmt: skip
     assert titles(chart) == [
-        ("GPUs", ["GPU utilisation"]),
+        ("GPUs", ["GPU utilization"]),
         ("Hosts", ["CPU, of all cores", "load, 1 min", "a", "b"]),
         ("Processes", ["CPU, 100% = one core"]),
         ("Other", ["mine"]),
@@ -82,9 +82,9 @@ def test_lines_of_one_name_share_a_strip_and_are_called_by_their_label_or_name()
 def test_one_sample_is_drawn_and_several_equal_ones_are_said() -> None:
     chart = drawn(track("a", [5.0]), track("b", [5.0, None, 5.0]), track("c", [None]))
     assert titles(chart) == [("Hosts", ["a"])]
-    assert chart.note == "The same throughout: b 5%."
+    assert chart.note == "Constant: b 5%."
     several = drawn(track("a", [5.0, 5.0]), track("a", [7.0, 7.0]), track("b", MOVES))
-    assert several.note == "The same throughout: a 5% to 7%."
+    assert several.note == "Constant: a 5% to 7%."
     apart = drawn(track("a", [5.0, 5.0]), track("a", [7.0, 8.0]))
     assert titles(apart) == [("Hosts", ["a"])]
 
@@ -101,7 +101,7 @@ def test_the_first_three_quantities_that_we_know_are_said_in_the_mean() -> None:
     names = ("gpu.util", "gpu.power", "host.cpu", "host.load1")
     chart = drawn(*(track(name, [1.0, None, 3.0], "%") for name in reversed(names)))
     assert chart.summary == (
-        "9 s recorded; mean GPU utilisation 2%; mean GPU power 2%; mean CPU 2%."
+        "9 s recorded; mean GPU utilization 2%; mean GPU power 2%; mean CPU 2%."
     )
     assert drawn(track("mine", MOVES)).summary == "9 s recorded."
 
@@ -109,8 +109,8 @@ def test_the_first_three_quantities_that_we_know_are_said_in_the_mean() -> None:
 def test_tracks_beyond_four_hundred_are_counted() -> None:
     tracks = [track(f"t{at % 3}", MOVES) for at in range(402)]
     assert drawn(*tracks[:400]).note == ""
-    assert drawn(*tracks).note == "2 more tracks not drawn; the trace has them."
-    assert drawn(*tracks, left_out=3).note == "5 more tracks not drawn; the trace has them."
+    assert drawn(*tracks).note == "2 more series only in the trace."
+    assert drawn(*tracks, left_out=3).note == "5 more series only in the trace."
 
 
 def test_of_more_names_than_thirty_the_first_are_drawn() -> None:
@@ -122,7 +122,7 @@ def test_of_more_names_than_thirty_the_first_are_drawn() -> None:
 def test_of_what_never_changes_thirty_are_named(count: int, more: str) -> None:
     flat = [track(f"t{at:02}", [1.0, 1.0]) for at in range(count)]
     listing = ", ".join(f"t{at:02} 1%" for at in range(30))
-    assert drawn(*flat).note == f"The same throughout: {listing}{more}."
+    assert drawn(*flat).note == f"Constant: {listing}{more}."
 
 
 @pytest.mark.parametrize(("samples", "points"), [(600, 600), (601, 600)])
@@ -131,7 +131,7 @@ def test_a_long_track_is_thinned_and_that_is_said(samples: int, points: int) -> 
     (line,) = lines(chart)
     assert len(numbers(line["y"])) == points
     assert len(chart.figures["Hosts"]["data"]) == 1 + (samples > points)
-    thinned = "Lines are means between lows and highs; the trace has every sample."
+    thinned = "Lines are averages, shaded from minimum to maximum; the trace has every sample."
     assert chart.note == (thinned if samples > points else "")
 
 

@@ -46,8 +46,7 @@ def test_what_is_zero_or_unknown_is_not_mentioned() -> None:
 def test_the_step_ends_where_its_last_bar_does() -> None:
     rollout = {"phase": "rollout", "start_s": 0.5, "seconds": 6.0}
     assert drawn(rollout, TRAIN).summary == (
-        "The mean step ends after 6.50 s; its longest phase is rollout with 6 s, starting at "
-        "500 ms."
+        "The mean step takes 6.50 s. Its longest phase is rollout: 6 s, starting at 500 ms."
     )
 
 
@@ -56,4 +55,4 @@ def test_forty_bars_are_drawn_and_the_summary_is_of_all() -> None:
     bars[40]["seconds"] = 5.0
     chart = drawn(*bars)
     assert len(chart.figures["waterfall"]["layout"]["yaxis"]["ticktext"]) == 40
-    assert "its longest phase is p40 with 5 s" in chart.summary
+    assert "Its longest phase is p40: 5 s" in chart.summary

@@ -62,8 +62,8 @@ def test_a_prediction_that_can_not_be_judged_says_why(document: dict[str, Any]) 
     fix = {**document["fixes"][0], "inside": None, "note": "too few steps to hold it to"}
     unjudged = {**document, "fixes": [fix]}
     text = " ".join(comparison_text(unjudged, 100, color=False).split())
-    assert "could not be judged: too few steps" in text
-    assert "Could not be judged: too few steps" in comparison_page(unjudged).decode()
+    assert "not evaluated: too few steps" in text
+    assert "Not evaluated: too few steps" in comparison_page(unjudged).decode()
 
 
 def test_metrics_of_too_few_steps_are_not_said_to_agree(document: dict[str, Any]) -> None:

@@ -74,9 +74,9 @@ def test_whether_a_prediction_held() -> None:
     missed = FixResult(predicted_mid_pct=-10.0, measured_pct=-44.0, inside=False)
     assert words.outcome(missed) == "not as predicted, 4.4 times the predicted change"
     assert words.outcome(FixResult(note="too few steps", predicted_mid_pct=-5.0)) == (
-        "could not be judged: too few steps"
+        "not evaluated: too few steps"
     )
-    assert words.outcome(FixResult(predicted_mid_pct=-5.0)) == "could not be judged"
+    assert words.outcome(FixResult(predicted_mid_pct=-5.0)) == "not evaluated"
 
 
 @pytest.mark.parametrize(
@@ -179,7 +179,7 @@ def test_settings_that_no_knob_stands_for_are_listed_too() -> None:
     assert "known: 1 → 2" in beside
     assert "own: not set → x" in beside
     assert "predicted −5%" in beside
-    assert "No setting that both runs recorded differs." in text()
+    assert "No difference among the settings that both runs recorded." in text()
 
 
 def test_an_unnamed_tool_and_a_version() -> None:

@@ -35,7 +35,7 @@ def labels(graph: Graph) -> set[str]:
 def test_ranks_that_wait_alike_are_one_box() -> None:
     graph = graph_of([(f"rank:{r}", "rank:3") for r in range(64) if r != 3], guilty=("rank:3",))
     assert labels(graph) == {"ranks 0-2, 4-63", "rank 3"}
-    assert [box.label for box in graph.boxes if box.guilty] == ["rank 3"]
+    assert [box.label for box in graph.boxes if box.culprit] == ["rank 3"]
 
 
 def test_workers_of_alike_ranks_are_alike() -> None:

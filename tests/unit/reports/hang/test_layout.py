@@ -14,7 +14,7 @@ LOW = 2 * 12 + 18  # a box with one line of words
 
 
 def box(key: str, depth: int = 0, detail: str = "", *, guilty: bool = False) -> Box:
-    return Box(key, key, detail, is_process=True, guilty=guilty, depth=depth)
+    return Box(key, key, detail, is_process=True, culprit=guilty, depth=depth)
 
 
 def ring(size: int) -> list[Box]:
@@ -75,7 +75,7 @@ def test_a_box_of_several_waits_stands_at_their_mean() -> None:
     assert drawing["e"][0] < drawing["d"][0]
 
 
-def test_of_boxes_that_wait_alike_the_guilty_comes_first_then_the_alphabet() -> None:
+def test_of_boxes_that_wait_alike_the_culprit_comes_first_then_the_alphabet() -> None:
     drawing = places(drawn(box("c"), box("b"), box("d", guilty=True)))
     assert sorted(drawing, key=lambda key: drawing[key][0]) == ["d", "b", "c"]
 

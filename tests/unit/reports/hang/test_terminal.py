@@ -58,7 +58,7 @@ def test_alike_ranks_share_a_line() -> None:
 
 def test_a_cycle_of_64_ranks_is_told_in_a_few_lines() -> None:
     text = shown("ring")
-    assert "rank 63 waits for rank 0 in recv, which closes the cycle" in text
+    assert "rank 63 waits for rank 0 in recv, closing the cycle" in text
     assert "and so on, to rank 63" in text
     assert len(text.splitlines()) < 40
 
@@ -66,7 +66,8 @@ def test_a_cycle_of_64_ranks_is_told_in_a_few_lines() -> None:
 def test_it_says_in_this_order() -> None:
     text = shown("reward")
     titles = ["Why", "Can this job recover?", "What to do now", "How to confirm",
-              "Evidence", "Processes", "What could not be seen", "Inspection took 2.1"]  # fmt: skip
+              "Evidence", "Processes", "What could not be inspected",
+              "Inspection took 2.1"]  # fmt: skip
     places = [text.index(f"\n{title}") for title in titles]
     assert places == sorted(places)
 
@@ -75,7 +76,7 @@ def test_a_healthy_job_is_not_told_what_to_do_now() -> None:
     assert "now" not in shown("slow").replace("not stuck", "").split("What to do")[1][:5]
     text = shown("healthy")
     assert text.startswith("The job is healthy: both ranks")
-    assert "no rank was paused for it" in text
+    assert "no rank was paused" in text
 
 
 def test_missing_ranks_are_in_the_table() -> None:
@@ -85,7 +86,8 @@ def test_missing_ranks_are_in_the_table() -> None:
 def test_a_rank_whose_death_was_seen_is_not_said_to_be_elsewhere() -> None:
     document = VISITS["dead"]()
     document["job"] |= {"ranks_seen": [0, 2, 3], "ranks_missing": [1]}
-    assert re.search(r"rank 1 +missing +no process any more", hang_text(document, 100, False))
+    text = hang_text(document, 100, False)
+    assert re.search(r"rank 1 +missing +the process no longer exists", text)
 
 
 @pytest.mark.parametrize("color", [False, True])
@@ -104,7 +106,7 @@ def test_colours_only_where_they_are_wanted() -> None:
 
 
 def test_the_least_document_has_a_first_line() -> None:
-    assert shown("nothing").startswith("The job is not understood")
+    assert shown("nothing").startswith("The job's state is unknown")
 
 
 @pytest.mark.parametrize(
@@ -136,7 +138,7 @@ def test_of_one_source_a_dozen_pieces_of_evidence_are_said(
     section = after("Evidence", parts(verdict={"evidence": items}))
     assert sum("item" in line for line in section) == shown
     assert sum(line.startswith("  proc  item 0") for line in section) == 1
-    assert [line.split()[0] for line in section if "more in --json" in line] == (
+    assert [line.split()[0] for line in section if "more on the page" in line] == (
         [more] if more else []
     )
     assert section[-1] == "  log   line"
@@ -151,13 +153,13 @@ def test_of_rows_of_processes_and_of_hosts_sixteen_are_shown(count: int, more: s
         section = after(title, lines)
         assert len(section) == 16 + bool(more)
         if more:
-            assert section[-1].strip() == f"{more} more in --json and in the page"
+            assert section[-1].strip() == f"{more} more on the page and in --json"
 
 
 @pytest.mark.parametrize(("count", "more"), [(12, []), (13, ["  1 more in --json"])])
 def test_a_dozen_problems_are_said(count: int, more: list[str]) -> None:
     problems = [{"what": f"no {at}", "remedy": "be root" if at == 0 else ""} for at in range(count)]
-    section = after("What could not be seen", parts(problems=problems))
+    section = after("What could not be inspected", parts(problems=problems))
     assert section[0] == "  no 0 be root"
     assert section[11:] == ["  no 11", *more]
 

@@ -26,8 +26,8 @@ def process(rank: int | None, **facts: Any) -> dict[str, Any]:
     ("verdict", "sentence"),
     [
         ({"summary": "All is well.", "state": "healthy"}, "All is well."),
-        ({}, "The job is not understood: the job, unknown."),
-        ({"state": "stuck", "culprits": [3]}, "The job is stuck: rank 3, unknown."),
+        ({}, "The job's state is unknown: the job, cause unknown."),
+        ({"state": "stuck", "culprits": [3]}, "The job is stuck: rank 3, cause unknown."),
         ({"state": "dead", "class": "oom", "culprits": [2, 1]}, "The job is dead: ranks 1-2, oom."),
     ],
 )
@@ -56,7 +56,7 @@ def test_a_state_that_is_not_known_counts_as_stuck(
 def test_how_sure_a_verdict_is_is_said_of_a_class_alone() -> None:
     verdict = {"state": "stuck", "class": "stopped", "confidence": 0.94, "phase": "train"}
     job = "0 ranks"
-    assert words.facts(judged(**verdict)) == ["stuck", "stopped", "94% sure", "in train", job]
+    assert words.facts(judged(**verdict)) == ["stuck", "stopped", "94% confidence", "in train", job]
     assert words.facts(judged(**{**verdict, "class": ""})) == ["stuck", "in train", job]
     assert words.facts(judged(**{**verdict, "confidence": None, "phase": None})) == [
         "stuck", "stopped", job,
@@ -114,7 +114,7 @@ def cycle(size: int, **edge: str) -> list[str]:
 def test_a_cycle_is_told_wait_by_wait() -> None:
     assert cycle(2, kind="p2p", label="recv") == [
         "rank 0 waits for rank 1 in recv",
-        "rank 1 waits for rank 0 in recv, which closes the cycle",
+        "rank 1 waits for rank 0 in recv, closing the cycle",
     ]
     assert cycle(2, kind="p2p")[0] == "rank 0 waits for rank 1 in p2p"
     assert cycle(2)[0] == "rank 0 waits for rank 1"
@@ -123,7 +123,7 @@ def test_a_cycle_is_told_wait_by_wait() -> None:
 def test_who_is_in_a_cycle_without_a_point_or_a_wait_is_named_by_its_id() -> None:
     assert words.why(visit(graph={"cycle": ["pid:7", "file:/x"]})) == [
         "pid:7 waits for file:/x",
-        "file:/x waits for pid:7, which closes the cycle",
+        "file:/x waits for pid:7, closing the cycle",
     ]
     edges = [{"source": "pid:7", "target": "pid:8", "kind": "pipe"},
              {"source": "pid:7", "target": "file:/x", "kind": "flock"}]  # fmt: skip
@@ -136,7 +136,7 @@ def test_a_cycle_of_more_than_eight_is_told_by_its_ends(size: int) -> None:
     lines = cycle(size)
     assert len(lines) == 8
     assert lines[:6] == [f"rank {at} waits for rank {at + 1}" for at in range(6)]
-    assert lines[7] == f"rank {size - 1} waits for rank 0, which closes the cycle"
+    assert lines[7] == f"rank {size - 1} waits for rank 0, closing the cycle"
     middle = "rank 6 waits for rank 7" if size == 8 else f"and so on, to rank {size - 1}"
     assert lines[6] == middle
 
@@ -154,7 +154,7 @@ def test_the_guilty_come_first_then_ranks_then_the_others() -> None:
         {"pid": 8, "state": "running"},
     ]
     entries = words.rows_of(visit(ranks=everyone, verdict={"culprits": [1]}))
-    assert [(row.name, row.guilty) for row in entries] == [
+    assert [(row.name, row.culprit) for row in entries] == [
         ("rank 1", True), ("rank 0", False), ("engine of rank 1", False), ("process", False),
     ]  # fmt: skip
 
@@ -188,9 +188,9 @@ def test_of_more_than_twenty_rows_who_waits_for_whom_is_left_out(count: int) -> 
         return
     everyone = f"ranks 0-{count - 1}"
     nobody = (f"rank {count}", "")
-    assert rows(*ranks) == [(everyone, "each another; see --json"), nobody]
+    assert rows(*ranks) == [(everyone, "several targets"), nobody]
     graph = {"nodes": [{"id": "rank:0"}]}
-    assert rows(*ranks, graph=graph) == [(everyone, "each another"), nobody]
+    assert rows(*ranks, graph=graph) == [(everyone, "several targets (see the graph)"), nobody]
 
 
 @pytest.mark.parametrize(
@@ -212,11 +212,11 @@ def test_what_ends_like_a_sentence_is_no_command() -> None:
 @pytest.mark.parametrize(
     ("state", "missing", "hosts", "sentence"),
     [
-        ("dead", [1], [], "no process any more"),
+        ("dead", [1], [], "the process no longer exists"),
         ("dead", [1, 2], [], "not on this host"),
         ("stuck", [1], [], "not on this host"),
         ("stuck", [1], [{"name": "a"}], "not on any inspected host"),
-        ("dead", [1], [{"name": "a"}], "no process any more"),
+        ("dead", [1], [{"name": "a"}], "the process no longer exists"),
     ],
 )
 def test_why_a_rank_was_not_seen(
@@ -268,7 +268,7 @@ def test_stacks_of_the_guilty_come_first() -> None:
     [
         ({}, ""),
         ({"seconds": 2.0}, "Inspection took 2 s."),
-        ({"seconds": 2.0, "max_pause_ms": 0.0}, "Inspection took 2 s; no rank was paused for it."),
+        ({"seconds": 2.0, "max_pause_ms": 0.0}, "Inspection took 2 s; no rank was paused."),
         ({"seconds": 0.0, "max_pause_ms": 0.01},
          "Inspection took 0 s; no rank was paused for longer than 0.1 ms."),
         ({"seconds": 2.0, "max_pause_ms": 9.94},
