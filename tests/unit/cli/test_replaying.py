@@ -63,7 +63,7 @@ def test_one_that_cant_be_read_is_named_and_the_rest_is_used(
     assert replay(*bundles) == 3
     output = capsys.readouterr()
     assert output.out.startswith("Rank 5 on node2 is stopped")
-    assert "What could not be seen" in output.out
+    assert "What could not be inspected" in output.out
     assert "node0" in output.err
 
 
