@@ -1,7 +1,7 @@
 """`attach --slurm` and `--kube` on a job over two hosts: one command, one verdict.
 
 The hosts are namespaces. `squeue`, `srun` and `kubectl` are stand-ins that answer in the form of
-the real ones and take the options that are used; no real Slurm and no real Kubernetes was run.
+the real ones and take the options that are used; `test_attach_slurm.py` has a real Slurm.
 """
 
 from __future__ import annotations
