@@ -1,6 +1,6 @@
 """How near the memory ledger comes to measured jobs, beside other estimators.
 
-`python -m benchmarks.memory_accuracy --points FILE [--write docs/accuracy.md] [--unreadable]`
+`python -m benchmarks.memory_accuracy --points FILE [--write FILE] [--unreadable]`
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ corrected where points showed what they lacked (buffers of losses, fused kernels
 attention, lengths of unpacked rows, prompts' logits, rollouts by transformers), and 19 records more
 were set aside (rerankers and embeddings of unstated lengths, GRPO without any length, unsloth),
 so even the held-out numbers say less than a new source would. Which jobs are furthest off, and what
-is missing there: [memory.md](memory.md#where-it-is-furthest-off).
+is missing there: [memory.md](../../docs/memory.md#where-it-is-furthest-off).
 """
 Errors = dict[str, float]
 Peers = Mapping[str, Callable[[Setup], float]]

@@ -1,6 +1,6 @@
 """How near the ledger's boundary between `runs` and `out of memory` comes to published ones.
 
-`python -m benchmarks.memory_boundaries [--write docs/accuracy.md]`
+`python -m benchmarks.memory_boundaries [--write FILE]`
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from grpo_doctor.memory import Ledger, Machine, card_bytes, estimate
 BEGIN = "<!-- section boundaries -->"
 HEADING = """## Where jobs begin to run out of memory
 
-Written by `python -m benchmarks.memory_boundaries --write docs/accuracy.md`. The authors of verl's
+Written by `python -m benchmarks.memory_boundaries --write benchmarks/results/accuracy.md`. The authors of verl's
 tuning scripts ([examples/tuning](https://github.com/volcengine/verl/tree/main/examples/tuning), for
 GRPO with LoRA on GSM8K) tried prompts per GPU until one more ran out of memory; of three models
 they give the largest batch alone. Nothing was fitted on these. The ledger's boundary is the largest

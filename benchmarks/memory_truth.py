@@ -52,7 +52,7 @@ _OURS = {
     "16-bit weights": "kept for backward",
 }
 _FIXED = ("CUDA context", "NCCL buffers", "workspaces")
-_PAGES = {"accuracy.md": "memory truth", "memory.md": "terms"}
+_PAGES = {"benchmarks/results/accuracy.md": "memory truth", "docs/memory.md": "terms"}
 Pair = tuple[int, int]
 """Bytes by the ledger, and in truth."""
 
@@ -283,12 +283,12 @@ def terms_list() -> str:
     return "\n".join(rows.values())
 
 
-def write(docs: Path) -> None:
+def write(root: Path) -> None:
     """Replaces the tables of both documents."""
     for (name, section), table in zip(
         _PAGES.items(), (accuracy_table(), terms_list()), strict=True
     ):
-        page = docs / name
+        page = root / name
         begin, end = (
             f"<!-- {section}: written by `python -m benchmarks.memory_truth --write` -->",
             f"<!-- end of {section} -->",
@@ -305,7 +305,7 @@ def main() -> int:
     parser.add_argument("--points", type=int, default=0, help="draw so many, run the new ones")
     parser.add_argument("--seed", type=int, default=1, help="of the draw")
     parser.add_argument("--model", default="", help="only of models with this in their name")
-    parser.add_argument("--write", action="store_true", help="the tables of docs/")
+    parser.add_argument("--write", action="store_true", help="the tables of both pages")
     parser.add_argument("--worst", type=int, default=0, help="the N points furthest off, by term")
     options = parser.parse_args()
     run(options.points, options.seed, options.model)
@@ -316,7 +316,7 @@ def main() -> int:
         for off, point, (ours, true) in sorted(known, key=lambda e: -abs(e[0]))[: options.worst]:
             print(f"  {100 * off:+.0f}%: ledger {ours:,} B, truth {true:,} B, {point}")
     if options.write:
-        write(Path(__file__).parents[1] / "docs")
+        write(Path(__file__).parents[1])
     return 0
 
 

@@ -11,7 +11,7 @@ import pytest
 from benchmarks import memory_truth
 from benchmarks.memory_truth import TINY, Point, errors, stored
 
-ACCURACY = Path(memory_truth.__file__).parents[1] / "docs" / "accuracy.md"
+ACCURACY = Path(memory_truth.__file__).parent / "results" / "accuracy.md"
 STATES = ("gradients", "optimizer states", "optimizer scratch", "trained weights")
 TINY_STEP = Point(TINY, layers=2, prompt=64, completion=448, micro_batch=2)
 STEPS = {
