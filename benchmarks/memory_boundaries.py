@@ -18,13 +18,14 @@ from grpo_doctor.memory import Ledger, Machine, card_bytes, estimate
 BEGIN = "<!-- section boundaries -->"
 HEADING = """## Where jobs begin to run out of memory
 
-Written by `python -m benchmarks.memory_boundaries --write benchmarks/results/accuracy.md`. The authors of verl's
-tuning scripts ([examples/tuning](https://github.com/volcengine/verl/tree/main/examples/tuning), for
-GRPO with LoRA on GSM8K) tried prompts per GPU until one more ran out of memory; of three models
-they give the largest batch alone. Nothing was fitted on these. The ledger's boundary is the largest
-number with which every phase needs no more than the card; how long GSM8K's answers are it does not
-know. First answer, before it read the older names that these scripts use: no boundary, 32 prompts
-and 128 were said to fit alike.
+Written by `python -m benchmarks.memory_boundaries --write benchmarks/results/accuracy.md`. The
+authors of verl's tuning scripts
+([examples/tuning](https://github.com/volcengine/verl/tree/main/examples/tuning), for GRPO with LoRA
+on GSM8K) tried prompts per GPU until one more ran out of memory; for three models they give only
+the largest batch. Nothing was fitted on these. The predicted boundary is the largest number with which
+no phase needs more than the GPU has; the length of GSM8K's answers is not known to the estimate.
+First answer, before it read the older names that these scripts use: no boundary; 32 prompts and 128
+were reported to fit alike.
 """
 _MOST = 400
 _GOAL = 0.15
