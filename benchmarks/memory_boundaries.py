@@ -22,10 +22,10 @@ Written by `python -m benchmarks.memory_boundaries --write benchmarks/results/ac
 authors of verl's tuning scripts
 ([examples/tuning](https://github.com/volcengine/verl/tree/main/examples/tuning), for GRPO with LoRA
 on GSM8K) tried prompts per GPU until one more ran out of memory; for three models they give only
-the largest batch. Nothing was fitted on these. The predicted boundary is the largest number with which
-no phase needs more than the GPU has; the length of GSM8K's answers is not known to the estimate.
-First answer, before it read the older names that these scripts use: no boundary; 32 prompts and 128
-were reported to fit alike.
+the largest batch. Nothing was fitted on these. The predicted boundary is the largest number with
+which no phase needs more than the GPU has; the length of GSM8K's answers is not known to the
+estimate. First answer, before it read the older names that these scripts use: no boundary; 32
+prompts and 128 were reported to fit alike.
 """
 _MOST = 400
 _GOAL = 0.15
