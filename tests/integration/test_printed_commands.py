@@ -37,6 +37,7 @@ NOT_RUN_HERE = {
     "make test": "it would run itself",
     "grpo-doctor run": "the demo: test_run_trainer.py",
     "grpo-doctor attach": "inspects any job of this machine: test_attach.py has jobs of its own",
+    "grpo-doctor attach --slurm 4711": "needs Slurm: `make cluster` has a real one",
     "torchrun --nproc_per_node 2 docs/examples/trl_job.py --fault stuck &": "never ends",
     "grpo-doctor run --nproc 8 -- --model Qwen/Qwen2.5-7B-Instruct --dataset data.jsonl "
     "--deepspeed zero2 --use_vllm true --vllm_gpu_memory_utilization 0.5": "8 GPUs: check below",
