@@ -99,7 +99,8 @@ def slurm(fault: str, folder: Path) -> Iterator[Slurm]:
             first=first.name, address=first.address, place=place, nodes="\n".join(rows)
         )
         (place / "slurm.conf").write_text(text)
-        (place / "cgroup.conf").write_text(f"CgroupPlugin=cgroup/v1\nCgroupMountpoint={place}/cgroup\n")
+        mount = f"CgroupPlugin=cgroup/v1\nCgroupMountpoint={place}/cgroup\n"
+        (place / "cgroup.conf").write_text(mount)
         environment = {**os.environ, "SLURM_CONF": str(place / "slurm.conf")}
         key = place / "munge.key"
         key.write_bytes(os.urandom(128))
