@@ -21,7 +21,7 @@ PYTEST = $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-re
 READY := $(VENV)/.ready
 VLLM_READY := $(VENV)/.vllm-ready
 
-.PHONY: demo demo-fixed test test-fast test-heavy test-faults test-attach test-watchdog test-wheels case-studies test-vllm accuracy replay gpu accessibility hooks frameworks frameworks-all test-torch-contract lint format bench fuzz docs site first-screens picture clean help
+.PHONY: cluster demo demo-fixed test test-fast test-heavy test-faults test-attach test-watchdog test-wheels case-studies test-vllm accuracy replay gpu accessibility hooks frameworks frameworks-all test-torch-contract lint format bench fuzz docs site first-screens picture clean help
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 14
