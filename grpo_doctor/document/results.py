@@ -8,7 +8,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from grpo_doctor.analysis import Analysis
-from grpo_doctor.document.numbers import SHARE_DIGITS, finite, number, significant
+from grpo_doctor.document.numbers import PERCENT_DIGITS, SHARE_DIGITS, finite, number, significant
 from grpo_doctor.findings import Results
 from grpo_doctor.findings.rule import Finding, Fix, Rule
 from grpo_doctor.whatif import Prediction
@@ -173,9 +173,9 @@ def _next_step(fix: Fix) -> NextStepEntry:
 
 def _predicted(prediction: Prediction) -> PredictedEntry:
     return PredictedEntry(
-        low=round(prediction.low, 1),
-        mid=round(prediction.mid, 1),
-        high=round(prediction.high, 1),
+        low=round(prediction.low, PERCENT_DIGITS),
+        mid=round(prediction.mid, PERCENT_DIGITS),
+        high=round(prediction.high, PERCENT_DIGITS),
         unit="step_time_pct",
         basis=prediction.grounds,
     )

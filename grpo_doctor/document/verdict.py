@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from grpo_doctor.analysis import Analysis
+from grpo_doctor.document.numbers import PERCENT_DIGITS
 from grpo_doctor.document.results import needed_share
 from grpo_doctor.findings import Results
 from grpo_doctor.findings.priority import ENDED_BY_AN_ERROR, foremost
@@ -88,7 +89,7 @@ def _pace(analysis: Analysis, results: Results) -> str:
 def _problem(analysis: Analysis, step_s: float, rule: Rule, finding: Finding) -> str:
     """`918 → 642 ms per step, -30%: rank 1 is slow in reward`."""
     now = formatting.seconds(step_s)
-    cause, gain = _lowered(finding.headline or rule.title), round(finding.gain, 1)
+    cause, gain = _lowered(finding.headline or rule.title), round(finding.gain, PERCENT_DIGITS)
     if gain >= 1:
         then = formatting.seconds(step_s * (1 - gain / 100))
         return f"{_from_to(now, then)} per step, {formatting.signed_percent(-gain)}: {cause}"

@@ -62,8 +62,14 @@ function layoutOf(figure) {
   const layout = colored(figure.layout);
   layout.font.family = getComputedStyle(document.body).fontFamily;
   layout.shapes = [...(layout.shapes ?? []), ...framesOf(figure)];
-  if (layout.meta?.axis) layout.xaxis.range = rangeOf(layout.meta.axis);
+  if (layout.meta?.axis) Object.assign(layout.xaxis, { range: rangeOf(layout.meta.axis), ...ticksOf(layout.meta.axis) });
   return layout;
+}
+
+// Between few steps plotly would number parts of them, and round two to the same.
+function ticksOf(kind) {
+  const [from, to] = rangeOf(kind);
+  return kind === "step" ? { tick0: to - from < 6 ? 0 : null, dtick: to - from < 6 ? 1 : null } : {};
 }
 
 async function draw(element) {
@@ -94,7 +100,8 @@ async function follow(element) {
   element.drawnFocus = view.focus;
   const { shapes } = layoutOf(figure);
   const rows = view.time === null && view.step === null && figure.layout.meta.ranks ? { "yaxis.range": figure.layout.yaxis.range } : {};
-  await Plotly.relayout(element, { "xaxis.range": wanted, ...rows, shapes });
+  const ticks = Object.fromEntries(Object.entries(ticksOf(figure.layout.meta.axis)).map(([name, value]) => [`xaxis.${name}`, value]));
+  await Plotly.relayout(element, { "xaxis.range": wanted, ...ticks, ...rows, shapes });
 }
 
 // What lies under the pointer in the timeline, in words.

@@ -123,14 +123,13 @@ def _curve(name: str, metrics: MetricsView, evaluation: Evaluation | None) -> Fi
         hovertemplate="step %{x}<br>%{meta[0]} %{y:,.3~r}<extra></extra>",
     )  # fmt: skip
     first, last = metrics.steps[0] - 0.5, metrics.steps[-1] + 0.5
-    few: Figure = {"dtick": 1} if last - first < 6 else {}
     return figure(
         [*traces, *([_evaluations(evaluation)] if evaluation else [])],
         _HEIGHT_PX,
         hovermode="x",
         margin={"l": 40, "r": 6, "t": 6, "b": 22},
         xaxis=axis(nticks=5, showgrid=False, tickformat="d", fixedrange=False,
-                   range=[first, last], automargin=True, **few),
+                   range=[first, last], automargin=True),
         yaxis=axis(nticks=4, automargin=True),
         meta={"axis": "step"},
     )  # fmt: skip
