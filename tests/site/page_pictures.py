@@ -28,8 +28,8 @@ _REPORT: Final = "slow reward on one rank"
 _HEIGHT: Final = 900
 _QUALITY: Final = 60  # of WebP: text stays sharp, and eighteen pictures take half a megabyte
 _INTRODUCTION: Final = (
-    "The first 900 pixels of each kind of page at 1,440, 800 and 390 pixels, light and dark,\n"
-    "drawn by `make first-screens` from documents made in code."
+    "The first 900 pixels of each page at widths of 1,440, 800 and 390 pixels, light and dark.\n"
+    "`make first-screens` draws them from documents made in code."
 )
 
 
