@@ -85,8 +85,8 @@ def _section() -> str:
 
 
 _INTRODUCTION: Final = (
-    "Runs made in code, each with one problem (`make first-screens` draws them). Below each heading "
-    "is the problem and what to type; the picture is all that a reader sees first."
+    "Runs made in code, each with one problem (`make first-screens` draws them). Below each "
+    "heading is the problem and what to type; the picture is all that a reader sees first."
 )
 
 
