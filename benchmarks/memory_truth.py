@@ -39,7 +39,7 @@ TINY = "tiny"
 TOWERS = ("Qwen/Qwen2.5-VL-3B", "Qwen/Qwen2.5-VL-7B", "Qwen/Qwen2.5-VL-72B")
 _LOSSES = {
     "cross entropy": "float32", "rows": "upcast", "rows in 16 bits": "bfloat16", "trl": "triton",
-    "bundled": "bfloat16", "verl": "inplace", "verl, entropy": "entropy", "none": "none",
+    "bundled": "blocks", "verl": "inplace", "verl, entropy": "entropy", "none": "none",
     "vision": "none",
 }  # fmt: skip
 _KERNELS = {"fused": "flash", "masked": "fused", "eager": "eager"}

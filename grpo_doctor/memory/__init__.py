@@ -9,40 +9,20 @@ from __future__ import annotations
 from dataclasses import replace
 
 from grpo_doctor.launches import Launch
-from grpo_doctor.memory.cards import card_bytes
+from grpo_doctor.memory.cards import Machine, card_bytes
 from grpo_doctor.memory.change import Change, fixes, relief, room, solve
 from grpo_doctor.memory.edits import Edit
 from grpo_doctor.memory.estimate import ledger_of, server_ledger
 from grpo_doctor.memory.from_launch import Job, setup_of
 from grpo_doctor.memory.ledger import Component, Interval, Ledger, Phase, Pool
-from grpo_doctor.memory.machine import Machine
 from grpo_doctor.memory.models import ModelShape, model_shape
 from grpo_doctor.memory.setup import GIB, RolloutEngine, Setup
 
 __all__ = [
-    "GIB",
-    "Change",
-    "Component",
-    "Edit",
-    "Interval",
-    "Job",
-    "Ledger",
-    "Machine",
-    "ModelShape",
-    "Phase",
-    "Pool",
-    "RolloutEngine",
-    "Setup",
-    "card_bytes",
-    "estimate",
-    "fixes",
-    "ledger_of",
-    "model_shape",
-    "relief",
-    "room",
-    "setup_of",
-    "solve",
-]
+    "GIB", "Change", "Component", "Edit", "Interval", "Job", "Ledger", "Machine", "ModelShape",
+    "Phase", "Pool", "RolloutEngine", "Setup", "card_bytes", "estimate", "fixes", "ledger_of",
+    "model_shape", "relief", "room", "setup_of", "solve",
+]  # fmt: skip
 
 
 def estimate(launch: Launch, machine: Machine) -> Ledger:

@@ -242,32 +242,40 @@ def logprob_activations(setup: Setup, factors: Calibration) -> tuple[Component, 
     """The worst moment of a forward pass without gradients that scores completions."""
     tokens = tokens_of(setup, factors, setup.logprob_micro_batch, setup.logprob_tokens)
     waste = fragmentation(setup, factors)
-    fact = facts()["loss_bytes_per_logit"][setup.loss]
-    each = fact["scored"]
-    logits = tokens.scored * setup.model.vocabulary * each / setup.tensor_parallel
+    fact, vocabulary = facts()["loss_bytes_per_logit"][setup.loss], setup.model.vocabulary
+    logits = tokens.scored * vocabulary * fact["scored"] / setup.tensor_parallel
+    logits += _block(setup, tokens, 1)
+    copies = _weight_copies(setup)
     if setup.loss == "triton":
-        logits = _TILE * min(tokens.scored, _TILE_ROWS)
-    if computes_in_float32(setup):
-        logits += 2 * setup.model.embedding_parameters  # the head's weights for autocast
+        logits = copies + _TILE * min(tokens.scored, _TILE_ROWS)
+    elif copies and logits:  # and of the head's weights, until autocast ends
+        copied = copies + 2 * setup.model.embedding_parameters
+        if setup.loss == "upcast":  # Accelerate's ends before the loss
+            logits = max(logits, copied + 2 * tokens.scored * vocabulary)
+        else:
+            logits += copied
     pairs = _scored_pairs(setup, tokens) * _score_bytes(setup)["kept"]
     layer = (tokens.all * scored_bytes(setup) + pairs) / setup.tensor_parallel
-    layer += _merged_experts(setup)
+    layer += _merged_experts(setup) + copies
     name = "logits" if logits > layer else "one layer"
     size = max(logits, layer)
     groups = gathered(setup)
-    made = {
-        _COPIES: (_weight_copies(setup) * waste, _AUTOCAST, factors.spread_activations),
-        _GATHERED: (max(groups.start - size, groups.head), _FSDP, factors.spread_overhead),
-    }
+    whole = max(groups.start - size, groups.head)
+    held = Component(_GATHERED, round(whole), "", _FSDP, None, factors.spread_overhead)
+    formula = f"{tokens.scored} tokens x {vocabulary} x {fact['scored']} B"
     return (
-        *(Component(n, round(b), "", source, None, spread)
-          for n, (b, source, spread) in made.items() if b),
-        Component(name, round(size * waste),
-                  f"{tokens.scored} tokens x {setup.model.vocabulary} x {each} B",
-                  fact["source"], "train.logprob_micro_batch",
+        *((held,) if whole > 0 else ()),
+        Component(name, round(size * waste), formula, fact["source"], "train.logprob_micro_batch",
                   factors.spread_activations,
                   _spare(size, waste, factors, setup.logprob_tokens)),
     )  # fmt: skip
+
+
+def _block(setup: Setup, tokens: Tokens, scoring: int) -> float:
+    """What a block of logits takes in float32, where a loss goes block by block."""
+    blocks = facts()["loss_bytes_per_logit"][setup.loss].get("block")
+    whole = 3.0 * tokens.scored * setup.model.vocabulary
+    return min(whole, blocks[scoring]) if blocks else 0.0
 
 
 def _spare(size: float, waste: float, factors: Calibration, budget: int | None) -> int:
@@ -306,6 +314,8 @@ def _loss_bytes(setup: Setup, tokens: Tokens) -> float:
         return float(
             _TILE * min(scored, _TILE_ROWS) + 4 * hidden * scored + head * vocabulary * hidden
         )
+    if setup.loss == "blocks":
+        each += _block(setup, tokens, 0) / max(1, scored * vocabulary)
     if setup.loss == "bfloat16":  # its entropy is in float32, a chunk at a time; one row's softmax
         chunks = 4 * scored + 6 * min(_ENTROPY_ROWS, scored)
         each = max(chunks, (2 + 4 / setup.micro_batch) * scored) / max(1, scored)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 
 from grpo_doctor.errors import UsageError
 from grpo_doctor.memory.facts import shipped
@@ -11,6 +12,18 @@ _GIB = 1 << 30
 _VISIBLE_SHARE = 0.985
 """Of the gigabytes that a card's name promises, where the card itself is not in the table."""
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*(?:g|gb|gib)\b")
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """The cards and hosts that a launch gets."""
+
+    card_bytes: int
+    cards_per_node: int
+    nodes: int = 1
+    host_bytes: int | None = None
+    server_card_bytes: int | None = None
+    vllm_version: str | None = None
 
 
 def card_bytes(name: str) -> int:

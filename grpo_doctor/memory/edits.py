@@ -8,13 +8,13 @@ from typing import Any, Literal
 
 from grpo_doctor.errors import UsageError
 from grpo_doctor.memory.engine import least_share
+from grpo_doctor.memory.facts import shipped
 from grpo_doctor.memory.setup import Setup
 
 _PARTS = (2, 4, 8, 1024)
 SIZES = ("train.micro_batch", "train.max_tokens_per_gpu")
 UTILIZATION = "vllm.gpu_memory_utilization"
 _DIVIDED = "gradients divided among ranks"
-Apply = Callable[[Setup, Any], Setup]
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,57 +32,20 @@ class Edit:
     experiment: Literal["same", "another"] = "same"
 
 
-def _engine(field: str) -> Apply:
-    return lambda setup, value: replace(
-        setup, rollout_engine=replace(setup.rollout_engine, **{field: value})
-    )
-
-
-def _plain(field: str) -> Apply:
-    return lambda setup, value: replace(setup, **{field: value})
-
-
-_APPLY: dict[str, Apply] = {
-    UTILIZATION: _engine("memory_share"),
-    "vllm.tensor_parallel_size": _engine("tensor_parallel"),
-    "vllm.max_model_len": _engine("max_model_len"),
-    "vllm.max_num_seqs": _engine("max_sequences"),
-    "vllm.sleep_level": _engine("sleep_level"),
-    "vllm.enforce_eager": _engine("eager"),
-    "offload.model": _plain("offload_weights"),
-    "offload.optimizer": _plain("offload_optimizer"),
-    "deepspeed.stage": lambda setup, stage: replace(setup, engine="deepspeed", zero_stage=stage),
-    "deepspeed.offload_optimizer": _plain("zero_offload_optimizer"),
-    "deepspeed.offload_param": _plain("zero_offload_parameters"),
-    "train.micro_batch": _plain("micro_batch"),
-    "train.logprob_micro_batch": _plain("logprob_micro_batch"),
-    "train.max_tokens_per_gpu": _plain("train_tokens"),
-    "train.gradient_checkpointing": lambda setup, on: replace(
-        setup, recompute="full" if on else "none"
-    ),
-    "train.activation_offload": _plain("activations_on_host"),
-    "train.use_liger": lambda setup, on: replace(setup, loss="fused" if on else "bfloat16"),
-    "train.beta": lambda setup, beta: replace(setup, reference=bool(beta)),
-    "train.type": _plain("method"),
-    "train.lora_rank": _plain("lora_rank"),
-    "rollout.max_completion_length": _plain("completion_tokens"),
-    "data.max_length": _plain("prompt_tokens"),
-    "data.max_pixels": _plain("max_pixels"),
-    "sync.move_model_batches": _plain("sync_groups"),
-    "parallel.tensor": _plain("tensor_parallel"),
-    "parallel.context": _plain("context_parallel"),
+_TABLE = shipped("edits.json")
+_FIELDS: dict[str, str] = _TABLE["fields"]
+_IN_OTHER_WORDS: dict[str, Callable[[Any], dict[str, Any]]] = {
+    "deepspeed.stage": lambda stage: {"engine": "deepspeed", "zero_stage": stage},
+    "train.gradient_checkpointing": lambda on: {"recompute": "full" if on else "none"},
+    "train.use_liger": lambda on: {"loss": "fused" if on else "bfloat16"},
+    "train.beta": lambda beta: {"reference": bool(beta)},
 }
 SOLVABLE: dict[str, Sequence[float]] = {
     UTILIZATION: tuple(share / 100 for share in range(10, 96, 5)),
-    "vllm.max_model_len": tuple(512 * step for step in range(1, 257)),
-    "vllm.max_num_seqs": tuple(2**power for power in range(11)),
-    "train.micro_batch": tuple(range(1, 129)),
-    "train.logprob_micro_batch": tuple(range(1, 257)),
-    "train.max_tokens_per_gpu": tuple(1024 * step for step in range(1, 129)),
-    "train.lora_rank": tuple(2**power for power in range(2, 11)),
-    "rollout.max_completion_length": tuple(256 * step for step in range(1, 257)),
-    "data.max_length": tuple(256 * step for step in range(1, 257)),
-    "data.max_pixels": tuple(28 * 28 * 64 * step for step in range(1, 257)),
+    **{
+        knob: tuple(2**power for power in range(*reach)) for knob, reach in _TABLE["powers"].items()
+    },
+    **{knob: range(*reach) for knob, reach in _TABLE["steps"].items()},
 }
 """Knobs of which more takes more memory, and the values that are tried, ascending."""
 
@@ -93,9 +56,15 @@ def apply(setup: Setup, knob: str, value: Any) -> Setup:
     Raises:
         UsageError: memory does not depend on the knob.
     """
-    if knob not in _APPLY:
-        raise UsageError(f"memory does not depend on {knob}; it does on {', '.join(_APPLY)}")
-    return _APPLY[knob](setup, value)
+    if knob in _IN_OTHER_WORDS:
+        return replace(setup, **_IN_OTHER_WORDS[knob](value))
+    if knob not in _FIELDS:
+        known = ", ".join((*_FIELDS, *_IN_OTHER_WORDS))
+        raise UsageError(f"memory does not depend on {knob}; it does on {known}")
+    part, _, field = _FIELDS[knob].rpartition(".")
+    if part:
+        return replace(setup, rollout_engine=replace(setup.rollout_engine, **{field: value}))
+    return replace(setup, **{field: value})
 
 
 def relieving(setup: Setup) -> Iterator[Edit]:
@@ -169,16 +138,9 @@ def _state_relief(setup: Setup) -> Iterator[Edit]:
 
 def spending(setup: Setup) -> Iterator[Edit]:
     """Edits that give memory for time."""
-    if setup.zero_offload_parameters:
-        yield Edit("deepspeed.offload_param", False, "no weights over PCIe in each pass", 0)
-    if setup.zero_offload_optimizer:
-        yield Edit("deepspeed.offload_optimizer", False, "the optimizer step runs on the card", 0)
-    if setup.zero_stage == 3:
-        yield Edit("deepspeed.stage", 2, "no gathering of weights", 0)
-    if setup.offload_weights:
-        yield Edit("offload.model", False, "no weights over PCIe in each step", 0)
-    if setup.offload_optimizer:
-        yield Edit("offload.optimizer", False, "no optimizer state over PCIe in each step", 0)
+    for field, knob, off, gain in _TABLE["gives_memory_for_time"]:
+        if getattr(setup, field) and (field != "zero_stage" or setup.zero_stage == 3):
+            yield Edit(knob, off, gain, 0)
     if setup.rollout == "colocate":
         share = setup.rollout_engine.memory_share
         for more in (0.2, 0.1):

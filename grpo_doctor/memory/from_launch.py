@@ -6,9 +6,9 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from grpo_doctor.launches import Launch
+from grpo_doctor.memory.cards import Machine
 from grpo_doctor.memory.facts import facts, latest
 from grpo_doctor.memory.launched_trainer import launched_shape, model_name, trainer_of
-from grpo_doctor.memory.machine import Machine
 from grpo_doctor.memory.models import ModelShape, quantized_bits
 from grpo_doctor.memory.setup import Rollout, RolloutEngine, Setup
 

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 from grpo_doctor.errors import UsageError
 from grpo_doctor.launches import Launch
+from grpo_doctor.memory.cards import Machine
 from grpo_doctor.memory.facts import facts, holds_since, latest
 from grpo_doctor.memory.launched_batch import with_batch
-from grpo_doctor.memory.machine import Machine
 from grpo_doctor.memory.models import ModelShape, model_shape, quantized_bits
 from grpo_doctor.memory.setup import Engine, Recompute, Setup
 

@@ -10,21 +10,8 @@ from grpo_doctor.memory.models.shape import Linear, ModelShape
 GIB = 1 << 30
 Engine = Literal["torch", "deepspeed", "fsdp", "megatron", "device_map"]
 """What holds the trained model: plain or DDP, DeepSpeed, FSDP, Megatron, layers over the cards."""
-Loss = Literal[
-    "amp",
-    "float32",
-    "flash",
-    "bfloat16",
-    "inplace",
-    "entropy",
-    "upcast",
-    "triton",
-    "fused",
-    "parallel",
-    "divergence",
-    "none",
-]
-"""How logits become a loss; `memory_facts.json` has the bytes of each."""
+Loss = str
+"""How logits become a loss: one of `loss_bytes_per_logit` in `memory_facts.json`."""
 Rollout = Literal["none", "generate", "colocate", "server"]
 Attention = Literal["fused", "flash", "eager"]
 Recompute = Literal["full", "selective", "none"]

@@ -68,10 +68,15 @@ def zero_stage(setup: Setup) -> int:
     return setup.zero_stage if setup.engine == "deepspeed" else 3 if setup.engine == "fsdp" else 0
 
 
-def _entry(  # noqa: PLR0913 - an entry has that many columns
-    factors: Calibration, name: str, size: float, formula: str, source: str, knob: str | None
-) -> Component:
-    return Component(name, round(size), formula, source, knob, factors.spread_states)
+Row = tuple[str, float, str, str, str | None]
+"""Name, bytes, formula, source and knob of an entry."""
+
+
+def _entries(factors: Calibration, *rows: Row) -> tuple[Component, ...]:
+    return tuple(
+        Component(name, round(size), formula, source, knob, factors.spread_states)
+        for name, size, formula, source, knob in rows
+    )
 
 
 def _moments(setup: Setup) -> float:
@@ -89,34 +94,31 @@ def _divided(setup: Setup, share: Share, factors: Calibration) -> States:
     weights_by = ranks if stage == 3 else 1
     gradients_by = ranks if stage >= 2 else 1
     each = trained_bytes(setup)
-    on_host = setup.zero_offload_optimizer
-    weights = [
-        _entry(factors, "trained weights", _on_card(setup) * trained * each / weights_by,
-               f"{_billions(trained)} x {each} B / {weights_by}", _ZERO, _STAGE)
+    on_card = 0 if setup.zero_offload_parameters and stage == 3 else 1
+    rows: list[Row] = [
+        ("trained weights", on_card * trained * each / weights_by,
+         f"{_billions(trained)} x {each} B / {weights_by}", _ZERO, _STAGE),
     ]  # fmt: skip
     if share.frozen:
-        frozen = frozen_bytes(setup, share) / weights_by
-        frozen_each = frozen * weights_by / share.frozen
-        weights.append(
-            _entry(factors, "frozen weights", _on_card(setup) * frozen,
-                   f"{_billions(share.frozen)} x {frozen_each:.3g} B / {weights_by}",
-                   "config.json", _STAGE)
-        )  # fmt: skip
-    gradient = 2 if setup.engine == "deepspeed" else each
+        frozen = frozen_bytes(setup, share)
+        formula = f"{_billions(share.frozen)} x {frozen / share.frozen:.3g} B / {weights_by}"
+        rows.append(
+            ("frozen weights", on_card * frozen / weights_by, formula, "config.json", _STAGE)
+        )
+    on_host, deepspeed = setup.zero_offload_optimizer, setup.engine == "deepspeed"
+    gradient = 2 if deepspeed else each
+    held = 0 if on_host and stage >= 2 else trained * gradient / gradients_by
+    formula = f"{_billions(trained)} x {gradient} B / {gradients_by}"
+    (gradients,) = _entries(factors, ("gradients", held, formula, _ZERO, _STAGE))
+    optimizer, scratch = _optimizer(setup, trained, ranks if stage else 1)
     return States(
-        weights=tuple(weights),
-        gradients=_entry(factors, "gradients",
-                         0 if on_host and stage >= 2 else trained * gradient / gradients_by,
-                         f"{_billions(trained)} x {gradient} B / {gradients_by}", _ZERO, _STAGE),
-        optimizer=() if on_host else _optimizer(setup, trained, ranks if stage else 1, factors),
-        scratch=() if on_host else _scratch(setup, trained, ranks if stage else 1, factors),
-        keeps_gradients=setup.engine == "deepspeed" and stage == 3,
+        weights=_entries(factors, *rows),
+        gradients=gradients,
+        optimizer=() if on_host else _entries(factors, *optimizer),
+        scratch=() if on_host else _entries(factors, *scratch),
+        keeps_gradients=deepspeed and stage == 3,
         trained=trained,
-    )  # fmt: skip
-
-
-def _on_card(setup: Setup) -> int:
-    return 0 if setup.zero_offload_parameters and zero_stage(setup) == 3 else 1
+    )
 
 
 def trained_bytes(setup: Setup) -> int:
@@ -128,46 +130,36 @@ def trained_bytes(setup: Setup) -> int:
     return setup.trained_dtype_bytes
 
 
-def _optimizer(
-    setup: Setup, trained: int, shards: int, factors: Calibration
-) -> tuple[Component, ...]:
-    moments = _moments(setup)
-    each = 4 if setup.engine == "deepspeed" else trained_bytes(setup)
-    entries = [
-        _entry(factors, "optimizer moments", trained * each * moments / shards,
-               f"{_billions(trained)} x {moments:g} x {each} B / {shards}", "torch.optim.AdamW",
-               "train.optimizer")
-    ]  # fmt: skip
-    if setup.engine == "deepspeed":
-        entries.append(
-            _entry(factors, "float32 master weights", trained * 4 / shards,
-                   f"{_billions(trained)} x 4 B / {shards}", _ZERO, "deepspeed.offload_optimizer")
-        )  # fmt: skip
-    return tuple(entries)
-
-
-def _scratch(
-    setup: Setup, trained: int, shards: int, factors: Calibration
-) -> tuple[Component, ...]:
-    """What the optimizer step needs beside its state."""
-    each = 4 if setup.engine == "deepspeed" else trained_bytes(setup)
+def _optimizer(setup: Setup, trained: int, shards: int) -> tuple[list[Row], list[Row]]:
+    """Its state, and what its step needs beside that."""
+    moments, deepspeed = _moments(setup), setup.engine == "deepspeed"
+    each = 4 if deepspeed else trained_bytes(setup)
     group = trained / shards
-    if setup.engine == "deepspeed" and setup.zero_stage == 3:
-        group = min(group, float(facts()["deepspeed"]["sub_group_elements"]["elements"]))
-    entries = []
-    copied = 6 if setup.zero_stage in (1, 2) else 4  # they flatten them in 16 bits before
-    if setup.engine == "deepspeed":
-        entries.append(
-            _entry(factors, "float32 copy of gradients", copied * group,
-                   f"{_billions(group)} x {copied} B",
-                   "deepspeed stage_1_and_2.py, stage3.py", None)
+    state: list[Row] = [
+        ("optimizer moments", group * each * moments,
+         f"{_billions(trained)} x {moments:g} x {each} B / {shards}", "torch.optim.AdamW",
+         "train.optimizer"),
+    ]  # fmt: skip
+    scratch: list[Row] = []
+    if deepspeed:
+        state.append(
+            ("float32 master weights", 4 * group, f"{_billions(trained)} x 4 B / {shards}", _ZERO,
+             "deepspeed.offload_optimizer")
+        )  # fmt: skip
+        if setup.zero_stage == 3:
+            group = min(group, float(facts()["deepspeed"]["sub_group_elements"]["elements"]))
+        copied = 6 if setup.zero_stage in (1, 2) else 4  # they flatten them in 16 bits before
+        formula = f"{_billions(group)} x {copied} B"
+        scratch.append(
+            ("float32 copy of gradients", copied * group, formula,
+             "deepspeed stage_1_and_2.py:3110, stage3.py", None)
         )  # fmt: skip
     if setup.optimizer.endswith("_foreach"):
-        entries.append(
-            _entry(factors, "foreach scratch", each * group, f"{_billions(group)} x {each} B",
-                   "torch.optim.adam: _foreach_sqrt copies a moment", "train.optimizer")
+        scratch.append(
+            ("foreach scratch", each * group, f"{_billions(group)} x {each} B",
+             "torch.optim.adam: _foreach_sqrt copies a moment", "train.optimizer")
         )  # fmt: skip
-    return tuple(entries)
+    return state, scratch
 
 
 def _megatron(setup: Setup, share: Share, factors: Calibration) -> States:
@@ -175,30 +167,24 @@ def _megatron(setup: Setup, share: Share, factors: Calibration) -> States:
     dense_by = setup.data_parallel
     if not setup.distributed_optimizer:
         experts_by = dense_by = 1
-    trained = share.trained + share.trained_experts
-    moments = _moments(setup)
-    state = (1 + moments) * 4 * (share.trained / dense_by + share.trained_experts / experts_by)
-    tensor = "parallel.tensor"
-    weights = [
-        _entry(factors, "trained weights", 2 * trained, f"{_billions(trained)} x 2 B", _MEGATRON,
-               tensor)
-    ]  # fmt: skip
-    if share.frozen:
-        weights.append(
-            _entry(factors, "frozen weights", frozen_bytes(setup, share),
-                   f"{_billions(share.frozen)} x 2 B", "config.json", tensor)
-        )  # fmt: skip
+    trained, tensor = share.trained + share.trained_experts, "parallel.tensor"
+    each = 4 * (1 + _moments(setup))
+    state = each * (share.trained / dense_by + share.trained_experts / experts_by)
+    count, frozen = _billions(trained), frozen_bytes(setup, share)
+    weights, gradients, optimizer, still = _entries(
+        factors,
+        ("trained weights", 2 * trained, f"{count} x 2 B", _MEGATRON, tensor),
+        ("gradients", 4 * trained, f"{count} x 4 B", _MEGATRON, tensor),
+        ("master weights and moments", state * (1 - setup.optimizer_offload_share),
+         f"{each / 4:g} x 4 B / {dense_by} dense, / {experts_by} experts", _MEGATRON,
+         "train.optimizer"),
+        ("frozen weights", frozen, f"{_billions(share.frozen)} x 2 B", "config.json", tensor),
+    )  # fmt: skip
     return States(
-        weights=tuple(weights),
-        gradients=_entry(factors, "gradients", 4 * trained, f"{_billions(trained)} x 4 B",
-                         _MEGATRON, tensor),
-        optimizer=(
-            _entry(factors, "master weights and moments",
-                   state * (1 - setup.optimizer_offload_share),
-                   f"{1 + moments:g} x 4 B / {dense_by} dense, / {experts_by} experts", _MEGATRON,
-                   "train.optimizer"),
-        ),
+        weights=(weights, still) if share.frozen else (weights,),
+        gradients=gradients,
+        optimizer=(optimizer,),
         scratch=(),
         keeps_gradients=True,
         trained=trained,
-    )  # fmt: skip
+    )
