@@ -116,7 +116,6 @@ accuracy: $(READY) ## how right it is, written to benchmarks/results/accuracy.md
 	$(BIN)/python -m tests.labelled --write benchmarks/results/accuracy.md
 	$(BIN)/python -m tests.accuracy --write benchmarks/results/accuracy.md
 	$(BIN)/python -m tests.faults --write benchmarks/results/accuracy.md
-	$(BIN)/python -m tests.corpus fit --write benchmarks/results/accuracy.md
 	$(BIN)/python -m tests.nccl_rules.page --write benchmarks/results/accuracy.md
 
 replay: $(READY) ## what `attach` would say today of every recorded job, held to the truth (a minute)

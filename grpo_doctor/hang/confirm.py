@@ -18,6 +18,7 @@ from typing import Final
 import msgspec
 
 from grpo_doctor.errors import NoJobError, OutputError, PermissionNeededError
+from grpo_doctor.hang.certainty import at_most, with_worth
 from grpo_doctor.hang.verdict import Diagnosis, Item, Undo
 from grpo_doctor_probes.discover import still_there
 from grpo_doctor_probes.evidence import Frame, Job, Look, ProcessLook
@@ -31,8 +32,6 @@ _STACKS_S: Final = 3.0
 _FREEZERS: Final = {"cgroup.freeze": b"0", "freezer.state": b"THAWED"}
 _PIPE: Final = re.compile(r"/proc/(\d+)/fd/\d+\Z", re.ASCII)
 _MOST_READS: Final = 64
-_CERTAIN: Final = 0.99
-_REFUTED: Final = 0.3
 
 
 def carry_out(undo: Undo, job: Job, within_s: float = _MOVES_WITHIN_S) -> bool:
@@ -68,8 +67,8 @@ def confirmed(diagnosis: Diagnosis, undo: Undo, *, job_moved: bool) -> Diagnosis
     rank = next((state.rank for state in diagnosis.ranks if state.pid == undo.pid), None)
     words = "confirmed: the job resumed" if job_moved else "the job did not resume"
     item = Item(SOURCE, rank, f"{words} after {_DONE[undo.kind]} (process {undo.pid})")
-    sure = max(verdict.confidence, _CERTAIN) if job_moved else min(verdict.confidence, _REFUTED)
-    verdict = msgspec.structs.replace(verdict, evidence=(item, *verdict.evidence), confidence=sure)
+    verdict = msgspec.structs.replace(verdict, evidence=(item, *verdict.evidence))
+    verdict = with_worth(verdict, "proven") if job_moved else at_most(verdict, "possible")
     return msgspec.structs.replace(diagnosis, verdict=verdict)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from grpo_doctor.hang import postmortem
 from grpo_doctor.hang.causes import Candidate, Case
 from grpo_doctor.hang.causes.candidate import Sink
-from grpo_doctor.hang.decision.confidence import LEAST, confidence
+from grpo_doctor.hang.certainty import with_worth
 from grpo_doctor.hang.decision.render.at_work import ending, healthy, job_ended, slow_work
 from grpo_doctor.hang.decision.render.details import (
     unseen,
@@ -63,15 +63,9 @@ def _verdict(scene: Scene, graph: Graph, stall: Stall) -> tuple[Verdict, Candida
     if state == "slow" and stall.working and not _named_first(root, stall):
         return slow_work(scene, stall), None
     victims = _victims(scene, graph, root)
-    sure = confidence(scene, root, victims)
-    if sure < LEAST and _is_a_guess(root):
+    if root.is_a_guess:
         return undecided(scene, stall), None
-    return judged(scene, Judgement(root, state, victims, sure, roots[1:])), root
-
-
-def _is_a_guess(root: Candidate) -> bool:
-    """Whether nothing but a line of code speaks for it; a `whole` says itself what is not known."""
-    return root.sink <= Sink.LINE and not root.cannot_move and not root.whole
+    return judged(scene, Judgement(root, state, victims, root.certainty, roots[1:])), root
 
 
 def _without_cause(scene: Scene, graph: Graph, stall: Stall) -> Verdict:
@@ -129,7 +123,9 @@ def _diagnosis(
             ranks_missing=job.ranks_missing,
         ),
         verdict=with_outlook(
-            with_layout(scene, with_spelled_fixes(verdict, job.framework)),
+            with_layout(
+                scene, with_spelled_fixes(with_worth(verdict, verdict.certainty), job.framework)
+            ),
             root.can_go_on if root is not None else "",
         ),
         ranks=rank_states(scene, graph),

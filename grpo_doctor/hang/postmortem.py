@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from grpo_doctor.hang.decision.confidence import UNKNOWN, of_recordings
+from grpo_doctor.hang.certainty import with_worth
 from grpo_doctor.hang.decision.render.details import unseen, with_layout, with_spelled_fixes
 from grpo_doctor.hang.decision.render.pictures import edges_of, nodes_of
 from grpo_doctor.hang.decision.render.stalled import RECORDERS_OFF, recorders_are_off
@@ -37,6 +37,9 @@ _FIXES = {
     "gpu-fault": (Fix("Look for an Xid of this GPU, drain its host, and reset or replace it."),),
 }
 
+# What the recorders of several ranks show together; other grounds compare one rank with the past.
+_SHOWN = frozenset({"awaited", "outnumbered", "shown"})
+
 
 def diagnose(scene: Scene) -> Diagnosis:
     """Judges what the recordings allow to say."""
@@ -56,7 +59,7 @@ def diagnose(scene: Scene) -> Diagnosis:
             ranks_missing=missing,
         ),
         verdict=with_layout(
-            scene, with_spelled_fixes(_verdict(scene, ruling), scene.evidence.job.framework)
+            scene, with_spelled_fixes(_judged(scene, ruling), scene.evidence.job.framework)
         ),
         ranks=tuple(_rank(scene, rank) for rank in heard),
         cost=Cost(seconds=round(scene.evidence.cost.seconds, 3), max_pause_ms=0.0),
@@ -93,12 +96,16 @@ def _of_usable(ruling: Ruling, unusable: frozenset[int]) -> Ruling:
     return Ruling("unknown", victims=ruling.victims, unusual=True, summary=text, facts=facts)
 
 
+def _judged(scene: Scene, ruling: Ruling) -> Verdict:
+    verdict = _verdict(scene, ruling)
+    return with_worth(verdict, verdict.certainty)
+
+
 def _verdict(scene: Scene, ruling: Ruling) -> Verdict:
     if recorders_are_off(scene):
         return Verdict(
             state="slow",
             cause="unknown",
-            confidence=UNKNOWN,
             summary="The recordings have no entries, so attach cannot judge the job.",
             confirm=(_LOOK,),
             fixes=(Fix(RECORDERS_OFF),),
@@ -108,7 +115,7 @@ def _verdict(scene: Scene, ruling: Ruling) -> Verdict:
         cause=ruling.cause,
         culprits=ruling.culprits,
         victims=ruling.victims,
-        confidence=_confidence(ruling),
+        certainty=_certainty(ruling),
         summary=sentence(ruling.summary or "the recordings show no rank behind the others"),
         evidence=tuple(Item("flight recorder", rank, text) for rank, text in ruling.facts),
         confirm=_confirm(ruling),
@@ -122,12 +129,12 @@ def _confirm(ruling: Ruling) -> tuple[str, ...]:
     return (_LOOK,) if ruling.culprits else ()
 
 
-def _confidence(ruling: Ruling) -> float:
-    """Of culprits that are alternatives only one is right."""
+def _certainty(ruling: Ruling) -> str:
     if ruling.cause == "unknown" and not ruling.culprits:
-        return UNKNOWN
-    sure = of_recordings(ruling.grounds)
-    return round(sure / len(ruling.culprits), 2) if ruling.either else sure
+        return ""
+    if ruling.either or ruling.grounds == "either":
+        return "possible"
+    return "proven" if ruling.grounds in _SHOWN else "likely"
 
 
 def _state(scene: Scene, ruling: Ruling) -> State:

@@ -9,18 +9,10 @@ from pathlib import Path
 
 import msgspec
 
-from grpo_doctor.hang.decision.confidence import FILE
-from tests.corpus import fit, known, page, replay, verdicts
+from tests.corpus import known, replay, verdicts
 from tests.corpus import table as tables
 from tests.corpus.packing import pack
 from tests.corpus.score import Answer
-from tests.nccl_rules.cases import DEVELOPMENT
-from tests.nccl_rules.cases import cases as nccl_cases
-from tests.nccl_rules.faults import KINDS
-from tests.nccl_rules.score import answers
-from tests.pages import put_section
-
-SIMULATED = 8  # seeds
 
 
 def _arguments() -> argparse.Namespace:
@@ -30,10 +22,7 @@ def _arguments() -> argparse.Namespace:
     keep.add_argument("folders", nargs="+", type=Path)
     keep.add_argument("--seed", type=int, default=0, help="of the bench, for bundles without truth")
     commands.add_parser("accept", help="make what is answered wrongly now the known (for the test)")
-    calibrate = commands.add_parser("fit", help="make the table of confidence from all jobs")
-    calibrate.add_argument(
-        "--write", type=Path, metavar="PAGE", help="and say there what it is worth"
-    )
+    commands.add_parser("worth", help="count how often each word of certainty is right")
     again = commands.add_parser(
         "replay", help="diagnose every job again and compare with the truth"
     )
@@ -57,8 +46,10 @@ def main() -> int:
     if arguments.command == "accept":
         known.accept(replay.replay_stored())
         return 0
-    if arguments.command == "fit":
-        return _fit(arguments.write)
+    if arguments.command == "worth":
+        for word, worth in verdicts.counted().items():
+            _say(f"{word:<10} {worth.right} of {worth.verdicts}: {worth.share:.1%}\n")
+        return 0
     answers = _replayed(arguments)
     if arguments.json:
         arguments.json.write_bytes(msgspec.json.format(msgspec.json.encode(answers), indent=1))
@@ -83,21 +74,6 @@ def _replayed(arguments: argparse.Namespace) -> Sequence[Answer]:
             arguments.folders, arguments.only, arguments.seed, arguments.jobs
         )
     return replay.replay_stored(arguments.only, arguments.jobs)
-
-
-def _fit(destination: Path | None) -> int:
-    cases = [case for item_cases in replay.over_stored(verdicts.cases) for case in item_cases]
-    settings = fit.chosen(cases)
-    simulated = answers(nccl_cases(DEVELOPMENT, range(SIMULATED), list(KINDS), counters=False))
-    table = msgspec.structs.replace(
-        fit.fit(cases, settings), recordings=fit.recordings(simulated, settings.lean)
-    )
-    text = page.page(fit.predicted(cases, settings), table, settings)
-    FILE.write_bytes(msgspec.json.format(msgspec.json.encode(table), indent=1))
-    _say(text)
-    if destination is not None:
-        put_section(destination, "confidence", text)
-    return 0
 
 
 def _say(text: str) -> None:

@@ -1,61 +1,43 @@
-"""Verdicts as the confidence table sees them: the features of their roots, and whether right."""
+"""What each word of certainty is worth: verdicts on recorded jobs, seen whole and seen worse."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from unittest import mock
+from collections import Counter
+from collections.abc import Sequence
 
-import msgspec
-
-from grpo_doctor.hang import diagnose as reasoning
-from grpo_doctor.hang.causes import Candidate
-from grpo_doctor.hang.decision.confidence import Features, features
-from grpo_doctor.hang.model.scene import Scene
+from grpo_doctor.hang.certainty import WORTH, Certainty, Worth
+from grpo_doctor.hang.diagnose import diagnose
 from grpo_doctor.hang.verdict import Verdict
-from grpo_doctor_probes.evidence import Evidence
+from tests.corpus import replay
 from tests.corpus.degraded import variants
 from tests.corpus.items import Item
 from tests.corpus.score import evidence_of, ranks_right
 from tests.faults.kept import Truth
 
-WHOLE = "whole"
-_SURE = 1.0  # so that no verdict is taken back for want of confidence
 
-
-class Case(msgspec.Struct, frozen=True):
-    """One verdict. `group` are cases that are alike; `visibility`: WHOLE or how evidence is cut."""
-
-    name: str
-    group: str
-    visibility: str
-    features: Features
-    right: bool
-
-
-def cases(item: Item) -> list[Case]:
-    """The verdicts on one job, seen as it was and seen worse, as far as they blame anything."""
+def judged(item: Item) -> list[tuple[str, bool]]:
+    """Return the word and whether class and ranks are right, of each view with a named class."""
     complete = evidence_of(item)
-    views = [(WHOLE, complete), *variants(complete)]
-    return [case for visibility, evidence in views for case in _case(item, visibility, evidence)]
+    views = [complete, *(evidence for _, evidence in variants(complete))]
+    verdicts = [diagnose(evidence).verdict for evidence in views]
+    named = [verdict for verdict in verdicts if verdict.cause not in ("", "unknown")]
+    return [
+        (verdict.certainty, right)
+        for verdict in named
+        if (right := _right(item.truth, verdict)) is not None
+    ]
 
 
-def _case(item: Item, visibility: str, evidence: Evidence) -> Iterator[Case]:
-    roots: list[Features] = []
-
-    def noted(scene: Scene, root: Candidate, victims: tuple[int, ...]) -> float:
-        roots.append(features(scene, root, victims))
-        return _SURE
-
-    with mock.patch.object(reasoning, "confidence", noted):
-        verdict = reasoning.diagnose(evidence).verdict
-    right = _right(item.truth, verdict)
-    if roots and right is not None:
-        group = f"{item.truth.source}: {item.truth.family or item.truth.source}"
-        yield Case(item.name, group, visibility, roots[-1], right)
+def counted(only: Sequence[str] = ()) -> dict[Certainty, Worth]:
+    """Return what `WORTH` should be, by all recorded jobs or those whose name has a part."""
+    verdicts = [row for rows in replay.over_stored(judged, only) for row in rows]
+    total = Counter(word for word, _ in verdicts)
+    right = Counter(word for word, is_right in verdicts if is_right)
+    return {word: Worth(right[word], total[word]) for word in WORTH}
 
 
 def _right(truth: Truth, verdict: Verdict) -> bool | None:
-    """Whether ranks and class are right; None where the truth does not tell."""
-    if not truth.classes:  # of a healthy job an alarm is wrong, and nothing else is known
+    """Return whether ranks and class are right; None where the truth does not say."""
+    if not truth.classes:  # an alarm on a healthy job is wrong, and nothing else is known
         return False if verdict.state in ("stuck", "dead") else None
     return verdict.cause in truth.classes and ranks_right(truth, verdict.culprits)

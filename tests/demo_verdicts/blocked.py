@@ -27,7 +27,7 @@ def stopped(world: int = 8, culprit: int = 3) -> dict[str, Any]:
             "class": "rank-stopped",
             "culprits": [culprit],
             "victims": victims,
-            "confidence": 0.98,
+            "certainty": "proven",
             "phase": "reward",
             "summary": f"Rank {culprit} is stopped (SIGSTOP) in reward_fn, rewards.py:31; "
             f"the other {world - 1} ranks wait for it in all_reduce.",
@@ -103,7 +103,7 @@ def reward_server() -> dict[str, Any]:
     document = stopped(8, 5)
     document["verdict"] |= {
         "class": "reward-blocked",
-        "confidence": 0.91,
+        "certainty": "likely",
         "summary": "Rank 5 waits in score (rewards.py:44) for an answer of 10.0.0.9:8000, "
         "for 41 s; "
         "the other 7 ranks wait for it in all_reduce.",
@@ -162,7 +162,7 @@ def dead() -> dict[str, Any]:
         "class": "oom-killed",
         "culprits": [1],
         "victims": [0, 2],
-        "confidence": 0.99,
+        "certainty": "proven",
         "phase": None,
         "summary": "Rank 1 is dead: the kernel killed it for memory (31 GiB of its limit of "
         "32 GiB) 38 s ago; ranks 0 and 2 wait for it.",
@@ -204,7 +204,7 @@ def unknown() -> dict[str, Any]:
             "state": "stuck",
             "class": "unknown",
             "victims": [0, 1],
-            "confidence": 0.4,
+            "certainty": "possible",
             "phase": None,
             "summary": "The job is stuck and this look cannot tell why: ranks 0-1 wait in "
             "all_reduce, ranks 2-3 may not be looked at.",

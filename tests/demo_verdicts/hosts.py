@@ -56,7 +56,7 @@ def one_host_of_two() -> dict[str, Any]:
             "class": "unknown",
             "culprits": list(remote),
             "victims": list(local),
-            "confidence": 0.64,
+            "certainty": "likely",
             "summary": "The ranks of this host wait in all_reduce for ranks 8-15, which are not "
             "on this host (probably on node2).",
             "evidence": [

@@ -23,7 +23,7 @@ def deadlock() -> dict[str, Any]:
             "class": "group-order-cycle",
             "culprits": [0, 1],
             "victims": [2, 3],
-            "confidence": 0.94,
+            "certainty": "likely",
             "phase": "sync",
             "summary": "Ranks 0 and 1 wait for each other: rank 0 in all_gather of group fsdp "
             "(sync.py:52), rank 1 in broadcast of group transfer (sync.py:61).",
@@ -99,7 +99,7 @@ def ring() -> dict[str, Any]:
             "state": "stuck",
             "class": "p2p-unmatched",
             "culprits": list(range(world)),
-            "confidence": 0.9,
+            "certainty": "likely",
             "phase": "train",
             "summary": "All 64 ranks wait in recv (pipeline.py:20) for the next one: nobody sends.",
             "fixes": [
@@ -135,7 +135,7 @@ def slow_rollout() -> dict[str, Any]:
             "class": "user-code-busy",
             "culprits": [2],
             "victims": [0, 1, 3, 4, 5, 6, 7],
-            "confidence": 0.72,
+            "certainty": "likely",
             "phase": "rollout",
             "summary": "The job is slow, not stuck: rank 2 still generates (rollout.py:77), "
             "the other 7 ranks have waited 26 s for it; about 40 s more.",
@@ -174,7 +174,7 @@ def healthy() -> dict[str, Any]:
         {
             "state": "healthy",
             "class": "",
-            "confidence": 0.99,
+            "certainty": "proven",
             "summary": "The job is healthy: both ranks made progress between two samples.",
         },
         ranks=[

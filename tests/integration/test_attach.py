@@ -160,7 +160,7 @@ SHAPES: dict[str, dict[str, Any]] = {
     "job": {"host": str, "hosts": list, "world_size": int, "ranks_seen": list,
             "ranks_missing": list, "framework": str},
     "verdict": {"state": str, "class": str, "culprits": list, "victims": list,
-                "confidence": float, "phase": (str, type(None)), "summary": str,
+                "confidence": float, "certainty": str, "phase": (str, type(None)), "summary": str,
                 "evidence": list, "confirm": list, "fixes": list, "can_go_on": str},
     "cost": {"seconds": float, "max_pause_ms": (int, float)},
 }  # fmt: skip

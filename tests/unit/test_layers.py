@@ -50,6 +50,7 @@ LAYERS = {
         {"multihost"},
         {"model"},
         {"dumps"},
+        {"certainty"},
         {"catalogue", "verdict", "wording", "__init__"},
     ),
     "grpo_doctor.hang.model": (
@@ -64,7 +65,7 @@ LAYERS = {
     ),
     "grpo_doctor.hang.decision": (
         {"render"},
-        {"state", "root", "confidence"},
+        {"state", "root"},
         {"stall"},
         {"silence"},
         {"__init__"},

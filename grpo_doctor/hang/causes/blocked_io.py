@@ -272,7 +272,6 @@ def _by_place(scene: Scene, actor: Actor) -> Candidate:
         reason=f"{activity}{in_phase(actor)}",
         evidence=standstill(actor),
         sink=Sink.NOTHING if hidden or not actor.place.frames else Sink.LINE,
-        liveness="timed" if sleeping else "unseen",
         fixes=(Fix(_SLEEP_FIX if activity == "sleeps" else _WAIT_FIX),),
         confirm=(f"grpo-doctor attach {actor.pid}  # again, to see whether it made progress",),
         can_go_on=_CAN_GO_ON.get(activity, ""),

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from enum import IntEnum, auto
 from typing import Literal
 
+from grpo_doctor.hang.certainty import Certainty
 from grpo_doctor.hang.model.nodes import Node, RankNode
 from grpo_doctor.hang.model.scene import Actor, Scene
 from grpo_doctor.hang.model.waiting.graph import Graph
@@ -18,7 +19,6 @@ Liveness = Literal[
     "never-wakes",  # nobody holds what it waits for, or only who waits for it
     "device-hung",
     "computing",  # on a core or a device, or somebody does for it
-    "timed",  # its own clock wakes it
     "outside",  # who is not of the job may answer
     "progressing",  # was seen to get on: late, and never stuck
     "unseen",
@@ -130,6 +130,20 @@ class Candidate:
     def certain(self) -> bool:
         """Whether the state of a process proves it, however short a time was looked."""
         return self.cannot_move and self.sink >= Sink.PROCESS
+
+    @property
+    def certainty(self) -> Certainty:
+        """How certain the cause is, by the end of its waits and what could still end them."""
+        # A rank whose process was not seen: what it does is inferred.
+        inferred = self.sink in (Sink.PROCESS, Sink.KILLED) and self.liveness == "unseen"
+        if self.sink in (Sink.NOTHING, Sink.COUNTERS) or inferred or self.either:
+            return "possible"
+        return "proven" if self.cannot_move and self.sink is not Sink.ENDED else "likely"
+
+    @property
+    def is_a_guess(self) -> bool:
+        """Whether nothing shows what the rank waits for, and no statement says so itself."""
+        return self.sink is Sink.NOTHING and not self.cannot_move and not self.whole
 
 
 def ranks_of(actor: Actor) -> tuple[int, ...]:

@@ -13,6 +13,7 @@ import msgspec
 from grpo_doctor.hang.causes import Candidate
 from grpo_doctor.hang.causes.candidate import Sink
 from grpo_doctor.hang.causes.description import peers_seen
+from grpo_doctor.hang.certainty import at_most
 from grpo_doctor.hang.decision.silence import nobody_is_at_it, silence_s
 from grpo_doctor.hang.model.nodes import RankNode
 from grpo_doctor.hang.model.process.patience import FLOOR_S, LIMITS, Pace
@@ -20,7 +21,6 @@ from grpo_doctor.hang.model.scene import Actor, Scene
 from grpo_doctor.hang.model.waiting.graph import Graph
 from grpo_doctor.hang.verdict import State, Verdict
 
-_SUREST_OF_ONE_LOOK = 0.5
 _OPEN = "Only one sample was taken, which cannot show whether the job makes progress."
 
 
@@ -105,9 +105,8 @@ def as_of_one_look(scene: Scene, verdict: Verdict, root: Candidate | None) -> Ve
         return verdict
     has_cause = verdict.state in ("stuck", "dead") and bool(verdict.cause)
     return msgspec.structs.replace(
-        verdict,
+        at_most(verdict, "possible"),
         state="slow",
-        confidence=min(verdict.confidence, _SUREST_OF_ONE_LOOK),
         summary=f"{verdict.summary.rstrip('.')}, judging by a single sample."
         if has_cause
         else _OPEN,

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 
 import msgspec
 
+from grpo_doctor.hang.certainty import at_most
 from grpo_doctor.hang.model.hosts import home_of
 from grpo_doctor.hang.multihost.processes import Hosts, kernel_message, real, space_of
 from grpo_doctor.hang.multihost.visits import is_old
@@ -14,7 +15,6 @@ from grpo_doctor.hang.verdict import Diagnosis, HostSeen, Item, RankState, Verdi
 from grpo_doctor.hang.wording import ranks_text, seconds_text
 from grpo_doctor_probes.evidence import Job
 
-_DOUBTFUL = 0.5  # of a verdict that names ranks by a look much older than the others
 _MOST_HOSTS = 3
 _MOST_LOST = 64  # missing ranks whose hosts are looked up
 
@@ -125,7 +125,5 @@ def _careful(verdict: Verdict, job: Job, of_rank: Mapping[int, str]) -> Verdict:
         for host, age in ages.items()
     ]
     return msgspec.structs.replace(
-        verdict,
-        confidence=round(min(verdict.confidence, _DOUBTFUL), 2),
-        evidence=(*verdict.evidence, *items),
+        at_most(verdict, "possible"), evidence=(*verdict.evidence, *items)
     )

@@ -113,11 +113,16 @@ def state(visit: AttachDocument) -> str:
 
 
 def facts(visit: AttachDocument) -> list[str]:
-    """Return state, class, confidence, phase, and whose job it is."""
+    """Return state, class, certainty, phase, and whose job it is."""
     verdict = visit.verdict
-    sure = f"{formatting.share(verdict.confidence)} confidence" if verdict.confidence else ""
     phase = f"in {verdict.phase}" if verdict.phase else ""
-    words = [verdict.state, verdict.cause, sure if verdict.cause else "", phase, job(visit)]
+    words = [
+        verdict.state,
+        verdict.cause,
+        verdict.certainty if verdict.cause else "",
+        phase,
+        job(visit),
+    ]
     return [part for part in words if part]
 
 

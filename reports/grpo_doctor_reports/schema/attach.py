@@ -50,13 +50,15 @@ class Undo(Part, kw_only=False, frozen=True):
 
 class Verdict(Part, rename={"cause": "class"}, frozen=True):
     """What is wrong. `state`: healthy, slow, stuck or dead; `class` is empty for a healthy job;
-    `confidence` from 0 to 1, 0 where it was not said."""
+    `certainty`: proven, likely or possible; `confidence`: the share of recorded verdicts with that
+    word that were right, 0 to 1. Without a named cause: empty, and 0."""
 
     state: Name = ""
     cause: Name = ""
     culprits: tuple[int, ...] = ()
     victims: tuple[int, ...] = ()
     confidence: float = 0.0
+    certainty: Name = ""
     phase: Name | None = None
     summary: Sentence = ""
     evidence: tuple[Item, ...] = ()

@@ -222,7 +222,7 @@ def diagnosis() -> Diagnosis:
         cause="rank-stopped",
         culprits=(1,),
         victims=(0,),
-        confidence=0.8,
+        certainty="likely",
         summary="Rank 1 is stopped.",
     )
     ranks = (RankState(1, 4_711, "rank", "stopped", "", ""),)
@@ -238,7 +238,7 @@ def test_what_it_showed_goes_into_the_verdict() -> None:
     proven = confirmed(diagnosis(), undo, job_moved=True).verdict
     assert proven.evidence[0].rank == 1
     assert proven.evidence[0].text.startswith("confirmed: the job resumed after SIGCONT")
-    assert proven.confidence >= 0.99
+    assert proven.certainty == "proven"
     refuted = confirmed(diagnosis(), undo, job_moved=False).verdict
     assert refuted.evidence[0].text.startswith("the job did not resume")
-    assert refuted.confidence <= 0.3
+    assert refuted.certainty == "possible"

@@ -80,7 +80,6 @@ def healthy(scene: Scene, graph: Graph) -> Verdict:
     return Verdict(
         state="healthy" if got_on else "slow",
         cause="",
-        confidence=0.95 if got_on else 0.6,
         phase=phases[0] if len(phases) == 1 else None,
         summary=sentence(_progress_text(scene, got_on)),
         evidence=tuple(motion_item(actor) for actor in ranks[:8]),
@@ -152,13 +151,11 @@ def job_ended(left: Iterable[Actor]) -> Verdict:
         return Verdict(
             state="healthy",
             cause="",
-            confidence=0.9,
             summary=f"{summary} Every rank exited with code 0.",
         )
     return Verdict(
         state="dead",
         cause="",
-        confidence=0.6,
         summary=f"{summary} No rank is left.",
         confirm=("Read the end of its log: it shows whether the job finished or failed.",),
     )
@@ -170,7 +167,6 @@ def ending(ranks: tuple[int, ...], remaining: int) -> Verdict:
     return Verdict(
         state="slow",
         cause="",
-        confidence=0.6,
         summary=sentence(
             f"{ranks_text(ranks)} exited during the inspection, and {alive}: the job may be ending"
         ),
@@ -199,7 +195,7 @@ def slow_work(scene: Scene, stall: Stall) -> Verdict:
         cause=working_class(first, first) if held_up else "",
         culprits=ranks,
         victims=victims,
-        confidence=0.9,
+        certainty="likely" if held_up else "",
         phase=first.phase,
         summary=sentence(
             f"slow, not stuck: {ranks_text(ranks)} {conjugated(doing, len(ranks))}{outlook}"

@@ -12,7 +12,7 @@ from grpo_doctor.hang.causes import Candidate
 from grpo_doctor.hang.causes.description import motion_item, stack_item, standstill
 from grpo_doctor.hang.causes.missing_ranks import JOINING_S
 from grpo_doctor.hang.causes.ras import even_items
-from grpo_doctor.hang.decision.confidence import UNKNOWN
+from grpo_doctor.hang.certainty import Certainty
 from grpo_doctor.hang.decision.stall import Stall
 from grpo_doctor.hang.model.hosts import commands
 from grpo_doctor.hang.model.process.progress import TICKS_PER_SECOND
@@ -44,7 +44,7 @@ class Judgement:
     root: Candidate
     state: State
     victims: tuple[int, ...]
-    confidence: float
+    certainty: Certainty
     others: tuple[Candidate, ...] = ()
 
 
@@ -73,7 +73,7 @@ def judged(scene: Scene, judgement: Judgement) -> Verdict:
         cause=root.cause,
         culprits=root.culprits,
         victims=victims,
-        confidence=judgement.confidence,
+        certainty=judgement.certainty,
         phase=root.phase,
         summary=sentence(f"{statement}{waiting}{soft}"),
         evidence=(*root.evidence, *pause, *also),
@@ -112,7 +112,6 @@ def undecided(scene: Scene, stall: Stall) -> Verdict:
     return Verdict(
         state="stuck" if unusual else "slow",
         cause="unknown",
-        confidence=UNKNOWN,
         culprits=ranks,
         victims=tuple(sorted(rank for rank, actor in scene.by_rank.items() if actor.waits)),
         phase=next((actor.phase for actor in chosen if actor.phase), None),
@@ -135,7 +134,6 @@ def _on_gpus(scene: Scene) -> Verdict:
     return Verdict(
         state="slow",
         cause="unknown",
-        confidence=UNKNOWN,
         phase=next((actor.phase for actor in actors if actor.phase), None),
         summary=sentence(
             "all ranks wait for their GPUs, each at one line of its code: either a long "
@@ -168,7 +166,6 @@ def hidden(scene: Scene) -> Verdict:
     return Verdict(
         state="slow",
         cause="unknown",
-        confidence=UNKNOWN,
         summary=(
             "Ranks use a core and their stacks can't be read, so attach cannot tell whether "
             "they compute or wait for each other forever."
@@ -197,7 +194,7 @@ def not_started(scene: Scene, starters: Sequence[Actor]) -> Verdict:
         state="stuck" if stands else "slow",
         cause="rank-missing" if several or stands else "",
         culprits=scene.evidence.job.ranks_missing if stands else (),
-        confidence=0.8 if stands and several else 0.6,
+        certainty="likely" if stands and several else "possible",
         phase="init",
         summary=sentence(f"no rank has been started yet: {_waits(scene, first, age_s)}"),
         evidence=(

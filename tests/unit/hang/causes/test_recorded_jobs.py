@@ -6,7 +6,6 @@ import pytest
 
 from grpo_doctor.hang.diagnose import diagnose
 from tests.corpus.score import evidence_of
-from tests.unit.hang import stages
 from tests.unit.hang.recorded import held_to_the_truth, items
 
 # The families that are read and answered in a tenth of a second or two each.
@@ -51,9 +50,3 @@ def test_blame_comes_with_evidence_and_never_falls_on_the_victims(family: str) -
         if verdict.state == "stuck" and verdict.cause != "unknown":
             assert verdict.evidence, item.name
             assert not set(verdict.culprits) & set(verdict.victims), item.name
-
-
-@pytest.mark.slow
-@pytest.mark.heavy
-def test_the_same_causes_are_proposed_as_before() -> None:
-    assert not stages.differing("causes")

@@ -36,7 +36,7 @@ def hang() -> EvidenceBuilder:
 def test_a_long_wait_in_one_look_is_slow() -> None:
     outcome = once(hang().build())
     assert outcome.state == "slow"
-    assert outcome.confidence <= 0.5
+    assert outcome.certainty == "possible"
     assert not any("of a core" in item.text or "woke" in item.text for item in outcome.evidence)
 
 
@@ -71,14 +71,14 @@ def test_what_one_look_leaves_of_a_verdict(
 ) -> None:
     evidence = hang().build()
     scene = case_of(replace(evidence, looks=evidence.looks[:looks])).scene
-    outcome = Verdict(state=state, cause=cause, confidence=0.9, summary="Rank 1 stands.")
+    outcome = Verdict(state=state, cause=cause, certainty="proven", summary="Rank 1 stands.")
     sink = Sink.PROCESS if certain else Sink.LINE
     root = Candidate(cause, "", (), sink, "stopped", culprits=(1,))
     softened = as_of_one_look(scene, outcome, root)
     if as_it_is:
         assert softened == outcome
     else:
-        assert (softened.state, softened.confidence) == ("slow", 0.5)
+        assert (softened.state, softened.certainty) == ("slow", "possible")
         has_cause = state in ("stuck", "dead") and cause != ""
         assert softened.summary == (
             "Rank 1 stands, judging by a single sample."

@@ -94,10 +94,10 @@ def test_a_rank_whose_file_cannot_be_used_is_named_and_not_blamed(
         assert (code, verdict["state"], verdict["class"]) == (2, "slow", "unknown")
         assert f"rank {rank}" in verdict["summary"]
     elif not verdict["culprits"]:
-        assert (verdict["state"], verdict["class"], verdict["confidence"]) == (
+        assert (verdict["state"], verdict["class"], verdict["certainty"]) == (
             "stuck",
             "unknown",
-            0.3,
+            "",
         )
         assert f"rank {rank}, whose recording can't be used" in verdict["summary"]
 

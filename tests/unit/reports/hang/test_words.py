@@ -54,11 +54,11 @@ def test_a_state_that_is_not_known_counts_as_stuck(
 
 
 def test_how_sure_a_verdict_is_is_said_of_a_class_alone() -> None:
-    verdict = {"state": "stuck", "class": "stopped", "confidence": 0.94, "phase": "train"}
+    verdict = {"state": "stuck", "class": "stopped", "certainty": "likely", "phase": "train"}
     job = "0 ranks"
-    assert words.facts(judged(**verdict)) == ["stuck", "stopped", "94% confidence", "in train", job]
+    assert words.facts(judged(**verdict)) == ["stuck", "stopped", "likely", "in train", job]
     assert words.facts(judged(**{**verdict, "class": ""})) == ["stuck", "in train", job]
-    assert words.facts(judged(**{**verdict, "confidence": None, "phase": None})) == [
+    assert words.facts(judged(**{**verdict, "certainty": "", "phase": None})) == [
         "stuck", "stopped", job,
     ]  # fmt: skip
     assert words.facts(judged()) == [job]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from tests.unit.hang import stages
 from tests.unit.hang.recorded import held_to_the_truth
 
 
@@ -14,9 +13,3 @@ from tests.unit.hang.recorded import held_to_the_truth
 )
 def test_who_left_a_collective_out_or_made_another_one(family: str) -> None:
     held_to_the_truth(family)
-
-
-@pytest.mark.slow
-@pytest.mark.heavy
-def test_recordings_are_compared_as_before() -> None:
-    assert not stages.differing("matching")

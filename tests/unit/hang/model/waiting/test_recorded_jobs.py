@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from tests.unit.hang import stages
 from tests.unit.hang.recorded import held_to_the_truth
 
 
@@ -20,9 +19,3 @@ from tests.unit.hang.recorded import held_to_the_truth
 )
 def test_the_end_of_a_chain_is_found(family: str) -> None:
     held_to_the_truth(family)
-
-
-@pytest.mark.slow
-@pytest.mark.heavy
-def test_who_waits_for_whom_is_told_as_before() -> None:
-    assert not stages.differing("waiting")
