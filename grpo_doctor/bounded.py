@@ -57,7 +57,7 @@ class Budget:
         self._depth = 0
 
     def spend(self, items: int) -> None:
-        """Takes so many items.
+        """Take so many items.
 
         Raises:
             TooCostlyError: no more are left.
@@ -89,7 +89,7 @@ class Budget:
 
 
 def nests_deeper(value: object, depth: int) -> bool:
-    """Whether lists and objects nest more than so many levels."""
+    """Return whether lists and objects nest more than so many levels."""
     level: list[object] = [value]
     for _ in range(depth + 1):
         inner: list[object] = []

@@ -84,7 +84,7 @@ class Analysis:
         return frozenset(present - self.device_seconds.keys())
 
     def phase_work(self, phase: str) -> Table:
-        """Seconds of a phase without waiting for another rank, shape (used steps, ranks).
+        """Return seconds of a phase without waiting for another rank, shape (used steps, ranks).
 
         Transfers and idle time are in it, as a change of a phase changes them too.
         """
@@ -142,7 +142,7 @@ class Analysis:
         return float(self.step_seconds.mean()) if len(self.step_seconds) else None
 
     def share(self, phase: str, *, work: bool = False) -> float:
-        """A phase's share of the used steps' time, or that of its work; 0 without steps."""
+        """Return a phase's share of the used steps' time, or that of its work; 0 without steps."""
         if not self.step_s:
             return 0.0
         code = UNATTRIBUTED_CODE if phase == UNATTRIBUTED else CODES[phase]
@@ -176,7 +176,7 @@ class Analysis:
 
 
 def analyse(trace: Trace) -> Analysis:
-    """Computes the tables of a trace; a trace without spans gives empty ones."""
+    """Compute the tables of a trace; a trace without spans gives empty ones."""
     trace = by_rank(on_device_clock(trace))
     main = rank_rows(trace)
     tracks = tuple(phase_track(trace.spans, rows) for rows in main)

@@ -115,7 +115,7 @@ class Accounting:
     idle: Table
 
     def shares(self, rows: NDArray[np.intp], columns: NDArray[np.intp]) -> dict[str, float]:
-        """Each kind's share of rank time over some steps and ranks; {} without any time."""
+        """Return each kind's share of rank time over some steps and ranks; {} without any time."""
         cells = np.ix_(rows, columns)
         kinds = {"work": self.work, "wait": self.wait, "transfer": self.transfer, "idle": self.idle}
         sums = {kind: float(np.nansum(table[cells])) for kind, table in kinds.items()}

@@ -31,7 +31,7 @@ class Shares:
 
 
 def root_causes(waits: Waits, at_least_ns: float = 0.0) -> Shares:
-    """Follows every claim to the ranks where its delay arose.
+    """Follow every claim to the ranks where its delay arose.
 
     A culprit's own wait counts if it ended since the collective of that group before this one, and
     the waiter took no part in it: else the waiter was held up there as well, and is over it. Waits
@@ -90,13 +90,13 @@ class _Follow:
         self._sorted = self.waiter * self._count + np.searchsorted(ends, claims.end_ns[self.order])
 
     def latest(self, rows: Rows) -> Rows:
-        """The place of the last wait of each claim's culprit before it came; -1 for none."""
+        """Return the place of the last wait of each claim's culprit before it came; -1 for none."""
         moment = np.searchsorted(self._ends, self.came_ns[rows])
         cell = self.claims.culprit[rows] * self._count + moment
         return np.searchsorted(self._sorted, cell, side="right") - 1
 
     def one_round(self, active: _Active) -> tuple[_Active, Shares]:
-        """Looks at one wait of each piece: what it explains moves on, what is left is looked at
+        """Look at one wait of each piece: what it explains moves on, what is left is looked at
         again, and pieces without such a wait are settled."""
         claims, latest = self.claims, active.next
         claim = self.order[np.maximum(latest, 0)]

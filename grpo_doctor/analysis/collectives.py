@@ -31,7 +31,7 @@ class Arrivals:
     ranks: Rows
 
     def find(self, key: Keys) -> Rows:
-        """The row of each key; -1 for those that are not here."""
+        """Return the row of each key; -1 for those that are not here."""
         row = np.searchsorted(self.key, key)
         row[row == len(self.key)] = 0
         if not len(self.key):
@@ -64,7 +64,7 @@ class Members:
 
 
 def collective_keys(trace: Trace, rows: Rows) -> Keys:
-    """A number per (group, restart of the job, sequence number), for rows of collectives."""
+    """Return a number per (group, restart of the job, sequence number), for rows of collectives."""
     spans = trace.spans
     group = groups_of(trace, rows)[0]
     restarts = _restarts(trace)
@@ -77,7 +77,7 @@ def collective_keys(trace: Trace, rows: Rows) -> Keys:
 
 
 def groups_of(trace: Trace, rows: Rows) -> tuple[NDArray[np.int64], tuple[str, ...]]:
-    """The group of each row of collectives, as a place among the groups' names."""
+    """Return the group of each row of collectives, as a place among the groups' names."""
     ids: dict[str, int] = {WORLD: 0}
     groups = [ids.setdefault(str(a.get("group", WORLD)), len(ids)) for a in trace.args]
     by_args = np.array([*groups, 0], dtype=np.int64)  # -1, no args: the last
@@ -85,7 +85,7 @@ def groups_of(trace: Trace, rows: Rows) -> tuple[NDArray[np.int64], tuple[str, .
 
 
 def match(key: Keys, start_ns: Times, rank: Rows) -> Arrivals:
-    """Groups calls by key. Shapes (calls,): key, start and the rank's column of each call."""
+    """Group calls by key. Shapes (calls,): key, start and the rank's column of each call."""
     order = np.lexsort((start_ns, key))
     key, start_ns, rank = key[order], start_ns[order], rank[order]
     first = np.flatnonzero(np.r_[True, key[1:] != key[:-1]]) if len(key) else order
@@ -103,7 +103,7 @@ def match(key: Keys, start_ns: Times, rank: Rows) -> Arrivals:
 
 
 def group_part(key: Keys) -> NDArray[np.int64]:
-    """The group, restarts told apart, of each key."""
+    """Return the group, restarts told apart, of each key."""
     groups: NDArray[np.int64] = key >> _SEQUENCE_BITS
     return groups
 

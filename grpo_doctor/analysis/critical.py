@@ -66,7 +66,7 @@ def critical_path(analysis: Analysis, row: int) -> list[Segment]:
 
 
 def joined(path: list[Segment]) -> list[Segment]:
-    """The same path with neighbours that differ in nothing but time made one."""
+    """Return the same path with neighbours that differ in nothing but time made one."""
     segments: list[Segment] = []
     for segment in path:
         if segments and segments[-1][:5] == segment[:5]:
@@ -139,7 +139,7 @@ class _Lane(NamedTuple):
         )
 
     def segments(self, stretch: Stretch) -> list[Segment]:
-        """One stretch, cut where the rank began something else."""
+        """Return one stretch, cut where the rank began something else."""
         tracks = (self.pieces, self.track, self.transfers, self.engine)
         cuts = np.concatenate(
             [moments for track in tracks for moments in (track.start_ns, track.end_ns)]

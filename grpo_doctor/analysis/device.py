@@ -18,7 +18,7 @@ DEVICE_PHASES = ("rollout", "logprob", "train", "optimizer", "sync", "offload")
 
 
 def device_seconds(trace: Trace, ranks: tuple[int, ...], steps: Steps) -> dict[str, float]:
-    """Seconds of each phase per used step on the GPU, without those of phases within it.
+    """Return seconds of each phase per used step on the GPU, without those of phases within it.
 
     The mean over the ranks that have any; phases without a measured span are absent.
     """

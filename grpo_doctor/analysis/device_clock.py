@@ -53,7 +53,7 @@ def on_device_clock(trace: Trace) -> Trace:
 
 
 def _differs(spans: Spans, events: Rows) -> bool:
-    """Whether the GPU's clock says anything that the host's does not."""
+    """Return whether the GPU's clock says anything that the host's does not."""
     host_ns = spans.end_ns[events] - spans.start_ns[events]
     return bool((np.abs(spans.value[events] * 1e6 - host_ns) > _TELLING_NS).any())
 
@@ -86,7 +86,7 @@ def _placed(spans: Spans, rows: Rows, events: Rows) -> tuple[Times, Times]:
 
 
 def _took_ns(spans: Spans, rows: Rows, events: Rows) -> Times:
-    """Nanoseconds between the two events of each row; -1 where there are none."""
+    """Return nanoseconds between the two events of each row; -1 where there are none."""
     columns = (spans.start_ns, spans.end_ns, spans.depth, spans.name)
     keys = zip(*(column[events].tolist() for column in columns))
     measured_ns = np.rint(np.nan_to_num(spans.value[events], nan=-1.0) * 1e6)

@@ -76,7 +76,7 @@ def _of_actor(block: Spans, actor: Process) -> Spans:
 
 
 def _rewards(trace: Trace, driver: Process, steps: Spans) -> Spans:
-    """What others scored while the driver waited for a rollout and nothing was generated.
+    """Return what others scored while the driver waited for a rollout and nothing was generated.
 
     Nothing where no process says when it generates: it may have all the time.
     """

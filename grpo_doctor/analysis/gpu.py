@@ -84,7 +84,7 @@ def _of_power(series: Series, inside: Intervals, limit: float | None) -> float |
 
 
 def gpu_memory(trace: Trace, tracks: tuple[PhaseTrack, ...]) -> tuple[GpuMemory, ...]:
-    """The memory of each sampled GPU that the job could see and that knows its size."""
+    """Return the memory of each sampled GPU that the job could see and that knows its size."""
     gpus = {gpu.uuid: gpu for gpu in trace.gpus if gpu.visible and gpu.memory_total_bytes > 0}
     owner = {uuid: rank for rank, uuid in rank_gpus(trace).items()}
     by_rank = {track.rank: track for track in tracks}
@@ -108,7 +108,7 @@ def _phase_peaks(series: Series, track: PhaseTrack | None) -> dict[str, float]:
 
 
 def rank_gpus(trace: Trace) -> dict[int, str]:
-    """Which GPU each rank works on, as far as it is known.
+    """Return which GPU each rank works on, as far as it is known.
 
     Known from the sampler, which sees each process's memory on a GPU; else, where a host has as
     many visible GPUs as ranks, from the local rank.

@@ -35,7 +35,7 @@ class GroupTime(NamedTuple):
 
 
 def group_times(analysis: Analysis) -> list[GroupTime]:
-    """The matched blocking collectives of the used steps, longest first."""
+    """Return the matched blocking collectives of the used steps, longest first."""
     calls, arrivals, spans = analysis.waits.calls, analysis.waits.arrivals, analysis.trace.spans
     step = analysis.steps.of(calls.rank, spans.start_ns[calls.row], used=True)
     inside = np.flatnonzero(step >= 0)
@@ -135,7 +135,7 @@ def entry_times(analysis: Analysis) -> list[GroupTime]:
 
 
 def _rows(analysis: Analysis) -> tuple[Rows, Rows]:
-    """Rows of entries, and the rank's column of each."""
+    """Return rows of entries, and the rank's column of each."""
     trace = analysis.trace
     sources = [args.get("source") == SOURCE for args in trace.args]
     if not any(sources):

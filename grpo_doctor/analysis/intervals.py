@@ -62,7 +62,7 @@ def none() -> Intervals:
 
 
 def union(start_ns: Times, end_ns: Times) -> Intervals:
-    """What any intervals, in any order, cover together; empty ones are left out."""
+    """Return what any intervals, in any order, cover together; empty ones are left out."""
     filled = end_ns > start_ns
     order = np.argsort(start_ns[filled], kind="stable")
     start, end = start_ns[filled][order], end_ns[filled][order]
@@ -76,7 +76,7 @@ def union(start_ns: Times, end_ns: Times) -> Intervals:
 
 
 def together(parts: Sequence[Intervals]) -> Intervals:
-    """What any of some sets cover."""
+    """Return what any of some sets cover."""
     if not parts:
         return none()
     starts, ends = ([p.start_ns for p in parts], [p.end_ns for p in parts])
@@ -92,7 +92,7 @@ def gaps(inside: Intervals) -> Intervals:
 
 
 def overlaps(left: Intervals, right: Intervals) -> Overlaps:
-    """Every stretch that a left and a right interval share, ascending."""
+    """Return every stretch that a left and a right interval share, ascending."""
     first = np.searchsorted(right.end_ns, left.start_ns, side="right")
     beyond = np.searchsorted(right.start_ns, left.end_ns, side="left")
     count = np.maximum(beyond - first, 0)
@@ -108,7 +108,7 @@ def overlaps(left: Intervals, right: Intervals) -> Overlaps:
 
 
 def intersect(left: Intervals, right: Intervals) -> Intervals:
-    """What both cover."""
+    """Return what both cover."""
     return overlaps(left, right).intervals
 
 
@@ -118,7 +118,7 @@ def subtract(left: Intervals, right: Intervals) -> Overlaps:
 
 
 def holding(inside: Intervals, moments_ns: Times) -> Rows:
-    """The row of the interval that holds each moment; -1 for none."""
+    """Return the row of the interval that holds each moment; -1 for none."""
     if not len(inside):
         return np.full(len(moments_ns), -1, dtype=np.intp)
     row = np.searchsorted(inside.start_ns, moments_ns, side="right") - 1
@@ -126,12 +126,12 @@ def holding(inside: Intervals, moments_ns: Times) -> Rows:
 
 
 def covers(inside: Intervals, moments_ns: Times) -> NDArray[np.bool_]:
-    """Which moments lie in any of the intervals."""
+    """Return which moments lie in any of the intervals."""
     return holding(inside, moments_ns) >= 0
 
 
 def covered_before(inside: Intervals, moments_ns: Times) -> Times:
-    """How much of all time before each moment the intervals cover."""
+    """Return how much of all time before each moment the intervals cover."""
     if not len(inside):
         return np.zeros(len(moments_ns), dtype=np.int64)
     sums = np.cumsum(inside.end_ns - inside.start_ns)
@@ -141,13 +141,13 @@ def covered_before(inside: Intervals, moments_ns: Times) -> Times:
 
 
 def cut(cuts_ns: Times) -> Intervals:
-    """All time in pieces, cut at ascending moments."""
+    """Return all time in pieces, cut at ascending moments."""
     moments = np.unique(cuts_ns)
     return Intervals(np.concatenate([_BEFORE, moments]), np.concatenate([moments, _AFTER]))
 
 
 def innermost(start_ns: Times, end_ns: Times) -> tuple[Intervals, Rows]:
-    """Cuts time so that each piece belongs to the span that began last of those still open.
+    """Cut time so that each piece belongs to the span that began last of those still open.
 
     Args:
         start_ns: shape (n,), ascending; of equal starts the longest first.

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def counted(analysis: Analysis, name: str) -> NDArray[np.float64]:
-    """The sum of a counter's samples, shape (used steps, stepping ranks).
+    """Return the sum of a counter's samples, shape (used steps, stepping ranks).
 
     NaN where a rank recorded none in a step.
     """

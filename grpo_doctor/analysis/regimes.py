@@ -45,12 +45,12 @@ class Regimes:
     steady_s: float | None
 
     def rows(self, kind: int) -> Rows:
-        """The rows of one kind."""
+        """Return the rows of one kind."""
         return np.flatnonzero(self.kind == kind)
 
 
 def find_regimes(steps: Steps, seconds: Table) -> Regimes:
-    """Sorts the steps; `seconds` has shape (S, R, COLUMNS)."""
+    """Sort the steps; `seconds` has shape (S, R, COLUMNS)."""
     kind = _kinds(steps, seconds)
     usual = steps.used[np.isin(steps.used, np.flatnonzero(kind == STEADY))]
     lengths = steps.seconds[usual][:, steps.stepping].mean(axis=1) if len(usual) else np.empty(0)

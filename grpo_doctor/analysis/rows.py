@@ -26,7 +26,7 @@ class RankRows:
 
 
 def rank_rows(trace: Trace) -> tuple[RankRows, ...]:
-    """One entry per rank of the trace, in its order. Shapes: (rows of that rank,)."""
+    """Return one entry per rank of the trace, in its order. Shapes: (rows of that rank,)."""
     codes = np.array([CODES.get(phase_of(n) or "", NO_PHASE) for n in trace.names], dtype=np.intp)
     by_rank = []
     for rank in trace.ranks:
@@ -46,7 +46,7 @@ def rank_rows(trace: Trace) -> tuple[RankRows, ...]:
 
 
 def _main_thread(trace: Trace, process: int, codes: Rows) -> Rows:
-    """Rows of the thread that carries the steps; without steps, of the busiest thread."""
+    """Return rows of the thread that carries the steps; without steps, of the busiest thread."""
     spans = trace.spans
     block = spans.of_process(process)
     kind, thread = spans.kind[block], spans.thread[block]

@@ -10,7 +10,7 @@ from grpo_doctor.trace.model import Series, Trace
 
 
 def held(series: Series) -> tuple[Intervals, NDArray[np.float64]]:
-    """Stretches over which a value held, and the value; unknown stretches are left out.
+    """Stretch over which a value held, and the value; unknown stretches are left out.
 
     The last sample holds for a moment only: nobody looked after it.
     """
@@ -21,7 +21,7 @@ def held(series: Series) -> tuple[Intervals, NDArray[np.float64]]:
 
 
 def mean_over(series: Series, inside: Intervals) -> float | None:
-    """The time-weighted mean within some intervals; None where nothing was sampled there."""
+    """Return the time-weighted mean within some intervals; None where nothing was sampled there."""
     stretches, values = held(series)
     overlap = overlaps(stretches, inside)
     length = overlap.length_ns.astype(np.float64)
@@ -38,19 +38,19 @@ def highest_mean(trace: Trace, name: str, inside: Intervals) -> float | None:
 
 
 def max_over(series: Series, inside: Intervals) -> float | None:
-    """The largest value within some intervals; None where nothing was sampled there."""
+    """Return the largest value within some intervals; None where nothing was sampled there."""
     stretches, values = held(series)
     overlap = overlaps(stretches, inside)
     return float(values[overlap.left].max()) if len(overlap.left) else None
 
 
 def series_named(trace: Trace, name: str) -> tuple[Series, ...]:
-    """The series of one name that hold any known value."""
+    """Return the series of one name that hold any known value."""
     return tuple(s for s in trace.series if s.name == name and np.isfinite(s.values).any())
 
 
 def values_in(series: Series, inside: Intervals) -> NDArray[np.float64]:
-    """The known samples that were taken within some intervals."""
+    """Return the known samples that were taken within some intervals."""
     known: NDArray[np.float64] = series.values[
         covers(inside, series.t_ns) & np.isfinite(series.values)
     ]
@@ -58,7 +58,7 @@ def values_in(series: Series, inside: Intervals) -> NDArray[np.float64]:
 
 
 def value_at(series: Series, moments_ns: Times) -> NDArray[np.float64]:
-    """The value that held at each moment; NaN before the first sample."""
+    """Return the value that held at each moment; NaN before the first sample."""
     sample = np.searchsorted(series.t_ns, moments_ns, side="right") - 1
     if not len(series.t_ns):
         return np.full(len(moments_ns), np.nan)

@@ -97,7 +97,7 @@ class Steps:
 
 
 def find_steps(trace: Trace, ranks: Sequence[RankRows]) -> Steps:
-    """Reads the step spans of all ranks."""
+    """Read the step spans of all ranks."""
     spans = trace.spans
     step_rows = [main.rows[_is_step(spans, main.rows)] for main in ranks]
     every = np.concatenate(step_rows) if step_rows else np.empty(0, dtype=np.intp)
@@ -154,7 +154,7 @@ def noted(trace: Trace, prefix: str) -> list[tuple[int, int, str]]:
 
 
 def warmup_steps(seconds: NDArray[np.float64]) -> int:
-    """How many leading steps are warm-up.
+    """Return how many leading steps are warm-up.
 
     A step is, while it takes over 1.5 times the median of all later ones and is longer than nine
     in ten of them: a run that generates every k-th step has steps of two lengths, and its first

@@ -73,7 +73,7 @@ def _first_rank_sends(run: Run) -> bool:
 
 
 def find_blame(steps: Steps, waits: Waits, at_duty: Sequence[Intervals]) -> Blame:
-    """Sums the claims within the used steps. Does not depend on the order of ranks."""
+    """Sum the claims within the used steps. Does not depend on the order of ranks."""
     ranks, claims = len(steps.stepping), waits.claims
     step = steps.of(claims.waiter, claims.start_ns, used=True)
     usual = float(steps.used_seconds.mean()) if len(steps.used) else 0.0
@@ -121,7 +121,7 @@ def waited_in(waited: Table, rank: int) -> tuple[str, ...]:
 
 
 def work_above_others(work: Table, rank: int) -> NDArray[np.float64]:
-    """How much longer one rank works in each phase than its peers, in seconds per step.
+    """Return how much longer one rank works in each phase than its peers, in seconds per step.
 
     Args:
         work: shape (used steps, ranks, columns).

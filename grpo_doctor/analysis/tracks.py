@@ -22,12 +22,12 @@ class PhaseTrack:
     open: NDArray[np.bool_]  # the span never ended; the piece reaches to where it was last seen
 
     def of(self, phase: int) -> Intervals:
-        """The pieces of one phase."""
+        """Return the pieces of one phase."""
         return self.pieces.select(self.phase == phase)
 
 
 def phase_track(spans: Spans, main: RankRows) -> PhaseTrack:
-    """Gives each instant to the innermost span of the main thread whose name is a phase's.
+    """Give each instant to the innermost span of the main thread whose name is a phase's.
 
     A sub-span counts to its phase (`rollout/generate` to `rollout`), a phase inside another to
     itself (an `offload` within `rollout` to `offload`).

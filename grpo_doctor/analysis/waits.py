@@ -72,7 +72,7 @@ class Waits:
 
 
 def find_waits(trace: Trace, ranks: Sequence[RankRows], stepping: NDArray[np.bool_]) -> Waits:
-    """Matches the collectives of all ranks' main threads; `stepping` (R,) are those with steps."""
+    """Match the collectives of all ranks' main threads; `stepping` (R,) are those with steps."""
     kinds = [trace.spans.kind[main.rows] for main in ranks]
     chosen = [(k == Kind.COLLECTIVE) | (k == Kind.COLLECTIVE_WAIT) for k in kinds]
     rows = np.concatenate([m.rows[c] for m, c in zip(ranks, chosen, strict=True)] or [_NO_ROWS])
@@ -98,7 +98,7 @@ def find_waits(trace: Trace, ranks: Sequence[RankRows], stepping: NDArray[np.boo
 
 
 def _per_rank(column: Rows, start_ns: Times, end_ns: Times, ranks: int) -> tuple[Intervals, ...]:
-    """What some stretches cover, by column; `column` (n,) is ascending."""
+    """Return what some stretches cover, by column; `column` (n,) is ascending."""
     edges = np.searchsorted(column, np.arange(ranks + 1))
     return tuple(
         union(start_ns[first:beyond], end_ns[first:beyond])

@@ -16,7 +16,7 @@ _NOTHING_LOST = "interrupted; nothing that was recorded is lost."
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Runs one command and returns its exit code. A user's mistake is a message, no traceback."""
+    """Run one command and return its exit code. A user's mistake is a message, no traceback."""
     options: argparse.Namespace | None = None
     try:
         options = _parsed(list(sys.argv[1:] if argv is None else argv))

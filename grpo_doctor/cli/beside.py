@@ -25,7 +25,7 @@ class Beside:
         self._thread.start()
 
     def do(self, work: Callable[[], None]) -> bool:
-        """Begins `work`, which must not raise; False where it is still at the work before."""
+        """Begin `work`, which must not raise; False where it is still at the work before."""
         if not self._idle.is_set():
             return False
         self._idle.clear()
@@ -39,7 +39,7 @@ class Beside:
         return 0.0 if self._idle.is_set() else time.monotonic() - self._since_s
 
     def settle(self, at_most_s: float) -> bool:
-        """Waits until it is done with its present work; False where it is not in time."""
+        """Wait until it is done with its present work; False where it is not in time."""
         return self._idle.wait(at_most_s)
 
     def close(self) -> None:

@@ -47,7 +47,7 @@ _PACKAGES = ("ms-swift", "trl", "verl", "openrlhf", "vllm", "sglang", "transform
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declares the command's arguments."""
+    """Declare the command's arguments."""
     parser.add_argument("launch", nargs="*", metavar="SCRIPT", help="as LAUNCH after --")
     parser.add_argument(
         "--gpus", metavar="NxNAME", help="GPUs of each host, such as 8xA100-80G; those present"
@@ -86,7 +86,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def execute(options: argparse.Namespace) -> int:
-    """Reads, judges, prints; returns the exit code."""
+    """Read, judge, print; return the exit code."""
     job = redact_command([*options.launch, *(options.job_arguments or ())])
     if not job and options.job_arguments is None:
         raise UsageError("give a script, or a command after `--`: grpo-doctor check -- swift rlhf")
@@ -124,7 +124,7 @@ def _exit_code(document: CheckDocument, fail_on: str | None) -> int:
 
 
 def launch_here(arguments: Sequence[str]) -> tuple[Launch, Gpus | None]:
-    """A launch in this shell, with what is installed and the GPUs that are present.
+    """Return a launch in this shell, with what is installed and the GPUs that are present.
 
     Raises:
         UsageError: there is no command that is known here.
@@ -190,7 +190,7 @@ def _gpus(text: str) -> Gpus:
 
 
 def _present() -> Gpus | None:
-    """The GPUs of this host by what the driver says of them; None where there are none."""
+    """Return the GPUs of this host by what the driver says of them; None where there are none."""
     from grpo_doctor.cli.check_memory import Gpus  # noqa: PLC0415
     from grpo_doctor.memory import card_bytes  # noqa: PLC0415
 

@@ -126,7 +126,7 @@ class MemoryCheck:
         return [self._change(change) for change in changes[:most]]
 
     def solved(self, knob: str) -> parts.Solved:
-        """The largest value of a knob that still fits."""
+        """Return the largest value of a knob that still fits."""
         from grpo_doctor.memory import solve  # noqa: PLC0415
 
         if self.ledger is None or self.job.trainer is None:
@@ -170,7 +170,7 @@ class MemoryCheck:
 
 
 def _after(framework: str, settings: Mapping[str, Any], edit: Edit) -> dict[str, Any]:
-    """What an edit sets: of DeepSpeed's, the preset that it leads to as well."""
+    """Return what an edit sets: of DeepSpeed's, the preset that it leads to as well."""
     preset = preset_with(preset_in_force(framework, settings), edit.knob, edit.value)
     values = {edit.knob: edit.value}
     return {**values, "deepspeed.preset": preset} if preset is not None else values

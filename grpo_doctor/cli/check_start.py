@@ -26,7 +26,7 @@ MORE = "grpo-doctor check -- ... says more, --no-check leaves this out"
 
 
 def warning(arguments: Sequence[str], ranks: int | None = None) -> str | None:
-    """One line, or None where nothing is wrong or nothing can be told; never raises.
+    """Return one line, or None where nothing is wrong or nothing can be told; never raises.
 
     The launch is read in a child: what a script costs to read must not hold up the job.
 
@@ -40,7 +40,7 @@ def warning(arguments: Sequence[str], ranks: int | None = None) -> str | None:
 
 
 def _asked(question: Callable[[], str | None]) -> str | None:
-    """The answer of a child that has 2 s and 512 MiB."""
+    """Return the answer of a child that has 2 s and 512 MiB."""
     reading, writing = os.pipe()
     child = os.fork()
     if not child:

@@ -20,7 +20,7 @@ _SARIF = "https://json.schemastore.org/sarif-2.1.0.json"
 
 
 def render(document: CheckDocument, form: str) -> bytes:
-    """The document as `text`, `github` or `sarif`."""
+    """Return the document as `text`, `github` or `sarif`."""
     if form == "sarif":
         return json.dumps(_sarif(document), indent=1).encode() + b"\n"
     lines = _github(document) if form == "github" else _text(document)

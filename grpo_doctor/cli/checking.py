@@ -31,7 +31,7 @@ _SHM = "/dev/shm"  # noqa: S108 - it is measured, not written to
 
 
 def check(launch: Launch, request: Request) -> parts.CheckDocument:
-    """The document on a launch."""
+    """Return the document on a launch."""
     view, flaws, memory = _judged(launch, request)
     verdict, headline = _verdict(launch, flaws, memory)
     first = any(judged.flaw.first for judged in flaws)
@@ -58,7 +58,7 @@ _Part = TypeVar("_Part", bound=msgspec.Struct)
 
 
 def _without_secrets(part: _Part) -> _Part:
-    """The same part of a document; a launch may hold secrets anywhere in its words."""
+    """Return the same part of a document; a launch may hold secrets anywhere in its words."""
     values = {name: getattr(part, name) for name in part.__struct_fields__}
     return msgspec.structs.replace(part, **{name: _hidden(v) for name, v in values.items()})
 
@@ -77,7 +77,7 @@ def _hidden(value: object) -> object:
 
 
 def first_line(launch: Launch, request: Request) -> tuple[str, str]:
-    """The verdict and the headline alone, without looking for what to change."""
+    """Return the verdict and the headline alone, without looking for what to change."""
     _, flaws, memory = _judged(launch, request)
     verdict, headline = _verdict(launch, flaws, memory)
     return verdict, redact_text(headline)
@@ -92,7 +92,7 @@ def _judged(launch: Launch, request: Request) -> tuple[View, tuple[Judged, ...],
 
 
 def _verdict(launch: Launch, flaws: Sequence[Judged], memory: MemoryCheck) -> tuple[str, str]:
-    """One word, and a sentence with the one thing that decides."""
+    """Return one word, and a sentence with the one thing that decides."""
     missing, outside = unread(launch), EVERY_COMMAND.outside(launch, "check")
     first = flaws[0].flaw if flaws and outside is None else None
     if first is not None and (first.ends or first.first):
@@ -124,7 +124,7 @@ def _notes(flaws: Sequence[Judged]) -> str:
 
 
 def _fits(worst: Pool, unverified: Flaw | None) -> str:
-    """Whether it fits, by which side of the capacity the interval is on."""
+    """Return whether it fits, by which side of the capacity the interval is on."""
     if worst.refusals:
         return f"No: out of memory at the start: {worst.refusals[0]}"
     phase, of = worst.decisive, worst.capacity_bytes

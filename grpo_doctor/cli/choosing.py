@@ -19,7 +19,7 @@ SEVERITIES = ("high", "medium", "low", "info")
 
 
 def add_rule_options(parser: argparse.ArgumentParser) -> None:
-    """Declares them."""
+    """Declare them."""
     group = parser.add_argument_group("rules")
     for option, text in (("--select", "run only these rules"), ("--ignore", "leave these out")):
         group.add_argument(
@@ -44,7 +44,7 @@ def add_rule_options(parser: argparse.ArgumentParser) -> None:
 
 
 def selection_of(options: argparse.Namespace) -> Selection:
-    """The rules to run. Raises UsageError for a word that names none."""
+    """Return the rules to run. Raises UsageError for a word that names none."""
     from grpo_doctor.findings.selection import choose  # noqa: PLC0415 - after usage errors
 
     for option, values in (("--select", options.select), ("--ignore", options.ignore)):
@@ -57,7 +57,7 @@ def selection_of(options: argparse.Namespace) -> Selection:
 
 
 def price_of(options: argparse.Namespace) -> Price | None:
-    """The price of a GPU-hour, if one is given. Raises UsageError if it is no amount."""
+    """Return the price of a GPU-hour, if one is given. Raises UsageError if it is no amount."""
     if options.price is None:
         return None
     from grpo_doctor.document import Price  # noqa: PLC0415

@@ -37,7 +37,7 @@ REGRESSION, UNDECIDED = 7, 8
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declares the command's arguments."""
+    """Declare the command's arguments."""
     parser.add_argument(
         "before", metavar="BEFORE", type=given_path, help="a run directory or a trace"
     )
@@ -56,7 +56,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def execute(options: argparse.Namespace) -> int:
-    """Reads both, compares, prints; returns the exit code."""
+    """Read both, compare, print; return the exit code."""
     limit = options.fail_on_regression
     if limit is not None and not 0 <= limit < math.inf:
         raise UsageError(f"--fail-on-regression {limit:g}: give a percentage of 0 or more.")

@@ -17,13 +17,13 @@ _FOR_CI = ("github", "sarif")
 
 
 def is_wanted(options: argparse.Namespace) -> bool:
-    """Whether the command reads files, and its answer goes to a pull request."""
+    """Return whether the command reads files, and its answer goes to a pull request."""
     in_ci = os.environ.get("CI", "").lower() in ("true", "1")
     return options.name in _READERS and (in_ci or options.format in _FOR_CI)
 
 
 def in_child() -> int | None:
-    """Goes on in a child with limits, where this returns None; here, how the child ended."""
+    """Go on in a child with limits, where this returns None; here, how the child ended."""
     sys.stdout.flush()
     sys.stderr.flush()
     child = os.fork()

@@ -12,7 +12,7 @@ from grpo_doctor_reports.text_safety import PROSE_LIMIT, clean
 
 
 def confirm(diagnosis: Diagnosis, job: Job, *, ask: bool) -> tuple[Diagnosis, bool]:
-    """Tries what the verdict offers to undo; the first that was done decides. Returns what is known
+    """Try what the verdict offers to undo; the first that was done decides. Returns what is known
     by then, and whether the job moves again.
 
     Raises:

@@ -50,7 +50,7 @@ class Finished:
 
 
 def finish(folder: Path, end: Ended, aftermath: Aftermath, *, report: bool) -> Finished:
-    """Writes trace, findings and report. A failure here never hides the job's own exit code."""
+    """Write trace, findings and report. A failure here never hides the job's own exit code."""
     trace_path: Path | None = None
     document: ReportDocument | None = None
     problem = ""

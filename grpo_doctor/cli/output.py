@@ -30,13 +30,13 @@ def given_path(text: str) -> Path:
 
 
 def add_output(parser: argparse.ArgumentParser, metavar: str, text: str, former: str) -> None:
-    """Declares `-o`, `--output`, a path; the name that the option had before is still taken."""
+    """Declare `-o`, `--output`, a path; the name that the option had before is still taken."""
     parser.add_argument("-o", "--output", type=given_path, metavar=metavar, help=text)
     parser.add_argument(former, type=given_path, dest="output", help=argparse.SUPPRESS)
 
 
 def write_bytes(content: bytes, output: str) -> None:
-    """Writes a whole file, readable by the user alone, or standard output for `-`.
+    """Write a whole file, readable by the user alone, or standard output for `-`.
 
     Raises:
         OutputError: the file can't be written; what was there before is untouched.
@@ -49,7 +49,7 @@ def write_bytes(content: bytes, output: str) -> None:
 
 
 def check_output(output: str | Path, *recordings: Path) -> None:
-    """Raises UsageError where writing to `output` would replace one of the recordings."""
+    """Raise UsageError where writing to `output` would replace one of the recordings."""
     for recording in recordings:
         try:
             is_recording = Path(output).samefile(recording)
@@ -111,16 +111,16 @@ def _write_whole(stream: BinaryIO, content: bytes) -> None:
 
 
 def document_json(document: AnyDocument) -> bytes:
-    """The document as indented JSON."""
+    """Return the document as indented JSON."""
     return msgspec.json.format(msgspec.json.encode(document), indent=1) + b"\n"
 
 
 def color_wanted(stream: TextIO | None) -> bool:
-    """Whether to colour: a terminal, and not asked otherwise (https://no-color.org)."""
+    """Return whether to colour: a terminal, and not asked otherwise (https://no-color.org)."""
     plain = "NO_COLOR" in os.environ or os.environ.get("TERM") == "dumb"
     return stream is not None and not plain and not stream.closed and stream.isatty()
 
 
 def terminal_width() -> int:
-    """Columns to fill."""
+    """Return columns to fill."""
     return min(shutil.get_terminal_size().columns, _MAX_WIDTH)

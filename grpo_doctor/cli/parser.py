@@ -37,7 +37,7 @@ class Parser(argparse.ArgumentParser):
     """argparse with its errors in our form: what is wrong, and the nearest thing that is right."""
 
     def error(self, message: str) -> NoReturn:
-        """Prints one line and exits with 2."""
+        """Print one line and exit with 2."""
         text = f"{self.prog}: {message}{self._nearest(message)}"
         self.exit(2, f"{visible(' '.join(text.split()))}\nTry: {self.prog} --help\n")
 
@@ -68,7 +68,7 @@ def _did_you_mean(word: str, known: Sequence[str]) -> str:
 
 
 def make_parser() -> argparse.ArgumentParser:
-    """The whole command line."""
+    """Return the whole command line."""
     parser = Parser(
         prog="grpo-doctor",
         description=_DESCRIPTION,

@@ -32,13 +32,13 @@ def _errors_as_ours() -> Iterator[None]:
 
 @_errors_as_ours()
 def page(document: AnyDocument) -> bytes:
-    """The HTML report. Raises OutputError if the page's parts are not installed."""
+    """Return the HTML report. Raises OutputError if the page's parts are not installed."""
     return render_html(document).encode()
 
 
 @_errors_as_ours()
 def digest(document: AnyDocument, stream: TextIO | None) -> str:
-    """The terminal digest, coloured if `stream` is a terminal that shows colours."""
+    """Return the terminal digest, coloured if `stream` is a terminal that shows colours."""
     return render_text(document, width=terminal_width(), color=color_wanted(stream))
 
 
@@ -60,11 +60,11 @@ verdict_page = _errors_as_ours()(hang_page)
 
 @_errors_as_ours()
 def comparison_text(document: AnyDocument, stream: TextIO | None) -> str:
-    """Two runs for a terminal, coloured if `stream` is one that shows colours."""
+    """Return two runs for a terminal, coloured if `stream` is one that shows colours."""
     return compare_terminal.comparison_text(document, terminal_width(), color_wanted(stream))
 
 
 @_errors_as_ours()
 def verdict_text(document: AnyDocument, stream: TextIO | None) -> str:
-    """The verdict for a terminal, coloured if `stream` is one that shows colours."""
+    """Return the verdict for a terminal, coloured if `stream` is one that shows colours."""
     return hang_text(document, terminal_width(), color_wanted(stream))

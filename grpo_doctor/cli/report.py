@@ -48,7 +48,7 @@ _FORMATS = ("html", "text", "json", "markdown", "github", "prometheus", "otlp-js
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declares the command's arguments."""
+    """Declare the command's arguments."""
     parser.add_argument(
         "recording",
         metavar="RECORDING",
@@ -71,7 +71,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def execute(options: argparse.Namespace) -> int:
-    """Reads, analyses, renders, writes; returns the exit code."""
+    """Read, analyze, render, write; return the exit code."""
     if options.json and options.format not in (None, "json"):
         raise UsageError("--json and --format contradict each other; give one of them.")
     form = "json" if options.json else options.format or "html"

@@ -33,13 +33,13 @@ exit codes: 0; 2 wrong usage, or no rule of that name; 4 the text can't be writt
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declares the command's arguments."""
+    """Declare the command's arguments."""
     parser.add_argument("rule", metavar="RULE", nargs="?", help="an id, a name or a family")
     parser.add_argument("--json", action="store_true", help="as JSON (schema 1)")
 
 
 def execute(options: argparse.Namespace) -> int:
-    """Prints; returns the exit code."""
+    """Print; return the exit code."""
     from grpo_doctor.findings.rules import ALL  # noqa: PLC0415 - after usage errors
     from grpo_doctor.findings.selection import find  # noqa: PLC0415
 
@@ -59,7 +59,7 @@ def execute(options: argparse.Namespace) -> int:
 
 
 def _of_launches(word: str | None) -> tuple[LaunchRule, ...]:
-    """The rules of launches that a word names; all where there is none."""
+    """Return the rules of launches that a word names; all where there is none."""
     from grpo_doctor.launches.rules import load  # noqa: PLC0415
 
     if not word:

@@ -56,7 +56,7 @@ be started. 4: the job ended well but the report could not be written; the recor
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declares the command's arguments."""
+    """Declare the command's arguments."""
     add_output(
         parser, "DIR", "the run directory; default: grpo-doctor-out/<date>-<time>", "--run-dir"
     )
@@ -140,7 +140,7 @@ def _profiled_steps(text: str) -> str:
 
 
 def execute(options: argparse.Namespace) -> int:
-    """Runs the job to its end; returns the job's exit code."""
+    """Run the job to its end; return the job's exit code."""
     arguments: list[str] = options.job_arguments or []
     _check(options, arguments)
     from grpo_doctor_probes.supervisor import (  # noqa: PLC0415 - after --help

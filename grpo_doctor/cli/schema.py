@@ -25,14 +25,14 @@ COMMANDS = ("attach", "check", "compare", "report", "whatif")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declares the command's arguments."""
+    """Declare the command's arguments."""
     parser.add_argument(
         "command", metavar="COMMAND", nargs="?", choices=COMMANDS, help=", ".join(COMMANDS)
     )
 
 
 def execute(options: argparse.Namespace) -> int:
-    """Prints; returns the exit code."""
+    """Print; return the exit code."""
     if options.command is None:
         write_bytes("\n".join([*COMMANDS, ""]).encode(), STDOUT)
     else:
@@ -41,7 +41,7 @@ def execute(options: argparse.Namespace) -> int:
 
 
 def json_schema(command: str) -> dict[str, Any]:
-    """The JSON Schema of what `command --json` prints."""
+    """Return the JSON Schema of what `command --json` prints."""
     import msgspec  # noqa: PLC0415 - after usage errors
 
     from grpo_doctor_reports.schema.attach import AttachDocument  # noqa: PLC0415

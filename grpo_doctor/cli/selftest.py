@@ -40,14 +40,14 @@ _PATIENCE_S = 120
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declares the command's arguments."""
+    """Declare the command's arguments."""
     parser.add_argument("cases", metavar="CASE", nargs="*", help="some of the jobs; default: all")
     parser.add_argument("--keep", type=given_path, metavar="DIR", help="keep the recordings there")
     parser.add_argument("--json", action="store_true", help="as JSON (schema 1)")
 
 
 def execute(options: argparse.Namespace) -> int:
-    """Runs the jobs one after the other; returns the exit code."""
+    """Run the jobs one after the other; return the exit code."""
     chosen = _chosen(options.cases)
     if options.keep is not None:
         _make(options.keep, chosen)

@@ -41,7 +41,7 @@ _KILLS_WITHIN_S = 2.0
 def with_flight_recorder(
     launch: Launch, arguments: Sequence[str], folder: Path
 ) -> tuple[Launch, dict[str, str]]:
-    """The launch with the flight-recorder variables that the user has not set, and those."""
+    """Return the launch with the flight-recorder variables that the user has not set, and those."""
     program = sys.executable if launch.bundled else arguments[0]
     dumps = folder / FLIGHT
     added = flightenv.flight_variables(
@@ -143,13 +143,13 @@ class Watching:
         say(f"internal error, the job continues unwatched: {error!r}. Please report it.")
 
     def close_line(self) -> None:
-        """Gives the terminal's last row back."""
+        """Give the terminal's last row back."""
         self._beside.settle(_LET_GO_S)
         if self._live is not None:
             self._live.close()
 
     def close(self, end: Ended) -> Aftermath:
-        """Ends the watching; what it has seen. Never raises: the report is still to come."""
+        """End the watching; what it has seen. Never raises: the report is still to come."""
         if not self._beside.settle(0.0):  # `close_line` has waited
             return Aftermath({}, ("the watchdog hung: what it saw at the end is not known",))
         self._beside.close()
@@ -180,7 +180,7 @@ class Watching:
         return Aftermath(facts, tuple(remarks))
 
     def _last_phases(self) -> dict[int, str]:
-        """Where each recorded process was when it ended, by pid."""
+        """Return where each recorded process was when it ended, by pid."""
         places = {}
         for header in self._headers.read(self._members.ranks):
             if (stack := carrying_stack(header)) and not header.closed_ns:
@@ -188,7 +188,7 @@ class Watching:
         return places
 
     def _hear(self, hang: Hang) -> None:
-        """Says what `attach` found, and does what the user wants done then."""
+        """Say what `attach` found, and do what the user wants done then."""
         self._hangs.append(hang)
         put(f"\n{_in_words(hang)}\n")
         if hang.answer.not_kept:
@@ -217,7 +217,7 @@ class Watching:
 
 
 def _in_words(hang: Hang) -> str:
-    """The verdict, its first line the rank and the reason."""
+    """Return the verdict, its first line the rank and the reason."""
     from grpo_doctor.cli.rendering import verdict_text  # noqa: PLC0415 - only when it is needed
 
     try:

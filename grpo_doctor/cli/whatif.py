@@ -39,7 +39,7 @@ _TAKES = {"bool": "true or false", "int": "a whole number", "float": "a number"}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declares the command's arguments."""
+    """Declare the command's arguments."""
     parser.add_argument(
         "recording", metavar="RECORDING", type=given_path, help="a run directory or a trace"
     )
@@ -55,7 +55,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def execute(options: argparse.Namespace) -> int:
-    """Reads, replays, prints; returns the exit code."""
+    """Read, replay, print; return the exit code."""
     pairs = [_pair(text) for text in options.settings]
 
     from grpo_doctor.analysis import analyse  # noqa: PLC0415 - after usage errors
@@ -94,7 +94,7 @@ def _settings(analysis: Analysis, pairs: Sequence[tuple[str, str]]) -> dict[str,
 
 
 def _setting(analysis: Analysis, name: str, text: str) -> tuple[str, Any]:
-    """The knob's canonical name and the value, parsed."""
+    """Return the knob's canonical name and the value, parsed."""
     from grpo_doctor import knobs  # noqa: PLC0415
     from grpo_doctor.knobs.values import parse  # noqa: PLC0415
     from grpo_doctor.whatif.models import BY_KNOB, NONE_IS_A_VALUE  # noqa: PLC0415

@@ -32,7 +32,7 @@ _SMALL = 2.0  # percent
 
 
 def compare(before: Trace, after: Trace) -> ComparisonDocument:
-    """Compares two recordings. What could not be judged is said; the rest is given."""
+    """Compare two recordings. What could not be judged is said; the rest is given."""
     first, second = ComparedRun.of(before), ComparedRun.of(after)
     problems = obstacles(first, second)
     step_time, per_token = times.step_time(first, second), times.per_token(first, second)
@@ -86,7 +86,7 @@ def _verdict(
 
 
 def _step_words(step: Change) -> str:
-    """How much faster or slower a step is: a large change as a ratio, since -59% is 2.4x."""
+    """Return how much faster or slower a step is: a large change as a ratio, since -59% is 2.4x."""
     interval = f"95% interval {_signed(step.low_pct)}% to {_signed(step.high_pct)}%"
     if step.verdict == times.SAME:
         return f"No significant difference in step time ({interval})"
@@ -129,7 +129,7 @@ def _findings(before: ComparedRun, after: ComparedRun) -> list[FindingChange]:
 
 
 def _judged(run: ComparedRun, identity: str) -> bool:
-    """Whether a run held what the rule needs: what could not be looked for is not gone."""
+    """Return whether a run held what the rule needs: what could not be looked for is not gone."""
     unjudged = (*run.results.not_run, *run.results.errors)
     return identity not in {rule.id for rule, _ in unjudged}
 

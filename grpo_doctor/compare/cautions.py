@@ -33,7 +33,7 @@ def obstacles(before: ComparedRun, after: ComparedRun) -> list[str]:
 
 
 def differences_of_jobs(before: ComparedRun, after: ComparedRun) -> list[str]:
-    """What makes the two runs different jobs, as far as both runs say it."""
+    """Return what makes the two runs different jobs, as far as both runs say it."""
     first, second = before.trace.run, after.trace.run
     pairs = (
         ("the model", before.model, after.model),
@@ -49,7 +49,7 @@ def differences_of_jobs(before: ComparedRun, after: ComparedRun) -> list[str]:
 
 
 def cautions(before: ComparedRun, after: ComparedRun) -> list[str]:
-    """What else differs, and so may be the reason of a difference."""
+    """Return what else differs, and so may be the reason of a difference."""
     first, second = before.trace.run, after.trace.run
     causes = differences_of_jobs(before, after)
     for what, a, b in (
@@ -123,7 +123,7 @@ def _not_recorded(before: ComparedRun, after: ComparedRun) -> Iterator[str]:
 
 
 def _of_the_work(run: Run) -> dict[str, Any]:
-    """What decides the work of a step, None where it was not recorded."""
+    """Return what decides the work of a step, None where it was not recorded."""
     return {
         "the framework": _known(run.framework),
         "the number of ranks": run.world_size or None,

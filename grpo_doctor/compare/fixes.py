@@ -15,7 +15,7 @@ Changed = dict[str, tuple[Any, Any]]
 
 
 def fix_results(before: ComparedRun, after: ComparedRun, measured: Change) -> list[FixResult]:
-    """One entry for all changed knobs together: they were measured together.
+    """Return one entry for all changed knobs together: they were measured together.
 
     Where no model has an answer for a knob, the prediction of a finding's fix that is just this
     change takes its place. Knobs of which nothing is known are named in the note; then there is no
@@ -50,7 +50,7 @@ def fix_results(before: ComparedRun, after: ComparedRun, measured: Change) -> li
 
 
 def _outcome(predicted: Prediction, measured: Change, difference: str) -> tuple[bool | None, str]:
-    """Whether the prediction holds what was measured, and why that can't be said.
+    """Return whether the prediction holds what was measured, and why that can't be said.
 
     Both have an interval. A measured one that only touches the predicted one decides nothing.
     """
@@ -71,7 +71,7 @@ def _outcome(predicted: Prediction, measured: Change, difference: str) -> tuple[
 
 
 def _other_difference(before: ComparedRun, after: ComparedRun) -> str:
-    """What differs that no setting says; empty where nothing does."""
+    """Return what differs that no setting says; empty where nothing does."""
     first, second = before.trace.run, after.trace.run
     if first.framework != second.framework:
         return "the framework"
@@ -105,7 +105,7 @@ def _predicted(before: ComparedRun, changed: Changed) -> Prediction | Withheld:
 
 
 def _has_model(before: ComparedRun, name: str, changed: Changed) -> bool:
-    """Whether its model has an answer, given what else it speaks of that changed."""
+    """Return whether its model has an answer, given what else it speaks of that changed."""
     model = BY_KNOB.get(name)
     family = {knob: pair for knob, pair in changed.items() if BY_KNOB.get(knob) is model}
     return isinstance(_by_models(before, family), Prediction)
@@ -125,7 +125,7 @@ def _advised(before: ComparedRun, changed: Changed) -> list[str]:
 
 
 def _of_finding(before: ComparedRun, name: str, value: Any) -> Prediction | None:
-    """The prediction of a finding's fix that sets this knob so, and nothing beside."""
+    """Return the prediction of a finding's fix that sets this knob so, and nothing beside."""
     alone = before.view.spell(name, value)
     for _, finding in before.results.findings:
         for fix in finding.fixes:

@@ -26,7 +26,7 @@ _DIGITS = 6
 
 
 def metric_changes(before: ComparedRun, after: ComparedRun) -> list[MetricChange]:
-    """Every metric that both runs log, those that part first, in order of the step."""
+    """Return every metric that both runs log, those that part first, in order of the step."""
     first, second = before.trace.metrics, after.trace.metrics
     _, left, right = np.intersect1d(first.steps, second.steps, return_indices=True)
     rows = [

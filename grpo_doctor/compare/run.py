@@ -30,7 +30,7 @@ class ComparedRun:
 
     @classmethod
     def of(cls, trace: Trace) -> ComparedRun:
-        """Analyses a trace and runs every rule on it."""
+        """Analyze a trace and run every rule on it."""
         view = RunView.of(trace)
         return cls(view, run_rules(view))
 
@@ -83,7 +83,7 @@ class ComparedRun:
         return tokens if tokens.sum() > 0 else None
 
     def side(self) -> Side:
-        """Its facts."""
+        """Return its facts."""
         run, tokens = self.trace.run, self.step_tokens
         gpus = sorted({gpu.name for gpu in self.trace.gpus if gpu.visible})
         count = sum(gpu.visible for gpu in self.trace.gpus)

@@ -26,7 +26,7 @@ _LEVELS = 8
 
 
 def changed_knobs(before: ComparedRun, after: ComparedRun) -> dict[str, tuple[Setting, Setting]]:
-    """Canonical name to (before, after), for knobs of which both runs say something else."""
+    """Return canonical name to (before, after), for knobs of which both runs say something else."""
     changed = {}
     for knob in knobs.KNOBS:
         first, second = _said(before.trace.run, knob.name), _said(after.trace.run, knob.name)
@@ -88,7 +88,7 @@ def _where(setting: Setting) -> str:
 
 
 def affects_step(name: str) -> bool:
-    """Whether a setting can change the time of a step."""
+    """Return whether a setting can change the time of a step."""
     return not any(fnmatchcase(name, glob) for glob in _LEAVE_STEPS_ALONE)
 
 
@@ -116,7 +116,7 @@ def option_changes(before: ComparedRun, after: ComparedRun) -> list[SettingChang
 
 
 def options_of(config: Mapping[str, Any], level: int = 0) -> Iterator[tuple[str, Any]]:
-    """Each option by its dotted name: some frameworks nest them."""
+    """Yield each option by its dotted name: some frameworks nest them."""
     for name, value in config.items():
         if isinstance(value, Mapping) and value and level < _LEVELS:
             yield from ((f"{name}.{key}", inner) for key, inner in options_of(value, level + 1))
@@ -125,7 +125,7 @@ def options_of(config: Mapping[str, Any], level: int = 0) -> Iterator[tuple[str,
 
 
 def _same_file(first: Any, second: Any) -> bool:
-    """Whether two values name a file of one name, reached by other folders."""
+    """Return whether two values name a file of one name, reached by other folders."""
     if isinstance(first, list) and isinstance(second, list):
         pairs = list(zip(first, second, strict=False))
         return len(first) == len(second) and all(a == b or _same_file(a, b) for a, b in pairs)

@@ -43,7 +43,7 @@ def change_of_mean(before: Values, after: Values) -> Interval | None:
 
 
 def change_of_ratio(before: tuple[Values, Values], after: tuple[Values, Values]) -> Interval | None:
-    """The change in percent of sum(amount) / sum(per), each pair of shape (steps,).
+    """Return the change in percent of sum(amount) / sum(per), each pair of shape (steps,).
 
     With `per` all one this is the change of the mean. None for too few steps, or where there is
     nothing to divide by.
@@ -64,7 +64,7 @@ def change_of_ratio(before: tuple[Values, Values], after: tuple[Values, Values])
 
 
 def _of_ratio(amount: Values, per: Values) -> int:
-    """The block length of what moves a ratio: amounts beyond what their `per` explains."""
+    """Return the block length of what moves a ratio: amounts beyond what their `per` explains."""
     return block_length(amount - amount.sum() / per.sum() * per)
 
 
@@ -97,7 +97,7 @@ _DIGITS = 6
 
 
 def step_time(before: ComparedRun, after: ComparedRun) -> Change:
-    """Seconds per step."""
+    """Return seconds per step."""
     first, second = before.step_seconds, after.step_seconds
     ones = np.ones(len(first)), np.ones(len(second))
     interval = change_of_ratio((first, ones[0]), (second, ones[1]))
@@ -121,7 +121,7 @@ def per_token(before: ComparedRun, after: ComparedRun) -> Change:
 
 
 def phases(before: ComparedRun, after: ComparedRun) -> list[PhaseChange]:
-    """Every phase that takes any visible time, in canonical order."""
+    """Return every phase that takes any visible time, in canonical order."""
     first, second = before.phase_seconds, after.phase_seconds
     if not len(first) or not len(second):
         return []

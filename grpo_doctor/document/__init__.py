@@ -35,7 +35,7 @@ def build_document(
     price: Price | None = None,
     hangs: Sequence[HangEntry] = (),
 ) -> ReportDocument:
-    """Analyses a recording, runs the rules, and says it all as JSON-serialisable values.
+    """Analyze a recording, run the rules, and say it all as JSON-serialisable values.
 
     Any recording gives a document: without steps, without phases, cut off or with ranks missing.
     """

@@ -27,7 +27,7 @@ _OPEN_KINDS = (Kind.SPAN, Kind.COLLECTIVE, Kind.COLLECTIVE_WAIT)
 
 
 def run_entry(trace: Trace) -> RunEntry:
-    """The facts of a run."""
+    """Return the facts of a run."""
     run = trace.run
     hosts = dict.fromkeys(p.host for p in trace.processes)
     hosts |= dict.fromkeys(gpu.host for gpu in trace.gpus)
@@ -59,7 +59,7 @@ def run_entry(trace: Trace) -> RunEntry:
 
 
 def rank_entries(trace: Trace) -> list[RankEntry]:
-    """Every rank that recorded anything or should have, ascending."""
+    """Return every rank that recorded anything or should have, ascending."""
     # Of a restarted rank the last process tells its state.
     latest = {
         p.rank: p
@@ -84,7 +84,7 @@ def _rank(trace: Trace, process: Process) -> RankEntry:
 
 
 def _open_spans(trace: Trace, process: Process) -> list[OpenSpan]:
-    """What was open at the end on all threads, outermost first; steps are not told."""
+    """Return what was open at the end on all threads, outermost first; steps are not told."""
     spans = trace.spans
     block = spans.of_process(process.index)
     rows = block.start + np.flatnonzero(spans.open[block])
@@ -108,7 +108,7 @@ _DIGITS = 3
 
 
 def clock_entry(trace: Trace) -> ClockEntry:
-    """The largest error of any rank's clock, and how the clocks were aligned."""
+    """Return the largest error of any rank's clock, and how the clocks were aligned."""
     ranks = [p for p in trace.processes if p.carries_steps]
     methods = list(dict.fromkeys(p.clock_method for p in ranks))
     errors = [p.clock_error_ns for p in ranks if p.clock_error_ns is not None]
@@ -142,7 +142,7 @@ _ENGINE_DIVIDED = {"vllm.tensor_parallel_size": "tensor", "vllm.data_parallel_si
 
 
 def model_name(run: Run) -> str:
-    """The hub's name of the model, or the last part of its folder; empty where unknown."""
+    """Return the hub's name of the model, or the last part of its folder; empty where unknown."""
     name = str(run.facts.get("model.name") or "")
     return name if name.count("/") == 1 and not name.startswith(("/", ".")) else PurePath(name).name
 

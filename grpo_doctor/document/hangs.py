@@ -20,7 +20,7 @@ _LARGEST_BYTES = 32 << 20
 
 
 def hang_entries(recording: Path) -> list[HangEntry]:
-    """Each verdict below `recording` that has a page; none where that is no run directory.
+    """Return each verdict below `recording` that has a page; none where that is no run directory.
 
     One that can't be read is linked without words: its page says more.
     """

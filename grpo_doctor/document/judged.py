@@ -13,7 +13,7 @@ _NAMED = 8
 
 
 def not_judged(analysis: Analysis) -> list[str]:
-    """One sentence per question that this recording leaves open."""
+    """Return one sentence per question that this recording leaves open."""
     origin = analysis.trace.run.origin
     questions = [
         *(origin.limits if origin else ()),
@@ -75,7 +75,7 @@ def _about_ranks(analysis: Analysis) -> list[str]:
 
 
 def _different_ends(analysis: Analysis) -> list[str]:
-    """Ranks that died at different steps: later steps of the others are in no mean."""
+    """Return ranks that died at different steps: later steps of the others are in no mean."""
     steps = analysis.steps
     columns = np.flatnonzero(steps.stepping & steps.closed.any(axis=0))
     if len(columns) < 2:

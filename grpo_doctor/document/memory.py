@@ -50,7 +50,7 @@ class _Fullest:
 
 
 def memory_entry(analysis: Analysis) -> MemoryCompared:
-    """What the recorded settings predict of the first step, and what was measured.
+    """Return what the recorded settings predict of the first step, and what was measured.
 
     A prediction that was wrong for this run is the base of nothing.
     """
@@ -92,7 +92,7 @@ def memory_entry(analysis: Analysis) -> MemoryCompared:
 
 
 def _fullest(analysis: Analysis) -> _Fullest:
-    """The rank whose card is the fullest in the first step."""
+    """Return the rank whose card is the fullest in the first step."""
     trace = analysis.trace
     if trace.run.origin is not None:
         raise _NothingToCompareError(f"memory is not in {trace.run.origin.what}")
@@ -124,7 +124,7 @@ def _until(end_ns: int) -> Intervals:
 
 
 def _maxima(analysis: Analysis, fullest: _Fullest) -> list[Held]:
-    """The running maximum at the end of each phase of the first step, and before it."""
+    """Return the running maximum at the end of each phase of the first step, and before it."""
     begin = int(analysis.steps.start_ns[0, fullest.column])
     end = int(analysis.steps.end_ns[0, fullest.column])
     track = analysis.tracks[fullest.column]
@@ -158,7 +158,7 @@ def _row_tokens(analysis: Analysis, fullest: _Fullest, setup: Setup) -> int | No
 
 
 def _setup(trace: Trace, fullest: _Fullest) -> tuple[Setup, list[str]]:
-    """The recorded settings as `check` would read them from a launch."""
+    """Return the recorded settings as `check` would read them from a launch."""
     run = trace.run
     if run.framework not in SUPPORTED:
         raise _NothingToCompareError(f"the settings of {run.framework} are not known here")
@@ -214,7 +214,7 @@ def _shape(run: Run) -> tuple[ModelShape, list[str]]:
 
 
 def _advice(trace: Trace, setup: Setup, anchored: Anchor, capacity: int) -> list[MemoryAdvice]:
-    """What would be faster with more memory, and the largest micro-batch.
+    """Return what would be faster with more memory, and the largest micro-batch.
 
     With rows as long as the settings allow: those of the first step may have been short.
     """

@@ -23,7 +23,7 @@ def number(value: float | None, digits: int = SECONDS_DIGITS) -> float | None:
 
 
 def seconds(nanoseconds: float) -> float:
-    """Nanoseconds as seconds."""
+    """Return nanoseconds as seconds."""
     return round(float(nanoseconds) / 1e9, SECONDS_DIGITS)
 
 
@@ -33,7 +33,7 @@ def significant(value: float | None, digits: int = 4) -> float | None:
 
 
 def finite(value: object) -> object:
-    """A value of unknown type made fit for JSON: containers walked, odd objects as text."""
+    """Return a value of unknown type made fit for JSON: containers walked, odd objects as text."""
     if isinstance(value, float):
         return number(value, 9)
     if value is None or isinstance(value, (bool, int, str)):
@@ -46,11 +46,11 @@ def finite(value: object) -> object:
 
 
 def column(values: NDArray[np.float64] | Iterable[float], digits: int = SECONDS_DIGITS) -> Numbers:
-    """A list of numbers, None where one is not finite."""
+    """Return a list of numbers, None where one is not finite."""
     rounded = np.round(np.asarray(values, dtype=np.float64), digits)
     return [v if math.isfinite(v) else None for v in rounded.tolist()]
 
 
 def significant_column(values: NDArray[np.float64], digits: int = 5) -> Numbers:
-    """A list of numbers of unknown size, to significant digits."""
+    """Return a list of numbers of unknown size, to significant digits."""
     return [significant(v, digits) for v in values.tolist()]

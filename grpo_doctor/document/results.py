@@ -84,7 +84,7 @@ def _money(gpu_hours: float | None, price: Price | None) -> float | None:
 def finding_entries(
     results: Results, analysis: Analysis, price: Price | None
 ) -> list[FindingEntry]:
-    """The findings, most severe first, each with what it wastes."""
+    """Return the findings, most severe first, each with what it wastes."""
     return [
         _finding(rule, finding, cost_entry(analysis, finding, price))
         for rule, finding in results.findings
@@ -92,12 +92,12 @@ def finding_entries(
 
 
 def passed_entries(results: Results) -> list[PassedEntry]:
-    """The rules that found nothing."""
+    """Return the rules that found nothing."""
     return [PassedEntry(**_rule(rule), note=outcome.note) for rule, outcome in results.passed]
 
 
 def not_run_entries(results: Results) -> list[NotRunEntry]:
-    """The rules that could not judge."""
+    """Return the rules that could not judge."""
     return [
         NotRunEntry(**_rule(rule), missing="; ".join(lack.missing), signals=list(lack.missing))
         for rule, lack in results.not_run
@@ -105,7 +105,7 @@ def not_run_entries(results: Results) -> list[NotRunEntry]:
 
 
 def not_applicable_entries(results: Results) -> list[NotApplicableEntry]:
-    """The rules whose question does not arise."""
+    """Return the rules whose question does not arise."""
     return [
         NotApplicableEntry(**_rule(rule), reason=outcome.reason, left_out=outcome.left_out)
         for rule, outcome in results.not_applicable
@@ -113,7 +113,7 @@ def not_applicable_entries(results: Results) -> list[NotApplicableEntry]:
 
 
 def rule_error_entries(results: Results) -> list[RuleErrorEntry]:
-    """The rules that failed."""
+    """Return the rules that failed."""
     return [
         RuleErrorEntry(**_rule(rule), exception=error.exception, message=error.message)
         for rule, error in results.errors

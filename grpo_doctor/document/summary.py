@@ -34,7 +34,7 @@ def summary(
     ranks: Sequence[RankEntry],
     hangs: Sequence[HangEntry] = (),
 ) -> Summary:
-    """The run in numbers; without any used step most of them are null."""
+    """Return the run in numbers; without any used step most of them are null."""
     steps, step_s = analysis.steps, analysis.step_s
     lengths = analysis.step_seconds
     tail = np.percentile(lengths, [10, 90]) if len(lengths) else [None, None]
@@ -85,7 +85,7 @@ def _longest(analysis: Analysis) -> LongestStep:
 
 
 def _left_out(analysis: Analysis) -> dict[str, list[int]]:
-    """The steps that are in no mean, by why not."""
+    """Return the steps that are in no mean, by why not."""
     steps, kind = analysis.steps, analysis.regimes.kind
     unused = np.setdiff1d(np.arange(len(steps.numbers)), steps.used)
     warmup = kind[unused] == WARMUP
@@ -113,7 +113,7 @@ def _accounting(analysis: Analysis) -> dict[str, float]:
 
 
 def phase_entries(analysis: Analysis) -> dict[str, PhaseEntry]:
-    """Every phase that takes any time in the used steps, in canonical order."""
+    """Return every phase that takes any time in the used steps, in canonical order."""
     if not analysis.step_s:
         return {}
     present = analysis.used_seconds.sum(axis=(0, 1))
@@ -130,7 +130,7 @@ def phase_entries(analysis: Analysis) -> dict[str, PhaseEntry]:
 
 
 def phase_entry(analysis: Analysis, code: int) -> PhaseEntry:
-    """One column of the tables per step: means over ranks, then over used steps."""
+    """Return one column of the tables per step: means over ranks, then over used steps."""
     per_step = analysis.used_seconds[:, :, code].mean(axis=1)
     seconds = float(per_step.mean())
     waited, transferred, idle = (

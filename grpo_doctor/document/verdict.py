@@ -43,7 +43,7 @@ def verdict(
     ranks: Sequence[RankEntry],
     hangs: Sequence[HangEntry] = (),
 ) -> str:
-    """What there is to gain and by what; of a run that did not end by itself, how it ended.
+    """Return what there is to gain and by what; of a run that did not end by itself, how it ended.
 
     A run that died says that first and nothing of its speed: nobody tunes a job that does not run.
     """
@@ -69,13 +69,13 @@ def tone(analysis: Analysis, results: Results) -> str:
 
 
 def coverage(results: Results) -> tuple[int, int]:
-    """How many checks could be made, and how many apply to this run."""
+    """Return how many checks could be made, and how many apply to this run."""
     judged = len(results.findings) + len(results.passed)
     return judged, judged + len(results.not_run) + len(results.errors)
 
 
 def _pace(analysis: Analysis, results: Results) -> str:
-    """The length of a step and the foremost finding, or that there is none."""
+    """Return the length of a step and the foremost finding, or that there is none."""
     step_s, worst = analysis.step_s, foremost(results.findings)
     if step_s and worst is not None:
         return _problem(analysis, step_s, *worst)
@@ -126,7 +126,7 @@ def _ending(analysis: Analysis, ranks: Sequence[RankEntry]) -> str:
 
 
 def _stuck(hangs: Sequence[HangEntry]) -> str:
-    """What the watchdog said last."""
+    """Return what the watchdog said last."""
     headlines = [hang.headline for hang in hangs if hang.state in ("stuck", "dead")]
     return headlines[-1].rstrip(".") if headlines else ""
 
@@ -172,7 +172,7 @@ def _span_name(name: str) -> str:
 
 
 def _error(results: Results) -> str:
-    """The finding that names the error which ended the run."""
+    """Return the finding that names the error which ended the run."""
     for rule, finding in results.findings:
         if rule.id == ENDED_BY_AN_ERROR:
             return finding.headline or rule.title
@@ -194,20 +194,20 @@ def _without_steps(analysis: Analysis) -> str:
 
 
 def _marked(analysis: Analysis) -> bool:
-    """Whether the job has spans of its own, beside the one of its start."""
+    """Return whether the job has spans of its own, beside the one of its start."""
     spans, names = analysis.trace.spans, analysis.trace.names
     named = np.unique(spans.name[spans.kind == Kind.SPAN])
     return any(names[index] != "init" for index in named)
 
 
 def _logged(analysis: Analysis) -> NDArray[np.int64] | None:
-    """The numbers of the steps of which a log has metrics; None where it has none."""
+    """Return the numbers of the steps of which a log has metrics; None where it has none."""
     steps = analysis.trace.metrics.steps
     return steps if analysis.trace.run.origin and len(steps) else None
 
 
 def _no_problem(analysis: Analysis, results: Results) -> str:
-    """How the first line goes on without a finding."""
+    """Return how the first line goes on without a finding."""
     if analysis.step_s:
         waited = float(analysis.used_waited.sum(axis=2).mean()) / analysis.step_s
         if waited >= MUCH_WAITING:

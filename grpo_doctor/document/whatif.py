@@ -33,7 +33,7 @@ class _Candidate:
     predicted: Prediction
 
     def excludes(self, other: _Candidate) -> bool:
-        """Whether both set one thing to different values."""
+        """Return whether both set one thing to different values."""
         same = self.fix.knob is not None and self.fix.knob == other.fix.knob
         return same and self.fix.after != other.fix.after
 
@@ -76,7 +76,7 @@ def _candidates(results: Results) -> list[_Candidate]:
 
 
 def _remedies(findings: Sequence[tuple[Rule, Finding]], fixes: Sequence[_Candidate]) -> list[int]:
-    """The number of each finding's remedy that can be ticked with those before it."""
+    """Return the number of each finding's remedy that can be ticked with those before it."""
     places = {_change(candidate.fix): index for index, candidate in enumerate(fixes)}
     chosen: list[int] = []
     for _, finding in findings:

@@ -21,13 +21,13 @@ HOST_USABLE = 0.50
 
 
 def gib(count: float) -> str:
-    """Bytes in GiB, small numbers with the digits that say something."""
+    """Return bytes in GiB, small numbers with the digits that say something."""
     size = count / GIB
     return f"{size:.2f}" if size >= 1 else f"{size:.2g}"
 
 
 def on_cpu(analysis: Analysis) -> bool:
-    """Whether the model itself is in host memory."""
+    """Return whether the model itself is in host memory."""
     return not analysis.trace.gpus and analysis.trace.run.config.get("device") == "cpu"
 
 
@@ -49,7 +49,7 @@ class Fit:
 
 
 def most_used(view: RunView) -> GpuMemory | None:
-    """The GPU whose peak is the largest part of its memory."""
+    """Return the GPU whose peak is the largest part of its memory."""
     memories = view.gpu_memory
     return max(memories, key=lambda m: m.peak_bytes / m.gpu.memory_total_bytes, default=None)
 
@@ -71,7 +71,7 @@ def peak_in(gpu: GpuMemory, *phases: str) -> float:
 
 
 def room_for(view: RunView, more: float, *phases: str) -> Fit | None:
-    """Compares the peak in some phases plus `more` bytes per rank with the memory there is.
+    """Compare the peak in some phases plus `more` bytes per rank with the memory there is.
 
     None where nothing was sampled.
     """
@@ -127,7 +127,7 @@ class ModelSize:
 
 
 def model_size(view: RunView) -> ModelSize:
-    """Reads what the job described."""
+    """Read what the job described."""
     config = view.trace.run.config
     names = (
         "parameters",
@@ -148,7 +148,7 @@ _BYTES = {"float32": 4, "fp32": 4, "float16": 2, "fp16": 2, "bfloat16": 2, "bf16
 
 
 def weight_bytes(view: RunView) -> int:
-    """Bytes of one weight; two where the dtype is not known, as on most GPUs."""
+    """Return bytes of one weight; two where the dtype is not known, as on most GPUs."""
     dtype = str(view.trace.run.config.get("torch_dtype") or "").removeprefix("torch.")
     if dtype in _BYTES:
         return _BYTES[dtype]
@@ -160,7 +160,7 @@ OFFLOAD_ROOM = (GPU_MEMORY, "offload/bytes")
 
 
 def room_without_offload(view: RunView) -> Fit:
-    """Compares the most-used GPU's rollout peak, plus the offloaded bytes, with its size."""
+    """Compare the most-used GPU's rollout peak, plus the offloaded bytes, with its size."""
     view.read(*OFFLOAD_ROOM)
     room = room_for_offloaded(view.analysis)
     return Fit(room.fits, room.text, _room_evidence(room))

@@ -29,7 +29,7 @@ _NOTE = "<!-- Made by `python -m grpo_doctor.findings.docs`; edit the rule's fil
 
 
 def rule_text(rule: RuleFile) -> str:
-    """A rule's documentation in Markdown: its metadata, then its file's docstring."""
+    """Return a rule's documentation in Markdown: its metadata, then its file's docstring."""
     meta = rule.RULE
     _, _, body = inspect.cleandoc(rule.__doc__ or "").partition("\n")
     needs = "\n".join(f"- {signal.text}" for signal in meta.needs)
@@ -55,7 +55,7 @@ def pages(rules: Sequence[RuleFile] = ALL) -> dict[str, str]:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Writes all pages into a folder."""
+    """Write all pages into a folder."""
     folder = Path(arguments[0] if arguments else "docs/rules")
     folder.mkdir(parents=True, exist_ok=True)
     for name, text in pages().items():

@@ -24,7 +24,7 @@ class Results:
 
 
 def run_rules(view: RunView, rules: Sequence[RuleFile] = ALL) -> Results:
-    """Asks every rule."""
+    """Ask every rule."""
     answers = [(rule.RULE, ask(rule, view)) for rule in rules]
     findings = [(rule, a) for rule, a in answers if isinstance(a, Finding)]
     findings.sort(key=lambda found: priority(*found))

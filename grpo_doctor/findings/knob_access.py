@@ -22,12 +22,12 @@ def busy_host(view: RunView) -> Withheld | None:
 
 
 def number(value: Any) -> float | None:
-    """A setting that must be a number; None where it is something else, such as `auto`."""
+    """Return a setting that must be a number; None where it is something else, such as `auto`."""
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
     return value if is_number and math.isfinite(value) else None
 
 
 def integer(value: Any) -> int | None:
-    """A setting that must be a whole number; None where it is something else."""
+    """Return a setting that must be a whole number; None where it is something else."""
     value = number(value)
     return value if isinstance(value, int) else None

@@ -41,7 +41,7 @@ LEARNS_OTHERWISE = Withheld("it changes what is learned, not how long a step tak
 
 
 def metric(name: str, points: int = 1) -> Signal:
-    """A training metric that enough steps have said as a number."""
+    """Return a training metric that enough steps have said as a number."""
     keys = {spelled.frameworks[0]: spelled.key for spelled in reversed(METRICS[name])}
     trl = keys.pop("trl")
     elsewhere = ", ".join(f"{framework} `{key}`" for framework, key in keys.items())
@@ -52,7 +52,7 @@ def metric(name: str, points: int = 1) -> Signal:
 
 
 def metric_even_nan(name: str) -> Signal:
-    """A training metric that any step has said, be it NaN."""
+    """Return a training metric that any step has said, be it NaN."""
     text = f"metric `{METRICS[name][0].key}`: grpo_doctor_probes.metrics(step, values) on rank 0"
     return Signal(text, lambda a: curve(a.trace, name) is not None, (name,))
 
@@ -88,7 +88,7 @@ def _why_not(name: str, points: int, analysis: Analysis) -> str:
 
 
 def lost_for_good(metric_curve: Curve) -> bool:
-    """Whether no step has a number any more, and that not only at the last one."""
+    """Return whether no step has a number any more, and that not only at the last one."""
     bad = metric_curve.bad
     return int(bad.sum()) > 1 and bool(bad[int(np.argmax(bad)) :].all())
 
@@ -121,7 +121,7 @@ def with_lost_steps(answer: Answer, rule: Rule, view: RunView) -> Answer:
 
 
 def finite(view: RunView, name: str) -> Curve:
-    """The finite steps of a metric that the rule's signals asked for; empty without it."""
+    """Return the finite steps of a metric that the rule's signals asked for; empty without it."""
     metric_curve = view.metric(name)
     return metric_curve.finite if metric_curve is not None else _empty_curve(name)
 
@@ -131,7 +131,7 @@ def _empty_curve(name: str) -> Curve:
 
 
 def source(metric_curve: Curve) -> str:
-    """Where a number is from, for evidence."""
+    """Return where a number is from, for evidence."""
     every = len(metric_curve) + metric_curve.lost
     lost = metric_curve.lost + int(metric_curve.bad.sum())
     if not lost:
@@ -140,7 +140,7 @@ def source(metric_curve: Curve) -> str:
 
 
 def over_run(what: str, shown: Curve, unit: str = "") -> tuple[Evidence, ...]:
-    """How a curve begins and ends, with its trend in one line, and both ends as numbers."""
+    """Return how a curve begins and ends, with its trend in one line, and both ends as numbers."""
     first, last = ends(shown)
     factor, written = (100, "%") if unit == "%" else (1, f" {unit}".rstrip())
     begins, finishes = (f"{factor * value:.3g}{written}" for value in (first, last))
@@ -157,18 +157,18 @@ def over_run(what: str, shown: Curve, unit: str = "") -> tuple[Evidence, ...]:
 
 
 def falls(shown: Curve) -> bool:
-    """Whether a curve goes down over the run, to three quarters of its start or less."""
+    """Return whether a curve goes down over the run, to three quarters of its start or less."""
     first, last = ends(shown)
     return last <= FALLS * first and rising(shown.values) <= -RISES
 
 
 def step_evidence(text: str, step: int | None, metric_curve: Curve) -> tuple[Evidence, ...]:
-    """A step number, where there is such a step."""
+    """Return a step number, where there is such a step."""
     return () if step is None else (Evidence(text, step, "", source(metric_curve)),)
 
 
 def from_step(metric_curve: Curve, step: int | None) -> tuple[int, ...]:
-    """The numbers of the steps from an onset on, the first of many; empty for all."""
+    """Return the numbers of the steps from an onset on, the first of many; empty for all."""
     if step is None:
         return ()
     return tuple(metric_curve.steps[metric_curve.steps >= step][:MOST_STEPS].tolist())
@@ -182,7 +182,7 @@ def learning_share(view: RunView) -> float:
 
 
 def learning_phases(view: RunView) -> tuple[str, ...]:
-    """The phases that make and use rollouts, as far as they were timed."""
+    """Return the phases that make and use rollouts, as far as they were timed."""
     timed = (phase for phase in LEARNING_PHASES if view.times(phase))
     return tuple(phase for phase in timed if view.share(phase))
 
@@ -224,7 +224,7 @@ def flat_steps(view: RunView) -> tuple[Curve, Mask]:
 
 
 def missing_share(view: RunView) -> Curve:
-    """The share of completions without a reward at each step: 1 where the reward is NaN."""
+    """Return the share of completions without a reward at each step: 1 where the reward is NaN."""
     reward = view.metric("reward")
     if reward is None:
         return _empty_curve("reward")
@@ -249,7 +249,7 @@ LEAST_WINDOW = 10
 
 
 def reward_rises(view: RunView, until: int | None = None) -> bool:
-    """Whether the reward rises over the run, or still rose after step `until`."""
+    """Return whether the reward rises over the run, or still rose after step `until`."""
     reward = finite(view, "reward")
     if until is not None:
         reward = reward.where(reward.steps >= until)
@@ -276,7 +276,7 @@ class Fall:
 
 
 def fall_of(reward: Curve) -> Fall:
-    """Compares the highest window with the last one; windows are a tenth of the run, at least ten
+    """Compare the highest window with the last one; windows are a tenth of the run, at least ten
     steps: of five, one in twenty healthy runs of 40 steps seemed to fall.
     """
     width = min(len(reward), max(LEAST_WINDOW, end_points(len(reward))))

@@ -17,7 +17,7 @@ KL_BETA = 0.04
 
 
 def learning_setting(view: RunView, knob: str, value: Any, *, risk: str) -> Fix:
-    """A setting that changes what is learned."""
+    """Return a setting that changes what is learned."""
     return view.setting(knob, value, LEARNS_OTHERWISE, safety="changes-algorithm", risk=risk)
 
 
@@ -29,7 +29,7 @@ def learning_advice(
 
 
 def slower(view: RunView, divisor: int = 5) -> tuple[Fix, ...]:
-    """A lower learning rate, as a value where the present one is known."""
+    """Return a lower learning rate, as a value where the present one is known."""
     now = view.now(_RATE)
     risk = "Learning takes more steps."
     if not isinstance(now, (int, float)) or now <= 0:
@@ -40,7 +40,7 @@ def slower(view: RunView, divisor: int = 5) -> tuple[Fix, ...]:
 
 
 def clip_higher(view: RunView) -> tuple[Fix, ...]:
-    """A wider upper clipping bound, unless there is one already."""
+    """Return a wider upper clipping bound, unless there is one already."""
     now = view.now(_HIGH) or view.now(_EPSILON) or 0.2
     if not isinstance(now, (int, float)) or now >= CLIP_HIGH:
         return ()
@@ -49,7 +49,7 @@ def clip_higher(view: RunView) -> tuple[Fix, ...]:
 
 
 def stay_close(view: RunView, factor: float = 2.0) -> tuple[Fix, ...]:
-    """A KL term, or a heavier one."""
+    """Return a KL term, or a heavier one."""
     now = view.now(_BETA)
     if not isinstance(now, (int, float)):
         return ()
@@ -69,7 +69,7 @@ def clip_gradients(view: RunView) -> tuple[Fix, ...]:
 
 
 def fewer_iterations(view: RunView) -> tuple[Fix, ...]:
-    """Each rollout trained on once."""
+    """Return each rollout trained on once."""
     now = view.now(_ITERATIONS)
     if not isinstance(now, int) or now <= 1:
         return ()

@@ -41,13 +41,13 @@ class Loading:
         return sum(self.parts.values())
 
     def share(self, *parts: str) -> float:
-        """What some parts are of it."""
+        """Return what some parts are of it."""
         total = self.effort_s
         return sum(self.parts[part] for part in parts) / total if total else 0.0
 
 
 def loading(view: RunView) -> Loading | None:
-    """What was recorded; None without loaders that time themselves.
+    """Return what was recorded; None without loaders that time themselves.
 
     A step that fetched nothing, because an earlier rollout still feeds it, counts with zero.
     """

@@ -75,12 +75,12 @@ def _cost(view: RunView, settings: Pairs) -> WhatIf:
 def in_passes_of(
     view: RunView, micro: int, passes: int, change: WhatIf | None = None, *, risk: str
 ) -> Fix:
-    """The same completions per optimizer step in `passes` of `micro` completions each."""
+    """Return the same completions per optimizer step in `passes` of `micro` completions each."""
     return _joined(view, ((MICRO_BATCH, micro), (PASSES, passes)), change, risk)
 
 
 def _joined(view: RunView, settings: Pairs, change: WhatIf | None, risk: str) -> Fix:
-    """All settings as one fix."""
+    """Return all settings as one fix."""
     safety: Safety = "changes-numerics" if settings[0][0] == MICRO_BATCH else "same-math"
     spelled = [row for row in settings if row[0] != PASSES or not _passes_follow(view)]
     return view.settings(spelled, change or Settings(settings), safety=safety, risk=risk)
@@ -96,7 +96,7 @@ SWITCHES = {"offload.optimizer": "the optimizer's state", "offload.model": "weig
 
 
 def switched_on(view: RunView) -> list[str]:
-    """The knobs of this run that move something out of the way of a rollout."""
+    """Return the knobs of this run that move something out of the way of a rollout."""
     return [name for name in SWITCHES if view.now(name) is True]
 
 

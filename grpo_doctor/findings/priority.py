@@ -13,7 +13,7 @@ _WEIGHT = {"high": HIGH_SHARE, "medium": MEDIUM_SHARE, "low": 0.01, "info": 0.0}
 
 
 def priority(rule: Rule, finding: Finding) -> tuple[object, ...]:
-    """A sort key, smallest first.
+    """Return a sort key, smallest first.
 
     What ended or ruined the run; then what costs time, by how much of it can come back; of what
     teaches less than it could, the most severe, after all that costs more time than it.
@@ -35,6 +35,6 @@ def priority(rule: Rule, finding: Finding) -> tuple[object, ...]:
 
 
 def foremost(findings: tuple[tuple[Rule, Finding], ...]) -> tuple[Rule, Finding] | None:
-    """The finding that the headline names: the first, unless all are only facts to know."""
+    """Return the finding that the headline names: the first, unless all are only facts to know."""
     only_facts = all(finding.severity == "info" for _, finding in findings)
     return None if only_facts else findings[0]

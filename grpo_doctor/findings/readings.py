@@ -42,7 +42,7 @@ class Readings:
     declared: frozenset[str] | None = None
 
     def read(self, *signals: str | Signal) -> None:
-        """Says that this is about to be read; for what reads a recording elsewhere.
+        """Say that this is about to be read; for what reads a recording elsewhere.
 
         Raises:
             UndeclaredError: the rule does not declare one of them.
@@ -55,7 +55,7 @@ class Readings:
                     raise UndeclaredError(f"reads {name!r}; add it to the rule's `needs` or `uses`")
 
     def series(self, name: str) -> tuple[Series, ...]:
-        """The sampled series and counters of one name that hold any known value."""
+        """Return the sampled series and counters of one name that hold any known value."""
         self.read(name)
         return series_named(self.analysis.trace, name)
 
@@ -67,38 +67,38 @@ class Readings:
         return highest_mean(self.analysis.trace, name, windows)
 
     def series_names(self, pattern: str) -> list[str]:
-        """The names of recorded series that match, such as `engine/completions_of_*`."""
+        """Return the names of recorded series that match, such as `engine/completions_of_*`."""
         self.read(pattern)
         names = dict.fromkeys(series.name for series in self.analysis.trace.series)
         return [name for name in names if fnmatchcase(name, pattern)]
 
     def counted(self, name: str) -> NDArray[np.float64]:
-        """A counter's sum by used step and stepping rank; NaN where a rank recorded none."""
+        """Return a counter's sum by used step and stepping rank; NaN where a rank recorded none."""
         self.read(name)
         return counted(self.analysis, name)
 
     def counted_mean(self, name: str) -> float | None:
-        """A counter's sum per step, the mean over the steps and ranks that recorded it."""
+        """Return a counter's sum per step, the mean over the steps and ranks that recorded it."""
         self.read(name)
         return counted_mean(self.analysis, name)
 
     def counter_sum(self, name: str) -> float | None:
-        """A counter's sum over the used steps and all ranks."""
+        """Return a counter's sum over the used steps and all ranks."""
         self.read(name)
         return counter_sum(self.analysis.trace, name, self.analysis.used_windows)
 
     def metric(self, name: str) -> Curve | None:
-        """A training metric by its canonical name; None where no step said it."""
+        """Return a training metric by its canonical name; None where no step said it."""
         self.read(name)
         return curve(self.analysis.trace, name)
 
     def metric_called(self, key: str) -> Curve | None:
-        """A training metric by its framework's own name."""
+        """Return a training metric by its framework's own name."""
         self.read(key)
         return curve_of_key(self.analysis.trace, key)
 
     def metric_mean(self, key: str) -> float | None:
-        """A metric's mean over the steps that said a number, by its framework's own name."""
+        """Return a metric's mean over the steps that said a number, by its framework's own name."""
         curve = self.metric_called(key)
         return (
             float(curve.finite.values.mean()) if curve is not None and len(curve.finite) else None

@@ -38,14 +38,14 @@ class Scoring:
 
 
 def function_names(trace: Trace) -> list[str]:
-    """The reward functions that have spans."""
+    """Return the reward functions that have spans."""
     names = [n.removeprefix(_PREFIX) for n in trace.names if n.startswith(_PREFIX)]
     counters = {f"{name}_s" for name in names}
     return [n for n in names if n not in OTHERS and "/" not in n and n not in counters]
 
 
 def functions(view: RunView) -> list[Scoring]:
-    """All of them, the slowest first."""
+    """Return all of them, the slowest first."""
     scorings = []
     for name in function_names(view.trace):
         in_spans = named_seconds(view.analysis, _PREFIX + name)
@@ -63,14 +63,14 @@ def typical(per_rank: NDArray[np.float64]) -> float:
 
 
 def reward_seconds(view: RunView) -> NDArray[np.float64]:
-    """Each rank's own work in `reward` per step, shape (ranks,)."""
+    """Return each rank's own work in `reward` per step, shape (ranks,)."""
     view.must_time("reward")
     mean: NDArray[np.float64] = view.analysis.phase_work("reward").mean(axis=0)
     return mean
 
 
 def call_seconds(view: RunView, name: str) -> list[NDArray[np.float64]]:
-    """Seconds of each call, or each batch, of a function within the used steps; by rank."""
+    """Return seconds of each call, or each batch, of a function within the used steps; by rank."""
     inside = view.analysis.used_windows
     recorded = view.series(f"{_PREFIX}{name}_s")
     calls_by_rank = [values_in(series, inside) for series in recorded]
@@ -111,7 +111,7 @@ class ScorerImbalance:
 
 
 def scorer_imbalance(view: RunView) -> ScorerImbalance | None:
-    """Compares the ranks' own time in `reward`; None where fewer than two have steps or none."""
+    """Compare the ranks' own time in `reward`; None where fewer than two have steps or none."""
     work = reward_seconds(view)
     if len(work) < 2 or not work.sum() or not view.step_s:
         return None

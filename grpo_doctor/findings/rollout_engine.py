@@ -23,7 +23,7 @@ _BUCKET = re.compile(r"engine/completions_of_(\d+)_to_(\d+)_tokens")
 
 
 def engine_signal(name: str) -> Signal:
-    """A counter `engine/<name>`, and how to get it."""
+    """Return a counter `engine/<name>`, and how to get it."""
     return sampled(f"engine/{name}", _HOW)
 
 
@@ -41,7 +41,7 @@ def mean_of(view: RunView, name: str) -> float | None:
 
 
 def peak_of(view: RunView, name: str) -> float:
-    """The largest `engine/<name>` of the used steps; 0 where nothing was recorded."""
+    """Return the largest `engine/<name>` of the used steps; 0 where nothing was recorded."""
     return float(per_rollout(view, name).max(initial=0.0))
 
 
@@ -85,7 +85,7 @@ def tail(view: RunView, left: float) -> Tail | None:
 
 
 def lengths(view: RunView) -> dict[int, float]:
-    """Completions by length: the longest of each bucket in tokens, and how many it holds."""
+    """Return completions by length: the longest of each bucket in tokens, and how many it holds."""
     counts: dict[int, float] = {}
     for name in view.series_names(COMPLETIONS):
         match = _BUCKET.fullmatch(name)

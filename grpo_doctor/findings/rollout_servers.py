@@ -38,13 +38,13 @@ WITHIN_RANKS = NotApplicable("the rollout engine is within the ranks")
 
 
 def engine_within_ranks(view: RunView) -> bool:
-    """Whether the run itself says so: a server that joined it is then for something else."""
+    """Return whether the run itself says so: a server that joined it is then for something else."""
     mode = view.trace.run.setting("vllm.mode")
     return bool(mode.provenance.is_fact and mode.value == "colocate")
 
 
 def server_signal(name: str) -> Signal:
-    """A series of rollout servers, and how to get it."""
+    """Return a series of rollout servers, and how to get it."""
     return sampled(name, _HOW)
 
 
@@ -79,7 +79,7 @@ class Program:
         return versioned and knobs.spell(self.table, self.version, "vllm.server_port", 1) is None
 
     def shown(self, knob: str) -> Any:
-        """Its value, a default marked as one."""
+        """Return its value, a default marked as one."""
         value = self.value(knob)
         return value if knob in self.settings or value is None else f"{spelled(value)} (default)"
 
@@ -137,7 +137,7 @@ class Load:
         return "rollout" if self.counted else "step"
 
     def evidence(self, *names: str) -> tuple[Evidence, ...]:
-        """What it said: `requests`, `cache`, `preemptions`."""
+        """Return what it said: `requests`, `cache`, `preemptions`."""
         source = MEANS if self.counted else f"/metrics of {self.name}, mean over the steps"
         at_once, filled = RUNNING, CACHE
         if self.counted:
@@ -157,7 +157,7 @@ class Load:
         return tuple(row for name in names for row in rows[name])
 
     def spelled(self, view: RunView, knob: str, value: Any) -> str | None:
-        """A setting as the server's own command takes it; None where that is not known."""
+        """Return a setting as the server's own command takes it; None where that is not known."""
         if self.program is None:
             return None
         table, version = self.program.table, self.program.version
@@ -169,7 +169,7 @@ class Load:
     def setting(
         self, view: RunView, knob: str, value: Any, *, reason: str, risk: str
     ) -> Fix | None:
-        """A fix in the server's own flags; None where those are not known.
+        """Return a fix in the server's own flags; None where those are not known.
 
         `reason` says why no gain is predicted.
         """
@@ -203,7 +203,7 @@ def engines(view: RunView) -> tuple[Load, ...]:
 
 
 def unheard(view: RunView) -> Answer:
-    """What is said where no engine is left to judge."""
+    """Return what is said where no engine is left to judge."""
     if engine_within_ranks(view):
         return WITHIN_RANKS
     return Passed("no engine said during the steps how many requests it had")
@@ -228,7 +228,7 @@ def _counted(view: RunView) -> Load | None:
 
 
 def loads(view: RunView) -> tuple[Load, ...]:
-    """Each server that said how many requests it had during the used steps."""
+    """Return each server that said how many requests it had during the used steps."""
     started = {(server.host, server.pid): server for server in view.trace.run.servers}
     candidates = (
         _load(view, series, started.get((series.host, series.pid or 0)))
@@ -238,7 +238,7 @@ def loads(view: RunView) -> tuple[Load, ...]:
 
 
 def series_of_server(view: RunView, name: str, host: str, pid: int | None) -> Series | None:
-    """What one server said under a name; None where it said nothing."""
+    """Return what one server said under a name; None where it said nothing."""
     return next((s for s in view.series(name) if (s.host, s.pid) == (host, pid)), None)
 
 
@@ -267,7 +267,7 @@ def _load(view: RunView, running: Series, server: RolloutServer | None) -> Load 
 
 
 def _per_step(view: RunView, rate: Series | None) -> float | None:
-    """What a rate per second comes to in the mean step."""
+    """Return what a rate per second comes to in the mean step."""
     steps = len(view.analysis.steps.used)
     if rate is None or not steps:
         return None

@@ -53,7 +53,7 @@ Evidence: TypeAlias = findings.Evidence
 
 
 def scaled(value: float | None, factor: float = 1.0, digits: int | None = None) -> float | None:
-    """A number for evidence in another unit, or rounded; None where there is none."""
+    """Return a number for evidence in another unit, or rounded; None where there is none."""
     if value is None:
         return None
     return factor * value if digits is None else round(factor * value, digits)
@@ -124,7 +124,7 @@ class Finding:
     ruins: bool = False
 
     def sets(self, knob: str) -> bool:
-        """Whether it advises a setting of this knob."""
+        """Return whether it advises a setting of this knob."""
         return any(fix.knob == knob for fix in self.fixes)
 
     @property

@@ -28,7 +28,7 @@ BY_ID = {rule.RULE.id: rule for rule in ALL}
 
 
 def ask(rule: RuleFile, view: RunView) -> Outcome:
-    """What the rule answers, or why it could not; never raises."""
+    """Return what the rule answers, or why it could not; never raises."""
     answers, rule_id = view.answers, rule.RULE.id
     if rule_id not in answers:
         for first in DEFERS_TO.get(rule_id, ()):
@@ -92,7 +92,7 @@ def _remedy(signal: Signal, trace: Trace) -> str:
 
 
 def _is_marked(trace: Trace) -> bool:
-    """Whether any process but the launcher recorded a step or a phase."""
+    """Return whether any process but the launcher recorded a step or a phase."""
     kind = trace.spans.kind
     recorded = any(process.role != "job" for process in trace.processes)
     return recorded and bool(((kind == Kind.STEP) | (kind == Kind.SPAN)).any())

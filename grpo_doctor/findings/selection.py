@@ -26,7 +26,7 @@ class Selection:
 def choose(
     select: Sequence[str] = (), ignore: Sequence[str] = (), rules: Sequence[RuleFile] = ALL
 ) -> Selection:
-    """The rules that `select` names (all without it) less those that `ignore` names.
+    """Return the rules that `select` names (all without it) less those that `ignore` names.
 
     Args:
         select: words such as `GD004`, `GD05` (all that begin so), `straggler-rank`, `learning`.
@@ -48,7 +48,7 @@ def choose(
 
 
 def find(word: str, rules: Sequence[RuleFile] = ALL) -> tuple[RuleFile, ...]:
-    """The rules that one word names.
+    """Return the rules that one word names.
 
     Raises:
         UsageError: it names none; the message has the nearest word that does.

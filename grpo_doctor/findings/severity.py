@@ -23,10 +23,10 @@ def severity_of(share: float, *, proven: bool = True) -> Severity:
 
 
 def graded(value: float, grades: Mapping[Severity, float]) -> Severity | None:
-    """The highest severity whose threshold the value reaches; None below all."""
+    """Return the highest severity whose threshold the value reaches; None below all."""
     return next((severity for severity, threshold in grades.items() if value >= threshold), None)
 
 
 def percent(share: float, digits: int = 0) -> str:
-    """A share as `12%`."""
+    """Return a share as `12%`."""
     return f"{100 * share:.{digits}f}%"

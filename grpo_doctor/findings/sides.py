@@ -81,7 +81,7 @@ class Sides:
 
 
 def sides_of(view: RunView) -> Sides:
-    """What the spans and the framework's own metrics say of both sides."""
+    """Return what the spans and the framework's own metrics say of both sides."""
     return Sides(
         trainer_waits=view.of_step(view.span_seconds(ROLLOUT_WAIT_SPAN)),
         rollout_waits=loop_shares(view, (QUEUE_SPAN,)).get(QUEUE_SPAN, 0.0),
@@ -120,7 +120,7 @@ def slowest_part(view: RunView, parent: str) -> str | None:
 
 
 def tools_of_trajectories(view: RunView) -> float | None:
-    """What part of a trajectory's time its tools take, 0 to 1; None where that is unknown.
+    """Return what part of a trajectory's time its tools take, 0 to 1; None where that is unknown.
 
     By the framework's own means, since trajectories run side by side: some tool and some generation
     are going on at any time.
@@ -134,13 +134,13 @@ def tools_of_trajectories(view: RunView) -> float | None:
 
 
 def _spans_of_loops(view: RunView, name: str) -> list[Intervals]:
-    """The spans of a name in each rollout loop that has any; they may overlap."""
+    """Return the spans of a name in each rollout loop that has any; they may overlap."""
     loops = (process.index for process in view.trace.processes if process.role in _LOOPS)
     return [rows for index in loops if len(rows := _spans_of(view, index, name))]
 
 
 def _spans_of(view: RunView, process: int, name: str) -> Intervals:
-    """The spans of a name in one process, by its index; they may overlap."""
+    """Return the spans of a name in one process, by its index; they may overlap."""
     spans, known = view.trace.spans, view.trace.names
     if name not in known:
         return none()
@@ -169,7 +169,7 @@ def evidence_of(view: RunView, sides: Sides) -> tuple[Evidence, ...]:
 
 
 def _paused(view: RunView) -> Evidence | None:
-    """How long the rollout generates nothing because new weights come."""
+    """Return how long the rollout generates nothing because new weights come."""
     windows = view.analysis.used_windows
     if not {_PAUSE_SPAN, _SYNC_SPAN} <= set(view.trace.names) or not windows.total_ns:
         return None
@@ -185,7 +185,7 @@ def _paused(view: RunView) -> Evidence | None:
 
 
 def _held_back(view: RunView) -> Evidence | None:
-    """How long generating waits for the reward, and not for the trainer behind it."""
+    """Return how long generating waits for the reward, and not for the trainer behind it."""
     windows = view.analysis.used_windows
     behind = [union(rows.start_ns, rows.end_ns) for rows in _spans_of_loops(view, QUEUE_SPAN)]
     waits = [

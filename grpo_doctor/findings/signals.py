@@ -54,7 +54,7 @@ SETTINGS = Signal(
 
 
 def sampled(name: str, how: str) -> Signal:
-    """A series or counter of this name; `how` says what records it."""
+    """Return a series or counter of this name; `how` says what records it."""
     return Signal(f"`{name}`: {how}", lambda a: bool(series_named(a.trace, name)), (name,))
 
 
@@ -70,6 +70,6 @@ def any_of(text: str, *signals: Signal) -> Signal:
 
 
 def all_of(*signals: Signal) -> Signal:
-    """All of several, as one alternative of `any_of`."""
+    """Return all of several, as one alternative of `any_of`."""
     reads = tuple(name for signal in signals for name in signal.reads)
     return Signal("", lambda a: all(signal.present(a) for signal in signals), reads)

@@ -19,19 +19,19 @@ from grpo_doctor.trace.model import Kind
 
 
 def stepping_columns(view: RunView) -> list[int]:
-    """The columns of the ranks that have steps."""
+    """Return the columns of the ranks that have steps."""
     return [int(column) for column in np.flatnonzero(view.analysis.steps.stepping)]
 
 
 def phase_windows(view: RunView, column: int, phase: str) -> Intervals:
-    """One rank's pieces of a phase within the used steps."""
+    """Return one rank's pieces of a phase within the used steps."""
     steps, track = view.analysis.steps, view.analysis.tracks[column]
     windows, _ = steps.windows(column, used=True)
     return intersect(windows, track.of(CODES[phase]))
 
 
 def gpu_means(view: RunView, name: str, *phases: str) -> list[tuple[float, str]]:
-    """A series' mean on each rank's own GPU within each of some phases, with the phase."""
+    """Return a series' mean on each rank's own GPU within each of some phases, with the phase."""
     means = [
         (mean_over(series, phase_windows(view, column, phase)), phase)
         for series in view.series(name)
@@ -43,7 +43,7 @@ def gpu_means(view: RunView, name: str, *phases: str) -> list[tuple[float, str]]
 
 
 def times_per_step(view: RunView, name: str) -> float:
-    """How many spans of this name a rank begins per step, the mean over steps and ranks."""
+    """Return how many spans of this name a rank begins per step, the mean over steps and ranks."""
     steps, ranks = view.analysis.used_seconds.shape[:2]
     return float(len(span_lengths(view, name)) / max(1, steps * ranks))
 
@@ -126,7 +126,7 @@ def gathers(view: RunView) -> Gathers:
 
 
 def gather_evidence(view: RunView, gathering: Gathers) -> tuple[Evidence, ...]:
-    """The numbers, and the phase's own."""
+    """Return the numbers, and the phase's own."""
     fixed = "of that each gather's fixed part, by the smallest ones, per step"
     timed = (
         (
@@ -173,7 +173,7 @@ class Padding:
 
 
 def padding(view: RunView) -> Padding | None:
-    """How much of what is trained on is padding; None where unknown.
+    """Return how much of what is trained on is padding; None where unknown.
 
     From metrics it is that of the completions alone, as if each micro-batch were as wide as the
     longest of its rollout.

@@ -14,7 +14,7 @@ MIN_PHASE_PART = 0.25
 
 
 def slow_phases(view: RunView, rank: int) -> dict[str, float]:
-    """The phases in which a rank works longer than the median of the others, by how much."""
+    """Return the phases in which a rank works longer than the median of the others, by how much."""
     excess = work_above_others(view.analysis.used_own_work, view.model.ranks.index(rank))
     extra = np.maximum(excess[:UNATTRIBUTED_CODE], 0)
     order = [code for code in np.argsort(-extra) if extra[code] > MIN_PHASE_PART * extra.sum()]

@@ -57,11 +57,11 @@ class RunView(Readings):
 
     @classmethod
     def of(cls, trace: Trace) -> RunView:
-        """Analyses a trace."""
+        """Analyze a trace."""
         return cls(analyse(trace))
 
     def narrowed(self, rule: Rule) -> RunView:
-        """What this rule sees of the run: touching what it does not declare raises."""
+        """Return what this rule sees of the run: touching what it does not declare raises."""
         return RunView(self.analysis, rule.declared, self.unrestricted or self)
 
     @cached_property
@@ -103,12 +103,12 @@ class RunView(Readings):
         return bool(self.trace.gpus)
 
     def times(self, phase: str) -> bool:
-        """Whether the recording would show this phase, had it taken any time."""
+        """Return whether the recording would show this phase, had it taken any time."""
         origin = self.trace.run.origin
         return origin is None or phase in origin.phases
 
     def must_time(self, phase: str) -> None:
-        """Raises UntimedError where a phase's time is unknown, so that the rule has no answer."""
+        """Raise UntimedError where a phase's time is unknown, so that the rule has no answer."""
         if not self.times(phase):
             raise UntimedError(f"the time in `{phase}`")
 
@@ -118,11 +118,11 @@ class RunView(Readings):
         return float(self.analysis.phase_work(phase).mean())
 
     def share(self, phase: str) -> float:
-        """The share of the step time that a phase's own work takes."""
+        """Return the share of the step time that a phase's own work takes."""
         return self.of_step(self.seconds(phase))
 
     def of_step(self, seconds: float) -> float:
-        """Seconds per step as a share of the step time; 0 where no step was timed."""
+        """Return seconds per step as a share of the step time; 0 where no step was timed."""
         return seconds / self.step_s if self.step_s else 0.0
 
     def knob(self, name: str) -> Any:
@@ -137,11 +137,11 @@ class RunView(Readings):
         return self.trace.run.setting(name).value
 
     def fact(self, name: str) -> Any:
-        """A setting that was given or read; None where there is a default at most."""
+        """Return a setting that was given or read; None where there is a default at most."""
         return None if self.is_default(name) else self.now(name)
 
     def is_default(self, name: str) -> bool:
-        """Whether what holds for a setting is a default that no job confirmed."""
+        """Return whether what holds for a setting is a default that no job confirmed."""
         return self.now(name) is not None and not self.trace.run.settings.is_known(name)
 
     @cached_property
@@ -152,7 +152,7 @@ class RunView(Readings):
         return job_of(self.trace.run, place_of_run(self.trace))
 
     def spell(self, name: str, value: Any) -> str | None:
-        """The setting as this run takes it, if it does; see `knobs.advice`."""
+        """Return the setting as this run takes it, if it does; see `knobs.advice`."""
         how = instruct(self.job, name, value)
         return how.sentence if how else None
 
@@ -162,7 +162,7 @@ class RunView(Readings):
         return self.unrestricted.gains if self.unrestricted else {}
 
     def gain(self, change: WhatIf) -> Prediction | Withheld:
-        """What a change brings: replayed once, however many ask."""
+        """Return what a change brings: replayed once, however many ask."""
         if change not in self.gains:
             self.gains[change] = self._replayed(change)
         return self.gains[change]
@@ -183,12 +183,12 @@ class RunView(Readings):
         return outcome
 
     def gained(self, change: WhatIf) -> float:
-        """What a change gains, as a share of the step; 0 where that is not predicted."""
+        """Return what a change gains, as a share of the step; 0 where that is not predicted."""
         outcome = self.gain(change)
         return -outcome.mid / 100 if isinstance(outcome, Prediction) else 0.0
 
     def predicted(self, fix: Fix) -> Fix:
-        """A fix with what its change brings, or why nobody knows."""
+        """Return a fix with what its change brings, or why nobody knows."""
         outcome = self.gain(fix.change)
         if isinstance(outcome, Prediction):
             return replace(fix, predicted=outcome)
@@ -196,15 +196,15 @@ class RunView(Readings):
         return replace(fix, risk=risk, unpredicted=outcome.reason)
 
     def span_seconds(self, name: str) -> float:
-        """A span's time per step, such as that of `sync/gather`; 0 where there is none."""
+        """Return a span's time per step, such as that of `sync/gather`; 0 where there is none."""
         return float(named_seconds(self.analysis, name).mean() or 0.0)
 
     def process_of(self, rank: int) -> Process:
-        """The process of a rank that has steps."""
+        """Return the process of a rank that has steps."""
         return next(p for p in self.trace.processes if p.rank == rank and p.carries_steps)
 
     def rank_gpu(self, rank: int) -> str | None:
-        """The UUID of the GPU that a rank works on, as far as it is known."""
+        """Return the UUID of the GPU that a rank works on, as far as it is known."""
         return self.gpu_of_rank.get(rank)
 
     @cached_property
@@ -213,7 +213,7 @@ class RunView(Readings):
         return self.unrestricted.gpu_of_rank if self.unrestricted else rank_gpus(self.trace)
 
     def phase_evidence(self, *phases: str) -> tuple[Evidence, ...]:
-        """The phases' own work: seconds per step, and percent of the step."""
+        """Return the phases' own work: seconds per step, and percent of the step."""
         steps, ranks = self.analysis.used_seconds.shape[:2]
         source = f"spans, mean of {steps} steps on {ranks} rank{'s' * (ranks != 1)}"
         return tuple(row for phase in phases for row in self._phase_evidence(phase, source))
@@ -247,7 +247,7 @@ class RunView(Readings):
         safety: Safety,
         risk: str,
     ) -> Fix:
-        """A fix that sets the first of some knobs, and the others with it."""
+        """Return a fix that sets the first of some knobs, and the others with it."""
         change = change or Settings(tuple(settings))
         ways = [instruct(self.job, *setting) for setting in settings]
         known = [way for way in ways if way is not None]
@@ -290,7 +290,7 @@ def rule(
     uses: tuple[str | Signal, ...] = (),
     min_ranks: int = 1,
 ) -> Rule:
-    """The rule of a file called `gdNNN_slug`, whose docstring begins with the title."""
+    """Return the rule of a file called `gdNNN_slug`, whose docstring begins with the title."""
     number, _, slug = name.rpartition(".")[2].partition("_")
     title, _, _ = (doc or slug.replace("_", " ")).partition("\n")
     words = number.upper(), slug.replace("_", "-"), title.removesuffix(".")
@@ -305,7 +305,7 @@ def timed_rule(
     uses: tuple[str | Signal, ...] = (),
     min_ranks: int = 1,
 ) -> Rule:
-    """A rule about the time of steps, which needs these and their phases first."""
+    """Return a rule about the time of steps, which needs these and their phases first."""
     return rule(name, doc, family, STEPS, PHASES, *needs, uses=uses, min_ranks=min_ranks)
 
 
@@ -317,4 +317,4 @@ class RuleFile(Protocol):
         """Its metadata."""
 
     def check(self, view: RunView) -> Answer:
-        """Judges a run that has all signals the rule needs."""
+        """Judge a run that has all signals the rule needs."""

@@ -53,7 +53,7 @@ _OPTIMIZER = re.compile(r"\w+_engine\.step$")
 
 
 def recognises(path: Path, head: bytes) -> bool:
-    """Whether this is such a file, or a folder that has some."""
+    """Return whether this is such a file, or a folder that has some."""
     if path.is_dir():
         named = [file for file in files_in(path, _SUFFIXES) if _NAME.match(file.name)]
         return bool(named) and recognises(named[0], read_head(named[0]))
@@ -61,7 +61,7 @@ def recognises(path: Path, head: bytes) -> bool:
 
 
 def load(path: Path) -> Trace:
-    """The trace of one process or, of a folder, of those that have steps.
+    """Return the trace of one process or, of a folder, of those that have steps.
 
     Raises:
         TraceError: no line of it is an event.
@@ -138,7 +138,7 @@ def _steps(begins: dict[int, Range], ends: dict[int, float]) -> list[Range]:
 
 
 def _span_of(name: str) -> str:
-    """The span of ours that a range is, or its own name."""
+    """Return the span of ours that a range is, or its own name."""
     if name.startswith(_IN_STEP):
         part = name.removeprefix(_IN_STEP)
         return _PHASES.get(part) or ("offload" if _MOVES.match(part) else name)

@@ -78,7 +78,7 @@ class FatalLines:
 
 
 def fatal_sentence(path: Path) -> str:
-    """The first fatal line of a log that has no step; empty without one."""
+    """Return the first fatal line of a log that has no step; empty without one."""
     fatal = FatalLines()
     for number, line, _ in lines(path):
         fatal.read(number, line)

@@ -59,7 +59,7 @@ class Laid:
         self._lay([*beside, *(p for p in step.beside if 0 < p[1] < _MOST_STEP_S)], None)
 
     def spans(self) -> Spans:
-        """All rows, in the model's order."""
+        """Return all rows, in the model's order."""
         return self._rows.spans()
 
     @property
@@ -78,7 +78,7 @@ class Laid:
     def _split(
         self, seconds: float, phases: tuple[tuple[str, float], ...]
     ) -> tuple[list[tuple[str, float]], list[tuple[str, float]]]:
-        """The phases within the step, and those that its timer leaves out."""
+        """Return the phases within the step, and those that its timer leaves out."""
         inside = [(name, length) for name, length in phases if 0 < length < _MOST_STEP_S]
         beside: list[tuple[str, float]] = []
         for name in _BESIDE:

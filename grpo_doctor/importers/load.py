@@ -28,10 +28,10 @@ class Importer(Protocol):
     """What a module of this package defines."""
 
     def recognises(self, path: Path, head: bytes) -> bool:
-        """Whether it reads this file, of which `head` is the beginning, unpacked."""
+        """Return whether it reads this file, of which `head` is the beginning, unpacked."""
 
     def load(self, path: Path) -> Trace:
-        """The trace; raises TraceError, which names the file, the line and the reason."""
+        """Return the trace; raises TraceError, which names the file, the line and the reason."""
 
 
 _IMPORTERS: tuple[Importer, ...] = (
@@ -46,7 +46,7 @@ _OF_RANKS: tuple[Importer, ...] = (kineto, areal)
 
 
 def load(path: str | Path) -> Trace:
-    """The trace at `path`: recorded by us, or made from what another program wrote.
+    """Return the trace at `path`: recorded by us, or made from what another program wrote.
 
     Raises:
         TraceError: nothing there, nothing readable, or an unknown format.

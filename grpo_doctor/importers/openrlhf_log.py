@@ -45,12 +45,12 @@ _VLLM = re.compile(r"LLM engine \(v([\w.+-]+)\)")
 
 
 def recognises(path: Path, head: bytes) -> bool:
-    """Whether this is a log with lines of OpenRLHF's steps."""
+    """Return whether this is a log with lines of OpenRLHF's steps."""
     return is_log(head) and contains(path, _STEP_BYTES)
 
 
 def load(path: Path) -> Trace:
-    """The steps of the log; one whose line is cut off loses what was cut."""
+    """Return the steps of the log; one whose line is cut off loses what was cut."""
     log = StepLog()
     command: tuple[str, ...] = ()
     vllm: str | None = None

@@ -71,7 +71,7 @@ class StepLog:
 
 
 def reconstruct(path: Path, facts: LogFacts, log: StepLog) -> Trace:
-    """The trace of a log's steps."""
+    """Return the trace of a log's steps."""
     rows = Laid()
     for step in log.steps.values():
         rows.add(step)

@@ -29,7 +29,7 @@ RUN_TIME = "train_runtime"
 
 
 def dictionary(line: str) -> dict[str, Any]:
-    """The numbers of a row that a line holds, with ms-swift's texts of progress and time."""
+    """Return the numbers of a row that a line holds, with ms-swift's texts of progress and time."""
     row: dict[str, Any] = {
         key.removeprefix(_PREFIX): float(value) for _, key, value in _PAIR.findall(line)
     }
@@ -37,12 +37,12 @@ def dictionary(line: str) -> dict[str, Any]:
 
 
 def of_rewards(row: Mapping[str, Any]) -> bool:
-    """Whether a row is of a run that has rewards."""
+    """Return whether a row is of a run that has rewards."""
     return len(row) > 1 and any(_OF_REWARDS.fullmatch(key) for key in row)
 
 
 def is_row(row: Mapping[str, Any]) -> bool:
-    """Whether this is a row of a trainer's log, and no other dictionary."""
+    """Return whether this is a row of a trainer's log, and no other dictionary."""
     return (
         of_rewards(row)
         or "loss" in row
@@ -52,7 +52,7 @@ def is_row(row: Mapping[str, Any]) -> bool:
 
 
 def step_of(row: dict[str, Any]) -> int | None:
-    """The number of the step, taken out of the row; None where it has none."""
+    """Return the number of the step, taken out of the row; None where it has none."""
     progress, _, _ = str(row.get("global_step/max_steps", "")).partition("/")
     if progress.isdecimal():
         return int(progress)
@@ -69,7 +69,7 @@ class Table:
         self._heading = False
 
     def read(self, line: str) -> dict[str, Any]:
-        """The row that ends with this line; empty for any other line."""
+        """Return the row that ends with this line; empty for any other line."""
         if tags := _CELL.findall(line):
             self._cells += [text.strip() for _, text in tags]
             self._heading = tags[-1][0] == "h"

@@ -86,7 +86,7 @@ def wall_of(by_step: dict[int, list[dict[str, Any]]]) -> tuple[dict[int, float],
 
 
 def _elapsed(step: int, row: dict[str, Any]) -> tuple[float, float] | None:
-    """Seconds since training began, and how far off they may be."""
+    """Return seconds since training began, and how far off they may be."""
     per_step, per_second = row.get(_SECONDS_PER_STEP), row.get(_STEPS_PER_SECOND)
     if isinstance(per_step, float) and per_step > 0:
         elapsed_s, error_s = step * per_step, step * _ROUNDING

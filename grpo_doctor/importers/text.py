@@ -38,12 +38,12 @@ UNREADABLE = (OSError, EOFError, zlib.error)
 
 
 def is_log(head: bytes) -> bool:
-    """Whether a file that begins so is lines of text: neither JSON nor binary."""
+    """Return whether a file that begins so is lines of text: neither JSON nor binary."""
     return bool(head.strip()) and b"\0" not in head and _JSON.match(head) is None
 
 
 def read_head(path: Path) -> bytes:
-    """The first 64 KiB of a file, unpacked.
+    """Return the first 64 KiB of a file, unpacked.
 
     Raises:
         TraceError: it can't be read.
@@ -56,7 +56,7 @@ def read_head(path: Path) -> bytes:
 
 
 def read_all(path: Path) -> bytes:
-    """A whole file, unpacked, as far as it is there; for files of some MB.
+    """Return a whole file, unpacked, as far as it is there; for files of some MB.
 
     Raises:
         TraceError: it can't be read, or is larger than 1 GiB.
@@ -87,7 +87,7 @@ def command_of(line: str, module: str) -> tuple[str, ...]:
 
 
 def contains(path: Path, pattern: re.Pattern[bytes]) -> bool:
-    """Whether a file has a match of at most 4 KiB anywhere."""
+    """Return whether a file has a match of at most 4 KiB anywhere."""
     overlap = b""
     try:
         with opened(path) as file:
@@ -101,7 +101,7 @@ def contains(path: Path, pattern: re.Pattern[bytes]) -> bool:
 
 
 def lines(path: Path) -> Iterator[tuple[int, str, bool]]:
-    """Each line: its number from 1, its text without colours, and whether it has its end.
+    """Yield each line: its number from 1, its text without colours, and whether it has its end.
 
     What follows damage in compressed data is left out.
 
@@ -147,7 +147,7 @@ def unwrapped(
 
 
 def _goes_on(record: list[tuple[int, str, bool]], line: str) -> bool:
-    """Whether a line is the rest of a dictionary, or of pairs like `k:1 - l:2`."""
+    """Return whether a line is the rest of a dictionary, or of pairs like `k:1 - l:2`."""
     if not _NARROWEST <= len(record[-1][1]) <= _WIDEST or len(record) >= _MOST_PARTS:
         return False
     opened = sum(part.count("{") - part.count("}") for _, part, _ in record)
@@ -184,7 +184,7 @@ def read_block(file: BufferedReader, size: int) -> bytes:
 
 
 def opened(path: Path) -> BufferedReader:
-    """A file's content, unpacked if it is gzip; reading may raise what is `UNREADABLE`."""
+    """Return a file's content, unpacked if it is gzip; reading may raise what is `UNREADABLE`."""
     file = path.open("rb")
     packed = file.read(2) == _GZIP
     file.seek(0)

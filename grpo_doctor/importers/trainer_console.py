@@ -28,7 +28,7 @@ _COMMANDS = ("trl grpo", "swift rlhf", "cli/rlhf.py", "train_grpo.py")
 
 
 def recognises(path: Path, head: bytes) -> bool:
-    """Whether this is a text with such rows."""
+    """Return whether this is a text with such rows."""
     if b"\0" in head or not head.strip():
         return False
     try:
@@ -38,7 +38,7 @@ def recognises(path: Path, head: bytes) -> bool:
 
 
 def load(path: Path) -> Trace:
-    """The steps of the log; a row that is cut off has the values before the cut."""
+    """Return the steps of the log; a row that is cut off has the values before the cut."""
     by_step: dict[int, list[dict[str, Any]]] = {}
     command: tuple[str, ...] = ()
     fatal, bar = FatalLines(), ProgressBar()
@@ -95,7 +95,7 @@ def load(path: Path) -> Trace:
 
 
 def _lines(path: Path) -> Iterator[tuple[int, str, dict[str, Any], bool]]:
-    """Each line with the row that it holds, which may be empty."""
+    """Yield each line with the row that it holds, which may be empty."""
     table = Table()
     for number, line, whole in unwrapped(lines(path), _ROW):
         row = dictionary(line)

@@ -49,7 +49,7 @@ _SPANS = {
 
 
 def numbers(row: Mapping[str, Any]) -> dict[str, float]:
-    """The metrics of a row: numbers, and text that is one."""
+    """Return the metrics of a row: numbers, and text that is one."""
     metrics = {}
     for key, value in row.items():
         if isinstance(value, bool) or not isinstance(value, (int, float, str)):
@@ -72,7 +72,7 @@ def step_log(
 
 
 def of_step_times(log: StepLog) -> str:
-    """What the step time is, where that is the framework's own; or that there is none."""
+    """Return what the step time is, where that is the framework's own; or that there is none."""
     timed = any(step.seconds for step in log.steps.values())
     return STEP_TIME_COVERS if timed else _NO_TIMES
 
@@ -80,7 +80,7 @@ def of_step_times(log: StepLog) -> str:
 def logged_step(
     step: int, rows: Sequence[Mapping[str, float]], seconds: float | None
 ) -> LoggedStep:
-    """A step from what was logged of it: training and evaluation are rows of their own."""
+    """Return a step from what was logged of it: training and evaluation are rows of their own."""
     metrics: dict[str, float] = {}
     for row in rows:
         metrics |= row
@@ -98,7 +98,7 @@ def logged_step(
 
 
 def facts(what: str, path: Path, steps: Iterable[LoggedStep], notes: Sequence[str]) -> LogFacts:
-    """What a log and ms-swift's `args.json`, if one lies beside it, say of the job."""
+    """Return what a log and ms-swift's `args.json`, if one lies beside it, say of the job."""
     logged = list(steps)
     config, problem = _swift_arguments(path)
     framework = "ms-swift" if config else framework_of(logged)
@@ -127,7 +127,7 @@ def framework_of(steps: Sequence[LoggedStep]) -> str:
 
 
 def _apart(steps: Sequence[LoggedStep]) -> tuple[str, ...]:
-    """How many steps one row is of, where that is more than one."""
+    """Return how many steps one row is of, where that is more than one."""
     apart = Counter(b.number - a.number for a, b in itertools.pairwise(steps))
     usual = apart.most_common(1)[0][0] if apart else 1
     return (f"Every row of the log is the mean of {usual} steps.",) if usual > 1 else ()

@@ -28,12 +28,12 @@ class _State(msgspec.Struct):
 
 
 def recognises(path: Path, head: bytes) -> bool:
-    """Whether this is such a file, by its name or its keys."""
+    """Return whether this is such a file, by its name or its keys."""
     return head.lstrip().startswith(b"{") and (path.name == "trainer_state.json" or _KEY in head)
 
 
 def load(path: Path) -> Trace:
-    """The steps of `log_history`, numbered as there.
+    """Return the steps of `log_history`, numbered as there.
 
     Raises:
         TraceError: it holds no readable row.
@@ -59,7 +59,7 @@ def load(path: Path) -> Trace:
 
 
 def _decoded(path: Path) -> tuple[_State, bool]:
-    """The file, and whether its end is missing."""
+    """Return the file, and whether its end is missing."""
     text = read_all(path)
     # Python's json writes bare NaN; as text it keeps its meaning.
     text = BARE_NAN.sub(lambda match: b'"' + match[0].strip() + b'"', text)

@@ -81,12 +81,12 @@ _VLLM = re.compile(r"LLM engine \(v([\w.+-]+)\)")
 
 
 def recognises(path: Path, head: bytes) -> bool:
-    """Whether this is a log with lines of verl's steps."""
+    """Return whether this is a log with lines of verl's steps."""
     return is_log(head) and contains(path, _STEP_BYTES)
 
 
 def load(path: Path) -> Trace:
-    """The steps of the log; one whose last line is cut off loses what was cut."""
+    """Return the steps of the log; one whose last line is cut off loses what was cut."""
     log, reader = StepLog(), _Facts()
     for number, text, whole in _joined(path):
         match = _STEP_LINE.search(text)
@@ -101,7 +101,7 @@ def load(path: Path) -> Trace:
 
 
 def _joined(path: Path) -> Iterator[tuple[int, str, bool]]:
-    """The lines; those of a step that was broken into several as one."""
+    """Yield the lines; those of a step that was broken into several as one."""
     step: tuple[int, str, bool] | None = None
     for number, line, whole in unwrapped(lines(path), _STEP_LINE):
         if step is not None and (more := _MORE.match(line)):
@@ -164,7 +164,7 @@ class _Facts:
             self._printed = []
 
     def facts(self) -> LogFacts:
-        """All of it."""
+        """Return all of it."""
         notes: tuple[str, ...] = ()
         if self.unknown:
             timers = ", ".join(sorted(self.unknown))

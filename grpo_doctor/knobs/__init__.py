@@ -70,12 +70,12 @@ _SYNTAX: Mapping[str, Syntax] = {
 
 
 def syntax_of(framework: str) -> Syntax:
-    """How this framework's settings are written."""
+    """Return how this framework's settings are written."""
     return _SYNTAX.get(framework, "flags")
 
 
 def canonical(framework: str, version: str | None, config: Mapping[str, Any]) -> dict[str, Any]:
-    """The knobs that `config` sets, parsed; what it leaves out or sets to nothing is absent.
+    """Return the knobs that `config` sets, parsed; what it leaves out or sets to nothing is absent.
 
     Args:
         framework: `bundled`, `ms-swift`, ...; an unknown one gives an empty result.
@@ -99,7 +99,7 @@ def canonical(framework: str, version: str | None, config: Mapping[str, Any]) ->
 
 
 def from_command(framework: str, version: str | None, argv: Sequence[str]) -> dict[str, Any]:
-    """The knobs that a command line sets; see `canonical`."""
+    """Return the knobs that a command line sets; see `canonical`."""
     overrides = syntax_of(framework) == "hydra"
     return canonical(framework, version, overrides_of(argv) if overrides else options_of(argv))
 
@@ -130,7 +130,7 @@ def spell(
 
 
 def _rows(framework: str, version: str | None, knob: str) -> list[Spelling]:
-    """The knob's spellings in this version; all of them where it is unknown."""
+    """Return the knob's spellings in this version; all of them where it is unknown."""
     number = version_of(version)
     rows = [row for row in TABLES.get(framework, ()) if row.knob == knob]
     return [row for row in rows if number is None or row.covers(number)]

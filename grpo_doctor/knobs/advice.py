@@ -95,7 +95,7 @@ class Job:
 
 
 def instruct(job: Job, knob: str, value: Any) -> Instruction | None:
-    """The setting as this job takes it: `--x false`, or words that say where to set what.
+    """Return the setting as this job takes it: `--x false`, or words that say where to set what.
 
     None where it has no such setting, as of vLLM or DeepSpeed where it uses neither.
     """

@@ -39,7 +39,7 @@ Names, ranges and defaults are held against the frameworks' wheels by `python -m
 
 
 def page() -> str:
-    """The whole page in Markdown."""
+    """Return the whole page in Markdown."""
     lines = [_TOP]
     for subject, group in groupby(knobs.KNOBS, key=lambda knob: knob.name.partition(".")[0]):
         lines.append(f"\n## {subject}")
@@ -86,7 +86,7 @@ def _plain(value: Any) -> str:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Writes the page."""
+    """Write the page."""
     Path(arguments[0] if arguments else "docs/knobs.md").write_text(page(), encoding="utf-8")
     return 0
 

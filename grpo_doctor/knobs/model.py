@@ -74,12 +74,12 @@ class Spelling:
     """Hydra: the configuration lacks the key, so it must be added."""
 
     def covers(self, version: Version) -> bool:
-        """Whether this version of the framework knows the name."""
+        """Return whether this version of the framework knows the name."""
         begins, ends = version_of(self.since), version_of(self.until)
         return (begins is None or version >= begins) and (ends is None or version < ends)
 
     def default(self, version: Version | None) -> Any:
-        """The value without the option; the newest one where the version is unknown."""
+        """Return the value without the option; the newest one where the version is unknown."""
         value = None
         for since, candidate in self.defaults:
             begins = version_of(since)

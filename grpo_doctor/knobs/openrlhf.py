@@ -18,7 +18,7 @@ _DOTS = "0.10.2"
 def _renamed(
     knob: str, old: str, new: str, default: Any, *later: tuple[str, Any], **more: Any
 ) -> tuple[Spelling, Spelling]:
-    """The name before and after 0.10.2; `later` are (from version, default) pairs."""
+    """Return the name before and after 0.10.2; `later` are (from version, default) pairs."""
     last = later[-1][1] if later else default
     since = more.pop("since", None)
     return (
@@ -28,7 +28,7 @@ def _renamed(
 
 
 def _grouped(knob: str, group: str, name: str, default: Any, **more: Any) -> tuple[Spelling, ...]:
-    """An option that only went into a group in 0.10.2: `--zpg`, then `--ds.zpg`."""
+    """Return an option that only went into a group in 0.10.2: `--zpg`, then `--ds.zpg`."""
     return _renamed(knob, name, f"{group}.{name}", default, **more)
 
 

@@ -71,7 +71,7 @@ class Settings:
         return knob in self.said or self.provenance is Provenance.READ
 
     def settled(self, knob: str) -> Any:
-        """What holds where it is known."""
+        """Return what holds where it is known."""
         if knob in self.said:
             return self.said[knob]
         return knobs.default(self.framework, self.version, knob)
@@ -88,7 +88,7 @@ class Needs:
     on: tuple[Any, ...] = ()
 
     def are_taken_away(self, settings: Settings) -> bool:
-        """Whether nothing of what these settings need is there."""
+        """Return whether nothing of what these settings need is there."""
         values = [settings.settled(name) for name in self.parents if settings.is_known(name)]
         is_off = [value not in self.on if self.on else value in self.off for value in values]
         return len(values) == len(self.parents) and all(is_off)
@@ -140,5 +140,5 @@ _NEEDS_OF: Mapping[str, tuple[Needs, ...]] = {
 
 
 def is_active(knob: str, settings: Settings) -> bool:
-    """Whether a setting may have an effect: no setting that it needs is known to be off."""
+    """Return whether a setting may have an effect: no setting that it needs is known to be off."""
     return not any(need.are_taken_away(settings) for need in _NEEDS_OF.get(knob, ()))

@@ -19,7 +19,7 @@ _OVERRIDE = re.compile(r"^(?:\+{0,2}|~)([A-Za-z_][\w.@/-]*)=(.*)$", re.DOTALL)
 
 
 def say(syntax: Syntax, spelling: Spelling, kind: Kind, value: Any) -> str | None:
-    """The setting as text; None where this option can't say this value."""
+    """Return the setting as text; None where this option can't say this value."""
     if spelling.item is not None:
         return None
     gate = spelling.gate
@@ -40,7 +40,7 @@ def say(syntax: Syntax, spelling: Spelling, kind: Kind, value: Any) -> str | Non
 
 
 def read(syntax: Syntax, spelling: Spelling, kind: Kind, config: Mapping[str, Any]) -> Any:
-    """The canonical value that `config` holds under this name; None where it holds none."""
+    """Return the canonical value that `config` holds under this name; None where it holds none."""
     gate = spelling.gate
     value = ours(spelling, kind, _raw(syntax, spelling.key, kind, config))
     if gate is None:
@@ -62,7 +62,7 @@ def _raw(syntax: Syntax, key: str, kind: Kind, config: Mapping[str, Any]) -> Any
 
 
 def look_up(config: Mapping[str, Any], key: str) -> Any:
-    """The value under a dotted key, be the dots in the key or levels of the mapping."""
+    """Return the value under a dotted key, be the dots in the key or levels of the mapping."""
     if key in config:
         return config[key]
     head, dot, tail = key.partition(".")
@@ -75,7 +75,7 @@ def look_up(config: Mapping[str, Any], key: str) -> Any:
 
 
 def options_of(argv: Sequence[str]) -> dict[str, Any]:
-    """The options of a command line such as `swift rlhf --use_vllm true --reward_funcs a b`.
+    """Return the options of a command line such as `swift rlhf --use_vllm true --reward_funcs a b`.
 
     Returns the option's name without dashes, and its text; a list where it takes several, True
     where it takes none. Words before the first option are left out.

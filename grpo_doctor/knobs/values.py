@@ -28,7 +28,7 @@ def parse(kind: Kind, raw: Any) -> Any:
 
 
 def ours(spelling: Spelling, kind: Kind, raw: Any) -> Any:
-    """The canonical value of what this option says; None where it says nothing known."""
+    """Return the canonical value of what this option says; None where it says nothing known."""
     if spelling.inside is not None:
         contents = _contents(raw)
         raw = None if contents is None else contents.get(spelling.inside)
@@ -41,7 +41,7 @@ def ours(spelling: Spelling, kind: Kind, raw: Any) -> Any:
 
 
 def theirs(spelling: Spelling, value: Any) -> tuple[Any] | None:
-    """What this option takes for a canonical value; None where it has no such value."""
+    """Return what this option takes for a canonical value; None where it has no such value."""
     if not spelling.values:
         return (value,)
     return next(
@@ -51,12 +51,12 @@ def theirs(spelling: Spelling, value: Any) -> tuple[Any] | None:
 
 
 def off(kind: Kind) -> Any:
-    """The value that stands for a gate that is shut."""
+    """Return the value that stands for a gate that is shut."""
     return {"bool": False, "int": 0, "float": 0.0, "str": "none", "words": ""}[kind]
 
 
 def spelled(value: Any) -> str:
-    """A value as a command line takes it: `true`, `0.6`, `zero3`."""
+    """Return a value as a command line takes it: `true`, `0.6`, `zero3`."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, float):

@@ -70,7 +70,7 @@ def settings(
 
 
 def _is_switch(row: Spelling) -> bool:
-    """Whether the option says something without a value."""
+    """Return whether the option says something without a value."""
     if row.values:
         return any(text is True for _, text in row.values)
     return BY_NAME[row.knob].kind == "bool"
@@ -127,7 +127,7 @@ def _from_accelerate(raw: RawSettings) -> Iterator[tuple[str, Any]]:
 def _implied(
     sourced: Mapping[str, tuple[Any, Source]], program: Program
 ) -> dict[str, tuple[Any, Source]]:
-    """What follows from what was said and has a name of its own."""
+    """Return what follows from what was said and has a name of its own."""
     implied: dict[str, tuple[Any, Source]] = {}
     if program.framework in ("verl", "openrlhf") and "train.type" not in sourced:
         rank, source = sourced.get("train.lora_rank", (0, Source("")))

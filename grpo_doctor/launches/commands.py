@@ -97,7 +97,7 @@ def candidates_in(
 
 
 def _moved(command: Command, cwd: Path) -> Path:
-    """The folder after a `cd`."""
+    """Return the folder after a `cd`."""
     if command.words[0].text != "cd" or len(command.words) < 2 or command.words[1].unset:
         return cwd
     target = resolved(cwd, command.words[1].text)

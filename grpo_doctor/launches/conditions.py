@@ -20,19 +20,19 @@ _TEXTS = ("=", "==", "!=", "=~")
 
 
 def holds(words: Sequence[Word]) -> bool | None:
-    """Whether the test between the brackets holds."""
+    """Return whether the test between the brackets holds."""
     return _any_of(list(words))
 
 
 def matches(word: Word, pattern: str) -> bool | None:
-    """Whether a word matches a pattern of `case`, or of `[[ x == pattern ]]`."""
+    """Return whether a word matches a pattern of `case`, or of `[[ x == pattern ]]`."""
     if pattern == "*":
         return True
     return None if _is_open(word) else fnmatchcase(word.text, pattern.strip("'\""))
 
 
 def negated(value: bool | None) -> bool | None:
-    """The opposite, as far as it is known."""
+    """Return the opposite, as far as it is known."""
     return None if value is None else not value
 
 
@@ -72,14 +72,14 @@ def _one(words: list[Word]) -> bool | None:
 
 
 def _is_set(word: Word) -> bool | None:
-    """Whether a word has any text; nobody knows of what a command would print."""
+    """Return whether a word has any text; nobody knows of what a command would print."""
     if word.text or not word.unset:
         return bool(word.text)
     return False if all(name.isidentifier() or name.isdigit() for name in word.unset) else None
 
 
 def _is_open(word: Word) -> bool:
-    """Whether nobody knows a word: arguments that the script does not get are nothing."""
+    """Return whether nobody knows a word: arguments that the script does not get are nothing."""
     return not all(name.isdigit() for name in word.unset)
 
 

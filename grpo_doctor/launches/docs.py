@@ -95,7 +95,7 @@ Each rule is a function in `grpo_doctor/launches/rules/`, in the file of its fam
 
 
 def page() -> str:
-    """The whole page in Markdown."""
+    """Return the whole page in Markdown."""
     forms = [f"- {form}: {contents}" for form, contents in _FORMS]
     rules = [f"**{rule.id} `{rule.slug}`**: {' '.join(rule.text.split())}\n" for rule in load()]
     return wrapped("\n".join([_TOP, *forms, _REST, *_lists(), _RULES, *rules]))
@@ -111,7 +111,7 @@ def _lists() -> Iterator[str]:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Writes the page."""
+    """Write the page."""
     Path(arguments[0] if arguments else "docs/check.md").write_text(page(), encoding="utf-8")
     return 0
 

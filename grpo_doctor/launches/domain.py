@@ -35,7 +35,7 @@ _NOT_DECISIVE = ("train.lr", "train.beta", "checkpoint.", "log.")
 
 
 def kind_of(launch: Launch) -> str:
-    """What a command trains, for a model or rule that asks whether it knows that."""
+    """Return what a command trains, for a model or rule that asks whether it knows that."""
     if launch.framework == "trl" and launch.trainer == "rloo":
         return "rloo of TRL"
     samples = launch.framework == "verl" and launch.trainer in SAMPLED
@@ -70,14 +70,14 @@ class Domain:
     """Whether all of the launch must have been read, because a missing setting decides."""
 
     def holds(self, launch: Launch) -> bool:
-        """Whether the launch is inside."""
+        """Return whether the launch is inside."""
         trains = launch.role != "train" or kind_of(launch) in self.trainings
         known = launch.framework in self.frameworks and launch.backend in self.backends
         read = launch.complete or not self.whole
         return known and launch.role in self.roles and trains and read and not launch.outside
 
     def outside(self, launch: Launch, knower: str) -> str | None:
-        """A sentence that says what of the launch is not known, and what is; None inside."""
+        """Return a sentence that says what of the launch is not known, and what is; None inside."""
         if self.holds(launch):
             return None
         if launch.outside is not None:

@@ -35,13 +35,13 @@ class Contents:
     """Settings that a script gives by something else than a literal; `**` where it unpacks them."""
 
     def source(self, key: str) -> Source:
-        """Where a key stands."""
+        """Return where a key stands."""
         value = self.values.get(key)
         return Source(f"{key}: {value}", file=self.path, line=self.lines.get(key))
 
 
 def resolved(cwd: Path, path: str) -> Path:
-    """A path as the launch gives it, from the folder that it would be started in."""
+    """Return a path as the launch gives it, from the folder that it would be started in."""
     try:
         return cwd / Path(path).expanduser()
     except RuntimeError:  # `~name`, and there is nobody of that name
@@ -59,7 +59,7 @@ def located(path: str, cwd: Path, source: Source) -> Path:
 
 
 def read_text(path: Path) -> str:
-    """The text of a file.
+    """Return the text of a file.
 
     Raises:
         UnreadableFileError: it can't be read, or is too long to be a configuration.
@@ -78,7 +78,7 @@ def read_text(path: Path) -> str:
 
 
 def tree_of(path: Path | None) -> ast.Module | None:
-    """A Python file as syntax; None where it can't be read or is no Python."""
+    """Return a Python file as syntax; None where it can't be read or is no Python."""
     try:
         return parsed(read_text(path), str(path)) if path is not None else None
     except UnreadableFileError:
@@ -120,7 +120,7 @@ def _too_deep(shown: str, depth: int) -> str:
 
 
 def json_object(text: str) -> dict[str, Any]:
-    """What JSON says that stands on a command line; empty where it is no object."""
+    """Return what JSON says that stands on a command line; empty where it is no object."""
     try:
         content = json.loads(text[: JSON.bytes])
     except (ValueError, RecursionError):
@@ -166,7 +166,7 @@ def _yaml(text: str, shown: str) -> tuple[Any, dict[str, int]]:
 
 
 def _json_lines(text: str) -> dict[str, int]:
-    """The line of each key by its last name alone: enough to point to."""
+    """Return the line of each key by its last name alone: enough to point to."""
     lines: dict[str, int] = {}
     for number, line in enumerate(text.splitlines(), 1):
         key, colon, _ = line.strip().partition(":")
@@ -211,7 +211,7 @@ def read_python(path: Path, shown: str) -> Contents:
 
 
 def _constants(tree: ast.Module) -> dict[str, Any]:
-    """Names that are set once, to a literal."""
+    """Return names that are set once, to a literal."""
     constants: dict[str, Any] = {}
     often: set[str] = set()
     for node in ast.walk(tree):

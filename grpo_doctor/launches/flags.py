@@ -67,7 +67,7 @@ class Options:
     """Variables without a value that may stand for any options."""
 
     def add(self, option: Option) -> None:
-        """Takes one more."""
+        """Take one more."""
         before = self.options.get(option.name)
         if before is not None and before.value != option.value:
             self.twice.append((before, option))
@@ -100,7 +100,7 @@ def parse(words: Sequence[Word], table: str) -> Options:
 
 
 def is_open(word: Word) -> bool:
-    """Whether nothing but variables without a value stands here, for any number of words."""
+    """Return whether nothing but variables without a value stands here, for any number of words."""
     return bool(word.unset) and not word.text and not word.source.text.startswith(('"', "'"))
 
 

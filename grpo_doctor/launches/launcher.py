@@ -87,7 +87,7 @@ def unwrap(words: tuple[Word, ...]) -> Started | None:
 
 
 def _unwrapped(words: tuple[Word, ...], environment: dict[str, Word]) -> tuple[Word, ...]:
-    """What a wrapper starts; the variables that it sets go into `environment`."""
+    """Return what a wrapper starts; the variables that it sets go into `environment`."""
     name, words = _base(words[0].text), words[1:]
     while words and not _begins_program(words):
         if name in _RUNS_MODULES and words[0].text in ("-m", "--module") and words[1:]:
@@ -115,7 +115,7 @@ def _begins_program(words: tuple[Word, ...]) -> bool:
 
 
 def _options(words: tuple[Word, ...], kind: str) -> tuple[dict[str, Word], tuple[Word, ...]]:
-    """The launcher's options, and the words from the program on."""
+    """Return the launcher's options, and the words from the program on."""
     options: dict[str, Word] = {}
     while words and (_is_option(words[0].text) or _is_unknown(words[0])):
         if _is_unknown(words[0]):
@@ -140,7 +140,7 @@ def _is_option(text: str) -> bool:
 
 
 def _is_unknown(word: Word) -> bool:
-    """Whether nothing stands here but a variable that has no value: it may say anything."""
+    """Return whether nothing stands here but a variable that has no value: it may say anything."""
     return bool(word.unset) and not word.text
 
 

@@ -35,12 +35,12 @@ class Lexer:
         self.unset: list[str] = []
 
     def source(self, begin: int) -> Source:
-        """Where the text from `begin` on stands."""
+        """Return where the text from `begin` on stands."""
         line = bisect_left(_line_ends(self.text), begin) + 1 if self.file else None
         return Source(self.text[begin : self.at].strip(), file=self.file, line=line)
 
     def inside(self, text: str) -> Lexer:
-        """A reader of a text that stands inside this one, with the same variables."""
+        """Return a reader of a text that stands inside this one, with the same variables."""
         inner = Lexer(text, self.file, self.budget)
         inner.variables, inner.arguments = self.variables, self.arguments
         return inner
@@ -52,12 +52,12 @@ class Lexer:
         return int(self.at < len(self.text) and self.text[self.at] in letters)
 
     def skip_line(self) -> None:
-        """Moves to the end of the line."""
+        """Move to the end of the line."""
         end = self.text.find("\n", self.at)
         self.at = len(self.text) if end < 0 else end
 
     def words(self, until: str = "") -> list[Word]:
-        """All words of the text, or of what a mark ends, in which comments may stand."""
+        """Return all words of the text, or of what a mark ends, in which comments may stand."""
         found: list[Word] = []
         while self.at < len(self.text) and self.text[self.at] != until:
             if until and self.text[self.at] == "#":
@@ -118,7 +118,7 @@ class Lexer:
         return text
 
     def double_quoted(self, end: str = '"') -> tuple[str, list[Word]]:
-        """Text up to `end`, variables put in; and the words of an array in it."""
+        """Return text up to `end`, variables put in; and the words of an array in it."""
         text, array_words = "", []
         while self.at < len(self.text) and self.text[self.at] != end:
             letter = self.text[self.at]
@@ -136,7 +136,7 @@ class Lexer:
         return text, array_words
 
     def _dollar(self) -> tuple[str, list[Word]]:
-        """What begins with `$` or a backquote: its text, or the words of a whole array."""
+        """Return what begins with `$` or a backquote: its text, or the words of a whole array."""
         begin = self.at
         with self.budget.deeper():
             text, words = self._expanded()
@@ -166,7 +166,7 @@ class Lexer:
         return self._braced(match[1]) if match else ("$", [])
 
     def _put_in(self, sum_text: str) -> str:
-        """A sum whose `${X:-8}` have their values."""
+        """Return a sum whose `${X:-8}` have their values."""
         if "${" not in sum_text and "$(" not in sum_text:
             return sum_text
         inner = self.inside(sum_text)
@@ -192,7 +192,7 @@ class Lexer:
         return self._unknown(written) if value is None else (value, [])
 
     def balanced(self, opening: str, closing: str) -> str:
-        """The text up to the mark that closes what is open here."""
+        """Return the text up to the mark that closes what is open here."""
         begin, depth = self.at, 1
         while self.at < len(self.text) and depth:
             depth += {opening: 1, closing: -1}.get(self.text[self.at], 0)
@@ -200,7 +200,7 @@ class Lexer:
         return self.text[begin : self.at - 1]
 
     def sum_text(self) -> str:
-        """What stands between the `((` that begins here and its `))`."""
+        """Return what stands between the `((` that begins here and its `))`."""
         self.at += 2
         text = self.balanced("(", ")")
         self.at += self.text.startswith(")", self.at)
@@ -232,7 +232,7 @@ class Lexer:
         return self._one_of(name, words, mark, more, index)
 
     def _list(self, words: tuple[Word, ...], begin: int, index: str) -> tuple[str, list[Word]]:
-        """The words of an array; with `[*]` they become one."""
+        """Return the words of an array; with `[*]` they become one."""
         words = words[max(begin, 0) :]
         if index != "*":
             return "", list(words)

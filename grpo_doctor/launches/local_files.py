@@ -54,7 +54,7 @@ def local_files(launch: Launch) -> Iterator[LocalFile]:
 
 
 def texts(value: Any) -> list[str]:
-    """The words of an option: several words, a list as Hydra takes it, or commas."""
+    """Return the words of an option: several words, a list as Hydra takes it, or commas."""
     if isinstance(value, (list, tuple)):
         return [part for entry in value for part in texts(entry)]
     if not isinstance(value, str):

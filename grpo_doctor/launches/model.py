@@ -153,7 +153,7 @@ class Launch:
     newest does not take them."""
 
     def engine_has_own_card(self, started: int, cards: int) -> bool:
-        """Whether ms-swift before 3.5 puts vLLM on a GPU that no process trains on.
+        """Return whether ms-swift before 3.5 puts vLLM on a GPU that no process trains on.
 
         Args:
             started: training processes on each host.
@@ -185,7 +185,7 @@ class Launch:
         return self.processes_per_node * self.nodes
 
     def sets(self, knob: str) -> bool:
-        """Whether the launch itself sets this knob."""
+        """Return whether the launch itself sets this knob."""
         return knob in self.settings
 
     def setting(self, knob: str) -> Setting:
@@ -193,7 +193,7 @@ class Launch:
         return Settings(self.table, self.version, self.settings, Provenance.GIVEN)[knob]
 
     def value(self, knob: str, otherwise: Any = None) -> Any:
-        """What holds: said here, else this version's default, else `otherwise`."""
+        """Return what holds: said here, else this version's default, else `otherwise`."""
         if knob in self.open:
             return otherwise
         value = self.setting(knob).value
@@ -207,7 +207,7 @@ class Launch:
         return f"{self.framework} megatron" if self.backend == "megatron" else self.framework
 
     def spell(self, knob: str, value: Any) -> str | None:
-        """The setting as this command takes it; None where it has no such option."""
+        """Return the setting as this command takes it; None where it has no such option."""
         return knobs.spell(self.table, self.version, knob, value)
 
     @property
@@ -219,5 +219,5 @@ class Launch:
 
 
 def ordered(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings in the order of the table of knobs."""
+    """Return the settings in the order of the table of knobs."""
     return dict(sorted(settings.items(), key=lambda pair: _ORDER.get(pair[0], len(_ORDER))))

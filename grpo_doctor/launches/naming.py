@@ -66,7 +66,7 @@ def check(
 
 
 def _is_strange(problem: Problem) -> bool:
-    """Whether no version has the option, nor one that is spelled nearly so."""
+    """Return whether no version has the option, nor one that is spelled nearly so."""
     if problem.kind != "unknown-flag" or problem.source is None:
         return False
     names = (text.split("=")[0].split()[0] for text in (problem.source.text, problem.fix))

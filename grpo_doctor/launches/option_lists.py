@@ -55,26 +55,26 @@ class OptionList:
     ranges: Mapping[str, tuple[tuple[Version, Version], ...]]
 
     def version(self, text: str | None) -> Version:
-        """The version that a text names; the newest that was read where it names none."""
+        """Return the version that a text names; the newest that was read where it names none."""
         return version_of(text) or version_of(self.read[-1]) or ()
 
     def takes(self, option: str, version: str | None) -> bool:
-        """Whether this version, the newest that was read where None, has the option."""
+        """Return whether this version, the newest that was read where None, has the option."""
         number = self.version(version)
         return any(begin <= number < end for begin, end in self.ranges.get(option, ()))
 
     def ever(self, option: str) -> bool:
-        """Whether any version that was read has it."""
+        """Return whether any version that was read has it."""
         return option in self.ranges
 
     def removed_in(self, option: str, version: str | None) -> str | None:
-        """The first version without it, where that was not after `version`."""
+        """Return the first version without it, where that was not after `version`."""
         number = self.version(version)
         ends = [end for _, end in self.ranges.get(option, ()) if end <= number]
         return ".".join(map(str, max(ends))) if ends else None
 
     def added_in(self, option: str, version: str | None) -> str | None:
-        """The first version with it, where that is after `version`."""
+        """Return the first version with it, where that is after `version`."""
         number = self.version(version)
         begins = [begin for begin, _ in self.ranges.get(option, ()) if begin > number]
         return ".".join(map(str, min(begins))) if begins else None
@@ -86,7 +86,7 @@ class OptionList:
         return close[0] if close else None
 
     def nearest_sibling(self, option: str, version: str | None) -> str | None:
-        """The same for dotted names, among those that differ in their last part alone."""
+        """Return the same for dotted names, among those that differ in their last part alone."""
         parent, _, last = option.rpartition(".")
         valid = {
             name.rpartition(".")[2]: name
@@ -97,7 +97,7 @@ class OptionList:
         return valid[close[0]] if close else None
 
     def that_take(self, options: Iterable[str]) -> list[str]:
-        """The versions that refuse fewest of the options, the oldest first."""
+        """Return the versions that refuse fewest of the options, the oldest first."""
         known_options = [option for option in options if self.ever(option)]
         refused = [sum(not self.takes(o, version) for o in known_options) for version in self.read]
         fewest = min(refused)

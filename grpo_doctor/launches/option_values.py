@@ -18,7 +18,7 @@ _TAKES = {"int": "a whole number", "float": "a number", "bool": "true or false"}
 def check_values(
     raw: RawSettings, program: Program, values: Mapping[str, object]
 ) -> Iterator[Problem]:
-    """A problem for each of them; `values` are the settings that could be read."""
+    """Yield a problem for each of them; `values` are the settings that could be read."""
     for row in TABLES[program.table]:
         option = raw.names.get(row.key)
         if option is None or option.unset or row.knob in values or row.inside or row.item:

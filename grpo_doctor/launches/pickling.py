@@ -26,7 +26,7 @@ Names = Mapping[str, ast.expr | Definition]
 def of_verl(
     options: Mapping[str, Any], sources: Mapping[str, Source], path: Path | None
 ) -> tuple[Unsendable, ...]:
-    """The custom reward function in the file at `path`, if a pool of processes calls it."""
+    """Return the custom reward function in the file at `path`, if a pool of processes calls it."""
     name = str(next((options[f"{k}.name"] for k in _OF_VERL if options.get(f"{k}.name")),
                     "compute_score"))  # fmt: skip
     tree = tree_of(path)
@@ -40,13 +40,13 @@ def of_verl(
 
 
 def verl_file(options: Mapping[str, Any]) -> str | None:
-    """The file of verl's custom reward function, as the launch names it."""
+    """Return the file of verl's custom reward function, as the launch names it."""
     paths = (options.get(f"{key}.path") for key in _OF_VERL)
     return next((path for path in paths if isinstance(path, str) and path), None)
 
 
 def of_script(path: Path, shown: str) -> tuple[Unsendable, ...]:
-    """What a script hands to a trainer that spawns its rollouts."""
+    """Return what a script hands to a trainer that spawns its rollouts."""
     tree = tree_of(path)
     return () if tree is None else tuple(_Reader(tree, spawned=True).sent(shown, tree.body))
 
@@ -78,7 +78,7 @@ class _Reader:
                             yield Unsendable(source.text, reason, source)
 
     def refused(self, node: ast.expr, scopes: tuple[Names, ...]) -> str | None:
-        """Why pickle refuses a value; None where it takes it or nothing is known of it."""
+        """Return why pickle refuses a value; None where it takes it or nothing is known of it."""
         if isinstance(node, ast.Lambda):
             return "a lambda has no name by which another process finds it"
         if isinstance(node, ast.Call):
@@ -105,7 +105,7 @@ class _Reader:
     def _look_up(
         self, name: str, scopes: tuple[Names, ...]
     ) -> tuple[ast.expr | Definition | None, bool]:
-        """What a name stands for, and whether that is inside a function."""
+        """Return what a name stands for, and whether that is inside a function."""
         local = next((names for names in reversed(scopes) if name in names), None)
         return (self.module if local is None else local).get(name), local is not None
 
@@ -123,7 +123,7 @@ class _Reader:
 
 
 def _outside_functions(body: Sequence[ast.AST]) -> Iterator[ast.AST]:
-    """All nodes of a body, functions as one node each."""
+    """Yield all nodes of a body, functions as one node each."""
     for node in body:
         yield node
         if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
@@ -131,7 +131,7 @@ def _outside_functions(body: Sequence[ast.AST]) -> Iterator[ast.AST]:
 
 
 def _bound(body: Sequence[ast.stmt]) -> dict[str, ast.expr | Definition]:
-    """The names that a body binds to functions, classes and values."""
+    """Return the names that a body binds to functions, classes and values."""
     names: dict[str, ast.expr | Definition] = {}
     for node in _outside_functions(body):
         if isinstance(node, Definition):

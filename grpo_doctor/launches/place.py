@@ -21,7 +21,7 @@ _PARSERS = ("HfArgumentParser", "H4ArgumentParser", "TrlParser", "YamlConfigPars
 def place_of(
     command: Sequence[str], framework: str, folders: Sequence[Path], until_ns: int
 ) -> Place:
-    """Where to set what this job is told.
+    """Return where to set what this job is told.
 
     Args:
         command: as it was recorded; empty where nobody recorded it.

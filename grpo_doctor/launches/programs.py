@@ -60,7 +60,7 @@ _MODULES: Mapping[str, tuple[Framework, Role, str, str]] = {
 
 
 def recognize(started: Started, folder: Path | None = None) -> Program | None:
-    """The framework's command that was started; None for an unknown program.
+    """Return the framework's command that was started; None for an unknown program.
 
     Args:
         started: the program and its words.
@@ -80,7 +80,7 @@ def recognize(started: Started, folder: Path | None = None) -> Program | None:
 
 
 def bundled(words: tuple[Word, ...]) -> Program:
-    """The bundled trainer's own arguments."""
+    """Return the bundled trainer's own arguments."""
     return Program("bundled", "train", "bundled", "bundled", words)
 
 
@@ -100,7 +100,7 @@ def _module(name: str, words: tuple[Word, ...]) -> Program | None:
 
 
 def _own(started: Started, words: tuple[Word, ...], folder: Path | None) -> Program | None:
-    """A script or module of the user's, or of a framework that is not supported."""
+    """Return a script or module of the user's, or of a framework that is not supported."""
     is_script = started.name.endswith(".py")
     is_launched = started.launcher in ("torchrun", "accelerate", "deepspeed")
     at = started.at

@@ -67,12 +67,12 @@ class RawSettings:
     problems: list[Problem] = field(default_factory=list)
 
     def take(self, name: str, value: Any, source: Source) -> None:
-        """Takes a value over whatever was said before."""
+        """Take a value over whatever was said before."""
         self.values[name] = value
         self.sources[name] = source
 
     def file(self, path: str, cwd: Path, source: Source) -> Contents | None:
-        """A file that holds settings; a problem where it can't be read."""
+        """Return a file that holds settings; a problem where it can't be read."""
         try:
             text = self.written.get(path)
             return read_mapping(located(path, cwd, source), path, text)
@@ -85,7 +85,7 @@ class RawSettings:
 def collect(
     started: Started, program: Program, cwd: Path, written: Mapping[str, str]
 ) -> RawSettings:
-    """Reads the command's options and the files that they name, nearest last."""
+    """Read the command's options and the files that they name, nearest last."""
     raw = RawSettings(environment=dict(started.environment), written=written)
     hydra = program.framework == "verl"
     options = overrides(program.words) if hydra else parse(program.words, program.table)
@@ -200,7 +200,7 @@ def _contradictions(options: Options) -> Iterator[Problem]:
 
 
 def _overridden(raw: RawSettings, option: Option, program: Program) -> Iterator[Problem]:
-    """What a file says otherwise; a script of the user's may use neither or both."""
+    """Yield what a file says otherwise; a script of the user's may use neither or both."""
     before = raw.sources.get(option.name)
     if before is None or program.script is not None or option.unset:
         return
@@ -215,7 +215,7 @@ def _overridden(raw: RawSettings, option: Option, program: Program) -> Iterator[
 
 
 def told_twice(started: Started, environment: Mapping[str, Word]) -> Iterator[Problem]:
-    """GPUs, or processes, that the launcher is told otherwise than the environment says."""
+    """Yield GPUs, or processes, that the launcher is told otherwise than the environment says."""
     for name, options in _SAID_TWICE.items():
         word = environment.get(name)
         option = next((started.options[key] for key in options if key in started.options), None)
@@ -284,7 +284,7 @@ def _from_deepspeed(raw: RawSettings, cwd: Path) -> None:
 
 
 def first_text(value: Any) -> str:
-    """The text of an option that takes one value."""
+    """Return the text of an option that takes one value."""
     if isinstance(value, Sequence) and not isinstance(value, str):
         return str(value[0]) if value else ""
     return str(value)

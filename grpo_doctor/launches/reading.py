@@ -43,7 +43,7 @@ def read(
     cwd: Path | None = None,
     versions: Mapping[str, str] | None = None,
 ) -> Launch:
-    """What a command line, a script or the bundled trainer's arguments launch.
+    """Return what a command line, a script or the bundled trainer's arguments launch.
 
     Args:
         arguments: as a shell has divided them; one argument with spaces is a command as text, and
@@ -98,7 +98,7 @@ def _nothing_known(arguments: Sequence[str], problems: Sequence[Problem]) -> str
 def _launch(
     candidate: Candidate, inherited: Mapping[str, str], versions: dict[str, str]
 ) -> tuple[Launch, str | None]:
-    """A launch, and the oldest version that it may be for where an older one is assumed."""
+    """Return a launch, and the oldest version that it may be for where an older one is assumed."""
     program, started = candidate.program, candidate.started
     if program.framework not in SUPPORTED:
         return _outside(candidate, inherited), None
@@ -175,7 +175,7 @@ def _environment(candidate: Candidate, inherited: Mapping[str, str]) -> dict[str
 
 
 def _outside(candidate: Candidate, inherited: Mapping[str, str]) -> Launch:
-    """A launch of which nothing is known but how many processes it starts."""
+    """Return a launch of which nothing is known but how many processes it starts."""
     program, started = candidate.program, candidate.started
     environment = _environment(candidate, inherited)
     started_by = processes(started, program, RawSettings(), environment)
@@ -204,7 +204,7 @@ def _outside(candidate: Candidate, inherited: Mapping[str, str]) -> Launch:
 
 
 def _unsendable(program: Program, raw: RawSettings, folder: Path) -> tuple[Unsendable, ...]:
-    """What of the user's code goes to processes that the framework starts, and can't."""
+    """Return what of the user's code goes to processes that the framework starts, and can't."""
     if program.framework == "trl" and program.script is not None:
         script = program.script.text
         return pickling.of_script(located(script, folder, program.script.source), script)
@@ -222,7 +222,7 @@ def _per_node(values: Mapping[str, object], program: Program, started_by: Proces
 
 
 def _left_open(raw: RawSettings, values: Mapping[str, object]) -> bool:
-    """Whether Ray's number of hosts or GPUs is said by a variable that is not set here."""
+    """Return whether Ray's number of hosts or GPUs is said by a variable that is not set here."""
     keys = ("trainer.nnodes", "trainer.n_gpus_per_node", "actor.num_nodes", "actor_num_nodes")
     unset = any(key in raw.names and raw.names[key].unset for key in keys)
     return unset or bool(values and raw.values.get("use_ray"))
@@ -232,7 +232,7 @@ _COPY = "verl/version/version"
 
 
 def _copy(candidate: Candidate) -> str | None:
-    """The version of the verl that `python -m` takes from the folder it is started in."""
+    """Return the version of the verl that `python -m` takes from the folder it is started in."""
     at = candidate.started.at
     if at is None:
         return None
@@ -243,7 +243,7 @@ def _copy(candidate: Candidate) -> str | None:
 
 
 def _before(version: str) -> str | None:
-    """The release before a version of verl in development, which may be as that."""
+    """Return the release before a version of verl in development, which may be as that."""
     known = option_list("verl")
     earlier = [v for v in known.read if known.version(v) < known.version(version)] if known else []
     return earlier[-1] if earlier else None
@@ -304,7 +304,7 @@ _TRAINS_VERL = re.compile(r"main(?!_(?:gen|eval))\w*$|\.py$")
 
 
 def _trainer(program: Program, algorithm: str) -> Trainer:
-    """What kind of training a command of a known framework starts."""
+    """Return what kind of training a command of a known framework starts."""
     if program.role != "train":
         return "none"
     if program.script is not None:

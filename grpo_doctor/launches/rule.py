@@ -57,7 +57,7 @@ def fatal_flaw(
     fixes: tuple[str, ...],
     source: Source | None = None,
 ) -> Flaw:
-    """A flaw with which the job refuses to start, or of which it dies."""
+    """Return a flaw with which the job refuses to start, or of which it dies."""
     return Flaw("high", headline, evidence, fixes, source, ends=True)
 
 
@@ -72,7 +72,7 @@ class Rule:
     find: Callable[[View], Flaw | None]
 
     def check(self, view: View) -> Flaw | None:
-        """What is wrong with the launch; nothing where the rule does not know its kind."""
+        """Return what is wrong with the launch; nothing where the rule does not know its kind."""
         return self.find(view) if self.domain.holds(view.launch) else None
 
 
@@ -81,7 +81,7 @@ Find = Callable[[View], Flaw | None]
 
 
 def rule(number: str, domain: Domain) -> Callable[[Find], Find]:
-    """Enters a function as a rule of this number; its slug is the name of the function."""
+    """Enter a function as a rule of this number; its slug is the name of the function."""
 
     def enter(find: Find) -> Find:
         slug = find.__name__.replace("_", "-")

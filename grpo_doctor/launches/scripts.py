@@ -67,7 +67,7 @@ def by_name(name: str, words: Sequence[Word]) -> Framework | None:
 
 
 def by_source(path: Path) -> Script | None:
-    """What the source at `path` says; None where it can't be read."""
+    """Return what the source at `path` says; None where it can't be read."""
     tree = tree_of(path)
     if tree is None:
         return None
@@ -94,7 +94,7 @@ def _is_own(name: str, module: str) -> bool:
 
 
 def _imported(tree: ast.Module) -> Iterator[tuple[str, str]]:
-    """Each imported name with the package that it comes from."""
+    """Yield each imported name with the package that it comes from."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             for alias in node.names:
@@ -106,7 +106,7 @@ def _imported(tree: ast.Module) -> Iterator[tuple[str, str]]:
 
 
 def _used(tree: ast.Module) -> Iterator[str]:
-    """The last names of all that is called."""
+    """Yield the last names of all that is called."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Call):
             called = node.func

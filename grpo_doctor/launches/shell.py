@@ -48,7 +48,7 @@ def commands(  # noqa: PLR0913 - what a script is started with
     arguments: Sequence[Word] = (),
     budget: Budget | None = None,
 ) -> Iterator[Command]:
-    """Each command of a script that is not an assignment, in order.
+    """Yield each command of a script that is not an assignment, in order.
 
     Args:
         text: the script.
@@ -282,7 +282,7 @@ class _Reader(Statements):
             yield from self._simple()
 
     def block(self) -> Iterator[Command]:
-        """What stands between braces."""
+        """Yield what stands between braces."""
         yield from self.run(frozenset({"}"}))
         self._keyword()
 
@@ -324,7 +324,7 @@ class _Reader(Statements):
             yield Command(tuple(words), environment, self._not_exported(own), self.written)
 
     def _built_in(self, name: str, words: list[Word]) -> bool:
-        """Whether it is a command of the shell that changes variables alone."""
+        """Return whether it is a command of the shell that changes variables alone."""
         if name in DECLARES:
             self._declare(name, words)
         elif name == "set" and words and words[0].text == "--":
@@ -377,7 +377,7 @@ class _Reader(Statements):
         self.text, self.at, self.arguments, self.ended = kept
 
     def _sourced(self, words: list[Word]) -> Iterator[Command]:
-        """The commands of a script that runs in this one's own shell."""
+        """Yield the commands of a script that runs in this one's own shell."""
         if words[1].unset or self.folder is None or self.depth >= _DEEPEST:
             return
         try:
@@ -408,7 +408,7 @@ def _texts(words: tuple[Word, ...] | None) -> tuple[tuple[str, tuple[str, ...]],
 
 
 def _open(name: str, values: Sequence[tuple[Word, ...] | None]) -> tuple[Word, ...]:
-    """What is the same in all values of a variable, and a word for what is not."""
+    """Return what is the same in all values of a variable, and a word for what is not."""
     given = [value or () for value in values]
     alike = zip(*given, strict=False) if given else ()
     same = list(takewhile(lambda words: len({(w.text, w.unset) for w in words}) == 1, alike))

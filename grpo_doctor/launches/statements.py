@@ -30,7 +30,7 @@ class Statements(Lexer):
         self._here: tuple[str, bool, bool] | None = None
 
     def to_statement(self, until: frozenset[str]) -> bool:
-        """Moves to where the next statement begins; False at the end."""
+        """Move to where the next statement begins; False at the end."""
         begin = self.at
         is_there = self._reaches_statement(until)
         self.budget.spend(1 + self.at - begin)
@@ -50,11 +50,11 @@ class Statements(Lexer):
         return False
 
     def is_sum(self) -> bool:
-        """Whether `((` stands here."""
+        """Return whether `((` stands here."""
         return self.text.startswith("((", self.at)
 
     def test(self) -> list[Word]:
-        """The words of `[[ ... ]]`, operators among them."""
+        """Return the words of `[[ ... ]]`, operators among them."""
         words: list[Word] = []
         while self.at < len(self.text):
             begin = self.at
@@ -74,7 +74,7 @@ class Statements(Lexer):
         return words
 
     def statement(self) -> list[Word]:
-        """The words up to the mark that ends the statement."""
+        """Return the words up to the mark that ends the statement."""
         words: list[Word] = []
         self.ended = ""
         while self.at < len(self.text):
@@ -124,7 +124,7 @@ class Statements(Lexer):
         self.here_text = text if is_quoted else self.inside(text).double_quoted("\0")[0]
 
     def skip_blanks(self) -> None:
-        """Moves to what is no space."""
+        """Move to what is no space."""
         while blank := self.blank(" \t\n"):
             self.at += blank
 

@@ -53,34 +53,34 @@ class View:
     model: ModelFacts | None = None
 
     def value(self, knob: str, otherwise: Any = None) -> Any:
-        """What holds: said, or by default where all of the launch was read."""
+        """Return what holds: said, or by default where all of the launch was read."""
         if self.launch.complete:
             return self.launch.value(knob, otherwise)
         return self.launch.settings.get(knob, otherwise)
 
     def integer(self, knob: str) -> int | None:
-        """A whole number; None where there is none."""
+        """Return a whole number; None where there is none."""
         value = self.value(knob)
         return value if isinstance(value, int) and not isinstance(value, bool) else None
 
     def integers(self, *knobs: str) -> tuple[int | None, ...]:
-        """The same of several."""
+        """Return the same of several."""
         return tuple(map(self.integer, knobs))
 
     def degree(self, *knobs: str) -> int:
-        """What these kinds of parallelism divide together; each is 1 where it is not set."""
+        """Return what these kinds of parallelism divide together; each is 1 where it is not set."""
         return math.prod(self.integer(knob) or 1 for knob in knobs)
 
     def sets(self, knob: str) -> bool:
-        """Whether the launch sets it."""
+        """Return whether the launch sets it."""
         return self.launch.sets(knob)
 
     def source(self, *knobs: str) -> Source | None:
-        """Where the first of these was said."""
+        """Return where the first of these was said."""
         return next((self.launch.sources[k] for k in knobs if k in self.launch.sources), None)
 
     def flag(self, knob: str, value: Any) -> str:
-        """The setting in the framework's spelling; its name in words where it has none."""
+        """Return the setting in the framework's spelling; its name in words where it has none."""
         return self.launch.spell(knob, value) or f"{knob} {value} (no flag of its own here)"
 
     def flags(self, knob: str, values: Iterable[Any]) -> str:
@@ -97,7 +97,7 @@ class View:
         return own is None or own >= (version_of(version) or ())
 
     def package(self, name: str) -> Version | None:
-        """The version of a package that was stated or is installed."""
+        """Return the version of a package that was stated or is installed."""
         return version_of(self.launch.versions.get(name))
 
     @cached_property
@@ -168,5 +168,5 @@ class View:
 
 
 def divisors(number: int, limit: int = 64) -> list[int]:
-    """The divisors of a number up to `limit`, ascending."""
+    """Return the divisors of a number up to `limit`, ascending."""
     return [part for part in range(1, min(number, limit) + 1) if number % part == 0]

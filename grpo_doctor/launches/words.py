@@ -17,7 +17,7 @@ class Word:
     unset: tuple[str, ...] = ()
 
     def with_text(self, text: str) -> Word:
-        """Another text at the same place."""
+        """Return another text at the same place."""
         return replace(self, text=text)
 
 

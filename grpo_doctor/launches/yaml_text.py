@@ -19,7 +19,7 @@ class _Loader(yaml.SafeLoader):  # type: ignore[misc]
         self._sizes: dict[int, int] = {}
 
     def compose_node(self, parent: Any, index: Any) -> Any:
-        """One value; an alias gives the node that it names."""
+        """Return one value; an alias gives the node that it names."""
         begin = self._items
         mark = self.peek_event().start_mark
         is_alias = self.check_event(yaml.AliasEvent)
@@ -38,7 +38,7 @@ class _Loader(yaml.SafeLoader):  # type: ignore[misc]
 
 
 def read_yaml(text: str) -> tuple[Any, dict[str, int]]:
-    """The value of a document, and the line of each key, dotted where it lies deeper.
+    """Return the value of a document, and the line of each key, dotted where it lies deeper.
 
     Raises:
         ValueError: it is damaged, or larger or deeper than any configuration.

@@ -60,7 +60,7 @@ class Rank:
                 probes.metrics(number, metrics(self.case, number))
 
     def seconds(self, phase: str) -> float:
-        """How long a phase takes, with a spread as generation lengths have it."""
+        """Return how long a phase takes, with a spread as generation lengths have it."""
         usual = _SECONDS.get(phase, 0.0005) * self.dice.uniform(0.95, 1.05)
         slow = {
             "slow-reward": phase == "reward",
@@ -70,7 +70,7 @@ class Rank:
         return usual + 0.05 * slow.get(self.case, False)
 
     def meet(self) -> None:
-        """Waits for the other rank, as an all-reduce does."""
+        """Wait for the other rank, as an all-reduce does."""
         self.meetings += 1
         began = time.monotonic_ns()
         self.barrier.wait(_PATIENCE_S)
@@ -80,14 +80,14 @@ class Rank:
             recorder.ACTIVE.write(layout.COLLECTIVE, name, began, end, float(self.meetings))
 
     def litter(self) -> None:
-        """Makes cycles, and has them collected."""
+        """Make cycles, and have them collected."""
         for _ in range(_OBJECTS):
             self.objects.append([self.objects])
         gc.collect()
         del self.objects[:-_OBJECTS]  # what the step before left
 
     def save(self) -> None:
-        """Writes a file to the disk and waits until it is there."""
+        """Write a file to the disk and wait until it is there."""
         path = self.folder / f"rank{self.number}.bin"
         with path.open("wb") as file:
             file.write(os.urandom(_CHECKPOINT_BYTES))
@@ -97,7 +97,7 @@ class Rank:
 
 
 def metrics(case: str, step: int) -> dict[str, float]:
-    """What a trainer would log of a step, under TRL's names."""
+    """Return what a trainer would log of a step, under TRL's names."""
     dice = random.Random(step)  # noqa: S311 - noise, the same in every run
     share = step / STEPS
     values = {
@@ -123,7 +123,7 @@ def metrics(case: str, step: int) -> dict[str, float]:
 
 
 def main(case: str) -> int:
-    """Runs the job in `RANKS` processes; 0, or the exit code of a rank that failed."""
+    """Run the job in `RANKS` processes; 0, or the exit code of a rank that failed."""
     context = multiprocessing.get_context("spawn")
     barrier = context.Barrier(RANKS)
     with tempfile.TemporaryDirectory(prefix="selftest-") as folder:

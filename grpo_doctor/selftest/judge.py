@@ -33,5 +33,5 @@ class Outcome:
 
 
 def judge(case: Case, rule_ids: list[str], seconds: float) -> Outcome:
-    """Holds the ids of the rules that fired to the case."""
+    """Hold the ids of the rules that fired to the case."""
     return Outcome(case, tuple(sorted(rule_ids)), seconds)

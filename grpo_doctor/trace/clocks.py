@@ -22,7 +22,7 @@ class Alignment:
 
 
 def align(reference: Mapping[str, Any], other: Mapping[str, Any]) -> Alignment:
-    """The alignment of `other` to `reference`, both as rank files describe their clocks.
+    """Return the alignment of `other` to `reference`, both as rank files describe their clocks.
 
     Processes of one boot and time namespace read the same clock: nothing to correct. Otherwise
     the pairs of monotonic and wall clock decide, and the difference between the pair taken at

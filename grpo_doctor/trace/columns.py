@@ -33,7 +33,7 @@ class SpanTable(NamedTuple):
 
 
 def spans_from(columns: dict[str, Any]) -> Spans:
-    """One block of columns, each a sequence of one length, in any order; see `in_order`."""
+    """Return one block of columns, each a sequence of one length, in any order; see `in_order`."""
     return Spans(**{name: np.asarray(columns[name], dtype=kind) for name, kind in DTYPES.items()})
 
 
@@ -68,7 +68,7 @@ _NARROW = 1 << 15
 
 
 def _is_in_order(spans: Spans) -> bool:
-    """Whether no row has to move; block by block, so that it takes no memory."""
+    """Return whether no row has to move; block by block, so that it takes no memory."""
     for begin in range(0, len(spans) - 1, _BLOCK):
         rows = slice(begin, begin + _BLOCK + 1)
         columns = (spans.process, spans.start_ns, spans.end_ns, spans.depth)
@@ -99,7 +99,7 @@ class Rows:
             self.columns[column].append(item)
 
     def spans(self) -> Spans:
-        """All of them, in the model's order."""
+        """Return all of them, in the model's order."""
         return in_order(spans_from(self.columns))
 
 

@@ -75,13 +75,13 @@ class EventBlocks:
         return [f"{self._lost[key]} {text}" for key, text in sentences.items() if self._lost[key]]
 
     def table(self) -> columns.SpanTable:
-        """All rows so far, in the model's order."""
+        """Return all rows so far, in the model's order."""
         texts = self._args.names[_NO_ARGS:]
         args = tuple(object_in(text.decode("utf-8", "replace")) for text in texts)
         return columns.SpanTable(self._names.names, args, columns.join(self._blocks))
 
     def add_lines(self, text: bytes) -> None:
-        """Adds events, one per line, each but perhaps the last followed by a comma."""
+        """Add events, one per line, each but perhaps the last followed by a comma."""
         body = text.strip().rstrip(b",")
         if not body:
             return
@@ -92,7 +92,7 @@ class EventBlocks:
         self._add(events)
 
     def add_array(self, text: bytes) -> None:
-        """Adds a whole JSON array of events. Raises one of BAD_JSON if it is no array."""
+        """Add a whole JSON array of events. Raises one of BAD_JSON if it is no array."""
         try:
             events = _decoder.decode(text)
         except BAD_JSON:
@@ -156,7 +156,7 @@ class EventBlocks:
         )
 
     def _ours(self, events: Sequence[Event]) -> Sequence[Event]:
-        """Those that are spans of a process of this trace."""
+        """Return those that are spans of a process of this trace."""
         spans = [e for e in events if e.cat in lanes.KINDS and e.ph in _OPEN]
         ours = [e for e in spans if e.pid in self._process]
         self._lost["strangers"] += len(spans) - len(ours)

@@ -45,7 +45,7 @@ _decoder = msgspec.json.Decoder(_Look)
 
 
 def entry_rows(recording: Recording, process: Process, table: NameTable, shift_ns: int) -> Spans:
-    """One instant per collective that the process entered; none without a file."""
+    """Return one instant per collective that the process entered; none without a file."""
     rows = Rows()
     for entry, entered_ns in _entries(recording):
         moment = entered_ns + shift_ns

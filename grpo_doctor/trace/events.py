@@ -47,7 +47,7 @@ def _without_surrogates(value: Any) -> Any:
 
 
 def finite(value: Any, levels: int = 64) -> Any:
-    """A configuration as JSON: NaN, infinities and integers past 64 bits as strings, unknown
+    """Return a configuration as JSON: NaN, infinities and integers past 64 bits as strings, unknown
     objects and what is nested deeper than `levels` as their text."""
     if isinstance(value, (Mapping, list, tuple)) and levels:
         if isinstance(value, Mapping):
@@ -63,7 +63,7 @@ def finite(value: Any, levels: int = 64) -> Any:
 
 
 def metadata_lines(trace: Trace, tracks: dict[int, set[int]]) -> Iterator[str]:
-    """Names of processes and tracks; `tracks` maps a pid to the lanes in use."""
+    """Yield names of processes and tracks; `tracks` maps a pid to the lanes in use."""
     for process in trace.processes:
         label = _label(process)
         yield from _process(process.pid, f"{label} · {process.host}", process.rank * 10)
@@ -92,7 +92,7 @@ def _meta(pid: int, tid: int, name: str, args: dict[str, Any]) -> str:
 
 
 def nested(trace: Trace) -> tuple[Spans, np.ndarray[Any, np.dtype[np.int32]]]:
-    """The spans with ends clamped so that each track nests, and the track of each."""
+    """Return the spans with ends clamped so that each track nests, and the track of each."""
     spans = trace.spans
     lane = lanes.lanes_of(spans.kind, spans.thread)
     ends = spans.end_ns.copy()
@@ -107,7 +107,7 @@ def nested(trace: Trace) -> tuple[Spans, np.ndarray[Any, np.dtype[np.int32]]]:
 
 
 def span_lines(trace: Trace, spans: Spans, lane: Any) -> Iterator[str]:
-    """One line per span, by start."""
+    """Yield one line per span, by start."""
     texts = _Texts(trace)
     order = np.argsort(spans.start_ns, kind="stable")
     for begin in range(0, len(order), _CHUNK):
@@ -144,14 +144,14 @@ def _lines(spans: Spans, lane: NDArray[Any], texts: _Texts) -> list[str]:
 
 
 def _shapes(spans: Spans) -> list[str]:
-    """What kind of event each span is; "" for complete ones, which have a duration."""
+    """Return what kind of event each span is; "" for complete ones, which have a duration."""
     shapes = np.where(spans.kind == Kind.INSTANT, 1, 0)
     shapes[spans.open] = 2
     return [_SHAPES[shape] for shape in shapes.tolist()]
 
 
 def _tails(spans: Spans, texts: _Texts) -> list[str]:
-    """The end of each line: its value, if it has one, and its arguments."""
+    """Return the end of each line: its value, if it has one, and its arguments."""
     # `value` and `depth` are ours; every reader of the format skips keys that it does not know.
     tails = [texts.args[row] for row in spans.args.tolist()]
     values = np.where(np.isfinite(spans.value), spans.value, 0.0)  # JSON has no others
@@ -176,7 +176,7 @@ def microseconds(ns: int) -> str:
 
 
 def counter_lines(trace: Trace) -> Iterator[str]:
-    """A thinned view of every series: minimum and maximum per interval."""
+    """Yield a thinned view of every series: minimum and maximum per interval."""
     for series in trace.series:
         pid = series_pid(trace, series)
         name = series.name if series.scope != "rank" else f"{series.name} rank {series.rank}"

@@ -50,7 +50,7 @@ class RunFacts:
 
 
 def read_facts(folder: Path) -> RunFacts:
-    """Reads both files; either may be missing or damaged."""
+    """Read both files; either may be missing or damaged."""
     run, run_problem = read_object(folder / RUN_JSON)
     job, job_problem = read_object(folder / JOB_JSON)
     errors, errors_problem = read_lines(folder / ERRORS_JSONL)

@@ -20,7 +20,7 @@ _FRAMEWORKS = {
 def hook_notes(
     rank_files: Iterable[Mapping[str, Any]], names: Iterable[str], framework: str = "unknown"
 ) -> list[str]:
-    """One sentence per phase that a framework in this version has no known function for.
+    """Return one sentence per phase that a framework in this version has no known function for.
 
     Args:
         rank_files: what each recorded process said of itself.

@@ -53,11 +53,11 @@ class _Server:
         return next(fronts, self.facts.job_pid)
 
     def described(self) -> RolloutServer:
-        """How it was started, and who it is."""
+        """Return how it was started, and who it is."""
         return RolloutServer(self.facts.host, self.front_pid, tuple(self.facts.run.command))
 
     def its_own(self) -> list[Samples]:
-        """What its `/metrics` said."""
+        """Return what its `/metrics` said."""
         answers = [
             replace(section, series=_answers(section, self.front_pid), gpus=(), notes=())
             for section in self.sections
@@ -66,7 +66,7 @@ class _Server:
 
 
 def read_joined(folder: Path, facts: RunFacts, sampled: Sequence[Samples]) -> JoinedServers:
-    """The servers of a run.
+    """Return the servers of a run.
 
     Args:
         folder: the run directory.
@@ -139,7 +139,7 @@ def _asked_by_run(facts: RunFacts) -> set[Address]:
 
 
 def _is_at(server: _Server, address: Address, run_host: str) -> bool:
-    """Whether a server that the run asked is this one; an IP address may be any host's."""
+    """Return whether a server that the run asked is this one; an IP address may be any host's."""
     from grpo_doctor_probes.samplers.server import serving_at  # noqa: PLC0415 - loads NVML
 
     if address.port not in {own.port for own in serving_at(server.facts.run.command)}:
@@ -166,7 +166,7 @@ def _note(facts: RunFacts, processes: int) -> str:
 
 
 def within_run(spans: Spans, duration_ns: int) -> Spans:
-    """What lies within the run, cut at its ends."""
+    """Return what lies within the run, cut at its ends."""
     inside = (spans.end_ns >= 0) & (spans.start_ns <= duration_ns)
     clipped = spans.select(inside)
     return replace(

@@ -25,7 +25,7 @@ _ROW = msgspec.json.Decoder(dict[str, Any])
 
 
 def read_object(path: Path) -> tuple[dict[str, Any], str | None]:
-    """The JSON object in `path`, or an empty one and what is wrong with the file.
+    """Return the JSON object in `path`, or an empty one and what is wrong with the file.
 
     A file that is not there is no problem: None. Callers say in the report what was wrong.
     """
@@ -43,7 +43,7 @@ def read_object(path: Path) -> tuple[dict[str, Any], str | None]:
 
 
 def read_lines(path: Path) -> tuple[list[dict[str, Any]], str | None]:
-    """The JSON objects of an append-only file, and what is wrong with it if anything is.
+    """Return the JSON objects of an append-only file, and what is wrong with it if anything is.
 
     A last line without its newline is a write in progress or cut off: it counts as damaged only
     if it does not parse, and is still there after `_WRITTEN_S`.
@@ -113,7 +113,7 @@ def mapping(value: object) -> dict[str, Any]:
 
 
 def texts(value: object) -> tuple[str, ...]:
-    """The items of a list as text; nothing if it is no list."""
+    """Return the items of a list as text; nothing if it is no list."""
     return tuple(str(item) for item in value) if isinstance(value, list) else ()
 
 

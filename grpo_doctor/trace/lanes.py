@@ -26,7 +26,7 @@ KINDS = {category: kind for kind, category in CATEGORIES.items()}
 
 
 def lanes_of(kind: NDArray[np.uint8], thread: NDArray[np.int32]) -> NDArray[np.int32]:
-    """The track of each row, before overflow."""
+    """Return the track of each row, before overflow."""
     collective = (kind == Kind.COLLECTIVE) | (kind == Kind.COLLECTIVE_WAIT)
     gpu = kind == Kind.CUDA_SPAN
     main = np.select([collective, gpu], [COLLECTIVES, GPU_TIME], PHASES)
@@ -35,7 +35,7 @@ def lanes_of(kind: NDArray[np.uint8], thread: NDArray[np.int32]) -> NDArray[np.i
 
 
 def threads_of(lane: NDArray[np.int32]) -> NDArray[np.int32]:
-    """The thread of each row, from its track."""
+    """Return the thread of each row, from its track."""
     base = lane % OVERFLOW
     offset = np.select(
         [base >= THREAD_GPU_TIME, base >= THREAD_COLLECTIVES, base >= THREADS],
@@ -46,7 +46,7 @@ def threads_of(lane: NDArray[np.int32]) -> NDArray[np.int32]:
 
 
 def title(lane: int) -> str:
-    """What a track is called in Perfetto."""
+    """Return what a track is called in Perfetto."""
     base, overflow = lane % OVERFLOW, lane // OVERFLOW
     if base >= THREAD_GPU_TIME:
         name = f"thread {base - THREAD_GPU_TIME} GPU time"

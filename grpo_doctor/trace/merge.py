@@ -28,7 +28,7 @@ _MAX_WORLD_SIZE = 1 << 20
 
 
 def merge(folder: Path) -> Trace:
-    """Reads a run directory, also of a run that still goes on or was killed.
+    """Read a run directory, also of a run that still goes on or was killed.
 
     Raises:
         TraceError: `folder` is not a run directory, or nothing in it can be read.
@@ -101,7 +101,7 @@ def _rows(
 
 
 def _launcher_only(timeline: Timeline, facts: RunFacts) -> tuple[Process, Spans]:
-    """A command that no recorder was in: its whole life is `init`, and nothing is a step."""
+    """Return a command that no recorder was in: its whole life is `init`, and nothing is a step."""
     running = facts.run.exit.state == "running"
     end_ns = timeline.duration_ns
     process = Process(
@@ -121,12 +121,12 @@ def _launcher_only(timeline: Timeline, facts: RunFacts) -> tuple[Process, Spans]
 
 
 def _gpus(samples: Sequence[Samples]) -> tuple[Gpu, ...]:
-    """Every GPU once; what was said of it last holds."""
+    """Return every GPU once; what was said of it last holds."""
     return tuple({(g.host, g.uuid): g for s in samples for g in s.gpus}.values())
 
 
 def _profile_notes(folder: Path) -> list[str]:
-    """Where the traces of `run --torch-profile` are."""
+    """Return where the traces of `run --torch-profile` are."""
     files = list((folder / PROFILES).glob("*.json*"))
     if not files:
         return []
@@ -167,7 +167,7 @@ def read_metrics(path: Path) -> tuple[Metrics, list[str]]:
 
 
 def metrics_from(by_step: Mapping[int, Mapping[str, float]]) -> Metrics:
-    """Columns from rows; a step that lacks a metric has NaN there, and is marked absent."""
+    """Return columns from rows; a step that lacks a metric has NaN there, and is marked absent."""
     steps = sorted(by_step)
     keys = dict.fromkeys(key for step in steps for key in by_step[step])
     absent = {k: np.array([k not in by_step[s] for s in steps]) for k in keys}
@@ -179,7 +179,7 @@ def metrics_from(by_step: Mapping[int, Mapping[str, float]]) -> Metrics:
 
 
 def _seen_ranks(recordings: Sequence[Recording]) -> set[int]:
-    """The ranks that recorded; of a driver's workers, those that know of other ranks."""
+    """Return the ranks that recorded; of a driver's workers, those that know of other ranks."""
     recordings = [r for r in recordings if not r.joined]
     if any(r.role == DRIVER for r in recordings):
         return {r.rank for r in recordings if (whole(r.facts.get("world_size")) or 0) > 0}

@@ -102,13 +102,13 @@ class Spans:
         return len(self.start_ns)
 
     def of_process(self, index: int) -> slice:
-        """The rows of one process, by its index."""
+        """Return the rows of one process, by its index."""
         # Of the column's own type: for others the whole column would be converted, rank by rank.
         edges = np.searchsorted(self.process, np.array([index, index + 1], self.process.dtype))
         return slice(int(edges[0]), int(edges[1]))
 
     def select(self, rows: NDArray[np.bool_] | NDArray[np.intp] | slice) -> Spans:
-        """The same columns at some rows: a mask of length n, row numbers, or a slice."""
+        """Return the same columns at some rows: a mask of length n, row numbers, or a slice."""
         return Spans(**{name: getattr(self, name)[rows] for name in self.__dataclass_fields__})
 
 
@@ -253,7 +253,7 @@ class Run:
     versions: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        """Hides secrets, whatever wrote the recording: no reader and no renderer has to."""
+        """Hide secrets, whatever wrote the recording: no reader and no renderer has to."""
         set_field = functools.partial(object.__setattr__, self)
         set_field("command", tuple(redact_command(self.command)))
         set_field("config", redact_mapping(self.config))
@@ -302,14 +302,14 @@ class Trace:
         return tuple(sorted({p.rank for p in self.processes if p.carries_steps}))
 
     def server_of(self, series: Series) -> Process | None:
-        """The joined server that said a series, if the trace holds that process."""
+        """Return the joined server that said a series, if the trace holds that process."""
         if not series.of_joined_server:
             return None
         own = (p for p in self.processes if (p.host, p.os_pid) == (series.host, series.pid))
         return next(own, None)
 
     def frame(self) -> pd.DataFrame:
-        """The spans as a pandas DataFrame, for notebooks: one row each.
+        """Return the spans as a pandas DataFrame, for notebooks: one row each.
 
         Columns: rank, kind (span, step, collective ...), name, start_ns and end_ns (since the trace
         began), depth, thread, value, open (it never ended).

@@ -20,7 +20,7 @@ MAX_LANES = 256
 def nest(
     start_ns: NDArray[np.int64], end_ns: NDArray[np.int64]
 ) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
-    """Ends and overflow lanes for one lane's spans.
+    """End and overflow lanes for one lane's spans.
 
     Args:
         start_ns: ascending; of equal starts the longest first.
@@ -57,5 +57,5 @@ def _lane_of(stacks: list[list[int]], start: int, end: int) -> tuple[int, int]:
 
 
 def _nests_already(start_ns: NDArray[np.int64], end_ns: NDArray[np.int64]) -> bool:
-    """The common case without a loop: consecutive spans that do not overlap at all."""
+    """Return the common case without a loop: consecutive spans that do not overlap at all."""
     return bool(len(start_ns) == 0 or np.all(end_ns[:-1] <= start_ns[1:]))

@@ -30,7 +30,7 @@ _RANKS, _SPANS = 6, 10  # hexadecimal digits of a span's id
 
 
 def otlp_lines(trace: Trace) -> Iterator[bytes]:
-    """Spans of every process, then the durations of loops and phases as histograms."""
+    """Yield spans of every process, then the durations of loops and phases as histograms."""
     loops = _Loops.of(trace)
     for process in trace.processes:
         spans = list(_spans(trace, process, loops))
@@ -73,7 +73,7 @@ class _Loops:
         )
 
     def at(self, start_ns: int) -> int | None:
-        """The index of the step that goes on at a moment."""
+        """Return the index of the step that goes on at a moment."""
         index = int(np.searchsorted(self.start_ns, start_ns, side="right")) - 1
         return index if index >= 0 and start_ns < self.end_ns[index] else None
 
@@ -137,7 +137,7 @@ def _span_facts(trace: Trace, spans: Spans, row: int) -> dict[str, Any]:
 
 
 def _histograms(trace: Trace, process: Process) -> Iterator[dict[str, Any]]:
-    """One point per process: how many, the sum and the extremes, in seconds."""
+    """Yield one point per process: how many, the sum and the extremes, in seconds."""
     spans = trace.spans.select(trace.spans.of_process(process.index))
     closed = ~spans.open
     chosen = {LOOP: closed & (spans.kind == Kind.STEP)}

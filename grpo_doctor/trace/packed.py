@@ -41,7 +41,7 @@ class Column(msgspec.Struct, frozen=True):
         return np.frombuffer(self.data, dtype=f"<{self.type}")
 
     def rows(self, count: int) -> NDArray[Any]:
-        """All `count` rows. Raises ValueError where the data is not that."""
+        """Return all `count` rows. Raises ValueError where the data is not that."""
         values = self.values
         if len(values) not in (1, count):
             raise ValueError(f"{len(values)} values for {count} rows")
@@ -73,7 +73,7 @@ class PackedSpans(msgspec.Struct, frozen=True):
     blocks: tuple[Block, ...]
 
     def table(self, last_seen: Sequence[tuple[int, int]]) -> SpanTable:
-        """All spans in the model's order; `last_seen` as `EventBlocks` takes it.
+        """Return all spans in the model's order; `last_seen` as `EventBlocks` takes it.
 
         Raises:
             ValueError: a column is damaged.
@@ -89,7 +89,7 @@ class PackedSpans(msgspec.Struct, frozen=True):
 
 
 def lines(trace: Trace, spans: Spans) -> Iterator[str]:
-    """The JSON of `PackedSpans`, a process per line."""
+    """Yield the JSON of `PackedSpans`, a process per line."""
     names = columns.Interned()
     ids = np.array([names[name[:MAX_NAME]] for name in trace.names], dtype=np.int32)
     spans = replace(spans, name=ids[spans.name])

@@ -121,12 +121,12 @@ class Recording:
         return max(header.closed_ns, latest, opened, header.start_monotonic_ns)
 
     def name(self, name_id: int) -> str:
-        """A name of this process by its id, without arguments."""
+        """Return a name of this process by its id, without arguments."""
         return _split(name_of(self.content.header.names, name_id))[0]
 
 
 def read_recordings(folder: Path) -> tuple[list[Recording], list[str]]:
-    """Every readable recording in `folder`, by rank, and what is wrong with the others."""
+    """Return every readable recording in `folder`, by rank, and what is wrong with the others."""
     recordings: list[Recording] = []
     problems: list[str] = []
     for path in sorted(folder.glob(f"*{SPANS_SUFFIX}")):
@@ -176,7 +176,7 @@ class NameTable:
         return tuple(self._args)
 
     def ids(self, name: str, args: str) -> tuple[int, int]:
-        """The ids of a name and of its arguments, -1 without any."""
+        """Return the ids of a name and of its arguments, -1 without any."""
         name_id = self._names.setdefault(name, len(self._names))
         return name_id, self._args.setdefault(args, len(self._args)) if args else -1
 

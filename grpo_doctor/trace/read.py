@@ -38,7 +38,7 @@ _KINETO = (b'"deviceProperties"', b'"schemaVersion"', b'"distributedInfo"')
 
 
 def read_trace(path: Path) -> Trace:
-    """Reads a trace written by `write_trace`, also one that another program reformatted.
+    """Read a trace written by `write_trace`, also one that another program reformatted.
 
     Raises:
         TraceError: not a trace of ours, of a newer format, or nothing readable in it. The message
@@ -68,7 +68,7 @@ class _Blocks:
         self._blocks = self._limited()
 
     def __iter__(self) -> Iterator[bytes]:
-        """The blocks not yet taken: one reader may go on where another stopped."""
+        """Return the blocks not yet taken: one reader may go on where another stopped."""
         return self._blocks
 
     def _limited(self) -> Iterator[bytes]:
@@ -121,7 +121,7 @@ def _read(path: Path, blocks: _Blocks) -> Trace:
 
 
 def _unpacked(path: Path, head: Head, facts: Facts, notes: list[str]) -> SpanTable | None:
-    """The spans as columns; None where there are none, or damaged ones, which is noted."""
+    """Return the spans as columns; None where there are none, or damaged ones, which is noted."""
     if not bytes(head.grpoDoctorSpans):
         return None
     try:
@@ -171,7 +171,7 @@ def _unusable(path: Path, text: bytes, *, cut_off: bool = False) -> str:
 
 
 def _whole_lines(first: bytes, blocks: _Blocks) -> Iterator[bytes]:
-    """Blocks that end at a line's end; the last one may not."""
+    """Return the blocks that end at a line's end; the last one may not."""
     tail = first
     for block in blocks:
         text = tail + block
@@ -220,7 +220,7 @@ def _typed(path: Path, text: bytes) -> Head:
 
 
 def _read_at_once(path: Path, text: bytes, notes: list[str]) -> Trace:
-    """Another program wrote the same JSON with other line breaks: decoded at once."""
+    """Return another program wrote the same JSON with other line breaks: decoded at once."""
     head, facts = _decode_head(path, text, notes)
     events = EventBlocks(facts.last_seen)
     try:

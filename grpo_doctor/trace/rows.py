@@ -17,7 +17,7 @@ _COLLECTIVES = (Kind.COLLECTIVE, Kind.COLLECTIVE_WAIT)
 
 
 def rows_of(recording: Recording, process: Process, table: NameTable, shift_ns: int) -> Spans:
-    """All spans of a process; `shift_ns` takes its clock to the trace's."""
+    """Return all spans of a process; `shift_ns` takes its clock to the trace's."""
     ids = table.translation(recording)
     closed = _closed(recording, process, ids, shift_ns)
     opened = _open(recording, process, table, shift_ns)

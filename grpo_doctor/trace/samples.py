@@ -42,13 +42,13 @@ class Samples:
 
 
 def read_host_samples(folder: Path) -> list[Samples]:
-    """All that was sampled into a run directory, by host."""
+    """Return all that was sampled into a run directory, by host."""
     paths = sorted((folder / HOSTS).glob(f"*{SAMPLES_SUFFIX}"))
     return [section for path in paths for section in read_samples(path)]
 
 
 def read_samples(path: Path) -> list[Samples]:
-    """Reads one file, which holds a recording for each header in it. Never raises: what is
+    """Read one file, which holds a recording for each header in it. Never raises: what is
     damaged is left out and said in the `problems` of the last one."""
     rows, problem = read_lines(path)
     sections: list[list[dict[str, Any]]] = [[]]

@@ -37,7 +37,7 @@ class Segment:
 
 
 def settled_segments(data: bytes) -> list[Segment]:
-    """Every segment of a file's content that nobody writes any more, a cut-off one included.
+    """Return every segment of a file's content that nobody writes any more, a cut-off one included.
 
     Segments that were allocated and not yet used are zeros and have no magic number.
     """
@@ -47,7 +47,7 @@ def settled_segments(data: bytes) -> list[Segment]:
 
 
 def live_segments(file: io.FileIO, size: int) -> list[Segment]:
-    """The same of the open `file`, of `size` bytes, while its process writes into it.
+    """Return the same of the open `file`, of `size` bytes, while its process writes into it.
 
     A copy runs forwards through a record, as its writer does, whose last byte makes it one: a copy
     may hold that byte and not what was written just before. So only records that were complete in
@@ -76,7 +76,7 @@ def _read(file: io.FileIO, start: int, size: int) -> bytes:
 
 
 def _written(segment: Segment, earlier: NDArray[Any]) -> Segment:
-    """Its records without the places that were empty in an `earlier` reading."""
+    """Return its records without the places that were empty in an `earlier` reading."""
     complete = earlier["kind"] != 0
     return Segment(segment.sequence, segment.records[: len(earlier)][complete], segment.whole)
 

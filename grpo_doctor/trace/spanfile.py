@@ -36,7 +36,7 @@ class SpanRecords:
 
 
 def read_span_file(path: Path) -> SpanRecords:
-    """Reads the whole file.
+    """Read the whole file.
 
     Raises:
         TraceError: it can't be read or its header is damaged; the message names file and reason.

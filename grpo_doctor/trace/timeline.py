@@ -59,7 +59,7 @@ class Timeline:
         return max(0, self.end_ns - self.zero_ns)
 
     def process(self, index: int) -> Process:
-        """The process of one recording."""
+        """Return the process of one recording."""
         recording, clock = self.recordings[index], self.clocks[index]
         return Process(
             index=index,
@@ -95,7 +95,7 @@ class Timeline:
         return max([latest, *sampled_ns]) if sampled_ns else max(latest, self.end_ns)
 
     def series(self) -> tuple[Series, ...]:
-        """Samples and the ranks' own counters on the common axis."""
+        """Return samples and the ranks' own counters on the common axis."""
         shifted: list[Series] = []
         for section, clock in zip(self.samples, self.sample_clocks):
             shift_ns = clock.offset_ns - self.zero_ns

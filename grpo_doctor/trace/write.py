@@ -30,7 +30,7 @@ _ONLY_WHERE_KNOWN = ("libraries", "origin", "uncaught", "unhooked", "ended", "se
 
 
 def write_trace(trace: Trace, path: Path) -> None:
-    """Writes `path` (gzipped if it ends in .gz) in one step: it is whole or not there.
+    """Write `path` (gzipped if it ends in .gz) in one step: it is whole or not there.
 
     Raises:
         OutputError: the file can't be written.
@@ -87,7 +87,7 @@ def _lines(trace: Trace, spans: Any, lane: Any, tracks: dict[int, set[int]]) -> 
 
 
 def _document_head(trace: Trace) -> dict[str, Any]:
-    """The `grpoDoctor` object: all facts that are no events."""
+    """Return the `grpoDoctor` object: all facts that are no events."""
     run = asdict(trace.run)
     settings = {key: run.pop(key) for key in ("config", "knobs", "versions")}
     if trace.run.origin:

@@ -18,7 +18,7 @@ _MOST_DRAWN = 4096  # values: a draw of a million steps by themselves takes 3 GB
 
 
 def neighbor_means(values: NDArray[np.float64]) -> NDArray[np.float64]:
-    """What is drawn from: the steps, shape (steps,), or of a long run means over as many
+    """Return what is drawn from: the steps, shape (steps,), or of a long run means over as many
     neighbours each, shape (2049 to 4096,)."""
     size = -(-len(values) // _MOST_DRAWN)
     if size <= 1:
@@ -31,7 +31,7 @@ def neighbor_means(values: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def block_length(values: NDArray[np.float64]) -> int:
-    """How many neighbouring steps to draw together: 1 without correlation between them."""
+    """Return how many neighbouring steps to draw together: 1 without correlation between them."""
     centred = values - values.mean()
     spread = float((centred**2).sum())
     correlation = float((centred[1:] * centred[:-1]).sum()) / spread if spread else 0.0

@@ -40,7 +40,7 @@ guesses, fitted to no runs. How often intervals hold: [accuracy.md](accuracy.md)
 
 
 def page() -> str:
-    """The whole page."""
+    """Return the whole page."""
     head = _HEAD.format(
         model=_body(step_model),
         tolerance=100 * prediction.TOLERANCE,
@@ -73,7 +73,7 @@ def _body(module: ModuleType) -> str:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Writes the page."""
+    """Write the page."""
     Path(arguments[0] if arguments else PAGE).write_text(page(), encoding="utf-8")
     return 0
 

@@ -70,7 +70,7 @@ Change = Edit | Add | AsOthers | Hide | Overlap
 
 
 def without(*phases: str) -> Edit:
-    """Removes phases, or single spans of them, from every rank."""
+    """Remove phases, or single spans of them, from every rank."""
     return Edit(phases, 0.0)
 
 

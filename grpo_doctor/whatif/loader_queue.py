@@ -24,7 +24,7 @@ def waits_for_data(
     workers: int,
     prefetch: int = 2,
 ) -> NDArray[np.float64]:
-    """Seconds waited for each batch once the run is under way, shape (batches,).
+    """Return seconds waited for each batch once the run is under way, shape (batches,).
 
     The batches are gone through again and again until the queue no longer remembers its start.
 

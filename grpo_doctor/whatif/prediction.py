@@ -137,7 +137,7 @@ def _off(model: StepModel, replayed: NDArray[np.float64]) -> float:
 
 
 def ground(model: StepModel) -> Ground | Withheld:
-    """Replays a model unchanged; withheld where that says that no change can be replayed."""
+    """Replay a model unchanged; withheld where that says that no change can be replayed."""
     steps = len(model.measured_s)
     if steps < NEEDS_STEPS:
         return Withheld(f"a prediction needs at least {NEEDS_STEPS} steps, this run has {steps}")
@@ -163,7 +163,7 @@ def predict(  # noqa: PLR0913 - versions of one change
     at_most: Sequence[Change] | None = None,
     error: float = REMOVAL_ERROR,
 ) -> Prediction | Withheld:
-    """Replays before and after on each step.
+    """Replay before and after on each step.
 
     Args:
         model: the run.
@@ -189,7 +189,7 @@ def predict_on(  # noqa: PLR0913 - versions of one change
     error: float = REMOVAL_ERROR,
     spreads: Sequence[Spread] = (),
 ) -> Prediction:
-    """The same on a model that was replayed before.
+    """Return the same on a model that was replayed before.
 
     `mid` is the change of the mean step. `low` and `high` hold nine in ten of what runs of as many
     steps after the change would show next to this one: steps are drawn again, those that were
@@ -253,7 +253,7 @@ def _open_ends(base: Ground, spread: Spread) -> tuple[float, float]:
 
 
 def together(base: Ground, predictions: Sequence[Prediction], description: str) -> Prediction:
-    """Replays all changes at once; a change that several predictions have is made once."""
+    """Replay all changes at once; a change that several predictions have is made once."""
     return predict_on(
         base,
         joined(each.edits for each in predictions),
@@ -266,7 +266,7 @@ def together(base: Ground, predictions: Sequence[Prediction], description: str) 
 
 
 def joined(lists: Iterable[Sequence[T]]) -> tuple[T, ...]:
-    """All that the lists hold, each once, in their order."""
+    """Return all that the lists hold, each once, in their order."""
     return tuple(dict.fromkeys(chain.from_iterable(lists)))
 
 
@@ -284,7 +284,7 @@ def joint_error(base: Ground, models: Sequence[tuple[Sequence[Change], float]]) 
 
 
 def _version(predictions: Sequence[Prediction], end: str) -> tuple[Change, ...] | None:
-    """All changes in their cautious or bold version; None where none has one."""
+    """Return all changes in their cautious or bold version; None where none has one."""
     versions = [getattr(each, end) for each in predictions]
     if all(version is None for version in versions):
         return None

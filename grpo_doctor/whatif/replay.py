@@ -86,7 +86,7 @@ def _rows_of(model: StepModel, phases: Sequence[str]) -> NDArray[np.bool_]:
 
 
 def _columns(model: StepModel, ranks: Sequence[int] | None) -> NDArray[np.bool_]:
-    """Which of the model's ranks are meant, shape (ranks,)."""
+    """Return which of the model's ranks are meant, shape (ranks,)."""
     return np.array([ranks is None or rank in ranks for rank in model.ranks], dtype=np.bool_)
 
 
@@ -116,7 +116,7 @@ def _as_others(model: StepModel, change: AsOthers, seconds: Seconds) -> Seconds:
 def _added(
     model: StepModel, change: Add, seconds: Seconds, extra: Seconds
 ) -> tuple[Seconds, Seconds]:
-    """Grows what is there in proportion; where nothing is, the step begins with it."""
+    """Grow what is there in proportion; where nothing is, the step begins with it."""
     chosen, columns = model.part(change.phase), _columns(model, change.ranks)
     work = work_of(model, chosen, seconds)
     factor = np.maximum(0.0, 1 + change.seconds / np.maximum(work, 1e-12))

@@ -27,7 +27,7 @@ class Room:
 
 
 def room_for_offloaded(analysis: Analysis) -> Room:
-    """Compares the most-used GPU's rollout peak, plus the offloaded bytes, with its size."""
+    """Compare the most-used GPU's rollout peak, plus the offloaded bytes, with its size."""
     memory = analysis.gpu_memory
     moved = offloaded_bytes(analysis.trace, analysis.tracks)
     if not memory:

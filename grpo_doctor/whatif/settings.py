@@ -31,7 +31,7 @@ from grpo_doctor.whatif.step_model import StepModel
 def predict_settings(
     analysis: Analysis, model: StepModel, before: Mapping[str, Any], after: Mapping[str, Any]
 ) -> Prediction | Withheld:
-    """Replays a run with some knobs set to other values.
+    """Replay a run with some knobs set to other values.
 
     Args:
         analysis: the run.
@@ -93,7 +93,7 @@ def _effect(
 
 
 def _effective(analysis: Analysis, name: str, value: Any) -> Any:
-    """The value that holds: of a setting that is taken away, its default."""
+    """Return the value that holds: of a setting that is taken away, its default."""
     run = analysis.trace.run
     return knobs.default(run.framework, run.framework_version, name) if value is None else value
 

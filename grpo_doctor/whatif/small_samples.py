@@ -32,7 +32,7 @@ def student(count: int, normal: float) -> float:
 
 
 def widened(count: int, normal: float) -> float:
-    """What the distance of a bootstrap's percentile from its middle is to be multiplied by.
+    """Return what the distance of a bootstrap's percentile from its middle is to be multiplied by.
 
     Args:
         count: values, or blocks of values, that are drawn from; at least 3.

@@ -55,12 +55,12 @@ class StepModel:
     rows: Rows
 
     def part(self, phase: str) -> NDArray[np.bool_]:
-        """Which rows are of a phase, or of one span; shape (n,)."""
+        """Return which rows are of a phase, or of one span; shape (n,)."""
         chosen = np.array([belongs(phase, name) for name in self.names], dtype=np.bool_)
         return np.asarray(chosen[self.name])
 
     def work_s(self, phase: str) -> float:
-        """Seconds of work per step in a phase or span, the mean over ranks."""
+        """Return seconds of work per step in a phase or span, the mean over ranks."""
         total = float(self.seconds[self.part(phase)].sum())
         return total / max(1, len(self.measured_s)) / max(1, len(self.ranks))
 
@@ -71,7 +71,7 @@ class StepModel:
 
 
 def build_model(analysis: Analysis) -> StepModel:
-    """Cuts each rank's work in the used steps, or in a sample of them, at the barriers."""
+    """Cut each rank's work in the used steps, or in a sample of them, at the barriers."""
     steps = analysis.steps
     columns = np.flatnonzero(steps.stepping)
     chosen = _sample(analysis)
@@ -105,7 +105,7 @@ _NO_ROWS = np.empty(0, dtype=np.intp)
 
 
 def _sample(analysis: Analysis) -> Rows:
-    """The used steps, or as many drawn ones as keep the rows below `MOST_ROWS`."""
+    """Return the used steps, or as many drawn ones as keep the rows below `MOST_ROWS`."""
     used: Rows = analysis.steps.used
     spans = sum(len(main.rows) for main in analysis.mains)
     per_step = spans / max(1, len(analysis.steps.numbers))
@@ -119,7 +119,7 @@ def _sample(analysis: Analysis) -> Rows:
 def _rank_work(
     analysis: Analysis, column: int, pieces: Intervals, chosen: Rows, names: tuple[str, ...]
 ) -> tuple[Rows, Rows, Rows, NDArray[np.float64]]:
-    """One rank's work by stretch: (piece, step row, name, seconds), each shape (n,)."""
+    """Return one rank's work by stretch: (piece, step row, name, seconds), each shape (n,)."""
     windows, row = analysis.steps.windows(column, used=True)
     sampled = np.isin(row, chosen)
     windows, row = windows.select(sampled), row[sampled]

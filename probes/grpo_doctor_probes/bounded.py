@@ -48,7 +48,7 @@ class _Call(Generic[_Answer]):
             self._errors.append(error)
 
     def answer(self) -> _Answer:
-        """What it returned. Raises what it raised; TimeoutError: nothing of both yet."""
+        """Return what it returned. Raises what it raised; TimeoutError: nothing of both yet."""
         if self._errors:
             raise self._errors[0]
         if not self._answers:
@@ -114,7 +114,7 @@ class _Walk(Generic[_Answer]):
             self.count += 1
 
     def wait(self, seconds: float) -> int:
-        """How many answered until the end, or until one blocked for longer than that."""
+        """Return how many answered until the end, or until one blocked for longer than that."""
         waiting, count = _Waiting(self.thread), self.count
         while self.thread.is_alive():
             if waiting.exceeds(seconds):
@@ -129,7 +129,7 @@ class _Walk(Generic[_Answer]):
 def ask_each(
     numbers: Sequence[int], ask: Callable[[int], _Answer], seconds: float
 ) -> tuple[dict[int, _Answer], list[int]]:
-    """What `ask` returns for each number, and the numbers at which it blocks for longer.
+    """Return what `ask` returns for each number, and the numbers at which it blocks for longer.
 
     `ask` handles its own errors.
     """

@@ -31,7 +31,7 @@ class CaptureMode:
         self._at = ctypes.byref(self._mode)
 
     def __enter__(self) -> None:
-        """Raises OSError where the runtime refuses, so that nothing is asked."""
+        """Raise OSError where the runtime refuses, so that nothing is asked."""
         self._mode.value = _RELAXED
         code = self._exchange(self._at)  # puts the old mode in its place
         if code:

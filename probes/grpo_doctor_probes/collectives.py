@@ -76,7 +76,7 @@ class _Numbering:
 
 
 def watch_collectives() -> bool:
-    """Wraps the collectives of an already imported torch.distributed; True if any was wrapped.
+    """Wrap the collectives of an already imported torch.distributed; True if any was wrapped.
 
     Calling again does nothing. Without a recording, or without torch, does nothing.
     """
@@ -178,7 +178,7 @@ class _Span:
     def begin(
         cls, kind: int, name: str, describe: Callable[[], tuple[str, int] | None]
     ) -> _Span | None:
-        """Begins a span at the (group, sequence number) that `describe` gives, if it gives one."""
+        """Begin a span at the (group, sequence number) that `describe` gives, if it gives one."""
         active = recorder.ACTIVE or recorder.start_if_asked()
         if active is None or active.is_lost(monotonic_ns()):
             return None
@@ -190,7 +190,7 @@ class _Span:
             return None
 
     def end(self) -> None:
-        """Takes the span off the stack and records it."""
+        """Take the span off the stack and record it."""
         if self._active is not recorder.ACTIVE:  # stopped, or forked in between
             return
         try:

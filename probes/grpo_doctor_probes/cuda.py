@@ -65,12 +65,12 @@ class CudaTimer:
         self._broken = False
 
     def begin(self, level: Level) -> None:
-        """Records an event for a span that begins, in `level.cuda_start`."""
+        """Record an event for a span that begins, in `level.cuda_start`."""
         ours = level.depth < _MAX_DEPTH and get_ident() == self._thread
         level.cuda_start = self._mark() if ours else None
 
     def finish(self, start: _Mark, word: int, start_ns: int, end_ns: int) -> None:
-        """Records the closing event, then reads a few pairs that have completed."""
+        """Record the closing event, then read a few pairs that have completed."""
         end = self._mark()
         if end is None:
             self._recycle(start)
@@ -81,14 +81,14 @@ class CudaTimer:
         self._resolve(_RESOLVE_PER_SPAN)
 
     def drain(self) -> None:
-        """Writes what has completed by now; what has not is counted as dropped."""
+        """Write what has completed by now; what has not is counted as dropped."""
         if get_ident() == self._thread:
             self._resolve(len(self._pending))
         while self._pending:
             self._drop(self._pending.popleft())
 
     def _mark(self) -> _Mark | None:
-        """An event on the current stream; None during CUDA graph capture."""
+        """Return an event on the current stream; None during CUDA graph capture."""
         if self._broken:
             return None
         try:
@@ -106,7 +106,7 @@ class CudaTimer:
         return _Mark(event, device)
 
     def _resolve(self, at_most: int) -> None:
-        """Writes up to `at_most` completed pairs, oldest first; stops at one still running."""
+        """Write up to `at_most` completed pairs, oldest first; stop at one still running."""
         if self._broken or not self._reading.acquire(blocking=False):
             return
         try:
@@ -156,7 +156,7 @@ def timer_of(owner: Records, cuda: Any) -> CudaTimer | None:
 
 
 def _has_the_ranks_device(cuda: Any) -> bool:
-    """Whether the current device of this thread is surely the rank's.
+    """Return whether the current device of this thread is surely the rank's.
 
     Programs set it in their main thread. In another one it is 0 unless somebody set it there too:
     then it is right if that is the local rank, or if the process sees one device only.

@@ -53,19 +53,19 @@ class EntryTimes:
 
     @classmethod
     def if_asked(cls, stem: str) -> EntryTimes | None:
-        """One that writes beside the span file `stem`, if the environment asks for it."""
+        """Return one that writes beside the span file `stem`, if the environment asks for it."""
         try:
             return cls(stem, float(os.environ[ENTRIES_VARIABLE]))
         except (KeyError, ValueError):
             return None
 
     def after_step(self) -> None:
-        """Looks if it is time to. Raises whatever torch or the disk does."""
+        """Look if it is time to. Raises whatever torch or the disk does."""
         if monotonic_ns() >= self._next_ns and not self._refused:
             self.look()
 
     def look(self) -> None:
-        """Copies what the flight recorder holds, if torch is there and has one."""
+        """Copy what the flight recorder holds, if torch is there and has one."""
         dump = self._dump()
         if dump is None or self._written > _MAX_BYTES:
             return
@@ -111,7 +111,7 @@ class EntryTimes:
         return relaxed
 
     def _refuse(self, reason: str) -> None:
-        """Looks no more, and says why, once."""
+        """Look no more, and say why, once."""
         self._refused = True
         sys.stderr.write(reason)
 

@@ -14,12 +14,12 @@ if TYPE_CHECKING:
 
 
 def counter(name: str, value: float) -> None:
-    """Records a number of this rank at this moment, such as tokens generated."""
+    """Record a number of this rank at this moment, such as tokens generated."""
     _moment(layout.COUNTER, name, value)
 
 
 def instant(name: str) -> None:
-    """Records that something happened on this rank at this moment."""
+    """Record that something happened on this rank at this moment."""
     _moment(layout.INSTANT, name, 0.0)
 
 
@@ -35,7 +35,7 @@ def _moment(kind: int, name: str, value: float) -> None:
 
 
 def metrics(step: int, values: Mapping[str, float]) -> None:
-    """Appends one step's training metrics to `metrics.jsonl`. Call on rank 0.
+    """Append one step's training metrics to `metrics.jsonl`. Call on rank 0.
 
     What is no number is left out. NaN and infinities are kept, as the strings "nan", "inf" and
     "-inf": a reward that is NaN is a finding, and JSON has no number for it. None counts as NaN.
@@ -57,7 +57,7 @@ def describe(
     versions: Mapping[str, str] | None = None,
     world_size: int | None = None,
 ) -> None:
-    """Writes what the job says of itself to `job.json`. Call on rank 0.
+    """Write what the job says of itself to `job.json`. Call on rank 0.
 
     Args:
         framework: `bundled`, `ms-swift`, `trl`, `verl` or `openrlhf`.

@@ -26,7 +26,7 @@ class _Noted:
 
 
 def note_failure(key: object, error: BaseException) -> None:
-    """Records `error/PHASE/TYPE: first line` where an error leaves its innermost phase.
+    """Record `error/PHASE/TYPE: first line` where an error leaves its innermost phase.
 
     The host may well catch it and go on; whether it ended the run says the end of the run.
     """
@@ -41,14 +41,14 @@ def note_failure(key: object, error: BaseException) -> None:
 
 
 def note_cut(error: BaseException) -> None:
-    """Records `cut/TYPE` where an exception leaves a step: it closes the step before its end."""
+    """Record `cut/TYPE` where an exception leaves a step: it closes the step before its end."""
     if not isinstance(error, _STEERING) and _Noted.cuts < _MOST:
         _Noted.cuts += 1
         instant(f"{CUT}{type(error).__name__}"[:_LONGEST])
 
 
 def note_uncaught(error: BaseException, run_dir: str) -> None:
-    """Appends the error that ends this process to the run directory. Raises OSError."""
+    """Append the error that ends this process to the run directory. Raises OSError."""
     facts = {
         "text": _in_one_line(error)[:_LONGEST],
         "pid": os.getpid(),

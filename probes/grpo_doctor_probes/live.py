@@ -54,7 +54,7 @@ class Header:
 
 
 def read_header(path: Path) -> Header:
-    """Reads the header of `path`.
+    """Read the header of `path`.
 
     Raises:
         OSError: the file can't be read.
@@ -65,7 +65,7 @@ def read_header(path: Path) -> Header:
 
 
 def parse_header(data: bytes) -> Header:
-    """Parses the first HEADER_BYTES of a span file. Raises ValueError as `read_header`."""
+    """Parse the first HEADER_BYTES of a span file. Raises ValueError as `read_header`."""
     if len(data) < layout.HEADER_BYTES:
         raise ValueError(f"ends after {len(data)} bytes, within its header: half-written")
     magic, version, *sizes, pid, rank, monotonic, unix = layout.FIXED.unpack_from(data)
@@ -110,7 +110,7 @@ def _names(data: bytes, count: int) -> tuple[str, ...]:
 
 
 def name_of(names: tuple[str, ...], name_id: int) -> str:
-    """A name by its id; ids begin at 1, and 0 means that the table was full."""
+    """Return a name by its id; ids begin at 1, and 0 means that the table was full."""
     return names[name_id - 1] if 0 < name_id <= len(names) else "(unnamed)"
 
 

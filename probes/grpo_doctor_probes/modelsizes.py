@@ -10,7 +10,7 @@ _SIZES = ("vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers")
 
 
 def model_sizes(config: Any) -> dict[str, int]:
-    """What a model's configuration says, `model_vocab_size` and others, as far as it does.
+    """Return what a model's configuration says, `model_vocab_size` and others, as far as it does.
 
     Of a model with images its text part's.
     """

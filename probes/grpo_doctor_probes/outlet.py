@@ -23,7 +23,7 @@ class Outlet:
         self._stalled = False
 
     def write(self, stream: TextIO, text: str) -> bool:
-        """Writes the text, or as much of it as the stream takes; whether that was all.
+        """Write the text, or as much of it as the stream takes; whether that was all.
 
         Raises:
             OSError: nobody can read it any more.
@@ -47,13 +47,13 @@ class Outlet:
 
 
 def has_room(stream: TextIO | None) -> bool:
-    """Whether something can be written without a wait."""
+    """Return whether something can be written without a wait."""
     descriptor = None if stream is None else _descriptor(stream)
     return descriptor is None or _has_room(descriptor, 0.0)
 
 
 def _write_some(descriptor: int, content: bytes, within_s: float) -> int:
-    """How many bytes it took; 0 where there was no room in time."""
+    """Return how many bytes it took; 0 where there was no room in time."""
     if not _has_room(descriptor, within_s):
         return 0
     try:

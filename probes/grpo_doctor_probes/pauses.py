@@ -31,7 +31,7 @@ class Pauses:
         gc.callbacks.append(self._heard)
 
     def forget(self) -> None:
-        """Leaves out what was collected up to now: it belongs to no step."""
+        """Leave out what was collected up to now: it belongs to no step."""
         self._total_ns = self._longest_ns = 0
 
     def take(self) -> tuple[float, float] | None:
@@ -44,7 +44,7 @@ class Pauses:
         return total / _NS_PER_S, longest / _NS_PER_S
 
     def close(self) -> None:
-        """Hears no more."""
+        """Hear no more."""
         if self._heard in gc.callbacks:
             gc.callbacks.remove(self._heard)
 

@@ -30,7 +30,7 @@ def printable(text: bytes | str, limit: int = LINE_LIMIT) -> str:
 
 
 def printable_command(arguments: tuple[str, ...]) -> str:
-    """A command line without secrets, in one line."""
+    """Return a command line without secrets, in one line."""
     return printable(" ".join(redact_command(arguments)).strip(), COMMAND_LIMIT)
 
 

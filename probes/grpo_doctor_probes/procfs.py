@@ -11,7 +11,7 @@ _SOCKET = "socket:["
 
 
 def read(path: str | os.PathLike[str], limit_bytes: int = _LIMIT_BYTES) -> bytes:
-    """The start of a file, at most `limit_bytes`. Raises OSError."""
+    """Return the start of a file, at most `limit_bytes`. Raises OSError."""
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     try:
         chunks = []
@@ -40,7 +40,7 @@ def numbers(folder: str | os.PathLike[str]) -> list[int]:
 
 
 def status(folder: str | os.PathLike[str]) -> dict[str, str]:
-    """The lines of the `status` file of a process or thread; {} where it can't be read."""
+    """Return the lines of the `status` file of a process or thread; {} where it can't be read."""
     try:
         text = read(os.path.join(folder, "status")).decode("utf-8", "replace")  # noqa: PTH118
     except OSError:
@@ -67,7 +67,7 @@ def own_number(folder: str | os.PathLike[str]) -> int | None:
 def descriptors(
     proc: str | os.PathLike[str], pid: int, at_most: int | None = None
 ) -> Iterator[tuple[int, str]]:
-    """The open descriptors of a process, lowest first, each with what it points to.
+    """Return the open descriptors of a process, lowest first, each with what it points to.
 
     Raises:
         OSError: they may not be listed, or the process has gone.

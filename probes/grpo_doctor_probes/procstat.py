@@ -145,7 +145,7 @@ def read_stat(folder: str | os.PathLike[str]) -> Stat:
 
 
 def state_of(folder: str | os.PathLike[str]) -> str:
-    """Its state letter; empty when it has gone."""
+    """Return its state letter; empty when it has gone."""
     try:
         return read_stat(folder).state
     except (OSError, ValueError, IndexError):

@@ -89,7 +89,7 @@ class Recorder:
             self.profile = TorchProfile.if_asked(run_dir, rank)
 
     def is_lost(self, now_ns: int) -> bool:
-        """Whether somebody made the file shorter, which ends the recording and not the job.
+        """Return whether somebody made the file shorter, which ends the recording and not the job.
 
         Asked before each store into the file, where `check_at_ns` has come.
         """
@@ -132,7 +132,7 @@ class Recorder:
         return level, word
 
     def name_id(self, key: object) -> int:
-        """The id of a name, or of a (name, arguments) pair.
+        """Return the id of a name, or of a (name, arguments) pair.
 
         A pair for which there is no room has the id of its name, a name without room the id 0.
         """
@@ -153,13 +153,13 @@ class Recorder:
         return self.name_ids.setdefault(key, identity)
 
     def write(self, kind: int, name_id: int, start_ns: int, end_ns: int, value: float) -> None:
-        """Appends one record of this thread that is no span; see `append`."""
+        """Append one record of this thread that is no span; see `append`."""
         if monotonic_ns() > self.check_at_ns and self.is_lost(monotonic_ns()):
             return
         self.append(self.thread().level.word(kind, name_id), start_ns, end_ns, value)
 
     def append(self, word: int, start_ns: int, end_ns: int, value: float = 0.0) -> None:
-        """Appends one record; drops and counts it when there is no room."""
+        """Append one record; drop and count it when there is no room."""
         if end_ns > self.check_at_ns and self.is_lost(monotonic_ns()):
             return
         rows, starts, ends, values, words = self.segment
@@ -184,18 +184,18 @@ class Recorder:
             self._cuda_tries += 1
 
     def write_pauses(self, now_ns: int) -> None:
-        """Writes how long the garbage collector stopped this process since the last call."""
+        """Write how long the garbage collector stopped this process since the last call."""
         lengths = self.pauses.take()
         for name, seconds in zip((SECONDS, LONGEST), lengths or ()):
             self.write(layout.COUNTER, self.name_id(name), now_ns, now_ns, seconds)
 
     def note_error(self) -> None:
-        """Counts an internal error where the report will find it."""
+        """Count an internal error where the report will find it."""
         if not self.is_lost(monotonic_ns()):
             self.file.state[layout.STATE_ERRORS] += 1
 
     def close(self) -> None:
-        """Marks an orderly end in the file and notes the clocks once more. Raises OSError."""
+        """Mark an orderly end in the file and note the clocks once more. Raises OSError."""
         self.pauses.close()
         if self.cuda is not None:
             self.cuda.drain()
@@ -208,7 +208,7 @@ class Recorder:
 
 
 def start(run_dir: str | None = None, rank: int | None = None) -> bool:
-    """Starts recording into `run_dir` (default: GRPO_DOCTOR_RUN_DIR) as `rank` (default: RANK).
+    """Start recording into `run_dir` (default: GRPO_DOCTOR_RUN_DIR) as `rank` (default: RANK).
 
     Returns whether recording is on. Never raises: a folder that can't be written to is said once
     on stderr and the program goes on without a recording.
@@ -260,7 +260,7 @@ def remember(run_dir: str, rank: int) -> None:
 
 
 def stop() -> None:
-    """Ends the recording of this process in order; spans still open stay open in the file."""
+    """End the recording of this process in order; spans still open stay open in the file."""
     global ACTIVE
     recorder, ACTIVE = ACTIVE, None
     _Start.refused = "stopped"
@@ -272,13 +272,13 @@ def stop() -> None:
 
 
 def note_error() -> None:
-    """Counts an internal error where the report will find it; the host sees nothing."""
+    """Count an internal error where the report will find it; the host sees nothing."""
     if ACTIVE is not None:
         ACTIVE.note_error()
 
 
 def quietly(function: Callable[..., object], /, *args: Any, **kwargs: Any) -> None:
-    """Calls a function of ours on objects of the job's; what it raises is counted, not raised."""
+    """Call a function of ours on objects of the job's; what it raises is counted, not raised."""
     try:
         function(*args, **kwargs)
     except Exception:  # noqa: BLE001 - a guest never raises into its host

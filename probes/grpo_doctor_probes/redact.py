@@ -49,7 +49,7 @@ _FOLDERS = ("PWD", "OLDPWD")
 
 
 def is_secret_name(name: str) -> bool:
-    """Whether an option, variable, header or member of this name usually holds a secret."""
+    """Return whether an option, variable, header or member of this name usually holds a secret."""
     words = [word.lower() for word in _WORD.findall(name[-80:])]
     if not words or name in _FOLDERS:
         return False
@@ -184,7 +184,7 @@ def _hide_named(text: str) -> str:
 
 
 def _is_plain(value: str) -> bool:
-    """Whether a value can be no secret: a switch, nothing, or hidden already."""
+    """Return whether a value can be no secret: a switch, nothing, or hidden already."""
     return value.lower() in ("", "true", "false", "none", "null") or value.startswith(HIDDEN[:-1])
 
 
@@ -218,12 +218,12 @@ def redact_command(arguments: Sequence[str]) -> list[str]:
 
 
 def redact_mapping(values: Mapping[str, Any]) -> dict[str, Any]:
-    """A configuration with secret values hidden, nested mappings included."""
+    """Return a configuration with secret values hidden, nested mappings included."""
     return {str(key): redacted(value, str(key)) for key, value in values.items()}
 
 
 def redacted(value: Any, name: str = "") -> Any:
-    """A value of JSON or of a configuration, under its name, with secrets hidden."""
+    """Return a value of JSON or of a configuration, under its name, with secrets hidden."""
     if isinstance(value, Mapping):
         return redact_mapping(value)
     if isinstance(value, bool) or (isinstance(value, (int, float)) and _COUNT.search(name)):

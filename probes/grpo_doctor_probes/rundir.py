@@ -39,7 +39,7 @@ DRIVER = "driver"
 
 
 def make_private(folder: str) -> None:
-    """Makes a folder, and those above it that are missing, for the user alone.
+    """Make a folder, and those above it that are missing, for the user alone.
 
     `mkdir(parents=True)` gives the parents what the umask allows.
 

@@ -29,12 +29,12 @@ class Role:
         self._pid = 0
 
     def take(self, name: str) -> None:
-        """Says so, before the process records anything. The first word counts."""
+        """Say so, before the process records anything. The first word counts."""
         if self.of_this_process() is None:
             self._name, self._pid = name, os.getpid()
 
     def of_this_process(self) -> str | None:
-        """The role; None without one."""
+        """Return the role; None without one."""
         return self._name if self._pid == os.getpid() else None
 
 
@@ -53,7 +53,7 @@ class RankFile:
         self._clocks: list[dict[str, int]] = []
 
     def write(self) -> None:
-        """Replaces the file. A full disk is no reason to stop recording: the span file's header
+        """Replace the file. A full disk is no reason to stop recording: the span file's header
         says what is needed most."""
         self._clocks.append(clock.read())
         facts = {
@@ -79,7 +79,7 @@ class RankFile:
 
 
 def write_json(path: str, value: Any) -> None:
-    """Replaces `path` in one step, readable by the user alone. Raises OSError."""
+    """Replace `path` in one step, readable by the user alone. Raises OSError."""
     # A name that nobody can guess, never through a link: the folder may be open to others.
     temporary = f"{path}.{os.urandom(8).hex()}.tmp"
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -99,7 +99,7 @@ _APPEND = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 def append_line(path: str, value: Any) -> None:
-    """Appends one JSON line in a single write, so that lines never interleave. Raises OSError."""
+    """Append one JSON line in a single write, so that lines never interleave. Raises OSError."""
     line = to_json(value).encode("utf-8", "replace") + b"\n"
     file = os.open(path, _APPEND, 0o600)
     try:
@@ -122,7 +122,7 @@ def to_json(value: Any) -> str:
 
 
 def number(variable: str) -> int | None:
-    """A whole number from the environment, None if it is unset or something else."""
+    """Return a whole number from the environment, None if it is unset or something else."""
     try:
         return int(os.environ.get(variable, ""))
     except ValueError:

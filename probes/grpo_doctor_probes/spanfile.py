@@ -34,7 +34,7 @@ _RECORD_WORDS = layout.RECORD_BYTES // 8
 
 
 def create_span_file(stem: str) -> tuple[str, int]:
-    """A file that was not there before, and its descriptor. Raises OSError."""
+    """Return a file that was not there before, and its descriptor. Raises OSError."""
     os.makedirs(os.path.dirname(stem), mode=0o700, exist_ok=True)  # noqa: PTH103, PTH120 - no pathlib in the job
     path = stem
     attempt = 0
@@ -80,7 +80,7 @@ class SpanFile:
         self.segment = self._next_segment()
 
     def exchange(self, full: Iterator[int]) -> Segment:
-        """Replaces the segment whose rows a caller found used up; returns the one to use now.
+        """Replace the segment whose rows a caller found used up; return the one to use now.
 
         If that one has no memory, the caller's record is lost, and counted here. New memory is
         then asked for at most once a second, because a full disk may get room again.
@@ -99,7 +99,7 @@ class SpanFile:
             self._lock.release()
 
     def add_name(self, name: bytes) -> int:
-        """Appends a name; returns its id, counted from 1, or 0 if the table is full."""
+        """Append a name; return its id, counted from 1, or 0 if the table is full."""
         if not self._lock.acquire(timeout=_PATIENCE_S):
             return 0
         try:
@@ -123,7 +123,7 @@ class SpanFile:
         return os.fstat(descriptor).st_size >= mapped
 
     def close(self) -> None:
-        """Marks an orderly end. The mappings stay: late threads may still write."""
+        """Mark an orderly end. The mappings stay: late threads may still write."""
         if self.is_whole():
             self.state[layout.STATE_CLOSED_NS] = time.monotonic_ns()
         with self._lock:
@@ -167,7 +167,7 @@ class SpanFile:
             return
 
     def _recycle(self) -> memoryview:
-        """The oldest segment after the first: the start of a run is worth keeping."""
+        """Return the oldest segment after the first: the start of a run is worth keeping."""
         memory = self._used.pop(1)
         memory[:] = bytes(layout.SEGMENT_BYTES)
         self.state[layout.STATE_DROPPED] += layout.SEGMENT_RECORDS
@@ -187,7 +187,7 @@ def _no_segment() -> Segment:
 
 
 def _allocate(file: int, offset: int, size: int) -> None:
-    """Gives the range real blocks now; a sparse page would be a SIGBUS when the disk is full."""
+    """Give the range real blocks now; a sparse page would be a SIGBUS when the disk is full."""
     if hasattr(os, "posix_fallocate"):  # not on macOS
         try:
             os.posix_fallocate(file, offset, size)
@@ -203,7 +203,7 @@ def _allocate(file: int, offset: int, size: int) -> None:
 
 
 def encoded_name(key: object) -> bytes:
-    """A name, or a (name, arguments) pair, as it stands in the file."""
+    """Return a name, or a (name, arguments) pair, as it stands in the file."""
     if isinstance(key, tuple):
         name, args = key
         text = f"{name}{layout.ARGS_SEPARATOR}{sidecar.to_json(dict(args))}"

@@ -21,12 +21,12 @@ _MAX_THREADS = 4096
 
 
 def stoppable(pid: int, proc: str = "/proc") -> bool:
-    """Whether every thread of process `pid` may be stopped now."""
+    """Return whether every thread of process `pid` may be stopped now."""
     return not why_not_process(pid, proc)
 
 
 def why_not_process(pid: int, proc: str = "/proc") -> str:
-    """Why process `pid` may not be stopped as a whole; "" where it may be, or has gone."""
+    """Return why process `pid` may not be stopped as a whole; "" where it may be, or has gone."""
     try:
         tids = numbers(f"{proc}/{pid}/task")[:_MAX_THREADS]
     except OSError:
@@ -39,7 +39,7 @@ def why_not_process(pid: int, proc: str = "/proc") -> str:
 
 
 def why_not_thread(pid: int, tid: int, proc: str = "/proc") -> str:
-    """Why thread `tid` of process `pid` may not be stopped; "" where it may be, or has gone.
+    """Return why thread `tid` of process `pid` may not be stopped; "" where it may be, or has gone.
 
     Where its system call may not be read it may not be traced either, so that is no reason here.
     """
@@ -51,7 +51,7 @@ def why_not_thread(pid: int, tid: int, proc: str = "/proc") -> str:
 
 
 def _driver_called(folder: str) -> str:
-    """The device that a thread has an ioctl on, "" for none."""
+    """Return the device that a thread has an ioctl on, "" for none."""
     try:
         words = read_record(f"{folder}/syscall").split()
         if len(words) < 2 or int(words[0]) != _IOCTL:

@@ -103,11 +103,11 @@ class TcpTable:
             self.readable = True
 
     def of(self, inode: int | str) -> Tcp | None:
-        """The socket of this inode."""
+        """Return the socket of this inode."""
         return self._by_inode.get(str(inode).encode())
 
     def other_end(self, socket: Tcp) -> Tcp | None:
-        """The other end of a connection, where it is in the same namespace."""
+        """Return the other end of a connection, where it is in the same namespace."""
         return self._by_ends.get((socket.remote_end, socket.local_end))
 
     def listeners(self, port: int) -> list[Tcp]:
@@ -115,12 +115,12 @@ class TcpTable:
         return self._listening.get(port, [])
 
     def all_listeners(self) -> Iterator[Tcp]:
-        """All sockets that accept connections."""
+        """Yield all sockets that accept connections."""
         for sockets in self._listening.values():
             yield from sockets
 
     def is_here(self, host: str) -> bool:
-        """Whether the address is one of this namespace."""
+        """Return whether the address is one of this namespace."""
         return ipaddress.ip_address(host).is_loopback or host in self._hosts
 
     @cached_property
@@ -143,7 +143,7 @@ def tcp_table(proc: str | os.PathLike[str], pid: int) -> TcpTable:
 
 
 def open_sockets(proc: str | os.PathLike[str], pid: int) -> list[str]:
-    """The inodes of the sockets that a process has open; none where that is refused."""
+    """Return the inodes of the sockets that a process has open; none where that is refused."""
     try:
         return list(socket_inodes(target for _, target in descriptors(proc, pid)))
     except OSError:
@@ -159,7 +159,7 @@ def _tables(proc: str | os.PathLike[str], pid: int) -> Iterator[bytes]:
 
 
 def parse_tcp(table: bytes) -> Iterator[Tcp]:
-    """The rows of /proc/net/tcp or tcp6; damaged lines are left out."""
+    """Yield the rows of /proc/net/tcp or tcp6; damaged lines are left out."""
     for line in table.splitlines()[1:]:
         words = line.split(None, _LAST_FIELD)
         if len(words) >= _LAST_FIELD:
@@ -168,7 +168,7 @@ def parse_tcp(table: bytes) -> Iterator[Tcp]:
 
 
 def port_of(end: bytes) -> int:
-    """The port of an end."""
+    """Return the port of an end."""
     return int(end.rpartition(b":")[2], 16)
 
 

@@ -64,7 +64,7 @@ class Level:
         self.cuda_start: Any = None
 
     def word(self, kind: int, name_id: int) -> int:
-        """The last word of a record that lies at this level."""
+        """Return the last word of a record that lies at this level."""
         return (
             name_id
             | self.thread.slot << layout.THREAD_SHIFT
@@ -104,14 +104,14 @@ class ThreadState:
         return memory.cast("Q")
 
     def enter(self) -> Level:
-        """The level for a span that begins, the one above it prepared."""
+        """Return the level for a span that begins, the one above it prepared."""
         level = self.level
         if level.next is None:
             level.next = Level(self, level.depth + 1, level)
         return level
 
     def begin(self, start_ns: int, mark: int) -> Level:
-        """Puts a span on the stack; `leave` takes it off."""
+        """Put a span on the stack; `leave` takes it off."""
         level = self.enter()
         assert level.next is not None
         self.level = level.next
@@ -120,7 +120,7 @@ class ThreadState:
         return level
 
     def leave(self, level: Level) -> None:
-        """Takes a span off the stack, in whatever order."""
+        """Take a span off the stack, in whatever order."""
         level.cell[1] = 0
         if self.level is not level.next:
             self._holes += 1
@@ -134,7 +134,7 @@ class ThreadState:
             self.in_order = self.owner
 
     def retire(self) -> None:
-        """Lets go of the slot. A generator that outlives its thread may still end its spans."""
+        """Let go of the slot. A generator that outlives its thread may still end its spans."""
         self.in_order = None
         level: Level | None = self._root
         while level is not None:
@@ -162,7 +162,7 @@ class Tenancy:
 
 
 def current_thread_name() -> bytes:
-    """Its start, as the header has room for it."""
+    """Return its start, as the header has room for it."""
     # `threading.current_thread` would enter a thread that C++ started into the host's own list.
     import threading  # noqa: PLC0415
 

@@ -52,7 +52,7 @@ class TorchProfile:
             return None
 
     def before_step(self, number: int, phase: Any) -> None:
-        """Starts the profiler where the first step begins, and marks each step's beginning.
+        """Start the profiler where the first step begins, and mark each step's beginning.
 
         Args:
             number: of the step.
@@ -65,7 +65,7 @@ class TorchProfile:
         self._step = self._ranges.open(f"{_STEP}{number}") if self._ranges else None
 
     def after_step(self, number: int) -> None:
-        """Marks the end of a step; writes the file after the last one."""
+        """Mark the end of a step; write the file after the last one."""
         if self._profiler is None:
             return
         marked, self._step = self._step, None
@@ -75,7 +75,7 @@ class TorchProfile:
             self.close()
 
     def close(self) -> None:
-        """Ends profiling and writes what there is; a job that ends early has fewer steps in it."""
+        """End profiling and write what there is; a job that ends early has fewer steps in it."""
         profiler, self._profiler = self._profiler, None
         if profiler is None:
             return
@@ -122,13 +122,13 @@ class Ranges:
         phase.__enter__, phase.__exit__ = entered, exited
 
     def open(self, name: str) -> Any:
-        """A range that has begun."""
+        """Return a range that has begun."""
         opened = self._make(name)
         opened.__enter__()
         return opened
 
     def begin(self, span: Any) -> None:
-        """Opens the range of a phase; a step has another one."""
+        """Open the range of a phase; a step has another one."""
         key = span._key  # noqa: SLF001 - of this package
         name = key[0] if isinstance(key, tuple) else key
         if not isinstance(name, str):
@@ -137,7 +137,7 @@ class Ranges:
             self._open[id(span)] = self.open(name)
 
     def end(self, span: Any) -> None:
-        """Closes the range of a phase, if it began within the profile."""
+        """Close the range of a phase, if it began within the profile."""
         opened = self._open.pop(id(span), None)
         if opened is not None:
             with contextlib.suppress(Exception):

@@ -43,16 +43,16 @@ class Curve:
         return replace(self.where(~self.bad), lost=self.lost + int(self.bad.sum()))
 
     def where(self, rows: Mask) -> Curve:
-        """The same metric at some of its steps."""
+        """Return the same metric at some of its steps."""
         return Curve(self.key, self.steps[rows], self.values[rows], self.lost)
 
     def before(self, step: int | None) -> Curve:
-        """The steps before one; all, for None."""
+        """Return the steps before one; all, for None."""
         return self if step is None else self.where(self.steps < step)
 
 
 def curve(trace: Trace, metric: str) -> Curve | None:
-    """The canonical metric, under the first of its keys that any step said; None without."""
+    """Return the canonical metric, under the first of its keys that any step said; None without."""
     run = trace.run
     for key in spellings(metric, run.framework, run.framework_version):
         recorded = curve_of_key(trace, key)
@@ -62,7 +62,7 @@ def curve(trace: Trace, metric: str) -> Curve | None:
 
 
 def curve_of_key(trace: Trace, key: str) -> Curve | None:
-    """The metric of one framework's key."""
+    """Return the metric of one framework's key."""
     metrics = trace.metrics
     values = metrics.values.get(key)
     if values is None:

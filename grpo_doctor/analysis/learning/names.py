@@ -21,7 +21,7 @@ class Spelled:
     until: str | None = None
 
     def covers(self, framework: str, version: str | None) -> bool:
-        """Whether this version of the framework logs the key, as far as that is known."""
+        """Return whether this version of the framework logs the key, as far as that is known."""
         if framework not in self.frameworks:
             return False
         own, release = self.frameworks[0] == framework, version_of(version)

@@ -22,12 +22,12 @@ MAX_LOST = 0.05
 
 
 def end_points(count: int) -> int:
-    """How many points of a curve make up one of its ends."""
+    """Return how many points of a curve make up one of its ends."""
     return min(count, max(END_POINTS, round(END_SHARE * count)))
 
 
 def ends(curve: Curve) -> tuple[float, float]:
-    """The median of the first and of the last tenth."""
+    """Return the median of the first and of the last tenth."""
     width = end_points(len(curve))
     return float(np.median(curve.values[:width])), float(np.median(curve.values[-width:]))
 
@@ -43,7 +43,7 @@ def broken(curve: Curve) -> bool:
 
 
 def smooth(values: Numbers, width: int) -> Numbers:
-    """The running mean over `width` points; shorter at the ends. Shape (n,)."""
+    """Return the running mean over `width` points; shorter at the ends. Shape (n,)."""
     if width <= 1 or not len(values):
         return values
     half, sums = width // 2, np.r_[0.0, np.cumsum(values)]
@@ -105,7 +105,7 @@ class Arrival:
 
 
 def arrival(curve: Curve, floor: float) -> Arrival | None:
-    """Extends the better of a line and an exponential; None where neither comes down to it."""
+    """Extend the better of a line and an exponential; None where neither comes down to it."""
     steps, values = curve.steps.astype(np.float64), curve.values
     total = float(((values - values.mean()) ** 2).sum())
     if len(values) < LASTING_POINTS or not total:

@@ -15,7 +15,7 @@ MAX_SEGMENTS = 400
 
 
 def median_path(analysis: Analysis) -> CriticalPath | None:
-    """The path of the used step of median length; None without any."""
+    """Return the path of the used step of median length; None without any."""
     lengths = analysis.step_seconds
     if not len(lengths):
         return None
@@ -23,7 +23,7 @@ def median_path(analysis: Analysis) -> CriticalPath | None:
 
 
 def worst_path(analysis: Analysis) -> CriticalPath | None:
-    """The path of the longest used step; None without any."""
+    """Return the path of the longest used step; None without any."""
     lengths = analysis.step_seconds
     return _path(analysis, int(lengths.argmax())) if len(lengths) else None
 
@@ -72,7 +72,7 @@ MAX_ENTRIES = 30
 
 
 def collective_entries(analysis: Analysis) -> list[CollectiveEntry]:
-    """The longest kinds of collective; [] where none could be matched.
+    """Return the longest kinds of collective; [] where none could be matched.
 
     First those in which ranks block, then those of which only entry times are known.
     """

@@ -17,7 +17,7 @@ MAX_SERIES = 256
 
 
 def metrics_view(trace: Trace) -> MetricsView:
-    """Every metric that is known at any step; of many steps, evenly spread ones."""
+    """Return every metric that is known at any step; of many steps, evenly spread ones."""
     steps, every = trace.metrics.steps, (curve_of_key(trace, key) for key in trace.metrics.values)
     lost = {c.key: int(c.bad.sum()) for c in every if c is not None and c.bad.any()}
     rows = np.unique(np.linspace(0, len(steps) - 1, MAX_POINTS).round().astype(np.intp))
@@ -40,7 +40,7 @@ _LEAST_S = 1e-3
 
 
 def evaluation(analysis: Analysis) -> Evaluation | None:
-    """The rewards of all evaluations, or their losses; None where none was recorded."""
+    """Return the rewards of all evaluations, or their losses; None where none was recorded."""
     for metric, more_is_better in _METRICS:
         recorded = curve(analysis.trace, metric)
         if recorded is None or not len(recorded.finite):
@@ -61,6 +61,6 @@ def evaluation(analysis: Analysis) -> Evaluation | None:
 
 
 def _saved(analysis: Analysis, step: int) -> bool:
-    """Whether any rank wrote a checkpoint in this step."""
+    """Return whether any rank wrote a checkpoint in this step."""
     rows = analysis.seconds[analysis.steps.numbers == step, :, CODES["checkpoint"]]
     return bool((np.nan_to_num(rows) > _LEAST_S).any())

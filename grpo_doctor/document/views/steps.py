@@ -44,7 +44,7 @@ def slowest_of_each(values: NDArray[np.float64], limit: int) -> NDArray[np.intp]
 
 
 def known_mean(values: NDArray[np.float64], axis: int) -> NDArray[np.float64]:
-    """The mean of what is known; NaN where nothing is."""
+    """Return the mean of what is known; NaN where nothing is."""
     is_known = np.isfinite(values)
     count = is_known.sum(axis=axis)
     total = np.where(is_known, values, 0.0).sum(axis=axis)
@@ -72,7 +72,7 @@ class _Groups:
     begins: Rows
 
     def means(self, table: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Means over each group's steps, axis 0, of what is known; NaN where nothing is."""
+        """Return means over each group's steps, axis 0, of what is known; NaN where nothing is."""
         chosen = table[self.rows]
         is_known = np.isfinite(chosen)
         total = np.add.reduceat(np.where(is_known, chosen, 0.0), self.begins, axis=0)
@@ -116,7 +116,7 @@ def step_buckets(analysis: Analysis) -> StepBuckets:
 
 
 def rank_buckets(analysis: Analysis) -> RankBuckets:
-    """Means of each rank: fewer buckets the more ranks there are."""
+    """Return means of each rank: fewer buckets the more ranks there are."""
     columns = np.flatnonzero(analysis.steps.stepping)
     work = known_mean(analysis.accounting.work[:, columns], axis=0)
     columns = columns[slowest_of_each(work, MAX_LANES)]
@@ -194,7 +194,7 @@ def _by_rank_and_phase(groups: _Groups, table: Table) -> dict[str, list[Numbers]
 
 
 def step_entries(analysis: Analysis) -> list[StepEntry]:
-    """All steps; of many, the slowest of each bucket."""
+    """Return all steps; of many, the slowest of each bucket."""
     steps = analysis.steps
     columns = np.flatnonzero(steps.stepping)
     if not (steps.start_ns >= 0).any():
@@ -222,7 +222,7 @@ _CELL_DIGITS = 4
 
 
 def heatmap(analysis: Analysis) -> Heatmap:
-    """All steps and ranks; of many, the slowest of each bucket, so that no outlier is lost.
+    """Return all steps and ranks; of many, the slowest of each bucket, so that no outlier is lost.
 
     The slowest rank is the one with the most work of its own: who waits takes as long as whom it
     waits for.
@@ -264,7 +264,7 @@ def _cells_of(table: NDArray[np.float64]) -> list[Numbers]:
 
 
 def waterfall(analysis: Analysis) -> list[WaterfallEntry]:
-    """Ends at the mean step time; what no phase covers comes last."""
+    """End at the mean step time; what no phase covers comes last."""
     if not analysis.step_s:
         return []
     entries: list[WaterfallEntry] = []

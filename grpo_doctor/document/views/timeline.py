@@ -21,7 +21,7 @@ _LONG = 4000  # stretches of ranks in phases
 
 
 def timeline_view(analysis: Analysis, named_steps: Sequence[Sequence[int]] = ()) -> Timeline:
-    """Every rank; nothing in it stands for something else."""
+    """Return every rank; nothing in it stands for something else."""
     last_ns = max((int(t.pieces.end_ns[-1]) for t in analysis.tracks if len(t.pieces)), default=0)
     is_long = sum(len(track.pieces) for track in analysis.tracks) > _LONG
     tracks, left_out = track_entries(analysis.trace)
@@ -81,7 +81,7 @@ def exact_windows(analysis: Analysis, named_steps: Sequence[Sequence[int]] = ())
 
 
 def exact(analysis: Analysis, windows: list[Window]) -> Exact:
-    """All spans that touch a window; of too many the longest."""
+    """Return all spans that touch a window; of too many the longest."""
     spans = analysis.trace.spans
     inside = union(
         np.array([window.start_ns for window in windows], dtype=np.int64),
@@ -126,7 +126,7 @@ def _drawn_rows(analysis: Analysis) -> list[Rows]:
 
 
 def _touching(analysis: Analysis, rows: Rows, inside: Intervals) -> Rows:
-    """Those that share time with a window, or are a moment in it."""
+    """Return those that share time with a window, or are a moment in it."""
     start = analysis.trace.spans.start_ns[rows]
     end = np.maximum(analysis.trace.spans.end_ns[rows], start + 1)
     first = np.searchsorted(inside.end_ns, start, side="right")
@@ -135,7 +135,7 @@ def _touching(analysis: Analysis, rows: Rows, inside: Intervals) -> Rows:
 
 
 def _candidates(analysis: Analysis, named_steps: Sequence[Sequence[int]]) -> list[Window]:
-    """What is worth a window, the most important first."""
+    """Return what is worth a window, the most important first."""
     steps = analysis.steps
     is_started = steps.start_ns >= 0
     rows = np.flatnonzero(is_started.any(axis=1))
@@ -216,7 +216,7 @@ def _lane(  # noqa: PLR0913 - what one lane is made of
 
 
 def _depths(start: NDArray[np.int64], end: NDArray[np.int64]) -> list[int]:
-    """How many spans lie around each; rows are by start, the longest first."""
+    """Return how many spans lie around each; rows are by start, the longest first."""
     open_ends: list[int] = []
     depths = []
     for start_ns, own_end_ns in zip(start.tolist(), end.tolist(), strict=True):
@@ -246,7 +246,7 @@ _GROUPS = {"gpu": "gpu", "host": "host", "rank": "rank", "counter": "rank"}
 
 
 def track_entries(trace: Trace) -> tuple[list[TrackEntry], int]:
-    """The series to draw, and how many were left out."""
+    """Return the series to draw, and how many were left out."""
     sampled = [s for s in trace.series if np.isfinite(s.values).any()]
     sampled.sort(key=lambda s: (_importance(s.name), s.name))
     chosen = sampled[:MAX_TRACKS]
@@ -321,7 +321,7 @@ _WAITS = ("rollout/wait", "rollout/queue", "sync/pause")
 
 
 def role_tracks(trace: Trace) -> list[TrackEntry]:
-    """The share of time in which each such process was in any span of work, over the run."""
+    """Return the share of time in which each such process was in any span of work, over the run."""
     processes = [p for p in trace.processes if p.role in _ROLES][:MAX_PROCESSES]
     tracks = [_track(trace, process) for process in processes]
     return [track for track in tracks if track is not None]

@@ -53,7 +53,7 @@ _CONFIDENCE = {True: 0.9, None: 0.6}
 
 
 def check(view: RunView) -> Answer:
-    """Finds offload spans, or ZeRO-Offload with a slow optimizer."""
+    """Find offload spans, or ZeRO-Offload with a slow optimizer."""
     share = view.share("offload")
     zero = bool(view.knob("deepspeed.offload_optimizer"))
     if not share and not zero:

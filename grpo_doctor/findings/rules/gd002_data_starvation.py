@@ -62,7 +62,7 @@ _PARTS = {
 
 
 def check(view: RunView) -> Answer:
-    """Compares the ranks' own time in `dataload` with the step."""
+    """Compare the ranks' own time in `dataload` with the step."""
     share = view.share("dataload")
     workers, said = integer(view.now(_KNOB)), integer(view.fact(_KNOB))
     if share < MIN_SHARE or (workers and view.seconds("dataload") < MIN_S):
@@ -106,7 +106,7 @@ def _fix(view: RunView, workers: int | None) -> Fix:
 
 
 def _have_time(view: RunView, workers: int | None) -> bool:
-    """Whether the loaders timed themselves and could have done more."""
+    """Return whether the loaders timed themselves and could have done more."""
     load = loading(view)
     if not workers or load is None or not load.effort_s:
         return False

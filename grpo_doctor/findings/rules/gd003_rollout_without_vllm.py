@@ -47,7 +47,7 @@ _RISK = "vLLM takes GPU memory of its own and samples with slightly different pr
 
 
 def check(view: RunView) -> Answer:
-    """Compares the rollout's own time with the step where vLLM is off."""
+    """Compare the rollout's own time with the step where vLLM is off."""
     use = view.knob("vllm.use")
     if use is None:
         return NotApplicable(f"{view.framework} does not choose between vLLM and transformers")

@@ -73,7 +73,7 @@ _RISK = "Find the cause first: a slow GPU, busy cores, or more work than the oth
 
 
 def check(view: RunView) -> Answer:
-    """Looks for one rank that explains the others' waiting."""
+    """Look for one rank that explains the others' waiting."""
     blame = view.blame
     column = int(np.argmax(blame.explained_s))
     rank = view.analysis.ranks[column]
@@ -127,7 +127,7 @@ def check(view: RunView) -> Answer:
 
 
 def change_of(view: RunView) -> WhatIf:
-    """The late rank's slower phases at the median of the others, in each step."""
+    """Return the late rank's slower phases at the median of the others, in each step."""
     rank = view.analysis.ranks[int(np.argmax(view.blame.explained_s))]
     phases = slow_phases(view, rank)
     if not phases:
@@ -168,7 +168,7 @@ def _always_last(view: RunView, rank: int, explained: float, often: float) -> bo
 
 
 def _steady(view: RunView, rank: int) -> bool:
-    """Whether its own work exceeds the median of the others' by more than steps differ."""
+    """Return whether its own work exceeds the median of the others' by more than steps differ."""
     work = view.analysis.used_own_work.sum(axis=2)
     column = view.model.ranks.index(rank)
     longer = work[:, column] - np.median(np.delete(work, column, axis=1), axis=1)

@@ -54,7 +54,7 @@ _NAME_IT = (
 
 
 def check(view: RunView) -> Answer:
-    """Compares what no phase covers with the step."""
+    """Compare what no phase covers with the step."""
     share = view.analysis.share(UNATTRIBUTED)
     if share < MIN_SHARE:
         return Passed(f"{percent(share, 1)} of the step lies outside all phases")

@@ -59,7 +59,7 @@ _UNKNOWN = Withheld("this run does not say how its kernels scale with their batc
 
 
 def check(view: RunView) -> Answer:
-    """Looks at the most-used GPU's peak."""
+    """Look at the most-used GPU's peak."""
     memory = most_used(view)
     assert memory is not None  # the rule needs it
     total = memory.gpu.memory_total_bytes

@@ -59,7 +59,7 @@ _FETCHES = "times that all weights come from the host, per step"
 
 
 def check(view: RunView) -> Answer:
-    """Looks at the setting, then at what the passes over the model take."""
+    """Look at the setting, then at what the passes over the model take."""
     if view.knob("deepspeed.offload_param") is not True:
         return NotApplicable("no parameters are kept on the host")
     share = sum(view.share(phase) for phase in _PASSES)

@@ -51,7 +51,7 @@ _KNOB, _SPAN = "offload.gc_collect", "offload/collect"
 
 
 def check(view: RunView) -> Answer:
-    """Takes the recorded collections, else the setting and the offload's time."""
+    """Take the recorded collections, else the setting and the offload's time."""
     collecting = view.span_seconds(_SPAN)
     if not collecting and view.knob(_KNOB) is not True:
         return NotApplicable("no garbage is collected after an offload")

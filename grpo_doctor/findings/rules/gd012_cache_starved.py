@@ -84,7 +84,7 @@ _REASON = "how much of the server's memory is its cache was not recorded"
 
 
 def check(view: RunView) -> Answer:
-    """Compares waiting and preempted requests of each engine with running ones."""
+    """Compare waiting and preempted requests of each engine with running ones."""
     every = engines(view)
     if not every:
         return unheard(view)

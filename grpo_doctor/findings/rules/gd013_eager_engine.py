@@ -47,7 +47,7 @@ _KNOB = "vllm.enforce_eager"
 
 
 def check(view: RunView) -> Answer:
-    """Looks at the setting, then at what there is to gain."""
+    """Look at the setting, then at what there is to gain."""
     if view.knob("vllm.use") is not True or view.knob(_KNOB) is not True:
         return NotApplicable("vLLM does not run in eager mode")
     if not view.has_gpu:
@@ -72,7 +72,7 @@ def check(view: RunView) -> Answer:
 
 
 def _decoding_step_s(view: RunView) -> float | None:
-    """Seconds of one step of the engine: the time in `rollout/generate` over its number."""
+    """Return seconds of one step of the engine: the time in `rollout/generate` over its number."""
     steps = mean_of(view, "steps")
     generating = view.span_seconds("rollout/generate")
     return generating / steps if steps and generating else None

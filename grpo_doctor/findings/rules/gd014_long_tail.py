@@ -71,7 +71,7 @@ _KNOB = "rollout.max_completion_length"
 
 
 def check(view: RunView) -> Answer:
-    """Looks for an engine that is nearly empty, and for ranks that finish apart."""
+    """Look for an engine that is nearly empty, and for ranks that finish apart."""
     end = tail(view, LEFT)
     ratio = _ratio(view)
     apart = _apart_s(view) if ratio is not None and ratio >= MIN_RATIO else 0.0
@@ -103,7 +103,7 @@ def check(view: RunView) -> Answer:
 
 
 def _ratio(view: RunView) -> float | None:
-    """The longest completion over the mean one, the mean over the steps' metrics."""
+    """Return the longest completion over the mean one, the mean over the steps' metrics."""
     longest, mean = view.metric_values(LONGEST), view.metric_values(MEAN)
     if longest is None or mean is None:
         return None

@@ -77,7 +77,7 @@ _REASON = "how the server's speed grows with its batch was not measured"
 
 
 def check(view: RunView) -> Answer:
-    """Looks for waiting requests while the cache has room, then for too few requests."""
+    """Look for waiting requests while the cache has room, then for too few requests."""
     every, share = engines(view), view.share("rollout")
     if not every:
         return unheard(view)
@@ -115,7 +115,7 @@ def check(view: RunView) -> Answer:
 
 
 def _slots(view: RunView, load: Load) -> float | None:
-    """How many requests may run at once; None where that is not known."""
+    """Return how many requests may run at once; None where that is not known."""
     if load.counted:
         slots = None if _is_server(view) else view.now(_SLOTS)
     else:
@@ -149,7 +149,7 @@ def _more_slots(view: RunView, load: Load) -> Fix:
 
 
 def _few_requests(view: RunView, load: Load) -> Answer:
-    """Whether an engine that the ranks counted for is nearly empty with all that it gets."""
+    """Return whether an engine that the ranks counted for is nearly empty with all that it gets."""
     peak, cache, queued = load.running_peak, load.cache_peak_pct, percent(load.queued_share)
     few = load.counted and view.has_gpu and peak <= FEW_REQUESTS
     if not few or cache is None or cache > NEARLY_EMPTY_PCT:

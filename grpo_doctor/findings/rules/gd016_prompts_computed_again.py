@@ -62,7 +62,7 @@ _KNOB = "vllm.enable_prefix_caching"
 
 
 def check(view: RunView) -> Answer:
-    """Compares what was computed again with what was generated."""
+    """Compare what was computed again with what was generated."""
     group = view.knob("rollout.num_generations")
     if not isinstance(group, int) or group < 2:
         return NotApplicable("no prompt is sampled more than once")

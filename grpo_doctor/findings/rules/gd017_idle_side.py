@@ -58,7 +58,7 @@ IDLE_UTIL_PCT = 20.0
 
 
 def check(view: RunView) -> Answer:
-    """Compares the engine's share of the step with the trainer's."""
+    """Compare the engine's share of the step with the trainer's."""
     if view.now("vllm.use") is False or view.knob("vllm.mode") != "server":
         return NotApplicable("the rollout engine is not a server of its own")
     engine = view.share("rollout")
@@ -130,7 +130,7 @@ def _shares(view: RunView, engine: float, trainer: float) -> tuple[Evidence, ...
 
 
 def _overlapped(view: RunView, or_else: str) -> Fix:
-    """The next batch is rolled out while this one is trained on."""
+    """Return the next batch is rolled out while this one is trained on."""
     risk = "Each step then trains on completions of the weights before the last update."
     change: WhatIf = Settings((("rollout.async", True),))
     if view.now("rollout.async") is True:

@@ -53,7 +53,7 @@ _KNOB = "vllm.sleep_level"
 
 
 def check(view: RunView) -> Answer:
-    """Looks at what is moved just before, and just after, the weights are sent."""
+    """Look at what is moved just before, and just after, the weights are sent."""
     level = view.knob(_KNOB)
     if not level or view.now("vllm.use") is False:
         return NotApplicable("the rollout engine does not sleep")

@@ -52,7 +52,7 @@ _KNOB = "sync.move_model_batches"
 
 
 def check(view: RunView) -> Answer:
-    """Counts the gathers within the sync."""
+    """Count the gathers within the sync."""
     if not view.share("sync"):
         return NotApplicable("no weights are sent to a rollout engine")
     share, gathering = view.share("sync"), gathers(view)

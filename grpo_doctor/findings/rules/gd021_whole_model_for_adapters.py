@@ -46,7 +46,7 @@ _KNOB, _SLEEP = "vllm.enable_lora", "vllm.sleep_level"
 
 
 def check(view: RunView) -> Answer:
-    """Looks at the settings, then at what the sync takes."""
+    """Look at the settings, then at what the sync takes."""
     if view.knob("train.type") != "lora" or view.now("vllm.use") is False:
         return NotApplicable("no adapters are trained for a rollout engine of its own")
     if view.now(_KNOB) is True:

@@ -56,7 +56,7 @@ _KNOB = "sync.move_model_batches"
 
 
 def check(view: RunView) -> Answer:
-    """Compares the parts' fixed time, and memory during the sync."""
+    """Compare the parts' fixed time, and memory during the sync."""
     if not view.share("sync"):
         return NotApplicable("no weights are sent to a rollout engine")
     if view.spell(_KNOB, PARTS) is None:

@@ -72,7 +72,7 @@ _UNKNOWN = Withheld("how the work would spread over more processors was not meas
 
 
 def check(view: RunView) -> Answer:
-    """Reads what the kernel counted."""
+    """Read what the kernel counted."""
     waits = _by_rank(view, _WAIT)
     if not waits:
         return Passed("nothing was sampled within the steps")
@@ -133,7 +133,7 @@ def _own_pct(view: RunView) -> float | None:
 
 
 def _severity(view: RunView, worst: float, why: _Why) -> Severity:
-    """A full host without a GPU is what training on processors looks like."""
+    """Return a full host without a GPU is what training on processors looks like."""
     severity = severity_of(worst)
     if why == "confined" or severity == "low":
         return severity

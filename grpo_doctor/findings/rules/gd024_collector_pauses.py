@@ -62,7 +62,7 @@ _RISK = "Cycles that outlive their step are never collected: watch the memory."
 
 
 def check(view: RunView) -> Answer:
-    """Adds up the collections of the used steps."""
+    """Add up the collections of the used steps."""
     seconds = _by_rank(view)
     share = float(np.mean([*seconds.values()])) / view.step_s if seconds else 0.0
     if share < MIN_SHARE:
@@ -85,7 +85,7 @@ def check(view: RunView) -> Answer:
 
 
 def _severity(view: RunView, share: float) -> Severity:
-    """A pause lasts longer where the thread that collects waits for a CPU: that
+    """Return a pause lasts longer where the thread that collects waits for a CPU: that
     part of it is not the collector's."""
     in_line = view.found("GD023")
     return severity_of(share * (1 - in_line.cost) if in_line is not None else share)

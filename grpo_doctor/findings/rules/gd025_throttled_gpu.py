@@ -95,7 +95,7 @@ class _Slowed:
 
 
 def check(view: RunView) -> Answer:
-    """Reads the driver's reasons while the GPUs were busy."""
+    """Read the driver's reasons while the GPUs were busy."""
     slowed = [s for mask in (HOT, POWER_LIMIT) for s in _slowed(view, mask)]
     throttled = sorted((s for s in slowed if s.counts), key=lambda s: (-s.hot, -s.cost, s.gpu.uuid))
     if not throttled:

@@ -68,7 +68,7 @@ _MOVING = ("train", "logprob", "optimizer", "sync", "offload")
 
 
 def check(view: RunView) -> Answer:
-    """Divides bytes by seconds, then looks at the link itself."""
+    """Divide bytes by seconds, then look at the link itself."""
     if not view.has_gpu:
         return NotApplicable("no GPU was sampled, so nothing crosses a link")
     rate, share = _offload_rate(view), view.share("offload")
@@ -86,7 +86,7 @@ def check(view: RunView) -> Answer:
 
 
 def _offload_rate(view: RunView) -> float | None:
-    """Bytes per second of a rank in `offload`: everything goes out and comes back."""
+    """Return bytes per second of a rank in `offload`: everything goes out and comes back."""
     moved = view.counter_sum(COUNTER)
     steps, ranks = view.analysis.used_seconds.shape[:2]
     seconds = view.seconds("offload") * steps * ranks
@@ -94,7 +94,7 @@ def _offload_rate(view: RunView) -> float | None:
 
 
 def _busiest(view: RunView) -> tuple[str | None, float]:
-    """The phase with the most traffic on any rank's GPU, and its mean bytes per second."""
+    """Return the phase with the most traffic on any rank's GPU, and its mean bytes per second."""
     phases = [phase for phase in _MOVING if view.share(phase) >= MIN_SHARE]
     means = [m for name in ("gpu.pcie_rx", "gpu.pcie_tx") for m in gpu_means(view, name, *phases)]
     traffic, phase = max((m for m in means if np.isfinite(m[0])), default=(0.0, None))

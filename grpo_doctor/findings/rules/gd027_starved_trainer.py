@@ -69,7 +69,7 @@ _WITHHELD = Withheld("how both sides scale with their GPUs was not measured")
 
 
 def check(view: RunView) -> Answer:
-    """Compares what each side waits for the other, in shares of the step."""
+    """Compare what each side waits for the other, in shares of the step."""
     if not {ROLLOUT_WAIT_SPAN, QUEUE_SPAN} & set(view.trace.names):
         return NotApplicable(f"neither `{ROLLOUT_WAIT_SPAN}` nor `{QUEUE_SPAN}` was recorded")
     sides = sides_of(view)
@@ -109,7 +109,7 @@ def _starved_trainer(view: RunView, sides: Sides) -> Finding:
 
 
 def _idle_rollout(view: RunView, sides: Sides) -> Finding:
-    """The step would be shorter by what the rollout's GPUs could do of it."""
+    """Return the step would be shorter by what the rollout's GPUs could do of it."""
     train, generate = sides.gpus or (1, 1)
     cost = sides.surplus * generate / (train + generate)
     text = _move(sides, "the rollout engine", "training")

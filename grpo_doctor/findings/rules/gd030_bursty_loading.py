@@ -72,7 +72,7 @@ class _Bursts:
 
 
 def check(view: RunView) -> Answer:
-    """Looks for few steps with far more than the usual wait."""
+    """Look for few steps with far more than the usual wait."""
     workers = integer(view.now(_WORKERS))
     if workers == 0:
         return NotApplicable("there are no loader processes; GD002 says what that costs")
@@ -169,7 +169,7 @@ def _prefetch(view: RunView) -> Fix:
 
 
 def _longer_queue(view: RunView) -> tuple[int, tuple[Edit, ...]]:
-    """The smallest queue that takes at least half of the wait away, and what it leaves."""
+    """Return the smallest queue that takes at least half of the wait away, and what it leaves."""
     ahead, workers = integer(view.now(_AHEAD)) or 2, integer(view.now(_WORKERS)) or 1
     wait_now = view.seconds("dataload")
     larger = [target for target in TARGETS if target > ahead] or [2 * ahead]

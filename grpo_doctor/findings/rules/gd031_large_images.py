@@ -68,7 +68,7 @@ _IMAGE_WORK = ("read_s", "process_s")
 
 
 def check(view: RunView) -> Answer:
-    """Compares the loaders' seconds for images with the wait, and image places with all tokens."""
+    """Compare the loaders' seconds for images with the wait, and image places with all tokens."""
     images = view.counted_mean("dataload/images") or 0.0
     load = loading(view)
     if not images or load is None:

@@ -55,7 +55,7 @@ PREPARING = ("tokenize", "encode", "prepare_inputs", "process_inputs", "collate"
 
 
 def preparing_spans(trace: Trace) -> list[str]:
-    """The names of spans within a phase that prepare inputs."""
+    """Return the names of spans within a phase that prepare inputs."""
     return [
         name
         for name in trace.names
@@ -85,7 +85,7 @@ _BEFOREHAND = "tokenize the data set once, before training, and load the tokens"
 
 
 def check(view: RunView) -> Answer:
-    """Adds up what the main thread spends on preparing inputs."""
+    """Add up what the main thread spends on preparing inputs."""
     spans = {name: view.span_seconds(name) for name in preparing_spans(view.trace)}
     loader_s = _loader_seconds(view)
     seconds = sum(spans.values()) + loader_s

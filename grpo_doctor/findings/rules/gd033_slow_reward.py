@@ -63,7 +63,7 @@ _KNOB, _WORKERS = "reward.num_workers", 4
 
 
 def check(view: RunView) -> Answer:
-    """Compares what every rank spends on scoring with the step."""
+    """Compare what every rank spends on scoring with the step."""
     per_rank = reward_seconds(view)
     if not per_rank.any():
         return NotApplicable("no time in `reward` was recorded")
@@ -145,7 +145,7 @@ def _takes_processes(view: RunView, first: Scoring | None) -> bool:
 
 
 def _spreads_any(view: RunView) -> bool:
-    """Whether its workers are the job's, and call the user's functions too."""
+    """Return whether its workers are the job's, and call the user's functions too."""
     return view.trace.run.framework == "verl"
 
 

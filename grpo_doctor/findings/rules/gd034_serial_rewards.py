@@ -99,7 +99,7 @@ class _Plan:
 
 
 def check(view: RunView) -> Answer:
-    """Compares what was waited with the slowest function."""
+    """Compare what was waited with the slowest function."""
     plan = _plan(view)
     if plan is None:
         return NotApplicable("one reward function, called once per batch")

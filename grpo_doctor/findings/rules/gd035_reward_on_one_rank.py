@@ -57,7 +57,7 @@ _WAITS = "matched collectives"
 
 
 def check(view: RunView) -> Answer:
-    """Looks for one rank with nearly all of the work in `reward`."""
+    """Look for one rank with nearly all of the work in `reward`."""
     top = scorer_imbalance(view)
     if top is None:
         few = len(reward_seconds(view)) < 2

@@ -88,7 +88,7 @@ class _Calls:
 
 
 def check(view: RunView) -> Answer:
-    """Looks for calls that end at one length, and for calls near the trainer's limit."""
+    """Look for calls that end at one length, and for calls near the trainer's limit."""
     calls = _calls_of_functions(view)
     worst = _worst(calls)
     if worst is not None:
@@ -101,7 +101,7 @@ def check(view: RunView) -> Answer:
 
 
 def _worst(calls: list[_Calls]) -> _Calls | None:
-    """The function whose calls that end at a limit cost most, if that is enough."""
+    """Return the function whose calls that end at a limit cost most, if that is enough."""
     limited = [c for c in calls if c.limited and c.cost >= MIN_SHARE]
     return max(limited, key=lambda c: c.cost, default=None)
 

@@ -89,7 +89,7 @@ class _Plan:
 
 
 def check(view: RunView) -> Answer:
-    """Looks at the passes of a step, the device during training, and the memory left."""
+    """Look at the passes of a step, the device during training, and the memory left."""
     plan, share = _plan(view), view.share("train")
     if plan is None:
         return NotApplicable(_why_no_plan(view))
@@ -137,7 +137,7 @@ def _by_prediction(view: RunView, plan: _Plan) -> Answer:
 
 
 def _by_arithmetic(view: RunView, plan: _Plan, withheld: Withheld) -> Answer:
-    """Compares a pass with the time that a slow core needs for its arithmetic."""
+    """Compare a pass with the time that a slow core needs for its arithmetic."""
     parameters = model_size(view).parameters
     places = view.counted_mean("train/token_places")
     steps, ranks = view.analysis.used_seconds.shape[:2]

@@ -53,7 +53,7 @@ _PHASES = ("train", "logprob")
 
 
 def check(view: RunView) -> Answer:
-    """Compares tokens with places, and what is computed on them with the step."""
+    """Compare tokens with places, and what is computed on them with the step."""
     if view.now(_FREE) is True:
         return NotApplicable("sequences are packed")
     padded = padding(view)
@@ -102,13 +102,13 @@ def _passes(view: RunView) -> tuple[str, ...]:
 
 
 def _groups(view: RunView) -> bool:
-    """Whether grouping by length is what there is to set, and it is not set."""
+    """Return whether grouping by length is what there is to set, and it is not set."""
     packs = view.spell(_FREE, True) is not None
     return not packs and view.spell(_GROUPED, True) is not None and not view.now(_GROUPED)
 
 
 def _avoidable(view: RunView, share: float) -> float:
-    """The part of the places that the fix leaves out: where it groups, what was counted."""
+    """Return the part of the places that the fix leaves out: where it groups, what was counted."""
     if view.now(_GROUPED) is True:
         return 0.0
     places = view.counted_mean("train/token_places")

@@ -75,7 +75,7 @@ _GATHER = ("all_gather", "allgather")
 
 
 def check(view: RunView) -> Answer:
-    """Compares whole weights with the memory that training left."""
+    """Compare whole weights with the memory that training left."""
     if view.knob("deepspeed.stage") != 3:
         return NotApplicable("weights are not spread over the ranks (no ZeRO-3)")
     more = _more_bytes(view)

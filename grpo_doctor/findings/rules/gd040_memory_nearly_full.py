@@ -56,7 +56,7 @@ RAN_OUT, RETRIES = "memory/out_of_memory/", "memory/alloc_retries"
 
 
 def _where_it_ran_out(view: RunView) -> str | None:
-    """The phase in which an allocation failed for good, as the trainer recorded it."""
+    """Return the phase in which an allocation failed for good, as the trainer recorded it."""
     names = view.series_names(f"{RAN_OUT}*")
     return names[0].removeprefix(RAN_OUT) if names else None
 
@@ -101,7 +101,7 @@ class _State:
 
 
 def check(view: RunView) -> Answer:
-    """Looks at the most-used GPU, at retries, and at how the run ended."""
+    """Look at the most-used GPU, at retries, and at how the run ended."""
     state = _state(view)
     if state.ran_out is None and not state.retries and state.filled < FULL:
         if state.gpu is None:

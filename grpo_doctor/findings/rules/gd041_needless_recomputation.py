@@ -78,7 +78,7 @@ _KNOB = "train.gradient_checkpointing"
 
 
 def check(view: RunView) -> Answer:
-    """Compares what activations would need with what training left free."""
+    """Compare what activations would need with what training left free."""
     if view.knob(_KNOB) is not True:
         kept = "activations are kept already"
         return NotApplicable(f"`{_KNOB}` is not known" if view.knob(_KNOB) is None else kept)
@@ -109,7 +109,7 @@ def check(view: RunView) -> Answer:
 
 
 def _activation_bytes(view: RunView) -> float:
-    """What the layers of one micro-batch keep for the backward pass."""
+    """Return what the layers of one micro-batch keep for the backward pass."""
     size, places = model_size(view), view.counted_mean("train/token_places")
     passes = micro_batches_per_step(view)
     if not places or not passes or not (size.hidden and size.intermediate and size.layers):

@@ -68,7 +68,7 @@ FULL = 0.85
 
 
 def check(view: RunView) -> Answer:
-    """Computes the logits of a micro-batch and compares them with the GPU."""
+    """Compute the logits of a micro-batch and compare them with the GPU."""
     if view.now("train.use_liger") is True:
         return NotApplicable("the loss is computed in chunks")
     gpu, tokens, vocabulary = most_used(view), _tokens(view), model_size(view).vocabulary or 0

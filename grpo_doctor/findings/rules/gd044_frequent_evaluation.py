@@ -24,7 +24,8 @@ whether training helps: what they may cost is yours to say.
 
 ## References
 
-- https://huggingface.co/docs/transformers/main_classes/trainer#transformers.TrainingArguments.eval_steps
+-
+  https://huggingface.co/docs/transformers/main_classes/trainer#transformers.TrainingArguments.eval_steps
 - https://huggingface.co/docs/trl/grpo_trainer
 """
 
@@ -60,7 +61,7 @@ class _Evaluations:
 
 
 def check(view: RunView) -> Answer:
-    """Adds up evaluations over all steps, and spans that log."""
+    """Add up evaluations over all steps, and spans that log."""
     evaluations, logging = _evaluations(view), _logging_seconds(view)
     log_share = view.of_step(sum(logging.values()))
     if log_share >= MIN_LOG_SHARE:

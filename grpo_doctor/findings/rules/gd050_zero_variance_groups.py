@@ -72,7 +72,7 @@ _ENOUGH = 16
 
 
 def check(view: RunView) -> Answer:
-    """Compares the mean share of such groups with the thresholds, less twice its error."""
+    """Compare the mean share of such groups with the thresholds, less twice its error."""
     flat = flat_from(view)
     scored = without_missing(view).before(flat)
     if len(scored) < POINTS:
@@ -98,7 +98,7 @@ def check(view: RunView) -> Answer:
 
 
 def without_missing(view: RunView) -> Curve:
-    """The share of groups with equal rewards, less the completions that have no reward."""
+    """Return the share of groups with equal rewards, less the completions that have no reward."""
     zero_variance, missing = finite(view, "zero_variance"), missing_share(view)
     missing_by_step = dict(zip(missing.steps.tolist(), missing.values.tolist(), strict=True))
     lost = np.array([missing_by_step.get(step, 0.0) for step in zero_variance.steps.tolist()])

@@ -63,7 +63,7 @@ _LONGER = Withheld("how long the completions would get is not known")
 
 
 def check(view: RunView) -> Answer:
-    """Judges the last tenth of the run: what the model does now."""
+    """Judge the last tenth of the run: what the model does now."""
     truncated = finite(view, "truncated")
     first, last = ends(truncated)
     mean = float(truncated.values.mean())

@@ -79,7 +79,7 @@ _SMOOTH_SHARE = 0.05
 
 
 def check(view: RunView) -> Answer:
-    """Looks for a lasting stay below the floor, else for a fall that is about to get there."""
+    """Look for a lasting stay below the floor, else for a fall that is about to get there."""
     entropy = finite(view, "entropy")
     # The highest of the first tenth: a collapse within it would hide in its median.
     first = float(entropy.values[: end_points(len(entropy))].max())
@@ -112,7 +112,7 @@ def check(view: RunView) -> Answer:
 
 
 def _fell_at(entropy: Curve, first: float) -> int | None:
-    """The step at which it fell below the floor, not to come back; None if it did not."""
+    """Return the step at which it fell below the floor, not to come back; None if it did not."""
     smoothed = smooth(entropy.values, max(3, round(_SMOOTH_SHARE * len(entropy))))
     low_from = onset(entropy, smoothed <= RECOVERED_SHARE * first)
     if low_from is None:

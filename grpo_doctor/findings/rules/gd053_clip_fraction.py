@@ -51,7 +51,7 @@ WHILE = 3
 
 
 def check(view: RunView) -> Answer:
-    """Judges the last tenth of the run, and steps in a row that are worse."""
+    """Judge the last tenth of the run, and steps in a row that are worse."""
     if view.now("train.importance_level") == "sequence":
         return NotApplicable("ratios are per sequence, which clips much by design")
     clip = finite(view, "clip")

@@ -55,7 +55,7 @@ MIN_CLIPPED = 0.02
 
 
 def check(view: RunView) -> Answer:
-    """Compares both sides, overall and step by step."""
+    """Compare both sides, overall and step by step."""
     low, high = finite(view, "clip_low"), finite(view, "clip_high")
     shared = np.intersect1d(low.steps, high.steps)
     below = low.values[np.isin(low.steps, shared)]

@@ -68,7 +68,7 @@ CONSTANT_LOSSES = ("dr_grpo", "dapo")
 
 
 def check(view: RunView) -> Answer:
-    """Compares the ends of the length curve, and asks whether the reward rose."""
+    """Compare the ends of the length curve, and ask whether the reward rose."""
     length = finite(view, "length")
     first, last = ends(length)
     growth = last / first if first > 0 else 1.0

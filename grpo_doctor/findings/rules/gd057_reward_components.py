@@ -77,7 +77,7 @@ class Component:
 
 
 def check(view: RunView) -> Answer:
-    """Looks for a function without deviation, then for one with nearly all of it."""
+    """Look for a function without deviation, then for one with nearly all of it."""
     rewards = _components(view)
     if len(rewards) < 2:
         return NotApplicable(

@@ -69,7 +69,7 @@ _NUMBERS = (
 
 
 def check(view: RunView) -> Answer:
-    """Counts completions without a reward, a step without any as all of its own."""
+    """Count completions without a reward, a step without any as all of its own."""
     missing = missing_share(view)
     reward = view.metric("reward")
     if reward is None:

@@ -60,7 +60,7 @@ MIN_FLAT_SHARE = 0.20
 
 
 def check(view: RunView) -> Answer:
-    """Looks for a flat end of the run, which may be all of it."""
+    """Look for a flat end of the run, which may be all of it."""
     since = flat_from(view)
     reward, spread = finite(view, "reward"), reward_spread(view)
     if since is None:
@@ -118,7 +118,7 @@ def _headline(last: float, since: int, when: str, *, rose: bool, fell: bool) -> 
 
 
 def _lost(view: RunView, since: int) -> tuple[Fix, ...]:
-    """The reward was better before: it is not the reward function."""
+    """Return the reward was better before: it is not the reward function."""
     back = f"go back to a checkpoint of before step {since}: what is left of the policy can't learn"
     return (*slower(view), learning_advice(view, back))
 

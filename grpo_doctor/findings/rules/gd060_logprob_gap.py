@@ -49,7 +49,7 @@ _CORRECTION = "rollout.importance_correction"
 
 
 def check(view: RunView) -> Answer:
-    """Judges the last tenth of the run."""
+    """Judge the last tenth of the run."""
     gap = finite(view, "gap")
     first, last = ends(gap)
     severity = graded(last, GRADES)

@@ -54,7 +54,7 @@ _KNOB = "rollout.num_generations"
 
 
 def check(view: RunView) -> Answer:
-    """Looks at the setting."""
+    """Look at the setting."""
     count = view.knob(_KNOB)
     if not isinstance(count, int) or count < 1:
         return NotApplicable("the number of completions per prompt was not recorded")

@@ -59,7 +59,7 @@ MIN_OF_DEVIATION = 0.25
 
 
 def check(view: RunView) -> Answer:
-    """Compares the best stretch with the last one."""
+    """Compare the best stretch with the last one."""
     reward = finite(view, "reward")
     fall = fall_of(reward)
     drop = fall.peak - fall.end

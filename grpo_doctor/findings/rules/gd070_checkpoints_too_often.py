@@ -68,7 +68,7 @@ class Saving:
 
 
 def check(view: RunView) -> Answer:
-    """Compares the time in checkpoints with that of all closed steps."""
+    """Compare the time in checkpoints with that of all closed steps."""
     saving = find_saving(view)
     if saving is None:
         return NotApplicable("fewer than two checkpoints were written before the last step")
@@ -98,7 +98,7 @@ def check(view: RunView) -> Answer:
 
 
 def find_saving(view: RunView) -> Saving | None:
-    """Reads the checkpoint phase of every closed step but the last; None without an interval."""
+    """Read the checkpoint phase of every closed step but the last; None without an interval."""
     steps, seconds = view.analysis.steps, view.analysis.seconds
     rows = np.flatnonzero(steps.closed[:, steps.stepping].any(axis=1))[:-1]
     if not len(rows):

@@ -83,7 +83,7 @@ class Written:
 
 
 def check(view: RunView) -> Answer:
-    """Looks at the dtype on disk, and at the optimizer's part."""
+    """Look at the dtype on disk, and at the optimizer's part."""
     weights, optimizer = _values(view, _WEIGHTS), _values(view, _OPTIMIZER)
     numbers = _values(view, _COUNT)
     per_weight = None

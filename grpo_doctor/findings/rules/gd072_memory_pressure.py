@@ -87,7 +87,7 @@ class Pressure:
 
 
 def check(view: RunView) -> Answer:
-    """Judges stalls first, then swap that is read back."""
+    """Judge stalls first, then swap that is read back."""
     pressure = _pressure(view)
     stalled = pressure.stalled or 0.0
     thrashes = pressure.swapped >= MIN_SWAPPED_GIB and (pressure.faults or 0.0) >= MIN_FAULTS

@@ -55,7 +55,7 @@ _RISK = (
 
 
 def check(view: RunView) -> Answer:
-    """Compares the peak of each host with the size."""
+    """Compare the peak of each host with the size."""
     # Most in use and size, in bytes, of each host.
     sizes = {s.host: float(np.nanmax(s.values)) for s in view.series(_SIZE)}
     pairs = [

@@ -85,7 +85,7 @@ class Failure:
 
 
 def check(view: RunView) -> Answer:
-    """Looks at how the run ended, and at the errors that were recorded."""
+    """Look at how the run ended, and at the errors that were recorded."""
     exit_ = view.trace.run.exit
     if exit_.state != "failed":
         return NotApplicable(f"the run was not ended by an error ({exit_.state})")
@@ -158,7 +158,7 @@ def uncaught(view: RunView) -> list[Failure]:
 
 
 def failures(view: RunView) -> list[Failure]:
-    """The last recorded error of each rank, in order of time."""
+    """Return the last recorded error of each rank, in order of time."""
     last: dict[int, Failure] = {}
     for rank, at_ns, error in noted(view.trace, ERROR_PREFIX):
         phase, _, text = error.partition("/")

@@ -67,7 +67,7 @@ _NAMES = {"trl": "TRL", "ms-swift": "ms-swift", "verl": "verl", "openrlhf": "Ope
 
 
 def check(view: RunView) -> Answer:
-    """Says what was seen of a job that marked nothing."""
+    """Say what was seen of a job that marked nothing."""
     if view.trace.run.origin is not None:
         return NotApplicable("the file is of another program, which has its own words for phases")
     if view.trace.run.framework == "bundled":
@@ -132,7 +132,7 @@ def _evidence(view: RunView) -> tuple[Evidence, ...]:
 
 
 def _framework(view: RunView) -> str:
-    """The framework that the command starts, or that its script uses; empty without one."""
+    """Return the framework that the command starts, or that its script uses; empty without one."""
     started = unwrap(from_arguments(view.trace.run.command))
     program = recognize(started) if started else None
     if program is None or program.role != "train" or program.script is not None:

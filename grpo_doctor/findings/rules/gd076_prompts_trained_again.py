@@ -87,7 +87,7 @@ class _Tokens:
 
 
 def check(view: RunView) -> Answer:
-    """Compares the repeated tokens with all, and the passes with the step."""
+    """Compare the repeated tokens with all, and the passes with the step."""
     if view.now(_SHARED) is True:
         return NotApplicable("a prompt is computed once for its completions in a pass")
     tokens = _tokens(view)

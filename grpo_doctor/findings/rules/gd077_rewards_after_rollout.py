@@ -88,7 +88,7 @@ class _Plan:
 
 
 def check(view: RunView) -> Answer:
-    """Compares what is scored after the rollout with the time that the rollout had for it."""
+    """Compare what is scored after the rollout with the time that the rollout had for it."""
     plan = _plan(view)
     if plan is None:
         return NotApplicable(_why_no_plan(view))
@@ -141,7 +141,7 @@ def _why_no_plan(view: RunView) -> str:
 
 
 def _lengths(view: RunView) -> tuple[float, float] | None:
-    """The mean over the steps of the mean and of the longest completion."""
+    """Return the mean over the steps of the mean and of the longest completion."""
     for pair in (_TRL, _VERL):
         means, longest = (view.metric_values(key) for key in pair)
         if means is None or longest is None:

@@ -75,7 +75,7 @@ _UNKNOWN = Withheld("which requests went to which server was not recorded")
 
 
 def check(view: RunView) -> Answer:
-    """Compares the servers' tokens, and looks for a queue next to a server with nothing to do."""
+    """Compare the servers' tokens, and look for a queue next to a server with nothing to do."""
     if engine_within_ranks(view):
         return WITHIN_RANKS
     servers = [load for load in loads(view) if load.pid is not None]
@@ -117,7 +117,7 @@ def check(view: RunView) -> Answer:
 
 
 def _shares(servers: list[Load]) -> tuple[str, list[float]]:
-    """Each server's share of all tokens, else of all requests over time; which of them."""
+    """Return each server's share of all tokens, else of all requests over time; which of them."""
     tokens = [load.tokens for load in servers]
     known = None not in tokens
     amounts = [load.tokens or 0.0 if known else load.running for load in servers]

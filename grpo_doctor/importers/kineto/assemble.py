@@ -50,7 +50,7 @@ class Assembly:
             self._add(file)
 
     def spans(self) -> Spans:
-        """All rows, in the model's order."""
+        """Return all rows, in the model's order."""
         return self._rows.spans()
 
     @property
@@ -107,7 +107,7 @@ class Assembly:
         self._row(Kind.COLLECTIVE, call.name, call, shift_ns, value=float(call.sequence), **own)
 
     def _device(self, file: RankFile, number: int, device: Device) -> int:
-        """The series of one device; the moment at which it was last seen."""
+        """Return the series of one device; the moment at which it was last seen."""
         base_ns = file.base_ns - self.zero_ns
         busy, talking = (a.merged(base_ns) for a in (device.everything, device.communication))
         if not len(busy[0]):
@@ -154,7 +154,7 @@ def _shares(
     computing: tuple[Times, Times],
     steps: Times,
 ) -> str:
-    """A device in words: busy, communicating, and communicating with nothing beside."""
+    """Return a device in words: busy, communicating, and communicating with nothing beside."""
     active = merged(*(np.concatenate([a, b]) for a, b in zip(talking, computing, strict=True)))
     whole_ns = max(1, int((steps[:, 1] - steps[:, 0]).sum()))
 
@@ -188,7 +188,7 @@ def _host(file: RankFile) -> str:
 
 
 def _busiest(ranges: Sequence[Range]) -> int:
-    """The thread with most range time, for files without steps."""
+    """Return the thread with most range time, for files without steps."""
     seconds: dict[int, float] = {}
     for interval in ranges:
         seconds[interval.thread] = seconds.get(interval.thread, 0.0) + interval.length_us
@@ -226,7 +226,7 @@ def _end_us(interval: Range) -> float:
 
 
 def _depths(ranges: Sequence[Range]) -> list[int]:
-    """How many ranges each one lies in; `ranges` by start, the longest first."""
+    """Return how many ranges each one lies in; `ranges` by start, the longest first."""
     open_ends: list[float] = []
     depths = []
     for interval in ranges:

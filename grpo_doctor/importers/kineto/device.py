@@ -45,7 +45,7 @@ def nanoseconds(us: float) -> int:
 
 
 def merged(start_ns: Times, end_ns: Times) -> tuple[Times, Times]:
-    """The union of intervals, as ascending stretches that do not touch."""
+    """Return the union of intervals, as ascending stretches that do not touch."""
     if not len(start_ns):
         return start_ns, end_ns
     order = np.argsort(start_ns, kind="stable")
@@ -65,7 +65,7 @@ def covered_percent(stretches: tuple[Times, Times], edges_ns: Times) -> NDArray[
 def covered_ns(
     stretches: tuple[Times, Times], begin_ns: Times, end_ns: Times
 ) -> NDArray[np.float64]:
-    """How many nanoseconds of each window lie in some stretches; one value per window."""
+    """Return how many nanoseconds of each window lie in some stretches; one value per window."""
     start, end = stretches
     if not len(start):
         return np.zeros(len(begin_ns))

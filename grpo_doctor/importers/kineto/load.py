@@ -32,7 +32,7 @@ _NO_STEPS = (
 
 
 def recognises(path: Path, head: bytes) -> bool:
-    """Whether this is a Chrome trace of the profiler, or a folder that has some."""
+    """Return whether this is a Chrome trace of the profiler, or a folder that has some."""
     if path.is_dir():
         return any(recognises(file, read_head(file)) for file in files_in(path, _SUFFIXES))
     text = head.lstrip()
@@ -41,7 +41,7 @@ def recognises(path: Path, head: bytes) -> bool:
 
 
 def load(path: Path) -> Trace:
-    """The trace of one file or of a folder's.
+    """Return the trace of one file or of a folder's.
 
     Raises:
         TraceError: no file of it holds anything of the profiler; the message says why.
@@ -59,7 +59,7 @@ def trace_of(
     notes: Sequence[str],
     problems: Sequence[str],
 ) -> Trace:
-    """The trace of files of one job; `origin` without its phases and the ranks that lack."""
+    """Return the trace of files of one job; `origin` without its phases and the ranks that lack."""
     files, assumed = _ranked(files)
     assembly = Assembly(files)
     ranks = len({file.rank for file in files})
@@ -111,7 +111,7 @@ def files_in(folder: Path, suffixes: str | tuple[str, ...]) -> list[Path]:
 def read_each(
     path: Path, paths: Sequence[Path], read: Callable[[Path], RankFile]
 ) -> tuple[list[RankFile], list[str]]:
-    """Every file that can be read, and why others were left out.
+    """Return every file that can be read, and why others were left out.
 
     Raises:
         TraceError: there is none; the message is that of the first.
@@ -139,7 +139,7 @@ def _useful(path: Path) -> RankFile:
 
 
 def _ranked(files: Sequence[RankFile]) -> tuple[list[RankFile], list[str]]:
-    """The files by rank; one that does not say its own gets the next that is free."""
+    """Return the files by rank; one that does not say its own gets the next that is free."""
     ranks = {file.rank for file in files if file.rank is not None}
     ranked, assumed = [file for file in files if file.rank is not None], []
     for file in files:

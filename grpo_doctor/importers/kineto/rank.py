@@ -74,7 +74,7 @@ class RankFile:
 
 
 def read_rank(path: Path) -> RankFile:
-    """Reads one file in constant memory beside what is kept: 16 bytes a kernel.
+    """Read one file in constant memory beside what is kept: 16 bytes a kernel.
 
     Raises:
         TraceError: it can't be read, or is no Chrome trace.
@@ -106,7 +106,7 @@ def _add(file: RankFile, events: Sequence[Event]) -> None:
 
 
 def possible(event: Event) -> bool:
-    """Whether its times are times, so that nanoseconds of them fit 64 bits."""
+    """Return whether its times are times, so that nanoseconds of them fit 64 bits."""
     return 0 <= event.ts < _MOST_US and 0 <= event.dur < _MOST_US
 
 

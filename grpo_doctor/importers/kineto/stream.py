@@ -82,7 +82,7 @@ class EventStream:
         self._read_bytes = 0
 
     def blocks(self) -> Iterator[Sequence[Event]]:
-        """Lists of events, in the file's order.
+        """Return a list of events, in the file's order.
 
         Raises:
             TraceError: the file can't be read, or is no Chrome trace; the message has the byte.
@@ -111,7 +111,7 @@ class EventStream:
             self.truncated = True  # compressed data that ends early
 
     def _after_head(self, blocks: Iterator[bytes]) -> bytes:
-        """Reads what stands before the events; returns what of them was read with it."""
+        """Read what stands before the events; return what of them was read with it."""
         text = b""
         for block in blocks:
             text += block
@@ -138,7 +138,7 @@ class EventStream:
         )
 
     def _decodable(self, text: bytes) -> int:
-        """Where the last whole event of a block ends, by its looks; 0: nowhere."""
+        """Return where the last whole event of a block ends, by its looks; 0: nowhere."""
         end = text.rfind(_KINETO_BETWEEN)
         if end >= 0:
             return end + len(b"\n  }")
@@ -159,7 +159,7 @@ class EventStream:
             return None
 
     def _one_by_one(self, text: bytes) -> list[Event]:
-        """The events of a block in which one is damaged: only that one is lost."""
+        """Return the events of a block in which one is damaged: only that one is lost."""
         events: list[Event] = []
         pieces = text.split(_KINETO_BETWEEN)
         for index, piece in enumerate(pieces):
@@ -172,7 +172,7 @@ class EventStream:
         return events
 
     def _last(self, text: bytes) -> Iterator[Sequence[Event]]:
-        """The events before the array's end, and what stands after it."""
+        """Yield the events before the array's end, and what stands after it."""
         end = self._end_of_array(text)
         if end is not None:
             if text[:end].strip():
@@ -188,7 +188,7 @@ class EventStream:
                 return
 
     def _end_of_array(self, text: bytes) -> int | None:
-        """Where the bracket is that closes the array of which `text` is the rest."""
+        """Return where the bracket is that closes the array of which `text` is the rest."""
         decoded = "[" + text.decode("latin-1")  # a byte is a letter
         try:
             _, end = json.JSONDecoder(strict=False).raw_decode(decoded)
@@ -206,5 +206,5 @@ class EventStream:
 
 
 def arguments(event: Event) -> dict[str, Any]:
-    """An event's arguments; none where they are damaged."""
+    """Return an event's arguments; none where they are damaged."""
     return object_in(event.args) if event.args else {}

@@ -22,5 +22,5 @@ FAMILIES = (batches, endings, engines, inputs, layouts, lengths, processes, serv
 
 @cache
 def load() -> tuple[Rule, ...]:
-    """All rules, by number."""
+    """Return all rules, by number."""
     return tuple(sorted(RULES, key=lambda each: each.id))

@@ -271,7 +271,7 @@ def openrlhf_batch_does_not_divide(view: View) -> Flaw | None:
 
 
 def _of_a_step(view: View, kind: str, ranks: int, who: str) -> Flaw | None:
-    """The batch of a step must be micro batch x ranks x a whole number."""
+    """Return the batch of a step must be micro batch x ranks x a whole number."""
     batch, micro = view.integers("train.completions_per_step", "train.micro_batch")
     step = (micro or 0) * ranks
     if not batch or not step or batch % step == 0:

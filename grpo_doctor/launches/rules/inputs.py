@@ -230,7 +230,7 @@ def reward_not_known(view: View) -> Flaw | None:
 
 
 def _from_plugins(view: View) -> Iterator[str | None]:
-    """The rewards that plugins add; None where some of them can't be read."""
+    """Yield the rewards that plugins add; None where some of them can't be read."""
     for file in local_files(view.launch):
         if file.option in ("external_plugins", "custom_register_path"):
             tree = tree_of(file.path)
@@ -239,7 +239,7 @@ def _from_plugins(view: View) -> Iterator[str | None]:
 
 
 def _of_a_file(view: View) -> Flaw | None:
-    """The function that verl calls by its name, or OpenRLHF by a fixed one."""
+    """Return the function that verl calls by its name, or OpenRLHF by a fixed one."""
     for file in local_files(view.launch):
         parent = file.option.removesuffix(".path")
         if parent.endswith("custom_reward_function"):

@@ -21,7 +21,7 @@ from grpo_doctor.launches.rule import (
 def _divided(
     view: View, knob: str, number: int, headline: str, evidence: str, *others: str
 ) -> Flaw:
-    """What is to be divided by a knob is not: its divisors are the fix."""
+    """Return what is to be divided by a knob is not: its divisors are the fix."""
     fixes = (view.flags(knob, divisors(number, 8)), *others)
     return fatal_flaw(
         headline=headline, evidence=(evidence,), fixes=fixes, source=view.source(knob)

@@ -83,7 +83,7 @@ def _loads_for_each_pass(case: Case) -> bool:
 
 
 def padding_changes(case: Case, share: float) -> Effect:
-    """Passes with only `share` of their places."""
+    """Pass with only `share` of their places."""
     line = fit(measured_passes(case.analysis))
     if line is None:
         return Effect(
@@ -117,7 +117,7 @@ def _by_length(case: Case) -> Effect:
 
 
 def tokens_share(case: Case) -> float:
-    """Which share of the passes' places holds tokens."""
+    """Return which share of the passes' places holds tokens."""
     tokens, places = case.per_step(TOKENS), case.per_step(PLACES)
     if not tokens or not places:
         raise UnsupportedError("how many of the trained places are padding was not recorded")

@@ -34,23 +34,23 @@ class Case:
     after: Mapping[str, Any]
 
     def knob(self, name: str) -> Any:
-        """A setting of this run, else its default in this framework; None where unknown."""
+        """Return a setting of this run, else its default in this framework; None where unknown."""
         return knob(self.analysis, name)
 
     def changed(self, name: str) -> bool:
-        """Whether this setting is to change."""
+        """Return whether this setting is to change."""
         return name in self.after
 
     def work_s(self, part: str) -> float:
-        """Seconds of work per step in a phase or span, the mean over ranks."""
+        """Return seconds of work per step in a phase or span, the mean over ranks."""
         return self.model.work_s(part)
 
     def values(self, counter: str) -> NDArray[np.float64]:
-        """All recorded values of a counter within the used steps, of all ranks in turn."""
+        """Return all recorded values of a counter within the used steps, of all ranks in turn."""
         return np.concatenate([np.empty(0), *self._samples(counter)])
 
     def per_step(self, counter: str) -> float | None:
-        """A counter's sum per step, on the rank that has most; None without any."""
+        """Return a counter's sum per step, on the rank that has most; None without any."""
         steps = len(self.analysis.step_seconds)
         sums = [float(samples.sum()) for samples in self._samples(counter) if len(samples)]
         return max(sums) / steps if sums and steps else None
@@ -60,7 +60,7 @@ class Case:
         return [values_in(series, inside) for series in series_named(self.analysis.trace, counter)]
 
     def metric(self, name: str) -> NDArray[np.float64]:
-        """A training metric over the recorded steps, unknown ones left out."""
+        """Return a training metric over the recorded steps, unknown ones left out."""
         values = self.analysis.trace.metrics.values.get(name, np.empty(0))
         return np.asarray(values[np.isfinite(values)])
 
@@ -71,7 +71,7 @@ class Case:
 
 
 def knob(analysis: Analysis, name: str) -> Any:
-    """A setting of a run, else its default in its framework; None where neither is known."""
+    """Return a setting of a run, else its default in its framework; None where neither is known."""
     return analysis.trace.run.setting(name).value
 
 

@@ -117,7 +117,7 @@ _MOST = 4096  # lengths of one rollout are thinned to so many
 
 
 def rollout_lengths(case: Case) -> Lengths | None:
-    """Lengths of one rank's completions in a usual rollout; None where nothing says them.
+    """Return lengths of one rank's completions in a usual rollout; None where nothing says them.
 
     From the engine's recorded histogram; else from the shortest, mean and longest length that the
     trainer logs, by the power of the rank that has that mean.
@@ -159,7 +159,7 @@ def spread(low: float, mean: float, high: float, count: int) -> Lengths:
 
 
 def decode_steps(lengths: Lengths, places: int) -> float:
-    """Passes of an engine that has so many completions in flight: the next begins where one ended.
+    """Return the decoding passes of an engine with `places` completions in flight at once.
 
     Never fewer than the longest completion has tokens.
     """

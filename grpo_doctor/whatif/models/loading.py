@@ -75,7 +75,7 @@ def _prefetch(case: Case) -> Effect:
 
 
 def _batches(case: Case) -> list[float]:
-    """Seconds of loading of each batch, on the rank that loads longest."""
+    """Return seconds of loading of each batch, on the rank that loads longest."""
     by_rank: dict[int | None, list[list[float]]] = {}
     for name in PARTS:
         for series in series_named(case.analysis.trace, name):
@@ -85,7 +85,7 @@ def _batches(case: Case) -> list[float]:
 
 
 def load_s(case: Case, workers: int) -> float | None:
-    """Seconds that one loader process needs for a step's prompts; None where unknown."""
+    """Return seconds that one loader process needs for a step's prompts; None where unknown."""
     recorded = [case.per_step(name) for name in PARTS]
     if any(part is not None for part in recorded):
         return sum(part or 0.0 for part in recorded)

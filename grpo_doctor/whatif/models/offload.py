@@ -39,7 +39,7 @@ def _switches(case: Case) -> Effect:
 
 
 def _kept_share(case: Case, on: list[str], off: list[str]) -> float:
-    """Which share of the bytes still moves."""
+    """Return which share of the bytes still moves."""
     moved = {name: case.per_step(BYTES[name]) for name in on}
     total = sum(size or 0.0 for size in moved.values())
     if None in moved.values() or not total:
@@ -48,7 +48,7 @@ def _kept_share(case: Case, on: list[str], off: list[str]) -> float:
 
 
 def _room(case: Case) -> str:
-    """What is taken for granted about memory."""
+    """Return what is taken for granted about memory."""
     room = room_for_offloaded(case.analysis)
     if room.fits is False:
         raise UnsupportedError(f"it would not fit: {room.text}")

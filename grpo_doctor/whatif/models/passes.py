@@ -88,7 +88,7 @@ class Fit:
 
 
 def measured_passes(analysis: Analysis) -> Passes:
-    """The recorded passes of all ranks' main threads, with the places counted for each."""
+    """Return the recorded passes of all ranks' main threads, with the places counted for each."""
     trace, spans = analysis.trace, analysis.trace.spans
     name = pass_of(analysis)
     counters = {s.rank: s for s in series_named(trace, PLACES)}
@@ -116,7 +116,7 @@ def measured_passes(analysis: Analysis) -> Passes:
 
 
 def _attention(analysis: Analysis) -> float:
-    """A sequence is as wide as its share of the pass's places; 0 where that is not known."""
+    """Return a sequence is as wide as its share of the pass's places; 0 where that is not known."""
     counted, sequences = arithmetic_of(analysis.trace.run.config), knob(analysis, BATCH)
     return counted.attention_share / sequences if counted and sequences else 0.0
 
@@ -191,7 +191,7 @@ def _not_late(x: NDArray[np.float64], y: NDArray[np.float64]) -> NDArray[np.bool
 
 
 def _intercept(*sums: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Where lines cross zero places; an infinite number where places do not differ.
+    """Return where lines cross zero places; an infinite number where places do not differ.
 
     Args:
         sums: of 1, x, y, x * x and x * y, of each line one.

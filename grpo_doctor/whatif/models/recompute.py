@@ -46,7 +46,7 @@ def _effect(case: Case) -> Effect:
 
 
 def _forward_s(case: Case) -> float | None:
-    """A forward pass of the layers over one step's completions, without gradients."""
+    """Return a forward pass of the layers over one step's completions, without gradients."""
     for name in ("logprob/reference", "logprob/old"):
         measured = case.work_s(name)
         if measured:

@@ -40,7 +40,7 @@ def _workers(case: Case) -> Effect:
 
 
 def function_seconds(case: Case) -> dict[str, float]:
-    """Each reward function's own seconds per step, in the order in which they are called."""
+    """Return each reward function's own seconds per step, in the order in which they are called."""
     order = [str(name) for name in _listed(case.analysis.trace.run.config.get("reward_funcs"))]
     seconds: dict[str, float] = {}
     for name in case.analysis.trace.names:

@@ -52,7 +52,7 @@ def _shorter(case: Case) -> Effect:
 
 
 def _train_shares(case: Case, now: float, after: float) -> tuple[float, float, float] | None:
-    """What passes with so much shorter completions take of their time; None where unknown.
+    """Return what passes with so much shorter completions take of their time; None where unknown.
 
     The middle lies between the ends of what a fit of this run's passes leaves open.
     """

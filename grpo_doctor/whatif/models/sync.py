@@ -38,7 +38,7 @@ def _fewer_parts(case: Case) -> Effect:
 
 
 def _gathers(case: Case) -> int | None:
-    """Gathers per sync, as recorded on one rank; None without any."""
+    """Return the gathers per sync, as recorded on one rank; None without any."""
     trace, spans = case.analysis.trace, case.analysis.trace.spans
     if GATHER not in trace.names or not case.analysis.mains:
         return None

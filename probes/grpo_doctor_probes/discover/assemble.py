@@ -65,7 +65,7 @@ class Parts:
 
 
 def roles_of(processes: Mapping[int, Process], survey: Survey, parts: Parts) -> dict[int, Role]:
-    """The role of each process of a job."""
+    """Return the role of each process of a job."""
     roles: dict[int, Role] = {}
     for pid, process in processes.items():
         if (role := _own_role(process, survey, parts)) is not None:
@@ -127,7 +127,7 @@ class Assembler:
     def job(
         self, core: frozenset[int], pids: Iterable[int], servers: frozenset[int], address: str
     ) -> Job:
-        """The job of these processes.
+        """Return the job of these processes.
 
         Args:
             core: Its ranks, launchers, engines and servers.
@@ -212,7 +212,7 @@ class Assembler:
 
 
 def _rank_of(pid: int, ranks: Mapping[int, int | None], survey: Survey) -> int | None:
-    """Its own rank, or that of the nearest rank above it."""
+    """Return its own rank, or that of the nearest rank above it."""
     if pid in ranks:
         return ranks[pid]
     if pid in survey.cast.lost:

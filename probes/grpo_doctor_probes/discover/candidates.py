@@ -62,7 +62,7 @@ class Candidate:
         return self.process.pid
 
     def number(self, *names: str) -> int | None:
-        """The first of these variables that is a sensible number."""
+        """Return the first of these variables that is a sensible number."""
         for name in names:
             text = self.environment.get(name, "")
             if _NUMBER.fullmatch(text) and int(text) < _LARGEST_NUMBER:
@@ -157,7 +157,7 @@ class _Look:
         return candidate
 
     def _by_rank_file(self, process: Process) -> Candidate | None:
-        """One whose environment is lost or refused, as its recorder wrote it down."""
+        """Return one whose environment is lost or refused, as its recorder wrote it down."""
         environment = self._written.environments.get(process.pid)
         if environment is None:
             return None
@@ -166,7 +166,7 @@ class _Look:
         return replace(candidate, declared=candidate.number("RANK"))
 
     def _large(self, process: Process) -> Candidate | None:
-        """One with torch, and the driver of Ray's actors, which may do without."""
+        """Return one with torch, and the driver of Ray's actors, which may do without."""
         in_ray = is_ray_actor(process.arguments)
         drives = not in_ray and has_threads(self._proc, process.pid, _RAY_THREADS)
         if (pointers := self._pointers_of(process)) is None:
@@ -187,14 +187,14 @@ class _Look:
         return not process.forked and same_rank
 
     def _unreadable(self, process: Process) -> Candidate | None:
-        """A child of a launcher is a rank, regardless of its owner."""
+        """Return a child of a launcher is a rank, regardless of its owner."""
         parent = self._processes.get(process.parent)
         if parent is None or kind_of(parent.name, parent.arguments) != "launcher":
             return None
         return Candidate(process, "unknown", {}, torch=True, grouped=True)
 
     def _pointers_of(self, process: Process) -> tuple[int, ...] | None:
-        """Where the environment of a process with libtorch is; None for any other."""
+        """Return where the environment of a process with libtorch is; None for any other."""
         if process.image is not None and process.image in self._pointers:
             return self._pointers[process.image]
         modules = read_modules(self._proc, process.pid)
@@ -207,12 +207,12 @@ class _Look:
 
 
 def has_group(proc: Path, pid: int) -> bool:
-    """Whether threads of gloo or NCCL run in it."""
+    """Return whether threads of gloo or NCCL run in it."""
     return has_threads(proc, pid, _GROUP_THREADS)
 
 
 def has_threads(proc: Path, pid: int, names: tuple[str, ...]) -> bool:
-    """Whether a thread's name begins with one of these."""
+    """Return whether a thread's name begins with one of these."""
     folder = f"{proc}/{pid}/task"
     try:
         for tid in os.listdir(folder):  # noqa: PTH208 - hundreds of threads

@@ -132,7 +132,7 @@ class Program:
 
 
 def program(arguments: tuple[str, ...]) -> Program:
-    """Reads a command line as Python does: `python -u -m torch.distributed.run ...`."""
+    """Read a command line as Python does: `python -u -m torch.distributed.run ...`."""
     first = arguments[0] if arguments else ""
     if "::" in first.split(" ", 1)[0]:
         return Program(title=" ".join(arguments))
@@ -155,7 +155,7 @@ def program(arguments: tuple[str, ...]) -> Program:
 
 
 def kind_of(name: str, arguments: tuple[str, ...]) -> Kind:
-    """The role that the name of the main thread, the title or the command line gives away.
+    """Return the role that the name of the main thread, the title or the command line gives away.
 
     `ourselves` is grpo-doctor and what it starts, `unknown` is a process that may well be a rank.
     """
@@ -197,17 +197,17 @@ def is_agent(name: str, arguments: tuple[str, ...]) -> bool:
 
 
 def trains_in_ray(arguments: tuple[str, ...]) -> bool:
-    """Whether this is a Ray actor of a policy's worker group, by its title."""
+    """Return whether this is a Ray actor of a policy's worker group, by its title."""
     return bool(_TRAINING_ACTOR.search(program(arguments).title))
 
 
 def is_ray_actor(arguments: tuple[str, ...]) -> bool:
-    """Whether this is a worker of Ray, busy or idle."""
+    """Return whether this is a worker of Ray, busy or idle."""
     return program(arguments).title.startswith("ray::")
 
 
 def command_text(arguments: tuple[str, ...]) -> str:
-    """A command line without secrets, in one line; code after `-c` may have many."""
+    """Return a command line without secrets, in one line; code after `-c` may have many."""
     return printable_command(tuple(_LINE_END.sub(" ", word.strip()) for word in arguments))
 
 
@@ -239,7 +239,7 @@ def launcher_sizes(arguments: tuple[str, ...]) -> Sizes:
 
 
 def _number(options: tuple[str, ...], names: tuple[str, ...]) -> int | None:
-    """The value of the first of these options, when it is a number."""
+    """Return the value of the first of these options, when it is a number."""
     for index, word in enumerate(options):
         name, equals, value = word.partition("=")
         if name in names:
@@ -249,7 +249,7 @@ def _number(options: tuple[str, ...], names: tuple[str, ...]) -> int | None:
 
 
 def framework_by_command(processes: Iterable[Process]) -> str:
-    """One of FOUND_FRAMEWORKS; `unknown` where no command line says."""
+    """Return one of FOUND_FRAMEWORKS; `unknown` where no command line says."""
     texts = [text for process in processes for text in _texts(process)]
     for name, pattern in _BY_COMMAND:
         if any(pattern.search(text) for text in texts):

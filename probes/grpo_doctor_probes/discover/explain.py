@@ -117,7 +117,7 @@ def is_remains(pid: int, helpers: Iterable[Process], proc: Path) -> NoJobError:
 
 
 def _left_behind(helpers: list[Process], proc: Path) -> str:
-    """Which processes, what they hold, and how to end them."""
+    """Return which processes, what they hold, and how to end them."""
     shown = helpers[:_MOST_NAMED]
     lines = [
         f"  {process.pid}{_helped(process)} ({_words(process)}){_holdings(process, proc)}"
@@ -165,7 +165,7 @@ def nothing_readable(job: Job, proc: Path) -> NoPermissionError:
 
 
 def user_name(uid: int) -> str:
-    """The user's name, safe to print; `user 1000` where it has none here."""
+    """Return the user's name, safe to print; `user 1000` where it has none here."""
     with contextlib.suppress(KeyError):
         return printable(pwd.getpwuid(uid).pw_name, NAME_LIMIT)
     return f"user {uid}"

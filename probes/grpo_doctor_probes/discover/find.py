@@ -112,7 +112,7 @@ def _may_be_rank(candidate: Candidate) -> bool:
 
 
 def find_jobs(pids: Sequence[int] = (), proc: Path = Path("/proc")) -> tuple[Job, ...]:
-    """The jobs on this host, those with most ranks first.
+    """Return the jobs on this host, those with most ranks first.
 
     Args:
         pids: Processes of the job that is wanted, of any role; several are taken to be of one job
@@ -147,7 +147,7 @@ def find_jobs(pids: Sequence[int] = (), proc: Path = Path("/proc")) -> tuple[Job
 
 
 def still_there(member: Member, proc: Path = Path("/proc")) -> bool:
-    """Whether the very process still exists; a zombie does."""
+    """Return whether the very process still exists; a zombie does."""
     with contextlib.suppress(OSError, ValueError, IndexError):
         return read_stat(proc / str(member.pid)).started_ticks == member.started_ticks
     return False
@@ -191,7 +191,7 @@ class _Search:
         self._left_out = left_out
 
     def training(self) -> set[frozenset[int]]:
-        """The groups in which something trains."""
+        """Return the groups in which something trains."""
         trainers = self._cast.ranks.keys() - self._remains
         return {core for core in self._groups if core & trainers}
 
@@ -203,14 +203,14 @@ class _Search:
         return {core for core in self._groups if core & agents and not core & ranks}
 
     def groups_of(self, pid: int) -> set[frozenset[int]]:
-        """The group of a process; for one that is of none, those of its descendants."""
+        """Return the group of a process; for one that is of none, those of its descendants."""
         if (core := self._group_of(pid)) is not None:
             return {core}
         below = self.tree.descendants(pid) if pid > 1 else set()
         return self.training() & set(map(self._group_of, below))
 
     def job(self, core: frozenset[int]) -> Job:
-        """The job of a group."""
+        """Return the job of a group."""
         ranks = {pid: None for pid in self._cast.ranks if pid in core}
         servers = frozenset(pid for pid, clients in self._servers.items() if clients & ranks.keys())
         tops, all_tops = core | servers, self._core | servers
@@ -239,7 +239,7 @@ class _Search:
         return group_jobs(candidates, self._cast, self.tree, Ties(spaces, links, together))
 
     def _talkers(self, pids: Iterable[int]) -> set[int]:
-        """Which of these have a connection with another of them."""
+        """Return which of these have a connection with another of them."""
         family = set(pids)
         self._sockets.add(sorted(family))
         links = (connection for pid in family for connection in self._sockets.connections(pid))

@@ -53,7 +53,7 @@ def run_id_of(candidate: Candidate) -> str:
 
 
 def _step_of(candidate: Candidate) -> str:
-    """What Slurm calls the tasks that were started together."""
+    """Return what Slurm calls the tasks that were started together."""
     names = ("SLURM_JOB_ID", "SLURM_STEP_ID")
     return ".".join(candidate.environment[name] for name in names if name in candidate.environment)
 
@@ -61,7 +61,7 @@ def _step_of(candidate: Candidate) -> str:
 def same_address(
     candidates: Mapping[int, Candidate], cast: Cast, tree: Tree, spaces: Mapping[int, str]
 ) -> Iterator[tuple[int, int]]:
-    """Pairs with one rendezvous address, or one name of the job, or of one step of Slurm."""
+    """Yield pairs with one rendezvous address, or one name of the job, or of one step of Slurm."""
     first: dict[tuple[str, str], int] = {}
     # The newest first: what is left of an older run has its address too, and the rank of another.
     for pid in sorted({**cast.ranks, **cast.lost}, key=tree.started, reverse=True):
@@ -92,7 +92,7 @@ def same_command(
 
 
 def made(core: set[int], cast: Cast, tree: Tree) -> Iterator[tuple[int, int]]:
-    """Pairs of a rank and the launcher that no command gives away, or its next sibling."""
+    """Yield pairs of a rank and the launcher that no command gives away, or its next sibling."""
     last: dict[int, int] = {}
     for pid in sorted(cast.ranks):
         parent = tree.processes[pid].parent
@@ -151,7 +151,7 @@ class Groups:
             self.join(pid, other)
 
     def all(self) -> list[frozenset[int]]:
-        """The groups."""
+        """Return the groups."""
         return [frozenset(group.pids) for group in {id(g): g for g in self._of.values()}.values()]
 
 
@@ -209,7 +209,7 @@ def _are_two_jobs(first: _Group, second: _Group) -> bool:
 def group_jobs(
     candidates: Mapping[int, Candidate], cast: Cast, tree: Tree, ties: Ties
 ) -> list[frozenset[int]]:
-    """The jobs as groups of core processes: ranks, launchers, engines, servers and Ray's.
+    """Return the jobs as groups of core processes: ranks, launchers, engines, servers and Ray's.
 
     Args:
         candidates: By pid.
@@ -242,7 +242,7 @@ def group_jobs(
 
 
 def core_of(candidates: Mapping[int, Candidate], cast: Cast) -> set[int]:
-    """The processes that make a job; all others only belong to one of these."""
+    """Return the processes that make a job; all others only belong to one of these."""
     programs = {pid for pid, candidate in candidates.items() if candidate.kind in CORE_KINDS}
     return programs | set(cast.ranks) | set(cast.lost) | cast.launchers
 

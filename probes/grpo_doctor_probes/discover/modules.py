@@ -57,7 +57,7 @@ def read_modules(proc: Path, pid: int) -> Modules | None:
 
 
 def modules_of(mappings: Iterable[Mapping]) -> Modules:
-    """The files among all that is mapped."""
+    """Return the files among all that is mapped."""
     starts: dict[str, int] = {}
     for mapping in mappings:
         if mapping.offset == 0 and mapping.path.startswith("/"):
@@ -143,7 +143,7 @@ def _variables(memory: Memory, address: int) -> dict[str, str]:
 
 
 def _array(memory: Memory, array: int) -> list[int]:
-    """The pointers up to a zero, read by pages: its end may be the end of the mapping."""
+    """Return the pointers up to a zero, read by pages: its end may be the end of the mapping."""
     pointers: list[int] = []
     while len(pointers) < _MOST_VARIABLES:
         size = (_PAGE_BYTES - array % _PAGE_BYTES) // _POINTER_BYTES * _POINTER_BYTES
@@ -159,7 +159,7 @@ def _array(memory: Memory, array: int) -> list[int]:
 
 
 def _text(memory: Memory, address: int) -> bytes:
-    """The string at `address`, cut where it is long."""
+    """Return the string at `address`, cut where it is long."""
     first = min(_LONGEST_BYTES, _PAGE_BYTES - address % _PAGE_BYTES)
     try:
         text = memory.read(address, first)

@@ -78,7 +78,7 @@ class Rights:
 
 
 def own_rights(proc: Path = Path("/proc")) -> Rights:
-    """The rights of this process."""
+    """Return the rights of this process."""
     own = status(proc / "self")
     capabilities = int(own.get("CapEff", "0"), 16)
     uid = int(own["Uid"].split()[1]) if "Uid" in own else os.geteuid()
@@ -97,7 +97,7 @@ def ptrace_remedy(proc: Path = Path("/proc")) -> str:
 
 
 def why_refused(pid: int, proc: Path = Path("/proc")) -> str:
-    """Why a trace of this process was refused, where its own facts tell, and what to do."""
+    """Return why a trace of this process was refused, where its own facts tell, and what to do."""
     rights, owner = own_rights(proc), status(proc / str(pid)).get("Uid", "").split()[:1]
     if rights.scope or rights.may_trace_all:
         return ptrace_remedy(proc)
@@ -107,7 +107,7 @@ def why_refused(pid: int, proc: Path = Path("/proc")) -> str:
 
 
 def remedy(rights: Rights, interpreter: str) -> str:
-    """The advice for these rights. Pure."""
+    """Return the advice for these rights. Pure."""
     if rights.scope >= 3:
         return (
             f"kernel.yama.ptrace_scope is {rights.scope}: {_SCOPE_MEANINGS[3]}. "

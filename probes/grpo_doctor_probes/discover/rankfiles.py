@@ -39,7 +39,7 @@ class Written:
 
 
 def read_written(proc: Path, processes: Mapping[int, Process]) -> Written:
-    """Reads the run directories that environments of processes name."""
+    """Read the run directories that environments of processes name."""
     own = {
         pid: folder
         for pid, process in processes.items()
@@ -66,7 +66,7 @@ def read_written(proc: Path, processes: Mapping[int, Process]) -> Written:
 
 
 def _above(pid: int, processes: Mapping[int, Process], own: Mapping[int, str]) -> str | None:
-    """The run directory of the nearest process above that has one."""
+    """Return the run directory of the nearest process above that has one."""
     visited = {pid}
     while (parent := processes[pid].parent) in processes and parent not in visited:
         if parent in own:
@@ -88,7 +88,7 @@ def _read_all(folder: Path) -> dict[int, Mapping[str, str]]:
 
 
 def _facts(path: Path) -> dict[str, Any] | None:
-    """What the file says of a process of this host."""
+    """Return what the file says of a process of this host."""
     try:
         if path.stat().st_size > _LIMIT_BYTES:
             return None

@@ -43,7 +43,7 @@ def lost_helpers(
 def _worlds(
     claims: Mapping[int, int], eligible: Mapping[int, Candidate]
 ) -> Iterable[Mapping[int, int]]:
-    """The claims of each job; the helpers that its ranks forked are among them."""
+    """Return the claims of each job; the helpers that its ranks forked are among them."""
     worlds: dict[object, dict[int, int]] = {}
     for pid, rank in claims.items():
         worlds.setdefault(world_of(eligible[pid]), {})[pid] = rank
@@ -51,7 +51,7 @@ def _worlds(
 
 
 def world_of(candidate: Candidate) -> object:
-    """The same for all ranks of a job, and for what they forked."""
+    """Return the same for all ranks of a job, and for what they forked."""
     names = ("MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RUN_ID")
     address = tuple(candidate.environment.get(name, "") for name in names)
     return address if any(address) else candidate.process.image
@@ -138,7 +138,7 @@ def cast(
 
 
 def may_train(candidate: Candidate, candidates: Mapping[int, Candidate], tree: Tree) -> bool:
-    """Whether nothing that it is, or that it works for, speaks against its being a rank."""
+    """Return whether nothing that it is, or that it works for, speaks against its being a rank."""
     if candidate.kind != "unknown":
         return False
     if is_ray_actor(candidate.process.arguments):
@@ -197,12 +197,12 @@ def _drop_wrappers(claims: dict[int, int], eligible: Mapping[int, Candidate], tr
 
 
 def _is_program(candidate: Candidate) -> bool:
-    """Whether it was started as a program, and not as a worker of its parent's."""
+    """Return whether it was started as a program, and not as a worker of its parent's."""
     return not candidate.process.forked and not program(candidate.process.arguments).code
 
 
 def _below_same(pid: int, claims: Mapping[int, int], tree: Tree, stops: set[int]) -> bool:
-    """Whether an ancestor up to the next launcher is the rank that this one says it is."""
+    """Return whether an ancestor up to the next launcher is the rank that this one says it is."""
     for above in tree.ancestors(pid):
         if above in stops:
             return False

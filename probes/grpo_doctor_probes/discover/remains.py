@@ -93,7 +93,7 @@ class Remains:
         return not is_rank and self._has_lost_its_forker(pid)
 
     def _has_lost_its_forker(self, pid: int) -> bool:
-        """Whether its parent is not the one that forked it, which then has ended."""
+        """Return whether its parent is not the one that forked it, which then has ended."""
         process = self.tree.processes[pid]
         parent = self.tree.processes.get(process.parent)
         if not process.forked or process.image is None or parent is None:

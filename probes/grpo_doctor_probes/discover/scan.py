@@ -82,7 +82,7 @@ class Process:
 
 
 def scan(proc: Path) -> dict[int, Process]:
-    """All processes that `proc` shows, kernel threads included."""
+    """Return all processes that `proc` shows, kernel threads included."""
     scanned, blocking = ask_each(numbers(proc), lambda pid: read_process(proc, pid), _STUCK_AFTER_S)
     for pid in blocking:
         if (process := _stat_only(proc, pid)) is not None:
@@ -91,7 +91,7 @@ def scan(proc: Path) -> dict[int, Process]:
 
 
 def read_process(proc: Path, pid: int) -> Process | None:
-    """One process; None when it is not there (any more)."""
+    """Return one process; None when it is not there (any more)."""
     folder = f"{proc}/{pid}"
     try:
         process = as_seen(pid, read_stat(folder))
@@ -101,7 +101,7 @@ def read_process(proc: Path, pid: int) -> Process | None:
 
 
 def glance(proc: Path) -> dict[int, Process]:
-    """All processes as everybody may see them: one read each, which nothing can hold up."""
+    """Return all processes as everybody may see them: one read each, which nothing can hold up."""
     processes = {pid: _stat_only(proc, pid) for pid in numbers(proc)}
     return {pid: process for pid, process in processes.items() if process is not None}
 
@@ -114,7 +114,7 @@ def _stat_only(proc: Path, pid: int) -> Process | None:
 
 
 def as_seen(pid: int, stat: Stat) -> Process:
-    """What everybody may see of it. Raises ValueError, IndexError."""
+    """Return what everybody may see of it. Raises ValueError, IndexError."""
     return Process(
         pid=pid,
         parent=stat.parent,
@@ -158,12 +158,12 @@ def _with_details(process: Process, folder: str) -> Process:
 
 
 def parse_environment(environ: bytes) -> dict[str, str]:
-    """The variables of `WANTED` in NUL-separated `NAME=value` entries."""
+    """Return the variables of `WANTED` in NUL-separated `NAME=value` entries."""
     return {name: value for name, value in variables(environ).items() if name in WANTED}
 
 
 def _executable(folder: str) -> str | None:
-    """The path of its program; None where that is refused."""
+    """Return the path of its program; None where that is refused."""
     try:
         return os.readlink(f"{folder}/exe")  # noqa: PTH115 - see above
     except PermissionError:
@@ -189,13 +189,13 @@ class Tree:
             self._children.setdefault(process.parent, []).append(process.pid)
 
     def children(self, pid: int) -> list[Process]:
-        """The direct children, in order of their start."""
+        """Return the direct children, in order of their start."""
         return [
             self.processes[child] for child in sorted(self._children.get(pid, ()), key=self.started)
         ]
 
     def started(self, pid: int) -> tuple[int, int]:
-        """What orders processes by their start."""
+        """Return what orders processes by their start."""
         return self.processes[pid].started_ticks, pid
 
     def ancestors(self, pid: int) -> Iterator[int]:
@@ -209,7 +209,7 @@ class Tree:
             yield pid
 
     def descendants(self, pid: int) -> set[int]:
-        """All below, without `pid`."""
+        """Return all below, without `pid`."""
         below: set[int] = set()
         waiting = list(self._children.get(pid, ()))
         while waiting:
@@ -219,6 +219,6 @@ class Tree:
         return below
 
     def nearest(self, pid: int, among: Iterable[int] | Mapping[int, object]) -> int | None:
-        """The nearest ancestor that is one of `among`."""
+        """Return the nearest ancestor that is one of `among`."""
         pids = among if isinstance(among, (set, frozenset, Mapping)) else set(among)
         return next((above for above in self.ancestors(pid) if above in pids), None)

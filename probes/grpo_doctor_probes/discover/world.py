@@ -91,7 +91,7 @@ def _note(ranks: Mapping[int, int | None], why: str) -> str:
 def main_world(
     trainers: Mapping[int, Candidate], cast: Cast
 ) -> tuple[dict[int, Candidate], dict[int, Candidate]]:
-    """The worker group that trains, and those of other models (reference, critic) beside it.
+    """Return the worker group that trains, and those of other models (reference, critic) beside it.
 
     Several groups in one Ray job number their processes from 0; so do a launcher's old and new
     attempts. The largest counts, the older of two, and one process for each rank.
@@ -124,7 +124,7 @@ def _attempt(world: Mapping[int, Candidate]) -> int:
 
 
 def common_address(trainers: Iterable[Candidate]) -> str:
-    """The rendezvous that most ranks name."""
+    """Return the rendezvous that most ranks name."""
     counts = Counter(address for trainer in trainers if (address := address_of(trainer)))
     return min(counts, key=lambda text: (-counts[text], text)) if counts else ""
 
@@ -151,7 +151,7 @@ def sizes_of(trainers: Iterable[Candidate], core: Iterable[Process], address: st
 
 
 def expected_ranks(trainers: Iterable[Candidate], sizes: Sizes) -> list[int]:
-    """The ranks that this host should have, where they are known for certain."""
+    """Return the ranks that this host should have, where they are known for certain."""
     if sizes.world is not None and sizes.world == sizes.local:
         return list(range(sizes.world))
     groups = {trainer.number("GROUP_RANK") for trainer in trainers}

@@ -93,10 +93,10 @@ class Job:
     placements: tuple[Placement, ...] = ()
 
     def ranks(self) -> tuple[Member, ...]:
-        """The training processes, in order of rank; those of unknown rank last."""
+        """Return the training processes, in order of rank; those of unknown rank last."""
         ranks = [m for m in self.members if m.role == "rank"]
         return tuple(sorted(ranks, key=lambda m: (m.rank is None, m.rank or 0, m.pid)))
 
     def member(self, pid: int) -> Member | None:
-        """The process of this number, if it is one of the job's."""
+        """Return the process of this number, if it is one of the job's."""
         return next((m for m in self.members if m.pid == pid), None)

@@ -76,7 +76,7 @@ class Look:
     processes: tuple[ProcessLook, ...]
 
     def of(self, pid: int) -> ProcessLook | None:
-        """The look at one process."""
+        """Return the look at one process."""
         return next((p for p in self.processes if p.pid == pid), None)
 
 

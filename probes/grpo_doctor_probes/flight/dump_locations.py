@@ -47,7 +47,7 @@ def known_dump_files(job: Job, proc: Path = Path("/proc")) -> tuple[Path, ...]:
 
 
 def environment(member: Member, proc: Path = Path("/proc")) -> dict[str, str]:
-    """The variables that a process was started with, {} where they may not be read.
+    """Return the variables that a process was started with, {} where they may not be read.
 
     Nor are they where `readable` is False: who reads them waits for the memory lock of the process,
     and discovery has seen a hanging thread hold it.
@@ -61,7 +61,7 @@ def environment(member: Member, proc: Path = Path("/proc")) -> dict[str, str]:
 
 
 def dump_prefixes(member: Member, proc: Path = Path("/proc")) -> tuple[Path, ...]:
-    """What a rank's dump file is called, up to its rank, as seen from here."""
+    """Return what a rank's dump file is called, up to its rank, as seen from here."""
     variables = environment(member, proc)
     prefixes = [variables[name] for name in PREFIX_VARIABLES if variables.get(name)]
     prefixes = prefixes or list(_defaults(variables))
@@ -77,7 +77,7 @@ def _defaults(variables: Mapping[str, str]) -> Iterator[str]:
 
 
 def seen_from_here(pid: int, path: str, proc: Path = Path("/proc")) -> Path:
-    """A path of process `pid` as ours: relative to its folder, and within its container."""
+    """Return a path of process `pid` as ours: relative to its folder, and within its container."""
     base = proc / str(pid)
     if not path.startswith("/"):
         return base / "cwd" / path
@@ -85,7 +85,7 @@ def seen_from_here(pid: int, path: str, proc: Path = Path("/proc")) -> Path:
 
 
 def _other_root(base: Path) -> bool:
-    """Whether the process has another file system than we have."""
+    """Return whether the process has another file system than we have."""
     try:
         theirs, ours = (base / "ns" / "mnt").readlink(), Path("/proc/self/ns/mnt").readlink()
         return theirs != ours or str((base / "root").readlink()) != "/"

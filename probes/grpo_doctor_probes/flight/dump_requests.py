@@ -41,7 +41,7 @@ class _Request:
 
 
 def ask_pipes(job: Job, at_most_s: float, proc: Path = Path("/proc")) -> tuple[FlightDump, ...]:
-    """The dumps of ranks that have a pipe; () for a job without. Never raises OSError."""
+    """Return the dumps of ranks that have a pipe; () for a job without. Never raises OSError."""
     deadline = time.monotonic() + at_most_s
     requests: list[_Request] = []
     dumps: list[FlightDump] = []
@@ -69,7 +69,7 @@ def ask_pipes(job: Job, at_most_s: float, proc: Path = Path("/proc")) -> tuple[F
 
 
 def _ring(pipe: Path) -> str:
-    """Writes a byte into `pipe`, never waiting. Returns why it could not, "" if it did."""
+    """Write a byte into `pipe`, never waiting. Returns why it could not, "" if it did."""
     try:
         file = os.open(pipe, os.O_WRONLY | os.O_NONBLOCK)
     except FileNotFoundError:
@@ -89,7 +89,7 @@ def _ring(pipe: Path) -> str:
 
 
 def _written(request: _Request) -> FlightDump | None:
-    """The dump that a rank has written since it was asked, if it is complete."""
+    """Return the dump that a rank has written since it was asked, if it is complete."""
     for file, before in request.before.items():
         if _written_ns(file) > before:
             dump = read_dump(file)
@@ -121,7 +121,7 @@ class _UnixConnection(http.client.HTTPConnection):
         self.listener = 0
 
     def connect(self) -> None:
-        """Connects and learns who is at the other end."""
+        """Connect and learn who is at the other end."""
         self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self.sock.settimeout(self.timeout)
         self.sock.connect(self._path)
@@ -167,7 +167,7 @@ def _ask(job: Job, path: str, deadline: float) -> list[FlightDump]:
 
 
 def _body(answer: http.client.HTTPResponse, deadline: float) -> bytes:
-    """All of an answer, however slowly it comes. Raises TimeoutError after `deadline`."""
+    """Return all of an answer, however slowly it comes. Raises TimeoutError after `deadline`."""
     data = b""
     while part := answer.read1(1 << 16):
         data += part

@@ -26,7 +26,7 @@ _MARKS = (b"pg_config", b"profiling_name", b"entries", b"nccl_comm_state", b"col
 
 
 def rank_of(path: PurePath) -> int | None:
-    """The rank that the name of `path` tells, or, if it has no number, that of its folder.
+    """Return the rank that the name of `path` tells, or, if it has no number, that of its folder.
 
     Torch appends the rank to whatever prefix the user set, and operators add host names and times:
     `nccl_trace_rank_3`, `comm_lib_trace_rank_3`, `gpu-17_rank_00003.pkl`,
@@ -50,7 +50,7 @@ def _rank(stem: str) -> int | None:
 
 
 def _rank_after_word(text: str) -> int | None:
-    """The one number that follows the word rank; not a local, node or group rank."""
+    """Return the one number that follows the word rank; not a local, node or group rank."""
     ranks = {int(number) for of, number in _RANK.findall(text) if not of}
     ranks = ranks or {int(number) for number in _GLUED.findall(text)}
     return ranks.pop() if len(ranks) == 1 else None
@@ -72,7 +72,7 @@ def dump_files(paths: Sequence[Path]) -> tuple[FlightDump, ...]:
 
 
 def read_dump(path: Path) -> FlightDump:
-    """The dump at `path`, or a record with the reason why there is none."""
+    """Return the dump at `path`, or a record with the reason why there is none."""
     shown = f"file:{printable(str(path), PATH_LIMIT)}"
     try:
         facts = path.stat()
@@ -116,14 +116,14 @@ def checked(data: bytes) -> bytes:
 
 
 def _archive(data: bytes) -> str:
-    """What kind of archive it is, "" for none that we know. Dumps get sent in these."""
+    """Return what kind of archive it is, "" for none that we know. Dumps get sent in these."""
     if data.startswith(_TAR, _TAR_AT):
         return "tar"
     return next((name for start, name in _ARCHIVES.items() if data.startswith(start)), "")
 
 
 def _unpacked(data: bytes) -> bytes:
-    """The content of gzip data, at most MAX_DUMP_BYTES of it."""
+    """Return the content of gzip data, at most MAX_DUMP_BYTES of it."""
     unpacker = zlib.decompressobj(wbits=31)
     try:
         content = unpacker.decompress(data, MAX_DUMP_BYTES + 1)
@@ -147,7 +147,7 @@ def _files(paths: Sequence[Path]) -> list[Path]:
 
 
 def _kind(path: Path) -> int:
-    """The mode of a file, 0 where it can't be told."""
+    """Return the mode of a file, 0 where it can't be told."""
     try:
         return path.stat().st_mode
     except OSError:

@@ -85,12 +85,12 @@ def parse_address(text: str) -> tuple[str, int]:
 
 
 def _listening_ports(proc: Path, pid: int) -> set[int]:
-    """Those in the network of a process."""
+    """Return those in the network of a process."""
     return {socket.local_port for socket in tcp_table(proc, pid).all_listeners()}
 
 
 def _ask_until_known(host: str, port: int, pids: set[int], deadline: float) -> list[RasAnswer]:
-    """Asks one address again and again for meshes not yet heard of."""
+    """Ask one address again and again for meshes not yet heard of."""
     address = f"{host}:{port}"
     meshes: dict[frozenset[int], RasAnswer] = {}
     problem = ""
@@ -153,7 +153,7 @@ def _receive(connection: socket.socket, deadline: float, end: bytes) -> bytes:
 
 
 def _seconds_until(deadline: float) -> float:
-    """Raises TimeoutError when there are none."""
+    """Raise TimeoutError when there are none."""
     seconds = deadline - time.monotonic()
     if seconds <= 0:
         raise TimeoutError("timed out")

@@ -53,7 +53,7 @@ class NoRecorderError(Exception):
 
 
 def read_recorders(member: Member, *, at_most_s: float = 2.0) -> tuple[FlightDump, ...]:
-    """The dump of each recorder that the process has, or one that says why there is none.
+    """Return the dump of each recorder that the process has, or one that says why there is none.
 
     It takes 0.1 s for 2,000 entries. Who reads the memory of a process may have to wait for a lock
     that a thread hanging in the kernel has: that is given up after `at_most_s`. Never raises
@@ -112,12 +112,12 @@ def find_recorders(maps: Sequence[Mapping], memory: Memory) -> tuple[Recorder, .
 
 
 def _beginnings(maps: Sequence[Mapping], name: str) -> Iterator[Mapping]:
-    """Where library `name` begins: once, or never."""
+    """Yield where library `name` begins: once, or never."""
     yield from [mapping for mapping in maps if mapping.name == name and mapping.offset == 0][:1]
 
 
 def _dump_of(member: Member, memory: Memory, recorder: Recorder) -> FlightDump:
-    """What a recorder has, or why it can't be told; neither where it was not made yet."""
+    """Return what a recorder has, or why it can't be told; neither where it was not made yet."""
     data, problem = b"", ""
     try:
         at = recorder_at(memory, recorder)
@@ -132,7 +132,7 @@ def _dump_of(member: Member, memory: Memory, recorder: Recorder) -> FlightDump:
 
 
 def recorder_at(memory: Memory, recorder: Recorder) -> int | None:
-    """The address of a recorder; None where the process has made none yet.
+    """Return the address of a recorder; None where the process has made none yet.
 
     Raises:
         UnknownRecorderError: it can't be told.

@@ -85,12 +85,12 @@ class UnknownRecorderError(Exception):
 
 
 def is_on(memory: Memory, machine: str, at: int) -> bool:
-    """Whether the recorder records. Raises UnknownRecorderError, OSError."""
+    """Return whether the recorder records. Raises UnknownRecorderError, OSError."""
     return _state(memory, machine, at)[0]
 
 
 def _state(memory: Memory, machine: str, at: int) -> tuple[bool, bool]:
-    """Whether it records, and whether its mutex is held."""
+    """Return whether it records, and whether its mutex is held."""
     ring_at = _FLAGS.size + MUTEX_BYTES[machine]
     raw = memory.read(at, ring_at + _RING.size)
     on, stacks = _FLAGS.unpack_from(raw)
@@ -103,7 +103,7 @@ def _state(memory: Memory, machine: str, at: int) -> tuple[bool, bool]:
 
 
 def read_ring(memory: Memory, machine: str, at: int) -> bytes:
-    """What the recorder at that address has, as JSON.
+    """Return what the recorder at that address has, as JSON.
 
     Raises:
         UnknownRecorderError: it is laid out otherwise, or it never stood still.
@@ -172,7 +172,7 @@ def _statuses(reader: Reader, at: int) -> dict[str, dict[str, str]]:
 
 
 def _entries(memory: Memory, reader: Reader, layout: Layout, at: int) -> list[dict[str, Any]]:
-    """Those since the last reset, the oldest first."""
+    """Return those since the last reset, the oldest first."""
     members, members_of_entry = layout.recorder, layout.entry
     begin, end, _room = struct.unpack("<QQQ", reader.bytes_at(at + members["entries_"], 24))
     following, newest = (reader.word(at + members[name]) for name in ("next_", "id_"))
@@ -248,7 +248,7 @@ def _entry(reader: Reader, members: dict[str, int], at: int) -> dict[str, Any]:
 
 
 def _optional(raw: bytes, form: str) -> Any:
-    """The value of a `std::optional`, None without one."""
+    """Return the value of a `std::optional`, None without one."""
     value, has = struct.unpack_from(form, raw)
     if has > 1:
         raise NotAnObjectError(f"an optional value that is there {has} times")
@@ -256,7 +256,7 @@ def _optional(raw: bytes, form: str) -> Any:
 
 
 def _shapes(dimensions: tuple[int, ...], sizes: list[int]) -> list[list[int]]:
-    """Takes the sizes of tensors with so many dimensions off the front of `sizes`."""
+    """Take the sizes of tensors with so many dimensions off the front of `sizes`."""
     shapes = []
     for count in dimensions:
         if not 0 <= count <= len(sizes):

@@ -27,7 +27,7 @@ _APPLIED: set[str] = set()  # modules
 
 
 def boot(run_dir: str = "", rank: str = "") -> importing.ImportWatcher | None:
-    """Watches for the packages of `ADAPTERS`, if the environment asks for it.
+    """Watch for the packages of `ADAPTERS`, if the environment asks for it.
 
     Args:
         run_dir: what it asked for when Python was started; it may have been emptied since.
@@ -41,7 +41,7 @@ def boot(run_dir: str = "", rank: str = "") -> importing.ImportWatcher | None:
 
 
 def boot_late() -> None:
-    """Wraps what is imported already and watches for the rest: asked for by the job's own code.
+    """Wrap what is imported already and watch for the rest: asked for by the job's own code.
 
     Does nothing to modules that were wrapped at their import.
     """
@@ -63,7 +63,7 @@ def _watch() -> importing.ImportWatcher:
 
 
 def adapter_of(package: str) -> Adapter:
-    """The adapter of a top-level package. Raises ModuleNotFoundError for others."""
+    """Return the adapter of a top-level package. Raises ModuleNotFoundError for others."""
     name = f"grpo_doctor_probes.hooks.adapters.{package}"
     __import__(name)
     adapter: Adapter = sys.modules[name].ADAPTER
@@ -79,12 +79,12 @@ def _imported(module: ModuleType) -> None:
 
 
 def apply(adapter: Adapter, module: ModuleType) -> None:
-    """Wraps what the adapter names in one module, and notes what was there and what was not."""
+    """Wrap what the adapter names in one module, and note what was there and what was not."""
     _wrap(adapter, module, [hook for hook in adapter.hooks if not _is_of_actor(module, hook)])
 
 
 def _is_of_actor(module: ModuleType, hook: Hook) -> bool:
-    """Whether the hook's class is a Ray actor's: that is hooked in the actor's process."""
+    """Return whether the hook's class is a Ray actor's: that is hooked in the actor's process."""
     return hasattr(vars(module).get(_class_of(hook)), "__ray_metadata__")
 
 
@@ -93,7 +93,7 @@ def _class_of(hook: Hook) -> str:
 
 
 def apply_to_actor(actor_class: type) -> None:
-    """Wraps what adapters name in the class of a Ray actor, its bases' functions included.
+    """Wrap what adapters name in the class of a Ray actor, its bases' functions included.
 
     Ray gives it a copy of each function that it inherits, made before its module was wrapped.
     """

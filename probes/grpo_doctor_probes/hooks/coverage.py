@@ -48,7 +48,7 @@ class Coverage:
 
 
 def version_of(distribution: str) -> str | None:
-    """The installed version of a distribution; None where it is unknown."""
+    """Return the installed version of a distribution; None where it is unknown."""
     from importlib import metadata  # noqa: PLC0415 - costs 20 ms; once per process
 
     try:

@@ -21,7 +21,7 @@ _HELD_BY_LAUNCHER = ("gradient_checkpointing",)
 
 
 def describe_trainer(trainer: Any) -> None:
-    """Writes what a transformers Trainer, or one that subclasses it, knows of its run."""
+    """Write what a transformers Trainer, or one that subclasses it, knows of its run."""
     if not trainer.is_world_process_zero():
         return
     framework = framework_of(trainer)

@@ -99,7 +99,7 @@ class ImportWatcher:
 
 
 def install(watcher: ImportWatcher) -> ImportWatcher:
-    """Puts the watcher before all finders; gives the one that is there already, if there is."""
+    """Put the watcher before all finders; give the one that is there already, if there is."""
     for finder in sys.meta_path:
         if isinstance(finder, ImportWatcher):
             return finder

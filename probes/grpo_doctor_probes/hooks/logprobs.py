@@ -13,7 +13,7 @@ _LAYERS: dict[int, Any] = {}
 
 
 def logprob_span(trainer: Any, model: Any, *_: Any, **__: Any) -> str | None:
-    """The span of a pass over `model`; None for the policy's own pass within the loss."""
+    """Return the span of a pass over `model`; None for the policy's own pass within the loss."""
     if _is_reference(trainer, model):
         return REFERENCE
     return None if inside(LOSS) else OLD

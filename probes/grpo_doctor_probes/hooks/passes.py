@@ -18,7 +18,7 @@ _WRITING: list[HookedSpan] = []
 
 
 def patch_trainer(module: ModuleType) -> None:
-    """Counts the places of each pass of a `GRPOTrainer`, and times how it logs completions."""
+    """Count the padded tokens of each pass of a `GRPOTrainer`, and time how it logs completions."""
     replace(module, "GRPOTrainer.compute_loss", before(_count_places))
     replace(module, "GRPOTrainer.log", _around_log)
 

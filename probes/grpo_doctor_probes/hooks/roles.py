@@ -19,7 +19,7 @@ def _role(name: str) -> Iterator[None]:
 
 
 def with_role(name: str) -> Around:
-    """Gives a function, such as an actor's `__init__`, that first takes a role for its process."""
+    """Return a function, such as an actor's `__init__`, that first takes a role for its process."""
     return lambda function: timed(lambda: _role(name), function)
 
 

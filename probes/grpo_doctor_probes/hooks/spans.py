@@ -29,12 +29,12 @@ _OPEN = _Open()
 
 
 def inside(name: str) -> bool:
-    """Whether a hooked span of that name is open in this thread."""
+    """Return whether a hooked span of that name is open in this thread."""
     return name in _OPEN.names
 
 
 def open_spans() -> list[str]:
-    """The names of the hooked spans that are open in this thread, outermost first."""
+    """Return the names of the hooked spans that are open in this thread, outermost first."""
     return _OPEN.names
 
 
@@ -91,7 +91,7 @@ class StepMarks:
         self._open: step | None = None
 
     def begin(self, number: int) -> None:
-        """Ends the step before and begins this one."""
+        """End the step before and begin this one."""
         self.end()
         try:
             self._open = step(number)
@@ -102,13 +102,13 @@ class StepMarks:
             recorder.note_error()
 
     def end(self) -> None:
-        """Ends the open step, if there is one."""
+        """End the open step, if there is one."""
         opened, self._open = self._open, None
         if opened is not None:
             opened.__exit__(None, None, None)
 
     def drop(self) -> None:
-        """Forgets the open step: nothing came of it."""
+        """Forget the open step: nothing came of it."""
         opened, self._open = self._open, None
         level = getattr(opened, "_level", None)
         if level is not None:

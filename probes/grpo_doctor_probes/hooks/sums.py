@@ -27,20 +27,20 @@ class PhaseSums:
         self.restart()
 
     def restart(self) -> None:
-        """Forgets everything: another loop begins."""
+        """Forget everything: another loop begins."""
         self._thread = 0
         self._steps = 0
         self._seconds: dict[str, float] = {}
 
     def begin_step(self) -> None:
-        """Counts a step of this thread; the first begins the sums."""
+        """Count a step of this thread; the first begins the sums."""
         if not self._thread:
             self._thread = get_ident()
             self._begun_ns = self._since_ns = monotonic_ns()
         self._steps += 1
 
     def charge(self, open_names: Sequence[str]) -> None:
-        """Adds the time since the last call to the innermost of these spans, before they change."""
+        """Add the time since the last call to the innermost of these spans, before they change."""
         if get_ident() != self._thread:
             return
         now_ns = monotonic_ns()

@@ -77,5 +77,5 @@ class Adapter:
         self.patches = patches or {}
 
     def modules(self) -> set[str]:
-        """The modules after whose import there is something to do."""
+        """Return the modules after whose import there is something to do."""
         return {hook.module for hook in self.hooks} | set(self.patches)

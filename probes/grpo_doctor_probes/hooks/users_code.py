@@ -11,7 +11,7 @@ _EVENT = "on_"
 
 
 def name_rewards(trainer: Any) -> None:
-    """Puts a span around each reward function of a trainer that has a list of them.
+    """Put a span around each reward function of a trainer that has a list of them.
 
     Functions are replaced in the list. Of an object with `__call__`, and of a model, the method
     is replaced: frameworks look at the object's class.
@@ -33,12 +33,12 @@ def name_rewards(trainer: Any) -> None:
 
 
 def name_of(function: Any) -> str:
-    """What a framework calls a reward: the function's name, the class's of an object."""
+    """Return what a framework calls a reward: the function's name, the class's of an object."""
     return str(getattr(function, "__name__", None) or type(function).__name__)
 
 
 def with_span(function: Any, name: str) -> Any:
-    """The same reward, timed as `reward/<name>`."""
+    """Return the same reward, timed as `reward/<name>`."""
     span = f"reward/{name}"
     if hasattr(function, "__code__"):
         return spanned(function, span)
@@ -57,7 +57,7 @@ def time_method(instance: Any, method: str, span: str) -> None:
 
 
 def name_callbacks(trainer: Any) -> None:
-    """Puts a span around each event of a trainer's callbacks that are not transformers' own.
+    """Put a span around each event of a trainer's callbacks that are not transformers' own.
 
     No phase: what a callback does between phases stays unattributed, and has a name.
     """

@@ -18,7 +18,7 @@ _MARK = "__grpo_doctor_hook__"
 
 
 def wrap_hook(module: ModuleType, hook: Hook) -> bool:
-    """Puts the hook's span around its function; False where the module has no such function."""
+    """Put the hook's span around its function; False where the module has no such function."""
 
     def make() -> HookedSpan | SharedSpan:
         if hook.shared:
@@ -92,7 +92,7 @@ def on_result(note: Callable[..., object]) -> Around:
 
 
 def spanned(function: Callable[..., Any], span: str) -> Callable[..., Any]:
-    """A function of the job's within a span, its name and signature kept."""
+    """Return a function of the job's within a span, its name and signature kept."""
     if hasattr(function, _MARK):
         return function
     wrapper = timed(lambda: HookedSpan(span), function)
@@ -101,12 +101,12 @@ def spanned(function: Callable[..., Any], span: str) -> Callable[..., Any]:
 
 
 def without_span(function: Callable[..., Any]) -> Callable[..., Any]:
-    """What `spanned` was given, if it made this function."""
+    """Return what `spanned` was given, if it made this function."""
     return function.__wrapped__ if hasattr(function, _MARK) else function  # type: ignore[attr-defined]
 
 
 def replace(module: ModuleType, qualname: str, make: Around) -> bool:
-    """Replaces a function by what `make` gives for it; False where there is none.
+    """Replace a function by what `make` gives for it; False where there is none.
 
     A method that a class only inherits is not replaced: its base has a hook of its own, and some
     frameworks delete methods of their base's.
@@ -123,7 +123,7 @@ def replace(module: ModuleType, qualname: str, make: Around) -> bool:
 
 
 def replacing(arounds: dict[str, Around]) -> Callable[[ModuleType], None]:
-    """A patch that replaces these functions of a module, by their names; see `replace`."""
+    """Return a patch that replaces these functions of a module, by their names; see `replace`."""
 
     def patch(module: ModuleType) -> None:
         for qualname, around in arounds.items():

@@ -138,7 +138,7 @@ WAITS: dict[Waits, Callable[[Waiting, Call], Iterator[Blocked]]] = {
 
 
 def blocked(job: Job, look: Look, proc: Path = Path("/proc")) -> tuple[Blocked, ...]:
-    """Rows for the blocked threads of the job's processes and of all processes below them.
+    """Return rows for the blocked threads of the job's processes and of all processes below them.
 
     Of helper threads only calls on descriptors, children and locks are told: they idle in futex
     and sleep by nature. One thread has several rows where it polls several descriptors.

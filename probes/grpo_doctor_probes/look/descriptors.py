@@ -36,7 +36,7 @@ class Holders:
         return self._by_target.get(target, [])
 
     def complete_for(self, session: int) -> bool:
-        """Whether all processes could be read that may share a pipe with this session.
+        """Return whether all processes could be read that may share a pipe with this session.
 
         Other users' daemons never can, and hold no pipe of a job.
         """
@@ -77,7 +77,7 @@ def content(path: str | Path) -> bytes:
 
 
 def target_of(proc: Path, pid: int, fd: int) -> str:
-    """What a descriptor points to, raw; empty where it is closed or hidden."""
+    """Return what a descriptor points to, raw; empty where it is closed or hidden."""
     return link(f"{proc}/{pid}/fd/{fd}")
 
 
@@ -107,7 +107,7 @@ class Lock:
 
 
 def parse_locks(text: bytes) -> list[Lock]:
-    """The lines of /proc/locks; those that are not understood are left out."""
+    """Return the lines of /proc/locks; those that are not understood are left out."""
     return [
         Lock(
             int(lock["number"]),
@@ -141,5 +141,5 @@ def holding_descriptors(proc: Path, candidates: list[tuple[int, int]], lock: Loc
 
 
 def read_locks(proc: Path) -> list[Lock]:
-    """All locks of the host; none where /proc/locks is hidden."""
+    """Return all locks of the host; none where /proc/locks is hidden."""
     return parse_locks(content(f"{proc}/locks"))

@@ -32,7 +32,7 @@ _LOCKING = frozenset({fcntl.F_SETLKW, 38})  # and F_OFD_SETLKW
 
 
 def wait_for_flock(waiting: Waiting, call: Call) -> Iterator[Blocked]:
-    """A lock on a whole file or a part of it."""
+    """Yield a lock on a whole file or a part of it."""
     view, fd = waiting.view, waiting.descriptor(call.at)
     path = target_of(view.proc, waiting.pid, fd)
     holders: tuple[int, ...] = ()
@@ -64,7 +64,7 @@ def _holders(waiting: Waiting, lock: Lock, path: str) -> tuple[int, ...]:
 
 
 def wait_between_tries(waiting: Waiting) -> Iterator[Blocked]:
-    """A file that a sleeping process has open for writing and another one has locked."""
+    """Yield a file that a sleeping process has open for writing and another one has locked."""
     view, pid = waiting.view, waiting.pid
     locks = {lock.file: lock for lock in view.locks if not lock.waits and lock.pid not in (pid, -1)}
     if not locks:
@@ -98,13 +98,13 @@ def file_number(inside: str) -> str:
 
 
 def wait_for_fcntl(waiting: Waiting, call: Call) -> Iterator[Blocked]:
-    """The locking ones of its many commands."""
+    """Yield the locking ones of its many commands."""
     if waiting.argument(1) & 0xFFFFFFFF in _LOCKING:
         yield from wait_for_flock(waiting, call)
 
 
 def wait_for_path(waiting: Waiting, call: Call) -> Iterator[Blocked]:
-    """A path: a FIFO without its other end, or a file system that does not answer."""
+    """Yield a path: a FIFO without its other end, or a file system that does not answer."""
     view = waiting.view
     path = _path_argument(waiting, call.at)
     if not path:
@@ -153,7 +153,7 @@ def _is_fifo(waiting: Waiting, path: str) -> bool:
 
 
 def lock_file(pid: int, path: str, proc: Path = Path("/proc")) -> Blocked:
-    """What the main thread of `pid` waits for, that wants the lock on `path`: who has it."""
+    """Return what the main thread of `pid` waits for, that wants the lock on `path`: who has it."""
     view = HostView(proc)
     number = file_number(f"{proc}/{pid}/root{path}")
     locks = [lock for lock in view.locks if not lock.waits and lock.file == number and number]

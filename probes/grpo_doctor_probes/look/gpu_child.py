@@ -76,7 +76,7 @@ def _all(nvml: Nvml, count: int) -> Iterator[dict[str, Any]]:
 
 
 def _numbers(nvml: Nvml, gpu: Device) -> dict[str, Any]:
-    """What it does not tell is None."""
+    """Return what it does not tell is None."""
     at_ns = time.monotonic_ns()
     pci = _try(lambda: nvml.call("nvmlDeviceGetPciInfo", gpu.handle))
     memory = _try(lambda: nvml.memory_bytes(gpu))

@@ -52,7 +52,7 @@ class Process:
 
 
 def processes(job: Job, proc: Path = Path("/proc")) -> tuple[Process, ...]:
-    """Those of the job that may compute on a GPU."""
+    """Return those of the job that may compute on a GPU."""
     return tuple(_process(member, proc) for member in job.members if member.role in _ON_GPUS)
 
 
@@ -69,7 +69,7 @@ def _process(member: Member, proc: Path) -> Process:
 
 
 def numbers_are_ours(proc: Path = Path("/proc")) -> bool:
-    """Whether the driver's process numbers are ours: not in a pid namespace of our own."""
+    """Return whether the driver's process numbers are ours: not in a pid namespace of our own."""
     try:
         return str((proc / "self" / "ns" / "pid").readlink()) == _INITIAL_PID_NAMESPACE
     except OSError:
@@ -105,7 +105,7 @@ def _placed(
 
 
 def _own_gpu(gpus: Sequence[GpuLook], process: Process) -> int | None:
-    """The index of the GPU that its environment gives it."""
+    """Return the index of the GPU that its environment gives it."""
     if process.local_rank is None:
         return None
     index = process.local_rank
@@ -146,7 +146,7 @@ def gpus(
 
 
 def gpu_count(answer_s: float = ANSWER_S) -> int:
-    """GPUs of this host; 0 without a driver, and with one that does not say in time."""
+    """Return GPUs of this host; 0 without a driver, and with one that does not say in time."""
     with contextlib.suppress(OSError, EndedError):
         child = Child(_CHILD, "count")
         try:
@@ -160,7 +160,7 @@ def gpu_count(answer_s: float = ANSWER_S) -> int:
 
 
 def throttle_reasons(bits: int) -> tuple[str, ...]:
-    """What slows the clocks down, in words."""
+    """Return what slows the clocks down, in words."""
     return tuple(text for bit, text in _REASONS if bits & bit)
 
 
@@ -173,7 +173,7 @@ class _Answers:
         self._rows: dict[int, dict[str, Any]] = {}
 
     def read(self) -> tuple[GpuLook, ...]:
-        """All that was said."""
+        """Return all that was said."""
         question: dict[str, Any] = {}
         limit_s = STARTS_S
         deadline = time.monotonic() + STARTS_S + MOST_S

@@ -57,19 +57,19 @@ class Mount:
 
 
 def mount_of(proc: Path, pid: int, path: str) -> Mount | None:
-    """The mount that `path` is on, as process `pid` sees it."""
+    """Return the mount that `path` is on, as process `pid` sees it."""
     return on_mount(mounts(proc, pid), path)
 
 
 def on_mount(mounts: list[Mount], path: str) -> Mount | None:
-    """The one of `mounts` that `path` is on."""
+    """Return the one of `mounts` that `path` is on."""
     above = [m for m in mounts if path == m.point or path.startswith(m.point.rstrip("/") + "/")]
     # Of two on one point the later one hides the earlier.
     return max(reversed(above), key=lambda mount: len(mount.point), default=None)
 
 
 def mounts(proc: Path, pid: int) -> list[Mount]:
-    """All mounts that process `pid` sees; none when it has gone."""
+    """Return all mounts that process `pid` sees; none when it has gone."""
     try:
         return parse_mounts(read(f"{proc}/{pid}/mountinfo", 16 << 20))
     except OSError:
@@ -103,7 +103,7 @@ def messages(path: Path = kmsg.KMSG) -> tuple[tuple[tuple[float, str], ...], str
 
 
 def select(records: Iterable[bytes], now_s: float) -> tuple[tuple[float, str], ...]:
-    """Those of the last hour that concern a job. `now_s` is on the log's clock."""
+    """Return those of the last hour that concern a job. `now_s` is on the log's clock."""
     messages = []
     for record in records:
         parsed = kmsg.parse_record(record)

@@ -68,7 +68,7 @@ def _answers(connection: socket.socket) -> Iterator[Unix]:
 
 
 def parse_unix(message: bytes) -> Unix:
-    """A `unix_diag_msg` with its attributes."""
+    """Return a `unix_diag_msg` with its attributes."""
     _, _, state, _, inode, _, _ = _UNIX_MESSAGE.unpack_from(message)
     attributes: dict[int, bytes] = {}
     offset = _UNIX_MESSAGE.size
@@ -123,7 +123,7 @@ class HostView:
         return unix_sockets()
 
     def tcp(self, pid: int) -> TcpTable:
-        """The TCP sockets of the network namespace of `pid`."""
+        """Return the TCP sockets of the network namespace of `pid`."""
         namespace = link(f"{self.proc}/{pid}/ns/net") or str(pid)
         if namespace not in self._tcp:
             self._tcp[namespace] = tcp_table(self.proc, pid)
@@ -142,12 +142,12 @@ class HostView:
         return next((end for end in ends if end is not None), None)
 
     def is_complete_for(self, pid: int) -> bool:
-        """Whether nobody can hold the other end of a pipe of `pid` without being seen."""
+        """Return whether nobody can hold the other end of a pipe of `pid` without being seen."""
         process = self.processes.get(pid)
         return process is not None and self.holders.complete_for(process.session)
 
     def descendants(self, pids: tuple[int, ...]) -> list[int]:
-        """All processes below these that are not among them."""
+        """Return all processes below these that are not among them."""
         visited, waiting, descendants = set(pids), list(pids), []
         while waiting:
             for child in self.tree.children(waiting.pop()):
@@ -158,7 +158,7 @@ class HostView:
         return descendants
 
     def is_stopped(self, pid: int) -> bool:
-        """Whether a signal or a debugger keeps it from running."""
+        """Return whether a signal or a debugger keeps it from running."""
         process = self.processes.get(pid)
         return process is not None and process.state in ("T", "t")
 

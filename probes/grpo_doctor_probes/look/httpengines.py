@@ -73,7 +73,7 @@ def engines(job: Job, proc: Path = Path("/proc")) -> tuple[EngineLook, ...]:
 
 
 def parse_metrics(text: str) -> dict[str, float]:
-    """The numbers that we use, out of Prometheus text; usage is the highest of all labels.
+    """Return the numbers that we use, out of Prometheus text; usage is the highest of all labels.
 
     `asleep` is 1.0 where an engine says that it is: only then it is there.
     """
@@ -124,7 +124,7 @@ def _addresses(member: Member, is_front: bool, proc: Path) -> list[_Address]:
 
 
 def reachable(host: str) -> str:
-    """Where a server can be asked that listens at `host`."""
+    """Return where a server can be asked that listens at `host`."""
     return {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104 - compared, not bound
 
 

@@ -33,12 +33,12 @@ class _Level:
         return int(text) if text.lstrip("-").isdigit() else None
 
     def field(self, name: str, key: str) -> int:
-        """A line `key number` of a file."""
+        """Return a line `key number` of a file."""
         return field_of(self.folder / name, key)
 
 
 def field_of(file: Path, key: str) -> int:
-    """The number in a line `key number` of a file; 0 without one."""
+    """Return the number in a line `key number` of a file; 0 without one."""
     for line in content(file).decode("ascii", "replace").splitlines():
         word, _, value = line.partition(" ")
         if word == key and value.strip().isdigit():
@@ -47,13 +47,13 @@ def field_of(file: Path, key: str) -> int:
 
 
 def limits(job: Job, proc: Path = Path("/proc"), mount: Path = MOUNT) -> tuple[Limits, ...]:
-    """The limits of each process of the job that is still there."""
+    """Return the limits of each process of the job that is still there."""
     answers = (limits_of(member.pid, proc, mount) for member in job.members)
     return tuple(answer for answer in answers if answer is not None)
 
 
 def limits_of(pid: int, proc: Path = Path("/proc"), mount: Path = MOUNT) -> Limits | None:
-    """The limits of one process; None when it has gone."""
+    """Return the limits of one process; None when it has gone."""
     try:
         stat = read_stat(proc / str(pid))
         status = read(proc / str(pid) / "status")
@@ -78,7 +78,7 @@ def limits_of(pid: int, proc: Path = Path("/proc"), mount: Path = MOUNT) -> Limi
 
 
 def frozen(pid: int, proc: Path = Path("/proc"), mount: Path = MOUNT) -> str:
-    """The file that thaws a process that is frozen; empty for one that is not."""
+    """Return the file that thaws a process that is frozen; empty for one that is not."""
     return _freezer(_levels(pid, proc, mount))
 
 
@@ -93,13 +93,13 @@ def core_list(text: str) -> tuple[int, ...]:
 
 
 def _levels(pid: int, proc: Path, mount: Path) -> dict[str, list[_Level]]:
-    """The groups of the process and all above them, lowest first, by controller."""
+    """Return the groups of the process and all above them, lowest first, by controller."""
     groups = control_groups(pid, proc, mount)
     return {name: [_Level(folder) for folder in folders] for name, folders in groups.items()}
 
 
 def _freezer(levels: dict[str, list[_Level]]) -> str:
-    """The highest frozen group: a lower one stays frozen until that one is thawed."""
+    """Return the highest frozen group: a lower one stays frozen until that one is thawed."""
     file = ""
     for level in levels.get("freezer", []):
         if level.number("freezer.self_freezing") == 1:

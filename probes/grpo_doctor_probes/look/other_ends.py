@@ -39,15 +39,15 @@ class Waiting:
     is_main: bool
 
     def argument(self, at: int) -> int:
-        """An argument of the call, 0 where the kernel did not tell."""
+        """Return an argument of the call, 0 where the kernel did not tell."""
         return self.thread.arguments[at] if at < len(self.thread.arguments) else 0
 
     def descriptor(self, at: int = 0) -> int:
-        """An argument that is a descriptor: an int, whatever is above it in the register."""
+        """Return an argument that is a descriptor: an int, whatever is above it in the register."""
         return self.argument(at) & 0xFFFFFFFF
 
     def in_memory(self, read: Callable[[], Value], otherwise: Value) -> Value:
-        """What `read` finds in the memory of the process, `otherwise` where it can't.
+        """Return what `read` finds in the memory of the process, `otherwise` where it can't.
 
         One that did not answer in time is not asked again: each of its threads would cost a second.
         """
@@ -62,16 +62,16 @@ class Waiting:
         return otherwise
 
     def row(self, kind: Blocking, note: str = "", **values: object) -> Blocked:
-        """A row of this thread."""
+        """Return a row of this thread."""
         return Blocked(self.pid, self.thread.tid, kind, note=note, **values)  # type: ignore[arg-type]
 
     def end(self, fd: int, direction: Direction) -> Blocked:
-        """The row of a descriptor that it reads or writes."""
+        """Return the row of a descriptor that it reads or writes."""
         return end_of(self.view, self.pid, self.thread.tid, fd, direction)
 
 
 def end_of(view: HostView, pid: int, tid: int, fd: int, direction: Direction) -> Blocked:
-    """What thread `tid` of `pid` waits for, that reads from or writes to `fd`."""
+    """Return what thread `tid` of `pid` waits for, that reads from or writes to `fd`."""
     target = target_of(view.proc, pid, fd)
     if not target:
         return Blocked(pid, tid, "other", fd, note="its descriptor is closed by now, or hidden")

@@ -54,7 +54,7 @@ def positions(before: Look, after: Look, *, at_most_s: float) -> tuple[Position,
 
 
 def _busy(before: ProcessLook | None, after: ProcessLook) -> list[int]:
-    """The main thread if it uses a core, and the busiest others that do."""
+    """Return the main thread if it uses a core, and the busiest others that do."""
     if before is None or not before.threads or not after.threads or after.state in "TtZX":
         return []
     ticks = {thread.tid: thread.cpu_ticks for thread in before.threads}
@@ -110,7 +110,7 @@ def _position(pid: int, tid: int, code: Sequence[Mapping], memory: Memory) -> Po
 
 
 def _returns(place: Place, memory: Memory) -> tuple[int, ...]:
-    """What may be return addresses: the words at the top of its stack, innermost first."""
+    """Return what may be return addresses: the words at the top of its stack, innermost first."""
     link = () if place.link is None else (place.link,)
     for size in (_STACK_BYTES, 128):
         with contextlib.suppress(OSError):
@@ -120,5 +120,5 @@ def _returns(place: Place, memory: Memory) -> tuple[int, ...]:
 
 
 def _library(code: Sequence[Mapping], address: int) -> str | None:
-    """The file that the instruction at `address` is of; None where there is no code."""
+    """Return the file that the instruction at `address` is of; None where there is no code."""
     return next((mapping.name for mapping in code if mapping.start <= address < mapping.end), None)

@@ -80,7 +80,7 @@ def _threads(folder: str, pid: int, clock: SchedulerClock) -> tuple[Thread, ...]
 
 
 def _io(path: str) -> tuple[dict[bytes, int], str]:
-    """The counters of /proc/PID/io, and what is refused."""
+    """Return the counters of /proc/PID/io, and what is refused."""
     try:
         lines = read(path).splitlines()
     except PermissionError:

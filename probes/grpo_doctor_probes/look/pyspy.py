@@ -69,7 +69,7 @@ def _of_packages() -> str | None:
 
 
 def dump(pid: int, *options: str, at_most_s: float) -> list[dict[str, Any]]:
-    """The threads that `py-spy dump --json OPTIONS` prints.
+    """Return the threads that `py-spy dump --json OPTIONS` prints.
 
     Raises:
         PySpyError: it is not installed, was refused, ran out of time, or made nothing of `pid`.
@@ -123,7 +123,7 @@ def _thread(printed: dict[str, Any], pid: int) -> PythonThread:
 
 
 def frame(printed: dict[str, Any]) -> Frame:
-    """A frame as py-spy prints it."""
+    """Return a frame as py-spy prints it."""
     return Frame(
         function=printable(str(printed.get("name") or "?")),
         file=printable(str(printed.get("filename") or ""), _PATH_LENGTH),
@@ -166,7 +166,7 @@ def _main_frames(pid: int, at_most_s: float) -> list[dict[str, Any]]:
 
 
 def safe_values(variables: list[dict[str, Any]]) -> dict[str, str]:
-    """The variables that may be shown, out of those that py-spy lists for a frame."""
+    """Return the variables that may be shown, out of those that py-spy lists for a frame."""
     shown = {}
     for variable in variables:
         name, value = str(variable.get("name")), str(variable.get("repr"))

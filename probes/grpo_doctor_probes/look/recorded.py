@@ -18,7 +18,7 @@ _COLLECTIVES = (layout.COLLECTIVE, layout.COLLECTIVE_WAIT)
 
 
 def open_spans(job: Job, proc: Path = Path("/proc")) -> tuple[OpenSpanSeen, ...]:
-    """Spans that are open now in processes of the job, outermost first in each rank.
+    """Return spans that are open now in processes of the job, outermost first in each rank.
 
     Empty for a job that is not recorded, or whose run directory does not answer. A file of a
     process that has ended, or one that is not readable, is left out.

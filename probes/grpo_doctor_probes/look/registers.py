@@ -53,16 +53,16 @@ class Tracee:
     """A thread that this thread traces. Every method may raise OSError; ESRCH: it is gone."""
 
     def __init__(self, tid: int) -> None:
-        """Begins tracing thread `tid`, which goes on running."""
+        """Begin tracing thread `tid`, which goes on running."""
         self.tid = tid
         self._request(_SEIZE)
 
     def interrupt(self) -> None:
-        """Asks it to stop; `wait` tells when it has."""
+        """Ask it to stop; `wait` tells when it has."""
         self._request(_INTERRUPT)
 
     def wait(self, deadline: float) -> Stop | None:
-        """Its next stop, None if there is none until `deadline` (time.monotonic)."""
+        """Return its next stop, None if there is none until `deadline` (time.monotonic)."""
         nap = _FIRST_NAP_S
         while True:
             try:
@@ -80,14 +80,14 @@ class Tracee:
             nap = min(2 * nap, _LONGEST_NAP_S)
 
     def detach(self, number: int = 0) -> None:
-        """Lets go of it, and it runs, or stays stopped if its process is.
+        """Let go of it, and it runs, or stays stopped if its process is.
 
         `number` is the signal that it stopped for, if it did: without it that would be lost.
         """
         self._request(_DETACH, 0, number)
 
     def registers(self) -> bytes:
-        """Its general registers."""
+        """Return its general registers."""
         buffer = ctypes.create_string_buffer(_SET_BYTES)
         span = _Span(ctypes.addressof(buffer), _SET_BYTES)
         self._request(_GETREGSET, _GENERAL, ctypes.addressof(span))
@@ -113,12 +113,12 @@ class Place:
 
 
 def is_known_processor() -> bool:
-    """Whether the registers of this machine can be told apart."""
+    """Return whether the registers of this machine can be told apart."""
     return platform.machine() in _NUMBERS
 
 
 def place_of(tid: int) -> Place | None:
-    """Stops the thread for as long as it takes to read them; None if it does not stop in time."""
+    """Stop the thread for as long as it takes to read them; None if it does not stop in time."""
     tracee = Tracee(tid)
     tracee.interrupt()
     stop = tracee.wait(time.monotonic() + _STOPS_WITHIN_S)

@@ -46,7 +46,7 @@ class PauseWatch:
         self._thread.join()
 
     def longest_ms(self) -> float:
-        """The longest time for which it was seen stopped by a tracer, to one period."""
+        """Return the longest time for which it was seen stopped by a tracer, to one period."""
         return self._longest_ns / 1e6
 
     def _watch(self) -> None:
@@ -73,7 +73,7 @@ def leave_running(pid: int) -> None:
 
 
 def stacks(pids: Sequence[int], *, at_most_s: float) -> tuple[Stack, ...]:
-    """Stacks of these processes, in this order, without stopping any of them.
+    """Return stacks of these processes, in this order, without stopping any of them.
 
     Reading a process that runs can fail half-way, so it is tried twice.
     """
@@ -96,7 +96,7 @@ def stacks_again(
 
 
 def _is_same(stack: Stack, before: ProcessLook | None, after: ProcessLook | None) -> bool:
-    """A thread that has run was switched to, and away from when it slept again."""
+    """Return a thread that has run was switched to, and away from when it slept again."""
     if stack.problem or not stack.threads or before is None or after is None:
         return False
     then, now = ({thread.tid: thread for thread in look.threads} for look in (before, after))
@@ -169,7 +169,7 @@ def _native_stack(pid: int, deadline: float) -> Stack:
 
 
 def refusal(pid: int) -> str:
-    """Why this process must not be traced now; empty where it may be."""
+    """Return why this process must not be traced now; empty where it may be."""
     states = thread_states(pid)
     if not states or set(states) <= {"Z", "X"}:
         return "it has ended"
@@ -184,7 +184,7 @@ def refusal(pid: int) -> str:
 
 
 def thread_states(pid: int) -> list[str]:
-    """The state letters of its threads; none when it has gone."""
+    """Return the state letters of its threads; none when it has gone."""
     try:
         tids = numbers(f"/proc/{pid}/task")
     except OSError:

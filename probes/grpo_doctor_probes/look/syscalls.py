@@ -119,7 +119,7 @@ def call(number: int, machine: str | None = None) -> Call | None:
 
 
 def path_at(proc: Path, pid: int, address: int) -> bytes:
-    """The string at `address`, without its end mark. Raises OSError, or TimeoutError."""
+    """Return the string at `address`, without its end mark. Raises OSError, or TimeoutError."""
     size = min(_PATH_BYTES, _PAGE_BYTES - address % _PAGE_BYTES)  # up to the end of its page
     text = _bytes_at(proc, pid, address, size)
     if b"\0" not in text and size < _PATH_BYTES:
@@ -141,7 +141,7 @@ def polled(proc: Path, pid: int, address: int, count: int) -> list[tuple[int, bo
 def selected(
     proc: Path, pid: int, count: int, addresses: tuple[int, ...]
 ) -> list[tuple[int, bool, bool]]:
-    """The same of a select call; `addresses` of its first two sets, 0 for none."""
+    """Return the same of a select call; `addresses` of its first two sets, 0 for none."""
     size = (min(count, 1024) + 7) // 8
     sets = [
         _bytes_at(proc, pid, address, size) if address else bytes(size) for address in addresses

@@ -110,7 +110,7 @@ def _offset_on(core: int, sched: str) -> int:
 
 
 def read_thread(folder: str, tid: int, clock: SchedulerClock) -> Thread | None:
-    """The thread `tid` of `folder` (/proc/PID/task); None when it has ended."""
+    """Return the thread `tid` of `folder` (/proc/PID/task); None when it has ended."""
     base = f"{folder}/{tid}/"
     try:
         stat = read_stat(f"{folder}/{tid}")

@@ -30,7 +30,7 @@ class Mapping:
 
 
 def parse_maps(text: str) -> tuple[Mapping, ...]:
-    """The mappings in the text of /proc/PID/maps, by address."""
+    """Return the mappings in the text of /proc/PID/maps, by address."""
     # Not splitlines: a hostile file name may hold \r or \x85.
     matches = (_LINE.fullmatch(line) for line in text.split("\n"))
     return tuple(
@@ -41,7 +41,7 @@ def parse_maps(text: str) -> tuple[Mapping, ...]:
 
 
 def mapped(pid: int, proc: Path = Path("/proc")) -> tuple[Mapping, ...]:
-    """What process `pid` has mapped. Raises OSError where it is gone or may not be read."""
+    """Return what process `pid` has mapped. Raises OSError where it is gone or may not be read."""
     return parse_maps((proc / str(pid) / "maps").read_text("utf-8", "surrogateescape"))
 
 
@@ -49,7 +49,7 @@ class Memory:
     """The memory of a process, to read. Opening it asks for the same right as tracing does."""
 
     def __init__(self, pid: int, proc: Path = Path("/proc")) -> None:
-        """Opens the memory of `pid`. Raises OSError: no such process, or no right to."""
+        """Open the memory of `pid`. Raises OSError: no such process, or no right to."""
         self._file = os.open(proc / str(pid) / "mem", os.O_RDONLY | os.O_CLOEXEC)
 
     def __enter__(self: _Self) -> _Self:
@@ -57,7 +57,7 @@ class Memory:
         return self
 
     def __exit__(self, *error: object) -> None:
-        """Closes it."""
+        """Close it."""
         os.close(self._file)
 
     def read(self, address: int, size: int) -> bytes:

@@ -43,11 +43,11 @@ class Reader:
         return self._memory.read(address, size)
 
     def word(self, address: int) -> int:
-        """The 8 bytes there."""
+        """Return the 8 bytes there."""
         return int.from_bytes(self.bytes_at(address, 8), "little")
 
     def string(self, address: int) -> str:
-        """The text of a `std::string`."""
+        """Return the text of a `std::string`."""
         begin, size = struct.unpack("<QQ", self.bytes_at(address, 16))
         if not begin:
             raise NotAnObjectError("a text that is nowhere")
@@ -56,14 +56,14 @@ class Reader:
         return self.bytes_at(begin, size).decode("utf-8", "replace")
 
     def vector(self, address: int, of: str) -> tuple[int, ...]:
-        """The numbers of a `std::vector`; `of` is their letter in `struct`."""
+        """Return the numbers of a `std::vector`; `of` is their letter in `struct`."""
         begin, end, room = _WORDS.unpack(self.bytes_at(address, _WORDS.size))
         if not begin <= end <= room:
             raise NotAnObjectError("a vector that ends before it begins")
         return self._numbers(begin, end - begin, of)
 
     def small_vector(self, address: int) -> tuple[int, ...]:
-        """The numbers of a `c10::SmallVector<int64_t, N>`."""
+        """Return the numbers of a `c10::SmallVector<int64_t, N>`."""
         begin, count, room = _SMALL.unpack(self.bytes_at(address, _SMALL.size))
         if count > room:
             raise NotAnObjectError("a vector with more than it has room for")
@@ -76,7 +76,7 @@ class Reader:
         return struct.unpack(f"<{count}{of}", self.bytes_at(begin, size)) if count else ()
 
     def nodes(self, address: int) -> Iterator[int]:
-        """The addresses of the values of a `std::map`, in the order of their keys."""
+        """Yield the addresses of the values of a `std::map`, in the order of their keys."""
         header = address + 8
         _, at, first, _ = _NODE.unpack(self.bytes_at(header, _NODE.size))
         count = self.word(header + _NODE.size)

@@ -41,7 +41,7 @@ class Library:
     hashes: int
 
     def address_of(self, name: str) -> int | None:
-        """The address of exported code or data in the process, None if there is none."""
+        """Return the address of exported code or data in the process, None if there is none."""
         symbol = name.encode()
         hashed = gnu_hash(symbol)
         buckets, first, words, shift = struct.unpack("<4I", self.read(self.hashes, 16))
@@ -65,7 +65,7 @@ class Library:
         return None
 
     def _value(self, index: int, symbol: bytes) -> int | None:
-        """The address of symbol `index` if it has that name and is defined here."""
+        """Return the address of symbol `index` if it has that name and is defined here."""
         raw = self.read(self.symbols + _SYMBOL.size * index, _SYMBOL.size)
         name, info, _visibility, section, value, _size = _SYMBOL.unpack(raw)
         if not section or info & 15 not in _PLAIN:
@@ -75,7 +75,7 @@ class Library:
 
 
 def gnu_hash(name: bytes) -> int:
-    """The hash of `DT_GNU_HASH`: 32 bits, h * 33 + c from 5381."""
+    """Return the hash of `DT_GNU_HASH`: 32 bits, h * 33 + c from 5381."""
     value = 5381
     for byte in name:
         value = (value * 33 + byte) & 0xFFFFFFFF
@@ -83,7 +83,7 @@ def gnu_hash(name: bytes) -> int:
 
 
 def library(read: Read, start: int) -> Library:
-    """The library whose first mapped page is at `start`.
+    """Return the library whose first mapped page is at `start`.
 
     Raises:
         ElfError: it is none that this can read.

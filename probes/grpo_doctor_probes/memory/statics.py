@@ -41,7 +41,7 @@ class Code(Protocol):
 
 
 def static_pointer(memory: Code, function: int, machine: str) -> int | None:
-    """The address of the guard of the first static pointer that code at `function` uses.
+    """Return the address of the guard of the first static pointer that code at `function` uses.
 
     Looks into the function and then into those that it calls at once. The pointer lies 8 bytes
     above the guard. None where there is none, or where the code is not understood. Raises OSError.
@@ -77,7 +77,7 @@ def _target(start: int, match: re.Match[bytes]) -> int:
 
 
 def _instructions(start: int, code: bytes) -> Iterator[tuple[int, int]]:
-    """The address and the bits of each instruction of aarch64 code."""
+    """Yield the address and the bits of each instruction of aarch64 code."""
     for number, (bits,) in enumerate(struct.iter_unpack("<I", code[: len(code) & ~3])):
         yield start + 4 * number, bits
 

@@ -88,7 +88,7 @@ class LauncherFacts:
 
 
 def placement(job: Job, facts: LauncherFacts) -> Placement:
-    """The most precise that any launcher said."""
+    """Return the most precise that any launcher said."""
     environment = facts.environment
     base = Placement(
         host=job.host,
@@ -136,7 +136,7 @@ def _kubernetes(base: Placement, facts: LauncherFacts) -> Placement:
 
 
 def _deepspeed(base: Placement, facts: LauncherFacts) -> Placement:
-    """The launcher on each host is given all hosts with their GPUs."""
+    """Return the launcher on each host is given all hosts with their GPUs."""
     for command in facts.commands:
         text = next((word for word in command if word.startswith(_WORLD_INFO)), "")
         hosts = _world_info(text.removeprefix(_WORLD_INFO)) if text else ()
@@ -161,7 +161,7 @@ def _world_info(text: str) -> tuple[str, ...]:
 
 
 def _checked(hosts: tuple[str, ...]) -> tuple[str, ...]:
-    """All or none: they are put into commands."""
+    """Return all or none: they are put into commands."""
     return hosts if all(_HOST.match(host) for host in hosts) else ()
 
 

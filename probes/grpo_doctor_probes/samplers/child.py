@@ -82,7 +82,7 @@ class Child:
         return line.decode("utf-8", "replace")
 
     def state(self) -> str:
-        """The letter of its state, as in /proc/PID/stat; empty where it has gone."""
+        """Return the letter of its state, as in /proc/PID/stat; empty where it has gone."""
         return state_of(f"/proc/{self.pid}")
 
     def leave(self) -> None:

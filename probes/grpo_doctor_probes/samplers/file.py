@@ -58,7 +58,7 @@ _DIGITS = {"%": 1, "W": 1, "1/s": 1, "load": 2}
 
 
 def sample_path(run_dir: Path, host: str) -> Path:
-    """Where the samples of `host` go; characters that a file name cannot hold become `_`."""
+    """Return where the samples of `host` go; characters that a file name cannot hold become `_`."""
     return run_dir / HOSTS / f"{re.sub(r'[^A-Za-z0-9._-]', '_', host)}{SAMPLES_SUFFIX}"
 
 
@@ -178,11 +178,11 @@ class RowWriter:
         return b"".join(lines)
 
     def note(self, t_ns: int, text: str, **facts: float) -> bytes:
-        """A remark for the reader of the run, with the moment it was made."""
+        """Return a remark for the reader of the run, with the moment it was made."""
         return encode({"note": text, "t": t_ns, **facts})
 
     def end(self, t_ns: int, ticks: int, late_ticks: int) -> bytes:
-        """The last row: its absence says that the supervisor was killed."""
+        """Return the last row: its absence says that the supervisor was killed."""
         return encode({"end": True, "t": t_ns, "ticks": ticks, "late_ticks": late_ticks})
 
     def _declaration(self, number: int, track: Track) -> bytes:

@@ -86,7 +86,7 @@ class GpuSampler:
         return reading
 
     def _silent(self) -> Reading:
-        """What has not been answered is neither an error nor a value: until it is long."""
+        """Return what has not been answered is neither an error nor a value: until it is long."""
         waited_s = self._timer_s() - (self._asked_s or 0.0)
         if waited_s < SILENT_S:
             return Reading()

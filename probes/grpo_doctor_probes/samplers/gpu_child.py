@@ -210,7 +210,7 @@ def _answer(reader: GpuReader, now_ns: int) -> str:
 
 
 def encoded(reading: Reading) -> str:
-    """A reading as a line."""
+    """Return a reading as a line."""
     return json.dumps(
         {
             "values": [
@@ -224,7 +224,7 @@ def encoded(reading: Reading) -> str:
 
 
 def decoded(line: str) -> Reading:
-    """A reading out of its line. Raises ValueError with what the child could not do."""
+    """Return a reading out of its line. Raises ValueError with what the child could not do."""
     document = json.loads(line)
     if "error" in document:
         raise ValueError(document["error"])

@@ -130,7 +130,7 @@ class Gpu:
             self._missing = [f"all: {error}"]
 
     def row(self, *, visible: bool) -> GpuRow:
-        """What the sample file says of this device."""
+        """Return what the sample file says of this device."""
         device = self.device
         return GpuRow(
             device.uuid,
@@ -144,7 +144,7 @@ class Gpu:
         )
 
     def read_fast(self) -> Values:
-        """The fields that cost little. Raises NvmlError when the device is lost."""
+        """Return the fields that cost little. Raises NvmlError when the device is lost."""
         values: Values = {}
         failure: NvmlError | None = None
         for field in self.fast:
@@ -159,7 +159,7 @@ class Gpu:
         return values
 
     def read_slow(self, name: str) -> Values:
-        """One of `slow`. Raises NvmlError when the device is lost."""
+        """Return one of `slow`. Raises NvmlError when the device is lost."""
         if name == PROCESSES:
             values = self._read_processes()
         else:
@@ -210,7 +210,7 @@ class Gpu:
         return f"{text} while MIG is on" if self.device.mig_on else text
 
     def _try(self, read: Callable[[Nvml, Device], Value]) -> tuple[Value | None, NvmlError | None]:
-        """What it reads, or why it does not. Raises NvmlError when the device is lost."""
+        """Return what it reads, or why it does not. Raises NvmlError when the device is lost."""
         try:
             return read(self._nvml, self.device), None
         except NvmlError as error:

@@ -79,7 +79,7 @@ def cpu_time(stat: bytes) -> CpuTime:
 
 
 def meminfo_bytes(meminfo: bytes, *names: bytes) -> list[int | None]:
-    """The named fields of /proc/meminfo; None for those that this kernel lacks."""
+    """Return the named fields of /proc/meminfo; None for those that this kernel lacks."""
     sizes: dict[bytes, int] = {}
     for line in meminfo.splitlines():
         name, _, value = line.partition(b":")
@@ -89,7 +89,7 @@ def meminfo_bytes(meminfo: bytes, *names: bytes) -> list[int | None]:
 
 
 def disk_bytes(diskstats: bytes, disks: Container[bytes]) -> Transfer:
-    """Bytes read and written by whole disks, from /proc/diskstats."""
+    """Return bytes read and written by whole disks, from /proc/diskstats."""
     read = written = 0
     for line in diskstats.splitlines():
         words = line.split()

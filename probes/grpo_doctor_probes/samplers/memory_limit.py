@@ -41,7 +41,7 @@ class CgroupMemory:
         self._levels = list(_limited_levels(pid, proc, sys / "fs/cgroup"))
 
     def available_bytes(self) -> int | None:
-        """What the tightest level leaves; None where no level has a limit.
+        """Return what the tightest level leaves; None where no level has a limit.
 
         File pages not used lately count as available, since the kernel drops them first: without
         that, every job that reads a data set would seem to be out of memory.

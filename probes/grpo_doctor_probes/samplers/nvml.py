@@ -99,7 +99,7 @@ class Nvml:
             raise NvmlError(self.trouble(error.value), _text(error)) from error
 
     def trouble(self, code: int) -> Trouble:
-        """The meaning of an NVML return code other than success."""
+        """Return the meaning of an NVML return code other than success."""
         return self._troubles.get(code, Trouble.TRANSIENT)
 
     def reopen(self) -> None:
@@ -121,7 +121,7 @@ class Nvml:
                 yield f"GPU {index} cannot be opened ({str(error).lower()}): it is not sampled"
 
     def gpu(self, index: int) -> Device:
-        """The GPU with this NVML index."""
+        """Return the GPU with this NVML index."""
         handle = self.call("nvmlDeviceGetHandleByIndex", index)
         try:
             mig_on = self.call("nvmlDeviceGetMigMode", handle)[0] == 1
@@ -133,7 +133,7 @@ class Nvml:
         return Device(handle, uuid, index, str(self.call("nvmlDeviceGetName", handle)), mig_on)
 
     def instances(self, gpu: Device) -> Iterator[Device]:
-        """The MIG instances of a GPU."""
+        """Yield the MIG instances of a GPU."""
         if not gpu.mig_on:
             return
         for number in range(int(self.call("nvmlDeviceGetMaxMigDeviceCount", gpu.handle))):
@@ -157,7 +157,7 @@ class Nvml:
         )
 
     def again(self, device: Device) -> Device:
-        """The same device with a new handle. Raises NvmlError where it is not there now."""
+        """Return the same device with a new handle. Raises NvmlError where it is not there now."""
         gpu = self.gpu(device.index)
         for candidate in (gpu, *self.instances(gpu)):
             if candidate.uuid == device.uuid:

@@ -65,7 +65,7 @@ class Process:
         self.read_environment(now_ns)
 
     def usage(self) -> Stat | None:
-        """What it has used up to now; None when it has ended."""
+        """Return what it has used up to now; None when it has ended."""
         try:
             stat = parse_stat(self._stat.read_start(), _FIELDS)
         except ProcessLookupError:
@@ -83,7 +83,7 @@ class Process:
             return None
 
     def processors(self) -> int | None:
-        """How many processors it may run on; None where that can't be asked."""
+        """Return how many processors it may run on; None where that can't be asked."""
         if not hasattr(os, "sched_getaffinity"):
             return None
         with contextlib.suppress(OSError):
@@ -97,7 +97,7 @@ class Process:
                 self.environment = parse_environment((self._folder / "environ").read_bytes())
 
     def is_young(self) -> bool:
-        """Whether it was started so lately that it may be between fork and exec."""
+        """Return whether it was started so lately that it may be between fork and exec."""
         running_s = time.clock_gettime(time.CLOCK_BOOTTIME) - self.started_ticks / CLOCK_TICKS_PER_S
         return running_s < YOUNG_S
 

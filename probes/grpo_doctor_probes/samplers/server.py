@@ -85,7 +85,7 @@ def serving_at(command: Sequence[str]) -> tuple[Address, ...]:
 
 
 def _flags(command: Sequence[str]) -> Iterator[tuple[str, str]]:
-    """Each flag with each of its values."""
+    """Yield each flag with each of its values."""
     name = ""
     for word in command:
         if word.startswith("--"):
@@ -114,7 +114,7 @@ class ServerSampler:
         self._thread: threading.Thread | None = None
 
     def read(self, now_ns: int) -> Reading:
-        """What the servers said last; a server that stopped answering has no values."""
+        """Return what the servers said last; a server that stopped answering has no values."""
         del now_ns
         if self._addresses and self._thread is None:
             self._thread = threading.Thread(
@@ -124,11 +124,11 @@ class ServerSampler:
         return Reading(values=dict(self._latest))
 
     def close(self) -> None:
-        """Asks no more."""
+        """Ask no more."""
         self._stop.set()
 
     def wait_for_answer(self, timeout_s: float) -> bool:
-        """Whether any server has answered by then."""
+        """Return whether any server has answered by then."""
         return self._answered.wait(timeout_s)
 
     def _loop(self) -> None:
@@ -157,7 +157,7 @@ class ServerSampler:
         self._latest = values
 
     def _ask(self, address: Address) -> dict[str, float]:
-        """The numbers of a server; {} where it has no such page or does not answer."""
+        """Return the numbers of a server; {} where it has no such page or does not answer."""
         try:
             status, text = get(address.host, address.port, "/metrics", timeout_s=_TIMEOUT_S)
         except (OSError, ValueError):

@@ -33,7 +33,7 @@ _END_WAIT_S = 2.0
 
 
 def pidfd_open(pid: int) -> int | None:
-    """A descriptor of the process; None where the kernel (before 5.3) or a sandbox has none.
+    """Return a descriptor of the process; None where the kernel (before 5.3) or a sandbox has none.
 
     Raises:
         ProcessLookupError: there is no such process.
@@ -47,7 +47,7 @@ def pidfd_open(pid: int) -> int | None:
 
 
 def wait_status(pid: int, descriptor: int | None, proc: Path = Path("/proc")) -> int | None:
-    """The wait status of a process that has just ended; None where it is not known any more.
+    """Return the wait status of a process that has just ended; None where it is not known any more.
 
     How a child of somebody else ended is readable only while it is a zombie. Launchers collect
     theirs within milliseconds; since Linux 6.15 the descriptor itself still tells afterwards.
@@ -157,7 +157,7 @@ class DeathWatch:
         return tuple(sorted(self._deaths, key=lambda death: death.at_ns))
 
     def watch(self, subject: Subject) -> None:
-        """Begins to watch a process, or takes in what is known better now of one watched already.
+        """Begin to watch a process, or take in what is known better now of one watched already.
 
         One that has just gone is left out.
         """
@@ -180,7 +180,7 @@ class DeathWatch:
             self._epoll.register(descriptor, select.EPOLLIN)
 
     def watches(self, pid: int) -> bool:
-        """Whether it is watched, or was and is not collected yet."""
+        """Return whether it is watched, or was and is not collected yet."""
         return pid in self._watched or self._is_told(pid)
 
     def _is_told(self, pid: int) -> bool:
@@ -195,14 +195,14 @@ class DeathWatch:
         return True
 
     def check(self) -> None:
-        """Looks after those that can't be held by a descriptor."""
+        """Look after those that can't be held by a descriptor."""
         for pid in tuple(self._pids_without_fd):
             if not (self._proc / str(pid)).exists():
                 self._pids_without_fd.discard(pid)
                 self._note(self._take(pid), time.monotonic_ns(), None)
 
     def close(self) -> tuple[Death, ...]:
-        """Ends watching; all deaths, in their order."""
+        """End watching; all deaths, in their order."""
         self.check()
         if self._thread.is_alive():
             os.write(self._rope, b"x")

@@ -38,7 +38,7 @@ _TRAINERS_S = 1800.0
 def flight_variables(
     environment: Mapping[str, str], folder: Path, version: Version | None, *, gpus: int
 ) -> dict[str, str]:
-    """What to add to the environment.
+    """Return what to add to the environment.
 
     Args:
         environment: the job's up to now; what it sets, under either name, stays.
@@ -77,7 +77,7 @@ def torch_version(program: str) -> Version | None:
 
 
 def timeout_s(arguments: Sequence[str], *, bundled: bool, gpus: int) -> float:
-    """The timeout in seconds that the command's words tell, else the default.
+    """Return the timeout in seconds that the command's words tell, else the default.
 
     Args:
         arguments: the command, or the bundled trainer's flags.

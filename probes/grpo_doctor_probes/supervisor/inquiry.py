@@ -30,7 +30,7 @@ _ERRORS_BYTES = 4096
 
 
 def made_with_room(folder: Path, ranks: int) -> Path | None:
-    """Makes `folder`, or one among temporary files where its disk has no room for a bundle of so
+    """Make `folder`, or one among temporary files where its disk has no room for a bundle of so
     many ranks; None where those have none either. The user alone may read it."""
     with contextlib.suppress(OSError):
         make_private(str(folder))
@@ -122,7 +122,7 @@ class Inquiry:
             raise
 
     def poll(self) -> Answer | None:
-        """The answer, once there is one."""
+        """Return the answer, once there is one."""
         code = self._process.poll()
         if code is not None:
             return self._answer(code)
@@ -133,13 +133,13 @@ class Inquiry:
         return Answer("failed", text, {}, self._folder or self._requested)
 
     def wait(self, at_most_s: float) -> Answer | None:
-        """Waits for the answer; None if there is none in time."""
+        """Wait for the answer; None if there is none in time."""
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(at_most_s)
         return self.poll()
 
     def cancel(self) -> None:
-        """Ends it and what it started, but for a py-spy, which ends by itself and must: killed, it
+        """End it and what it started, but for a py-spy, which ends by itself and must: killed, it
         would leave a rank stopped."""
         if self._process.poll() is None:  # else the number may be another group's by now
             with contextlib.suppress(OSError):
@@ -147,13 +147,13 @@ class Inquiry:
             self._process.wait()
 
     def discard(self) -> None:
-        """Removes what it left: a look at a healthy job is not worth its room."""
+        """Remove what it left: a look at a healthy job is not worth its room."""
         if self._folder is not None:
             shutil.rmtree(self._folder, ignore_errors=True)
         self.close()
 
     def close(self) -> None:
-        """Lets go of what it printed. More than once does no harm."""
+        """Let go of what it printed. More than once does no harm."""
         self._printed.close()
         self._errors.close()
 
@@ -183,7 +183,7 @@ def _state(state: str, cause: str) -> str:
 
 
 def _document(printed: bytes) -> dict[str, Any]:
-    """What `attach --json` printed; empty where that is not a document with a verdict."""
+    """Return what `attach --json` printed; empty where that is not a document with a verdict."""
     with contextlib.suppress(ValueError):
         document = json.loads(printed[printed.find(b"{") :])
         if isinstance(document, dict) and isinstance(document.get("verdict"), dict):
@@ -205,5 +205,5 @@ def _in_memory(name: str) -> IO[bytes]:
 
 
 def _content(file: IO[bytes]) -> bytes:
-    """All of it. The child has the same file, and the same position in it."""
+    """Return all of it. The child has the same file, and the same position in it."""
     return os.pread(file.fileno(), os.fstat(file.fileno()).st_size, 0)

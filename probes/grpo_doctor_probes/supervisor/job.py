@@ -105,7 +105,7 @@ class Job:
         return bool(self._requests_within(ASKED_FOR_S)) or self._stopping is not None
 
     def wait(self, on_tick: Callable[[], None], every_s: float) -> Ended:
-        """Waits for the end, passing on signals; calls `on_tick` about every `every_s` seconds."""
+        """Wait for the end, passing on signals; calls `on_tick` about every `every_s` seconds."""
         next_tick = time.monotonic() + every_s
         while self._process.poll() is None:
             info = self._next_signal(next_tick)
@@ -121,7 +121,7 @@ class Job:
         return ended
 
     def _next_signal(self, until: float) -> signal.struct_siginfo | None:
-        """The next signal for us; None at `until`.
+        """Return the next signal for us; None at `until`.
 
         A `sigtimedwait` that sleeps, and is stopped and continued (Ctrl-Z and `fg`) past its time,
         makes a signal of what happens to be on its stack: CPython's loop after EINTR ends there.
@@ -134,7 +134,7 @@ class Job:
         return info
 
     def stop(self, kill_ranks: Callable[[], None]) -> None:
-        """Ends a job that hangs: SIGTERM, after GRACE_S `kill_ranks`, at last the launcher.
+        """End a job that hangs: SIGTERM, after GRACE_S `kill_ranks`, at last the launcher.
 
         Returns at once; `wait` carries it out and then says `hung`.
         """
@@ -142,7 +142,7 @@ class Job:
             self._stopping = self._stop_in_order(kill_ranks)
 
     def _stop_in_order(self, kill_ranks: Callable[[], None]) -> Iterator[None]:
-        """One pass of `wait` for each `next`."""
+        """Yield one pass of `wait` for each `next`."""
         self._send(signal.SIGTERM)
         yield from _until(time.monotonic() + GRACE_S)
         kill_ranks()

@@ -20,7 +20,7 @@ AT_MOST_S = 20.0
 
 
 def keep_stacks(folder: Path, pids: Sequence[int]) -> None:
-    """Writes `folder/<pid>.txt` for each; where there are none, why. Raises OSError."""
+    """Write `folder/<pid>.txt` for each; where there are none, why. Raises OSError."""
     make_private(str(folder))
     program = pyspy.binary() or "py-spy"
     for pid in pids:

@@ -49,7 +49,7 @@ def plan(  # noqa: PLR0913 - options of `grpo-doctor run`
     log_metrics: bool = False,
     torch_profile: str | None = None,
 ) -> Launch:
-    """The launch for what stands after `--`.
+    """Return the launch for what stands after `--`.
 
     Args:
         arguments: none, or beginning with `-`: flags of the bundled trainer; else a command.
@@ -89,14 +89,14 @@ def plan(  # noqa: PLR0913 - options of `grpo-doctor run`
 
 
 def check_trainer_flags(launch: Launch, arguments: Sequence[str]) -> int:
-    """Asks the bundled trainer whether it takes these flags; 0, or 2 after its message."""
+    """Ask the bundled trainer whether it takes these flags; 0, or 2 after its message."""
     environment = {**launch.environment, "WORLD_SIZE": str(launch.world_size)}
     environment.pop(RUN_DIR_VARIABLE, None)
     return subprocess.call([sys.executable, "-m", f"{TRAINER}.check", *arguments], env=environment)
 
 
 def visible_gpus() -> int:
-    """GPUs that a job started here may use; 0 without an NVIDIA driver."""
+    """Return GPUs that a job started here may use; 0 without an NVIDIA driver."""
     listed = os.environ.get("CUDA_VISIBLE_DEVICES")
     if listed is not None:
         return sum(entry.strip() not in ("", "-1") for entry in listed.split(","))
@@ -114,7 +114,7 @@ def _require_program(program: str) -> None:
 
 
 def _set_hooks(environment: dict[str, str], *, on: bool) -> None:
-    """Puts the folder of our `sitecustomize` first on the path of the job's Pythons, or not."""
+    """Put the folder of our `sitecustomize` first on the path of the job's Pythons, or not."""
     environment.pop(HOOKS_VARIABLE, None)
     if on:
         environment[HOOKS_VARIABLE] = "1"

@@ -54,7 +54,7 @@ class Watch:
         self._begins: deque[tuple[int, float]] = deque()
 
     def look(self, headers: Sequence[Header]) -> Now:
-        """One look at the headers of this moment."""
+        """Return one look at the headers of this moment."""
         now_ns = time.monotonic_ns()
         phases, oldest = _open_phases(headers, now_ns)
         step = min((header.step for header in headers if header.step is not None), default=None)
@@ -118,7 +118,7 @@ def _open_phases(
 
 
 def compose(now: Now, samples: Mapping[str, float], elapsed_s: float) -> str:
-    """The line's words."""
+    """Return the line's words."""
     phrases = [f"grpo-doctor {_clock(elapsed_s)}"]
     if now.step is not None:
         phrases.append(f"step {now.step}")
@@ -168,7 +168,7 @@ class LiveLine:
             self._next_log = float("inf")
 
     def close(self) -> None:
-        """Gives the last row back to the terminal."""
+        """Give the last row back to the terminal."""
         if self._size is None:
             return
         rows, self._size = self._size.lines, None

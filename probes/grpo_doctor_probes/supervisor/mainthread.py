@@ -47,7 +47,7 @@ class MainThreads:
         return True
 
     def close(self) -> None:
-        """Closes all files."""
+        """Close all files."""
         self.look((), 0)
 
 

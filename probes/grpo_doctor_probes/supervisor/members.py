@@ -118,7 +118,7 @@ class Members:
         self._send(signal.SIGKILL)
 
     def end(self, grace_s: float) -> None:
-        """Ends what a launcher that is gone has left behind: SIGTERM, SIGKILL after `grace_s`."""
+        """End what a launcher that is gone has left behind: SIGTERM, SIGKILL after `grace_s`."""
         self._send(signal.SIGTERM)
         self._wait(grace_s)
         self.kill()
@@ -135,7 +135,7 @@ class Members:
                 os.kill(pid, number)
 
     def close(self) -> None:
-        """Closes all files."""
+        """Close all files."""
         self._tree.close()
 
 

@@ -68,7 +68,7 @@ class Observer:
         now_ns: int,
         away_ns: int = 0,
     ) -> Moment:
-        """Where each rank stands, from all that is known of it now.
+        """Return where each rank stands, from all that is known of it now.
 
         Args:
             headers: of the span files; those of other hosts are passed over.
@@ -135,7 +135,7 @@ class Observer:
         return all(learned)
 
     def close(self) -> None:
-        """Closes all files."""
+        """Close all files."""
         self._threads.close()
 
     def _since_they_moved(self, moment: Moment) -> Moment:
@@ -181,7 +181,7 @@ class Observer:
 def _failures(
     deaths: Sequence[Death], ranks_here: Collection[int], finished: Collection[int]
 ) -> list[Death]:
-    """The deaths of ranks that did not end in order and were not started again."""
+    """Return the deaths of ranks that did not end in order and were not started again."""
     return [
         death
         for death in deaths

@@ -34,7 +34,7 @@ class OomCounters:
             self._count.setdefault(file, field_of(file, _OOM_KILLS))
 
     def grown(self, pid: int) -> int:
-        """How many kills its group counts that were not there at the previous look."""
+        """Return how many kills its group counts that were not there at the previous look."""
         file = self._file_of.pop(pid, None)
         if file is None:
             return 0

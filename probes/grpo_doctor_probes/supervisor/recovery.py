@@ -96,7 +96,7 @@ class _StuckRank:
             self._ran = Beyond(example, _IDLE_NS_PER_S, after.ran_ns, judged.at_ns)
 
     def follow(self, standing: Standing, activity: Activity | None, now_ns: int) -> None:
-        """Takes in how it stands now."""
+        """Take in how it stands now."""
         if self.place not in UNRECORDED and standing.place not in UNRECORDED:
             self.moved |= standing.mark != self._mark
         if activity is None:
@@ -121,7 +121,7 @@ class Beyond:
         self._counted, self._at_ns, self._beyond = counted, at_ns, 0.0
 
     def grown(self, counted: int, now_ns: int) -> float:
-        """The unexplained part up to now."""
+        """Return the unexplained part up to now."""
         explained = self._explained_per_s * (now_ns - self._at_ns) / 1e9
         self._beyond = max(0.0, self._beyond + counted - self._counted - explained)
         self._counted, self._at_ns = counted, now_ns
@@ -129,7 +129,7 @@ class Beyond:
 
 
 def _stands(was: Standing, is_now: Standing, earlier: Moment, judged: Moment) -> bool:
-    """Whether it has not moved while it was looked at."""
+    """Return whether it has not moved while it was looked at."""
     if was.place == is_now.place == SPINNING:
         before, after = earlier.activities[was.pid], judged.activities[was.pid]
         return after.sleeps - before.sleeps <= MOVED_SLEEPS

@@ -22,7 +22,7 @@ DEFAULT_PARENT = "grpo-doctor-out"
 
 
 def create_run_dir(folder: Path | None) -> Path:
-    """Makes the run directory, readable by the user alone; default `grpo-doctor-out/<time>`.
+    """Make the run directory, readable by the user alone; default `grpo-doctor-out/<time>`.
 
     Raises:
         FileExistsError: `folder` holds something already, other than servers that joined the run
@@ -43,7 +43,7 @@ def create_run_dir(folder: Path | None) -> Path:
 
 
 def create_joined_dir(run_dir: Path) -> Path:
-    """Makes the run directory of a server that joins a run, which may not have begun yet.
+    """Make the run directory of a server that joins a run, which may not have begun yet.
 
     Raises:
         FileExistsError: `run_dir` is a folder of something else.
@@ -65,7 +65,7 @@ def _with_parts(folder: Path) -> Path:
 
 
 def remove_if_unused(folder: Path) -> None:
-    """Takes a run directory away again in which nothing was written; a server's parents too."""
+    """Take a run directory away again in which nothing was written; a server's parents too."""
     parents = (folder.parent, folder.parent.parent) if folder.parent.name == JOINED else ()
     with contextlib.suppress(OSError):
         for unused in (folder / RANKS, folder / HOSTS, folder, *parents):
@@ -83,7 +83,7 @@ class RunFile:
     tool_version: str
 
     def write(self, ended: Ended | None = None, known: Mapping[str, Any] | None = None) -> None:
-        """Replaces `run.json`; without `ended` the run counts as going on.
+        """Replace `run.json`; without `ended` the run counts as going on.
 
         Args:
             ended: how it ended.

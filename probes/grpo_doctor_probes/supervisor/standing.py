@@ -43,7 +43,7 @@ class Headers:
         self._pids: dict[tuple[int, int], int] = {}
 
     def read(self, ranks: Mapping[int, int] | None = None) -> list[Header]:
-        """One header per rank, in order; a file that can't be read is left out.
+        """Return one header per rank, in order; a file that can't be read is left out.
 
         A rank that was restarted writes `00003.<pid>.spans` beside its first file, and so does a
         forked worker; they are told apart by `ranks`, of the processes that train.
@@ -98,11 +98,11 @@ class Lengths:
         self._tolerated: dict[str, float] = {}
 
     def learn(self, name: str, length_s: float) -> None:
-        """Takes in one length. The latest 256 of a name count."""
+        """Take in one length. The latest 256 of a name count."""
         self._lengths_s.setdefault(name, deque(maxlen=_REMEMBERED)).append(length_s)
 
     def knows(self, name: str) -> bool:
-        """Whether one of that name was seen to end."""
+        """Return whether one of that name was seen to end."""
         return name in self._lengths_s
 
     def limit_s(self, name: str, *, first: bool) -> float:
@@ -121,7 +121,7 @@ class Lengths:
 
 
 def p99(values: deque[float] | tuple[float, ...]) -> float:
-    """The nearest-rank 99th percentile; 0 of nothing."""
+    """Return the nearest-rank 99th percentile; 0 of nothing."""
     if not values:
         return 0.0
     return sorted(values)[math.ceil(0.99 * len(values)) - 1]
@@ -172,7 +172,7 @@ class Follower:
         self._names_read = 0
 
     def follow(self, header: Header, now_ns: int) -> Standing:
-        """Takes in the header of this rank as it was read at `now_ns`."""
+        """Take in the header of this rank as it was read at `now_ns`."""
         stack = carrying_stack(header)
         self._note_names(header.names, now_ns)
         place = place_of(stack)
@@ -214,7 +214,7 @@ class Follower:
 
 
 def carrying_stack(header: Header) -> tuple[OpenSpan, ...]:
-    """The open spans, outermost first, of the thread that carries the steps."""
+    """Return the open spans, outermost first, of the thread that carries the steps."""
     thread = _carrying_thread(header)
     return tuple(span for span in header.open_spans if span.thread == thread)
 
@@ -229,7 +229,7 @@ def _latest_begin_ns(header: Header) -> int:
 
 
 def place_of(stack: tuple[OpenSpan, ...]) -> str:
-    """What a stack of open spans is called.
+    """Return what a stack of open spans is called.
 
     The same collective takes as long as the slowest rank takes for what comes before it, so it is
     told apart by its phase: `reward, in all_gather`.

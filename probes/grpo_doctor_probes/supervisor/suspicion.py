@@ -46,7 +46,7 @@ class Presence:
         self._usual_ns = 0
 
     def missed_ns(self, now_ns: int) -> int:
-        """How long we were away until this look (CLOCK_MONOTONIC); 0 if we were not."""
+        """Return how long we were away until this look (CLOCK_MONOTONIC); 0 if we were not."""
         passed_ns = 0 if self._seen_ns is None else now_ns - self._seen_ns
         away = passed_ns > max(_AWAY_NS, _OF_USUAL * self._usual_ns)
         self._seen_ns, self._usual_ns = now_ns, passed_ns
@@ -73,7 +73,7 @@ class Retries:
         self._given_up = False
 
     def due(self, marks: Marks, now_ns: int) -> bool:
-        """Whether a suspicion is to be looked at now; `marks` are what changes with it."""
+        """Return whether a suspicion is to be looked at now; `marks` are what changes with it."""
         if self._given_up or now_ns < self._failed_until_ns:
             return False
         return now_ns >= self._not_before_ns or not marks & self._marks
@@ -150,7 +150,7 @@ def in_place(place: str) -> str:
 def suspect(
     standings: Sequence[Standing], activities: Mapping[int, Activity], lengths: Lengths, now_ns: int
 ) -> Suspicion | None:
-    """The most telling suspicion, if there is any; the order of ranks does not matter.
+    """Return the most telling suspicion, if there is any; the order of ranks does not matter.
 
     Args:
         standings: the ranks of this host.

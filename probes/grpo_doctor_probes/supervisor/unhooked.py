@@ -40,7 +40,7 @@ class Unhooked:
     remedy: str
 
     def in_words(self) -> str:
-        """One line for the user."""
+        """Return one line for the user."""
         who = f"process {self.pid}" if self.rank is None else f"rank {self.rank} (pid {self.pid})"
         return f"no phases of {who} are recorded: {self.reason}. {self.remedy}."
 
@@ -57,7 +57,7 @@ class HookWatch:
         self.found: list[Unhooked] = []
 
     def look(self, pids: Collection[int], ranks: Mapping[int, int], now_ns: int) -> None:
-        """Looks when it is time. `ranks` by pid, of those that are one."""
+        """Look when it is time. `ranks` by pid, of those that are one."""
         if self._looked_ns is not None and now_ns - self._looked_ns < PERIOD_NS:
             return
         self._looked_ns = now_ns
@@ -72,7 +72,7 @@ class HookWatch:
         return looks <= _OFTEN or looks % _SELDOM == 0
 
     def _is_without(self, pid: int, now_ns: int) -> bool:
-        """Whether it has loaded torch and had no hooks for long enough."""
+        """Return whether it has loaded torch and had no hooks for long enough."""
         try:
             maps = procfs.read(self._proc / str(pid) / "maps", _MAPS_BYTES)
         except OSError:
@@ -111,7 +111,7 @@ def explain(
     variables: Mapping[str, str],
     has_file: Callable[[str], bool] = os.path.exists,
 ) -> tuple[str, str]:
-    """Why the hooks are not in a Python with this command and environment; what to do."""
+    """Return why the hooks are not in a Python with this command and environment; what to do."""
     flags = _flags(arguments[1:])
     install = f"install grpo-doctor for that Python: {_pip(arguments, variables)}"
     if "S" in flags:
@@ -138,7 +138,7 @@ def explain(
 
 
 def _flags(words: Iterable[str]) -> set[str]:
-    """The letters of Python's own options, up to the script, `-m` or `-c`."""
+    """Return the letters of Python's own options, up to the script, `-m` or `-c`."""
     letters: set[str] = set()
     for word in words:
         if not word.startswith("-") or word.startswith("--"):

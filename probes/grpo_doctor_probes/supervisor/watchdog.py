@@ -105,7 +105,7 @@ class Watchdog:
         deaths: Sequence[Death],
         now_ns: int,
     ) -> None:
-        """Takes in how the job is at `now_ns` (CLOCK_MONOTONIC), and acts on it.
+        """Take in how the job is at `now_ns` (CLOCK_MONOTONIC), and act on it.
 
         `headers`, `groups` and `deaths` are those of `Observer.observe`.
         """
@@ -135,7 +135,7 @@ class Watchdog:
             look.give_up()
 
     def close(self, *, wait_s: float) -> None:
-        """Gives a look that is under way `wait_s` seconds to answer, then ends it."""
+        """Give a look that is under way `wait_s` seconds to answer, then end it."""
         if self._look is not None and not self._look.again and wait_s:
             answer = self._look.inquiry.wait(wait_s)
             if answer is not None and answer.hangs:
@@ -238,7 +238,7 @@ class Watchdog:
 
 
 def _marks(suspicion: Suspicion, moment: Moment) -> Marks:
-    """What tells one suspicion from a later one of the same ranks.
+    """Return what tells one suspicion from a later one of the same ranks.
 
     Of a rank that never sleeps it is only where it stands: to be looked at makes it sleep.
     """

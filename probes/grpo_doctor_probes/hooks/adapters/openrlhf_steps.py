@@ -29,7 +29,7 @@ class _Loop:
 
 
 def around_fit(fit: Callable[..., Any]) -> Callable[..., Any]:
-    """The controller's loop: describes the run before, and ends the last step after it."""
+    """Return the controller's loop: describes the run before, and ends the last step after it."""
 
     def wrapper(self: Any, *args: Any, **kwargs: Any) -> Any:
         if ROLE.of_this_process() == DRIVER:
@@ -83,7 +83,7 @@ def write_evaluation(logs: Any, *_: Any, **__: Any) -> None:
 
 
 def flat(value: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Settings under the names of the command line: groups of 0.10.2 and newer with dots."""
+    """Yield settings under the names of the command line: groups of 0.10.2 and newer with dots."""
     for name, item in vars(value).items():
         if type(item).__name__ in _NAMESPACES:
             yield from flat(item, f"{prefix}{name}.")
@@ -109,7 +109,7 @@ def _name_queue(controller: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) 
 
 
 def _logged(values: list[Any]) -> tuple[int | None, dict[str, Any]]:
-    """The step and its metrics; the order of arguments differs from version to version."""
+    """Return the step and its metrics; the order of arguments differs from version to version."""
     number = next((value for value in values if type(value) is int), None)
     return number, next((value for value in values if isinstance(value, dict)), {})
 

@@ -41,7 +41,7 @@ def _around_init(init: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _with_environment(args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
-    """The arguments of `ray.init`, with this tool's variables for workers that lack them."""
+    """Return the arguments of `ray.init`, with this tool's variables for workers that lack them."""
     try:
         job_environment = kwargs.get("runtime_env")
         address = args[0] if args else kwargs.get("address")

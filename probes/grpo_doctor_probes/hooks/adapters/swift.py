@@ -33,7 +33,7 @@ _TO_CPU, _TO_DEVICE = "to_cpu", "to_device"
 
 
 def _trainer(method: str, span: str, since_4: str | None, until_4: str | None) -> tuple[Hook, ...]:
-    """A method of the trainer, under both paths of its module."""
+    """Return a method of the trainer, under both paths of its module."""
     homes = ((_TRAINER, since_4), (_TRAINER_3, until_4))
     owner = "GRPOTrainer"
     return tuple(Hook(path, f"{owner}.{method}", span, since) for path, since in homes if since)
@@ -46,7 +46,7 @@ def _moved(
     in_mixin: str = "3.10-",
     direction: str | None = None,
 ) -> tuple[Hook, ...]:
-    """A method that was the trainer's, and is the mixin's under two paths of its module."""
+    """Return a method that was the trainer's, and is the mixin's under two paths of its module."""
     homes = [(_MIXIN, "RolloutTrainerMixin", "4.0-")]
     if not in_mixin.startswith("4"):
         homes.append((_MIXIN_3, "RolloutTrainerMixin", f"{in_mixin}3.12"))
@@ -59,7 +59,7 @@ def _moved(
 
 
 def _client(method: str, since_3: str) -> tuple[Hook, ...]:
-    """What sends weights to a server that `swift rollout` started."""
+    """Return what sends weights to a server that `swift rollout` started."""
     return (
         Hook(_CLIENT, f"VLLMClient.{method}", "sync/send", "4.0-"),
         Hook(_CLIENT_3, f"VLLMClient.{method}", "sync/send", since_3),

@@ -48,7 +48,7 @@ def _span_of_order(_group: Any, method: str, *_: Any, **__: Any) -> str | None:
 
 
 def _moved(method: str, span: str, in_trainer: str, in_mixin: str = "3.12-") -> tuple[Hook, ...]:
-    """A method that was the trainer's, and is the mixin's."""
+    """Return a method that was the trainer's, and is the mixin's."""
     return (
         Hook(_TRAINER, f"MegatronGRPOTrainer.{method}", span, in_trainer),
         Hook(_MIXIN, f"MegatronRolloutMixin.{method}", span, in_mixin),

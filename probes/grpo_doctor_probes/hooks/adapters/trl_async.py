@@ -56,7 +56,7 @@ def _around_tools(execute: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _with_spans(argument: Any) -> Any:
-    """The same, the functions of a dictionary of tools within spans."""
+    """Return the same, the functions of a dictionary of tools within spans."""
     if not isinstance(argument, dict):
         return argument
     return {

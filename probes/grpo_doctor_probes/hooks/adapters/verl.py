@@ -105,7 +105,7 @@ def _patch_legacy(module: ModuleType) -> None:
 
 
 def _drives(start: str, fit: str) -> Callable[[ModuleType], None]:
-    """The process that makes the workers, in `start`, has the steps, until `fit` returns."""
+    """Return the process that makes the workers, in `start`, has the steps, until `fit` returns."""
     return replacing({start: _around_start, fit: verl_async.until_last_step})
 
 
@@ -157,7 +157,7 @@ def _write_metrics(_tracking: Any, data: Any, step: Any, *_: Any, **__: Any) -> 
 
 
 def _has_role(role: str, *owners: str) -> Callable[[ModuleType], None]:
-    """A process that makes one of the `owners` has that role."""
+    """Return a process that makes one of the `owners` has that role."""
     return replacing({f"{owner}.__init__": with_role(role) for owner in owners})
 
 
@@ -174,7 +174,7 @@ def _around_custom_reward(load: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _with_span(function: Any, config: Any) -> Any:
-    """The user's function as `reward/<its name>`, within what verl has put around it."""
+    """Return the user's function as `reward/<its name>`, within what verl has put around it."""
     if isinstance(function, functools.partial) and function.args and callable(function.args[0]):
         inner, *args = function.args
         inner = _with_span(inner, config)

@@ -39,12 +39,12 @@ HOOKS = (
 
 
 def waits_for_samples(trainer: object) -> bool:
-    """Whether what the trainer calls generating is to wait for another process that does."""
+    """Return whether what the trainer calls generating is to wait for another process that does."""
     return not _TAKE_SAMPLES.isdisjoint(kind.__name__ for kind in type(trainer).__mro__)
 
 
 def until_last_step(fit: Callable[..., Any]) -> Callable[..., Any]:
-    """The same; the last step ends with it, a coroutine's too."""
+    """Return the same; the last step ends with it, a coroutine's too."""
     return timed(_last_step, fit)
 
 

@@ -91,7 +91,7 @@ def _around_coroutine_rpc(call: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def takes_weights(method: object) -> bool:
-    """Whether a method of an engine's workers, by its name, brings them new weights.
+    """Return whether a method of an engine's workers, by its name, brings them new weights.
 
     `update_weight` (OpenRLHF), `update_named_param` (TRL), `update_flattened_params` (ms-swift).
     """

@@ -101,7 +101,7 @@ def _go_before_others() -> None:
 
 
 def _leave_a_mark() -> None:
-    """Maps this file, so that /proc/PID/maps shows whether the hooks are in a process."""
+    """Map this file, so that /proc/PID/maps shows whether the hooks are in a process."""
     untracked = {"trackfd": False} if sys.version_info >= (3, 13) else {}
     with open(os.path.join(_FOLDER, "sitecustomize.py"), "rb") as file:  # noqa: PTH118, PTH123
         _KEPT.append(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ, **untracked))
