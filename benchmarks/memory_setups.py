@@ -37,7 +37,7 @@ def setup_of(config: Config, capacity_gb: float | None, source: str, notes: str 
     """The setup that a record's configuration describes.
 
     Raises:
-        UnreadableError: something that memory depends on is not said, or not modelled.
+        UnreadableError: something that memory depends on is not said, or not modeled.
         UnknownModelError: the model's shape is not known.
     """
     _refuse(config, source, notes)
@@ -68,19 +68,19 @@ def _refuse(config: Config, source: str, notes: str) -> None:
     refusals = (
         (not config.get("model"), "no model"),
         ("unsloth" in f"{framework} {config.get('tuner_backend')} {notes}",
-         "unsloth's own kernels are not modelled"),
+         "unsloth's own kernels are not modeled"),
         (config.get("algo") == "inference", "a server alone, without a trainer"),
-        ("/lisa/" in source, "tuner not modelled: LISA"),
-        (bool(config.get("use_galore")), "optimizer not modelled: GaLore"),
+        ("/lisa/" in source, "tuner not modeled: LISA"),
+        (bool(config.get("use_galore")), "optimizer not modeled: GaLore"),
         ("reranker" in task or task == "embedding",
          f"{task}: how many texts a row has is not said"),
-        (config.get("rlhf_type") == "ppo", "PPO is not modelled"),
+        (config.get("rlhf_type") == "ppo", "PPO is not modeled"),
         (teacher.startswith("$"), "a teacher model that is not named"),
         (is_grpo(config) and not _LENGTHS & set(config), "no length of prompts or completions"),
         (config.get("vllm_gpu_memory_utilization") == "tuned", "settings were tuned, and not said"),
         (config.get("backend") == "megatron", "Megatron without its parallel sizes"),
         (bool(re.search(r"PP\d", str(config.get("parallel")))),
-         "torchtitan's pipeline schedules are not modelled"),
+         "torchtitan's pipeline schedules are not modeled"),
     )  # fmt: skip
     for applies, reason in refusals:
         if applies:
@@ -101,7 +101,7 @@ def _method(setup: Setup, config: Config, name: str) -> Setup:
     if config.get("variant") in ("lora", "full"):
         method = config["variant"]
     if any(tuner in method for tuner in _UNMODELLED):
-        raise UnreadableError(f"tuner not modelled: {method}")
+        raise UnreadableError(f"tuner not modeled: {method}")
     if "lora_llm" in method:
         raise UnreadableError("LoRA on the language model beside a whole vision tower")
     lora = "lora" in method or (not method and config.get("lora_rank") is not None)

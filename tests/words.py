@@ -45,7 +45,10 @@ NOT_CLEAN = (
     "probes",
 )
 MOST_WORDS = 25
-SENTENCE_END = re.compile(r"[.?!:;](?:\s|$)|\n\s*(?:\n|[-*] )")
+# Also at a line that is indented or begins an item or a row: an example, a list, a table.
+SENTENCE_END = re.compile(r"[.?!:;](?:\s|$)|\n(?=\s|[-*] |\|)")
+PROSE = re.compile(r"\b(?:a|an|the|is|are|of)\b")
+
 DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 
 
@@ -90,7 +93,7 @@ def problems(line: int, text: str, *, message: bool) -> Iterator[str]:
         yield f"{line + text[: found.start()].count(chr(10))}: '{phrase}': write {BANNED[phrase]}"
     for sentence in SENTENCE_END.split(text) if message else ():
         words = sentence.split()
-        if len(words) > MOST_WORDS:
+        if len(words) > MOST_WORDS and PROSE.search(sentence):
             yield f"{line}: a sentence of {len(words)} words: {' '.join(words[:8])} ..."
 
 

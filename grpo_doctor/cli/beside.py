@@ -1,4 +1,4 @@
-"""A thread for what may take long, beside one that must never wait."""
+"""A worker thread for what may take long, for a thread that must never wait."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from queue import SimpleQueue
 
 
 class Beside:
-    """Does one thing at a time; what comes while it is at work is left out, not queued.
+    """Runs one task at a time; a task that comes while it is busy is dropped, not queued.
 
     Reading a run directory on a network file system that hangs, or the /proc of a process that
-    hangs in the kernel, may take for ever; signals to the job must be passed on meanwhile.
+    hangs in the kernel, may take forever; signals to the job must be passed on meanwhile.
     """
 
     def __init__(self, name: str) -> None:

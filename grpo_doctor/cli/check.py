@@ -21,12 +21,13 @@ if TYPE_CHECKING:
     from grpo_doctor_reports.schema.check import CheckDocument
 
 NAME = "check"
-SUMMARY = "say whether a launch fits in memory and can start, before it is started"
+SUMMARY = "predict whether a launch fits in memory and can start, before you start it"
 DESCRIPTION = """\
-Reads a launch as you would type it and says whether it fits in memory, what is wrong, and which
+Reads a launch as you would type it and reports whether it fits in memory, what is wrong, and which
 flags fix it. LAUNCH is the bundled trainer's arguments, a command or a bash script of ms-swift
-(also `megatron rlhf`), TRL, verl or OpenRLHF, or a rollout server. It knows GRPO-type training; of
-other trainings and frameworks it says "Not modelled". Nothing is started, imported or fetched.
+(also `megatron rlhf`), TRL, verl or OpenRLHF, or a rollout server. It knows GRPO-type training;
+for other kinds of training and other frameworks it reports "Not modeled". Nothing is started,
+imported or fetched.
 """
 EPILOG = """\
 examples:
@@ -36,9 +37,9 @@ examples:
   grpo-doctor check --gpus 8x3090 --version ms-swift=3.4.0 -- train.sh
   grpo-doctor check --gpus 8xH100 --rollout-gpus 2xH100 --with rollout.sh -- train.sh
   grpo-doctor check --gpus 8xH100 --solve train.micro_batch -- train.sh
-  grpo-doctor check --format github -- scripts/grpo.sh      a line per problem, in a pull request
+  grpo-doctor check --format github -- scripts/grpo.sh      one line per problem, in a pull request
 
-exit codes: 0 it probably fits, it may fit, unknown or not modelled; 9 it probably does not fit, or
+exit codes: 0 it probably fits, it may fit, unknown or not modeled; 9 it probably does not fit, or
 would not start; 2 wrong usage, no launch found; 4 the answer can't be written; 6 --fail-on.
 """
 DOES_NOT_FIT = 9
@@ -50,12 +51,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
     parser.add_argument("launch", nargs="*", metavar="SCRIPT", help="as LAUNCH after --")
     parser.add_argument(
-        "--gpus", metavar="NxNAME", help="GPUs of each host, such as 8xA100-80G; those present"
+        "--gpus",
+        metavar="NxNAME",
+        help="GPUs per host, such as 8xA100-80G (default: this host's)",
     )
     parser.add_argument(
-        "--rollout-gpus", metavar="NxNAME", help="GPUs of the rollout server, if it has its own"
+        "--rollout-gpus",
+        metavar="NxNAME",
+        help="GPUs of the rollout server, if separate",
     )
-    parser.add_argument("--nodes", type=int, metavar="N", help="hosts; as the launch says, or 1")
+    parser.add_argument("--nodes", type=int, metavar="N", help="hosts (default: the launch's or 1)")
     parser.add_argument("--host-ram", type=float, metavar="GIB", help="memory of each host")
     parser.add_argument(
         "--version",
@@ -63,7 +68,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=[],
         metavar="PACKAGE=VERSION",
         dest="versions",
-        help="of a framework or of what it uses, such as ms-swift=4.6.0; as installed here",
+        help="version of a package, such as ms-swift=4.6.0 (default: as installed here)",
     )
     parser.add_argument(
         "--with",
@@ -71,10 +76,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=[],
         metavar="COMMAND",
         dest="companions",
-        help="another command of the same run, such as its rollout server",
+        help="another command of the same run, for example its rollout server",
     )
     parser.add_argument(
-        "--solve", metavar="SETTING", help="the largest value of a setting that still fits"
+        "--solve", metavar="SETTING", help="also print the largest value of this setting that fits"
     )
     parser.add_argument(
         "--fail-on",

@@ -1,4 +1,4 @@
-"""The memory part of `check`: the ledger of a launch, and what to change in its own flags."""
+"""The memory part of `check`: the estimate for a launch, and which of its flags to change."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Request:
 
 
 class MemoryCheck:
-    """The ledger of a launch, or the reason why there is none."""
+    """The memory estimate of a launch, or the reason why there is none."""
 
     def __init__(self, launch: Launch, request: Request, unknown: str | None) -> None:
         self.launch = launch
@@ -59,7 +59,7 @@ class MemoryCheck:
         self.not_modelled = not_modelled(launch)
         gpus = request.gpus
         if self.not_modelled is not None:
-            self.reason = f"memory not modelled: {self.not_modelled}"
+            self.reason = f"memory not modeled: {self.not_modelled}"
             return
         if unknown is not None or gpus is None or not gpus.card_bytes:
             unknown = unknown or "pass the GPUs, such as --gpus 8xA100-80G"
@@ -83,7 +83,7 @@ class MemoryCheck:
 
     @property
     def part(self) -> parts.Memory | None:
-        """The ledger for the document."""
+        """The memory estimate for the document."""
         if self.ledger is None:
             return None
         pools = [*self.ledger.pools, *((self.ledger.host,) if self.ledger.host else ())]
@@ -126,7 +126,7 @@ class MemoryCheck:
         return [self._change(change) for change in changes[:most]]
 
     def solved(self, knob: str) -> parts.Solved:
-        """Return the largest value of a knob that still fits."""
+        """Return the largest value of a setting that still fits."""
         from grpo_doctor.memory import solve  # noqa: PLC0415
 
         if self.ledger is None or self.job.trainer is None:

@@ -21,12 +21,12 @@ from grpo_doctor.errors import GrpoDoctorError
 _BAD = ("oom", "invalid")
 _AT_MOST_S = 2.0
 _AT_MOST_BYTES = 512 << 20
-_TOO_MUCH = "the launch was not checked, as reading it takes more than 2 s or 512 MiB"
-MORE = "grpo-doctor check -- ... says more, --no-check leaves this out"
+_TOO_MUCH = "the launch was not checked: reading it takes more than 2 s or 512 MiB"
+MORE = "details: grpo-doctor check -- ...; --no-check skips this"
 
 
 def warning(arguments: Sequence[str], ranks: int | None = None) -> str | None:
-    """Return one line, or None where nothing is wrong or nothing can be told; never raises.
+    """Return one line, or None if nothing is wrong or the launch can't be judged; never raise.
 
     The launch is read in a child: what a script costs to read must not hold up the job.
 

@@ -99,7 +99,7 @@ def _flaws(document: CheckDocument) -> Iterator[str]:
     if not document.flaws:
         return
     yield ""
-    yield "Wrong with the launch:" if any(f.ends for f in document.flaws) else "Worth a look:"
+    yield "Wrong with the launch:" if any(f.ends for f in document.flaws) else "Worth checking:"
     for flaw in document.flaws[:_MOST_FLAWS]:
         source = f"  {_source_text(flaw)}" if flaw.said and flaw.said.file else ""
         owner = f" {flaw.id}" if flaw.id.startswith("GL") else ""

@@ -1,4 +1,4 @@
-"""What `check` says of a launch, as one document: flaws, the ledger, and what to change."""
+"""What `check` reports of a launch, as one document: problems, the estimate, what to change."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from grpo_doctor.memory import ModelShape, Pool
 
 _GIB = 2**30
-_SOME_RANK = ("the first pipeline stage", "the last card")
+_SOME_RANK = ("the first pipeline stage", "the last GPU")
 _SHM = "/dev/shm"  # noqa: S108 - it is measured, not written to
 
 
@@ -101,7 +101,7 @@ def _verdict(launch: Launch, flaws: Sequence[Judged], memory: MemoryCheck) -> tu
         return "unknown", f"Unknown: {missing.text}. {_sentence(missing.fix)}"
     outside = outside or memory.not_modelled
     if outside is not None:
-        return "not-modelled", f"Not modelled: {outside}"
+        return "not-modelled", f"Not modeled: {outside}"
     if memory.ledger is None:
         return "unknown", f"{_notes(flaws)}; {memory.reason}"
     unverified = next((judged.flaw for judged in flaws if judged.flaw.unverified), None)
@@ -126,7 +126,7 @@ def _notes(flaws: Sequence[Judged]) -> str:
 def _fits(worst: Pool, unverified: Flaw | None) -> str:
     """Return whether it fits, by which side of the capacity the interval is on."""
     if worst.refusals:
-        return f"No: out of memory at the start: {worst.refusals[0]}"
+        return f"No: out of memory at startup: {worst.refusals[0]}"
     phase, of = worst.decisive, worst.capacity_bytes
     low, middle, high = (size / _GIB for size in astuple(phase.interval))
     each = {"host": "per host", "rollout": "per GPU of the rollout server"}.get(

@@ -21,25 +21,25 @@ SEVERITIES = ("high", "medium", "low", "info")
 def add_rule_options(parser: argparse.ArgumentParser) -> None:
     """Declare them."""
     group = parser.add_argument_group("rules")
-    for option, text in (("--select", "run only these rules"), ("--ignore", "leave these out")):
+    for option, text in (("--select", "run only these rules"), ("--ignore", "skip these rules")):
         group.add_argument(
             option,
             action="append",
             default=[],
             metavar="RULE[,RULE]",
-            help=f"{text}: ids (GD004), beginnings of ids (GD05), slugs or families (learning)",
+            help=f"{text}: ids (GD004), prefixes of ids (GD05), names or families (learning)",
         )
     group.add_argument(
         "--fail-on",
         choices=SEVERITIES,
         metavar="SEVERITY",
-        help=f"exit with {FOUND} if anything at this severity or above was found, after writing: "
+        help=f"exit with {FOUND} after writing if a finding has this severity or above: "
         "high, medium, low or info",
     )
     group.add_argument(
         "--price",
         metavar="AMOUNT",
-        help="price of one GPU-hour, such as 2.49 or 2.49EUR: waste is also shown in money",
+        help="price of one GPU-hour, such as 2.49 or 2.49EUR, to show waste in money",
     )
 
 
@@ -52,7 +52,9 @@ def selection_of(options: argparse.Namespace) -> Selection:
             raise UsageError(f"{option} names no rule. `grpo-doctor rule` lists all.")
     selection = choose(_words(options.select), _words(options.ignore))
     if not selection.chosen:
-        raise UsageError("--select and --ignore leave no rule to run; remove one of them.")
+        raise UsageError(
+            "--select and --ignore leave no rule to run; remove one of the two options."
+        )
     return selection
 
 

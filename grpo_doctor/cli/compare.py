@@ -15,11 +15,11 @@ if TYPE_CHECKING:
     from grpo_doctor.compare import ComparisonDocument
 
 NAME = "compare"
-SUMMARY = "two runs side by side: what got faster, how sure, and was it as predicted"
+SUMMARY = "compare two runs: what got faster, how certain that is, and whether it was predicted"
 DESCRIPTION = """\
-Compares two recordings: step time, time per token and every phase with 95% intervals, the settings
-that differ, the step at which their training metrics diverge, the findings that went and came, and
-what was predicted for the changed settings next to what they brought.
+Compares the step time, the time per token and every phase of two recordings, with 95% intervals.
+It lists the settings that differ, the step at which training metrics diverge, and the findings that
+are new or gone. For changed settings it shows the predicted and the measured change.
 BEFORE and AFTER are run directories or traces.
 """
 EPILOG = """\
@@ -30,8 +30,8 @@ examples:
   grpo-doctor compare main.json branch.json --fail-on-regression 5     for CI
 
 exit codes: 0 compared; 2 wrong usage; 3 a recording can't be read; 4 a result can't be written;
-8 the runs can't be compared, such as a run without steps; with --fail-on-regression also 7 for a
-regression, 8 for too few steps to say.
+8 the runs can't be compared, for example a run without steps; with --fail-on-regression also 7 for
+a regression, 8 for too few steps to decide.
 """
 REGRESSION, UNDECIDED = 7, 8
 
@@ -45,13 +45,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "after", metavar="AFTER", type=given_path, help="a run directory or a trace"
     )
     parser.add_argument("--json", action="store_true", help="as JSON (schema 1)")
-    parser.add_argument("--html", type=given_path, metavar="FILE", help="also write a page")
+    parser.add_argument("--html", type=given_path, metavar="FILE", help="also write an HTML page")
     parser.add_argument(
         "--fail-on-regression",
         type=float,
         metavar="PCT",
-        help=f"exit with {REGRESSION} if AFTER is slower per step by more than PCT percent and the "
-        f"interval is above 0, with {UNDECIDED} if that can't be judged",
+        help=f"exit with {REGRESSION} if steps of AFTER are slower by more than PCT percent and "
+        f"the interval is above 0; with {UNDECIDED} if that is unknown",
     )
 
 
@@ -83,7 +83,7 @@ def execute(options: argparse.Namespace) -> int:
 
 
 def regression_code(comparison: ComparisonDocument, limit_pct: float) -> int:
-    """7 for a regression beyond the limit, 8 where nobody can tell, else 0."""
+    """Return 7 for a regression beyond the limit, 8 if the data can't decide, else 0."""
     step = comparison.step_time
     change, low = step.change_pct, step.low_pct
     if not comparison.comparable or change is None or low is None:

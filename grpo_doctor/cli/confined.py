@@ -1,4 +1,4 @@
-"""Reading the files of strangers where nobody watches: in a child that can't fill the machine."""
+"""Read untrusted files in a child process with limits, where no user watches."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def is_wanted(options: argparse.Namespace) -> bool:
 
 
 def in_child() -> int | None:
-    """Go on in a child with limits, where this returns None; here, how the child ended."""
+    """Return None in a forked child that has limits, and the child's exit code in the parent."""
     sys.stdout.flush()
     sys.stderr.flush()
     child = os.fork()

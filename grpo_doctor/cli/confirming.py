@@ -19,7 +19,7 @@ def confirm(diagnosis: Diagnosis, job: Job, *, ask: bool) -> tuple[Diagnosis, bo
         NoJobError, PermissionNeededError, OutputError: it could not be done.
     """
     if not diagnosis.undo:
-        say("nothing here can be undone safely; nothing was changed")
+        say("no safe change is known; nothing was changed")
     for undo in diagnosis.undo:
         question = clean(undo.text, PROSE_LIMIT)
         if ask:

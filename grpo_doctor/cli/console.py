@@ -1,7 +1,7 @@
 """Words to the user on standard error; standard output belongs to the job and to results.
 
 A terminal that has gone, a closed or a full stream must not cost the recording, the report or the
-job's exit code, nor its end: what can't be said is left unsaid.
+job's exit code, nor its end: what can't be printed is dropped.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Where results go: files made in one step, standard output, the width and colour of a terminal."""
+"""Where results go: files made in one step, standard output, the width and color of a terminal."""
 
 from __future__ import annotations
 
@@ -92,8 +92,8 @@ def _harmless(content: bytes) -> bytes:
 
 
 def _write_whole(stream: BinaryIO, content: bytes) -> None:
-    """All of it, where one write takes only a part: PYTHONUNBUFFERED leaves no buffer that goes on,
-    and a parent may have made the pipe one that does not wait."""
+    """All of it, even if one write takes only a part: PYTHONUNBUFFERED leaves no buffer to retry,
+    and the parent may have made the pipe non-blocking."""
     unwritten = memoryview(content)
     while unwritten:
         try:
@@ -116,7 +116,7 @@ def document_json(document: AnyDocument) -> bytes:
 
 
 def color_wanted(stream: TextIO | None) -> bool:
-    """Return whether to colour: a terminal, and not asked otherwise (https://no-color.org)."""
+    """Return whether to use color: on a terminal, unless disabled (https://no-color.org)."""
     plain = "NO_COLOR" in os.environ or os.environ.get("TERM") == "dumb"
     return stream is not None and not plain and not stream.closed and stream.isatty()
 

@@ -14,22 +14,22 @@ from grpo_doctor_probes.printable import visible
 COMMANDS = (run, check, attach, report, compare, rule, whatif, schema, selftest)
 
 _DESCRIPTION = """\
-A diagnostic profiler for GRPO runs: where the step time goes, what is wrong, which flags fix it.
+A profiler and hang debugger for GRPO runs: where step time goes, what is wrong, which flags fix it.
 """
 _EPILOG = """\
 examples:
   grpo-doctor run                                   the bundled trainer's demo, recorded
   grpo-doctor run -- bash train.sh                  your own job, recorded
-  grpo-doctor check --gpus 8xA100-80G -- train.sh   does it fit, is it set up well
-  grpo-doctor attach                                why a job on this host does not move
+  grpo-doctor check --gpus 8xA100-80G -- train.sh   does it fit in memory, is it set up well
+  grpo-doctor attach                                why a job on this host is stuck
   grpo-doctor report                                the report of the newest run
   grpo-doctor report trace.json --json
   grpo-doctor rule GD004                            what a finding means
   grpo-doctor whatif trace.json --set offload.optimizer=false
   grpo-doctor compare before/trace.json after/trace.json
-  grpo-doctor selftest                              does all of this work on this machine
+  grpo-doctor selftest                              does grpo-doctor work on this machine
 
-`grpo-doctor help COMMAND` says more.
+`grpo-doctor help COMMAND` shows the options of a command.
 """
 
 

@@ -38,7 +38,7 @@ def page(document: AnyDocument) -> bytes:
 
 @_errors_as_ours()
 def digest(document: AnyDocument, stream: TextIO | None) -> str:
-    """Return the terminal digest, coloured if `stream` is a terminal that shows colours."""
+    """Return the terminal digest, colored if `stream` is a terminal that shows colors."""
     return render_text(document, width=terminal_width(), color=color_wanted(stream))
 
 
@@ -49,7 +49,7 @@ def text_in(form: str, document: AnyDocument) -> str:
 
 
 def markdown(text: str, stream: TextIO | None) -> str:
-    """Markdown for a terminal, coloured if `stream` is one that shows colours."""
+    """Markdown for a terminal, colored if `stream` shows colors."""
     return console.markdown_text(text, terminal_width(), color_wanted(stream))
 
 
@@ -60,11 +60,11 @@ verdict_page = _errors_as_ours()(hang_page)
 
 @_errors_as_ours()
 def comparison_text(document: AnyDocument, stream: TextIO | None) -> str:
-    """Return two runs for a terminal, coloured if `stream` is one that shows colours."""
+    """Return two runs for a terminal, colored if `stream` shows colors."""
     return compare_terminal.comparison_text(document, terminal_width(), color_wanted(stream))
 
 
 @_errors_as_ours()
 def verdict_text(document: AnyDocument, stream: TextIO | None) -> str:
-    """Return the verdict for a terminal, coloured if `stream` is one that shows colours."""
+    """Return the verdict for a terminal, colored if `stream` shows colors."""
     return hang_text(document, terminal_width(), color_wanted(stream))

@@ -19,18 +19,18 @@ NAME = "report"
 SUMMARY = "turn a recording into one offline HTML report, a terminal digest, or JSON"
 DESCRIPTION = """\
 Turns a recording into a report: where the step time went, what is wrong, and the flags that fix it.
-RECORDING is a run directory, also of a run that still goes on or was killed, or a trace.json[.gz].
-Without it the newest run in grpo-doctor-out is taken.
+RECORDING is a run directory, also of a run that is still running or was killed, or a
+trace.json[.gz]. The default is the newest run in grpo-doctor-out.
 
-It also reads what a job left without grpo-doctor: console logs of verl (`step:12 - ...`), OpenRLHF
-(`Global step 12: {...}`), TRL and ms-swift (`{'loss': ..., 'reward': ...}`), logging.jsonl,
-trainer_state.json, traces of the PyTorch profiler and of AReaL, one file or a folder of one per
-rank. The report names what such a file leaves out.
+It also reads files of jobs that ran without grpo-doctor: console logs of verl (`step:12 - ...`),
+OpenRLHF (`Global step 12: {...}`), TRL and ms-swift (`{'loss': ..., 'reward': ...}`),
+logging.jsonl, trainer_state.json, traces of the PyTorch profiler and of AReaL, one
+file, or a folder with one per rank. The report names what such a file does not contain.
 """
 EPILOG = """\
 examples:
-  grpo-doctor report                                   the newest run, report.html into its folder
-  grpo-doctor report grpo-doctor-out/20261121-100000   this one
+  grpo-doctor report                                   the newest run: writes report.html into its
+  folder grpo-doctor report grpo-doctor-out/20261121-100000   this run
   grpo-doctor report trace.json -o slow-run.html
   grpo-doctor report trace.json --format text          for the terminal
   grpo-doctor report trace.json --json | jq .findings  for programs
@@ -38,7 +38,7 @@ examples:
   grpo-doctor report trace.json --format markdown      for a comment on a pull request
 
   grpo-doctor report trace.json --select learning      one family of rules
-  grpo-doctor report trace.json --fail-on high         for CI: exit code 6 if that is found
+  grpo-doctor report trace.json --fail-on high         for CI: exit code 6 for such a finding
   grpo-doctor report trace.json --price 2.49           waste in money, at 2.49 USD per GPU-hour
 
 exit codes: 0 written; 2 wrong usage; 3 the recording can't be read; 4 the report can't be written;
@@ -57,16 +57,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="a run directory or a trace; default: the newest run in grpo-doctor-out",
     )
     parser.add_argument(
-        "-o", "--output", metavar="FILE", help="where to write; - for standard output"
+        "-o", "--output", metavar="FILE", help="where to write the report; - for standard output"
     )
     parser.add_argument(
         "--format",
         choices=_FORMATS,
-        help="html (default), text or json; markdown for a comment, github for annotations in the "
-        "log of an action, prometheus for a textfile collector, otlp-json for OpenTelemetry "
-        "(its names are not stable yet)",
+        help="html (default), text or json; markdown for a comment; github for annotations of an "
+        "action; prometheus for a textfile collector; otlp-json for OpenTelemetry (names "
+        "not stable yet)",
     )
-    parser.add_argument("--json", action="store_true", help="the same as --format json")
+    parser.add_argument("--json", action="store_true", help="same as --format json")
     add_rule_options(parser)
 
 

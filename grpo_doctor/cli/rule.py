@@ -17,13 +17,13 @@ if TYPE_CHECKING:
 NAME = "rule"
 SUMMARY = "list the rules, or explain one of them"
 DESCRIPTION = """\
-Without RULE lists every rule: GD of a recording, GL of a launch (`grpo-doctor check`). With one it
-says what the rule means, which evidence is shown, what the fix is, and when the rule is wrong.
+Without RULE, lists every rule: GD rules judge a recording, GL rules a launch (`grpo-doctor check`).
+With RULE, explains what it means, which evidence it shows, the fix, and when the rule is wrong.
 """
 EPILOG = """\
 examples:
-  grpo-doctor rule                     all of them
-  grpo-doctor rule GD004               one, also by its name: grpo-doctor rule straggler-rank
+  grpo-doctor rule                     all rules
+  grpo-doctor rule GD004               one rule, also by name: grpo-doctor rule straggler-rank
   grpo-doctor rule GL001               a rule of `check`
   grpo-doctor rule learning            one family; `launch` has the rules of `check`
   grpo-doctor rule --json | jq '.rules[].id'
@@ -114,4 +114,4 @@ def _listed(rules: Sequence[RuleFile], of_launches: Sequence[LaunchRule]) -> str
     rows += [(r.id, "launch", r.text.partition(".\n")[0]) for r in of_launches]
     width = max(len(family) for _, family, _ in rows)
     lines = [f"{name}  {family:<{width}}  {title}" for name, family, title in rows]
-    return "\n".join([*lines, "", "grpo-doctor rule ID says more about one.", ""])
+    return "\n".join([*lines, "", "`grpo-doctor rule ID` explains a rule.", ""])

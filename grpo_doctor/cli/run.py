@@ -22,14 +22,14 @@ if TYPE_CHECKING:
     from grpo_doctor_probes.supervisor import Ended, Launch, RunFile
 
 NAME = "run"
-SUMMARY = "run the bundled trainer or your own command, recorded, and report at the end"
+SUMMARY = "run your own command or the bundled trainer, record it, and write a report at the end"
 DESCRIPTION = """\
-Runs a training job and records it: phases of every rank, GPU and host samples, metrics. When it
-ends, also by a crash or Ctrl-C, the trace and the report are in the run directory.
+Runs a training job and records phases of every rank, GPU and host samples, and metrics. When the
+job ends, even by a crash or Ctrl-C, the trace and the report are in the run directory.
 
-With nothing, or only flags (--model, --max_steps), after `--`, the bundled trainer is run through
-torchrun; anything else is a command of yours, started as it is. Jobs of ms-swift, TRL, verl and
-OpenRLHF get phases, steps and settings too, with no edit to them.
+With nothing, or only flags (--model, --max_steps), after `--`, the bundled trainer is run with
+torchrun. Anything else is run as your own command, unchanged. Phases, steps and settings of
+ms-swift, TRL, verl and OpenRLHF jobs are recorded without any edit.
 """
 EPILOG = """\
 examples:
@@ -38,19 +38,19 @@ examples:
   grpo-doctor run --nproc 8 -- --model Qwen/Qwen2.5-0.5B --dataset data.jsonl --train_type lora
   grpo-doctor run -- bash train.sh                  your own command or launch script
   grpo-doctor run -o runs/1 -- torchrun --nproc_per_node 8 train.py
-  grpo-doctor run --on-hang stop -- bash train.sh   end it when it is stuck, say why, exit 3
+  grpo-doctor run --on-hang stop -- bash train.sh   if stuck: explain why, end it, exit 3
   grpo-doctor run --join runs/1 -- trl vllm-serve --model Qwen/Qwen2.5-0.5B
                                                     a rollout server of that run
   grpo-doctor run --hang-after 300 -- bash train.sh
                                                     a phase of 5 minutes is suspicious here
   grpo-doctor run -- --help                         the bundled trainer's flags
 
-A watchdog inspects a rank, as `grpo-doctor attach` does, when a phase takes much longer than this
-run's other phases of that name. Only if the job is stuck, it prints the rank that is responsible
-and the reason, and keeps the evidence in RUN/hangs.
+When a phase takes much longer than usual in this run, a watchdog inspects the job, as
+`grpo-doctor attach` does. If the job is stuck, it prints the responsible rank and the reason, and
+saves the evidence in RUN/hangs.
 
-The exit code is the job's own. 3: it was stuck and --on-hang stop ended it. 127: the job could not
-be started. 4: the job ended well but the report could not be written; the recording is kept.
+The exit code is the job's own. 3: the job was stuck and --on-hang stop ended it. 127: the job could
+not be started. 4: the job ended well but the report could not be written; the recording is kept.
 2: wrong usage.
 """
 
@@ -64,9 +64,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--join",
         type=given_path,
         metavar="RUN",
-        help="the command is a rollout server (trl vllm-serve, swift rollout, vllm serve, SGLang) "
-        "of the run in this folder, which may begin later: what it does is in that run's report, "
-        "as a role of its own. It gets no watchdog and no report",
+        help="the command is a rollout server (trl vllm-serve, swift rollout, vllm serve, "
+        "SGLang) of the run in this folder, which may start later. That run's report shows "
+        "the server as a separate role. The server gets no watchdog and no report",
     )
     parser.add_argument(
         "--nproc",
@@ -75,61 +75,63 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="ranks of the bundled trainer on this host; default: visible GPUs, else 2",
     )
     parser.add_argument(
-        "--hz", type=float, default=10.0, help="samples of GPUs and host a second (default: 10)"
+        "--hz", type=float, default=10.0, help="samples of GPUs and host per second (default: 10)"
     )
     parser.add_argument(
         "--max-mb",
         type=int,
         metavar="N",
-        help="largest recording of one rank in MiB; then the oldest spans make room (default: 256)",
+        help="largest recording of a rank in MiB; then old spans are dropped (default: 256)",
     )
     parser.add_argument(
         "--on-hang",
         choices=("report", "dump", "stop"),
         default="report",
-        help="when the job is stuck: say why and let it be (report, the default); also keep the "
-        "stacks of all its processes, and a second look a minute later (dump); or end it, first "
-        "by SIGTERM (stop)",
+        help="when the job is stuck: explain why (report, the default); also save the stacks of "
+        "all processes, twice, a minute apart (dump); or also end the job, first with "
+        "SIGTERM (stop)",
     )
     parser.add_argument(
         "--hang-after",
         type=float,
         metavar="S",
-        help="look at a rank that is in one phase for S seconds; default: learned from the run, "
-        "3 x the 99th percentile of that phase, at least 35",
+        help="inspect a rank that has been in one phase for S seconds; default: 3 x the 99th "
+        "percentile of that phase in this run, at least 35",
     )
     parser.add_argument(
         "--no-watchdog",
         action="store_true",
-        help="never look for hangs, and leave the flight recorder's variables alone",
+        help="never look for hangs, and don't set the flight recorder's variables",
     )
     parser.add_argument(
         "--no-hooks",
         action="store_true",
-        help="leave your command's Python alone: no phases, only samples and the watchdog",
+        help="don't hook your command's Python: no phases, only samples and the watchdog",
     )
     parser.add_argument(
         "--log-metrics",
         action="store_true",
-        help="your command's Trainer (transformers, TRL, ms-swift) also logs the seconds of each "
-        "phase, grpo_doctor/<phase>_s, to its TensorBoard, wandb or swanlab (default: no)",
+        help="let your command's Trainer (transformers, TRL, ms-swift) also log the seconds of "
+        "each phase, grpo_doctor/<phase>_s, to its TensorBoard, wandb or swanlab",
     )
     parser.add_argument(
         "--torch-profile",
         type=_profiled_steps,
         metavar="STEP[:N]",
-        help="each rank writes a trace of the PyTorch profiler of N steps (default: 1) from step "
-        "STEP on into the run directory's profiles/; those steps are slower",
+        help="write a PyTorch profiler trace of each rank, for N steps (default: 1) from step "
+        "STEP on, to the run directory's profiles/; those steps are slower",
     )
     parser.add_argument(
         "--no-check",
         action="store_true",
-        help="skip the check before the start (the job is started whatever it finds)",
+        help="skip the check of the launch (it never prevents the start)",
     )
     parser.add_argument("--no-live", action="store_true", help="no live line while the job runs")
     parser.add_argument("--no-report", action="store_true", help="only record; report later")
     parser.add_argument(
-        "--json", action="store_true", help="when it has ended, print paths and summary as JSON"
+        "--json",
+        action="store_true",
+        help="at the end, print paths and summary as JSON",
     )
 
 
@@ -194,11 +196,10 @@ def _check(options: argparse.Namespace, arguments: Sequence[str]) -> None:
         )
     if options.log_metrics and (options.no_hooks or not arguments or arguments[0].startswith("-")):
         raise UsageError(
-            "--log-metrics needs a command of a Trainer of your own after `--`, "
-            "and cannot be combined with --no-hooks."
+            "--log-metrics needs a command after `--`, and cannot be combined with --no-hooks."
         )
     if options.torch_profile and options.no_hooks:
-        raise UsageError("--torch-profile needs the hooks: it cannot go with --no-hooks.")
+        raise UsageError("--torch-profile needs the hooks: it cannot be combined with --no-hooks.")
     if options.hang_after is not None and not 1 <= options.hang_after < math.inf:
         raise UsageError(f"--hang-after {options.hang_after:g}: give at least 1 second.")
     if options.max_mb is not None and options.max_mb < 1:
@@ -207,7 +208,7 @@ def _check(options: argparse.Namespace, arguments: Sequence[str]) -> None:
 
 def _check_join(options: argparse.Namespace, arguments: Sequence[str]) -> None:
     if not arguments or arguments[0].startswith("-"):
-        raise UsageError("--join: give the command of the server after `--`.")
+        raise UsageError("--join: give the server's command after `--`.")
     if options.output is not None:
         raise UsageError("--join takes no -o: the server records into the run's own folder.")
     options.no_watchdog = options.no_live = True
@@ -223,9 +224,9 @@ def _make_folder(options: argparse.Namespace) -> Path:
         return create_joined_dir(join) if join else create_run_dir(folder)
     except FileExistsError as problem:
         what_to_do = (
-            "--join: {}. Give the folder that the run has with -o."
+            "--join: {}. Give the run directory, the folder passed to that run's -o."
             if join
-            else "-o: {}. Two runs never share a folder; choose a new one."
+            else "-o: {}. Two runs can't share a folder; choose a new one."
         )
         raise UsageError(what_to_do.format(problem)) from problem
     except OSError as problem:
@@ -270,7 +271,7 @@ def _run(
     aftermath = watching.close(end)
     _try_write(run_file, end, {**facts, **aftermath.facts})
     if options.join is not None:
-        say(f"what the server did is in the report of the run: grpo-doctor report {options.join}")
+        say(f"the run's report shows what the server did: grpo-doctor report {options.join}")
         return Finished(folder, end.code, end.state, None, None, None, aftermath)
     return finish(folder, end, aftermath, report=not options.no_report)
 

@@ -11,12 +11,12 @@ NAME = "schema"
 SUMMARY = "print the JSON Schema of what a command's --json prints"
 DESCRIPTION = """\
 Prints the JSON Schema (draft 2020-12) of the document that a command prints with --json. Without
-COMMAND lists them. `schema` in a document is its version: it changes when a member changes its
-meaning or goes; new members do not change it, so ignore members that you do not know.
+COMMAND, lists the commands. The member `schema` of a document is its version. It changes when a
+member changes its meaning or is removed, not when one is added: ignore unknown members.
 """
 EPILOG = """\
 examples:
-  grpo-doctor schema                             which there are
+  grpo-doctor schema                             list the schemas
   grpo-doctor schema attach > attach.schema.json
 
 exit codes: 0; 2 wrong usage, or no schema of that name; 4 the schema can't be written.

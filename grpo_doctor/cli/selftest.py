@@ -19,12 +19,11 @@ if TYPE_CHECKING:
     from grpo_doctor.selftest import Case, Outcome
 
 NAME = "selftest"
-SUMMARY = "run small jobs with known faults and see whether the rules find them"
+SUMMARY = "run small jobs with known faults and check that the rules find them"
 DESCRIPTION = """\
-Starts ten small jobs of two processes, nine with one thing wrong and one with nothing, records them
-with `grpo-doctor run`, and compares what the rules say with what is true. Needs no GPU and no
-torch, and takes about a minute. It shows that recording, merging and judging work on this machine;
-how right the rules are on real training runs is in docs/accuracy.md.
+Records ten small jobs of two processes, nine with a known fault and one healthy, and checks which
+rules fire. Needs no GPU and no torch, and takes about a minute. It shows that recording, merging
+and the rules work on this machine; docs/accuracy.md has their accuracy on real training runs.
 """
 EPILOG = """\
 examples:
@@ -33,16 +32,18 @@ examples:
   grpo-doctor selftest --keep DIR              keep the recordings
   grpo-doctor selftest --json
 
-exit codes: 0 all right; 1 a fault was missed, or there was a false finding; 2 wrong usage;
-4 nothing can be written there.
+exit codes: 0 all correct; 1 a fault was missed, or there was a false finding; 2 wrong usage;
+4 the folder can't be written.
 """
 _PATIENCE_S = 120
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
-    parser.add_argument("cases", metavar="CASE", nargs="*", help="some of the jobs; default: all")
-    parser.add_argument("--keep", type=given_path, metavar="DIR", help="keep the recordings there")
+    parser.add_argument("cases", metavar="CASE", nargs="*", help="jobs to run; default: all")
+    parser.add_argument(
+        "--keep", type=given_path, metavar="DIR", help="where to keep the recordings"
+    )
     parser.add_argument("--json", action="store_true", help="as JSON (schema 1)")
 
 

@@ -1,4 +1,4 @@
-"""What stands beside a running job: the live line, the watchdog, and who hears of deaths."""
+"""What accompanies a running job: the live line, the watchdog, and reports of dead ranks."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def with_flight_recorder(
         try:
             dumps.mkdir(mode=0o700)
         except OSError as problem:
-            say(f"the flight recorder's variables are left alone: {problem}")
+            say(f"the flight recorder's variables are not set: {problem}")
             return launch, {}
         say(f"set for the job: {' '.join(f'{name}={value}' for name, value in added.items())}")
     environment = {**launch.environment, **added}
@@ -63,7 +63,7 @@ def with_flight_recorder(
 
 @dataclass(frozen=True, slots=True)
 class Aftermath:
-    """What is known at the end beside the recording.
+    """What is known at the end, in addition to the recording.
 
     Attributes:
         facts: for `run.json` and `--json`.
@@ -120,10 +120,7 @@ class Watching:
         hangs = self._beside.busy_s > _HANGS_S
         if hangs and not self._hang_announced and has_room(sys.stderr):  # it may hang in that
             self._hang_announced = True
-            say(
-                "reading the run directory or /proc hangs; "
-                "the job continues, unwatched until it answers"
-            )
+            say("reading the run directory or /proc hangs; the job continues unwatched until then")
 
     def _tick(self, samples: Mapping[str, float], now_ns: int) -> None:
         self._members.refresh(now_ns)
@@ -151,7 +148,7 @@ class Watching:
     def close(self, end: Ended) -> Aftermath:
         """End the watching; what it has seen. Never raises: the report is still to come."""
         if not self._beside.settle(0.0):  # `close_line` has waited
-            return Aftermath({}, ("the watchdog hung: what it saw at the end is not known",))
+            return Aftermath({}, ("the watchdog hung: its last observations are lost",))
         self._beside.close()
         try:
             return self._close(end)
@@ -192,10 +189,10 @@ class Watching:
         self._hangs.append(hang)
         put(f"\n{_in_words(hang)}\n")
         if hang.answer.not_kept:
-            say(f"the evidence could not be kept: {hang.answer.not_kept}")
+            say(f"the evidence could not be saved: {hang.answer.not_kept}")
         else:
             again = f"grpo-doctor attach --replay {hang.answer.folder}"
-            say(f"the evidence is kept; see it again: {again}")
+            say(f"the evidence is saved; show it again: {again}")
         if self._on_hang == "stop":
             say("ending the job, as --on-hang stop asks")
             self._job.stop(self._kill_ranks)
@@ -211,9 +208,9 @@ class Watching:
         try:
             keepstacks.start(folder, self._members.pids)
         except OSError as problem:
-            say(f"can't keep the stacks: {problem}")
+            say(f"can't save the stacks: {problem}")
         else:
-            say(f"keeping the stacks of all processes in {folder}; a second sample in a minute")
+            say(f"saving the stacks of all processes to {folder}; a second sample in a minute")
 
 
 def _in_words(hang: Hang) -> str:

@@ -16,10 +16,10 @@ if TYPE_CHECKING:
     from grpo_doctor_reports.schema.whatif import WhatifDocument
 
 NAME = "whatif"
-SUMMARY = "predict what other settings would do to a recorded run's step time"
+SUMMARY = "predict the step time of a recorded run with other settings"
 DESCRIPTION = """\
-Replays a recorded run's own steps with settings changed, and says what a step would take, with an
-interval. Where the run says nothing about a change it says so and gives no number. RECORDING is a
+Replays a recorded run's own steps with changed settings, and predicts the step time with an
+interval. If the run has no data for a change, it prints the reason and no number. RECORDING is a
 run directory or a trace.json[.gz].
 """
 EPILOG = """\
@@ -29,9 +29,9 @@ examples:
                                           the framework's own flags, several at once
   grpo-doctor whatif trace.json --set train.micro_batch=8 --set train.grad_accumulation=2 --json
 
-Settings are named as in docs/knobs.md; docs/whatif.md says which of them have a model.
+Settings are named as in docs/knobs.md; docs/whatif.md lists those that have a model.
 
-exit codes: 0 answered, also that nothing can be said; 2 wrong usage, an unknown setting; 3 the
+exit codes: 0 answered, also with "Unknown"; 2 wrong usage, an unknown setting; 3 the
 recording can't be read; 4 the answer can't be written.
 """
 _UNSET = ("", "none", "null")
@@ -94,7 +94,7 @@ def _settings(analysis: Analysis, pairs: Sequence[tuple[str, str]]) -> dict[str,
 
 
 def _setting(analysis: Analysis, name: str, text: str) -> tuple[str, Any]:
-    """Return the knob's canonical name and the value, parsed."""
+    """Return the setting's canonical name and its parsed value."""
     from grpo_doctor import knobs  # noqa: PLC0415
     from grpo_doctor.knobs.values import parse  # noqa: PLC0415
     from grpo_doctor.whatif.models import BY_KNOB, NONE_IS_A_VALUE  # noqa: PLC0415
@@ -180,7 +180,7 @@ def _lines(answer: WhatifDocument) -> list[str]:
         default = " (default)" if setting.default else ""
         change = f"{_text(setting.before)}{default} to {_text(setting.after)}{flag}"
         changes = setting.before != setting.after
-        lines.append(f"  {setting.knob}: {change if changes else 'as it is'}")
+        lines.append(f"  {setting.knob}: {change if changes else 'unchanged'}")
     if answer.predicted is None:
         return [*lines, "", f"Unknown: {answer.reason}."]
     lines += ["", f"{'':14}{'now':>12}{'then':>12}{'change':>12}"]

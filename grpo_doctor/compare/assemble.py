@@ -32,7 +32,7 @@ _SMALL = 2.0  # percent
 
 
 def compare(before: Trace, after: Trace) -> ComparisonDocument:
-    """Compare two recordings. What could not be judged is said; the rest is given."""
+    """Compare two recordings. What could not be judged is named; the rest is given."""
     first, second = ComparedRun.of(before), ComparedRun.of(after)
     problems = obstacles(first, second)
     step_time, per_token = times.step_time(first, second), times.per_token(first, second)
@@ -77,7 +77,7 @@ def _verdict(
         text = f"Different jobs: {jobs[0]}. {text}"
     if token.verdict not in (times.UNKNOWN, step.verdict):
         per_token = f"{_signed(token.low_pct)}% to {_signed(token.high_pct)}%"
-        change = "these steps can't say" if token.verdict == times.SAME else token.verdict
+        change = "no significant difference" if token.verdict == times.SAME else token.verdict
         text += f", and {change} per token ({per_token})"
     parted = [m for m in metrics if m.state == PARTED]
     if parted:

@@ -114,7 +114,7 @@ def _other_work(before: ComparedRun, after: ComparedRun) -> Iterator[str]:
 
 
 def _not_recorded(before: ComparedRun, after: ComparedRun) -> Iterator[str]:
-    """What one run alone says of the work of a step, so that nobody can tell whether it changed."""
+    """What only one run says of the work of a step, so whether it changed is unknown."""
     one, two = _of_the_work(before.trace.run), _of_the_work(after.trace.run)
     for name, own, other in (("BEFORE", one, two), ("AFTER", two, one)):
         missing = [what for what in own if own[what] is None and other[what] is not None]

@@ -15,11 +15,10 @@ Changed = dict[str, tuple[Any, Any]]
 
 
 def fix_results(before: ComparedRun, after: ComparedRun, measured: Change) -> list[FixResult]:
-    """Return one entry for all changed knobs together: they were measured together.
+    """Return one entry for all changed settings together: they were measured together.
 
-    Where no model has an answer for a knob, the prediction of a finding's fix that is just this
-    change takes its place. Knobs of which nothing is known are named in the note; then there is no
-    prediction to hold the measurement to.
+    Where no model predicts a setting, the prediction of a finding's fix with the same change is
+    used. Settings without either are named in the note; then nothing is compared.
     """
     changed = {
         name: (old.value, new.value)
@@ -50,15 +49,15 @@ def fix_results(before: ComparedRun, after: ComparedRun, measured: Change) -> li
 
 
 def _outcome(predicted: Prediction, measured: Change, difference: str) -> tuple[bool | None, str]:
-    """Return whether the prediction holds what was measured, and why that can't be said.
+    """Return whether the measured change is as predicted, and why that is unknown.
 
     Both have an interval. A measured one that only touches the predicted one decides nothing.
     """
     value, low, high = measured.change_pct, measured.low_pct, measured.high_pct
     if difference:
-        return None, f"{difference} differs too, which was not in the prediction"
+        return None, f"{difference} differs too, and is not part of the prediction"
     if value is None or low is None or high is None:
-        return None, "too few steps to hold the prediction to"
+        return None, "too few steps to check the prediction"
     if predicted.low == predicted.high == 0:
         # No change was predicted: none is visible, or none beyond what two runs differ by anyway.
         return low <= 0 <= high or abs(value) <= 100 * RUN_ERROR, ""
@@ -66,12 +65,15 @@ def _outcome(predicted: Prediction, measured: Change, difference: str) -> tuple[
     if round(predicted.low, 1) <= round(value, 1) <= round(predicted.high, 1):
         return True, ""
     if low <= predicted.high and high >= predicted.low:
-        return None, "the measured change lies outside, but its own interval reaches the predicted"
+        return (
+            None,
+            "the measured change is outside, but its interval overlaps the predicted",
+        )
     return False, ""
 
 
 def _other_difference(before: ComparedRun, after: ComparedRun) -> str:
-    """Return what differs that no setting says; empty where nothing does."""
+    """Return what differs other than settings; empty if nothing does."""
     first, second = before.trace.run, after.trace.run
     if first.framework != second.framework:
         return "the framework"
@@ -116,7 +118,7 @@ def _by_models(before: ComparedRun, changed: Changed) -> Prediction | Withheld:
 
 
 def _advised(before: ComparedRun, changed: Changed) -> list[str]:
-    """Findings of the run before whose fix sets one of these knobs."""
+    """Findings of BEFORE whose fix changes one of these settings."""
     return [
         rule.id
         for rule, finding in before.results.findings
@@ -125,7 +127,7 @@ def _advised(before: ComparedRun, changed: Changed) -> list[str]:
 
 
 def _of_finding(before: ComparedRun, name: str, value: Any) -> Prediction | None:
-    """Return the prediction of a finding's fix that sets this knob so, and nothing beside."""
+    """Return the prediction of a finding's fix that makes this change and no other."""
     alone = before.view.spell(name, value)
     for _, finding in before.results.findings:
         for fix in finding.fixes:

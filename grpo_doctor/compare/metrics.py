@@ -1,8 +1,8 @@
-"""The step at which the training metrics of two runs part.
+"""The step at which the training metrics of two runs diverge.
 
-With the same seed and the same mathematics two runs agree to the last bit: the first step that
+With the same seed and the same mathematics two runs are bit-identical: the first step that
 differs is exact. Otherwise the noise of each curve is taken from its own step-to-step changes, and
-the runs have parted where their difference leaves that noise and does not come back.
+the runs have diverged where their difference leaves that noise and does not come back.
 """
 
 from __future__ import annotations
@@ -59,13 +59,13 @@ def _parting(
 ) -> tuple[str, int | None, str]:
     differ = np.flatnonzero(a != b)
     if len(a) and not len(differ):
-        return IDENTICAL, None, f"equal in all {len(a)} steps that both have"
+        return IDENTICAL, None, f"equal in all {len(a)} common steps"
     if len(a) < NEEDS_POINTS:
-        return UNKNOWN, None, f"{len(a)} steps in common; {NEEDS_POINTS} are needed"
+        return UNKNOWN, None, f"{len(a)} steps in common; needs {NEEDS_POINTS}"
     # Two curves that both stood still, at 0 or 1, say nothing of the same bits.
     if differ[0] >= 2 and np.ptp(a[: differ[0]]) > 0:
         step = int(steps[differ[0]])
-        return PARTED, step, f"equal to the last bit until step {int(steps[differ[0] - 1])}"
+        return PARTED, step, f"bit-identical until step {int(steps[differ[0] - 1])}"
     return _from_noise(steps, a, b)
 
 
@@ -80,18 +80,18 @@ def _from_noise(
     last = len(away) - 1
     stays = min(_STAYS, len(away))
     if not away[last] or np.any(away[last - stays + 1 :] != away[last]):
-        return SAME, None, "they differ by no more than their own noise"
+        return SAME, None, "the difference is within the noise"
     back = np.flatnonzero(away != away[last])
     first = int(back[-1]) + 1 if len(back) else 0
     # The window that is apart for good ends where the difference has just shown.
     step = int(steps[first + _WINDOW - 1])
     if first == 0:
-        return PARTED, int(steps[0]), "diverged from the first step on"
-    return PARTED, step, f"diverged for good at step {step}"
+        return PARTED, int(steps[0]), "diverged from the first step"
+    return PARTED, step, f"diverged permanently at step {step}"
 
 
 def _noise(values: NDArray[np.float64]) -> float:
-    """The standard deviation of a step around a slow curve, from changes between neighbours."""
+    """The standard deviation of a step around a slow curve, from changes between neighbors."""
     return float(1.4826 * np.median(np.abs(np.diff(values))) / np.sqrt(2))
 
 

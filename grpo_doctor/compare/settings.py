@@ -1,4 +1,4 @@
-"""What was set differently: knobs by canonical name, and the framework's own options."""
+"""What was set differently: settings by canonical name, and the framework's own options."""
 
 from __future__ import annotations
 
@@ -26,7 +26,8 @@ _LEVELS = 8
 
 
 def changed_knobs(before: ComparedRun, after: ComparedRun) -> dict[str, tuple[Setting, Setting]]:
-    """Return canonical name to (before, after), for knobs of which both runs say something else."""
+    """Return canonical name to (before, after), for settings that differ and that both runs
+    have."""
     changed = {}
     for knob in knobs.KNOBS:
         first, second = _said(before.trace.run, knob.name), _said(after.trace.run, knob.name)
@@ -64,7 +65,7 @@ def _not_given(run: Run, other: Run, knob: str) -> Setting | None:
 
 
 def setting_changes(before: ComparedRun, after: ComparedRun) -> list[SettingChange]:
-    """Knobs first, then options without a canonical name, then versions; in each what can change
+    """Settings first, then options without a canonical name, then versions; in each what can change
     a step's time first."""
     rows = [
         SettingChange(

@@ -84,7 +84,7 @@ def _rank(trace: Trace, process: Process) -> RankEntry:
 
 
 def _open_spans(trace: Trace, process: Process) -> list[OpenSpan]:
-    """Return what was open at the end on all threads, outermost first; steps are not told."""
+    """Return what was open at the end on all threads, outermost first; without steps."""
     spans = trace.spans
     block = spans.of_process(process.index)
     rows = block.start + np.flatnonzero(spans.open[block])
@@ -122,11 +122,11 @@ def clock_entry(trace: Trace) -> ClockEntry:
     elif unknown:
         numbers = ", ".join(map(str, unknown[:8])) + (" and others" if len(unknown) > 8 else "")
         text = (
-            f"the clock of rank{'s' * (len(unknown) > 1)} {numbers} could not be aligned: "
-            "who waits for whom is not said there"
+            f"the clock of rank{'s' * (len(unknown) > 1)} {numbers} could not be aligned: its "
+            f"waits are not attributed"
         )
     elif worst_ms:
-        text = f"aligned by {methods[-1]} to {worst_ms:.3g} ms: shorter waits are not said"
+        text = f"aligned by {methods[-1]} to {worst_ms:.3g} ms: shorter waits are not reported"
     else:
         text = "all ranks read the same clock"
     return ClockEntry(max_error_ms=number(worst_ms, _DIGITS), methods=methods, text=text)
@@ -163,8 +163,8 @@ def parallelism(run: Run) -> str:
 
 
 def trains_adapters(run: Run) -> bool:
-    """Whether it is known that LoRA adapters were trained: it was said, or a rank was said where
-    nothing else, such as a default, chooses to train all weights."""
+    """Return whether LoRA adapters were trained for sure: it was set, or an adapter rank was set
+    and nothing else, such as a default, chooses to train all weights."""
     kind = run.setting("train.type")
     if kind.provenance.is_fact:
         return bool(kind.value == "lora")

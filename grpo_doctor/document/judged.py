@@ -1,4 +1,4 @@
-"""What of a recording could not be judged, in sentences; a report says it beside its numbers."""
+"""What could not be judged in a recording, in sentences, shown next to the report's numbers."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ def not_judged(analysis: Analysis) -> list[str]:
     if analysis.by_host_clock_alone:
         phases = ", ".join(p for p in PHASES if p in analysis.by_host_clock_alone)
         questions.append(
-            f"What the GPUs took for {phases}: host time, which says when work was queued; no CUDA "
-            "events measured these phases."
+            f"GPU time of {phases}: not measured with CUDA events; the times shown are host "
+            f"times, when work was queued."
         )
     if analysis.trace.gpus and analysis.gpu_truly_busy is None:
         questions.append(
-            "How much the GPUs really computed: neither SM activity nor a telling range of power "
-            "was sampled."
+            "How busy the GPUs really were: neither SM activity nor a usable range of power was "
+            "sampled."
         )
     return questions
 
@@ -69,13 +69,14 @@ def _about_ranks(analysis: Analysis) -> list[str]:
         questions.append("Who waits for whom: no collective could be matched between ranks.")
     silent = [r for r, s in zip(analysis.ranks, steps.stepping, strict=True) if not s]
     if silent and steps.stepping.any():
-        questions.append(f"{_ranks(silent)}: recorded no step and is in no mean.")
+        questions.append(f"{_ranks(silent)}: recorded no step and is excluded from all means.")
     questions += _different_ends(analysis)
     return questions
 
 
 def _different_ends(analysis: Analysis) -> list[str]:
-    """Return ranks that died at different steps: later steps of the others are in no mean."""
+    """Return ranks that died at different steps: later steps of the others are excluded from
+    means."""
     steps = analysis.steps
     columns = np.flatnonzero(steps.stepping & steps.closed.any(axis=0))
     if len(columns) < 2:
@@ -85,8 +86,8 @@ def _different_ends(analysis: Analysis) -> list[str]:
         return []
     early = int(columns[last.argmin()])
     first, beyond = steps.numbers[last.min()], steps.numbers[last.max()]
-    rank = f"rank {analysis.ranks[early]} ended with step {first} already"
-    return [f"Steps {first + 1} to {beyond}: {rank}; they are in no mean."]
+    rank = f"rank {analysis.ranks[early]} ended after step {first}"
+    return [f"Steps {first + 1} to {beyond}: {rank}; they are excluded from all means."]
 
 
 def _about_clocks(analysis: Analysis) -> list[str]:
@@ -94,8 +95,8 @@ def _about_clocks(analysis: Analysis) -> list[str]:
     withheld = analysis.waits.claims.withheld
     if withheld:
         questions.append(
-            f"{withheld} wait{'s' * (withheld > 1)} in collectives: clocks of the ranks may be off "
-            "by more than these took."
+            f"{withheld} wait{'s' * (withheld > 1)} in collectives: the ranks' clocks may be off "
+            f"by more than these waits took."
         )
     jumped = _jumps(analysis)
     if jumped:

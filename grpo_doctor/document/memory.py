@@ -28,12 +28,12 @@ from grpo_doctor.whatif.room import USABLE
 from grpo_doctor_reports.schema.memory import MemoryAddition, MemoryAdvice, MemoryCompared
 
 _PLACES = "train/token_places"
-_CPU = "not modelled: host memory of CPU runs"
+_CPU = "not modeled: host memory of CPU runs"
 _LARGEST = "train.micro_batch"
 _LENGTHS = {"data.max_length", "rollout.max_completion_length"}
 _OF_CARD = (
-    "The whole card, other programs on it included; blocks that PyTorch's allocator keeps count as "
-    "held, so of each phase its first pass is compared."
+    "The whole GPU, including other programs on it. Blocks cached by PyTorch's allocator count "
+    "as used, so the first pass of each phase is compared."
 )
 
 
@@ -92,10 +92,10 @@ def memory_entry(analysis: Analysis) -> MemoryCompared:
 
 
 def _fullest(analysis: Analysis) -> _Fullest:
-    """Return the rank whose card is the fullest in the first step."""
+    """Return the rank whose GPU has the highest memory use in the first step."""
     trace = analysis.trace
     if trace.run.origin is not None:
-        raise _NothingToCompareError(f"memory is not in {trace.run.origin.what}")
+        raise _NothingToCompareError(f"{trace.run.origin.what} has no memory samples")
     if not len(analysis.steps.numbers):
         raise _NothingToCompareError("no step was recorded")
     capacities = {gpu.uuid: gpu.memory_total_bytes for gpu in trace.gpus if gpu.visible}

@@ -45,7 +45,7 @@ def verdict(
 ) -> str:
     """Return what there is to gain and by what; of a run that did not end by itself, how it ended.
 
-    A run that died says that first and nothing of its speed: nobody tunes a job that does not run.
+    A run that died says that first, without its speed: a job that does not run is not tuned.
     """
     run = analysis.trace.run
     if run.exit.state in FAILED:
@@ -58,8 +58,8 @@ def verdict(
 
 
 def tone(analysis: Analysis, results: Results) -> str:
-    """What the first line is: `died`, `problem`, `clear`, or `unjudged` where too few of the checks
-    could be made for a run without findings to be called clear."""
+    """Return what the first line is: `died`, `problem`, `clear`, or `unjudged` where too few of
+    the checks could be made for a run without findings to be called clear."""
     if analysis.trace.run.exit.state in FAILED:
         return "died"
     if foremost(results.findings) is not None:
@@ -121,7 +121,7 @@ def _ending(analysis: Analysis, ranks: Sequence[RankEntry]) -> str:
         )
         return how + (f": {places}" if places else "")
     if end.state == "running":
-        return "The run still goes on" + (f": {places}" if places else "")
+        return "The run is still running" + (f": {places}" if places else "")
     return f"The recording ends early: {places}" if places else ""
 
 
@@ -194,7 +194,7 @@ def _without_steps(analysis: Analysis) -> str:
 
 
 def _marked(analysis: Analysis) -> bool:
-    """Return whether the job has spans of its own, beside the one of its start."""
+    """Return whether the job has spans of its own, in addition to that of its start."""
     spans, names = analysis.trace.spans, analysis.trace.names
     named = np.unique(spans.name[spans.kind == Kind.SPAN])
     return any(names[index] != "init" for index in named)
@@ -207,18 +207,18 @@ def _logged(analysis: Analysis) -> NDArray[np.int64] | None:
 
 
 def _no_problem(analysis: Analysis, results: Results) -> str:
-    """Return how the first line goes on without a finding."""
+    """Return the rest of the first line of a run without a finding."""
     if analysis.step_s:
         waited = float(analysis.used_waited.sum(axis=2).mean()) / analysis.step_s
         if waited >= MUCH_WAITING:
-            return f": {percent(waited)} of it waiting, which no rule explains with one cause"
+            return f": {percent(waited)} of it wait time without a single cause"
     judged, applicable = coverage(results)
     if tone(analysis, results) == "clear":
-        return f": no problem found in the {judged} of {applicable} checks that could be made"
+        return f": no problem found in {judged} of {applicable} checks"
     record = (
         "; record with `grpo-doctor run` to judge the rest" if analysis.trace.run.origin else ""
     )
-    return f". Mostly not judged: {judged} of {applicable} checks could be made{record}"
+    return f". Not enough data: only {judged} of {applicable} checks could be made{record}"
 
 
 def _lowered(title: str) -> str:

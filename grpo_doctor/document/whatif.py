@@ -20,7 +20,7 @@ _ROWS_OF_ALL_SETS = 20_000_000
 NOTE = (
     "Each value is the predicted change in mean step time, from replaying this run's own steps "
     "with the fix applied; several fixes together are replayed together. The interval is a 90% "
-    "prediction interval, if the models are right; where work is only removed it ends at no change."
+    "prediction interval, if the models are right. If work is only removed, it ends at no change."
 )
 
 
@@ -94,7 +94,7 @@ def _label(rule: Rule, finding: Finding, fix: Fix) -> str:
     """What is wrong; of several fixes also what this one sets, so that no two read the same."""
     title = finding.headline or rule.title
     if not fix.pasted:
-        return f"{title}: once it is gone"
+        return f"{title}: once it is fixed"
     if len(finding.to_paste) == 1:
         return title
     if fix.knob is None:

@@ -1,4 +1,4 @@
-"""The settings of a launch by canonical name, and where each was said."""
+"""The settings of a launch by canonical name, and where each was set."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ def _from_accelerate(raw: RawSettings) -> Iterator[tuple[str, Any]]:
 def _implied(
     sourced: Mapping[str, tuple[Any, Source]], program: Program
 ) -> dict[str, tuple[Any, Source]]:
-    """Return what follows from what was said and has a name of its own."""
+    """Return the settings that follow from those that were set."""
     implied: dict[str, tuple[Any, Source]] = {}
     if program.framework in ("verl", "openrlhf") and "train.type" not in sourced:
         rank, source = sourced.get("train.lora_rank", (0, Source("")))

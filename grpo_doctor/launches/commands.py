@@ -19,7 +19,8 @@ _SHELLS = ("bash", "sh", "source", ".", "zsh")
 _STARTS_SCRIPTS = (*_SHELLS, "nohup", "sbatch", "exec", "time", "sudo", "setsid")
 _BROKEN = re.compile(r"--[A-Za-z]|[+~]{0,2}[A-Za-z_]\w*(?:\.\w+)+=")
 _BACKSLASH = (
-    "end the line before it with a backslash, with nothing after that and no comment between"
+    "end the line before it with a backslash, with nothing after the backslash and no comment "
+    "between"
 )
 _MAX_DEPTH = 4  # of scripts that start scripts
 
@@ -137,7 +138,7 @@ def _commands(
             text = read_text(resolved(cwd, script.text))
         except UnreadableFileError as problem:
             reading.problems.append(
-                Problem("unreadable", str(problem), "Give a script that is here.")
+                Problem("unreadable", str(problem), "Give a script that exists on this machine.")
             )
             return
         inner = {**environment, **{name: word.text for name, word in own.items()}}

@@ -1,7 +1,7 @@
 """Whether a test of a shell holds: `[ "$X" = gpu ]`, `[[ $N -gt 1 && -n $X ]]`, `case` patterns.
 
-The answer is None where only running the script would tell. A variable that nobody sets is empty
-for `-z` and `-n`, by which scripts give defaults, and unknown for any comparison.
+The answer is None where only running the script would show it. A variable that is never set is
+empty for `-z` and `-n`, by which scripts give defaults, and unknown for any comparison.
 """
 
 from __future__ import annotations
@@ -72,14 +72,14 @@ def _one(words: list[Word]) -> bool | None:
 
 
 def _is_set(word: Word) -> bool | None:
-    """Return whether a word has any text; nobody knows of what a command would print."""
+    """Return whether a word has any text; None for what a command would print."""
     if word.text or not word.unset:
         return bool(word.text)
     return False if all(name.isidentifier() or name.isdigit() for name in word.unset) else None
 
 
 def _is_open(word: Word) -> bool:
-    """Return whether nobody knows a word: arguments that the script does not get are nothing."""
+    """Return whether a word is unknown: arguments that the script does not get are empty."""
     return not all(name.isdigit() for name in word.unset)
 
 

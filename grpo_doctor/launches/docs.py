@@ -15,10 +15,10 @@ _TOP = """\
 
 <!-- Made by `python -m grpo_doctor.launches.docs`; edit `grpo_doctor/launches/` instead. -->
 
-`grpo-doctor check -- LAUNCH` says whether a launch fits in memory and can start, before anything is
-started: `grpo-doctor check --gpus 8xA100-80G -- swift rlhf --rlhf_type grpo ...`. The first line is
-the verdict. Then come the peak of each phase, what to change in the framework's own flags, what is
-wrong, and what was assumed because the launch does not set it.
+`grpo-doctor check -- LAUNCH` predicts whether a launch fits in memory and can start, before you
+start it: `grpo-doctor check --gpus 8xA100-80G -- swift rlhf --rlhf_type grpo ...`. The first line
+is the verdict. Below it are the peak of each phase, the flags to change, and what is wrong. Last
+come the assumptions about what the launch does not set.
 
 Nothing is started, imported or fetched. Files that the launch names are read where they are.
 
@@ -48,20 +48,20 @@ _FORMS = (
     ("one argument with spaces", "a command as text"),
 )
 _REST = """
-More commands of the same run follow with `--with 'swift rollout ...'`. DeepSpeed's presets and
-JSON files are read wherever they are named. YAML needs PyYAML, which every training image has.
+Add more commands of the same run with `--with 'swift rollout ...'`. DeepSpeed's presets and
+JSON files are read wherever they are named. YAML files need PyYAML, which training images have.
 
-The GPUs are those of this host, or `--gpus 8xA100-80G`; a card that nobody knows is given by its
-memory, `--gpus 8x80G`. The version of the framework is what `--version ms-swift=4.6.0` says, else
-what is installed, else the newest that takes all the options that were given.
+The GPUs are those of this host, or `--gpus 8xA100-80G`; for a GPU that is not in the list, give
+its memory: `--gpus 8x80G`. The version of the framework is the one of `--version ms-swift=4.6.0`,
+else the installed one, else the newest that accepts all the given options.
 
 ## What it answers
 
-- `--json` prints the [document](schemas/check.json); `--format github` a line for each flaw that
-  points to the line of the script, `--format sarif` the same for code scanning.
+- `--json` prints the [document](schemas/check.json); `--format github` prints a line for each
+  problem, with its line in the script; `--format sarif` does the same for code scanning.
 - `--solve train.micro_batch` adds the largest value of a setting that still fits.
-- `grpo-doctor run` prints the first line where the exit code would be 9, and starts the job in any
-  case; `--no-check` leaves it out. After one recorded step `report` compares the estimate with what
+- `grpo-doctor run` prints the first line if the exit code would be 9, and starts the job anyway;
+  `--no-check` skips it. After one recorded step `report` compares the estimate with what
   was measured: [memory.md](memory.md#after-one-recorded-step).
 
 | first line | `verdict` | exit code | when |
@@ -69,22 +69,22 @@ what is installed, else the newest that takes all the options that were given.
 | It probably fits | `fits` | 0 | the whole interval of the estimate is below the GPU memory |
 | It may fit, It may not fit | `tight` | 0 | the GPU memory is inside the interval |
 | It probably does not fit | `oom` | 9 | the whole interval is above it |
-| No | `invalid` | 9 | the job ends at its start, or cannot do its work |
-| Not modelled | `not-modelled` | 0 | another kind of training, framework or engine: no numbers |
+| No | `invalid` | 9 | the job ends at startup, or cannot do its work |
+| Not modeled | `not-modelled` | 0 | another kind of training, framework or engine: no numbers |
 | Unknown | `unknown` | 0 | a file that holds settings was not read, or no memory estimate |
 
-Wrong usage ends with 2, and `--fail-on SEVERITY` with 6. No line has a percentage: on new launches
-the interval holds about half of the measurements, so no table stands behind one.
+The exit code is 2 for wrong usage, and 6 for `--fail-on SEVERITY`. No line has a percentage: on new
+launches the interval holds about half of the measurements.
 
 Each rule and the memory model declare the frameworks and kinds of training that they know
-(the second argument of `@rule`). The memory model knows GRPO and what differs from it in the loss
-alone: DAPO, GSPO, Dr. GRPO, REINFORCE++, RLOO of ms-swift, verl and OpenRLHF. SFT, DPO, KTO, PPO,
-GKD, reward models, TRL's RLOO, critics and reward models on the GPUs are not modelled.
+(the second argument of `@rule`). The memory model knows GRPO and what differs from it only in the
+loss: DAPO, GSPO, Dr. GRPO, REINFORCE++, RLOO of ms-swift, verl and OpenRLHF. SFT, DPO, KTO, PPO,
+GKD, reward models, TRL's RLOO, critics and reward models on the GPUs are not modeled.
 
 ## Options of each version
 
-An option that a version does not take is named with what it is called now, since when it is gone,
-or with the nearest one that there is. The lists are made from the packages themselves by
+For an option that a version does not accept, `check` names its new name, the version that removed
+it, or the most similar option. The lists are made from the packages themselves by
 `python -m tests.wheels --options`:
 """
 _RULES = """

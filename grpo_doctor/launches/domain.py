@@ -23,9 +23,9 @@ _WHAT = {
     "rm": "reward-model training samples no completions",
     "ppo": "PPO trains a critic in addition to the policy",
     "gkd": "GKD needs a teacher model in addition to the policy",
-    "recipe": "this program of verl has a trainer of its own",
-    "own": "the script trains with a GRPO trainer of its own, not TRL's",
-    "rloo of TRL": "RLOO of TRL has defaults of its own",
+    "recipe": "this verl program has its own trainer",
+    "own": "the script has its own GRPO trainer, not TRL's",
+    "rloo of TRL": "TRL's RLOO has other defaults",
 }
 
 

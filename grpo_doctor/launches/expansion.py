@@ -47,7 +47,7 @@ _MAX_LETTERS = 200  # of a sum that is worth working out
 
 def braced(text: str) -> tuple[str | None, str, str, str]:
     """`X:-8` of `${X:-8}`: its name, the mark, what follows it, and the index of an array. The name
-    is None where the value can't be told."""
+    is None where the value is unknown."""
     match = _PARTS.fullmatch(text)
     if match is None or text.startswith("!") or (match["more"] and not match["mark"]):
         return None, "", "", ""

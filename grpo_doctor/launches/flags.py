@@ -61,7 +61,7 @@ class Options:
 
     options: dict[str, Option] = field(default_factory=dict)
     twice: list[tuple[Option, Option]] = field(default_factory=list)
-    """Options with two different values: what was said first, and what counts."""
+    """Options with two different values: the first value, and the one that counts."""
     positional: list[Word] = field(default_factory=list)
     open: list[Word] = field(default_factory=list)
     """Variables without a value that may stand for any options."""

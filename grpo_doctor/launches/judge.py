@@ -15,7 +15,7 @@ from grpo_doctor_reports.severity import SEVERITIES
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """A flaw, and the rule, or the kind of problem, that it is of."""
+    """A problem, and the rule or the kind of check that found it."""
 
     id: str
     slug: str
@@ -42,7 +42,7 @@ def _in_every_version(view: View) -> Iterator[Judged]:
             yield judged
             continue
         doubt = f"not so in {oldest.framework} {oldest.version}, which takes these options too"
-        fix = f"or state the version: --version {oldest.framework}=X"
+        fix = f"or give the version: --version {oldest.framework}=X"
         flaw = judged.flaw
         severity = "medium" if flaw.severity == "high" else flaw.severity
         evidence, fixes = (*flaw.evidence, doubt), (*flaw.fixes, fix)

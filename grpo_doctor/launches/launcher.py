@@ -50,7 +50,7 @@ _SWITCHES: Mapping[str, frozenset[str]] = {
 
 @dataclass(frozen=True, slots=True)
 class Started:
-    """A program with its arguments, and what its launcher was told.
+    """A program with its arguments, and the options of its launcher.
 
     `name` is a program, a module or a path of Python; `options` are the launcher's own.
     """

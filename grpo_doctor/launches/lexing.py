@@ -69,7 +69,7 @@ class Lexer:
         return found
 
     def word(self) -> list[Word]:
-        """The word that begins here: several where an array stands in it, none where nothing."""
+        """The word that begins here: several for an array, none for nothing."""
         begin, text, quoted = self.at, "", False
         array_words: list[Word] = []
         self.unset = []
@@ -207,7 +207,7 @@ class Lexer:
         return text
 
     def value(self, name: str) -> tuple[Word, ...] | None:
-        """The words of a variable or of the script's arguments; None where nobody sets it."""
+        """The words of a variable or of the script's arguments; None if it is never set."""
         if name in ("@", "*"):
             return self.arguments
         if name == "#":

@@ -63,7 +63,8 @@ def texts(value: Any) -> list[str]:
 
 
 def top_level_names(tree: ast.Module) -> set[str] | None:
-    """What a file defines for those that import it; None where only running it would tell."""
+    """Return the names that a file defines for importers; None where only running it would show
+    them."""
     names: set[str] = set()
     for node in ast.walk(tree):
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):

@@ -21,7 +21,7 @@ nothing more; `unknown` is a program of the user's own, or a script that is not 
 SUPPORTED: frozenset[Framework] = frozenset(
     {"bundled", "ms-swift", "trl", "verl", "openrlhf", "vllm", "sglang"}
 )
-"""Frameworks whose options are known: of any other launch nothing but its processes is said."""
+"""Frameworks whose options are known: of other launches only the processes are reported."""
 _NAMES: Mapping[Framework, str] = {
     "nemo-rl": "NeMo RL", "skyrl": "SkyRL", "areal": "AReaL", "unsloth": "Unsloth",
 }  # fmt: skip
@@ -30,16 +30,17 @@ Trainer = Literal[
     "grpo", "rloo", "reinforce", "ppo", "gkd", "sft", "pt", "dpo", "kto", "orpo", "cpo", "simpo",
     "rm", "online-dpo", "own", "none", "unknown",
 ]  # fmt: skip
-"""What a command trains: `grpo` where advantages come from a group of completions, `reinforce` for
-other ways without a critic, `rm` for a reward model, `own` for a trainer class of the user's;
-`none` for a server."""
+"""What a command trains: `grpo` where advantages come from a group of completions; `reinforce` for
+other
+    methods without a critic; `rm` for a reward model; `own` for the user's own trainer class;
+    `none` for a server."""
 Role = Literal["train", "rollout server"]
 _ORDER = {knob.name: position for position, knob in enumerate(KNOBS)}
 
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """Where something was said: an argument of the command line, or a line of a file.
+    """Where something was set: an argument of the command line, or a line of a file.
 
     `text` is how it stands there, `--train_type lora`. `argument` counts from 0; `line` from 1.
     """
@@ -89,7 +90,7 @@ class Unsendable:
 class Launch:
     """One command of a run.
 
-    `settings` holds what was said, or follows from it (a DeepSpeed preset), by canonical name; what
+    `settings` holds what was set, or follows from it (a DeepSpeed preset), by canonical name; what
     holds elsewhere is `value`. `options` has each option by the framework's own name, known or not.
     """
 
@@ -98,15 +99,15 @@ class Launch:
     """None: nothing is known of it, and the newest that was read counts."""
     role: Role
     versions: Mapping[str, str] = field(default_factory=dict)
-    """What was said of all packages, `vllm` and `transformers` among them."""
+    """The given versions of all packages, `vllm` and `transformers` among them."""
     subcommand: str = ""
     """`rlhf`, `grpo`, `main_ppo`: which of the framework's commands."""
     settings: Mapping[str, Any] = field(default_factory=dict)
     sources: Mapping[str, Source] = field(default_factory=dict)
     """Of each of `settings`."""
     open: Mapping[str, Problem] = field(default_factory=dict)
-    """Settings whose value is in a variable that nobody sets here, each with the sentence that says
-    so: no default holds for them."""
+    """Settings whose value is in a variable that is not set here, each with the sentence that
+    explains it: no default holds for them."""
     options: Mapping[str, Any] = field(default_factory=dict)
     option_sources: Mapping[str, Source] = field(default_factory=dict)
     environment: Mapping[str, str] = field(default_factory=dict)
@@ -123,13 +124,13 @@ class Launch:
     visible_gpus: int | None = None
     """GPUs that the command is given on each host; None: all there are."""
     gpu_ids: tuple[str, ...] | None = None
-    """CUDA_VISIBLE_DEVICES, as said."""
+    """CUDA_VISIBLE_DEVICES, as given."""
     submitted: bool = False
-    """Whether a Ray cluster runs it, whose size nobody says."""
+    """Whether it runs on a Ray cluster of unknown size."""
     launcher: str = ""
     """What starts the processes: `torchrun`, `accelerate`, `deepspeed`, `ray`; empty for none."""
     algorithm: str = "grpo"
-    """The framework's own word for it, `group_norm` or `dr_grpo`."""
+    """The framework's own name for it, `group_norm` or `dr_grpo`."""
     trainer: Trainer = "unknown"
     """What kind of training it is, whatever the framework calls it."""
     model: str | None = None
@@ -139,7 +140,7 @@ class Launch:
     folder: Path = Path()
     """Where the command is started: relative paths begin there."""
     assumptions: tuple[str, ...] = ()
-    """What nobody said, what is assumed instead, and how to state it; sentences."""
+    """What is assumed because it was not set, and how to set it; sentences."""
     problems: tuple[Problem, ...] = ()
     unsendable: tuple[Unsendable, ...] = ()
     companions: tuple[Launch, ...] = field(default=())
@@ -149,7 +150,7 @@ class Launch:
     too_old: str | None = None
     """A sentence where its version is older than those that are known."""
     oldest: Launch | None = None
-    """How the oldest version reads it that takes the same options, where nobody states one and the
+    """The reading of the oldest version that takes the same options, if none is given and the
     newest does not take them."""
 
     def engine_has_own_card(self, started: int, cards: int) -> bool:
@@ -165,19 +166,19 @@ class Launch:
 
     @property
     def is_supported(self) -> bool:
-        """Whether its framework's options are known; else no setting is said and none judged."""
+        """Whether its framework's options are known; otherwise no setting is shown or judged."""
         return self.framework in SUPPORTED
 
     @property
     def outside(self) -> str | None:
-        """Why nothing can be said of its memory and settings; None for a known framework."""
+        """Why its memory and settings are unknown; None for a known framework."""
         if self.is_supported:
             return self.too_old
         if self.framework != "unknown":
             name = _NAMES.get(self.framework, self.framework)
             return f"it trains with {name}, which is not supported"
         missing = next((p.text for p in self.problems if p.kind == "unreadable"), None)
-        return missing or f"{self.subcommand} is of no framework that is known here"
+        return missing or f"{self.subcommand} belongs to no known framework"
 
     @property
     def processes(self) -> int:
@@ -185,7 +186,7 @@ class Launch:
         return self.processes_per_node * self.nodes
 
     def sets(self, knob: str) -> bool:
-        """Return whether the launch itself sets this knob."""
+        """Return whether the launch itself sets this setting."""
         return knob in self.settings
 
     def setting(self, knob: str) -> Setting:
@@ -219,5 +220,5 @@ class Launch:
 
 
 def ordered(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the settings in the order of the table of knobs."""
+    """Return the settings in the order of their table."""
     return dict(sorted(settings.items(), key=lambda pair: _ORDER.get(pair[0], len(_ORDER))))

@@ -43,7 +43,7 @@ def check(
     raw: RawSettings, program: Program, version: str | None, known: Known
 ) -> Iterator[Problem]:
     """A problem for each option on the command line that this version refuses; of a version that
-    nobody stated, what other versions take is no end, and of an assumed one what none takes."""
+    not given, only what no version takes ends the launch."""
     listed = option_list(program.listed) if program.listed else None
     if listed is None or raw.own_config:
         return
@@ -59,14 +59,14 @@ def check(
                 problem, text=f"{problem.text} ({span}: an older one, a fork?)", ends=False
             )
         elif known != "stated" and problem.kind in _OF_A_VERSION:
-            text = f"{problem.text}; no version that is known here takes all of these options"
+            text = f"{problem.text}; no known version accepts all of these options"
             yield replace(problem, text=text, ends=False)
         else:
             yield problem
 
 
 def _is_strange(problem: Problem) -> bool:
-    """Return whether no version has the option, nor one that is spelled nearly so."""
+    """Return whether no version has the option, nor one with a similar name."""
     if problem.kind != "unknown-flag" or problem.source is None:
         return False
     names = (text.split("=")[0].split()[0] for text in (problem.source.text, problem.fix))
@@ -109,13 +109,13 @@ def _refused(listed: OptionList, program: Program, option: Option, version: str 
         return Problem("renamed-flag", text, f"--{new}{value}", option.source, ends=True)
     if (removed := listed.removed_in(name, version)) is not None:
         text = f"{shown} is gone since {program.framework} {removed}"
-        return Problem("removed-flag", text, f"leave out {shown}", option.source, ends=True)
+        return Problem("removed-flag", text, f"remove {shown}", option.source, ends=True)
     if (added := listed.added_in(name, version)) is not None:
         text = f"{shown} came with {program.framework} {added}; {owner} refuses it"
-        fix = f"leave out {shown}, or use {program.framework} {added}"
+        fix = f"remove {shown}, or use {program.framework} {added}"
         return Problem("newer-flag", text, fix, option.source, ends=True)
     nearest = listed.nearest(name, version)
-    fix = f"--{nearest}" if nearest else f"leave out {shown}"
+    fix = f"--{nearest}" if nearest else f"remove {shown}"
     hint = f"; did you mean --{nearest}?" if nearest else ""
     strict = program.framework not in ("vllm", "sglang")  # of these one version alone was read
     text = f"{owner} has no {shown}{hint}"
@@ -123,7 +123,7 @@ def _refused(listed: OptionList, program: Program, option: Option, version: str 
 
 
 def _renamed(listed: OptionList, program: Program, name: str, version: str | None) -> str | None:
-    """What this version calls the option: by the table of knobs, else by the list of renames."""
+    """What this version calls the option: by the table of settings, else by the list of renames."""
     rows = knobs.TABLES[program.table]
     number = listed.version(version)
     for old in (row for row in rows if row.key == name):
@@ -157,7 +157,7 @@ def _override(listed: OptionList, option: Option, version: str | None) -> Iterat
         return
     if (removed := listed.removed_in(name, version)) is not None:
         text = f"{name} is gone since verl {removed}"
-        yield Problem("removed-flag", text, f"leave out {name}", option.source, ends=True)
+        yield Problem("removed-flag", text, f"remove {name}", option.source, ends=True)
     elif (sibling := listed.nearest_sibling(name, version)) is not None:
         text = f"{owner} has no {name}; did you mean {sibling}?"
         yield Problem("unknown-flag", text, f"{sibling}={option.value}", option.source, ends=True)

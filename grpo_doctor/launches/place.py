@@ -21,10 +21,10 @@ _PARSERS = ("HfArgumentParser", "H4ArgumentParser", "TrlParser", "YamlConfigPars
 def place_of(
     command: Sequence[str], framework: str, folders: Sequence[Path], until_ns: int
 ) -> Place:
-    """Return where to set what this job is told.
+    """Return where to change a setting of this job.
 
     Args:
-        command: as it was recorded; empty where nobody recorded it.
+        command: as it was recorded; empty if it was not.
         framework: whose settings they are.
         folders: where the job may have been started; its script is looked for there.
         until_ns: when the job ended, in Unix time; a script that was changed since says nothing.

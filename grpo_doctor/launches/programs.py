@@ -19,7 +19,7 @@ class Program:
     """A framework's command.
 
     `table` names its settings in `grpo_doctor.knobs`, `listed` its options in `options/`; `listed`
-    is None where the program takes options of its own beside the framework's.
+    is None where the program also takes options of its own.
     """
 
     framework: Framework

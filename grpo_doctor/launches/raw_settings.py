@@ -48,8 +48,8 @@ _ACCELERATE_OF_TRL = ("accelerate_config", "config_file")
 class RawSettings:
     """What one command says.
 
-    `names` are those on the command line, whose spelling its parser checks; `values` adds what its
-    files say. `accelerate` is accelerate's own configuration.
+    `names` are those on the command line, which its parser checks; `values` adds those of its
+    files. `accelerate` is accelerate's own configuration.
     """
 
     values: dict[str, Any] = field(default_factory=dict)
@@ -61,13 +61,13 @@ class RawSettings:
     own_config: bool = False
     """A configuration of the user's own decides which options there are."""
     open: tuple[str, ...] = ()
-    """Variables without a value that may say any option."""
+    """Variables without a value that may hold any option."""
     written: Mapping[str, str] = field(default_factory=dict)
-    """Files that the script writes before, by name."""
+    """Files that the script writes earlier, by name."""
     problems: list[Problem] = field(default_factory=list)
 
     def take(self, name: str, value: Any, source: Source) -> None:
-        """Take a value over whatever was said before."""
+        """Take a value in place of any earlier one."""
         self.values[name] = value
         self.sources[name] = source
 
@@ -215,7 +215,7 @@ def _overridden(raw: RawSettings, option: Option, program: Program) -> Iterator[
 
 
 def told_twice(started: Started, environment: Mapping[str, Word]) -> Iterator[Problem]:
-    """Yield GPUs, or processes, that the launcher is told otherwise than the environment says."""
+    """Yield GPUs, or processes, for which the launcher's option and the environment differ."""
     for name, options in _SAID_TWICE.items():
         word = environment.get(name)
         option = next((started.options[key] for key in options if key in started.options), None)
@@ -223,7 +223,7 @@ def told_twice(started: Started, environment: Mapping[str, Word]) -> Iterator[Pr
             continue
         value = option.text.rpartition(":")[2]
         if value not in ("all", word.text):
-            text = f"{name}={word.text}, but {started.launcher} is told {option.text}: that counts"
+            text = f"{name}={word.text}, but {started.launcher} has {option.text}, which counts"
             yield Problem("contradiction", text, f"leave out {name}", word.source)
 
 
@@ -250,7 +250,7 @@ def unset_words(names: Sequence[str]) -> str:
         variable, equals, values = name.partition(" = ")
         is_choice = equals and variable.isidentifier()
         parts.append(
-            f"${variable} is {values}, as only running it tells"
+            f"${variable} is {values}, which is known only when it runs"
             if is_choice
             else f"{name} is known only where it runs"
         )

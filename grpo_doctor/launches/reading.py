@@ -181,7 +181,7 @@ def _outside(candidate: Candidate, inherited: Mapping[str, str]) -> Launch:
     started_by = processes(started, program, RawSettings(), environment)
     word, missing = program.script, None
     if word is not None and not located(word.text, candidate.folder, word.source).is_file():
-        text = f"{word.text} is not here, so its framework is not known"
+        text = f"{word.text} is not on this machine, so its framework is unknown"
         missing = Problem("unreadable", text, "run check where the script is", word.source)
     return Launch(
         framework=program.framework,
@@ -222,7 +222,7 @@ def _per_node(values: Mapping[str, object], program: Program, started_by: Proces
 
 
 def _left_open(raw: RawSettings, values: Mapping[str, object]) -> bool:
-    """Return whether Ray's number of hosts or GPUs is said by a variable that is not set here."""
+    """Return whether Ray's number of hosts or GPUs is in a variable that is not set here."""
     keys = ("trainer.nnodes", "trainer.n_gpus_per_node", "actor.num_nodes", "actor_num_nodes")
     unset = any(key in raw.names and raw.names[key].unset for key in keys)
     return unset or bool(values and raw.values.get("use_ray"))
@@ -255,7 +255,7 @@ def _too_old(program: Program, version: str | None) -> str | None:
         return None
     if number >= listed.version(listed.read[0]):
         return None
-    return f"{program.framework} {version} is older than {listed.read[0]}, the first that is known"
+    return f"{program.framework} {version} is older than {listed.read[0]}, the first known version"
 
 
 def _version(

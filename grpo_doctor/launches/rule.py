@@ -57,7 +57,7 @@ def fatal_flaw(
     fixes: tuple[str, ...],
     source: Source | None = None,
 ) -> Flaw:
-    """Return a flaw with which the job refuses to start, or of which it dies."""
+    """Return a problem that stops the job from starting, or ends it later."""
     return Flaw("high", headline, evidence, fixes, source, ends=True)
 
 

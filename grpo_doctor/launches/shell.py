@@ -2,9 +2,10 @@
 
 Read are continued lines, quotes, comments, assignments, exports, arrays, defaults (`${X:-8}`),
 sums, functions, `source`, here-documents and what `set --` says. Of `if` and `case` the branch
-counts that runs; where only running would tell, all are read, and a variable that they leave with
-different values is open: it has no value, and its values are named. A loop is read for each of its
-first items. What only running a command would tell, such as `$(nvidia-smi ...)`, counts as unset.
+counts that runs; where only running would show it, all are read, and a variable that they leave
+with different values is open: it has no value, and its values are named. A loop is read for each
+of its first items. What only running a command would show, such as `$(nvidia-smi ...)`, counts as
+unset.
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ def commands(  # noqa: PLR0913 - what a script is started with
 
     Args:
         text: the script.
-        file: its name, for what is said of its lines; None for one line that a user typed.
+        file: its name, for messages about its lines; None for one line that a user typed.
         environment: what is set where the script is started.
         folder: where it is started, for the scripts that it sources.
         arguments: its own.
@@ -89,7 +90,7 @@ class _Reader(Statements):
         self.written: dict[str, str] = {}
         self.depth = 0
         self.status: bool | None = True
-        """Of the last command; None where nobody knows."""
+        """Of the last command; None where unknown."""
         self.is_test = False
         self.used = frozenset(_USED.findall(self.text))
         self.exports_all = _EXPORTS_ALL.search(self.text) is not None

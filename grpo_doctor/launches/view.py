@@ -76,12 +76,12 @@ class View:
         return self.launch.sets(knob)
 
     def source(self, *knobs: str) -> Source | None:
-        """Return where the first of these was said."""
+        """Return where the first of these was set."""
         return next((self.launch.sources[k] for k in knobs if k in self.launch.sources), None)
 
     def flag(self, knob: str, value: Any) -> str:
-        """Return the setting in the framework's spelling; its name in words where it has none."""
-        return self.launch.spell(knob, value) or f"{knob} {value} (no flag of its own here)"
+        """Return the setting as the framework's flag; its canonical name where it has none."""
+        return self.launch.spell(knob, value) or f"{knob} {value} (no flag in this framework)"
 
     def flags(self, knob: str, values: Iterable[Any]) -> str:
         """`--x 2, 4 or 8`: one setting with all its valid values."""

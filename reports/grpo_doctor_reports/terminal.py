@@ -278,7 +278,7 @@ def memory_sentences(memory: MemoryCompared) -> list[str]:
     """Return what was measured and predicted of memory, and what follows from it."""
     size = formatting.size
     if memory.measured_bytes is None or memory.predicted_bytes is None:
-        outside = memory.reason.startswith("not modelled")
+        outside = memory.reason.startswith("not modeled")
         return [f"Memory: {memory.reason}."] if outside else []
     lines = [_peak(memory)]
     if memory.row_tokens and memory.longest_row_tokens and memory.longest_bytes:

@@ -270,7 +270,7 @@ def _memory(screen: Screen) -> Iterator[Fact]:
         return
     measured, predicted = _bytes(shown[1], shown[2]), _bytes(told[1] or told[3], told[2] or told[4])
     far_off = not measured / 2 <= predicted <= measured * 2
-    admitted = re.search(r"prediction is wrong|not modelled|outside", screen.flat) is not None
+    admitted = re.search(r"prediction is wrong|not modeled|outside", screen.flat) is not None
     yield Fact("memory", told[0], shown[0], admitted or not far_off)
 
 

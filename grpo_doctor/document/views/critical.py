@@ -53,7 +53,7 @@ def _path(analysis: Analysis, used: int) -> CriticalPath | None:
 
 def thinned(path: list[Segment], limit: int) -> list[Segment]:
     """At most `limit` segments without holes: names are given up first, then the shortest
-    segments, whose time goes to their neighbour."""
+    segments, whose time goes to their neighbor."""
     if len(path) > limit:
         path = joined([segment._replace(name=segment.phase) for segment in path])
     if len(path) <= limit:

@@ -142,7 +142,8 @@ def slowest_columns(analysis: Analysis) -> NDArray[np.intp]:
 
 
 def _groups(analysis: Analysis, limit: int) -> _Groups:
-    """At most about `limit` groups of neighbours; what the means are over is never with others."""
+    """At most about `limit` groups of neighboring steps; used and excluded steps are never in one
+    group."""
     steps = analysis.steps
     started = np.flatnonzero((steps.start_ns >= 0).any(axis=1))
     start_ns, _ = steps.bounds_ns

@@ -1,4 +1,4 @@
-"""The run over time: every span where those fit, means of neighbouring steps elsewhere, samples."""
+"""The run over time: every span where those fit, means of neighboring steps elsewhere, samples."""
 
 from __future__ import annotations
 

@@ -26,11 +26,11 @@ _COUNTED_SINCE = {"trl": "0.17.0", "ms-swift": "3.3.0", "bundled": "0.1.0"}
 
 @rule("GL004", PLAIN_LIKE_TRL)
 def group_does_not_divide(view: View) -> Flaw | None:
-    """The rollout is no whole number of groups.
+    """The rollout does not hold whole groups.
 
     GRPO compares the completions of one prompt with each other, so a rollout must hold whole
     groups. It holds per-device batch x processes x steps per generation completions; the framework
-    refuses to start where the number of generations does not divide that. Before TRL 0.17 and
+    refuses to start if that is not divisible by the number of generations. Before TRL 0.17 and
     ms-swift 3.3 gradient accumulation did not count.
     """
     group, micro = view.integers("rollout.num_generations", "train.micro_batch")
@@ -65,20 +65,20 @@ def _batches(group: int, times: int) -> list[int]:
 
 @rule("GL005", SWIFT_AND_TRL)
 def generation_batch_does_not_divide(view: View) -> Flaw | None:
-    """The generation batch is no whole number of steps.
+    """The generation batch does not hold whole steps.
 
-    A generation batch is handed out in steps of per-device batch x processes completions. Where
-    that does not divide it, TRL and ms-swift refuse to start; so they do where
-    generation_batch_size and steps_per_generation are both given.
+    A generation batch is handed out in steps of per-device batch x processes completions. If it is
+    not divisible by that, TRL and ms-swift refuse to start. They also refuse generation_batch_size
+    together with steps_per_generation.
     """
     batch = view.launch.settings.get("rollout.completions")
     if not batch:
         return None
     if view.sets("rollout.steps_per_generation"):
         return fatal_flaw(
-            headline="generation_batch_size and steps_per_generation exclude each other",
-            evidence=("each of the two follows from the other",),
-            fixes=("leave out --generation_batch_size",),
+            headline="generation_batch_size and steps_per_generation are mutually exclusive",
+            evidence=("each follows from the other",),
+            fixes=("remove --generation_batch_size",),
             source=view.source("rollout.completions"),
         )
     micro, ranks = view.integer("train.micro_batch"), view.processes
@@ -97,7 +97,7 @@ def generation_batch_does_not_divide(view: View) -> Flaw | None:
 def group_of_one(view: View) -> Flaw | None:
     """A group of one completion.
 
-    The advantage of a completion is its reward against the others of its prompt. With one
+    The advantage of a completion is its reward relative to the others of its prompt. With one
     completion per prompt there are no others: every advantage is 0 and nothing is learned. verl's
     and OpenRLHF's default is one.
     """
@@ -122,10 +122,10 @@ def group_of_one(view: View) -> Flaw | None:
 
 @rule("GL007", PLAIN_SWIFT_AND_TRL)
 def evaluation_batch_does_not_divide(view: View) -> Flaw | None:
-    """The evaluation batch is no whole number of groups.
+    """The evaluation batch does not hold whole groups.
 
-    An evaluation generates as well. The evaluation batch per device x processes must hold whole
-    groups, else the framework refuses to start, though training alone would run.
+    An evaluation also generates. The evaluation batch per device x processes must hold whole
+    groups; otherwise the framework refuses to start, though training alone would run.
     """
     strategy = view.launch.options.get("eval_strategy", "no")
     group = view.integer("rollout.num_generations")
@@ -155,8 +155,8 @@ _MOST = 4096  # prompts that are tried
 def verl_batch_below_gpus(view: View) -> Flaw | None:
     """verl cannot hand its batch to all GPUs.
 
-    verl divides train_batch_size x n completions over all GPUs and refuses to start where they do
-    not divide it.
+    verl distributes train_batch_size x n completions over all GPUs and refuses to start if they are
+    not divisible.
     """
     prompts, group = view.integers("rollout.prompts", "rollout.num_generations")
     ranks = view.processes
@@ -178,7 +178,7 @@ def verl_batch_below_gpus(view: View) -> Flaw | None:
 def verl_mini_batch_too_large(view: View) -> Flaw | None:
     """The mini batch is larger than the batch.
 
-    verl makes its mini batches out of one training batch: ppo_mini_batch_size must not be above
+    verl splits one training batch into mini batches: ppo_mini_batch_size must not exceed
     train_batch_size.
     """
     mini, batch = view.integers("train.prompts_per_step", "rollout.prompts")
@@ -196,8 +196,8 @@ def verl_mini_batch_too_large(view: View) -> Flaw | None:
 def verl_mini_batch_below_gpus(view: View) -> Flaw | None:
     """The mini batch leaves GPUs without a completion.
 
-    verl multiplies ppo_mini_batch_size by n and divides by the data-parallel ranks. Where nothing
-    is left it ends with `ppo_mini_batch_size 0 should be larger than 0 after normalization`, which
+    verl multiplies ppo_mini_batch_size by n and divides by the data-parallel ranks. If the result
+    is 0 it ends with `ppo_mini_batch_size 0 should be larger than 0 after normalization`, which
     reaches the user as ActorDiedError; where what is left is no multiple of the micro batch, it
     ends as well.
     """
@@ -212,7 +212,7 @@ def verl_mini_batch_below_gpus(view: View) -> Flaw | None:
         return None
     valid = [n for n in range(1, _MOST + 1) if n * group % (ranks * micro) == 0]
     nearest = min(valid, key=lambda n: abs(n - mini), default=None)
-    shares_text = "none" if share == 0 else f"{share}, no multiple of the micro batch of {micro}"
+    shares_text = "none" if share == 0 else f"{share}, not a multiple of the micro batch of {micro}"
     return fatal_flaw(
         headline=f"of a mini batch of {mini} prompts each rank gets {shares_text}",
         evidence=(
@@ -231,7 +231,7 @@ _KEYS = (
 
 @rule("GL011", replace(VERL, whole=True))
 def verl_no_micro_batch(view: View) -> Flaw | None:
-    """verl has no micro batch.
+    """verl's micro batch is not set.
 
     Without use_dynamic_bsz verl needs the micro batch of the actor and that of the log-probs, and
     refuses to start without: its configuration has no default for either.
@@ -261,7 +261,7 @@ def openrlhf_batch_does_not_divide(view: View) -> Flaw | None:
     """OpenRLHF cannot divide its training batch.
 
     DeepSpeed takes the batch of one step as micro batch x accumulation x ranks, and OpenRLHF
-    computes the accumulation from the others: it must come out whole, and a rollout must have a
+    computes the accumulation from the others: it must be a whole number, and a rollout must have a
     completion for every rank.
     """
     if not view.processes or view.value("train.dynamic_batch"):

@@ -13,7 +13,7 @@ def timeout_never(view: View) -> Flaw | None:
     """A stuck collective is never reported.
 
     The watchdog of NCCL ends a job whose collective does not finish in time, with a message that
-    names it. ms-swift's default is 18,000,000 seconds, 208 days: a hang stays silent for good.
+    names it. ms-swift's default is 18,000,000 seconds, 208 days: a hang is never reported.
     """
     seconds = view.integer("run.collective_timeout_s")
     if seconds is None or view.processes == 1:
@@ -44,7 +44,7 @@ _WEIGHTS_BYTES = 2
 
 @rule("GL054", SAMPLES)
 def checkpoints_fill_the_disk(view: View) -> Flaw | None:
-    """The disk does not hold the checkpoints.
+    """The disk is too small for the checkpoints.
 
     A checkpoint of a full run holds weights and optimizer state: 14 to 16 bytes for each parameter,
     100 GB for a 7B; of a LoRA run a few hundred megabytes. Without save_total_limit every one is
@@ -82,8 +82,8 @@ _MANY_BYTES = 30e9
 def checkpoints_without_limit(view: View) -> Flaw | None:
     """Every checkpoint is kept.
 
-    Without save_total_limit each checkpoint stays. Of a full run each holds optimizer state: 14 to
-    16 bytes for each parameter.
+    Without save_total_limit every checkpoint is kept. In full training each holds optimizer state:
+    14 to 16 bytes for each parameter.
     """
     model = view.model
     if model is None:

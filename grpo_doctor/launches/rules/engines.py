@@ -25,16 +25,16 @@ from grpo_doctor.launches.rule import (
 
 @rule("GL015", OPENRLHF)
 def openrlhf_sleep_without_sharing(view: View) -> Flaw | None:
-    """Sleep without shared GPUs does nothing.
+    """Sleep mode does nothing without shared GPUs.
 
     OpenRLHF switches vLLM's and DeepSpeed's sleep off where engines and actors have GPUs of their
-    own: there is nobody to make room for. With asynchronous training vLLM's sleep is refused.
+    own, so no room is needed. With asynchronous training vLLM's sleep is refused.
     """
     if not view.launch.settings.get("vllm.sleep_level"):
         return None
     if view.value("rollout.async"):
         return fatal_flaw(
-            headline="asynchronous rollouts and vLLM's sleep exclude each other",
+            headline="asynchronous rollouts and vLLM's sleep mode are mutually exclusive",
             evidence=("the engine would sleep while it has to generate",),
             fixes=(view.flag("vllm.sleep_level", 0),),
             source=view.source("vllm.sleep_level"),
@@ -43,7 +43,7 @@ def openrlhf_sleep_without_sharing(view: View) -> Flaw | None:
         return None
     return Flaw(
         severity="low",
-        headline="vLLM's sleep does nothing: engines have GPUs of their own",
+        headline="vLLM's sleep mode does nothing: engines have their own GPUs",
         evidence=("OpenRLHF turns it off without --colocate_all_models, --train.colocate_all",),
         fixes=(view.flag("vllm.mode", "colocate"), f"or {view.flag('vllm.sleep_level', 0)}"),
         source=view.source("vllm.sleep_level"),
@@ -55,10 +55,10 @@ _SWITCHES_IT_OFF = (0, 32, 0)  # the oldest vLLM that was seen to do so; some be
 
 @rule("GL029", Domain(("bundled", "ms-swift", "trl", "openrlhf"), SAMPLED))
 def expandable_segments_with_sleep(view: View) -> Flaw | None:
-    """expandable_segments and sleep mode exclude each other.
+    """expandable_segments and sleep mode are mutually exclusive.
 
     vLLM's sleep mode keeps weights and cache in a memory pool of its own, which PyTorch's
-    expandable segments cannot be used with: vLLM ends with an assertion at start. ms-swift since
+    expandable segments do not support: vLLM ends with an assertion at start. ms-swift since
     3.9, verl, and vLLM 0.32 itself switch the setting off around the rollout.
     """
     names = ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF")
@@ -71,7 +71,7 @@ def expandable_segments_with_sleep(view: View) -> Flaw | None:
     if vllm is not None and vllm >= _SWITCHES_IT_OFF:
         return None
     return fatal_flaw(
-        headline="expandable_segments and vLLM's sleep mode exclude each other",
+        headline="expandable_segments and vLLM's sleep mode are mutually exclusive",
         evidence=(f"{set_names[0]} has expandable_segments:True, and the engine sleeps",),
         fixes=(f"unset {set_names[0]}", f"or {view.flag('vllm.sleep_level', 0)}"),
         source=view.source("vllm.sleep_level"),
@@ -89,8 +89,8 @@ _MOST_WITHOUT_SLEEP = 0.8  # what is left of 80 GB holds a 7B with LoRA, and lit
 def no_room_beside_the_engine(view: View) -> Flaw | None:
     """The engine leaves no room for the trainer.
 
-    An engine on the trainer's GPU that does not sleep keeps its share of the card all the time.
-    What is left must hold the trainer: with 0.9, the default, a tenth of the card.
+    An engine on the trainer's GPU that does not sleep keeps its share of the GPU all the time. The
+    rest must hold the trainer: with 0.9, the default, a tenth of the GPU.
     """
     share = view.value("vllm.gpu_memory_utilization")
     if not view.colocated or view.sleeps or not share or share <= _MOST_WITHOUT_SLEEP:
@@ -98,7 +98,7 @@ def no_room_beside_the_engine(view: View) -> Flaw | None:
     origin = "" if view.sets("vllm.gpu_memory_utilization") else ", this framework's default"
     return Flaw(
         severity="medium",
-        headline=f"vLLM keeps {share:.0%} of each card, also while training",
+        headline=f"vLLM keeps {share:.0%} of each GPU, also during training",
         evidence=(f"gpu_memory_utilization {share:g}{origin}; the engine never sleeps",),
         fixes=(
             view.flag("vllm.gpu_memory_utilization", 0.4),
@@ -120,7 +120,7 @@ _OTHER_SHARES = ("quant", "fp8", "kv_cache_memory_bytes", "expert_parallel", "da
 def engine_too_small_for_weights(view: View) -> Flaw | None:
     """The engine's share is smaller than the weights.
 
-    The engine's share of the card must hold its weights, its working memory and a cache. Where the
+    The engine's share of the GPU must hold its weights, its working memory and a cache. If the
     weights alone do not fit, vLLM ends with `No available memory for the cache blocks`.
     """
     share, card = view.value("vllm.gpu_memory_utilization"), view.host.card_bytes
@@ -139,12 +139,12 @@ def engine_too_small_for_weights(view: View) -> Flaw | None:
     if needed <= 0.95:
         fixes.insert(0, view.flag("vllm.gpu_memory_utilization", round(needed + 0.05, 2)))
     ends = weights > share * card
-    holds = "does not hold its weights" if ends else "leaves little in addition to its weights"
+    holds = "cannot hold its weights" if ends else "leaves little room for more than its weights"
     return Flaw(
         severity="high" if ends else "medium",
         ends=ends,
         headline=f"vLLM's share of {share * card / 2**30:.0f} GiB {holds}",
-        evidence=(f"{weights / 2**30:.1f} GiB of weights per GPU, and a cache in addition",),
+        evidence=(f"{weights / 2**30:.1f} GiB of weights per GPU, plus a cache",),
         fixes=tuple(fixes),
         source=view.source("vllm.gpu_memory_utilization", "vllm.tensor_parallel_size"),
     )
@@ -156,11 +156,11 @@ def _serves(view: View) -> bool:
 
 @rule("GL033", SWIFT_AND_TRL)
 def sleep_does_nothing(view: View) -> Flaw | None:
-    """Sleep that does nothing.
+    """Sleep mode does nothing.
 
     The engine sleeps to make room for a trainer on the same GPU. ms-swift sets sleep_level to 0
-    with a server and with asynchronous rollouts; TRL's vllm_enable_sleep_mode acts in colocate mode
-    alone.
+    with a server and with asynchronous rollouts; TRL's vllm_enable_sleep_mode acts only in
+    colocate mode.
     """
     if not view.launch.settings.get("vllm.sleep_level"):
         return None
@@ -168,9 +168,9 @@ def sleep_does_nothing(view: View) -> Flaw | None:
         return None
     return Flaw(
         severity="low",
-        headline="vLLM's sleep does nothing here",
+        headline="vLLM's sleep mode does nothing here",
         evidence=("the engine does not share the trainer's GPU, or never pauses",),
-        fixes=(f"leave out {view.flag('vllm.sleep_level', view.value('vllm.sleep_level'))}",),
+        fixes=(f"remove {view.flag('vllm.sleep_level', view.value('vllm.sleep_level'))}",),
         source=view.source("vllm.sleep_level"),
     )
 
@@ -190,9 +190,9 @@ def batched_sync_does_nothing(view: View) -> Flaw | None:
         return None
     return Flaw(
         severity="info",
-        headline="--move_model_batches saves memory with ZeRO-3 alone",
+        headline="--move_model_batches saves memory only with ZeRO-3",
         evidence=(f"the ZeRO stage is {view.value('deepspeed.stage', 0)}",),
-        fixes=("leave out --move_model_batches",),
+        fixes=("remove --move_model_batches",),
         source=view.source("sync.move_model_batches"),
     )
 
@@ -209,9 +209,9 @@ def adapters_in_the_engine(view: View) -> Flaw | None:
         return None
     if view.value("train.type") == "full":
         return fatal_flaw(
-            headline="vLLM is set to take adapters, but all weights are trained",
+            headline="vLLM is set up for adapters, but all weights are trained",
             evidence=("full training makes no adapters",),
-            fixes=(f"leave out {view.flag('vllm.enable_lora', True)}",),
+            fixes=(f"remove {view.flag('vllm.enable_lora', True)}",),
             source=view.source("vllm.enable_lora"),
         )
     rank, limit = view.integer("train.lora_rank"), view.integer("vllm.max_lora_rank")
@@ -235,10 +235,10 @@ _KNOBS = (
 
 @rule("GL046", replace(PLAIN_LIKE_TRL, whole=True))
 def engine_options_without_an_engine(view: View) -> Flaw | None:
-    """Options of an engine that is not used.
+    """Options of an unused engine.
 
     Without use_vllm completions come from transformers, many times slower, and vllm_... options are
-    read by nobody: mostly use_vllm was forgotten.
+    ignored: usually use_vllm was forgotten.
     """
     ignored = [knob for knob in _KNOBS if view.sets(knob)]
     if view.value("vllm.use") or not ignored:
@@ -248,7 +248,7 @@ def engine_options_without_an_engine(view: View) -> Flaw | None:
     return Flaw(
         severity="high" if ends else "medium",
         headline="vLLM's options are given, but vLLM is not used",
-        evidence=("use_vllm is off: transformers generates, many times slower",),
+        evidence=("use_vllm is off: generation uses transformers, many times slower",),
         fixes=(view.flag("vllm.use", True),),
         source=view.source(*ignored),
         ends=ends,
@@ -260,7 +260,7 @@ _VERL_ENGINE_KEY = "actor_rollout_ref.rollout.name"
 
 @rule("GL050", replace(VERL, whole=True))
 def verl_engine_not_named(view: View) -> Flaw | None:
-    """verl has no rollout engine.
+    """verl's rollout engine is not set.
 
     Since 0.6 actor_rollout_ref.rollout.name has no default: verl ends with `Missing mandatory
     value`.
@@ -281,7 +281,7 @@ _VERL_SYNCHRONOUS_KEY = "actor_rollout_ref.rollout.mode"
 
 @rule("GL052", VERL)
 def verl_synchronous_rollout(view: View) -> Flaw | None:
-    """verl has no synchronous rollout any more.
+    """verl no longer has synchronous rollouts.
 
     Since 0.7 rollouts are asynchronous servers; mode=sync ends the launch.
     """
@@ -290,7 +290,7 @@ def verl_synchronous_rollout(view: View) -> Flaw | None:
     return fatal_flaw(
         headline="verl has no rollout.mode=sync since 0.7",
         evidence=("rollouts are asynchronous servers",),
-        fixes=(f"leave out {_VERL_SYNCHRONOUS_KEY}=sync",),
+        fixes=(f"remove {_VERL_SYNCHRONOUS_KEY}=sync",),
         source=view.launch.option_sources.get(_VERL_SYNCHRONOUS_KEY),
     )
 

@@ -39,11 +39,11 @@ _PAIRS = (
 
 @rule("GL042", EVERY_COMMAND)
 def versions_exclude_each_other(view: View) -> Flaw | None:
-    """Versions that exclude each other.
+    """Incompatible versions.
 
-    Each release works with a range of the packages below it. Outside of it an import fails, or a
-    signature: ms-swift 4.6 with TRL 1.0 and later or transformers 5.20 and later; TRL 1.16 with a
-    vLLM above 0.31; verl 0.9.1 with a vLLM other than 0.24.
+    Each release works with a range of versions of the packages below it. Outside that range an
+    import fails or a signature differs: ms-swift 4.6 with TRL 1.0 and later or transformers 5.20
+    and later; TRL 1.16 with a vLLM above 0.31; verl 0.9.1 with a vLLM other than 0.24.
     """
     own = version_of(view.launch.version)
     if own is None or view.launch.framework not in view.launch.versions:
@@ -73,7 +73,7 @@ def reward_cannot_be_pickled(view: View) -> Flaw | None:
     """A reward function that can't be sent to another process.
 
     verl's `prime` reward manager scores in a pool of processes, and TRL's AsyncGRPOTrainer spawns a
-    process that rolls out and scores. Pickle sends a function by its name: a lambda, a function
+    process that generates and scores. Pickle sends a function by its name: a lambda, a function
     made by another, and an object of a class inside a function have none. TRL refuses to start;
     verl prints an error for each completion and gives it 0, and before 0.5 it wrapped every
     function in one of these.
@@ -94,7 +94,7 @@ def reward_cannot_be_pickled(view: View) -> Flaw | None:
         return None
     first = launch.unsendable[0]
     end = "every reward is 0" if verl else "TRL refuses to start"
-    fixes = ["a function at the top level of the file, or an object of a class there"]
+    fixes = ["use a function or a class at the top level of the file"]
     if verl:
         renamed = view.at_least("0.7.1")
         key = "reward.reward_manager.name" if renamed else "reward_model.reward_manager"
@@ -114,9 +114,9 @@ def not_exported(view: View) -> Flaw | None:
     """Variables are set, but not exported.
 
     `NPROC_PER_NODE=8` on a line of its own sets a variable of the shell, which the command on the
-    next line does not see: ms-swift starts one process then. The line lacks `export`, or a
-    backslash at its end that makes it part of the command. A variable that the script itself uses
-    (`$NPROC_PER_NODE`) is not meant.
+    next line does not see: ms-swift then starts one process. The line needs `export`, or a final
+    backslash that makes it part of the command. A variable that the script itself uses
+    (`$NPROC_PER_NODE`) is not reported.
     """
     sources = view.launch.not_exported
     if not sources:
@@ -129,7 +129,7 @@ def not_exported(view: View) -> Flaw | None:
         evidence=(f"the command does not see {'them' if plural else 'it'}",),
         fixes=(
             f"export {' '.join(sources)}",
-            "or end each of these lines with a backslash, so that it is part of the command",
+            "or end each of these lines with a backslash, which makes it part of the command",
         ),
         source=next(iter(sources.values())),
     )
@@ -171,7 +171,7 @@ def required_option_missing(view: View) -> Flaw | None:
     return fatal_flaw(
         headline=f"{' and '.join(f'no {what}' for what, _ in missing)}: "
         f"pass {' and '.join(f'--{name}' for _, name in missing)}",
-        evidence=(f"{launch.framework} ends at its start without",),
+        evidence=(f"{launch.framework} ends at startup without it",),
         fixes=tuple(f"--{name} ..." for _, name in missing),
     )
 
@@ -180,9 +180,9 @@ def required_option_missing(view: View) -> Flaw | None:
 def file_not_found(view: View) -> Flaw | None:
     """A file that the launch names is not there.
 
-    Data, plugins, reward functions and models that are given as paths are looked up where the
-    launch would be started. With --gpus the launch may be for another machine: then a missing file
-    is reported and not counted as an error. Names of a hub and addresses are not checked.
+    Data, plugins, reward functions and models that are given as paths are looked up in the folder
+    of the launch. With --gpus the launch may be for another machine: then a missing file is
+    reported and not counted as an error. Names of a hub and addresses are not checked.
     """
     missing = [file for file in local_files(view.launch) if not file.path.exists()]
     if not missing:
@@ -194,7 +194,7 @@ def file_not_found(view: View) -> Flaw | None:
         severity="high" if here else "medium",
         headline=sentences[0],
         evidence=tuple(sentences[1:]),
-        fixes=("correct the path", "or run check in the folder that the job starts in"),
+        fixes=("correct the path", "or run check in the folder where the job starts"),
         source=missing[0].source,
         ends=here,
         unverified=not here,

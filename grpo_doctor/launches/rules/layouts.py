@@ -21,7 +21,7 @@ from grpo_doctor.launches.rule import (
 def _divided(
     view: View, knob: str, number: int, headline: str, evidence: str, *others: str
 ) -> Flaw:
-    """Return what is to be divided by a knob is not: its divisors are the fix."""
+    """Return the problem that a number is not divisible by a setting: the fix is a divisor."""
     fixes = (view.flags(knob, divisors(number, 8)), *others)
     return fatal_flaw(
         headline=headline, evidence=(evidence,), fixes=fixes, source=view.source(knob)
@@ -33,7 +33,7 @@ def openrlhf_engines_and_actors(view: View) -> Flaw | None:
     """Engines and actors do not share the same GPUs.
 
     With all models colocated OpenRLHF puts engine and actor on the same GPUs, so engines x tensor
-    parallelism must be the actors' GPUs; it refuses to start otherwise.
+    parallelism must equal the actors' GPUs; otherwise it refuses to start.
     """
     engines, tensor = view.integers("vllm.data_parallel_size", "vllm.tensor_parallel_size")
     if not view.colocated or view.value("rollout.async"):
@@ -55,10 +55,10 @@ def openrlhf_engines_and_actors(view: View) -> Flaw | None:
 
 @rule("GL016", MEGATRON)
 def megatron_layout(view: View) -> Flaw | None:
-    """The parallel layout does not divide the GPUs.
+    """The GPUs are not divisible by the parallel layout.
 
     Tensor x pipeline x context parallelism is one copy of the model; the number of GPUs must be a
-    multiple of that, and the experts must divide among their ranks.
+    multiple of that, and the experts must be divisible by their ranks.
     """
     if not view.processes:
         return None
@@ -85,7 +85,7 @@ _UNEVEN = ("pipeline_num_layers", "layout", "pipeline_stage", "in_pipeline_split
 
 @rule("GL018", MEGATRON)
 def megatron_layers_and_heads(view: View) -> Flaw | None:
-    """Layers or heads do not divide.
+    """Layers or heads are not divisible.
 
     Each pipeline stage takes the same number of layers, unless the first and last are given their
     own; each tensor rank takes the same number of attention heads.
@@ -110,10 +110,10 @@ def megatron_layers_and_heads(view: View) -> Flaw | None:
 
 @rule("GL019", EVERY_COMMAND)
 def tensor_parallel_and_heads(view: View) -> Flaw | None:
-    """vLLM cannot divide the attention heads.
+    """The attention heads are not divisible by vLLM's GPUs.
 
     vLLM gives each GPU of a replica the same number of attention heads, and refuses a tensor
-    parallelism that does not divide them. Qwen2.5-7B has 28 heads: 1, 2, 4, 7 go, 8 does not.
+    parallelism that does not divide them. Qwen2.5-7B has 28 heads: 1, 2, 4 and 7 work, 8 does not.
     """
     tensor = view.integer("vllm.tensor_parallel_size")
     if view.model is None or not tensor or view.model.heads % tensor == 0:
@@ -126,7 +126,7 @@ def tensor_parallel_and_heads(view: View) -> Flaw | None:
 
 @rule("GL020", EVERY_COMMAND)
 def tensor_parallel_and_gpus(view: View) -> Flaw | None:
-    """Engines do not divide the GPUs.
+    """The GPUs are not divisible by the engines.
 
     An engine on the trainer's GPUs takes tensor parallelism x pipeline stages of them, so that must
     divide the number of training processes; a server must not need more GPUs than it is given.
@@ -157,7 +157,7 @@ def tensor_parallel_and_gpus(view: View) -> Flaw | None:
 
 @rule("GL045", PLAIN_SWIFT_AND_TRL)
 def deepspeed_and_fsdp(view: View) -> Flaw | None:
-    """DeepSpeed and FSDP at once.
+    """DeepSpeed and FSDP are both on.
 
     Both divide the model over the ranks, in different ways. accelerate takes one of them and
     transformers refuses the pair.
@@ -172,14 +172,14 @@ def deepspeed_and_fsdp(view: View) -> Flaw | None:
     return fatal_flaw(
         headline="DeepSpeed and FSDP are both on",
         evidence=(f"{strategy}, and {deepspeed}",),
-        fixes=("leave out --deepspeed", "or leave out --fsdp"),
+        fixes=("remove --deepspeed", "or remove --fsdp"),
         source=view.source("parallel.strategy", "deepspeed.preset"),
     )
 
 
 @rule("GL053", PLAIN_VERL)
 def verl_sequence_parallel_with_padding(view: View) -> Flaw | None:
-    """Sequence parallelism needs padding removed.
+    """Sequence parallelism needs unpadded sequences.
 
     verl's Ulysses divides packed sequences; with padding it refuses to start.
     """

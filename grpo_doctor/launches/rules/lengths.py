@@ -16,7 +16,7 @@ from grpo_doctor.launches.rule import (
 
 @rule("GL012", VERL)
 def verl_token_limit_below_sequence(view: View) -> Flaw | None:
-    """A sequence is longer than a micro batch may be.
+    """A sequence can be longer than a micro batch.
 
     With use_dynamic_bsz a micro batch is filled up to ppo_max_token_len_per_gpu tokens per rank,
     times the ranks of a sequence. A prompt with its completion that is longer does not fit in any:
@@ -42,7 +42,7 @@ _LEAST = 256  # a shorter completion answers little
 
 @rule("GL021", NOT_OPENRLHF)
 def longer_than_the_engine(view: View) -> Flaw | None:
-    """Prompt and completion are longer than the engine takes.
+    """Prompt and completion are longer than the engine's limit.
 
     The engine refuses a prompt that leaves no room, and cuts completions off at max_model_len: they
     end without an end token, count as truncated and get no reward.
@@ -79,9 +79,9 @@ def _shorter(view: View, excess: int) -> tuple[str, ...]:
 
 @rule("GL022", EVERY_COMMAND)
 def longer_than_the_context(view: View) -> Flaw | None:
-    """Sequences are longer than the model can read.
+    """Sequences are longer than the model's context.
 
-    A model has positions for so many tokens and no more, unless its RoPE is scaled. vLLM refuses a
+    A model has positions for a fixed number of tokens, unless its RoPE is scaled. vLLM refuses a
     max_model_len above that; beyond it text is noise.
     """
     context = view.model.max_positions if view.model else None
@@ -108,11 +108,11 @@ _DEFAULT_PIXELS = 12_845_056  # Qwen2-VL's and Qwen2.5-VL's processors
 
 @rule("GL043", SAMPLES)
 def images_longer_than_prompts(view: View) -> Flaw | None:
-    """One image is longer than a prompt may be.
+    """One image is longer than the longest prompt.
 
     An image becomes one token for each patch of pixels: without MAX_PIXELS up to 16384 of them in
-    Qwen's processors. Prompts that are longer than max_length are cut or dropped, and a cut image
-    is an error.
+    Qwen's image processor. Prompts that are longer than max_length are cut or dropped, and a cut
+    image is an error.
     """
     per_token = view.model.pixels_per_token if view.model else None
     if not per_token:

@@ -15,10 +15,10 @@ _WORDS = {2: "two", 3: "three", 4: "four", 5: "five", 6: "six", 7: "seven", 8: "
 def one_process_many_gpus(view: View) -> Flaw | None:
     """One process sees several GPUs.
 
-    A launcher starts one process per GPU. Where one process sees several, DeepSpeed has nobody to
-    divide states with: ZeRO-3 puts the whole model on one card, or ms-swift spreads its layers over
-    the cards (`device_map`), where only one card works at a time; with vLLM or DeepSpeed it refuses
-    to start. A smaller batch will not help.
+    A launcher starts one process per GPU. Where one process sees several, DeepSpeed has no
+    other rank to shard states with: ZeRO-3 puts the whole model on one GPU. Or ms-swift spreads its
+    layers over the GPUs (`device_map`), and only one works at a time; with vLLM or DeepSpeed it
+    refuses to start. A smaller batch will not help.
     """
     cards = view.cards
     if cards is None or cards < 2:
@@ -30,9 +30,11 @@ def one_process_many_gpus(view: View) -> Flaw | None:
     sharding = f"ZeRO-{stage}" if stage is not None else strategy
     evidence = [f"{cards} GPUs are visible, and {_started(view)} 1 process"]
     if sharding:
-        evidence.append(f"{sharding} divides states among processes: with one it divides nothing")
+        evidence.append(
+            f"{sharding} shards states over processes: with one process it shards nothing"
+        )
     else:
-        evidence.append("the others stay idle, or hold layers that wait for each other")
+        evidence.append("the other GPUs stay idle, or hold layers that wait for each other")
     pointless = bool(sharding) or bool(view.value("vllm.use"))
     return Flaw(
         severity="high" if pointless else "medium",
@@ -99,9 +101,9 @@ def more_processes_than_gpus(view: View) -> Flaw | None:
 def idle_gpus(view: View) -> Flaw | None:
     """Fewer processes than GPUs.
 
-    GPUs without a process stay idle for the whole run. Where a rollout server uses them, that is
-    meant; say so with --with, or with CUDA_VISIBLE_DEVICES before each of the two commands. The
-    vLLM of ms-swift before 3.5 takes a GPU that no process trains on.
+    GPUs without a process stay idle for the whole run. If a rollout server uses them, pass it with
+    --with, or with CUDA_VISIBLE_DEVICES before each of the two commands. The vLLM of ms-swift
+    before 3.5 takes a GPU that no process trains on.
     """
     cards, started = view.cards, view.processes_per_node
     if cards is None or started is None:
@@ -122,7 +124,7 @@ def more_gpus_than_there_are(view: View) -> Flaw | None:
     """OpenRLHF's groups need more GPUs than there are.
 
     Actor, reference, critic, reward model and each vLLM engine take GPUs of their own, unless they
-    are colocated. Ray waits for GPUs that are missing and says nothing: the job never starts. A
+    are colocated. Ray waits silently for missing GPUs: the job never starts. A
     reward model has a group with 8 GPUs by default, unless rewards come from a URL, a file or an
     agent.
     """
@@ -144,7 +146,7 @@ def more_gpus_than_there_are(view: View) -> Flaw | None:
         headline=f"OpenRLHF needs {needed} GPUs of {there}",
         evidence=(
             ", ".join(f"{count} for {name}" for name, count in groups),
-            "Ray waits for the missing GPUs and does not say so",
+            "Ray waits silently for the missing GPUs",
         ),
         fixes=(f"{colocate} shares the GPUs", "or pass --nodes N if there are more hosts"),
         source=view.source("vllm.data_parallel_size", "run.gpus_per_node"),
@@ -189,7 +191,7 @@ _LEAST_BYTES = 1 << 30
 
 @rule("GL056", SAMPLES)
 def small_shared_memory(view: View) -> Flaw | None:
-    """Shared memory is small.
+    """Shared memory is too small.
 
     Loader processes hand batches over in shared memory, and NCCL keeps buffers there: a container's
     default of 64 MB ends with a bus error.
@@ -202,7 +204,7 @@ def small_shared_memory(view: View) -> Flaw | None:
     return Flaw(
         severity="medium",
         headline=f"shared memory (shm) has only {size / 2**20:.0f} MiB",
-        evidence=("loader processes and NCCL keep what they pass on there",),
+        evidence=("loader processes and NCCL pass data through it",),
         fixes=("docker run --shm-size=16g ...", "or --ipc=host"),
     )
 
@@ -212,10 +214,10 @@ _LEAST = 4096
 
 @rule("GL057", SAMPLES)
 def few_open_files(view: View) -> Flaw | None:
-    """Few files may be open.
+    """The limit of open files is low.
 
-    Sockets of Ray, of NCCL and of rollout servers, and what loader processes share, count as open
-    files. A limit of 1024 ends with `Too many open files`.
+    Sockets of Ray, of NCCL and of rollout servers, and the shared batches of loader processes,
+    count as open files. A limit of 1024 ends with `Too many open files`.
     """
     limit = view.host.open_files
     if limit is None or limit >= _LEAST or view.processes == 1:
@@ -223,6 +225,6 @@ def few_open_files(view: View) -> Flaw | None:
     return Flaw(
         severity="low",
         headline=f"the limit of open files is {limit}",
-        evidence=("Ray, NCCL and servers need a socket for each pair",),
+        evidence=("Ray, NCCL and servers need a socket for each pair of processes",),
         fixes=("ulimit -n 65536",),
     )

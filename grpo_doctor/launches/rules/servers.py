@@ -30,7 +30,7 @@ def mode_not_said(view: View) -> Flaw | None:
         return None
     return fatal_flaw(
         headline="--use_vllm needs --vllm_mode",
-        evidence=("since ms-swift 3.12 there is no default",),
+        evidence=("it has no default since ms-swift 3.12",),
         fixes=("--vllm_mode colocate", "or --vllm_mode server, with `swift rollout` on other GPUs"),
         source=view.source("vllm.use"),
     )
@@ -38,9 +38,9 @@ def mode_not_said(view: View) -> Flaw | None:
 
 @rule("GL024", SWIFT_AND_TRL)
 def server_not_started(view: View) -> Flaw | None:
-    """Rollouts are expected from a server that is not named.
+    """Rollouts need a server, but none is given.
 
-    In server mode the trainer waits for a server that somebody else starts: `swift rollout`, or
+    In server mode the trainer waits for a server that is started separately: `swift rollout`, or
     `trl vllm-serve`. Without an address ms-swift refuses to start; TRL waits for its timeout. From
     TRL 0.18 to 0.29 this was the default of use_vllm.
     """
@@ -61,7 +61,7 @@ def server_not_started(view: View) -> Flaw | None:
             else "server mode is this version's default",
         ),
         fixes=(
-            f"start `{command} --model ...` on GPUs of its own, and give its address here",
+            f"start `{command} --model ...` on separate GPUs, and give its address here",
             f"or {view.flag('vllm.mode', 'colocate')}",
         ),
         source=view.source("vllm.mode", "vllm.use"),
@@ -125,7 +125,7 @@ def shared_port(view: View) -> Flaw | None:
         if str(value) in ports:
             return fatal_flaw(
                 headline=f"port {value} is given to {ports[str(value)]} and to {name}",
-                evidence=("each listens on a port of its own",),
+                evidence=("each needs its own port",),
                 fixes=(
                     f"MASTER_PORT={int(value) + 1}" if str(value).isdigit() else "another port",
                 ),
@@ -143,10 +143,10 @@ def _port(view: View) -> Any:
 
 @rule("GL027", TRAINS)
 def server_port_differs(view: View) -> Flaw | None:
-    """The trainer asks another port than the server listens on.
+    """The trainer uses another port than the server.
 
-    The trainer waits for the server's answer on the port that it is told, up to its timeout, and
-    then ends with a connection error.
+    The trainer waits for the server's answer on its configured port, up to its timeout, and then
+    ends with a connection error.
     """
     server = view.launch.server
     if server is None or view.value("vllm.mode") != "server":
@@ -155,7 +155,7 @@ def server_port_differs(view: View) -> Flaw | None:
     if "vllm_server_base_url" in view.launch.options or not theirs or not ours or theirs == ours:
         return None
     return fatal_flaw(
-        headline=f"the server listens on port {theirs}, the trainer asks port {ours}",
+        headline=f"the server listens on port {theirs}, the trainer uses port {ours}",
         evidence=("the trainer would wait until its timeout",),
         fixes=(view.flag("vllm.server_port", theirs),),
         source=view.source("vllm.server_port"),
@@ -166,9 +166,9 @@ def server_port_differs(view: View) -> Flaw | None:
 def server_of_another_model(view: View) -> Flaw | None:
     """The server has another model.
 
-    The trainer sends its weights by name to the server at every step. Where that has another model,
-    names or shapes differ, and the first transfer fails; a different folder of the same model is
-    fine.
+    The trainer sends its weights by name to the server at every step. If the server has another
+    model, names or shapes differ, and the first transfer fails; a different folder of the same
+    model is fine.
     """
     server = view.launch.server
     if server is None or not server.model or not view.launch.model:
@@ -214,10 +214,10 @@ _KNOBS = ("vllm.gpu_memory_utilization", "vllm.tensor_parallel_size", "vllm.max_
 
 @rule("GL047", SWIFT_AND_TRL)
 def trainer_options_of_the_server(view: View) -> Flaw | None:
-    """The server's options stand at the trainer.
+    """Options of the server are given to the trainer.
 
-    In server mode the engine belongs to the server's command. What the trainer is told of its share
-    of memory, its parallelism or its length does nothing there.
+    In server mode the engine belongs to the server's command. The trainer's options for the
+    engine's memory share, parallelism or length do nothing there.
     """
     ignored = [knob for knob in _KNOBS if view.sets(knob)]
     if not ignored or view.value("vllm.mode") != "server" or not view.value("vllm.use"):
@@ -225,7 +225,7 @@ def trainer_options_of_the_server(view: View) -> Flaw | None:
     command = "swift rollout" if view.launch.framework == "ms-swift" else "trl vllm-serve"
     return Flaw(
         severity="low",
-        headline="options of the engine do nothing at the trainer in server mode",
+        headline="options of the engine do nothing in the trainer in server mode",
         evidence=(", ".join(view.flag(knob, view.value(knob)) for knob in ignored),),
         fixes=(f"give them to `{command}`",),
         source=view.source(*ignored),

@@ -23,19 +23,19 @@ _OFFLOAD_DOES_KNOBS = ("offload.model", "offload.optimizer")
 
 @rule("GL032", Domain(("ms-swift", "bundled"), whole=True))
 def offload_does_nothing(view: View) -> Flaw | None:
-    """An offload flag that does nothing.
+    """An offload flag does nothing.
 
-    ms-swift's --offload_model and --offload_optimizer move states away while a colocated vLLM rolls
-    out. Without vLLM, or with a server, there is no such moment. With DeepSpeed's own offload the
-    optimizer is on the host already.
+    ms-swift's --offload_model and --offload_optimizer move states away while a colocated vLLM
+    generates. Without vLLM, or with a server, they are never moved. With DeepSpeed's own offload
+    the optimizer is on the host already.
     """
     on = [knob for knob in _OFFLOAD_DOES_KNOBS if view.launch.settings.get(knob)]
     if not on:
         return None
     if not view.value("vllm.use"):
-        why = "they act while vLLM generates, and it is not used"
+        why = "they act while vLLM generates, and vLLM is not used"
     elif not view.colocated:
-        why = "they make room for a vLLM on the same GPU, and it is elsewhere"
+        why = "they make room for vLLM on the same GPU, but vLLM runs elsewhere"
     elif "offload.optimizer" in on and view.value("deepspeed.offload_optimizer"):
         on, why = ["offload.optimizer"], "DeepSpeed keeps the optimizer on the host already"
     else:
@@ -47,17 +47,17 @@ def offload_does_nothing(view: View) -> Flaw | None:
         severity="low",
         headline=f"{flags} do{'es' * (len(on) == 1)} nothing",
         evidence=(why,),
-        fixes=(f"leave out {flags}",),
+        fixes=(f"remove {flags}",),
         source=view.source(*on),
     )
 
 
 @rule("GL034", SAMPLES)
 def zero_offload_below_3(view: View) -> Flaw | None:
-    """Parameters can be offloaded with ZeRO-3 alone.
+    """Parameters can be offloaded only with ZeRO-3.
 
     DeepSpeed's offload_param moves parameters that ZeRO-3 has divided. With stage 1 or 2 DeepSpeed
-    takes the section and does nothing with it: the whole model stays on each card.
+    accepts the section and ignores it: the whole model stays on each GPU.
     """
     stage = view.value("deepspeed.stage")
     if not view.value("deepspeed.offload_param") or stage is None or stage == 3:
@@ -65,8 +65,8 @@ def zero_offload_below_3(view: View) -> Flaw | None:
     return Flaw(
         severity="medium",
         headline=f"offload_param does nothing with ZeRO-{stage}",
-        evidence=("only ZeRO-3 divides parameters, and can move them",),
-        fixes=('"stage": 3 in the DeepSpeed configuration', "or leave out offload_param"),
+        evidence=("only ZeRO-3 shards parameters and can offload them",),
+        fixes=('"stage": 3 in the DeepSpeed configuration', "or remove offload_param"),
         source=view.source("deepspeed.offload_param", "deepspeed.stage"),
     )
 
@@ -76,10 +76,10 @@ _LORA_OPTIONS_KNOBS = ("train.lora_rank", "train.lora_alpha", "train.lora_target
 
 @rule("GL037", SAMPLES)
 def lora_options_in_full_training(view: View) -> Flaw | None:
-    """LoRA options in full training.
+    """LoRA options are set in full training.
 
-    With all weights trained, lora_rank and its like are read by nobody: who wanted LoRA gets a run
-    that takes several times the memory.
+    With all weights trained, lora_rank and similar options are ignored: the run takes several times
+    the memory of LoRA.
     """
     ignored = [knob for knob in _LORA_OPTIONS_KNOBS if view.launch.settings.get(knob)]
     if not ignored or view.value("train.type") != "full":
@@ -91,17 +91,17 @@ def lora_options_in_full_training(view: View) -> Flaw | None:
         evidence=(
             "full training was asked for" if explicit else "full training is the default here",
         ),
-        fixes=(view.flag("train.type", "lora"), "or leave out LoRA's options"),
+        fixes=(view.flag("train.type", "lora"), "or remove LoRA's options"),
         source=view.source(*ignored),
     )
 
 
 @rule("GL038", LIKE_TRL)
 def reference_without_kl(view: View) -> Flaw | None:
-    """A reference model without a KL term.
+    """A reference model is set without a KL term.
 
-    The reference model is needed for the KL term alone. With beta 0 it is not loaded, and what is
-    said of it, or of keeping it in step, does nothing.
+    Only the KL term needs the reference model. With beta 0 it is not loaded, and options about it,
+    or about updating it, do nothing.
     """
     ignored = [k for k in ("model.reference", "sync.ref_model") if view.launch.settings.get(k)]
     if not ignored or view.value("train.beta") != 0:
@@ -110,14 +110,14 @@ def reference_without_kl(view: View) -> Flaw | None:
         severity="low",
         headline="the reference model is not used: beta is 0",
         evidence=("no KL term, no reference",),
-        fixes=(view.flag("train.beta", 0.04), "or leave the reference's options out"),
+        fixes=(view.flag("train.beta", 0.04), "or remove the reference's options"),
         source=view.source(*ignored),
     )
 
 
 @rule("GL041", SAMPLES)
 def two_precisions(view: View) -> Flaw | None:
-    """bf16 and fp16 at once.
+    """bf16 and fp16 are both on.
 
     Mixed precision computes in one of the two; transformers refuses both.
     """
@@ -133,10 +133,10 @@ def two_precisions(view: View) -> Flaw | None:
 
 @rule("GL044", SAMPLES)
 def no_randomness(view: View) -> Flaw | None:
-    """Completions of a group are all the same.
+    """All completions of a group are identical.
 
-    With temperature 0 every completion of a prompt is the same, so are their rewards, and every
-    advantage is 0: nothing is learned.
+    With temperature 0 all completions of a prompt are identical, and so are their rewards: every
+    advantage is 0 and nothing is learned.
     """
     temperature, top_k = view.value("rollout.temperature"), view.value("rollout.top_k")
     if temperature != 0 and top_k != 1:
@@ -144,7 +144,7 @@ def no_randomness(view: View) -> Flaw | None:
     knob = "rollout.temperature" if temperature == 0 else "rollout.top_k"
     return Flaw(
         severity="high",
-        headline="all completions of a prompt are the same: every advantage is 0",
+        headline="all completions of a prompt are identical: every advantage is 0",
         evidence=(f"temperature {temperature}, top_k {top_k}",),
         fixes=(view.flag(knob, 1.0 if temperature == 0 else -1),),
         source=view.source(knob),
@@ -174,7 +174,7 @@ def padding_free_without_flash(view: View) -> Flaw | None:
 
 @rule("GL049", PLAIN_SWIFT)
 def liger_with_what_it_lacks(view: View) -> Flaw | None:
-    """The Liger loss does not take this.
+    """The Liger loss does not support this.
 
     ms-swift's Liger loss for GRPO works on padded batches of whole sequences: it refuses
     padding_free, sequence parallelism, a two-sided delta and an entropy mask.
@@ -191,10 +191,10 @@ def liger_with_what_it_lacks(view: View) -> Flaw | None:
     if not knobs:
         return None
     return fatal_flaw(
-        headline="the Liger loss does not take "
+        headline="the Liger loss does not support "
         + " and ".join(view.flag(knob, view.value(knob)) for knob in knobs),
         evidence=("ms-swift refuses the pair",),
-        fixes=("--use_liger_kernel false", "or leave the other out"),
+        fixes=("--use_liger_kernel false", "or remove the other"),
         source=view.source(*knobs),
     )
 
@@ -204,7 +204,8 @@ def verl_other_advantage(view: View) -> Flaw | None:
     """verl computes advantages as in PPO.
 
     algorithm.adv_estimator is gae by default: verl trains a critic in addition to the actor, as
-    large again, and the group of n completions is not compared. GRPO has to be asked for.
+    large again, and the n completions of a group are not compared. Set GRPO
+    explicitly.
     """
     if "algorithm.adv_estimator" in view.launch.options:
         return None
@@ -229,10 +230,10 @@ _OLD_ROLLOUTS_MOST = 2
 
 @rule("GL058", OPENRLHF)
 def old_rollouts(view: View) -> Flaw | None:
-    """Rollouts are older than the model by several steps.
+    """Rollouts are several steps older than the model.
 
-    Each rollout that waits in the queue was made by weights that are one update older. The
-    importance ratio of old completions leaves the clipping range, and they teach nothing.
+    Each rollout that waits in the queue is one update older. The importance ratio of old
+    completions leaves the clipping range, and they contribute no gradient.
     """
     size = view.integer("rollout.queue_size")
     if not view.value("rollout.async") or not size or size <= _OLD_ROLLOUTS_MOST:
@@ -251,10 +252,10 @@ _LEARNING_RATE_MOST = 1e-5
 
 @rule("GL059", SAMPLES)
 def learning_rate_of_lora(view: View) -> Flaw | None:
-    """A learning rate of LoRA in full training.
+    """A LoRA learning rate is used in full training.
 
-    LoRA is trained at 1e-5 to 1e-4. With all weights trained, reinforcement learning falls apart
-    above about 1e-5; 1e-6 is usual.
+    LoRA is trained at 1e-5 to 1e-4. With all weights trained, reinforcement learning diverges above
+    about 1e-5; 1e-6 is usual.
     """
     rate = view.launch.settings.get("train.learning_rate")
     if not isinstance(rate, float) or rate <= _LEARNING_RATE_MOST:
@@ -274,7 +275,7 @@ def learning_rate_of_lora(view: View) -> Flaw | None:
 def unsloth_in_grpo(view: View) -> Flaw | None:
     """ms-swift does not train GRPO through unsloth.
 
-    unsloth loads a model by its own code and onto one card. ms-swift takes it for supervised
+    unsloth loads a model with its own code and onto one GPU. ms-swift takes it for supervised
     training; of GRPO its maintainers say that it is not supported (ms-swift issue 3183): seven
     processes ran out of memory. The memory estimate does not know unsloth's kernels.
     """

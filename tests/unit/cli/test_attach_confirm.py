@@ -81,4 +81,4 @@ def test_a_job_that_moves_again_need_not_be_kept(
 def test_nothing_to_undo_is_said(plays: Callable[..., None], capsys: Captured) -> None:
     plays(job())
     assert main(["attach", "--confirm", "--yes"]) == 3
-    assert "nothing here can be undone" in capsys.readouterr().err
+    assert "no safe change is known" in capsys.readouterr().err

@@ -51,7 +51,7 @@ def test_four_24_gb_cards_run_out_of_memory_and_zero3_mends_it(
     command = f"NPROC_PER_NODE=4 {PASTED}"
     assert check(command, "--gpus", "4x3090", "--version", "ms-swift=3.4.0") == 9
     out = lines(capsys)
-    assert out[0].startswith("No: out of memory at the start: vLLM needs")
+    assert out[0].startswith("No: out of memory at startup: vLLM needs")
     fix = out[next(i for i, line in enumerate(out) if line.startswith("To make it fit")) :]
     assert any("--deepspeed zero3" in line for line in fix)
 
@@ -89,7 +89,7 @@ def test_without_the_variable_it_is_judged_as_with_one_process_per_gpu_and_says_
 ) -> None:
     assert check(PASTED, "--gpus", "4x3090", "--version", "ms-swift=3.4.0") == 9
     out = lines(capsys)
-    assert out[0].startswith("No: out of memory at the start: vLLM needs")
+    assert out[0].startswith("No: out of memory at startup: vLLM needs")
     assert any("NPROC_PER_NODE is not set: ms-swift starts one process" in line for line in out)
 
 

@@ -91,7 +91,7 @@ def test_outside_there_is_no_yes_no_no_and_no_number(
 ) -> None:
     code, document, text = checked(capsys, command)
     assert (code, document["verdict"]) == (0, "not-modelled")
-    assert text.startswith("Not modelled: ")
+    assert text.startswith("Not modeled: ")
     assert not re.search(r"\bNo:|GiB|\d% sure|\bfits?\b|out of memory", text)
     assert (document["memory"], document["fix"], document["room"]) == (None, None, [])
 

@@ -33,7 +33,7 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_launch_that_does_not_fit_is_said_in_a_line() -> None:
     line = warning([TOO_LARGE])
     assert line is not None
-    assert line.startswith("check: No: out of memory at the start: vLLM needs")
+    assert line.startswith("check: No: out of memory at startup: vLLM needs")
     assert "\n" not in line
 
 
@@ -70,7 +70,7 @@ def test_what_costs_too_much_to_read_does_not_hold_the_job_up(
     monkeypatch.setattr(check_start, "launch_here", reader)
     line = warning([TOO_LARGE])
     assert line is not None
-    assert line.startswith("check: the launch was not checked, as reading it takes more than")
+    assert line.startswith("check: the launch was not checked: reading it takes more than")
     with pytest.raises(ChildProcessError):
         os.waitpid(-1, os.WNOHANG)
 

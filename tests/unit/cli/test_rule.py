@@ -84,7 +84,7 @@ def test_a_family_of_several_is_listed_and_nothing_else(capfd: pytest.CaptureFix
     assert main(["rule", "visibility"]) == 0
     listed = capfd.readouterr().out.splitlines()
     assert [line[:5] for line in listed if line.startswith("GD")] == ["GD005", "GD075"]
-    assert listed[-1] == "grpo-doctor rule ID says more about one."
+    assert listed[-1] == "`grpo-doctor rule ID` explains a rule."
 
 
 @pytest.mark.parametrize("word", ["GL001", "gl1", "one-process-many-gpus"])

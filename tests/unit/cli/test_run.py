@@ -35,8 +35,8 @@ def test_profiled_steps_need_hooks(capsys: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--join", "run"], "give the command of the server"),
-        (["--join", "run", "--", "--model", "m"], "give the command of the server"),
+        (["--join", "run"], "give the server's command"),
+        (["--join", "run", "--", "--model", "m"], "give the server's command"),
         (["--join", "run", "-o", "other", "--", "true"], "--join takes no -o"),
         (["--join", "notes", "--", "true"], "is not a run directory"),
     ],
@@ -65,8 +65,8 @@ def test_a_join_that_makes_no_sense_is_refused(
         (["--hz", "100.1", "--", "true"], "give a rate from 0.01 to 100"),
         (["--hang-after", "0.9", "--", "true"], "give at least 1 second"),
         (["--nproc", "2", "--", "true"], "pass the number of ranks to your own launcher"),
-        (["--log-metrics"], "needs a command of a Trainer of your own after `--`"),
-        (["--log-metrics", "--", "--max_steps", "3"], "a Trainer of your own after `--`"),
+        (["--log-metrics"], "needs a command after `--`"),
+        (["--log-metrics", "--", "--max_steps", "3"], "needs a command after `--`"),
         (["--log-metrics", "--no-hooks", "--", "true"], "cannot be combined with --no-hooks"),
     ],
 )
@@ -183,5 +183,5 @@ def test_a_job_is_watched_and_reported_on_unless_that_was_not_wanted(
     recorded = json.loads(written.read_text()).get("flight_recorder", {})
     assert bool(recorded) is watched
     assert report_values == reports
-    line = "what the server did is in the report of the run: grpo-doctor report of-the-trainer"
+    line = "the run's report shows what the server did: grpo-doctor report of-the-trainer"
     assert (line in capsys.readouterr().err) is (not reports)

@@ -73,7 +73,7 @@ def test_evidence_that_could_not_be_kept_is_not_promised(
     watched = watching.Watching(OPTIONS, LAUNCH, ["true"], tmp_path, job)
     watched._hear(hang(tmp_path / "0", {"verdict": {"state": "stuck"}}, "no space left."))
     output = capsys.readouterr().err
-    assert "could not be kept: no space left." in output
+    assert "could not be saved: no space left." in output
     assert "--replay" not in output
     after = watched.close(job.wait(lambda: None, 0.01))
     assert after.facts["hangs"][0]["bundle"] is None
@@ -85,7 +85,7 @@ def test_variables_whose_folder_cannot_be_made_are_left_alone(
     monkeypatch.setattr(watching, "visible_gpus", lambda: 8)
     (tmp_path / "flight").write_text("in the way")
     assert with_flight_recorder(LAUNCH, ["true"], tmp_path) == (LAUNCH, {})
-    assert "left alone" in capsys.readouterr().err
+    assert "are not set" in capsys.readouterr().err
 
 
 def test_a_job_that_is_told_to_end_is_not_watched_for_hangs(
@@ -206,7 +206,7 @@ def test_a_run_directory_that_hangs_holds_nobody_up(
     watched.tick({})
     watched.tick({})
     watched.close_line()
-    assert watched.close(end).remarks == ("the watchdog hung: what it saw at the end is not known",)
+    assert watched.close(end).remarks == ("the watchdog hung: its last observations are lost",)
     assert capsys.readouterr().err.count("hangs; the job continues") == 1
     (tmp_path / "ranks" / "00000.spans").write_bytes(b"")  # lets the thread go
 
@@ -240,7 +240,7 @@ def test_a_hang_ends_the_job_or_keeps_its_stacks_only_where_that_was_wanted(
     assert done == ["stop"] * stopped + [str(tmp_path / "0" / "stacks")] * is_kept
     output = capsys.readouterr().err
     assert ("ending the job, as --on-hang stop asks" in output) is stopped
-    assert ("keeping the stacks of all processes" in output) is is_kept
+    assert ("saving the stacks of all processes" in output) is is_kept
 
 
 @pytest.mark.parametrize(

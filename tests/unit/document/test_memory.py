@@ -180,8 +180,8 @@ def test_nine_tenths_of_a_card_may_be_used(trained: float, fits: bool) -> None:
 @pytest.mark.parametrize("said", [{"device": "cpu"}, {"use_cpu": True}])
 def test_host_memory_of_a_run_on_cpus_is_not_modelled(said: dict[str, Any]) -> None:
     memory = compared(recorded(gpu=False, **said).build())
-    assert memory == MemoryCompared(reason="not modelled: host memory of CPU runs")
-    assert memory_sentences(memory) == ["Memory: not modelled: host memory of CPU runs."]
+    assert memory == MemoryCompared(reason="not modeled: host memory of CPU runs")
+    assert memory_sentences(memory) == ["Memory: not modeled: host memory of CPU runs."]
 
 
 def test_a_model_without_a_config_is_known_by_the_sizes_that_were_recorded() -> None:

@@ -89,7 +89,7 @@ def test_a_server_on_other_cards_is_no_part_of_the_trainer() -> None:
         (LORA, {"where": "HOST", "outcome": "OOM"}, "memory of the host"),
         ({**LORA, "task_type": "reranker"}, {"gb_per_gpu": 5}, "how many texts"),
         ({**LORA, "tuner_backend": "unsloth"}, {"gb_per_gpu": 5}, "unsloth"),
-        ({**LORA, "tuner_type": "boft"}, {"gb_per_gpu": 5}, "tuner not modelled"),
+        ({**LORA, "tuner_type": "boft"}, {"gb_per_gpu": 5}, "tuner not modeled"),
         ({"gpus": 1}, {"gb_per_gpu": 5}, "neither LoRA nor full"),
         (LORA, {"outcome": "engine init error"}, "neither a number"),
     ],
