@@ -59,9 +59,9 @@ def banned(style: str) -> dict[str, str]:
 
 
 BANNED = banned(STYLE.read_text(encoding="utf-8"))
-# Not in a path, a flag or a name: docs/knobs.md, --no-beside.
+# Not in a path, a flag or an identifier: docs/knobs.md, --no-beside, `beside`.
 PHRASES = re.compile(
-    rf"(?<![\w/.-])(?:{'|'.join(BANNED)})(?![\w/-]|\.\w)".replace(" ", r"\s+"), re.IGNORECASE
+    rf"(?<![\w/.`-])(?:{'|'.join(BANNED)})(?![\w/`-]|\.\w)".replace(" ", r"\s+"), re.IGNORECASE
 )
 
 

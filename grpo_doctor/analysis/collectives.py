@@ -103,7 +103,7 @@ def match(key: Keys, start_ns: Times, rank: Rows) -> Arrivals:
 
 
 def group_part(key: Keys) -> NDArray[np.int64]:
-    """Return the group, restarts told apart, of each key."""
+    """Return the group of each key; each restart has its own."""
     groups: NDArray[np.int64] = key >> _SEQUENCE_BITS
     return groups
 

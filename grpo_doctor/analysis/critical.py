@@ -66,7 +66,7 @@ def critical_path(analysis: Analysis, row: int) -> list[Segment]:
 
 
 def joined(path: list[Segment]) -> list[Segment]:
-    """Return the same path with neighbours that differ in nothing but time made one."""
+    """Return the same path with neighbors joined that differ only in time."""
     segments: list[Segment] = []
     for segment in path:
         if segments and segments[-1][:5] == segment[:5]:

@@ -1,4 +1,4 @@
-"""A job whose steps a driver carries, such as verl's and OpenRLHF's, told by the ranks that train.
+"""A job whose steps a driver carries, such as verl's and OpenRLHF's, from the ranks that train.
 
 The driver waits for the worker: its phases are the rank's, and what the rank's own process, an
 actor, did within them is finer. Rewards that others compute while the driver waits for the rollout

@@ -59,8 +59,8 @@ def truly_busy_percent(trace: Trace, inside: Intervals) -> tuple[float, str] | N
     """How much of the GPUs' ability was used, in percent, and by which series; None if unknown.
 
     Utilization counts any running kernel, so a rank that spins in an NCCL wait has 100%. SM
-    activity (DCGM, GPM) tells those apart; else power does, from what the GPU drew at its least to
-    its limit, or to the most it ever drew where the limit was not sampled.
+    activity (DCGM, GPM) distinguishes those; else power does, from the GPU's lowest draw to its
+    limit, or to its highest draw if the limit was not sampled.
     """
     sampled = busy_percent(trace, inside)
     if sampled is not None and sampled[1] == BUSY[0]:

@@ -100,7 +100,7 @@ def words(analysis: Analysis, kind: int) -> tuple[str, str, str]:
 def entry_times(analysis: Analysis) -> list[GroupTime]:
     """Per covered step: how many, and from the first to the last entry; nothing is transfer.
 
-    Phase and step are those of the last rank at its entry. Ranks whose clock nobody could align
+    Phase and step are those of the last rank at its entry. Ranks whose clock could not be aligned
     are left out.
     """
     rows, column = _rows(analysis)

@@ -18,7 +18,7 @@ _ZERO = np.zeros(1, dtype=np.intp)
 
 @dataclass(frozen=True, slots=True)
 class Intervals:
-    """Intervals [start, end): ascending, disjoint, none empty. Neighbours may touch."""
+    """Intervals [start, end): ascending, disjoint, none empty. Neighbors may touch."""
 
     start_ns: Times
     end_ns: Times

@@ -70,7 +70,7 @@ BEGIN, END = "the step's begin", "its end"
 def gap_seconds(analysis: Analysis) -> dict[tuple[str, str], float]:
     """Unattributed seconds per step by (phase before, phase after), largest first.
 
-    Means over used steps and stepping ranks. The step's own ends stand in for a missing phase.
+    Means over used steps and stepping ranks. The step's own ends replace a missing phase.
     """
     names = (*PHASES, "")
     total: dict[tuple[str, str], float] = {}

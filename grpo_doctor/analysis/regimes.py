@@ -1,7 +1,7 @@
 """Which steps are like each other: warm-up, checkpoints and evaluation apart from steady ones.
 
 The means of a summary stay over all steps after the warm-up: a checkpoint every tenth step is part
-of what a step costs, and its finding has to see it. What is told apart here is said next to them.
+of what a step costs, and its finding has to see it. What is separated here is shown next to them.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ def steady_state(lengths: NDArray[np.float64]) -> tuple[int | None, str]:
     """From which of some step lengths on they stay at one level, and why; None: never."""
     if len(lengths) < _NEEDS_STEPS:
         few = f"only {len(lengths)} step{'s' * (len(lengths) != 1)} of the usual kind"
-        return (0, f"{few}: no change could show") if len(lengths) > 1 else (None, few)
+        return (0, f"{few}: too few to detect a change") if len(lengths) > 1 else (None, few)
     change = _change(lengths)
     after = lengths[change:]
     drift = _drift(after)

@@ -1,4 +1,4 @@
-"""Which rows of the span table tell a rank's story: those of its main thread."""
+"""Which rows of the span table describe a rank: those of its main thread."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ from grpo_doctor.trace.model import Series, Trace
 def held(series: Series) -> tuple[Intervals, NDArray[np.float64]]:
     """Stretch over which a value held, and the value; unknown stretches are left out.
 
-    The last sample holds for a moment only: nobody looked after it.
+    The last sample holds for a moment only: none follows it.
     """
     start = series.t_ns
     end = np.r_[start[1:], start[-1:] + 1]

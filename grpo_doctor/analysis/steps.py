@@ -121,7 +121,7 @@ def _open_what_was_cut_short(
     trace: Trace, ranks: Sequence[RankRows], start: Times, end: Times, closed: NDArray[np.bool_]
 ) -> None:
     """A step did not end, it was ended, where an exception left it, such as that of Ctrl-C: an
-    unwinding stack closes its spans all the same. The last step of a rank also where the run was
+    unwinding stack closes its spans anyway. The last step of a rank also where the run was
     ended for hanging, or where an error that ended the run lies in it."""
     for rank, moment_ns, _ in noted(trace, CUT_PREFIX):
         for column in (c for c, main in enumerate(ranks) if main.rank == rank):
@@ -156,9 +156,9 @@ def noted(trace: Trace, prefix: str) -> list[tuple[int, int, str]]:
 def warmup_steps(seconds: NDArray[np.float64]) -> int:
     """Return how many leading steps are warm-up.
 
-    A step is, while it takes over 1.5 times the median of all later ones and is longer than nine
-    in ten of them: a run that generates every k-th step has steps of two lengths, and its first
-    is no exception. At least three steps are kept; fewer than four steps have no warm-up.
+    A step is, while it takes over 1.5 times the median of all later ones and is longer than 90% of
+    them: a run that generates every k-th step has steps of two lengths, and its first is no
+    exception. At least three steps are kept; fewer than four steps have no warm-up.
     """
     if len(seconds) < WARMUP_NEEDS_STEPS:
         return 0

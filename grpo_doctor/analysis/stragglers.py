@@ -40,7 +40,7 @@ class Blame:
 
     @property
     def shares(self) -> NDArray[np.float64]:
-        """Shape (R,): the share of all waiting that each rank explains."""
+        """Shape (R,): the share of wait time that each rank causes."""
         return self.explained_s / self.waited_s if self.waited_s else self.explained_s
 
 

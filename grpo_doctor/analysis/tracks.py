@@ -14,7 +14,7 @@ from grpo_doctor.trace.model import Kind, Spans
 
 @dataclass(frozen=True, slots=True)
 class PhaseTrack:
-    """One rank's phases. Neighbouring pieces that touch differ in phase or in `open`."""
+    """One rank's phases. Neighboring pieces that touch differ in phase or in `open`."""
 
     rank: int
     pieces: Intervals

@@ -1,4 +1,4 @@
-"""Waiting told from working: what a rank spends in a collective before the last rank enters it.
+"""Wait time apart from work: what a rank spends in a collective before the last rank enters it.
 
 What it spends there afterwards is transfer. Only what blocks the host is seen: an NCCL collective
 returns at once and its rank waits elsewhere, so with NCCL this is a lower bound.
@@ -41,7 +41,7 @@ class Claims:
 class Calls:
     """Every blocking stretch in a matched collective: the span's row, the rank's column and the
     row of `Waits.arrivals`. `transfer_ns` is when transfer begins: the last arrival, or the
-    stretch's own start where that came later; the stretch's end where nobody can tell."""
+    stretch's own start where that came later; the stretch's end if unknown."""
 
     row: Rows
     rank: Rows
@@ -149,7 +149,7 @@ def _barriers(arrivals: Arrivals, asynchronous: Keys, stepping: int) -> Times:
 
 
 def _clock_error_ns(trace: Trace, ranks: Sequence[RankRows]) -> NDArray[np.float64]:
-    """Of each column, how far its clock may be off; infinite where nobody knows."""
+    """Return how far each column's clock may be off; infinite if unknown."""
     worst = {main.rank: 0.0 for main in ranks}
     for process in trace.processes:
         if process.rank in worst and process.carries_steps:

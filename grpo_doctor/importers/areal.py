@@ -25,10 +25,10 @@ _NAME = re.compile(r"traces-r(\d+)\.jsonl")
 _IN_STEP = "train."
 _EVENT = re.compile(rb'^\{(?=[^\n]*"ph": ?")(?=[^\n]*"name": ?")')
 _LIMITS = (
-    "What was learned, and with which settings: the trace has neither metrics nor options.",
-    "Who waits for whom: every process counts from a beginning of its own.",
+    "Metrics and settings: the trace has neither.",
+    "Who waits for whom: every process has its own time origin.",
     "GPUs: the trace has no samples of them.",
-    "Rewards, and waiting for samples: both are within `train.rollout`, which is `rollout` here.",
+    "Rewards and waiting for samples: both are within `train.rollout`, shown as `rollout`.",
 )
 # The trainer's own ranges. What engines do within them counts to these, but for the optimizer:
 # the same forward pass serves log-probs and training.
@@ -108,7 +108,7 @@ def _read(path: Path) -> RankFile:
             ends[step] = max(ends.get(step, 0.0), interval.start_us + interval.length_us)
     if not file.events:
         raise TraceError(
-            f"{path}, line 1 is no event, nor is any other. Accepted is what AReaL's perf_tracer "
+            f"{path}, line 1 is not an event, nor is any other. Accepted: what AReaL's perf_tracer "
             "writes, `traces-r{rank}.jsonl`, one file or their folder."
         )
     file.steps = _steps(begins, ends)

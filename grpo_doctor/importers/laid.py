@@ -22,7 +22,7 @@ _BESIDE = ("checkpoint", "eval")
 @dataclass(frozen=True, slots=True)
 class LoggedStep:
     """What a log says of one step: its length in seconds (None where it says none), the phases in
-    the order in which the framework runs them, what it did `beside`, after it, and its metrics."""
+    the order in which the framework runs them, what ran `beside` and after it, and its metrics."""
 
     number: int
     seconds: float | None
@@ -67,10 +67,10 @@ class Laid:
         """What the report must say of how the rows were laid."""
         notes = []
         if self._impossible:
-            notes.append(f"{self._impossible} steps have impossible times, which are left out.")
+            notes.append(f"{self._impossible} steps have impossible times and are excluded.")
         if self._overlapping:
             notes.append(
-                f"Phases ran side by side in {self._overlapping} steps, where timers add up to as "
+                f"Phases overlapped in {self._overlapping} steps, where timers add up to as "
                 f"much as {100 * self._most:.0f}% of the step; they are shortened in proportion."
             )
         return tuple(notes)

@@ -69,7 +69,7 @@ def _load_file(path: Path) -> Trace:
                 return importer.load(path)
         if is_log(head):
             fatal = f" {words}." if (words := fatal_sentence(path)) else ""
-            raise TraceError(f"{path} holds no step of a training run; {_READS}.{fatal}")
+            raise TraceError(f"{path} has no training step; {_READS}.{fatal}")
     try:
         return recordings.load(path)
     except TraceError as problem:

@@ -1,7 +1,7 @@
 """OpenRLHF's console log: one line a step, `Global step 12: {'timing/generation': 25.5, ...}`.
 
 Since 0.10 it has times. The synchronous trainer's `step_total` is the sum of the others; that of
-the asynchronous one is the time of the whole round, beside which the next samples are generated.
+the asynchronous one is the time of the whole round, during which the next samples are generated.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _SYNC_LIMIT = (
     "evaluation and logging."
 )
 _ASYNC_NOTE = (
-    "Samples are generated beside the steps; `rollout` is the time in which the trainer had none."
+    "Samples are generated during the steps; `rollout` is the time the trainer waited for samples."
 )
 _NO_TIMES = "The log has no step times: OpenRLHF logs them since 0.10."
 _VLLM = re.compile(r"LLM engine \(v([\w.+-]+)\)")

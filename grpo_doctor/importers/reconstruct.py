@@ -15,8 +15,8 @@ from grpo_doctor.trace.merge import metrics_from
 from grpo_doctor.trace.model import Exit, Loss, Origin, Process, Run, Trace
 
 NO_STARTS = (
-    "When anything began: the log has durations only, drawn end to end within each step.",
-    "Ranks: the log has one line for the whole job, so who waits for whom is unknown.",
+    "Start times: the log has only durations, shown end to end within each step.",
+    "Ranks: the log has one line for the whole job, so which rank waits for which is unknown.",
     "GPUs: the log has no samples of them.",
 )
 _PID = 1000
@@ -24,7 +24,7 @@ _PID = 1000
 
 @dataclass(frozen=True, slots=True)
 class LogFacts:
-    """What a log says beside its steps. `spans` are the names of all that its format times;
+    """What a log says in addition to its steps. `spans` are the names of all that its format times;
     `problems` are damage, `notes` are worth knowing, `fatal` ended the job."""
 
     what: str
@@ -45,7 +45,7 @@ class LogFacts:
 
 class StepLog:
     """The steps of a log, in order. A job that goes back to an earlier step was resumed: what it
-    had said of that step and later ones is of weights that were thrown away."""
+    had reported of that step and later ones belongs to discarded weights."""
 
     def __init__(self) -> None:
         self.steps: dict[int, LoggedStep] = {}

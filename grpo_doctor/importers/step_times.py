@@ -21,8 +21,8 @@ _CLOCK_STEP_S = 1.5
 _ELAPSED = re.compile(r"(\d+)([dhms])")
 _UNIT_S = {"d": 86400, "h": 3600, "m": 60, "s": 1}
 _WALL = (
-    "The step time is the time between two rows of the log, by its {}; evaluation and checkpoints "
-    "between them are in it."
+    "The step time is the time between two rows of the log, by its {}; it includes evaluation "
+    "and checkpoints between them."
 )
 # tqdm's, with the end of what stands before it: Trainer's own bars have no name, `Map:` has.
 _BAR = re.compile(r"(\S?)\s{0,9}\b\d{1,3}%\|[^|\r]*\|\s{0,9}(\d{1,12})/(\d{1,12}) \[([\d:]{1,20})<")
@@ -68,8 +68,8 @@ class ProgressBar:
 
 def wall_of(by_step: dict[int, list[dict[str, Any]]]) -> tuple[dict[int, float], str]:
     """The seconds of each step by `train_speed`, the mean since the row before, and what they
-    cover; no seconds where the log is too coarse, or goes on from a checkpoint: then nobody says
-    since which step the speed is meant."""
+    cover; no seconds if the log is too coarse, or resumes from a checkpoint: then the first
+    step of the reported speed is unknown."""
     seconds: dict[int, float] = {}
     before, before_s, before_error_s = 0, 0.0, 0.0
     for step, rows in by_step.items():

@@ -67,7 +67,7 @@ def read_all(path: Path) -> bytes:
             while block := read_block(file, _BLOCK_BYTES):
                 blocks += block
                 if len(blocks) > _LARGEST_BYTES:
-                    raise TraceError(f"{path} has over 1 GiB, which no log of this kind has.")
+                    raise TraceError(f"{path} has over 1 GiB, which no such log has.")
     except (EOFError, zlib.error):
         pass
     except OSError as problem:
@@ -115,8 +115,8 @@ def lines(path: Path) -> Iterator[tuple[int, str, bool]]:
                 number += 1
                 if len(line) == _LONGEST_LINE_BYTES:
                     raise TraceError(
-                        f"{path}, line {number} has over {_LONGEST_LINE_BYTES >> 20} MiB: this is "
-                        "no console log. Give the file that the job's output was written to."
+                        f"{path}, line {number} has over {_LONGEST_LINE_BYTES >> 20} MiB: this "
+                        f"is not a console log. Give the file that the job's output was written to."
                     )
                 text = line.decode("utf-8", "replace")
                 yield number, _COLOUR.sub("", text.rstrip("\r\n")), text.endswith("\n")

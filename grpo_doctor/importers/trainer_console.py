@@ -1,5 +1,5 @@
 """What TRL and ms-swift print of each logged step: `{'loss': '0.01', 'reward': '0.5', ...}`, JSON
-lines, as wandb's, and the table that a notebook shows, be it pasted as Markdown."""
+lines, as wandb's, and the table that a notebook shows, also pasted as Markdown."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from grpo_doctor.trace.model import Trace
 _WHAT = "a console log of TRL or ms-swift"
 _OF_OTHERS = "a log of training metrics"
 _ROW = re.compile(r"""\{(['"])[\w/() -]{2,60}\1: ?['"]?[-+\dnN]""")
-_COUNTED = "The log does not number its steps; its rows are counted from 1."
+_COUNTED = "The log has no step numbers; its rows are counted from 1."
 _OWN = ("trl", "ms-swift")
 _COMMANDS = ("trl grpo", "swift rlhf", "cli/rlhf.py", "train_grpo.py")
 

@@ -18,12 +18,13 @@ from grpo_doctor.trace.jsonfile import number, read_object, text_or_none, whole
 
 LIMITS = (
     *NO_STARTS,
-    "Where the step time goes: TRL and ms-swift send that to wandb and the like, not to this file.",
+    "Where the step time goes: TRL and ms-swift send that to wandb and similar trackers, not to "
+    "this file.",
 )
 STEP_TIME = "step_time"
 STEP_TIME_COVERS = (
     "The step time is the framework's `step_time`: rollout, rewards, forward and backward passes. "
-    "The optimizer, data loading, logging and checkpoints are not in it."
+    "It excludes the optimizer, data loading, logging and checkpoints."
 )
 _NO_TIMES = "The log has no step times; TRL logs `step_time` since 0.26."
 _OWN_KEYS = {
@@ -98,7 +99,7 @@ def logged_step(
 
 
 def facts(what: str, path: Path, steps: Iterable[LoggedStep], notes: Sequence[str]) -> LogFacts:
-    """Return what a log and ms-swift's `args.json`, if one lies beside it, say of the job."""
+    """Return what a log, and ms-swift's `args.json` if it is in the same folder, say of the job."""
     logged = list(steps)
     config, problem = _swift_arguments(path)
     framework = "ms-swift" if config else framework_of(logged)

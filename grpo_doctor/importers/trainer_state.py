@@ -76,6 +76,6 @@ def _decoded(path: Path) -> tuple[_State, bool]:
                 end = text.rfind(b"}", 0, end)
         line = text.count(b"\n") + 1
         raise TraceError(
-            f"{path} is damaged: {problem} (the file has {line} lines). Accepted is the "
-            "trainer_state.json of a checkpoint, with its `log_history`."
+            f"{path} is damaged: {problem} (the file has {line} lines). Accepted: the "
+            f"trainer_state.json of a checkpoint, with its `log_history`."
         ) from problem

@@ -2,7 +2,7 @@
 
 `canonical` reads what a job said, `from_command` what a command line says, `spell` writes a
 setting the way one version of one framework takes it, and `default` knows what holds where nothing
-was said. A new framework is a table of `Spelling` rows in a file of its own, named here.
+was set. A new framework is a table of `Spelling` rows in its own file, named here.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def syntax_of(framework: str) -> Syntax:
 
 
 def canonical(framework: str, version: str | None, config: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the knobs that `config` sets, parsed; what it leaves out or sets to nothing is absent.
+    """Return the settings in `config`, parsed; what it leaves out or sets to nothing is absent.
 
     Args:
         framework: `bundled`, `ms-swift`, ...; an unknown one gives an empty result.
@@ -99,13 +99,13 @@ def canonical(framework: str, version: str | None, config: Mapping[str, Any]) ->
 
 
 def from_command(framework: str, version: str | None, argv: Sequence[str]) -> dict[str, Any]:
-    """Return the knobs that a command line sets; see `canonical`."""
+    """Return the settings of a command line; see `canonical`."""
     overrides = syntax_of(framework) == "hydra"
     return canonical(framework, version, overrides_of(argv) if overrides else options_of(argv))
 
 
 def default(framework: str, version: str | None, knob: str) -> Any:
-    """The value that holds where the job did not set the knob; None where that is unknown."""
+    """Return the value where the job did not set it; None where that is unknown."""
     number, rows = version_of(version), _rows(framework, version, knob)
     return rows[-1].default(number) if rows else None
 
@@ -130,7 +130,7 @@ def spell(
 
 
 def _rows(framework: str, version: str | None, knob: str) -> list[Spelling]:
-    """Return the knob's spellings in this version; all of them where it is unknown."""
+    """Return the setting's names in this version; all of them where it is unknown."""
     number = version_of(version)
     rows = [row for row in TABLES.get(framework, ()) if row.knob == knob]
     return [row for row in rows if number is None or row.covers(number)]

@@ -39,7 +39,7 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Instruction:
-    """How to set a knob.
+    """How to change a setting.
 
     Attributes:
         sentence: all of it in one line: ``for `swift rollout`: --x 1``.
@@ -126,7 +126,7 @@ def _own(job: Job, knob: str, value: Any) -> Instruction | None:
     rows = knobs.FRAMEWORKS.get(job.framework, ())
     if any(row.knob == knob and row.inside is not None for row in rows):
         # The option takes JSON, which a second one on the command line would replace.
-        merged = "with the keys it has already"
+        merged = "in addition to its existing keys"
         sentence, where = f"{sentence} ({merged})", f"{where}, {merged}" if where else merged
     return Instruction(sentence, text, where, form)
 

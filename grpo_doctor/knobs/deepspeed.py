@@ -1,6 +1,6 @@
 """What a `--deepspeed` value says: a preset's name, or the contents of its JSON file.
 
-`SPELLINGS` are paths in that JSON, held against the configuration classes of DeepSpeed 0.19.
+`SPELLINGS` are paths in that JSON, checked against the configuration classes of DeepSpeed 0.19.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _PRESETS = ("zero0", "zero1", "zero2", "zero3", "zero2_offload", "zero3_offload"
 
 
 def read(value: Any) -> dict[str, Any]:
-    """The `deepspeed.*` knobs of a preset or of a configuration; empty where nothing is known.
+    """The `deepspeed.*` settings of a preset or of a configuration; empty where unknown.
 
     ms-swift replaces a preset's name by its contents, so a job reports either.
     """
@@ -60,7 +60,7 @@ def preset_in_force(framework: str, settings: Mapping[str, Any]) -> Any:
 
 
 def preset_with(value: Any, knob: str, after: Any) -> str | None:
-    """The preset that differs from preset `value` in this knob alone; None where there is none."""
+    """Return the preset that differs from preset `value` only in this setting; None without one."""
     now = read(value) if isinstance(value, str) else {}
     if knob not in now:
         return None

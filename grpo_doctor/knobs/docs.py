@@ -29,13 +29,14 @@ _TOP = """\
 
 <!-- Made by `python -m grpo_doctor.knobs.docs`; edit `grpo_doctor/knobs/` instead. -->
 
-Every setting that a rule reads or changes, under one canonical name, and how each framework spells
-it. A row's sample value is written the way a finding prints it. What stands after it is the range
-of versions, none where no version that was read lacks the name, and the default. *only read*: no
-flag sets this value alone. *leave out*: the option is a switch, and false means not to give it.
-TRL's names are also the fields of `GRPOConfig(...)`. DeepSpeed's are paths in its JSON file.
+Every setting that a rule reads or changes, under one canonical name, and each framework's own name
+for it. The sample value of a row is written as a finding prints it. After it come the range of
+versions (if some versions lack the name) and the default. *only read*: no flag sets only this
+value. *remove*: the option is a switch; remove it to set false. TRL's names are also the fields of
+`GRPOConfig(...)`. DeepSpeed's names are paths in its JSON file.
 
-Names, ranges and defaults are held against the frameworks' wheels by `python -m tests.wheels`."""
+Names, ranges and defaults are checked against the frameworks' wheels by `python -m
+tests.wheels`."""
 
 
 def page() -> str:

@@ -1,4 +1,4 @@
-"""What a knob is: one canonical name, and its spelling per framework and version range."""
+"""What a setting is: one canonical name, and its name per framework and version range."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Knob:
 class Gate:
     """A switch of its own that must be on for a value to count; 0 and `none` turn it off.
 
-    `on` is what it is by default, and `value` the knob's value where the switch alone is set.
+    `on` is what it is by default, and `value` the value where only the switch is set.
     """
 
     key: str
@@ -51,11 +51,11 @@ class Gate:
 
 @dataclass(frozen=True, slots=True)
 class Spelling:
-    """A knob's name in one framework, from version `since` on and before version `until`.
+    """A setting's name in one framework, from version `since` on and before version `until`.
 
     `defaults` are (from version, value) pairs, ascending, in canonical values. `values` are all
     (canonical, theirs) pairs where the two differ; of several for one value the first is written.
-    `beside` is set as well where the value is neither off nor 0, because it does nothing alone.
+    `beside` is another option that must be set too if the value is neither off nor 0.
     """
 
     knob: str

@@ -18,11 +18,11 @@ class Provenance(str, Enum):
     GIVEN = "given"
     """By the command line, a configuration file or a script."""
     READ = "read"
-    """From the running job, which says its whole configuration."""
+    """From the running job, which reports its whole configuration."""
     DEFAULT = "default"
     """Of that version of the framework."""
     ASSUMED = "assumed"
-    """By grpo-doctor: nobody said it, and the framework has no such default."""
+    """By grpo-doctor: it was not set, and the framework has no such default."""
 
     @property
     def is_fact(self) -> bool:
@@ -67,7 +67,7 @@ class Settings:
         return {knob: value for knob, value in self.said.items() if is_active(knob, self)}
 
     def is_known(self, knob: str) -> bool:
-        """Whether what is said settles it: a job that says everything leaves nothing open."""
+        """Whether it is settled: set, or missing from a job that reports everything."""
         return knob in self.said or self.provenance is Provenance.READ
 
     def settled(self, knob: str) -> Any:

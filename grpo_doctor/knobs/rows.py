@@ -1,4 +1,4 @@
-"""How the tables of spellings are written: one call per knob and range of versions."""
+"""How the tables of names are written: one call per setting and range of versions."""
 
 from __future__ import annotations
 
@@ -31,6 +31,6 @@ class Rows:
 def inherited(
     base: tuple[Spelling, ...], own: tuple[Spelling, ...], *, absent: Collection[str]
 ) -> tuple[Spelling, ...]:
-    """A table's `own` rows, and those of `base` for the knobs that are neither there nor absent."""
+    """Return the `own` rows, and those of `base` for settings that are neither there nor absent."""
     excluded = {*absent, *(row.knob for row in own)}
     return (*own, *(row for row in base if row.knob not in excluded))

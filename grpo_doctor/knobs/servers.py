@@ -1,4 +1,4 @@
-"""The options of the programs that serve rollouts beside a trainer, where they have their own.
+"""The options of the programs that serve rollouts to a trainer, where they have their own.
 
 `trl vllm-serve` of 0.18 to 1.15 (later it hands over to vLLM's own command), and `swift rollout`
 from 3.7 on.

@@ -107,7 +107,7 @@ def _flag(key: str, value: Any, kind: Kind, _new: bool) -> str:
 def _switch(key: str, value: Any, kind: Kind, new: bool) -> str:
     if value is True:
         return f"--{key}"
-    return f"(leave out --{key})" if value is False else _flag(key, value, kind, new)
+    return f"(remove --{key})" if value is False else _flag(key, value, kind, new)
 
 
 def _command_line(key: str, value: Any, kind: Kind, new: bool) -> str:

@@ -1,4 +1,4 @@
-"""Values of knobs: from what a job said, and back into what a command line takes."""
+"""Values of settings: parsed from a job, and formatted for a command line."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _NOTHING = frozenset({"", "none", "null"})
 
 
 def parse(kind: Kind, raw: Any) -> Any:
-    """`raw` as the knob's type; None where it is unset or is not of that type."""
+    """`raw` as the setting's type; None if it is unset or not of that type."""
     if raw is None or (isinstance(raw, str) and raw.strip().lower() in _NOTHING):
         return None
     if isinstance(raw, (list, tuple)):

@@ -1,4 +1,4 @@
-"""vLLM's own options (`vllm serve`), for a server that runs beside the trainer.
+"""vLLM's own options (`vllm serve`), for a server that is separate from the trainer.
 
 Held against the engine arguments of 0.32; the documentation of older versions has the same names.
 """

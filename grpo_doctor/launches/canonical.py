@@ -29,8 +29,8 @@ _ON_HOST = {"none": False, "cpu": True, "nvme": True}
 def settings(
     raw: RawSettings, program: Program, version: str | None, environment: Mapping[str, Word]
 ) -> tuple[dict[str, Any], dict[str, Source], dict[str, Problem]]:
-    """Canonical settings, in the order of the table, the source of each, and which settings are
-    said by variables that have no value here."""
+    """Return the canonical settings in the order of the table, the source of each, and the settings
+    whose variables have no value here."""
     switches = {row.key for row in knobs.TABLES[program.table] if _is_switch(row)}
     values = {k: v for k, v in raw.values.items() if v is not True or k in switches}
     unset = {problem.source: problem for problem in raw.problems if problem.kind == _UNSET}

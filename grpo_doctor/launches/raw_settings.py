@@ -194,7 +194,7 @@ def _contradictions(options: Options) -> Iterator[Problem]:
         yield Problem(
             "contradiction",
             f"{before.source.text} and later {last.source.text}: the last one counts",
-            f"leave out {before.source.text}",
+            f"remove {before.source.text}",
             last.source,
         )
 
@@ -209,7 +209,7 @@ def _overridden(raw: RawSettings, option: Option, program: Program) -> Iterator[
             "contradiction",
             f"{option.source.text}, but {before.text} in {before}: "
             f"in {program.framework} the command line counts",
-            f"leave out {option.source.text}, or change {before}",
+            f"remove {option.source.text}, or change {before}",
             option.source,
         )
 
@@ -224,7 +224,7 @@ def told_twice(started: Started, environment: Mapping[str, Word]) -> Iterator[Pr
         value = option.text.rpartition(":")[2]
         if value not in ("all", word.text):
             text = f"{name}={word.text}, but {started.launcher} has {option.text}, which counts"
-            yield Problem("contradiction", text, f"leave out {name}", word.source)
+            yield Problem("contradiction", text, f"remove {name}", word.source)
 
 
 def _unset(options: Options) -> Iterator[Problem]:

@@ -10,7 +10,7 @@ class Case:
     """A job of `actor.py`.
 
     Attributes:
-        name: what the actor is told to be.
+        name: the fault that the actor plays.
         says: what is wrong, in words.
         has: rules of which one must fire; none for a healthy job.
         may: rules that may fire too.
@@ -31,14 +31,14 @@ def _case(name: str, says: str, *has: str, may: tuple[str, ...] = ()) -> Case:
 
 
 CASES: tuple[Case, ...] = (
-    _case("healthy", "nothing is wrong"),
+    _case("healthy", "healthy"),
     _case("straggler", "rank 1 takes twice as long in training", "GD004"),
     _case("slow-reward", "the reward takes half of the step", "GD033", may=("GD034",)),
     _case("slow-loader", "loading takes half of the step", "GD002", may=("GD030", "GD032")),
-    _case("checkpoints", "a checkpoint in every step", "GD070", may=("GD071",)),
-    _case("garbage", "the garbage collector stops the step", "GD024"),
+    _case("checkpoints", "a checkpoint after every step", "GD070", may=("GD071",)),
+    _case("garbage", "garbage collection pauses every step", "GD024"),
     _case("nan-reward", "every second reward is NaN", "GD058", may=("GD064",)),
     _case("no-difference", "four of five groups have equal rewards", "GD050", may=("GD059",)),
     _case("cut-off", "half of the completions are cut off", "GD051"),
-    _case("collapse", "the entropy falls to nothing", "GD052"),
+    _case("collapse", "the entropy collapses to zero", "GD052"),
 )

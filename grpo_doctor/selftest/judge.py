@@ -1,4 +1,4 @@
-"""What the rules said of a job, held to what is true of it."""
+"""The rules' findings of a job, compared with the truth."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Outcome:
 
     @property
     def right(self) -> bool:
-        """Everything said is true, and what is wrong was said."""
+        """Everything found is true, and the fault was found."""
         return not (self.problem or self.missed or self.wrong)
 
 

@@ -67,10 +67,10 @@ class EventBlocks:
     def notes(self) -> list[str]:
         """What could not be used."""
         sentences = {
-            "not_numbers": "events held NaN or infinite numbers, against JSON: taken as 0",
+            "not_numbers": "events held NaN or infinite numbers, which JSON forbids: read as 0",
             "damaged": "damaged events left out",
             "strangers": "events of unknown processes left out",
-            "negative": "events had negative durations, taken as 0",
+            "negative": "events had negative durations, read as 0",
         }
         return [f"{self._lost[key]} {text}" for key, text in sentences.items() if self._lost[key]]
 

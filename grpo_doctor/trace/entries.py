@@ -60,7 +60,7 @@ def entry_rows(recording: Recording, process: Process, table: NameTable, shift_n
 
 
 def _group(entry: _Entry) -> str:
-    """The name of the group; that of the default one is a number, which its description mends."""
+    """The name of the group; that of the default one is a number, replaced by its description."""
     name, *description = entry.process_group or ["world"]
     return (description[-1] if description == ["default_pg"] else name)[:64]
 

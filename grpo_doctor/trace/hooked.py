@@ -23,7 +23,7 @@ def hook_notes(
     """Return one sentence per phase that a framework in this version has no known function for.
 
     Args:
-        rank_files: what each recorded process said of itself.
+        rank_files: what each recorded process reported of itself.
         names: of all spans. A phase that was recorded is not missing: rewards have spans under
             their own names where a version has no function around them.
         framework: the run's; of the others nothing is missed.
@@ -56,5 +56,5 @@ def _sentence(name: str, facts: Mapping[str, Any], phase: str) -> str:
     version = f" {facts['version']}" if facts.get("version") else ""
     return (
         f"phase `{phase}` is not seen in this version of {name}{version}: its functions have "
-        "other names. Its time is in the phase around it, or unattributed"
+        "other names. Its time is in the enclosing phase, or unattributed"
     )

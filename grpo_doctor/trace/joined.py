@@ -102,7 +102,7 @@ def _answers(section: Samples, pid: int | None = None) -> tuple[Series, ...]:
 
 
 def _of_the_host(section: Samples) -> Samples:
-    """Without what is said of ranks, and of the server: its rank 0 is not the run's."""
+    """Return the section without series of ranks and of the server: its rank 0 is not the run's."""
     series = tuple(s for s in section.series if s.scope not in ("rank", _SERVER) and s.rank is None)
     return replace(section, series=series, joined=True)
 

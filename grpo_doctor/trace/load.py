@@ -22,7 +22,7 @@ def load(path: str | Path) -> Trace:
     try:
         present, folder = path.exists(), path.is_dir()
     except OSError as problem:
-        raise TraceError(f"can't look at {path}: {problem.strerror or problem}.") from problem
+        raise TraceError(f"can't read {path}: {problem.strerror or problem}.") from problem
     if not present:
         raise TraceError(
             f"{path} does not exist. Give a run directory or a trace.json; "

@@ -28,7 +28,7 @@ _MAX_WORLD_SIZE = 1 << 20
 
 
 def merge(folder: Path) -> Trace:
-    """Read a run directory, also of a run that still goes on or was killed.
+    """Read a run directory, also of a run that is running or was killed.
 
     Raises:
         TraceError: `folder` is not a run directory, or nothing in it can be read.
@@ -121,7 +121,7 @@ def _launcher_only(timeline: Timeline, facts: RunFacts) -> tuple[Process, Spans]
 
 
 def _gpus(samples: Sequence[Samples]) -> tuple[Gpu, ...]:
-    """Return every GPU once; what was said of it last holds."""
+    """Return every GPU once, as last reported."""
     return tuple({(g.host, g.uuid): g for s in samples for g in s.gpus}.values())
 
 
@@ -139,7 +139,7 @@ def read_metrics(path: Path) -> tuple[Metrics, list[str]]:
     """`metrics.jsonl` as columns, and what is wrong with it.
 
     A step said twice is updated. Where a run goes back to an earlier step, resumed from a
-    checkpoint, what it had said of that step and later ones is of weights that were thrown away.
+    checkpoint, what it had reported of that step and later ones belongs to discarded weights.
     """
     rows, problem = read_lines(path)
     by_step: dict[int, dict[str, float]] = {}
@@ -159,7 +159,7 @@ def read_metrics(path: Path) -> tuple[Metrics, list[str]]:
     if repeated:
         problems.append(
             f"{path.name}: the run went back to an earlier step; the metrics of {repeated} steps "
-            "from before that are left out"
+            "from before it are left out"
         )
     if strange:
         problems.append(f"{path.name}: {strange} lines without a step or metrics left out")
@@ -197,13 +197,13 @@ def _loss(
     expected = facts.run.world_size if ranks else 0
     notes = list(problems)
     if expected > _MAX_WORLD_SIZE:
-        notes.append(f"the run says that it had {expected} ranks, which is not believed")
+        notes.append(f"the run claims {expected} ranks, which is implausible")
         expected = 0
     unnamed = sum(h.name_overflow for h in headers)
     if unnamed:
         notes.append(
-            f"{unnamed} spans have lost their name or arguments: the name table of their process "
-            "was full. Give `phase` few different names and arguments"
+            f"{unnamed} spans lost their name or arguments: the name table of their process was "
+            f"full. Use fewer different names and arguments with `phase`"
         )
     errors = sum(h.errors for h in headers)
     if errors:

@@ -140,8 +140,8 @@ class Series:
 class Metrics:
     """Training metrics: `values[name][i]` belongs to `steps[i]`; NaN where a step lacks one.
 
-    `absent[name][i]` tells that from a NaN that the job said: true where the step had no such
-    metric. A name without an entry is absent nowhere.
+    `absent[name][i]` distinguishes that from a NaN that the job reported: true if the step had no
+    such metric. A name without an entry is absent nowhere.
     """
 
     steps: NDArray[np.int64]
@@ -151,7 +151,7 @@ class Metrics:
 
 @dataclass(frozen=True, slots=True)
 class Loss:
-    """What a recording lacks. Anything here is said in the report."""
+    """What a recording lacks. The report shows all of it."""
 
     dropped_events: Whole = 0
     missing_ranks: tuple[Whole, ...] = ()
@@ -177,10 +177,10 @@ class Exit:
 class Origin:
     """What a trace was made from that grpo-doctor did not record, such as `a verl console log`.
 
-    `limits` are sentences: what such a file can't tell. `phases` are those that it times, where it
-    times some. Where it has `durations_only` the spans lie end to end within their step, in the
-    order in which the framework works, and only their lengths are true. `fatal` is the line that
-    says why the job failed.
+    `limits` are sentences: what such a file does not contain. `phases` are those that it times,
+    where it times some. Where it has `durations_only` the spans lie end to end within their step,
+    in the order in which the framework works, and only their lengths are true. `fatal` is the line
+    that says why the job failed.
     """
 
     what: str
@@ -227,11 +227,11 @@ class Unhooked:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """Facts of the run. `config` is what the job said, under its framework's own names; `knobs` are
-    what it said, or where it said nothing its command, under canonical names: read them through
-    `facts` and `setting`, which say whether a value is a fact. `notes` are worth knowing and no
-    loss. `libraries` are known ones that a job without ranks has loaded. `origin` is None for what
-    grpo-doctor recorded itself."""
+    """Facts of the run. `config` is what the job reported, under its framework's own names;
+    `knobs` are those settings, or else those of its command, under canonical names: read them
+    through `facts` and `setting`, which say whether a value is a fact. `notes` are worth knowing
+    and no loss. `libraries` are known ones that a job without ranks has loaded. `origin` is None
+    for what grpo-doctor recorded itself."""
 
     id: str = ""
     command: tuple[str, ...] = ()

@@ -73,7 +73,7 @@ class _Loops:
         )
 
     def at(self, start_ns: int) -> int | None:
-        """Return the index of the step that goes on at a moment."""
+        """Return the index of the step that is running at a moment."""
         index = int(np.searchsorted(self.start_ns, start_ns, side="right")) - 1
         return index if index >= 0 and start_ns < self.end_ns[index] else None
 

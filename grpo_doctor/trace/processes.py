@@ -28,7 +28,7 @@ _MAX_INIT_NS = 3600 * 1_000_000_000
 class Recording:
     """What one process left: records with local times, and `facts`, its rank file.
 
-    `joined` says that it is a server's, which has a life of its own beside the run's.
+    `joined` marks a server, which starts and ends independently of the run.
     """
 
     path: Path
@@ -59,7 +59,7 @@ class Recording:
 
     @property
     def local_rank(self) -> int | None:
-        """Its rank within the host, if it was told."""
+        """Its rank within the host, if recorded."""
         return whole(self.facts.get("local_rank"))
 
     @property

@@ -68,7 +68,7 @@ class _Blocks:
         self._blocks = self._limited()
 
     def __iter__(self) -> Iterator[bytes]:
-        """Return the blocks not yet taken: one reader may go on where another stopped."""
+        """Return the blocks not yet taken: one reader may continue where another stopped."""
         return self._blocks
 
     def _limited(self) -> Iterator[bytes]:
@@ -145,7 +145,7 @@ def _split_head(path: Path, blocks: _Blocks) -> tuple[bytes, bytes | None]:
             return bytes(text[:index]).removeprefix(_UTF8_MARK), bytes(text[index + len(marker) :])
         if len(text) > _MAX_HEAD_BYTES:
             raise TraceError(
-                f"{path}: the first {_MAX_HEAD_BYTES >> 30} GiB hold no events of grpo-doctor's. "
+                f"{path}: the first {_MAX_HEAD_BYTES >> 30} GiB have no grpo-doctor events. "
                 "Give a trace.json that `grpo-doctor run` wrote."
             )
     if _OURS not in text:
@@ -157,13 +157,13 @@ def _unusable(path: Path, text: bytes, *, cut_off: bool = False) -> str:
     if cut_off:
         return f"{path} is damaged: the compressed data can't be unpacked. {_INSTEAD}"
     if not text.strip():
-        return f"{path} is empty: the run that should have written it never got there. {_INSTEAD}"
+        return f"{path} is empty: the run ended before it was written. {_INSTEAD}"
     head = text[:1_000_000]
     if b'"traceEvents"' in head or head.lstrip().startswith(b"[{"):
         kineto = any(key in head for key in _KINETO)
         kind = "a PyTorch profiler trace" if kineto else "a trace of another program"
     else:
-        kind = "no trace at all"
+        kind = "not a trace"
     return (
         f"{path} is not a grpo-doctor trace: it has no `grpoDoctor` object and looks like {kind}. "
         "Record one with `grpo-doctor run -- <your training command>`."
@@ -201,7 +201,9 @@ def _decode_head(path: Path, text: bytes, notes: list[str]) -> tuple[Head, Facts
             head = _typed(path, repaired)
         except BAD_JSON as still:
             raise TraceError(f"{path} is damaged: {still}. {_INSTEAD}") from still
-        notes.append(f"{path.name}: {bare} numbers were NaN or infinite, against JSON; left out")
+        notes.append(
+            f"{path.name}: {bare} numbers were NaN or infinite, which JSON forbids; left out"
+        )
     if head.grpoDoctor is None:
         raise TraceError(_unusable(path, text))
     return head, head.grpoDoctor

@@ -37,7 +37,7 @@ class Segment:
 
 
 def settled_segments(data: bytes) -> list[Segment]:
-    """Return every segment of a file's content that nobody writes any more, a cut-off one included.
+    """Return every segment of a file's content that is no longer written, a cut-off one included.
 
     Segments that were allocated and not yet used are zeros and have no magic number.
     """

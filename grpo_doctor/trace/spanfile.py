@@ -78,14 +78,14 @@ def _content(path: Path) -> tuple[Header, list[Segment]]:
 
 def _check(header: Header) -> None:
     if not 0 < header.start_monotonic_ns < MAX_TIME_NS or header.closed_ns > MAX_TIME_NS:
-        raise ValueError("is damaged: the times in its header make no sense")
+        raise ValueError("is damaged: the times in its header are impossible")
     counts = (header.dropped, header.segments, header.name_overflow, header.errors, header.step)
     if any(count is not None and count > _MAX_COUNT for count in counts):
-        raise ValueError("is damaged: the numbers in its header make no sense")
+        raise ValueError("is damaged: the numbers in its header are impossible")
 
 
 def _sound(records: NDArray[Any], header: Header) -> NDArray[np.bool_]:
-    """Which records can be true. What a disk error or a stray write left is told by its times."""
+    """Return which records are plausible: a disk error or a stray write leaves impossible times."""
     sound: NDArray[np.bool_] = (
         (records["kind"] <= _LAST_KIND)
         & (records["start_ns"] >= header.start_monotonic_ns)

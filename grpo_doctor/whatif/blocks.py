@@ -1,4 +1,4 @@
-"""Steps drawn in blocks of neighbours, for they are not independent.
+"""Steps resampled in blocks of neighbors, because they are not independent.
 
 A slow minute of the file system, or completions that grow, spans many steps: their mean is less
 sure than that of as many steps by themselves. Blocks are as long as the steps' correlation asks for
@@ -19,7 +19,7 @@ _MOST_DRAWN = 4096  # values: a draw of a million steps by themselves takes 3 GB
 
 def neighbor_means(values: NDArray[np.float64]) -> NDArray[np.float64]:
     """Return what is drawn from: the steps, shape (steps,), or of a long run means over as many
-    neighbours each, shape (2049 to 4096,)."""
+    neighbors each, shape (2049 to 4096,)."""
     size = -(-len(values) // _MOST_DRAWN)
     if size <= 1:
         return values
@@ -31,7 +31,7 @@ def neighbor_means(values: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def block_length(values: NDArray[np.float64]) -> int:
-    """Return how many neighbouring steps to draw together: 1 without correlation between them."""
+    """Return how many neighboring steps to draw together: 1 without correlation between them."""
     centred = values - values.mean()
     spread = float((centred**2).sum())
     correlation = float((centred[1:] * centred[:-1]).sum()) / spread if spread else 0.0

@@ -23,19 +23,22 @@ steps.
 
 {model}
 
-A setting changes the work of some spans by a local model, below. Several changes are replayed
-together, so what two of them save twice counts once. Where a run has not measured what a model
-needs, the answer is *unknown*, with the reason.
+A setting changes the work of some spans, by one of the local models below. Several changes are
+replayed together, so time that two of them save is counted once. If the run has no data that a
+model needs, the answer is *unknown*, with the reason.
 
-An interval holds 90% of what a run of as many steps after the change would show next to
-this one, if the model holds: steps are drawn again, in blocks of neighbours as long as their
-correlation asks for, and four errors, each at 90%, are added in squares: the model's own,
-as a share of the change; what a fit to this run's data leaves open; how far the unchanged replay
-is off (above {tolerance:.0f}% nothing is predicted at all); and {run:.0f}% of the step, by which
-two runs of the same settings on the same machine are taken to differ beyond what their steps
-show. Alternatives that one run can't tell apart are ends from which all that is counted. Where
-work is only taken away the interval ends at no change. The models' errors and the {run:.0f}% are
-guesses, fitted to no runs. How often intervals hold: [accuracy.md](accuracy.md).
+If the model is right, an interval is a 90% prediction interval: for the difference between this run
+and a run of as many steps after the change. Steps are resampled in blocks of neighbors, because
+they are correlated. Four errors, each at 90%, are added in quadrature:
+
+- the model's own error, as a share of the change
+- the uncertainty of a fit to this run's data
+- the error of the unchanged replay (above {tolerance:.0f}% nothing is predicted)
+- {run:.0f}% of the step, the assumed difference between two identical runs on one machine
+
+If one run can't distinguish two alternatives, the interval covers both. If work is only removed,
+the interval ends at no change. The models' errors and the {run:.0f}% are guesses, not fitted to
+runs. How often intervals hold: [accuracy.md](accuracy.md).
 """
 
 

@@ -60,7 +60,7 @@ class Hide:
 
 @dataclass(frozen=True, slots=True)
 class Overlap:
-    """Lets two sides of a step go on at once: it takes as long as the longer one, and the rest."""
+    """Runs two sides of a step at once: it takes as long as the longer one, and the rest."""
 
     first: tuple[str, ...]
     second: tuple[str, ...]
@@ -83,7 +83,7 @@ def every(phases: tuple[str, ...], before: float, after: float) -> Edit:
 
 
 def halved(changes: Iterable[Change]) -> tuple[Change, ...]:
-    """Half of what each change does, where that can be told."""
+    """Return half of what each change does, where that is known."""
     return tuple(_half(change) for change in changes)
 
 

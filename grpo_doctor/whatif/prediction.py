@@ -191,10 +191,10 @@ def predict_on(  # noqa: PLR0913 - versions of one change
 ) -> Prediction:
     """Return the same on a model that was replayed before.
 
-    `mid` is the change of the mean step. `low` and `high` hold nine in ten of what runs of as many
-    steps after the change would show next to this one: steps are drawn again, those that were
-    replayed and those of such a run, in blocks where neighbours are alike, and the model's own
-    error, what its fit leaves open and the error of the unchanged replay are added in squares, for
+    `mid` is the change of the mean step. `low` and `high` are a 90% prediction interval for
+    runs of as many steps after the change. The replayed steps and those of such a run are
+    resampled, in blocks where neighbors are alike. The model's own error, that of its fit and that
+    of the unchanged replay are added in quadrature, for
     they are independent; `at_least` and `at_most` are ends from which all that is counted. Changes
     that only remove work are never predicted to cost time: their interval ends at no change.
     """

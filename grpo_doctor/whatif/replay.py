@@ -155,7 +155,7 @@ def by_phase(model: StepModel, changes: Sequence[Change]) -> dict[str, tuple[flo
     """Seconds per step before and after: own work of each phase that there is, the mean over ranks.
 
     `WAIT` is what the step takes beyond: waits for other ranks, and after the change for loader
-    processes; below zero where two sides of the step go on at once.
+    processes; below zero where two sides of the step run at once.
     """
     cells = max(1, len(model.ranks)) * max(1, len(model.measured_s))
     steps_after, changed = _replayed(model, changes)

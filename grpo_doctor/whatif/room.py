@@ -14,7 +14,7 @@ USABLE = 0.90
 
 @dataclass(frozen=True, slots=True)
 class Room:
-    """`fits` is None where it can't be told; `text` says why, or with which numbers.
+    """`fits` is None if unknown; `text` has the reason, or the numbers.
 
     `peak_bytes` is the most that `most_used` held during a rollout.
     """
@@ -44,7 +44,7 @@ def room_for_offloaded(analysis: Analysis) -> Room:
     peak, most_used = max(peaks, key=lambda p: p[0] / p[1].gpu.memory_total_bytes)
     total = most_used.gpu.memory_total_bytes
     fits = peak + moved.bytes <= USABLE * total
-    verb = "fits into" if fits else "does not fit into"
+    verb = "fits in" if fits else "does not fit in"
     text = (
         f"a rollout's peak of {peak / GIB:.1f} GiB plus {moved.bytes / GIB:.2f} GiB offloaded "
         f"{verb} {100 * USABLE:.0f}% of {total / GIB:.1f} GiB"

@@ -1,4 +1,4 @@
-"""What a change of settings would bring: each knob's own local model, replayed together."""
+"""The predicted effect of changed settings: each setting's local model, replayed together."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ from grpo_doctor.whatif.step_model import StepModel
 def predict_settings(
     analysis: Analysis, model: StepModel, before: Mapping[str, Any], after: Mapping[str, Any]
 ) -> Prediction | Withheld:
-    """Replay a run with some knobs set to other values.
+    """Replay a run with some settings changed.
 
     Args:
         analysis: the run.
         model: its steps.
-        before: the knobs' values in this run, settings or defaults; None where unknown.
+        before: the values in this run, set or default; None where unknown.
         after: the values to try, by canonical name.
 
     Returns:
@@ -48,7 +48,7 @@ def predict_settings(
         return base
     after = {name: _effective(analysis, name, value) for name, value in after.items()}
     changed = {name: value for name, value in after.items() if value != before.get(name)}
-    description = f"with {_listed(changed) or 'the settings that it has'}"
+    description = f"with {_listed(changed) or 'its own settings'}"
     predictions, assumed = [], []
     for cost_model, settings in _by_model(changed).items():
         effect = _effect(analysis, base, cost_model, before, settings)
@@ -99,7 +99,7 @@ def _effective(analysis: Analysis, name: str, value: Any) -> Any:
 
 
 def _refused(settings: Mapping[str, Any]) -> str | None:
-    """Why no model is asked: none speaks of a value that nobody knows, or of less than nothing."""
+    """Return why no model is asked: the value is unknown, or below zero."""
     for name, value in settings.items():
         if value is None and name not in NONE_IS_A_VALUE:
             return f"what holds where {name} is not set is not known"

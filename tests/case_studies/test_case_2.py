@@ -30,7 +30,7 @@ def test_offload_that_is_needed_there_is_not_advised_against() -> None:
     times = [10.0 * n for n in range(6)]
     for rank in range(2):
         build.series("offload/bytes", "", times, [15.4 * 2**30] * 6, scope="counter", rank=rank)
-    assert "does not fit into" in note(judged(build), "GD001")
+    assert "does not fit in" in note(judged(build), "GD001")
 
 
 @pytest.mark.parametrize("card", [47.5, 23.6], ids=["A6000", "A30"])

@@ -100,8 +100,8 @@ def test_a_cut_off_trace_is_used_up_to_the_cut(report: Report, trace: Path) -> N
     ("content", "reason"),
     [
         (b"", "is empty"),
-        (b"\x00\xff\xfe garbage", "no trace at all"),
-        (b"[]", "no trace at all"),
+        (b"\x00\xff\xfe garbage", "not a trace"),
+        (b"[]", "not a trace"),
         (b'{"traceEvents":[]}', "none of the PyTorch profiler"),
         (b'{"schemaVersion":1,"deviceProperties":[],"traceEvents":[]}', "PyTorch profiler"),
         (b'{"grpoDoctor":{"format":99},"traceEvents":[]}', "Upgrade"),

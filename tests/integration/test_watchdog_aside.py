@@ -56,7 +56,7 @@ def test_dump_keeps_all_stacks_and_looks_again_after_a_minute(tmp_path: Path) ->
     job = [sys.executable, str(JOB), str(tmp_path)]
     with started(tmp_path, "--hang-after", "4", "--on-hang", "dump", job=job) as process:
         assert "Rank 1 is stopped" in read_until(process, "attach --replay")
-        assert "keeping the stacks of all processes" in read_until(process, "keeping the stacks")
+        assert "saving the stacks of all processes" in read_until(process, "saving the stacks")
         pids, stacks = rank_pids(tmp_path), tmp_path / "run/hangs/0/stacks"
         wait_for(lambda: all((stacks / f"{pid}.txt").exists() for pid in pids))
         wait_for(lambda: all((stacks / f"{pid}.txt").stat().st_size for pid in pids))

@@ -91,7 +91,7 @@ _WHY = {
     "in the sync phase": "by ms-swift 4.6's source: without --move_model_batches all weights are "
     "gathered on each GPU at once (rollout_mixin.split_batches)",
     "does not fit": "an estimate; nobody has measured this script",
-    "does not hold its weights": "an estimate of the weights of each GPU",
+    "cannot hold its weights": "an estimate of the weights of each GPU",
 }
 
 

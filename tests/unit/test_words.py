@@ -6,7 +6,7 @@ import pytest
 
 from tests import words
 
-LONG = "word " * 26
+LONG = "a word " * 13
 MODULE = f'''"""Say what nobody\nneeds."""
 WHY = 1
 print(f"{{WHY}} goes\ton", "docs/knobs.md, --no-beside, mendable", "{LONG}")
@@ -19,7 +19,7 @@ def test_strings_and_docstrings_are_read_and_names_are_not(tmp_path: Path) -> No
     assert words.in_file(path) == [
         "1: 'nobody': write no rank, no process, no one",
         "4: 'goes on': write continue, resume, happen",
-        "4: a sentence of 26 words: word word word word word word word word ...",
+        "4: a sentence of 26 words: a word a word a word a word ...",
     ]
 
 

@@ -1,4 +1,4 @@
-"""What the frameworks call the metrics of learning: canonical name to spelling and version range.
+"""What the frameworks call the metrics of learning: canonical name to own name and version range.
 
 Read from the trainers of TRL 0.15 to 1.16 (ms-swift logs TRL's names), verl 0.4 and 0.9, and from
 OpenRLHF's documented log lines; the bundled trainer logs the names of TRL 1.16.

@@ -62,7 +62,7 @@ def noise(values: Numbers) -> float:
 
 
 def error_of_mean(values: Numbers) -> float:
-    """The standard error of these points' mean, neighbours that resemble each other counted in."""
+    """Return the standard error of these points' mean, with the correlation of neighbors."""
     count = len(values)
     if count < 3:
         return math.inf

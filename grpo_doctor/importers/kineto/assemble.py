@@ -55,7 +55,7 @@ class Assembly:
 
     @property
     def phases(self) -> frozenset[str]:
-        """The phases that any range told."""
+        """The phases that any range names."""
         return frozenset(phase for name in self.names if (phase := phase_of(name)))
 
     def _add(self, file: RankFile) -> None:
@@ -93,7 +93,7 @@ class Assembly:
             host=_host(file),
             rank=file.rank,
             local_rank=devices[0] if len(devices) == 1 else None,
-            clock_method="the profiler's own time, as it was on each host",
+            clock_method="the profiler's clock of each host",
             clock_error_ns=None if self._several else 0,
             start_ns=_begin_ns(file) - self.zero_ns,
             end_ns=end_ns,
@@ -154,7 +154,7 @@ def _shares(
     computing: tuple[Times, Times],
     steps: Times,
 ) -> str:
-    """Return a device in words: busy, communicating, and communicating with nothing beside."""
+    """Return a device in words: busy, communicating, and communicating without other work."""
     active = merged(*(np.concatenate([a, b]) for a, b in zip(talking, computing, strict=True)))
     whole_ns = max(1, int((steps[:, 1] - steps[:, 0]).sum()))
 

@@ -14,7 +14,7 @@ Times = NDArray[np.int64]
 
 @dataclass(slots=True)
 class Activity:
-    """Kernels and copies of one device as they stand in the file: microseconds, in any order."""
+    """Kernels and copies of one device as they are in the file: microseconds, in any order."""
 
     start_us: array[float] = field(default_factory=lambda: array("d"))
     length_us: array[float] = field(default_factory=lambda: array("d"))

@@ -21,9 +21,9 @@ _MOST_FILES = 4096
 _MOST_ENTRIES = 20_000
 _DEPTH = 3
 _LIMITS = (
-    "Where the step time goes: a profile names what the job marks with `record_function`.",
+    "Where the step time goes: a profile has only what the job marks with `record_function`.",
     "What was learned, and with which settings: a profile has neither metrics nor options.",
-    "Who waits for whom: kernels of NCCL are drawn, but not which rank each of them waited for.",
+    "Who waits for whom: NCCL kernels are shown, but not which rank each of them waited for.",
 )
 _NO_STEPS = (
     "The trace marks no steps, so there is none to break down: call `profiler.step()` once in each "
@@ -124,7 +124,7 @@ def read_each(
             problems.append(str(problem))
     if not files:
         raise TraceError(problems[0] if problems else f"{path} has no file of this kind.")
-    return files, [f"{len(problems)} files are left out: {problems[0]}"] if problems else []
+    return files, [f"{len(problems)} files are ignored: {problems[0]}"] if problems else []
 
 
 def _useful(path: Path) -> RankFile:

@@ -25,7 +25,7 @@ _PATTERN = re.compile("|".join(f"(?P<p{i}>{pattern})" for i, (pattern, _) in enu
 
 
 def span_of(name: str) -> str | None:
-    """Return the span of ours that a range is, None where its name tells no phase."""
+    """Return the span of ours that a range is, None where its name is not of a phase."""
     if phase_of(name):
         return name
     # verl's and TRL's ranges carry the name of the class: `ActorRolloutRefWorker.update_actor`.

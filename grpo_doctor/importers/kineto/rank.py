@@ -74,7 +74,7 @@ class RankFile:
 
 
 def read_rank(path: Path) -> RankFile:
-    """Read one file in constant memory beside what is kept: 16 bytes a kernel.
+    """Read one file in constant memory, plus 16 bytes for each kernel.
 
     Raises:
         TraceError: it can't be read, or is no Chrome trace.

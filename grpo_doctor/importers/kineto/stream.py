@@ -54,7 +54,7 @@ class Device(msgspec.Struct, frozen=True):
 
 
 class Distributed(msgspec.Struct, frozen=True):
-    """What the job's process group said of the rank."""
+    """What the job's process group reports about the rank."""
 
     rank: int | None = None
     world_size: int = 0
@@ -172,7 +172,7 @@ class EventStream:
         return events
 
     def _last(self, text: bytes) -> Iterator[Sequence[Event]]:
-        """Yield the events before the array's end, and what stands after it."""
+        """Yield the events before the array's end, and what follows it."""
         end = self._end_of_array(text)
         if end is not None:
             if text[:end].strip():
@@ -199,8 +199,8 @@ class EventStream:
 
     def _no_trace(self, reason: str) -> TraceError:
         return TraceError(
-            f"{self._path} is no trace of the PyTorch profiler: {reason} within the first "
-            f"{self._read_bytes} bytes. Accepted is what `export_chrome_trace` or "
+            f"{self._path} is not a PyTorch profiler trace: {reason} within the first "
+            f"{self._read_bytes} bytes. Accepted: what `export_chrome_trace` or "
             "`tensorboard_trace_handler` wrote, one file or a folder of one per rank."
         )
 

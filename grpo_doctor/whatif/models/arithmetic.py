@@ -1,4 +1,4 @@
-"""Multiplications of a forward pass, counted from the sizes of a decoder of the common kind."""
+"""Multiplications of a forward pass, counted from the sizes of a standard decoder."""
 
 from __future__ import annotations
 

@@ -1,13 +1,13 @@
-"""Micro-batches: what each pass costs besides its tokens, fitted to this run's own passes.
+"""Micro-batches: the fixed cost of each pass, fitted to this run's own passes.
 
-seconds of a pass = a + b * places, where places are tokens and padding, each with what its
-attention adds: that grows with the width of a pass, and not with the number of its completions.
-Where all passes of a run are of one size the two can't be told apart, and the model says so. What a
-fit leaves open is told by leaving out each step in turn: in simulated runs its interval holds nine
-in ten times. Log-probs are computed in passes of the same size, so they change with them.
-transformers' trainers load a batch for each pass, and where the first fed the rollout of the whole
-step, each of the others is as large: fewer passes load less. Padding that is left out takes places
-away. It is left out by packing, or by putting completions of like length together.
+seconds of a pass = a + b * padded tokens. Each token counts with its share of attention, which
+grows with the width of a pass, not with its number of completions.
+If all passes of a run have one size, a and b are
+unknown, and the model says so. The error of a fit comes from leaving out each step in turn: in
+simulated runs its interval holds 90% of the time. Log-probs are computed in passes of the same
+size, so they change with them. transformers' trainers load a batch for each pass, and if the first
+fed the rollout of the whole step, each other batch is as large: fewer passes load less. Packing,
+or putting completions of similar length together, removes padded tokens.
 """
 
 from __future__ import annotations
@@ -37,21 +37,24 @@ def _micro_batch(case: Case) -> Effect:
         raise UnsupportedError(f"the {lacking} of the micro-batches was not recorded")
     if batch * passes != new_batch * new_passes:
         raise UnsupportedError(
-            f"{new_passes} micro-batches of {new_batch} are another batch than {passes} of {batch}"
+            f"{new_passes} micro-batches of {new_batch} are a different batch than {passes} of "
+            f"{batch}"
         )
     ratio = new_batch / batch
     if ratio == 1:
         return NOTHING
     if not 1 / _MOST_GROWTH <= ratio <= _MOST_GROWTH:
-        raise UnsupportedError(f"passes {ratio:.3g} times as large are too far from those measured")
+        raise UnsupportedError(
+            f"passes {ratio:.3g} times as large are too far from the measured ones"
+        )
     if case.has_gpu:
         raise UnsupportedError(
-            "kernels run outside the host's spans, so a pass's own time is not known"
+            "kernels run outside the host's spans, so a pass's own time is unknown"
         )
     line = fit(measured_passes(case.analysis))
     if line is None:
         raise UnsupportedError(
-            "this run's passes are of one size, so what a pass costs besides its tokens is unknown"
+            "this run's passes have one size, so the fixed cost of a pass is unknown"
         )
     now, part = line.seconds, pass_of(case.analysis)
     # What is fixed is paid once per pass: the fewer passes, the less of it.
@@ -64,8 +67,8 @@ def _micro_batch(case: Case) -> Effect:
     middle = changes(line.fixed)
     return Effect(
         middle,
-        f"a pass costs {1e3 * line.fixed:.3g} ms and {1e6 * line.slope:.3g} us per token place, "
-        "and memory has room for larger ones",
+        f"a pass costs {1e3 * line.fixed:.3g} ms and {1e6 * line.slope:.3g} us per padded token, "
+        f"and memory has room for larger passes",
         _ERROR,
         spread=Spread(middle, few, many) if ratio > 1 else Spread(middle, many, few),
     )
@@ -95,13 +98,13 @@ def padding_changes(case: Case, share: float) -> Effect:
         )
     part = pass_of(case.analysis)
     many, middle, few = ((Edit((part,), factor),) for factor in line.shares_of_narrower(share))
-    assumes = "places are what a pass's time depends on"
+    assumes = "a pass's time depends on its padded tokens"
     return Effect(middle, assumes, _ERROR, spread=Spread(middle, shy=many, bold=few))
 
 
 def _padding(case: Case) -> Effect:
     if any(value is not True for value in case.after.values()):
-        raise UnsupportedError("how much padding there would be was not recorded")
+        raise UnsupportedError("the padding after the change was not recorded")
     # Packed passes have no padding, in whatever order their completions come.
     if case.knob(_FREE) is True:
         return NOTHING
@@ -120,7 +123,7 @@ def tokens_share(case: Case) -> float:
     """Return which share of the passes' places holds tokens."""
     tokens, places = case.per_step(TOKENS), case.per_step(PLACES)
     if not tokens or not places:
-        raise UnsupportedError("how many of the trained places are padding was not recorded")
+        raise UnsupportedError("the share of padding in training was not recorded")
     return min(1.0, tokens / places)
 
 

@@ -26,7 +26,8 @@ def _less_often(case: Case) -> Effect:
         raise UnsupportedError("no checkpoint was written in the used steps")
     return Effect(
         (every(("checkpoint",), 1, after / interval),),
-        f"a checkpoint costs what it did here, where one in {interval:.3g} used steps had one",
+        f"a checkpoint costs as much as in this run, where one in {interval:.3g} used steps had "
+        f"one",
         _ERROR,
     )
 
@@ -37,11 +38,11 @@ def _only_model(case: Case) -> Effect:
     if not case.work_s("checkpoint"):
         raise UnsupportedError("no checkpoint was written in the used steps")
     if not case.work_s(STATE):
-        raise UnsupportedError(f"saving the optimizer's state has no span `{STATE}` of its own")
-    return Effect((without(STATE),), "that no run resumes from it", _ERROR)
+        raise UnsupportedError(f"saving the optimizer's state has no separate span `{STATE}`")
+    return Effect((without(STATE),), "that no run resumes from the checkpoint", _ERROR)
 
 
 MODELS = (
-    CostModel("checkpoints less often", ("checkpoint.save_steps",), _less_often),
-    CostModel("checkpoints without state", ("checkpoint.save_only_model",), _only_model),
+    CostModel("less frequent checkpoints", ("checkpoint.save_steps",), _less_often),
+    CostModel("checkpoints without optimizer state", ("checkpoint.save_only_model",), _only_model),
 )

@@ -1,8 +1,8 @@
-"""More of a rollout in flight at once: fewer waves, and never less than the longest completion.
+"""Higher rollout concurrency: fewer waves, bounded below by the longest completion.
 
-A decoding pass takes the same time for few and many sequences as long as reading the weights is
-what it waits for, and in proportion to them where arithmetic is. A run of one size does not say
-which, so both are bounds; the middle lies nearer to the first on a GPU, where published decoding
+While a decoding pass waits for weights to be read, it takes the same time for few and many
+sequences; when it is compute-bound, its time is proportional to them. A run of one size does not
+show which, so both are bounds. On a GPU the middle is nearer to the first: published decoding
 speeds stay flat up to some hundred sequences.
 """
 
@@ -40,7 +40,7 @@ def _more_sequences(case: Case) -> Effect:
     if case.changed(_SEQS):
         limit = case.before.get(_SEQS)
         if not case.after[_SEQS]:
-            raise UnsupportedError("an engine that runs no sequence ends no rollout")
+            raise UnsupportedError("an engine needs room for at least one sequence")
         if limit is None:
             raise UnsupportedError("how many sequences the engine may run was not recorded")
         target = _with_limit(places, float(limit), float(case.after[_SEQS]), held_back)

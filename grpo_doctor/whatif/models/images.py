@@ -1,7 +1,7 @@
 """Smaller images: what is cut into patches and goes through the model shrinks with their area.
 
-Decoding does not: a file is read whole before it is scaled. What the model takes for an image
-token, vision tower included, is bounded by nothing and by the image tokens' share of all.
+Decoding does not: a file is read whole before it is scaled. The model's time for an image token,
+vision tower included, is between zero and the image tokens' share of all tokens.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Loader processes: what they do during the rest of the step is not waited for.
+"""Loader processes: the step does not wait for what they load during its other phases.
 
 visible = max(0, load / workers - the rest of the step), where the load is what one process needs
 for a step's prompts. It is recorded by loaders that time themselves; else, without processes, it
@@ -40,7 +40,7 @@ def _workers(case: Case) -> Effect:
         )
     if after == 0:
         raise UnsupportedError(
-            "how long a rank takes that loads by itself was not measured here; no step gets shorter"
+            "loading in the rank itself was not measured here; it makes no step shorter"
         )
     busy, cores = _computing(case)
     change = Hide("dataload", effort, after, busy, cores)

@@ -1,4 +1,4 @@
-"""Log-prob passes that need not be: of the reference without a KL term, of weights that sampled."""
+"""Avoidable log-prob passes: of the reference without a KL term, of the weights that sampled."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def _beta(case: Case) -> Effect:
         return Effect((without(REFERENCE),), "", _ERROR)
     if case.work_s("logprob") and not case.work_s(OLD) and not _off_policy(case):
         return Effect((without("logprob"),), "that all log-probs are the reference's", 2 * _ERROR)
-    raise UnsupportedError(f"the reference's log-probs have no span `{REFERENCE}` of their own")
+    raise UnsupportedError(f"the reference's log-probs have no separate span `{REFERENCE}`")
 
 
 def _off_policy(case: Case) -> bool:
@@ -38,16 +38,14 @@ def _steps_per_generation(case: Case) -> Effect:
         raise UnsupportedError(f"{after} is no multiple of {passes} passes per optimizer step")
     steps_before, steps_after = before // passes, after // passes
     if (case.knob("train.num_iterations") or 1) > 1:
-        raise UnsupportedError("with several iterations over a rollout more than this changes")
+        raise UnsupportedError("with several iterations over a rollout, more than this changes")
     changes: list[Change] = [Edit(("sync", "offload"), steps_before / steps_after)]
     if steps_after == 1 and steps_before > 1:
         if not case.work_s(OLD):
-            raise UnsupportedError(
-                f"the sampling weights' log-probs have no span `{OLD}` of their own"
-            )
+            raise UnsupportedError(f"the sampling weights' log-probs have no separate span `{OLD}`")
         changes.append(without(OLD))
     if steps_before == 1 and steps_after > 1:
-        raise UnsupportedError("the log-probs that this makes necessary were not measured here")
+        raise UnsupportedError("the log-probs that this requires were not measured here")
     # One rollout is so much smaller: between the same speed per completion and per rollout.
     ratio = steps_before / steps_after
     if ratio == 1:

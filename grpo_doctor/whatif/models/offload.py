@@ -1,7 +1,7 @@
-"""Offload around a rollout switched off: its transfers go, if GPU memory has the room.
+"""Offload around a rollout switched off: removes its transfers, if GPU memory has room.
 
-Which part of the transfers belongs to which setting is told by the recorded bytes. The garbage
-collection that follows a transfer has a span of its own.
+The recorded bytes show which transfers belong to which setting. The garbage collection after a
+transfer has its own span.
 
 A trace of one ZeRO stage, or of ZeRO's own offload, says too little about another.
 """
@@ -43,7 +43,7 @@ def _kept_share(case: Case, on: list[str], off: list[str]) -> float:
     moved = {name: case.per_step(BYTES[name]) for name in on}
     total = sum(size or 0.0 for size in moved.values())
     if None in moved.values() or not total:
-        raise UnsupportedError("which part of the transfers is whose was not recorded")
+        raise UnsupportedError("how the transfers split by setting was not recorded")
     return sum(moved[name] or 0.0 for name in on if name not in off) / total
 
 
@@ -59,7 +59,7 @@ def _collect(case: Case) -> Effect:
     if case.after["offload.gc_collect"] is not False:
         raise UnsupportedError("how long a garbage collection takes was not measured here")
     if not case.work_s(COLLECT):
-        raise UnsupportedError(f"the collections have no span `{COLLECT}` of their own")
+        raise UnsupportedError(f"the collections have no separate span `{COLLECT}` of their own")
     return Effect((without(COLLECT),), "that the model fits in memory without it", _ERROR)
 
 
@@ -75,17 +75,17 @@ def _zero(case: Case) -> Effect:
     offload = case.knob("deepspeed.offload_optimizer") or case.knob("deepspeed.offload_param")
     if offload:
         raise UnsupportedError(
-            "with ZeRO-Offload the arithmetic moves too, and how long the device would take for "
-            "it can't be seen in this run"
+            "with ZeRO-Offload the optimizer's arithmetic moves too, and this run does not show "
+            "its time on the GPU"
         )
     raise UnsupportedError(
-        "gathers of another ZeRO stage overlap with computing in another way than this run's"
+        "gathers of another ZeRO stage overlap with compute differently than this run's"
     )
 
 
 MODELS = (
     CostModel("offload off", ("offload.model", "offload.optimizer"), _switches),
-    CostModel("no collection after offload", ("offload.gc_collect",), _collect),
+    CostModel("no garbage collection after offload", ("offload.gc_collect",), _collect),
     CostModel("vLLM stays awake", ("vllm.sleep_level",), _sleep),
     CostModel(
         "ZeRO",

@@ -1,9 +1,8 @@
-"""What passes of training cost besides their tokens, fitted to this run's own passes.
+"""The fixed cost of training passes, fitted to this run's own passes.
 
-seconds of a pass = fixed + slope * places, where places are tokens and padding. Each counts with
-what its attention adds: wider passes take more per place, and a straight line through them would
-find too little that is fixed. Where all passes of a run are of one size the two can't be told
-apart.
+seconds of a pass = fixed + slope * padded tokens. Each token counts with its share of attention:
+wider passes take longer per token, and a straight line would underestimate the fixed part. If all
+passes of a run have one size, fixed and slope are unknown.
 """
 
 from __future__ import annotations

@@ -55,7 +55,7 @@ def _forward_s(case: Case) -> float | None:
 
 
 def _layers_share(case: Case) -> float:
-    """The layers' part of a forward pass, the rest being the logits; 1 where nobody knows."""
+    """Return the layers' share of a forward pass, the rest being the logits; 1 if unknown."""
     counted = arithmetic_of(case.analysis.trace.run.config)
     if counted is None:
         return 1.0

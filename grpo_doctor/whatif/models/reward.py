@@ -1,9 +1,8 @@
-"""Reward processes: functions that are called at once instead of one after the other.
+"""Reward processes: functions that run at the same time instead of one after the other.
 
-The bundled trainer gives each function of the user's to one process (the place-th modulo their
-number) and cuts built-in ones into parts for whichever process is free. A function's own seconds
-are recorded whatever ran at the same time, so the wall time with n processes is that of the busiest
-one.
+The bundled trainer gives each user function to one process, in turn, and splits built-in functions
+into parts for any free process. A function's own seconds are recorded separately, so the wall time
+with n processes is that of the busiest one.
 """
 
 from __future__ import annotations
@@ -22,9 +21,7 @@ _ERROR = 0.15
 def _workers(case: Case) -> Effect:
     before, after = case.before.get(_KNOB), case.after[_KNOB]
     if case.analysis.trace.run.framework != "bundled":
-        raise UnsupportedError(
-            "how this framework divides rewards among processes is not known here"
-        )
+        raise UnsupportedError("how this framework distributes rewards over processes is unknown")
     seconds = function_seconds(case)
     if before is None or not seconds:
         raise UnsupportedError("how long each reward function takes was not recorded")
@@ -36,7 +33,7 @@ def _workers(case: Case) -> Effect:
         return NOTHING
     change = Edit(tuple(f"reward/{name}" for name in seconds), wall / now if now else 1.0)
     names = ", ".join(f"{name} {s:.3g} s" for name, s in seconds.items())
-    return Effect((change,), f"the functions take no longer side by side ({names})", _ERROR)
+    return Effect((change,), f"the functions take no longer in parallel ({names})", _ERROR)
 
 
 def function_seconds(case: Case) -> dict[str, float]:

@@ -28,7 +28,7 @@ def _shorter(case: Case) -> Effect:
     now = float(longest.mean())
     if after >= now:
         if before is not None and now >= before and after > before:
-            raise UnsupportedError("how long the completions that were cut off would be is unknown")
+            raise UnsupportedError("the full length of truncated completions is unknown")
         return NOTHING
     part = GENERATE if case.work_s(GENERATE) else "rollout"
     lengths = rollout_lengths(case)
@@ -71,16 +71,16 @@ def _train_shares(case: Case, now: float, after: float) -> tuple[float, float, f
 def _async(case: Case) -> Effect:
     if case.after["rollout.async"] is not True:
         raise UnsupportedError(
-            "how a run that overlaps would take one side after the other is not seen"
+            "how long an overlapping run would take without overlap was not measured"
         )
     if case.knob("vllm.mode") == "colocate":
         raise UnsupportedError(
-            "rollout and training share their GPUs; how either would run on a part of them was "
-            "not measured here"
+            "rollout and training share their GPUs; their speed on a part of the GPUs was not "
+            "measured"
         )
     return Effect(
         (Overlap(GENERATING, TRAINING),),
-        "each side takes as long as now, and completions of older weights will do",
+        "each side takes as long as now, and completions of older weights are acceptable",
         _ASYNC_ERROR,
     )
 

@@ -1,6 +1,6 @@
-"""Weights to vLLM in fewer parts: each part has its own start and end.
+"""Weights sent to vLLM in fewer parts: each part has a fixed cost.
 
-One run does not tell a part's own cost from that of its bytes, so both are bounds.
+One run can't separate a part's fixed cost from that of its bytes, so both are bounds.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ def _fewer_parts(case: Case) -> Effect:
         raise UnsupportedError("no weight sync was recorded")
     before, after = case.before.get(_KNOB) or _gathers(case), case.after[_KNOB] or 1
     if not before:
-        raise UnsupportedError("in how many parts the weights go was not recorded")
+        raise UnsupportedError("the number of parts was not recorded")
     if after == before:
         return NOTHING
     if after > before:
         raise UnsupportedError(
-            "what one more part costs was not measured here; it saves memory, not time"
+            "the cost of one more part was not measured here; it saves memory, not time"
         )
     ratio = after / before
     return Effect(
@@ -48,4 +48,4 @@ def _gathers(case: Case) -> int | None:
     return round(count / steps) if steps and count else None
 
 
-MODELS = (CostModel("parts of a sync", (_KNOB,), _fewer_parts),)
+MODELS = (CostModel("parts of a weight sync", (_KNOB,), _fewer_parts),)

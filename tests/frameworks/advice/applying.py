@@ -6,8 +6,8 @@ import re
 import shlex
 from collections.abc import Sequence
 
-_LEFT_OUT = re.compile(r"\(leave out (--[\w.-]+)\)")
-_KEPT = "(with the keys it has already)"
+_LEFT_OUT = re.compile(r"\(remove (--[\w.-]+)\)")
+_KEPT = "(in addition to its existing keys)"
 
 
 class NotAFlagError(ValueError):

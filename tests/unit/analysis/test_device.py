@@ -181,7 +181,7 @@ def test_on_gpus_without_events_phases_are_marked_as_host_time() -> None:
     assert entries["train"].device_seconds == pytest.approx(4.0)
     assert entries["rollout"].device_seconds is None
     (open_question,) = (s for s in not_judged(analyse(build.build())) if "host time" in s)
-    assert open_question.startswith("What the GPUs took for rollout: host time")
+    assert open_question.startswith("GPU time of rollout: not measured")
 
 
 def test_without_gpus_nothing_is_marked() -> None:

@@ -62,7 +62,7 @@ def test_noise_alone_is_neither_change_nor_trend(seed: int) -> None:
 
 def test_few_steps_show_nothing() -> None:
     assert steady_state(np.array([1.0]))[0] is None
-    assert steady_state(np.array([1.0, 2.0, 1.0]))[1].endswith("no change could show")
+    assert steady_state(np.array([1.0, 2.0, 1.0]))[1].endswith("too few to detect a change")
 
 
 def test_a_run_that_generates_every_third_step_is_steady() -> None:
@@ -100,7 +100,8 @@ def test_a_slow_drift_is_none_and_a_fast_one_is() -> None:
 def test_the_reason_counts_steps_in_words() -> None:
     assert steady_state(np.empty(0))[1] == "only 0 steps of the usual kind"
     assert steady_state(np.array([1.0]))[1] == "only 1 step of the usual kind"
-    assert steady_state(np.array([1.0, 1.0]))[1].startswith("only 2 steps of the usual kind: no ")
+    assert steady_state(np.array([1.0, 1.0]))[1].startswith("only 2 steps of the usual kind: too "
+                                                            "few ")
 
 
 @pytest.mark.parametrize(

@@ -37,7 +37,7 @@ def test_the_first_bit_that_differs_is_exact() -> None:
     curve = noisy(0.5, 20, 1)
     change = runs(curve, [*curve[:12], *(value + 1e-12 for value in curve[12:])])
     assert (change.state, change.step) == ("parted", 12)
-    assert change.note == "equal to the last bit until step 11"
+    assert change.note == "bit-identical until step 11"
 
 
 def test_a_rare_event_in_one_run_is_no_parting() -> None:
@@ -86,12 +86,12 @@ def test_clocks_are_no_learning_curves() -> None:
     [
         ([1, 2] * 4, [1, 2] * 4, "equal in all 8 steps that both have"),
         ([1, 2] * 3 + [1], [1, 2] * 3 + [3], "7 steps in common; 8 are needed"),
-        ([1, 2] * 4, [1, 2] * 3 + [1, 3], "equal to the last bit until step 6"),
-        ([1, 2] * 4, [1, 2, *[9] * 6], "equal to the last bit until step 1"),
-        ([1, 2] * 4, [1, *[9] * 7], "diverged from the first step on"),
+        ([1, 2] * 4, [1, 2] * 3 + [1, 3], "bit-identical until step 6"),
+        ([1, 2] * 4, [1, 2, *[9] * 6], "bit-identical until step 1"),
+        ([1, 2] * 4, [1, *[9] * 7], "diverged from the first step"),
         # Standing still at the same value is no equality to the last bit.
-        ([1] * 20, [*[1] * 10, *[9] * 10], "diverged for good at step 10"),
-        ([1] * 20, [*[1] * 11, *[9] * 9], "they differ by no more than their own noise"),
+        ([1] * 20, [*[1] * 10, *[9] * 10], "diverged permanently at step 10"),
+        ([1] * 20, [*[1] * 11, *[9] * 9], "the difference is within the noise"),
     ],
 )
 def test_what_is_said_of_short_curves(before: list[float], after: list[float], note: str) -> None:

@@ -65,7 +65,7 @@ def test_a_rank_without_a_recording() -> None:
 
 
 def test_ranks_that_died_at_different_steps() -> None:
-    text = "Steps 5 to 8: rank 1 ended with step 4 already; they are in no mean."
+    text = "Steps 5 to 8: rank 1 ended after step 4; they are excluded from all means."
     assert open_questions(two((9, 5))) == text
     summary = build_document(two((9, 5)).build()).summary
     assert (summary.steps, summary.steps_total) == (5, 9)
@@ -75,7 +75,7 @@ def test_waits_below_the_clocks_error() -> None:
     trace = two((6, 6)).build()
     unsure = tuple(dataclasses.replace(p, clock_error_ns=2_000_000_000) for p in trace.processes)
     document = build_document(dataclasses.replace(trace, processes=unsure))
-    assert document.summary.not_judged[0].startswith("6 waits in collectives: clocks")
+    assert document.summary.not_judged[0].startswith("6 waits in collectives: the ranks' clocks")
     assert document.run.clock is not None
     assert document.run.clock.max_error_ms == 2000
     assert document.run.clock.text == (
@@ -103,7 +103,7 @@ def test_a_clock_that_jumps_back() -> None:
 
 
 def test_gpus_of_which_neither_power_nor_activity_is_known() -> None:
-    assert "How much the GPUs really computed" in open_questions(run())
+    assert "How busy the GPUs really were" in open_questions(run())
 
 
 @pytest.mark.parametrize("limit", [None, 700.0])
@@ -130,7 +130,7 @@ def test_four_steps_are_enough_to_vary(steps: int) -> None:
 
 def test_a_rank_that_ended_one_step_early_is_how_any_job_ends() -> None:
     assert open_questions(two((6, 5))) == ""
-    assert open_questions(two((7, 5))).startswith("Steps 5 to 6: rank 1 ended with step 4")
+    assert open_questions(two((7, 5))).startswith("Steps 5 to 6: rank 1 ended after step 4")
 
 
 def test_more_than_eight_ranks_are_counted() -> None:
@@ -155,7 +155,7 @@ def test_ranks_that_met_in_no_collective() -> None:
 def test_a_rank_without_steps_beside_one_with_them() -> None:
     build = two((5, 0))
     build.span(1, "init", 0, 1)
-    assert "Rank 1: recorded no step and is in no mean." in open_questions(build)
+    assert "Rank 1: recorded no step and is excluded from all means." in open_questions(build)
 
 
 def test_one_wait_below_the_clocks_error_is_one() -> None:
@@ -167,7 +167,7 @@ def test_one_wait_below_the_clocks_error_is_one() -> None:
     trace = build.build()
     unsure = tuple(dataclasses.replace(p, clock_error_ns=2_000_000_000) for p in trace.processes)
     text = open_questions(dataclasses.replace(trace, processes=unsure))
-    assert "1 wait in collectives: clocks" in text
+    assert "1 wait in collectives: the ranks' clocks" in text
 
 
 @pytest.mark.parametrize(("ranks", "is_said"), [(1, False), (2, True)])

@@ -48,12 +48,12 @@ def test_how_it_died_is_all_that_is_said(exit_: Exit, sentence: str) -> None:
     ("exit_", "sentence"),
     [
         (Exit("interrupted", None, "SIGINT"), "The run was interrupted (SIGINT) after step 3."),
-        (Exit("running", None), "The run still goes on."),
+        (Exit("running", None), "The run is still running."),
         (Exit("finished", 0), ""),
     ],
 )
 def test_how_it_ended_comes_last_unless_it_died(exit_: Exit, sentence: str) -> None:
-    nothing = "10 s per step. Mostly not judged: 2 of 51 checks could be made."
+    nothing = "10 s per step. Not enough data: only 2 of 51 checks could be made."
     assert verdict(ended(exit_)) == f"{nothing} {sentence}".strip()
 
 
@@ -90,7 +90,7 @@ def test_nothing_found_says_how_much_was_judged(applicable: int) -> None:
 
 def test_open_spans_are_told_of_a_run_that_goes_on_and_of_one_that_just_ends() -> None:
     for exit_, words in (
-        (Exit("running", None), "The run still goes on: rank 0 in rollout (2 s)."),
+        (Exit("running", None), "The run is still running: rank 0 in rollout (2 s)."),
         (Exit("unknown", None), "The recording ends early: rank 0 in rollout (2 s)."),
     ):
         assert verdict(ended(exit_).open(0, "rollout", 40.0, 42.0)).endswith(words)
@@ -162,7 +162,7 @@ def test_names_keep_their_letters_in_the_middle_of_a_line() -> None:
 
 
 def test_waiting_without_one_cause_is_said_from_a_tenth() -> None:
-    assert "Mostly not judged" in verdict(run(slow={1: {"rollout": 0.3}}))
+    assert "Not enough data" in verdict(run(slow={1: {"rollout": 0.3}}))
     build = TraceBuilder(ranks=2)
     for number in range(6):
         at = 10.0 * number
@@ -171,7 +171,7 @@ def test_waiting_without_one_cause_is_said_from_a_tenth() -> None:
             build.span(rank, "train", at, at + 8)
             build.collective(rank, number, at + 5 + late, at + 8)
             build.step(rank, number, at, {}, end_s=at + 8)
-    sentence = "8 s per step: 12% of it waiting, which no rule explains with one cause."
+    sentence = "8 s per step: 12% of it wait time without a single cause."
     assert verdict(build) == sentence
 
 

@@ -101,9 +101,7 @@ def test_a_gpu_is_filled_to_nine_tenths_of_what_the_fullest_has() -> None:
     in_rollout = room_for(view, 12.0 * GIB, "rollout")
     assert in_rollout is not None
     assert in_rollout.fits
-    assert (
-        "12.00 GiB more on top of a peak of 60.0 GiB fits into 90% of 80.0 GiB" in in_rollout.text
-    )
+    assert "12.00 GiB more on top of a peak of 60.0 GiB fits in 90% of 80.0 GiB" in in_rollout.text
 
 
 @pytest.mark.parametrize(

@@ -30,7 +30,7 @@ REWARDS = Case("trl", "rewards", "GD034", next_step="at once.*async functions")
         ("--beta 0", ["--batch", "1", "--rewards", "a", "b", "--beta", "0", "--quiet"]),
         ("--new x --batch 2",
          ["--batch", "2", "--rewards", "a", "b", "--beta=0.1", "--quiet", "--new", "x"]),
-        ("(leave out --quiet)", ["--batch", "1", "--rewards", "a", "b", "--beta=0.1"]),
+        ("(remove --quiet)", ["--batch", "1", "--rewards", "a", "b", "--beta=0.1"]),
     ],
 )  # fmt: skip
 def test_each_printed_option_takes_the_place_of_the_old_one(
@@ -41,7 +41,7 @@ def test_each_printed_option_takes_the_place_of_the_old_one(
 
 @pytest.mark.parametrize(
     "spelling",
-    ["set a.b to true (no flag known for trl)", "--x '{}' (with the keys it has already)"],
+    ["set a.b to true (no flag known for trl)", "--x '{}' (in addition to its existing keys)"],
 )
 def test_what_is_no_option_is_not_guessed_at(spelling: str) -> None:
     with pytest.raises(NotAFlagError):

@@ -158,7 +158,7 @@ def test_a_folder_is_known_by_the_names_and_the_beginning_of_its_files(tmp_path:
 def test_a_file_without_an_event_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "traces-r0.jsonl"
     path.write_text("\n\n[1]\n")
-    with pytest.raises(TraceError, match="line 1 is no event, nor is any other"):
+    with pytest.raises(TraceError, match="line 1 is not an event, nor is any other"):
         areal.load(path)
     only = {"name": "train.rollout", "ph": "B", "ts": 1, "pid": 1}
     assert len(load(written(path, [only])).spans) == 0

@@ -47,13 +47,13 @@ def test_a_step_without_a_length_takes_no_place(seconds: float | None) -> None:
 def test_impossible_lengths_are_left_out_and_counted(seconds: float) -> None:
     rows, notes = laid(of(seconds), of(1.0, ("train", -1.0), ("reward", seconds)))
     assert rows == [("step", 0, 1)]
-    assert notes == ("1 steps have impossible times, which are left out.",)
+    assert notes == ("1 steps have impossible times and are excluded.",)
 
 
 def test_a_log_of_30_years_is_damage() -> None:
     many = [of(2.5e7)] * 42
     assert laid(*many[:41])[1] == ()
-    assert laid(*many)[1] == ("1 steps have impossible times, which are left out.",)
+    assert laid(*many)[1] == ("1 steps have impossible times and are excluded.",)
 
 
 @pytest.mark.parametrize(
@@ -84,7 +84,7 @@ def test_timers_that_ran_side_by_side_are_shortened_in_proportion() -> None:
         ("step", 0, 10), ("rollout", 0, 6), ("train", 6, 10), ("step", 10, 20), ("train", 10, 20),
     ]  # fmt: skip
     (note,) = notes
-    assert note.startswith("Phases ran side by side in 2 steps, where timers add up to as much as")
+    assert note.startswith("Phases overlapped in 2 steps, where timers add up to")
     assert " 200% of the step" in note
 
 

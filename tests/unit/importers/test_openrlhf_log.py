@@ -48,7 +48,7 @@ def test_beside_training_the_rollout_is_what_the_trainer_waits(tmp_path: Path) -
     line = step_line(1, total=12.0, module="ppo_trainer_async")
     trace = loaded(tmp_path, line)
     assert analyse(trace).share("rollout") == pytest.approx(3.5 / 12)
-    assert any("beside the steps" in note for note in trace.run.notes)
+    assert any("during the steps" in note for note in trace.run.notes)
 
 
 def test_before_0_10_there_are_metrics_only(tmp_path: Path) -> None:
@@ -67,7 +67,7 @@ def test_a_line_that_is_cut_off_loses_what_was_cut(tmp_path: Path) -> None:
 
 
 def test_a_log_without_steps_is_refused_and_what_is_read_is_said(tmp_path: Path) -> None:
-    with pytest.raises(TraceError, match="holds no step of a training run"):
+    with pytest.raises(TraceError, match="has no training step"):
         loaded(tmp_path, "Traceback (most recent call last):", "RuntimeError: no GPU")
 
 
@@ -103,7 +103,7 @@ def test_beside_training_steps_without_a_total_have_no_length(tmp_path: Path) ->
 def test_a_synchronous_rollout_is_what_its_timer_says(tmp_path: Path) -> None:
     trace = loaded(tmp_path, step_line(1, total=30.0))
     assert analyse(trace).share("rollout") == pytest.approx(11.5 / 30)
-    assert not any("beside the steps" in note for note in trace.run.notes)
+    assert not any("during the steps" in note for note in trace.run.notes)
 
 
 def test_the_first_engine_and_the_first_command_are_told(tmp_path: Path) -> None:

@@ -149,7 +149,7 @@ def test_of_a_log_that_is_well_is_said_how_little_was_judged(form: Form, tmp_pat
     document = judged(tmp_path, form(rows()))
     assert document.findings == []
     assert document.summary.tone == "unjudged"
-    assert f"{STEPS} steps logged, without step times. Mostly not" in document.summary.verdict
+    assert f"{STEPS} steps logged, without step times. Not enough data" in document.summary.verdict
 
 
 @pytest.mark.parametrize("key", ["loss", "kl", "grad_norm"])

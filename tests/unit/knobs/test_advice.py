@@ -84,5 +84,6 @@ def test_what_is_the_trainers_stays_with_the_trainer() -> None:
 def test_an_option_that_takes_json_keeps_its_other_keys() -> None:
     text = sentence("ms-swift", {}, "vllm.max_num_batched_tokens", 8192, **{"ms-swift": "4.6.0"})
     assert text == (
-        "--vllm_engine_kwargs '{\"max_num_batched_tokens\": 8192}' (with the keys it has already)"
+        "--vllm_engine_kwargs '{\"max_num_batched_tokens\": 8192}' (in addition to its existing "
+        "keys)"
     )

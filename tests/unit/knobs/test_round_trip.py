@@ -61,7 +61,7 @@ def wrong_versions(table: str, row: Spelling) -> Iterator[str]:
 
 def read_back(table: str, version: str, text: str, row: Spelling) -> Any:
     """The knob's value once the text is part of a command line or of the JSON."""
-    if text.startswith("(leave out "):
+    if text.startswith("(remove "):
         return knobs.from_command(table, version, ["x"]).get(
             row.knob, knobs.default(table, version, row.knob)
         )

@@ -107,7 +107,7 @@ ACTOR = "actor_rollout_ref.actor."
             "0.11.2",
             "deepspeed.offload_optimizer",
             False,
-            "(leave out --ds.adam_offload)",
+            "(remove --ds.adam_offload)",
         ),
         ("openrlhf", None, "deepspeed.offload_optimizer", True, None),
         ("openrlhf", "0.11.2", "vllm.sleep_level", 1, "--vllm.enable_sleep"),
@@ -118,7 +118,7 @@ ACTOR = "actor_rollout_ref.actor."
             "0.11.2",
             "train.scale_rewards",
             "group",
-            "(leave out --algo.advantage.no_std_norm)",
+            "(remove --algo.advantage.no_std_norm)",
         ),
         (
             "openrlhf",
@@ -132,7 +132,7 @@ ACTOR = "actor_rollout_ref.actor."
             "0.11.2",
             "checkpoint.save_only_model",
             False,
-            "(leave out --ckpt.disable_ds)",
+            "(remove --ckpt.disable_ds)",
         ),
         ("openrlhf", "0.11.2", "train.epsilon_high", 0.28, None),  # would set the lower one too
         ("openrlhf", "0.11.2", "train.learning_rate", 1e-6, "--actor.adam.lr 1e-06"),

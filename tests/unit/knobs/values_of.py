@@ -56,5 +56,5 @@ def printed(framework: str, version: str | None) -> Iterator[tuple[str, Any, lis
         ]
         for value in dict.fromkeys(v for row in rows for v in values_of(row, knob.kind)):
             text = knobs.spell(framework, version, knob.name, value)
-            if text is not None and "(leave out" not in text:
+            if text is not None and "(remove" not in text:
                 yield knob.name, value, shlex.split(text)

@@ -219,14 +219,14 @@ PAIRS = (
         "GL029",
         "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True " + TRL + SLEEPS,
         "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True " + VLLM + "--sleep_level 1",
-        "exclude each other",
+        "are mutually exclusive",
     ),
-    Pair("GL030", VLLM, VLLM + "--sleep_level 1", "90% of each card"),
+    Pair("GL030", VLLM, VLLM + "--sleep_level 1", "90% of each GPU"),
     Pair(
         "GL031",
         VLLM + "--vllm_gpu_memory_utilization 0.4",
         VLLM + "--vllm_gpu_memory_utilization 0.4 --vllm_tensor_parallel_size 4",
-        "does not hold its weights",
+        "cannot hold its weights",
         FOUR,
     ),
     Pair(
@@ -244,7 +244,7 @@ PAIRS = (
         "GL035",
         VLLM + "--move_model_batches 8 --deepspeed zero2",
         VLLM + "--move_model_batches 8 --deepspeed zero3",
-        "ZeRO-3 alone",
+        "with ZeRO-3",
     ),
     Pair(
         "GL036",
@@ -277,7 +277,7 @@ PAIRS = (
         "up to 16384 tokens",
         model=QWEN_VL,
     ),
-    Pair("GL044", VLLM + "--temperature 0", VLLM + "--temperature 0.7", "are the same"),
+    Pair("GL044", VLLM + "--temperature 0", VLLM + "--temperature 0.7", "are identical"),
     Pair(
         "GL045",
         VLLM + "--deepspeed zero2 --fsdp 'full_shard auto_wrap'",
@@ -291,7 +291,7 @@ PAIRS = (
         "GL047",
         SERVED + "--vllm_gpu_memory_utilization 0.5",
         VLLM + "--vllm_gpu_memory_utilization 0.5",
-        "do nothing at the trainer",
+        "do nothing in the trainer",
     ),
     Pair(
         "GL048",
@@ -384,7 +384,7 @@ PAIRS = (
         "GL030",
         SWIFT + "--use_vllm true",
         SWIFT.replace("=4", "=3") + "--use_vllm true",
-        "also while training",
+        "also during training",
         FOUR,
         versions={"ms-swift": "3.4.1"},
     ),

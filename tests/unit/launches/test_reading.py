@@ -269,9 +269,9 @@ def test_what_is_missing_contradictory_or_of_the_wrong_kind_is_said() -> None:
         ("swift rlhf c.yaml --beta 0.2", "in ms-swift the command line counts", 0.2),
         ("swift rlhf c.yaml --beta $B", None, None),
         ("cat > d.yaml <<E\nbeta: 0.3\nE\ntrl grpo --config d.yaml", None, 0.3),
-        ("CUDA_VISIBLE_DEVICES=0,1 accelerate launch --gpu_ids 2,3 t.py", "is told 2,3", 0.5),
+        ("CUDA_VISIBLE_DEVICES=0,1 accelerate launch --gpu_ids 2,3 t.py", "has 2,3", 0.5),
         ("CUDA_VISIBLE_DEVICES=0,1 accelerate launch --gpu_ids 0,1 t.py", None, 0.5),
-        ("CUDA_VISIBLE_DEVICES=0 deepspeed --include localhost:1 t.py", "that counts", 0.5),
+        ("CUDA_VISIBLE_DEVICES=0 deepspeed --include localhost:1 t.py", "which counts", 0.5),
         ("NPROC_PER_NODE=2 torchrun --nproc_per_node 4 t.py", "NPROC_PER_NODE=2, but", 0.5),
     ],
 )
@@ -318,7 +318,7 @@ def test_a_line_that_does_not_go_on_ends_overrides_too(tmp_path: Path, end: str)
 def test_a_module_that_is_not_here_has_no_framework() -> None:
     launch = read(["accelerate launch --num_processes 8 -m open_r1.grpo --config c.yaml"])
     assert launch.framework == "unknown"
-    assert "open_r1/grpo.py is not here" in problems(launch)["unreadable"]
+    assert "open_r1/grpo.py is not on this machine" in problems(launch)["unreadable"]
     with pytest.raises(UsageError):
         read(["python -m http.server"])
 
@@ -448,7 +448,7 @@ def test_a_servers_settings_are_spelled_as_its_own_command_takes_them() -> None:
 def test_what_is_in_a_pipe_is_left_to_the_job(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "config.yaml")
     launch = read(["trl", "grpo", "--config", "config.yaml"], cwd=tmp_path)
-    assert "no regular file" in problems(launch)["unreadable"]
+    assert "not a regular file" in problems(launch)["unreadable"]
 
 
 def test_a_copy_of_verl_in_the_folder_says_its_version(tmp_path: Path) -> None:

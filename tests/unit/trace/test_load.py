@@ -22,7 +22,7 @@ def test_nothing_there_says_what_to_give(tmp_path: Path) -> None:
 
 
 def test_a_name_that_no_file_can_have_is_one_message(tmp_path: Path) -> None:
-    with pytest.raises(TraceError, match=r"can't look at .*: File name too long"):
+    with pytest.raises(TraceError, match=r"can't read .*: File name too long"):
         load(tmp_path / ("x" * 5000))
 
 

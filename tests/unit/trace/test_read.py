@@ -135,15 +135,15 @@ FOREIGN = {
     "kineto": (b'{"schemaVersion":1,"deviceProperties":[],"traceEvents":[]}', "PyTorch profiler"),
     "chrome": (b'{"traceEvents":[{"ph":"X","ts":1}]}', "another program"),
     "list": (b'[{"ph":"X","ts":1,"dur":2,"pid":1,"tid":1,"name":"a"}]', "another program"),
-    "text": (b"Traceback (most recent call last):\n", "no trace at all"),
-    "yaml": (b"learning_rate: 1e-6\n", "no trace at all"),
-    "html": (b"<!doctype html><script>alert(1)</script>", "no trace at all"),
-    "binary": (bytes(range(256)) * 100, "no trace at all"),
-    "zeros": (bytes(100_000), "no trace at all"),
-    "number": (b"7", "no trace at all"),
+    "text": (b"Traceback (most recent call last):\n", "not a trace"),
+    "yaml": (b"learning_rate: 1e-6\n", "not a trace"),
+    "html": (b"<!doctype html><script>alert(1)</script>", "not a trace"),
+    "binary": (bytes(range(256)) * 100, "not a trace"),
+    "zeros": (bytes(100_000), "not a trace"),
+    "number": (b"7", "not a trace"),
     "null": (b'{"grpoDoctor":null,"traceEvents":[]}', "another program"),
-    "findings": (b'{"schema":1,"run":{"id":"x"}}', "no trace at all"),
-    "utf-16": ('{"grpoDoctor":{}}'.encode("utf-16"), "no trace at all"),
+    "findings": (b'{"schema":1,"run":{"id":"x"}}', "not a trace"),
+    "utf-16": ('{"grpoDoctor":{}}'.encode("utf-16"), "not a trace"),
     "deep": (b'{"grpoDoctor":' + b"[" * 100_000, "is damaged"),
     "half": (b'{"grpoDoctor":{"format":1', "is damaged"),
 }
@@ -246,7 +246,7 @@ def test_bare_nan_costs_the_number_and_is_said(path: Path, lines: bool) -> None:
     assert len(trace.spans) == ROWS
     assert np.isnan(trace.series[0].values[3])
     assert trace.run.knobs == {"temperature": None}
-    assert len([n for n in trace.loss.notes if "against JSON" in n]) >= 1
+    assert len([n for n in trace.loss.notes if "which JSON forbids" in n]) >= 1
 
 
 def test_a_time_that_is_nan_costs_its_event(path: Path) -> None:
@@ -290,7 +290,7 @@ def test_one_bad_event_costs_only_itself(path: Path, change: Any, lines: bool) -
 ODD_EVENTS: dict[str, tuple[dict[str, Any], int, str]] = {
     "unknown process": ({"pid": 99}, 1, "1 events of unknown processes left out"),
     "process by name": ({"pid": "rank 0"}, 1, "1 events of unknown processes left out"),
-    "negative duration": ({"dur": -5.0}, 0, "1 events had negative durations, taken as 0"),
+    "negative duration": ({"dur": -5.0}, 0, "1 events had negative durations, read as 0"),
     "negative start": ({"ts": -1000}, 0, ""),
     "negative track": ({"tid": -7}, 0, ""),
     "huge depth": ({"depth": 10**6}, 0, ""),
@@ -375,7 +375,7 @@ def test_a_file_that_expands_without_end_is_given_up(
     with pytest.raises(TraceError, match="larger than"):
         read_text(path, gzip.compress(b" " * 50_000_000))
     monkeypatch.setattr("grpo_doctor.trace.read._MAX_HEAD_BYTES", 1000)
-    with pytest.raises(TraceError, match="hold no events"):
+    with pytest.raises(TraceError, match="have no grpo-doctor events"):
         read_text(path, b" " * 5_000_000)
 
 

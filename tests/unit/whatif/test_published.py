@@ -73,7 +73,7 @@ def test_of_a_run_that_shares_its_gpus_nothing_is_said() -> None:
     152 s): with fewer GPUs for either side the sides themselves become longer, by how much the
     run before does not show. Source: https://github.com/NVIDIA-NeMo/RL, performance summary."""
     refusal = reason(steps(100, 10, 100, mode="colocate"), rollout__async=True)
-    assert "on a part of them was not measured" in refusal
+    assert "on a part of the GPUs was not measured" in refusal
 
 
 def test_ms_swift_gradient_checkpointing_off_is_faster_and_less_than_a_third() -> None:

@@ -18,7 +18,7 @@ def test_nine_tenths_of_the_fullest_gpu_may_be_used(rollout_gib: float, fits: bo
     verdict = room((rollout_gib, 20.0))
     assert verdict.fits is fits
     assert verdict.peak_bytes == pytest.approx(rollout_gib * 2**30)
-    verb = "fits into" if fits else "does not fit into"
+    verb = "fits in" if fits else "does not fit in"
     assert f"plus 20.00 GiB offloaded {verb} 90% of 80.0 GiB" in verdict.text
 
 

@@ -65,7 +65,7 @@ def test_whole_weights_that_fit_make_gathers_a_waste() -> None:
 def test_a_model_that_does_not_fit_needs_its_stage_and_is_told_the_bytes() -> None:
     answer = judged(rule, well())
     assert isinstance(answer, Passed)
-    assert "does not fit into" in answer.note
+    assert "does not fit in" in answer.note
     assert f"{30e9 * 2 * 0.75 / GIB:.2f} GiB more" in answer.note
 
 

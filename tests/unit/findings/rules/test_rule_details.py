@@ -52,7 +52,7 @@ class TestOffload:
         assert mid(fix) == pytest.approx(-100 * 2 / 11.85, abs=0.2)
         assert finding.severity == "medium"
         assert finding.confidence == 0.9
-        assert "40.0 GiB plus 20.00 GiB offloaded fits into 90% of 80.0 GiB" in finding.cause
+        assert "40.0 GiB plus 20.00 GiB offloaded fits in 90% of 80.0 GiB" in finding.cause
 
     def test_without_room_it_is_needed(self) -> None:
         note = answers(offloaded(memory_gib=(60.0, 72.0)))["GD001"]

@@ -132,7 +132,7 @@ def test_what_is_left_out_and_lost_is_told(tmp_path: Path) -> None:
     partly = load(tmp_path)
     assert partly.loss.truncated
     (note,) = partly.loss.notes
-    assert note.startswith("1 files are left out: ")
+    assert note.startswith("1 files are ignored: ")
     assert "b.json" in note
 
 

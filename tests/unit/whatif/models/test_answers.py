@@ -46,14 +46,14 @@ CASES: dict[str, Case] = {
         {},
         LIMIT,
         None,
-        f"{LIMIT} is not set is not",
+        f"{LIMIT} is unknown",
     ),
     "one gather a step": (SYNCED, {}, {}, PARTS, 1, 0.0),
     "parts without a sync": ({"train": 10.0}, {}, {}, PARTS, 1, "no weight sync"),
-    "parts not counted": ({"sync": 2.0, "train": 8.0}, {}, {}, PARTS, 1, "how many parts"),
+    "parts not counted": ({"sync": 2.0, "train": 8.0}, {}, {}, PARTS, 1, "the number of parts"),
     "a rollout per step, no old log-probs": (TWO_PASSES, PASSES, {}, SPG, 2, 0.0),
     "another number is no multiple": (TWO_PASSES, PASSES, {}, SPG, 3, "no multiple"),
-    "old log-probs would be needed": (TWO_PASSES, AT_ONCE, {}, SPG, 4, "makes necessary"),
+    "old log-probs would be needed": (TWO_PASSES, AT_ONCE, {}, SPG, 4, "requires"),
     "half a rollout": (TWO_PASSES, {**PASSES, "rollout.steps_per_generation": 8}, {}, SPG, 4, 20.0),
     "several iterations": (
         TWO_PASSES,
@@ -87,7 +87,7 @@ CASES: dict[str, Case] = {
         {},
         "train.beta",
         0.0,
-        "no span",
+        "no separate span",
     ),
     "as many passes as per rollout": (LOGPROB, {**BETA, **AT_ONCE}, {}, "train.beta", 0.0, -20.0),
     "iterations are off-policy": (
@@ -96,7 +96,7 @@ CASES: dict[str, Case] = {
         {},
         "train.beta",
         0.0,
-        "no span",
+        "no separate span",
     ),
     "vLLM stays awake": (AWAKE, ASLEEP, {}, SLEEP, 0, -20.0),
     "vLLM sleeps deeper": (AWAKE, ASLEEP, {}, SLEEP, 2, "another sleep level"),
@@ -165,7 +165,7 @@ CASES: dict[str, Case] = {
         {"offload/model_bytes": 1e9},
         "offload.model",
         False,
-        "whose was not",
+        "by setting was not",
     ),
     "offloads that moved nothing": (
         AWAKE,
@@ -173,7 +173,7 @@ CASES: dict[str, Case] = {
         {"offload/model_bytes": 0.0, "offload/optimizer_bytes": 0.0},
         "offload.model",
         False,
-        "whose was not",
+        "by setting was not",
     ),
     "pixels of no image": (
         IN_TRAINER,
@@ -287,7 +287,7 @@ CASES: dict[str, Case] = {
         {},
         "train.micro_batch",
         2,
-        "another batch",
+        "different batch",
     ),
 }
 

@@ -44,7 +44,7 @@ def test_a_batch_of_which_a_part_is_unknown_or_none_is_not_guessed(
 def test_passes_without_counts_are_of_one_size() -> None:
     build = run({"train": 8.0}, BATCHES)
     after = {"train__micro_batch": 4, "train__grad_accumulation": 2}
-    assert "of one size" in reason(build, **after)
+    assert "one size" in reason(build, **after)
 
 
 def test_how_lengths_are_sorted_matters_not_where_passes_are_not_known() -> None:

@@ -148,7 +148,7 @@ def test_shorter_completions_take_fewer_passes() -> None:
     metrics = {"completions/max_length": 100.0, "completions/mean_length": 60.0}
     patient = run(ROLLOUT, {"rollout.max_completion_length": 100}, metrics=metrics)
     assert mid(patient, rollout__max_completion_length=50) == -40
-    assert "cut off" in reason(patient, rollout__max_completion_length=200)
+    assert "truncated" in reason(patient, rollout__max_completion_length=200)
     assert "longest completions" in reason(run(ROLLOUT), rollout__max_completion_length=50)
 
 

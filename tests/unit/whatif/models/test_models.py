@@ -87,14 +87,14 @@ def test_one_of_two_offloads_takes_its_share_of_the_bytes() -> None:
 
 
 def test_one_of_two_offloads_without_bytes_is_unknown() -> None:
-    assert "whose was not recorded" in reason(run(OFFLOAD, BOTH_ON), offload__model=False)
+    assert "by setting was not recorded" in reason(run(OFFLOAD, BOTH_ON), offload__model=False)
 
 
 def test_offload_stays_where_memory_would_not_suffice() -> None:
     patient = run(OFFLOAD, {"offload.optimizer": True}, {"offload/bytes": 30.0 * GIB})
     patient.gpu("GPU-0", memory_gib=80.0)
     patient.series("gpu.memory_used", "bytes", [0, 60], [60.0 * GIB] * 2, scope="gpu", gpu="GPU-0")
-    assert "does not fit into" in reason(patient, offload__optimizer=False)
+    assert "does not fit in" in reason(patient, offload__optimizer=False)
 
 
 def test_switching_offload_on_is_unknown() -> None:
@@ -302,7 +302,7 @@ def test_values_that_the_run_has_already_are_no_change() -> None:
     same = what_if(build, checkpoint__steps=1)
     assert isinstance(same, Prediction)
     assert same.mid == 0
-    assert "the settings that it has" in same.grounds
+    assert "its own settings" in same.grounds
 
 
 def test_a_number_below_zero_is_refused_for_every_model() -> None:
@@ -322,7 +322,7 @@ def test_completions_that_are_no_longer_than_the_new_limit_stay() -> None:
     cut_off = run(phases, {"rollout.max_completion_length": 100}, metrics=metrics)
     prediction = what_if(cut_off, rollout__max_completion_length=150)
     assert isinstance(prediction, Withheld)
-    assert "cut off" in prediction.reason
+    assert "truncated" in prediction.reason
     assert isinstance(what_if(cut_off, rollout__max_completion_length=0), Withheld)
     unknown = run(phases, {"rollout.max_completion_length": 200})
     assert isinstance(what_if(unknown, rollout__max_completion_length=50), Withheld)
