@@ -211,7 +211,7 @@ def _no_problem(analysis: Analysis, results: Results) -> str:
     if analysis.step_s:
         waited = float(analysis.used_waited.sum(axis=2).mean()) / analysis.step_s
         if waited >= MUCH_WAITING:
-            return f": {percent(waited)} of it wait time without a single cause"
+            return f": {percent(waited)} of it is wait time without a single cause"
     judged, applicable = coverage(results)
     if tone(analysis, results) == "clear":
         return f": no problem found in {judged} of {applicable} checks"

@@ -32,7 +32,7 @@ def on_cpu(analysis: Analysis) -> bool:
 
 
 DEVICE_MEMORY: Signal = any_of(
-    "memory of the devices that train: GPU memory samples (record with `grpo-doctor run` on the "
+    "memory of the training devices: GPU memory samples (record with `grpo-doctor run` on the "
     "GPU's machine), or, where the model is on the CPU, `host.memory_available`",
     GPU_MEMORY,
     Signal("", lambda a: on_cpu(a) and bool(series_named(a.trace, _AVAILABLE)), (_AVAILABLE,)),
@@ -41,7 +41,7 @@ DEVICE_MEMORY: Signal = any_of(
 
 @dataclass(frozen=True, slots=True)
 class Fit:
-    """Whether some bytes more fit, None where it can't be told; `text` has the numbers, or why."""
+    """Whether some bytes more fit, None where unknown; `text` has the numbers, or the reason."""
 
     fits: bool | None
     text: str
@@ -81,7 +81,7 @@ def room_for(view: RunView, more: float, *phases: str) -> Fit | None:
         peak = peak_in(gpu, *phases)
         total = float(gpu.gpu.memory_total_bytes)
         fits = peak + more <= USABLE * total
-        verb = "fits into" if fits else "does not fit into"
+        verb = "fits in" if fits else "does not fit in"
         return Fit(
             fits,
             f"{gib(more)} GiB more on top of a peak of {peak / GIB:.1f} GiB {verb} "
@@ -89,7 +89,7 @@ def room_for(view: RunView, more: float, *phases: str) -> Fit | None:
             (
                 Evidence("peak GPU memory", round(peak / GIB, 2), "GiB", "gpu.memory_used"),
                 Evidence("GPU memory", round(total / GIB, 2), "GiB", gpu.gpu.name),
-                Evidence("needed in addition", round(more / GIB, 3), "GiB", "computed"),
+                Evidence("additional memory needed", round(more / GIB, 3), "GiB", "computed"),
             ),
         )
     return _on_host(view, more) if on_cpu(view.analysis) else None
@@ -101,15 +101,15 @@ def _on_host(view: RunView, more: float) -> Fit | None:
         return None
     ranks = max(1, len(view.analysis.ranks))  # at most all of them on the most-used host
     fits = more * ranks <= HOST_USABLE * min(unused)
-    verb = "fits into" if fits else "does not fit into"
+    verb = "fits in" if fits else "does not fit in"
     return Fit(
         fits,
         f"{gib(more * ranks)} GiB more for {ranks} rank{'s' * (ranks != 1)} {verb} "
         f"{percent(HOST_USABLE)} of the {min(unused) / GIB:.1f} GiB that were free on the "
         "host, where this model is",
         (
-            Evidence("least free host memory", round(min(unused) / GIB, 2), "GiB", _AVAILABLE),
-            Evidence("needed in addition", round(more * ranks / GIB, 3), "GiB", "computed"),
+            Evidence("lowest free host memory", round(min(unused) / GIB, 2), "GiB", _AVAILABLE),
+            Evidence("additional memory needed", round(more * ranks / GIB, 3), "GiB", "computed"),
         ),
     )
 

@@ -22,7 +22,7 @@ SECTIONS = (
 )
 INDEX = "README.md"
 _BUNDLED = (
-    "Of all trainers only the bundled one writes this by itself. For another one, write the "
+    "Only the bundled trainer records this automatically. In another trainer, record the "
     "counters with `grpo_doctor_probes.counter`."
 )
 _NOTE = "<!-- Made by `python -m grpo_doctor.findings.docs`; edit the rule's file instead. -->"
@@ -34,13 +34,13 @@ def rule_text(rule: RuleFile) -> str:
     _, _, body = inspect.cleandoc(rule.__doc__ or "").partition("\n")
     needs = "\n".join(f"- {signal.text}" for signal in meta.needs)
     used = ", ".join(f"`{name}`" for name in sorted(meta.used))
-    more = f"\nWhere it was recorded, this is used too: {used}.\n" if used else ""
+    more = f"\nIf recorded, this is used too: {used}.\n" if used else ""
     if meta.id in BUNDLED_ONLY:
         more += f"\n{_BUNDLED}\n"
     return wrapped(
         f"# {meta.id}: {meta.title}\n\n{_NOTE}\n\n"
         f"`{meta.slug}`, family {meta.family}\n\n{body.strip()}\n\n"
-        f"## What the recording must hold\n\n{needs}\n{more}"
+        f"## What the recording must contain\n\n{needs}\n{more}"
     )
 
 

@@ -13,12 +13,12 @@ MAX_HOST_CPU_PCT = 85.0
 
 
 def busy_host(view: RunView) -> Withheld | None:
-    """Why nothing is predicted of more processes: the host is busy, and with whose load nobody
+    """Return why more processes have no prediction: the host is busy, and whose load it is was not
     sampled."""
     cpu = view.highest_mean("host.cpu")
     if cpu is None or cpu <= MAX_HOST_CPU_PCT or view.series("rank.cpu"):
         return None
-    return Withheld(f"the host's CPUs are {cpu:.0f}% busy already")
+    return Withheld(f"the host's CPUs are {cpu:.0f}% busy without them")
 
 
 def number(value: Any) -> float | None:

@@ -37,7 +37,7 @@ FLAT_POINTS = 5
 MOST_STEPS = 200
 # Rules whose subject are steps without a number.
 _OF_NAN = ("GD058", "GD064")
-LEARNS_OTHERWISE = Withheld("it changes what is learned, not how long a step takes")
+LEARNS_OTHERWISE = Withheld("it changes what is learned, not the step time")
 
 
 def metric(name: str, points: int = 1) -> Signal:
@@ -47,18 +47,18 @@ def metric(name: str, points: int = 1) -> Signal:
     elsewhere = ", ".join(f"{framework} `{key}`" for framework, key in keys.items())
     names = f"metric `{trl}`" + (f" ({elsewhere})" if elsewhere else "")
     at = f" at {points} steps or more" if points > 1 else ""
-    text = f"{names}{at}: grpo_doctor_probes.metrics(step, values), and a run that is long enough"
+    text = f"{names}{at}: grpo_doctor_probes.metrics(step, values), in a run that is long enough"
     return Signal(text, partial(_has, name, points), (name,), partial(_why_not, name, points))
 
 
 def metric_even_nan(name: str) -> Signal:
-    """Return a training metric that any step has said, be it NaN."""
+    """Return a training metric that any step has logged, even as NaN."""
     text = f"metric `{METRICS[name][0].key}`: grpo_doctor_probes.metrics(step, values) on rank 0"
     return Signal(text, lambda a: curve(a.trace, name) is not None, (name,))
 
 
 def any_metric(*names: str) -> Signal:
-    """At least one of several metrics at any step, be it NaN."""
+    """Return at least one of several metrics at any step, even as NaN."""
     keys = ", ".join(f"`{METRICS[name][0].key}`" for name in names[:3])
     text = f"metric {keys} and others: grpo_doctor_probes.metrics(step, values) on rank 0"
     return any_of(text, *(metric_even_nan(name) for name in names))

@@ -31,7 +31,7 @@ def learning_advice(
 def slower(view: RunView, divisor: int = 5) -> tuple[Fix, ...]:
     """Return a lower learning rate, as a value where the present one is known."""
     now = view.now(_RATE)
-    risk = "Learning takes more steps."
+    risk = "Training needs more steps."
     if not isinstance(now, (int, float)) or now <= 0:
         text = f"a learning rate of a {'fifth' if divisor == 5 else f'1/{divisor}'}"
         return (learning_advice(view, text, risk=risk),)
@@ -44,7 +44,7 @@ def clip_higher(view: RunView) -> tuple[Fix, ...]:
     now = view.now(_HIGH) or view.now(_EPSILON) or 0.2
     if not isinstance(now, (int, float)) or now >= CLIP_HIGH:
         return ()
-    risk = "Updates that raise rare tokens get larger."
+    risk = "Updates that raise rare tokens become larger."
     return (learning_setting(view, _HIGH, CLIP_HIGH, risk=risk),)
 
 
@@ -54,8 +54,8 @@ def stay_close(view: RunView, factor: float = 2.0) -> tuple[Fix, ...]:
     if not isinstance(now, (int, float)):
         return ()
     beta = float(f"{now * factor:.2g}") if now else KL_BETA
-    risk = "Holds the policy near its reference"
-    risk += "." if now else ", whose log-probs then cost a forward pass per step."
+    risk = "Keeps the policy near its reference"
+    risk += "." if now else "; its log-probs then cost a forward pass per step."
     return (learning_setting(view, _BETA, beta, risk=risk),)
 
 

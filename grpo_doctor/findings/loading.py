@@ -16,7 +16,7 @@ LOADER_COUNTERS = "dataload/*_s"
 PARTS = ("read_s", "process_s", "tokenize_s", "join_s")
 LOADER_TIMES: Signal = sampled(
     "dataload/read_s",
-    "a counter with the seconds that reading a batch's images took, like dataload/process_s and "
+    "a counter with the seconds spent on reading a batch's images, like dataload/process_s and "
     "dataload/tokenize_s; the bundled trainer's loaders record them",
 )
 # The numbers of loader processes that are advised, in turn; beyond that the data is the problem.

@@ -13,10 +13,10 @@ from grpo_doctor.whatif.room import USABLE
 
 MICRO_BATCH, PASSES = "train.micro_batch", "train.grad_accumulation"
 VLLM_SHARE = "vllm.gpu_memory_utilization"
-SHARE_RISK = "vLLM fails at start if this share is not free then; step back by 0.05."
+SHARE_RISK = "vLLM fails at startup if this share is not free; then lower it by 0.05."
 Pairs = tuple[tuple[str, object], ...]
 _VLLMS = ("rollout", "sync", "init")
-_MORE_PASSES = "The same completions per optimizer step, in more passes."
+_MORE_PASSES = "Keeps the completions per optimizer step, in more passes."
 
 
 def larger_share(view: RunView, free: float) -> float | None:
@@ -44,7 +44,7 @@ def _savings(view: RunView, where: str | None) -> Iterator[tuple[Pairs, str]]:
     colocated = view.now("vllm.use") is True and view.now("vllm.mode") != "server"
     if colocated and share and where in _VLLMS:
         less = max(0.1, round(share - 0.1, 2))
-        yield ((VLLM_SHARE, less),), "A smaller cache for vLLM."
+        yield ((VLLM_SHARE, less),), "Makes vLLM's cache smaller."
     if isinstance(micro, int) and micro >= 2 and micro % 2 == 0:
         half = (MICRO_BATCH, micro // 2)
         if isinstance(passes, int):
@@ -53,7 +53,7 @@ def _savings(view: RunView, where: str | None) -> Iterator[tuple[Pairs, str]]:
             yield (half,), _MORE_PASSES
     if view.now("train.gradient_checkpointing") is False:
         on = (("train.gradient_checkpointing", True),)
-        yield on, "Computes the layers again in the backward pass."
+        yield on, "Recomputes the layers in the backward pass."
     preset = view.now("deepspeed.preset")
     if isinstance(preset, str) and "zero2" in preset and len(view.analysis.ranks) > 1:
         stage = (("deepspeed.preset", preset.replace("zero2", "zero3")),)
@@ -64,11 +64,11 @@ def _savings(view: RunView, where: str | None) -> Iterator[tuple[Pairs, str]]:
 
 def _cost(view: RunView, settings: Pairs) -> WhatIf:
     if not len(view.analysis.step_seconds):
-        return Withheld("the run has no whole step")
+        return Withheld("the run has no complete step")
     outcome = view.gain(Settings(settings))
     if isinstance(outcome, Prediction) and outcome.high > 0:
         cost = f"{outcome.mid:+.1f}% of the step by {outcome.grounds}"
-        return Withheld(f"it costs time and gives memory: {cost}")
+        return Withheld(f"it costs time and frees memory: {cost}")
     return Settings(settings)
 
 
@@ -92,11 +92,11 @@ def _passes_follow(view: RunView) -> bool:
     return bool(view.spell(MICRO_BATCH, 1)) and not view.spell(PASSES, 1)
 
 
-SWITCHES = {"offload.optimizer": "the optimizer's state", "offload.model": "weights"}
+SWITCHES = {"offload.optimizer": "the optimizer state", "offload.model": "weights"}
 
 
 def switched_on(view: RunView) -> list[str]:
-    """Return the knobs of this run that move something out of the way of a rollout."""
+    """Return the settings of this run that offload something during a rollout."""
     return [name for name in SWITCHES if view.now(name) is True]
 
 
@@ -111,14 +111,14 @@ def offload_off(view: RunView, room: Fit) -> Fix:
     """Switches off all that is on, with the replay of a run without offload spans."""
     change = Replay((without("offload"),), "without its offload spans")
     risk = (
-        f"Needs the memory back: {room.text}."
+        f"Needs GPU memory: {room.text}."
         if room.fits
-        else f"Check first that GPU memory is large enough during a rollout: {room.text}."
+        else f"First check that GPU memory is large enough during a rollout: {room.text}."
     )
     on = switched_on(view)
     if not on and view.now("vllm.sleep_level"):
         return view.setting("vllm.sleep_level", 0, change, safety="same-math", risk=risk)
     if not on:
-        text = "switch off what moves weights or optimizer state to the host around a rollout"
+        text = "switch off the offload of weights and optimizer state around a rollout"
         return view.advice(text, change, safety="same-math", risk=risk)
     return view.settings([(name, False) for name in on], change, safety="same-math", risk=risk)

@@ -64,7 +64,7 @@ _NOTHING_SAID = Withheld("")
 
 @dataclass(frozen=True, slots=True)
 class Fix:
-    """A change of a knob, or (knob None) what `spelling` says.
+    """A change of a setting, or (`knob` None) what `spelling` says.
 
     Its `spelling` can be pasted as it is: a flag, a line of a file, of code or of a shell. Of one
     that goes elsewhere than into the job's own command only `typed` is, at the place `where`. Where
@@ -124,7 +124,7 @@ class Finding:
     ruins: bool = False
 
     def sets(self, knob: str) -> bool:
-        """Return whether it advises a setting of this knob."""
+        """Return whether it advises a value for this setting."""
         return any(fix.knob == knob for fix in self.fixes)
 
     @property
@@ -134,7 +134,7 @@ class Finding:
 
     @property
     def next_steps(self) -> tuple[Fix, ...]:
-        """The next steps: what nobody can paste."""
+        """The next steps: advice that can't be pasted."""
         return tuple(fix for fix in self.fixes if not fix.pasted)
 
     @property

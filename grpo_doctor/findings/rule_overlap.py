@@ -62,7 +62,7 @@ def _on_facts(rule: RuleFile, view: RunView) -> Outcome:
     """What the rule says, with what its fixes bring; a finding that rests on a default is none."""
     answer = rule.check(view)
     if isinstance(answer, Finding) and view.assumed:
-        unsaid = "the run does not say it, and a default is no fact"
+        unsaid = "the run does not record it, and a default is not a fact"
         return NotRun(tuple(f"the setting {name}: {unsaid}" for name in sorted(view.assumed)))
     if isinstance(answer, Finding):
         known = tuple(row for row in answer.evidence if row.value is not None)
@@ -86,7 +86,7 @@ def _remedy(signal: Signal, trace: Trace) -> str:
         return signal.text
     if signal.text.startswith("metric"):
         subject = signal.text.partition(":")[0]
-        return f"{subject}: the framework has to log it, in a run that is long enough"
+        return f"{subject}: the framework must log it, in a run that is long enough"
     subject = "step times" if signal is STEPS else signal.text.partition(":")[0].partition(" (")[0]
     return f"{subject}: {_instead(origin)}"
 

@@ -11,8 +11,8 @@ from grpo_doctor.findings.rule import NotApplicable, Rule
 from grpo_doctor.findings.rules import ALL
 from grpo_doctor.findings.view import RuleFile
 
-_IGNORED = NotApplicable("left out by --ignore", left_out=True)
-_NOT_SELECTED = NotApplicable("left out by --select", left_out=True)
+_IGNORED = NotApplicable("skipped by --ignore", left_out=True)
+_NOT_SELECTED = NotApplicable("not in --select", left_out=True)
 
 
 @dataclass(frozen=True, slots=True)

@@ -50,7 +50,7 @@ class Sides:
 
     Attributes:
         trainer_waits: the ranks wait for samples.
-        rollout_waits: the rollout waits for room in the queue.
+        rollout_waits: the rollout waits for room in the queue in the queue.
         unused: of what was generated, what was dropped or is never trained on; None if unknown.
         gpus: how many train and how many generate; None if unknown.
     """
@@ -91,7 +91,7 @@ def sides_of(view: RunView) -> Sides:
 
 
 def loop_shares(view: RunView, names: tuple[str, ...]) -> Mapping[str, float]:
-    """What part of the steps' time something of a kind was going on in rollout loops, by span.
+    """Return the share of the steps' time that each span was running in rollout loops.
 
     The mean over the loops that have any such span: a server next to them has none.
     """
@@ -123,7 +123,7 @@ def tools_of_trajectories(view: RunView) -> float | None:
     """Return what part of a trajectory's time its tools take, 0 to 1; None where that is unknown.
 
     By the framework's own means, since trajectories run side by side: some tool and some generation
-    are going on at any time.
+    are running at any time.
     """
     means = [view.metric_mean(key) for key in _TRAJECTORY]
     call_s, calls_per_turn, turns, trajectory_s = (mean or 0.0 for mean in means)
@@ -159,12 +159,15 @@ def evidence_of(view: RunView, sides: Sides) -> tuple[Evidence, ...]:
     if sides.rollout_waits:
         rows.append(
             Evidence(
-                "rollout waits for room", 100 * sides.rollout_waits, "%", f"{QUEUE_SPAN} spans"
+                "rollout waits for room in the queue",
+                100 * sides.rollout_waits,
+                "%",
+                f"{QUEUE_SPAN} spans",
             )
         )
     rows += [_paused(view), _held_back(view)]
     if sides.unused is not None:
-        rows.append(Evidence("generated and never trained on", 100 * sides.unused, "%", "metrics"))
+        rows.append(Evidence("generated but never trained on", 100 * sides.unused, "%", "metrics"))
     return tuple(row for row in rows if row is not None)
 
 
@@ -185,7 +188,7 @@ def _paused(view: RunView) -> Evidence | None:
 
 
 def _held_back(view: RunView) -> Evidence | None:
-    """Return how long generating waits for the reward, and not for the trainer behind it."""
+    """Return how long generation waits for the reward, and not for the trainer behind it."""
     windows = view.analysis.used_windows
     behind = [union(rows.start_ns, rows.end_ns) for rows in _spans_of_loops(view, QUEUE_SPAN)]
     waits = [
@@ -197,7 +200,7 @@ def _held_back(view: RunView) -> Evidence | None:
         waits = [subtract(wait, queue).intervals for wait in waits]
     held_ns = np.mean([intersect(wait, windows).total_ns for wait in waits])
     share = 100 * float(held_ns) / windows.total_ns
-    return Evidence("generating waits for the reward", share, "%", f"{_REWARD_QUEUE_SPAN} spans")
+    return Evidence("generation waits for the reward", share, "%", f"{_REWARD_QUEUE_SPAN} spans")
 
 
 def _mean(view: RunView, text: str, keys: tuple[str, ...], unit: str) -> Evidence | None:

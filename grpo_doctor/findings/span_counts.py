@@ -127,7 +127,7 @@ def gathers(view: RunView) -> Gathers:
 
 def gather_evidence(view: RunView, gathering: Gathers) -> tuple[Evidence, ...]:
     """Return the numbers, and the phase's own."""
-    fixed = "of that each gather's fixed part, by the smallest ones, per step"
+    fixed = "fixed cost of the gathers, per step (from the smallest)"
     timed = (
         (
             Evidence("gathering, per step", gathering.seconds, "s", gathering.source),
@@ -146,7 +146,7 @@ def gather_evidence(view: RunView, gathering: Gathers) -> tuple[Evidence, ...]:
 MICRO_BATCH_SPAN = "train/micro_batch"
 TOKENS: Signal = sampled(
     "train/tokens",
-    "a counter with the tokens of a step, without padding, and train/token_places with padding; "
+    "counters with the tokens of a step, without padding, and train/token_places with padding; "
     "the bundled trainer records both",
 )
 LENGTHS: Signal = any_of(

@@ -188,7 +188,7 @@ class RunView(Readings):
         return -outcome.mid / 100 if isinstance(outcome, Prediction) else 0.0
 
     def predicted(self, fix: Fix) -> Fix:
-        """Return a fix with what its change brings, or why nobody knows."""
+        """Return a fix with its gain, or the reason why that is unknown."""
         outcome = self.gain(fix.change)
         if isinstance(outcome, Prediction):
             return replace(fix, predicted=outcome)
@@ -235,8 +235,8 @@ class RunView(Readings):
         safety: Safety,
         risk: str,
     ) -> Fix:
-        """A fix that sets one knob as this run takes it; what it takes nowhere is in words. Without
-        a `change` it is this setting."""
+        """Return a fix that changes one setting with this run's own flag, or in words without one.
+        The default `change` is this setting."""
         return self.settings([(name, value)], change, safety=safety, risk=risk)
 
     def settings(
@@ -247,7 +247,7 @@ class RunView(Readings):
         safety: Safety,
         risk: str,
     ) -> Fix:
-        """Return a fix that sets the first of some knobs, and the others with it."""
+        """Return a fix that changes the first of some settings, and the others with it."""
         change = change or Settings(tuple(settings))
         ways = [instruct(self.job, *setting) for setting in settings]
         known = [way for way in ways if way is not None]
@@ -278,7 +278,7 @@ class RunView(Readings):
         return Fix(None, None, None, text, None, safety, risk, form="words", change=change)
 
     def edit(self, text: str, change: WhatIf, *, safety: Safety, risk: str = "") -> Fix:
-        """A fix that is no single setting, in the letters to paste: flags, code, a command."""
+        """Return a fix that is not a single setting, ready to paste: flags, code, a command."""
         return Fix(None, None, None, text, None, safety, risk, change=change)
 
 

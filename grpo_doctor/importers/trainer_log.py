@@ -18,8 +18,7 @@ from grpo_doctor.trace.jsonfile import number, read_object, text_or_none, whole
 
 LIMITS = (
     *NO_STARTS,
-    "Where the step time goes: TRL and ms-swift send that to wandb and similar trackers, not to "
-    "this file.",
+    "Where the step time goes: TRL and ms-swift send that to trackers such as wandb, not here.",
 )
 STEP_TIME = "step_time"
 STEP_TIME_COVERS = (

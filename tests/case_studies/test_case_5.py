@@ -85,8 +85,10 @@ def test_the_finding_says_what_is_really_on_the_disk(before: Recorded) -> None:
     weights = [(folder / "model.safetensors").stat().st_size for folder in saved]
     optimizer = [size_of(folder / "optimizer") for folder in saved]
     # The document keeps four digits of a number.
-    assert evidence(issue, "weights of one") * GIB == pytest.approx(weights[0], rel=1e-3)
-    assert evidence(issue, "optimizer state of one") * GIB == pytest.approx(optimizer[0], rel=1e-3)
+    assert evidence(issue, "weights per checkpoint") * GIB == pytest.approx(weights[0], rel=1e-3)
+    assert evidence(issue, "optimizer state per checkpoint") * GIB == pytest.approx(
+        optimizer[0], rel=1e-3
+    )
     assert evidence(issue, "checkpoints kept") == len(saved)
     # 43 GB of 15: weights, and two moments of the same size.
     assert (weights[0] + optimizer[0]) / weights[0] == pytest.approx(43 / 15, rel=0.06)

@@ -55,7 +55,7 @@ SCREENS: Final = {
         runs.always_last,
         "Rank 7 generates 2 s longer in every step; lengths of completions spread as much.",
         f"14.6 → 13.0 s per step, {MINUS}11%: rank 7 is slow in rollout.",
-        next_step="look at the GPU of rank 7 on host-a: `nvidia-smi -i GPU-7",
+        next_step="check the GPU of rank 7 on host-a: `nvidia-smi -i GPU-7",
     ),
     "needless offload": Screen(
         runs.offload,

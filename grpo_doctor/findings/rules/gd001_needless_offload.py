@@ -2,14 +2,14 @@
 
 ## What it means
 
-Around each rollout the weights or the optimizer's state are copied to host memory and back, or
-ZeRO keeps them there for good, and the copying is a visible part of every step.
+Around each rollout the weights or the optimizer state are copied to host memory and back, or ZeRO
+always keeps them there. The copying is a visible part of every step.
 
 ## Why it costs
 
 A copy runs at the speed of the link to the host, a few gigabytes per second from pageable and some
-tens from pinned memory, while the GPU waits. Where the rollout does not need the memory, that is
-for nothing. ZeRO's offload also moves the optimizer's arithmetic to the CPU.
+tens from pinned memory, while the GPU waits. If the rollout does not need the memory, that time is
+wasted. ZeRO's offload also moves the optimizer's arithmetic to the CPU.
 
 ## Evidence shown
 
@@ -24,8 +24,8 @@ sampled, only if the bytes fit on top of the rollouts' peak into 90% of the GPU.
 ## When it is wrong
 
 Memory peaks shorter than the sampling interval are not seen. A longer completion than any in this
-run needs a larger cache. In the first step the optimizer has no state yet, so a run of very few
-steps looks emptier than it will be.
+run needs a larger cache. In the first step the optimizer has no state yet, so memory looks emptier
+in a very short run.
 
 ## References
 
@@ -73,7 +73,7 @@ def check(view: RunView) -> Answer:
             f"offload takes {percent(share, 1)} of the step; "
             f"{percent((share - moving) / share, 1)} of that is garbage collection: see GD011"
         )
-    text = "of that garbage collection, per step"
+    text = "of which garbage collection, per step"
     moved = " and ".join(text for name, text in SWITCHES.items() if view.fact(name) is True)
     of_that = f", {collecting:.3g} s of it garbage collection" if collecting else ""
     return Finding(
@@ -86,8 +86,8 @@ def check(view: RunView) -> Answer:
             *([Evidence(text, collecting, "s", f"{COLLECTING} spans")] if collecting else []),
             *room.evidence,
         ),
-        cause=f"Each step spends {seconds:.3g} s of {step:.3g} s on moving {moved or 'state'} out "
-        f"of the rollout's way and back{of_that}; {room.text}.",
+        cause=f"Each step spends {seconds:.3g} s of {step:.3g} s on moving {moved or 'state'} to "
+        f"the host and back around the rollout{of_that}; {room.text}.",
         fixes=(offload_off(view, room),),
     )
 
@@ -97,15 +97,15 @@ def _zero_offload(view: RunView) -> Answer:
     if share < MIN_ZERO_OPTIMIZER_SHARE:
         return Passed(f"with ZeRO-Offload the optimizer takes {percent(share, 1)} of the step")
     preset = str(view.now("deepspeed.preset") or "")
-    reason = Withheld("a replay can't know how long the optimizer would take on the GPU")
-    risk = "Check first that the optimizer's state fits into GPU memory."
+    reason = Withheld("this run does not show how long the optimizer would take on the GPU")
+    risk = "First check that the optimizer state fits in GPU memory."
     if preset.endswith("_offload"):
         knob, value = "deepspeed.preset", preset.removesuffix("_offload")
         fix = view.setting(knob, value, reason, safety="same-math", risk=risk)
     elif view.spell(_OPTIMIZER, False) is not None:
         fix = view.setting(_OPTIMIZER, False, reason, safety="same-math", risk=risk)
     else:
-        text = 'take "offload_optimizer" out of zero_optimization in the DeepSpeed configuration'
+        text = 'remove "offload_optimizer" from zero_optimization in the DeepSpeed configuration'
         fix = view.advice(text, reason, safety="same-math", risk=risk)
     return Finding(
         severity="medium",  # the part of it that a GPU would take is unknown
@@ -113,7 +113,7 @@ def _zero_offload(view: RunView) -> Answer:
         cost=share,
         phases=("optimizer",),
         evidence=view.phase_evidence("optimizer"),
-        cause=f"ZeRO-Offload runs the optimizer on the CPU, and that takes {percent(share)} of the "
+        cause=f"ZeRO-Offload runs the optimizer on the CPU, which takes {percent(share)} of the "
         f"step ({view.seconds('optimizer'):.3g} s of {view.step_s:.3g} s).",
         fixes=(fix,),
     )

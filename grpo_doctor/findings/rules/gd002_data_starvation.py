@@ -6,8 +6,8 @@ The main thread waits until the next prompts are read, decoded and tokenized.
 
 ## Why it costs
 
-Loading needs no GPU and nothing of the step before: loader processes can do it during the rest of
-the step. What is left in `dataload` they did not get done in time.
+Loading needs no GPU and no result of the previous step: loader processes can do it during the rest
+of the step. The time in `dataload` is what they did not finish in time.
 
 ## Evidence shown
 
@@ -16,16 +16,16 @@ of them needs for a step's prompts; how busy the host's CPUs were.
 
 ## Fix
 
-More loader processes, as many as hide the loading behind the rest of the step. The prediction
-spreads the loader's effort per step, recorded or as seen (w processes that never catch up: w times
+More loader processes, enough to hide the loading behind the rest of the step. The prediction
+spreads the loader's work per step, recorded or estimated (w processes that never catch up: w times
 the step), over them, as far as the host's cores allow.
 
 ## When it is wrong
 
 Work that the trainer does itself within `dataload`, such as copying to the GPU or image processing
-in the main process, does not move to loader processes. Files on a slow network share may have no
-more to give. Where loader processes have time to spare and little is waited, or where what is
-waited comes in bursts (GD030), this rule keeps silent.
+in the main process, does not move to loader processes. A slow network share may already be at its
+limit. If loader processes have time to spare and the waits are short, or come in bursts (GD030),
+this rule is silent.
 
 ## References
 
@@ -55,9 +55,9 @@ MOSTLY = 0.70
 _KNOB = "dataload.num_workers"
 _PARTS = {
     "read_s": "reading and decoding images",
-    "process_s": "cutting images up",
+    "process_s": "cutting images into patches",
     "tokenize_s": "tokenizing",
-    "join_s": "joining prompts into batches",
+    "join_s": "collating prompts into batches",
 }
 
 
@@ -70,8 +70,8 @@ def check(view: RunView) -> Answer:
         return Passed(f"data loading takes {percent(share, 1)} of the step, {duration}")
     if share < MEDIUM_SHARE and _have_time(view, workers):
         return Passed(
-            f"data loading takes {percent(share, 1)} of the step, while its processes have time to "
-            "spare: that is handing over, not loading"
+            f"data loading takes {percent(share, 1)} of the step, while its processes have time "
+            f"to spare: that is the transfer, not the loading"
         )
     bursts = view.found("GD030")
     if bursts is not None and bursts.cost >= MOSTLY * share:
@@ -86,7 +86,7 @@ def check(view: RunView) -> Answer:
         evidence=(
             *view.phase_evidence("dataload"),
             Evidence("loader processes per rank", said, "", "settings"),
-            Evidence("host CPU busy", cpu, "%", "host.cpu over the steps"),
+            Evidence("host CPU usage", cpu, "%", "host.cpu over the steps"),
             *_loader_evidence(view),
         ),
         cause=f"Each step waits {view.seconds('dataload'):.3g} s of {view.step_s:.3g} s for its "
@@ -98,7 +98,7 @@ def check(view: RunView) -> Answer:
 def _fix(view: RunView, workers: int | None) -> Fix:
     target = enough_workers(view, workers)
     if target is None:
-        text = "prepare the data beforehand: tokenize once, resize images, keep it on a local disk"
+        text = "prepare the data in advance: tokenize once, resize images, store it on a local disk"
         reason = Withheld("it depends on what the loader does")
         return view.advice(text, reason, safety="same-math")
     risk = f"Takes {target} process{'es' * (target != 1)} per rank, with CPU time and memory."
@@ -118,8 +118,8 @@ def _loader_evidence(view: RunView) -> list[Evidence]:
     if load is None or not load.effort_s:
         return []
     part = max(load.parts, key=lambda name: load.parts[name])
-    text = "a loader process needs for a step's prompts"
+    text = "loader process time for a step's prompts"
     return [
         Evidence(text, load.effort_s, "s", "dataload/*_s"),
-        Evidence(f"most of it: {_PARTS[part]}", 100 * load.share(part), "%", f"dataload/{part}"),
+        Evidence(f"mostly: {_PARTS[part]}", 100 * load.share(part), "%", f"dataload/{part}"),
     ]

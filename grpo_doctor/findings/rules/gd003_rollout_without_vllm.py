@@ -11,12 +11,12 @@ that batch, and starts each small kernel from Python; vLLM batches continuously 
 
 ## Evidence shown
 
-The time in `rollout` per step, the tokens per second that come out of it, and the step without any
-rollout: no engine can gain more.
+The time in `rollout` per step, the tokens generated per second, and the step without any rollout:
+no engine can gain more.
 
 ## Fix
 
-`vllm.use` and, where the framework wants it said, `vllm.mode colocate`. No gain is predicted.
+`vllm.use` and, if the framework requires it, `vllm.mode colocate`. No gain is predicted.
 
 ## When it is wrong
 
@@ -43,20 +43,20 @@ RULE = timed_rule(__name__, __doc__, "rollout", signals.SETTINGS, uses=(TOKENS,)
 # With vLLM, rollouts of published runs take 11-70% of a step; below three tenths another engine
 # is not the first thing to change.
 MIN_SHARE = 0.30
-_RISK = "vLLM takes GPU memory of its own and samples with slightly different probabilities."
+_RISK = "vLLM needs its own GPU memory and samples with slightly different probabilities."
 
 
 def check(view: RunView) -> Answer:
     """Compare the rollout's own time with the step where vLLM is off."""
     use = view.knob("vllm.use")
     if use is None:
-        return NotApplicable(f"{view.framework} does not choose between vLLM and transformers")
+        return NotApplicable(f"{view.framework} has no choice between vLLM and transformers")
     share = view.share("rollout")
     if use:
         return NotApplicable("vLLM is in use")
     if share < MIN_SHARE:
         return Passed(f"the rollout takes {percent(share)} of the step")
-    reason = Withheld("this run says nothing about vLLM's speed on this model")
+    reason = Withheld("vLLM's speed on this model was not measured")
     mode = ("vllm.mode", "colocate")
     with_mode = view.spell(*mode) and view.now("vllm.mode") is None
     settings = [("vllm.use", True), *([mode] if with_mode else [])]
@@ -71,7 +71,7 @@ def check(view: RunView) -> Answer:
         evidence=(*view.phase_evidence("rollout"), *_tokens(view), *_bound(bound)),
         cause="The training model generates the completions itself: "
         f"{percent(share)} of each step, {view.seconds('rollout'):.3g} s of {view.step_s:.3g} s."
-        + ("" if view.has_gpu else " No GPU was sampled; on a CPU this is the usual way."),
+        + ("" if view.has_gpu else " No GPU was sampled; on a CPU this is normal."),
         fixes=(fix,),
     )
 
@@ -89,5 +89,5 @@ def _tokens(view: RunView) -> tuple[Evidence, ...]:
 def _bound(outcome: Prediction | Withheld) -> tuple[Evidence, ...]:
     if isinstance(outcome, Withheld):
         return ()
-    text = "step time if the rollout took no time at all: the most that any engine can gain"
+    text = "step time without any rollout: the upper bound of the gain"
     return (Evidence(text, round(outcome.mid, 1), "%", outcome.grounds),)

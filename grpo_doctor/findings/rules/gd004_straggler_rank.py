@@ -2,34 +2,34 @@
 
 ## What it means
 
-Nearly always the ranks wait for the same one at their collectives: it explains nearly all of the
-waiting, or is last in nearly every step while the others spread as well.
+The ranks nearly always wait for the same rank at their collectives: it causes nearly all wait time,
+or is last in nearly every step while the others arrive at different times.
 
 ## Why it costs
 
-The slowest rank sets the pace of a synchronous step; the time of all others up to its arrival is
-lost, on as many GPUs as the job has.
+The slowest rank sets the pace of a synchronous step; the time of all other ranks until it arrives
+is lost, on all of the job's GPUs.
 
 ## Evidence shown
 
-How long the other ranks wait per step; what share of all wait time would vanish had this rank come
-with the next to last; in how many steps; in which phase it works longer than the median of the
-others. A rank that was late because it waited itself is not blamed.
+How long the other ranks wait per step; the share of wait time that would vanish if this rank
+arrived with the next to last; the number of steps in which it is late; the phase in which it works
+longer than the median of the others. A rank that was late because it waited itself is not blamed.
 
 ## Fix
 
 Look at that rank: its GPU's clocks and throttling, its link, other programs on its cores, its share
-of the data. The prediction replays its work at the median of the others in the phases that are
-named; the cost is what that gains.
+of the data. The prediction replays its work at the median of the others in the named phases; the
+cost is that gain.
 
 ## When it is wrong
 
-A rollout server with fewer slots than requests answers one rank last, which is not that rank's
-doing, and not said of it. With NCCL a collective returns to Python at once and its rank waits
-elsewhere, so waits are seen only where the host blocks; then this rule stays silent rather than
-guess. Where the late rank changes from step to step, the cause is the spread of completion lengths
-and this rule does not apply. What one rank does for all, checkpoints, evaluations, logs,
-and weights that the first rank sends to engines in other processes, is no lateness.
+A rollout server with fewer slots than requests answers one rank last: that is not reported, because
+the rank does not cause it. With NCCL a collective returns to Python at once and its rank waits
+elsewhere, so waits are seen only where the host blocks; then this rule is silent. Where the late
+rank changes from step to step, the cause is the spread of completion lengths and this rule does
+not apply. Work that one rank does for all (checkpoints, evaluations, logs, weights sent to engines
+in other processes) does not count.
 
 ## References
 
@@ -69,7 +69,7 @@ MIN_ALWAYS_SHARE, MIN_ALWAYS_EXPLAINED, ALWAYS_NEEDS_STEPS = 0.90, 0.25, 6
 MIN_ERRORS = 3.0
 # What is slow here is the user's own Python: its stack says more than the GPU's state.
 PYTHON_PHASES = ("dataload", "reward")
-_RISK = "Find the cause first: a slow GPU, busy cores, or more work than the others have."
+_RISK = "First find the cause: a slow GPU, busy cores, or more work than the other ranks."
 
 
 def check(view: RunView) -> Answer:
@@ -103,8 +103,8 @@ def check(view: RunView) -> Answer:
         return Passed(f"rank {rank} alone scores and the others wait for it: see GD035")
     if phases and not _steady(view, rank):
         return Passed(
-            f"ranks wait mostly for rank {rank}, {percent(share, 1)} of the step, but its own work "
-            "is not steadily longer: with more steps that would even out"
+            f"ranks wait mostly for rank {rank}, {percent(share, 1)} of the step, but its own "
+            f"work is not consistently longer: over more steps that would even out"
         )
     excess = ", ".join(f"{phase} +{seconds:.3g} s" for phase, seconds in phases.items())
     return Finding(
@@ -131,7 +131,7 @@ def change_of(view: RunView) -> WhatIf:
     rank = view.analysis.ranks[int(np.argmax(view.blame.explained_s))]
     phases = slow_phases(view, rank)
     if not phases:
-        return Withheld("which phase of this rank is slower could not be told")
+        return Withheld("which phase of this rank is slower is unknown")
     scenario = f"with rank {rank} as fast as the median of the others"
     return Replay((AsOthers(tuple(phases), rank),), scenario)
 
@@ -145,7 +145,7 @@ def _evidence(view: RunView, column: int, phases: dict[str, float]) -> tuple[Evi
     part, late = 100 * float(blame.shares[column]), 100 * float(blame.late_share[column])
     text = f"time each other rank waits for rank {rank}, per step, in all phases"
     mean, mean_s = (
-        "the same, averaged over all ranks as in the step bar",
+        "the same, averaged over all ranks, as in the step bar",
         wait_s * (ranks - 1) / ranks,
     )
     return (
@@ -186,10 +186,10 @@ def _where_to_look(view: RunView, rank: int, phases: dict[str, float]) -> str:
     uuid = view.rank_gpu(rank)
     if uuid:
         return (
-            f"look at the GPU of rank {rank} on {host}: "
+            f"check the GPU of rank {rank} on {host}: "
             f"`nvidia-smi -i {uuid} -q -d PERFORMANCE,CLOCK,TEMPERATURE`"
         )
     return (
-        f"look at rank {rank} on {host} next to another rank: what else runs on its cores (top), "
-        "and its share of the data"
+        f"look at rank {rank} on {host} next to another rank: programs on its cores (top), its "
+        f"share of the data"
     )

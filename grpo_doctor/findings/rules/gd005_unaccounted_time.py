@@ -2,22 +2,22 @@
 
 ## What it means
 
-Part of each step lies in no phase: no span was open on the main thread.
+Part of each step is in no phase: no span was open on the main thread.
 
 ## Why it costs
 
-It may be harmless or the largest cost of the run. As long as it has no name, no rule can judge it
-and no prediction can include it.
+It may be harmless or the largest cost of the run. Without a name, no rule can judge it and no
+prediction can include it.
 
 ## Evidence shown
 
-The unattributed time per step, its share, and between which phases most of it lies; the callback
-or span of the user's own that most of it is in, if there is one.
+The unattributed time per step, its share, and the phases around most of it; the callback or user
+span that most of it is in, if there is one.
 
 ## Fix
 
-A callback that is named: make it faster, or call it less often. Else put `grpo_doctor_probes.phase`
-around the code, or look at the main thread with a sampling profiler.
+If a callback is named: make it faster, or call it less often. Otherwise put
+`grpo_doctor_probes.phase` around the code, or profile the main thread with a sampling profiler.
 
 ## When it is wrong
 
@@ -46,10 +46,10 @@ RULE = timed_rule(__name__, __doc__, "visibility")
 MIN_SHARE = 0.05
 # Of the unattributed time: a span that holds more than half of it is what it is.
 MIN_NAMED = 0.5
-_UNKNOWN = Withheld("what the time is spent on is not known")
+_UNKNOWN = Withheld("what the time is spent on is unknown")
 _NAME_IT = (
-    'put `with grpo_doctor_probes.phase("rollout"):`, or another one, around what has no '
-    f"name yet: {PROFILE} on a rank"
+    'put `with grpo_doctor_probes.phase("rollout"):`, or another phase, around the '
+    f"unnamed code: {PROFILE} on a rank"
 )
 
 
@@ -57,7 +57,7 @@ def check(view: RunView) -> Answer:
     """Compare what no phase covers with the step."""
     share = view.analysis.share(UNATTRIBUTED)
     if share < MIN_SHARE:
-        return Passed(f"{percent(share, 1)} of the step lies outside all phases")
+        return Passed(f"{percent(share, 1)} of the step is outside all phases")
     steps = len(view.analysis.step_seconds)
     seconds = share * view.step_s
     origin = view.trace.run.origin
@@ -83,7 +83,7 @@ def check(view: RunView) -> Answer:
             Evidence("outside all phases", 100 * share, "%", source),
             Evidence(f"of it {of_it}, per step", part, "s", source),
         ),
-        cause=f"{seconds:.3g} s of each {view.step_s:.3g} s step lie in no phase, "
+        cause=f"{seconds:.3g} s of each {view.step_s:.3g} s step are in no phase, "
         f"{percent(part / seconds)} of it {of_it}.",
         fixes=(view.advice(faster if is_named else _NAME_IT, _UNKNOWN, safety="needs-code"),),
     )
@@ -95,7 +95,7 @@ def _untimed(view: RunView, origin: Origin, share: float) -> Finding:
     seconds = share * view.step_s
     steps = len(view.analysis.step_seconds)
     source = f"step time less what {origin.what} names, mean of {steps} steps"
-    advice = "record with `grpo-doctor run -- ...`, which sees more of a step"
+    advice = "record with `grpo-doctor run -- ...`, which records more of a step"
     return Finding(
         severity=severity_of(share) if origin.durations_only else "info",
         confidence=1.0,

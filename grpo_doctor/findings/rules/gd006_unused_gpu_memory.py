@@ -2,20 +2,20 @@
 
 ## What it means
 
-At no moment of the run did even the most-used GPU come near its size.
+Even the most-used GPU never came near its size during the run.
 
 ## Why it costs
 
-Memory is what GRPO buys speed with: a larger cache keeps more completions in flight, larger
-micro-batches make larger kernels, and activations that are kept need not be computed twice.
+GRPO can turn memory into speed: a larger cache keeps more completions in flight, larger
+micro-batches make larger kernels, and kept activations are not recomputed.
 
 ## Evidence shown
 
-The peak of the most-used GPU, the GPU's size, and what was never used.
+The peak of the most-used GPU, the GPU's size, and the memory that was never used.
 
 ## Fix
 
-In this order: offload off; a larger share for vLLM, up to what was free less a tenth of the GPU;
+In this order: offload off; a larger share for vLLM, up to the free memory less a tenth of the GPU;
 micro-batches twice as large and half as many, if half of the memory is free.
 
 ## When it is wrong
@@ -55,7 +55,7 @@ MIN_FREE_SHARE = 0.25
 DOUBLING_NEEDS = 0.50
 # A model that uses less than a tenth of its GPU is there for a test.
 TINY_PEAK_SHARE = 0.10
-_UNKNOWN = Withheld("this run does not say how its kernels scale with their batch")
+_UNKNOWN = Withheld("how this run's kernels scale with their batch was not measured")
 
 
 def check(view: RunView) -> Answer:
@@ -107,7 +107,7 @@ def _larger_batch(view: RunView, free: float) -> list[Fix]:
     if free < DOUBLING_NEEDS or not micro or not passes or passes % 2:
         return []
     risk = (
-        "Instead of a larger rollout engine, not in addition: each is sized for all of the free "
-        "memory. The same completions per optimizer step; longer ones than in this run need more."
+        "An alternative to a larger rollout engine: each is sized for all free memory. Keeps the "
+        "completions per optimizer step; longer ones than in this run need more."
     )
     return [in_passes_of(view, 2 * micro, passes // 2, _UNKNOWN, risk=risk)]

@@ -2,8 +2,8 @@
 
 ## What it means
 
-ZeRO-3 keeps this job's parameters in host memory (`offload_param`), so that each forward and each
-backward pass of each micro-step brings them to the GPU again.
+ZeRO-3 keeps this job's parameters in host memory (`offload_param`), so each forward and each
+backward pass of each micro-step copies them to the GPU again.
 
 ## Why it costs
 
@@ -25,7 +25,7 @@ The DeepSpeed preset without parameter offload: `zero3` where GPU memory has roo
 
 A model whose share does not fit next to its activations needs the offload; then a larger micro-
 batch with fewer accumulation steps makes fewer passes. On a machine without a GPU the "link" is a
-copy within host memory and the finding stands only for the setting.
+copy within host memory, and the finding is only about the setting.
 
 ## References
 
@@ -55,7 +55,7 @@ _PRESET = "deepspeed.preset"
 _PARAMETERS = "deepspeed.offload_param"
 _PASSES = ("train", "logprob")
 _ACCUMULATION = "train.grad_accumulation"
-_FETCHES = "times that all weights come from the host, per step"
+_FETCHES = "transfers of all weights from the host, per step"
 
 
 def check(view: RunView) -> Answer:
@@ -85,7 +85,7 @@ def check(view: RunView) -> Answer:
             Evidence(_FETCHES, fetched, "", "settings"),
             Evidence(text, scaled(traffic, 1e-9, 2), "GB/s", source),
         ),
-        cause=f"The parameters live in host memory and are fetched {often}; the "
+        cause=f"The parameters are in host memory and are fetched {often}; the "
         f"passes over the model take {seconds:.3g} s of {view.step_s:.3g} s.",
         fixes=(_fix(view),),
     )
@@ -110,5 +110,5 @@ def _fix(view: RunView) -> Fix:
         return view.setting(_PRESET, "zero3", change, safety="same-math", risk=risk)
     if view.spell(_PARAMETERS, False) is not None:
         return view.setting(_PARAMETERS, False, change, safety="same-math", risk=risk)
-    text = 'take "offload_param" out of zero_optimization in the DeepSpeed configuration'
+    text = 'remove "offload_param" from zero_optimization in the DeepSpeed configuration'
     return view.advice(text, change, safety="same-math", risk=risk)

@@ -2,12 +2,12 @@
 
 ## What it means
 
-After each offload Python's garbage is collected and the CUDA cache handed back to the driver.
+After each offload Python collects garbage and the CUDA cache is returned to the driver.
 
 ## Why it costs
 
-A full collection of a process that has loaded a model takes a few hundred milliseconds while all
-ranks wait; an empty cache makes the next allocations ask the driver. Both happen twice per rollout.
+A full collection in a process with a loaded model takes a few hundred milliseconds while all ranks
+wait; with an empty cache the next allocations go to the driver. Both happen twice per rollout.
 
 ## Evidence shown
 
@@ -16,14 +16,15 @@ setting, and how long the collector stopped the process in a step.
 
 ## Fix
 
-`offload.gc_collect` off; or, where GPU memory has room for what is moved, the offload itself, which
-takes the collection with it. PyTorch's cache is shared by all of the process; only an engine that
-allocates outside of it, vLLM next to the trainer, needs memory handed back, and sleeping does that.
+`offload.gc_collect` off; or, if GPU memory has room, the offload itself, which removes the
+collection too. PyTorch's cache is shared by the whole process. Only an engine that allocates
+outside of it, such as vLLM next to the trainer, needs memory returned, and its sleep mode does
+that.
 
 ## When it is wrong
 
-A run that is short of memory when vLLM wakes up may need the cache emptied. Where no
-`offload/collect` was recorded the cost is a guess, and the finding says less.
+A run that is short of memory when vLLM wakes up may need the cache emptied. Without
+`offload/collect` spans the cost is a guess, and the finding says less.
 
 ## References
 
@@ -67,8 +68,8 @@ def check(view: RunView) -> Answer:
         Evidence("collection after offloads, per step", collecting, "s", f"{_SPAN} spans"),
         Evidence("collection after offloads", 100 * share, "% of the step", f"{_SPAN} spans"),
     ]
-    own = Replay((without(_SPAN),), "without collecting garbage after its offloads")
-    unknown = Withheld("how long the collections take was not recorded")
+    own = Replay((without(_SPAN),), "without garbage collection after offloads")
+    unknown = Withheld("the time of the collections was not recorded")
     change = Settings(((_KNOB, False),), own) if known else unknown
     risk = "Memory peaks when vLLM wakes up; watch for OOM there."
     return Finding(
@@ -80,7 +81,7 @@ def check(view: RunView) -> Answer:
         cause=f"Garbage collection after offload takes {collecting:.3g} s of each "
         f"{view.step_s:.3g} s step."
         if known
-        else "Garbage is collected after each offload; how long that takes was not recorded.",
+        else "Garbage is collected after each offload; its time was not recorded.",
         fixes=(
             view.setting(_KNOB, False, change, safety="same-math", risk=risk),
             *offload_off_if_it_fits(view, or_unknown=True),

@@ -3,34 +3,33 @@
 ## What it means
 
 The cache of an engine, within the ranks or of a server, is full during rollouts: requests wait for
-room, and some that had begun are thrown out (preempted, or retracted, as SGLang calls it) and
-computed again.
+room, and some running requests are preempted (SGLang: retracted) and computed again.
 
 ## Why it costs
 
-A decoding step reads all weights once, however many requests share it: what waits is decoded in
-more steps. A preempted request computes its prompt and all its tokens again.
+A decoding step reads all weights once, however many requests share it: waiting requests need more
+steps. A preempted request computes its prompt and all its tokens again.
 
 ## Evidence shown
 
-Of the engine that holds most requests back, a server with its host and process: how full its cache
-is at its peak, how many requests run and wait in the mean, and preemptions.
+For the engine with the most waiting requests (for a server: with host and process): how full its
+cache is at its peak, how many requests run and wait on average, and preemptions.
 
 ## Fix
 
 An engine within the ranks: a larger `vllm.gpu_memory_utilization`, as far as memory was free during
 the whole run. A server: a larger share of its GPU's memory, in the flag that it was started with
 (`--gpu-memory-utilization` of `vllm serve`, `--vllm_gpu_memory_utilization` of `swift rollout`,
-`--mem-fraction-static` of SGLang). Where the command itself fixes how large the cache is, leave
-that out or raise it. Else fewer or shorter completions at once, or more servers. A smaller
-`vllm.max_model_len` changes nothing: the cache is handed out in pages.
+`--mem-fraction-static` of SGLang). If the command itself fixes the size of the cache,
+remove or raise that. Otherwise fewer or shorter completions at once, or more servers. A smaller
+`vllm.max_model_len` changes nothing: the cache is allocated in pages.
 
 ## When it is wrong
 
-The cost is an upper bound: a batch that saturates the GPU gains little by more requests at once. In
-a server that others use too, the waiting may be theirs; and a judge's server that joined the run
-looks like one of rollouts, unless the run says that its engine is within its ranks. `/metrics` is
-asked once a second: a shorter peak is not seen.
+The cost is an upper bound: a batch that saturates the GPU gains little from more requests at once.
+In a shared server the waiting requests may belong to others. A judge's server that joined the run
+looks like a rollout server, unless the run says that its engine is within its ranks. `/metrics` is
+read once a second: a shorter peak is not seen.
 
 ## References
 
@@ -80,7 +79,7 @@ _USUAL, _MOST = 0.9, 0.95
 _SIZES = (
     "num_gpu_blocks_override", "kv_cache_memory_bytes", "kv_cache_memory", "max_total_tokens",
 )  # fmt: skip
-_REASON = "how much of the server's memory is its cache was not recorded"
+_REASON = "the cache's share of the server's memory was not recorded"
 
 
 def check(view: RunView) -> Answer:
@@ -93,7 +92,7 @@ def check(view: RunView) -> Answer:
         return Passed(f"the rollout takes {percent(share)} of the step")
     known = [(load.cache_peak_pct, load) for load in every if load.cache_peak_pct is not None]
     if not known:
-        return Passed("no engine said during the steps how full its cache is")
+        return Passed("no engine reported its cache usage during the steps")
     full = [load for peak, load in known if peak >= CACHE_FULL_PCT]
     if not full:
         return Passed(f"the cache is at most {max(peak for peak, _ in known):.0f}% full")
@@ -105,7 +104,7 @@ def check(view: RunView) -> Answer:
     cost, thrown_out = share * _held_back(worst), ""
     if worst.preemptions:
         often = f"{worst.preemptions:.3g} per {worst.period}"
-        thrown_out = f", and {often} are thrown out and computed again"
+        thrown_out = f", and {often} are preempted and computed again"
     return Finding(
         # Waiting alone may be the batch that the GPU can take: high only with work thrown away.
         severity=severity_of(cost, proven=preempted >= MIN_PREEMPTED),
@@ -130,7 +129,7 @@ def _held_back(load: Load) -> float:
 
 def _of_the_ranks(view: RunView) -> Fix:
     memory = view.gpu_memory
-    outcome = Withheld("how much room the cache could have was not recorded")
+    outcome = Withheld("the possible size of the cache was not recorded")
     if memory and view.now("vllm.mode") != "server":
         free = min(m.free_bytes / m.gpu.memory_total_bytes for m in memory)
         target = larger_share(view, free)
@@ -139,8 +138,8 @@ def _of_the_ranks(view: RunView) -> Fix:
         outcome = Withheld("no memory is free for a larger cache")
     spelled = view.spell(VLLM_SHARE, _USUAL)
     flag = f" ({spelled.split()[0]})" if spelled else ""
-    text = f"give the engine more memory{flag}, or roll out fewer completions at once"
-    risk = "The trainer's own memory must fit as well."
+    text = f"give the engine more memory{flag}, or generate fewer completions at once"
+    risk = "The trainer's own memory must also fit."
     return view.advice(text, outcome, safety="same-math", risk=risk)
 
 
@@ -149,15 +148,15 @@ def _of_a_server(view: RunView, load: Load) -> Fix:
     sized = [name for name in _SIZES if program is not None and name in program.options]
     if sized:
         words = " and ".join(f"`--{name.replace('_', '-')}`" for name in sized)
-        text = f"start the server without {words}, or with more: that fixes how large its cache is"
+        text = f"start the server without {words}, or with more: it fixes the size of the cache"
         return view.advice(text, Withheld(_REASON), safety="same-math")
     now = program.value(VLLM_SHARE) if program else None
     ceiling = _USUAL if program and program.table == "sglang" else _MOST
     target = next((t for t in (_USUAL, ceiling) if isinstance(now, float | int) and now < t), None)
-    fewer = "add a server, or roll out fewer completions at once: nearly all memory is the server's"
+    fewer = "add a server, or generate fewer completions at once: memory is nearly full"
     if target is None and now is not None:
         return view.advice(fewer, Withheld(_REASON), safety="same-math")
-    risk = "The server fails at its start if this share is not free then; step back by 0.05."
+    risk = "The server fails at startup if this share is not free; then lower it by 0.05."
     fix = load.setting(view, VLLM_SHARE, target, reason=_REASON, risk=risk) if target else None
     if fix is not None:
         return fix

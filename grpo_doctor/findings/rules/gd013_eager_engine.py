@@ -8,11 +8,11 @@ launched from Python.
 ## Why it costs
 
 A decoding step of a small model or batch is some hundred short kernels: launching them takes 5 to
-15 ms of the CPU, replaying a graph well under one, for each token of the longest completion.
+15 ms of CPU time, replaying a graph well under 1 ms, for each token of the longest completion.
 
 ## Evidence shown
 
-The rollout's share, decoding steps per rollout and how long one takes, how busy the GPU was.
+The rollout's share of the step, decoding steps per rollout, the time of one, GPU utilization.
 
 ## Fix
 
@@ -21,7 +21,7 @@ and are larger for small ones.
 
 ## When it is wrong
 
-Graphs need some memory (0.2 to 2 GiB), and capturing them makes the start longer. A model that
+Graphs need some memory (0.2 to 2 GiB), and capturing them makes startup slower. A model that
 vLLM can't capture needs eager mode. On a machine without a GPU there are no graphs.
 
 ## References
@@ -51,13 +51,13 @@ def check(view: RunView) -> Answer:
     if view.knob("vllm.use") is not True or view.knob(_KNOB) is not True:
         return NotApplicable("vLLM does not run in eager mode")
     if not view.has_gpu:
-        return NotApplicable("no GPU was sampled, and without one there are no graphs")
+        return NotApplicable("no GPU was sampled, and there are no CUDA graphs without one")
     share, step_s = view.share("rollout"), _decoding_step_s(view)
     if share < MIN_SHARE:
         return Passed(f"the rollout takes {percent(share)} of the step")
     if step_s is not None and step_s > MAX_STEP_S:
-        return Passed(f"a decoding step takes {1000 * step_s:.0f} ms, of which launching is little")
-    risk = "Graphs take 0.2-2 GiB of GPU memory, and vLLM starts later."
+        return Passed(f"a decoding step takes {1000 * step_s:.0f} ms, of which little is launching")
+    risk = "CUDA graphs take 0.2-2 GiB of GPU memory and make vLLM's startup slower."
     return Finding(
         severity="medium" if step_s is not None else "low",
         confidence=0.8 if step_s is not None else 0.5,

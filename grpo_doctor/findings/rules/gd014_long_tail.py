@@ -17,13 +17,14 @@ finishes than the mean; the longest and the mean completion.
 
 ## Fix
 
-A smaller `rollout.max_completion_length`, where nearly all completions end well before it; else
-more prompts per rollout, so that the tail is a smaller part of it, or an asynchronous rollout.
+A smaller `rollout.max_completion_length`, where nearly all completions end well before it;
+otherwise more prompts per rollout, so that the tail is a smaller part of it, or an asynchronous
+rollout.
 
 ## When it is wrong
 
-Completions that need their length to be right are what the training is for: cutting them changes
-what is learned. A tail that the next rollout overlaps costs nothing.
+If completions need their length to be right, truncating them changes what is learned. A tail that
+overlaps with the next rollout costs nothing.
 
 ## References
 
@@ -92,18 +93,18 @@ def check(view: RunView) -> Answer:
         cost=share,
         phases=("rollout",),
         evidence=_evidence(view, end, apart, ratio),
-        cause=f"{seconds:.3g} s of each {view.step_s:.3g} s step go by while "
+        cause=f"{seconds:.3g} s of each {view.step_s:.3g} s step pass while "
         + (
             f"at most a tenth of the engine's {end.peak:.0f} requests are left."
             if end is not None and emptied >= apart
-            else "one rank, not always the same, still generates for the others to wait for."
+            else "one rank, not always the same, still generates and the others wait."
         ),
         fixes=(_fix(view),),
     )
 
 
 def _ratio(view: RunView) -> float | None:
-    """Return the longest completion over the mean one, the mean over the steps' metrics."""
+    """Return the longest completion / mean one, the mean over the steps' metrics."""
     longest, mean = view.metric_values(LONGEST), view.metric_values(MEAN)
     if longest is None or mean is None:
         return None
@@ -139,10 +140,10 @@ def _evidence(
         steps, ranks = view.analysis.used_seconds.shape[:2]
         source = f"rollout spans of {ranks} ranks, {steps} steps"
         ends.append(
-            Evidence("the slowest rank's rollout over the mean, per step", apart, "s", source)
+            Evidence("the slowest rank's rollout minus the mean, per step", apart, "s", source)
         )
     if ratio is not None:
-        ends.append(Evidence("longest completion over the mean", round(ratio, 2), "x", "metrics"))
+        ends.append(Evidence("longest completion / mean", round(ratio, 2), "x", "metrics"))
     return (*ends, *view.phase_evidence("rollout"))
 
 
@@ -150,11 +151,13 @@ def _fix(view: RunView) -> Fix:
     # A limit that nearly all completions stay below, where that is a real cut.
     now, limit = view.now(_KNOB), length_at(lengths(view), COVERED)
     if now is not None and limit is not None and limit <= 0.75 * now:
-        risk = f"{percent(1 - COVERED)} of this run's completions are longer and would be cut off."
+        risk = (
+            f"{percent(1 - COVERED)} of this run's completions are longer and would be truncated."
+        )
         return view.setting(_KNOB, limit, safety="changes-algorithm", risk=risk)
-    outcome = Withheld("this run does not say how its rollout time grows with more prompts")
-    risk = "The later steps train on completions of slightly older weights."
-    more = "roll out more prompts at once and train several steps on them"
+    outcome = Withheld("how rollout time grows with more prompts was not measured")
+    risk = "Later steps train on completions of slightly older weights."
+    more = "generate more prompts at once and train several steps on them"
     if view.spell("rollout.async", True) is None:
         return view.advice(more, outcome, safety="changes-algorithm", risk=risk)
     risk = f"Overlaps rollouts with training; or {more}. {risk}"

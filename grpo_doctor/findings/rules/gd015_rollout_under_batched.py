@@ -2,33 +2,33 @@
 
 ## What it means
 
-Requests wait although the cache has room, because the engine's limit of requests at once is
-reached; or a rollout has so few requests that the cache stays nearly empty.
+Requests wait although the cache has room, because the engine has reached its limit of concurrent
+requests; or a rollout has so few requests that the cache stays nearly empty.
 
 ## Why it costs
 
-A decoding step reads all weights once, for one request or for hundreds: until the GPU computes all
-the time, more requests at once come almost for free.
+A decoding step reads all weights once, for one request or for hundreds: until the GPU is
+compute-bound, more concurrent requests are almost free.
 
 ## Evidence shown
 
-Of the engine with most requests waiting, a server with its host and process: requests running and
-waiting, the most at once, the peak of its cache, and the limit where a server's command says one.
+For the engine with the most waiting requests (for a server: with host and process): requests
+running and waiting, the most at once, the peak of its cache, and the limit if the command sets one.
 
 ## Fix
 
-Where requests wait: as many as ran and waited at once, `vllm.max_num_seqs`, of a server in its own
-flag (`--max-num-seqs` of `vllm serve`, `--vllm_max_num_seqs` of `swift rollout`,
+If requests wait: raise `vllm.max_num_seqs` to as many as ran and waited at once; for a server in
+its own flag (`--max-num-seqs` of `vllm serve`, `--vllm_max_num_seqs` of `swift rollout`,
 `--max-running-requests` of SGLang). Else more completions per rollout
 (`rollout.steps_per_generation`), or fewer GPUs per engine. The cost is a bound.
 
 ## When it is wrong
 
-With long contexts the cache fills before the slots do; then the limit protects from preemption.
-Where the limit is not known, requests that wait for `--max-num-batched-tokens` or for new weights
-look the same. On a CPU decoding is bound by computing, and more requests at once may bring nothing.
-A judge's server that joined the run looks like one of rollouts, unless the run says that its engine
-is within its ranks.
+With long contexts the cache fills before the slots do; then the limit prevents preemption. If the
+limit is unknown, requests that wait for `--max-num-batched-tokens` or for new weights look the
+same. On a CPU decoding is compute-bound, and more concurrent requests may gain nothing. A judge's
+server that joined the run looks like a rollout server, unless the run says that its engine is
+within its ranks.
 
 ## References
 
@@ -137,7 +137,7 @@ def _is_server(view: RunView) -> bool:
 
 def _more_slots(view: RunView, load: Load) -> Fix:
     needed = math.ceil(load.running_peak + load.waiting_peak)
-    risk = "More requests at once need more of the cache: watch for preemptions."
+    risk = "More concurrent requests need more of the cache: watch for preemptions."
     if load.counted and not _is_server(view):
         return view.setting(_SLOTS, needed, safety="same-math", risk=risk)
     if load.counted:
@@ -170,12 +170,12 @@ def _few_requests(view: RunView, load: Load) -> Answer:
 
 
 def _more_requests(view: RunView) -> Fix:
-    outcome = Withheld("this run does not say how its engine's speed grows with its batch")
+    outcome = Withheld("how the engine's speed grows with its batch was not measured")
     now = view.now(_PER_ROLLOUT) or view.now("train.grad_accumulation")
-    risk = "The later steps of a rollout train on completions of slightly older weights."
+    risk = "Later steps of a rollout train on completions of slightly older weights."
     if now and view.spell(_PER_ROLLOUT, 2 * int(now)):
         return view.setting(
             _PER_ROLLOUT, 2 * int(now), outcome, safety="changes-algorithm", risk=risk
         )
-    text = "roll out more prompts at once, or give each engine fewer GPUs"
+    text = "generate more prompts at once, or give each engine fewer GPUs"
     return view.advice(text, outcome, safety="changes-algorithm", risk=risk)

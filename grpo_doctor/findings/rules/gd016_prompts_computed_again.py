@@ -3,7 +3,7 @@
 ## What it means
 
 GRPO samples several completions of each prompt. With the engine's prefix cache the prompt is
-computed once for all of them; here it is off, or nearly nothing is found in it.
+computed once for all of them; here it is off, or has almost no hits.
 
 ## Why it costs
 
@@ -22,8 +22,8 @@ to different engines, or differ at their beginning.
 
 ## When it is wrong
 
-The cache keeps whole blocks of 16 tokens; shorter prompts share nothing. A model with a state that
-can't be cached per block (Mamba) may have to do without.
+The cache keeps whole blocks of 16 tokens; shorter prompts share nothing. A model whose state can't
+be cached per block (Mamba) may not support it.
 
 ## References
 
@@ -70,7 +70,7 @@ def check(view: RunView) -> Answer:
         return Passed(f"the rollout takes {percent(view.share('rollout'))} of the step")
     prompts, generated = mean_of(view, "prompt_tokens"), mean_of(view, "generated_tokens")
     if not prompts or not generated:
-        return Passed("no prompt tokens were counted")
+        return Passed("prompt tokens were not counted")
     return _judged(view, group, prompts, generated)
 
 
@@ -101,18 +101,18 @@ def _judged(view: RunView, group: int, prompts: float, generated: float) -> Answ
         cost=0.0,  # the first passes were not timed apart from decoding
         phases=("rollout",),
         evidence=_evidence(view, prompts, generated, again, cached),
-        cause=f"Each rollout computes {again:.0f} prompt tokens that others of their group "
-        f"have computed already, in addition to {generated:.0f} tokens that it generates.",
+        cause=f"Each rollout computes {again:.0f} prompt tokens again for other completions of a "
+        f"group, in addition to {generated:.0f} tokens that it generates.",
         fixes=(_fix(view, on=on),),
     )
 
 
 def _fix(view: RunView, *, on: bool) -> Fix:
     if not on:
-        risk = "Takes no memory of its own: unused blocks of the cache are kept until needed."
+        risk = "Needs no additional memory: unused cache blocks are kept until needed."
         return view.setting(_KNOB, True, safety="same-math", risk=risk)
-    text = "send all completions of a prompt to one engine, and put what differs to its end"
-    reason = Withheld("why the cache finds little was not recorded")
+    text = "send all completions of a prompt to one engine, and put differing parts last"
+    reason = Withheld("why the cache has few hits was not recorded")
     return view.advice(text, reason, safety="needs-code")
 
 
@@ -122,7 +122,7 @@ def _evidence(
     source = "counters engine/..., mean over rollouts"
     return (
         Evidence("prompt tokens per rollout", round(prompts), "tokens", source),
-        Evidence("of them computed again", round(again), "tokens", source),
+        Evidence("of which computed again", round(again), "tokens", source),
         Evidence("generated per rollout", round(generated), "tokens", source),
         Evidence("completions per prompt", view.knob("rollout.num_generations"), "", "settings"),
         Evidence("found in the cache", scaled(cached, 100), "%", source),

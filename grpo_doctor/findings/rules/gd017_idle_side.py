@@ -2,30 +2,30 @@
 
 ## What it means
 
-vLLM runs as a server on devices of its own. Either nobody asks it for anything for most of the
-step, or the ranks wait most of the step for its completions.
+vLLM runs as a server on separate devices. Either it has no requests for most of the step, or the
+ranks wait most of the step for its completions.
 
 ## Why it costs
 
-The GPUs of the side that waits are paid for throughout, and hold weights meanwhile.
+The GPUs of the waiting side are paid for all the time, and only hold weights.
 
 ## Evidence shown
 
-Which shares of the step both sides work, and how much could overlap; where the trainer waits, how
-busy its GPUs were.
+The shares of the step in which each side works, how much could overlap, and, if the trainer waits,
+how busy its GPUs were.
 
 ## Fix
 
-Roll out the next batch while this one is trained on (`rollout.async`); or let vLLM share the
-trainer's GPUs (`vllm.mode colocate` with sleep); or, where the trainer waits, move GPUs to the
-server. In the prediction the longer side decides.
+Generate the next batch while this one is trained on (`rollout.async`); or let vLLM share the
+trainer's GPUs (`vllm.mode colocate` with sleep); or, if the trainer waits, move GPUs to the server.
+In the prediction the longer side sets the step time.
 
 ## When it is wrong
 
-A server that other jobs use as well is not idle. Overlapping trains on completions of slightly
-older weights; on jobs in which one side takes nearly all of the time it gains nothing, and has been
-seen to lose. Moving GPUs to the server helps only while it decodes more than a few requests per
-GPU: the longest completion alone sets a floor that no number of GPUs moves.
+A server that other jobs also use is not idle. With overlap, training uses completions of slightly
+older weights; if one side takes nearly all of the time it gains nothing, and can lose. Moving GPUs
+to the server helps only while it decodes more than a few requests per GPU: the longest completion
+sets a floor that more GPUs don't lower.
 
 ## References
 
@@ -60,14 +60,14 @@ IDLE_UTIL_PCT = 20.0
 def check(view: RunView) -> Answer:
     """Compare the engine's share of the step with the trainer's."""
     if view.now("vllm.use") is False or view.knob("vllm.mode") != "server":
-        return NotApplicable("the rollout engine is not a server of its own")
+        return NotApplicable("the rollout engine is not a separate server")
     engine = view.share("rollout")
     # Weights are sent while neither side can work, so `sync` belongs to none.
     trainer = max(0.0, 1.0 - engine - view.share("sync"))
     if trainer >= engine:
         return _engine_waits(view, engine, trainer)
     if ROLLOUT_WAIT_SPAN in view.trace.names:
-        return NotApplicable("rollout and training run side by side already: see GD027")
+        return NotApplicable("rollout and training already run in parallel: see GD027")
     return _trainer_waits(view, engine, trainer)
 
 
@@ -130,13 +130,13 @@ def _shares(view: RunView, engine: float, trainer: float) -> tuple[Evidence, ...
 
 
 def _overlapped(view: RunView, or_else: str) -> Fix:
-    """Return the next batch is rolled out while this one is trained on."""
+    """Return the advice to generate the next batch while this one is trained on."""
     risk = "Each step then trains on completions of the weights before the last update."
     change: WhatIf = Settings((("rollout.async", True),))
     if view.now("rollout.async") is True:
         change = Withheld("rollouts are asynchronous already")
     if view.spell("rollout.async", True) is not None:
         return view.setting("rollout.async", True, change, safety="changes-algorithm", risk=risk)
-    text = "roll out the next batch while this one is trained on (this framework has no flag "
+    text = "generate the next batch while this one is trained on (this framework has no flag "
     text += f"for it), or {or_else}"
     return view.advice(text, change, safety="changes-algorithm", risk=risk)

@@ -8,8 +8,8 @@ sent, so that both have to fit at once.
 
 ## Why it costs
 
-Old weights that the next sync overwrites are copied for nothing, at every rollout. A cache that is
-there while weights are gathered leaves the gather no room, and has to be smaller for it.
+Old weights that the next sync overwrites are copied for nothing, at every rollout. A cache that
+is allocated while weights are gathered leaves less room for the gather, and has to be smaller.
 
 ## Evidence shown
 
@@ -18,15 +18,15 @@ sleep level; where GPU memory was sampled, its peak during `sync`.
 
 ## Fix
 
-`vllm.sleep_level` 2 where all weights are sent anyway: it drops the old ones. For the order: wake
-the weights, send, and only then wake the cache (vLLM's `wake_up` takes `tags`). The prediction
-removes the waking before a sync, at its cautious end half of it.
+`vllm.sleep_level` 2 if all weights are sent anyway: it drops the old ones. For the order: wake the
+weights, send, and only then wake the cache (vLLM's `wake_up` takes `tags`). The prediction removes
+the wake-up before a sync; its cautious end removes half of it.
 
 ## When it is wrong
 
-With `vllm.enable_lora` only adapters are sent and the base has to come back: level 1 is right.
-Something else that is moved just before a sync, such as weights that the trainer needs for it,
-looks the same.
+With `vllm.enable_lora` only adapters are sent and the base weights have to come back: level 1 is
+right. Anything else that is moved just before a sync, such as weights that the trainer needs for
+it, looks the same.
 
 ## References
 
@@ -67,7 +67,7 @@ def check(view: RunView) -> Answer:
         return _restored(view, before, after)
     if not after:
         return _cache_first(view, before)
-    return Passed(f"waking before a sync takes {percent(share, 1)} of the step")
+    return Passed(f"the wake-up before a sync takes {percent(share, 1)} of the step")
 
 
 def _evidence(view: RunView, before: float, after: float) -> tuple[Evidence, ...]:
@@ -81,7 +81,7 @@ def _evidence(view: RunView, before: float, after: float) -> tuple[Evidence, ...
 
 def _restored(view: RunView, before: float, after: float) -> Finding:
     share = before / view.step_s
-    risk = "All weights have to be sent before each rollout, which this run does."
+    risk = "All weights must be sent before each rollout, as this run does."
     change: WhatIf = Settings(((_KNOB, 2),))
     if not isinstance(view.gain(change), Prediction):
         kept = 1 - min(1.0, before / view.seconds("offload"))
@@ -94,8 +94,8 @@ def _restored(view: RunView, before: float, after: float) -> Finding:
         cost=share,
         phases=("offload", "sync"),
         evidence=_evidence(view, before, after),
-        cause=f"Each step spends {before:.3g} s of {view.step_s:.3g} s on bringing back the old "
-        "weights of the engine, just before the new ones replace them.",
+        cause=f"Each step spends {before:.3g} s of {view.step_s:.3g} s on restoring the engine's "
+        f"old weights, just before the new ones replace them.",
         fixes=(fix,),
         headline="The engine's old weights are restored only to be overwritten",
     )
@@ -104,14 +104,16 @@ def _restored(view: RunView, before: float, after: float) -> Finding:
 def _cache_first(view: RunView, before: float) -> Answer:
     peak = most_used_in(view, "sync")
     if peak is None:
-        return Passed("all is woken before the sync; GPU memory was not sampled then")
+        return Passed("everything is woken before the sync; GPU memory was not sampled then")
     full, memory = peak
     if full < SYNC_FULL:
-        return Passed(f"all is woken before the sync, with memory at most {percent(full)} full")
+        return Passed(
+            f"everything is woken before the sync, with memory at most {percent(full)} full"
+        )
     size = round(memory.phase_peak_bytes["sync"] / GIB, 2)
     source = f"gpu.memory_used of GPU {memory.gpu.index}"
     text = 'wake_up(tags=["weights"])\n# send the weights here\nwake_up(tags=["kv_cache"])'
-    reason = Withheld("it makes room, not time")
+    reason = Withheld("it frees memory, not time")
     return Finding(
         severity="medium",
         confidence=0.6,

@@ -2,27 +2,28 @@
 
 ## What it means
 
-Before each rollout the weights are collected from all ranks and sent to the engine, and each
-parameter, or each few, is a collective of its own.
+Before each rollout the weights are gathered from all ranks and sent to the engine, with a separate
+collective for each parameter, or for each few.
 
 ## Why it costs
 
-A collective has a fixed part (launch, rendezvous, bookkeeping of the partitions) that does not
-shrink with the parameter, and a model has hundreds of small ones. Ranks meet at each of them.
+A collective has a fixed cost (launch, rendezvous, bookkeeping of the partitions) that does not
+shrink with the parameter, and a model has hundreds of small parameters. All ranks synchronize at
+each of them.
 
 ## Evidence shown
 
-Gathers per step, their time together, the part that even the smallest take, and `sync`.
+Gathers per step, their total time, the time that even the smallest take, and `sync`.
 
 ## Fix
 
-Larger groups: `sync.move_model_batches`, `sync.bucket_mb` or `sync.flattened`; else a newer
-version, as most frameworks have changed this. The cost is the fixed part: the bytes have to move.
+Larger groups: `sync.move_model_batches`, `sync.bucket_mb` or `sync.flattened`; otherwise a newer
+version: most frameworks have changed this. The cost is the fixed part: the bytes have to move.
 
 ## When it is wrong
 
-A model that does not fit whole next to the engine's memory needs parts. Where no `sync/gather`
-spans were recorded only the number of collectives is known, and the finding is a question.
+A model that does not fit as a whole next to the engine's memory needs parts. Without `sync/gather`
+spans only the number of collectives is known, and the finding is uncertain.
 
 ## References
 
@@ -61,9 +62,9 @@ def check(view: RunView) -> Answer:
     if share < MIN_SYNC_SHARE or gathering.count < MANY:
         return Passed(note)
     if view.now(_KNOB) is not None:
-        return Passed(f"{note}; {_KNOB} is set, which is another rule's question")
+        return Passed(f"{note}; {_KNOB} is set, which another rule judges")
     if gathering.seconds and fixed < MIN_FIXED_SHARE:
-        return Passed(f"{note}, whose fixed part is {percent(fixed, 1)} of the step")
+        return Passed(f"{note}, whose fixed cost is {percent(fixed, 1)} of the step")
     return Finding(
         severity=severity_of(fixed) if gathering.seconds else "low",
         confidence=0.8 if gathering.seconds else 0.5,
@@ -72,7 +73,7 @@ def check(view: RunView) -> Answer:
         evidence=gather_evidence(view, gathering),
         cause=f"Sending the weights takes {view.seconds('sync'):.3g} s of each {view.step_s:.3g} s "
         f"step, in {gathering.count:.0f} gathers"
-        + (f", whose fixed part alone is {gathering.fixed_s:.3g} s." if gathering.seconds else "."),
+        + (f", whose fixed cost alone is {gathering.fixed_s:.3g} s." if gathering.seconds else "."),
         fixes=(_fix(view),),
     )
 

@@ -7,21 +7,21 @@ Training is LoRA, and before each rollout adapters are merged and all weights ar
 ## Why it costs
 
 The weights are some hundred times the adapters. Each of them is gathered, merged, copied and
-loaded, at every rollout, to change what the adapters alone would say.
+loaded, at every rollout, although only the adapters changed.
 
 ## Evidence shown
 
-The time in `sync` per step, and what of it is gathering, loading and sending the weights.
+The time in `sync` per step, and the parts of it for gathering, loading and sending the weights.
 
 ## Fix
 
-`vllm.enable_lora`: vLLM loads the base once and gets only the adapters. `vllm.sleep_level` 2 would
-drop the base, so that goes to 1.
+`vllm.enable_lora`: vLLM loads the base weights once and gets only the adapters. `vllm.sleep_level`
+2 would drop the base weights, so set it to 1.
 
 ## When it is wrong
 
-vLLM's adapter kernels slow decoding by some percent to a third, most with small batches, so a sync
-of a few percent is better left as it is. vLLM has no adapters for some layers (vision towers,
+vLLM's adapter kernels slow decoding by some percent to a third, mostly with small batches, so a
+sync of a few percent is not worth changing. vLLM has no adapters for some layers (vision towers,
 embeddings, some experts).
 
 ## References
@@ -48,7 +48,7 @@ _KNOB, _SLEEP = "vllm.enable_lora", "vllm.sleep_level"
 def check(view: RunView) -> Answer:
     """Look at the settings, then at what the sync takes."""
     if view.knob("train.type") != "lora" or view.now("vllm.use") is False:
-        return NotApplicable("no adapters are trained for a rollout engine of its own")
+        return NotApplicable("no adapters are trained for a separate rollout engine")
     if view.now(_KNOB) is True:
         return NotApplicable("only adapters are sent")
     share = view.share("sync")
@@ -65,7 +65,7 @@ def check(view: RunView) -> Answer:
             *_parts(view),
         ),
         cause=f"Each step spends {view.seconds('sync'):.3g} s of {view.step_s:.3g} s on sending "
-        "merged weights of which only the adapters have changed.",
+        f"merged weights although only the adapters changed.",
         fixes=(_fix(view),),
     )
 
@@ -81,9 +81,9 @@ def _parts(view: RunView) -> tuple[Evidence, ...]:
 
 def _fix(view: RunView) -> Fix:
     change = Settings(((_KNOB, True),))
-    risk = "Decoding with adapters is slower by some percent to a third: compare the whole step."
+    risk = "Decoding with adapters is up to a third slower: compare the whole step."
     if view.now("vllm.mode") == "server":
-        text = "start the server with adapters enabled and send it those alone"
+        text = "start the server with adapters enabled and send it only the adapters"
         return view.advice(text, change, safety="same-math", risk=risk)
     light = [(_SLEEP, 1)] if view.now(_SLEEP) == 2 and view.spell(_SLEEP, 1) else []
     return view.settings([(_KNOB, True), *light], change, safety="same-math", risk=risk)

@@ -1,10 +1,10 @@
-"""The number of parts in which weights are sent does not suit the memory.
+"""The number of parts in which weights are sent does not match the free memory.
 
 ## What it means
 
-`sync.move_model_batches` cuts the model into parts that are gathered and sent one after the other.
-Either there is one part, the whole model on every rank, and memory is nearly full while it is
-gathered; or there are so many that the parts' fixed cost shows, and memory has room.
+`sync.move_model_batches` splits the model into parts that are gathered and sent one after the
+other. Either there is one part, the whole model on every rank, and memory is nearly full while it
+is gathered; or there are so many parts that their fixed cost is visible, and memory has room.
 
 ## Why it costs
 
@@ -13,16 +13,16 @@ the engine gets a smaller share. Each part costs collectives and a call, whateve
 
 ## Evidence shown
 
-GPU memory's peak during `sync`, gathers per step, their time, and what the smallest ones take.
+The peak of GPU memory during `sync`, gathers per step, their time, and the time of the smallest.
 
 ## Fix
 
-More parts where memory is short, fewer where it is not; more parts bring room, not time.
+More parts if memory is short, fewer if it is not; more parts free memory, not time.
 
 ## When it is wrong
 
-Memory peaks shorter than the sampling interval are not seen. Where a longer completion than any in
-this run comes along, the room during `sync` is the same, but not that of the rollout.
+Memory peaks shorter than the sampling interval are not seen. A completion longer than any in this
+run leaves the free memory during `sync` unchanged, but not that of the rollout.
 
 ## References
 
@@ -69,15 +69,15 @@ def check(view: RunView) -> Answer:
 
 def _one_part(view: RunView, peak: tuple[float, GpuMemory] | None) -> Answer:
     if view.knob("deepspeed.stage") != 3:
-        return NotApplicable("weights are whole on every rank already")
+        return NotApplicable("weights are already whole on every rank")
     if peak is None:
         return Passed("sent in one part; GPU memory was not sampled during sync")
     full, memory = peak
     if full < SYNC_FULL:
         return Passed(f"sent in one part, with memory at most {percent(full)} full")
     size = round(memory.phase_peak_bytes["sync"] / GIB, 2)
-    risk = "Takes a little longer: each part has a fixed cost."
-    outcome = Withheld("it makes room, not time")
+    risk = "Takes slightly longer: each part has a fixed cost."
+    outcome = Withheld("it frees memory, not time")
     source = f"gpu.memory_used of GPU {memory.gpu.index} during sync"
     return Finding(
         severity="medium",
@@ -89,7 +89,7 @@ def _one_part(view: RunView, peak: tuple[float, GpuMemory] | None) -> Answer:
             *view.phase_evidence("sync"),
         ),
         cause=f"Every rank gathers the whole model at once, and memory is {percent(full)} full "
-        "while it does.",
+        f"meanwhile.",
         fixes=(view.setting(_KNOB, PARTS, outcome, safety="same-math", risk=risk),),
         headline="The whole model is gathered at once, with memory nearly full",
     )
@@ -104,7 +104,7 @@ def _cut(view: RunView, parts: int, full: float | None) -> Answer:
     if gather.count < MANY or each > SHORT_S:
         return Passed(f"{gather.count:.0f} parts of {1000 * each:.0f} ms each")
     if fixed < MIN_FIXED_SHARE:
-        return Passed(f"the fixed part of {parts} parts is {percent(fixed, 1)} of the step")
+        return Passed(f"the fixed cost of {parts} parts is {percent(fixed, 1)} of the step")
     room = "GPU memory was not sampled" if full is None else f"memory is {percent(full)} full"
     risk = f"Each part must fit next to the engine: {room} during sync."
     fix = view.setting(_KNOB, max(1, parts // 4), safety="same-math", risk=risk)

@@ -17,16 +17,15 @@ many CPUs it may use; how busy the host's were, and their pressure; the CPU time
 
 ## Fix
 
-Where a rank may use few processors of an idle host: give it its share (`taskset`, `numactl`,
-`--cpus-per-task`, the container's limit). Where the host is full: fewer threads per rank
-(`OMP_NUM_THREADS`), fewer loader and reward processes; or other programs elsewhere.
+If a rank may use only few CPUs of an idle host: give it its share (`taskset`, `numactl`,
+`--cpus-per-task`, the container's limit). If the host is fully used: fewer threads per rank
+(`OMP_NUM_THREADS`), fewer loader and reward processes, or other programs moved elsewhere.
 
 ## When it is wrong
 
-A thread that spins in a collective waits for a CPU too and loses nothing by it. Without a GPU the
-CPUs do all of the work and are full in any run: there, waiting up to 30% of the time is no finding
-unless other processes fill the CPUs or ranks are pinned next to idle ones, and more is of low
-severity.
+A thread that spins in a collective also waits for a CPU and loses nothing. Without a GPU the CPUs
+do all of the work and are always busy: there, up to 30% of wait time is not reported, unless other
+processes use the CPUs or ranks are pinned next to idle CPUs. More than 30% has low severity.
 
 ## References
 
@@ -68,7 +67,7 @@ OTHERS_PCT = 25.0
 # Two ranks with their loaders and rewards on two processors, and nothing else there, were measured
 # waiting 7 to 20% of the time. More needs more threads than there are processors.
 MIN_OWN_WAIT = 0.30
-_UNKNOWN = Withheld("how the work would spread over more processors was not measured")
+_UNKNOWN = Withheld("how the work would spread over more CPUs was not measured")
 
 
 def check(view: RunView) -> Answer:
@@ -84,8 +83,8 @@ def check(view: RunView) -> Answer:
     own = _own_pct(view)
     if own is not None and worst < MIN_OWN_WAIT and not view.has_gpu and why in _OF_ITS_OWN:
         return Passed(
-            f"ranks wait for a CPU {percent(worst)} of the time, for processors that this job "
-            f"itself keeps {own:.0f}% busy"
+            f"ranks wait for a CPU {percent(worst)} of the time, for CPUs that this job itself "
+            f"keeps {own:.0f}% busy"
         )
     ranks = tuple(sorted(rank for rank, wait in waits.items() if wait / 100 >= MIN_WAIT))
     return Finding(
@@ -124,8 +123,8 @@ def _why(view: RunView, host: float | None) -> _Why:
 
 
 def _own_pct(view: RunView) -> float | None:
-    """How busy the ranks and their workers alone keep the processors that they may use; for ranks
-    of one host, which have the most of them."""
+    """Return how busy the ranks and their workers alone keep the CPUs that they may use; for the
+    ranks of one host, which have the most of them."""
     if len({process.host for process in view.trace.processes}) > 1:
         return None
     used, allowed = _by_rank(view, "rank.cpu"), _by_rank(view, "rank.processors")
@@ -133,7 +132,7 @@ def _own_pct(view: RunView) -> float | None:
 
 
 def _severity(view: RunView, worst: float, why: _Why) -> Severity:
-    """Return a full host without a GPU is what training on processors looks like."""
+    """Return the severity; a full host without a GPU is normal when training on CPUs."""
     severity = severity_of(worst)
     if why == "confined" or severity == "low":
         return severity
@@ -167,32 +166,32 @@ def _evidence(view: RunView, waits: dict[int, float], host: float | None) -> tup
     worst = max(waits, key=lambda r: (waits[r], -r))
     allowed, used = _by_rank(view, "rank.processors"), _by_rank(view, "rank.cpu")
     own, pressure = _own_pct(view), view.highest_mean("host.psi_cpu", _while_waiting(view))
-    workers = "processor time of it and its workers (100%: one processor)"
+    workers = "CPU usage of the rank and its workers (100% = one core)"
     return (
         Evidence(f"rank {worst} waits for a CPU", round(waits[worst], 1), "%", _WAIT),
         Evidence("mean of all ranks", round(float(np.mean([*waits.values()])), 1), "%", _WAIT),
-        Evidence("processors it may use", allowed.get(worst), "", "rank.processors"),
+        Evidence("CPUs it may use", allowed.get(worst), "", "rank.processors"),
         Evidence(workers, scaled(used.get(worst), digits=1), "%", "rank.cpu"),
-        Evidence("host's processors busy then", scaled(host, digits=1), "%", "host.cpu"),
-        Evidence("of that this job's own", scaled(own, digits=1), "%", "rank.cpu"),
-        Evidence("processor pressure", scaled(pressure, digits=1), "%", "host.psi_cpu"),
+        Evidence("host CPU usage meanwhile", scaled(host, digits=1), "%", "host.cpu"),
+        Evidence("of which this job's own", scaled(own, digits=1), "%", "rank.cpu"),
+        Evidence("CPU pressure", scaled(pressure, digits=1), "%", "host.psi_cpu"),
     )
 
 
 def _fix(view: RunView, ranks: tuple[int, ...], why: _Why) -> Fix:
     process = view.process_of(ranks[0])
     if why == "others":
-        text = f"on {process.host}: top shows the programs that are not of this job; move them"
+        text = f"on {process.host}: use top to find programs of other jobs, and move them"
         return view.advice(text, _UNKNOWN, safety="same-math")
     if why == "confined":
         text = (
-            f"on {process.host}: see where rank {ranks[0]} may run (Cpus_allowed_list in "
-            "/proc/.../status) and give each rank processors of its own"
+            f"on {process.host}: check where rank {ranks[0]} may run (Cpus_allowed_list in "
+            "/proc/.../status) and give each rank its own CPUs"
         )
-        risk = "Look for a container's CPU limit as well."
+        risk = "Also check the container's CPU limit."
         return view.advice(text, _UNKNOWN, safety="same-math", risk=risk)
     text = (
-        f"on {process.host}: top shows what else runs there; set OMP_NUM_THREADS to the "
-        "processors per rank, and start fewer loader and reward processes"
+        f"on {process.host}: use top to see what else runs there; set OMP_NUM_THREADS to the "
+        f"CPUs per rank, and start fewer loader and reward processes"
     )
-    return view.advice(text, _UNKNOWN, safety="same-math", risk="Loaders then take longer.")
+    return view.advice(text, _UNKNOWN, safety="same-math", risk="Loading then takes longer.")

@@ -8,7 +8,7 @@ process runs.
 ## Why it costs
 
 A full collection visits every container object, millions with a model and a dataset, and stops the
-process for some hundred milliseconds. Ranks collect at different moments, so their pauses add up.
+process for some hundred milliseconds. Ranks collect at different times, so their pauses add up.
 
 ## Evidence shown
 
@@ -16,15 +16,15 @@ Seconds in collections per step and rank, their share of the step, and the longe
 
 ## Fix
 
-`gc.freeze()` once everything is loaded takes what exists out of later collections; `gc.disable()`,
-with a collection of young objects at the end of each step on all ranks, keeps the rest short. The
-prediction shortens each rank's work by its own collections, at its cautious end by half.
+`gc.freeze()` after loading excludes existing objects from later collections; `gc.disable()`, with a
+collection of young objects at the end of each step on all ranks, keeps the rest short. The
+prediction removes each rank's own collections; its cautious end removes half of them.
 
 ## When it is wrong
 
 Code that makes reference cycles with large tensors needs the collector to free them; without it
-memory grows. Collections that were asked for after an offload are another finding, and are left
-out here where they have a span.
+memory grows. Explicit collections after an offload are another finding (GD011), and are excluded
+here if they have a span.
 
 ## References
 
@@ -50,7 +50,7 @@ RULE = timed_rule(
     __name__,
     __doc__,
     "system",
-    signals.sampled(_SECONDS, "the recorder writes it per step, from this version on"),
+    signals.sampled(_SECONDS, "the recorder writes it per step since this version"),
     uses=(_LONGEST,),
 )
 # Runs of the bundled trainer spend 0.1-0.4% of a step collecting; five times that is a process
@@ -58,7 +58,7 @@ RULE = timed_rule(
 MIN_SHARE = 0.02
 _CODE = """import gc; gc.collect(); gc.freeze(); gc.disable()  # after model and data load
 gc.collect(1)  # after each step"""
-_RISK = "Cycles that outlive their step are never collected: watch the memory."
+_RISK = "Cycles that outlive their step are never collected: watch memory use."
 
 
 def check(view: RunView) -> Answer:
@@ -74,11 +74,11 @@ def check(view: RunView) -> Answer:
         confidence=0.9,
         cost=share,
         evidence=(
-            Evidence("in collections, per step and rank", mean, "s", source),
+            Evidence("garbage collection, per step and rank", mean, "s", source),
             Evidence("in collections", round(100 * share, 2), "% of the step", source),
             Evidence("longest collection", _longest(view), "s", f"counter {_LONGEST}"),
         ),
-        cause=f"Each rank is stopped for {mean:.3g} s of each {view.step_s:.3g} s step while "
+        cause=f"Each rank is paused for {mean:.3g} s of each {view.step_s:.3g} s step while "
         f"Python collects garbage, for up to {_longest(view):.2g} s at a time.",
         fixes=(view.edit(_CODE, _change(view, seconds), safety="needs-code", risk=_RISK),),
     )

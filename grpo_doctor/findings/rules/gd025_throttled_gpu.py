@@ -2,29 +2,28 @@
 
 ## What it means
 
-The driver says that it holds a GPU's clock down: because it is too hot, because its power supply or
-the board asks for it, or because it reaches its power limit.
+The driver reports that it lowers a GPU's clock: because the GPU is too hot, because its power
+supply or the board requests it, or because it reaches its power limit.
 
 ## Why it costs
 
-Kernels that compute take longer in proportion to the clock, and in a synchronous step all ranks
+Compute-bound kernels take longer in proportion to the clock, and in a synchronous step all ranks
 wait for the slowest GPU.
 
 ## Evidence shown
 
-Which share of the busy time the driver names a reason; the clock during it, next to the fastest
-that GPUs of this kind run in this job; power; the ranks on these GPUs.
+The share of busy time with a throttle reason; the clock meanwhile, next to the fastest GPU of this
+model in the job; power; the ranks on these GPUs.
 
 ## Fix
 
-Heat and power brakes are the machine's: cooling, fans, power cabling, a neighbour's load. The power
-limit can be raised where it was lowered (`nvidia-smi -pl`).
+Heat and power brakes are problems of the machine: cooling, fans, power cabling, the load of other
+GPUs. If the power limit was lowered, raise it (`nvidia-smi -pl`).
 
 ## When it is wrong
 
-Large GPUs touch their power limit in any dense computation, so that alone counts only with a clock
-far below the usual. Kernels that wait for memory or a link do not follow the clock, so the cost is
-an upper bound.
+Large GPUs reach their power limit in any dense computation, so that alone counts only with a clock
+far below normal. Memory-bound kernels do not depend on the clock, so the cost is an upper bound.
 
 ## References
 
@@ -68,7 +67,7 @@ MIN_HOT_LOSS = 0.05
 # Dense kernels at the power limit run 10-15% below the top clock on any H100 or A100.
 MIN_LIMITED_TIME, MIN_LIMITED_LOSS = 0.50, 0.20
 BUSY_UTIL_PCT = 50.0
-_UNKNOWN = Withheld("which part of this run's kernels follows the clock was not measured")
+_UNKNOWN = Withheld("how much of this run depends on the clock was not measured")
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,8 +180,10 @@ def _evidence(view: RunView, worst: _Slowed) -> tuple[Evidence, ...]:
     reason = "gpu.throttle while gpu.util is 50% or more"
     return (
         Evidence(f"{label} throttled", round(100 * worst.time, 1), "% of its busy time", reason),
-        Evidence("its clock then", round(worst.clock), "MHz", "gpu.sm_clock"),
-        Evidence("clock of the fastest of its kind", round(worst.usual), "MHz", "gpu.sm_clock"),
+        Evidence("its clock meanwhile", round(worst.clock), "MHz", "gpu.sm_clock"),
+        Evidence(
+            "clock of the fastest GPU of this model", round(worst.usual), "MHz", "gpu.sm_clock"
+        ),
         Evidence(f"{label} power", None if watts is None else round(watts), "W", "gpu.power"),
     )
 
@@ -190,8 +191,9 @@ def _evidence(view: RunView, worst: _Slowed) -> tuple[Evidence, ...]:
 def _fix(view: RunView, worst: _Slowed) -> Fix:
     look = f"nvidia-smi -i {worst.gpu.uuid} -q -d PERFORMANCE,TEMPERATURE,POWER"
     text = (
-        f"on {worst.gpu.host}: {look}, then its cooling and power supply"
+        f"on {worst.gpu.host}: {look}, then check its cooling and power supply"
         if worst.hot
-        else f"on {worst.gpu.host}: {look}; raise the limit (nvidia-smi -pl) if it was lowered"
+        else f"on {worst.gpu.host}: {look}; raise the power limit (nvidia-smi -pl) if it was "
+        f"lowered"
     )
     return view.advice(text, _UNKNOWN, safety="same-math")

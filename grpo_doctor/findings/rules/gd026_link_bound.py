@@ -2,14 +2,14 @@
 
 ## What it means
 
-Either what is offloaded crosses the link far slower than a link can, or the link is busy through
-most of a phase.
+Either offloaded data crosses the link far below the link's speed, or the link is busy through most
+of a phase.
 
 ## Why it costs
 
-A PCIe 4 x16 link moves 22 to 26 GB/s in practice, from memory that is pinned. Pageable memory is
-copied twice and gives 3 to 8; a card that has fallen back to 4 or 8 lanes, or to an older
-generation, gives its share of that. The GPU computes nothing meanwhile.
+A PCIe 4 x16 link moves 22 to 26 GB/s in practice, from pinned memory. Pageable memory is copied
+twice and reaches 3 to 8 GB/s. A GPU that has fallen back to 4 or 8 lanes, or to an older
+generation, reaches proportionally less. The GPU computes nothing meanwhile.
 
 ## Evidence shown
 
@@ -17,15 +17,14 @@ Bytes offloaded per second of `offload`; traffic to and from the GPU in the phas
 
 ## Fix
 
-Slow copies: see which link the card has (`nvidia-smi -q`), and pin the host's memory
+Slow copies: check the GPU's link (`nvidia-smi -q`), and pin the host's memory
 (`deepspeed.pin_memory`). A busy link: keep optimizer state or parameters on the GPU.
 
 ## When it is wrong
 
-Which link the card has is not recorded: all is judged by PCIe 4 x16, so on PCIe 5 or NVLink-C2C a
-busy link costs less than that, and is never called severe. Ranks that share a switch or a
-socket's memory also share their bandwidth. Samples of the traffic
-are windows of 20 ms once a second: short phases are seen by few of them.
+The GPU's link is not recorded: PCIe 4 x16 is assumed, so on PCIe 5 or NVLink-C2C a busy link costs
+less, and is never called severe. Ranks that share a switch or a socket's memory also share their
+bandwidth. Traffic is sampled in windows of 20 ms once a second: short phases have few samples.
 
 ## References
 
@@ -78,7 +77,7 @@ def check(view: RunView) -> Answer:
     if phase is not None and traffic >= BUSY_BYTES_PER_S:
         return _busy(view, phase, traffic)
     if rate is None and phase is None:
-        return Passed("nothing was seen to move")
+        return Passed("no transfer was seen")
     return Passed(
         f"offload moves {rate / GB:.1f} GB/s" if rate is not None
         else f"at most {traffic / GB:.1f} GB/s cross the link, in {phase}"
@@ -105,11 +104,11 @@ def _slow(view: RunView, rate: float) -> Finding:
     cost = view.share("offload") * (1 - rate / GOOD_BYTES_PER_S)
     source = f"counter {COUNTER}, both ways, and offload spans"
     text = (
-        "nvidia-smi -q shows the card's link (width and generation, now and at most); "
-        "keep what is moved in pinned host memory"
+        "check the GPU's link with nvidia-smi -q (width and generation, current and maximum); "
+        "keep offloaded data in pinned host memory"
     )
-    risk = "Pinned memory can't be swapped: it has to be there."
-    reason = Withheld("the speed that this machine's link could reach was not measured")
+    risk = "Pinned memory can't be swapped: it must be available."
+    reason = Withheld("the possible speed of this machine's link was not measured")
     pinned = view.setting(_PINNED, True, reason, safety="same-math", risk=risk)
     return Finding(
         severity=severity_of(cost),
@@ -120,8 +119,8 @@ def _slow(view: RunView, rate: float) -> Finding:
             Evidence("offload moves", round(rate / GB, 2), "GB/s", source),
             *view.phase_evidence("offload"),
         ),
-        cause=f"What is offloaded moves at {rate / GB:.1f} GB/s, a quarter or less of what a "
-        f"PCIe 4 x16 link does; that takes {percent(view.share('offload'))} of the step.",
+        cause=f"Offloaded data moves at {rate / GB:.1f} GB/s, a quarter or less of a PCIe 4 x16 "
+              f"link; that takes {percent(view.share('offload'))} of the step.",
         fixes=(
             *([pinned] if pinned.pasted else []),
             view.advice(text, reason, safety="same-math", risk=risk),
@@ -133,7 +132,7 @@ def _slow(view: RunView, rate: float) -> Finding:
 def _busy(view: RunView, phase: str, traffic: float) -> Finding:
     cost = view.share(phase) * min(1.0, traffic / LINK_BYTES_PER_S)
     text = "keep on the GPU what fits: optimizer state or parameters (DeepSpeed without offload)"
-    reason = Withheld("what would be left to move was not measured")
+    reason = Withheld("the remaining traffic was not measured")
     return Finding(
         severity=severity_of(cost, proven=False),
         confidence=0.7,
@@ -143,8 +142,8 @@ def _busy(view: RunView, phase: str, traffic: float) -> Finding:
             Evidence(f"traffic in {phase}", round(traffic / GB, 2), "GB/s", "gpu.pcie_rx, pcie_tx"),
             *view.phase_evidence(phase),
         ),
-        cause=f"In {phase} {traffic / GB:.1f} GB/s cross the link to the host in the mean, of some "
-        "25 that a PCIe 4 x16 link moves.",
-        fixes=(view.advice(text, reason, safety="same-math", risk="Needs the GPU memory."),),
+        cause=f"In {phase} {traffic / GB:.1f} GB/s cross the link to the host on average; a PCIe "
+        f"4 x16 link moves some 25.",
+        fixes=(view.advice(text, reason, safety="same-math", risk="Needs GPU memory."),),
         headline=f"The link to the host is busy through {phase}",
     )

@@ -2,32 +2,33 @@
 
 ## What it means
 
-Rollout and training run side by side, and one is slower. Either the ranks that train find no
-samples, or the rollout finds no room in the queue, or what it generates is too old when its turn
-comes, and is dropped.
+Rollout and training run in parallel, and one is slower. Either the training ranks wait for samples,
+or the rollout waits for room in the queue, or its samples are too old when their turn comes, and
+are dropped.
 
 ## Why it costs
 
-The GPUs of the faster side hold weights and wait, or compute what nobody trains on. The step takes
-as long as the slower side, whatever the other does.
+The GPUs of the faster side hold weights and wait, or compute samples that are never used. The step
+takes as long as the slower side.
 
 ## Evidence shown
 
 How long the ranks wait for samples and the rollout for room; what takes the rollout loop's time
-(generating, tools, rewards, pauses for new weights) and the tools' part of a trajectory. From the
-framework's metrics: staleness of samples, how many are queued and dropped, and what share of what
-was generated is never trained on.
+(generating, tools, rewards, pauses for new weights) and the tools' share of a trajectory. From the
+framework's metrics: staleness of samples, how many are queued and dropped, and the share of
+generated samples that is never trained on.
 
 ## Fix
 
-Move GPUs from the side that waits to the other one, until neither waits: how many is said where
-both numbers are known, as if each side's time were inverse to its GPUs. Where the reward runs
-most of the time, or tools take more of a trajectory than generating, make those faster first.
+Move GPUs from the waiting side to the other one, until neither waits. The number is estimated if
+both sides' GPUs are known, as if each side's time were inversely proportional to its GPUs. If the
+reward runs most of the time, or tools take more of a trajectory than generation, make those faster
+first.
 
 ## When it is wrong
 
 A queue that is filled only after each weight update waits by design. A rollout that waits for room
-costs little where its GPUs have other work.
+costs little if its GPUs have other work.
 
 ## References
 
@@ -86,7 +87,7 @@ def _starved_trainer(view: RunView, sides: Sides) -> Finding:
     in_tools = tools_of_trajectories(view)
     faster = 1 / (1 - share) if share < 1 else None
     text = _what_to_do(view, sides, busy, in_tools)
-    risk = "Fewer GPUs for training take longer for each step of it."
+    risk = "With fewer GPUs, each training step takes longer."
     return Finding(
         severity=severity_of(share),
         confidence=0.9,
@@ -102,8 +103,8 @@ def _starved_trainer(view: RunView, sides: Sides) -> Finding:
             Evidence(_TOOLS, scaled(in_tools, 100), "%", "metrics"),
             *evidence_of(view, sides),
         ),
-        cause=f"The ranks that train wait {percent(share)} of each step for samples"
-        + (f"; the rollout must get {faster:.2g} times as fast to keep up." if faster else "."),
+        cause=f"The training ranks wait {percent(share)} of each step for samples"
+        + (f"; the rollout must be {faster:.2g} times as fast to keep up." if faster else "."),
         fixes=(view.advice(text, _WITHHELD, safety="same-math", risk=risk),),
     )
 
@@ -113,12 +114,12 @@ def _idle_rollout(view: RunView, sides: Sides) -> Finding:
     train, generate = sides.gpus or (1, 1)
     cost = sides.surplus * generate / (train + generate)
     text = _move(sides, "the rollout engine", "training")
-    risk = "Fewer GPUs for the rollout take longer for each batch of samples."
+    risk = "With fewer GPUs, each batch of samples takes longer."
     parts = []
     if sides.rollout_waits:
         parts.append(f"waits {percent(sides.rollout_waits)} of the time for room in the queue")
     if sides.unused:
-        parts.append(f"generates {percent(sides.unused)} for nothing")
+        parts.append(f"generates {percent(sides.unused)} in vain")
     return Finding(
         severity=severity_of(cost),
         confidence=0.8,
@@ -148,9 +149,9 @@ def _what_to_do(
         )
     if tools > generating if in_tools is None else in_tools > 1 - in_tools:
         reason = (
-            "they take more of the rollout loop's time than generating"
+            "they take more of the rollout loop's time than generation"
             if in_tools is None
-            else f"{percent(in_tools)} of a trajectory's time is theirs"
+            else f"{percent(in_tools)} of a trajectory's time is in tools"
         )
         return (
             f"make {_detailed(view, 'the tools', TOOLS_SPAN)} faster, or let more trajectories run "

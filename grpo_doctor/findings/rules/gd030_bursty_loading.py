@@ -3,22 +3,22 @@
 ## What it means
 
 Most steps find their prompts ready, and some wait long: the loaders' queue is too short for one
-slow batch, or loader processes are started again after each pass over the data.
+slow batch, or loader processes are restarted after each pass over the data.
 
 ## Why it costs
 
-A loader process that was started again imports its libraries, opens the data and makes its first
+A restarted loader process imports its libraries, opens the data and makes its first
 batch while every rank waits. A batch with large images takes longer than a step; if only a few
 batches may be ready ahead, the step waits although the processes were idle before.
 
 ## Evidence shown
 
-How many steps wait, how long beyond the usual and at which distance; the loader's settings.
+How many steps wait, how much longer than usual and at which interval; the loader's settings.
 
 ## Fix
 
-Where the waits follow each other at one distance that is not the number of processes, and these do
-not outlive a pass: `dataload.persistent_workers`. Else a larger `dataload.prefetch_factor`; its
+If the waits come at one interval that is not the number of processes, and the processes do not
+outlive a pass: `dataload.persistent_workers`. Otherwise a larger `dataload.prefetch_factor`; its
 gain is a replay of the loader's queue with the recorded seconds of each batch.
 
 ## When it is wrong
@@ -75,18 +75,18 @@ def check(view: RunView) -> Answer:
     """Look for few steps with far more than the usual wait."""
     workers = integer(view.now(_WORKERS))
     if workers == 0:
-        return NotApplicable("there are no loader processes; GD002 says what that costs")
+        return NotApplicable("there are no loader processes; GD002 shows the cost")
     bursts = _bursts(view)
     if bursts is None:
-        return Passed("data loading is as even as it can be told")
+        return Passed("data loading is even, as far as measured")
     if bursts.share < MIN_SHARE or len(bursts.numbers) < MIN_BURSTS:
-        return Passed(f"waits beyond the usual one take {percent(bursts.share, 1)} of the run")
+        return Passed(f"waits above the usual take {percent(bursts.share, 1)} of the run")
     restarts = _restarts(view, bursts, workers)
     why = (
-        f"every {bursts.distance} steps, as when loader processes are started again for each pass "
-        "over the data"
+        f"every {bursts.distance} steps, as when loader processes are restarted for each pass "
+        f"over the data"
         if restarts
-        else "while the other steps find their data ready"
+        else "while the data of the other steps is ready"
     )
     return Finding(
         severity=severity_of(bursts.share),
@@ -141,17 +141,17 @@ def _evidence(view: RunView, bursts: _Bursts) -> tuple[Evidence, ...]:
     workers, ahead = (integer(view.fact(knob)) for knob in (_WORKERS, _AHEAD))
     return (
         Evidence("steps that wait long for data", len(bursts.numbers), "", source),
-        Evidence("waited beyond the usual, mean per step", bursts.excess_s, "s", source),
+        Evidence("wait above the usual, mean per step", bursts.excess_s, "s", source),
         Evidence("usual wait", bursts.usual_s, "s", source),
-        Evidence("distance between them", bursts.distance, "steps", source),
+        Evidence("interval between them", bursts.distance, "steps", source),
         Evidence("loader processes per rank", workers, "", "settings"),
-        Evidence("batches each has ready at most", ahead, "", "settings"),
+        Evidence("most batches that each has ready", ahead, "", "settings"),
     )
 
 
 def _persistent(view: RunView, bursts: _Bursts) -> Fix:
     share = bursts.excess_s / view.seconds("dataload")
-    scenario = "with the usual wait for data where processes are started again"
+    scenario = "with the usual wait for data where processes are restarted"
     change = Replay((Edit(("dataload",), 1 - share),), scenario, half=True)
     risk = "Keeps the processes and their memory for the whole run."
     return view.setting(_PERSISTENT, True, change, safety="same-math", risk=risk)
@@ -160,7 +160,7 @@ def _persistent(view: RunView, bursts: _Bursts) -> Fix:
 def _prefetch(view: RunView) -> Fix:
     ahead = integer(view.now(_AHEAD)) or 2
     target, edits = _longer_queue(view)
-    change: WhatIf = Withheld("how long each batch takes was not recorded")
+    change: WhatIf = Withheld("the time of each batch was not recorded")
     if edits:
         scenario = f"with {target} instead of {ahead} batches ready per loader process"
         change = Replay(edits, scenario, half=True)

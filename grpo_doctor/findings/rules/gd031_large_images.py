@@ -2,30 +2,32 @@
 
 ## What it means
 
-Reading, decoding and cutting up images is what loading waits for, or image places are most of what
-the model is trained on.
+Loading waits mainly for reading, decoding and splitting images into patches, or image tokens are
+most of what the model is trained on.
 
 ## Why it costs
 
 A file is decoded at its full size, whatever `data.max_pixels` scales it to afterwards: some 50 to
-100 megapixels a second on one core. What is left of it costs again in the model: one place per 28 x
-28 pixels in Qwen2-VL and Qwen2.5-VL, for each completion of the prompt, in the rollout, in every
-log-prob pass and in training. Without a limit one photograph can take more than ten thousand.
+100 megapixels a second on one core. The scaled image then costs time in the model: one token per
+28 x 28 pixels in Qwen2-VL and Qwen2.5-VL, for each completion of the prompt, in the rollout, in
+every log-prob pass and in training. Without a limit one photograph can take more than ten thousand
+tokens.
 
 ## Evidence shown
 
-A loader process's seconds per step on images, their part; images, pixels and places per image.
+A loader process's seconds per step on images, their share; images, pixels and tokens per image.
 
 ## Fix
 
-For time in loading: images scaled down once, on disk; the replay takes decoding to go with their
-pixels. For both: a smaller `data.max_pixels`, which makes only cutting up and the model faster.
+For loading: images scaled down once, on disk; the replay assumes that decoding is proportional to
+their pixels. For both: a smaller `data.max_pixels`, which makes only the patches and the model
+faster.
 
 ## When it is wrong
 
-Small print and fine detail need their pixels: what the reward asks for must stay readable. Where
-loader processes have time to spare, decoding costs nothing that is waited for, and this rule keeps
-silent about it.
+Small print and fine detail need their pixels: what the reward asks for must stay readable. If
+loader processes have time to spare, the step does not wait for decoding, and this rule is silent
+about it.
 
 ## References
 
@@ -87,7 +89,7 @@ def check(view: RunView) -> Answer:
 
 def _waited(view: RunView, loaded: Loading, images: float, waited: float) -> Finding:
     own, part = sum(loaded.parts[part] for part in _IMAGE_WORK), loaded.share(*_IMAGE_WORK)
-    source, text = "dataload/read_s and process_s", "images in all that loaders do"
+    source, text = "dataload/read_s and process_s", "images in the loaders' work"
     return Finding(
         severity=severity_of(waited),
         confidence=0.85,
@@ -95,30 +97,30 @@ def _waited(view: RunView, loaded: Loading, images: float, waited: float) -> Fin
         phases=("dataload",),
         evidence=(
             *view.phase_evidence("dataload"),
-            Evidence("a loader process's time on images, per step", own, "s", "dataload/*_s"),
+            Evidence("loader process time on images, per step", own, "s", "dataload/*_s"),
             Evidence(text, 100 * part, "%", source),
             *_image_evidence(view, images),
         ),
         cause=f"Each step waits {view.seconds('dataload'):.3g} s for its prompts, and "
         f"{percent(part)} of what loading does is images: "
         f"{loaded.parts['read_s']:.3g} s per step reading and decoding, "
-        f"{loaded.parts['process_s']:.3g} s cutting them up.",
+        f"{loaded.parts['process_s']:.3g} s splitting them into patches.",
         fixes=(*_smaller(view, loaded, images), _on_disk(view, loaded, images)),
     )
 
 
 def _many_places(view: RunView, images: float, places: float) -> Finding:
     per_image = (view.counted_mean("dataload/image_tokens") or 0.0) / images
-    reason = Withheld("how the rollout's and the training's time grow with places is not known")
+    reason = Withheld("how rollout and training time grow with image tokens is unknown")
     return Finding(
         severity="low",
         confidence=0.5,
         phases=("rollout", "train"),
         evidence=(
-            Evidence("image places in all tokens", 100 * places, "%", "dataload/image_tokens"),
+            Evidence("image tokens in all tokens", 100 * places, "%", "dataload/image_tokens"),
             *_image_evidence(view, images),
         ),
-        cause=f"An image takes {per_image:.0f} places, and image places are {percent(places)} of "
+        cause=f"An image takes {per_image:.0f} tokens, and image tokens are {percent(places)} of "
         "all tokens that go through the model.",
         fixes=(view.setting(_KNOB, SMALLER, reason, safety="changes-algorithm", risk=_RISK),),
     )
@@ -159,8 +161,8 @@ def _on_disk(view: RunView, loaded: Loading, images: float) -> Fix:
     target = min(_pixels(view, images), float(SMALLER))
     edits = _stored_edits(view)
     change: WhatIf = Withheld(
-        f"how large the files are was not recorded; {loaded.parts['read_s']:.3g} s of one loader "
-        "process per step go into reading them as they are"
+        f"the size of the files was not recorded; {loaded.parts['read_s']:.3g} s of one loader "
+        f"process per step are spent on reading them"
     )
     if edits:
         scenario = f"reading files of {target:.0f} pixels"
@@ -183,7 +185,7 @@ def _image_evidence(view: RunView, images: float) -> tuple[Evidence, ...]:
         Evidence("images per step and rank", images, "", "dataload/images"),
         *([Evidence(text, stored / images, "", "dataload/decoded_pixels")] if stored else []),
         Evidence("pixels per image, scaled", _pixels(view, images), "", "dataload/pixels"),
-        Evidence("places per image", tokens / images, "", "dataload/image_tokens"),
+        Evidence("tokens per image", tokens / images, "", "dataload/image_tokens"),
         Evidence("largest area", limit if limit is not None else "no limit", "", _KNOB),
     )
 

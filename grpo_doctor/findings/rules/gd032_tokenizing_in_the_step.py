@@ -6,25 +6,24 @@ Chat templates, tokenizing or the preparation of inputs run on the main thread, 
 
 ## Why it costs
 
-They are plain CPU work of one thread and depend on nothing that the step computes, so all of it
-can be done before or during the step. On the main thread no GPU does anything meanwhile, and every
-rank repeats it in each epoch, some frameworks for the rollout, the log-probs and the loss again.
+This is CPU work of one thread and independent of what the step computes, so all of it can be done
+before or during the step. On the main thread the GPU is idle meanwhile, and every rank repeats the
+work in each epoch; some frameworks repeat it for the rollout, the log-probs and the loss.
 
 ## Evidence shown
 
-Seconds per step in spans that prepare inputs, or in the counts of a loader without a process.
+Seconds per step in spans that prepare inputs, or in the counters of a loader without processes.
 
 ## Fix
 
-Loader processes where the loader has none; otherwise tokenize the data set once and store it, and
-let images be scaled on disk. What more loader processes bring is replayed.
+Loader processes if the loader has none; otherwise tokenize the data set once and store it, and
+scale images on disk. The gain of more loader processes is replayed.
 
 ## When it is wrong
 
-A framework that tokenizes on another thread of the same process shows its spans elsewhere, and is
-not meant. Where the loader has no process and reading is most of what it does, GD002 and GD031
-report it; where tokenizing is, this rule adds to GD002 that it can be done beforehand. Multi-turn
-rollouts have to tokenize what tools return, when they return it.
+Tokenizing on another thread of the same process is not counted. If the loader has no processes and
+mostly reads, GD002 and GD031 report it; if it mostly tokenizes, this rule adds to GD002 that it
+can be done in advance. Multi-turn rollouts have to tokenize tool results when they arrive.
 
 ## References
 
@@ -69,8 +68,8 @@ RULE = timed_rule(
     __doc__,
     "data",
     signals.any_of(
-        "seconds of preparing inputs: spans such as `rollout/encode` or `dataload/tokenize`, "
-        "or the counter `dataload/tokenize_s` of a loader that times itself",
+        "time of preparing inputs: spans such as `rollout/encode` or `dataload/tokenize`, or the "
+        "counter `dataload/tokenize_s` of a loader that times itself",
         LOADER_TIMES,
         _SPANS,
     ),
@@ -128,12 +127,12 @@ def _loader_seconds(view: RunView) -> float:
 
 def _fixes(view: RunView, loader_s: float) -> list[Fix]:
     reason = Withheld("how much of the preparation can be stored depends on the framework")
-    risk = "The stored tokens are those of one tokenizer and chat template."
+    risk = "Stored tokens are valid for one tokenizer and chat template."
     beforehand = view.advice(_BEFOREHAND, reason, safety="same-math", risk=risk)
     if not loader_s:
         return [beforehand]
     target = enough_workers(view, 0) or USUAL
     risk = f"Takes {target} process{'es' * (target != 1)} per rank, with CPU time and memory."
-    reason = Withheld("no model predicts what loader processes do to this run")
+    reason = Withheld("no model predicts the effect of loader processes on this run")
     change = Settings(((_KNOB, target),), reason)
     return [view.setting(_KNOB, target, change, safety="same-math", risk=risk), beforehand]

@@ -7,24 +7,25 @@ Every rank spends a visible part of each step on scoring, and one function may b
 ## Why it costs
 
 Between rollout and training every GPU waits for the scores. Reward functions parse formulas, run
-programs, ask servers: little of that needs to be as slow as it was first written.
+programs and query servers; the first version is rarely fast.
 
 ## Evidence shown
 
-The time in `reward` per step, what each function takes, and its part of all scoring.
+The time in `reward` per step, the time of each function, and its share of all scoring.
 
 ## Fix
 
-Make the function that dominates faster: compile patterns once, keep answers of pure functions, send
-requests all at once, start no process per completion. The bundled trainer's own functions take more
-processes, `reward.num_workers`. Only the bound is said: the step without that function.
+Make the function that dominates faster: compile patterns once, cache answers of pure functions,
+send all requests at once, start no process per completion. For the bundled trainer's own
+functions: more processes, `reward.num_workers`. Only the bound is shown: the step without that
+function.
 
 ## When it is wrong
 
-A reward model on the GPU is work that the run needs. Less than 30 ms a step is not looked at. One
-slow rank is GD004 or GD035. Where several functions run one after the other and none is most of it
-(GD034), or calls that end at a time limit (GD036) or collections of garbage (GD024) are most of it,
-those rules say what to do, and this one keeps silent.
+A reward model on the GPU is work that the run needs. Less than 30 ms per step is ignored. One slow
+rank is GD004 or GD035. If several functions run one after the other and none dominates (GD034), or
+if calls that end at a time limit (GD036) or garbage collection (GD024) dominate, those rules
+report it, and this one is silent.
 
 ## References
 
@@ -128,7 +129,7 @@ def _fixes(view: RunView, first: Scoring | None) -> list[Fix]:
     if _takes_processes(view, first):
         each = "" if _spreads_any(view) else " per rank"
         risk = f"Takes {_WORKERS} processes{each} and their CPU time."
-        reason = Withheld("no model predicts what more processes do to these functions")
+        reason = Withheld("no model predicts the effect of more processes on these functions")
         change = Settings(((_KNOB, _WORKERS),), reason)
         fixes.append(view.setting(_KNOB, _WORKERS, change, safety="same-math", risk=risk))
     scorers = any(p.role == _SCORES for p in view.trace.processes)
@@ -152,7 +153,7 @@ def _spreads_any(view: RunView) -> bool:
 def _bound(view: RunView, first: Scoring | None) -> str:
     span = first.span if first else "reward"
     bound = view.gain(Replay((without(span),), f"without {span}"))
-    reason = "what its code could save is not in a trace"
+    reason = "a trace does not show what its code could save"
     if isinstance(bound, Prediction):
         return f"{reason}; without {span} at all the step would be {-bound.mid:.0f}% shorter"
     return reason

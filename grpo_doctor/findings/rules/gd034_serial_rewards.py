@@ -2,29 +2,28 @@
 
 ## What it means
 
-Several reward functions are called in turn, or one is called for each completion by itself, while
-they could run at once.
+Several reward functions are called in turn, or one is called separately for each completion,
+although they could run in parallel.
 
 ## Why it costs
 
-The ranks wait for the sum of all functions instead of the slowest. Functions that wait themselves,
-for a server, a sandbox or a program, use no processor meanwhile; those that compute use one core of
-many.
+The ranks wait for the sum of all functions instead of the slowest. Functions that wait for a
+server, a sandbox or a program use no CPU meanwhile; those that compute use one core of many.
 
 ## Evidence shown
 
-What each function takes per step, what was waited for all, and how many processes run them.
+The time of each function per step, the wait time for all of them, and the processes that run them.
 
 ## Fix
 
-As many processes as there are functions that take time: `reward.num_workers`. Elsewhere a pool of
-processes inside the function, or one `async` function that gathers the calls. The replay takes the
-time of the slowest function for that of all.
+As many processes as there are slow functions: `reward.num_workers`. In other frameworks a pool of
+processes inside the function, or one `async` function that gathers the calls. The replay uses the
+time of the slowest function for all of them.
 
 ## When it is wrong
 
-Functions that share a state, a rate limit or one GPU gain nothing from running at once. On a host
-whose processors are busy anyway nothing is predicted. Savings below 30 ms a step are left out.
+Functions that share a state, a rate limit or one GPU gain nothing from running in parallel. On a
+host with busy CPUs nothing is predicted. Savings below 30 ms per step are not reported.
 
 ## References
 
@@ -119,7 +118,7 @@ def check(view: RunView) -> Answer:
         phases=("reward",),
         evidence=_evidence(view, plan),
         cause=f"The ranks wait {plan.waited_s:.3g} s per step for functions that take "
-        f"{plan.sum_s:.3g} s together; at once they would take {plan.ideal_s:.3g} s."
+        f"{plan.sum_s:.3g} s together; in parallel they would take {plan.ideal_s:.3g} s."
         + (
             f" {plan.scorings[0].name} is called {plan.calls:.0f} times per step." if single else ""
         ),
@@ -160,8 +159,8 @@ def _evidence(view: RunView, plan: _Plan) -> tuple[Evidence, ...]:
             Evidence(f"{f.name} per step", typical(f.own_s), "s", f"{f.span}, a typical rank")
             for f in plan.scorings
         ),
-        Evidence("waited for all of them, per step", plan.waited_s, "s", source),
-        Evidence("the slowest, or its part of a pool", plan.ideal_s, "s", source),
+        Evidence("wait time for all of them, per step", plan.waited_s, "s", source),
+        Evidence("the slowest, or its share of a pool", plan.ideal_s, "s", source),
         Evidence(f"calls of {first.name} per step", single, "", first.span),
         Evidence("processes that run them", integer(view.fact(_KNOB)), "", _KNOB),
     )
@@ -189,4 +188,6 @@ def _fix(view: RunView, plan: _Plan) -> Fix:
         if plan.calls >= SINGLE_CALLS
         else f"run {names} at once: one function with a pool of processes, or async functions"
     )
-    return view.advice(text, change, safety="needs-code", risk="Functions must share no state.")
+    return view.advice(
+        text, change, safety="needs-code", risk="The functions must not share state."
+    )

@@ -2,28 +2,28 @@
 
 ## What it means
 
-Nearly all of the time in `reward` is one rank's, and the others wait until it is done.
+One rank spends nearly all of the time in `reward`, and the others wait until it is done.
 
 ## Why it costs
 
-N ranks wait as long as one takes for the work of all. The work would be an Nth for each if every
-rank scored its own completions, as rewards of different completions seldom depend on each other.
+N ranks wait while one does the work of all. If every rank scored its own completions, each would do
+an Nth of the work: rewards of different completions rarely depend on each other.
 
 ## Evidence shown
 
-Each rank's own time in `reward`, the part of it that is this rank's, and what the others wait.
+Each rank's own time in `reward`, this rank's share of it, and the wait time of the others.
 
 ## Fix
 
-Where only this rank calls the functions: call them on every rank with its own completions, and
-gather the scores. Where all ranks call them and one is slow: look at what is different there. Both
-are replayed: the work spread evenly, or this rank as fast as the median of the others.
+If only this rank calls the functions: call them on every rank with its own completions, and gather
+the scores. If all ranks call them and one is slow: find what is different on that rank. Both are
+replayed: the work spread evenly, or this rank as fast as the median of the others.
 
 ## When it is wrong
 
-A reward that ranks all completions of the batch against each other has to see them in one place. A
-sandbox or a licence that exists once, too. Where all ranks score and collectives say that one is
-late, GD004 names it, and this rule keeps silent.
+A reward that compares all completions of the batch needs them in one place, and so does a sandbox
+or a license that exists only once. If all ranks score and collectives show that one is late, GD004
+reports it, and this rule is silent.
 
 ## References
 
@@ -84,7 +84,7 @@ def check(view: RunView) -> Answer:
         evidence=(
             Evidence(f"rank {rank} in reward, per step", top.seconds, "s", source),
             Evidence("longest of the other ranks", top.others_s, "s", source),
-            Evidence(f"rank {rank}'s part of all scoring", 100 * top.part, "%", source),
+            Evidence(f"rank {rank}'s share of all scoring", 100 * top.part, "%", source),
             Evidence("each other rank waits, per step", float(waits.mean()), "s", _WAITS),
         ),
         cause=f"Rank {rank} spends {top.seconds:.3g} s per step in reward, every other rank at "
@@ -104,12 +104,12 @@ def _fix(view: RunView, top: ScorerImbalance) -> Fix:
         scenario = f"with rank {rank}'s scoring spread over all ranks"
         change = Replay((Edit(("reward",), even / top.seconds, (rank,)),), scenario)
         text = "score each rank's own completions on that rank, and gather the scores"
-        risk = "A function that compares completions of different ranks has to stay in one place."
+        risk = "A function that compares completions of different ranks must stay on one rank."
         return view.advice(text, change, safety="needs-code", risk=risk)
     scenario = f"with rank {rank} scoring as fast as the median of the others"
     change = Replay((AsOthers(("reward",), rank),), scenario)
     text = (
-        f"look at what rank {rank} on {view.process_of(rank).host} does in reward that the others "
-        f"do not: {STACKS}"
+        f"check what rank {rank} on {view.process_of(rank).host} does in its reward function that "
+        f"other ranks don't: {STACKS}"
     )
-    return view.advice(text, change, safety="needs-code", risk="Find the cause first.")
+    return view.advice(text, change, safety="needs-code", risk="First find the cause.")

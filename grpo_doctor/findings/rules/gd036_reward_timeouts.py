@@ -2,13 +2,13 @@
 
 ## What it means
 
-Many calls of a reward function end after nearly the same, long time, as calls do that wait for an
-answer until a limit; or the longest call comes near the limit at which the run itself ends.
+Many calls of a reward function end after nearly the same long time, as calls do that wait for an
+answer until a timeout; or the longest call comes near the limit at which the run itself ends.
 
 ## Why it costs
 
-The batch waits for its slowest call: one answer that never comes costs the whole limit, in every
-step and with every retry, and what the limit returns in its place is a wrong score.
+The batch waits for its slowest call: one answer that never comes costs the whole timeout, in every
+step and with every retry, and the score that replaces it is wrong.
 
 ## Evidence shown
 
@@ -17,15 +17,15 @@ step; the limit of the trainer, where it has one, and timeouts and retries where
 
 ## Fix
 
-A shorter limit inside the function, a little above its slowest honest answer, all requests of a
-batch at once, and no retry within the step. Where the trainer's own limit is near, raise
+A shorter timeout inside the function, slightly above its slowest real answer; all requests of a
+batch at once; no retry within the step. If the trainer's own limit is near, raise
 `reward.timeout_s` first: reaching it ends the run.
 
 ## When it is wrong
 
-A function that sleeps, or always runs a program for a fixed time, ends all its calls at one length:
-the rule asks that most calls are much shorter. Three calls that end within three percent of each
-other can be chance.
+A function that sleeps, or always runs a program for a fixed time, has calls of one length: the rule
+requires that most calls are much shorter. Three calls that end within three percent of each other
+can be chance.
 
 ## References
 
@@ -97,7 +97,7 @@ def check(view: RunView) -> Answer:
     if nearest is not None and _nearness(view, nearest) >= NEAR:
         return _near_limit(view, nearest)
     longest = max((c.longest_s for c in calls), default=0.0)
-    return Passed(f"no call ends at a limit; the longest takes {longest:.3g} s")
+    return Passed(f"no call ends at a timeout; the longest takes {longest:.3g} s")
 
 
 def _worst(calls: list[_Calls]) -> _Calls | None:
@@ -140,13 +140,13 @@ def _nearness(view: RunView, calls: _Calls) -> float:
 
 
 def _limited(view: RunView, calls: _Calls) -> Finding:
-    scenario = f"with the calls of {calls.name} that ran into a limit at their usual length"
+    scenario = f"with the calls of {calls.name} that reached the timeout at their usual length"
     change = Replay((Edit((f"reward/{calls.name}",), calls.factor),), scenario, half=True)
     text = (
-        f"in {calls.name}: a limit a little above its slowest honest answer instead of "
+        f"in {calls.name}: a timeout slightly above its slowest real answer instead of "
         f"{calls.longest_s:.3g} s, and all requests of a batch at once"
     )
-    risk = "Answers that come later than the new limit are lost."
+    risk = "Answers after the new timeout are lost."
     fix = view.advice(text, change, safety="needs-code", risk=risk)
     return Finding(
         severity=severity_of(calls.cost),
@@ -156,7 +156,7 @@ def _limited(view: RunView, calls: _Calls) -> Finding:
         evidence=_evidence(view, calls),
         cause=f"{calls.limited} of {calls.count} calls of {calls.name} end after "
         f"{calls.longest_s:.3g} s, within {percent(SAME_LENGTH)} of each other, while the usual "
-        f"one takes {calls.usual_s:.2g} s.",
+        f"call takes {calls.usual_s:.2g} s.",
         fixes=(fix,),
         headline=f"Calls of {calls.name} run into a time limit of {calls.longest_s:.3g} s",
     )
@@ -164,8 +164,8 @@ def _limited(view: RunView, calls: _Calls) -> Finding:
 
 def _near_limit(view: RunView, calls: _Calls) -> Finding:
     limit, nearness = number(view.knob(_KNOB)) or 0.0, _nearness(view, calls)
-    reason = Withheld("it saves no time, it keeps the run alive")
-    risk = "A function that hangs is found later."
+    reason = Withheld("it saves no time; it keeps the run alive")
+    risk = "A hanging function is detected later."
     return Finding(
         severity="medium" if nearness >= VERY_NEAR else "low",
         confidence=0.8,

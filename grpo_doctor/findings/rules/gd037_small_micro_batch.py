@@ -2,29 +2,29 @@
 
 ## What it means
 
-Each optimizer step is cut into many short passes, the device is not busy during them, and there is
-memory left for larger ones.
+Each optimizer step is split into many short passes, the device is not busy during them, and memory
+has room for larger passes.
 
 ## Why it costs
 
 Each pass starts the kernels of every layer, and gathers its weights under ZeRO-3, whatever its
-size. Small matrix products leave most of a GPU's units without work.
+size. Small matrix products leave most of a GPU's units idle.
 
 ## Evidence shown
 
 Passes per step and completions in each, the seconds of a pass, how busy the GPUs were during
-training, and the memory that was left; on a CPU how little of a pass its arithmetic can be.
+training, and the free memory; on a CPU the largest possible share of arithmetic in a pass.
 
 ## Fix
 
-Twice or more the `train.micro_batch` and as much less `train.grad_accumulation`, so that the
-optimizer sees the same completions. The gain is predicted only where the passes of this run tell
-how their time grows with their size.
+A `train.micro_batch` at least twice as large, and `train.grad_accumulation` smaller by the same
+factor, so the optimizer sees the same completions. The gain is predicted only if this run's passes
+show how their time grows with their size.
 
 ## When it is wrong
 
-`gpu.util` says that some kernel ran, not that the chip was full: where only that was sampled the
-rule needs more of a gap. Longer completions than in this run need more memory. Losses that are
+`gpu.util` shows that some kernel ran, not that the GPU was fully used: if only that was sampled,
+the rule needs a larger gap. Longer completions than in this run need more memory. Losses that are
 means over a micro-batch change a little with its size.
 
 ## References
@@ -103,7 +103,7 @@ def check(view: RunView) -> Answer:
     if free < MIN_FREE:
         return Passed(f"{percent(free)} of GPU memory is free in training: no room for twice")
     if busy is None or busy[0] > MAX_BUSY[busy[1]]:
-        busyness = "how busy they are was not sampled" if busy is None else f"{busy[0]:.0f}% busy"
+        busyness = "GPU utilization was not sampled" if busy is None else f"{busy[0]:.0f}% busy"
         return Passed(f"in training the GPUs have room, and {busyness}")
     idle = share * (1 - busy[0] / 100)
     sure = busy[1] == "gpu.sm_active"
@@ -154,7 +154,9 @@ def _by_arithmetic(view: RunView, plan: _Plan, withheld: Withheld) -> Answer:
         f". A pass takes {1000 * seconds / passes:.3g} ms, and its arithmetic "
         f"{1000 * needed / passes:.2g} ms at most: the rest is the same for a larger one."
     )
-    arithmetic = Evidence("of it arithmetic, at most", needed / passes, "s", "6 x weights x places")
+    arithmetic = Evidence(
+        "of which arithmetic, at most", needed / passes, "s", "6 x weights x padded tokens"
+    )
     severity: Severity = "low" if cost < MIN_TRAIN_SHARE else "medium"
     return _finding(view, plan, why, severity, 0.6, cost, (arithmetic,))
 
@@ -200,7 +202,9 @@ def _finding(  # noqa: PLR0913
     spans = view.span_seconds(MICRO_BATCH_SPAN)
     seconds = (spans or view.seconds("train")) / max(1.0, micro_batches_per_step(view))
     steps = len(view.analysis.used_seconds)
-    risk = "The same completions per optimizer step; longer ones than in this run need more memory."
+    risk = (
+        "Keeps the completions per optimizer step; longer ones than in this run need more memory."
+    )
     return Finding(
         severity=severity,
         confidence=confidence,

@@ -3,29 +3,30 @@
 ## What it means
 
 Completions of very different lengths share a micro-batch, which is as wide as the longest of them,
-and a large part of what the model computes is padding.
+so a large part of what the model computes is padding.
 
 ## Why it costs
 
-Padding goes through every layer like a token does and takes memory; its results are thrown away.
-Lengths in GRPO are spread widely, so half and more of a batch can be padding.
+Padding goes through every layer like any token and takes memory; its results are discarded.
+Lengths in GRPO vary widely, so more than half of a batch can be padding.
 
 ## Evidence shown
 
-Tokens and places, or the mean and the longest completion; time in training and log-prob passes.
+Tokens and padded tokens, or the mean and the longest completion; time in training and log-prob
+passes.
 
 ## Fix
 
 `train.padding_free` where the framework has it: sequences are packed and nothing is padded. The
-bundled trainer puts completions of like length together, `train.group_by_length`; what that leaves
-of the padding was counted in the run.
+bundled trainer puts completions of similar length together, `train.group_by_length`; the remaining
+padding was counted in the run.
 
 ## When it is wrong
 
-On small batches the time of a pass does not go down with its tokens: where the replay says so, or
-where a step is one pass whose padding grouping leaves, the rule keeps silent. Packing needs an
-attention kernel that knows borders of sequences. From mean and longest completion alone the share
-is a guess: a framework may cut its micro-batches to their own width.
+On small batches the time of a pass does not decrease with its tokens: if the replay shows that, or
+if a step is one pass whose padding grouping can't remove, the rule is silent. Packing needs an
+attention kernel that respects sequence boundaries. From the mean and the longest completion alone
+the share is a guess: a framework may trim its micro-batches to their own width.
 
 ## References
 
@@ -65,8 +66,8 @@ def check(view: RunView) -> Answer:
     cost = avoidable * sum(view.share(phase) for phase in phases)
     if avoidable < MIN_PADDING or cost < MIN_SHARE:
         return Passed(
-            f"{percent(share)} of what is trained on is padding, of which {percent(avoidable)} "
-            f"could be left out: {percent(cost, 1)} of the step"
+            f"{percent(share)} of the trained tokens are padding, of which {percent(avoidable)} "
+            f"could be removed: {percent(cost, 1)} of the step"
         )
     fix = _fix(view)
     outcome = view.gain(fix.change)
@@ -75,8 +76,8 @@ def check(view: RunView) -> Answer:
         cost = min(cost, -outcome.mid / 100)
         if cost < MIN_GAIN:
             return Passed(
-                f"{percent(share)} of what is trained on is padding; leaving out what can be would "
-                f"change the step by {outcome.mid:+.1f}%"
+                f"{percent(share)} of the trained tokens are padding; removing what is possible "
+                f"would change the step by {outcome.mid:+.1f}%"
             )
     return Finding(
         severity=severity_of(cost) if padded.counted else "low",
@@ -84,12 +85,12 @@ def check(view: RunView) -> Answer:
         cost=cost,
         phases=phases,
         evidence=(
-            Evidence("padding in what is trained on", 100 * share, "%", source),
-            Evidence("of all places, padding that could be left out", 100 * avoidable, "%", source),
+            Evidence("padding in the trained tokens", 100 * share, "%", source),
+            Evidence("removable padding, share of all tokens", 100 * avoidable, "%", source),
             *view.phase_evidence(*phases),
         ),
-        cause=f"{percent(share)} of the places in a step's micro-batches are padding, and they go "
-        f"through {' and '.join(phases)}, "
+        cause=f"{percent(share)} of the tokens in a step's micro-batches are padding, and they "
+        f"go through {' and '.join(phases)}, "
         f"{percent(sum(view.share(phase) for phase in phases))} of the step.",
         fixes=(fix,),
     )
@@ -123,8 +124,8 @@ def _fix(view: RunView) -> Fix:
         risk = "Needs flash attention."
         return view.setting(_FREE, True, safety="changes-numerics", risk=risk)
     if _groups(view):
-        risk = "The same completions per optimizer step, in other micro-batches."
+        risk = "Keeps the completions per optimizer step, in other micro-batches."
         return view.setting(_GROUPED, True, safety="changes-numerics", risk=risk)
-    text = "micro-batches of completions of like length, or packed sequences"
-    reason = Withheld("how much padding another grouping would leave was not counted")
+    text = "use micro-batches of completions of similar length, or packed sequences"
+    reason = Withheld("the padding of another grouping was not counted")
     return view.advice(text, reason, safety="changes-numerics")

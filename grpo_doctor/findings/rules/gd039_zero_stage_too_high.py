@@ -2,26 +2,26 @@
 
 ## What it means
 
-The weights are spread over the ranks and gathered again for every forward and backward pass, and
-the memory this saves is not needed.
+The weights are sharded over the ranks and gathered again for every forward and backward pass, and
+the memory that this saves is not needed.
 
 ## Why it costs
 
-Every micro-batch gathers all weights twice, every log-prob pass and every rollout with the trained
-model once more. With ZeRO-2 nothing is gathered within a pass.
+Every micro-batch gathers all weights twice; every log-prob pass, and every rollout with the trained
+model, once more. With ZeRO-2 nothing is gathered within a pass.
 
 ## Evidence shown
 
-The stage, seconds in gathers, what whole weights need in addition, the peak in training.
+The stage, seconds in gathers, the additional memory of whole weights, the peak in training.
 
 ## Fix
 
-ZeRO-2, if whole weights fit on top of the peak into 90% of the device; else the answer says what is
-lacking. A prediction needs gathers that were seen.
+ZeRO-2, if whole weights fit on top of the peak into 90% of the device; otherwise the answer says
+how much is missing. A prediction needs recorded gathers.
 
 ## When it is wrong
 
-Gathers that overlap with computing cost less than their time. NCCL collectives return at once, so
+Gathers that overlap with compute cost less than their time. NCCL collectives return at once, so
 on GPUs the recording may show none of them. Peaks shorter than the sampling interval are not seen.
 
 ## References
@@ -77,7 +77,7 @@ _GATHER = ("all_gather", "allgather")
 def check(view: RunView) -> Answer:
     """Compare whole weights with the memory that training left."""
     if view.knob("deepspeed.stage") != 3:
-        return NotApplicable("weights are not spread over the ranks (no ZeRO-3)")
+        return NotApplicable("weights are not sharded over the ranks (no ZeRO-3)")
     more = _more_bytes(view)
     room = room_for(view, more, *PASSES, "optimizer")
     gathers = _gather_seconds(view)
@@ -85,7 +85,9 @@ def check(view: RunView) -> Answer:
     if room is None:
         return NotApplicable("no device memory was sampled")
     if not room.fits:
-        note = f"gathers take {percent(share, 1)} of the step" if share else "gathers were not seen"
+        note = (
+            f"gathers take {percent(share, 1)} of the step" if share else "no gathers were recorded"
+        )
         return Passed(f"ZeRO-3 is needed: {room.text}; {note}")
     if view.trace.gpus and share < MIN_SHARE:
         return _unseen(view, room)
@@ -107,7 +109,7 @@ def _finding(
     note = (
         f"gathering takes {percent(share)} of the step"
         if share
-        else "the gathers themselves were not seen, as NCCL returns at once"
+        else "the gathers were not recorded, because NCCL returns at once"
     )
     return Finding(
         severity=severity,
@@ -156,9 +158,7 @@ def _gather_seconds(view: RunView) -> dict[str, float]:
 
 
 def _fix(view: RunView) -> Fix:
-    change: WhatIf = Withheld(
-        "gathers of another ZeRO stage can't be told from this run's collectives"
-    )
+    change: WhatIf = Withheld("this run's collectives don't show the gathers of another ZeRO stage")
     gathers = _gather_seconds(view)
     if gathers and not view.trace.gpus:
         edits = tuple(Add(phase, -seconds) for phase, seconds in gathers.items())

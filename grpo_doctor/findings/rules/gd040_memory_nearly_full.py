@@ -2,12 +2,12 @@
 
 ## What it means
 
-The most-used GPU comes within a few percent of its size, the allocator had to give cached memory
-back and ask again, or the run ended because memory ran out.
+The most-used GPU comes within a few percent of its size, the allocator had to free cached memory
+and retry, or the run ran out of memory.
 
 ## Why it costs
 
-An allocation that fails makes PyTorch wait for all streams, free its whole cache and ask the driver
+After a failed allocation PyTorch waits for all streams, frees its whole cache and asks the driver
 again, which takes tens of milliseconds. One longer completion then ends the run.
 
 ## Evidence shown
@@ -16,15 +16,14 @@ The GPU's peak, size and phase; retries of the allocator, the phase in which mem
 
 ## Fix
 
-What costs least first: a smaller share for vLLM, if the peak is in a rollout; otherwise half the
-micro-batch and twice the passes, then activations that are recomputed, then ZeRO-3 if the weights
-are whole, then optimizer state on the host. What they cost is predicted where a model knows it.
+The cheapest first: a smaller share for vLLM, if the peak is in a rollout; otherwise half the
+micro-batch and twice the passes, then recomputed activations, then ZeRO-3 if the weights are not
+sharded, then optimizer state on the host. Their cost is predicted if a model exists.
 
 ## When it is wrong
 
-vLLM takes its share at once and keeps it, so a rollout near 95% is usual and no danger. PyTorch
-keeps freed memory: what is used, as the GPU counts, may be cache. Without retries the rule stays
-careful.
+vLLM takes its share at startup and keeps it, so a rollout near 95% is normal. PyTorch caches freed
+memory: the used memory, as the GPU counts it, may be cache. Without retries the severity is lower.
 
 ## References
 
@@ -105,12 +104,12 @@ def check(view: RunView) -> Answer:
     state = _state(view)
     if state.ran_out is None and not state.retries and state.filled < FULL:
         if state.gpu is None:
-            return Passed("no allocation had to be tried again")
+            return Passed("no allocation was retried")
         return Passed(
             f"the most-used GPU reaches {percent(state.filled)} of its memory, no retries"
         )
     if state.ran_out is None and not state.retries and state.phase == "rollout":
-        return Passed(f"vLLM fills {percent(state.filled)} of a GPU in rollouts, as it is told to")
+        return Passed(f"vLLM fills {percent(state.filled)} of a GPU in rollouts, as configured")
     if state.ran_out is None and _ended_for_memory(view):
         return Passed(f"{percent(state.filled)} of the most-used GPU's memory: see GD074")
     return Finding(
@@ -168,7 +167,7 @@ def _cause(state: _State) -> str:
         parts.append(f"memory ran out in {state.ran_out} and ended the run")
     if state.retries:
         parts.append(
-            f"the allocator had to free its cache and try again {state.retries:.0f} times, in "
+            f"the allocator had to free its cache and retry {state.retries:.0f} times, in "
             f"{percent(state.retry_steps)} of the steps"
         )
     if state.gpu is not None:
@@ -197,6 +196,6 @@ def _evidence(state: _State) -> list[Evidence]:
 
 
 def _advice(view: RunView) -> Fix:
-    reason = Withheld("it keeps the run alive and saves no time that was measured")
-    text = "shorter completions, fewer of them per pass, or more GPUs"
+    reason = Withheld("it keeps the run alive; it saves no measured time")
+    text = "use shorter completions, fewer of them per pass, or more GPUs"
     return view.advice(text, reason, safety="changes-algorithm")

@@ -8,7 +8,7 @@ memory that this saves stays unused.
 ## Why it costs
 
 A pass is forward, forward again, and backward, instead of forward and backward: a quarter of the
-arithmetic of training all weights, and up to a third with adapters, whose backward pass is smaller.
+arithmetic of full training, and up to a third with adapters, whose backward pass is smaller.
 
 ## Evidence shown
 
@@ -21,9 +21,9 @@ device. The gain is one forward pass, measured in a log-prob pass or from the ar
 
 ## When it is wrong
 
-The estimate counts the tensors a Llama-like layer keeps with a fused attention kernel: eager
-attention keeps its scores too, which grow with the square of the length. Longer completions than in
-this run need more.
+The estimate counts the tensors that a Llama-like layer keeps with a fused attention kernel. Eager
+attention also keeps its scores, which grow with the square of the length. Longer completions than
+in this run need more.
 
 ## References
 
@@ -80,30 +80,30 @@ _KNOB = "train.gradient_checkpointing"
 def check(view: RunView) -> Answer:
     """Compare what activations would need with what training left free."""
     if view.knob(_KNOB) is not True:
-        kept = "activations are kept already"
-        return NotApplicable(f"`{_KNOB}` is not known" if view.knob(_KNOB) is None else kept)
+        kept = "activations are already kept"
+        return NotApplicable(f"`{_KNOB}` is unknown" if view.knob(_KNOB) is None else kept)
     share = view.share("train")
     if share < MIN_TRAIN_SHARE:
         return Passed(f"training takes {percent(share, 1)} of the step, recomputing a part of that")
     needed = _activation_bytes(view)
     room = room_for(view, needed, "train", "optimizer") if needed else None
     if room is None:
-        return NotApplicable("what activations would need can't be told")
+        return NotApplicable("the memory for activations is unknown")
     if not room.fits:
         return Passed(f"recomputing is needed: {room.text}")
     outcome = view.gain(Settings(((_KNOB, False),)))
     gain = -outcome.mid / 100 if isinstance(outcome, Prediction) else RECOMPUTED * share
     if gain < RECOMPUTED * MIN_TRAIN_SHARE:
         return Passed(f"keeping activations would save {percent(gain, 1)} of the step")
-    risk = "Longer completions than in this run need more memory; then the run ends."
+    risk = "Longer completions than in this run need more memory and can end the run."
     return Finding(
         severity=severity_of(gain),
         confidence=0.7,
         cost=gain,
         phases=("train",),
         evidence=(*view.phase_evidence("train"), *room.evidence),
-        cause="The backward pass computes every layer again, and there is room to keep what it "
-        f"needs: {room.text}.",
+        cause=f"The backward pass recomputes every layer, and memory has room for the "
+        f"activations: {room.text}.",
         fixes=(view.setting(_KNOB, False, safety="same-math", risk=risk),),
     )
 

@@ -1,15 +1,15 @@
-"""A log-prob pass could be left out.
+"""A log-prob pass is avoidable.
 
 ## What it means
 
-Each rollout is followed by a forward pass over all its completions that the loss does not need: of
-the weights that sampled, though they are the weights that are trained; or of a reference model
-whose KL term has next to no weight.
+After each rollout comes a forward pass over all its completions that the loss does not need: of the
+weights that sampled, although they equal the trained weights; or of a reference model whose KL term
+has almost no weight.
 
 ## Why it costs
 
-A log-prob pass is a forward pass over every completion, a third to a half of what training them
-takes. With one optimizer step per rollout the ratio of new to old probability is one, and its
+A log-prob pass is a forward pass over every completion, a third to a half of the time of training
+them. With one optimizer step per rollout the ratio of new to old probability is one, and its
 gradient needs no old log-probs. The reference model also takes its weights' memory.
 
 ## Evidence shown
@@ -18,14 +18,14 @@ Seconds in `logprob/old` and `logprob/reference`, steps per rollout, the weight 
 
 ## Fix
 
-`train.beta` 0 where it is nearly that. For old log-probs there is a switch only in some frameworks;
-elsewhere a release that leaves the pass out. The gain is a replay without the pass.
+`train.beta` 0 if it is nearly 0. For old log-probs only some frameworks have a switch; in others a
+newer release skips the pass. The gain is a replay without the pass.
 
 ## When it is wrong
 
-Old log-probs of the trainer are needed where tokens are weighed by trainer over engine probability,
-and where a rollout feeds several optimizer steps. A reference with a weight that matters is a
-choice, and this rule does not question it.
+Old log-probs of the trainer are needed if tokens are weighted by trainer over engine probability,
+or if a rollout feeds several optimizer steps. A reference with a relevant weight is a choice, and
+this rule does not question it.
 
 ## References
 
@@ -66,7 +66,7 @@ def check(view: RunView) -> Answer:
     if not avoidable:
         return Passed(
             f"old log-probs take {percent(old, 1)} of the step and those of the reference "
-            f"{percent(reference, 1)}; the loss needs what is there"
+            f"{percent(reference, 1)}; the loss needs them"
         )
     cost = sum(avoidable.values())
     owners = {OLD: "the weights that sampled", REFERENCE: "the reference"}
@@ -118,11 +118,11 @@ def _evidence(view: RunView, avoidable: dict[str, float]) -> tuple[Evidence, ...
 
 def _fix(view: RunView, span: str) -> Fix:
     if span == REFERENCE:
-        risk = "The policy may move away from the reference a little sooner."
+        risk = "The policy may move away from the reference slightly sooner."
         own = Replay((without(REFERENCE),), f"without {REFERENCE}")
         change = Settings((("train.beta", 0.0),), own)
         return view.setting("train.beta", 0.0, change, safety="changes-algorithm", risk=risk)
-    text = "a version or trainer that takes the ratio as 1 where a rollout feeds one step"
-    risk = "Some frameworks compute old log-probs always; there it needs a change of their code."
+    text = "use a version or trainer that takes the ratio as 1 if a rollout feeds one step"
+    risk = "Some frameworks always compute old log-probs; those need a code change."
     old = Replay((without(OLD),), f"without {OLD}")
     return view.advice(text, old, safety="needs-code", risk=risk)

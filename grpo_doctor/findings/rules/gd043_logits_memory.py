@@ -2,8 +2,8 @@
 
 ## What it means
 
-For each completion token of a micro-batch the loss holds one number per word of the vocabulary, in
-several copies, and that is a large part of a GPU that is nearly full.
+For each completion token of a micro-batch the loss holds one number per vocabulary entry, in
+several copies. That is a large share of a GPU that is nearly full.
 
 ## Why it costs
 
@@ -12,18 +12,17 @@ them, their logarithms and two gradients: memory that a larger micro-batch or ca
 
 ## Evidence shown
 
-Vocabulary, completion tokens of a micro-batch, the bytes that follow; the GPU's size and peak.
+Vocabulary, completion tokens of a micro-batch, the resulting bytes; the GPU's size and peak.
 
 ## Fix
 
 A loss in chunks or in a fused kernel, `train.use_liger`, which holds one chunk at a time; otherwise
-a smaller micro-batch with as many more passes.
+a smaller micro-batch with more passes.
 
 ## When it is wrong
 
-A trainer that computes its log-probs in blocks or in a fused kernel holds fewer copies than are
-assumed; the bundled one holds two. Where memory is not short, nothing is lost, and the rule keeps
-silent.
+A trainer that computes its log-probs in blocks or in a fused kernel holds fewer copies than
+assumed; the bundled one holds two. If memory is not short, nothing is lost, and the rule is silent.
 
 ## References
 
@@ -92,12 +91,12 @@ def check(view: RunView) -> Answer:
         evidence=(
             Evidence("vocabulary", vocabulary, "", "the job's description"),
             Evidence("completion tokens in a micro-batch, at most", tokens, "", "settings"),
-            Evidence("copies assumed", copies, "", "how this trainer computes its loss"),
+            Evidence("assumed copies", copies, "", "how this trainer computes its loss"),
             Evidence("logits", round(needed / GIB, 2), "GiB", "computed"),
             Evidence("GPU memory", round(total / GIB, 2), "GiB", gpu.gpu.name),
-            Evidence("filled in training", 100 * filled, "%", "gpu.memory_used"),
+            Evidence("used in training", 100 * filled, "%", "gpu.memory_used"),
         ),
-        cause=f"{tokens} completion tokens x {vocabulary} words x {copies} copies are "
+        cause=f"{tokens} completion tokens x {vocabulary} vocabulary entries x {copies} copies are "
         f"{needed / GIB:.1f} GiB, {percent(part)} of a GPU that training fills to "
         f"{percent(filled)}.",
         fixes=(_fix(view),),
@@ -112,13 +111,13 @@ def _tokens(view: RunView) -> int:
 
 
 def _fix(view: RunView) -> Fix:
-    reason = Withheld("it frees memory, and what that is used for decides the time")
+    reason = Withheld("it frees memory; the time depends on how that is used")
     if view.spell("train.use_liger", True) is not None:
-        risk = "Needs the liger-kernel package; its numbers differ in the last digits."
+        risk = "Needs the liger-kernel package; results differ in the last digits."
         return view.setting("train.use_liger", True, reason, safety="changes-numerics", risk=risk)
     micro, passes = view.now(MICRO_BATCH), view.now(PASSES)
     if isinstance(micro, int) and isinstance(passes, int) and micro % 2 == 0:
-        risk = "The same completions per optimizer step, in more passes."
+        risk = "Keeps the completions per optimizer step, in more passes."
         return in_passes_of(view, micro // 2, passes * 2, reason, risk=risk)
-    text = "a loss that is computed in chunks of tokens, or a shorter max_completion_length"
+    text = "use a loss that is computed in chunks of tokens, or a shorter max_completion_length"
     return view.advice(text, reason, safety="needs-code")

@@ -6,8 +6,8 @@ Evaluations, or writing completions to the log within steps, take a visible part
 
 ## Why it costs
 
-An evaluation in GRPO is a rollout with rewards and without a training step. Completions that are
-logged are gathered, decoded and written while the other ranks wait at their next collective.
+An evaluation in GRPO is a rollout with rewards and without a training step. Logged completions are
+gathered, decoded and written while the other ranks wait at their next collective.
 
 ## Evidence shown
 
@@ -15,12 +15,12 @@ The time in `eval` over the run and how often; seconds per step in spans that lo
 
 ## Fix
 
-Evaluate less often, `eval.steps`: twice the distance costs half. Log no or few completions.
+Evaluate less often, `eval.steps`: twice the interval costs half. Log few or no completions.
 
 ## When it is wrong
 
-Short runs pay for the evaluation at their start and end in full. Evaluations are how one knows
-whether training helps: what they may cost is yours to say.
+In short runs the evaluations at startup and at the end weigh more. Evaluations show whether
+training helps: what they may cost is up to you.
 
 ## References
 
@@ -137,7 +137,7 @@ def _less_often(view: RunView, evaluations: _Evaluations) -> Fix:
 def _logs(view: RunView, logging: dict[str, float], share: float) -> Finding:
     names = " and ".join(logging)
     change = Replay(tuple(map(without, logging)), f"without {names}")
-    risk = "Completions are what shows reward hacking: look at some now and then."
+    risk = "Completions show reward hacking: read some now and then."
     return Finding(
         severity=severity_of(share),
         confidence=0.8,

@@ -2,28 +2,29 @@
 
 ## What it means
 
-GRPO compares the completions of one prompt with each other. Where all of them have the same reward,
-because the prompt is too easy or too hard, every advantage is zero and the group teaches nothing.
+GRPO compares the completions of one prompt with each other. If all of them have the same reward,
+because the prompt is too easy or too hard, every advantage is zero and the group contributes no
+gradient.
 
 ## Why it costs
 
-Those completions were generated, scored and trained on in vain. Of the part of the step that makes
-and uses rollouts, the same share bought no gradient; the batch that is left is smaller and noisier.
+Those completions were generated, scored and trained on in vain: their share of the rollout, reward
+and training time produced no gradient. The remaining batch is smaller and noisier.
 
 ## Evidence shown
 
-The share of such groups over the run and in its first and last tenth; the time per step that went
-into them. Steps without a reward or with one reward have rules of their own.
+The share of such groups over the run and in its first and last tenth; the time per step spent
+on them. Steps without a reward or with one constant reward have their own rules.
 
 ## Fix
 
-Sample again until the groups differ, where the framework can; else take out prompts that the model
-always or never solves, or raise the completions per prompt. The cost is what those rollouts take
-today; refilling the batch takes longer per step and learns more from it.
+Sample again until the rewards of each group differ, if the framework can; otherwise remove prompts
+that the model always or never solves, or raise the completions per prompt. The cost is the time of
+those rollouts today; refilling the batch takes longer per step and learns more from it.
 
 ## When it is wrong
 
-With a KL term or an entropy bonus those completions still have a gradient, only not one from the
+With a KL term or an entropy bonus those completions still have a gradient, but not from the
 reward. With advantages scaled over the batch, frameworks may report 0 or 1 for the whole batch.
 
 ## References
@@ -78,7 +79,7 @@ def check(view: RunView) -> Answer:
     if len(scored) < POINTS:
         if flat is not None:
             return NotApplicable(f"all rewards are equal from step {flat} on, see GD059")
-        return NotApplicable("too few steps have rewards at all, see GD058")
+        return NotApplicable("too few steps have rewards, see GD058")
     share = float(scored.values.mean())
     sure = share - 2 * error_of_mean(scored.values)
     severity = graded(share, GRADES) if sure >= GRADES["low"] / 2 else None
@@ -115,19 +116,19 @@ def _evidence(
     evidence = [*over_run(name, zero_variance, "%"), whole]
     if cost:
         spans = "their share of rollout, reward, log-prob and train spans"
-        evidence.append(Evidence("spent on them, per step", cost * view.step_s, "s", spans))
+        evidence.append(Evidence("time spent on them, per step", cost * view.step_s, "s", spans))
     return tuple(evidence)
 
 
 def _fixes(view: RunView) -> tuple[Fix, ...]:
     fixes: list[Fix] = []
     if view.now(_SAMPLING) is not True and view.spell(_SAMPLING, True) is not None:
-        risk = "Steps take longer, as more is sampled until the batch is full."
+        risk = "Steps take longer: more is sampled until the batch is full."
         fixes.append(learning_setting(view, _SAMPLING, True, risk=risk))
     generations = view.now(_GENERATIONS)
     if isinstance(generations, int) and 1 < generations < _ENOUGH:
         risk = "The same number of completions then covers half as many prompts per step."
         fixes.append(learning_setting(view, _GENERATIONS, 2 * generations, risk=risk))
-    text = "take out the prompts that the model always or never solves: sample each a few times"
+    text = "sample each prompt a few times; remove those always or never solved"
     fixes.append(learning_advice(view, text))
     return tuple(fixes)

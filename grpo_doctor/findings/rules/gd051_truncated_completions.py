@@ -1,4 +1,4 @@
-"""Completions are cut off at the length limit.
+"""Completions are truncated at the length limit.
 
 ## What it means
 
@@ -7,26 +7,26 @@ most reward functions give them the lowest score.
 
 ## Why it costs
 
-Right reasoning that ran out of room is punished like wrong reasoning, which teaches to be short, or
-nothing. The longest completions set the time of a rollout, and these are thrown away.
+Correct reasoning that was truncated is punished like wrong reasoning: the model learns to be
+short, or nothing. The longest completions set the time of a rollout, and these are wasted.
 
 ## Evidence shown
 
-The share that was cut off in the first and in the last tenth of the run, its trend and mean,
-the mean length, and the limit if it was recorded. The last tenth is judged: what it does now.
+The truncated share in the first and in the last tenth of the run, its trend and mean,
+the mean length, and the limit if it was recorded. The last tenth is judged: the current behavior.
 
 ## Fix
 
-A limit twice as high, if memory and time allow it; leaving what was cut off out of the loss; or a
-reward that falls off smoothly towards the limit. While the share falls the model is learning to
-end, and the fix is to wait.
+A limit twice as high, if memory and time allow it; excluding truncated completions from the loss;
+or a reward that decreases smoothly towards the limit. While the share falls the model is learning
+to stop, and the fix is to wait.
 
 ## When it is wrong
 
-A limit that is meant to force brevity shows here by design. Where the reward rises all the same, or
-the share falls, or the run is too short to show it, severity is low; in fewer than 20
-steps only a majority is one at all. A model that never ends, such as a base model without a chat
-template or with a wrong end token, needs that fixed and not more room.
+A limit that is meant to force brevity shows here by design. The severity is low if the reward rises
+anyway, if the share falls, or if the run is too short to show it; in fewer than 20 steps only a
+majority is reported. A model that never stops, such as a base model without a chat template or
+with a wrong end token, needs that fixed, not a higher limit.
 
 ## References
 
@@ -59,7 +59,7 @@ SHORT = 16
 SETTLED = 20
 _LIMIT = "rollout.max_completion_length"
 _MASK = "train.mask_truncated"
-_LONGER = Withheld("how long the completions would get is not known")
+_LONGER = Withheld("the full length of the completions is unknown")
 
 
 def check(view: RunView) -> Answer:
@@ -69,20 +69,20 @@ def check(view: RunView) -> Answer:
     mean = float(truncated.values.mean())
     severity = _capped(view, graded(last, GRADES))
     if severity is None:
-        now = f"{percent(last, 1)} of the completions are cut off in the last tenth of the run"
+        now = f"{percent(last, 1)} of the completions are truncated in the last tenth of the run"
         return Passed(f"{now}, {percent(first, 1)} in its first")
     never = min(mean, first, last) >= NEVER_ENDS
     if len(truncated) < SETTLED and not never and mean < GRADES["high"]:
         return Passed(
-            f"{percent(mean, 1)} of the completions are cut off in {len(truncated)} steps; how "
-            f"long they get is judged from {SETTLED} on"
+            f"{percent(mean, 1)} of the completions are cut off in {len(truncated)} steps; "
+            f"truncation is judged from {SETTLED} on"
         )
     limit = view.fact(_LIMIT)
     at = f" of {limit} tokens" if limit else ""
     reached = f"of the completions reach the limit{at} without an end token"
     cause = f"{percent(last)} {reached} in the last tenth of the run, {percent(first)} in its first"
     if falls(truncated):
-        text = "wait, and raise the limit only if the share that is cut off stops falling"
+        text = "wait, and raise the limit only if the truncated share stops falling"
         fixes: tuple[Fix, ...] = (learning_advice(view, text),)
         cause += f", {percent(float(truncated.values[-1]))} in its last step: it is falling"
         severity = "low"
@@ -93,14 +93,14 @@ def check(view: RunView) -> Answer:
         confidence=0.95,
         phases=("rollout",),
         evidence=_evidence(view, truncated, mean),
-        cause=cause + (", and nearly none ends by itself at any time." if never else "."),
+        cause=cause + (", and almost none ends before the limit at any time." if never else "."),
         fixes=fixes,
         headline="No completion ends before the length limit" if never else "",
     )
 
 
 def _capped(view: RunView, severity: Severity | None) -> Severity | None:
-    """Low where the reward rises all the same; high only where it had time to and did not."""
+    """Return low where the reward rises anyway; high only where it had time to and did not."""
     if severity and reward_rises(view):
         return "low"
     enough = len(finite(view, "reward")) >= REWARD_POINTS
@@ -111,8 +111,8 @@ def _evidence(view: RunView, truncated: Curve, mean: float) -> tuple[Evidence, .
     length = finite(view, "length")
     tokens = round(float(length.values.mean()), 1) if len(length) else None
     return (
-        *over_run("cut off", truncated, "%"),
-        Evidence("cut off, mean of the run", round(100 * mean, 1), "%", source(truncated)),
+        *over_run("truncated", truncated, "%"),
+        Evidence("truncated, mean of the run", round(100 * mean, 1), "%", source(truncated)),
         Evidence("mean length", tokens, "tokens", source(length)),
         Evidence("limit", view.fact(_LIMIT) or None, "tokens", "settings"),
     )
@@ -122,17 +122,18 @@ def _fixes(view: RunView, never: bool, *, stopped: bool) -> tuple[Fix, ...]:
     limit = view.now(_LIMIT)
     fixes: list[Fix] = []
     if never:
-        text = "check the chat template and the end token: print a few completions to their end"
+        text = "check the chat template and the end token: print a few complete completions"
         fixes.append(learning_advice(view, text, safety="needs-code"))
         if not limit or limit >= SHORT:
             return tuple(fixes)
     if stopped and not never:
         text = (
-            "go back to a checkpoint from before completions stopped ending: more room is no help"
+            "go back to a checkpoint from before completions stopped ending: a higher limit does "
+            "not help"
         )
         fixes.append(learning_advice(view, text))
     elif limit:
-        risk = "Rollouts, the key-value cache and the logits grow with it."
+        risk = "Rollouts, the KV cache and the logits grow with it."
         fixes.append(
             view.setting(_LIMIT, 2 * limit, _LONGER, safety="changes-algorithm", risk=risk)
         )
@@ -140,5 +141,5 @@ def _fixes(view: RunView, never: bool, *, stopped: bool) -> tuple[Fix, ...]:
         risk = "Truncated completions are still generated but no longer contribute to the loss."
         fixes.append(learning_setting(view, _MASK, True, risk=risk))
     return tuple(fixes) or (
-        learning_advice(view, "let the reward fall off smoothly towards the limit"),
+        learning_advice(view, "let the reward decrease smoothly towards the limit"),
     )

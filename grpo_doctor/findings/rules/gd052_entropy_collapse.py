@@ -7,26 +7,26 @@ each other, and what is never sampled can't be learned.
 
 ## Why it costs
 
-Without differences between completions there is no advantage; from the collapse on the run mostly
-burns time. It seldom recovers by itself, so the checkpoint before it is the one to go back to.
+Without differences between completions there is no advantage; after the collapse the run
+mostly wastes time. It rarely recovers by itself: go back to the checkpoint before the collapse.
 
 ## Evidence shown
 
-The entropy at the begin and at the end; the step at which it fell below a tenth of its start, not
-to come back to a fifth, or at which it will arrive there: the better of a line and an exponential
-through the second half of the run. Also whether the reward still rose.
+The entropy at the beginning and at the end; the step at which it fell below a tenth of its initial
+value without coming back to a fifth, or at which it will: the better fit of a line and an
+exponential to the second half of the run. Also whether the reward still rose.
 
 ## Fix
 
-In this order: a higher upper clipping bound, which lets rare tokens gain; a lower learning rate; a
-KL term, or entropy in the loss where the framework has it.
+In this order: a higher upper clipping bound, so that rare tokens can gain probability; a lower
+learning rate; a KL term, or an entropy bonus if the framework has it.
 
 ## When it is wrong
 
 A task with one right answer is solved with little entropy: while the reward still rises the finding
-is of low severity, and of medium if it rose before. A policy that starts with hardly any entropy
-has little to lose and is not judged. A fall to where the entropy has been before, and came back
-from, predicts nothing.
+is of low severity, and of medium if it rose before. A policy that starts with
+almost no entropy is not judged. A fall to a level from which the entropy has recovered before
+predicts nothing.
 
 ## References
 
@@ -123,10 +123,12 @@ def _fell_at(entropy: Curve, first: float) -> int | None:
 
 def _words(since: int | None, coming: Arrival | None, *, below: bool) -> str:
     if coming is not None:
-        return f"falls towards a tenth of its start, which it meets at about step {coming.step}"
+        return f"falls towards a tenth of its initial value, reached at about step {coming.step}"
     if below:
-        return f"has stayed below a tenth of its start since step {since}"
-    return f"fell below a tenth of its start at step {since}, without coming back to a fifth"
+        return f"has stayed below a tenth of its initial value since step {since}"
+    return (
+        f"fell below a tenth of its initial value at step {since}, without coming back to a fifth"
+    )
 
 
 def _coming(entropy: Curve, floor: float, first: float, last: float) -> Arrival | None:
@@ -147,13 +149,11 @@ def _evidence(
     entropy: Curve, shown: tuple[float, float], since: int | None, coming: Arrival | None
 ) -> tuple[Evidence, ...]:
     evidence = [
-        Evidence("entropy at the start", shown[0], "nats", source(entropy)),
+        Evidence("initial entropy", shown[0], "nats", source(entropy)),
         Evidence("entropy, last tenth of the run", shown[1], "nats", source(entropy)),
     ]
-    evidence += step_evidence("below a tenth of its start from step", since, entropy)
+    evidence += step_evidence("below a tenth of its initial value from step", since, entropy)
     if coming is not None:
-        evidence += step_evidence(f"{coming.law} fall meets it at step", coming.step, entropy)
-        evidence.append(
-            Evidence("variance that this law explains", coming.fit, "", source(entropy))
-        )
+        evidence += step_evidence(f"{coming.law} fall reaches it at step", coming.step, entropy)
+        evidence.append(Evidence("variance explained by this fit", coming.fit, "", source(entropy)))
     return tuple(evidence)

@@ -2,13 +2,14 @@
 
 ## What it means
 
-For a large share of the tokens the new policy's probability has left the band around the old one's
+For a large share of the tokens the new policy's probability has left the band around the old one
 within one step's updates, so the clipped loss gives them no gradient.
 
 ## Why it costs
 
-Clipped tokens were generated and computed and teach nothing, and a policy that leaves its band that
-often moves in steps too large for what one batch can tell: the usual forerunner of a collapse.
+Clipped tokens were generated and computed but contribute no gradient. A policy that leaves its
+band so often moves in steps too large for the information in one batch, which often precedes a
+collapse.
 
 ## Evidence shown
 
@@ -22,7 +23,7 @@ A lower learning rate, fewer passes over each rollout, and clipping of the gradi
 ## When it is wrong
 
 Ratios per sequence (GSPO) clip a large share by design; with that setting the rule does not apply.
-Where the engine's own log-probs are the old ones, its rounding alone can clip: see GD060.
+If the engine's own log-probs are the old ones, rounding alone can clip: see GD060.
 
 ## References
 
@@ -53,7 +54,7 @@ WHILE = 3
 def check(view: RunView) -> Answer:
     """Judge the last tenth of the run, and steps in a row that are worse."""
     if view.now("train.importance_level") == "sequence":
-        return NotApplicable("ratios are per sequence, which clips much by design")
+        return NotApplicable("ratios are per sequence, which clips many tokens by design")
     clip = finite(view, "clip")
     _, last = ends(clip)
     severity = graded(last, GRADES)
@@ -92,8 +93,8 @@ def _for_a_while(view: RunView, clip: Curve, worst: float, at: tuple[int, ...]) 
             Evidence("tokens clipped", 100 * float(clip.values.mean()), "%", source(clip)),
             Evidence(f"in steps {at[0]} to {at[-1]}, at least", 100 * worst, "%", source(clip)),
         ),
-        cause=f"In steps {at[0]} to {at[-1]} {percent(worst)} and more of the tokens are clipped "
-        "and have no gradient: the policy moves further than its batch can tell.",
+        cause=f"In steps {at[0]} to {at[-1]} at least {percent(worst)} of the tokens are clipped "
+        f"and have no gradient: the policy moves too far for one batch.",
         fixes=_fixes(view),
         headline=f"Much of the batch is clipped in steps {at[0]} to {at[-1]}",
         steps=at,

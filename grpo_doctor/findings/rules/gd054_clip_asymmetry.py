@@ -2,14 +2,15 @@
 
 ## What it means
 
-Nearly all clipped tokens are clipped upwards, or nearly all downwards. Upwards: tokens of good
-completions that may not gain more. Downwards: tokens of bad ones that may not lose more.
+Nearly all clipped tokens are clipped at the upper bound, or nearly all at the lower bound. Upper:
+tokens of good completions whose probability may not rise further. Lower: tokens of bad completions
+whose probability may not fall further.
 
 ## Why it costs
 
-A rare token of probability 0.01 may rise to 0.012 and no further within a step, while a common one
-is hardly bounded, so upward clipping wears down exploration and entropy. Downward clipping
-throughout says that the policy is mostly pushed away from what it does.
+A rare token of probability 0.01 may rise to 0.012 and no further within a step, while a
+common one is hardly bounded, so upper clipping reduces exploration and entropy. Constant lower
+clipping shows that the policy is mostly pushed away from its own outputs.
 
 ## Evidence shown
 
@@ -22,8 +23,8 @@ Upwards: a higher upper bound. Downwards: a lower learning rate and fewer passes
 
 ## When it is wrong
 
-A bound that is wider on one side on purpose makes the other side lead. Few clipped tokens make no
-difference whichever side they are on, and are left alone.
+A bound that is deliberately wider on one side makes the other side lead. Few clipped tokens make no
+difference on either side, and are not reported.
 
 ## References
 
@@ -85,7 +86,8 @@ def check(view: RunView) -> Answer:
         or (
             learning_advice(
                 view,
-                "the upper bound is wide already: a lower learning rate, fewer passes per rollout",
+                "the upper bound is already wide: use a lower learning rate or fewer passes per "
+                "rollout",
             ),
         ),
         headline=f"Clipping limits {side} only",

@@ -6,13 +6,13 @@ The KL divergence from the reference model, per token, is large or keeps growing
 
 ## Why it costs
 
-Far from the reference the reward is usually gained by tricks, and the language decays: the run goes
-on and its result will not be used.
+Far from the reference the policy usually gains reward by tricks, and its language degrades: the run
+continues, but its result is not usable.
 
 ## Evidence shown
 
 The KL divergence in the first and the last tenth of the run, its largest value, and the step from
-which on it stayed above the threshold. NaN is no large value: GD064 reports it.
+which it stayed above the threshold. NaN is not counted: GD064 reports it.
 
 ## Fix
 
@@ -20,9 +20,9 @@ A lower learning rate; a KL term twice as heavy; clipping of the gradients at a 
 
 ## When it is wrong
 
-A policy that learns something new moves: up to 2 nats are no finding while the reward rises. Long
-runs without a KL term may drift far on purpose and end well. The usual estimator is an average
-of exponentials, so that one odd token can make a step's value huge: medians are judged, not single
+A policy that learns something new moves: up to 2 nats are not reported while the reward rises. Long
+runs without a KL term may drift far on purpose and end well. The usual estimator is an average of
+exponentials, so one unusual token can make a step's value huge: medians are judged, not single
 steps.
 
 ## References

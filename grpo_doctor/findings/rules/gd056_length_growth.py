@@ -3,29 +3,28 @@
 ## What it means
 
 The mean length rises by half or more over the run while the reward stays where it was, or the
-reward goes up and down with the length of each batch: it pays for length itself.
+reward follows the length of each batch: it rewards length itself.
 
 ## Why it costs
 
-Rollout and training take time by the token. Length that brings no reward is paid for at every later
-step, and ends at the limit, where completions are cut off.
+Rollout and training time grow with tokens. Length without reward costs time at every later step,
+and ends at the limit, where completions are truncated.
 
 ## Evidence shown
 
-The mean length in the first and the last tenth of the run, the step from which on it was half as
-long again, the share of the step time that went into the added tokens, if time in rollout and train
-grows with them, and how the changes of length and reward from step to step go together.
+The mean length in the first and the last tenth of the run, the step from which it was 50%
+longer, the share of the step time spent on the added tokens (if rollout and training time grow with
+them), and the correlation of the changes of length and reward.
 
 ## Fix
 
-A loss that does not favour length in wrong answers (normalized by a constant, or over all tokens of
+A loss that does not favor length in wrong answers (normalized by a constant, or over all tokens of
 the batch), a length penalty in the reward, or a lower limit.
 
 ## When it is wrong
 
-Longer reasoning that raises the reward is what many runs are for; then this rule is silent, unless
-each longer batch is also the better paid one. A reward that is bound to follow later has not been
-seen yet.
+Longer reasoning that raises the reward is the goal of many runs; then this rule is silent, unless
+each longer batch also gets the higher reward. A reward that follows later is not seen yet.
 
 ## References
 
@@ -87,10 +86,12 @@ def check(view: RunView) -> Answer:
     evidence = [
         *over_run("mean length", length, "tokens"),
     ]
-    evidence += step_evidence("half as long again from step", since, length)
+    evidence += step_evidence("50% longer from step", since, length)
     if cost:
         text = "their share of rollout, reward, log-prob and train spans, if it grows with length"
-        evidence.append(Evidence("added tokens, per step", cost * view.step_s, "s", text))
+        evidence.append(
+            Evidence("time for the added tokens, per step", cost * view.step_s, "s", text)
+        )
     text = "correlation of the changes of length and reward"
     evidence.append(Evidence(text, together, "", source(length)))
     return Finding(
@@ -110,10 +111,10 @@ def check(view: RunView) -> Answer:
 def _fixes(view: RunView) -> tuple[Fix, ...]:
     fixes: list[Fix] = []
     if view.now(_LOSS) not in CONSTANT_LOSSES and view.spell(_LOSS, CONSTANT_LOSSES[0]):
-        risk = "Losses and gradients get another size: look at the learning rate."
+        risk = "Losses and gradients change in scale: check the learning rate."
         fixes.append(learning_setting(view, _LOSS, CONSTANT_LOSSES[0], risk=risk))
-    text = "let the reward fall with length, or normalize the loss by a constant"
-    risk = "A penalty that is too strong teaches to give up early."
+    text = "let the reward decrease with length, or normalize the loss by a constant"
+    risk = "A penalty that is too strong teaches the model to give up early."
     fixes.append(learning_advice(view, text, risk=risk))
     return tuple(fixes)
 

@@ -2,29 +2,29 @@
 
 ## What it means
 
-Of several reward functions one never tells completions apart, so that it adds nothing to any
+One of several reward functions never distinguishes completions, so it adds nothing to any
 advantage; or one varies so much more than the others that it alone decides.
 
 ## Why it costs
 
-What a function was written for is not learned: a format that is never met, an accuracy that a
-length bonus drowns. A function that never counts is also paid for at every step.
+The model does not learn what a function was written for: a format that is never met, an accuracy
+that a length bonus outweighs. A function that never counts also costs time at every step.
 
 ## Evidence shown
 
 For each function its mean and the largest usual deviation of its scores over the run (the 90th
-percentile over steps, times its weight), and its part of the sum of these.
+percentile over steps, times its weight), and its share of the sum of these.
 
 ## Fix
 
-For a function that is always zero: look at what it gets and returns, on a few completions; make it
-give partial credit. For one that decides alone: other weights. They change what is learned.
+For a function that is always zero: print what it gets and returns for a few completions; give
+partial credit. For one that decides alone: other weights, which change what is learned.
 
 ## When it is wrong
 
-A function that is always satisfied from the first step on is a guard and harmless: that is only a
-note. Weights may be as uneven as this on purpose. A function that stops to vary once it has been
-learned is no finding: the largest deviation of the run is judged, not the last.
+A function that is always satisfied from the first step is a harmless guard: that is only a note.
+Weights may be uneven on purpose. A function that stops varying once it has been learned is not
+reported: the largest deviation of the run is judged, not the last.
 
 ## References
 
@@ -86,7 +86,7 @@ def check(view: RunView) -> Answer:
         )
     total = sum(reward.spread for reward in rewards)
     if total <= EQUAL:
-        return NotApplicable("no reward function tells completions apart, see GD059")
+        return NotApplicable("no reward function distinguishes completions, see GD059")
     dead = [reward for reward in rewards if reward.spread <= EQUAL]
     lead = max(rewards, key=lambda reward: reward.spread)
     if not dead and lead.spread < MIN_PART * total:
@@ -139,7 +139,7 @@ def _evidence(
         evidence += [
             Evidence(f"{reward.name}: mean", reward.mean, "", where),
             Evidence(f"{reward.name}: usual largest deviation, weighted", reward.spread, "", where),
-            Evidence(f"{reward.name}: part of all deviation", part, "%", where),
+            Evidence(f"{reward.name}: share of all deviation", part, "%", where),
         ]
     return tuple(evidence)
 

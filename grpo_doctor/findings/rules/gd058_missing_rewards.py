@@ -7,24 +7,24 @@ reward function.
 
 ## Why it costs
 
-Frameworks leave such completions out of their group's mean or turn the advantage into zero, without
-a word: they were generated and trained on for nothing. A NaN that gets through ends the run.
+Frameworks silently exclude such completions from their group's mean or set the advantage to zero:
+they were generated and trained on in vain. A NaN that gets through ends the run.
 
 ## Evidence shown
 
-The number of steps whose reward is no number, the first of them, and the mean share of completions
-without a reward. Reward functions that are NaN at some steps are named.
+The number of steps whose reward is not a number, the first of them, and the mean share of
+completions without a reward. Reward functions that are NaN at some steps are named.
 
 ## Fix
 
-Return a number for every completion: 0, not None, for an answer that can't be read, and nothing
-that divides by zero or takes the logarithm of it. None is for functions that don't apply to a
-prompt, and then another one has to. The cost is the time of the completions without a reward.
+Return a number for every completion: 0, not None, for an answer that can't be parsed. Avoid
+division by zero and the logarithm of zero. None is for functions that don't apply to a prompt;
+then another function must. The cost is the time of the completions without a reward.
 
 ## When it is wrong
 
-Several functions that share a data set among themselves return None by design; as long as each
-completion gets a reward from one of them this rule is silent.
+Functions that each score a part of the data set return None by design; this rule is silent as long
+as each completion gets a reward from one of them.
 
 ## References
 
@@ -63,8 +63,8 @@ RULE = rule(
 # One step is enough: a healthy run has none. The grades are shares of all completions.
 GRADES: dict[Severity, float] = {"high": 0.20, "medium": 0.02, "low": 0.0}
 _NUMBERS = (
-    "return a number from the reward function for every completion: 0 where the answer can't be "
-    "read, no None, no division by zero"
+    "return a number from the reward function for every completion: 0 if the answer can't be "
+    "parsed, never None, no division by zero"
 )
 
 
@@ -73,7 +73,7 @@ def check(view: RunView) -> Answer:
     missing = missing_share(view)
     reward = view.metric("reward")
     if reward is None:
-        return NotApplicable("no step says a reward")
+        return NotApplicable("no step has a reward")
     share = float(missing.values.mean())
     if share <= 0:
         return Passed(f"the reward is a number at all {len(missing)} steps")
@@ -107,6 +107,6 @@ def _evidence(missing: Curve, lost: Curve, first: int) -> tuple[Evidence, ...]:
     where = f"{missing.key}, {len(missing)} steps"
     return (
         Evidence("completions without a reward", 100 * float(missing.values.mean()), "%", where),
-        Evidence("steps whose reward is no number", len(lost), "", where),
+        Evidence("steps whose reward is not a number", len(lost), "", where),
         *step_evidence("first at step", first, missing),
     )

@@ -2,29 +2,29 @@
 
 ## What it means
 
-From some step on, or from the first, every completion of a step gets the same reward, the same in
-each step: a function that always returns its default, a task that nobody solves, or one that
-everybody has solved.
+From some step on, or from the first, every completion gets the same reward, and so does every step:
+a function that always returns its default, a task that is never solved, or one that is always
+solved.
 
 ## Why it costs
 
 All advantages are zero. Each of these steps takes as long as any other and changes nothing, apart
-from what a KL term pulls back.
+from the effect of a KL term.
 
 ## Evidence shown
 
-The reward, its deviation, the step from which on it is flat, and the share of steps that are.
+The reward, its deviation, the step from which it is flat, and the share of flat steps.
 
 ## Fix
 
-Flat from the first step: look at what the reward function gets and returns for a few completions;
-then easier prompts, or partial credit. Flat after a rise: the task is solved; stop there, or go on
-with harder prompts. The cost is the learning part of the flat steps.
+Flat from the first step: print what the reward function gets and returns for a few completions;
+then use easier prompts, or partial credit. Flat after a rise: the task is solved; stop there, or
+continue with harder prompts. The cost is the learning part of the flat steps.
 
 ## When it is wrong
 
-A few steps at the start of a hard task may all be failures and the first success still come; fewer
-than five flat steps are not judged.
+The first steps of a hard task may all fail before the first success; fewer than five flat steps are
+not judged.
 
 ## References
 
@@ -89,14 +89,14 @@ def check(view: RunView) -> Answer:
         cost=cost,
         phases=learning_phases(view),
         evidence=(
-            Evidence("reward at the end", last, "", source(reward)),
+            Evidence("final reward", last, "", source(reward)),
             *(
                 (Evidence("its largest deviation", float(spread.values.max()), "", source(spread)),)
                 if len(spread)
                 else ()
             ),
             *step_evidence("flat from step", since, reward),
-            Evidence("steps that are flat", 100 * share, "%", source(reward)),
+            Evidence("flat steps", 100 * share, "%", source(reward)),
         ),
         cause=f"Every completion has the reward {last:.4g} {when}: all advantages are zero."
         if len(spread)
@@ -119,15 +119,15 @@ def _headline(last: float, since: int, when: str, *, rose: bool, fell: bool) -> 
 
 def _lost(view: RunView, since: int) -> tuple[Fix, ...]:
     """Return the reward was better before: it is not the reward function."""
-    back = f"go back to a checkpoint of before step {since}: what is left of the policy can't learn"
+    back = f"go back to a checkpoint before step {since}: the current policy can't recover"
     return (*slower(view), learning_advice(view, back))
 
 
 def _fix(view: RunView, rose: bool, since: int) -> Fix:
     text = (
-        f"take the checkpoint of about step {since}, or go on with harder prompts"
+        f"take the checkpoint of about step {since}, or continue with harder prompts"
         if rose
         else "print what the reward function gets and returns for a few completions; if it is "
-        "right, give partial credit or begin with easier prompts"
+        "right, give partial credit or start with easier prompts"
     )
     return learning_advice(view, text)

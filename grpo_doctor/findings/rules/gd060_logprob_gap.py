@@ -2,28 +2,28 @@
 
 ## What it means
 
-The engine that sampled gave tokens other log-probabilities than the trainer, with the same weights
-on the same text, computes for them.
+For the same text and weights, the engine that sampled and the trainer compute different
+log-probabilities.
 
 ## Why it costs
 
-The update takes samples of one distribution for samples of another. A small gap is noise; a large
-one makes training off-policy in a way that no setting shows, and is a known cause of runs that
-collapse after days. A gap that grows says that weights do not arrive as they should.
+The update treats samples of one distribution as samples of another. A small gap is noise; a large
+one makes training off-policy without any setting showing it, and is a known cause of collapses
+after days. A growing gap suggests that weights are not transferred correctly.
 
 ## Evidence shown
 
-The mean difference per token in the first and last tenth, and since when it is large.
+The mean difference per token in the first and last tenth, and the step from which it is large.
 
 ## Fix
 
-Weigh tokens by the ratio of both probabilities, where the framework can; the same precision on both
+Weight tokens by the ratio of both probabilities, if the framework can; the same precision on both
 sides (fp16, or a float32 head); no quantized engine. If the gap grows: check the weight transfer.
 
 ## When it is wrong
 
 Sampling with top-p, top-k or a repetition penalty reshapes the engine's distribution, and some
-engines report log-probs after that: then the gap is by intention.
+engines report log-probs after that: then the gap is intended.
 
 ## References
 
@@ -77,7 +77,7 @@ def check(view: RunView) -> Answer:
 def _fixes(view: RunView, grows: bool) -> tuple[Fix, ...]:
     fixes: list[Fix] = []
     if grows:
-        text = "compare the engine's weights with the trainer's after a sync: some may not arrive"
+        text = "compare the engine's weights with the trainer's after a sync: some may be missing"
         fixes.append(learning_advice(view, text, safety="needs-code"))
     if view.now(_CORRECTION) is not True and view.spell(_CORRECTION, True) is not None:
         risk = "Needs the engine's log-probs."

@@ -3,12 +3,13 @@
 ## What it means
 
 The baseline of each completion is the mean of its group, and its scale often the group's standard
-deviation. With two or three completions both are little more than noise, with four they are rough.
+deviation. With two or three completions both are little more than noise; with four they are
+rough estimates.
 
 ## Why it costs
 
-With two completions and scaled advantages the better one gets the same number however small the
-difference: noise is learned like truth. Groups of all right or all wrong teach nothing.
+With two completions and scaled advantages, the better one gets the same advantage however small the
+difference: the model learns noise. Groups that are all right or all wrong contribute no gradient.
 
 ## Evidence shown
 
@@ -17,7 +18,8 @@ deviation, and, for a reward between 0 and 1, the share of groups expected to ha
 
 ## Fix
 
-More completions per prompt. With as many per step that means fewer prompts, and the same time.
+More completions per prompt. With the same number per step that means fewer prompts, in the same
+time.
 
 ## When it is wrong
 
@@ -64,13 +66,15 @@ def check(view: RunView) -> Answer:
         return Passed(f"{count} completions per prompt")
     evidence = [
         Evidence("completions per prompt", count, "", "settings"),
-        Evidence("error of a group's mean, of the deviation", 100 / math.sqrt(count), "%", _KNOB),
+        Evidence(
+            "error of a group's mean, share of the deviation", 100 / math.sqrt(count), "%", _KNOB
+        ),
     ]
     reward = finite(view, "reward")
     if len(reward) and reward.values.min() >= 0 and reward.values.max() <= 1:
         rate = float(reward.values.mean())
         equal = 100 * (rate**count + (1 - rate) ** count)
-        text = "groups expected to have equal rewards, if right or wrong is all there is"
+        text = "expected groups with equal rewards, if rewards are only right or wrong"
         evidence.append(Evidence(text, equal, "%", source(reward)))
     risk = "The same number of completions then covers fewer prompts per step."
     return Finding(

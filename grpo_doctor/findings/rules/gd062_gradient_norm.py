@@ -16,12 +16,13 @@ The median norm, the largest, the spikes, and the medians of the first and last 
 
 ## Fix
 
-Gradient clipping at 1, which scales a spike down to any other update; a lower learning rate.
+Gradient clipping at 1, which scales a spike down to the size of other updates; a lower learning
+rate.
 
 ## When it is wrong
 
-Norms near zero at steps without any advantage make ordinary steps look large, so that the usual
-size is taken over the steps with a gradient.
+Norms near zero at steps without any advantage make ordinary steps look large, so the usual size is
+taken over the steps with a gradient.
 
 ## References
 

@@ -2,28 +2,28 @@
 
 ## What it means
 
-The reward had been higher: from its best stretch on it lost a large part of what had been gained,
-by more than its noise explains.
+The reward was higher before: after its peak it lost a large part of its gain, more than its noise
+explains.
 
 ## Why it costs
 
-Everything after the peak was paid for and made the model worse; the checkpoint near the peak is the
-result of the run.
+Everything after the peak cost time and made the model worse; the checkpoint near the peak is the
+best result of the run.
 
 ## Evidence shown
 
-The reward at the start, around its peak and at the end, each a mean over a tenth of the run, the
+The initial reward, around its peak and at the end, each a mean over a tenth of the run, the
 step of the peak, and the fall in units of its error.
 
 ## Fix
 
-Go back to the checkpoint before the peak, with a lower learning rate or a heavier KL term. What
-else changed near that step (entropy, KL, length, clipping) says why.
+Go back to the checkpoint before the peak, with a lower learning rate or a heavier KL term. Other
+changes near that step (entropy, KL, length, clipping) show the cause.
 
 ## When it is wrong
 
-A curriculum that gets harder lowers the reward by design. A plateau is no fall and no finding. Runs
-of fewer than 40 steps are not judged: their peak is a lucky batch.
+A curriculum that gets harder lowers the reward by design. A plateau is not reported. Runs of fewer
+than 40 steps are not judged: their peak may be a lucky batch.
 
 ## References
 
@@ -71,7 +71,7 @@ def check(view: RunView) -> Answer:
     if drop <= 0 or errors < MIN_ERRORS or drop < min_drop:
         return Passed(f"the reward is {fall.peak:.3g} at best and {fall.end:.3g} at the end")
     back = f"go back to a checkpoint before step {fall.peak_step}"
-    risk = "The steps since are lost, which are worse than nothing."
+    risk = "The steps since the peak are lost; they made the model worse."
     below = fall.end < fall.start - 2 * fall.error
     return Finding(
         severity="high" if below else "medium",
@@ -81,7 +81,7 @@ def check(view: RunView) -> Answer:
             *step_evidence("peak at step", fall.peak_step, reward),
         ),
         cause=f"The reward falls from {fall.peak:.3g} at step {fall.peak_step} to {fall.end:.3g}, "
-        + ("below where it started." if below else f"having started at {fall.start:.3g}."),
+        + ("below its initial value." if below else f"from an initial {fall.start:.3g}."),
         fixes=(learning_advice(view, back, risk=risk), *slower(view), *stay_close(view)),
         headline=f"The reward falls after its peak at step {fall.peak_step}",
         steps=from_step(reward, fall.peak_step),
@@ -90,8 +90,8 @@ def check(view: RunView) -> Answer:
 
 def _evidence(fall: Fall, errors: float, where: str) -> tuple[Evidence, ...]:
     return (
-        Evidence("reward at the start", fall.start, "", where),
-        Evidence("reward at its peak", fall.peak, "", where),
-        Evidence("reward at the end", fall.end, "", where),
-        Evidence("fall, in its standard errors", min(errors, 1e6), "", where),
+        Evidence("initial reward", fall.start, "", where),
+        Evidence("peak reward", fall.peak, "", where),
+        Evidence("final reward", fall.end, "", where),
+        Evidence("fall, in standard errors", min(errors, 1e6), "", where),
     )

@@ -7,26 +7,26 @@ infinite; or the gradient norm is 0, or the loss the same number, at every step.
 
 ## Why it costs
 
-A NaN gradient ruins the weights or, where the framework notices, loses the step. With a gradient of
-0 no weight changes. Either way the steps that follow teach nothing.
+A NaN gradient ruins the weights or, if the framework notices it, skips the step. With a gradient of
+0 no weight changes. Either way the model learns nothing in the following steps.
 
 ## Evidence shown
 
-For each such metric the first step without a number and at how many steps that is so.
+For each such metric the first step without a number, and the number of such steps.
 
 ## Fix
 
-Look at the batch of the first such step: its rewards, log-probs and masks; a mean over no tokens is
-NaN. bfloat16 or float32 in place of float16. For a gradient of 0: where the rewards of each group
-are equal, make rewards or prompts by which completions differ; else check that the parameters
+Check the batch of the first such step: its rewards, log-probs and masks; a mean over no tokens is
+NaN. Use bfloat16 or float32 instead of float16. For a gradient of 0: if the rewards of each group
+are equal, use rewards or prompts that distinguish completions; otherwise check that the parameters
 require gradients and that not every completion is masked out.
 
 ## When it is wrong
 
-In float16 with a loss scale, single infinite norms are how the scale is found, and the step is
-skipped by design. A loss of exactly 0 is usual, and not judged: with one update per rollout the
+In float16 with a loss scale, single infinite norms are normal: they adjust the scale, and the step
+is skipped. A loss of exactly 0 is normal, and not judged: with one update per rollout the
 advantages of a group cancel out. A log that rounds to three digits shows a tiny gradient norm as 0.
-A reward that is no number is GD058, one reward for all GD059.
+A reward that is not a number is GD058, a constant reward GD059.
 
 ## References
 
@@ -69,14 +69,14 @@ RULE = rule(__name__, __doc__, "learning", any_metric(*_OF_UPDATES, *_OTHERS), u
 MAX_LOST_GRADIENTS = 0.01
 # A gradient of 0 at one or two steps may be one easy batch.
 SURE_POINTS = 3
-_PRECISION = "bfloat16 or float32 in place of float16"
+_PRECISION = "use bfloat16 or float32 instead of float16"
 _NO_GRADIENT = (
     "check that parameters require gradients (with LoRA and gradient checkpointing: "
     "enable_input_require_grads), that not every completion is masked out, and upgrade DeepSpeed"
 )
 _NO_ADVANTAGE = (
-    "read the completions and rewards of one group; use rewards that grade completions finer, "
-    "or prompts that are neither always nor never solved"
+    "read the completions and rewards of one group; use finer rewards, or prompts that are "
+    "sometimes solved"
 )
 
 
@@ -97,12 +97,12 @@ def check(view: RunView) -> Answer:
         return _no_gradient(view, norms)
     if loss is not None and len(loss) >= FLAT_POINTS and loss.values[0] and not np.ptp(loss.values):
         headline = f"The loss is {loss.values[0]:.4g} at all {len(loss)} steps"
-        text = "check that the loss that is logged is the one that is trained on"
+        text = "check that the logged loss is the trained loss"
         return Finding(
             severity="medium",
             confidence=0.7,
             evidence=(Evidence("loss", float(loss.values[0]), "", source(loss)),),
-            cause=f"{headline}: a loss over batches that differ does not stay the same.",
+            cause=f"{headline}: a loss over different batches does not stay the same.",
             fixes=(learning_advice(view, text, safety="needs-code"),),
             headline=headline,
         )
@@ -118,7 +118,7 @@ def _no_number(view: RunView, lost: list[tuple[str, Curve]]) -> Finding:
     ruined = name in _OF_UPDATES and gone
     also = [f"`{c.key}` is {when_bad(c)}" for _, c in lost]
     of_update = name in ("loss", "grad_norm")
-    text = f"look at the batch of step {first}: rewards, log-probs and masks of no tokens"
+    text = f"check the batch of step {first}: rewards, log-probs, and masks without tokens"
     fixes = [learning_advice(view, text, safety="needs-code")]
     if of_update:
         fixes.append(learning_advice(view, _PRECISION, safety="changes-numerics"))

@@ -6,22 +6,22 @@ A noticeable share of the run went into writing checkpoints while training stood
 
 ## Why it costs
 
-Saving so often that it costs more than the loss to expect is insurance at too high a price: what is
-best grows with the square root of a checkpoint's time and of that between failures.
+Saving this often costs more than the expected loss from failures: the best interval grows with the
+square root of a checkpoint's time and of the time between failures.
 
 ## Evidence shown
 
-The share of all steps spent in checkpoints, their number, seconds and distance, and the interval
-that is best if the job dies once a day.
+The share of all steps spent in checkpoints, their number, seconds and interval, and the best
+interval if the job dies once a day.
 
 ## Fix
 
-That interval, as a number of steps. A gain is predicted only where every step writes one.
+That interval, as a number of steps. A gain is predicted only if every step writes a checkpoint.
 
 ## When it is wrong
 
-Machines that are taken away every hour need more frequent checkpoints. Some are written for
-evaluations and not for safety.
+Machines that are preempted every hour need more frequent checkpoints. Some checkpoints are written
+for evaluations, not for safety.
 
 ## References
 
@@ -88,7 +88,7 @@ def check(view: RunView) -> Answer:
             Evidence("checkpoints before the last step", len(saving.numbers), "", source),
             Evidence("each takes", saving.seconds, "s", source),
             Evidence("steps between two", saving.every, "", source),
-            Evidence("best interval at a failure a day", best, "steps", "Young's formula"),
+            Evidence("best interval at one failure per day", best, "steps", "Young's formula"),
         ),
         cause=f"A checkpoint of {saving.seconds:.3g} s {_each(saving.every)} takes "
         f"{percent(saving.share)} of the run.",

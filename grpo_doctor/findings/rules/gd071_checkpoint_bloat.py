@@ -1,29 +1,29 @@
-"""Checkpoints are larger than what will be used of them.
+"""Checkpoints are larger than needed.
 
 ## What it means
 
-Most of what is written is optimizer state, in every checkpoint, and all are kept; or the weights
-are on disk with four bytes each although the model computes in two.
+Most of each checkpoint is optimizer state, and all checkpoints are kept; or weights are stored with
+four bytes each although the model computes in two.
 
 ## Why it costs
 
 AdamW's state is two numbers per trained weight, in float32 four times the bytes of a bfloat16
-model, and only the checkpoint that is resumed needs it. Larger files take longer to write, while
+model, and only the resumed checkpoint needs it. Larger files take longer to write, while
 training waits, and fill the disk, which ends the run.
 
 ## Evidence shown
 
-Bytes of weights and optimizer, bytes per weight, checkpoints that are kept, and all together.
+Bytes of weights and optimizer, bytes per weight, the number of kept checkpoints, and their total.
 
 ## Fix
 
-Keep few checkpoints, or leave the optimizer out if nothing will be resumed; save and train in the
-model's own dtype. Writing gets quicker by an unknown part, so nothing is predicted.
+Keep few checkpoints, or save without optimizer state if no run will be resumed; save and train in
+the model's own dtype. How much faster writing gets is unknown, so nothing is predicted.
 
 ## When it is wrong
 
-A run that may be continued from any of its checkpoints needs the state in all of them. Float32
-weights are right where training is in float32 or with float32 master weights to be resumed.
+A run that may be resumed from any of its checkpoints needs the state in all of them. Float32
+weights are right if training is in float32, or if float32 master weights must be resumed.
 
 ## References
 
@@ -64,7 +64,7 @@ MEDIUM_GIB = 50.0
 # Two bytes for a bfloat16 weight, a little more for the file's head; four for float32.
 MAX_HALF_BYTES = 3.0
 HALF_DTYPES = ("bfloat16", "float16", "bf16", "fp16", "half")
-_UNKNOWN = Withheld("how fast this disk writes smaller files is not known")
+_UNKNOWN = Withheld("the disk's speed with smaller files is unknown")
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,8 +138,8 @@ def _wide(view: RunView, written: Written) -> bool:
 def _evidence(written: Written, on_disk: int) -> tuple[Evidence, ...]:
     where = f"checkpoint/* counters, mean of {written.count}"
     return (
-        Evidence("weights of one", written.weights / GIB, "GiB", where),
-        Evidence("optimizer state of one", written.optimizer / GIB, "GiB", where),
+        Evidence("weights per checkpoint", written.weights / GIB, "GiB", where),
+        Evidence("optimizer state per checkpoint", written.optimizer / GIB, "GiB", where),
         Evidence("checkpoints kept", on_disk, "", where),
         Evidence("together", on_disk * written.each / GIB, "GiB", where),
         Evidence("bytes per weight on disk", written.per_weight, "", where),
@@ -148,7 +148,7 @@ def _evidence(written: Written, on_disk: int) -> tuple[Evidence, ...]:
 
 def _lighter(view: RunView) -> tuple[Fix, ...]:
     settings = (
-        (_LIMIT, KEEP, "Older checkpoints are removed: copy those that you want to compare."),
+        (_LIMIT, KEEP, "Older checkpoints are deleted: copy those that you want to compare."),
         (_ONLY_MODEL, True, "The run can't be resumed with its optimizer state."),
     )
     return tuple(
@@ -159,5 +159,5 @@ def _lighter(view: RunView) -> tuple[Fix, ...]:
 
 def _narrower(view: RunView) -> tuple[Fix, ...]:
     text = f"save the weights as {view.knob('train.dtype')}: cast the state dict before saving"
-    risk = "Float32 master weights are lost to a run that is resumed."
+    risk = "A resumed run loses its float32 master weights."
     return (view.advice(text, _UNKNOWN, safety="needs-code", risk=risk),)

@@ -2,8 +2,8 @@
 
 ## What it means
 
-Processes stall because the kernel has to make room: pages go to swap and come back, or files
-that are in use are read again and again.
+Processes stall because the kernel has to free memory: pages go to swap and come back, or files in
+use are read again and again.
 
 ## Why it costs
 
@@ -12,8 +12,8 @@ the engine. Next comes the kernel's out-of-memory killer, which ends the run.
 
 ## Evidence shown
 
-The share of time in which some process stalled on memory (pressure stall information), swap
-in use at the begin and at its peak, major page faults a second, and the least memory available.
+The share of time in which some process stalled on memory (pressure stall information), swap in use
+at the beginning and at its peak, major page faults per second, and the lowest available memory.
 
 ## Fix
 
@@ -22,8 +22,8 @@ the weights in /dev/shm. What stalls is not tied to one phase, so nothing is pre
 
 ## When it is wrong
 
-Swap that was in use before the run and stays as it is does no harm, and a one-off rise may be other
-programs making room. On a shared host the pressure may be somebody else's.
+Swap that was in use before the run and stays constant is harmless, and a single rise may come from
+other programs. On a shared host the pressure may come from other jobs.
 
 ## References
 
@@ -65,7 +65,7 @@ MIN_SWAPPED_GIB = 1.0
 # Swapped pages that are not wanted back cost nothing; a hundred a second are a wait of some 10 ms
 # per second on an SSD and of a second on a disk.
 MIN_FAULTS = 100.0
-_UNKNOWN = Withheld("which part of a step is stalled on memory is not known")
+_UNKNOWN = Withheld("which part of a step is stalled on memory is unknown")
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,10 +132,10 @@ def _evidence(pressure: Pressure) -> tuple[Evidence, ...]:
     before, peak = (scaled(p, 1 / GIB) for p in (pressure.swap_before, pressure.swap_peak))
     return (
         Evidence("stalled for memory", scaled(pressure.stalled, 100), "%", f"{_PSI}, steps"),
-        Evidence("swap at the begin", None if peak is None else before, "GiB", _SWAP),
+        Evidence("swap at the beginning", None if peak is None else before, "GiB", _SWAP),
         Evidence("swap at its peak", peak, "GiB", _SWAP),
         Evidence("major page faults", pressure.faults, "1/s", f"{_FAULTS}, steps"),
-        Evidence("least available", scaled(pressure.available, 1 / GIB), "GiB", _AVAILABLE),
+        Evidence("lowest available memory", scaled(pressure.available, 1 / GIB), "GiB", _AVAILABLE),
     )
 
 
@@ -143,7 +143,7 @@ def _fixes(view: RunView) -> tuple[Fix, ...]:
     fixes = []
     workers = view.now(_WORKERS)
     if isinstance(workers, int) and workers > 1:
-        risk = "Loading may become what the step waits for."
+        risk = "Loading may become the bottleneck of the step."
         fixes.append(view.setting(_WORKERS, workers // 2, _UNKNOWN, safety="same-math", risk=risk))
     for name in ("offload.optimizer", "offload.model"):
         if view.now(name) is True:

@@ -3,7 +3,7 @@
 ## What it means
 
 Shared memory, through which loader processes hand over batches and NCCL and rollout engines talk
-within a host, has hardly any room left.
+within a host, is nearly full.
 
 ## Why it costs
 
@@ -17,11 +17,11 @@ The size of /dev/shm, the most that was in use, and what was left.
 ## Fix
 
 A larger one: `docker run --shm-size 16g` or `--ipc=host`; in Kubernetes a memory-backed emptyDir at
-/dev/shm. Meanwhile fewer loader processes and batches prepared ahead.
+/dev/shm. Until then, fewer loader processes and prefetched batches.
 
 ## When it is wrong
 
-Files of other programs, or of a run that was killed, may fill it: look before making it larger.
+Files of other programs, or of a killed run, may fill it: check before enlarging it.
 
 ## References
 
@@ -49,7 +49,7 @@ HIGH_USED_SHARE = 0.95
 # A container's default; a single batch of images fills it.
 DEFAULT_BYTES = 64 * 2**20
 _RISK = (
-    "Takes its share of the host's memory as it fills. In Kubernetes it is an emptyDir volume of "
+    "Uses host memory as it fills. In Kubernetes it is an emptyDir volume of "
     "medium Memory at /dev/shm."
 )
 
@@ -70,13 +70,13 @@ def check(view: RunView) -> Answer:
     if share < MIN_USED_SHARE:
         return Passed(f"at most {percent(share)} of {size / GIB:.3g} GiB are in use")
     where = f"{_USED}, {_SIZE} of {host}"
-    reason = Withheld("it keeps the run alive and makes no step shorter")
+    reason = Withheld("it keeps the run alive; it makes no step shorter")
     text = "for `docker run`: --shm-size 16g"
     return Finding(
         severity="high" if share >= HIGH_USED_SHARE else "medium",
         confidence=0.9,
         evidence=(
-            Evidence("most in use", used / GIB, "GiB", where),
+            Evidence("peak usage", used / GIB, "GiB", where),
             Evidence("size", size / GIB, "GiB", where),
             Evidence("in use", 100 * share, "%", where),
         ),

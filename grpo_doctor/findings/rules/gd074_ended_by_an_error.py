@@ -2,25 +2,25 @@
 
 ## What it means
 
-A rank raised an error that nobody caught, and that ended the job.
+A rank raised an error that was not caught, and that ended the job.
 
 ## Why it costs
 
-All since the last checkpoint is lost, and a job that is started again as it was ends the same way.
+All work since the last checkpoint is lost, and a restart without a change ends the same way.
 
 ## Evidence shown
 
-The first error, as it left its phase or ended its process: rank, phase, type and first line. Others
-usually report the connection that they lost. Without an error: which rank ended first.
+The first error that left a phase or ended a process: rank, phase, type and first line. Other ranks
+usually report the lost connection. Without an error: the rank that ended first.
 
 ## Fix
 
-For errors that GRPO jobs are known for, what helped there; else the place to look.
+For known errors of GRPO jobs, what helped; otherwise the place to check.
 
 ## When it is wrong
 
-The error of a rank that was killed is not recorded, nor one in a process without hooks. An error
-that was caught within the job and followed by another, unrecorded one is taken for the reason.
+The error of a killed rank is not recorded, nor one in a process without hooks. If an error was
+caught and a later, unrecorded one ended the job, the first is reported as the reason.
 
 ## References
 
@@ -55,22 +55,20 @@ _ENDED = Withheld("a run that ended has no step time to change")
 _ONE_DEVICE = (
     "start one process per GPU (ms-swift: NPROC_PER_NODE=GPUS, TRL: accelerate launch "
     "--num_processes GPUS), or show a single process one GPU (CUDA_VISIBLE_DEVICES=0): one "
-    "process that sees several spreads the model over them, and its inputs lie on the first"
+    "process that sees several GPUs spreads the model over them, but keeps its inputs on the first"
 )
 _WHOLE_BATCHES = (
-    "make the number of rows a multiple of ranks x batch x accumulation, or have the last batch "
-    "dropped (ms-swift, TRL: --dataloader_drop_last true): it was not full"
+    "make the number of rows a multiple of ranks x batch x accumulation, or drop the last, "
+    "incomplete batch (ms-swift, TRL: --dataloader_drop_last true)"
 )
-_LESS_FOR_VLLM = (
-    "lower the engine's share of the GPU, or end what else holds its memory (nvidia-smi)"
-)
+_LESS_FOR_VLLM = "lower the engine's share of the GPU, or end other programs on it (nvidia-smi)"
 # Words of the error: what helped. The first that fits is told.
 KNOWN: tuple[tuple[str, str], ...] = (
     ("to be on the same device", _ONE_DEVICE),  # kernels for GPUs
     ("is not on the expected device", _ONE_DEVICE),  # torch's own comparison
     ("ds_active_sub_modules", _WHOLE_BATCHES),
     ("less than desired gpu memory utilization", _LESS_FOR_VLLM),
-    (OUT_OF_MEMORY, "shorter completions, fewer of them per pass, or more GPUs"),
+    (OUT_OF_MEMORY, "use shorter completions, fewer of them per pass, or more GPUs"),
 )
 
 
@@ -91,7 +89,7 @@ def check(view: RunView) -> Answer:
         return NotApplicable(f"the run was not ended by an error ({exit_.state})")
     failed = failures(view) or uncaught(view)
     if not failed and not view.trace.run.ended:
-        return NotApplicable("no error was recorded: the ranks' own log says why the run ended")
+        return NotApplicable("no error was recorded: the ranks' own log shows why the run ended")
     if not failed:
         return _without_error(view)
     causes = (f for f in failed if not any(words in f.text.lower() for words in _FOLLOWS))
@@ -131,7 +129,7 @@ def _inside(failure: Failure) -> str:
 def _order(view: RunView) -> tuple[Evidence, ...]:
     """Who ended first, as the supervisor saw it."""
     text = "; ".join(view.trace.run.ended)
-    return (Evidence("order of the ends", text, "", "pidfd, /proc"),) if text else ()
+    return (Evidence("order of exits", text, "", "pidfd, /proc"),) if text else ()
 
 
 def _without_error(view: RunView) -> Finding:

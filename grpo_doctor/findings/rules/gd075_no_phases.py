@@ -2,13 +2,13 @@
 
 ## What it means
 
-Nothing in the recording says where a step begins and what it spends its time on: the framework is
-none of those that bring phases by themselves, or their hooks could not get in. `grpo-doctor run`
-prints the reason within seconds, and this finding repeats it.
+The recording does not show where a step begins and what it spends its time on: the framework is not
+supported, or the hooks could not be installed. `grpo-doctor run` prints the reason within seconds,
+and this finding repeats it.
 
 ## Why it costs
 
-Without phases nobody can say where the time of a step goes, and nearly all rules stay silent.
+Without phases the time of a step can't be broken down, and nearly all rules are silent.
 
 ## Evidence shown
 
@@ -16,9 +16,9 @@ Processes without hooks; the job's processes with their CPU time and memory, the
 
 ## Fix
 
-Where a script replaces `PYTHONPATH`, keep `:$PYTHONPATH` at the end of its assignment. Or install
-grpo-doctor into the environment of the job: its `.pth` file needs no `PYTHONPATH`, and works with
-`-I` and `-E` too. A job of TRL, ms-swift, verl or OpenRLHF needs nothing else. Only the script of
+If a script replaces `PYTHONPATH`, keep `:$PYTHONPATH` at the end of its assignment. Or install
+grpo-doctor into the job's environment: its `.pth` file needs no `PYTHONPATH`, and works with `-I`
+and `-E` too. Jobs of TRL, ms-swift, verl and OpenRLHF need nothing else. Only the script of
 another framework needs five lines around the parts of its training loop.
 
 ## When it is wrong
@@ -62,14 +62,14 @@ for number, batch in enumerate(batches):
         with phase("rollout"): generate(batch)
         with phase("train"): train(batch)"""
 _WITHHELD = Withheld("without phases there is no step to shorten")
-UNKNOWN = "the reason isn't known"
+UNKNOWN = "the reason is unknown"
 _NAMES = {"trl": "TRL", "ms-swift": "ms-swift", "verl": "verl", "openrlhf": "OpenRLHF"}
 
 
 def check(view: RunView) -> Answer:
     """Say what was seen of a job that marked nothing."""
     if view.trace.run.origin is not None:
-        return NotApplicable("the file is of another program, which has its own words for phases")
+        return NotApplicable("the file comes from another program, which has its own phases")
     if view.trace.run.framework == "bundled":
         return NotApplicable("the bundled trainer marks its phases")
     if np.nansum(view.analysis.seconds[:, :, :-1]) > 0:
@@ -81,7 +81,7 @@ def check(view: RunView) -> Answer:
     framework = _framework(view)
     why = "none of its hooks took effect"
     if any(note.startswith("phase `") for note in view.trace.loss.notes):
-        why = "its functions have other names in this version than its hooks know"
+        why = "its functions have other names in this version"
     return Finding(
         severity="info",
         confidence=1.0,
@@ -108,7 +108,7 @@ def _lost(view: RunView) -> Finding:
             Evidence("command of the first", first.command, "", "/proc of the running job"),
             *_evidence(view),
         ),
-        cause=f"grpo-doctor's hooks did not get into these processes: {first.reason}.",
+        cause=f"grpo-doctor's hooks could not be installed in these processes: {first.reason}.",
         fixes=(view.advice(first.remedy, _WITHHELD, safety="same-math"),),
         headline=first.reason if first.reason != UNKNOWN else "",
     )
@@ -126,7 +126,7 @@ def _evidence(view: RunView) -> tuple[Evidence, ...]:
             evidence.append(Evidence(text, round(max(means), 1), unit, name))
     if libraries := view.trace.run.libraries:
         text = ", ".join(libraries)
-        evidence.insert(0, Evidence("libraries that it loads", text, "", "files it has mapped"))
+        evidence.insert(0, Evidence("loaded libraries", text, "", "mapped files"))
     command = " ".join(view.trace.run.command)
     return (*evidence, Evidence("command", command[:200], "", "run.json"))
 
@@ -143,8 +143,8 @@ def _framework(view: RunView) -> str:
 def _without_hooks(view: RunView, framework: str) -> Fix:
     command = " ".join(view.trace.run.command)
     risk = (
-        f"{framework} brings phases by itself unless --no-hooks was said, Python was started with "
-        "-I or -E, or the script replaces PYTHONPATH instead of adding to it."
+        f"{framework} has phases unless --no-hooks was set, Python was started with -I or -E, or "
+        f"the script replaces PYTHONPATH instead of extending it."
     )
     return view.edit(f"grpo-doctor run -- {command}", _WITHHELD, safety="same-math", risk=risk)
 

@@ -7,26 +7,27 @@ those for log-probs, compute it again for each of them.
 
 ## Why it costs
 
-All tokens of a pass cost the same, those of prompts too. With a group of 8, prompts of 512 tokens
-and completions of 64, seven eighths of the prompts are repeated: more than three quarters of what
-is computed. With images the vision tower runs as often.
+All tokens of a pass cost the same, including prompt tokens. With a group of 8, prompts of 512
+tokens and completions of 64, seven eighths of the prompt tokens are repeated: more than three
+quarters of the computation. With images the vision tower is also repeated.
 
 ## Evidence shown
 
-Prompt and completion tokens of a rollout, completions of a prompt that meet in one pass, the share
-of tokens that repeats others, and the time in training and log-prob passes.
+Prompt and completion tokens of a rollout, completions of a prompt in one pass, the share of
+repeated tokens, and the time in training and log-prob passes.
 
 ## Fix
 
 `train.share_prompts` where the framework has it: a prompt's keys and values are computed once and
-all its completions attend to them, with the same gradients. A micro-batch has to hold more than one
-completion of a prompt. The replay leaves out the repeated tokens, at its cautious end half of them.
+all its completions attend to them, with the same gradients. A micro-batch must hold more than one
+completion of a prompt. The replay removes the repeated tokens; its cautious end removes half of
+them.
 
 ## When it is wrong
 
-Attention between tokens is no smaller for it: with very long completions it is most of a pass.
-Sharing needs an attention implementation with masks of its own; where that is slower than the usual
-kernel, some of the gain is lost. Short passes take the same time with fewer tokens.
+Attention between tokens does not shrink: with very long completions it is most of a pass. Sharing
+needs an attention implementation with custom masks; if that is slower than the usual kernel, some
+of the gain is lost. Short passes take the same time with fewer tokens.
 
 ## References
 
@@ -93,7 +94,7 @@ def check(view: RunView) -> Answer:
     tokens = _tokens(view)
     if tokens is None:
         unknown = "their tokens" if integer(view.knob(_GROUP)) else "completions per prompt"
-        return NotApplicable(f"{unknown} are not known")
+        return NotApplicable(f"{unknown} are unknown")
     if tokens.copies < 2:
         return NotApplicable("no pass holds two completions of one prompt")
     phases = tuple(phase for phase in _PHASES if view.share(phase))
@@ -112,7 +113,7 @@ def check(view: RunView) -> Answer:
             Evidence("prompt tokens, once per completion", tokens.prompts, "", tokens.source),
             Evidence("completion tokens", tokens.completions, "", tokens.source),
             Evidence("completions of a prompt in one pass", tokens.copies, "", "settings"),
-            Evidence("repeated, of all tokens", 100 * tokens.repeated, "%", tokens.source),
+            Evidence("repeated, share of all tokens", 100 * tokens.repeated, "%", tokens.source),
             *view.phase_evidence(*phases),
         ),
         cause=f"{percent(tokens.repeated)} of the tokens that go through {' and '.join(phases)} "
@@ -140,8 +141,8 @@ def _fix(view: RunView, tokens: _Tokens) -> Fix:
     own = Replay((Edit(_PHASES, 1 - tokens.repeated),), scenario, half=True)
     change = Settings(((_SHARED, True),), own)
     if view.spell(_SHARED, True) is not None:
-        risk = "The same gradients but for rounding; needs attention with masks of its own."
+        risk = "The same gradients up to rounding; needs attention with custom masks."
         return view.setting(_SHARED, True, change, safety="changes-numerics", risk=risk)
-    text = "a forward pass that computes the prompt of a group once, for all its completions"
-    risk = "This framework has no switch for it."
+    text = "use a forward pass that computes the prompt of a group once, for all its completions"
+    risk = "This framework has no setting for it."
     return view.advice(text, change, safety="needs-code", risk=risk)

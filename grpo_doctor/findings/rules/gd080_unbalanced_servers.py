@@ -2,32 +2,33 @@
 
 ## What it means
 
-Of several servers one generates far less than the others, or requests wait at one while another has
+One of several servers generates far less than the others, or requests wait at one while another has
 none.
 
 ## Why it costs
 
-A rollout ends when its slowest server is done. Until then the GPUs of the others do nothing, and
+A rollout ends when its slowest server is done. Until then the GPUs of the others are idle, and
 requests in a queue wait although there is room elsewhere.
 
 ## Evidence shown
 
-For each server which share of all tokens it has and for which part of the steps it has requests;
-for which part requests wait at one while another has none.
+For each server its share of all tokens and the part of the steps in which it has requests; the
+part in which requests wait at one server while another has none.
 
 ## Fix
 
 Give each request to the server with the fewest open ones; where a router keeps the requests of a
-prefix together, only up to a difference that costs less than a prompt computed again. With servers
-of unlike size, shares in proportion. The cost is what the busiest server works longer than the
-mean, or the time that requests wait next to an idle one if that is more, within the rollout.
+prefix together, only up to a difference that costs less than recomputing a prompt. With servers of
+different size, use proportional shares. The cost is the time that the busiest server works longer
+than the mean, or the time that requests wait while another server is idle if that is more, within
+the rollout.
 
 ## When it is wrong
 
-Servers of unlike size, or with other requests from elsewhere, are meant to differ; so are one of
-rollouts and one of a judge. One very long
-completion at the end of a rollout keeps one server busy however requests are spread; that is
-GD014's subject. `/metrics` is asked once a second: of shorter rollouts it says little.
+Servers of different size, or with requests from other jobs, differ by design; so do a rollout
+server and a judge's server. One very long completion at the end of a rollout keeps one server busy
+however requests are spread; GD014 covers that. `/metrics` is read once a second: for shorter
+rollouts it shows little.
 
 ## References
 
@@ -80,7 +81,7 @@ def check(view: RunView) -> Answer:
         return WITHIN_RANKS
     servers = [load for load in loads(view) if load.pid is not None]
     if len(servers) < 2:
-        return NotApplicable("the run has no two servers that joined it")
+        return NotApplicable("fewer than two servers joined the run")
     busy = [_time(view, load, RUNNING) for load in servers]
     unit, shares = _shares(servers)
     rollout = view.share("rollout")
@@ -93,8 +94,8 @@ def check(view: RunView) -> Answer:
             f"the server with the fewest has {percent(min(shares))} of the {unit}, and requests "
             f"wait next to an idle one for {percent(beside_idle, 1)} of the steps"
         )
-    text = "give each request to the server with the fewest open ones"
-    risk = "Completions of one prompt on several servers compute its prefix on each."
+    text = "give each request to the server with the fewest open requests"
+    risk = "If completions of one prompt go to several servers, each computes its prefix."
     return Finding(
         severity=severity_of(cost),
         confidence=0.8 if few else 0.7,
@@ -107,7 +108,7 @@ def check(view: RunView) -> Answer:
                 for row in _evidence(load, unit, share, part)
             ),
             Evidence(
-                "a queue next to an idle server", 100 * beside_idle, "% of the steps", RUNNING
+                "a queue while another server is idle", 100 * beside_idle, "% of the steps", RUNNING
             ),
             *view.phase_evidence("rollout"),
         ),
@@ -127,7 +128,7 @@ def _shares(servers: list[Load]) -> tuple[str, list[float]]:
 
 
 def _time(view: RunView, load: Load, name: str) -> float:
-    """For which part of the steps a server said of a number that it is above zero."""
+    """Return the share of the steps in which a server reported a number above zero."""
     windows = view.analysis.used_windows
     above = _where(series_of_server(view, name, load.host, load.pid), zero=False)
     return intersect(above, windows).total_ns / windows.total_ns if windows.total_ns else 0.0
@@ -181,6 +182,7 @@ def _cause(servers: list[Load], unit: str, shares: list[float], beside_idle: flo
     )
     if beside_idle >= MIN_COST:
         words += (
-            f"; requests wait at one next to an idle one for {percent(beside_idle)} of the steps"
+            f"; requests wait at one server while another is idle, for {percent(beside_idle)} of "
+            f"the steps"
         )
     return f"{words}."

@@ -100,8 +100,9 @@ def test_a_slow_drift_is_none_and_a_fast_one_is() -> None:
 def test_the_reason_counts_steps_in_words() -> None:
     assert steady_state(np.empty(0))[1] == "only 0 steps of the usual kind"
     assert steady_state(np.array([1.0]))[1] == "only 1 step of the usual kind"
-    assert steady_state(np.array([1.0, 1.0]))[1].startswith("only 2 steps of the usual kind: too "
-                                                            "few ")
+    assert steady_state(np.array([1.0, 1.0]))[1].startswith(
+        "only 2 steps of the usual kind: too few "
+    )
 
 
 @pytest.mark.parametrize(

@@ -52,8 +52,8 @@ def test_a_report_of_some_rules(trace: str, capfd: pytest.CaptureFixture[str]) -
     document = json.loads(capfd.readouterr().out)
     assert [f["id"] for f in document["findings"]] == ["GD001"]
     left_out = {n["id"]: n["reason"] for n in document["not_applicable"]}
-    assert left_out["GD004"] == "left out by --ignore"
-    assert left_out["GD002"] == "left out by --select"
+    assert left_out["GD004"] == "skipped by --ignore"
+    assert left_out["GD002"] == "not in --select"
 
 
 @pytest.mark.parametrize(("severity", "code"), [("high", 0), ("medium", 6), ("info", 6)])

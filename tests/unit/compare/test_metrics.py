@@ -84,8 +84,8 @@ def test_clocks_are_no_learning_curves() -> None:
 @pytest.mark.parametrize(
     ("before", "after", "note"),
     [
-        ([1, 2] * 4, [1, 2] * 4, "equal in all 8 steps that both have"),
-        ([1, 2] * 3 + [1], [1, 2] * 3 + [3], "7 steps in common; 8 are needed"),
+        ([1, 2] * 4, [1, 2] * 4, "equal in all 8 common steps"),
+        ([1, 2] * 3 + [1], [1, 2] * 3 + [3], "7 steps in common; needs 8"),
         ([1, 2] * 4, [1, 2] * 3 + [1, 3], "bit-identical until step 6"),
         ([1, 2] * 4, [1, 2, *[9] * 6], "bit-identical until step 1"),
         ([1, 2] * 4, [1, *[9] * 7], "diverged from the first step"),

@@ -79,7 +79,7 @@ def test_waits_below_the_clocks_error() -> None:
     assert document.run.clock is not None
     assert document.run.clock.max_error_ms == 2000
     assert document.run.clock.text == (
-        "aligned by same clock to 2e+03 ms: shorter waits are not said"
+        "aligned by same clock to 2e+03 ms: shorter waits are not reported"
     )
 
 

@@ -117,7 +117,7 @@ def test_a_rank_that_is_late_by_chance_is_not_the_straggler() -> None:
             build.collective(rank, step, now + train, end)
             build.step(rank, step, now, {}, end_s=end)
         now = end
-    assert "not steadily longer" in passed(build, "GD004")
+    assert "not consistently longer" in passed(build, "GD004")
 
 
 def _phase_starts(build: TraceBuilder, phase: str) -> list[tuple[int, float]]:

@@ -85,7 +85,7 @@ def test_half_of_the_least_that_was_free_on_the_host_is_the_most_that_fits(
     assert at_most is not None
     assert more is not None
     assert (at_most.fits, more.fits) == (True, False)
-    assert f"8.00 GiB more {words} into 50% of the 16.0 GiB that were free" in at_most.text
+    assert f"8.00 GiB more {words} in 50% of the 16.0 GiB that were free" in at_most.text
     assert [e.value for e in at_most.evidence] == [16.0, 8.0]
 
 

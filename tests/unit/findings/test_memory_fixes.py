@@ -143,5 +143,5 @@ def test_what_moves_memory_out_of_the_way_is_switched_off_by_its_own_setting(
 def test_room_that_was_not_seen_is_to_be_checked_first() -> None:
     view = RunView.of(run(knobs={"offload.optimizer": True}).build())
     risks = [offload_off(view, Fit(fits, "seen")).risk for fits in (True, False, None)]
-    assert risks[0].startswith("Needs the memory back: seen.")
-    assert all(risk.startswith("Check first") for risk in risks[1:])
+    assert risks[0].startswith("Needs GPU memory: seen.")
+    assert all(risk.startswith("First check") for risk in risks[1:])

@@ -35,8 +35,8 @@ def test_what_is_left_out_is_kept_with_the_reason() -> None:
     chosen = choose(["GD00"], ["GD004"])
     reasons = {rule.id: entry.reason for rule, entry in chosen.left_out}
     assert len(chosen.chosen) + len(reasons) == len(ALL)
-    assert reasons["GD004"] == "left out by --ignore"
-    assert set(reasons.values()) <= {"left out by --ignore", "left out by --select"}
+    assert reasons["GD004"] == "skipped by --ignore"
+    assert set(reasons.values()) <= {"skipped by --ignore", "not in --select"}
 
 
 def test_a_word_that_names_nothing_is_an_error_with_the_nearest() -> None:

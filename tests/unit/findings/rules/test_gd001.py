@@ -45,7 +45,7 @@ def test_with_zero_offload_the_spans_are_judged_where_they_count(
         (
             {"framework": "unknown"},
             None,
-            'take "offload_optimizer" out of zero_optimization in the DeepSpeed configuration',
+            'remove "offload_optimizer" from zero_optimization in the DeepSpeed configuration',
             False,
         ),
     ],

@@ -169,4 +169,4 @@ def test_a_rank_that_is_slow_in_everything_has_no_phase_to_name() -> None:
     assert finding.headline == "Rank 2 is the straggler"
     assert finding.cause.endswith("its phases do not show why.")
     assert finding.fixes[0].predicted is None
-    assert "which phase of this rank is slower could not be told" in finding.fixes[0].risk
+    assert "which phase of this rank is slower is unknown" in finding.fixes[0].risk

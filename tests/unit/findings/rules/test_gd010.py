@@ -26,7 +26,7 @@ OFFLOADED = with_knobs(
 
 
 def sick() -> TraceBuilder:
-    """All weights come from the host twelve times a step, over a link that shows it."""
+    """All weights from the host twelve times a step, over a link that shows it."""
     return with_traffic(run(knobs=OFFLOADED), 15e9)
 
 
@@ -48,7 +48,7 @@ def with_traffic(build: TraceBuilder, bytes_per_s: float) -> TraceBuilder:
 def test_traffic_makes_it_a_cost() -> None:
     finding = finding_in(sick(), "GD010")
     share = 4.0 * 1.01 / step_s()  # train and logprob
-    assert value(finding, "come from the host") == 3 * 4
+    assert value(finding, "from the host") == 3 * 4
     assert value(finding, "during the passes") == pytest.approx(15, abs=0.1)
     assert finding.cost == pytest.approx(share * 15 / 25, rel=0.02)
     assert (finding.severity, finding.confidence) == ("high", 0.9)

@@ -61,7 +61,7 @@ def well() -> TraceBuilder:
 def test_waiting_and_preempted_requests_are_the_cost() -> None:
     finding = finding_in(sick(), "GD012")
     queued, preempted = 20 / 50, 12 / 64
-    assert value(finding, "requests that wait") == pytest.approx(100 * queued)
+    assert value(finding, "waiting requests") == pytest.approx(100 * queued)
     assert value(finding, "preemptions per rollout") == 12
     rollout = 5.0 * 1.01 / step_s()
     lost = 1 - (1 - queued) / (1 + preempted)
@@ -174,7 +174,7 @@ def its_fix(*command: str, version: tuple[str, str] | None = None) -> Fix:
 def test_of_a_server_they_are_too() -> None:
     finding = finding_in(starved(), "GD012")
     per_step = 2.0 * HEALTHY["rollout"]
-    assert value(finding, "requests that wait") == pytest.approx(40.0)
+    assert value(finding, "waiting requests") == pytest.approx(40.0)
     assert value(finding, "preemptions per step") == pytest.approx(per_step, rel=0.02)
     rollout = 5.0 * 1.01 / step_s()
     assert finding.cost == pytest.approx(rollout * (1 - 0.6 / (1 + per_step / 50)), rel=0.02)

@@ -49,7 +49,7 @@ def well() -> TraceBuilder:
 
 def test_requests_that_wait_for_a_slot_get_one() -> None:
     finding = finding_in(sick(), "GD015")
-    assert value(finding, "requests that wait") == pytest.approx(75.0)
+    assert value(finding, "waiting requests") == pytest.approx(75.0)
     assert finding.cost == pytest.approx(0.75 * 5.05 / step_s(), rel=0.01)
     assert (finding.severity, finding.confidence) == ("high", 0.85)
     (fix,) = finding.fixes
@@ -88,7 +88,7 @@ def test_too_few_requests_are_a_question() -> None:
 def test_the_few_requests_that_wait_are_counted() -> None:
     finding = finding_in(engine(6.0, 0.25, 10.0), "GD015")
     assert finding.confidence == 0.6
-    assert value(finding, "requests that wait") == pytest.approx(4.0)  # 0.25 of 6.25
+    assert value(finding, "waiting requests") == pytest.approx(4.0)  # 0.25 of 6.25
 
 
 def test_too_few_requests_on_a_cpu_are_what_it_can_take() -> None:
@@ -140,7 +140,7 @@ def test_where_no_flag_rolls_out_more_it_is_advised_in_words(known: bool) -> Non
     build.framework = "unknown"
     (fix,) = finding_in(build, "GD015").fixes
     assert fix.knob is None
-    assert fix.spelling == "roll out more prompts at once, or give each engine fewer GPUs"
+    assert fix.spelling == "generate more prompts at once, or give each engine fewer GPUs"
 
 
 SLOTS = ("vllm", "serve", "m", "--max-num-seqs", "16")
@@ -166,7 +166,7 @@ def queueing(
 
 def test_at_a_server_they_are_the_cost() -> None:
     finding = finding_in(queueing(), "GD015")
-    assert value(finding, "requests that wait") == pytest.approx(75.0)
+    assert value(finding, "waiting requests") == pytest.approx(75.0)
     assert value(finding, "limit of requests") == 16
     assert finding.cost == pytest.approx(0.75 * 5.0 * 1.01 / step_s(), rel=0.01)
     assert (finding.severity, finding.confidence) == ("high", 0.85)

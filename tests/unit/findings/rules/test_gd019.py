@@ -75,7 +75,7 @@ def test_old_weights_that_are_overwritten_are_the_cost() -> None:
 
 def test_adapters_need_their_base_back() -> None:
     knobs = {**LEVEL_1, "vllm.enable_lora": True}
-    assert "waking before a sync takes" in passed(waking(1.5, 0.3, knobs), "GD019")
+    assert "the wake-up before a sync takes" in passed(waking(1.5, 0.3, knobs), "GD019")
 
 
 def test_a_cache_that_is_woken_first_needs_a_full_gpu_to_matter() -> None:

@@ -58,7 +58,7 @@ def test_the_fixed_part_of_many_gathers_is_the_cost() -> None:
     sync = 300 * 0.006 * 1.1
     assert value(finding, "gathers per step") == 300
     assert value(finding, "gathering, per step") == pytest.approx(sync)
-    assert value(finding, "fixed part") == pytest.approx(1.8)
+    assert value(finding, "fixed cost") == pytest.approx(1.8)
     assert finding.cost == pytest.approx(1.8 / (8.0 + sync))
     assert (finding.severity, finding.confidence) == ("medium", 0.8)
     assert finding.fixes[0].spelling == "--move_model_batches 16"

@@ -44,7 +44,7 @@ def gathered_whole(
 
 def test_parts_whose_fixed_cost_shows_are_too_many() -> None:
     finding = finding_in(sick(), "GD022")
-    assert value(finding, "fixed part") == pytest.approx(1.2)
+    assert value(finding, "fixed cost") == pytest.approx(1.2)
     assert finding.cost == pytest.approx(1.2 / (8.0 + 200 * 0.006 * 1.1))
     assert (finding.severity, finding.confidence) == ("medium", 0.5)
     assert finding.fixes[0].spelling == "--move_model_batches 50"
@@ -61,7 +61,7 @@ def test_many_large_parts_are_bytes_and_not_a_fixed_cost() -> None:
 
 
 def test_a_cheap_sync_may_have_many_parts() -> None:
-    assert "fixed part of 200 parts" in passed(gathering(200, 0.0005, knobs=PARTS), "GD022")
+    assert "fixed cost of 200 parts" in passed(gathering(200, 0.0005, knobs=PARTS), "GD022")
 
 
 def test_a_whole_model_gathered_into_a_full_gpu_is_cut() -> None:
@@ -69,7 +69,7 @@ def test_a_whole_model_gathered_into_a_full_gpu_is_cut() -> None:
     assert value(finding, "of the GPU") == pytest.approx(95.0)
     assert (finding.severity, finding.cost) == ("medium", 0.0)
     assert finding.fixes[0].spelling == "--move_model_batches 8"
-    assert "makes room" in finding.fixes[0].risk
+    assert "frees memory" in finding.fixes[0].risk
 
 
 def test_the_evidence_is_of_the_gpu_that_is_fullest_not_of_the_largest() -> None:

@@ -36,7 +36,7 @@ def test_a_rank_in_line_beside_idle_processors_is_confined() -> None:
     finding = finding_in(sick(), "GD023")
     assert finding.ranks == (0,)
     assert value(finding, "rank 0 waits") == 30.0
-    assert value(finding, "processors it may use") == 1
+    assert value(finding, "CPUs it may use") == 1
     assert (finding.severity, finding.confidence) == ("high", 0.9)
     assert finding.cost == pytest.approx(0.3)
     assert finding.headline == "Ranks are pinned to too few CPUs"
@@ -73,7 +73,7 @@ def test_programs_of_others_are_told_from_the_ranks_own() -> None:
     assert finding.headline == "CPU contention from other processes"
     assert value(finding, "this job's own") == 40.0  # four ranks of 10% on one processor
     assert (finding.severity, finding.confidence) == ("medium", 0.9)
-    assert "not of this job" in finding.fixes[0].spelling
+    assert "of other jobs, and" in finding.fixes[0].spelling
 
 
 def test_a_host_of_middling_load_leaves_it_unclear() -> None:
@@ -90,7 +90,7 @@ def test_a_host_that_is_full_in_bursts_is_not_idle() -> None:
         build.series("rank.cpu_wait", "%", times, waits, scope="rank", rank=rank)
     build.series("host.cpu", "%", times, [100.0 if is_burst else 5.0 for is_burst in bursts])
     finding = finding_in(build, "GD023")
-    assert value(finding, "busy then") == pytest.approx(100.0)
+    assert value(finding, "host CPU usage") == pytest.approx(100.0)
     assert (finding.severity, finding.headline) == (
         "low",
         "More threads want to run than the host has CPUs",
@@ -122,9 +122,7 @@ def test_what_a_job_of_its_own_may_wait(wait: float, is_found: bool) -> None:
     if is_found:
         assert finding_in(busy_with(88.0, 95.0, wait), "GD023").cost == pytest.approx(0.3)
     else:
-        assert "for processors that this job itself keeps" in passed(
-            busy_with(88.0, 95.0, wait), "GD023"
-        )
+        assert "for CPUs that this job itself keeps" in passed(busy_with(88.0, 95.0, wait), "GD023")
 
 
 @pytest.mark.parametrize(

@@ -56,7 +56,7 @@ def test_a_hot_gpu_is_named_with_its_rank_and_clock() -> None:
     assert finding.ranks == (1,)
     assert value(finding, "throttled") == pytest.approx(90, abs=2)
     assert value(finding, "its clock") == 1100
-    assert value(finding, "fastest of its kind") == 1980
+    assert value(finding, "fastest GPU of this model") == 1980
     assert finding.cost == pytest.approx(0.9 * (1 - 1100 / 1980), abs=0.02)
     assert (finding.severity, finding.confidence) == ("high", 0.9)
     assert "GPU-1" in finding.fixes[0].spelling

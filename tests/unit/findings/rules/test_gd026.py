@@ -120,4 +120,4 @@ def test_a_phase_is_looked_at_from_a_twentieth_of_the_step_on(
     if looked_at:
         assert finding_in(build, "GD026").phases == ("train",)
     else:
-        assert passed(build, "GD026") == "nothing was seen to move"
+        assert passed(build, "GD026") == "no transfer was seen"

@@ -58,7 +58,7 @@ def test_a_reward_at_work_all_the_time_is_what_samples_wait_for_while_others_are
     finding = finding_in(build, "GD027")
     text = "make the reward (most of it judge) faster, or score more samples at once: it runs"
     assert finding.fixes[0].spelling.startswith(text)
-    assert value(finding, "generating waits for the reward") == pytest.approx(40.0)
+    assert value(finding, "generation waits for the reward") == pytest.approx(40.0)
 
 
 @pytest.mark.parametrize(("tools_s", "gets"), [(6.0, "make the tools"), (4.0, "move GPUs")])
@@ -99,7 +99,7 @@ def test_what_was_dropped_of_what_came_to_the_trainer() -> None:
             "batch/samples_per_step": 8.0, "sample/dropped_stale_total": 2.0,
         })  # fmt: skip
     finding = finding_in(build, "GD027")
-    assert value(finding, "generated and never trained on") == pytest.approx(20.0)
+    assert value(finding, "generated but never trained on") == pytest.approx(20.0)
 
 
 def test_without_a_recording_of_the_loop_the_wait_alone_is_told() -> None:
@@ -140,7 +140,7 @@ def test_a_rollout_without_room_is_the_other_side() -> None:
     finding = finding_in(ahead(6.0), "GD027")
     assert "training is the slower side" in finding.cause
     assert "waits 60% of the time for room" in finding.cause
-    assert value(finding, "rollout waits for room") == pytest.approx(60.0)
+    assert value(finding, "rollout waits for room in the queue") == pytest.approx(60.0)
     assert finding.cost == pytest.approx(0.3)  # as if both sides had the same number of GPUs
     assert finding.fixes[0].spelling.startswith(
         "move GPUs from the rollout engine to training, one"
@@ -177,8 +177,8 @@ def test_what_is_generated_for_nothing_is_surplus() -> None:
             "sample/staleness_mean": 2.5, "sample/rollout_queue_size": 12.0,
         })  # fmt: skip
     finding = finding_in(build, "GD027")
-    assert "generates 30% for nothing" in finding.cause
-    assert value(finding, "generated and never trained on") == pytest.approx(30.0)
+    assert "generates 30% in vain" in finding.cause
+    assert value(finding, "generated but never trained on") == pytest.approx(30.0)
     assert value(finding, "samples dropped") == 4.0 * STEPS
     assert value(finding, "staleness of samples") == 2.5
     assert value(finding, "samples in the queue") == 12.0
@@ -193,7 +193,7 @@ def test_verls_counts_since_the_beginning() -> None:
         })  # fmt: skip
     finding = finding_in(build, "GD027")
     assert value(finding, "samples dropped") == 25.0 * STEPS
-    assert value(finding, "generated and never trained on") == pytest.approx(25.0)
+    assert value(finding, "generated but never trained on") == pytest.approx(25.0)
 
 
 @pytest.mark.parametrize(("queue_s", "side"), [(4.0, "train"), (4.1, "rollout")])
@@ -203,13 +203,13 @@ def test_the_side_that_waits_longer_is_told_and_of_both_the_trainer(
     build = overlapping(4.0)
     for number in range(STEPS):
         build.span(2, "rollout/queue", 10.0 * number, 10.0 * number + queue_s)
-    starts = {"train": "The ranks that train wait 40%", "rollout": "The rollout waits 41%"}
+    starts = {"train": "The training ranks wait 40%", "rollout": "The rollout waits 41%"}
     assert finding_in(build, "GD027").cause.startswith(starts[side])
 
 
 def test_ranks_that_do_nothing_but_wait_get_no_factor() -> None:
     cause = finding_in(overlapping(10.0, loop=False), "GD027").cause
-    assert cause == "The ranks that train wait 100% of each step for samples."
+    assert cause == "The training ranks wait 100% of each step for samples."
 
 
 @pytest.mark.parametrize(
@@ -233,7 +233,7 @@ def test_what_is_at_work_longest_is_to_be_made_faster(
             build.span(2, name, 10.0 * number, 10.0 * number + tools_s)
     text = finding_in(build, "GD027").fixes[0].spelling
     assert text.startswith(to_do)
-    reason = "they take more of the rollout loop's time than generating"
+    reason = "they take more of the rollout loop's time than generation"
     assert text.endswith(reason) is ("tools" in to_do)
 
 

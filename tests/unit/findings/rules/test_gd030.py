@@ -39,7 +39,7 @@ def test_restarted_processes_are_told_by_the_distance_of_their_waits() -> None:
     # 4 times 2.95 s in 24 steps of 5.0 - 0.05... s on average
     step_s = 4 + (20 * 0.05 + 4 * 3.0) / 24
     assert finding.cost == pytest.approx(4 * 2.95 / 24 / step_s, rel=1e-3)
-    assert number(finding, "distance") == 6
+    assert number(finding, "interval") == 6
     assert finding.fixes[0].knob == "dataload.persistent_workers"
     predicted = finding.fixes[0].predicted
     assert predicted is not None
@@ -50,7 +50,7 @@ def test_restarted_processes_are_told_by_the_distance_of_their_waits() -> None:
 def test_persistent_processes_are_not_restarted() -> None:
     finding = finding_by(rule, loads(RESTARTS, **knob("dataload.persistent_workers", True)))
     assert finding.fixes[0].knob == "dataload.prefetch_factor"
-    assert "how long each batch takes" in finding.fixes[0].risk
+    assert "the time of each batch" in finding.fixes[0].risk
 
 
 def test_waits_at_the_distance_of_the_processes_are_no_restarts() -> None:
@@ -89,7 +89,7 @@ def test_two_bursts_are_enough() -> None:
 
 def test_steps_that_fetch_nothing_say_nothing_of_the_usual_wait() -> None:
     answer = judged(rule, loads([0.5] * 7 + [0.0] * 9))
-    assert answer == Passed("data loading is as even as it can be told")
+    assert answer == Passed("data loading is even, as far as measured")
     assert finding_by(rule, loads([0.125, 0.0] * 8 + [3.0, 0.0] * 2)).steps == (16, 18)
 
 
@@ -105,7 +105,7 @@ def test_a_burst_is_more_than_three_usual_waits_and_more_than_a_twentieth_of_a_s
 def test_a_distance_may_differ_by_one_step(gap: int, distance: int | None) -> None:
     waits = [0.05] * 5 + [3.0] + [0.05] * 5 + [3.0] + [0.05] * gap + [3.0]
     finding = finding_by(rule, loads(waits))
-    distances = [e.value for e in finding.evidence if e.text == "distance between them"]
+    distances = [e.value for e in finding.evidence if e.text == "interval between them"]
     assert distances == ([] if distance is None else [distance])
 
 

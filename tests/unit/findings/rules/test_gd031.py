@@ -46,8 +46,8 @@ def test_decoding_that_is_waited_for_is_found_with_its_part() -> None:
     finding = finding_by(rule, sick())
     waited = 2.0 / (2.0 + 9.7 + 0.05) * 1.94 / 2.0
     assert finding.cost == pytest.approx(waited, rel=0.02)
-    assert number(finding, "images in all") == pytest.approx(97.0)
-    assert number(finding, "places per image") == pytest.approx(4e6 / 784)
+    assert number(finding, "images in the") == pytest.approx(97.0)
+    assert number(finding, "tokens per image") == pytest.approx(4e6 / 784)
     assert finding.severity == "medium"
 
 
@@ -80,7 +80,7 @@ def test_places_that_are_most_of_all_tokens_are_worth_knowing() -> None:
     count(build, "train/tokens", 8 * 4 * 4e6 / 784 / 0.8)
     finding = finding_by(rule, build)
     assert (finding.severity, finding.cost) == ("low", 0.0)
-    assert number(finding, "image places in all tokens") == pytest.approx(80)
+    assert number(finding, "image tokens in all tokens") == pytest.approx(80)
 
 
 def test_without_images_nothing_is_said() -> None:
@@ -160,7 +160,7 @@ def test_places_are_many_from_six_tenths_of_the_tokens_on(
 ) -> None:
     build = count(images(0.1, 0.1, dataload=0.2, pixels=784.0 * side), "train/tokens", tokens)
     if is_found:
-        assert f"An image takes {side} places" in finding_by(rule, build).cause
+        assert f"An image takes {side} tokens" in finding_by(rule, build).cause
     else:
         assert isinstance(judged(rule, build), Passed)
 

@@ -33,7 +33,7 @@ def well() -> TraceBuilder:
 
 def test_the_sum_is_waited_where_the_slowest_would_do() -> None:
     finding = finding_by(rule, sick())
-    assert number(finding, "waited for all") == pytest.approx(2.8, rel=0.02)
+    assert number(finding, "wait time for all") == pytest.approx(2.8, rel=0.02)
     assert number(finding, "the slowest") == pytest.approx(1.0)
     assert finding.cost == pytest.approx(1.8 / 12.6, rel=0.03)
     fix = finding.fixes[0]
@@ -112,7 +112,9 @@ def test_eight_calls_are_calls_of_single_completions(workers: int | None) -> Non
     assert finding.headline == "Completions are scored one at a time"
     assert "judge is called 8 times per step" in finding.cause
     assert number(finding, "calls of judge") == 8
-    assert number(finding, "the slowest, or its part of a pool") == pytest.approx(1.9 / 4, rel=0.02)
+    assert number(finding, "the slowest, or its share of a pool") == pytest.approx(
+        1.9 / 4, rel=0.02
+    )
     assert "at once in judge: a pool of 4 processes" in finding.fixes[0].spelling
     assert isinstance(judged(rule, in_calls(7, knobs=knobs, framework=framework)), NotApplicable)
 
@@ -129,7 +131,7 @@ def test_only_single_calls_are_spread_over_a_pool(
     times: int, other_s: float, at_once_s: float, processes: int
 ) -> None:
     finding = finding_by(rule, in_calls(times, 1.2, other_s))
-    assert number(finding, "the slowest, or its part") == pytest.approx(at_once_s, rel=0.02)
+    assert number(finding, "the slowest, or its share") == pytest.approx(at_once_s, rel=0.02)
     predicted = finding.fixes[0].predicted
     assert predicted is not None
     assert f"({processes} processes)" in predicted.basis

@@ -73,7 +73,7 @@ def test_on_a_cpu_a_pass_that_is_hardly_arithmetic_is_too_small(
         assert isinstance(judged(rule, build), Passed)
         return
     finding = finding_by(rule, build)
-    assert number(finding, "of it arithmetic") == pytest.approx(6 * 1e5 * 30 / 1e10)
+    assert number(finding, "of which arithmetic") == pytest.approx(6 * 1e5 * 30 / 1e10)
     assert "8 passes of 1 completion. A pass takes" in finding.cause
     assert finding.cost == pytest.approx(3.0 / 9.85 * 0.999 * 0.75, rel=0.03)
     assert finding.fixes[0].predicted is None
@@ -118,7 +118,7 @@ def test_passes_of_transformers_trainers_are_compared_with_their_arithmetic_too(
     build.series("train/token_places", "", times, [30.0] * 24, scope="counter", rank=0)
     build.series("host.memory_available", "bytes", [0.0, 90.0], [2e9, 2e9])
     finding = finding_by(rule, build)
-    assert number(finding, "of it arithmetic") == pytest.approx(6 * 1e5 * 30 / 1e10)
+    assert number(finding, "of which arithmetic") == pytest.approx(6 * 1e5 * 30 / 1e10)
     assert "A pass takes 1e+03 ms" in finding.cause
 
 

@@ -31,7 +31,7 @@ def well() -> TraceBuilder:
 
 def test_padding_costs_its_part_of_the_passes() -> None:
     finding = finding_by(rule, sick())
-    assert number(finding, "padding in what") == pytest.approx(60.0)
+    assert number(finding, "padding in the") == pytest.approx(60.0)
     fix = finding.fixes[0]
     # It takes 0.6 x 4.0 of 9.85 s; what its fix is sure to give back is less, and that is said.
     assert fix.predicted is not None
@@ -58,7 +58,7 @@ def test_padding_that_grouping_would_leave_is_no_finding() -> None:
     count(build, "train/token_places_by_length", 1000.0)
     answer = judged(rule, build)
     assert isinstance(answer, Passed)
-    assert "40% of what is trained on is padding, of which 0%" in answer.note
+    assert "40% of the trained tokens are padding, of which 0%" in answer.note
 
 
 def test_padding_whose_removal_gives_little_back_is_no_finding(
@@ -78,7 +78,7 @@ def test_lengths_from_metrics_are_a_weak_guess() -> None:
         build.metrics(step, **lengths)
     finding = finding_by(rule, build)
     assert (finding.severity, finding.confidence) == ("low", 0.45)
-    assert number(finding, "padding in what") == pytest.approx(75.0)
+    assert number(finding, "padding in the") == pytest.approx(75.0)
     assert finding.fixes[0].predicted is None
 
 

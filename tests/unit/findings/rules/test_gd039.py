@@ -56,7 +56,9 @@ def well() -> TraceBuilder:
 def test_whole_weights_that_fit_make_gathers_a_waste() -> None:
     finding = finding_by(rule, sick())
     assert number(finding, "gathering in train") == pytest.approx(1.0)
-    assert number(finding, "needed in addition") == pytest.approx(7e9 * 2 * 0.75 / GIB, rel=1e-3)
+    assert number(finding, "additional memory needed") == pytest.approx(
+        7e9 * 2 * 0.75 / GIB, rel=1e-3
+    )
     assert finding.cost == pytest.approx(1.0 / 9.95, rel=0.02)
     assert finding.fixes[0].spelling == "--deepspeed zero2"
     assert finding.fixes[0].predicted is None  # gathers may overlap on a GPU

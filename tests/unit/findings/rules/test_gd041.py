@@ -44,7 +44,7 @@ def well() -> TraceBuilder:
 def test_activations_that_fit_need_not_be_computed_twice() -> None:
     finding = finding_by(rule, sick())
     needed = 1000 * 36 * (16 * 2048 + 4 * 11008) * 2 / 2**30
-    assert number(finding, "needed in addition") == pytest.approx(needed, abs=0.001)
+    assert number(finding, "additional memory needed") == pytest.approx(needed, abs=0.001)
     assert 0.05 < finding.cost < 0.25
     assert finding.fixes[0].spelling == "--gradient_checkpointing false"
     assert finding.severity in ("low", "medium")
@@ -91,7 +91,7 @@ def test_what_activations_need_is_told_where_the_model_and_its_passes_are_known(
     knobs = {"train.gradient_checkpointing": True}
     build = even({"train": 5.0}, knobs=knobs, config=config, framework="unknown")
     count(memory(build, {"train": 40.0}), "train/token_places", 4000.0)
-    unknown = NotApplicable("what activations would need can't be told")
+    unknown = NotApplicable("the memory for activations is unknown")
     if name is None:
         assert judged(rule, build) == unknown  # into how many passes the places go
         build.knobs["train.grad_accumulation"] = 4

@@ -49,7 +49,7 @@ def test_logits_on_a_full_gpu_are_worth_a_fused_loss() -> None:
 def test_the_bundled_trainer_holds_two_copies_and_takes_smaller_batches() -> None:
     fields: dict[str, Any] = {"train.micro_batch": 8, "framework": "bundled"}
     finding = finding_by(rule, logits(**fields))
-    assert number(finding, "copies") == 2
+    assert number(finding, "assumed copies") == 2
     assert finding.fixes[0].spelling == (
         "--per_device_train_batch_size 4 --gradient_accumulation_steps 4"
     )
@@ -74,7 +74,7 @@ def test_a_batch_that_can_not_be_halved_gets_words(
     knobs: dict[str, Any] = {"train.micro_batch": micro, "train.grad_accumulation": passes}
     (fix,) = finding_by(rule, logits(framework="bundled", **knobs)).fixes
     assert fix.pasted is halved
-    assert fix.spelling.startswith("a loss that is computed in chunks") is not halved
+    assert fix.spelling.startswith("use a loss that is computed in chunks") is not halved
 
 
 @pytest.mark.parametrize(("gib", "is_full"), [(68.0, True), (67.9, False)])

@@ -55,7 +55,7 @@ def test_a_model_that_learns_to_end_is_told_to_wait(at_last: float, found: bool)
         {**FLAT, RATIO: lambda t, v, r: 0.98 - (0.98 - at_last) * np.minimum(1, 1.2 * t)}
     )
     if not found:
-        assert "4.0% of the completions are cut off in the last tenth" in passed(build, "GD051")
+        assert "4.0% of the completions are truncated in the last tenth" in passed(build, "GD051")
         return
     finding = finding_in(build, "GD051")
     assert finding.severity == "low"

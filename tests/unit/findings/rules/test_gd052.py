@@ -26,7 +26,9 @@ def well() -> TraceBuilder:
 def test_the_step_of_its_arrival_is_said() -> None:
     finding = finding_in(sick(), "GD052")
     assert finding.severity == "high"
-    assert value(finding, "below a tenth of its start from step") == pytest.approx(37, abs=3)
+    assert value(finding, "below a tenth of its initial value from step") == pytest.approx(
+        37, abs=3
+    )
     assert "collapses at step" in finding.headline
     assert finding.steps[0] == value(finding, "from step")
     assert finding.steps[-1] == 80
@@ -62,7 +64,7 @@ def test_a_fall_that_levels_off_is_healthy() -> None:
 
 def test_a_collapse_within_the_first_steps_is_seen() -> None:
     finding = finding_in(learner({**FLAT, "entropy": lambda t, v, r: 5 * np.exp(-80 * t)}), "GD052")
-    assert value(finding, "at the start") == 5
+    assert value(finding, "initial entropy") == 5
     assert value(finding, "from step") <= 6
 
 
@@ -92,7 +94,9 @@ def test_what_crawls_back_a_little_has_not_recovered(comes_back_to: float, colla
         passed(build, "GD052")
         return
     finding = finding_in(build, "GD052")
-    assert value(finding, "below a tenth of its start from step") == pytest.approx(23, abs=3)
+    assert value(finding, "below a tenth of its initial value from step") == pytest.approx(
+        23, abs=3
+    )
     assert "without coming back to a fifth" in finding.cause
 
 
@@ -121,8 +125,8 @@ def test_a_tenth_of_the_start_is_a_collapse_from_its_first_step_on(
         assert passed(build, "GD052") == "entropy goes from 5 to 0.51 nats"
     else:
         finding = finding_in(build, "GD052")
-        assert value(finding, "below a tenth of its start from step") == fallen
-        assert f"has stayed below a tenth of its start since step {fallen}" in finding.cause
+        assert value(finding, "below a tenth of its initial value from step") == fallen
+        assert f"has stayed below a tenth of its initial value since step {fallen}" in finding.cause
 
 
 @pytest.mark.parametrize(("back_to", "recovered"), [(1.0, False), (1.25, True)])
@@ -158,6 +162,6 @@ def test_a_fall_is_foretold_by_a_law_of_the_later_half(values: list[float], fore
         if foretold:
             finding = finding_in(build, "GD052")
             assert "will collapse by step" in finding.headline
-            assert value(finding, "meets it at step") > begin + len(values)
+            assert value(finding, "reaches it at step") > begin + len(values)
         else:
             assert "entropy goes from 1 to" in passed(build, "GD052")

@@ -39,7 +39,7 @@ def test_a_bound_that_is_wide_already() -> None:
 def test_sides_that_take_turns_and_hardly_any_clipping() -> None:
     even = lambda t, v, r: r.exponential(0.05, len(t))  # noqa: E731
     passed(learner({LOW: even, HIGH: even}), "GD054")
-    assert "are clipped at all" in passed(learner({LOW: 0.0, HIGH: 0.01}), "GD054")
+    assert "are clipped" in passed(learner({LOW: 0.0, HIGH: 0.01}), "GD054")
     missing(learner({LOW: None}), "GD054")
 
 

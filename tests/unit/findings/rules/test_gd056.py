@@ -26,7 +26,7 @@ def test_the_added_tokens_are_time() -> None:
     assert value(finding, "last tenth") == pytest.approx(580, rel=0.05)
     # The mean is 400 and it began at about 220: 45% of the tokens, times 93% of the step.
     assert finding.cost == pytest.approx(0.45 * 9.2 / 9.85, abs=0.03)
-    assert value(finding, "half as long again") == pytest.approx(26, abs=5)
+    assert value(finding, "50% longer") == pytest.approx(26, abs=5)
 
 
 def test_growth_that_pays_is_what_it_is_for() -> None:
@@ -69,7 +69,7 @@ def test_half_as_long_again_is_where_growth_begins() -> None:
     lengths = [200.0] * 20 + [300.0] * 30 + [500.0] * 30
     finding = finding_in(learner({**FLAT, KEY: lengths}), "GD056")
     # Of three steps in a row the first is as short as before.
-    assert value(finding, "half as long again from step") == 22
+    assert value(finding, "50% longer from step") == 22
     assert finding.steps[0] == 22
 
 

@@ -22,7 +22,7 @@ def test_a_function_that_never_gives_anything() -> None:
     finding = finding_in(sick(), "GD057")
     assert finding.severity == "medium"
     assert finding.headline == "Reward `format` always returns 0"
-    assert value(finding, "format: part of all deviation") == 0
+    assert value(finding, "format: share of all deviation") == 0
     assert finding.evidence[0].text.startswith("format: "), "the one that it is about comes first"
 
 
@@ -36,7 +36,7 @@ def test_one_that_decides_alone() -> None:
     finding = finding_in(build, "GD057")
     assert finding.severity == "low"
     assert "`accuracy` decides alone" in finding.headline
-    assert value(finding, "accuracy: part") == pytest.approx(98.4, abs=0.3)
+    assert value(finding, "accuracy: share") == pytest.approx(98.4, abs=0.3)
     (fix,) = finding.to_paste
     assert fix.spelling == "--reward_weights 0.01 1"
     assert "Weighs accuracy 0.01 times as much" in fix.risk

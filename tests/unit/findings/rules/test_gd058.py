@@ -24,7 +24,7 @@ def test_on_all_steps() -> None:
     finding = finding_in(sick(), "GD058")
     assert finding.severity == "high"
     assert finding.headline == "The reward is missing (NaN or None) at every step"
-    assert value(finding, "steps whose reward is no number") == 80
+    assert value(finding, "steps whose reward is not a number") == 80
     assert finding.steps == ()
     assert finding.cost == pytest.approx(9.2 / 9.85, abs=0.01)
 
@@ -47,7 +47,7 @@ def test_some_completions_of_each_step() -> None:
     finding = finding_in(learner({"rewards/missing_ratio": 0.3}), "GD058")
     assert finding.severity == "high"
     assert value(finding, "completions without a reward") == pytest.approx(30)
-    assert value(finding, "steps whose reward is no number") == 0
+    assert value(finding, "steps whose reward is not a number") == 0
 
 
 def test_infinite_is_said_as_such() -> None:

@@ -20,7 +20,7 @@ def test_from_the_first_step() -> None:
     finding = finding_in(sick(), "GD059")
     assert finding.severity == "high"
     assert finding.headline == "The reward is 0.5 for every completion at every step"
-    assert value(finding, "steps that are flat") == 100
+    assert value(finding, "flat steps") == 100
     assert finding.cost == pytest.approx(9.2 / 9.85, abs=0.01)
     assert finding.steps == ()
 
@@ -49,7 +49,7 @@ def test_a_policy_that_was_better_before_is_lost() -> None:
     assert finding.severity == "high"
     assert finding.headline.startswith("The policy is lost: the reward is 0 for every completion")
     assert "learning rate" in finding.fixes[0].spelling
-    assert "checkpoint of before step 33" in finding.fixes[-1].spelling
+    assert "checkpoint before step 33" in finding.fixes[-1].spelling
 
 
 def test_a_few_flat_steps_at_the_end_or_at_the_start() -> None:
@@ -88,7 +88,7 @@ def test_steps_that_differ_are_not_counted_as_flat() -> None:
     mostly = {"reward": np.where(odd, 0.3, 0.0), "reward_std": np.where(odd, 0.2, 0.0)}
     finding = finding_in(learner(mostly), "GD059")
     assert finding.headline == "The reward is 0 for every completion at 76 of 80 steps"
-    assert value(finding, "steps that are flat") == 95
+    assert value(finding, "flat steps") == 95
 
 
 def ending(first: float, last: float, flat: int = 40) -> TraceBuilder:
@@ -121,6 +121,6 @@ def test_a_reward_has_risen_or_fallen_by_more_than_a_millionth(
 @pytest.mark.parametrize(("flat", "enough"), [(16, True), (15, False)])
 def test_a_fifth_of_the_run_has_to_be_flat(flat: int, enough: bool) -> None:
     if enough:
-        assert value(finding_in(ending(0.2, 1.0, flat), "GD059"), "steps that are flat") == 20
+        assert value(finding_in(ending(0.2, 1.0, flat), "GD059"), "flat steps") == 20
     else:
         assert "flat in 19% of the steps" in passed(ending(0.2, 1.0, flat), "GD059")

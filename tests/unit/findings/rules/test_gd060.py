@@ -29,7 +29,7 @@ def test_the_gap_is_graded() -> None:
 def test_one_that_grows_points_at_the_weights() -> None:
     finding = finding_in(learner({KEY: lambda t, v, r: 0.005 + 0.3 * t}), "GD060")
     assert "more and more" in finding.cause
-    assert "some may not arrive" in finding.fixes[0].spelling
+    assert "some may be missing" in finding.fixes[0].spelling
     assert value(finding, "from step") == pytest.approx(13, abs=2)
 
 

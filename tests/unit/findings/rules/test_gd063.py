@@ -21,7 +21,7 @@ def test_the_peak_and_the_fall() -> None:
     finding = finding_in(sick(), "GD063")
     assert finding.severity == "medium"
     assert value(finding, "peak at step") == pytest.approx(40, abs=6)
-    assert value(finding, "at its peak") == pytest.approx(0.93, abs=0.08)
+    assert value(finding, "peak reward") == pytest.approx(0.93, abs=0.08)
     assert "a checkpoint before step" in finding.fixes[0].spelling
 
 

@@ -76,7 +76,7 @@ def test_a_gradient_of_exactly_zero_changes_no_weight(steps: int, severity: str)
     if steps < 5:
         found = finding_in(learner(alike, steps=steps), "GD064")
         assert "the same reward" in found.cause
-        assert "grade completions" in str(found.fixes[0])
+        assert "finer rewards" in str(found.fixes[0])
     else:
         assert "see GD059" in passed(learner(alike, steps=steps), "GD064")
 

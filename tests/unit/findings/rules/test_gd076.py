@@ -95,7 +95,7 @@ def test_lengths_that_are_no_numbers_are_no_finding() -> None:
     build = run(knobs=OFF, framework="verl", framework_version="0.9.0")
     for step in range(6):
         build.metrics(step, **{"prompt_length/mean": float("nan"), "response_length/mean": 64.0})
-    assert "not known" in not_applicable(build, RULE)
+    assert "unknown" in not_applicable(build, RULE)
     assert "rollout/prompt_tokens" in missing(tokens(float("nan"), 64.0), RULE)
 
 
@@ -112,4 +112,4 @@ def test_two_completions_of_a_prompt_have_to_meet_in_a_pass(micro: int, meet: bo
 @pytest.mark.parametrize("group", ["auto", 0])
 def test_without_a_number_of_completions_nobody_knows(group: object) -> None:
     build = tokens(512.0, 64.0, {**OFF, "rollout.num_generations": group})
-    assert "not known" in not_applicable(build, RULE)
+    assert "unknown" in not_applicable(build, RULE)

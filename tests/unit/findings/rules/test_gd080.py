@@ -67,7 +67,7 @@ def test_a_queue_beside_an_idle_server_costs_as_long_as_it_stands() -> None:
     build = two(tokens=(500.0, 500.0), for_s=(5.0, 2.0), waiting=(10.0, 0.0))
     finding = finding_in(build, "GD080")
     assert finding.cost == pytest.approx(3.0 / STEP_S, rel=0.05)
-    assert "next to an idle one" in finding.cause
+    assert "while another is idle" in finding.cause
 
 
 def test_a_queue_seen_beside_an_idle_server_only_once_is_no_word() -> None:
@@ -77,7 +77,7 @@ def test_a_queue_seen_beside_an_idle_server_only_once_is_no_word() -> None:
 
 def test_an_idle_server_with_a_queue_of_its_own_is_not_idle() -> None:
     build = two(tokens=(500.0, 500.0), waiting=(10.0, 10.0), running=(20.0, 0.0), for_s=(5.0, 5.0))
-    assert "requests wait next to an idle one for 0.0%" in passed(build, "GD080")
+    assert "requests wait while another is idle for 0.0%" in passed(build, "GD080")
 
 
 def test_half_of_an_even_share_is_few() -> None:

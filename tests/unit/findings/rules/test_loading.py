@@ -22,5 +22,5 @@ def test_as_many_processes_as_have_the_time(seconds: float, target: int) -> None
     # The rest of the step is 9.85 s, of which loaders may take 80%.
     finding = finding_by(rule, timed(seconds, 0))
     assert finding.fixes[0].after == target
-    assert number(finding, "a loader process needs") == pytest.approx(seconds)
-    assert number(finding, "most of it: reading") == pytest.approx(100 * (1 - 0.2 / seconds))
+    assert number(finding, "loader process time") == pytest.approx(seconds)
+    assert number(finding, "mostly: reading") == pytest.approx(100 * (1 - 0.2 / seconds))

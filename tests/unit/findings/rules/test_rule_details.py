@@ -64,7 +64,7 @@ class TestOffload:
         finding = finding_in(offloaded(memory_gib=None), "GD001")
         assert finding.confidence == 0.6
         assert "no GPU memory was sampled" in finding.cause
-        assert "Check first" in finding.fixes[0].risk
+        assert "First check" in finding.fixes[0].risk
 
     def test_both_switches_are_turned_off_together(self) -> None:
         knobs = {"offload.optimizer": True, "offload.model": True}
@@ -124,12 +124,12 @@ class TestData:
         build.series("host.cpu", "%", [0, 100], [97, 97])
         (fix,) = finding_in(build, "GD002").fixes
         assert fix.predicted is None
-        assert "97% busy already" in fix.risk
+        assert "97% busy without them" in fix.risk
 
     def test_many_processes_already(self) -> None:
         (fix,) = finding_in(starved(16), "GD002").fixes
         assert fix.knob is None
-        assert "beforehand" in fix.spelling
+        assert "in advance" in fix.spelling
 
     def test_waiting_for_another_ranks_loader_is_not_ones_own(self) -> None:
         answer = answers(run(slow={1: {"dataload": 0.5}}))["GD002"]
@@ -142,7 +142,7 @@ class TestVllm:
         (fix,) = finding.fixes
         assert fix.spelling == "--use_vllm true"  # vllm_mode is set in this run
         assert fix.predicted is None
-        (bound,) = [e for e in finding.evidence if "the most that any engine" in e.text]
+        (bound,) = [e for e in finding.evidence if "the upper bound of the gain" in e.text]
         assert bound.value == pytest.approx(-100 * 5 / 9.85, abs=0.3)
 
     def test_a_version_that_wants_the_mode_said_gets_it(self) -> None:
